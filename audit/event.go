@@ -1,0 +1,243 @@
+// Package audit holds the vocabulary that every other room speaks: what an
+// event is, who saw it, and how it enters the record.
+//
+// An Event is one fact. The Recorder redacts it, encodes it once and hands the
+// exact bytes to the Log; nothing after that re-encodes them. On the wire a
+// record is one JSON object:
+//
+//	{"v":1,"run":"r-...","seq":17,"time":"...","observer":"host","kind":"exec","step":"agent","exec":{...}}
+//
+// The head (v, run, seq) is written by the Log, which alone gives sequence
+// numbers. The payload stands under the kind's own name, except for the kinds
+// run and step, whose names are taken by the envelope: theirs is "lifecycle".
+package audit
+
+import "time"
+
+// Version is the value of "v" in every record that this code writes.
+const Version = 1
+
+// Observer says who saw an event.
+type Observer string
+
+const (
+	// Host events were seen by code outside the VM and can be trusted as far as the host can.
+	Host Observer = "host"
+	// Guest events are claims of a kernel that the workload may have taken over.
+	Guest Observer = "guest"
+)
+
+// Kind names the payload of an event.
+type Kind string
+
+// The kinds of events. docs/events.md describes each payload.
+const (
+	KindRun     Kind = "run"
+	KindStep    Kind = "step"
+	KindExec    Kind = "exec"
+	KindExit    Kind = "exit"
+	KindFile    Kind = "file"
+	KindFlow    Kind = "flow"
+	KindOutput  Kind = "output"
+	KindVM      Kind = "vm"
+	KindSecret  Kind = "secret"
+	KindGap     Kind = "gap"
+	KindFinding Kind = "finding"
+)
+
+// Event is one fact before redaction. Time, Observer and Kind are required, and
+// exactly the payload that belongs to Kind is set.
+type Event struct {
+	// Time is the host's clock in UTC. For guest events it is the time of arrival.
+	Time     time.Time `json:"time"`
+	Observer Observer  `json:"observer"`
+	Kind     Kind      `json:"kind"`
+	// Step is the name of the step that the event belongs to, empty outside any.
+	Step string `json:"step,omitempty"`
+	// Guest is set on guest events only and never the basis of a decision.
+	Guest *GuestTime `json:"guest_time,omitempty"`
+
+	Lifecycle *Lifecycle `json:"lifecycle,omitempty"` // KindRun, KindStep
+	Exec      *Exec      `json:"exec,omitempty"`
+	Exit      *Exit      `json:"exit,omitempty"`
+	File      *File      `json:"file,omitempty"`
+	Flow      *Flow      `json:"flow,omitempty"`
+	Output    *Output    `json:"output,omitempty"`
+	VM        *VM        `json:"vm,omitempty"`
+	Secret    *Secret    `json:"secret,omitempty"`
+	Gap       *Gap       `json:"gap,omitempty"`
+	Finding   *Finding   `json:"finding,omitempty"`
+}
+
+// Record is an event as it stands in the record: with its place in the run.
+type Record struct {
+	V   int    `json:"v"`
+	Run string `json:"run"`
+	Seq uint64 `json:"seq"`
+	Event
+}
+
+// GuestTime is the guest's own clock at the event and how far it was from the host's.
+type GuestTime struct {
+	Time     time.Time `json:"time"`
+	OffsetNS int64     `json:"offset_ns"` // guest minus host, measured at the last handshake
+}
+
+// Phase of a run or step.
+type Phase string
+
+// The phases of a run or a step.
+const (
+	PhaseStart Phase = "start"
+	PhaseEnd   Phase = "end"
+)
+
+// Status of a run's or step's end.
+type Status string
+
+// How a run or a step can end.
+const (
+	StatusDone        Status = "done"        // the command ended by itself; see ExitCode
+	StatusTimeout     Status = "timeout"     // limits.time was reached
+	StatusCancelled   Status = "cancelled"   // the caller asked for the end
+	StatusInterrupted Status = "interrupted" // Custody or the VM died; closed at the next start
+	StatusFailed      Status = "failed"      // Custody could not carry it out; see Reason
+)
+
+// Lifecycle is the payload of the kinds run and step.
+type Lifecycle struct {
+	Phase          Phase    `json:"phase"`
+	Name           string   `json:"name,omitempty"`    // step name
+	Argv           []Text   `json:"argv,omitempty"`    // step start
+	Project        string   `json:"project,omitempty"` // run start
+	Template       string   `json:"template,omitempty"`
+	TemplateDigest string   `json:"template_digest,omitempty"`
+	PolicyDigest   string   `json:"policy_digest,omitempty"`
+	RulesetDigest  string   `json:"ruleset_digest,omitempty"` // of the redactor's rules
+	Tier           string   `json:"tier,omitempty"`           // isolation tier: qemu-kvm, qemu-tcg, ...
+	TierNote       string   `json:"tier_note,omitempty"`      // what that tier does not promise
+	Mode           string   `json:"mode,omitempty"`           // strict or degrade
+	Version        string   `json:"version,omitempty"`        // of Custody
+	Host           string   `json:"host,omitempty"`
+	Steps          []string `json:"steps,omitempty"`
+	ExitCode       *int     `json:"exit_code,omitempty"` // end only
+	Status         Status   `json:"status,omitempty"`    // end only
+	Reason         string   `json:"reason,omitempty"`
+	DurationNS     int64    `json:"duration_ns,omitempty"`
+}
+
+// Exec is one successful execve in the guest.
+type Exec struct {
+	Proc      string `json:"proc"` // unique over all time: see ProcID
+	Parent    string `json:"parent,omitempty"`
+	PID       int    `json:"pid"` // in the guest's initial pid namespace
+	PPID      int    `json:"ppid"`
+	Exe       Text   `json:"exe"`
+	Argv      []Text `json:"argv"`
+	Cwd       Text   `json:"cwd"`
+	UID       int    `json:"uid"`
+	Truncated bool   `json:"truncated,omitempty"` // argv was longer than the sensor keeps
+	// ArgvBytes and ArgvSHA256 describe the whole argv (NUL-terminated strings) when Truncated.
+	ArgvBytes  int    `json:"argv_bytes,omitempty"`
+	ArgvSHA256 string `json:"argv_sha256,omitempty"`
+}
+
+// Exit is the end of a process that had an Exec.
+type Exit struct {
+	Proc       string `json:"proc"`
+	PID        int    `json:"pid"`
+	Code       int    `json:"code"`
+	Signal     int    `json:"signal,omitempty"`
+	DurationNS int64  `json:"duration_ns"`
+	// Synthetic is set when no exit was seen: the run ended and Code is unknown (-1).
+	Synthetic bool `json:"synthetic,omitempty"`
+}
+
+// FileOp is what happened to a file.
+type FileOp string
+
+// The operations on files that the sensor reports.
+const (
+	FileCreate FileOp = "create"
+	FileWrite  FileOp = "write" // closed after writing; size and hash are those at close
+	FileRead   FileOp = "read"
+	FileRename FileOp = "rename"
+	FileDelete FileOp = "delete"
+)
+
+// File is one operation on a file in the guest.
+type File struct {
+	Proc   string `json:"proc,omitempty"`
+	PID    int    `json:"pid,omitempty"`
+	Op     FileOp `json:"op"`
+	Path   Text   `json:"path"`
+	To     Text   `json:"to,omitempty"` // rename only
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256,omitempty"`
+	// Unhashed says why there is no hash where one could be expected.
+	Unhashed string `json:"unhashed,omitempty"`
+}
+
+// FlowState is a point in a flow's life.
+type FlowState string
+
+// The states of a flow. The sensor reports attempts only; verdicts come from enforcers.
+const (
+	FlowAttempt FlowState = "attempt"
+	FlowOpen    FlowState = "open"
+	FlowClose   FlowState = "close"
+	FlowDeny    FlowState = "deny"
+	FlowRevoke  FlowState = "revoke"
+)
+
+// Flow is a network connection or the attempt at one.
+type Flow struct {
+	Proc    string    `json:"proc,omitempty"`
+	PID     int       `json:"pid,omitempty"`
+	State   FlowState `json:"state"`
+	Proto   string    `json:"proto"` // tcp, udp, icmp, unix, or a number
+	DstIP   string    `json:"dst_ip,omitempty"`
+	DstPort int       `json:"dst_port,omitempty"`
+	Errno   int       `json:"errno,omitempty"` // of the attempt, 0 for success
+}
+
+// Output is a piece of what a step wrote to its terminal or pipes, after redaction.
+type Output struct {
+	Stream string `json:"stream"` // stdout, stderr or tty
+	Offset int64  `json:"offset"` // bytes of the redacted stream before this piece
+	Text   Text   `json:"text"`
+}
+
+// VM is an operation of the driver on the virtual machine.
+type VM struct {
+	Op         string `json:"op"` // create, restore, boot, freeze, thaw, pause, snapshot, destroy
+	Driver     string `json:"driver,omitempty"`
+	Tier       string `json:"tier,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	DurationNS int64  `json:"duration_ns,omitempty"`
+}
+
+// Secret is an operation on a credential; the value itself has no field.
+type Secret struct {
+	Name   string `json:"name"`
+	Op     string `json:"op"` // register, mint, deliver, renew, revoke, refuse
+	Reason string `json:"reason,omitempty"`
+}
+
+// Gap is a hole in the record that is known: what was lost, where and why.
+type Gap struct {
+	Stage string `json:"stage"` // kernel_ring, guest_queue, output, wal, transport, store
+	What  string `json:"what,omitempty"`
+	First uint64 `json:"first,omitempty"` // first lost seq, where lost records had one
+	Last  uint64 `json:"last,omitempty"`
+	Count uint64 `json:"count"`           // lost events; may be 0 when only bytes are known
+	Bytes int64  `json:"bytes,omitempty"` // lost bytes of output
+	Cause string `json:"cause"`
+}
+
+// Finding is something that a reviewer should look at.
+type Finding struct {
+	Rule   string `json:"rule"`
+	Detail string `json:"detail"`
+	Proc   string `json:"proc,omitempty"`
+}

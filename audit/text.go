@@ -1,0 +1,47 @@
+package audit
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// Text is a string of bytes as the guest gave them. Valid UTF-8 is a JSON
+// string; anything else is {"base64":"..."}, so that no byte is lost.
+type Text string
+
+type encodedText struct {
+	Base64 *string `json:"base64"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t Text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		return json.Marshal(string(t))
+	}
+	s := base64.StdEncoding.EncodeToString([]byte(t))
+	return json.Marshal(encodedText{Base64: &s})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		var s string
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+		*t = Text(s)
+		return nil
+	}
+	var e encodedText
+	if err := json.Unmarshal(b, &e); err != nil || e.Base64 == nil {
+		return fmt.Errorf("text is neither a string nor an object with base64: %.40q", b)
+	}
+	raw, err := base64.StdEncoding.DecodeString(*e.Base64)
+	if err != nil {
+		return fmt.Errorf("decode text: %w", err)
+	}
+	*t = Text(raw)
+	return nil
+}

@@ -1,0 +1,70 @@
+// Package channel is the one way between the host and the guest: a
+// multiplexed connection over a virtio-serial port. The host end is Client,
+// the guest end is Server. The host never trusts a byte that comes back.
+package channel
+
+import (
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Wake is the first thing that the host says after a restore. The guest
+// applies it before anything else runs, because a snapshot's clock, random
+// state and identity are stale and shared by every sandbox restored from it.
+type Wake struct {
+	Run       string    `json:"run"`
+	Time      time.Time `json:"time"`
+	Entropy   []byte    `json:"entropy"` // 64 bytes, credited to and mixed into the guest's CRNG
+	MachineID string    `json:"machine_id"`
+	Hostname  string    `json:"hostname"`
+	// Scratch says that /dev/vdb holds an empty ext4 of this many bytes for the overlay's upper layer.
+	Scratch int64        `json:"scratch"`
+	Limits  Limits       `json:"limits"`
+	Files   FileSettings `json:"files"`
+	// Sensor false leaves the sensors detached; only benchmarks ask for it.
+	Sensor bool `json:"sensor"`
+}
+
+// Limits bound what the cells may use together inside the VM.
+type Limits struct {
+	PIDs   int   `json:"pids"`
+	Memory int64 `json:"memory"` // bytes of the VM; the cells get it less a reserve for init
+}
+
+// FileSettings say which file events are reported and hashed.
+type FileSettings struct {
+	// HashOver: files written and closed above this many bytes are hashed; 0 hashes all.
+	HashOver int64 `json:"hash_over"`
+	// ReadOver: reads of files above this many bytes are reported and hashed; negative means none.
+	ReadOver int64 `json:"read_over"`
+}
+
+// Command is one step's command to be run in a cell of its own.
+type Command struct {
+	Step string   `json:"step"`
+	Argv []string `json:"argv"` // Argv[0] is looked up in PATH of Env
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"`
+	TTY  *Winsize `json:"tty,omitempty"` // nil: three pipes
+}
+
+// Winsize is a terminal's size in characters.
+type Winsize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Exit is how a command ended. Code is 128+Signal when a signal ended it, 127 when the
+// command was not found and 126 when it could not be executed; Error then says why.
+type Exit struct {
+	Code   int    `json:"code"`
+	Signal int    `json:"signal,omitempty"`
+	Error  string `json:"error,omitempty"`
+	// OOM is set when the cell's memory limit killed a process of the step.
+	OOM bool `json:"oom,omitempty"`
+}
+
+// Sighting is what a sensor hands over: an event with the guest's clock in
+// Guest.Time. The host stamps its own time and never takes Observer from here.
+type Sighting = audit.Event
