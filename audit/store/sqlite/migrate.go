@@ -1,0 +1,98 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+)
+
+// Migration N of the sorted files takes the schema from user_version N-1 to N.
+// A released file is never changed, only followed by another.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// TooNewError says that a later Custody has changed the schema.
+type TooNewError struct{ Have, Known int }
+
+// Error implements error.
+func (e *TooNewError) Error() string {
+	return fmt.Sprintf("the store has schema %d, this custody knows up to %d", e.Have, e.Known)
+}
+
+// Hint says what to do about it.
+func (e *TooNewError) Hint() string { return "use the newer custody that wrote this store" }
+
+func migrationFiles() ([]string, error) {
+	return fs.Glob(migrations, "migrations/*.sql") // sorted
+}
+
+// checkVersion refuses a schema that this code cannot read.
+func checkVersion(db *sql.DB) error {
+	files, err := migrationFiles()
+	if err != nil {
+		return err
+	}
+	have, err := version(db)
+	if err != nil {
+		return err
+	}
+	if have > len(files) {
+		return &TooNewError{have, len(files)}
+	}
+	if have < len(files) {
+		return fmt.Errorf("the store has the old schema %d; any custody run brings it to %d", have, len(files))
+	}
+	return nil
+}
+
+// migrate applies what is missing, in one transaction that other processes wait for.
+func migrate(db *sql.DB) error {
+	files, err := migrationFiles()
+	if err != nil {
+		return err
+	}
+	// The common case takes no lock.
+	if have, err := version(db); err != nil || have == len(files) {
+		return err
+	}
+	tx, err := db.BeginTx(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // after Commit it does nothing
+	have, err := version(tx)
+	if err != nil {
+		return err
+	}
+	if have > len(files) {
+		return &TooNewError{have, len(files)}
+	}
+	for i := have; i < len(files); i++ {
+		if err := apply(tx, files[i], i+1); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+func apply(tx *sql.Tx, file string, version int) error {
+	text, err := migrations.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(string(text)); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	_, err = tx.Exec(fmt.Sprintf("PRAGMA user_version = %d", version))
+	return err
+}
+
+func version(q interface {
+	QueryRow(string, ...any) *sql.Row
+}) (v int, err error) {
+	err = q.QueryRow("PRAGMA user_version").Scan(&v)
+	return v, err
+}

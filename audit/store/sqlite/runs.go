@@ -1,0 +1,131 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+const runColumns = `run, project, start, first_time, "end", status, result, exit_code, tier, mode, template,
+	events, findings, gaps, lost, last_seq`
+
+// Last is the name under which Run finds the newest run.
+const Last = "last"
+
+// Runs returns the summaries of the runs that match, newest first.
+func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
+	where, args := []string{"1"}, []any{}
+	if f.Project != "" {
+		where, args = append(where, "project = ?"), append(args, f.Project)
+	}
+	if f.Status != "" {
+		where, args = append(where, "status = ?"), append(args, string(f.Status))
+	}
+	runs, err := s.runs(ctx, strings.Join(where, " AND "), f.Limit, args...)
+	return runs, s.wrap("list runs", err)
+}
+
+// Run finds a run by its name, by a prefix that no other run has, or as Last.
+// The error is store.ErrNotFound or store.ErrAmbiguous.
+func (s *Store) Run(ctx context.Context, name string) (store.Run, error) {
+	var runs []store.Run
+	var err error
+	if name == Last {
+		runs, err = s.runs(ctx, "1", 1)
+	} else {
+		// A name that is whole wins over a longer one that begins with it.
+		runs, err = s.runs(ctx, "run = ?", 1, name)
+		if err == nil && len(runs) == 0 && name != "" {
+			runs, err = s.runs(ctx, "substr(run, 1, length(?)) = ?", 2, name, name)
+		}
+	}
+	switch {
+	case err != nil:
+		return store.Run{}, s.wrap("find run", err)
+	case len(runs) == 0:
+		return store.Run{}, fmt.Errorf("%w: %.140q", store.ErrNotFound, name)
+	case len(runs) > 1:
+		return store.Run{}, fmt.Errorf("%w: %.140q", store.ErrAmbiguous, name)
+	}
+	return runs[0], nil
+}
+
+func (s *Store) runs(ctx context.Context, where string, limit int, args ...any) ([]store.Run, error) {
+	query := "SELECT " + runColumns + " FROM runs WHERE " + where + " ORDER BY coalesce(start, first_time) DESC, run DESC"
+	if limit > 0 {
+		query += fmt.Sprintf(" LIMIT %d", limit)
+	}
+	rows, err := s.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var runs []store.Run
+	for rows.Next() {
+		r, err := scanRun(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		r.Start = r.Began()
+		runs = append(runs, r)
+	}
+	return runs, rows.Err()
+}
+
+func scanRun(scan func(...any) error) (store.Run, error) {
+	var r store.Run
+	var start, end, exit sql.NullInt64
+	var first int64
+	err := scan(&r.ID, &r.Project, &start, &first, &end, &r.Status, &r.Result, &exit, &r.Tier, &r.Mode,
+		&r.Template, &r.Events, &r.Findings, &r.Gaps, &r.Lost, &r.LastSeq)
+	if err != nil {
+		return r, err
+	}
+	r.FirstTime = fromNano(first)
+	if start.Valid {
+		r.Start = fromNano(start.Int64)
+	}
+	if end.Valid {
+		t := fromNano(end.Int64)
+		r.End = &t
+		r.DurationNS = int64(t.Sub(r.Began()))
+	}
+	if exit.Valid {
+		code := int(exit.Int64)
+		r.ExitCode = &code
+	}
+	return r, nil
+}
+
+// loadSummary returns the run's summary as it stands, or that of a new run.
+func loadSummary(ctx context.Context, tx *sql.Tx, id string) (store.Run, error) {
+	r, err := scanRun(tx.QueryRowContext(ctx, "SELECT "+runColumns+" FROM runs WHERE run = ?", id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return store.NewRun(id), nil
+	}
+	return r, err
+}
+
+func saveSummary(ctx context.Context, tx *sql.Tx, r store.Run) error {
+	var start, end, exit any
+	if !r.Start.IsZero() {
+		start = r.Start.UnixNano()
+	}
+	if r.End != nil {
+		end = r.End.UnixNano()
+	}
+	if r.ExitCode != nil {
+		exit = *r.ExitCode
+	}
+	_, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO runs ("+runColumns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+		r.ID, r.Project, start, r.FirstTime.UnixNano(), end, string(r.Status), string(r.Result), exit, r.Tier, r.Mode,
+		r.Template, int64(r.Events), int64(r.Findings), int64(r.Gaps), int64(r.Lost), int64(r.LastSeq))
+	return err
+}
+
+func fromNano(ns int64) time.Time { return time.Unix(0, ns).UTC() }

@@ -1,0 +1,137 @@
+// Package sqlite is the store of one machine: a single SQLite file in WAL
+// mode, that several processes write and read at once.
+//
+// A segment is ingested whole in one transaction or not at all. Ingesting it
+// again changes nothing; a record that differs from the one already stored at
+// the same place is refused and reported, never overwritten.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// busyTimeout is how long a writer waits for another process's transaction. A
+// full segment takes well under a second, so this is many waiting writers.
+const busyTimeout = 15 * time.Second
+
+// Store is an open database. Its methods may be called at once from many
+// goroutines; writers wait for each other, readers for nobody.
+type Store struct {
+	path string
+	db   *sql.DB
+}
+
+// CorruptError says that SQLite found the file damaged, or not a database.
+type CorruptError struct {
+	Path string
+	Err  error
+}
+
+// Error implements error.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("the store %s is damaged: %v", filepath.Base(e.Path), e.Err)
+}
+
+// Unwrap gives SQLite's own error.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *CorruptError) Hint() string {
+	return "no record is lost: the store is only an index over the logs in the runs' directories, and can be rebuilt from them"
+}
+
+// Open opens the database for reading and writing, makes it if there is none,
+// and brings its schema up to date.
+func Open(path string) (*Store, error) {
+	return open(path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate", migrate)
+}
+
+// OpenReader opens an existing database for reading, while others may write to
+// it. The error is fs.ErrNotExist when there is no database yet.
+func OpenReader(path string) (*Store, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	// Opened for writing underneath, because the first reader after a crash has
+	// to recover the write-ahead log; query_only keeps SQL from changing anything.
+	return open(path, "mode=rw&_pragma=query_only(1)", checkVersion)
+}
+
+func open(path, options string, prepare func(*sql.DB) error) (*Store, error) {
+	dsn := fmt.Sprintf("file:%s?_pragma=busy_timeout(%d)&%s",
+		(&url.URL{Path: path}).EscapedPath(), busyTimeout.Milliseconds(), options)
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	db.SetMaxOpenConns(8)
+	s := &Store{path: path, db: db}
+	if err := retryBusy(func() error { return prepare(db) }); err != nil {
+		db.Close()
+		return nil, s.wrap("open store", err)
+	}
+	return s, nil
+}
+
+// Close waits for running queries and closes the database.
+func (s *Store) Close() error {
+	return s.wrap("close store", s.db.Close())
+}
+
+// retryBusy repeats what SQLite refuses without waiting for busy_timeout: the
+// change to WAL mode and the recovery after a crash, when several processes
+// open the file at the same moment.
+func retryBusy(do func() error) error {
+	deadline := time.Now().Add(busyTimeout)
+	for {
+		err := do()
+		if err == nil || !isCode(err, lib.SQLITE_BUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// wrap adds what was being done and turns damage into a CorruptError.
+func (s *Store) wrap(doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isCode(err, lib.SQLITE_CORRUPT), isCode(err, lib.SQLITE_NOTADB):
+		err = &CorruptError{Path: s.path, Err: err}
+	case isCode(err, lib.SQLITE_CANTOPEN):
+		if _, statErr := os.Stat(filepath.Dir(s.path)); errors.Is(statErr, fs.ErrNotExist) {
+			err = statErr
+		}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// isCode compares the primary result code; SQLite puts details in the higher bits.
+func isCode(err error, code int) bool {
+	var e *driver.Error
+	return errors.As(err, &e) && e.Code()&0xff == code
+}
+
+// inTx runs do in one transaction, rolled back unless do and the commit succeed.
+func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
