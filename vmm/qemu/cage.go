@@ -1,0 +1,102 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// cagePrefix is the parent of every VM's control group.
+const cagePrefix = "/custody"
+
+const (
+	memoryOverhead = 192 << 20 // QEMU's own memory: translation buffer, heap, disk cache
+	maxThreads     = 96
+	cpuPeriod      = 100_000 // microseconds
+)
+
+// cage is a VM's control group, version 1 or 2 as the host has it.
+type cage struct {
+	v1 cgroup1.Cgroup
+	v2 *cgroup2.Manager
+}
+
+func newCage(id string, cpus int, memory int64) (*cage, error) {
+	path := filepath.Join(cagePrefix, id)
+	limit, pids := memory+memoryOverhead, int64(maxThreads)
+	// One more CPU than the guest has: QEMU's own threads must not starve its virtual ones.
+	quota, period := int64(cpus+1)*cpuPeriod, uint64(cpuPeriod)
+	if cgroups.Mode() == cgroups.Unified {
+		m, err := cgroup2.NewManager("/sys/fs/cgroup", path, &cgroup2.Resources{
+			Memory: &cgroup2.Memory{Max: &limit},
+			Pids:   &cgroup2.Pids{Max: pids},
+			CPU:    &cgroup2.CPU{Max: cgroup2.NewCPUMax(&quota, &period)},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("make cgroup %s: %w", path, err)
+		}
+		return &cage{v2: m}, nil
+	}
+	c, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &limit},
+		Pids:   &specs.LinuxPids{Limit: &pids},
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+	}, cgroup1.WithHierarchy(usedControllers))
+	if err != nil {
+		return nil, fmt.Errorf("make cgroup %s: %w", path, err)
+	}
+	return &cage{v1: c}, nil
+}
+
+// usedControllers is the part of the default hierarchy that has a limit of ours.
+func usedControllers() ([]cgroup1.Subsystem, error) {
+	all, err := cgroup1.Default()
+	if err != nil {
+		return nil, err
+	}
+	var used []cgroup1.Subsystem
+	for _, s := range all {
+		switch s.Name() {
+		case cgroup1.Memory, cgroup1.Cpu, cgroup1.Pids:
+			used = append(used, s)
+		}
+	}
+	return used, nil
+}
+
+func (c *cage) add(pid int) error {
+	if c.v2 != nil {
+		return c.v2.AddProc(uint64(pid))
+	}
+	return c.v1.Add(cgroup1.Process{Pid: pid})
+}
+
+func (c *cage) remove() error {
+	if c.v2 != nil {
+		return c.v2.Delete()
+	}
+	return c.v1.Delete()
+}
+
+// RemoveCage removes the control group that a machine of a dead Custody left
+// behind. It is not an error when there is none.
+func RemoveCage(id string) error {
+	if id == "" || id != filepath.Base(id) {
+		return fmt.Errorf("%q is not the id of a machine", id)
+	}
+	var errs []error
+	for _, controller := range []string{"", "memory", "cpu", "pids"} {
+		err := os.Remove(filepath.Join("/sys/fs/cgroup", controller, cagePrefix, id))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,406 @@
+// Package qemu drives QEMU's microvm machine. It needs nothing of the host
+// but the distribution's package: hardware virtualisation is used where a
+// probe has shown that it boots a guest, software emulation (TCG) elsewhere.
+//
+// Custody and QEMU share no path. The monitor and the guest's channel are
+// socket pairs, the disks descriptors, the memory file one that is lent (see
+// lender), so that the process can live in a root of its own as a uid of its own.
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/vmm"
+	"golang.org/x/sys/unix"
+)
+
+// Driver starts microvm machines. Its methods may be called concurrently.
+type Driver struct {
+	binary string
+	kvm    bool
+}
+
+// New finds QEMU on this host. With kvm, machines use hardware virtualisation:
+// the caller has probed that it works.
+func New(kvm bool) (*Driver, error) {
+	name := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[runtime.GOARCH]
+	path := "/usr/bin/" + name
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrMissing, path)
+	}
+	return &Driver{binary: path, kvm: kvm}, nil
+}
+
+// ErrMissing is returned by New where QEMU is not installed.
+var ErrMissing = errors.New("qemu is not installed")
+
+// Tier implements vmm.Driver.
+func (d *Driver) Tier() string {
+	if d.kvm {
+		return "qemu-kvm"
+	}
+	return "qemu-tcg"
+}
+
+// Start implements vmm.Driver.
+func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("starting a VM needs root, to confine it: run custody with sudo")
+	}
+	v := &vm{stalls: make(chan string, 1), done: make(chan struct{})}
+	if err := v.start(ctx, d, m); err != nil {
+		v.Destroy(context.WithoutCancel(ctx))
+		return nil, fmt.Errorf("vm %s: %w", m.ID, err)
+	}
+	return v, nil
+}
+
+// vm implements vmm.VM.
+type vm struct {
+	inmate  *inmate
+	cage    *cage
+	uid     *uidLease
+	mon     *monitor
+	channel *net.UnixConn
+	stderr  *tail
+	stalls  chan string
+
+	done      chan struct{}
+	mu        sync.Mutex // guards destroyed and err
+	destroyed bool
+	err       error
+}
+
+func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
+	if v.uid, err = leaseUID(); err != nil {
+		return err
+	}
+	if v.cage, err = newCage(m.ID, m.CPUs, m.Memory); err != nil {
+		return err
+	}
+	monHost, monQEMU, err := socketPair()
+	if err != nil {
+		return err
+	}
+	chanHost, chanQEMU, err := socketPair()
+	if err != nil {
+		monHost.Close()
+		monQEMU.Close()
+		return err
+	}
+	v.channel = chanHost
+
+	stderr, errW, err := newTail()
+	if err != nil {
+		monHost.Close()
+		return err
+	}
+	v.stderr = stderr
+	files := descriptors{}
+	args := d.args(m, &files, monQEMU, chanQEMU)
+	j := jail{
+		uid: v.uid.uid, binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW, kvm: d.kvm,
+		lends: map[string]*os.File{memoryPath: m.Image.Memory},
+	}
+	if m.Image.State == nil {
+		j.reads = map[string]string{kernelPath: m.Image.Kernel, initrdPath: m.Image.Initrd}
+	}
+	v.inmate, err = j.start()
+	// Only QEMU may hold its ends: their closing is how we learn of its death.
+	errW.Close()
+	monQEMU.Close()
+	chanQEMU.Close()
+	if err != nil {
+		monHost.Close()
+		return err
+	}
+	go v.watch()
+	if err := v.cage.add(v.inmate.process.Pid); err != nil {
+		monHost.Close()
+		return err
+	}
+	if v.mon, err = newMonitor(ctx, monHost, v.event); err != nil {
+		return v.explain(err)
+	}
+	if m.Image.State != nil {
+		if err := v.restore(ctx, m.Image.State); err != nil {
+			return v.explain(err)
+		}
+	}
+	if err := v.growScratch(ctx, m); err != nil {
+		return v.explain(err)
+	}
+	v.inmate.lender.close()
+	if m.Image.State == nil {
+		return v.explain(v.Thaw(ctx))
+	}
+	return nil
+}
+
+// Paths inside the jail.
+const (
+	memoryPath = "/memory" // does not exist: the lender answers for it
+	kernelPath = "/kernel"
+	initrdPath = "/initrd"
+)
+
+// descriptors collects the files that the process inherits, from number 3 on.
+type descriptors []*os.File
+
+func (d *descriptors) add(f *os.File) string {
+	*d = append(*d, f)
+	return strconv.Itoa(2 + len(*d))
+}
+
+func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel *os.File) []string {
+	accel, cpu := "tcg,tb-size=64", "max"
+	if d.kvm {
+		accel, cpu = "kvm", "host"
+	}
+	share := "off"
+	if m.Image.State == nil {
+		share = "on"
+	}
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-name", "custody",
+		"-M", machineType(), "-accel", accel, "-cpu", cpu,
+		"-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", fmt.Sprintf("%dM", m.Memory>>20),
+		"-object", fmt.Sprintf("memory-backend-file,id=ram,size=%dM,mem-path=%s,share=%s", m.Memory>>20, memoryPath, share),
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-chardev", "socket,id=qmp,fd=" + files.add(mon), "-mon", "chardev=qmp,mode=control",
+		"-device", "virtio-serial-device,max_ports=2",
+		"-chardev", "socket,id=channel,fd=" + files.add(channel), "-device", "virtserialport,chardev=channel,name=custody",
+		"-S",
+	}
+	args = append(args, "-add-fd", "set=1,fd="+files.add(m.Image.Root),
+		"-blockdev", "driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=/dev/fdset/1,file.locking=off",
+		"-device", "virtio-blk-device,drive=root")
+	if m.Scratch != nil {
+		args = append(args, "-add-fd", "set=2,fd="+files.add(m.Scratch),
+			"-blockdev", "driver=raw,node-name=scratch,discard=unmap,file.driver=file,file.filename=/dev/fdset/2,file.locking=off,file.discard=unmap",
+			"-device", "virtio-blk-device,drive=scratch,werror=stop,rerror=stop")
+	}
+	if m.Console != nil {
+		args = append(args, "-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")
+	} else {
+		args = append(args, "-serial", "null")
+	}
+	if m.Image.State != nil {
+		return append(args, "-incoming", "defer")
+	}
+	return append(args, d.kernelArgs()...)
+}
+
+func machineType() string {
+	if runtime.GOARCH == "arm64" {
+		return "virt,memory-backend=ram,gic-version=max"
+	}
+	return "microvm,memory-backend=ram"
+}
+
+func (d *Driver) kernelArgs() []string {
+	console := "ttyS0"
+	if runtime.GOARCH == "arm64" {
+		console = "ttyAMA0"
+	}
+	return []string{
+		"-kernel", kernelPath, "-initrd", initrdPath,
+		"-append", "console=" + console + " quiet loglevel=4 panic=-1 reboot=t mitigations=auto random.trust_cpu=on init_on_alloc=1",
+	}
+}
+
+// ignoreShared makes a migration skip the memory that is in a file of its own.
+func (v *vm) ignoreShared(ctx context.Context) error {
+	on := map[string]any{"capabilities": []any{map[string]any{"capability": "x-ignore-shared", "state": true}}}
+	return v.mon.run(ctx, "migrate-set-capabilities", on, nil)
+}
+
+// sendFile makes a file known to QEMU under the name "state".
+func (v *vm) sendFile(ctx context.Context, f *os.File) error {
+	fd := int(f.Fd())
+	return v.mon.run(ctx, "getfd", map[string]string{"fdname": "state"}, &fd)
+}
+
+// restore loads the device state and leaves the machine frozen.
+func (v *vm) restore(ctx context.Context, state *os.File) error {
+	if err := v.ignoreShared(ctx); err != nil {
+		return err
+	}
+	if err := v.sendFile(ctx, state); err != nil {
+		return err
+	}
+	if err := v.mon.run(ctx, "migrate-incoming", map[string]string{"uri": "fd:state"}, nil); err != nil {
+		return err
+	}
+	return v.migrated(ctx)
+}
+
+// migrated waits for the end of a migration in either direction.
+func (v *vm) migrated(ctx context.Context) error {
+	for {
+		raw, err := v.mon.query(ctx, "query-migrate", nil, nil)
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Status string `json:"status"`
+			Error  string `json:"error-desc"`
+		}
+		if err := json.Unmarshal(raw, &status); err != nil {
+			return fmt.Errorf("qmp query-migrate: %w", err)
+		}
+		switch status.Status {
+		case "completed":
+			return nil
+		case "failed", "cancelled":
+			return fmt.Errorf("device state: migration %s: %s", status.Status, status.Error)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// growScratch makes the guest see the scratch disk's real size, which need not
+// be the one that its snapshot saw.
+func (v *vm) growScratch(ctx context.Context, m vmm.Machine) error {
+	if m.Scratch == nil || m.Image.State == nil {
+		return nil
+	}
+	return v.mon.run(ctx, "block_resize", map[string]any{"node-name": "scratch", "size": m.ScratchSize}, nil)
+}
+
+// Channel implements vmm.VM.
+func (v *vm) Channel() io.ReadWriteCloser { return v.channel }
+
+// Freeze implements vmm.VM.
+func (v *vm) Freeze(ctx context.Context) error { return v.mon.run(ctx, "stop", nil, nil) }
+
+// Thaw implements vmm.VM.
+func (v *vm) Thaw(ctx context.Context) error { return v.mon.run(ctx, "cont", nil, nil) }
+
+// Stalls implements vmm.VM.
+func (v *vm) Stalls() <-chan string { return v.stalls }
+
+// Done implements vmm.VM.
+func (v *vm) Done() <-chan struct{} { return v.done }
+
+// Err implements vmm.VM.
+func (v *vm) Err() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.err
+}
+
+// Snapshot implements vmm.VM.
+func (v *vm) Snapshot(ctx context.Context, state *os.File) error {
+	if err := v.Freeze(ctx); err != nil {
+		return err
+	}
+	if err := v.ignoreShared(ctx); err != nil {
+		return err
+	}
+	if err := v.sendFile(ctx, state); err != nil {
+		return err
+	}
+	if err := v.mon.run(ctx, "migrate", map[string]string{"uri": "fd:state"}, nil); err != nil {
+		return err
+	}
+	return v.explain(v.migrated(ctx))
+}
+
+// event is called by the monitor's reader.
+func (v *vm) event(e event) {
+	if e.Name != "BLOCK_IO_ERROR" {
+		return
+	}
+	var data struct {
+		Action  string `json:"action"`
+		NoSpace bool   `json:"nospace"`
+		Reason  string `json:"reason"`
+	}
+	if json.Unmarshal(e.Data, &data) != nil || data.Action != "stop" {
+		return
+	}
+	select {
+	case v.stalls <- data.Reason:
+	default: // one report is waiting already
+	}
+}
+
+// watch ends with the process and says why it ended.
+func (v *vm) watch() {
+	<-v.inmate.waited
+	v.mu.Lock()
+	if !v.destroyed {
+		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.inmate.state, v.stderr.quote())
+	}
+	v.mu.Unlock()
+	close(v.done)
+}
+
+// explain adds what QEMU wrote to its standard error to an error of the monitor.
+func (v *vm) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w%s", err, v.stderr.quote())
+}
+
+// Destroy implements vmm.VM.
+func (v *vm) Destroy(context.Context) error {
+	v.mu.Lock()
+	v.destroyed = true
+	v.mu.Unlock()
+	var errs []error
+	if v.inmate != nil {
+		errs = append(errs, v.inmate.kill())
+		<-v.done
+	}
+	if v.mon != nil {
+		v.mon.close()
+	}
+	if v.channel != nil {
+		v.channel.Close()
+	}
+	if v.stderr != nil {
+		v.stderr.close()
+	}
+	if v.cage != nil {
+		errs = append(errs, v.cage.remove())
+	}
+	if v.uid != nil {
+		v.uid.release()
+	}
+	return errors.Join(errs...)
+}
+
+// socketPair returns our end as a connection and QEMU's as a file.
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours := os.NewFile(uintptr(fds[0]), "socket")
+	defer ours.Close()
+	theirs := os.NewFile(uintptr(fds[1]), "socket")
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}

@@ -1,0 +1,74 @@
+// Package vmm says what Custody asks of a virtual machine monitor. A Driver
+// starts machines, by a cold boot or from a memory snapshot; a VM is one of
+// them while it lives. Implementations stand in folders below this one.
+package vmm
+
+import (
+	"context"
+	"io"
+	"os"
+)
+
+// Image is what a machine starts from. All files are opened by the caller, so
+// that a driver's process needs no path of its own to any of them.
+type Image struct {
+	Kernel string   // path of the kernel; read when the machine is started
+	Initrd string   // path of the initramfs
+	Root   *os.File // erofs userland, read-only
+	// Memory backs the guest's RAM. A restore maps it privately (copy on write) and only ever
+	// reads it; a boot that is to be snapshotted writes it.
+	Memory *os.File
+	// State is the device state that Snapshot wrote. Nil means a cold boot.
+	State *os.File
+}
+
+// Machine describes one VM.
+type Machine struct {
+	ID     string // unique on this host; names the cgroup
+	Image  Image
+	CPUs   int
+	Memory int64 // bytes
+	// Scratch is the only disk the VM writes. The caller may have unlinked it already.
+	Scratch *os.File
+	// ScratchSize is what the guest sees of it, in bytes.
+	ScratchSize int64
+	// Console receives the guest's serial console; nil discards it.
+	Console *os.File
+}
+
+// Driver starts machines of one kind.
+type Driver interface {
+	// Tier names the isolation that this driver gives on this host: qemu-kvm, qemu-tcg, ...
+	Tier() string
+	// Start boots m, or restores it when m.Image.State is set. A restored machine is
+	// frozen: nothing of the guest has run yet, and Thaw lets it.
+	Start(ctx context.Context, m Machine) (VM, error)
+}
+
+// VM is one machine. Its methods may be called from several goroutines.
+//
+//	Start (restore)            Destroy
+//	     |                        |
+//	     v         Thaw           v
+//	  frozen  <------------>  running ----> gone
+//	     |        Freeze          ^           ^
+//	     +------------------------+-----------+
+//	      Start (boot) begins here     the process dies
+type VM interface {
+	// Channel is the byte stream to the guest's port named "custody".
+	Channel() io.ReadWriteCloser
+	// Freeze stops every virtual CPU; it returns when they have stopped.
+	Freeze(ctx context.Context) error
+	// Thaw lets them run.
+	Thaw(ctx context.Context) error
+	// Snapshot freezes the machine and writes its device state; Image.Memory then holds its RAM.
+	Snapshot(ctx context.Context, state *os.File) error
+	// Stalls reports each time the machine stopped by itself because its scratch disk could not
+	// be written (the host's disk is full). Thaw makes it try again.
+	Stalls() <-chan string
+	// Done is closed when the machine is gone; Err then says why, nil after Destroy.
+	Done() <-chan struct{}
+	Err() error
+	// Destroy ends the machine at once and returns when nothing of it is left.
+	Destroy(ctx context.Context) error
+}
