@@ -1,0 +1,136 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Names and limits on the server.
+const (
+	streamName   = "CUSTODY"
+	consumerName = "ingest"
+	subjects     = "custody.segment.*"
+
+	// maxHeld bytes of segments wait in the stream; then Publish waits.
+	maxHeld = 64 << 20
+	// maxMemory that JetStream may use is never reached, as Publish waits before.
+	maxMemory = 2 * maxHeld
+	// startTimeout bounds the server's start, which takes milliseconds.
+	startTimeout = 10 * time.Second
+	// ackWait is for an ingester that hangs. One that fails says so at once.
+	ackWait = time.Minute
+	// duplicates with the same message id are dropped within this time; later
+	// ones reach the store, to which they are as harmless.
+	duplicates = 2 * time.Minute
+)
+
+// embedded is a NATS server inside this process that listens nowhere, with a
+// connection to it, the stream and the consumer.
+type embedded struct {
+	server   *server.Server
+	conn     *nats.Conn
+	stream   jetstream.JetStream
+	consumer jetstream.Consumer
+	dir      string
+}
+
+// startEmbedded starts all parts. On an error nothing stays.
+func startEmbedded(ctx context.Context) (e *embedded, err error) {
+	e = &embedded{}
+	defer func() {
+		if err != nil {
+			e.stop()
+			err = fmt.Errorf("start transport: %w", err)
+		}
+	}()
+	if err := e.startServer(); err != nil {
+		return e, err
+	}
+	e.conn, err = nats.Connect("", nats.InProcessServer(e.server), nats.Name("custody"), nats.MaxReconnects(-1))
+	if err != nil {
+		return e, err
+	}
+	if e.stream, err = jetstream.New(e.conn); err != nil {
+		return e, err
+	}
+	if err := e.configure(ctx); err != nil {
+		return e, err
+	}
+	return e, os.RemoveAll(e.dir)
+}
+
+// startServer starts the server alone. Although all its streams are in memory, JetStream
+// insists on a directory that it can write to; it is empty and gone once the server is up.
+func (e *embedded) startServer() (err error) {
+	if e.dir, err = os.MkdirTemp("", "custody-transport-"); err != nil {
+		return err
+	}
+	e.server, err = server.NewServer(&server.Options{
+		ServerName:         "custody",
+		DontListen:         true,
+		NoSigs:             true,
+		NoLog:              true,
+		JetStream:          true,
+		JetStreamMaxMemory: maxMemory,
+		JetStreamMaxStore:  1, // nothing is stored in files
+		StoreDir:           filepath.Join(e.dir, "store"),
+		MaxPayload:         MaxMessage,
+		MaxPending:         2 * MaxMessage,
+	})
+	if err != nil {
+		return err
+	}
+	e.server.Start()
+	if !e.server.ReadyForConnections(startTimeout) {
+		return errors.New("the NATS server was not ready in time")
+	}
+	return nil
+}
+
+func (e *embedded) configure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	_, err := e.stream.CreateStream(ctx, jetstream.StreamConfig{
+		Name:       streamName,
+		Subjects:   []string{subjects},
+		Storage:    jetstream.MemoryStorage, // the log is the truth
+		Retention:  jetstream.WorkQueuePolicy,
+		MaxBytes:   maxMemory,
+		Discard:    jetstream.DiscardNew, // a full stream refuses, it forgets nothing
+		MaxMsgSize: MaxMessage,
+		Duplicates: duplicates,
+	})
+	if err != nil {
+		return err
+	}
+	e.consumer, err = e.stream.CreateConsumer(ctx, streamName, jetstream.ConsumerConfig{
+		Durable:       consumerName,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxDeliver:    -1, // a failing store gets a segment until it takes it
+		MaxAckPending: 1,  // one at a time: records appear in the store in their order
+		MemoryStorage: true,
+	})
+	return err
+}
+
+func (e *embedded) stop() {
+	if e.conn != nil {
+		e.conn.Close()
+	}
+	if e.server != nil {
+		e.server.Shutdown()
+		e.server.WaitForShutdown()
+	}
+	if e.dir != "" {
+		os.RemoveAll(e.dir)
+	}
+}
