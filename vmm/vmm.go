@@ -5,6 +5,7 @@ package vmm
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 )
@@ -24,7 +25,7 @@ type Image struct {
 
 // Machine describes one VM.
 type Machine struct {
-	ID     string // unique on this host; names the cgroup
+	ID     string // for messages
 	Image  Image
 	CPUs   int
 	Memory int64 // bytes
@@ -71,4 +72,15 @@ type VM interface {
 	Err() error
 	// Destroy ends the machine at once and returns when nothing of it is left.
 	Destroy(ctx context.Context) error
+}
+
+// Close closes the files of the image.
+func (i Image) Close() error {
+	var errs []error
+	for _, f := range []*os.File{i.Root, i.Memory, i.State} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -28,8 +29,8 @@ type cage struct {
 	v2 *cgroup2.Manager
 }
 
-func newCage(id string, cpus int, memory int64) (*cage, error) {
-	path := filepath.Join(cagePrefix, id)
+func newCage(uid, cpus int, memory int64) (*cage, error) {
+	path := filepath.Join(cagePrefix, strconv.Itoa(uid))
 	limit, pids := memory+memoryOverhead, int64(maxThreads)
 	// One more CPU than the guest has: QEMU's own threads must not starve its virtual ones.
 	quota, period := int64(cpus+1)*cpuPeriod, uint64(cpuPeriod)
@@ -85,18 +86,22 @@ func (c *cage) remove() error {
 	return c.v1.Delete()
 }
 
-// RemoveCage removes the control group that a machine of a dead Custody left
-// behind. It is not an error when there is none.
-func RemoveCage(id string) error {
-	if id == "" || id != filepath.Base(id) {
-		return fmt.Errorf("%q is not the id of a machine", id)
-	}
+// removeCage removes what is left of the control group of a machine that is gone.
+func removeCage(uid int) error {
 	var errs []error
 	for _, controller := range []string{"", "memory", "cpu", "pids"} {
-		err := os.Remove(filepath.Join("/sys/fs/cgroup", controller, cagePrefix, id))
+		err := os.Remove(filepath.Join("/sys/fs/cgroup", controller, cagePrefix, strconv.Itoa(uid)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// v1Controller is a folder of the hierarchy in which every cage stands.
+func v1Controller() string {
+	if cgroups.Mode() == cgroups.Unified {
+		return ""
+	}
+	return "memory"
 }

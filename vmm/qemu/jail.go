@@ -14,7 +14,7 @@ import (
 // A jail is what a QEMU process is started in, as if it were hostile already:
 // an unprivileged uid of its own; mount, pid, network, ipc and uts namespaces
 // of its own; a root directory that holds the program, its libraries and
-// firmware, read-only, and three device nodes; no_new_privs; and an end that
+// firmware, read-only, and two device nodes; no_new_privs; and an end that
 // comes with the thread that started it. Files reach it as descriptors.
 type jail struct {
 	uid    int
@@ -25,7 +25,6 @@ type jail struct {
 	stderr *os.File
 	lends  map[string]*os.File // paths whose opening for writing is answered with these
 	reads  map[string]string   // files to be read: path in the jail to path on the host
-	kvm    bool
 }
 
 // jailRoot is where the root is put together, inside the process's own mount
@@ -150,11 +149,7 @@ func (j jail) buildRoot() error {
 			return err
 		}
 	}
-	nodes := []string{"/dev/null", "/dev/urandom"}
-	if j.kvm {
-		nodes = append(nodes, "/dev/kvm")
-	}
-	for _, path := range nodes {
+	for _, path := range []string{"/dev/null", "/dev/urandom"} {
 		if err := bind(path, path, unix.MS_NOSUID|unix.MS_NOEXEC); err != nil {
 			return err
 		}

@@ -82,10 +82,13 @@ type vm struct {
 }
 
 func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
+	if err := Sweep(); err != nil {
+		return fmt.Errorf("clean up after machines that were killed: %w", err)
+	}
 	if v.uid, err = leaseUID(); err != nil {
 		return err
 	}
-	if v.cage, err = newCage(m.ID, m.CPUs, m.Memory); err != nil {
+	if v.cage, err = newCage(v.uid.uid, m.CPUs, m.Memory); err != nil {
 		return err
 	}
 	monHost, monQEMU, err := socketPair()
@@ -109,8 +112,16 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	files := descriptors{}
 	args := d.args(m, &files, monQEMU, chanQEMU)
 	j := jail{
-		uid: v.uid.uid, binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW, kvm: d.kvm,
+		uid: v.uid.uid, binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW,
 		lends: map[string]*os.File{memoryPath: m.Image.Memory},
+	}
+	if d.kvm {
+		kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+		if err != nil {
+			return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close(), errW.Close())
+		}
+		defer kvm.Close()
+		j.lends["/dev/kvm"] = kvm
 	}
 	if m.Image.State == nil {
 		j.reads = map[string]string{kernelPath: m.Image.Kernel, initrdPath: m.Image.Initrd}

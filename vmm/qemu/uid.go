@@ -3,6 +3,7 @@ package qemu
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,33 +19,78 @@ const (
 	uidDir   = "/run/custody/uid"
 )
 
-// uidLease holds one uid. The lock lives as long as the file is open, hence no
-// longer than this process.
+// uidLease holds one uid, on this host and not only in this process. The
+// kernel ends it with the process that holds it.
 type uidLease struct {
 	uid  int
 	lock *os.File
 }
 
+var errLeased = errors.New("leased by another process")
+
+// leaseUID takes the first free uid.
 func leaseUID() (*uidLease, error) {
 	if err := os.MkdirAll(uidDir, 0o700); err != nil {
 		return nil, err
 	}
-	for i := range uidCount {
-		uid := uidFirst + i
-		f, err := os.OpenFile(filepath.Join(uidDir, strconv.Itoa(uid)), os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, fmt.Errorf("lease a uid: %w", err)
-		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for uid := uidFirst; uid < uidFirst+uidCount; uid++ {
+		l, err := tryUID(uid)
 		if err == nil {
-			return &uidLease{uid: uid, lock: f}, nil
+			return l, nil
 		}
-		f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+		if !errors.Is(err, errLeased) {
 			return nil, fmt.Errorf("lease a uid: %w", err)
 		}
 	}
 	return nil, fmt.Errorf("all %d uids for VMs are in use on this host", uidCount)
 }
 
-func (l *uidLease) release() { l.lock.Close() }
+func tryUID(uid int) (*uidLease, error) {
+	f, err := os.OpenFile(filepath.Join(uidDir, strconv.Itoa(uid)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, errLeased
+	}
+	// The holder before us removed the file at the end; a lock on a removed file is worth nothing.
+	ours, err1 := f.Stat()
+	there, err2 := os.Stat(f.Name())
+	if err1 != nil || err2 != nil || !os.SameFile(ours, there) {
+		f.Close()
+		return nil, errLeased
+	}
+	return &uidLease{uid: uid, lock: f}, nil
+}
+
+func (l *uidLease) release() {
+	os.Remove(l.lock.Name())
+	l.lock.Close()
+}
+
+// Sweep removes the control groups of machines whose Custody was killed. A
+// machine's group has its uid for a name, so a lease says whether it lives.
+func Sweep() error {
+	groups, err := os.ReadDir(filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, g := range groups {
+		uid, err := strconv.Atoi(g.Name())
+		if err != nil || !g.IsDir() {
+			continue
+		}
+		l, err := tryUID(uid)
+		if err != nil {
+			continue // it lives
+		}
+		errs = append(errs, removeCage(uid))
+		l.release()
+	}
+	return errors.Join(errs...)
+}

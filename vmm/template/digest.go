@@ -1,0 +1,166 @@
+package template
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// stamp says that a file had a digest when its inode looked like this. Any
+// write, rename or replacement of the file changes the inode or its ctime,
+// which no call can set; the digest is then computed anew.
+type stamp struct {
+	Dev, Ino     uint64
+	Size         int64
+	Mtime, Ctime unix.Timespec
+	SHA256       string
+}
+
+// look returns the stamp of a file without its digest.
+func look(path string) (stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return stamp{Dev: st.Dev, Ino: st.Ino, Size: st.Size, Mtime: st.Mtim, Ctime: st.Ctim}, nil
+}
+
+const stampFile = "verified.json"
+
+// digest returns a file's SHA-256, from the stamps in dir when the file has
+// not changed since it was computed.
+func digest(dir, key, path string) (string, error) {
+	now, err := look(path)
+	if err != nil {
+		return "", err
+	}
+	stamps := map[string]stamp{}
+	if b, err := os.ReadFile(filepath.Join(dir, stampFile)); err == nil {
+		if json.Unmarshal(b, &stamps) != nil {
+			stamps = map[string]stamp{}
+		}
+	}
+	old := stamps[key]
+	now.SHA256 = old.SHA256
+	if now == old && old.SHA256 != "" {
+		return old.SHA256, nil
+	}
+	if now.SHA256, err = hashFile(path); err != nil {
+		return "", err
+	}
+	after, err := look(path)
+	if err != nil {
+		return "", err
+	}
+	after.SHA256 = now.SHA256
+	if after != now {
+		return "", fmt.Errorf("%s changed while it was being read", path)
+	}
+	stamps[key] = now
+	return now.SHA256, writeJSON(filepath.Join(dir, stampFile), stamps)
+}
+
+// holdsGuest says whether the template was made with the program at path.
+func (t Template) holdsGuest(path string) (bool, error) {
+	sum, err := digest(t.dir, "guest", path)
+	if err != nil {
+		return false, fmt.Errorf("custody-guest (built by `make build`, beside custody): %w", err)
+	}
+	return sum == t.Guest, nil
+}
+
+// verify checks files of the template against its digests.
+func (t Template) verify(files ...string) error {
+	want := map[string]string{"kernel": t.Kernel, "initrd": t.Initrd, "root.erofs": t.Root}
+	for _, name := range files {
+		if err := t.verifyFile(name, want[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t Template) verifyFile(name, want string) error {
+	got, err := digest(t.dir, name, filepath.Join(t.dir, name))
+	if err != nil {
+		return fmt.Errorf("%w: template %s: %w", ErrBroken, t.Name, err)
+	}
+	if got != want {
+		return fmt.Errorf("%w: template %s: %s has the digest %s, expected %s", ErrBroken, t.Name, name, got, want)
+	}
+	return nil
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.CopyBuffer(h, f, make([]byte, 1<<20)); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// writeJSON replaces a file so that a reader sees the old or the new one whole.
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(append(b, '\n'))
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+func copyFile(from, to string, mode os.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// syncTree makes the files of a folder durable.
+func syncTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := syncPath(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return syncPath(dir)
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,87 @@
+package template
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// The userland and the guest kernel come from this release of Debian. The
+// sensor's programs were verified against its kernel.
+const debianSuite = "bookworm"
+
+// guestModules are what the guest loads, in this order. A kernel that has one
+// built in has no file for it.
+var guestModules = []string{
+	"virtio_ring", "virtio", "virtio_mmio", "failover", "net_failover", "virtio_net",
+	"virtio_blk", "virtio_console", "libcrc32c", "erofs", "overlay",
+	"crc16", "mbcache", "jbd2", "ext4", "sha256-ssse3",
+}
+
+// kernel puts the guest kernel into out and its modules into a folder of work:
+// the distribution's package, unpacked and not installed.
+func (s Store) kernel(ctx context.Context, work, out string) (modules, release string, err error) {
+	fmt.Fprintln(s.Log, "fetching the guest kernel")
+	debs, unpacked := filepath.Join(work, "debs"), filepath.Join(work, "kernel")
+	if err := os.Mkdir(debs, 0o755); err != nil {
+		return "", "", err
+	}
+	meta := "linux-image-cloud-" + runtime.GOARCH
+	fetch := `cd "` + debs + `" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" && ` +
+		`apt-get -q download "$(apt-cache depends ` + meta + ` | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)"`
+	err = tool(ctx, "mmdebstrap", "--variant=custom", "--mode=root", "--format=directory", "--customize-hook="+fetch,
+		"--skip=check/empty,cleanup", debianSuite, filepath.Join(work, "apt"))
+	if err != nil {
+		return "", "", fmt.Errorf("fetch the guest kernel: %w", err)
+	}
+	found, err := filepath.Glob(filepath.Join(debs, "linux-image-*.deb"))
+	if err != nil || len(found) != 1 {
+		return "", "", fmt.Errorf("fetch the guest kernel: expected one package, found %d", len(found))
+	}
+	if err := tool(ctx, "dpkg-deb", "-x", found[0], unpacked); err != nil {
+		return "", "", err
+	}
+	images, err := filepath.Glob(filepath.Join(unpacked, "boot", "vmlinuz-*"))
+	if err != nil || len(images) != 1 {
+		return "", "", fmt.Errorf("%s holds %d kernels, expected one", filepath.Base(found[0]), len(images))
+	}
+	release = strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
+	if err := copyFile(images[0], filepath.Join(out, "kernel"), 0o444); err != nil {
+		return "", "", err
+	}
+	modules = filepath.Join(work, "modules")
+	return modules, release, pickModules(filepath.Join(unpacked, "lib", "modules", release), modules)
+}
+
+// pickModules copies the modules that the guest needs, and writes their order.
+func pickModules(from, to string) error {
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	files := map[string]string{}
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".ko") {
+			files[strings.TrimSuffix(filepath.Base(path), ".ko")] = path
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var order []string
+	for _, name := range guestModules {
+		path, ok := files[name]
+		if !ok {
+			continue
+		}
+		if err := copyFile(path, filepath.Join(to, name+".ko"), 0o444); err != nil {
+			return err
+		}
+		order = append(order, name+".ko")
+	}
+	return os.WriteFile(filepath.Join(to, "order"), []byte(strings.Join(order, "\n")+"\n"), 0o444)
+}

@@ -1,0 +1,203 @@
+package template
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/vmm"
+)
+
+// Driver is what a snapshot is made with.
+type Driver interface {
+	vmm.Driver
+	// Fingerprint changes when snapshots made before it can no longer be restored.
+	Fingerprint() string
+}
+
+// Shape is a machine's size; each has its own snapshot.
+type Shape struct {
+	CPUs   int
+	Memory int64 // bytes
+}
+
+// shapeFile is what shape.json holds.
+type shapeFile struct {
+	Template    string `json:"template"`
+	Tier        string `json:"tier"`
+	Fingerprint string `json:"fingerprint"`
+	CPUs        int    `json:"cpus"`
+	Memory      int64  `json:"memory"`
+	MemorySum   string `json:"memory_sha256"`
+	StateSum    string `json:"state_sha256"`
+}
+
+// snapshotScratch is the size of the scratch disk that a snapshot has seen.
+// It is smaller than any that a run can ask for.
+const snapshotScratch = 1 << 20
+
+const bootTimeout = 2 * time.Minute
+
+// Image returns what a machine of this shape starts from: a snapshot whose
+// digest was checked. The first call for a shape boots a machine to take it.
+// The caller closes the image's files.
+func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, error) {
+	dir := t.shapeDir(d, s)
+	if !t.hasSnapshot(dir, d, s) {
+		if err := t.snapshot(ctx, d, s); err != nil {
+			return vmm.Image{}, fmt.Errorf("template %s: snapshot: %w", t.Name, err)
+		}
+	}
+	if err := t.verifySnapshot(dir); err != nil {
+		return vmm.Image{}, err
+	}
+	img := t.coldImage()
+	var err error
+	if img.Root, err = os.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
+		return vmm.Image{}, err
+	}
+	if img.Memory, err = os.Open(filepath.Join(dir, "memory")); err != nil {
+		return vmm.Image{}, errors.Join(err, img.Close())
+	}
+	if img.State, err = os.Open(filepath.Join(dir, "state")); err != nil {
+		return vmm.Image{}, errors.Join(err, img.Close())
+	}
+	return img, nil
+}
+
+// Cold returns an image that boots, with memory of its own in the folder dir.
+func (t Template) Cold(dir string, s Shape) (vmm.Image, error) {
+	if err := t.verify("kernel", "initrd", "root.erofs"); err != nil {
+		return vmm.Image{}, err
+	}
+	img := t.coldImage()
+	var err error
+	if img.Root, err = os.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
+		return vmm.Image{}, err
+	}
+	img.Memory, err = os.OpenFile(filepath.Join(dir, "memory"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return vmm.Image{}, errors.Join(err, img.Close())
+	}
+	return img, img.Memory.Truncate(s.Memory)
+}
+
+func (t Template) coldImage() vmm.Image {
+	return vmm.Image{Kernel: filepath.Join(t.dir, "kernel"), Initrd: filepath.Join(t.dir, "initrd")}
+}
+
+func (t Template) shapeDir(d Driver, s Shape) string {
+	return filepath.Join(t.dir, "shapes", fmt.Sprintf("%s-%d-%d", d.Tier(), s.CPUs, s.Memory>>20))
+}
+
+func (t Template) readShape(dir string) (shapeFile, error) {
+	var f shapeFile
+	b, err := os.ReadFile(filepath.Join(dir, "shape.json"))
+	if err != nil {
+		return f, err
+	}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return f, fmt.Errorf("%w: shape.json: %w", ErrBroken, err)
+	}
+	return f, nil
+}
+
+// hasSnapshot says whether there is a snapshot that this driver can restore.
+func (t Template) hasSnapshot(dir string, d Driver, s Shape) bool {
+	f, err := t.readShape(dir)
+	return err == nil && f.Fingerprint == d.Fingerprint() && f.Template == t.Digest()
+}
+
+func (t Template) verifySnapshot(dir string) error {
+	f, err := t.readShape(dir)
+	if err != nil {
+		return fmt.Errorf("%w: template %s: %w", ErrBroken, t.Name, err)
+	}
+	rel, err := filepath.Rel(t.dir, dir)
+	if err != nil {
+		return err
+	}
+	if err := t.verify("root.erofs"); err != nil {
+		return err
+	}
+	if err := t.verifyFile(filepath.Join(rel, "state"), f.StateSum); err != nil {
+		return err
+	}
+	return t.verifyFile(filepath.Join(rel, "memory"), f.MemorySum)
+}
+
+// snapshot boots a machine, waits until the guest is ready, and keeps its memory.
+func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
+	unlock, err := t.store.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := t.shapeDir(d, s)
+	if t.hasSnapshot(dir, d, s) {
+		return nil // another process made it while we waited
+	}
+	fmt.Fprintf(t.store.Log, "booting template %s once to take its snapshot (%s, %d CPU, %d MiB)\n", t.Name, d.Tier(), s.CPUs, s.Memory>>20)
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	work, err := os.MkdirTemp(t.store.Dir, "build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	if err := t.bootAndSave(ctx, d, s, work); err != nil {
+		return err
+	}
+	f := shapeFile{Template: t.Digest(), Tier: d.Tier(), Fingerprint: d.Fingerprint(), CPUs: s.CPUs, Memory: s.Memory}
+	if f.MemorySum, err = hashFile(filepath.Join(work, "memory")); err != nil {
+		return err
+	}
+	if f.StateSum, err = hashFile(filepath.Join(work, "state")); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(work, "shape.json"), f); err != nil {
+		return err
+	}
+	if err := errors.Join(syncTree(work), os.RemoveAll(dir), os.MkdirAll(filepath.Dir(dir), 0o700)); err != nil {
+		return err
+	}
+	return os.Rename(work, dir)
+}
+
+func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work string) (err error) {
+	img, err := t.Cold(work, s)
+	if err != nil {
+		return err
+	}
+	defer img.Close()
+	scratch, err := os.CreateTemp(work, "scratch-")
+	if err != nil {
+		return err
+	}
+	defer scratch.Close()
+	if err := errors.Join(os.Remove(scratch.Name()), scratch.Truncate(snapshotScratch)); err != nil {
+		return err
+	}
+	state, err := os.OpenFile(filepath.Join(work, "state"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	vm, err := d.Start(ctx, vmm.Machine{
+		ID: "template-" + rand.Text()[:8], Image: img, CPUs: s.CPUs, Memory: s.Memory, Scratch: scratch, ScratchSize: snapshotScratch,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, vm.Destroy(context.WithoutCancel(ctx))) }()
+	if err := channel.AwaitReady(ctx, vm.Channel()); err != nil {
+		return fmt.Errorf("the guest did not get ready: %w", err)
+	}
+	return vm.Snapshot(ctx, state)
+}

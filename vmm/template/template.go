@@ -1,0 +1,200 @@
+// Package template makes and keeps what sandboxes start from: a guest kernel,
+// an initramfs with custody-guest, a read-only userland, and for each shape of
+// machine a memory snapshot taken when the guest was ready.
+//
+//	templates/
+//	    lock                      held while a template or a snapshot is made
+//	    names/base                a link to the folder below
+//	    sha256-<digest>/          named by what is in it
+//	        template.json kernel initrd root.erofs
+//	        verified.json         digests that were checked, by inode and ctime
+//	        shapes/<tier>-<cpus>-<MiB>/   shape.json memory state
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Store is the folder that holds a host's templates.
+type Store struct {
+	Dir   string
+	Guest string    // path of the custody-guest program
+	Log   io.Writer // what is being done, a line each; never nil
+}
+
+// Template is one template of a store.
+type Template struct {
+	Name    string    `json:"name"`
+	Arch    string    `json:"arch"`
+	Source  string    `json:"source"` // base, dir or oci
+	Kernel  string    `json:"kernel_sha256"`
+	Initrd  string    `json:"initrd_sha256"`
+	Root    string    `json:"root_sha256"`
+	Guest   string    `json:"guest_sha256"`
+	Release string    `json:"kernel_release"`
+	Env     []string  `json:"env,omitempty"`
+	Created time.Time `json:"created"`
+
+	store Store
+	dir   string
+}
+
+// ErrNotFound is returned for a name that the store does not have.
+var ErrNotFound = errors.New("no such template")
+
+// ErrBroken is returned when a template's files are not what its digests say.
+var ErrBroken = errors.New("template is broken")
+
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// Digest identifies the contents: kernel, initramfs, userland and environment.
+func (t Template) Digest() string {
+	t.Name, t.Created = "", time.Time{}
+	b, err := json.Marshal(t)
+	if err != nil {
+		panic(err) // a struct of strings cannot fail to marshal
+	}
+	sum := sha256.Sum256(b)
+	return "sha256-" + hex.EncodeToString(sum[:])
+}
+
+// Open finds a template by name and refreshes it when it holds another
+// custody-guest than the one that belongs to this program.
+func (s Store) Open(ctx context.Context, name string) (Template, error) {
+	if !validName.MatchString(name) {
+		return Template{}, fmt.Errorf("%q is not a template name: use a-z, 0-9, '.', '_' and '-'", name)
+	}
+	t, err := s.read(filepath.Join(s.Dir, "names", name))
+	if err != nil {
+		return Template{}, err
+	}
+	same, err := t.holdsGuest(s.Guest)
+	if err != nil {
+		return Template{}, err
+	}
+	if !same {
+		fmt.Fprintf(s.Log, "template %s holds another version of custody-guest: renewing it\n", name)
+		return s.renew(ctx, t)
+	}
+	return t, nil
+}
+
+func (s Store) read(link string) (Template, error) {
+	name := filepath.Base(link)
+	dir, err := filepath.EvalSymlinks(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Template{}, fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
+	if err != nil {
+		return Template{}, err
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "template.json"))
+	if err != nil {
+		return Template{}, fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	var t Template
+	if err := json.Unmarshal(b, &t); err != nil {
+		return Template{}, fmt.Errorf("%w: template.json: %w", ErrBroken, err)
+	}
+	if t.Digest() != filepath.Base(dir) {
+		return Template{}, fmt.Errorf("%w: template.json does not have the digest %s", ErrBroken, filepath.Base(dir))
+	}
+	if t.Arch != runtime.GOARCH {
+		return Template{}, fmt.Errorf("template %s is for %s, this host is %s", name, t.Arch, runtime.GOARCH)
+	}
+	t.Name, t.store, t.dir = name, s, dir
+	return t, nil
+}
+
+// List returns the store's templates by name. A broken one has only its name.
+func (s Store) List() ([]Template, error) {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, "names"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []Template
+	for _, e := range entries {
+		t, err := s.read(filepath.Join(s.Dir, "names", e.Name()))
+		if err != nil {
+			t = Template{Name: e.Name()}
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// Remove forgets a name, and removes the contents when no other name has them.
+func (s Store) Remove(name string) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.Remove(filepath.Join(s.Dir, "names", filepath.Base(name))); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s", ErrNotFound, name)
+		}
+		return err
+	}
+	return s.sweep()
+}
+
+// sweep removes contents that no name points to, and what a killed build left.
+func (s Store) sweep() error {
+	names, err := os.ReadDir(filepath.Join(s.Dir, "names"))
+	if err != nil {
+		return err
+	}
+	var used []string
+	for _, n := range names {
+		if to, err := os.Readlink(filepath.Join(s.Dir, "names", n.Name())); err == nil {
+			used = append(used, filepath.Base(to))
+		}
+	}
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if keep := []string{"names", "lock", "blank"}; e.IsDir() && !slices.Contains(keep, e.Name()) && !slices.Contains(used, e.Name()) {
+			if err := os.RemoveAll(filepath.Join(s.Dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lock is held by whoever changes the store; the kernel releases it with the process.
+func (s Store) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Join(s.Dir, "names"), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock the template store: %w", err)
+	}
+	return func() { f.Close() }, nil
+}
