@@ -1,0 +1,89 @@
+package redact
+
+// Text is compared in a folded view: ASCII letters are lower case and blanks
+// are left out. Folding makes mixed-case hex, mixed-case percent escapes and
+// base64 or hex wrapped at any column equal to what they stand for, with one
+// automaton and one pass. Whatever matches byte for byte also matches folded,
+// so folding can only mask more, never less.
+
+// maxGap is how many blanks in a row a match may contain: enough for a line
+// break and the indentation after it. It bounds what a Stream holds back.
+const maxGap = 16
+
+// text is what the scanner reads, without converting one into the other.
+type text interface{ ~string | ~[]byte }
+
+func isBlank(b byte) bool {
+	return b == ' ' || b == '\n' || b == '\t' || b == '\r'
+}
+
+func lower(b byte) byte {
+	if 'A' <= b && b <= 'Z' {
+		return b + 'a' - 'A'
+	}
+	return b
+}
+
+// isDigit reports whether b is in the alphabet of base64 (standard or URL) or base32.
+func isDigit(b byte) bool {
+	l := lower(b)
+	return 'a' <= l && l <= 'z' || '0' <= b && b <= '9' || b == '+' || b == '/' || b == '-' || b == '_'
+}
+
+func fold(b []byte) []byte {
+	out := make([]byte, 0, len(b))
+	for _, c := range b {
+		if !isBlank(c) {
+			out = append(out, lower(c))
+		}
+	}
+	return out
+}
+
+// back walks from end over n symbols (bytes that are not blank) to the left and
+// returns where the last of them stands and how many there were: fewer than n
+// at the beginning of t or at more than maxGap blanks.
+func back[T text](t T, end, n int) (start, got int) {
+	start = end
+	gap := 0
+	for i := end - 1; i >= 0 && got < n && gap <= maxGap; i-- {
+		if isBlank(t[i]) {
+			gap++
+			continue
+		}
+		start, got, gap = i, got+1, 0
+	}
+	return start, got
+}
+
+// digitsBefore returns where up to n base64 digits begin that end at start.
+func digitsBefore[T text](t T, start, n int) int {
+	gap := 0
+	for i := start - 1; i >= 0 && n > 0 && gap <= maxGap; i-- {
+		if isBlank(t[i]) {
+			gap++
+			continue
+		}
+		if !isDigit(t[i]) {
+			break
+		}
+		start, n, gap = i, n-1, 0
+	}
+	return start
+}
+
+// digitsAfter returns where up to n base64 digits end that begin at end.
+func digitsAfter[T text](t T, end, n int) int {
+	gap := 0
+	for i := end; i < len(t) && n > 0 && gap <= maxGap; i++ {
+		if isBlank(t[i]) {
+			gap++
+			continue
+		}
+		if !isDigit(t[i]) {
+			break
+		}
+		end, n, gap = i+1, n-1, 0
+	}
+	return end
+}

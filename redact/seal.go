@@ -1,0 +1,308 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// Seal masks every string in the value that v points to, in place, and encodes
+// it as JSON once. Strings and byte slices of any named type, in structs, slices,
+// arrays, maps (keys as well), pointers and interfaces are covered; time.Time
+// holds no text and is left alone. What cannot be covered is an error rather
+// than a gap: unexported fields that can hold text, and types that JSON has no
+// form for. After an error v may be partly masked and must not be used.
+func (r *Redactor) Seal(v any) (Sealed, error) {
+	ptr := reflect.ValueOf(v)
+	if ptr.Kind() != reflect.Pointer || ptr.IsNil() {
+		return Sealed{}, fmt.Errorf("seal %T: a pointer to the event is needed", v)
+	}
+	w := walk{redactor: r, rules: r.rules.Load()}
+	if err := w.value(ptr.Elem()); err != nil {
+		return Sealed{}, fmt.Errorf("seal %T: %w", v, err)
+	}
+	buf := r.bufs.Get().(*buffer)
+	defer r.recycle(buf)
+	if err := buf.enc.Encode(v); err != nil {
+		return Sealed{}, fmt.Errorf("seal %T: %w", v, err)
+	}
+	return Sealed{body: bytes.Clone(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))}, nil
+}
+
+type buffer struct {
+	bytes.Buffer
+	enc *json.Encoder
+}
+
+func newBuffer() *buffer {
+	b := &buffer{}
+	b.enc = json.NewEncoder(&b.Buffer)
+	b.enc.SetEscapeHTML(false)
+	return b
+}
+
+// maxPooled keeps one huge event from holding its memory forever.
+const maxPooled = 64 << 10
+
+func (r *Redactor) recycle(b *buffer) {
+	if b.Cap() <= maxPooled {
+		b.Reset()
+		r.bufs.Put(b)
+	}
+}
+
+// walk is one pass over a value.
+type walk struct {
+	redactor *Redactor
+	rules    *ruleset
+	depth    int
+}
+
+// maxDepth ends the walk over a value that contains itself.
+const maxDepth = 1000
+
+// step masks what v holds; v can be set.
+type step func(w *walk, v reflect.Value) error
+
+// plan is how the values of a type are masked. A type that can hold no text has
+// a nil do. Plans of recursive types refer to each other, hence by pointer.
+type plan struct{ do step }
+
+func (p *plan) run(w *walk, v reflect.Value) error {
+	if w.depth++; w.depth > maxDepth {
+		return errors.New("the value is nested too deeply or contains itself")
+	}
+	err := p.do(w, v)
+	w.depth--
+	return err
+}
+
+func (w *walk) value(v reflect.Value) error {
+	p, err := w.redactor.plan(v.Type())
+	if err != nil || p.do == nil {
+		return err
+	}
+	return p.run(w, v)
+}
+
+// plan returns the plan for t, made at t's first use.
+func (r *Redactor) plan(t reflect.Type) (*plan, error) {
+	if p, ok := r.plans.Load(t); ok {
+		return p.(*plan), nil
+	}
+	p, err := planner{}.of(t)
+	if err != nil {
+		return nil, err
+	}
+	r.plans.Store(t, p)
+	return p, nil
+}
+
+// planner makes plans; it holds those that are made or being made.
+type planner map[reflect.Type]*plan
+
+func (pl planner) of(t reflect.Type) (*plan, error) {
+	if p, ok := pl[t]; ok {
+		return p, nil
+	}
+	// Until it is known better, a type that contains itself counts as holding text.
+	p := &plan{do: func(*walk, reflect.Value) error { return nil }}
+	pl[t] = p
+	do, err := pl.step(t)
+	if err != nil {
+		return nil, err
+	}
+	p.do = do
+	return p, nil
+}
+
+func (pl planner) step(t reflect.Type) (step, error) {
+	if t == reflect.TypeFor[time.Time]() {
+		return nil, nil
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return maskString, nil
+	case reflect.Slice, reflect.Array:
+		return pl.list(t)
+	case reflect.Pointer:
+		return pl.pointer(t)
+	case reflect.Map:
+		return pl.table(t)
+	case reflect.Interface:
+		return maskInterface, nil
+	case reflect.Struct:
+		return pl.structure(t)
+	case reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
+		return nil, fmt.Errorf("a %s cannot be in an event", t)
+	}
+	return nil, nil // numbers and booleans
+}
+
+func maskString(w *walk, v reflect.Value) error {
+	if out := mask(w.rules, v.String(), false); out != nil {
+		v.SetString(string(out))
+	}
+	return nil
+}
+
+func maskBytes(w *walk, v reflect.Value) error {
+	if out := mask(w.rules, v.Bytes(), false); out != nil {
+		v.SetBytes(out)
+	}
+	return nil
+}
+
+// checkArray refuses a value in an array of bytes, where no marker has room.
+func checkArray(w *walk, v reflect.Value) error {
+	if mask(w.rules, v.Bytes(), false) != nil {
+		return fmt.Errorf("a %s holds a secret and cannot be masked", v.Type())
+	}
+	return nil
+}
+
+func (pl planner) list(t reflect.Type) (step, error) {
+	if t.Elem().Kind() == reflect.Uint8 {
+		if t.Kind() == reflect.Array {
+			return checkArray, nil
+		}
+		return maskBytes, nil
+	}
+	elem, err := pl.of(t.Elem())
+	if err != nil || elem.do == nil {
+		return nil, err
+	}
+	return func(w *walk, v reflect.Value) error {
+		for i := range v.Len() {
+			if err := elem.run(w, v.Index(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+func (pl planner) pointer(t reflect.Type) (step, error) {
+	elem, err := pl.of(t.Elem())
+	if err != nil || elem.do == nil {
+		return nil, err
+	}
+	return func(w *walk, v reflect.Value) error {
+		if v.IsNil() {
+			return nil
+		}
+		return elem.run(w, v.Elem())
+	}, nil
+}
+
+// maskInterface masks a copy of what the interface holds, as that cannot be set.
+func maskInterface(w *walk, v reflect.Value) error {
+	if v.IsNil() {
+		return nil
+	}
+	c := settable(v.Elem())
+	if err := w.value(c); err != nil {
+		return err
+	}
+	v.Set(c)
+	return nil
+}
+
+func settable(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	return c
+}
+
+func (pl planner) table(t reflect.Type) (step, error) {
+	key, err := pl.of(t.Key())
+	if err != nil {
+		return nil, err
+	}
+	elem, err := pl.of(t.Elem())
+	if err != nil || key.do == nil && elem.do == nil {
+		return nil, err
+	}
+	return func(w *walk, v reflect.Value) error {
+		if v.IsNil() {
+			return nil
+		}
+		out := reflect.MakeMapWithSize(t, v.Len())
+		for it := v.MapRange(); it.Next(); {
+			k, e := settable(it.Key()), settable(it.Value())
+			if err := w.pair(key, elem, k, e); err != nil {
+				return err
+			}
+			if err := free(out, k); err != nil {
+				return err
+			}
+			out.SetMapIndex(k, e)
+		}
+		v.Set(out)
+		return nil
+	}, nil
+}
+
+func (w *walk) pair(key, elem *plan, k, e reflect.Value) error {
+	if key.do != nil {
+		if err := key.run(w, k); err != nil {
+			return err
+		}
+	}
+	if elem.do != nil {
+		return elem.run(w, e)
+	}
+	return nil
+}
+
+// free makes k a key that m does not have, as two keys may look alike once masked.
+func free(m, k reflect.Value) error {
+	if m.MapIndex(k).IsValid() && k.Kind() != reflect.String {
+		return fmt.Errorf("two keys of a %s are the same once masked", m.Type())
+	}
+	base := ""
+	for n := 2; m.MapIndex(k).IsValid(); n++ {
+		if base == "" {
+			base = k.String()
+		}
+		k.SetString(fmt.Sprintf("%s#%d", base, n))
+	}
+	return nil
+}
+
+// field is a field of a struct that can hold text.
+type field struct {
+	index int
+	plan  *plan
+}
+
+func (pl planner) structure(t reflect.Type) (step, error) {
+	var fields []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		p, err := pl.of(f.Type)
+		settable := f.IsExported() || f.Anonymous && f.Type.Kind() == reflect.Struct
+		switch {
+		case !settable && (err != nil || p.do != nil):
+			return nil, fmt.Errorf("field %s of %s can hold text but is unexported", f.Name, t)
+		case err != nil:
+			return nil, fmt.Errorf("field %s of %s: %w", f.Name, t, err)
+		case p.do != nil:
+			fields = append(fields, field{i, p})
+		}
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	return func(w *walk, v reflect.Value) error {
+		for _, f := range fields {
+			if err := f.plan.run(w, v.Field(f.index)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
