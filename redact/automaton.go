@@ -255,17 +255,15 @@ func scan[T text](a *automaton, state uint32, t T, from, to int, spans []span) (
 	return state, spans
 }
 
-// match adds the longest pattern that ends at end, unless too many blanks in a
-// row are within it; then the next shorter one. Shorter ones lie inside it.
+// match adds the patterns that end at end, the longest first, but those within
+// which there are too many blanks in a row.
 func match[T text](a *automaton, t T, end int, e int32, spans []span) []span {
 	for ; e >= 0; e = a.ends[e].shorter {
 		p := a.ends[e]
-		start, got := back(t, end, p.symbols)
-		if got < p.symbols {
-			continue
+		if start, got := back(t, end, p.symbols); got == p.symbols {
+			m := span{digitsBefore(t, start, p.left), digitsAfter(t, end, p.right), p.value}
+			spans = push(spans, m)
 		}
-		m := span{digitsBefore(t, start, p.left), digitsAfter(t, end, p.right), p.value}
-		return push(spans, m)
 	}
 	return spans
 }

@@ -23,6 +23,7 @@ const encodings = "custody-redact-1"
 // many base64 or base32 digits beside it still carry bits of the value, mixed
 // with bits of a neighbour. Which digits those are depends on text we do not
 // know, so they are no part of the pattern; they are masked when it matches.
+// A pattern with a right above 0 ends in a digit itself.
 type pattern struct {
 	text        []byte
 	left, right int

@@ -1,0 +1,149 @@
+package redact_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redact"
+)
+
+var benchKey = []byte("0123456789abcdef0123456789abcdef")
+
+func secrets(n int) []string {
+	rng := rand.New(rand.NewPCG(1, 1))
+	out := make([]string, n)
+	for i := range out {
+		b := make([]byte, 20)
+		for j := range b {
+			b[j] = byte(rng.Uint32())
+		}
+		out[i] = "ghp_" + base64.RawURLEncoding.EncodeToString(b)
+	}
+	return out
+}
+
+func with(b *testing.B, n int) *redact.Redactor {
+	r := redact.New(benchKey)
+	for i, s := range secrets(n) {
+		if err := r.Add(fmt.Sprintf("s%d", i), []byte(s)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return r
+}
+
+// prose is about a megabyte of what build tools print.
+func prose() []byte {
+	var out bytes.Buffer
+	rng := rand.New(rand.NewPCG(2, 2))
+	for out.Len() < 1<<20 {
+		fmt.Fprintf(&out, "[%d/%d] Collecting package-%x (from -r requirements.txt)\n  Downloading https://files.example.org/%x/wheel-%d.%d.whl (%d kB)\n",
+			rng.IntN(99), 99, rng.Uint32(), rng.Uint64(), rng.IntN(9), rng.IntN(99), rng.IntN(9999))
+	}
+	return out.Bytes()[:1<<20]
+}
+
+func BenchmarkText(b *testing.B) {
+	text := prose()
+	for _, n := range []int{0, 1, 5, 20} {
+		r := with(b, n)
+		b.Run(fmt.Sprintf("bytes/values=%d", n), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				r.Bytes(text)
+			}
+		})
+		b.Run(fmt.Sprintf("stream/values=%d", n), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				s := r.Stream()
+				for i := 0; i < len(text); i += 32 << 10 {
+					s.Write(text[i : i+32<<10])
+				}
+				s.Flush()
+			}
+		})
+	}
+}
+
+// BenchmarkContains is what a caller would write without this package: one
+// search for each of five forms of each value, case and wrapping as they come.
+func BenchmarkContains(b *testing.B) {
+	text := string(prose())
+	for _, n := range []int{1, 5, 20} {
+		var forms []string
+		for _, s := range secrets(n) {
+			forms = append(forms, s, hex.EncodeToString([]byte(s)), url.QueryEscape(s))
+			for off := range 3 {
+				e := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", off) + s))
+				forms = append(forms, e[(off*8+5)/6:(off+len(s))*8/6])
+			}
+		}
+		b.Run(fmt.Sprintf("values=%d/forms=%d", n, len(forms)), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				for _, f := range forms {
+					if strings.Contains(text, f) {
+						b.Fatal("found")
+					}
+				}
+			}
+		})
+	}
+}
+
+func event() *audit.Event {
+	return &audit.Event{
+		Time: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC), Observer: audit.Guest, Kind: audit.KindExec, Step: "agent",
+		Exec: &audit.Exec{
+			Proc: "b1c2d3e4-17-123456789", Parent: "b1c2d3e4-1-1", PID: 17, PPID: 1,
+			Exe: "/usr/bin/git", Argv: []audit.Text{"git", "commit", "-q", "-m", "first version"}, Cwd: "/workspace",
+		},
+	}
+}
+
+func BenchmarkSeal(b *testing.B) {
+	for _, n := range []int{0, 1, 5, 20} {
+		b.Run(fmt.Sprintf("exec/values=%d", n), func(b *testing.B) {
+			r, e := with(b, n), event()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Seal(e); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("exit/values=5", func(b *testing.B) {
+		r := with(b, 5)
+		e := &audit.Event{Time: time.Now().UTC(), Observer: audit.Guest, Kind: audit.KindExit, Exit: &audit.Exit{Proc: "b1c2d3e4-17-123456789", PID: 17}}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := r.Seal(e); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkAdd(b *testing.B) {
+	pem := strings.Repeat("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n", 26)
+	for _, c := range []struct{ name, value string }{{"token", secrets(1)[0]}, {"pem", pem}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := redact.New(benchKey).Add("v", []byte(c.value)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package redact
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestAddRefuses(t *testing.T) {
+	const secret = "Tr0ub4dor"
+	cases := []struct{ what, name, value, want string }{
+		{"short", "v", "1234567", "7 bytes"},
+		{"empty", "v", "", "0 bytes"},
+		{"huge", "v", strings.Repeat("x", MaxValue+1), "at most"},
+		{"blank", "v", " \n \t  a  ", "white space"},
+		{"no name", "", secret, "name"},
+		{"name breaks the marker", "a:b]", secret, "name"},
+		{"name tells the value", "my-" + secret, secret, "another name"},
+		{"marker's word", "v", "REDACTED", "another name"},
+		{"another's name", "v", "anthropic", "another name"},
+	}
+	for _, c := range cases {
+		r := redactor(t, map[string]string{"anthropic": "sk-ant-0123456789"})
+		err := r.Add(c.name, []byte(c.value))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one with %q", c.what, err, c.want)
+		}
+		if c.value == secret && c.name != "my-"+secret && strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: the error tells the value: %v", c.what, err)
+		}
+	}
+}
+
+func TestMarkers(t *testing.T) {
+	a, b := New(testKey), New([]byte("another key of thirty-two bytes."))
+	for _, r := range []*Redactor{a, b} {
+		for _, name := range []string{"first", "first", "second"} { // the same value keeps its first name
+			if err := r.Add(name, []byte("hunter2-hunter2")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got := a.String("x hunter2-hunter2hunter2-hunter2 y aHVudGVyMi1odW50ZXIy")
+	m := a.rules.Load().values[0].marker
+	if want := "x " + m + m + " y " + m; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !strings.HasPrefix(m, "[REDACTED:first:") || len(m) != len("[REDACTED:first:01234567]") {
+		t.Errorf("marker %q", m)
+	}
+	if m == b.rules.Load().values[0].marker {
+		t.Error("the tag does not depend on the key")
+	}
+	if a.Digest() == b.Digest() || a.Digest() == New(testKey).Digest() || len(a.Digest()) != 64 {
+		t.Error("digests do not tell rulesets apart")
+	}
+}
+
+func TestOverlaps(t *testing.T) {
+	r := redactor(t, map[string]string{"whole": "token-abcdefgh-xyz", "inner": "abcdefgh", "next": "gh-xyz-0123"})
+	cases := []struct{ in, want string }{
+		{"<token-abcdefgh-xyz>", "<W>"},
+		{"<abcdefgh>", "<I>"},
+		{"<token-abcdefgh-xyz-0123>", "<WN>"},
+		{"<abcdefgh-xyz-0123>", "<IN>"},
+		{"token-abcdefgh-xyabcdefgh", "token-I-xyI"},
+	}
+	short := map[string]string{}
+	for _, v := range r.rules.Load().values {
+		short[v.marker] = strings.ToUpper(v.name[:1])
+	}
+	for _, c := range cases {
+		got := r.String(c.in)
+		for m, s := range short {
+			got = strings.ReplaceAll(got, m, s)
+		}
+		if got != c.want {
+			t.Errorf("%s became %s, want %s", c.in, got, c.want)
+		}
+	}
+}
+
+// Text cut off at any place within a value leaves at most 3 symbols of it, in any encoding.
+func TestCut(t *testing.T) {
+	const value = "hunter2-hunter2/ok"
+	r := redactor(t, map[string]string{"v": value})
+	m := r.rules.Load().values[0].marker
+	for _, p := range expand([]byte(value)) {
+		for n := minCut; n < len(p.text); n++ {
+			if got := r.Cut("({" + string(p.text[:n])); !strings.HasPrefix(got, "({"+m) || strings.Trim(got[2+len(m):], "=%3Dd25") != "" {
+				t.Fatalf("%q cut: %q", p.text[:n], got)
+			}
+		}
+	}
+	for _, s := range []string{"", "hun", "a hunt b", "no secret here", "hunter3"} {
+		if got := r.Cut(s); got != s {
+			t.Errorf("%q became %q", s, got)
+		}
+	}
+	if got := r.Cut("hunter2-hunter2/ok and hunter2-"); got != m+" and "+m {
+		t.Errorf("got %q", got)
+	}
+	s := r.Stream()
+	if got := string(s.Write([]byte("key: hunter2-h"))) + string(s.FlushCut()); got != "key: "+m {
+		t.Errorf("a cut stream: %q", got)
+	}
+}
+
+func TestUntouchedTextIsNotCopied(t *testing.T) {
+	r := redactor(t, map[string]string{"v": "hunter2-hunter2"})
+	b := []byte("nothing to see here")
+	if out := r.Bytes(b); &out[0] != &b[0] {
+		t.Error("Bytes copied")
+	}
+	if n := testing.AllocsPerRun(10, func() { r.String("nothing to see here") }); n != 0 {
+		t.Errorf("String allocates %v times", n)
+	}
+}
+
+// What a stream holds back does not grow with the text, even if all of it is one match.
+func TestStreamHoldsLittle(t *testing.T) {
+	r := redactor(t, map[string]string{"v": "aaaaaaaaaaaa"})
+	for _, in := range []string{strings.Repeat("a", 4096), strings.Repeat("a ", 2048), strings.Repeat("\n", 4096)} {
+		s := r.Stream()
+		for range 50 {
+			s.Write([]byte(in))
+		}
+		if len(s.buf) > 4096 || len(s.spans) > 100 {
+			t.Errorf("%.6q...: holds %d bytes and %d spans", in, len(s.buf), len(s.spans))
+		}
+	}
+}
+
+// A stream sees values added while it runs, and what it held for another value stays masked.
+func TestValueAddedToRunningStream(t *testing.T) {
+	for at := range len("hunter2-hunter2 then correct-horse-battery") {
+		r := redactor(t, map[string]string{"a": "hunter2-hunter2"})
+		text := []byte("say hunter2-hunter2 then correct-horse-battery")
+		at += len("say ")
+		s := r.Stream()
+		out := string(bytes.Clone(s.Write(text[:at])))
+		if err := r.Add("b", []byte("correct-horse-battery")); err != nil {
+			t.Fatal(err)
+		}
+		out += string(s.Write(text[at:]))
+		out += string(s.Flush())
+		if strings.Count(out, "[REDACTED:a:") != 1 || strings.Contains(out, "unter2") {
+			t.Errorf("added at %d: %q", at, out)
+		}
+		if at <= len("say hunter2-hunter2 then ") && strings.Count(out, "[REDACTED:b:") != 1 {
+			t.Errorf("added at %d: %q", at, out)
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	r := redactor(t, map[string]string{"v": "hunter2-hunter2"})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			s := r.Stream()
+			for range 200 {
+				out := string(s.Write([]byte("a hunter2-hunter2 b\n"))) + r.String("hunter2-hunter2")
+				if strings.Contains(out, "hunter2-hunter2") {
+					t.Error("leaked")
+				}
+			}
+		})
+	}
+	for i := range 10 {
+		if err := r.Add("w", []byte("another-value-"+string(rune('a'+i)))); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+}
+
+// FuzzStream: pieces give what the whole gives, the oracle agrees on what is
+// masked, nothing that was masked can be found again, and a second pass changes nothing.
+func FuzzStream(f *testing.F) {
+	f.Add("hunter2-hunter2", "p@ss \"w/rd'%", []byte("x hunter2-hunter2 y"), uint64(1))
+	f.Add("00000000", "a\nb\nc\nd\n", []byte("30303030 3030303\n030303030"), uint64(2))
+	f.Add("AAAAAAAAA", "AAAAAAAAAA", []byte("QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB"), uint64(3))
+	f.Add("\xff\xfe\x00\x80\xff\xff\xff\xff", "пароль!!", []byte("%ff%FE%00%80%Ff%ff%fF%ff &#1087;"), uint64(4))
+	f.Fuzz(func(t *testing.T, one, two string, in []byte, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		r := New(testKey)
+		for _, v := range []string{one, two} {
+			if len(v) > 200 || r.Add("v", []byte(v)) != nil {
+				return
+			}
+		}
+		s := r.rules.Load()
+		for range 3 { // pieces of patterns among what the fuzzer found
+			p := s.rules[rng.IntN(len(s.rules))].text
+			in = append(in, p[rng.IntN(len(p)):]...)
+			in = append(in, p[:rng.IntN(len(p)+1)]...)
+			in = append(in, p...)
+		}
+		if len(in) > 4096 {
+			return
+		}
+		compare(t, s, in, []int{1 + rng.IntN(5), 1 + rng.IntN(50), 1 + rng.IntN(200)})
+		out := bytes.Clone(r.Bytes(in))
+		if again := r.Bytes(out); !joins(s) && !bytes.Equal(again, out) {
+			t.Fatalf("%q: once %q, twice %q", in, out, again)
+		}
+	})
+}
+
+// joins reports whether a pattern can begin or end within a marker.
+func joins(s *ruleset) bool {
+	for _, v := range s.values {
+		m := fold([]byte(v.marker))
+		for _, r := range s.rules {
+			for n := 1; n < min(len(m), len(r.text)); n++ {
+				if bytes.HasSuffix(r.text, m[:n]) || bytes.HasPrefix(r.text, m[len(m)-n:]) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
