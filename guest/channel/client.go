@@ -1,0 +1,230 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Handler takes the guest's events, one after the other, in the order in which
+// the guest saw them. While it works nothing more is read: a flood in the
+// guest fills the window of the event stream and then slows who makes it. An
+// error ends the session, and is what every later call returns.
+type Handler func(context.Context, *audit.Event) error
+
+// errClosed is what calls return after Close.
+var errClosed = errors.New("channel is closed")
+
+// Client is the host's end of the channel. It holds whatever comes from the
+// guest to be hostile: sizes are bounded, unknown things refused, and the
+// first breach ends the session with an error that wraps ErrHostile.
+//
+// Its methods may be called from any goroutine.
+type Client struct {
+	session *yamux.Session
+	conn    io.Closer
+	awake   Awake
+	offset  time.Duration
+	limit   int64 // bytes that CopyOut takes at most
+	handler Handler
+	ctx     context.Context // ends with the session
+	cancel  context.CancelCauseFunc
+	work    sync.WaitGroup // every goroutine that the client started
+
+	opening sync.Mutex // held from a hello to the last of its data streams, which the guest tells by their order
+
+	mu     sync.Mutex // guards the fields below
+	steps  map[string]bool
+	marked uint64        // the last mark on the event stream
+	moved  chan struct{} // closed and replaced when marked moves
+	copied tree          // what CopyIn put into the workspace
+}
+
+// Connect wakes the guest at the other end of conn and starts to hand its
+// events to h. When ctx ends before that is done, conn is closed. A nil h drops
+// events.
+func Connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*Client, error) {
+	if h == nil {
+		h = func(context.Context, *audit.Event) error { return nil }
+	}
+	defer closeOnDone(ctx, conn)()
+	c, err := connect(ctx, conn, w, h)
+	if err != nil {
+		conn.Close()
+		return nil, contextOr(ctx, err)
+	}
+	return c, nil
+}
+
+func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*Client, error) {
+	a, offset, err := wake(conn, w)
+	if err != nil {
+		return nil, err
+	}
+	session, err := yamux.Client(&guard{ReadWriteCloser: combine(conn)}, yamuxConfig())
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		session: session, conn: conn, awake: a, offset: offset, limit: w.Scratch, handler: h,
+		steps: map[string]bool{}, moved: make(chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	events, err := c.open(ctx, hello{Kind: streamEvents}, 0)
+	if err != nil {
+		session.Close()
+		return nil, err
+	}
+	c.work.Go(func() { c.end(c.readEvents(events[0])) })
+	return c, nil
+}
+
+// Awake returns what the guest said when it woke, and how far its clock was ahead of the host's.
+func (c *Client) Awake() (Awake, time.Duration) { return c.awake, c.offset }
+
+// Done is closed when the session has ended; Err then says why.
+func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Err returns why the session ended, or nil while it lives.
+func (c *Client) Err() error { return context.Cause(c.ctx) }
+
+// Close ends the session, which makes the guest power off, and waits for all
+// that the client started. Processes' Wait calls return an error.
+func (c *Client) Close() error {
+	c.end(errClosed)
+	c.work.Wait()
+	return nil
+}
+
+func (c *Client) end(err error) {
+	c.cancel(err)
+	c.conn.Close()
+	c.session.Close()
+}
+
+// Ping returns when the guest has answered, hence when it runs and its init is responsive.
+func (c *Client) Ping(ctx context.Context) error {
+	streams, err := c.open(ctx, hello{Kind: streamPing}, 0)
+	if err != nil {
+		return err
+	}
+	defer streams[0].Close()
+	defer context.AfterFunc(ctx, func() { unblock(streams[0]) })()
+	var r report
+	if err := readFrame(streams[0], &r, maxReport); err != nil {
+		return c.failed(ctx, "ping", err)
+	}
+	return nil
+}
+
+// open sends a hello on a new stream and opens its data streams.
+func (c *Client) open(ctx context.Context, h hello, data int) (streams []net.Conn, err error) {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	for range 1 + data {
+		s, err := c.session.Open()
+		if err != nil {
+			return nil, c.failed(ctx, "open a stream", err)
+		}
+		streams = append(streams, s)
+		if len(streams) > 1 {
+			continue
+		}
+		stop := context.AfterFunc(ctx, func() { unblock(s) })
+		if err := writeFrame(s, h, maxHello); err != nil {
+			return nil, c.failed(ctx, "say hello", err)
+		}
+		if !stop() {
+			return nil, c.failed(ctx, "say hello", ctx.Err())
+		}
+	}
+	return streams, nil
+}
+
+// failed chooses the cause among what may lie behind a failed operation: a
+// breach of the protocol, the caller's context, the session's end.
+func (c *Client) failed(ctx context.Context, what string, err error) error {
+	switch {
+	case errors.Is(err, ErrHostile):
+		c.end(err)
+	case c.Err() != nil:
+		err = c.Err()
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func (c *Client) readEvents(r io.Reader) error {
+	for {
+		var f eventFrame
+		if err := readFrame(r, &f, maxEvent); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("guest is gone: it closed the channel")
+			}
+			return err
+		}
+		if (f.Event == nil) == (f.Mark == 0) {
+			return hostile("event frame must hold an event or a mark")
+		}
+		if f.Event == nil {
+			if err := c.mark(f.Mark); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := admit(f.Event, time.Now(), c.offset, c.knowsStep); err != nil {
+			return err
+		}
+		if err := c.handler(c.ctx, f.Event); err != nil {
+			return fmt.Errorf("record a guest's event: %w", err)
+		}
+	}
+}
+
+func (c *Client) knowsStep(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.steps[name]
+}
+
+func (c *Client) mark(n uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n <= c.marked {
+		return hostile("mark %d after mark %d", n, c.marked)
+	}
+	c.marked = n
+	close(c.moved)
+	c.moved = make(chan struct{})
+	return nil
+}
+
+// awaitMark returns when all events before mark n have been handled.
+func (c *Client) awaitMark(ctx context.Context, n uint64) error {
+	for {
+		c.mu.Lock()
+		reached, moved := c.marked >= n, c.moved
+		c.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.ctx.Done():
+			return c.Err()
+		}
+	}
+}

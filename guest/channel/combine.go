@@ -1,0 +1,85 @@
+package channel
+
+import (
+	"io"
+	"sync"
+)
+
+// combined gathers writes while an earlier one is under way and passes them on
+// together. yamux writes each header and each body by itself; a virtio-serial
+// port makes the VM stop for every write, which costs far more than the copy.
+//
+// It holds at most combineMax bytes; a Write that finds it full waits. The
+// first error of the underlying writer is returned by every later Write.
+type combined struct {
+	io.ReadWriteCloser
+	mu     sync.Mutex // guards the fields below
+	change *sync.Cond // of any of them
+	buf    []byte
+	err    error
+	busy   bool // a goroutine writes and will look at buf again
+	closed bool
+}
+
+const combineMax = 64 << 10
+
+func combine(conn io.ReadWriteCloser) *combined {
+	c := &combined{ReadWriteCloser: conn}
+	c.change = sync.NewCond(&c.mu)
+	return c
+}
+
+// Write implements io.Writer. The bytes are on their way when it returns, not yet written.
+func (c *combined) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.buf) > 0 && len(c.buf)+len(p) > combineMax && c.err == nil && !c.closed {
+		c.change.Wait()
+	}
+	if c.closed {
+		return 0, io.ErrClosedPipe
+	}
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.buf = append(c.buf, p...)
+	if !c.busy {
+		c.busy = true
+		go c.flush()
+	}
+	return len(p), nil
+}
+
+// flush writes until nothing is left. Close waits for it.
+func (c *combined) flush() {
+	var spare []byte
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.buf) > 0 && c.err == nil && !c.closed {
+		out := c.buf
+		c.buf = spare[:0]
+		c.change.Broadcast()
+		c.mu.Unlock()
+		_, err := c.ReadWriteCloser.Write(out)
+		c.mu.Lock()
+		c.err = err
+		spare = out
+	}
+	c.busy = false
+	c.change.Broadcast()
+}
+
+// Close closes the connection, drops what has not been written and waits for the write under way.
+func (c *combined) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.change.Broadcast()
+	c.mu.Unlock()
+	err := c.ReadWriteCloser.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.busy {
+		c.change.Wait()
+	}
+	return err
+}

@@ -1,0 +1,146 @@
+package channel
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// The handshake is three lines, before any framing:
+//
+//	guest                         host
+//	  | "READY\n"                   |   once, when the guest has booted; a snapshot
+//	  | ---------------------------> |   is taken after it, while the guest reads
+//	  |                 Wake + "\n" |
+//	  | <--------------------------- |   after each restore, or after READY in a cold boot
+//	  | Awake + "\n"                |
+//	  | ---------------------------> |   then yamux, the host as its client
+//
+// Each end waits for the other's line before it writes its next, so nothing
+// may follow a line's end.
+
+const (
+	readyLine = "READY"
+	maxWake   = 64 << 10
+	maxAwake  = 4 << 10
+)
+
+// Awake is the guest's answer to Wake.
+type Awake struct {
+	OK     bool      `json:"ok"`
+	Time   time.Time `json:"time"` // the guest's clock after it was set
+	BootID string    `json:"boot_id"`
+	Error  string    `json:"error,omitempty"`
+}
+
+// AwaitReady waits on the host for a guest that boots to say that it is ready
+// for its Wake, or to be snapshotted. When ctx ends first, conn is closed.
+func AwaitReady(ctx context.Context, conn io.ReadWriteCloser) error {
+	defer closeOnDone(ctx, conn)()
+	line, err := readLine(conn, len(readyLine)+2)
+	if err != nil {
+		return contextOr(ctx, fmt.Errorf("wait for the guest to be ready: %w", err))
+	}
+	if string(line) != readyLine {
+		return hostile("expected %s, got %.20q", readyLine, line)
+	}
+	return nil
+}
+
+// SayReady tells the host that the guest waits for its Wake.
+func SayReady(w io.Writer) error {
+	_, err := io.WriteString(w, readyLine+"\n")
+	return err
+}
+
+// AwaitWake reads the host's Wake in the guest.
+func AwaitWake(r io.Reader) (Wake, error) {
+	var w Wake
+	line, err := readLine(r, maxWake)
+	if err != nil {
+		return w, fmt.Errorf("wait for the host's wake: %w", err)
+	}
+	if err := json.Unmarshal(line, &w); err != nil {
+		return w, fmt.Errorf("decode the host's wake: %w", err)
+	}
+	return w, nil
+}
+
+// SayAwake answers the host's Wake.
+func SayAwake(w io.Writer, a Awake) error { return writeLine(w, a) }
+
+// wake sends w and reads the guest's answer. offset is how far the guest's
+// clock is ahead of the host's, to within half the time the exchange took.
+func wake(conn io.ReadWriter, w Wake) (a Awake, offset time.Duration, err error) {
+	start := time.Now()
+	if err := writeLine(conn, w); err != nil {
+		return a, 0, fmt.Errorf("wake the guest: %w", err)
+	}
+	line, err := readLine(conn, maxAwake)
+	if err != nil {
+		return a, 0, fmt.Errorf("wake the guest: %w", err)
+	}
+	end := time.Now()
+	if err := json.Unmarshal(line, &a); err != nil {
+		return a, 0, hostile("answer to wake: %w", err)
+	}
+	if !a.OK {
+		return a, 0, fmt.Errorf("guest could not wake: %.500q", a.Error)
+	}
+	return a, a.Time.Sub(start.Add(end.Sub(start) / 2)), nil
+}
+
+func writeLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// readLine reads up to and without the newline, which must be the last byte sent so far.
+func readLine(r io.Reader, limit int) ([]byte, error) {
+	buf := make([]byte, 0, 1024)
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := r.Read(buf[len(buf):min(cap(buf), limit)])
+		at := bytes.IndexByte(buf[len(buf):len(buf)+n], '\n')
+		if at >= 0 {
+			if at != n-1 {
+				return nil, hostile("%d bytes follow a line that ends an exchange", n-1-at)
+			}
+			return buf[:len(buf)+at], nil
+		}
+		buf = buf[:len(buf)+n]
+		if len(buf) >= limit {
+			return nil, hostile("line is longer than %d bytes", limit)
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) && len(buf) > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+}
+
+// closeOnDone closes c when ctx ends. The function it returns calls that off.
+func closeOnDone(ctx context.Context, c io.Closer) func() {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	return func() { stop() }
+}
+
+// contextOr returns why ctx ended, if it has, rather than the error that its end brought about.
+func contextOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

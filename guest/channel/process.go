@@ -1,0 +1,159 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// Process is a command that runs in a cell of the guest.
+//
+//	Start --> running --> main command ended, its cell killed, sensors flushed
+//	                          |
+//	                          v
+//	          report read --> mark handled --> Wait returns
+//
+// Whoever starts a process must read Stdout and Stderr to their ends; what is
+// not read holds the process up, and with it its end.
+type Process struct {
+	// Stdin is the command's standard input. Closing it is the command's end of
+	// file, save on a terminal, where an end of file is a character. Once the
+	// command has ended, writes return io.ErrClosedPipe.
+	Stdin io.WriteCloser
+	// Stdout and Stderr end after the last byte that the command's cell wrote, or
+	// when the session dies, which Wait then reports. With a terminal Stderr is nil.
+	Stdout, Stderr io.Reader
+
+	client *Client
+	ctl    net.Conn
+	ended  chan struct{} // closed when exit, mark and err are set
+	exit   Exit
+	mark   uint64
+	err    error
+
+	send sync.Mutex // one control frame at a time
+}
+
+// Start starts a command. It does not wait for the guest: that the command
+// could not be found or executed is told by its Exit.
+func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
+	wire, err := cmd.encode()
+	if err != nil {
+		return nil, fmt.Errorf("start %q: %w", cmd.Step, err)
+	}
+	c.mu.Lock()
+	c.steps[cmd.Step] = true
+	c.mu.Unlock()
+	data := 3
+	if cmd.TTY != nil {
+		data = 2
+	}
+	streams, err := c.open(ctx, hello{Kind: streamExec, Command: wire}, data)
+	if err != nil {
+		return nil, fmt.Errorf("start %q: %w", cmd.Step, err)
+	}
+	p := &Process{client: c, ctl: streams[0], ended: make(chan struct{}), Stdin: &stdin{conn: streams[1]}, Stdout: streams[2]}
+	if cmd.TTY == nil {
+		p.Stderr = streams[3]
+	}
+	c.work.Go(func() { p.await(streams) })
+	return p, nil
+}
+
+// await reads the guest's one report about the command.
+func (p *Process) await(streams []net.Conn) {
+	defer close(p.ended)
+	var r report
+	err := readFrame(p.ctl, &r, maxReport)
+	if err == nil {
+		err = checkExit(&r)
+	}
+	if err != nil {
+		p.err = p.client.failed(context.Background(), "wait for the command", err)
+	} else {
+		p.exit, p.mark = *r.Exit, r.Mark
+	}
+	streams[1].SetWriteDeadline(past())
+	for _, s := range streams {
+		s.Close()
+	}
+}
+
+func checkExit(r *report) error {
+	switch {
+	case r.Exit == nil || r.Mark == 0:
+		return hostile("report of a command without its exit and mark")
+	case r.Exit.Code < 0 || r.Exit.Code > 255 || r.Exit.Signal < 0 || r.Exit.Signal > 64:
+		return hostile("exit code %d, signal %d", r.Exit.Code, r.Exit.Signal)
+	}
+	return nil
+}
+
+// Wait returns how the command ended, after every event that the guest's
+// sensors saw before that has been handed to the Handler. When ctx ends first
+// the command goes on, and Wait may be called again.
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return Exit{}, context.Cause(ctx)
+	}
+	if p.err != nil {
+		return Exit{}, p.err
+	}
+	if err := p.client.awaitMark(ctx, p.mark); err != nil {
+		return Exit{}, fmt.Errorf("wait for the command's last events: %w", err)
+	}
+	return p.exit, nil
+}
+
+// Signal sends sig to the command's process group. For a command that has ended it does nothing.
+func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
+	return p.control(ctx, control{Signal: int(sig)})
+}
+
+// Resize sets the size of the command's terminal; without one it does nothing.
+func (p *Process) Resize(ctx context.Context, w Winsize) error {
+	return p.control(ctx, control{Resize: &w})
+}
+
+func (p *Process) control(ctx context.Context, m control) error {
+	p.send.Lock()
+	defer p.send.Unlock()
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	// A frame cut short by ctx would spoil those after it, so it is sent whole; it is tiny.
+	if err := writeFrame(p.ctl, m, maxReport); err != nil {
+		select {
+		case <-p.ended:
+			return nil
+		default:
+		}
+		return p.client.failed(ctx, "control the command", err)
+	}
+	return nil
+}
+
+type stdin struct{ conn net.Conn }
+
+func (s *stdin) Write(b []byte) (int, error) {
+	n, err := s.conn.Write(b)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", io.ErrClosedPipe, err)
+	}
+	return n, err
+}
+
+func (s *stdin) Close() error {
+	if err := s.conn.Close(); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		return err
+	}
+	return nil
+}

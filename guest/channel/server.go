@@ -1,0 +1,267 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Runner starts commands, each in a cell of its own.
+type Runner interface {
+	// Start returns an ExecError when it is the command's own fault.
+	Start(context.Context, Command) (Cell, error)
+}
+
+// Cell is one running command and all that it started.
+type Cell interface {
+	// Pipes returns our ends. stdin is closed by the caller; stderr is nil with a terminal.
+	Pipes() (stdin io.WriteCloser, stdout, stderr io.ReadCloser)
+	Signal(syscall.Signal) error
+	Resize(Winsize) error
+	// Wait waits for the main command, then kills what it left behind, and
+	// returns when nothing of the cell runs. It is called once.
+	Wait() Exit
+}
+
+// ExecError says that a command could not be executed, and with which code a shell would exit.
+type ExecError struct {
+	Code int // 126 or 127
+	Err  error
+}
+
+func (e *ExecError) Error() string { return e.Err.Error() }
+func (e *ExecError) Unwrap() error { return e.Err }
+
+// Server is the guest's end of the channel, made for one session.
+type Server struct {
+	// Runner runs the steps' commands.
+	Runner Runner
+	// Workspace opens the directory that CopyIn fills and CopyOut reads. The caller closes it.
+	Workspace func() (*os.Root, error)
+	// Flush returns when every event that happened before the call has gone through Emit. It may be nil.
+	Flush func(context.Context) error
+
+	events eventStream
+	files  baseline
+}
+
+// NewServer returns a server; its fields may be set until Serve is called.
+func NewServer(r Runner, workspace func() (*os.Root, error), flush func(context.Context) error) *Server {
+	return &Server{Runner: r, Workspace: workspace, Flush: flush, events: eventStream{opened: make(chan struct{})}}
+}
+
+// Emit sends one event to the host. It waits for the host to take events and
+// while the host is behind; so it must not be called with a lock held that
+// the rest of init needs.
+func (s *Server) Emit(ctx context.Context, e *audit.Event) error { return s.events.emit(ctx, e) }
+
+// Serve speaks to the host until the connection ends, and kills what runs then.
+func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
+	session, err := yamux.Server(combine(conn), yamuxConfig())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer session.Close()
+	defer closeOnDone(ctx, session)()
+	defer cancel()
+	for {
+		ctl, err := session.Accept()
+		if err != nil {
+			return fmt.Errorf("channel ended: %w", err)
+		}
+		var h hello
+		if err := readFrame(ctl, &h, maxHello); err != nil {
+			return fmt.Errorf("read hello: %w", err)
+		}
+		data, err := acceptAll(session, h.dataStreams())
+		if err != nil {
+			return err
+		}
+		work.Go(func() { s.serve(ctx, h, ctl, data) })
+	}
+}
+
+func (h hello) dataStreams() int {
+	switch {
+	case h.Kind == streamExec && h.Command != nil && h.Command.TTY != nil:
+		return 2
+	case h.Kind == streamExec:
+		return 3
+	case h.Kind == streamCopyIn || h.Kind == streamCopyOut:
+		return 1
+	}
+	return 0
+}
+
+func acceptAll(session *yamux.Session, n int) (streams []net.Conn, err error) {
+	for range n {
+		s, err := session.Accept()
+		if err != nil {
+			return nil, fmt.Errorf("accept a data stream: %w", err)
+		}
+		streams = append(streams, s)
+	}
+	return streams, nil
+}
+
+func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Conn) {
+	if h.Kind == streamEvents {
+		s.events.open(ctl)
+		return
+	}
+	defer ctl.Close()
+	switch {
+	case h.Kind == streamExec && h.Command != nil:
+		s.exec(ctx, h.Command.decode(), ctl, data)
+	case h.Kind == streamCopyIn:
+		s.copyIn(ctl, data[0])
+	case h.Kind == streamCopyOut:
+		s.copyOut(ctl, data[0])
+	case h.Kind == streamPing:
+		writeFrame(ctl, report{Done: true}, maxReport)
+	}
+}
+
+// exec runs one command to its end: every byte of output sent, every event
+// before the mark, then the report.
+func (s *Server) exec(ctx context.Context, cmd Command, ctl net.Conn, data []net.Conn) {
+	exit := s.run(ctx, cmd, ctl, data)
+	for _, d := range data {
+		d.Close()
+	}
+	if s.Flush != nil {
+		if err := s.Flush(ctx); err != nil && exit.Error == "" {
+			exit.Error = fmt.Sprintf("flush the sensors: %v", err)
+		}
+	}
+	mark, err := s.events.mark(ctx)
+	if err != nil {
+		return // the session is over
+	}
+	writeFrame(ctl, report{Exit: &exit, Mark: mark, Done: true}, maxReport)
+}
+
+func (s *Server) run(ctx context.Context, cmd Command, ctl net.Conn, data []net.Conn) Exit {
+	cell, err := s.Runner.Start(ctx, cmd)
+	if err != nil {
+		exit := Exit{Code: 125, Error: err.Error()}
+		if e := (*ExecError)(nil); errors.As(err, &e) {
+			exit.Code = e.Code
+		}
+		return exit
+	}
+	var input, output sync.WaitGroup
+	in, out, errs := cell.Pipes()
+	input.Go(func() { feed(in, data[0]) })
+	input.Go(func() { steer(cell, ctl) })
+	output.Go(func() { pour(data[1], out) })
+	if errs != nil {
+		output.Go(func() { pour(data[2], errs) })
+	}
+	exit := cell.Wait()
+	output.Wait()
+	unblock(data[0])
+	ctl.SetReadDeadline(past())
+	input.Wait()
+	return exit
+}
+
+// feed copies the host's input into the command. What the command does not
+// take any more is read and dropped, so that the host is not held up by it.
+func feed(in io.WriteCloser, from net.Conn) {
+	_, err := io.Copy(in, from)
+	in.Close()
+	if err != nil {
+		io.Copy(io.Discard, from)
+	}
+}
+
+// pour copies output to the host. When the host is gone the rest is dropped, so that the command can end.
+func pour(to io.Writer, out io.ReadCloser) {
+	defer out.Close()
+	if _, err := io.Copy(to, out); err != nil {
+		io.Copy(io.Discard, out)
+	}
+}
+
+// steer applies the host's controls until the command has ended. When the host is gone the command is killed.
+func steer(cell Cell, ctl net.Conn) {
+	for {
+		var m control
+		if err := readFrame(ctl, &m, maxReport); err != nil {
+			if !errors.Is(err, yamux.ErrTimeout) {
+				cell.Signal(syscall.SIGKILL)
+			}
+			return
+		}
+		if m.Signal > 0 {
+			cell.Signal(syscall.Signal(m.Signal))
+		}
+		if m.Resize != nil {
+			cell.Resize(*m.Resize)
+		}
+	}
+}
+
+// eventStream is the one stream that carries every sensor's events, in order.
+type eventStream struct {
+	opened chan struct{} // closed once w is set
+	once   sync.Once
+
+	mu    sync.Mutex // guards the fields below, and the order of frames
+	w     io.Writer
+	marks uint64
+}
+
+func (e *eventStream) open(w io.Writer) {
+	e.once.Do(func() {
+		e.w = w
+		close(e.opened)
+	})
+}
+
+func (e *eventStream) emit(ctx context.Context, ev *audit.Event) error {
+	b, err := encodeFrame(eventFrame{Event: ev}, maxEvent)
+	if err != nil {
+		return err
+	}
+	if err := e.ready(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, err = e.w.Write(b)
+	return err
+}
+
+// mark puts a mark behind all that has been emitted.
+func (e *eventStream) mark(ctx context.Context) (uint64, error) {
+	if err := e.ready(ctx); err != nil {
+		return 0, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.marks++
+	return e.marks, writeFrame(e.w, eventFrame{Mark: e.marks}, maxEvent)
+}
+
+func (e *eventStream) ready(ctx context.Context) error {
+	select {
+	case <-e.opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

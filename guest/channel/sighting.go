@@ -1,0 +1,113 @@
+package channel
+
+import (
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Bounds of what one event from the guest may hold.
+const (
+	maxArgs = 8192
+	maxName = 256 // identifiers, protocol names, causes: anything that is not the workload's text
+)
+
+// admit checks an event that came from the guest and makes it the host's
+// record of a claim: seen by the guest, at the host's time. Everything that is
+// not allowed is an error, because an honest guest never sends it.
+func admit(e *audit.Event, now time.Time, offset time.Duration, knownStep func(string) bool) error {
+	if err := checkPayload(e); err != nil {
+		return err
+	}
+	if e.Step != "" && !knownStep(e.Step) {
+		return hostile("event of a step %.40q that never started", e.Step)
+	}
+	if e.Guest != nil {
+		t := e.Guest.Time.UTC()
+		if y := t.Year(); y < 1970 || y > 9999 {
+			return hostile("event of the year %d", y)
+		}
+		e.Guest = &audit.GuestTime{Time: t, OffsetNS: int64(offset)}
+	}
+	e.Observer = audit.Guest
+	e.Time = now.UTC()
+	return nil
+}
+
+func checkPayload(e *audit.Event) error {
+	got := 0
+	for _, set := range []bool{
+		e.Lifecycle != nil, e.Exec != nil, e.Exit != nil, e.File != nil, e.Flow != nil,
+		e.Output != nil, e.VM != nil, e.Secret != nil, e.Gap != nil, e.Finding != nil,
+	} {
+		if set {
+			got++
+		}
+	}
+	if got != 1 {
+		return hostile("event with %d payloads", got)
+	}
+	switch {
+	case e.Kind == audit.KindExec && e.Exec != nil:
+		return checkExec(e.Exec)
+	case e.Kind == audit.KindExit && e.Exit != nil:
+		return checkNames(e.Exit.Proc)
+	case e.Kind == audit.KindFile && e.File != nil:
+		return checkFile(e.File)
+	case e.Kind == audit.KindFlow && e.Flow != nil:
+		return checkFlow(e.Flow)
+	case e.Kind == audit.KindGap && e.Gap != nil:
+		return checkNames(e.Gap.Stage, e.Gap.What, e.Gap.Cause)
+	}
+	return hostile("event of kind %.40q is not one that a guest may send, or its payload is another's", e.Kind)
+}
+
+func checkExec(x *audit.Exec) error {
+	if len(x.Argv) > maxArgs {
+		return hostile("exec with %d arguments", len(x.Argv))
+	}
+	if err := checkDigest(x.ArgvSHA256); err != nil {
+		return err
+	}
+	return checkNames(x.Proc, x.Parent)
+}
+
+func checkFile(f *audit.File) error {
+	switch f.Op {
+	case audit.FileCreate, audit.FileWrite, audit.FileRead, audit.FileRename, audit.FileDelete:
+	default:
+		return hostile("file operation %.40q", f.Op)
+	}
+	if err := checkDigest(f.SHA256); err != nil {
+		return err
+	}
+	return checkNames(f.Proc, f.Unhashed)
+}
+
+// checkFlow: a sensor sees attempts; verdicts are the enforcers' to give, on the host.
+func checkFlow(f *audit.Flow) error {
+	if f.State != audit.FlowAttempt {
+		return hostile("flow in state %.40q", f.State)
+	}
+	return checkNames(f.Proc, f.Proto, f.DstIP)
+}
+
+func checkNames(names ...string) error {
+	for _, s := range names {
+		if len(s) > maxName {
+			return hostile("name of %d bytes", len(s))
+		}
+		if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return hostile("name with a control character: %.40q", s)
+		}
+	}
+	return nil
+}
+
+func checkDigest(s string) error {
+	if s != "" && (len(s) != 64 || strings.Trim(s, "0123456789abcdef") != "") {
+		return hostile("%.80q is no SHA-256", s)
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package channel
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// After the handshake both ends speak yamux. The host opens every stream, the
+// guest none. The first frame on a stream is the host's hello, which says what
+// the stream is for; a frame is four bytes of big-endian length and that many
+// bytes of JSON.
+//
+//	events    guest -> host   eventFrame, eventFrame, ...
+//	exec      host -> guest   control ...        guest -> host   report
+//	          followed by its data streams: stdin, stdout and, without a terminal, stderr
+//	copy-in   followed by a data stream of tar from the host;  then guest -> host   report
+//	copy-out  followed by a data stream of tar from the guest; then guest -> host   report ...
+//	ping      guest -> host   report
+//
+// Data streams carry bytes and no frames. yamux gives each stream a window of
+// its own (256 KiB), so a reader that does not keep up holds up its own stream
+// and, through it, whoever writes to it, but nobody else.
+
+// Bounds of a frame's length. What comes from the host is trusted, and large
+// only because an argv can be; what comes from the guest is not.
+const (
+	maxHello  = 8 << 20
+	maxEvent  = 256 << 10
+	maxReport = 64 << 10
+	maxStep   = 256 // bytes of a step's name
+)
+
+// ErrHostile is wrapped by every error that means the guest broke the protocol.
+// The connection is closed when it is seen; nothing more is taken from it.
+var ErrHostile = errors.New("guest broke the protocol")
+
+func hostile(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrHostile, fmt.Errorf(format, args...))
+}
+
+type streamKind string
+
+const (
+	streamEvents  streamKind = "events"
+	streamExec    streamKind = "exec"
+	streamCopyIn  streamKind = "copy-in"
+	streamCopyOut streamKind = "copy-out"
+	streamPing    streamKind = "ping"
+)
+
+type hello struct {
+	Kind    streamKind   `json:"kind"`
+	Command *wireCommand `json:"command,omitempty"`
+}
+
+// wireCommand is a Command whose strings may hold any byte but NUL.
+type wireCommand struct {
+	Step string       `json:"step"`
+	Argv []audit.Text `json:"argv"`
+	Env  []audit.Text `json:"env"`
+	Dir  audit.Text   `json:"dir"`
+	TTY  *Winsize     `json:"tty,omitempty"`
+}
+
+type control struct {
+	Signal int      `json:"signal,omitempty"`
+	Resize *Winsize `json:"resize,omitempty"`
+}
+
+// report is what the guest says about the host's request.
+type report struct {
+	Exit     *Exit        `json:"exit,omitempty"` // exec
+	Mark     uint64       `json:"mark,omitempty"` // exec: every event before the exit stands before this mark
+	Deleted  []audit.Text `json:"deleted,omitempty"`
+	Warnings []audit.Text `json:"warnings,omitempty"`
+	Error    string       `json:"error,omitempty"`
+	Done     bool         `json:"done,omitempty"` // the last report of this stream
+}
+
+type eventFrame struct {
+	Event *audit.Event `json:"event,omitempty"`
+	Mark  uint64       `json:"mark,omitempty"`
+}
+
+func (c Command) encode() (*wireCommand, error) {
+	w := &wireCommand{Step: c.Step, Argv: texts(c.Argv), Env: texts(c.Env), Dir: audit.Text(c.Dir), TTY: c.TTY}
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return nil, errors.New("command is empty")
+	}
+	if len(c.Step) > maxStep {
+		return nil, fmt.Errorf("step name has %d bytes, at most %d are allowed", len(c.Step), maxStep)
+	}
+	for _, list := range [][]string{c.Argv, c.Env, {c.Dir}} {
+		for _, s := range list {
+			if strings.IndexByte(s, 0) >= 0 {
+				return nil, fmt.Errorf("command holds a NUL byte in %.40q", s)
+			}
+		}
+	}
+	return w, nil
+}
+
+func (w *wireCommand) decode() Command {
+	return Command{Step: w.Step, Argv: plain(w.Argv), Env: plain(w.Env), Dir: string(w.Dir), TTY: w.TTY}
+}
+
+func texts(in []string) []audit.Text {
+	out := make([]audit.Text, len(in))
+	for i, s := range in {
+		out[i] = audit.Text(s)
+	}
+	return out
+}
+
+func plain(in []audit.Text) []string {
+	out := make([]string, len(in))
+	for i, t := range in {
+		out[i] = string(t)
+	}
+	return out
+}
+
+// writeFrame writes one frame with a single Write.
+func writeFrame(w io.Writer, v any, limit int) error {
+	b, err := encodeFrame(v, limit)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+func encodeFrame(v any, limit int) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode frame: %w", err)
+	}
+	if len(body) > limit {
+		return nil, fmt.Errorf("frame of %d bytes is over the limit of %d", len(body), limit)
+	}
+	b := make([]byte, 4, 4+len(body))
+	binary.BigEndian.PutUint32(b, uint32(len(body)))
+	return append(b, body...), nil
+}
+
+// readFrame reads one frame of at most limit bytes into v. It returns io.EOF
+// only at a frame's edge. Nothing is allocated for bytes that have not come.
+func readFrame(r io.Reader, v any, limit int) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > uint32(limit) {
+		return hostile("frame of %d bytes is over the limit of %d", n, limit)
+	}
+	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err != nil {
+		return err
+	}
+	if len(body) < int(n) {
+		return io.ErrUnexpectedEOF
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return hostile("frame is not the JSON it should be: %w", err)
+	}
+	return nil
+}
