@@ -1,0 +1,140 @@
+// Package home is what one machine keeps under $CUSTODY_HOME, and how its
+// parts go together there: the embedded default, without a daemon.
+//
+//	keys/host.key host.pub   signs manifests; checks them
+//	templates/               see package template
+//	runs/<run>/              a run's log (package wal); "shipped" when the store has all of it
+//	custody.db               the store (package sqlite)
+//	kvm.json                 what a probe of hardware virtualisation found
+//	version.json             which layout this is
+//
+// Several processes share it. Each run's log belongs to the process that holds
+// its lock; whichever process comes next closes the logs of those that died.
+package home
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store/sqlite"
+)
+
+// Home is an open $CUSTODY_HOME. Its methods may be called concurrently.
+type Home struct {
+	Dir string
+}
+
+// Dir returns where Custody keeps its state: $CUSTODY_HOME, else custody below
+// the XDG data directory.
+func Dir() (string, error) {
+	if dir := os.Getenv("CUSTODY_HOME"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "custody"), nil
+	}
+	user, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("where to keep state is not known: set CUSTODY_HOME: %w", err)
+	}
+	return filepath.Join(user, ".local", "share", "custody"), nil
+}
+
+// Open makes the directory if need be. A full disk is no error: a run finds it
+// out where it can wait for room.
+func Open(dir string) (*Home, error) {
+	err := os.MkdirAll(filepath.Join(dir, "runs"), 0o700)
+	if err != nil && !isFull(err) {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	return &Home{Dir: dir}, nil
+}
+
+func (h *Home) path(elem ...string) string {
+	return filepath.Join(append([]string{h.Dir}, elem...)...)
+}
+
+// RunDir is where a run's log stands.
+func (h *Home) RunDir(run string) string { return h.path("runs", run) }
+
+// Templates is the folder of the templates.
+func (h *Home) Templates() string { return h.path("templates") }
+
+// ProbeFile keeps what a probe of hardware virtualisation found.
+func (h *Home) ProbeFile() string { return h.path("kvm.json") }
+
+// Key returns the host's signing key, made on first use.
+func (h *Home) Key() (proof.Key, error) { return proof.LoadOrCreateKey(h.path("keys")) }
+
+// TagKey returns the key with which the redactor makes its tags, made on first use.
+func (h *Home) TagKey() ([]byte, error) {
+	path := h.path("keys", "tag.key")
+	key, err := os.ReadFile(path)
+	if err == nil && len(key) == 32 {
+		return key, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	key = make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return nil, err
+	}
+	tmp, err := os.CreateTemp(h.path("keys"), "tag-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(key)
+	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return nil, err
+	}
+	if err := os.Link(tmp.Name(), path); errors.Is(err, fs.ErrExist) { // another process was first
+		return os.ReadFile(path)
+	} else if err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+// Store opens the store for writing.
+func (h *Home) Store() (*sqlite.Store, error) { return sqlite.Open(h.path("custody.db")) }
+
+// NewRunID returns an id that sorts by time.
+func NewRunID(t time.Time) string {
+	id, err := ulid.New(ulid.Timestamp(t), rand.Reader)
+	if err != nil {
+		panic(err) // the system's random source does not fail
+	}
+	return "r-" + strings.ToLower(id.String())
+}
+
+// retry calls f until it fails for another reason than a full disk.
+func retry(ctx context.Context, full func(error), f func() error) error {
+	told := false
+	for {
+		err := f()
+		if err == nil || !isFull(err) {
+			return err
+		}
+		if !told {
+			told = true
+			full(err)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

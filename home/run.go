@@ -1,0 +1,126 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/redact"
+)
+
+// RunOptions are what a run's log needs to know.
+type RunOptions struct {
+	ID       string
+	Mode     wal.Mode
+	Facts    proof.Facts
+	Redactor *redact.Redactor
+	// OnStall is called when the record cannot be written, OnResume when it can be again.
+	OnStall  func(error)
+	OnResume func()
+}
+
+// Run is a live run's record: recorder, log, and the way into the store.
+type Run struct {
+	*audit.Recorder
+	ID  string
+	Dir string
+
+	home *Home
+	log  *wal.Log
+
+	shipping sync.WaitGroup
+	stopShip context.CancelFunc
+	shipped  error // set before shipping is done
+}
+
+// Begin makes the log of a new run. While the disk is full it waits, after
+// telling OnStall.
+func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
+	var key proof.Key
+	full := false
+	err := retry(ctx, func(err error) { full = true; o.OnStall(err) }, func() (err error) {
+		if err := os.MkdirAll(h.path("runs"), 0o700); err != nil {
+			return err
+		}
+		key, err = h.Key()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	if full {
+		o.OnResume()
+	}
+	log, err := wal.Create(h.RunDir(o.ID), wal.Options{
+		Run: o.ID, Mode: o.Mode, Sealer: proof.NewSealer(key, o.Facts), OnStall: o.OnStall, OnResume: o.OnResume,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	return &Run{Recorder: audit.NewRecorder(log, o.Redactor), ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log}, nil
+}
+
+// Sync returns when the record with that seq is durable.
+func (r *Run) Sync(ctx context.Context, seq uint64) error { return r.log.Sync(ctx, seq) }
+
+// Ship starts to carry sealed segments into the store, in the background,
+// until Close. What does not get there is carried by the next process.
+func (r *Run) Ship(ctx context.Context) {
+	ctx, r.stopShip = context.WithCancel(ctx)
+	r.shipping.Go(func() { r.shipped = r.ship(ctx) })
+}
+
+func (r *Run) ship(ctx context.Context) (err error) {
+	st, err := r.home.Store()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return r.home.forward(context.WithoutCancel(ctx), st, r.ID, ctx.Done())
+}
+
+// Close closes the log with its closing manifest and waits until the store has
+// all of it. An error of the store is returned apart: the record is whole.
+func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store error) {
+	record = r.log.Close(ctx, closing)
+	if r.stopShip != nil {
+		r.stopShip()
+		r.shipping.Wait()
+		store = r.shipped
+	}
+	return record, store
+}
+
+// forward carries a run's segments into the store as they are sealed, until
+// stop is closed and all that is sealed then has been carried.
+func (h *Home) forward(ctx context.Context, st *sqlite.Store, run string, stop <-chan struct{}) error {
+	t := ship.Start(ctx, st)
+	defer t.Close()
+	f := follower{home: h, run: run}
+	for last := false; ; {
+		if err := f.each(ctx, t.Publish); err != nil {
+			return err
+		}
+		if last {
+			break
+		}
+		last = f.wait(stop)
+	}
+	if err := t.Drain(ctx); err != nil {
+		return err
+	}
+	return f.markShipped()
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}

@@ -1,0 +1,117 @@
+package home
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/sandbox"
+)
+
+// Tidy closes the logs of runs whose process died, and carries into the store
+// what is not there yet. It tells the user of each run it closes, a line.
+// Several processes may do it at once; a live run is left alone.
+func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
+	entries, err := os.ReadDir(h.path("runs"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), "r-") || h.isShipped(e.Name()) || wal.Locked(h.RunDir(e.Name())) {
+			continue
+		}
+		if err := h.finish(ctx, e.Name(), notice); err != nil {
+			errs = append(errs, fmt.Errorf("run %s: %w", e.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Home) finish(ctx context.Context, run string, notice func(string)) error {
+	closed, err := h.recover(ctx, run)
+	if errors.Is(err, wal.ErrLocked) {
+		return nil // it lives, or another process is at it
+	}
+	if err != nil {
+		return err
+	}
+	if closed {
+		notice("run " + run + " was interrupted; its record is closed now")
+	}
+	st, err := h.Store()
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	close(done)
+	return errors.Join(h.forward(ctx, st, run, done), st.Close())
+}
+
+// recover closes the log of a dead run. It says whether it had to.
+func (h *Home) recover(ctx context.Context, run string) (bool, error) {
+	dir := h.RunDir(run)
+	key, err := h.Key()
+	if err != nil {
+		return false, err
+	}
+	facts, err := proof.FactsOf(dir)
+	if err != nil {
+		return false, err
+	}
+	log, _, err := wal.Recover(dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, facts)})
+	if errors.Is(err, wal.ErrFinished) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	tag, err := h.TagKey()
+	if err != nil {
+		return false, err
+	}
+	r := &Run{Recorder: audit.NewRecorder(log, redact.New(tag)), log: log}
+	interrupted, err := sandbox.Interrupted(ctx, r, records(dir))
+	if err != nil {
+		return false, err
+	}
+	closing := wal.Sealed
+	if interrupted {
+		closing = wal.Interrupted
+	}
+	return interrupted, log.Close(ctx, closing)
+}
+
+// records yields what a run's log holds.
+func records(dir string) iter.Seq2[audit.Record, error] {
+	return func(yield func(audit.Record, error) bool) {
+		segments, err := wal.Segments(dir)
+		if err != nil {
+			yield(audit.Record{}, err)
+			return
+		}
+		for _, path := range segments {
+			for frame, err := range wal.ReadSegment(path) {
+				var rec audit.Record
+				if err == nil {
+					err = json.Unmarshal(frame.Bytes, &rec)
+				}
+				if err != nil {
+					err = fmt.Errorf("%s: %w", filepath.Base(path), err)
+				}
+				if !yield(rec, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/vmm"
+)
+
+// startHold stands on a restored VM, which begins frozen.
+const startHold = "start"
+
+// freezeTimeout bounds the freezing of a VM; one that does not freeze is destroyed.
+const freezeTimeout = 5 * time.Second
+
+// holds are the reasons for which a VM is frozen. It runs only while there is none.
+//
+//	           add (first)
+//	running ---------------> frozen ----+ add, release (not the last)
+//	   ^                      |   ^     |
+//	   +----------------------+   +-----+
+//	        release (last)
+type holds struct {
+	vm       vmm.VM
+	recorder Recorder
+	notice   func(string)
+
+	mu      sync.Mutex // guards what follows, and is held over a freeze or thaw
+	reasons []string
+	since   time.Time
+	gone    bool
+}
+
+// newHolds returns the holds of a VM that was just started: startHold stands.
+func newHolds(vm vmm.VM, r Recorder, notice func(string)) *holds {
+	return &holds{vm: vm, recorder: r, notice: notice, reasons: []string{startHold}, since: time.Now().UTC()}
+}
+
+func (h *holds) add(ctx context.Context, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gone || slices.Contains(h.reasons, reason) {
+		return
+	}
+	h.reasons = append(h.reasons, reason)
+	if len(h.reasons) > 1 {
+		return
+	}
+	h.since = time.Now().UTC()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
+	defer cancel()
+	if err := h.vm.Freeze(ctx); err != nil {
+		h.gone = true
+		h.notice(fmt.Sprintf("the vm could not be frozen (%v) and was destroyed", err))
+		if err := h.vm.Destroy(ctx); err != nil {
+			h.notice("destroy: " + err.Error())
+		}
+	}
+}
+
+// release takes a reason away. The freeze and its end are written down before
+// the VM goes on.
+func (h *holds) release(ctx context.Context, reason string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.Index(h.reasons, reason)
+	if i < 0 || h.gone {
+		return nil
+	}
+	if len(h.reasons) > 1 {
+		h.reasons = slices.Delete(h.reasons, i, i+1)
+		return nil
+	}
+	if reason != startHold {
+		now := time.Now().UTC()
+		if err := errors.Join(h.record(ctx, "freeze", reason, h.since, 0), h.record(ctx, "thaw", reason, now, now.Sub(h.since))); err != nil {
+			return err
+		}
+	}
+	h.reasons = h.reasons[:0]
+	return h.vm.Thaw(ctx)
+}
+
+func (h *holds) record(ctx context.Context, op, reason string, at time.Time, d time.Duration) error {
+	_, err := h.recorder.Post(ctx, audit.Event{
+		Time: at, Observer: audit.Host, Kind: audit.KindVM, VM: &audit.VM{Op: op, Reason: reason, DurationNS: int64(d)},
+	})
+	return err
+}
+
+// standing names the reasons, for a message.
+func (h *holds) standing() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.reasons, ", ")
+}

@@ -1,0 +1,156 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redact"
+)
+
+const (
+	outputPiece = 32 << 10               // bytes in one output event at the most
+	outputDelay = 100 * time.Millisecond // how long output may wait for more of it before it is recorded
+)
+
+// pump moves one stream of a command through the redactor to the terminal and
+// into the record.
+type pump struct {
+	ctx      context.Context
+	recorder Recorder
+	quota    *quota
+	step     string
+	stream   string // stdout, stderr or tty
+	to       io.Writer
+	redact   *redact.Stream
+
+	mu      sync.Mutex // guards what follows
+	pending []byte     // redacted, shown, not yet recorded
+	offset  int64      // of pending in the redacted stream
+	timer   *time.Timer
+	err     error
+}
+
+// run ends with the stream. What was held back is released only then.
+func (p *pump) run(from io.Reader) error {
+	p.timer = time.AfterFunc(time.Hour, p.flushLate)
+	buf := make([]byte, outputPiece)
+	for {
+		n, err := from.Read(buf)
+		p.put(p.redact.Write(buf[:n]), false)
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+				p.put(p.redact.Flush(), true)
+			} else {
+				p.put(p.redact.FlushCut(), true)
+			}
+			p.timer.Stop()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return errors.Join(err, p.err)
+		}
+	}
+}
+
+// put records what is ripe and shows b. A terminal that is gone does not end
+// the command: the record goes on.
+func (p *pump) put(b []byte, last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(b) > 0 {
+		p.pending = append(p.pending, b...)
+	}
+	for len(p.pending) >= outputPiece || (last && len(p.pending) > 0) {
+		p.recordPiece(min(len(p.pending), outputPiece), last)
+	}
+	if len(p.pending) > 0 {
+		p.timer.Reset(outputDelay)
+	}
+	if len(b) > 0 && p.to != nil {
+		if _, err := p.to.Write(b); err != nil {
+			p.to = nil
+		}
+	}
+}
+
+func (p *pump) flushLate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pending) > 0 {
+		p.recordPiece(len(p.pending), false)
+	}
+}
+
+// recordPiece records the first n bytes that wait, less the beginning of a
+// character that is not whole yet. The caller holds mu.
+func (p *pump) recordPiece(n int, last bool) {
+	if cut := wholeRunes(p.pending[:n]); cut > 0 && !last {
+		n = cut
+	}
+	text := p.pending[:n]
+	if p.quota.take(len(text)) {
+		_, err := p.recorder.Post(p.ctx, audit.Event{
+			Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindOutput, Step: p.step,
+			Output: &audit.Output{Stream: p.stream, Offset: p.offset, Text: audit.Text(text)},
+		})
+		p.err = errors.Join(p.err, err)
+	}
+	p.offset += int64(n)
+	p.pending = append(p.pending[:0], p.pending[n:]...)
+}
+
+// wholeRunes returns the length of b without a character at its end that is cut off.
+func wholeRunes(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:]) {
+				return i
+			}
+			return len(b)
+		}
+	}
+	return len(b)
+}
+
+// quota bounds the output that a run records. What goes beyond is counted and
+// declared as a gap: a command that writes without end must not fill the
+// host's disk.
+type quota struct {
+	mu    sync.Mutex // guards what follows
+	left  int64
+	lost  int64
+	total int64
+}
+
+// take says whether n more bytes are to be recorded.
+func (q *quota) take(n int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.total += int64(n)
+	if q.lost > 0 || int64(n) > q.left {
+		q.lost += int64(n)
+		return false
+	}
+	q.left -= int64(n)
+	return true
+}
+
+// declare writes down what was not recorded.
+func (q *quota) declare(ctx context.Context, r Recorder) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lost == 0 {
+		return nil
+	}
+	_, err := r.Post(ctx, audit.Event{
+		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap,
+		Gap: &audit.Gap{Stage: "output", What: "output", Bytes: q.lost, Cause: fmt.Sprintf("record.output allows %d bytes", q.total-q.lost+q.left)},
+	})
+	return err
+}

@@ -1,0 +1,66 @@
+package sandbox
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// sighted takes one event of the guest's sensors into the record. The channel
+// has checked its shape, stamped the host's time and set the observer.
+func (s *Sandbox) sighted(ctx context.Context, ev *audit.Event) error {
+	s.procs.note(ev)
+	_, err := s.parts.Recorder.Post(ctx, *ev)
+	return err
+}
+
+// maxProcs bounds what is remembered of running processes; beyond it the exits
+// at the end are not made up, which is harmless: they say "unknown".
+const maxProcs = 1 << 17
+
+// procs remembers which processes have an exec and no exit yet. The zero value is empty.
+type procs struct {
+	mu   sync.Mutex // guards live
+	live map[string]proc
+}
+
+type proc struct {
+	step  string
+	pid   int
+	since time.Time
+}
+
+func (p *procs) note(ev *audit.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case ev.Exec != nil && len(p.live) < maxProcs:
+		if p.live == nil {
+			p.live = map[string]proc{}
+		}
+		p.live[ev.Exec.Proc] = proc{ev.Step, ev.Exec.PID, ev.Time}
+	case ev.Exit != nil:
+		delete(p.live, ev.Exit.Proc)
+	}
+}
+
+// unfinished returns an exit event for each process that has none, in a fixed order.
+func (p *procs) unfinished() []audit.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now().UTC()
+	var all []audit.Event
+	for _, id := range slices.Sorted(maps.Keys(p.live)) {
+		q := p.live[id]
+		all = append(all, audit.Event{
+			Time: now, Observer: audit.Host, Kind: audit.KindExit, Step: q.step,
+			Exit: &audit.Exit{Proc: id, PID: q.pid, Code: -1, Synthetic: true, DurationNS: int64(now.Sub(q.since))},
+		})
+	}
+	clear(p.live)
+	return all
+}

@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// Plan is a run from its first step to its last.
+type Plan struct {
+	Steps   []Step
+	Workdir string // is copied to /workspace before the first step; empty: nothing is
+	Out     string // takes /workspace's changed files after the last step; empty: nothing does
+	Time    time.Duration
+	// Facts of the run for its first event: project, template, digests, tier, mode.
+	Facts audit.Lifecycle
+}
+
+// Result is how a run ended.
+type Result struct {
+	ExitCode int
+	Status   audit.Status
+	Err      error // why, unless Status is done
+}
+
+// Exit codes of a run whose command did not give one.
+const (
+	ExitTimeout = 124 // limits.time was reached, as timeout(1) says it
+	ExitFailed  = 125 // Custody could not carry the run out
+)
+
+// ErrTimeout means that a run reached its time limit.
+var ErrTimeout = fmt.Errorf("limits.time was reached: %w", context.DeadlineExceeded)
+
+// Run carries out a plan: it records the start, starts a sandbox, runs the
+// steps until one fails, and records the end. ready is called with the sandbox
+// before the guest runs. The log is open when Run returns.
+func Run(ctx context.Context, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) Result {
+	began := time.Now()
+	keep := context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, plan.Time, ErrTimeout)
+	defer cancel()
+
+	var res Result
+	res.ExitCode, res.Err = carryOut(ctx, parts, settings, plan, ready)
+	res.Status = audit.StatusDone
+	if res.Err != nil {
+		res.Status = statusOf(res.Err)
+		res.ExitCode = ExitFailed
+		if res.Status == audit.StatusTimeout {
+			res.ExitCode = ExitTimeout
+		}
+	}
+	end := audit.Lifecycle{Phase: audit.PhaseEnd, Status: res.Status, ExitCode: &res.ExitCode, DurationNS: int64(time.Since(began))}
+	if res.Err != nil {
+		end.Reason = res.Err.Error()
+	}
+	if _, err := parts.Recorder.Record(keep, runEvent(&end)); err != nil {
+		res.Err = errors.Join(res.Err, err)
+	}
+	return res
+}
+
+func runEvent(l *audit.Lifecycle) audit.Event {
+	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindRun, Lifecycle: l}
+}
+
+// carryOut starts the VM while the run's start is being made durable; the
+// guest runs only after that.
+func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (code int, err error) {
+	type started struct {
+		sb  *Sandbox
+		err error
+	}
+	start := plan.Facts
+	start.Phase = audit.PhaseStart
+	for _, s := range plan.Steps {
+		start.Steps = append(start.Steps, s.Name)
+	}
+	seq, err := parts.Recorder.Post(ctx, runEvent(&start))
+	if err != nil {
+		return 0, fmt.Errorf("record the start: %w", err)
+	}
+	vm := make(chan started, 1)
+	go func() {
+		sb, err := Start(ctx, parts, settings)
+		vm <- started{sb, err}
+	}()
+	durable := parts.Recorder.Sync(ctx, seq)
+	s := <-vm
+	if s.err != nil {
+		return 0, s.err
+	}
+	defer func() { err = errors.Join(err, s.sb.Close(context.WithoutCancel(ctx))) }()
+	if durable != nil {
+		return 0, fmt.Errorf("record the start: %w", durable)
+	}
+	ready(s.sb)
+	return s.sb.steps(ctx, plan)
+}
+
+func (s *Sandbox) steps(ctx context.Context, plan Plan) (int, error) {
+	if err := s.Wake(ctx); err != nil {
+		return 0, err
+	}
+	if plan.Workdir != "" {
+		if err := s.copyIn(ctx, plan.Workdir); err != nil {
+			return 0, s.diagnose(fmt.Errorf("copy %s in: %w", plan.Workdir, err))
+		}
+	}
+	var exit channel.Exit
+	for _, step := range plan.Steps {
+		var err error
+		if exit, err = s.Step(ctx, step); err != nil {
+			return 0, err
+		}
+		if exit.Error != "" {
+			s.parts.Notice(exit.Error)
+		}
+		if exit.Code != 0 {
+			break
+		}
+	}
+	if plan.Out != "" {
+		if err := s.copyOut(ctx, plan.Out); err != nil {
+			return 0, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out, err))
+		}
+	}
+	return exit.Code, nil
+}

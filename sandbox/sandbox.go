@@ -1,0 +1,217 @@
+// Package sandbox runs one piece of work in one VM and keeps its record: it
+// starts the VM, wakes the guest, runs the steps, and sees to it that nothing
+// goes on that cannot be recorded.
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/vmm"
+)
+
+// Recorder takes events into the run's record.
+type Recorder interface {
+	// Record returns when the event is durable.
+	Record(ctx context.Context, ev audit.Event) (uint64, error)
+	// Post returns when the event has its place; it is durable once Sync has returned for it.
+	Post(ctx context.Context, ev audit.Event) (uint64, error)
+	Sync(ctx context.Context, seq uint64) error
+}
+
+// Parts is what a sandbox is put together from. The sandbox owns none of it
+// but the VM it starts.
+type Parts struct {
+	Driver   vmm.Driver
+	Image    vmm.Image
+	Scratch  *os.File
+	Recorder Recorder
+	Redactor *redact.Redactor
+	// Notice tells the caller's user something, a line without a prefix. It may be called at any time.
+	Notice func(string)
+}
+
+// Settings bound a sandbox.
+type Settings struct {
+	Run         string
+	CPUs        int
+	Memory      int64 // bytes
+	ScratchSize int64 // bytes
+	PIDs        int
+	Files       channel.FileSettings
+	Output      int64 // bytes of output recorded at the most, over all steps
+	Sensor      bool
+}
+
+// Sandbox is a running VM with its record.
+//
+//	       Open                              Close
+//	-------------> awake --Step--> busy ----------------> gone
+//	                 ^               |                     ^
+//	                 +---------------+                     |
+//	                   command ended         the VM died: ErrVMDied
+//
+// Beside that line it is frozen while any hold stands (see holds).
+type Sandbox struct {
+	parts    Parts
+	settings Settings
+	vm       vmm.VM
+	guest    *channel.Client
+	holds    *holds
+	procs    procs
+	output   quota
+	watch    sync.WaitGroup
+	closing  chan struct{}
+}
+
+// ErrVMDied means that the VM ended under a running command.
+var ErrVMDied = errors.New("the vm died")
+
+// wakeTimeout bounds the guest's handshake, which takes some 10 ms.
+const wakeTimeout = 30 * time.Second
+
+// Start starts the VM, frozen, and returns at once; Wake makes the guest usable.
+// hold stands from the beginning when the record is stalled already.
+func Start(ctx context.Context, p Parts, s Settings) (*Sandbox, error) {
+	began := time.Now()
+	vm, err := p.Driver.Start(ctx, vmm.Machine{
+		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, ScratchSize: s.ScratchSize,
+	})
+	if err != nil {
+		return nil, err
+	}
+	sb := &Sandbox{
+		parts: p, settings: s, vm: vm, closing: make(chan struct{}),
+		holds: newHolds(vm, p.Recorder, p.Notice), output: quota{left: s.Output},
+	}
+	op := "restore"
+	if p.Image.State == nil {
+		op = "boot"
+	}
+	if err := sb.post(ctx, audit.VM{Op: op, Driver: "qemu", Tier: p.Driver.Tier(), DurationNS: int64(time.Since(began))}); err != nil {
+		return nil, errors.Join(err, vm.Destroy(context.WithoutCancel(ctx)))
+	}
+	return sb, nil
+}
+
+// Wake lets the guest run and gives it its clock, randomness and identity.
+func (s *Sandbox) Wake(ctx context.Context) error {
+	if s.parts.Image.State == nil {
+		if err := channel.AwaitReady(ctx, s.vm.Channel()); err != nil {
+			return s.diagnose(fmt.Errorf("boot the guest: %w", err))
+		}
+	} else if err := s.holds.release(ctx, startHold); err != nil {
+		return err
+	}
+	s.watch.Add(1)
+	go s.watchDisk()
+	wake, err := s.wake()
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, wakeTimeout)
+	defer cancel()
+	s.guest, err = channel.Connect(limited, s.vm.Channel(), wake, s.sighted)
+	if err != nil {
+		return s.diagnose(fmt.Errorf("wake the guest: %w", err))
+	}
+	return nil
+}
+
+func (s *Sandbox) wake() (channel.Wake, error) {
+	random := make([]byte, 64+16)
+	if _, err := rand.Read(random); err != nil {
+		return channel.Wake{}, err
+	}
+	return channel.Wake{
+		Run: s.settings.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]),
+		Hostname: hostname(s.settings.Run), Scratch: s.settings.ScratchSize,
+		Limits: channel.Limits{PIDs: s.settings.PIDs, Memory: s.settings.Memory}, Files: s.settings.Files, Sensor: s.settings.Sensor,
+	}, nil
+}
+
+// hostname is the run's id as a host name: a label has 63 characters at the most.
+func hostname(run string) string { return run[:min(len(run), 63)] }
+
+// Guest is the channel to the guest, once it is awake.
+func (s *Sandbox) Guest() *channel.Client { return s.guest }
+
+// Hold freezes the VM for a reason, until Release is called with the same one.
+// When the VM cannot be frozen it is destroyed: what cannot be recorded must not happen.
+func (s *Sandbox) Hold(ctx context.Context, reason string) { s.holds.add(ctx, reason) }
+
+// Release takes a reason away; the VM goes on when it was the last.
+func (s *Sandbox) Release(ctx context.Context, reason string) error {
+	return s.holds.release(ctx, reason)
+}
+
+// watchDisk holds the VM while the host has no room for its scratch disk. QEMU
+// has stopped it by itself; letting it go on repeats the write.
+func (s *Sandbox) watchDisk() {
+	defer s.watch.Done()
+	const reason = "the scratch disk cannot be written"
+	for {
+		select {
+		case why := <-s.vm.Stalls():
+			s.holds.add(context.Background(), reason)
+			s.parts.Notice(fmt.Sprintf("%s (%s): the sandbox is frozen until it can", reason, why))
+			select {
+			case <-time.After(time.Second):
+			case <-s.closing:
+				return
+			}
+			if err := s.holds.release(context.Background(), reason); err != nil {
+				s.parts.Notice("thaw: " + err.Error())
+			}
+		case <-s.closing:
+			return
+		case <-s.vm.Done():
+			return
+		}
+	}
+}
+
+// Close ends the VM and writes what its end means into the record: an exit for
+// each process that had none, and the VM's destruction.
+func (s *Sandbox) Close(ctx context.Context) error {
+	began := time.Now()
+	close(s.closing)
+	var errs []error
+	if s.guest != nil {
+		// The session's end is of no interest: the VM is destroyed in any case.
+		s.guest.Close()
+	}
+	errs = append(errs, s.vm.Destroy(ctx))
+	s.watch.Wait()
+	for _, ev := range s.procs.unfinished() {
+		_, err := s.parts.Recorder.Post(ctx, ev)
+		errs = append(errs, err)
+	}
+	errs = append(errs, s.output.declare(ctx, s.parts.Recorder),
+		s.post(ctx, audit.VM{Op: "destroy", Driver: "qemu", DurationNS: int64(time.Since(began))}))
+	return errors.Join(errs...)
+}
+
+// diagnose adds what is known of the VM's end to an error of the channel.
+func (s *Sandbox) diagnose(err error) error {
+	select {
+	case <-s.vm.Done():
+		return fmt.Errorf("%w: %w (%w)", ErrVMDied, s.vm.Err(), err)
+	case <-time.After(50 * time.Millisecond): // the process's end may be noticed a little later than the channel's
+		return err
+	}
+}
+
+func (s *Sandbox) post(ctx context.Context, v audit.VM) error {
+	_, err := s.parts.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindVM, VM: &v})
+	return err
+}

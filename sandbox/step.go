@@ -1,0 +1,156 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// Step is one command with its terminal or pipes.
+type Step struct {
+	Name  string
+	Argv  []string
+	Env   []string
+	Dir   string
+	TTY   *channel.Winsize
+	Stdin io.Reader // nil: end of file at once
+	// Stdout and Stderr take the redacted output; nil discards it. With TTY all comes on Stdout.
+	Stdout, Stderr io.Writer
+	Signals        <-chan syscall.Signal  // are handed on to the command
+	Resizes        <-chan channel.Winsize // of the terminal
+}
+
+// killGrace is how long a command may take to end after it was told to.
+const killGrace = 5 * time.Second
+
+// Step runs a command in the sandbox and records its beginning, output and
+// end. The error is nil whenever the command ran, whatever its exit code.
+func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
+	began := time.Now()
+	start := &audit.Lifecycle{Phase: audit.PhaseStart, Name: st.Name}
+	for _, a := range st.Argv {
+		start.Argv = append(start.Argv, audit.Text(a))
+	}
+	if err := s.lifecycle(ctx, st.Name, start); err != nil {
+		return channel.Exit{}, err
+	}
+	exit, err := s.command(ctx, st)
+	end := &audit.Lifecycle{Phase: audit.PhaseEnd, Name: st.Name, Status: audit.StatusDone, DurationNS: int64(time.Since(began)), Reason: exit.Error}
+	if err != nil {
+		end.Status, end.Reason = statusOf(err), err.Error()
+	} else {
+		end.ExitCode = &exit.Code
+	}
+	return exit, errors.Join(err, s.lifecycle(context.WithoutCancel(ctx), st.Name, end))
+}
+
+func (s *Sandbox) lifecycle(ctx context.Context, step string, l *audit.Lifecycle) error {
+	_, err := s.parts.Recorder.Record(ctx, audit.Event{
+		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindStep, Step: step, Lifecycle: l,
+	})
+	return err
+}
+
+// statusOf tells how something ended from the error that ended it.
+func statusOf(err error) audit.Status {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return audit.StatusTimeout
+	case errors.Is(err, context.Canceled):
+		return audit.StatusCancelled
+	case errors.Is(err, ErrVMDied):
+		return audit.StatusInterrupted
+	}
+	return audit.StatusFailed
+}
+
+func (s *Sandbox) command(ctx context.Context, st Step) (channel.Exit, error) {
+	proc, err := s.guest.Start(ctx, channel.Command{Step: st.Name, Argv: st.Argv, Env: st.Env, Dir: st.Dir, TTY: st.TTY})
+	if err != nil {
+		return channel.Exit{}, s.diagnose(fmt.Errorf("start the command: %w", err))
+	}
+	// The record of output must survive the end of ctx: it is what the command did until then.
+	keep := context.WithoutCancel(ctx)
+	var outputs sync.WaitGroup
+	errs := make([]error, 2)
+	follow := func(i int, name string, from io.Reader, to io.Writer) {
+		p := &pump{ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream()}
+		outputs.Go(func() { errs[i] = p.run(from) })
+	}
+	if st.TTY != nil {
+		follow(0, "tty", proc.Stdout, st.Stdout)
+	} else {
+		follow(0, "stdout", proc.Stdout, st.Stdout)
+		follow(1, "stderr", proc.Stderr, st.Stderr)
+	}
+	done := make(chan struct{})
+	var control sync.WaitGroup
+	control.Go(func() { s.control(keep, proc, st, done) })
+	feed(proc.Stdin, st.Stdin)
+
+	exit, err := s.await(ctx, proc)
+	close(done)
+	control.Wait()
+	outputs.Wait()
+	if err != nil {
+		return exit, s.diagnose(err)
+	}
+	return exit, errors.Join(errs...)
+}
+
+// feed copies standard input in the background. Nobody waits for it: a read of
+// the caller's terminal cannot be ended, and it touches nothing but the two.
+func feed(to io.WriteCloser, from io.Reader) {
+	if from == nil {
+		to.Close()
+		return
+	}
+	go func() {
+		io.Copy(to, from)
+		to.Close()
+	}()
+}
+
+// control hands signals and window sizes on until the command has ended.
+func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, done <-chan struct{}) {
+	for {
+		var err error
+		select {
+		case sig := <-st.Signals:
+			err = proc.Signal(ctx, sig)
+		case size := <-st.Resizes:
+			err = proc.Resize(ctx, size)
+		case <-done:
+			return
+		}
+		if err != nil {
+			s.parts.Notice("the guest was not told: " + err.Error())
+		}
+	}
+}
+
+// await waits for the command. When ctx ends the command is told to end, then killed.
+func (s *Sandbox) await(ctx context.Context, proc *channel.Process) (channel.Exit, error) {
+	exit, err := proc.Wait(ctx)
+	if ctx.Err() == nil {
+		return exit, err
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), killGrace)
+		if err = proc.Signal(limited, sig); err == nil {
+			exit, err = proc.Wait(limited)
+		}
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	return exit, context.Cause(ctx)
+}
