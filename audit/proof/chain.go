@@ -1,0 +1,155 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// signed is a manifest as it was found.
+type signed struct {
+	Manifest
+	file   string
+	digest Hash
+	key    string // name of the trusted key that signed it, empty if none did
+}
+
+// manifests reads all manifests and checks signatures and chain.
+func (v *verifier) manifests(trusted note.Verifiers) ([]signed, error) {
+	firsts, err := v.evidence.list(wal.ManifestSuffix)
+	if err != nil {
+		return nil, open(ErrUnreadable, "", "%v", err)
+	}
+	var all []signed
+	for _, first := range firsts {
+		m, err := v.open(first, trusted)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	if len(all) == 0 {
+		return nil, v.nothing()
+	}
+	if err := keys(all); err != nil {
+		return nil, err
+	}
+	v.report.Run = all[0].Run
+	for i := range all {
+		if err := link(all, i); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// open reads one manifest; one whose key is unknown comes back with an empty key.
+func (v *verifier) open(first uint64, trusted note.Verifiers) (signed, error) {
+	file := wal.FileName(first, wal.ManifestSuffix)
+	data, err := v.evidence.read(file, maxManifest)
+	if err != nil {
+		return signed{}, open(ErrUnreadable, file, "%v", err)
+	}
+	n, err := note.Open(data, trusted)
+	var unknown *note.UnverifiedNoteError
+	if errors.As(err, &unknown) {
+		n, err = unknown.Note, nil
+	}
+	if err != nil {
+		return signed{}, broken(ErrForged, 0, file, "%v", err)
+	}
+	m, err := ParseManifest(n.Text)
+	if err != nil {
+		return signed{}, broken(ErrForged, 0, file, "%v", err)
+	}
+	s := signed{Manifest: m, file: file, digest: Digest(data)}
+	if len(n.Sigs) > 0 {
+		s.key = n.Sigs[0].Name
+	}
+	if again, ok := canonical(n); !ok || again != string(data) {
+		return signed{}, broken(ErrForged, 0, file, "the signed note is not in canonical form")
+	}
+	return s, nil
+}
+
+// canonical writes a note with exactly one signature, the only form that
+// package proof makes: anything more would change the digest that the next
+// manifest names without changing what is signed.
+func canonical(n *note.Note) (string, bool) {
+	sigs := append(n.Sigs, n.UnverifiedSigs...)
+	if len(sigs) != 1 {
+		return "", false
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n— %s %s\n", n.Text, sigs[0].Name, sigs[0].Base64)
+	return b.String(), true
+}
+
+// keys tells a run signed by a key that nobody here knows from a manifest that
+// was slipped in among others that are signed well.
+func keys(all []signed) error {
+	var good, bad *signed
+	for i := range all {
+		if all[i].key != "" {
+			good = &all[i]
+		} else if bad == nil {
+			bad = &all[i]
+		}
+	}
+	switch {
+	case bad == nil:
+		return nil
+	case good == nil:
+		return open(ErrUnknownKey, bad.file, "give its public key if you trust it")
+	}
+	return broken(ErrForged, 0, bad.file, "it is not signed by %s, which signed %s", good.key, good.file)
+}
+
+// link checks manifest i against the one before it.
+func link(all []signed, i int) error {
+	m := all[i]
+	if m.Run != all[0].Run {
+		return broken(ErrRunMismatch, 0, m.file, "it belongs to run %s, %s to run %s", m.Run, all[0].file, all[0].Run)
+	}
+	if wal.FileName(m.First, wal.ManifestSuffix) != m.file {
+		return broken(ErrOutOfChain, 0, m.file, "its segment begins with seq %d", m.First)
+	}
+	if m.Segment > uint64(i) {
+		return broken(ErrManifestMissing, 0, "", "segment %d comes where segment %d is due", m.Segment, i)
+	}
+	if m.Segment < uint64(i) {
+		return broken(ErrOutOfChain, 0, m.file, "segment %d comes where segment %d is due", m.Segment, i)
+	}
+	if i == 0 {
+		if m.Prev != (Hash{}) {
+			return broken(ErrOutOfChain, 0, m.file, "the first manifest names one before it")
+		}
+		return nil
+	}
+	before := all[i-1]
+	switch {
+	case before.Closing != wal.Open:
+		return broken(ErrAppended, m.First, m.file, "the record was closed by %s", before.file)
+	case m.Prev != before.digest:
+		return broken(ErrOutOfChain, 0, m.file, "it follows manifest %s, not %s", m.Prev, before.digest)
+	}
+	return nil
+}
+
+// nothing says what a run without any manifest is.
+func (v *verifier) nothing() error {
+	segments, err := v.evidence.list(wal.SegmentSuffix)
+	switch {
+	case err != nil:
+		return open(ErrUnreadable, "", "%v", err)
+	case v.evidence.Live:
+		return open(ErrLive, "", "no segment is sealed yet")
+	case len(segments) > 0:
+		return broken(ErrTailCut, 0, "", "there is no manifest at all, but %d segments", len(segments))
+	}
+	return open(ErrNoEvidence, "", "neither manifest nor segment")
+}

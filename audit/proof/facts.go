@@ -1,0 +1,57 @@
+package proof
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// FactsOf reads the facts of the run in dir for a process that is to recover
+// it: from its last manifest, else from the record of the run's start. They are
+// zero if neither was written. Nothing is verified.
+func FactsOf(dir string) (Facts, error) {
+	e, err := OpenDir(dir)
+	if err != nil {
+		return Facts{}, err
+	}
+	defer e.Close()
+	firsts, err := e.list(wal.ManifestSuffix)
+	if err != nil {
+		return Facts{}, fmt.Errorf("read facts of %s: %w", dir, err)
+	}
+	if len(firsts) == 0 {
+		return startFacts(dir)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, wal.FileName(firsts[len(firsts)-1], wal.ManifestSuffix)))
+	if err != nil {
+		return Facts{}, fmt.Errorf("read facts: %w", err)
+	}
+	m, err := parseSigned(text)
+	return m.Facts, err
+}
+
+// startFacts takes them from the run's first record.
+func startFacts(dir string) (Facts, error) {
+	segments, err := wal.Segments(dir)
+	if err != nil || len(segments) == 0 {
+		return Facts{}, err
+	}
+	for f, err := range wal.ReadSegment(segments[0]) {
+		if err != nil {
+			break // torn at once: there is no start
+		}
+		var r audit.Record
+		if err := json.Unmarshal(f.Bytes, &r); err != nil {
+			return Facts{}, fmt.Errorf("read facts: seq %d: %w", f.Seq, err)
+		}
+		if r.Kind == audit.KindRun && r.Lifecycle != nil {
+			l := r.Lifecycle
+			return Facts{l.PolicyDigest, l.RulesetDigest, l.TemplateDigest, l.Tier}, nil
+		}
+	}
+	return Facts{}, nil
+}

@@ -1,0 +1,188 @@
+package proof
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// The files of the host's key, below CUSTODY_HOME/keys.
+const (
+	KeyFile    = "host.key" // signer in note format, mode 0600
+	PublicFile = "host.pub" // verifier in note format: this is what auditors are given
+)
+
+const algEd25519 = 1 // of the note format
+
+// KeyModeError is a private key that others can read.
+type KeyModeError struct {
+	Path string
+	Mode fs.FileMode
+}
+
+// Error implements error.
+func (e *KeyModeError) Error() string {
+	return fmt.Sprintf("%s has mode %#o: others can read or change the host's signing key", e.Path, e.Mode.Perm())
+}
+
+// Hint says what to do.
+func (e *KeyModeError) Hint() string {
+	return fmt.Sprintf("chmod 600 %s; if others may have read it, move it away so that a new one is made", e.Path)
+}
+
+// Key is the host's signing key and what verifies it.
+type Key struct {
+	note.Signer
+	Public string // verifier in note format: name+hash+key
+}
+
+// Verifier returns what verifies the key's signatures.
+func (k Key) Verifier() (note.Verifier, error) { return note.NewVerifier(k.Public) }
+
+// LoadOrCreateKey returns the key in dir, usually CUSTODY_HOME/keys, and makes
+// dir and key on first use. Several processes may do that at once: all get the same key.
+func LoadOrCreateKey(dir string) (Key, error) {
+	path := filepath.Join(dir, KeyFile)
+	k, err := loadKey(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := createKey(dir); err != nil {
+			return Key{}, fmt.Errorf("create host key: %w", err)
+		}
+		k, err = loadKey(path)
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	return k, publish(filepath.Join(dir, PublicFile), k.Public)
+}
+
+func loadKey(path string) (Key, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Key{}, fmt.Errorf("load host key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Key{}, fmt.Errorf("load host key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Key{}, &KeyModeError{Path: path, Mode: info.Mode()}
+	}
+	text := make([]byte, 4096)
+	n, err := f.Read(text)
+	if err != nil {
+		return Key{}, fmt.Errorf("load host key %s: %w", path, err)
+	}
+	return parseKey(path, strings.TrimSpace(string(text[:n])))
+}
+
+// parseKey derives the public half; errors never quote the key.
+func parseKey(path, text string) (Key, error) {
+	signer, err := note.NewSigner(text)
+	if err != nil {
+		return Key{}, fmt.Errorf("host key %s is not a signing key in note format", path)
+	}
+	raw, err := base64.StdEncoding.DecodeString(text[strings.LastIndexByte(text, '+')+1:])
+	if err != nil || len(raw) != 1+ed25519.SeedSize || raw[0] != algEd25519 {
+		return Key{}, fmt.Errorf("host key %s is not an Ed25519 key", path)
+	}
+	public := ed25519.NewKeyFromSeed(raw[1:]).Public().(ed25519.PublicKey)
+	vkey, err := note.NewEd25519VerifierKey(signer.Name(), public)
+	return Key{Signer: signer, Public: vkey}, err
+}
+
+// createKey makes a key unless another process was faster. The file appears
+// whole or not at all: it is linked into place.
+func createKey(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	skey, _, err := note.GenerateKey(rand.Reader, keyName())
+	if err != nil {
+		return err
+	}
+	temp, err := writeTemp(dir, KeyFile, 0o600, skey+"\n")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp)
+	err = os.Link(temp, filepath.Join(dir, KeyFile))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// keyName is "custody-" and the host's name, in the characters a note allows.
+func keyName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "host"
+	}
+	return "custody-" + strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '+' || r > '~' {
+			return '-'
+		}
+		return r
+	}, host)
+}
+
+// publish keeps the public half beside the key.
+func publish(path, vkey string) error {
+	want := []byte(vkey + "\n")
+	if have, err := os.ReadFile(path); err == nil {
+		if !bytes.Equal(have, want) {
+			return fmt.Errorf("%s does not belong to the %s beside it: move one of them away", path, KeyFile)
+		}
+		return nil
+	}
+	dir := filepath.Dir(path)
+	temp, err := writeTemp(dir, PublicFile, 0o644, string(want))
+	if err != nil {
+		return fmt.Errorf("publish host key: %w", err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		os.Remove(temp)
+		return fmt.Errorf("publish host key: %w", err)
+	}
+	return syncDir(dir)
+}
+
+// writeTemp returns the path of a new durable file beside where it is to go.
+func writeTemp(dir, name string, mode fs.FileMode, text string) (string, error) {
+	f, err := os.CreateTemp(dir, "."+name+".*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(f.Name())
+		return "", err
+	}
+	return f.Name(), nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,162 @@
+package proof
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+const (
+	manifestVersion = 1
+	manifestType    = "custody manifest v1\n"
+	maxManifest     = 64 << 10 // bytes of a signed note
+)
+
+// Facts are what a run's manifests say of the run as a whole.
+type Facts struct {
+	PolicyDigest   string `json:"policy_digest"`
+	RulesetDigest  string `json:"ruleset_digest"`
+	TemplateDigest string `json:"template_digest"`
+	Tier           string `json:"tier"`
+}
+
+// Manifest is the signed summary of one segment.
+type Manifest struct {
+	V       int        `json:"v"`
+	Run     string     `json:"run"`
+	Segment uint64     `json:"segment"` // index, 0 for a run's first
+	First   uint64     `json:"first"`   // seq of the first record; of the next one if Count is 0
+	Last    uint64     `json:"last"`
+	Count   uint64     `json:"count"` // 0 only in a closing manifest without records
+	Bytes   int64      `json:"bytes"` // of the segment file
+	Prev    Hash       `json:"prev"`  // SHA-256 of the signed note before, empty for the first
+	Root    Hash       `json:"root"`
+	Losses  wal.Losses `json:"losses"` // declared by gap records in this segment
+	Facts
+	SealedAt time.Time   `json:"sealed_at"` // host time, UTC
+	Closing  wal.Closing `json:"closing"`
+}
+
+// text returns what is signed.
+func (m Manifest) text() (string, error) {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return "", fmt.Errorf("encode manifest: %w", err)
+	}
+	return manifestType + string(line) + "\n", nil
+}
+
+// ParseManifest reads the text of a manifest without its signatures. It takes
+// the canonical encoding only.
+func ParseManifest(text string) (Manifest, error) {
+	line, ok := bytes.CutPrefix([]byte(text), []byte(manifestType))
+	if !ok {
+		return Manifest{}, fmt.Errorf("manifest does not begin with %q", manifestType)
+	}
+	var m Manifest
+	if err := json.Unmarshal(line, &m); err != nil {
+		return Manifest{}, fmt.Errorf("decode manifest: %w", err)
+	}
+	if m.V != manifestVersion {
+		return Manifest{}, fmt.Errorf("manifest version %d, want %d: a newer custody can read it", m.V, manifestVersion)
+	}
+	again, err := m.text()
+	if err != nil {
+		return Manifest{}, err
+	}
+	if again != text {
+		return Manifest{}, errors.New("manifest is not in canonical form")
+	}
+	return m, nil
+}
+
+// Digest returns the SHA-256 of a signed manifest, which the next one names as prev.
+func Digest(signed []byte) Hash { return sha256.Sum256(signed) }
+
+// Sealer signs segments; it implements wal.Sealer.
+type Sealer struct {
+	signer note.Signer
+	facts  Facts
+}
+
+// NewSealer returns a Sealer for one run. Zero facts are taken from the manifest
+// before, which is how a recovering process carries them on; see FactsOf for a
+// run that died before its first manifest.
+func NewSealer(signer note.Signer, facts Facts) *Sealer {
+	return &Sealer{signer: signer, facts: facts}
+}
+
+var _ wal.Sealer = (*Sealer)(nil)
+
+// Seal implements wal.Sealer.
+func (s *Sealer) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
+	m := Manifest{
+		V: manifestVersion, Run: seg.Run, Segment: seg.Index, First: seg.First, Last: seg.Last,
+		Count: seg.Count, Bytes: seg.Bytes, Losses: seg.Losses, Facts: s.facts,
+		SealedAt: seg.Time.UTC(), Closing: seg.Closing,
+	}
+	if m.Losses == nil {
+		m.Losses = wal.Losses{}
+	}
+	if err := m.follow(seg.Prev); err != nil {
+		return nil, nil, err
+	}
+	var tree Tree
+	leaves = make([]byte, 0, len(seg.Leaves)*len(Hash{}))
+	for _, leaf := range seg.Leaves {
+		tree.Append(leaf)
+		leaves = append(leaves, leaf[:]...)
+	}
+	m.Root = tree.Root()
+	text, err := m.text()
+	if err != nil {
+		return nil, nil, err
+	}
+	manifest, err = note.Sign(&note.Note{Text: text}, s.signer)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sign manifest: %w", err)
+	}
+	return leaves, manifest, nil
+}
+
+// follow chains m to the signed manifest before it, if there is one.
+func (m *Manifest) follow(prev []byte) error {
+	if prev == nil {
+		return nil
+	}
+	before, err := parseSigned(prev)
+	if err != nil {
+		return fmt.Errorf("manifest before segment %d: %w", m.Segment, err)
+	}
+	if m.Facts == (Facts{}) {
+		m.Facts = before.Facts
+	}
+	m.Prev = Digest(prev)
+	return nil
+}
+
+// Parse implements wal.Sealer. It checks no signature: Verify does.
+func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
+	m, err := parseSigned(signed)
+	return wal.Segment{
+		Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Count: m.Count,
+		Bytes: m.Bytes, Losses: m.Losses, Time: m.SealedAt, Closing: m.Closing,
+	}, err
+}
+
+// parseSigned reads the manifest in a note whose signatures nobody vouches for.
+func parseSigned(signed []byte) (Manifest, error) {
+	_, err := note.Open(signed, note.VerifierList())
+	var open *note.UnverifiedNoteError
+	if !errors.As(err, &open) {
+		return Manifest{}, fmt.Errorf("read signed note: %w", err)
+	}
+	return ParseManifest(open.Note.Text)
+}

@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/custody-project/custody/redact"
+)
+
+// Log is where sealed events go: the one thing that gives seqs.
+type Log interface {
+	// Append takes an event in the order of calls. It waits while the log's buffer is full.
+	Append(ctx context.Context, s redact.Sealed) (seq uint64, err error)
+	// Sync returns when the event seq is durable.
+	Sync(ctx context.Context, seq uint64) error
+}
+
+// Errors of a Recorder.
+var (
+	// ErrInvalid is a mistake of the caller: nothing was recorded.
+	ErrInvalid = errors.New("invalid event")
+	// ErrWithheld means that the event could not be redacted and encoded, or was too long, and that a
+	// gap event stands in its place.
+	ErrWithheld = errors.New("event withheld from the record")
+)
+
+// maxEvent is the longest sealed event in bytes: what fits into a frame of
+// audit/wal (4 MiB) with the head that the log adds.
+const maxEvent = 4<<20 - 1<<10
+
+// Recorder is the only way into the record: it checks an event, redacts it,
+// encodes it once and appends it to the log. It is safe for concurrent use; the
+// order of the record is the order in which the log took the events.
+type Recorder struct {
+	log Log
+	red *redact.Redactor
+}
+
+// NewRecorder returns a Recorder that redacts with r.
+func NewRecorder(log Log, r *redact.Redactor) *Recorder {
+	return &Recorder{log: log, red: r}
+}
+
+// Record returns when the event is durable. The event's payload is redacted in
+// place: the caller hands it over. Time is filled in if it is zero.
+func (r *Recorder) Record(ctx context.Context, ev Event) (seq uint64, err error) {
+	seq, err = r.Post(ctx, ev)
+	if err != nil && !errors.Is(err, ErrWithheld) {
+		return seq, err
+	}
+	return seq, errors.Join(err, r.log.Sync(ctx, seq))
+}
+
+// Post returns when the event is accepted; it is durable with the log's next
+// commit. The payload is handed over as with Record. With ErrWithheld, seq is that of
+// the gap event.
+func (r *Recorder) Post(ctx context.Context, ev Event) (seq uint64, err error) {
+	if err := ev.check(); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if ev.Time.IsZero() {
+		ev.Time = time.Now()
+	}
+	ev.Time = ev.Time.UTC()
+	sealed, err := r.seal(&ev)
+	if err != nil {
+		return r.withhold(ctx, ev, err)
+	}
+	return r.log.Append(ctx, sealed)
+}
+
+// seal redacts ev. The end of a truncated argv can be the beginning of a secret.
+func (r *Recorder) seal(ev *Event) (redact.Sealed, error) {
+	if ev.Exec != nil && ev.Exec.Truncated && len(ev.Exec.Argv) > 0 {
+		last := &ev.Exec.Argv[len(ev.Exec.Argv)-1]
+		*last = Text(r.red.Cut(string(*last)))
+	}
+	sealed, err := r.red.Seal(ev)
+	if err == nil && len(sealed.Bytes()) > maxEvent {
+		err = fmt.Errorf("event of %d bytes, at most %d", len(sealed.Bytes()), maxEvent)
+	}
+	return sealed, err
+}
+
+// withhold records that an event is missing. The cause is kept out of the
+// record: an encoder's error may quote what it could not encode.
+func (r *Recorder) withhold(ctx context.Context, ev Event, cause error) (uint64, error) {
+	gap := Event{Time: ev.Time, Observer: Host, Kind: KindGap, Gap: &Gap{
+		Stage: "redact", What: string(ev.Kind), Count: 1,
+		Cause: "the event could not be redacted and encoded, or was too long",
+	}}
+	sealed, err := r.red.Seal(&gap)
+	if err != nil {
+		return 0, fmt.Errorf("record gap: %w", errors.Join(err, cause))
+	}
+	seq, err := r.log.Append(ctx, sealed)
+	if err != nil {
+		return seq, fmt.Errorf("record gap: %w", errors.Join(err, cause))
+	}
+	return seq, fmt.Errorf("%w: %w", ErrWithheld, cause)
+}
+
+// check says whether ev has an observer and exactly the payload of its kind.
+func (ev *Event) check() error {
+	if ev.Observer != Host && ev.Observer != Guest {
+		return fmt.Errorf("observer %q, want %q or %q", ev.Observer, Host, Guest)
+	}
+	payloads := [...]struct {
+		is, want bool
+	}{
+		{ev.Lifecycle != nil, ev.Kind == KindRun || ev.Kind == KindStep},
+		{ev.Exec != nil, ev.Kind == KindExec},
+		{ev.Exit != nil, ev.Kind == KindExit},
+		{ev.File != nil, ev.Kind == KindFile},
+		{ev.Flow != nil, ev.Kind == KindFlow},
+		{ev.Output != nil, ev.Kind == KindOutput},
+		{ev.VM != nil, ev.Kind == KindVM},
+		{ev.Secret != nil, ev.Kind == KindSecret},
+		{ev.Gap != nil, ev.Kind == KindGap},
+		{ev.Finding != nil, ev.Kind == KindFinding},
+	}
+	known := false
+	for _, p := range payloads {
+		known = known || p.want
+		if p.is != p.want {
+			return fmt.Errorf("kind %q does not have exactly its own payload", ev.Kind)
+		}
+	}
+	if !known {
+		return fmt.Errorf("unknown kind %q", ev.Kind)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package wal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+const scriptOptions = 700 // bytes a segment: three or four events
+
+// TestFaultInEveryOperation fails each single file operation of a run in turn,
+// once or several times in a row, and wants the run to go on and lose nothing.
+func TestFaultInEveryOperation(t *testing.T) {
+	k := newKey(t)
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
+		for _, times := range []int{1, 2, 5} {
+			t.Run(fmt.Sprintf("%s/%d", errno.Error(), times), func(t *testing.T) {
+				for n := 0; oneFault(t, k, n, times, errno); n++ {
+					if n > 1000 {
+						t.Fatal("the script does not end")
+					}
+				}
+			})
+		}
+	}
+}
+
+// oneFault says whether operation n exists.
+func oneFault(t *testing.T, k key, n, times int, errno syscall.Errno) (hit bool) {
+	op := "none"
+	m := newMemFS(func(i int, what string) error {
+		if i < n || i >= n+times {
+			return nil
+		}
+		hit, op = true, what
+		return errno
+	})
+	var stalls, resumes atomic.Int32
+	o := k.options()
+	o.FS, o.SegmentBytes = m, scriptOptions
+	o.OnStall = func(error) { stalls.Add(1) }
+	o.OnResume = func() { resumes.Add(1) }
+	l, err := wal.Create(memDir, o)
+	check(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	done, err := script(ctx, t, l)
+	if err != nil {
+		t.Fatalf("fault in operation %d (%s): %v", n, op, err)
+	}
+	if stalls.Load() != resumes.Load() {
+		t.Errorf("operation %d (%s): %d stalls, %d resumes", n, op, stalls.Load(), resumes.Load())
+	}
+	// A close of a file that has been fsynced cannot lose anything, and Create itself tries a
+	// second time before it speaks of a stall.
+	dir := filepath.Join(t.TempDir(), memDir)
+	if !m.dump(t, dir, nothing) {
+		t.Fatalf("operation %d (%s): the directory is gone after a power cut", n, op)
+	}
+	records := read(t, dir)
+	holds(t, records, done.posted)
+	if len(records) != len(done.posted) {
+		t.Errorf("operation %d (%s): %d records, want %d", n, op, len(records), len(done.posted))
+	}
+	verify(t, dir, k)
+	return hit
+}
+
+// TestPowerCutInEveryOperation cuts the power at each file operation in turn,
+// and wants all that was acknowledged back, whatever else survived.
+func TestPowerCutInEveryOperation(t *testing.T) {
+	k := newKey(t)
+	for n := 0; ; n++ {
+		var cut atomic.Bool
+		m := newMemFS(func(i int, _ string) error {
+			if i >= n {
+				cut.Store(true)
+				return syscall.EIO
+			}
+			return nil
+		})
+		o := k.options()
+		o.FS, o.SegmentBytes = m, scriptOptions
+		l, err := wal.Create(memDir, o)
+		check(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		o.OnStall = func(error) { cancel() }
+		time.AfterFunc(20*time.Millisecond, cancel)
+		done, err := script(ctx, t, l)
+		l.Close(ctx, wal.Sealed)
+		cancel()
+		if !cut.Load() {
+			check(t, err)
+			return
+		}
+		for _, s := range []survival{nothing, half, all} {
+			dir := filepath.Join(t.TempDir(), testRun)
+			if !m.dump(t, dir, s) {
+				if len(done.synced) > 0 {
+					t.Fatalf("operation %d, %s: the directory is gone", n, s)
+				}
+				continue
+			}
+			records, _ := recovered(t, dir, k)
+			holds(t, records, done.synced)
+			if t.Failed() {
+				t.Fatalf("power cut at operation %d, %s survived", n, s)
+			}
+		}
+	}
+}
+
+// TestFaultInRecover fails each operation of Recover once; the next try must
+// succeed and lose nothing, and say so of what was cut.
+func TestFaultInRecover(t *testing.T) {
+	k := newKey(t)
+	torn := tornRun(t, k)
+	for n := 0; ; n++ {
+		m := newMemFS(nil)
+		m.load(t, torn.dir)
+		hit := false
+		base := m.ops
+		m.fault = func(i int, _ string) error {
+			if i-base == n {
+				hit = true
+				return syscall.EIO
+			}
+			return nil
+		}
+		o := k.options()
+		o.FS = m
+		l, rec, err := wal.Recover(memDir, o)
+		if err != nil {
+			if !errors.Is(err, syscall.EIO) {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+			l, rec, err = wal.Recover(memDir, o)
+			check(t, err)
+		}
+		if rec.CutBytes != torn.cut {
+			t.Errorf("operation %d: %d bytes cut, want %d", n, rec.CutBytes, torn.cut)
+		}
+		check(t, l.Close(context.Background(), wal.Interrupted))
+		dir := filepath.Join(t.TempDir(), testRun)
+		m.kept = true
+		m.dump(t, dir, nothing)
+		records := read(t, dir)
+		holds(t, records, torn.done.synced)
+		gaps := 0
+		for _, r := range records {
+			if r.Gap != nil && r.Gap.Bytes == torn.cut {
+				gaps++
+			}
+		}
+		if gaps != 1 {
+			t.Errorf("operation %d: %d gap records for the torn tail, want 1", n, gaps)
+		}
+		verify(t, dir, k)
+		if !hit {
+			return
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package wal
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"os"
+	"strconv"
+)
+
+const (
+	magic      = "CWF1"
+	leafPrefix = 0x00 // RFC 6962 section 2.1
+	saltSize   = 16
+	bodyAt     = 12                    // where the checksummed and hashed body begins
+	recordAt   = bodyAt + 1 + saltSize // where the record begins
+	headFormat = `{"v":1,"run":"%s","seq":`
+
+	// MaxRecord is the longest record in bytes that a frame may hold.
+	MaxRecord = 4 << 20
+	// MaxSegment is the most that Options.SegmentBytes may be. A segment is
+	// longer only when its single record is.
+	MaxSegment = 64 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// What can be wrong with a frame. A FrameError says where.
+var (
+	ErrTorn     = errors.New("frame is cut off")
+	ErrMagic    = errors.New("frame does not begin with its magic")
+	ErrLength   = errors.New("frame's length is out of bounds")
+	ErrChecksum = errors.New("frame's checksum does not match")
+	ErrHead     = errors.New("record has no valid head (v, run, seq)")
+)
+
+// FrameError is a frame that cannot be read.
+type FrameError struct {
+	Name   string // of the segment
+	Offset int64  // of the frame in bytes
+	Index  int    // of the frame, from 0
+	Err    error
+}
+
+// Error implements error.
+func (e *FrameError) Error() string {
+	return fmt.Sprintf("%s: frame %d at byte %d: %v", e.Name, e.Index, e.Offset, e.Err)
+}
+
+// Unwrap gives one of the sentinel errors above.
+func (e *FrameError) Unwrap() error { return e.Err }
+
+// Frame is one record as it stands in a segment.
+type Frame struct {
+	Run   string
+	Seq   uint64
+	Salt  [saltSize]byte
+	Bytes []byte // the record: the exact JSON that was hashed
+
+	Offset int64 // of the frame in its segment
+	body   []byte
+}
+
+// Leaf returns SHA-256(0x00 || salt || record), the record's leaf in its
+// segment's Merkle tree.
+func (f Frame) Leaf() [32]byte { return sha256.Sum256(f.body) }
+
+// Size returns the frame's length in the segment in bytes.
+func (f Frame) Size() int64 { return int64(bodyAt + len(f.body)) }
+
+// appendFrame adds a frame to dst. The head is headFormat filled in; body is the sealed object.
+func appendFrame(dst, salt, head []byte, seq uint64, body []byte) []byte {
+	start := len(dst)
+	dst = append(dst, magic...)
+	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0, leafPrefix)
+	dst = append(dst, salt...)
+	dst = append(dst, head...)
+	dst = strconv.AppendUint(dst, seq, 10)
+	dst = append(dst, ',')
+	dst = append(dst, body[1:]...)
+	frame := dst[start:]
+	binary.LittleEndian.PutUint32(frame[4:], uint32(len(frame)-recordAt))
+	binary.LittleEndian.PutUint32(frame[8:], checksum(frame))
+	return dst
+}
+
+func checksum(frame []byte) uint32 {
+	return crc32.Update(crc32.Checksum(frame[4:8], castagnoli), castagnoli, frame[bodyAt:])
+}
+
+// parseHead reads run and seq off the front of a record.
+func parseHead(record []byte) (run []byte, seq uint64, ok bool) {
+	rest, ok := bytes.CutPrefix(record, []byte(`{"v":1,"run":"`))
+	if !ok {
+		return nil, 0, false
+	}
+	run, rest, ok = bytes.Cut(rest, []byte(`","seq":`))
+	if !ok || !validRun(string(run)) {
+		return nil, 0, false
+	}
+	digits, _, ok := bytes.Cut(rest[:min(len(rest), 21)], []byte(","))
+	if !ok || len(digits) == 0 || digits[0] == '0' {
+		return nil, 0, false
+	}
+	seq, err := strconv.ParseUint(string(digits), 10, 64)
+	return run, seq, err == nil && seq > 0
+}
+
+// validRun says whether a run's id can stand in a head and in a file name.
+func validRun(run string) bool {
+	for _, c := range []byte(run) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return run != "" && len(run) <= 128
+}
+
+// Reader reads the frames of one segment in order. It is not safe for concurrent use.
+type Reader struct {
+	name   string
+	in     *bufio.Reader
+	offset int64
+	index  int
+	run    string
+	err    error
+}
+
+// NewReader reads frames from r; name stands in errors.
+func NewReader(name string, r io.Reader) *Reader {
+	return &Reader{name: name, in: bufio.NewReaderSize(r, 64<<10)}
+}
+
+// Offset returns the byte after the last frame that Next walked over.
+func (r *Reader) Offset() int64 { return r.offset }
+
+// Next returns the next frame, io.EOF at a clean end, or a *FrameError. After
+// ErrChecksum and ErrHead the next call goes on behind the bad frame, whose
+// length was plausible; any other error is final.
+func (r *Reader) Next() (Frame, error) {
+	if r.err != nil {
+		return Frame{}, r.err
+	}
+	f, size, err := r.next()
+	switch {
+	case err == nil:
+	case err == io.EOF:
+		r.err = io.EOF
+	case errors.Is(err, ErrChecksum), errors.Is(err, ErrHead):
+		err = &FrameError{Name: r.name, Offset: r.offset, Index: r.index, Err: err}
+	default:
+		r.err = &FrameError{Name: r.name, Offset: r.offset, Index: r.index, Err: err}
+		err = r.err
+	}
+	r.offset += size
+	if size > 0 {
+		r.index++
+	}
+	return f, err
+}
+
+// next returns the frame and how many bytes to move on, 0 when that is unknown.
+func (r *Reader) next() (Frame, int64, error) {
+	var header [bodyAt]byte
+	if n, err := io.ReadFull(r.in, header[:]); err != nil {
+		return Frame{}, 0, readError(err, n)
+	}
+	if string(header[:4]) != magic {
+		return Frame{}, 0, ErrMagic
+	}
+	length := binary.LittleEndian.Uint32(header[4:])
+	if length > MaxRecord {
+		return Frame{}, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLength, length, MaxRecord)
+	}
+	body, err := r.body(int(length) + 1 + saltSize)
+	if err != nil {
+		return Frame{}, 0, err
+	}
+	size := int64(bodyAt + len(body))
+	sum := crc32.Update(crc32.Checksum(header[4:8], castagnoli), castagnoli, body)
+	if sum != binary.LittleEndian.Uint32(header[8:]) || body[0] != leafPrefix {
+		return Frame{}, size, ErrChecksum
+	}
+	f := Frame{Offset: r.offset, Bytes: body[1+saltSize:], body: body}
+	copy(f.Salt[:], body[1:])
+	run, seq, ok := parseHead(f.Bytes)
+	if !ok {
+		return Frame{}, size, ErrHead
+	}
+	if string(run) != r.run {
+		r.run = string(run)
+	}
+	f.Run, f.Seq = r.run, seq
+	return f, size, nil
+}
+
+// body reads n bytes; a length that the input does not back costs no memory.
+func (r *Reader) body(n int) ([]byte, error) {
+	if n <= r.in.Size() {
+		b := make([]byte, n)
+		got, err := io.ReadFull(r.in, b)
+		if err != nil {
+			return nil, readError(err, got+1)
+		}
+		return b, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(r.in, int64(n)))
+	if err == nil && len(b) < n {
+		err = ErrTorn
+	}
+	return b, err
+}
+
+func readError(err error, got int) error {
+	switch {
+	case err == io.EOF && got == 0:
+		return io.EOF
+	case err == io.EOF, err == io.ErrUnexpectedEOF:
+		return ErrTorn
+	}
+	return err
+}
+
+// ReadSegment yields the frames of the segment at path. It ends after the first
+// error; the last frame of a segment that is being written can be ErrTorn.
+func ReadSegment(path string) iter.Seq2[Frame, error] {
+	return func(yield func(Frame, error) bool) {
+		file, err := os.Open(path)
+		if err != nil {
+			yield(Frame{}, err)
+			return
+		}
+		defer file.Close()
+		r := NewReader(path, file)
+		for {
+			f, err := r.Next()
+			if err == io.EOF || !yield(f, err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// FS is every file operation that a Log makes, so that a fault can be put into
+// each of them. Paths are as given to Create and Recover, joined with a name.
+type FS interface {
+	MkdirAll(dir string) error
+	SyncDir(dir string) error
+	ReadDir(dir string) ([]string, error)
+	ReadFile(path string) ([]byte, error)
+	// Create makes or empties a file, Open takes an existing one; both for reading and writing.
+	Create(path string) (File, error)
+	Open(path string) (File, error)
+	Rename(from, to string) error
+	Remove(path string) error
+	// Lock takes an exclusive flock until the Closer is closed or the process
+	// ends, and returns ErrLocked when somebody holds it.
+	Lock(path string) (io.Closer, error)
+}
+
+// File is an open file of an FS.
+type File interface {
+	io.WriterAt
+	io.Closer
+	Sync() error
+	Truncate(size int64) error
+}
+
+// ErrLocked means that a live process writes the run.
+var ErrLocked = errors.New("the run is being written by a live process")
+
+const lockName = "lock"
+
+// Disk is the operating system's FS. Files are private to the user (0600, 0700).
+type Disk struct{}
+
+// MkdirAll implements FS.
+func (Disk) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
+
+// ReadFile implements FS.
+func (Disk) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
+
+// Rename implements FS.
+func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove implements FS.
+func (Disk) Remove(path string) error { return os.Remove(path) }
+
+// Create implements FS.
+func (Disk) Create(path string) (File, error) {
+	return openFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+}
+
+// Open implements FS.
+func (Disk) Open(path string) (File, error) { return openFile(path, os.O_RDWR) }
+
+// openFile keeps a nil *os.File from becoming a non-nil File.
+func openFile(path string, flag int) (File, error) {
+	f, err := os.OpenFile(path, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// SyncDir implements FS.
+func (Disk) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// ReadDir implements FS; names are sorted.
+func (Disk) ReadDir(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+// Lock implements FS. Somebody asking Locked holds the lock for a moment, so
+// a few tries are made.
+func (Disk) Lock(path string) (io.Closer, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for range 5 {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != unix.EWOULDBLOCK {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if err == unix.EWOULDBLOCK {
+		return nil, ErrLocked
+	}
+	return nil, fmt.Errorf("flock %s: %w", path, err)
+}
+
+// Locked says whether a live process writes the run in dir.
+func Locked(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
+}

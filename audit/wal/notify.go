@@ -1,0 +1,86 @@
+package wal
+
+import "sync"
+
+// notifier tells OnStall and OnResume in turn. It holds a state, not a queue: a
+// stall that came and went while a callback was running is told once, never half.
+//
+//	             stalled            OnStall returned, resumed
+//	(nothing) ----------> to tell --------------------------> OnResume --> (nothing)
+type notifier struct {
+	onStall  func(error)
+	onResume func()
+
+	mu      sync.Mutex // guards what follows
+	changed *sync.Cond
+	untold  error // a stall that OnStall has not heard of
+	now     bool  // stalled at this moment
+	stopped bool
+}
+
+func (n *notifier) init(o Options) {
+	n.onStall, n.onResume = o.OnStall, o.OnResume
+	n.changed = sync.NewCond(&n.mu)
+}
+
+func (n *notifier) stalled(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.untold, n.now = err, true
+	n.changed.Signal()
+}
+
+func (n *notifier) resumed() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now = false
+	n.changed.Signal()
+}
+
+func (n *notifier) stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stopped = true
+	n.changed.Signal()
+}
+
+// run calls the callbacks until stop. A stall that never ended has no OnResume.
+func (n *notifier) run() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for {
+		for n.untold == nil && !n.stopped {
+			n.changed.Wait()
+		}
+		if n.untold == nil {
+			return
+		}
+		n.tellStall()
+		for n.now && !n.stopped {
+			n.changed.Wait()
+		}
+		if n.now {
+			return
+		}
+		n.tellResume()
+	}
+}
+
+// tellStall gives up mu during the call.
+func (n *notifier) tellStall() {
+	err := n.untold
+	n.untold = nil
+	n.mu.Unlock()
+	defer n.mu.Lock()
+	if n.onStall != nil {
+		n.onStall(err)
+	}
+}
+
+func (n *notifier) tellResume() {
+	n.mu.Unlock()
+	defer n.mu.Lock()
+	if n.onResume != nil {
+		n.onResume()
+	}
+}
