@@ -1,0 +1,384 @@
+package project
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Error is what is wrong with a file, where, and what to do about it.
+type Error struct {
+	File         string
+	Line, Column int // from 1; 0 when the whole file is meant
+	Message      string
+	Hint         string // may be empty
+}
+
+// Error returns file:line:column: message; hint.
+func (e *Error) Error() string {
+	at := e.File
+	if e.Line > 0 {
+		at = fmt.Sprintf("%s:%d:%d", e.File, e.Line, e.Column)
+	}
+	if e.Hint == "" {
+		return at + ": " + e.Message
+	}
+	return at + ": " + e.Message + "; " + e.Hint
+}
+
+// decoder walks the syntax tree by hand rather than into tagged structs, because
+// each value must be able to say where it stands when it turns out to be wrong.
+type decoder struct {
+	file  string
+	later []func(*File) error // checks that need the whole file
+}
+
+func (d *decoder) err(n ast.Node, message, hint string) error {
+	if n == nil {
+		return d.errAt(nil, message, hint)
+	}
+	return d.errAt(n.GetToken(), message, hint)
+}
+
+func (d *decoder) errAt(t *token.Token, message, hint string) error {
+	e := &Error{File: d.file, Message: message, Hint: hint}
+	if t != nil && t.Position != nil {
+		e.Line, e.Column = t.Position.Line, t.Position.Column
+	}
+	return e
+}
+
+// document returns the body of the only document in b.
+func (d *decoder) document(b []byte) (ast.Node, error) {
+	if len(b) > maxFile {
+		return nil, d.err(nil, fmt.Sprintf("the file has more than %d bytes", maxFile), "a project's file lists rules, not data")
+	}
+	f, err := d.parse(string(b))
+	if err != nil {
+		return nil, err
+	}
+	var body ast.Node
+	for _, doc := range f.Docs {
+		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
+			continue
+		}
+		if body != nil {
+			return nil, d.err(doc.Body, "a second document begins here", `keep one document and remove what follows "---"`)
+		}
+		body = doc.Body
+	}
+	if body == nil || body.Type() == ast.NullType {
+		return nil, d.err(nil, "the file is empty", `it needs at least the line "version: 1"`)
+	}
+	return body, nil
+}
+
+// maxNesting is the deepest that brackets and dashes may nest. The parser is
+// recursive, and this file needs five levels.
+const maxNesting = 32
+
+func (d *decoder) parse(s string) (f *ast.File, err error) {
+	// The parser is not ours and gets whatever a checkout holds: should it panic, that is a bad file.
+	defer func() {
+		if p := recover(); p != nil {
+			f, err = nil, d.err(nil, "the file cannot be parsed as YAML", "reduce it until the offending line is found")
+		}
+	}()
+	tokens := lexer.Tokenize(s)
+	if err := d.plain(tokens); err != nil {
+		return nil, err
+	}
+	f, err = parser.Parse(tokens, 0)
+	if e := yaml.Error(nil); errors.As(err, &e) {
+		return nil, d.errAt(e.GetToken(), e.GetMessage(), "")
+	} else if err != nil {
+		return nil, d.err(nil, err.Error(), "")
+	}
+	return f, nil
+}
+
+// plain refuses the parts of YAML that make a file mean other than it reads.
+func (d *decoder) plain(tokens token.Tokens) error {
+	open, dashes := 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case token.AnchorType, token.AliasType, token.MergeKeyType:
+			return d.errAt(t, "anchors, aliases and merge keys are not allowed", "write the value out where it is used")
+		case token.TagType, token.DirectiveType:
+			return d.errAt(t, "tags and directives are not allowed", "remove it")
+		case token.MappingKeyType:
+			return d.errAt(t, `a key marked with "?" is not allowed`, `write it as "key: value"`)
+		case token.MappingStartType, token.SequenceStartType:
+			open++
+		case token.MappingEndType, token.SequenceEndType:
+			open--
+		case token.InvalidType:
+			return d.errAt(t, t.Error, "")
+		}
+		if dashes++; t.Type != token.SequenceEntryType {
+			dashes = 0
+		}
+		if open > maxNesting || dashes > maxNesting || t.Position != nil && t.Position.IndentLevel > maxNesting {
+			return d.errAt(t, "the file is nested too deeply", "custody.yaml needs five levels")
+		}
+	}
+	return nil
+}
+
+// entry is a key of a mapping with its value.
+type entry struct {
+	key   string
+	at    ast.Node
+	value ast.Node
+}
+
+func (d *decoder) entries(n ast.Node, what string) ([]entry, error) {
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		return nil, d.err(n, fmt.Sprintf("%s must be a mapping, not %s", what, kind(n)), `write "key: value" pairs`)
+	}
+	var out []entry
+	for it := m.MapRange(); it.Next(); {
+		var key string
+		if err := d.text(it.Key(), "a key", &key); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(out, func(e entry) bool { return e.key == key }) {
+			return nil, d.err(it.Key(), fmt.Sprintf("%q is given twice in %s", key, what), "keep one of them")
+		}
+		if it.Value() == nil || it.Value().Type() == ast.NullType {
+			return nil, d.err(it.Key(), fmt.Sprintf("%q has no value", key), "give it one or remove it")
+		}
+		out = append(out, entry{key, it.Key(), it.Value()})
+	}
+	return out, nil
+}
+
+// fields are the keys that a mapping may have and what reads them.
+type fields map[string]func(ast.Node) error
+
+func (d *decoder) mapping(n ast.Node, what string, known fields) error {
+	list, err := d.entries(n, what)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		read, ok := known[e.key]
+		if !ok {
+			return d.unknown(e, what, known)
+		}
+		if err := read(e.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) unknown(e entry, what string, known fields) error {
+	var keys []string
+	for k := range known {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	hint := "known keys are " + strings.Join(keys, ", ")
+	if k := nearest(e.key, keys); k != "" {
+		hint = fmt.Sprintf("did you mean %q?", k)
+	}
+	return d.err(e.at, fmt.Sprintf("unknown key %q in %s", e.key, what), hint)
+}
+
+func (d *decoder) items(n ast.Node, what string, read func(ast.Node) error) error {
+	s, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return d.err(n, fmt.Sprintf("%s must be a list, not %s", what, kind(n)), `write "- item" lines or [a, b]`)
+	}
+	for _, v := range s.Values {
+		if v == nil || v.Type() == ast.NullType {
+			return d.err(v, "an item of "+what+" is empty", "remove it")
+		}
+		if err := read(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) text(n ast.Node, what string, to *string) error {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		*to = n.Value
+	case *ast.LiteralNode:
+		*to = n.Value.Value
+	default:
+		return d.err(n, fmt.Sprintf("%s must be a string, not %s", what, kind(n)), "put it in quotes")
+	}
+	if strings.ContainsRune(*to, 0) {
+		return d.err(n, what+" contains a zero byte", "remove it")
+	}
+	return nil
+}
+
+func (d *decoder) texts(n ast.Node, what string, to *[]string, check func(string) string) error {
+	return d.items(n, what, func(n ast.Node) error {
+		var s string
+		if err := d.checked(n, "an item of "+what, &s, check); err != nil {
+			return err
+		}
+		*to = append(*to, s)
+		return nil
+	})
+}
+
+// checked reads a string about which check has nothing to say.
+func (d *decoder) checked(n ast.Node, what string, to *string, check func(string) string) error {
+	if err := d.text(n, what, to); err != nil {
+		return err
+	}
+	if hint := check(*to); hint != "" {
+		return d.err(n, fmt.Sprintf("%s cannot be %q", what, *to), hint)
+	}
+	return nil
+}
+
+func (d *decoder) integer(n ast.Node, what string, least, most int64, to *int) error {
+	i, ok := integer(n)
+	if !ok {
+		return d.err(n, fmt.Sprintf("%s must be a whole number, not %s", what, kind(n)), "write it without quotes or unit")
+	}
+	if i < least || i > most {
+		return d.err(n, fmt.Sprintf("%s is %d", what, i), fmt.Sprintf("give %d to %d", least, most))
+	}
+	*to = int(i)
+	return nil
+}
+
+// integer returns the number that n is, and false for what is none or does not fit.
+func integer(n ast.Node) (int64, bool) {
+	v, ok := n.(*ast.IntegerNode)
+	if !ok {
+		return 0, false
+	}
+	switch i := v.Value.(type) {
+	case int64:
+		return i, true
+	case uint64:
+		return int64(min(i, math.MaxInt64)), true
+	}
+	return 0, false
+}
+
+// size reads a number of bytes: plain or with a binary unit, as docker/go-units reads it.
+func (d *decoder) size(n ast.Node, what string, least, most int64, to *int64) error {
+	i, ok := integer(n)
+	if s, isText := n.(*ast.StringNode); isText {
+		v, err := units.RAMInBytes(s.Value)
+		i, ok = v, err == nil
+		if ok && v < 0 { // more than an int64 holds
+			i = math.MaxInt64
+		}
+	}
+	if !ok {
+		return d.err(n, fmt.Sprintf("%s must be a size, not %s", what, shown(n)), "write 512MiB, 2GiB or a number of bytes")
+	}
+	if i < least || i > most {
+		return d.err(n, fmt.Sprintf("%s is %s", what, shown(n)), fmt.Sprintf("give %s to %s", bytesize(least), bytesize(most)))
+	}
+	*to = i
+	return nil
+}
+
+func bytesize(n int64) string {
+	if n < 1024 {
+		return fmt.Sprint(n)
+	}
+	return units.CustomSize("%.4g%s", float64(n), 1024, []string{"B", "KiB", "MiB", "GiB", "TiB"})
+}
+
+func (d *decoder) duration(n ast.Node, what string, to *time.Duration) error {
+	s, ok := n.(*ast.StringNode)
+	if !ok {
+		return d.err(n, fmt.Sprintf("%s must be a duration with a unit, not %s", what, shown(n)), "write 90s, 15m or 1h30m")
+	}
+	v, err := time.ParseDuration(s.Value)
+	if err != nil {
+		return d.err(n, fmt.Sprintf("%s must be a duration, not %q", what, s.Value), "write 90s, 15m or 1h30m")
+	}
+	if v <= 0 {
+		return d.err(n, fmt.Sprintf("%s is %s", what, s.Value), "give more than 0")
+	}
+	*to = v
+	return nil
+}
+
+// shown is a scalar as the file writes it, anything else by its kind.
+func shown(n ast.Node) string {
+	if s, ok := n.(ast.ScalarNode); ok && s.GetToken() != nil {
+		return fmt.Sprintf("%q", s.GetToken().Value)
+	}
+	return kind(n)
+}
+
+func kind(n ast.Node) string {
+	switch n.(type) {
+	case nil:
+		return "nothing"
+	case ast.MapNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.StringNode, *ast.LiteralNode:
+		return "a string"
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return "a number"
+	case *ast.BoolNode:
+		return "true or false"
+	case *ast.NullNode:
+		return "nothing"
+	}
+	return strings.ToLower(n.Type().String())
+}
+
+// nearest returns the key with the fewest edits from s, if they are few.
+func nearest(s string, keys []string) string {
+	best, found := 3, ""
+	for _, k := range keys {
+		if n := edits(s, k); n < best && n < len(k) {
+			best, found = n, k
+		}
+	}
+	return found
+}
+
+// edits is the distance of Levenshtein, one row at a time.
+func edits(a, b string) int {
+	if len(a) > 64 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,170 @@
+// Package project reads a project's file, custody.yaml.
+//
+// The file is read strictly: an unknown key, a duplicate one, a value of the
+// wrong type or out of bounds is an *Error with file, line, column and what to
+// do about it. Anchors, aliases, merge keys and tags are refused, as a policy
+// should say what it says in one place. What egress rules mean is netpolicy's
+// business; here only their shape is checked.
+package project
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Version is the only version of the file that this code reads.
+const Version = 1
+
+// Name is the usual name of the file, in the project's directory.
+const Name = "custody.yaml"
+
+// File is a project's file with defaults filled in.
+type File struct {
+	Version  int
+	Project  string
+	Template string
+	Egress   []Rule
+	Secrets  map[string]Secret
+	Record   Record
+	Limits   Limits
+	Steps    []Step
+}
+
+// Rule allows one name (or, with "*." before it, the names below one).
+type Rule struct {
+	Allow      string // lower case, without a final dot
+	Ports      []Port // tcp/443 unless given
+	Mode       EgressMode
+	HTTP       *HTTP  // nil: TLS is not opened
+	Credential string // name of a secret, or empty
+	Line       int    // in the file, for messages and verdicts
+}
+
+// EgressMode says which way the traffic of a rule takes.
+type EgressMode string
+
+// The ways out of the sandbox.
+const (
+	Gateway EgressMode = "gateway" // through the gateway, which checks the name; the default
+	Direct  EgressMode = "direct"  // through the kernel path, without a look inside
+)
+
+// Port is a transport and a port number.
+type Port struct {
+	Proto  string // tcp or udp
+	Number uint16
+}
+
+// String returns the port as the file writes it, such as tcp/443.
+func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Proto, p.Number) }
+
+// HTTP narrows a rule to requests; an empty list allows all.
+type HTTP struct {
+	Methods []string // upper case
+	Paths   []string // each begins with a slash
+}
+
+// Secret is where a value comes from and how a step gets it.
+type Secret struct {
+	From    string // env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD
+	Deliver Deliver
+}
+
+// Deliver is the way of a value to a step; exactly one field is set.
+type Deliver struct {
+	Header string // added to requests by the gateway, never seen in the sandbox
+	Env    string // name of an environment variable
+	File   string // name of a file in the step's own tmpfs
+}
+
+// Mode says what happens when the record cannot be written.
+type Mode string
+
+// The modes of the record.
+const (
+	Strict  Mode = "strict"  // the sandbox is frozen until it can; the default
+	Degrade Mode = "degrade" // the run goes on and the gap is declared
+)
+
+// Record says how much is recorded.
+type Record struct {
+	Mode   Mode
+	Files  Files
+	Output int64 // most bytes of output recorded in a run
+}
+
+// Files are sizes in bytes above which files are looked at.
+type Files struct {
+	HashOver int64 // written files are hashed above it; 0 hashes all but empty ones
+	ReadOver int64 // reads are reported and hashed above it; -1 never
+}
+
+// Limits bound one sandbox.
+type Limits struct {
+	CPUs   int
+	Memory int64 // bytes
+	Disk   int64 // bytes of the scratch disk
+	PIDs   int
+	Time   time.Duration // of the whole run
+}
+
+// Step is one command of a run.
+type Step struct {
+	Name    string
+	Run     string   // given to sh -c
+	Secrets []string // names in File.Secrets
+	Workdir string   // in the sandbox; empty for its default
+}
+
+// Default returns what holds where no file says otherwise.
+func Default() File {
+	return File{
+		Version:  Version,
+		Project:  "default",
+		Template: "base",
+		Record: Record{
+			Mode:   Strict,
+			Files:  Files{HashOver: 0, ReadOver: 1 << 20},
+			Output: 64 << 20,
+		},
+		Limits: Limits{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30, PIDs: 256, Time: 15 * time.Minute},
+	}
+}
+
+// maxFile is far more than a policy that people can review.
+const maxFile = 256 << 10
+
+// Load reads the file at path. A missing one satisfies errors.Is(err, fs.ErrNotExist).
+func Load(path string) (File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return File{}, fmt.Errorf("open project file: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return File{}, fmt.Errorf("read project file: %w", err)
+	}
+	return Parse(path, b)
+}
+
+// Parse reads a file's content; name is what errors call it.
+func Parse(name string, b []byte) (File, error) {
+	d := &decoder{file: name}
+	body, err := d.document(b)
+	if err != nil {
+		return File{}, err
+	}
+	f := Default()
+	if err := d.top(&f, body); err != nil {
+		return File{}, err
+	}
+	for _, check := range d.later {
+		if err := check(&f); err != nil {
+			return File{}, err
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,222 @@
+package project
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+const sample = `
+version: 1
+project: shop
+template: base
+egress:
+  - allow: github.com                     # tcp/443, and the TLS name must be this name
+  - allow: "*.PyPI.org."
+  - allow: api.anthropic.com
+    http: {methods: [POST], paths: ["/v1/messages"]}
+    credential: anthropic
+  - allow: db.example.internal
+    ports: [tcp/5432, udp/53]
+    mode: direct
+secrets:
+  anthropic: {from: "vault:secret/data/agents/anthropic#key", deliver: {header: x-api-key}}
+  git: {from: "env:TOKEN", deliver: {env: GIT_TOKEN}}
+record: {mode: degrade, files: {hash_over: 4KiB, read_over: -1}, output: 1MiB}
+limits: {cpus: 2, memory: 1GiB, disk: 17MiB, pids: 8, time: 1h30m}
+steps:
+  - {name: setup, run: "pip install -r requirements.txt"}
+  - name: agent
+    run: |
+      cd src
+      python agent.py
+    secrets: [git]
+    workdir: src
+`
+
+func TestParseSample(t *testing.T) {
+	got, err := Parse(Name, []byte(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := File{
+		Version: 1, Project: "shop", Template: "base",
+		Egress: []Rule{
+			{Allow: "github.com", Ports: []Port{{"tcp", 443}}, Mode: Gateway, Line: 6},
+			{Allow: "*.pypi.org", Ports: []Port{{"tcp", 443}}, Mode: Gateway, Line: 7},
+			{
+				Allow: "api.anthropic.com", Ports: []Port{{"tcp", 443}}, Mode: Gateway, Line: 8,
+				HTTP: &HTTP{Methods: []string{"POST"}, Paths: []string{"/v1/messages"}}, Credential: "anthropic",
+			},
+			{Allow: "db.example.internal", Ports: []Port{{"tcp", 5432}, {"udp", 53}}, Mode: Direct, Line: 11},
+		},
+		Secrets: map[string]Secret{
+			"anthropic": {From: "vault:secret/data/agents/anthropic#key", Deliver: Deliver{Header: "x-api-key"}},
+			"git":       {From: "env:TOKEN", Deliver: Deliver{Env: "GIT_TOKEN"}},
+		},
+		Record: Record{Mode: Degrade, Files: Files{HashOver: 4096, ReadOver: -1}, Output: 1 << 20},
+		Limits: Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute},
+		Steps: []Step{
+			{Name: "setup", Run: "pip install -r requirements.txt"},
+			{Name: "agent", Run: "cd src\npython agent.py\n", Secrets: []string{"git"}, Workdir: "src"},
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	got, err := Parse(Name, []byte("version: 1"))
+	if err != nil || !reflect.DeepEqual(got, Default()) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	l := Default().Limits
+	if l != (Limits{1, 512 << 20, 2 << 30, 256, 15 * time.Minute}) {
+		t.Errorf("limits %+v", l)
+	}
+	got, err = Parse(Name, []byte("version: 1\nlimits: {pids: 9}\nrecord: {files: {hash_over: 10}}"))
+	if err != nil || got.Limits.PIDs != 9 || got.Limits.Memory != 512<<20 ||
+		got.Record.Files != (Files{10, 1 << 20}) || got.Record.Output != 64<<20 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	const v = "version: 1\n"
+	cases := []struct{ what, in, want string }{
+		{"empty", "", "c.yaml: the file is empty; it needs"},
+		{"comment", "# nothing\n", "c.yaml: the file is empty"},
+		{"null", "~", "c.yaml: the file is empty"},
+		{"header only", "---\n", "c.yaml: the file is empty"},
+		{"list", "- a\n", "c.yaml:1:1: the file must be a mapping, not a list"},
+		{"text", "hello", "must be a mapping, not a string"},
+		{"no version", "project: x\n", `version is missing; begin the file with "version: 1"`},
+		{"version 2", "version: 2\n", `c.yaml:1:10: version is "2"; this custody reads version 1`},
+		{"version text", "version: \"1\"\n", "this custody reads version 1"},
+		{"typo", v + "limits:\n  cpus: 1\n  memroy: 1GiB\n", `c.yaml:4:3: unknown key "memroy" in limits; did you mean "memory"?`},
+		{"top typo", v + "step: []\n", `c.yaml:2:1: unknown key "step" in the file; did you mean "steps"?`},
+		{"unknown", v + "network: on\n", "known keys are egress, limits, project, record, secrets, steps, template, version"},
+		{"twice", v + "project: a\nproject: b\n", `c.yaml:3:1: `},
+		{"two documents", v + "---\nproject: x\n", "c.yaml:3:8: a second document begins here"},
+		{"no value", v + "egress:\n", `c.yaml:2:1: "egress" has no value`},
+		{"anchor", v + "project: &a x\n", "c.yaml:2:10: anchors, aliases and merge keys are not allowed"},
+		{"alias", v + "project: *a\n", "anchors, aliases"},
+		{"merge", v + "limits: {<<: {}}\n", "anchors, aliases"},
+		{"tag", v + "project: !!str x\n", "tags and directives"},
+		{"question", v + "? [a]\n: b\n", `marked with "?"`},
+		{"syntax", v + "limits: {cpus: 1\n", "c.yaml:2:9: "},
+		{"tab", v + "limits:\n\tcpus: 1\n", "c.yaml:3:1: "},
+		{"project", v + "project: My Shop\n", `project cannot be "My Shop"; use 1 to 63 of a-z`},
+		{"number for text", v + "project: 7\n", "c.yaml:2:10: project must be a string, not a number; put it in quotes"},
+		{"cpus", v + "limits: {cpus: 0}\n", "c.yaml:2:16: cpus is 0; give 1 to 256"},
+		{"cpus text", v + "limits: {cpus: two}\n", "cpus must be a whole number, not a string"},
+		{"cpus huge", v + "limits: {cpus: 99999999999999999999}\n", "cpus"},
+		{"memory", v + "limits: {memory: 64MiB}\n", `memory is "64MiB"; give 128MiB to 1TiB`},
+		{"memory huge", v + "limits: {memory: 99999999999PiB}\n", `give 128MiB to 1TiB`},
+		{"memory unit", v + "limits: {memory: 64 bananas}\n", "memory must be a size"},
+		{"memory list", v + "limits: {memory: [1]}\n", "memory must be a size, not a list"},
+		{"memory negative", v + "limits: {memory: -5}\n", `memory is "-5"`},
+		{"disk", v + "limits: {disk: 1MiB}\n", `disk is "1MiB"; give 16MiB to 16TiB`},
+		{"pids", v + "limits: {pids: 7}\n", "pids is 7; give 8 to"},
+		{"time", v + "limits: {time: 0s}\n", "time is 0s; give more than 0"},
+		{"time unit", v + "limits: {time: 15}\n", "write 90s, 15m or 1h30m"},
+		{"time text", v + "limits: {time: soon}\n", `not "soon"`},
+		{"mode", v + "record: {mode: lax}\n", `mode cannot be "lax"; give strict or degrade`},
+		{"hash_over", v + "record: {files: {hash_over: -1}}\n", `hash_over is "-1"; give 0 to`},
+		{"read_over", v + "record: {files: {read_over: -2}}\n", `read_over is "-2"`},
+		{"no allow", v + "egress: [{mode: direct}]\n", "an egress rule allows nothing"},
+		{"address", v + "egress: [{allow: 10.0.0.1}]\n", "addresses are not names"},
+		{"wildcard", v + "egress: [{allow: \"a.*.com\"}]\n", "give a host name"},
+		{"all", v + "egress: [{allow: \"*\"}]\n", "give a host name"},
+		{"port", v + "egress: [{allow: a.com, ports: [443]}]\n", "a port must be a string"},
+		{"port name", v + "egress: [{allow: a.com, ports: [tcp/https]}]\n", "write tcp/443 or udp/53"},
+		{"port zero", v + "egress: [{allow: a.com, ports: [tcp/0]}]\n", "write tcp/443 or udp/53"},
+		{"direct http", v + "egress: [{allow: a.com, mode: direct, http: {methods: [GET]}}]\n", "nobody looks inside"},
+		{"method", v + "egress: [{allow: a.com, http: {methods: [get]}}]\n", "capitals"},
+		{"path", v + "egress: [{allow: a.com, http: {paths: [x]}}]\n", "slash"},
+		{"credential", v + "egress: [{allow: a.com, credential: nope}]\n", `the secret "nope", which does not exist; define it`},
+		{"source", v + "secrets: {a: {from: hunter2-hunter2, deliver: {env: A}}}\n", "does not belong in this file"},
+		{"no source", v + "secrets: {a: {deliver: {env: A}}}\n", `c.yaml:2:11: the secret "a" has no source`},
+		{"no delivery", v + "secrets: {a: {from: \"env:A\"}}\n", "0 ways of delivery"},
+		{"two deliveries", v + "secrets: {a: {from: \"env:A\", deliver: {env: A, file: b}}}\n", "2 ways of delivery"},
+		{"env", v + "secrets: {a: {from: \"env:A\", deliver: {env: \"A B\"}}}\n", "variable's name"},
+		{"file", v + "secrets: {a: {from: \"env:A\", deliver: {file: ../b}}}\n", "without a leading"},
+		{"header", v + "secrets: {a: {from: \"env:A\", deliver: {header: \"a: b\"}}}\n", "header's name"},
+		{"secret name", v + "secrets: {\"a]\": {from: \"env:A\", deliver: {env: A}}}\n", "a secret cannot be called"},
+		{"step secret", v + "steps: [{name: a, run: b, secrets: [git]}]\n", `a step names the secret "git", which does not exist`},
+		{"step without run", v + "steps: [{name: a}]\n", "a step needs a name and a command"},
+		{"step twice", v + "steps: [{name: a, run: b}, {name: a, run: c}]\n", `two steps are called "a"`},
+		{"blank run", v + "steps: [{name: a, run: \" \"}]\n", "give a command"},
+		{"empty item", v + "steps: [~]\n", "is empty"},
+		{"workdir", v + "steps: [{name: a, run: b, workdir: ../x}]\n", `without ".."`},
+		{"zero byte", v + "steps: [{name: a, run: \"b\\0\"}]\n", "zero byte"},
+		{"brackets", v + "steps: " + strings.Repeat("[", 10000), "c.yaml:2:"},
+		{"dashes", v + "steps:\n" + strings.Repeat("- ", 10000), "nested too deeply"},
+		{"huge", strings.Repeat("# x\n", maxFile), "lists rules, not data"},
+	}
+	for _, c := range cases {
+		_, err := Parse("c.yaml", []byte(c.in))
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v\nwant one with %q", c.what, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error repeats what may be a value: %v", c.what, err)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), Name)
+	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte(sample), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := Load(path); err != nil || f.Project != "shop" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if err := os.WriteFile(path, []byte("version: 1\nx: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+":2:1: ") {
+		t.Errorf("error %v does not say where", err)
+	}
+}
+
+// FuzzParse: never a panic, always an *Error, and what is accepted is within bounds.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(sample))
+	for _, s := range []string{"", "version: 1\n", "a: &b [*b]\n", "{", "- - - -", "version: 1\nlimits: {time: 1ns, memory: 1e9}\n", "%YAML 1.2\n---\n", "version: 0x1\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		got, err := Parse("f", in)
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || e.Message == "" {
+				t.Fatalf("%q: %T %v", in, err, err)
+			}
+			return
+		}
+		l := got.Limits
+		if got.Version != 1 || l.CPUs < 1 || l.Memory < minMemory || l.Disk < minDisk || l.PIDs < minPIDs || l.Time <= 0 ||
+			got.Record.Output < 0 || got.Record.Files.HashOver < 0 || got.Record.Files.ReadOver < -1 || label(got.Project) != "" {
+			t.Fatalf("%q: accepted out of bounds: %+v", in, got)
+		}
+		for _, s := range got.Steps {
+			for _, n := range s.Secrets {
+				if _, ok := got.Secrets[n]; !ok {
+					t.Fatalf("%q: step %q wants a secret that is not there", in, s.Name)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,327 @@
+package project
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// The bounds of limits.
+const (
+	kib, mib, gib, tib = 1 << 10, 1 << 20, 1 << 30, 1 << 40
+
+	maxCPUs              = 256
+	minMemory, maxMemory = 128 * mib, tib
+	minDisk, maxDisk     = 16 * mib, 16 * tib
+	minPIDs, maxPIDs     = 8, 1 << 22 // the kernel's PID_MAX_LIMIT
+	maxSize              = 1024 * tib
+)
+
+func (d *decoder) top(f *File, n ast.Node) error {
+	version := false
+	err := d.mapping(n, "the file", fields{
+		"version": func(n ast.Node) error {
+			version = true
+			if v, ok := integer(n); !ok || v != Version {
+				return d.err(n, "version is "+shown(n), fmt.Sprintf("this custody reads version %d", Version))
+			}
+			return nil
+		},
+		"project":  func(n ast.Node) error { return d.checked(n, "project", &f.Project, label) },
+		"template": func(n ast.Node) error { return d.checked(n, "template", &f.Template, word) },
+		"egress": func(n ast.Node) error {
+			return d.items(n, "egress", func(n ast.Node) error { return d.rule(f, n) })
+		},
+		"secrets": func(n ast.Node) error { return d.secrets(f, n) },
+		"record":  func(n ast.Node) error { return d.record(&f.Record, n) },
+		"limits":  func(n ast.Node) error { return d.limits(&f.Limits, n) },
+		"steps": func(n ast.Node) error {
+			return d.items(n, "steps", func(n ast.Node) error { return d.step(f, n) })
+		},
+	})
+	if err == nil && !version {
+		return d.err(n, "version is missing", `begin the file with "version: 1"`)
+	}
+	return err
+}
+
+func (d *decoder) rule(f *File, n ast.Node) error {
+	r := Rule{Mode: Gateway, Line: line(n)}
+	err := d.mapping(n, "an egress rule", fields{
+		"allow": func(n ast.Node) error {
+			if err := d.checked(n, "allow", &r.Allow, host); err != nil {
+				return err
+			}
+			r.Allow = strings.TrimSuffix(strings.ToLower(r.Allow), ".")
+			return nil
+		},
+		"ports": func(n ast.Node) error { return d.ports(&r.Ports, n) },
+		"mode": func(n ast.Node) error {
+			return d.checked(n, "mode", (*string)(&r.Mode), oneOf(string(Gateway), string(Direct)))
+		},
+		"http": func(n ast.Node) error {
+			r.HTTP = &HTTP{}
+			return d.http(r.HTTP, n)
+		},
+		"credential": func(n ast.Node) error { return d.secretName(n, "credential", &r.Credential) },
+	})
+	if err != nil {
+		return err
+	}
+	if r.Allow == "" {
+		return d.err(n, "an egress rule allows nothing", `give it "allow: host.name"`)
+	}
+	if r.Mode == Direct && (r.HTTP != nil || r.Credential != "") {
+		return d.err(n, "a rule with mode direct cannot have http or credential", "nobody looks inside a direct stream: use mode gateway, or remove them")
+	}
+	if r.Ports == nil {
+		r.Ports = []Port{{"tcp", 443}}
+	}
+	f.Egress = append(f.Egress, r)
+	return nil
+}
+
+func line(n ast.Node) int {
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		return t.Position.Line
+	}
+	return 0
+}
+
+func (d *decoder) ports(to *[]Port, n ast.Node) error {
+	return d.items(n, "ports", func(n ast.Node) error {
+		var s string
+		if err := d.text(n, "a port", &s); err != nil {
+			return err
+		}
+		proto, number, _ := strings.Cut(s, "/")
+		i, err := strconv.ParseUint(number, 10, 16)
+		if err != nil || i == 0 || proto != "tcp" && proto != "udp" {
+			return d.err(n, fmt.Sprintf("%q is not a port", s), "write tcp/443 or udp/53")
+		}
+		*to = append(*to, Port{proto, uint16(i)})
+		return nil
+	})
+}
+
+func (d *decoder) http(h *HTTP, n ast.Node) error {
+	return d.mapping(n, "http", fields{
+		"methods": func(n ast.Node) error { return d.texts(n, "methods", &h.Methods, method) },
+		"paths":   func(n ast.Node) error { return d.texts(n, "paths", &h.Paths, path) },
+	})
+}
+
+// secretName reads the name of a secret that the file must define somewhere.
+func (d *decoder) secretName(n ast.Node, what string, to *string) error {
+	if err := d.checked(n, what, to, word); err != nil {
+		return err
+	}
+	name := *to
+	d.later = append(d.later, func(f *File) error {
+		if _, ok := f.Secrets[name]; ok {
+			return nil
+		}
+		return d.err(n, fmt.Sprintf("%s names the secret %q, which does not exist", what, name), "define it under secrets")
+	})
+	return nil
+}
+
+func (d *decoder) secrets(f *File, n ast.Node) error {
+	list, err := d.entries(n, "secrets")
+	if err != nil {
+		return err
+	}
+	f.Secrets = make(map[string]Secret, len(list))
+	for _, e := range list {
+		if hint := word(e.key); hint != "" {
+			return d.err(e.at, fmt.Sprintf("a secret cannot be called %q", e.key), hint)
+		}
+		s, err := d.secret(e)
+		if err != nil {
+			return err
+		}
+		f.Secrets[e.key] = s
+	}
+	return nil
+}
+
+func (d *decoder) secret(e entry) (Secret, error) {
+	var s Secret
+	err := d.mapping(e.value, "a secret", fields{
+		"from": func(n ast.Node) error { return d.source(n, &s.From) },
+		"deliver": func(n ast.Node) error {
+			return d.mapping(n, "deliver", fields{
+				"header": func(n ast.Node) error { return d.checked(n, "header", &s.Deliver.Header, header) },
+				"env":    func(n ast.Node) error { return d.checked(n, "env", &s.Deliver.Env, variable) },
+				"file":   func(n ast.Node) error { return d.checked(n, "file", &s.Deliver.File, relative) },
+			})
+		},
+	})
+	if err != nil {
+		return s, err
+	}
+	if s.From == "" {
+		return s, d.err(e.at, fmt.Sprintf("the secret %q has no source", e.key), `give it "from: env:NAME"`)
+	}
+	if ways := count(s.Deliver.Header, s.Deliver.Env, s.Deliver.File); ways != 1 {
+		return s, d.err(e.at, fmt.Sprintf("the secret %q has %d ways of delivery", e.key, ways), "give exactly one of deliver: {env}, {file} or {header}")
+	}
+	return s, nil
+}
+
+// source checks what a value comes from. Someone may have put the value itself
+// there, so the error does not repeat it.
+func (d *decoder) source(n ast.Node, to *string) error {
+	if err := d.text(n, "from", to); err != nil {
+		return err
+	}
+	scheme, rest, _ := strings.Cut(*to, ":")
+	if slices.Contains([]string{"env", "file", "cmd", "vault"}, scheme) && rest != "" {
+		return nil
+	}
+	return d.err(n, "from is not a source of a value", "write env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD; the value itself does not belong in this file")
+}
+
+func count(list ...string) int {
+	n := 0
+	for _, s := range list {
+		if s != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *decoder) record(r *Record, n ast.Node) error {
+	return d.mapping(n, "record", fields{
+		"mode": func(n ast.Node) error {
+			return d.checked(n, "mode", (*string)(&r.Mode), oneOf(string(Strict), string(Degrade)))
+		},
+		"output": func(n ast.Node) error { return d.size(n, "output", 0, maxSize, &r.Output) },
+		"files": func(n ast.Node) error {
+			return d.mapping(n, "files", fields{
+				"hash_over": func(n ast.Node) error { return d.size(n, "hash_over", 0, maxSize, &r.Files.HashOver) },
+				"read_over": func(n ast.Node) error {
+					if i, ok := integer(n); ok && i == -1 {
+						r.Files.ReadOver = -1
+						return nil
+					}
+					return d.size(n, "read_over", 0, maxSize, &r.Files.ReadOver)
+				},
+			})
+		},
+	})
+}
+
+func (d *decoder) limits(l *Limits, n ast.Node) error {
+	return d.mapping(n, "limits", fields{
+		"cpus":   func(n ast.Node) error { return d.integer(n, "cpus", 1, maxCPUs, &l.CPUs) },
+		"memory": func(n ast.Node) error { return d.size(n, "memory", minMemory, maxMemory, &l.Memory) },
+		"disk":   func(n ast.Node) error { return d.size(n, "disk", minDisk, maxDisk, &l.Disk) },
+		"pids":   func(n ast.Node) error { return d.integer(n, "pids", minPIDs, maxPIDs, &l.PIDs) },
+		"time":   func(n ast.Node) error { return d.duration(n, "time", &l.Time) },
+	})
+}
+
+func (d *decoder) step(f *File, n ast.Node) error {
+	var s Step
+	err := d.mapping(n, "a step", fields{
+		"name":    func(n ast.Node) error { return d.checked(n, "name", &s.Name, label) },
+		"run":     func(n ast.Node) error { return d.checked(n, "run", &s.Run, something) },
+		"workdir": func(n ast.Node) error { return d.checked(n, "workdir", &s.Workdir, within) },
+		"secrets": func(n ast.Node) error {
+			return d.items(n, "secrets", func(n ast.Node) error {
+				var name string
+				err := d.secretName(n, "a step", &name)
+				s.Secrets = append(s.Secrets, name)
+				return err
+			})
+		},
+	})
+	switch {
+	case err != nil:
+		return err
+	case s.Name == "" || s.Run == "":
+		return d.err(n, "a step needs a name and a command", `write {name: build, run: "make"}`)
+	case slices.ContainsFunc(f.Steps, func(o Step) bool { return o.Name == s.Name }):
+		return d.err(n, fmt.Sprintf("two steps are called %q", s.Name), "give each step its own name")
+	}
+	f.Steps = append(f.Steps, s)
+	return nil
+}
+
+// The checks of strings return what to do about a bad one, and nothing for a good one.
+
+var (
+	labelRE    = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+	wordRE     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	hostRE     = regexp.MustCompile(`(?i)^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?\.?$`)
+	methodRE   = regexp.MustCompile(`^[A-Z]{1,32}$`)
+	headerRE   = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$") // a token of RFC 9110, section 5.6.2
+	variableRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+)
+
+func matches(re *regexp.Regexp, s, hint string) string {
+	if re.MatchString(s) {
+		return ""
+	}
+	return hint
+}
+
+func label(s string) string { return matches(labelRE, s, "use 1 to 63 of a-z, 0-9 and -") }
+func word(s string) string {
+	return matches(wordRE, s, "use 1 to 64 letters, digits, '.', '_' and '-', first a letter or digit")
+}
+func method(s string) string { return matches(methodRE, s, "write methods in capitals, such as POST") }
+func header(s string) string { return matches(headerRE, s, "give a header's name, such as x-api-key") }
+func variable(s string) string {
+	return matches(variableRE, s, "give a variable's name, such as GIT_TOKEN")
+}
+
+func host(s string) string {
+	if len(s) > 253 {
+		return "a host name has at most 253 characters"
+	}
+	return matches(hostRE, s, "give a host name, such as api.example.com or *.example.com; addresses are not names")
+}
+
+func path(s string) string {
+	if strings.HasPrefix(s, "/") {
+		return ""
+	}
+	return "begin it with a slash"
+}
+
+func something(s string) string {
+	if strings.TrimSpace(s) != "" {
+		return ""
+	}
+	return "give a command"
+}
+
+func within(s string) string {
+	if s == "" || slices.Contains(strings.Split(s, "/"), "..") {
+		return `give a path without ".."`
+	}
+	return ""
+}
+
+func relative(s string) string {
+	if strings.HasPrefix(s, "/") || within(s) != "" || s == "." {
+		return `give a file's name, without a leading "/" or ".."`
+	}
+	return ""
+}
+
+func oneOf(list ...string) func(string) string {
+	return func(s string) string {
+		if slices.Contains(list, s) {
+			return ""
+		}
+		return "give " + strings.Join(list, " or ")
+	}
+}
