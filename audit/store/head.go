@@ -58,15 +58,22 @@ func ParseHead(body []byte) (Head, error) {
 		return Head{}, malformed("record has no usable time: %s", r.Time)
 	}
 	h := Head{Run: r.Run, Seq: r.Seq, Time: r.Time.UTC(), Observer: r.Observer, Kind: r.Kind, Step: r.Step}
-	for _, p := range []*procOnly{r.Exec, r.Exit, r.File, r.Flow, r.Finding} {
-		if p != nil {
-			h.Proc = p.Proc
-		}
+	switch {
+	case r.Kind == audit.KindExec && r.Exec != nil:
+		h.Proc = r.Exec.Proc
+	case r.Kind == audit.KindExit && r.Exit != nil:
+		h.Proc = r.Exit.Proc
+	case r.Kind == audit.KindFile && r.File != nil:
+		h.Proc = r.File.Proc
+	case r.Kind == audit.KindFlow && r.Flow != nil:
+		h.Proc = r.Flow.Proc
+	case r.Kind == audit.KindFinding && r.Finding != nil:
+		h.Proc = r.Finding.Proc
 	}
-	if r.Kind == audit.KindRun {
+	if r.Kind == audit.KindRun && r.Observer == audit.Host { // a guest cannot say how a run ended
 		h.lifecycle = r.Lifecycle
 	}
-	if r.Gap != nil {
+	if r.Kind == audit.KindGap && r.Gap != nil {
 		h.lost = r.Gap.Count
 	}
 	return h, nil

@@ -92,3 +92,28 @@ func (r Run) Began() time.Time {
 	}
 	return r.Start
 }
+
+// Differs names the first field in which r and o say different things, "" if none.
+func (r Run) Differs(o Run) string {
+	switch {
+	case r.ID != o.ID:
+		return "run"
+	case r.Project != o.Project:
+		return "project"
+	case !r.Start.Equal(o.Start):
+		return "start"
+	case (r.End == nil) != (o.End == nil) || r.End != nil && !r.End.Equal(*o.End):
+		return "end"
+	case r.Status != o.Status || r.Result != o.Result:
+		return "status"
+	case (r.ExitCode == nil) != (o.ExitCode == nil) || r.ExitCode != nil && *r.ExitCode != *o.ExitCode:
+		return "exit_code"
+	case r.Tier != o.Tier || r.Mode != o.Mode || r.Template != o.Template:
+		return "tier, mode or template"
+	case r.Events != o.Events || r.LastSeq != o.LastSeq:
+		return "events"
+	case r.Findings != o.Findings || r.Gaps != o.Gaps || r.Lost != o.Lost:
+		return "findings or gaps"
+	}
+	return ""
+}

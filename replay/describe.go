@@ -1,0 +1,358 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// entry is what one record shows. All of it has been escaped.
+type entry struct {
+	pid    string
+	result string // what came of it, or what was done
+	length string // how long or how much
+	mood   style  // of the result
+	indent int
+	what   []piece
+	more   []string // further lines, of output
+}
+
+func (e *entry) add(s style, text string) { e.what = append(e.what, piece{s, text}) }
+
+func kindStyle(k audit.Kind) style {
+	switch k {
+	case audit.KindRun, audit.KindStep:
+		return bold
+	case audit.KindExec, audit.KindExit:
+		return green
+	case audit.KindFile:
+		return blue
+	case audit.KindFlow:
+		return magenta
+	case audit.KindSecret:
+		return yellow
+	case audit.KindGap, audit.KindFinding:
+		return alarm
+	case audit.KindOutput:
+		return dim
+	}
+	return cyan
+}
+
+// record writes the lines of r, whose exact bytes are body.
+func (p *printer) record(r audit.Record, body []byte) {
+	e, ok := p.describe(r, body)
+	if !ok {
+		return
+	}
+	l := newLine(p.out, p.opt)
+	p.head(l, r.Time, r.Step, string(r.Observer), string(r.Kind), kindStyle(r.Kind))
+	l.right(plain, e.pid, pidWidth)
+	l.put(e.mood, cut(e.result, exitWidth))
+	l.put(plain, strings.Repeat(" ", exitWidth-textWidth(cut(e.result, exitWidth))))
+	l.right(plain, e.length, lengthWidth)
+	l.put(plain, strings.Repeat("  ", min(e.indent, maxIndent)))
+	for _, piece := range e.what {
+		l.put(piece.style, piece.text)
+	}
+	l.end()
+	left := clockWidth + seenWidth + kindWidth + pidWidth + resultWidth + 10
+	if p.index.stepWidth > 0 {
+		left += p.index.stepWidth + 2
+	}
+	for _, more := range e.more {
+		l.put(plain, strings.Repeat(" ", left))
+		l.put(plain, more)
+		l.end()
+	}
+}
+
+// describe returns what r shows, or false if another line shows it. It goes by
+// the kind: a payload of another kind is none.
+func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
+	switch {
+	case (r.Kind == audit.KindRun || r.Kind == audit.KindStep) && r.Lifecycle != nil:
+		return lifecycle(r.Kind, r.Lifecycle), true
+	case r.Kind == audit.KindExec && r.Exec != nil:
+		return p.exec(r.Seq, r.Exec), true
+	case r.Kind == audit.KindExit && r.Exit != nil:
+		if p.shows(audit.KindExec) && p.index.shownWithExec(r.Seq, r.Exit.Proc) {
+			return entry{}, false
+		}
+		return p.exit(r.Exit), true
+	case r.Kind == audit.KindFile && r.File != nil:
+		return p.file(r.File), true
+	case r.Kind == audit.KindFlow && r.Flow != nil:
+		return flow(r.Flow), true
+	case r.Kind == audit.KindOutput && r.Output != nil:
+		return output(r.Output), true
+	case r.Kind == audit.KindVM && r.VM != nil:
+		return vm(r.VM), true
+	case r.Kind == audit.KindSecret && r.Secret != nil:
+		return secret(r.Secret), true
+	case r.Kind == audit.KindGap && r.Gap != nil:
+		p.lost += r.Gap.Count
+		return gap(r.Gap), true
+	case r.Kind == audit.KindFinding && r.Finding != nil:
+		e := finding(r.Finding)
+		e.pid = shortPID(p.index.pidOf(r.Finding.Proc), r.Finding.Proc)
+		return e, true
+	}
+	return unknown(r.Kind, body), true
+}
+
+func lifecycle(k audit.Kind, l *audit.Lifecycle) entry {
+	e := entry{result: escape(string(l.Phase)), mood: bold}
+	if l.DurationNS > 0 {
+		e.length = duration(l.DurationNS)
+	}
+	if l.ExitCode != nil {
+		e.result, e.mood = "exit "+strconv.Itoa(*l.ExitCode), exitMood(*l.ExitCode)
+	}
+	var words []string
+	if l.Phase == audit.PhaseEnd {
+		words = append(words, string(k)+" ended: "+string(l.Status))
+	}
+	for _, f := range []struct{ name, value string }{
+		{"project ", l.Project}, {"template ", l.Template}, {"tier ", l.Tier}, {"mode ", l.Mode}, {"host ", l.Host},
+		{"policy ", l.PolicyDigest}, {"", l.Reason}, {"", l.TierNote}} {
+		if f.value != "" {
+			words = append(words, f.name+f.value)
+		}
+	}
+	if len(l.Argv) > 0 {
+		e.add(bold, quoteAll(l.Argv))
+		if len(words) > 0 {
+			e.add(plain, "  ")
+		}
+	}
+	e.add(plain, escape(strings.Join(words, ", ")))
+	return e
+}
+
+func (p *printer) exec(seq uint64, x *audit.Exec) entry {
+	e := entry{pid: shortPID(x.PID, x.Proc), indent: p.depth(x.Proc)}
+	if exit := p.index.exitOf(seq, x.Proc); exit != nil {
+		e.result, e.length, e.mood = exitResult(exit)
+	} else if k := p.index.procs[x.Proc]; k != nil && k.lastExec > seq {
+		e.result, e.mood = "replaced", dim // its process executed another program
+	} else {
+		e.result, e.mood = "started", dim
+		p.index.proc(x.Proc).open = true
+	}
+	e.add(plain, quoteAll(x.Argv))
+	if x.Truncated {
+		e.add(yellow, fmt.Sprintf(" … (argv is cut: %s in all, sha256:%s)", size(int64(x.ArgvBytes)), p.digest(x.ArgvSHA256)))
+	}
+	if len(x.Argv) == 0 || base(x.Argv[0]) != base(x.Exe) {
+		e.add(dim, "  exe "+quote(x.Exe))
+	}
+	if x.Cwd != "" {
+		e.add(dim, "  in "+quote(x.Cwd))
+	}
+	if x.UID != 0 {
+		e.add(dim, "  uid "+strconv.Itoa(x.UID))
+	}
+	return e
+}
+
+func (p *printer) depth(proc string) int {
+	if k := p.index.procs[proc]; k != nil {
+		return k.depth
+	}
+	return 0
+}
+
+func (p *printer) exit(x *audit.Exit) entry {
+	e := entry{pid: shortPID(x.PID, x.Proc), indent: p.depth(x.Proc)}
+	e.result, e.length, e.mood = exitResult(x)
+	name := "a process whose exec is not in the record"
+	if k := p.index.procs[x.Proc]; k != nil && k.lastExec > 0 {
+		name = quote(audit.Text(k.name))
+	}
+	e.add(dim, "end of "+name)
+	return e
+}
+
+func exitResult(x *audit.Exit) (result, length string, mood style) {
+	switch {
+	case x.Synthetic:
+		return "unknown", "", yellow
+	case x.Signal != 0:
+		result, mood = "sig "+signalName(x.Signal), red
+	default:
+		result, mood = "exit "+strconv.Itoa(x.Code), exitMood(x.Code)
+	}
+	if x.DurationNS > 0 {
+		length = duration(x.DurationNS)
+	}
+	return result, length, mood
+}
+
+func exitMood(code int) style {
+	if code == 0 {
+		return green
+	}
+	return red
+}
+
+// signalName shortens the signals that a reader knows by name.
+func signalName(n int) string {
+	names := map[int]string{1: "HUP", 2: "INT", 3: "QUIT", 6: "ABRT", 9: "KILL", 11: "SEGV", 13: "PIPE", 15: "TERM"}
+	if name, ok := names[n]; ok {
+		return name
+	}
+	return strconv.Itoa(n)
+}
+
+func (p *printer) file(f *audit.File) entry {
+	e := entry{pid: shortPID(f.PID, f.Proc), result: escape(string(f.Op)), mood: blue}
+	if f.Op == audit.FileWrite || f.Op == audit.FileRead || f.Size > 0 {
+		e.length = size(f.Size)
+	}
+	if f.Op == audit.FileDelete {
+		e.mood = red
+	}
+	e.add(plain, quote(f.Path))
+	if f.To != "" {
+		e.add(plain, " -> "+quote(f.To))
+	}
+	if f.SHA256 != "" {
+		e.add(dim, "  sha256:"+p.digest(f.SHA256))
+	}
+	if f.Unhashed != "" {
+		e.add(yellow, "  not hashed: "+escape(f.Unhashed))
+	}
+	return e
+}
+
+// digest shows the whole of a digest where there is room without end, else
+// enough to find it by.
+func (p *printer) digest(hex string) string {
+	if p.opt.Width > 0 && len(hex) > 16 {
+		return escape(hex[:16]) + "…"
+	}
+	return escape(hex)
+}
+
+func flow(f *audit.Flow) entry {
+	e := entry{pid: shortPID(f.PID, f.Proc), result: escape(string(f.State)), mood: magenta}
+	if f.State == audit.FlowDeny || f.State == audit.FlowRevoke {
+		e.mood = red
+	}
+	e.add(plain, escape(f.Proto)+" ")
+	dst := f.DstIP
+	if strings.Contains(dst, ":") {
+		dst = "[" + dst + "]"
+	}
+	if f.DstPort != 0 {
+		dst += ":" + strconv.Itoa(f.DstPort)
+	}
+	e.add(plain, escape(dst))
+	if f.Errno != 0 {
+		e.add(red, fmt.Sprintf("  failed, errno %d", f.Errno))
+	}
+	return e
+}
+
+func output(o *audit.Output) entry {
+	e := entry{result: escape(o.Stream), mood: dim, length: size(int64(len(o.Text)))}
+	lines := strings.Split(strings.TrimSuffix(string(o.Text), "\n"), "\n")
+	for i, text := range lines {
+		text = "| " + escape(strings.TrimSuffix(text, "\r"))
+		if i == 0 {
+			e.add(plain, text)
+		} else {
+			e.more = append(e.more, text)
+		}
+	}
+	return e
+}
+
+func vm(v *audit.VM) entry {
+	e := entry{result: escape(v.Op), mood: cyan}
+	if v.DurationNS > 0 {
+		e.length = duration(v.DurationNS)
+	}
+	if v.Op == "freeze" {
+		e.mood = alarm
+	}
+	e.add(plain, escape(strings.Join(nonEmpty(v.Driver, v.Tier, v.Reason), ", ")))
+	return e
+}
+
+func secret(s *audit.Secret) entry {
+	e := entry{result: escape(s.Op), mood: yellow}
+	if s.Op == "refuse" {
+		e.mood = red
+	}
+	e.add(plain, escape(strings.Join(nonEmpty(s.Name, s.Reason), ", ")))
+	return e
+}
+
+func gap(g *audit.Gap) entry {
+	e := entry{result: "LOST", mood: alarm}
+	var parts []string
+	if g.Count > 0 || g.Bytes == 0 {
+		parts = append(parts, plural(g.Count, "event"))
+	}
+	if g.Bytes != 0 {
+		parts = append(parts, plural(g.Bytes, "byte"))
+	}
+	text := fmt.Sprintf("!! GAP: %s lost at stage %s", strings.Join(parts, " and "), g.Stage)
+	if g.What != "" {
+		text += " (" + g.What + ")"
+	}
+	if g.First > 0 {
+		text += fmt.Sprintf(", seq %d to %d", g.First, g.Last)
+	}
+	e.add(alarm, escape(text+": "+orUnknown(g.Cause)))
+	return e
+}
+
+func finding(f *audit.Finding) entry {
+	e := entry{result: "FINDING", mood: alarm}
+	e.add(alarm, "!! "+escape(orUnknown(f.Rule)+": "+f.Detail))
+	return e
+}
+
+// unknown shows a kind that this code does not know by its payload.
+func unknown(k audit.Kind, body []byte) entry {
+	var fields map[string]json.RawMessage
+	var payload bytes.Buffer
+	if json.Unmarshal(body, &fields) == nil && len(fields[string(k)]) > 0 {
+		_ = json.Compact(&payload, fields[string(k)]) // it was parsed just before
+	}
+	e := entry{}
+	if payload.Len() == 0 {
+		e.add(yellow, "no payload")
+	}
+	e.add(plain, escape(payload.String()))
+	return e
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "not stated"
+	}
+	return s
+}
+
+func nonEmpty(words ...string) []string {
+	var kept []string
+	for _, w := range words {
+		if w != "" {
+			kept = append(kept, w)
+		}
+	}
+	return kept
+}
+
+func base(path audit.Text) string {
+	s := string(path)
+	return s[strings.LastIndexByte(s, '/')+1:]
+}

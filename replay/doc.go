@@ -1,0 +1,32 @@
+// Package replay turns the records of a run back into what happened: a table a
+// person can read, the state at an instant, a list of runs, and the comparison
+// of a store with the log it was made from.
+//
+// Its functions are pure: rows in, text or a model out. They read no flags, no
+// clock and no terminal. Everything that a guest could have chosen (argv, paths,
+// output, names) is shown with every control, format and otherwise invisible
+// character escaped, so that no record can steer the terminal it is read on.
+package replay
+
+import (
+	"iter"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// Rows are the records of one run in order of seq, as a store gives them.
+// Functions that say so range over them twice.
+type Rows = iter.Seq2[store.Row, error]
+
+// Options say how text is laid out.
+type Options struct {
+	// Width in characters that lines are cut to, 0 for no limit.
+	Width int
+	// Color puts in SGR sequences. No other control sequence is ever written.
+	Color bool
+	// Relative shows times since the run's start instead of UTC.
+	Relative bool
+	// Kinds are the kinds of records to show, all when empty. Gaps are always shown.
+	Kinds []audit.Kind
+}

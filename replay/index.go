@@ -1,0 +1,146 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// index is what is known of a run beyond a single record.
+type index struct {
+	procs     map[string]*known // by uid
+	gaps      []span            // seqs that gap records of the host declare as lost, ordered by first
+	stepWidth int
+	end       *audit.Lifecycle // of the run
+}
+
+// known is a process. Everything in it is a guest's claim.
+type known struct {
+	parent   string
+	pid      int
+	name     string // argv[0], not escaped
+	depth    int
+	lastExec uint64 // seq of its latest exec, 0 if none was seen
+	exit     *audit.Exit
+	exitSeq  uint64
+	open     bool // its exec was shown before its exit was known
+}
+
+type span struct{ first, last uint64 }
+
+func (s span) len() uint64 { return s.last - s.first + 1 }
+
+func newIndex() index { return index{procs: map[string]*known{}} }
+
+func (x *index) learn(row store.Row) {
+	x.stepWidth = max(x.stepWidth, min(textWidth(escape(row.Step)), maxStep))
+	switch row.Kind {
+	case audit.KindExec, audit.KindExit, audit.KindGap, audit.KindRun:
+	default:
+		return
+	}
+	var r audit.Record
+	if json.Unmarshal(row.Body, &r) != nil {
+		return // row says so when it gets there
+	}
+	switch {
+	case r.Kind == audit.KindExec && r.Exec != nil:
+		x.exec(row.Seq, r.Exec)
+	case r.Kind == audit.KindExit && r.Exit != nil && r.Exit.Proc != "":
+		k := x.proc(r.Exit.Proc)
+		k.exit, k.exitSeq = r.Exit, row.Seq
+	case r.Kind == audit.KindGap && r.Observer == audit.Host && r.Gap != nil && r.Gap.First > 0 && r.Gap.Last >= r.Gap.First:
+		x.declare(span{r.Gap.First, r.Gap.Last})
+	case r.Kind == audit.KindRun && r.Observer == audit.Host && r.Lifecycle != nil && r.Lifecycle.Phase == audit.PhaseEnd:
+		x.end = r.Lifecycle
+	}
+}
+
+func (x *index) exec(seq uint64, e *audit.Exec) {
+	k := x.proc(e.Proc)
+	k.lastExec, k.pid = seq, e.PID
+	k.name = string(e.Exe)
+	if len(e.Argv) > 0 {
+		k.name = string(e.Argv[0])
+	}
+	if k.parent != "" || e.Parent == e.Proc {
+		return // it was placed by an earlier exec, or claims to be its own parent
+	}
+	k.parent = e.Parent
+	if parent := x.procs[e.Parent]; parent != nil {
+		k.depth = parent.depth + 1
+	}
+}
+
+func (x *index) proc(uid string) *known {
+	k := x.procs[uid]
+	if k == nil {
+		k = &known{}
+		x.procs[uid] = k
+	}
+	return k
+}
+
+// pidOf returns the number of a process whose exec was seen, else 0.
+func (x *index) pidOf(proc string) int {
+	if k := x.procs[proc]; k != nil {
+		return k.pid
+	}
+	return 0
+}
+
+// exitOf returns the exit that belongs to the exec at seq, nil if its process
+// went on with another program or has not ended.
+func (x *index) exitOf(seq uint64, proc string) *audit.Exit {
+	k := x.procs[proc]
+	if proc == "" || k == nil || k.lastExec != seq || k.exitSeq < seq {
+		return nil
+	}
+	return k.exit
+}
+
+// shownWithExec reports whether the exit at seq is part of its exec's line.
+func (x *index) shownWithExec(seq uint64, proc string) bool {
+	k := x.procs[proc]
+	return k != nil && proc != "" && !k.open && k.exitSeq == seq && k.lastExec > 0 && k.lastExec < seq
+}
+
+// declare notes that the host has recorded the loss of these seqs.
+func (x *index) declare(g span) {
+	at, _ := slices.BinarySearchFunc(x.gaps, g, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	x.gaps = slices.Insert(x.gaps, at, g)
+}
+
+// undeclared returns what of hole no gap covers.
+func (x *index) undeclared(hole span) []span {
+	var left []span
+	for _, g := range x.gaps {
+		if g.last < hole.first {
+			continue
+		}
+		if g.first > hole.last {
+			break
+		}
+		if g.first > hole.first {
+			left = append(left, span{hole.first, g.first - 1})
+		}
+		if g.last >= hole.last {
+			return left
+		}
+		hole.first = g.last + 1
+	}
+	return append(left, hole)
+}
+
+func (x *index) statusOf(run store.Run) string {
+	switch {
+	case x.end != nil && x.end.Status != "":
+		return escape(string(x.end.Status))
+	case x.end != nil:
+		return "ended"
+	}
+	return escape(string(run.Status))
+}

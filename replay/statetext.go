@@ -1,0 +1,149 @@
+package replay
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Write shows the state as text. began is the run's start.
+func (s State) Write(w io.Writer, began time.Time, opt Options) error {
+	v := stateView{l: newLine(bufio.NewWriterSize(w, 16<<10), opt), s: s, began: began}
+	v.title()
+	v.alarms()
+	v.steps()
+	v.section("processes", len(s.Procs))
+	for _, p := range s.Procs {
+		v.process(p, 1)
+	}
+	v.files()
+	v.section("last output", len(s.Output))
+	for _, o := range s.Output {
+		v.l.put(plain, "  ")
+		v.l.cell(dim, escape(o.Stream), 6)
+		v.l.put(plain, "| "+escape(string(o.Text)))
+		v.l.end()
+	}
+	return v.l.out.Flush()
+}
+
+type stateView struct {
+	l     *line
+	s     State
+	began time.Time
+}
+
+func (v *stateView) title() {
+	v.l.put(bold, "run "+escape(v.s.Run))
+	v.l.put(plain, " at "+v.s.At.UTC().Format("2006-01-02 15:04:05.000 UTC"))
+	v.l.put(dim, " ("+relative(v.s.At.Sub(v.began))+")")
+	v.l.put(plain, ": "+v.s.Phase+", "+plural(v.s.Events, "event")+" so far")
+	v.l.end()
+}
+
+func (v *stateView) alarms() {
+	if v.s.Missing+v.s.Unreadable > 0 {
+		v.alarm(fmt.Sprintf("%s missing, %d unreadable: this state may be wrong", plural(v.s.Missing, "record"), v.s.Unreadable))
+	}
+	for _, g := range v.s.Gaps {
+		e := gap(&g)
+		v.alarm(strings.TrimPrefix(e.what[0].text, "!! "))
+	}
+	for _, f := range v.s.Findings {
+		e := finding(&f)
+		v.alarm(strings.TrimPrefix(e.what[0].text, "!! "))
+	}
+}
+
+func (v *stateView) alarm(text string) {
+	v.l.put(alarm, "!! "+text)
+	v.l.end()
+}
+
+func (v *stateView) section(name string, n int) {
+	v.l.end()
+	v.l.put(bold, name)
+	if n == 0 {
+		v.l.put(dim, ": none")
+	}
+	v.l.end()
+}
+
+func (v *stateView) steps() {
+	v.section("steps", len(v.s.Steps))
+	for _, s := range v.s.Steps {
+		v.l.put(plain, "  ")
+		v.l.cell(bold, escape(s.Name), maxStep)
+		switch {
+		case s.End == nil:
+			v.l.cell(cyan, "running", exitWidth)
+			v.l.right(plain, duration(int64(v.s.At.Sub(s.Start))), lengthWidth)
+		case s.ExitCode != nil:
+			v.l.cell(exitMood(*s.ExitCode), "exit "+strconv.Itoa(*s.ExitCode), exitWidth)
+			v.l.right(plain, duration(int64(s.End.Sub(s.Start))), lengthWidth)
+		default:
+			v.l.cell(yellow, escape(string(s.Status)), exitWidth)
+			v.l.right(plain, duration(int64(s.End.Sub(s.Start))), lengthWidth)
+		}
+		v.l.put(plain, quoteAll(s.Argv))
+		v.l.end()
+	}
+}
+
+// maxTreeDepth levels are indented; deeper ones are shown at that depth. The
+// walk itself needs no bound, as the tree has no circles.
+const maxTreeDepth = 32
+
+func (v *stateView) process(p *Process, depth int) {
+	v.l.put(plain, strings.Repeat("  ", min(depth, maxTreeDepth)))
+	v.l.put(green, shortPID(p.PID, p.Proc))
+	v.l.put(plain, "  "+quoteAll(p.Argv))
+	if len(p.Argv) == 0 || base(p.Argv[0]) != base(p.Exe) {
+		v.l.put(dim, "  exe "+quote(p.Exe))
+	}
+	if p.Cwd != "" {
+		v.l.put(dim, "  in "+quote(p.Cwd))
+	}
+	v.l.put(dim, "  for "+duration(int64(v.s.At.Sub(p.Start))))
+	v.l.end()
+	for _, child := range p.Children {
+		v.process(child, depth+1)
+	}
+}
+
+func (v *stateView) files() {
+	v.section("files written", len(v.s.Files))
+	for _, f := range v.s.Files {
+		v.l.put(plain, "  ")
+		v.l.right(plain, size(f.Size), lengthWidth)
+		hash := escape(f.SHA256)
+		if f.SHA256 == "" {
+			hash = "not hashed"
+			if f.Unhashed != "" {
+				hash += ": " + escape(f.Unhashed)
+			}
+		} else if v.l.limit > 0 && len(hash) > 16 {
+			hash = hash[:16] + "…"
+		}
+		v.l.put(dim, hash)
+		v.l.put(plain, "  "+quote(f.Path))
+		v.l.end()
+	}
+	v.list("files deleted", v.s.Deleted)
+}
+
+func (v *stateView) list(name string, paths []audit.Text) {
+	if len(paths) == 0 {
+		return
+	}
+	v.section(name, len(paths))
+	for _, path := range paths {
+		v.l.put(plain, "  "+quote(path))
+		v.l.end()
+	}
+}

@@ -1,0 +1,229 @@
+package replay
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// Timeline writes the run as a table, a line a record. An exec and the exit of
+// its process are one line, indented below its parent's. Missing and unreadable
+// records are shown as loudly as gaps. It ranges over rows twice, and needs
+// memory in proportion to the number of processes.
+func Timeline(w io.Writer, run store.Run, rows Rows, opt Options) error {
+	p := newPrinter(w, run, opt)
+	var last uint64
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		p.learn(row)
+		last = row.Seq
+	}
+	p.header()
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		if row.Seq > last { // came in between the passes
+			break
+		}
+		p.row(row)
+	}
+	p.footer()
+	return p.out.Flush()
+}
+
+// Widths of the columns in cells.
+const (
+	clockWidth  = 12
+	seenWidth   = 5
+	kindWidth   = 7
+	pidWidth    = 6
+	exitWidth   = 8
+	lengthWidth = 7
+	resultWidth = exitWidth + lengthWidth
+	maxStep     = 16
+	maxIndent   = 10 // levels
+)
+
+// printer writes rows that it has learned before.
+type printer struct {
+	out   *bufio.Writer
+	opt   Options
+	run   store.Run
+	index index
+	began time.Time
+	next  uint64 // seq that the next row should have
+	sums
+}
+
+// sums are the numbers of the footer.
+type sums struct{ events, findings, gaps, lost, missing, unreadable uint64 }
+
+func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
+	return &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), began: run.Began(), next: 1}
+}
+
+// learn takes up what other lines need to know of a row.
+func (p *printer) learn(row store.Row) {
+	if p.began.IsZero() {
+		p.began = row.Time
+	}
+	p.index.learn(row)
+}
+
+// shows reports whether rows of kind k are asked for.
+func (p *printer) shows(k audit.Kind) bool {
+	return len(p.opt.Kinds) == 0 || slices.Contains(p.opt.Kinds, k)
+}
+
+func (p *printer) row(row store.Row) {
+	p.checkSeq(row.Seq)
+	p.events++
+	switch row.Kind { // counted whether shown or not
+	case audit.KindGap:
+		p.gaps++
+	case audit.KindFinding:
+		p.findings++
+	}
+	if !p.shows(row.Kind) && row.Kind != audit.KindGap {
+		return
+	}
+	var r audit.Record
+	if err := json.Unmarshal(row.Body, &r); err != nil {
+		p.unreadable++
+		p.loud(row.Time, "record", fmt.Sprintf("RECORD %d CANNOT BE READ: %s", row.Seq, escape(err.Error())))
+		return
+	}
+	p.record(r, row.Body)
+}
+
+// checkSeq says so where records are not there and no gap is declared for them.
+func (p *printer) checkSeq(seq uint64) {
+	if seq > p.next {
+		for _, hole := range p.index.undeclared(span{p.next, seq - 1}) {
+			p.missing += hole.len()
+			p.loud(time.Time{}, "missing", fmt.Sprintf("RECORDS %d TO %d ARE NOT IN THE STORE and no gap is declared for them", hole.first, hole.last))
+		}
+	}
+	p.next = max(p.next, seq+1)
+}
+
+// loud writes a line that nobody overlooks.
+func (p *printer) loud(t time.Time, kind, text string) {
+	l := newLine(p.out, p.opt)
+	p.head(l, t, "", string(audit.Host), kind, alarm)
+	l.cell(plain, "", pidWidth)
+	l.cell(plain, "", resultWidth)
+	l.put(alarm, "!! "+text)
+	l.end()
+}
+
+// head writes the columns that all lines begin with.
+func (p *printer) head(l *line, t time.Time, step, observer, kind string, s style) {
+	l.right(dim, p.clock(t), clockWidth)
+	if p.index.stepWidth > 0 {
+		l.cell(plain, escape(step), p.index.stepWidth)
+	}
+	l.cell(observerStyle(observer), escape(observer), seenWidth)
+	l.cell(s, escape(kind), kindWidth)
+}
+
+// observerStyle sets claims apart from observations.
+func observerStyle(observer string) style {
+	if observer == string(audit.Host) {
+		return bold
+	}
+	return dim
+}
+
+func (p *printer) clock(t time.Time) string {
+	switch {
+	case t.IsZero():
+		return ""
+	case p.opt.Relative:
+		return relative(t.Sub(p.began))
+	}
+	return t.UTC().Format("15:04:05.000")
+}
+
+func relative(d time.Duration) string {
+	return fmt.Sprintf("%+.3fs", d.Truncate(time.Millisecond).Seconds())
+}
+
+func (p *printer) header() {
+	l := newLine(p.out, p.opt)
+	l.put(bold, "run "+escape(p.run.ID))
+	for _, f := range []struct{ name, value string }{
+		{"project", p.run.Project}, {"template", p.run.Template}, {"tier", p.run.Tier}, {"mode", p.run.Mode}} {
+		if f.value != "" {
+			l.put(dim, "  "+f.name+" ")
+			l.put(plain, escape(f.value))
+		}
+	}
+	if !p.began.IsZero() {
+		l.put(dim, "  began ")
+		l.put(plain, p.began.UTC().Format("2006-01-02 15:04:05.000 UTC"))
+	}
+	l.end()
+	l.put(dim, "seen by the host: observed from outside the VM; by the guest: claimed by the kernel inside it")
+	l.end()
+	l.end()
+	l.right(dim, "TIME", clockWidth)
+	if p.index.stepWidth > 0 {
+		l.cell(dim, "STEP", p.index.stepWidth)
+	}
+	for _, c := range []struct {
+		name  string
+		width int
+	}{{"SEEN", seenWidth}, {"KIND", kindWidth}} {
+		l.cell(dim, c.name, c.width)
+	}
+	l.right(dim, "PID", pidWidth)
+	l.cell(dim, "RESULT", resultWidth)
+	l.put(dim, "WHAT")
+	l.end()
+}
+
+func (p *printer) footer() {
+	l := newLine(p.out, p.opt)
+	l.end()
+	l.put(plain, plural(p.events, "event"))
+	for _, n := range []struct {
+		n    uint64
+		text string
+	}{
+		{p.findings, plural(p.findings, "finding")},
+		{p.gaps, plural(p.gaps, "gap") + " (" + plural(p.lost, "event") + " lost)"},
+		{p.missing, plural(p.missing, "record") + " missing"},
+		{p.unreadable, plural(p.unreadable, "record") + " unreadable"},
+	} {
+		if n.n > 0 {
+			l.put(plain, ", ")
+			l.put(alarm, n.text)
+		}
+	}
+	if s := p.index.statusOf(p.run); s != "" {
+		l.put(plain, ", run "+s)
+	}
+	l.end()
+}
+
+// shortPID is the process's number in the guest, or the end of its uid.
+func shortPID(pid int, proc string) string {
+	if pid != 0 || proc == "" {
+		if pid == 0 {
+			return ""
+		}
+		return strconv.Itoa(pid)
+	}
+	return escape(proc[max(0, len(proc)-pidWidth):])
+}
