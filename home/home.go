@@ -70,6 +70,9 @@ func (h *Home) RunDir(run string) string { return h.path("runs", run) }
 // Templates is the folder of the templates.
 func (h *Home) Templates() string { return h.path("templates") }
 
+// Blanks is the folder of the empty scratch disks that runs copy.
+func (h *Home) Blanks() string { return h.path("templates", "blank") }
+
 // ProbeFile keeps what a probe of hardware virtualisation found.
 func (h *Home) ProbeFile() string { return h.path("kvm.json") }
 

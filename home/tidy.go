@@ -12,6 +12,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
@@ -80,7 +81,7 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 		return false, err
 	}
 	r := &Run{Recorder: audit.NewRecorder(log, redact.New(tag)), log: log}
-	interrupted, err := sandbox.Interrupted(ctx, r, records(dir))
+	interrupted, err := sandbox.Interrupted(ctx, r, h.records(run))
 	if err != nil {
 		return false, err
 	}
@@ -91,26 +92,43 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	return interrupted, log.Close(ctx, closing)
 }
 
-// records yields what a run's log holds.
-func records(dir string) iter.Seq2[audit.Record, error] {
-	return func(yield func(audit.Record, error) bool) {
-		segments, err := wal.Segments(dir)
+// HasLog says whether there is a log of that name on this host.
+func (h *Home) HasLog(run string) bool {
+	info, err := os.Stat(h.RunDir(run))
+	return err == nil && info.IsDir() && run == filepath.Base(run) && strings.HasPrefix(run, "r-")
+}
+
+// Frames yields what a run's log holds, as a store is given it.
+func (h *Home) Frames(run string) iter.Seq2[store.Frame, error] {
+	return func(yield func(store.Frame, error) bool) {
+		segments, err := wal.Segments(h.RunDir(run))
 		if err != nil {
-			yield(audit.Record{}, err)
+			yield(store.Frame{}, err)
 			return
 		}
 		for _, path := range segments {
-			for frame, err := range wal.ReadSegment(path) {
-				var rec audit.Record
-				if err == nil {
-					err = json.Unmarshal(frame.Bytes, &rec)
-				}
+			for f, err := range wal.ReadSegment(path) {
 				if err != nil {
 					err = fmt.Errorf("%s: %w", filepath.Base(path), err)
 				}
-				if !yield(rec, err) || err != nil {
+				if !yield(store.Frame{Seq: f.Seq, Salt: f.Salt, Body: f.Bytes}, err) || err != nil {
 					return
 				}
+			}
+		}
+	}
+}
+
+// records yields the same, decoded.
+func (h *Home) records(run string) iter.Seq2[audit.Record, error] {
+	return func(yield func(audit.Record, error) bool) {
+		for f, err := range h.Frames(run) {
+			var rec audit.Record
+			if err == nil {
+				err = json.Unmarshal(f.Body, &rec)
+			}
+			if !yield(rec, err) || err != nil {
+				return
 			}
 		}
 	}

@@ -16,6 +16,7 @@ type Plan struct {
 	Workdir string // is copied to /workspace before the first step; empty: nothing is
 	Out     string // takes /workspace's changed files after the last step; empty: nothing does
 	Time    time.Duration
+	Secrets []string // names of the values that the redactor was given
 	// Facts of the run for its first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
 }
@@ -69,6 +70,12 @@ func runEvent(l *audit.Lifecycle) audit.Event {
 	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindRun, Lifecycle: l}
 }
 
+func secretEvent(name string) audit.Event {
+	return audit.Event{
+		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindSecret, Secret: &audit.Secret{Name: name, Op: "register"},
+	}
+}
+
 // carryOut starts the VM while the run's start is being made durable; the
 // guest runs only after that.
 func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (code int, err error) {
@@ -84,6 +91,11 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 	seq, err := parts.Recorder.Post(ctx, runEvent(&start))
 	if err != nil {
 		return 0, fmt.Errorf("record the start: %w", err)
+	}
+	for _, name := range plan.Secrets {
+		if seq, err = parts.Recorder.Post(ctx, secretEvent(name)); err != nil {
+			return 0, fmt.Errorf("record the start: %w", err)
+		}
 	}
 	vm := make(chan started, 1)
 	go func() {

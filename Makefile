@@ -1,0 +1,46 @@
+# Two commands do all the set-up on a fresh Debian or Ubuntu machine:
+#   make demo   install what is missing, build, make the template, run the example
+#   make test   the same, then every check and test
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+GO ?= go
+
+.PHONY: build deps template demo test check generate fuzz bench clean
+
+# Two binaries: custody finds custody-guest beside itself.
+build:
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/custody-guest ./cmd/custody-guest
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/custody ./cmd/custody
+
+deps:
+	@SUDO="$(SUDO)" ./hack/deps
+
+template: build
+	@$(SUDO) env CUSTODY_HOME="$${CUSTODY_HOME:-}" HOME="$$HOME" ./bin/custody template ls | grep -q '^base ' \
+		|| $(SUDO) env CUSTODY_HOME="$${CUSTODY_HOME:-}" HOME="$$HOME" ./bin/custody template build base
+
+demo: deps template
+	@SUDO="$(SUDO)" ./examples/demo
+
+test: deps build check
+	@SUDO="$(SUDO)" ./hack/test
+
+# What needs no VM: formatting, vet, cross-building, generated files.
+check:
+	@./hack/check
+
+generate:
+	$(GO) generate ./...
+
+fuzz:
+	@./hack/fuzz
+
+bench: build
+	@SUDO="$(SUDO)" ./hack/bench
+
+clean:
+	rm -rf bin

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/custody-project/custody/doctor"
+	"github.com/custody-project/custody/home"
+)
+
+type doctorCmd struct {
+	JSON bool `name:"json" help:"One JSON object a finding."`
+}
+
+func (c doctorCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	found := append(doctor.Host(h.Dir), a.isolation(h)...)
+	if c.JSON {
+		enc := json.NewEncoder(a.stdout)
+		for _, f := range found {
+			if err := enc.Encode(f); err != nil {
+				return err
+			}
+		}
+	} else if err := a.printFindings(found); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(found, func(f doctor.Finding) bool { return f.Grade == doctor.Missing }) {
+		return exitCode(1)
+	}
+	return nil
+}
+
+func (a *app) printFindings(found []doctor.Finding) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	for _, f := range found {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Grade, f.Name, clean(f.Detail))
+		if f.Hint != "" {
+			fmt.Fprintf(w, "\t\t-> %s\n", f.Hint)
+		}
+	}
+	return w.Flush()
+}
+
+// isolation says which tier a run gets, by booting a guest where that was not tried before.
+func (a *app) isolation(h *home.Home) []doctor.Finding {
+	store, err := a.templates(h)
+	if err != nil {
+		return []doctor.Finding{{Name: "template", Grade: doctor.Missing, Detail: err.Error()}}
+	}
+	t, err := store.Open(a.ctx, "base")
+	if err != nil {
+		return []doctor.Finding{{Name: "template", Grade: doctor.Missing, Detail: err.Error(), Hint: hint(err)}}
+	}
+	found := []doctor.Finding{{Name: "template", Grade: doctor.OK, Detail: "base, kernel " + t.Release}}
+	d, kvm, err := a.driver(h, t)
+	if err != nil {
+		return append(found, doctor.Finding{Name: "isolation", Grade: doctor.Missing, Detail: err.Error(), Hint: hint(err)})
+	}
+	if kvm.Works {
+		found = append(found, doctor.Finding{Name: "kvm", Grade: doctor.OK, Detail: "a guest boots"})
+	} else {
+		found = append(found, doctor.Finding{Name: "kvm", Grade: doctor.Warn, Detail: kvm.Reason})
+	}
+	grade := doctor.OK
+	if d.Tier() == "qemu-tcg" {
+		grade = doctor.Warn
+	}
+	return append(found, doctor.Finding{Name: "isolation", Grade: grade, Detail: d.Tier() + ": " + tierNotes[d.Tier()]})
+}

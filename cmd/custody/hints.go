@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// hinter is an error that knows what to do about itself.
+type hinter interface{ Hint() string }
+
+var hints = []struct {
+	err  error
+	hint string
+}{
+	{qemu.ErrMissing, "install it: apt-get install qemu-system-x86 (on arm64: qemu-system-arm), or run `make deps`"},
+	{template.ErrNotFound, "`custody template ls` shows what there is; `custody template build base` makes the default one"},
+	{template.ErrBroken, "make it again with `custody template build`; a template is never used with another digest than it was made with"},
+	{store.ErrNotFound, "`custody runs` lists the runs"},
+	{store.ErrAmbiguous, "give more of the run's name; `custody runs` lists them"},
+	{proof.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
+	{errNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
+	{unix.ENOSPC, "make room on the disk that holds $CUSTODY_HOME"},
+	{os.ErrPermission, "the files belong to another user: run it as the user who owns $CUSTODY_HOME"},
+}
+
+// hint says what the user can do about an error, "" when nothing is known.
+func hint(err error) string {
+	var h hinter
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	for _, known := range hints {
+		if errors.Is(err, known.err) {
+			return known.hint
+		}
+	}
+	return ""
+}

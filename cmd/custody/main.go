@@ -1,0 +1,148 @@
+// Custody runs an agent's commands inside a microVM and keeps a record of what
+// they did that an outsider can check.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/custody-project/custody/home"
+)
+
+// cli is the command line. Each command's Run gets the app.
+type cli struct {
+	Run      runCmd      `cmd:"" help:"Run a command, or the steps of custody.yaml, in a sandbox."`
+	Runs     runsCmd     `cmd:"" help:"List the runs, newest first."`
+	Timeline timelineCmd `cmd:"" help:"Show what a run did."`
+	Verify   verifyCmd   `cmd:"" help:"Check a run or a bundle: 0 it holds, 1 it does not, 2 it cannot be judged."`
+	Bundle   bundleCmd   `cmd:"" help:"Write all that an auditor needs to verify a run into one file."`
+	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
+	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
+	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
+}
+
+// app is what commands share: where to read and write, and where the state is.
+type app struct {
+	ctx    context.Context
+	stdin  *os.File
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// exitCode ends the program with a code and no message.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+const (
+	exitFailed = 125 // of Custody itself, as far as the command does not say otherwise
+	exitUsage  = 125
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	var c cli
+	done := false
+	parser, err := kong.New(&c,
+		kong.Name("custody"), kong.Description("Runs an agent's commands in a microVM and keeps a record that can be checked."),
+		kong.Writers(a.stdout, a.stderr), kong.Exit(func(int) { done = true }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		panic(err) // the tags above are wrong
+	}
+	words, err := parser.Parse(args)
+	if done { // help was printed
+		return 0
+	}
+	if err != nil {
+		a.complain(err)
+		a.say("hint: custody --help lists the commands")
+		return exitUsage
+	}
+	return a.code(words.Run(a))
+}
+
+// code tells the user of an error and returns what the program exits with.
+func (a *app) code(err error) int {
+	if err == nil {
+		return 0
+	}
+	var code exitCode
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	a.complain(err)
+	return exitFailed
+}
+
+// say writes one line of Custody's own words.
+func (a *app) say(line string) { fmt.Fprintf(a.stderr, "custody: %s\n", clean(line)) }
+
+// complain writes an error and what can be done about it.
+func (a *app) complain(err error) {
+	for line := range strings.Lines(err.Error()) {
+		a.say(strings.TrimRight(line, "\n"))
+	}
+	if h := hint(err); h != "" {
+		a.say("hint: " + h)
+	}
+}
+
+// clean keeps text that others could have chosen from moving the cursor.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// open opens $CUSTODY_HOME and closes the records of runs that died.
+func (a *app) open() (*home.Home, error) {
+	h, err := a.home()
+	if err != nil {
+		return nil, err
+	}
+	if err := h.Tidy(a.ctx, a.say); err != nil {
+		a.complain(err) // what is asked for may still be there
+	}
+	return h, nil
+}
+
+func (a *app) home() (*home.Home, error) {
+	dir, err := home.Dir()
+	if err != nil {
+		return nil, err
+	}
+	return home.Open(dir)
+}
+
+type versionCmd struct{}
+
+func (versionCmd) Run(a *app) error {
+	_, err := fmt.Fprintln(a.stdout, "custody", version())
+	return err
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}

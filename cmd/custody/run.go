@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/scratch"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+type runCmd struct {
+	Policy   string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one)."`
+	Template string   `placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
+	Workdir  string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first. Links are never followed."`
+	Out      string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files here at the end."`
+	TTY      bool     `name:"tty" short:"t" help:"Give the command a terminal."`
+	Cold     bool     `help:"Boot the VM instead of restoring its snapshot."`
+	Quiet    bool     `short:"q" help:"Say nothing of the run beside its output and errors."`
+	JSON     bool     `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
+	Command  []string `arg:"" optional:"" passthrough:"" help:"The command and its arguments, after --. Without one the project's steps run."`
+}
+
+// job is a run on its way: what the parts below need of each other.
+type job struct {
+	*app
+	cmd      runCmd
+	home     *home.Home
+	project  project.File
+	template template.Template
+	redactor *redact.Redactor
+	record   *home.Run
+
+	mu      sync.Mutex // guards sandbox and stalled
+	sandbox *sandbox.Sandbox
+	stalled bool
+}
+
+func (c runCmd) Run(a *app) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	if len(c.Command) > 0 && c.Command[0] == "--" {
+		c.Command = c.Command[1:]
+	}
+	j := &job{app: a, cmd: c}
+	if err := j.load(); err != nil {
+		return err
+	}
+	code, err := j.run()
+	if err != nil {
+		j.complainRedacted(err)
+	}
+	return exitCode(code)
+}
+
+// complainRedacted tells of an error without the values it may quote.
+func (j *job) complainRedacted(err error) {
+	for line := range strings.Lines(j.redactor.String(err.Error())) {
+		j.say(strings.TrimRight(line, "\n"))
+	}
+	if h := hint(err); h != "" {
+		j.say("hint: " + h)
+	}
+}
+
+// load reads the project's file and whatever a mistake can be made in, before anything is begun.
+func (j *job) load() (err error) {
+	path := j.cmd.Policy
+	if path == "" {
+		path = project.Name
+	}
+	j.project, err = project.Load(path)
+	if errors.Is(err, fs.ErrNotExist) && j.cmd.Policy == "" {
+		j.project, err = project.Default(), nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(j.cmd.Command) == 0 && len(j.project.Steps) == 0 {
+		return errors.New("there is nothing to run: give a command after --, or steps in " + project.Name)
+	}
+	if len(j.project.Egress) > 0 {
+		j.say("this version gives the VM no network card: nothing leaves it, whatever the egress rules allow")
+	}
+	if j.home, err = j.app.home(); err != nil {
+		return err
+	}
+	if err := j.home.Tidy(j.ctx, j.say); err != nil {
+		j.complain(err)
+	}
+	name := j.cmd.Template
+	if name == "" {
+		name = j.project.Template
+	}
+	store, err := j.templates(j.home)
+	if err != nil {
+		return err
+	}
+	j.template, err = store.Open(j.ctx, name)
+	return err
+}
+
+func (j *job) run() (int, error) {
+	driver, _, err := j.driver(j.home, j.template)
+	if err != nil {
+		return exitFailed, err
+	}
+	image, scratchDisk, cleanup, err := j.disks(driver)
+	if err != nil {
+		return exitFailed, err
+	}
+	defer cleanup()
+	tag, err := j.home.TagKey()
+	if err != nil {
+		return exitFailed, err
+	}
+	j.redactor = redact.New(tag)
+	values, err := j.bindSecrets()
+	if err != nil {
+		return exitFailed, err
+	}
+	facts := audit.Lifecycle{
+		Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
+		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: tierNotes[driver.Tier()], Mode: string(j.project.Record.Mode), Version: version(),
+	}
+	facts.Host, _ = os.Hostname()
+	j.record, err = j.home.Begin(j.ctx, home.RunOptions{
+		ID: home.NewRunID(time.Now()), Mode: wal.Mode(j.project.Record.Mode), Redactor: j.redactor,
+		Facts:   proof.Facts{PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier},
+		OnStall: j.stall, OnResume: j.resume,
+	})
+	if err != nil {
+		return exitFailed, err
+	}
+	return j.carryOut(driver, image, scratchDisk, facts, values)
+}
+
+func (j *job) carryOut(driver vmm.Driver, image vmm.Image, disk *os.File, facts audit.Lifecycle, secrets []string) (int, error) {
+	keep := context.WithoutCancel(j.ctx)
+	j.record.Ship(keep)
+	limits := j.project.Limits
+	parts := sandbox.Parts{Driver: driver, Image: image, Scratch: disk, Recorder: j.record, Redactor: j.redactor, Notice: j.say}
+	settings := sandbox.Settings{
+		Run: j.record.ID, CPUs: limits.CPUs, Memory: limits.Memory, ScratchSize: limits.Disk, PIDs: limits.PIDs,
+		Files:  channel.FileSettings{HashOver: j.project.Record.Files.HashOver, ReadOver: j.project.Record.Files.ReadOver},
+		Output: j.project.Record.Output, Sensor: true,
+	}
+	term := j.terminal()
+	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Time: limits.Time, Facts: facts, Secrets: secrets}
+	res := sandbox.Run(j.ctx, parts, settings, plan, j.started)
+	term.restore()
+	closing := wal.Sealed
+	if res.Status == audit.StatusInterrupted {
+		closing = wal.Interrupted
+	}
+	recordErr, storeErr := j.record.Close(keep, closing)
+	if storeErr != nil {
+		j.say("the store does not have all of the run yet; the next custody command carries it over: " + j.redactor.String(storeErr.Error()))
+	}
+	if !j.cmd.Quiet {
+		j.say(fmt.Sprintf("run %s (%s): custody timeline %s", j.record.ID, driver.Tier(), j.record.ID))
+	}
+	if err := errors.Join(res.Err, recordErr); err != nil {
+		return res.ExitCode, err
+	}
+	return res.ExitCode, nil
+}
+
+// started is called with the sandbox before its guest runs.
+func (j *job) started(s *sandbox.Sandbox) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.sandbox = s
+	if j.stalled {
+		s.Hold(j.ctx, stallReason)
+	}
+}
+
+const stallReason = "the record cannot be written"
+
+// stall freezes the VM: in strict mode nothing may happen that is not recorded.
+func (j *job) stall(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.project.Record.Mode != project.Strict {
+		j.say(stallReason + " (" + err.Error() + "): going on, what is lost will be declared (record.mode: degrade)")
+		return
+	}
+	j.say(stallReason + " (" + err.Error() + "): the sandbox is frozen until it can")
+	if h := hint(err); h != "" {
+		j.say("hint: " + h)
+	}
+	j.stalled = true
+	if j.sandbox != nil {
+		j.sandbox.Hold(j.ctx, stallReason)
+	}
+}
+
+func (j *job) resume() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.say("the record can be written again")
+	j.stalled = false
+	if j.sandbox != nil {
+		if err := j.sandbox.Release(j.ctx, stallReason); err != nil {
+			j.say("thaw: " + err.Error())
+		}
+	}
+}
+
+// disks opens what the VM starts from and makes its scratch disk. cleanup
+// closes and wipes them.
+func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
+	var image vmm.Image
+	var err error
+	remove := func() {}
+	if j.cmd.Cold {
+		var dir string
+		if dir, err = os.MkdirTemp(j.home.Dir, "cold-"); err != nil {
+			return image, nil, nil, err
+		}
+		remove = func() { os.RemoveAll(dir) }
+		image, err = j.template.Cold(dir, shapeOf(j.project))
+	} else {
+		image, err = j.template.Image(j.ctx, d, shapeOf(j.project))
+	}
+	if err != nil {
+		remove()
+		return image, nil, nil, err
+	}
+	disk, err := scratch.New(j.ctx, j.home.Dir, j.home.Blanks(), j.project.Limits.Disk)
+	if err != nil {
+		remove()
+		image.Close()
+		return image, nil, nil, err
+	}
+	return image, disk, func() {
+		if err := errors.Join(scratch.Wipe(disk), image.Close()); err != nil {
+			j.complain(err)
+		}
+		remove()
+	}, nil
+}
+
+// steps are the command's one step, or the project's.
+func (j *job) steps(t *terminal) []sandbox.Step {
+	env := j.env()
+	base := sandbox.Step{
+		Env: env, Dir: "/workspace", TTY: t.size(), Stdin: t.in, Stdout: j.stdout, Stderr: j.stderr, Signals: t.signals, Resizes: t.resizes,
+	}
+	if j.cmd.JSON {
+		base.Stdout, base.Stderr = nil, nil
+	}
+	if len(j.cmd.Command) > 0 {
+		base.Name, base.Argv = "main", j.cmd.Command
+		return []sandbox.Step{base}
+	}
+	var steps []sandbox.Step
+	for _, s := range j.project.Steps {
+		step := base
+		step.Name, step.Argv = s.Name, []string{"/bin/sh", "-c", s.Run}
+		if s.Workdir != "" {
+			step.Dir = s.Workdir
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+func (j *job) env() []string {
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root", "LOGNAME=root",
+		"LANG=C.UTF-8", "SHELL=/bin/sh", "CUSTODY_RUN=" + j.record.ID,
+	}
+	if term := os.Getenv("TERM"); j.cmd.TTY && term != "" {
+		env = append(env, "TERM="+term)
+	}
+	return append(env, j.template.Env...)
+}
+
+// digestOf is the digest of a project's file in the form it was understood.
+func digestOf(p project.File) string {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain data
+	}
+	sum := sha256.Sum256(b)
+	return "sha256-" + hex.EncodeToString(sum[:])
+}

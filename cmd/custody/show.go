@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/replay"
+)
+
+type runsCmd struct {
+	JSON   bool   `name:"json" help:"One JSON object a run."`
+	Limit  int    `short:"n" help:"Show this many at the most." default:"0"`
+	Status string `enum:",running,sealed,interrupted" default:"" help:"Only runs with this status."`
+}
+
+func (c runsCmd) Run(a *app) error {
+	st, err := a.openStore()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	runs, err := st.Runs(a.ctx, store.Filter{Limit: c.Limit, Status: store.Status(c.Status)})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return replay.RunsJSON(a.stdout, runs)
+	}
+	if len(runs) == 0 {
+		a.say("there are no runs yet: custody run -- CMD makes the first")
+		return nil
+	}
+	return replay.Runs(a.stdout, runs, time.Now(), a.layout())
+}
+
+// openStore opens the store after it was brought up to date.
+func (a *app) openStore() (*sqlite.Store, error) {
+	h, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	return h.Store()
+}
+
+type timelineCmd struct {
+	Name     string   `arg:"" name:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
+	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`
+	At       string   `placeholder:"TIME" help:"The state at an instant: RFC 3339, HH:MM[:SS] of the run's day, or +1.5s from its start."`
+	Follow   bool     `short:"f" help:"Go on while the run goes on."`
+	JSON     bool     `name:"json" help:"The records' exact bytes, one a line."`
+	Relative bool     `short:"r" help:"Times since the run's start."`
+}
+
+func (c timelineCmd) Run(a *app) error {
+	kinds, err := kindsOf(c.Kind)
+	if err != nil {
+		return err
+	}
+	st, err := a.openStore()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	run, err := st.Run(a.ctx, c.Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	opt := a.layout()
+	opt.Relative, opt.Kinds = c.Relative, kinds
+	rows := st.Records(a.ctx, store.Query{Run: run.ID})
+	switch {
+	case c.At != "":
+		return a.stateAt(run, rows, c, opt)
+	case c.Follow && c.JSON:
+		return replay.FollowJSON(a.ctx, a.stdout, st, run.ID, opt)
+	case c.Follow:
+		return replay.Follow(a.ctx, a.stdout, st, run, opt)
+	case c.JSON:
+		return replay.NDJSON(a.stdout, rows, kinds...)
+	}
+	return replay.Timeline(a.stdout, run, rows, opt)
+}
+
+var allKinds = []audit.Kind{
+	audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow,
+	audit.KindOutput, audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding,
+}
+
+func kindsOf(names []string) ([]audit.Kind, error) {
+	var kinds []audit.Kind
+	for _, name := range names {
+		if !slices.Contains(allKinds, audit.Kind(name)) {
+			known := make([]string, len(allKinds))
+			for i, k := range allKinds {
+				known[i] = string(k)
+			}
+			return nil, fmt.Errorf("%q is not a kind of record: there are %s", name, strings.Join(known, ", "))
+		}
+		kinds = append(kinds, audit.Kind(name))
+	}
+	return kinds, nil
+}
+
+// layout fits tables to where they go: width and colour only for a terminal.
+func (a *app) layout() replay.Options {
+	f, ok := a.stdout.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return replay.Options{}
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		width = 0
+	}
+	return replay.Options{Width: width, Color: os.Getenv("NO_COLOR") == ""}
+}
+
+// writeFile writes a file whole or not at all.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path+".part", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(path+".part", path)
+	}
+	if err != nil {
+		if rm := os.Remove(path + ".part"); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			err = errors.Join(err, rm)
+		}
+	}
+	return err
+}

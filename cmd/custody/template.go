@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+type templateCmd struct {
+	Build templateBuildCmd `cmd:"" help:"Make a template: base from Debian, or one from an image or a directory."`
+	Ls    templateLsCmd    `cmd:"" help:"List the templates."`
+	Rm    templateRmCmd    `cmd:"" help:"Remove a template."`
+}
+
+type templateBuildCmd struct {
+	Name string `arg:"" help:"Name of the template; base needs no source."`
+	OCI  string `name:"oci" type:"path" placeholder:"FILE|LAYOUT" help:"From a docker-save archive or an OCI image layout." xor:"source"`
+	Dir  string `type:"path" placeholder:"DIR" help:"From a directory that holds a userland." xor:"source"`
+}
+
+func (c templateBuildCmd) Run(a *app) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	var src template.Source
+	switch {
+	case c.OCI != "":
+		src = template.OCI{Path: c.OCI}
+	case c.Dir != "":
+		src = template.Dir{Path: c.Dir}
+	case c.Name == "base":
+		src = template.Base{}
+	default:
+		return fmt.Errorf("template %s: say what to make it from: --oci or --dir (only base needs neither)", c.Name)
+	}
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	store, err := a.templates(h)
+	if err != nil {
+		return err
+	}
+	t, err := store.Build(a.ctx, c.Name, src)
+	if err != nil {
+		return err
+	}
+	d, _, err := a.driver(h, t)
+	if err != nil {
+		return err
+	}
+	img, err := t.Image(a.ctx, d, defaultShape())
+	if err != nil {
+		return err
+	}
+	return img.Close()
+}
+
+// templates opens the store of templates of a home.
+func (a *app) templates(h *home.Home) (template.Store, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return template.Store{}, err
+	}
+	guest := filepath.Join(filepath.Dir(self), "custody-guest")
+	return template.Store{Dir: h.Templates(), Guest: guest, Log: sayer{a}}, nil
+}
+
+// sayer makes lines into Custody's own words.
+type sayer struct{ a *app }
+
+func (s sayer) Write(p []byte) (int, error) {
+	s.a.say(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+type templateLsCmd struct{}
+
+func (templateLsCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	all, err := template.Store{Dir: h.Templates()}.List()
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tSOURCE\tKERNEL\tCREATED\tDIGEST")
+	for _, t := range all {
+		if t.Root == "" {
+			fmt.Fprintf(w, "%s\t(broken)\t\t\t\n", t.Name)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, t.Source, t.Release, t.Created.Format("2006-01-02 15:04Z"), t.Digest()[:19])
+	}
+	return w.Flush()
+}
+
+type templateRmCmd struct {
+	Name string `arg:""`
+}
+
+func (c templateRmCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	return template.Store{Dir: h.Templates()}.Remove(c.Name)
+}
+
+var errNotRoot = errors.New("this needs root")
+
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// terminal is the caller's side of a command: its input, its signals and, with
+// --tty, its screen in raw mode.
+type terminal struct {
+	in      io.Reader
+	signals <-chan syscall.Signal
+	resizes <-chan channel.Winsize
+
+	window *channel.Winsize
+	stop   chan struct{}
+	done   chan struct{}
+	undo   func()
+}
+
+// terminal takes the caller's terminal over until restore.
+func (j *job) terminal() *terminal {
+	t := &terminal{in: j.stdin, stop: make(chan struct{}), done: make(chan struct{}), undo: func() {}}
+	if j.cmd.TTY {
+		t.window = &channel.Winsize{Rows: 24, Cols: 80}
+		if fd := int(j.stdin.Fd()); term.IsTerminal(fd) {
+			if state, err := term.MakeRaw(fd); err == nil {
+				t.undo = func() { term.Restore(fd, state) }
+			}
+			t.window = windowOf(fd)
+		}
+	}
+	signals, resizes := make(chan syscall.Signal, 8), make(chan channel.Winsize, 1)
+	t.signals, t.resizes = signals, resizes
+	got := make(chan os.Signal, 8)
+	signal.Notify(got, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	go func() {
+		defer close(t.done)
+		defer signal.Stop(got)
+		for {
+			select {
+			case s := <-got:
+				forward(s.(syscall.Signal), j.stdin, j.cmd.TTY, signals, resizes)
+			case <-t.stop:
+				return
+			}
+		}
+	}()
+	return t
+}
+
+// forward hands a signal on; what nobody takes in time is dropped, as the kernel does.
+func forward(s syscall.Signal, in *os.File, tty bool, signals chan<- syscall.Signal, resizes chan<- channel.Winsize) {
+	if s != syscall.SIGWINCH {
+		select {
+		case signals <- s:
+		default:
+		}
+		return
+	}
+	if !tty {
+		return
+	}
+	select {
+	case resizes <- *windowOf(int(in.Fd())):
+	default:
+	}
+}
+
+func windowOf(fd int) *channel.Winsize {
+	cols, rows, err := term.GetSize(fd)
+	if err != nil {
+		return &channel.Winsize{Rows: 24, Cols: 80}
+	}
+	return &channel.Winsize{Rows: uint16(rows), Cols: uint16(cols)}
+}
+
+func (t *terminal) size() *channel.Winsize { return t.window }
+
+// restore gives the terminal back.
+func (t *terminal) restore() {
+	close(t.stop)
+	<-t.done
+	t.undo()
+}

@@ -1,0 +1,195 @@
+// Package doctor finds out what a host can do for Custody, by trying it
+// rather than by looking for files.
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/containerd/cgroups/v3"
+	"github.com/docker/go-units"
+	"golang.org/x/sys/unix"
+)
+
+// Grade is how bad a finding is.
+type Grade string
+
+// The grades. A Missing thing keeps runs from working at all.
+const (
+	OK      Grade = "ok"
+	Warn    Grade = "warn"
+	Missing Grade = "missing"
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Name   string `json:"name"`
+	Grade  Grade  `json:"grade"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// Host looks at everything that does not need a VM. home is $CUSTODY_HOME.
+func Host(home string) []Finding {
+	fs := []Finding{kernel(), root()}
+	fs = append(fs, programs()...)
+	return append(fs, cgroup(), tcx(), disk(home), fsync(home), memory(), clock())
+}
+
+func kernel() Finding {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return Finding{"kernel", Warn, err.Error(), ""}
+	}
+	return Finding{"kernel", OK, fmt.Sprintf("%s %s, %d CPUs", unix.ByteSliceToString(u.Release[:]), runtime.GOARCH, runtime.NumCPU()), ""}
+}
+
+func root() Finding {
+	if os.Geteuid() != 0 {
+		return Finding{"rights", Missing, "not root", "run custody with sudo: it needs root to confine each VM"}
+	}
+	return Finding{"rights", OK, "root", ""}
+}
+
+// programs are those that Custody starts, and the package that has each.
+func programs() []Finding {
+	qemu := map[string][2]string{
+		"amd64": {"qemu-system-x86_64", "qemu-system-x86"}, "arm64": {"qemu-system-aarch64", "qemu-system-arm"},
+	}[runtime.GOARCH]
+	var fs []Finding
+	for _, p := range [][2]string{qemu, {"mkfs.ext4", "e2fsprogs"}, {"mkfs.erofs", "erofs-utils"}, {"mmdebstrap", "mmdebstrap"}, {"dpkg-deb", "dpkg"}} {
+		path, err := exec.LookPath(p[0])
+		if err != nil {
+			fs = append(fs, Finding{p[0], Missing, "not installed", "apt-get install " + p[1]})
+			continue
+		}
+		fs = append(fs, Finding{p[0], OK, path, ""})
+	}
+	return fs
+}
+
+func cgroup() Finding {
+	switch cgroups.Mode() {
+	case cgroups.Unified:
+		return Finding{"cgroups", OK, "version 2", ""}
+	case cgroups.Legacy, cgroups.Hybrid:
+		return Finding{"cgroups", OK, "version 1", ""}
+	}
+	return Finding{"cgroups", Missing, "not mounted", "mount cgroup2 on /sys/fs/cgroup"}
+}
+
+// tcx attaches a program to the loopback interface of a new namespace.
+func tcx() Finding {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread stays in the namespace and ends with this goroutine
+		done <- tryTCX()
+	}()
+	if err := <-done; err != nil {
+		return Finding{"tcx", Warn, err.Error(), "a kernel from 6.6 on is needed for egress rules; runs without network work"}
+	}
+	return Finding{"tcx", OK, "a program attaches", ""}
+}
+
+func tryTCX() error {
+	if unix.Gettid() == unix.Getpid() {
+		// The main thread outlives its goroutine: let another one change its namespace.
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread()
+			done <- tryTCX()
+		}()
+		defer runtime.UnlockOSThread()
+		return <-done
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("new network namespace: %w", err)
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return fmt.Errorf("load a program: %w", err)
+	}
+	defer prog.Close()
+	const loopback = 1
+	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return fmt.Errorf("attach a program: %w", err)
+	}
+	return l.Close()
+}
+
+// minFree is the room below which a run is likely to be frozen.
+const minFree = 2 << 30
+
+func disk(home string) Finding {
+	var st unix.Statfs_t
+	if err := unix.Statfs(existing(home), &st); err != nil {
+		return Finding{"disk", Warn, err.Error(), ""}
+	}
+	free := int64(st.Bavail) * st.Bsize
+	f := Finding{"disk", OK, units.BytesSize(float64(free)) + " free at " + home, ""}
+	if free < minFree {
+		f.Grade, f.Hint = Warn, "a run is frozen when its record or scratch disk cannot be written"
+	}
+	return f
+}
+
+// fsync measures what an acknowledged event costs at the least.
+func fsync(home string) Finding {
+	f, err := os.CreateTemp(existing(home), "doctor-")
+	if err != nil {
+		return Finding{"fsync", Warn, err.Error(), ""}
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	const times = 10
+	began := time.Now()
+	for range times {
+		_, err := f.Write(make([]byte, 4096))
+		if err := errors.Join(err, f.Sync()); err != nil {
+			return Finding{"fsync", Warn, err.Error(), ""}
+		}
+	}
+	return Finding{"fsync", OK, fmt.Sprintf("%v for 4 KiB", (time.Since(began) / times).Round(10*time.Microsecond)), ""}
+}
+
+// existing is the nearest directory above path that is there.
+func existing(path string) string {
+	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+	}
+	return path
+}
+
+func memory() Finding {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return Finding{"memory", Warn, err.Error(), ""}
+	}
+	return Finding{"memory", OK, units.BytesSize(float64(uint64(info.Totalram)*uint64(info.Unit))) + " in all", ""}
+}
+
+// clock asks the kernel whether something keeps its clock right.
+func clock() Finding {
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	if err != nil {
+		return Finding{"clock", Warn, err.Error(), ""}
+	}
+	if state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0 {
+		return Finding{"clock", Warn, "not synchronised: the times in the record are this host's own", "run an NTP client, such as chrony"}
+	}
+	return Finding{"clock", OK, fmt.Sprintf("synchronised, error at most %d us", t.Maxerror), ""}
+}
