@@ -27,7 +27,7 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"version": func(n ast.Node) error {
 			version = true
 			if v, ok := integer(n); !ok || v != Version {
-				return d.err(n, "version is "+shown(n), fmt.Sprintf("this custody reads version %d", Version))
+				return d.err(n, "version is "+shown(n), fmt.Sprintf("write version: %d, the only one that this custody reads", Version))
 			}
 			return nil
 		},
@@ -44,7 +44,7 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		},
 	})
 	if err == nil && !version {
-		return d.err(n, "version is missing", `begin the file with "version: 1"`)
+		return d.err(nil, "version is missing", `begin the file with "version: 1"`)
 	}
 	return err
 }
@@ -94,14 +94,14 @@ func line(n ast.Node) int {
 
 func (d *decoder) ports(to *[]Port, n ast.Node) error {
 	return d.items(n, "ports", func(n ast.Node) error {
-		var s string
-		if err := d.text(n, "a port", &s); err != nil {
-			return err
+		s := ""
+		if t, ok := n.(*ast.StringNode); ok {
+			s = t.Value
 		}
 		proto, number, _ := strings.Cut(s, "/")
 		i, err := strconv.ParseUint(number, 10, 16)
 		if err != nil || i == 0 || proto != "tcp" && proto != "udp" {
-			return d.err(n, fmt.Sprintf("%q is not a port", s), "write tcp/443 or udp/53")
+			return d.err(n, fmt.Sprintf("%s is not a port", shown(n)), "write tcp/443 or udp/53")
 		}
 		*to = append(*to, Port{proto, uint16(i)})
 		return nil

@@ -1,0 +1,180 @@
+// Package local gets secret values from the machine that Custody runs on: its
+// environment, its files and its commands.
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/custody-project/custody/redact"
+)
+
+const (
+	// commandTime is how long a cmd: source may take.
+	commandTime = 10 * time.Second
+	// killTime is how long its pipes may stay open after it was killed.
+	killTime = time.Second
+	// maxRead is a newline and one byte more than a value can have.
+	maxRead = redact.MaxValue + 3
+	// maxStderr is how much of a failed command's complaint is repeated.
+	maxStderr = 512
+)
+
+// Resolve returns the value of from: env:NAME, file:PATH or cmd:COMMAND. Files
+// and commands lose one newline at their end. A file must be a regular one that
+// only its owner can read; a command runs under sh -c in dir and has 10 s.
+// Errors say what to do and never contain a value. It implements secrets.Resolver.
+func Resolve(ctx context.Context, from, dir string) ([]byte, error) {
+	scheme, rest, _ := strings.Cut(from, ":")
+	val, err := read(ctx, scheme, rest, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := fits(val); err != nil {
+		return nil, fmt.Errorf("%s: source: %w", scheme, err)
+	}
+	return val, nil
+}
+
+func read(ctx context.Context, scheme, rest, dir string) ([]byte, error) {
+	known := scheme == "env" || scheme == "file" || scheme == "cmd" || scheme == "vault"
+	switch {
+	case !known: // may be a value in the wrong place: it is not repeated
+		return nil, errors.New("unknown source of a secret: write env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD")
+	case rest == "":
+		return nil, fmt.Errorf("the source %q names nothing: write %s", scheme+":", examples[scheme])
+	case scheme == "env":
+		return fromEnv(rest)
+	case scheme == "file":
+		return fromFile(rest, dir)
+	case scheme == "cmd":
+		return fromCommand(ctx, rest, dir, commandTime)
+	}
+	return nil, errors.New("vault: sources need the Vault broker, which this version does not have yet: use env:, file: or cmd:")
+}
+
+var examples = map[string]string{
+	"env":   "env:NAME",
+	"file":  "file:PATH",
+	"cmd":   "cmd:COMMAND",
+	"vault": "vault:PATH#FIELD",
+}
+
+// fits refuses what could not be masked in the record.
+func fits(val []byte) error {
+	switch n := len(val); {
+	case n == 0:
+		return errors.New("the value is empty")
+	case n < redact.MinValue:
+		return fmt.Errorf("the value has %d bytes; under %d it cannot be told from chance in the record: use a longer secret", n, redact.MinValue)
+	case n > redact.MaxValue:
+		return fmt.Errorf("the value has more than %d bytes, the most that can be masked in the record", redact.MaxValue)
+	}
+	return nil
+}
+
+func fromEnv(name string) ([]byte, error) {
+	v, ok := os.LookupEnv(name)
+	if !ok {
+		return nil, fmt.Errorf("environment variable %q is not set: export it before custody starts", name)
+	}
+	return []byte(v), nil
+}
+
+func fromFile(path, dir string) ([]byte, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read secret: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read secret: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("secret file %s is not a regular file", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("secret file %s has mode %04o and is open to others than its owner: chmod 600 %s", path, info.Mode().Perm(), path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxRead))
+	if err != nil {
+		return nil, fmt.Errorf("read secret: %w", err)
+	}
+	return trim(b), nil
+}
+
+func trim(b []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
+}
+
+func fromCommand(parent context.Context, command, dir string, limit time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(parent, limit)
+	defer cancel()
+	stdout, stderr := head{most: maxRead, closes: true}, head{most: maxStderr}
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
+	// A group of its own, so that what the shell started ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = killTime
+	err := cmd.Run()
+	val := trim(stdout.kept)
+	switch {
+	case err == nil, len(stdout.kept) == maxRead: // too much is refused by its length
+		return val, nil
+	case parent.Err() != nil:
+		return nil, fmt.Errorf("the command of a cmd: source: %w", parent.Err())
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("the command of a cmd: source took more than %s and was killed", limit)
+	}
+	return nil, fmt.Errorf("the command of a cmd: source: %w%s", err, complaint(stderr.kept, val))
+}
+
+// complaint is what a failed command wrote to stderr. What it wrote to stdout is
+// masked therein; where that is too short to be found, nothing is shown.
+func complaint(stderr, val []byte) string {
+	text := strings.TrimSpace(string(stderr))
+	if text == "" {
+		return ""
+	}
+	r := redact.New(nil)
+	for _, line := range bytes.Split(val, []byte("\n")) {
+		if len(line) == 0 {
+			continue
+		}
+		if r.Add("value", line) != nil {
+			return " (its stderr is not shown because it also wrote to stdout)"
+		}
+	}
+	return ": " + r.Cut(text)
+}
+
+// head keeps the first most bytes written to it. What follows is dropped, or
+// refused if closes is set, which ends a command that writes without end.
+type head struct {
+	kept   []byte // not a bytes.Buffer, whose ReadFrom would go around Write
+	most   int
+	closes bool
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	n := min(len(p), h.most-len(h.kept))
+	h.kept = append(h.kept, p[:n]...)
+	if h.closes && n < len(p) {
+		return n, io.ErrShortWrite
+	}
+	return len(p), nil
+}
