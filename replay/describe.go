@@ -50,6 +50,9 @@ func (p *printer) record(r audit.Record, body []byte) {
 		return
 	}
 	l := newLine(p.out, p.opt)
+	if e.mood == alarm {
+		l.limit = 0 // a terminal may wrap it; it is not cut
+	}
 	p.head(l, r.Time, r.Step, string(r.Observer), string(r.Kind), kindStyle(r.Kind))
 	l.right(plain, e.pid, pidWidth)
 	l.put(e.mood, cut(e.result, exitWidth))

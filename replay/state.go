@@ -69,8 +69,8 @@ type OutputLine struct {
 	Text   audit.Text `json:"text"`
 }
 
-// StateAt folds the records up to and including t. Of the output it keeps the
-// last lines, as many as asked for.
+// StateAt folds those of a run's records whose time is t or earlier. rows are all
+// records of the run. Of the output it keeps the last lines, as many as asked for.
 func StateAt(run store.Run, rows Rows, t time.Time, lines int) (State, error) {
 	f := newFold(run, t, lines)
 	for row, err := range rows {
@@ -105,13 +105,14 @@ func newFold(run store.Run, t time.Time, lines int) *fold {
 }
 
 func (f *fold) add(row store.Row) {
+	before := f.next
+	f.next = max(f.next, row.Seq+1)
 	if row.Time.After(f.s.At) {
 		return
 	}
-	if row.Seq > f.next {
-		f.holes = append(f.holes, span{f.next, row.Seq - 1})
+	if row.Seq > before {
+		f.holes = append(f.holes, span{before, row.Seq - 1})
 	}
-	f.next = max(f.next, row.Seq+1)
 	f.s.Events++
 	var r audit.Record
 	if json.Unmarshal(row.Body, &r) != nil {

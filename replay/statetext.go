@@ -60,9 +60,12 @@ func (v *stateView) alarms() {
 	}
 }
 
+// alarm writes a line that is never cut.
 func (v *stateView) alarm(text string) {
-	v.l.put(alarm, "!! "+text)
-	v.l.end()
+	whole := *v.l
+	whole.limit = 0
+	whole.put(alarm, "!! "+text)
+	whole.end()
 }
 
 func (v *stateView) section(name string, n int) {

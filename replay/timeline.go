@@ -120,6 +120,7 @@ func (p *printer) checkSeq(seq uint64) {
 // loud writes a line that nobody overlooks.
 func (p *printer) loud(t time.Time, kind, text string) {
 	l := newLine(p.out, p.opt)
+	l.limit = 0
 	p.head(l, t, "", string(audit.Host), kind, alarm)
 	l.cell(plain, "", pidWidth)
 	l.cell(plain, "", resultWidth)
