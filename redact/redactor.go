@@ -44,7 +44,7 @@ const (
 	// MinValue is the least length of a value in bytes: shorter ones occur by chance.
 	MinValue = 8
 	// MaxValue is the greatest length of a value in bytes. It bounds the automaton.
-	MaxValue = 32 << 10
+	MaxValue = 16 << 10
 
 	minFolded = 4 // bytes of a value that are not blank
 	minCut    = 4 // symbols of a value's beginning that Cut takes for one

@@ -133,6 +133,34 @@ func TestStreamHoldsLittle(t *testing.T) {
 	}
 }
 
+// With a pause at any place, text without a value is shown at once and whole,
+// and of a value at most its first 3 symbols are, in any encoding.
+func TestPause(t *testing.T) {
+	r := redactor(t, testValues)
+	s := r.Stream()
+	for _, in := range []string{"l", "s", "\r\n", "a.go  b.go\r\n", "user@box:~$ "} {
+		if got := string(s.Write([]byte(in))) + string(s.Pause()); got != in {
+			t.Errorf("%q shows %q", in, got)
+		}
+	}
+	for name, value := range testValues {
+		for form, w := range written(value) {
+			text := "say: {" + w + "} done"
+			want := r.String(text)
+			for at := range len(text) + 1 {
+				s := r.Stream()
+				got := string(s.Write([]byte(text[:at]))) + string(s.Pause()) + string(s.Pause())
+				got += string(s.Write([]byte(text[at:]))) + string(s.Flush())
+				head, tail, _ := strings.Cut(want, "[")
+				early, ok := strings.CutPrefix(got, head)
+				if early, ok = strings.CutSuffix(early, "["+tail); !ok || len(fold([]byte(early))) >= minCut {
+					t.Fatalf("%s as %s, pause at %d: %q", name, form, at, got)
+				}
+			}
+		}
+	}
+}
+
 // A stream sees values added while it runs, and what it held for another value stays masked.
 func TestValueAddedToRunningStream(t *testing.T) {
 	for at := range len("hunter2-hunter2 then correct-horse-battery") {

@@ -1,6 +1,9 @@
 package redact
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+)
 
 // Stream masks values in a text that arrives in pieces, with the same result as
 // Bytes on the whole, wherever it is split. It is not safe for concurrent use;
@@ -25,6 +28,7 @@ type Stream struct {
 	buf      []byte
 	state    uint32
 	scanned  int
+	shown    int // how much of buf a Pause has released
 	spans    []span
 }
 
@@ -70,6 +74,34 @@ func (s *Stream) FlushCut() []byte {
 	return s.Flush()
 }
 
+// Pause returns what can be shown to a person who waits, say for the echo of a
+// key: all that is held back but a match, or 4 and more symbols that may begin
+// one. The price is that a writer who pauses after 3 symbols of a value gets
+// those 3 shown, before the marker that then stands for the whole. Use it for a
+// terminal after a moment of silence, not for a stream that goes to a disk.
+func (s *Stream) Pause() []byte {
+	s.refresh()
+	a := s.rules.auto
+	if a == nil {
+		return nil
+	}
+	state, found := scan(a, s.state, s.buf, s.scanned, len(s.buf), nil)
+	if len(found)+len(s.spans) > 0 {
+		return nil
+	}
+	show := len(s.buf)
+	if depth := int(a.nodes[a.node(state)].depth); depth >= minCut {
+		show, _ = back(s.buf, show, depth)
+		show = digitsBefore(s.buf, show, a.left)
+	}
+	if show <= s.shown {
+		return nil
+	}
+	out := bytes.Clone(s.buf[s.shown:show])
+	s.shown = show
+	return out
+}
+
 // refresh takes over values added since the last call: what is held is scanned
 // again. Only a span whose beginning is gone cannot be found again, and is kept.
 func (s *Stream) refresh() {
@@ -88,7 +120,7 @@ func (s *Stream) scan(to int) {
 
 // release returns buf[:hold] masked and forgets it.
 func (s *Stream) release(hold int) []byte {
-	out, at, done := make([]byte, 0, hold+64), 0, 0
+	out, at, done := make([]byte, 0, hold+64), min(s.shown, hold), 0
 	for _, m := range s.spans {
 		out = append(out, s.buf[at:max(at, min(m.start, hold))]...)
 		at = max(at, min(m.end, hold))
@@ -107,6 +139,7 @@ func (s *Stream) release(hold int) []byte {
 func (s *Stream) forget(n, done int) {
 	s.buf = s.buf[:copy(s.buf, s.buf[n:])]
 	s.scanned -= n
+	s.shown = max(0, s.shown-n)
 	s.spans = s.spans[:copy(s.spans, s.spans[done:])]
 	for i := range s.spans {
 		s.spans[i].start -= n
