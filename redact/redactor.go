@@ -8,6 +8,14 @@
 // The tag is the first 8 hex digits of HMAC-SHA256(key, value): equal values
 // join across records, and without the key a tag cannot be tested against guesses.
 //
+// # Encodings
+//
+// Raw; base64 and URL base64 at the three alignments, padded or not, wrapped at
+// any column, of the value, of its UTF-16 and of its own base64, and within a
+// URL; base32; hex in any case, wrapped or spaced, and with \x; percent escapes
+// of every byte or the reserved ones, once and twice; JSON strings with any of
+// the usual escapes, once and twice; UTF-16; HTML entities; shell quoting.
+//
 // # What is compared
 //
 // Text and patterns are compared with ASCII letters in lower case and without
