@@ -40,6 +40,9 @@ const maxNamed = 100
 type Differences struct {
 	Named []Difference
 	Total int
+	// Behind of the Total are records at the log's end, behind all that the store
+	// has. While a run goes on that is the store's usual lag.
+	Behind int
 }
 
 // Error implements error.
@@ -138,6 +141,9 @@ func (c *comparison) frame(f store.Frame) error {
 		if err := c.advance(); err != nil {
 			return err
 		}
+	}
+	if !c.more {
+		c.found.Behind++
 	}
 	if !c.more || c.row.Seq != f.Seq {
 		c.found.add(f.Seq, ErrMissing)

@@ -90,6 +90,26 @@ func named(err error) string {
 	return strings.Join(all, "; ")
 }
 
+func TestCompareBehind(t *testing.T) {
+	log := storetest.Frames("r-1", storetest.Events(20))
+	rows := rowSlice(t, log)
+	for name, tc := range map[string]struct {
+		rows          []store.Row
+		total, behind int
+	}{
+		"lag":          {rows[:15], 5, 5},
+		"lag and hole": {slices.Concat(rows[:3], rows[5:15]), 7, 5},
+		"hole":         {slices.Concat(rows[:3], rows[5:]), 2, 0},
+		"nothing yet":  {nil, 20, 20},
+	} {
+		_, err := CompareStore(t.Context(), asRows(tc.rows), framesSeq(log))
+		var d *Differences
+		if !errors.As(err, &d) || d.Total != tc.total || d.Behind != tc.behind {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 func TestCompareNamesAtMost(t *testing.T) {
 	_, err := CompareStore(t.Context(), asRows(nil), framesSeq(storetest.Frames("r-1", storetest.Events(500))))
 	var d *Differences

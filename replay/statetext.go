@@ -2,7 +2,6 @@ package replay
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -47,8 +46,11 @@ func (v *stateView) title() {
 }
 
 func (v *stateView) alarms() {
-	if v.s.Missing+v.s.Unreadable > 0 {
-		v.alarm(fmt.Sprintf("%s missing, %d unreadable: this state may be wrong", plural(v.s.Missing, "record"), v.s.Unreadable))
+	if v.s.Missing > 0 {
+		v.alarm(plural(v.s.Missing, "record") + " missing: this state may be wrong")
+	}
+	if v.s.Unreadable > 0 {
+		v.alarm(plural(v.s.Unreadable, "record") + " unreadable: this state may be wrong")
 	}
 	for _, g := range v.s.Gaps {
 		e := gap(&g)

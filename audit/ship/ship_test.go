@@ -209,6 +209,17 @@ func TestFullStreamHoldsThePublisher(t *testing.T) {
 	}
 }
 
+func TestRunWithDots(t *testing.T) {
+	tr, f := start(t, nil)
+	publish(t, tr, storetest.Run("r-1.x..", 10, 10)...)
+	if err := drain(t, tr); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, f, "r-1.x.."); n != 10 {
+		t.Errorf("%d records, want 10", n)
+	}
+}
+
 func TestCloseWithoutDrain(t *testing.T) {
 	entered := make(chan struct{}, 100)
 	tr, _ := start(t, func(store.Segment) error {
@@ -266,7 +277,7 @@ func TestStartFails(t *testing.T) {
 }
 
 func TestRunNames(t *testing.T) {
-	for name, ok := range map[string]bool{"r-01ABC_z": true, "": false, "a.b": false, "a b": false, "*": false, ">": false, "ä": false} {
+	for name, ok := range map[string]bool{"r-01ABC_z": true, "": false, "a.b": true, "a b": false, "*": false, ">": false, "ä": false} {
 		if _, err := subjectOf(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}

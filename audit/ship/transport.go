@@ -215,15 +215,16 @@ func (t *Transport) signal() {
 }
 
 // subjectOf returns the subject for a run's segments. NATS gives dots, spaces
-// and wildcards in it a meaning.
+// and wildcards in it a meaning; a dot, which a run's name may have, becomes an
+// underscore. The message itself says which run it is of.
 func subjectOf(run string) (string, error) {
 	valid := func(r rune) bool {
-		return r == '-' || r == '_' || (r >= '0' && r <= '9') || (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z')
+		return r == '-' || r == '_' || r == '.' || (r >= '0' && r <= '9') || (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z')
 	}
 	if run == "" || strings.ContainsFunc(run, func(r rune) bool { return !valid(r) }) {
 		return "", fmt.Errorf("%w: a run cannot be called %.40q", store.ErrMalformed, run)
 	}
-	return strings.TrimSuffix(subjects, "*") + run, nil
+	return strings.TrimSuffix(subjects, "*") + strings.ReplaceAll(run, ".", "_"), nil
 }
 
 // messageID names what a message says, for the server to drop repeats.
