@@ -167,8 +167,10 @@ const (
 
 // File is one operation on a file in the guest.
 type File struct {
-	Proc   string `json:"proc,omitempty"`
-	PID    int    `json:"pid,omitempty"`
+	Proc string `json:"proc,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+	// Parent is set when Proc never called execve, and so has no Exec that names its parent.
+	Parent string `json:"parent,omitempty"`
 	Op     FileOp `json:"op"`
 	Path   Text   `json:"path"`
 	To     Text   `json:"to,omitempty"` // rename only
@@ -192,8 +194,10 @@ const (
 
 // Flow is a network connection or the attempt at one.
 type Flow struct {
-	Proc    string    `json:"proc,omitempty"`
-	PID     int       `json:"pid,omitempty"`
+	Proc string `json:"proc,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+	// Parent is set when Proc never called execve, and so has no Exec that names its parent.
+	Parent  string    `json:"parent,omitempty"`
 	State   FlowState `json:"state"`
 	Proto   string    `json:"proto"` // tcp, udp, icmp, unix, or a number
 	DstIP   string    `json:"dst_ip,omitempty"`

@@ -1,0 +1,278 @@
+package sensor
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// argvKept is how much of an argv the programs send.
+const argvKept = 32 << 10
+
+// ProcID names a process for all time: a pid comes again, a start time within
+// a boot (nanoseconds of the boot clock) does not.
+func ProcID(boot, run string, pid int, start uint64) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "custody proc 1\x00%s\x00%s\x00%d\x00%d", boot, run, pid, start)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// join appends chunks of argv to their exec. Chunks whose exec was lost are dropped.
+func join(records []record) []record {
+	var out []record
+	execs := make(map[[2]uint64]*execRecord)
+	for _, r := range records {
+		key := [2]uint64{uint64(r.pid), r.time}
+		switch body := r.body.(type) {
+		case *execRecord:
+			if len(body.argv) < body.argvSize {
+				execs[key] = body
+			}
+		case *argvRecord:
+			if e := execs[key]; e != nil && len(e.argv) == body.offset {
+				e.argv = append(e.argv[:len(e.argv):len(e.argv)], body.data...)
+			}
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// partial says that more of an exec's argv can still come.
+func partial(r record) bool {
+	e, ok := r.body.(*execRecord)
+	return ok && len(e.argv) > 0 && len(e.argv) < min(e.argvSize, argvKept)
+}
+
+// report turns a record into events and pushes them.
+func (c *collector) report(r record, wall int64) {
+	st := c.step(r.step)
+	event := func(kind audit.Kind) *audit.Event {
+		return &audit.Event{Observer: audit.Guest, Kind: kind, Step: st.name, Guest: guestTime(r.time, wall)}
+	}
+	switch body := r.body.(type) {
+	case *execRecord:
+		e := event(audit.KindExec)
+		e.Exec = c.exec(r.head, body)
+		c.line.push(&item{event: e, ready: true})
+	case *exitRecord:
+		e := event(audit.KindExit)
+		e.Exit = exit(r.head, body, c.proc(r.pid, r.start))
+		c.line.push(&item{event: e, ready: true})
+	case *flowRecord:
+		e := event(audit.KindFlow)
+		e.Flow = flow(body)
+		e.Flow.Proc, e.Flow.PID, e.Flow.Parent = c.proc(r.pid, r.start), int(r.pid), c.unexecedParent(r.head)
+		c.line.push(&item{event: e, ready: true})
+	case *fileRecord:
+		for _, f := range files(body) {
+			e := event(audit.KindFile)
+			e.File = f
+			f.Proc, f.PID, f.Parent = c.proc(r.pid, r.start), int(r.pid), c.unexecedParent(r.head)
+			c.file(e, r.head, body, st.root)
+		}
+	}
+}
+
+func (c *collector) proc(pid uint32, start uint64) string {
+	return ProcID(c.set.Boot, c.set.Run, int(pid), start)
+}
+
+func (c *collector) parent(h head) string {
+	if h.originPID == 0 {
+		return ""
+	}
+	return c.proc(h.originPID, h.originStart)
+}
+
+// unexecedParent is the parent's id for a process that has no exec event to look it up in.
+func (c *collector) unexecedParent(h head) string {
+	if h.flags&procExeced != 0 {
+		return ""
+	}
+	return c.parent(h)
+}
+
+func (c *collector) exec(h head, r *execRecord) *audit.Exec {
+	e := &audit.Exec{
+		Proc:   c.proc(h.pid, h.start),
+		Parent: c.parent(h),
+		PID:    int(h.pid),
+		PPID:   int(r.ppid),
+		Exe:    audit.Text(r.exe.String()),
+		Argv:   split(r.argv),
+		Cwd:    audit.Text(r.cwd.String()),
+		UID:    int(int32(r.uid)),
+	}
+	if len(r.argv) < r.argvSize {
+		e.Truncated = true
+		e.ArgvBytes = r.argvSize
+		e.ArgvSHA256 = wholeArgv(h.pid, r)
+	}
+	return e
+}
+
+// split cuts NUL-terminated strings apart; the last may lack its NUL.
+func split(b []byte) []audit.Text {
+	b = bytes.TrimSuffix(b, []byte{0})
+	args := []audit.Text{}
+	for _, a := range bytes.Split(b, []byte{0}) {
+		args = append(args, audit.Text(a))
+	}
+	return args
+}
+
+// wholeArgv digests a long argv out of the process's memory. By now the process
+// can have changed it or be gone: then, as far as the length and what the
+// kernel saw tell, there is no digest.
+func wholeArgv(pid uint32, r *execRecord) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/cmdline")
+	if err != nil || len(b) != r.argvSize || !bytes.HasPrefix(b, r.argv) {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// exit decodes a status as wait(2) gives it. A signal's code is 128 and the signal, as in shells.
+func exit(h head, r *exitRecord, proc string) *audit.Exit {
+	e := &audit.Exit{Proc: proc, PID: int(h.pid), Code: int(r.status>>8) & 0xff, Signal: int(r.status & 0x7f)}
+	if e.Signal != 0 {
+		e.Code = 128 + e.Signal
+	}
+	if h.time > r.execed {
+		e.DurationNS = int64(h.time - r.execed)
+	}
+	return e
+}
+
+func flow(r *flowRecord) *audit.Flow {
+	const inet = 2
+	addr := netip.AddrFrom16(r.addr)
+	if r.family == inet {
+		addr = netip.AddrFrom4([4]byte(r.addr[:4]))
+	}
+	return &audit.Flow{State: audit.FlowAttempt, Proto: proto(r.proto), DstIP: addr.String(), DstPort: int(r.port), Errno: int(r.errno)}
+}
+
+// proto names IANA's protocol numbers as audit.Flow does.
+func proto(n uint16) string {
+	switch n {
+	case 1, 58:
+		return "icmp"
+	case 6:
+		return "tcp"
+	case 17:
+		return "udp"
+	}
+	return strconv.Itoa(int(n))
+}
+
+// files gives the operations that one record stands for: a rename can delete
+// what had the new name, or swap two names.
+func files(r *fileRecord) []*audit.File {
+	name := r.path
+	if r.op != opWrite && r.op != opRead {
+		name.flags &^= pathDeleted
+	}
+	f := &audit.File{Path: audit.Text(name.String()), Size: r.size}
+	switch r.op {
+	case opCreate:
+		f.Op = audit.FileCreate
+	case opWrite:
+		f.Op = audit.FileWrite
+	case opRead:
+		f.Op = audit.FileRead
+	case opDelete:
+		f.Op = audit.FileDelete
+	case opRename:
+		return renames(f, r)
+	default:
+		f.Op = audit.FileOp(strconv.Itoa(int(r.op)))
+	}
+	return []*audit.File{f}
+}
+
+func renames(f *audit.File, r *fileRecord) []*audit.File {
+	to := r.to
+	to.flags &^= pathDeleted
+	f.Op, f.To = audit.FileRename, audit.Text(to.String())
+	if r.flags&fileReplaced != 0 {
+		return []*audit.File{{Op: audit.FileDelete, Path: f.To}, f}
+	}
+	if r.flags&fileExchanged != 0 {
+		return []*audit.File{f, {Op: audit.FileRename, Path: f.To, To: f.Path}}
+	}
+	return []*audit.File{f}
+}
+
+// file pushes a file event, and sees to its digest if it is to have one.
+func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
+	it := &item{event: e}
+	if !c.hashed(r) {
+		it.ready = true
+		c.line.push(it)
+		return
+	}
+	if r.size == 0 && r.flags&fileMapped == 0 {
+		e.File.SHA256 = emptySum
+		it.ready = true
+		c.line.push(it)
+		return
+	}
+	c.line.push(it)
+	cl := &closing{
+		item: it, inode: r.inode, pid: h.pid, root: root, path: string(e.File.Path), cycle: c.cycle,
+		closed: version{size: r.size, ctimeSec: r.ctimeSec, ctimeNsec: int64(r.ctimeNsec)},
+		loose:  r.flags&fileMapped != 0, memory: r.flags&fileMemory != 0,
+	}
+	if r.flags&fileHandle != 0 {
+		c.pending[cl.inode] = append(c.pending[cl.inode], cl)
+		return
+	}
+	c.hasher.add(job{wants: []*closing{cl}})
+}
+
+func (c *collector) hashed(r *fileRecord) bool {
+	if r.op == opRead {
+		return true
+	}
+	return r.op == opWrite && (c.set.HashOver <= 0 || r.size > c.set.HashOver)
+}
+
+// pair gives fanotify's descriptors to the closed files that wait for them. A
+// descriptor serves all closes of its inode so far, because fanotify merges
+// them; those whose content was another one are found out by their ctime. A
+// close that fanotify has not reported a whole cycle later is looked up by path.
+func (c *collector) pair() (overflow bool, err error) {
+	more, overflow, err := c.watch.read(maxHeld-c.hasher.holding(), func(fd int) {
+		inode, err := c.id.inode(fd)
+		wants := c.pending[inode]
+		if err != nil || len(wants) == 0 {
+			unix.Close(fd)
+			return
+		}
+		delete(c.pending, inode)
+		c.hasher.add(job{file: os.NewFile(uintptr(fd), "closed file"), wants: wants})
+	})
+	if err != nil || more {
+		return overflow, err
+	}
+	for inode, wants := range c.pending {
+		if wants[len(wants)-1].cycle == c.cycle {
+			continue
+		}
+		delete(c.pending, inode)
+		c.hasher.add(job{wants: wants})
+	}
+	return overflow, nil
+}

@@ -1,0 +1,231 @@
+package sensor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+const (
+	// lineBytes bounds the memory of events that wait. When it is full, push
+	// blocks; then the rings fill up, and the kernel counts what it drops.
+	lineBytes = 16 << 20
+	// patience is how long an event at the head may hold up the others while
+	// its file is hashed. After that it comes later than its place.
+	patience = 250 * time.Millisecond
+	// maxLate bounds the events that are out of their place. A further one is
+	// sent without its hash.
+	maxLate = 256
+)
+
+// item is an event on its way out.
+//
+//	          push             hash done            emitted
+//	(built) --------> waiting -----------> ready -----------> gone
+//	                     |                   ^
+//	                     | patience over     | hash done
+//	                     +------> late ------+
+//
+// Events without a file to hash are ready when they are pushed.
+type item struct {
+	event  *audit.Event
+	weight int
+	seq    uint64
+	ready  bool
+	// dropped tells the hasher that the event went out without its hash.
+	dropped bool
+}
+
+// line keeps events in the order in which they happened.
+type line struct {
+	mu       sync.Mutex
+	change   *sync.Cond
+	items    []*item // in order; waiting or ready
+	late     []*item
+	bytes    int
+	last     uint64 // seq of the youngest item
+	emitting uint64 // seq of the item that emit is at work on, 0 for none
+	headed   time.Time
+	closed   bool
+	err      error // why nothing can be emitted any more
+}
+
+func newLine() *line {
+	l := &line{}
+	l.change = sync.NewCond(&l.mu)
+	return l
+}
+
+// push appends an event, and blocks while the line is full.
+func (l *line) push(it *item) {
+	it.weight = weight(it.event)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.bytes > lineBytes && !l.closed && l.err == nil {
+		l.change.Wait()
+	}
+	if l.closed || l.err != nil {
+		it.dropped = true
+		return
+	}
+	l.last++
+	it.seq = l.last
+	l.items = append(l.items, it)
+	l.bytes += it.weight
+	l.change.Broadcast()
+}
+
+// done stores a file's digest in its event and makes it ready.
+func (l *line) done(it *item, sum, unhashed string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if it.ready || it.dropped {
+		return
+	}
+	it.event.File.SHA256, it.event.File.Unhashed = sum, unhashed
+	it.ready = true
+	l.change.Broadcast()
+}
+
+// next waits for the next event to emit; nil when the line was closed and is empty.
+func (l *line) next() *item {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.emitting = 0
+	l.change.Broadcast()
+	for {
+		if it := l.take(); it != nil {
+			l.emitting = it.seq
+			l.bytes -= it.weight
+			l.change.Broadcast()
+			return it
+		}
+		if l.closed && len(l.items)+len(l.late) == 0 {
+			return nil
+		}
+		l.change.Wait()
+	}
+}
+
+// take removes the event that is to go out now, if there is one. The caller holds mu.
+func (l *line) take() *item {
+	for i, it := range l.late {
+		if it.ready {
+			l.late = append(l.late[:i], l.late[i+1:]...)
+			return it
+		}
+	}
+	for len(l.items) > 0 {
+		it := l.items[0]
+		if !it.ready && !l.overtake() {
+			return nil
+		}
+		l.items[0] = nil
+		l.items = l.items[1:]
+		l.headed = time.Time{}
+		if it.ready {
+			return it
+		}
+		if len(l.late) == maxLate {
+			it.dropped = true
+			it.event.File.Unhashed = "too many files were waiting to be hashed"
+			return it
+		}
+		l.late = append(l.late, it)
+	}
+	return nil
+}
+
+// overtake says whether the head has held up the others for too long. The caller holds mu.
+func (l *line) overtake() bool {
+	if l.bytes > lineBytes/2 {
+		return true
+	}
+	now := time.Now()
+	if l.headed.IsZero() {
+		l.headed = now
+		time.AfterFunc(patience, l.change.Broadcast)
+	}
+	return now.Sub(l.headed) >= patience
+}
+
+// emit sends the line's events until it is closed and empty, or emit fails.
+func (l *line) emit(ctx context.Context, send func(context.Context, *audit.Event) error) {
+	for it := l.next(); it != nil; it = l.next() {
+		if err := send(ctx, it.event); err != nil {
+			l.fail(err)
+			return
+		}
+	}
+}
+
+// fail empties the line: nobody takes events any more.
+func (l *line) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+	for _, it := range append(l.items, l.late...) {
+		it.dropped = true
+	}
+	l.items, l.late, l.bytes, l.emitting = nil, nil, 0, 0
+	l.change.Broadcast()
+}
+
+func (l *line) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.change.Broadcast()
+}
+
+// flush waits until everything pushed before the call has been emitted.
+func (l *line) flush(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.change.Broadcast()
+	})
+	defer stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	mark := l.last
+	for l.oldest() <= mark && l.err == nil && ctx.Err() == nil {
+		l.change.Wait()
+	}
+	if l.err != nil {
+		return l.err
+	}
+	return context.Cause(ctx)
+}
+
+// oldest is the lowest seq that has not been emitted yet. The caller holds mu.
+func (l *line) oldest() uint64 {
+	oldest := l.last + 1
+	if l.emitting != 0 {
+		oldest = l.emitting
+	}
+	for _, it := range l.late {
+		oldest = min(oldest, it.seq)
+	}
+	if len(l.items) > 0 {
+		oldest = min(oldest, l.items[0].seq)
+	}
+	return oldest
+}
+
+// weight is about how much memory an event takes.
+func weight(e *audit.Event) int {
+	n := 512
+	if e.Exec != nil {
+		n += len(e.Exec.Exe) + len(e.Exec.Cwd)
+		for _, a := range e.Exec.Argv {
+			n += len(a) + 16
+		}
+	}
+	if e.File != nil {
+		n += len(e.File.Path) + len(e.File.To)
+	}
+	return n
+}

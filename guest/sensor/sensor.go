@@ -1,0 +1,144 @@
+package sensor
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Settings are what a sensor learns after the restore, when its sandbox's identity is known.
+type Settings struct {
+	// Boot and Run go into every Proc id. Together they must never repeat.
+	Boot, Run string
+	// HashOver: files closed after writing are hashed when larger than this many bytes; 0 hashes all.
+	HashOver int64
+	// ReadOver: closes of files opened for reading only are reported and hashed
+	// when the file is larger than this many bytes; negative reports none.
+	ReadOver int64
+}
+
+// Sensor observes the tracked cgroups. Its methods may be called concurrently.
+//
+//	Load -> loaded -- Start --> running -- Close --> closed
+//	           |                                       ^
+//	           +--------------- Close -----------------+
+//
+// A loaded sensor may be part of a memory snapshot: it has no goroutines and
+// no state of a run.
+type Sensor struct {
+	kernel    *kernel
+	watch     *watch
+	collector *collector
+
+	mu      sync.Mutex // guards all below
+	running bool
+	closed  bool
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // collector and emitter
+}
+
+// Load loads and attaches the programs. It needs root, /proc and /sys.
+func Load() (*Sensor, error) {
+	k, err := loadKernel()
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWatch()
+	if err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	c, err := newCollector(k, w)
+	if err != nil {
+		return nil, errors.Join(err, w.close(), k.close())
+	}
+	return &Sensor{kernel: k, watch: w, collector: c}, nil
+}
+
+// Start begins to report. emit is called from one goroutine, in the order in
+// which things happened, except that the event of a file that takes long to
+// hash comes late. emit may block: up to 16 MiB of events are kept, then the
+// kernel's rings fill, and what does not fit there is counted and reported as
+// a gap. When emit returns an error, or ctx ends, nothing more is reported and
+// Flush returns the error.
+func (s *Sensor) Start(ctx context.Context, set Settings, emit func(context.Context, *audit.Event) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running || s.closed {
+		return errors.New("sensor was already started")
+	}
+	var cookie [8]byte
+	rand.Read(cookie[:])
+	if err := s.collector.configure(set, binary.LittleEndian.Uint64(cookie[:])|1); err != nil {
+		return err
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	s.running = true
+	s.collector.hasher.start()
+	s.wg.Go(func() { s.collector.run(ctx) })
+	s.wg.Go(func() { s.collector.line.emit(ctx, emit) })
+	context.AfterFunc(ctx, func() { s.collector.line.fail(context.Cause(ctx)) })
+	return nil
+}
+
+// Track reports from now on what processes in this cgroup and below do, as
+// part of step. root is where init sees the step's root file system; its
+// closed files are hashed through a fanotify mark, and by path below root
+// where that is not possible. Call it before the step's first process starts.
+func (s *Sensor) Track(cgroupID uint64, step, root string) error {
+	number := s.collector.addStep(step, root)
+	if root != "" {
+		if err := s.watch.mark(root); err != nil {
+			return err
+		}
+	}
+	if err := s.kernel.coll.Maps["cgroups"].Put(cgroupID, number); err != nil {
+		return fmt.Errorf("track cgroup %d: %w", cgroupID, err)
+	}
+	return nil
+}
+
+// Untrack ends Track for new processes. Those that were seen stay watched, so
+// that one which outlives its step still shows; kill a step's cgroup and Flush first.
+func (s *Sensor) Untrack(cgroupID uint64) error {
+	cgroups := s.kernel.coll.Maps["cgroups"]
+	if err := cgroups.Delete(cgroupID); err != nil {
+		return fmt.Errorf("untrack cgroup %d: %w", cgroupID, err)
+	}
+	var key uint64
+	if err := cgroups.NextKey(nil, &key); err == nil {
+		return nil
+	}
+	return s.watch.unmark()
+}
+
+// Flush returns when everything that happened before the call has been
+// emitted, hashes, losses and the events of dead processes included.
+func (s *Sensor) Flush(ctx context.Context) error {
+	if err := s.collector.sync(ctx); err != nil {
+		return err
+	}
+	return s.collector.line.flush(ctx)
+}
+
+// Close detaches the programs and ends the goroutines. Events that were not flushed may be lost.
+func (s *Sensor) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.running {
+		s.cancel()
+		s.collector.kick()
+		s.collector.line.close()
+		s.wg.Wait()
+		s.collector.hasher.close()
+	}
+	return errors.Join(s.collector.close(), s.watch.close(), s.kernel.close())
+}

@@ -1,0 +1,123 @@
+package sensor
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxHeld bounds the descriptors of closed files that wait to be hashed. At
+	// the bound fanotify's own queue grows (16,384 events); beyond that, files
+	// are looked up by path, and have no hash when that fails.
+	maxHeld     = 512
+	watchBuffer = 4096
+	eventSize   = 24
+	noFD        = -1
+)
+
+// watch is a fanotify group: of each file that is closed after writing it
+// keeps the very object open for us, wherever its name has gone.
+type watch struct {
+	fd  int
+	buf []byte
+}
+
+func newWatch() (*watch, error) {
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK,
+		unix.O_RDONLY|unix.O_LARGEFILE|unix.O_CLOEXEC|unix.O_NOATIME)
+	if err != nil {
+		return nil, fmt.Errorf("start fanotify (needs CAP_SYS_ADMIN and a kernel with FANOTIFY): %w", err)
+	}
+	return &watch{fd: fd, buf: make([]byte, watchBuffer)}, nil
+}
+
+func (w *watch) close() error { return unix.Close(w.fd) }
+
+// mark watches the file systems at and below root. Those that cannot be
+// watched are left to the lookup by path.
+func (w *watch) mark(root string) error {
+	const flags = unix.FAN_MARK_ADD | unix.FAN_MARK_FILESYSTEM
+	if err := unix.FanotifyMark(w.fd, flags, unix.FAN_CLOSE_WRITE, unix.AT_FDCWD, root); err != nil {
+		return fmt.Errorf("watch the file system at %s: %w", root, err)
+	}
+	below, err := mountsBelow(root)
+	if err != nil {
+		return err
+	}
+	for _, m := range below {
+		unix.FanotifyMark(w.fd, flags, unix.FAN_CLOSE_WRITE, unix.AT_FDCWD, m)
+	}
+	return nil
+}
+
+func (w *watch) unmark() error {
+	return unix.FanotifyMark(w.fd, unix.FAN_MARK_FLUSH|unix.FAN_MARK_FILESYSTEM, 0, unix.AT_FDCWD, "")
+}
+
+// read hands over the closed files at hand, at most about room of them. more
+// says that there may be others; overflow that the kernel's queue was full.
+func (w *watch) read(room int, each func(fd int)) (more, overflow bool, err error) {
+	for room > 0 {
+		n, err := unix.Read(w.fd, w.buf)
+		if errors.Is(err, unix.EAGAIN) {
+			return false, overflow, nil
+		}
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return false, overflow, fmt.Errorf("read fanotify: %w", err)
+		}
+		got, lost := events(w.buf[:n], each)
+		room -= got
+		overflow = overflow || lost
+	}
+	return true, overflow, nil
+}
+
+// events walks the events of one read; fanotify(7) describes their layout.
+func events(b []byte, each func(fd int)) (n int, overflow bool) {
+	for len(b) >= eventSize {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < eventSize || size > len(b) {
+			return n, overflow
+		}
+		if binary.NativeEndian.Uint64(b[8:])&unix.FAN_Q_OVERFLOW != 0 {
+			overflow = true
+		}
+		if fd := int(int32(binary.NativeEndian.Uint32(b[16:]))); fd > noFD {
+			each(fd)
+		}
+		n++
+		b = b[size:]
+	}
+	return n, overflow
+}
+
+// mountsBelow lists the mount points below root that can hold content.
+func mountsBelow(root string) ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list mounts below %s: %w", root, err)
+	}
+	defer f.Close()
+	prefix := strings.TrimSuffix(root, "/") + "/"
+	var found []string
+	for s := bufio.NewScanner(f); s.Scan(); {
+		fields := strings.Fields(s.Text())
+		if len(fields) < 10 || !strings.HasPrefix(fields[4], prefix) {
+			continue
+		}
+		kind := fields[len(fields)-3]
+		if kind == "tmpfs" || kind == "ext4" || kind == "overlay" || kind == "xfs" {
+			found = append(found, fields[4])
+		}
+	}
+	return found, nil
+}
