@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,10 +22,10 @@ func FuzzTimeline(f *testing.F) {
 	f.Add([]byte(`{"kind":"gap","observer":"host","gap":{"first":1,"last":18446744073709551615,"count":18446744073709551615}}`), uint64(1<<63), 0)
 	f.Add([]byte(`{"kind":"exit","exit":{"proc":"b-100-1","duration_ns":-5}}`), uint64(0), 7)
 	f.Add([]byte(`{"kind":"\u001b[2J","\u001b[2J":{"a":"\u202e"}}`), uint64(0), 7)
+	known := story()[4:9] // execs that the input can refer to
+	run := summary(known)
 	f.Fuzz(func(t *testing.T, body []byte, jump uint64, width int) {
-		frames := append(story(), store.Frame{Seq: 1000 + jump, Body: body})
-		run := summary(frames)
-		rows := fuzzRows(frames)
+		rows := fuzzRows(append(slices.Clone(known), store.Frame{Seq: 1000 + jump, Body: body}))
 		for _, opt := range []Options{{}, {Width: width & 0xff, Color: true}, {Width: 100, Relative: true, Kinds: []audit.Kind{audit.KindExit}}} {
 			var out bytes.Buffer
 			if err := Timeline(&out, run, rows, opt); err != nil {
@@ -56,6 +57,22 @@ func fuzzRows(frames []store.Frame) Rows {
 			}
 		}
 	}
+}
+
+// FuzzParseInstant: what is read lies within what the run's times can be.
+func FuzzParseInstant(f *testing.F) {
+	for _, seed := range []string{"+1.5s", "12:03", "12:03:04.5", "2026-11-03T12:00:00Z", "+-1h", "+9999999h", "24:00"} {
+		f.Add(seed)
+	}
+	run := store.Run{Start: storetest.Start()}
+	f.Fuzz(func(t *testing.T, text string) {
+		at, err := ParseInstant(text, run, storetest.Start().Add(30*time.Hour))
+		if err != nil {
+			checkClean(t, []byte(err.Error()), Options{})
+		} else if at.Before(run.Start) || at.Nanosecond()%1e6 != 999999 {
+			t.Fatalf("%q was read as %v", text, at)
+		}
+	})
 }
 
 func BenchmarkTimeline(b *testing.B) {

@@ -54,7 +54,7 @@ func ParseHead(body []byte) (Head, error) {
 	if r.Run == "" || r.Kind == "" {
 		return Head{}, malformed("record lacks run or kind")
 	}
-	if y := r.Time.Year(); y < 1970 || y > 2261 { // int64 nanoseconds end in 2262
+	if y := r.Time.UTC().Year(); y < 1970 || y > 2261 { // int64 nanoseconds end in 2262
 		return Head{}, malformed("record has no usable time: %s", r.Time)
 	}
 	h := Head{Run: r.Run, Seq: r.Seq, Time: r.Time.UTC(), Observer: r.Observer, Kind: r.Kind, Step: r.Step}

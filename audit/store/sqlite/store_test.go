@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/storetest"
@@ -393,6 +395,29 @@ func wantCorrupt(t *testing.T, path string) {
 	if !errors.As(err, &corrupt) || corrupt.Hint() == "" {
 		t.Fatalf("got %v, want a CorruptError", err)
 	}
+}
+
+// TestFullStore lets the file grow no further: the segment is refused whole, not
+// for good, and goes in once there is room.
+func TestFullStore(t *testing.T) {
+	s := newStore(t)
+	s.db.SetMaxOpenConns(1) // the limit is one of the connection
+	segs := storetest.Run("r-1", 4000, 1000)
+	ingestAll(t, s, segs[:1])
+	limit := func(pages int) {
+		if _, err := s.db.Exec(fmt.Sprint("PRAGMA max_page_count = ", pages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(1) // less than there are means as many as there are
+	err := s.Ingest(t.Context(), segs[1])
+	if !isCode(err, lib.SQLITE_FULL) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrMalformed) {
+		t.Fatalf("got %v, want SQLITE_FULL", err)
+	}
+	wantRecords(t, s, "r-1", segs[:1])
+	limit(1 << 30)
+	ingestAll(t, s, segs)
+	wantRecords(t, s, "r-1", segs)
 }
 
 func TestNotADatabase(t *testing.T) {
