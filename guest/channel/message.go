@@ -56,7 +56,8 @@ type Winsize struct {
 }
 
 // Exit is how a command ended. Code is 128+Signal when a signal ended it, 127 when the
-// command was not found and 126 when it could not be executed; Error then says why.
+// command was not found, 126 when it could not be executed or its directory not be
+// entered, and 125 when the guest itself failed; Error then says why.
 type Exit struct {
 	Code   int    `json:"code"`
 	Signal int    `json:"signal,omitempty"`

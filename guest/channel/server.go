@@ -30,6 +30,9 @@ type Cell interface {
 	// Wait waits for the main command, then kills what it left behind, and
 	// returns when nothing of the cell runs. It is called once.
 	Wait() Exit
+	// Close gives up what is left of the cell. It is called once, after the
+	// sensors have been flushed.
+	Close() error
 }
 
 // ExecError says that a command could not be executed, and with which code a shell would exit.
@@ -137,7 +140,14 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 // exec runs one command to its end: every byte of output sent, every event
 // before the mark, then the report.
 func (s *Server) exec(ctx context.Context, cmd Command, ctl net.Conn, data []net.Conn) {
-	exit := s.run(ctx, cmd, ctl, data)
+	cell, err := s.Runner.Start(ctx, cmd)
+	var exit Exit
+	if err == nil {
+		exit = run(cell, ctl, data)
+		defer cell.Close()
+	} else {
+		exit = refusal(err)
+	}
 	for _, d := range data {
 		d.Close()
 	}
@@ -153,15 +163,15 @@ func (s *Server) exec(ctx context.Context, cmd Command, ctl net.Conn, data []net
 	writeFrame(ctl, report{Exit: &exit, Mark: mark, Done: true}, maxReport)
 }
 
-func (s *Server) run(ctx context.Context, cmd Command, ctl net.Conn, data []net.Conn) Exit {
-	cell, err := s.Runner.Start(ctx, cmd)
-	if err != nil {
-		exit := Exit{Code: 125, Error: err.Error()}
-		if e := (*ExecError)(nil); errors.As(err, &e) {
-			exit.Code = e.Code
-		}
-		return exit
+// refusal is the exit of a command that did not start.
+func refusal(err error) Exit {
+	if e := (*ExecError)(nil); errors.As(err, &e) {
+		return Exit{Code: e.Code, Error: e.Error()}
 	}
+	return Exit{Code: 125, Error: err.Error()}
+}
+
+func run(cell Cell, ctl net.Conn, data []net.Conn) Exit {
 	var input, output sync.WaitGroup
 	in, out, errs := cell.Pipes()
 	input.Go(func() { feed(in, data[0]) })

@@ -69,6 +69,7 @@ func (l *localCell) Pipes() (io.WriteCloser, io.ReadCloser, io.ReadCloser) {
 }
 func (l *localCell) Signal(s syscall.Signal) error { return syscall.Kill(-l.cmd.Process.Pid, s) }
 func (l *localCell) Resize(Winsize) error          { return nil }
+func (l *localCell) Close() error                  { return nil }
 func (l *localCell) Wait() Exit {
 	l.cmd.Wait()
 	l.Signal(syscall.SIGKILL)

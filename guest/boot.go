@@ -1,0 +1,240 @@
+package guest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// boot makes a machine out of a kernel and an initramfs that holds this
+// program as /init and the modules in /modules, in the order that /modules/order gives.
+func boot() error {
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"load modules", loadModules},
+		{"move to a root of its own", moveRoot},
+		{"mount", mountSystem},
+		{"open the console", openConsole},
+		{"close the process to others", func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }},
+		{"set the kernel's switches", setSwitches},
+		{"make control groups", makeGroups},
+		{"make the cells' devices", makeDevices},
+		{"bring the loopback interface up", raiseLoopback},
+		{"raise the limit of open files", raiseLimits},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+func loadModules() error {
+	order, err := os.Open("/modules/order")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel with all that it needs built in
+	}
+	if err != nil {
+		return err
+	}
+	defer order.Close()
+	for lines := bufio.NewScanner(order); lines.Scan(); {
+		name := lines.Text()
+		if name == "" {
+			continue
+		}
+		if err := loadModule("/modules/" + name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return os.RemoveAll("/modules")
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && err != unix.EEXIST {
+		return err
+	}
+	return nil
+}
+
+// moveRoot leaves the initramfs for a tmpfs, because pivot_root, with which
+// each cell changes to its own root, cannot leave an initramfs.
+func moveRoot() error {
+	os.Remove("/init") // its memory is needed no more than its name
+	if err := os.Mkdir("/root.new", 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("root", "/root.new", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=700"); err != nil {
+		return err
+	}
+	if err := unix.Chdir("/root.new"); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/proc", "/sys", "/dev", lowerDir, scratchDir, cellDir, deviceDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return unix.Chdir("/")
+}
+
+func mountSystem() error {
+	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	for _, m := range []struct {
+		source, target, kind string
+		flags                uintptr
+		data                 string
+	}{
+		{"proc", "/proc", "proc", quiet, ""},
+		{"sysfs", "/sys", "sysfs", quiet, ""},
+		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID | unix.MS_NOEXEC, ""},
+		{"cgroup", groupDir, "cgroup2", quiet, ""},
+		{"/dev/vda", lowerDir, "erofs", unix.MS_RDONLY | unix.MS_NODEV, ""},
+	} {
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("%s on %s: %w", m.kind, m.target, err)
+		}
+	}
+	return nil
+}
+
+// openConsole has what the init says go to the console, where there is one.
+func openConsole() error {
+	fd, err := unix.Open("/dev/console", unix.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		fd, err = unix.Open("/dev/null", unix.O_RDWR, 0)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := unix.Dup3(fd, i, 0); err != nil && fd != i {
+			return err
+		}
+	}
+	if fd > 2 {
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// setSwitches sets what the distribution's kernel leaves open. A kernel that
+// does not have one of them is no worse for it.
+func setSwitches() error {
+	for name, value := range map[string]string{
+		"kernel/dmesg_restrict":            "1",
+		"kernel/kptr_restrict":             "2",
+		"kernel/unprivileged_bpf_disabled": "1",
+		"kernel/panic_on_oops":             "1", // a kernel that has been hurt ends the VM
+		"kernel/sysrq":                     "0",
+		"kernel/core_pattern":              "core",
+		"kernel/modules_disabled":          "1",
+		"kernel/kexec_load_disabled":       "1",
+		"kernel/io_uring_disabled":         "2",
+		"user/max_user_namespaces":         "0",
+		"fs/protected_hardlinks":           "1",
+		"fs/protected_symlinks":            "1",
+		"debug/exception-trace":            "0", // crashing steps do not fill the console
+	} {
+		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			log.Printf("%s: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// makeGroups puts init into a control group of its own, with its memory protected and its share of CPU large.
+func makeGroups() error {
+	for _, dir := range []string{"init", "cells"} {
+		if err := os.Mkdir(filepath.Join(groupDir, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, f := range [][2]string{
+		{"init/cgroup.procs", "1"},
+		{"cgroup.subtree_control", "+memory +pids +cpu"},
+		{"cells/cgroup.subtree_control", "+memory"}, // so that each step's kills for memory are counted apart
+		{"init/memory.min", fmt.Sprint(initReserve)},
+		{"init/cpu.weight", "10000"},
+	} {
+		if err := os.WriteFile(filepath.Join(groupDir, f[0]), []byte(f[1]), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeDevices makes the /dev that all cells share. They get it read-only; a
+// device can be written to all the same.
+func makeDevices() error {
+	if err := unix.Mount("dev", deviceDir, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,mode=755"); err != nil {
+		return err
+	}
+	for name, minor := range map[string]uint32{"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9} {
+		if err := makeDevice(name, unix.Mkdev(1, minor)); err != nil {
+			return err
+		}
+	}
+	if err := makeDevice("tty", unix.Mkdev(5, 0)); err != nil {
+		return err
+	}
+	for name, target := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
+	} {
+		if err := os.Symlink(target, filepath.Join(deviceDir, name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"pts", "shm"} {
+		if err := os.Mkdir(filepath.Join(deviceDir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeDevice(name string, number uint64) error {
+	path := filepath.Join(deviceDir, name)
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(number)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return os.Chmod(path, 0o666)
+}
+
+// raiseLoopback lets steps talk to themselves over localhost; the VM has no other interface.
+func raiseLoopback() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
+}
+
+func raiseLimits() error {
+	return unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 65536, Max: 65536})
+}

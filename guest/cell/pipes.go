@@ -1,0 +1,119 @@
+package cell
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// pipes are the standard streams of a command: three pipes, or a terminal.
+type pipes struct {
+	stdin          io.WriteCloser
+	stdout, stderr io.ReadCloser
+	theirs         [3]int // descriptors for the command; -1 once closed
+	tty            int    // the terminal's master, -1 without one
+}
+
+func (s *shell) openPipes(size *channel.Winsize) (pipes, error) {
+	if size != nil {
+		return s.openTerminal(*size)
+	}
+	p := pipes{theirs: [3]int{-1, -1, -1}, tty: -1}
+	var ours [3]*os.File
+	for i := range ours {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+			p.closeTheirs()
+			for _, f := range ours[:i] {
+				f.Close()
+			}
+			return pipes{}, fmt.Errorf("pipe: %w", err)
+		}
+		if i == 0 {
+			ends[0], ends[1] = ends[1], ends[0]
+		}
+		ours[i], p.theirs[i] = pollable(ends[0]), ends[1]
+	}
+	p.stdin, p.stdout, p.stderr = ours[0], ours[1], ours[2]
+	return p, nil
+}
+
+// openTerminal opens a pair out of the cell's own devpts, so that the
+// terminal has a name in the cell and none outside.
+func (s *shell) openTerminal(size channel.Winsize) (pipes, error) {
+	path := fmt.Sprintf("/proc/%d/root/dev/pts/ptmx", s.first.pid)
+	master, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return pipes{}, fmt.Errorf("open a terminal: %w", err)
+	}
+	p := pipes{tty: master}
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		unix.Close(master)
+		return pipes{}, fmt.Errorf("unlock the terminal: %w", err)
+	}
+	for i := range p.theirs {
+		slave, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+		if errno != 0 {
+			unix.Close(master)
+			return pipes{}, fmt.Errorf("open the terminal's other end: %w", errno)
+		}
+		p.theirs[i] = int(slave)
+	}
+	f := pollable(master)
+	p.stdin, p.stdout = keepOpen{f}, terminal{f}
+	return p, p.resize(size)
+}
+
+func pollable(fd int) *os.File {
+	unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "pipe")
+}
+
+func (p *pipes) resize(w channel.Winsize) error {
+	if p.tty < 0 {
+		return nil
+	}
+	return unix.IoctlSetWinsize(p.tty, unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+}
+
+func (p *pipes) closeTheirs() {
+	for i, fd := range p.theirs {
+		if fd >= 0 {
+			unix.Close(fd)
+			p.theirs[i] = -1
+		}
+	}
+}
+
+func (p *pipes) closeOurs() {
+	p.stdin.Close()
+	p.stdout.Close()
+	if p.stderr != nil {
+		p.stderr.Close()
+	}
+}
+
+// keepOpen does not close the terminal when its input ends.
+type keepOpen struct{ io.Writer }
+
+func (keepOpen) Close() error { return nil }
+
+// terminal reads a terminal's master, which says EIO where a pipe says that it has ended.
+type terminal struct{ *os.File }
+
+func (t terminal) Read(b []byte) (int, error) {
+	n, err := t.File.Read(b)
+	if err != nil && n == 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// WriteTo hides os.File's, which would go around Read.
+func (t terminal) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{t})
+}

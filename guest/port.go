@@ -1,0 +1,92 @@
+package guest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// port is the virtio-serial port that leads to the host.
+//
+// A port can be read while nobody is at the other end, and then returns no
+// bytes. Until the host has spoken that means to wait: the maker of a snapshot
+// has gone and whoever restores it has not come yet. Afterwards it is the end.
+type port struct{ *os.File }
+
+// openPort opens the port of that name, which must exist by now.
+func openPort(name string) (*port, error) {
+	const class = "/sys/class/virtio-ports"
+	entries, err := os.ReadDir(class)
+	if err != nil {
+		return nil, fmt.Errorf("look for the host's port: %w", err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(class, e.Name(), "name"))
+		if err != nil || strings.TrimSpace(string(b)) != name {
+			continue
+		}
+		fd, err := unix.Open("/dev/"+e.Name(), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, fmt.Errorf("open the host's port: %w", err)
+		}
+		return &port{os.NewFile(uintptr(fd), "host")}, nil
+	}
+	return nil, fmt.Errorf("no virtio-serial port is called %q", name)
+}
+
+// awaitWake says READY once somebody listens and waits for the wake.
+func (p *port) awaitWake() (channel.Wake, error) {
+	for p.poll(unix.POLLOUT)&unix.POLLHUP != 0 {
+		time.Sleep(pause)
+	}
+	if err := channel.SayReady(p); err != nil {
+		return channel.Wake{}, fmt.Errorf("tell the host: %w", err)
+	}
+	return channel.AwaitWake(patient{p})
+}
+
+const pause = time.Millisecond
+
+func (p *port) poll(events int16) int16 {
+	fds := []unix.PollFd{{Fd: int32(p.fd()), Events: events}}
+	for {
+		if _, err := unix.Poll(fds, -1); err != unix.EINTR {
+			return fds[0].Revents
+		}
+	}
+}
+
+func (p *port) fd() (fd uintptr) {
+	if c, err := p.SyscallConn(); err == nil {
+		c.Control(func(f uintptr) { fd = f })
+	}
+	return fd
+}
+
+// patient reads from a port to which the host may not have come yet. It waits
+// in poll(2) rather than in the runtime's poller, which would take a hang-up for good.
+type patient struct{ *port }
+
+func (p patient) Read(b []byte) (int, error) {
+	for {
+		p.poll(unix.POLLIN)
+		n, err := unix.Read(int(p.fd()), b)
+		switch {
+		case n > 0:
+			return n, nil
+		case n == 0 || err == unix.EPIPE:
+			time.Sleep(pause)
+		case err != unix.EAGAIN && err != unix.EINTR:
+			return 0, err
+		}
+	}
+}
+
+var _ io.ReadWriteCloser = (*port)(nil)

@@ -1,0 +1,177 @@
+package guest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/cell"
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// initReserve is the memory that cells cannot take from init and its sensors.
+const initReserve = 96 << 20
+
+// leastMemory is what cells get at least, however small the VM is.
+const leastMemory = 64 << 20
+
+func now() time.Time { return time.Now().UTC() }
+
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+}
+
+// rise applies a wake: what a snapshot has frozen is replaced, what the run
+// brings is put in place. It returns what runs the steps.
+func rise(w channel.Wake, s Sensor) (*cell.Block, error) {
+	if err := setClock(w.Time); err != nil {
+		return nil, fmt.Errorf("set the clock: %w", err)
+	}
+	if err := stir(w.Entropy); err != nil {
+		return nil, fmt.Errorf("renew the randomness: %w", err)
+	}
+	if err := unix.Sethostname([]byte(w.Hostname)); err != nil {
+		return nil, fmt.Errorf("set the host name %q: %w", w.Hostname, err)
+	}
+	if err := mountScratch(w.Scratch); err != nil {
+		return nil, fmt.Errorf("mount the scratch disk: %w", err)
+	}
+	upper, work := filepath.Join(scratchDir, "upper"), filepath.Join(scratchDir, "work")
+	if err := furnish(upper, work, w); err != nil {
+		return nil, fmt.Errorf("prepare the root: %w", err)
+	}
+	if err := mountRoot(upper, work); err != nil {
+		return nil, err
+	}
+	config := cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells"), Memory: cellMemory(w.Limits.Memory), PIDs: w.Limits.PIDs}
+	if w.Sensor {
+		config.Watcher = s
+	}
+	return cell.New(config)
+}
+
+func setClock(t time.Time) error {
+	ts := unix.NsecToTimespec(t.UnixNano())
+	return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
+}
+
+// stir credits the entropy to the kernel's generator and has it reseed at
+// once. Without that every restore of a snapshot would draw the same numbers.
+func stir(entropy []byte) error {
+	if len(entropy) < 32 {
+		return fmt.Errorf("%d bytes of entropy are too few", len(entropy))
+	}
+	fd, err := unix.Open("/dev/urandom", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	info := binary.NativeEndian.AppendUint32(nil, uint32(8*len(entropy))) // struct rand_pool_info of random(4)
+	info = binary.NativeEndian.AppendUint32(info, uint32(len(entropy)))
+	info = append(info, entropy...)
+	if err := ioctl(fd, unix.RNDADDENTROPY, unsafe.Pointer(&info[0])); err != nil {
+		return err
+	}
+	return ioctl(fd, unix.RNDRESEEDCRNG, nil)
+}
+
+func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// mountScratch mounts the run's disk. It is another disk than the one that
+// was there when the snapshot was taken, and the kernel may need a moment to learn its size.
+func mountScratch(size int64) error {
+	if err := awaitSize("/sys/class/block/vdb/size", size); err != nil {
+		return err
+	}
+	fd, err := unix.Open("/dev/vdb", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	err = ioctl(fd, unix.BLKFLSBUF, nil) // what was read of the other disk
+	unix.Close(fd)
+	if err != nil {
+		return err
+	}
+	// The disk is thrown away with the run: nothing on it needs to survive a crash.
+	return unix.Mount("/dev/vdb", scratchDir, "ext4", unix.MS_NOATIME|unix.MS_NODEV, "barrier=0,noinit_itable")
+}
+
+func awaitSize(file string, size int64) error {
+	var sectors int64
+	for range 2000 {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		sectors, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		if err != nil {
+			return err
+		}
+		if sectors*512 >= size {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("disk has %d bytes, the host announced %d", sectors*512, size)
+}
+
+// furnish writes the run's identity into the overlay's upper layer before it is mounted.
+func furnish(upper, work string, w channel.Wake) error {
+	for _, dir := range []string{upper, work, filepath.Join(upper, "etc"), filepath.Join(upper, cell.DefaultDir)} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + w.Hostname + "\n"
+	return errors.Join(
+		os.WriteFile(filepath.Join(upper, "etc/hostname"), []byte(w.Hostname+"\n"), 0o644),
+		os.WriteFile(filepath.Join(upper, "etc/hosts"), []byte(hosts), 0o644),
+		os.WriteFile(filepath.Join(upper, "etc/machine-id"), []byte(w.MachineID+"\n"), 0o444),
+	)
+}
+
+// mountRoot mounts the root that the cells change to, with what they all share in it.
+func mountRoot(upper, work string) error {
+	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	layers := "lowerdir=" + lowerDir + ",upperdir=" + upper + ",workdir=" + work + ",volatile"
+	for _, m := range []struct {
+		source, target, kind string
+		flags                uintptr
+		data                 string
+	}{
+		{"overlay", cellDir, "overlay", unix.MS_NOATIME | unix.MS_NODEV, layers},
+		{"sysfs", cellDir + "/sys", "sysfs", quiet | unix.MS_RDONLY, ""},
+		{deviceDir, cellDir + "/dev", "", unix.MS_BIND, ""},
+		{"", cellDir + "/dev", "", unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC, ""},
+	} {
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	return nil
+}
+
+// cellMemory is what the cells may use of a VM with that much memory.
+func cellMemory(vm int64) int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		if total := int64(info.Totalram) * int64(info.Unit); vm <= 0 || total < vm {
+			vm = total
+		}
+	}
+	return max(vm-initReserve, leastMemory)
+}
