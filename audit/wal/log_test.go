@@ -279,7 +279,7 @@ func TestCloseDuringStall(t *testing.T) {
 	c := crashedRun(t, k)
 	records, rec := recovered(t, c.dir, k)
 	holds(t, records, c.done.synced)
-	if rec.Last != 9 || rec.Unsealed != 5 || rec.Sealed != 1 || rec.CutBytes != 0 {
+	if rec.Last != 7 || rec.Unsealed != 3 || rec.Sealed != 1 || rec.CutBytes != 0 {
 		t.Errorf("recovery %+v", rec)
 	}
 }

@@ -2,13 +2,13 @@ package wal_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/custody-project/custody/audit/wal"
@@ -31,7 +31,10 @@ type memFS struct {
 	durable map[string]*inode
 }
 
-type inode struct{ data, synced []byte }
+type inode struct {
+	data, synced []byte
+	bad          bool // cannot be written any more
+}
 
 func newMemFS(fault func(int, string) error) *memFS {
 	return &memFS{fault: fault, names: map[string]*inode{}, durable: map[string]*inode{}}
@@ -165,13 +168,22 @@ type memFile struct {
 }
 
 func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
-	err = f.fs.do("write", func() error { n = f.write(p, off); return nil })
+	err = f.do("write", func() error { n = f.write(p, off); return nil })
 	if err != nil {
 		f.fs.mu.Lock()
 		defer f.fs.mu.Unlock()
 		n = f.write(p[:len(p)/2], off)
 	}
 	return n, err
+}
+
+func (f *memFile) do(op string, run func() error) error {
+	return f.fs.do(op, func() error {
+		if f.i.bad {
+			return syscall.EIO
+		}
+		return run()
+	})
 }
 
 func (f *memFile) write(p []byte, off int64) int {
@@ -182,14 +194,14 @@ func (f *memFile) write(p []byte, off int64) int {
 }
 
 func (f *memFile) Truncate(size int64) error {
-	return f.fs.do("truncate", func() error {
+	return f.do("truncate", func() error {
 		f.i.data = append(f.i.data, make([]byte, max(0, int(size)-len(f.i.data)))...)[:size]
 		return nil
 	})
 }
 
 func (f *memFile) Sync() error {
-	err := f.fs.do("fsync", func() error { f.i.synced = bytes.Clone(f.i.data); return nil })
+	err := f.do("fsync", func() error { f.i.synced = bytes.Clone(f.i.data); return nil })
 	if err != nil {
 		f.fs.mu.Lock()
 		defer f.fs.mu.Unlock()
@@ -249,8 +261,6 @@ func check(t testing.TB, err error) {
 	}
 }
 
-func (m *memFS) String() string { return fmt.Sprintf("memFS after %d operations", m.ops) }
-
 // load takes over a real directory, all of it durable.
 func (m *memFS) load(t testing.TB, dir string) {
 	t.Helper()
@@ -260,7 +270,19 @@ func (m *memFS) load(t testing.TB, dir string) {
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		check(t, err)
-		i := &inode{data: data, synced: bytes.Clone(data)}
-		m.names[e.Name()], m.durable[e.Name()] = i, i
+		m.put(e.Name(), data)
 	}
+}
+
+// spoil makes a file unwritable.
+func (m *memFS) spoil(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.names[name].bad = true
+}
+
+// put makes a durable file.
+func (m *memFS) put(name string, data []byte) {
+	i := &inode{data: bytes.Clone(data), synced: bytes.Clone(data)}
+	m.names[name], m.durable[name] = i, i
 }

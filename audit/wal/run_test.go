@@ -40,7 +40,7 @@ func newKey(t testing.TB) key {
 func (k key) options() wal.Options {
 	return wal.Options{
 		Run: testRun, Sealer: proof.NewSealer(k.signer, proof.Facts{Tier: "test"}),
-		SegmentAge: time.Hour, Linger: 100 * time.Microsecond, Retry: time.Millisecond,
+		SegmentAge: time.Hour, Linger: 100 * time.Microsecond, Retry: 200 * time.Microsecond,
 	}
 }
 

@@ -110,7 +110,7 @@ func (l *Log) sealSegment(closing Closing) error {
 	if err != nil {
 		return fmt.Errorf("seal segment %d: %w", s.Index, err)
 	}
-	if err := l.insist(func() error { return l.storeSeal(s, leaves, manifest) }); err != nil {
+	if err := l.storeSeal(s, leaves, manifest); err != nil {
 		return err
 	}
 	if l.seg.file != nil {
@@ -123,11 +123,12 @@ func (l *Log) sealSegment(closing Closing) error {
 
 func (l *Log) storeSeal(s Segment, leaves, manifest []byte) error {
 	if s.Count > 0 {
-		if err := l.writeFile(FileName(s.First, LeavesSuffix), leaves); err != nil {
+		err := l.insist(func() error { return l.writeFile(FileName(s.First, LeavesSuffix), leaves) })
+		if err != nil {
 			return err
 		}
 	}
-	return l.writeFile(FileName(s.First, ManifestSuffix), manifest)
+	return l.insist(func() error { return l.writeFile(FileName(s.First, ManifestSuffix), manifest) })
 }
 
 // writeFile puts a whole file in place, durable when it returns. It can be repeated.
