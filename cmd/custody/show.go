@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,6 +91,24 @@ func (c timelineCmd) Run(a *app) error {
 		return replay.NDJSON(a.stdout, rows, kinds...)
 	}
 	return replay.Timeline(a.stdout, run, rows, opt)
+}
+
+// tailLines is how much of the output a state shows.
+const tailLines = 10
+
+func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay.Options) error {
+	at, err := replay.ParseInstant(c.At, run, time.Now())
+	if err != nil {
+		return err
+	}
+	state, err := replay.StateAt(run, rows, at, tailLines)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(a.stdout).Encode(state)
+	}
+	return state.Write(a.stdout, run.Began(), opt)
 }
 
 var allKinds = []audit.Kind{

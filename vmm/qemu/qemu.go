@@ -225,10 +225,11 @@ func (d *Driver) kernelArgs() []string {
 	if runtime.GOARCH == "arm64" {
 		console = "ttyAMA0"
 	}
-	return []string{
-		"-kernel", kernelPath, "-initrd", initrdPath,
-		"-append", "console=" + console + " quiet loglevel=4 panic=-1 reboot=t mitigations=auto random.trust_cpu=on init_on_alloc=1",
+	words := "console=" + console + " quiet loglevel=4 panic=-1 reboot=t random.trust_cpu=on"
+	if !d.kvm {
+		words += clockArgs()
 	}
+	return []string{"-kernel", kernelPath, "-initrd", initrdPath, "-append", words}
 }
 
 // ignoreShared makes a migration skip the memory that is in a file of its own.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -89,8 +90,21 @@ func Sweep() error {
 		if err != nil {
 			continue // it lives
 		}
-		errs = append(errs, removeCage(uid))
+		errs = append(errs, awaitEmpty(func() error { return removeCage(uid) }))
 		l.release()
 	}
 	return errors.Join(errs...)
+}
+
+// awaitEmpty repeats a removal for a while: a process that was killed holds
+// its group until its memory has been given back.
+func awaitEmpty(remove func() error) error {
+	for range 200 {
+		err := remove()
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return remove()
 }
