@@ -93,6 +93,9 @@ func (h *Home) TagKey() ([]byte, error) {
 	if _, err := rand.Read(key); err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(h.path("keys"), 0o700); err != nil {
+		return nil, err
+	}
 	tmp, err := os.CreateTemp(h.path("keys"), "tag-")
 	if err != nil {
 		return nil, err
@@ -122,16 +125,20 @@ func NewRunID(t time.Time) string {
 	return "r-" + strings.ToLower(id.String())
 }
 
-// retry calls f until it fails for another reason than a full disk.
-func retry(ctx context.Context, full func(error), f func() error) error {
-	told := false
+// WaitForRoom calls f until it works or fails for another reason than a full
+// disk. If it has to wait it calls full before that, once, and again after.
+func WaitForRoom(ctx context.Context, full func(error), again func(), f func() error) error {
+	waited := false
 	for {
 		err := f()
+		if waited && err == nil {
+			again()
+		}
 		if err == nil || !isFull(err) {
 			return err
 		}
-		if !told {
-			told = true
+		if !waited {
+			waited = true
 			full(err)
 		}
 		select {

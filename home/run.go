@@ -46,8 +46,7 @@ type Run struct {
 // telling OnStall.
 func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	var key proof.Key
-	full := false
-	err := retry(ctx, func(err error) { full = true; o.OnStall(err) }, func() (err error) {
+	err := WaitForRoom(ctx, o.OnStall, o.OnResume, func() (err error) {
 		if err := os.MkdirAll(h.path("runs"), 0o700); err != nil {
 			return err
 		}
@@ -56,9 +55,6 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("begin run: %w", err)
-	}
-	if full {
-		o.OnResume()
 	}
 	log, err := wal.Create(h.RunDir(o.ID), wal.Options{
 		Run: o.ID, Mode: o.Mode, Sealer: proof.NewSealer(key, o.Facts), OnStall: o.OnStall, OnResume: o.OnResume,

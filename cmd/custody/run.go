@@ -103,6 +103,11 @@ func (j *job) load() (err error) {
 	if j.home, err = j.app.home(); err != nil {
 		return err
 	}
+	tag, err := j.home.TagKey()
+	if err != nil {
+		return err
+	}
+	j.redactor = redact.New(tag)
 	if err := j.home.Tidy(j.ctx, j.say); err != nil {
 		j.complain(err)
 	}
@@ -123,20 +128,15 @@ func (j *job) run() (int, error) {
 	if err != nil {
 		return exitFailed, err
 	}
+	values, err := j.bindSecrets()
+	if err != nil {
+		return exitFailed, err
+	}
 	image, scratchDisk, cleanup, err := j.disks(driver)
 	if err != nil {
 		return exitFailed, err
 	}
 	defer cleanup()
-	tag, err := j.home.TagKey()
-	if err != nil {
-		return exitFailed, err
-	}
-	j.redactor = redact.New(tag)
-	values, err := j.bindSecrets()
-	if err != nil {
-		return exitFailed, err
-	}
 	facts := audit.Lifecycle{
 		Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
 		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: tierNotes[driver.Tier()], Mode: string(j.project.Record.Mode), Version: version(),
@@ -246,7 +246,11 @@ func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 		remove()
 		return image, nil, nil, err
 	}
-	disk, err := scratch.New(j.ctx, j.home.Dir, j.home.Blanks(), j.project.Limits.Disk)
+	var disk *os.File
+	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
+		disk, err = scratch.New(j.ctx, j.home.Dir, j.home.Blanks(), j.project.Limits.Disk)
+		return err
+	})
 	if err != nil {
 		remove()
 		image.Close()
