@@ -92,7 +92,8 @@ func parseKey(path, text string) (Key, error) {
 	if err != nil {
 		return Key{}, fmt.Errorf("host key %s is not a signing key in note format", path)
 	}
-	raw, err := base64.StdEncoding.DecodeString(text[strings.LastIndexByte(text, '+')+1:])
+	// PRIVATE+KEY+name+hash+base64, and base64 may hold a '+' of its own.
+	raw, err := base64.StdEncoding.DecodeString(strings.SplitN(text, "+", 5)[4])
 	if err != nil || len(raw) != 1+ed25519.SeedSize || raw[0] != algEd25519 {
 		return Key{}, fmt.Errorf("host key %s is not an Ed25519 key", path)
 	}

@@ -1,0 +1,85 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+)
+
+// FuzzManifest wants whatever is parsed to be canonical: sealed and parsed
+// again it is the same text.
+func FuzzManifest(f *testing.F) {
+	k := newKey(f)
+	dir := newRun(f, k, "r-one")
+	for _, first := range []uint64{1, 6, 11} {
+		data, err := os.ReadFile(manifestPath(dir, first))
+		check(f, err)
+		n, err := note.Open(data, k.trusted)
+		check(f, err)
+		f.Add(n.Text)
+	}
+	f.Add("custody manifest v1\n{\"v\":1}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := proof.ParseManifest(text)
+		if err != nil {
+			return
+		}
+		signed, err := note.Sign(&note.Note{Text: text}, k.signer)
+		if err != nil {
+			t.Skip("the note format does not take this text")
+		}
+		s, err := proof.NewSealer(k.signer, proof.Facts{}).Parse(signed)
+		check(t, err)
+		if s.Run != m.Run || s.First != m.First || s.Closing != m.Closing {
+			t.Errorf("parsed %+v, then %+v", m, s)
+		}
+	})
+}
+
+// FuzzSegment gives a signed run another segment: only the true bytes may hold.
+func FuzzSegment(f *testing.F) {
+	k := newKey(f)
+	dir := newRun(f, k, "r-one")
+	truth, err := os.ReadFile(segPath(dir, 6))
+	check(f, err)
+	f.Add(truth)
+	f.Add(truth[:100])
+	f.Add(append(truth, truth...))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		check(t, os.WriteFile(segPath(dir, 6), data, 0o600))
+		_, err := verifyDir(t, dir, k.trusted)
+		switch {
+		case string(data) == string(truth):
+			check(t, err)
+		case !errors.Is(err, proof.ErrDoesNotHold):
+			t.Errorf("altered bytes: %v", err)
+		}
+	})
+}
+
+// FuzzBundle wants any file either refused or judged, and never found to hold
+// by a key that did not sign.
+func FuzzBundle(f *testing.F) {
+	k, other := newKey(f), newKey(f)
+	f.Add(bundle(f, newRun(f, k, "r-one"), k))
+	f.Add([]byte("PK"))
+	path := filepath.Join(f.TempDir(), "bundle.zip")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		check(t, os.WriteFile(path, data, 0o600))
+		e, err := proof.OpenBundle(path)
+		if err != nil {
+			return
+		}
+		defer e.Close()
+		var v *proof.Verdict
+		if _, err := proof.Verify(context.Background(), e, other.trusted); !errors.As(err, &v) {
+			t.Errorf("verdict by a key that did not sign: %v", err)
+		}
+	})
+}
