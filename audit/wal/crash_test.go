@@ -140,6 +140,27 @@ func recoverFrom(t *testing.T, k key, c crashed, segment []byte, ends []int, at 
 	}
 }
 
+// TestRecoverTornGap has a process die while it declared dropped events as the
+// first record of a segment: the hole before it is declared all the same.
+func TestRecoverTornGap(t *testing.T) {
+	k := newKey(t)
+	for name, data := range map[string]string{"empty": "", "torn": "CWF1\x01"} {
+		t.Run(name, func(t *testing.T) {
+			c := crashedRun(t, k)
+			check(t, os.Remove(c.open))
+			check(t, os.WriteFile(filepath.Join(c.dir, wal.FileName(9, wal.SegmentSuffix)), []byte(data), 0o600))
+			records, rec := recovered(t, c.dir, k)
+			gap := records[4]
+			if gap.Seq != 9 || gap.Gap == nil || gap.Gap.First != 5 || gap.Gap.Last != 8 || gap.Gap.Count != 4 {
+				t.Errorf("the fifth record is %+v", gap)
+			}
+			if rec.CutBytes != int64(len(data)) {
+				t.Errorf("%d bytes cut", rec.CutBytes)
+			}
+		})
+	}
+}
+
 func TestRecoverRefuses(t *testing.T) {
 	k := newKey(t)
 	t.Run("a live run", func(t *testing.T) {

@@ -120,6 +120,7 @@ func (l *Log) recoverSegment(name string, names []string, rec *Recovery) error {
 	}
 	first, _ := ParseName(name, SegmentSuffix)
 	whole := l.replay(data, first)
+	hole := l.skipTo(first)
 	rec.Unsealed, rec.Last = l.seg.count, max(rec.Last, l.seg.last)
 	torn := data[whole:]
 	if len(torn) > 0 {
@@ -135,7 +136,18 @@ func (l *Log) recoverSegment(name string, names []string, rec *Recovery) error {
 		return err
 	}
 	l.seg.unnamed = true
-	return l.declareCut(tornName(first, whole), torn, names, rec)
+	return l.declareCut(tornName(first, whole), torn, hole, names, rec)
+}
+
+// skipTo leaves out the seqs before an empty segment's first: they were dropped
+// in degrade mode, and the gap record that was to say so is what got torn.
+func (l *Log) skipTo(first uint64) (hole span) {
+	if l.seg.count > 0 || first == l.next {
+		return span{}
+	}
+	hole = span{l.next, first - 1}
+	l.next, l.durable = first, first-1
+	return hole
 }
 
 // replay takes over the frames of data up to the first that cannot have been
@@ -156,22 +168,26 @@ func (l *Log) replay(data []byte, first uint64) int64 {
 
 // declareCut adds the gap record for a cut tail. A note that stands at the very
 // end of the frames is one whose gap did not get written before another crash.
-func (l *Log) declareCut(note string, torn []byte, names []string, rec *Recovery) error {
-	if len(torn) == 0 {
-		i := slices.Index(names, note)
-		if i < 0 {
-			return nil
-		}
+func (l *Log) declareCut(note string, torn []byte, hole span, names []string, rec *Recovery) error {
+	if len(torn) == 0 && slices.Contains(names, note) {
 		var err error
 		if torn, err = l.opt.FS.ReadFile(filepath.Join(l.dir, note)); err != nil {
 			return err
 		}
 	}
-	rec.CutBytes, rec.CutNote = int64(len(torn)), filepath.Join(l.dir, note)
-	l.accept(gapBody(audit.Gap{
-		Stage: "wal", What: "torn tail", Bytes: rec.CutBytes,
+	gap := audit.Gap{
+		Stage: "wal", What: "torn tail", First: hole.first, Last: hole.last, Bytes: int64(len(torn)),
 		Cause: "the process died while writing; recovery cut what was not whole",
-	}))
+	}
+	if hole.last > 0 {
+		gap.Count = hole.last - hole.first + 1
+	}
+	if len(torn) > 0 {
+		rec.CutBytes, rec.CutNote = gap.Bytes, filepath.Join(l.dir, note)
+	}
+	if len(torn) > 0 || hole.last > 0 {
+		l.accept(gapBody(gap))
+	}
 	return nil
 }
 
