@@ -28,7 +28,7 @@ func boot() error {
 		{"make control groups", makeGroups},
 		{"make the cells' devices", makeDevices},
 		{"bring the loopback interface up", raiseLoopback},
-		{"raise the limit of open files", raiseLimits},
+		{"raise limits", raiseLimits},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
@@ -235,6 +235,10 @@ func raiseLoopback() error {
 	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
 }
 
+// raiseLimits is for init and, until they execute something, its children.
 func raiseLimits() error {
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0); err != nil {
+		return err
+	}
 	return unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 65536, Max: 65536})
 }

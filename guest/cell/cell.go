@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -128,8 +129,7 @@ func (b *Block) Close() error {
 	b.work.Wait()
 	var err error
 	if p.shell != nil {
-		p.end()
-		err = p.group.remove()
+		err = p.discard()
 	}
 	unix.Close(b.reaper)
 	unix.Close(b.confine.ruleset)
@@ -145,7 +145,9 @@ func (b *Block) Start(_ context.Context, cmd channel.Command) (channel.Cell, err
 	}
 	c := &cell{block: b, shell: s.shell}
 	if err := c.start(cmd); err != nil {
-		c.shell.end()
+		c.shell.kill()
+		c.shell.pipes.closeOurs()
+		c.shell.first.wait()
 		c.Close()
 		return nil, err
 	}
@@ -156,72 +158,94 @@ func (b *Block) Start(_ context.Context, cmd channel.Command) (channel.Cell, err
 type cell struct {
 	block *Block
 	shell *shell
-	pipes pipes
 
 	mu   sync.Mutex // guards main, which is nil once the main process has been reaped
 	main *process
 }
 
+// start has the shell's main process execute the command. On failure that process has been reaped.
 func (c *cell) start(cmd channel.Command) error {
+	err := c.announce(cmd.Step)
+	var p *program
+	if err == nil {
+		p, err = c.shell.finale(cmd)
+	}
+	if err != nil {
+		c.shell.kill()
+		c.shell.main.close()
+		c.shell.main.wait()
+		return err
+	}
+	if err := c.shell.main.run(p); err != nil {
+		return explain(err, cmd)
+	}
+	c.main = &c.shell.main.process
+	return nil
+}
+
+// announce tells the sensors, and makes the process one that the kernel may
+// kill for memory; init, whose memory it still shares, never is.
+func (c *cell) announce(step string) error {
 	if w := c.block.config.Watcher; w != nil {
-		if err := w.Track(c.shell.group.id, cmd.Step, c.block.config.Root); err != nil {
+		if err := w.Track(c.shell.group.id, step, c.block.config.Root); err != nil {
 			return fmt.Errorf("sensors refuse the step: %w", err)
 		}
 	}
-	var err error
-	if c.pipes, err = c.shell.openPipes(cmd.TTY); err != nil {
-		return err
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.shell.main.pid), []byte("0"), 0); err != nil {
+		return fmt.Errorf("make the command killable for memory: %w", err)
 	}
-	c.main, err = c.block.execute(c.shell, cmd, c.pipes.theirs)
-	c.pipes.closeTheirs()
-	if err != nil {
-		c.pipes.closeOurs()
-	}
-	return err
+	return nil
 }
 
-// execute starts the command in the shell's namespaces.
-func (b *Block) execute(s *shell, cmd channel.Command, stdio [3]int) (*process, error) {
-	dir := cmd.Dir
-	if dir == "" {
-		dir = DefaultDir
-	}
-	p := newProgram()
-	p.call("enter the cell", unix.SYS_SETNS, s.first.pidfd, unix.CLONE_NEWNS|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP)
-	for i, fd := range stdio {
-		p.call("set up standard streams", unix.SYS_DUP3, fd, i, 0)
-	}
-	p.call("start a session", unix.SYS_SETSID)
+// finale is what the main process does when the command is known.
+func (s *shell) finale(cmd channel.Command) (*program, error) {
+	p := &program{}
 	if cmd.TTY != nil {
-		p.call("take the terminal", unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+		name, err := s.openTerminal(*cmd.TTY)
+		if err != nil {
+			return nil, err
+		}
+		for fd := range 3 {
+			p.call("close the pipes", unix.SYS_CLOSE, fd)
+		}
+		// A session's leader that opens a terminal takes it as its controlling one.
+		p.call("open the terminal", unix.SYS_OPENAT, unix.AT_FDCWD, name, unix.O_RDWR)
+		p.call("open the terminal", unix.SYS_DUP, 0)
+		p.call("open the terminal", unix.SYS_DUP, 0)
 	}
-	p.call("set umask", unix.SYS_UMASK, 0o022)
-	p.call(enterDir, unix.SYS_CHDIR, dir)
-	b.confine.apply(p)
-	setLimits(p)
-	unblockSignals(p)
+	p.call(enterDir, unix.SYS_CHDIR, directory(cmd))
+	p.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, unsafe.Pointer(new(uint64)), 0, 8)
 	for _, path := range candidates(cmd) {
-		p.add("execute", candidate, unix.SYS_EXECVE, []any{path, cmd.Argv, cmd.Env})
+		p.add(execute, candidate, unix.SYS_EXECVE, []any{path, cmd.Argv, cmd.Env})
 	}
-	proc, err := p.start(0, s.group.fd, s.first.pidfd)
-	return proc, explain(err, cmd.Argv[0], dir)
+	return p, nil
 }
 
-const enterDir = "enter directory"
+func directory(cmd channel.Command) string {
+	if cmd.Dir == "" {
+		return DefaultDir
+	}
+	return cmd.Dir
+}
+
+const (
+	enterDir = "enter directory"
+	execute  = "execute"
+)
 
 // explain tells the command's own faults, for which shells have exit codes, from ours.
-func explain(err error, name, dir string) error {
+func explain(err error, cmd channel.Command) error {
 	var failed *callError
 	if !errors.As(err, &failed) {
 		return err
 	}
 	switch {
 	case failed.name == enterDir:
-		return &channel.ExecError{Code: 126, Err: fmt.Errorf("directory %q: %w", dir, failed.errno)}
-	case failed.name == "execute" && failed.errno == unix.ENOENT:
-		return &channel.ExecError{Code: 127, Err: fmt.Errorf("%q: command not found", name)}
-	case failed.name == "execute":
-		return &channel.ExecError{Code: 126, Err: fmt.Errorf("%q: %w", name, failed.errno)}
+		return &channel.ExecError{Code: 126, Err: fmt.Errorf("directory %q: %w", directory(cmd), failed.errno)}
+	case failed.name == execute && failed.errno == unix.ENOENT:
+		return &channel.ExecError{Code: 127, Err: fmt.Errorf("%q: command not found", cmd.Argv[0])}
+	case failed.name == execute:
+		return &channel.ExecError{Code: 126, Err: fmt.Errorf("%q: %w", cmd.Argv[0], failed.errno)}
 	}
 	return fmt.Errorf("set up the cell: %w", err)
 }
@@ -250,7 +274,7 @@ func candidates(cmd channel.Command) []string {
 
 // Pipes implements channel.Cell.
 func (c *cell) Pipes() (stdin io.WriteCloser, stdout, stderr io.ReadCloser) {
-	return c.pipes.stdin, c.pipes.stdout, c.pipes.stderr
+	return c.shell.pipes.stdin, c.shell.pipes.stdout, c.shell.pipes.stderr
 }
 
 // Signal implements channel.Cell: it goes to the main process's group.
@@ -264,7 +288,7 @@ func (c *cell) Signal(sig syscall.Signal) error {
 }
 
 // Resize implements channel.Cell.
-func (c *cell) Resize(w channel.Winsize) error { return c.pipes.resize(w) }
+func (c *cell) Resize(w channel.Winsize) error { return c.shell.pipes.resize(w) }
 
 // Wait implements channel.Cell.
 func (c *cell) Wait() channel.Exit {
@@ -276,7 +300,8 @@ func (c *cell) Wait() channel.Exit {
 	c.main = nil
 	c.mu.Unlock()
 	ws := main.wait()
-	c.shell.end()
+	c.shell.kill()
+	c.shell.first.wait()
 	exit := channel.Exit{Code: ws.ExitStatus(), OOM: c.shell.group.count("memory.events", "oom_kill") > 0}
 	if ws.Signaled() {
 		exit.Signal = int(ws.Signal())

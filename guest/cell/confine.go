@@ -73,8 +73,7 @@ func landlock(root string) (int, error) {
 	return int(ruleset), nil
 }
 
-// apply adds the calls that put the confinement on. After them the process can
-// do nothing but execute something.
+// apply adds the calls that put the confinement on.
 func (c *confinement) apply(p *program) {
 	for i := range c.lastCap + 1 {
 		if !isKept(i) {
@@ -85,7 +84,6 @@ func (c *confinement) apply(p *program) {
 	p.call("enter a Landlock domain", unix.SYS_LANDLOCK_RESTRICT_SELF, c.ruleset, 0)
 	p.call("set capabilities", unix.SYS_CAPSET, unsafe.Pointer(c.header), unsafe.Pointer(c.caps))
 	p.call("set the seccomp filter", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, unsafe.Pointer(c.fprog))
-	p.call("mark descriptors", unix.SYS_CLOSE_RANGE, 3, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
 }
 
 func isKept(c int) bool {

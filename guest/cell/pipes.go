@@ -18,54 +18,46 @@ type pipes struct {
 	tty            int    // the terminal's master, -1 without one
 }
 
-func (s *shell) openPipes(size *channel.Winsize) (pipes, error) {
-	if size != nil {
-		return s.openTerminal(*size)
-	}
+func openPipes() (pipes, error) {
 	p := pipes{theirs: [3]int{-1, -1, -1}, tty: -1}
 	var ours [3]*os.File
 	for i := range ours {
-		var ends [2]int
-		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		r, w, err := pipe()
+		if err != nil {
 			p.closeTheirs()
 			for _, f := range ours[:i] {
 				f.Close()
 			}
-			return pipes{}, fmt.Errorf("pipe: %w", err)
+			return pipes{}, err
 		}
 		if i == 0 {
-			ends[0], ends[1] = ends[1], ends[0]
+			r, w = w, r
 		}
-		ours[i], p.theirs[i] = pollable(ends[0]), ends[1]
+		ours[i], p.theirs[i] = pollable(r), w
 	}
 	p.stdin, p.stdout, p.stderr = ours[0], ours[1], ours[2]
 	return p, nil
 }
 
-// openTerminal opens a pair out of the cell's own devpts, so that the
-// terminal has a name in the cell and none outside.
-func (s *shell) openTerminal(size channel.Winsize) (pipes, error) {
+// openTerminal replaces the pipes by a terminal out of the cell's own devpts,
+// so that it has a name in the cell and none outside. It returns that name.
+func (s *shell) openTerminal(size channel.Winsize) (name string, err error) {
 	path := fmt.Sprintf("/proc/%d/root/dev/pts/ptmx", s.first.pid)
 	master, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return pipes{}, fmt.Errorf("open a terminal: %w", err)
+		return "", fmt.Errorf("open a terminal: %w", err)
 	}
-	p := pipes{tty: master}
-	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		unix.Close(master)
-		return pipes{}, fmt.Errorf("unlock the terminal: %w", err)
-	}
-	for i := range p.theirs {
-		slave, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
-		if errno != 0 {
-			unix.Close(master)
-			return pipes{}, fmt.Errorf("open the terminal's other end: %w", errno)
-		}
-		p.theirs[i] = int(slave)
-	}
+	s.pipes.closeOurs()
 	f := pollable(master)
-	p.stdin, p.stdout = keepOpen{f}, terminal{f}
-	return p, p.resize(size)
+	s.pipes = pipes{stdin: keepOpen{f}, stdout: terminal{f}, tty: master}
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return "", fmt.Errorf("unlock the terminal: %w", err)
+	}
+	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	if err != nil {
+		return "", fmt.Errorf("name the terminal: %w", err)
+	}
+	return fmt.Sprintf("/dev/pts/%d", n), s.pipes.resize(size)
 }
 
 func pollable(fd int) *os.File {

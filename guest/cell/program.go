@@ -17,37 +17,34 @@ import (
 // commands do (about 30 ms under TCG). So the parent writes the calls down
 // beforehand, with every pointer resolved, and a few instructions of assembly
 // walk through the list in the child. The child shares the parent's memory
-// (CLONE_VM, as vfork does) but touches nothing of it except the header below;
-// it uses no stack. It shares neither descriptors nor signal handlers, and all
-// signals are blocked until the list unblocks them.
+// (CLONE_VM, as vfork does) but touches nothing of it except its header and
+// what its calls point to; it uses no stack. It shares neither descriptors nor
+// signal handlers, and all signals are blocked until the list unblocks them.
 //
-//	word 0   number of calls
-//	word 1   index of the call that failed
-//	word 2   errno, 0 while none failed
-//	word 3   -
-//	word 4.. the calls: number, six arguments, flags
+// The first word is the number of calls; each call is eight words: number, six
+// arguments, flags.
 type program struct {
 	words []uint64
 	names []string
 	keep  []any // what the words point to
 }
 
-const (
-	headWords = 4
-	callWords = 8
+// header is what the assembly and the parent share.
+type header struct {
+	index uint64 // of the call that failed
+	errno uint64 // 0 while none failed
+	list  unsafe.Pointer
+	live  []any // only for the garbage collector: what the child may still read
+}
 
-	wordCount = 0
-	wordIndex = 1
-	wordErrno = 2
-)
+const callWords = 8
 
 // Flags of a call; the assembly knows them by value.
 const (
 	mayFail   = 1 // go on whatever it returns
 	candidate = 2 // execve of one of several paths: go on, remember an error other than "not there"
+	chain     = 4 // go on with the list that the header holds once the call has returned
 )
-
-func newProgram() *program { return &program{words: make([]uint64, headWords)} }
 
 // call adds a call. An argument is an int, a uintptr, a string (passed as a C
 // string), a []string (an array of them) or an unsafe.Pointer to memory that Go does not move.
@@ -61,8 +58,11 @@ func (p *program) add(name string, flags uint64, nr uintptr, args []any) {
 	for i, a := range args {
 		words[1+i] = p.word(a)
 	}
+	if p.words == nil {
+		p.words = []uint64{0}
+	}
 	p.words = append(p.words, words[:]...)
-	p.words[wordCount]++
+	p.words[0]++
 	p.names = append(p.names, name)
 }
 
@@ -99,93 +99,209 @@ type callError struct {
 func (e *callError) Error() string { return e.name + ": " + e.errno.Error() }
 func (e *callError) Unwrap() error { return e.errno }
 
-// process is a child that went through its program.
+// child is a process that walks through programs.
+//
+//	start --> prologue --> sleeps in its last call --> run --> another program
+//	             |                                      |
+//	             +----------- a call failed ------------+--> exits, error returned
+type child struct {
+	process
+	head *header
+	told int // it writes a byte here when it sleeps, and the end of file comes when it has executed or exited
+	wake int // a byte written here wakes it
+}
+
+// process is a process that has to be reaped.
 type process struct {
 	pid   int
 	pidfd int
 }
 
-// start clones with the given flags into the cgroup (none when negative) and
-// returns when the child has become another program, or could not. childNS,
-// unless negative, is a pidfd whose pid namespace the child is born into.
-func (p *program) start(flags uint64, cgroup, childNS int) (*process, error) {
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("pipe: %w", err)
+// start clones with the given flags into the control group and runs the
+// program to its end, which must be an execve.
+func (p *program) start(flags uint64, group int) (process, error) {
+	c := &child{head: &header{}, wake: -1}
+	var report int
+	var err error
+	if c.told, report, err = pipe(); err != nil {
+		return process{}, err
 	}
-	child, err := p.clone(flags, cgroup, childNS)
-	unix.Close(ends[1])
-	defer unix.Close(ends[0])
+	defer unix.Close(c.told)
+	c.load(p)
+	c.process, err = c.clone(flags, group)
+	unix.Close(report)
 	if err != nil {
-		return nil, err
+		return process{}, err
 	}
-	// The child holds the other end until it has executed or exited. Until
-	// then it reads the program's memory.
+	return c.process, c.outcome(p)
+}
+
+// load makes p the child's next list.
+func (c *child) load(p *program) {
+	c.head.list = unsafe.Pointer(&p.words[0])
+	c.head.live = append(c.head.live, p)
+}
+
+// outcome waits until the child has executed another program and so has left
+// our memory; if it could not, it is reaped.
+func (c *child) outcome(p *program) error {
+	for c.hears() {
+	}
+	runtime.KeepAlive(c.head)
+	if errno := syscall.Errno(c.head.errno); errno != 0 {
+		c.wait()
+		return &callError{p.names[c.head.index], errno}
+	}
+	return nil
+}
+
+// hears reads one byte from the child, and says false at the end of file.
+func (c *child) hears() bool {
 	var b [1]byte
 	for {
-		if _, err := unix.Read(ends[0], b[:]); err != unix.EINTR {
-			break
+		n, err := unix.Read(c.told, b[:])
+		if err != unix.EINTR {
+			return n == 1
 		}
 	}
-	runtime.KeepAlive(p)
-	if errno := syscall.Errno(p.words[wordErrno]); errno != 0 {
-		child.wait()
-		return nil, &callError{p.names[p.words[wordIndex]], errno}
-	}
-	return child, nil
 }
 
-// clone makes the child. The thread is the goroutine's own meanwhile: its
-// signal mask and the pid namespace of its children are changed and put back.
-func (p *program) clone(flags uint64, cgroup, childNS int) (*process, error) {
-	runtime.LockOSThread()
-	if childNS >= 0 {
-		home, err := unix.Open("/proc/thread-self/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// Descriptors of a child that sleeps, beside its standard streams.
+const (
+	fdWake = 3
+	fdTell = 4
+	fdNext = 5 // and above: none
+)
+
+// startSleeper runs a prologue in a new child, which then sleeps until run.
+// stdio are duplicated into it, and all other descriptors closed there.
+func (p *program) startSleeper(group, childNS int, stdio [3]int) (*child, error) {
+	c := &child{head: &header{}}
+	var ends [2]int
+	var err error
+	if c.told, ends[0], err = pipe(); err != nil {
+		return nil, err
+	}
+	if ends[1], c.wake, err = pipe(); err != nil {
+		unix.Close(c.told)
+		unix.Close(ends[0])
+		return nil, err
+	}
+	for i, fd := range []int{stdio[0], stdio[1], stdio[2]} {
+		p.call("set up standard streams", unix.SYS_DUP3, fd, i, 0)
+	}
+	p.call("set up pipes", unix.SYS_DUP3, ends[1], fdWake, unix.O_CLOEXEC)
+	p.call("set up pipes", unix.SYS_DUP3, ends[0], fdTell, unix.O_CLOEXEC)
+	p.call("close descriptors", unix.SYS_CLOSE_RANGE, fdNext, uintptr(^uint32(0)), 0)
+	buf := unsafe.Pointer(new(uint64))
+	p.call("tell", unix.SYS_WRITE, fdTell, buf, 1)
+	p.add("sleep", chain, unix.SYS_READ, []any{fdWake, buf, 1})
+	c.load(p)
+	err = inPIDNamespace(childNS, func() (err error) { c.process, err = c.clone(0, group); return })
+	unix.Close(ends[0])
+	unix.Close(ends[1])
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	if !c.hears() {
+		err := c.outcome(p)
+		c.close()
+		return nil, fmt.Errorf("prepare the process: %w", err)
+	}
+	return c, nil
+}
+
+// run wakes the child to go through p, which must end with an execve. The
+// child's pipes are closed. It is reaped if it failed.
+func (c *child) run(p *program) error {
+	defer c.close()
+	c.load(p)
+	if _, err := unix.Write(c.wake, []byte{0}); err != nil {
+		c.wait()
+		return fmt.Errorf("wake the process: %w", err)
+	}
+	return c.outcome(p)
+}
+
+func (c *child) close() {
+	unix.Close(c.told)
+	unix.Close(c.wake)
+}
+
+// lowest is above the descriptors that a child duplicates its own to.
+const lowest = 16
+
+// pipe returns a pipe whose ends are not below lowest.
+func pipe() (r, w int, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return -1, -1, fmt.Errorf("pipe: %w", err)
+	}
+	for i, fd := range ends {
+		if fd >= lowest {
+			continue
+		}
+		ends[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lowest)
+		unix.Close(fd)
 		if err != nil {
-			runtime.UnlockOSThread()
-			return nil, fmt.Errorf("open the own pid namespace: %w", err)
+			return -1, -1, fmt.Errorf("pipe: %w", err)
 		}
-		defer unix.Close(home)
-		if err := unix.Setns(childNS, unix.CLONE_NEWPID); err != nil {
-			runtime.UnlockOSThread()
-			return nil, fmt.Errorf("enter the cell's pid namespace: %w", err)
-		}
-		defer func() {
-			if unix.Setns(home, unix.CLONE_NEWPID) == nil {
-				runtime.UnlockOSThread()
-			} // else the thread dies with the goroutine
-		}()
-	} else {
-		defer runtime.UnlockOSThread()
 	}
-	return p.cloneHere(flags, cgroup)
+	return ends[0], ends[1], nil
 }
 
-func (p *program) cloneHere(flags uint64, cgroup int) (*process, error) {
-	var pidfd int32
-	args := &cloneArgs{
-		flags:      flags | unix.CLONE_VM | unix.CLONE_PIDFD | unix.CLONE_CLEAR_SIGHAND,
-		pidfd:      uint64(uintptr(unsafe.Pointer(&pidfd))),
-		exitSignal: uint64(unix.SIGCHLD),
+// inPIDNamespace calls f on a thread whose children are born into the pid
+// namespace of the process that pidfd stands for.
+func inPIDNamespace(pidfd int, f func() error) error {
+	runtime.LockOSThread()
+	home, err := unix.Open("/proc/thread-self/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open the own pid namespace: %w", err)
 	}
-	if cgroup >= 0 {
+	defer unix.Close(home)
+	if err := unix.Setns(pidfd, unix.CLONE_NEWPID); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter the cell's pid namespace: %w", err)
+	}
+	defer func() {
+		if unix.Setns(home, unix.CLONE_NEWPID) == nil {
+			runtime.UnlockOSThread()
+		} // else the thread ends with its goroutine
+	}()
+	return f()
+}
+
+// clone makes the child out of the calling thread, with all signals blocked meanwhile.
+func (c *child) clone(flags uint64, group int) (process, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	args := &struct {
+		cloneArgs
+		pidfd int32
+	}{}
+	args.flags = flags | unix.CLONE_VM | unix.CLONE_PIDFD | unix.CLONE_CLEAR_SIGHAND
+	args.pidfdAt = uint64(uintptr(unsafe.Pointer(&args.pidfd)))
+	args.exitSignal = uint64(unix.SIGCHLD)
+	if group >= 0 {
 		args.flags |= unix.CLONE_INTO_CGROUP
-		args.cgroup = uint64(cgroup)
+		args.cgroup = uint64(group)
 	}
 	all, old := ^uint64(0), uint64(0)
 	maskSignals(&all, &old)
-	pid := spawn(unsafe.Pointer(args), unsafe.Sizeof(*args), unsafe.Pointer(&p.words[0]))
+	pid := spawn(unsafe.Pointer(args), unsafe.Sizeof(args.cloneArgs), unsafe.Pointer(c.head))
 	maskSignals(&old, nil)
 	runtime.KeepAlive(args)
 	if pid < 0 {
-		return nil, fmt.Errorf("clone: %w", syscall.Errno(-pid))
+		return process{}, fmt.Errorf("clone: %w", syscall.Errno(-pid))
 	}
-	return &process{pid: int(pid), pidfd: int(pidfd)}, nil
+	return process{pid: pid, pidfd: int(args.pidfd)}, nil
 }
 
 // cloneArgs is struct clone_args of clone3(2).
 type cloneArgs struct {
-	flags, pidfd, childTID, parentTID, exitSignal     uint64
+	flags, pidfdAt, childTID, parentTID, exitSignal   uint64
 	stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
@@ -194,7 +310,7 @@ func maskSignals(set, old *uint64) {
 }
 
 // wait reaps the process, however long it takes, and closes its pidfd.
-func (p *process) wait() unix.WaitStatus {
+func (p process) wait() unix.WaitStatus {
 	defer unix.Close(p.pidfd)
 	var ws unix.WaitStatus
 	for {
@@ -204,8 +320,8 @@ func (p *process) wait() unix.WaitStatus {
 	}
 }
 
-// spawn calls clone3. In the child it walks through the program at prog and
+// spawn calls clone3. In the child it walks through the list of the header and
 // never returns; in the parent it returns the pid or a negative errno.
-//
-//go:noescape
-func spawn(args unsafe.Pointer, size uintptr, prog unsafe.Pointer) int
+// The memory behind both pointers must not be on a stack, which can move:
+// without go:noescape the compiler takes care of that.
+func spawn(args unsafe.Pointer, size uintptr, head unsafe.Pointer) int

@@ -9,16 +9,19 @@ import (
 )
 
 // shell is a cell in which nothing runs yet: namespaces, mounts, a control
-// group and the first process of its pid namespace, which only sleeps.
+// group, the first process of its pid namespace, which only sleeps, and the
+// process that will be the command, confined already and asleep as well.
 //
-//	newShell --> waits for a command --> execute --> end
-//	                                                  |
-//	                         control group killed, first process reaped:
-//	                         the kernel lets that happen only when the
-//	                         pid namespace is empty
+//	newShell --> waits for a command --> main runs it --> end
+//	                                                       |
+//	                         control group killed, both processes reaped:
+//	                         the kernel lets the first one go only when
+//	                         the pid namespace is empty
 type shell struct {
 	group *group
-	first *process
+	first process
+	main  *child
+	pipes pipes // of main's standard streams
 }
 
 // Sizes of a cell's file systems in memory, which count as its memory.
@@ -33,18 +36,51 @@ func (b *Block) newShell(n int) (*shell, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newProgram()
-	b.furnish(p)
-	ignoreChildren(p)
-	b.confine.apply(p)
-	p.call("sleep", unix.SYS_EXECVEAT, b.reaper, "", []string{"cell"}, []string(nil), unix.AT_EMPTY_PATH)
-	flags := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	first, err := p.start(uint64(flags), g.fd, -1)
-	if err != nil {
+	s := &shell{group: g}
+	if s.first, err = b.newFirst(g); err != nil {
 		g.remove()
 		return nil, err
 	}
-	return &shell{group: g, first: first}, nil
+	if err := b.newMain(s); err != nil {
+		g.kill()
+		s.first.wait()
+		g.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// newFirst makes the namespaces, and the process that holds them.
+func (b *Block) newFirst(g *group) (process, error) {
+	p := &program{}
+	b.furnish(p)
+	p.call("ignore children", unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), unsafe.Pointer(&sigaction{handler: ignore}), 0, 8)
+	b.confine.apply(p)
+	p.call("mark descriptors", unix.SYS_CLOSE_RANGE, 0, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
+	p.call("sleep", unix.SYS_EXECVEAT, b.reaper, "", []string{"cell"}, []string(nil), unix.AT_EMPTY_PATH)
+	flags := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	return p.start(uint64(flags), g.fd)
+}
+
+// newMain makes the process that will execute the command. It shares init's
+// memory until then, but nothing of the workload runs that could look at it.
+func (b *Block) newMain(s *shell) (err error) {
+	if s.pipes, err = openPipes(); err != nil {
+		return err
+	}
+	p := &program{}
+	p.call("enter the cell", unix.SYS_SETNS, s.first.pidfd, unix.CLONE_NEWNS|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP)
+	p.call("start a session", unix.SYS_SETSID)
+	p.call("set umask", unix.SYS_UMASK, 0o022)
+	limit(p, unix.RLIMIT_NOFILE, 1024, 4096)
+	limit(p, unix.RLIMIT_CORE, 0, unix.RLIM_INFINITY)
+	b.confine.apply(p)
+	s.main, err = p.startSleeper(s.group.fd, s.first.pidfd, s.pipes.theirs)
+	s.pipes.closeTheirs()
+	if err != nil {
+		s.pipes.closeOurs()
+	}
+	return err
 }
 
 // furnish mounts what a cell needs for itself and makes the overlay its root.
@@ -63,12 +99,21 @@ func (b *Block) furnish(p *program) {
 	p.call("enter the root", unix.SYS_CHDIR, "/")
 }
 
-// end kills whatever is in the cell and returns when nothing is.
-func (s *shell) end() {
+// kill kills whatever is in the cell; the shell's processes remain to be reaped.
+func (s *shell) kill() {
 	if err := s.group.kill(); err != nil {
 		unix.Kill(s.first.pid, unix.SIGKILL) // the end of a pid namespace's first process is the end of all
 	}
+}
+
+// discard ends a shell in which no command was run.
+func (s *shell) discard() error {
+	s.kill()
+	s.pipes.closeOurs()
+	s.main.close()
+	s.main.wait()
 	s.first.wait()
+	return s.group.remove()
 }
 
 // sigaction is the kernel's struct sigaction, not libc's.
@@ -76,17 +121,10 @@ type sigaction struct {
 	handler, flags, restorer, mask uint64
 }
 
-// ignoreChildren has the kernel reap the process's children.
-func ignoreChildren(p *program) {
-	p.call("ignore children", unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), unsafe.Pointer(&sigaction{handler: 1}), 0, 8)
-}
+// ignore has the kernel, for SIGCHLD, reap a process's children.
+const ignore = 1
 
-func unblockSignals(p *program) {
-	p.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, unsafe.Pointer(new(uint64)), 0, 8)
-}
-
-// setLimits undoes what the Go runtime did to the limit of open files, and keeps cores off the disk.
-func setLimits(p *program) {
-	p.call("limit open files", unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, unsafe.Pointer(&unix.Rlimit{Cur: 1024, Max: 4096}), 0)
-	p.call("limit cores", unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, unsafe.Pointer(&unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}), 0)
+// limit sets a resource limit; the Go runtime has raised init's own.
+func limit(p *program, resource int, soft, hard uint64) {
+	p.call("set limits", unix.SYS_PRLIMIT64, 0, resource, unsafe.Pointer(&unix.Rlimit{Cur: soft, Max: hard}), 0)
 }

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// func spawn(args unsafe.Pointer, size uintptr, prog unsafe.Pointer) int
+// func spawn(args unsafe.Pointer, size uintptr, head unsafe.Pointer) int
 //
 // The kernel keeps every register but AX, CX and R11 over a system call, so the
 // child finds its way with R12 (header), BX (next call), R13 (count), R15
@@ -8,7 +8,7 @@
 TEXT ·spawn(SB), NOSPLIT|NOFRAME, $0-32
 	MOVQ args+0(FP), DI
 	MOVQ size+8(FP), SI
-	MOVQ prog+16(FP), R12
+	MOVQ head+16(FP), R12
 	MOVQ $435, AX          // clone3
 	SYSCALL
 	TESTQ AX, AX
@@ -17,8 +17,9 @@ TEXT ·spawn(SB), NOSPLIT|NOFRAME, $0-32
 	RET
 
 child:
-	MOVQ 0(R12), R13
-	LEAQ 32(R12), BX
+	MOVQ 16(R12), BX
+	MOVQ 0(BX), R13
+	ADDQ $8, BX
 	XORQ R15, R15
 	XORQ BP, BP
 
@@ -48,6 +49,9 @@ next:
 	MOVQ AX, BP
 
 done:
+	MOVQ 56(BX), CX
+	TESTQ $4, CX           // chain
+	JNZ  child
 	ADDQ $64, BX
 	INCQ R15
 	JMP  next
@@ -60,8 +64,8 @@ end:                           // no candidate was executed
 	MOVQ $2, AX            // ENOENT
 
 fail:
-	MOVQ R15, 8(R12)
-	MOVQ AX, 16(R12)
+	MOVQ R15, 0(R12)
+	MOVQ AX, 8(R12)
 	MOVQ $127, DI
 	MOVQ $231, AX          // exit_group
 	SYSCALL

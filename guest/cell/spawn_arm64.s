@@ -1,13 +1,13 @@
 #include "textflag.h"
 
-// func spawn(args unsafe.Pointer, size uintptr, prog unsafe.Pointer) int
+// func spawn(args unsafe.Pointer, size uintptr, head unsafe.Pointer) int
 //
 // The kernel keeps every register but R0 over a system call. R19 is the header,
 // R20 the next call, R21 the count, R22 the index, R23 the remembered errno.
 TEXT ·spawn(SB), NOSPLIT|NOFRAME, $0-32
 	MOVD args+0(FP), R0
 	MOVD size+8(FP), R1
-	MOVD prog+16(FP), R19
+	MOVD head+16(FP), R19
 	MOVD $435, R8          // clone3
 	SVC
 	CBZ  R0, child
@@ -15,8 +15,9 @@ TEXT ·spawn(SB), NOSPLIT|NOFRAME, $0-32
 	RET
 
 child:
-	MOVD 0(R19), R21
-	ADD  $32, R19, R20
+	MOVD 16(R19), R20
+	MOVD 0(R20), R21
+	ADD  $8, R20
 	MOVD $0, R22
 	MOVD $0, R23
 
@@ -44,6 +45,8 @@ next:
 	MOVD R0, R23
 
 done:
+	MOVD 56(R20), R24
+	TBNZ $2, R24, child    // chain
 	ADD  $64, R20
 	ADD  $1, R22
 	B    next
@@ -55,8 +58,8 @@ end:                           // no candidate was executed
 	MOVD $2, R0            // ENOENT
 
 fail:
-	MOVD R22, 8(R19)
-	MOVD R0, 16(R19)
+	MOVD R22, 0(R19)
+	MOVD R0, 8(R19)
 	MOVD $127, R0
 	MOVD $94, R8           // exit_group
 	SVC
