@@ -84,7 +84,7 @@ const wakeTimeout = 30 * time.Second
 func Start(ctx context.Context, p Parts, s Settings) (*Sandbox, error) {
 	began := time.Now()
 	vm, err := p.Driver.Start(ctx, vmm.Machine{
-		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, ScratchSize: s.ScratchSize,
+		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch,
 	})
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (s *Sandbox) wake() (channel.Wake, error) {
 	}
 	return channel.Wake{
 		Run: s.settings.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]),
-		Hostname: hostname(s.settings.Run), Scratch: s.settings.ScratchSize,
+		Hostname: hostname(s.settings.Run), Scratch: s.settings.ScratchSize, SameScratch: true,
 		Limits: channel.Limits{PIDs: s.settings.PIDs, Memory: s.settings.Memory}, Files: s.settings.Files, Sensor: s.settings.Sensor,
 	}, nil
 }

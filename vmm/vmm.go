@@ -19,6 +19,9 @@ type Image struct {
 	// Memory backs the guest's RAM. A restore maps it privately (copy on write) and only ever
 	// reads it; a boot that is to be snapshotted writes it.
 	Memory *os.File
+	// Disk is the scratch disk as the snapshot left it, mounted by the guest; a restored machine gets
+	// a copy as its Scratch. Nil for a cold boot.
+	Disk *os.File
 	// State is the device state that Snapshot wrote. Nil means a cold boot.
 	State *os.File
 }
@@ -31,8 +34,6 @@ type Machine struct {
 	Memory int64 // bytes
 	// Scratch is the only disk the VM writes. The caller may have unlinked it already.
 	Scratch *os.File
-	// ScratchSize is what the guest sees of it, in bytes.
-	ScratchSize int64
 	// Console receives the guest's serial console; nil discards it.
 	Console *os.File
 }
@@ -77,7 +78,7 @@ type VM interface {
 // Close closes the files of the image.
 func (i Image) Close() error {
 	var errs []error
-	for _, f := range []*os.File{i.Root, i.Memory, i.State} {
+	for _, f := range []*os.File{i.Root, i.Memory, i.Disk, i.State} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}

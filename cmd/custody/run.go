@@ -248,7 +248,11 @@ func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 	}
 	var disk *os.File
 	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
-		disk, err = scratch.New(j.ctx, j.home.Dir, j.home.Blanks(), j.project.Limits.Disk)
+		if image.Disk != nil {
+			disk, err = scratch.Clone(j.home.Dir, image.Disk)
+		} else {
+			disk, err = scratch.New(j.ctx, j.home.Dir, j.home.Blanks(), j.project.Limits.Disk)
+		}
 		return err
 	})
 	if err != nil {

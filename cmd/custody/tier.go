@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/vmm/template"
 )
 
@@ -50,7 +52,12 @@ func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver)
 		return err
 	}
 	defer img.Close()
-	vm, err := d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory})
+	disk, err := scratch.New(ctx, dir, filepath.Join(h.Templates(), "blank"), shape.Disk)
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	vm, err := d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: disk})
 	if err != nil {
 		return err
 	}
@@ -61,5 +68,5 @@ func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver)
 func defaultShape() template.Shape { return shapeOf(project.Default()) }
 
 func shapeOf(p project.File) template.Shape {
-	return template.Shape{CPUs: p.Limits.CPUs, Memory: p.Limits.Memory}
+	return template.Shape{CPUs: p.Limits.CPUs, Memory: p.Limits.Memory, Disk: p.Limits.Disk}
 }

@@ -148,9 +148,6 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 			return v.explain(err)
 		}
 	}
-	if err := v.growScratch(ctx, m); err != nil {
-		return v.explain(err)
-	}
 	v.inmate.lender.close()
 	if m.Image.State == nil {
 		return v.explain(v.Thaw(ctx))
@@ -284,15 +281,6 @@ func (v *vm) migrated(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// growScratch makes the guest see the scratch disk's real size, which need not
-// be the one that its snapshot saw.
-func (v *vm) growScratch(ctx context.Context, m vmm.Machine) error {
-	if m.Scratch == nil || m.Image.State == nil {
-		return nil
-	}
-	return v.mon.run(ctx, "block_resize", map[string]any{"node-name": "scratch", "size": m.ScratchSize}, nil)
 }
 
 // Channel implements vmm.VM.

@@ -23,11 +23,21 @@ func New(ctx context.Context, dir, blanks string, size int64) (*os.File, error) 
 		return nil, fmt.Errorf("scratch disk: %w", err)
 	}
 	defer blank.Close()
+	return Clone(dir, blank)
+}
+
+// Clone returns a copy of a disk, on a file in dir that has no name. What the
+// disk does not hold takes no room.
+func Clone(dir string, disk *os.File) (*os.File, error) {
+	info, err := disk.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("scratch disk: %w", err)
+	}
 	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("scratch disk: %w", err)
 	}
-	if err := errors.Join(f.Truncate(size), copyData(f, blank)); err != nil {
+	if err := errors.Join(f.Truncate(info.Size()), Copy(f, disk)); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("scratch disk: %w", err)
 	}
@@ -82,7 +92,7 @@ func blankDisk(ctx context.Context, dir string, size int64) (*os.File, error) {
 		return nil, err
 	}
 	defer os.Remove(slim.Name())
-	if err := errors.Join(slim.Truncate(size), copyData(slim, tmp), slim.Close()); err != nil {
+	if err := errors.Join(slim.Truncate(size), Copy(slim, tmp), slim.Close()); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(slim.Name(), path); err != nil {
@@ -93,8 +103,8 @@ func blankDisk(ctx context.Context, dir string, size int64) (*os.File, error) {
 
 const blockSize = 4096
 
-// copyData copies what a sparse file holds, block by block; to's holes stand for zeros.
-func copyData(to, from *os.File) error {
+// Copy copies what a sparse file holds, block by block; to's holes stand for zeros.
+func Copy(to, from *os.File) error {
 	block, zero := make([]byte, blockSize), make([]byte, blockSize)
 	return extents(from, func(off, n int64) error {
 		for end := off + n; off < end; off += blockSize {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/scratch"
 )
 
 // Driver is what a snapshot is made with.
@@ -25,6 +26,7 @@ type Driver interface {
 type Shape struct {
 	CPUs   int
 	Memory int64 // bytes
+	Disk   int64 // bytes of the scratch disk, which the guest has mounted when the snapshot is taken
 }
 
 // shapeFile is what shape.json holds.
@@ -36,11 +38,8 @@ type shapeFile struct {
 	Memory      int64  `json:"memory"`
 	MemorySum   string `json:"memory_sha256"`
 	StateSum    string `json:"state_sha256"`
+	DiskSum     string `json:"disk_sha256"`
 }
-
-// snapshotScratch is the size of the scratch disk that a snapshot has seen.
-// It is smaller than any that a run can ask for.
-const snapshotScratch = 1 << 20
 
 const bootTimeout = 2 * time.Minute
 
@@ -63,6 +62,9 @@ func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, erro
 		return vmm.Image{}, err
 	}
 	if img.Memory, err = os.Open(filepath.Join(dir, "memory")); err != nil {
+		return vmm.Image{}, errors.Join(err, img.Close())
+	}
+	if img.Disk, err = os.Open(filepath.Join(dir, "disk")); err != nil {
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
 	if img.State, err = os.Open(filepath.Join(dir, "state")); err != nil {
@@ -93,7 +95,7 @@ func (t Template) coldImage() vmm.Image {
 }
 
 func (t Template) shapeDir(d Driver, s Shape) string {
-	return filepath.Join(t.dir, "shapes", fmt.Sprintf("%s-%d-%d", d.Tier(), s.CPUs, s.Memory>>20))
+	return filepath.Join(t.dir, "shapes", fmt.Sprintf("%s-%d-%d-%d", d.Tier(), s.CPUs, s.Memory>>20, s.Disk>>20))
 }
 
 func (t Template) readShape(dir string) (shapeFile, error) {
@@ -126,8 +128,10 @@ func (t Template) verifySnapshot(dir string) error {
 	if err := t.verify("root.erofs"); err != nil {
 		return err
 	}
-	if err := t.verifyFile(filepath.Join(rel, "state"), f.StateSum); err != nil {
-		return err
+	for name, sum := range map[string]string{"state": f.StateSum, "disk": f.DiskSum} {
+		if err := t.verifyFile(filepath.Join(rel, name), sum); err != nil {
+			return err
+		}
 	}
 	return t.verifyFile(filepath.Join(rel, "memory"), f.MemorySum)
 }
@@ -155,11 +159,10 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 		return err
 	}
 	f := shapeFile{Template: t.Digest(), Tier: d.Tier(), Fingerprint: d.Fingerprint(), CPUs: s.CPUs, Memory: s.Memory}
-	if f.MemorySum, err = hashFile(filepath.Join(work, "memory")); err != nil {
-		return err
-	}
-	if f.StateSum, err = hashFile(filepath.Join(work, "state")); err != nil {
-		return err
+	for name, sum := range map[string]*string{"memory": &f.MemorySum, "state": &f.StateSum, "disk": &f.DiskSum} {
+		if *sum, err = hashFile(filepath.Join(work, name)); err != nil {
+			return err
+		}
 	}
 	if err := writeJSON(filepath.Join(work, "shape.json"), f); err != nil {
 		return err
@@ -176,22 +179,17 @@ func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work strin
 		return err
 	}
 	defer img.Close()
-	scratch, err := os.CreateTemp(work, "scratch-")
+	disk, err := scratch.New(ctx, work, t.store.Blanks(), s.Disk)
 	if err != nil {
 		return err
 	}
-	defer scratch.Close()
-	if err := errors.Join(os.Remove(scratch.Name()), scratch.Truncate(snapshotScratch)); err != nil {
-		return err
-	}
+	defer disk.Close()
 	state, err := os.OpenFile(filepath.Join(work, "state"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer state.Close()
-	vm, err := d.Start(ctx, vmm.Machine{
-		ID: "template-" + rand.Text()[:8], Image: img, CPUs: s.CPUs, Memory: s.Memory, Scratch: scratch, ScratchSize: snapshotScratch,
-	})
+	vm, err := d.Start(ctx, vmm.Machine{ID: "template-" + rand.Text()[:8], Image: img, CPUs: s.CPUs, Memory: s.Memory, Scratch: disk})
 	if err != nil {
 		return err
 	}
@@ -199,5 +197,21 @@ func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work strin
 	if err := channel.AwaitReady(ctx, vm.Channel()); err != nil {
 		return fmt.Errorf("the guest did not get ready: %w", err)
 	}
-	return vm.Snapshot(ctx, state)
+	if err := vm.Snapshot(ctx, state); err != nil {
+		return err
+	}
+	return keepDisk(disk, filepath.Join(work, "disk"))
+}
+
+// keepDisk keeps the scratch disk as the frozen guest knows it.
+func keepDisk(disk *os.File, path string) error {
+	info, err := disk.Stat()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(info.Size()), scratch.Copy(f, disk), f.Close())
 }

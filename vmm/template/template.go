@@ -8,7 +8,7 @@
 //	    sha256-<digest>/          named by what is in it
 //	        template.json kernel initrd root.erofs
 //	        verified.json         digests that were checked, by inode and ctime
-//	        shapes/<tier>-<cpus>-<MiB>/   shape.json memory state
+//	        shapes/<tier>-<cpus>-<MiB>-<disk MiB>/   shape.json memory state disk
 package template
 
 import (
@@ -182,6 +182,9 @@ func (s Store) sweep() error {
 	}
 	return nil
 }
+
+// Blanks is the folder of the empty scratch disks that cold boots copy.
+func (s Store) Blanks() string { return filepath.Join(s.Dir, "blank") }
 
 // lock is held by whoever changes the store; the kernel releases it with the process.
 func (s Store) lock() (unlock func(), err error) {
