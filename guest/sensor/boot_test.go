@@ -125,8 +125,9 @@ func boot(t *testing.T, vmlinuz, initrd string) string {
 		flags = run
 	}
 	args := []string{"-M", "microvm,memory-backend=ram", "-object", "memory-backend-ram,id=ram,size=512M",
-		"-accel", "tcg,tb-size=64", "-cpu", "max", "-kernel", vmlinuz, "-initrd", initrd, "-nographic", "-no-reboot",
-		"-append", "console=ttyS0 quiet panic=-1 reboot=t -- " + flags}
+		// Time counts instructions: on a busy host the kernel cannot calibrate its clock otherwise, and hangs.
+		"-accel", "tcg,tb-size=64", "-icount", "shift=1,sleep=off", "-cpu", "max", "-kernel", vmlinuz, "-initrd", initrd, "-nographic", "-no-reboot",
+		"-append", "console=ttyS0 quiet panic=-1 reboot=t " + os.Getenv("SENSOR_VM_ENV") + " -- " + flags}
 	if disk := os.Getenv("SENSOR_VM_ROOT"); disk != "" {
 		args = append(args, "-drive", "id=root,file="+disk+",format=raw,if=none,readonly=on", "-device", "virtio-blk-device,drive=root")
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -44,10 +43,11 @@ type collector struct {
 	// The collector's goroutine alone uses these.
 	young   []record
 	sample  ringbuf.Record
-	waited  bool                  // one more cycle was given to an incomplete argv
-	pending map[uint64][]*closing // closed files that wait for fanotify, by inode address
+	waited  bool // one more cycle was given to an incomplete argv
+	pending pending
+	orphans []orphan // descriptors whose record was too young for their cycle
+	procs   map[procKey]string
 	cycle   uint64
-	broken  atomic.Pointer[error]
 
 	mu      sync.Mutex // guards steps and waiters
 	steps   []step     // number-1 is the index
@@ -58,9 +58,9 @@ type collector struct {
 type step struct{ name, root string }
 
 func newCollector(k *kernel, w *watch) (*collector, error) {
-	c := &collector{kernel: k, watch: w, line: newLine(), pending: make(map[uint64][]*closing), epoll: -1, bell: -1}
+	c := &collector{kernel: k, watch: w, line: newLine(), pending: make(pending), procs: make(map[procKey]string), epoll: -1, bell: -1}
 	c.id = &identity{kernel: k}
-	c.hasher = newHasher(c.line, c.id.open)
+	c.hasher = newHasher(c.line, c.id.open, c.id.touched)
 	c.losses = newLosses(k)
 	if err := c.openRings(); err != nil {
 		c.close()

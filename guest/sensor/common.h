@@ -66,6 +66,14 @@ struct {
 	__type(value, struct proc);
 } writers SEC(".maps");
 
+/* inode -> when it was last opened for writing, or truncated */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u64);
+	__type(value, u64);
+} touched SEC(".maps");
+
 /* overlay's backing files that have a shared mapping */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -273,8 +281,9 @@ static __always_inline u64 put_path(u8 *buf, u64 off, struct proc *p, u64 mnt, u
 		w.root_dentry = (u64)fs->root.dentry;
 		w.root_mnt = (u64)fs->root.mnt;
 	}
-	if (bpf_loop(PATH_DEPTH, climb, &w, 0) == PATH_DEPTH)
-		w.flags |= PATH_CUT;
+	bpf_loop(PATH_DEPTH, climb, &w, 0);
+	if (!(w.flags & (PATH_ROOTED | PATH_PSEUDO)))
+		w.flags |= PATH_CUT; /* too deep, or not below the root */
 	*flags |= w.flags;
 	return w.off;
 }

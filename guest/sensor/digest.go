@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -18,7 +17,7 @@ const (
 	smallFile = 1 << 20
 	cacheSize = 4096
 	// tick is longer than the step of the clock that a kernel stamps ctime with
-	// (10 ms at 100 Hz). Within one step two contents can have one ctime.
+	// (10 ms at 100 Hz). Within one step two contents can have one ctime, so it is not cached yet.
 	tick = 20 * time.Millisecond
 )
 
@@ -31,34 +30,50 @@ const (
 
 var emptySum = hex.EncodeToString(sha256.New().Sum(nil))
 
+// stamp is a time as inodes keep it.
+type stamp struct{ sec, nsec int64 }
+
 // version names a file's content as far as the kernel lets one tell.
 type version struct {
-	dev, ino  uint64
-	size      int64
-	ctimeSec  int64
-	ctimeNsec int64
-}
-
-func (v version) sameContent(o version) bool {
-	return v.size == o.size && v.ctimeSec == o.ctimeSec && v.ctimeNsec == o.ctimeNsec
+	dev, ino     uint64
+	size         int64
+	mtime, ctime stamp
 }
 
 func versionOf(st *unix.Stat_t) version {
-	return version{uint64(st.Dev), st.Ino, st.Size, int64(st.Ctim.Sec), int64(st.Ctim.Nsec)}
+	return version{
+		dev: uint64(st.Dev), ino: st.Ino, size: st.Size,
+		mtime: stamp{int64(st.Mtim.Sec), int64(st.Mtim.Nsec)},
+		ctime: stamp{int64(st.Ctim.Sec), int64(st.Ctim.Nsec)},
+	}
 }
 
 // closing is a closed file whose content is to be hashed.
 type closing struct {
 	item   *item
 	inode  uint64 // kernel address, compared only
-	closed version
-	// loose files can change without a trace in ctime: no cache, no comparison with closed.
-	loose  bool
-	memory bool
+	at     uint64 // boot clock
+	size   int64
+	mtime  stamp
+	loose  bool // written through a mapping until now: mtime says nothing
+	shared bool // others could still write it without opening it again
+	memory bool // on tmpfs, where a mapping leaves no trace in ctime: no cache
 	pid    uint32
 	root   string
 	path   string
 	cycle  uint64
+}
+
+// stillIs says whether the content that was read is the one at close. It is
+// if nobody opened the file for writing since then, or had it open. Where the
+// programs do not know that, mtime must not have moved; ctime can, because
+// renaming and linking move it.
+func (c *closing) stillIs(v version, touched uint64) bool {
+	if touched > c.at {
+		return false
+	}
+	sole := touched > 0 && !c.shared
+	return c.loose || c.size == v.size && (sole || c.mtime == v.mtime)
 }
 
 // job is one content to be read: through a descriptor that fanotify gave, or by path.
@@ -70,10 +85,11 @@ type job struct {
 // hasher reads files and completes their events. Its two goroutines, one for
 // small files and one for large ones, are owned by the Sensor.
 type hasher struct {
-	line  *line
-	open  func(*closing) (*os.File, error)
-	cache *cache
-	wg    sync.WaitGroup
+	line    *line
+	open    func(*closing) (*os.File, error)
+	touched func(inode uint64) uint64 // boot clock; when it was last opened for writing
+	cache   *cache
+	wg      sync.WaitGroup
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -83,8 +99,8 @@ type hasher struct {
 	closed bool
 }
 
-func newHasher(l *line, open func(*closing) (*os.File, error)) *hasher {
-	h := &hasher{line: l, open: open, cache: newCache(cacheSize)}
+func newHasher(l *line, open func(*closing) (*os.File, error), touched func(uint64) uint64) *hasher {
+	h := &hasher{line: l, open: open, touched: touched, cache: newCache(cacheSize)}
 	h.wake = sync.NewCond(&h.mu)
 	return h
 }
@@ -100,7 +116,7 @@ func (h *hasher) add(j job) {
 	if j.file != nil {
 		h.held++
 	}
-	if j.wants[0].closed.size > smallFile {
+	if j.wants[0].size > smallFile {
 		h.large = append(h.large, j)
 	} else {
 		h.small = append(h.small, j)
@@ -146,11 +162,12 @@ func (h *hasher) do(j job) {
 	if f == nil {
 		var err error
 		if f, err = h.open(j.wants[0]); err != nil {
-			h.finish(j, version{}, "", unhashedGone)
+			h.finish(j, version{}, 0, "", unhashedGone)
 			return
 		}
 	}
 	v, sum, err := h.sum(f, j)
+	touched := h.touched(j.wants[0].inode) // while f keeps the inode's address from being used again
 	f.Close()
 	if j.file != nil {
 		h.mu.Lock()
@@ -159,18 +176,18 @@ func (h *hasher) do(j job) {
 	}
 	switch {
 	case errors.Is(err, errChanging):
-		h.finish(j, v, "", unhashedRunning)
+		h.finish(j, v, touched, "", unhashedRunning)
 	case err != nil:
-		h.finish(j, v, "", "could not be read: "+unix.ErrnoName(errno(err)))
+		h.finish(j, v, touched, "", "could not be read: "+unix.ErrnoName(errno(err)))
 	default:
-		h.finish(j, v, sum, "")
+		h.finish(j, v, touched, sum, "")
 	}
 }
 
 // finish completes the events of a job: those whose file was closed with the content that was read.
-func (h *hasher) finish(j job, v version, sum, unhashed string) {
+func (h *hasher) finish(j job, v version, touched uint64, sum, unhashed string) {
 	for _, c := range j.wants {
-		if sum != "" && !c.loose && !c.closed.sameContent(v) {
+		if sum != "" && !c.stillIs(v, touched) {
 			h.line.done(c.item, "", unhashedChanged)
 			continue
 		}
@@ -199,11 +216,11 @@ func (h *hasher) sum(f *os.File, j job) (version, string, error) {
 	if err := unix.Fstat(int(f.Fd()), &after); err != nil {
 		return v, "", err
 	}
-	if !v.sameContent(versionOf(&after)) {
+	if now := versionOf(&after); now.size != v.size || now.mtime != v.mtime {
 		return v, "", errChanging
 	}
 	sum := hex.EncodeToString(hash.Sum(nil))
-	if cached && begun.Sub(time.Unix(v.ctimeSec, v.ctimeNsec)) > tick {
+	if cached && begun.Sub(time.Unix(v.ctime.sec, v.ctime.nsec)) > tick {
 		h.cache.put(v, sum)
 	}
 	return v, sum, nil
@@ -246,62 +263,4 @@ func (c *cache) put(v version, sum string) {
 		c.next = (c.next + 1) % len(c.ring)
 	}
 	c.sums[v] = sum
-}
-
-// identity opens files by path and makes sure that they are the very inode a record named.
-type identity struct {
-	kernel *kernel
-	cookie uint64
-
-	mu sync.Mutex // guards the kernel's answer, "identified"
-}
-
-// inode is the kernel's address of the inode behind a descriptor.
-func (id *identity) inode(fd int) (uint64, error) {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	answer := id.kernel.coll.Variables["identified"]
-	if err := answer.Set(uint64(0)); err != nil {
-		return 0, err
-	}
-	if _, _, e := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETFL, uintptr(id.cookie)); e != 0 {
-		return 0, e
-	}
-	var inode uint64
-	err := answer.Get(&inode)
-	return inode, err
-}
-
-// open finds a closed file again by its path, as its process or its step sees it.
-func (id *identity) open(c *closing) (*os.File, error) {
-	for _, root := range []string{fmt.Sprintf("/proc/%d/root", c.pid), c.root} {
-		if root == "" {
-			continue
-		}
-		if f, err := id.openAt(root, c); err == nil {
-			return f, nil
-		}
-	}
-	return nil, os.ErrNotExist
-}
-
-func (id *identity) openAt(root string, c *closing) (*os.File, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, c.path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	if inode, err := id.inode(fd); err != nil || inode != c.inode {
-		return nil, os.ErrNotExist
-	}
-	// The name is settled and the object a regular file: opening it cannot block or act.
-	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NOATIME, 0)
 }

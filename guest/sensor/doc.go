@@ -13,9 +13,8 @@
 //     made before Track. The id that Track takes is the inode number of the
 //     cgroup's directory. A process is watched from its first fork or exec inside
 //     that cgroup, and stays watched, like all its descendants, wherever it moves;
-//   - each cell entered by pivot_root, so that the top of its mount namespace is
-//     its own root. (chroot works too, except that the paths of files still open
-//     when a process dies then count from the namespace's top.)
+//   - each cell's root on top of its mount namespace: by pivot_root, or from an
+//     initramfs, where that is not possible, by mount(".", "/", MS_MOVE) and chroot;
 //   - to load modules (overlay) before Load is not needed: programs use no module's BTF;
 //   - RLIMIT_NOFILE of at least 1024 for itself.
 //

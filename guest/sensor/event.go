@@ -9,8 +9,6 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/custody-project/custody/audit"
 )
 
@@ -24,6 +22,14 @@ func ProcID(boot, run string, pid int, start uint64) string {
 	fmt.Fprintf(h, "custody proc 1\x00%s\x00%s\x00%d\x00%d", boot, run, pid, start)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
+
+type procKey struct {
+	pid   uint32
+	start uint64
+}
+
+// maxProcs bounds the Proc ids that are remembered.
+const maxProcs = 1024
 
 // join appends chunks of argv to their exec. Chunks whose exec was lost are dropped.
 func join(records []record) []record {
@@ -83,8 +89,18 @@ func (c *collector) report(r record, wall int64) {
 	}
 }
 
+// proc is ProcID, remembered: a process has many events.
 func (c *collector) proc(pid uint32, start uint64) string {
-	return ProcID(c.set.Boot, c.set.Run, int(pid), start)
+	key := procKey{pid, start}
+	if id, ok := c.procs[key]; ok {
+		return id
+	}
+	if len(c.procs) == maxProcs {
+		clear(c.procs)
+	}
+	id := ProcID(c.set.Boot, c.set.Run, int(pid), start)
+	c.procs[key] = id
+	return id
 }
 
 func (c *collector) parent(h head) string {
@@ -232,8 +248,8 @@ func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 	c.line.push(it)
 	cl := &closing{
 		item: it, inode: r.inode, pid: h.pid, root: root, path: string(e.File.Path), cycle: c.cycle,
-		closed: version{size: r.size, ctimeSec: r.ctimeSec, ctimeNsec: int64(r.ctimeNsec)},
-		loose:  r.flags&fileMapped != 0, memory: r.flags&fileMemory != 0,
+		at: h.time, size: r.size, mtime: stamp{r.mtimeSec, int64(r.mtimeNsec)},
+		loose: r.flags&fileMapped != 0, memory: r.flags&fileMemory != 0, shared: r.flags&fileShared != 0,
 	}
 	if r.flags&fileHandle != 0 {
 		c.pending[cl.inode] = append(c.pending[cl.inode], cl)
@@ -247,32 +263,4 @@ func (c *collector) hashed(r *fileRecord) bool {
 		return true
 	}
 	return r.op == opWrite && (c.set.HashOver <= 0 || r.size > c.set.HashOver)
-}
-
-// pair gives fanotify's descriptors to the closed files that wait for them. A
-// descriptor serves all closes of its inode so far, because fanotify merges
-// them; those whose content was another one are found out by their ctime. A
-// close that fanotify has not reported a whole cycle later is looked up by path.
-func (c *collector) pair() (overflow bool, err error) {
-	more, overflow, err := c.watch.read(maxHeld-c.hasher.holding(), func(fd int) {
-		inode, err := c.id.inode(fd)
-		wants := c.pending[inode]
-		if err != nil || len(wants) == 0 {
-			unix.Close(fd)
-			return
-		}
-		delete(c.pending, inode)
-		c.hasher.add(job{file: os.NewFile(uintptr(fd), "closed file"), wants: wants})
-	})
-	if err != nil || more {
-		return overflow, err
-	}
-	for inode, wants := range c.pending {
-		if wants[len(wants)-1].cycle == c.cycle {
-			continue
-		}
-		delete(c.pending, inode)
-		c.hasher.add(job{wants: wants})
-	}
-	return overflow, nil
 }

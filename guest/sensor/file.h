@@ -4,8 +4,8 @@
 
 #define FMODE_READ 0x1
 #define FMODE_WRITE 0x2
-#define FMODE_EXEC 0x20
 #define FMODE_CREATED 0x100000
+#define OPENED_FOR_EXEC 0x20 /* in f_flags */
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 #define MAP_SHARED 1 /* also set in MAP_SHARED_VALIDATE */
@@ -60,12 +60,12 @@ static __always_inline void put_inode(struct file_record *r, struct inode *inode
 	r->size = BPF_CORE_READ(inode, i_size);
 	r->ino = BPF_CORE_READ(inode, i_ino);
 	r->dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	if (bpf_core_field_exists(seconds->i_ctime_sec)) {
-		r->ctime_sec = BPF_CORE_READ(seconds, i_ctime_sec);
-		r->ctime_nsec = BPF_CORE_READ(seconds, i_ctime_nsec);
+	if (bpf_core_field_exists(seconds->i_mtime_sec)) {
+		r->mtime_sec = BPF_CORE_READ(seconds, i_mtime_sec);
+		r->mtime_nsec = BPF_CORE_READ(seconds, i_mtime_nsec);
 	} else {
-		r->ctime_sec = BPF_CORE_READ(inode, i_ctime.tv_sec);
-		r->ctime_nsec = BPF_CORE_READ(inode, i_ctime.tv_nsec);
+		r->mtime_sec = BPF_CORE_READ(inode, i_mtime.tv_sec);
+		r->mtime_nsec = BPF_CORE_READ(inode, i_mtime.tv_nsec);
 	}
 }
 
@@ -107,6 +107,13 @@ static __always_inline void report(struct proc *p, u8 op, u8 flags, u64 mnt, str
 	send(&file_ring, FILE_HIGH, LOSS_FILE, buf, off);
 }
 
+static __always_inline void touch(struct inode *inode)
+{
+	u64 key = (u64)inode, now = bpf_ktime_get_boot_ns();
+
+	bpf_map_update_elem(&touched, &key, &now, BPF_ANY);
+}
+
 SEC("fentry/security_file_open")
 int BPF_PROG(opened, struct file *file)
 {
@@ -124,8 +131,10 @@ int BPF_PROG(opened, struct file *file)
 	p = self();
 	if (!p)
 		return 0;
-	if (mode & FMODE_WRITE)
+	if (mode & FMODE_WRITE) {
 		bpf_map_update_elem(&writers, &key, p, BPF_ANY);
+		touch(inode);
+	}
 	if (mode & FMODE_CREATED && !unhashed(dentry))
 		report(p, OP_CREATE, 0, (u64)file->f_path.mnt, dentry, inode);
 	return 0;
@@ -153,16 +162,27 @@ int BPF_PROG(mmapped, struct file *file, unsigned long prot, unsigned long flags
 	return 0;
 }
 
-/* Forgets a mapping that ended before its file was closed. */
-static __always_inline void settle_mapping(struct file *file)
+/* Says whether a mapping outlives this file, and forgets one that does not. */
+static __always_inline bool stays_mapped(struct file *backing)
 {
-	struct file *backing = file->private_data;
 	u64 key = (u64)backing;
 
 	if (!bpf_map_lookup_elem(&mapped, &key))
-		return;
-	if (BPF_CORE_READ(backing, f_count.counter) <= 1)
-		bpf_map_delete_elem(&mapped, &key);
+		return false;
+	if (BPF_CORE_READ(backing, f_count.counter) > 1)
+		return true;
+	bpf_map_delete_elem(&mapped, &key);
+	return false;
+}
+
+/* Says whether the content can still change without another open. */
+static __always_inline bool shared(struct file *file)
+{
+	struct file *backing = file->private_data;
+
+	if (file->f_inode->i_sb->s_magic != OVERLAYFS_MAGIC)
+		return file->f_inode->i_writecount.counter > 1;
+	return stays_mapped(backing) || BPF_CORE_READ(backing, f_inode, i_writecount.counter) > 1;
 }
 
 /* An overlay's backing file counts only when a mapping kept it. */
@@ -192,9 +212,8 @@ static __always_inline void written(struct file *file, struct dentry *dentry)
 		p = &owner;
 	}
 	bpf_map_delete_elem(&writers, &key);
-	if (file->f_inode->i_sb->s_magic == OVERLAYFS_MAGIC)
-		settle_mapping(file);
-	report(p, OP_WRITE, FILE_HANDLE, (u64)file->f_path.mnt, dentry, file->f_inode);
+	report(p, OP_WRITE, FILE_HANDLE | (shared(file) ? FILE_SHARED : 0), (u64)file->f_path.mnt, dentry,
+	       file->f_inode);
 }
 
 /* The last reference to an open file is gone; fanotify's event follows in the same call. */
@@ -218,7 +237,7 @@ int BPF_PROG(released, struct file *file)
 		written(file, dentry);
 		return 0;
 	}
-	if (mode & FMODE_EXEC || read_over < 0 || inode->i_size <= read_over)
+	if (file->f_flags & OPENED_FOR_EXEC || read_over < 0 || inode->i_size <= read_over)
 		return 0;
 	p = self();
 	if (p)
@@ -236,8 +255,10 @@ int BPF_PROG(truncated, struct path *path, s64 length, long ret)
 	if (ret)
 		return 0;
 	p = self();
-	if (p && !interface_fs(dentry->d_sb->s_magic))
-		report(p, OP_WRITE, 0, (u64)path->mnt, dentry, dentry->d_inode);
+	if (!p || interface_fs(dentry->d_sb->s_magic))
+		return 0;
+	touch(dentry->d_inode);
+	report(p, OP_WRITE, 0, (u64)path->mnt, dentry, dentry->d_inode);
 	return 0;
 }
 

@@ -37,6 +37,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -94,13 +95,14 @@ struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
 	s64 i_size;
-	struct timespec64 i_ctime;
+	atomic_t i_writecount;
+	struct timespec64 i_mtime;
 };
 
 /* since Linux 6.11 */
 struct inode___seconds {
-	s64 i_ctime_sec;
-	u32 i_ctime_nsec;
+	s64 i_mtime_sec;
+	u32 i_mtime_nsec;
 };
 
 struct dentry {
@@ -128,6 +130,7 @@ struct path {
 
 struct file {
 	u32 f_mode;
+	u32 f_flags;
 	void *private_data;
 	struct inode *f_inode;
 	struct path f_path;

@@ -40,6 +40,8 @@ type item struct {
 
 // line keeps events in the order in which they happened.
 type line struct {
+	limit int // of bytes; lineBytes except in tests
+
 	mu       sync.Mutex
 	change   *sync.Cond
 	items    []*item // in order; waiting or ready
@@ -53,7 +55,7 @@ type line struct {
 }
 
 func newLine() *line {
-	l := &line{}
+	l := &line{limit: lineBytes}
 	l.change = sync.NewCond(&l.mu)
 	return l
 }
@@ -63,7 +65,7 @@ func (l *line) push(it *item) {
 	it.weight = weight(it.event)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.bytes > lineBytes && !l.closed && l.err == nil {
+	for l.bytes > l.limit && !l.closed && l.err == nil {
 		l.change.Wait()
 	}
 	if l.closed || l.err != nil {
@@ -140,7 +142,7 @@ func (l *line) take() *item {
 
 // overtake says whether the head has held up the others for too long. The caller holds mu.
 func (l *line) overtake() bool {
-	if l.bytes > lineBytes/2 {
+	if l.bytes > l.limit/2 {
 		return true
 	}
 	now := time.Now()

@@ -54,6 +54,7 @@ const (
 	programsMapMapped          = "mapped"
 	programsMapProcRing        = "proc_ring"
 	programsMapProcs           = "procs"
+	programsMapTouched         = "touched"
 	programsMapWriters         = "writers"
 	programsProgConnected      = "connected"
 	programsProgDoneVfsCreate  = "done_vfs_create"
@@ -170,6 +171,7 @@ type programsMapSpecs struct {
 	Mapped   *ebpf.MapSpec `ebpf:"mapped"`
 	ProcRing *ebpf.MapSpec `ebpf:"proc_ring"`
 	Procs    *ebpf.MapSpec `ebpf:"procs"`
+	Touched  *ebpf.MapSpec `ebpf:"touched"`
 	Writers  *ebpf.MapSpec `ebpf:"writers"`
 }
 
@@ -212,6 +214,7 @@ type programsMaps struct {
 	Mapped   *ebpf.Map `ebpf:"mapped"`
 	ProcRing *ebpf.Map `ebpf:"proc_ring"`
 	Procs    *ebpf.Map `ebpf:"procs"`
+	Touched  *ebpf.Map `ebpf:"touched"`
 	Writers  *ebpf.Map `ebpf:"writers"`
 }
 
@@ -226,6 +229,7 @@ func (m *programsMaps) Close() error {
 		m.Mapped,
 		m.ProcRing,
 		m.Procs,
+		m.Touched,
 		m.Writers,
 	)
 }

@@ -32,6 +32,7 @@ const (
 	fileReplaced  = 4
 	fileExchanged = 8
 	fileMemory    = 16
+	fileShared    = 32
 )
 
 const (
@@ -83,8 +84,8 @@ type fileRecord struct {
 	inode     uint64
 	ino       uint64
 	size      int64
-	ctimeSec  int64
-	ctimeNsec uint32
+	mtimeSec  int64
+	mtimeNsec uint32
 	dev       uint32
 	op        uint8
 	flags     uint8
@@ -202,8 +203,8 @@ func decodeFile(b []byte) (*fileRecord, error) {
 		inode:     le.Uint64(f),
 		ino:       le.Uint64(f[8:]),
 		size:      int64(le.Uint64(f[16:])),
-		ctimeSec:  int64(le.Uint64(f[24:])),
-		ctimeNsec: le.Uint32(f[32:]),
+		mtimeSec:  int64(le.Uint64(f[24:])),
+		mtimeNsec: le.Uint32(f[32:]),
 		dev:       le.Uint32(f[36:]),
 		op:        f[44],
 		flags:     f[45],

@@ -46,6 +46,7 @@ enum file_flag {
 	FILE_MAPPED = 2, /* written through a mapping that outlived the descriptor */
 	FILE_REPLACED = 4,  /* the rename deleted what had the new name */
 	FILE_EXCHANGED = 8, /* the rename swapped both names */
+	FILE_SHARED = 32,   /* others can still write it without opening it again */
 	FILE_MEMORY = 16,   /* on tmpfs, where a write through a mapping leaves no trace in ctime */
 };
 
@@ -93,8 +94,8 @@ struct file_record {
 	u64 inode; /* kernel address: an identity, never followed */
 	u64 ino;
 	s64 size;
-	s64 ctime_sec;
-	u32 ctime_nsec;
+	s64 mtime_sec;
+	u32 mtime_nsec;
 	u32 dev;
 	u16 path_size;
 	u16 to_size;

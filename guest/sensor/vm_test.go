@@ -1,16 +1,16 @@
 package sensor
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
+	"slices"
+	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -31,109 +31,446 @@ func loopback() error {
 	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
 }
 
-var _ = unsafe.Pointer(nil)
-
-// bench is a cell-like place to run workloads in: a cgroup, and an overlay
-// that is the root of a mount namespace.
-type bench struct {
-	t      testing.TB
-	sensor *Sensor
-	root   string
-	cgroup *os.File
-	id     uint64
-	events []audit.Event
+func sumOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
 }
 
-func newBench(t testing.TB, set Settings) *bench {
-	inVM(t)
-	s, err := Load()
-	if err != nil {
-		t.Fatalf("%+v", err)
+// lines renders events shortly, one a line, so that a test can name what it expects.
+func lines(events []audit.Event, kind audit.Kind) []string {
+	var out []string
+	for _, e := range events {
+		if e.Kind != kind {
+			continue
+		}
+		switch {
+		case e.Exec != nil:
+			out = append(out, fmt.Sprintf("%s %q in %s", e.Exec.Exe, e.Exec.Argv, e.Exec.Cwd))
+		case e.Exit != nil:
+			out = append(out, fmt.Sprintf("code %d signal %d", e.Exit.Code, e.Exit.Signal))
+		case e.Flow != nil:
+			out = append(out, fmt.Sprintf("%s %s %d errno %d", e.Flow.Proto, e.Flow.DstIP, e.Flow.DstPort, e.Flow.Errno))
+		case e.File != nil:
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.File.Op, e.File.Path, e.File.To)))
+		}
 	}
-	t.Cleanup(func() { s.Close() })
-	b := &bench{t: t, sensor: s}
-	b.place()
-	err = s.Start(context.Background(), set, func(_ context.Context, e *audit.Event) error {
-		b.events = append(b.events, *e)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Track(b.id, "step", b.root); err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return out
 }
 
-func (b *bench) place() {
-	dir := b.t.TempDir()
-	cg := filepath.Join("/sys/fs/cgroup", filepath.Base(dir)+b.t.Name())
-	must(b.t, os.Mkdir(cg, 0o755))
-	f, err := os.Open(cg)
-	must(b.t, err)
-	st, _ := f.Stat()
-	b.cgroup, b.id = f, st.Sys().(*syscall.Stat_t).Ino
-	lower := dir + "/lower"
-	for _, d := range []string{"lower/proc", "lower/dev", "lower/tmp", "lower/old", "lower/workspace", "upper", "work", "root"} {
-		must(b.t, os.MkdirAll(filepath.Join(dir, d), 0o755))
-	}
-	must(b.t, os.Link("/init", lower+"/workload"))
-	_ = lower
-}
-
-func must(t testing.TB, err error) {
+// expect compares a workload's events of one kind with what they should be.
+// The cell's own beginning (its first exec, before it entered its root) is left out.
+func expect(t *testing.T, events []audit.Event, kind audit.Kind, want ...string) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+	got := lines(events, kind)
+	if kind == audit.KindExec && len(got) > 0 && strings.HasPrefix(got[0], "/init ") {
+		got = got[1:]
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s events:\ngot\n\t%s\nwant\n\t%s", kind, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
 
-func TestLoads(t *testing.T) {
-	inVM(t)
-	begin := time.Now()
-	s, err := Load()
-	if err != nil {
-		t.Fatalf("%+v", err)
+func noGaps(t *testing.T, events []audit.Event) {
+	t.Helper()
+	for _, e := range events {
+		if e.Gap != nil {
+			t.Errorf("lost: %+v", *e.Gap)
+		}
 	}
-	t.Log(time.Since(begin))
-	defer s.Close()
-	dir := "/sys/fs/cgroup/smoke"
-	os.Mkdir(dir, 0o755)
-	st, _ := os.Stat(dir)
-	id := st.Sys().(*syscall.Stat_t).Ino
-	ctx := context.Background()
-	err = s.Start(ctx, Settings{Boot: "b", Run: "r", ReadOver: -1}, func(_ context.Context, e *audit.Event) error {
-		b, _ := json.Marshal(e)
-		fmt.Println(string(b))
-		return nil
-	})
+}
+
+// TestSensor runs workloads in a cell and compares what the sensor says with
+// what they are known to do.
+func TestSensor(t *testing.T) {
+	c := newCell(t, Settings{Boot: "boot", Run: "run", ReadOver: 4096})
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *cell)
+	}{
+		{"exec", testExec}, {"exit", testExit}, {"argv", testArgv}, {"pids", testPIDs}, {"unexeced", testForkOnly},
+		{"unlinked", testUnlinked}, {"rewrite", testRewrite}, {"mapped", testMapped}, {"otherways", testOtherWays},
+		{"read", testRead}, {"flow", testFlow}, {"large", testLarge}, {"flood", testFlood}, {"untracked", testUntracked},
+		{"files", testFiles}, // the last: it deletes what others read
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			outer := c.t
+			c.t = t
+			defer func() { c.t = outer }()
+			test.run(t, c)
+		})
+	}
+}
+
+func testExec(t *testing.T, c *cell) {
+	events := c.run("spawn", "true", "", "\xff b", "c\n")
+	expect(t, events, audit.KindExec,
+		`/workload ["/workload" "workload" "spawn" "true" "" "\xff b" "c\n"] in /workspace`,
+		`/workload ["/workload" "workload" "true" "" "\xff b" "c\n"] in /workspace`)
+	noGaps(t, events)
+	var execs []*audit.Exec
+	for _, e := range events {
+		if e.Step != "step" || e.Observer != audit.Guest || time.Since(e.Guest.Time).Abs() > time.Minute {
+			t.Errorf("event's envelope: %+v", e)
+		}
+		if e.Exec != nil {
+			execs = append(execs, e.Exec)
+		}
+	}
+	parent, child := execs[1], execs[2]
+	if child.Parent != parent.Proc || child.PPID != parent.PID || child.Proc == parent.Proc || child.PID == parent.PID {
+		t.Errorf("child %+v of parent %+v", child, parent)
+	}
+	if execs[0].Proc != parent.Proc {
+		t.Errorf("a second exec changed the process's identity: %+v, %+v", execs[0], parent)
+	}
+	events = c.run("script")
+	expect(t, events, audit.KindExec,
+		`/workload ["/workload" "workload" "script"] in /workspace`,
+		`/workload ["/workload" "workload" "./run.sh" "given"] in /workspace`)
+	events = c.run("memfd")
+	expect(t, events, audit.KindExec,
+		`/workload ["/workload" "workload" "memfd"] in /workspace`,
+		`/memfd:ghost (deleted) ["ghost" "workload" "true"] in /workspace`)
+	for _, l := range lines(events, audit.KindFile) {
+		if strings.Contains(l, "ghost") {
+			t.Errorf("memory without a name as a file: %s", l)
+		}
+	}
+}
+
+func testExit(t *testing.T, c *cell) {
+	expect(t, c.run("spawn", "exit", "7"), audit.KindExit, "code 7 signal 0", "code 0 signal 0")
+	expect(t, c.run("spawn", "die"), audit.KindExit, "code 137 signal 9", "code 0 signal 0")
+	events := c.run("spawn", "thread")
+	expect(t, events, audit.KindExit, "code 3 signal 0", "code 0 signal 0")
+	ordered(t, events)
+}
+
+// ordered checks that a process's events lie between its exec and its exit,
+// that each exec has an exit, and that time does not run backwards.
+func ordered(t *testing.T, events []audit.Event) {
+	t.Helper()
+	began, ended := map[string]time.Time{}, map[string]bool{}
+	for _, e := range events {
+		var proc string
+		switch {
+		case e.Exec != nil:
+			proc = e.Exec.Proc
+			if _, again := began[proc]; !again {
+				began[proc] = e.Guest.Time
+			}
+		case e.Exit != nil:
+			proc = e.Exit.Proc
+			got, want := time.Duration(e.Exit.DurationNS), e.Guest.Time.Sub(began[proc])
+			if (got - want).Abs() > time.Millisecond {
+				t.Errorf("duration %v, but %v between exec and exit", got, want)
+			}
+		case e.File != nil:
+			proc = e.File.Proc
+		default:
+			continue
+		}
+		if _, ok := began[proc]; !ok || ended[proc] {
+			t.Errorf("event outside its process's life: %+v", e)
+		}
+		ended[proc] = e.Exit != nil
+	}
+	for proc := range began {
+		if !ended[proc] {
+			t.Errorf("process %s has no exit", proc)
+		}
+	}
+}
+
+func testArgv(t *testing.T, c *cell) {
+	args := []string{"spawn", "wait"}
+	for i := range 100 {
+		args = append(args, strings.Repeat(string(rune('a'+i%26)), 1000))
+	}
+	cmd := c.command(args...)
+	in, err := cmd.StdinPipe()
 	must(t, err)
-	os.MkdirAll("/m/lower", 0o755)
-	must(t, unix.Mount("/dev/vda", "/m/lower", "erofs", unix.MS_RDONLY, ""))
-	os.MkdirAll("/m/rw", 0o755)
-	must(t, unix.Mount("x", "/m/rw", "tmpfs", 0, ""))
-	for _, d := range []string{"upper", "work", "root"} {
-		os.MkdirAll("/m/rw/"+d, 0o755)
+	must(t, cmd.Start())
+	var child *audit.Exec
+	for child == nil {
+		for _, e := range c.flush() {
+			if e.Exec != nil && len(e.Exec.Argv) > 2 && e.Exec.Argv[2] == "wait" {
+				child = e.Exec
+			}
+		}
 	}
-	must(t, unix.Mount("overlay", "/m/rw/root", "overlay", 0, "lowerdir=/m/lower,upperdir=/m/rw/upper,workdir=/m/rw/work"))
-	must(t, unix.Mount("x", "/m/rw/root/proc", "proc", 0, ""))
-	must(t, s.Track(id, "one", "/m/rw/root"))
-	f, _ := os.Open(dir)
-	cmd := exec.Command("/bin/sh", "-c", `mkdir /w; cd /w; echo hi > a; mkdir d; mv a d/b; ln d/b c; rm c; cp /bin/true x; ./x; (echo sub >y); python3 -c '
-import socket
-s=socket.socket(); 
-try: s.connect(("127.0.0.1",9))
-except OSError as e: print(e)
-socket.socket(socket.AF_INET6,socket.SOCK_DGRAM).sendto(b"x",("::1",53))
-'; kill -9 $$`)
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd()), Chroot: "/m/rw/root"}
-	cmd.Stderr = os.Stderr
-	cmd.Stdout = os.Stdout
-	fmt.Println(cmd.Run())
-	begin = time.Now()
-	must(t, s.Flush(ctx))
-	fmt.Println("flush", time.Since(begin))
+	in.Write([]byte("\n"))
+	must(t, cmd.Wait())
+	c.flush()
+	want := "/workload\x00workload\x00" + strings.Join(args[1:], "\x00") + "\x00"
+	var kept bytes.Buffer
+	for _, a := range child.Argv {
+		kept.WriteString(string(a) + "\x00")
+	}
+	if !strings.HasPrefix(want, strings.TrimSuffix(kept.String(), "\x00")) || kept.Len()-1 != argvKept {
+		t.Errorf("kept %d bytes: %.60q", kept.Len(), kept.String())
+	}
+	if !child.Truncated || child.ArgvBytes != len(want) || child.ArgvSHA256 != sumOf(want) {
+		t.Errorf("truncated %v, %d bytes, digest %s; want true, %d, %s",
+			child.Truncated, child.ArgvBytes, child.ArgvSHA256, len(want), sumOf(want))
+	}
 }
 
-func workload(args []string) int { return 0 }
+// testPIDs gives two processes the same pid, and one a pid namespace of its own.
+func testPIDs(t *testing.T, c *cell) {
+	procs := map[string]bool{}
+	for range 2 {
+		must(t, os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte("20000"), 0))
+		for _, e := range c.run("true") {
+			if e.Exec == nil {
+				continue
+			}
+			procs[e.Exec.Proc] = true
+			if e.Exec.PID < 20000 {
+				t.Errorf("pid %d is not one of the initial namespace", e.Exec.PID)
+			}
+		}
+	}
+	if len(procs) != 2 {
+		t.Errorf("two processes of one pid have %d identities", len(procs))
+	}
+	events := c.run("nested")
+	if n := len(lines(events, audit.KindExec)); n != 3 {
+		t.Errorf("%d execs across pid namespaces, want 3", n)
+	}
+	ordered(t, events)
+}
+
+func testForkOnly(t *testing.T, c *cell) {
+	events := c.run("fork")
+	expect(t, events, audit.KindFile, "create /workspace/forked", "write /workspace/forked")
+	var parent string
+	for _, e := range events {
+		if e.Exec != nil {
+			parent = e.Exec.Proc
+		}
+		if e.File != nil && (e.File.Proc == parent || e.File.Parent != parent) {
+			t.Errorf("file %+v; its process was forked by %s", e.File, parent)
+		}
+	}
+	expect(t, events, audit.KindExit, "code 0 signal 0") // the parent's alone
+}
+
+func testFiles(t *testing.T, c *cell) {
+	events := c.run("files")
+	expect(t, events, audit.KindFile,
+		"create /workspace/d",
+		"create /workspace/d/a", "write /workspace/d/a", "rename /workspace/d/a /workspace/d/b",
+		"create /workspace/c", "write /workspace/c", "delete /workspace/d/b", "rename /workspace/c /workspace/d/b",
+		"create /workspace/l", "create /workspace/s",
+		"create /workspace/x", "write /workspace/x",
+		"rename /workspace/x /workspace/l", "rename /workspace/l /workspace/x",
+		"delete /workspace/s", "create /workspace/p",
+		"delete /workspace/d/b", "delete /workspace/d", "delete /workspace/given",
+		"create /tmp/t", "write /tmp/t")
+	hashes(t, events, map[string]string{
+		"/workspace/d/a": "one", "/workspace/c": "two", "/workspace/x": "three",
+		"/tmp/t": "", // not marked, and its mount is gone with the cell
+	})
+	ordered(t, events)
+}
+
+// hashes compares writes with the contents that were closed; an empty content
+// stands for a file that may go without a hash, but not with a wrong one.
+func hashes(t *testing.T, events []audit.Event, contents map[string]string) {
+	t.Helper()
+	for _, e := range events {
+		if e.File == nil || e.File.Op != audit.FileWrite {
+			continue
+		}
+		want, known := contents[string(e.File.Path)]
+		if !known {
+			t.Errorf("unexpected write: %+v", *e.File)
+		}
+		if want == "" && (e.File.Unhashed == "") == (e.File.SHA256 == "") {
+			t.Errorf("neither digest nor reason, or both: %+v", *e.File)
+		}
+		if want != "" && (e.File.SHA256 != sumOf(want) || e.File.Size != int64(len(want))) {
+			t.Errorf("%+v: want size %d, digest %s", *e.File, len(want), sumOf(want))
+		}
+	}
+}
+
+func testUnlinked(t *testing.T, c *cell) {
+	contents := map[string]string{}
+	for i := range 20 {
+		contents[fmt.Sprintf("/workspace/u%d", i)] = fmt.Sprintf("u%d content", i)
+	}
+	events := c.run("unlinked")
+	hashes(t, events, contents)
+	if n := len(lines(events, audit.KindFile)); n != 60 {
+		t.Errorf("%d file events, want 60", n)
+	}
+}
+
+// testRewrite: whatever the speed, a digest is never that of another close's content.
+func testRewrite(t *testing.T, c *cell) {
+	var n int
+	var last *audit.File
+	for _, e := range c.run("rewrite") {
+		if e.File == nil || e.File.Op != audit.FileWrite {
+			continue
+		}
+		last = e.File
+		if want := sumOf(fmt.Sprintf("%06d", n)); e.File.SHA256 != want && e.File.Unhashed == "" {
+			t.Errorf("write %d has digest %s, want %s or a reason", n, e.File.SHA256, want)
+		}
+		n++
+	}
+	if n != 200 || last.SHA256 != sumOf("000199") {
+		t.Errorf("%d writes, the last %+v", n, last)
+	}
+}
+
+func testMapped(t *testing.T, c *cell) {
+	events := c.run("mapped")
+	expect(t, events, audit.KindFile,
+		"create /workspace/mfalse", "write /workspace/mfalse",
+		"create /workspace/mtrue", "write /workspace/mtrue", "write /workspace/mtrue")
+	var last *audit.File
+	for _, e := range events {
+		if e.File != nil {
+			last = e.File
+		}
+	}
+	want := "mapped mtrue" + strings.Repeat("\x00", 4096-12)
+	if last.SHA256 != sumOf(want) {
+		t.Errorf("after the mapping ended: %+v, want digest %s", *last, sumOf(want))
+	}
+}
+
+func testOtherWays(t *testing.T, c *cell) {
+	events := c.run("otherways")
+	var tmpfile bool
+	var cut []int64
+	for _, e := range events {
+		if e.File == nil || e.File.Op != audit.FileWrite {
+			continue
+		}
+		switch path := string(e.File.Path); {
+		case path == "/workspace/cut":
+			cut = append(cut, e.File.Size)
+		case path == "/workspace/copied" || path == "/workspace/sent":
+			if e.File.SHA256 != sumOf("0123456789") {
+				t.Errorf("%+v", *e.File)
+			}
+		case path == "/workspace/allocated":
+			if e.File.SHA256 != sumOf("\x00\x00\x00\x00\x00") {
+				t.Errorf("%+v", *e.File)
+			}
+		case strings.HasPrefix(path, "/tmp/#") && strings.HasSuffix(path, " (deleted)"):
+			tmpfile = e.File.Size == 8
+		}
+	}
+	if !slices.Equal(cut, []int64{10, 4}) {
+		t.Errorf("sizes around truncate: %v", cut)
+	}
+	if !tmpfile {
+		t.Errorf("no write of a nameless file among %q", lines(events, audit.KindFile))
+	}
+}
+
+func testRead(t *testing.T, c *cell) {
+	for range 2 { // the second digest is out of the cache
+		var reads int
+		for _, e := range c.run("read") {
+			if e.File == nil || e.File.Path != "/workspace/given" {
+				continue
+			}
+			reads++
+			if e.File.Op != audit.FileRead || e.File.Size != 5000 || e.File.SHA256 != sumOf(strings.Repeat("given", 1000)) {
+				t.Errorf("%+v", *e.File)
+			}
+		}
+		if reads != 1 {
+			t.Errorf("%d reads", reads)
+		}
+	}
+}
+
+func testFlow(t *testing.T, c *cell) {
+	expect(t, c.run("connect"), audit.KindFlow,
+		"tcp 127.0.0.1 9 errno 115", "tcp ::1 9 errno 115", "udp ::1 53 errno 0")
+}
+
+func testLarge(t *testing.T, c *cell) {
+	events := c.run("large", "24")
+	hashes(t, events, map[string]string{
+		"/workspace/large": strings.Repeat("0123456789abcdef", 24<<16), "/workspace/small": "after",
+	})
+}
+
+// testFlood: what the ring cannot hold is counted exactly, and execs do not suffer.
+func testFlood(t *testing.T, c *cell) {
+	const n = 12000
+	c.mu.Lock() // the channel to the host is stuck
+	c.sensor.collector.line.limit = 64 << 10
+	err := c.command("flood", fmt.Sprint(n)).Run()
+	c.mu.Unlock()
+	must(t, err)
+	events := c.flush()
+	var flows, lost uint64
+	for _, e := range events {
+		switch {
+		case e.Flow != nil:
+			flows++
+		case e.Gap != nil:
+			if e.Gap.What != "flow" || e.Gap.Stage != "kernel_ring" {
+				t.Errorf("lost: %+v", *e.Gap)
+			}
+			lost += e.Gap.Count
+		}
+	}
+	if flows+lost != n || lost == 0 {
+		t.Errorf("%d flows and %d lost, want %d together and some lost", flows, lost, n)
+	}
+	if got := len(lines(events, audit.KindExec)); got != 3 {
+		t.Errorf("%d execs during the flood, want 3", got)
+	}
+	c.sensor.collector.line.limit = lineBytes
+}
+
+func testUntracked(t *testing.T, c *cell) {
+	must(t, os.WriteFile("/tmp/outside", []byte("x"), 0o600))
+	cmd := c.command("files")
+	cmd.SysProcAttr.UseCgroupFD = false
+	must(t, cmd.Run())
+	if events := c.flush(); len(events) > 0 {
+		t.Errorf("events of what is not tracked: %+v", events)
+	}
+	c.remake("given")
+}
+
+// remake restores a file of the workspace from outside.
+func (c *cell) remake(name string) {
+	for _, left := range []string{"x", "l", "p"} {
+		os.Remove(c.root + "/workspace/" + left)
+	}
+	must(c.t, os.WriteFile(c.root+"/workspace/"+name, bytes.Repeat([]byte("given"), 1000), 0o644))
+}
+
+// TestEmitFails: an error of emit ends the reporting and is what Flush returns.
+func TestEmitFails(t *testing.T) {
+	inVM(t)
+	s, err := Load()
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	c := &cell{t: t, sensor: s}
+	c.prepare()
+	must(t, s.Start(context.Background(), testSettings, func(context.Context, *audit.Event) error { return os.ErrClosed }))
+	c.track()
+	must(t, c.command("true").Run())
+	for range 2 {
+		if err := s.Flush(context.Background()); err != os.ErrClosed {
+			t.Errorf("Flush: %v, want emit's error", err)
+		}
+	}
+	if err := s.Start(context.Background(), testSettings, c.take); err == nil {
+		t.Error("started twice")
+	}
+}

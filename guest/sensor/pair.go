@@ -1,0 +1,64 @@
+package sensor
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// pending are closed files that wait for fanotify's descriptor, by inode address.
+type pending map[uint64][]*closing
+
+// orphan is a descriptor that no record has asked for yet.
+type orphan struct {
+	inode uint64
+	fd    int
+}
+
+// pair gives fanotify's descriptors to the closed files that wait for them. A
+// descriptor serves all closes of its inode so far, because fanotify merges
+// them; whose content was another one is found out later. The record of a close
+// is made just before fanotify's event: a descriptor without one belongs to a
+// record that this cycle left for the next, or to a process that is not
+// watched. A close that has no descriptor a whole cycle later is looked up by path.
+func (c *collector) pair() (overflow bool, err error) {
+	orphans := c.orphans
+	c.orphans = nil
+	for _, o := range orphans {
+		if !c.adopt(o) {
+			unix.Close(o.fd)
+		}
+	}
+	more, overflow, err := c.watch.read(maxHeld-c.hasher.holding(), func(fd int) {
+		inode, err := c.id.inode(fd)
+		if err != nil {
+			unix.Close(fd)
+			return
+		}
+		if o := (orphan{inode, fd}); !c.adopt(o) {
+			c.orphans = append(c.orphans, o)
+		}
+	})
+	if err != nil || more {
+		return overflow, err
+	}
+	for inode, wants := range c.pending {
+		if wants[len(wants)-1].cycle == c.cycle {
+			continue
+		}
+		delete(c.pending, inode)
+		c.hasher.add(job{wants: wants})
+	}
+	return overflow, nil
+}
+
+// adopt has the content behind a descriptor hashed, if a closed file waits for it.
+func (c *collector) adopt(o orphan) bool {
+	wants := c.pending[o.inode]
+	if len(wants) == 0 {
+		return false
+	}
+	delete(c.pending, o.inode)
+	c.hasher.add(job{file: os.NewFile(uintptr(o.fd), "closed file"), wants: wants})
+	return true
+}

@@ -1,0 +1,289 @@
+package sensor
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// workloads are the programs that the tests observe. They run inside the cell,
+// in /workspace.
+var workloads = map[string]func(args []string) error{
+	"enter":     func(a []string) error { return enter(a[0], a[1:]) },
+	"true":      func([]string) error { return nil },
+	"exit":      func(a []string) error { n, _ := strconv.Atoi(a[0]); os.Exit(n); return nil },
+	"wait":      func([]string) error { _, err := os.Stdin.Read(make([]byte, 1)); return err },
+	"spawn":     spawn,
+	"die":       func([]string) error { return unix.Kill(unix.Getpid(), unix.SIGKILL) },
+	"thread":    execInThread,
+	"files":     changeFiles,
+	"unlinked":  writeUnlinked,
+	"rewrite":   rewrite,
+	"mapped":    writeMapped,
+	"otherways": writeOtherWays,
+	"memfd":     runMemfd,
+	"read":      func([]string) error { _, err := os.ReadFile("given"); return err },
+	"connect":   connect,
+	"flood":     flood,
+	"fork":      forkOnly,
+	"large":     writeLarge,
+	"script":    runScript,
+	"./run.sh":  func([]string) error { return nil },
+	"nested":    func([]string) error { return nested() },
+}
+
+func workload(args []string) int {
+	if err := workloads[args[0]](args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "workload %q: %v\n", args, err)
+		return 99
+	}
+	return 0
+}
+
+// all runs steps until one fails.
+func all(steps ...func() error) error {
+	for i, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func write(name, content string) func() error {
+	return func() error { return os.WriteFile(name, []byte(content), 0o644) }
+}
+
+// spawn runs another workload as a child and does not care how it ends.
+func spawn(args []string) error {
+	cmd := exec.Command("/workload", append([]string{"workload"}, args...)...)
+	cmd.Stdin = os.Stdin
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		return err
+	}
+	return nil
+}
+
+// execInThread calls execve in a thread that is not the leader.
+func execInThread([]string) error {
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		failed <- syscall.Exec("/workload", []string{"threaded", "workload", "exit", "3"}, nil)
+	}()
+	return <-failed
+}
+
+func changeFiles([]string) error {
+	return all(
+		func() error { return os.Mkdir("d", 0o755) },
+		write("d/a", "one"),
+		func() error { return os.Rename("d/a", "d/b") },
+		write("c", "two"),
+		func() error { return os.Rename("c", "d/b") },
+		func() error { return os.Link("d/b", "l") },
+		func() error { return os.Symlink("l", "s") },
+		write("x", "three"),
+		func() error { return unix.Renameat2(unix.AT_FDCWD, "x", unix.AT_FDCWD, "l", unix.RENAME_EXCHANGE) },
+		func() error { return os.Remove("s") },
+		func() error { return unix.Mkfifo("p", 0o600) },
+		func() error { return os.RemoveAll("d") },
+		func() error { return os.Remove("given") }, // of the lower layer
+		write("/tmp/t", "four"),                    // of another file system
+		func() error { // failures are not events
+			os.Remove("absent")
+			os.Mkdir("/workspace", 0o755)
+			os.Rename("absent", "x")
+			return nil
+		},
+	)
+}
+
+// writeUnlinked leaves contents that no path leads to.
+func writeUnlinked([]string) error {
+	for i := range 20 {
+		name := fmt.Sprint("u", i)
+		if err := all(write(name, name+" content"), func() error { return os.Remove(name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewrite writes contents of one size into one file as fast as it can.
+func rewrite([]string) error {
+	for i := range 200 {
+		if err := write("r", fmt.Sprintf("%06d", i))(); err != nil {
+			return err
+		}
+		past := time.Unix(1, 0)
+		if err := os.Chtimes("r", past, past); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeMapped writes through mappings: before and after the descriptor is closed.
+func writeMapped([]string) error {
+	for _, late := range []bool{false, true} {
+		name := fmt.Sprint("m", late)
+		f, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		f.Truncate(4096)
+		mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return err
+		}
+		if late {
+			f.Close()
+			time.Sleep(50 * time.Millisecond)
+		}
+		copy(mem, "mapped "+name)
+		unix.Munmap(mem)
+		f.Close()
+	}
+	return nil
+}
+
+// writeOtherWays writes without write(2).
+func writeOtherWays([]string) error {
+	return all(
+		write("src", "0123456789"),
+		write("cut", "0123456789"),
+		func() error { return os.Truncate("cut", 4) },
+		func() error { return transfer("copied", unixCopy) },
+		func() error { return transfer("sent", unixSend) },
+		func() error {
+			f, err := os.Create("allocated")
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return unix.Fallocate(int(f.Fd()), 0, 0, 5)
+		},
+		func() error {
+			fd, err := unix.Open("/tmp", unix.O_TMPFILE|unix.O_WRONLY, 0o600)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			_, err = unix.Write(fd, []byte("nameless"))
+			return err
+		},
+	)
+}
+
+func unixCopy(to, from int) error {
+	_, err := unix.CopyFileRange(from, nil, to, nil, 10, 0)
+	return err
+}
+
+func unixSend(to, from int) error {
+	_, err := unix.Sendfile(to, from, nil, 10)
+	return err
+}
+
+func transfer(name string, how func(to, from int) error) error {
+	from, err := os.Open("src")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return how(int(to.Fd()), int(from.Fd()))
+}
+
+func runMemfd([]string) error {
+	fd, err := unix.MemfdCreate("ghost", 0)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile("/workload")
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(fd, data); err != nil {
+		return err
+	}
+	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	unix.Close(fd)
+	return syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", ro), []string{"ghost", "workload", "true"}, nil)
+}
+
+func connect([]string) error {
+	for _, to := range []string{"127.0.0.1:9", "[::1]:9"} {
+		if c, err := net.Dial("tcp", to); err == nil {
+			c.Close()
+		}
+	}
+	return sendTo(1, &unix.SockaddrInet6{Port: 53, Addr: [16]byte{15: 1}})
+}
+
+func sendTo(n int, to *unix.SockaddrInet6) error {
+	s, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	for range n {
+		unix.Sendto(s, []byte("x"), 0, to)
+	}
+	return nil
+}
+
+func flood(a []string) error {
+	n, _ := strconv.Atoi(a[0])
+	return all(
+		func() error { return sendTo(n, &unix.SockaddrInet6{Port: 53, Addr: [16]byte{15: 1}}) },
+		func() error { return spawn([]string{"true"}) },
+	)
+}
+
+// forkOnly has a child that writes a file and never executes anything.
+func forkOnly([]string) error {
+	name, _ := unix.BytePtrFromString("forked")
+	pid, err := rawFork(name)
+	if err != nil {
+		return err
+	}
+	var status unix.WaitStatus
+	_, err = unix.Wait4(pid, &status, 0, nil)
+	return err
+}
+
+func writeLarge(a []string) error {
+	mb, _ := strconv.Atoi(a[0])
+	return all(write("large", strings.Repeat("0123456789abcdef", mb<<16)), write("small", "after"))
+}
+
+func runScript([]string) error {
+	return all(
+		func() error { return os.WriteFile("run.sh", []byte("#!/workload workload\n"), 0o755) },
+		func() error { return exec.Command("./run.sh", "given").Run() },
+	)
+}
+
+// nested runs a child in another pid namespace.
+func nested() error {
+	cmd := exec.Command("/workload", "workload", "true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+	return cmd.Run()
+}
