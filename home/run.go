@@ -65,8 +65,29 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	return &Run{Recorder: audit.NewRecorder(log, o.Redactor), ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log}, nil
 }
 
-// Sync returns when the record with that seq is durable.
-func (r *Run) Sync(ctx context.Context, seq uint64) error { return r.log.Sync(ctx, seq) }
+// Record returns when the event is durable. In degrade mode it also returns
+// while the record cannot be written: the loss is declared later.
+func (r *Run) Record(ctx context.Context, ev audit.Event) (uint64, error) {
+	seq, err := r.Recorder.Record(ctx, ev)
+	return seq, goOn(err)
+}
+
+// Post returns when the event has its place, or was dropped in degrade mode.
+func (r *Run) Post(ctx context.Context, ev audit.Event) (uint64, error) {
+	seq, err := r.Recorder.Post(ctx, ev)
+	return seq, goOn(err)
+}
+
+// Sync returns when the record with that seq is durable; see Record.
+func (r *Run) Sync(ctx context.Context, seq uint64) error { return goOn(r.log.Sync(ctx, seq)) }
+
+// goOn leaves out the errors that only a log in degrade mode gives.
+func goOn(err error) error {
+	if errors.Is(err, wal.ErrStalled) || errors.Is(err, wal.ErrDropped) {
+		return nil
+	}
+	return err
+}
 
 // Ship starts to carry sealed segments into the store, in the background,
 // until Close. What does not get there is carried by the next process.

@@ -81,14 +81,15 @@ func thisHost() (Verdict, error) {
 	return Verdict{Kernel: unix.ByteSliceToString(u.Release[:]), BootID: strings.TrimSpace(string(id))}, nil
 }
 
-// Fingerprint changes with QEMU's program and, under KVM, with the host's
-// processor: a snapshot made before such a change cannot be restored after it.
+// Fingerprint changes with QEMU's program, the machine we make of it and,
+// under KVM, the host's processor: a snapshot made before such a change is not
+// restored after it.
 func (d *Driver) Fingerprint() string {
 	info, err := os.Stat(d.binary)
 	if err != nil {
 		return "gone"
 	}
-	id := fmt.Sprintf("%s %d %d", filepath.Base(d.binary), info.Size(), info.ModTime().UnixNano())
+	id := fmt.Sprintf("%s %d %d %s %s", filepath.Base(d.binary), info.Size(), info.ModTime().UnixNano(), machineType(), d.kernelWords())
 	if d.kvm {
 		id += " " + processor()
 	}
