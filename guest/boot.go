@@ -89,7 +89,7 @@ func moveRoot() error {
 	if err := unix.Chroot("."); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/proc", "/sys", "/dev", lowerDir, scratchDir, cellDir, deviceDir} {
+	for _, dir := range []string{"/proc", "/sys", "/dev", lowerDir, scratchDir, cellDir, deviceDir, identityDir} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}

@@ -1,9 +1,9 @@
 // Package guest is the first process of the VM: it boots it, waits to be
 // snapshotted, wakes with what the host says, and runs the steps.
 //
-//	boot --> sensors loaded --> rehearsal --> READY --> waits for Wake      <- a snapshot is taken here
-//	                                                        |
-//	     clock, randomness, identity, scratch disk, cells <-+               <- once, after each restore
+//	boot --> sensors loaded --> stage, rehearsal --> READY --> waits for Wake   <- a snapshot is taken here
+//	                                                               |
+//	                    clock, randomness, identity, disk, limits <-+           <- once, after each restore
 //	          |
 //	          v
 //	     Awake said --> serves the channel --> channel ended --> power off
@@ -37,11 +37,12 @@ type Sensor interface {
 
 // Where things are in the guest.
 const (
-	lowerDir   = "/lower"   // the template's read-only root, /dev/vda
-	scratchDir = "/scratch" // the run's disk, /dev/vdb
-	cellDir    = "/cell"    // both as the cells see them
-	deviceDir  = "/device"  // the cells' /dev
-	groupDir   = "/sys/fs/cgroup"
+	lowerDir    = "/lower"    // the template's read-only root, /dev/vda
+	scratchDir  = "/scratch"  // the run's disk, /dev/vdb
+	cellDir     = "/cell"     // both as the cells see them
+	deviceDir   = "/device"   // the cells' /dev
+	identityDir = "/identity" // the run's files of the cells' /etc
+	groupDir    = "/sys/fs/cgroup"
 )
 
 // Run is the whole life of the VM. It returns only when it is over.
@@ -54,8 +55,9 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 		return fmt.Errorf("load the sensors: %w", err)
 	}
 	defer s.Close()
-	if err := rehearse(ctx); err != nil {
-		log.Printf("rehearsal: %v", err) // the first command will be slower, nothing else
+	st, err := newStage(ctx)
+	if err != nil {
+		return fmt.Errorf("prepare the cells: %w", err)
 	}
 	port, err := openPort("custody")
 	if err != nil {
@@ -65,29 +67,43 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 	if err != nil {
 		return err
 	}
-	return live(ctx, port, s, wake)
-}
-
-// live applies the wake and serves the host until the channel ends.
-func live(ctx context.Context, port *port, s Sensor, w channel.Wake) error {
-	block, err := rise(w, s)
-	if err != nil {
+	if err := live(ctx, port, s, st, wake); err != nil {
 		channel.SayAwake(port, channel.Awake{Error: err.Error()})
 		return fmt.Errorf("wake: %w", err)
 	}
-	server := channel.NewServer(block, openWorkspace, nil)
-	if w.Sensor {
-		server.Flush = s.Flush
-		set := sensor.Settings{Boot: bootID(), Run: w.Run, HashOver: w.Files.HashOver, ReadOver: w.Files.ReadOver}
-		if err := s.Start(ctx, set, server.Emit); err != nil {
-			channel.SayAwake(port, channel.Awake{Error: err.Error()})
-			return fmt.Errorf("start the sensors: %w", err)
-		}
+	return nil
+}
+
+// live applies the wake and serves the host until the channel ends.
+func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) error {
+	if err := renew(w); err != nil {
+		return err
+	}
+	if err := st.set(w); err != nil {
+		return err
+	}
+	limits := cell.Limits{Memory: cellMemory(w.Limits.Memory), PIDs: w.Limits.PIDs}
+	server := channel.NewServer(st.block, openWorkspace, nil)
+	if !w.Sensor {
+		return serve(ctx, port, server, st.block.Open(limits, w.Hostname, nil))
+	}
+	server.Flush = s.Flush
+	set := sensor.Settings{Boot: bootID(), Run: w.Run, HashOver: w.Files.HashOver, ReadOver: w.Files.ReadOver}
+	if err := s.Start(ctx, set, server.Emit); err != nil {
+		return fmt.Errorf("start the sensors: %w", err)
+	}
+	return serve(ctx, port, server, st.block.Open(limits, w.Hostname, s))
+}
+
+func serve(ctx context.Context, port *port, server *channel.Server, err error) error {
+	if err != nil {
+		return err
 	}
 	if err := channel.SayAwake(port, channel.Awake{OK: true, Time: now(), BootID: bootID()}); err != nil {
 		return err
 	}
-	return server.Serve(ctx, port)
+	log.Print(server.Serve(ctx, port))
+	return nil
 }
 
 // openWorkspace opens the workspace as the cells see it, unless a step has put a link in its place.

@@ -2,10 +2,8 @@ package guest
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/guest/cell"
 	"github.com/custody-project/custody/guest/channel"
 )
 
@@ -30,33 +27,18 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// rise applies a wake: what a snapshot has frozen is replaced, what the run
-// brings is put in place. It returns what runs the steps.
-func rise(w channel.Wake, s Sensor) (*cell.Block, error) {
+// renew replaces what every restore of a snapshot would otherwise share.
+func renew(w channel.Wake) error {
 	if err := setClock(w.Time); err != nil {
-		return nil, fmt.Errorf("set the clock: %w", err)
+		return fmt.Errorf("set the clock: %w", err)
 	}
 	if err := stir(w.Entropy); err != nil {
-		return nil, fmt.Errorf("renew the randomness: %w", err)
+		return fmt.Errorf("renew the randomness: %w", err)
 	}
 	if err := unix.Sethostname([]byte(w.Hostname)); err != nil {
-		return nil, fmt.Errorf("set the host name %q: %w", w.Hostname, err)
+		return fmt.Errorf("set the host name %q: %w", w.Hostname, err)
 	}
-	if err := mountScratch(w.Scratch); err != nil {
-		return nil, fmt.Errorf("mount the scratch disk: %w", err)
-	}
-	upper, work := filepath.Join(scratchDir, "upper"), filepath.Join(scratchDir, "work")
-	if err := furnish(upper, work, w); err != nil {
-		return nil, fmt.Errorf("prepare the root: %w", err)
-	}
-	if err := mountRoot(upper, work); err != nil {
-		return nil, err
-	}
-	config := cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells"), Memory: cellMemory(w.Limits.Memory), PIDs: w.Limits.PIDs}
-	if w.Sensor {
-		config.Watcher = s
-	}
-	return cell.New(config)
+	return nil
 }
 
 func setClock(t time.Time) error {
@@ -127,42 +109,6 @@ func awaitSize(file string, size int64) error {
 		time.Sleep(time.Millisecond)
 	}
 	return fmt.Errorf("disk has %d bytes, the host announced %d", sectors*512, size)
-}
-
-// furnish writes the run's identity into the overlay's upper layer before it is mounted.
-func furnish(upper, work string, w channel.Wake) error {
-	for _, dir := range []string{upper, work, filepath.Join(upper, "etc"), filepath.Join(upper, cell.DefaultDir)} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + w.Hostname + "\n"
-	return errors.Join(
-		os.WriteFile(filepath.Join(upper, "etc/hostname"), []byte(w.Hostname+"\n"), 0o644),
-		os.WriteFile(filepath.Join(upper, "etc/hosts"), []byte(hosts), 0o644),
-		os.WriteFile(filepath.Join(upper, "etc/machine-id"), []byte(w.MachineID+"\n"), 0o444),
-	)
-}
-
-// mountRoot mounts the root that the cells change to, with what they all share in it.
-func mountRoot(upper, work string) error {
-	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	layers := "lowerdir=" + lowerDir + ",upperdir=" + upper + ",workdir=" + work + ",volatile"
-	for _, m := range []struct {
-		source, target, kind string
-		flags                uintptr
-		data                 string
-	}{
-		{"overlay", cellDir, "overlay", unix.MS_NOATIME | unix.MS_NODEV, layers},
-		{"sysfs", cellDir + "/sys", "sysfs", quiet | unix.MS_RDONLY, ""},
-		{deviceDir, cellDir + "/dev", "", unix.MS_BIND, ""},
-		{"", cellDir + "/dev", "", unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC, ""},
-	} {
-		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
-			return fmt.Errorf("mount %s: %w", m.target, err)
-		}
-	}
-	return nil
 }
 
 // cellMemory is what the cells may use of a VM with that much memory.

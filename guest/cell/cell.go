@@ -37,13 +37,16 @@ type Watcher interface {
 	Untrack(cgroupID uint64) error
 }
 
-// Config says what a run's cells stand on.
+// Config says what cells stand on.
 type Config struct {
-	Root    string // the mounted overlay, with proc, sys, dev/pts, dev/shm and run in it
-	Group   string // directory of the control group that holds the cells' own
-	Memory  int64  // bytes all cells may use together
-	PIDs    int    // processes and threads in all cells together
-	Watcher Watcher
+	Root  string // the mounted overlay, with proc, sys, dev/pts, dev/shm and run in it
+	Group string // directory of the control group that holds the cells' own
+}
+
+// Limits bound what all cells use together.
+type Limits struct {
+	Memory int64 // bytes
+	PIDs   int   // processes and threads; 0 sets no bound
 }
 
 // Block makes cells. The namespaces and mounts of the next one are prepared
@@ -58,9 +61,10 @@ type Block struct {
 	next    chan prepared
 	work    sync.WaitGroup // preparations under way
 
-	mu     sync.Mutex // guards the fields below
-	serial int
-	closed bool
+	mu      sync.Mutex // guards the fields below
+	serial  int
+	closed  bool
+	watcher Watcher
 }
 
 type prepared struct {
@@ -68,13 +72,9 @@ type prepared struct {
 	err error
 }
 
-// New applies the limits and prepares the first cell.
+// New prepares the first cell. No limit holds before Open.
 func New(c Config) (*Block, error) {
 	g, err := makeGroup(c.Group)
-	if err != nil {
-		return nil, err
-	}
-	err = g.set("memory.max", fmt.Sprint(c.Memory), "memory.oom.group", "0", "pids.max", fmt.Sprint(c.PIDs), "cpu.weight", "100")
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +92,30 @@ func New(c Config) (*Block, error) {
 	b.prepare()
 	return b, nil
 }
+
+// Open sets what only a run knows: the limits, the name of the machine, and who
+// watches the cells, nil for nobody. It must be called before the run's first command.
+func (b *Block) Open(l Limits, hostname string, w Watcher) error {
+	b.mu.Lock()
+	b.watcher = w
+	b.mu.Unlock()
+	pids := "max"
+	if l.PIDs > 0 {
+		pids = fmt.Sprint(l.PIDs)
+	}
+	if err := b.group.set("memory.max", fmt.Sprint(l.Memory), "pids.max", pids); err != nil {
+		return err
+	}
+	p := <-b.next
+	if p.err == nil {
+		p.err = p.first.setHostname(hostname)
+	}
+	b.next <- p
+	return p.err
+}
+
+// AwaitReady returns when the next cell has been prepared. No command may be started meanwhile.
+func (b *Block) AwaitReady() { b.work.Wait() }
 
 func lastCapability() (int, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
@@ -143,11 +167,11 @@ func (b *Block) Start(_ context.Context, cmd channel.Command) (channel.Cell, err
 		b.prepare()
 		return nil, fmt.Errorf("prepare a cell: %w", s.err)
 	}
-	c := &cell{block: b, shell: s.shell}
+	b.mu.Lock()
+	c := &cell{block: b, shell: s.shell, watcher: b.watcher}
+	b.mu.Unlock()
 	if err := c.start(cmd); err != nil {
-		c.shell.kill()
 		c.shell.pipes.closeOurs()
-		c.shell.first.wait()
 		c.Close()
 		return nil, err
 	}
@@ -156,8 +180,11 @@ func (b *Block) Start(_ context.Context, cmd channel.Command) (channel.Cell, err
 
 // cell is a command in its shell.
 type cell struct {
-	block *Block
-	shell *shell
+	block   *Block
+	shell   *shell
+	watcher Watcher
+	// finished is used by Wait and then Close alone.
+	finished bool
 
 	mu   sync.Mutex // guards main, which is nil once the main process has been reaped
 	main *process
@@ -186,8 +213,8 @@ func (c *cell) start(cmd channel.Command) error {
 // announce tells the sensors, and makes the process one that the kernel may
 // kill for memory; init, whose memory it still shares, never is.
 func (c *cell) announce(step string) error {
-	if w := c.block.config.Watcher; w != nil {
-		if err := w.Track(c.shell.group.id, step, c.block.config.Root); err != nil {
+	if c.watcher != nil {
+		if err := c.watcher.Track(c.shell.group.id, step, c.block.config.Root); err != nil {
 			return fmt.Errorf("sensors refuse the step: %w", err)
 		}
 	}
@@ -300,8 +327,9 @@ func (c *cell) Wait() channel.Exit {
 	c.main = nil
 	c.mu.Unlock()
 	ws := main.wait()
-	c.shell.kill()
-	c.shell.first.wait()
+	if !c.shell.alone() {
+		c.finish()
+	}
 	exit := channel.Exit{Code: ws.ExitStatus(), OOM: c.shell.group.count("memory.events", "oom_kill") > 0}
 	if ws.Signaled() {
 		exit.Signal = int(ws.Signal())
@@ -310,11 +338,22 @@ func (c *cell) Wait() channel.Exit {
 	return exit
 }
 
+// finish kills what is left and returns when nothing is.
+func (c *cell) finish() {
+	if c.finished {
+		return
+	}
+	c.finished = true
+	c.shell.kill()
+	c.shell.first.wait()
+}
+
 // Close implements channel.Cell: the step's control group goes, the next cell is prepared.
 func (c *cell) Close() error {
+	c.finish()
 	var err error
-	if w := c.block.config.Watcher; w != nil {
-		err = w.Untrack(c.shell.group.id)
+	if c.watcher != nil {
+		err = c.watcher.Untrack(c.shell.group.id)
 	}
 	err = errors.Join(err, c.shell.group.remove())
 	c.block.prepare()

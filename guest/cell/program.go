@@ -197,7 +197,7 @@ func (p *program) startSleeper(group, childNS int, stdio [3]int) (*child, error)
 	p.call("tell", unix.SYS_WRITE, fdTell, buf, 1)
 	p.add("sleep", chain, unix.SYS_READ, []any{fdWake, buf, 1})
 	c.load(p)
-	err = inPIDNamespace(childNS, func() (err error) { c.process, err = c.clone(0, group); return })
+	err = inNamespace(childNS, "pid", unix.CLONE_NEWPID, func() (err error) { c.process, err = c.clone(0, group); return })
 	unix.Close(ends[0])
 	unix.Close(ends[1])
 	if err != nil {
@@ -251,22 +251,27 @@ func pipe() (r, w int, err error) {
 	return ends[0], ends[1], nil
 }
 
-// inPIDNamespace calls f on a thread whose children are born into the pid
-// namespace of the process that pidfd stands for.
-func inPIDNamespace(pidfd int, f func() error) error {
+// setHostname sets the name of the machine in the process's UTS namespace.
+func (p process) setHostname(name string) error {
+	return inNamespace(p.pidfd, "uts", unix.CLONE_NEWUTS, func() error { return unix.Sethostname([]byte(name)) })
+}
+
+// inNamespace calls f on a thread that is in another process's namespace of
+// the given kind; with the pid namespace, only the thread's children are.
+func inNamespace(pidfd int, kind string, flag int, f func() error) error {
 	runtime.LockOSThread()
-	home, err := unix.Open("/proc/thread-self/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	home, err := unix.Open("/proc/thread-self/ns/"+kind, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("open the own pid namespace: %w", err)
+		return fmt.Errorf("open the own %s namespace: %w", kind, err)
 	}
 	defer unix.Close(home)
-	if err := unix.Setns(pidfd, unix.CLONE_NEWPID); err != nil {
+	if err := unix.Setns(pidfd, flag); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("enter the cell's pid namespace: %w", err)
+		return fmt.Errorf("enter the cell's %s namespace: %w", kind, err)
 	}
 	defer func() {
-		if unix.Setns(home, unix.CLONE_NEWPID) == nil {
+		if unix.Setns(home, flag) == nil {
 			runtime.UnlockOSThread()
 		} // else the thread ends with its goroutine
 	}()

@@ -2,7 +2,10 @@ package cell
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -104,6 +107,13 @@ func (s *shell) kill() {
 	if err := s.group.kill(); err != nil {
 		unix.Kill(s.first.pid, unix.SIGKILL) // the end of a pid namespace's first process is the end of all
 	}
+}
+
+// alone says that of the cell only its first process is left, which runs
+// nothing; the cell need not be taken down before the command's end is told.
+func (s *shell) alone() bool {
+	b, err := os.ReadFile(filepath.Join(s.group.path, "cgroup.procs"))
+	return err == nil && strings.TrimSpace(string(b)) == strconv.Itoa(s.first.pid)
 }
 
 // discard ends a shell in which no command was run.

@@ -19,9 +19,13 @@ type Wake struct {
 	MachineID string    `json:"machine_id"`
 	Hostname  string    `json:"hostname"`
 	// Scratch says that /dev/vdb holds an empty ext4 of this many bytes for the overlay's upper layer.
-	Scratch int64        `json:"scratch"`
-	Limits  Limits       `json:"limits"`
-	Files   FileSettings `json:"files"`
+	Scratch int64 `json:"scratch"`
+	// SameScratch says that /dev/vdb is, byte for byte and in size, the disk that
+	// was there when the guest said READY. A guest that found an ext4 on it then
+	// has mounted it before the snapshot, and need not do so again.
+	SameScratch bool         `json:"same_scratch,omitempty"`
+	Limits      Limits       `json:"limits"`
+	Files       FileSettings `json:"files"`
 	// Sensor false leaves the sensors detached; only benchmarks ask for it.
 	Sensor bool `json:"sensor"`
 }
