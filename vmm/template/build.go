@@ -107,16 +107,24 @@ func (s Store) publish(t Template, out string) (Template, error) {
 }
 
 // renew makes the template anew with this program's custody-guest, from the
-// kernel, modules and userland that it has.
-func (s Store) renew(ctx context.Context, t Template) (Template, error) {
-	if err := t.verify("kernel", "initrd", "root.erofs"); err != nil {
-		return Template{}, err
-	}
+// kernel, modules and userland that it has, unless that has been done already.
+func (s Store) renew(ctx context.Context, name string) (Template, error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return Template{}, err
 	}
 	defer unlock()
+	t, err := s.read(filepath.Join(s.Dir, "names", name))
+	if err != nil {
+		return Template{}, err
+	}
+	if same, err := t.holdsGuest(s.Guest); err != nil || same {
+		return t, err
+	}
+	fmt.Fprintf(s.Log, "template %s holds another version of custody-guest: renewing it\n", t.Name)
+	if err := t.verify("kernel", "initrd", "root.erofs"); err != nil {
+		return Template{}, err
+	}
 	work, err := os.MkdirTemp(s.Dir, "build-")
 	if err != nil {
 		return Template{}, err

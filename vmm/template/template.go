@@ -80,18 +80,17 @@ func (s Store) Open(ctx context.Context, name string) (Template, error) {
 		return Template{}, fmt.Errorf("%q is not a template name: use a-z, 0-9, '.', '_' and '-'", name)
 	}
 	t, err := s.read(filepath.Join(s.Dir, "names", name))
-	if err != nil {
+	if errors.Is(err, ErrNotFound) {
 		return Template{}, err
 	}
-	same, err := t.holdsGuest(s.Guest)
-	if err != nil {
-		return Template{}, err
+	if err == nil {
+		if same, err := t.holdsGuest(s.Guest); err == nil && same {
+			return t, nil
+		}
 	}
-	if !same {
-		fmt.Fprintf(s.Log, "template %s holds another version of custody-guest: renewing it\n", name)
-		return s.renew(ctx, t)
-	}
-	return t, nil
+	// Whatever else was wrong is looked at again with the lock held: another
+	// process may be renewing the template just now.
+	return s.renew(ctx, name)
 }
 
 func (s Store) read(link string) (Template, error) {
