@@ -9,8 +9,8 @@ import (
 
 // Bounds of what one event from the guest may hold.
 const (
-	maxArgs = 8192
-	maxName = 256 // identifiers, protocol names, causes: anything that is not the workload's text
+	maxArgs = 32 << 10 // the sensor keeps 32 KiB of an argv, and an empty argument takes one byte
+	maxName = 256      // identifiers, protocol names, causes: anything that is not the workload's text
 )
 
 // admit checks an event that came from the guest and makes it the host's
