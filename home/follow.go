@@ -109,8 +109,8 @@ func (h *Home) openManifest(signed []byte) (proof.Manifest, error) {
 	return proof.ParseManifest(n.Text)
 }
 
-// isShipped says whether the store has the whole run.
-func (h *Home) isShipped(run string) bool {
+// HasWhole says whether the store was given the whole run.
+func (h *Home) HasWhole(run string) bool {
 	_, err := os.Stat(filepath.Join(h.RunDir(run), shippedFile))
 	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -113,8 +113,21 @@ func (h *Home) TagKey() ([]byte, error) {
 	return key, nil
 }
 
-// Store opens the store for writing.
-func (h *Home) Store() (*sqlite.Store, error) { return sqlite.Open(h.path("custody.db")) }
+// Store opens the store for writing. Only its owner may read it, as the logs it is made from.
+func (h *Home) Store() (*sqlite.Store, error) {
+	// SQLite gives its other files the mode of this one. An existing one must not be
+	// opened beside SQLite: closing it would give up SQLite's locks (fcntl).
+	f, err := os.OpenFile(h.storePath(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return sqlite.Open(h.storePath())
+}
+
+func (h *Home) storePath() string { return h.path("custody.db") }
 
 // NewRunID returns an id that sorts by time.
 func NewRunID(t time.Time) string {

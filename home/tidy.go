@@ -22,17 +22,17 @@ import (
 // what is not there yet. It tells the user of each run it closes, a line.
 // Several processes may do it at once; a live run is left alone.
 func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
-	entries, err := os.ReadDir(h.path("runs"))
+	runs, err := h.logs()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, e := range entries {
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), "r-") || h.isShipped(e.Name()) || wal.Locked(h.RunDir(e.Name())) {
+	for _, run := range runs {
+		if h.HasWhole(run) || wal.Locked(h.RunDir(run)) {
 			continue
 		}
-		if err := h.finish(ctx, e.Name(), notice); err != nil {
-			errs = append(errs, fmt.Errorf("run %s: %w", e.Name(), err))
+		if err := h.finish(ctx, run, notice); err != nil {
+			errs = append(errs, fmt.Errorf("run %s: %w", run, err))
 		}
 	}
 	return errors.Join(errs...)

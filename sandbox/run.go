@@ -35,7 +35,12 @@ const (
 )
 
 // ErrTimeout means that a run reached its time limit.
-var ErrTimeout = fmt.Errorf("limits.time was reached: %w", context.DeadlineExceeded)
+var ErrTimeout error = timeout{}
+
+type timeout struct{}
+
+func (timeout) Error() string        { return "limits.time was reached" }
+func (timeout) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // Run carries out a plan: it records the start, starts a sandbox, runs the
 // steps until one fails, and records the end. ready is called with the sandbox

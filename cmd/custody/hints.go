@@ -2,12 +2,16 @@ package main
 
 import (
 	"errors"
+	"iter"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
 )
@@ -25,6 +29,7 @@ var hints = []struct {
 	{store.ErrNotFound, "`custody runs` lists the runs"},
 	{store.ErrAmbiguous, "give more of the run's name; `custody runs` lists them"},
 	{proof.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
+	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
 	{errNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
 	{unix.ENOSPC, "make room on the disk that holds $CUSTODY_HOME"},
 	{os.ErrPermission, "the files belong to another user: run it as the user who owns $CUSTODY_HOME"},
@@ -36,10 +41,22 @@ func hint(err error) string {
 	if errors.As(err, &h) {
 		return h.Hint()
 	}
+	if p := new(project.Error); errors.As(err, &p) {
+		return p.Hint
+	}
 	for _, known := range hints {
 		if errors.Is(err, known.err) {
 			return known.hint
 		}
 	}
 	return ""
+}
+
+// lines are the lines of an error without what hint says.
+func lines(err error) iter.Seq[string] {
+	text := err.Error()
+	if p := new(project.Error); errors.As(err, &p) && p.Hint != "" {
+		text = strings.TrimSuffix(text, "; "+p.Hint)
+	}
+	return strings.SplitSeq(strings.TrimRight(text, "\n"), "\n")
 }

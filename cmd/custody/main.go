@@ -25,6 +25,7 @@ type cli struct {
 	Timeline timelineCmd `cmd:"" help:"Show what a run did."`
 	Verify   verifyCmd   `cmd:"" help:"Check a run or a bundle: 0 it holds, 1 it does not, 2 it cannot be judged."`
 	Bundle   bundleCmd   `cmd:"" help:"Write all that an auditor needs to verify a run into one file."`
+	Rebuild  rebuildCmd  `cmd:"" help:"Make the store anew from the runs' logs."`
 	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
 	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
 	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
@@ -94,8 +95,8 @@ func (a *app) say(line string) { fmt.Fprintf(a.stderr, "custody: %s\n", clean(li
 
 // complain writes an error and what can be done about it.
 func (a *app) complain(err error) {
-	for line := range strings.Lines(err.Error()) {
-		a.say(strings.TrimRight(line, "\n"))
+	for line := range lines(err) {
+		a.say(line)
 	}
 	if h := hint(err); h != "" {
 		a.say("hint: " + h)

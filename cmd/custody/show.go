@@ -54,6 +54,21 @@ func (a *app) openStore() (*sqlite.Store, error) {
 	return h.Store()
 }
 
+type rebuildCmd struct{}
+
+func (rebuildCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	n, err := h.Rebuild(a.ctx)
+	if err != nil {
+		return err
+	}
+	a.say(fmt.Sprintf("the store was made anew from %d segments; the old one is custody.db.damaged", n))
+	return h.Tidy(a.ctx, a.say)
+}
+
 type timelineCmd struct {
 	Name     string   `arg:"" name:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
 	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`

@@ -12,7 +12,6 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/sqlite"
-	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/replay"
 )
@@ -104,24 +103,52 @@ func (a *app) verifyRun(name string, trusted note.Verifiers) error {
 		return a.judge(proof.Report{}, err)
 	}
 	defer e.Close()
-	e.Live = wal.Locked(h.RunDir(run.ID))
 	report, err := proof.Verify(a.ctx, e, trusted)
 	if err == nil {
-		err = a.compareStore(h, st, run)
+		err = a.compareStore(h, st, run.ID)
 	}
 	return a.judge(report, err)
 }
 
-// compareStore checks that the store shows what the log holds.
-func (a *app) compareStore(h *home.Home, st *sqlite.Store, run store.Run) error {
-	frames := h.Frames(run.ID)
-	if _, err := replay.CompareStore(a.ctx, st.Records(a.ctx, store.Query{Run: run.ID}), frames); err != nil {
-		return fmt.Errorf("the log holds, but not what the store shows of it: %w", err)
+// compareStore checks that the store shows what the log holds. A store that
+// only lags behind is brought up to date first: the run may have ended just now.
+func (a *app) compareStore(h *home.Home, st *sqlite.Store, run string) error {
+	err := a.compare(h, st, run)
+	if !lags(err) {
+		return err
 	}
-	if err := replay.CompareSummary(run, frames); err != nil {
-		return fmt.Errorf("the log holds, but not what the store shows of it: %w", err)
+	if err := h.Tidy(a.ctx, a.say); err != nil {
+		return err
+	}
+	err = a.compare(h, st, run)
+	if lags(err) && !h.HasWhole(run) {
+		return nil // the run's process carries the rest over
+	}
+	return err
+}
+
+func (a *app) compare(h *home.Home, st *sqlite.Store, id string) error {
+	const finding = "the log holds, but not what the store shows of it: %w"
+	run, err := st.Run(a.ctx, id)
+	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
+		run, err = store.NewRun(id), nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := replay.CompareStore(a.ctx, st.Records(a.ctx, store.Query{Run: id}), h.Frames(id)); err != nil {
+		return fmt.Errorf(finding, err)
+	}
+	if err := replay.CompareSummary(run, h.Frames(id)); err != nil {
+		return fmt.Errorf(finding, err)
 	}
 	return nil
+}
+
+// lags says whether all that the store lacks is the end.
+func lags(err error) bool {
+	var d *replay.Differences
+	return errors.As(err, &d) && d.Total == d.Behind
 }
 
 // judge prints what was found and turns it into the exit code.

@@ -48,7 +48,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
 func (e *CorruptError) Hint() string {
-	return "no record is lost: the store is only an index over the logs in the runs' directories, and can be rebuilt from them"
+	return "no record is lost: the store is only an index over the logs in the runs' directories; `custody rebuild` makes it anew from them"
 }
 
 // Open opens the database for reading and writing, makes it if there is none,

@@ -1,0 +1,63 @@
+package home
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// Rebuild makes the store anew from all logs, keeps the old one beside it with
+// the ending ".damaged", and returns the number of segments that went in. It
+// refuses while a run goes on, whose process has the old store open.
+func (h *Home) Rebuild(ctx context.Context) (int, error) {
+	runs, err := h.logs()
+	if err != nil {
+		return 0, err
+	}
+	for _, run := range runs {
+		if wal.Locked(h.RunDir(run)) {
+			return 0, fmt.Errorf("rebuild store: run %s goes on: wait for its end", run)
+		}
+	}
+	return sqlite.Rebuild(ctx, h.storePath(), h.segments(ctx, runs))
+}
+
+// logs names the runs that have a log here, oldest first.
+func (h *Home) logs() ([]string, error) {
+	entries, err := os.ReadDir(h.path("runs"))
+	if err != nil {
+		return nil, err
+	}
+	var runs []string
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), "r-") {
+			runs = append(runs, e.Name())
+		}
+	}
+	return runs, nil
+}
+
+// segments yields the sealed segments of runs.
+func (h *Home) segments(ctx context.Context, runs []string) iter.Seq2[store.Segment, error] {
+	return func(yield func(store.Segment, error) bool) {
+		for _, run := range runs {
+			more := true
+			f := follower{home: h, run: run}
+			err := f.each(ctx, func(_ context.Context, s store.Segment) error {
+				if more = yield(s, nil); !more {
+					return context.Canceled
+				}
+				return nil
+			})
+			if !more || err != nil && !yield(store.Segment{}, err) {
+				return
+			}
+		}
+	}
+}
