@@ -19,7 +19,11 @@ func (s *Sandbox) copyIn(ctx context.Context, dir string) error {
 func (s *Sandbox) copyOut(ctx context.Context, dir string) error {
 	done, err := s.guest.CopyOut(ctx, dir)
 	s.tell(done)
-	if n := len(done.Deleted); n > 0 {
+	switch n := len(done.Deleted); n {
+	case 0:
+	case 1:
+		s.parts.Notice("1 file was deleted in /workspace; it is left alone here")
+	default:
 		s.parts.Notice(fmt.Sprintf("%d files were deleted in /workspace; they are left alone here", n))
 	}
 	return err

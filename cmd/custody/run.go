@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -71,10 +71,13 @@ func (c runCmd) Run(a *app) error {
 	return exitCode(code)
 }
 
+// tell says a line without the values that it may quote.
+func (j *job) tell(line string) { j.say(j.redactor.String(line)) }
+
 // complainRedacted tells of an error without the values it may quote.
 func (j *job) complainRedacted(err error) {
-	for line := range strings.Lines(j.redactor.String(err.Error())) {
-		j.say(strings.TrimRight(line, "\n"))
+	for line := range lines(err) {
+		j.tell(line)
 	}
 	if h := hint(err); h != "" {
 		j.say("hint: " + h)
@@ -157,7 +160,7 @@ func (j *job) carryOut(driver vmm.Driver, image vmm.Image, disk *os.File, facts 
 	keep := context.WithoutCancel(j.ctx)
 	j.record.Ship(keep)
 	limits := j.project.Limits
-	parts := sandbox.Parts{Driver: driver, Image: image, Scratch: disk, Recorder: j.record, Redactor: j.redactor, Notice: j.say}
+	parts := sandbox.Parts{Driver: driver, Image: image, Scratch: disk, Recorder: j.record, Redactor: j.redactor, Notice: j.tell}
 	settings := sandbox.Settings{
 		Run: j.record.ID, CPUs: limits.CPUs, Memory: limits.Memory, ScratchSize: limits.Disk, PIDs: limits.PIDs,
 		Files:  channel.FileSettings{HashOver: j.project.Record.Files.HashOver, ReadOver: j.project.Record.Files.ReadOver},
@@ -175,6 +178,9 @@ func (j *job) carryOut(driver vmm.Driver, image vmm.Image, disk *os.File, facts 
 	if storeErr != nil {
 		j.say("the store does not have all of the run yet; the next custody command carries it over: " + j.redactor.String(storeErr.Error()))
 	}
+	if j.cmd.JSON {
+		recordErr = errors.Join(recordErr, j.printRecords())
+	}
 	if !j.cmd.Quiet {
 		j.say(fmt.Sprintf("run %s (%s): custody timeline %s", j.record.ID, driver.Tier(), j.record.ID))
 	}
@@ -182,6 +188,19 @@ func (j *job) carryOut(driver vmm.Driver, image vmm.Image, disk *os.File, facts 
 		return res.ExitCode, err
 	}
 	return res.ExitCode, nil
+}
+
+// printRecords writes what the log holds, one record a line.
+func (j *job) printRecords() error {
+	out := bufio.NewWriter(j.stdout)
+	for frame, err := range j.home.Frames(j.record.ID) {
+		if err != nil {
+			return fmt.Errorf("print the records: %w", err)
+		}
+		out.Write(frame.Body)
+		out.WriteByte('\n')
+	}
+	return out.Flush()
 }
 
 // started is called with the sandbox before its guest runs.

@@ -39,7 +39,8 @@ func (j *job) terminal() *terminal {
 	signals, resizes := make(chan syscall.Signal, 8), make(chan channel.Winsize, 1)
 	t.signals, t.resizes = signals, resizes
 	got := make(chan os.Signal, 8)
-	signal.Notify(got, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	// SIGPIPE too: a reader of the output that goes away ends neither the command nor its record.
+	signal.Notify(got, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGPIPE)
 	go func() {
 		defer close(t.done)
 		defer signal.Stop(got)
@@ -57,6 +58,9 @@ func (j *job) terminal() *terminal {
 
 // forward hands a signal on; what nobody takes in time is dropped, as the kernel does.
 func forward(s syscall.Signal, in *os.File, tty bool, signals chan<- syscall.Signal, resizes chan<- channel.Winsize) {
+	if s == syscall.SIGPIPE {
+		return
+	}
 	if s != syscall.SIGWINCH {
 		select {
 		case signals <- s:
