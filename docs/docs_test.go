@@ -1,0 +1,317 @@
+// Package docs_test holds the pages in this folder, and the README, to the code.
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/custody-project/custody/audit"
+)
+
+const (
+	root   = ".."
+	module = "github.com/custody-project/custody/"
+)
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// pages are all pages by their path from here.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, name := range append(names, "../README.md") {
+		all[name] = page(t, name)
+	}
+	return all
+}
+
+// fields adds the JSON names below a struct, each with the path to it.
+func fields(t reflect.Type, prefix string, add func(string)) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		inner := f.Type
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		switch {
+		case f.Anonymous:
+			fields(inner, prefix, add)
+			continue
+		case inner.Kind() == reflect.Struct && inner.PkgPath() == t.PkgPath():
+			fields(inner, prefix+name+".", add)
+			continue
+		}
+		add(prefix + name)
+	}
+}
+
+// TestEventFields: every field of a record is on the page, and no other.
+func TestEventFields(t *testing.T) {
+	text := page(t, "events.md")
+	known, names := map[string]bool{}, map[string]bool{}
+	fields(reflect.TypeFor[audit.Record](), "", func(path string) {
+		known[path] = true
+		for part := range strings.SplitSeq(path, ".") {
+			names[part] = true
+		}
+		if !strings.Contains(text, "`"+path+"`") {
+			t.Errorf("field %s is not in events.md", path)
+		}
+	})
+	for _, m := range regexp.MustCompile("`([a-z_]+\\.[a-z_0-9]+)`").FindAllStringSubmatch(text, -1) {
+		if group, _, _ := strings.Cut(m[1], "."); names[group] && !known[m[1]] {
+			t.Errorf("events.md names the field %s, which no record has", m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`"([a-z_0-9]+)":`).FindAllStringSubmatch(text, -1) {
+		if !names[m[1]] && m[1] != "base64" {
+			t.Errorf("an example in events.md has the key %s, which no record has", m[1])
+		}
+	}
+}
+
+// TestEventWords: every kind, status, operation and so on is on the page.
+func TestEventWords(t *testing.T) {
+	text := page(t, "events.md")
+	file, err := parser.ParseFile(token.NewFileSet(), root+"/audit/event.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Type == nil {
+			return true
+		}
+		for _, v := range spec.Values {
+			word, err := strconv.Unquote(v.(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found++; !strings.Contains(text, "`"+word+"`") {
+				t.Errorf("%s %q is not in events.md", spec.Names[0].Name, word)
+			}
+		}
+		return true
+	})
+	if found < 20 {
+		t.Errorf("only %d words were found in audit/event.go", found)
+	}
+	for _, m := range regexp.MustCompile("(?m)^## (.*)$").FindAllStringSubmatch(text, -1) {
+		for _, k := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(m[1], -1) {
+			if !strings.Contains(page(t, root+"/audit/event.go"), `Kind = "`+k[1]+`"`) {
+				t.Errorf("events.md has a section for the kind %s, which does not exist", k[1])
+			}
+		}
+	}
+}
+
+// imports are the rooms, each with the rooms that its own code imports.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	rooms := map[string][]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		room, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		list := rooms[room]
+		for _, spec := range file.Imports {
+			if to, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module); ours && !slices.Contains(list, to) {
+				list = append(list, to)
+			}
+		}
+		slices.Sort(list)
+		rooms[room] = list
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rooms
+}
+
+// TestRooms: architecture.md names every folder with code, and draws its arrows as the imports are.
+func TestRooms(t *testing.T) {
+	text := page(t, "architecture.md")
+	rooms := imports(t)
+	var arrows []string
+	for _, room := range slices.Sorted(maps.Keys(rooms)) {
+		if !strings.Contains(text, "`"+room+"`") {
+			t.Errorf("%s is not in architecture.md", room)
+		}
+		if to := rooms[room]; len(to) > 0 {
+			arrows = append(arrows, room+" -> "+strings.Join(to, " "))
+		}
+	}
+	_, rest, _ := strings.Cut(text, "```arrows\n")
+	drawn, _, ok := strings.Cut(rest, "\n```")
+	if !ok {
+		t.Fatal("architecture.md has no block of arrows")
+	}
+	if want := strings.Join(arrows, "\n"); drawn != want {
+		t.Errorf("the arrows in architecture.md are\n%s\n\nthe imports are\n%s", drawn, want)
+	}
+}
+
+// help returns what the program says of its commands and flags.
+func help(t *testing.T) (commands []string, flags map[string]bool) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "custody")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "../cmd/custody").CombinedOutput(); err != nil {
+		t.Fatalf("build custody: %v\n%s", err, out)
+	}
+	say := func(args ...string) string {
+		out, err := exec.Command(program, append(args, "--help")...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("custody %v --help: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	_, list, _ := strings.Cut(say(), "Commands:\n")
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)  `).FindAllStringSubmatch(list, -1) {
+		commands = append(commands, m[1])
+	}
+	flags = map[string]bool{}
+	for _, c := range commands {
+		for _, f := range regexp.MustCompile(`--[a-z]+`).FindAllString(say(strings.Fields(c)...), -1) {
+			flags[f] = true
+		}
+	}
+	return commands, flags
+}
+
+// code is what stands in a page as code: spans, blocks and indented lines.
+var code = regexp.MustCompile("(?m)`[^`\n]+`|^    .*$")
+
+// TestCommands: what the pages tell a reader to type exists, and the README leaves no command out.
+func TestCommands(t *testing.T) {
+	commands, flags := help(t)
+	if len(commands) < 10 {
+		t.Fatalf("help lists %q", commands)
+	}
+	group := func(word string) bool {
+		return slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, word+" ") })
+	}
+	call := regexp.MustCompile(`(?:^|[ /` + "`" + `])custody ([a-z]+)(?: ([a-z]+))?`)
+	for name, text := range pages(t) {
+		for _, span := range code.FindAllString(text, -1) {
+			for _, m := range call.FindAllStringSubmatch(span, -1) {
+				word := m[1]
+				if group(word) {
+					word += " " + m[2]
+				}
+				if !slices.Contains(commands, word) && word != "manifest" {
+					t.Errorf("%s: %s: there is no command %q", name, span, word)
+				}
+			}
+			if name != "../README.md" && name != "operations.md" {
+				continue
+			}
+			for _, f := range regexp.MustCompile(`(?:^|[ `+"`"+`])(--[a-z]+)`).FindAllStringSubmatch(span, -1) {
+				if !flags[f[1]] {
+					t.Errorf("%s: %s: there is no flag %s", name, span, f[1])
+				}
+			}
+		}
+	}
+	readme := page(t, "../README.md")
+	for _, c := range commands {
+		if !strings.Contains(readme, "`custody "+c) && !strings.Contains(readme, "`"+c+"`") {
+			t.Errorf("the README does not name the command %q", c)
+		}
+	}
+}
+
+// TestProjectKeys: the README's table has the keys that custody.yaml can have, and no other.
+func TestProjectKeys(t *testing.T) {
+	_, table, _ := strings.Cut(page(t, "../README.md"), "\n## custody.yaml\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	keys := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\t+"([a-z_]+)": +func\(n ast\.Node\) error`).FindAllStringSubmatch(page(t, root+"/project/shape.go"), -1) {
+		keys[m[1]] = true
+		if !regexp.MustCompile("`[^`]*\\b" + m[1] + "\\b[^`]*`").MatchString(table) {
+			t.Errorf("the README's table has no key %s", m[1])
+		}
+	}
+	if len(keys) < 20 {
+		t.Errorf("only %d keys were found in project/shape.go", len(keys))
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|").FindAllStringSubmatch(table, -1) {
+		for _, w := range regexp.MustCompile("[a-z_]+").FindAllString(m[1], -1) {
+			if !keys[w] {
+				t.Errorf("the README's table has the key %s, which custody.yaml has not", w)
+			}
+		}
+	}
+}
+
+// TestNothingLocal: no page holds a path of somebody's machine or the host of a registry.
+func TestNothingLocal(t *testing.T) {
+	for _, pattern := range []string{
+		`(^|[^a-z0-9.])/(work|tmp|home|root|Users)/`, `golang\.org/(dl|toolchain)`, `proxy\.golang\.org`, `sum\.golang\.org`,
+		`deb\.debian\.org`, `archive\.ubuntu\.com`, `snapshot\.debian\.org`, `\b(docker|ghcr|quay|gcr)\.io\b`, `pypi\.org`, `npmjs`, `crates\.io`,
+	} {
+		re := regexp.MustCompile(pattern)
+		for name, text := range pages(t) {
+			for i, line := range strings.Split(text, "\n") {
+				if re.MatchString(line) {
+					t.Errorf("%s:%d: %s", name, i+1, line)
+				}
+			}
+		}
+	}
+}
+
+// TestLinks: what the pages link to in this repository is there.
+func TestLinks(t *testing.T) {
+	for name, text := range pages(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(text, -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), target)); err != nil {
+				t.Errorf("%s links to %s: %v", name, m[1], err)
+			}
+		}
+	}
+}
