@@ -134,7 +134,7 @@ func (s *Sandbox) wake() (channel.Wake, error) {
 	}
 	return channel.Wake{
 		Run: s.settings.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]),
-		Hostname: hostname(s.settings.Run), Scratch: s.settings.ScratchSize, SameScratch: true,
+		Hostname: hostname(s.settings.Run), Scratch: s.settings.ScratchSize,
 		Limits: channel.Limits{PIDs: s.settings.PIDs, Memory: s.settings.Memory}, Files: s.settings.Files, Sensor: s.settings.Sensor,
 	}, nil
 }

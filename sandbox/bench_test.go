@@ -1,0 +1,168 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/scratch"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// The benchmarks start real VMs from the templates in CUSTODY_TEST_TEMPLATES
+// (see hack/bench), under software emulation, which every host has.
+
+var shape = template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
+
+// machine is a restored VM with its guest awake.
+type machine struct {
+	vm     vmm.VM
+	guest  *channel.Client
+	events int
+}
+
+func restore(b *testing.B, sensor bool) *machine {
+	b.Helper()
+	dir := os.Getenv("CUSTODY_TEST_TEMPLATES")
+	if dir == "" {
+		b.Fatal("CUSTODY_TEST_TEMPLATES is not set: run `make bench`")
+	}
+	ctx := b.Context()
+	d, err := qemu.New(false)
+	check(b, err)
+	t, err := template.Store{Dir: dir, Guest: filepath.Join("..", "bin", "custody-guest"), Log: io.Discard}.Open(ctx, "base")
+	check(b, err)
+	img, err := t.Image(ctx, d, shape)
+	check(b, err)
+	disk, err := scratch.Clone(b.TempDir(), img.Disk)
+	check(b, err)
+	m := &machine{}
+	m.vm, err = d.Start(ctx, vmm.Machine{ID: "bench", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: disk})
+	check(b, err)
+	b.Cleanup(func() {
+		m.vm.Destroy(context.Background())
+		disk.Close()
+		img.Close()
+	})
+	check(b, m.vm.Thaw(ctx))
+	wake := channel.Wake{
+		Run: "r-bench", Time: time.Now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "bench",
+		Scratch: shape.Disk, Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
+		Files: channel.FileSettings{ReadOver: 1 << 20}, Sensor: sensor,
+	}
+	m.guest, err = channel.Connect(ctx, m.vm.Channel(), wake, func(context.Context, *audit.Event) error { m.events++; return nil })
+	check(b, err)
+	return m
+}
+
+func (m *machine) run(b *testing.B, argv ...string) {
+	b.Helper()
+	p, err := m.guest.Start(b.Context(), channel.Command{
+		Step: "main", Argv: argv, Env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, Dir: "/workspace",
+	})
+	check(b, err)
+	p.Stdin.Close()
+	done := make(chan string)
+	go func() { said, _ := io.ReadAll(p.Stderr); done <- string(said) }()
+	io.Copy(io.Discard, p.Stdout)
+	said := <-done
+	exit, err := p.Wait(b.Context())
+	check(b, err)
+	if exit.Code != 0 {
+		b.Fatalf("%q: exit code %d: %s%s", argv, exit.Code, exit.Error, said)
+	}
+}
+
+// BenchmarkExec is one exec round trip in a running sandbox: from the host's
+// call to the exit code, with every event of it handed over.
+func BenchmarkExec(b *testing.B) {
+	m := restore(b, true)
+	for range 5 {
+		m.run(b, "true") // code is translated at its first use
+	}
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		m.run(b, "true")
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+// BenchmarkGit makes a repository of 1,000 files, with and without the sensor.
+func BenchmarkGit(b *testing.B) {
+	const work = `set -e; rm -rf /workspace/r; mkdir /workspace/r; cd /workspace/r; git init -q .
+i=0; while [ $i -lt 1000 ]; do echo "file $i" > f$i; i=$((i+1)); done
+git add .; git -c user.name=b -c user.email=b@example.invalid commit -q -m files`
+	for _, sensor := range []bool{true, false} {
+		b.Run(fmt.Sprintf("sensor=%v", sensor), func(b *testing.B) {
+			m := restore(b, sensor)
+			m.run(b, "sh", "-c", work)
+			m.events = 0
+			for b.Loop() {
+				m.run(b, "sh", "-c", work)
+			}
+			b.ReportMetric(float64(m.events)/float64(b.N), "events/op")
+		})
+	}
+}
+
+// BenchmarkMemory restores a VM and reports what it costs the host while idle.
+func BenchmarkMemory(b *testing.B) {
+	for b.Loop() {
+		m := restore(b, true)
+		m.run(b, "true")
+		pss, private := memoryOf(b)
+		b.ReportMetric(pss, "PSS-MB")
+		b.ReportMetric(private, "private-MB")
+		check(b, m.vm.Destroy(b.Context()))
+	}
+}
+
+// memoryOf sums the memory of this process's QEMU children.
+func memoryOf(b *testing.B) (pss, private float64) {
+	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
+	check(b, err)
+	for _, file := range children {
+		list, _ := os.ReadFile(file)
+		for _, pid := range strings.Fields(string(list)) {
+			f, err := os.Open("/proc/" + pid + "/smaps_rollup")
+			check(b, err)
+			defer f.Close()
+			for lines := bufio.NewScanner(f); lines.Scan(); {
+				var name string
+				var kb float64
+				if n, _ := fmt.Sscan(lines.Text(), &name, &kb); n != 2 {
+					continue
+				}
+				switch name {
+				case "Pss:":
+					pss += kb / 1000
+				case "Private_Clean:", "Private_Dirty:":
+					private += kb / 1000
+				}
+			}
+		}
+	}
+	return pss, private
+}
+
+func check(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
