@@ -35,7 +35,7 @@ type runCmd struct {
 	Cold     bool     `help:"Boot the VM instead of restoring its snapshot."`
 	Quiet    bool     `short:"q" help:"Say nothing of the run beside its output and errors."`
 	JSON     bool     `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
-	Command  []string `arg:"" optional:"" passthrough:"" help:"The command and its arguments, after --. Without one the project's steps run."`
+	Command  []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --. Without one the project's steps run."`
 }
 
 // job is a run on its way: what the parts below need of each other.

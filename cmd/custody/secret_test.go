@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// canary is a value with something for every encoding to change.
+const canary = `cn-7"Qz/+é&=\9f%Kx3-wT`
+
+// leak is a command that lets the value out in every way it can think of.
+const leak = `
+import base64, json, os, subprocess, sys, time, urllib.parse
+v = open("value", "rb").read()
+s = v.decode()
+out = sys.stdout.buffer
+forms = [v, v.hex().encode(), v.hex().upper().encode(), urllib.parse.quote(s).encode(), urllib.parse.quote_plus(s, safe="").encode(),
+         json.dumps(s).encode(), json.dumps(s, ensure_ascii=False).encode()]
+for pad in range(3):
+    forms += [base64.b64encode(b"x" * pad + v), base64.urlsafe_b64encode(b"x" * pad + v), base64.b64encode(b"x" * pad + v + b"tail")]
+for f in forms:
+    out.write(b"form <" + f + b">\n")
+out.flush()
+
+for stream in (sys.stdout.buffer, sys.stderr.buffer):       # a byte at a time, and slower than output is gathered
+    for i in range(len(v)):
+        stream.write(v[i:i+1]); stream.flush()
+        time.sleep(0.15 if i % 7 == 3 else 0.01)
+    stream.write(b"\n"); stream.flush()
+for n in range(32768 - 40, 32768 + 40, 9):                  # across the edges of pieces
+    out.write(b"A" * n + v + b"\n")
+out.write(base64.encodebytes(b"some text before " * 9 + v + b" and some behind" * 9))
+out.flush()
+
+for f in forms:
+    subprocess.run(["/bin/true", f, b"--token=" + f])
+subprocess.run(["/bin/sh", "-c", 'echo "$CANARY" | cat; echo "$CANARY" >&2', v], env={"CANARY": s, "PATH": "/bin"})
+subprocess.run(["/bin/sh", "-c", "exec -a '" + s + "' true"])
+
+deep = b"dir-" + v + b"-end"                                # the value has a slash
+os.makedirs(deep)
+open(deep + b"/file", "wb").write(v)
+os.rename(deep + b"/file", deep + b"/renamed-" + v.replace(b"/", b"_"))
+subprocess.run(["/bin/pwd"], cwd=deep)
+subprocess.run([deep + b"/no-such-program"], check=False) if False else None
+for name in (v.hex().encode(), base64.urlsafe_b64encode(v), urllib.parse.quote(s, safe="").encode()):
+    open(name, "w").write("x")
+    os.mkfifo(b"fifo-" + name)
+os.symlink(b"/" + v, "link")
+`
+
+// needles are the forms that must be nowhere. They are made here anew, not by the redactor.
+func needles() map[string][]byte {
+	v := []byte(canary)
+	quoted, _ := json.Marshal(canary)
+	all := map[string][]byte{
+		"raw": v, "hex": []byte(hex.EncodeToString(v)), "HEX": []byte(strings.ToUpper(hex.EncodeToString(v))),
+		"query": []byte(url.QueryEscape(canary)), "path": []byte(url.PathEscape(canary)), "json": quoted[1 : len(quoted)-1],
+		"json in json": []byte(strings.ReplaceAll(strings.ReplaceAll(canary, `\`, `\\`), `"`, `\"`)),
+	}
+	for pad := range 3 {
+		for name, enc := range map[string]*base64.Encoding{"base64": base64.RawStdEncoding, "base64url": base64.RawURLEncoding} {
+			whole := enc.EncodeToString(append(make([]byte, pad), v...))
+			from, to := (8*pad+5)/6, 8*(pad+len(v))/6 // digits that the value alone decides
+			all[name+" at "+string(rune('0'+pad))] = []byte(whole[from:to])
+		}
+	}
+	return all
+}
+
+func (d *door) clean(where string, b []byte) {
+	d.Helper()
+	for form, needle := range needles() {
+		if i := bytes.Index(b, needle); i >= 0 {
+			d.Errorf("the secret as %s is in %s: %.160q", form, where, b[max(0, i-60):])
+		}
+	}
+}
+
+// cleanHome looks into every file of the home but the templates.
+func (d *door) cleanHome() {
+	d.Helper()
+	files := 0
+	err := filepath.WalkDir(d.home, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		files++
+		b, err := os.ReadFile(path)
+		d.clean(path, b)
+		d.clean("the name of", []byte(path))
+		return err
+	})
+	if err != nil || files < 6 {
+		d.Fatalf("%d files, %v", files, err)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.env = []string{"CANARY=" + canary}
+	d.project("version: 1\nsecrets:\n  canary: {from: \"env:CANARY\", deliver: {env: CANARY}}\n")
+	in, out := filepath.Join(d.dir, "in"), filepath.Join(d.dir, "out")
+	for _, dir := range []string{in, out} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.write(filepath.Join(in, "leak.py"), leak)
+	d.write(filepath.Join(in, "value"), canary)
+	s := d.must(0, "run", "--workdir", in, "--out", out, "--", "python3", "leak.py")
+	d.contains(s.stdout, "form <", "AAAA")
+	d.clean("stdout", []byte(s.stdout))
+	d.clean("stderr", []byte(s.stderr))
+	d.cleanHome()
+	d.verified("last")
+
+	// What came back is the user's own: it is whole.
+	if b, err := os.ReadFile(filepath.Join(out, "dir-"+canary+"-end", "renamed-"+strings.ReplaceAll(canary, "/", "_"))); err != nil || string(b) != canary {
+		t.Errorf("the file that came back: %q, %v", b, err)
+	}
+	// Without line breaks and in one piece, as a reader could put it together again.
+	var streams = map[string]*bytes.Buffer{}
+	for _, r := range d.records("last", "output") {
+		if streams[r.Output.Stream] == nil {
+			streams[r.Output.Stream] = new(bytes.Buffer)
+		}
+		streams[r.Output.Stream].WriteString(strings.ReplaceAll(string(r.Output.Text), "\n", ""))
+	}
+	for name, b := range streams {
+		d.clean(name+" in one piece", b.Bytes())
+	}
+	registered := false
+	for _, r := range d.records("last", "secret") {
+		registered = registered || r.Secret.Name == "canary" && r.Secret.Op == "register"
+	}
+	if !registered {
+		t.Error("the record does not say that the secret was registered")
+	}
+	bundle := filepath.Join(d.dir, "bundle")
+	d.must(0, "bundle", "last", "-o", bundle)
+	for _, args := range [][]string{{"timeline", "last"}, {"timeline", "last", "--json"}, {"timeline", "last", "--at", "+1h"}} {
+		d.clean(strings.Join(args, " "), []byte(d.must(0, args...).stdout))
+	}
+}
+
+// What Custody itself says of a command can quote a value, too.
+func TestSecretsInComplaints(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.env = []string{"CANARY=" + canary}
+	d.project("version: 1\nsecrets:\n  canary: {from: \"env:CANARY\", deliver: {env: CANARY}}\n")
+	for _, c := range []struct {
+		code int
+		args []string
+	}{
+		{127, []string{"run", "--", canary}},
+		{127, []string{"run", "--json", "--", "/no/" + canary}},
+		{2, []string{"run", "--", "sh", "-c", "exec 2>&1; cd /" + strings.ReplaceAll(canary, `"`, "") + " || exit 2"}},
+	} {
+		s := d.must(c.code, c.args...)
+		d.clean("stdout", []byte(s.stdout))
+		d.clean("stderr", []byte(s.stderr))
+	}
+	d.cleanHome()
+}
