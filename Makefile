@@ -13,7 +13,7 @@ GO ?= go
 # Two binaries: custody finds custody-guest beside itself.
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/custody-guest ./cmd/custody-guest
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -buildvcs=false -o bin/custody-guest ./cmd/custody-guest
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/custody ./cmd/custody
 
 deps:
