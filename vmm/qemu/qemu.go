@@ -223,7 +223,8 @@ func (d *Driver) kernelWords() string {
 	if runtime.GOARCH == "arm64" {
 		console = "ttyAMA0"
 	}
-	words := "console=" + console + " quiet loglevel=4 panic=-1 reboot=t random.trust_cpu=on"
+	words := "console=" + console + " quiet loglevel=4 panic=-1 reboot=t random.trust_cpu=on" +
+		" lsm=landlock,lockdown,yama,bpf psi=0 audit=0 nowatchdog"
 	if !d.kvm {
 		// Emulated code is translated anew at each address: with randomised addresses every exec pays
 		// some 20 ms for that. Speculation is not emulated, so there is nothing to mitigate.
