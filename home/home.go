@@ -6,7 +6,6 @@
 //	runs/<run>/              a run's log (package wal); "shipped" when the store has all of it
 //	custody.db               the store (package sqlite)
 //	kvm.json                 what a probe of hardware virtualisation found
-//	version.json             which layout this is
 //
 // Several processes share it. Each run's log belongs to the process that holds
 // its lock; whichever process comes next closes the logs of those that died.

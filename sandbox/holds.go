@@ -37,9 +37,14 @@ type holds struct {
 	gone    bool
 }
 
-// newHolds returns the holds of a VM that was just started: startHold stands.
-func newHolds(vm vmm.VM, r Recorder, notice func(string)) *holds {
-	return &holds{vm: vm, recorder: r, notice: notice, reasons: []string{startHold}, since: time.Now().UTC()}
+// newHolds returns the holds of a VM that was just started. startHold stands on
+// a frozen one.
+func newHolds(vm vmm.VM, frozen bool, r Recorder, notice func(string)) *holds {
+	h := &holds{vm: vm, recorder: r, notice: notice}
+	if frozen {
+		h.reasons = []string{startHold}
+	}
+	return h
 }
 
 func (h *holds) add(ctx context.Context, reason string) {

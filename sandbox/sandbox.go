@@ -91,7 +91,7 @@ func Start(ctx context.Context, p Parts, s Settings) (*Sandbox, error) {
 	}
 	sb := &Sandbox{
 		parts: p, settings: s, vm: vm, closing: make(chan struct{}),
-		holds: newHolds(vm, p.Recorder, p.Notice), output: quota{left: s.Output},
+		holds: newHolds(vm, p.Image.State != nil, p.Recorder, p.Notice), output: quota{left: s.Output},
 	}
 	op := "restore"
 	if p.Image.State == nil {

@@ -58,7 +58,10 @@ func checkPayload(e *audit.Event) error {
 	case e.Kind == audit.KindFlow && e.Flow != nil:
 		return checkFlow(e.Flow)
 	case e.Kind == audit.KindGap && e.Gap != nil:
-		return checkNames(e.Gap.Stage, e.Gap.What, e.Gap.Cause)
+		if e.Gap.Stage != "kernel_ring" && e.Gap.Stage != "guest_queue" {
+			return hostile("gap of stage %.40q, which is not in the guest", e.Gap.Stage)
+		}
+		return checkNames(e.Gap.What, e.Gap.Cause)
 	}
 	return hostile("event of kind %.40q is not one that a guest may send, or its payload is another's", e.Kind)
 }

@@ -3,6 +3,7 @@ package qemu
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -93,6 +94,10 @@ func (j jail) spawn() (*os.Process, error) {
 		return nil, err
 	}
 	defer null.Close()
+	// What the caller left open for us is none of QEMU's business.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("keep descriptors from the process (needs Linux 5.11): %w", err)
+	}
 	stdout := j.stdout
 	if stdout == nil {
 		stdout = null
