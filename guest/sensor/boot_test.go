@@ -2,6 +2,7 @@ package sensor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,14 +19,14 @@ import (
 )
 
 // The sensor's programs need a kernel that the test's host may not have, so
-// the tests of what they see run inside a VM:
+// what they see is tested inside a VM:
 //
-//	go test (host) -- TestInVM --> go test -c, static --> initramfs: /init is the test binary
+//	go test (host): TestSensor --> go test -c, static --> initramfs: /init is the test binary
 //	                                                          |
-//	console of the VM  <---- results ---- tests of vm_test.go, run by pid 1
+//	console of the VM  <---- results ---- TestSensor again, run by pid 1
 //
-// The kernel is Debian's linux-image-cloud-amd64, unpacked: $CUSTODY_KERNEL is
-// the directory that holds its boot/ and lib/.
+// The kernel is the base template's, or Debian's linux-image-cloud-amd64
+// unpacked into $CUSTODY_KERNEL (the directory that holds its boot/ and lib/).
 
 const passed = "custody-sensor-tests: passed"
 
@@ -58,37 +59,29 @@ func initialise() error {
 		}
 	}
 	os.Setenv("PATH", "/usr/bin:/bin:/usr/sbin")
-	list, err := os.ReadFile("/modules/list")
+	order, err := os.ReadFile("/modules/order")
 	if err != nil {
 		return err
 	}
-	for _, name := range strings.Fields(string(list)) {
-		f, err := os.Open("/modules/" + name)
-		if err != nil {
-			return err
-		}
-		err = unix.FinitModule(int(f.Fd()), "", 0)
-		f.Close()
-		if err != nil {
+	for _, name := range strings.Fields(string(order)) {
+		if err := loadModule("/modules/" + name); err != nil {
 			return fmt.Errorf("load %s: %w", name, err)
 		}
 	}
 	return loopback()
 }
 
-// inVM skips on the host: TestInVM runs these.
-func inVM(t testing.TB) {
-	if os.Getpid() != 1 {
-		t.Skip("runs inside the VM that TestInVM boots")
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
+	defer f.Close()
+	return unix.FinitModule(int(f.Fd()), "", 0)
 }
 
-var modules = []string{"virtio_ring", "virtio", "virtio_mmio", "virtio_blk", "libcrc32c", "erofs", "overlay"}
-
-func TestInVM(t *testing.T) {
-	if os.Getpid() == 1 {
-		t.Skip("already inside")
-	}
+// inVM runs the tests of this package's pid 1 in a VM, and reports how they ended.
+func inVM(t *testing.T) {
 	kernel, err := findKernel()
 	if err == nil {
 		_, err = exec.LookPath("qemu-system-x86_64")
@@ -107,12 +100,8 @@ func TestInVM(t *testing.T) {
 		t.Fatalf("build the test binary: %v\n%s", err, out)
 	}
 	initrd := filepath.Join(dir, "initrd")
-	if err := writeInitrd(initrd, binary, kernel); err != nil {
-		t.Fatal(err)
-	}
-	vmlinuz, _ := filepath.Glob(filepath.Join(kernel, "boot", "vmlinuz-*"))
-	out := boot(t, vmlinuz[0], initrd)
-	if !strings.Contains(out, passed) {
+	must(t, writeInitrd(initrd, binary, kernel))
+	if out := boot(t, kernel.image, initrd); !strings.Contains(out, passed) {
 		t.Fatalf("tests inside the VM failed:\n%s", out)
 	}
 }
@@ -120,10 +109,7 @@ func TestInVM(t *testing.T) {
 func boot(t *testing.T, vmlinuz, initrd string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	flags := "-test.v"
-	if run := os.Getenv("SENSOR_VM_FLAGS"); run != "" {
-		flags = run
-	}
+	flags := cmp.Or(os.Getenv("SENSOR_VM_FLAGS"), "-test.v -test.run=TestSensor")
 	args := []string{"-M", "microvm,memory-backend=ram", "-object", "memory-backend-ram,id=ram,size=512M",
 		// Time counts instructions: on a busy host the kernel cannot calibrate its clock otherwise, and hangs.
 		"-accel", "tcg,tb-size=64", "-icount", "shift=1,sleep=off", "-cpu", "max", "-kernel", vmlinuz, "-initrd", initrd, "-nographic", "-no-reboot",
@@ -147,58 +133,74 @@ func boot(t *testing.T, vmlinuz, initrd string) string {
 	return strings.ReplaceAll(out.String(), "\r", "")
 }
 
-// findKernel is the directory of an unpacked kernel package.
-func findKernel() (string, error) {
-	dir := os.Getenv("CUSTODY_KERNEL")
-	if dir == "" {
-		return "", fmt.Errorf("CUSTODY_KERNEL does not name an unpacked linux-image-cloud-amd64 package")
-	}
-	found, _ := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
-	if len(found) == 0 {
-		return "", fmt.Errorf("%s holds no boot/vmlinuz-*", dir)
-	}
-	return dir, nil
+// kernelFiles are a kernel's image and an initramfs that holds its modules and their order.
+type kernelFiles struct {
+	image   string
+	modules []byte
 }
 
-func writeInitrd(to, binary, kernel string) error {
-	var b bytes.Buffer
-	for _, dir := range []string{"dev", "proc", "sys", "tmp", "modules"} {
-		cpio(&b, dir, unix.S_IFDIR|0o755, nil)
+func findKernel() (kernelFiles, error) {
+	if dir := os.Getenv("CUSTODY_KERNEL"); dir != "" {
+		return unpackedKernel(dir)
 	}
-	var names []string
-	for _, m := range modules {
-		data, err := module(kernel, m)
-		if err != nil {
-			return err
+	home := os.Getenv("CUSTODY_HOME")
+	if home == "" {
+		data := cmp.Or(os.Getenv("XDG_DATA_HOME"), filepath.Join(os.Getenv("HOME"), ".local", "share"))
+		home = filepath.Join(data, "custody")
+	}
+	dir := filepath.Join(home, "templates", "names", "base")
+	initrd, err := os.ReadFile(filepath.Join(dir, "initrd"))
+	if err != nil {
+		return kernelFiles{}, fmt.Errorf("no kernel: neither CUSTODY_KERNEL nor a base template: %w", err)
+	}
+	return kernelFiles{filepath.Join(dir, "kernel"), initrd}, nil
+}
+
+func unpackedKernel(dir string) (kernelFiles, error) {
+	found, _ := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
+	if len(found) == 0 {
+		return kernelFiles{}, fmt.Errorf("CUSTODY_KERNEL: %s holds no boot/vmlinuz-*", dir)
+	}
+	files := map[string]string{}
+	err := filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(path string, d os.DirEntry, err error) error {
+		if err == nil {
+			files[d.Name()] = path
 		}
-		if data == nil {
+		return err
+	})
+	if err != nil {
+		return kernelFiles{}, err
+	}
+	var b bytes.Buffer
+	var order []string
+	cpio(&b, "modules", unix.S_IFDIR|0o755, nil)
+	for _, name := range []string{"overlay.ko"} {
+		data, err := os.ReadFile(files[name])
+		if err != nil {
 			continue // built in
 		}
-		cpio(&b, "modules/"+m, unix.S_IFREG|0o644, data)
-		names = append(names, m)
+		cpio(&b, "modules/"+name, unix.S_IFREG|0o644, data)
+		order = append(order, name)
 	}
-	cpio(&b, "modules/list", unix.S_IFREG|0o644, []byte(strings.Join(names, "\n")))
+	cpio(&b, "modules/order", unix.S_IFREG|0o644, []byte(strings.Join(order, "\n")))
+	cpio(&b, "TRAILER!!!", 0, nil)
+	return kernelFiles{found[0], b.Bytes()}, nil
+}
+
+// writeInitrd puts the test binary over whatever /init the kernel's files have.
+func writeInitrd(to, binary string, kernel kernelFiles) error {
+	b := bytes.NewBuffer(bytes.Clone(kernel.modules))
+	b.Write(make([]byte, -b.Len()&3))
+	for _, dir := range []string{"dev", "proc", "sys", "tmp"} {
+		cpio(b, dir, unix.S_IFDIR|0o755, nil)
+	}
 	data, err := os.ReadFile(binary)
 	if err != nil {
 		return err
 	}
-	cpio(&b, "init", unix.S_IFREG|0o755, data)
-	cpio(&b, "TRAILER!!!", 0, nil)
+	cpio(b, "init", unix.S_IFREG|0o755, data)
+	cpio(b, "TRAILER!!!", 0, nil)
 	return os.WriteFile(to, b.Bytes(), 0o600)
-}
-
-func module(kernel, name string) ([]byte, error) {
-	var found string
-	err := filepath.WalkDir(filepath.Join(kernel, "lib", "modules"), func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.Name() == name+".ko" {
-			found = path
-		}
-		return err
-	})
-	if err != nil || found == "" {
-		return nil, err
-	}
-	return os.ReadFile(found)
 }
 
 // cpio writes one member of an archive in the newc format (Linux, buffer-format.rst).

@@ -35,7 +35,6 @@ var testSettings = Settings{Boot: "boot", Run: "run", ReadOver: -1}
 
 // newCell starts a sensor and a cell that it tracks as step "step".
 func newCell(t testing.TB, set Settings) *cell {
-	inVM(t)
 	s, err := Load()
 	if err != nil {
 		t.Fatalf("%+v", err)

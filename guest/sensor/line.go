@@ -12,8 +12,8 @@ const (
 	// lineBytes bounds the memory of events that wait. When it is full, push
 	// blocks; then the rings fill up, and the kernel counts what it drops.
 	lineBytes = 16 << 20
-	// patience is how long an event at the head may hold up the others while
-	// its file is hashed. After that it comes later than its place.
+	// patience is how long an event may hold up those behind it while its file is
+	// hashed. After that it comes later than its place.
 	patience = 250 * time.Millisecond
 	// maxLate bounds the events that are out of their place. A further one is
 	// sent without its hash.
@@ -33,6 +33,7 @@ type item struct {
 	event  *audit.Event
 	weight int
 	seq    uint64
+	pushed time.Time
 	ready  bool
 	// dropped tells the hasher that the event went out without its hash.
 	dropped bool
@@ -49,7 +50,7 @@ type line struct {
 	bytes    int
 	last     uint64 // seq of the youngest item
 	emitting uint64 // seq of the item that emit is at work on, 0 for none
-	headed   time.Time
+	alarmed  bool   // a broadcast will come when the head's patience is over
 	closed   bool
 	err      error // why nothing can be emitted any more
 }
@@ -73,7 +74,7 @@ func (l *line) push(it *item) {
 		return
 	}
 	l.last++
-	it.seq = l.last
+	it.seq, it.pushed = l.last, time.Now()
 	l.items = append(l.items, it)
 	l.bytes += it.weight
 	l.change.Broadcast()
@@ -121,12 +122,11 @@ func (l *line) take() *item {
 	}
 	for len(l.items) > 0 {
 		it := l.items[0]
-		if !it.ready && !l.overtake() {
+		if !it.ready && !l.overtake(it) {
 			return nil
 		}
 		l.items[0] = nil
 		l.items = l.items[1:]
-		l.headed = time.Time{}
 		if it.ready {
 			return it
 		}
@@ -141,16 +141,23 @@ func (l *line) take() *item {
 }
 
 // overtake says whether the head has held up the others for too long. The caller holds mu.
-func (l *line) overtake() bool {
-	if l.bytes > l.limit/2 {
+func (l *line) overtake(head *item) bool {
+	left := patience - time.Since(head.pushed)
+	if left <= 0 || l.bytes > l.limit/2 {
 		return true
 	}
-	now := time.Now()
-	if l.headed.IsZero() {
-		l.headed = now
-		time.AfterFunc(patience, l.change.Broadcast)
+	if !l.alarmed {
+		l.alarmed = true
+		time.AfterFunc(left, l.alarm)
 	}
-	return now.Sub(l.headed) >= patience
+	return false
+}
+
+func (l *line) alarm() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.alarmed = false
+	l.change.Broadcast()
 }
 
 // emit sends the line's events until it is closed and empty, or emit fails.
