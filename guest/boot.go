@@ -108,6 +108,7 @@ func mountSystem() error {
 		{"sysfs", "/sys", "sysfs", quiet, ""},
 		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID | unix.MS_NOEXEC, ""},
 		{"cgroup", groupDir, "cgroup2", quiet, ""},
+		{"identity", identityDir, "tmpfs", quiet, "size=64k,mode=755"},
 		{"/dev/vda", lowerDir, "erofs", unix.MS_RDONLY | unix.MS_NODEV, ""},
 	} {
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {

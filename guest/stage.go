@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,13 +30,17 @@ import (
 //	      +-- without one: over a tmpfs -- Wake --------------> built again on the disk
 type stage struct {
 	block *cell.Block
-	disk  bool // it stands on the disk, not on a tmpfs
+	disk  bool   // it stands on the disk, not on a tmpfs
+	label []byte // what tells that disk from others
 }
 
 func newStage(ctx context.Context) (*stage, error) {
 	st := &stage{}
 	if err := mountScratch(0); err == nil {
 		st.disk = true
+		if st.label, err = diskLabel(); err != nil {
+			return nil, err
+		}
 	} else if err := unix.Mount("rehearsal", scratchDir, "tmpfs", 0, ""); err != nil {
 		return nil, err
 	}
@@ -64,8 +69,8 @@ const rest = 150 * time.Millisecond
 // set makes the stage the run's.
 func (st *stage) set(w channel.Wake) error {
 	if st.disk {
-		if !w.SameScratch { // to unmount the old disk would be to write what was on it to the new one
-			return errors.New("the snapshot was taken with its disk mounted, and needs that disk")
+		if err := st.checkDisk(); err != nil {
+			return err
 		}
 		return writeIdentity(w.Hostname, w.MachineID)
 	}
@@ -76,6 +81,19 @@ func (st *stage) set(w channel.Wake) error {
 		return fmt.Errorf("mount the scratch disk: %w", err)
 	}
 	return st.build(w.Hostname, w.MachineID)
+}
+
+// checkDisk refuses another disk than the one that is mounted: what the kernel
+// remembers of the old one would be written to it.
+func (st *stage) checkDisk() error {
+	label, err := diskLabel()
+	if err != nil {
+		return fmt.Errorf("look at the scratch disk: %w", err)
+	}
+	if !bytes.Equal(label, st.label) {
+		return errors.New("the snapshot was taken with its scratch disk mounted, and this is another disk")
+	}
+	return nil
 }
 
 // build mounts the overlay over what is mounted on scratchDir and makes the block.

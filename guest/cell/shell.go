@@ -57,12 +57,17 @@ func (b *Block) newShell(n int) (*shell, error) {
 func (b *Block) newFirst(g *group) (process, error) {
 	p := &program{}
 	b.furnish(p)
-	p.call("ignore children", unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), unsafe.Pointer(&sigaction{handler: ignore}), 0, 8)
 	b.confine.apply(p)
-	p.call("mark descriptors", unix.SYS_CLOSE_RANGE, 0, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
-	p.call("sleep", unix.SYS_EXECVEAT, b.reaper, "", []string{"cell"}, []string(nil), unix.AT_EMPTY_PATH)
+	b.holdNamespace(p)
 	flags := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 	return p.start(uint64(flags), g.fd)
+}
+
+// holdNamespace has a pid namespace's first process sleep for ever.
+func (b *Block) holdNamespace(p *program) {
+	p.call("ignore children", unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), unsafe.Pointer(&sigaction{handler: ignore}), 0, 8)
+	p.call("mark descriptors", unix.SYS_CLOSE_RANGE, 0, uintptr(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC)
+	p.call("sleep", unix.SYS_EXECVEAT, b.reaper, "", []string{"cell"}, []string(nil), unix.AT_EMPTY_PATH)
 }
 
 // newMain makes the process that will execute the command. It shares init's

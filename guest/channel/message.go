@@ -18,14 +18,13 @@ type Wake struct {
 	Entropy   []byte    `json:"entropy"` // 64 bytes, credited to and mixed into the guest's CRNG
 	MachineID string    `json:"machine_id"`
 	Hostname  string    `json:"hostname"`
-	// Scratch says that /dev/vdb holds an empty ext4 of this many bytes for the overlay's upper layer.
-	Scratch int64 `json:"scratch"`
-	// SameScratch says that /dev/vdb is, byte for byte and in size, the disk that
-	// was there when the guest said READY. A guest that found an ext4 on it then
-	// has mounted it before the snapshot, and need not do so again.
-	SameScratch bool         `json:"same_scratch,omitempty"`
-	Limits      Limits       `json:"limits"`
-	Files       FileSettings `json:"files"`
+	// Scratch says that /dev/vdb holds an ext4 of this many bytes for the overlay's
+	// upper layer. If the guest found one there when it said READY, it has it
+	// mounted, and a restored guest must find that disk again, byte for byte; if it
+	// found none, it mounts the one that is there now, which must be empty.
+	Scratch int64        `json:"scratch"`
+	Limits  Limits       `json:"limits"`
+	Files   FileSettings `json:"files"`
 	// Sensor false leaves the sensors detached; only benchmarks ask for it.
 	Sensor bool `json:"sensor"`
 }
