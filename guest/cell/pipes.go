@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,12 +15,12 @@ import (
 type pipes struct {
 	stdin          io.WriteCloser
 	stdout, stderr io.ReadCloser
-	theirs         [3]int // descriptors for the command; -1 once closed
-	tty            int    // the terminal's master, -1 without one
+	theirs         [3]int   // descriptors for the command; -1 once closed
+	tty            *os.File // the terminal's master, nil without one
 }
 
 func openPipes() (pipes, error) {
-	p := pipes{theirs: [3]int{-1, -1, -1}, tty: -1}
+	p := pipes{theirs: [3]int{-1, -1, -1}}
 	var ours [3]*os.File
 	for i := range ours {
 		r, w, err := pipe()
@@ -49,7 +50,7 @@ func (s *shell) openTerminal(size channel.Winsize) (name string, err error) {
 	}
 	s.pipes.closeOurs()
 	f := pollable(master)
-	s.pipes = pipes{stdin: keepOpen{f}, stdout: terminal{f}, tty: master}
+	s.pipes = pipes{stdin: keepOpen{f}, stdout: terminal{f}, theirs: [3]int{-1, -1, -1}, tty: f}
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
 		return "", fmt.Errorf("unlock the terminal: %w", err)
 	}
@@ -66,10 +67,17 @@ func pollable(fd int) *os.File {
 }
 
 func (p *pipes) resize(w channel.Winsize) error {
-	if p.tty < 0 {
+	if p.tty == nil {
 		return nil
 	}
-	return unix.IoctlSetWinsize(p.tty, unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+	conn, err := p.tty.SyscallConn() // which fails once the terminal has been closed
+	if err != nil {
+		return err
+	}
+	size := &unix.Winsize{Row: w.Rows, Col: w.Cols}
+	var set error
+	err = conn.Control(func(fd uintptr) { set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) })
+	return errors.Join(err, set)
 }
 
 func (p *pipes) closeTheirs() {
