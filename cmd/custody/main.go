@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/vmm/qemu"
 )
 
 // cli is the command line. Each command's Run gets the app.
@@ -113,16 +114,28 @@ func clean(s string) string {
 	}, s)
 }
 
-// open opens $CUSTODY_HOME and closes the records of runs that died.
+// open opens $CUSTODY_HOME and cleans up after runs that died.
 func (a *app) open() (*home.Home, error) {
 	h, err := a.home()
 	if err != nil {
 		return nil, err
 	}
-	if err := h.Tidy(a.ctx, a.say); err != nil {
-		a.complain(err) // what is asked for may still be there
-	}
+	a.tidy(h)
 	return h, nil
+}
+
+// tidy closes the records of runs that died and removes what is left of their
+// VMs. What it cannot do it tells: what is asked for may still be there.
+func (a *app) tidy(h *home.Home) {
+	if err := h.Tidy(a.ctx, a.say); err != nil {
+		a.complain(err)
+	}
+	if needRoot() != nil {
+		return // then there is nothing of ours to remove
+	}
+	if err := qemu.Sweep(); err != nil {
+		a.complain(err)
+	}
 }
 
 func (a *app) home() (*home.Home, error) {

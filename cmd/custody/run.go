@@ -111,9 +111,7 @@ func (j *job) load() (err error) {
 		return err
 	}
 	j.redactor = redact.New(tag)
-	if err := j.home.Tidy(j.ctx, j.say); err != nil {
-		j.complain(err)
-	}
+	j.tidy(j.home)
 	name := j.cmd.Template
 	if name == "" {
 		name = j.project.Template
@@ -250,19 +248,12 @@ func (j *job) resume() {
 func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 	var image vmm.Image
 	var err error
-	remove := func() {}
 	if j.cmd.Cold {
-		var dir string
-		if dir, err = os.MkdirTemp(j.home.Dir, "cold-"); err != nil {
-			return image, nil, nil, err
-		}
-		remove = func() { os.RemoveAll(dir) }
-		image, err = j.template.Cold(dir, shapeOf(j.project))
+		image, err = coldImage(j.home, j.template, shapeOf(j.project))
 	} else {
 		image, err = j.template.Image(j.ctx, d, shapeOf(j.project))
 	}
 	if err != nil {
-		remove()
 		return image, nil, nil, err
 	}
 	var disk *os.File
@@ -275,7 +266,6 @@ func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 		return err
 	})
 	if err != nil {
-		remove()
 		image.Close()
 		return image, nil, nil, err
 	}
@@ -283,7 +273,6 @@ func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 		if err := errors.Join(scratch.Wipe(disk), image.Close()); err != nil {
 			j.complain(err)
 		}
-		remove()
 	}, nil
 }
 

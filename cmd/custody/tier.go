@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/home"
@@ -41,18 +44,13 @@ func (a *app) driver(h *home.Home, t template.Template) (*qemu.Driver, qemu.Verd
 
 // probe boots the template once and waits until its guest is ready.
 func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver) (err error) {
-	dir, err := os.MkdirTemp(h.Dir, "probe-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
 	shape := defaultShape()
-	img, err := t.Cold(dir, shape)
+	img, err := coldImage(h, t, shape)
 	if err != nil {
 		return err
 	}
 	defer img.Close()
-	disk, err := scratch.New(ctx, dir, filepath.Join(h.Templates(), "blank"), shape.Disk)
+	disk, err := scratch.New(ctx, h.Dir, filepath.Join(h.Templates(), "blank"), shape.Disk)
 	if err != nil {
 		return err
 	}
@@ -63,6 +61,16 @@ func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver)
 	}
 	defer func() { err = errors.Join(err, vm.Destroy(context.WithoutCancel(ctx))) }()
 	return channel.AwaitReady(ctx, vm.Channel())
+}
+
+// coldImage returns an image that boots. Its memory has no name, so that nothing
+// stays of it however this process ends.
+func coldImage(h *home.Home, t template.Template, s template.Shape) (vmm.Image, error) {
+	memory, err := os.OpenFile(h.Dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
+	if err != nil {
+		return vmm.Image{}, fmt.Errorf("memory of the vm: %w", err)
+	}
+	return t.Cold(memory, s)
 }
 
 func defaultShape() template.Shape { return shapeOf(project.Default()) }

@@ -73,21 +73,19 @@ func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, erro
 	return img, nil
 }
 
-// Cold returns an image that boots, with memory of its own in the folder dir.
-func (t Template) Cold(dir string, s Shape) (vmm.Image, error) {
-	if err := t.verify("kernel", "initrd", "root.erofs"); err != nil {
-		return vmm.Image{}, err
-	}
+// Cold returns an image that boots, with an empty file for its memory. The image
+// owns the file, whatever Cold returns.
+func (t Template) Cold(memory *os.File, s Shape) (vmm.Image, error) {
 	img := t.coldImage()
-	var err error
-	if img.Root, err = os.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
-		return vmm.Image{}, err
-	}
-	img.Memory, err = os.OpenFile(filepath.Join(dir, "memory"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
-	if err != nil {
+	img.Memory = memory
+	if err := t.verify("kernel", "initrd", "root.erofs"); err != nil {
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
-	return img, img.Memory.Truncate(s.Memory)
+	var err error
+	if img.Root, err = os.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
+		return vmm.Image{}, errors.Join(err, img.Close())
+	}
+	return img, memory.Truncate(s.Memory)
 }
 
 func (t Template) coldImage() vmm.Image {
@@ -147,6 +145,9 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 	if t.hasSnapshot(dir, d, s) {
 		return nil // another process made it while we waited
 	}
+	if err := t.store.sweep(); err != nil { // a process that was killed while it made one
+		return err
+	}
 	fmt.Fprintf(t.store.Log, "booting template %s once to take its snapshot (%s, %d CPU, %d MiB)\n", t.Name, d.Tier(), s.CPUs, s.Memory>>20)
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -174,7 +175,11 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 }
 
 func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work string) (err error) {
-	img, err := t.Cold(work, s)
+	memory, err := os.OpenFile(filepath.Join(work, "memory"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	img, err := t.Cold(memory, s)
 	if err != nil {
 		return err
 	}
