@@ -15,6 +15,7 @@ package guest
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log"
 	"os"
@@ -30,6 +31,8 @@ import (
 // Sensor observes the cells. It is loaded before the snapshot, and started after it.
 type Sensor interface {
 	cell.Watcher
+	Prime(root string, over int64) error
+	Prepare(root string) error
 	Start(context.Context, sensor.Settings, func(context.Context, *audit.Event) error) error
 	Flush(context.Context) error
 	Close() error
@@ -55,7 +58,7 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 		return fmt.Errorf("load the sensors: %w", err)
 	}
 	defer s.Close()
-	st, err := newStage(ctx)
+	st, err := newStage(ctx, s)
 	if err != nil {
 		return fmt.Errorf("prepare the cells: %w", err)
 	}
@@ -76,19 +79,19 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 
 // live applies the wake and serves the host until the channel ends.
 func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) error {
-	if err := renew(w); err != nil {
+	if err := renew(w, st.random); err != nil {
 		return err
 	}
 	if err := st.set(w); err != nil {
 		return err
 	}
-	limits := cell.Limits{Memory: cellMemory(w.Limits.Memory), PIDs: w.Limits.PIDs}
+	limits := st.limits(w.Limits)
 	server := channel.NewServer(st.block, openWorkspace, nil)
 	if !w.Sensor {
 		return serve(ctx, port, server, st.block.Open(limits, w.Hostname, nil))
 	}
 	server.Flush = s.Flush
-	set := sensor.Settings{Boot: bootID(), Run: w.Run, HashOver: w.Files.HashOver, ReadOver: w.Files.ReadOver}
+	set := sensor.Settings{Boot: w.MachineID, Run: w.Run, Cookie: binary.LittleEndian.Uint64(w.Entropy[entropyForKernel:]), HashOver: w.Files.HashOver, ReadOver: w.Files.ReadOver}
 	if err := s.Start(ctx, set, server.Emit); err != nil {
 		return fmt.Errorf("start the sensors: %w", err)
 	}
@@ -99,7 +102,7 @@ func serve(ctx context.Context, port *port, server *channel.Server, err error) e
 	if err != nil {
 		return err
 	}
-	if err := channel.SayAwake(port, channel.Awake{OK: true, Time: now(), BootID: bootID()}); err != nil {
+	if err := channel.SayAwake(port, channel.Awake{OK: true, Time: now()}); err != nil {
 		return err
 	}
 	log.Print(server.Serve(ctx, port))

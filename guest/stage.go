@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,44 +23,87 @@ import (
 
 // stage is what the cells stand on: the run's disk, the overlay over it and
 // the block of cells. It is built before the snapshot. Whether it is kept
-// depends on the disk that the run brings:
+// depends on the disk:
 //
-//	READY with an ext4 on /dev/vdb ---- Wake, the same disk --> kept
-//	      |                             Wake, another disk ---> refused
-//	      +-- without one: over a tmpfs -- Wake --------------> built again on the disk
+//	READY with an ext4 on /dev/vdb ------- Wake, the same disk --> kept
+//	      +-- without one: over a tmpfs -- Wake, a new disk -----> built again on it
+//
+// That a restored guest finds the disk of its snapshot is the host's promise
+// (vmm.Image.Disk): what the kernel remembers of it is written to it later.
 type stage struct {
 	block *cell.Block
-	disk  bool   // it stands on the disk, not on a tmpfs
-	label []byte // what tells that disk from others
+	disk  bool // it stands on the disk, not on a tmpfs
+
+	// Opened and asked for before the snapshot, so that a wake need not.
+	identity [len(identity)]struct{ fd, size int }
+	random   int   // descriptor of /dev/urandom
+	memory   int64 // of the machine, in bytes
 }
 
-func newStage(ctx context.Context) (*stage, error) {
-	st := &stage{}
+func newStage(ctx context.Context, s Sensor) (*stage, error) {
+	st := &stage{memory: machineMemory()}
+	var err error
+	if st.random, err = unix.Open("/dev/urandom", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open /dev/urandom: %w", err)
+	}
+	if err := st.openIdentity(); err != nil {
+		return nil, err
+	}
 	if err := mountScratch(0); err == nil {
 		st.disk = true
-		if st.label, err = diskLabel(); err != nil {
-			return nil, err
-		}
 	} else if err := unix.Mount("rehearsal", scratchDir, "tmpfs", 0, ""); err != nil {
 		return nil, err
 	}
-	if err := st.build("localhost", ""); err != nil {
+	if err := st.build(); err != nil {
+		return nil, err
+	}
+	if err := s.Prime(cellDir, usualReadOver); err != nil {
+		return nil, err
+	}
+	// What most runs ask for; a wake that asks for the same has nothing to write.
+	if err := st.block.Open(st.limits(channel.Limits{PIDs: usualPIDs}), "localhost", nil); err != nil {
 		return nil, err
 	}
 	if err := rehearse(ctx, st.block); err != nil {
 		log.Printf("rehearsal: %v", err) // the first command will be slower, nothing else
 	}
+	if st.disk {
+		if err := s.Prepare(cellDir); err != nil {
+			return nil, err
+		}
+	}
 	st.settle()
 	return st, nil
 }
+
+// The defaults of a project's limits.pids and record.files.read_over.
+const (
+	usualPIDs     = 256
+	usualReadOver = 1 << 20
+)
 
 // settle lets what is under way come to its end, so that a snapshot holds a
 // guest at rest and no wake has to finish the rehearsal.
 func (st *stage) settle() {
 	st.block.AwaitReady()
+	warmThreads()
 	unix.Sync()
 	runtime.GC()
 	time.Sleep(rest)
+}
+
+// warmThreads makes the runtime start the threads that a session needs at once.
+func warmThreads() {
+	const threads = 8
+	var all sync.WaitGroup
+	for range threads {
+		all.Go(func() {
+			runtime.LockOSThread() // each keeps its thread while it sleeps in the kernel
+			defer runtime.UnlockOSThread()
+			unix.Nanosleep(&unix.Timespec{Nsec: 20e6}, nil)
+		})
+	}
+	all.Wait()
 }
 
 // rest is longer than the kernel's short-lived background work takes.
@@ -68,11 +111,11 @@ const rest = 150 * time.Millisecond
 
 // set makes the stage the run's.
 func (st *stage) set(w channel.Wake) error {
+	if err := st.writeIdentity(w.Hostname, w.MachineID); err != nil {
+		return err
+	}
 	if st.disk {
-		if err := st.checkDisk(); err != nil {
-			return err
-		}
-		return writeIdentity(w.Hostname, w.MachineID)
+		return nil
 	}
 	if err := st.strike(); err != nil {
 		return fmt.Errorf("leave the stage: %w", err)
@@ -80,32 +123,25 @@ func (st *stage) set(w channel.Wake) error {
 	if err := mountScratch(w.Scratch); err != nil {
 		return fmt.Errorf("mount the scratch disk: %w", err)
 	}
-	return st.build(w.Hostname, w.MachineID)
+	return st.build()
 }
 
-// checkDisk refuses another disk than the one that is mounted: what the kernel
-// remembers of the old one would be written to it.
-func (st *stage) checkDisk() error {
-	label, err := diskLabel()
-	if err != nil {
-		return fmt.Errorf("look at the scratch disk: %w", err)
+// limits are what the cells may use together: of the memory, what init and its sensors can spare.
+func (st *stage) limits(l channel.Limits) cell.Limits {
+	memory := st.memory
+	if l.Memory > 0 {
+		memory = min(memory, l.Memory)
 	}
-	if !bytes.Equal(label, st.label) {
-		return errors.New("the snapshot was taken with its scratch disk mounted, and this is another disk")
-	}
-	return nil
+	return cell.Limits{Memory: max(memory-initReserve, leastMemory), PIDs: l.PIDs}
 }
 
 // build mounts the overlay over what is mounted on scratchDir and makes the block.
-func (st *stage) build(hostname, machineID string) (err error) {
+func (st *stage) build() (err error) {
 	upper, work := filepath.Join(scratchDir, "upper"), filepath.Join(scratchDir, "work")
 	for _, dir := range []string{upper, work, filepath.Join(upper, "etc"), filepath.Join(upper, cell.DefaultDir)} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return fmt.Errorf("prepare the root: %w", err)
 		}
-	}
-	if err := writeIdentity(hostname, machineID); err != nil {
-		return err
 	}
 	if err := mountRoot(upper, work); err != nil {
 		return err
@@ -123,12 +159,29 @@ func (st *stage) strike() error {
 // on a tmpfs and are mounted over the overlay's: to rewrite them at each wake is cheap there.
 var identity = [...]string{"hostname", "hosts", "machine-id"}
 
-func writeIdentity(hostname, machineID string) error {
+// openIdentity makes the files.
+func (st *stage) openIdentity() (err error) {
+	for i, name := range identity {
+		st.identity[i].fd, err = unix.Open(filepath.Join(identityDir, name), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return fmt.Errorf("make the machine's identity: %w", err)
+		}
+	}
+	return st.writeIdentity("localhost", strings.Repeat("0", 32))
+}
+
+func (st *stage) writeIdentity(hostname, machineID string) error {
 	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + hostname + "\n"
 	for i, content := range []string{hostname + "\n", hosts, machineID + "\n"} {
-		if err := os.WriteFile(filepath.Join(identityDir, identity[i]), []byte(content), 0o644); err != nil {
+		f := &st.identity[i]
+		_, err := unix.Pwrite(f.fd, []byte(content), 0)
+		if err == nil && len(content) < f.size {
+			err = unix.Ftruncate(f.fd, int64(len(content)))
+		}
+		if err != nil {
 			return fmt.Errorf("write the machine's identity: %w", err)
 		}
+		f.size = len(content)
 	}
 	return nil
 }
@@ -181,7 +234,7 @@ func rehearse(ctx context.Context, block *cell.Block) error {
 			if _, err := channel.AwaitWake(guest); err != nil {
 				return err
 			}
-			if err := channel.SayAwake(guest, channel.Awake{OK: true, Time: now(), BootID: bootID()}); err != nil {
+			if err := channel.SayAwake(guest, channel.Awake{OK: true, Time: now()}); err != nil {
 				return err
 			}
 			return server.Serve(ctx, guest)
@@ -214,7 +267,7 @@ func play(ctx context.Context, host net.Conn, server *channel.Server) error {
 }
 
 func perform(ctx context.Context, client *channel.Client, argv []string) error {
-	p, err := client.Start(ctx, channel.Command{Step: "rehearsal", Argv: argv, Env: []string{"PATH=" + cell.DefaultPath}, Dir: "/"})
+	p, err := client.Start(ctx, channel.Command{Step: "rehearsal", Argv: argv, Env: []string{"PATH=" + cell.DefaultPath}, Dir: cell.DefaultDir})
 	if err != nil {
 		return err
 	}

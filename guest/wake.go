@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,17 +22,12 @@ const leastMemory = 64 << 20
 
 func now() time.Time { return time.Now().UTC() }
 
-func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b))
-}
-
 // renew replaces what every restore of a snapshot would otherwise share.
-func renew(w channel.Wake) error {
+func renew(w channel.Wake, random int) error {
 	if err := setClock(w.Time); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
 	}
-	if err := stir(w.Entropy); err != nil {
+	if err := stir(random, w.Entropy); err != nil {
 		return fmt.Errorf("renew the randomness: %w", err)
 	}
 	if err := unix.Sethostname([]byte(w.Hostname)); err != nil {
@@ -47,24 +41,23 @@ func setClock(t time.Time) error {
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
 }
 
+// entropyForKernel is how much of a wake's 64 bytes of entropy the kernel gets; the rest is the sensor's cookie.
+const entropyForKernel = 56
+
 // stir credits the entropy to the kernel's generator and has it reseed at
 // once. Without that every restore of a snapshot would draw the same numbers.
-func stir(entropy []byte) error {
-	if len(entropy) < 32 {
-		return fmt.Errorf("%d bytes of entropy are too few", len(entropy))
+func stir(random int, entropy []byte) error {
+	if len(entropy) != entropyForKernel+8 {
+		return fmt.Errorf("%d bytes of entropy, expected %d", len(entropy), entropyForKernel+8)
 	}
-	fd, err := unix.Open("/dev/urandom", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
+	entropy = entropy[:entropyForKernel]
 	info := binary.NativeEndian.AppendUint32(nil, uint32(8*len(entropy))) // struct rand_pool_info of random(4)
 	info = binary.NativeEndian.AppendUint32(info, uint32(len(entropy)))
 	info = append(info, entropy...)
-	if err := ioctl(fd, unix.RNDADDENTROPY, unsafe.Pointer(&info[0])); err != nil {
+	if err := ioctl(random, unix.RNDADDENTROPY, unsafe.Pointer(&info[0])); err != nil {
 		return err
 	}
-	return ioctl(fd, unix.RNDRESEEDCRNG, nil)
+	return ioctl(random, unix.RNDRESEEDCRNG, nil)
 }
 
 func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
@@ -93,27 +86,6 @@ func mountScratch(size int64) error {
 	return unix.Mount("/dev/vdb", scratchDir, "ext4", unix.MS_NOATIME|unix.MS_NODEV, "barrier=0,noinit_itable")
 }
 
-// diskLabel reads the UUID and the time of making of the file system on the
-// scratch disk, past all caches (ext4's superblock begins at byte 1024; s_uuid
-// is at 0x68 in it, s_mkfs_time at 0x108).
-func diskLabel() ([]byte, error) {
-	fd, err := unix.Open("/dev/vdb", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // aligned
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Munmap(page)
-	if n, err := unix.Pread(fd, page, 0); err != nil || n < len(page) {
-		return nil, fmt.Errorf("read %d bytes: %w", n, err)
-	}
-	super := page[1024:]
-	return slices.Concat(super[0x68:0x78], super[0x108:0x10c]), nil
-}
-
 func awaitSize(file string, size int64) error {
 	var sectors int64
 	for range 2000 {
@@ -133,13 +105,11 @@ func awaitSize(file string, size int64) error {
 	return fmt.Errorf("disk has %d bytes, the host announced %d", sectors*512, size)
 }
 
-// cellMemory is what the cells may use of a VM with that much memory.
-func cellMemory(vm int64) int64 {
+// machineMemory is how much memory the VM has, in bytes.
+func machineMemory() int64 {
 	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		if total := int64(info.Totalram) * int64(info.Unit); vm <= 0 || total < vm {
-			vm = total
-		}
+	if unix.Sysinfo(&info) != nil {
+		return 0
 	}
-	return max(vm-initReserve, leastMemory)
+	return int64(info.Totalram) * int64(info.Unit)
 }

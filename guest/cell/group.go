@@ -18,6 +18,8 @@ type group struct {
 	path string
 	fd   int
 	id   uint64 // what bpf_get_current_cgroup_id returns in it
+
+	values map[string]string // of the files that set has written
 }
 
 func makeGroup(path string) (*group, error) {
@@ -37,11 +39,19 @@ func makeGroup(path string) (*group, error) {
 }
 
 // set writes the files of a control group, in order: name, value, name, value.
+// A value that it has written before is not written again.
 func (g *group) set(pairs ...string) error {
+	if g.values == nil {
+		g.values = map[string]string{}
+	}
 	for i := 0; i+1 < len(pairs); i += 2 {
+		if g.values[pairs[i]] == pairs[i+1] {
+			continue
+		}
 		if err := os.WriteFile(filepath.Join(g.path, pairs[i]), []byte(pairs[i+1]), 0); err != nil {
 			return fmt.Errorf("set a limit of the guest: %w", err)
 		}
+		g.values[pairs[i]] = pairs[i+1]
 	}
 	return nil
 }
@@ -61,7 +71,12 @@ func (g *group) count(file, name string) int {
 	return 0
 }
 
-func (g *group) kill() error { return g.set("cgroup.kill", "1") }
+func (g *group) kill() error {
+	if err := os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0); err != nil {
+		return fmt.Errorf("kill a cell: %w", err)
+	}
+	return nil
+}
 
 // remove removes the group, in which nothing runs any more; the kernel may take a moment to see that.
 func (g *group) remove() error {

@@ -31,10 +31,9 @@ const (
 
 // Awake is the guest's answer to Wake.
 type Awake struct {
-	OK     bool      `json:"ok"`
-	Time   time.Time `json:"time"` // the guest's clock after it was set
-	BootID string    `json:"boot_id"`
-	Error  string    `json:"error,omitempty"`
+	OK    bool      `json:"ok"`
+	Time  time.Time `json:"time"` // the guest's clock after it was set
+	Error string    `json:"error,omitempty"`
 }
 
 // AwaitReady waits on the host for a guest that boots to say that it is ready

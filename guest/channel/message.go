@@ -15,7 +15,7 @@ import (
 type Wake struct {
 	Run       string    `json:"run"`
 	Time      time.Time `json:"time"`
-	Entropy   []byte    `json:"entropy"` // 64 bytes, credited to and mixed into the guest's CRNG
+	Entropy   []byte    `json:"entropy"` // 64 bytes: for the guest's CRNG, and 8 for the sensor
 	MachineID string    `json:"machine_id"`
 	Hostname  string    `json:"hostname"`
 	// Scratch says that /dev/vdb holds an ext4 of this many bytes for the overlay's

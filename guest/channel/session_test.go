@@ -120,7 +120,7 @@ func newGuest(t testing.TB, r Runner) *guestEnd {
 			if _, err := AwaitWake(guest); err != nil {
 				return err
 			}
-			if err := SayAwake(guest, Awake{OK: true, Time: time.Now(), BootID: "b"}); err != nil {
+			if err := SayAwake(guest, Awake{OK: true, Time: time.Now()}); err != nil {
 				return err
 			}
 			return g.Serve(context.Background(), guest)

@@ -4,8 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -224,6 +227,35 @@ func (h *hasher) sum(f *os.File, j job) (version, string, error) {
 		h.cache.put(v, sum)
 	}
 	return v, sum, nil
+}
+
+// prime puts the digests of the large files below root into the cache.
+func (h *hasher) prime(root string, over int64) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && isMountPoint(path) {
+			return fs.SkipDir
+		}
+		if info, err := d.Info(); err != nil || !info.Mode().IsRegular() || info.Size() <= over {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, _, err := h.sum(f, job{wants: []*closing{{}}}); err != nil {
+			return fmt.Errorf("hash %s: %w", path, err)
+		}
+		return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+	})
+}
+
+func isMountPoint(dir string) bool {
+	var here, above unix.Stat_t
+	return unix.Lstat(dir, &here) != nil || unix.Lstat(filepath.Dir(dir), &above) != nil || here.Dev != above.Dev
 }
 
 // onlyReader keeps io.CopyBuffer from choosing another way than its buffer.

@@ -2,8 +2,6 @@ package sensor
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,6 +13,8 @@ import (
 type Settings struct {
 	// Boot and Run go into every Proc id. Together they must never repeat.
 	Boot, Run string
+	// Cookie is random and never shown to a cell: it marks the sensor's own calls.
+	Cookie uint64
 	// HashOver: files closed after writing are hashed when larger than this many bytes; 0 hashes all.
 	HashOver int64
 	// ReadOver: closes of files opened for reading only are reported and hashed
@@ -71,9 +71,7 @@ func (s *Sensor) Start(ctx context.Context, set Settings, emit func(context.Cont
 	if s.running || s.closed {
 		return errors.New("sensor was already started")
 	}
-	var cookie [8]byte
-	rand.Read(cookie[:])
-	if err := s.collector.configure(set, binary.LittleEndian.Uint64(cookie[:])|1); err != nil {
+	if err := s.collector.configure(set, set.Cookie|1); err != nil {
 		return err
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
@@ -84,6 +82,15 @@ func (s *Sensor) Start(ctx context.Context, set Settings, emit func(context.Cont
 	context.AfterFunc(ctx, func() { s.collector.line.fail(context.Cause(ctx)) })
 	return nil
 }
+
+// Prime hashes the files below root that are larger than over bytes, so that
+// reading one of them in a run costs no hashing. It may be called before a
+// snapshot is taken; of what it reads nothing stays in memory.
+func (s *Sensor) Prime(root string, over int64) error { return s.collector.hasher.prime(root, over) }
+
+// Prepare marks the file systems at and below root, which Track does
+// otherwise. It may be called before a snapshot is taken.
+func (s *Sensor) Prepare(root string) error { return s.watch.mark(root) }
 
 // Track reports from now on what processes in this cgroup and below do, as
 // part of step. root is where init sees the step's root file system; its
@@ -109,11 +116,7 @@ func (s *Sensor) Untrack(cgroupID uint64) error {
 	if err := cgroups.Delete(cgroupID); err != nil {
 		return fmt.Errorf("untrack cgroup %d: %w", cgroupID, err)
 	}
-	var key uint64
-	if err := cgroups.NextKey(nil, &key); err == nil {
-		return nil
-	}
-	return s.watch.unmark()
+	return nil
 }
 
 // Flush returns when everything that happened before the call has been

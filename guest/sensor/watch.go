@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +27,9 @@ const (
 type watch struct {
 	fd  int
 	buf []byte
+
+	mu     sync.Mutex // guards marked
+	marked map[string]bool
 }
 
 func newWatch() (*watch, error) {
@@ -34,7 +38,7 @@ func newWatch() (*watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start fanotify (needs CAP_SYS_ADMIN and a kernel with FANOTIFY): %w", err)
 	}
-	return &watch{fd: fd, buf: make([]byte, watchBuffer)}, nil
+	return &watch{fd: fd, buf: make([]byte, watchBuffer), marked: map[string]bool{}}, nil
 }
 
 func (w *watch) close() error { return unix.Close(w.fd) }
@@ -42,6 +46,11 @@ func (w *watch) close() error { return unix.Close(w.fd) }
 // mark watches the file systems at and below root. Those that cannot be
 // watched are left to the lookup by path.
 func (w *watch) mark(root string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.marked[root] {
+		return nil
+	}
 	const flags = unix.FAN_MARK_ADD | unix.FAN_MARK_FILESYSTEM
 	if err := unix.FanotifyMark(w.fd, flags, unix.FAN_CLOSE_WRITE, unix.AT_FDCWD, root); err != nil {
 		return fmt.Errorf("watch the file system at %s: %w", root, err)
@@ -53,11 +62,8 @@ func (w *watch) mark(root string) error {
 	for _, m := range below {
 		unix.FanotifyMark(w.fd, flags, unix.FAN_CLOSE_WRITE, unix.AT_FDCWD, m)
 	}
+	w.marked[root] = true
 	return nil
-}
-
-func (w *watch) unmark() error {
-	return unix.FanotifyMark(w.fd, unix.FAN_MARK_FLUSH|unix.FAN_MARK_FILESYSTEM, 0, unix.AT_FDCWD, "")
 }
 
 // read hands over the closed files at hand, at most about room of them. more

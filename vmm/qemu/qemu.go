@@ -224,7 +224,10 @@ func (d *Driver) kernelWords() string {
 		console = "ttyAMA0"
 	}
 	words := "console=" + console + " quiet loglevel=4 panic=-1 reboot=t random.trust_cpu=on" +
-		" lsm=landlock,lockdown,yama,bpf psi=0 audit=0 nowatchdog"
+		" lsm=landlock,lockdown,yama,bpf psi=0 audit=0 nowatchdog" +
+		// What the kernel does not know is the environment of its first process, a Go program: no
+		// signals, collections or checks of the CPUs while it works for somebody who waits.
+		" GODEBUG=asyncpreemptoff=1,updatemaxprocs=0 GOGC=off GOMEMLIMIT=48MiB"
 	if !d.kvm {
 		// Emulated code is translated anew at each address: with randomised addresses every exec pays
 		// some 20 ms for that. Speculation is not emulated, so there is nothing to mitigate.
