@@ -41,7 +41,7 @@ type shapeFile struct {
 	DiskSum     string `json:"disk_sha256"`
 }
 
-const bootTimeout = 2 * time.Minute
+const bootTimeout = 5 * time.Minute
 
 // Image returns what a machine of this shape starts from: a snapshot whose
 // digest was checked. The first call for a shape boots a machine to take it.
