@@ -104,7 +104,7 @@ func BenchmarkExec(b *testing.B) {
 
 // BenchmarkGit makes a repository of 1,000 files, with and without the sensor.
 func BenchmarkGit(b *testing.B) {
-	const work = `set -e; rm -rf /workspace/r; mkdir /workspace/r; cd /workspace/r; git init -q .
+	const work = `set -e; d=/workspace/$(date +%s%N); mkdir $d; cd $d; git init -q .
 i=0; while [ $i -lt 1000 ]; do echo "file $i" > f$i; i=$((i+1)); done
 git add .; git -c user.name=b -c user.email=b@example.invalid commit -q -m files`
 	for _, sensor := range []bool{true, false} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/yamux"
 
@@ -226,14 +227,23 @@ func steer(cell Cell, ctl net.Conn) {
 }
 
 // eventStream is the one stream that carries every sensor's events, in order.
+// Events travel together when they come fast: to send one costs more than to make it.
 type eventStream struct {
 	opened chan struct{} // closed once w is set
 	once   sync.Once
 
-	mu    sync.Mutex // guards the fields below, and the order of frames
-	w     io.Writer
-	marks uint64
+	mu      sync.Mutex // guards the fields below, and the order of frames
+	w       io.Writer
+	marks   uint64
+	pending []byte // frames to be sent; at most batchBytes and one frame
+	late    *time.Timer
+	err     error // of the last send that nobody waited for
 }
+
+const (
+	batchBytes = 32 << 10
+	batchDelay = 5 * time.Millisecond // how long an event may wait for others
+)
 
 func (e *eventStream) open(w io.Writer) {
 	e.once.Do(func() {
@@ -252,8 +262,32 @@ func (e *eventStream) emit(ctx context.Context, ev *audit.Event) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, err = e.w.Write(b)
-	return err
+	if e.pending = append(e.pending, b...); len(e.pending) >= batchBytes {
+		return e.send()
+	}
+	if e.late == nil {
+		e.late = time.AfterFunc(batchDelay, e.sendLate)
+	}
+	return e.err
+}
+
+// send sends what is pending. The caller holds mu.
+func (e *eventStream) send() error {
+	if e.late != nil {
+		e.late.Stop()
+		e.late = nil
+	}
+	if e.err == nil && len(e.pending) > 0 {
+		_, e.err = e.w.Write(e.pending)
+		e.pending = e.pending[:0]
+	}
+	return e.err
+}
+
+func (e *eventStream) sendLate() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.send()
 }
 
 // mark puts a mark behind all that has been emitted.
@@ -264,7 +298,12 @@ func (e *eventStream) mark(ctx context.Context) (uint64, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.marks++
-	return e.marks, writeFrame(e.w, eventFrame{Mark: e.marks}, maxEvent)
+	b, err := encodeFrame(eventFrame{Mark: e.marks}, maxEvent)
+	if err != nil {
+		return 0, err
+	}
+	e.pending = append(e.pending, b...)
+	return e.marks, e.send()
 }
 
 func (e *eventStream) ready(ctx context.Context) error {

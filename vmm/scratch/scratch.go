@@ -79,9 +79,9 @@ func blankDisk(ctx context.Context, dir string, size int64) (*os.File, error) {
 	if err := tmp.Truncate(size); err != nil {
 		return nil, err
 	}
-	// No journal: the disk's life ends with the VM's.
+	// A small journal: without one, ext4 looks through all recently deleted inodes at each new file.
 	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
-		"-O", "^has_journal,^resize_inode,^metadata_csum", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", tmp.Name())
+		"-O", "^resize_inode,^metadata_csum", "-J", "size=8", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", tmp.Name())
 	mkfs.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin"}
 	if out, err := mkfs.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mkfs.ext4 (package e2fsprogs): %w: %s", err, strings.TrimSpace(string(out)))
