@@ -57,7 +57,7 @@ func newStage(ctx context.Context, s Sensor) (*stage, error) {
 	if err := st.build(); err != nil {
 		return nil, err
 	}
-	if err := s.Prime(cellDir, usualReadOver); err != nil {
+	if err := s.Prime(cellDir, leastReadOver); err != nil {
 		return nil, err
 	}
 	// What most runs ask for; a wake that asks for the same has nothing to write.
@@ -76,10 +76,11 @@ func newStage(ctx context.Context, s Sensor) (*stage, error) {
 	return st, nil
 }
 
-// The defaults of a project's limits.pids and record.files.read_over.
+// The default of a project's limits.pids, and what a project is likely to set
+// record.files.read_over to at the least.
 const (
 	usualPIDs     = 256
-	usualReadOver = 1 << 20
+	leastReadOver = 1 << 20
 )
 
 // settle lets what is under way come to its end, so that a snapshot holds a

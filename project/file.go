@@ -126,7 +126,7 @@ func Default() File {
 		Template: "base",
 		Record: Record{
 			Mode:   Strict,
-			Files:  Files{HashOver: 0, ReadOver: 1 << 20},
+			Files:  Files{HashOver: 0, ReadOver: 8 << 20},
 			Output: 64 << 20,
 		},
 		Limits: Limits{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30, PIDs: 256, Time: 15 * time.Minute},

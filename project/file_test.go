@@ -82,7 +82,7 @@ func TestDefaults(t *testing.T) {
 	}
 	got, err = Parse(Name, []byte("version: 1\nlimits: {pids: 9}\nrecord: {files: {hash_over: 10}}"))
 	if err != nil || got.Limits.PIDs != 9 || got.Limits.Memory != 512<<20 ||
-		got.Record.Files != (Files{10, 1 << 20}) || got.Record.Output != 64<<20 {
+		got.Record.Files != (Files{10, 8 << 20}) || got.Record.Output != 64<<20 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

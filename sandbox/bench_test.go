@@ -59,7 +59,7 @@ func restore(b *testing.B, sensor bool) *machine {
 	wake := channel.Wake{
 		Run: "r-bench", Time: time.Now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "bench",
 		Scratch: shape.Disk, Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
-		Files: channel.FileSettings{ReadOver: 1 << 20}, Sensor: sensor,
+		Files: channel.FileSettings{ReadOver: 8 << 20}, Sensor: sensor,
 	}
 	m.guest, err = channel.Connect(ctx, m.vm.Channel(), wake, func(context.Context, *audit.Event) error { m.events++; return nil })
 	check(b, err)
