@@ -73,8 +73,8 @@ type Sandbox struct {
 	closing  chan struct{}
 }
 
-// ErrVMDied means that the VM ended under a running command.
-var ErrVMDied = errors.New("the vm died")
+// ErrVMDied means that the VM ended by itself.
+var ErrVMDied = vmm.ErrDied
 
 // wakeTimeout bounds the guest's handshake, which takes some 10 ms.
 const wakeTimeout = 30 * time.Second

@@ -10,6 +10,9 @@ import (
 	"os"
 )
 
+// ErrDied means that a machine ended by itself.
+var ErrDied = errors.New("the vm died")
+
 // Image is what a machine starts from. All files are opened by the caller, so
 // that a driver's process needs no path of its own to any of them.
 type Image struct {

@@ -59,10 +59,24 @@ func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 	}
 	v := &vm{stalls: make(chan string, 1), done: make(chan struct{})}
 	if err := v.start(ctx, d, m); err != nil {
+		err = v.obituary(err)
 		v.Destroy(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("vm %s: %w", m.ID, err)
 	}
 	return v, nil
+}
+
+// obituary says of a start that failed whether QEMU's end is why.
+func (v *vm) obituary(err error) error {
+	if v.inmate == nil {
+		return err
+	}
+	select {
+	case <-v.done:
+		return fmt.Errorf("%w: %w (%w)", vmm.ErrDied, v.Err(), err)
+	case <-time.After(50 * time.Millisecond): // the end is noticed a little later than what it broke
+		return err
+	}
 }
 
 // vm implements vmm.VM.
