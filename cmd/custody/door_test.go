@@ -98,7 +98,7 @@ type said struct {
 // custody calls the program.
 func (d *door) custody(args ...string) said {
 	d.Helper()
-	return d.finish(d.command(args...), nil)
+	return d.finish(d.command(args...))
 }
 
 // custodyIn calls the program with something on its standard input.
@@ -106,20 +106,24 @@ func (d *door) custodyIn(stdin string, args ...string) said {
 	d.Helper()
 	cmd := d.command(args...)
 	cmd.Stdin = strings.NewReader(stdin)
-	return d.finish(cmd, nil)
+	return d.finish(cmd)
 }
 
-// finish runs a call to its end. during is called while it runs.
-func (d *door) finish(cmd *exec.Cmd, during func()) said {
+// start begins a call, which does not outlive the test.
+func (d *door) start(cmd *exec.Cmd) {
 	d.Helper()
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Start(); err != nil {
 		d.Fatal(err)
 	}
-	if during != nil {
-		during()
-	}
+	d.Cleanup(func() { cmd.Process.Kill() })
+}
+
+// finish runs a call to its end.
+func (d *door) finish(cmd *exec.Cmd) said {
+	d.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	d.start(cmd)
 	err := cmd.Wait()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		d.Fatal(err)

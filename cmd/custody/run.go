@@ -106,7 +106,11 @@ func (j *job) load() (err error) {
 	if j.home, err = j.app.home(); err != nil {
 		return err
 	}
-	tag, err := j.home.TagKey()
+	var tag []byte
+	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
+		tag, err = j.home.TagKey()
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -126,9 +126,7 @@ func TestSignals(t *testing.T) {
 			cmd := d.command("run", "--", "sh", "-c", "trap 'echo got it; exit 3' INT TERM; echo ready; while :; do sleep 0.1; done")
 			var out, errs screen
 			cmd.Stdout, cmd.Stderr = &out, &errs
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			d.start(cmd)
 			out.await(t, "ready")
 			cmd.Process.Signal(c.signal)
 			cmd.Wait()
@@ -155,9 +153,7 @@ func TestOutputGoesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Stdout = write
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	d.start(cmd)
 	write.Close()
 	if b := make([]byte, 6); true {
 		if _, err := io.ReadFull(read, b); err != nil || string(b) != "first\n" {

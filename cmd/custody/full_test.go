@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// smallDisk gives the user a home on a disk of its own: a tmpfs, or an ext4 in a file.
+func smallDisk(t *testing.T, kind, size string) *door {
+	t.Helper()
+	d := &door{T: t, home: filepath.Join(t.TempDir(), "home"), dir: t.TempDir()}
+	if err := os.Mkdir(d.home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mount := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "custody-test", d.home)
+	if kind == "ext4" {
+		image := filepath.Join(d.dir, "disk")
+		mkfs := exec.Command("mkfs.ext4", "-q", "-m", "0", image, size)
+		mkfs.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin"}
+		if out, err := mkfs.CombinedOutput(); err != nil {
+			t.Fatalf("mkfs: %v: %s", err, out)
+		}
+		mount = exec.Command("mount", "-o", "loop", image, d.home)
+	}
+	if out, err := mount.CombinedOutput(); err != nil {
+		t.Fatalf("mount: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", d.home).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+	var err error
+	if d.bin, err = furnish(d.home); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// fill takes all the room that is left on the home's disk. It can be called
+// again, and again, until nobody else can write either.
+func (d *door) fill() {
+	d.Helper()
+	f, err := os.OpenFile(filepath.Join(d.home, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		if errors.Is(err, unix.ENOSPC) {
+			return
+		}
+		d.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			d.Fatal(err)
+		}
+	}
+	f.Sync()
+}
+
+func (d *door) free() {
+	d.Helper()
+	if err := os.Remove(filepath.Join(d.home, "filler")); err != nil {
+		d.Fatal(err)
+	}
+}
+
+const frozen = "the sandbox is frozen until it can"
+
+// A run that begins on a full disk waits, and says so; nothing is lost, nothing runs unrecorded.
+func TestDiskFullAtStart(t *testing.T) {
+	t.Parallel()
+	for _, fresh := range []bool{true, false} {
+		d := smallDisk(t, "tmpfs", "64m")
+		if !fresh { // keys, store and what is known of KVM are there already
+			d.script(0, "true")
+		}
+		d.fill()
+		cmd := d.command("run", "--", "sh", "-c", "echo ran; exit 6")
+		var out, errs screen
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		d.start(cmd)
+		errs.await(t, frozen)
+		d.contains(errs.String(), "no space left on device", "custody: hint: make room")
+		d.fill()
+		if out.String() != "" {
+			t.Errorf("it ran while the disk was full: %q", out.String())
+		}
+		d.free()
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 6 || out.String() != "ran\n" {
+			t.Fatalf("exit code %d, output %q: %s", code, out.String(), errs.String())
+		}
+		d.contains(errs.String(), "custody: the record can be written again")
+		d.verified("last")
+		d.tidy()
+	}
+}
+
+// A disk that fills up while a command talks and writes holds the VM until there is room.
+func TestDiskFullMidway(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"tmpfs", "ext4"} {
+		t.Run(kind, func(t *testing.T) {
+			d := smallDisk(t, kind, "96m")
+			d.script(0, "true")
+			cmd := d.command("run", "--", "sh", "-c",
+				"i=0; while [ $i -lt 400 ]; do echo line $i; echo $i > f$i; i=$((i+1)); done; echo end; exit 8")
+			var out, errs screen
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			d.start(cmd)
+			out.await(t, "line 20")
+			eventually(t, "frozen: the sandbox", func() bool {
+				d.fill()
+				return strings.Contains(errs.String(), frozen)
+			})
+			if strings.Contains(out.String(), "end") {
+				t.Error("the command went on to its end")
+			}
+			d.free()
+			cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != 8 || strings.Count(out.String(), "\n") != 401 {
+				t.Fatalf("exit code %d, output %.300q: %s", code, out.String(), errs.String())
+			}
+			d.verified("last")
+			d.halted("last")
+			var recorded strings.Builder
+			for _, r := range d.records("last", "output") {
+				recorded.WriteString(string(r.Output.Text))
+			}
+			if recorded.String() != out.String() {
+				t.Errorf("the record's output is not what was shown: %d bytes, %d", recorded.Len(), len(out.String()))
+			}
+			d.tidy()
+		})
+	}
+}
+
+// halted fails the test unless the record has the VM frozen and thawed, and no loss.
+func (d *door) halted(run string) {
+	d.Helper()
+	ops := map[string]int{}
+	for _, r := range d.records(run, "vm", "gap") {
+		if r.Kind == audit.KindGap {
+			d.Errorf("loss: %+v", *r.Gap)
+			continue
+		}
+		ops[r.VM.Op]++
+	}
+	if ops["freeze"] == 0 || ops["freeze"] != ops["thaw"] {
+		d.Errorf("operations on the VM: %v", ops)
+	}
+}
