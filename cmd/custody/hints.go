@@ -32,6 +32,7 @@ var hints = []struct {
 	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
 	{errNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
 	{unix.ENOSPC, "make room on the disk that holds $CUSTODY_HOME"},
+	{unix.EROFS, "$CUSTODY_HOME must be writable: set it to a directory on another disk"},
 	{os.ErrPermission, "the files belong to another user: run it as the user who owns $CUSTODY_HOME"},
 }
 
