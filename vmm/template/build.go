@@ -58,7 +58,7 @@ func (s Store) Build(ctx context.Context, name string, src Source) (Template, er
 	if err := packRoot(ctx, tree, filepath.Join(out, "root.erofs")); err != nil {
 		return Template{}, err
 	}
-	modules, release, err := s.kernel(ctx, work, out)
+	modules, release, err := s.kernel(ctx, name, work, out)
 	if err != nil {
 		return Template{}, err
 	}

@@ -22,9 +22,25 @@ var guestModules = []string{
 	"crc16", "mbcache", "jbd2", "ext4", "sha256-ssse3",
 }
 
-// kernel puts the guest kernel into out and its modules into a folder of work:
-// the distribution's package, unpacked and not installed.
-func (s Store) kernel(ctx context.Context, work, out string) (modules, release string, err error) {
+// kernel puts the guest kernel into out and its modules into a folder of work.
+// A template other than base shares base's kernel, if there is a base.
+func (s Store) kernel(ctx context.Context, name, work, out string) (modules, release string, err error) {
+	base, err := s.read(filepath.Join(s.Dir, "names", "base"))
+	if name == "base" || err != nil {
+		return s.fetchKernel(ctx, work, out)
+	}
+	if err := base.verify("kernel", "initrd"); err != nil {
+		return "", "", err
+	}
+	if err := os.Link(filepath.Join(base.dir, "kernel"), filepath.Join(out, "kernel")); err != nil {
+		return "", "", err
+	}
+	modules = filepath.Join(work, "modules")
+	return modules, base.Release, readModules(filepath.Join(base.dir, "initrd"), modules)
+}
+
+// fetchKernel takes it out of the distribution's package, which is unpacked and not installed.
+func (s Store) fetchKernel(ctx context.Context, work, out string) (modules, release string, err error) {
 	fmt.Fprintln(s.Log, "fetching the guest kernel")
 	debs, unpacked := filepath.Join(work, "debs"), filepath.Join(work, "kernel")
 	if err := os.Mkdir(debs, 0o755); err != nil {
