@@ -1,0 +1,90 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+const helloSource = `package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() { fmt.Println("hello", os.Args[1:], os.Getenv("FROM_IMAGE")); os.Exit(3) }
+`
+
+// TestTemplates makes a template from a directory and one from an image, each
+// with nothing but one static program in it, and runs that.
+func TestTemplates(t *testing.T) {
+	d := newDoor(t)
+	work := t.TempDir()
+	tree := filepath.Join(work, "tree")
+	must(t, os.MkdirAll(filepath.Join(tree, "bin"), 0o755))
+	must(t, os.WriteFile(filepath.Join(work, "hello.go"), []byte(helloSource), 0o644))
+	build := exec.Command("go", "build", "-o", filepath.Join(tree, "bin", "hello"), filepath.Join(work, "hello.go"))
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	program, err := os.ReadFile(filepath.Join(tree, "bin", "hello"))
+	must(t, err)
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		err := w.WriteHeader(&tar.Header{Name: "bin/hello", Mode: 0o755, Size: int64(len(program)), Typeflag: tar.TypeReg})
+		if err == nil {
+			_, err = w.Write(program)
+		}
+		return io.NopCloser(&b), errors.Join(err, w.Close())
+	})
+	must(t, err)
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	must(t, err)
+	img, err = mutate.Config(img, v1.Config{Env: []string{"FROM_IMAGE=yes"}})
+	must(t, err)
+	tag, err := name.NewTag("hello:latest")
+	must(t, err)
+	saved := filepath.Join(work, "hello.tar")
+	must(t, tarball.WriteToFile(saved, tag, img))
+
+	for source, want := range map[string]string{"--dir=" + tree: "hello [a b c] \n", "--oci=" + saved: "hello [a b c] yes\n"} {
+		id := fmt.Sprintf("door-%s-%d", source[2:5], os.Getpid())
+		if s := d.custody("template", "build", id, source); s.code != 0 {
+			t.Fatalf("template build %s: %d\n%s", source, s.code, s.stderr)
+		}
+		t.Cleanup(func() {
+			if s := d.custody("template", "rm", id); s.code != 0 {
+				t.Errorf("template rm: %d\n%s", s.code, s.stderr)
+			}
+		})
+		if s := d.custody("template", "ls"); !strings.Contains(s.stdout, id) {
+			t.Errorf("template ls does not show %s:\n%s", id, s.stdout)
+		}
+		if s := d.custody("run", "--template", id, "--", "hello", "a", "b c"); s.code != 3 || s.stdout != want {
+			t.Errorf("%s: exit code %d, said %q, want 3 and %q\n%s", source, s.code, s.stdout, want, s.stderr)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
