@@ -34,8 +34,9 @@ type Run struct {
 	ID  string
 	Dir string
 
-	home *Home
-	log  *wal.Log
+	home  *Home
+	log   *wal.Log
+	alive *os.File // a shared lock on the directory of runs: see removeUnborn
 
 	shipping sync.WaitGroup
 	stopShip context.CancelFunc
@@ -56,13 +57,22 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
+	alive, err := os.Open(h.path("runs"))
+	if err != nil {
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	if err := unix.Flock(int(alive.Fd()), unix.LOCK_SH); err != nil {
+		alive.Close()
+		return nil, fmt.Errorf("begin run: lock %s: %w", alive.Name(), err)
+	}
 	log, err := wal.Create(h.RunDir(o.ID), wal.Options{
 		Run: o.ID, Mode: o.Mode, Sealer: proof.NewSealer(key, o.Facts), OnStall: o.OnStall, OnResume: o.OnResume,
 	})
 	if err != nil {
+		alive.Close()
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
-	return &Run{Recorder: audit.NewRecorder(log, o.Redactor), ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log}, nil
+	return &Run{Recorder: audit.NewRecorder(log, o.Redactor), ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log, alive: alive}, nil
 }
 
 // Record returns when the event is durable. In degrade mode it also returns
@@ -109,6 +119,7 @@ func (r *Run) ship(ctx context.Context) (err error) {
 // all of it. An error of the store is returned apart: the record is whole.
 func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store error) {
 	record = r.log.Close(ctx, closing)
+	r.alive.Close()
 	if r.stopShip != nil {
 		r.stopShip()
 		r.shipping.Wait()

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
@@ -28,11 +30,49 @@ func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
 	}
 	var errs []error
 	for _, run := range runs {
-		if h.HasWhole(run) || wal.Locked(h.RunDir(run)) {
+		if h.HasWhole(run) || wal.Locked(h.RunDir(run)) || !h.begun(run) {
 			continue
 		}
 		if err := h.finish(ctx, run, notice); err != nil {
 			errs = append(errs, fmt.Errorf("run %s: %w", run, err))
+		}
+	}
+	return errors.Join(append(errs, h.removeUnborn())...)
+}
+
+// begun says whether anything of a run was ever written. If not, its process is
+// just making the directory, or died over it; either way there is nothing to close.
+func (h *Home) begun(run string) bool {
+	for _, suffix := range []string{wal.SegmentSuffix, wal.ManifestSuffix} {
+		files, _ := filepath.Glob(filepath.Join(h.RunDir(run), "*"+suffix))
+		for _, file := range files {
+			if info, err := os.Stat(file); err == nil && info.Size() > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// removeUnborn removes the directories of runs that died before anything was
+// written, unless some run goes on: it might be one of these (see Begin).
+func (h *Home) removeUnborn() error {
+	nursery, err := os.Open(h.path("runs"))
+	if err != nil {
+		return err
+	}
+	defer nursery.Close()
+	if unix.Flock(int(nursery.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	runs, err := h.logs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, run := range runs {
+		if !h.begun(run) {
+			errs = append(errs, os.RemoveAll(h.RunDir(run)))
 		}
 	}
 	return errors.Join(errs...)
@@ -69,7 +109,10 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	log, _, err := wal.Recover(dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, facts)})
+	// Nobody can wait here for a full disk: what is left undone the next start does.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	log, _, err := wal.Recover(dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, facts), OnStall: cancel})
 	if errors.Is(err, wal.ErrFinished) {
 		return false, nil
 	}
@@ -82,14 +125,17 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	}
 	r := &Run{Recorder: audit.NewRecorder(log, redact.New(tag)), log: log}
 	interrupted, err := sandbox.Interrupted(ctx, r, h.records(run))
-	if err != nil {
-		return false, err
-	}
 	closing := wal.Sealed
 	if interrupted {
 		closing = wal.Interrupted
 	}
-	return interrupted, log.Close(ctx, closing)
+	if err != nil {
+		cancel(err)
+	}
+	if err := errors.Join(log.Close(ctx, closing), context.Cause(ctx)); err != nil {
+		return false, err
+	}
+	return interrupted, nil
 }
 
 // HasLog says whether there is a log of that name on this host.
