@@ -161,3 +161,32 @@ func (d *door) halted(run string) {
 		d.Errorf("operations on the VM: %v", ops)
 	}
 }
+
+// A run that was killed cannot be closed on a full disk; nothing waits for that,
+// and it is closed when there is room.
+func TestDiskFullAfterKill(t *testing.T) {
+	t.Parallel()
+	d := smallDisk(t, "tmpfs", "64m")
+	cmd := d.command("run", "--", "sh", "-c", "echo here; sleep 100")
+	var out screen
+	cmd.Stdout = &out
+	d.start(cmd)
+	out.await(t, "here")
+	vms := machines(cmd.Process.Pid)
+	cmd.Process.Kill()
+	cmd.Wait()
+	for _, m := range vms {
+		d.gone(m)
+	}
+	d.fill()
+	if s := d.custody("runs"); s.code == 0 && !strings.Contains(s.stderr, "no space left on device") {
+		t.Errorf("custody runs on a full disk exits %d: %s%s", s.code, s.stdout, s.stderr)
+	}
+	d.free()
+	runs := d.runs()
+	if len(runs) != 1 || runs[0].Status != "interrupted" {
+		t.Fatalf("runs: %+v", runs)
+	}
+	d.verified(runs[0].ID)
+	d.tidy(vms...)
+}
