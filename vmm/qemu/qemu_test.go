@@ -1,0 +1,189 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestUIDLeases: two machines never share a uid, and a released one is handed out again.
+func TestUIDLeases(t *testing.T) {
+	a, err := leaseUID()
+	ok(t, err)
+	b, err := leaseUID()
+	ok(t, err)
+	defer b.release()
+	if a.uid == b.uid {
+		t.Fatalf("both got %d", a.uid)
+	}
+	if _, err := tryUID(a.uid); !errors.Is(err, errLeased) {
+		t.Errorf("a leased uid was handed out: %v", err)
+	}
+	path := filepath.Join(uidDir, strconv.Itoa(a.uid))
+	a.release()
+	if _, err := os.Stat(path); err == nil {
+		t.Errorf("%s stays", path)
+	}
+	c, err := tryUID(a.uid)
+	ok(t, err)
+	c.release()
+}
+
+// TestSweep removes a group whose owner is gone and leaves one that lives.
+func TestSweep(t *testing.T) {
+	dead, err := leaseUID()
+	ok(t, err)
+	live, err := leaseUID()
+	ok(t, err)
+	defer live.release()
+	_, err = newCage(dead.uid, 1, 128<<20)
+	ok(t, err)
+	cage, err := newCage(live.uid, 1, 128<<20)
+	ok(t, err)
+	defer cage.remove()
+	dead.release()
+	ok(t, Sweep())
+	group := func(uid int) string {
+		return filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix, strconv.Itoa(uid))
+	}
+	if _, err := os.Stat(group(dead.uid)); err == nil {
+		t.Error("the group of a dead machine stays")
+	}
+	if _, err := os.Stat(group(live.uid)); err != nil {
+		t.Error("the group of a live machine is gone")
+	}
+}
+
+// jailed runs a shell command in a jail with the given lends and returns what it wrote.
+func jailed(t *testing.T, script string, lends map[string]*os.File, files ...*os.File) string {
+	t.Helper()
+	l, err := leaseUID()
+	ok(t, err)
+	defer l.release()
+	r, w, err := os.Pipe()
+	ok(t, err)
+	defer r.Close()
+	j := jail{uid: l.uid, binary: "/usr/bin/bash", args: []string{"-c", script}, files: files, stdout: w, stderr: w, lends: lends}
+	in, err := j.start()
+	w.Close()
+	ok(t, err)
+	defer in.kill()
+	var said strings.Builder
+	r.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.Read(buf)
+		said.Write(buf[:n])
+		if err != nil {
+			break
+		}
+	}
+	<-in.waited
+	return said.String()
+}
+
+// TestJail: what a hostile QEMU would find.
+func TestJail(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	ok(t, os.WriteFile(secret, []byte("secret"), 0o644))
+	open, err := unix.Open(secret, unix.O_RDONLY, 0) // not close-on-exec, as a caller's shell may leave one
+	ok(t, err)
+	defer unix.Close(open)
+	said := jailed(t, `
+		echo "uid $UID"
+		echo "pid $$"
+		for f in /etc/passwd /proc/1/maps /root /home /sys /tmp /run `+secret+`; do [ -e $f ] && echo "SEES $f"; done
+		for d in / /dev /usr /usr/lib /usr/share/qemu; do (: > $d/x) 2>/dev/null && echo "WRITES $d"; done
+		for fd in 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24; do
+			(: <&$fd) 2>/dev/null && echo "HAS $fd"
+		done
+		said=$( (exec 3<>/dev/tcp/127.0.0.1/1) 2>&1); [[ $said == *unreachable* ]] || echo "HAS A NETWORK: $said"
+		echo done`, nil)
+	for _, bad := range []string{"SEES", "WRITES", "HAS"} {
+		if strings.Contains(said, bad) {
+			t.Errorf("the jail leaks:\n%s", said)
+		}
+	}
+	if !strings.Contains(said, "done") || !strings.Contains(said, "pid 1\n") || strings.Contains(said, "uid 0\n") {
+		t.Errorf("said:\n%s", said)
+	}
+	if _, err := os.Stat("/proc/self/ns/mnt"); err != nil {
+		t.Errorf("this process lost its own mounts: %v", err)
+	}
+}
+
+// TestLender: opening a lent path for writing gives the lent descriptor, with
+// the rights that it has; other paths are the kernel's business.
+func TestLender(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "memory")
+	ok(t, os.WriteFile(path, []byte("template"), 0o600))
+	f, err := os.Open(path)
+	ok(t, err)
+	defer f.Close()
+	said := jailed(t, `
+		exec 5<>/memory && echo "opened" && read -r -N 8 -u 5 x; echo "read $x"
+		echo evil >&5 2>/dev/null && echo WROTE
+		exec 6<>/dev/null && echo "null opens"
+		(exec 7<>/nowhere) 2>/dev/null && echo MADE
+		echo done`, map[string]*os.File{"/memory": f})
+	for _, want := range []string{"opened", "read template", "null opens", "done"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("missing %q in:\n%s", want, said)
+		}
+	}
+	if strings.Contains(said, "WROTE") || strings.Contains(said, "MADE") {
+		t.Errorf("said:\n%s", said)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "template" {
+		t.Errorf("the lent file was changed to %q", got)
+	}
+}
+
+// FuzzMonitor: whatever a hostile QEMU answers, the monitor neither panics nor hangs.
+func FuzzMonitor(f *testing.F) {
+	f.Add([]byte(`{"QMP":{}}` + "\n" + `{"return":{}}` + "\n" + `{"return":{"status":"completed"}}` + "\n"))
+	f.Add([]byte(`{"event":"BLOCK_IO_ERROR","data":{"action":"stop","reason":"x"}}` + "\n" + `{"error":{"class":"C","desc":"D"}}` + "\n"))
+	f.Add([]byte("{}\n{}\n{}\n{}\n"))
+	f.Add([]byte("\n\x00{"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		ours, theirs := pair(t)
+		go func() {
+			theirs.Write(said)
+			theirs.Close()
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		v := &vm{stalls: make(chan string, 1)}
+		m, err := newMonitor(ctx, ours, v.event)
+		if err != nil {
+			return
+		}
+		m.query(ctx, "query-migrate", nil, nil)
+		m.close()
+		if ctx.Err() != nil {
+			t.Error("hung")
+		}
+	})
+}
+
+func pair(t *testing.T) (*net.UnixConn, *os.File) {
+	t.Helper()
+	conn, file, err := socketPair()
+	ok(t, err)
+	return conn, file
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,99 @@
+package scratch
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const size = 64 << 20
+
+// allocated is how much of a disk a file takes, in bytes.
+func allocated(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	ok(t, unix.Fstat(int(f.Fd()), &st))
+	return st.Blocks * 512
+}
+
+// TestNew: a disk is an ext4 of the asked size, small on the host, without a
+// name, and its own.
+func TestNew(t *testing.T) {
+	dir := t.TempDir()
+	work, blanks := filepath.Join(dir, "work"), filepath.Join(dir, "blanks")
+	ok(t, os.Mkdir(work, 0o700))
+	a, err := New(t.Context(), work, blanks, size)
+	ok(t, err)
+	b, err := New(t.Context(), work, blanks, size)
+	ok(t, err)
+	defer b.Close()
+	magic := make([]byte, 2)
+	_, err = a.ReadAt(magic, 1024+0x38) // s_magic of the superblock
+	ok(t, err)
+	if magic[0] != 0x53 || magic[1] != 0xEF {
+		t.Errorf("magic %x is not ext4's", magic)
+	}
+	if info, err := a.Stat(); err != nil || info.Size() != size {
+		t.Errorf("size %d, %v", info.Size(), err)
+	}
+	if n := allocated(t, a); n > 1<<20 {
+		t.Errorf("an empty disk takes %d bytes", n)
+	}
+	if list, _ := os.ReadDir(work); len(list) != 0 {
+		t.Errorf("the disk has a name: %v", list)
+	}
+	_, err = a.WriteAt([]byte("guest"), size/2)
+	ok(t, err)
+	got := make([]byte, 5)
+	if _, err := b.ReadAt(got, size/2); err != nil || bytes.Equal(got, []byte("guest")) {
+		t.Errorf("another disk holds %q, %v", got, err)
+	}
+	// The second user of the same file sees what a wipe leaves.
+	fd, err := unix.Dup(int(a.Fd()))
+	ok(t, err)
+	after := os.NewFile(uintptr(fd), "after")
+	defer after.Close()
+	ok(t, Wipe(a))
+	if n := allocated(t, after); n != 0 {
+		t.Errorf("a wiped disk takes %d bytes", n)
+	}
+}
+
+// TestCopy: the copy is the original, byte for byte, and takes no more room.
+func TestCopy(t *testing.T) {
+	dir := t.TempDir()
+	from, err := os.Create(filepath.Join(dir, "from"))
+	ok(t, err)
+	defer from.Close()
+	ok(t, from.Truncate(1<<20+100))
+	for _, at := range []int64{0, 5000, 300 << 10, 1 << 20} {
+		_, err := from.WriteAt(bytes.Repeat([]byte{byte(at>>8) | 1}, 77), at)
+		ok(t, err)
+	}
+	_, err = from.WriteAt(make([]byte, 128<<10), 500<<10) // zeros that take room
+	ok(t, err)
+	to, err := Clone(dir, from)
+	ok(t, err)
+	defer to.Close()
+	want, got := make([]byte, 1<<20+100), make([]byte, 1<<20+100)
+	_, err = from.ReadAt(want, 0)
+	ok(t, err)
+	_, err = to.ReadAt(got, 0)
+	ok(t, err)
+	if !bytes.Equal(want, got) {
+		t.Error("the copy differs")
+	}
+	if a, b := allocated(t, to), allocated(t, from); a >= b {
+		t.Errorf("the copy takes %d bytes, the original %d", a, b)
+	}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
