@@ -108,9 +108,9 @@ func TestBrokenTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	shape := func(mem string) string {
-		found, _ := filepath.Glob(filepath.Join(contents, "shapes", "*-1-"+mem+"*"))
+		found, _ := filepath.Glob(filepath.Join(contents, "shapes", "*-1-"+mem+"-2048"))
 		if len(found) != 1 {
-			t.Fatalf("shapes with %s MiB: %q", mem, found)
+			t.Fatalf("shapes with %s MiB and the usual disk: %q", mem, found)
 		}
 		return found[0]
 	}

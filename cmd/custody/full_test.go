@@ -164,29 +164,41 @@ func (d *door) halted(run string) {
 
 // A run that was killed cannot be closed on a full disk; nothing waits for that,
 // and it is closed when there is room.
-func TestDiskFullAfterKill(t *testing.T) {
+func TestDiskFullAndKill(t *testing.T) {
 	t.Parallel()
-	d := smallDisk(t, "tmpfs", "64m")
-	cmd := d.command("run", "--", "sh", "-c", "echo here; sleep 100")
-	var out screen
-	cmd.Stdout = &out
-	d.start(cmd)
-	out.await(t, "here")
-	vms := machines(cmd.Process.Pid)
-	cmd.Process.Kill()
-	cmd.Wait()
-	for _, m := range vms {
-		d.gone(m)
+	for _, stalled := range []bool{false, true} { // killed before the disk is full, or while its VM is frozen over it
+		d := smallDisk(t, "tmpfs", "64m")
+		cmd := d.command("run", "--", "sh", "-c", "echo here; while :; do echo more; echo more > f; done")
+		var out, errs screen
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		d.start(cmd)
+		out.await(t, "here")
+		if stalled {
+			eventually(t, "frozen: the sandbox", func() bool {
+				d.fill()
+				return strings.Contains(errs.String(), frozen)
+			})
+		}
+		vms, run := machines(cmd.Process.Pid), d.logNames()[0]
+		written := d.logged(run)
+		cmd.Process.Kill()
+		cmd.Wait()
+		for _, m := range vms {
+			d.gone(m)
+		}
+		d.fill()
+		if s := d.custody("runs"); !strings.Contains(s.stderr, "no space left on device") {
+			t.Errorf("custody runs on a full disk exits %d: %s%s", s.code, s.stdout, s.stderr)
+		}
+		d.free()
+		runs := d.runs()
+		if len(runs) != 1 || runs[0].Status != "interrupted" {
+			t.Fatalf("runs: %+v", runs)
+		}
+		d.verified(run)
+		if left := d.logged(run); len(left) < len(written) {
+			t.Errorf("%d records were written, %d are left", len(written), len(left))
+		}
+		d.tidy(vms...)
 	}
-	d.fill()
-	if s := d.custody("runs"); s.code == 0 && !strings.Contains(s.stderr, "no space left on device") {
-		t.Errorf("custody runs on a full disk exits %d: %s%s", s.code, s.stdout, s.stderr)
-	}
-	d.free()
-	runs := d.runs()
-	if len(runs) != 1 || runs[0].Status != "interrupted" {
-		t.Fatalf("runs: %+v", runs)
-	}
-	d.verified(runs[0].ID)
-	d.tidy(vms...)
 }

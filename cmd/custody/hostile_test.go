@@ -77,9 +77,9 @@ func TestOutputFlood(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.project("version: 1\nrecord: {output: 1MiB}\n")
-	const size = 100 << 20
+	const size = 32 << 20
 	counted := 0
-	cmd := d.command("run", "-q", "--", "sh", "-c", "head -c 100M /dev/zero | tr '\\0' y; echo end >&2; exit 3")
+	cmd := d.command("run", "-q", "--", "sh", "-c", "head -c 32M /dev/zero | tr '\\0' y; echo end >&2; exit 3")
 	cmd.Stdout = countingWriter{&counted}
 	var errs screen
 	cmd.Stderr = &errs
