@@ -6,7 +6,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-GO ?= go
+ifeq ($(origin GO),undefined)
+GO := $(shell SUDO="$(SUDO)" ./hack/go)
+endif
+export GO
+# Programs that call go themselves find the same one.
+export PATH := $(if $(filter /%,$(GO)),$(patsubst %/,%,$(dir $(GO))):)$(PATH)
 
 .PHONY: build deps template demo test check generate fuzz bench clean
 
