@@ -32,7 +32,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		signed, err := note.Sign(&note.Note{Text: text}, k.signer)
 		if err != nil {
-			t.Skip("the note format does not take this text")
+			return // the note format does not take this text
 		}
 		s, err := proof.NewSealer(k.signer, proof.Facts{}).Parse(signed)
 		check(t, err)
