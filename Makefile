@@ -9,6 +9,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 ifeq ($(origin GO),undefined)
 GO := $(shell SUDO="$(SUDO)" ./hack/go)
 endif
+$(if $(GO),,$(error there is no Go to build with))
 export GO
 # Programs that call go themselves find the same one.
 export PATH := $(if $(filter /%,$(GO)),$(patsubst %/,%,$(dir $(GO))):)$(PATH)
