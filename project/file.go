@@ -72,7 +72,8 @@ type Secret struct {
 	Deliver Deliver
 }
 
-// Deliver is the way of a value to a step; exactly one field is set.
+// Deliver is the way of a value to a step; at most one field is set. Without
+// one the value is only masked wherever it turns up.
 type Deliver struct {
 	Header string // added to requests by the gateway, never seen in the sandbox
 	Env    string // name of an environment variable

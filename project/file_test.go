@@ -143,7 +143,6 @@ func TestErrors(t *testing.T) {
 		{"credential", v + "egress: [{allow: a.com, credential: nope}]\n", `the secret "nope", which does not exist; define it`},
 		{"source", v + "secrets: {a: {from: hunter2-hunter2, deliver: {env: A}}}\n", "does not belong in this file"},
 		{"no source", v + "secrets: {a: {deliver: {env: A}}}\n", `c.yaml:2:11: the secret "a" has no source`},
-		{"no delivery", v + "secrets: {a: {from: \"env:A\"}}\n", "0 ways of delivery"},
 		{"two deliveries", v + "secrets: {a: {from: \"env:A\", deliver: {env: A, file: b}}}\n", "2 ways of delivery"},
 		{"env", v + "secrets: {a: {from: \"env:A\", deliver: {env: \"A B\"}}}\n", "variable's name"},
 		{"file", v + "secrets: {a: {from: \"env:A\", deliver: {file: ../b}}}\n", "without a leading"},

@@ -167,8 +167,8 @@ func (d *decoder) secret(e entry) (Secret, error) {
 	if s.From == "" {
 		return s, d.err(e.at, fmt.Sprintf("the secret %q has no source", e.key), `give it "from: env:NAME"`)
 	}
-	if ways := count(s.Deliver.Header, s.Deliver.Env, s.Deliver.File); ways != 1 {
-		return s, d.err(e.at, fmt.Sprintf("the secret %q has %d ways of delivery", e.key, ways), "give exactly one of deliver: {env}, {file} or {header}")
+	if ways := count(s.Deliver.Header, s.Deliver.Env, s.Deliver.File); ways > 1 {
+		return s, d.err(e.at, fmt.Sprintf("the secret %q has %d ways of delivery", e.key, ways), "give one of deliver: {env}, {file} or {header}, or none for a value that is only masked")
 	}
 	return s, nil
 }

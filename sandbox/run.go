@@ -17,8 +17,16 @@ type Plan struct {
 	Out     string // takes /workspace's changed files after the last step; empty: nothing does
 	Time    time.Duration
 	Secrets []string // names of the values that the redactor was given
+	Waits   []Wait   // for room, before there was a record
 	// Facts of the run for its first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
+}
+
+// Wait is a time in which a run could not begin because the record could not be
+// written. It is recorded as a freeze of the VM that was not there yet.
+type Wait struct {
+	From, To time.Time
+	Reason   string
 }
 
 // Result is how a run ended.
@@ -75,6 +83,13 @@ func runEvent(l *audit.Lifecycle) audit.Event {
 	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindRun, Lifecycle: l}
 }
 
+func (w Wait) events() [2]audit.Event {
+	freeze := audit.Event{Time: w.From, Observer: audit.Host, Kind: audit.KindVM, VM: &audit.VM{Op: "freeze", Reason: w.Reason}}
+	thaw := freeze
+	thaw.Time, thaw.VM = w.To, &audit.VM{Op: "thaw", Reason: w.Reason, DurationNS: int64(w.To.Sub(w.From))}
+	return [2]audit.Event{freeze, thaw}
+}
+
 func secretEvent(name string) audit.Event {
 	return audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindSecret, Secret: &audit.Secret{Name: name, Op: "register"},
@@ -96,6 +111,13 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 	seq, err := parts.Recorder.Post(ctx, runEvent(&start))
 	if err != nil {
 		return 0, fmt.Errorf("record the start: %w", err)
+	}
+	for _, w := range plan.Waits {
+		for _, ev := range w.events() {
+			if seq, err = parts.Recorder.Post(ctx, ev); err != nil {
+				return 0, fmt.Errorf("record the start: %w", err)
+			}
+		}
 	}
 	for _, name := range plan.Secrets {
 		if seq, err = parts.Recorder.Post(ctx, secretEvent(name)); err != nil {

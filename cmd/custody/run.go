@@ -48,9 +48,11 @@ type job struct {
 	redactor *redact.Redactor
 	record   *home.Run
 
-	mu      sync.Mutex // guards sandbox and stalled
+	mu      sync.Mutex // guards what follows
 	sandbox *sandbox.Sandbox
 	stalled bool
+	since   time.Time      // of the stall
+	waits   []sandbox.Wait // stalls that ended before there was a sandbox
 }
 
 func (c runCmd) Run(a *app) error {
@@ -170,6 +172,9 @@ func (j *job) carryOut(driver vmm.Driver, image vmm.Image, disk *os.File, facts 
 	}
 	term := j.terminal()
 	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Time: limits.Time, Facts: facts, Secrets: secrets}
+	j.mu.Lock()
+	plan.Waits = j.waits
+	j.mu.Unlock()
 	res := sandbox.Run(j.ctx, parts, settings, plan, j.started)
 	term.restore()
 	closing := wal.Sealed
@@ -229,7 +234,7 @@ func (j *job) stall(err error) {
 	if h := hint(err); h != "" {
 		j.say("hint: " + h)
 	}
-	j.stalled = true
+	j.stalled, j.since = true, time.Now().UTC()
 	if j.sandbox != nil {
 		j.sandbox.Hold(j.ctx, stallReason)
 	}
@@ -239,6 +244,9 @@ func (j *job) resume() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.say("the record can be written again")
+	if j.stalled && j.sandbox == nil {
+		j.waits = append(j.waits, sandbox.Wait{From: j.since, To: time.Now().UTC(), Reason: stallReason})
+	}
 	j.stalled = false
 	if j.sandbox != nil {
 		if err := j.sandbox.Release(j.ctx, stallReason); err != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/secrets/local"
 )
 
@@ -27,6 +28,9 @@ func (j *job) bindSecrets() ([]string, error) {
 			return nil, fmt.Errorf("secret %s: %w", name, err)
 		}
 		clear(value)
+		if j.project.Secrets[name].Deliver != (project.Deliver{}) {
+			j.say("secret " + name + ": this version hands no value to a step; it is only masked wherever it turns up")
+		}
 	}
 	return names, nil
 }
