@@ -16,6 +16,7 @@ package guest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -40,7 +41,8 @@ type Sensor interface {
 
 // Where things are in the guest.
 const (
-	lowerDir    = "/lower"    // the template's read-only root, /dev/vda
+	lowerDir    = "/lower" // the template's read-only root, /dev/vda
+	scratchDisk = "/dev/vdb"
 	scratchDir  = "/scratch"  // the run's disk, /dev/vdb
 	cellDir     = "/cell"     // both as the cells see them
 	deviceDir   = "/device"   // the cells' /dev
@@ -58,9 +60,11 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 		return fmt.Errorf("load the sensors: %w", err)
 	}
 	defer s.Close()
-	st, err := newStage(ctx, s)
-	if err != nil {
-		return fmt.Errorf("prepare the cells: %w", err)
+	var st *stage
+	if _, err := os.Stat(scratchDisk); err == nil { // without one the host only wants to see it boot
+		if st, err = newStage(ctx, s); err != nil {
+			return fmt.Errorf("prepare the cells: %w", err)
+		}
 	}
 	port, err := openPort("custody")
 	if err != nil {
@@ -79,10 +83,13 @@ func Run(ctx context.Context, load func() (Sensor, error)) error {
 
 // live applies the wake and serves the host until the channel ends.
 func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) error {
+	if st == nil {
+		return errors.New("this VM was booted without a scratch disk, to be looked at and not to be used")
+	}
 	if err := renew(w, st.random); err != nil {
 		return err
 	}
-	if err := st.set(w); err != nil {
+	if err := st.writeIdentity(w.Hostname, w.MachineID); err != nil {
 		return err
 	}
 	limits := st.limits(w.Limits)

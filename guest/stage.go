@@ -22,17 +22,11 @@ import (
 )
 
 // stage is what the cells stand on: the run's disk, the overlay over it and
-// the block of cells. It is built before the snapshot. Whether it is kept
-// depends on the disk:
-//
-//	READY with an ext4 on /dev/vdb ------- Wake, the same disk --> kept
-//	      +-- without one: over a tmpfs -- Wake, a new disk -----> built again on it
-//
-// That a restored guest finds the disk of its snapshot is the host's promise
-// (vmm.Image.Disk): what the kernel remembers of it is written to it later.
+// the block of cells. It is built before the snapshot. That a restored guest
+// finds the disk of its snapshot is the host's promise (vmm.Image.Disk): what
+// the kernel remembers of it is written to it later.
 type stage struct {
 	block *cell.Block
-	disk  bool // it stands on the disk, not on a tmpfs
 
 	// Opened and asked for before the snapshot, so that a wake need not.
 	identity [len(identity)]struct{ fd, size int }
@@ -49,10 +43,9 @@ func newStage(ctx context.Context, s Sensor) (*stage, error) {
 	if err := st.openIdentity(); err != nil {
 		return nil, err
 	}
-	if err := mountScratch(0); err == nil {
-		st.disk = true
-	} else if err := unix.Mount("rehearsal", scratchDir, "tmpfs", 0, ""); err != nil {
-		return nil, err
+	// The disk is thrown away with the run: nothing on it needs to survive a crash.
+	if err := unix.Mount(scratchDisk, scratchDir, "ext4", unix.MS_NOATIME|unix.MS_NODEV, "barrier=0,noinit_itable"); err != nil {
+		return nil, fmt.Errorf("mount the scratch disk: %w", err)
 	}
 	if err := st.build(); err != nil {
 		return nil, err
@@ -67,10 +60,8 @@ func newStage(ctx context.Context, s Sensor) (*stage, error) {
 	if err := rehearse(ctx, st.block); err != nil {
 		log.Printf("rehearsal: %v", err) // the first command will be slower, nothing else
 	}
-	if st.disk {
-		if err := s.Prepare(cellDir); err != nil {
-			return nil, err
-		}
+	if err := s.Prepare(cellDir); err != nil {
+		return nil, err
 	}
 	st.settle()
 	return st, nil
@@ -110,23 +101,6 @@ func warmThreads() {
 // rest is longer than the kernel's short-lived background work takes.
 const rest = 150 * time.Millisecond
 
-// set makes the stage the run's.
-func (st *stage) set(w channel.Wake) error {
-	if err := st.writeIdentity(w.Hostname, w.MachineID); err != nil {
-		return err
-	}
-	if st.disk {
-		return nil
-	}
-	if err := st.strike(); err != nil {
-		return fmt.Errorf("leave the stage: %w", err)
-	}
-	if err := mountScratch(w.Scratch); err != nil {
-		return fmt.Errorf("mount the scratch disk: %w", err)
-	}
-	return st.build()
-}
-
 // limits are what the cells may use together: of the memory, what init and its sensors can spare.
 func (st *stage) limits(l channel.Limits) cell.Limits {
 	memory := st.memory
@@ -149,11 +123,6 @@ func (st *stage) build() (err error) {
 	}
 	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells")})
 	return err
-}
-
-func (st *stage) strike() error {
-	err := st.block.Close()
-	return errors.Join(err, unix.Unmount(cellDir, unix.MNT_DETACH), unix.Unmount(scratchDir, unix.MNT_DETACH))
 }
 
 // identity are the files in /etc that tell one machine from another. They lie

@@ -3,9 +3,6 @@ package guest
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -65,44 +62,6 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
 		return errno
 	}
 	return nil
-}
-
-// mountScratch mounts the run's disk. It is another disk than the one that
-// was there when the snapshot was taken, and the kernel may need a moment to learn its size.
-func mountScratch(size int64) error {
-	if err := awaitSize("/sys/class/block/vdb/size", size); err != nil {
-		return err
-	}
-	fd, err := unix.Open("/dev/vdb", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	err = ioctl(fd, unix.BLKFLSBUF, nil) // what was read of the other disk
-	unix.Close(fd)
-	if err != nil {
-		return err
-	}
-	// The disk is thrown away with the run: nothing on it needs to survive a crash.
-	return unix.Mount("/dev/vdb", scratchDir, "ext4", unix.MS_NOATIME|unix.MS_NODEV, "barrier=0,noinit_itable")
-}
-
-func awaitSize(file string, size int64) error {
-	var sectors int64
-	for range 2000 {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		sectors, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-		if err != nil {
-			return err
-		}
-		if sectors*512 >= size {
-			return nil
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return fmt.Errorf("disk has %d bytes, the host announced %d", sectors*512, size)
 }
 
 // machineMemory is how much memory the VM has, in bytes.

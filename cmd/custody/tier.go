@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/qemu"
-	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/vmm/template"
 )
 
@@ -42,7 +40,8 @@ func (a *app) driver(h *home.Home, t template.Template) (*qemu.Driver, qemu.Verd
 	return d, verdict, err
 }
 
-// probe boots the template once and waits until its guest is ready.
+// probe boots the template once and waits until its guest is ready. Without a
+// scratch disk that is as soon as it has booted.
 func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver) (err error) {
 	shape := defaultShape()
 	img, err := coldImage(h, t, shape)
@@ -50,12 +49,7 @@ func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver)
 		return err
 	}
 	defer img.Close()
-	disk, err := scratch.New(ctx, h.Dir, filepath.Join(h.Templates(), "blank"), shape.Disk)
-	if err != nil {
-		return err
-	}
-	defer disk.Close()
-	vm, err := d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: disk})
+	vm, err := d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory})
 	if err != nil {
 		return err
 	}

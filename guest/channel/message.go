@@ -18,10 +18,8 @@ type Wake struct {
 	Entropy   []byte    `json:"entropy"` // 64 bytes: for the guest's CRNG, and 8 for the sensor
 	MachineID string    `json:"machine_id"`
 	Hostname  string    `json:"hostname"`
-	// Scratch says that /dev/vdb holds an ext4 of this many bytes for the overlay's
-	// upper layer. If the guest found one there when it said READY, it has it
-	// mounted, and a restored guest must find that disk again, byte for byte; if it
-	// found none, it mounts the one that is there now, which must be empty.
+	// Scratch is the size in bytes of the disk that was /dev/vdb when the guest said
+	// READY, and which it has mounted: a restored guest must find it again, byte for byte.
 	Scratch int64        `json:"scratch"`
 	Limits  Limits       `json:"limits"`
 	Files   FileSettings `json:"files"`
