@@ -93,6 +93,9 @@ type vm struct {
 	mu        sync.Mutex // guards destroyed and err
 	destroyed bool
 	err       error
+
+	destroy  sync.Once
+	leftover error // of the one time that destroy ran
 }
 
 func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
@@ -119,8 +122,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 
 	stderr, errW, err := newTail()
 	if err != nil {
-		monHost.Close()
-		return err
+		return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close())
 	}
 	v.stderr = stderr
 	files := descriptors{}
@@ -389,8 +391,13 @@ func (v *vm) explain(err error) error {
 	return fmt.Errorf("%w%s", err, v.stderr.quote())
 }
 
-// Destroy implements vmm.VM.
+// Destroy implements vmm.VM. Further calls wait for the first and return what it did.
 func (v *vm) Destroy(context.Context) error {
+	v.destroy.Do(func() { v.leftover = v.cleanUp() })
+	return v.leftover
+}
+
+func (v *vm) cleanUp() error {
 	v.mu.Lock()
 	v.destroyed = true
 	v.mu.Unlock()
