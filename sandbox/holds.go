@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -97,11 +96,4 @@ func (h *holds) record(ctx context.Context, op, reason string, at time.Time, d t
 		Time: at, Observer: audit.Host, Kind: audit.KindVM, VM: &audit.VM{Op: op, Reason: reason, DurationNS: int64(d)},
 	})
 	return err
-}
-
-// standing names the reasons, for a message.
-func (h *holds) standing() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return strings.Join(h.reasons, ", ")
 }

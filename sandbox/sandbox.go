@@ -142,9 +142,6 @@ func (s *Sandbox) wake() (channel.Wake, error) {
 // hostname is the run's id as a host name: a label has 63 characters at the most.
 func hostname(run string) string { return run[:min(len(run), 63)] }
 
-// Guest is the channel to the guest, once it is awake.
-func (s *Sandbox) Guest() *channel.Client { return s.guest }
-
 // Hold freezes the VM for a reason, until Release is called with the same one.
 // When the VM cannot be frozen it is destroyed: what cannot be recorded must not happen.
 func (s *Sandbox) Hold(ctx context.Context, reason string) { s.holds.add(ctx, reason) }

@@ -139,7 +139,7 @@ func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, d
 // await waits for the command. When ctx ends the command is told to end, then killed.
 func (s *Sandbox) await(ctx context.Context, proc *channel.Process) (channel.Exit, error) {
 	exit, err := proc.Wait(ctx)
-	if ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil {
 		return exit, err
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
