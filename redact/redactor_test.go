@@ -152,8 +152,9 @@ func TestPause(t *testing.T) {
 				got := string(s.Write([]byte(text[:at]))) + string(s.Pause()) + string(s.Pause())
 				got += string(s.Write([]byte(text[at:]))) + string(s.Flush())
 				head, tail, _ := strings.Cut(want, "[")
-				early, ok := strings.CutPrefix(got, head)
-				if early, ok = strings.CutSuffix(early, "["+tail); !ok || len(fold([]byte(early))) >= minCut {
+				early, begins := strings.CutPrefix(got, head)
+				early, ends := strings.CutSuffix(early, "["+tail)
+				if !begins || !ends || len(fold([]byte(early))) >= minCut {
 					t.Fatalf("%s as %s, pause at %d: %q", name, form, at, got)
 				}
 			}

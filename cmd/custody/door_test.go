@@ -112,14 +112,6 @@ func (d *door) custody(args ...string) said {
 	return d.finish(d.command(args...))
 }
 
-// custodyIn calls the program with something on its standard input.
-func (d *door) custodyIn(stdin string, args ...string) said {
-	d.Helper()
-	cmd := d.command(args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	return d.finish(cmd)
-}
-
 // start begins a call, which does not outlive the test.
 func (d *door) start(cmd *exec.Cmd) {
 	d.Helper()
