@@ -38,6 +38,10 @@ const (
 	KindExit    Kind = "exit"
 	KindFile    Kind = "file"
 	KindFlow    Kind = "flow"
+	KindDNS     Kind = "dns"
+	KindHTTP    Kind = "http"
+	KindPolicy  Kind = "policy"
+	KindProbe   Kind = "probe"
 	KindOutput  Kind = "output"
 	KindVM      Kind = "vm"
 	KindSecret  Kind = "secret"
@@ -62,6 +66,10 @@ type Event struct {
 	Exit      *Exit      `json:"exit,omitempty"`
 	File      *File      `json:"file,omitempty"`
 	Flow      *Flow      `json:"flow,omitempty"`
+	DNS       *DNS       `json:"dns,omitempty"`
+	HTTP      *HTTP      `json:"http,omitempty"`
+	Policy    *Policy    `json:"policy,omitempty"`
+	Probe     *Probe     `json:"probe,omitempty"`
 	Output    *Output    `json:"output,omitempty"`
 	VM        *VM        `json:"vm,omitempty"`
 	Secret    *Secret    `json:"secret,omitempty"`
@@ -192,17 +200,108 @@ const (
 	FlowRevoke  FlowState = "revoke"
 )
 
+// Verdict is what the policy said.
+type Verdict string
+
+// The verdicts of enforcers.
+const (
+	Allow Verdict = "allow"
+	Deny  Verdict = "deny"
+)
+
 // Flow is a network connection or the attempt at one.
 type Flow struct {
-	Proc string `json:"proc,omitempty"`
+	// ID is the same in all events of one flow of the run; only flows that an enforcer passed have one.
+	ID   string `json:"id,omitempty"`
+	Proc string `json:"proc,omitempty"` // as the guest's sensor claims
 	PID  int    `json:"pid,omitempty"`
 	// Parent is set when Proc never called execve, and so has no Exec that names its parent.
 	Parent  string    `json:"parent,omitempty"`
 	State   FlowState `json:"state"`
-	Proto   string    `json:"proto"` // tcp, udp, icmp, unix, or a number
+	Proto   string    `json:"proto"` // tcp, udp, icmp, icmp6, ..., or a number
+	SrcIP   string    `json:"src_ip,omitempty"`
+	SrcPort int       `json:"src_port,omitempty"`
 	DstIP   string    `json:"dst_ip,omitempty"`
 	DstPort int       `json:"dst_port,omitempty"`
 	Errno   int       `json:"errno,omitempty"` // of the attempt, 0 for success
+
+	// What follows is set by enforcers only.
+
+	Name    Text    `json:"name,omitempty"` // the host name that the destination stands for
+	Verdict Verdict `json:"verdict,omitempty"`
+	Rule    string  `json:"rule,omitempty"` // normal form of the rule that decided, or "default"
+	Reason  string  `json:"reason,omitempty"`
+	DNSSeq  uint64  `json:"dns_seq,omitempty"` // of the answer that the destination rests on
+	// Generation of the policy that the verdict was given under; its policy event has the digest.
+	Generation uint32 `json:"generation,omitempty"`
+	Peer       string `json:"peer,omitempty"` // address and port that the gateway dialled
+	SNI        Text   `json:"sni,omitempty"`  // what the client asked for, where it is not Name
+	// Bytes and packets as on the guest's card, headers included, since the flow's begin.
+	BytesOut   uint64 `json:"bytes_out,omitempty"`
+	BytesIn    uint64 `json:"bytes_in,omitempty"`
+	PacketsOut uint64 `json:"packets_out,omitempty"`
+	PacketsIn  uint64 `json:"packets_in,omitempty"`
+	DurationNS int64  `json:"duration_ns,omitempty"`
+	// Count is how many denials this event stands for, where like ones were put together.
+	Count uint64 `json:"count,omitempty"`
+}
+
+// DNS is a question that a guest asked the resolver, and what it was told.
+type DNS struct {
+	Name      Text     `json:"name"`
+	Type      string   `json:"type"`            // A, AAAA, HTTPS, ...
+	Proto     string   `json:"proto,omitempty"` // udp or tcp
+	RCode     string   `json:"rcode"`           // NOERROR, REFUSED, ...
+	Answers   []string `json:"answers,omitempty"`
+	Chain     []Text   `json:"chain,omitempty"` // names that CNAMEs led over
+	TTL       uint32   `json:"ttl,omitempty"`   // seconds, of the answer as given
+	Verdict   Verdict  `json:"verdict"`
+	Rule      string   `json:"rule"`
+	Reason    string   `json:"reason,omitempty"`
+	Synthetic bool     `json:"synthetic,omitempty"` // the address stands for the name in this sandbox only
+	// Dropped are addresses that were in the upstream's answer and not given to the guest.
+	Dropped    []string `json:"dropped,omitempty"`
+	Upstream   string   `json:"upstream,omitempty"` // who was asked; empty when nobody was
+	Cached     bool     `json:"cached,omitempty"`
+	LatencyNS  int64    `json:"latency_ns,omitempty"`
+	Generation uint32   `json:"generation,omitempty"`
+}
+
+// HTTP is one request through the gateway.
+type HTTP struct {
+	Flow       string  `json:"flow,omitempty"`  // id of the flow
+	Proto      string  `json:"proto,omitempty"` // HTTP/1.1, HTTP/2.0
+	Method     Text    `json:"method"`
+	Host       Text    `json:"host"`
+	Path       Text    `json:"path"`             // with the query
+	Status     int     `json:"status,omitempty"` // as the guest got it
+	BytesOut   int64   `json:"bytes_out,omitempty"`
+	BytesIn    int64   `json:"bytes_in,omitempty"` // of bodies
+	Verdict    Verdict `json:"verdict"`
+	Rule       string  `json:"rule"`
+	Reason     string  `json:"reason,omitempty"`
+	Generation uint32  `json:"generation,omitempty"`
+	DurationNS int64   `json:"duration_ns,omitempty"`
+}
+
+// Policy is the policy that holds from here on.
+type Policy struct {
+	Generation uint32 `json:"generation"`
+	Digest     string `json:"digest"`
+	Previous   string `json:"previous,omitempty"` // digest
+	Rules      []Text `json:"rules,omitempty"`    // in normal form
+	Ended      int    `json:"ended,omitempty"`    // flows that the change ended; each has a revoke event
+}
+
+// Probe is one attempt of the red team's to get out, and what came of it.
+type Probe struct {
+	Name     string `json:"name"`
+	Family   string `json:"family,omitempty"` // ipv4 or ipv6
+	Blocked  bool   `json:"blocked"`          // nobody outside saw anything of it
+	Recorded bool   `json:"recorded"`         // the record of the attacked run says so
+	Run      string `json:"attacked,omitempty"`
+	Seq      uint64 `json:"evidence,omitempty"` // of that run's record that says so
+	Detail   Text   `json:"detail,omitempty"`
 }
 
 // Output is a piece of what a step wrote to its terminal or pipes, after redaction.

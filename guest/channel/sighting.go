@@ -38,7 +38,7 @@ func admit(e *audit.Event, now time.Time, offset time.Duration, knownStep func(s
 func checkPayload(e *audit.Event) error {
 	got := 0
 	for _, set := range []bool{
-		e.Lifecycle != nil, e.Exec != nil, e.Exit != nil, e.File != nil, e.Flow != nil,
+		e.Lifecycle != nil, e.Exec != nil, e.Exit != nil, e.File != nil, e.Flow != nil, e.DNS != nil, e.HTTP != nil, e.Policy != nil, e.Probe != nil,
 		e.Output != nil, e.VM != nil, e.Secret != nil, e.Gap != nil, e.Finding != nil,
 	} {
 		if set {
@@ -93,7 +93,14 @@ func checkFlow(f *audit.Flow) error {
 	if f.State != audit.FlowAttempt {
 		return hostile("flow in state %.40q", f.State)
 	}
-	return checkNames(f.Proc, f.Proto, f.DstIP)
+	claim := audit.Flow{
+		Proc: f.Proc, PID: f.PID, Parent: f.Parent, State: f.State, Proto: f.Proto,
+		SrcIP: f.SrcIP, SrcPort: f.SrcPort, DstIP: f.DstIP, DstPort: f.DstPort, Errno: f.Errno,
+	}
+	if claim != *f {
+		return hostile("flow with what only an enforcer knows")
+	}
+	return checkNames(f.Proc, f.Parent, f.Proto, f.SrcIP, f.DstIP)
 }
 
 func checkNames(names ...string) error {

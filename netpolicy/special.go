@@ -1,0 +1,62 @@
+package netpolicy
+
+import "net/netip"
+
+// specialRanges are the addresses that are not simply somebody's on the
+// internet: the special-purpose registries of IANA (RFC 6890 and its updates),
+// multicast, and what can carry another address inside (NAT64, 6to4, Teredo).
+// Names must not lead there unless a rule says so: that is how rebinding works.
+var specialRanges = parsePrefixes(
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
+	"192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+	// Of IPv6 only 2000::/3 is given out.
+	"::/3", "4000::/2", "8000::/1",
+	"2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+	"64:ff9b::/96", "64:ff9b:1::/48", "fc00::/7", "fe80::/10", "ff00::/8", // within those above; named so that a rule can name them
+)
+
+func parsePrefixes(list ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// Special returns the smallest range with a special purpose that holds the
+// address. An IPv4 address mapped into IPv6 is taken for what it is.
+func Special(a netip.Addr) (netip.Prefix, bool) {
+	a = a.Unmap()
+	var best netip.Prefix
+	for _, s := range specialRanges {
+		if s.Contains(a) && (!best.IsValid() || s.Bits() > best.Bits()) {
+			best = s
+		}
+	}
+	return best, best.IsValid()
+}
+
+// SpecialRanges returns all of them, for enforcers that keep them in a table.
+func SpecialRanges() []netip.Prefix { return append([]netip.Prefix(nil), specialRanges...) }
+
+// AllowsAddr says whether a connection by this rule may go to the address: one
+// without a special purpose, or one that the rule names. A range names a special one only if it
+// lies within it: 0.0.0.0/0 does not name 10.0.0.0/8.
+func (r *Rule) AllowsAddr(a netip.Addr) bool {
+	a = a.WithZone("").Unmap()
+	special, is := Special(a)
+	if !is {
+		return a.IsValid()
+	}
+	named := r.Addresses
+	if prefix, ok := r.Pattern.Prefix(); ok {
+		named = []netip.Prefix{prefix}
+	}
+	for _, n := range named {
+		if n.Contains(a) && n.Bits() >= special.Bits() {
+			return true
+		}
+	}
+	return false
+}
