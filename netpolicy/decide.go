@@ -70,7 +70,7 @@ func Decide(p *Policy, q Question) Verdict {
 	if q.Name == "" {
 		return p.decideAddr(q)
 	}
-	rules := p.match(q.Name)
+	rules := p.Match(q.Name)
 	if len(rules) == 0 {
 		return Verdict{Reason: NoRule}
 	}
@@ -180,8 +180,9 @@ func hexDigit(c byte) (byte, bool) {
 	return 0, false
 }
 
-// match returns the rules of the most specific pattern that matches.
-func (p *Policy) match(name string) []*Rule {
+// Match returns the rules that decide on a name: those of the most specific
+// pattern that matches it. The caller does not change them.
+func (p *Policy) Match(name string) []*Rule {
 	if p == nil {
 		return nil
 	}
