@@ -289,8 +289,7 @@ type Policy struct {
 	Generation uint32 `json:"generation"`
 	Digest     string `json:"digest"`
 	Previous   string `json:"previous,omitempty"` // digest
-	Rules      []Text `json:"rules,omitempty"`    // in normal form
-	Ended      int    `json:"ended,omitempty"`    // flows that the change ended; each has a revoke event
+	Rules      []Text `json:"rules,omitempty"`    // in normal form; the flows that they end have revoke events
 }
 
 // Probe is one attempt of the red team's to get out, and what came of it.
