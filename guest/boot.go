@@ -27,7 +27,7 @@ func boot() error {
 		{"set the kernel's switches", setSwitches},
 		{"make control groups", makeGroups},
 		{"make the cells' devices", makeDevices},
-		{"bring the loopback interface up", raiseLoopback},
+		{"bring the network up", raiseNetwork},
 		{"raise limits", raiseLimits},
 	} {
 		if err := step.do(); err != nil {
@@ -219,21 +219,6 @@ func makeDevice(name string, number uint64) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return os.Chmod(path, 0o666)
-}
-
-// raiseLoopback lets steps talk to themselves over localhost; the VM has no other interface.
-func raiseLoopback() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	req, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	req.SetUint16(unix.IFF_UP)
-	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
 }
 
 // raiseLimits is for init and, until they execute something, its children.

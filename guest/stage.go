@@ -118,6 +118,10 @@ func (st *stage) build() (err error) {
 			return fmt.Errorf("prepare the root: %w", err)
 		}
 	}
+	// The agent may put another in its place: no other resolver can be reached.
+	if err := os.WriteFile(filepath.Join(upper, "etc/resolv.conf"), []byte(resolvConf), 0o644); err != nil {
+		return fmt.Errorf("prepare the root: %w", err)
+	}
 	if err := mountRoot(upper, work); err != nil {
 		return err
 	}

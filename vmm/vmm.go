@@ -37,6 +37,10 @@ type Machine struct {
 	Memory int64 // bytes
 	// Scratch is the only disk the VM writes. The caller may have unlinked it already.
 	Scratch *os.File
+	// Tap is what the guest's network card leads to: a TAP queue opened with IFF_TAP, IFF_NO_PI
+	// and IFF_VNET_HDR. It stays the caller's. Nil: the card is there all the same, so that a
+	// snapshot fits, and its cable leads nowhere.
+	Tap *os.File
 	// Console receives the guest's serial console; nil discards it.
 	Console *os.File
 }

@@ -89,7 +89,7 @@ func (d *Driver) Fingerprint() string {
 	if err != nil {
 		return "gone"
 	}
-	id := fmt.Sprintf("%s %d %d %s %s", filepath.Base(d.binary), info.Size(), info.ModTime().UnixNano(), machineType(), d.kernelWords())
+	id := fmt.Sprintf("%s %d %d %s %s %s", filepath.Base(d.binary), info.Size(), info.ModTime().UnixNano(), machineType(), card(), d.kernelWords())
 	if d.kvm {
 		id += " " + processor()
 	}

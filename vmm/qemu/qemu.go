@@ -125,8 +125,19 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 		return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close())
 	}
 	v.stderr = stderr
+	tap, err := m.Tap, error(nil)
+	if tap == nil {
+		if tap, err = newLooseEnd(); err == nil {
+			defer tap.Close()
+		}
+	} else {
+		err = checkTap(tap)
+	}
+	if err != nil {
+		return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close(), errW.Close())
+	}
 	files := descriptors{}
-	args := d.args(m, &files, monQEMU, chanQEMU)
+	args := d.args(m, &files, monQEMU, chanQEMU, tap)
 	j := jail{
 		uid: v.uid.uid, binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW,
 		lends: map[string]*os.File{memoryPath: m.Image.Memory},
@@ -186,7 +197,7 @@ func (d *descriptors) add(f *os.File) string {
 	return strconv.Itoa(2 + len(*d))
 }
 
-func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel *os.File) []string {
+func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.File) []string {
 	accel, cpu := "tcg,tb-size=64", "max"
 	if d.kvm {
 		accel, cpu = "kvm", "host"
@@ -205,6 +216,8 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel *os.File) 
 		"-chardev", "socket,id=qmp,fd=" + files.add(mon), "-mon", "chardev=qmp,mode=control",
 		"-device", "virtio-serial-device,max_ports=2",
 		"-chardev", "socket,id=channel,fd=" + files.add(channel), "-device", "virtserialport,chardev=channel,name=custody",
+		// Nobody is to be told, at a restore, that the machine has moved.
+		"-global", "migration.announce-rounds=0",
 		"-S",
 	}
 	args = append(args, "-add-fd", "set=1,fd="+files.add(m.Image.Root),
@@ -215,6 +228,7 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel *os.File) 
 			"-blockdev", "driver=raw,node-name=scratch,discard=unmap,file.driver=file,file.filename=/dev/fdset/2,file.locking=off,file.discard=unmap",
 			"-device", "virtio-blk-device,drive=scratch,werror=stop,rerror=stop")
 	}
+	args = append(args, "-netdev", "tap,id=net,vhost=off,fd="+files.add(tap), "-device", card())
 	if m.Console != nil {
 		args = append(args, "-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")
 	} else {

@@ -1,0 +1,108 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// cardName is what the kernel calls the first network card.
+const cardName = "eth0"
+
+// networkSwitches keep the guest from speaking unasked, and from waiting long
+// for an answer that the policy forbids. The link is set up by hand, whole and
+// for ever: nothing on it is to be discovered, announced or configured.
+var networkSwitches = map[string]string{
+	"net/ipv6/conf/eth0/accept_ra":            "0",
+	"net/ipv6/conf/eth0/autoconf":             "0",
+	"net/ipv6/conf/eth0/accept_dad":           "0",
+	"net/ipv6/conf/eth0/accept_redirects":     "0",
+	"net/ipv6/conf/eth0/router_solicitations": "0",
+	"net/ipv6/conf/eth0/addr_gen_mode":        "1", // no link-local address
+	"net/ipv4/conf/all/accept_redirects":      "0",
+	"net/ipv4/conf/eth0/accept_redirects":     "0",
+	"net/ipv4/conf/all/send_redirects":        "0",
+	"net/ipv4/conf/eth0/accept_source_route":  "0",
+	"net/ipv4/tcp_syn_retries":                "3", // a connection that nobody answers fails after 15 s
+	"net/ipv4/tcp_synack_retries":             "3",
+}
+
+// resolvConf is the cells' /etc/resolv.conf. The resolver is one hop away and
+// has a time limit of its own, so whoever waits longer waits for nothing.
+var resolvConf = "nameserver " + netpolicy.Gateway4.String() + "\noptions timeout:2 attempts:2\n"
+
+// raiseNetwork makes the guest's end of the link as netpolicy describes it. A
+// machine without a card has only its loopback interface.
+func raiseNetwork() error {
+	if err := raiseInterface("lo", 0); err != nil {
+		return err
+	}
+	link, err := net.InterfaceByName(cardName)
+	if err != nil {
+		return fmt.Errorf("find the network card: %w", err)
+	}
+	for name, value := range networkSwitches {
+		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	// Without ARP (which for IPv6 means neighbour discovery) the kernel neither asks for neighbours
+	// nor answers who asks, tests no address for duplicates and joins no group that it would report.
+	if err := raiseInterface(cardName, unix.IFF_NOARP); err != nil {
+		return err
+	}
+	return addressLink(link.Index)
+}
+
+func raiseInterface(name string, flags uint16) error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | flags)
+	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req); err != nil {
+		return fmt.Errorf("bring %s up: %w", name, err)
+	}
+	return nil
+}
+
+// addressLink gives the card its addresses, its one neighbour under both of
+// that one's addresses, and the routes that lead there.
+func addressLink(index int) error {
+	r, err := openRoutes()
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	for _, end := range []struct {
+		guest, gateway netip.Addr
+		link           netip.Prefix
+	}{
+		{netpolicy.Guest4, netpolicy.Gateway4, netpolicy.Link4},
+		{netpolicy.Guest6, netpolicy.Gateway6, netpolicy.Link6},
+	} {
+		if err := r.addAddress(index, netip.PrefixFrom(end.guest, end.link.Bits())); err != nil {
+			return fmt.Errorf("add address %s: %w", end.guest, err)
+		}
+		if err := r.addNeighbour(index, end.gateway, netpolicy.GatewayMAC); err != nil {
+			return fmt.Errorf("add neighbour %s: %w", end.gateway, err)
+		}
+		if err := r.addDefault(index, end.gateway); err != nil {
+			return fmt.Errorf("add the route over %s: %w", end.gateway, err)
+		}
+	}
+	return nil
+}
