@@ -52,6 +52,7 @@ type Reason string
 // Why Decide denies.
 const (
 	NoRule       Reason = "no rule names this destination"
+	NoName       Reason = "this is not a host name in its plain form"
 	WrongPort    Reason = "the rule does not name this port"
 	WrongMode    Reason = "the rule takes the other way out"
 	WrongMethod  Reason = "the rule does not allow this method"
@@ -69,6 +70,9 @@ const (
 func Decide(p *Policy, q Question) Verdict {
 	if q.Name == "" {
 		return p.decideAddr(q)
+	}
+	if name, ok := Name(q.Name); !ok || name != q.Name {
+		return Verdict{Reason: NoName}
 	}
 	rules := p.Match(q.Name)
 	if len(rules) == 0 {
@@ -113,7 +117,7 @@ func (r *Rule) decide(q Question) Verdict {
 }
 
 func (h *HTTP) denies(req Request) Reason {
-	if len(h.Methods) > 0 && !slices.Contains(h.Methods, req.Method) {
+	if slices.Contains(neverMethods, req.Method) || len(h.Methods) > 0 && !slices.Contains(h.Methods, req.Method) {
 		return WrongMethod
 	}
 	if len(h.Paths) == 0 {
@@ -132,8 +136,9 @@ func (h *HTTP) denies(req Request) Reason {
 }
 
 // ClearPath says whether every server reads a path in the same way: no dot
-// segments, no empty ones, nothing escaped that decides where a segment ends or what
-// it is, no backslash, no parameters (";"), no control characters or bytes beyond ASCII.
+// segments, no empty ones, nothing escaped that decides where a segment ends or what it is, no
+// backslash, no parameters (";"), nothing but printable ASCII, escaped or not: overlong and
+// wide forms of "/" and "." are still folded by some.
 func ClearPath(path string) bool {
 	if !strings.HasPrefix(path, "/") {
 		return false
@@ -147,8 +152,12 @@ func ClearPath(path string) bool {
 			return false
 		}
 	}
+	if path == "/" {
+		return true
+	}
 	for segment := range strings.SplitSeq(strings.TrimSuffix(path[1:], "/"), "/") {
-		if segment == "." || segment == ".." || segment == "" && path != "/" {
+		// Some file systems drop dots and blanks from the end of a name.
+		if strings.Trim(strings.ReplaceAll(segment, "%20", ""), ".") == "" {
 			return false
 		}
 	}
@@ -165,7 +174,7 @@ func harmlessEscape(s string) bool {
 	hi, ok1 := hexDigit(s[1])
 	lo, ok2 := hexDigit(s[2])
 	c := hi<<4 | lo
-	return ok1 && ok2 && c >= ' ' && c != 0x7f && !strings.ContainsRune("./\\%;?#", rune(c))
+	return ok1 && ok2 && c >= ' ' && c <= '~' && !strings.ContainsRune("./\\%;?#", rune(c))
 }
 
 func hexDigit(c byte) (byte, bool) {

@@ -14,23 +14,11 @@ type Pattern struct {
 	prefix netip.Prefix
 }
 
-// ParsePattern reads a pattern as a file writes it. A range has its host bits
-// zero; a single address is a range of one.
+// ParsePattern reads a pattern as a file writes it. The error says what to write instead.
 func ParsePattern(s string) (Pattern, error) {
-	if p, err := netip.ParsePrefix(s); err == nil {
-		if p.Addr().Is4In6() || p.Addr().Zone() != "" {
-			return Pattern{}, errors.New("write an IPv4 range as such, and no zone")
-		}
-		if p != p.Masked() {
-			return Pattern{}, errors.New("the range has bits beyond its length: write " + p.Masked().String())
-		}
-		return Pattern{prefix: p}, nil
-	}
-	if a, err := netip.ParseAddr(s); err == nil {
-		if a.Is4In6() || a.Zone() != "" {
-			return Pattern{}, errors.New("write an IPv4 address as such, and no zone")
-		}
-		return Pattern{prefix: netip.PrefixFrom(a, a.BitLen())}, nil
+	if isRange(s) {
+		prefix, err := ParseRange(s)
+		return Pattern{prefix: prefix}, err
 	}
 	rest, below := strings.CutPrefix(s, "*.")
 	name, ok := Name(rest)
@@ -41,6 +29,33 @@ func ParsePattern(s string) (Pattern, error) {
 		return Pattern{}, errors.New("a whole top-level domain cannot be allowed: name what is needed of it")
 	}
 	return Pattern{name: name, below: below}, nil
+}
+
+func isRange(s string) bool {
+	_, notPrefix := netip.ParsePrefix(s)
+	_, notAddr := netip.ParseAddr(s)
+	return notPrefix == nil || notAddr == nil
+}
+
+// ParseRange reads a range of addresses, such as 10.0.0.0/8. Its host bits are
+// zero; a single address is a range of one. The error says what to write instead.
+func ParseRange(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if a, notAddr := netip.ParseAddr(s); notAddr == nil {
+		p, err = netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
+		if a.Zone() != "" {
+			err = errors.New("zone")
+		}
+	}
+	switch {
+	case err != nil:
+		return netip.Prefix{}, errors.New("give a range of addresses, such as 10.0.0.0/8 or fd00::/8, without a zone")
+	case p.Addr().Is4In6():
+		return netip.Prefix{}, errors.New("write an IPv4 address as such, such as 192.0.2.1")
+	case p != p.Masked():
+		return netip.Prefix{}, errors.New("the range has bits beyond its length: write " + p.Masked().String())
+	}
+	return p, nil
 }
 
 // Prefix returns the range that the pattern is, and false if it is a name.

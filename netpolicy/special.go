@@ -4,17 +4,34 @@ import "net/netip"
 
 // specialRanges are the addresses that are not simply somebody's on the
 // internet: the special-purpose registries of IANA (RFC 6890 and its updates),
-// multicast, and what can carry another address inside (NAT64, 6to4, Teredo).
-// Names must not lead there unless a rule says so: that is how rebinding works.
-var specialRanges = parsePrefixes(
+// multicast, what can carry another address inside (NAT64, 6to4, Teredo), and what is
+// the sandbox's own. Names must not lead there unless a rule says so: that is how rebinding works.
+var specialRanges = withEmbedded(parsePrefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
 	"192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+	"168.63.129.16/32", // Azure's platform, with its virtual machines' secrets, behind an address like any other
 	// Of IPv6 only 2000::/3 is given out.
 	"::/3", "4000::/2", "8000::/1",
 	"2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
 	"64:ff9b::/96", "64:ff9b:1::/48", "fc00::/7", "fe80::/10", "ff00::/8", // within those above; named so that a rule can name them
-)
+	Synthetic.String(), Link6.String(), // so that who names what is around them does not name them
+))
+
+// withEmbedded adds the forms in which NAT64 (RFC 6052) and 6to4 (RFC 3056)
+// carry the IPv4 ranges: who names all of NAT64 has not named 10.0.0.0/8 behind it.
+func withEmbedded(ranges []netip.Prefix) []netip.Prefix {
+	for _, p := range ranges {
+		if !p.Addr().Is4() {
+			continue
+		}
+		v4 := p.Addr().As4()
+		nat64 := [16]byte{0, 0x64, 0xff, 0x9b, 12: v4[0], v4[1], v4[2], v4[3]}
+		sixToFour := [16]byte{0x20, 0x02, v4[0], v4[1], v4[2], v4[3]}
+		ranges = append(ranges, netip.PrefixFrom(netip.AddrFrom16(nat64), 96+p.Bits()), netip.PrefixFrom(netip.AddrFrom16(sixToFour), 16+p.Bits()))
+	}
+	return ranges
+}
 
 func parsePrefixes(list ...string) []netip.Prefix {
 	var out []netip.Prefix
@@ -25,9 +42,9 @@ func parsePrefixes(list ...string) []netip.Prefix {
 }
 
 // Special returns the smallest range with a special purpose that holds the
-// address. An IPv4 address mapped into IPv6 is taken for what it is.
+// address. An IPv4 address mapped into IPv6 is taken for what it is, and a zone for nothing.
 func Special(a netip.Addr) (netip.Prefix, bool) {
-	a = a.Unmap()
+	a = a.WithZone("").Unmap()
 	var best netip.Prefix
 	for _, s := range specialRanges {
 		if s.Contains(a) && (!best.IsValid() || s.Bits() > best.Bits()) {
@@ -42,12 +59,16 @@ func SpecialRanges() []netip.Prefix { return append([]netip.Prefix(nil), special
 
 // AllowsAddr says whether a connection by this rule may go to the address: one
 // without a special purpose, or one that the rule names. A range names a special one only if it
-// lies within it: 0.0.0.0/0 does not name 10.0.0.0/8.
+// lies within it: 0.0.0.0/0 does not name 10.0.0.0/8. Nothing on a wire has a zone, so an
+// address with one is refused.
 func (r *Rule) AllowsAddr(a netip.Addr) bool {
-	a = a.WithZone("").Unmap()
+	if !a.IsValid() || a.Zone() != "" {
+		return false
+	}
+	a = a.Unmap()
 	special, is := Special(a)
 	if !is {
-		return a.IsValid()
+		return true
 	}
 	named := r.Addresses
 	if prefix, ok := r.Pattern.Prefix(); ok {

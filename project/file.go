@@ -3,8 +3,8 @@
 // The file is read strictly: an unknown key, a duplicate one, a value of the
 // wrong type or out of bounds is an *Error with file, line, column and what to
 // do about it. Anchors, aliases, merge keys and tags are refused, as a policy
-// should say what it says in one place. What egress rules mean is netpolicy's
-// business; here only their shape is checked.
+// should say what it says in one place. What egress rules mean, and which make
+// no sense, is netpolicy's business; here its errors get a place in the file.
 package project
 
 import (
@@ -12,6 +12,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/custody-project/custody/netpolicy"
 )
 
 // Version is the only version of the file that this code reads.
@@ -25,45 +27,15 @@ type File struct {
 	Version  int
 	Project  string
 	Template string
-	Egress   []Rule
-	Secrets  map[string]Secret
-	Record   Record
-	Limits   Limits
-	Steps    []Step
-}
-
-// Rule allows one name (or, with "*." before it, the names below one).
-type Rule struct {
-	Allow      string // lower case, without a final dot
-	Ports      []Port // tcp/443 unless given
-	Mode       EgressMode
-	HTTP       *HTTP  // nil: TLS is not opened
-	Credential string // name of a secret, or empty
-	Line       int    // in the file, for messages and verdicts
-}
-
-// EgressMode says which way the traffic of a rule takes.
-type EgressMode string
-
-// The ways out of the sandbox.
-const (
-	Gateway EgressMode = "gateway" // through the gateway, which checks the name; the default
-	Direct  EgressMode = "direct"  // through the kernel path, without a look inside
-)
-
-// Port is a transport and a port number.
-type Port struct {
-	Proto  string // tcp or udp
-	Number uint16
-}
-
-// String returns the port as the file writes it, such as tcp/443.
-func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Proto, p.Number) }
-
-// HTTP narrows a rule to requests; an empty list allows all.
-type HTTP struct {
-	Methods []string // upper case
-	Paths   []string // each begins with a slash
+	// Egress has the rules in the file's order, each in its normal form and with its place.
+	Egress []netpolicy.Rule
+	// Resolvers are upstream DNS servers, such as udp://10.0.0.53, tcp://10.0.0.53:53 or
+	// tls://9.9.9.9#dns.quad9.net; none means those of the host.
+	Resolvers []string
+	Secrets   map[string]Secret
+	Record    Record
+	Limits    Limits
+	Steps     []Step
 }
 
 // Secret is where a value comes from and how a step gets it.
@@ -151,6 +123,9 @@ func Load(path string) (File, error) {
 	return Parse(path, b)
 }
 
+// Policy returns what the egress rules mean together. Those of a file that was parsed agree.
+func (f *File) Policy() (*netpolicy.Policy, error) { return netpolicy.New(f.Egress) }
+
 // Parse reads a file's content; name is what errors call it.
 func Parse(name string, b []byte) (File, error) {
 	d := &decoder{file: name}
@@ -166,6 +141,9 @@ func Parse(name string, b []byte) (File, error) {
 		if err := check(&f); err != nil {
 			return File{}, err
 		}
+	}
+	if _, err := f.Policy(); err != nil {
+		return File{}, d.ruleErr(err)
 	}
 	return f, nil
 }

@@ -3,12 +3,15 @@ package project
 import (
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/custody-project/custody/netpolicy"
 )
 
 const sample = `
@@ -24,6 +27,9 @@ egress:
   - allow: db.example.internal
     ports: [tcp/5432, udp/53]
     mode: direct
+    addresses: [10.0.0.0/8]
+  - {allow: 192.0.2.0/24, mode: direct}
+resolvers: ["udp://10.0.0.53", "tls://9.9.9.9#dns.quad9.net"]
 secrets:
   anthropic: {from: "vault:secret/data/agents/anthropic#key", deliver: {header: x-api-key}}
   git: {from: "env:TOKEN", deliver: {env: GIT_TOKEN}}
@@ -39,6 +45,17 @@ steps:
     workdir: src
 `
 
+var https = []netpolicy.Port{{Proto: "tcp", Number: 443}}
+
+func pattern(t *testing.T, s string) netpolicy.Pattern {
+	t.Helper()
+	p, err := netpolicy.ParsePattern(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestParseSample(t *testing.T) {
 	got, err := Parse(Name, []byte(sample))
 	if err != nil {
@@ -46,15 +63,20 @@ func TestParseSample(t *testing.T) {
 	}
 	want := File{
 		Version: 1, Project: "shop", Template: "base",
-		Egress: []Rule{
-			{Allow: "github.com", Ports: []Port{{"tcp", 443}}, Mode: Gateway, Line: 6},
-			{Allow: "*.pypi.org", Ports: []Port{{"tcp", 443}}, Mode: Gateway, Line: 7},
+		Egress: []netpolicy.Rule{
+			{Pattern: pattern(t, "github.com"), Ports: https, Mode: netpolicy.Gateway, Line: 6, Column: 5},
+			{Pattern: pattern(t, "*.pypi.org"), Ports: https, Mode: netpolicy.Gateway, Line: 7, Column: 5},
 			{
-				Allow: "api.anthropic.com", Ports: []Port{{"tcp", 443}}, Mode: Gateway, Line: 8,
-				HTTP: &HTTP{Methods: []string{"POST"}, Paths: []string{"/v1/messages"}}, Credential: "anthropic",
+				Pattern: pattern(t, "api.anthropic.com"), Ports: https, Mode: netpolicy.Gateway, Line: 8, Column: 5,
+				HTTP: &netpolicy.HTTP{Methods: []string{"POST"}, Paths: []string{"/v1/messages"}}, Credential: "anthropic",
 			},
-			{Allow: "db.example.internal", Ports: []Port{{"tcp", 5432}, {"udp", 53}}, Mode: Direct, Line: 11},
+			{
+				Pattern: pattern(t, "db.example.internal"), Ports: []netpolicy.Port{{Proto: "tcp", Number: 5432}, {Proto: "udp", Number: 53}},
+				Mode: netpolicy.Direct, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Line: 11, Column: 5,
+			},
+			{Pattern: pattern(t, "192.0.2.0/24"), Ports: https, Mode: netpolicy.Direct, Line: 15, Column: 5},
 		},
+		Resolvers: []string{"udp://10.0.0.53", "tls://9.9.9.9#dns.quad9.net"},
 		Secrets: map[string]Secret{
 			"anthropic": {From: "vault:secret/data/agents/anthropic#key", Deliver: Deliver{Header: "x-api-key"}},
 			"git":       {From: "env:TOKEN", Deliver: Deliver{Env: "GIT_TOKEN"}},
@@ -101,7 +123,7 @@ func TestErrors(t *testing.T) {
 		{"version text", "version: \"1\"\n", "write version: 1, the only one"},
 		{"typo", v + "limits:\n  cpus: 1\n  memroy: 1GiB\n", `c.yaml:4:3: unknown key "memroy" in limits; did you mean "memory"?`},
 		{"top typo", v + "step: []\n", `c.yaml:2:1: unknown key "step" in the file; did you mean "steps"?`},
-		{"unknown", v + "network: on\n", "known keys are egress, limits, project, record, secrets, steps, template, version"},
+		{"unknown", v + "network: on\n", "known keys are egress, limits, project, record, resolvers, secrets, steps, template, version"},
 		{"twice", v + "project: a\nproject: b\n", `c.yaml:3:1: `},
 		{"two documents", v + "---\nproject: x\n", "c.yaml:3:8: a second document begins here"},
 		{"no value", v + "egress:\n", `c.yaml:2:1: "egress" has no value`},
@@ -131,7 +153,25 @@ func TestErrors(t *testing.T) {
 		{"hash_over", v + "record: {files: {hash_over: -1}}\n", `hash_over is "-1"; give 0 to`},
 		{"read_over", v + "record: {files: {read_over: -2}}\n", `read_over is "-2"`},
 		{"no allow", v + "egress: [{mode: direct}]\n", "an egress rule allows nothing"},
-		{"address", v + "egress: [{allow: 10.0.0.1}]\n", "addresses are not names"},
+		{"address", v + "egress: [{allow: 10.0.0.1}]\n", "c.yaml:2:10: a range of addresses has no name that a gateway could check; give the rule mode: direct"},
+		{"host bits", v + "egress: [{allow: 10.0.0.1/8, mode: direct}]\n", `c.yaml:2:18: allow cannot be "10.0.0.1/8"; the range has bits beyond its length: write 10.0.0.0/8`},
+		{"addresses", v + "egress: [{allow: a.com, addresses: [10]}]\n", "c.yaml:2:37: an item of addresses must be a string, not a number"},
+		{"addresses text", v + "egress: [{allow: a.com, addresses: [lan]}]\n", `c.yaml:2:37: an item of addresses cannot be "lan"; give a range of addresses`},
+		{"addresses of a range", v + "egress: [{allow: 10.0.0.0/8, mode: direct, addresses: [10.0.0.0/8]}]\n", "the range itself says which"},
+		{"our addresses", v + "egress: [{allow: 198.18.0.0/24, mode: direct}]\n", "the sandbox uses these addresses itself"},
+		{"udp", v + "egress:\n  - allow: a.com\n    ports: [udp/53]\n", "c.yaml:3:5: the gateway carries TCP only"},
+		{"resolver's port", v + "egress:\n  - ports: [tcp/53]\n    allow: a.com\n", "c.yaml:3:5: the gateway cannot listen where"},
+		{"two modes", v + "egress:\n  - allow: a.com\n  - {allow: b.com}\n  - {allow: A.com, mode: direct}\n", ": a.com is allowed both through the gateway (line 3) and directly (line 5)"},
+		{"http and not", v + "egress:\n  - allow: a.com\n  - {allow: A.com, http: {}}\n", "c.yaml:3:5: a.com is allowed with http (line 4) and without (line 3) on the same port"},
+		{"two credentials", v + "secrets: {a: {from: \"env:A\"}, b: {from: \"env:B\"}}\negress:\n  - {allow: a.com, http: {}, credential: a}\n  - {allow: a.com, http: {}, credential: b}\n", `a.com has the credential "a" (line 4) and "b" (line 5) on the same port; name the same one`},
+		{"bare credential", v + "secrets: {a: {from: \"env:A\"}}\negress: [{allow: a.com, credential: a}]\n", "only to requests that the gateway reads"},
+		{"connect", v + "egress: [{allow: a.com, http: {methods: [CONNECT]}}]\n", `c.yaml:2:42: an item of methods cannot be "CONNECT"; a gateway`},
+		{"path star", v + "egress: [{allow: a.com, http: {paths: [\"/a/*/b\"]}}]\n", "can only be its end"},
+		{"path dots", v + "egress: [{allow: a.com, http: {paths: [\"/a/../*\"]}}]\n", "servers read it in different ways"},
+		{"resolver", v + "resolvers: [10.0.0.53]\n", `c.yaml:2:13: an item of resolvers cannot be "10.0.0.53"; write udp://`},
+		{"resolver name", v + "resolvers: [\"udp://dns.example.com\"]\n", "a server is given by its address"},
+		{"resolver port", v + "resolvers: [\"udp://10.0.0.53:0\"]\n", "the port is a number"},
+		{"resolver tls", v + "resolvers: [\"tls://9.9.9.9\"]\n", "tls needs the name"},
 		{"wildcard", v + "egress: [{allow: \"a.*.com\"}]\n", "give a host name"},
 		{"all", v + "egress: [{allow: \"*\"}]\n", "give a host name"},
 		{"port", v + "egress: [{allow: a.com, ports: [443]}]\n", `"443" is not a port; write tcp/443`},
@@ -140,7 +180,7 @@ func TestErrors(t *testing.T) {
 		{"direct http", v + "egress: [{allow: a.com, mode: direct, http: {methods: [GET]}}]\n", "nobody looks inside"},
 		{"method", v + "egress: [{allow: a.com, http: {methods: [get]}}]\n", "capitals"},
 		{"path", v + "egress: [{allow: a.com, http: {paths: [x]}}]\n", "slash"},
-		{"credential", v + "egress: [{allow: a.com, credential: nope}]\n", `the secret "nope", which does not exist; define it`},
+		{"credential", v + "egress: [{allow: a.com, http: {}, credential: nope}]\n", `the secret "nope", which does not exist; define it`},
 		{"source", v + "secrets: {a: {from: hunter2-hunter2, deliver: {env: A}}}\n", "does not belong in this file"},
 		{"no source", v + "secrets: {a: {deliver: {env: A}}}\n", `c.yaml:2:11: the secret "a" has no source`},
 		{"two deliveries", v + "secrets: {a: {from: \"env:A\", deliver: {env: A, file: b}}}\n", "2 ways of delivery"},

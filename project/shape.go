@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -36,9 +35,10 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"egress": func(n ast.Node) error {
 			return d.items(n, "egress", func(n ast.Node) error { return d.rule(f, n) })
 		},
-		"secrets": func(n ast.Node) error { return d.secrets(f, n) },
-		"record":  func(n ast.Node) error { return d.record(&f.Record, n) },
-		"limits":  func(n ast.Node) error { return d.limits(&f.Limits, n) },
+		"resolvers": func(n ast.Node) error { return d.texts(n, "resolvers", &f.Resolvers, resolver) },
+		"secrets":   func(n ast.Node) error { return d.secrets(f, n) },
+		"record":    func(n ast.Node) error { return d.record(&f.Record, n) },
+		"limits":    func(n ast.Node) error { return d.limits(&f.Limits, n) },
 		"steps": func(n ast.Node) error {
 			return d.items(n, "steps", func(n ast.Node) error { return d.step(f, n) })
 		},
@@ -47,72 +47,6 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		return d.err(nil, "version is missing", `begin the file with "version: 1"`)
 	}
 	return err
-}
-
-func (d *decoder) rule(f *File, n ast.Node) error {
-	r := Rule{Mode: Gateway, Line: line(n)}
-	err := d.mapping(n, "an egress rule", fields{
-		"allow": func(n ast.Node) error {
-			if err := d.checked(n, "allow", &r.Allow, host); err != nil {
-				return err
-			}
-			r.Allow = strings.TrimSuffix(strings.ToLower(r.Allow), ".")
-			return nil
-		},
-		"ports": func(n ast.Node) error { return d.ports(&r.Ports, n) },
-		"mode": func(n ast.Node) error {
-			return d.checked(n, "mode", (*string)(&r.Mode), oneOf(string(Gateway), string(Direct)))
-		},
-		"http": func(n ast.Node) error {
-			r.HTTP = &HTTP{}
-			return d.http(r.HTTP, n)
-		},
-		"credential": func(n ast.Node) error { return d.secretName(n, "credential", &r.Credential) },
-	})
-	if err != nil {
-		return err
-	}
-	if r.Allow == "" {
-		return d.err(n, "an egress rule allows nothing", `give it "allow: host.name"`)
-	}
-	if r.Mode == Direct && (r.HTTP != nil || r.Credential != "") {
-		return d.err(n, "a rule with mode direct cannot have http or credential", "nobody looks inside a direct stream: use mode gateway, or remove them")
-	}
-	if r.Ports == nil {
-		r.Ports = []Port{{"tcp", 443}}
-	}
-	f.Egress = append(f.Egress, r)
-	return nil
-}
-
-func line(n ast.Node) int {
-	if t := n.GetToken(); t != nil && t.Position != nil {
-		return t.Position.Line
-	}
-	return 0
-}
-
-func (d *decoder) ports(to *[]Port, n ast.Node) error {
-	return d.items(n, "ports", func(n ast.Node) error {
-		s := ""
-		if t, ok := n.(*ast.StringNode); ok {
-			s = t.Value
-		}
-		proto, number, _ := strings.Cut(s, "/")
-		i, err := strconv.ParseUint(number, 10, 16)
-		if err != nil || i == 0 || proto != "tcp" && proto != "udp" {
-			return d.err(n, fmt.Sprintf("%s is not a port", shown(n)), "write tcp/443 or udp/53")
-		}
-		*to = append(*to, Port{proto, uint16(i)})
-		return nil
-	})
-}
-
-func (d *decoder) http(h *HTTP, n ast.Node) error {
-	return d.mapping(n, "http", fields{
-		"methods": func(n ast.Node) error { return d.texts(n, "methods", &h.Methods, method) },
-		"paths":   func(n ast.Node) error { return d.texts(n, "paths", &h.Paths, path) },
-	})
 }
 
 // secretName reads the name of a secret that the file must define somewhere.
@@ -259,8 +193,6 @@ func (d *decoder) step(f *File, n ast.Node) error {
 var (
 	labelRE    = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 	wordRE     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	hostRE     = regexp.MustCompile(`(?i)^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?\.?$`)
-	methodRE   = regexp.MustCompile(`^[A-Z]{1,32}$`)
 	headerRE   = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$") // a token of RFC 9110, section 5.6.2
 	variableRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
@@ -276,24 +208,9 @@ func label(s string) string { return matches(labelRE, s, "use 1 to 63 of a-z, 0-
 func word(s string) string {
 	return matches(wordRE, s, "use 1 to 64 letters, digits, '.', '_' and '-', first a letter or digit")
 }
-func method(s string) string { return matches(methodRE, s, "write methods in capitals, such as POST") }
 func header(s string) string { return matches(headerRE, s, "give a header's name, such as x-api-key") }
 func variable(s string) string {
 	return matches(variableRE, s, "give a variable's name, such as GIT_TOKEN")
-}
-
-func host(s string) string {
-	if len(s) > 253 {
-		return "a host name has at most 253 characters"
-	}
-	return matches(hostRE, s, "give a host name, such as api.example.com or *.example.com; addresses are not names")
-}
-
-func path(s string) string {
-	if strings.HasPrefix(s, "/") {
-		return ""
-	}
-	return "begin it with a slash"
 }
 
 func something(s string) string {

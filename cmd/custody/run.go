@@ -3,9 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -324,12 +321,11 @@ func (j *job) env() []string {
 	return append(env, j.template.Env...)
 }
 
-// digestOf is the digest of a project's file in the form it was understood.
+// digestOf is the digest of what a project's file allows.
 func digestOf(p project.File) string {
-	b, err := json.Marshal(p)
+	policy, err := p.Policy()
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // Load has checked it
 	}
-	sum := sha256.Sum256(b)
-	return "sha256-" + hex.EncodeToString(sum[:])
+	return policy.Digest()
 }

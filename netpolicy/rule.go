@@ -1,0 +1,246 @@
+package netpolicy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Mode says which way the traffic of a rule takes.
+type Mode string
+
+// The ways out of the sandbox.
+const (
+	Gateway Mode = "gateway" // through the gateway, which checks the name; the default
+	Direct  Mode = "direct"  // through the kernel's path, without a look inside
+)
+
+// Port is a transport and a port number.
+type Port struct {
+	Proto  string // tcp or udp
+	Number uint16
+}
+
+// String returns the port as a file writes it, such as tcp/443.
+func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Proto, p.Number) }
+
+// ParsePort reads a port as a file writes it. The error says what to write instead.
+func ParsePort(s string) (Port, error) {
+	proto, number, _ := strings.Cut(s, "/")
+	i, err := strconv.ParseUint(number, 10, 16)
+	p := Port{proto, uint16(i)}
+	if err != nil || !p.valid() || p.String() != s { // no +443, no 0443
+		return Port{}, errors.New("write tcp/443 or udp/53")
+	}
+	return p, nil
+}
+
+func (p Port) valid() bool { return p.Number != 0 && (p.Proto == "tcp" || p.Proto == "udp") }
+
+// HTTP narrows a rule to requests; an empty list allows all.
+type HTTP struct {
+	Methods []string // as CheckMethod wants them
+	Paths   []string // as CheckPath wants them
+}
+
+// Rule allows what its pattern matches, on its ports.
+type Rule struct {
+	Pattern Pattern
+	Ports   []Port
+	Mode    Mode
+	HTTP    *HTTP // nil: nobody looks inside TLS
+	// Addresses are ranges with a special purpose (private, loopback, ...) in which
+	// the name's addresses may lie all the same; see Special.
+	Addresses  []netip.Prefix
+	Credential string // name of a secret, or empty
+
+	Line, Column int // where the rule stands in its file; no part of its normal form
+}
+
+// String returns the rule's normal form, which is also its name in the record.
+// Two rules that allow the same are written the same.
+func (r *Rule) String() string {
+	var b strings.Builder
+	b.WriteString(r.Pattern.String())
+	for _, p := range r.Ports {
+		b.WriteString(" " + p.String())
+	}
+	if r.Mode == Direct {
+		b.WriteString(" direct")
+	}
+	if r.HTTP != nil {
+		b.WriteString(" http")
+		list(&b, "methods", r.HTTP.Methods)
+		list(&b, "paths", r.HTTP.Paths)
+	}
+	var ranges []string
+	for _, a := range r.Addresses {
+		ranges = append(ranges, a.String())
+	}
+	list(&b, "addresses", ranges)
+	if r.Credential != "" {
+		b.WriteString(" credential=" + r.Credential)
+	}
+	return b.String()
+}
+
+func list(b *strings.Builder, name string, items []string) {
+	if len(items) > 0 {
+		fmt.Fprintf(b, " %s=%q", name, items)
+	}
+}
+
+func (r *Rule) hasPort(p Port) bool { return slices.Contains(r.Ports, p) }
+
+// Normal returns the rule in the form in which rules are compared, with its
+// defaults filled in and its lists sorted. What is wrong with it is a *RuleError.
+func (r Rule) Normal() (Rule, error) {
+	n := r
+	if n.Mode == "" {
+		n.Mode = Gateway
+	}
+	if len(n.Ports) == 0 {
+		n.Ports = []Port{{"tcp", 443}}
+	}
+	n.Ports = sorted(n.Ports, func(a, b Port) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Number, b.Number)) })
+	n.Addresses = sorted(n.Addresses, func(a, b netip.Prefix) int { return cmp.Compare(a.String(), b.String()) })
+	if n.HTTP != nil {
+		n.HTTP = &HTTP{Methods: sorted(n.HTTP.Methods, strings.Compare), Paths: sorted(n.HTTP.Paths, strings.Compare)}
+	}
+	for _, check := range []func(*Rule) (message, hint string){(*Rule).malformed, (*Rule).impossible} {
+		if message, hint := check(&n); message != "" {
+			return Rule{}, &RuleError{r, message, hint}
+		}
+	}
+	return n, nil
+}
+
+func sorted[S ~[]E, E comparable](s S, by func(a, b E) int) S {
+	return slices.Compact(slices.SortedFunc(slices.Values(s), by))
+}
+
+// malformed looks at each part of a rule by itself.
+func (r *Rule) malformed() (message, hint string) {
+	if again, err := ParsePattern(r.Pattern.String()); err != nil || again != r.Pattern {
+		return "the rule allows nothing", "give it a host name or a range of addresses"
+	}
+	if r.Mode != Gateway && r.Mode != Direct {
+		return fmt.Sprintf("there is no mode %q", r.Mode), "give gateway or direct"
+	}
+	for _, p := range r.Ports {
+		if !p.valid() {
+			return fmt.Sprintf("%q is not a port", p), "write tcp/443 or udp/53"
+		}
+	}
+	for _, a := range r.Addresses {
+		if again, err := ParseRange(a.String()); err != nil || again != a {
+			return fmt.Sprintf("%q is not a range of addresses", a), "write 10.0.0.0/8 or fd00::/8"
+		}
+	}
+	if r.Credential != "" && !credential.MatchString(r.Credential) {
+		return fmt.Sprintf("%q is not the name of a credential", r.Credential), "use letters, digits, '.', '_' and '-'"
+	}
+	if r.HTTP != nil {
+		return r.HTTP.malformed()
+	}
+	return "", ""
+}
+
+func (h *HTTP) malformed() (message, hint string) {
+	for _, m := range h.Methods {
+		if err := CheckMethod(m); err != nil {
+			return fmt.Sprintf("%q cannot be allowed as a method", m), err.Error()
+		}
+	}
+	for _, p := range h.Paths {
+		if err := CheckPath(p); err != nil {
+			return fmt.Sprintf("%q cannot be allowed as a path", p), err.Error()
+		}
+	}
+	return "", ""
+}
+
+// impossible looks for parts of a rule that cannot hold together.
+func (r *Rule) impossible() (message, hint string) {
+	prefix, isRange := r.Pattern.Prefix()
+	named := r.Addresses
+	if isRange {
+		named = []netip.Prefix{prefix}
+	}
+	switch {
+	case isRange && r.Mode != Direct:
+		return "a range of addresses has no name that a gateway could check", "give the rule mode: direct, or allow a name"
+	case isRange && len(r.Addresses) > 0:
+		return "a rule for a range of addresses cannot have addresses", "the range itself says which: remove addresses"
+	case r.Mode == Direct && (r.HTTP != nil || r.Credential != ""):
+		return "a rule with mode direct cannot have http or credential", "nobody looks inside a direct stream: use mode gateway, or remove them"
+	case r.Mode == Gateway && slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Proto != "tcp" }):
+		return "the gateway carries TCP only", "give the rule mode: direct for UDP"
+	case r.Mode == Gateway && r.hasPort(Port{"tcp", ResolverPort}):
+		return "the gateway cannot listen where the sandbox's resolver does", "give the rule mode: direct, or another port than tcp/53"
+	case r.Credential != "" && r.HTTP == nil:
+		return "a credential can be added only to requests that the gateway reads", "give the rule http, with the methods and paths that need it"
+	case r.Mode == Direct && slices.ContainsFunc(named, inside):
+		return "the sandbox uses these addresses itself", "choose a range outside of " + Synthetic.String() + " and " + Link6.String()
+	}
+	return "", ""
+}
+
+// inside says whether a range names addresses that mean something else within the sandbox.
+func inside(p netip.Prefix) bool {
+	return p.Overlaps(Synthetic) && p.Bits() >= Synthetic.Bits() || p.Overlaps(Link6) && p.Bits() >= Link6.Bits()
+}
+
+var (
+	credential = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	method     = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
+)
+
+// neverMethods can be allowed by no rule with http: CONNECT makes a tunnel into which nobody
+// sees, and TRACE hands the client what the gateway added to the request.
+var neverMethods = []string{"CONNECT", "TRACE", "TRACK"}
+
+// CheckMethod says what is wrong with a method that a rule allows.
+func CheckMethod(s string) error {
+	if slices.Contains(neverMethods, s) {
+		return errors.New("a gateway cannot let it through safely: remove it")
+	}
+	if !method.MatchString(s) {
+		return errors.New("write methods in capitals, such as POST")
+	}
+	return nil
+}
+
+// CheckPath says what is wrong with a path that a rule allows: a whole path,
+// or the beginning of one with "*" after it.
+func CheckPath(s string) error {
+	stem := strings.TrimSuffix(s, "*")
+	switch {
+	case !strings.HasPrefix(s, "/"):
+		return errors.New("begin it with a slash")
+	case strings.Contains(stem, "*"):
+		return errors.New(`"*" stands for the rest of a path, so it can only be its end`)
+	case len(s) > maxPath:
+		return errors.New("it is too long for a rule")
+	case !ClearPath(stem):
+		return errors.New("servers read it in different ways: write it without query, escapes of what has a meaning in paths, empty or dot segments")
+	}
+	return nil
+}
+
+const maxPath = 2048
+
+// RuleError is what is wrong with one rule.
+type RuleError struct {
+	Rule    Rule // as it was given
+	Message string
+	Hint    string
+}
+
+// Error returns the message and the hint.
+func (e *RuleError) Error() string { return e.Message + "; " + e.Hint }

@@ -1,0 +1,154 @@
+package project
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+func (d *decoder) rule(f *File, n ast.Node) error {
+	var r netpolicy.Rule
+	r.Line, r.Column = place(n)
+	allows := false
+	err := d.mapping(n, "an egress rule", fields{
+		"allow": func(n ast.Node) error {
+			allows = true
+			return read(d, n, "allow", &r.Pattern, netpolicy.ParsePattern)
+		},
+		"ports": func(n ast.Node) error { return d.ports(&r.Ports, n) },
+		"mode": func(n ast.Node) error {
+			return d.checked(n, "mode", (*string)(&r.Mode), oneOf(string(netpolicy.Gateway), string(netpolicy.Direct)))
+		},
+		"http": func(n ast.Node) error {
+			r.HTTP = &netpolicy.HTTP{}
+			return d.http(r.HTTP, n)
+		},
+		"addresses":  func(n ast.Node) error { return readAll(d, n, "addresses", &r.Addresses, netpolicy.ParseRange) },
+		"credential": func(n ast.Node) error { return d.secretName(n, "credential", &r.Credential) },
+	})
+	if err != nil {
+		return err
+	}
+	if !allows {
+		return d.err(n, "an egress rule allows nothing", `give it "allow: host.name"`)
+	}
+	if r, err = r.Normal(); err != nil {
+		return d.ruleErr(err)
+	}
+	f.Egress = append(f.Egress, r)
+	return nil
+}
+
+// ports are read like other lists, but a bare number gets the answer that its writer needs.
+func (d *decoder) ports(to *[]netpolicy.Port, n ast.Node) error {
+	return d.items(n, "ports", func(n ast.Node) error {
+		if i, ok := integer(n); ok {
+			return d.err(n, shown(n)+" is not a port", fmt.Sprintf("write tcp/%d or udp/%d", i, i))
+		}
+		return one(d, n, "ports", to, netpolicy.ParsePort)
+	})
+}
+
+func (d *decoder) http(h *netpolicy.HTTP, n ast.Node) error {
+	return d.mapping(n, "http", fields{
+		"methods": func(n ast.Node) error { return d.texts(n, "methods", &h.Methods, remedy(netpolicy.CheckMethod)) },
+		"paths":   func(n ast.Node) error { return d.texts(n, "paths", &h.Paths, remedy(netpolicy.CheckPath)) },
+	})
+}
+
+// ruleErr gives what netpolicy says of a rule its place in the file.
+func (d *decoder) ruleErr(err error) error {
+	e := new(netpolicy.RuleError)
+	if !errors.As(err, &e) {
+		return d.err(nil, err.Error(), "")
+	}
+	return &Error{File: d.file, Line: e.Rule.Line, Column: e.Rule.Column, Message: e.Message, Hint: e.Hint}
+}
+
+// place is where a rule begins: at its first key, or at the brace before it.
+func place(n ast.Node) (line, column int) {
+	t := n.GetToken()
+	if m, ok := n.(*ast.MappingValueNode); ok {
+		t = m.Key.GetToken()
+	} else if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		t = m.Values[0].Key.GetToken()
+	}
+	if t == nil || t.Position == nil {
+		return 0, 0
+	}
+	return t.Position.Line, t.Position.Column
+}
+
+// read reads a string in a notation that parse knows; its errors are remedies.
+func read[T any](d *decoder, n ast.Node, what string, to *T, parse func(string) (T, error)) error {
+	var s string
+	if err := d.text(n, what, &s); err != nil {
+		return err
+	}
+	v, err := parse(s)
+	if err != nil {
+		return d.err(n, fmt.Sprintf("%s cannot be %q", what, s), err.Error())
+	}
+	*to = v
+	return nil
+}
+
+func readAll[T any](d *decoder, n ast.Node, what string, to *[]T, parse func(string) (T, error)) error {
+	return d.items(n, what, func(n ast.Node) error { return one(d, n, what, to, parse) })
+}
+
+func one[T any](d *decoder, n ast.Node, list string, to *[]T, parse func(string) (T, error)) error {
+	var v T
+	err := read(d, n, "an item of "+list, &v, parse)
+	*to = append(*to, v)
+	return err
+}
+
+// remedy makes a check of this package's kind of one whose errors are remedies.
+func remedy(check func(string) error) func(string) string {
+	return func(s string) string {
+		if err := check(s); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+}
+
+// resolver checks the notation of an upstream DNS server: udp, tcp or tls, an
+// address, a port if it is another than the usual, and for tls the name on the certificate.
+func resolver(s string) string {
+	const hint = "write udp://10.0.0.53, tcp://10.0.0.53:53 or tls://9.9.9.9#dns.quad9.net"
+	scheme, rest, _ := strings.Cut(s, "://")
+	rest, name, named := strings.Cut(rest, "#")
+	host, port, withPort := rest, "", false
+	if i := strings.LastIndexByte(rest, ':'); i >= 0 && (strings.Count(rest, ":") == 1 || rest[i-1] == ']') {
+		host, port, withPort = rest[:i], rest[i+1:], true
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		var closed bool
+		if host, closed = strings.CutSuffix(inner, "]"); !closed || !strings.Contains(host, ":") {
+			return hint
+		}
+	}
+	addr, err := netip.ParseAddr(host)
+	switch number, bad := strconv.ParseUint(port, 10, 16); {
+	case scheme != "udp" && scheme != "tcp" && scheme != "tls":
+		return hint
+	case err != nil || addr.Zone() != "" || addr.IsUnspecified():
+		return hint + ": a server is given by its address"
+	case withPort && (bad != nil || number == 0):
+		return hint + ": the port is a number"
+	case named != (scheme == "tls"):
+		return hint + `: tls needs the name on the server's certificate after "#", the others have none`
+	}
+	if plain, ok := netpolicy.Name(name); named && (!ok || plain != name) {
+		return hint + `: after "#" stands a host name, in lower case`
+	}
+	return ""
+}
