@@ -31,9 +31,9 @@ func kindStyle(k audit.Kind) style {
 		return green
 	case audit.KindFile:
 		return blue
-	case audit.KindFlow:
+	case audit.KindFlow, audit.KindDNS, audit.KindHTTP:
 		return magenta
-	case audit.KindSecret:
+	case audit.KindSecret, audit.KindPolicy:
 		return yellow
 	case audit.KindGap, audit.KindFinding:
 		return alarm
@@ -90,7 +90,15 @@ func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
 	case r.Kind == audit.KindFile && r.File != nil:
 		return p.file(r.File), true
 	case r.Kind == audit.KindFlow && r.Flow != nil:
-		return flow(r.Flow), true
+		return p.flow(r), true
+	case r.Kind == audit.KindDNS && r.DNS != nil:
+		return dns(r.DNS), true
+	case r.Kind == audit.KindHTTP && r.HTTP != nil:
+		return p.http(r.HTTP), true
+	case r.Kind == audit.KindPolicy && r.Policy != nil:
+		return p.policy(r.Policy), true
+	case r.Kind == audit.KindProbe && r.Probe != nil:
+		return p.probe(r.Probe), true
 	case r.Kind == audit.KindOutput && r.Output != nil:
 		return output(r.Output), true
 	case r.Kind == audit.KindVM && r.VM != nil:
@@ -240,26 +248,6 @@ func (p *printer) digest(hex string) string {
 		return escape(hex[:16]) + "…"
 	}
 	return escape(hex)
-}
-
-func flow(f *audit.Flow) entry {
-	e := entry{pid: shortPID(f.PID, f.Proc), result: escape(string(f.State)), mood: magenta}
-	if f.State == audit.FlowDeny || f.State == audit.FlowRevoke {
-		e.mood = red
-	}
-	e.add(plain, escape(f.Proto)+" ")
-	dst := f.DstIP
-	if strings.Contains(dst, ":") {
-		dst = "[" + dst + "]"
-	}
-	if f.DstPort != 0 {
-		dst += ":" + strconv.Itoa(f.DstPort)
-	}
-	e.add(plain, escape(dst))
-	if f.Errno != 0 {
-		e.add(red, fmt.Sprintf("  failed, errno %d", f.Errno))
-	}
-	return e
 }
 
 func output(o *audit.Output) entry {

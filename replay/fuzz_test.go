@@ -18,11 +18,14 @@ func FuzzTimeline(f *testing.F) {
 	for _, frame := range story() {
 		f.Add(frame.Body, uint64(0), 80)
 	}
+	for _, frame := range traffic() {
+		f.Add(frame.Body, uint64(0), 80)
+	}
 	f.Add([]byte(`{"kind":"exec","exec":{"proc":"b-100-1","parent":"b-100-1","argv":["\u202e",{"base64":"G1sySg=="}],"pid":-1}}`), uint64(3), 1)
 	f.Add([]byte(`{"kind":"gap","observer":"host","gap":{"first":1,"last":18446744073709551615,"count":18446744073709551615}}`), uint64(1<<63), 0)
 	f.Add([]byte(`{"kind":"exit","exit":{"proc":"b-100-1","duration_ns":-5}}`), uint64(0), 7)
 	f.Add([]byte(`{"kind":"\u001b[2J","\u001b[2J":{"a":"\u202e"}}`), uint64(0), 7)
-	known := story()[4:9] // execs that the input can refer to
+	known := append(story()[4:9], traffic()[5:8]...) // execs and a flow that the input can refer to
 	run := summary(known)
 	f.Fuzz(func(t *testing.T, body []byte, jump uint64, width int) {
 		rows := fuzzRows(append(slices.Clone(known), store.Frame{Seq: 1000 + jump, Body: body}))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
@@ -15,6 +16,7 @@ type index struct {
 	gaps      []span            // seqs that gap records of the host declare as lost, ordered by first
 	stepWidth int
 	end       *audit.Lifecycle // of the run
+	joins     joins
 }
 
 // known is a process. Everything in it is a guest's claim.
@@ -33,12 +35,12 @@ type span struct{ first, last uint64 }
 
 func (s span) len() uint64 { return s.last - s.first + 1 }
 
-func newIndex() index { return index{procs: map[string]*known{}} }
+func newIndex() index { return index{procs: map[string]*known{}, joins: newJoins()} }
 
 func (x *index) learn(row store.Row) {
 	x.stepWidth = max(x.stepWidth, min(textWidth(escape(row.Step)), maxStep))
 	switch row.Kind {
-	case audit.KindExec, audit.KindExit, audit.KindGap, audit.KindRun:
+	case audit.KindExec, audit.KindExit, audit.KindFlow, audit.KindGap, audit.KindRun:
 	default:
 		return
 	}
@@ -52,6 +54,8 @@ func (x *index) learn(row store.Row) {
 	case r.Kind == audit.KindExit && r.Exit != nil && r.Exit.Proc != "":
 		k := x.proc(r.Exit.Proc)
 		k.exit, k.exitSeq = r.Exit, row.Seq
+	case r.Kind == audit.KindFlow && r.Flow != nil:
+		x.flow(r)
 	case r.Kind == audit.KindGap && r.Observer == audit.Host && r.Gap != nil && r.Gap.First > 0 && r.Gap.Last >= r.Gap.First:
 		x.declare(span{r.Gap.First, r.Gap.Last})
 	case r.Kind == audit.KindRun && r.Observer == audit.Host && r.Lifecycle != nil && r.Lifecycle.Phase == audit.PhaseEnd:
@@ -73,6 +77,39 @@ func (x *index) exec(seq uint64, e *audit.Exec) {
 	if parent := x.procs[e.Parent]; parent != nil {
 		k.depth = parent.depth + 1
 	}
+}
+
+func (x *index) flow(r audit.Record) {
+	switch {
+	case r.Observer == audit.Host:
+		x.joins.flow(r.Flow, r.Time)
+	case r.Flow.State == audit.FlowAttempt:
+		x.joins.claim(r.Flow, r.Time, x.culprit(r.Flow))
+	}
+}
+
+// culprit names the process of a flow that an event itself names.
+func (x *index) culprit(f *audit.Flow) culprit {
+	c := culprit{pid: f.PID}
+	if k := x.procs[f.Proc]; k != nil && k.lastExec > 0 {
+		c.name, c.pid = k.name, cmp.Or(f.PID, k.pid)
+	} else if k := x.procs[f.Parent]; k != nil && k.lastExec > 0 {
+		c.name, c.child = k.name, true
+	}
+	return c
+}
+
+// by names the process of a flow that the host saw, "" if nobody said. What it
+// says is the guest's claim.
+func (x *index) by(f *audit.Flow, at time.Time) string {
+	a, found := x.joins.of(f, at)
+	switch {
+	case found && (f.Proc == "" || f.Proc == a.proc):
+		return a.by.String()
+	case f.Proc == "":
+		return ""
+	}
+	return x.culprit(f).String()
 }
 
 func (x *index) proc(uid string) *known {

@@ -105,7 +105,7 @@ func story() []store.Frame {
 	seq += 2 // lost, and said so
 	add(141, host, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: "wal", First: seq - 1, Last: seq, Count: 2, Cause: "disk full"}})
 	frames = append(frames, store.Frame{Seq: seq + 1, Body: []byte(`{"broken`)},
-		store.Frame{Seq: seq + 2, Body: []byte(`{"v":2,"run":"r-1","seq":30,"time":"2026-11-03T12:00:00.142Z","observer":"host","kind":"dns","step":"agent","dns":{"name":"a\u001bb.example","verdict":"deny"}}`)})
+		store.Frame{Seq: seq + 2, Body: []byte(`{"v":2,"run":"r-1","seq":30,"time":"2026-11-03T12:00:00.142Z","observer":"host","kind":"later","step":"agent","later":{"name":"a\u001bb.example","verdict":"deny"}}`)})
 	seq += 2
 	add(150, host, audit.KindVM, audit.Event{VM: &audit.VM{Op: "freeze", Reason: "record cannot be written"}})
 	add(160, host, audit.KindVM, audit.Event{VM: &audit.VM{Op: "thaw"}})

@@ -22,6 +22,7 @@ type State struct {
 	Procs    []*Process      `json:"processes"` // running ones without a running parent
 	Files    []FileState     `json:"files"`     // written so far and not deleted, by path
 	Deleted  []audit.Text    `json:"deleted"`
+	Egress   Egress          `json:"egress"`
 	Output   []OutputLine    `json:"output"` // the last lines
 	Gaps     []audit.Gap     `json:"gaps"`
 	Findings []audit.Finding `json:"findings"`
@@ -77,7 +78,7 @@ func StateAt(run store.Run, rows Rows, t time.Time, lines int) (State, error) {
 		if err != nil {
 			return State{}, err
 		}
-		f.gaps.learn(row)
+		f.known.learn(row)
 		f.add(row)
 	}
 	return f.state(), nil
@@ -88,7 +89,7 @@ type fold struct {
 	s      State
 	next   uint64
 	holes  []span
-	gaps   index // for what gaps declare, even after the instant
+	known  index // what the records tell of each other, even after the instant
 	frozen bool
 	procs  map[string]*Process
 	parent map[string]string // of every process, running or not
@@ -96,12 +97,13 @@ type fold struct {
 	files  map[audit.Text]FileState
 	gone   map[audit.Text]bool
 	tail   tail
+	net    *netFold
 }
 
 func newFold(run store.Run, t time.Time, lines int) *fold {
-	return &fold{s: State{Run: run.ID, At: t, Phase: "not started"}, next: 1, gaps: newIndex(),
+	return &fold{s: State{Run: run.ID, At: t, Phase: "not started"}, next: 1, known: newIndex(),
 		procs: map[string]*Process{}, parent: map[string]string{}, pids: map[int]string{},
-		files: map[audit.Text]FileState{}, gone: map[audit.Text]bool{}, tail: newTail(lines)}
+		files: map[audit.Text]FileState{}, gone: map[audit.Text]bool{}, tail: newTail(lines), net: newNetFold()}
 }
 
 func (f *fold) add(row store.Row) {
@@ -118,6 +120,9 @@ func (f *fold) add(row store.Row) {
 	if json.Unmarshal(row.Body, &r) != nil {
 		f.s.Unreadable++
 		return
+	}
+	if r.Observer == audit.Host {
+		f.net.add(r)
 	}
 	switch {
 	case r.Kind == audit.KindRun && r.Lifecycle != nil && r.Observer == audit.Host:
@@ -200,9 +205,10 @@ func (f *fold) state() State {
 	s.Procs = f.tree()
 	s.Files = slices.SortedFunc(maps.Values(f.files), func(a, b FileState) int { return cmp.Compare(a.Path, b.Path) })
 	s.Deleted = slices.Sorted(maps.Keys(f.gone))
+	s.Egress = f.net.state(&f.known)
 	s.Output = f.tail.last()
 	for _, h := range f.holes {
-		for _, hole := range f.gaps.undeclared(h) {
+		for _, hole := range f.known.undeclared(h) {
 			s.Missing += hole.len()
 		}
 	}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ func (s State) Write(w io.Writer, began time.Time, opt Options) error {
 		v.process(p, 1)
 	}
 	v.files()
+	v.egress()
 	v.section("last output", len(s.Output))
 	for _, o := range s.Output {
 		v.l.put(plain, "  ")
@@ -140,6 +142,57 @@ func (v *stateView) files() {
 		v.l.end()
 	}
 	v.list("files deleted", v.s.Deleted)
+}
+
+// egress is shown where anything of it was recorded.
+func (v *stateView) egress() {
+	e := v.s.Egress
+	if e.Generation != 0 {
+		v.section(fmt.Sprintf("policy, generation %d", e.Generation), 1)
+		for i, rule := range e.Rules {
+			if i == maxRules {
+				v.put(fmt.Sprintf("and %d more", len(e.Rules)-i))
+				break
+			}
+			v.put(escape(string(rule)))
+		}
+		if len(e.Rules) == 0 {
+			v.put("allows nothing")
+		}
+	}
+	if e.Generation != 0 || len(e.Flows) > 0 {
+		v.section("open flows", len(e.Flows))
+	}
+	for _, f := range e.Flows {
+		v.flow(f)
+	}
+	if len(e.Names) > 0 {
+		v.section("names resolved", len(e.Names))
+	}
+	for _, n := range e.Names {
+		v.put(quote(n.Name) + " -> " + listed(n.Addrs))
+	}
+	if d := e.Denied; d.Questions+d.Flows+d.Requests > 0 {
+		v.section("denied", 1)
+		v.put(strings.Join([]string{plural(d.Questions, "question"), plural(d.Flows, "flow"), plural(d.Requests, "request")}, ", "))
+	}
+}
+
+func (v *stateView) flow(f FlowAt) {
+	v.l.put(plain, "  "+escape(f.Proto)+" "+destination(&f.Flow))
+	if f.By != "" {
+		v.l.put(plain, "  by "+f.By)
+		v.l.put(dim, ", the guest says")
+	}
+	v.l.put(dim, "  for "+duration(int64(v.s.At.Sub(f.Opened))))
+	v.l.put(dim, "  rule "+escape(f.Rule))
+	v.l.end()
+}
+
+// put writes a line of a section.
+func (v *stateView) put(text string) {
+	v.l.put(plain, "  "+text)
+	v.l.end()
 }
 
 func (v *stateView) list(name string, paths []audit.Text) {
