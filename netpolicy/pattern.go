@@ -91,7 +91,10 @@ func Name(s string) (string, bool) {
 			return "", false
 		}
 	}
-	return s, label[0] >= 'a' && label[0] <= 'z' // so the last is no number, in no notation
+	if label[0] < 'a' || label[0] > 'z' { // so the last is no number, in any notation
+		return "", false
+	}
+	return s, true
 }
 
 // lower changes ASCII only: a name with other characters is refused anyway,

@@ -108,8 +108,8 @@ func (p *Policy) Rules() []Rule {
 	return p.rules
 }
 
-// String returns the normal form: a rule a line. Policies that allow the same
-// in the same way are written the same.
+// String returns the normal form: a rule a line. Policies of the same rules are
+// written the same, whatever the order and however often each was given.
 func (p *Policy) String() string {
 	var b strings.Builder
 	for i := range p.Rules() {

@@ -63,7 +63,7 @@ type Rule struct {
 }
 
 // String returns the rule's normal form, which is also its name in the record.
-// Two rules that allow the same are written the same.
+// ParseRule reads it back.
 func (r *Rule) String() string {
 	var b strings.Builder
 	b.WriteString(r.Pattern.String())

@@ -1,0 +1,127 @@
+package netpolicy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// ParseRule reads a rule's normal form back, as it stands in the record. It
+// accepts nothing else: what it returns is written as s.
+func ParseRule(s string) (Rule, error) {
+	bad := func(err error) (Rule, error) {
+		return Rule{}, fmt.Errorf("%q is not a rule in its normal form: %w", s, err)
+	}
+	t := tokens{rest: s}
+	r := Rule{Mode: Gateway}
+	var err error
+	if r.Pattern, err = ParsePattern(t.word()); err != nil {
+		return bad(err)
+	}
+	for strings.Contains(t.peek(), "/") && !strings.Contains(t.peek(), "=") {
+		p, err := ParsePort(t.word())
+		if err != nil {
+			return bad(err)
+		}
+		r.Ports = append(r.Ports, p)
+	}
+	if t.take("direct") {
+		r.Mode = Direct
+	}
+	if t.take("http") {
+		r.HTTP = &HTTP{Methods: t.list("methods"), Paths: t.list("paths")}
+	}
+	for _, a := range t.list("addresses") {
+		prefix, err := netip.ParsePrefix(a)
+		if err != nil {
+			return bad(err)
+		}
+		r.Addresses = append(r.Addresses, prefix)
+	}
+	if name, ok := strings.CutPrefix(t.peek(), "credential="); ok {
+		r.Credential = name
+		t.word()
+	}
+	if t.err != nil {
+		return bad(t.err)
+	}
+	if r, err = r.Normal(); err != nil {
+		return bad(err)
+	}
+	if r.String() != s {
+		return bad(errors.New("it would be written " + r.String()))
+	}
+	return r, nil
+}
+
+// Parse reads a policy's normal form back: a rule a line, in order.
+func Parse(s string) (*Policy, error) {
+	var rules []Rule
+	for line := range strings.Lines(s) {
+		r, err := ParseRule(strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	p, err := New(rules)
+	if err == nil && p.String() != s {
+		return nil, errors.New("the rules are not in their normal order")
+	}
+	return p, err
+}
+
+// tokens reads what one blank each divides; blanks within quotes do not.
+type tokens struct {
+	rest string
+	err  error
+}
+
+func (t *tokens) peek() string {
+	word, _, _ := strings.Cut(t.rest, " ")
+	return word
+}
+
+func (t *tokens) word() string {
+	word, rest, _ := strings.Cut(t.rest, " ")
+	t.rest = rest
+	return word
+}
+
+func (t *tokens) take(word string) bool {
+	if t.peek() != word {
+		return false
+	}
+	t.word()
+	return true
+}
+
+// list reads name=["a" "b"] if it comes next.
+func (t *tokens) list(name string) []string {
+	rest, ok := strings.CutPrefix(t.rest, name+"=[")
+	if !ok {
+		return nil
+	}
+	var items []string
+	for {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			t.err = fmt.Errorf("the list of %s: %w", name, err)
+			return nil
+		}
+		item, err := strconv.Unquote(quoted)
+		if err != nil {
+			t.err = fmt.Errorf("the list of %s: %w", name, err)
+			return nil
+		}
+		items = append(items, item)
+		rest = rest[len(quoted):]
+		if after, closed := strings.CutPrefix(rest, "]"); closed {
+			t.rest = strings.TrimPrefix(after, " ")
+			return items
+		}
+		rest = strings.TrimPrefix(rest, " ")
+	}
+}
