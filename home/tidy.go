@@ -123,6 +123,7 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	os.Remove(filepath.Join(dir, controlSocket)) // of the process that died
 	r := &Run{Recorder: audit.NewRecorder(log, redact.New(tag)), log: log}
 	interrupted, err := sandbox.Interrupted(ctx, r, h.records(run))
 	closing := wal.Sealed

@@ -14,6 +14,9 @@ import (
 // has checked its shape, stamped the host's time and set the observer.
 func (s *Sandbox) sighted(ctx context.Context, ev *audit.Event) error {
 	s.procs.note(ev)
+	if ev.Flow != nil {
+		s.parts.Network.Attempted(ev.Flow)
+	}
 	_, err := s.parts.Recorder.Post(ctx, *ev)
 	return err
 }

@@ -103,6 +103,10 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 		sb  *Sandbox
 		err error
 	}
+	if parts.Network == nil {
+		parts.Network = unplugged{}
+	}
+	defer func() { err = errors.Join(err, parts.Network.Close()) }()
 	start := plan.Facts
 	start.Phase = audit.PhaseStart
 	for _, s := range plan.Steps {
@@ -129,6 +133,7 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 		sb, err := Start(ctx, parts, settings)
 		vm <- started{sb, err}
 	}()
+	opened := parts.Network.Begin(ctx)
 	durable := parts.Recorder.Sync(ctx, seq)
 	s := <-vm
 	if s.err != nil {
@@ -137,6 +142,9 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 	defer func() { err = errors.Join(err, s.sb.Close(context.WithoutCancel(ctx))) }()
 	if durable != nil {
 		return 0, fmt.Errorf("record the start: %w", durable)
+	}
+	if opened != nil {
+		return 0, fmt.Errorf("network: %w", opened)
 	}
 	ready(s.sb)
 	return s.sb.steps(ctx, plan)

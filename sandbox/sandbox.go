@@ -28,12 +28,28 @@ type Recorder interface {
 	Sync(ctx context.Context, seq uint64) error
 }
 
-// Parts is what a sandbox is put together from. The sandbox owns none of it
-// but the VM it starts.
+// Network is the sandbox's way out: nothing passes before Begin.
+type Network interface {
+	// Tap is the card's cable, and Trust the certificate that the guest has to trust (PEM), if any.
+	Tap() *os.File
+	Trust() []byte
+	// Begin records the policy and opens what it allows.
+	Begin(ctx context.Context) error
+	// Step names the step under which what follows is recorded; empty for none.
+	Step(name string)
+	// Attempted takes what the guest's sensor saw of an attempt to connect.
+	Attempted(f *audit.Flow)
+	// Close shuts the way out and records the end of each flow.
+	Close() error
+}
+
+// Parts is what a sandbox is put together from. The sandbox owns the network
+// and the VM it starts, and none of the rest.
 type Parts struct {
 	Driver   vmm.Driver
 	Image    vmm.Image
 	Scratch  *os.File
+	Network  Network // nil: the card's cable leads nowhere
 	Recorder Recorder
 	Redactor *redact.Redactor
 	// Notice tells the caller's user something, a line without a prefix. It may be called at any time.
@@ -84,7 +100,7 @@ const wakeTimeout = 30 * time.Second
 func Start(ctx context.Context, p Parts, s Settings) (*Sandbox, error) {
 	began := time.Now()
 	vm, err := p.Driver.Start(ctx, vmm.Machine{
-		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch,
+		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, Tap: p.Network.Tap(),
 	})
 	if err != nil {
 		return nil, err

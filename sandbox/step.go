@@ -41,7 +41,9 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	if err := s.lifecycle(ctx, st.Name, start); err != nil {
 		return channel.Exit{}, err
 	}
+	s.parts.Network.Step(st.Name)
 	exit, err := s.command(ctx, st)
+	s.parts.Network.Step("")
 	end := &audit.Lifecycle{Phase: audit.PhaseEnd, Name: st.Name, Status: audit.StatusDone, DurationNS: int64(time.Since(began)), Reason: exit.Error}
 	if err != nil {
 		end.Status, end.Reason = statusOf(err), err.Error()
