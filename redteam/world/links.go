@@ -1,0 +1,144 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func (w *World) spaces() (err error) {
+	for name, s := range map[string]**space{"site": &w.site, "world": &w.world, "rest": &w.rest} {
+		if *s, err = newSpace(name); err != nil {
+			return err
+		}
+		// All forward: the host does where it has containers. Nobody filters by the way back, or speaks unasked.
+		values := map[string]string{
+			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
+			"ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
+			"ipv6/conf/default/accept_ra": "0", "ipv6/conf/default/router_solicitations": "0",
+		}
+		if name != "site" {
+			values["ipv6/ip_nonlocal_bind"] = "1" // servers answer from addresses that are theirs by a route only
+		}
+		err = (*s).sysctl(values)
+		if err != nil {
+			return fmt.Errorf("namespace %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// links lays the wires and the routes.
+func (w *World) links() error {
+	err := errors.Join(
+		wire(w.site, "site0", w.world, "up0"),
+		wire(w.world, "out0", w.rest, "rest0"),
+	)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		w.site.addresses("site0", "93.184.1.2/24", "10.66.0.2/24", "2600:dead:1::2/64", "fd66::2/64"),
+		w.site.via("site0", "93.184.1.1", "2600:dead:1::1"),
+
+		w.world.addresses("up0", "93.184.1.1/24", "10.66.0.1/24", "2600:dead:1::1/64", "fd66::1/64"),
+		w.world.addresses("lo", Resolver4.Addr().String()+"/32", Resolver6.Addr().String()+"/128", Direct6.String()+"/128"),
+		w.world.local(hosts4, hosts6, many4),
+		w.world.addresses("out0", "93.184.66.1/24", "2600:dead:66::1/64"),
+		w.world.via("out0", "93.184.66.66", "2600:dead:66::66"),
+
+		w.rest.addresses("rest0", "93.184.66.66/24", "2600:dead:66::66/64"),
+		w.rest.via("rest0", "93.184.66.1", "2600:dead:66::1"),
+		w.rest.everything("rest0"),
+	)
+}
+
+// wire makes a pair of interfaces, one in each space, and brings them up.
+func wire(a *space, nameA string, b *space, nameB string) error {
+	pair := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: nameA, Namespace: netlink.NsFd(a.file.Fd())},
+		PeerName:  nameB, PeerNamespace: netlink.NsFd(b.file.Fd()),
+	}
+	if err := a.link.LinkAdd(pair); err != nil {
+		return fmt.Errorf("wire %s to %s: %w", nameA, nameB, err)
+	}
+	return errors.Join(a.up(nameA), b.up(nameB))
+}
+
+func (s *space) up(name string) error {
+	return s.with(name, s.link.LinkSetUp)
+}
+
+func (s *space) with(name string, f func(netlink.Link) error) error {
+	l, err := s.link.LinkByName(name)
+	if err == nil {
+		err = f(l)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (s *space) addresses(name string, list ...string) error {
+	return s.with(name, func(l netlink.Link) error {
+		for _, text := range list {
+			a, err := netlink.ParseAddr(text)
+			if err != nil {
+				return err
+			}
+			if a.IP.To4() == nil {
+				a.Flags = unix.IFA_F_NODAD
+			}
+			if err := s.link.AddrAdd(l, a); err != nil {
+				return fmt.Errorf("address %s: %w", text, err)
+			}
+		}
+		return nil
+	})
+}
+
+// via sets the default routes.
+func (s *space) via(name string, gateways ...string) error {
+	return s.with(name, func(l netlink.Link) error {
+		for _, g := range gateways {
+			if err := s.link.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(g)}); err != nil {
+				return fmt.Errorf("default route via %s: %w", g, err)
+			}
+		}
+		return nil
+	})
+}
+
+// local makes whole ranges the space's own (AnyIP).
+func (s *space) local(ranges ...netip.Prefix) error {
+	return s.with("lo", func(l netlink.Link) error {
+		for _, p := range ranges {
+			dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+			r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST}
+			if err := s.link.RouteAdd(r); err != nil {
+				return fmt.Errorf("local range %s: %w", p, err)
+			}
+		}
+		return nil
+	})
+}
+
+// everything makes every address the space's own for what comes in by an
+// interface. The table of local addresses, which now has them all, is looked at first for that
+// and last for what goes out.
+func (s *space) everything(name string) error {
+	err := s.local(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		in, out, first := netlink.NewRule(), netlink.NewRule(), netlink.NewRule()
+		in.Family, in.Priority, in.Table, in.IifName = family, 10, unix.RT_TABLE_LOCAL, name
+		out.Family, out.Priority, out.Table = family, 20, unix.RT_TABLE_MAIN
+		first.Family, first.Priority, first.Table = family, 0, unix.RT_TABLE_LOCAL
+		err = errors.Join(err, s.link.RuleAdd(in), s.link.RuleAdd(out), s.link.RuleDel(first))
+	}
+	return err
+}

@@ -1,0 +1,146 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watcher takes every frame that comes in by an interface.
+type watcher struct {
+	world *World
+	where Where
+	file  *os.File
+	skip  []int // interfaces that others watch, or nobody
+	// minds says whether a packet that came in is a sighting.
+	minds func(packet) bool
+}
+
+// watch starts the watchers: the attacker's interface, the wire, and all other interfaces of the host.
+func (w *World) watch() error {
+	anything := func(p packet) bool { return !p.neighbourly() }
+	uninvited := func(p packet) bool { return anything(p) && !isService(p) }
+	return errors.Join(
+		w.watchOn(w.rest, AtAttacker, "rest0", nil, anything),
+		w.watchOn(w.world, OnWire, "up0", nil, uninvited),
+		w.watchOn(w.site, AtHost, "", []string{"lo", "site0"}, uninvited),
+	)
+}
+
+func (w *World) watchOn(s *space, where Where, name string, skip []string, minds func(packet) bool) error {
+	t := &watcher{world: w, where: where, minds: minds}
+	index := 0
+	err := s.do(func() error {
+		if name != "" {
+			l, err := net.InterfaceByName(name)
+			if err != nil {
+				return err
+			}
+			index = l.Index
+		}
+		for _, other := range skip {
+			l, err := net.InterfaceByName(other)
+			if err != nil {
+				return err
+			}
+			t.skip = append(t.skip, l.Index)
+		}
+		return t.open(index)
+	})
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", where, err)
+	}
+	w.own(t.file)
+	w.work.Go(t.run)
+	return nil
+}
+
+// open makes the packet socket; 0 means all interfaces. It takes nothing before it is bound.
+func (t *watcher) open(index int) error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	t.file = os.NewFile(uintptr(fd), "packets")
+	all := uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8 // network order
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20),
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}),
+	)
+	if err != nil {
+		return errors.Join(err, t.file.Close())
+	}
+	return nil
+}
+
+// run reads until the socket is closed.
+func (t *watcher) run() {
+	conn, err := t.file.SyscallConn()
+	if err != nil {
+		return // closed before it began
+	}
+	buf := make([]byte, 1<<16)
+	for {
+		var n int
+		var from unix.Sockaddr
+		var failed error
+		err := conn.Read(func(fd uintptr) bool {
+			n, from, failed = unix.Recvfrom(int(fd), buf, 0)
+			return failed != unix.EAGAIN
+		})
+		if err != nil {
+			return
+		}
+		t.countLost(conn.Control)
+		if failed != nil {
+			continue // ENETDOWN: an interface went
+		}
+		if ll, ok := from.(*unix.SockaddrLinklayer); ok && slices.Contains(t.skip, ll.Ifindex) {
+			continue
+		}
+		t.take(buf[:n])
+	}
+}
+
+func (t *watcher) take(frame []byte) {
+	p := parse(frame)
+	if t.minds(p) {
+		t.world.note(Sighting{
+			Time: time.Now(), Where: t.where, Proto: p.proto, Src: p.src, Dst: p.dst,
+			Text: string(p.payload[:min(len(p.payload), 512)]),
+		})
+	}
+}
+
+// countLost asks the kernel what it had no room for; asking sets its count to 0.
+func (t *watcher) countLost(control func(func(uintptr)) error) {
+	control(func(fd uintptr) {
+		if s, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil && s.Drops > 0 {
+			t.world.lose(uint64(s.Drops))
+		}
+	})
+}
+
+// isService says whether a packet from the host is for a service that the world
+// offers, on a port that a policy of the suite may name.
+func isService(p packet) bool {
+	dst := p.dst.Addr()
+	port := p.dst.Port()
+	switch {
+	case p.fragment:
+		return false
+	case dst == Resolver4.Addr() || dst == Resolver6.Addr():
+		return port == 53 || p.proto == "tcp" && port == 853 || p.refuses == Resolver4 || p.refuses == Resolver6
+	case dst == Direct4 || dst == Direct6:
+		return p.proto == "tcp" && port == 7000 || p.proto == "udp" && port == 7001
+	case hosts4.Contains(dst) || hosts6.Contains(dst) || many4.Contains(dst):
+		return p.proto == "tcp" && (port == 80 || port == 443)
+	}
+	return false
+}

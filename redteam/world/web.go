@@ -1,0 +1,311 @@
+package world
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Hello is in every answer of a web server of the world, and nowhere else.
+const Hello = "hello from the little internet"
+
+// WebPorts are the TCP ports on which the web servers listen, 443 and 8443 with TLS.
+var WebPorts = []uint16{80, 443, 8443}
+
+// web is all web servers of the world: one program, which answers for every name.
+type web struct {
+	world *World
+	repo  http.Handler
+	plain *http.Server // HTTP/1.1, inside TLS or not
+	two   *http2.Server
+	queue chan net.Conn // connections for plain
+	done  chan struct{} // closed by Close
+
+	mu    sync.Mutex // guards open
+	open  map[net.Conn]bool
+	ended bool
+}
+
+// serveWeb starts the web servers.
+func (w *World) serveWeb() error {
+	s := &web{world: w, repo: repository(), two: &http2.Server{}, queue: make(chan net.Conn), done: make(chan struct{}), open: map[net.Conn]bool{}}
+	s.plain = &http.Server{Handler: s, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, talkKey{}, c)
+	}}
+	var listeners []net.Listener
+	err := w.world.do(func() error {
+		for _, port := range WebPorts {
+			l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if err != nil {
+				return err
+			}
+			listeners = append(listeners, l)
+		}
+		return nil
+	})
+	for i, l := range listeners {
+		w.own(l)
+		w.work.Go(func() { s.accept(l, WebPorts[i] != 80) })
+	}
+	if err != nil {
+		return fmt.Errorf("web servers: %w", err)
+	}
+	w.own(s)
+	w.work.Go(func() { s.plain.Serve(queueListener{s}) })
+	return nil
+}
+
+// Close ends all connections.
+func (s *web) Close() error {
+	s.mu.Lock()
+	s.ended = true
+	for c := range s.open {
+		c.Close()
+	}
+	s.mu.Unlock()
+	close(s.done)
+	return s.plain.Close()
+}
+
+// accept takes connections until the listener is closed.
+func (s *web) accept(l net.Listener, secret bool) {
+	var talks sync.WaitGroup
+	defer talks.Wait()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		talks.Go(func() { s.talk(c, secret) })
+	}
+}
+
+// talk opens the TLS of a connection and hands it to the server of its protocol.
+func (s *web) talk(raw net.Conn, secret bool) {
+	t := &talk{Conn: raw, web: s, began: time.Now()}
+	if !s.track(t) {
+		raw.Close()
+		return
+	}
+	defer s.world.heard(t)
+	if secret {
+		c := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{s.world.ca.site}, NextProtos: []string{"h2", "http/1.1"}})
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		if err := c.Handshake(); err != nil {
+			t.Close()
+			return
+		}
+		c.SetDeadline(time.Time{})
+		t.Conn, t.sni = c, c.ConnectionState().ServerName
+		if c.ConnectionState().NegotiatedProtocol == "h2" {
+			s.two.ServeConn(t, &http2.ServeConnOpts{
+				Context: context.WithValue(context.Background(), talkKey{}, t), BaseConfig: s.plain, Handler: s,
+			})
+			t.Close()
+			return
+		}
+	}
+	t.closed = make(chan struct{})
+	select {
+	case s.queue <- t:
+		<-t.closed // the server closes it
+	case <-s.done:
+		t.Close()
+	}
+}
+
+func (s *web) track(t *talk) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.open[t] = true
+	}
+	return !s.ended
+}
+
+// queueListener gives plain the connections that talk has prepared.
+type queueListener struct{ *web }
+
+func (q queueListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-q.queue:
+		return c, nil
+	case <-q.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (q queueListener) Close() error   { return nil }
+func (q queueListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+type talkKey struct{}
+
+// talk is a connection that keeps what it was told.
+type talk struct {
+	net.Conn
+	web    *web
+	sni    string
+	began  time.Time
+	once   sync.Once
+	closed chan struct{} // nil for HTTP/2
+
+	mu   sync.Mutex // guards said
+	said []byte
+}
+
+// heardLimit bounds what is kept of a connection.
+const heardLimit = 64 << 10
+
+func (t *talk) Read(b []byte) (int, error) {
+	n, err := t.Conn.Read(b)
+	t.mu.Lock()
+	t.said = append(t.said, b[:min(n, max(0, heardLimit-len(t.said)))]...)
+	t.mu.Unlock()
+	return n, err
+}
+
+func (t *talk) Close() error {
+	err := t.Conn.Close()
+	t.once.Do(func() {
+		t.web.mu.Lock()
+		delete(t.web.open, t)
+		t.web.mu.Unlock()
+		if t.closed != nil {
+			close(t.closed)
+		}
+	})
+	return err
+}
+
+// heard keeps what a connection was told, when it has ended.
+func (w *World) heard(t *talk) {
+	t.mu.Lock()
+	said := t.said
+	t.mu.Unlock()
+	add(&w.log, &w.log.talks, Talk{Time: t.began, SNI: t.sni, Src: addrOf(t.RemoteAddr()), Dst: addrOf(t.LocalAddr()), Said: said})
+}
+
+func addrOf(a net.Addr) netip.AddrPort {
+	p, _ := netip.ParseAddrPort(a.String())
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
+// ServeHTTP answers for every name of the world.
+//
+//	/repo.git/...     a git repository
+//	/big              bytes without end, 16 KiB every 2 ms
+//	/redirect?to=URL  leads there
+//	anything else     Hello, host and path
+func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	s.note(r)
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/repo.git/"):
+		http.StripPrefix("/repo.git", s.repo).ServeHTTP(rw, r)
+	case r.URL.Path == "/big":
+		s.endless(rw, r)
+	case r.URL.Path == "/redirect":
+		http.Redirect(rw, r, r.URL.Query().Get("to"), http.StatusFound)
+	default:
+		fmt.Fprintf(rw, "%s: %s %s\n", Hello, r.Host, r.RequestURI)
+	}
+}
+
+func (s *web) note(r *http.Request) {
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 4096))
+	req := Request{
+		Time: time.Now(), Proto: r.Proto, Method: r.Method, Host: r.Host, URI: r.RequestURI, Header: r.Header.Clone(), Body: string(body),
+	}
+	if t, ok := r.Context().Value(talkKey{}).(*talk); ok {
+		req.SNI, req.Src, req.Dst = t.sni, addrOf(t.RemoteAddr()), addrOf(t.LocalAddr())
+	}
+	add(&s.world.log, &s.world.log.requests, req)
+}
+
+func (s *web) endless(rw http.ResponseWriter, r *http.Request) {
+	block := slices.Repeat([]byte("abundance "), 1638)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := rw.Write(block); err != nil {
+			return
+		}
+		if err := http.NewResponseController(rw).Flush(); err != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		case <-s.done:
+			return
+		}
+	}
+}
+
+// serveEcho starts the echoes of Direct: what they get is in Requests.
+func (w *World) serveEcho() error {
+	var errs []error
+	for _, a := range []netip.Addr{Direct4, Direct6} {
+		errs = append(errs, w.world.do(func() error {
+			l, err := net.Listen("tcp", netip.AddrPortFrom(a, 7000).String())
+			if err != nil {
+				return err
+			}
+			w.serve(l, w.echo)
+			p, err := net.ListenPacket("udp", netip.AddrPortFrom(a, 7001).String())
+			if err != nil {
+				return err
+			}
+			w.own(p)
+			w.work.Go(func() { w.echoPackets(p) })
+			return nil
+		}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("echo: %w", err)
+	}
+	return nil
+}
+
+func (w *World) echo(c net.Conn) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		w.echoed(buf[:n], c.RemoteAddr(), c.LocalAddr())
+		if _, err := c.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (w *World) echoPackets(p net.PacketConn) {
+	buf := make([]byte, 4096)
+	for {
+		n, from, err := p.ReadFrom(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			w.echoed(buf[:n], from, p.LocalAddr())
+			p.WriteTo(buf[:n], from)
+		}
+	}
+}
+
+func (w *World) echoed(b []byte, src, dst net.Addr) {
+	add(&w.log, &w.log.requests, Request{Time: time.Now(), Proto: "echo", Body: string(b), Src: addrOf(src), Dst: addrOf(dst)})
+}

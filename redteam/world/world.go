@@ -1,0 +1,177 @@
+// Package world is a little internet for tests: a host on which Custody runs,
+// servers that a policy may allow, and an attacker who owns every other address.
+//
+//	  site                        world                           rest
+//	+-----------------+         +--------------------------+    +-----------------------+
+//	| the host        |  wire   | router, resolver, web    |    | the attacker          |
+//	|           site0 +---------+ up0                 out0 +----+ rest0                 |
+//	| 93.184.1.2      |         | 93.184.0.53   resolver   |    | every other address,  |
+//	| 10.66.0.2       |         | 93.184.10.0/24  hosts    |    | IPv4 and IPv6: the    |
+//	| 2600:dead:1::2  |         | 93.184.32.0/19  many     |    | metadata service,     |
+//	| fd66::2         |         | 2600:dead:10::/64        |    | private ranges, NAT64 |
+//	| canaries on lo  |         |                          |    |                       |
+//	+-----------------+         +--------------------------+    +-----------------------+
+//
+// The default routes of site and world lead to the rest, and the attacker
+// answers for whatever address is asked there. So a packet that gets out is seen, wherever
+// it was meant to go. The wire is watched too: what leaves the host and is meant for no service of
+// the world is a sighting. Canaries listen on the host itself.
+//
+// The namespaces have no names. They live as long as a descriptor, a socket or a
+// process is in them, so that nothing is left of them however this process ends.
+package world
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+)
+
+// Names of the world. All of them are below Zone but the attacker's.
+const (
+	Zone = "site.example"
+	// Allowed is a web server: HTTP on tcp/80, HTTPS (1.1 and 2) on tcp/443 and, for a
+	// rule that does not name it, on tcp/8443. Its repository is at /repo.git.
+	Allowed = "allowed.site.example"
+	// Fronted is another site at the same addresses.
+	Fronted = "fronted.site.example"
+	// API is a web server too, for rules with http.
+	API = "api.site.example"
+	// Plain is one for cleartext HTTP.
+	Plain = "plain.site.example"
+	// Direct echoes on tcp/7000 and udp/7001, over IPv4 and IPv6.
+	Direct = "direct.site.example"
+	// Wild has any name below it, at a web server.
+	Wild = "wild.site.example"
+	// Rebind has names that lead where none should: KIND or KIND-TOKEN below it, see Rebinding.
+	Rebind = "rebind.site.example"
+	// RebindDirect has the same, for rules with mode direct.
+	RebindDirect = "rebind-direct.site.example"
+	// Attacker is the zone whose every query the attacker sees.
+	Attacker = "evil.example"
+)
+
+// Addresses of the world.
+var (
+	Resolver4 = netip.MustParseAddrPort("93.184.0.53:53")
+	Resolver6 = netip.MustParseAddrPort("[2600:dead::53]:53")
+
+	Allowed4 = netip.MustParseAddr("93.184.10.10")
+	Allowed6 = netip.MustParseAddr("2600:dead:10::10")
+	API4     = netip.MustParseAddr("93.184.10.11")
+	API6     = netip.MustParseAddr("2600:dead:10::11")
+	Direct4  = netip.MustParseAddr("93.184.10.20")
+	Direct6  = netip.MustParseAddr("2600:dead:10::20")
+
+	Attacker4 = netip.MustParseAddr("93.184.66.66")
+	Attacker6 = netip.MustParseAddr("2600:dead:66::66")
+	Metadata4 = netip.MustParseAddr("169.254.169.254")
+	Metadata6 = netip.MustParseAddr("fd00:ec2::254")
+
+	// The host's own, in public and in private ranges.
+	Site4    = netip.MustParseAddr("93.184.1.2")
+	Site6    = netip.MustParseAddr("2600:dead:1::2")
+	SiteLAN4 = netip.MustParseAddr("10.66.0.2")
+	SiteLAN6 = netip.MustParseAddr("fd66::2")
+
+	hosts4 = netip.MustParsePrefix("93.184.10.0/24")
+	hosts6 = netip.MustParsePrefix("2600:dead:10::/64")
+	many4  = netip.MustParsePrefix("93.184.32.0/19")
+)
+
+// CanaryPorts are the TCP ports on which the host itself listens, on all its
+// addresses, and of which nobody in a sandbox may know.
+var CanaryPorts = []uint16{22, 2375, 8080}
+
+// World is the little internet. Its methods may be called concurrently.
+type World struct {
+	site, world, rest *space
+	ca                *authority
+	log               log
+
+	mu      sync.Mutex // guards closers
+	closers []io.Closer
+	work    sync.WaitGroup // all that serves and watches
+}
+
+// New makes a world. It needs root, or CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_NET_RAW.
+func New(ctx context.Context) (w *World, err error) {
+	w = &World{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("make the little internet: %w", err), w.Close())
+			w = nil
+		}
+	}()
+	if w.ca, err = newAuthority(); err != nil {
+		return w, err
+	}
+	for _, make := range []func() error{w.spaces, w.links, w.watch, w.serveDNS, w.serveWeb, w.serveEcho, w.serveAttacker, w.canaries} {
+		if err := errors.Join(context.Cause(ctx), make()); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// Do calls f on a thread that is in the host's namespace: sockets that f makes
+// and processes that it starts stay there. f must not wait long: it has the thread to itself.
+func (w *World) Do(f func() error) error { return w.site.do(f) }
+
+// Start starts a program in the host's namespace, as cmd.Start does elsewhere.
+// The thread that is its parent lives until Close, so Pdeathsig may be used.
+func (w *World) Start(cmd *exec.Cmd) error { return w.site.do(cmd.Start) }
+
+// Run starts a program as Start does and waits for it.
+func (w *World) Run(cmd *exec.Cmd) error {
+	if err := w.Start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// Site returns the host's network namespace. It belongs to the World: the caller does not close it.
+func (w *World) Site() *os.File { return w.site.file }
+
+// CA returns the certificate of the authority that all servers' certificates are from, as PEM.
+func (w *World) CA() []byte { return w.ca.pem }
+
+// Roots returns it as a pool.
+func (w *World) Roots() *x509.CertPool { return w.ca.pool() }
+
+// Close ends everything that serves, and lets go of the namespaces. Processes
+// that were started in the host's namespace are the caller's to end.
+func (w *World) Close() error {
+	w.mu.Lock()
+	closers := w.closers
+	w.closers = nil
+	w.mu.Unlock()
+	var errs []error
+	for _, c := range closers {
+		errs = append(errs, c.Close())
+	}
+	w.work.Wait()
+	for _, s := range []*space{w.site, w.world, w.rest} {
+		if s != nil {
+			errs = append(errs, s.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// own has Close close c.
+func (w *World) own(c io.Closer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closers = append(w.closers, c)
+}
+
+type closerFunc func() error
+
+func (f closerFunc) Close() error { return f() }

@@ -1,0 +1,363 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// The topology is drawn at the head of world.go.
+
+func newWorld(t *testing.T) *World {
+	t.Helper()
+	w, err := New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// dial connects from the host.
+func dial(w *World, network, to string) (c net.Conn, err error) {
+	err = w.Do(func() error {
+		c, err = (&net.Dialer{Timeout: 3 * time.Second}).Dial(network, to)
+		return err
+	})
+	return c, err
+}
+
+func client(w *World, to netip.AddrPort) *http.Client {
+	tr := &http.Transport{
+		DialContext:     func(_ context.Context, network, _ string) (net.Conn, error) { return dial(w, "tcp", to.String()) },
+		TLSClientConfig: &tls.Config{RootCAs: w.Roots()}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+	}
+	return &http.Client{Transport: tr, Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+func get(t *testing.T, w *World, to netip.AddrPort, url string) string {
+	t.Helper()
+	res, err := client(w, to).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Proto + " " + string(b)
+}
+
+func ask(t *testing.T, w *World, network string, server netip.AddrPort, name string, kind uint16) *dns.Msg {
+	t.Helper()
+	c, err := dial(w, network, server.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	conn := &dns.Conn{Conn: c, UDPSize: 4096}
+	c.SetDeadline(time.Now().Add(3 * time.Second))
+	q := new(dns.Msg).SetQuestion(dns.Fqdn(name), kind)
+	if err := conn.WriteMsg(q); err != nil {
+		t.Fatal(err)
+	}
+	m, err := conn.ReadMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// What a policy may allow works, and none of it is a sighting.
+func TestServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, a := range []netip.Addr{Allowed4, Allowed6} {
+		https, plain := netip.AddrPortFrom(a, 443), netip.AddrPortFrom(a, 80)
+		if got := get(t, w, https, "https://"+Allowed+"/x?y"); got != "HTTP/2.0 "+Hello+": "+Allowed+" /x?y\n" {
+			t.Errorf("%s: %q", a, got)
+		}
+		if got := get(t, w, plain, "http://"+Plain+"/z"); !strings.Contains(got, Hello+": "+Plain+" /z") {
+			t.Errorf("%s: %q", a, got)
+		}
+	}
+	for _, server := range []netip.AddrPort{Resolver4, Resolver6} {
+		for _, network := range []string{"udp", "tcp"} {
+			if m := ask(t, w, network, server, "ALLOWED.site.example", dns.TypeA); len(m.Answer) != 1 || !strings.HasSuffix(m.Answer[0].String(), "93.184.10.10") {
+				t.Errorf("%s %s: %v", network, server, m)
+			}
+		}
+	}
+	for _, a := range []netip.Addr{Direct4, Direct6} {
+		for network, port := range map[string]uint16{"tcp": 7000, "udp": 7001} {
+			c, err := dial(w, network, netip.AddrPortFrom(a, port).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.SetDeadline(time.Now().Add(3 * time.Second))
+			buf := make([]byte, 9)
+			fmt.Fprint(c, "over here")
+			if n, err := io.ReadFull(c, buf); err != nil || string(buf[:n]) != "over here" {
+				t.Errorf("%s %s: %q, %v", network, a, buf[:n], err)
+			}
+			c.Close()
+		}
+	}
+	if seen := w.Seen(); len(seen) > 0 || w.Lost() > 0 {
+		t.Errorf("lost %d, seen: %v", w.Lost(), seen)
+	}
+	if n := len(w.Queries()); n != 4 {
+		t.Errorf("%d queries", n)
+	}
+	if reqs := w.Requests(); len(reqs) != 8 || reqs[0].SNI != Allowed || reqs[0].URI != "/x?y" || reqs[1].SNI != "" {
+		t.Errorf("%d requests: %+v", len(reqs), reqs)
+	}
+}
+
+// Whatever else leaves the host is seen, wherever it goes.
+func TestSightings(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i, c := range []struct {
+		network, to string
+		where       Where
+		answer      string // "" when none is awaited
+	}{
+		{"tcp", "93.184.66.66:443", AtAttacker, Orders},
+		{"tcp", "[2600:dead:66::66]:22", AtAttacker, Orders},
+		{"tcp", "8.8.8.8:853", AtAttacker, Orders},
+		{"tcp", "169.254.169.254:80", AtAttacker, Orders},
+		{"tcp", "[fd00:ec2::254]:80", AtAttacker, Orders},
+		{"tcp", "192.168.7.7:8080", AtAttacker, Orders},
+		{"tcp", "100.64.0.1:80", AtAttacker, Orders},
+		{"tcp", "[64:ff9b::a9fe:a9fe]:80", AtAttacker, Orders},
+		{"udp", "93.184.66.66:443", AtAttacker, ""},
+		{"udp", "[2600:beef::1]:123", AtAttacker, ""},
+		{"udp", "10.99.0.1:7001", AtAttacker, ""},
+		{"udp", "93.184.10.10:443", OnWire, ""},
+		{"udp", "93.184.0.53:123", OnWire, ""},
+		{"tcp", "93.184.10.10:8443", OnWire, ""},
+		{"ip4:icmp", "93.184.66.66", AtAttacker, ""},
+		{"ip4:icmp", "93.184.10.10", OnWire, ""},
+		{"ip6:ipv6-icmp", "2600:beef::2", AtAttacker, ""},
+		{"ip4:47", "93.184.66.66", AtAttacker, ""},
+		{"tcp", "127.0.0.1:8080", AtHost, HostService},
+		{"tcp", "[::1]:22", AtHost, HostService},
+		{"tcp", "10.66.0.2:2375", AtHost, HostService},
+	} {
+		token := fmt.Sprintf("token-%d-", i)
+		conn, err := dial(w, c.network, c.to)
+		if err != nil {
+			t.Errorf("%s %s: %v", c.network, c.to, err)
+			continue
+		}
+		conn.SetDeadline(time.Now().Add(3 * time.Second))
+		fmt.Fprint(conn, "GET /......"+token+" HTTP/1.1\r\nHost: h\r\n\r\n")
+		if c.answer != "" {
+			if b, _ := io.ReadAll(conn); !strings.Contains(string(b), c.answer) {
+				t.Errorf("%s %s answers %q", c.network, c.to, b)
+			}
+		}
+		conn.Close()
+		eventually(t, fmt.Sprintf("%s %s at %s", c.network, c.to, c.where), func() bool {
+			return slices.ContainsFunc(w.Seen(), func(s Sighting) bool {
+				return s.Where == c.where && (strings.Contains(s.Text, token) || c.where == AtHost && strings.Contains(c.to, s.Dst.Addr().String()))
+			})
+		})
+	}
+	for _, server := range []string{"93.184.0.53:53", "1.1.1.1:53", "[2620:fe::fe]:53"} {
+		if m := ask(t, w, "udp", netip.MustParseAddrPort(server), "data."+Attacker, dns.TypeTXT); len(m.Answer) != 1 || !strings.Contains(m.Answer[0].String(), Orders) {
+			t.Errorf("%s: %v", server, m)
+		}
+	}
+	asked := slices.DeleteFunc(w.Seen(), func(s Sighting) bool { return s.Proto != "dns" || s.Text != "data.evil.example TXT" })
+	if len(asked) != 3 {
+		t.Errorf("questions for the attacker's zone: %v", asked)
+	}
+}
+
+// Names that lead where none should.
+func TestRebinding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for kind, list := range Rebinding() {
+		var got []netip.Addr
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			m := ask(t, w, "tcp", Resolver4, kind+"-some-token."+Rebind, qtype)
+			for _, rr := range m.Answer {
+				switch rr := rr.(type) {
+				case *dns.A:
+					a, _ := netip.AddrFromSlice(rr.A.To4())
+					got = append(got, a)
+				case *dns.AAAA:
+					a, _ := netip.AddrFromSlice(rr.AAAA.To16())
+					got = append(got, a)
+				}
+			}
+		}
+		want := slices.Clone(list)
+		slices.SortFunc(want, netip.Addr.Compare)
+		slices.SortFunc(got, netip.Addr.Compare)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", kind, got, want)
+		}
+	}
+	first := ask(t, w, "udp", Resolver4, "flip-1."+Rebind, dns.TypeA)
+	second := ask(t, w, "udp", Resolver4, "flip-1."+Rebind, dns.TypeA)
+	if a, b := first.Answer[0].(*dns.A), second.Answer[0].(*dns.A); a.A.String() != "93.184.10.10" || b.A.String() != "10.66.0.2" || a.Hdr.Ttl != 0 {
+		t.Errorf("flip: %v, then %v", a, b)
+	}
+	if m := ask(t, w, "udp", Resolver4, "cname-1."+Rebind, dns.TypeA); len(m.Answer) != 2 {
+		t.Errorf("cname: %v", m)
+	}
+	if m := ask(t, w, "udp", Resolver4, "ech-1."+Rebind, dns.TypeHTTPS); len(m.Answer) != 1 || !strings.Contains(m.Answer[0].String(), "ech=") {
+		t.Errorf("ech: %v", m)
+	}
+	if m := ask(t, w, "udp", Resolver4, "many."+Rebind, dns.TypeA); !m.Truncated {
+		t.Errorf("thousands of addresses fit into a datagram of %d bytes", m.Len())
+	}
+}
+
+// What a server was told is kept even when it is no request that the server would take.
+func TestTalks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	raw, err := dial(w, "tcp", netip.AddrPortFrom(Allowed4, 443).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(raw, &tls.Config{RootCAs: w.Roots(), ServerName: Allowed})
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled")
+	c.CloseWrite()
+	io.Copy(io.Discard, c)
+	c.Close()
+	eventually(t, "kept what was said", func() bool {
+		return slices.ContainsFunc(w.Talks(), func(t Talk) bool { return t.SNI == Allowed && bytes.Contains(t.Said, []byte("GET /smuggled")) })
+	})
+}
+
+// git clones the repository, from a process in the host's namespace.
+func TestClone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(ca, w.CA(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("git", "-c", "http.sslCAInfo="+ca, "-c", "http.curloptResolve="+Allowed+":443:"+Allowed4.String(),
+		"clone", "-q", "https://"+Allowed+"/repo.git", filepath.Join(dir, "repo"))
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := w.Run(cmd); err != nil {
+		t.Fatalf("%v: %s", err, &out)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "repo", RepoFile)); err != nil || string(b) != RepoText {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// Two worlds do not meet, and nothing is left of a world.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	a, b := newWorld(t), newWorld(t)
+	c, err := dial(a, "udp", "93.184.66.66:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "only a's")
+	c.Close()
+	eventually(t, "seen in a", func() bool { return len(a.Seen()) > 0 })
+	if seen := b.Seen(); len(seen) > 0 {
+		t.Errorf("seen in b: %v", seen)
+	}
+	spaces := map[string]bool{}
+	for _, s := range []*space{b.site, b.world, b.rest} {
+		spaces[inode(t, fmt.Sprintf("/proc/self/fd/%d", s.file.Fd()))] = true
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	b.site, b.world, b.rest = nil, nil, nil
+	eventually(t, "let go of the namespaces", func() bool {
+		links, _ := filepath.Glob("/proc/self/task/*/ns/net")
+		files, _ := filepath.Glob("/proc/self/fd/*")
+		return !slices.ContainsFunc(append(links, files...), func(path string) bool {
+			id, err := os.Readlink(path)
+			return err == nil && spaces[id]
+		})
+	})
+	if _, err := New(canceled()); !errors.Is(err, context.Canceled) {
+		t.Errorf("a world in a context that has ended: %v", err)
+	}
+}
+
+func inode(t *testing.T, path string) string {
+	t.Helper()
+	id, err := os.Readlink(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("never: %s", what)
+			return
+		}
+	}
+}
+
+// No frame makes the parser fail, and a packet that came in parts is never one for a service.
+func FuzzParse(f *testing.F) {
+	eth := func(kind string, body string) []byte {
+		return []byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02" + kind + body)
+	}
+	f.Add(eth("\x08\x00", "E\x00\x00\x1c\x00\x01\x00\x00\x40\x11\x00\x00\x5d\xb8\x01\x02\x5d\xb8\x00\x35\x12\x34\x00\x35\x00\x08\x00\x00"))
+	f.Add(eth("\x08\x00", "E\x00\x00\x1c\x00\x01\x20\x00\x40\x11\x00\x00\x5d\xb8\x01\x02\x5d\xb8\x00\x35\x12\x34\x00\x35\x00\x08\x00\x00"))
+	f.Add(eth("\x86\xdd", "\x60\x00\x00\x00\x00\x10\x2c\x40"+strings.Repeat("\x26", 32)+"\x11\x00\x00\x01\x00\x00\x00\x07\x12\x34\x00\x35\x00\x08\x00\x00"))
+	f.Add(eth("\x08\x06", strings.Repeat("\x00", 28)))
+	f.Add([]byte{1, 2, 3})
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		p := parse(frame)
+		if p.proto == "" {
+			t.Errorf("no protocol: %+v", p)
+		}
+		if p.fragment && isService(p) {
+			t.Errorf("a fragment for a service: %+v", p)
+		}
+		p.neighbourly()
+	})
+}
