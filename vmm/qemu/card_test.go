@@ -1,0 +1,336 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/scratch"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// The tests of the card start real VMs:
+//
+//	test's namespace (a site)                              VM, restored
+//	  echo at 198.18.0.1:7, [fdc5:7a1c:19d2::1]:7
+//	    |                                                   cell: bash
+//	  tap 198.18.0.1/30, fdc5:7a1c:19d2::1/64  ====fd==== QEMU ---- eth0 198.18.0.2, fdc5:7a1c:19d2::2
+//	    |                                                             no ARP, no neighbour discovery
+//	  packet socket: every frame is seen
+
+const echoPort = 7
+
+// site is the other end of a card's cable.
+type site struct {
+	tap    *os.File
+	frames int // a packet socket
+}
+
+// newSite makes the namespace; it goes with its descriptors at the test's end.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{}
+	failed := make(chan error, 1)
+	offMainThread(func() {
+		failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), s.furnish(t))
+	})
+	ok(t, <-failed)
+	return s
+}
+
+// furnish runs on the namespace's thread: a socket belongs to the namespace of the thread that opens it.
+func (s *site) furnish(t *testing.T) (err error) {
+	if s.tap, err = openTap("tap"); err != nil {
+		return err
+	}
+	t.Cleanup(func() { s.tap.Close() })
+	link, err := netlink.LinkByName("tap")
+	if err != nil {
+		return err
+	}
+	mac := net.HardwareAddr(netpolicy.GatewayMAC[:])
+	err = errors.Join(os.WriteFile("/proc/sys/net/ipv6/conf/tap/accept_dad", []byte("0"), 0),
+		os.WriteFile("/proc/sys/net/ipv6/conf/tap/addr_gen_mode", []byte("1"), 0), // no frames of its own
+		netlink.LinkSetHardwareAddr(link, mac), netlink.LinkSetARPOff(link), netlink.LinkSetUp(link))
+	for _, end := range []struct {
+		ours, theirs netip.Addr
+		bits         int
+	}{{netpolicy.Gateway4, netpolicy.Guest4, netpolicy.Link4.Bits()}, {netpolicy.Gateway6, netpolicy.Guest6, netpolicy.Link6.Bits()}} {
+		ip := net.IP(end.ours.AsSlice())
+		err = errors.Join(err,
+			netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(end.bits, 8*len(ip))}, Flags: unix.IFA_F_NODAD}),
+			netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: link.Attrs().Index, IP: end.theirs.AsSlice(), HardwareAddr: netpolicy.GuestMAC[:], State: unix.NUD_PERMANENT,
+			}), s.echo(t, netip.AddrPortFrom(end.ours, echoPort)))
+	}
+	if err != nil {
+		return err
+	}
+	return s.capture(t, link.Attrs().Index)
+}
+
+// capture opens the socket that sees every frame on the cable.
+func (s *site) capture(t *testing.T, index int) (err error) {
+	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network order
+	if s.frames, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all&0xffff); err != nil {
+		return err
+	}
+	t.Cleanup(func() { unix.Close(s.frames) })
+	return unix.Bind(s.frames, &unix.SockaddrLinklayer{Protocol: all & 0xffff, Ifindex: index})
+}
+
+// echo answers each datagram, and each connection when its peer has sent all, with what came.
+func (s *site) echo(t *testing.T, at netip.AddrPort) error {
+	packets, err := net.ListenPacket("udp", at.String())
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", at.String())
+	if err != nil {
+		return errors.Join(err, packets.Close())
+	}
+	var work sync.WaitGroup
+	t.Cleanup(func() {
+		packets.Close()
+		listener.Close()
+		work.Wait()
+	})
+	work.Go(func() {
+		buf := make([]byte, 2048)
+		for n, from, err := packets.ReadFrom(buf); err == nil; n, from, err = packets.ReadFrom(buf) {
+			packets.WriteTo(buf[:n], from)
+		}
+	})
+	work.Go(func() {
+		for c, err := listener.Accept(); err == nil; c, err = listener.Accept() {
+			all, _ := io.ReadAll(io.LimitReader(c, bulk))
+			c.Write(all)
+			c.Close()
+		}
+	})
+	return nil
+}
+
+// seen returns the frames since the last call, one word each: direction, protocol and destination.
+func (s *site) seen() []string {
+	var all []string
+	buf := make([]byte, 1<<17)
+	for {
+		n, err := unix.Read(s.frames, buf)
+		if err != nil {
+			return all
+		}
+		all = append(all, describe(buf[:n]))
+	}
+}
+
+func describe(f []byte) string {
+	if len(f) < 54 {
+		return fmt.Sprintf("runt of %d bytes", len(f))
+	}
+	way := fmt.Sprintf("%x>%x", f[6:12], f[:6])
+	switch {
+	case bytes.Equal(f[6:12], netpolicy.GuestMAC[:]) && bytes.Equal(f[:6], netpolicy.GatewayMAC[:]):
+		way = "out"
+	case bytes.Equal(f[:6], netpolicy.GuestMAC[:]) && bytes.Equal(f[6:12], netpolicy.GatewayMAC[:]):
+		way = "in"
+	}
+	switch kind := uint16(f[12])<<8 | uint16(f[13]); kind {
+	case unix.ETH_P_IP:
+		src, dst := netip.AddrFrom4([4]byte(f[26:30])), netip.AddrFrom4([4]byte(f[30:34]))
+		return fmt.Sprintf("%s:%d:%s-%s", way, f[23], src, dst)
+	case unix.ETH_P_IPV6:
+		src, dst := netip.AddrFrom16([16]byte(f[22:38])), netip.AddrFrom16([16]byte(f[38:54]))
+		return fmt.Sprintf("%s:%d:%s-%s", way, f[20], src, dst)
+	default:
+		return fmt.Sprintf("%s:ethertype %#x", way, kind)
+	}
+}
+
+// guestBinary builds custody-guest as the Makefile does, so that the shared template need not be renewed.
+var guestBinary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "custody-guest-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "custody-guest")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path, "../../cmd/custody-guest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build custody-guest: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := guestBinary(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// restored is a machine out of the shared template's snapshot, its guest awake.
+type restored struct {
+	*testing.T
+	guest *channel.Client
+}
+
+func restoreMachine(t *testing.T, tap *os.File) *restored {
+	t.Helper()
+	dir := os.Getenv("CUSTODY_TEST_TEMPLATES")
+	if dir == "" {
+		t.Fatal("CUSTODY_TEST_TEMPLATES is not set: this test starts real VMs; run `make test`, which makes a template for them")
+	}
+	binary, err := guestBinary()
+	ok(t, err)
+	ctx := t.Context()
+	shape := template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
+	d, err := New(false)
+	ok(t, err)
+	tm, err := template.Store{Dir: dir, Guest: binary, Log: io.Discard}.Open(ctx, "base")
+	ok(t, err)
+	img, err := tm.Image(ctx, d, shape)
+	ok(t, err)
+	t.Cleanup(func() { img.Close() })
+	disk, err := scratch.Clone(t.TempDir(), img.Disk)
+	ok(t, err)
+	t.Cleanup(func() { disk.Close() })
+	vm, err := d.Start(ctx, vmm.Machine{ID: "card", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: disk, Tap: tap})
+	ok(t, err)
+	t.Cleanup(func() { ok(t, vm.Destroy(context.Background())) })
+	ok(t, vm.Thaw(ctx))
+	m := &restored{T: t}
+	wake := channel.Wake{
+		Run: "r-card", Time: time.Now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "card",
+		Scratch: shape.Disk, Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
+	}
+	m.guest, err = channel.Connect(ctx, vm.Channel(), wake, nil)
+	ok(t, err)
+	return m
+}
+
+// bash runs a script in a cell and returns what it wrote.
+func (m *restored) bash(script string) string {
+	m.Helper()
+	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
+	defer cancel()
+	p, err := m.guest.Start(ctx, channel.Command{
+		Step: "main", Argv: []string{"bash", "-c", "exec 2>&1\n" + script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/workspace",
+	})
+	ok(m.T, err)
+	p.Stdin.Close()
+	go io.Copy(io.Discard, p.Stderr)
+	said, _ := io.ReadAll(p.Stdout)
+	_, err = p.Wait(ctx)
+	ok(m.T, err)
+	return string(said)
+}
+
+const bulk = 2 << 20
+
+// TestCard: what the guest sends arrives and what it is sent arrives, in both
+// versions of IP, and nothing is on the cable that nobody asked for.
+func TestCard(t *testing.T) {
+	s := newSite(t)
+	m := restoreMachine(t, s.tap)
+	if got := m.bash("cat /sys/class/net/eth0/address; ls /sys/class/net; head -1 /etc/resolv.conf"); got != "02:c0:de:00:00:02\neth0\nlo\nnameserver 198.18.0.1\n" {
+		t.Errorf("the guest's card: %q", got)
+	}
+	m.bash("sleep 2") // longer than a kernel waits to report its groups and look for a router
+	if frames := s.seen(); len(frames) != 0 {
+		t.Errorf("unasked frames: %q", frames)
+	}
+	for _, end := range []struct{ ours, theirs netip.Addr }{{netpolicy.Gateway4, netpolicy.Guest4}, {netpolicy.Gateway6, netpolicy.Guest6}} {
+		udp := m.bash(fmt.Sprintf("exec 3<>/dev/udp/%s/%d; echo over the card >&3; timeout 20 head -c 14 <&3", end.ours, echoPort))
+		if udp != "over the card\n" {
+			t.Errorf("echo from %s: %q", end.ours, udp)
+		}
+		out, in := fmt.Sprintf("out:17:%s-%s", end.theirs, end.ours), fmt.Sprintf("in:17:%s-%s", end.ours, end.theirs)
+		if frames := s.seen(); strings.Join(frames, " ") != out+" "+in {
+			t.Errorf("frames %q, want %q, %q", frames, out, in)
+		}
+		tcp := m.bash(fmt.Sprintf(`head -c %[1]d /dev/urandom > sent; exec 3<>/dev/tcp/%[2]s/%[3]d
+			cat sent >&3; cat <&3 > got; cmp sent got && stat -c %%s got`, bulk, end.ours, echoPort))
+		if tcp != fmt.Sprintln(bulk) {
+			t.Errorf("%d bytes to %s and back: %q", bulk, end.ours, tcp)
+		}
+		for _, f := range s.seen() {
+			if f != strings.Replace(out, ":17:", ":6:", 1) && f != strings.Replace(in, ":17:", ":6:", 1) {
+				t.Errorf("frame %q during a connection", f)
+			}
+		}
+	}
+}
+
+// TestLooseEnd: without a TAP of the caller the same snapshot wakes with the same card, which reaches nothing.
+func TestLooseEnd(t *testing.T) {
+	m := restoreMachine(t, nil)
+	got := m.bash(fmt.Sprintf("cat /sys/class/net/eth0/address; exec 3<>/dev/udp/%s/%d; echo x >&3; read -t 1 line <&3 && echo HEARD; echo end",
+		netpolicy.Gateway4, echoPort))
+	if got != "02:c0:de:00:00:02\nend\n" {
+		t.Errorf("said %q", got)
+	}
+	if _, err := net.InterfaceByName("nowhere"); err == nil {
+		t.Error("the loose end is in this namespace")
+	}
+}
+
+// TestTapRefused: a file that would make another machine than the snapshot's is no TAP for it.
+func TestTapRefused(t *testing.T) {
+	r, w, err := os.Pipe()
+	ok(t, err)
+	defer r.Close()
+	defer w.Close()
+	if err := checkTap(r); err == nil {
+		t.Error("a pipe was taken")
+	}
+	for _, flags := range []uint16{unix.IFF_TAP | unix.IFF_NO_PI, unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR} {
+		failed := make(chan error, 1)
+		offMainThread(func() { failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), takeOther(flags)) })
+		if err := <-failed; err == nil {
+			t.Errorf("flags %#x were taken", flags)
+		} else if !strings.Contains(err.Error(), "IFF_VNET_HDR are needed") {
+			t.Errorf("flags %#x: %v", flags, err)
+		}
+	}
+	tap, err := newLooseEnd()
+	ok(t, err)
+	defer tap.Close()
+	ok(t, checkTap(tap))
+}
+
+func takeOther(flags uint16) error {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("not tried: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "other")
+	defer f.Close()
+	req, err := unix.NewIfreq("other")
+	if err != nil {
+		return fmt.Errorf("not tried: %w", err)
+	}
+	req.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		return fmt.Errorf("not tried: %w", err)
+	}
+	return checkTap(f)
+}
