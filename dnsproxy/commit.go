@@ -1,0 +1,141 @@
+package dnsproxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/miekg/dns"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// maxBatch is how many answers wait for the disk together.
+const maxBatch = 512
+
+// commit is the committer: it makes durable what was posted, as much as there
+// is at a time, and only then lets the answers go.
+func (s *session) commit(ctx context.Context) {
+	var batch, again []*pending
+	buf := make([]byte, 0, maxUDP)
+	for {
+		batch = append(batch[:0], again...)
+		again = again[:0]
+		if len(batch) == 0 {
+			p, ok := <-s.out
+			if !ok {
+				return
+			}
+			batch = append(batch, p)
+		}
+		batch = s.gather(batch)
+		if err := s.cfg.Recorder.Sync(ctx, last(batch)); err != nil {
+			for _, p := range batch {
+				s.unrecorded(p)
+			}
+			continue
+		}
+		for _, p := range batch {
+			if s.opened(ctx, p, &again) {
+				s.send(p, buf)
+			}
+		}
+	}
+}
+
+// gather adds what is there already.
+func (s *session) gather(batch []*pending) []*pending {
+	for len(batch) < maxBatch {
+		select {
+		case p, ok := <-s.out:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, p)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func last(batch []*pending) uint64 {
+	var seq uint64
+	for _, p := range batch {
+		seq = max(seq, p.seq)
+	}
+	return seq
+}
+
+// opened makes way for the traffic that follows from an answer. If the policy
+// of now does not allow it, or the way cannot be opened, there is another answer,
+// which has to become durable first: it goes into again.
+func (s *session) opened(ctx context.Context, p *pending, again *[]*pending) bool {
+	if len(p.open) == 0 {
+		return true
+	}
+	g := s.cfg.Live.Current()
+	if p.under.Number != g.Number && !s.stillAllowed(g.Policy, p) {
+		ev := s.begin(p, g)
+		if s.deny(ctx, p, ev, dns.RcodeRefused, dns.ExtendedErrorCodeBlocked, reasonChanged) {
+			*again = append(*again, p)
+		}
+		return false
+	}
+	for _, a := range p.open {
+		if err := s.cfg.Names.Open(p.name, a, p.via, p.until, p.seq); err != nil {
+			ev := s.begin(p, g)
+			if s.fail(ctx, p, ev, reasonOpen+err.Error()) {
+				*again = append(*again, p)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// stillAllowed says whether a policy that came after the decision comes to the same.
+func (s *session) stillAllowed(policy *netpolicy.Policy, p *pending) bool {
+	if p.via == netpolicy.Gateway {
+		return netpolicy.Decide(policy, netpolicy.Question{Name: p.name, Via: p.via}).Allow
+	}
+	return !slices.ContainsFunc(p.open, func(a netip.Addr) bool { return !s.may(policy, p, a) })
+}
+
+// send lets the answer go. It is the end of the question.
+func (s *session) send(p *pending, buf []byte) {
+	defer p.free()
+	if p.silent {
+		return
+	}
+	if p.edns && p.reply.info != noInfo {
+		p.reply.text = p.why(s.cfg.Run)
+	}
+	if p.conn != nil {
+		p.conn.reply(p)
+		return
+	}
+	if _, err := s.udp.WriteToUDPAddrPort(p.pack(buf, p.reply, p.size), p.from); err != nil {
+		s.count.unsent.Add(1)
+	}
+}
+
+// why tells the client where to read on. A long rule is cut, so that run and
+// seq stay.
+func (p *pending) why(run string) string {
+	const most = 100
+	rule := p.rule
+	if len(rule) > most {
+		rule = rule[:most] + "..."
+	}
+	return fmt.Sprintf("rule %s, run %s, seq %d", rule, run, p.seq)
+}
+
+// finding posts something that a reviewer should look at. It is durable with the
+// event that is posted next.
+func (s *session) finding(ctx context.Context, f audit.Finding) error {
+	_, err := s.cfg.Recorder.Post(ctx, audit.Event{Observer: audit.Host, Kind: audit.KindFinding, Finding: &f})
+	return err
+}

@@ -1,0 +1,134 @@
+package dnsproxy
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/dnsproxy/upstream"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// never is until when a synthetic address is open.
+var never time.Time
+
+// direct answers with real addresses: those at hand, or a worker's.
+func (s *session) direct(ctx context.Context, p *pending, ev *audit.DNS) bool {
+	if a, ok := s.cached(p.name, p.qtype); ok {
+		return s.resolved(ctx, p, ev, a)
+	}
+	select {
+	case s.jobs <- p:
+		return false
+	default:
+	}
+	s.count.overloaded.Add(1)
+	return s.fail(ctx, p, ev, reasonBusy)
+}
+
+// work is one worker.
+func (s *session) work(ctx context.Context) {
+	for p := range s.jobs {
+		if s.resolve(ctx, p) {
+			s.out <- p
+		}
+	}
+}
+
+// resolve asks upstream. The question may have waited: it is decided on again
+// with the policy of now, but upstream is asked only here.
+func (s *session) resolve(ctx context.Context, p *pending) bool {
+	g := s.cfg.Live.Current()
+	v := netpolicy.Decide(g.Policy, netpolicy.Question{Name: p.name, Via: netpolicy.Direct})
+	ev := s.begin(p, g)
+	p.rule = v.RuleName()
+	ev.Rule = p.rule
+	if !v.Allow {
+		return s.deny(ctx, p, ev, dns.RcodeRefused, dns.ExtendedErrorCodeBlocked, string(v.Reason))
+	}
+	a, err := s.cfg.Upstream.Resolve(ctx, p.name, p.qtype)
+	if err != nil {
+		return s.fail(ctx, p, ev, reasonUpstream+err.Error())
+	}
+	return s.resolved(ctx, p, ev, a)
+}
+
+// resolved answers with what upstream said, as far as the policy goes.
+func (s *session) resolved(ctx context.Context, p *pending, ev *audit.DNS, a upstream.Answer) bool {
+	ev.Upstream, ev.Cached, ev.LatencyNS = a.Server, a.Cached, int64(a.Latency)
+	for _, name := range a.Chain {
+		ev.Chain = append(ev.Chain, audit.Text(name))
+	}
+	if a.RCode != dns.RcodeSuccess && a.RCode != dns.RcodeNameError {
+		return s.fail(ctx, p, ev, reasonUpstream+dns.RcodeToString[a.RCode])
+	}
+	given, dropped := s.sift(p, a.Addrs)
+	ev.Dropped = told(dropped, len(a.Addrs)-len(given)-len(dropped)+a.Omitted)
+	if len(given) == 0 && len(dropped) > 0 {
+		return s.deny(ctx, p, ev, dns.RcodeRefused, dns.ExtendedErrorCodeBlocked, string(netpolicy.SpecialRange))
+	}
+	p.reply.rcode = a.RCode
+	if len(given) > 0 {
+		ttl := min(max(a.TTL, s.cfg.MinTTL), s.cfg.MaxTTL).Truncate(time.Second)
+		p.reply.addrs, p.reply.ttl = given, uint32(ttl.Seconds())
+		p.open, p.via, p.until = given, netpolicy.Direct, time.Now().Add(ttl+s.cfg.Grace)
+		ev.TTL = p.reply.ttl
+		for _, addr := range given {
+			ev.Answers = append(ev.Answers, addr.String())
+		}
+	}
+	return s.post(ctx, p, ev)
+}
+
+// sift parts the addresses that the guest may have from those that it may not.
+// Of the former there are at most MaxAddrs.
+func (s *session) sift(p *pending, addrs []netip.Addr) (given, dropped []netip.Addr) {
+	for _, a := range addrs {
+		switch {
+		case !s.may(p.under.Policy, p, a):
+			dropped = append(dropped, a)
+		case len(given) < s.cfg.MaxAddrs:
+			given = append(given, a)
+		}
+	}
+	return given, dropped
+}
+
+// may says whether the guest may be given an address for the name: it is of the
+// type that was asked for, the policy allows it, and if it is one of the host's own, a
+// rule names it.
+func (s *session) may(policy *netpolicy.Policy, p *pending, a netip.Addr) bool {
+	if a.Is4() != (p.qtype == dns.TypeA) || a.Is4In6() {
+		return false
+	}
+	if !netpolicy.Decide(policy, netpolicy.Question{Name: p.name, Addr: a, Via: netpolicy.Direct}).Allow {
+		return false
+	}
+	return !s.cfg.Self(a) || slices.ContainsFunc(policy.Match(p.name), func(r *netpolicy.Rule) bool {
+		return slices.ContainsFunc(r.Addresses, func(n netip.Prefix) bool { return n.Contains(a) })
+	})
+}
+
+// maxTold bounds the addresses that the record lists as dropped.
+const maxTold = 32
+
+// told lists addresses that the guest does not get, and how many more there were.
+func told(dropped []netip.Addr, more int) []string {
+	var out []string
+	for i, a := range dropped {
+		if i == maxTold {
+			more += len(dropped) - i
+			break
+		}
+		out = append(out, a.String())
+	}
+	if more > 0 {
+		out = append(out, "and "+strconv.Itoa(more)+" more")
+	}
+	return out
+}

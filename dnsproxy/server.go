@@ -1,0 +1,185 @@
+package dnsproxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/dnsproxy/upstream"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// Names is the table that the other enforcers go by.
+type Names interface {
+	// Synthetic returns the address that stands for a name, always the same one.
+	Synthetic(name string) (netip.Addr, error)
+	// Open lets the guest reach addr as name, until then; the zero time is for the
+	// sandbox's life. It is called after the event seq is durable and before the answer
+	// leaves, from one goroutine of each Serve.
+	Open(name string, addr netip.Addr, via netpolicy.Mode, until time.Time, seq uint64) error
+}
+
+// Recorder is the part of audit.Recorder that is used. Events that were posted
+// become durable in order: Sync of one is Sync of all before it.
+type Recorder interface {
+	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)
+	Sync(ctx context.Context, seq uint64) error
+}
+
+// Resolver finds real addresses; upstream.Client is one. What also has a
+// method Cached like that client's is asked for what it has at hand first.
+type Resolver interface {
+	Resolve(ctx context.Context, name string, qtype uint16) (upstream.Answer, error)
+}
+
+// Config is what a Server needs. The first five are required; of the others the
+// zero values take the defaults.
+type Config struct {
+	Live     *netpolicy.Live
+	Names    Names
+	Recorder Recorder
+	Upstream Resolver
+	Run      string // told to clients with a denial
+
+	// Self says whether an address is the host's own; those are treated like special
+	// ones. nil: none is known.
+	Self func(netip.Addr) bool
+
+	SyntheticTTL time.Duration // default 60 s
+	MinTTL       time.Duration // of direct answers, whatever upstream says; default 10 s
+	MaxTTL       time.Duration // default 5 min
+	Grace        time.Duration // for which a direct answer can be used beyond its TTL; default 30 s
+	MaxAddrs     int           // in one direct answer; default 32
+	Workers      int           // questions asked upstream at a time, default 64
+	Queue        int           // that wait for a worker, and for the record; default 1024
+	Conns        int           // TCP connections at a time, default 64
+	Idle         time.Duration // for which a TCP connection may be silent, default 10 s
+}
+
+func (c *Config) fill() {
+	c.SyntheticTTL = cmp.Or(c.SyntheticTTL, time.Minute)
+	c.MinTTL = cmp.Or(c.MinTTL, 10*time.Second)
+	c.MaxTTL = cmp.Or(c.MaxTTL, 5*time.Minute)
+	c.Grace = cmp.Or(c.Grace, 30*time.Second)
+	c.MaxAddrs = cmp.Or(c.MaxAddrs, 32)
+	c.Workers = cmp.Or(c.Workers, 64)
+	c.Queue = cmp.Or(c.Queue, 1024)
+	c.Conns = cmp.Or(c.Conns, 64)
+	c.Idle = cmp.Or(c.Idle, 10*time.Second)
+	if c.Self == nil {
+		c.Self = func(netip.Addr) bool { return false }
+	}
+}
+
+// Stats counts what a Server did since it was made.
+type Stats struct {
+	Questions  uint64 // packets that came in
+	Denied     uint64
+	Overloaded uint64 // direct names, answered SERVFAIL because all workers were busy
+	Unrecorded uint64 // not answered because the record did not take the event
+	Unsent     uint64 // answers that the socket did not take
+	Refused    uint64 // TCP connections beyond the bound
+}
+
+type counters struct {
+	questions, denied, overloaded, unrecorded, unsent, refused atomic.Uint64
+}
+
+// Server is the resolver of one sandbox. It is safe for concurrent use.
+type Server struct {
+	cfg    Config
+	cached func(name string, qtype uint16) (upstream.Answer, bool)
+	watch  *watch
+	count  counters
+}
+
+// New returns a Server that serves nothing yet.
+func New(c Config) *Server {
+	c.fill()
+	s := &Server{cfg: c, watch: newWatch()}
+	s.cached = func(string, uint16) (upstream.Answer, bool) { return upstream.Answer{}, false }
+	if u, ok := c.Upstream.(interface {
+		Cached(name string, qtype uint16) (upstream.Answer, bool)
+	}); ok {
+		s.cached = u.Cached
+	}
+	return s
+}
+
+// Stats returns the counts so far.
+func (s *Server) Stats() Stats {
+	c := &s.count
+	return Stats{c.questions.Load(), c.denied.Load(), c.overloaded.Load(), c.unrecorded.Load(), c.unsent.Load(), c.refused.Load()}
+}
+
+// UDPConn is what Serve needs of the socket that it is given, a *net.UDPConn.
+type UDPConn interface {
+	ReadFromUDPAddrPort(b []byte) (n int, addr netip.AddrPort, err error)
+	WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error)
+}
+
+// Serve answers on pc, which must be a UDPConn, and on ln until ctx ends or pc
+// fails. It closes both, and returns when all it started has ended: nil if
+// because of ctx. Answers that are not durable by then are not given.
+func (s *Server) Serve(ctx context.Context, pc net.PacketConn, ln net.Listener) error {
+	udp, ok := pc.(UDPConn)
+	if !ok {
+		pc.Close()
+		ln.Close()
+		return fmt.Errorf("dns: serve on a %T: want a UDP socket", pc)
+	}
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(inner, func() { pc.Close(); ln.Close() })
+	ss := &session{
+		Server: s, udp: udp,
+		jobs: make(chan *pending, s.cfg.Queue), out: make(chan *pending, s.cfg.Queue),
+	}
+	err := ss.run(inner, cancel, ln)
+	pc.Close()
+	ln.Close()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("dns: %w", err)
+}
+
+// session is one call of Serve.
+type session struct {
+	*Server
+	udp  UDPConn
+	jobs chan *pending // to the workers; full: SERVFAIL
+	out  chan *pending // posted, to the committer; full: the sender waits
+}
+
+// run ends what it starts in the order in which questions go through it, so that
+// nobody sends to who has left.
+func (s *session) run(ctx context.Context, cancel func(), ln net.Listener) error {
+	var readers, workers, committer sync.WaitGroup
+	var udpErr, tcpErr error
+	committer.Go(func() { s.commit(ctx) })
+	for range s.cfg.Workers {
+		workers.Go(func() { s.work(ctx) })
+	}
+	readers.Go(func() {
+		defer cancel()
+		udpErr = s.readUDP(ctx)
+	})
+	readers.Go(func() {
+		defer cancel()
+		tcpErr = s.accept(ctx, ln)
+	})
+	readers.Wait()
+	close(s.jobs)
+	workers.Wait()
+	close(s.out)
+	committer.Wait()
+	return errors.Join(udpErr, tcpErr)
+}

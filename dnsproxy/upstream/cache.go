@@ -1,0 +1,56 @@
+package upstream
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// cache holds answers until they run out. It is bounded by their number; the
+// one that was asked for least recently makes room.
+type cache struct {
+	mu      sync.Mutex // guards entries, which each look-up reorders
+	entries *simplelru.LRU[question, entry]
+}
+
+type entry struct {
+	answer Answer
+	until  time.Time
+}
+
+func newCache(size int) *cache {
+	l, err := simplelru.NewLRU[question, entry](size, nil)
+	if err != nil {
+		panic(err) // size is at least 1
+	}
+	return &cache{entries: l}
+}
+
+// get returns an answer that still holds, with the TTL that is left of it.
+func (c *cache) get(q question, now time.Time) (Answer, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.entries.Get(q)
+	if !ok {
+		return Answer{}, false
+	}
+	left := e.until.Sub(now)
+	if left <= 0 {
+		c.entries.Remove(q)
+		return Answer{}, false
+	}
+	a := e.answer
+	a.TTL, a.Latency, a.Cached = left, 0, true
+	return a, true
+}
+
+// put keeps an answer for its TTL.
+func (c *cache) put(q question, a Answer, now time.Time) {
+	if a.TTL <= 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries.Add(q, entry{a, now.Add(a.TTL)})
+}

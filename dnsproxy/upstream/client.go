@@ -1,0 +1,218 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// Options of a Client. Zero values take the defaults.
+type Options struct {
+	Attempt time.Duration // for one server to answer, default 1.5 s
+	Total   time.Duration // for a question as a whole, default 5 s
+
+	CacheEntries int           // answers kept, default 4096; each takes at most a few KiB
+	MaxTTL       time.Duration // for which an answer is kept at most, default 5 min
+	NegativeTTL  time.Duration // and one that there is nothing, default 1 min
+
+	Roots *x509.CertPool // for TLS servers; nil: the host's
+	// Dial makes the sockets, default net.Dialer's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func (o *Options) fill() {
+	o.Attempt = cmp.Or(o.Attempt, 1500*time.Millisecond)
+	o.Total = cmp.Or(o.Total, 5*time.Second)
+	o.CacheEntries = max(1, cmp.Or(o.CacheEntries, 4096))
+	o.MaxTTL = cmp.Or(o.MaxTTL, 5*time.Minute)
+	o.NegativeTTL = cmp.Or(o.NegativeTTL, time.Minute)
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+}
+
+// Client asks servers for addresses. It is safe for concurrent use, and starts
+// no goroutine of its own: who calls Resolve does the work.
+type Client struct {
+	opt     Options
+	servers []*server
+	cache   *cache
+	flights flights
+}
+
+// New returns a client that asks the first of the servers that is well.
+func New(servers []Server, o Options) *Client {
+	o.fill()
+	c := &Client{opt: o, cache: newCache(o.CacheEntries)}
+	c.flights.open = map[question]*flight{}
+	for _, s := range servers {
+		c.servers = append(c.servers, newServer(s, o))
+	}
+	return c
+}
+
+// Close closes the connections that are kept open between questions.
+func (c *Client) Close() {
+	for _, s := range c.servers {
+		s.close()
+	}
+}
+
+// Errors of Resolve.
+var (
+	ErrNoAnswer = errors.New("no DNS server gave an answer")
+	ErrQuestion = errors.New("not a question that is asked upstream")
+)
+
+// Cached returns what Resolve would return without asking anybody.
+func (c *Client) Cached(name string, qtype uint16) (Answer, bool) {
+	return c.cache.get(question{canonical(name), qtype}, time.Now())
+}
+
+// Resolve returns the addresses of a name: qtype is dns.TypeA or dns.TypeAAAA. An
+// answer that there are none, or no such name, is no error.
+func (c *Client) Resolve(ctx context.Context, name string, qtype uint16) (Answer, error) {
+	q := question{canonical(name), qtype}
+	if qtype != dns.TypeA && qtype != dns.TypeAAAA {
+		return Answer{}, fmt.Errorf("%w: type %s", ErrQuestion, dns.Type(qtype))
+	}
+	if !hostName(q.name) {
+		return Answer{}, fmt.Errorf("%w: %.64q is no host name", ErrQuestion, name)
+	}
+	if a, ok := c.cache.get(q, time.Now()); ok {
+		return a, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Total)
+	defer cancel()
+	return c.flights.do(ctx, q, func() (Answer, error) {
+		a, err := c.resolve(ctx, q)
+		if err == nil {
+			c.cache.put(q, a, time.Now())
+		}
+		return a, err
+	})
+}
+
+// gone says whether err only means that a caller has left or had no more time.
+func gone(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// resolve asks until the chain of CNAMEs ends in addresses or in nothing. A
+// server that answers recursively gives all of it at once.
+func (c *Client) resolve(ctx context.Context, q question) (Answer, error) {
+	began := time.Now()
+	a := Answer{TTL: c.opt.MaxTTL}
+	next := q
+	for {
+		m, server, err := c.ask(ctx, next)
+		if err != nil {
+			return Answer{}, fmt.Errorf("resolve %s %s: %w", q.name, dns.Type(q.qtype), err)
+		}
+		p, err := read(m, next)
+		if err == nil {
+			err = a.add(p, q)
+		}
+		if err != nil {
+			return Answer{}, fmt.Errorf("%s answered for %s %s: %w", server, q.name, dns.Type(q.qtype), err)
+		}
+		a.Server = server
+		if p.open == "" {
+			break
+		}
+		next.name = p.open
+	}
+	if len(a.Addrs) == 0 {
+		a.TTL = min(a.TTL, c.opt.NegativeTTL)
+	}
+	a.Latency = time.Since(began)
+	return a, nil
+}
+
+// add puts the next part of the chain behind what is known.
+func (a *Answer) add(p part, q question) error {
+	for _, name := range p.chain {
+		if len(a.Chain) == MaxChain || name == q.name || slices.Contains(a.Chain, name) {
+			return fmt.Errorf("%w: %s leads over %s", ErrChain, q.name, brief(append(a.Chain, name)))
+		}
+		a.Chain = append(a.Chain, name)
+	}
+	a.RCode, a.Addrs, a.Omitted = p.rcode, p.addrs, p.omitted
+	a.TTL = min(a.TTL, time.Duration(p.ttl)*time.Second)
+	return nil
+}
+
+// rounds is how often each server is asked: a packet can get lost.
+const rounds = 2
+
+// ask asks server by server until one gives an answer to rely on: addresses, that
+// there are none, or that there is no such name. If there is none to rely on, the
+// last response is the answer.
+func (c *Client) ask(ctx context.Context, q question) (*dns.Msg, string, error) {
+	if len(c.servers) == 0 {
+		return nil, "", errors.New("no DNS server is configured")
+	}
+	var errs []string
+	var last *dns.Msg
+	var lastServer string
+	for range rounds {
+		for _, s := range c.order(time.Now()) {
+			m, err := c.attempt(ctx, s, q)
+			switch {
+			case ctx.Err() != nil && err != nil:
+				return nil, "", fmt.Errorf("%w in time: %w%s", ErrNoAnswer, ctx.Err(), words(errs))
+			case err != nil:
+				errs = append(errs, fmt.Sprintf("%s: %v", s.Server, err))
+			case m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError:
+				return m, s.text, nil
+			default:
+				last, lastServer = m, s.text
+			}
+		}
+		if last != nil {
+			return last, lastServer, nil
+		}
+	}
+	return nil, "", fmt.Errorf("%w%s", ErrNoAnswer, words(errs))
+}
+
+// words tells each error once.
+func words(errs []string) string {
+	slices.Sort(errs)
+	if errs = slices.Compact(errs); len(errs) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(errs, "; ") + ")"
+}
+
+// attempt asks one server and remembers how it did.
+func (c *Client) attempt(ctx context.Context, s *server, q question) (*dns.Msg, error) {
+	attempt, cancel := context.WithTimeout(ctx, c.opt.Attempt)
+	defer cancel()
+	m, err := s.exchange(attempt, q)
+	switch {
+	case err == nil:
+		s.health.well()
+	case ctx.Err() == nil: // not because the caller has left
+		s.health.failed(time.Now())
+	}
+	return m, err
+}
+
+// order returns the servers as given, those that are ill behind the others.
+func (c *Client) order(now time.Time) []*server {
+	if len(c.servers) == 1 {
+		return c.servers
+	}
+	out := slices.Clone(c.servers)
+	slices.SortStableFunc(out, func(a, b *server) int { return cmp.Compare(a.health.rank(now), b.health.rank(now)) })
+	return out
+}

@@ -1,0 +1,143 @@
+package upstream
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/miekg/dns"
+)
+
+// Proto is how a server is spoken to.
+type Proto string
+
+// The protocols.
+const (
+	UDP Proto = "udp" // RFC 1035; truncated answers are asked for again over TCP
+	TCP Proto = "tcp" // RFC 7766
+	TLS Proto = "tls" // DNS over TLS, RFC 7858
+)
+
+// Server is a DNS server that may be asked.
+type Server struct {
+	Proto Proto
+	Addr  netip.AddrPort
+	// Name is what the certificate has to be for. Empty: for the address. TLS only.
+	Name string
+}
+
+// String returns the server as ParseServer reads it.
+func (s Server) String() string {
+	out := string(s.Proto) + "://" + s.Addr.String()
+	if s.Name != "" {
+		out += "#" + s.Name
+	}
+	return out
+}
+
+// ParseServer reads udp://ADDR, tcp://ADDR or tls://ADDR, each with an optional
+// port (53, or 853 for tls), and for tls the certificate's name after "#". ADDR is an
+// address, in brackets if it is IPv6 and a port follows: finding a server by its
+// name would need another one.
+func ParseServer(s string) (Server, error) {
+	scheme, rest, ok := strings.Cut(s, "://")
+	proto := Proto(scheme)
+	if !ok || proto != UDP && proto != TCP && proto != TLS {
+		return Server{}, fmt.Errorf("DNS server %q: write udp://ADDRESS, tcp://ADDRESS or tls://ADDRESS#NAME", s)
+	}
+	rest, name, named := strings.Cut(rest, "#")
+	switch {
+	case named && proto != TLS:
+		return Server{}, fmt.Errorf("DNS server %q: only tls has a certificate's name after #", s)
+	case named && !hostName(name):
+		return Server{}, fmt.Errorf("DNS server %q: %q is no host name", s, name)
+	}
+	port := uint16(53)
+	if proto == TLS {
+		port = 853
+	}
+	addr, err := parseAddr(rest, port)
+	if err != nil {
+		return Server{}, fmt.Errorf("DNS server %q: %w", s, err)
+	}
+	return Server{Proto: proto, Addr: addr, Name: strings.ToLower(name)}, nil
+}
+
+func parseAddr(s string, port uint16) (netip.AddrPort, error) {
+	ap, err := netip.ParseAddrPort(s)
+	if err != nil {
+		inner := s
+		if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+			inner = s[1 : len(s)-1]
+		}
+		a, err := netip.ParseAddr(inner)
+		if err != nil {
+			return netip.AddrPort{}, fmt.Errorf("%q is no address, with or without a port", s)
+		}
+		ap = netip.AddrPortFrom(a, port)
+	}
+	switch a := ap.Addr(); {
+	case a.Is4In6():
+		return ap, errors.New("write an IPv4 address as such")
+	case ap.Port() == 0:
+		return ap, errors.New("port 0 cannot be asked")
+	case a.IsUnspecified() || a.IsMulticast():
+		return ap, fmt.Errorf("%s is no single host's address", a)
+	}
+	return ap, nil
+}
+
+func hostName(s string) bool {
+	_, ok := dns.IsDomainName(s)
+	return ok && s != "" && len(s) <= 253 && !strings.ContainsAny(s, " /:#\\\"'") && !strings.HasSuffix(s, ".")
+}
+
+// The bounds of resolv.conf(5): more servers than libc asks are not asked.
+const (
+	maxServers    = 3
+	maxResolvConf = 64 << 10 // bytes
+)
+
+// ResolvConf returns the servers of a file in the form of resolv.conf(5), asked over UDP.
+func ResolvConf(path string) ([]Server, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read DNS servers: %w", err)
+	}
+	defer f.Close()
+	servers, err := readResolvConf(f)
+	if err != nil {
+		return nil, fmt.Errorf("read DNS servers from %s: %w", path, err)
+	}
+	return servers, nil
+}
+
+func readResolvConf(r io.Reader) ([]Server, error) {
+	var servers []Server
+	lines := bufio.NewScanner(io.LimitReader(r, maxResolvConf))
+	for lines.Scan() && len(servers) < maxServers {
+		words := strings.Fields(lines.Text())
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		addr, err := netip.ParseAddr(words[1])
+		if err != nil {
+			return nil, fmt.Errorf("nameserver %q is no address", words[1])
+		}
+		if addr.IsUnspecified() { // as libc takes it
+			addr = map[bool]netip.Addr{true: netip.AddrFrom4([4]byte{127, 0, 0, 1}), false: netip.IPv6Loopback()}[addr.Is4()]
+		}
+		servers = append(servers, Server{Proto: UDP, Addr: netip.AddrPortFrom(addr.Unmap(), 53)})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(servers) == 0 {
+		return nil, errors.New("it names no server: add a line such as \"nameserver 9.9.9.9\", or name servers for Custody itself")
+	}
+	return servers, nil
+}

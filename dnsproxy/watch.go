@@ -1,0 +1,220 @@
+package dnsproxy
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// Names of the rules by which findings are raised.
+const (
+	ruleTunnel = "dns-tunnel" // names below one domain look like data
+	ruleSweep  = "dns-sweep"  // very many domains were asked for and denied
+)
+
+// When names look like data. Ordinary names of CDNs and load balancers stay
+// below: they have up to 32 random characters in a row, and few of them are asked for.
+const (
+	longData   = 120              // characters below a domain, in one name
+	longRun    = 36               // random characters in a row, in one name
+	countedRun = 16               // from which on names are added up,
+	manyData   = 1500             // to so many characters
+	manyNames  = 400              // distinct names below one domain, of whatever look
+	window     = 10 * time.Minute // for both sums
+)
+
+// How much is kept and told.
+const (
+	maxDomains  = 1024 // watched at a time; the one seen least recently is forgotten
+	sketchBits  = 2048 // a domain; enough to count manyNames
+	maxFindings = 30   // a window, over all domains
+	firstPause  = window
+	maxDoubling = 7 // of the pause between findings about one domain
+)
+
+// watch looks for names that carry data, asked for with success or not. Its
+// memory is bounded, about half a megabyte.
+type watch struct {
+	seed maphash.Seed
+
+	mu      sync.Mutex // guards the rest
+	domains *simplelru.LRU[string, *domain]
+	since   time.Time // of the window of told
+	told    int
+	untold  int // findings over the bound, since the last that was told
+}
+
+// domain is what is known of the names below one domain. Which were seen is kept as
+// one bit a name, so the count is a little low.
+type domain struct {
+	since  time.Time
+	seen   [sketchBits / 64]uint64
+	names  int
+	data   int
+	raised int
+	quiet  time.Time // no finding before
+}
+
+func newWatch() *watch {
+	l, err := simplelru.NewLRU[string, *domain](maxDomains, nil)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &watch{seed: maphash.MakeSeed(), domains: l}
+}
+
+// report posts what a question raises.
+func (s *session) report(ctx context.Context, name string, v netpolicy.Verdict) error {
+	below := baseOf(name, v)
+	if below == "" {
+		return nil
+	}
+	for _, f := range s.watch.see(name, below, !v.Allow, time.Now()) {
+		if err := s.finding(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// baseOf returns the domain whose owner can read names below it: of a rule's "*."
+// pattern, or the one that was registered. It is empty if a rule names the name in full: then
+// there is nothing to choose.
+func baseOf(name string, v netpolicy.Verdict) string {
+	if v.Rule != nil {
+		base, below := v.Rule.Pattern.Name()
+		if !below {
+			return ""
+		}
+		return base
+	}
+	if base, err := publicsuffix.EffectiveTLDPlusOne(name); err == nil {
+		return base
+	}
+	labels := strings.Split(name, ".")
+	return strings.Join(labels[max(0, len(labels)-2):], ".")
+}
+
+// see takes note of a name below a domain and returns what there is to be told.
+func (w *watch) see(name, base string, denied bool, now time.Time) []audit.Finding {
+	left := strings.TrimSuffix(strings.TrimSuffix(name, base), ".")
+	run := longestRun(left)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []audit.Finding
+	if denied {
+		if d := w.note(".", base, 0, now); d.names >= manyNames {
+			out = w.raise(out, d, now, ruleSweep, fmt.Sprintf("%d domains were asked for and denied within %s", d.names, now.Sub(d.since).Round(time.Second)))
+		}
+	}
+	if left == "" {
+		return out
+	}
+	counted := 0
+	if run >= countedRun {
+		counted = len(left)
+	}
+	d := w.note(base, left, counted, now)
+	switch {
+	case len(left) >= longData:
+		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("a name below %s is %d characters long", base, len(left)))
+	case run >= longRun:
+		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("a name below %s has %d random characters in a row", base, run))
+	case d.data >= manyData:
+		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("random names below %s came to %d characters within %s", base, d.data, now.Sub(d.since).Round(time.Second)))
+	case d.names >= manyNames:
+		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("%d different names below %s within %s", d.names, base, now.Sub(d.since).Round(time.Second)))
+	}
+	return out
+}
+
+// note counts a name below a domain if it is new, with so many characters of data.
+func (w *watch) note(base, left string, data int, now time.Time) *domain {
+	d, ok := w.domains.Get(base)
+	if !ok {
+		d = &domain{since: now}
+		w.domains.Add(base, d)
+	}
+	if now.Sub(d.since) >= window {
+		d.begin(now)
+	}
+	bit := maphash.String(w.seed, left) % sketchBits
+	if d.seen[bit/64]>>(bit%64)&1 == 0 {
+		d.seen[bit/64] |= 1 << (bit % 64)
+		d.names++
+		d.data += data
+	}
+	return d
+}
+
+// begin begins a new window.
+func (d *domain) begin(now time.Time) {
+	d.since, d.seen, d.names, d.data = now, [sketchBits / 64]uint64{}, 0, 0
+}
+
+// raise adds a finding, unless there was one about the domain lately or there
+// were too many. Each pause is twice as long as the one before.
+func (w *watch) raise(out []audit.Finding, d *domain, now time.Time, rule, detail string) []audit.Finding {
+	if now.Before(d.quiet) {
+		return out
+	}
+	d.quiet = now.Add(firstPause << min(d.raised, maxDoubling))
+	d.raised++
+	d.begin(now)
+	if now.Sub(w.since) >= window {
+		w.since, w.told = now, 0
+	}
+	if w.told == maxFindings {
+		w.untold++
+		return out
+	}
+	w.told++
+	if w.untold > 0 {
+		detail += fmt.Sprintf("; %d findings before this were too many to tell", w.untold)
+		w.untold = 0
+	}
+	return append(out, audit.Finding{Rule: rule, Detail: detail})
+}
+
+// longestRun returns the length of the longest row of letters and digits that
+// looks random: no hyphen or dot in it, and as poor in vowels, or as rich in digits, as
+// encoded data is and words are not. Escapes count as random: no host name has any.
+func longestRun(s string) int {
+	best, start := 0, 0
+	for i := 0; i <= len(s); i++ {
+		if i < len(s) && s[i] != '.' && s[i] != '-' && s[i] != '_' {
+			continue
+		}
+		if i-start > best && random(s[start:i]) {
+			best = i - start
+		}
+		start = i + 1
+	}
+	return best
+}
+
+// random says so of a row. In English two letters of five are vowels, in Base32
+// one of six, in Base64 one of six, in hexadecimal digits one of eight.
+func random(row string) bool {
+	var vowels, digits, escapes int
+	for i := range len(row) {
+		switch c := row[i]; {
+		case c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u':
+			vowels++
+		case c >= '0' && c <= '9':
+			digits++
+		case c == '\\':
+			escapes++
+		}
+	}
+	return escapes > 0 || vowels*100 < len(row)*25 || digits*100 > len(row)*15
+}
