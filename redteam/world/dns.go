@@ -17,7 +17,7 @@ import (
 // Rebinding are the kinds of names below Rebind and RebindDirect, and where each leads.
 func Rebinding() map[string][]netip.Addr {
 	kinds := map[string]string{
-		"public":      "93.184.10.10 2600:dead:10::10", // the harmless one
+		"public":      "93.184.10.20 2600:dead:10::20", // of Direct
 		"private":     "10.66.0.2 192.168.1.1 172.16.0.1",
 		"loopback":    "127.0.0.1 ::1",
 		"linklocal":   "169.254.169.254 fe80::1",
@@ -34,7 +34,7 @@ func Rebinding() map[string][]netip.Addr {
 		"benchmark":   "198.18.0.1 198.18.1.0",
 		"guestlink":   "fdc5:7a1c:19d2::1",
 		"host":        "93.184.1.2 2600:dead:1::2", // public, and the host's own
-		"mixed":       "10.66.0.2 93.184.10.10 2600:dead:10::10 fd66::2",
+		"mixed":       "10.66.0.2 93.184.10.20 2600:dead:10::20 fd66::2",
 	}
 	all := map[string][]netip.Addr{}
 	for kind, list := range kinds {
@@ -112,7 +112,7 @@ func (z *zones) ServeDNS(rw dns.ResponseWriter, q *dns.Msg) {
 		rw.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeFormatError))
 		return
 	}
-	name, proto := z.log(rw, q.Question[0])
+	name, proto := z.log(rw, q)
 	m := new(dns.Msg).SetReply(q)
 	m.Authoritative, m.RecursionAvailable, m.Compress = true, true, true
 	if !z.answer(m, name, q.Question[0]) {
@@ -130,7 +130,8 @@ func (z *zones) ServeDNS(rw dns.ResponseWriter, q *dns.Msg) {
 }
 
 // log notes the question; one that is not below Zone is a sighting.
-func (z *zones) log(rw dns.ResponseWriter, q dns.Question) (name, proto string) {
+func (z *zones) log(rw dns.ResponseWriter, m *dns.Msg) (name, proto string) {
+	q := m.Question[0]
 	name = strings.TrimSuffix(strings.ToLower(q.Name), ".")
 	if a, ok := rw.(asked); ok {
 		proto = a.proto
@@ -138,11 +139,22 @@ func (z *zones) log(rw dns.ResponseWriter, q dns.Question) (name, proto string) 
 	src, _ := netip.ParseAddrPort(rw.RemoteAddr().String())
 	dst, _ := netip.ParseAddrPort(rw.LocalAddr().String())
 	w := z.world
-	add(&w.log, &w.log.queries, Query{Time: time.Now(), Name: name, Type: dns.TypeToString[q.Qtype], Proto: proto, Src: src})
+	add(&w.log, &w.log.queries, Query{Time: time.Now(), Name: name, Type: dns.TypeToString[q.Qtype], Proto: proto, Src: src, Options: options(m)})
 	if !dns.IsSubDomain(Zone+".", dns.CanonicalName(q.Name)) {
 		w.note(Sighting{Where: AtResolver, Proto: "dns", Src: src, Dst: dst, Text: name + " " + dns.TypeToString[q.Qtype]})
 	}
 	return name, proto
+}
+
+// options lists the EDNS options of a question, as text.
+func options(m *dns.Msg) []string {
+	var list []string
+	if opt := m.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			list = append(list, fmt.Sprintf("%d: %s", o.Option(), o))
+		}
+	}
+	return list
 }
 
 // answer fills in m and says whether the name exists.
@@ -154,6 +166,8 @@ func (z *zones) answer(m *dns.Msg, name string, q dns.Question) bool {
 		return addresses(m, q, 60, API4, API6)
 	case Direct:
 		return addresses(m, q, 60, Direct4, Direct6)
+	case Quiet:
+		return addresses(m, q, 60, Quiet4, Quiet6)
 	case Zone, Wild, Rebind, RebindDirect:
 		return true
 	}
@@ -180,20 +194,20 @@ func (z *zones) rebind(m *dns.Msg, name, kind string, q dns.Question) bool {
 		n := z.turn[key]
 		z.mu.Unlock()
 		if n == 1 {
-			return addresses(m, q, 0, Allowed4, Allowed6)
+			return addresses(m, q, 0, Direct4, Direct6)
 		}
 		return addresses(m, q, 0, SiteLAN4, SiteLAN6)
-	case "cname":
+	case "cname": // into the attacker's zone, and from there to the host's own network
 		to := "sink." + Attacker + "."
 		m.Answer = append(m.Answer, &dns.CNAME{Hdr: header(q.Name, dns.TypeCNAME, 60), Target: to})
 		q.Name = to
-		return evil(m, q)
+		return addresses(m, q, 60, SiteLAN4, Metadata4, SiteLAN6, Metadata6)
 	case "ech":
 		if q.Qtype == dns.TypeHTTPS || q.Qtype == dns.TypeSVCB {
 			m.Answer = append(m.Answer, service(q))
 			return true
 		}
-		return addresses(m, q, 60, Allowed4, Allowed6)
+		return addresses(m, q, 60, Direct4, Direct6)
 	}
 	list, known := z.rebinding[kind]
 	return known && addresses(m, q, 60, list...)

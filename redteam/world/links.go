@@ -46,7 +46,7 @@ func (w *World) links() error {
 		w.site.via("site0", "93.184.1.1", "2600:dead:1::1"),
 
 		w.world.addresses("up0", "93.184.1.1/24", "10.66.0.1/24", "2600:dead:1::1/64", "fd66::1/64"),
-		w.world.addresses("lo", Resolver4.Addr().String()+"/32", Resolver6.Addr().String()+"/128", Direct6.String()+"/128"),
+		w.world.addresses("lo", Resolver4.Addr().String()+"/32", Resolver6.Addr().String()+"/128", Direct6.String()+"/128", Quiet6.String()+"/128"),
 		w.world.local(hosts4, hosts6, many4),
 		w.world.addresses("out0", "93.184.66.1/24", "2600:dead:66::1/64"),
 		w.world.via("out0", "93.184.66.66", "2600:dead:66::66"),

@@ -44,6 +44,8 @@ type Query struct {
 	Type  string
 	Proto string // udp, tcp or tcp-tls
 	Src   netip.AddrPort
+	// Options are the EDNS options that came with it.
+	Options []string
 }
 
 // Request is one that reached a web server of the world, or a line an echo got.

@@ -137,10 +137,20 @@ func isService(p packet) bool {
 		return false
 	case dst == Resolver4.Addr() || dst == Resolver6.Addr():
 		return port == 53 || p.proto == "tcp" && port == 853 || p.refuses == Resolver4 || p.refuses == Resolver6
+	case dst == Quiet4 || dst == Quiet6:
+		return echoes(p)
 	case dst == Direct4 || dst == Direct6:
-		return p.proto == "tcp" && port == 7000 || p.proto == "udp" && port == 7001
-	case hosts4.Contains(dst) || hosts6.Contains(dst) || many4.Contains(dst):
-		return p.proto == "tcp" && (port == 80 || port == 443)
+		return echoes(p) || webs(p)
+	case many4.Contains(dst):
+		return p.proto == "tcp" && port == 7000 || webs(p)
+	case hosts4.Contains(dst) || hosts6.Contains(dst):
+		return webs(p)
 	}
 	return false
 }
+
+func echoes(p packet) bool {
+	return p.proto == "tcp" && p.dst.Port() == 7000 || p.proto == "udp" && p.dst.Port() == 7001
+}
+
+func webs(p packet) bool { return p.proto == "tcp" && (p.dst.Port() == 80 || p.dst.Port() == 443) }

@@ -253,10 +253,10 @@ func (s *web) endless(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveEcho starts the echoes of Direct: what they get is in Requests.
+// serveEcho starts the echoes of Direct and Quiet: what they get is in Requests.
 func (w *World) serveEcho() error {
 	var errs []error
-	for _, a := range []netip.Addr{Direct4, Direct6} {
+	for _, a := range []netip.Addr{Direct4, Direct6, Quiet4, Quiet6} {
 		errs = append(errs, w.world.do(func() error {
 			l, err := net.Listen("tcp", netip.AddrPortFrom(a, 7000).String())
 			if err != nil {

@@ -47,6 +47,8 @@ const (
 	Plain = "plain.site.example"
 	// Direct echoes on tcp/7000 and udp/7001, over IPv4 and IPv6.
 	Direct = "direct.site.example"
+	// Quiet does the same at other addresses.
+	Quiet = "quiet.site.example"
 	// Wild has any name below it, at a web server.
 	Wild = "wild.site.example"
 	// Rebind has names that lead where none should: KIND or KIND-TOKEN below it, see Rebinding.
@@ -68,6 +70,8 @@ var (
 	API6     = netip.MustParseAddr("2600:dead:10::11")
 	Direct4  = netip.MustParseAddr("93.184.10.20")
 	Direct6  = netip.MustParseAddr("2600:dead:10::20")
+	Quiet4   = netip.MustParseAddr("93.184.10.21")
+	Quiet6   = netip.MustParseAddr("2600:dead:10::21")
 
 	Attacker4 = netip.MustParseAddr("93.184.66.66")
 	Attacker6 = netip.MustParseAddr("2600:dead:66::66")
