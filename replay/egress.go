@@ -126,7 +126,7 @@ func dns(d *audit.DNS) entry {
 		e.add(e.mood, "  "+escape(d.Reason))
 	}
 	if len(d.Dropped) > 0 {
-		e.add(yellow, "  not given to the guest: "+listed(d.Dropped))
+		e.add(yellow, map[bool]string{true: "  not given to the guest: ", false: "  not used: "}[asked(d)]+listed(d.Dropped))
 	}
 	if len(d.Chain) > 0 {
 		names := make([]string, len(d.Chain))
@@ -140,6 +140,7 @@ func dns(d *audit.DNS) entry {
 		is   bool
 		text string
 	}{
+		{!asked(d), "looked up by the gateway"},
 		{d.TTL > 0, fmt.Sprintf("ttl %ds", d.TTL)},
 		{d.Upstream != "", "from " + d.Upstream},
 		{d.Cached, "cached"},
@@ -151,6 +152,10 @@ func dns(d *audit.DNS) entry {
 	}
 	return e
 }
+
+// asked says whether the guest asked, and not the gateway on its behalf: a
+// question of the guest's came over UDP or TCP.
+func asked(d *audit.DNS) bool { return d.Proto != "" }
 
 // answer is what the guest was told.
 func answer(d *audit.DNS) string {

@@ -43,6 +43,8 @@ func traffic() []store.Frame {
 		TTL: 60, Verdict: audit.Allow, Rule: "*.example.com tcp/443", Synthetic: true, LatencyNS: 900e3, Generation: 1}})
 	add(21, host, audit.KindDNS, audit.Event{DNS: &audit.DNS{Name: "www.example.com", Type: "AAAA", Proto: "udp", RCode: "NOERROR",
 		Verdict: audit.Allow, Rule: "*.example.com tcp/443", LatencyNS: 90e3, Generation: 1}})
+	add(29, host, audit.KindDNS, audit.Event{DNS: &audit.DNS{Name: "www.example.com", Type: "A", RCode: "NOERROR", Answers: []string{"93.184.216.34"},
+		TTL: 300, Verdict: audit.Allow, Rule: "*.example.com tcp/443", Upstream: "udp://192.0.2.53:53", LatencyNS: 8e6, Generation: 1}})
 	flow(30, audit.Flow{ID: "f1", State: audit.FlowOpen, SrcPort: 40000, DstIP: "198.18.1.0", DstPort: 443, Name: "www.example.com", Verdict: audit.Allow,
 		Rule: "*.example.com tcp/443", DNSSeq: 4, Generation: 1, Peer: "93.184.216.34:443"})
 	attempt(38, 100, 40000, "198.18.1.0", 443) // comes after what the host saw of it
@@ -141,8 +143,8 @@ func TestGuestMakesNoVerdicts(t *testing.T) {
 func TestFlowsEndWithTheRun(t *testing.T) {
 	end := audit.Event{Time: storetest.Start().Add(700 * time.Millisecond), Observer: audit.Host, Kind: audit.KindRun,
 		Lifecycle: &audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusInterrupted}}
-	frames := traffic()[:17]
-	frames = append(frames, storetest.Frame("r-1", 18, end))
+	frames := traffic()[:18]
+	frames = append(frames, storetest.Frame("r-1", 19, end))
 	at := func(d time.Duration) int {
 		s, err := StateAt(summary(frames), rowsOf(frames), storetest.Start().Add(d), 0)
 		if err != nil {

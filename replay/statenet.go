@@ -30,11 +30,13 @@ type FlowAt struct {
 
 // NameAt is a name that the guest got an answer for.
 type NameAt struct {
-	Name      audit.Text `json:"name"`
-	Addrs     []string   `json:"addrs"` // of all its answers so far, the latest first
-	Rule      string     `json:"rule"`
-	Synthetic bool       `json:"synthetic,omitempty"`
-	Time      time.Time  `json:"time"` // of the latest answer
+	Name audit.Text `json:"name"`
+	// Addrs are those that the guest was given so far, the latest first, and Found
+	// those that the gateway found for the name on the host.
+	Addrs []string  `json:"addrs"`
+	Found []string  `json:"found,omitempty"`
+	Rule  string    `json:"rule"`
+	Time  time.Time `json:"time"` // of the latest answer
 }
 
 // Denied is how much was denied up to the instant.
@@ -65,10 +67,8 @@ func (n *netFold) add(r audit.Record) {
 		clear(n.flows) // they ended with the sandbox
 	case r.Kind == audit.KindFlow && r.Flow != nil:
 		n.flow(r.Time, *r.Flow)
-	case r.Kind == audit.KindDNS && r.DNS != nil && r.DNS.Verdict == audit.Deny:
-		n.e.Denied.Questions++
-	case r.Kind == audit.KindDNS && r.DNS != nil && len(r.DNS.Answers) > 0:
-		n.name(r.Time, r.DNS)
+	case r.Kind == audit.KindDNS && r.DNS != nil:
+		n.dns(r.Time, r.DNS)
 	case r.Kind == audit.KindHTTP && r.HTTP != nil && r.HTTP.Verdict == audit.Deny:
 		n.e.Denied.Requests++
 	case r.Kind == audit.KindPolicy && r.Policy != nil:
@@ -79,7 +79,11 @@ func (n *netFold) add(r audit.Record) {
 func (n *netFold) flow(t time.Time, f audit.Flow) {
 	switch f.State {
 	case audit.FlowOpen:
-		n.flows[f.ID] = FlowAt{Flow: f, Opened: t}
+		opened := t
+		if known, again := n.flows[f.ID]; again { // a further address is tried
+			opened = known.Opened
+		}
+		n.flows[f.ID] = FlowAt{Flow: f, Opened: opened}
 	case audit.FlowClose, audit.FlowRevoke:
 		delete(n.flows, f.ID)
 	case audit.FlowDeny:
@@ -87,15 +91,31 @@ func (n *netFold) flow(t time.Time, f audit.Flow) {
 	}
 }
 
-func (n *netFold) name(t time.Time, d *audit.DNS) {
-	at := n.names[d.Name]
-	addrs := slices.Clone(d.Answers)
-	for _, a := range at.Addrs {
-		if !slices.Contains(addrs, a) {
-			addrs = append(addrs, a)
+func (n *netFold) dns(t time.Time, d *audit.DNS) {
+	switch {
+	case d.Verdict == audit.Deny && asked(d):
+		n.e.Denied.Questions++
+	case d.Verdict == audit.Allow && len(d.Answers) > 0:
+		at := n.names[d.Name]
+		at.Name, at.Rule, at.Time = d.Name, d.Rule, t
+		if asked(d) {
+			at.Addrs = latest(at.Addrs, d.Answers)
+		} else { // all that was found, with what was not used
+			at.Found = latest(at.Found, slices.DeleteFunc(slices.Clone(d.Answers), func(a string) bool { return slices.Contains(d.Dropped, a) }))
+		}
+		n.names[d.Name] = at
+	}
+}
+
+// latest puts new addresses before those that were known.
+func latest(known, fresh []string) []string {
+	all := slices.Clone(fresh)
+	for _, a := range known {
+		if !slices.Contains(all, a) {
+			all = append(all, a)
 		}
 	}
-	n.names[d.Name] = NameAt{d.Name, addrs[:min(len(addrs), maxAddrs)], d.Rule, d.Synthetic, t}
+	return all[:min(len(all), maxAddrs)]
 }
 
 func (n *netFold) state(known *index) Egress {

@@ -170,7 +170,14 @@ func (v *stateView) egress() {
 		v.section("names resolved", len(e.Names))
 	}
 	for _, n := range e.Names {
-		v.put(quote(n.Name) + " -> " + listed(n.Addrs))
+		text := quote(n.Name)
+		if len(n.Addrs) > 0 {
+			text += " -> " + listed(n.Addrs)
+		}
+		if len(n.Found) > 0 {
+			text += ", by the gateway to " + listed(n.Found)
+		}
+		v.put(text)
 	}
 	if d := e.Denied; d.Questions+d.Flows+d.Requests > 0 {
 		v.section("denied", 1)
