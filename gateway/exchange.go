@@ -1,0 +1,318 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// maxAnswerHead bounds the head of what a peer answers, in bytes.
+const maxAnswerHead = 256 << 10
+
+// exchanger carries the requests of one connection, which all go to its one name.
+type exchanger struct {
+	conn      *conn
+	scheme    string // http or https
+	authority string // the name, with the port unless it is the scheme's own
+	peer      *http.Transport
+}
+
+func (c *conn) newExchanger(scheme string, h2 bool) *exchanger {
+	x := &exchanger{conn: c, scheme: scheme, authority: c.name}
+	if port := c.dst.Port(); scheme == "http" && port != 80 || scheme == "https" && port != 443 {
+		x.authority += ":" + strconv.Itoa(int(port))
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(h2) // an HTTP/1 request stays one: nothing is lost in translation
+	x.peer = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			s, err := c.dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+		TLSClientConfig:        &tls.Config{RootCAs: c.g.cfg.Roots, ServerName: c.name, MinVersion: tls.VersionTLS12},
+		Protocols:              protocols,
+		TLSHandshakeTimeout:    c.g.limits.Dial,
+		ResponseHeaderTimeout:  c.g.limits.Answer,
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        c.g.limits.KeepAlive,
+		MaxConnsPerHost:        c.g.limits.Requests,
+		MaxResponseHeaderBytes: maxAnswerHead,
+		DisableCompression:     true,
+	}
+	return x
+}
+
+func (x *exchanger) close() { x.peer.CloseIdleConnections() }
+
+// exchange carries one request to its answer, and records it. With an error the
+// answer is not whole and the guest must not take it for one.
+func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask) error {
+	began := time.Now()
+	u, no := x.vet(q)
+	if no != nil {
+		return x.refuse(w, q, x.conn.verdict(), no)
+	}
+	req := &netpolicy.Request{Method: q.method, Path: u.RawPath}
+	current, v := x.conn.hold(req)
+	defer x.conn.release(req)
+	if no := x.decide(v, q); no != nil {
+		return x.refuse(w, q, v, no)
+	}
+	ev := x.event(q)
+	ev.Verdict, ev.Rule, ev.Generation = audit.Allow, v.RuleName(), current.Number
+	resp, err := x.peer.RoundTrip(x.outgoing(ctx, q, u))
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		err = errSwitched
+	}
+	if err == nil {
+		defer resp.Body.Close()
+		ev.Status = resp.StatusCode
+		if err = x.relay(w, resp, q, &ev.BytesIn); err != nil {
+			x.broken(ev)
+		}
+		_, e := x.finish(ev, q, began)
+		return errors.Join(err, e)
+	}
+	if ctx.Err() != nil { // the guest gave up, or the policy did: there is nobody to tell
+		x.broken(ev)
+		_, e := x.finish(ev, q, began)
+		return errors.Join(err, e)
+	}
+	no = explain(err, x.conn.name)
+	ev.Status, ev.Reason = no.status, no.reason
+	seq, err := x.finish(ev, q, began)
+	if err != nil {
+		return err
+	}
+	return x.tell(w, no, ev.Rule, seq)
+}
+
+var errSwitched = errors.New("the host changed the protocol unasked")
+
+// hold puts a request under the eyes of Recheck and decides on it.
+func (c *conn) hold(req *netpolicy.Request) (netpolicy.Generation, netpolicy.Verdict) {
+	c.mu.Lock()
+	c.requests[req] = true
+	c.mu.Unlock()
+	current := c.g.cfg.Live.Current()
+	q := c.question()
+	q.Request = req
+	return current, netpolicy.Decide(current.Policy, q)
+}
+
+func (c *conn) release(req *netpolicy.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.requests, req)
+}
+
+func (x *exchanger) decide(v netpolicy.Verdict, q *ask) *refusal {
+	switch {
+	case !v.Allow:
+		return denied("%s", v.Reason)
+	case v.Rule.HTTP != nil:
+		return overrides(q.header)
+	}
+	return nil
+}
+
+// outgoing writes the request anew, out of the parts that were looked at.
+func (x *exchanger) outgoing(ctx context.Context, q *ask, u *url.URL) *http.Request {
+	header := endToEnd(q.header)
+	if _, ok := header["User-Agent"]; !ok {
+		header["User-Agent"] = []string{""} // or the transport adds its own
+	}
+	if q.trailer {
+		header["Te"] = []string{"trailers"}
+	}
+	r := &http.Request{Method: q.method, URL: u, Host: x.authority, Header: header, ContentLength: q.length}
+	if q.length != 0 {
+		q.body.take()
+		r.Body = q.body
+	}
+	return r.WithContext(ctx)
+}
+
+// relay passes an answer on as it comes.
+func (x *exchanger) relay(w http.ResponseWriter, resp *http.Response, q *ask, passed *int64) error {
+	header := w.Header()
+	for name, values := range endToEnd(resp.Header) {
+		header[name] = values
+	}
+	delete(header, "Alt-Svc")        // it leads to ports and protocols that are not carried
+	delete(header, "Content-Length") // as it was understood, not as it was written
+	if resp.ContentLength >= 0 && (resp.ContentLength > 0 || resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusNotModified) {
+		header.Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
+	}
+	if _, ok := header["Content-Type"]; !ok {
+		header["Content-Type"] = nil // or HTTP/2 guesses one
+	}
+	w.WriteHeader(resp.StatusCode)
+	if q.method == http.MethodHead {
+		return nil
+	}
+	flush := http.NewResponseController(w)
+	if err := flush.Flush(); err != nil {
+		return err
+	}
+	if err := x.copy(w, resp.Body, flush, passed); err != nil {
+		return err
+	}
+	if q.trailer {
+		for name, values := range resp.Trailer {
+			header[http.TrailerPrefix+name] = values
+		}
+	}
+	return nil
+}
+
+// copy passes on what there is at once, so that events arrive as they happen.
+func (x *exchanger) copy(w io.Writer, r io.Reader, flush *http.ResponseController, passed *int64) error {
+	buffer := x.conn.g.buffers.Get().(*[]byte)
+	defer x.conn.g.buffers.Put(buffer)
+	for {
+		n, err := r.Read(*buffer)
+		if n > 0 {
+			if _, err := w.Write((*buffer)[:n]); err != nil {
+				return err
+			}
+			*passed += int64(n)
+			if err := flush.Flush(); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// explain says why no answer came, in words that do not depend on the guest's.
+func explain(err error, name string) *refusal {
+	var cert *tls.CertificateVerificationError
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+		return no
+	case errors.As(err, &cert):
+		return failed("the certificate of %s does not hold: %v", name, cert.Err)
+	case errors.Is(err, errSwitched):
+		return failed("%s changed the protocol unasked", name)
+	case errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(err.Error(), "timeout"):
+		return &refusal{http.StatusGatewayTimeout, alertInternalError, name + " did not answer in time"}
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return failed("%s", unreached(err))
+	}
+	return failed("%s broke the connection or did not speak proper TLS and HTTP", name)
+}
+
+// broken says in the record why an exchange is not whole.
+func (x *exchanger) broken(ev *audit.HTTP) {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	ev.Reason = "the exchange broke off before its end"
+	if x.conn.ended != "" {
+		ev.Reason = x.conn.ended
+	}
+	if x.conn.revoked != nil {
+		ev.Verdict = audit.Deny
+	}
+}
+
+// refuse records that a request is not carried and says why, in HTTP.
+func (x *exchanger) refuse(w http.ResponseWriter, q *ask, v netpolicy.Verdict, no *refusal) error {
+	ev := x.event(q)
+	ev.Verdict, ev.Rule, ev.Reason, ev.Status = audit.Deny, v.RuleName(), no.reason, no.status
+	ev.Generation = x.conn.g.cfg.Live.Current().Number
+	seq, _ := x.conn.g.record(x.conn.ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev}) // refused either way
+	return x.tell(w, no, v.RuleName(), seq)
+}
+
+// tell answers with what a developer needs to find the refusal in the record.
+func (x *exchanger) tell(w http.ResponseWriter, no *refusal, rule string, seq uint64) error {
+	b, err := json.Marshal(struct {
+		Error  string `json:"error"`
+		Reason string `json:"reason"`
+		Rule   string `json:"rule"`
+		Run    string `json:"run"`
+		Seq    uint64 `json:"seq"`
+	}{no.word(), no.reason, rule, x.conn.g.cfg.Run, seq})
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(no.status)
+	_, err = w.Write(b)
+	return err
+}
+
+func (x *exchanger) event(q *ask) *audit.HTTP {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	return &audit.HTTP{Flow: x.conn.id, Proto: q.proto, Method: audit.Text(q.method), Host: audit.Text(q.host), Path: audit.Text(q.target)}
+}
+
+// finish records a request that was carried. One that cannot be recorded is
+// the connection's last.
+func (x *exchanger) finish(ev *audit.HTTP, q *ask, began time.Time) (uint64, error) {
+	ev.DurationNS, ev.BytesOut = int64(time.Since(began)), q.body.sent()
+	ctx, cancel := lastWords(x.conn.ctx)
+	defer cancel()
+	seq, err := x.conn.g.post(ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev})
+	if err != nil {
+		x.conn.kill("a request could not be recorded")
+	}
+	return seq, err
+}
+
+// contents is a request's body.
+type contents interface {
+	io.ReadCloser
+	take()       // from here on the transport reads it
+	sent() int64 // bytes so far
+}
+
+func (b *body) take()       { b.taken.Store(true) }
+func (b *body) sent() int64 { return b.read.Load() }
+
+// streamed is the body of a request of HTTP/2.
+type streamed struct {
+	io.ReadCloser
+	n atomic.Int64
+}
+
+// Read implements io.Reader.
+func (s *streamed) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	s.n.Add(int64(n))
+	return n, err
+}
+
+func (s *streamed) take()       {}
+func (s *streamed) sent() int64 { return s.n.Load() }

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// guestConn is the guest's side of a connection whose inside is read: with the
+// bytes that were read of it before, and with bounds on each read and write.
+type guestConn struct {
+	net.Conn
+	head  []byte        // read before
+	stall time.Duration // for one write
+
+	mu          sync.Mutex    // guards what follows, and the deadline for reads
+	patience    time.Duration // for one read; 0: none is set anew
+	interrupted bool
+}
+
+// Read implements net.Conn.
+func (g *guestConn) Read(p []byte) (int, error) {
+	if len(g.head) > 0 {
+		n := copy(p, g.head)
+		g.head = g.head[n:]
+		return n, nil
+	}
+	g.mu.Lock()
+	if g.patience > 0 && !g.interrupted {
+		_ = g.Conn.SetReadDeadline(time.Now().Add(g.patience)) // fails only on a closed socket, as the read does
+	}
+	g.mu.Unlock()
+	return g.Conn.Read(p)
+}
+
+// Write implements net.Conn.
+func (g *guestConn) Write(p []byte) (int, error) {
+	_ = g.Conn.SetWriteDeadline(time.Now().Add(g.stall)) // as above
+	return g.Conn.Write(p)
+}
+
+// within lets all reads from now on take d together; 0 is for ever.
+func (g *guestConn) within(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.patience = 0
+	if g.interrupted {
+		return
+	}
+	var limit time.Time
+	if d > 0 {
+		limit = time.Now().Add(d)
+	}
+	_ = g.Conn.SetReadDeadline(limit)
+}
+
+// each lets every read from now on take d.
+func (g *guestConn) each(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.patience = d
+}
+
+// interrupt ends a read under way, and all until resume.
+func (g *guestConn) interrupt() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.interrupted = true
+	_ = g.Conn.SetReadDeadline(time.Unix(1, 0))
+}
+
+func (g *guestConn) resume() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.interrupted, g.patience = false, 0
+	_ = g.Conn.SetReadDeadline(time.Time{})
+}

@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a request's head.
+const (
+	maxHead    = 64 << 10
+	maxFields  = 256
+	maxMethod  = 32
+	maxLengths = 18 // digits of Content-Length: no overflow anywhere
+)
+
+// head is a request's head (RFC 9112, sections 2 to 6) that was read strictly:
+// what two programs could read in two ways was refused.
+type head struct {
+	method string
+	target string // as it came: origin-form or absolute-form
+	minor  int    // of HTTP/1
+	host   string
+	header http.Header // canonical names, without Host, Content-Length and Transfer-Encoding
+	length int64       // of the body; -1 if it comes in chunks
+}
+
+// readHeadBytes reads up to and with the empty line that ends a head. Lines end in
+// CRLF, and nothing stands before the first.
+func readHeadBytes(r *bufio.Reader) ([]byte, error) {
+	var raw []byte
+	for begin := 0; ; {
+		part, err := r.ReadSlice('\n')
+		raw = append(raw, part...)
+		if len(raw) > maxHead {
+			return nil, &refusal{http.StatusRequestHeaderFieldsTooLarge, alertDecodeError, "the request's head is longer than 65536 bytes"}
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) && len(raw) > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		line := raw[begin:]
+		begin = len(raw)
+		switch {
+		case !bytes.HasSuffix(line, []byte("\r\n")):
+			return nil, malformed("a line of the request's head ends in LF without CR")
+		case len(line) == 2 && len(raw) == 2:
+			return nil, malformed("an empty line before the request")
+		case len(line) == 2:
+			return raw, nil
+		}
+	}
+}
+
+// parseHead reads a head that readHeadBytes returned.
+func parseHead(raw []byte) (*head, error) {
+	lines := strings.Split(strings.TrimSuffix(string(raw), "\r\n\r\n"), "\r\n")
+	h := &head{header: http.Header{}}
+	if err := h.requestLine(lines[0]); err != nil {
+		return nil, err
+	}
+	if len(lines)-1 > maxFields {
+		return nil, &refusal{http.StatusRequestHeaderFieldsTooLarge, alertDecodeError, "the request has more than 256 header fields"}
+	}
+	for _, line := range lines[1:] {
+		name, value, err := field(line)
+		if err != nil {
+			return nil, err
+		}
+		h.header[name] = append(h.header[name], value)
+	}
+	if err := h.oneHost(); err != nil {
+		return nil, err
+	}
+	return h, h.framing()
+}
+
+func (h *head) requestLine(line string) error {
+	if line == "PRI * HTTP/2.0" {
+		return malformed("HTTP/2 without TLS is not carried: speak HTTP/1.1")
+	}
+	method, rest, ok1 := strings.Cut(line, " ")
+	target, version, ok2 := strings.Cut(rest, " ")
+	switch {
+	case !ok1 || !ok2:
+		return malformed("not a request line of HTTP/1: use TLS or HTTP, or give the rule mode: direct")
+	case version != "HTTP/1.1" && version != "HTTP/1.0":
+		return &refusal{http.StatusHTTPVersionNotSupported, alertDecodeError, "the request line does not end in HTTP/1.1 or HTTP/1.0"}
+	case !goodMethod(method):
+		return malformed("the request's method is not a word in capitals")
+	case !goodTarget(target):
+		return malformed("the request's target holds characters that a URL may not hold")
+	}
+	h.method, h.target, h.minor = method, target, int(version[len(version)-1]-'0')
+	return nil
+}
+
+// goodMethod is stricter than RFC 9110, section 9.1: there is no method in use
+// with small letters, and some servers take get for GET.
+func goodMethod(s string) bool {
+	for i := range len(s) {
+		if (s[i] < 'A' || s[i] > 'Z') && s[i] != '-' && s[i] != '_' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxMethod
+}
+
+func goodTarget(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c > '~' || c == '#' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// field reads one header field (RFC 9112, section 5). A line that begins with white
+// space would go on with the one before (obs-fold): it has no name, so it is refused.
+func field(line string) (name, value string, err error) {
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || !isToken(name) {
+		return "", "", malformed("a header field's name is not a token, or stands not right before its colon")
+	}
+	value = strings.Trim(value, " \t")
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return "", "", malformed("a control character in a header field")
+		}
+	}
+	return textproto.CanonicalMIMEHeaderKey(name), value, nil
+}
+
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !isTokenByte(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isTokenByte is tchar of RFC 9110, section 5.6.2.
+func isTokenByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+func (h *head) oneHost() error {
+	hosts := h.header["Host"]
+	if len(hosts) != 1 {
+		return malformed("the request has %d Host fields, not one", len(hosts))
+	}
+	h.host = hosts[0]
+	delete(h.header, "Host")
+	return nil
+}
+
+// framing says how long the body is. What RFC 9112, section 6.1 and 6.3, let a
+// server repair is refused: that is where two readers come to differ.
+func (h *head) framing() error {
+	codings, lengths := h.header["Transfer-Encoding"], h.header["Content-Length"]
+	delete(h.header, "Transfer-Encoding")
+	delete(h.header, "Content-Length")
+	switch {
+	case len(codings) > 0 && len(lengths) > 0:
+		return malformed("the request has both Content-Length and Transfer-Encoding")
+	case len(codings) > 1 || len(codings) == 1 && !strings.EqualFold(codings[0], "chunked"):
+		return malformed("the request's Transfer-Encoding is not chunked, once")
+	case len(codings) == 1 && h.minor == 0:
+		return malformed("a request of HTTP/1.0 with Transfer-Encoding")
+	case len(codings) == 1:
+		h.length = -1
+		return nil
+	case len(lengths) == 0:
+		return nil
+	case len(lengths) > 1:
+		return malformed("the request has more than one Content-Length")
+	}
+	n, ok := contentLength(lengths[0])
+	if !ok {
+		return malformed("the request's Content-Length is not a number")
+	}
+	h.length = n
+	return nil
+}
+
+// contentLength reads digits, and nothing else.
+func contentLength(s string) (int64, bool) {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && len(s) <= maxLengths
+}

@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http"
+	"slices"
+
+	"golang.org/x/net/http2"
+)
+
+// serveOpened serves a connection whose TLS ends here. hello is what the guest
+// sent of it; no is what every request is answered with, if it is not nil.
+func (c *conn) serveOpened(hello []byte, no *refusal) string {
+	guest := &guestConn{Conn: c.guest, head: hello, stall: c.g.limits.Stall}
+	t := tls.Server(guest, c.g.cfg.Authority.config(c.name))
+	guest.within(c.g.limits.Hello)
+	if err := t.HandshakeContext(c.ctx); err != nil {
+		return "the guest ended the TLS handshake: does it trust the sandbox's authority? " + err.Error()
+	}
+	guest.within(0)
+	h2 := t.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS
+	x := c.newExchanger("https", h2)
+	defer x.close()
+	if h2 {
+		x.serveHTTP2(t, no)
+		return ""
+	}
+	return (&http1{exchanger: x, guest: guest, stream: t, no: no}).serve()
+}
+
+// maxStreamHead bounds the fields of a request of HTTP/2, in bytes.
+const maxStreamHead = maxHead
+
+// serveHTTP2 serves HTTP/2 (RFC 9113). golang.org/x/net/http2 checks frames, pseudo-header fields
+// (section 8.3), fields of the connection and the body's length; what may be asked is checked here.
+func (x *exchanger) serveHTTP2(t *tls.Conn, no *refusal) {
+	limits := x.conn.g.limits
+	quiet := log.New(io.Discard, "", 0) // what it would say is in the record, or holds what the guest sent
+	server := &http2.Server{
+		MaxConcurrentStreams: uint32(limits.Requests),
+		IdleTimeout:          limits.KeepAlive,
+		WriteByteTimeout:     limits.Stall,
+		MaxReadFrameSize:     16 << 10,
+	}
+	server.ServeConn(t, &http2.ServeConnOpts{
+		Context:    x.conn.ctx,
+		BaseConfig: &http.Server{MaxHeaderBytes: maxStreamHead, ErrorLog: quiet},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !x.conn.enter() {
+				panic(http.ErrAbortHandler)
+			}
+			defer x.conn.helpers.Done()
+			if err := x.stream(w, r, no); err != nil {
+				panic(http.ErrAbortHandler) // a reset of the stream: the answer is not whole
+			}
+		}),
+	})
+}
+
+// stream serves one request of HTTP/2.
+func (x *exchanger) stream(w http.ResponseWriter, r *http.Request, no *refusal) error {
+	defer x.conn.survive()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(x.conn.ctx, cancel)()
+	if no == nil {
+		no = vetStream(r)
+	}
+	hosts := r.Header["Host"]
+	if no == nil && slices.ContainsFunc(hosts, func(h string) bool { return !x.isHost(h) }) {
+		no = misnamed("the request's Host is another than the destination's name")
+	}
+	delete(r.Header, "Host")
+	delete(r.Header, "Content-Length") // it stands in the request's
+	return x.exchange(ctx, w, &ask{
+		proto: r.Proto, method: r.Method, target: r.RequestURI, host: r.Host, header: r.Header,
+		length: r.ContentLength, body: &streamed{ReadCloser: r.Body}, no: no, trailer: true,
+	})
+}
+
+// vetStream checks what is particular to HTTP/2.
+func vetStream(r *http.Request) *refusal {
+	lengths := r.Header["Content-Length"]
+	switch {
+	case r.TLS == nil:
+		return malformed("the request's :scheme is not https")
+	case len(r.Header[":protocol"]) > 0:
+		return denied("a change of the protocol (:protocol) inside of HTTP is not carried")
+	case len(r.Header["Host"]) > 1:
+		return malformed("the request has more than one Host")
+	case len(lengths) > 1:
+		return malformed("the request has more than one Content-Length")
+	}
+	if len(lengths) == 1 {
+		if n, ok := contentLength(lengths[0]); !ok || lengths[0] == "" || n != r.ContentLength {
+			return malformed("the request's Content-Length is not its body's")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// splice carries a TLS connection unopened. hello is what the guest sent so far.
+func (c *conn) splice(hello []byte) string {
+	peer, err := c.dial(c.ctx)
+	if err != nil {
+		c.sayAlert(alertInternalError)
+		return unreached(err)
+	}
+	if err := c.greet(peer.TCPConn, hello); err != nil {
+		no := asRefusal(err, func(error) *refusal { return failed("the connection broke amid the first messages of TLS") })
+		c.sayAlert(no.alert)
+		return no.reason
+	}
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		defer c.survive()
+		c.pass(peer.TCPConn, c.guest)
+	}()
+	c.pass(c.guest, peer.TCPConn)
+	<-out
+	return ""
+}
+
+// unreached puts into words why no peer was reached.
+func unreached(err error) string {
+	var no *refusal
+	var op *net.OpError
+	switch {
+	case errors.As(err, &no):
+		return no.reason
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "no address of the name answered in time"
+	case errors.As(err, &op):
+		return fmt.Sprintf("no address of the name could be reached: %v", op.Err)
+	}
+	return "no address of the name could be reached"
+}
+
+// pass carries one direction to its end, in the kernel: ReadFrom of a TCP
+// connection from another is splice(2). An end is passed on as an end, an error as a reset.
+func (c *conn) pass(to, from *net.TCPConn) {
+	if _, err := to.ReadFrom(from); err != nil {
+		c.kill("one side reset the connection")
+		return
+	}
+	_ = to.CloseWrite() // fails only if that side is gone, which its own direction will see
+}
+
+// What the gateway knows of a ServerHello (RFC 8446, section 4.1.3).
+const (
+	serverHelloType = 2
+	serverHelloHead = 4 + 2 + randomSize // as far as the random value
+)
+
+// retryRandom is the random value that makes a ServerHello a HelloRetryRequest.
+func retryRandom() []byte {
+	return []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c")
+}
+
+// greet passes on the ClientHello and the server's first message. If that is a
+// HelloRetryRequest the client sends another ClientHello, in which not every
+// server looks whether the name is still the same: so it is checked like the first.
+func (c *conn) greet(peer *net.TCPConn, hello []byte) error {
+	limit := time.Now().Add(c.g.limits.Dial)
+	for _, s := range []*net.TCPConn{peer, c.guest} {
+		_ = s.SetDeadline(limit) // a socket that takes none fails when it is used
+		defer s.SetDeadline(time.Time{})
+	}
+	if _, err := peer.Write(hello); err != nil {
+		return err
+	}
+	answer, retry, err := readServerHello(peer)
+	if _, e := c.guest.Write(answer); e != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.Join(err, e)
+	}
+	if !retry {
+		return nil // also when the server ended: what follows sees that too
+	}
+	again, err := c.secondHello(peer)
+	if err != nil {
+		return err
+	}
+	_, err = peer.Write(again)
+	return err
+}
+
+// readServerHello reads records until it is clear whether they are a
+// HelloRetryRequest. What the named host says otherwise is not judged.
+func readServerHello(peer *net.TCPConn) (raw []byte, retry bool, err error) {
+	var message []byte
+	for len(message) < serverHelloHead {
+		at := len(raw)
+		if raw, err = readRecord(peer, raw, at, recordPayload); err != nil {
+			return raw, false, err
+		}
+		if raw[at] != typeHandshake || len(raw) == at+recordHeader {
+			return raw, false, nil
+		}
+		if message = append(message, raw[at+recordHeader:]...); message[0] != serverHelloType {
+			return raw, false, nil
+		}
+	}
+	return raw, bytes.Equal(message[serverHelloHead-randomSize:serverHelloHead], retryRandom()), nil
+}
+
+// maxEarly is how much early data, which the server has refused with its
+// HelloRetryRequest, may still come before the second ClientHello.
+const maxEarly = 64 << 10
+
+// secondHello passes on what may stand before the second ClientHello, and
+// returns that once it is checked.
+func (c *conn) secondHello(peer *net.TCPConn) ([]byte, error) {
+	for passed := 0; passed <= maxEarly; {
+		raw, err := readRecord(c.guest, nil, 0, recordPayload+256)
+		if err != nil {
+			return nil, err
+		}
+		switch raw[0] {
+		case typeHandshake:
+			h, raw, err := readHello(c.guest, raw)
+			if err != nil {
+				return nil, err
+			}
+			if no := h.check(c.name, false); no != nil {
+				return nil, &refusal{no.status, no.alert, "in its second ClientHello " + no.reason}
+			}
+			return raw, nil
+		case typeChangeCipherSpec, typeApplicationData:
+			if _, err := peer.Write(raw); err != nil {
+				return nil, err
+			}
+			passed += len(raw)
+		default:
+			return nil, malformed("a TLS record of type %d where the second ClientHello should be", raw[0])
+		}
+	}
+	return nil, malformed("more than %d bytes before the second ClientHello", maxEarly)
+}

@@ -1,0 +1,139 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ask is a request of the guest, of HTTP/1 or HTTP/2, as it came.
+type ask struct {
+	proto   string // HTTP/1.1, HTTP/2.0
+	method  string
+	target  string      // path and query; with HTTP/1 perhaps the whole URL
+	host    string      // Host or :authority
+	header  http.Header // without Host and what frames the body
+	length  int64       // of the body; -1 if unknown
+	body    contents
+	no      *refusal // refused whatever it is
+	trailer bool     // the guest takes trailers
+}
+
+// vet checks what every request must be, under whatever rule, and returns its URL:
+// of the destination's name, with path and query as they came.
+func (x *exchanger) vet(q *ask) (*url.URL, *refusal) {
+	switch {
+	case q.no != nil:
+		return nil, q.no
+	case !goodMethod(q.method):
+		return nil, malformed("the request's method is not a word in capitals")
+	case q.method == http.MethodConnect || q.method == http.MethodTrace:
+		return nil, denied("%s is not carried", q.method)
+	case !x.isHost(q.host):
+		return nil, misnamed("the request's host is another than the destination's name")
+	}
+	if no := x.vetFields(q.header); no != nil {
+		return nil, no
+	}
+	return x.locate(q.target)
+}
+
+// isHost says whether a Host field or an authority is the destination: its
+// name, and its port if there is one.
+func (x *exchanger) isHost(s string) bool {
+	if host, port, ok := strings.Cut(s, ":"); ok {
+		return port == strconv.Itoa(int(x.conn.dst.Port())) && sameName(host, x.conn.name)
+	}
+	return sameName(s, x.conn.name)
+}
+
+// locate reads a request's target. Only what can be sent on byte for byte is taken.
+func (x *exchanger) locate(target string) (*url.URL, *refusal) {
+	if !goodTarget(target) {
+		return nil, malformed("the request's target holds characters that a URL may not hold")
+	}
+	if rest, ok := strings.CutPrefix(target, x.scheme+"://"); ok { // absolute-form, RFC 9112, section 3.2.2
+		end := strings.IndexAny(rest, "/?")
+		if end < 0 {
+			end = len(rest)
+		}
+		if !x.isHost(rest[:end]) {
+			return nil, misnamed("the host in the request's target is another than the destination's name")
+		}
+		if target = rest[end:]; !strings.HasPrefix(target, "/") {
+			target = "/" + target
+		}
+	}
+	if !strings.HasPrefix(target, "/") {
+		return nil, malformed("the request's target is not a path")
+	}
+	path, query, has := strings.Cut(target, "?")
+	plain, err := url.PathUnescape(path)
+	u := &url.URL{Scheme: x.scheme, Host: x.authority, Path: plain, RawPath: path, RawQuery: query, ForceQuery: has}
+	if err != nil || u.RequestURI() != target {
+		return nil, malformed("the request's path holds characters that must be percent-encoded")
+	}
+	return u, nil
+}
+
+// vetFields refuses fields that say that the request is another than it looks,
+// and those whose names some servers take for names that frame or route a request.
+func (x *exchanger) vetFields(header http.Header) *refusal {
+	for name, values := range header {
+		plain := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		switch {
+		case plain != name && slices.Contains(framingFields, plain):
+			return malformed("a header field with an underscore that can be taken for %s", plain)
+		case slices.Contains(hostFields, plain):
+			for _, v := range values {
+				if !x.isHost(v) {
+					return misnamed("%s names another host than the destination's name", plain)
+				}
+			}
+		case plain == "Forwarded" && strings.Contains(strings.ToLower(strings.Join(values, ",")), "host"):
+			return misnamed("Forwarded names a host")
+		}
+	}
+	if e := header["Expect"]; len(e) > 1 || len(e) == 1 && !strings.EqualFold(e[0], "100-continue") {
+		return &refusal{http.StatusExpectationFailed, alertDecodeError, "only 100-continue can be expected"}
+	}
+	// A server may go on without the upgrade (RFC 9110, section 7.8), and for h2c clients count on it.
+	if u := header["Upgrade"]; len(u) > 1 || len(u) == 1 && !strings.EqualFold(u[0], "h2c") {
+		return denied("a change of the protocol (Upgrade) inside of HTTP is not carried")
+	}
+	return nil
+}
+
+// Fields that decide how a request is read, how it is routed, or what it is.
+// Their names are canonical.
+var (
+	framingFields  = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Expect", "Te", "Trailer"}
+	hostFields     = []string{"X-Forwarded-Host", "X-Forwarded-Server", "X-Original-Host", "X-Host", "X-Http-Host-Override"}
+	overrideFields = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url", "X-Forwarded-Uri", "X-Forwarded-Path", "X-Forwarded-Prefix", "X-Forwarded-Method", "X-Original-Method"}
+	hopFields      = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings"}
+)
+
+// overrides refuses, where a rule looks at method and path, fields by which some
+// servers take another method or path than the request line's.
+func overrides(header http.Header) *refusal {
+	for name := range header {
+		if plain := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); slices.Contains(overrideFields, plain) {
+			return denied("%s asks for another method or path than the rule is asked about", plain)
+		}
+	}
+	return nil
+}
+
+// endToEnd returns the fields that are meant for the other end (RFC 9110, section 7.6.1).
+func endToEnd(header http.Header) http.Header {
+	out := header.Clone()
+	for _, name := range options(header["Connection"]) {
+		delete(out, http.CanonicalHeaderKey(name))
+	}
+	for _, name := range hopFields {
+		delete(out, name)
+	}
+	return out
+}
