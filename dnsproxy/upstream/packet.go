@@ -107,11 +107,17 @@ func sameFolded(a, b []byte) bool {
 
 var errResponse = errors.New("the response cannot be read")
 
-// unpack reads a response that compare has accepted.
+// unpack reads a response that compare has accepted. One that announces records
+// that are not there is no answer, not even that there is none.
 func unpack(msg []byte) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	if err := m.Unpack(msg); err != nil {
 		return nil, fmt.Errorf("%w: %w", errResponse, err)
+	}
+	for i, got := range []int{len(m.Answer), len(m.Ns)} {
+		if want := int(binary.BigEndian.Uint16(msg[6+2*i:])); got != want {
+			return nil, fmt.Errorf("%w: %d records where it announces %d", errResponse, got, want)
+		}
 	}
 	return m, nil
 }

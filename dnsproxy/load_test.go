@@ -1,0 +1,247 @@
+package dnsproxy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+)
+
+// load puts questions to a server and checks that each gets an address.
+type load struct {
+	server string
+	name   func(i int) string // of the i-th question; all of one length
+	next   atomic.Int64       // the next question's number
+}
+
+// template packs a query for the name, with EDNS as stub resolvers send it.
+func template(t testing.TB, name string) []byte {
+	t.Helper()
+	var m dns.Msg
+	m.SetQuestion(dns.Fqdn(name), dns.TypeA)
+	m.SetEdns0(1232, false)
+	b, err := m.Pack()
+	check(t, err)
+	return b
+}
+
+// rename puts another name of the same length and the same dots into a query.
+func rename(query []byte, name string) {
+	at := headerSize
+	for label := range strings.SplitSeq(name, ".") {
+		copy(query[at+1:], label)
+		at += 1 + len(label)
+	}
+}
+
+// closed asks n questions from so many sockets, with so many open at a time on
+// each: as fast as the server answers. It returns how many got no answer in time.
+func (l *load) closed(t testing.TB, n, sockets, window int) (lost int64) {
+	t.Helper()
+	var wg sync.WaitGroup
+	var missed atomic.Int64
+	limit := l.next.Load() + int64(n)
+	for range sockets {
+		c, err := net.Dial("udp", l.server)
+		check(t, err)
+		query := template(t, l.name(0))
+		wg.Go(func() {
+			defer c.Close()
+			if err := l.pump(c.(*net.UDPConn), query, limit, window, &missed); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return missed.Load()
+}
+
+func (l *load) pump(c *net.UDPConn, query []byte, limit int64, window int, missed *atomic.Int64) error {
+	buf := make([]byte, 4096)
+	open := 0
+	for {
+		for open < window {
+			i := l.next.Add(1) - 1
+			if i >= limit {
+				break
+			}
+			binary.BigEndian.PutUint16(query, uint16(i))
+			rename(query, l.name(int(i)))
+			if _, err := c.Write(query); err != nil {
+				return err
+			}
+			open++
+		}
+		if open == 0 {
+			return nil
+		}
+		c.SetReadDeadline(time.Now().Add(2 * time.Second))
+		n, err := c.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			missed.Add(int64(open))
+			open = 0
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n < headerSize || buf[3]&0xf != 0 || buf[7] == 0 {
+			return fmt.Errorf("a reply without an address: % x", buf[:min(n, 64)])
+		}
+		open--
+	}
+}
+
+// paced asks so many questions a second for so long, whether answered or not, and
+// returns how long each answer took from when its question was due, sorted.
+func (l *load) paced(t testing.TB, rate int, took time.Duration) []time.Duration {
+	t.Helper()
+	c, err := net.Dial("udp", l.server)
+	check(t, err)
+	defer c.Close()
+	total := int(took.Seconds() * float64(rate))
+	due := make([]atomic.Int64, 1<<16) // by id
+	out := make([]time.Duration, 0, total)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		buf := make([]byte, 4096)
+		for len(out) < total {
+			c.SetReadDeadline(time.Now().Add(3 * time.Second))
+			n, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			if n >= headerSize && buf[3]&0xf == 0 && buf[7] > 0 {
+				out = append(out, time.Duration(time.Now().UnixNano()-due[binary.BigEndian.Uint16(buf)].Load()))
+			}
+		}
+	})
+	query, begin := template(t, l.name(0)), time.Now()
+	for i := range total {
+		at := begin.Add(time.Duration(i) * time.Second / time.Duration(rate))
+		if d := time.Until(at); d > 0 {
+			time.Sleep(d)
+		}
+		binary.BigEndian.PutUint16(query, uint16(i))
+		rename(query, l.name(i))
+		due[uint16(i)].Store(max(at.UnixNano(), 0))
+		if _, err := c.Write(query); err != nil {
+			t.Error(err)
+		}
+	}
+	reader.Wait()
+	slices.Sort(out)
+	if len(out) < total*99/100 {
+		t.Errorf("%d of %d questions were answered", len(out), total)
+	}
+	return out
+}
+
+// authority is an upstream server that costs little: it answers every question
+// with addresses drawn from a thousand, or always the same.
+type authority struct {
+	addr  netip.AddrPort
+	asked atomic.Int64
+}
+
+func newAuthority(t testing.TB, perAnswer, outOf int, ttl uint32) *authority {
+	t.Helper()
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	check(t, err)
+	check(t, c.SetReadBuffer(4<<20))
+	a := &authority{addr: netip.MustParseAddrPort(c.LocalAddr().String())}
+	done := make(chan struct{})
+	go func() { defer close(done); a.serve(c, perAnswer, outOf, ttl) }()
+	t.Cleanup(func() { c.Close(); <-done })
+	return a
+}
+
+func (a *authority) serve(c *net.UDPConn, perAnswer, outOf int, ttl uint32) {
+	buf := make([]byte, 4096)
+	for {
+		n, from, err := c.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		a.asked.Add(1)
+		q := parse(buf[:n])
+		r := reply{ttl: ttl}
+		for range perAnswer {
+			i := rand.IntN(outOf)
+			r.addrs = append(r.addrs, netip.AddrFrom4([4]byte{93, 184, byte(i >> 8), byte(i)}))
+		}
+		c.WriteToUDPAddrPort(q.pack(nil, r, 4096), from)
+	}
+}
+
+// quantile of a sorted row.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(float64(len(sorted))*q), len(sorted)-1)]
+}
+
+// cpuOf returns the processor time of all threads of a process, in user and
+// kernel: unlike the clock it does not depend on what else the machine does.
+func cpuOf(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	check(t, err)
+	var sum time.Duration
+	for _, task := range tasks {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
+		if err != nil {
+			continue // it has just ended
+		}
+		ns, err := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
+		check(t, err)
+		sum += time.Duration(ns)
+	}
+	return sum
+}
+
+// rss returns a process's resident memory in bytes.
+func rss(t testing.TB, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	check(t, err)
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	check(t, err)
+	return pages * int64(os.Getpagesize())
+}
+
+// keepTo puts all threads of this process on one processor, until the test ends.
+func keepTo(t testing.TB, cpu int) {
+	t.Helper()
+	var one, all unix.CPUSet
+	one.Set(cpu)
+	for i := range runtime.NumCPU() {
+		all.Set(i)
+	}
+	affine := func(set *unix.CPUSet) {
+		tasks, err := os.ReadDir("/proc/self/task")
+		check(t, err)
+		for _, task := range tasks {
+			tid, err := strconv.Atoi(task.Name())
+			check(t, err)
+			unix.SchedSetaffinity(tid, set)
+		}
+	}
+	affine(&one)
+	t.Cleanup(func() { affine(&all) })
+}
