@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,7 +141,7 @@ func (r *Rule) malformed() (message, hint string) {
 			return fmt.Sprintf("%q is not a range of addresses", a), "write 10.0.0.0/8 or fd00::/8"
 		}
 	}
-	if r.Credential != "" && !credential.MatchString(r.Credential) {
+	if r.Credential != "" && !isWord(r.Credential, alnum, "._-", 64) {
 		return fmt.Sprintf("%q is not the name of a credential", r.Credential), "use letters, digits, '.', '_' and '-'"
 	}
 	if r.HTTP != nil {
@@ -196,10 +195,15 @@ func inside(p netip.Prefix) bool {
 	return p.Overlaps(Synthetic) && p.Bits() >= Synthetic.Bits() || p.Overlaps(Link6) && p.Bits() >= Link6.Bits()
 }
 
-var (
-	credential = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	method     = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
+const (
+	capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	alnum    = capitals + "abcdefghijklmnopqrstuvwxyz0123456789"
 )
+
+// isWord says whether s has 1 to most of some characters, and begins with one of those in first.
+func isWord(s, first, others string, most int) bool {
+	return s != "" && len(s) <= most && strings.Contains(first, s[:1]) && strings.Trim(s, first+others) == ""
+}
 
 // neverMethods can be allowed by no rule with http: CONNECT makes a tunnel into which nobody
 // sees, and TRACE hands the client what the gateway added to the request.
@@ -210,7 +214,7 @@ func CheckMethod(s string) error {
 	if slices.Contains(neverMethods, s) {
 		return errors.New("a gateway cannot let it through safely: remove it")
 	}
-	if !method.MatchString(s) {
+	if !isWord(s, capitals, "-", 32) {
 		return errors.New("write methods in capitals, such as POST")
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -121,34 +120,34 @@ func remedy(check func(string) error) func(string) string {
 }
 
 // resolver checks the notation of an upstream DNS server: udp, tcp or tls, an
-// address, a port if it is another than the usual, and for tls the name on the certificate.
+// address, a port if it is another than the usual, and for tls the name on the
+// certificate if it is not the address.
 func resolver(s string) string {
-	const hint = "write udp://10.0.0.53, tcp://10.0.0.53:53 or tls://9.9.9.9#dns.quad9.net"
 	scheme, rest, _ := strings.Cut(s, "://")
-	rest, name, named := strings.Cut(rest, "#")
-	host, port, withPort := rest, "", false
-	if i := strings.LastIndexByte(rest, ':'); i >= 0 && (strings.Count(rest, ":") == 1 || rest[i-1] == ']') {
-		host, port, withPort = rest[:i], rest[i+1:], true
-	}
-	if inner, ok := strings.CutPrefix(host, "["); ok {
-		var closed bool
-		if host, closed = strings.CutSuffix(inner, "]"); !closed || !strings.Contains(host, ":") {
-			return hint
-		}
-	}
-	addr, err := netip.ParseAddr(host)
-	switch number, bad := strconv.ParseUint(port, 10, 16); {
+	at, name, named := strings.Cut(rest, "#")
+	addr, ok := server(at)
+	plain, isName := netpolicy.Name(name)
+	switch {
 	case scheme != "udp" && scheme != "tcp" && scheme != "tls":
-		return hint
-	case err != nil || addr.Zone() != "" || addr.IsUnspecified():
-		return hint + ": a server is given by its address"
-	case withPort && (bad != nil || number == 0):
-		return hint + ": the port is a number"
-	case named != (scheme == "tls"):
-		return hint + `: tls needs the name on the server's certificate after "#", the others have none`
-	}
-	if plain, ok := netpolicy.Name(name); named && (!ok || plain != name) {
-		return hint + `: after "#" stands a host name, in lower case`
+		return "write udp://10.0.0.53, tcp://10.0.0.53:53 or tls://9.9.9.9#dns.quad9.net"
+	case !ok || addr.Zone() != "" || addr.Is4In6() || addr.IsUnspecified() || addr.IsMulticast():
+		return "a server is given by its address, such as 10.0.0.53, 10.0.0.53:5353 or [2001:db8::53]:53"
+	case named && scheme != "tls":
+		return `only tls has the name on the server's certificate after "#"`
+	case named && (!isName || plain != name):
+		return `after "#" stands a host name, in lower case`
 	}
 	return ""
+}
+
+// server reads an address with or without a port.
+func server(s string) (netip.Addr, bool) {
+	if at, err := netip.ParseAddrPort(s); err == nil {
+		return at.Addr(), at.Port() != 0
+	}
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		s = s[1 : len(s)-1]
+	}
+	addr, err := netip.ParseAddr(s)
+	return addr, err == nil
 }

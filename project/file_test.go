@@ -1,6 +1,7 @@
 package project
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/dnsproxy/upstream"
 	"github.com/custody-project/custody/netpolicy"
 )
 
@@ -169,9 +171,6 @@ func TestErrors(t *testing.T) {
 		{"path star", v + "egress: [{allow: a.com, http: {paths: [\"/a/*/b\"]}}]\n", "can only be its end"},
 		{"path dots", v + "egress: [{allow: a.com, http: {paths: [\"/a/../*\"]}}]\n", "servers read it in different ways"},
 		{"resolver", v + "resolvers: [10.0.0.53]\n", `c.yaml:2:13: an item of resolvers cannot be "10.0.0.53"; write udp://`},
-		{"resolver name", v + "resolvers: [\"udp://dns.example.com\"]\n", "a server is given by its address"},
-		{"resolver port", v + "resolvers: [\"udp://10.0.0.53:0\"]\n", "the port is a number"},
-		{"resolver tls", v + "resolvers: [\"tls://9.9.9.9\"]\n", "tls needs the name"},
 		{"wildcard", v + "egress: [{allow: \"a.*.com\"}]\n", "give a host name"},
 		{"all", v + "egress: [{allow: \"*\"}]\n", "give a host name"},
 		{"port", v + "egress: [{allow: a.com, ports: [443]}]\n", `"443" is not a port; write tcp/443`},
@@ -230,11 +229,58 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+func TestResolver(t *testing.T) {
+	good := []string{
+		"udp://10.0.0.53", "udp://10.0.0.53:5353", "tcp://10.0.0.53:53", "tls://9.9.9.9", "tls://9.9.9.9:853", "tls://9.9.9.9#dns.quad9.net", "tls://9.9.9.9:8853#dns.quad9.net",
+		"udp://2001:db8::53", "udp://[2001:db8::53]", "udp://[2001:db8::53]:53", "udp://127.0.0.53",
+	}
+	bad := []string{
+		"", "10.0.0.53", "udp://", "udp://:53", "udp://dns.example.com", "udp://10.0.0.53:0", "udp://10.0.0.53:65536", "udp://10.0.0.53:dns", "udp://10.0.0.53#a.com", "https://10.0.0.53", "UDP://10.0.0.53",
+		"udp://0.0.0.0", "udp://[::]:53", "udp://224.0.0.1", "udp://::ffff:10.0.0.53", "udp://fe80::1%eth0", "udp://[fe80::1%eth0]:53", "tls://9.9.9.9#", "tls://9.9.9.9#A.com", "tls://9.9.9.9#a b", "tls://9.9.9.9#1.2.3.4", "udp://10.0.0.53/",
+		"udp://[10.0.0.53]:53", "udp://user@10.0.0.53", " udp://10.0.0.53", "udp:10.0.0.53", "tls://#a.com",
+	}
+	for _, s := range good {
+		if hint := resolver(s); hint != "" {
+			t.Errorf("%q: %s", s, hint)
+		}
+		if _, err := upstream.ParseServer(s); err != nil {
+			t.Errorf("%q is accepted here, and then: %v", s, err)
+		}
+	}
+	for _, s := range bad {
+		if resolver(s) == "" {
+			t.Errorf("%q is no server", s)
+		}
+	}
+}
+
+// FuzzResolver: what is accepted here, the resolver's client accepts.
+func FuzzResolver(f *testing.F) {
+	for _, s := range []string{"udp://10.0.0.53", "tls://9.9.9.9:853#dns.quad9.net", "tcp://[2001:db8::53]:53", "udp://[::1", "udp://1.2.3.4]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if resolver(s) != "" {
+			return
+		}
+		if _, err := upstream.ParseServer(s); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // FuzzParse: never a panic, always an *Error, and what is accepted is within bounds.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sample))
 	for _, s := range []string{"", "version: 1\n", "a: &b [*b]\n", "{", "- - - -", "version: 1\nlimits: {time: 1ns, memory: 1e9}\n", "%YAML 1.2\n---\n", "version: 0x1\n"} {
 		f.Add([]byte(s))
+	}
+	for _, s := range []string{
+		"[{allow: a.com}, {allow: A.com.}]", "[{allow: \"*.a.com\", ports: [tcp/1, tcp/443]}]", "[{allow: a.com, ports: [443]}]", "[{allow: 10.0.0.0/8, mode: direct, ports: [udp/53]}]",
+		"[{allow: \"::1\", mode: direct}]", "[{allow: a.com, addresses: [10.0.0.0/8, \"fd00::/8\"]}]", "[{allow: a.com, http: {}}, {allow: a.com}]", "[{allow: a.com}, {allow: a.com, mode: direct}]",
+		"[{allow: a.com, http: {methods: [GET], paths: [/a, \"/b*\"]}}]\nresolvers: [\"udp://1.1.1.1\"]", "[{allow: a.com, http: {paths: [/%2e]}}]", "\n- allow: a.com\n  http:\n    methods:\n    - GET\n- mode: direct\n  allow: b.com",
+	} {
+		f.Add([]byte("version: 1\negress: " + s + "\n"))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		got, err := Parse("f", in)
@@ -249,6 +295,24 @@ func FuzzParse(f *testing.F) {
 		if got.Version != 1 || l.CPUs < 1 || l.Memory < minMemory || l.Disk < minDisk || l.PIDs < minPIDs || l.Time <= 0 ||
 			got.Record.Output < 0 || got.Record.Files.HashOver < 0 || got.Record.Files.ReadOver < -1 || label(got.Project) != "" {
 			t.Fatalf("%q: accepted out of bounds: %+v", in, got)
+		}
+		policy, err := got.Policy()
+		if err != nil {
+			t.Fatalf("%q: the rules contradict each other: %v", in, err)
+		}
+		if again, err := netpolicy.Parse(policy.String()); err != nil || again.Digest() != policy.Digest() {
+			t.Fatalf("%q: the policy is read back as %v, %v", in, again, err)
+		}
+		lines := bytes.Count(in, []byte("\n")) + bytes.Count(in, []byte("\r")) + 1
+		for _, r := range got.Egress {
+			if r.Line < 1 || r.Line > lines || r.Column < 1 {
+				t.Fatalf("%q: %s stands at %d:%d", in, r.String(), r.Line, r.Column)
+			}
+		}
+		for _, s := range got.Resolvers {
+			if _, err := upstream.ParseServer(s); err != nil {
+				t.Fatalf("%q: %v", in, err)
+			}
 		}
 		for _, s := range got.Steps {
 			for _, n := range s.Secrets {
