@@ -1,0 +1,108 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * The fence's programs. from_guest and to_guest stand on the guest's TAP,
+ * from_uplink on the way back of direct flows. Each ends the chain for what may
+ * pass; wall, behind each of them, drops whatever comes that far, which is
+ * everything as soon as they are gone.
+ */
+#include "verdict.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+SEC("tcx/ingress")
+int from_guest(struct __sk_buff *skb)
+{
+	u32 current = *(volatile u32 *)&generation, id, why;
+	u64 now = bpf_ktime_get_coarse_ns();
+	struct packet p = {};
+	struct flow *f;
+
+	skb->mark = 0;
+	why = read_frame(skb, &p, true);
+	if (why == IS_ARP)
+		goto pass;
+	if (why)
+		return deny(skb, &p, why, true, now);
+	f = bpf_map_lookup_elem(&flows, &p.key);
+	if (f && p.key.proto == PROTO_TCP && pure_syn(p.flags) && over(f)) {
+		/* The guest uses the port again: this is another flow. */
+		struct flow ended = *f;
+
+		if (!bpf_map_delete_elem(&flows, &p.key))
+			tell(EVENT_CLOSE, &p, &ended);
+		f = 0;
+	}
+	if (f) {
+		why = judge(f, &p.key, current);
+		if (why)
+			return deny(skb, &p, why, true, now);
+	} else {
+		struct flow fresh = {.generation = current, .last = now};
+
+		if (p.key.proto == PROTO_TCP && !pure_syn(p.flags))
+			return deny(skb, &p, NO_FLOW, true, now);
+		why = permitted(&p.key, now, &id);
+		if (why)
+			return deny(skb, &p, why, true, now);
+		fresh.permit = id;
+		fresh.began = bpf_ktime_get_ns();
+		if (!bpf_map_update_elem(&flows, &p.key, &fresh, BPF_NOEXIST))
+			tell(EVENT_OPEN, &p, &fresh);
+		f = bpf_map_lookup_elem(&flows, &p.key);
+		if (!f)
+			return deny(skb, &p, TABLE_FULL, true, now);
+	}
+	account(skb, f, &p, true, now);
+pass:
+	skb->mark = pass_mark;
+	return TCX_PASS;
+}
+
+SEC("tcx/egress")
+int to_guest(struct __sk_buff *skb)
+{
+	u32 current = *(volatile u32 *)&generation, why;
+	u64 now = bpf_ktime_get_coarse_ns();
+	struct packet p = {};
+	struct flow *f;
+
+	if (skb->mark == inject_mark)
+		return TCX_PASS;
+	why = read_frame(skb, &p, false);
+	if (why == IS_ARP)
+		return TCX_PASS;
+	if (why == ICMP && path_mtu(skb, &p, current))
+		return TCX_PASS;
+	if (why)
+		return deny(skb, &p, why, false, now);
+	f = bpf_map_lookup_elem(&flows, &p.key);
+	if (!f)
+		return deny(skb, &p, UNASKED, false, now);
+	why = judge(f, &p.key, current);
+	if (why) {
+		/* The gateway resets what it ends: that may still reach the guest. */
+		if (p.key.proto == PROTO_TCP && (p.flags & TCP_RST) && synthetic(&p.key))
+			return TCX_PASS;
+		return deny(skb, &p, why, false, now);
+	}
+	account(skb, f, &p, false, now);
+	return TCX_PASS;
+}
+
+/* Marks what comes back, so that the table of nft sees that this was looked at. */
+SEC("tcx/ingress")
+int from_uplink(struct __sk_buff *skb)
+{
+	if (skb->protocol != bpf_htons(ETH_IPV4) && skb->protocol != bpf_htons(ETH_IPV6))
+		return TCX_DROP;
+	skb->mark = pass_mark;
+	return TCX_PASS;
+}
+
+SEC("tc")
+int wall(struct __sk_buff *skb)
+{
+	return TCX_DROP;
+}

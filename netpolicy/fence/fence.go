@@ -1,0 +1,357 @@
+package fence
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// Permit is what allows a flow.
+type Permit struct {
+	Name   string // the host name that led to the address; empty for a rule that names a range
+	Port   netpolicy.Port
+	Via    netpolicy.Mode
+	Rule   string // as the record names it
+	DNSSeq uint64 // of the answer's event
+}
+
+// Key tells one flow from another. Src is the guest's end.
+type Key struct {
+	Proto    string // tcp or udp; in denials also icmp, icmp6 or a number
+	Src, Dst netip.AddrPort
+}
+
+// Flow is what the guest has with a peer, and what it carried. Bytes and
+// packets are frames on the guest's card, Ethernet's header included; a frame that is
+// still to be cut into segments counts as those.
+type Flow struct {
+	Key
+	Permit
+	Generation            uint32    // of the policy that allowed it last
+	Began, Last           time.Time // to about 4 ms
+	BytesOut, BytesIn     uint64
+	PacketsOut, PacketsIn uint64
+
+	began uint64 // as the programs tell it: with Key, what makes this flow this one
+}
+
+// Event is something that the fence saw.
+type Event struct {
+	State audit.FlowState // open, close, deny or revoke
+	// Flow is complete but for denials: those have what of Key could be read off the packet.
+	Flow   Flow
+	Reason string
+	// Count is how many denials a deny event stands for. Not every denial is
+	// told by itself; over time the sums for each reason are exact. It is 0 where the
+	// event before has counted this denial already.
+	Count   uint64
+	Inbound bool   // the denied packet was one for the guest
+	Lost    uint64 // records that the kernel's ring had no room for since the last event
+	Time    time.Time
+}
+
+// Options of a fence.
+type Options struct {
+	// Sighted is called for each event, by one goroutine, in order; what it does
+	// in its own time: the ring fills while it does not return, what does not fit there
+	// is counted, and flows are told of later. It must not call Close. Nil: nobody looks.
+	Sighted func(Event)
+}
+
+// Fence stands around one sandbox. Its methods may be called concurrently.
+//
+//	New              Enforce                          Close
+//	----> closed ------------> generation n <-+ ------------> gone
+//	      (DNS only)               |          |
+//	                               +----------+ Enforce: n' > n
+type Fence struct {
+	space, site *space
+	tap         *os.File
+	maps        *programs
+	marks       marks
+	inject      *injector
+	epoch       time.Time // when CLOCK_MONOTONIC was 0, by the wall clock at the making
+	sighted     func(Event)
+	watcher     *watcher
+
+	mu         sync.Mutex // guards what follows, and writing to the programs' maps
+	book       *book
+	generation uint32
+	uplink     *uplink      // nil unless the policy has direct rules
+	named      []netip.Addr // single addresses that the policy names, while there is an uplink
+	ended      *simplelru.LRU[Key, Flow]
+	dying      map[programsFlowKey]dying
+	pending    []Event // for the watcher to tell
+	swept      instant // when permits were last looked through
+	failure    error   // of the watcher; Close returns it
+	closed     bool
+
+	stop     context.CancelFunc
+	watching sync.WaitGroup
+}
+
+// New makes a fence that is closed: until Enforce nothing passes but questions
+// to the resolver. The namespace of the calling thread is the site that direct flows
+// go out to. Without the capabilities or kernel features that it takes there is no fence.
+func New(ctx context.Context, o Options) (*Fence, error) {
+	site, err := currentSpace()
+	if err != nil {
+		return nil, err
+	}
+	f, err := build(ctx, site)
+	if err != nil {
+		return nil, errors.Join(err, site.close())
+	}
+	if err := f.begin(o); err != nil {
+		return nil, errors.Join(err, f.discard())
+	}
+	return f, nil
+}
+
+// build makes all of a fence but the goroutine that looks after it.
+func build(ctx context.Context, site *space) (f *Fence, err error) {
+	f = &Fence{site: site, ended: newHistory(), dying: map[programsFlowKey]dying{}, epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.release())
+		}
+	}()
+	if f.marks, err = newMarks(); err != nil {
+		return f, err
+	}
+	if f.space, err = newSpace(); err != nil {
+		return f, hint(err)
+	}
+	if f.maps, err = loadObjects(f.marks); err != nil {
+		return f, err
+	}
+	f.book = newBook(f.maps)
+	if err := f.space.raiseWall(f.marks, false); err != nil {
+		return f, hint(err)
+	}
+	index, err := f.makeTap()
+	if err != nil {
+		return f, hint(err)
+	}
+	if err := f.space.in(func() error { return f.guardTap(index) }); err != nil {
+		return f, hint(err)
+	}
+	if err := f.space.cable(); err != nil {
+		return f, hint(err)
+	}
+	return f, ctx.Err()
+}
+
+func (f *Fence) makeTap() (index int, err error) {
+	err = f.space.in(func() (err error) {
+		if err = quiet.set(); err == nil {
+			f.tap, err = newTap()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	tap, err := f.space.links.LinkByName(tapName)
+	if err != nil {
+		return 0, fmt.Errorf("find the guest's network device: %w", err)
+	}
+	return tap.Attrs().Index, nil
+}
+
+// guardTap puts the programs up before the TAP is; it runs in the namespace.
+func (f *Fence) guardTap(index int) (err error) {
+	if err := f.maps.attachTap(index); err != nil {
+		return err
+	}
+	f.inject, err = newInjector(index, f.marks)
+	return err
+}
+
+func hint(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w (a sandbox's network needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root)", err)
+	}
+	return err
+}
+
+func newMarks() (marks, error) {
+	var b [8]byte
+	for {
+		if _, err := rand.Read(b[:]); err != nil {
+			return marks{}, err
+		}
+		m := marks{pass: binary.NativeEndian.Uint32(b[:]), inject: binary.NativeEndian.Uint32(b[4:])}
+		if m.pass != 0 && m.inject != 0 && m.pass != m.inject {
+			return m, nil
+		}
+	}
+}
+
+// begin starts the goroutine that looks after the fence.
+func (f *Fence) begin(o Options) error {
+	if f.sighted = o.Sighted; f.sighted == nil {
+		f.sighted = func(Event) {}
+	}
+	ring, err := ringbuf.NewReader(f.maps.Events)
+	if err != nil {
+		return fmt.Errorf("read what the programs tell: %w", err)
+	}
+	f.watcher = &watcher{f: f, ring: ring, open: map[Key]Flow{}}
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	f.watching.Go(func() { f.watcher.watch(ctx) })
+	return nil
+}
+
+// failed keeps the watcher's first failure.
+func (f *Fence) failed(err error) {
+	if f.failure == nil {
+		f.failure = err
+	}
+}
+
+// Tap is the guest's network device, with IFF_VNET_HDR and without IFF_NO_PI's
+// opposite: each frame has a virtio-net header before it. The fence keeps it open until Close.
+func (f *Fence) Tap() *os.File { return f.tap }
+
+// Listen listens inside the namespace; the listener can be used from anywhere.
+// The address must be a literal one.
+func (f *Fence) Listen(ctx context.Context, network, address string) (l net.Listener, err error) {
+	err = f.space.in(func() error {
+		l, err = f.sockets().Listen(ctx, network, address)
+		return err
+	})
+	return l, err
+}
+
+// ListenPacket is Listen for packets.
+func (f *Fence) ListenPacket(ctx context.Context, network, address string) (c net.PacketConn, err error) {
+	err = f.space.in(func() error {
+		c, err = f.sockets().ListenPacket(ctx, network, address)
+		return err
+	})
+	return c, err
+}
+
+// sockets carry the mark, so that what they send passes the namespace's table.
+// A socket that another part of the process made there by accident does not.
+func (f *Fence) sockets() *net.ListenConfig {
+	return &net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var set error
+		err := c.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(f.marks.pass)) })
+		return errors.Join(err, set)
+	}}
+}
+
+// Open lets the guest begin flows to an address and port under a name that the
+// policy in force allows; it asks netpolicy.Decide again, so that a decision made just
+// before a change opens nothing after it. A zero until holds for the sandbox's life. For
+// a direct name it is the end of the answer's lifetime: flows that live then go on.
+func (f *Fence) Open(addr netip.Addr, p Permit, until time.Time) error {
+	addr = addr.WithZone("").Unmap()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return net.ErrClosed
+	}
+	if err := f.book.open(addr, p, until); err != nil {
+		return err
+	}
+	return f.name(addr, p)
+}
+
+// Flow returns a flow's counters, also for a while after its end.
+func (f *Fence) Flow(k Key) (Flow, bool) {
+	raw := k.raw()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var flow programsFlow
+	if !f.closed && f.maps.Flows.Lookup(raw, &flow) == nil {
+		return f.flow(raw, &flow), true
+	}
+	return f.ended.Get(k)
+}
+
+// Flows returns the flows that live, in no order.
+func (f *Fence) Flows() []Flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []Flow
+	if f.closed {
+		return nil
+	}
+	_ = f.each(func(k programsFlowKey, v *programsFlow) { all = append(all, f.flow(k, v)) })
+	return all
+}
+
+// Denials returns how many packets were dropped so far for each reason, exactly.
+func (f *Fence) Denials() (map[string]uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, net.ErrClosed
+	}
+	totals, err := f.maps.totals()
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]uint64{}
+	for why, n := range totals {
+		if n > 0 {
+			counts[reasonText[why]] = n
+		}
+	}
+	return counts, nil
+}
+
+// Close tells the end of every flow that lives, and leaves nothing. The guest should be gone.
+func (f *Fence) Close() error {
+	f.mu.Lock()
+	before := f.closed
+	f.closed = true
+	f.mu.Unlock()
+	if before {
+		return nil
+	}
+	f.stop()
+	f.nudge()
+	f.watching.Wait()
+	return errors.Join(f.failure, f.release(), f.site.close())
+}
+
+// release gives back what build took; any of it may be missing. What leads out goes first.
+func (f *Fence) release() error {
+	var errs []error
+	if f.maps != nil {
+		errs = append(errs, f.maps.close())
+	}
+	if f.uplink != nil {
+		errs = append(errs, f.uplink.close(f.marks))
+	}
+	if f.inject != nil {
+		errs = append(errs, f.inject.close())
+	}
+	if f.tap != nil {
+		errs = append(errs, f.tap.Close())
+	}
+	if f.space != nil {
+		errs = append(errs, f.space.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,190 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// How long a flow that carries nothing stays.
+const (
+	idleUDP      = 60 * time.Second
+	idleTCP      = 3 * time.Hour // longer than keepalive's default of 2 h
+	idleOpening  = 30 * time.Second
+	idleQuestion = 15 * time.Second // to the resolver
+	idleAnswer   = 2 * time.Second  // from it
+	lingerOver   = 3 * time.Second  // after FIN from both or RST: what is still on its way
+	lingerRevoke = 5 * time.Second  // for the gateway's own resets
+)
+
+// maxHistory bounds the flows that are remembered after their end.
+const maxHistory = 8192
+
+func newHistory() *simplelru.LRU[Key, Flow] {
+	l, _ := simplelru.NewLRU[Key, Flow](maxHistory, nil) // fails for sizes below 1 only
+	return l
+}
+
+// hasEnded says whether this very flow has, not another between the same ends.
+func (f *Fence) hasEnded(flow Flow) bool {
+	old, ok := f.ended.Peek(flow.Key)
+	return ok && old.began == flow.began
+}
+
+func (f *Fence) flow(k programsFlowKey, v *programsFlow) Flow {
+	flow := Flow{
+		Key: keyOf(k), Generation: v.Generation, began: v.Began,
+		Began: f.time(v.Began), Last: f.time(max(v.Last, v.Began)),
+		BytesOut: v.BytesOut, BytesIn: v.BytesIn, PacketsOut: v.PacketsOut, PacketsIn: v.PacketsIn,
+	}
+	if p := f.book.byID[v.Permit]; p != nil {
+		flow.Permit = p.Permit
+	}
+	flow.Port = flow.Key.port()
+	return flow
+}
+
+// time is the wall clock's time of an instant, by the clock at the fence's making.
+func (f *Fence) time(t uint64) time.Time { return f.epoch.Add(time.Duration(t)) }
+
+// each calls do for every flow in the programs' table.
+func (f *Fence) each(do func(programsFlowKey, *programsFlow)) error {
+	const size = 1024
+	keys, values := make([]programsFlowKey, size), make([]programsFlow, size)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := f.maps.Flows.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			do(keys[i], &values[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the flows: %w", err)
+		}
+	}
+}
+
+// ending is a flow that has to go.
+type ending struct {
+	key   programsFlowKey
+	value programsFlow
+	how   audit.FlowState
+}
+
+// dying is a flow of the gateway's that was revoked, and stays for its resets.
+type dying struct {
+	began uint64
+	until instant
+}
+
+// review looks at every flow: it ends what the policy does not allow, what is over
+// and what is idle, leaves their events in pending, and returns those that the policy
+// ended and those that live. It runs under mu.
+func (f *Fence) review(t instant) (ended []ending, live []Flow, err error) {
+	inUse := map[uint32]bool{}
+	var ends []ending
+	err = f.each(func(k programsFlowKey, v *programsFlow) {
+		inUse[v.Permit] = true
+		switch {
+		case !f.book.holds(keyOf(k), v):
+			ends = append(ends, ending{k, *v, audit.FlowRevoke})
+		case t > instant(v.Last)+patience(k, v, v.Permit == resolverID):
+			ends = append(ends, ending{k, *v, audit.FlowClose})
+		case v.Permit != resolverID:
+			live = append(live, f.flow(k, v))
+		}
+	})
+	for _, e := range ends {
+		if e.how == audit.FlowRevoke && f.dies(e, t) {
+			continue
+		}
+		if err := f.end(&e, t); err != nil {
+			return ended, live, err
+		}
+		if e.how == audit.FlowRevoke {
+			ended = append(ended, e)
+		}
+	}
+	if t > f.swept+instant(10*time.Second) {
+		f.swept = t
+		err = errors.Join(err, f.book.sweep(inUse))
+	}
+	return ended, live, err
+}
+
+// patience is how long a flow may carry nothing.
+func patience(k programsFlowKey, v *programsFlow, question bool) instant {
+	answered := v.State&stateAnswered != 0
+	over := v.State&stateReset != 0 || v.State&(stateFinIn|stateFinOut) == stateFinIn|stateFinOut
+	switch {
+	case over:
+		return instant(lingerOver)
+	case k.Proto == protoUDP && question && answered:
+		return instant(idleAnswer)
+	case k.Proto == protoUDP && question:
+		return instant(idleQuestion)
+	case k.Proto == protoUDP:
+		return instant(idleUDP)
+	case !answered:
+		return instant(idleOpening)
+	}
+	return instant(idleTCP)
+}
+
+// dies says whether a revoked flow was told of already; its time may be up now.
+func (f *Fence) dies(e ending, t instant) bool {
+	d, ok := f.dying[e.key]
+	if !ok || d.began != e.value.Began {
+		return false
+	}
+	if t > d.until {
+		delete(f.dying, e.key)
+		_ = f.maps.Flows.Delete(e.key) // the guest may have begun another in its place
+	}
+	return true
+}
+
+// end takes a flow out of the table, with its last counters. One of the gateway's
+// that is revoked stays for the gateway's resets: the programs drop all else of it.
+func (f *Fence) end(e *ending, t instant) error {
+	if e.how == audit.FlowRevoke && f.viaGateway(e.value.Permit) {
+		f.dying[e.key] = dying{e.value.Began, t + instant(lingerRevoke)}
+		err := f.maps.Flows.Lookup(e.key, &e.value)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("read a flow that ends: %w", err)
+		}
+	} else if err := f.maps.Flows.LookupAndDelete(e.key, &e.value); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil // the guest has begun another in its place: the ring tells of it
+	} else if err != nil {
+		return fmt.Errorf("end a flow: %w", err)
+	}
+	if e.value.Permit == resolverID {
+		f.ended.Add(keyOf(e.key), f.flow(e.key, &e.value))
+		return nil
+	}
+	f.conclude(e.how, f.flow(e.key, &e.value))
+	return nil
+}
+
+func (f *Fence) viaGateway(id uint32) bool {
+	p := f.book.byID[id]
+	return p != nil && p.Via == netpolicy.Gateway
+}
+
+// conclude keeps a flow's end to be told and asked for.
+func (f *Fence) conclude(how audit.FlowState, flow Flow) {
+	ev := Event{State: how, Flow: flow, Time: time.Now().UTC()}
+	if how == audit.FlowRevoke {
+		ev.Reason = reasonText[revoked]
+	}
+	f.ended.Add(flow.Key, flow)
+	f.pending = append(f.pending, ev)
+}

@@ -1,0 +1,131 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// guard is the table of nft in the site that keeps one sandbox's uplink from the
+// site's own addresses and from other sandboxes, and hides it behind the site's
+// address. The kernel removes it with the socket that made it.
+type guard struct {
+	conn   *nftables.Conn
+	table  *nftables.Table
+	uplink *uplink
+}
+
+func newGuard(site *space, u *uplink) (*guard, error) {
+	g := &guard{uplink: u, table: &nftables.Table{Name: "custody-" + u.name, Family: nftables.TableFamilyINet}}
+	var own *netlink.Conn
+	var err error
+	g.conn, err = nftables.New(nftables.WithNetNSFd(int(site.handle)), nftables.AsLasting(),
+		nftables.WithSockOptions(func(c *netlink.Conn) error { own = c; return nil }))
+	if err == nil {
+		err = makeOwned(own, g.table.Name)
+	}
+	if err != nil {
+		return g, fmt.Errorf("guard the site's end of the uplink (nf_tables is needed): %w", err)
+	}
+	return g, g.write(nil, nil)
+}
+
+// tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
+const tableOwner = 2
+
+// makeOwned adds a table that goes with the socket: NFT_TABLE_F_OWNER, which the
+// library cannot set. A message begins with its family, version and resource (struct nfgenmsg).
+func makeOwned(c *netlink.Conn, name string) error {
+	data, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(name), 0)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: []byte{0, 0, 0, tableOwner}},
+	})
+	if err != nil {
+		return err
+	}
+	bracket := func(kind netlink.HeaderType) netlink.Message {
+		return netlink.Message{
+			Header: netlink.Header{Type: kind, Flags: netlink.Request},
+			Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
+		}
+	}
+	_, err = c.SendMessages([]netlink.Message{bracket(unix.NFNL_MSG_BATCH_BEGIN), {
+		Header: netlink.Header{
+			Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE,
+			Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl,
+		},
+		Data: append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, data...),
+	}, bracket(unix.NFNL_MSG_BATCH_END)})
+	if err != nil {
+		return err
+	}
+	_, err = c.Receive()
+	return err
+}
+
+// write replaces the guard's rules in one transaction. Named are addresses of the
+// site's own that a rule of the policy names; opened are devices that forward only
+// because of us, and so forward for sandboxes only.
+func (g *guard) write(named []netip.Addr, opened []string) error {
+	chains := g.chains(named, opened)
+	for _, ch := range chains { // added first, so that there is one to remove
+		addChains(g.conn, g.table, []chain{{name: ch.name, hook: ch.hook, kind: ch.kind, priority: ch.priority}})
+		c := &nftables.Chain{Name: ch.name, Table: g.table}
+		g.conn.FlushChain(c)
+		for _, r := range ch.rules {
+			g.conn.AddRule(&nftables.Rule{Table: g.table, Chain: c, Exprs: r})
+		}
+	}
+	if err := g.conn.Flush(); err != nil {
+		return fmt.Errorf("write the guard of %s: %w", g.uplink.name, err)
+	}
+	return nil
+}
+
+func (g *guard) chains(named []netip.Addr, opened []string) []chain {
+	own, name := g.uplink.addr, g.uplink.name
+	own4, own6 := netip.PrefixFrom(own(uplinks4, 1), 32), netip.PrefixFrom(own(uplinks6, 1), 128)
+	in := []rule{
+		match(from(name), source(expr.CmpOpNeq, own4), drop()),
+		match(from(name), source(expr.CmpOpNeq, own6), drop()),
+	}
+	for _, a := range named {
+		in = append(in, match(from(name), destination(netip.PrefixFrom(a, a.BitLen())), accept()))
+	}
+	in = append(in, match(from(name), toOneself(), drop()))
+	through := []rule{
+		match(from(name), toAnyNamed(sitePrefix), drop()),
+		match(to(name), answering(), accept()),
+		match(to(name), drop()),
+	}
+	for _, device := range opened {
+		through = append(through,
+			match(from(device), toAnyNamed(sitePrefix), accept()),
+			match(from(device), drop()))
+	}
+	return []chain{
+		{name: "prerouting", hook: nftables.ChainHookPrerouting, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityRaw, rules: in},
+		{name: "forward", hook: nftables.ChainHookForward, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityFilter, rules: through},
+		{name: "postrouting", hook: nftables.ChainHookPostrouting, kind: nftables.ChainTypeNAT, priority: nftables.ChainPriorityNATSource, rules: []rule{
+			match(source(expr.CmpOpEq, own4), masquerade()),
+			match(source(expr.CmpOpEq, own6), masquerade()),
+		}},
+	}
+}
+
+func (g *guard) close() error {
+	if g.conn == nil {
+		return nil
+	}
+	err := g.conn.CloseLasting()
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}

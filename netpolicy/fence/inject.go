@@ -1,0 +1,179 @@
+package fence
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// injector sends what Custody itself has to say to the guest and to peers of
+// direct flows. What cannot be sent is not sent again: it saves others a wait, no more.
+type injector struct {
+	marks      marks
+	index      int // of the TAP
+	frames     int // AF_PACKET
+	raw4, raw6 int // into the uplink; -1 without one
+}
+
+// newInjector runs in the namespace.
+func newInjector(index int, m marks) (*injector, error) {
+	i := &injector{marks: m, index: index, frames: -1, raw4: -1, raw6: -1}
+	var err error
+	i.frames, err = i.socket(unix.AF_PACKET, 0) // receives nothing
+	return i, err
+}
+
+func (i *injector) socket(family, proto int) (int, error) {
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+	if err != nil {
+		return -1, fmt.Errorf("make a raw socket in the namespace: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(i.marks.inject)); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("mark a socket in the namespace: %w", err)
+	}
+	return fd, nil
+}
+
+// plug makes the sockets for the uplink; it runs in the namespace.
+func (i *injector) plug() (err error) {
+	i.unplug()
+	if i.raw4, err = i.socket(unix.AF_INET, unix.IPPROTO_RAW); err != nil {
+		return err
+	}
+	i.raw6, err = i.socket(unix.AF_INET6, unix.IPPROTO_RAW)
+	return err
+}
+
+func (i *injector) unplug() {
+	for _, fd := range []*int{&i.raw4, &i.raw6} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+func (i *injector) toGuest(frame []byte) {
+	_ = unix.Sendto(i.frames, frame, 0, &unix.SockaddrLinklayer{Ifindex: i.index})
+}
+
+func (i *injector) toPeer(peer netip.Addr, packet []byte) {
+	switch {
+	case peer.Is4() && i.raw4 >= 0:
+		_ = unix.Sendto(i.raw4, packet, 0, &unix.SockaddrInet4{Addr: peer.As4()})
+	case peer.Is6() && i.raw6 >= 0:
+		_ = unix.Sendto(i.raw6, packet, 0, &unix.SockaddrInet6{Addr: peer.As16()})
+	}
+}
+
+// answer tells the guest that a packet was denied: an attempt to begin a flow gets
+// ICMP's "administratively prohibited", a packet in the middle of one a reset.
+func (i *injector) answer(why int, quote []byte) {
+	q, ok := parseQuote(quote)
+	if !ok {
+		return
+	}
+	switch why {
+	case notPermitted, expired, tableFull:
+		i.toGuest(prohibited(q, quote))
+	case noFlow, revoked:
+		if q.proto == protoTCP && q.flags&tcpRST == 0 {
+			i.toGuest(q.resetBack())
+		}
+	}
+}
+
+// reset ends a TCP flow on both sides. Each side takes a reset only at the very
+// byte it expects next: that is the last one it acknowledged, or, if the acknowledgement
+// is still on its way, the one after the last it was sent.
+func (i *injector) reset(k programsFlowKey, v *programsFlow) {
+	if k.Proto != protoTCP {
+		return
+	}
+	key := keyOf(k)
+	for _, seq := range distinct(v.GuestAck, v.PeerNext) {
+		i.toGuest(ethernet(segment(key.Dst, key.Src, seq, v.GuestNext)))
+	}
+	for _, seq := range distinct(v.PeerAck, v.GuestNext) {
+		i.toPeer(key.Dst.Addr(), segment(key.Src, key.Dst, seq, v.PeerNext))
+	}
+}
+
+func distinct(a, b uint32) []uint32 {
+	if a == b || a == 0 {
+		return []uint32{b}
+	}
+	return []uint32{a, b}
+}
+
+func (i *injector) close() error {
+	i.unplug()
+	if i.frames < 0 {
+		return nil
+	}
+	return unix.Close(i.frames)
+}
+
+// quoted is the beginning of a packet of the guest's.
+type quoted struct {
+	src, dst netip.AddrPort
+	proto    uint8
+	flags    uint8
+	seq, ack uint32
+	size     uint32 // sequence numbers that it takes up
+}
+
+const (
+	tcpFIN = 0x01
+	tcpSYN = 0x02
+	tcpRST = 0x04
+	tcpACK = 0x10
+)
+
+// parseQuote reads a packet's beginning, which the programs have checked already.
+func parseQuote(b []byte) (q quoted, ok bool) {
+	var src, dst netip.Addr
+	var total int
+	switch {
+	case len(b) >= 20+8 && b[0] == 0x45:
+		q.proto = b[9]
+		src, dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+		total = int(binary.BigEndian.Uint16(b[2:])) - 20
+		b = b[20:]
+	case len(b) >= 40+8 && b[0]>>4 == 6:
+		q.proto = b[6]
+		src, dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+		total = int(binary.BigEndian.Uint16(b[4:]))
+		b = b[40:]
+	default:
+		return q, false
+	}
+	q.src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(b))
+	q.dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(b[2:]))
+	if q.proto != protoTCP {
+		return q, q.proto == protoUDP
+	}
+	if len(b) < 20 {
+		return q, false
+	}
+	q.seq, q.ack, q.flags = binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:]), b[13]
+	q.size = uint32(max(total-int(b[12]>>4)*4, 0))
+	if q.flags&tcpSYN != 0 {
+		q.size++
+	}
+	if q.flags&tcpFIN != 0 {
+		q.size++
+	}
+	return q, true
+}
+
+// resetBack answers a segment as RFC 9293, section 3.10.7.1 has it for a connection that is not there.
+func (q quoted) resetBack() []byte {
+	if q.flags&tcpACK != 0 {
+		return ethernet(segment(q.dst, q.src, q.ack, q.seq+q.size))
+	}
+	return ethernet(segment(q.dst, q.src, 0, q.seq+q.size))
+}

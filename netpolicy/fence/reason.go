@@ -1,0 +1,49 @@
+package fence
+
+// Why packets are dropped, as reasons stand in the record. The order is that of
+// enum reason in state.h.
+const (
+	allowed = iota
+	notIP
+	wrongLink
+	badARP
+	malformed
+	options
+	fragment
+	extension
+	wrongSource
+	wrongProtocol
+	icmp
+	tcpFlags
+	mapped
+	checksum
+	noFlow
+	notPermitted
+	expired
+	tableFull
+	revoked
+	unasked
+	reasons
+)
+
+var reasonText = [reasons]string{
+	notIP:         "not IPv4, IPv6 or ARP, or in a VLAN",
+	wrongLink:     "a MAC address is not that of the guest or its gateway",
+	badARP:        "ARP for other than the guest's own addresses",
+	malformed:     "malformed packet",
+	options:       "IPv4 options",
+	fragment:      "IP fragment",
+	extension:     "IPv6 extension header",
+	wrongSource:   "an address is not the guest's own",
+	wrongProtocol: "neither TCP nor UDP",
+	icmp:          "ICMP",
+	tcpFlags:      "TCP flags that contradict each other",
+	mapped:        "IPv4 address mapped into IPv6",
+	checksum:      "a checksum is to be written where it does not belong",
+	noFlow:        "TCP without a connection that began here",
+	notPermitted:  "no rule names this destination",
+	expired:       "the name's answer that led here has expired",
+	tableFull:     "too many flows at once",
+	revoked:       "the policy does not allow this flow any more",
+	unasked:       "not an answer to the guest",
+}

@@ -1,0 +1,98 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// space is a network namespace that only descriptors hold.
+type space struct {
+	handle netns.NsHandle
+	links  *netlink.Handle
+}
+
+// newSpace makes an empty namespace. The caller's thread stays where it is.
+func newSpace() (*space, error) {
+	s := &space{handle: netns.None()}
+	err := elsewhere(func() error {
+		h, err := netns.New()
+		s.handle = h
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a network namespace: %w", err)
+	}
+	return s, s.open()
+}
+
+// currentSpace is the namespace of the calling thread.
+func currentSpace() (*space, error) {
+	h, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("find the own network namespace: %w", err)
+	}
+	s := &space{handle: h}
+	return s, s.open()
+}
+
+func (s *space) open() (err error) {
+	if s.links, err = netlink.NewHandleAt(s.handle, unix.NETLINK_ROUTE); err != nil {
+		return errors.Join(fmt.Errorf("speak to a namespace's links: %w", err), s.handle.Close())
+	}
+	return nil
+}
+
+// in runs do on a thread inside the namespace. Sockets made there stay there.
+func (s *space) in(do func() error) error {
+	return elsewhere(func() error {
+		if err := netns.Set(s.handle); err != nil {
+			return fmt.Errorf("enter a network namespace: %w", err)
+		}
+		return do()
+	})
+}
+
+func (s *space) close() error {
+	s.links.Close()
+	return s.handle.Close()
+}
+
+// elsewhere runs do on a locked thread whose namespace do may change. A thread that
+// finds no way back is never used for anything else: it ends with its goroutine.
+func elsewhere(do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			done <- fmt.Errorf("find the own network namespace: %w", err)
+			return
+		}
+		defer home.Close()
+		err = do()
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// sysctls are settings of a namespace, by their path below /proc/sys/net.
+type sysctls map[string]string
+
+// set applies them in the namespace of the calling thread.
+func (s sysctls) set() error {
+	for name, value := range s {
+		if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+			return fmt.Errorf("set net/%s to %s (is /proc/sys writable, and IPv6 not switched off at boot?): %w", name, value, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	uplinkName = "up0"
+	sitePrefix = "cust"
+	maxUplinks = 1 << 15 // pairs in 198.19.0.0/16
+)
+
+// The cables between sandboxes and site take their addresses out of these, a
+// pair each: the even one is the site's.
+var (
+	uplinks4 = netip.MustParsePrefix("198.19.0.0/16")
+	uplinks6 = netip.MustParsePrefix("fdc5:7a1c:19d3::/112")
+
+	uplinkMAC = net.HardwareAddr{0x02, 0xc0, 0xde, 1, 0, 2}
+	siteMAC   = net.HardwareAddr{0x02, 0xc0, 0xde, 1, 0, 1}
+)
+
+// uplink is the cable that direct flows take: up0 in the sandbox's namespace,
+// cust<n> in the site, which is the namespace that Custody runs in.
+type uplink struct {
+	sandbox, site *space
+	name          string // of the site's end
+	number        int
+	guard         *guard
+	forwarding    *forwarding
+}
+
+// newUplink lays the cable. Nothing passes it before its ends are up, and those
+// come up behind both walls.
+func newUplink(ctx context.Context, sandbox, site *space, p *programs, m marks) (u *uplink, err error) {
+	u = &uplink{sandbox: sandbox, site: site}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, u.close(m))
+			u = nil
+		}
+	}()
+	if err := u.plug(ctx); err != nil {
+		return u, err
+	}
+	index, err := u.end(sandbox, uplinkName, 1)
+	if err != nil {
+		return u, err
+	}
+	err = sandbox.in(func() error { return p.attach(index, ebpf.AttachTCXIngress, p.FromUplink) })
+	if err != nil {
+		return u, err
+	}
+	if u.guard, err = newGuard(site, u); err != nil {
+		return u, err
+	}
+	if err := sandbox.raiseWall(m, true); err != nil {
+		return u, err
+	}
+	if _, err := u.end(site, u.name, 0); err != nil {
+		return u, err
+	}
+	if err := u.route(sandbox); err != nil {
+		return u, err
+	}
+	if u.forwarding, err = forward(site, u.name); err != nil {
+		return u, err
+	}
+	if err := u.guard.write(nil, u.forwarding.opened); err != nil {
+		return u, err
+	}
+	return u, sandbox.in(func() error { return sysctls{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}.set() })
+}
+
+// plug makes the pair of devices under the first number that is free.
+func (u *uplink) plug(ctx context.Context) error {
+	mtu := u.site.mtu()
+	for u.number = range maxUplinks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		u.name = sitePrefix + strconv.Itoa(u.number)
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU, attrs.HardwareAddr = u.name, mtu, siteMAC
+		err := u.site.links.LinkAdd(&netlink.Veth{
+			LinkAttrs: attrs, PeerName: uplinkName, PeerMTU: uint32(mtu), PeerHardwareAddr: uplinkMAC,
+			PeerNamespace: netlink.NsFd(u.sandbox.handle),
+		})
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		if err != nil {
+			u.name = ""
+			return fmt.Errorf("lay the cable for direct flows: %w", err)
+		}
+		return nil
+	}
+	u.name = ""
+	return fmt.Errorf("lay the cable for direct flows: %d sandboxes have one already", maxUplinks)
+}
+
+// end gives one end its addresses (side 0 is the site's), its neighbour, and brings it up.
+func (u *uplink) end(s *space, name string, side int) (index int, err error) {
+	l, err := s.links.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("find the end %s of the uplink: %w", name, err)
+	}
+	index = l.Attrs().Index
+	mac := []net.HardwareAddr{uplinkMAC, siteMAC}[side]
+	err = s.in(func() error {
+		return sysctls{"ipv6/conf/" + name + "/accept_ra": "0", "ipv6/conf/" + name + "/autoconf": "0",
+			"ipv6/conf/" + name + "/addr_gen_mode": "1", "ipv6/conf/" + name + "/disable_ipv6": "0"}.set()
+	})
+	steps := []error{
+		err,
+		s.address(l, netip.PrefixFrom(u.addr(uplinks4, side), 31)),
+		s.address(l, netip.PrefixFrom(u.addr(uplinks6, side), 127)),
+		s.links.LinkSetUp(l),
+		s.neighbour(index, u.addr(uplinks4, 1-side), mac),
+		s.neighbour(index, u.addr(uplinks6, 1-side), mac),
+	}
+	for _, err := range steps {
+		if err != nil {
+			return 0, fmt.Errorf("set up the end %s of the uplink: %w", name, err)
+		}
+	}
+	return index, nil
+}
+
+// addr is the address of a side, in a range whose last 16 bits count them.
+func (u *uplink) addr(in netip.Prefix, side int) netip.Addr {
+	b := in.Addr().AsSlice()
+	n := u.number*2 + side
+	b[len(b)-2], b[len(b)-1] = byte(n>>8), byte(n)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// route leads what is not the sandbox's own to the site.
+func (u *uplink) route(s *space) error {
+	l, err := s.links.LinkByName(uplinkName)
+	if err != nil {
+		return fmt.Errorf("find the uplink: %w", err)
+	}
+	for _, in := range []netip.Prefix{uplinks4, uplinks6} {
+		via := u.addr(in, 0)
+		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if via.Is6() {
+			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		err := s.links.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(all), Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
+		if err != nil {
+			return fmt.Errorf("lead direct flows to the site: %w", err)
+		}
+	}
+	return nil
+}
+
+// mtu is the smallest of the devices that lead out of the site, so that the
+// sandbox hears of it at the first hop.
+func (s *space) mtu() int {
+	mtu := linkMTU
+	routes, err := s.links.RouteList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return mtu
+	}
+	for _, r := range routes {
+		if ones, _ := r.Dst.Mask.Size(); r.Dst != nil && ones > 0 {
+			continue
+		}
+		if l, err := s.links.LinkByIndex(r.LinkIndex); err == nil && l.Attrs().MTU >= 1280 {
+			mtu = min(mtu, l.Attrs().MTU)
+		}
+	}
+	return mtu
+}
+
+// close takes the cable away, and with it all that it needed.
+func (u *uplink) close(m marks) error {
+	var errs []error
+	errs = append(errs, u.sandbox.in(func() error { return sysctls{"ipv4/ip_forward": "0", "ipv6/conf/all/forwarding": "0"}.set() }))
+	if u.name != "" {
+		if l, err := u.site.links.LinkByName(u.name); err == nil {
+			errs = append(errs, u.site.links.LinkDel(l))
+		}
+	}
+	errs = append(errs, u.sandbox.raiseWall(m, false))
+	if u.forwarding != nil {
+		errs = append(errs, u.forwarding.restore())
+	}
+	if u.guard != nil {
+		errs = append(errs, u.guard.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,55 @@
+package fence
+
+import (
+	"fmt"
+
+	"github.com/google/nftables"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// raiseWall writes the table that stands behind the programs: in one transaction,
+// so that there is no moment without one. Packets must carry the mark; those of
+// direct flows pass only where there is an uplink.
+func (s *space) raiseWall(m marks, direct bool) error {
+	c, err := nftables.New(nftables.WithNetNSFd(int(s.handle)))
+	if err != nil {
+		return fmt.Errorf("speak to nft: %w", err)
+	}
+	t := &nftables.Table{Name: "custody", Family: nftables.TableFamilyINet}
+	c.AddTable(t) // so that there is one to remove
+	c.DelTable(t)
+	c.AddTable(t)
+	addChains(c, t, wallChains(m, direct))
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("write the second wall (nf_tables with inet, ct and masq is needed): %w", err)
+	}
+	return nil
+}
+
+func wallChains(m marks, direct bool) []chain {
+	filter := func(name string, hook *nftables.ChainHook, rules ...rule) chain {
+		return chain{name: name, hook: hook, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityFilter, closed: true, rules: rules}
+	}
+	input := []rule{match(from(tapName), marked(m.pass), destination(netpolicy.Synthetic), accept())}
+	output := []rule{match(to(tapName), marked(m.pass), accept())}
+	if !direct {
+		return []chain{
+			filter("input", nftables.ChainHookInput, input...),
+			filter("forward", nftables.ChainHookForward),
+			filter("output", nftables.ChainHookOutput, output...),
+		}
+	}
+	output = append(output, match(to(uplinkName), marked(m.inject), answering(), accept()))
+	return []chain{
+		filter("input", nftables.ChainHookInput, input...),
+		filter("forward", nftables.ChainHookForward,
+			match(from(tapName), to(uplinkName), marked(m.pass), accept()),
+			match(from(uplinkName), to(tapName), marked(m.pass), answering(), accept())),
+		filter("output", nftables.ChainHookOutput, output...),
+		{
+			name: "postrouting", hook: nftables.ChainHookPostrouting, kind: nftables.ChainTypeNAT,
+			priority: nftables.ChainPriorityNATSource, rules: []rule{match(to(uplinkName), masquerade())},
+		},
+	}
+}

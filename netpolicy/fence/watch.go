@@ -1,0 +1,272 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+const (
+	eventOpen = 1 + iota
+	eventClose
+	eventDeny
+)
+
+const sweepEvery = time.Second
+
+// watcher tells what happens, in order. It belongs to one goroutine.
+//
+//	ring ------------ open, close (replaced), deny --+
+//	table, each 1 s - open (ring was full), close ---+--> Sighted
+//	Enforce --------- revoke ------------------------+
+type watcher struct {
+	f    *Fence
+	ring *ringbuf.Reader
+	open map[Key]Flow    // told as open
+	told [reasons]uint64 // denials
+	lost uint64          // records of the ring that were seen to be missing
+	gap  uint64          // of those, what the next event has to say
+}
+
+// watch runs until the context ends, and then tells the end of all flows.
+func (w *watcher) watch(ctx context.Context) {
+	defer w.ring.Close()
+	next := time.Now().Add(sweepEvery)
+	var rec ringbuf.Record
+	for ctx.Err() == nil {
+		if !time.Now().Before(next) {
+			next = time.Now().Add(sweepEvery)
+			w.tick(true)
+			continue
+		}
+		w.ring.SetDeadline(next)
+		switch err := w.ring.ReadInto(&rec); {
+		case err == nil:
+			w.take(rec.RawSample)
+		case errors.Is(err, ringbuf.ErrFlushed):
+			w.tick(false)
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			w.f.seal() // nobody could see what passes
+			return
+		}
+	}
+	w.tick(true)
+	w.closeAll()
+}
+
+// tick tells what others left to be told. Totals and ends are read before the ring
+// is emptied, so that whatever the ring has on them was told before.
+func (w *watcher) tick(sweep bool) {
+	f := w.f
+	var live []Flow
+	f.mu.Lock()
+	if sweep {
+		var err error
+		if _, live, err = f.review(now()); err != nil {
+			f.failed(err)
+		}
+	}
+	pending := f.pending
+	f.pending = nil
+	totals, err := f.maps.totals()
+	lost, err2 := f.maps.lostRecords()
+	f.mu.Unlock()
+	if err = errors.Join(err, err2); err != nil {
+		f.failed(err)
+	}
+	w.drain()
+	w.gap += lost - w.lost
+	w.lost = lost
+	for _, ev := range pending {
+		w.end(ev)
+	}
+	for _, flow := range live {
+		w.begin(flow)
+	}
+	if sweep {
+		w.missing(live)
+	}
+	for why, total := range totals {
+		if n := w.account(why, total); n > 0 {
+			w.tell(Event{State: audit.FlowDeny, Reason: reasonText[why], Count: n})
+		}
+	}
+}
+
+func (w *watcher) drain() {
+	if w.ring.Flush() != nil {
+		return
+	}
+	var rec ringbuf.Record
+	for w.ring.ReadInto(&rec) == nil {
+		w.take(rec.RawSample)
+	}
+}
+
+// missing tells the end of flows that were replaced while the ring was full.
+func (w *watcher) missing(live []Flow) {
+	if len(w.open) == len(live) {
+		return
+	}
+	there := make(map[Key]uint64, len(live))
+	for _, l := range live {
+		there[l.Key] = l.began
+	}
+	for k, flow := range w.open {
+		if there[k] != flow.began && !w.f.lives(k, flow.began) {
+			w.end(Event{State: audit.FlowClose, Flow: flow, Reason: "the record of its end was lost"})
+		}
+	}
+}
+
+func (w *watcher) tell(ev Event) {
+	ev.Lost, w.gap = w.gap, 0
+	if ev.Time.IsZero() {
+		ev.Time = time.Now().UTC()
+	}
+	w.f.sighted(ev)
+}
+
+// begin tells that a flow is open, once.
+func (w *watcher) begin(flow Flow) {
+	if old, ok := w.open[flow.Key]; ok && old.began == flow.began {
+		return
+	}
+	w.open[flow.Key] = flow
+	w.tell(Event{State: audit.FlowOpen, Flow: flow, Time: flow.Began})
+}
+
+// end tells a flow's end, and its beginning first where the ring had no room for that.
+func (w *watcher) end(ev Event) {
+	w.begin(ev.Flow)
+	delete(w.open, ev.Flow.Key)
+	w.tell(ev)
+}
+
+// account returns how many denials up to a total nobody was told of yet.
+func (w *watcher) account(why int, total uint64) uint64 {
+	if total <= w.told[why] {
+		return 0
+	}
+	n := total - w.told[why]
+	w.told[why] = total
+	return n
+}
+
+func (w *watcher) take(sample []byte) {
+	if len(sample) < int(unsafe.Sizeof(programsEvent{})) {
+		return
+	}
+	e := *(*programsEvent)(unsafe.Pointer(&sample[0])) // written by the programs, 8-byte aligned
+	if e.Kind == eventDeny {
+		w.deny(&e)
+		return
+	}
+	w.f.mu.Lock()
+	flow := w.f.flow(e.Key, &e.Flow)
+	over := w.f.hasEnded(flow)
+	if !over && e.Kind == eventClose {
+		w.f.ended.Add(flow.Key, flow)
+	}
+	w.f.mu.Unlock()
+	switch {
+	case over: // its end is told, or waits in pending
+	case e.Kind == eventOpen:
+		w.begin(flow)
+	default:
+		w.end(Event{State: audit.FlowClose, Flow: flow, Time: w.f.time(e.Time)})
+	}
+}
+
+// deny tells of a denied packet, and answers the guest so that its program fails
+// at once with an error rather than hang.
+func (w *watcher) deny(e *programsEvent) {
+	why := int(e.Reason)
+	if why >= reasons {
+		return
+	}
+	ev := Event{
+		State: audit.FlowDeny, Reason: reasonText[why], Inbound: e.Inbound != 0, Time: w.f.time(e.Time), Count: w.account(why, e.Total),
+	}
+	w.f.mu.Lock()
+	ev.Flow = Flow{Key: keyOf(e.Key), Generation: w.f.generation}
+	w.f.explain(&ev, why)
+	w.f.mu.Unlock()
+	quote := e.Quote[:min(int(e.Size), len(e.Quote))]
+	if !ev.Inbound {
+		w.f.inject.answer(why, quote)
+	}
+	w.tell(ev)
+}
+
+// explain says which rule came nearest to a packet that was denied. It runs under mu.
+func (f *Fence) explain(ev *Event, why int) {
+	k := ev.Flow.Key
+	ev.Flow.Rule = netpolicy.Default
+	if k.Proto != "tcp" && k.Proto != "udp" || !k.Dst.Addr().IsValid() {
+		return
+	}
+	ev.Flow.Port = k.port()
+	q := netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}
+	if name := f.book.known[k.Dst.Addr()]; name != "" {
+		ev.Flow.Name, ev.Flow.Via = name, netpolicy.Gateway
+		q = netpolicy.Question{Name: name, Port: k.port(), Via: netpolicy.Gateway}
+	}
+	v := netpolicy.Decide(f.book.policy, q)
+	ev.Flow.Rule = v.RuleName()
+	if why == notPermitted && v.Reason != "" {
+		ev.Reason = string(v.Reason)
+	}
+}
+
+// closeAll tells the end of what is left.
+func (w *watcher) closeAll() {
+	f := w.f
+	f.mu.Lock()
+	var left []ending
+	err := f.each(func(k programsFlowKey, v *programsFlow) {
+		if d, ok := f.dying[k]; !ok || d.began != v.Began {
+			left = append(left, ending{k, *v, audit.FlowClose})
+		}
+	})
+	for _, e := range left {
+		err = errors.Join(err, f.end(&e, now()))
+	}
+	pending := f.pending
+	f.pending = nil
+	if err != nil {
+		f.failed(err)
+	}
+	f.mu.Unlock()
+	for _, ev := range pending {
+		w.end(ev)
+	}
+}
+
+// lives says whether the programs still know this very flow.
+func (f *Fence) lives(k Key, began uint64) bool {
+	var v programsFlow
+	return f.maps.Flows.Lookup(k.raw(), &v) == nil && v.Began == began
+}
+
+func (p *programs) totals() (t [reasons]uint64, err error) {
+	if err := p.Denials.Get(&t); err != nil {
+		return t, fmt.Errorf("read the counters of denials: %w", err)
+	}
+	return t, nil
+}
+
+func (p *programs) lostRecords() (n uint64, err error) {
+	if err := p.Lost.Get(&n); err != nil {
+		return 0, fmt.Errorf("read the counter of lost records: %w", err)
+	}
+	return n, nil
+}
