@@ -252,7 +252,9 @@ func BenchmarkChurn(b *testing.B) {
 func BenchmarkGrowth(b *testing.B) {
 	up := newAuthority(b, 4, 1000, 60)
 	p := startCustody(b, "udp://"+up.addr.String())
-	l := &load{server: p.addr, name: func(i int) string { return fmt.Sprintf("n%07d.%s.test", i, []string{"denied2", "gateway", "direct2"[:6] + "x"}[i%3]) }}
+	l := &load{server: p.addr, name: func(i int) string {
+		return fmt.Sprintf("n%07d.%s.test", i, []string{"denied2", "gateway", "direct2"[:6] + "x"}[i%3])
+	}}
 	_ = l
 	b.Skip("see below")
 }

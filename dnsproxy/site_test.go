@@ -55,16 +55,23 @@ type site struct {
 // newSite serves with the rules, given as in "name mode port range...".
 func newSite(t testing.TB, c Config, rules ...netpolicy.Rule) *site {
 	t.Helper()
-	s := &site{names: newTable(), dir: filepath.Join(t.TempDir(), testRun), disk: &faulty{}}
+	s := &site{dir: filepath.Join(t.TempDir(), testRun), disk: &faulty{}}
 	s.live.Set(policy(t, rules...))
 	rec := s.record(t)
 	c.Live, c.Run = &s.live, testRun
 	if c.Recorder == nil {
 		c.Recorder = rec
 	}
-	if c.Names == nil {
+	switch names := c.Names.(type) {
+	case nil:
+		s.names = newTable()
 		c.Names = s.names
+	case *table:
+		s.names = names
+	case *revoking:
+		s.names = names.table
 	}
+	s.names.live = &s.live
 	if c.Upstream == nil {
 		c.Upstream = upstream.New(nil, upstream.Options{})
 	}
@@ -221,6 +228,7 @@ type table struct {
 	opened []opened
 	fail   error          // of Open
 	onOpen func(o opened) // called by Open, before it returns
+	live   *netpolicy.Live
 }
 
 type opened struct {
@@ -239,7 +247,7 @@ func (n *table) Synthetic(name string) (netip.Addr, error) {
 	if a, ok := n.byName[name]; ok {
 		return a, nil
 	}
-	if len(n.byName) == 1<<15 {
+	if len(n.byName) >= 1<<15 {
 		return netip.Addr{}, errors.New("all synthetic addresses are in use")
 	}
 	b := netpolicy.FirstSynthetic.As4()

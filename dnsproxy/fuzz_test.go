@@ -1,0 +1,204 @@
+package dnsproxy
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/dnsproxy/upstream"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/redact"
+)
+
+// lastOnly is a log that keeps the last record: enough for a fuzzer, whose
+// record would fill the disk.
+type lastOnly struct {
+	mu   sync.Mutex // guards the rest
+	seq  uint64
+	body []byte
+}
+
+func (l *lastOnly) Append(_ context.Context, s redact.Sealed) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq++
+	l.body = s.Bytes()
+	return l.seq, nil
+}
+
+func (l *lastOnly) Sync(context.Context, uint64) error { return nil }
+
+// answers is an upstream that always has the same addresses at hand.
+type answers []netip.Addr
+
+func (a answers) Cached(string, uint16) (upstream.Answer, bool) {
+	return upstream.Answer{Addrs: a, Cached: true}, true
+}
+
+func (a answers) Resolve(context.Context, string, uint16) (upstream.Answer, error) {
+	return upstream.Answer{Addrs: a}, nil
+}
+
+// FuzzServer sends any packet through the whole of the server but its sockets. It
+// never panics; what leaves is a response that miekg/dns reads, with the question's id;
+// an address is in it only if Decide allows the name that miekg/dns reads in the
+// question, and then each address is one that was opened before.
+func FuzzServer(f *testing.F) {
+	rules := policy(f, gatewayRule(f, "a.test"), gatewayRule(f, "*.w.test"), directRule(f, "*.d.test", "10.0.0.0/8"))
+	for _, name := range []string{"a.test", "x.w.test", "y.d.test", "evil.test", "w.test", ".", `a\.w.test`, `x\.y.w.test`} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeTXT, dns.TypeAXFR} {
+			var m dns.Msg
+			m.SetQuestion(dns.Fqdn(name), qtype)
+			b, err := m.Pack()
+			check(f, err)
+			f.Add(b, false)
+			m.SetEdns0(4096, true)
+			b, err = m.Pack()
+			check(f, err)
+			f.Add(b, true)
+		}
+	}
+	var live netpolicy.Live
+	live.Set(rules)
+	log := &lastOnly{}
+	names := newTable()
+	up := answers{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254"),
+		netip.MustParseAddr("2606:2800::1"), netip.MustParseAddr("::ffff:93.184.216.34"), netip.MustParseAddr("fd00::1")}
+	red := redact.New(make([]byte, 32))
+	s := &session{
+		Server: New(Config{Live: &live, Names: names, Upstream: up, Run: testRun, Recorder: struct {
+			*audit.Recorder
+			*lastOnly
+		}{audit.NewRecorder(log, red), log}}),
+		out: make(chan *pending, 1), jobs: make(chan *pending, 1),
+	}
+	f.Fuzz(func(t *testing.T, packet []byte, tcp bool) {
+		if len(names.byName) > 1<<14 {
+			clear(names.byName)
+		}
+		names.opened = nil
+		p := newPending()
+		p.read(copy(p.packet[:], packet))
+		before := log.seq
+		if !s.take(t.Context(), p) {
+			t.Fatal("the question went nowhere")
+		}
+		if log.seq == before {
+			t.Fatal("the question is not in the record")
+		}
+		var again []*pending
+		if !s.opened(t.Context(), p, &again) {
+			t.Fatal("the way was not opened")
+		}
+		if p.silent {
+			return
+		}
+		size := p.size
+		if tcp {
+			size = 1<<16 - 1
+		}
+		p.reply.text = p.why(testRun)
+		judge(t, rules, names, packet, p.pack(nil, p.reply, size), size)
+	})
+}
+
+// judge holds a reply against what miekg/dns and Decide make of the packet.
+func judge(t *testing.T, rules *netpolicy.Policy, names *table, packet, out []byte, size int) {
+	t.Helper()
+	var r dns.Msg
+	if err := r.Unpack(out); err != nil || !r.Response || r.Id != binary.BigEndian.Uint16(packet) || len(out) > size {
+		t.Fatalf("% x is answered % x: %v", packet, out, err)
+	}
+	if len(r.Answer) == 0 {
+		return
+	}
+	var q dns.Msg
+	if err := q.Unpack(packet); err != nil || len(q.Question) != 1 || q.Response || q.Opcode != dns.OpcodeQuery || q.Question[0] != r.Question[0] {
+		t.Fatalf("an address for % x: %v", packet, err)
+	}
+	name, ok := netpolicy.Name(q.Question[0].Name)
+	v := netpolicy.Decide(rules, netpolicy.Question{Name: name})
+	if !ok || !v.Allow || q.Question[0].Qclass != dns.ClassINET {
+		t.Fatalf("an address for %s, which no rule names", &q)
+	}
+	for _, rr := range r.Answer {
+		a, ok := netip.AddrFromSlice(rdata(rr))
+		if !ok || rr.Header().Rrtype != q.Question[0].Qtype || rr.Header().Name != q.Question[0].Name {
+			t.Fatalf("%s is no answer to %s", rr, &q)
+		}
+		if v.Rule.Mode == netpolicy.Direct && !v.Rule.AllowsAddr(a) || v.Rule.Mode == netpolicy.Gateway && a != names.byName[name] {
+			t.Fatalf("%s for %s", a, name)
+		}
+		was := false
+		for _, o := range names.opened {
+			was = was || o.addr == a && o.name == name && o.via == v.Rule.Mode
+		}
+		if !was {
+			t.Fatalf("%s was not opened for %s", a, name)
+		}
+	}
+}
+
+func rdata(rr dns.RR) []byte {
+	switch rr := rr.(type) {
+	case *dns.A:
+		return rr.A.To4()
+	case *dns.AAAA:
+		return rr.AAAA
+	}
+	return nil
+}
+
+// FuzzParse holds parse against miekg/dns: what parse finds no flaw in, miekg/dns
+// reads in the same way; and what miekg/dns reads as an ordinary question, parse does.
+func FuzzParse(f *testing.F) {
+	f.Add(template(f, "api.example.test"))
+	f.Add(template(f, `a\.b.test`))
+	var m dns.Msg
+	m.SetAxfr("test.")
+	b, err := m.Pack()
+	check(f, err)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		if len(packet) > maxQuery {
+			return
+		}
+		q := parse(packet)
+		var m dns.Msg
+		err := m.Unpack(packet)
+		ordinary := err == nil && !m.Response && m.Opcode == dns.OpcodeQuery && len(m.Question) == 1 && len(m.Answer)+len(m.Ns)+len(m.Extra) == 0 &&
+			binary.BigEndian.Uint64(packet[4:]) == 1<<48
+		host := ""
+		if ordinary {
+			host, _ = netpolicy.Name(m.Question[0].Name)
+		}
+		if q.flawed != nil {
+			// A pointer in a question is what miekg/dns follows and parse does not.
+			if ordinary && host != "" && !strings.ContainsAny(string(packet[headerSize:]), "\xc0\xc1\xc2\xc3\xc4") {
+				t.Fatalf("%s in %s", q.flawed.reason, &m)
+			}
+			return
+		}
+		if err != nil { // options and other records are not looked into
+			return
+		}
+		got, ok := netpolicy.Name(m.Question[0].Name)
+		if q.host != ok || ok && q.name != got || q.qtype != m.Question[0].Qtype || q.class != m.Question[0].Qclass || q.id != m.Id {
+			t.Fatalf("%+v from %s", q, &m)
+		}
+		if !ok {
+			if _, ok := netpolicy.Name(q.name); ok {
+				t.Fatalf("%q is taken for a host name, from %s", q.name, &m)
+			}
+		}
+		if opt := m.IsEdns0(); len(m.Extra) == 1 && (opt != nil) != q.edns {
+			t.Fatalf("EDNS %v from %s", q.edns, &m)
+		}
+	})
+}
