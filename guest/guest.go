@@ -92,6 +92,11 @@ func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) 
 	if err := st.writeIdentity(w.Hostname, w.MachineID); err != nil {
 		return err
 	}
+	if len(w.Trust) > 0 {
+		if err := st.beliefs.add(w.Trust); err != nil {
+			return fmt.Errorf("have the cells trust the host's certificates: %w", err)
+		}
+	}
 	limits := st.limits(w.Limits)
 	server := channel.NewServer(st.block, openWorkspace, nil)
 	if !w.Sensor {

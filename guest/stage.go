@@ -26,7 +26,8 @@ import (
 // finds the disk of its snapshot is the host's promise (vmm.Image.Disk): what
 // the kernel remembers of it is written to it later.
 type stage struct {
-	block *cell.Block
+	block   *cell.Block
+	beliefs *beliefs
 
 	// Opened and asked for before the snapshot, so that a wake need not.
 	identity [len(identity)]struct{ fd, size int }
@@ -123,6 +124,9 @@ func (st *stage) build() (err error) {
 		return fmt.Errorf("prepare the root: %w", err)
 	}
 	if err := mountRoot(upper, work); err != nil {
+		return err
+	}
+	if st.beliefs, err = readBeliefs(); err != nil {
 		return err
 	}
 	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells")})

@@ -66,7 +66,7 @@ func AwaitWake(r io.Reader) (Wake, error) {
 	if err := json.Unmarshal(line, &w); err != nil {
 		return w, fmt.Errorf("decode the host's wake: %w", err)
 	}
-	return w, nil
+	return w, w.check()
 }
 
 // SayAwake answers the host's Wake.
@@ -75,6 +75,9 @@ func SayAwake(w io.Writer, a Awake) error { return writeLine(w, a) }
 // wake sends w and reads the guest's answer. offset is how far the guest's
 // clock is ahead of the host's, to within half the time the exchange took.
 func wake(conn io.ReadWriter, w Wake) (a Awake, offset time.Duration, err error) {
+	if err := w.check(); err != nil {
+		return a, 0, fmt.Errorf("wake the guest: %w", err)
+	}
 	start := time.Now()
 	if err := writeLine(conn, w); err != nil {
 		return a, 0, fmt.Errorf("wake the guest: %w", err)

@@ -1,29 +1,23 @@
-package qemu
+package qemu_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/netpolicy"
-	"github.com/custody-project/custody/vmm"
-	"github.com/custody-project/custody/vmm/scratch"
-	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/vmtest"
 )
 
 // The tests of the card start real VMs:
@@ -48,16 +42,18 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{}
 	failed := make(chan error, 1)
-	offMainThread(func() {
+	qemu.OffMainThread(func() {
 		failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), s.furnish(t))
 	})
-	ok(t, <-failed)
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
 // furnish runs on the namespace's thread: a socket belongs to the namespace of the thread that opens it.
 func (s *site) furnish(t *testing.T) (err error) {
-	if s.tap, err = openTap("tap"); err != nil {
+	if s.tap, err = qemu.OpenTap("tap"); err != nil {
 		return err
 	}
 	t.Cleanup(func() { s.tap.Close() })
@@ -164,102 +160,22 @@ func describe(f []byte) string {
 	}
 }
 
-// guestBinary builds custody-guest as the Makefile does, so that the shared template need not be renewed.
-var guestBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "custody-guest-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "custody-guest")
-	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path, "../../cmd/custody-guest")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build custody-guest: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := guestBinary(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
-
-// restored is a machine out of the shared template's snapshot, its guest awake.
-type restored struct {
-	*testing.T
-	guest *channel.Client
-}
-
-func restoreMachine(t *testing.T, tap *os.File) *restored {
-	t.Helper()
-	dir := os.Getenv("CUSTODY_TEST_TEMPLATES")
-	if dir == "" {
-		t.Fatal("CUSTODY_TEST_TEMPLATES is not set: this test starts real VMs; run `make test`, which makes a template for them")
-	}
-	binary, err := guestBinary()
-	ok(t, err)
-	ctx := t.Context()
-	shape := template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
-	d, err := New(false)
-	ok(t, err)
-	tm, err := template.Store{Dir: dir, Guest: binary, Log: io.Discard}.Open(ctx, "base")
-	ok(t, err)
-	img, err := tm.Image(ctx, d, shape)
-	ok(t, err)
-	t.Cleanup(func() { img.Close() })
-	disk, err := scratch.Clone(t.TempDir(), img.Disk)
-	ok(t, err)
-	t.Cleanup(func() { disk.Close() })
-	vm, err := d.Start(ctx, vmm.Machine{ID: "card", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: disk, Tap: tap})
-	ok(t, err)
-	t.Cleanup(func() { ok(t, vm.Destroy(context.Background())) })
-	ok(t, vm.Thaw(ctx))
-	m := &restored{T: t}
-	wake := channel.Wake{
-		Run: "r-card", Time: time.Now(), Entropy: make([]byte, 64), MachineID: strings.Repeat("0", 32), Hostname: "card",
-		Scratch: shape.Disk, Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
-	}
-	m.guest, err = channel.Connect(ctx, vm.Channel(), wake, nil)
-	ok(t, err)
-	return m
-}
-
-// bash runs a script in a cell and returns what it wrote.
-func (m *restored) bash(script string) string {
-	m.Helper()
-	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
-	defer cancel()
-	p, err := m.guest.Start(ctx, channel.Command{
-		Step: "main", Argv: []string{"bash", "-c", "exec 2>&1\n" + script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/workspace",
-	})
-	ok(m.T, err)
-	p.Stdin.Close()
-	go io.Copy(io.Discard, p.Stderr)
-	said, _ := io.ReadAll(p.Stdout)
-	_, err = p.Wait(ctx)
-	ok(m.T, err)
-	return string(said)
-}
-
 const bulk = 2 << 20
 
 // TestCard: what the guest sends arrives and what it is sent arrives, in both
 // versions of IP, and nothing is on the cable that nobody asked for.
 func TestCard(t *testing.T) {
 	s := newSite(t)
-	m := restoreMachine(t, s.tap)
-	if got := m.bash("cat /sys/class/net/eth0/address; ls /sys/class/net; head -1 /etc/resolv.conf"); got != "02:c0:de:00:00:02\neth0\nlo\nnameserver 198.18.0.1\n" {
+	m := vmtest.Restore(t, vmtest.Options{Tap: s.tap})
+	if got := m.Bash("cat /sys/class/net/eth0/address; ls /sys/class/net; head -1 /etc/resolv.conf"); got != "02:c0:de:00:00:02\neth0\nlo\nnameserver 198.18.0.1\n" {
 		t.Errorf("the guest's card: %q", got)
 	}
-	m.bash("sleep 2") // longer than a kernel waits to report its groups and look for a router
+	m.Bash("sleep 2") // longer than a kernel waits to report its groups and look for a router
 	if frames := s.seen(); len(frames) != 0 {
 		t.Errorf("unasked frames: %q", frames)
 	}
 	for _, end := range []struct{ ours, theirs netip.Addr }{{netpolicy.Gateway4, netpolicy.Guest4}, {netpolicy.Gateway6, netpolicy.Guest6}} {
-		udp := m.bash(fmt.Sprintf("exec 3<>/dev/udp/%s/%d; echo over the card >&3; timeout 20 head -c 14 <&3", end.ours, echoPort))
+		udp := m.Bash(fmt.Sprintf("exec 3<>/dev/udp/%s/%d; echo over the card >&3; timeout 20 head -c 14 <&3", end.ours, echoPort))
 		if udp != "over the card\n" {
 			t.Errorf("echo from %s: %q", end.ours, udp)
 		}
@@ -267,7 +183,7 @@ func TestCard(t *testing.T) {
 		if frames := s.seen(); strings.Join(frames, " ") != out+" "+in {
 			t.Errorf("frames %q, want %q, %q", frames, out, in)
 		}
-		tcp := m.bash(fmt.Sprintf(`head -c %[1]d /dev/urandom > sent; exec 3<>/dev/tcp/%[2]s/%[3]d
+		tcp := m.Bash(fmt.Sprintf(`head -c %[1]d /dev/urandom > sent; exec 3<>/dev/tcp/%[2]s/%[3]d
 			cat sent >&3; cat <&3 > got; cmp sent got && stat -c %%s got`, bulk, end.ours, echoPort))
 		if tcp != fmt.Sprintln(bulk) {
 			t.Errorf("%d bytes to %s and back: %q", bulk, end.ours, tcp)
@@ -282,8 +198,8 @@ func TestCard(t *testing.T) {
 
 // TestLooseEnd: without a TAP of the caller the same snapshot wakes with the same card, which reaches nothing.
 func TestLooseEnd(t *testing.T) {
-	m := restoreMachine(t, nil)
-	got := m.bash(fmt.Sprintf("cat /sys/class/net/eth0/address; exec 3<>/dev/udp/%s/%d; echo x >&3; read -t 1 line <&3 && echo HEARD; echo end",
+	m := vmtest.Restore(t, vmtest.Options{})
+	got := m.Bash(fmt.Sprintf("cat /sys/class/net/eth0/address; exec 3<>/dev/udp/%s/%d; echo x >&3; read -t 1 line <&3 && echo HEARD; echo end",
 		netpolicy.Gateway4, echoPort))
 	if got != "02:c0:de:00:00:02\nend\n" {
 		t.Errorf("said %q", got)
@@ -291,46 +207,4 @@ func TestLooseEnd(t *testing.T) {
 	if _, err := net.InterfaceByName("nowhere"); err == nil {
 		t.Error("the loose end is in this namespace")
 	}
-}
-
-// TestTapRefused: a file that would make another machine than the snapshot's is no TAP for it.
-func TestTapRefused(t *testing.T) {
-	r, w, err := os.Pipe()
-	ok(t, err)
-	defer r.Close()
-	defer w.Close()
-	if err := checkTap(r); err == nil {
-		t.Error("a pipe was taken")
-	}
-	for _, flags := range []uint16{unix.IFF_TAP | unix.IFF_NO_PI, unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR} {
-		failed := make(chan error, 1)
-		offMainThread(func() { failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), takeOther(flags)) })
-		if err := <-failed; err == nil {
-			t.Errorf("flags %#x were taken", flags)
-		} else if !strings.Contains(err.Error(), "IFF_VNET_HDR are needed") {
-			t.Errorf("flags %#x: %v", flags, err)
-		}
-	}
-	tap, err := newLooseEnd()
-	ok(t, err)
-	defer tap.Close()
-	ok(t, checkTap(tap))
-}
-
-func takeOther(flags uint16) error {
-	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("not tried: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "other")
-	defer f.Close()
-	req, err := unix.NewIfreq("other")
-	if err != nil {
-		return fmt.Errorf("not tried: %w", err)
-	}
-	req.SetUint16(flags)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-		return fmt.Errorf("not tried: %w", err)
-	}
-	return checkTap(f)
 }

@@ -3,6 +3,7 @@ package qemu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -145,6 +146,48 @@ func TestLender(t *testing.T) {
 	if got, _ := os.ReadFile(path); string(got) != "template" {
 		t.Errorf("the lent file was changed to %q", got)
 	}
+}
+
+// TestTapRefused: a file that would make another machine than the snapshot's is no TAP for it.
+func TestTapRefused(t *testing.T) {
+	r, w, err := os.Pipe()
+	ok(t, err)
+	defer r.Close()
+	defer w.Close()
+	if err := checkTap(r); err == nil {
+		t.Error("a pipe was taken")
+	}
+	for _, flags := range []uint16{unix.IFF_TAP | unix.IFF_NO_PI, unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR} {
+		failed := make(chan error, 1)
+		offMainThread(func() { failed <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), takeOther(flags)) })
+		if err := <-failed; err == nil {
+			t.Errorf("flags %#x were taken", flags)
+		} else if !strings.Contains(err.Error(), "IFF_VNET_HDR are needed") {
+			t.Errorf("flags %#x: %v", flags, err)
+		}
+	}
+	tap, err := newLooseEnd()
+	ok(t, err)
+	defer tap.Close()
+	ok(t, checkTap(tap))
+}
+
+func takeOther(flags uint16) error {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("not tried: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "other")
+	defer f.Close()
+	req, err := unix.NewIfreq("other")
+	if err != nil {
+		return fmt.Errorf("not tried: %w", err)
+	}
+	req.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		return fmt.Errorf("not tried: %w", err)
+	}
+	return checkTap(f)
 }
 
 // FuzzMonitor: whatever a hostile QEMU answers, the monitor neither panics nor hangs.

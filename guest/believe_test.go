@@ -1,0 +1,101 @@
+package guest_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/vmm/vmtest"
+)
+
+// authority makes a CA and, signed by it, a server's certificate and key, all PEM.
+func authority(t *testing.T) (ca, leaf, key string) {
+	t.Helper()
+	sign := func(tmpl, parent *x509.Certificate, pub *ecdsa.PublicKey, by *ecdsa.PrivateKey) string {
+		der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, pub, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	}
+	var keys [2]*ecdsa.PrivateKey
+	for i := range keys {
+		var err error
+		if keys[i], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Custody Sandbox r-TEST", Organization: []string{"Custody"}},
+		NotBefore: from, NotAfter: to, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	server := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"}, NotBefore: from, NotAfter: to}
+	der, err := x509.MarshalPKCS8PrivateKey(keys[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sign(root, root, &keys[0].PublicKey, keys[0]), sign(server, root, &keys[1].PublicKey, keys[0]),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
+
+// clients ask a TLS server in the cell; each writes one line.
+const clients = `
+	curl -sS https://localhost:8443/hello
+	python3 -c 'import urllib.request as u; print(u.urlopen("https://localhost:8443/hello").read().decode().strip())'
+	git ls-remote https://localhost:8443/r 2>&1 | grep -o -e "not valid" -e "certificate verification failed"
+	echo | openssl s_client -connect localhost:8443 -verify_return_error 2>&1 | grep -o "Verify return code: 0" | tail -n 1`
+
+const served = "hello\nhello\nnot valid\nVerify return code: 0\n"
+
+// TestTrust: programs believe in the host's certificates by the names that the
+// system has for them and by their environment, and in the template's as before.
+func TestTrust(t *testing.T) {
+	ca, leaf, key := authority(t)
+	m := vmtest.Restore(t, vmtest.Options{Trust: []byte(ca)})
+	said := m.Bash(fmt.Sprintf(`
+		printf %%s '%s' > /srv/leaf.pem; printf %%s '%s' > /srv/leaf.key; echo hello > /srv/hello
+		cat /etc/ssl/custody/ca.pem
+		for f in /usr/share/ca-certificates/mozilla/*; do echo x; done | wc -l
+		grep -c BEGIN /etc/ssl/certs/ca-certificates.crt
+		od -An -tu1 -j11 -N1 /etc/ssl/custody/java.jks`, leaf, key))
+	rest, ok := strings.CutPrefix(said, ca)
+	var template, bundle, java int
+	if _, err := fmt.Sscan(rest, &template, &bundle, &java); !ok || err != nil || template < 100 || bundle != template+1 || java != bundle {
+		t.Errorf("the template has %d certificates, the bundle %d, Java %d (%v): %s", template, bundle, java, err, said)
+	}
+	const server = `cd /srv; openssl s_server -quiet -accept 8443 -cert leaf.pem -key leaf.key -WWW >/dev/null 2>&1 &
+		until (: < /dev/tcp/localhost/8443) 2>/dev/null; do sleep 0.1; done
+		cd /workspace`
+	if got := m.Bash(server + clients); got != served {
+		t.Errorf("by the system's names: %q", got)
+	}
+	if got := m.Bash(server+clients, channel.TrustEnv()...); got != served {
+		t.Errorf("by the environment: %q", got)
+	}
+	// Each of the two alone must do; a program that packages call makes both anew.
+	if got := m.Bash("mv /etc/ssl/certs /etc/ssl/gone; "+server+clients+"; mv /etc/ssl/gone /etc/ssl/certs",
+		"SSL_CERT_FILE=/etc/ssl/gone/ca-certificates.crt", "CURL_CA_BUNDLE=/etc/ssl/gone/ca-certificates.crt", "GIT_SSL_CAINFO=/etc/ssl/gone/ca-certificates.crt"); got != served {
+		t.Errorf("by the environment alone: %q", got)
+	}
+	if got := m.Bash("export PATH=$PATH:/usr/sbin; update-ca-certificates --fresh >/dev/null 2>&1; " + server + clients); got != served {
+		t.Errorf("after the system's lists were made anew: %q", got)
+	}
+}
+
+// TestNoTrust: nothing of that is there when the host has no certificates to be trusted.
+func TestNoTrust(t *testing.T) {
+	m := vmtest.Restore(t, vmtest.Options{})
+	if got := m.Bash("ls -A -d /etc/ssl/custody /usr/local/share/ca-certificates/* 2>/dev/null; grep -c . /etc/ssl/certs/ca-certificates.crt >/dev/null && echo bundle"); got != "bundle\n" {
+		t.Errorf("said %q", got)
+	}
+}

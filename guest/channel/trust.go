@@ -1,0 +1,56 @@
+package channel
+
+import "fmt"
+
+// MaxTrust is how many bytes a Wake's Trust may have.
+const MaxTrust = 16 << 10
+
+// Where a guest that was given a Trust has what its steps are to believe. The
+// paths are those that the cells see.
+const (
+	TrustDir    = "/etc/ssl/custody"
+	TrustFile   = TrustDir + "/ca.pem"   // what Trust held, and nothing else
+	TrustJava   = TrustDir + "/java.jks" // TrustBundle's certificates, for Java
+	TrustCerts  = "/etc/ssl/certs"       // has a link to TrustFile by its hashed name
+	TrustBundle = TrustCerts + "/ca-certificates.crt"
+
+	// TrustJavaPassword opens TrustJava. It protects nothing: there are no keys in it.
+	TrustJavaPassword = "changeit"
+)
+
+// TrustEnv is what a step's environment must hold, as NAME=value, for its
+// tools to believe in what Trust held. Most look into TrustBundle by
+// themselves on one distribution and into a list of their own on the next.
+func TrustEnv() []string {
+	var env []string
+	for _, name := range []string{
+		"SSL_CERT_FILE",      // OpenSSL and so Python, Ruby, Perl, PHP; Go; .NET; rustls
+		"CURL_CA_BUNDLE",     // curl
+		"GIT_SSL_CAINFO",     // git
+		"REQUESTS_CA_BUNDLE", // Python's requests
+		"PIP_CERT",
+		"HTTPLIB2_CA_CERTS",
+		"AWS_CA_BUNDLE",
+		"CARGO_HTTP_CAINFO",
+		"BUNDLE_SSL_CA_CERT",
+		"NIX_SSL_CERT_FILE",
+		"HEX_CACERTS_PATH",
+		"PERL_LWP_SSL_CA_FILE",
+		"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+		"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+	} {
+		env = append(env, name+"="+TrustBundle)
+	}
+	return append(env,
+		"NODE_EXTRA_CA_CERTS="+TrustFile, // beside Node's own list
+		"DENO_CERT="+TrustFile,
+		"JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore="+TrustJava+" -Djavax.net.ssl.trustStorePassword="+TrustJavaPassword,
+	)
+}
+
+func (w Wake) check() error {
+	if len(w.Trust) > MaxTrust {
+		return fmt.Errorf("%d bytes of certificates to be trusted, at most %d are allowed", len(w.Trust), MaxTrust)
+	}
+	return nil
+}

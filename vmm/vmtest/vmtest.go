@@ -1,0 +1,121 @@
+// Package vmtest starts real VMs for tests, from the base template that
+// hack/test makes, under software emulation, which every host has.
+package vmtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/vmm/scratch"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// Options say how a machine differs from the usual one.
+type Options struct {
+	Tap     *os.File        // see vmm.Machine
+	Trust   []byte          // see channel.Wake
+	Sensor  bool            // whether the sensors are attached
+	Handler channel.Handler // takes the guest's events; nil drops them
+}
+
+// Machine is a VM that was restored, its guest awake. It ends with its test.
+type Machine struct {
+	t     testing.TB
+	VM    vmm.VM
+	Guest *channel.Client
+}
+
+// Restore starts a machine. A missing template fails the test.
+func Restore(t testing.TB, o Options) *Machine {
+	t.Helper()
+	ctx, shape := t.Context(), template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
+	d, err := qemu.New(false)
+	check(t, err)
+	base, err := template.Store{Dir: templates(t), Guest: guestProgram(t), Log: io.Discard}.Open(ctx, "base")
+	check(t, err)
+	img, err := base.Image(ctx, d, shape)
+	check(t, err)
+	t.Cleanup(func() { img.Close() })
+	disk, err := scratch.Clone(t.TempDir(), img.Disk)
+	check(t, err)
+	t.Cleanup(func() { disk.Close() })
+	m := &Machine{t: t}
+	m.VM, err = d.Start(ctx, vmm.Machine{ID: "test", Image: img, CPUs: shape.CPUs, Memory: shape.Memory, Scratch: disk, Tap: o.Tap})
+	check(t, err)
+	t.Cleanup(func() { check(t, m.VM.Destroy(context.Background())) })
+	check(t, m.VM.Thaw(ctx))
+	wake := channel.Wake{
+		Run: "r-test", Time: time.Now(), Entropy: bytes.Repeat([]byte{7}, 64), MachineID: strings.Repeat("0", 32), Hostname: "test",
+		Scratch: shape.Disk, Limits: channel.Limits{PIDs: 256, Memory: shape.Memory},
+		Files: channel.FileSettings{ReadOver: 8 << 20}, Trust: o.Trust, Sensor: o.Sensor,
+	}
+	m.Guest, err = channel.Connect(ctx, m.VM.Channel(), wake, o.Handler)
+	check(t, err)
+	return m
+}
+
+func templates(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("CUSTODY_TEST_TEMPLATES")
+	if dir == "" {
+		t.Fatal("CUSTODY_TEST_TEMPLATES is not set: this test starts real VMs; run `make test`, which makes a template for them")
+	}
+	return dir
+}
+
+// guestProgram builds custody-guest as the Makefile does, byte for byte: a
+// template that holds another one would be renewed under those who use it.
+func guestProgram(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "custody-guest")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/custody-project/custody/cmd/custody-guest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build custody-guest: %v\n%s", err, out)
+	}
+	return path
+}
+
+// patience bounds what a script may take, on a host that does much else.
+const patience = 2 * time.Minute
+
+// Bash runs a script in a cell and returns what it wrote to either stream. env is beside PATH.
+func (m *Machine) Bash(script string, env ...string) string {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	defer cancel()
+	p, err := m.Guest.Start(ctx, channel.Command{
+		Step: "main", Argv: []string{"bash", "-c", "exec 2>&1\n" + script}, Env: append([]string{"PATH=/usr/bin:/bin", "HOME=/root"}, env...), Dir: "/workspace",
+	})
+	check(m.t, err)
+	p.Stdin.Close()
+	drained := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, p.Stderr)
+		close(drained)
+	}()
+	said, err := io.ReadAll(p.Stdout)
+	<-drained
+	_, failed := p.Wait(ctx)
+	check(m.t, err)
+	check(m.t, failed)
+	return string(said)
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(fmt.Errorf("virtual machine: %w", err))
+	}
+}
