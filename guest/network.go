@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/link"
 )
 
 // cardName is what the kernel calls the first network card.
@@ -37,7 +37,7 @@ var networkSwitches = map[string]string{
 
 // resolvConf is the cells' /etc/resolv.conf. The resolver is one hop away and
 // has a time limit of its own, so whoever waits longer waits for nothing.
-var resolvConf = "nameserver " + netpolicy.Gateway4.String() + "\noptions timeout:2 attempts:2\n"
+var resolvConf = "nameserver " + link.Gateway4.String() + "\noptions timeout:2 attempts:2\n"
 
 // raiseNetwork makes the guest's end of the link as netpolicy describes it. A
 // machine without a card has only its loopback interface.
@@ -45,7 +45,7 @@ func raiseNetwork() error {
 	if err := raiseInterface("lo", 0); err != nil {
 		return err
 	}
-	link, err := net.InterfaceByName(cardName)
+	card, err := net.InterfaceByName(cardName)
 	if err != nil {
 		return fmt.Errorf("find the network card: %w", err)
 	}
@@ -59,7 +59,7 @@ func raiseNetwork() error {
 	if err := raiseInterface(cardName, unix.IFF_NOARP); err != nil {
 		return err
 	}
-	return addressLink(link.Index)
+	return addressLink(card.Index)
 }
 
 func raiseInterface(name string, flags uint16) error {
@@ -89,15 +89,15 @@ func addressLink(index int) error {
 	defer r.close()
 	for _, end := range []struct {
 		guest, gateway netip.Addr
-		link           netip.Prefix
+		net            netip.Prefix
 	}{
-		{netpolicy.Guest4, netpolicy.Gateway4, netpolicy.Link4},
-		{netpolicy.Guest6, netpolicy.Gateway6, netpolicy.Link6},
+		{link.Guest4, link.Gateway4, link.Net4},
+		{link.Guest6, link.Gateway6, link.Net6},
 	} {
-		if err := r.addAddress(index, netip.PrefixFrom(end.guest, end.link.Bits())); err != nil {
+		if err := r.addAddress(index, netip.PrefixFrom(end.guest, end.net.Bits())); err != nil {
 			return fmt.Errorf("add address %s: %w", end.guest, err)
 		}
-		if err := r.addNeighbour(index, end.gateway, netpolicy.GatewayMAC); err != nil {
+		if err := r.addNeighbour(index, end.gateway, link.GatewayMAC); err != nil {
 			return fmt.Errorf("add neighbour %s: %w", end.gateway, err)
 		}
 		if err := r.addDefault(index, end.gateway); err != nil {

@@ -1,22 +1,23 @@
 package netpolicy
 
-import "net/netip"
+import (
+	"net/netip"
 
-// The link between a guest and its gateway is the same in every sandbox, so
-// that a restored guest finds the addresses of its snapshot. Each stands in a network
-// namespace of its own; none of these addresses is seen outside of it.
+	"github.com/custody-project/custody/netpolicy/link"
+)
+
+// The link between a guest and its gateway: see package link.
 var (
-	GuestMAC   = [6]byte{0x02, 0xc0, 0xde, 0, 0, 2}
-	GatewayMAC = [6]byte{0x02, 0xc0, 0xde, 0, 0, 1}
+	GuestMAC   = link.GuestMAC
+	GatewayMAC = link.GatewayMAC
 
-	Guest4   = netip.MustParseAddr("198.18.0.2")
-	Gateway4 = netip.MustParseAddr("198.18.0.1")
-	// Link4 is their network. Both ends have static neighbours: no ARP is needed.
-	Link4 = netip.MustParsePrefix("198.18.0.0/30")
+	Guest4   = link.Guest4
+	Gateway4 = link.Gateway4
+	Link4    = link.Net4
 
-	Guest6   = netip.MustParseAddr("fdc5:7a1c:19d2::2")
-	Gateway6 = netip.MustParseAddr("fdc5:7a1c:19d2::1")
-	Link6    = netip.MustParsePrefix("fdc5:7a1c:19d2::/64")
+	Guest6   = link.Guest6
+	Gateway6 = link.Gateway6
+	Link6    = link.Net6
 
 	// Synthetic is the range whose addresses stand for names. Its first 256 are the link's.
 	Synthetic = netip.MustParsePrefix("198.18.0.0/16")

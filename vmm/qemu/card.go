@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/link"
 )
 
 // Every machine has a network card, whether or not its cable leads anywhere: a snapshot fits
@@ -23,7 +23,7 @@ const tunDevice = "/dev/net/tun"
 // card is the -device argument. What differs from the default is what depends on the host's
 // kernel (UFO) and what would make the guest speak unasked after a restore.
 func card() string {
-	mac := net.HardwareAddr(netpolicy.GuestMAC[:])
+	mac := net.HardwareAddr(link.GuestMAC[:])
 	return "virtio-net-device,netdev=net,mac=" + mac.String() + ",guest_announce=off,host_ufo=off,guest_ufo=off"
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/link"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/vmtest"
 )
@@ -57,29 +57,29 @@ func (s *site) furnish(t *testing.T) (err error) {
 		return err
 	}
 	t.Cleanup(func() { s.tap.Close() })
-	link, err := netlink.LinkByName("tap")
+	tap, err := netlink.LinkByName("tap")
 	if err != nil {
 		return err
 	}
-	mac := net.HardwareAddr(netpolicy.GatewayMAC[:])
+	mac := net.HardwareAddr(link.GatewayMAC[:])
 	err = errors.Join(os.WriteFile("/proc/sys/net/ipv6/conf/tap/accept_dad", []byte("0"), 0),
 		os.WriteFile("/proc/sys/net/ipv6/conf/tap/addr_gen_mode", []byte("1"), 0), // no frames of its own
-		netlink.LinkSetHardwareAddr(link, mac), netlink.LinkSetARPOff(link), netlink.LinkSetUp(link))
+		netlink.LinkSetHardwareAddr(tap, mac), netlink.LinkSetARPOff(tap), netlink.LinkSetUp(tap))
 	for _, end := range []struct {
 		ours, theirs netip.Addr
 		bits         int
-	}{{netpolicy.Gateway4, netpolicy.Guest4, netpolicy.Link4.Bits()}, {netpolicy.Gateway6, netpolicy.Guest6, netpolicy.Link6.Bits()}} {
+	}{{link.Gateway4, link.Guest4, link.Net4.Bits()}, {link.Gateway6, link.Guest6, link.Net6.Bits()}} {
 		ip := net.IP(end.ours.AsSlice())
 		err = errors.Join(err,
-			netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(end.bits, 8*len(ip))}, Flags: unix.IFA_F_NODAD}),
+			netlink.AddrAdd(tap, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(end.bits, 8*len(ip))}, Flags: unix.IFA_F_NODAD}),
 			netlink.NeighSet(&netlink.Neigh{
-				LinkIndex: link.Attrs().Index, IP: end.theirs.AsSlice(), HardwareAddr: netpolicy.GuestMAC[:], State: unix.NUD_PERMANENT,
+				LinkIndex: tap.Attrs().Index, IP: end.theirs.AsSlice(), HardwareAddr: link.GuestMAC[:], State: unix.NUD_PERMANENT,
 			}), s.echo(t, netip.AddrPortFrom(end.ours, echoPort)))
 	}
 	if err != nil {
 		return err
 	}
-	return s.capture(t, link.Attrs().Index)
+	return s.capture(t, tap.Attrs().Index)
 }
 
 // capture opens the socket that sees every frame on the cable.
@@ -143,9 +143,9 @@ func describe(f []byte) string {
 	}
 	way := fmt.Sprintf("%x>%x", f[6:12], f[:6])
 	switch {
-	case bytes.Equal(f[6:12], netpolicy.GuestMAC[:]) && bytes.Equal(f[:6], netpolicy.GatewayMAC[:]):
+	case bytes.Equal(f[6:12], link.GuestMAC[:]) && bytes.Equal(f[:6], link.GatewayMAC[:]):
 		way = "out"
-	case bytes.Equal(f[:6], netpolicy.GuestMAC[:]) && bytes.Equal(f[6:12], netpolicy.GatewayMAC[:]):
+	case bytes.Equal(f[:6], link.GuestMAC[:]) && bytes.Equal(f[6:12], link.GatewayMAC[:]):
 		way = "in"
 	}
 	switch kind := uint16(f[12])<<8 | uint16(f[13]); kind {
@@ -174,7 +174,7 @@ func TestCard(t *testing.T) {
 	if frames := s.seen(); len(frames) != 0 {
 		t.Errorf("unasked frames: %q", frames)
 	}
-	for _, end := range []struct{ ours, theirs netip.Addr }{{netpolicy.Gateway4, netpolicy.Guest4}, {netpolicy.Gateway6, netpolicy.Guest6}} {
+	for _, end := range []struct{ ours, theirs netip.Addr }{{link.Gateway4, link.Guest4}, {link.Gateway6, link.Guest6}} {
 		udp := m.Bash(fmt.Sprintf("exec 3<>/dev/udp/%s/%d; echo over the card >&3; timeout 20 head -c 14 <&3", end.ours, echoPort))
 		if udp != "over the card\n" {
 			t.Errorf("echo from %s: %q", end.ours, udp)
@@ -200,7 +200,7 @@ func TestCard(t *testing.T) {
 func TestLooseEnd(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})
 	got := m.Bash(fmt.Sprintf("cat /sys/class/net/eth0/address; exec 3<>/dev/udp/%s/%d; echo x >&3; read -t 1 line <&3 && echo HEARD; echo end",
-		netpolicy.Gateway4, echoPort))
+		link.Gateway4, echoPort))
 	if got != "02:c0:de:00:00:02\nend\n" {
 		t.Errorf("said %q", got)
 	}
