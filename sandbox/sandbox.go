@@ -152,6 +152,7 @@ func (s *Sandbox) wake() (channel.Wake, error) {
 		Run: s.settings.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]),
 		Hostname: hostname(s.settings.Run), Scratch: s.settings.ScratchSize,
 		Limits: channel.Limits{PIDs: s.settings.PIDs, Memory: s.settings.Memory}, Files: s.settings.Files, Sensor: s.settings.Sensor,
+		Trust: s.parts.Network.Trust(),
 	}, nil
 }
 

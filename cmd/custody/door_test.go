@@ -79,6 +79,8 @@ type door struct {
 	bin  string
 	dir  string   // where commands are given; custody.yaml is looked for there
 	env  []string // beside PATH, HOME and CUSTODY_HOME
+	// launch starts a program where the user is; nil: here.
+	launch func(*exec.Cmd) error
 }
 
 // newDoor returns a user with a home of its own.
@@ -115,7 +117,11 @@ func (d *door) custody(args ...string) said {
 // start begins a call, which does not outlive the test.
 func (d *door) start(cmd *exec.Cmd) {
 	d.Helper()
-	if err := cmd.Start(); err != nil {
+	launch := d.launch
+	if launch == nil {
+		launch = (*exec.Cmd).Start
+	}
+	if err := launch(cmd); err != nil {
 		d.Fatal(err)
 	}
 	d.Cleanup(func() { cmd.Process.Kill() })

@@ -8,6 +8,7 @@ import (
 
 type policyCmd struct {
 	Check policyCheckCmd `cmd:"" help:"Check a project's file; errors come with line and column."`
+	Set   policySetCmd   `cmd:"" help:"Put a file's egress rules into force in a run that lives."`
 }
 
 type policyCheckCmd struct {

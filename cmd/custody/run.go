@@ -13,8 +13,10 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
@@ -43,6 +45,8 @@ type job struct {
 	project  project.File
 	template template.Template
 	redactor *redact.Redactor
+	policy   *netpolicy.Policy
+	prepared *egress.Prepared
 	record   *home.Run
 
 	mu      sync.Mutex // guards what follows
@@ -60,7 +64,11 @@ func (c runCmd) Run(a *app) error {
 		c.Command = c.Command[1:]
 	}
 	j := &job{app: a, cmd: c}
-	if err := j.load(); err != nil {
+	err := j.load()
+	if j.prepared != nil {
+		defer j.closePrepared()
+	}
+	if err != nil {
 		return err
 	}
 	code, err := j.run()
@@ -99,12 +107,13 @@ func (j *job) load() (err error) {
 	if len(j.cmd.Command) == 0 && len(j.project.Steps) == 0 {
 		return errors.New("there is nothing to run: give a command after --, or steps in " + project.Name)
 	}
-	if len(j.project.Egress) > 0 {
-		j.say("this version gives the VM no network card: nothing leaves it, whatever the egress rules allow")
+	if j.policy, err = j.project.Policy(); err != nil {
+		return err
 	}
 	if j.home, err = j.app.home(); err != nil {
 		return err
 	}
+	j.prepared = egress.Prepare(j.ctx)
 	var tag []byte
 	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
 		tag, err = j.home.TagKey()
@@ -141,27 +150,41 @@ func (j *job) run() (int, error) {
 		return exitFailed, err
 	}
 	defer cleanup()
+	id := home.NewRunID(time.Now())
+	network, err := j.network(id)
+	if err != nil {
+		return exitFailed, err
+	}
+	defer network.Close()
 	facts := audit.Lifecycle{
 		Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
 		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: tierNotes[driver.Tier()], Mode: string(j.project.Record.Mode), Version: version(),
 	}
 	facts.Host, _ = os.Hostname()
 	j.record, err = j.home.Begin(j.ctx, home.RunOptions{
-		ID: home.NewRunID(time.Now()), Mode: wal.Mode(j.project.Record.Mode), Redactor: j.redactor,
+		ID: id, Mode: wal.Mode(j.project.Record.Mode), Redactor: j.redactor,
 		Facts:   proof.Facts{PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier},
 		OnStall: j.stall, OnResume: j.resume,
 	})
 	if err != nil {
 		return exitFailed, err
 	}
-	return j.carryOut(driver, image, scratchDisk, facts, values)
+	parts := sandbox.Parts{Driver: driver, Image: image, Scratch: scratchDisk, Network: network, Recorder: j.record, Redactor: j.redactor, Notice: j.tell}
+	stop, err := j.record.Control(func(ctx context.Context, file []byte) (home.PolicyChange, error) {
+		return j.setPolicy(ctx, network, file)
+	})
+	if err != nil {
+		j.say("the policy of this run cannot be changed while it lives: " + err.Error())
+		stop = func() {}
+	}
+	defer stop()
+	return j.carryOut(parts, facts, values)
 }
 
-func (j *job) carryOut(driver vmm.Driver, image vmm.Image, disk *os.File, facts audit.Lifecycle, secrets []string) (int, error) {
+func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle, secrets []string) (int, error) {
 	keep := context.WithoutCancel(j.ctx)
 	j.record.Ship(keep)
 	limits := j.project.Limits
-	parts := sandbox.Parts{Driver: driver, Image: image, Scratch: disk, Recorder: j.record, Redactor: j.redactor, Notice: j.tell}
 	settings := sandbox.Settings{
 		Run: j.record.ID, CPUs: limits.CPUs, Memory: limits.Memory, ScratchSize: limits.Disk, PIDs: limits.PIDs,
 		Files:  channel.FileSettings{HashOver: j.project.Record.Files.HashOver, ReadOver: j.project.Record.Files.ReadOver},
@@ -186,7 +209,7 @@ func (j *job) carryOut(driver vmm.Driver, image vmm.Image, disk *os.File, facts 
 		recordErr = errors.Join(recordErr, j.printRecords())
 	}
 	if !j.cmd.Quiet {
-		j.say(fmt.Sprintf("run %s (%s): custody timeline %s", j.record.ID, driver.Tier(), j.record.ID))
+		j.say(fmt.Sprintf("run %s (%s): custody timeline %s", j.record.ID, facts.Tier, j.record.ID))
 	}
 	if err := errors.Join(res.Err, recordErr); err != nil {
 		return res.ExitCode, err
@@ -317,6 +340,9 @@ func (j *job) env() []string {
 	}
 	if term := os.Getenv("TERM"); j.cmd.TTY && term != "" {
 		env = append(env, "TERM="+term)
+	}
+	if j.policy.OpensTLS() {
+		env = append(env, channel.TrustEnv()...)
 	}
 	return append(env, j.template.Env...)
 }

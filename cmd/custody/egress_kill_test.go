@@ -1,0 +1,93 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// TestKilledWithFlowsOpen: kill -9 of custody stops what flows, through the
+// gateway and past it, and leaves nothing of the sandbox's network.
+func TestKilledWithFlowsOpen(t *testing.T) {
+	d, w := newSite(t)
+	d.project(rules("  - allow: "+world.Allowed, "  - {allow: "+world.Direct+", ports: [tcp/7000, udp/7001], mode: direct}"))
+	const script = `
+		curl -sS --cacert ca.pem -o /dev/null https://` + world.Allowed + `/big &
+		python3 - <<-'END' &
+			import socket, time
+			u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+			u.connect(("` + world.Direct + `", 7001))
+			while True:
+				u.send(b"still here\n"); time.sleep(0.01)
+		END
+		wait`
+	cmd, _ := d.download(w, script)
+	eventually(t, "begun: the direct flow", func() bool { return echoes(w) > 3 })
+	if left := leftovers(t, w); !strings.Contains(left, "cust") {
+		t.Errorf("a direct rule made no link on the host: %s", left)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	time.Sleep(50 * time.Millisecond) // what was on its way
+	before := echoes(w)
+	time.Sleep(500 * time.Millisecond)
+	if after := echoes(w); after != before {
+		t.Errorf("%d datagrams got out after custody was killed", after-before)
+	}
+	eventually(t, "gone: links and tables on the host", func() bool { return leftovers(t, w) == "" })
+	d.must(0, "run", "--", "true")
+	if left := leftovers(t, w); left != "" {
+		t.Errorf("left on the host: %s", left)
+	}
+	for _, r := range d.runs() {
+		d.verified(r.ID)
+	}
+}
+
+// echoes counts what the echo of the direct flow got.
+func echoes(w *world.World) int {
+	n := 0
+	for _, r := range w.Requests() {
+		if r.Proto == "echo" {
+			n++
+		}
+	}
+	return n
+}
+
+// leftovers names the links and tables on the world's host that are custody's.
+func leftovers(t *testing.T, w *world.World) string {
+	t.Helper()
+	var left []string
+	err := w.Do(func() error {
+		links, err := net.Interfaces()
+		for _, l := range links {
+			if strings.HasPrefix(l.Name, "cust") {
+				left = append(left, l.Name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := nftables.New(nftables.WithNetNSFd(int(w.Site().Fd())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		left = append(left, "table "+table.Name)
+	}
+	return strings.Join(left, " ")
+}

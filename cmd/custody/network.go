@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/dnsproxy/upstream"
+	"github.com/custody-project/custody/egress"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+)
+
+// hostResolvers names the servers that are asked where the project's file names none.
+const hostResolvers = "/etc/resolv.conf"
+
+// network makes the sandbox's way out through the fence that was prepared. It
+// exists before the record, and says nothing before its Begin.
+func (j *job) network(run string) (*egress.Network, error) {
+	servers, err := resolvers(j.project)
+	if err != nil {
+		return nil, err
+	}
+	return j.prepared.Network(egress.Options{
+		Run: run, Policy: j.policy, Resolvers: servers, Recorder: laterRecord{j}, Notice: j.tell,
+	})
+}
+
+func (j *job) closePrepared() {
+	if err := j.prepared.Close(); err != nil {
+		j.complain(err)
+	}
+}
+
+// laterRecord is the run's record, which is made after the network.
+type laterRecord struct{ *job }
+
+func (l laterRecord) Record(ctx context.Context, ev audit.Event) (uint64, error) {
+	return l.record.Record(ctx, ev)
+}
+
+func (l laterRecord) Post(ctx context.Context, ev audit.Event) (uint64, error) {
+	return l.record.Post(ctx, ev)
+}
+
+func (l laterRecord) Sync(ctx context.Context, seq uint64) error { return l.record.Sync(ctx, seq) }
+
+// resolvers are who is asked for the addresses of names that the policy allows.
+func resolvers(p project.File) ([]upstream.Server, error) {
+	var servers []upstream.Server
+	for _, s := range p.Resolvers {
+		server, err := upstream.ParseServer(s)
+		if err != nil {
+			return nil, fmt.Errorf("resolvers: %w", err)
+		}
+		servers = append(servers, server)
+	}
+	if len(servers) > 0 || len(p.Egress) == 0 {
+		return servers, nil
+	}
+	servers, err := upstream.ResolvConf(hostResolvers)
+	if err != nil {
+		return nil, fmt.Errorf("who resolves the names that may be reached is not known (name servers under resolvers in %s): %w", project.Name, err)
+	}
+	return servers, nil
+}
+
+// setPolicy puts the rules of a project's file into force in the run.
+func (j *job) setPolicy(ctx context.Context, n *egress.Network, file []byte) (home.PolicyChange, error) {
+	p, err := project.Parse("the new policy", file)
+	if err != nil {
+		return home.PolicyChange{}, err
+	}
+	policy, err := p.Policy()
+	if err != nil {
+		return home.PolicyChange{}, err
+	}
+	c, err := n.Change(ctx, policy)
+	if err != nil {
+		return home.PolicyChange{}, err
+	}
+	j.tell(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
+	return home.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
+}
+
+type policySetCmd struct {
+	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
+	File string `arg:"" type:"path" help:"The project's file whose egress rules shall hold."`
+}
+
+// Run changes the policy of a live run.
+func (c policySetCmd) Run(a *app) error {
+	if _, err := project.Load(c.File); err != nil { // with its name and lines
+		return err
+	}
+	file, err := os.ReadFile(c.File)
+	if err != nil {
+		return err
+	}
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	run, err := h.LiveRun(c.Name)
+	if err != nil {
+		return err
+	}
+	change, err := h.SetPolicy(a.ctx, run, file)
+	if errors.Is(err, home.ErrNotLive) {
+		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: generation %d, %s (before: %s), flows ended: %d\n", run, change.Generation, change.Digest, change.Previous, change.Ended)
+	return err
+}

@@ -1,0 +1,248 @@
+// Package egress is the way out of one sandbox: it puts the fence, the
+// resolver and the gateway together, keeps which synthetic address stands for which
+// name, changes the policy under them while the sandbox lives, and writes what they do
+// into the record.
+//
+//	            policy (netpolicy.Live)
+//	           /         |             \
+//	     fence       dnsproxy         gateway        each asks netpolicy.Decide
+//	(packets, flows)  (names)      (TLS, HTTP)
+//	          ^          |              |
+//	          |        book: name <-> synthetic address
+//	          +-- Open --+              |
+//	           \_________ witness ______/            step and process added
+//	                         |
+//	                      Recorder
+package egress
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/dnsproxy"
+	"github.com/custody-project/custody/dnsproxy/upstream"
+	"github.com/custody-project/custody/gateway"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/fence"
+)
+
+// Recorder takes events into the run's record.
+type Recorder interface {
+	Record(ctx context.Context, ev audit.Event) (uint64, error)
+	Post(ctx context.Context, ev audit.Event) (uint64, error)
+	Sync(ctx context.Context, seq uint64) error
+}
+
+// Options say what a sandbox may reach and how.
+type Options struct {
+	Run       string
+	Policy    *netpolicy.Policy
+	Resolvers []upstream.Server
+	Recorder  Recorder
+	Roots     *x509.CertPool // that upstream servers are verified with; nil: the host's
+	// Notice tells the caller's user something, a line without a prefix.
+	Notice func(string)
+}
+
+// Network is the way out of one sandbox. Its methods may be called concurrently.
+//
+//	Prepare            Begin                       Close
+//	--------> closed --------> open, generation n ------> gone
+//	                         |      ^
+//	                         +------+ Change: generation n+1
+type Network struct {
+	options   Options
+	fence     *fence.Fence
+	book      *book
+	witness   *witness
+	upstream  *upstream.Client
+	gateway   *gateway.Gateway
+	authority *gateway.Authority // nil: no rule opens TLS
+	live      netpolicy.Live
+	self      self
+	flows     ids
+
+	stop    context.CancelFunc
+	serving sync.WaitGroup
+	closing sync.Once
+	closed  error // of the one time that close ran
+
+	// change is held for reading while a name is opened and for writing while the
+	// policy changes, so that nothing is opened under a policy that is gone.
+	change sync.RWMutex
+	doors  map[uint16]net.Listener // of the gateway, by port; guarded by change
+}
+
+func newNetwork(f *fence.Fence, o Options) *Network {
+	return &Network{
+		options: o, fence: f, book: newBook(), doors: map[uint16]net.Listener{},
+		witness: &witness{recorder: o.Recorder, attempts: newAttempts()},
+		flows:   ids{open: map[fence.Key]string{}},
+	}
+}
+
+func (n *Network) assemble() (err error) {
+	n.upstream = upstream.New(n.options.Resolvers, upstream.Options{})
+	if names := opened(n.options.Policy); len(names) > 0 {
+		if n.authority, err = gateway.NewAuthority(n.options.Run, names); err != nil {
+			return err
+		}
+	}
+	n.gateway = gateway.New(gateway.Config{
+		Run: n.options.Run, Live: &n.live, Names: n.book, Recorder: n.witness, Resolver: n.upstream,
+		Self: n.self.has, Meter: meter{n.fence}, Roots: n.options.Roots, Authority: n.authority, NextID: n.flows.next,
+	})
+	return nil
+}
+
+// opened are the patterns for which a rule opens TLS.
+func opened(p *netpolicy.Policy) []string {
+	var names []string
+	for _, r := range p.Rules() {
+		if r.HTTP != nil {
+			names = append(names, r.Pattern.String())
+		}
+	}
+	return names
+}
+
+// Tap is the sandbox's end of the cable.
+func (n *Network) Tap() *os.File { return n.fence.Tap() }
+
+// Trust is the certificate, as PEM, with which the guest has to trust the
+// gateway; nil when no rule opens TLS.
+func (n *Network) Trust() []byte {
+	if n.authority == nil {
+		return nil
+	}
+	return n.authority.PEM()
+}
+
+// Step names the step under which what follows is recorded; empty for none.
+func (n *Network) Step(name string) { n.witness.step.Store(&name) }
+
+// Attempted takes what the guest's sensor saw of an attempt to connect.
+func (n *Network) Attempted(f *audit.Flow) { n.witness.attempts.note(f) }
+
+// Begin records the policy and opens what it allows. The context bounds the
+// beginning only.
+func (n *Network) Begin(ctx context.Context) error {
+	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	if err := n.serveNames(keep); err != nil {
+		return err
+	}
+	_, err := n.Change(ctx, n.options.Policy)
+	return err
+}
+
+func (n *Network) serveNames(ctx context.Context) error {
+	at := net.JoinHostPort(netpolicy.Gateway4.String(), strconv.Itoa(netpolicy.ResolverPort))
+	packets, err := n.fence.ListenPacket(ctx, "udp4", at)
+	if err != nil {
+		return fmt.Errorf("listen for the guest's questions: %w", err)
+	}
+	conns, err := n.fence.Listen(ctx, "tcp4", at)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listen for the guest's questions: %w", err), packets.Close())
+	}
+	server := dnsproxy.New(dnsproxy.Config{
+		Run: n.options.Run, Live: &n.live, Names: names{n}, Recorder: n.witness, Upstream: n.upstream, Self: n.self.has,
+	})
+	n.serving.Go(func() {
+		if err := server.Serve(ctx, packets, conns); err != nil && ctx.Err() == nil {
+			n.options.Notice("the resolver ended, no name is answered any more: " + err.Error())
+		}
+	})
+	return nil
+}
+
+// Close shuts the way out and returns when nothing of it is left. The VM should
+// be gone already. Further calls return what the first did.
+func (n *Network) Close() error {
+	n.closing.Do(func() { n.closed = n.close() })
+	return n.closed
+}
+
+func (n *Network) close() error {
+	if n.stop != nil {
+		n.stop()
+	}
+	n.change.Lock()
+	for _, door := range n.doors {
+		door.Close()
+	}
+	clear(n.doors)
+	n.change.Unlock()
+	n.gateway.Close()
+	n.serving.Wait()
+	n.upstream.Close()
+	return n.fence.Close()
+}
+
+// names is what the resolver asks of the network.
+type names struct{ n *Network }
+
+// Synthetic implements dnsproxy.Names.
+func (s names) Synthetic(name string) (netip.Addr, error) { return s.n.book.address(name) }
+
+// Open implements dnsproxy.Names. What the policy in force does not allow any more stays shut.
+func (s names) Open(name string, addr netip.Addr, via netpolicy.Mode, until time.Time, seq uint64) error {
+	n := s.n
+	n.change.RLock()
+	defer n.change.RUnlock()
+	if via == netpolicy.Gateway {
+		n.book.answered(name, seq)
+	}
+	return n.open(name, addr, via, until, seq)
+}
+
+func (n *Network) open(name string, addr netip.Addr, via netpolicy.Mode, until time.Time, seq uint64) error {
+	for _, r := range n.live.Current().Policy.Match(name) {
+		if r.Mode != via {
+			continue
+		}
+		for _, port := range r.Ports {
+			p := fence.Permit{Name: name, Port: port, Via: via, Rule: r.String(), DNSSeq: seq}
+			if err := n.fence.Open(addr, p, until); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ids number the flows of a sandbox.
+type ids struct {
+	last atomic.Uint64
+	mu   sync.Mutex // guards open
+	open map[fence.Key]string
+}
+
+func (i *ids) next() string { return "f" + strconv.FormatUint(i.last.Add(1), 10) }
+
+// of returns the id of a flow that the fence tells of; it forgets it with the flow's end.
+func (i *ids) of(k fence.Key, ended bool) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	id, ok := i.open[k]
+	if !ok {
+		id = i.next()
+	}
+	if ended {
+		delete(i.open, k)
+	} else {
+		i.open[k] = id
+	}
+	return id
+}

@@ -1,0 +1,44 @@
+package egress
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// self knows the host's own addresses, to which no name may lead unasked. The
+// zero value is ready.
+type self struct {
+	mu    sync.Mutex // guards what follows
+	addrs map[netip.Addr]bool
+	asked time.Time
+}
+
+// fresh is how long the addresses are taken for true.
+const fresh = time.Second
+
+// has says whether an address is the host's. While the host's addresses cannot
+// be read every address is.
+func (s *self) has(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.addrs == nil || now.Sub(s.asked) > fresh {
+		s.addrs, s.asked = ownAddrs(), now
+	}
+	return s.addrs == nil || s.addrs[a.WithZone("").Unmap()]
+}
+
+func ownAddrs() map[netip.Addr]bool {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own[p.Addr().Unmap()] = true
+		}
+	}
+	return own
+}
