@@ -61,6 +61,16 @@ const (
 	SpecialRange Reason = "the address has a special purpose that the rule does not name"
 )
 
+// reasons are those of rules by how far a question got in one, so that the
+// nearest miss is what is told.
+var reasons = []Reason{WrongMode, WrongPort, WrongMethod, WrongPath, UnclearPath, SpecialRange}
+
+// IsReason says whether a reason that stands in a record is one of Decide's,
+// and so one that other rules could change.
+func IsReason(s string) bool {
+	return s == string(NoRule) || slices.Contains(reasons, Reason(s))
+}
+
 // Decide is the one decision that all enforcers make: it is pure, and the eBPF
 // programs, the resolver and the gateway are tested against it.
 //
@@ -91,11 +101,7 @@ func Decide(p *Policy, q Question) Verdict {
 	return best
 }
 
-// depth orders reasons by how far a question got in a rule, so that the
-// nearest miss is what is told.
-func depth(r Reason) int {
-	return slices.Index([]Reason{WrongMode, WrongPort, WrongMethod, WrongPath, UnclearPath, SpecialRange}, r)
-}
+func depth(r Reason) int { return slices.Index(reasons, r) }
 
 func (r *Rule) decide(q Question) Verdict {
 	deny := func(why Reason) Verdict { return Verdict{Rule: r, Reason: why} }

@@ -54,6 +54,48 @@ func inOrder(rules []Rule) []Rule {
 	return rules
 }
 
+// LearnMore returns the rules of the present policy and as few more as it takes
+// to allow all that was asked, with the questions that no rule should answer. What the present
+// policy allows stays allowed, but for names that have to change from the gateway to direct.
+func LearnMore(present *Policy, asked []Question) (rules []Rule, left []Question) {
+	var denied []Question
+	for _, q := range asked {
+		if !Decide(present, q).Allow {
+			denied = append(denied, q)
+		}
+	}
+	more, left := Learn(present, denied)
+	modes := map[string]Mode{} // of names with new rules of their own
+	for _, r := range more {
+		if _, isRange := r.Pattern.Prefix(); isRange {
+			continue
+		}
+		if _, again := modes[r.Pattern.name]; again {
+			continue
+		}
+		modes[r.Pattern.name] = r.Mode
+		for _, now := range present.Match(r.Pattern.name) { // would no longer hold for this name
+			if own := *now; now.Pattern.below || now.Mode != r.Mode {
+				own.Pattern, own.Mode, own.Line, own.Column = r.Pattern, r.Mode, 0, 0
+				if own.Mode == Direct {
+					own.Addresses = slices.DeleteFunc(slices.Clone(own.Addresses), inside)
+				}
+				more = append(more, own)
+			}
+		}
+	}
+	for _, r := range present.Rules() {
+		if mode, changed := modes[r.Pattern.name]; !changed || r.Pattern.below || mode == r.Mode {
+			rules = append(rules, r)
+		}
+	}
+	p, err := New(append(rules, more...))
+	if err != nil {
+		panic("netpolicy: contradictory rules were learnt: " + err.Error())
+	}
+	return p.rules, left
+}
+
 type lesson struct {
 	present *Policy
 	hosts   map[string]*host

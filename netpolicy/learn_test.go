@@ -137,6 +137,31 @@ func learnSome(t *testing.T, p *picks) (learnt int) {
 			}
 		}
 	}
+	more, left := LearnMore(before, asked)
+	after, err := New(more)
+	if err != nil || len(after.Rules()) != len(more) {
+		t.Fatalf("%v: %v", more, err)
+	}
+	for _, q := range asked {
+		if q.Via == Gateway && Decide(before, q).Allow {
+			q.Via = "" // its name may have to become direct
+		}
+		if !Decide(after, q).Allow && !slices.Contains(left, q) {
+			t.Fatalf("%+v is still denied under\n%s", q, after)
+		}
+	}
+	for range 12 {
+		q := p.question()
+		if q.Via = ""; q.Addr.IsValid() && inside(single(q.Addr)) {
+			continue // means something else to a name that has become direct
+		}
+		if Decide(before, q).Allow && !Decide(after, q).Allow {
+			t.Fatalf("%+v %+v was allowed under\n%sand is not under\n%s", q, q.Request, before, after)
+		}
+	}
+	if before.allowsAll(asked) && after.String() != before.String() {
+		t.Fatalf("nothing was missing in\n%sand yet there is now\n%s", before, after)
+	}
 	again, _ := Learn(before, asked)
 	if a, b := must(New(rules)), must(New(again)); a.String() != b.String() {
 		t.Fatalf("learnt\n%sand then\n%s", a, b)
