@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/custody-project/custody/netpolicy"
 )
 
 // Options of a Client. Zero values take the defaults.
@@ -80,11 +82,12 @@ func (c *Client) Cached(name string, qtype uint16) (Answer, bool) {
 // Resolve returns the addresses of a name: qtype is dns.TypeA or dns.TypeAAAA. An
 // answer that there are none, or no such name, is no error.
 func (c *Client) Resolve(ctx context.Context, name string, qtype uint16) (Answer, error) {
-	q := question{canonical(name), qtype}
+	host, ok := netpolicy.Name(name)
+	q := question{host, qtype}
 	if qtype != dns.TypeA && qtype != dns.TypeAAAA {
 		return Answer{}, fmt.Errorf("%w: type %s", ErrQuestion, dns.Type(qtype))
 	}
-	if !hostName(q.name) {
+	if !ok {
 		return Answer{}, fmt.Errorf("%w: %.64q is no host name", ErrQuestion, name)
 	}
 	if a, ok := c.cache.get(q, time.Now()); ok {

@@ -109,6 +109,16 @@ func TestChase(t *testing.T) {
 			t.Errorf("%d CNAMEs: %d questions", links, n)
 		}
 	}
+	odd := serve(t, func(w dns.ResponseWriter, r *dns.Msg) {
+		if r.Question[0].Name == `a\000\.b.test.` {
+			says(rrs(t, `a\000\.b.test. 60 IN A 192.0.2.1`)...)(w, r)
+			return
+		}
+		says(rrs(t, r.Question[0].Name+` 60 IN CNAME a\000\.b.test.`)...)(w, r)
+	})
+	if a, err := client(t, Options{}, odd.server(TCP)).Resolve(t.Context(), "a.test", dns.TypeA); err != nil || len(a.Addrs) != 1 {
+		t.Errorf("a chain over an odd name: %+v, %v", a, err)
+	}
 	loop := serve(t, func(w dns.ResponseWriter, r *dns.Msg) {
 		next := map[string]string{"a.test.": "b.test.", "b.test.": "a.test."}[dns.CanonicalName(r.Question[0].Name)]
 		says(rrs(t, r.Question[0].Name+" 60 IN CNAME "+next)...)(w, r)

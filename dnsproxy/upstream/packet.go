@@ -41,8 +41,11 @@ func (q question) pack(mixed bool) (packet, error) {
 	if err != nil {
 		return packet{}, fmt.Errorf("the name %q cannot be asked for: %w", q.name, err)
 	}
-	end := bytes.IndexByte(wire[headerSize:], 0) + headerSize + 5
-	p := packet{wire, end}
+	end := headerSize
+	for wire[end] > 0 { // a label may hold zeros itself: CNAMEs lead to any name
+		end += 1 + int(wire[end])
+	}
+	p := packet{wire, end + 5}
 	p.shuffle(mixed)
 	return p, nil
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/miekg/dns"
+	"github.com/custody-project/custody/netpolicy"
 )
 
 // Proto is how a server is spoken to.
@@ -53,8 +53,9 @@ func ParseServer(s string) (Server, error) {
 	switch {
 	case named && proto != TLS:
 		return Server{}, fmt.Errorf("DNS server %q: only tls has a certificate's name after #", s)
-	case named && !hostName(name):
-		return Server{}, fmt.Errorf("DNS server %q: %q is no host name", s, name)
+	}
+	if name, ok = netpolicy.Name(name); named && !ok {
+		return Server{}, fmt.Errorf("DNS server %q: no host name after #", s)
 	}
 	port := uint16(53)
 	if proto == TLS {
@@ -64,7 +65,7 @@ func ParseServer(s string) (Server, error) {
 	if err != nil {
 		return Server{}, fmt.Errorf("DNS server %q: %w", s, err)
 	}
-	return Server{Proto: proto, Addr: addr, Name: strings.ToLower(name)}, nil
+	return Server{Proto: proto, Addr: addr, Name: name}, nil
 }
 
 func parseAddr(s string, port uint16) (netip.AddrPort, error) {
@@ -89,11 +90,6 @@ func parseAddr(s string, port uint16) (netip.AddrPort, error) {
 		return ap, fmt.Errorf("%s is no single host's address", a)
 	}
 	return ap, nil
-}
-
-func hostName(s string) bool {
-	_, ok := dns.IsDomainName(s)
-	return ok && s != "" && len(s) <= 253 && !strings.ContainsAny(s, " /:#\\\"'") && !strings.HasSuffix(s, ".")
 }
 
 // The bounds of resolv.conf(5): more servers than libc asks are not asked.
