@@ -170,8 +170,8 @@ func (c *Client) ask(ctx context.Context, q question) (*dns.Msg, string, error) 
 		for _, s := range c.order(time.Now()) {
 			m, err := c.attempt(ctx, s, q)
 			switch {
-			case ctx.Err() != nil && err != nil:
-				return nil, "", fmt.Errorf("%w in time: %w%s", ErrNoAnswer, ctx.Err(), words(errs))
+			case err != nil && over(ctx) != nil:
+				return nil, "", fmt.Errorf("%w in time: %w%s", ErrNoAnswer, over(ctx), words(errs))
 			case err != nil:
 				errs = append(errs, fmt.Sprintf("%s: %v", s.Server, err))
 			case m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError:
@@ -185,6 +185,15 @@ func (c *Client) ask(ctx context.Context, q question) (*dns.Msg, string, error) 
 		}
 	}
 	return nil, "", fmt.Errorf("%w%s", ErrNoAnswer, words(errs))
+}
+
+// over returns why there is no more time, nil if there is. A socket's deadline
+// can come a moment before that of the context which it was taken from.
+func over(ctx context.Context) error {
+	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // words tells each error once.
@@ -204,7 +213,7 @@ func (c *Client) attempt(ctx context.Context, s *server, q question) (*dns.Msg, 
 	switch {
 	case err == nil:
 		s.health.well()
-	case ctx.Err() == nil: // not because the caller has left
+	case over(ctx) == nil: // not because the caller has left
 		s.health.failed(time.Now())
 	}
 	return m, err

@@ -37,9 +37,9 @@ func TestParseServer(t *testing.T) {
 	for in, want := range map[string]string{ // empty: an error
 		"udp://10.0.0.53": "udp://10.0.0.53:53", "tcp://10.0.0.53:5353": "tcp://10.0.0.53:5353",
 		"tls://9.9.9.9#DNS.quad9.net": "tls://9.9.9.9:853#dns.quad9.net", "tls://[2620:fe::fe]": "tls://[2620:fe::fe]:853",
-		"udp://2620:fe::fe": "udp://[2620:fe::fe]:53", "udp://fe80::1%eth0": "udp://[fe80::1%eth0]:53",
+		"udp://2620:fe::fe": "udp://[2620:fe::fe]:53", "tls://1.2.3.4#a.": "tls://1.2.3.4:853#a", "udp://fe80::1%eth0": "udp://[fe80::1%eth0]:53",
 		"10.0.0.53": "", "tls://dns.quad9.net": "", "udp://1.2.3.4#x": "", "tls://1.2.3.4#": "", "udp://0.0.0.0": "", "udp://[::]:53": "", "udp://::ffff:1.2.3.4": "",
-		"udp://1.2.3.4:0": "", "udp://1.2.3.4:99999": "", "https://1.2.3.4": "", "": "", "udp://": "", "udp://224.0.0.1": "", "tls://1.2.3.4#a.": "", "tls://1.2.3.4#a b": "",
+		"udp://1.2.3.4:0": "", "udp://1.2.3.4:99999": "", "https://1.2.3.4": "", "": "", "udp://": "", "udp://224.0.0.1": "", "tls://1.2.3.4#1.2.3.4": "", "tls://1.2.3.4#-a": "", "tls://1.2.3.4#a b": "",
 	} {
 		s, err := ParseServer(in)
 		if (err == nil) != (want != "") || err == nil && s.String() != want {
