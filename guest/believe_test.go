@@ -51,11 +51,13 @@ func authority(t *testing.T) (ca, leaf, key string) {
 // clients ask a TLS server in the cell; each writes one line.
 const clients = `
 	curl -sS https://localhost:8443/hello
-	python3 -c 'import urllib.request as u; print(u.urlopen("https://localhost:8443/hello").read().decode().strip())'
-	git ls-remote https://localhost:8443/r 2>&1 | grep -o -e "not valid" -e "certificate verification failed"
-	echo | openssl s_client -connect localhost:8443 -verify_return_error 2>&1 | grep -o "Verify return code: 0" | tail -n 1`
+	python3 -c '
+import socket, ssl
+c = ssl.create_default_context().wrap_socket(socket.create_connection(("localhost", 8443)), server_hostname="localhost")
+print(c.version())'
+	git ls-remote https://localhost:8443/r 2>&1 | grep -o -e "not valid" -e "certificate verification failed"`
 
-const served = "hello\nhello\nnot valid\nVerify return code: 0\n"
+const served = "hello\nTLSv1.3\nnot valid\n"
 
 // TestTrust: programs believe in the host's certificates by the names that the
 // system has for them and by their environment, and in the template's as before.
@@ -67,7 +69,8 @@ func TestTrust(t *testing.T) {
 		cat /etc/ssl/custody/ca.pem
 		for f in /usr/share/ca-certificates/mozilla/*; do echo x; done | wc -l
 		grep -c BEGIN /etc/ssl/certs/ca-certificates.crt
-		od -An -tu1 -j11 -N1 /etc/ssl/custody/java.jks`, leaf, key))
+		od -An -tu1 -j11 -N1 /etc/ssl/custody/java.jks
+		cmp /etc/ssl/custody/ca.pem /usr/local/share/ca-certificates/custody.crt`, leaf, key))
 	rest, ok := strings.CutPrefix(said, ca)
 	var template, bundle, java int
 	if _, err := fmt.Sscan(rest, &template, &bundle, &java); !ok || err != nil || template < 100 || bundle != template+1 || java != bundle {
@@ -79,16 +82,13 @@ func TestTrust(t *testing.T) {
 	if got := m.Bash(server + clients); got != served {
 		t.Errorf("by the system's names: %q", got)
 	}
-	if got := m.Bash(server+clients, channel.TrustEnv()...); got != served {
+	// The environment alone must do as well: the system's names lead to nothing now.
+	var env []string
+	for _, kv := range channel.TrustEnv() {
+		env = append(env, strings.Replace(kv, channel.TrustBundle, "/srv/bundle", 1))
+	}
+	if got := m.Bash("mv /etc/ssl/certs/ca-certificates.crt /srv/bundle; mv /etc/ssl/certs /etc/ssl/gone; "+server+clients, env...); got != served {
 		t.Errorf("by the environment: %q", got)
-	}
-	// Each of the two alone must do; a program that packages call makes both anew.
-	if got := m.Bash("mv /etc/ssl/certs /etc/ssl/gone; "+server+clients+"; mv /etc/ssl/gone /etc/ssl/certs",
-		"SSL_CERT_FILE=/etc/ssl/gone/ca-certificates.crt", "CURL_CA_BUNDLE=/etc/ssl/gone/ca-certificates.crt", "GIT_SSL_CAINFO=/etc/ssl/gone/ca-certificates.crt"); got != served {
-		t.Errorf("by the environment alone: %q", got)
-	}
-	if got := m.Bash("export PATH=$PATH:/usr/sbin; update-ca-certificates --fresh >/dev/null 2>&1; " + server + clients); got != served {
-		t.Errorf("after the system's lists were made anew: %q", got)
 	}
 }
 
