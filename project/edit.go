@@ -1,0 +1,238 @@
+package project
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// WithEgress returns a file's text with other egress rules and nothing else
+// changed. A rule that stays keeps its place, its words and the comments above it; new
+// ones come last. Empty text makes a new file.
+func WithEgress(name string, text []byte, rules []netpolicy.Rule) ([]byte, error) {
+	if len(text) == 0 {
+		text = []byte(fmt.Sprintf("version: %d\n", Version))
+	}
+	f, err := Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	s, err := findEgress(name, text)
+	if err != nil {
+		return nil, err
+	}
+	items := s.items(f.Egress)
+	var kept []string
+	var fresh []netpolicy.Rule
+	for _, r := range rules {
+		i := slices.IndexFunc(f.Egress, func(old netpolicy.Rule) bool { return old.String() == r.String() })
+		if i < 0 || items == nil {
+			fresh = append(fresh, r)
+		}
+	}
+	for i, item := range items {
+		if slices.ContainsFunc(rules, func(r netpolicy.Rule) bool { return r.String() == f.Egress[i].String() }) {
+			kept = append(kept, item...)
+		}
+	}
+	body := s.compose(kept, fresh, items != nil)
+	out := []byte(strings.Join(slices.Concat(s.before, body, s.after), ""))
+	if err := f.sameBut(rules, name, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// sameBut reads a changed file again: it says what was meant, and else what it said before.
+func (f *File) sameBut(rules []netpolicy.Rule, name string, text []byte) error {
+	odd := errors.New(name + ": it is laid out in a way that a program cannot change; make the change by hand")
+	g, err := Parse(name, text)
+	if err != nil {
+		return odd
+	}
+	got, err := g.Policy()
+	if err != nil {
+		return odd
+	}
+	want, err := netpolicy.New(rules)
+	if err != nil {
+		return err
+	}
+	before := *f
+	before.Egress, g.Egress = nil, nil
+	if got.String() != want.String() || !reflect.DeepEqual(before, g) {
+		return odd
+	}
+	return nil
+}
+
+// section is the part of a file that has the egress rules, in lines with their ends.
+type section struct {
+	before, lines, after []string
+	first                int // number of the first of lines
+}
+
+// findEgress parts a file's lines. Without egress rules the section is empty, at the end.
+func findEgress(name string, text []byte) (section, error) {
+	lines := strings.SplitAfter(string(text), "\n")
+	if last := len(lines) - 1; lines[last] == "" {
+		lines = lines[:last]
+	} else {
+		lines[last] += "\n"
+	}
+	d := &decoder{file: name}
+	body, err := d.document(text)
+	if err != nil {
+		return section{}, err
+	}
+	if m, ok := body.(*ast.MappingNode); ok && m.IsFlowStyle {
+		return section{}, d.err(body, "the file is one pair of braces", "give each key a line of its own to have the rules changed by a program")
+	}
+	keys, err := d.entries(body, "the file")
+	if err != nil {
+		return section{}, err
+	}
+	from, to := len(lines), len(lines)
+	for i, k := range keys {
+		if k.key == "egress" {
+			from = k.at.GetToken().Position.Line - 1
+			if i+1 < len(keys) {
+				to = keys[i+1].at.GetToken().Position.Line - 1
+			}
+		}
+	}
+	if from > to || to > len(lines) {
+		return section{}, d.err(body, "the lines of its egress rules cannot be told", "end lines with a newline")
+	}
+	for to > from+1 && isFiller(lines[to-1]) {
+		to--
+	}
+	return section{before: lines[:from], lines: lines[from:to], after: lines[to:], first: from + 1}, nil
+}
+
+// isFiller says whether a line belongs to what comes after it: a comment at the
+// left edge, a mark between documents or nothing.
+func isFiller(line string) bool {
+	s := strings.TrimRight(line, " \t\r\n")
+	return s == "" || s[0] == '#' || s == "---" || s == "..."
+}
+
+// items parts the section's lines among the rules, which begin in lines of their
+// own with a dash. Comments go with the rule below them. It returns nil if the section is
+// laid out in another way.
+func (s section) items(rules []netpolicy.Rule) [][]string {
+	var starts []int
+	for _, r := range rules {
+		at := r.Line - s.first
+		for at > 0 && !isDash(s.lines[at]) {
+			at--
+		}
+		if at <= 0 || at >= len(s.lines) || len(starts) > 0 && at <= starts[len(starts)-1] {
+			return nil
+		}
+		starts = append(starts, at)
+	}
+	var items [][]string
+	for i, at := range starts {
+		end := len(s.lines)
+		if i+1 < len(starts) {
+			end = s.above(starts[i+1])
+		}
+		items = append(items, s.lines[s.above(at):end])
+	}
+	return items
+}
+
+func isDash(line string) bool { return strings.HasPrefix(strings.TrimLeft(line, " "), "-") }
+
+// above returns the first of the comments and empty lines right above a line.
+func (s section) above(at int) int {
+	for at > 1 {
+		if above := strings.TrimSpace(s.lines[at-1]); above != "" && above[0] != '#' {
+			break
+		}
+		at--
+	}
+	return at
+}
+
+// compose writes the section anew.
+func (s section) compose(kept []string, fresh []netpolicy.Rule, block bool) []string {
+	if len(kept) == 0 && len(fresh) == 0 {
+		return nil
+	}
+	out, indent := []string{"egress:\n"}, "  "
+	if block && len(s.lines) > 1 {
+		out[0] = s.lines[0]
+		if i := slices.IndexFunc(s.lines, isDash); i > 0 {
+			indent = s.lines[i][:strings.IndexByte(s.lines[i], '-')]
+		}
+	}
+	out = append(out, kept...)
+	for _, r := range fresh {
+		out = append(out, strings.SplitAfter(yamlOf(r, indent), "\n")...)
+	}
+	return out
+}
+
+// yamlOf writes a rule as an item of a list.
+func yamlOf(r netpolicy.Rule, indent string) string {
+	var b strings.Builder
+	key := func(name, value string) { fmt.Fprintf(&b, "%s  %s: %s\n", indent, name, value) }
+	fmt.Fprintf(&b, "%s- allow: %s\n", indent, yamlWord(r.Pattern.String()))
+	var ports, ranges, http []string
+	for _, p := range r.Ports {
+		ports = append(ports, p.String())
+	}
+	for _, a := range r.Addresses {
+		ranges = append(ranges, a.String())
+	}
+	if !slices.Equal(ports, []string{"tcp/443"}) {
+		key("ports", yamlList(ports))
+	}
+	if r.Mode == netpolicy.Direct {
+		key("mode", string(r.Mode))
+	}
+	if r.HTTP != nil {
+		if len(r.HTTP.Methods) > 0 {
+			http = append(http, "methods: "+yamlList(r.HTTP.Methods))
+		}
+		if len(r.HTTP.Paths) > 0 {
+			http = append(http, "paths: "+yamlList(r.HTTP.Paths))
+		}
+		key("http", "{"+strings.Join(http, ", ")+"}")
+	}
+	if len(ranges) > 0 {
+		key("addresses", yamlList(ranges))
+	}
+	if r.Credential != "" {
+		key("credential", yamlWord(r.Credential))
+	}
+	return b.String()
+}
+
+func yamlList(items []string) string {
+	words := make([]string, len(items))
+	for i, s := range items {
+		words[i] = yamlWord(s)
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
+// yamlWord quotes what YAML could take for something else than this string.
+func yamlWord(s string) string {
+	plain := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == ""
+	number := strings.Trim(s, "0123456789.eE+-xXabcdefABCDEF_oO") == ""
+	meaning := slices.Contains([]string{"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf", ".nan", ".inf"}, strings.ToLower(s))
+	if plain && !number && !meaning && !strings.HasPrefix(s, "-") {
+		return s
+	}
+	return strconv.Quote(s)
+}
