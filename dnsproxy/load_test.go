@@ -137,7 +137,7 @@ func (l *load) paced(t testing.TB, rate int, took time.Duration) []time.Duration
 			time.Sleep(d)
 		}
 		binary.BigEndian.PutUint16(query, uint16(i))
-		rename(query, l.name(i))
+		rename(query, l.name(int(l.next.Add(1)-1)))
 		due[uint16(i)].Store(max(at.UnixNano(), 0))
 		if _, err := c.Write(query); err != nil {
 			t.Error(err)

@@ -103,11 +103,8 @@ type recorder struct {
 
 func (s *site) serve(t testing.TB) {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	check(t, err)
+	pc, ln := ports(t)
 	s.addr = pc.LocalAddr().String()
-	ln, err := net.Listen("tcp", s.addr)
-	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, pc, ln) }()
@@ -308,10 +305,7 @@ type zone struct {
 
 func newZone(t testing.TB, answer func(w dns.ResponseWriter, r *dns.Msg)) *zone {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	check(t, err)
-	ln, err := net.Listen("tcp", pc.LocalAddr().String())
-	check(t, err)
+	pc, ln := ports(t)
 	z := &zone{addr: netip.MustParseAddrPort(pc.LocalAddr().String())}
 	h := dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
 		z.asked.Add(1)
@@ -326,6 +320,22 @@ func newZone(t testing.TB, answer func(w dns.ResponseWriter, r *dns.Msg)) *zone 
 		t.Cleanup(func() { s.Shutdown(); <-done })
 	}
 	return z
+}
+
+// ports returns sockets on a port that is free for both.
+func ports(t testing.TB) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 100 {
+		pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+		check(t, err)
+		ln, err := net.Listen("tcp", pc.LocalAddr().String())
+		if err == nil {
+			return pc, ln
+		}
+		pc.Close()
+	}
+	t.Fatal("no port is free for both UDP and TCP")
+	return nil, nil
 }
 
 // client returns an upstream client for the zone.

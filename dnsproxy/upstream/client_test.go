@@ -487,13 +487,16 @@ func TestCache(t *testing.T) {
 		check(t, err)
 		return a
 	}
-	for name, want := range map[string]int64{"zero.test": 3, "none.test": 1, "a.test": 1, "A.TEST.": 0} {
+	for _, c := range []struct {
+		name string
+		want int64
+	}{{"zero.test", 3}, {"none.test", 1}, {"a.test", 1}, {"A.TEST.", 0}} {
 		before := z.udp.Load()
 		for range 3 {
-			ask(name)
+			ask(c.name)
 		}
-		if got := z.udp.Load() - before; got != want {
-			t.Errorf("%s was asked for %d times, want %d", name, got, want)
+		if got := z.udp.Load() - before; got != c.want {
+			t.Errorf("%s was asked for %d times, want %d", c.name, got, c.want)
 		}
 	}
 	if a := ask("a.test"); !a.Cached || a.TTL > time.Minute || a.TTL < 30*time.Second || a.Latency != 0 || a.Server == "" {

@@ -44,17 +44,16 @@ func serve(t testing.TB, answer handler) *zone {
 // start starts a server; a nil handler leaves that side out. With certificate, TCP is TLS.
 func start(t testing.TB, udp, tcp handler, certificate *tls.Certificate) *zone {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	check(t, err)
+	pc, ln := ports(t)
 	z := &zone{addr: netip.MustParseAddrPort(pc.LocalAddr().String())}
 	if udp == nil {
 		pc.Close()
 	} else {
 		z.run(t, &dns.Server{PacketConn: pc, Handler: counted(&z.udp, udp)})
 	}
-	if tcp != nil {
-		ln, err := net.Listen("tcp", z.addr.String())
-		check(t, err)
+	if tcp == nil {
+		ln.Close()
+	} else {
 		ln = counting{ln, &z.conns}
 		if certificate != nil {
 			ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{*certificate}})
@@ -62,6 +61,22 @@ func start(t testing.TB, udp, tcp handler, certificate *tls.Certificate) *zone {
 		z.run(t, &dns.Server{Listener: ln, Handler: counted(&z.tcp, tcp)})
 	}
 	return z
+}
+
+// ports returns sockets on a port that is free for both.
+func ports(t testing.TB) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 100 {
+		pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+		check(t, err)
+		ln, err := net.Listen("tcp", pc.LocalAddr().String())
+		if err == nil {
+			return pc, ln
+		}
+		pc.Close()
+	}
+	t.Fatal("no port is free for both UDP and TCP")
+	return nil, nil
 }
 
 type counting struct {
