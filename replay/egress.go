@@ -26,7 +26,7 @@ func (p *printer) flow(r audit.Record) entry {
 	if f.DurationNS > 0 {
 		e.length = duration(f.DurationNS)
 	}
-	e.add(plain, escape(f.Proto)+" "+destination(f))
+	e.add(plain, strings.TrimPrefix(escape(f.Proto)+" "+destination(f), " "))
 	switch errno := syscall.Errno(f.Errno); {
 	case errno == syscall.EINPROGRESS:
 		e.add(dim, "  goes on in the background")
@@ -67,7 +67,7 @@ func (e *entry) enforced(f *audit.Flow) {
 		e.add(red, fmt.Sprintf("  %d times", f.Count))
 	}
 	if f.PacketsOut+f.PacketsIn+f.BytesOut+f.BytesIn > 0 {
-		e.add(plain, fmt.Sprintf("  out %s in %s, in %s in %s", bytesOf(f.BytesOut), plural(f.PacketsOut, "packet"),
+		e.add(plain, fmt.Sprintf("  out %s (%s), in %s (%s)", bytesOf(f.BytesOut), plural(f.PacketsOut, "packet"),
 			bytesOf(f.BytesIn), plural(f.PacketsIn, "packet")))
 	}
 }
@@ -94,6 +94,8 @@ func destination(f *audit.Flow) string {
 		port = ":" + strconv.Itoa(f.DstPort)
 	}
 	switch {
+	case f.Name == "" && addr == "": // denials that were put together
+		return "further packets"
 	case f.Name == "":
 		return addr + port
 	case addr == "":

@@ -64,6 +64,7 @@ func traffic() []store.Frame {
 	attempt(571, 101, 40002, "2001:db8::1", 443)
 	flow(580, audit.Flow{State: audit.FlowDeny, SrcPort: 40003, DstIP: "198.18.1.0", DstPort: 443, Name: "www.example.com", SNI: "evil.example  rule *.example.com\u202e",
 		Verdict: audit.Deny, Rule: "*.example.com tcp/443", Reason: "the client asked for another name", Generation: 1})
+	add(585, host, audit.KindFlow, audit.Event{Flow: &audit.Flow{State: audit.FlowDeny, Verdict: audit.Deny, Rule: "default", Reason: "IP fragment", Count: 5000, Generation: 1}})
 	flow(590, audit.Flow{ID: "f3", State: audit.FlowOpen, SrcPort: 40004, DstIP: "198.18.1.1", DstPort: 443, Name: "api.example.net", Verdict: audit.Allow,
 		Rule: "api.example.net tcp/443 http", DNSSeq: 2, Generation: 1})
 	attempt(591, 101, 40004, "198.18.1.1", 443)
