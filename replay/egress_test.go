@@ -142,10 +142,15 @@ func TestGuestMakesNoVerdicts(t *testing.T) {
 
 // TestFlowsEndWithTheRun: Custody may have died before it wrote that they closed.
 func TestFlowsEndWithTheRun(t *testing.T) {
-	end := audit.Event{Time: storetest.Start().Add(700 * time.Millisecond), Observer: audit.Host, Kind: audit.KindRun,
+	end := audit.Event{Time: storetest.Start().Add(690 * time.Millisecond), Observer: audit.Host, Kind: audit.KindRun,
 		Lifecycle: &audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusInterrupted}}
-	frames := traffic()[:18]
-	frames = append(frames, storetest.Frame("r-1", 19, end))
+	frames := traffic()
+	for i, row := range rowSlice(t, frames) {
+		if row.Time.After(end.Time) {
+			frames = append(frames[:i], storetest.Frame("r-1", row.Seq, end))
+			break
+		}
+	}
 	at := func(d time.Duration) int {
 		s, err := StateAt(summary(frames), rowsOf(frames), storetest.Start().Add(d), 0)
 		if err != nil {
@@ -153,7 +158,7 @@ func TestFlowsEndWithTheRun(t *testing.T) {
 		}
 		return len(s.Egress.Flows)
 	}
-	if before, after := at(600*time.Millisecond), at(time.Hour); before != 2 || after != 0 {
+	if before, after := at(650*time.Millisecond), at(time.Hour); before != 2 || after != 0 {
 		t.Errorf("%d flows are open before the end and %d after it", before, after)
 	}
 }
