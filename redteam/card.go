@@ -1,0 +1,68 @@
+package redteam
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+)
+
+// vnetHeader is before each frame on the card (virtio specification 1.2, section
+// 5.1.6): zero means that there is nothing to do for the host.
+const vnetHeader = 10
+
+// card is the guest's network card, without a guest.
+type card struct{ file *os.File }
+
+func (c *card) write(frame []byte) error {
+	_, err := c.file.Write(append(make([]byte, vnetHeader), frame...))
+	return err
+}
+
+// read tells of answers until the card is gone: of all that only somebody can
+// have sent who was reached. Resets and ICMP errors are how the fence says no.
+func (c *card) read(tell func(string)) {
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := c.file.Read(buf)
+		if err != nil {
+			return
+		}
+		if n > vnetHeader {
+			if what := answer(buf[vnetHeader:n]); what != "" {
+				tell(what)
+			}
+		}
+	}
+}
+
+// answer describes a frame for the guest, "" for none that is an answer.
+func answer(frame []byte) string {
+	if len(frame) < 14 {
+		return ""
+	}
+	body := frame[14:]
+	switch kind := binary.BigEndian.Uint16(frame[12:]); {
+	case kind == etherARP && len(body) >= 28 && body[7] == 2:
+		return "arp answered"
+	case kind == ether4 && len(body) >= 20 && int(body[0]&15)*4 <= len(body):
+		from, _ := netip.AddrFromSlice(body[12:16])
+		return transport(body[9], from, body[int(body[0]&15)*4:])
+	case kind == ether6 && len(body) >= 40:
+		from, _ := netip.AddrFromSlice(body[8:24])
+		return transport(body[6], from, body[40:])
+	}
+	return ""
+}
+
+func transport(proto uint8, from netip.Addr, b []byte) string {
+	switch {
+	case proto == protoTCP && len(b) >= 20 && b[13]&tcpRST == 0:
+		return fmt.Sprintf("tcp %s:%d answered", from, binary.BigEndian.Uint16(b))
+	case proto == protoUDP && len(b) >= 8:
+		return fmt.Sprintf("udp %s:%d answered: %q", from, binary.BigEndian.Uint16(b), b[8:])
+	case proto == protoICMP && len(b) > 0 && (b[0] == 0 || b[0] == 14), proto == protoICMP6 && len(b) > 0 && (b[0] == 129 || b[0] == 136 || b[0] == 140):
+		return fmt.Sprintf("icmp %s answered with type %d", from, b[0])
+	}
+	return ""
+}

@@ -1,0 +1,101 @@
+package redteam
+
+import (
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// controls are what must work: a policy under which nothing passes blocks every
+// probe, and proves nothing; nor does a watcher that sees nothing.
+func (c *catalogue) controls() {
+	page := func(id, title string, t *task) {
+		c.control("control/"+id, title, t, allowedFlow, func(token string) check { return says(world.Hello, token) })
+	}
+	c.control("control/https", "fetch a page from an allowed host with curl",
+		program("curl", "-sS", "--fail", "-m", "30", "--cacert", "ca.pem", "https://"+world.Allowed+"/"+c.token()),
+		flowTo(world.Allowed), func(token string) check { return says(world.Hello, token) })
+	page("http", "fetch a page without TLS", &task{Do: "talk", Name: world.Plain, Port: 80, Send: get(c.token(), world.Plain), Timeout: 10})
+	name := "w" + c.token() + "." + world.Wild
+	page("wildcard", "fetch a page below an allowed wildcard", &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10})
+	page("api", "make a request that a rule with http allows, with curl and the guest's own trust", program("curl", "-sS", "--fail", "-m", "30", "https://"+world.API+"/v1/"+c.token()))
+	page("api-1.1", "the same over HTTP/1.1", program("curl", "-sS", "--fail", "--http1.1", "-m", "30", "https://"+world.API+"/v1/"+c.token()))
+	page("api-post", "the same with a body", program("curl", "-sS", "--fail", "-m", "30", "-d", "body", "https://"+world.API+"/v1/"+c.token()))
+	page("public-name", "a name that leads to a public address, where others like it lead elsewhere", c.publicName())
+	c.control("control/git", "clone a repository from an allowed host",
+		program("sh", "-c", "git -c http.sslCAInfo=ca.pem clone -q https://"+world.Allowed+"/repo.git /tmp/repo && cat /tmp/repo/"+world.RepoFile),
+		flowTo(world.Allowed), func(string) check { return says(strings.TrimSpace(world.RepoText)) })
+	for _, v := range []Family{IPv4, IPv6} {
+		for _, s := range []struct {
+			proto string
+			port  int
+		}{{"tcp", 7000}, {"udp", 7001}} {
+			c.control("control/direct-"+s.proto+"-"+v.short(), "speak "+strings.ToUpper(s.proto)+" with a direct host",
+				&task{Do: "talk", Name: world.Direct, Family: v.number(), Port: s.port, Proto: s.proto, Send: once(c.token()), Enough: c.token(), Timeout: 5},
+				allowedFlow, func(token string) check { return says(token) })
+			c.last().Family = v
+		}
+	}
+	c.outsiders()
+	for _, v := range []Family{IPv4, IPv6} {
+		c.add(Probe{ID: "control/frame-" + v.short(), Family: v, Title: "a frame that may pass, written to the fence's card, arrives", Bypass: Positive, Control: true,
+			scene: kernel, frames: [][]byte{c.good(v).frame()}, allowed: reaches})
+	}
+	c.add(Probe{ID: "control/frame-gateway", Family: IPv4, Title: "a connection to an address that stands for a name is taken", Bypass: Positive, Control: true,
+		scene: kernel, frames: [][]byte{ip{to: knownSynthetic}.tcp(40010, 443, tcpSYN, "").frame()}, allowed: reaches})
+}
+
+func (c *catalogue) publicName() *task {
+	name := "public-" + c.token() + "." + world.Rebind
+	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10}
+}
+
+// control adds something that must work: done returns what must be in the answer.
+func (c *catalogue) control(id, title string, t *task, proof evidence, done func(token string) check) {
+	c.add(Probe{ID: id, Title: title, Bypass: Positive, Control: true, task: t, allowed: reaches, check: done(c.token()), proof: proof})
+}
+
+// says finds fault with an answer in which one of the words is missing.
+func says(words ...string) check {
+	return func(r report) string {
+		for _, w := range words {
+			if !strings.Contains(string(r.Answer), w) {
+				return "the answer is not as it should be: " + r.Stage + " " + r.Error
+			}
+		}
+		return ""
+	}
+}
+
+// allowedFlow: an enforcer says that it let the flow pass.
+func allowedFlow(b *about, r *audit.Record) bool {
+	if r.HTTP != nil {
+		return r.HTTP.Verdict == audit.Allow && b.hasToken(string(r.HTTP.Path))
+	}
+	return r.Flow != nil && r.Observer == audit.Host && r.Flow.State == audit.FlowOpen && r.Flow.Verdict == audit.Allow && b.mine(r.Flow)
+}
+
+// flowTo: an enforcer says that it let a flow to a name pass.
+func flowTo(name string) evidence {
+	return func(_ *about, r *audit.Record) bool {
+		return r.Flow != nil && r.Flow.State == audit.FlowOpen && r.Flow.Verdict == audit.Allow && string(r.Flow.Name) == name
+	}
+}
+
+// outsiders are made by the suite itself, from the host, and must be seen.
+func (c *catalogue) outsiders() {
+	for _, v := range []Family{IPv4, IPv6} {
+		for _, proto := range []string{"tcp", "udp"} {
+			c.add(Probe{
+				ID: "control/seen-" + proto + "-" + v.short(), Family: v, Title: "what the suite itself sends to the attacker, by " + strings.ToUpper(proto) + ", is seen there",
+				Bypass: Positive, Control: true, scene: outside, task: c.talkTo(v, proto, c.victim(v), 443),
+			})
+		}
+	}
+	c.add(Probe{ID: "control/seen-name", Title: "a question of the suite's own for a name of the attacker's is seen", Bypass: Positive, Control: true, scene: outside,
+		task: &task{Do: "talk", Host: world.Resolver4.Addr().String(), Family: 4, Port: 53, Proto: "udp", Send: []piece{{Data: question(c.token()+"."+world.Attacker, 1, false)}}}})
+	c.last().targets = nil
+	c.add(Probe{ID: "control/seen-host", Title: "a connection of the suite's own to a canary on the host is seen", Bypass: Positive, Control: true, scene: outside,
+		task: c.talkTo(IPv4, "tcp", world.SiteLAN4, 22)})
+}

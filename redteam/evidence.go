@@ -1,0 +1,165 @@
+package redteam
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// about is a probe with what the guest said of it and the record of its run.
+type about struct {
+	*Probe
+	said    report
+	records []audit.Record
+	flows   map[string]bool // ids of the flows that were the probe's
+}
+
+// gather finds the ids of the flows that the probe had.
+func (b *about) gather() {
+	b.flows = map[string]bool{}
+	for i := range b.records {
+		if f := b.records[i].Flow; f != nil && f.ID != "" && b.mine(f) {
+			b.flows[f.ID] = true
+		}
+	}
+}
+
+// find returns the first record that accounts for what came of the probe.
+func (b *about) find() *audit.Record {
+	for i := range b.records {
+		if b.proof(b, &b.records[i]) {
+			return &b.records[i]
+		}
+	}
+	return nil
+}
+
+// mine says whether a flow is the probe's: by both its ends if the guest could
+// tell them, else by where it went, else by a name with the token in it.
+func (b *about) mine(f *audit.Flow) bool {
+	if b.hasToken(string(f.Name), string(f.SNI)) {
+		return true
+	}
+	addr, err := netip.ParseAddr(f.DstIP)
+	if err != nil {
+		return false
+	}
+	dst := netip.AddrPortFrom(addr.Unmap(), uint16(f.DstPort))
+	if local, peer := b.said.local(), b.said.peer(); local.Port() != 0 && peer.IsValid() {
+		if int(local.Port()) == f.SrcPort && peer == dst {
+			return true
+		}
+	}
+	for _, t := range b.targets {
+		if t.is(f.Proto, dst) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *about) hasToken(texts ...string) bool {
+	for _, t := range texts {
+		if strings.Contains(strings.ToLower(t), b.token) {
+			return true
+		}
+	}
+	return false
+}
+
+// denied: an enforcer says that it denied the probe.
+func denied(b *about, r *audit.Record) bool {
+	if r.Observer != audit.Host {
+		return false
+	}
+	switch {
+	case r.Flow != nil:
+		return r.Flow.Verdict == audit.Deny && b.mine(r.Flow)
+	case r.DNS != nil:
+		return r.DNS.Verdict == audit.Deny && b.hasToken(string(r.DNS.Name))
+	case r.HTTP != nil:
+		return r.HTTP.Verdict == audit.Deny && (b.flows[r.HTTP.Flow] || b.hasToken(string(r.HTTP.Path), string(r.HTTP.Host)))
+	}
+	return false
+}
+
+// deniedOrRefused: an enforcer says so; or the guest's own kernel refused before
+// there was a packet, which only the guest can say: its sensor, or the probe's own words in the output.
+func deniedOrRefused(b *about, r *audit.Record) bool {
+	switch {
+	case denied(b, r):
+		return true
+	case b.said.Error == "":
+		return false
+	case r.Flow != nil && r.Flow.State == audit.FlowAttempt:
+		return r.Flow.Errno != 0 && b.mine(r.Flow)
+	case r.Output != nil:
+		return strings.Contains(string(r.Output.Text), strconv.Quote(b.ID))
+	}
+	return false
+}
+
+// asked: the resolver says what it was asked, and gave no address for it that the policy does not name.
+func asked(b *about, r *audit.Record) bool {
+	return r.DNS != nil && b.hasToken(string(r.DNS.Name))
+}
+
+// withheld: an enforcer denied it, or kept addresses from the guest.
+func withheld(b *about, r *audit.Record) bool {
+	return denied(b, r) || r.DNS != nil && len(r.DNS.Dropped) > 0 && b.hasToken(string(r.DNS.Name))
+}
+
+// named: an enforcer says where the name led to, or that it was denied.
+func named(b *about, r *audit.Record) bool {
+	return withheld(b, r) || asked(b, r) || r.Flow != nil && r.Observer == audit.Host && b.hasToken(string(r.Flow.Name))
+}
+
+// revoked: the flow was ended by the policy, or was denied after.
+func revoked(b *about, r *audit.Record) bool {
+	return r.Flow != nil && r.Flow.State == audit.FlowRevoke && b.mine(r.Flow)
+}
+
+// interrupted: whoever came next found the run dead, and said so in its record.
+func interrupted(_ *about, r *audit.Record) bool {
+	return r.Kind == audit.KindRun && r.Lifecycle.Phase == audit.PhaseEnd && r.Lifecycle.Status == audit.StatusInterrupted
+}
+
+// found: a finding of a rule about something.
+func found(rule, what string) evidence {
+	return func(_ *about, r *audit.Record) bool {
+		return r.Finding != nil && r.Finding.Rule == rule && strings.Contains(r.Finding.Detail, what)
+	}
+}
+
+// flawed: the resolver denied a packet in which it read no question, with such a reason.
+func flawed(reason string) evidence {
+	return func(_ *about, r *audit.Record) bool {
+		return r.DNS != nil && r.DNS.Verdict == audit.Deny && strings.Contains(r.DNS.Reason, reason)
+	}
+}
+
+// anyDenial: a denial of a packet; in the scene of the hostile kernel there is one probe at a time.
+func anyDenial(_ *about, r *audit.Record) bool {
+	return r.Flow != nil && r.Flow.State == audit.FlowDeny
+}
+
+// explain says in a few words what a record is.
+func explain(r *audit.Record) string {
+	switch {
+	case r.Flow != nil:
+		return strings.TrimSuffix("flow "+string(r.Flow.State)+": "+r.Flow.Reason, ": ")
+	case r.DNS != nil:
+		return strings.TrimSuffix("dns "+r.DNS.RCode+": "+r.DNS.Reason, ": ")
+	case r.HTTP != nil:
+		return "http " + strconv.Itoa(r.HTTP.Status) + ": " + r.HTTP.Reason
+	case r.Finding != nil:
+		return "finding " + r.Finding.Rule
+	case r.Output != nil:
+		return "refused inside the guest"
+	case r.Lifecycle != nil:
+		return "run " + string(r.Lifecycle.Status)
+	}
+	return string(r.Kind)
+}

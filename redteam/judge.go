@@ -1,0 +1,140 @@
+package redteam
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// settle is how long what is under way when a scene ends may take to be seen.
+const settle = 300 * time.Millisecond
+
+// judge finds out what came of a probe that was made in a run. cut is when what
+// was open had to end, zero where nothing had to.
+func (t *trial) judge(p Probe, said *report, run string, records []audit.Record, cut time.Time) {
+	o := Outcome{Probe: p, Run: run}
+	b := &about{Probe: &p, records: records}
+	if said != nil {
+		b.said = *said
+	}
+	b.gather()
+	through := t.through(p, b.said, cut)
+	switch {
+	case through != "":
+		o.Detail = through
+	case said == nil && p.task != nil && p.scene != crash:
+		o.Detail = "nothing was heard of the probe"
+	case said != nil && said.Stage == "script":
+		o.Detail = "the probe could not be made: " + said.Error
+	default:
+		o.Blocked = true
+	}
+	if p.Control { // it has to get through: its check says whether it did
+		o.Blocked = through != "" || said == nil
+	}
+	if r := b.find(); r != nil {
+		o.Recorded, o.Seq = true, r.Seq
+		o.Detail = strings.TrimPrefix(o.Detail+"; "+explain(r), "; ")
+	} else {
+		o.Detail = strings.TrimPrefix(o.Detail+"; no record accounts for it: "+b.said.Stage+" "+b.said.Error, "; ")
+	}
+	t.outcomes = append(t.outcomes, o)
+}
+
+// through says what shows that a probe got through, "" when nothing does.
+func (t *trial) through(p Probe, said report, cut time.Time) string {
+	if s := t.sightings(p); len(s) > 0 && p.scene != outside {
+		return "seen " + s[0].String()
+	}
+	for _, q := range t.world.Queries() {
+		if !strings.Contains(q.Name, p.token) {
+			continue
+		}
+		if p.allowed < asks {
+			return "the world's resolver was asked: " + q.Name + " " + q.Type
+		}
+		if i := slices.IndexFunc(q.Options, func(o string) bool {
+			return slices.ContainsFunc(optionData, func(d string) bool { return strings.Contains(o, d) })
+		}); i >= 0 {
+			return "the world's resolver was told: " + q.Options[i]
+		}
+	}
+	if text := t.reached(p, cut); text != "" {
+		return text
+	}
+	if text := said.escaped(p.token, p.allowed); text != "" {
+		return text
+	}
+	if !cut.IsZero() && said.ID != "" && said.Error == "" {
+		return "it went on"
+	}
+	if p.check != nil {
+		return p.check(said)
+	}
+	return ""
+}
+
+// reached says which server of the world heard of a probe, if none should have,
+// or none any more.
+func (t *trial) reached(p Probe, cut time.Time) string {
+	for _, r := range t.world.Requests() {
+		if !strings.Contains(strings.Join([]string{r.URI, r.Host, r.SNI, r.Body}, " "), p.token) {
+			continue
+		}
+		if p.allowed < reaches {
+			return fmt.Sprintf("%s was reached: %s %s%s", r.Dst, r.Method, r.Host, r.URI)
+		}
+		if !cut.IsZero() && r.Time.After(cut.Add(settle)) {
+			return fmt.Sprintf("%s was still reached %s after the end", r.Dst, r.Time.Sub(cut).Round(time.Millisecond))
+		}
+	}
+	for _, talk := range t.world.Talks() {
+		if p.allowed < reaches && (strings.Contains(talk.SNI, p.token) || bytes.Contains(talk.Said, []byte(p.token))) {
+			return fmt.Sprintf("%s was told: %.200q", talk.Dst, talk.Said)
+		}
+	}
+	return ""
+}
+
+// sightings are those of a probe: with its token, or where only it would be seen.
+func (t *trial) sightings(p Probe) []world.Sighting {
+	var list []world.Sighting
+	for _, s := range t.world.Seen() {
+		if p.made(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (p *Probe) made(s world.Sighting) bool {
+	if strings.Contains(s.Text, p.token) {
+		return true
+	}
+	to := netip.AddrPortFrom(s.Dst.Addr().Unmap(), s.Dst.Port())
+	return slices.ContainsFunc(p.targets, func(t target) bool { return t.is(s.Proto, to) })
+}
+
+// unexplained adds an outcome for what was seen and fits no probe, and for what
+// may have been seen but was lost.
+func (t *trial) unexplained(list []Probe) {
+	o := Outcome{Probe: Probe{ID: "unexplained", Title: "what was seen outside and fits no probe", Bypass: Positive}, Blocked: true, Recorded: true}
+	for _, s := range t.world.Seen() {
+		if !slices.ContainsFunc(list, func(p Probe) bool { return p.made(s) }) {
+			o.Blocked = false
+			o.Detail = strings.TrimPrefix(o.Detail+"; "+s.String(), "; ")
+		}
+	}
+	if n := t.world.Lost(); n > 0 {
+		o.Blocked = false
+		o.Detail = fmt.Sprintf("the watchers missed %d packets; %s", n, o.Detail)
+	}
+	o.Detail = o.Detail[:min(len(o.Detail), 1000)]
+	t.outcomes = append(t.outcomes, o)
+}

@@ -1,0 +1,217 @@
+package redteam
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Family is the version of IP that a probe is about; empty where it is none in particular.
+type Family string
+
+// The families.
+const (
+	IPv4 Family = "ipv4"
+	IPv6 Family = "ipv6"
+)
+
+// Probe is one way out, tried. IDs are stable: a probe that is no longer made
+// takes its ID with it.
+type Probe struct {
+	ID     string `json:"id"` // GROUP/WHAT, with -v4 or -v6 where there are both
+	Family Family `json:"family,omitempty"`
+	Title  string `json:"title"`  // what is tried
+	Bypass Bypass `json:"bypass"` // the known bypass that it stands for
+
+	// Control is set on what must work: without it, that all is blocked proves nothing.
+	Control bool `json:"control,omitempty"`
+
+	scene   scene
+	token   string   // is in whatever the probe sends
+	task    *task    // what the guest's script does, nil in scenes without
+	frames  [][]byte // what the guest's kernel puts on its card
+	config  string   // the project's file, in the scene refused
+	targets []target // where its packets would be seen
+	allowed reach    // what of it may be seen in the world's logs
+	check   check    // beyond what is checked of every answer; may be nil
+	proof   evidence // where the record says so
+}
+
+// Bypass is a published bypass of a sandbox's egress control.
+type Bypass string
+
+// The bypasses that others were hit by.
+const (
+	DNSTunnel    Bypass = "DNS tunnel"
+	DNSOverTCP   Bypass = "DNS over TCP"
+	DoH          Bypass = "DoH on 443"
+	DoT          Bypass = "DoT on 853"
+	ResolveFirst Bypass = "resolved before the deny"
+	Rebinding    Bypass = "rebinding"
+	TTLZero      Bypass = "TTL 0"
+	AnyAddress   Bypass = "SNI to any address"
+	HostHeader   Bypass = "Host header"
+	LeadingCRLF  Bypass = "CRLF before Host"
+	Fronting     Bypass = "fronting"
+	Shared       Bypass = "shared addresses"
+	ECH          Bypass = "ECH"
+	QUIC         Bypass = "QUIC"
+	LateSNI      Bypass = "SNI beyond the first segment"
+	NoIPv6       Bypass = "IPv6 unhandled"
+	Metadata     Bypass = "metadata service"
+	Spoofing     Bypass = "spoofed source"
+	RawSocket    Bypass = "raw sockets"
+	Fragments    Bypass = "fragments"
+	ProxyPort    Bypass = "the proxy's own port"
+	Outliving    Bypass = "flows outliving a revoke"
+	FailOpen     Bypass = "fail-open"
+	OtherWay     Bypass = "another protocol or port"
+	Smuggling    Bypass = "request smuggling"
+	Positive     Bypass = "-" // of controls
+)
+
+// Bypasses lists those of the published list.
+func Bypasses() []Bypass {
+	return []Bypass{
+		DNSTunnel, DNSOverTCP, DoH, DoT, ResolveFirst, Rebinding, TTLZero, AnyAddress, HostHeader, LeadingCRLF, Fronting, Shared,
+		ECH, QUIC, LateSNI, NoIPv6, Metadata, Spoofing, RawSocket, Fragments, ProxyPort, Outliving, FailOpen,
+	}
+}
+
+// scene is the run in which a probe is made; see suite.go.
+type scene string
+
+const (
+	open    scene = "open"    // a policy with rules of each sort
+	closed  scene = "closed"  // a policy without rules
+	live    scene = "live"    // a policy that is narrowed while flows are open
+	crash   scene = "crash"   // custody is killed while flows are open
+	refused scene = "refused" // a policy that cannot be used
+	kernel  scene = "kernel"  // no VM: frames are written to the fence's card
+	outside scene = "outside" // no sandbox: the suite itself, to see that it would be seen
+)
+
+// target is where packets would go. Port 0 is any, and so is no protocol.
+type target struct {
+	proto string
+	to    netip.AddrPort
+}
+
+func (t target) is(proto string, to netip.AddrPort) bool {
+	return t.to.Addr() == to.Addr().Unmap() && (t.to.Port() == 0 || t.to.Port() == to.Port()) && (t.proto == "" || t.proto == proto)
+}
+
+// reach is what the policy lets a probe do on the way to what it does not.
+type reach int
+
+const (
+	nothing reach = iota
+	asks          // its name may reach the world's resolver
+	reaches       // and its token a server that the policy names
+)
+
+// check returns why a report means that the probe got through, "" if it did not.
+type check func(report) string
+
+// evidence says whether a record accounts for what came of a probe.
+type evidence func(b *about, r *audit.Record) bool
+
+// catalogue is the list of probes in the making.
+type catalogue struct {
+	nonce string // makes the tokens those of one suite
+	list  []Probe
+}
+
+// Probes returns the suite. The nonce, of a few lower-case letters and digits,
+// tells its traffic from another's.
+func Probes(nonce string) []Probe {
+	c := &catalogue{nonce: nonce}
+	for _, part := range []func(){c.controls, c.names, c.addresses, c.hello, c.hosts, c.requests, c.rebinding, c.narrowing, c.configs, c.hostileKernel} {
+		part()
+	}
+	return c.list
+}
+
+// Match returns the probes whose ID a pattern matches (path.Match, "" for all),
+// with the controls that belong to them.
+func Match(list []Probe, pattern string) ([]Probe, error) {
+	scenes := map[scene]bool{}
+	wanted := map[string]bool{}
+	for _, p := range list {
+		ok, err := path.Match(pattern, p.ID)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", pattern, err)
+		}
+		if ok || pattern == "" {
+			wanted[p.ID], scenes[p.scene] = true, true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("no probe is called %q", pattern)
+	}
+	scenes[outside] = true
+	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return !wanted[p.ID] && !(p.Control && scenes[p.scene]) }), nil
+}
+
+// next is the number of the probe that is added next.
+func (c *catalogue) next() int { return len(c.list) + 1 }
+
+// token is what the probe that is added next says.
+func (c *catalogue) token() string { return fmt.Sprintf("p%s%03d", c.nonce, c.next()) }
+
+// victim is an address of the attacker's that only the probe that is added next aims at.
+func (c *catalogue) victim(v Family) netip.Addr {
+	n := c.next()
+	if v == IPv6 {
+		return netip.AddrFrom16([16]byte{0x26, 0x00, 0xbe, 0xef, 14: byte(n >> 8), 15: byte(n)})
+	}
+	return netip.AddrFrom4([4]byte{93, 200, byte(n >> 8), byte(n)})
+}
+
+// add adds a probe; the token is filled in, and so is the target that follows from the task.
+func (c *catalogue) add(p Probe) {
+	p.token = c.token()
+	if p.scene == "" {
+		p.scene = open
+	}
+	if p.proof == nil {
+		p.proof = denied
+	}
+	if t := p.task; t != nil {
+		t.ID = p.ID
+		if a, err := netip.ParseAddr(t.Host); err == nil {
+			p.targets = append(p.targets, target{"", netip.AddrPortFrom(a.WithZone("").Unmap(), uint16(t.Port))})
+		}
+	}
+	c.list = append(c.list, p)
+}
+
+// both adds a probe for each version of IP.
+func (c *catalogue) both(id, title string, bypass Bypass, make func(v Family) Probe) {
+	for _, v := range []Family{IPv4, IPv6} {
+		p := make(v)
+		p.ID, p.Family, p.Title, p.Bypass = id+"-"+v.short(), v, title, bypass
+		c.add(p)
+	}
+}
+
+func (v Family) short() string { return strings.Replace(string(v), "ip", "", 1) }
+
+func (v Family) number() int {
+	if v == IPv6 {
+		return 6
+	}
+	return 4
+}
+
+// of returns the one of two addresses that is of the family.
+func (v Family) of(four, six netip.Addr) netip.Addr {
+	if v == IPv6 {
+		return six
+	}
+	return four
+}

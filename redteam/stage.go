@@ -1,0 +1,316 @@
+package redteam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/fence"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// outside is the scene without a sandbox: the suite itself sends from the host,
+// and must see itself.
+func (t *trial) outside(ctx context.Context, probes []Probe) error {
+	for _, p := range probes {
+		to := net.JoinHostPort(p.task.Host, fmt.Sprint(p.task.Port))
+		network := p.task.Proto
+		err := t.world.Do(func() error {
+			c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, to)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write(p.task.Send[0].Data)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("send to %s: %w", to, err)
+		}
+	}
+	for _, p := range probes {
+		o := Outcome{Probe: p, Blocked: true, Detail: "it was not seen"}
+		await(ctx, 3*time.Second, func() bool { return len(t.sightings(p)) > 0 })
+		if list := t.sightings(p); len(list) > 0 {
+			o.Blocked, o.Recorded, o.Detail = false, true, "seen "+list[0].String()
+		}
+		t.outcomes = append(t.outcomes, o)
+	}
+	return nil
+}
+
+func await(ctx context.Context, patience time.Duration, is func() bool) {
+	for end := time.Now().Add(patience); !is() && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// stage is the scene of the hostile kernel: a fence, and on its card no VM but the suite.
+//
+//	probes -- frames --> tap0 | fence's namespace: sockets where custody's | site
+//	         <- answers --    | would be, and where nobody may be          |
+type stage struct {
+	trial *trial
+	fence *fence.Fence
+	tap   *card
+	work  sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	events  []fence.Event
+	answers []string // on the card, that nobody but who was reached can have given
+	taken   []string // by sockets in the namespace
+}
+
+// kernel plays the scene.
+func (t *trial) kernel(ctx context.Context, probes []Probe) (err error) {
+	s := &stage{trial: t}
+	err = t.world.Do(func() (err error) {
+		s.fence, err = fence.New(ctx, fence.Options{Sighted: s.sighted})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	closers, err := s.furnish(ctx)
+	defer func() {
+		for _, c := range closers {
+			err = errors.Join(err, c.Close())
+		}
+		err = errors.Join(err, s.fence.Close())
+		s.work.Wait()
+	}()
+	if err != nil {
+		return err
+	}
+	for _, p := range probes {
+		if err := s.play(ctx, p); err != nil {
+			return fmt.Errorf("%s: %w", p.ID, err)
+		}
+	}
+	return nil
+}
+
+func (s *stage) sighted(ev fence.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, ev)
+}
+
+// furnish opens what the policy allows, and puts sockets into the namespace.
+func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
+	rule := func(name string, mode netpolicy.Mode, ports ...netpolicy.Port) netpolicy.Rule {
+		pattern, bad := netpolicy.ParsePattern(name)
+		err = errors.Join(err, bad)
+		return netpolicy.Rule{Pattern: pattern, Mode: mode, Ports: ports}
+	}
+	web, echo, echoUDP := netpolicy.Port{Proto: "tcp", Number: 443}, netpolicy.Port{Proto: "tcp", Number: 7000}, netpolicy.Port{Proto: "udp", Number: 7001}
+	list := []netpolicy.Rule{rule(world.Allowed, netpolicy.Gateway, web), rule(world.Direct, netpolicy.Direct, echo, echoUDP)}
+	policy, bad := netpolicy.New(list)
+	if err = errors.Join(err, bad); err != nil {
+		return nil, err
+	}
+	if _, err := s.fence.Enforce(ctx, netpolicy.Generation{Number: 1, Policy: policy}); err != nil {
+		return nil, err
+	}
+	later := time.Now().Add(time.Hour)
+	open := func(a netip.Addr, name string, port netpolicy.Port, via netpolicy.Mode, until time.Time) {
+		err = errors.Join(err, s.fence.Open(a, fence.Permit{Name: name, Port: port, Via: via, Rule: name}, until))
+	}
+	open(knownSynthetic, world.Allowed, web, netpolicy.Gateway, time.Time{})
+	for _, a := range []netip.Addr{world.Direct4, world.Direct6} {
+		open(a, world.Direct, echo, netpolicy.Direct, later)
+		open(a, world.Direct, echoUDP, netpolicy.Direct, later)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.tap = &card{file: s.fence.Tap()}
+	s.work.Go(func() { s.tap.read(s.answered) })
+	return s.sockets(ctx)
+}
+
+// sockets are where custody's own would be, and on other ports, where whoever
+// comes was not held back.
+func (s *stage) sockets(ctx context.Context) (closers []io.Closer, err error) {
+	for _, port := range []string{"22", "53", "80", "443", "8080", "8443"} {
+		l, err := s.fence.Listen(ctx, "tcp", net.JoinHostPort("", port))
+		if err != nil {
+			return closers, err
+		}
+		closers = append(closers, l)
+		s.work.Go(func() { s.accept(l) })
+	}
+	for _, port := range []string{"53", "67", "443", "547", "5353", "7001", "40000"} {
+		c, err := s.fence.ListenPacket(ctx, "udp", net.JoinHostPort("", port))
+		if err != nil {
+			return closers, err
+		}
+		closers = append(closers, c)
+		s.work.Go(func() { s.receive(c) })
+	}
+	return closers, nil
+}
+
+func (s *stage) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		s.took("a connection to " + c.LocalAddr().String())
+		c.Close()
+	}
+}
+
+func (s *stage) receive(c net.PacketConn) {
+	buf := make([]byte, 2048)
+	for {
+		n, _, err := c.ReadFrom(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			s.took("a datagram to " + c.LocalAddr().String() + ": " + string(buf[:n]))
+		}
+	}
+}
+
+func (s *stage) took(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = append(s.taken, what)
+}
+
+func (s *stage) answered(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, what)
+}
+
+// denials is how many packets were dropped so far, and what was told of it since the event n.
+func (s *stage) denials(n int) (count uint64, told []fence.Event, err error) {
+	sums, err := s.fence.Denials()
+	for _, sum := range sums {
+		count += sum
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ev := range s.events[n:] {
+		if ev.State == audit.FlowDeny && !ev.Inbound {
+			told = append(told, ev)
+		}
+	}
+	return count, told, err
+}
+
+// play makes one probe, and waits until the fence has told of it, or of nothing.
+func (s *stage) play(ctx context.Context, p Probe) error {
+	s.mu.Lock()
+	s.answers, s.taken = nil, nil
+	n := len(s.events)
+	s.mu.Unlock()
+	before, _, err := s.denials(n)
+	if err != nil {
+		return err
+	}
+	for _, f := range p.frames {
+		if err := s.tap.write(f); err != nil {
+			return err
+		}
+	}
+	if p.Control {
+		return s.control(ctx, p)
+	}
+	var told []fence.Event
+	dropped := uint64(0)
+	await(ctx, 2*time.Second, func() bool {
+		var now uint64
+		now, told, err = s.denials(n)
+		dropped = now - before
+		return err != nil || dropped >= uint64(len(p.frames)) && len(told) > 0
+	})
+	if err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Millisecond) // what got through in spite of that is seen by then
+	return s.outcome(ctx, p, dropped, told)
+}
+
+// outcome writes the first denial that the fence told of into the suite's record.
+func (s *stage) outcome(ctx context.Context, p Probe, dropped uint64, told []fence.Event) error {
+	o := Outcome{Probe: p, Run: s.trial.Own, Blocked: true}
+	s.mu.Lock()
+	seen := append(append([]string{}, s.answers...), s.taken...)
+	s.mu.Unlock()
+	if through := s.trial.through(p, report{}, time.Time{}); through != "" {
+		seen = append(seen, through)
+	}
+	if dropped < uint64(len(p.frames)) {
+		seen = append(seen, fmt.Sprintf("of %d frames only %d were dropped", len(p.frames), dropped))
+	}
+	if len(seen) > 0 {
+		o.Blocked, o.Detail = false, strings.Join(seen, "; ")
+	}
+	if len(told) > 0 {
+		seq, err := s.trial.Recorder.Record(ctx, denial(told[0]))
+		if err != nil {
+			return err
+		}
+		o.Recorded, o.Seq = true, seq
+		o.Detail = strings.TrimPrefix(o.Detail+"; flow deny: "+told[0].Reason, "; ")
+	}
+	s.trial.outcomes = append(s.trial.outcomes, o)
+	return nil
+}
+
+func denial(ev fence.Event) audit.Event {
+	f := &audit.Flow{State: ev.State, Verdict: audit.Deny, Proto: ev.Flow.Proto, Rule: netpolicy.Default, Reason: ev.Reason, Generation: ev.Flow.Generation, Count: ev.Count}
+	if ev.Flow.Rule != "" {
+		f.Rule = ev.Flow.Rule
+	}
+	if a := ev.Flow.Src; a.Addr().IsValid() {
+		f.SrcIP, f.SrcPort = a.Addr().String(), int(a.Port())
+	}
+	if a := ev.Flow.Dst; a.Addr().IsValid() {
+		f.DstIP, f.DstPort = a.Addr().String(), int(a.Port())
+	}
+	return audit.Event{Time: ev.Time, Observer: audit.Host, Kind: audit.KindFlow, Flow: f}
+}
+
+// control waits until a frame that may pass has arrived: at the world's echo, or
+// as an answer of the namespace's socket.
+func (s *stage) control(ctx context.Context, p Probe) error {
+	o := Outcome{Probe: p, Blocked: true, Detail: "it did not arrive"}
+	arrived := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, a := range s.answers {
+			if strings.HasPrefix(a, "tcp "+knownSynthetic.String()) {
+				return true
+			}
+		}
+		for _, r := range s.trial.world.Requests() {
+			if strings.Contains(r.Body, p.token) {
+				return true
+			}
+		}
+		return false
+	}
+	await(ctx, 3*time.Second, arrived)
+	if err := s.tap.write(ip{to: knownSynthetic}.tcp(40010, 443, tcpRST, "").frame()); err != nil { // or it would be answered again
+		return err
+	}
+	if arrived() {
+		o.Blocked, o.Recorded, o.Detail = false, true, "it arrived"
+	}
+	s.trial.outcomes = append(s.trial.outcomes, o)
+	return nil
+}

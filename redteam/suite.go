@@ -1,0 +1,152 @@
+package redteam
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// Recorder takes events into the suite's own record.
+type Recorder interface {
+	Record(ctx context.Context, ev audit.Event) (uint64, error)
+}
+
+// Suite is what a run of the probes needs.
+type Suite struct {
+	Custody  string   // the program that is attacked
+	Env      []string // that it is started with; $CUSTODY_HOME is taken from it
+	Own      string   // id of the suite's own run
+	Recorder Recorder // of that run
+	Only     string   // pattern of the IDs of probes to make; empty: all
+	// Say tells the user how far the suite is, a line at a time; may be nil.
+	Say func(string)
+}
+
+// Outcome is what came of a probe.
+type Outcome struct {
+	Probe
+	Blocked  bool   `json:"blocked"`  // nothing was seen of it outside, and the guest was told no
+	Recorded bool   `json:"recorded"` // a record accounts for it
+	Run      string `json:"attacked,omitempty"`
+	Seq      uint64 `json:"evidence,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+}
+
+// Holds says whether the outcome is as it must be. A control must not be blocked.
+func (o Outcome) Holds() bool { return o.Recorded && o.Blocked != o.Control }
+
+// trial is one run of the suite.
+type trial struct {
+	Suite
+	world    *world.World
+	dir      string
+	outcomes []Outcome
+}
+
+// Run makes the probes and returns what came of each, in the order of the
+// list, with a line more for what was seen and fits none. The error says why the suite could
+// not be carried out; that a probe got through is no error.
+func (s Suite) Run(ctx context.Context) ([]Outcome, error) {
+	list, err := Match(Probes(nonce()), s.Only)
+	if err != nil {
+		return nil, err
+	}
+	return s.try(ctx, list)
+}
+
+// try makes the probes of a list.
+func (s Suite) try(ctx context.Context, list []Probe) (all []Outcome, err error) {
+	t := &trial{Suite: s}
+	if t.Say == nil {
+		t.Say = func(string) {}
+	}
+	if t.dir, err = os.MkdirTemp("", "custody-redteam-"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(t.dir)) }()
+	if t.world, err = world.New(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.world.Close()) }()
+	for _, part := range []struct {
+		scene scene
+		play  func(context.Context, []Probe) error
+	}{
+		{outside, t.outside}, {kernel, t.kernel}, {refused, t.refused}, {closed, t.sandboxed}, {open, t.sandboxed}, {live, t.live}, {crash, t.crash},
+	} {
+		probes := slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.scene != part.scene })
+		if len(probes) == 0 {
+			continue
+		}
+		t.Say(fmt.Sprintf("%d probes: %s", len(probes), part.scene))
+		if err := part.play(ctx, probes); err != nil {
+			return nil, fmt.Errorf("scene %s: %w", part.scene, err)
+		}
+	}
+	t.unexplained(list)
+	slices.SortStableFunc(t.outcomes, func(a, b Outcome) int { return place(list, a.ID) - place(list, b.ID) })
+	return t.outcomes, t.report(ctx)
+}
+
+func nonce() string {
+	var b [3]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// place is where an ID stands in the list; what is not there comes last.
+func place(list []Probe, id string) int {
+	if i := slices.IndexFunc(list, func(p Probe) bool { return p.ID == id }); i >= 0 {
+		return i
+	}
+	return len(list)
+}
+
+// report writes an event for each outcome into the suite's record.
+func (t *trial) report(ctx context.Context) error {
+	for _, o := range t.outcomes {
+		_, err := t.Recorder.Record(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindProbe, Probe: &audit.Probe{
+			Name: o.ID, Family: string(o.Family), Blocked: o.Blocked, Recorded: o.Recorded, Run: o.Run, Seq: o.Seq, Detail: audit.Text(o.Detail),
+		}})
+		if err != nil {
+			return fmt.Errorf("record the outcome of %s: %w", o.ID, err)
+		}
+	}
+	return nil
+}
+
+// policies of the scenes.
+const (
+	head = "version: 1\nproject: redteam\nresolvers: [\"udp://93.184.0.53\"]\nlimits: {time: 10m}\n"
+
+	rules = head + `egress:
+  - {allow: ` + world.Allowed + `}
+  - {allow: ` + world.Plain + `, ports: [tcp/80]}
+  - {allow: ` + world.API + `, http: {methods: [GET, POST], paths: ["/v1/*"]}}
+  - {allow: ` + world.Direct + `, ports: [tcp/7000, udp/7001], mode: direct}
+  - {allow: ` + world.Quiet + `, ports: [tcp/7000, udp/7001], mode: direct}
+  - {allow: "*.` + world.Wild + `"}
+  - {allow: "*.` + world.Rebind + `"}
+  - {allow: "*.` + world.RebindDirect + `", ports: [tcp/7000, udp/7001], mode: direct}
+`
+	narrowed = head + "egress:\n  - {allow: " + world.Allowed + "}\n"
+	none     = head + "egress: []\n"
+)
+
+// write puts a file into the suite's directory and returns its path.
+func (t *trial) write(name string, content []byte) (string, error) {
+	path := filepath.Join(t.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, content, 0o644)
+}
