@@ -171,13 +171,22 @@ func exit(h head, r *exitRecord, proc string) *audit.Exit {
 	return e
 }
 
+// flow names both ends as they are on the wire: an IPv4 address that a program
+// wrapped into an IPv6 one is IPv4's.
 func flow(r *flowRecord) *audit.Flow {
 	const inet = 2
-	addr := netip.AddrFrom16(r.addr)
+	remote, local := netip.AddrFrom16(r.addr).Unmap(), netip.AddrFrom16(r.local6)
 	if r.family == inet {
-		addr = netip.AddrFrom4([4]byte(r.addr[:4]))
+		remote = netip.AddrFrom4([4]byte(r.addr[:4]))
 	}
-	return &audit.Flow{State: audit.FlowAttempt, Proto: proto(r.proto), DstIP: addr.String(), DstPort: int(r.port), Errno: int(r.errno)}
+	if remote.Is4() {
+		local = netip.AddrFrom4(r.local4)
+	}
+	f := &audit.Flow{State: audit.FlowAttempt, Proto: proto(r.proto), SrcPort: int(r.localPort), DstIP: remote.String(), DstPort: int(r.port), Errno: int(r.errno)}
+	if !local.IsUnspecified() { // bound to none in particular, or already given back
+		f.SrcIP = local.String()
+	}
+	return f
 }
 
 // proto names IANA's protocol numbers as audit.Flow does.

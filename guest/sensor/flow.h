@@ -11,11 +11,27 @@
 #define INET_SIZE 16
 #define INET6_SIZE 24
 
+/*
+ * The local end, which the socket has by now, whether or not anybody answered:
+ * a connection is bound before its first packet. inet_sport outlives a
+ * connection that was refused; the address does not.
+ */
+static __always_inline void local(struct flow_record *r, struct sock *sk)
+{
+	struct in6_addr v6 = BPF_CORE_READ(sk, __sk_common.skc_v6_rcv_saddr);
+	__be32 v4 = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
+
+	__builtin_memcpy(r->local4, &v4, sizeof(v4));
+	__builtin_memcpy(r->local6, &v6, sizeof(v6));
+	r->local_port = __builtin_bswap16(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
+}
+
 static __always_inline void attempt(struct socket *sock, void *address, int size, int ret)
 {
 	struct proc *p = self();
 	struct flow_record r = {};
 	struct inet_address a = {};
+	struct sock *sk;
 
 	if (!p || size < INET_SIZE)
 		return;
@@ -30,7 +46,9 @@ static __always_inline void attempt(struct socket *sock, void *address, int size
 	fill(&r.head, KIND_FLOW, p);
 	r.family = a.family;
 	r.port = __builtin_bswap16(a.port);
-	r.proto = BPF_CORE_READ(sock, sk, sk_protocol);
+	sk = BPF_CORE_READ(sock, sk);
+	r.proto = BPF_CORE_READ(sk, sk_protocol);
+	local(&r, sk);
 	r.err = ret < 0 ? -ret : 0;
 	send(&flow_ring, FLOW_HIGH, LOSS_FLOW, &r, sizeof(r));
 }

@@ -175,12 +175,18 @@ struct in6_addr {
 };
 
 struct sock_common {
-	u16 skc_family;
+	__be32 skc_rcv_saddr;
+	struct in6_addr skc_v6_rcv_saddr;
 };
 
 struct sock {
 	struct sock_common __sk_common;
 	u16 sk_protocol;
+};
+
+struct inet_sock {
+	struct sock sk;
+	__be16 inet_sport;
 };
 
 struct socket {

@@ -41,7 +41,7 @@ const (
 	argvSize = headSize + 8
 	exitSize = headSize + 16
 	fileSize = headSize + 48
-	flowSize = headSize + 32
+	flowSize = headSize + 48
 )
 
 // head is what every record begins with. Times are nanoseconds of the boot clock.
@@ -98,6 +98,10 @@ type flowRecord struct {
 	port   uint16
 	proto  uint16
 	errno  int32
+
+	localPort uint16
+	local4    [4]byte
+	local6    [16]byte
 }
 
 // record is one record out of a ring; body is one of the types above.
@@ -224,6 +228,10 @@ func decodeFlow(b []byte) (*flowRecord, error) {
 		port:   le.Uint16(f[18:]),
 		proto:  le.Uint16(f[20:]),
 		errno:  int32(le.Uint32(f[24:])),
+
+		localPort: le.Uint16(f[22:]),
+		local4:    [4]byte(f[28:]),
+		local6:    [16]byte(f[32:]),
 	}, nil
 }
 

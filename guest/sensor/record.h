@@ -112,7 +112,8 @@ struct flow_record {
 	u16 family;
 	u16 port;
 	u16 proto;
-	u16 reserved;
+	u16 local_port;
 	s32 err;
-	u32 reserved2;
+	u8 local4[4]; /* of the socket as it is bound, zero: to none */
+	u8 local6[16];
 };

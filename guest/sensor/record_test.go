@@ -2,6 +2,7 @@ package sensor
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func rawFile(op, flags uint8, path, to string) raw {
 }
 
 func rawFlow() raw {
-	return rawHead(kindFlow, procExeced).text("\x7f\x00\x00\x01").u64(0).u32(0).u16(2).u16(443).u16(6).u16(0).u32(111).u32(0)
+	return rawHead(kindFlow, procExeced).text("\x7f\x00\x00\x01").u64(0).u32(0).u16(2).u16(443).u16(6).u16(40000).u32(111).text("\x7f\x00\x00\x02").u64(0).u64(0)
 }
 
 func TestDecode(t *testing.T) {
@@ -61,8 +62,23 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := *flow(r.body.(*flowRecord)); got != (audit.Flow{State: "attempt", Proto: "tcp", DstIP: "127.0.0.1", DstPort: 443, Errno: 111}) {
+	if got := *flow(r.body.(*flowRecord)); got != (audit.Flow{State: "attempt", Proto: "tcp", SrcIP: "127.0.0.2", SrcPort: 40000, DstIP: "127.0.0.1", DstPort: 443, Errno: 111}) {
 		t.Errorf("flow %+v", got)
+	}
+	for want, r := range map[string]*flowRecord{
+		"[::1]:5>::2":         {family: 10, addr: [16]byte{15: 2}, localPort: 5, local6: [16]byte{15: 1}, local4: [4]byte{127, 0, 0, 6}},
+		"1.2.3.4:5>127.0.0.1": {family: 10, addr: [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}, localPort: 5, local4: [4]byte{1, 2, 3, 4}, local6: [16]byte{15: 1}},
+		":5>::":               {family: 10, localPort: 5, local4: [4]byte{1}},
+		":0>0.0.0.0":          {family: 2},
+	} {
+		f := flow(r)
+		got := fmt.Sprintf("%s:%d>%s", f.SrcIP, f.SrcPort, f.DstIP)
+		if strings.Contains(f.SrcIP, ":") {
+			got = fmt.Sprintf("[%s]:%d>%s", f.SrcIP, f.SrcPort, f.DstIP)
+		}
+		if got != want {
+			t.Errorf("flow %s, want %s", got, want)
+		}
 	}
 	r, err = decode(rawHead(kindExit, 0).u64(700).u32(9).u32(0))
 	if err != nil || *exit(r.head, r.body.(*exitRecord), "p") != (audit.Exit{Proc: "p", PID: 42, Code: 137, Signal: 9, DurationNS: 300}) {

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -94,7 +96,7 @@ func TestSensor(t *testing.T) {
 	}{
 		{"exec", testExec}, {"exit", testExit}, {"argv", testArgv}, {"pids", testPIDs}, {"unexeced", testForkOnly},
 		{"unlinked", testUnlinked}, {"rewrite", testRewrite}, {"mapped", testMapped}, {"otherways", testOtherWays},
-		{"read", testRead}, {"flow", testFlow}, {"large", testLarge}, {"flood", testFlood}, {"untracked", testUntracked},
+		{"read", testRead}, {"flow", testFlow}, {"flow's source", testFlowSource}, {"large", testLarge}, {"flood", testFlood}, {"untracked", testUntracked},
 		{"files", testFiles}, // the last: it deletes what others read
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -401,6 +403,49 @@ func testRead(t *testing.T, c *cell) {
 func testFlow(t *testing.T, c *cell) {
 	expect(t, c.run("connect"), audit.KindFlow,
 		"tcp 127.0.0.1 9 errno 115", "tcp ::1 9 errno 115", "udp ::1 53 errno 0")
+}
+
+// testFlowSource: the port and address that an attempt is said to come from are those that its peer saw.
+func testFlowSource(t *testing.T, c *cell) {
+	listener, err := net.Listen("tcp", ":0")
+	must(t, err)
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).Port
+	packets, err := net.ListenPacket("udp", fmt.Sprint(":", port))
+	must(t, err)
+	defer packets.Close()
+	events := c.run("reach", fmt.Sprint(port))
+	var flows []*audit.Flow
+	for _, e := range events {
+		if e.Flow != nil {
+			flows = append(flows, e.Flow)
+		}
+	}
+	if len(flows) != 12 {
+		t.Fatalf("%d flows, want 12: %q", len(flows), lines(events, audit.KindFlow))
+	}
+	refused := flows[11]
+	if refused.SrcPort < 1024 || refused.Errno != int(unix.ECONNREFUSED) {
+		t.Errorf("refused: %+v", *refused)
+	}
+	for i, f := range flows[:11] {
+		var peer netip.AddrPort
+		if f.Proto == "tcp" {
+			conn, err := listener.Accept()
+			must(t, err)
+			peer = conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+			conn.Close()
+		} else {
+			packets.SetReadDeadline(time.Now().Add(5 * time.Second))
+			_, from, err := packets.ReadFrom(make([]byte, 16))
+			must(t, err)
+			peer = from.(*net.UDPAddr).AddrPort()
+		}
+		ip := peer.Addr().Unmap().String()
+		if f.SrcPort != int(peer.Port()) || f.SrcIP != ip && f.SrcIP != "" || f.Proto == "tcp" && f.SrcIP == "" || f.DstIP != ip {
+			t.Errorf("try %d: %+v; the peer saw %v", i, *f, peer)
+		}
+	}
 }
 
 func testLarge(t *testing.T, c *cell) {

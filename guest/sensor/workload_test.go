@@ -32,6 +32,7 @@ var workloads = map[string]func(args []string) error{
 	"memfd":     runMemfd,
 	"read":      func([]string) error { _, err := os.ReadFile("given"); return err },
 	"connect":   connect,
+	"reach":     reach,
 	"flood":     flood,
 	"fork":      forkOnly,
 	"large":     writeLarge,
@@ -235,6 +236,58 @@ func connect([]string) error {
 		}
 	}
 	return sendTo(1, &unix.SockaddrInet6{Port: 53, Addr: [16]byte{15: 1}})
+}
+
+// reach tries every way to a TCP and a UDP port of this machine that takes an
+// ephemeral port, one line a try: socket's family, address, whether to block, what to do.
+func reach(a []string) error {
+	port, _ := strconv.Atoi(a[0])
+	v4 := &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
+	v6 := &unix.SockaddrInet6{Port: port, Addr: [16]byte{15: 1}}
+	mapped := &unix.SockaddrInet6{Port: port, Addr: [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}}
+	closed := &unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}}
+	connect := func(s int, to unix.Sockaddr) error { return unix.Connect(s, to) }
+	send := func(s int, to unix.Sockaddr) error { return unix.Sendto(s, []byte("x"), 0, to) }
+	connectAndSend := func(s int, to unix.Sockaddr) error {
+		if err := unix.Connect(s, to); err != nil {
+			return err
+		}
+		_, err := unix.Write(s, []byte("x"))
+		return err
+	}
+	fastOpen := func(s int, to unix.Sockaddr) error { return unix.Sendto(s, []byte("x"), unix.MSG_FASTOPEN, to) }
+	for i, try := range []struct {
+		family, kind int
+		to           unix.Sockaddr
+		do           func(int, unix.Sockaddr) error
+		want         error
+	}{
+		{unix.AF_INET, unix.SOCK_STREAM, v4, connect, nil},
+		{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_NONBLOCK, v4, connect, unix.EINPROGRESS},
+		{unix.AF_INET6, unix.SOCK_STREAM, v6, connect, nil},
+		{unix.AF_INET6, unix.SOCK_STREAM | unix.SOCK_NONBLOCK, v6, connect, unix.EINPROGRESS},
+		{unix.AF_INET6, unix.SOCK_STREAM, mapped, connect, nil},
+		{unix.AF_INET, unix.SOCK_STREAM, v4, fastOpen, nil},
+		{unix.AF_INET, unix.SOCK_DGRAM, v4, send, nil},
+		{unix.AF_INET, unix.SOCK_DGRAM, v4, connectAndSend, nil},
+		{unix.AF_INET6, unix.SOCK_DGRAM, v6, send, nil},
+		{unix.AF_INET6, unix.SOCK_DGRAM, mapped, send, nil},
+		{unix.AF_INET6, unix.SOCK_DGRAM, mapped, connectAndSend, nil},
+		{unix.AF_INET, unix.SOCK_STREAM, closed, connect, unix.ECONNREFUSED},
+	} {
+		s, err := unix.Socket(try.family, try.kind, 0)
+		if err != nil {
+			return err
+		}
+		if err := try.do(s, try.to); err != try.want {
+			return fmt.Errorf("try %d: %v, expected %v", i, err, try.want)
+		}
+		if try.kind&unix.SOCK_NONBLOCK != 0 {
+			unix.Poll([]unix.PollFd{{Fd: int32(s), Events: unix.POLLOUT}}, 1000)
+		}
+		unix.Close(s)
+	}
+	return nil
 }
 
 func sendTo(n int, to *unix.SockaddrInet6) error {
