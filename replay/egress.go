@@ -189,8 +189,12 @@ func (p *printer) http(h *audit.HTTP) entry {
 	if h.DurationNS > 0 {
 		e.length = duration(h.DurationNS)
 	}
-	e.add(bold, quote(h.Method))
-	e.add(plain, " "+quote(h.Host)+" "+quote(h.Path))
+	if h.Method+h.Host+h.Path == "" {
+		e.add(plain, "a request that could not be read")
+	} else {
+		e.add(bold, quote(h.Method))
+		e.add(plain, " "+quote(h.Host)+" "+quote(h.Path))
+	}
 	if h.Reason != "" {
 		e.add(e.mood, "  "+escape(h.Reason))
 	}
