@@ -141,7 +141,7 @@ func warnAddresses(r *Rule, warn warnFunc) {
 		case special == netip.MustParsePrefix("127.0.0.0/8") || n == netip.MustParsePrefix("::1/128"):
 			warn("name another address", "%s is the host that custody runs on", n)
 		default:
-			warn("see that nothing there trusts the network alone", "%s lies in %s, which is not the internet", n, special)
+			warn("see that nothing there trusts the network alone", "%s is no part of the internet", n)
 		}
 	}
 }

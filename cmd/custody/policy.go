@@ -1,25 +1,55 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
+	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 )
 
 type policyCmd struct {
-	Check policyCheckCmd `cmd:"" help:"Check a project's file; errors come with line and column."`
-	Set   policySetCmd   `cmd:"" help:"Put a file's egress rules into force in a run that lives."`
+	Check   policyCheckCmd   `cmd:"" help:"Check a project's file; errors come with line and column, warnings say what is wide."`
+	Explain policyExplainCmd `cmd:"" help:"Say what the policy answers for a destination, and why: exit 0 allowed, 1 denied."`
+	Learn   policyLearnCmd   `cmd:"" help:"Show, as a diff to read, the smallest policy under which a run's traffic would pass."`
 }
 
 type policyCheckCmd struct {
-	File string `arg:"" type:"path" default:"custody.yaml" optional:""`
+	File   string `arg:"" default:"custody.yaml" optional:""`
+	Strict bool   `help:"Exit 1 if there are warnings."`
 }
 
 func (c policyCheckCmd) Run(a *app) error {
-	p, err := project.Load(c.File)
+	f, err := project.Load(c.File)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: ok (%s)\n", c.File, digestOf(p))
+	p, err := f.Policy()
+	if err != nil {
+		return err
+	}
+	warnings := netpolicy.Warnings(p)
+	a.warn(c.File, warnings)
+	if c.Strict && len(warnings) > 0 {
+		return exitCode(1)
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: ok (%s)\n", c.File, p.Digest())
 	return err
+}
+
+// warn says what a reviewer of a file should know, in the file's order.
+func (a *app) warn(file string, warnings []netpolicy.Warning) {
+	slices.SortStableFunc(warnings, func(x, y netpolicy.Warning) int { return cmp.Compare(x.Rule.Line, y.Rule.Line) })
+	for _, w := range warnings {
+		a.say(fmt.Sprintf("warning: %s: %s; %s", at(file, w.Rule), w.Message, w.Hint))
+	}
+}
+
+// at is where a rule stands, as errors say it.
+func at(file string, r *netpolicy.Rule) string {
+	if r.Line == 0 {
+		return r.String()
+	}
+	return fmt.Sprintf("%s:%d:%d", file, r.Line, r.Column)
 }
