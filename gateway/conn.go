@@ -195,13 +195,13 @@ func (c *conn) serveClear(first []byte) string {
 	current := c.g.cfg.Live.Current()
 	v := netpolicy.Decide(current.Policy, c.question())
 	switch {
-	case c.dst.Port() == 443:
-		no = denied("port 443 takes TLS only")
-		c.deny(v.RuleName(), no, "")
-	case !isTokenByte(first[0]):
+	case !isTokenByte(first[0]) && first[0] > ' ': // an empty line before a request is told so in HTTP
 		c.deny(v.RuleName(), denied("the first byte is of neither TLS nor HTTP: give the rule mode: direct"), "")
 		c.abort()
 		return ""
+	case c.dst.Port() == 443:
+		no = denied("port 443 takes TLS only")
+		c.deny(v.RuleName(), no, "")
 	case !v.Allow:
 		no = denied("%s", v.Reason)
 		c.deny(v.RuleName(), no, "")

@@ -50,7 +50,6 @@ func (c *conn) newExchanger(scheme string, h2 bool) *exchanger {
 		Protocols:              protocols,
 		TLSHandshakeTimeout:    c.g.limits.Dial,
 		ResponseHeaderTimeout:  c.g.limits.Answer,
-		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        c.g.limits.KeepAlive,
 		MaxConnsPerHost:        c.g.limits.Requests,
 		MaxResponseHeaderBytes: maxAnswerHead,

@@ -49,13 +49,17 @@ func readHeadBytes(r *bufio.Reader) ([]byte, error) {
 			}
 			return nil, err
 		}
-		line := raw[begin:]
+		line, first := raw[begin:], begin == 0
 		begin = len(raw)
 		switch {
 		case !bytes.HasSuffix(line, []byte("\r\n")):
 			return nil, malformed("a line of the request's head ends in LF without CR")
-		case len(line) == 2 && len(raw) == 2:
+		case first && len(line) == 2:
 			return nil, malformed("an empty line before the request")
+		case first: // what is no HTTP need not be waited for
+			if err := new(head).requestLine(string(line[:len(line)-2])); err != nil {
+				return nil, err
+			}
 		case len(line) == 2:
 			return raw, nil
 		}

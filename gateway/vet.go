@@ -112,7 +112,8 @@ var (
 	framingFields  = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Expect", "Te", "Trailer"}
 	hostFields     = []string{"X-Forwarded-Host", "X-Forwarded-Server", "X-Original-Host", "X-Host", "X-Http-Host-Override"}
 	overrideFields = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url", "X-Forwarded-Uri", "X-Forwarded-Path", "X-Forwarded-Prefix", "X-Forwarded-Method", "X-Original-Method"}
-	hopFields      = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings"}
+	hopFields      = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+		"Expect"} // the gateway itself tells a client to go on, once the request is let through
 )
 
 // overrides refuses, where a rule looks at method and path, fields by which some
