@@ -140,7 +140,7 @@ func (h *host) inspected() bool {
 
 // learn takes a question, and returns false if it is not learnable.
 func (l *lesson) learn(q Question) bool {
-	if q.Port != (Port{}) && !q.Port.valid() || q.Addr.IsValid() && !learnableAddr(q.Addr) {
+	if q.Port != (Port{}) && !q.Port.valid() || q.Addr.IsValid() && !learnableAddr(q.Addr) && !Decide(l.present, q).Allow {
 		return false
 	}
 	if q.Name == "" {

@@ -18,6 +18,8 @@ func TestLearn(t *testing.T) {
 		`api.example.com tcp/443 http methods=["POST"] paths=["/v1/*"] credential=key`,
 		"open.example.com tcp/443 http",
 		"192.0.2.0/24 tcp/443 direct",
+		"169.254.169.0/24 tcp/22 direct",
+		`meta.example.com tcp/80 addresses=["169.254.0.0/16"]`,
 	}
 	tcp22, tcp8443 := Port{"tcp", 22}, Port{"tcp", 8443}
 	cases := []struct {
@@ -41,6 +43,8 @@ func TestLearn(t *testing.T) {
 		{"addresses that nobody should name by accident",
 			[]Question{{Addr: addr("169.254.169.254"), Port: tcp80}, {Addr: addr("127.0.0.1"), Port: tcp80}, {Addr: addr("224.0.0.251"), Port: udp53}, {Addr: addr("ff02::1"), Port: udp53}, {Addr: addr("fe80::1"), Port: tcp80},
 				{Addr: addr("198.18.0.1"), Port: tcp80}, {Addr: addr("fdc5:7a1c:19d2::1"), Port: tcp80}, {Addr: addr("255.255.255.255"), Port: udp53}, {Name: "new.com", Addr: addr("169.254.169.254")}}, nil, 9},
+		{"such addresses where somebody has named them", []Question{{Addr: addr("169.254.169.254"), Port: tcp22}, {Name: "meta.example.com", Port: tcp80, Addr: addr("169.254.169.254")}, {Addr: addr("169.254.169.254"), Port: tcp443}},
+			[]string{"169.254.169.254/32 tcp/22 direct", `meta.example.com tcp/80 addresses=["169.254.0.0/16"]`}, 1},
 		{"names that are none", []Question{{Name: "New.com"}, {Name: "a b.com"}, {Name: "*.com"}, {Name: "*.new.com"}, {Name: "1.2.3.4"}, {}}, nil, 6},
 		{"where a name leads", []Question{{Name: "new.com", Port: tcp443, Addr: addr("10.0.0.1")}, {Name: "lan.example.com", Port: tcp443, Addr: addr("10.0.0.1")}, {Name: "github.com", Port: tcp443, Addr: addr("140.82.121.4")}},
 			[]string{"github.com tcp/443", `lan.example.com tcp/443 addresses=["10.0.0.0/8"]`, `new.com tcp/443 addresses=["10.0.0.1/32"]`}, 0},

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -39,13 +40,15 @@ func (c policyLearnCmd) Run(a *app) error {
 		a.say("run " + run + " asked for nothing outside of its sandbox")
 		return nil
 	}
-	if passes(policy, asked.questions) {
-		a.say(fmt.Sprintf("all traffic of run %s that rules can allow passes under %s as it is", run, name))
-		return nil
-	}
 	rules, left := c.learn(policy, asked.questions)
 	for _, q := range left {
-		a.say("not learnt: " + shownQuestion(q) + ": if this is meant, write the rule by hand")
+		if !netpolicy.Decide(policy, q).Allow {
+			a.say("not learnt: " + shownQuestion(q) + ": if this is meant, write the rule by hand")
+		}
+	}
+	if passes(policy, asked.questions, left) {
+		a.say(fmt.Sprintf("all traffic of run %s that rules should allow passes under %s as it is", run, name))
+		return nil
 	}
 	changed, err := project.WithEgress(name, text, rules)
 	if err != nil {
@@ -100,23 +103,17 @@ func (c policyLearnCmd) learn(present *netpolicy.Policy, asked []netpolicy.Quest
 	return netpolicy.Learn(present, asked)
 }
 
-func passes(p *netpolicy.Policy, asked []netpolicy.Question) bool {
-	for _, q := range asked {
-		if !netpolicy.Decide(p, q).Allow {
-			return false
-		}
-	}
-	return true
+// passes says whether a policy allows all that was asked but what is left out.
+func passes(p *netpolicy.Policy, asked, left []netpolicy.Question) bool {
+	return !slices.ContainsFunc(asked, func(q netpolicy.Question) bool {
+		return !netpolicy.Decide(p, q).Allow && !slices.Contains(left, q)
+	})
 }
 
 // suggest prints the change, to be read. What is wide about it is said beside it.
 func (a *app) suggest(name string, before, after []byte, rules []netpolicy.Rule) error {
 	shown := filepath.Base(name)
 	d := diff.Diff("a/"+shown, before, "b/"+shown, after)
-	if d == nil {
-		a.say("no rule would change that")
-		return nil
-	}
 	p, err := netpolicy.New(rules)
 	if err != nil {
 		return err
