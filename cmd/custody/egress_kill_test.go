@@ -18,13 +18,10 @@ func TestKilledWithFlowsOpen(t *testing.T) {
 	d.project(rules("  - allow: "+world.Allowed, "  - {allow: "+world.Direct+", ports: [tcp/7000, udp/7001], mode: direct}"))
 	const script = `
 		curl -sS --cacert ca.pem -o /dev/null https://` + world.Allowed + `/big &
-		python3 - <<-'END' &
-			import socket, time
-			u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-			u.connect(("` + world.Direct + `", 7001))
-			while True:
-				u.send(b"still here\n"); time.sleep(0.01)
-		END
+		python3 -c 'import socket, time
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.connect(("` + world.Direct + `", 7001))
+while True: u.send(b"still here"); time.sleep(0.01)' &
 		wait`
 	cmd, _ := d.download(w, script)
 	eventually(t, "begun: the direct flow", func() bool { return echoes(w) > 3 })
