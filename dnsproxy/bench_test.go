@@ -220,9 +220,9 @@ func saturate(b *testing.B, p process, question func(int) string, n int) {
 
 // BenchmarkChurn asks 5,000 questions a second about names with a thousand
 // addresses, 16 in an answer and TTL 0, so that each is asked upstream. The
-// authority by itself is the measure for what the resolver adds. All take turns of a
-// second; the figures are medians over the turns, as other work on the machine
-// makes some of them bad.
+// authority by itself is the measure for what the resolver adds, and disk that for
+// what making a few records durable takes at best. All take turns of a second; the figures
+// are medians over the turns, as other work on the machine makes some of them bad.
 func BenchmarkChurn(b *testing.B) {
 	const turns = 15
 	up := newAuthority(b, 16, 1000, 0)
@@ -230,24 +230,49 @@ func BenchmarkChurn(b *testing.B) {
 		who := []string{"authority", "custody", "coredns"}
 		at := []string{up.addr.String(), startCustody(b, "udp://"+up.addr.String()).addr, startCoreDNS(b, "forward . "+up.addr.String()).addr}
 		keepTo(b, runtime.NumCPU()-1)
-		figures := map[string][]time.Duration{}
+		figures, lost := map[string][]time.Duration{}, map[string]int{}
 		for turn := range turns {
+			synced := fsyncs(b, 200)
+			figures["disk-p50-ms"] = append(figures["disk-p50-ms"], quantile(synced, .5))
+			figures["disk-p99-ms"] = append(figures["disk-p99-ms"], quantile(synced, .99))
 			for i, name := range who {
 				l := &load{server: at[i], name: func(i int) string { return fmt.Sprintf("n%07d.direc.test", i%1000) }}
 				if turn == 0 {
 					l.closed(b, 2000, 4, 16)
 				}
 				took := l.paced(b, 5000, time.Second)
+				lost[name] += 5000 - len(took)
 				figures[name+"-p50-ms"] = append(figures[name+"-p50-ms"], quantile(took, .5))
 				figures[name+"-p99-ms"] = append(figures[name+"-p99-ms"], quantile(took, .99))
 			}
 		}
 		b.ReportMetric(0, "ns/op")
+		for name, n := range lost {
+			b.ReportMetric(float64(n)/(50*turns), name+"-lost-%")
+		}
 		for name, list := range figures {
 			slices.Sort(list)
 			b.ReportMetric(float64(quantile(list, .5).Microseconds())/1000, name)
 		}
 	}
+}
+
+// fsyncs writes and fsyncs 3 KB n times, 5 ms apart, and returns how long each took, sorted.
+func fsyncs(b *testing.B, n int) (out []time.Duration) {
+	b.Helper()
+	f, err := os.Create(filepath.Join(b.TempDir(), "f"))
+	check(b, err)
+	defer f.Close()
+	for range n {
+		time.Sleep(5 * time.Millisecond)
+		begin := time.Now()
+		_, err := f.Write(make([]byte, 3000))
+		check(b, err)
+		check(b, f.Sync())
+		out = append(out, time.Since(begin))
+	}
+	slices.Sort(out)
+	return out
 }
 
 // BenchmarkGrowth asks for a thousand new names a second for a minute, one half

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -84,8 +85,12 @@ func (s *session) opened(ctx context.Context, p *pending, again *[]*pending) boo
 		}
 		return false
 	}
+	var until time.Time
+	if p.life > 0 {
+		until = time.Now().Add(p.life)
+	}
 	for _, a := range p.open {
-		if err := s.cfg.Names.Open(p.name, a, p.via, p.until, p.seq); err != nil {
+		if err := s.cfg.Names.Open(p.name, a, p.via, until, p.seq); err != nil {
 			ev := s.begin(p, g)
 			if s.fail(ctx, p, ev, reasonOpen+err.Error()) {
 				*again = append(*again, p)
@@ -136,6 +141,6 @@ func (p *pending) why(run string) string {
 // finding posts something that a reviewer should look at. It is durable with the
 // event that is posted next.
 func (s *session) finding(ctx context.Context, f audit.Finding) error {
-	_, err := s.cfg.Recorder.Post(ctx, audit.Event{Observer: audit.Host, Kind: audit.KindFinding, Finding: &f})
+	_, err := s.cfg.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindFinding, Finding: &f})
 	return err
 }

@@ -3,6 +3,7 @@ package dnsproxy
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -76,7 +77,7 @@ func (s *session) synthetic(ctx context.Context, p *pending, ev *audit.DNS) bool
 	if err != nil {
 		return s.fail(ctx, p, ev, reasonNames+err.Error())
 	}
-	p.open, p.via, p.until = []netip.Addr{addr}, netpolicy.Gateway, never
+	p.open, p.via, p.life = []netip.Addr{addr}, netpolicy.Gateway, 0
 	p.reply.addrs, p.reply.ttl = p.open, uint32(s.cfg.SyntheticTTL.Seconds())
 	ev.Answers, ev.TTL, ev.Synthetic = []string{addr.String()}, p.reply.ttl, true
 	return s.post(ctx, p, ev)
@@ -105,7 +106,7 @@ const maxReason = 500
 // question stays without an answer.
 func (s *session) post(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	ev.RCode = dns.RcodeToString[p.reply.rcode]
-	seq, err := s.cfg.Recorder.Post(ctx, audit.Event{Observer: audit.Host, Kind: audit.KindDNS, DNS: ev})
+	seq, err := s.cfg.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindDNS, DNS: ev})
 	if err != nil {
 		return s.unrecorded(p)
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// never is until when a synthetic address is open.
-var never time.Time
-
 // direct answers with real addresses: those at hand, or a worker's.
 func (s *session) direct(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	if a, ok := s.cached(p.name, p.qtype); ok {
@@ -76,7 +73,7 @@ func (s *session) resolved(ctx context.Context, p *pending, ev *audit.DNS, a ups
 	if len(given) > 0 {
 		ttl := min(max(a.TTL, s.cfg.MinTTL), s.cfg.MaxTTL).Truncate(time.Second)
 		p.reply.addrs, p.reply.ttl = given, uint32(ttl.Seconds())
-		p.open, p.via, p.until = given, netpolicy.Direct, time.Now().Add(ttl+s.cfg.Grace)
+		p.open, p.via, p.life = given, netpolicy.Direct, ttl+s.cfg.Grace
 		ev.TTL = p.reply.ttl
 		for _, addr := range given {
 			ev.Answers = append(ev.Answers, addr.String())

@@ -27,7 +27,7 @@ type pending struct {
 	// What is opened before the answer leaves.
 	open  []netip.Addr
 	via   netpolicy.Mode
-	until time.Time
+	life  time.Duration        // from then on; 0 for the sandbox's
 	under netpolicy.Generation // of the policy by which it was decided
 
 	packet [maxQuery + 1]byte // one more, to tell what is too long
