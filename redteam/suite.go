@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -49,6 +50,7 @@ type trial struct {
 	Suite
 	world    *world.World
 	dir      string
+	tokens   *regexp.Regexp // any of the probes'
 	outcomes []Outcome
 }
 
@@ -56,16 +58,17 @@ type trial struct {
 // list, with a line more for what was seen and fits none. The error says why the suite could
 // not be carried out; that a probe got through is no error.
 func (s Suite) Run(ctx context.Context) ([]Outcome, error) {
-	list, err := Match(Probes(nonce()), s.Only)
+	nonce := newNonce()
+	list, err := Match(Probes(nonce), s.Only)
 	if err != nil {
 		return nil, err
 	}
-	return s.try(ctx, list)
+	return s.try(ctx, nonce, list)
 }
 
 // try makes the probes of a list.
-func (s Suite) try(ctx context.Context, list []Probe) (all []Outcome, err error) {
-	t := &trial{Suite: s}
+func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outcome, err error) {
+	t := &trial{Suite: s, tokens: regexp.MustCompile("p" + nonce + "[0-9]{3}")}
 	if t.Say == nil {
 		t.Say = func(string) {}
 	}
@@ -97,7 +100,7 @@ func (s Suite) try(ctx context.Context, list []Probe) (all []Outcome, err error)
 	return t.outcomes, t.report(ctx)
 }
 
-func nonce() string {
+func newNonce() string {
 	var b [3]byte
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

@@ -29,6 +29,8 @@ type cli struct {
 	Rebuild  rebuildCmd  `cmd:"" help:"Make the store anew from the runs' logs."`
 	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
 	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
+	Redteam  redteamCmd  `cmd:"" help:"Try to get out of a sandbox, in every known way: 0 all was blocked and recorded, 1 not all."`
+	World    worldCmd    `cmd:"" help:"Run a command on a host of its own in a little internet, to try policies that reach nobody."`
 	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

@@ -62,8 +62,11 @@ func (c readConn) Read(b []byte) (int, error) { return c.r.Read(b) }
 // canaries listen on the host itself, on all its addresses and its loopback.
 func (w *World) canaries() error {
 	return w.listenAll(w.site, CanaryPorts, func(c net.Conn) {
-		c.SetDeadline(time.Now().Add(10 * time.Second))
-		w.visited(c, AtHost, "a canary was spoken to")
+		c.SetDeadline(time.Now().Add(200 * time.Millisecond))
+		said := make([]byte, 512)
+		n, _ := c.Read(said) // to have come is enough
+		w.visited(c, AtHost, "a canary was told: "+string(said[:n]))
+		c.SetDeadline(time.Now().Add(time.Second))
 		fmt.Fprintf(c, "%s\r\n", HostService)
 	})
 }
