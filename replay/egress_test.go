@@ -80,6 +80,8 @@ func traffic() []store.Frame {
 		Rule: "default", Reason: "no rule names this destination", Generation: 2, BytesOut: 400, BytesIn: 900, PacketsOut: 4, PacketsIn: 5, DurationNS: 135e6})
 	add(710, host, audit.KindProbe, audit.Event{Probe: &audit.Probe{Name: "quic", Family: "ipv6", Blocked: true, Recorded: true, Run: "r-2", Seq: 12}})
 	add(711, host, audit.KindProbe, audit.Event{Probe: &audit.Probe{Name: "dns-tunnel", Blocked: false, Detail: "12 bytes \x1b[31marrived"}})
+	add(711, host, audit.KindProbe, audit.Event{Probe: &audit.Probe{Name: "control/https", Recorded: true, Run: "r-2", Seq: 9}})
+	add(711, host, audit.KindProbe, audit.Event{Probe: &audit.Probe{Name: "control/git", Blocked: true, Detail: "no answer"}})
 	add(712, guest, audit.KindFlow, audit.Event{Flow: &audit.Flow{Proc: "b-101", State: audit.FlowAttempt, Proto: "udp", DstIP: "198.18.0.1", DstPort: 53}})
 	return storetest.Frames("r-1", events)
 }
