@@ -1,6 +1,10 @@
 package netpolicy
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
 
 // specialRanges are the addresses that are not simply somebody's on the
 // internet: the special-purpose registries of IANA (RFC 6890 and its updates),
@@ -41,17 +45,45 @@ func parsePrefixes(list ...string) []netip.Prefix {
 	return out
 }
 
+// firstByte holds ranges by the first byte of the addresses in them, the longest
+// first: a name can have a thousand addresses, each of which is looked up.
+type firstByte [256][]netip.Prefix
+
+var special4, special6 = indexed(specialRanges)
+
+func indexed(ranges []netip.Prefix) (v4, v6 *firstByte) {
+	v4, v6 = new(firstByte), new(firstByte)
+	ranges = slices.SortedFunc(slices.Values(ranges), func(a, b netip.Prefix) int { return cmp.Compare(b.Bits(), a.Bits()) })
+	for _, p := range ranges {
+		index := v6
+		if p.Addr().Is4() {
+			index = v4
+		}
+		first := int(p.Addr().AsSlice()[0])
+		for b := first; b < first+1<<max(0, 8-p.Bits()); b++ {
+			index[b] = append(index[b], p)
+		}
+	}
+	return v4, v6
+}
+
 // Special returns the smallest range with a special purpose that holds the
 // address. An IPv4 address mapped into IPv6 is taken for what it is, and a zone for nothing.
 func Special(a netip.Addr) (netip.Prefix, bool) {
 	a = a.WithZone("").Unmap()
-	var best netip.Prefix
-	for _, s := range specialRanges {
-		if s.Contains(a) && (!best.IsValid() || s.Bits() > best.Bits()) {
-			best = s
+	if !a.IsValid() {
+		return netip.Prefix{}, false
+	}
+	ranges := special6[a.As16()[0]]
+	if a.Is4() {
+		ranges = special4[a.As4()[0]]
+	}
+	for _, s := range ranges {
+		if s.Contains(a) {
+			return s, true
 		}
 	}
-	return best, best.IsValid()
+	return netip.Prefix{}, false
 }
 
 // SpecialRanges returns all of them, for enforcers that keep them in a table.

@@ -1,6 +1,8 @@
 package netpolicy
 
 import (
+	"encoding/binary"
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 )
@@ -85,5 +87,40 @@ func TestAllowsAddr(t *testing.T) {
 		if r.AllowsAddr(netip.Addr{}) {
 			t.Errorf("%s allows no address", c.rule)
 		}
+	}
+}
+
+// TestSpecialAgainstOracle: the index finds what looking at every range finds.
+func TestSpecialAgainstOracle(t *testing.T) {
+	check := func(a netip.Addr) {
+		var want netip.Prefix
+		for _, s := range specialRanges {
+			if has(s, a) && (!want.IsValid() || s.Bits() > want.Bits()) {
+				want = s
+			}
+		}
+		if got, is := Special(a); got != want || is != want.IsValid() {
+			t.Errorf("Special(%s) = %v, %v, want %v", a, got, is, want)
+		}
+	}
+	for _, s := range specialRanges { // both edges, from within and without
+		last := s.Addr().AsSlice()
+		for i := s.Bits(); i < len(last)*8; i++ {
+			last[i/8] |= 0x80 >> (i % 8)
+		}
+		end, _ := netip.AddrFromSlice(last)
+		for _, a := range []netip.Addr{s.Addr(), s.Addr().Prev(), end, end.Next()} {
+			if a.IsValid() {
+				check(a)
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		var b [16]byte
+		binary.BigEndian.PutUint64(b[:], random.Uint64())
+		binary.BigEndian.PutUint64(b[8:], random.Uint64())
+		check(netip.AddrFrom16(b))
+		check(netip.AddrFrom4([4]byte(b[:4])))
 	}
 }
