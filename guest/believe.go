@@ -7,7 +7,6 @@ import (
 	"log"
 	"os"
 	"path"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -26,98 +25,114 @@ var bundles = []string{
 	"/etc/ca-certificates/extracted/tls-ca-bundle.pem",
 }
 
+// links lead to the host's certificate where it is looked for beside a list:
+// by OpenSSL, whose own file some Debians leave away, and by Debian's
+// update-ca-certificates, which makes the list anew when a package has it do so.
+var links = []string{"/usr/lib/ssl/cert.pem", "/usr/local/share/ca-certificates/custody.crt"}
+
 // maxBundle is far more than the 230 KB that a distribution's has.
 const maxBundle = 4 << 20
 
-// beliefs is what the template trusts, read before the snapshot.
+// beliefs are the files by which the cells' programs know what to trust. They
+// are made before the snapshot, with what the template trusts, and lack only
+// the host's certificate; most of a wake's time would go into making them.
 type beliefs struct {
-	root   int // descriptor of the cells' root
-	bundle []byte
-	roots  [][]byte // its certificates
+	root int // descriptor of the cells' root
+	own  *os.File
+	all  *os.File
+	java *os.File
+
+	size  int64 // of all
+	store *trust.JavaStore
+	err   error // why they could not be made, for a wake that needs them
 }
 
-func readBeliefs() (*beliefs, error) {
+func newBeliefs() (*beliefs, error) {
 	root, err := unix.Open(cellDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the cells' root: %w", err)
 	}
 	b := &beliefs{root: root}
-	for _, name := range bundles {
-		if b.bundle, err = b.read(name); err == nil {
-			break
-		}
-		if !errors.Is(err, unix.ENOENT) {
-			log.Printf("read %s: %v", name, err) // a template that trusts nobody
-		}
+	if b.err = b.prepare(); b.err != nil {
+		log.Printf("prepare the cells' trust: %v", b.err) // most runs do without it
 	}
-	b.roots = trust.Certificates(b.bundle)
 	return b, nil
 }
 
-// add makes the cells believe in the certificates of a PEM file as well. No
-// workload has run yet, so what is there is the template's.
-func (b *beliefs) add(file []byte) error {
-	added := trust.Certificates(file)
-	if len(added) == 0 {
-		return errors.New("no certificate in PEM to be trusted")
+func (b *beliefs) prepare() (err error) {
+	bundle := b.template()
+	if len(bundle) > 0 && bundle[len(bundle)-1] != '\n' {
+		bundle = append(bundle, '\n')
 	}
-	all := append(slices.Clip(b.bundle), '\n')
-	for _, f := range []struct {
-		name    string
-		content []byte
-	}{
-		{channel.TrustFile, file},
-		{channel.TrustBundle, append(all, file...)},
-		{channel.TrustJava, trust.JavaStore(append(slices.Clip(b.roots), added...), channel.TrustJavaPassword)},
-	} {
-		if err := b.write(f.name, f.content); err != nil {
-			return fmt.Errorf("write %s: %w", f.name, err)
-		}
-	}
-	for _, der := range added {
-		if err := b.link(der); err != nil {
-			return err
-		}
-	}
-	return b.survive(file)
-}
-
-// link gives a certificate the name under which OpenSSL looks for it.
-func (b *beliefs) link(der []byte) error {
-	name, err := trust.LinkName(der)
-	if err != nil {
+	b.size = int64(len(bundle))
+	b.store = trust.NewJavaStore(trust.Certificates(bundle), channel.TrustJavaPassword)
+	if b.own, err = b.create(channel.TrustFile, nil); err != nil {
 		return err
 	}
-	dir, err := b.directory(channel.TrustCerts)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", channel.TrustCerts, err)
+	if b.all, err = b.create(channel.TrustBundle, bundle); err != nil {
+		return err
 	}
-	defer dir.Close()
-	for i := range 10 { // others may have a subject of the same hash
-		err = unix.Symlinkat(channel.TrustFile, int(dir.Fd()), fmt.Sprintf("%s.%d", name, i))
-		if err != unix.EEXIST {
-			break
+	if b.java, err = b.create(channel.TrustJava, b.store.Bytes()); err != nil {
+		return err
+	}
+	for _, link := range links {
+		if err := b.link(link); err != nil {
+			return fmt.Errorf("link %s: %w", link, err)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("link a certificate as %s/%s: %w", channel.TrustCerts, name, err)
 	}
 	return nil
 }
 
-// survive puts the certificates where Debian's update-ca-certificates takes
-// them from when it makes the bundle anew, which installing a package can bring about.
-func (b *beliefs) survive(file []byte) error {
-	const local = "/usr/local/share/ca-certificates"
-	dir, err := b.open(local, unix.O_PATH|unix.O_DIRECTORY)
+// template returns what the template trusts, in PEM.
+func (b *beliefs) template() []byte {
+	for _, name := range bundles {
+		bundle, err := b.read(name)
+		if err == nil {
+			return bundle
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			log.Printf("read %s: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// add makes the cells believe in one more certificate, a PEM file. No workload has run yet.
+func (b *beliefs) add(file []byte) error {
+	if b.err != nil {
+		return b.err
+	}
+	added := trust.Certificates(file)
+	if len(added) != 1 {
+		return fmt.Errorf("%d certificates in PEM to be trusted, expected one", len(added))
+	}
+	head, rest, at := b.store.Add(added[0])
+	for _, w := range []struct {
+		f       *os.File
+		content []byte
+		at      int64
+	}{{b.own, file, 0}, {b.all, file, b.size}, {b.java, head, 0}, {b.java, rest, at}} {
+		if _, err := w.f.WriteAt(w.content, w.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link makes a path lead to what the host would have trusted, where its directory is and it is not.
+func (b *beliefs) link(name string) error {
+	dir, err := b.open(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("open %s: %w", local, err)
+		return err
 	}
-	dir.Close()
-	return b.write(local+"/custody.crt", file)
+	defer dir.Close()
+	if err := unix.Symlinkat(channel.TrustFile, int(dir.Fd()), path.Base(name)); err != unix.EEXIST {
+		return err
+	}
+	return nil
 }
 
 // open opens a path as the cells see it: no link in it leads out of their root.
@@ -173,17 +188,19 @@ func (b *beliefs) read(name string) ([]byte, error) {
 	return content, err
 }
 
-// write replaces what a file holds, and makes it and its directories where they are missing.
-func (b *beliefs) write(name string, content []byte) error {
+// create replaces what a file holds, makes it and its directories where they are missing, and leaves it open.
+func (b *beliefs) create(name string, content []byte) (*os.File, error) {
 	dir, err := b.directory(path.Dir(name))
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("make the directory of %s: %w", name, err)
 	}
 	defer dir.Close()
 	f, err := b.open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NONBLOCK)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Close())
+	if _, err := f.Write(content); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }

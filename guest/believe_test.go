@@ -92,10 +92,22 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestNoTrust: nothing of that is there when the host has no certificates to be trusted.
+// TestNoTrust: the template's own beliefs are what they were when the host has no certificate to be trusted.
 func TestNoTrust(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})
-	if got := m.Bash("ls -A -d /etc/ssl/custody /usr/local/share/ca-certificates/* 2>/dev/null; grep -c . /etc/ssl/certs/ca-certificates.crt >/dev/null && echo bundle"); got != "bundle\n" {
+	got := m.Bash(`cd /etc/ssl/custody; ls; [ -s ca.pem ] && echo TRUSTED
+		for f in /usr/share/ca-certificates/mozilla/*; do cat $f; done | cmp - /etc/ssl/certs/ca-certificates.crt`)
+	if got != "ca.pem\njava.jks\n" {
 		t.Errorf("said %q", got)
+	}
+}
+
+// TestTrustRefused: a guest that is to trust what is no certificate does not wake.
+func TestTrustRefused(t *testing.T) {
+	ca, _, _ := authority(t)
+	for _, bad := range []string{"nonsense", ca + ca} {
+		if _, err := vmtest.TryRestore(t, vmtest.Options{Trust: []byte(bad)}); err == nil || !strings.Contains(err.Error(), "certificates in PEM to be trusted") {
+			t.Errorf("%.20q: %v", bad, err)
+		}
 	}
 }

@@ -126,7 +126,7 @@ func (st *stage) build() (err error) {
 	if err := mountRoot(upper, work); err != nil {
 		return err
 	}
-	if st.beliefs, err = readBeliefs(); err != nil {
+	if st.beliefs, err = newBeliefs(); err != nil {
 		return err
 	}
 	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells")})

@@ -23,8 +23,8 @@ type Wake struct {
 	Scratch int64        `json:"scratch"`
 	Limits  Limits       `json:"limits"`
 	Files   FileSettings `json:"files"`
-	// Trust is a PEM file of at most MaxTrust bytes: certificates of authorities that the cells
-	// are to believe beside those of the template (see TrustEnv). Empty: none.
+	// Trust is a PEM file of at most MaxTrust bytes: the certificate of one authority that the
+	// cells are to believe beside those of the template (see TrustEnv). Empty: none.
 	Trust []byte `json:"trust,omitempty"`
 	// Sensor false leaves the sensors detached; only benchmarks ask for it.
 	Sensor bool `json:"sensor"`

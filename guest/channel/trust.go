@@ -5,14 +5,13 @@ import "fmt"
 // MaxTrust is how many bytes a Wake's Trust may have.
 const MaxTrust = 16 << 10
 
-// Where a guest that was given a Trust has what its steps are to believe. The
-// paths are those that the cells see.
+// Where a guest has what its steps are to believe, as the cells see it. Without
+// a Trust the first is empty, the others have what the template trusts.
 const (
 	TrustDir    = "/etc/ssl/custody"
 	TrustFile   = TrustDir + "/ca.pem"   // what Trust held, and nothing else
 	TrustJava   = TrustDir + "/java.jks" // TrustBundle's certificates, for Java
-	TrustCerts  = "/etc/ssl/certs"       // has a link to TrustFile by its hashed name
-	TrustBundle = TrustCerts + "/ca-certificates.crt"
+	TrustBundle = "/etc/ssl/certs/ca-certificates.crt"
 
 	// TrustJavaPassword opens TrustJava. It protects nothing: there are no keys in it.
 	TrustJavaPassword = "changeit"

@@ -1,7 +1,6 @@
-// Package trust makes what programs look for certificates in, out of a few
-// certificates in PEM, with as little code and time as that takes: it runs in
-// the guest between a restore and the first step, and reads no more of a
-// certificate than its subject. Whether one is to be believed is not its business.
+// Package trust makes what programs look for certificates in, with as little
+// code and time as that takes: it runs in the guest between a restore and the
+// first step. What is in a certificate is not its business.
 package trust
 
 import (
@@ -9,6 +8,8 @@ import (
 	"encoding/binary"
 	"encoding/pem"
 	"fmt"
+	"hash"
+	"slices"
 	"unicode/utf16"
 )
 
@@ -23,39 +24,75 @@ func Certificates(file []byte) [][]byte {
 	return all
 }
 
-// JavaStore returns a key store of type JKS that holds the certificates as
-// trusted ones. Java reads it under the default type as well
-// (keystore.type.compat in java.security). The format is that of
-// sun.security.provider.JavaKeyStore: all integers big-endian, strings
-// with two bytes of length, and behind it all a SHA-1 over the password in
-// UTF-16, a phrase, and the store.
-func JavaStore(certificates [][]byte, password string) []byte {
-	const magic, version, trusted = 0xfeedfeed, 2, 2
-	size := 32
-	for _, der := range certificates {
-		size += len(der) + 48
+// JavaStore is a key store of type JKS that holds certificates as trusted
+// ones. Java reads it under its default type as well (keystore.type.compat in
+// java.security). The format is that of sun.security.provider.JavaKeyStore:
+// integers are big-endian, a string has two bytes of length before it, and the
+// end is a SHA-1 over the password in UTF-16, a phrase, and all before it.
+type JavaStore struct {
+	body   []byte // all but the sum
+	sum    []byte
+	longer hash.Hash // over what the body will be with one certificate more, as far as it is known
+}
+
+const (
+	javaMagic   = 0xfeedfeed
+	javaVersion = 2
+	javaTrusted = 2 // the kind of an entry: no key, only a certificate
+	javaHead    = 12
+)
+
+// NewJavaStore makes a store. What Add will need is computed here.
+func NewJavaStore(certificates [][]byte, password string) *JavaStore {
+	s := &JavaStore{body: appendHead(nil, len(certificates)), longer: javaSum(password)}
+	for i, der := range certificates {
+		s.body = appendEntry(s.body, fmt.Sprintf("template-%d", i), der)
 	}
-	be := binary.BigEndian
-	b := be.AppendUint32(make([]byte, 0, size), magic)
-	b = be.AppendUint32(b, version)
-	b = be.AppendUint32(b, uint32(len(certificates)))
+	sum := javaSum(password)
+	sum.Write(s.body)
+	s.sum = sum.Sum(nil)
+	s.longer.Write(appendHead(nil, len(certificates)+1))
+	s.longer.Write(s.body[javaHead:])
+	return s
+}
+
+// Bytes returns the store.
+func (s *JavaStore) Bytes() []byte { return slices.Concat(s.body, s.sum) }
+
+// Add returns what to write over a file that holds the store, so that it holds
+// a certificate more: the head at its beginning, and the rest from an offset
+// on. It is called once.
+func (s *JavaStore) Add(der []byte) (head, rest []byte, at int64) {
+	count := binary.BigEndian.Uint32(s.body[8:])
+	entry := appendEntry(nil, "custody", der)
+	s.longer.Write(entry)
+	return appendHead(nil, int(count)+1), s.longer.Sum(entry), int64(len(s.body))
+}
+
+func appendHead(b []byte, count int) []byte {
+	b = binary.BigEndian.AppendUint32(b, javaMagic)
+	b = binary.BigEndian.AppendUint32(b, javaVersion)
+	return binary.BigEndian.AppendUint32(b, uint32(count))
+}
+
+func appendEntry(b []byte, alias string, der []byte) []byte {
 	text := func(s string) {
-		b = be.AppendUint16(b, uint16(len(s)))
+		b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
 		b = append(b, s...)
 	}
-	for i, der := range certificates {
-		b = be.AppendUint32(b, trusted)
-		text(fmt.Sprintf("custody-%d", i))
-		b = be.AppendUint64(b, 0) // when it was added
-		text("X.509")
-		b = be.AppendUint32(b, uint32(len(der)))
-		b = append(b, der...)
-	}
+	b = binary.BigEndian.AppendUint32(b, javaTrusted)
+	text(alias)
+	b = binary.BigEndian.AppendUint64(b, 0) // when it was added
+	text("X.509")
+	b = binary.BigEndian.AppendUint32(b, uint32(len(der)))
+	return append(b, der...)
+}
+
+func javaSum(password string) hash.Hash {
 	sum := sha1.New()
 	for _, c := range utf16.Encode([]rune(password)) {
-		sum.Write(be.AppendUint16(nil, c))
+		sum.Write(binary.BigEndian.AppendUint16(nil, c))
 	}
 	sum.Write([]byte("Mighty Aphrodite"))
-	sum.Write(b)
-	return sum.Sum(b)
+	return sum
 }

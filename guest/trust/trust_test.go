@@ -8,12 +8,9 @@ import (
 	"crypto/sha1"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/binary"
 	"encoding/pem"
 	"math/big"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 	"unicode/utf16"
@@ -33,49 +30,6 @@ func certificate(t testing.TB, name pkix.Name) []byte {
 	return der
 }
 
-func names() []pkix.Name {
-	multi := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
-		{Type: asn1.ObjectIdentifier{2, 5, 4, 10}, Value: "  Two \t Spaces  "},
-		{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte("Mail@Example.COM")}},
-	}}
-	return []pkix.Name{
-		{CommonName: "Custody sandbox r-01JD"},
-		{CommonName: "Zwölf Boxkämpfer ÄÖÜ", Organization: []string{"B", "a", "C"}, Country: []string{"DE"}},
-		{CommonName: strings.Repeat("x", 64), OrganizationalUnit: []string{strings.Repeat("Long ", 40), strings.Repeat("y", 300)}},
-		{},
-		multi,
-	}
-}
-
-// TestLinkName compares with OpenSSL itself.
-func TestLinkName(t *testing.T) {
-	for _, name := range names() {
-		der := certificate(t, name)
-		openssl := exec.Command("openssl", "x509", "-inform", "DER", "-noout", "-subject_hash")
-		openssl.Stdin = bytes.NewReader(der)
-		want, err := openssl.Output()
-		ok(t, err)
-		if got, err := LinkName(der); err != nil || got != strings.TrimSpace(string(want)) {
-			t.Errorf("%v: %s, %v; openssl says %s", name, got, err, want)
-		}
-	}
-}
-
-// FuzzLinkName: whatever the bytes, no panic; and what crypto/x509 takes for a
-// certificate gets a name unless its subject has a text that we do not convert.
-func FuzzLinkName(f *testing.F) {
-	for _, name := range names() {
-		f.Add(certificate(f, name))
-	}
-	f.Add([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, der []byte) {
-		_, err := LinkName(der)
-		if _, bad := x509.ParseCertificate(der); bad == nil && err != nil && !strings.Contains(err.Error(), "cannot hash") {
-			t.Errorf("a certificate without a name: %v", err)
-		}
-	})
-}
-
 func TestCertificates(t *testing.T) {
 	one, two := certificate(t, pkix.Name{CommonName: "one"}), certificate(t, pkix.Name{CommonName: "two"})
 	var file bytes.Buffer
@@ -93,13 +47,26 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestJavaStore reads a store as the format says, without what writes it.
+// TestJavaStore reads stores as the format says, without what writes it.
 func TestJavaStore(t *testing.T) {
-	want := [][]byte{certificate(t, pkix.Name{CommonName: "one"}), certificate(t, pkix.Name{CommonName: "two"})}
-	b := JavaStore(want, "pässword𝄞")
+	all := [][]byte{certificate(t, pkix.Name{CommonName: "one"}), certificate(t, pkix.Name{CommonName: "two"}), certificate(t, pkix.Name{CommonName: "three"})}
+	const password = "pässword𝄞"
+	readJava(t, NewJavaStore(nil, password).Bytes(), password, nil)
+	readJava(t, NewJavaStore(all, password).Bytes(), password, all)
+	for n := range all {
+		s := NewJavaStore(all[:n], password)
+		b := s.Bytes()
+		head, rest, at := s.Add(all[n])
+		copy(b, head)
+		readJava(t, append(b[:at], rest...), password, all[:n+1])
+	}
+}
+
+func readJava(t *testing.T, b []byte, phrase string, want [][]byte) {
+	t.Helper()
 	body := b[:len(b)-sha1.Size]
 	var password bytes.Buffer
-	binary.Write(&password, binary.BigEndian, utf16.Encode([]rune("pässword𝄞")))
+	binary.Write(&password, binary.BigEndian, utf16.Encode([]rune(phrase)))
 	if sum := sha1.Sum([]byte(password.String() + "Mighty Aphrodite" + string(body))); !bytes.Equal(sum[:], b[len(body):]) {
 		t.Error("the sum at the end is wrong")
 	}
@@ -134,17 +101,6 @@ func TestJavaStore(t *testing.T) {
 	}
 	if r.Len() != 0 {
 		t.Errorf("%d bytes too many", r.Len())
-	}
-}
-
-func BenchmarkJavaStore(b *testing.B) {
-	der := certificate(b, pkix.Name{CommonName: "one"})
-	var all [][]byte
-	for range 145 { // as many as a distribution has
-		all = append(all, append(der, make([]byte, 900)...))
-	}
-	for b.Loop() {
-		JavaStore(all, "changeit")
 	}
 }
 

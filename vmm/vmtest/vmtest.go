@@ -39,6 +39,14 @@ type Machine struct {
 // Restore starts a machine. A missing template fails the test.
 func Restore(t testing.TB, o Options) *Machine {
 	t.Helper()
+	m, err := TryRestore(t, o)
+	check(t, err)
+	return m
+}
+
+// TryRestore is Restore for a machine that may not wake, which is what its error is about.
+func TryRestore(t testing.TB, o Options) (*Machine, error) {
+	t.Helper()
 	ctx, shape := t.Context(), template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
 	d, err := qemu.New(false)
 	check(t, err)
@@ -61,8 +69,7 @@ func Restore(t testing.TB, o Options) *Machine {
 		Files: channel.FileSettings{ReadOver: 8 << 20}, Trust: o.Trust, Sensor: o.Sensor,
 	}
 	m.Guest, err = channel.Connect(ctx, m.VM.Channel(), wake, o.Handler)
-	check(t, err)
-	return m
+	return m, err
 }
 
 func templates(t testing.TB) string {
