@@ -353,7 +353,7 @@ func say(t testing.TB, c net.Conn, what string) {
 	}
 	b := make([]byte, len(what))
 	if _, err := io.ReadFull(c, b); err != nil || string(b) != what {
-		t.Fatalf("said %q, heard %q, %v", what, b, err)
+		t.Fatalf("said %d bytes, heard %.40q, %v", len(what), b, err)
 	}
 }
 

@@ -1,0 +1,301 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// everywhere are direct rules for the peer's networks.
+func everywhere(ports ...string) []netpolicy.Rule {
+	return []netpolicy.Rule{allow("45.0.0.0/24", ports...), allow("2a00:45::/64", ports...)}
+}
+
+func at6or4(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
+
+func TestDirectFlows(t *testing.T) {
+	site, peer := newWorld(t)
+	f, seen := newFence(t, site, everywhere("tcp/7000", "udp/7000")...)
+	g := newGuest(t, f)
+	for family, addr := range peers {
+		t.Run(family, func(t *testing.T) {
+			to := at6or4(addr, 7000)
+			l := peer.listen(t, "tcp", to)
+			echo(t, l)
+			c, err := g.dial("tcp", to)
+			must(t, err)
+			say(t, c, "hello")
+			c.Close()
+			ev := seen.await2(t, audit.FlowClose, netip.MustParseAddrPort(to))
+			if ev.Flow.Via != netpolicy.Direct || !strings.HasPrefix(to, "[") && ev.Flow.Rule != "45.0.0.0/24 tcp/7000 udp/7000 direct" {
+				t.Errorf("close event says %+v", ev.Flow)
+			}
+			p := peer.listenPacket(t, "udp", to)
+			u, err := g.dial("udp", to)
+			must(t, err)
+			defer u.Close()
+			u.Write([]byte("ping"))
+			b := make([]byte, 100)
+			p.SetDeadline(time.Now().Add(5 * time.Second))
+			n, from, err := p.ReadFrom(b)
+			must(t, err)
+			p.WriteTo(b[:n], from)
+			u.SetDeadline(time.Now().Add(5 * time.Second))
+			if n, err = u.Read(b); err != nil || string(b[:n]) != "ping" {
+				t.Fatalf("heard %q, %v", b[:n], err)
+			}
+			if host, _, _ := net.SplitHostPort(from.String()); host != siteAddr4.String() && host != siteAddr6.String() {
+				t.Errorf("the peer sees %s, not the site", from)
+			}
+		})
+	}
+}
+
+// A direct flow that a change of policy ends is reset on both sides.
+func TestRevokeResetsDirectFlow(t *testing.T) {
+	for family, addr := range peers {
+		t.Run(family, func(t *testing.T) {
+			site, peer := newWorld(t)
+			f, seen := newFence(t, site, everywhere("tcp/7000")...)
+			g := newGuest(t, f)
+			l := peer.listen(t, "tcp", at6or4(addr, 7000))
+			c, err := g.dial("tcp", l.Addr().String())
+			must(t, err)
+			defer c.Close()
+			far, err := l.Accept()
+			must(t, err)
+			defer far.Close()
+			must2(t)(far.Write(make([]byte, 100_000)))
+			must2(t)(io.ReadFull(c, make([]byte, 100_000)))
+			start := time.Now()
+			ended := enforce(t, f, allow("192.0.2.1", "tcp/1"))
+			if len(ended) != 1 || ended[0].BytesIn < 100_000 {
+				t.Fatalf("ended %+v", ended)
+			}
+			for side, conn := range map[string]net.Conn{"guest": c, "peer": far} {
+				conn.SetDeadline(time.Now().Add(10 * time.Second))
+				if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%s: the connection ended with %v", side, err)
+				}
+			}
+			t.Logf("both ends were reset after %v", time.Since(start))
+			seen.await2(t, audit.FlowRevoke, netip.MustParseAddrPort(l.Addr().String()))
+		})
+	}
+}
+
+func must2(t testing.TB) func(int, error) {
+	return func(_ int, err error) { t.Helper(); must(t, err) }
+}
+
+// A direct name opens the address of its answer for the answer's lifetime; what lives then goes on.
+func TestPinExpires(t *testing.T) {
+	site, peer := newWorld(t)
+	f, seen := newFence(t, site, allow("db.example", "tcp/7000", "direct"))
+	g := newGuest(t, f)
+	l := peer.listen(t, "tcp", "45.0.0.2:7000")
+	echo(t, l)
+	if _, err := g.dial("tcp", "45.0.0.2:7000"); err == nil {
+		t.Fatal("an address that no answer led to is open")
+	}
+	must(t, f.Open(peerAddr4, Permit{Name: "db.example", Port: port("tcp/7000"), Via: netpolicy.Direct}, time.Now().Add(700*time.Millisecond)))
+	c, err := g.dial("tcp", "45.0.0.2:7000")
+	must(t, err)
+	defer c.Close()
+	say(t, c, "in time")
+	time.Sleep(800 * time.Millisecond)
+	say(t, c, "still there")
+	if _, err := g.dial("tcp", "45.0.0.2:7000"); err == nil {
+		t.Error("a new flow began on an answer that has expired")
+	}
+	seen.await(t, "expired", func(ev Event) bool { return ev.Reason == reasonText[expired] })
+}
+
+// The site itself, its services and other sandboxes are out of reach, unless an
+// address is named.
+func TestDirectDoesNotReachTheSite(t *testing.T) {
+	site, _ := newWorld(t)
+	rules := append(everywhere("tcp/7000"), allow("198.19.0.0/16", "tcp/7000"), allow("fdc5:7a1c:19d3::/112", "tcp/7000"))
+	f, _ := newFence(t, site, rules...)
+	other, _ := newFence(t, site, rules...)
+	g := newGuest(t, f)
+	echo(t, site.listen(t, "tcp", ":7000"))
+	var inside net.Listener
+	must(t, other.space.in(func() (err error) { inside, err = net.Listen("tcp", ":7000"); return err }))
+	echo(t, inside)
+	for name, addr := range map[string]netip.Addr{
+		"site ipv4": siteAddr4, "site ipv6": siteAddr6,
+		"cable ipv4": f.uplink.addr(uplinks4, 0), "cable ipv6": f.uplink.addr(uplinks6, 0),
+		"other sandbox's cable ipv4": other.uplink.addr(uplinks4, 0), "other sandbox's cable ipv6": other.uplink.addr(uplinks6, 0),
+		"other sandbox ipv4": other.uplink.addr(uplinks4, 1), "other sandbox ipv6": other.uplink.addr(uplinks6, 1),
+	} {
+		err := g.in(func() error {
+			d := net.Dialer{Timeout: 300 * time.Millisecond}
+			c, err := d.Dial("tcp", at6or4(addr, 7000))
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		if err == nil {
+			t.Errorf("%s: reached", name)
+		}
+	}
+	enforce(t, f, append(rules, allow("45.0.0.1/32", "tcp/7000"), allow("2a00:45::1/128", "tcp/7000"))...)
+	for _, addr := range []netip.Addr{siteAddr4, siteAddr6} {
+		c, err := g.dial("tcp", at6or4(addr, 7000))
+		if err != nil {
+			t.Errorf("%s is named: %v", addr, err)
+			continue
+		}
+		say(t, c, "hello")
+		c.Close()
+	}
+}
+
+// A name's own addresses may be the site's, if the rule gives them.
+func TestNamedAddressOfTheSite(t *testing.T) {
+	site, _ := newWorld(t)
+	must(t, site.address(lookup(t, site, "wan"), netip.MustParsePrefix("10.9.0.1/24")))
+	r := allow("db.example", "tcp/7000", "direct")
+	r.Addresses = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}
+	f, _ := newFence(t, site, r)
+	g := newGuest(t, f)
+	echo(t, site.listen(t, "tcp", ":7000"))
+	must(t, f.Open(netip.MustParseAddr("10.9.0.1"), Permit{Name: "db.example", Port: port("tcp/7000"), Via: netpolicy.Direct}, time.Now().Add(time.Minute)))
+	c, err := g.dial("tcp", "10.9.0.1:7000")
+	must(t, err)
+	defer c.Close()
+	say(t, c, "hello")
+}
+
+func lookup(t testing.TB, s *space, name string) netlink.Link {
+	t.Helper()
+	l, err := s.links.LinkByName(name)
+	must(t, err)
+	return l
+}
+
+// The uplink, what it needs in the site and its tables are there only while a direct rule is.
+func TestUplinkComesAndGoes(t *testing.T) {
+	site, _ := newWorld(t)
+	before := siteState(t, site)
+	f, _ := newFence(t, site, allow("shop.example"))
+	if got := siteState(t, site); got != before {
+		t.Errorf("without a direct rule the site changed from\n%s\nto\n%s", before, got)
+	}
+	for range 2 {
+		enforce(t, f, everywhere("tcp/7000")...)
+		if got := siteState(t, site); !strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust0") {
+			t.Errorf("with a direct rule the site has\n%s", got)
+		}
+		second, _ := newFence(t, site, everywhere("tcp/7000")...)
+		if second.uplink.name != "cust1" {
+			t.Errorf("the second uplink is %s", second.uplink.name)
+		}
+		enforce(t, f, allow("shop.example"))
+		enforce(t, second, allow("shop.example"))
+		if got := siteState(t, site); got != before {
+			t.Errorf("after the direct rules were gone the site changed from\n%s\nto\n%s", before, got)
+		}
+	}
+}
+
+// siteState is the links, tables and forwarding of a namespace, as its tools tell.
+func siteState(t testing.TB, s *space) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, s.in(func() error {
+		links, err := s.links.LinkList()
+		for _, l := range links {
+			fmt.Fprintln(&b, l.Attrs().Name, l.Attrs().Alias)
+		}
+		for _, name := range []string{"ipv4/conf/wan/forwarding", "ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv6/conf/wan/force_forwarding"} {
+			v, _ := os.ReadFile("/proc/sys/net/" + name)
+			fmt.Fprintf(&b, "%s %s", name, v)
+		}
+		return err
+	}))
+	b.WriteString(tables(t, s))
+	return b.String()
+}
+
+// What the site began to forward because of us, it forwards for sandboxes only.
+func TestSiteDoesNotBecomeARouter(t *testing.T) {
+	site, peer := newWorld(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "lan"
+	third := testSpace(t)
+	must(t, site.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(third.handle)}))
+	end(t, site, "lan", netip.MustParseAddr("46.0.0.1"))
+	end(t, third, "eth0", netip.MustParseAddr("46.0.0.2"))
+	for s, via := range map[*space]string{peer: "45.0.0.1", third: "46.0.0.1"} {
+		must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: netip.MustParseAddr(via).AsSlice()}))
+	}
+	newFence(t, site, everywhere("tcp/7000")...)
+	p := third.listenPacket(t, "udp", "46.0.0.2:9")
+	c, err := peer.dial("udp", "46.0.0.2:9")
+	must(t, err)
+	defer c.Close()
+	c.Write([]byte("through"))
+	p.SetDeadline(time.Now().Add(200 * time.Millisecond))
+	if n, _, err := p.ReadFrom(make([]byte, 10)); err == nil {
+		t.Errorf("the site forwarded %d bytes between strangers", n)
+	}
+}
+
+// A smaller path MTU behind the site reaches the guest as an ICMP error.
+func TestPathMTU(t *testing.T) {
+	for family, addr := range peers {
+		t.Run(family, func(t *testing.T) {
+			site, peer := newWorld(t)
+			far := testSpace(t)
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = "narrow"
+			must(t, peer.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.handle)}))
+			end(t, peer, "narrow", netip.MustParseAddr("46.0.0.1"), netip.MustParseAddr("2a00:46::1"))
+			end(t, far, "eth0", netip.MustParseAddr("46.0.0.2"), netip.MustParseAddr("2a00:46::2"))
+			must(t, peer.links.LinkSetMTU(lookup(t, peer, "narrow"), 1300))
+			must(t, far.links.LinkSetMTU(lookup(t, far, "eth0"), 1300))
+			must(t, peer.in(func() error {
+				return sysctls{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}.set()
+			}))
+			for s, via := range map[*space]netip.Addr{site: peerAddr4, far: netip.MustParseAddr("46.0.0.1")} {
+				must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: via.AsSlice()}))
+			}
+			for s, via := range map[*space]netip.Addr{site: peerAddr6, far: netip.MustParseAddr("2a00:46::1")} {
+				must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("::/0")), Gw: via.AsSlice()}))
+			}
+			f, _ := newFence(t, site, allow("46.0.0.0/24", "tcp/7000"), allow("2a00:46::/64", "tcp/7000"))
+			g := newGuest(t, f)
+			to := netip.MustParseAddr("46.0.0.2")
+			if addr.Is6() {
+				to = netip.MustParseAddr("2a00:46::2")
+			}
+			l := far.listen(t, "tcp", at6or4(to, 7000))
+			// The far end offers segments that its own link could not carry, as one behind a tunnel does.
+			must(t, far.links.LinkSetMTU(lookup(t, far, "eth0"), 1500))
+			c, err := g.dial("tcp", at6or4(to, 7000))
+			must(t, err)
+			defer c.Close()
+			heard, err := l.Accept()
+			must(t, err)
+			defer heard.Close()
+			must2(t)(c.Write(make([]byte, 1400))) // one segment that does not fit
+			heard.SetDeadline(time.Now().Add(10 * time.Second))
+			must2(t)(io.ReadFull(heard, make([]byte, 1400)))
+		})
+	}
+}

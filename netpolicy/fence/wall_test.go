@@ -1,0 +1,284 @@
+package fence
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// tables lists a namespace's tables of nft.
+func tables(t testing.TB, s *space) string {
+	t.Helper()
+	c, err := nftables.New(nftables.WithNetNSFd(int(s.handle)))
+	must(t, err)
+	all, err := c.ListTables()
+	must(t, err)
+	var b strings.Builder
+	for _, table := range all {
+		fmt.Fprintln(&b, "table", table.Name)
+	}
+	return b.String()
+}
+
+// stream is a direct flow over which bytes go both ways, and how many came.
+type stream struct{ near, far net.Conn }
+
+func openStream(t testing.TB, g *guest, peer *space, addr netip.Addr) stream {
+	t.Helper()
+	l := peer.listen(t, "tcp", at6or4(addr, 7000))
+	near, err := g.dial("tcp", at6or4(addr, 7000))
+	must(t, err)
+	far, err := l.Accept()
+	must(t, err)
+	t.Cleanup(func() { near.Close(); far.Close() })
+	s := stream{near, far}
+	if !s.passes(near, far, 5*time.Second) || !s.passes(far, near, 5*time.Second) {
+		t.Fatal("the direct flow does not work to begin with")
+	}
+	return s
+}
+
+func (s stream) passes(from, to net.Conn, wait time.Duration) bool {
+	from.Write([]byte("x"))
+	to.SetReadDeadline(time.Now().Add(wait))
+	n, _ := to.Read(make([]byte, 1))
+	return n == 1
+}
+
+// detachAll takes every program off a device, by force, as somebody with root might.
+func detachAll(t *testing.T, s *space, device string, where ebpf.AttachType) {
+	t.Helper()
+	index := lookup(t, s, device).Attrs().Index
+	must(t, s.in(func() error {
+		found, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: where})
+		if err != nil {
+			return err
+		}
+		for _, p := range found.Programs {
+			prog, err := ebpf.NewProgramFromID(p.ID)
+			if err != nil {
+				return err
+			}
+			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: prog, Attach: where})
+			prog.Close()
+			if err != nil {
+				return err
+			}
+		}
+		found, err = link.QueryPrograms(link.QueryOptions{Target: index, Attach: where})
+		if err == nil && len(found.Programs) > 0 {
+			err = fmt.Errorf("%s still has %d programs", device, len(found.Programs))
+		}
+		return err
+	}))
+}
+
+// With every program gone, the table of nft still lets nothing through.
+func TestSecondWallStandsAlone(t *testing.T) {
+	for family, addr := range peers {
+		t.Run(family, func(t *testing.T) {
+			site, peer := newWorld(t)
+			f, _ := newFence(t, site, append(everywhere("tcp/7000"), allow("shop.example", "tcp/443"))...)
+			g := newGuest(t, f)
+			s := openStream(t, g, peer, addr)
+			door, err := f.Listen(context.Background(), "tcp4", "0.0.0.0:443")
+			must(t, err)
+			echo(t, door)
+			f.seal()
+			detachAll(t, f.space, tapName, ebpf.AttachTCXIngress)
+			detachAll(t, f.space, tapName, ebpf.AttachTCXEgress)
+			detachAll(t, f.space, uplinkName, ebpf.AttachTCXIngress)
+			if s.passes(s.near, s.far, 500*time.Millisecond) {
+				t.Error("a direct flow got out")
+			}
+			if s.passes(s.far, s.near, 500*time.Millisecond) {
+				t.Error("a direct flow got in")
+			}
+			must(t, g.in(func() error {
+				d := net.Dialer{Timeout: 300 * time.Millisecond}
+				for _, to := range []string{at6or4(addr, 7000), "198.18.1.7:443", "198.18.0.1:53", "[fdc5:7a1c:19d2::1]:53"} {
+					if c, err := d.Dial("tcp", to); err == nil {
+						c.Close()
+						t.Errorf("%s: reached", to)
+					}
+				}
+				return nil
+			}))
+		})
+	}
+}
+
+// The wall alone, without policy programs and without nft, lets nothing through.
+func TestFirstWallStandsAlone(t *testing.T) {
+	for family, addr := range peers {
+		t.Run(family, func(t *testing.T) {
+			site, peer := newWorld(t)
+			f, _ := newFence(t, site, everywhere("tcp/7000")...)
+			g := newGuest(t, f)
+			s := openStream(t, g, peer, addr)
+			f.seal()
+			c, err := nftables.New(nftables.WithNetNSFd(int(f.space.handle)))
+			must(t, err)
+			c.FlushRuleset()
+			must(t, c.Flush())
+			if s.passes(s.near, s.far, 500*time.Millisecond) || s.passes(s.far, s.near, 500*time.Millisecond) {
+				t.Error("the direct flow goes on")
+			}
+		})
+	}
+}
+
+// helper is the environment variable that turns the test binary into a process that can be killed.
+const helper = "CUSTODY_FENCE_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helper) != "" {
+		hold()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// hold makes a fence in the site that is descriptor 3, hands its TAP out as
+// /proc/PID/fd/N, and waits to be killed.
+func hold() {
+	site := &space{handle: netns.NsHandle(3)}
+	var f *Fence
+	err := site.in(func() (err error) {
+		f, err = New(context.Background(), Options{})
+		return err
+	})
+	if err == nil {
+		var p *netpolicy.Policy
+		if p, err = netpolicy.New(everywhere("tcp/7000")); err == nil {
+			_, err = f.Enforce(context.Background(), netpolicy.Generation{Number: 1, Policy: p})
+		}
+	}
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	raw, _ := f.tap.SyscallConn()
+	raw.Control(func(fd uintptr) { fmt.Println("ready", int(fd), int(f.space.handle)) })
+	time.Sleep(time.Minute)
+}
+
+// With Custody killed nothing passes any more, though the VM's descriptor of the TAP and
+// somebody's of the namespace keep both alive. With those gone nothing is left.
+func TestKilled(t *testing.T) {
+	for family, addr := range peers {
+		t.Run(family, func(t *testing.T) {
+			site, peer := newWorld(t)
+			before, programs := siteState(t, site), ours(t)
+			exe, err := os.Executable()
+			must(t, err)
+			cmd := exec.Command(exe)
+			cmd.Env = append(os.Environ(), helper+"=1")
+			cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, int(site.handle))), "site")}
+			out, err := cmd.StdoutPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			defer cmd.Process.Kill()
+			cmd.ExtraFiles[0].Close()
+			line, err := bufio.NewReader(out).ReadString('\n')
+			var tapFD, spaceFD int
+			if n, _ := fmt.Sscanf(line, "ready %d %d", &tapFD, &spaceFD); err != nil || n != 2 {
+				t.Fatalf("the process says %q, %v", line, err)
+			}
+			tap := stolen(t, cmd.Process.Pid, tapFD)
+			inside := &space{handle: netns.NsHandle(stolen(t, cmd.Process.Pid, spaceFD))}
+			must(t, inside.open())
+			file := os.NewFile(uintptr(tap), "tap")
+			g := newGuest(t, &Fence{tap: file})
+			s := openStream(t, g, peer, addr)
+
+			must(t, cmd.Process.Signal(syscall.SIGKILL))
+			cmd.Wait()
+			if s.passes(s.near, s.far, 500*time.Millisecond) {
+				t.Error("the direct flow gets out")
+			}
+			if s.passes(s.far, s.near, 500*time.Millisecond) {
+				t.Error("the direct flow gets in")
+			}
+			if _, err := inside.links.LinkByName(tapName); err != nil {
+				t.Errorf("the namespace was to be alive: %v", err)
+			}
+			file.SetReadDeadline(time.Unix(1, 0))
+			g.device.SetReadDeadline(time.Unix(1, 0))
+			must(t, file.Close())
+			must(t, inside.close())
+			eventually(t, "the site is as before", func() bool {
+				return !strings.Contains(siteState(t, site), "cust")
+			})
+			_ = before // forwarding of wan stays on after a kill: see forwarding
+			eventually(t, "no program is left", func() bool { return ours(t) <= programs })
+		})
+	}
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	n, err := syscall.Dup(fd)
+	must(t, err)
+	syscall.CloseOnExec(n)
+	return n
+}
+
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for range 100 {
+		if is() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("never came: %s", what)
+}
+
+// ours counts the programs in the kernel that are called as the fence's are.
+func ours(t testing.TB) (n int) {
+	t.Helper()
+	var id ebpf.ProgramID
+	for {
+		next, err := ebpf.ProgramGetNextID(id)
+		if err != nil {
+			return n
+		}
+		id = next
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue // gone in between
+		}
+		if info, err := p.Info(); err == nil && (info.Name == "from_guest" || info.Name == "to_guest" || info.Name == "from_uplink" || info.Name == "wall") {
+			n++
+		}
+		p.Close()
+	}
+}
+
+// stolen takes a descriptor out of another process, as QEMU is handed one.
+func stolen(t *testing.T, pid, fd int) int {
+	t.Helper()
+	handle, err := unix.PidfdOpen(pid, 0)
+	must(t, err)
+	defer unix.Close(handle)
+	got, err := unix.PidfdGetfd(handle, fd, 0)
+	must(t, err)
+	return got
+}
