@@ -39,8 +39,8 @@ var networkSwitches = map[string]string{
 // has a time limit of its own, so whoever waits longer waits for nothing.
 var resolvConf = "nameserver " + link.Gateway4.String() + "\noptions timeout:2 attempts:2\n"
 
-// raiseNetwork makes the guest's end of the link as netpolicy describes it. A
-// machine without a card has only its loopback interface.
+// raiseNetwork makes the guest's end of the link, whose addresses package link
+// has, and lets steps talk to themselves over localhost.
 func raiseNetwork() error {
 	if err := raiseInterface("lo", 0); err != nil {
 		return err
