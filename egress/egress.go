@@ -74,8 +74,9 @@ type Network struct {
 
 	stop    context.CancelFunc
 	serving sync.WaitGroup
-	closing sync.Once
-	closed  error // of the one time that close ran
+	ending  sync.Once
+	closing sync.WaitGroup // of the fence
+	closed  error          // set by that
 
 	// change is held for reading while a name is opened and for writing while the
 	// policy changes, so that nothing is opened under a policy that is gone.
@@ -167,14 +168,11 @@ func (n *Network) serveNames(ctx context.Context) error {
 	return nil
 }
 
-// Close shuts the way out and returns when nothing of it is left. The VM should
-// be gone already. Further calls return what the first did.
-func (n *Network) Close() error {
-	n.closing.Do(func() { n.closed = n.close() })
-	return n.closed
-}
+// End shuts the way out and returns when the end of every flow is in the record.
+// The VM should be gone. What there is in the kernel is removed meanwhile, see Close.
+func (n *Network) End() { n.ending.Do(n.end) }
 
-func (n *Network) close() error {
+func (n *Network) end() {
 	if n.stop != nil {
 		n.stop()
 	}
@@ -187,7 +185,15 @@ func (n *Network) close() error {
 	n.gateway.Close()
 	n.serving.Wait()
 	n.upstream.Close()
-	return n.fence.Close()
+	n.fence.Shut()
+	n.closing.Go(func() { n.closed = n.fence.Close() })
+}
+
+// Close ends the network if need be, and returns when nothing of it is left.
+func (n *Network) Close() error {
+	n.End()
+	n.closing.Wait()
+	return n.closed
 }
 
 // names is what the resolver asks of the network.

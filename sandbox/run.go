@@ -106,7 +106,7 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 	if parts.Network == nil {
 		parts.Network = unplugged{}
 	}
-	defer func() { err = errors.Join(err, parts.Network.Close()) }()
+	defer parts.Network.End()
 	start := plan.Facts
 	start.Phase = audit.PhaseStart
 	for _, s := range plan.Steps {

@@ -39,12 +39,12 @@ type Network interface {
 	Step(name string)
 	// Attempted takes what the guest's sensor saw of an attempt to connect.
 	Attempted(f *audit.Flow)
-	// Close shuts the way out and records the end of each flow.
-	Close() error
+	// End shuts the way out and records the end of each flow.
+	End()
 }
 
-// Parts is what a sandbox is put together from. The sandbox owns the network
-// and the VM it starts, and none of the rest.
+// Parts is what a sandbox is put together from. The sandbox owns none of it
+// but the VM it starts.
 type Parts struct {
 	Driver   vmm.Driver
 	Image    vmm.Image

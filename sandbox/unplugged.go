@@ -15,4 +15,4 @@ func (unplugged) Trust() []byte               { return nil }
 func (unplugged) Begin(context.Context) error { return nil }
 func (unplugged) Step(string)                 {}
 func (unplugged) Attempted(*audit.Flow)       {}
-func (unplugged) Close() error                { return nil }
+func (unplugged) End()                        {}

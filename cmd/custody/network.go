@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/custody-project/custody/audit"
@@ -28,8 +29,9 @@ func (j *job) network(run string) (*egress.Network, error) {
 	})
 }
 
-func (j *job) closePrepared() {
-	if err := j.prepared.Close(); err != nil {
+// close complains of what cannot be removed: a run that is over is not undone by it.
+func (j *job) close(c io.Closer) {
+	if err := c.Close(); err != nil {
 		j.complain(err)
 	}
 }

@@ -66,7 +66,7 @@ func (c runCmd) Run(a *app) error {
 	j := &job{app: a, cmd: c}
 	err := j.load()
 	if j.prepared != nil {
-		defer j.closePrepared()
+		defer j.close(j.prepared)
 	}
 	if err != nil {
 		return err
@@ -113,7 +113,9 @@ func (j *job) load() (err error) {
 	if j.home, err = j.app.home(); err != nil {
 		return err
 	}
-	j.prepared = egress.Prepare(j.ctx)
+	if j.prepared, err = egress.Prepare(j.ctx); err != nil {
+		return err
+	}
 	var tag []byte
 	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
 		tag, err = j.home.TagKey()
@@ -155,7 +157,7 @@ func (j *job) run() (int, error) {
 	if err != nil {
 		return exitFailed, err
 	}
-	defer network.Close()
+	defer j.close(network)
 	facts := audit.Lifecycle{
 		Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
 		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: tierNotes[driver.Tier()], Mode: string(j.project.Record.Mode), Version: version(),

@@ -25,6 +25,9 @@ func (f *Fence) Enforce(ctx context.Context, g netpolicy.Generation) ([]Flow, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if !f.stands() {
+		return nil, f.unraised
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {

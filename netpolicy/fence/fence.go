@@ -103,58 +103,97 @@ type Fence struct {
 
 	stop     context.CancelFunc
 	watching sync.WaitGroup
+
+	closing  sync.Once
+	leftover error // of the one time that closing ran
+
+	raised   chan struct{} // closed when the walls stand, or cannot
+	unraised error         // set before that: why they cannot
 }
 
 // New makes a fence that is closed: until Enforce nothing passes but questions
 // to the resolver. The namespace of the calling thread is the site that direct flows
 // go out to. Without the capabilities or kernel features that it takes there is no fence.
+//
+// New returns as soon as there is a TAP to hand to the guest's machine, which is
+// down; it comes up when the walls stand. Those take some 10 ms more, for which every
+// other method waits; Listen and Enforce return why they could not be put up.
 func New(ctx context.Context, o Options) (*Fence, error) {
 	site, err := currentSpace()
 	if err != nil {
 		return nil, err
 	}
-	f, err := build(ctx, site)
+	f, index, err := lay(site)
 	if err != nil {
 		return nil, errors.Join(err, site.close())
 	}
-	if err := f.begin(o); err != nil {
-		return nil, errors.Join(err, f.discard())
-	}
+	go func() {
+		defer close(f.raised)
+		if f.unraised = f.raise(ctx, index); f.unraised == nil {
+			f.unraised = f.begin(o)
+		}
+	}()
 	return f, nil
 }
 
 // build makes all of a fence but the goroutine that looks after it.
-func build(ctx context.Context, site *space) (f *Fence, err error) {
-	f = &Fence{site: site, ended: newHistory(), dying: map[programsFlowKey]dying{}, epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0)}
+func build(ctx context.Context, site *space) (*Fence, error) {
+	f, index, err := lay(site)
+	if err != nil {
+		return nil, err
+	}
+	close(f.raised)
+	if err := f.raise(ctx, index); err != nil {
+		return nil, errors.Join(err, f.release())
+	}
+	return f, nil
+}
+
+// lay makes a namespace with a TAP in it.
+func lay(site *space) (f *Fence, index int, err error) {
+	f = &Fence{
+		site: site, ended: newHistory(), dying: map[programsFlowKey]dying{}, raised: make(chan struct{}),
+		epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.release())
 		}
 	}()
 	if f.marks, err = newMarks(); err != nil {
-		return f, err
+		return f, 0, err
 	}
 	if f.space, err = newSpace(); err != nil {
-		return f, hint(err)
+		return f, 0, hint(err)
 	}
+	if index, err = f.makeTap(); err != nil {
+		return f, 0, hint(err)
+	}
+	return f, index, nil
+}
+
+// raise puts up the walls, and then the TAP. What it has made when it fails release gives back.
+func (f *Fence) raise(ctx context.Context, index int) (err error) {
 	if f.maps, err = loadObjects(f.marks); err != nil {
-		return f, err
+		return err
 	}
 	f.book = newBook(f.maps)
 	if err := f.space.raiseWall(f.marks, false); err != nil {
-		return f, hint(err)
-	}
-	index, err := f.makeTap()
-	if err != nil {
-		return f, hint(err)
+		return hint(err)
 	}
 	if err := f.space.in(func() error { return f.guardTap(index) }); err != nil {
-		return f, hint(err)
+		return hint(err)
 	}
 	if err := f.space.cable(); err != nil {
-		return f, hint(err)
+		return hint(err)
 	}
-	return f, ctx.Err()
+	return ctx.Err()
+}
+
+// stands waits for the walls, and says whether they stand.
+func (f *Fence) stands() bool {
+	<-f.raised
+	return f.unraised == nil
 }
 
 func (f *Fence) makeTap() (index int, err error) {
@@ -233,6 +272,9 @@ func (f *Fence) Tap() *os.File { return f.tap }
 // Listen listens inside the namespace; the listener can be used from anywhere.
 // The address must be a literal one.
 func (f *Fence) Listen(ctx context.Context, network, address string) (l net.Listener, err error) {
+	if !f.stands() {
+		return nil, f.unraised
+	}
 	err = f.space.in(func() error {
 		l, err = f.sockets().Listen(ctx, network, address)
 		return err
@@ -242,6 +284,9 @@ func (f *Fence) Listen(ctx context.Context, network, address string) (l net.List
 
 // ListenPacket is Listen for packets.
 func (f *Fence) ListenPacket(ctx context.Context, network, address string) (c net.PacketConn, err error) {
+	if !f.stands() {
+		return nil, f.unraised
+	}
 	err = f.space.in(func() error {
 		c, err = f.sockets().ListenPacket(ctx, network, address)
 		return err
@@ -265,6 +310,9 @@ func (f *Fence) sockets() *net.ListenConfig {
 // a direct name it is the end of the answer's lifetime: flows that live then go on.
 func (f *Fence) Open(addr netip.Addr, p Permit, until time.Time) error {
 	addr = addr.WithZone("").Unmap()
+	if !f.stands() {
+		return f.unraised
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -279,6 +327,9 @@ func (f *Fence) Open(addr netip.Addr, p Permit, until time.Time) error {
 // Flow returns a flow's counters, also for a while after its end.
 func (f *Fence) Flow(k Key) (Flow, bool) {
 	raw := k.raw()
+	if !f.stands() {
+		return Flow{}, false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var flow programsFlow
@@ -290,6 +341,9 @@ func (f *Fence) Flow(k Key) (Flow, bool) {
 
 // Flows returns the flows that live, in no order.
 func (f *Fence) Flows() []Flow {
+	if !f.stands() {
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []Flow
@@ -300,8 +354,12 @@ func (f *Fence) Flows() []Flow {
 	return all
 }
 
-// Denials returns how many packets were dropped so far for each reason, exactly.
+// Denials returns how many packets were dropped so far for each reason, exactly. Where
+// no rule allows a destination an event may say more closely why: see netpolicy.Reason.
 func (f *Fence) Denials() (map[string]uint64, error) {
+	if !f.stands() {
+		return nil, f.unraised
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -320,35 +378,47 @@ func (f *Fence) Denials() (map[string]uint64, error) {
 	return counts, nil
 }
 
-// Close tells the end of every flow that lives, and leaves nothing. The guest should be gone.
-func (f *Fence) Close() error {
+// Shut tells the end of every flow that lives, and lets nothing pass any more.
+// The guest should be gone. What there is in the kernel stays until Close.
+func (f *Fence) Shut() {
+	stands := f.stands()
 	f.mu.Lock()
 	before := f.closed
 	f.closed = true
 	f.mu.Unlock()
-	if before {
-		return nil
+	if before || !stands {
+		return
 	}
 	f.stop()
 	f.nudge()
 	f.watching.Wait()
-	return errors.Join(f.failure, f.release(), f.site.close())
 }
 
-// release gives back what build took; any of it may be missing. What leads out goes first.
+// Close shuts the fence and leaves nothing of it, which takes the kernel some 10 ms.
+// Further calls return what the first did.
+func (f *Fence) Close() error {
+	f.closing.Do(func() {
+		f.Shut()
+		f.leftover = errors.Join(f.failure, f.release(), f.site.close())
+	})
+	return f.leftover
+}
+
+// release gives back what lay and raise took; any of it may be missing. The guest's
+// device goes first, and its programs with it: to take them off one by one is slower.
 func (f *Fence) release() error {
 	var errs []error
-	if f.maps != nil {
-		errs = append(errs, f.maps.close())
-	}
-	if f.uplink != nil {
-		errs = append(errs, f.uplink.close(f.marks))
+	if f.tap != nil {
+		errs = append(errs, f.tap.Close())
 	}
 	if f.inject != nil {
 		errs = append(errs, f.inject.close())
 	}
-	if f.tap != nil {
-		errs = append(errs, f.tap.Close())
+	if f.uplink != nil {
+		errs = append(errs, f.uplink.close(f.marks))
+	}
+	if f.maps != nil {
+		errs = append(errs, f.maps.close())
 	}
 	if f.space != nil {
 		errs = append(errs, f.space.close())
