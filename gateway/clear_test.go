@@ -105,23 +105,23 @@ func TestSmuggling(t *testing.T) {
 		"no host, 1.0":           {"GET / HTTP/1.0\r\n\r\n", 400},
 		"two hosts":              {"GET / HTTP/1.1\r\n" + hostLine + "Host: b.example\r\n\r\n", 400},
 		"two equal hosts":        {"GET / HTTP/1.1\r\n" + hostLine + hostLine + "\r\n", 400},
-		"other host":             {"GET / HTTP/1.1\r\nHost: b.example\r\n\r\n", 421},
-		"host list":              {"GET / HTTP/1.1\r\nHost: a.example, b.example\r\n\r\n", 421},
-		"host final dot":         {"GET / HTTP/1.1\r\nHost: a.example.\r\n\r\n", 421},
-		"host other port":        {"GET / HTTP/1.1\r\nHost: a.example:8080\r\n\r\n", 421},
-		"host port sign":         {"GET / HTTP/1.1\r\nHost: a.example:+80\r\n\r\n", 421},
-		"host port empty":        {"GET / HTTP/1.1\r\nHost: a.example:\r\n\r\n", 421},
-		"host user":              {"GET / HTTP/1.1\r\nHost: a.example@b.example\r\n\r\n", 421},
-		"host address":           {"GET / HTTP/1.1\r\nHost: 198.18.1.1\r\n\r\n", 421},
-		"host underscore":        {"GET / HTTP/1.1\r\n" + hostLine + "ho_st: x\r\nX_Forwarded_Host: b.example\r\n\r\n", 421},
-		"forwarded host":         {"GET / HTTP/1.1\r\n" + hostLine + "X-Forwarded-Host: b.example\r\n\r\n", 421},
-		"forwarded":              {"GET / HTTP/1.1\r\n" + hostLine + "Forwarded: for=1.1.1.1;host=b.example\r\n\r\n", 421},
-		"absolute, other":        {"GET http://b.example/ HTTP/1.1\r\n" + hostLine + "\r\n", 421},
-		"absolute, other port":   {"GET http://a.example:8080/ HTTP/1.1\r\n" + hostLine + "\r\n", 421},
-		"absolute, user":         {"GET http://a.example@b.example/ HTTP/1.1\r\n" + hostLine + "\r\n", 421},
-		"absolute, password":     {"GET http://a.example:80@b.example/ HTTP/1.1\r\n" + hostLine + "\r\n", 421},
+		"other host":             {"GET / HTTP/1.1\r\nHost: b.example\r\n\r\n", 403},
+		"host list":              {"GET / HTTP/1.1\r\nHost: a.example, b.example\r\n\r\n", 403},
+		"host final dot":         {"GET / HTTP/1.1\r\nHost: a.example.\r\n\r\n", 403},
+		"host other port":        {"GET / HTTP/1.1\r\nHost: a.example:8080\r\n\r\n", 403},
+		"host port sign":         {"GET / HTTP/1.1\r\nHost: a.example:+80\r\n\r\n", 403},
+		"host port empty":        {"GET / HTTP/1.1\r\nHost: a.example:\r\n\r\n", 403},
+		"host user":              {"GET / HTTP/1.1\r\nHost: a.example@b.example\r\n\r\n", 403},
+		"host address":           {"GET / HTTP/1.1\r\nHost: 198.18.1.1\r\n\r\n", 403},
+		"host underscore":        {"GET / HTTP/1.1\r\n" + hostLine + "ho_st: x\r\nX_Forwarded_Host: b.example\r\n\r\n", 403},
+		"forwarded host":         {"GET / HTTP/1.1\r\n" + hostLine + "X-Forwarded-Host: b.example\r\n\r\n", 403},
+		"forwarded":              {"GET / HTTP/1.1\r\n" + hostLine + "Forwarded: for=1.1.1.1;host=b.example\r\n\r\n", 403},
+		"absolute, other":        {"GET http://b.example/ HTTP/1.1\r\n" + hostLine + "\r\n", 403},
+		"absolute, other port":   {"GET http://a.example:8080/ HTTP/1.1\r\n" + hostLine + "\r\n", 403},
+		"absolute, user":         {"GET http://a.example@b.example/ HTTP/1.1\r\n" + hostLine + "\r\n", 403},
+		"absolute, password":     {"GET http://a.example:80@b.example/ HTTP/1.1\r\n" + hostLine + "\r\n", 403},
 		"absolute, other scheme": {"GET https://a.example/ HTTP/1.1\r\n" + hostLine + "\r\n", 400},
-		"absolute, other host":   {"GET http://a.example/ HTTP/1.1\r\nHost: b.example\r\n\r\n", 421},
+		"absolute, other host":   {"GET http://a.example/ HTTP/1.1\r\nHost: b.example\r\n\r\n", 403},
 		"no slash":               {"GET a.example HTTP/1.1\r\n" + hostLine + "\r\n", 400},
 		"star":                   {"OPTIONS * HTTP/1.1\r\n" + hostLine + "\r\n", 400},
 		"fragment":               {"GET /a#b HTTP/1.1\r\n" + hostLine + "\r\n", 400},
@@ -294,7 +294,7 @@ func TestExpect(t *testing.T) {
 	}
 	// Refused before the body: no 100.
 	got := w.say("a.example", 80, "POST /no HTTP/1.1\r\nHost: b.example\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
-	if !strings.HasPrefix(got, "HTTP/1.1 421") {
+	if !strings.HasPrefix(got, "HTTP/1.1 403") {
 		t.Errorf("%q", got)
 	}
 }
@@ -406,6 +406,14 @@ func TestNoAddress(t *testing.T) {
 	w.zone.set("dead.test")
 	status, reason = w.refused("dead.test", 80, "GET / HTTP/1.1\r\nHost: dead.test\r\n\r\n")
 	if status != 502 || !strings.Contains(reason, "has no address") {
+		t.Errorf("%d %s", status, reason)
+	}
+}
+
+// TestSlowHost has a host that takes a connection and does not answer.
+func TestSlowHost(t *testing.T) {
+	w, _ := clearWorld(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), func(c *Config) { c.Limits.Answer = 100 * time.Millisecond })
+	if status, reason := w.refused("a.example", 80, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"); status != 504 || !strings.Contains(reason, "in time") {
 		t.Errorf("%d %s", status, reason)
 	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -195,7 +196,7 @@ func (c *conn) serveClear(first []byte) string {
 	current := c.g.cfg.Live.Current()
 	v := netpolicy.Decide(current.Policy, c.question())
 	switch {
-	case !isTokenByte(first[0]) && first[0] > ' ': // an empty line before a request is told so in HTTP
+	case !isTokenByte(first[0]) && !bytes.Contains([]byte("\r\n\t "), first): // white space before a request is told so in HTTP
 		c.deny(v.RuleName(), denied("the first byte is of neither TLS nor HTTP: give the rule mode: direct"), "")
 		c.abort()
 		return ""

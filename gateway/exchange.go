@@ -5,13 +5,12 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +63,10 @@ func (x *exchanger) close() { x.peer.CloseIdleConnections() }
 // answer is not whole and the guest must not take it for one.
 func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask) error {
 	began := time.Now()
+	defer x.conn.g.asking.Add(-1)
+	if n := x.conn.g.asking.Add(1); n > int64(x.conn.g.limits.Exchanges) && q.no == nil {
+		q.no = &refusal{http.StatusServiceUnavailable, alertInternalError, fmt.Sprintf("the sandbox has %d requests at once already", n-1)}
+	}
 	u, no := x.vet(q)
 	if no != nil {
 		return x.refuse(w, q, x.conn.verdict(), no)
@@ -218,7 +221,7 @@ func explain(err error, name string) *refusal {
 		return failed("the certificate of %s does not hold: %v", name, cert.Err)
 	case errors.Is(err, errSwitched):
 		return failed("%s changed the protocol unasked", name)
-	case errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(err.Error(), "timeout"):
+	case timedOut(err):
 		return &refusal{http.StatusGatewayTimeout, alertInternalError, name + " did not answer in time"}
 	}
 	var op *net.OpError

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -65,6 +66,7 @@ type Config struct {
 type Limits struct {
 	Conns     int           // connections at once, default 512: more are reset
 	Requests  int           // at once on a connection of HTTP/2, default 100
+	Exchanges int           // requests at once on all connections, default 1024: more are refused
 	Hello     time.Duration // for a connection's first bytes, ClientHello or TLS handshake, default 10 s
 	Head      time.Duration // for the rest of a request's head after its first byte, default 10 s
 	KeepAlive time.Duration // between requests, default 2 min
@@ -79,6 +81,7 @@ type Limits struct {
 func (l Limits) filled() Limits {
 	l.Conns = cmp.Or(l.Conns, 512)
 	l.Requests = cmp.Or(l.Requests, 100)
+	l.Exchanges = cmp.Or(l.Exchanges, 1024)
 	l.Hello = cmp.Or(l.Hello, 10*time.Second)
 	l.Head = cmp.Or(l.Head, 10*time.Second)
 	l.KeepAlive = cmp.Or(l.KeepAlive, 2*time.Minute)
@@ -99,6 +102,7 @@ type Gateway struct {
 	stop    context.CancelFunc
 	buffers sync.Pool      // of *[]byte, for bodies
 	running sync.WaitGroup // connections and the sweeper
+	asking  atomic.Int64   // requests under way
 
 	mu     sync.Mutex // guards what follows
 	conns  map[*conn]struct{}

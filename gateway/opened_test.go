@@ -109,7 +109,7 @@ func TestOpenedHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(other, err)
 			}
-			if reason := w.refusalOf(resp); resp.StatusCode != 421 || !strings.Contains(reason, "another") {
+			if reason := w.refusalOf(resp); resp.StatusCode != 403 || !strings.Contains(reason, "another") {
 				t.Errorf("%s: %d %s", other, resp.StatusCode, reason)
 			}
 			resp.Body.Close()
@@ -170,9 +170,9 @@ func TestOpenedFrames(t *testing.T) {
 		"upgrade":           {good("upgrade", "websocket"), "400"},
 		"length":            {good("content-length", "5"), "400"},
 		"two lengths":       {append(good("content-length", "0"), "content-length", "5"), "400"},
-		"no authority":      {[]string{":method", "GET", ":scheme", "https", ":path", "/v1/x"}, "421"},
+		"no authority":      {[]string{":method", "GET", ":scheme", "https", ":path", "/v1/x"}, "403"},
 		"authority user":    {good(":authority", "u@a.example"), ""},
-		"forwarded host":    {good("x-forwarded-host", "b.example"), "421"},
+		"forwarded host":    {good("x-forwarded-host", "b.example"), "403"},
 	} {
 		if got := w.frame(c.fields); got != c.status {
 			t.Errorf("%s: %q, want %q", name, got, c.status)
@@ -459,4 +459,30 @@ func TestManyStreams(t *testing.T) {
 		}
 	}
 	w.http(300)
+}
+
+// TestTooManyRequests has more requests under way than a sandbox may have.
+func TestTooManyRequests(t *testing.T) {
+	release := make(chan struct{})
+	w, _ := openedWorld(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }), func(c *Config) { c.Limits.Exchanges = 2 })
+	client := w.client("a.example", withH2)
+	statuses := make(chan int, 3)
+	for range 3 {
+		go func() {
+			resp, err := client.Get("https://a.example/v1/x")
+			if err != nil {
+				statuses <- 0
+				return
+			}
+			resp.Body.Close()
+			statuses <- resp.StatusCode
+		}()
+	}
+	if s := <-statuses; s != 503 {
+		t.Errorf("one too many: %d", s)
+	}
+	close(release)
+	if a, b := <-statuses, <-statuses; a != 200 || b != 200 {
+		t.Errorf("%d %d", a, b)
+	}
 }

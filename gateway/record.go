@@ -22,6 +22,10 @@ func (c *conn) flow(state audit.FlowState, verdict audit.Verdict) *audit.Flow {
 	return f
 }
 
+// maxSNI is how much of a wrong server name stands in the record: more than a
+// host name can have.
+const maxSNI = 300
+
 // deny records that the connection was refused before it was open. It is
 // durable before the guest is told; without a record the guest is refused all the same.
 func (c *conn) deny(rule string, no *refusal, sni string) {
@@ -30,7 +34,7 @@ func (c *conn) deny(rule string, no *refusal, sni string) {
 	c.mu.Unlock()
 	f.ID, f.Rule, f.Reason, f.Generation = "", rule, no.reason, c.g.cfg.Live.Current().Number
 	if sni != c.name {
-		f.SNI = audit.Text(sni)
+		f.SNI = audit.Text(sni[:min(len(sni), maxSNI)])
 	}
 	c.count(f)
 	_, _ = c.g.record(c.ctx, audit.Event{Kind: audit.KindFlow, Flow: f}) // nothing is let out either way

@@ -26,9 +26,10 @@ func denied(format string, args ...any) *refusal {
 	return &refusal{http.StatusForbidden, alertAccessDenied, fmt.Sprintf(format, args...)}
 }
 
-// misnamed is for a name that is not the destination's.
+// misnamed is for a name that is not the destination's. Not 421 (Misdirected
+// Request): that asks the client to try again.
 func misnamed(format string, args ...any) *refusal {
-	return &refusal{http.StatusMisdirectedRequest, alertUnrecognizedName, fmt.Sprintf(format, args...)}
+	return &refusal{http.StatusForbidden, alertUnrecognizedName, fmt.Sprintf(format, args...)}
 }
 
 // failed is for what went wrong beyond the gateway.
@@ -39,7 +40,7 @@ func failed(format string, args ...any) *refusal {
 // word is how the answer's "error" says what kind of refusal it is.
 func (r *refusal) word() string {
 	switch {
-	case r.status == http.StatusForbidden || r.status == http.StatusMisdirectedRequest:
+	case r.status == http.StatusForbidden:
 		return "denied by policy"
 	case r.status >= 500:
 		return "not carried"

@@ -39,12 +39,17 @@ func unreached(err error) string {
 	switch {
 	case errors.As(err, &no):
 		return no.reason
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case timedOut(err):
 		return "no address of the name answered in time"
 	case errors.As(err, &op):
 		return fmt.Sprintf("no address of the name could be reached: %v", op.Err)
 	}
 	return "no address of the name could be reached"
+}
+
+func timedOut(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }
 
 // pass carries one direction to its end, in the kernel: ReadFrom of a TCP

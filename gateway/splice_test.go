@@ -84,8 +84,8 @@ func TestNames(t *testing.T) {
 	if f := w.lastDeny(); f.Reason != string(netpolicy.NoRule) || f.Rule != netpolicy.Default {
 		t.Errorf("%+v", f)
 	}
-	if h.hits.Load()+other.hits.Load() != 0 || len(w.zone.asked) != 0 {
-		t.Errorf("%d and %d connections, asked for %v", h.hits.Load(), other.hits.Load(), w.zone.asked)
+	if h.hits.Load()+other.hits.Load() != 0 || len(w.zone.questions()) != 0 {
+		t.Errorf("%d and %d connections, asked for %v", h.hits.Load(), other.hits.Load(), w.zone.questions())
 	}
 	if c, err := w.handshake("a.example", "A.eXample", func(cfg *tls.Config) { cfg.InsecureSkipVerify = true }); err != nil {
 		t.Errorf("capitals: %v", err)

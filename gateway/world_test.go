@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,15 +95,16 @@ func newWorld(tb testing.TB, rules []netpolicy.Rule, change ...func(*Config)) *w
 	return w
 }
 
-// portsInUse keeps tests that run beside each other off each other's addresses:
-// each world listens on an address of its own in the synthetic range.
+// lastSynthetic keeps worlds off each other: each listens on an address of its
+// own in the synthetic range.
 var lastSynthetic atomic.Uint32
 
 func (w *world) serve(ports ...uint16) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	for _, port := range slicesCompact(ports) {
+	slices.Sort(ports)
+	for _, port := range slices.Compact(ports) {
 		var l net.Listener
 		inSandbox(w, func() (err error) {
 			l, err = net.Listen("tcp4", netip.AddrPortFrom(w.book.base, port).String())
@@ -119,18 +121,6 @@ func (w *world) serve(ports ...uint16) {
 		serving.Wait()
 		w.Gateway.Close()
 	})
-}
-
-func slicesCompact(ports []uint16) []uint16 {
-	seen := map[uint16]bool{}
-	var out []uint16
-	for _, p := range ports {
-		if !seen[p] {
-			out = append(out, p)
-		}
-		seen[p] = true
-	}
-	return out
 }
 
 func (w *world) policy(rules ...netpolicy.Rule) *netpolicy.Policy {
@@ -361,6 +351,12 @@ func (z *zone) set(name string, addrs ...netip.Addr) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.names[name] = addrs
+}
+
+func (z *zone) questions() []string {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return slices.Clone(z.asked)
 }
 
 func (z *zone) ServeDNS(rw dns.ResponseWriter, q *dns.Msg) {

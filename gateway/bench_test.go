@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// bulk is a host that sends as many bytes as its path asks for.
+func bulk() http.Handler {
+	chunk := make([]byte, 64<<10)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		n := 0
+		fmt.Sscanf(r.URL.Path, "/%d", &n)
+		rw.Header().Set("Content-Length", fmt.Sprint(n))
+		for n > 0 {
+			k, err := rw.Write(chunk[:min(n, len(chunk))])
+			if err != nil {
+				return
+			}
+			n -= k
+		}
+	})
+}
+
+// directly is a client that goes to the host without a gateway, in the site.
+func (w *world) directly(h *host, change ...func(*http.Transport)) *http.Client {
+	c := w.client("a.example", change...)
+	t := c.Transport.(*http.Transport)
+	t.TLSClientConfig = &tls.Config{RootCAs: w.roots}
+	t.DialContext = func(_ context.Context, _, _ string) (net.Conn, error) { return net.Dial("tcp", h.addr.String()+":443") }
+	return c
+}
+
+type way struct {
+	name   string
+	client *http.Client
+}
+
+// ways are the ways to one host: directly, spliced and opened.
+func ways(b *testing.B) []way {
+	var list []way
+	for _, kind := range []string{"direct", "spliced", "opened"} {
+		r := rule("a.example")
+		if kind == "opened" {
+			r = rule("a.example", withHTTP(nil, nil))
+		}
+		w := newWorld(b, []netpolicy.Rule{r})
+		h := w.newHost("a.example", 443, bulk())
+		for _, version := range []string{"http1", "http2"} {
+			var change []func(*http.Transport)
+			if version == "http2" {
+				change = append(change, withH2)
+			}
+			c := w.client("a.example", change...)
+			if kind == "direct" {
+				c = w.directly(h, change...)
+			}
+			list = append(list, way{kind + "/" + version, c})
+		}
+	}
+	return list
+}
+
+// BenchmarkThroughput downloads 64 MiB a time over one connection of TLS.
+func BenchmarkThroughput(b *testing.B) {
+	const size = 64 << 20
+	for _, w := range ways(b) {
+		b.Run(w.name, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				get(b, w.client, size)
+			}
+		})
+	}
+}
+
+// BenchmarkRequest makes small requests, one after the other, on one connection.
+func BenchmarkRequest(b *testing.B) {
+	for _, w := range ways(b) {
+		b.Run(w.name, func(b *testing.B) {
+			for b.Loop() {
+				get(b, w.client, 100)
+			}
+		})
+	}
+}
+
+// BenchmarkConnection makes a new connection, with its TLS, for each small request.
+func BenchmarkConnection(b *testing.B) {
+	for _, w := range ways(b) {
+		b.Run(w.name, func(b *testing.B) {
+			for b.Loop() {
+				get(b, w.client, 100)
+				w.client.CloseIdleConnections()
+			}
+		})
+	}
+}
+
+func get(b *testing.B, c *http.Client, size int64) {
+	b.Helper()
+	resp, err := c.Get(fmt.Sprintf("https://a.example/%d", size))
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, resp.Body)
+	if resp.Body.Close(); err != nil || n != size {
+		b.Fatal(n, err)
+	}
+}
+
+// BenchmarkSplice passes bytes without TLS at the ends, after a hello: what the gateway
+// itself can do, against a connection without it.
+func BenchmarkSplice(b *testing.B) {
+	w := newWorld(b, []netpolicy.Rule{rule("a.example")})
+	addr := newAddr()
+	w.zone.set("a.example", addr)
+	l, err := net.Listen("tcp", addr.String()+":443")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	const size = 256 << 20
+	chunk := make([]byte, 256<<10)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := readRecord(c, nil, 0, recordPayload); err != nil {
+					return
+				}
+				c.Write([]byte{typeApplicationData, 3, 3, 0, 0}) // no ServerHello, so nothing to look at
+				for range size / len(chunk) {
+					if _, err := c.Write(chunk); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	hello := rawHello(b, &tls.Config{ServerName: "a.example"})
+	for name, dial := range map[string]func() net.Conn{
+		"direct":  func() net.Conn { return must(net.Dial("tcp", addr.String()+":443")) },
+		"spliced": func() net.Conn { return w.dial("a.example", 443) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(size)
+			buf := make([]byte, 256<<10)
+			for b.Loop() {
+				c := dial()
+				c.Write(hello)
+				n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, buf)
+				if c.Close(); err != nil || n != size+recordHeader {
+					b.Fatal(n, err)
+				}
+			}
+		})
+	}
+}
