@@ -46,11 +46,7 @@ func (c *catalogue) services() {
 		{"udplite", "UDP-Lite to an address", "udplite", 443, OtherWay},
 	} {
 		c.both("address/"+s.id, s.title, s.bypass, func(v Family) Probe {
-			p := Probe{task: c.talkTo(v, s.proto, c.victim(v), s.port)}
-			if s.proto == "udplite" {
-				p.proof = deniedOrRefused
-			}
-			return p
+			return Probe{task: c.talkTo(v, s.proto, c.victim(v), s.port)}
 		})
 	}
 }
@@ -89,21 +85,18 @@ func (c *catalogue) places() {
 	})
 	t := c.talkTo(IPv6, "tcp", netip.MustParseAddr("fe80::77"), 443)
 	t.Interface = "eth0"
-	c.add(Probe{
-		ID: "address/linklocal-v6", Family: IPv6, Title: "a link-local address", Bypass: Rebinding, task: t, proof: deniedOrRefused,
-		targets: []target{{"", netip.MustParseAddrPort("[ff02::1:ff00:77]:0")}}, // of the neighbour solicitation
-	})
+	c.add(Probe{ID: "address/linklocal-v6", Family: IPv6, Title: "a link-local address", Bypass: Rebinding, task: t})
 	c.both("address/multicast", "a multicast group: what DNS-SD and SSDP use", OtherWay, func(v Family) Probe {
 		t := c.talkTo(v, "udp", v.of(netip.MustParseAddr("224.0.0.251"), netip.MustParseAddr("ff02::fb")), 5353)
 		if v == IPv6 {
 			t.Interface = "eth0"
 		}
-		return Probe{task: t, proof: deniedOrRefused}
+		return Probe{task: t, proof: toAll}
 	})
 	for _, s := range []struct{ id, to string }{{"broadcast", "255.255.255.255"}, {"broadcast-link", "198.18.0.3"}} {
 		t := c.talkTo(IPv4, "udp", netip.MustParseAddr(s.to), 67)
 		t.Broadcast = true
-		c.add(Probe{ID: "address/" + s.id, Family: IPv4, Title: "a broadcast, as DHCP sends it", Bypass: OtherWay, task: t, proof: deniedOrRefused})
+		c.add(Probe{ID: "address/" + s.id, Family: IPv4, Title: "a broadcast, as DHCP sends it", Bypass: OtherWay, task: t, proof: toAll})
 	}
 }
 

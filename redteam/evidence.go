@@ -2,6 +2,7 @@ package redteam
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,8 +37,8 @@ func (b *about) find() *audit.Record {
 	return nil
 }
 
-// mine says whether a flow is the probe's: by both its ends if the guest could
-// tell them, else by where it went, else by a name with the token in it.
+// mine says whether a flow is the probe's: a name in it has the token; or both
+// its ends are those that the guest told of; or, if it could tell none, it went where only this probe goes.
 func (b *about) mine(f *audit.Flow) bool {
 	if b.hasToken(string(f.Name), string(f.SNI)) {
 		return true
@@ -47,18 +48,17 @@ func (b *about) mine(f *audit.Flow) bool {
 		return false
 	}
 	dst := netip.AddrPortFrom(addr.Unmap(), uint16(f.DstPort))
-	if local, peer := b.said.local(), b.said.peer(); local.Port() != 0 && peer.IsValid() {
-		if int(local.Port()) == f.SrcPort && peer == dst {
-			return true
-		}
+	if local, peer := b.said.local(), b.said.peer(); local.Port() != 0 && f.SrcPort != 0 {
+		here := peer.Addr().IsUnspecified() && peer.Port() == dst.Port() // another way to say loopback
+		return int(local.Port()) == f.SrcPort && (peer == dst || here)
 	}
-	for _, t := range b.targets {
-		if t.is(f.Proto, dst) {
-			return true
-		}
-	}
-	return false
+	return b.task != nil && !b.named() && slices.ContainsFunc(b.targets, func(t target) bool {
+		return t.is(f.Proto, dst) || f.DstPort == 0 && t.to.Addr() == dst.Addr()
+	})
 }
+
+// named says whether the probe is about a name: where that leads others may go, too.
+func (b *about) named() bool { return b.task.Name != "" }
 
 func (b *about) hasToken(texts ...string) bool {
 	for _, t := range texts {
@@ -85,18 +85,16 @@ func denied(b *about, r *audit.Record) bool {
 	return false
 }
 
-// deniedOrRefused: an enforcer says so; or the guest's own kernel refused before
-// there was a packet, which only the guest can say: its sensor, or the probe's own words in the output.
+// deniedOrRefused: an enforcer says so; or the guest's own kernel refused, and there
+// was no packet, which only the guest can say: its sensor, or the probe's own words in the output.
 func deniedOrRefused(b *about, r *audit.Record) bool {
 	switch {
 	case denied(b, r):
 		return true
-	case b.said.Error == "":
-		return false
 	case r.Flow != nil && r.Flow.State == audit.FlowAttempt:
-		return r.Flow.Errno != 0 && b.mine(r.Flow)
+		return b.said.Stage == "connect" && r.Flow.Errno != 0 && b.mine(r.Flow)
 	case r.Output != nil:
-		return strings.Contains(string(r.Output.Text), strconv.Quote(b.ID))
+		return b.said.Stage == "socket" && strings.Contains(string(r.Output.Text), strconv.Quote(b.ID))
 	}
 	return false
 }
@@ -117,9 +115,9 @@ func withheld(b *about, r *audit.Record) bool {
 	return denied(b, r) || r.DNS != nil && len(r.DNS.Dropped) > 0 && b.hasToken(string(r.DNS.Name))
 }
 
-// named: an enforcer says where the name led to, or that it was denied.
-func named(b *about, r *audit.Record) bool {
-	return withheld(b, r) || asked(b, r) || r.Flow != nil && r.Observer == audit.Host && b.hasToken(string(r.Flow.Name))
+// toAll: the fence denied a frame to another MAC than its own, of which it reads no more.
+func toAll(_ *about, r *audit.Record) bool {
+	return r.Flow != nil && r.Flow.State == audit.FlowDeny && strings.Contains(r.Flow.Reason, "MAC address")
 }
 
 // revoked: the flow was ended by the policy, or was denied after.

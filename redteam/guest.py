@@ -35,7 +35,7 @@ def at(stage, f, *args, **kw):
 
 def resolve(t, out):
     found = at("name", socket.getaddrinfo, t["host"], t.get("port", 0), FAMILY[t.get("family", 0)], socket.SOCK_STREAM)
-    out["addrs"] = sorted({f[4][0] for f in found})
+    out["addrs"] = sorted(set(out.get("addrs", [])) | {f[4][0] for f in found})
     return [f[4] for f in found]
 
 
@@ -108,22 +108,28 @@ def converse(t, out):
         raise Refused(stage, ConnectionError("closed without an answer"))
 
 
-def talk(t, out):
-    """Speaks with a peer: over TCP, UDP or UDP-Lite, in TLS or not, once or several times."""
+def turns(t):
     for turn in range(t.get("turns", 1)):
         if turn:
             time.sleep(t.get("pause", 0) / 1000)
+        yield turn
+
+
+def talk(t, out):
+    """Speaks with a peer: over TCP, UDP or UDP-Lite, in TLS or not, once or several times."""
+    for turn in turns(t):
         converse(t, out)
 
 
 def name(t, out):
-    """Asks the system's resolver for a name, then talks with each address it gave."""
-    for to in resolve(t, out):
-        for port in t.get("ports", []):
-            try:
-                converse({**t, "host": to[0], "family": 6 if ":" in to[0] else 4, "port": port}, out)
-            except Refused as e:
-                out["tried"] = out.get("tried", []) + ["%s port %d: %s" % (to[0], port, e)]
+    """Asks the system's resolver for a name, once or several times, and talks with each address it gave."""
+    for turn in turns(t):
+        for to in resolve(t, out):
+            for port in t.get("ports", []):
+                try:
+                    converse({**t, "name": "", "host": to[0], "family": 6 if ":" in to[0] else 4, "port": port}, out)
+                except Refused as e:
+                    out["tried"] = out.get("tried", []) + ["%s port %d: %s" % (to[0], port, e)]
     if not out.get("answer"):
         raise Refused("answer", ConnectionError("; ".join(out.get("tried", ["no address"]))))
 

@@ -125,6 +125,16 @@ func (t *trial) made(p *Probe, s world.Sighting) bool {
 	return slices.ContainsFunc(p.targets, func(t target) bool { return t.is(s.Proto, to) })
 }
 
+// late corrects the outcomes of probes of which something was seen only after their scene.
+func (t *trial) late() {
+	for i := range t.outcomes {
+		o := &t.outcomes[i]
+		if s := t.sightings(o.Probe); o.Blocked && len(s) > 0 {
+			o.Blocked, o.Detail = false, "seen late "+s[0].String()
+		}
+	}
+}
+
 // unexplained adds an outcome for what was seen and fits no probe, and for what
 // may have been seen but was lost.
 func (t *trial) unexplained(list []Probe) {

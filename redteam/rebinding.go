@@ -81,16 +81,16 @@ func (c *catalogue) mixed() {
 	} {
 		c.rebind("gateway-"+m.id, m.title+", through the gateway", m.bypass, m.kind, world.Rebind, private)
 		p := c.last()
-		p.allowed, p.task.Turns, p.task.Pause, p.proof, p.Family = reaches, 2, 1200, named, ""
+		p.allowed, p.task.Turns, p.task.Pause, p.Family = reaches, 2, 11000, ""
 		c.rebind("direct-"+m.id, m.title+", directly", m.bypass, m.kind, world.RebindDirect, private)
 		p = c.last()
-		p.allowed, p.proof, p.Family = reaches, named, ""
+		p.allowed, p.task.Ports, p.task.Turns, p.task.Pause, p.Family = reaches, []int{7000}, 2, 11000, "" // longer than any answer is kept for a TTL of 0
 	}
 	many := world.Rebinding()["many"]
 	beyond := many[len(many)-1]
 	c.rebind("direct-many", "a name with thousands of addresses: few of them are opened", Shared, "many", world.RebindDirect, nil)
 	p := c.last()
-	p.allowed, p.proof, p.task.Ports, p.task.Timeout = reaches, named, nil, 3
+	p.allowed, p.proof, p.task.Ports, p.task.Timeout = reaches, asked, nil, 3
 	p.check = func(r report) string {
 		if len(r.Addrs) > 64 {
 			return "the resolver gave all addresses"

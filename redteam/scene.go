@@ -53,6 +53,9 @@ func (t *trial) start(ctx context.Context, name, policy string, probes []Probe) 
 	if err != nil {
 		return nil, err
 	}
+	for _, rule := range t.Extra {
+		policy += "  - " + rule + "\n"
+	}
 	file, err := t.write(name+".yaml", []byte(policy))
 	if err != nil {
 		return nil, err

@@ -28,6 +28,9 @@ type Suite struct {
 	Own      string   // id of the suite's own run
 	Recorder Recorder // of that run
 	Only     string   // pattern of the IDs of probes to make; empty: all
+	// Extra are egress rules, as a project's file writes them, that are added to the policies:
+	// to see that what they let out is found.
+	Extra []string
 	// Say tells the user how far the suite is, a line at a time; may be nil.
 	Say func(string)
 }
@@ -95,6 +98,7 @@ func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outco
 			return nil, fmt.Errorf("scene %s: %w", part.scene, err)
 		}
 	}
+	t.late()
 	t.unexplained(list)
 	slices.SortStableFunc(t.outcomes, func(a, b Outcome) int { return place(list, a.ID) - place(list, b.ID) })
 	return t.outcomes, t.report(ctx)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -54,7 +55,45 @@ func (w *World) links() error {
 		w.rest.addresses("rest0", "93.184.66.66/24", "2600:dead:66::66/64"),
 		w.rest.via("rest0", "93.184.66.1", "2600:dead:66::1"),
 		w.rest.everything("rest0"),
+
+		know(w.site, "site0", w.world, "up0"),
+		know(w.world, "out0", w.rest, "rest0"),
 	)
+}
+
+// know has the two ends of a wire know each other's hardware addresses, so that
+// nobody has to ask, and the first packet does not get lost over it.
+func know(a *space, nameA string, b *space, nameB string) error {
+	return errors.Join(a.meet(nameA, b, nameB), b.meet(nameB, a, nameA))
+}
+
+// meet returns when the space's end of a wire is ready and knows the other end's addresses.
+func (s *space) meet(name string, other *space, otherName string) error {
+	there, err := other.link.LinkByName(otherName)
+	if err != nil {
+		return fmt.Errorf("%s: %w", otherName, err)
+	}
+	known, err := other.link.AddrList(there, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("%s: %w", otherName, err)
+	}
+	return s.with(name, func(l netlink.Link) (err error) {
+		for end := time.Now().Add(5 * time.Second); l.Attrs().OperState != netlink.OperUp; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				return errors.New("the wire does not come up")
+			}
+			if l, err = s.link.LinkByName(name); err != nil {
+				return err
+			}
+		}
+		for _, a := range known {
+			n := &netlink.Neigh{LinkIndex: l.Attrs().Index, IP: a.IP, HardwareAddr: there.Attrs().HardwareAddr, State: netlink.NUD_PERMANENT}
+			if err := s.link.NeighSet(n); err != nil {
+				return fmt.Errorf("neighbour %s: %w", a.IP, err)
+			}
+		}
+		return nil
+	})
 }
 
 // wire makes a pair of interfaces, one in each space, and brings them up.
@@ -129,8 +168,8 @@ func (s *space) local(ranges ...netip.Prefix) error {
 }
 
 // everything makes every address the space's own for what comes in by an
-// interface. The table of local addresses, which now has them all, is looked at first for that
-// and last for what goes out.
+// interface. The table of local addresses, which now has them all, is looked at for that and
+// not for what goes out.
 func (s *space) everything(name string) error {
 	err := s.local(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
