@@ -23,7 +23,7 @@ type packet struct {
 
 func (p packet) v6() bool { return p.peer.Is6() }
 
-// frame builds the bytes. Checksums are left out: no program looks at them.
+// frame builds the bytes, with checksums.
 func (p packet) frame() []byte {
 	src, dst := p.guestPort, p.peerPort
 	guest := netpolicy.Guest4
@@ -66,23 +66,35 @@ func (p packet) frame() []byte {
 	if !p.v6() {
 		sum4(f[14:34])
 	}
+	if at := map[uint8]int{protoTCP: 16, protoUDP: 6}[p.proto]; at > 0 && p.transport == nil {
+		pseudo := append(append(from.AsSlice(), to.AsSlice()...), 0, p.proto, byte(len(body)>>8), byte(len(body)))
+		binary.BigEndian.PutUint16(f[len(f)-len(body)+at:], sum(append(pseudo, body...)))
+	}
 	if p.mutate != nil {
 		f = p.mutate(f)
 	}
 	return f
 }
 
-// sum4 writes an IPv4 header's checksum (RFC 1071).
+// sum4 writes an IPv4 header's checksum.
 func sum4(h []byte) {
 	h[10], h[11] = 0, 0
+	binary.BigEndian.PutUint16(h[10:], sum(h))
+}
+
+// sum is the checksum of the internet (RFC 1071).
+func sum(b []byte) uint16 {
+	if len(b)%2 == 1 {
+		b = append(b, 0)
+	}
 	var sum uint32
-	for i := 0; i < len(h); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(h[i:]))
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
-	binary.BigEndian.PutUint16(h[10:], ^uint16(sum))
+	return ^uint16(sum)
 }
 
 // arp is an ARP packet of the guest's.

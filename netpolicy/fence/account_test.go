@@ -1,0 +1,283 @@
+package fence
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// capture counts the frames of one peer's on the guest's card, as a packet socket sees them.
+type capture struct {
+	fd                    int
+	done                  sync.WaitGroup
+	mu                    sync.Mutex // guards the rest
+	out, in               uint64
+	packetsOut, packetsIn uint64
+}
+
+func startCapture(t testing.TB, g *guest, peer netip.Addr) *capture {
+	t.Helper()
+	c := &capture{}
+	must(t, g.in(func() (err error) {
+		all := int(binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL}))
+		c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+		if err == nil {
+			err = unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: lookup(t, g.space, tapName).Attrs().Index})
+		}
+		return err
+	}))
+	must(t, unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20))
+	must(t, unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
+	stop := make(chan struct{})
+	c.done.Go(func() { c.run(peer, stop) })
+	t.Cleanup(func() { close(stop); c.done.Wait(); unix.Close(c.fd) })
+	return c
+}
+
+func (c *capture) run(peer netip.Addr, stop chan struct{}) {
+	b := make([]byte, 1<<17)
+	for {
+		n, err := unix.Read(c.fd, b)
+		if err != nil {
+			select {
+			case <-stop:
+				return
+			default:
+				continue
+			}
+		}
+		at, to := 26, 30
+		if peer.Is6() {
+			at, to = 22, 38
+		}
+		size := len(peer.AsSlice())
+		c.mu.Lock()
+		switch {
+		case n > to+size && slices.Equal(b[at:at+size], peer.AsSlice()):
+			c.in += uint64(n)
+			c.packetsIn++
+		case n > to+size && slices.Equal(b[to:to+size], peer.AsSlice()):
+			c.out += uint64(n)
+			c.packetsOut++
+		}
+		c.mu.Unlock()
+	}
+}
+
+// The counters are those of a packet capture on the guest's card, to the byte.
+func TestAccountingIsExact(t *testing.T) {
+	for family, addr := range peers {
+		t.Run(family, func(t *testing.T) {
+			site, peer := newWorld(t)
+			f, seen := newFence(t, site, everywhere("tcp/7000")...)
+			g := newGuest(t, f)
+			seenByCard := startCapture(t, g, addr)
+			l := peer.listen(t, "tcp", at6or4(addr, 7000))
+			c, err := g.dial("tcp", l.Addr().String())
+			must(t, err)
+			far, err := l.Accept()
+			must(t, err)
+			both := func(from, to net.Conn, n int) {
+				var w sync.WaitGroup
+				w.Go(func() { from.Write(make([]byte, n)) })
+				must2(t)(io.ReadFull(to, make([]byte, n)))
+				w.Wait()
+			}
+			both(c, far, 3_000_001)
+			both(far, c, 5_000_003)
+			c.Close()
+			far.Close()
+			ev := seen.await2(t, audit.FlowClose, netip.MustParseAddrPort(l.Addr().String()))
+			seenByCard.mu.Lock()
+			defer seenByCard.mu.Unlock()
+			flow := ev.Flow
+			if flow.BytesOut != seenByCard.out || flow.BytesIn != seenByCard.in || flow.PacketsOut != seenByCard.packetsOut || flow.PacketsIn != seenByCard.packetsIn {
+				t.Errorf("out %d bytes in %d packets, in %d in %d; the capture has %d in %d, %d in %d",
+					flow.BytesOut, flow.PacketsOut, flow.BytesIn, flow.PacketsIn, seenByCard.out, seenByCard.packetsOut, seenByCard.in, seenByCard.packetsIn)
+			}
+			if flow.BytesOut < 3_000_001 || flow.BytesIn < 5_000_003 {
+				t.Errorf("too few bytes: %+v", flow)
+			}
+		})
+	}
+}
+
+// While nobody reads the ring it overflows: that is counted, flows are told of later,
+// and the sums of denials are right in the end.
+func TestRingLoss(t *testing.T) {
+	site := testSpace(t)
+	seen := newSightings()
+	hold, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var f *Fence
+	must(t, site.in(func() (err error) {
+		f, err = New(context.Background(), Options{Sighted: func(ev Event) {
+			once.Do(func() { close(held); <-hold })
+			seen.add(ev)
+		}})
+		return err
+	}))
+	defer f.Close()
+	enforce(t, f, everywhere("udp/7000")...)
+	w := &wire{t, f.Tap()}
+	const flows, denials = 3000, 2000
+	for i := range flows {
+		w.send(packet{proto: protoUDP, peer: peerAddr4, guestPort: uint16(1000 + i), peerPort: 7000}.frame())
+	}
+	<-held
+	for range denials {
+		w.send(packet{proto: protoUDP, peer: peerAddr4, guestPort: 1000, peerPort: 7001}.frame())
+	}
+	totals, err := f.Denials()
+	must(t, err)
+	if totals[reasonText[notPermitted]] != denials {
+		t.Fatalf("counted %v", totals)
+	}
+	close(hold)
+	var opens, denied, lost uint64
+	eventually(t, "everything is told", func() bool {
+		opens, denied, lost = 0, 0, 0
+		for _, ev := range seen.list() {
+			lost += ev.Lost
+			switch ev.State {
+			case audit.FlowOpen:
+				opens++
+			case audit.FlowDeny:
+				if counter(ev.Reason) == reasonText[notPermitted] {
+					denied += ev.Count
+				}
+			}
+		}
+		return opens >= flows && denied >= denials
+	})
+	if opens != flows || denied != denials || lost == 0 {
+		t.Errorf("%d flows and %d denials were told, %d records lost; want %d, %d and some", opens, denied, lost, flows, denials)
+	}
+}
+
+// A table that is full of the guest's own flows denies more, and says so.
+func TestFlowTableIsBounded(t *testing.T) {
+	f, seen := newFence(t, nil, everywhere("udp/7000", "udp/7001")...)
+	w := &wire{t, f.Tap()}
+	for p := range uint16(2) {
+		for i := range 1 << 16 {
+			w.send(packet{proto: protoUDP, peer: peerAddr4, guestPort: uint16(i), peerPort: 7000 + p}.frame())
+		}
+		if totals, _ := f.Denials(); totals[reasonText[tableFull]] > 0 {
+			break
+		}
+	}
+	seen.await(t, "table full", func(ev Event) bool { return ev.Reason == reasonText[tableFull] })
+}
+
+// The guest takes a port again before the old flow is swept: both are told, each with its own counters.
+func TestPortIsUsedAgain(t *testing.T) {
+	f, seen := newFence(t, nil, everywhere("tcp/7000")...)
+	w := &wire{t, f.Tap()}
+	for range 3 {
+		w.send(packet{proto: protoTCP, peer: peerAddr4, guestPort: 1000, peerPort: 7000, flags: 2, seq: 5}.frame())
+		w.send(packet{proto: protoTCP, peer: peerAddr4, guestPort: 1000, peerPort: 7000, flags: 4, seq: 6}.frame())
+	}
+	eventually(t, "three flows", func() bool {
+		var opens, closes int
+		for _, ev := range seen.list() {
+			if ev.State == audit.FlowOpen {
+				opens++
+			}
+			if ev.State == audit.FlowClose && ev.Flow.PacketsOut == 2 {
+				closes++
+			}
+		}
+		return opens == 3 && closes == 3
+	})
+}
+
+// Close tells the end of what is still open.
+func TestCloseTellsOfOpenFlows(t *testing.T) {
+	seen := newSightings()
+	var f *Fence
+	must(t, testSpace(t).in(func() (err error) {
+		f, err = New(context.Background(), Options{Sighted: seen.add})
+		return err
+	}))
+	enforce(t, f, everywhere("udp/7000")...)
+	(&wire{t, f.Tap()}).send(packet{proto: protoUDP, peer: peerAddr4, guestPort: 1000, peerPort: 7000}.frame())
+	must(t, f.Close())
+	must(t, f.Close())
+	all := slices.DeleteFunc(seen.list(), func(ev Event) bool { return ev.State == audit.FlowDeny }) // the site has no way to the peer, and says so
+	if len(all) != 2 || all[0].State != audit.FlowOpen || all[1].State != audit.FlowClose || all[1].Flow.PacketsOut != 1 {
+		t.Errorf("events: %s", tell(all))
+	}
+	if got, ok := f.Flow(all[1].Flow.Key); !ok || got.PacketsOut != 1 {
+		t.Errorf("after Close, Flow says %+v, %v", got, ok)
+	}
+}
+
+// Permits whose answers are refreshed again and again do not gather.
+func TestPermitsDoNotGather(t *testing.T) {
+	f, _ := newFence(t, nil, allow("db.example", "tcp/7000", "direct"))
+	for i := range 1000 {
+		must(t, f.Open(peerAddr4, Permit{Name: "db.example", Port: port("tcp/7000"), Via: netpolicy.Direct, DNSSeq: uint64(i)}, time.Now().Add(time.Minute)))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for range 2 {
+		must(t, f.book.sweep(map[uint32]bool{}))
+	}
+	if n := len(f.book.byID); n != 2 { // the resolver's and the last
+		t.Errorf("%d permits are kept", n)
+	}
+}
+
+// Fifty fences come and go, from a pool, and leave nothing behind.
+func TestNothingIsLeft(t *testing.T) {
+	site, _ := newWorld(t)
+	before, programs := siteState(t, site), ours(t)
+	files := descriptors(t)
+	var pool *Pool
+	must(t, site.in(func() (err error) { pool, err = NewPool(4); return err }))
+	for range 5 {
+		var all []*Fence
+		for range 10 {
+			f, err := pool.Take(t.Context(), Options{})
+			must(t, err)
+			enforce(t, f, everywhere("tcp/7000")...)
+			all = append(all, f)
+		}
+		var closing sync.WaitGroup
+		for _, f := range all {
+			closing.Go(func() {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		closing.Wait()
+	}
+	must(t, pool.Close())
+	if after := siteState(t, site); after != before {
+		t.Errorf("the site changed from\n%s\nto\n%s", before, after)
+	}
+	eventually(t, "no program is left", func() bool { return ours(t) <= programs })
+	eventually(t, "no descriptor is left", func() bool { runtime.GC(); return descriptors(t) <= files })
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(names)
+}

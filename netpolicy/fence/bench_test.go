@@ -1,0 +1,232 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// learned opens n synthetic addresses.
+func learned(b *testing.B, d *duel, n int) {
+	d.begin()
+	p, err := netpolicy.New([]netpolicy.Rule{allow("*.example.com", "tcp/443"), allow("45.0.0.0/24", "tcp/7000")})
+	must(b, err)
+	d.enforce(p)
+	a := netpolicy.FirstSynthetic
+	for i := range n {
+		if i == 60_000 { // the range has no more: the same with another port would do as well
+			a = netpolicy.FirstSynthetic
+		}
+		t := targetOf(a, netpolicy.Port{Proto: "tcp", Number: uint16(443 + i/60_000)})
+		must(b, d.fence.maps.Permits.Put(t, programsPermit{Id: 2}))
+		a = a.Next()
+	}
+	must(b, d.fence.maps.Ids.Put(uint32(2), uint32(1)))
+}
+
+// BenchmarkPolicyProgram tells what the program on the guest's packets costs, by the kernel's test run.
+func BenchmarkPolicyProgram(b *testing.B) {
+	d := newDuel(b)
+	established := packet{proto: protoTCP, peer: netpolicy.FirstSynthetic, guestPort: 1000, peerPort: 443, flags: 16, payload: make([]byte, 1000)}
+	fresh := established
+	fresh.flags = 2
+	denied := packet{proto: protoTCP, peer: netip.MustParseAddr("93.184.216.34"), guestPort: 1000, peerPort: 443, flags: 2}
+	for _, n := range []int{10, 1000, 100_000} {
+		learned(b, d, n)
+		_, err := d.fence.maps.FromGuest.Run(&ebpf.RunOptions{Data: fresh.frame()})
+		must(b, err)
+		for name, c := range map[string]struct {
+			prog  *ebpf.Program
+			frame []byte
+			want  uint32
+		}{
+			"allowed": {d.fence.maps.FromGuest, established.frame(), 0},
+			"inbound": {d.fence.maps.ToGuest, inbound(established).frame(), 0},
+			"denied":  {d.fence.maps.FromGuest, denied.frame(), 2},
+			"nothing": {d.fence.maps.FromUplink, established.frame(), 0}, // the cost of the test run itself
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				ret, per, err := c.prog.Benchmark(c.frame, max(b.N, 1), nil)
+				if err != nil || ret != c.want {
+					b.Fatalf("verdict %d, %v", ret, err)
+				}
+				b.ReportMetric(float64(per.Nanoseconds()), "ns/packet")
+			})
+		}
+	}
+}
+
+func inbound(p packet) packet {
+	p.in = true
+	return p
+}
+
+// passAll takes the policy's programs off for a while, and lets everything pass instead.
+func (f *Fence) passAll(b *testing.B) (back func()) {
+	b.Helper()
+	var links []link.Link
+	must(b, f.space.in(func() error {
+		for _, where := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			l, err := link.AttachTCX(link.TCXOptions{
+				Interface: lookup(b, f.space, tapName).Attrs().Index, Program: f.maps.FromUplink, Attach: where, Anchor: link.Head(),
+			})
+			if err != nil {
+				return err
+			}
+			links = append(links, l)
+		}
+		return nil
+	}))
+	return func() {
+		for _, l := range links {
+			l.Close()
+		}
+	}
+}
+
+// offload has a TAP hand over frames that are not cut into segments yet, as QEMU does.
+func offload(b *testing.B, tap *os.File) {
+	raw, err := tap.SyscallConn()
+	must(b, err)
+	must(b, raw.Control(func(fd uintptr) {
+		err = unix.IoctlSetInt(int(fd), unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6)
+	}))
+	must(b, err)
+}
+
+// BenchmarkThroughput tells what the program costs a direct flow of TCP, out of the guest and
+// into it, with the program and without it by turns.
+func BenchmarkThroughput(b *testing.B) {
+	site, peer := newWorld(b)
+	f, _ := newFence(b, site, everywhere("tcp/7000")...)
+	g := newGuest(b, f)
+	offload(b, f.Tap())
+	offload(b, g.device)
+	l := peer.listen(b, "tcp", at6or4(peerAddr4, 7000))
+	for _, way := range []string{"out", "in"} {
+		var with, without float64
+		b.Run(way, func(b *testing.B) {
+			for b.Loop() {
+				with += rate(b, g, l, way)
+				back := f.passAll(b)
+				without += rate(b, g, l, way)
+				without += rate(b, g, l, way)
+				back()
+				with += rate(b, g, l, way)
+			}
+			b.ReportMetric(with/float64(2*b.N)/1e6, "MB/s-with")
+			b.ReportMetric(without/float64(2*b.N)/1e6, "MB/s-without")
+			b.ReportMetric(with/without, "ratio")
+		})
+	}
+}
+
+// rate sends for half a second over a new connection and returns bytes a second.
+func rate(b *testing.B, g *guest, l net.Listener, way string) float64 {
+	near, err := g.dial("tcp", l.Addr().String())
+	must(b, err)
+	defer near.Close()
+	far, err := l.Accept()
+	must(b, err)
+	defer far.Close()
+	from, to := near, far
+	if way == "in" {
+		from, to = far, near
+	}
+	var w sync.WaitGroup
+	w.Go(func() {
+		buf := make([]byte, 1<<17)
+		for {
+			if _, err := from.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	start := time.Now()
+	to.SetReadDeadline(start.Add(500 * time.Millisecond))
+	n, _ := io.Copy(io.Discard, to)
+	took := time.Since(start)
+	near.Close()
+	far.Close()
+	w.Wait()
+	return float64(n) / took.Seconds()
+}
+
+// BenchmarkTake tells how long a pooled fence takes to be had.
+func BenchmarkTake(b *testing.B) {
+	pool, err := NewPool(1)
+	must(b, err)
+	defer func() { must(b, pool.Close()) }()
+	var took time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		for len(pool.ready) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		b.StartTimer()
+		start := time.Now()
+		f, err := pool.Take(context.Background(), Options{})
+		took += time.Since(start)
+		must(b, err)
+		b.StopTimer()
+		must(b, f.Close())
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(took.Microseconds())/float64(b.N), "µs/take")
+}
+
+// BenchmarkFifty tells how long fifty fences take to be made and torn down, one after the other.
+func BenchmarkFifty(b *testing.B) {
+	var made, gone time.Duration
+	for b.Loop() {
+		var all []*Fence
+		start := time.Now()
+		for range 50 {
+			f, err := New(context.Background(), Options{})
+			must(b, err)
+			all = append(all, f)
+		}
+		made += time.Since(start)
+		start = time.Now()
+		for _, f := range all {
+			must(b, f.Close())
+		}
+		gone += time.Since(start)
+	}
+	b.ReportMetric(made.Seconds()*1000/float64(b.N)/50, "ms/made")
+	b.ReportMetric(gone.Seconds()*1000/float64(b.N)/50, "ms/gone")
+}
+
+// BenchmarkEnforce tells how long it takes until 10,000 flows that a change does not
+// allow are stopped, and until all of them are reset and counted.
+func BenchmarkEnforce(b *testing.B) {
+	site, _ := newWorld(b)
+	f, _ := newFence(b, site)
+	w := &wire{b, f.Tap()}
+	for b.Loop() {
+		b.StopTimer()
+		enforce(b, f, everywhere("tcp/7000")...)
+		for i := range 10_000 {
+			w.send(packet{proto: protoTCP, peer: peerAddr4, guestPort: uint16(1000 + i), peerPort: 7000, flags: 2, seq: 1}.frame())
+		}
+		p, err := netpolicy.New([]netpolicy.Rule{allow("192.0.2.1", "tcp/1")})
+		must(b, err)
+		b.StartTimer()
+		ended, err := f.Enforce(context.Background(), netpolicy.Generation{Number: f.generation + 1, Policy: p})
+		if err != nil || len(ended) != 10_000 {
+			b.Fatalf("ended %d, %v", len(ended), err)
+		}
+	}
+}
