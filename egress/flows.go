@@ -42,7 +42,7 @@ func (n *Network) recordFlow(state audit.FlowState, f fence.Flow, reason string,
 		if e.Rule == "" {
 			e.Rule = netpolicy.Default
 		}
-		if name, seq, ok := n.book.Name(f.Key.Dst.Addr()); ok && e.Name == "" {
+		if name, seq, ok := n.book.Name(f.Dst.Addr()); ok {
 			e.Name, e.DNSSeq = audit.Text(name), seq
 		}
 	case audit.FlowRevoke:
