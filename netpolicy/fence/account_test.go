@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
@@ -79,8 +80,10 @@ func (c *capture) run(peer netip.Addr, stop chan struct{}) {
 
 // The counters are those of a packet capture on the guest's card, to the byte.
 func TestAccountingIsExact(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, peer := newWorld(t)
 			f, seen := newFence(t, site, everywhere("tcp/7000")...)
 			g := newGuest(t, f)
@@ -118,6 +121,7 @@ func TestAccountingIsExact(t *testing.T) {
 // While nobody reads the ring it overflows: that is counted, flows are told of later,
 // and the sums of denials are right in the end.
 func TestRingLoss(t *testing.T) {
+	t.Parallel()
 	site := testSpace(t)
 	seen := newSightings()
 	hold, held := make(chan struct{}), make(chan struct{})
@@ -170,6 +174,7 @@ func TestRingLoss(t *testing.T) {
 
 // A table that is full of the guest's own flows denies more, and says so.
 func TestFlowTableIsBounded(t *testing.T) {
+	t.Parallel()
 	f, seen := newFence(t, nil, everywhere("udp/7000", "udp/7001")...)
 	w := &wire{t, f.Tap()}
 	for p := range uint16(2) {
@@ -185,6 +190,7 @@ func TestFlowTableIsBounded(t *testing.T) {
 
 // The guest takes a port again before the old flow is swept: both are told, each with its own counters.
 func TestPortIsUsedAgain(t *testing.T) {
+	t.Parallel()
 	f, seen := newFence(t, nil, everywhere("tcp/7000")...)
 	w := &wire{t, f.Tap()}
 	for range 3 {
@@ -207,6 +213,7 @@ func TestPortIsUsedAgain(t *testing.T) {
 
 // Close tells the end of what is still open.
 func TestCloseTellsOfOpenFlows(t *testing.T) {
+	t.Parallel()
 	seen := newSightings()
 	var f *Fence
 	must(t, testSpace(t).in(func() (err error) {
@@ -228,6 +235,7 @@ func TestCloseTellsOfOpenFlows(t *testing.T) {
 
 // Permits whose answers are refreshed again and again do not gather.
 func TestPermitsDoNotGather(t *testing.T) {
+	t.Parallel()
 	f, _ := newFence(t, nil, allow("db.example", "tcp/7000", "direct"))
 	for i := range 1000 {
 		must(t, f.Open(peerAddr4, Permit{Name: "db.example", Port: port("tcp/7000"), Via: netpolicy.Direct, DNSSeq: uint64(i)}, time.Now().Add(time.Minute)))
@@ -245,7 +253,8 @@ func TestPermitsDoNotGather(t *testing.T) {
 // Fifty fences come and go, from a pool, and leave nothing behind.
 func TestNothingIsLeft(t *testing.T) {
 	site, _ := newWorld(t)
-	before, programs := siteState(t, site), ours(t)
+	before := siteState(t, site)
+	var programs []ebpf.ProgramID
 	files := descriptors(t)
 	var pool *Pool
 	must(t, site.in(func() (err error) { pool, err = NewPool(4); return err }))
@@ -255,6 +264,7 @@ func TestNothingIsLeft(t *testing.T) {
 			f, err := pool.Take(t.Context(), Options{})
 			must(t, err)
 			enforce(t, f, everywhere("tcp/7000")...)
+			programs = append(programs, programsOf(t, f.space)...)
 			all = append(all, f)
 		}
 		var closing sync.WaitGroup
@@ -271,7 +281,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if after := siteState(t, site); after != before {
 		t.Errorf("the site changed from\n%s\nto\n%s", before, after)
 	}
-	eventually(t, "no program is left", func() bool { return ours(t) <= programs })
+	eventually(t, "no program is left", func() bool { return gone(programs) })
 	eventually(t, "no descriptor is left", func() bool { runtime.GC(); return descriptors(t) <= files })
 }
 

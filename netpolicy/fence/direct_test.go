@@ -26,11 +26,13 @@ func everywhere(ports ...string) []netpolicy.Rule {
 func at6or4(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
 
 func TestDirectFlows(t *testing.T) {
+	t.Parallel()
 	site, peer := newWorld(t)
 	f, seen := newFence(t, site, everywhere("tcp/7000", "udp/7000")...)
 	g := newGuest(t, f)
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			to := at6or4(addr, 7000)
 			l := peer.listen(t, "tcp", to)
 			echo(t, l)
@@ -65,8 +67,10 @@ func TestDirectFlows(t *testing.T) {
 
 // A direct flow that a change of policy ends is reset on both sides.
 func TestRevokeResetsDirectFlow(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, peer := newWorld(t)
 			f, seen := newFence(t, site, everywhere("tcp/7000")...)
 			g := newGuest(t, f)
@@ -102,6 +106,7 @@ func must2(t testing.TB) func(int, error) {
 
 // A direct name opens the address of its answer for the answer's lifetime; what lives then goes on.
 func TestPinExpires(t *testing.T) {
+	t.Parallel()
 	site, peer := newWorld(t)
 	f, seen := newFence(t, site, allow("db.example", "tcp/7000", "direct"))
 	g := newGuest(t, f)
@@ -126,6 +131,7 @@ func TestPinExpires(t *testing.T) {
 // The site itself, its services and other sandboxes are out of reach, unless an
 // address is named.
 func TestDirectDoesNotReachTheSite(t *testing.T) {
+	t.Parallel()
 	site, _ := newWorld(t)
 	rules := append(everywhere("tcp/7000"), allow("198.19.0.0/16", "tcp/7000"), allow("fdc5:7a1c:19d3::/112", "tcp/7000"))
 	f, _ := newFence(t, site, rules...)
@@ -167,6 +173,7 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 
 // A name's own addresses may be the site's, if the rule gives them.
 func TestNamedAddressOfTheSite(t *testing.T) {
+	t.Parallel()
 	site, _ := newWorld(t)
 	must(t, site.address(lookup(t, site, "wan"), netip.MustParsePrefix("10.9.0.1/24")))
 	r := allow("db.example", "tcp/7000", "direct")
@@ -190,6 +197,7 @@ func lookup(t testing.TB, s *space, name string) netlink.Link {
 
 // The uplink, what it needs in the site and its tables are there only while a direct rule is.
 func TestUplinkComesAndGoes(t *testing.T) {
+	t.Parallel()
 	site, _ := newWorld(t)
 	before := siteState(t, site)
 	f, _ := newFence(t, site, allow("shop.example"))
@@ -234,6 +242,7 @@ func siteState(t testing.TB, s *space) string {
 
 // What the site began to forward because of us, it forwards for sandboxes only.
 func TestSiteDoesNotBecomeARouter(t *testing.T) {
+	t.Parallel()
 	site, peer := newWorld(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "lan"
@@ -258,8 +267,10 @@ func TestSiteDoesNotBecomeARouter(t *testing.T) {
 
 // A smaller path MTU behind the site reaches the guest as an ICMP error.
 func TestPathMTU(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, peer := newWorld(t)
 			far := testSpace(t)
 			attrs := netlink.NewLinkAttrs()

@@ -120,8 +120,10 @@ func gatewayOf(peer netip.Addr) netip.Addr {
 // Each malformed or foreign packet is dropped, counted and told with its reason; a good one
 // of the same flow passes. The peer sees none but that one.
 func TestDrops(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, peer := newWorld(t)
 			rules := []netpolicy.Rule{allow("45.0.0.0/24", "tcp/7000", "udp/7000", "tcp/7002"), allow("2a00:45::/64", "tcp/7000", "udp/7000", "tcp/7002")}
 			f, seen := newFence(t, site, rules...)
@@ -190,6 +192,7 @@ func diff(before, after map[string]uint64) map[string]uint64 {
 }
 
 func TestARP(t *testing.T) {
+	t.Parallel()
 	f, _ := newFence(t, nil)
 	w := &wire{t, f.Tap()}
 	w.send(arp(1, netpolicy.Guest4, netpolicy.Gateway4))
@@ -224,8 +227,10 @@ func TestARP(t *testing.T) {
 // A guest that has its card fill in a checksum says where. Elsewhere than in the
 // transport's header it would change an address behind both walls.
 func TestChecksumIsNotWrittenOverAnAddress(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, _ := newWorld(t)
 			f, _ := newFence(t, site, everywhere("tcp/7000", "udp/7000")...)
 			start := uint16(34)
@@ -265,8 +270,10 @@ func TestChecksumIsNotWrittenOverAnAddress(t *testing.T) {
 
 // Nobody reaches a guest that has not asked.
 func TestUnaskedIsDropped(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			f, seen := newFence(t, nil)
 			from := gatewayOf(addr)
 			var err error

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sys/unix"
@@ -174,14 +175,21 @@ func lay(site *space) (f *Fence, index int, err error) {
 
 // raise puts up the walls, and then the TAP. What it has made when it fails release gives back.
 func (f *Fence) raise(ctx context.Context, index int) (err error) {
-	if f.maps, err = loadObjects(f.marks); err != nil {
+	spec, err := readPrograms(f.marks)
+	if err != nil {
 		return err
 	}
-	f.book = newBook(f.maps)
-	if err := f.space.raiseWall(f.marks, false); err != nil {
+	wall := spec.Programs[programsProgWall].Copy()
+	var walls sync.WaitGroup
+	var walled error
+	walls.Go(func() { walled = f.putWalls(wall, index) }) // which waits for the kernel, while that checks the programs
+	f.maps, err = loadObjects(spec)
+	walls.Wait()
+	if err := errors.Join(err, walled); err != nil {
 		return hint(err)
 	}
-	if err := f.space.in(func() error { return f.guardTap(index) }); err != nil {
+	f.book = newBook(f.maps)
+	if err := f.space.in(func() error { return f.attach(index) }); err != nil {
 		return hint(err)
 	}
 	if err := f.space.cable(); err != nil {
@@ -213,9 +221,25 @@ func (f *Fence) makeTap() (index int, err error) {
 	return tap.Attrs().Index, nil
 }
 
-// guardTap puts the programs up before the TAP is; it runs in the namespace.
-func (f *Fence) guardTap(index int) (err error) {
-	if err := f.maps.attachTap(index); err != nil {
+// putWalls puts up both walls, before any program of the policy's is there.
+func (f *Fence) putWalls(spec *ebpf.ProgramSpec, index int) error {
+	if err := f.space.raiseWall(f.marks, false); err != nil {
+		return err
+	}
+	wall, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return loading(err)
+	}
+	defer wall.Close()
+	return f.space.in(func() error { return wallOff(wall, index, ebpf.AttachTCXIngress, ebpf.AttachTCXEgress) })
+}
+
+// attach puts the policy's programs before the wall; it runs in the namespace.
+func (f *Fence) attach(index int) (err error) {
+	if err := f.maps.attach(index, ebpf.AttachTCXIngress, f.maps.FromGuest); err != nil {
+		return err
+	}
+	if err := f.maps.attach(index, ebpf.AttachTCXEgress, f.maps.ToGuest); err != nil {
 		return err
 	}
 	f.inject, err = newInjector(index, f.marks)
@@ -404,24 +428,27 @@ func (f *Fence) Close() error {
 	return f.leftover
 }
 
-// release gives back what lay and raise took; any of it may be missing. The guest's
-// device goes first, and its programs with it: to take them off one by one is slower.
+// release gives back what lay and raise took; any of it may be missing. The devices go
+// first, and the programs with them: to take those off one by one is slower. For each the
+// kernel waits for packets on their way, so they go at the same time.
 func (f *Fence) release() error {
-	var errs []error
+	var errs [4]error
+	var devices sync.WaitGroup
 	if f.tap != nil {
-		errs = append(errs, f.tap.Close())
+		devices.Go(func() { errs[0] = f.tap.Close() })
 	}
 	if f.inject != nil {
-		errs = append(errs, f.inject.close())
+		devices.Go(func() { errs[1] = f.inject.close() })
 	}
 	if f.uplink != nil {
-		errs = append(errs, f.uplink.close(f.marks))
+		devices.Go(func() { errs[2] = f.uplink.close(f.marks) })
 	}
+	devices.Wait()
 	if f.maps != nil {
-		errs = append(errs, f.maps.close())
+		errs[3] = f.maps.close()
 	}
 	if f.space != nil {
-		errs = append(errs, f.space.close())
+		return errors.Join(append(errs[:], f.space.close())...)
 	}
-	return errors.Join(errs...)
+	return errors.Join(errs[:]...)
 }

@@ -25,7 +25,8 @@ type marks struct {
 	inject uint32 // on packets that Custody itself sends
 }
 
-func loadObjects(m marks) (*programs, error) {
+// readPrograms prepares the programs, with the marks of one fence, for loading.
+func readPrograms(m marks) (*ebpf.CollectionSpec, error) {
 	spec, err := loadPrograms()
 	if err != nil {
 		return nil, fmt.Errorf("read the fence's programs: %w", err)
@@ -35,15 +36,23 @@ func loadObjects(m marks) (*programs, error) {
 			return nil, fmt.Errorf("set %s in the fence's programs: %w", name, err)
 		}
 	}
-	p := &programs{ranges: spec.Maps["ranges"].InnerMap.Copy()}
-	err = spec.LoadAndAssign(&p.programsObjects, nil)
+	return spec, nil
+}
+
+func loadObjects(spec *ebpf.CollectionSpec) (*programs, error) {
+	p := &programs{ranges: spec.Maps[programsMapRanges].InnerMap.Copy()}
+	return p, loading(spec.LoadAndAssign(&p.programsObjects, nil))
+}
+
+// loading says what is missing when programs cannot be loaded.
+func loading(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return nil, fmt.Errorf("load the fence's programs (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed: run as root): %w", err)
+		return fmt.Errorf("load the fence's programs (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed: run as root): %w", err)
 	case err != nil:
-		return nil, fmt.Errorf("load the fence's programs (Linux 6.6 or newer with BTF is needed): %w", err)
+		return fmt.Errorf("load the fence's programs (Linux 6.6 or newer with BTF is needed): %w", err)
 	}
-	return p, nil
+	return nil
 }
 
 func constants(m marks) map[string]any {
@@ -59,21 +68,19 @@ func constants(m marks) map[string]any {
 	}
 }
 
-// attachTap puts wall and policy onto the TAP, the wall first. It runs in the namespace.
-func (p *programs) attachTap(index int) error {
-	if err := p.attach(index, ebpf.AttachTCXIngress, p.FromGuest); err != nil {
-		return err
+// wallOff puts the wall onto a device, in each of the directions. It belongs to the
+// device from then on: no descriptor of ours holds it there. It runs in the namespace.
+func wallOff(wall *ebpf.Program, index int, where ...ebpf.AttachType) error {
+	for _, w := range where {
+		if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: index, Program: wall, Attach: w}); err != nil {
+			return fmt.Errorf("put up the wall (TCX, in Linux 6.6 or newer, is needed): %w", err)
+		}
 	}
-	return p.attach(index, ebpf.AttachTCXEgress, p.ToGuest)
+	return nil
 }
 
-// attach puts the wall onto a device and then a policy program before it. The wall
-// belongs to the device; the program to a link that this process holds.
+// attach puts a policy program before the wall, on a link that this process holds.
 func (p *programs) attach(index int, where ebpf.AttachType, policy *ebpf.Program) error {
-	err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: index, Program: p.Wall, Attach: where})
-	if err != nil {
-		return fmt.Errorf("put up the wall (TCX, in Linux 6.6 or newer, is needed): %w", err)
-	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: policy, Attach: where, Anchor: link.Head()})
 	if err != nil {
 		return fmt.Errorf("attach the policy's program: %w", err)

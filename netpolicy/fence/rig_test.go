@@ -156,6 +156,9 @@ func newFence(t testing.TB, site *space, rules ...netpolicy.Rule) (*Fence, *sigh
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Close()) })
+	if !f.stands() {
+		t.Fatal(f.unraised)
+	}
 	if rules != nil {
 		enforce(t, f, rules...)
 	}

@@ -23,6 +23,7 @@ func gatewayFence(t testing.TB) (*Fence, *guest, *sightings) {
 }
 
 func TestGuestReachesGatewaySocket(t *testing.T) {
+	t.Parallel()
 	f, g, seen := gatewayFence(t)
 	l, err := f.Listen(context.Background(), "tcp4", "0.0.0.0:443")
 	must(t, err)
@@ -46,6 +47,7 @@ func TestGuestReachesGatewaySocket(t *testing.T) {
 }
 
 func TestResolverIsReachedByBothTransports(t *testing.T) {
+	t.Parallel()
 	f, _ := newFence(t, nil)
 	g := newGuest(t, f)
 	l, err := f.Listen(context.Background(), "tcp4", "198.18.0.1:53")
@@ -74,6 +76,7 @@ func TestResolverIsReachedByBothTransports(t *testing.T) {
 
 // A program that tries what is not allowed is told so at once.
 func TestDeniedAttemptFailsAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		network, addr string
 		want          error
@@ -85,6 +88,7 @@ func TestDeniedAttemptFailsAtOnce(t *testing.T) {
 		"metadata":  {"tcp", "169.254.169.254:80", syscall.EHOSTUNREACH},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			_, g, seen := gatewayFence(t)
 			conn, err := g.dial(c.network, c.addr)
 			if err == nil {
@@ -105,6 +109,7 @@ func TestDeniedAttemptFailsAtOnce(t *testing.T) {
 }
 
 func TestDenialNamesTheNearestRule(t *testing.T) {
+	t.Parallel()
 	_, g, seen := gatewayFence(t)
 	_, err := g.dial("tcp", "198.18.1.7:80")
 	if err == nil {
@@ -118,6 +123,7 @@ func TestDenialNamesTheNearestRule(t *testing.T) {
 
 // Revoking ends an open download at once; the gateway's reset still reaches the guest.
 func TestRevokeEndsGatewayFlow(t *testing.T) {
+	t.Parallel()
 	f, g, seen := gatewayFence(t)
 	l, err := f.Listen(context.Background(), "tcp4", "0.0.0.0:443")
 	must(t, err)
@@ -153,6 +159,7 @@ func TestRevokeEndsGatewayFlow(t *testing.T) {
 
 // A rule that changes in its text only ends nothing.
 func TestFlowOutlivesChangeThatAllowsIt(t *testing.T) {
+	t.Parallel()
 	f, g, seen := gatewayFence(t)
 	l, err := f.Listen(context.Background(), "tcp4", "0.0.0.0:443")
 	must(t, err)
@@ -172,6 +179,7 @@ func TestFlowOutlivesChangeThatAllowsIt(t *testing.T) {
 }
 
 func TestOpenAsksThePolicyInForce(t *testing.T) {
+	t.Parallel()
 	f, _ := newFence(t, nil)
 	p := Permit{Name: "shop.example", Port: port("tcp/443"), Via: netpolicy.Gateway}
 	if err := f.Open(shop, p, time.Time{}); err == nil {

@@ -56,7 +56,12 @@ func newUplink(ctx context.Context, sandbox, site *space, p *programs, m marks) 
 	if err != nil {
 		return u, err
 	}
-	err = sandbox.in(func() error { return p.attach(index, ebpf.AttachTCXIngress, p.FromUplink) })
+	err = sandbox.in(func() error {
+		if err := wallOff(p.Wall, index, ebpf.AttachTCXIngress); err != nil {
+			return err
+		}
+		return p.attach(index, ebpf.AttachTCXIngress, p.FromUplink)
+	})
 	if err != nil {
 		return u, err
 	}

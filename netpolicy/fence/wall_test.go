@@ -91,8 +91,10 @@ func detachAll(t *testing.T, s *space, device string, where ebpf.AttachType) {
 
 // With every program gone, the table of nft still lets nothing through.
 func TestSecondWallStandsAlone(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, peer := newWorld(t)
 			f, _ := newFence(t, site, append(everywhere("tcp/7000"), allow("shop.example", "tcp/443"))...)
 			g := newGuest(t, f)
@@ -126,8 +128,10 @@ func TestSecondWallStandsAlone(t *testing.T) {
 
 // The wall alone, without policy programs and without nft, lets nothing through.
 func TestFirstWallStandsAlone(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, peer := newWorld(t)
 			f, _ := newFence(t, site, everywhere("tcp/7000")...)
 			g := newGuest(t, f)
@@ -182,10 +186,11 @@ func hold() {
 // With Custody killed nothing passes any more, though the VM's descriptor of the TAP and
 // somebody's of the namespace keep both alive. With those gone nothing is left.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	for family, addr := range peers {
 		t.Run(family, func(t *testing.T) {
+			t.Parallel()
 			site, peer := newWorld(t)
-			before, programs := siteState(t, site), ours(t)
 			exe, err := os.Executable()
 			must(t, err)
 			cmd := exec.Command(exe)
@@ -207,6 +212,7 @@ func TestKilled(t *testing.T) {
 			file := os.NewFile(uintptr(tap), "tap")
 			g := newGuest(t, &Fence{tap: file})
 			s := openStream(t, g, peer, addr)
+			programs := programsOf(t, inside)
 
 			must(t, cmd.Process.Signal(syscall.SIGKILL))
 			cmd.Wait()
@@ -223,11 +229,10 @@ func TestKilled(t *testing.T) {
 			g.device.SetReadDeadline(time.Unix(1, 0))
 			must(t, file.Close())
 			must(t, inside.close())
-			eventually(t, "the site is as before", func() bool {
+			eventually(t, "no cable and no table is left", func() bool {
 				return !strings.Contains(siteState(t, site), "cust")
 			})
-			_ = before // forwarding of wan stays on after a kill: see forwarding
-			eventually(t, "no program is left", func() bool { return ours(t) <= programs })
+			eventually(t, "no program is left", func() bool { return gone(programs) })
 		})
 	}
 }
@@ -251,25 +256,40 @@ func eventually(t testing.TB, what string, is func() bool) {
 	t.Errorf("never came: %s", what)
 }
 
-// ours counts the programs in the kernel that are called as the fence's are.
-func ours(t testing.TB) (n int) {
+// programsOf returns the kernel's numbers of a namespace's programs.
+func programsOf(t testing.TB, s *space) (ids []ebpf.ProgramID) {
 	t.Helper()
-	var id ebpf.ProgramID
-	for {
-		next, err := ebpf.ProgramGetNextID(id)
-		if err != nil {
-			return n
+	must(t, s.in(func() error {
+		for device, where := range map[string][]ebpf.AttachType{tapName: {ebpf.AttachTCXIngress, ebpf.AttachTCXEgress}, uplinkName: {ebpf.AttachTCXIngress}} {
+			l, err := s.links.LinkByName(device)
+			if err != nil {
+				continue // no direct rule
+			}
+			for _, w := range where {
+				found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: w})
+				if err != nil {
+					return err
+				}
+				if len(found.Programs) != 2 {
+					return fmt.Errorf("%s has %d programs", device, len(found.Programs))
+				}
+				ids = append(ids, found.Programs[0].ID, found.Programs[1].ID)
+			}
 		}
-		id = next
-		p, err := ebpf.NewProgramFromID(id)
-		if err != nil {
-			continue // gone in between
+		return nil
+	}))
+	return ids
+}
+
+// gone says whether the kernel has none of the programs any more.
+func gone(ids []ebpf.ProgramID) bool {
+	for _, id := range ids {
+		if p, err := ebpf.NewProgramFromID(id); err == nil {
+			p.Close()
+			return false
 		}
-		if info, err := p.Info(); err == nil && (info.Name == "from_guest" || info.Name == "to_guest" || info.Name == "from_uplink" || info.Name == "wall") {
-			n++
-		}
-		p.Close()
 	}
+	return true
 }
 
 // stolen takes a descriptor out of another process, as QEMU is handed one.
