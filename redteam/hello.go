@@ -57,7 +57,7 @@ func (c *catalogue) hello() {
 	})
 	c.raw("tls/silence", "a connection that says nothing, to see whether one is made all the same", AnyAddress, func(string) []piece { return nil })
 	token := c.token()
-	c.add(Probe{ID: "tls/on-cleartext-port", Title: "TLS with another name on the port of cleartext", Bypass: AnyAddress, task: &task{
+	c.add(Probe{ID: "tls/on-cleartext-port", Title: "TLS with another name on the port of cleartext", Bypass: AnyAddress, check: noHandshake, task: &task{
 		Do: "talk", Name: world.Plain, Port: 80, Send: []piece{{Data: clientHello(token+"."+world.Attacker, nil)}},
 	}})
 }
@@ -67,9 +67,17 @@ func (c *catalogue) shake(sni string) *task {
 	return &task{Do: "talk", Name: world.Allowed, Port: 443, TLS: &tlsTask{SNI: sni}, Send: get(c.token(), cmp.Or(sni, world.Fronted))}
 }
 
+// noHandshake finds fault with an answer that goes on with a handshake: an alert says no.
+func noHandshake(r report) string {
+	if len(r.Answer) > 0 && r.Answer[0] == 0x16 {
+		return "a server went on with the handshake"
+	}
+	return ""
+}
+
 // raw adds a probe that says bytes to the allowed name.
 func (c *catalogue) raw(id, title string, bypass Bypass, say func(token string) []piece) {
-	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{Do: "talk", Name: world.Allowed, Port: 443, Send: say(c.token()), Timeout: 15}})
+	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{Do: "talk", Name: world.Allowed, Port: 443, Send: say(c.token()), Timeout: 15}, check: noHandshake})
 }
 
 func get(token, host string) []piece {

@@ -116,3 +116,12 @@ func (r *record) Record(_ context.Context, ev audit.Event) (uint64, error) {
 	r.events = append(r.events, ev)
 	return uint64(len(r.events)), nil
 }
+
+// No frame on the card makes the reader fail.
+func FuzzAnswer(f *testing.F) {
+	f.Add(ip{to: knownSynthetic}.tcp(443, 40000, tcpSYN|tcpACK, "").frame())
+	f.Add(ip{to: knownSynthetic}.udp(53, 40000, "data").frame())
+	f.Add(Probes("x")[len(Probes("x"))-1].frames[0])
+	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x4f"))
+	f.Fuzz(func(t *testing.T, frame []byte) { answer(frame) })
+}

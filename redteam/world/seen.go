@@ -123,8 +123,9 @@ func (w *World) Requests() []Request {
 	return slices.Clone(w.log.requests)
 }
 
-// Talks returns the connections to web servers that have ended so far, with
-// whatever was said on them, whether a server took it for a request or not.
+// Talks returns the connections to web servers so far: each when it has ended,
+// with whatever was said on it, whether a server took it for a request or not, and before that
+// when its client asked for a name in TLS.
 func (w *World) Talks() []Talk {
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()

@@ -100,14 +100,21 @@ func (s *web) talk(raw net.Conn, secret bool) {
 	}
 	defer s.world.heard(t)
 	if secret {
-		c := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{s.world.ca.site}, NextProtos: []string{"h2", "http/1.1"}})
+		c := tls.Server(raw, &tls.Config{
+			Certificates: []tls.Certificate{s.world.ca.site}, NextProtos: []string{"h2", "http/1.1"},
+			GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+				t.sni = h.ServerName
+				s.world.heard(t) // already: a name is worth knowing of even if no more comes
+				return nil, nil
+			},
+		})
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 		if err := c.Handshake(); err != nil {
 			t.Close()
 			return
 		}
 		c.SetDeadline(time.Time{})
-		t.Conn, t.sni = c, c.ConnectionState().ServerName
+		t.Conn = c
 		if c.ConnectionState().NegotiatedProtocol == "h2" {
 			s.two.ServeConn(t, &http2.ServeConnOpts{
 				Context: context.WithValue(context.Background(), talkKey{}, t), BaseConfig: s.plain, Handler: s,
@@ -188,7 +195,7 @@ func (t *talk) Close() error {
 	return err
 }
 
-// heard keeps what a connection was told, when it has ended.
+// heard keeps what a connection was told so far.
 func (w *World) heard(t *talk) {
 	t.mu.Lock()
 	said := t.said
