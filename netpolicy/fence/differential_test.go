@@ -3,9 +3,12 @@ package fence
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,12 +156,20 @@ func (d dice) ports() (ports []netpolicy.Port) {
 	return ports
 }
 
-// open opens something in both, if the policy allows it.
+// open opens something in both, if the policy allows it; mostly it is something that it does.
 func (d dice) open(duel *duel) {
 	op := &opening{
-		Permit: Permit{Name: pick(d, diceNames), Port: pick(d, dicePorts), Via: pick(d, []netpolicy.Mode{netpolicy.Direct, netpolicy.Gateway}), Rule: "r", DNSSeq: uint64(d.IntN(3))},
+		Permit: Permit{Name: pick(d, diceNames), Port: pick(d, dicePorts), Via: pick(d, []netpolicy.Mode{netpolicy.Direct, netpolicy.Gateway})},
 		addr:   netip.MustParseAddr(pick(d, diceAddrs)),
 	}
+	if rules := duel.oracle.policy.Match(op.Name); len(rules) > 0 && d.IntN(5) > 0 {
+		r := pick(d, rules)
+		op.Port, op.Via = pick(d, r.Ports), r.Mode
+		if r.Mode == netpolicy.Gateway {
+			op.addr = netip.MustParseAddr(pick(d, []string{"198.18.1.7", "198.18.1.8"}))
+		}
+	}
+	op.Rule, op.DNSSeq = "r", uint64(d.IntN(3))
 	until := time.Time{}
 	if op.Via == netpolicy.Direct {
 		until = time.Now().Add(time.Hour)
@@ -186,18 +197,21 @@ func (d dice) mayOpen(p *netpolicy.Policy, op *opening) bool {
 }
 
 // frame throws a packet: mostly a good one, sometimes with something wrong.
-func (d dice) frame() (frame []byte, out bool) {
+func (d dice) frame(o *oracle) (frame []byte, out bool) {
 	out = d.IntN(3) > 0
 	if d.IntN(40) == 0 {
 		f := arp(uint16(1+d.IntN(2)), netpolicy.Guest4, netpolicy.Gateway4)
 		return d.spoil(f), out
 	}
-	port := pick(d, dicePorts)
+	to := d.target(o)
 	p := packet{
-		in: !out, proto: protoNumber(port.Proto), peer: netip.MustParseAddr(pick(d, diceAddrs)), guestPort: 40000 + uint16(d.IntN(3)), peerPort: port.Number,
+		in: !out, proto: protoNumber(to.Proto), peer: to.Dst.Addr(), guestPort: to.Src.Port(), peerPort: to.Dst.Port(),
 		flags: pick(d, []byte{2, 2, 2, 18, 16, 16, 24, 17, 4, 20, 0xc2}), seq: uint32(d.IntN(4)), ack: uint32(d.IntN(4)), payload: make([]byte, d.IntN(30)),
 	}
-	switch d.IntN(30) {
+	if d.IntN(15) == 0 {
+		p.flags = byte(d.IntN(256))
+	}
+	switch d.IntN(40) {
 	case 0:
 		p.proto = pick(d, []uint8{0, 1, 2, 43, 44, 47, 50, 51, 58, 60, 132, 135, 136, 253})
 	case 1:
@@ -206,10 +220,25 @@ func (d dice) frame() (frame []byte, out bool) {
 		p.proto, p.transport = d.icmp(p)
 	}
 	f := p.frame()
-	if d.IntN(3) == 0 {
+	if d.IntN(5) == 0 {
 		f = d.spoil(f)
 	}
 	return f, out
+}
+
+// target throws the ends of a packet: of a flow that there is, of something that was
+// opened, or any.
+func (d dice) target(o *oracle) Key {
+	port := pick(d, dicePorts)
+	k := Key{Proto: port.Proto, Src: netip.AddrPortFrom(netip.Addr{}, 40000+uint16(d.IntN(3))), Dst: netip.AddrPortFrom(netip.MustParseAddr(pick(d, diceAddrs)), port.Number)}
+	switch live := slices.SortedFunc(maps.Keys(o.flows), func(a, b Key) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }); {
+	case len(live) > 0 && d.IntN(2) == 0:
+		return pick(d, live)
+	case len(o.opened) > 0 && d.IntN(2) == 0:
+		op := pick(d, o.opened)
+		k.Proto, k.Dst = op.Port.Proto, netip.AddrPortFrom(op.addr, op.Port.Number)
+	}
+	return k
 }
 
 // icmp throws a path MTU error that quotes a packet of the guest's.
@@ -270,7 +299,7 @@ func (duel *duel) run(d dice) {
 		if i > 0 && i%100 == 0 {
 			duel.enforce(d.policy())
 		}
-		frame, out := d.frame()
+		frame, out := d.frame(duel.oracle)
 		duel.send(frame, out)
 	}
 }
@@ -282,7 +311,7 @@ func FuzzFrames(f *testing.F) {
 	for range 30 {
 		var seed []byte
 		for range 4 {
-			frame, out := d.frame()
+			frame, out := d.frame(&oracle{policy: fixedPolicy(f)})
 			direction := byte(0)
 			if out {
 				direction = 1

@@ -26,6 +26,8 @@ int from_guest(struct __sk_buff *skb)
 	if (why)
 		return deny(skb, &p, why, true, now);
 	f = bpf_map_lookup_elem(&flows, &p.key);
+	if (f)
+		why = judge(f, &p.key, current);
 	if (f && p.key.proto == PROTO_TCP && pure_syn(p.flags) && over(f)) {
 		/* The guest uses the port again: this is another flow. */
 		struct flow ended = *f;
@@ -35,7 +37,6 @@ int from_guest(struct __sk_buff *skb)
 		f = 0;
 	}
 	if (f) {
-		why = judge(f, &p.key, current);
 		if (why)
 			return deny(skb, &p, why, true, now);
 	} else {

@@ -43,7 +43,7 @@ func currentSpace() (*space, error) {
 
 func (s *space) open() (err error) {
 	if s.links, err = netlink.NewHandleAt(s.handle, unix.NETLINK_ROUTE); err != nil {
-		return errors.Join(fmt.Errorf("speak to a namespace's links: %w", err), s.handle.Close())
+		return errors.Join(fmt.Errorf("speak to a namespace's links (CAP_SYS_ADMIN and CAP_NET_ADMIN are needed: run as root): %w", err), s.handle.Close())
 	}
 	return nil
 }

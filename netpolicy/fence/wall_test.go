@@ -152,8 +152,12 @@ func TestFirstWallStandsAlone(t *testing.T) {
 const helper = "CUSTODY_FENCE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(helper) != "" {
+	switch os.Getenv(helper) {
+	case "hold":
 		hold()
+		return
+	case "powerless":
+		powerless()
 		return
 	}
 	os.Exit(m.Run())
@@ -194,7 +198,7 @@ func TestKilled(t *testing.T) {
 			exe, err := os.Executable()
 			must(t, err)
 			cmd := exec.Command(exe)
-			cmd.Env = append(os.Environ(), helper+"=1")
+			cmd.Env = append(os.Environ(), helper+"=hold")
 			cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, int(site.handle))), "site")}
 			out, err := cmd.StdoutPipe()
 			must(t, err)
@@ -301,4 +305,29 @@ func stolen(t *testing.T, pid, fd int) int {
 	got, err := unix.PidfdGetfd(handle, fd, 0)
 	must(t, err)
 	return got
+}
+
+// powerless tries to make a fence without any capability.
+func powerless() {
+	f, err := New(context.Background(), Options{})
+	if err == nil {
+		_, err = f.Enforce(context.Background(), netpolicy.Generation{Number: 1})
+	}
+	fmt.Println(err)
+}
+
+// Without the capabilities that it takes there is no fence, and the error says what to do.
+func TestMissingCapability(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	must(t, err)
+	for _, missing := range []string{"all", "sys_admin", "net_admin", "net_raw"} {
+		cmd := exec.Command("setpriv", "--inh-caps=-"+missing, "--bounding-set=-"+missing, exe)
+		cmd.Env = append(os.Environ(), helper+"=powerless")
+		out, err := cmd.CombinedOutput()
+		must(t, err)
+		if !strings.Contains(string(out), "run as root") {
+			t.Errorf("without %s: %s", missing, out)
+		}
+	}
 }

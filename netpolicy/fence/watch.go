@@ -181,6 +181,8 @@ func (w *watcher) take(sample []byte) {
 	case over: // its end is told, or waits in pending
 	case e.Kind == eventOpen:
 		w.begin(flow)
+	case e.Flow.State&stateRevoked != 0: // the guest was quicker than the review
+		w.end(Event{State: audit.FlowRevoke, Flow: flow, Reason: reasonText[revoked], Time: w.f.time(e.Time)})
 	default:
 		w.end(Event{State: audit.FlowClose, Flow: flow, Time: w.f.time(e.Time)})
 	}
