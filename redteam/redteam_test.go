@@ -2,11 +2,15 @@ package redteam
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -115,6 +119,40 @@ func (r *record) Record(_ context.Context, ev audit.Event) (uint64, error) {
 	defer r.mu.Unlock()
 	r.events = append(r.events, ev)
 	return uint64(len(r.events)), nil
+}
+
+// The files of a suite that was killed go with the next one, a living one's do not.
+func TestScratch(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	age := func(s *scratch) {
+		if err := os.Chtimes(s.dir, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead, alive := must(t)(newScratch()), must(t)(newScratch())
+	age(dead)
+	age(alive)
+	dead.lock.Close() // as the end of a process does
+	next := must(t)(newScratch())
+	if _, err := os.Stat(dead.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the dead one's: %v", err)
+	}
+	if _, err := os.Stat(alive.dir); err != nil {
+		t.Errorf("the living one's: %v", err)
+	}
+	if err := errors.Join(alive.remove(), next.remove()); err != nil {
+		t.Error(err)
+	}
+}
+
+func must(t *testing.T) func(*scratch, error) *scratch {
+	return func(s *scratch, err error) *scratch {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
 }
 
 // No frame on the card makes the reader fail.

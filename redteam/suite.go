@@ -75,10 +75,12 @@ func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outco
 	if t.Say == nil {
 		t.Say = func(string) {}
 	}
-	if t.dir, err = os.MkdirTemp("", "custody-redteam-"); err != nil {
+	files, err := newScratch()
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(t.dir)) }()
+	defer func() { err = errors.Join(err, files.remove()) }()
+	t.dir = files.dir
 	if t.world, err = world.New(ctx); err != nil {
 		return nil, err
 	}

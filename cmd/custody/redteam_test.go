@@ -105,6 +105,7 @@ func (nowhere) Record(context.Context, audit.Event) (uint64, error) { return 1, 
 func TestRedteamKilled(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
+	d.env = []string{"TMPDIR=" + t.TempDir()}
 	cmd := d.command("redteam", "--only", "closed/*")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
