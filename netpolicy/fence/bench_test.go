@@ -215,6 +215,7 @@ func BenchmarkEnforce(b *testing.B) {
 	site, _ := newWorld(b)
 	f, _ := newFence(b, site)
 	w := &wire{b, f.Tap()}
+	var stopped time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		enforce(b, f, everywhere("tcp/7000")...)
@@ -224,9 +225,19 @@ func BenchmarkEnforce(b *testing.B) {
 		p, err := netpolicy.New([]netpolicy.Rule{allow("192.0.2.1", "tcp/1")})
 		must(b, err)
 		b.StartTimer()
+		began, next := time.Now(), f.generation+1
+		effect := make(chan time.Duration)
+		go func() {
+			for n := uint32(0); n != next; must(b, f.maps.Generation.Get(&n)) {
+				time.Sleep(100 * time.Microsecond)
+			}
+			effect <- time.Since(began)
+		}()
 		ended, err := f.Enforce(context.Background(), netpolicy.Generation{Number: f.generation + 1, Policy: p})
 		if err != nil || len(ended) != 10_000 {
 			b.Fatalf("ended %d, %v", len(ended), err)
 		}
+		stopped += <-effect
 	}
+	b.ReportMetric(float64(stopped.Microseconds())/float64(b.N)/1000, "ms/stopped")
 }

@@ -43,18 +43,23 @@ func newDuel(t testing.TB) *duel {
 
 // begin forgets everything.
 func (d *duel) begin() {
-	d.oracle = &oracle{flows: map[Key]*oracleFlow{}}
+	d.oracle = &oracle{}
 	f := d.fence
-	f.book.policy = nil
 	must(d.t, f.book.revisit(nil))
 	f.book.byID = map[uint32]*permit{resolverID: f.book.byID[resolverID]}
+	f.pending = nil
+	d.forgetFlows()
+}
+
+func (d *duel) forgetFlows() {
+	d.oracle.flows = map[Key]*oracleFlow{}
+	f := d.fence
 	var keys []programsFlowKey
 	must(d.t, f.each(func(k programsFlowKey, _ *programsFlow) { keys = append(keys, k) }))
 	for _, k := range keys {
 		must(d.t, f.maps.Flows.Delete(k))
 	}
 	clear(f.dying)
-	f.pending = nil
 }
 
 func (d *duel) enforce(p *netpolicy.Policy) {
@@ -321,10 +326,11 @@ func FuzzFrames(f *testing.F) {
 		f.Add(seed)
 	}
 	duel := newDuel(f)
+	duel.begin()
+	duel.enforce(fixedPolicy(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		duel.t = t
-		duel.begin()
-		duel.enforce(fixedPolicy(t))
+		duel.forgetFlows()
 		for len(b) >= 3 {
 			out, n := b[0]&1 == 1, min(int(be16(b[1:])), len(b)-3, 3000)
 			duel.send(b[3:3+n], out)

@@ -65,39 +65,43 @@ func TestDirectFlows(t *testing.T) {
 	}
 }
 
-// A direct flow that a change of policy ends is reset on both sides.
+// A direct flow that a change of policy ends is reset on both sides, be there a way out left or not.
 func TestRevokeResetsDirectFlow(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
-		t.Run(family, func(t *testing.T) {
-			t.Parallel()
-			site, peer := newWorld(t)
-			f, seen := newFence(t, site, everywhere("tcp/7000")...)
-			g := newGuest(t, f)
-			l := peer.listen(t, "tcp", at6or4(addr, 7000))
-			c, err := g.dial("tcp", l.Addr().String())
-			must(t, err)
-			defer c.Close()
-			far, err := l.Accept()
-			must(t, err)
-			defer far.Close()
-			must2(t)(far.Write(make([]byte, 100_000)))
-			must2(t)(io.ReadFull(c, make([]byte, 100_000)))
-			start := time.Now()
-			ended := enforce(t, f, allow("192.0.2.1", "tcp/1"))
-			if len(ended) != 1 || ended[0].BytesIn < 100_000 {
-				t.Fatalf("ended %+v", ended)
-			}
-			for side, conn := range map[string]net.Conn{"guest": c, "peer": far} {
-				conn.SetDeadline(time.Now().Add(10 * time.Second))
-				if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-					t.Errorf("%s: the connection ended with %v", side, err)
-				}
-			}
-			t.Logf("both ends were reset after %v", time.Since(start))
-			seen.await2(t, audit.FlowRevoke, netip.MustParseAddrPort(l.Addr().String()))
-		})
+		for what, left := range map[string]netpolicy.Rule{"others are direct": allow("192.0.2.1", "tcp/1"), "none is direct": allow("shop.example")} {
+			t.Run(family+" "+what, func(t *testing.T) {
+				t.Parallel()
+				revokeDirect(t, addr, left)
+			})
+		}
 	}
+}
+
+func revokeDirect(t *testing.T, addr netip.Addr, left netpolicy.Rule) {
+	site, peer := newWorld(t)
+	f, seen := newFence(t, site, everywhere("tcp/7000")...)
+	g := newGuest(t, f)
+	l := peer.listen(t, "tcp", at6or4(addr, 7000))
+	c, err := g.dial("tcp", l.Addr().String())
+	must(t, err)
+	defer c.Close()
+	far, err := l.Accept()
+	must(t, err)
+	defer far.Close()
+	must2(t)(far.Write(make([]byte, 100_000)))
+	must2(t)(io.ReadFull(c, make([]byte, 100_000)))
+	ended := enforce(t, f, left)
+	if len(ended) != 1 || ended[0].BytesIn < 100_000 {
+		t.Fatalf("ended %+v", ended)
+	}
+	for side, conn := range map[string]net.Conn{"guest": c, "peer": far} {
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: the connection ended with %v", side, err)
+		}
+	}
+	seen.await2(t, audit.FlowRevoke, netip.MustParseAddrPort(l.Addr().String()))
 }
 
 func must2(t testing.TB) func(int, error) {

@@ -40,8 +40,9 @@ var quiet = sysctls{
 	"ipv6/conf/default/dad_transmits":        "0",
 }
 
-// newTap makes the guest's device in the namespace of the calling thread. It
-// lives as long as a descriptor of it does.
+// newTap makes the guest's device in the namespace of the calling thread. It lives
+// as long as that: who closes its last descriptor has not to wait for the kernel
+// to remove it.
 func newTap() (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -51,6 +52,9 @@ func newTap() (*os.File, error) {
 	if err == nil {
 		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err == nil {
+		err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
 	}
 	if err != nil {
 		unix.Close(fd)

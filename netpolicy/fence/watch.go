@@ -54,7 +54,10 @@ func (w *watcher) watch(ctx context.Context) {
 		case errors.Is(err, ringbuf.ErrFlushed):
 			w.tick(false)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
+			w.f.mu.Lock()
+			w.f.failed(fmt.Errorf("read what the programs tell, nothing passes now: %w", err))
 			w.f.seal() // nobody could see what passes
+			w.f.mu.Unlock()
 			return
 		}
 	}

@@ -1,0 +1,162 @@
+package fence
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// build makes all of a fence but the goroutine that looks after it.
+func build(ctx context.Context, site *space) (*Fence, error) {
+	f, index, err := lay(site)
+	if err != nil {
+		return nil, err
+	}
+	close(f.raised)
+	if err := f.raise(ctx, index); err != nil {
+		return nil, errors.Join(err, f.release())
+	}
+	return f, nil
+}
+
+// lay makes a namespace with a TAP in it.
+func lay(site *space) (f *Fence, index int, err error) {
+	f = &Fence{
+		site: site, ended: newHistory(), dying: map[programsFlowKey]dying{}, raised: make(chan struct{}),
+		epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.release())
+		}
+	}()
+	if f.marks, err = newMarks(); err != nil {
+		return f, 0, err
+	}
+	if f.space, err = newSpace(); err != nil {
+		return f, 0, hint(err)
+	}
+	if index, err = f.makeTap(); err != nil {
+		return f, 0, hint(err)
+	}
+	return f, index, nil
+}
+
+// raise puts up the walls, and then the TAP. What it has made when it fails release gives back.
+func (f *Fence) raise(ctx context.Context, index int) (err error) {
+	spec, err := readPrograms(f.marks)
+	if err != nil {
+		return err
+	}
+	wall := spec.Programs[programsProgWall].Copy()
+	var walls sync.WaitGroup
+	var walled error
+	walls.Go(func() { walled = f.putWalls(wall, index) }) // which waits for the kernel, while that checks the programs
+	f.maps, err = loadObjects(spec)
+	walls.Wait()
+	if err := errors.Join(err, walled); err != nil {
+		return hint(err)
+	}
+	f.book = newBook(f.maps)
+	if err := f.space.in(func() error { return f.attach(index) }); err != nil {
+		return hint(err)
+	}
+	if err := f.space.cable(); err != nil {
+		return hint(err)
+	}
+	return ctx.Err()
+}
+
+func (f *Fence) makeTap() (index int, err error) {
+	err = f.space.in(func() (err error) {
+		if err = quiet.set(); err == nil {
+			f.tap, err = newTap()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	tap, err := f.space.links.LinkByName(tapName)
+	if err != nil {
+		return 0, fmt.Errorf("find the guest's network device: %w", err)
+	}
+	return tap.Attrs().Index, nil
+}
+
+// putWalls puts up both walls, before any program of the policy's is there.
+func (f *Fence) putWalls(spec *ebpf.ProgramSpec, index int) error {
+	if err := f.space.raiseWall(f.marks, false); err != nil {
+		return err
+	}
+	wall, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return loading(err)
+	}
+	defer wall.Close()
+	return f.space.in(func() error { return wallOff(wall, index, ebpf.AttachTCXIngress, ebpf.AttachTCXEgress) })
+}
+
+// attach puts the policy's programs before the wall; it runs in the namespace.
+func (f *Fence) attach(index int) (err error) {
+	if err := f.maps.attach(index, ebpf.AttachTCXIngress, f.maps.FromGuest); err != nil {
+		return err
+	}
+	if err := f.maps.attach(index, ebpf.AttachTCXEgress, f.maps.ToGuest); err != nil {
+		return err
+	}
+	f.inject, err = newInjector(index, f.marks)
+	return err
+}
+
+func hint(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w (a sandbox's network needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root)", err)
+	}
+	return err
+}
+
+func newMarks() (marks, error) {
+	var b [8]byte
+	for {
+		if _, err := rand.Read(b[:]); err != nil {
+			return marks{}, err
+		}
+		m := marks{pass: binary.NativeEndian.Uint32(b[:]), inject: binary.NativeEndian.Uint32(b[4:])}
+		if m.pass != 0 && m.inject != 0 && m.pass != m.inject {
+			return m, nil
+		}
+	}
+}
+
+// release gives back what lay and raise took; any of it may be missing. The devices go
+// first, and the programs with them: to take those off one by one is slower. For each the
+// kernel waits for packets on their way, so they go at the same time.
+func (f *Fence) release() error {
+	var errs [4]error
+	var devices sync.WaitGroup
+	if f.tap != nil {
+		devices.Go(func() { errs[0] = f.tap.Close() })
+	}
+	if f.inject != nil {
+		devices.Go(func() { errs[1] = f.inject.close() })
+	}
+	if f.uplink != nil {
+		devices.Go(func() { errs[2] = f.uplink.close(f.marks) })
+	}
+	devices.Wait()
+	if f.maps != nil {
+		errs[3] = f.maps.close()
+	}
+	if f.space != nil {
+		return errors.Join(append(errs[:], f.space.close())...)
+	}
+	return errors.Join(errs[:]...)
+}
