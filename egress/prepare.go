@@ -10,20 +10,23 @@ import (
 // Prepared is a fence for a network that is still to be described. Putting it up
 // takes some 10 ms, in which a run can do other things. It belongs to one goroutine.
 type Prepared struct {
+	laid  chan struct{} // closed when fence and err are set
 	fence *fence.Fence
+	err   error
+
 	taken bool
 	bound chan struct{} // closed when to is set
 	to    func(fence.Event)
 }
 
 // Prepare begins to put a fence up. Close must be called in any case.
-func Prepare(ctx context.Context) (*Prepared, error) {
-	p := &Prepared{bound: make(chan struct{})}
-	var err error
-	if p.fence, err = fence.New(ctx, fence.Options{Sighted: p.sighted}); err != nil {
-		return nil, fmt.Errorf("the sandbox's network: %w", err)
-	}
-	return p, nil
+func Prepare(ctx context.Context) *Prepared {
+	p := &Prepared{laid: make(chan struct{}), bound: make(chan struct{})}
+	go func() {
+		defer close(p.laid)
+		p.fence, p.err = fence.New(ctx, fence.Options{Sighted: p.sighted})
+	}()
+	return p
 }
 
 // sighted hands on what the fence saw, once there is somebody to take it.
@@ -34,6 +37,9 @@ func (p *Prepared) sighted(ev fence.Event) {
 
 // Network returns the way out through the fence. It may be called once.
 func (p *Prepared) Network(o Options) (*Network, error) {
+	if <-p.laid; p.err != nil {
+		return nil, fmt.Errorf("the sandbox's network: %w", p.err)
+	}
 	n := newNetwork(p.fence, o)
 	if err := n.assemble(); err != nil {
 		return nil, err
@@ -50,7 +56,7 @@ func (p *Prepared) bind(to func(fence.Event)) {
 
 // Close removes the fence, unless a Network took it over.
 func (p *Prepared) Close() error {
-	if p.taken {
+	if <-p.laid; p.taken || p.err != nil {
 		return nil
 	}
 	p.bind(func(fence.Event) {})

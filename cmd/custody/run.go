@@ -113,9 +113,7 @@ func (j *job) load() (err error) {
 	if j.home, err = j.app.home(); err != nil {
 		return err
 	}
-	if j.prepared, err = egress.Prepare(j.ctx); err != nil {
-		return err
-	}
+	j.prepared = egress.Prepare(j.ctx)
 	var tag []byte
 	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
 		tag, err = j.home.TagKey()
