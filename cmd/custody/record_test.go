@@ -241,7 +241,11 @@ func (r record) connections(t *testing.T) {
 			seen = append(seen, fmt.Sprintf("%s %s %d errno %d", f.State, f.DstIP, f.DstPort, f.Errno))
 		}
 	}
-	want := []string{"attempt 192.0.2.1 80 errno 101", "attempt 127.0.0.1 4 errno 111", "attempt 2001:db8::1 443 errno 101"}
+	want := []string{
+		"attempt 192.0.2.1 80 errno 113", "deny 192.0.2.1 80 errno 0", // EHOSTUNREACH
+		"attempt 2001:db8::1 443 errno 13", "deny 2001:db8::1 443 errno 0", // EACCES
+		"attempt 127.0.0.1 4 errno 111", // ECONNREFUSED
+	}
 	for _, w := range want {
 		if !slices.Contains(seen, w) {
 			t.Errorf("no flow %q in %q", w, seen)
