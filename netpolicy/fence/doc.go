@@ -3,17 +3,18 @@
 //
 //	guest ==virtio== tap0 | namespace                                          | site
 //	                      |                                                    |
-//	  from_guest ->  wall |  nft: input    marked -> resolver, gateway sockets |
-//	  to_guest   ->  wall |       output   marked -> tap0                      |
+//	  gate -> from_guest  |  nft: input    marked -> resolver, gateway sockets |
+//	  gate -> to_guest    |       output   marked -> tap0                      |
 //	                      |       forward  (direct only) tap0 <-> up0 ========= cust<n>, nft, NAT
-//	                      |                        from_uplink -> wall         |
+//	                      |                        gate -> from_uplink         |
 //
-// Two walls stand behind each other. The first is a chain of TCX programs. A
-// policy program passes what is allowed and marks it with a number that nobody in the
-// guest knows; it hangs on a link that only this process holds. Behind it stands the
-// wall, which drops everything and belongs to the device itself: when the process dies,
-// the link goes and the wall stays. The second is a table of nft in the namespace
-// that drops what does not carry the mark, whatever became of the programs.
+// Two walls stand behind each other. The first is made of TCX programs, the gates,
+// which belong to the devices themselves. A gate hands each packet to a program of
+// the policy, which passes what is allowed and marks it with a number that nobody in the
+// guest knows. The table of those programs is emptied by the kernel when this
+// process dies, and a gate with nobody to hand packets to drops them all. The second is
+// a table of nft in the namespace that drops what does not carry the mark, whatever
+// became of the programs.
 //
 // The namespace has no name and no mount: descriptors alone hold it, so the
 // kernel removes it with its TAP, cables, tables and programs when the last process

@@ -73,7 +73,7 @@ func (f *Fence) connect(ctx context.Context, p *netpolicy.Policy) (err error) {
 		f.inject.unplug()
 		return u.close(f.marks)
 	case p.HasDirect() && f.uplink == nil:
-		if f.uplink, err = newUplink(ctx, f.space, f.site, f.maps, f.marks); err != nil {
+		if f.uplink, err = newUplink(ctx, f.space, f.site, f.gates, f.maps, f.marks); err != nil {
 			f.uplink = nil
 			return fmt.Errorf("make a way out for direct rules: %w", hint(err))
 		}
@@ -140,10 +140,9 @@ func (f *Fence) setNamed(named []netip.Addr) error {
 	return nil
 }
 
-// seal leaves only the wall.
+// seal leaves only the walls.
 func (f *Fence) seal() {
-	for _, l := range f.maps.links {
-		_ = l.Close() // the descriptor is gone in any case, and the link with it
+	if f.gates.shut() != nil {
+		_ = f.gates.Admitted.Close() // which empties the table too
 	}
-	f.maps.links = nil
 }

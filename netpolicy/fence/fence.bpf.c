@@ -2,16 +2,14 @@
 
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The fence's programs. from_guest and to_guest stand on the guest's TAP,
- * from_uplink on the way back of direct flows. Each ends the chain for what may
- * pass; wall, behind each of them, drops whatever comes that far, which is
- * everything as soon as they are gone.
+ * The policy's programs, which the gates (gate.bpf.c) hand packets to: from_guest
+ * and to_guest at the guest's TAP, from_uplink on the way back of direct flows.
  */
 #include "verdict.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-SEC("tcx/ingress")
+SEC("tc")
 int from_guest(struct __sk_buff *skb)
 {
 	u32 current = *(volatile u32 *)&generation, id, why;
@@ -61,7 +59,7 @@ pass:
 	return TCX_PASS;
 }
 
-SEC("tcx/egress")
+SEC("tc")
 int to_guest(struct __sk_buff *skb)
 {
 	u32 current = *(volatile u32 *)&generation, why;
@@ -93,17 +91,11 @@ int to_guest(struct __sk_buff *skb)
 }
 
 /* Marks what comes back, so that the table of nft sees that this was looked at. */
-SEC("tcx/ingress")
+SEC("tc")
 int from_uplink(struct __sk_buff *skb)
 {
 	if (skb->protocol != bpf_htons(ETH_IPV4) && skb->protocol != bpf_htons(ETH_IPV6))
 		return TCX_DROP;
 	skb->mark = pass_mark;
 	return TCX_PASS;
-}
-
-SEC("tc")
-int wall(struct __sk_buff *skb)
-{
-	return TCX_DROP;
 }

@@ -80,6 +80,7 @@ type Options struct {
 type Fence struct {
 	space, site *space
 	tap         *os.File
+	gates       *gates
 	maps        *programs
 	marks       marks
 	inject      *injector

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/netpolicy"
@@ -16,7 +15,6 @@ import (
 type programs struct {
 	programsObjects
 	ranges *ebpf.MapSpec // of one generation
-	links  []link.Link
 }
 
 // marks are numbers that only Custody and its walls know.
@@ -68,32 +66,4 @@ func constants(m marks) map[string]any {
 	}
 }
 
-// wallOff puts the wall onto a device, in each of the directions. It belongs to the
-// device from then on: no descriptor of ours holds it there. It runs in the namespace.
-func wallOff(wall *ebpf.Program, index int, where ...ebpf.AttachType) error {
-	for _, w := range where {
-		if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: index, Program: wall, Attach: w}); err != nil {
-			return fmt.Errorf("put up the wall (TCX, in Linux 6.6 or newer, is needed): %w", err)
-		}
-	}
-	return nil
-}
-
-// attach puts a policy program before the wall, on a link that this process holds.
-func (p *programs) attach(index int, where ebpf.AttachType, policy *ebpf.Program) error {
-	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: policy, Attach: where, Anchor: link.Head()})
-	if err != nil {
-		return fmt.Errorf("attach the policy's program: %w", err)
-	}
-	p.links = append(p.links, l)
-	return nil
-}
-
-func (p *programs) close() error {
-	var errs []error
-	for _, l := range p.links {
-		errs = append(errs, l.Close())
-	}
-	p.links = nil
-	return errors.Join(append(errs, p.programsObjects.Close())...)
-}
+func (p *programs) close() error { return p.programsObjects.Close() }

@@ -95,7 +95,6 @@ const (
 	programsProgFromGuest     = "from_guest"
 	programsProgFromUplink    = "from_uplink"
 	programsProgToGuest       = "to_guest"
-	programsProgWall          = "wall"
 	programsVarBuckets        = "buckets"
 	programsVarDenials        = "denials"
 	programsVarGateway4       = "gateway4"
@@ -159,7 +158,6 @@ type programsProgramSpecs struct {
 	FromGuest  *ebpf.ProgramSpec `ebpf:"from_guest"`
 	FromUplink *ebpf.ProgramSpec `ebpf:"from_uplink"`
 	ToGuest    *ebpf.ProgramSpec `ebpf:"to_guest"`
-	Wall       *ebpf.ProgramSpec `ebpf:"wall"`
 }
 
 // programsMapSpecs contains maps before they are loaded into the kernel.
@@ -261,7 +259,6 @@ type programsPrograms struct {
 	FromGuest  *ebpf.Program `ebpf:"from_guest"`
 	FromUplink *ebpf.Program `ebpf:"from_uplink"`
 	ToGuest    *ebpf.Program `ebpf:"to_guest"`
-	Wall       *ebpf.Program `ebpf:"wall"`
 }
 
 func (p *programsPrograms) Close() error {
@@ -269,7 +266,6 @@ func (p *programsPrograms) Close() error {
 		p.FromGuest,
 		p.FromUplink,
 		p.ToGuest,
-		p.Wall,
 	)
 }
 

@@ -55,10 +55,9 @@ func (f *Fence) raise(ctx context.Context, index int) (err error) {
 	if err != nil {
 		return err
 	}
-	wall := spec.Programs[programsProgWall].Copy()
 	var walls sync.WaitGroup
 	var walled error
-	walls.Go(func() { walled = f.putWalls(wall, index) }) // which waits for the kernel, while that checks the programs
+	walls.Go(func() { walled = f.putWalls(index) }) // which waits for the kernel, while that checks the programs
 	f.maps, err = loadObjects(spec)
 	walls.Wait()
 	if err := errors.Join(err, walled); err != nil {
@@ -92,24 +91,24 @@ func (f *Fence) makeTap() (index int, err error) {
 }
 
 // putWalls puts up both walls, before any program of the policy's is there.
-func (f *Fence) putWalls(spec *ebpf.ProgramSpec, index int) error {
+func (f *Fence) putWalls(index int) (err error) {
 	if err := f.space.raiseWall(f.marks, false); err != nil {
 		return err
 	}
-	wall, err := ebpf.NewProgram(spec)
-	if err != nil {
-		return loading(err)
-	}
-	defer wall.Close()
-	return f.space.in(func() error { return wallOff(wall, index, ebpf.AttachTCXIngress, ebpf.AttachTCXEgress) })
-}
-
-// attach puts the policy's programs before the wall; it runs in the namespace.
-func (f *Fence) attach(index int) (err error) {
-	if err := f.maps.attach(index, ebpf.AttachTCXIngress, f.maps.FromGuest); err != nil {
+	if f.gates, err = newGates(); err != nil {
 		return err
 	}
-	if err := f.maps.attach(index, ebpf.AttachTCXEgress, f.maps.ToGuest); err != nil {
+	return f.space.in(func() error {
+		if err := f.gates.stand(index, ebpf.AttachTCXIngress, fromGuest); err != nil {
+			return err
+		}
+		return f.gates.stand(index, ebpf.AttachTCXEgress, toGuest)
+	})
+}
+
+// attach lets the policy's programs in; it runs in the namespace.
+func (f *Fence) attach(index int) (err error) {
+	if err := errors.Join(f.gates.admit(fromGuest, f.maps.FromGuest), f.gates.admit(toGuest, f.maps.ToGuest)); err != nil {
 		return err
 	}
 	f.inject, err = newInjector(index, f.marks)
@@ -136,27 +135,27 @@ func newMarks() (marks, error) {
 	}
 }
 
-// release gives back what lay and raise took; any of it may be missing. The devices go
-// first, and the programs with them: to take those off one by one is slower. For each the
-// kernel waits for packets on their way, so they go at the same time.
+// release gives back what lay and raise took; any of it may be missing. The guest's
+// device goes with its namespace, in the kernel's own time.
 func (f *Fence) release() error {
-	var errs [4]error
-	var devices sync.WaitGroup
-	if f.tap != nil {
-		devices.Go(func() { errs[0] = f.tap.Close() })
-	}
-	if f.inject != nil {
-		devices.Go(func() { errs[1] = f.inject.close() })
+	var errs []error
+	if f.gates != nil {
+		errs = append(errs, f.gates.Close())
 	}
 	if f.uplink != nil {
-		devices.Go(func() { errs[2] = f.uplink.close(f.marks) })
+		errs = append(errs, f.uplink.close(f.marks))
 	}
-	devices.Wait()
+	if f.inject != nil {
+		errs = append(errs, f.inject.close())
+	}
+	if f.tap != nil {
+		errs = append(errs, f.tap.Close())
+	}
 	if f.maps != nil {
-		errs[3] = f.maps.close()
+		errs = append(errs, f.maps.close())
 	}
 	if f.space != nil {
-		return errors.Join(append(errs[:], f.space.close())...)
+		errs = append(errs, f.space.close())
 	}
-	return errors.Join(errs[:]...)
+	return errors.Join(errs...)
 }

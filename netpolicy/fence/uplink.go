@@ -41,7 +41,7 @@ type uplink struct {
 
 // newUplink lays the cable. Nothing passes it before its ends are up, and those
 // come up behind both walls.
-func newUplink(ctx context.Context, sandbox, site *space, p *programs, m marks) (u *uplink, err error) {
+func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs, m marks) (u *uplink, err error) {
 	u = &uplink{sandbox: sandbox, site: site}
 	defer func() {
 		if err != nil {
@@ -56,13 +56,10 @@ func newUplink(ctx context.Context, sandbox, site *space, p *programs, m marks) 
 	if err != nil {
 		return u, err
 	}
-	err = sandbox.in(func() error {
-		if err := wallOff(p.Wall, index, ebpf.AttachTCXIngress); err != nil {
-			return err
-		}
-		return p.attach(index, ebpf.AttachTCXIngress, p.FromUplink)
-	})
-	if err != nil {
+	if err := sandbox.in(func() error { return g.stand(index, ebpf.AttachTCXIngress, fromUplink) }); err != nil {
+		return u, err
+	}
+	if err := g.admit(fromUplink, p.FromUplink); err != nil {
 		return u, err
 	}
 	if u.guard, err = newGuard(site, u); err != nil {

@@ -274,14 +274,42 @@ func programsOf(t testing.TB, s *space) (ids []ebpf.ProgramID) {
 				if err != nil {
 					return err
 				}
-				if len(found.Programs) != 2 {
+				if len(found.Programs) != 1 {
 					return fmt.Errorf("%s has %d programs", device, len(found.Programs))
 				}
-				ids = append(ids, found.Programs[0].ID, found.Programs[1].ID)
+				ids = append(ids, found.Programs[0].ID)
+				ids = append(ids, admittedBy(t, found.Programs[0].ID)...)
 			}
 		}
 		return nil
 	}))
+	return ids
+}
+
+// admittedBy returns the programs that a gate hands packets to.
+func admittedBy(t testing.TB, gate ebpf.ProgramID) (ids []ebpf.ProgramID) {
+	t.Helper()
+	p, err := ebpf.NewProgramFromID(gate)
+	must(t, err)
+	defer p.Close()
+	info, err := p.Info()
+	must(t, err)
+	maps, ok := info.MapIDs()
+	if !ok || len(maps) != 1 {
+		t.Fatalf("a gate has the maps %v", maps)
+	}
+	table, err := ebpf.NewMapFromID(maps[0])
+	must(t, err)
+	defer table.Close()
+	for s := range slots {
+		var id uint32
+		if err := table.Lookup(s, &id); err == nil {
+			ids = append(ids, ebpf.ProgramID(id))
+		}
+	}
+	if len(ids) < 2 {
+		t.Fatalf("the gates admit the programs %v", ids)
+	}
 	return ids
 }
 
