@@ -62,3 +62,6 @@ func (p *Prepared) Close() error {
 	p.bind(func(fence.Event) {})
 	return p.fence.Close()
 }
+
+// Sweep puts back what runs that were killed have changed on the host.
+func Sweep() error { return fence.Sweep() }

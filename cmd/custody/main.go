@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/vmm/qemu"
 )
@@ -135,7 +136,7 @@ func (a *app) tidy(h *home.Home) {
 	if needRoot() != nil {
 		return // then there is nothing of ours to remove
 	}
-	if err := qemu.Sweep(); err != nil {
+	if err := errors.Join(qemu.Sweep(), egress.Sweep()); err != nil {
 		a.complain(err)
 	}
 }

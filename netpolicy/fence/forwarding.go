@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -13,36 +14,42 @@ import (
 )
 
 // forwarding is what was changed in the site so that it forwards for sandboxes.
-// A device's alias tells the processes of other sandboxes which devices forward only
-// because of us; the last to end puts them back. After a kill -9 of the last they
-// stay as they are, until somebody sets them.
+// A file names the devices that forward only because of us, for all sandboxes of the
+// site: the last to end puts them back, and after a kill -9 of that one Sweep does.
 type forwarding struct {
 	site   *space
 	name   string   // of the own uplink
 	opened []string // devices that forwarded nothing before
+	notes  *os.File // while alone runs
 }
 
-const aliasPrefix = "custody forwards: "
+// uplinkAlias tells our uplinks from devices that only have such a name.
+const uplinkAlias = "custody uplink"
 
 // forward has the site forward between the uplink and the devices that lead out.
 // IPv6 needs Linux 6.17's force_forwarding; before that it is switched on for all
 // devices, and those that take router advertisements are told to go on doing so.
 func forward(site *space, name string) (*forwarding, error) {
 	f := &forwarding{site: site, name: name}
-	others, err := f.others()
-	if err != nil {
-		return f, err
+	return f, f.alone(f.begin)
+}
+
+func (f *forwarding) begin() error {
+	l, err := f.site.links.LinkByName(f.name)
+	if err == nil {
+		err = f.site.links.LinkSetAlias(l, uplinkAlias)
 	}
-	for _, l := range others {
-		for d := range strings.FieldsSeq(strings.TrimPrefix(l.Attrs().Alias, aliasPrefix)) {
-			f.opened = append(f.opened, d)
-		}
+	if err != nil {
+		return fmt.Errorf("name the uplink: %w", err)
+	}
+	if f.opened, err = f.noted(); err != nil {
+		return err
 	}
 	ways, err := f.waysOut()
 	if err != nil {
-		return f, err
+		return err
 	}
-	return f, site.in(func() error {
+	return f.site.in(func() error {
 		for _, d := range ways {
 			if forwards("ipv4", d) == "0" {
 				f.opened = append(f.opened, d)
@@ -50,10 +57,10 @@ func forward(site *space, name string) (*forwarding, error) {
 		}
 		slices.Sort(f.opened)
 		f.opened = slices.Compact(f.opened)
-		if err := f.announce(); err != nil {
+		if err := f.note(); err != nil {
 			return err
 		}
-		for _, d := range append(ways, name) {
+		for _, d := range append(ways, f.name) {
 			if err := open4and6(d); err != nil {
 				return err
 			}
@@ -62,15 +69,76 @@ func forward(site *space, name string) (*forwarding, error) {
 	})
 }
 
-func (f *forwarding) announce() error {
-	l, err := f.site.links.LinkByName(f.name)
-	if err == nil {
-		err = f.site.links.LinkSetAlias(l, aliasPrefix+strings.Join(f.opened, " "))
+// notesDir has a file for each site, which begins with a line for each device.
+const notesDir = "/run/custody/forwarding"
+
+// alone runs do while no other process changes the forwarding of this site.
+func (f *forwarding) alone(do func() error) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.site.handle), &st); err != nil {
+		return fmt.Errorf("look at the site's namespace: %w", err)
 	}
+	if err := os.MkdirAll(notesDir, 0o700); err != nil {
+		return err
+	}
+	for {
+		ours, err := f.lock(path.Join(notesDir, strconv.FormatUint(st.Ino, 10)))
+		if err != nil {
+			return fmt.Errorf("note which devices forward: %w", err)
+		}
+		if ours {
+			break
+		}
+		f.notes.Close()
+	}
+	defer f.notes.Close()
+	return do()
+}
+
+// lock opens and locks the notes. It says false when they were removed meanwhile.
+func (f *forwarding) lock(name string) (ours bool, err error) {
+	if f.notes, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
+		return false, err
+	}
+	if err := unix.Flock(int(f.notes.Fd()), unix.LOCK_EX); err != nil {
+		f.notes.Close()
+		return false, err
+	}
+	there, err := os.Stat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	here, err2 := f.notes.Stat()
+	return err == nil && err2 == nil && os.SameFile(there, here), errors.Join(err, err2)
+}
+
+func (f *forwarding) noted() ([]string, error) {
+	b, err := os.ReadFile(f.notes.Name())
+	if err != nil {
+		return nil, fmt.Errorf("read which devices forward: %w", err)
+	}
+	return strings.Fields(string(b)), nil
+}
+
+// note writes the devices down before they are changed. A line that is cut short names
+// no device, or one that was not changed.
+func (f *forwarding) note() error {
+	_, err := f.notes.WriteString(strings.Join(f.opened, "\n") + "\n")
 	if err != nil {
 		return fmt.Errorf("note which devices forward: %w", err)
 	}
 	return nil
+}
+
+// Sweep puts back what processes that were killed have changed in the namespace of
+// the calling thread, unless a sandbox there still needs it.
+func Sweep() error {
+	site, err := currentSpace()
+	if err != nil {
+		return err
+	}
+	f := &forwarding{site: site}
+	return errors.Join(f.restore(), site.close())
 }
 
 func conf(family, device, key string) string {
@@ -118,14 +186,14 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// others are the uplinks of other sandboxes.
-func (f *forwarding) others() ([]netlink.Link, error) {
+// others says whether there are uplinks of other sandboxes.
+func (f *forwarding) others() (bool, error) {
 	all, err := f.site.links.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("list the site's devices: %w", err)
+		return false, fmt.Errorf("list the site's devices: %w", err)
 	}
-	return slices.DeleteFunc(all, func(l netlink.Link) bool {
-		return !strings.HasPrefix(l.Attrs().Alias, strings.TrimSpace(aliasPrefix)) || l.Attrs().Name == f.name
+	return slices.ContainsFunc(all, func(l netlink.Link) bool {
+		return l.Attrs().Alias == uplinkAlias && l.Attrs().Name != f.name
 	}), nil
 }
 
@@ -150,15 +218,24 @@ func (f *forwarding) waysOut() ([]string, error) {
 // restore puts back what was changed, if no other sandbox needs it. IPv6's general
 // switch stays: whoever set it, others may rely on it by now.
 func (f *forwarding) restore() error {
-	others, err := f.others()
-	if err != nil || len(others) > 0 {
-		return err
-	}
-	return f.site.in(func() error {
-		var errs []error
-		for _, d := range f.opened {
-			errs = append(errs, ignoreMissing(write("ipv4", d, "forwarding", "0")), ignoreMissing(write("ipv6", d, "force_forwarding", "0")))
+	return f.alone(func() error {
+		if others, err := f.others(); err != nil || others {
+			return err
 		}
-		return errors.Join(errs...)
+		opened, err := f.noted()
+		if err != nil {
+			return err
+		}
+		err = f.site.in(func() error {
+			var errs []error
+			for _, d := range opened {
+				errs = append(errs, ignoreMissing(write("ipv4", d, "forwarding", "0")), ignoreMissing(write("ipv6", d, "force_forwarding", "0")))
+			}
+			return errors.Join(errs...)
+		})
+		if err != nil {
+			return err
+		}
+		return os.Remove(f.notes.Name())
 	})
 }

@@ -195,6 +195,7 @@ func TestKilled(t *testing.T) {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
 			site, peer := newWorld(t)
+			before := siteState(t, site)
 			exe, err := os.Executable()
 			must(t, err)
 			cmd := exec.Command(exe)
@@ -237,6 +238,13 @@ func TestKilled(t *testing.T) {
 				return !strings.Contains(siteState(t, site), "cust")
 			})
 			eventually(t, "no program is left", func() bool { return gone(programs) })
+			if siteState(t, site) == before {
+				t.Error("the site forwards as before: this proves nothing of Sweep")
+			}
+			must(t, site.in(Sweep))
+			if after := siteState(t, site); after != before {
+				t.Errorf("the site was\n%s and is\n%s", before, after)
+			}
 		})
 	}
 }
