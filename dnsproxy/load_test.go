@@ -223,23 +223,45 @@ func rss(t testing.TB, pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// keepTo puts all threads of this process on one processor, until the test ends.
+// urgent is how the load and what is measured stand to other processes.
+const urgent = "-15"
+
+// keepTo puts all threads of this process on one processor, before other
+// processes, until the test ends.
 func keepTo(t testing.TB, cpu int) {
 	t.Helper()
-	var one, all unix.CPUSet
-	one.Set(cpu)
+	var set unix.CPUSet
+	set.Set(cpu)
+	place(t, set)
+}
+
+// hurry is keepTo with all processors.
+func hurry(t testing.TB) {
+	t.Helper()
+	place(t, everywhere())
+}
+
+func everywhere() (set unix.CPUSet) {
 	for i := range runtime.NumCPU() {
-		all.Set(i)
+		set.Set(i)
 	}
-	affine := func(set *unix.CPUSet) {
+	return set
+}
+
+func place(t testing.TB, set unix.CPUSet) {
+	t.Helper()
+	nice, err := strconv.Atoi(urgent)
+	check(t, err)
+	each := func(set unix.CPUSet, nice int) {
 		tasks, err := os.ReadDir("/proc/self/task")
 		check(t, err)
 		for _, task := range tasks {
 			tid, err := strconv.Atoi(task.Name())
 			check(t, err)
-			unix.SchedSetaffinity(tid, set)
+			unix.SchedSetaffinity(tid, &set)
+			unix.Setpriority(unix.PRIO_PROCESS, tid, nice)
 		}
 	}
-	affine(&one)
-	t.Cleanup(func() { affine(&all) })
+	each(set, nice)
+	t.Cleanup(func() { each(everywhere(), 0) })
 }
