@@ -129,8 +129,7 @@ type processors struct{ cpus, procs string }
 
 var (
 	one = processors{"0", "GOMAXPROCS=1"}
-	// With two, a thread that waits for the disk does not keep the others waiting.
-	two = processors{"0", "GOMAXPROCS=2"}
+	all = processors{fmt.Sprintf("0-%d", runtime.NumCPU()-1), ""}
 )
 
 func startCustody(t testing.TB, on processors, server string) process {
@@ -238,8 +237,8 @@ func BenchmarkChurn(b *testing.B) {
 	up := newAuthority(b, 16, 1000, 0)
 	for b.Loop() {
 		who := []string{"authority", "custody", "coredns"}
-		at := []string{up.addr.String(), startCustody(b, two, "udp://"+up.addr.String()).addr, startCoreDNS(b, two, "forward . "+up.addr.String()).addr}
-		keepTo(b, runtime.NumCPU()-1)
+		at := []string{up.addr.String(), startCustody(b, all, "udp://"+up.addr.String()).addr, startCoreDNS(b, all, "forward . "+up.addr.String()).addr}
+		hurry(b)
 		figures, lost := map[string][]time.Duration{}, map[string]int{}
 		for turn := range turns {
 			synced := fsyncs(b, 200)
@@ -290,7 +289,7 @@ func fsyncs(b *testing.B, n int) (out []time.Duration) {
 // resolver keeps of them is bounded, so the second minute adds nothing.
 func BenchmarkGrowth(b *testing.B) {
 	up := newAuthority(b, 4, 1000, 60)
-	p := startCustody(b, two, "udp://"+up.addr.String())
+	p := startCustody(b, all, "udp://"+up.addr.String())
 	l := &load{server: p.addr, name: func(i int) string { return fmt.Sprintf("n%07d.%s.test", i, [...]string{"gatew", "direc"}[i%2]) }}
 	l.closed(b, 2000, 4, 16)
 	for b.Loop() {
