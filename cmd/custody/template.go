@@ -25,7 +25,7 @@ type templateBuildCmd struct {
 }
 
 func (c templateBuildCmd) Run(a *app) error {
-	if err := needRoot(); err != nil {
+	if err := needHost(); err != nil {
 		return err
 	}
 	var src template.Source
