@@ -58,7 +58,7 @@ const (
 	WrongMethod  Reason = "the rule does not allow this method"
 	WrongPath    Reason = "the rule does not allow this path"
 	UnclearPath  Reason = "the path can be read in two ways"
-	SpecialRange Reason = "the address has a special purpose that the rule does not name"
+	SpecialRange Reason = "the address has a special purpose that the rule's addresses do not name"
 )
 
 // reasons are those of rules by how far a question got in one, so that the
