@@ -90,14 +90,15 @@ func cgroup() Finding {
 func network() Finding {
 	began := time.Now()
 	f, err := fence.New(context.Background(), fence.Options{Sighted: func(fence.Event) {}})
-	took := time.Since(began).Round(time.Millisecond)
 	if err == nil {
-		err = f.Close()
+		_, err = f.Denials() // for which the walls must stand
+		err = errors.Join(err, f.Close())
 	}
+	took := time.Since(began).Round(time.Millisecond)
 	if err != nil {
 		return Finding{"network", Missing, err.Error(), "no sandbox starts without its walls: a kernel from 6.6 on with TUN, TCX and nf_tables is needed"}
 	}
-	return Finding{"network", OK, fmt.Sprintf("a namespace with card, packet programs and tables made in %v", took), ""}
+	return Finding{"network", OK, fmt.Sprintf("a namespace with card, packet programs and tables made and removed in %v", took), ""}
 }
 
 // minFree is the room below which a run is likely to be frozen.

@@ -135,16 +135,15 @@ func (n *Network) Step(name string) { n.witness.step.Store(&name) }
 // Attempted takes what the guest's sensor saw of an attempt to connect.
 func (n *Network) Attempted(f *audit.Flow) { n.witness.attempts.note(f) }
 
-// Begin records the policy and opens what it allows. The context bounds the
-// beginning only.
+// Begin records the policy, puts up the walls and opens what it allows. The context
+// bounds the beginning only.
 func (n *Network) Begin(ctx context.Context) error {
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
-	if err := n.serveNames(keep); err != nil {
+	if _, err := n.Change(ctx, n.options.Policy); err != nil {
 		return err
 	}
-	_, err := n.Change(ctx, n.options.Policy)
-	return err
+	return n.serveNames(keep)
 }
 
 func (n *Network) serveNames(ctx context.Context) error {

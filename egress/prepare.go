@@ -7,8 +7,8 @@ import (
 	"github.com/custody-project/custody/netpolicy/fence"
 )
 
-// Prepared is a fence for a network that is still to be described. Putting it up
-// takes some 10 ms, in which a run can do other things. It belongs to one goroutine.
+// Prepared is the guest's end of a network that is still to be described. Making it
+// takes some milliseconds, in which a run can do other things. It belongs to one goroutine.
 type Prepared struct {
 	laid  chan struct{} // closed when fence and err are set
 	fence *fence.Fence
@@ -19,7 +19,7 @@ type Prepared struct {
 	to    func(fence.Event)
 }
 
-// Prepare begins to put a fence up. Close must be called in any case.
+// Prepare begins to make one. Close must be called in any case.
 func Prepare(ctx context.Context) *Prepared {
 	p := &Prepared{laid: make(chan struct{}), bound: make(chan struct{})}
 	go func() {

@@ -229,7 +229,7 @@ func yamlList(items []string) string {
 // yamlWord quotes what YAML could take for something else than this string.
 func yamlWord(s string) string {
 	plain := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == ""
-	number := strings.Trim(s, "0123456789.eE+-xXabcdefABCDEF_oO") == ""
+	number := strings.Trim(s, "0123456789.+-xXabcdefABCDEF_oO") == ""
 	meaning := slices.Contains([]string{"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf", ".nan", ".inf"}, strings.ToLower(s))
 	if plain && !number && !meaning && !strings.HasPrefix(s, "-") {
 		return s

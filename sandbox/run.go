@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -133,7 +134,6 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 		sb, err := Start(ctx, parts, settings)
 		vm <- started{sb, err}
 	}()
-	opened := parts.Network.Begin(ctx)
 	durable := parts.Recorder.Sync(ctx, seq)
 	s := <-vm
 	if s.err != nil {
@@ -143,16 +143,25 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 	if durable != nil {
 		return 0, fmt.Errorf("record the start: %w", durable)
 	}
-	if opened != nil {
-		return 0, fmt.Errorf("network: %w", opened)
-	}
 	ready(s.sb)
-	return s.sb.steps(ctx, plan)
+	// The guest's card is down until the network is there, which the first step waits for.
+	var opening sync.WaitGroup
+	var unopened error
+	opening.Go(func() { unopened = parts.Network.Begin(ctx) })
+	defer opening.Wait()
+	opened := func() error {
+		opening.Wait()
+		return unopened
+	}
+	return s.sb.steps(ctx, plan, opened)
 }
 
-func (s *Sandbox) steps(ctx context.Context, plan Plan) (int, error) {
+func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (int, error) {
 	if err := s.Wake(ctx); err != nil {
 		return 0, err
+	}
+	if err := opened(); err != nil {
+		return 0, fmt.Errorf("network: %w", err)
 	}
 	if plan.Workdir != "" {
 		if err := s.copyIn(ctx, plan.Workdir); err != nil {

@@ -123,7 +123,7 @@ func TestTampering(t *testing.T) {
 	swap := slices.Clone(part)
 	swap[1], swap[2] = swap[2], swap[1]
 	join := func(list ...[]byte) []byte { return bytes.Join(list, nil) }
-	text := bytes.Replace(part[1], []byte(`"generation":1`), []byte(`"generation":2`), 1)
+	text := bytes.Replace(part[1], []byte(`"op":"restore"`), []byte(`"op":"destroy"`), 1)
 
 	cases := []struct {
 		name   string
@@ -203,7 +203,7 @@ func (d *door) forge(manifest []byte) []byte {
 // tamperStore changes rows behind Custody's back. The log tells; a rebuilt store is right again.
 func (d *door) tamperStore(t *testing.T, run string) {
 	for _, c := range []struct{ name, sql, says string }{
-		{"a body", `UPDATE records SET body = replace(body, '"generation":1', '"generation":2') WHERE seq = 2`, "seq 2: the record is altered in the store"},
+		{"a body", `UPDATE records SET body = replace(body, '"op":"restore"', '"op":"reboot!"') WHERE seq = 2`, "seq 2: the record is altered in the store"},
 		{"a row away", `DELETE FROM records WHERE seq = 2`, "seq 2: the record is missing from the store"},
 		{"a summary", `UPDATE runs SET exit_code = 77`, "the run's summary"},
 	} {

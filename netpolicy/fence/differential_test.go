@@ -23,7 +23,6 @@ type duel struct {
 	fence  *Fence
 	oracle *oracle
 	before [reasons]uint64
-	out    []byte
 }
 
 // newDuel makes a fence that nobody sweeps: time plays no part.

@@ -80,6 +80,7 @@ type Options struct {
 type Fence struct {
 	space, site *space
 	tap         *os.File
+	index       int // of the TAP, in the namespace
 	gates       *gates
 	maps        *programs
 	marks       marks
@@ -106,38 +107,41 @@ type Fence struct {
 	closing  sync.Once
 	leftover error // of the one time that closing ran
 
-	raised   chan struct{} // closed when the walls stand, or cannot
-	unraised error         // set before that: why they cannot
+	options  Options
+	raising  sync.Once
+	unraised error // why the walls do not stand; set by raising
 }
 
 // New makes a fence that is closed: until Enforce nothing passes but questions
 // to the resolver. The namespace of the calling thread is the site that direct flows
 // go out to. Without the capabilities or kernel features that it takes there is no fence.
 //
-// New returns as soon as there is a TAP to hand to the guest's machine, which is
-// down; it comes up when the walls stand. Those take some 10 ms more, for which every
-// other method waits; Listen and Enforce return why they could not be put up.
+// New returns with a TAP to hand to the guest's machine, which is down; the first
+// other method that is called puts up the walls, which takes some 10 ms, and then the
+// TAP. Listen and Enforce return why they could not be put up.
 func New(ctx context.Context, o Options) (*Fence, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	site, err := currentSpace()
 	if err != nil {
 		return nil, err
 	}
-	f, index, err := lay(site)
+	f, err := lay(site)
 	if err != nil {
 		return nil, errors.Join(err, site.close())
 	}
-	go func() {
-		defer close(f.raised)
-		if f.unraised = f.raise(ctx, index); f.unraised == nil {
-			f.unraised = f.begin(o)
-		}
-	}()
+	f.options = o
 	return f, nil
 }
 
-// stands waits for the walls, and says whether they stand.
+// stands says whether the walls stand, after it has put them up if need be.
 func (f *Fence) stands() bool {
-	<-f.raised
+	f.raising.Do(func() {
+		if f.unraised = f.raise(); f.unraised == nil {
+			f.unraised = f.begin(f.options)
+		}
+	})
 	return f.unraised == nil
 }
 
@@ -280,12 +284,12 @@ func (f *Fence) Denials() (map[string]uint64, error) {
 // Shut tells the end of every flow that lives, and lets nothing pass any more.
 // The guest should be gone. What there is in the kernel stays until Close.
 func (f *Fence) Shut() {
-	stands := f.stands()
+	f.raising.Do(func() { f.unraised = net.ErrClosed })
 	f.mu.Lock()
 	before := f.closed
 	f.closed = true
 	f.mu.Unlock()
-	if before || !stands {
+	if before || f.unraised != nil {
 		return
 	}
 	f.stop()

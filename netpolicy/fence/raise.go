@@ -15,21 +15,21 @@ import (
 
 // build makes all of a fence but the goroutine that looks after it.
 func build(ctx context.Context, site *space) (*Fence, error) {
-	f, index, err := lay(site)
+	f, err := lay(site)
 	if err != nil {
 		return nil, err
 	}
-	close(f.raised)
-	if err := f.raise(ctx, index); err != nil {
+	f.raising.Do(func() { f.unraised = f.raise() })
+	if err := errors.Join(f.unraised, ctx.Err()); err != nil {
 		return nil, errors.Join(err, f.release())
 	}
 	return f, nil
 }
 
 // lay makes a namespace with a TAP in it.
-func lay(site *space) (f *Fence, index int, err error) {
+func lay(site *space) (f *Fence, err error) {
 	f = &Fence{
-		site: site, ended: newHistory(), dying: map[programsFlowKey]dying{}, raised: make(chan struct{}),
+		site: site, ended: newHistory(), dying: map[programsFlowKey]dying{},
 		epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0),
 	}
 	defer func() {
@@ -38,39 +38,36 @@ func lay(site *space) (f *Fence, index int, err error) {
 		}
 	}()
 	if f.marks, err = newMarks(); err != nil {
-		return f, 0, err
+		return f, err
 	}
 	if f.space, err = newSpace(); err != nil {
-		return f, 0, hint(err)
+		return f, hint(err)
 	}
-	if index, err = f.makeTap(); err != nil {
-		return f, 0, hint(err)
+	if f.index, err = f.makeTap(); err != nil {
+		return f, hint(err)
 	}
-	return f, index, nil
+	return f, nil
 }
 
 // raise puts up the walls, and then the TAP. What it has made when it fails release gives back.
-func (f *Fence) raise(ctx context.Context, index int) (err error) {
+func (f *Fence) raise() error {
 	spec, err := readPrograms(f.marks)
 	if err != nil {
 		return err
 	}
 	var walls sync.WaitGroup
 	var walled error
-	walls.Go(func() { walled = f.putWalls(index) }) // which waits for the kernel, while that checks the programs
+	walls.Go(func() { walled = f.putWalls(f.index) }) // which waits for the kernel, while that checks the programs
 	f.maps, err = loadObjects(spec)
 	walls.Wait()
 	if err := errors.Join(err, walled); err != nil {
 		return hint(err)
 	}
 	f.book = newBook(f.maps)
-	if err := f.space.in(func() error { return f.attach(index) }); err != nil {
+	if err := f.space.in(func() error { return f.attach(f.index) }); err != nil {
 		return hint(err)
 	}
-	if err := f.space.cable(); err != nil {
-		return hint(err)
-	}
-	return ctx.Err()
+	return hint(f.space.cable())
 }
 
 func (f *Fence) makeTap() (index int, err error) {
