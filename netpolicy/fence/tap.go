@@ -19,7 +19,11 @@ const (
 
 // quiet has the namespace say nothing of its own accord, learn nothing from the
 // guest and forward nothing. Answers of its kernel carry the mark of what they answer.
+// Sockets whose process was killed hold a namespace until they have given up: some
+// seconds must do, or it would outlive its sandbox by minutes.
 var quiet = sysctls{
+	"ipv4/tcp_orphan_retries":                "3",
+	"ipv4/tcp_fin_timeout":                   "5",
 	"ipv4/ip_forward":                        "0",
 	"ipv4/conf/all/rp_filter":                "1",
 	"ipv4/conf/all/accept_redirects":         "0",
