@@ -21,12 +21,24 @@ type Change struct {
 	Ended      int // flows that the new policy does not allow
 }
 
+// ErrNotOpen means that a network has not begun yet, or has ended.
+var ErrNotOpen = errors.New("the run's network is not open: the run is just beginning or ending")
+
 // Change puts a policy into force: it is recorded first, holds for every
 // packet, question and request from then on, and ends the flows that it does not allow.
-// When it fails the policy before it may hold, or nothing passes at all.
+// When it fails the policy before it may hold, or nothing passes at all. The context
+// bounds the recording only: what is recorded takes effect.
 func (n *Network) Change(ctx context.Context, p *netpolicy.Policy) (Change, error) {
 	n.change.Lock()
 	defer n.change.Unlock()
+	if n.live.Current().Number == 0 || n.ended {
+		return Change{}, ErrNotOpen // the policy that a run begins with must not come after this one
+	}
+	return n.enforce(ctx, p)
+}
+
+// enforce runs with change held for writing.
+func (n *Network) enforce(ctx context.Context, p *netpolicy.Policy) (Change, error) {
 	before := n.live.Current()
 	if err := n.canOpen(p); err != nil {
 		return Change{}, err
@@ -38,16 +50,16 @@ func (n *Network) Change(ctx context.Context, p *netpolicy.Policy) (Change, erro
 	if err := n.recordChange(ctx, c, p); err != nil {
 		return Change{}, fmt.Errorf("record the policy: %w", err)
 	}
-	generation := n.live.Set(p)
-	ended, err := n.fence.Enforce(ctx, generation)
-	if err != nil {
-		return Change{}, fmt.Errorf("enforce the policy: %w", err)
-	}
+	ctx = context.WithoutCancel(ctx)
+	ended, err := n.fence.Enforce(ctx, n.live.Set(p))
 	c.Ended = n.gateway.Recheck(ctx)
 	for _, f := range ended {
 		if f.Via == netpolicy.Direct { // the gateway has counted its own
 			c.Ended++
 		}
+	}
+	if err != nil {
+		return Change{}, fmt.Errorf("enforce the policy: %w", err)
 	}
 	return c, errors.Join(n.reopen(), n.listen())
 }

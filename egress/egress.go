@@ -81,7 +81,9 @@ type Network struct {
 	// change is held for reading while a name is opened and for writing while the
 	// policy changes, so that nothing is opened under a policy that is gone.
 	change sync.RWMutex
-	doors  map[uint16]net.Listener // of the gateway, by port; guarded by change
+	// Guarded by change:
+	doors map[uint16]net.Listener // of the gateway, by port
+	ended bool
 }
 
 func newNetwork(f *fence.Fence, o Options) *Network {
@@ -140,10 +142,18 @@ func (n *Network) Attempted(f *audit.Flow) { n.witness.attempts.note(f) }
 func (n *Network) Begin(ctx context.Context) error {
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
-	if _, err := n.Change(ctx, n.options.Policy); err != nil {
+	if err := n.first(ctx); err != nil {
 		return err
 	}
 	return n.serveNames(keep)
+}
+
+// first puts the policy that the network was made with into force.
+func (n *Network) first(ctx context.Context) error {
+	n.change.Lock()
+	defer n.change.Unlock()
+	_, err := n.enforce(ctx, n.options.Policy)
+	return err
 }
 
 func (n *Network) serveNames(ctx context.Context) error {
@@ -176,6 +186,7 @@ func (n *Network) end() {
 		n.stop()
 	}
 	n.change.Lock()
+	n.ended = true
 	for _, door := range n.doors {
 		door.Close()
 	}
