@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/dnsproxy/upstream"
@@ -85,37 +83,4 @@ func (j *job) setPolicy(ctx context.Context, n *egress.Network, file []byte) (ho
 	}
 	j.tell(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
 	return home.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
-}
-
-type policySetCmd struct {
-	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
-	File string `arg:"" type:"path" help:"The project's file whose egress rules shall hold."`
-}
-
-// Run changes the policy of a live run.
-func (c policySetCmd) Run(a *app) error {
-	if _, err := project.Load(c.File); err != nil { // with its name and lines
-		return err
-	}
-	file, err := os.ReadFile(c.File)
-	if err != nil {
-		return err
-	}
-	h, err := a.home()
-	if err != nil {
-		return err
-	}
-	run, err := h.LiveRun(c.Name)
-	if err != nil {
-		return err
-	}
-	change, err := h.SetPolicy(a.ctx, run, file)
-	if errors.Is(err, home.ErrNotLive) {
-		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s: generation %d, %s (before: %s), flows ended: %d\n", run, change.Generation, change.Digest, change.Previous, change.Ended)
-	return err
 }

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+)
+
+type policySetCmd struct {
+	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
+	File string `arg:"" type:"path" help:"The project's file whose egress rules shall hold."`
+}
+
+// Run changes the policy of a live run.
+func (c policySetCmd) Run(a *app) error {
+	if _, err := project.Load(c.File); err != nil { // with its name and lines
+		return err
+	}
+	file, err := os.ReadFile(c.File)
+	if err != nil {
+		return err
+	}
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	run, err := h.LiveRun(c.Name)
+	if err != nil {
+		return err
+	}
+	change, err := h.SetPolicy(a.ctx, run, file)
+	if errors.Is(err, home.ErrNotLive) {
+		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: generation %d, %s (before: %s), flows ended: %d\n", run, change.Generation, change.Digest, change.Previous, change.Ended)
+	return err
+}
