@@ -36,7 +36,7 @@ func learned(b *testing.B, d *duel, n int) {
 	must(b, d.fence.maps.Ids.Put(uint32(2), uint32(1)))
 }
 
-// BenchmarkPolicyProgram tells what the program on the guest's packets costs, by the kernel's test run.
+// BenchmarkPolicyProgram tells what the programs on the guest's packets cost, gates included, by the kernel's test run.
 func BenchmarkPolicyProgram(b *testing.B) {
 	d := newDuel(b)
 	established := packet{proto: protoTCP, peer: netpolicy.FirstSynthetic, guestPort: 1000, peerPort: 443, flags: 16, payload: make([]byte, 1000)}
@@ -52,9 +52,9 @@ func BenchmarkPolicyProgram(b *testing.B) {
 			frame []byte
 			want  uint32
 		}{
-			"allowed": {d.fence.maps.FromGuest, established.frame(), 0},
-			"inbound": {d.fence.maps.ToGuest, inbound(established).frame(), 0},
-			"denied":  {d.fence.maps.FromGuest, denied.frame(), 2},
+			"allowed": {d.fence.gates.FromGuestGate, established.frame(), 0},
+			"inbound": {d.fence.gates.ToGuestGate, inbound(established).frame(), 0},
+			"denied":  {d.fence.gates.FromGuestGate, denied.frame(), 2},
 			"nothing": {d.fence.maps.FromUplink, established.frame(), 0}, // the cost of the test run itself
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
