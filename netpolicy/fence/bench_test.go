@@ -196,6 +196,8 @@ func BenchmarkFifty(b *testing.B) {
 		for range 50 {
 			f, err := New(context.Background(), Options{})
 			must(b, err)
+			_, err = f.Denials() // which has the walls put up
+			must(b, err)
 			all = append(all, f)
 		}
 		made += time.Since(start)
