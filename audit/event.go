@@ -40,6 +40,7 @@ const (
 	KindFlow    Kind = "flow"
 	KindDNS     Kind = "dns"
 	KindHTTP    Kind = "http"
+	KindLLM     Kind = "llm"
 	KindPolicy  Kind = "policy"
 	KindProbe   Kind = "probe"
 	KindOutput  Kind = "output"
@@ -68,6 +69,7 @@ type Event struct {
 	Flow      *Flow      `json:"flow,omitempty"`
 	DNS       *DNS       `json:"dns,omitempty"`
 	HTTP      *HTTP      `json:"http,omitempty"`
+	LLM       *LLM       `json:"llm,omitempty"`
 	Policy    *Policy    `json:"policy,omitempty"`
 	Probe     *Probe     `json:"probe,omitempty"`
 	Output    *Output    `json:"output,omitempty"`
@@ -148,6 +150,10 @@ type Exec struct {
 	// ArgvBytes and ArgvSHA256 describe the whole argv (NUL-terminated strings) when Truncated.
 	ArgvBytes  int    `json:"argv_bytes,omitempty"`
 	ArgvSHA256 string `json:"argv_sha256,omitempty"`
+	// LLM is the id of the model's call that asked for this command, and ToolCall that of
+	// its tool call. The host found them by the argument that they share; set on the host only.
+	LLM      string `json:"llm,omitempty"`
+	ToolCall Text   `json:"tool_call,omitempty"`
 }
 
 // Exit is the end of a process that had an Exec.
@@ -282,6 +288,52 @@ type HTTP struct {
 	Reason     string  `json:"reason,omitempty"`
 	Generation uint32  `json:"generation,omitempty"`
 	DurationNS int64   `json:"duration_ns,omitempty"`
+	Credential string  `json:"credential,omitempty"` // name of the secret that the gateway put in
+	Redacted   int     `json:"redacted,omitempty"`   // values masked in the answer before the guest got it
+	LLM        string  `json:"llm,omitempty"`        // id of the model's call that this request is
+}
+
+// LLM is one call of a language model through the gateway, recorded when its answer has ended.
+type LLM struct {
+	ID       string `json:"id"`             // the same in the exec events that the call asked for
+	Flow     string `json:"flow,omitempty"` // id of the flow
+	Provider string `json:"provider"`       // the API's shape: anthropic, openai or gemini
+	API      string `json:"api"`            // messages, chat, responses, generate, ...
+	Host     Text   `json:"host"`
+	Model    Text   `json:"model,omitempty"` // that answered, or that was asked for
+	// Tokens as the provider counts them. Input includes what was read from a cache and
+	// written to it; Output includes those of reasoning.
+	InputTokens      int64      `json:"input_tokens"`
+	OutputTokens     int64      `json:"output_tokens"`
+	CacheReadTokens  int64      `json:"cache_read_tokens,omitempty"`
+	CacheWriteTokens int64      `json:"cache_write_tokens,omitempty"`
+	ReasoningTokens  int64      `json:"reasoning_tokens,omitempty"` // part of OutputTokens
+	Tools            []Text     `json:"tools,omitempty"`            // names of the tools on offer
+	ToolCalls        []ToolCall `json:"tool_calls,omitempty"`
+	StopReason       Text       `json:"stop_reason,omitempty"` // in the provider's words
+	Status           int        `json:"status,omitempty"`      // of HTTP
+	Error            Text       `json:"error,omitempty"`       // in the provider's words
+	Stream           bool       `json:"stream,omitempty"`      // the answer came as server-sent events
+	Retry            int        `json:"retry,omitempty"`       // the request's ordinal among equal ones in a row, from 1 for the first repeat
+	RequestSHA256    string     `json:"request_sha256,omitempty"`
+	// Incomplete says why the figures above may be short: the answer broke off, was too long or not understood.
+	Incomplete string `json:"incomplete,omitempty"`
+	DurationNS int64  `json:"duration_ns"`
+	// FirstTokenNS is the time from the request to the first byte of content; 0 when there was none.
+	FirstTokenNS int64 `json:"first_token_ns,omitempty"`
+	// Spent are the run's tokens so far, this call's included, against Budget (limits.llm_tokens; 0: none).
+	Spent  int64 `json:"spent,omitempty"`
+	Budget int64 `json:"budget,omitempty"`
+}
+
+// ToolCall is a call of a tool that a model asked for.
+type ToolCall struct {
+	ID     Text   `json:"id,omitempty"` // the provider's
+	Name   Text   `json:"name"`
+	SHA256 string `json:"sha256"` // of the arguments, exactly as they came
+	// Arguments is the JSON text, cut where Truncated.
+	Arguments Text `json:"arguments,omitempty"`
+	Truncated bool `json:"truncated,omitempty"`
 }
 
 // Policy is the policy that holds from here on.
@@ -319,11 +371,35 @@ type VM struct {
 	DurationNS int64  `json:"duration_ns,omitempty"`
 }
 
-// Secret is an operation on a credential; the value itself has no field.
+// SecretOp is a point in a credential's life.
+type SecretOp string
+
+// The operations on credentials.
+const (
+	SecretRegister SecretOp = "register" // the redactor knows the value
+	SecretMint     SecretOp = "mint"     // the broker gave it for one step
+	SecretDeliver  SecretOp = "deliver"  // it is about to be handed over
+	SecretRenew    SecretOp = "renew"    // the step proved that it lives, and the broker agreed
+	SecretRevoke   SecretOp = "revoke"   // the broker was told that it is over
+	SecretExpire   SecretOp = "expire"   // it ran out before it was revoked
+	SecretRefuse   SecretOp = "refuse"   // something was asked for that is not given; see Reason
+)
+
+// Secret is an operation on a credential; the value itself has no field. Name is
+// empty where the operation is about all credentials of the step's lease.
 type Secret struct {
-	Name   string `json:"name"`
-	Op     string `json:"op"` // register, mint, deliver, renew, revoke, refuse
-	Reason string `json:"reason,omitempty"`
+	Name   string   `json:"name,omitempty"`
+	Op     SecretOp `json:"op"`
+	Broker string   `json:"broker,omitempty"` // local or vault
+	Via    string   `json:"via,omitempty"`    // how it is delivered: env, file, header, token
+	Tag    string   `json:"tag,omitempty"`    // of the value, as in markers: equal values have equal tags
+	// Accessor is the SHA-256 of the lease's accessor at the broker: it tells leases apart and is of no use there.
+	Accessor string `json:"accessor_sha256,omitempty"`
+	// TTLNS is how long the credential lives from here unless it is renewed.
+	TTLNS   int64     `json:"ttl_ns,omitempty"`
+	Expires time.Time `json:"expires,omitzero"`
+	Leases  int       `json:"leases,omitempty"` // of dynamic engines that hang on it
+	Reason  string    `json:"reason,omitempty"`
 }
 
 // Gap is a hole in the record that is known: what was lost, where and why.
@@ -337,9 +413,12 @@ type Gap struct {
 	Cause string `json:"cause"`
 }
 
-// Finding is something that a reviewer should look at.
+// Finding is something that a reviewer should look at. docs/events.md lists the rules.
 type Finding struct {
 	Rule   string `json:"rule"`
 	Detail string `json:"detail"`
+	Secret string `json:"secret,omitempty"` // name of the credential that it is about
 	Proc   string `json:"proc,omitempty"`
+	Seq    uint64 `json:"evidence,omitempty"` // of the record that shows it
+	Action string `json:"action,omitempty"`   // what was done: revoke, freeze or end
 }

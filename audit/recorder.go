@@ -117,6 +117,7 @@ func (ev *Event) check() error {
 		{ev.Flow != nil, ev.Kind == KindFlow},
 		{ev.DNS != nil, ev.Kind == KindDNS},
 		{ev.HTTP != nil, ev.Kind == KindHTTP},
+		{ev.LLM != nil, ev.Kind == KindLLM},
 		{ev.Policy != nil, ev.Kind == KindPolicy},
 		{ev.Probe != nil, ev.Kind == KindProbe},
 		{ev.Output != nil, ev.Kind == KindOutput},

@@ -1,12 +1,17 @@
-// Package secrets says how the values of secrets are got, whoever keeps them.
+// Package secrets hands each step credentials that live for a minute.
 //
 // A source is what custody.yaml writes under "from": env:NAME, file:PATH,
-// cmd:COMMAND or vault:PATH#FIELD. A Resolver turns it into the value, in
-// memory; no resolver writes a value anywhere, and no error contains one.
+// cmd:COMMAND or vault:PATH#FIELD. A Broker mints what a step binds, the Issuer
+// keeps its lease: it writes each operation down, renews on proof that the step
+// lives, revokes at the step's end, and at once when a credential turns up where
+// it does not belong.
+//
+//	Begin            Deliver             Renew (proof of life)
+//	------> minted ----------> delivered -------+
+//	           |                 |    ^         |
+//	           |                 |    +---------+
+//	           |   End, anomaly, expiry, broker lost it
+//	           +-----------------+-----> over: revoked or expired
+//
+// Values are held in memory only, and no error contains one.
 package secrets
-
-import "context"
-
-// Resolver gets the value of a source. Relative paths and commands start at dir.
-// It is safe for concurrent use.
-type Resolver func(ctx context.Context, from, dir string) ([]byte, error)

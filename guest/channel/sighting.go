@@ -38,7 +38,7 @@ func admit(e *audit.Event, now time.Time, offset time.Duration, knownStep func(s
 func checkPayload(e *audit.Event) error {
 	got := 0
 	for _, set := range []bool{
-		e.Lifecycle != nil, e.Exec != nil, e.Exit != nil, e.File != nil, e.Flow != nil, e.DNS != nil, e.HTTP != nil, e.Policy != nil, e.Probe != nil,
+		e.Lifecycle != nil, e.Exec != nil, e.Exit != nil, e.File != nil, e.Flow != nil, e.DNS != nil, e.HTTP != nil, e.LLM != nil, e.Policy != nil, e.Probe != nil,
 		e.Output != nil, e.VM != nil, e.Secret != nil, e.Gap != nil, e.Finding != nil,
 	} {
 		if set {
@@ -69,6 +69,9 @@ func checkPayload(e *audit.Event) error {
 func checkExec(x *audit.Exec) error {
 	if len(x.Argv) > maxArgs {
 		return hostile("exec with %d arguments", len(x.Argv))
+	}
+	if x.LLM != "" || x.ToolCall != "" {
+		return hostile("exec with what only the host knows")
 	}
 	if err := checkDigest(x.ArgvSHA256); err != nil {
 		return err
