@@ -31,7 +31,7 @@ func ParseRule(s string) (Rule, error) {
 		r.Mode = Direct
 	}
 	if t.take("http") {
-		r.HTTP = &HTTP{Methods: t.list("methods"), Paths: t.list("paths")}
+		r.HTTP = &HTTP{Methods: t.list("methods"), Paths: t.list("paths"), Redact: t.boolean("redact")}
 	}
 	for _, a := range t.list("addresses") {
 		prefix, err := netip.ParsePrefix(a)
@@ -96,6 +96,16 @@ func (t *tokens) take(word string) bool {
 	}
 	t.word()
 	return true
+}
+
+// boolean reads name=true or name=false if it comes next.
+func (t *tokens) boolean(name string) *bool {
+	for _, value := range []bool{true, false} {
+		if t.take(fmt.Sprintf("%s=%t", name, value)) {
+			return &value
+		}
+	}
+	return nil
 }
 
 // list reads name=["a" "b"] if it comes next.

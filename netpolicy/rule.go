@@ -45,6 +45,9 @@ func (p Port) valid() bool { return p.Number != 0 && (p.Proto == "tcp" || p.Prot
 type HTTP struct {
 	Methods []string // as CheckMethod wants them
 	Paths   []string // as CheckPath wants them
+	// Redact says whether credentials are masked in answers before the guest sees them;
+	// nil, which Normal resolves: if the rule has a credential.
+	Redact *bool
 }
 
 // Rule allows what its pattern matches, on its ports.
@@ -76,6 +79,9 @@ func (r *Rule) String() string {
 		b.WriteString(" http")
 		list(&b, "methods", r.HTTP.Methods)
 		list(&b, "paths", r.HTTP.Paths)
+		if redact := r.HTTP.Redact; redact != nil && *redact != (r.Credential != "") {
+			fmt.Fprintf(&b, " redact=%t", *redact)
+		}
 	}
 	var ranges []string
 	for _, a := range r.Addresses {
@@ -94,6 +100,14 @@ func list(b *strings.Builder, name string, items []string) {
 	}
 }
 
+// Redacts says whether credentials are masked in the answers to requests of this rule.
+func (r *Rule) Redacts() bool {
+	if r.HTTP == nil || r.HTTP.Redact == nil {
+		return r.Credential != ""
+	}
+	return *r.HTTP.Redact
+}
+
 func (r *Rule) hasPort(p Port) bool { return slices.Contains(r.Ports, p) }
 
 // Normal returns the rule in the form in which rules are compared, with its
@@ -109,7 +123,8 @@ func (r Rule) Normal() (Rule, error) {
 	n.Ports = sorted(n.Ports, func(a, b Port) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Number, b.Number)) })
 	n.Addresses = sorted(n.Addresses, func(a, b netip.Prefix) int { return cmp.Compare(a.String(), b.String()) })
 	if n.HTTP != nil {
-		n.HTTP = &HTTP{Methods: sorted(n.HTTP.Methods, strings.Compare), Paths: sorted(n.HTTP.Paths, strings.Compare)}
+		redacts := n.Redacts()
+		n.HTTP = &HTTP{Methods: sorted(n.HTTP.Methods, strings.Compare), Paths: sorted(n.HTTP.Paths, strings.Compare), Redact: &redacts}
 	}
 	for _, check := range []func(*Rule) (message, hint string){(*Rule).malformed, (*Rule).impossible} {
 		if message, hint := check(&n); message != "" {

@@ -250,6 +250,15 @@ func (d *decoder) checked(n ast.Node, what string, to *string, check func(string
 	return nil
 }
 
+func (d *decoder) boolean(n ast.Node, what string, to *bool) error {
+	b, ok := n.(*ast.BoolNode)
+	if !ok {
+		return d.err(n, fmt.Sprintf("%s must be true or false, not %s", what, kind(n)), "write it without quotes")
+	}
+	*to = b.Value
+	return nil
+}
+
 func (d *decoder) integer(n ast.Node, what string, least, most int64, to *int) error {
 	i, ok := integer(n)
 	if !ok {

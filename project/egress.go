@@ -29,7 +29,7 @@ func (d *decoder) rule(f *File, n ast.Node) error {
 			return d.http(r.HTTP, n)
 		},
 		"addresses":  func(n ast.Node) error { return readAll(d, n, "addresses", &r.Addresses, netpolicy.ParseRange) },
-		"credential": func(n ast.Node) error { return d.secretName(n, "credential", &r.Credential) },
+		"credential": func(n ast.Node) error { return d.credential(n, &r.Credential) },
 	})
 	if err != nil {
 		return err
@@ -58,6 +58,10 @@ func (d *decoder) http(h *netpolicy.HTTP, n ast.Node) error {
 	return d.mapping(n, "http", fields{
 		"methods": func(n ast.Node) error { return d.texts(n, "methods", &h.Methods, remedy(netpolicy.CheckMethod)) },
 		"paths":   func(n ast.Node) error { return d.texts(n, "paths", &h.Paths, remedy(netpolicy.CheckPath)) },
+		"redact": func(n ast.Node) error {
+			h.Redact = new(bool)
+			return d.boolean(n, "redact", h.Redact)
+		},
 	})
 }
 

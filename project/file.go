@@ -33,6 +33,7 @@ type File struct {
 	// tls://9.9.9.9#dns.quad9.net; none means those of the host.
 	Resolvers []string
 	Secrets   map[string]Secret
+	Anomaly   Action
 	Record    Record
 	Limits    Limits
 	Steps     []Step
@@ -40,17 +41,31 @@ type File struct {
 
 // Secret is where a value comes from and how a step gets it.
 type Secret struct {
-	From    string // env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD
+	From    string // env:NAME, file:PATH, cmd:COMMAND, vault:PATH#FIELD, or vault:PATH for a token
 	Deliver Deliver
+	// Hosts are the only ones to which requests may carry the secret, where the gateway reads
+	// them; none means all that the egress rules allow. A header secret goes where rules name it.
+	Hosts []netpolicy.Pattern
 }
 
-// Deliver is the way of a value to a step; at most one field is set. Without
-// one the value is only masked wherever it turns up.
+// Deliver is the way of a value to a step. With Header, Env and File get a
+// placeholder; Token stands alone. Without any the value is only masked wherever it turns up.
 type Deliver struct {
 	Header string // added to requests by the gateway, never seen in the sandbox
 	Env    string // name of an environment variable
 	File   string // name of a file in the step's own tmpfs
+	Token  string // name of an environment variable for a Vault token of the step's own
 }
+
+// Action is what is done about a credential that turns up where it does not belong.
+type Action string
+
+// The actions on an anomaly.
+const (
+	Revoke Action = "revoke" // the step's credentials are revoked; the default
+	Freeze Action = "freeze" // and the sandbox is frozen, to be looked at
+	End    Action = "end"    // and the run is ended
+)
 
 // Mode says what happens when the record cannot be written.
 type Mode string
@@ -81,6 +96,8 @@ type Limits struct {
 	Disk   int64 // bytes of the scratch disk
 	PIDs   int
 	Time   time.Duration // of the whole run
+	// LLMTokens is how many tokens, in and out, the run's calls of models may use; 0 is no limit.
+	LLMTokens int64
 }
 
 // Step is one command of a run.
@@ -97,6 +114,7 @@ func Default() File {
 		Version:  Version,
 		Project:  "default",
 		Template: "base",
+		Anomaly:  Revoke,
 		Record: Record{
 			Mode:   Strict,
 			Files:  Files{HashOver: 0, ReadOver: 8 << 20},

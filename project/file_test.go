@@ -24,7 +24,7 @@ egress:
   - allow: github.com                     # tcp/443, and the TLS name must be this name
   - allow: "*.PyPI.org."
   - allow: api.anthropic.com
-    http: {methods: [POST], paths: ["/v1/messages"]}
+    http: {methods: [POST], paths: ["/v1/messages"], redact: false}
     credential: anthropic
   - allow: db.example.internal
     ports: [tcp/5432, udp/53]
@@ -34,9 +34,10 @@ egress:
 resolvers: ["udp://10.0.0.53", "tls://9.9.9.9#dns.quad9.net"]
 secrets:
   anthropic: {from: "vault:secret/data/agents/anthropic#key", deliver: {header: x-api-key}}
-  git: {from: "env:TOKEN", deliver: {env: GIT_TOKEN}}
+  git: {from: "env:TOKEN", deliver: {env: GIT_TOKEN, file: git/token}, hosts: [github.com]}
+anomaly: end
 record: {mode: degrade, files: {hash_over: 4KiB, read_over: -1}, output: 1MiB}
-limits: {cpus: 2, memory: 1GiB, disk: 17MiB, pids: 8, time: 1h30m}
+limits: {cpus: 2, memory: 1GiB, disk: 17MiB, pids: 8, time: 1h30m, llm_tokens: 5000}
 steps:
   - {name: setup, run: "pip install -r requirements.txt"}
   - name: agent
@@ -70,7 +71,7 @@ func TestParseSample(t *testing.T) {
 			{Pattern: pattern(t, "*.pypi.org"), Ports: https, Mode: netpolicy.Gateway, Line: 7, Column: 5},
 			{
 				Pattern: pattern(t, "api.anthropic.com"), Ports: https, Mode: netpolicy.Gateway, Line: 8, Column: 5,
-				HTTP: &netpolicy.HTTP{Methods: []string{"POST"}, Paths: []string{"/v1/messages"}}, Credential: "anthropic",
+				HTTP: &netpolicy.HTTP{Methods: []string{"POST"}, Paths: []string{"/v1/messages"}, Redact: new(false)}, Credential: "anthropic",
 			},
 			{
 				Pattern: pattern(t, "db.example.internal"), Ports: []netpolicy.Port{{Proto: "tcp", Number: 5432}, {Proto: "udp", Number: 53}},
@@ -81,10 +82,11 @@ func TestParseSample(t *testing.T) {
 		Resolvers: []string{"udp://10.0.0.53", "tls://9.9.9.9#dns.quad9.net"},
 		Secrets: map[string]Secret{
 			"anthropic": {From: "vault:secret/data/agents/anthropic#key", Deliver: Deliver{Header: "x-api-key"}},
-			"git":       {From: "env:TOKEN", Deliver: Deliver{Env: "GIT_TOKEN"}},
+			"git":       {From: "env:TOKEN", Deliver: Deliver{Env: "GIT_TOKEN", File: "git/token"}, Hosts: []netpolicy.Pattern{pattern(t, "github.com")}},
 		},
-		Record: Record{Mode: Degrade, Files: Files{HashOver: 4096, ReadOver: -1}, Output: 1 << 20},
-		Limits: Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute},
+		Anomaly: End,
+		Record:  Record{Mode: Degrade, Files: Files{HashOver: 4096, ReadOver: -1}, Output: 1 << 20},
+		Limits:  Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute, LLMTokens: 5000},
 		Steps: []Step{
 			{Name: "setup", Run: "pip install -r requirements.txt"},
 			{Name: "agent", Run: "cd src\npython agent.py\n", Secrets: []string{"git"}, Workdir: "src"},
@@ -101,7 +103,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	l := Default().Limits
-	if l != (Limits{1, 512 << 20, 2 << 30, 256, 15 * time.Minute}) {
+	if l != (Limits{1, 512 << 20, 2 << 30, 256, 15 * time.Minute, 0}) {
 		t.Errorf("limits %+v", l)
 	}
 	got, err = Parse(Name, []byte("version: 1\nlimits: {pids: 9}\nrecord: {files: {hash_over: 10}}"))
@@ -125,7 +127,7 @@ func TestErrors(t *testing.T) {
 		{"version text", "version: \"1\"\n", "write version: 1, the only one"},
 		{"typo", v + "limits:\n  cpus: 1\n  memroy: 1GiB\n", `c.yaml:4:3: unknown key "memroy" in limits; did you mean "memory"?`},
 		{"top typo", v + "step: []\n", `c.yaml:2:1: unknown key "step" in the file; did you mean "steps"?`},
-		{"unknown", v + "network: on\n", "known keys are egress, limits, project, record, resolvers, secrets, steps, template, version"},
+		{"unknown", v + "network: on\n", "known keys are anomaly, egress, limits, project, record, resolvers, secrets, steps, template, version"},
 		{"twice", v + "project: a\nproject: b\n", `c.yaml:3:1: `},
 		{"two documents", v + "---\nproject: x\n", "c.yaml:3:8: a second document begins here"},
 		{"no value", v + "egress:\n", `c.yaml:2:1: "egress" has no value`},
@@ -165,8 +167,8 @@ func TestErrors(t *testing.T) {
 		{"resolver's port", v + "egress:\n  - ports: [tcp/53]\n    allow: a.com\n", "c.yaml:3:5: the gateway cannot listen where"},
 		{"two modes", v + "egress:\n  - allow: a.com\n  - {allow: b.com}\n  - {allow: A.com, mode: direct}\n", ": a.com is allowed both through the gateway (line 3) and directly (line 5)"},
 		{"http and not", v + "egress:\n  - allow: a.com\n  - {allow: A.com, http: {}}\n", "c.yaml:3:5: a.com is allowed with http (line 4) and without (line 3) on the same port"},
-		{"two credentials", v + "secrets: {a: {from: \"env:A\"}, b: {from: \"env:B\"}}\negress:\n  - {allow: a.com, http: {}, credential: a}\n  - {allow: a.com, http: {}, credential: b}\n", `a.com has the credential "a" (line 4) and "b" (line 5) on the same port; name the same one`},
-		{"bare credential", v + "secrets: {a: {from: \"env:A\"}}\negress: [{allow: a.com, credential: a}]\n", "only to requests that the gateway reads"},
+		{"two credentials", v + "secrets: {a: {from: \"env:A\", deliver: {header: x-a}}, b: {from: \"env:B\", deliver: {header: x-a}}}\negress:\n  - {allow: a.com, http: {}, credential: a}\n  - {allow: a.com, http: {}, credential: b}\n", `a.com has the credential "a" (line 4) and "b" (line 5) on the same port; name the same one`},
+		{"bare credential", v + "secrets: {a: {from: \"env:A\", deliver: {header: x-a}}}\negress: [{allow: a.com, credential: a}]\n", "only to requests that the gateway reads"},
 		{"connect", v + "egress: [{allow: a.com, http: {methods: [CONNECT]}}]\n", `c.yaml:2:42: an item of methods cannot be "CONNECT"; a gateway`},
 		{"path star", v + "egress: [{allow: a.com, http: {paths: [\"/a/*/b\"]}}]\n", "can only be its end"},
 		{"path dots", v + "egress: [{allow: a.com, http: {paths: [\"/a/../*\"]}}]\n", "servers read it in different ways"},
@@ -182,7 +184,19 @@ func TestErrors(t *testing.T) {
 		{"credential", v + "egress: [{allow: a.com, http: {}, credential: nope}]\n", `the secret "nope", which does not exist; define it`},
 		{"source", v + "secrets: {a: {from: hunter2-hunter2, deliver: {env: A}}}\n", "does not belong in this file"},
 		{"no source", v + "secrets: {a: {deliver: {env: A}}}\n", `c.yaml:2:11: the secret "a" has no source`},
-		{"two deliveries", v + "secrets: {a: {from: \"env:A\", deliver: {env: A, file: b}}}\n", "2 ways of delivery"},
+		{"token and env", v + "secrets: {a: {from: \"vault:kv/a\", deliver: {env: A, token: B}}}\n", "give deliver: {token} alone"},
+		{"token of a field", v + "secrets: {a: {from: \"vault:kv/a#b\", deliver: {token: B}}}\n", "without a field"},
+		{"token of a variable", v + "secrets: {a: {from: \"env:A\", deliver: {token: B}}}\n", "names no path of Vault's"},
+		{"no field", v + "secrets: {a: {from: \"vault:kv/a\", deliver: {env: A}}}\n", "which field"},
+		{"clash", v + "secrets: {a: {from: \"env:A\", deliver: {env: A}}, b: {from: \"env:B\", deliver: {env: A}}}\nsteps: [{name: s, run: x, secrets: [a, b]}]\n", `"a" and "b" are both delivered to the variable A`},
+		{"no header", v + "secrets: {a: {from: \"env:A\", deliver: {env: A}}}\negress: [{allow: a.com, http: {}, credential: a}]\n", "no header is named"},
+		{"reserved header", v + "secrets: {a: {from: \"env:A\", deliver: {header: Host}}}\n", "has another meaning"},
+		{"hosts and header", v + "secrets: {a: {from: \"env:A\", deliver: {header: x-a}, hosts: [a.com]}}\n", "remove hosts"},
+		{"reserved file", v + "secrets: {a: {from: \"env:A\", deliver: {file: env}}}\n", "give another name"},
+		{"reserved variable", v + "secrets: {a: {from: \"env:A\", deliver: {env: CUSTODY_RUN}}}\n", "Custody's own"},
+		{"anomaly", v + "anomaly: panic\n", "give revoke or freeze or end"},
+		{"tokens", v + "limits: {llm_tokens: 0}\n", "llm_tokens is 0"},
+		{"redact", v + "egress: [{allow: a.com, http: {redact: 1}}]\n", "redact must be true or false"},
 		{"env", v + "secrets: {a: {from: \"env:A\", deliver: {env: \"A B\"}}}\n", "variable's name"},
 		{"file", v + "secrets: {a: {from: \"env:A\", deliver: {file: ../b}}}\n", "without a leading"},
 		{"header", v + "secrets: {a: {from: \"env:A\", deliver: {header: \"a: b\"}}}\n", "header's name"},

@@ -18,6 +18,7 @@ const (
 	minDisk, maxDisk     = 16 * mib, 16 * tib
 	minPIDs, maxPIDs     = 8, 1 << 22 // the kernel's PID_MAX_LIMIT
 	maxSize              = 1024 * tib
+	maxTokens            = 1 << 40
 )
 
 func (d *decoder) top(f *File, n ast.Node) error {
@@ -37,8 +38,11 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		},
 		"resolvers": func(n ast.Node) error { return d.texts(n, "resolvers", &f.Resolvers, resolver) },
 		"secrets":   func(n ast.Node) error { return d.secrets(f, n) },
-		"record":    func(n ast.Node) error { return d.record(&f.Record, n) },
-		"limits":    func(n ast.Node) error { return d.limits(&f.Limits, n) },
+		"anomaly": func(n ast.Node) error {
+			return d.checked(n, "anomaly", (*string)(&f.Anomaly), oneOf(string(Revoke), string(Freeze), string(End)))
+		},
+		"record": func(n ast.Node) error { return d.record(&f.Record, n) },
+		"limits": func(n ast.Node) error { return d.limits(&f.Limits, n) },
 		"steps": func(n ast.Node) error {
 			return d.items(n, "steps", func(n ast.Node) error { return d.step(f, n) })
 		},
@@ -47,87 +51,6 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		return d.err(nil, "version is missing", `begin the file with "version: 1"`)
 	}
 	return err
-}
-
-// secretName reads the name of a secret that the file must define somewhere.
-func (d *decoder) secretName(n ast.Node, what string, to *string) error {
-	if err := d.checked(n, what, to, word); err != nil {
-		return err
-	}
-	name := *to
-	d.later = append(d.later, func(f *File) error {
-		if _, ok := f.Secrets[name]; ok {
-			return nil
-		}
-		return d.err(n, fmt.Sprintf("%s names the secret %q, which does not exist", what, name), "define it under secrets")
-	})
-	return nil
-}
-
-func (d *decoder) secrets(f *File, n ast.Node) error {
-	list, err := d.entries(n, "secrets")
-	if err != nil {
-		return err
-	}
-	f.Secrets = make(map[string]Secret, len(list))
-	for _, e := range list {
-		if hint := word(e.key); hint != "" {
-			return d.err(e.at, fmt.Sprintf("a secret cannot be called %q", e.key), hint)
-		}
-		s, err := d.secret(e)
-		if err != nil {
-			return err
-		}
-		f.Secrets[e.key] = s
-	}
-	return nil
-}
-
-func (d *decoder) secret(e entry) (Secret, error) {
-	var s Secret
-	err := d.mapping(e.value, "a secret", fields{
-		"from": func(n ast.Node) error { return d.source(n, &s.From) },
-		"deliver": func(n ast.Node) error {
-			return d.mapping(n, "deliver", fields{
-				"header": func(n ast.Node) error { return d.checked(n, "header", &s.Deliver.Header, header) },
-				"env":    func(n ast.Node) error { return d.checked(n, "env", &s.Deliver.Env, variable) },
-				"file":   func(n ast.Node) error { return d.checked(n, "file", &s.Deliver.File, relative) },
-			})
-		},
-	})
-	if err != nil {
-		return s, err
-	}
-	if s.From == "" {
-		return s, d.err(e.at, fmt.Sprintf("the secret %q has no source", e.key), `give it "from: env:NAME"`)
-	}
-	if ways := count(s.Deliver.Header, s.Deliver.Env, s.Deliver.File); ways > 1 {
-		return s, d.err(e.at, fmt.Sprintf("the secret %q has %d ways of delivery", e.key, ways), "give one of deliver: {env}, {file} or {header}, or none for a value that is only masked")
-	}
-	return s, nil
-}
-
-// source checks what a value comes from. Someone may have put the value itself
-// there, so the error does not repeat it.
-func (d *decoder) source(n ast.Node, to *string) error {
-	if err := d.text(n, "from", to); err != nil {
-		return err
-	}
-	scheme, rest, _ := strings.Cut(*to, ":")
-	if slices.Contains([]string{"env", "file", "cmd", "vault"}, scheme) && rest != "" {
-		return nil
-	}
-	return d.err(n, "from is not a source of a value", "write env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD; the value itself does not belong in this file")
-}
-
-func count(list ...string) int {
-	n := 0
-	for _, s := range list {
-		if s != "" {
-			n++
-		}
-	}
-	return n
 }
 
 func (d *decoder) record(r *Record, n ast.Node) error {
@@ -158,6 +81,12 @@ func (d *decoder) limits(l *Limits, n ast.Node) error {
 		"disk":   func(n ast.Node) error { return d.size(n, "disk", minDisk, maxDisk, &l.Disk) },
 		"pids":   func(n ast.Node) error { return d.integer(n, "pids", minPIDs, maxPIDs, &l.PIDs) },
 		"time":   func(n ast.Node) error { return d.duration(n, "time", &l.Time) },
+		"llm_tokens": func(n ast.Node) error {
+			var tokens int
+			err := d.integer(n, "llm_tokens", 1, maxTokens, &tokens)
+			l.LLMTokens = int64(tokens)
+			return err
+		},
 	})
 }
 
@@ -185,6 +114,12 @@ func (d *decoder) step(f *File, n ast.Node) error {
 		return d.err(n, fmt.Sprintf("two steps are called %q", s.Name), "give each step its own name")
 	}
 	f.Steps = append(f.Steps, s)
+	d.later = append(d.later, func(f *File) error {
+		if clash := f.Clash(f.Binds(&s)); clash != "" {
+			return d.err(n, fmt.Sprintf("the step %q: %s", s.Name, clash), "")
+		}
+		return nil
+	})
 	return nil
 }
 
@@ -208,11 +143,6 @@ func label(s string) string { return matches(labelRE, s, "use 1 to 63 of a-z, 0-
 func word(s string) string {
 	return matches(wordRE, s, "use 1 to 64 letters, digits, '.', '_' and '-', first a letter or digit")
 }
-func header(s string) string { return matches(headerRE, s, "give a header's name, such as x-api-key") }
-func variable(s string) string {
-	return matches(variableRE, s, "give a variable's name, such as GIT_TOKEN")
-}
-
 func something(s string) string {
 	if strings.TrimSpace(s) != "" {
 		return ""

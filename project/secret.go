@@ -1,0 +1,176 @@
+package project
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// secretName reads the name of a secret that the file must define somewhere.
+func (d *decoder) secretName(n ast.Node, what string, to *string) error {
+	if err := d.checked(n, what, to, word); err != nil {
+		return err
+	}
+	name := *to
+	d.later = append(d.later, func(f *File) error {
+		if _, ok := f.Secrets[name]; ok {
+			return nil
+		}
+		return d.err(n, fmt.Sprintf("%s names the secret %q, which does not exist", what, name), "define it under secrets")
+	})
+	return nil
+}
+
+func (d *decoder) secrets(f *File, n ast.Node) error {
+	list, err := d.entries(n, "secrets")
+	if err != nil {
+		return err
+	}
+	f.Secrets = make(map[string]Secret, len(list))
+	for _, e := range list {
+		if hint := word(e.key); hint != "" {
+			return d.err(e.at, fmt.Sprintf("a secret cannot be called %q", e.key), hint)
+		}
+		s, err := d.secret(e)
+		if err != nil {
+			return err
+		}
+		f.Secrets[e.key] = s
+	}
+	return nil
+}
+
+func (d *decoder) secret(e entry) (Secret, error) {
+	var s Secret
+	err := d.mapping(e.value, "a secret", fields{
+		"from": func(n ast.Node) error { return d.source(n, &s.From) },
+		"deliver": func(n ast.Node) error {
+			return d.mapping(n, "deliver", fields{
+				"header": func(n ast.Node) error { return d.checked(n, "header", &s.Deliver.Header, header) },
+				"env":    func(n ast.Node) error { return d.checked(n, "env", &s.Deliver.Env, variable) },
+				"file":   func(n ast.Node) error { return d.checked(n, "file", &s.Deliver.File, secretFile) },
+				"token":  func(n ast.Node) error { return d.checked(n, "token", &s.Deliver.Token, variable) },
+			})
+		},
+		"hosts": func(n ast.Node) error { return readAll(d, n, "hosts", &s.Hosts, netpolicy.ParsePattern) },
+	})
+	if err != nil {
+		return s, err
+	}
+	if message, hint := s.impossible(); message != "" {
+		return s, d.err(e.at, fmt.Sprintf("the secret %q %s", e.key, message), hint)
+	}
+	return s, nil
+}
+
+// impossible looks for parts of a secret that cannot hold together.
+func (s *Secret) impossible() (message, hint string) {
+	path, isVault := strings.CutPrefix(s.From, "vault:")
+	_, field, hasField := strings.Cut(path, "#")
+	token := s.Deliver.Token != ""
+	switch {
+	case s.From == "":
+		return "has no source", `give it "from: env:NAME"`
+	case token && s.Deliver != Deliver{Token: s.Deliver.Token}:
+		return "is a token and something else", "give deliver: {token} alone"
+	case token && (!isVault || hasField):
+		return "is a Vault token, but its source names no path of Vault's", "write from: vault:PATH, without a field: what the token may read"
+	case isVault && !token && (!hasField || field == ""):
+		return "does not say which field of the path it is", "write from: vault:PATH#FIELD"
+	case s.Deliver.Header != "" && len(s.Hosts) > 0:
+		return "has hosts beside a header", "remove hosts: a header goes to the hosts of the rules that name the secret as their credential"
+	}
+	return "", ""
+}
+
+// source checks what a value comes from. Someone may have put the value itself
+// there, so the error does not repeat it.
+func (d *decoder) source(n ast.Node, to *string) error {
+	if err := d.text(n, "from", to); err != nil {
+		return err
+	}
+	scheme, rest, _ := strings.Cut(*to, ":")
+	if slices.Contains([]string{"env", "file", "cmd", "vault"}, scheme) && rest != "" {
+		return nil
+	}
+	return d.err(n, "from is not a source of a value", "write env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD; the value itself does not belong in this file")
+}
+
+// Binds are the names of the secrets that a step gets: those that it names, and
+// those for a header that no step names, in order. Step nil is a command outside
+// the file, which gets all of them.
+func (f *File) Binds(step *Step) []string {
+	var names []string
+	for name, s := range f.Secrets {
+		named := func(st Step) bool { return slices.Contains(st.Secrets, name) }
+		if step == nil || named(*step) || s.Deliver.Header != "" && !slices.ContainsFunc(f.Steps, named) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Clash says which two of the named secrets would be delivered to the same
+// place, and is empty when none would.
+func (f *File) Clash(names []string) string {
+	taken := map[string]string{}
+	for _, name := range names {
+		d := f.Secrets[name].Deliver
+		for _, place := range []string{"the variable " + d.Env, "the variable " + d.Token, "the file " + d.File} {
+			if strings.HasSuffix(place, " ") {
+				continue
+			}
+			if other, twice := taken[place]; twice {
+				return fmt.Sprintf("the secrets %q and %q are both delivered to %s: give one another place, or bind only one to a step", other, name, place)
+			}
+			taken[place] = name
+		}
+	}
+	return ""
+}
+
+// credential reads the name of the secret that the gateway puts into a rule's requests.
+func (d *decoder) credential(n ast.Node, to *string) error {
+	if err := d.secretName(n, "credential", to); err != nil {
+		return err
+	}
+	name := *to
+	d.later = append(d.later, func(f *File) error {
+		if f.Secrets[name].Deliver.Header == "" {
+			return d.err(n, fmt.Sprintf("the secret %q is a credential, but no header is named for it", name), "give the secret deliver: {header: x-api-key} or the header that the host expects")
+		}
+		return nil
+	})
+	return nil
+}
+
+// The checks of what secrets are called and where they go.
+
+// reserved are headers whose meaning a credential would change.
+var reserved = []string{"host", "connection", "content-length", "content-encoding", "content-type", "transfer-encoding", "te", "trailer", "upgrade", "expect", "accept-encoding", "keep-alive", "proxy-connection"}
+
+func header(s string) string {
+	if slices.Contains(reserved, strings.ToLower(s)) {
+		return "give a header that carries credentials, such as x-api-key: " + s + " has another meaning"
+	}
+	return matches(headerRE, s, "give a header's name, such as x-api-key")
+}
+
+func variable(s string) string {
+	if strings.HasPrefix(s, "CUSTODY_") {
+		return "give another name: those that begin with CUSTODY_ are Custody's own"
+	}
+	return matches(variableRE, s, "give a variable's name, such as GIT_TOKEN")
+}
+
+func secretFile(s string) string {
+	if s == "env" {
+		return `give another name: "env" is the file with the step's variables`
+	}
+	return relative(s)
+}
