@@ -207,6 +207,9 @@ func yamlOf(r netpolicy.Rule, indent string) string {
 		if len(r.HTTP.Paths) > 0 {
 			http = append(http, "paths: "+yamlList(r.HTTP.Paths))
 		}
+		if redacts := r.Redacts(); redacts != (r.Credential != "") {
+			http = append(http, fmt.Sprintf("redact: %t", redacts))
+		}
 		key("http", "{"+strings.Join(http, ", ")+"}")
 	}
 	if len(ranges) > 0 {

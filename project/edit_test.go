@@ -50,8 +50,8 @@ limits: {pids: 9}
 		{"nothing at all", "", "version: 1\n", nil},
 		{"in one line", "version: 1\negress: [{allow: a.com}, {allow: b.com}]\nproject: x\n", "version: 1\negress:\n  - allow: a.com\n  - allow: c.com\nproject: x\n", []string{"a.com tcp/443", "c.com tcp/443"}},
 		{"at the edge", "version: 1\negress:\n- allow: a.com\n- allow: b.com\nproject: x\n", "version: 1\negress:\n- allow: b.com\n- allow: c.com\nproject: x\n", []string{"b.com tcp/443", "c.com tcp/443"}},
-		{"every part", "version: 1\nsecrets: {k: {from: \"env:K\"}}\n", `version: 1
-secrets: {k: {from: "env:K"}}
+		{"every part", "version: 1\nsecrets: {k: {from: \"env:K\", deliver: {header: x-k}}}\n", `version: 1
+secrets: {k: {from: "env:K", deliver: {header: x-k}}}
 egress:
   - allow: "*.a.com"
     ports: [tcp/80, udp/53]
@@ -60,12 +60,12 @@ egress:
   - allow: "::1/128"
     mode: direct
   - allow: b.com
-    http: {methods: [GET, "NULL"], paths: [/, "/\"x\"", "/v1/*"]}
+    http: {methods: [GET, "NULL"], paths: [/, "/\"x\"", "/v1/*"], redact: false}
     credential: k
   - allow: c.com
     http: {}
   - allow: "null"
-`, []string{`*.a.com tcp/80 udp/53 direct addresses=["10.0.0.0/8" "fd00::/8"]`, "::1/128 tcp/443 direct", `b.com tcp/443 http methods=["GET" "NULL"] paths=["/" "/\"x\"" "/v1/*"] credential=k`, "c.com tcp/443 http", "null tcp/443"}},
+`, []string{`*.a.com tcp/80 udp/53 direct addresses=["10.0.0.0/8" "fd00::/8"]`, "::1/128 tcp/443 direct", `b.com tcp/443 http methods=["GET" "NULL"] paths=["/" "/\"x\"" "/v1/*"] redact=false credential=k`, "c.com tcp/443 http", "null tcp/443"}},
 	}
 	for _, c := range cases {
 		got, err := WithEgress("c.yaml", []byte(c.in), rules(t, c.rules...))
