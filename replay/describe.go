@@ -31,7 +31,7 @@ func kindStyle(k audit.Kind) style {
 		return green
 	case audit.KindFile:
 		return blue
-	case audit.KindFlow, audit.KindDNS, audit.KindHTTP:
+	case audit.KindFlow, audit.KindDNS, audit.KindHTTP, audit.KindLLM:
 		return magenta
 	case audit.KindSecret, audit.KindPolicy:
 		return yellow
@@ -95,6 +95,8 @@ func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
 		return dns(r.DNS), true
 	case r.Kind == audit.KindHTTP && r.HTTP != nil:
 		return p.http(r.HTTP), true
+	case r.Kind == audit.KindLLM && r.LLM != nil:
+		return p.llm(r.LLM), true
 	case r.Kind == audit.KindPolicy && r.Policy != nil:
 		return p.policy(r.Policy), true
 	case r.Kind == audit.KindProbe && r.Probe != nil:
@@ -167,6 +169,9 @@ func (p *printer) exec(seq uint64, x *audit.Exec) entry {
 	}
 	if x.UID != 0 {
 		e.add(dim, "  uid "+strconv.Itoa(x.UID))
+	}
+	if x.LLM != "" {
+		e.add(yellow, "  asked for by "+escape(x.LLM)+" "+quote(x.ToolCall))
 	}
 	return e
 }
@@ -276,15 +281,6 @@ func vm(v *audit.VM) entry {
 	return e
 }
 
-func secret(s *audit.Secret) entry {
-	e := entry{result: escape(s.Op), mood: yellow}
-	if s.Op == "refuse" {
-		e.mood = red
-	}
-	e.add(plain, escape(strings.Join(nonEmpty(s.Name, s.Reason), ", ")))
-	return e
-}
-
 func gap(g *audit.Gap) entry {
 	e := entry{result: "LOST", mood: alarm}
 	var parts []string
@@ -302,12 +298,6 @@ func gap(g *audit.Gap) entry {
 		text += fmt.Sprintf(", seq %d to %d", g.First, g.Last)
 	}
 	e.add(alarm, escape(text+": "+orUnknown(g.Cause)))
-	return e
-}
-
-func finding(f *audit.Finding) entry {
-	e := entry{result: "FINDING", mood: alarm}
-	e.add(alarm, "!! "+escape(orUnknown(f.Rule)+": "+f.Detail))
 	return e
 }
 

@@ -80,7 +80,7 @@ func story() []store.Frame {
 	add(0, host, audit.KindRun, audit.Event{Lifecycle: &audit.Lifecycle{Phase: audit.PhaseStart, Project: "shop", Template: "base",
 		Tier: "qemu-tcg", TierNote: "software emulation: no security promise", Mode: "strict"}})
 	add(1, host, audit.KindVM, audit.Event{VM: &audit.VM{Op: "restore", Driver: "qemu", Tier: "qemu-tcg", DurationNS: 46e6}})
-	add(2, host, audit.KindSecret, audit.Event{Secret: &audit.Secret{Name: "git", Op: "deliver"}})
+	add(2, host, audit.KindSecret, audit.Event{Secret: &audit.Secret{Name: "git", Op: audit.SecretDeliver}})
 	add(50, host, audit.KindStep, audit.Event{Lifecycle: &audit.Lifecycle{Phase: audit.PhaseStart, Name: "agent", Argv: []audit.Text{"sh", "-c", "echo hi; exit 7"}}})
 	add(60, guest, audit.KindExec, audit.Event{Exec: &audit.Exec{Proc: "b-100-1", PID: 100, PPID: 1, Exe: "/usr/bin/sh", Argv: []audit.Text{"sh", "-c", "echo hi; exit 7"}, Cwd: "/workspace"}})
 	add(70, guest, audit.KindExec, audit.Event{Exec: &audit.Exec{Proc: "b-101-2", Parent: "b-100-1", PID: 101, PPID: 100, Exe: "/usr/bin/env", Argv: []audit.Text{"/usr/bin/env", "python3", "it's"}, Cwd: "/workspace"}})

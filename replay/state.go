@@ -23,7 +23,8 @@ type State struct {
 	Files    []FileState     `json:"files"`     // written so far and not deleted, by path
 	Deleted  []audit.Text    `json:"deleted"`
 	Egress   Egress          `json:"egress"`
-	Output   []OutputLine    `json:"output"` // the last lines
+	Secrets  []Held          `json:"secrets"` // credentials that were alive, by step and name
+	Output   []OutputLine    `json:"output"`  // the last lines
 	Gaps     []audit.Gap     `json:"gaps"`
 	Findings []audit.Finding `json:"findings"`
 	// Missing and Unreadable count records that could not be taken into account.
@@ -98,12 +99,13 @@ type fold struct {
 	gone   map[audit.Text]bool
 	tail   tail
 	net    *netFold
+	held   heldFold
 }
 
 func newFold(run store.Run, t time.Time, lines int) *fold {
 	return &fold{s: State{Run: run.ID, At: t, Phase: "not started"}, next: 1, known: newIndex(),
 		procs: map[string]*Process{}, parent: map[string]string{}, pids: map[int]string{},
-		files: map[audit.Text]FileState{}, gone: map[audit.Text]bool{}, tail: newTail(lines), net: newNetFold()}
+		files: map[audit.Text]FileState{}, gone: map[audit.Text]bool{}, tail: newTail(lines), net: newNetFold(), held: heldFold{}}
 }
 
 func (f *fold) add(row store.Row) {
@@ -123,6 +125,7 @@ func (f *fold) add(row store.Row) {
 	}
 	if r.Observer == audit.Host {
 		f.net.add(r)
+		f.held.add(r)
 	}
 	switch {
 	case r.Kind == audit.KindRun && r.Lifecycle != nil && r.Observer == audit.Host:
@@ -206,6 +209,7 @@ func (f *fold) state() State {
 	s.Files = slices.SortedFunc(maps.Values(f.files), func(a, b FileState) int { return cmp.Compare(a.Path, b.Path) })
 	s.Deleted = slices.Sorted(maps.Keys(f.gone))
 	s.Egress = f.net.state(&f.known)
+	s.Secrets = f.held.at(s.At)
 	s.Output = f.tail.last()
 	for _, h := range f.holes {
 		for _, hole := range f.known.undeclared(h) {

@@ -23,6 +23,7 @@ func (s State) Write(w io.Writer, began time.Time, opt Options) error {
 	}
 	v.files()
 	v.egress()
+	v.secrets()
 	v.section("last output", len(s.Output))
 	for _, o := range s.Output {
 		v.l.put(plain, "  ")
