@@ -379,6 +379,7 @@ const (
 	SecretRegister SecretOp = "register" // the redactor knows the value
 	SecretMint     SecretOp = "mint"     // the broker gave it for one step
 	SecretDeliver  SecretOp = "deliver"  // it is about to be handed over
+	SecretUse      SecretOp = "use"      // the gateway is about to put it into a request of Flow
 	SecretRenew    SecretOp = "renew"    // the step proved that it lives, and the broker agreed
 	SecretRevoke   SecretOp = "revoke"   // the broker was told that it is over
 	SecretExpire   SecretOp = "expire"   // it ran out before it was revoked
@@ -399,6 +400,8 @@ type Secret struct {
 	TTLNS   int64     `json:"ttl_ns,omitempty"`
 	Expires time.Time `json:"expires,omitzero"`
 	Leases  int       `json:"leases,omitempty"` // of dynamic engines that hang on it
+	Flow    string    `json:"flow,omitempty"`   // use: id of the flow that carries the request
+	Host    Text      `json:"host,omitempty"`   // use: that it goes to
 	Reason  string    `json:"reason,omitempty"`
 }
 
