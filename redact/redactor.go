@@ -42,6 +42,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -61,10 +62,11 @@ const (
 
 // Redactor masks the values added to it. It is safe for concurrent use.
 type Redactor struct {
-	key   []byte
-	rules atomic.Pointer[ruleset]
-	plans sync.Map // reflect.Type to *plan: see Seal
-	bufs  sync.Pool
+	key       []byte
+	detectors []Detector
+	rules     atomic.Pointer[ruleset]
+	plans     sync.Map // reflect.Type to *plan: see Seal
+	bufs      sync.Pool
 
 	adding sync.Mutex // makes Adds take turns; readers only load rules
 }
@@ -83,9 +85,10 @@ type value struct {
 }
 
 // New returns a Redactor without values. The key, 32 random bytes that stay
-// with the project, makes the tags.
-func New(key []byte) *Redactor {
-	r := &Redactor{key: bytes.Clone(key)}
+// with the project, makes the tags. The detectors, if any, look at what the
+// values leave.
+func New(key []byte, detectors ...Detector) *Redactor {
+	r := &Redactor{key: bytes.Clone(key), detectors: detectors}
 	r.rules.Store(&ruleset{})
 	r.bufs.New = func() any { return newBuffer() }
 	return r
@@ -111,6 +114,54 @@ func (r *Redactor) Add(name string, val []byte) error {
 	}
 	r.rules.Store(next)
 	return nil
+}
+
+// AddAll adds all values or, with an error, none.
+func (r *Redactor) AddAll(values map[string][]byte) error {
+	r.adding.Lock()
+	defer r.adding.Unlock()
+	next := r.rules.Load()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		val := values[name]
+		if err := check(name, val); err != nil {
+			return fmt.Errorf("redact %q: %w", name, err)
+		}
+		v := r.value(name, val)
+		if slices.ContainsFunc(next.values, func(o value) bool { return o.sum == v.sum }) {
+			continue
+		}
+		var err error
+		if next, err = next.with(v, val); err != nil {
+			return err
+		}
+	}
+	r.rules.Store(next)
+	return nil
+}
+
+// Tag returns the tag that value has in markers: equal values have equal tags,
+// and without the key a tag tells nothing. The value need not have been added.
+func (r *Redactor) Tag(value []byte) string { return r.value("", value).tag() }
+
+// Find returns the names of the values that stand in b in any form, sorted, each once.
+func (r *Redactor) Find(b []byte) []string {
+	s := r.rules.Load()
+	if s.auto == nil {
+		return nil
+	}
+	_, spans := scan(s.auto, 0, b, 0, len(b), nil)
+	return s.names(nil, spans)
+}
+
+// names adds the names of the spans' values to list, which is sorted and without repeats.
+func (s *ruleset) names(list []string, spans []span) []string {
+	for _, m := range spans {
+		name := s.values[m.value].name
+		if at, ok := slices.BinarySearch(list, name); !ok {
+			list = slices.Insert(list, at, name)
+		}
+	}
+	return list
 }
 
 func check(name string, val []byte) error {

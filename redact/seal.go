@@ -29,7 +29,7 @@ func (r *Redactor) Seal(v any) (Sealed, error) {
 	if err := buf.enc.Encode(v); err != nil {
 		return Sealed{}, fmt.Errorf("seal %T: %w", v, err)
 	}
-	return Sealed{body: bytes.Clone(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))}, nil
+	return Sealed{bytes.Clone(bytes.TrimSuffix(buf.Bytes(), []byte("\n"))), w.found}, nil
 }
 
 type buffer struct {
@@ -59,6 +59,7 @@ type walk struct {
 	redactor *Redactor
 	rules    *ruleset
 	depth    int
+	found    []string
 }
 
 // maxDepth ends the walk over a value that contains itself.
@@ -142,15 +143,24 @@ func (pl planner) step(t reflect.Type) (step, error) {
 	return nil, nil // numbers and booleans
 }
 
+func (w *walk) mask(s string) []byte {
+	out := mask(w.rules, s, false)
+	if out != nil {
+		_, spans := scan(w.rules.auto, 0, s, 0, len(s), nil)
+		w.found = w.rules.names(w.found, spans)
+	}
+	return out
+}
+
 func maskString(w *walk, v reflect.Value) error {
-	if out := mask(w.rules, v.String(), false); out != nil {
+	if out := w.mask(v.String()); out != nil {
 		v.SetString(string(out))
 	}
 	return nil
 }
 
 func maskBytes(w *walk, v reflect.Value) error {
-	if out := mask(w.rules, v.Bytes(), false); out != nil {
+	if out := w.mask(string(v.Bytes())); out != nil {
 		v.SetBytes(out)
 	}
 	return nil

@@ -30,7 +30,12 @@ type Stream struct {
 	scanned  int
 	shown    int // how much of buf a Pause has released
 	spans    []span
+	found    []string
 }
+
+// Found returns the names of the values that were masked so far, or whose
+// markers were there before, sorted, each once.
+func (s *Stream) Found() []string { return s.found }
 
 // Stream returns a Stream at its beginning.
 func (r *Redactor) Stream() *Stream {
@@ -128,6 +133,7 @@ func (s *Stream) release(hold int) []byte {
 			break
 		}
 		out = append(out, s.rules.values[m.value].marker...)
+		s.found = s.rules.names(s.found, s.spans[done:done+1])
 		done++
 	}
 	out = append(out, s.buf[at:hold]...)
