@@ -64,6 +64,15 @@ func (p Pattern) Prefix() (netip.Prefix, bool) { return p.prefix, p.prefix.IsVal
 // Name returns the name of the pattern without its "*.", and whether it had one.
 func (p Pattern) Name() (name string, below bool) { return p.name, p.below }
 
+// Matches says whether the pattern stands for name, which is in normal form.
+// Ranges of addresses match no name.
+func (p Pattern) Matches(name string) bool {
+	if p.below {
+		return strings.HasSuffix(name, "."+p.name)
+	}
+	return p.name != "" && p.name == name
+}
+
 // String returns the pattern as a file writes it.
 func (p Pattern) String() string {
 	switch {

@@ -149,3 +149,22 @@ func FuzzPattern(f *testing.F) {
 		}
 	})
 }
+
+func TestPatternMatches(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"a.com", "a.com", true}, {"a.com", "b.a.com", false}, {"a.com", "", false},
+		{"*.a.com", "b.a.com", true}, {"*.a.com", "c.b.a.com", true}, {"*.a.com", "a.com", false}, {"*.a.com", "ba.com", false},
+		{"10.0.0.0/8", "10.0.0.1", false}, {"10.0.0.0/8", "", false},
+	} {
+		p, err := ParsePattern(c.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Matches(c.name); got != c.want {
+			t.Errorf("%s matches %q: %t", c.pattern, c.name, got)
+		}
+	}
+}
