@@ -37,7 +37,7 @@ type Request struct {
 }
 
 // Grant is what a broker minted for one step, dead within TTL of the last renewal.
-// Its methods may be called concurrently.
+// Its methods may be called concurrently, and return soon after their context is done.
 type Grant interface {
 	// Values has a value for each binding. The caller may change the bytes.
 	Values() map[string][]byte
@@ -46,7 +46,7 @@ type Grant interface {
 	Leases() int // of dynamic engines that hang on it
 	Expires() time.Time
 	// Renew makes the grant live for TTL from now, but never beyond the request's limit.
-	// It fails when the broker does not confirm it.
+	// It fails when the broker does not confirm it, with ErrLost when it is of no use to ask again.
 	Renew(ctx context.Context) error
 	// Revoke returns when the broker has confirmed that grant and leases are dead. Calling it again does no harm.
 	Revoke(ctx context.Context) error
@@ -59,6 +59,7 @@ type Grant interface {
 type Broker interface {
 	// Name is how the record calls it: local, vault.
 	Name() string
-	// Mint fails rather than give less, or anything that lives longer.
+	// Mint fails rather than give less, or anything that lives longer. It returns soon after
+	// ctx is done. Bindings whose sources have schemes that one broker serves come in one request.
 	Mint(ctx context.Context, r Request) (Grant, error)
 }

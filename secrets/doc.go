@@ -13,5 +13,13 @@
 //	           |   End, anomaly, expiry, broker lost it
 //	           +-----------------+-----> over: revoked or expired
 //
+// Lease draws this in full. No setting of the host's clock makes a lease longer, nor does
+// its sleep: a grant counts for TTL from when it was asked for, in time that only goes
+// forward.
+//
+// A header secret never enters the step: the gateway asks Issuer.Credential for it, and
+// the step has a placeholder, made for one lease. The redactor knows each placeholder for
+// the rest of the run as "_placeholder.NAME", so that one is told from the value.
+//
 // Values are held in memory only, and no error contains one.
 package secrets

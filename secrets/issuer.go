@@ -1,9 +1,61 @@
 package secrets
 
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redact"
+)
+
+const (
+	// MaxLimit is the longest time that a step's credentials can be renewed.
+	MaxLimit = 24 * time.Hour
+	// beginTime is how long brokers may take to mint what a step binds.
+	beginTime = 30 * time.Second
+	// settleTime is how long an end waits for the brokers' word.
+	settleTime = 5 * time.Second
+)
+
+// Recorder is the way into the run's record; audit.Recorder is one.
+type Recorder interface {
+	// Record returns when the event is durable.
+	Record(ctx context.Context, ev audit.Event) (seq uint64, err error)
+	// Post returns when the event is accepted; it is durable before any later one.
+	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)
+}
+
+// Config is what an Issuer works with. All but Dir, Action, Act and Recorded must be set.
+type Config struct {
+	Run      string
+	Bindings []Binding         // all that the project names
+	Brokers  map[string]Broker // by the scheme of the sources that they serve
+	Dir      string            // where relative sources begin
+	Recorder Recorder
+	Redactor *redact.Redactor
+	// Action is what follows an anomaly beside the revocation: revoke (nothing more; the
+	// default), freeze or end. Act carries out the last two. It is called once a finding,
+	// perhaps several times at once, and must not wait for Close.
+	Action string
+	Act    func(ctx context.Context, action, reason string)
+	// Recorded looks through what was recorded of the run so far, as it is stored, for bytes
+	// in which find finds the value, and returns the first record with them.
+	Recorded func(name string, find func([]byte) bool) (seq uint64, ok bool)
+}
+
 // Credential is what the gateway puts into a request.
 type Credential struct {
 	Header      string // name of the header
-	Value       []byte // the secret value; the caller does not change it
+	Value       []byte // a copy of the secret value: the caller's
 	Placeholder string // what the step has in its place; empty: nothing
 }
 
@@ -12,5 +64,333 @@ type Item struct {
 	Name  string // of the secret
 	Env   string // environment variable that holds Value, or empty
 	File  string // file in the step's tmpfs that holds Value, or empty
-	Value []byte
+	Value []byte // the caller's
+}
+
+// Issuer gives the steps of one run their credentials and takes them back. It is safe for
+// concurrent use.
+type Issuer struct {
+	cfg      Config
+	bindings map[string]Binding
+	places   map[string]string // secret by the redactor's name of its placeholders
+	slept    func() time.Duration
+
+	// ctx ends when Close has waited long enough for what still goes on.
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup // all goroutines but the revocations, which their leases know
+
+	mu       sync.Mutex // guards what follows; a lease's may be taken under it
+	closed   bool
+	leases   []*Lease          // that may still have something alive
+	steps    map[string]*Lease // the last one of each step
+	bound    map[string]*Lease // the last one with each secret
+	known    map[[32]byte][]string
+	twins    map[string][]string // names that had the same value as the key's
+	markers  [][]byte            // of all values and placeholders
+	reported map[sighting]bool
+}
+
+// NewIssuer returns the issuer of a run; Close ends it.
+func NewIssuer(c Config) *Issuer {
+	i := &Issuer{
+		cfg: c, bindings: map[string]Binding{}, slept: slept,
+		steps: map[string]*Lease{}, bound: map[string]*Lease{},
+		known: map[[32]byte][]string{}, twins: map[string][]string{},
+		places: map[string]string{}, reported: map[sighting]bool{},
+	}
+	if c.Action == "" {
+		i.cfg.Action = "revoke"
+	}
+	i.ctx, i.cancel = context.WithCancel(context.Background())
+	for _, b := range c.Bindings {
+		i.bindings[b.Name] = b
+		i.places[placeName(b.Name)] = b.Name
+	}
+	return i
+}
+
+func (i *Issuer) now() moment { return moment{time.Now(), i.slept()} }
+
+// start runs f as one of the issuer's goroutines, unless it is closed.
+func (i *Issuer) start(f func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.closed {
+		i.tasks.Go(f)
+	}
+}
+
+// Begin mints what step binds, to be renewed for at most limit (none or more than
+// MaxLimit: MaxLimit). It returns when the redactor knows the values and the record says
+// so. With an error, whatever was minted is revoked.
+func (i *Issuer) Begin(ctx context.Context, step string, names []string, limit time.Duration) (*Lease, error) {
+	l, err := i.open(step, names, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer close(l.begun)
+	mintCtx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	if err := l.mint(mintCtx); err != nil {
+		return nil, l.abandon(ctx, fmt.Errorf("the credentials of step %q: %w", step, err))
+	}
+	return l, nil
+}
+
+// open registers a lease with nothing in it.
+func (i *Issuer) open(step string, names []string, limit time.Duration) (*Lease, error) {
+	if limit <= 0 || limit > MaxLimit {
+		limit = MaxLimit
+	}
+	l := &Lease{
+		issuer: i, step: step, limit: i.now().add(limit), bindings: map[string]Binding{},
+		begun: make(chan struct{}), over: make(chan struct{}), ended: make(chan struct{}), renewing: make(chan struct{}, 1),
+		values: map[string][]byte{}, placeholders: map[string]string{}, refusals: map[string]int{},
+	}
+	for _, name := range names {
+		b, ok := i.bindings[name]
+		if !ok {
+			return nil, fmt.Errorf("step %q names the secret %q, which the project does not have", step, name)
+		}
+		l.bindings[name] = b
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return nil, errors.New("the run gives out no more credentials: it has ended")
+	}
+	if old := i.steps[step]; old != nil && old.live() {
+		return nil, fmt.Errorf("step %q has credentials already", step)
+	}
+	i.leases = append(slices.DeleteFunc(i.leases, (*Lease).buried), l)
+	i.steps[step] = l
+	for name := range l.bindings {
+		i.bound[name] = l
+	}
+	return l, nil
+}
+
+// request is what one broker is asked for.
+type request struct {
+	broker Broker
+	Request
+}
+
+// requests groups the lease's bindings by broker, in the order of the brokers' names.
+func (l *Lease) requests() ([]request, error) {
+	c := &l.issuer.cfg
+	by := map[string]*request{}
+	for _, name := range slices.Sorted(maps.Keys(l.bindings)) {
+		b := l.bindings[name]
+		scheme, _, _ := strings.Cut(b.From, ":")
+		broker := c.Brokers[scheme]
+		if broker == nil { // the source is not repeated: it may be the value itself
+			return nil, fmt.Errorf("secret %s: no broker here serves its source", name)
+		}
+		r := by[broker.Name()]
+		if r == nil {
+			r = &request{broker, Request{Run: c.Run, Step: l.step, Limit: l.limit.sub(l.issuer.now()), Dir: c.Dir}}
+			by[broker.Name()] = r
+		}
+		r.Bindings = append(r.Bindings, b)
+	}
+	var list []request
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		list = append(list, *by[name])
+	}
+	return list, nil
+}
+
+// learn makes the redactor know the values and placeholders of names, and then looks
+// whether a value was recorded before it was known.
+func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byte, placeholders map[string]string) error {
+	all := maps.Clone(values)
+	for name, p := range placeholders {
+		all[placeName(name)] = []byte(p)
+	}
+	if err := i.cfg.Redactor.AddAll(all); err != nil {
+		return err
+	}
+	for _, name := range i.remember(values, all) {
+		if i.bindings[name].Deliver.Token != "" {
+			continue // made a moment ago
+		}
+		if err := i.late(ctx, step, name, values[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remember notes which names have equal values, and all markers. It returns the names
+// whose values are new.
+func (i *Issuer) remember(values, all map[string][]byte) []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var fresh []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		sum := sha256.Sum256(values[name])
+		if len(i.known[sum]) == 0 {
+			fresh = append(fresh, name)
+		}
+		if !slices.Contains(i.known[sum], name) {
+			i.known[sum] = append(i.known[sum], name)
+			for _, n := range i.known[sum] {
+				i.twins[n] = union(i.twins[n], i.known[sum])
+			}
+		}
+	}
+	for name, value := range all {
+		marker := []byte("[REDACTED:" + name + ":" + i.cfg.Redactor.Tag(value) + "]")
+		if !slices.ContainsFunc(i.markers, func(m []byte) bool { return bytes.Equal(m, marker) }) {
+			i.markers = append(i.markers, marker)
+		}
+	}
+	return fresh
+}
+
+func union(a, b []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
+}
+
+// late records a finding if value stands in the record already. It is looked for with a
+// redactor of its own, for which markers mean nothing.
+func (i *Issuer) late(ctx context.Context, step, name string, value []byte) error {
+	if i.cfg.Recorded == nil {
+		return nil
+	}
+	alone := redact.New([]byte(rand.Text()))
+	if err := alone.Add(name, value); err != nil {
+		return err
+	}
+	seq, ok := i.cfg.Recorded(name, func(b []byte) bool { return len(alone.Find(b)) > 0 })
+	if !ok {
+		return nil
+	}
+	return i.post(ctx, audit.Event{Kind: audit.KindFinding, Step: step, Finding: &audit.Finding{
+		Rule: ruleKnownLate, Secret: name, Seq: seq,
+		Detail: "the value stands unmasked in what was recorded before it was minted: replace it where it comes from",
+	}})
+}
+
+// Credential returns the header secret's value for a request of the step that runs now.
+// The error's words are for the guest.
+func (i *Issuer) Credential(secret string) (Credential, error) {
+	i.mu.Lock()
+	l := i.bound[secret]
+	for _, other := range i.leases {
+		if _, ok := other.bindings[secret]; ok && other.live() {
+			l = other
+		}
+	}
+	i.mu.Unlock()
+	if l == nil {
+		return Credential{}, fmt.Errorf("no step that has run binds the secret %q", secret)
+	}
+	return l.credential(secret)
+}
+
+// Find returns the names of the secrets of which a value or placeholder stands in text, in
+// any encoding. A marker is none.
+func (i *Issuer) Find(text []byte) []string {
+	found := i.cfg.Redactor.Find(i.unmarked(text))
+	for at, name := range found {
+		if secret, ok := i.places[name]; ok {
+			found[at] = secret
+		}
+	}
+	return union(found, nil)
+}
+
+// unmarked returns text without the markers that stand in it: the redactor takes one for
+// its value.
+func (i *Issuer) unmarked(text []byte) []byte {
+	if !bytes.Contains(text, []byte("[REDACTED:")) {
+		return text
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, m := range i.markers {
+		text = bytes.ReplaceAll(text, m, []byte{0})
+	}
+	return text
+}
+
+// RevokeAll revokes all credentials that are alive, and waits some seconds for the
+// brokers' word. Without an error none is alive. It comes before a pause, a snapshot, a
+// fork; who calls it sees to it that no step begins meanwhile.
+func (i *Issuer) RevokeAll(ctx context.Context, reason string) error {
+	i.mu.Lock()
+	leases := slices.Clone(i.leases)
+	i.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for _, l := range leases {
+		l.kill(errRevoked(reason))
+	}
+	var errs []error
+	for _, l := range leases {
+		errs = append(errs, l.settle(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends what is left, gives out nothing more, and waits some seconds for the brokers.
+// What they have not confirmed by then is dead within TTL of its last renewal.
+func (i *Issuer) Close(ctx context.Context) error {
+	i.mu.Lock()
+	i.closed = true
+	i.mu.Unlock()
+	err := i.RevokeAll(context.WithoutCancel(ctx), "the run has ended")
+	tasks := make(chan struct{})
+	go func() {
+		defer close(tasks)
+		i.tasks.Wait()
+	}()
+	wait(tasks, time.Second)
+	i.cancel()
+	wait(tasks, time.Second)
+	for _, l := range i.leases { // nobody changes it any more
+		for _, h := range l.held() {
+			wait(h.done, time.Second)
+		}
+	}
+	return err
+}
+
+// wait waits for c to be closed, at most for d.
+func wait(c <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-c:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// record returns when the events, in their order, are durable.
+func (i *Issuer) record(ctx context.Context, events ...audit.Event) error {
+	for at, ev := range events {
+		put := i.cfg.Recorder.Post
+		if at == len(events)-1 {
+			put = i.cfg.Recorder.Record
+		}
+		ev.Observer = audit.Host
+		if _, err := put(ctx, ev); err != nil {
+			return fmt.Errorf("record %s: %w", ev.Kind, err)
+		}
+	}
+	return nil
+}
+
+// post returns when the event is accepted.
+func (i *Issuer) post(ctx context.Context, ev audit.Event) error {
+	ev.Observer = audit.Host
+	if _, err := i.cfg.Recorder.Post(ctx, ev); err != nil {
+		return fmt.Errorf("record %s: %w", ev.Kind, err)
+	}
+	return nil
 }

@@ -32,7 +32,7 @@ const (
 // Resolve returns the value of from: env:NAME, file:PATH or cmd:COMMAND. Files
 // and commands lose one newline at their end. A file must be a regular one that
 // only its owner can read; a command runs under sh -c in dir and has 10 s.
-// Errors say what to do and never contain a value. It implements secrets.Resolver.
+// Errors say what to do and never contain a value.
 func Resolve(ctx context.Context, from, dir string) ([]byte, error) {
 	scheme, rest, _ := strings.Cut(from, ":")
 	val, err := read(ctx, scheme, rest, dir)
@@ -46,27 +46,18 @@ func Resolve(ctx context.Context, from, dir string) ([]byte, error) {
 }
 
 func read(ctx context.Context, scheme, rest, dir string) ([]byte, error) {
-	known := scheme == "env" || scheme == "file" || scheme == "cmd" || scheme == "vault"
+	example := map[string]string{"env": "env:NAME", "file": "file:PATH", "cmd": "cmd:COMMAND"}[scheme]
 	switch {
-	case !known: // may be a value in the wrong place: it is not repeated
-		return nil, errors.New("unknown source of a secret: write env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD")
+	case example == "": // may be a value in the wrong place: it is not repeated
+		return nil, errors.New("unknown source of a secret: write env:NAME, file:PATH or cmd:COMMAND")
 	case rest == "":
-		return nil, fmt.Errorf("the source %q names nothing: write %s", scheme+":", examples[scheme])
+		return nil, fmt.Errorf("the source %q names nothing: write %s", scheme+":", example)
 	case scheme == "env":
 		return fromEnv(rest)
 	case scheme == "file":
 		return fromFile(rest, dir)
-	case scheme == "cmd":
-		return fromCommand(ctx, rest, dir, commandTime)
 	}
-	return nil, errors.New("vault: sources need the Vault broker, which this version does not have yet: use env:, file: or cmd:")
-}
-
-var examples = map[string]string{
-	"env":   "env:NAME",
-	"file":  "file:PATH",
-	"cmd":   "cmd:COMMAND",
-	"vault": "vault:PATH#FIELD",
+	return fromCommand(ctx, rest, dir, commandTime)
 }
 
 // fits refuses what could not be masked in the record.

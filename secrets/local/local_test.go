@@ -13,10 +13,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/redact"
-	"github.com/custody-project/custody/secrets"
 )
-
-var _ secrets.Resolver = Resolve
 
 const secret = "hunter2-hunter2"
 
@@ -96,7 +93,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"cmd:echo h2hunt7; echo bad h2hunt7 >&2; exit 3", "stderr is not shown"},
 		{"cmd:yes " + secret, "more than"},
 		{"cmd:kill -9 $$", "killed"},
-		{"vault:secret/data/x#key", "Vault broker"},
+		{"vault:secret/data/x#key", "unknown source"},
 	}
 	for _, c := range cases {
 		got, err := Resolve(t.Context(), c.from, "")

@@ -1,0 +1,189 @@
+package secrets
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// The rules of findings about credentials. docs/events.md describes them.
+const (
+	ruleDNS       = "secret-in-dns"
+	ruleOutput    = "secret-in-output"
+	ruleFlow      = "secret-in-flow"
+	ruleHost      = "secret-to-other-host"
+	rulePlace     = "placeholder-to-other-host"
+	ruleAfter     = "secret-after-step"
+	ruleMisuse    = "token-misuse"
+	ruleKnownLate = "secret-known-late"
+)
+
+const (
+	// answerTime is how long an anomaly's finding waits for the broker's word.
+	answerTime = time.Second
+	// findingTime is how long what follows a finding waits for its record.
+	findingTime = 500 * time.Millisecond
+)
+
+// sighting is a secret that turned up where it does not belong. There is one finding each.
+// There cannot be more than leases times secrets times rules, so this set is the queue
+// that has no end to run out of.
+type sighting struct {
+	lease  *Lease // whose it is
+	secret string
+	rule   string
+}
+
+// Saw is told which secrets were masked in a record of a kind: names as the redactor has
+// them. In a DNS question, an output or a flow none has any business. In an argv or a
+// path it may have. It never blocks; the credentials are useless on this side when it
+// returns.
+func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
+	rules := map[audit.Kind]string{audit.KindDNS: ruleDNS, audit.KindOutput: ruleOutput, audit.KindFlow: ruleFlow}
+	rule, ok := rules[kind]
+	if !ok {
+		return
+	}
+	for _, name := range names {
+		detail := fmt.Sprintf("it stands in a record of the kind %s, masked", kind)
+		if secret, ok := i.places[name]; ok {
+			if kind != audit.KindOutput { // who prints it has given nothing away
+				i.report(i.owner(secret, step), secret, rulePlace, seq, "its placeholder stands in a record of the kind "+string(kind)+", masked")
+			}
+			continue
+		}
+		b, ok := i.bindings[name]
+		if !ok || kind == audit.KindOutput && b.Deliver == (Deliver{}) { // masking is all that was asked for
+			continue
+		}
+		name = i.twin(name, step)
+		i.report(i.owner(name, step), name, rule, seq, detail)
+	}
+}
+
+// Presented is told that a secret or its placeholder was shown to a host. It decides whether
+// that is in scope. It never blocks; out of scope the credentials are useless on this side
+// when it returns.
+func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq uint64) {
+	b, ok := i.bindings[secret]
+	if !ok || slices.ContainsFunc(i.alike(secret), func(name string) bool { return i.permits(name, host) }) {
+		return
+	}
+	rule := ruleHost
+	if b.Deliver.Header != "" {
+		rule = rulePlace
+	}
+	detail := cut(fmt.Sprintf("it was shown to %s, in %s", host, where))
+	i.report(i.owner(secret, ""), secret, rule, seq, detail)
+}
+
+// permits reports whether the secret may be shown to host by the step that runs now.
+func (i *Issuer) permits(name, host string) bool {
+	b := i.bindings[name]
+	if b.Deliver.Header != "" {
+		return false
+	}
+	l := i.owner(name, "")
+	return l != nil && !l.after() && (b.Hosts == nil || b.Hosts(host))
+}
+
+// alike are the names of all secrets that had the same value as name, itself first.
+func (i *Issuer) alike(name string) []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]string{name}, i.twins[name]...)
+}
+
+// twin is the one of the secrets with name's value that the step holds: the redactor
+// knows only one name.
+func (i *Issuer) twin(name, step string) string {
+	for _, n := range i.alike(name) {
+		if l := i.owner(n, step); l != nil && !l.after() {
+			return n
+		}
+	}
+	return name
+}
+
+// owner is the lease that a secret is of: of the step where it turned up, else of one that
+// runs, else the last that had it.
+func (i *Issuer) owner(secret, step string) *Lease {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if l := i.steps[step]; l != nil && l.binds(secret) {
+		return l
+	}
+	for _, l := range slices.Backward(i.leases) {
+		if l.binds(secret) && !l.after() {
+			return l
+		}
+	}
+	return i.bound[secret]
+}
+
+func (l *Lease) binds(secret string) bool {
+	_, ok := l.bindings[secret]
+	return ok
+}
+
+// misused is told what the broker saw.
+func (i *Issuer) misused(l *Lease, h *held, what string) {
+	name := h.names[0]
+	if at := slices.IndexFunc(h.names, func(n string) bool { return l.bindings[n].Deliver.Token != "" }); at >= 0 {
+		name = h.names[at]
+	}
+	i.report(l, name, ruleMisuse, 0, cut(what))
+}
+
+// report revokes the credentials of the lease, and has the rest done by a goroutine.
+func (i *Issuer) report(l *Lease, secret, rule string, seq uint64, detail string) {
+	action := i.cfg.Action
+	if l != nil && !l.after() {
+		l.kill(errAnomalous(rule, detail))
+	} else {
+		if l != nil && rule != ruleMisuse {
+			rule = ruleAfter
+		}
+		if action == "revoke" {
+			action = "" // there was nothing alive
+		}
+	}
+	s := sighting{l, secret, rule}
+	i.mu.Lock()
+	seen := i.reported[s]
+	i.reported[s] = true
+	i.mu.Unlock()
+	if !seen {
+		i.start(func() {
+			i.answer(s, audit.Finding{Rule: rule, Secret: secret, Seq: seq, Detail: detail, Action: action})
+		})
+	}
+}
+
+// answer records the finding, after the revocation if the broker is quick enough, and then
+// freezes or ends the run.
+func (i *Issuer) answer(s sighting, f audit.Finding) {
+	step := ""
+	if s.lease != nil {
+		step = s.lease.step
+		ctx, cancel := context.WithTimeout(i.ctx, answerTime)
+		defer cancel()
+		if err := s.lease.settle(ctx); err != nil {
+			f.Detail = cut(f.Detail + "; " + err.Error())
+		}
+	}
+	reason := fmt.Sprintf("%s: the secret %s: %s", f.Rule, f.Secret, f.Detail)
+	ctx, cancel := context.WithTimeout(i.ctx, findingTime)
+	defer cancel()
+	ev := audit.Event{Kind: audit.KindFinding, Step: step, Finding: &f}
+	err := i.post(ctx, ev)
+	if i.cfg.Act != nil && (i.cfg.Action == "freeze" || i.cfg.Action == "end") {
+		i.cfg.Act(i.ctx, i.cfg.Action, reason)
+	}
+	if err != nil { // the record stalls: wait for it
+		_ = i.post(i.ctx, ev)
+	}
+}

@@ -1,0 +1,151 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/secrets"
+)
+
+// Broker serves env:, file: and cmd: sources. What it gives are copies of values that live
+// as long as their owner lets them: a revocation wipes the copies and ends the grant, it cannot
+// make the value useless elsewhere. It has no state.
+type Broker struct{}
+
+// Name implements secrets.Broker.
+func (Broker) Name() string { return "local" }
+
+// Mint reads each value anew.
+func (Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, error) {
+	now := time.Now()
+	g := &grant{accessor: rand.Text(), limit: now.Add(r.Limit), values: map[string][]byte{}}
+	for _, b := range r.Bindings {
+		value, err := source(ctx, b, r.Dir)
+		if err != nil {
+			g.wipe()
+			return nil, fmt.Errorf("secret %s: %w", b.Name, err)
+		}
+		g.values[b.Name] = value
+	}
+	// The sources may have taken their time: the TTL begins with the last.
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.expires = earlier(time.Now().Add(secrets.TTL), g.limit)
+	g.timer = time.AfterFunc(time.Until(g.expires), g.ranOut)
+	return g, nil
+}
+
+func source(ctx context.Context, b secrets.Binding, dir string) ([]byte, error) {
+	if b.Deliver.Token != "" {
+		return nil, errors.New("only Vault has tokens to give: take deliver: {token} away or name a vault: source")
+	}
+	return Resolve(ctx, b.From, dir)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// grant is alive until it expires or is revoked:
+//
+//	Mint ----> alive ---- Revoke, or no Renew for TTL, or the limit ----> dead, values wiped
+//	           |   ^
+//	           +---+ Renew
+type grant struct {
+	accessor string
+	limit    time.Time
+
+	mu      sync.Mutex // guards what follows
+	values  map[string][]byte
+	expires time.Time // with monotonic reading: no setting of the clock moves it
+	timer   *time.Timer
+	dead    error
+}
+
+// Values returns copies; none once the grant is dead.
+func (g *grant) Values() map[string][]byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.check() != nil {
+		return nil
+	}
+	out := make(map[string][]byte, len(g.values))
+	for name, v := range g.values {
+		out[name] = bytes.Clone(v)
+	}
+	return out
+}
+
+// Accessor is a random name: there is nowhere to use it.
+func (g *grant) Accessor() string { return g.accessor }
+
+// Leases implements secrets.Grant.
+func (g *grant) Leases() int { return 0 }
+
+// Expires implements secrets.Grant.
+func (g *grant) Expires() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.expires
+}
+
+// Renew implements secrets.Grant. A dead grant stays dead.
+func (g *grant) Renew(context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.check(); err != nil {
+		return err
+	}
+	g.expires = earlier(time.Now().Add(secrets.TTL), g.limit)
+	g.timer.Reset(time.Until(g.expires))
+	return nil
+}
+
+// Revoke implements secrets.Grant.
+func (g *grant) Revoke(context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end("it was revoked")
+	return nil
+}
+
+// Misuse implements secrets.Grant: who else uses the value is not known here.
+func (g *grant) Misuse() <-chan string { return nil }
+
+// ranOut is called by the timer, also by one that Renew came too late to stop.
+func (g *grant) ranOut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.check()
+}
+
+// check ends the grant when its time has come; g.mu is held.
+func (g *grant) check() error {
+	if g.dead == nil && !time.Now().Before(g.expires) {
+		g.end("it has expired")
+	}
+	return g.dead
+}
+
+func (g *grant) end(reason string) {
+	if g.dead == nil {
+		g.dead = fmt.Errorf("%w: %s", secrets.ErrLost, reason)
+		g.timer.Stop()
+		g.wipe()
+	}
+}
+
+func (g *grant) wipe() {
+	for _, v := range g.values {
+		clear(v)
+	}
+	clear(g.values)
+}
