@@ -41,6 +41,7 @@ type conn struct {
 	id       string     // of the flow; empty until it is open
 	rule     string     // that opened the flow
 	gen      uint32
+	shown    uint64           // seq of the event of the opening or the refusal
 	peers    []netip.AddrPort // to go to, in order; the first stands in the event of the opening
 	peer     netip.AddrPort   // that was reached
 	trying   map[netip.AddrPort]bool
@@ -171,11 +172,16 @@ func (c *conn) serveTLS(raw []byte) string {
 	if no == nil && !v.Allow {
 		no = denied("%s", v.Reason)
 	}
+	found := c.find(raw, h.name)
+	if no == nil && len(found) > 0 {
+		no = denied("the secret %s stands in the ClientHello, which anyone can read", found[0])
+	}
 	if no == nil && opened && !c.g.cfg.Authority.covers(c.name) {
 		no = denied("the rule opens TLS, and the sandbox's authority does not cover the name: start a new sandbox")
 	}
 	if no != nil {
 		c.deny(v.RuleName(), no, h.name)
+		c.presentAll(found, "ClientHello")
 		c.sayAlert(no.alert)
 		return ""
 	}

@@ -25,6 +25,12 @@ const ownAddress netpolicy.Reason = "the address is the host's own, which the ru
 // open resolves the name and makes it durable that the flow goes to the first
 // of its addresses. Nothing is dialled yet.
 func (c *conn) open(current netpolicy.Generation, v netpolicy.Verdict, blind bool) *refusal {
+	if found := c.find(nil, c.name); len(found) > 0 { // to ask for it would be to tell it
+		no := denied("the secret %s stands in the destination's name", found[0])
+		c.deny(v.RuleName(), no, "")
+		c.presentAll(found, "the destination's name")
+		return no
+	}
 	peers, no := c.resolve(current, v)
 	if no != nil {
 		c.deny(v.RuleName(), no, "")

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -9,10 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
@@ -62,49 +61,25 @@ func (x *exchanger) close() { x.peer.CloseIdleConnections() }
 // exchange carries one request to its answer, and records it. With an error the
 // answer is not whole and the guest must not take it for one.
 func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask) error {
-	began := time.Now()
+	f := x.newFlight(ctx, w, q)
+	defer f.stop(nil)
 	defer x.conn.g.asking.Add(-1)
 	if n := x.conn.g.asking.Add(1); n > int64(x.conn.g.limits.Exchanges) && q.no == nil {
 		q.no = &refusal{http.StatusServiceUnavailable, alertInternalError, fmt.Sprintf("the sandbox has %d requests at once already", n-1)}
 	}
 	u, no := x.vet(q)
 	if no != nil {
+		_ = f.scope.head(q) // to be told of; the request is refused in any case
 		return x.refuse(w, q, x.conn.verdict(), no)
 	}
 	req := &netpolicy.Request{Method: q.method, Path: u.RawPath}
 	current, v := x.conn.hold(req)
 	defer x.conn.release(req)
-	if no := x.decide(v, q); no != nil {
+	if no := cmp.Or(x.decide(v, q), f.scope.head(q)); no != nil {
 		return x.refuse(w, q, v, no)
 	}
-	ev := x.event(q)
-	ev.Verdict, ev.Rule, ev.Generation = audit.Allow, v.RuleName(), current.Number
-	resp, err := x.peer.RoundTrip(x.outgoing(ctx, q, u))
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		resp.Body.Close()
-		err = errSwitched
-	}
-	if err == nil {
-		defer resp.Body.Close()
-		ev.Status = resp.StatusCode
-		if err = x.relay(w, resp, q, &ev.BytesIn); err != nil {
-			x.broken(ev)
-		}
-		_, e := x.finish(ev, q, began)
-		return errors.Join(err, e)
-	}
-	if ctx.Err() != nil { // the guest gave up, or the policy did: there is nobody to tell
-		x.broken(ev)
-		_, e := x.finish(ev, q, began)
-		return errors.Join(err, e)
-	}
-	no = explain(err, x.conn.name)
-	ev.Status, ev.Reason = no.status, no.reason
-	seq, err := x.finish(ev, q, began)
-	if err != nil {
-		return err
-	}
-	return x.tell(w, no, ev.Rule, seq)
+	f.ev.Verdict, f.ev.Rule, f.ev.Generation = audit.Allow, v.RuleName(), current.Number
+	return f.carryOut(v.Rule, u)
 }
 
 var errSwitched = errors.New("the host changed the protocol unasked")
@@ -136,80 +111,6 @@ func (x *exchanger) decide(v netpolicy.Verdict, q *ask) *refusal {
 	return nil
 }
 
-// outgoing writes the request anew, out of the parts that were looked at.
-func (x *exchanger) outgoing(ctx context.Context, q *ask, u *url.URL) *http.Request {
-	header := endToEnd(q.header)
-	if _, ok := header["User-Agent"]; !ok {
-		header["User-Agent"] = []string{""} // or the transport adds its own
-	}
-	if q.trailer {
-		header["Te"] = []string{"trailers"}
-	}
-	r := &http.Request{Method: q.method, URL: u, Host: x.authority, Header: header, ContentLength: q.length}
-	if q.length != 0 {
-		q.body.take()
-		r.Body = q.body
-	}
-	return r.WithContext(ctx)
-}
-
-// relay passes an answer on as it comes.
-func (x *exchanger) relay(w http.ResponseWriter, resp *http.Response, q *ask, passed *int64) error {
-	header := w.Header()
-	for name, values := range endToEnd(resp.Header) {
-		header[name] = values
-	}
-	delete(header, "Alt-Svc")        // it leads to ports and protocols that are not carried
-	delete(header, "Content-Length") // as it was understood, not as it was written
-	if resp.ContentLength >= 0 && (resp.ContentLength > 0 || resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusNotModified) {
-		header.Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
-	}
-	if _, ok := header["Content-Type"]; !ok {
-		header["Content-Type"] = nil // or HTTP/2 guesses one
-	}
-	w.WriteHeader(resp.StatusCode)
-	if q.method == http.MethodHead {
-		return nil
-	}
-	flush := http.NewResponseController(w)
-	if err := flush.Flush(); err != nil {
-		return err
-	}
-	if err := x.copy(w, resp.Body, flush, passed); err != nil {
-		return err
-	}
-	if q.trailer {
-		for name, values := range resp.Trailer {
-			header[http.TrailerPrefix+name] = values
-		}
-	}
-	return nil
-}
-
-// copy passes on what there is at once, so that events arrive as they happen.
-func (x *exchanger) copy(w io.Writer, r io.Reader, flush *http.ResponseController, passed *int64) error {
-	buffer := x.conn.g.buffers.Get().(*[]byte)
-	defer x.conn.g.buffers.Put(buffer)
-	for {
-		n, err := r.Read(*buffer)
-		if n > 0 {
-			if _, err := w.Write((*buffer)[:n]); err != nil {
-				return err
-			}
-			*passed += int64(n)
-			if err := flush.Flush(); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // explain says why no answer came, in words that do not depend on the guest's.
 func explain(err error, name string) *refusal {
 	var cert *tls.CertificateVerificationError
@@ -229,19 +130,6 @@ func explain(err error, name string) *refusal {
 		return failed("%s", unreached(err))
 	}
 	return failed("%s broke the connection or did not speak proper TLS and HTTP", name)
-}
-
-// broken says in the record why an exchange is not whole.
-func (x *exchanger) broken(ev *audit.HTTP) {
-	x.conn.mu.Lock()
-	defer x.conn.mu.Unlock()
-	ev.Reason = "the exchange broke off before its end"
-	if x.conn.ended != "" {
-		ev.Reason = x.conn.ended
-	}
-	if x.conn.revoked != nil {
-		ev.Verdict = audit.Deny
-	}
 }
 
 // refuse records that a request is not carried and says why, in HTTP.
@@ -278,19 +166,6 @@ func (x *exchanger) event(q *ask) *audit.HTTP {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	return &audit.HTTP{Flow: x.conn.id, Proto: q.proto, Method: audit.Text(q.method), Host: audit.Text(q.host), Path: audit.Text(q.target)}
-}
-
-// finish records a request that was carried. One that cannot be recorded is
-// the connection's last.
-func (x *exchanger) finish(ev *audit.HTTP, q *ask, began time.Time) (uint64, error) {
-	ev.DurationNS, ev.BytesOut = int64(time.Since(began)), q.body.sent()
-	ctx, cancel := lastWords(x.conn.ctx)
-	defer cancel()
-	seq, err := x.conn.g.post(ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev})
-	if err != nil {
-		x.conn.kill("a request could not be recorded")
-	}
-	return seq, err
 }
 
 // contents is a request's body.

@@ -15,6 +15,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/dnsproxy/upstream"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/redact"
 )
 
 // Names says which name a synthetic address stands for.
@@ -56,6 +57,10 @@ type Config struct {
 	Roots *x509.CertPool
 	// Authority is what opened connections are served with; nil: none can be opened.
 	Authority *Authority
+	// Credentials are optional: without them no rule can have one, and nothing is looked for in requests.
+	Credentials Credentials
+	// Redactor knows the values and placeholders that Credentials finds. It is needed with them, and for rules that redact.
+	Redactor *redact.Redactor
 	// NextID gives each flow its id.
 	NextID func() string
 	// Limits are bounds on what one sandbox may use.
@@ -104,15 +109,16 @@ type Gateway struct {
 	running sync.WaitGroup // connections and the sweeper
 	asking  atomic.Int64   // requests under way
 
-	mu     sync.Mutex // guards what follows
-	conns  map[*conn]struct{}
-	closed bool
-	excess uint64 // connections reset since the last event that told of them
+	mu       sync.Mutex // guards what follows
+	conns    map[*conn]struct{}
+	carrying map[*flight]string // requests under way with a credential, and its name
+	closed   bool
+	excess   uint64 // connections reset since the last event that told of them
 }
 
 // New returns a Gateway that serves nothing yet. Close must be called.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, limits: cfg.Limits.filled(), conns: map[*conn]struct{}{}}
+	g := &Gateway{cfg: cfg, limits: cfg.Limits.filled(), conns: map[*conn]struct{}{}, carrying: map[*flight]string{}}
 	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.running.Go(g.sweep)

@@ -37,7 +37,17 @@ func (c *conn) deny(rule string, no *refusal, sni string) {
 		f.SNI = audit.Text(sni[:min(len(sni), maxSNI)])
 	}
 	c.count(f)
-	_, _ = c.g.record(c.ctx, audit.Event{Kind: audit.KindFlow, Flow: f}) // nothing is let out either way
+	seq, _ := c.g.record(c.ctx, audit.Event{Kind: audit.KindFlow, Flow: f}) // nothing is let out either way
+	c.show(seq)
+}
+
+// show notes the event that shows what the connection is.
+func (c *conn) show(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shown == 0 {
+		c.shown = seq
+	}
 }
 
 // recordOpen returns when it is durable that the flow goes to peer. An event
@@ -47,9 +57,11 @@ func (c *conn) recordOpen(ctx context.Context, peer netip.AddrPort, why string) 
 	f := c.flow(audit.FlowOpen, audit.Allow)
 	c.mu.Unlock()
 	f.Peer, f.Reason = peer.String(), why
-	if _, err := c.g.record(ctx, audit.Event{Kind: audit.KindFlow, Flow: f}); err != nil {
+	seq, err := c.g.record(ctx, audit.Event{Kind: audit.KindFlow, Flow: f})
+	if err != nil {
 		return &refusal{503, alertInternalError, "the record cannot be written, so nothing is let out"}
 	}
+	c.show(seq)
 	return nil
 }
 

@@ -45,6 +45,7 @@ type world struct {
 	roots *x509.CertPool
 	self  sync.Map // of netip.Addr: the host's own
 	book  *book
+	red   *redact.Redactor // the record's
 	cfg   Config
 }
 
@@ -59,7 +60,8 @@ func newAddr() netip.Addr {
 // newWorld makes a world with a policy. Listeners stand on all ports that the policy names, and 443.
 func newWorld(tb testing.TB, rules []netpolicy.Rule, change ...func(*Config)) *world {
 	tb.Helper()
-	w := &world{TB: tb, live: &netpolicy.Live{}, log: &memory{}, zone: newZone(tb), ca: newCA(tb), book: newBook()}
+	w := &world{TB: tb, live: &netpolicy.Live{}, log: &memory{}, zone: newZone(tb), ca: newCA(tb), book: newBook(),
+		red: redact.New([]byte("0123456789abcdef0123456789abcdef"))}
 	w.roots = w.ca.pool()
 	policy := w.policy(rules...)
 	w.live.Set(policy)
@@ -72,7 +74,7 @@ func newWorld(tb testing.TB, rules []netpolicy.Rule, change ...func(*Config)) *w
 	var ids atomic.Int64
 	w.cfg = Config{
 		Run: "r-test", Live: w.live, Names: w.book, Resolver: client, Roots: w.roots, Meter: fixedMeter{},
-		Recorder: audit.NewRecorder(w.log, redact.New([]byte("0123456789abcdef0123456789abcdef"))),
+		Recorder: audit.NewRecorder(w.log, w.red), Redactor: w.red,
 		Self:     func(a netip.Addr) bool { _, is := w.self.Load(a); return is },
 		NextID:   func() string { return fmt.Sprintf("f-%d", ids.Add(1)) },
 	}

@@ -1,0 +1,257 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// flight is one request and its answer.
+//
+//	vetted -> decided -> scope of its head -> credential put in -> sent -> answer -> recorded
+//	   \________\____________\___________________\______________________/
+//	                refused: nothing more of it leaves, and the record says why
+type flight struct {
+	x     *exchanger
+	w     http.ResponseWriter
+	q     *ask
+	ev    *audit.HTTP
+	began time.Time
+	ctx   context.Context
+	stop  context.CancelCauseFunc // with a *refusal: why the gateway ends it
+	scope scope
+	call  *call // nil: it is no call of a model
+	mask  mask
+	told  bool // the answer's header was sent
+}
+
+func (x *exchanger) newFlight(ctx context.Context, w http.ResponseWriter, q *ask) *flight {
+	f := &flight{x: x, w: w, q: q, ev: x.event(q), began: time.Now()}
+	f.ctx, f.stop = context.WithCancelCause(ctx)
+	f.scope = scope{of: x.conn.g.cfg.Credentials, f: f, asked: map[string]bool{}}
+	return f
+}
+
+// carry puts a flight under the eyes of Withdraw until it is landed.
+func (f *flight) carry(secret string) {
+	g := f.x.conn.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.carrying[f] = secret
+}
+
+func (f *flight) land() {
+	g := f.x.conn.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.carrying, f)
+}
+
+// Withdraw ends every request under way that carries a secret as its credential, and returns their
+// number. It is called when the secret was revoked: a request with an open end would go on under its name.
+func (g *Gateway) Withdraw(secret, reason string) (ended int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for f, carried := range g.carrying {
+		if carried == secret {
+			f.stop(denied("the credential %s was withdrawn: %s", secret, reason))
+			ended++
+		}
+	}
+	return ended
+}
+
+// carryOut sends a request that is let through under rule r, and passes its answer on.
+func (f *flight) carryOut(r *netpolicy.Rule, u *url.URL) error {
+	defer f.land()
+	if r.Redacts() {
+		f.mask.red = f.x.conn.g.cfg.Redactor
+	}
+	out, no := f.outgoing(r, u)
+	if no != nil {
+		return f.answer(no)
+	}
+	resp, err := f.x.peer.RoundTrip(out)
+	if err == nil {
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			err = errSwitched
+		} else {
+			f.ev.Status = resp.StatusCode
+			err = f.relay(resp)
+		}
+	}
+	if err == nil {
+		_, err = f.finish()
+		return err
+	}
+	return f.failed(err)
+}
+
+// failed says why an exchange is not whole: to the guest, if it was not told
+// anything yet and is still there, and in the record.
+func (f *flight) failed(err error) error {
+	var no *refusal
+	stopped := errors.As(context.Cause(f.ctx), &no)
+	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy did: there is nobody to tell
+		f.broken(no)
+		_, e := f.finish()
+		return errors.Join(err, e)
+	}
+	if !stopped {
+		no = explain(err, f.x.conn.name)
+	}
+	return f.answer(no)
+}
+
+// answer tells the guest why the request was not carried, or not to its end.
+func (f *flight) answer(no *refusal) error {
+	f.ev.Status, f.ev.Reason = no.status, no.reason
+	if no.status == http.StatusForbidden {
+		f.ev.Verdict = audit.Deny
+	}
+	seq, err := f.finish()
+	if err != nil {
+		return err
+	}
+	return f.x.tell(f.w, no, f.ev.Rule, seq)
+}
+
+// broken says in the record why an exchange is not whole; no is why the gateway ended it.
+func (f *flight) broken(no *refusal) {
+	c := f.x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.ev.Reason = "the exchange broke off before its end"
+	switch {
+	case no != nil:
+		f.ev.Reason, f.ev.Verdict = no.reason, audit.Deny
+	case c.ended != "":
+		f.ev.Reason = c.ended
+	}
+	if c.revoked != nil {
+		f.ev.Verdict = audit.Deny
+	}
+}
+
+// finish records a request that was carried. One that cannot be recorded is
+// the connection's last.
+func (f *flight) finish() (uint64, error) {
+	f.ev.DurationNS, f.ev.BytesOut, f.ev.Redacted = int64(time.Since(f.began)), f.q.body.sent(), f.mask.count
+	ctx, cancel := lastWords(f.x.conn.ctx)
+	defer cancel()
+	seq, err := f.x.conn.g.post(ctx, audit.Event{Kind: audit.KindHTTP, HTTP: f.ev})
+	if err != nil {
+		f.x.conn.kill("a request could not be recorded")
+	}
+	return seq, err
+}
+
+// outgoing writes the request anew, out of the parts that were looked at.
+func (f *flight) outgoing(r *netpolicy.Rule, u *url.URL) (*http.Request, *refusal) {
+	q := f.q
+	header := endToEnd(q.header)
+	if _, ok := header["User-Agent"]; !ok {
+		header["User-Agent"] = []string{""} // or the transport adds its own
+	}
+	if q.trailer {
+		header["Te"] = []string{"trailers"}
+	}
+	f.mask.ask(header)
+	if no := f.inject(r, header, u); no != nil {
+		return nil, no
+	}
+	out := &http.Request{Method: q.method, URL: u, Host: f.x.authority, Header: header, ContentLength: q.length}
+	if q.length != 0 {
+		q.body.take()
+		out.Body = f.outward(q.body)
+	}
+	return out.WithContext(f.ctx), nil
+}
+
+// relay passes an answer on as it comes.
+func (f *flight) relay(resp *http.Response) error {
+	body, no := f.mask.body(resp, f.q.method)
+	if no != nil {
+		return no
+	}
+	header := f.w.Header()
+	for name, values := range endToEnd(resp.Header) {
+		header[name] = values
+	}
+	delete(header, "Alt-Svc") // it leads to ports and protocols that are not carried
+	f.mask.header(header)
+	f.length(header, resp)
+	if _, ok := header["Content-Type"]; !ok {
+		header["Content-Type"] = nil // or HTTP/2 guesses one
+	}
+	f.told = true
+	f.w.WriteHeader(resp.StatusCode)
+	if f.q.method == http.MethodHead {
+		return nil
+	}
+	flush := http.NewResponseController(f.w)
+	if err := flush.Flush(); err != nil {
+		return err
+	}
+	if err := f.copy(body, flush); err != nil {
+		return err
+	}
+	if f.q.trailer {
+		f.mask.header(resp.Trailer)
+		for name, values := range resp.Trailer {
+			header[http.TrailerPrefix+name] = values
+		}
+	}
+	return nil
+}
+
+// length sets Content-Length as it was understood, not as it was written, unless
+// the body's may become another.
+func (f *flight) length(header http.Header, resp *http.Response) {
+	delete(header, "Content-Length")
+	n, empty := resp.ContentLength, resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+	if n < 0 || n == 0 && empty || f.mask.stream != nil && !bodiless(f.q.method, resp) {
+		return
+	}
+	header.Set("Content-Length", strconv.FormatInt(n, 10))
+}
+
+// copy passes on what there is at once, so that events arrive as they happen.
+func (f *flight) copy(r io.Reader, flush *http.ResponseController) error {
+	buffer := f.x.conn.g.buffers.Get().(*[]byte)
+	defer f.x.conn.g.buffers.Put(buffer)
+	for {
+		n, err := r.Read(*buffer)
+		if n > 0 {
+			if err := f.pass(f.mask.piece((*buffer)[:n]), flush); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return f.pass(f.mask.rest(), flush)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pass writes a piece of the answer to the guest.
+func (f *flight) pass(p []byte, flush *http.ResponseController) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if _, err := f.w.Write(p); err != nil {
+		return err
+	}
+	f.ev.BytesIn += int64(len(p))
+	return flush.Flush()
+}

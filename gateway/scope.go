@@ -1,0 +1,237 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/custody-project/custody/redact"
+)
+
+// piece is a part of a request in which a secret can stand.
+type piece struct{ where, text string }
+
+// pieces are the parts of a request's head, as they came and with percent escapes
+// undone, which can be of some letters only.
+func (q *ask) pieces() []piece {
+	list := []piece{{"method", q.method}, {"path or query", q.target}, {"host", q.host}}
+	if once := unescape(q.target); once != q.target {
+		list = append(list, piece{"path or query", once}, piece{"path or query", unescape(once)})
+	}
+	for name, values := range q.header {
+		where := "header " + shorten(name)
+		list = append(list, piece{where, name})
+		for _, v := range values {
+			list = append(list, piece{where, v})
+			if plain := unescape(v); plain != v {
+				list = append(list, piece{where, plain})
+			}
+		}
+	}
+	return list
+}
+
+// unescape undoes the percent escapes that there are in s, and leaves the rest as it is.
+func unescape(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			hi, ok1 := hexDigit(s[i+1])
+			lo, ok2 := hexDigit(s[i+2])
+			if ok1 && ok2 {
+				out = append(out, hi<<4|lo)
+				i += 2
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// scope is what a request may show of the sandbox's secrets.
+type scope struct {
+	of Credentials // nil: there are none
+	f  *flight
+
+	mu    sync.Mutex      // guards asked: the body is read by another goroutine
+	asked map[string]bool // secrets that were found, and whether each may be there
+}
+
+// head looks for secrets in a request's head, and says why it is not carried.
+func (s *scope) head(q *ask) (no *refusal) {
+	if s.of == nil {
+		return nil
+	}
+	list := q.pieces()
+	var all strings.Builder
+	for _, p := range list {
+		all.WriteString(p.text)
+		all.WriteByte(0) // no match goes over it
+	}
+	if len(s.of.Find([]byte(all.String()))) == 0 {
+		return nil
+	}
+	for _, p := range list {
+		if why := s.judge(s.of.Find([]byte(p.text)), p.where); why != nil && no == nil {
+			no = why // go on: each secret is presented
+		}
+	}
+	return no
+}
+
+// judge says why a request that shows some secrets is not carried.
+func (s *scope) judge(names []string, where string) (no *refusal) {
+	for _, name := range names {
+		if !s.may(name, where) && no == nil {
+			no = denied("the secret %s stands in the request (%s) and is not for %s", name, where, s.f.x.conn.name)
+		}
+	}
+	return no
+}
+
+// may says whether one secret may stand in the request. A placeholder that is sent to its own host
+// does no harm there, and is put in its header only.
+func (s *scope) may(name, where string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	may, known := s.asked[name]
+	if !known {
+		c := s.f.x.conn
+		at := c.credentials()
+		switch {
+		case !slices.Contains(at, name):
+			may = c.present(name, where)
+		default:
+			may = s.f.x.scheme == "https" // in the clear it is not sent even to its own host
+		}
+		s.asked[name] = may
+	}
+	return may
+}
+
+// credentials are the names of those that the connection's requests can get.
+func (c *conn) credentials() []string {
+	var list []string
+	for _, r := range c.g.cfg.Live.Current().Policy.Match(c.name) {
+		if r.Credential != "" && r.HTTP != nil {
+			list = append(list, r.Credential)
+		}
+	}
+	return list
+}
+
+// present tells that the guest is about to show a secret to the connection's host, and returns
+// whether it may. What comes of it does not end with the connection.
+func (c *conn) present(name, where string) bool {
+	ctx, cancel := lastWords(c.ctx)
+	defer cancel()
+	c.mu.Lock()
+	seq := c.shown
+	c.mu.Unlock()
+	return c.g.cfg.Credentials.Presented(ctx, name, c.name, where, seq)
+}
+
+// presentOwn tells that the guest used a placeholder for which there is nothing now.
+func (f *flight) presentOwn(name string) {
+	f.scope.mu.Lock()
+	_, sent := f.scope.asked[name]
+	f.scope.mu.Unlock()
+	if sent {
+		f.x.conn.present(name, "its placeholder, while it cannot be used")
+	}
+}
+
+// find returns the secrets in what a connection begins with and in a name, over whose labels
+// one can be spread.
+func (c *conn) find(raw []byte, name string) []string {
+	of := c.g.cfg.Credentials
+	if of == nil {
+		return nil
+	}
+	found := slices.Concat(of.Find(raw), of.Find([]byte(name)), of.Find([]byte(strings.ReplaceAll(name, ".", ""))))
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// presentAll tells of secrets for whose sake a connection was refused.
+func (c *conn) presentAll(found []string, where string) {
+	for _, name := range found {
+		c.present(name, where)
+	}
+}
+
+// outward is a request's body on its way out. What could be the beginning of a secret's value or
+// placeholder is held back until it is clear that it is none, or that it may pass: of one
+// that may not, the end never leaves.
+//
+//	read ->  | may go | may begin a value | -> call, watch
+//	         0      ready                len(raw)
+type outward struct {
+	inner io.ReadCloser
+	f     *flight
+	watch *redact.Watch // nil: there is nothing to look for
+	raw   []byte        // read and not yet passed on
+	ready int           // of raw
+	err   error         // after raw
+}
+
+// outward wraps a request's body to be looked through.
+func (f *flight) outward(body io.ReadCloser) io.ReadCloser {
+	o := &outward{inner: body, f: f}
+	if red := f.x.conn.g.cfg.Redactor; red != nil && f.scope.of != nil {
+		o.watch = red.Watch()
+	}
+	if o.watch == nil && f.call == nil {
+		return body
+	}
+	return o
+}
+
+// Read implements io.Reader.
+func (o *outward) Read(p []byte) (int, error) {
+	for o.ready == 0 {
+		if o.err != nil {
+			return 0, o.err
+		}
+		o.fill()
+	}
+	n := copy(p, o.raw[:o.ready])
+	o.ready -= n
+	o.raw = o.raw[:copy(o.raw, o.raw[n:])]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (o *outward) Close() error { return o.inner.Close() }
+
+const pieceSize = 16 << 10
+
+// fill reads the next piece and looks through it.
+func (o *outward) fill() {
+	at := len(o.raw)
+	o.raw = slices.Grow(o.raw, pieceSize)
+	n, err := o.inner.Read(o.raw[at : at+pieceSize])
+	o.raw, o.err = o.raw[:at+n], err
+	o.f.call.request(o.raw[at:])
+	o.ready = len(o.raw)
+	if o.watch == nil {
+		return
+	}
+	found, held := o.watch.Write(o.raw[at:])
+	if o.ready -= held; errors.Is(err, io.EOF) {
+		found, o.ready = append(found, o.watch.End()...), len(o.raw)
+	}
+	for _, text := range found {
+		if no := o.f.scope.judge(o.f.scope.of.Find(text), "body"); no != nil {
+			o.raw, o.ready, o.err = nil, 0, no
+			o.f.stop(no)
+			return
+		}
+	}
+}
