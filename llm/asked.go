@@ -1,0 +1,188 @@
+package llm
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Bounds of what is remembered of tool calls.
+const (
+	maxAsked    = 128      // tool calls; the oldest are forgotten
+	maxLeaves   = 64       // strings of one
+	maxLeafText = 64 << 10 // bytes of them
+	minLeaf     = 3        // bytes: shorter strings say nothing
+	minInner    = 8        // bytes of a command that is looked for inside of another
+)
+
+// asked remembers the strings in the arguments of the latest tool calls.
+type asked struct {
+	any atomic.Bool // there is something to find
+
+	mu    sync.Mutex // guards what follows
+	turn  []*wish    // oldest first
+	where map[string]*wish
+}
+
+// wish is a tool call and the strings in its arguments.
+type wish struct {
+	call, tool string
+	leaves     []string
+}
+
+// add remembers a tool call.
+func (a *asked) add(call, tool string, args []byte) {
+	w := &wish{call: call, tool: tool, leaves: leavesOf(args)}
+	if len(w.leaves) == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.where == nil {
+		a.where = map[string]*wish{}
+	}
+	if len(a.turn) == maxAsked {
+		for _, leaf := range a.turn[0].leaves {
+			if a.where[leaf] == a.turn[0] {
+				delete(a.where, leaf)
+			}
+		}
+		a.turn = append(a.turn[:0], a.turn[1:]...)
+	}
+	a.turn = append(a.turn, w)
+	for _, leaf := range w.leaves {
+		a.where[leaf] = w
+	}
+	a.any.Store(true)
+}
+
+// find looks for what an argv has in common with a tool call, the longest first: all of it,
+// its end, one argument, and last a command inside of what a shell was given.
+func (a *asked) find(argv []string) (call, tool string) {
+	if !a.any.Load() || len(argv) == 0 {
+		return "", ""
+	}
+	list, line := "\x00"+strings.Join(argv, "\x00"), strings.Join(argv, " ")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range min(len(argv), 4) {
+		if w := a.either(list, line); w != nil {
+			return w.call, w.tool
+		}
+		list, line = list[1+len(argv[i]):], line[min(len(line), len(argv[i])+1):]
+	}
+	w := a.argument(argv)
+	if w == nil {
+		w = a.inside(command(argv))
+	}
+	if w == nil {
+		return "", ""
+	}
+	return w.call, w.tool
+}
+
+// either looks for an argv as a list of strings, and as one line.
+func (a *asked) either(list, line string) *wish {
+	if w := a.where[list]; w != nil {
+		return w
+	}
+	return a.where[strings.TrimSpace(line)]
+}
+
+// argument looks for the longest argument that is known.
+func (a *asked) argument(argv []string) (found *wish) {
+	longest := 0
+	for _, arg := range argv {
+		if len(arg) <= longest {
+			continue
+		}
+		if w := a.where[strings.TrimSpace(arg)]; w != nil {
+			found, longest = w, len(arg)
+		}
+	}
+	return found
+}
+
+// inside looks for the longest command in what a shell was given: some agents put words of
+// their own around it.
+func (a *asked) inside(script string) (found *wish) {
+	if len(script) < minInner {
+		return nil
+	}
+	longest := 0
+	for i := len(a.turn) - 1; i >= 0; i-- {
+		for _, leaf := range a.turn[i].leaves {
+			if len(leaf) >= minInner && len(leaf) > longest && strings.ContainsAny(leaf, " \t\n") && strings.Contains(script, leaf) {
+				found, longest = a.turn[i], len(leaf)
+			}
+		}
+	}
+	return found
+}
+
+// command returns what a shell is given to run: the argument behind its flags, if -c is among them.
+func command(argv []string) string {
+	given := false
+	for _, arg := range argv[1:] {
+		switch {
+		case strings.HasPrefix(arg, "--"):
+		case strings.HasPrefix(arg, "-"):
+			given = given || strings.Contains(arg, "c")
+		case given:
+			return arg
+		default:
+			return ""
+		}
+	}
+	return ""
+}
+
+// leavesOf returns the strings of a JSON text, without space around them, and its
+// lists of strings, both as a line and as a list (each element behind a NUL). What is no JSON is one string itself.
+func leavesOf(args []byte) []string {
+	l := &leaves{}
+	var v any
+	if json.Unmarshal(args, &v) != nil {
+		l.add(string(args))
+		return l.list
+	}
+	l.walk(v)
+	return l.list
+}
+
+type leaves struct {
+	list []string
+	size int
+}
+
+func (l *leaves) walk(v any) {
+	switch v := v.(type) {
+	case string:
+		l.add(v)
+	case map[string]any:
+		for _, member := range v {
+			l.walk(member)
+		}
+	case []any:
+		var words []string
+		for _, element := range v {
+			l.walk(element)
+			if s, ok := element.(string); ok {
+				words = append(words, s)
+			}
+		}
+		if len(words) > 1 && len(words) == len(v) {
+			l.add(strings.Join(words, " "))
+			l.add("\x00" + strings.Join(words, "\x00"))
+		}
+	}
+}
+
+func (l *leaves) add(s string) {
+	s = strings.TrimSpace(s)
+	if len(s) < minLeaf || len(l.list) == maxLeaves || l.size+len(s) > maxLeafText {
+		return
+	}
+	l.list, l.size = append(l.list, s), l.size+len(s)
+}

@@ -1,0 +1,203 @@
+package llm
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"mime"
+	"net/http"
+	"sync"
+)
+
+// Bounds of what is kept of a call, in bytes; beyond it the event is incomplete.
+const (
+	maxText  = 4 << 20 // of one JSON text, without what does not matter
+	maxTools = 512     // tools on offer
+	maxWords = 4 << 10 // words of an error, or of why an exchange broke off
+)
+
+// Call is one call of a model. Its methods may be called concurrently, the pieces of a body in their order.
+//
+//	         Response             Finish
+//	asking ------------> answering ----------> over
+//	  Request *            Body *    (also from asking, if no answer comes)
+//
+// A server may answer before it was asked all: Request goes on while answering. What
+// comes after Finish is not looked at.
+type Call struct {
+	book  *Book
+	id    string
+	shape shape
+	req   Request
+
+	mu      sync.Mutex // guards what follows
+	over    bool
+	asked   question
+	sum     hash.Hash // of the request's body
+	out     *decoder  // of the request
+	outText *sieve
+	sent    int64 // bytes of the request
+
+	status int
+	stream bool // the answer comes as events
+	in     *decoder
+	inText *sieve
+	got    int64 // bytes of the answer
+	texts  int   // of the answer that were read
+	answer answer
+	paid   int64 // of the answer's tokens, what the book knows
+}
+
+// question is what matters of a request.
+type question struct {
+	Model   string  `json:"model"`
+	Tools   []offer `json:"tools"`
+	Old     []offer `json:"functions"` // OpenAI's, of old
+	Request *struct {
+		Tools []offer `json:"tools"`
+	} `json:"request"` // Google's command line tools
+}
+
+// offer is one tool on offer, or several (Gemini's).
+type offer struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	Function struct {
+		Name string `json:"name"`
+	} `json:"function"`
+	Custom struct {
+		Name string `json:"name"`
+	} `json:"custom"`
+	Declarations []struct {
+		Name string `json:"name"`
+	} `json:"functionDeclarations"`
+	Declared []struct {
+		Name string `json:"name"`
+	} `json:"function_declarations"`
+}
+
+var questionKeep = func() keep {
+	named := keep{"name": nil}
+	offers := keep{
+		"name": nil, "type": nil, "function": named, "custom": named,
+		"functionDeclarations": named, "function_declarations": named,
+	}
+	return keep{"model": nil, "tools": offers, "functions": named, "request": {"tools": offers}}
+}()
+
+func newCall(b *Book, id string, s shape, r Request) *Call {
+	c := &Call{book: b, id: id, shape: s, req: r, sum: sha256.New()}
+	c.outText = &sieve{keep: questionKeep, limit: maxText, whole: func(text []byte) {
+		_ = json.Unmarshal(text, &c.asked) // what has other types than it should is left out
+	}}
+	c.out = newDecoder(r.Header.Values("Content-Encoding"), c.outText)
+	c.answer.ready = c.ready
+	return c
+}
+
+// ID is the call's, unique in the Book.
+func (c *Call) ID() string { return c.id }
+
+// Request takes a piece of the request's body, as it goes to the server. It does not keep p.
+func (c *Call) Request(p []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	c.sum.Write(p) // never fails
+	c.sent += int64(len(p))
+	c.out.Write(p) // never fails
+}
+
+// Response takes the head of the answer.
+func (c *Call) Response(status int, header http.Header) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || c.in != nil {
+		return
+	}
+	c.status = status
+	kind, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	read, keep := dialectOf(c.shape.api)
+	if !c.success() {
+		read, keep = (*answer).refusal, refusalKeep
+	}
+	c.inText = &sieve{keep: keep, limit: maxText, whole: func(text []byte) { c.read(read, text) }}
+	c.in = newDecoder(header.Values("Content-Encoding"), c.inText)
+	if c.stream = kind == "text/event-stream"; c.stream {
+		c.in.to = c.events()
+	}
+	if kind == "application/vnd.amazon.eventstream" {
+		c.in.wrong = "it is an event stream of Amazon's kind, which is not read"
+	}
+}
+
+func (c *Call) success() bool { return c.status/100 == 2 }
+
+// events returns what takes the answer's events apart.
+func (c *Call) events() *events {
+	return &events{
+		data: func(p []byte) { c.inText.Write(p) }, // never fails
+		whole: func() {
+			c.inText.end()
+			if wrong := c.inText.wrong; wrong != "" || !c.inText.idle() {
+				c.answer.notes.add("an event was not understood: " + or(wrong, "it is no whole JSON text"))
+			}
+			c.inText.reset()
+		},
+	}
+}
+
+// streamEnd is what a sieve finds in [DONE], the data of the last event in OpenAI's streams.
+const streamEnd = "DONE"
+
+// read reads one JSON text of the answer.
+func (c *Call) read(read dialect, text []byte) {
+	if c.stream && string(text) == streamEnd {
+		c.answer.ended = true
+		return
+	}
+	c.texts++
+	if err := read(&c.answer, text); err != nil {
+		c.answer.notes.add("part of the answer is no JSON")
+	}
+}
+
+// Body takes a piece of the answer's body, as it comes from the server. over says
+// that the budget is used up, by this call or by others: the flow has to end. It does not keep p.
+func (c *Call) Body(p []byte) (over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || c.in == nil {
+		return c.book.Spent() != nil
+	}
+	c.got += int64(len(p))
+	if !c.stream && len(p) > 0 && c.success() {
+		c.answer.touch()
+	}
+	c.in.Write(p) // never fails
+	return c.pay(c.answer.usage.total())
+}
+
+// pay tells the book what the call has cost so far.
+func (c *Call) pay(total int64) (over bool) {
+	more := max(total-c.paid, 0)
+	c.paid += more
+	return c.book.spend(more)
+}
+
+// ready is called for each tool call that is whole.
+func (c *Call) ready(t *toolCall) {
+	if t.id == "" { // Gemini gives none
+		for i, other := range c.answer.tools.list {
+			if other == t {
+				t.id = fmt.Sprintf("%s.%d", c.id, i+1)
+			}
+		}
+	}
+	if len(t.id) <= maxName {
+		c.book.asked.add(c.id, t.id, t.args)
+	}
+}

@@ -1,0 +1,138 @@
+package llm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"hash"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Bounds of tool calls in one answer.
+const (
+	maxToolCalls = 256       // more are counted only
+	maxArgs      = 256 << 10 // bytes of arguments that are kept of one, to find the commands in them
+	maxAllArgs   = 1 << 20   // and of all
+	maxArgText   = 16 << 10  // bytes of arguments in the record, of one
+	maxAllText   = 256 << 10 // and of all
+	maxName      = 512       // bytes of names and ids
+)
+
+// toolCall is one, as far as it has come.
+type toolCall struct {
+	id, name string
+	sum      hash.Hash // of the arguments
+	size     int64     // bytes of them
+	args     []byte    // as many as are kept
+	initial  []byte    // arguments that count when no pieces come
+	ready    bool
+}
+
+// callKey tells apart the tool calls of one answer whose pieces arrive mixed.
+type callKey struct{ choice, index int }
+
+// toolCalls are those of one answer, in order.
+type toolCalls struct {
+	list []*toolCall
+	at   map[callKey]*toolCall // the latest there
+	kept int                   // bytes of arguments
+	lost int                   // tool calls for which there was no room
+}
+
+// begin adds a tool call; nil: there is no room.
+func (t *toolCalls) begin(key callKey, id, name string) *toolCall {
+	if len(t.list) == maxToolCalls {
+		t.lost++
+		return nil
+	}
+	c := &toolCall{id: id, name: name, sum: sha256.New()}
+	t.list = append(t.list, c)
+	if t.at == nil {
+		t.at = map[callKey]*toolCall{}
+	}
+	t.at[key] = c
+	return c
+}
+
+// add adds a piece of arguments.
+func (t *toolCalls) add(c *toolCall, piece []byte) {
+	if c == nil || c.ready {
+		return
+	}
+	c.sum.Write(piece) // never fails
+	c.size += int64(len(piece))
+	if room := min(maxArgs-len(c.args), maxAllArgs-t.kept); room > 0 {
+		piece = piece[:min(len(piece), room)]
+		c.args = append(c.args, piece...)
+		t.kept += len(piece)
+	}
+}
+
+// replace sets the arguments to what came whole after its pieces.
+func (t *toolCalls) replace(c *toolCall, args []byte) {
+	if c == nil || c.ready {
+		return
+	}
+	t.kept -= len(c.args)
+	c.args, c.size = c.args[:0], 0
+	c.sum.Reset()
+	t.add(c, args)
+}
+
+// done says that a tool call's arguments are whole.
+func (a *answer) done(c *toolCall) {
+	if c != nil && !c.ready {
+		c.ready = true
+		a.ready(c)
+	}
+}
+
+// allDone says so of all.
+func (a *answer) allDone() {
+	for _, c := range a.tools.list {
+		a.done(c)
+	}
+}
+
+// event returns the tool calls for the record.
+func (t *toolCalls) event() []audit.ToolCall {
+	var list []audit.ToolCall
+	room := maxAllText
+	for _, c := range t.list {
+		text := safe(c.args, min(maxArgText, room))
+		room -= len(text)
+		list = append(list, audit.ToolCall{
+			ID: whole(c.id, maxName), Name: whole(c.name, maxName), SHA256: hex.EncodeToString(c.sum.Sum(nil)),
+			Arguments: audit.Text(text), Truncated: int64(len(text)) < c.size,
+		})
+	}
+	return list
+}
+
+// safe returns args, or the longest beginning of it that fits and ends outside of any string of
+// JSON. A cut inside of one could leave most of a secret value, which nobody would then know for one.
+// So arguments that are not JSON are returned whole or not at all.
+func safe(args []byte, limit int) []byte {
+	if len(args) <= limit && json.Valid(args) {
+		return args
+	}
+	if len(args) == 0 || args[0] != '{' && args[0] != '[' {
+		return nil
+	}
+	end, inside, escaped := 0, false, false
+	for i, c := range args[:min(limit, len(args))] {
+		switch {
+		case escaped:
+			escaped = false
+		case inside && c == '\\':
+			escaped = true
+		case c == '"':
+			inside = !inside
+		}
+		if !inside {
+			end = i + 1
+		}
+	}
+	return args[:end]
+}
