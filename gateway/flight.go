@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/llm"
 	"github.com/custody-project/custody/netpolicy"
 )
 
@@ -27,7 +28,7 @@ type flight struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc // with a *refusal: why the gateway ends it
 	scope scope
-	call  *call // nil: it is no call of a model
+	call  *llm.Call // nil: it is no call of a model
 	mask  mask
 	told  bool // the answer's header was sent
 }
@@ -148,7 +149,7 @@ func (f *flight) finish() (uint64, error) {
 	ctx, cancel := lastWords(f.x.conn.ctx)
 	defer cancel()
 	seq, err := f.x.conn.g.post(ctx, audit.Event{Kind: audit.KindHTTP, HTTP: f.ev})
-	if err != nil {
+	if err = errors.Join(err, f.finishCall()); err != nil {
 		f.x.conn.kill("a request could not be recorded")
 	}
 	return seq, err
@@ -165,9 +166,14 @@ func (f *flight) outgoing(r *netpolicy.Rule, u *url.URL) (*http.Request, *refusa
 		header["Te"] = []string{"trailers"}
 	}
 	f.mask.ask(header)
-	if no := f.inject(r, header, u); no != nil {
+	call, no := f.begin(r, u)
+	if no == nil {
+		no = f.inject(r, header, u)
+	}
+	if no != nil {
 		return nil, no
 	}
+	f.call = call
 	out := &http.Request{Method: q.method, URL: u, Host: f.x.authority, Header: header, ContentLength: q.length}
 	if q.length != 0 {
 		q.body.take()
@@ -192,6 +198,7 @@ func (f *flight) relay(resp *http.Response) error {
 	if _, ok := header["Content-Type"]; !ok {
 		header["Content-Type"] = nil // or HTTP/2 guesses one
 	}
+	f.answering(resp.StatusCode, header)
 	f.told = true
 	f.w.WriteHeader(resp.StatusCode)
 	if f.q.method == http.MethodHead {
@@ -248,6 +255,9 @@ func (f *flight) copy(r io.Reader, flush *http.ResponseController) error {
 func (f *flight) pass(p []byte, flush *http.ResponseController) error {
 	if len(p) == 0 {
 		return nil
+	}
+	if err := f.answered(p); err != nil {
+		return err
 	}
 	if _, err := f.w.Write(p); err != nil {
 		return err

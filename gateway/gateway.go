@@ -14,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/dnsproxy/upstream"
+	"github.com/custody-project/custody/llm"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/redact"
 )
@@ -61,6 +62,8 @@ type Config struct {
 	Credentials Credentials
 	// Redactor knows the values and placeholders that Credentials finds. It is needed with them, and for rules that redact.
 	Redactor *redact.Redactor
+	// Calls are those of models; optional.
+	Calls *llm.Book
 	// NextID gives each flow its id.
 	NextID func() string
 	// Limits are bounds on what one sandbox may use.

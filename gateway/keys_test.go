@@ -34,11 +34,11 @@ const (
 // keys are a world's secrets: api, which the gateway puts into requests of a.example, and git, which
 // the guest has and may show to git.example.
 type keys struct {
-	red *redact.Redactor // the record's, with placeholders under names of their own
-	mu     sync.Mutex // guards what follows
-	of     map[string]secrets.Credential
-	gone   error // why there are no credentials now
-	told   []sighting
+	red  *redact.Redactor // the record's, with placeholders under names of their own
+	mu   sync.Mutex       // guards what follows
+	of   map[string]secrets.Credential
+	gone error // why there are no credentials now
+	told []sighting
 }
 
 type sighting struct {
@@ -103,6 +103,7 @@ func redacted(is bool) func(*netpolicy.Rule) {
 
 // keyWorld is a world with secrets. a.example gets a credential in x-api-key, also were it asked on port
 // 80; b.example and git.example are opened without one, plain.example is spliced and has a clear port.
+// Answers of raw.example, which has one, are not masked; those of masked.example, which has none, are.
 type keyWorld struct {
 	*world
 	keys  *keys
@@ -118,6 +119,8 @@ func newKeyWorld(tb testing.TB, reply http.Handler, change ...func(*Config)) *ke
 		rule("a.example", withCredential("api"), ports(443, 80)),
 		rule("b.example", withHTTP(nil, nil)),
 		rule("git.example", withHTTP(nil, nil)),
+		rule("raw.example", withCredential("api"), redacted(false)),
+		rule("masked.example", withHTTP(nil, nil), redacted(true), ports(443, 80)),
 		rule("plain.example", ports(443, 80)),
 		rule("*.wild.example", ports(443, 80)),
 	}
@@ -129,7 +132,7 @@ func newKeyWorld(tb testing.TB, reply http.Handler, change ...func(*Config)) *ke
 		}
 	}
 	k.set("api", secrets.Credential{Header: "x-api-key", Value: []byte(apiValue), Placeholder: apiHolder})
-	for _, name := range []string{"a.example", "b.example", "git.example", "plain.example"} {
+	for _, name := range []string{"a.example", "b.example", "git.example", "plain.example", "raw.example", "masked.example"} {
 		h := w.newHost(name, 443, http.HandlerFunc(w.serveHost))
 		w.newHostAt(h.addr, nil, 80, http.HandlerFunc(w.serveHost))
 	}

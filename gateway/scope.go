@@ -22,7 +22,7 @@ func (q *ask) pieces() []piece {
 	}
 	for name, values := range q.header {
 		where := "header " + shorten(name)
-		list = append(list, piece{where, name})
+		list = append(list, piece{"the name of a header", name})
 		for _, v := range values {
 			list = append(list, piece{where, v})
 			if plain := unescape(v); plain != v {
@@ -218,7 +218,7 @@ func (o *outward) fill() {
 	o.raw = slices.Grow(o.raw, pieceSize)
 	n, err := o.inner.Read(o.raw[at : at+pieceSize])
 	o.raw, o.err = o.raw[:at+n], err
-	o.f.call.request(o.raw[at:])
+	o.f.asked(o.raw[at:])
 	o.ready = len(o.raw)
 	if o.watch == nil {
 		return

@@ -75,8 +75,8 @@ func newWorld(tb testing.TB, rules []netpolicy.Rule, change ...func(*Config)) *w
 	w.cfg = Config{
 		Run: "r-test", Live: w.live, Names: w.book, Resolver: client, Roots: w.roots, Meter: fixedMeter{},
 		Recorder: audit.NewRecorder(w.log, w.red), Redactor: w.red,
-		Self:     func(a netip.Addr) bool { _, is := w.self.Load(a); return is },
-		NextID:   func() string { return fmt.Sprintf("f-%d", ids.Add(1)) },
+		Self:   func(a netip.Addr) bool { _, is := w.self.Load(a); return is },
+		NextID: func() string { return fmt.Sprintf("f-%d", ids.Add(1)) },
 	}
 	var opened []string
 	for _, r := range policy.Rules() {
