@@ -1,0 +1,232 @@
+package pattern
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp/syntax"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/zricethezav/gitleaks/v8/config"
+)
+
+// version names the way in which the rules are applied; it is part of Digest.
+const version = "custody-pattern-1"
+
+// nearby is how many bytes after a keyword a rule is tried whose expression has
+// no string of its own.
+const nearby = 256
+
+// Rules are gitleaks' rules, ready for use. They implement redact.Follower and
+// are safe for concurrent use.
+type Rules struct {
+	rules   []*rule
+	factors []*part
+	words   *words
+	reach   int
+	digest  string
+
+	mu   sync.Mutex
+	idle []*scanner // no more than there are cores; mu guards it
+}
+
+// part is a factor as the scanner needs it.
+type part struct {
+	rule   int
+	before int  // bytes that can come before a literal
+	span   int  // bytes after it that are looked at
+	plain  bool // a keyword: whatever comes nearby may match
+	free   bool // nothing need come before
+
+	list factor
+	once sync.Once
+	fore *machine // what comes after, read forwards
+	back *machine // what comes before, read backwards
+}
+
+func (p *part) machines() (fore, back *machine) {
+	p.once.Do(func() {
+		p.fore = mustMachine(p.list.after)
+		p.back = mustMachine([]*syntax.Regexp{reversed(concat(p.list.before))})
+	})
+	return p.fore, p.back
+}
+
+// mustMachine cannot fail on expressions that the parser made.
+func mustMachine(list []*syntax.Regexp) *machine {
+	m, err := newMachine(list)
+	if err != nil {
+		panic("pattern: " + err.Error())
+	}
+	return m
+}
+
+// rawConfig is what of gitleaks' configuration is used. Its format is described
+// in gitleaks' README, "Configuration".
+type rawConfig struct {
+	AllowList  rawAllowlist
+	Allowlists []rawAllowlist
+	Rules      []rawRule
+}
+
+type rawRule struct {
+	ID          string
+	Regex       string
+	SecretGroup int
+	Entropy     float64
+	Keywords    []string
+	SkipReport  bool
+	AllowList   rawAllowlist
+	Allowlists  []rawAllowlist
+}
+
+type rawAllowlist struct {
+	TargetRules []string
+	Condition   string
+	Commits     []string
+	Paths       []string
+	RegexTarget string
+	Regexes     []string
+	StopWords   []string
+}
+
+// New returns the rules of the gitleaks module that this program was built with.
+func New() (*Rules, error) { return parse(config.DefaultConfig) }
+
+func parse(text string) (*Rules, error) {
+	var raw rawConfig
+	if err := toml.Unmarshal([]byte(text), &raw); err != nil {
+		return nil, fmt.Errorf("gitleaks' rules: %w", err)
+	}
+	sum := sha256.Sum256([]byte(version + "\n" + text))
+	rs := &Rules{digest: hex.EncodeToString(sum[:])}
+	var list []occurrence
+	for _, r := range raw.Rules {
+		if r.Regex == "" || r.SkipReport { // for a path alone, or a part of other rules
+			continue
+		}
+		more, err := rs.add(r, append(raw.Allowlists, raw.AllowList))
+		if err != nil {
+			return nil, fmt.Errorf("gitleaks' rule %s: %w", r.ID, err)
+		}
+		list = append(list, more...)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("gitleaks' rules: there are none")
+	}
+	slices.SortStableFunc(list, func(a, b occurrence) int { return cmp.Compare(len(b.text), len(a.text)) })
+	rs.words = newWords(list)
+	return rs, nil
+}
+
+// add adds a rule and returns where its strings lead.
+func (rs *Rules) add(raw rawRule, global []rawAllowlist) ([]occurrence, error) {
+	tree, err := syntax.Parse(raw.Regex, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if raw.SecretGroup > tree.MaxCap() {
+		return nil, fmt.Errorf("there is no group %d", raw.SecretGroup)
+	}
+	r := &rule{id: raw.ID, generic: strings.Contains(raw.ID, "generic"), group: raw.SecretGroup, entropy: raw.Entropy, source: raw.Regex}
+	for i, a := range append(append(raw.Allowlists, raw.AllowList), global...) {
+		of := len(a.TargetRules) == 0 || slices.Contains(a.TargetRules, raw.ID)
+		if i > len(raw.Allowlists) && !of {
+			continue
+		}
+		list, err := newAllowlist(a)
+		if err != nil {
+			return nil, err
+		}
+		if list != nil {
+			r.allow = append(r.allow, list)
+		}
+	}
+	rs.rules = append(rs.rules, r)
+	return rs.parts(tree, raw.Keywords)
+}
+
+// parts takes the last rule apart.
+func (rs *Rules) parts(tree *syntax.Regexp, keywords []string) ([]occurrence, error) {
+	at := len(rs.rules) - 1
+	found, _ := split(flatten(tree))
+	if len(found) == 0 {
+		if len(keywords) == 0 {
+			return nil, fmt.Errorf("neither the expression nor a keyword says where to look")
+		}
+		f := factor{}
+		for _, k := range keywords {
+			low := strings.ToLower(k)
+			f.literals = append(f.literals, literal{low, strings.Repeat("\x00", len(low))})
+		}
+		rs.factors = append(rs.factors, &part{rule: at, span: nearby, plain: true, free: true, list: f})
+		return rs.occurrences(f), nil
+	}
+	var list []occurrence
+	for _, f := range found {
+		p := &part{rule: at, before: width(f.before...), span: span(f.after), list: f}
+		p.free = matchesEmpty(concat(f.before))
+		rs.factors = append(rs.factors, p)
+		list = append(list, rs.occurrences(f)...)
+	}
+	return list, nil
+}
+
+// occurrences also keeps reach, as each literal gets its place.
+func (rs *Rules) occurrences(f factor) (list []occurrence) {
+	p := rs.factors[len(rs.factors)-1]
+	for _, l := range f.literals {
+		list = append(list, occurrence{len(rs.factors) - 1, l})
+		rs.reach = max(rs.reach, p.before+len(l.text)+2*p.span+slack+lineAfter)
+	}
+	return list
+}
+
+// matchesEmpty reports whether re matches the empty string at any place.
+func matchesEmpty(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest:
+		return true
+	case syntax.OpRepeat:
+		return re.Min == 0 || matchesEmpty(re.Sub[0])
+	case syntax.OpCapture, syntax.OpPlus:
+		return matchesEmpty(re.Sub[0])
+	case syntax.OpConcat:
+		return !slices.ContainsFunc(re.Sub, func(s *syntax.Regexp) bool { return !matchesEmpty(s) })
+	case syntax.OpAlternate:
+		return slices.ContainsFunc(re.Sub, matchesEmpty)
+	}
+	return false
+}
+
+// Digest identifies the rules and the way in which they are applied.
+func (rs *Rules) Digest() string { return rs.digest }
+
+// Reach is the most bytes that Follow leaves open, and that a match with what
+// is looked at around it spans.
+func (rs *Rules) Reach() int { return rs.reach }
+
+// scanner takes an idle scanner, or makes one: its automata grow with use.
+func (rs *Rules) scanner() *scanner {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if n := len(rs.idle); n > 0 {
+		s := rs.idle[n-1]
+		rs.idle = rs.idle[:n-1]
+		return s
+	}
+	return newScanner(rs)
+}
+
+func (rs *Rules) release(s *scanner) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if len(rs.idle) < runtime.GOMAXPROCS(0) {
+		rs.idle = append(rs.idle, s)
+	}
+}
