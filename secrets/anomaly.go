@@ -48,36 +48,30 @@ func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
 		return
 	}
 	for _, name := range names {
-		detail := fmt.Sprintf("it stands in a record of the kind %s, masked", kind)
-		if secret, ok := i.places[name]; ok {
-			if kind != audit.KindOutput { // who prints it has given nothing away
-				i.report(i.owner(secret, step), secret, rulePlace, seq, "its placeholder stands in a record of the kind "+string(kind)+", masked")
-			}
-			continue
-		}
 		b, ok := i.bindings[name]
 		if !ok || kind == audit.KindOutput && b.Deliver == (Deliver{}) { // masking is all that was asked for
 			continue
 		}
 		name = i.twin(name, step)
-		i.report(i.owner(name, step), name, rule, seq, detail)
+		i.report(i.owner(name, step), name, rule, seq, "it stands in a record of the kind "+string(kind)+", masked")
 	}
 }
 
-// Presented is told that a secret or its placeholder was shown to a host. It decides whether
-// that is in scope. It never blocks; out of scope the credentials are useless on this side
-// when it returns.
-func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq uint64) {
+// Presented is told that a secret or its placeholder is about to be shown to a host, and reports
+// whether that is in scope. It never blocks; out of scope the credentials are useless on this
+// side when it returns. A placeholder on its way to the hosts of its rules is none of its business.
+func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq uint64) (inScope bool) {
 	b, ok := i.bindings[secret]
 	if !ok || slices.ContainsFunc(i.alike(secret), func(name string) bool { return i.permits(name, host) }) {
-		return
+		return true
 	}
 	rule := ruleHost
 	if b.Deliver.Header != "" {
 		rule = rulePlace
 	}
-	detail := cut(fmt.Sprintf("it was shown to %s, in %s", host, where))
+	detail := cut(fmt.Sprintf("it was to be shown to %s, in %s", host, where))
 	i.report(i.owner(secret, ""), secret, rule, seq, detail)
+	return false
 }
 
 // permits reports whether the secret may be shown to host by the step that runs now.

@@ -18,8 +18,7 @@
 // forward.
 //
 // A header secret never enters the step: the gateway asks Issuer.Credential for it, and
-// the step has a placeholder, made for one lease. The redactor knows each placeholder for
-// the rest of the run as "_placeholder.NAME", so that one is told from the value.
+// the step has a placeholder, made for one lease and known again for the rest of the run.
 //
 // Values are held in memory only, and no error contains one.
 package secrets

@@ -34,14 +34,14 @@ type held struct {
 	names    []string // of the secrets
 
 	// The lease's lock guards what follows.
-	until      moment // it is dead then, whatever happens
+	until      moment // it is counted on until then
+	worst      moment // it can be alive until then: with a renewal whose answer was lost, say
 	lost       error  // the last answer, if it was no renewal
 	confirmed  bool   // the broker said that it is dead
 	failed     error  // the last answer to the revocation
 	unrecorded error  // why the record does not say what became of it
 
-	settled chan struct{} // closed when the record says what became of it
-	done    chan struct{} // closed when nobody works on it any more
+	done chan struct{} // closed when it is dead and recorded as such, or nothing more is done about it
 }
 
 func digest(accessor string) string {
@@ -65,6 +65,11 @@ func (l *Lease) short(expires time.Time) error {
 // then, since the answer took its time.
 func (l *Lease) reach(asked moment, expires time.Time) moment {
 	return earlier(asked.add(min(TTL, expires.Sub(asked.awake))), l.limit)
+}
+
+// doubt is until when a grant can be alive about which the broker was asked until now.
+func (l *Lease) doubt() moment {
+	return earlier(l.issuer.now().add(TTL), l.limit.add(slack))
 }
 
 // left is how long all grants are alive still; l.mu is held.
@@ -184,7 +189,11 @@ func (l *Lease) ask(ctx context.Context, h *held) (moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTry)
 	defer cancel()
 	asked := l.issuer.now()
-	if err := h.grant.Renew(ctx); err != nil {
+	err := h.grant.Renew(ctx)
+	l.mu.Lock()
+	h.worst = l.doubt()
+	l.mu.Unlock()
+	if err != nil {
 		return moment{}, err
 	}
 	expires := h.grant.Expires()
@@ -206,37 +215,56 @@ func (l *Lease) renewed(ctx context.Context, h *held, until moment) error {
 }
 
 // bury revokes a grant until the broker confirms it, or it is dead by itself, and writes
-// down which.
+// down which. The revocation does not wait for the record.
 func (l *Lease) bury(h *held, o *over) {
-	defer close(h.done)
-	settle := sync.OnceFunc(func() { close(h.settled) })
-	defer settle()
-	ctx := l.issuer.ctx
-	noted := o.why == expired
-	if noted {
-		l.note(h, l.event(audit.SecretExpire, h, o.reason))
+	notes := make(chan audit.Event, 2) // an expire and a revoke event
+	go func() {
+		defer close(h.done)
+		for ev := range notes {
+			l.note(h, ev)
+		}
+	}()
+	defer close(notes)
+	if o.why == expired {
+		notes <- l.event(audit.SecretExpire, h, o.reason)
 	}
-	since := l.issuer.now()
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, longestPause) {
-		if l.revoke(ctx, h) {
-			l.note(h, l.event(audit.SecretRevoke, h, o.reason))
-			return
+	if !l.insist(h, func() {
+		if o.why != expired {
+			notes <- l.unconfirmed(h, o)
 		}
+	}) {
+		return
+	}
+	notes <- l.event(audit.SecretRevoke, h, o.reason)
+}
+
+// insist asks for the revocation again and again, until the broker confirms it or the grant is dead by
+// itself. It calls late once if that takes long.
+func (l *Lease) insist(h *held, late func()) (confirmed bool) {
+	ctx, since := l.issuer.ctx, l.issuer.now()
+	late = sync.OnceFunc(late)
+	for pause := 50 * time.Millisecond; !l.revoke(ctx, h); pause = min(2*pause, longestPause) {
 		now := l.issuer.now()
-		last := ctx.Err() != nil || now.sub(since) >= patience && now.sub(h.until) >= 0
-		if !noted && (last || now.sub(since) >= patience) {
-			noted = true
-			l.note(h, l.unconfirmed(h, o))
-			settle()
+		tired := now.sub(since) >= patience
+		if tired || ctx.Err() != nil {
+			late()
 		}
-		if last {
-			return
+		if ctx.Err() != nil || tired && l.mayLive(h) <= 0 {
+			return false
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}
+	return true
+}
+
+// mayLive is how long the grant can be alive still.
+func (l *Lease) mayLive(h *held) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return h.worst.sub(l.issuer.now())
 }
 
 // revoke asks once, and reports whether the broker confirmed it.
@@ -252,9 +280,9 @@ func (l *Lease) revoke(ctx context.Context, h *held) bool {
 
 func (l *Lease) unconfirmed(h *held, o *over) audit.Event {
 	l.mu.Lock()
-	failed := h.failed
+	failed, worst := h.failed, h.worst
 	l.mu.Unlock()
-	ev := l.event(audit.SecretExpire, h, "")
+	ev := l.eventUntil(audit.SecretExpire, h, worst, "")
 	ev.Secret.Reason = cut(fmt.Sprintf("%s; %s did not confirm the revocation, so it is dead by %s, when it expires: %v",
 		o.reason, h.broker, ev.Secret.Expires.Format(time.RFC3339), failed))
 	return ev
@@ -262,10 +290,21 @@ func (l *Lease) unconfirmed(h *held, o *over) audit.Event {
 
 // note records what became of a grant, however long that takes.
 func (l *Lease) note(h *held, ev audit.Event) {
-	err := l.issuer.record(l.issuer.ctx, ev)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h.unrecorded = err
+	ctx := l.issuer.ctx
+	for {
+		err := l.issuer.record(ctx, ev)
+		l.mu.Lock()
+		h.unrecorded = err
+		l.mu.Unlock()
+		if err == nil || errors.Is(err, audit.ErrWithheld) || errors.Is(err, audit.ErrInvalid) {
+			return
+		}
+		select {
+		case <-time.After(longestPause):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // listen reports what the broker says of a grant's misuse.

@@ -70,10 +70,10 @@ type Item struct {
 // Issuer gives the steps of one run their credentials and takes them back. It is safe for
 // concurrent use.
 type Issuer struct {
-	cfg      Config
-	bindings map[string]Binding
-	places   map[string]string // secret by the redactor's name of its placeholders
-	slept    func() time.Duration
+	cfg          Config
+	bindings     map[string]Binding
+	placeholders *placeholders
+	slept        func() time.Duration
 
 	// ctx ends when Close has waited long enough for what still goes on.
 	ctx    context.Context
@@ -87,7 +87,7 @@ type Issuer struct {
 	bound    map[string]*Lease // the last one with each secret
 	known    map[[32]byte][]string
 	twins    map[string][]string // names that had the same value as the key's
-	markers  [][]byte            // of all values and placeholders
+	markers  [][]byte            // of all values
 	reported map[sighting]bool
 }
 
@@ -97,7 +97,7 @@ func NewIssuer(c Config) *Issuer {
 		cfg: c, bindings: map[string]Binding{}, slept: slept,
 		steps: map[string]*Lease{}, bound: map[string]*Lease{},
 		known: map[[32]byte][]string{}, twins: map[string][]string{},
-		places: map[string]string{}, reported: map[sighting]bool{},
+		placeholders: newPlaceholders(), reported: map[sighting]bool{},
 	}
 	if c.Action == "" {
 		i.cfg.Action = "revoke"
@@ -105,7 +105,6 @@ func NewIssuer(c Config) *Issuer {
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	for _, b := range c.Bindings {
 		i.bindings[b.Name] = b
-		i.places[placeName(b.Name)] = b.Name
 	}
 	return i
 }
@@ -202,17 +201,13 @@ func (l *Lease) requests() ([]request, error) {
 	return list, nil
 }
 
-// learn makes the redactor know the values and placeholders of names, and then looks
-// whether a value was recorded before it was known.
-func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byte, placeholders map[string]string) error {
-	all := maps.Clone(values)
-	for name, p := range placeholders {
-		all[placeName(name)] = []byte(p)
-	}
-	if err := i.cfg.Redactor.AddAll(all); err != nil {
+// learn makes the redactor know the values, and then looks whether one was recorded
+// before it was known.
+func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byte) error {
+	if err := i.cfg.Redactor.AddAll(values); err != nil {
 		return err
 	}
-	for _, name := range i.remember(values, all) {
+	for _, name := range i.remember(values) {
 		if i.bindings[name].Deliver.Token != "" {
 			continue // made a moment ago
 		}
@@ -223,9 +218,9 @@ func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byt
 	return nil
 }
 
-// remember notes which names have equal values, and all markers. It returns the names
+// remember notes which names have equal values, and the markers. It returns the names
 // whose values are new.
-func (i *Issuer) remember(values, all map[string][]byte) []string {
+func (i *Issuer) remember(values map[string][]byte) []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var fresh []string
@@ -233,18 +228,14 @@ func (i *Issuer) remember(values, all map[string][]byte) []string {
 		sum := sha256.Sum256(values[name])
 		if len(i.known[sum]) == 0 {
 			fresh = append(fresh, name)
+			i.markers = append(i.markers, []byte("[REDACTED:"+name+":"+i.cfg.Redactor.Tag(values[name])+"]"))
 		}
-		if !slices.Contains(i.known[sum], name) {
-			i.known[sum] = append(i.known[sum], name)
-			for _, n := range i.known[sum] {
-				i.twins[n] = union(i.twins[n], i.known[sum])
-			}
+		if slices.Contains(i.known[sum], name) {
+			continue
 		}
-	}
-	for name, value := range all {
-		marker := []byte("[REDACTED:" + name + ":" + i.cfg.Redactor.Tag(value) + "]")
-		if !slices.ContainsFunc(i.markers, func(m []byte) bool { return bytes.Equal(m, marker) }) {
-			i.markers = append(i.markers, marker)
+		i.known[sum] = append(i.known[sum], name)
+		for _, n := range i.known[sum] {
+			i.twins[n] = union(i.twins[n], i.known[sum])
 		}
 	}
 	return fresh
@@ -294,13 +285,8 @@ func (i *Issuer) Credential(secret string) (Credential, error) {
 // Find returns the names of the secrets of which a value or placeholder stands in text, in
 // any encoding. A marker is none.
 func (i *Issuer) Find(text []byte) []string {
-	found := i.cfg.Redactor.Find(i.unmarked(text))
-	for at, name := range found {
-		if secret, ok := i.places[name]; ok {
-			found[at] = secret
-		}
-	}
-	return union(found, nil)
+	text = i.unmarked(text)
+	return union(i.cfg.Redactor.Find(text), i.placeholders.known.Find(text))
 }
 
 // unmarked returns text without the markers that stand in it: the redactor takes one for

@@ -27,10 +27,10 @@ import (
 //	         |
 //	         |  bury, for each grant: revoke until the broker confirms it
 //	         v
-//	      settled    the record has the revoke event, or after some seconds
-//	                 an expire event that says when the grant dies by itself
+//	      done       the record has the revoke event, or after some seconds an
+//	                 expire event that says when the grant dies by itself
 //
-// There is no way back, and each way leads to settled.
+// There is no way back, and each way leads there.
 type Lease struct {
 	issuer   *Issuer
 	step     string
@@ -112,6 +112,9 @@ func (l *Lease) mint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.hold(); err != nil {
+		return err
+	}
 	for _, r := range requests {
 		asked := l.issuer.now()
 		g, err := r.broker.Mint(ctx, r.Request)
@@ -128,24 +131,37 @@ func (l *Lease) mint(ctx context.Context) error {
 	return l.alive()
 }
 
+// hold makes the placeholders.
+func (l *Lease) hold() error {
+	for name, b := range l.bindings {
+		if b.Deliver.Header == "" || b.Deliver.Env+b.Deliver.File == "" {
+			continue
+		}
+		p, err := l.issuer.placeholders.make(name)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.placeholders[name] = p
+		l.mu.Unlock()
+	}
+	return nil
+}
+
 // keep takes what a broker minted into the lease. The grant is kept, to be revoked, even
 // when something is wrong with it. Nothing but the redactor sees a value before the record
 // says that it was minted.
 func (l *Lease) keep(ctx context.Context, r request, g Grant, asked moment) error {
 	i := l.issuer
-	h := &held{grant: g, broker: r.broker.Name(), accessor: digest(g.Accessor()), until: l.reach(asked, g.Expires()),
-		settled: make(chan struct{}), done: make(chan struct{})}
-	placeholders := map[string]string{}
+	h := &held{grant: g, broker: r.broker.Name(), accessor: digest(g.Accessor()),
+		until: l.reach(asked, g.Expires()), worst: l.doubt(), done: make(chan struct{})}
 	for _, b := range r.Bindings {
 		h.names = append(h.names, b.Name)
-		if d := b.Deliver; d.Header != "" && d.Env+d.File != "" {
-			placeholders[b.Name] = newPlaceholder(b.Name)
-		}
 	}
 	values := g.Values()
 	err := errors.Join(fits(r.Bindings, values), l.short(g.Expires()))
 	if err == nil {
-		err = i.learn(ctx, l.step, values, placeholders)
+		err = i.learn(ctx, l.step, values)
 	}
 	known := err == nil
 	var events []audit.Event
@@ -157,7 +173,7 @@ func (l *Lease) keep(ctx context.Context, r request, g Grant, asked moment) erro
 		}
 		events = append(events, ev)
 	}
-	err = errors.Join(err, i.record(ctx, events...), l.add(h, values, placeholders))
+	err = errors.Join(err, i.record(ctx, events...), l.add(h, values))
 	i.start(func() { l.listen(h) })
 	return err
 }
@@ -176,7 +192,7 @@ func fits(bindings []Binding, values map[string][]byte) error {
 }
 
 // add puts a grant into the lease, and into its grave if that is dead already.
-func (l *Lease) add(h *held, values map[string][]byte, placeholders map[string]string) error {
+func (l *Lease) add(h *held, values map[string][]byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.grants = append(l.grants, h)
@@ -186,7 +202,6 @@ func (l *Lease) add(h *held, values map[string][]byte, placeholders map[string]s
 		return l.dead
 	}
 	maps.Copy(l.values, values)
-	maps.Copy(l.placeholders, placeholders)
 	return nil
 }
 
@@ -352,7 +367,7 @@ func (l *Lease) kill(o *over) {
 	}
 }
 
-// settle waits until the record says what became of a dead lease's grants. Without an error they are dead.
+// settle waits for a dead lease's grants. Without an error they are dead, and the record says so.
 func (l *Lease) settle(ctx context.Context) error {
 	select {
 	case <-l.begun:
@@ -366,7 +381,7 @@ func (l *Lease) confirmed(ctx context.Context) error {
 	var errs []error
 	for _, h := range l.held() {
 		select {
-		case <-h.settled:
+		case <-h.done:
 		case <-ctx.Done():
 		}
 		errs = append(errs, l.fate(h))
@@ -378,7 +393,7 @@ func (l *Lease) confirmed(ctx context.Context) error {
 func (l *Lease) fate(h *held) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := h.until.sub(l.issuer.now())
+	left := h.worst.sub(l.issuer.now())
 	switch {
 	case h.confirmed || left <= 0:
 		return h.unrecorded

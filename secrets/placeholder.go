@@ -2,25 +2,49 @@ package secrets
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"sync"
+
+	"github.com/custody-project/custody/redact"
 )
 
-// newPlaceholder returns what a step holds in place of a header secret: never the same twice.
-func newPlaceholder(secret string) string {
-	var b [16]byte
-	rand.Read(b[:])
-	return "custody-" + secret + "-" + hex.EncodeToString(b[:])
+// placeholders makes what a step holds in place of a header secret, and knows again what it
+// made, in any encoding of the redactor's and for the rest of the run:
+//
+//	custody-NAME-RRRRRRRRRRRRRRRRLLLLLLLLLLLLLLLL
+//	             |               + of the lease: the gateway takes no other
+//	             + of the run and the secret: what it is known by
+//
+// They are not in the run's redactor: one may be printed, and gives nothing away.
+type placeholders struct {
+	known *redact.Redactor
+
+	mu    sync.Mutex        // guards stems
+	stems map[string]string // by secret
 }
 
-// placeName is what the redactor calls the placeholders of a secret, so that nobody takes
-// one for the value. No secret's name begins like this; the redactor's names have 64
-// bytes at most.
-func placeName(secret string) string {
-	const prefix, most = "_placeholder.", 64
-	if len(prefix)+len(secret) <= most {
-		return prefix + secret
+func newPlaceholders() *placeholders {
+	return &placeholders{known: redact.New([]byte(rand.Text())), stems: map[string]string{}}
+}
+
+// make returns a new placeholder for a secret.
+func (p *placeholders) make(secret string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stem, ok := p.stems[secret]
+	if !ok {
+		stem = "custody-" + secret + "-" + digits()
+		if err := p.known.Add(secret, []byte(stem)); err != nil {
+			return "", fmt.Errorf("placeholder: %w", err)
+		}
+		p.stems[secret] = stem
 	}
-	sum := sha256.Sum256([]byte(secret))
-	return prefix + secret[:most-len(prefix)-9] + "." + hex.EncodeToString(sum[:4])
+	return stem + digits(), nil
+}
+
+func digits() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
 }

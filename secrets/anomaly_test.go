@@ -1,0 +1,228 @@
+package secrets
+
+import (
+	"cmp"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+func sameSet(t *testing.T, got, want []string) {
+	t.Helper()
+	equal(t, slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
+}
+
+// What is an anomaly, of which rule; all within 2 s.
+func TestAnomalies(t *testing.T) {
+	saw := func(kind audit.Kind, names ...string) func(*world) {
+		return func(w *world) { w.issuer.Saw(kind, "s", names, 7) }
+	}
+	shown := func(secret, host string) func(*world) {
+		return func(w *world) {
+			w.issuer.Presented(w.t.Context(), secret, host, "header x-y", 7)
+		}
+	}
+	cases := []struct {
+		name   string
+		do     func(*world)
+		rule   string // empty: none
+		secret string
+	}{
+		{"dns", saw(audit.KindDNS, "git"), "secret-in-dns", "git"},
+		{"output", saw(audit.KindOutput, "npm"), "secret-in-output", "npm"},
+		{"flow", saw(audit.KindFlow, "api"), "secret-in-flow", "api"},
+		{"argv", saw(audit.KindExec, "git"), "", ""},
+		{"path", saw(audit.KindFile, "git"), "", ""},
+		{"request", saw(audit.KindHTTP, "git"), "", ""},
+		{"own event", saw(audit.KindFinding, "git"), "", ""},
+		{"masked only, output", saw(audit.KindOutput, "seen"), "", ""},
+		{"masked only, dns", saw(audit.KindDNS, "seen"), "secret-in-dns", "seen"},
+		{"not ours", saw(audit.KindDNS, "hers"), "", ""},
+		{"nothing", saw(audit.KindDNS), "", ""},
+		{"own host", shown("git", "github.com"), "", ""},
+		{"other host", shown("git", "github.com.evil.net"), "secret-to-other-host", "git"},
+		{"any host", shown("npm", "example.org"), "", ""},
+		{"placeholder", shown("api", "github.com"), "placeholder-to-other-host", "api"},
+		{"unknown", shown("hers", "github.com"), "", ""},
+		{"misuse", func(w *world) { w.vault.last().misused("read of secret/data/other from 10.1.1.1") }, "token-misuse", "tok"},
+	}
+	for _, c := range cases {
+		for _, action := range []string{"", "freeze", "end"} {
+			t.Run(c.name+" "+action, func(t *testing.T) {
+				inWorld(t, func(c *Config) { c.Action = action }, func(w *world) {
+					l := w.deliver("s", "git", "npm", "api", "seen", "tok")
+					for range 3 {
+						c.do(w)
+						time.Sleep(500 * time.Millisecond)
+					}
+					synctest.Wait()
+					found := w.log.findings()
+					if c.rule == "" {
+						if len(found)+len(w.acted()) > 0 || l.Err() != nil {
+							t.Errorf("findings %+v, acts %v, %v", found, w.acted(), l.Err())
+						}
+						return
+					}
+					want := audit.Finding{Rule: c.rule, Secret: c.secret, Seq: 7, Action: cmp.Or(action, "revoke")}
+					if c.rule == "token-misuse" {
+						want.Seq = 0
+					}
+					if len(found) != 1 || found[0].Detail == "" {
+						t.Fatalf("findings %+v", found)
+					}
+					found[0].Detail = ""
+					if found[0] != want {
+						t.Errorf("finding %+v, want %+v", found[0], want)
+					}
+					if !closed(l.Over()) || !Anomalous(l.Err()) || Expired(l.Err()) || w.vault.alive()+w.local.alive() > 0 {
+						t.Errorf("alive: %v", l.Err())
+					}
+					acts := w.acted()
+					if action == "" && len(acts) > 0 || action != "" && (len(acts) != 1 || !strings.HasPrefix(acts[0], action+" "+c.rule+": ")) {
+						t.Errorf("acts %q", acts)
+					}
+					ops := w.log.ops()
+					if i, j := slices.Index(ops, "s revoke"), slices.Index(ops, "finding "+c.rule+" "+c.secret); i < 0 || j < i {
+						t.Errorf("ops %q", ops)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A secret of a step that has ended.
+func TestAfterStep(t *testing.T) {
+	inWorld(t, func(c *Config) { c.Action = "end" }, func(w *world) {
+		_ = w.deliver("one", "git", "api").End(w.t.Context(), "done")
+		two := w.deliver("two", "npm")
+		for range 2 {
+			w.issuer.Saw(audit.KindOutput, "two", []string{"git"}, 11)
+			if w.issuer.Presented(w.t.Context(), "git", "github.com", "body", 12) || w.issuer.Presented(w.t.Context(), "api", "github.com", "header", 13) {
+				t.Error("in scope after its step")
+			}
+			synctest.Wait()
+		}
+		sameSet(t, w.log.ops()[len(w.log.ops())-2:], []string{"finding secret-after-step git", "finding secret-after-step api"})
+		if len(w.acted()) != 2 {
+			t.Errorf("acts %q", w.acted())
+		}
+		if two.Err() != nil {
+			t.Errorf("a step that has none of it lost its own: %v", two.Err())
+		}
+		// A step that binds it again is in scope again.
+		three := w.deliver("three", "git")
+		if !w.issuer.Presented(w.t.Context(), "git", "github.com", "header", 14) || three.Err() != nil {
+			t.Error("not in scope")
+		}
+	})
+}
+
+// Two names of one value: the redactor knows one of them.
+func TestTwins(t *testing.T) {
+	inWorld(t, func(c *Config) {
+		c.Bindings = append(c.Bindings, Binding{Name: "hub", From: "vault:hub#token", Deliver: Deliver{Env: "HUB"}, Hosts: only("hub.example")})
+	}, func(w *world) {
+		w.vault.values = func(r Request) map[string][]byte {
+			out := map[string][]byte{}
+			for _, b := range r.Bindings {
+				out[b.Name] = []byte("the-same-value")
+			}
+			return out
+		}
+		_ = w.deliver("one", "git").End(w.t.Context(), "done")
+		two := w.deliver("two", "hub")
+		if got := w.issuer.Find([]byte("the-same-value")); len(got) != 1 || got[0] != "git" {
+			t.Fatalf("found %v", got)
+		}
+		if !w.issuer.Presented(w.t.Context(), "git", "hub.example", "header", 1) || two.Err() != nil {
+			t.Error("not in scope under its other name")
+		}
+		w.issuer.Saw(audit.KindOutput, "two", []string{"git"}, 2)
+		if !Anomalous(two.Err()) {
+			t.Errorf("the step that holds it under its other name: %v", two.Err())
+		}
+		synctest.Wait()
+		if f := w.log.findings(); len(f) != 1 || f[0].Secret != "hub" {
+			t.Errorf("findings %+v", f)
+		}
+	})
+}
+
+// The revocation does not wait for the record, and Saw for neither.
+func TestSawNeverBlocks(t *testing.T) {
+	inWorld(t, func(c *Config) { c.Action = "freeze" }, func(w *world) {
+		w.deliver("s", "git", "api")
+		w.vault.set(func() { w.vault.revokeTakes = time.Second })
+		thaw := w.log.stall()
+		start := time.Now()
+		for seq := range uint64(10_000) {
+			w.issuer.Saw(audit.KindOutput, "s", []string{"git", "api"}, seq)
+			w.issuer.Presented(w.t.Context(), "git", "evil.net", "body", seq)
+		}
+		if d := time.Since(start); d > 0 {
+			t.Errorf("blocked for %v", d)
+		}
+		if _, err := w.issuer.Credential("api"); err == nil {
+			t.Error("still given out")
+		}
+		time.Sleep(2 * time.Second)
+		if w.vault.alive() > 0 || len(w.acted()) != 3 {
+			t.Errorf("after 2 s %d alive, acts %q", w.vault.alive(), w.acted())
+		}
+		thaw()
+		synctest.Wait()
+		sameSet(t, w.log.ops()[4:], []string{"s revoke", "finding secret-in-output api", "finding secret-in-output git", "finding secret-to-other-host git"})
+	})
+}
+
+// A broker that hangs does not hold up the finding, the freeze, or another lease's revocation.
+func TestAnomalyWithBrokerDown(t *testing.T) {
+	inWorld(t, func(c *Config) { c.Action = "freeze" }, func(w *world) {
+		a, b := w.deliver("a", "git"), w.deliver("b", "npm")
+		w.vault.set(func() { w.vault.revokeTakes = time.Hour })
+		w.issuer.Saw(audit.KindDNS, "a", []string{"git"}, 1)
+		w.issuer.Saw(audit.KindDNS, "b", []string{"npm"}, 2)
+		time.Sleep(2 * time.Second)
+		if w.local.alive() > 0 || !Anomalous(a.Err()) || !Anomalous(b.Err()) {
+			t.Error("one lease waits for the other")
+		}
+		f := w.log.findings()
+		if len(f) != 2 || len(w.acted()) != 2 {
+			t.Fatalf("findings %+v, acts %q", f, w.acted())
+		}
+		if i := slices.IndexFunc(f, func(f audit.Finding) bool { return f.Secret == "git" }); !strings.Contains(f[i].Detail, "vault has not") {
+			t.Errorf("detail %q", f[i].Detail)
+		}
+	})
+}
+
+func TestKnownLate(t *testing.T) {
+	var asked []string
+	recorded := func(name string, find func([]byte) bool) (uint64, bool) {
+		asked = append(asked, name)
+		for seq, text := range []string{"nothing", "[REDACTED:git:01234567]", "Z2V0IHRo" + b64("the-value-of-git")} {
+			if find([]byte(text)) {
+				return uint64(seq), true
+			}
+		}
+		return 0, false
+	}
+	inWorld(t, func(c *Config) { c.Recorded = recorded }, func(w *world) {
+		l := w.deliver("s", "git", "npm", "tok")
+		_ = l.End(w.t.Context(), "done")
+		_ = w.deliver("t", "git", "npm").End(w.t.Context(), "done")
+		equal(t, asked, []string{"npm", "git"}) // once a value, and no token that was just made
+		f := w.log.findings()
+		if len(f) != 1 || f[0].Rule != "secret-known-late" || f[0].Seq != 2 || f[0].Secret != "git" {
+			t.Errorf("findings %+v", f)
+		}
+	})
+}

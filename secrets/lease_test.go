@@ -1,0 +1,555 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// A step of 150 s is renewed and then ends: what the record, the step and the gateway get.
+func TestLease(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		l := w.begin("agent", "git", "npm", "api")
+		if _, err := w.issuer.Credential("api"); err == nil {
+			t.Error("a credential before its delivery is recorded")
+		}
+		items, err := l.Deliver(w.t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cred, err := w.issuer.Credential("api")
+		if err != nil || cred.Header != "x-api-key" || string(cred.Value) != "the-value-of-api" {
+			t.Fatalf("credential %+v, %v", cred, err)
+		}
+		var got []string
+		for _, i := range items {
+			got = append(got, strings.Join([]string{i.Name, i.Env, i.File, string(i.Value)}, " "))
+		}
+		equal(t, got, []string{"api API_KEY  " + cred.Placeholder, "git GIT_TOKEN  the-value-of-git", "npm  npmrc the-value-of-npm"})
+		for range 7 {
+			time.Sleep(20 * time.Second)
+			if err := l.Renew(w.t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if closed(l.Over()) || l.Err() != nil {
+			t.Fatalf("over: %v", l.Err())
+		}
+		if err := l.End(w.t.Context(), "the step has ended"); err != nil {
+			t.Fatal(err)
+		}
+		if closed(l.Over()) || l.Err() != nil {
+			t.Errorf("an end is no early end: %v", l.Err())
+		}
+		if w.vault.alive()+w.local.alive() > 0 {
+			t.Error("grants outlive the end")
+		}
+		want := []string{"agent mint npm", "agent mint api", "agent mint git", "agent deliver npm", "agent deliver api", "agent deliver git"}
+		ops := w.log.ops()
+		equal(t, ops[:len(want)], want)
+		// Each broker's renewals and revocations come at the same time, in any order.
+		count := map[string]int{}
+		for _, o := range ops[len(want):] {
+			count[o]++
+		}
+		if len(count) != 4 || count["agent renew"] != 7 || count["agent renew npm"] != 7 || count["agent revoke"] != 1 || count["agent revoke npm"] != 1 {
+			t.Errorf("renewals and revocations: %v", count)
+		}
+		if strings.Contains(w.log.raw.String(), "the-value-of") || strings.Contains(w.log.raw.String(), "vault-accessor") {
+			t.Error("a value or an accessor stands in the record")
+		}
+	})
+}
+
+func TestEventFields(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		l := w.deliver("agent", "api", "git")
+		time.Sleep(10 * time.Second)
+		if err := l.Renew(w.t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.End(w.t.Context(), "the step has ended")
+		accessor := digest("vault-accessor-0")
+		for _, ev := range w.log.events() {
+			s := ev.Secret
+			if ev.Observer != audit.Host || ev.Step != "agent" || s.Broker != "vault" || s.Accessor != accessor || s.Leases != 1 {
+				t.Errorf("%s: %+v %+v", s.Op, ev, s)
+			}
+			if lives := s.Op != audit.SecretRevoke; lives != (s.TTLNS == int64(TTL)) || lives != s.Expires.Equal(ev.Time.Add(TTL)) {
+				t.Errorf("%s: ttl %v, expires %v at %v", s.Op, time.Duration(s.TTLNS), s.Expires, ev.Time)
+			}
+			if s.Op == audit.SecretMint && s.Tag != w.red.Tag([]byte("the-value-of-"+s.Name)) {
+				t.Errorf("tag %q of %s", s.Tag, s.Name)
+			}
+			if via := map[string]string{"api": "header,env", "git": "env", "": ""}[s.Name]; s.Via != via {
+				t.Errorf("%s %s via %q", s.Op, s.Name, s.Via)
+			}
+			if (s.Op == audit.SecretRevoke) != (s.Reason == "the step has ended") {
+				t.Errorf("%s: reason %q", s.Op, s.Reason)
+			}
+		}
+	})
+}
+
+// Two steps get placeholders of their own. Each is known in any encoding for the rest of the run, and
+// the values are wiped with their lease.
+func TestPlaceholders(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		one := w.deliver("one", "api", "bare")
+		first, _ := w.issuer.Credential("api")
+		bare, err := w.issuer.Credential("bare")
+		if err != nil || bare.Placeholder != "" || string(bare.Value) != "the-value-of-bare" {
+			t.Errorf("a secret for the header alone: %+v, %v", bare, err)
+		}
+		held := w.vault.last().values
+		value := held["api"]
+		_ = one.End(w.t.Context(), "done")
+		if !bytes.Equal(value, make([]byte, len(value))) {
+			t.Errorf("not wiped: %q", value)
+		}
+		two := w.deliver("two", "api")
+		second, _ := w.issuer.Credential("api")
+		if first.Placeholder == second.Placeholder || len(first.Placeholder) != len("custody-api-")+32 {
+			t.Errorf("placeholders %q and %q", first.Placeholder, second.Placeholder)
+		}
+		_ = two.End(w.t.Context(), "done")
+		for _, text := range []string{first.Placeholder, second.Placeholder, "y3VzdG9keS1hcGkt" + b64(first.Placeholder), "k=" + b64("x:"+second.Placeholder), string(first.Value)} {
+			if got := w.issuer.Find([]byte("zz " + text + " zz")); len(got) != 1 || got[0] != "api" {
+				t.Errorf("find in %q: %v", text, got)
+			}
+		}
+		marker := w.red.String("the-value-of-api")
+		if got := w.issuer.Find([]byte("a " + marker + " and [REDACTED:x:00] custody-api-")); len(got) > 0 || !strings.HasPrefix(marker, "[REDACTED:api:") {
+			t.Errorf("%q is taken for its value: %v", marker, got)
+		}
+		if got := w.issuer.Find([]byte(marker + " the-value-of-bare")); len(got) != 1 || got[0] != "bare" {
+			t.Errorf("beside a marker: %v", got)
+		}
+	})
+}
+
+// Begin gives all or nothing, and what it had to give back is recorded.
+func TestBeginFails(t *testing.T) {
+	give := func(v map[string]string) func(Request) map[string][]byte {
+		return func(Request) map[string][]byte {
+			out := map[string][]byte{}
+			for k, s := range v {
+				out[k] = []byte(s)
+			}
+			return out
+		}
+	}
+	given := []string{"s mint npm", "s mint git", "s refuse", "s revoke npm", "s revoke git"}
+	cases := []struct {
+		name  string
+		names []string
+		fault func(*world)
+		want  string
+		ops   []string // in any order
+	}{
+		{"unknown name", []string{"git", "gti"}, nil, `names the secret "gti"`, nil},
+		{"no broker", []string{"git", "lost"}, nil, "no broker here serves its source", []string{"s refuse"}},
+		{"second broker down", []string{"git", "npm"}, func(w *world) { w.vault.mintErr = errDown }, "connection refused", []string{"s mint npm", "s refuse", "s revoke npm"}},
+		{"broker hangs", []string{"npm"}, func(w *world) { w.local.mintTakes = time.Hour }, "deadline exceeded", []string{"s refuse"}},
+		{"short value", []string{"git", "npm"}, func(w *world) { w.vault.values = give(map[string]string{"git": "1234567"}) }, "7 bytes", given},
+		{"no value", []string{"git", "npm"}, func(w *world) { w.vault.values = give(map[string]string{"git": ""}) }, "gave no value", given},
+		{"other values", []string{"git", "npm"}, func(w *world) {
+			w.vault.values = give(map[string]string{"git": "the-value-of-git", "root": "the-root-value"})
+		}, "not asked for", given},
+		{"lives longer", []string{"git", "npm"}, func(w *world) { w.vault.ttl = time.Hour }, "for 1h0m0s, which may live for 1m0s", given},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				if c.fault != nil {
+					c.fault(w)
+				}
+				l, err := w.issuer.Begin(w.t.Context(), "s", c.names, time.Minute)
+				if err == nil || l != nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("error %v", err)
+				}
+				if w.vault.alive()+w.local.alive() > 0 {
+					t.Error("something lives on")
+				}
+				sameSet(t, w.log.ops(), c.ops)
+				if strings.Contains(w.log.raw.String(), "nowhere") || strings.Contains(err.Error(), "nowhere") {
+					t.Error("a source stands in the record or the error")
+				}
+				w.vault.set(func() { w.vault.mintErr, w.vault.values, w.vault.ttl = nil, nil, 0 })
+				w.local.heal()
+				_ = w.deliver("s", "git", "npm").End(w.t.Context(), "done") // it can be tried again
+			})
+		})
+	}
+}
+
+func TestBeginWithoutRecord(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.log.breaks(errors.New("disk full"))
+		if _, err := w.issuer.Begin(w.t.Context(), "s", []string{"git"}, time.Minute); err == nil || !strings.Contains(err.Error(), "disk full") {
+			t.Errorf("error %v", err)
+		}
+		if w.vault.alive() > 0 {
+			t.Error("a token lives without a record of it")
+		}
+		w.log.breaks(nil)
+		l := w.begin("s", "git")
+		w.log.breaks(errors.New("disk full"))
+		if items, err := l.Deliver(w.t.Context()); err == nil || items != nil {
+			t.Errorf("delivered without a record: %v", err)
+		}
+		if err := l.End(w.t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "disk full") {
+			t.Errorf("an end that is not in the record: %v", err)
+		}
+		w.log.breaks(nil)
+	})
+}
+
+func TestBeginOnce(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		l := w.begin("s", "git")
+		if _, err := w.issuer.Begin(w.t.Context(), "s", []string{"git"}, 0); err == nil {
+			t.Error("a second lease for a step")
+		}
+		_ = l.End(w.t.Context(), "x")
+		if err := l.End(w.t.Context(), "y"); err != nil {
+			t.Errorf("a second end: %v", err)
+		}
+		none := w.begin("none")
+		time.Sleep(3 * time.Minute)
+		if closed(none.Over()) || none.Renew(w.t.Context()) != nil {
+			t.Error("a lease of nothing ran out")
+		}
+		ctx, cancel := context.WithCancel(w.t.Context())
+		cancel()
+		if _, err := w.issuer.Begin(ctx, "late", []string{"git"}, 0); err == nil {
+			t.Error("begun for a caller that is gone")
+		}
+		_ = w.issuer.Close(w.t.Context())
+		if _, err := w.issuer.Begin(w.t.Context(), "s", nil, 0); err == nil {
+			t.Error("begun after the close")
+		}
+	})
+}
+
+// How a lease ends before its step: when, and with what words.
+func TestOver(t *testing.T) {
+	minute := func(w *world, l *Lease) { time.Sleep(61 * time.Second) }
+	cases := []struct {
+		name  string
+		limit time.Duration
+		do    func(w *world, l *Lease)
+		after time.Duration // since Begin
+		want  string
+	}{
+		{"no proof", time.Hour, minute, 60 * time.Second, "did not prove"},
+		{"limit", 30 * time.Second, minute, 30 * time.Second, "limit"},
+		{"limit while renewed", 90 * time.Second, func(w *world, l *Lease) {
+			for range 12 {
+				time.Sleep(10 * time.Second)
+				_ = l.Renew(w.t.Context())
+			}
+		}, 90 * time.Second, "limit"},
+		{"broker down", time.Hour, func(w *world, l *Lease) {
+			w.vault.set(func() { w.vault.renewErr = errDown })
+			for range 7 {
+				time.Sleep(10 * time.Second)
+				_ = l.Renew(w.t.Context())
+			}
+		}, 60 * time.Second, "connection refused"},
+		{"broker hangs", time.Hour, func(w *world, l *Lease) {
+			w.vault.set(func() { w.vault.renewTakes = time.Hour })
+			for range 4 {
+				time.Sleep(10 * time.Second)
+				_ = l.Renew(w.t.Context())
+			}
+		}, 60 * time.Second, "deadline exceeded"},
+		{"lost", time.Hour, func(w *world, l *Lease) {
+			time.Sleep(10 * time.Second)
+			_ = w.vault.last().Revoke(w.t.Context())
+			_ = l.Renew(w.t.Context())
+		}, 10 * time.Second, "does not know"},
+		{"lives longer", time.Hour, func(w *world, l *Lease) {
+			w.vault.set(func() { w.vault.ttl = time.Hour })
+			_ = l.Renew(w.t.Context())
+			time.Sleep(50 * time.Second)
+		}, 60 * time.Second, "which may live"},
+		{"renewal unrecorded", time.Hour, func(w *world, l *Lease) {
+			time.Sleep(10 * time.Second)
+			w.log.breaks(errors.New("disk full"))
+			_ = l.Renew(w.t.Context())
+			w.log.breaks(nil)
+			time.Sleep(50 * time.Second)
+		}, 60 * time.Second, "disk full"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				start := time.Now()
+				l, err := w.issuer.Begin(w.t.Context(), "s", []string{"git", "api"}, c.limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = l.Deliver(w.t.Context())
+				var over time.Duration
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					<-l.Over()
+					over = time.Since(start)
+				}()
+				c.do(w, l)
+				<-done
+				if over != c.after {
+					t.Errorf("over after %v", over)
+				}
+				if err := l.Err(); !Expired(err) || Anomalous(err) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v", err)
+				}
+				if _, err := w.issuer.Credential("api"); err == nil || err.Error() != "the step's credentials have expired" {
+					t.Errorf("the gateway still gets it: %v", err)
+				}
+				if err := l.Renew(w.t.Context()); !Expired(err) {
+					t.Errorf("renewed from the dead: %v", err)
+				}
+				if _, err := l.Deliver(w.t.Context()); !Expired(err) {
+					t.Errorf("delivered from the dead: %v", err)
+				}
+				w.vault.heal()
+				_ = l.End(w.t.Context(), "the step has ended")
+				synctest.Wait()
+				ops := strings.Join(w.log.ops(), ", ")
+				if !strings.Contains(ops, "s expire") || !strings.Contains(ops, "s revoke") {
+					t.Errorf("ops %s", ops)
+				}
+			})
+		})
+	}
+}
+
+// A renewal that failed for some time is made good by a later one, and Renew is not long.
+func TestRenewAgain(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		l := w.deliver("s", "git")
+		time.Sleep(20 * time.Second)
+		w.vault.set(func() { w.vault.renewErr = errDown })
+		before := time.Now()
+		if err := l.Renew(w.t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("error %v", err)
+		}
+		if d := time.Since(before); d > proofTime {
+			t.Errorf("a renewal on a proof of %v", d)
+		}
+		go func() { time.Sleep(3 * time.Second); w.vault.heal() }()
+		if err := l.Renew(w.t.Context()); err != nil {
+			t.Errorf("healed: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		defer cancel()
+		w.vault.set(func() { w.vault.renewTakes = time.Hour })
+		if err := l.Renew(ctx); err == nil {
+			t.Error("renewed by a broker that hangs")
+		}
+		time.Sleep(50 * time.Second)
+		if closed(l.Over()) {
+			t.Error("the good renewal did not count")
+		}
+	})
+}
+
+// No clock makes a lease longer: neither a broker's words from a host whose clock jumps,
+// nor the host's sleep.
+func TestClocks(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
+		inWorld(t, nil, func(w *world) {
+			w.vault.expires = func(at time.Time) time.Time { return at.Round(0).Add(jump) } // no monotonic reading
+			start := time.Now()
+			l, err := w.issuer.Begin(w.t.Context(), "s", []string{"git"}, time.Hour)
+			if err == nil { // the broker seems to give less than it does
+				<-l.Over()
+			}
+			synctest.Wait()
+			if d := time.Since(start); d > TTL || w.vault.alive() > 0 {
+				t.Errorf("jump %v: alive after %v", jump, d)
+			}
+		})
+	}
+	inWorld(t, nil, func(w *world) {
+		var asleep time.Duration
+		w.issuer.slept = func() time.Duration { w.vault.mu.Lock(); defer w.vault.mu.Unlock(); return asleep }
+		start := time.Now()
+		l := w.deliver("s", "api")
+		time.Sleep(5 * time.Second)
+		w.vault.set(func() { asleep = time.Hour })
+		if _, err := w.issuer.Credential("api"); err == nil {
+			t.Error("a credential outlives the host's sleep")
+		}
+		<-l.Over()
+		if d := time.Since(start); d > 6*time.Second || !Expired(l.Err()) {
+			t.Errorf("noticed after %v: %v", d, l.Err())
+		}
+	})
+}
+
+// The mint's own duration counts.
+func TestSlowMint(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.vault.mintTakes = 20 * time.Second
+		start := time.Now()
+		l := w.begin("s", "git")
+		<-l.Over()
+		if d := time.Since(start); d != TTL {
+			t.Errorf("alive for %v", d)
+		}
+	})
+}
+
+// What the broker does not confirm is said to be alive, until it does or until its TTL.
+func TestRevokeFails(t *testing.T) {
+	cases := []struct {
+		name  string
+		fault func(*fake)
+	}{
+		{"refused", func(f *fake) { f.revokeErr = errDown }},
+		{"hangs", func(f *fake) { f.revokeTakes = time.Hour }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				l := w.deliver("s", "git", "npm")
+				w.vault.set(func() { c.fault(w.vault) })
+				start := time.Now()
+				ctx, cancel := context.WithCancel(w.t.Context())
+				cancel() // the caller's hurry is no reason to leave a token alive
+				err := l.End(ctx, "the step has ended")
+				if d := time.Since(start); d > settleTime {
+					t.Errorf("an end of %v", d)
+				}
+				if err == nil || !strings.Contains(err.Error(), "vault has not confirmed") {
+					t.Errorf("error %v", err)
+				}
+				sameSet(t, w.log.ops()[4:], []string{"s revoke npm", "s expire git"})
+				for _, ev := range w.log.events() {
+					if s := ev.Secret; s.Op == audit.SecretExpire && (!strings.Contains(s.Reason, "did not confirm") || !s.Expires.Equal(start.Add(TTL))) {
+						t.Errorf("expire: %+v", s)
+					}
+				}
+				if err := w.issuer.RevokeAll(w.t.Context(), "a snapshot is made"); err == nil {
+					t.Error("a snapshot could be made with a live token")
+				}
+				w.vault.heal()
+				time.Sleep(5 * time.Second)
+				if w.vault.alive() > 0 {
+					t.Error("not tried again")
+				}
+				sameSet(t, w.log.ops()[6:], []string{"s revoke git"})
+				if err := w.issuer.RevokeAll(w.t.Context(), "a snapshot is made"); err != nil {
+					t.Error(err)
+				}
+			})
+			inWorld(t, nil, func(w *world) {
+				l := w.begin("s", "git")
+				w.vault.set(func() { c.fault(w.vault) })
+				_ = l.End(w.t.Context(), "the step has ended")
+				time.Sleep(TTL)
+				if err := w.issuer.RevokeAll(w.t.Context(), "later"); err != nil {
+					t.Errorf("it is dead by itself: %v", err)
+				}
+				sameSet(t, w.log.ops(), []string{"s mint git", "s expire git"})
+			})
+		})
+	}
+}
+
+// A pause also finds what is being minted.
+func TestRevokeAll(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		a := w.deliver("a", "git", "npm")
+		w.vault.set(func() { w.vault.mintTakes = 2 * time.Second })
+		begun := make(chan error)
+		go func() {
+			_, err := w.issuer.Begin(w.t.Context(), "b", []string{"api"}, time.Hour)
+			begun <- err
+		}()
+		time.Sleep(time.Second)
+		if err := w.issuer.RevokeAll(w.t.Context(), "the sandbox is paused"); err != nil {
+			t.Error(err)
+		}
+		if n := w.vault.alive() + w.local.alive(); n > 0 {
+			t.Errorf("%d grants alive after all were revoked", n)
+		}
+		if err := <-begun; err == nil || !strings.Contains(err.Error(), "paused") {
+			t.Errorf("begun during the pause: %v", err)
+		}
+		if err := a.Err(); !closed(a.Over()) || err == nil || Expired(err) || Anomalous(err) || !strings.Contains(err.Error(), "paused") {
+			t.Errorf("error %v", err)
+		}
+		a = w.deliver("a", "git") // after the pause
+		if err := a.End(w.t.Context(), "done"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCredentialWords(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		words := func(secret, want string) {
+			t.Helper()
+			if c, err := w.issuer.Credential(secret); err == nil || !strings.Contains(err.Error(), want) || c.Value != nil {
+				t.Errorf("%s: %v, want %s", secret, err, want)
+			}
+		}
+		words("api", "no step")
+		words("nonsense", "no step")
+		l := w.begin("s", "api", "git")
+		words("api", "yet")
+		_, _ = l.Deliver(w.t.Context())
+		words("git", "not for a header")
+		c, _ := w.issuer.Credential("api")
+		clear(c.Value) // the caller's
+		if c, _ := w.issuer.Credential("api"); string(c.Value) != "the-value-of-api" {
+			t.Errorf("value %q", c.Value)
+		}
+		w.issuer.Saw(audit.KindDNS, "s", []string{"git"}, 9)
+		words("api", "revoked because of secret-in-dns")
+		_ = l.End(w.t.Context(), "x")
+		l = w.deliver("t", "api")
+		_ = w.issuer.RevokeAll(w.t.Context(), "the sandbox is paused")
+		words("api", "revoked because the sandbox is paused")
+		l = w.deliver("u", "api")
+		_ = l.End(w.t.Context(), "internal words")
+		words("api", "the step has ended")
+	})
+}
+
+// A flood is recorded at its powers of two.
+func TestRefused(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		l := w.begin("s", "git")
+		for range 1000 {
+			l.Refused(w.t.Context(), "the proof is of another step")
+		}
+		for n := range 1000 {
+			l.Refused(w.t.Context(), strings.Repeat("x", n))
+		}
+		var got []string
+		for _, ev := range w.log.events() {
+			if ev.Secret.Op == audit.SecretRefuse && strings.HasPrefix(ev.Secret.Reason, "the proof") {
+				got = append(got, ev.Secret.Reason)
+			}
+		}
+		if len(got) != 10 || !strings.HasSuffix(got[9], "(512 times by now)") {
+			t.Errorf("refusals %q", got)
+		}
+		if n := len(w.log.events()); n > 100 {
+			t.Errorf("%d events", n)
+		}
+	})
+}
