@@ -1,0 +1,104 @@
+package vault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/custody-project/custody/secrets"
+)
+
+// Broker is a secrets.Broker for sources vault:PATH#FIELD and vault:PATH.
+type Broker struct {
+	cfg     Config
+	client  *client
+	session *session
+	log     *auditLog // nil: it is not here to be read
+
+	stop  context.CancelFunc
+	tasks sync.WaitGroup // the keeper of the session, and the reader of the audit log
+}
+
+var _ secrets.Broker = (*Broker)(nil)
+
+// Open logs in, makes the run's token and keeps both alive until Close. It fails, with
+// words that say what to do, when Vault does not let custody do what it needs.
+func Open(ctx context.Context, c Config) (*Broker, error) {
+	b, err := open(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("vault: %w", err)
+	}
+	return b, nil
+}
+
+func open(ctx context.Context, c Config) (*Broker, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.Dir == "" {
+		return nil, errors.New("there is no directory for notes of what is alive at Vault")
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	cl, err := newClient(c)
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{cfg: c, client: cl, session: newSession(cl, c)}
+	if c.Audit != "" {
+		if b.log, err = openAudit(c.Audit); err != nil {
+			return nil, err
+		}
+	}
+	life, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	b.tasks.Go(func() { b.session.keep(life) })
+	if b.log != nil {
+		b.tasks.Go(func() { b.log.read(life) })
+	}
+	if err := b.begin(ctx); err != nil {
+		return nil, errors.Join(err, b.Close(context.WithoutCancel(ctx)))
+	}
+	return b, nil
+}
+
+// begin does what shows that the settings suffice.
+func (b *Broker) begin(ctx context.Context) error {
+	if _, err := b.parent(ctx, ""); err != nil {
+		return err
+	}
+	if b.log == nil {
+		return nil
+	}
+	return b.log.probe(ctx, b.session)
+}
+
+// parent returns the run's token, whose uses tell the audit log where ours come from.
+func (b *Broker) parent(ctx context.Context, not string) (token, error) {
+	run, err := b.session.parent(ctx, not)
+	if err == nil && b.log != nil {
+		b.log.setOwn(run.accessor)
+	}
+	return run, err
+}
+
+// Name implements secrets.Broker.
+func (b *Broker) Name() string { return "vault" }
+
+// Close revokes the run's token, and all grants with it, and logs out where there was a login.
+func (b *Broker) Close(ctx context.Context) error {
+	b.stop()
+	b.tasks.Wait()
+	if b.log != nil {
+		b.log.close()
+	}
+	err := b.session.close(ctx)
+	b.client.close()
+	if err != nil {
+		return fmt.Errorf("vault: %w", err)
+	}
+	return nil
+}

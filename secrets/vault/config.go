@@ -1,0 +1,161 @@
+package vault
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// The ways to log in to Vault.
+const (
+	LoginToken      = "token"
+	LoginAppRole    = "approle"
+	LoginKubernetes = "kubernetes"
+	LoginJWT        = "jwt"
+)
+
+const (
+	defaultAddress   = "https://127.0.0.1:8200"
+	defaultTokenRole = "custody"
+	kubernetesToken  = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+)
+
+// Config says where Vault is and who custody is there.
+type Config struct {
+	Address   string // https://HOST:PORT, unix://PATH, or http:// to this machine
+	Namespace string
+	// Server certificates are checked against CACert (a file) or CAPath (a directory), or
+	// else the system's; ServerName is what they must name if it is not Address's host.
+	CACert, CAPath, ServerName string
+	ClientCert, ClientKey      string // files, for a Vault that asks for them
+
+	Login        string // one of the Login constants
+	Mount        string // of the login method; the method's name if empty
+	Token        string // for LoginToken
+	TokenFile    string // for LoginToken, if Token is empty
+	Role         string // for LoginKubernetes and LoginJWT
+	RoleID       string // for LoginAppRole
+	SecretIDFile string // for LoginAppRole, unless the role needs none
+	JWTFile      string // for LoginKubernetes and LoginJWT
+
+	// TokenRole is the token role that steps' tokens are made with; the run's token is
+	// made with TokenRole-run. Without it they are used where they exist under their
+	// default name, and a login that is strong enough does without.
+	TokenRole string
+	Audit     string // Vault's file audit log, where it is this machine's; empty: misuse is not seen
+	Dir       string // for notes of what is alive at Vault; shared by all runs
+}
+
+// FromEnv reads what Vault's own clients and docs/vault.md name from the environment. Dir is left to the caller.
+func FromEnv(getenv func(string) string) (Config, error) {
+	c := Config{
+		Address: or(getenv("VAULT_ADDR"), defaultAddress), Namespace: getenv("VAULT_NAMESPACE"),
+		CACert: getenv("VAULT_CACERT"), CAPath: getenv("VAULT_CAPATH"), ServerName: getenv("VAULT_TLS_SERVER_NAME"),
+		ClientCert: getenv("VAULT_CLIENT_CERT"), ClientKey: getenv("VAULT_CLIENT_KEY"),
+		Login: or(getenv("CUSTODY_VAULT_LOGIN"), LoginToken), Mount: getenv("CUSTODY_VAULT_MOUNT"),
+		Token: getenv("VAULT_TOKEN"), TokenFile: filepath.Join(getenv("HOME"), ".vault-token"),
+		Role: getenv("CUSTODY_VAULT_ROLE"), RoleID: getenv("CUSTODY_VAULT_ROLE_ID"),
+		SecretIDFile: getenv("CUSTODY_VAULT_SECRET_ID_FILE"), JWTFile: getenv("CUSTODY_VAULT_JWT_FILE"),
+		TokenRole: getenv("CUSTODY_VAULT_TOKEN_ROLE"), Audit: getenv("CUSTODY_VAULT_AUDIT"),
+	}
+	if skip := getenv("VAULT_SKIP_VERIFY"); skip != "" {
+		if on, err := strconv.ParseBool(skip); err != nil || on {
+			return c, errors.New("VAULT_SKIP_VERIFY is set, and custody does not talk to a Vault that it cannot verify: unset it, and name the certificate of Vault's authority in VAULT_CACERT")
+		}
+	}
+	return c, c.check()
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// check finds what can be wrong before Vault is asked.
+func (c Config) check() error {
+	if err := checkAddress(c.Address); err != nil {
+		return err
+	}
+	if (c.ClientCert == "") != (c.ClientKey == "") {
+		return errors.New("a client certificate needs both VAULT_CLIENT_CERT and VAULT_CLIENT_KEY")
+	}
+	switch c.Login {
+	case LoginToken:
+		return nil
+	case LoginAppRole:
+		if c.RoleID == "" {
+			return errors.New("the login with AppRole needs CUSTODY_VAULT_ROLE_ID")
+		}
+		return nil
+	case LoginKubernetes, LoginJWT:
+		if c.Role == "" {
+			return fmt.Errorf("the login with %s needs CUSTODY_VAULT_ROLE", c.Login)
+		}
+		if c.Login == LoginJWT && c.JWTFile == "" {
+			return errors.New("the login with jwt needs CUSTODY_VAULT_JWT_FILE")
+		}
+		return nil
+	}
+	return fmt.Errorf("CUSTODY_VAULT_LOGIN is %q: it can be token, approle, kubernetes or jwt", c.Login)
+}
+
+// checkAddress refuses to send tokens and secrets over a network in the clear.
+func checkAddress(address string) error {
+	u, err := url.Parse(address)
+	if err != nil { // which repeats the address, and a password in it
+		return errors.New("VAULT_ADDR is no address: write https://HOST:PORT")
+	}
+	switch {
+	case u.User != nil:
+		return errors.New("VAULT_ADDR names a user, which Vault does not know: write https://HOST:PORT")
+	case u.Scheme == "unix" && u.Path != "", u.Scheme == "https" && u.Host != "":
+		return nil
+	case u.Scheme == "http" && u.Host != "":
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+			return nil
+		}
+		return fmt.Errorf("VAULT_ADDR is %s: secrets would cross the network in the clear; write https:// (http:// works to this machine alone)", address)
+	}
+	return errors.New("VAULT_ADDR is no address: write https://HOST:PORT")
+}
+
+// maxCredential is the most that a file with a credential for a login can hold.
+const maxCredential = 64 << 10
+
+// readSecret reads a file that only its owner may be able to read; anyMode is for
+// what the platform puts there.
+func readSecret(path string, anyMode bool) (string, error) {
+	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s is not a regular file", path)
+	case !anyMode && info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("%s has mode %04o and is open to others than its owner: chmod 600 %s", path, info.Mode().Perm(), path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxCredential+1))
+	if err != nil {
+		return "", err
+	}
+	s := strings.TrimSpace(string(text))
+	if s == "" || len(s) > maxCredential {
+		return "", fmt.Errorf("%s holds no credential", path)
+	}
+	return s, nil
+}

@@ -1,0 +1,114 @@
+package vault
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+)
+
+// token is one of Vault's, as it was when Vault last spoke of it.
+type token struct {
+	secret, accessor string
+	renewable        bool
+	since            time.Time // before Vault was asked
+	ttl              time.Duration
+	creates          string // path at which the run's token makes others
+}
+
+// ends is when the token dies by itself; never, if it has no ttl.
+func (t token) ends() (time.Time, bool) { return t.since.Add(t.ttl), t.ttl > 0 }
+
+// dead returns whether the token has died by itself.
+func (t token) dead(now time.Time) bool {
+	end, does := t.ends()
+	return does && !now.Before(end)
+}
+
+// due returns whether half of the token's life is over.
+func (t token) due(now time.Time) bool {
+	return t.ttl > 0 && now.Sub(t.since) >= t.ttl/2
+}
+
+// tokenOf takes a token out of the answer to a login or a creation.
+func tokenOf(s *api.Secret, since time.Time) (token, error) {
+	if s == nil || s.Auth == nil || s.Auth.ClientToken == "" || s.Auth.Accessor == "" {
+		return token{}, errors.New("Vault answered without a token that can be revoked: are batch tokens set where they are made?")
+	}
+	return token{
+		secret: s.Auth.ClientToken, accessor: s.Auth.Accessor, renewable: s.Auth.Renewable,
+		since: since, ttl: time.Duration(s.Auth.LeaseDuration) * time.Second,
+	}, nil
+}
+
+// login gets custody a token of its own. Credentials are read anew each time: whoever
+// gives them out may have changed them.
+func (c *client) login(ctx context.Context, cfg Config) (token, error) {
+	if cfg.Login == LoginToken {
+		return c.givenToken(ctx, cfg)
+	}
+	body, err := credentials(cfg)
+	if err != nil {
+		return token{}, fmt.Errorf("log in to Vault with %s: %w", cfg.Login, err)
+	}
+	since := time.Now()
+	s, err := c.call(ctx, "", http.MethodPost, "auth/"+or(cfg.Mount, cfg.Login)+"/login", body)
+	if err != nil {
+		return token{}, fmt.Errorf("log in to Vault with %s: %w", cfg.Login, err)
+	}
+	return tokenOf(s, since)
+}
+
+func credentials(cfg Config) (map[string]any, error) {
+	if cfg.Login == LoginAppRole {
+		body := map[string]any{"role_id": cfg.RoleID}
+		if cfg.SecretIDFile == "" {
+			return body, nil
+		}
+		id, err := readSecret(cfg.SecretIDFile, false)
+		body["secret_id"] = id
+		return body, err
+	}
+	path := cfg.JWTFile
+	if cfg.Login == LoginKubernetes && path == "" {
+		path = kubernetesToken
+	}
+	// Kubernetes chooses the mode of the file that it mounts into a pod.
+	jwt, err := readSecret(path, path == kubernetesToken)
+	return map[string]any{"role": cfg.Role, "jwt": jwt}, err
+}
+
+// givenToken asks Vault about the token that the caller has.
+func (c *client) givenToken(ctx context.Context, cfg Config) (token, error) {
+	secret := cfg.Token
+	if secret == "" {
+		var err error
+		if secret, err = readSecret(cfg.TokenFile, false); err != nil {
+			return token{}, fmt.Errorf("there is no token for Vault: set VAULT_TOKEN, or log in with vault login, or choose another way with CUSTODY_VAULT_LOGIN: %w", err)
+		}
+	}
+	since := time.Now()
+	s, err := c.call(ctx, secret, http.MethodGet, "auth/token/lookup-self", nil)
+	if refused(err, http.StatusForbidden) {
+		return token{}, errors.New("Vault does not accept custody's token: it has ended, or may not look itself up (auth/token/lookup-self); log in anew and check its policy (docs/vault.md)")
+	}
+	if err != nil {
+		return token{}, err
+	}
+	t := token{secret: secret, since: since}
+	if s != nil {
+		ttl, _ := s.Data["ttl"].(json.Number)
+		seconds, _ := ttl.Int64()
+		t.ttl = time.Duration(seconds) * time.Second
+		t.accessor, _ = s.Data["accessor"].(string)
+		t.renewable, _ = s.Data["renewable"].(bool)
+	}
+	if t.accessor == "" {
+		return token{}, errors.New("custody's token for Vault has no accessor: a batch token cannot make others; use a service token")
+	}
+	return t, nil
+}

@@ -1,0 +1,137 @@
+package vault
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// note says what a step has at Vault, for whoever comes after a custody that was
+// killed. It holds nothing that can read a secret. It need not survive a power loss
+// for the tokens' sake: those die of themselves within a minute.
+type note struct {
+	Vault     string   `json:"vault"` // address and namespace
+	Run       string   `json:"run"`
+	Policies  []string `json:"policies"`
+	Accessors []string `json:"accessors"`
+
+	path string
+}
+
+const (
+	noteSuffix = ".vault.json"
+	// draftAge is when a note that is still being written no longer is.
+	draftAge = time.Minute
+)
+
+func (b *Broker) newNote(run string) *note {
+	return &note{
+		Vault: b.cfg.Address + " " + b.cfg.Namespace, Run: run,
+		path: filepath.Join(b.cfg.Dir, strings.ToLower(rand.Text())+noteSuffix),
+	}
+}
+
+// save puts the note where Sweep finds it, whole or not at all.
+func (n *note) save() error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(n.path), ".draft-*"+noteSuffix) // 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), n.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+func (n *note) remove() error {
+	if err := os.Remove(n.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// clear revokes and deletes at Vault what the note names, and returns when Vault has confirmed it.
+func (b *Broker) clear(ctx context.Context, n *note) error {
+	var err error
+	for _, accessor := range n.Accessors {
+		err = errors.Join(err, b.session.kill(ctx, accessor))
+	}
+	for _, name := range n.Policies {
+		_, e := b.session.ask(ctx, http.MethodDelete, "sys/policies/acl/"+name, nil)
+		if e != nil && !refused(e, http.StatusNotFound) {
+			err = errors.Join(err, fmt.Errorf("delete a policy: %w", e))
+		}
+	}
+	return err
+}
+
+// Sweep revokes the tokens and deletes the policies of runs that are not alive. The note
+// of what could not be confirmed stays for the next time, as do those of another Vault.
+func (b *Broker) Sweep(ctx context.Context, alive func(run string) bool) error {
+	entries, err := os.ReadDir(b.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return errors.Join(failed, ctx.Err())
+		}
+		if e.Type().IsRegular() && strings.HasSuffix(e.Name(), noteSuffix) {
+			failed = errors.Join(failed, b.sweep(ctx, filepath.Join(b.cfg.Dir, e.Name()), alive))
+		}
+	}
+	return failed
+}
+
+func (b *Broker) sweep(ctx context.Context, path string, alive func(run string) bool) error {
+	if strings.HasPrefix(filepath.Base(path), ".") {
+		return removeDraft(path)
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) { // another custody was here
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n := &note{path: path}
+	if err := json.Unmarshal(text, n); err != nil {
+		return fmt.Errorf("the note %s about tokens at Vault cannot be read; they have ended if it is older than a minute: remove it: %w", path, err)
+	}
+	if n.Vault != b.newNote("").Vault || alive(n.Run) {
+		return nil
+	}
+	if err := b.clear(ctx, n); err != nil {
+		return fmt.Errorf("what is left of run %s at Vault: %w", n.Run, err)
+	}
+	return n.remove()
+}
+
+// removeDraft removes what a custody left that was killed while it wrote.
+func removeDraft(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && time.Since(info.ModTime()) < draftAge {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
+}

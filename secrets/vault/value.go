@@ -1,0 +1,50 @@
+package vault
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/vault/api"
+)
+
+// dataOf is what Vault answered to the reading of a secret: its fields, which a KV v2
+// engine keeps one level down, beside what it knows about them
+// (https://developer.hashicorp.com/vault/api-docs/secret/kv/kv-v2#read-secret-version).
+func dataOf(s *api.Secret) (map[string]any, error) {
+	if s == nil || s.Data == nil {
+		return nil, errors.New("there is nothing at this path")
+	}
+	about, versioned := s.Data["metadata"].(map[string]any)
+	if _, ok := about["version"]; !versioned || !ok || len(s.Data) != 2 {
+		return s.Data, nil
+	}
+	data, ok := s.Data["data"].(map[string]any)
+	if !ok {
+		return nil, errors.New("its newest version is deleted")
+	}
+	return data, nil
+}
+
+// fieldOf is a field's value: a string as it is, anything else as JSON text. The error
+// names no other field: what exists is none of the step's business.
+func fieldOf(data map[string]any, field string) ([]byte, error) {
+	v, ok := data[field]
+	switch text := v.(type) {
+	case string:
+		return []byte(text), nil
+	case nil:
+		if !ok {
+			return nil, fmt.Errorf("there is no field %q", field)
+		}
+		return nil, fmt.Errorf("the field %q is null", field)
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // as Vault has it
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("the field %q cannot be written as text", field)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
