@@ -7,8 +7,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/llm"
 	"github.com/custody-project/custody/netpolicy"
 )
 
@@ -167,4 +177,72 @@ func BenchmarkSplice(b *testing.B) {
 			}
 		})
 	}
+}
+
+// firstByte is how long the guest waits for the first byte of a streamed answer, in microseconds.
+func firstByte(b *testing.B, c *http.Client) {
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		resp, err := c.Post("https://a.example/v1/messages", "application/json", strings.NewReader(question))
+		if err != nil {
+			b.Fatal(err)
+		}
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(resp.Body, first); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			b.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// BenchmarkFirstByte asks a model that streams its answer: without a gateway, through one that only
+// looks, and through one that injects a credential, masks, reads the call and writes all of it to a disk.
+func BenchmarkFirstByte(b *testing.B) {
+	for _, version := range []string{"http1", "http2"} {
+		var change []func(*http.Transport)
+		if version == "http2" {
+			change = append(change, withH2)
+		}
+		onDisk := func(c *Config) {
+			c.Calls = llm.NewBook(0)
+			c.Recorder = audit.NewRecorder(newDisk(b), c.Redactor)
+		}
+		w := newWorld(b, []netpolicy.Rule{rule("a.example", withHTTP(nil, nil))})
+		h := w.newHost("a.example", 443, model(nil))
+		k := newKeyWorld(b, model(nil), onDisk)
+		for i := range 98 {
+			if err := k.red.Add(fmt.Sprintf("other%d", i), fmt.Appendf(nil, "other-secret-%d-%x", i*7919, i*i*104729)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.Run("direct/"+version, func(b *testing.B) { firstByte(b, w.directly(h, change...)) })
+		b.Run("opened/"+version, func(b *testing.B) { firstByte(b, w.client("a.example", change...)) })
+		b.Run("credential,masked,recorded/"+version, func(b *testing.B) { firstByte(b, k.client("a.example", change...)) })
+	}
+}
+
+// newDisk is a log on this machine's disk.
+func newDisk(b *testing.B) *wal.Log {
+	key, _, err := note.GenerateKey(nil, "bench")
+	if err != nil {
+		b.Fatal(err)
+	}
+	signer, err := note.NewSigner(key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := wal.Create(filepath.Join(b.TempDir(), "r-test"), wal.Options{Run: "r-test", Sealer: proof.NewSealer(signer, proof.Facts{})})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close(context.Background(), wal.Sealed) })
+	return l
 }

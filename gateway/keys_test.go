@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -444,3 +445,64 @@ func TestWithdraw(t *testing.T) {
 }
 
 func encode64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// FuzzSubstitute takes any field's value as what the guest sent. Nothing that is let through may
+// hold more than the value, a scheme and a name, and no part of a placeholder.
+func FuzzSubstitute(f *testing.F) {
+	for _, s := range []string{
+		apiHolder, "Bearer " + apiHolder, "Token token=\"" + apiHolder + "\"", "key=" + apiHolder, "Basic " + encode64("me:"+apiHolder),
+		"Basic " + encode64(apiHolder+":x"), "basic " + encode64(apiHolder+":"+apiHolder), "Bearer a, Bearer " + apiHolder, apiHolder + apiHolder, "",
+		"Basic " + encode64("a\r\nb:"+apiHolder), "Bearer \x00" + apiHolder,
+	} {
+		f.Add(s, "Authorization")
+		f.Add(s, "X-Api-Key")
+	}
+	f.Fuzz(func(t *testing.T, sent, field string) {
+		s := &substitution{name: "api", field: field, credential: secrets.Credential{Value: []byte(apiValue), Placeholder: apiHolder}}
+		out, ok := s.substitute(sent)
+		if !ok {
+			if out != "" {
+				t.Fatalf("%q with a refusal", out)
+			}
+			return
+		}
+		if scheme, rest, _ := strings.Cut(out, " "); strings.EqualFold(scheme, "basic") {
+			plain, err := base64.StdEncoding.DecodeString(rest)
+			if err != nil {
+				t.Fatalf("%q: %v", out, err)
+			}
+			out = string(plain)
+			if strings.Count(out, ":") < 1 || len(out) > len(apiValue)+maxBesides+1 {
+				t.Fatalf("%q", out)
+			}
+		} else if before, after, _ := strings.Cut(out, apiValue); strings.ContainsAny(before+after, ",;:") || after != "" && after != `"` || strings.Count(before, " ") > 1 {
+			t.Fatalf("%q", out)
+		}
+		if strings.Count(out, apiValue) != 1 || strings.Contains(out, apiHolder) || !printable(out) {
+			t.Fatalf("%q for %q", out, sent)
+		}
+	})
+}
+
+// FuzzQuery takes any query. What is left over has no parameter that authenticates.
+func FuzzQuery(f *testing.F) {
+	for _, s := range []string{"key=" + apiHolder, "a=1&key=x", "%6Bey=x", "a;token=x", "token[]=x", "&&==", "a=b&API_KEY=" + apiHolder + "&c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		s := &substitution{name: "api", field: "X-Api-Key", credential: secrets.Credential{Value: []byte(apiValue), Placeholder: apiHolder}}
+		out, no := s.query(query)
+		if no != nil {
+			return
+		}
+		values, _ := url.ParseQuery(out) // as much as can be read
+		for name, list := range values {
+			if authParameter(name) != "" && strings.Join(list, "") != "" {
+				t.Fatalf("%q of %q", out, query)
+			}
+		}
+		if len(out) > len(query) || strings.Contains(out, apiValue) && !strings.Contains(query, apiValue) {
+			t.Fatalf("%q of %q", out, query)
+		}
+	})
+}
