@@ -2,6 +2,8 @@ package llm
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,10 +92,10 @@ func (a *asked) either(list, line string) *wish {
 	return a.where[strings.TrimSpace(line)]
 }
 
-// argument looks for the longest argument that is known.
+// argument looks for the longest argument that is known. The program's name alone says nothing.
 func (a *asked) argument(argv []string) (found *wish) {
 	longest := 0
-	for _, arg := range argv {
+	for _, arg := range argv[1:] {
 		if len(arg) <= longest {
 			continue
 		}
@@ -161,22 +163,36 @@ func (l *leaves) walk(v any) {
 	case string:
 		l.add(v)
 	case map[string]any:
-		for _, member := range v {
-			l.walk(member)
-		}
-	case []any:
-		var words []string
-		for _, element := range v {
-			l.walk(element)
-			if s, ok := element.(string); ok {
-				words = append(words, s)
+		names := slices.Sorted(maps.Keys(v))
+		for _, plain := range []bool{true, false} { // strings before what may hold very many
+			for _, name := range names {
+				if _, ok := v[name].(string); ok == plain {
+					l.walk(v[name])
+				}
 			}
 		}
-		if len(words) > 1 && len(words) == len(v) {
+	case []any:
+		words, all := wordsOf(v)
+		if all {
 			l.add(strings.Join(words, " "))
 			l.add("\x00" + strings.Join(words, "\x00"))
 		}
+		for _, element := range v {
+			if word, ok := element.(string); !all || !ok || strings.ContainsAny(word, " \t\n") {
+				l.walk(element) // of a command's words, those that are none alone
+			}
+		}
 	}
+}
+
+// wordsOf returns a list's strings, and whether it may be a command with arguments.
+func wordsOf(list []any) (words []string, all bool) {
+	for _, element := range list {
+		if s, ok := element.(string); ok {
+			words = append(words, s)
+		}
+	}
+	return words, len(words) > 1 && len(words) == len(list)
 }
 
 func (l *leaves) add(s string) {

@@ -1,12 +1,14 @@
 package llm
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"hash"
 	"mime"
 	"net/http"
+	"strings"
 	"sync"
 )
 
@@ -126,12 +128,31 @@ func (c *Call) Response(status int, header http.Header) {
 	}
 	c.inText = &sieve{keep: keep, limit: maxText, whole: func(text []byte) { c.read(read, text) }}
 	c.in = newDecoder(header.Values("Content-Encoding"), c.inText)
-	if c.stream = kind == "text/event-stream"; c.stream {
-		c.in.to = c.events()
-	}
-	if kind == "application/vnd.amazon.eventstream" {
+	switch {
+	case kind == "text/event-stream":
+		c.stream, c.in.to = true, c.events()
+	case kind == "application/vnd.amazon.eventstream":
 		c.in.wrong = "it is an event stream of Amazon's kind, which is not read"
+	case !strings.HasSuffix(kind, "json"):
+		c.in.to = (*unnamed)(c)
 	}
+}
+
+// unnamed decides by an answer's first byte what it is, where the server does not say: events, or JSON.
+type unnamed Call
+
+func (u *unnamed) Write(p []byte) (int, error) {
+	text := bytes.TrimLeft(p, " \t\r\n")
+	if len(text) == 0 {
+		return len(p), nil
+	}
+	c := (*Call)(u)
+	c.in.to = c.inText
+	if strings.IndexByte("deir:\xEF", text[0]) >= 0 { // data, event, id, retry, a comment, a mark
+		c.stream, c.in.to = true, c.events()
+	}
+	c.in.to.Write(text) // never fails
+	return len(p), nil
 }
 
 func (c *Call) success() bool { return c.status/100 == 2 }
@@ -174,10 +195,10 @@ func (c *Call) Body(p []byte) (over bool) {
 		return c.book.Spent() != nil
 	}
 	c.got += int64(len(p))
+	c.in.Write(p) // never fails
 	if !c.stream && len(p) > 0 && c.success() {
 		c.answer.touch()
 	}
-	c.in.Write(p) // never fails
 	return c.pay(c.answer.usage.total())
 }
 

@@ -34,7 +34,7 @@ type decoder struct {
 }
 
 // maxDecoded bounds what is looked at of a body, in bytes: a small body can become very large.
-const maxDecoded = 256 << 20
+const maxDecoded = 128 << 20
 
 // maxWindow is the most that a zstd decoder needs for HTTP (RFC 9659, section 3).
 const maxWindow = 8 << 20

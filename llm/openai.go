@@ -44,7 +44,11 @@ func (a *answer) openaiUsage(u *openaiUsage) {
 	if in == nil {
 		in = u.Input
 	}
-	n := usage{output: a.sum(max(u.Completion, u.Output)), read: a.sum(u.CacheHit)}
+	out := u.Completion
+	if out == 0 {
+		out = u.Output
+	}
+	n := usage{output: a.sum(out), read: a.sum(u.CacheHit)}
 	for _, d := range []*openaiDetail{u.PromptDetails, u.InputOf, u.OutputDetails, u.OutputOf} {
 		if d != nil {
 			n.raise(usage{read: a.sum(d.Cached), write: a.sum(d.Written), thinking: a.sum(d.Reasoning)})

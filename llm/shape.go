@@ -62,8 +62,11 @@ func shapeOf(method, target string) (shape, bool) {
 		return verb(last[:i], at(0)[i+1:], at(2))
 	}
 	s, ok := ending(at)
-	if ok && s.provider == openai {
+	switch {
+	case ok && s.provider == openai:
 		s.model = deployment(seg, whole)
+	case ok && strings.HasPrefix(at(0), "invoke"):
+		s.model = whole[len(whole)-2]
 	}
 	return s, ok
 }
