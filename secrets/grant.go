@@ -30,8 +30,9 @@ const (
 type held struct {
 	grant    Grant
 	broker   string
-	accessor string   // its digest
-	names    []string // of the secrets
+	accessor string        // its digest
+	names    []string      // of the secrets
+	unsaid   []audit.Event // of its mint, if they could not be recorded then
 
 	// The lease's lock guards what follows.
 	until      moment // it is counted on until then
@@ -101,7 +102,7 @@ func (l *Lease) eventUntil(op audit.SecretOp, h *held, until moment, reason stri
 	case audit.SecretExpire:
 		s.Expires = time.Now().Add(left).UTC()
 	}
-	return audit.Event{Kind: audit.KindSecret, Step: l.step, Secret: s}
+	return audit.Event{Time: time.Now(), Kind: audit.KindSecret, Step: l.step, Secret: s}
 }
 
 // watch ends the lease when a grant was not renewed in time. It looks every second, since
@@ -115,7 +116,7 @@ func (l *Lease) watch() {
 			l.kill(l.expiry())
 			return
 		}
-		if wait(l.ended, min(left, time.Second)) {
+		if wait(l.life.Done(), min(left, time.Second)) {
 			return
 		}
 	}
@@ -129,7 +130,7 @@ func (l *Lease) expiry() *over {
 		return errExpired("the step's limit is reached")
 	}
 	for _, h := range l.grants {
-		if h.lost != nil && h.until.sub(l.issuer.now()) <= 0 {
+		if errors.Is(h.lost, ErrLost) || h.lost != nil && h.until.sub(l.issuer.now()) <= 0 {
 			return errExpired(cut(fmt.Sprintf("%s did not renew it: %v", h.broker, h.lost)))
 		}
 	}
@@ -151,6 +152,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.alive(); err != nil {
 		return err
 	}
+	ctx, stop := l.within(ctx)
+	defer stop()
 	errs := make([]error, len(l.held()))
 	var all sync.WaitGroup
 	for at, h := range l.held() {
@@ -171,14 +174,15 @@ func (l *Lease) renew(ctx context.Context, h *held) error {
 		h.lost = err
 		l.mu.Unlock()
 		if errors.Is(err, ErrLost) {
-			l.kill(errExpired(cut(fmt.Sprintf("%s: %v", h.broker, err))))
+			l.kill(l.expiry())
 			return l.alive()
 		}
 		select {
 		case <-time.After(pause):
-		case <-l.ended:
-			return l.alive()
 		case <-ctx.Done():
+			if err := l.alive(); err != nil {
+				return err
+			}
 			return fmt.Errorf("%s did not renew the credentials of step %q: %w", h.broker, l.step, err)
 		}
 	}
@@ -220,6 +224,9 @@ func (l *Lease) bury(h *held, o *over) {
 	notes := make(chan audit.Event, 2) // an expire and a revoke event
 	go func() {
 		defer close(h.done)
+		for _, ev := range h.unsaid {
+			l.note(h, ev)
+		}
 		for ev := range notes {
 			l.note(h, ev)
 		}

@@ -144,9 +144,10 @@ func (i *Issuer) open(step string, names []string, limit time.Duration) (*Lease,
 	}
 	l := &Lease{
 		issuer: i, step: step, limit: i.now().add(limit), bindings: map[string]Binding{},
-		begun: make(chan struct{}), over: make(chan struct{}), ended: make(chan struct{}), renewing: make(chan struct{}, 1),
+		begun: make(chan struct{}), over: make(chan struct{}), renewing: make(chan struct{}, 1),
 		values: map[string][]byte{}, placeholders: map[string]string{}, refusals: map[string]int{},
 	}
+	l.life, l.die = context.WithCancel(context.Background())
 	for _, name := range names {
 		b, ok := i.bindings[name]
 		if !ok {

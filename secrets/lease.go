@@ -39,7 +39,8 @@ type Lease struct {
 
 	begun    chan struct{} // closed when Begin returns
 	over     chan struct{}
-	ended    chan struct{} // closed when it is dead, whatever the reason
+	life     context.Context // done when it is dead, whatever the reason
+	die      context.CancelFunc
 	renewing chan struct{} // held by the one Renew that asks
 
 	mu           sync.Mutex // guards what follows; no other is taken under it
@@ -76,6 +77,13 @@ func (l *Lease) alive() error {
 }
 
 func (l *Lease) live() bool { return l.alive() == nil }
+
+// within returns a context that is done with ctx or when the lease is dead.
+func (l *Lease) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
 
 // after reports whether the step has ended.
 func (l *Lease) after() bool {
@@ -173,7 +181,11 @@ func (l *Lease) keep(ctx context.Context, r request, g Grant, asked moment) erro
 		}
 		events = append(events, ev)
 	}
-	err = errors.Join(err, i.record(ctx, events...), l.add(h, values))
+	recorded := i.record(ctx, events...)
+	if recorded != nil {
+		h.unsaid = events
+	}
+	err = errors.Join(err, recorded, l.add(h, values))
 	i.start(func() { l.listen(h) })
 	return err
 }
@@ -238,13 +250,16 @@ func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
 	if err := l.alive(); err != nil {
 		return nil, err
 	}
-	if err := l.issuer.record(ctx, events...); err != nil {
-		return nil, err
-	}
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	err := l.issuer.record(ctx, events...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dead != nil {
+	switch {
+	case l.dead != nil:
 		return nil, l.dead
+	case err != nil:
+		return nil, err
 	}
 	l.delivered = true
 	return l.items(), nil
@@ -358,7 +373,7 @@ func (l *Lease) kill(o *over) {
 	l.dead = o
 	wipe(l.values)
 	clear(l.placeholders)
-	close(l.ended)
+	l.die()
 	if o.why != ended {
 		close(l.over)
 	}
