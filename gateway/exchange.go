@@ -173,10 +173,12 @@ type contents interface {
 	io.ReadCloser
 	take()       // from here on the transport reads it
 	sent() int64 // bytes so far
+	ended() bool // another request can follow on the connection
 }
 
 func (b *body) take()       { b.taken.Store(true) }
 func (b *body) sent() int64 { return b.read.Load() }
+func (b *body) ended() bool { return b.whole.Load() }
 
 // streamed is the body of a request of HTTP/2.
 type streamed struct {
@@ -193,3 +195,4 @@ func (s *streamed) Read(p []byte) (int, error) {
 
 func (s *streamed) take()       {}
 func (s *streamed) sent() int64 { return s.n.Load() }
+func (s *streamed) ended() bool { return true }

@@ -118,6 +118,9 @@ func (f *flight) answer(no *refusal) error {
 	if no.status == http.StatusForbidden {
 		f.ev.Verdict = audit.Deny
 	}
+	if a, ok := f.w.(*answer); ok && !f.q.body.ended() {
+		a.last = true // and the guest is told so, or it would send its next request into the rest of this one
+	}
 	seq, err := f.finish()
 	if err != nil {
 		return err

@@ -111,6 +111,8 @@ type keyWorld struct {
 	mu    sync.Mutex
 	saw   []string // by the hosts: all of every request
 	reply http.Handler
+
+	requests int // that nextHTTP has returned
 }
 
 func newKeyWorld(tb testing.TB, reply http.Handler, change ...func(*Config)) *keyWorld {
@@ -194,16 +196,11 @@ func (w *keyWorld) checkRecord() {
 	}
 }
 
-// lastHTTP returns the record's last http event.
-func (w *keyWorld) lastHTTP() *audit.HTTP {
+// nextHTTP waits for the http event of the next request, and returns it.
+func (w *keyWorld) nextHTTP() *audit.HTTP {
 	w.Helper()
-	n := 0
-	for _, ev := range w.log.all() {
-		if ev.HTTP != nil {
-			n++
-		}
-	}
-	return w.http(n)
+	w.requests++
+	return w.http(w.requests)
 }
 
 // TestInject checks what the host gets for what the guest sent, in both versions of HTTP.
@@ -312,7 +309,7 @@ func TestInject(t *testing.T) {
 					t.Errorf("%d %v%s: %d %s; the host saw %q", n, c.sent, c.query, resp.StatusCode, reason, seen)
 				}
 				resp.Body.Close()
-				if ev := w.lastHTTP(); ev.Credential != "" || ev.Verdict != audit.Deny {
+				if ev := w.nextHTTP(); ev.Credential != "" || ev.Verdict != audit.Deny {
 					t.Errorf("%d: %+v", n, ev)
 				}
 				continue
@@ -342,7 +339,7 @@ func TestInject(t *testing.T) {
 // checkUse checks that the last http event has a credential, and an event of its use before.
 func (w *keyWorld) checkUse(n int) {
 	w.Helper()
-	ev := w.lastHTTP()
+	ev := w.nextHTTP()
 	if ev.Credential != "api" || ev.Verdict != audit.Allow {
 		w.Errorf("%d: %+v", n, ev)
 	}

@@ -168,7 +168,7 @@ func TestReflection(t *testing.T) {
 				if c.path == "/trailer" && change != nil {
 					count = 1
 				}
-				if ev := w.lastHTTP(); ev.Redacted != count || c.status == 502 && (ev.Status != 502 || !strings.Contains(ev.Reason, "withheld")) {
+				if ev := w.nextHTTP(); ev.Redacted != count || c.status == 502 && (ev.Status != 502 || !strings.Contains(ev.Reason, "withheld")) {
 					t.Errorf("%s%s: %+v", host, c.path, ev)
 				}
 			}
@@ -179,15 +179,18 @@ func TestReflection(t *testing.T) {
 			if err == nil {
 				t.Errorf("%s: half of an encoded answer ended in order", host)
 			}
+			w.nextHTTP()
 			resp, err = client.Head("https://" + host + "/length")
 			if err != nil || resp.ContentLength != int64(len(whole)) || resp.Header.Get("ETag") == "" {
 				t.Errorf("HEAD: %+v %v", resp, err)
 			}
+			w.nextHTTP()
 		}
 		resp, err := w.client("raw.example", change...).Get("https://raw.example/length")
 		if err != nil || hear(resp.Body) != whole || resp.ContentLength != int64(len(whole)) {
 			t.Errorf("not to be masked: %+v %v", resp, err)
 		}
+		w.nextHTTP()
 	}
 	w.checkRecord()
 }

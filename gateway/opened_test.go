@@ -436,7 +436,7 @@ func TestNotCovered(t *testing.T) {
 // TestManyStreams sends many requests at once on one connection.
 func TestManyStreams(t *testing.T) {
 	w, _ := openedWorld(t, nil)
-	client := w.client("a.example", withH2)
+	client := w.client("a.example", withH2, func(t *http.Transport) { t.MaxConnsPerHost = 4 }) // not one for each
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	errs := make(chan error, 300)

@@ -244,6 +244,7 @@ func TestBody(t *testing.T) {
 						t.Fatalf("%s %q at %d: %v %v, the host saw %q", c.host, c.text, at, resp, err, seen)
 					}
 					hear(resp.Body)
+					w.nextHTTP()
 					continue
 				}
 				if strings.Contains(seen, c.whole) {
@@ -256,7 +257,7 @@ func TestBody(t *testing.T) {
 					t.Fatalf("%q at %d: %d %s", c.text, at, resp.StatusCode, reason)
 				}
 				resp.Body.Close()
-				if ev := w.lastHTTP(); ev.Verdict != audit.Deny {
+				if ev := w.nextHTTP(); ev.Verdict != audit.Deny {
 					t.Fatalf("%+v", ev)
 				}
 				if !slices.ContainsFunc(w.keys.sightings(), func(s sighting) bool { return s.host == c.host && s.where == "body" }) {
