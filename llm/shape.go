@@ -47,9 +47,9 @@ func shapeOf(method, target string) (shape, bool) {
 		p = u
 	}
 	whole := strings.Split(strings.TrimPrefix(path.Clean("/"+p), "/"), "/")
-	seg := strings.Split(strings.ToLower(strings.Join(whole, "/")), "/")
-	if len(seg) != len(whole) {
-		return shape{}, false
+	seg := make([]string, len(whole))
+	for i, s := range whole {
+		seg[i] = strings.ToLower(s)
 	}
 	at := func(fromEnd int) string {
 		if fromEnd >= len(seg) {
@@ -57,9 +57,9 @@ func shapeOf(method, target string) (shape, bool) {
 		}
 		return seg[len(seg)-1-fromEnd]
 	}
-	if i := strings.LastIndexByte(at(0), ':'); i >= 0 {
-		last := whole[len(whole)-1]
-		return verb(last[:i], at(0)[i+1:], at(2))
+	last := whole[len(whole)-1]
+	if i := strings.LastIndexByte(last, ':'); i >= 0 {
+		return verb(last[:i], strings.ToLower(last[i+1:]), at(2))
 	}
 	s, ok := ending(at)
 	switch {
