@@ -25,6 +25,7 @@ type scanner struct {
 	open       []run    // runs that came to the end of the text
 	text       []byte
 	from       int
+	window     []byte
 
 	zones   []zone
 	matches []match
@@ -45,9 +46,11 @@ type run struct {
 
 // zone is a piece of text in which a rule matches, or may match.
 type zone struct {
-	rule       int
-	start, end int
-	open       int // no match in it begins before
+	rule, factor int
+	start, end   int
+	literal      int  // where the literal stands that led here
+	open         int  // no match in it begins before
+	several      bool // other literals led here as well
 }
 
 // match is a match of a rule, with or without a secret.
@@ -125,29 +128,53 @@ func (s *scanner) occur(list []occurrence, end int) {
 	}
 }
 
-// preceded reports whether what must come before a literal at start can be there.
-func (s *scanner) preceded(factor, start int) bool {
+// preceded reports whether what must come before a literal can be there.
+func (s *scanner) preceded(factor, literal int) bool {
+	_, ok := s.reach(factor, literal, 0, false)
+	return ok
+}
+
+// reach reads what comes before a literal, as if text began at least, and
+// returns where the longest match of it begins, or just any.
+func (s *scanner) reach(factor, literal, least int, longest bool) (start int, ok bool) {
 	c := s.back[factor]
 	if c == nil {
 		_, back := s.factors[factor].machines()
-		c = newCache(back)
+		c = newCache(back, false)
 		s.back[factor] = c
 	}
-	at := c.begin(kindOf(s.text[start]))
-	for i := start - 1; i >= 0; i-- {
+	at := c.begin(kindOf(s.text[literal]))
+	for i := literal - 1; i >= least; i-- {
 		class := int32(c.class[s.text[i]])
 		edge := c.edges[at+class]
 		if edge < 0 {
 			edge = c.take(at, class)
 		}
-		if edge&1 != 0 {
-			return true
+		if edge&1 != 0 && !within(s.text, i+1) {
+			start, ok = i+1, true
 		}
-		if at = edge >> 1; at == dead {
-			return false
+		if at = edge >> 1; at == dead || ok && !longest {
+			return start, ok
 		}
 	}
-	return c.atEnd(at)
+	if c.atEnd(at) {
+		start, ok = least, true
+	}
+	return start, ok
+}
+
+// within reports whether a rune of more than one byte has begun before i and
+// goes on there.
+func within(text []byte, i int) bool {
+	if i == len(text) || utf8.RuneStart(text[i]) {
+		return false
+	}
+	for n := 1; n < utf8.UTFMax && n <= i; n++ {
+		if _, size := utf8.DecodeRune(text[i-n:]); size > n {
+			return true
+		}
+	}
+	return false
 }
 
 // begin starts a run after a literal, unless the run that is on covers it.
@@ -157,7 +184,7 @@ func (s *scanner) begin(factor, start, end int) {
 		s.advance(factor, end)
 	}
 	if r.live && end-r.zone.start <= 2*p.span && (p.plain || s.fore[factor].covered(r.state)) {
-		r.limit = end + p.span + 1
+		r.limit, r.zone.several = end+p.span+1, true
 		return
 	}
 	if r.live {
@@ -165,7 +192,8 @@ func (s *scanner) begin(factor, start, end int) {
 	}
 	open := max(s.from, start-p.before)
 	*r = run{factor: factor, pos: end, limit: end + p.span + 1, live: true}
-	r.zone = zone{rule: p.rule, start: max(0, start-p.before-slack), open: open}
+	r.zone = zone{rule: p.rule, factor: factor, start: max(0, start-p.before-slack), literal: start, open: open}
+	r.zone.several = p.plain
 	s.live = append(s.live, factor)
 	if p.plain {
 		r.matched = true
@@ -173,7 +201,7 @@ func (s *scanner) begin(factor, start, end int) {
 	}
 	if s.fore[factor] == nil {
 		fore, _ := p.machines()
-		s.fore[factor] = newCache(fore)
+		s.fore[factor] = newCache(fore, true)
 	}
 	r.state = s.fore[factor].begin(kindOf(s.text[end-1]))
 }
@@ -220,11 +248,12 @@ func (s *scanner) read(c *cache, r *run, to int) {
 	}
 }
 
-// close ends a run. Its zone holds the byte after which nothing could match.
+// close ends a run. Its zone holds one byte more than what was read, so that
+// its end is not taken for that of the text.
 func (s *scanner) close(r *run) {
 	r.live = false
 	if r.matched {
-		r.zone.end = r.pos
+		r.zone.end = min(len(s.text), r.pos+1)
 		s.zones = append(s.zones, r.zone)
 	}
 }
@@ -260,26 +289,43 @@ func (s *scanner) judge(final bool) (open int) {
 	slices.SortFunc(s.zones, func(a, b zone) int {
 		return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.start, b.start))
 	})
-	at := 0
 	for i := 0; i < len(s.zones); {
-		z := s.zones[i]
-		if i == 0 || s.zones[i-1].rule != z.rule {
-			at = 0
+		n := 1
+		for i+n < len(s.zones) && s.zones[i+n].rule == s.zones[i].rule {
+			n++
 		}
-		for i++; i < len(s.zones) && s.zones[i].rule == z.rule && s.zones[i].start <= z.end; i++ {
-			z.end = max(z.end, s.zones[i].end)
-		}
-		var o int
-		at, o = s.apply(z, at, final)
-		open = min(open, o)
+		open = min(open, s.apply(s.zones[i:i+n], final))
+		i += n
 	}
 	return open
 }
 
-// apply adds the matches of a rule in z that do not begin before at, and
-// returns where the last ends.
-func (s *scanner) apply(z zone, at int, final bool) (end, open int) {
-	r, open := s.rules[z.rule], len(s.text)
+// apply adds the matches of a rule in its zones. Each begins after the one
+// before it has ended, as if the text began there.
+func (s *scanner) apply(zones []zone, final bool) (open int) {
+	r, open, at := s.rules[zones[0].rule], len(s.text), 0
+	for i := 0; i < len(zones); {
+		z, n := zones[i], 1
+		for i+n < len(zones) && zones[i+n].start < z.end {
+			z.end = max(z.end, zones[i+n].end)
+			z.several = z.several || zones[i+n].several
+			n++
+		}
+		var o int
+		if z.several || r.fromStart {
+			at, o = s.search(r, z, at, final)
+		} else {
+			at, o = s.visit(r, zones[i:i+n], at, final)
+		}
+		open = min(open, o)
+		i += n
+	}
+	return open
+}
+
+// search looks for matches all over z.
+func (s *scanner) search(r *rule, z zone, at int, final bool) (end, open int) {
+	open = len(s.text)
 	for at = max(at, z.start); at < z.end; {
 		m := r.regexp().FindSubmatchIndex(s.text[at:z.end])
 		// A match that ends with the zone may do so because the zone ends.
@@ -290,19 +336,76 @@ func (s *scanner) apply(z zone, at int, final bool) (end, open int) {
 		if m == nil {
 			break
 		}
-		found, waits := s.weigh(r, m, at, final)
-		if waits {
-			open = min(open, found.start)
-		}
-		s.matches = append(s.matches, found)
+		open = min(open, s.weigh(r, m, at, final))
 		at += max(m[1], 1)
 	}
 	return at, open
 }
 
-// weigh says what of a match is a secret. waits is set if that depends on the
-// rest of the line, which is not there yet.
-func (s *scanner) weigh(r *rule, m []int, at int, final bool) (found match, waits bool) {
+// visit looks for matches where they must begin: as far before each literal as
+// the expression reaches. Zones are in the order in which matches in them begin.
+func (s *scanner) visit(r *rule, zones []zone, at int, final bool) (end, open int) {
+	open = len(s.text)
+	for i := range zones {
+		zones[i].start, _ = s.reach(zones[i].factor, zones[i].literal, 0, true)
+	}
+	slices.SortFunc(zones, func(a, b zone) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.literal, b.literal))
+	})
+	for _, z := range zones {
+		start, ok := s.reach(z.factor, z.literal, at, true)
+		if z.literal < at || !ok {
+			continue
+		}
+		m := s.matchAt(r, start, at, z.end)
+		if m == nil || start+m[1] == z.end && z.end < len(s.text) {
+			var o int
+			at, o = s.search(r, z, at, final)
+			open = min(open, o)
+			continue
+		}
+		open = min(open, s.weigh(r, m, start, final))
+		at = start + max(m[1], 1)
+	}
+	return at, open
+}
+
+// matchAt returns the match in text[at:end] that begins at start.
+func (s *scanner) matchAt(r *rule, start, at, end int) []int {
+	var window []byte
+	_, before := utf8.DecodeLastRune(s.text[at:start])
+	if before > 0 {
+		window = s.text[start-before : end]
+	} else {
+		before = 1
+		s.window = append(append(s.window[:0], '\n'), s.text[start:end]...)
+		window = s.window
+	}
+	m := r.anchored().FindSubmatchIndex(window)
+	for i := range m {
+		if m[i] >= 0 {
+			m[i] -= before
+		}
+	}
+	if m != nil {
+		m[0] = 0
+	}
+	return m
+}
+
+// weigh adds a match. It returns where it begins if what of it is a secret
+// depends on the rest of the line, which is not there yet.
+func (s *scanner) weigh(r *rule, m []int, at int, final bool) (open int) {
+	found, waits := s.secret(r, m, at, final)
+	s.matches = append(s.matches, found)
+	if waits {
+		return found.start
+	}
+	return len(s.text)
+}
+
+// secret says what of a match is a secret, and whether that is not certain yet.
+func (s *scanner) secret(r *rule, m []int, at int, final bool) (found match, waits bool) {
 	text := s.text[at:]
 	found = match{start: at + m[0], end: at + m[1], generic: r.generic}
 	start, end := m[0], m[1]

@@ -125,6 +125,7 @@ const (
 // construction, done lazily (as in RE2). It is not safe for concurrent use.
 type cache struct {
 	*machine
+	early  bool
 	edges  []int32
 	nodes  []position // by state / width
 	states map[string]state
@@ -144,8 +145,10 @@ type position struct {
 	covers int8 // whether at holds the beginning of the expression: 0 unknown, 1 yes, -1 no
 }
 
-func newCache(m *machine) *cache {
-	c := &cache{machine: m, seen: make([]uint32, len(m.prog.Inst))}
+// newCache returns an empty cache. If early is set an edge tells of a match that
+// is certain already after its byte, otherwise only before, where the match ends.
+func newCache(m *machine, early bool) *cache {
+	c := &cache{machine: m, early: early, seen: make([]uint32, len(m.prog.Inst))}
 	c.reset()
 	return c
 }
@@ -212,12 +215,15 @@ func (c *cache) take(s state, class int32) (edge int32) {
 	if b >= 0x80 && b < 0xc0 {
 		c.out = append(c.out, p.at...)
 	}
-	now, over := c.settled()
-	if over && b < utf8.RuneSelf { // else the rest of the rune is still to come
-		c.out = c.out[:0]
+	if c.early {
+		now, over := c.settled()
+		matched = matched || now
+		if over && b < utf8.RuneSelf { // else the rest of the rune is still to come
+			c.out = c.out[:0]
+		}
 	}
 	edge = c.intern(kind) << 1
-	if matched || now {
+	if matched {
 		edge |= 1
 	}
 	c.edges[s+class] = edge

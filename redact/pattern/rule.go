@@ -20,14 +20,24 @@ type rule struct {
 	entropy float64
 	allow   []*allowlist // the rule's own and those for all rules
 
-	source string
-	once   sync.Once
-	re     *regexp.Regexp
+	source    string
+	fromStart bool // the expression asks for the beginning of the text
+	once      sync.Once
+	re        *regexp.Regexp
+	onceAt    sync.Once
+	reAt      *regexp.Regexp
 }
 
 func (r *rule) regexp() *regexp.Regexp {
 	r.once.Do(func() { r.re = regexp.MustCompile(r.source) }) // it was parsed by New
 	return r.re
+}
+
+// anchored matches the expression after the first rune of a text only, which is
+// there for the assertions.
+func (r *rule) anchored() *regexp.Regexp {
+	r.onceAt.Do(func() { r.reAt = regexp.MustCompile(`\A(?s:.)(?:` + r.source + `)`) })
+	return r.reAt
 }
 
 // What an allowlist's expressions are matched against.

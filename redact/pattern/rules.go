@@ -134,6 +134,7 @@ func (rs *Rules) add(raw rawRule, global []rawAllowlist) ([]occurrence, error) {
 		return nil, fmt.Errorf("there is no group %d", raw.SecretGroup)
 	}
 	r := &rule{id: raw.ID, generic: strings.Contains(raw.ID, "generic"), group: raw.SecretGroup, entropy: raw.Entropy, source: raw.Regex}
+	r.fromStart = asksForStart(tree)
 	for i, a := range append(append(raw.Allowlists, raw.AllowList), global...) {
 		of := len(a.TargetRules) == 0 || slices.Contains(a.TargetRules, raw.ID)
 		if i > len(raw.Allowlists) && !of {
@@ -185,6 +186,10 @@ func (rs *Rules) occurrences(f factor) (list []occurrence) {
 		rs.reach = max(rs.reach, p.before+len(l.text)+2*p.span+slack+lineAfter)
 	}
 	return list
+}
+
+func asksForStart(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpBeginText || re.Op == syntax.OpBeginLine || slices.ContainsFunc(re.Sub, asksForStart)
 }
 
 // matchesEmpty reports whether re matches the empty string at any place.
