@@ -67,27 +67,29 @@ func newScanner(rs *Rules) *scanner {
 
 // Find adds the secrets in text to dst, sorted and not overlapping.
 func (rs *Rules) Find(dst []redact.Hit, text []byte) []redact.Hit {
-	s := rs.scanner()
-	defer rs.release(s)
-	s.scan(text, 0)
-	s.finish(true)
-	s.judge(true)
-	return s.hits(dst, len(text))
+	hits, _ := rs.Follow(dst, text, 0, true)
+	return hits
 }
 
-// Follow is Find for a text that goes on: see redact.Follower. Of what went out
-// already the 128 bytes before from are enough. What is held back:
+// Before is how many bytes before from Follow looks at.
+func (rs *Rules) Before() int { return maxBefore + slack }
+
+// Follow is Find for a text that comes in pieces: see redact.Follower. What it
+// leaves open until more is there:
 //
 //   - a literal that has only begun, and what may come before one that ends a
-//     secret: at most the 64 bytes of a word at the end of text
+//     secret: at most the last 64 bytes, if they are of one word
 //   - from a literal on, as long as its rule can still match: mostly to the end of
 //     its line, for a private key up to its last line, at most Reach bytes
-func (rs *Rules) Follow(dst []redact.Hit, text []byte, from int) (hits []redact.Hit, open int) {
+func (rs *Rules) Follow(dst []redact.Hit, text []byte, from int, end bool) (hits []redact.Hit, open int) {
 	s := rs.scanner()
 	defer rs.release(s)
 	open = s.scan(text, from)
-	open = min(open, s.finish(false))
-	open = min(open, s.judge(false))
+	open = min(open, s.finish(end))
+	open = min(open, s.judge(end))
+	if end {
+		open = len(text)
+	}
 	open = max(s.settle(open), from, len(text)-rs.reach)
 	return s.hits(dst, open), open
 }
