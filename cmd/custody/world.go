@@ -40,7 +40,8 @@ func (c worldCmd) Run(a *app) (err error) {
 	return exitCode(code)
 }
 
-// inWorld runs a command that trusts the world's authority.
+// inWorld runs a command that trusts the world's authority, and has the key of its model in
+// WORLD_LLM_KEY.
 func (a *app) inWorld(w *world.World, argv []string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "custody-world-")
 	if err != nil {
@@ -53,7 +54,7 @@ func (a *app) inWorld(w *world.World, argv []string) (code int, err error) {
 	}
 	cmd := exec.CommandContext(a.ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+ca)
+	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+ca, "WORLD_LLM_KEY="+w.ModelKey())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	err = w.Run(cmd)

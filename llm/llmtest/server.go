@@ -16,7 +16,7 @@
 //	echo: on           shows the key that came, in the field X-Echo and in the last answer
 //	gzip: on           compresses the answer
 //
-// A token is a word: what white space parts. Input is all text of the conversation; after
+// A token is a word: what white space parts. Input is all strings of the conversation, roles and ids as well; after
 // the first round the script itself counts as read from a cache.
 package llmtest
 

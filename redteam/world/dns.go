@@ -164,6 +164,8 @@ func (z *zones) answer(m *dns.Msg, name string, q dns.Question) bool {
 		return addresses(m, q, 60, Allowed4, Allowed6)
 	case API:
 		return addresses(m, q, 60, API4, API6)
+	case LLM:
+		return addresses(m, q, 60, LLM4, LLM6)
 	case Direct:
 		return addresses(m, q, 60, Direct4, Direct6)
 	case Quiet:

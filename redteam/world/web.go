@@ -1,6 +1,7 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -215,9 +216,13 @@ func addrOf(a net.Addr) netip.AddrPort {
 //	.../drip          bytes without end, Hello every 20 ms
 //	/redirect?to=URL  leads there
 //	anything else     Hello, host and path
+//
+// At LLM a model answers instead.
 func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	s.note(r)
 	switch {
+	case r.Host == LLM && sni(r) == LLM:
+		s.world.model.ServeHTTP(rw, r)
 	case strings.HasPrefix(r.URL.Path, "/repo.git/"):
 		http.StripPrefix("/repo.git", s.repo).ServeHTTP(rw, r)
 	case r.URL.Path == "/big":
@@ -231,8 +236,20 @@ func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// sni is the name that a request's connection asked for in TLS, or empty.
+func sni(r *http.Request) string {
+	if t, ok := r.Context().Value(talkKey{}).(*talk); ok {
+		return t.sni
+	}
+	return ""
+}
+
 func (s *web) note(r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 4096))
+	r.Body = struct { // whoever answers reads it from its begin
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
 	req := Request{
 		Time: time.Now(), Proto: r.Proto, Method: r.Method, Host: r.Host, URI: r.RequestURI, Header: r.Header.Clone(), Body: string(body),
 	}

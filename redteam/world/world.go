@@ -23,6 +23,7 @@ package world
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+
+	"github.com/custody-project/custody/llm/llmtest"
 )
 
 // Names of the world. All of them are below Zone but the attacker's.
@@ -43,6 +46,8 @@ const (
 	Fronted = "fronted.site.example"
 	// API is a web server too, for rules with http.
 	API = "api.site.example"
+	// LLM acts as a language model over HTTPS, for whoever has its key; see package llmtest.
+	LLM = "llm.site.example"
 	// Plain is one for cleartext HTTP.
 	Plain = "plain.site.example"
 	// Direct echoes on tcp/7000 and udp/7001, over IPv4 and IPv6.
@@ -68,6 +73,8 @@ var (
 	Allowed6 = netip.MustParseAddr("2600:dead:10::10")
 	API4     = netip.MustParseAddr("93.184.10.11")
 	API6     = netip.MustParseAddr("2600:dead:10::11")
+	LLM4     = netip.MustParseAddr("93.184.10.12")
+	LLM6     = netip.MustParseAddr("2600:dead:10::12")
 	Direct4  = netip.MustParseAddr("93.184.10.20")
 	Direct6  = netip.MustParseAddr("2600:dead:10::20")
 	Quiet4   = netip.MustParseAddr("93.184.10.21")
@@ -98,6 +105,8 @@ type World struct {
 	site, world, rest *space
 	ca                *authority
 	log               log
+	model             *llmtest.Server
+	modelKey          string
 
 	mu      sync.Mutex // guards closers
 	closers []io.Closer
@@ -106,7 +115,8 @@ type World struct {
 
 // New makes a world. It needs root, or CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_NET_RAW.
 func New(ctx context.Context) (w *World, err error) {
-	w = &World{}
+	w = &World{modelKey: "sk-world-" + rand.Text()}
+	w.model = llmtest.New(w.modelKey)
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("make the little internet: %w", err), w.Close())
@@ -148,6 +158,12 @@ func (w *World) CA() []byte { return w.ca.pem }
 
 // Roots returns it as a pool.
 func (w *World) Roots() *x509.CertPool { return w.ca.pool() }
+
+// Model is what answers at LLM, and tells what it served.
+func (w *World) Model() *llmtest.Server { return w.model }
+
+// ModelKey is the key that it wants, another one in each world.
+func (w *World) ModelKey() string { return w.modelKey }
 
 // Close ends everything that serves, and lets go of the namespaces. Processes
 // that were started in the host's namespace are the caller's to end.

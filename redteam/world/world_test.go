@@ -361,3 +361,44 @@ func FuzzParse(f *testing.F) {
 		p.neighbourly()
 	})
 }
+
+// The model answers at its own name, over both protocols and families, for its key only.
+func TestModel(t *testing.T) {
+	w := newWorld(t)
+	for _, host := range []netip.Addr{LLM4, LLM6} {
+		post := func(name, key string) (int, string) {
+			long := strings.Repeat("word ", 5000) // a body that the log does not hold; "user" is a word, too
+			req, err := http.NewRequest("POST", "https://"+name+"/v1/messages", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"say: hi\n`+long+`"}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("x-api-key", key)
+			res, err := client(w, netip.AddrPortFrom(host, 443)).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			b, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.StatusCode, string(b)
+		}
+		if status, text := post(LLM, w.ModelKey()); status != 200 || !strings.Contains(text, `"text":"hi"`) || !strings.Contains(text, `"input_tokens":5003`) {
+			t.Error(status, text)
+		}
+		if status, text := post(LLM, "placeholder"); status != 401 {
+			t.Error(status, text)
+		}
+		if _, text := post(API, w.ModelKey()); !strings.Contains(text, Hello) {
+			t.Error(text)
+		}
+	}
+	if served := w.Model().Served(); len(served) != 4 || served[0].Key != w.ModelKey() {
+		t.Errorf("%+v", served)
+	}
+	m := ask(t, w, "udp", Resolver4, LLM, dns.TypeA)
+	if len(m.Answer) != 1 || !strings.Contains(m.Answer[0].String(), LLM4.String()) {
+		t.Error(m)
+	}
+}
