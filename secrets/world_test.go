@@ -59,6 +59,7 @@ func inWorld(t *testing.T, change func(*Config), test func(w *world)) {
 		}
 		w.issuer = NewIssuer(c)
 		w.issuer.slept = func() time.Duration { return 0 }
+		w.log.hook = w.issuer.Saw
 		defer func() {
 			w.vault.heal()
 			w.local.heal()
@@ -110,6 +111,7 @@ type memory struct {
 	raw     strings.Builder
 	fail    error
 	stalled chan struct{} // not nil: Append waits for it
+	hook    func(kind audit.Kind, step string, names []string, seq uint64)
 }
 
 func (m *memory) Append(ctx context.Context, s redact.Sealed) (uint64, error) {
@@ -123,18 +125,25 @@ func (m *memory) Append(ctx context.Context, s redact.Sealed) (uint64, error) {
 			return 0, ctx.Err()
 		}
 	}
+	ev, seq, err := m.keep(s)
+	if err == nil && m.hook != nil { // within the caller's Record, as in a run
+		m.hook(ev.Kind, ev.Step, s.Found(), seq)
+	}
+	return seq, err
+}
+
+func (m *memory) keep(s redact.Sealed) (ev audit.Event, seq uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {
-		return 0, m.fail
+		return ev, 0, m.fail
 	}
-	var ev audit.Event
 	if err := json.Unmarshal(s.Bytes(), &ev); err != nil {
-		return 0, err
+		return ev, 0, err
 	}
 	m.records = append(m.records, ev)
 	m.raw.Write(s.Bytes())
-	return uint64(len(m.records)), nil
+	return ev, uint64(len(m.records)), nil
 }
 
 func (m *memory) Sync(ctx context.Context, _ uint64) error { return ctx.Err() }
