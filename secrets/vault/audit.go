@@ -33,8 +33,7 @@ type auditLog struct {
 	mu        sync.Mutex // guards what follows
 	users     int        // grants, and a probe
 	live      map[string]*watch
-	own       string            // accessor of the run's token
-	addresses []string          // from which Vault saw it used
+	addresses []string          // from which Vault saw us
 	heard     map[string]string // accessor by request, while there is a probe
 }
 
@@ -107,12 +106,6 @@ func (l *auditLog) use(n int) {
 	l.users += n
 }
 
-func (l *auditLog) setOwn(accessor string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.own = accessor
-}
-
 // line judges a line of the log; cut says that it was longer than what is kept.
 func (l *auditLog) line(text []byte, cut bool) {
 	l.mu.Lock()
@@ -129,9 +122,6 @@ func (l *auditLog) line(text []byte, cut bool) {
 		l.heard[e.Request.ID] = or(e.Auth.Accessor, e.Request.Accessor)
 	}
 	accessor := or(e.Auth.Accessor, e.Request.Accessor)
-	if accessor == l.own && len(l.addresses) < maxAddresses && !slices.Contains(l.addresses, e.Request.Address) {
-		l.addresses = append(l.addresses, e.Request.Address)
-	}
 	if w := l.live[accessor]; w != nil {
 		w.saw(e)
 	}
@@ -139,7 +129,7 @@ func (l *auditLog) line(text []byte, cut bool) {
 
 // concerns saves the reading of lines that are about others.
 func (l *auditLog) concerns(text []byte) bool {
-	if l.heard != nil || l.own != "" && bytes.Contains(text, []byte(l.own)) {
+	if l.heard != nil {
 		return true
 	}
 	for accessor := range l.live {
@@ -179,6 +169,7 @@ func (w *watch) judge(e entry) string {
 	use := fmt.Sprintf("%s of %.200q from %s", r.Operation, r.Path, r.Address)
 	switch {
 	case w.ids[r.ID]:
+		w.log.learn(r.Address)
 		return ""
 	case w.given == "":
 		return "the step's token was used at Vault, though it never left custody: " + use
@@ -210,6 +201,13 @@ func (l *auditLog) isOurs(address string) bool {
 		n, ok := a.(*net.IPNet)
 		return ok && n.IP.Equal(ip)
 	})
+}
+
+// learn remembers from where our own requests come.
+func (l *auditLog) learn(address string) {
+	if len(l.addresses) < maxAddresses && !slices.Contains(l.addresses, address) {
+		l.addresses = append(l.addresses, address)
+	}
 }
 
 func (w *watch) report(what string) {
@@ -266,7 +264,7 @@ func (g *grant) unwatch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users--
-	for _, t := range g.tokens {
+	for _, t := range g.all() {
 		delete(l.live, t.accessor)
 	}
 	close(g.misuse)

@@ -23,8 +23,7 @@ type Broker struct {
 
 var _ secrets.Broker = (*Broker)(nil)
 
-// Open logs in, makes the run's token and keeps both alive until Close. It fails, with
-// words that say what to do, when Vault does not let custody do what it needs.
+// Open logs in and keeps the login alive until Close. It fails, with words that say what to do.
 func Open(ctx context.Context, c Config) (*Broker, error) {
 	b, err := open(ctx, c)
 	if err != nil {
@@ -67,7 +66,7 @@ func open(ctx context.Context, c Config) (*Broker, error) {
 
 // begin does what shows that the settings suffice.
 func (b *Broker) begin(ctx context.Context) error {
-	if _, err := b.parent(ctx, ""); err != nil {
+	if _, err := b.session.relogin(ctx, token{}); err != nil {
 		return err
 	}
 	if b.log == nil {
@@ -76,19 +75,10 @@ func (b *Broker) begin(ctx context.Context) error {
 	return b.log.probe(ctx, b.session)
 }
 
-// parent returns the run's token, whose uses tell the audit log where ours come from.
-func (b *Broker) parent(ctx context.Context, not string) (token, error) {
-	run, err := b.session.parent(ctx, not)
-	if err == nil && b.log != nil {
-		b.log.setOwn(run.accessor)
-	}
-	return run, err
-}
-
 // Name implements secrets.Broker.
 func (b *Broker) Name() string { return "vault" }
 
-// Close revokes the run's token, and all grants with it, and logs out where there was a login.
+// Close logs out, where there was a login. Grants that were not revoked end within secrets.TTL.
 func (b *Broker) Close(ctx context.Context) error {
 	b.stop()
 	b.tasks.Wait()

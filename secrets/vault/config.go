@@ -45,9 +45,8 @@ type Config struct {
 	SecretIDFile string // for LoginAppRole, unless the role needs none
 	JWTFile      string // for LoginKubernetes and LoginJWT
 
-	// TokenRole is the token role that steps' tokens are made with; the run's token is
-	// made with TokenRole-run. Without it they are used where they exist under their
-	// default name, and a login that is strong enough does without.
+	// TokenRole is the token role that the parents of steps' tokens are made with. Empty:
+	// custody, where there is one, and a login that is strong enough does without.
 	TokenRole string
 	Audit     string // Vault's file audit log, where it is this machine's; empty: misuse is not seen
 	Dir       string // for notes of what is alive at Vault; shared by all runs

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,11 +28,15 @@ type grant struct {
 	values    map[string][]byte
 	misuse    chan string // nil without an audit log
 
+	noRole      error  // why tokens have no parent; the mint's alone, as is
+	parentWatch *watch // nil without an audit log
+
 	// turn is taken by Renew and Revoke; it guards what follows after the mint.
 	turn      chan struct{}
 	note      *note
 	tokens    []token // the first is the grant's; the others are delivered as such
 	leases    []lease
+	parent    token // of these; none in a Vault without token roles
 	unwatched bool
 	revoked   bool
 
@@ -78,11 +83,14 @@ func (g *grant) Expires() time.Time {
 	return g.expires
 }
 
+// all are the step's tokens and their parent. The caller has the turn.
+func (g *grant) all() []token { return slices.Concat(g.tokens, []token{g.parent}) }
+
 // earliest is when the first of tokens and leases dies. The caller has the turn.
 func (g *grant) earliest() time.Time {
 	first := g.until
-	for _, t := range g.tokens {
-		if end, _ := t.ends(); end.Before(first) {
+	for _, t := range g.all() {
+		if end, does := t.ends(); does && end.Before(first) {
 			first = end
 		}
 	}
@@ -116,6 +124,11 @@ func (g *grant) renew(parent context.Context) error {
 	left := time.Until(g.until).Truncate(time.Second)
 	if left <= 0 {
 		return errors.New("the step's time limit is over")
+	}
+	if g.noRole == nil {
+		if err := g.renewToken(ctx, &g.parent, min(left, secrets.TTL)); err != nil {
+			return err
+		}
 	}
 	for i := range g.tokens {
 		if err := g.renewToken(ctx, &g.tokens[i], min(left, secrets.TTL)); err != nil {

@@ -17,7 +17,6 @@ type token struct {
 	renewable        bool
 	since            time.Time // before Vault was asked
 	ttl              time.Duration
-	creates          string // path at which the run's token makes others
 }
 
 // ends is when the token dies by itself; never, if it has no ttl.

@@ -45,85 +45,146 @@ func (b *Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, er
 	return g, nil
 }
 
-func (g *grant) mint(ctx context.Context, p plan) error {
+// order is a token to be made.
+type order struct {
+	secret string // that it is the value of; empty: the one that the broker reads with
+	paths  []string
+	policy string
+}
+
+func (p plan) orders() []order {
+	var list []order
 	if len(p.reads) > 0 {
-		t, err := g.make(ctx, p.reads)
-		if err != nil {
-			return err
-		}
-		if err := g.readAll(ctx, t, p); err != nil {
-			return err
-		}
+		list = append(list, order{paths: p.reads})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.tokens)) {
-		t, err := g.make(ctx, []string{p.tokens[name]})
-		if err != nil {
-			return fmt.Errorf("secret %s: %w", name, err)
-		}
-		g.watch(t, p.tokens[name])
-		g.values[name] = []byte(t.secret)
+		list = append(list, order{secret: name, paths: []string{p.tokens[name]}})
 	}
+	for i := range list {
+		list[i].policy = policyPrefix + strings.ToLower(rand.Text())
+	}
+	return list
+}
+
+func (g *grant) mint(ctx context.Context, p plan) error {
+	orders := p.orders()
+	if err := g.makePolicies(ctx, orders); err != nil {
+		return err
+	}
+	if err := g.makeParent(ctx, orders); err != nil {
+		return fmt.Errorf("make the parent of a step's tokens: %w", err)
+	}
+	for _, o := range orders {
+		t, err := g.makeToken(ctx, o)
+		if err != nil {
+			return fmt.Errorf("make a step's token: %w", err)
+		}
+		if o.secret != "" {
+			g.watch(t, o.paths[0])
+			g.values[o.secret] = []byte(t.secret)
+		} else if err := g.readAll(ctx, t, p); err != nil {
+			return err
+		}
+	}
+	g.parentWatch.settle()
 	g.expires = g.earliest()
 	return nil
 }
 
-// make makes a token that can read paths and nothing else. The note names the policy
-// before it exists, and the token as soon as its accessor is known; between these,
-// the token lives for a minute at most.
-func (g *grant) make(ctx context.Context, paths []string) (token, error) {
-	name := policyPrefix + strings.ToLower(rand.Text())
-	g.note.Policies = append(g.note.Policies, name)
-	if err := g.note.save(); err != nil {
-		return token{}, err
+// makePolicies writes a policy for each token. The note names them before they exist.
+func (g *grant) makePolicies(ctx context.Context, orders []order) error {
+	for _, o := range orders {
+		g.note.Policies = append(g.note.Policies, o.policy)
 	}
-	_, err := g.broker.session.ask(ctx, http.MethodPut, "sys/policies/acl/"+name, map[string]any{"policy": policy(paths)})
-	if err != nil {
-		return token{}, fmt.Errorf("write a policy: %w", err)
+	if err := g.note.save(); err != nil {
+		return err
+	}
+	for _, o := range orders {
+		_, err := g.broker.session.ask(ctx, http.MethodPut, "sys/policies/acl/"+o.policy, map[string]any{"policy": policy(o.paths)})
+		if err != nil {
+			return fmt.Errorf("write a policy: %w", err)
+		}
+	}
+	return nil
+}
+
+// makeParent makes the token whose children the step's tokens are. It can do what they
+// can together, and make children, which Vault holds to a part of that and, unlike
+// tokens that come from a role, to the explicit maximum that they are made with.
+// Where there is no role, and none was asked for, custody's own token has to be strong
+// enough to make tokens without a parent.
+func (g *grant) makeParent(ctx context.Context, orders []order) error {
+	role := or(g.broker.cfg.TokenRole, defaultTokenRole)
+	policies := []string{role + "-parent"}
+	for _, o := range orders {
+		policies = append(policies, o.policy)
 	}
 	since := time.Now()
-	answer, err := g.create(ctx, name)
+	answer, err := g.broker.session.ask(ctx, http.MethodPost, "auth/token/create/"+role, g.tokenBody(policies))
 	if err != nil {
-		return token{}, fmt.Errorf("make a token: %w", err)
+		if g.broker.cfg.TokenRole == "" && refused(err, http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound) {
+			g.noRole = err
+			return nil
+		}
+		return err
 	}
+	if g.parent, err = g.register(answer, since); err != nil {
+		return err
+	}
+	g.parentWatch = g.watch(g.parent, "")
+	if err := checkToken(answer.Auth, true, policies); err != nil {
+		return fmt.Errorf("the token role %s gives %w (docs/vault.md has its settings)", role, err)
+	}
+	return nil
+}
+
+// makeToken makes one of the step's tokens.
+func (g *grant) makeToken(ctx context.Context, o order) (token, error) {
+	left := time.Until(g.until)
+	if left <= 0 {
+		return token{}, errors.New("the step's time limit is over")
+	}
+	body := g.tokenBody([]string{o.policy})
+	body["ttl"], body["explicit_max_ttl"] = inSeconds(min(left, secrets.TTL)), inSeconds(left)
+	since := time.Now()
+	var answer *api.Secret
+	var err error
+	if g.noRole == nil {
+		answer, err = g.broker.client.call(ctx, g.parent.secret, http.MethodPost, "auth/token/create", body)
+	} else {
+		body["no_parent"] = true
+		if answer, err = g.broker.session.ask(ctx, http.MethodPost, "auth/token/create", body); err != nil {
+			err = g.noRole
+		}
+	}
+	if err != nil {
+		return token{}, err
+	}
+	t, err := g.register(answer, since)
+	if err != nil {
+		return token{}, err
+	}
+	g.tokens = append(g.tokens, t)
+	g.parentWatch.made(answer.RequestID)
+	return t, checkToken(answer.Auth, g.noRole != nil, []string{o.policy})
+}
+
+func (g *grant) tokenBody(policies []string) map[string]any {
+	return map[string]any{
+		"policies": policies, "no_default_policy": true, "type": "service", "renewable": true, "ttl": inSeconds(secrets.TTL),
+		"meta": map[string]string{"run": g.run, "step": g.step}, "display_name": "custody-step",
+	}
+}
+
+// register takes the token out of the answer, and into the note. Until its accessor is
+// known there, it lives for a minute at most.
+func (g *grant) register(answer *api.Secret, since time.Time) (token, error) {
 	t, err := tokenOf(answer, since)
 	if err != nil {
 		return token{}, err
 	}
 	g.note.Accessors = append(g.note.Accessors, t.accessor)
-	g.tokens = append(g.tokens, t)
-	if err := g.note.save(); err != nil {
-		return token{}, err
-	}
-	if err := checkStep(answer.Auth, name); err != nil {
-		return token{}, fmt.Errorf("the token role for steps gives %w (docs/vault.md has its settings)", err)
-	}
-	return t, nil
-}
-
-// create has the run's token make a step's. When Vault does not accept the run's token
-// any more, what hung on it is dead, and a new one is made.
-func (g *grant) create(ctx context.Context, policy string) (*api.Secret, error) {
-	left := time.Until(g.until)
-	if left <= 0 {
-		return nil, errors.New("the step's time limit is over")
-	}
-	body := map[string]any{
-		"policies": []string{policy}, "no_default_policy": true, "type": "service", "renewable": true,
-		"ttl": inSeconds(min(left, secrets.TTL)), "explicit_max_ttl": inSeconds(left),
-		"meta": map[string]string{"run": g.run, "step": g.step}, "display_name": "custody-step",
-	}
-	run, err := g.broker.parent(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	answer, err := g.broker.client.call(ctx, run.secret, http.MethodPost, run.creates, body)
-	if !refused(err, http.StatusForbidden) {
-		return answer, err
-	}
-	if run, err = g.broker.parent(ctx, run.secret); err != nil {
-		return nil, err
-	}
-	return g.broker.client.call(ctx, run.secret, http.MethodPost, run.creates, body)
+	return t, g.note.save()
 }
 
 // inSeconds is a duration in Vault's words, rounded up.
@@ -131,16 +192,18 @@ func inSeconds(d time.Duration) string {
 	return fmt.Sprintf("%ds", int((d+time.Second-1)/time.Second))
 }
 
-// checkStep refuses a token that can do more, or lives longer, than was asked for.
-func checkStep(a *api.SecretAuth, policy string) error {
+// checkToken refuses a token that can do more, or lives longer, than was asked for.
+func checkToken(a *api.SecretAuth, orphan bool, policies []string) error {
 	switch {
 	case a.LeaseDuration <= 0 || time.Duration(a.LeaseDuration)*time.Second > secrets.TTL:
-		return fmt.Errorf("tokens that live for %d s, not %s", a.LeaseDuration, ttl)
+		return fmt.Errorf("tokens that live for %d s, not %s", a.LeaseDuration, secrets.TTL)
 	case !a.Renewable:
 		return errors.New("tokens that cannot be renewed: set renewable=true")
-	case a.Orphan:
-		return errors.New("tokens that do not end with the run's: set orphan=false")
-	case !slices.Equal(a.Policies, []string{policy}):
+	case orphan && !a.Orphan:
+		return errors.New("tokens that end with custody's login: set orphan=true")
+	case !orphan && a.Orphan:
+		return errors.New("tokens without a parent")
+	case !slices.Equal(slices.Sorted(slices.Values(a.Policies)), slices.Sorted(slices.Values(policies))):
 		return errors.New("tokens with policies that were not asked for: set token_no_default_policy=true")
 	}
 	return nil

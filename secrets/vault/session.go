@@ -5,80 +5,53 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/vault/api"
-
-	"github.com/custody-project/custody/secrets"
 )
 
-const (
-	// keepEvery is how often is looked whether a token has to be renewed.
-	keepEvery = 2 * time.Second
-	// ttl is the life of the tokens that custody makes, in Vault's words.
-	ttl = "60s"
-)
+// keepEvery is how often is looked whether custody's own token has to be renewed.
+const keepEvery = 2 * time.Second
 
-// session holds custody's own token and the run's token, and keeps them alive. It is
-// safe for concurrent use.
+// session holds custody's own token and keeps it alive. It is safe for concurrent use.
 //
-//	       login            parent
-//	none ---------> own ------------> own + run
-//	                ^ |                ^  |  every 20 s: renewed
-//	                +-+ half its life  +--+  Vault knows it no more: made anew
-//	                    over: renewed,       for the next step (what hung
-//	                    or logged in anew    on it is dead)
+//	     login           half its life is over
+//	none -----> own --------------------------> renewed, or, if that gains
+//	             ^                              nothing, logged in anew
+//	             |     Vault does not accept it     |
+//	             +----------- login <---------------+
 type session struct {
 	client *client
 	cfg    Config
 
-	// turn is taken by whoever makes a token, so that one is made at a time.
+	// turn is taken by whoever logs in, so that one does at a time.
 	turn chan struct{}
 
-	mu  sync.Mutex // guards the tokens
+	mu  sync.Mutex // guards own
 	own token
-	run token
 }
 
 func newSession(c *client, cfg Config) *session {
 	return &session{client: c, cfg: cfg, turn: make(chan struct{}, 1)}
 }
 
-func (s *session) take(ctx context.Context) error {
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the login at Vault was not waited for: %w", ctx.Err())
-	}
-}
-
-func (s *session) release() { <-s.turn }
-
-func (s *session) tokens() (own, run token) {
+func (s *session) token() token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.own, s.run
+	return s.own
 }
 
-func (s *session) setOwn(t token) {
+func (s *session) set(t token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.own = t
 }
 
-func (s *session) setRun(t token) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.run = t
-}
-
 // ask makes a call with custody's own token. If Vault does not accept it, that may
 // be because the token has ended: there is a login then, and one more try.
 func (s *session) ask(ctx context.Context, method, path string, body map[string]any) (*api.Secret, error) {
-	own, _ := s.tokens()
+	own := s.token()
 	if own.secret == "" || own.dead(time.Now()) {
 		var err error
 		if own, err = s.relogin(ctx, own); err != nil {
@@ -103,94 +76,31 @@ func (s *session) valid(ctx context.Context, t token) bool {
 
 // relogin replaces a token of custody's own that is of no more use, unless somebody has already.
 func (s *session) relogin(ctx context.Context, old token) (token, error) {
-	if err := s.take(ctx); err != nil {
-		return token{}, err
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return token{}, fmt.Errorf("the login at Vault was not waited for: %w", ctx.Err())
 	}
-	defer s.release()
-	if own, _ := s.tokens(); own.secret != old.secret {
+	defer func() { <-s.turn }()
+	if own := s.token(); own.secret != old.secret {
 		return own, nil
 	}
 	own, err := s.client.login(ctx, s.cfg)
 	if err != nil {
 		return token{}, err
 	}
-	s.setOwn(own)
+	s.set(own)
 	return own, nil
-}
-
-// parent returns the run's token, other than the one of which is known that Vault does not accept it.
-func (s *session) parent(ctx context.Context, not string) (token, error) {
-	if _, run := s.tokens(); usable(run, not) {
-		return run, nil
-	}
-	if _, err := s.ask(ctx, http.MethodGet, "auth/token/lookup-self", nil); err != nil { // logs in if need be
-		return token{}, err
-	}
-	if err := s.take(ctx); err != nil {
-		return token{}, err
-	}
-	defer s.release()
-	own, run := s.tokens()
-	if usable(run, not) {
-		return run, nil
-	}
-	run, err := s.makeRun(ctx, own)
-	if err != nil {
-		return token{}, fmt.Errorf("make the run's token at Vault: %w", err)
-	}
-	s.setRun(run)
-	return run, nil
-}
-
-func usable(t token, not string) bool {
-	return t.secret != "" && t.secret != not && !t.dead(time.Now())
-}
-
-// makeRun makes the run's token: through its token role, or, where there is none and
-// none was asked for, with the rights of custody's own token, which must suffice.
-func (s *session) makeRun(ctx context.Context, own token) (token, error) {
-	body := map[string]any{"ttl": ttl, "type": "service", "renewable": true, "no_default_policy": true, "display_name": "custody-run"}
-	role := or(s.cfg.TokenRole, defaultTokenRole)
-	since := time.Now()
-	answer, err := s.client.call(ctx, own.secret, http.MethodPost, "auth/token/create/"+role+"-run", body)
-	if s.cfg.TokenRole == "" && refused(err, http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound) {
-		body["no_parent"], body["period"] = true, ttl
-		if plain, e := s.client.call(ctx, own.secret, http.MethodPost, "auth/token/create", body); e == nil {
-			answer, role, err = plain, "", nil
-		}
-	}
-	if err != nil {
-		return token{}, err
-	}
-	t, err := tokenOf(answer, since)
-	if err != nil {
-		return token{}, err
-	}
-	t.creates = strings.TrimSuffix("auth/token/create/"+role, "/")
-	if err := checkRun(answer.Auth); err != nil {
-		err = fmt.Errorf("the token role %s-run gives %w (docs/vault.md has its settings)", role, err)
-		return token{}, errors.Join(err, s.kill(context.WithoutCancel(ctx), t.accessor))
-	}
-	return t, nil
-}
-
-func checkRun(a *api.SecretAuth) error {
-	switch {
-	case time.Duration(a.LeaseDuration)*time.Second > secrets.TTL || a.LeaseDuration <= 0:
-		return fmt.Errorf("tokens that live for %d s, not %s", a.LeaseDuration, ttl)
-	case !a.Renewable:
-		return errors.New("tokens that cannot be renewed: set renewable=true")
-	case !a.Orphan:
-		return errors.New("tokens that end with custody's login: set orphan=true")
-	}
-	return nil
 }
 
 // kill revokes a token and what hangs on it, and returns when Vault says that it knows it no more.
 func (s *session) kill(ctx context.Context, accessor string) error {
 	body := map[string]any{"accessor": accessor}
 	_, err := s.ask(ctx, http.MethodPost, "auth/token/revoke-accessor", body)
-	if err != nil && !unknownAccessor(err) {
+	switch {
+	case unknownAccessor(err):
+		return nil
+	case err != nil:
 		return fmt.Errorf("revoke a token: %w", err)
 	}
 	_, err = s.ask(ctx, http.MethodPost, "auth/token/lookup-accessor", body)
@@ -216,7 +126,7 @@ func (s *session) renew(ctx context.Context, accessor string, d time.Duration) (
 	return time.Duration(answer.Auth.LeaseDuration) * time.Second, nil
 }
 
-// keep renews the tokens until ctx ends.
+// keep renews custody's own token until ctx ends.
 func (s *session) keep(ctx context.Context) {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
@@ -226,15 +136,14 @@ func (s *session) keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		s.keepOwn(ctx)
-		s.keepRun(ctx)
+		s.refresh(ctx)
 	}
 }
 
-// keepOwn renews custody's own token, or logs in again. What fails is tried again at
+// refresh renews custody's own token, or logs in again, when it is time. What fails is tried again at
 // the next tick; whoever needs the token meanwhile gets the error.
-func (s *session) keepOwn(ctx context.Context) {
-	own, _ := s.tokens()
+func (s *session) refresh(ctx context.Context) {
+	own := s.token()
 	now := time.Now()
 	if own.secret == "" || !own.due(now) {
 		return
@@ -245,7 +154,7 @@ func (s *session) keepOwn(ctx context.Context) {
 			granted := time.Duration(answer.Auth.LeaseDuration) * time.Second
 			if left := own.ttl - now.Sub(own.since); granted > left+time.Second {
 				own.since, own.ttl = now, granted
-				s.setOwn(own)
+				s.set(own)
 				return
 			}
 		}
@@ -255,38 +164,16 @@ func (s *session) keepOwn(ctx context.Context) {
 	}
 }
 
-// keepRun renews the run's token a third of its life after it was last.
-func (s *session) keepRun(ctx context.Context) {
-	_, run := s.tokens()
-	now := time.Now()
-	if run.secret == "" || now.Sub(run.since) < secrets.TTL/3 {
-		return
-	}
-	granted, err := s.renew(ctx, run.accessor, secrets.TTL)
-	switch {
-	case err == nil:
-		run.since, run.ttl = now, granted
-		s.setRun(run)
-	case unknownAccessor(err) || run.dead(time.Now()):
-		s.setRun(token{}) // made anew for the next step
-	}
-}
-
-// close revokes the run's token, with what is left on it, and custody's own if it came from a login.
+// close revokes custody's own token if it came from a login.
 func (s *session) close(ctx context.Context) error {
-	own, run := s.tokens()
-	var err error
-	if run.secret != "" && !run.dead(time.Now()) {
-		err = s.kill(ctx, run.accessor)
+	own := s.token()
+	if own.secret == "" || s.cfg.Login == LoginToken {
+		return nil
 	}
-	if own.secret != "" && s.cfg.Login != LoginToken {
-		own, _ = s.tokens()
-		_, e := s.client.call(ctx, own.secret, http.MethodPost, "auth/token/revoke-self", nil)
-		if e != nil && !refused(e, http.StatusForbidden) {
-			err = errors.Join(err, fmt.Errorf("log out of Vault: %w", e))
-		}
+	s.set(token{})
+	_, err := s.client.call(ctx, own.secret, http.MethodPost, "auth/token/revoke-self", nil)
+	if err != nil && !refused(err, http.StatusForbidden) {
+		return fmt.Errorf("log out of Vault: %w", err)
 	}
-	s.setOwn(token{})
-	s.setRun(token{})
-	return err
+	return nil
 }
