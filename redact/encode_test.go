@@ -27,8 +27,8 @@ var testValues = map[string]string{
 	"long":    strings.Repeat("-----BEGIN KEY-----\nMIIEvQIBADANBgkq/hkiG9w0+BAQEF\n", 4),
 }
 
-// written returns value as other programs write it, made without expand.
-func written(value string) map[string]string {
+// spelled returns value as other programs write it, made without the code under test.
+func spelled(value string) map[string]string {
 	b := []byte(value)
 	j, _ := json.Marshal(value)
 	jj, _ := json.Marshal(string(j[1 : len(j)-1]))
@@ -52,10 +52,10 @@ func written(value string) map[string]string {
 		"base32 lower":   strings.ToLower(base32.StdEncoding.EncodeToString(b)),
 		"query":          url.QueryEscape(value),
 		"path":           url.PathEscape(value),
-		"url every":      each(b, "%%%02X"),
-		"url mixed":      mixed(each(b, "%%%02x")),
+		"url every":      eachByte(b, "%%%02X"),
+		"url mixed":      mixed(eachByte(b, "%%%02x")),
 		"url twice":      url.QueryEscape(url.QueryEscape(value)),
-		"url all twice":  url.QueryEscape(each(b, "%%%02X")),
+		"url all twice":  url.QueryEscape(eachByte(b, "%%%02X")),
 	}
 	if value == strings.ToValidUTF8(value, "?") {
 		u := utf16.Encode([]rune(value))
@@ -86,6 +86,14 @@ func written(value string) map[string]string {
 		forms["shlex"] = strings.ReplaceAll(value, "'", `'"'"'`)
 	}
 	return forms
+}
+
+func eachByte(b []byte, format string) string {
+	var out strings.Builder
+	for _, c := range b {
+		fmt.Fprintf(&out, format, c)
+	}
+	return out.String()
 }
 
 func wrap(s string, width int, sep string) string {
@@ -127,7 +135,7 @@ func TestEncodingsAtEverySplit(t *testing.T) {
 	all := redactor(t, testValues)
 	for name, value := range testValues {
 		one := redactor(t, map[string]string{name: value})
-		for form, w := range written(value) {
+		for form, w := range spelled(value) {
 			text := "say: {" + w + "} done"
 			for _, r := range []*Redactor{one, all} {
 				want := r.String(text)

@@ -1,17 +1,14 @@
 package redact
 
 // Text is compared in a folded view: ASCII letters are lower case and blanks
-// are left out. Folding makes mixed-case hex, mixed-case percent escapes and
-// base64 or hex wrapped at any column equal to what they stand for, with one
-// automaton and one pass. Whatever matches byte for byte also matches folded,
-// so folding can only mask more, never less.
+// are left out. What is left are its symbols. Folding makes mixed-case hex,
+// mixed-case percent escapes and base64 or hex wrapped at any column equal to
+// what they stand for, in one pass. Whatever matches byte for byte also matches
+// folded, so folding can only mask more, never less.
 
 // maxGap is how many blanks in a row a match may contain: enough for a line
 // break and the indentation after it. It bounds what a Stream holds back.
 const maxGap = 16
-
-// text is what the scanner reads, without converting one into the other.
-type text interface{ ~string | ~[]byte }
 
 func isBlank(b byte) bool {
 	return b == ' ' || b == '\n' || b == '\t' || b == '\r'
@@ -30,6 +27,17 @@ func isDigit(b byte) bool {
 	return 'a' <= l && l <= 'z' || '0' <= b && b <= '9' || b == '+' || b == '/' || b == '-' || b == '_'
 }
 
+// symbols has for each byte its symbol and, above that, by how many bits it
+// moves the window of the last symbols: a blank has no symbol and moves nothing.
+var symbols = func() (table [256]uint16) {
+	for b := range table {
+		if !isBlank(byte(b)) {
+			table[b] = 8<<8 | uint16(lower(byte(b)))
+		}
+	}
+	return table
+}()
+
 func fold(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for _, c := range b {
@@ -40,10 +48,10 @@ func fold(b []byte) []byte {
 	return out
 }
 
-// back walks from end over n symbols (bytes that are not blank) to the left and
-// returns where the last of them stands and how many there were: fewer than n
-// at the beginning of t or at more than maxGap blanks.
-func back[T text](t T, end, n int) (start, got int) {
+// back walks from end over n symbols to the left and returns where the last of
+// them stands and how many there were: fewer than n at the beginning of t or at
+// more than maxGap blanks.
+func back(t []byte, end, n int) (start, got int) {
 	start = end
 	gap := 0
 	for i := end - 1; i >= 0 && got < n && gap <= maxGap; i-- {
@@ -57,7 +65,7 @@ func back[T text](t T, end, n int) (start, got int) {
 }
 
 // digitsBefore returns where up to n base64 digits begin that end at start.
-func digitsBefore[T text](t T, start, n int) int {
+func digitsBefore(t []byte, start, n int) int {
 	gap := 0
 	for i := start - 1; i >= 0 && n > 0 && gap <= maxGap; i-- {
 		if isBlank(t[i]) {
@@ -70,20 +78,4 @@ func digitsBefore[T text](t T, start, n int) int {
 		start, n, gap = i, n-1, 0
 	}
 	return start
-}
-
-// digitsAfter returns where up to n base64 digits end that begin at end.
-func digitsAfter[T text](t T, end, n int) int {
-	gap := 0
-	for i := end; i < len(t) && n > 0 && gap <= maxGap; i++ {
-		if isBlank(t[i]) {
-			gap++
-			continue
-		}
-		if !isDigit(t[i]) {
-			break
-		}
-		end, n, gap = i+1, n-1, 0
-	}
-	return end
 }

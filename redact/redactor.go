@@ -47,16 +47,16 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 const (
 	// MinValue is the least length of a value in bytes: shorter ones occur by chance.
 	MinValue = 8
-	// MaxValue is the greatest length of a value in bytes. It bounds the automaton.
+	// MaxValue is the greatest length of a value in bytes. It bounds what a Stream holds back.
 	MaxValue = 16 << 10
 
 	minFolded = 4 // bytes of a value that are not blank
-	minCut    = 4 // symbols of a value's beginning that Cut takes for one
 	maxName   = 64
 )
 
@@ -68,28 +68,33 @@ type Redactor struct {
 	plans     sync.Map // reflect.Type to *plan: see Seal
 	bufs      sync.Pool
 
-	adding sync.Mutex // makes Adds take turns; readers only load rules
+	adding sync.Mutex                     // makes Adds take turns, and guards known; readers only load rules
+	known  map[[sha256.Size]byte]struct{} // sums of the values
 }
 
 // ruleset is what a Redactor knows at one time. It never changes.
 type ruleset struct {
-	auto   *automaton // nil without values
-	values []value    // a span's value is an index into it
-	rules  []rule
+	index   *index // nil without values
+	values  []*value
+	markers *sync.Map // string to *value, of all rulesets of a Redactor
 }
 
 type value struct {
+	id     uint32 // in ruleset.values
 	name   string
 	sum    [sha256.Size]byte // HMAC of the value
 	marker string
+	raw    []byte
+	folded []byte
+	trail  uint8 // blanks at the end of raw, no more than count
 }
 
 // New returns a Redactor without values. The key, 32 random bytes that stay
 // with the project, makes the tags. The detectors, if any, look at what the
 // values leave.
 func New(key []byte, detectors ...Detector) *Redactor {
-	r := &Redactor{key: bytes.Clone(key), detectors: detectors}
-	r.rules.Store(&ruleset{})
+	r := &Redactor{key: bytes.Clone(key), detectors: detectors, known: map[[sha256.Size]byte]struct{}{}}
+	r.rules.Store(&ruleset{markers: &sync.Map{}})
 	r.bufs.New = func() any { return newBuffer() }
 	return r
 }
@@ -98,70 +103,46 @@ func New(key []byte, detectors ...Detector) *Redactor {
 // The name appears in the marker. A value that was added before keeps the name
 // that it had; one name may have several values. No error contains the value.
 func (r *Redactor) Add(name string, val []byte) error {
-	if err := check(name, val); err != nil {
-		return fmt.Errorf("redact %q: %w", name, err)
-	}
-	r.adding.Lock()
-	defer r.adding.Unlock()
-	old := r.rules.Load()
-	v := r.value(name, val)
-	if slices.ContainsFunc(old.values, func(o value) bool { return o.sum == v.sum }) {
-		return nil
-	}
-	next, err := old.with(v, val)
-	if err != nil {
-		return err
-	}
-	r.rules.Store(next)
-	return nil
+	return r.AddAll(map[string][]byte{name: val})
 }
 
 // AddAll adds all values or, with an error, none.
 func (r *Redactor) AddAll(values map[string][]byte) error {
 	r.adding.Lock()
 	defer r.adding.Unlock()
-	next := r.rules.Load()
+	old := r.rules.Load()
+	next := &ruleset{values: old.values, markers: old.markers}
+	var added []*value
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		val := values[name]
-		if err := check(name, val); err != nil {
+		if err := check(name, values[name]); err != nil {
 			return fmt.Errorf("redact %q: %w", name, err)
 		}
-		v := r.value(name, val)
-		if slices.ContainsFunc(next.values, func(o value) bool { return o.sum == v.sum }) {
+		v := r.value(name, values[name])
+		_, known := r.known[v.sum]
+		if known || slices.ContainsFunc(added, func(o *value) bool { return o.sum == v.sum }) {
 			continue
 		}
-		var err error
-		if next, err = next.with(v, val); err != nil {
-			return err
-		}
+		v.id = uint32(len(next.values))
+		next.values, added = append(next.values, v), append(added, v)
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	var entries []entry
+	for _, v := range added {
+		entries = append(entries, v.forms()...)
+	}
+	entries = sorted(entries)
+	next.index = old.index.with(entries)
+	if v := next.inMarker(entries, old.values, added); v != nil {
+		return fmt.Errorf("redact %q: %w", v.name, errInMarker)
+	}
+	for _, v := range added {
+		r.known[v.sum] = struct{}{}
+		next.markers.Store(v.marker, v)
 	}
 	r.rules.Store(next)
 	return nil
-}
-
-// Tag returns the tag that value has in markers: equal values have equal tags,
-// and without the key a tag tells nothing. The value need not have been added.
-func (r *Redactor) Tag(value []byte) string { return r.value("", value).tag() }
-
-// Find returns the names of the values that stand in b in any form, sorted, each once.
-func (r *Redactor) Find(b []byte) []string {
-	s := r.rules.Load()
-	if s.auto == nil {
-		return nil
-	}
-	_, spans := scan(s.auto, 0, b, 0, len(b), nil)
-	return s.names(nil, spans)
-}
-
-// names adds the names of the spans' values to list, which is sorted and without repeats.
-func (s *ruleset) names(list []string, spans []span) []string {
-	for _, m := range spans {
-		name := s.values[m.value].name
-		if at, ok := slices.BinarySearch(list, name); !ok {
-			list = slices.Insert(list, at, name)
-		}
-	}
-	return list
 }
 
 func check(name string, val []byte) error {
@@ -180,68 +161,81 @@ func check(name string, val []byte) error {
 
 const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
-func (r *Redactor) value(name string, val []byte) value {
-	mac := hmac.New(sha256.New, r.key)
-	mac.Write(val)
-	v := value{name: name}
-	mac.Sum(v.sum[:0])
-	v.marker = "[REDACTED:" + name + ":" + v.tag() + "]"
+func (r *Redactor) value(name string, val []byte) *value {
+	v := &value{name: name, sum: r.sum(val), raw: bytes.Clone(val), folded: fold(val)}
+	v.trail = uint8(min(len(val)-len(bytes.TrimRight(val, " \n\t\r")), maxGap))
+	v.marker = marker(name, v.sum)
 	return v
 }
 
-func (v value) tag() string { return hex.EncodeToString(v.sum[:4]) }
-
-// with returns the ruleset that knows v as well.
-func (s *ruleset) with(v value, val []byte) (*ruleset, error) {
-	next := &ruleset{
-		values: append(slices.Clone(s.values), v),
-		rules:  slices.Clone(s.rules),
-	}
-	id := len(s.values)
-	for _, p := range expand(val) {
-		if p.text = fold(p.text); len(p.text) >= minFolded {
-			next.rules = append(next.rules, rule{p, id})
-		}
-	}
-	if next.inMarker() {
-		return nil, fmt.Errorf("redact %q: %w", v.name, errInMarker)
-	}
-	next.rules = append(next.rules, rule{pattern{text: fold([]byte(v.marker))}, id})
-	next.auto = compile(next.rules)
-	return next, nil
+func (r *Redactor) sum(val []byte) (sum [sha256.Size]byte) {
+	mac := hmac.New(sha256.New, r.key)
+	mac.Write(val)
+	mac.Sum(sum[:0])
+	return sum
 }
+
+func tag(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:4]) }
+
+func marker(name string, sum [sha256.Size]byte) string {
+	return markerHead + name + ":" + tag(sum) + "]"
+}
+
+// Tag returns the tag that value has in markers: equal values have equal tags,
+// and without the key a tag tells nothing. The value need not have been added.
+func (r *Redactor) Tag(value []byte) string { return tag(r.sum(value)) }
 
 var errInMarker = errors.New("the value is part of a marker, that is of a secret's name or the word REDACTED, " +
 	"which stay readable: give the secret another name or another value")
 
-// inMarker reports whether a pattern occurs within a marker that is not its own.
-func (s *ruleset) inMarker() bool {
-	for _, v := range s.values {
-		marker := fold([]byte(v.marker))
-		for _, r := range s.rules {
-			if len(r.text) < len(marker) && bytes.Contains(marker, r.text) {
-				return true
-			}
+// inMarker returns a value that occurs within a marker, where it would stay readable.
+// The entries are those of the added values.
+func (s *ruleset) inMarker(entries []entry, old, added []*value) *value {
+	fresh := ruleset{index: (*index)(nil).with(entries), values: s.values, markers: s.markers}
+	for _, v := range old {
+		if m := fresh.within(v.marker); m != nil {
+			return m
 		}
 	}
-	return false
+	for _, v := range added {
+		if m := s.within(v.marker); m != nil {
+			return m
+		}
+	}
+	return nil
 }
 
-// Digest identifies the ruleset: the version of the encodings, and each value's
-// name and tag. It tells two rulesets apart without telling values.
+func (s *ruleset) within(marker string) *value {
+	c := scanner{rules: s}
+	c.scan([]byte(marker))
+	c.end([]byte(marker), false)
+	for _, m := range c.found {
+		if m.end-m.start < len(marker) {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// Digest identifies the ruleset: the version of the encodings, each value's
+// name and tag, and the detectors' rules. It tells two rulesets apart without telling values.
 func (r *Redactor) Digest() string {
 	var lines []string
 	for _, v := range r.rules.Load().values {
-		lines = append(lines, v.name+":"+v.tag()+"\n")
+		lines = append(lines, v.name+":"+tag(v.sum)+"\n")
 	}
 	slices.Sort(lines)
+	for _, d := range r.detectors {
+		lines = append(lines, "detector:"+d.Digest()+"\n")
+	}
 	sum := sha256.Sum256([]byte(encodings + "\n" + strings.Join(lines, "")))
 	return hex.EncodeToString(sum[:])
 }
 
 // String returns s with all values masked; s itself when there is none in it.
+// What cannot be scanned is withheld, and says so.
 func (r *Redactor) String(s string) string {
-	if out := mask(r.rules.Load(), s, false); out != nil {
+	if out := r.closed(view(s), false); out != nil {
 		return string(out)
 	}
 	return s
@@ -249,64 +243,94 @@ func (r *Redactor) String(s string) string {
 
 // Bytes returns b with all values masked; b itself when there is none in it.
 func (r *Redactor) Bytes(b []byte) []byte {
-	if out := mask(r.rules.Load(), b, false); out != nil {
+	if out := r.closed(b, false); out != nil {
 		return out
 	}
 	return b
 }
 
 // Cut is String for text whose end was cut off: it also masks 4 or more
-// symbols at the end that could be the beginning of a value in any encoding.
+// symbols at the end that could be the beginning of a value in any encoding, 8 or
+// more of one that was encoded twice.
 func (r *Redactor) Cut(s string) string {
-	if out := mask(r.rules.Load(), s, true); out != nil {
+	if out := r.closed(view(s), true); out != nil {
 		return string(out)
 	}
 	return s
 }
 
-// mask returns t with markers in place of matches, nil when nothing matches.
-func mask[T text](s *ruleset, t T, cut bool) []byte {
-	if s.auto == nil {
+// withheld stands for text that could not be scanned.
+const withheld = "[WITHHELD:redactor failed]"
+
+// closed is redact that fails closed.
+func (r *Redactor) closed(t []byte, cut bool) (out []byte) {
+	defer func() {
+		if recover() != nil {
+			out = []byte(withheld)
+		}
+	}()
+	out, _ = r.redact(t, cut)
+	return out
+}
+
+// Find returns the names of the values that stand in b in any form, sorted, each
+// once. It panics if b cannot be scanned.
+func (r *Redactor) Find(b []byte) []string {
+	return names(nil, spans(r.rules.Load(), b, false))
+}
+
+// view is s as bytes, which must not be written to.
+func view(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// redact returns t with markers in place of what is found, or nil when nothing
+// is, and the names of the values found.
+func (r *Redactor) redact(t []byte, cut bool) (out []byte, found []string) {
+	if list := spans(r.rules.Load(), t, cut); len(list) > 0 {
+		found = names(nil, list)
+		out = replace(t, list)
+		t = out
+	}
+	if hits := r.detect(t); len(hits) > 0 {
+		out = r.replaceHits(t, hits)
+	}
+	return out, found
+}
+
+// spans returns what is to be masked in t.
+func spans(rules *ruleset, t []byte, cut bool) []span {
+	if rules.index == nil {
 		return nil
 	}
-	var room [8]span
-	state, spans := scan(s.auto, 0, t, 0, len(t), room[:0])
-	if cut {
-		spans = partial(s, state, t, spans)
-	}
-	if len(spans) == 0 {
+	s := scanner{rules: rules}
+	s.scan(t)
+	s.end(t, cut)
+	if len(s.found) == 0 {
 		return nil
 	}
+	var list []span
+	for _, m := range s.take(len(t)) {
+		list = join(list, m)
+	}
+	return list
+}
+
+func replace(t []byte, list []span) []byte {
 	out := make([]byte, 0, len(t)+64)
 	at := 0
-	for _, m := range spans {
+	for _, m := range list {
 		out = append(out, t[at:m.start]...)
-		out = append(out, s.values[m.value].marker...)
+		out = append(out, m.value.marker...)
 		at = m.end
 	}
 	return append(out, t[at:]...)
 }
 
-// partial adds the longest beginning of a pattern at the end of t, where state
-// is the state after all of it.
-func partial[T text](s *ruleset, state uint32, t T, spans []span) []span {
-	a := s.auto
-	u := a.node(state)
-	start, got := back(t, len(t), int(a.nodes[u].depth))
-	for int(a.nodes[u].depth) > got {
-		u = a.nodes[u].fail
-		start, got = back(t, len(t), int(a.nodes[u].depth))
+// names adds the names of the spans' values to list, which is sorted and without repeats.
+func names(list []string, spans []span) []string {
+	for _, m := range spans {
+		if at, ok := slices.BinarySearch(list, m.value.name); !ok {
+			list = slices.Insert(list, at, m.value.name)
+		}
 	}
-	if a.nodes[u].depth < minCut {
-		return spans
-	}
-	return push(spans, span{digitsBefore(t, start, int(a.nodes[u].left)), len(t), a.valueBelow(u)})
-}
-
-// valueBelow returns the value of a pattern that begins as node u does.
-func (a *automaton) valueBelow(u uint32) int {
-	for a.nodes[u].child != 0 {
-		u = a.nodes[u].child
-	}
-	return a.ends[a.nodes[u].end].value
+	return list
 }

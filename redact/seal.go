@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -14,13 +15,19 @@ import (
 // arrays, maps (keys as well), pointers and interfaces are covered; time.Time
 // holds no text and is left alone. What cannot be covered is an error rather
 // than a gap: unexported fields that can hold text, and types that JSON has no
-// form for. After an error v may be partly masked and must not be used.
-func (r *Redactor) Seal(v any) (Sealed, error) {
+// form for. After an error v may be partly masked and must not be used. A scan that
+// fails is an error too, which does not say of what.
+func (r *Redactor) Seal(v any) (sealed Sealed, err error) {
+	defer func() {
+		if recover() != nil {
+			sealed, err = Sealed{}, fmt.Errorf("seal %T: the redactor failed", v)
+		}
+	}()
 	ptr := reflect.ValueOf(v)
 	if ptr.Kind() != reflect.Pointer || ptr.IsNil() {
 		return Sealed{}, fmt.Errorf("seal %T: a pointer to the event is needed", v)
 	}
-	w := walk{redactor: r, rules: r.rules.Load()}
+	w := walk{redactor: r}
 	if err := w.value(ptr.Elem()); err != nil {
 		return Sealed{}, fmt.Errorf("seal %T: %w", v, err)
 	}
@@ -57,7 +64,6 @@ func (r *Redactor) recycle(b *buffer) {
 // walk is one pass over a value.
 type walk struct {
 	redactor *Redactor
-	rules    *ruleset
 	depth    int
 	found    []string
 }
@@ -143,24 +149,26 @@ func (pl planner) step(t reflect.Type) (step, error) {
 	return nil, nil // numbers and booleans
 }
 
-func (w *walk) mask(s string) []byte {
-	out := mask(w.rules, s, false)
-	if out != nil {
-		_, spans := scan(w.rules.auto, 0, s, 0, len(s), nil)
-		w.found = w.rules.names(w.found, spans)
+// mask returns t masked, nil when there is nothing in it.
+func (w *walk) mask(t []byte) []byte {
+	out, found := w.redactor.redact(t, false)
+	for _, name := range found {
+		if at, ok := slices.BinarySearch(w.found, name); !ok {
+			w.found = slices.Insert(w.found, at, name)
+		}
 	}
 	return out
 }
 
 func maskString(w *walk, v reflect.Value) error {
-	if out := w.mask(v.String()); out != nil {
+	if out := w.mask(view(v.String())); out != nil {
 		v.SetString(string(out))
 	}
 	return nil
 }
 
 func maskBytes(w *walk, v reflect.Value) error {
-	if out := w.mask(string(v.Bytes())); out != nil {
+	if out := w.mask(v.Bytes()); out != nil {
 		v.SetBytes(out)
 	}
 	return nil
@@ -168,7 +176,7 @@ func maskBytes(w *walk, v reflect.Value) error {
 
 // checkArray refuses a value in an array of bytes, where no marker has room.
 func checkArray(w *walk, v reflect.Value) error {
-	if mask(w.rules, v.Bytes(), false) != nil {
+	if w.mask(v.Bytes()) != nil {
 		return fmt.Errorf("a %s holds a secret and cannot be masked", v.Type())
 	}
 	return nil

@@ -1,103 +1,118 @@
 package redact
 
-import (
-	"bytes"
-	"slices"
-)
+import "bytes"
 
 // Stream masks values in a text that arrives in pieces, with the same result as
 // Bytes on the whole, wherever it is split. It is not safe for concurrent use;
 // the Redactor it came from may get values meanwhile, which are masked from the
 // bytes on that are still held back.
 //
-//	              Write: p is appended, scanned up to the last few digits, whose
-//	                     right neighbours a match may need
-//	 released |  held back                           |
-//	----------+---------------+----------------------+-------+
-//	          |    ...        | could begin a match  | tail  |  <- p
-//	----------+---------------+----------------------+-------+
-//	          0              hold                  scanned  len(buf)
+//	 released |  held back              |
+//	----------+-------------------------+
+//	          |  could begin a match    |  <- p
+//	----------+-------------------------+
+//	          0                        len(buf)
 //
-// Write releases buf[:hold], with markers for the spans that end there. A span
-// that reaches further begins before 0 afterwards: its bytes are gone, its
-// marker comes when its end is known. What is held is bounded by the longest
-// pattern (and the blanks allowed in it), not by the text.
+// Write releases what no match can reach, with markers for the spans that end
+// there. A span that reaches further begins before 0 afterwards: its bytes are
+// gone, its marker comes when its end is known. What is held is bounded by the
+// longest form of a value (and the blanks allowed in it), not by the text.
+//
+// What detectors find is masked after that, see tail. A Stream that cannot scan
+// says so once and withholds all that comes after.
 type Stream struct {
 	redactor *Redactor
-	rules    *ruleset
+	scanner  scanner
 	buf      []byte
-	state    uint32
-	scanned  int
 	shown    int // how much of buf a Pause has released
 	spans    []span
 	found    []string
+	tail     tail
+	failed   bool
+}
+
+// Stream returns a Stream at its beginning.
+func (r *Redactor) Stream() *Stream {
+	return &Stream{redactor: r, scanner: scanner{rules: r.rules.Load()}, tail: tail{redactor: r}}
 }
 
 // Found returns the names of the values that were masked so far, or whose
 // markers were there before, sorted, each once.
 func (s *Stream) Found() []string { return s.found }
 
-// Stream returns a Stream at its beginning.
-func (r *Redactor) Stream() *Stream {
-	return &Stream{redactor: r, rules: r.rules.Load()}
-}
-
 // Write takes the next piece of text and returns what can be released of the
-// text so far, which may be nothing. The result is p itself while there are no
-// values, otherwise memory of its own.
+// text so far, which may be nothing. The result is p itself while there is nothing
+// to look for, otherwise memory of its own.
 func (s *Stream) Write(p []byte) []byte {
-	s.refresh()
-	a := s.rules.auto
-	if a == nil {
-		return p
-	}
-	s.buf = append(s.buf, p...)
-	s.scan(max(a.decided(s.buf), s.scanned))
-	return s.release(a.hold(s.buf, s.scanned, s.state))
+	return s.closed(func() []byte {
+		return s.tail.write(s.write(p), false)
+	})
 }
 
 // Flush returns the rest at the end of the stream, after which the Stream is as new.
-func (s *Stream) Flush() []byte {
-	s.refresh()
-	if s.rules.auto == nil {
-		return nil
-	}
-	s.scan(len(s.buf))
-	out := s.release(len(s.buf))
-	s.state = 0
-	return out
-}
+func (s *Stream) Flush() []byte { return s.flush(false) }
 
 // FlushCut is Flush for a stream that was cut off, say because its writer was
 // killed: like Cut it also masks the beginning of a value at the very end.
-func (s *Stream) FlushCut() []byte {
-	s.refresh()
-	if s.rules.auto != nil {
-		s.scan(len(s.buf))
-		s.spans = partial(s.rules, s.state, s.buf, s.spans)
-	}
-	return s.Flush()
+func (s *Stream) FlushCut() []byte { return s.flush(true) }
+
+func (s *Stream) flush(cut bool) []byte {
+	out := s.closed(func() []byte {
+		s.refresh()
+		s.scanner.end(s.buf, cut)
+		rest := s.release(len(s.buf))
+		s.scanner = scanner{rules: s.scanner.rules}
+		return s.tail.write(rest, true)
+	})
+	s.failed = false
+	return out
 }
 
 // Pause returns what can be shown to a person who waits, say for the echo of a
 // key: all that is held back but a match, or 4 and more symbols that may begin
 // one. The price is that a writer who pauses after 3 symbols of a value gets
-// those 3 shown, before the marker that then stands for the whole. Use it for a
-// terminal after a moment of silence, not for a stream that goes to a disk.
+// those 3 shown, before the marker that then stands for the whole, and that
+// detectors find nothing across a pause. Use it for a terminal after a moment of
+// silence, not for a stream that goes to a disk.
 func (s *Stream) Pause() []byte {
-	s.refresh()
-	a := s.rules.auto
-	if a == nil {
+	return s.closed(func() []byte {
+		return s.tail.write(s.pause(), true)
+	})
+}
+
+// closed runs f and withholds everything if it fails.
+func (s *Stream) closed(f func() []byte) (out []byte) {
+	if s.failed {
 		return nil
 	}
-	state, found := scan(a, s.state, s.buf, s.scanned, len(s.buf), nil)
-	if len(found)+len(s.spans) > 0 {
+	defer func() {
+		if recover() != nil {
+			*s = Stream{redactor: s.redactor, scanner: scanner{rules: s.redactor.rules.Load()}, tail: tail{redactor: s.redactor}, found: s.found, failed: true}
+			out = []byte(withheld)
+		}
+	}()
+	return f()
+}
+
+func (s *Stream) write(p []byte) []byte {
+	s.refresh()
+	if s.scanner.rules.index == nil {
+		return p
+	}
+	s.buf = append(s.buf, p...)
+	s.scanner.scan(s.buf)
+	return s.release(s.scanner.hold(s.buf))
+}
+
+func (s *Stream) pause() []byte {
+	s.refresh()
+	if len(s.scanner.found)+len(s.scanner.pending)+len(s.spans) > 0 || s.scanner.rules.index == nil {
 		return nil
 	}
 	show := len(s.buf)
-	if depth := int(a.nodes[a.node(state)].depth); depth >= minCut {
-		show, _ = back(s.buf, show, depth)
-		show = digitsBefore(s.buf, show, a.left)
+	if n := s.scanner.rules.index.beginning(s.scanner.window); n >= minCut {
+		show, _ = back(s.buf, show, n)
+		show = digitsBefore(s.buf, show, maxLeft)
 	}
 	if show <= s.shown {
 		return nil
@@ -111,20 +126,18 @@ func (s *Stream) Pause() []byte {
 // again. Only a span whose beginning is gone cannot be found again, and is kept.
 func (s *Stream) refresh() {
 	now := s.redactor.rules.Load()
-	if now == s.rules {
+	if now == s.scanner.rules {
 		return
 	}
-	s.rules, s.state, s.scanned = now, 0, 0
-	s.spans = slices.DeleteFunc(s.spans, func(m span) bool { return m.start >= 0 })
-}
-
-func (s *Stream) scan(to int) {
-	s.state, s.spans = scan(s.rules.auto, s.state, s.buf, s.scanned, to, s.spans)
-	s.scanned = to
+	s.scanner = scanner{rules: now}
+	s.scanner.scan(s.buf)
 }
 
 // release returns buf[:hold] masked and forgets it.
 func (s *Stream) release(hold int) []byte {
+	for _, m := range s.scanner.take(hold) {
+		s.spans = join(s.spans, m)
+	}
 	out, at, done := make([]byte, 0, hold+64), min(s.shown, hold), 0
 	for _, m := range s.spans {
 		out = append(out, s.buf[at:max(at, min(m.start, hold))]...)
@@ -132,11 +145,11 @@ func (s *Stream) release(hold int) []byte {
 		if m.end > hold {
 			break
 		}
-		out = append(out, s.rules.values[m.value].marker...)
-		s.found = s.rules.names(s.found, s.spans[done:done+1])
+		out = append(out, m.value.marker...)
 		done++
 	}
 	out = append(out, s.buf[at:hold]...)
+	s.found = names(s.found, s.spans[:done])
 	s.forget(hold, done)
 	return out
 }
@@ -144,36 +157,11 @@ func (s *Stream) release(hold int) []byte {
 // forget drops n bytes and the first done spans.
 func (s *Stream) forget(n, done int) {
 	s.buf = s.buf[:copy(s.buf, s.buf[n:])]
-	s.scanned -= n
+	s.scanner.forget(n)
 	s.shown = max(0, s.shown-n)
 	s.spans = s.spans[:copy(s.spans, s.spans[done:])]
 	for i := range s.spans {
 		s.spans[i].start -= n
 		s.spans[i].end -= n
 	}
-}
-
-// decided returns up to where t can be scanned: for a match that ends there or
-// before, the digits that belong to it on the right are all in t.
-func (a *automaton) decided(t []byte) int {
-	limit, digits, gap := len(t), 0, 0
-	for i := len(t) - 1; i >= 0 && digits < a.right && gap <= maxGap; i-- {
-		if isBlank(t[i]) {
-			gap++
-			continue
-		}
-		if !isDigit(t[i]) {
-			break
-		}
-		limit, digits, gap = i, digits+1, 0
-	}
-	return limit
-}
-
-// hold returns from where on t may belong to a match that ends after scanned,
-// where the automaton has come to state.
-func (a *automaton) hold(t []byte, scanned int, state uint32) int {
-	depth := int(a.nodes[a.node(state)].depth)
-	start, _ := back(t, scanned, depth)
-	return digitsBefore(t, start, a.left)
 }

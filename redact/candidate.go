@@ -1,0 +1,396 @@
+package redact
+
+import (
+	"bytes"
+	"strconv"
+	"sync"
+	"unicode/utf8"
+)
+
+// form is how a value can be written: encoded by inner, and that by outer.
+type form struct {
+	outer, inner       kind
+	outerOff, innerOff uint8 // alignment, or where in a shell's word it begins
+	first              byte  // first byte of what outer encoded
+	lead               bool  // first is a blank that stands before the window
+	single             bool  // one of the two is no encoding
+	symbols            uint8 // of the window: 8, or all that the form has
+}
+
+// packed is a form in few bytes; there are many.
+type packed uint32
+
+func (f form) pack() packed {
+	p := packed(f.outer) | packed(f.inner)<<5 | packed(f.outerOff)<<10 | packed(f.innerOff)<<13 | packed(f.first)<<16 | packed(f.symbols)<<24
+	if f.lead {
+		p |= 1 << 28
+	}
+	if f.single {
+		p |= 1 << 29
+	}
+	return p
+}
+
+func (p packed) unpack() form {
+	return form{
+		outer: kind(p & 31), inner: kind(p >> 5 & 31), outerOff: uint8(p >> 10 & 7), innerOff: uint8(p >> 13 & 7),
+		first: byte(p >> 16), symbols: uint8(p >> 24 & 15), lead: p>>28&1 != 0, single: p>>29&1 != 0,
+	}
+}
+
+// left is how many base64 or base32 digits before the match carry bits of the
+// value too, mixed with bits of a neighbour. They are masked as well, because the
+// neighbour may be known to the reader.
+func (f form) left() int {
+	inner := 0
+	if _, group := f.inner.bits(); group > 1 && f.innerOff > 0 {
+		inner = 1
+	}
+	bits, group := f.outer.bits()
+	switch {
+	case f.outer == hexa:
+		return 2 * inner
+	case group == 1 && f.outer != anyEsc:
+		return 0
+	case group == 1:
+		return inner
+	}
+	first := 8 * (int(f.outerOff) + group) // a group further right nothing is negative
+	return ceil(first, bits) - (first-8*inner)/bits
+}
+
+// maxLeft is the largest left of all forms.
+const maxLeft = 3
+
+// candidate is a place in a text where a value may stand in one form: its first
+// symbols have been seen there. It reads on from there, decoding what it reads
+// and comparing that with the value, until it is sure.
+//
+//	text -> outer decoder -> inner decoder -> folded value
+//	                      -> digits of base64, decimal or octal numbers of the value
+//
+//	          all of it matched              nothing more belongs to it
+//	reading --------------------> done tail --------------------------> found
+//	   |
+//	   | a symbol differs
+//	   +------------------> dead
+type candidate struct {
+	value        *value
+	form         form
+	start        int // of the match in the text
+	at           int // next byte to be read
+	end          int // of the match, once done
+	outer, inner decoder
+	matched      int   // bytes of the folded value, or digits, that were seen
+	blanks       uint8 // in a row, in the text
+	gap          uint8 // blanks in a row, decoded
+	spare        uint8 // digits that may follow with the value's last bits and a neighbour's
+	trail        uint8 // blanks at the value's end that may follow
+	loose, stray bool  // outer and inner have read on since end, without a sign that it belongs to the match
+	done         bool
+	markers      *sync.Map // only when a marker is read
+}
+
+func newCandidate(v *value, f form, at int) candidate {
+	c := candidate{value: v, form: f, start: at, at: at, trail: v.trail}
+	c.outer = start(f.outer, int(f.outerOff), f.first)
+	c.inner = start(f.inner, int(f.innerOff), v.raw[0])
+	if f.inner.terminal() {
+		c.trail = 0
+	}
+	if f.inner == b64 { // matched counts digits
+		c.matched = ceil(8*int(f.innerOff), 6)
+	}
+	if f.lead {
+		c.push(unit(f.first))
+	}
+	return c
+}
+
+// candidate begins to read the entry's form at that place.
+func (s *ruleset) candidate(e *entry, at int) candidate {
+	f := e.form.unpack()
+	if f.inner == mark {
+		return candidate{form: f, start: at, at: at, markers: s.markers}
+	}
+	return newCandidate(s.values[e.value], f, at)
+}
+
+type verdict uint8
+
+const (
+	reading verdict = iota // more text decides
+	found
+	dead
+)
+
+// read takes what it can from t.
+func (c *candidate) read(t []byte) verdict {
+	if c.form.inner == mark {
+		return c.readMarker(t)
+	}
+	for c.at < len(t) {
+		if c.simple() && !c.run(t) {
+			return dead
+		}
+		b := t[c.at]
+		c.at++
+		if isBlank(b) {
+			c.blanks++
+		} else {
+			c.blanks = 0
+		}
+		if c.blanks > maxGap {
+			return c.settle()
+		}
+		if c.done {
+			if !c.tail(b) {
+				return found
+			}
+			continue
+		}
+		if !c.push(unit(b)) {
+			return dead
+		}
+		if c.done {
+			c.end = c.at
+			if !c.hasTail() {
+				return found
+			}
+		}
+	}
+	return reading
+}
+
+// simple reports whether letters and digits stand for themselves here.
+func (c *candidate) simple() bool { return !c.done && c.outer.simple() && c.inner.simple() }
+
+func (d *decoder) simple() bool {
+	return d.kind <= shell && d.kind != anyEsc && (d.state == plain || d.kind == shell && d.state < shellEscape) && d.high == 0
+}
+
+// run compares letters and digits, up to the last one of the text or the value.
+func (c *candidate) run(t []byte) bool {
+	folded := c.value.folded
+	for c.at < len(t)-1 && c.matched < len(folded)-1 {
+		b := lower(t[c.at])
+		if (b < 'a' || 'z' < b) && (b < '0' || '9' < b) {
+			break
+		}
+		if b != folded[c.matched] {
+			return false
+		}
+		c.at++
+		c.matched++
+		c.blanks, c.gap = 0, 0
+	}
+	return true
+}
+
+// settle is the verdict when no more text belongs to the match.
+func (c *candidate) settle() verdict {
+	if c.done {
+		return found
+	}
+	return dead
+}
+
+// push reports whether the text can still be c's value after one more unit.
+func (c *candidate) push(u unit) bool {
+	var out units
+	if !c.outer.push(u, &out) {
+		return false
+	}
+	for _, o := range out.list[:out.n] {
+		if c.done { // the second of two units: it cannot be seen alone
+			return true
+		}
+		if !c.next(o) {
+			return false
+		}
+	}
+	return true
+}
+
+// next takes a unit of what outer decoded.
+func (c *candidate) next(u unit) bool {
+	switch c.form.inner {
+	case b64:
+		return c.digit64(u)
+	case dec, oct:
+		return c.numeral(u)
+	}
+	var out units
+	if !c.inner.push(u, &out) {
+		return false
+	}
+	for _, o := range out.list[:out.n] {
+		if c.done {
+			return true
+		}
+		if !c.compare(o) {
+			return false
+		}
+	}
+	return true
+}
+
+// compare holds a decoded unit against the folded value.
+func (c *candidate) compare(u unit) bool {
+	want := c.value.folded[c.matched:]
+	switch {
+	case u == plus && want[0] != '+', u < 256 && isBlank(byte(u)):
+		c.gap++
+		return c.gap <= maxGap
+	case u&point != 0:
+		return c.comparePoint(u&^point, want)
+	}
+	if b, ok := byteOf(u); !ok || lower(b) != want[0] {
+		return false
+	}
+	c.advance(1, len(want))
+	return true
+}
+
+func (c *candidate) advance(n, left int) {
+	c.gap = 0
+	c.matched += n
+	c.done = n == left
+}
+
+// comparePoint compares a code point beyond ASCII: the value may have it as
+// UTF-8, as a byte of Latin-1, or have a byte that is not text, which an encoder
+// of text replaced.
+func (c *candidate) comparePoint(u unit, want []byte) bool {
+	var room [utf8.UTFMax]byte
+	text := utf8.AppendRune(room[:0], rune(u))
+	switch {
+	case bytes.HasPrefix(want, text):
+		c.advance(len(text), len(want))
+	case u < 256 && want[0] == byte(u), u == utf8.RuneError && want[0] >= utf8.RuneSelf:
+		c.advance(1, len(want))
+	default:
+		return false
+	}
+	return true
+}
+
+// digit64 compares base64 in any case: where case was lost, what it stands for
+// cannot be decoded, but still be guessed. The last digit may hold a neighbour's
+// bits as well; it is not compared, only masked.
+func (c *candidate) digit64(u unit) bool {
+	b, ok := byteOf(u)
+	switch {
+	case !ok:
+		return false
+	case isBlank(b):
+		c.gap++
+		return c.gap <= maxGap
+	case b == '-':
+		b = '+'
+	case b == '_':
+		b = '/'
+	}
+	at := 6*c.matched - 8*int(c.form.innerOff) // in bits of the value
+	value := c.value.raw
+	if lower(alphabet64[bitsAt(value, at, 6)]) != lower(b) {
+		return false
+	}
+	c.gap = 0
+	c.matched++
+	if left := 8*len(value) - at - 6; left < 6 {
+		c.done = true
+		if left > 0 {
+			c.spare = 1
+		}
+	}
+	return true
+}
+
+// numeral compares a list of decimal or octal numbers; matched counts the bytes
+// and inner.n the digits of the next one.
+func (c *candidate) numeral(u unit) bool {
+	b, ok := byteOf(u)
+	if !ok {
+		return false
+	}
+	if isBlank(b) || b == ',' {
+		c.gap++
+		return c.gap <= maxGap
+	}
+	next := uint64(c.value.raw[c.matched])
+	digits := strconv.AppendUint(make([]byte, 0, 4), next, 10)
+	if c.form.inner == oct {
+		digits = append(digits[:0], '0'+byte(next>>6), '0'+byte(next>>3&7), '0'+byte(next&7))
+	}
+	if digits[c.inner.n] != b {
+		return false
+	}
+	c.gap = 0
+	if c.inner.n++; int(c.inner.n) == len(digits) {
+		c.inner.n = 0
+		c.matched++
+	}
+	c.done = c.matched == len(c.value.raw)
+	return true
+}
+
+// hasTail reports whether digits, padding or blanks of the value may follow.
+func (c *candidate) hasTail() bool {
+	return c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
+}
+
+// padded reports whether k is base64 or base32.
+func (k kind) padded() bool { _, group := k.bits(); return group > 1 }
+
+// tail takes b after the match and reports whether more can follow.
+func (c *candidate) tail(b byte) bool {
+	if c.form.outer.padded() && !c.loose && (b == '=' || isBlank(b)) {
+		if b == '=' {
+			c.end = c.at
+		}
+		return true
+	}
+	var out units
+	if !c.outer.push(unit(b), &out) {
+		return false
+	}
+	c.loose = true
+	for _, u := range out.list[:out.n] {
+		if !c.after(u) {
+			return false
+		}
+	}
+	return c.hasTail()
+}
+
+// after is tail for a unit that outer decoded.
+func (c *candidate) after(u unit) bool {
+	b, ok := byteOf(u)
+	switch {
+	case !ok:
+		return false
+	case b == '=' && c.form.inner.padded() && !c.stray, c.spare > 0 && isDigit(b):
+		c.spare = 0
+		c.end, c.loose = c.at, false
+		return true
+	case c.form.inner.terminal() || isBlank(b) && c.trail == 0:
+		return isBlank(b)
+	}
+	c.stray = true
+	var out units
+	if !c.inner.push(u, &out) {
+		return false
+	}
+	for _, u := range out.list[:out.n] {
+		if b, ok := byteOf(u); !ok || !isBlank(b) || c.trail == 0 {
+			return ok && isBlank(b)
+		}
+		c.trail--
+		c.end, c.loose, c.stray = c.at, false, false
+	}
+	return true
+}
+
+// terminal reports whether text of kind k is compared as it is, not decoded.
+func (k kind) terminal() bool { return k == b64 || k == dec || k == oct }

@@ -1,0 +1,440 @@
+package redact
+
+import (
+	"encoding/base32"
+	"encoding/base64"
+	"html"
+	"unicode/utf8"
+)
+
+// kind is a family of encodings with one decoder.
+type kind uint8
+
+const (
+	raw    kind = iota
+	pct         // percent escapes, RFC 3986 section 2.1
+	esc         // backslash escapes of JSON (RFC 8259 section 7), C, Go, Python and $'...'
+	entity      // HTML character references
+	quoted      // quoted-printable, RFC 2045 section 6.7
+	anyEsc      // pct, esc and entity at once, over a text in which their first characters do not occur
+	shell       // quoted words; off says where in one a value begins
+	hexa
+	b64   // RFC 4648 section 4 and 5
+	b32   // section 6
+	b32h  // section 7
+	u16le // UTF-16
+	u16be
+	dec // decimal numbers of bytes
+	oct // octal numbers of bytes, three digits each
+	mark
+)
+
+// bits is how many bits a digit of k holds, and group how many bytes fill whole
+// digits: the alignments that a value can have.
+func (k kind) bits() (bits, group int) {
+	switch k {
+	case b64:
+		return 6, 3
+	case b32, b32h:
+		return 5, 5
+	}
+	return 8, 1
+}
+
+// unit is what one decoder hands to the next: a byte, or a character that was
+// written as a code point beyond ASCII.
+type unit uint32
+
+const (
+	point unit = 1 << 24 // set on code points
+	plus  unit = 1 << 25 // a "+" in percent-encoded text: itself or a blank
+)
+
+func codePoint(r uint32) unit {
+	if r < utf8.RuneSelf {
+		return unit(r)
+	}
+	return point | unit(r)
+}
+
+// byteOf returns u as a byte; code points up to U+00FF are taken for Latin-1.
+func byteOf(u unit) (byte, bool) {
+	if u == plus {
+		return '+', true
+	}
+	u &^= point
+	return byte(u), u < 256
+}
+
+// units are those that one unit was decoded to.
+type units struct {
+	list [2]unit
+	n    int
+}
+
+func (o *units) add(u unit) { o.list[o.n] = u; o.n++ }
+
+// decoder undoes one encoding, one unit after the other. It is a value: a copy
+// goes on independently.
+type decoder struct {
+	kind  kind
+	state uint8  // of escapes
+	n     uint8  // digits that are missing, or bits that acc holds
+	gap   uint8  // units in a row that meant nothing
+	high  uint16 // first half of a surrogate pair
+	acc   uint64
+}
+
+// start sets d to read text of kind k that begins with a value of which first
+// is the first byte, off bytes after the last byte that began with a digit.
+func start(k kind, off int, first byte) decoder {
+	d := decoder{kind: k}
+	switch k {
+	case b64, b32, b32h: // the digit before has the value's first bits
+		bits, _ := k.bits()
+		d.n = uint8(ceil(8*off, bits)*bits - 8*off)
+		d.acc = uint64(first) >> (8 - d.n)
+	case shell:
+		d.state = uint8(off)
+	}
+	return d
+}
+
+func ceil(a, b int) int { return (a + b - 1) / b }
+
+// push decodes u into out and reports whether the text can be one of d's kind.
+func (d *decoder) push(u unit, out *units) bool {
+	switch d.kind {
+	case raw:
+		out.add(u)
+		return true
+	case pct, esc, entity, quoted, anyEsc:
+		return d.escapes(u, out)
+	case shell:
+		return d.shell(u, out)
+	case u16le, u16be:
+		return d.wide(u, out)
+	}
+	b, ok := byteOf(u)
+	if !ok {
+		return false
+	}
+	if d.kind == hexa {
+		return d.hex(b, out)
+	}
+	return d.digit(b, out)
+}
+
+// ignore counts what carries nothing.
+func (d *decoder) ignore() bool { d.gap++; return d.gap <= maxGap }
+
+// digit reads base64 and base32.
+func (d *decoder) digit(b byte, out *units) bool {
+	if isBlank(b) {
+		return d.ignore()
+	}
+	v := valueOf(d.kind, b)
+	if v > 63 {
+		return false
+	}
+	bits, _ := d.kind.bits()
+	d.gap, d.acc, d.n = 0, d.acc<<bits|uint64(v), d.n+uint8(bits)
+	if d.n >= 8 {
+		d.n -= 8
+		out.add(unit(byte(d.acc >> d.n)))
+	}
+	return true
+}
+
+func valueOf(k kind, b byte) uint8 {
+	switch k {
+	case b64:
+		return digits64[b]
+	case b32:
+		return digits32[b]
+	}
+	return digits32h[b]
+}
+
+const (
+	alphabet64  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	alphabet32  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+	alphabet32h = "0123456789ABCDEFGHIJKLMNOPQRSTUV"
+)
+
+var (
+	std64     = base64.StdEncoding
+	url64     = base64.URLEncoding
+	std32     = base32.StdEncoding
+	hex32     = base32.HexEncoding
+	digits64  = inverse(alphabet64, "-+_/", false)
+	digits32  = inverse(alphabet32, "", true)
+	digits32h = inverse(alphabet32h, "", true)
+)
+
+// inverse returns the value of each digit; same holds pairs of which the first is read as the second.
+func inverse(alphabet, same string, anyCase bool) (table [256]uint8) {
+	for b := range table {
+		table[b] = 0xff
+	}
+	for i, c := range []byte(alphabet) {
+		table[c] = uint8(i)
+		if anyCase {
+			table[lower(c)] = uint8(i)
+		}
+	}
+	for i := 0; i < len(same); i += 2 {
+		table[same[i]] = table[same[i+1]]
+	}
+	return table
+}
+
+// hex reads pairs of digits with what may stand between them: blanks, colons,
+// commas, dashes, 0x and \x.
+func (d *decoder) hex(b byte, out *units) bool {
+	v := nibble(b)
+	switch {
+	case v < 16 && d.n == 0:
+		d.acc, d.n = uint64(v), 1
+	case v < 16:
+		d.n, d.gap = 0, 0
+		out.add(unit(d.acc<<4 | uint64(v)))
+	case isBlank(b):
+		return d.ignore()
+	case lower(b) == 'x' && d.n == 1 && d.acc == 0:
+		d.n = 0
+		return d.ignore()
+	case d.n == 0 && (b == ':' || b == ',' || b == '-'):
+		return d.ignore()
+	default:
+		return false
+	}
+	return true
+}
+
+// nibble is the value of a hex digit, 16 of anything else.
+func nibble(b byte) uint8 {
+	switch l := lower(b); {
+	case '0' <= b && b <= '9':
+		return b - '0'
+	case 'a' <= l && l <= 'f':
+		return l - 'a' + 10
+	}
+	return 16
+}
+
+// wide reads UTF-16.
+func (d *decoder) wide(u unit, out *units) bool {
+	b, ok := byteOf(u)
+	if !ok {
+		return false
+	}
+	if d.n == 0 {
+		d.acc, d.n = uint64(b), 1
+		return true
+	}
+	d.n = 0
+	if d.kind == u16le {
+		return d.point(uint32(b)<<8|uint32(d.acc), out)
+	}
+	return d.point(uint32(d.acc)<<8|uint32(b), out)
+}
+
+// point puts out a code point or half a surrogate pair.
+func (d *decoder) point(r uint32, out *units) bool {
+	switch {
+	case 0xd800 <= r && r < 0xdc00:
+		if d.high != 0 {
+			return false
+		}
+		d.high = uint16(r)
+		return true
+	case 0xdc00 <= r && r < 0xe000 && d.high != 0:
+		r = 0x10000 + (uint32(d.high)-0xd800)<<10 + r - 0xdc00
+		d.high = 0
+	case 0xdc00 <= r && r < 0xe000:
+		r = utf8.RuneError
+	case d.high != 0 || r > utf8.MaxRune:
+		return false
+	}
+	out.add(codePoint(r))
+	return true
+}
+
+// States of escapes.
+const (
+	plain     uint8 = iota
+	backslash       // the character after it decides
+	inByte          // d.n hex digits of a byte
+	inPoint         // d.n hex digits of a code point
+	inBraces        // hex digits of a code point up to "}"
+	inOctal         // d.n octal digits
+	soft            // "=" at the end of a line, or hex digits
+	inName          // an entity's name
+)
+
+func (d *decoder) await(state, n uint8) bool {
+	d.state, d.n, d.acc = state, n, 0
+	return true
+}
+
+func (d *decoder) escapes(u unit, out *units) bool {
+	if d.state == plain {
+		return d.plain(u, out)
+	}
+	b, ok := byteOf(u)
+	if !ok {
+		return false
+	}
+	if isBlank(b) && d.state != inName { // a line was wrapped within the escape
+		if d.state == soft {
+			d.state = plain
+		}
+		return d.ignore()
+	}
+	d.gap = 0
+	if b == '{' && d.state == inPoint && d.n == 4 {
+		return d.await(inBraces, 0)
+	}
+	switch d.state {
+	case backslash:
+		return d.escape(b, out)
+	case inName:
+		return d.name(b, out)
+	case inBraces:
+		return d.braces(b, out)
+	case inOctal:
+		return d.number(8, b-'0', out)
+	case soft:
+		d.await(inByte, 2)
+	}
+	return d.number(16, nibble(b), out)
+}
+
+func (d *decoder) plain(u unit, out *units) bool {
+	all := d.kind == anyEsc
+	switch {
+	case u == '%' && (all || d.kind == pct):
+		return d.await(inByte, 2)
+	case u == '\\' && (all || d.kind == esc):
+		return d.await(backslash, 0)
+	case u == '&' && (all || d.kind == entity):
+		return d.await(inName, 0)
+	case u == '=' && d.kind == quoted:
+		return d.await(soft, 0)
+	case u == '+' && d.kind == pct:
+		u = plus
+	}
+	out.add(u)
+	return d.high == 0
+}
+
+// number reads one more digit of the number in acc.
+func (d *decoder) number(base uint64, v uint8, out *units) bool {
+	if uint64(v) >= base {
+		return false
+	}
+	d.acc = d.acc*base + uint64(v)
+	if d.n--; d.n > 0 {
+		return true
+	}
+	point := d.state == inPoint
+	d.state = plain
+	if point {
+		return d.point(uint32(d.acc), out)
+	}
+	out.add(unit(byte(d.acc)))
+	return d.high == 0
+}
+
+func (d *decoder) escape(b byte, out *units) bool {
+	switch b {
+	case 'u':
+		return d.await(inPoint, 4)
+	case 'U':
+		return d.await(inPoint, 8)
+	case 'x':
+		return d.await(inByte, 2)
+	case '0', '1', '2', '3':
+		d.await(inOctal, 3)
+		return d.number(8, b-'0', out)
+	}
+	d.state = plain
+	if i := indexByte("ntrbfvae", b); i >= 0 {
+		b = "\n\t\r\b\f\v\a\x1b"[i]
+	}
+	out.add(unit(b))
+	return d.high == 0
+}
+
+func indexByte(s string, b byte) int {
+	for i := range len(s) {
+		if s[i] == b {
+			return i
+		}
+	}
+	return -1
+}
+
+// braces reads the digits of \u{...}.
+func (d *decoder) braces(b byte, out *units) bool {
+	if b == '}' {
+		d.state = plain
+		return d.point(uint32(d.acc), out)
+	}
+	d.acc = d.acc<<4 | uint64(nibble(b))
+	return nibble(b) < 16 && d.acc <= utf8.MaxRune
+}
+
+// name reads an entity's name into acc, which holds 8 characters: as many as
+// those for ASCII have, and a code point.
+func (d *decoder) name(b byte, out *units) bool {
+	if b != ';' {
+		d.n++
+		d.acc = d.acc<<8 | uint64(b)
+		return d.n <= 8 && (b == '#' || isDigit(b))
+	}
+	name := []byte{'&'}
+	for i := int(d.n) - 1; i >= 0; i-- {
+		name = append(name, byte(d.acc>>(8*i)))
+	}
+	text := html.UnescapeString(string(append(name, ';')))
+	r, size := utf8.DecodeRuneInString(text)
+	d.state = plain
+	if size != len(text) {
+		return false
+	}
+	return d.point(uint32(r), out)
+}
+
+// Where a value stands in a shell's word; with shellEscape, after a backslash.
+const (
+	shellBare uint8 = iota
+	shellSingle
+	shellDouble
+	shellEscape uint8 = 4
+)
+
+func (d *decoder) shell(u unit, out *units) bool {
+	within := d.state &^ shellEscape
+	switch {
+	case d.state&shellEscape != 0:
+		d.state = within
+		if within == shellDouble && (u > 127 || indexByte("$`\"\\\n", byte(u)) < 0) {
+			out.add('\\')
+		}
+		out.add(u)
+	case u == '\\' && within != shellSingle:
+		d.state |= shellEscape
+	case u == '\'' && within != shellDouble:
+		d.state = shellSingle - within // the other of the two
+		return d.ignore()
+	case u == '"' && within != shellSingle:
+		d.state = shellDouble - within
+		return d.ignore()
+	default:
+		out.add(u)
+	}
+	d.gap = 0
+	return true
+}

@@ -1,0 +1,185 @@
+package redact
+
+import (
+	"cmp"
+	"slices"
+)
+
+// match is where a value stands in a text.
+type match struct {
+	start, end int
+	value      *value
+}
+
+// scanner finds matches in a text, which may arrive in pieces.
+type scanner struct {
+	rules   *ruleset
+	window  uint64      // the last symbols
+	at      int         // next byte to be looked at
+	pending []candidate // which need more text
+	found   []match
+}
+
+// scan looks at what of t was not looked at.
+func (s *scanner) scan(t []byte) {
+	waiting := s.pending
+	s.pending = s.pending[:0]
+	for _, c := range waiting {
+		s.try(t, c)
+	}
+	if s.rules.index == nil {
+		s.at = len(t)
+		return
+	}
+	for s.at < len(t) {
+		i, window, ok := s.rules.index.next(t, s.at, s.window)
+		s.at, s.window = i, window
+		if ok {
+			s.open(t)
+		}
+	}
+}
+
+// open tries the forms that begin with the window's symbols.
+func (s *scanner) open(t []byte) {
+	s.rules.index.entries(s.window, func(e *entry) {
+		if at, got := back(t, s.at, e.symbols()); got == e.symbols() {
+			s.try(t, s.rules.candidate(e, at))
+		}
+	})
+}
+
+func (s *scanner) try(t []byte, c candidate) {
+	switch c.read(t) {
+	case found:
+		s.add(t, c)
+	case reading:
+		s.pending = append(s.pending, c)
+	}
+}
+
+func (s *scanner) add(t []byte, c candidate) {
+	s.found = append(s.found, match{digitsBefore(t, c.start, c.form.left()), c.end, c.value})
+}
+
+// end settles what waits for more text. With cut the text may have gone on, and
+// what it ends in may be the beginning of a value.
+func (s *scanner) end(t []byte, cut bool) {
+	for _, c := range s.pending {
+		switch {
+		case c.done:
+			s.add(t, c)
+		case cut && c.form.inner != mark:
+			s.found = append(s.found, match{digitsBefore(t, c.start, c.form.left()), len(t), c.value})
+		}
+	}
+	s.pending = nil
+	if cut {
+		s.partial(t)
+	}
+}
+
+// minCut is how many symbols of a value's beginning are taken for one at a cut.
+const minCut = 4
+
+// partial adds the longest beginning of a form at the end of t that is shorter
+// than a window. Of values that were encoded twice it is not: so few symbols tell
+// at most two of their bytes, and many a word begins like one of so many forms.
+func (s *scanner) partial(t []byte) {
+	if s.rules.index == nil {
+		return
+	}
+	for n := min(s.rules.index.beginning(s.window), windowSize-1); n >= minCut; n-- {
+		start, got := back(t, len(t), n)
+		if got < n {
+			continue
+		}
+		if e := s.rules.index.beginsWith(s.window&(1<<(8*n)-1), n); e != nil {
+			s.found = append(s.found, match{digitsBefore(t, start, e.form.unpack().left()), len(t), s.rules.values[e.value]})
+			return
+		}
+	}
+}
+
+// beginsWith returns an entry of a form of one encoding whose key begins so.
+func (x *index) beginsWith(key uint64, n int) *entry {
+	for _, s := range x.shelves {
+		for i := range s.entries {
+			e := &s.entries[i]
+			if have := e.symbols(); e.form.unpack().single && have > n && e.key>>(8*(have-n)) == key {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// hold returns from where on t, all of which has been scanned, may belong to a
+// match that is not found yet.
+func (s *scanner) hold(t []byte) int {
+	hold := len(t)
+	if s.rules.index == nil {
+		return hold
+	}
+	for n := s.rules.index.beginning(s.window); n > 0; n-- {
+		if start, got := back(t, len(t), n); got == n {
+			hold = start
+			break
+		}
+	}
+	hold = digitsBefore(t, hold, maxLeft)
+	for _, c := range s.pending {
+		hold = min(hold, digitsBefore(t, c.start, c.form.left()))
+	}
+	return hold
+}
+
+// forget moves to a text without its first n bytes.
+func (s *scanner) forget(n int) {
+	s.at -= n
+	for i := range s.pending {
+		c := &s.pending[i]
+		c.start -= n
+		c.at -= n
+		c.end -= n
+	}
+	for i := range s.found {
+		s.found[i].start -= n
+		s.found[i].end -= n
+	}
+}
+
+// take returns the matches that begin before limit, in order, and forgets them.
+func (s *scanner) take(limit int) []match {
+	slices.SortFunc(s.found, func(a, b match) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end), cmp.Compare(a.value.id, b.value.id))
+	})
+	n := 0
+	for n < len(s.found) && s.found[n].start < limit {
+		n++
+	}
+	taken := slices.Clone(s.found[:n])
+	s.found = s.found[:copy(s.found, s.found[n:])]
+	return taken
+}
+
+// span is a piece of text that a value's marker takes the place of.
+type span = match
+
+// join adds m, which begins no earlier than those that were added before, to spans, which are
+// disjoint and in order and remain so. What is covered is swallowed; where both cover
+// a part, two spans of one value become one, and of two values the first keeps it.
+func join(spans []span, m match) []span {
+	if len(spans) > 0 {
+		switch top := &spans[len(spans)-1]; {
+		case m.end <= top.end:
+			return spans
+		case m.start < top.end && m.value == top.value:
+			top.end = m.end
+			return spans
+		case m.start < top.end:
+			m.start = top.end
+		}
+	}
+	return append(spans, m)
+}
