@@ -7,8 +7,11 @@ import (
 	"log"
 	"net/http"
 	"slices"
+	"strings"
 
 	"golang.org/x/net/http2"
+
+	"github.com/custody-project/custody/audit"
 )
 
 // serveOpened serves a connection whose TLS ends here. hello is what the guest
@@ -44,6 +47,7 @@ func (x *exchanger) serveHTTP2(t *tls.Conn, no *refusal) {
 		IdleTimeout:          limits.KeepAlive,
 		WriteByteTimeout:     limits.Stall,
 		MaxReadFrameSize:     16 << 10,
+		CountError:           x.malformedStream,
 	}
 	server.ServeConn(t, &http2.ServeConnOpts{
 		Context:    x.conn.ctx,
@@ -58,6 +62,18 @@ func (x *exchanger) serveHTTP2(t *tls.Conn, no *refusal) {
 			}
 		}),
 	})
+}
+
+// malformedStream records a request that the library has refused, of which it only says what was wrong.
+func (x *exchanger) malformedStream(kind string) {
+	_, what, ok := strings.Cut(kind, "PROTOCOL_ERROR")
+	if !ok {
+		return
+	}
+	ev := x.event(&ask{proto: "HTTP/2.0"})
+	ev.Verdict, ev.Rule, ev.Generation = audit.Deny, x.conn.verdict().RuleName(), x.conn.g.cfg.Live.Current().Number
+	ev.Reason = "not proper HTTP/2:" + strings.ReplaceAll(what, "_", " ")
+	_, _ = x.conn.g.post(x.conn.ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev}) // it is not carried in any case
 }
 
 // stream serves one request of HTTP/2.

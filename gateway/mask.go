@@ -49,7 +49,8 @@ func (m *mask) header(header http.Header) {
 }
 
 func (m *mask) text(s string) string {
-	out := m.red.String(s)
+	stream := m.red.Plain()
+	out := string(stream.Write([]byte(s))) + string(stream.Flush())
 	if out != s {
 		m.count += strings.Count(out, marker) - strings.Count(s, marker)
 	}
@@ -91,7 +92,7 @@ func (m *mask) body(resp *http.Response, method string) (io.Reader, *refusal) {
 	if resp.StatusCode == http.StatusPartialContent {
 		return nil, failed("the host sent a part of an answer, in which a secret's value could not be found: it is withheld")
 	}
-	m.stream = m.red.Stream()
+	m.stream = m.red.Plain()
 	codings := slices.DeleteFunc(options(resp.Header["Content-Encoding"]), func(s string) bool { return s == "identity" })
 	if len(codings) == 0 || bodiless(method, resp) {
 		return resp.Body, nil

@@ -183,6 +183,9 @@ func TestOpenedFrames(t *testing.T) {
 			t.Errorf("the host saw %q", r)
 		}
 	}
+	for _, reason := range []string{"authority host mismatch", "userinfo in authority", "bad connect"} {
+		w.until("an event of what the library has refused", func() bool { return strings.Contains(w.dump(), "not proper HTTP/2: "+reason) })
+	}
 }
 
 // frame sends one HEADERS frame that ends its stream, and returns the answer's

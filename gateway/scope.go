@@ -212,8 +212,14 @@ func (o *outward) Close() error { return o.inner.Close() }
 
 const pieceSize = 16 << 10
 
-// fill reads the next piece and looks through it.
+// fill reads the next piece and looks through it. It runs in a goroutine of the transport's, where
+// a panic would end the process: what cannot be looked through is not sent.
 func (o *outward) fill() {
+	defer func() {
+		if recover() != nil {
+			o.refuse(failed("the request's body could not be looked through"))
+		}
+	}()
 	at := len(o.raw)
 	o.raw = slices.Grow(o.raw, pieceSize)
 	n, err := o.inner.Read(o.raw[at : at+pieceSize])
@@ -229,9 +235,13 @@ func (o *outward) fill() {
 	}
 	for _, text := range found {
 		if no := o.f.scope.judge(o.f.scope.of.Find(text), "body"); no != nil {
-			o.raw, o.ready, o.err = nil, 0, no
-			o.f.stop(no)
+			o.refuse(no)
 			return
 		}
 	}
+}
+
+func (o *outward) refuse(no *refusal) {
+	o.raw, o.ready, o.err = nil, 0, no
+	o.f.stop(no)
 }
