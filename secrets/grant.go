@@ -15,9 +15,11 @@ import (
 const (
 	// proofTime is how long one proof of life is good for asking brokers.
 	proofTime = 10 * time.Second
-	// renewTry and revokeTry are how long one answer may take.
-	renewTry  = 5 * time.Second
-	revokeTry = 1500 * time.Millisecond
+	// renewTry is how long the answer to a renewal may take; that to a revocation may take
+	// revokeTry, then twice as long, at most longestTry.
+	renewTry   = 5 * time.Second
+	revokeTry  = 1500 * time.Millisecond
+	longestTry = 10 * time.Second
 	// patience is how long a revocation is tried before the record says that it is not confirmed.
 	patience = 3 * time.Second
 	// longestPause is between two tries.
@@ -250,7 +252,8 @@ func (l *Lease) bury(h *held, o *over) {
 func (l *Lease) insist(h *held, late func()) (confirmed bool) {
 	ctx, since := l.issuer.ctx, l.issuer.now()
 	late = sync.OnceFunc(late)
-	for pause := 50 * time.Millisecond; !l.revoke(ctx, h); pause = min(2*pause, longestPause) {
+	pause, try := 50*time.Millisecond, revokeTry
+	for ; !l.revoke(ctx, h, try); pause, try = min(2*pause, longestPause), min(2*try, longestTry) {
 		now := l.issuer.now()
 		tired := now.sub(since) >= patience
 		if tired || ctx.Err() != nil {
@@ -275,8 +278,8 @@ func (l *Lease) mayLive(h *held) time.Duration {
 }
 
 // revoke asks once, and reports whether the broker confirmed it.
-func (l *Lease) revoke(ctx context.Context, h *held) bool {
-	ctx, cancel := context.WithTimeout(ctx, revokeTry)
+func (l *Lease) revoke(ctx context.Context, h *held, try time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, try)
 	defer cancel()
 	err := h.grant.Revoke(ctx)
 	l.mu.Lock()
