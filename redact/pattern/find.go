@@ -49,7 +49,6 @@ type zone struct {
 	rule, factor int
 	start, end   int
 	literal      int  // where the literal stands that led here
-	open         int  // no match in it begins before
 	several      bool // other literals led here as well
 }
 
@@ -192,9 +191,8 @@ func (s *scanner) begin(factor, start, end int) {
 	if r.live {
 		s.advance(factor, r.limit)
 	}
-	open := max(s.from, start-p.before)
 	*r = run{factor: factor, pos: end, limit: end + p.span + 1, live: true}
-	r.zone = zone{rule: p.rule, factor: factor, start: max(0, start-p.before-slack), literal: start, open: open}
+	r.zone = zone{rule: p.rule, factor: factor, start: max(0, start-p.before-slack), literal: start}
 	r.zone.several = p.plain
 	s.live = append(s.live, factor)
 	if p.plain {
@@ -272,7 +270,8 @@ func (s *scanner) finish(final bool) (open int) {
 	for i := range s.open {
 		r := &s.open[i]
 		if !final {
-			open = min(open, r.zone.open)
+			start, _ := s.reach(r.factor, r.zone.literal, s.from, true)
+			open = min(open, start)
 			continue
 		}
 		r.matched = r.matched || s.fore[r.factor].atEnd(r.state)

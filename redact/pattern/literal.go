@@ -38,15 +38,17 @@ type factor struct {
 	before, after []*syntax.Regexp // in the order of the text
 }
 
-// split takes apart the concatenation of seq where the shortest literal is
-// longest, and returns that length; 0 when there is no such place.
+// split takes apart the concatenation of seq at the best place, and says how good
+// that is; 0 when there is none. Four bytes are rare enough in a text. Of such
+// places the first is best, since a stream must hold back what comes before.
 func split(seq []*syntax.Regexp) (best []factor, score int) {
 	for i := range seq {
-		if width(seq[:i]...) > maxBefore {
+		before := width(seq[:i]...)
+		if before > maxBefore {
 			break
 		}
 		found, s := splitAt(seq, i)
-		if s > score {
+		if s -= min(s, 100*before); s > score {
 			best, score = found, s
 		}
 	}
@@ -59,7 +61,7 @@ func splitAt(seq []*syntax.Regexp, i int) ([]factor, int) {
 		if s < minLiteral {
 			return nil, 0
 		}
-		return []factor{{list, seq[:i], seq[i+n:]}}, s
+		return []factor{{list, seq[:i], seq[i+n:]}}, 100_000*min(s, 4) + min(s, 99)
 	}
 	if seq[i].Op != syntax.OpAlternate {
 		return nil, 0
