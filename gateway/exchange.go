@@ -143,13 +143,17 @@ func (x *exchanger) refuse(w http.ResponseWriter, q *ask, v netpolicy.Verdict, n
 
 // tell answers with what a developer needs to find the refusal in the record.
 func (x *exchanger) tell(w http.ResponseWriter, no *refusal, rule string, seq uint64) error {
+	reason := no.reason
+	if red := x.conn.g.cfg.Redactor; red != nil { // it can be in a host's words, of its certificate for one
+		reason = masked(red, reason)
+	}
 	b, err := json.Marshal(struct {
 		Error  string `json:"error"`
 		Reason string `json:"reason"`
 		Rule   string `json:"rule"`
 		Run    string `json:"run"`
 		Seq    uint64 `json:"seq"`
-	}{no.word(), no.reason, rule, x.conn.g.cfg.Run, seq})
+	}{no.word(), reason, rule, x.conn.g.cfg.Run, seq})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type flight struct {
 func (x *exchanger) newFlight(ctx context.Context, w http.ResponseWriter, q *ask) *flight {
 	f := &flight{x: x, w: w, q: q, ev: x.event(q), began: time.Now()}
 	f.ctx, f.stop = context.WithCancelCause(ctx)
-	f.scope = scope{of: x.conn.g.cfg.Credentials, f: f, asked: map[string]bool{}}
+	f.scope = scope{of: x.conn.g.cfg.Credentials, f: f, asked: map[string]*refusal{}}
 	return f
 }
 

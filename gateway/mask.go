@@ -30,6 +30,7 @@ func (m *mask) ask(header http.Header) {
 	header["Accept-Encoding"] = []string{"identity"}
 	delete(header, "Range")
 	delete(header, "If-Range")
+	delete(header, "A-Im") // parts of another kind, RFC 3229
 }
 
 // header masks fields. One whose name holds a value is left out.
@@ -49,12 +50,17 @@ func (m *mask) header(header http.Header) {
 }
 
 func (m *mask) text(s string) string {
-	stream := m.red.Plain()
-	out := string(stream.Write([]byte(s))) + string(stream.Flush())
+	out := masked(m.red, s)
 	if out != s {
 		m.count += strings.Count(out, marker) - strings.Count(s, marker)
 	}
 	return out
+}
+
+// masked returns s without the values that red knows.
+func masked(red *redact.Redactor, s string) string {
+	stream := red.Plain()
+	return string(stream.Write([]byte(s))) + string(stream.Flush())
 }
 
 // marker is how the redactor's markers begin.
@@ -89,7 +95,7 @@ func (m *mask) body(resp *http.Response, method string) (io.Reader, *refusal) {
 	if m.red == nil {
 		return resp.Body, nil
 	}
-	if resp.StatusCode == http.StatusPartialContent {
+	if resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusIMUsed {
 		return nil, failed("the host sent a part of an answer, in which a secret's value could not be found: it is withheld")
 	}
 	m.stream = m.red.Plain()

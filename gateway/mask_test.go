@@ -237,3 +237,17 @@ func TestMaskedStream(t *testing.T) {
 		}
 	}
 }
+
+// TestReflectionCertificate has a host say the value in its certificate, which the guest is told about.
+func TestReflectionCertificate(t *testing.T) {
+	w := newKeyWorld(t, nil)
+	h := w.newHostAt(newAddr(), w.ca.leaf(t, apiValue+".example"), 443, nil)
+	w.zone.set("a.example", h.addr)
+	resp, err := w.client("a.example").Get("https://a.example/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reason := w.refusalOf(resp); resp.StatusCode != 502 || strings.Contains(reason, apiValue) || !strings.Contains(reason, "[REDACTED:api:") {
+		t.Errorf("%d %s", resp.StatusCode, reason)
+	}
+}

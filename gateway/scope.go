@@ -59,8 +59,8 @@ type scope struct {
 	of Credentials // nil: there are none
 	f  *flight
 
-	mu    sync.Mutex      // guards asked: the body is read by another goroutine
-	asked map[string]bool // secrets that were found, and whether each may be there
+	mu    sync.Mutex          // guards asked: the body is read by another goroutine
+	asked map[string]*refusal // secrets that were found, and why each may not be there
 }
 
 // head looks for secrets in a request's head, and says why it is not carried.
@@ -79,7 +79,7 @@ func (s *scope) head(q *ask) (no *refusal) {
 	}
 	for _, p := range list {
 		if why := s.judge(s.of.Find([]byte(p.text)), p.where); why != nil && no == nil {
-			no = why // go on: each secret is presented
+			no = why // go on, as in judge
 		}
 	}
 	return no
@@ -88,31 +88,31 @@ func (s *scope) head(q *ask) (no *refusal) {
 // judge says why a request that shows some secrets is not carried.
 func (s *scope) judge(names []string, where string) (no *refusal) {
 	for _, name := range names {
-		if !s.may(name, where) && no == nil {
-			no = denied("the secret %s stands in the request (%s) and is not for %s", name, where, s.f.x.conn.name)
+		if why := s.verdict(name, where); no == nil {
+			no = why // go on: each secret is presented
 		}
 	}
 	return no
 }
 
-// may says whether one secret may stand in the request. A placeholder that is sent to its own host
-// does no harm there, and is put in its header only.
-func (s *scope) may(name, where string) bool {
+// verdict says why a request is not carried that shows a secret. A placeholder that is sent to its own
+// host does no harm there, and is put in its header only.
+func (s *scope) verdict(name, where string) *refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	may, known := s.asked[name]
-	if !known {
-		c := s.f.x.conn
-		at := c.credentials()
-		switch {
-		case !slices.Contains(at, name):
-			may = c.present(name, where)
-		default:
-			may = s.f.x.scheme == "https" // in the clear it is not sent even to its own host
-		}
-		s.asked[name] = may
+	no, known := s.asked[name]
+	if known {
+		return no
 	}
-	return may
+	c := s.f.x.conn
+	switch home := slices.Contains(c.credentials(), name); {
+	case home && s.f.x.scheme != "https":
+		no = denied("the secret %s stands in the request (%s) and is for TLS only", name, where)
+	case !home && !c.present(name, where):
+		no = denied("the secret %s stands in the request (%s) and is not for %s", name, where, c.name)
+	}
+	s.asked[name] = no
+	return no
 }
 
 // credentials are the names of those that the connection's requests can get.

@@ -140,6 +140,10 @@ func (c *conn) secondHello(peer *net.TCPConn) ([]byte, error) {
 			if no := h.check(c.name, false); no != nil {
 				return nil, &refusal{no.status, no.alert, "in its second ClientHello " + no.reason}
 			}
+			if found := c.find(raw, h.name); len(found) > 0 {
+				c.presentAll(found, "second ClientHello")
+				return nil, denied("the secret %s stands in the second ClientHello", found[0])
+			}
 			return raw, nil
 		case typeChangeCipherSpec, typeApplicationData:
 			if _, err := peer.Write(raw); err != nil {
