@@ -19,11 +19,12 @@ const (
 	// revokeTry, then twice as long, at most longestTry.
 	renewTry   = 5 * time.Second
 	revokeTry  = 1500 * time.Millisecond
-	longestTry = 10 * time.Second
+	longestTry = 4 * time.Second
 	// patience is how long a revocation is tried before the record says that it is not confirmed.
 	patience = 3 * time.Second
-	// longestPause is between two tries.
-	longestPause = 2 * time.Second
+	// longestPause is between two tries. With longestTry it is less than settleTime, in which a
+	// broker that works again is asked again.
+	longestPause = 500 * time.Millisecond
 	// slack is how much later than TTL a broker may say that a grant expires, for the way there and back.
 	slack = 2 * time.Second
 )

@@ -386,8 +386,12 @@ func (l *Lease) kill(o *over) {
 func (l *Lease) settle(ctx context.Context) error {
 	select {
 	case <-l.begun:
-		return l.confirmed(ctx)
 	case <-ctx.Done():
+	}
+	select {
+	case <-l.begun:
+		return l.confirmed(ctx)
+	default:
 		return fmt.Errorf("the credentials of step %q are still being minted: %w", l.step, ctx.Err())
 	}
 }
