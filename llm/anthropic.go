@@ -1,6 +1,10 @@
 package llm
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
 
 // anthropicKeep is what matters of messages and of the events of their streams
 // (Anthropic API reference, "Messages" and "Streaming messages").
@@ -132,4 +136,13 @@ func (a *answer) anthropicUsage(u *anthropicUsage, last bool) {
 		n.output, n.last = a.sum(*u.Output), last
 	}
 	a.usage.raise(n)
+}
+
+// amazonUsage takes what Bedrock says in fields of its answers, whoever's the model is.
+func (a *answer) amazonUsage(h http.Header) {
+	in, errIn := strconv.ParseUint(h.Get("X-Amzn-Bedrock-Input-Token-Count"), 10, 40)
+	out, errOut := strconv.ParseUint(h.Get("X-Amzn-Bedrock-Output-Token-Count"), 10, 40)
+	if errIn == nil && errOut == nil {
+		a.usage.raise(usage{input: int64(in), output: int64(out), in: true, last: true})
+	}
 }

@@ -63,6 +63,20 @@ func TestBudgetWithinAStream(t *testing.T) {
 	}
 }
 
+// Bedrock tells in fields what models cost whose answers have another form.
+func TestAmazon(t *testing.T) {
+	b := NewBook(0)
+	c := begun(b, "/model/amazon.nova-lite-v1%3A0/invoke")
+	h := plainJSON.Clone()
+	h.Set("X-Amzn-Bedrock-Input-Token-Count", "12")
+	h.Set("X-Amzn-Bedrock-Output-Token-Count", "34")
+	c.Response(200, h)
+	c.Body([]byte(`{"output":{"message":{}},"usage":{"inputTokens":12,"outputTokens":34}}`))
+	if e := c.Finish(nil); e.InputTokens != 12 || e.OutputTokens != 34 || e.Model != "amazon.nova-lite-v1:0" || e.Incomplete != "" || e.Spent != 46 {
+		t.Errorf("%+v", e)
+	}
+}
+
 // Calls at the same time share the budget, and nothing is counted twice or lost.
 func TestBudgetShared(t *testing.T) {
 	b := NewBook(16 * 35 * 2)
@@ -124,6 +138,14 @@ func TestBudgetWithoutUsage(t *testing.T) {
 				t.Error("figures were made up")
 			}
 		})
+	}
+	for _, b := range []*Book{NewBook(0), NewBook(1000)} {
+		call := begun(b, "/v1/messages")
+		call.Response(200, eventStream)
+		call.Body([]byte("data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"))
+		if e := call.Finish(nil); e.Spent != 0 {
+			t.Errorf("%d spent on nothing, of %d", e.Spent, e.Budget)
+		}
 	}
 	b := NewBook(0)
 	call := begun(b, "/v1/messages")

@@ -121,6 +121,7 @@ func (c *Call) Response(status int, header http.Header) {
 		return
 	}
 	c.status = status
+	c.answer.amazonUsage(header)
 	kind, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
 	read, keep := dialectOf(c.shape.api)
 	if !c.success() {

@@ -102,7 +102,8 @@ func (c *Call) billed() bool { return c.shape.api != apiCount }
 // not ask for one, could go on for ever. It returns how many were charged.
 func (c *Call) charge() (tokens int64) {
 	u := c.answer.usage
-	if c.book.budget == 0 || !c.success() || !c.billed() {
+	refused := c.answer.fault != "" && c.answer.content == 0 // the provider gave nothing for it
+	if c.book.budget == 0 || !c.success() || !c.billed() || refused {
 		return 0
 	}
 	total := u.total()
