@@ -29,7 +29,8 @@ const (
 type client struct {
 	api     *api.Client
 	address string
-	close   func() // of connections that nothing goes over
+	wait    time.Duration // for one call
+	close   func()        // of connections that nothing goes over
 }
 
 func newClient(c Config) (*client, error) {
@@ -61,7 +62,7 @@ func newClient(c Config) (*client, error) {
 	if c.Namespace != "" {
 		v.SetNamespace(c.Namespace)
 	}
-	return &client{api: v, address: c.Address, close: transport.CloseIdleConnections}, nil
+	return &client{api: v, address: c.Address, wait: patience, close: transport.CloseIdleConnections}, nil
 }
 
 // bounded cuts answers off at maxAnswer bytes, so that they cannot fill the memory.
@@ -82,7 +83,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 // call makes one request and returns Vault's answer, nil if it has none. Errors say
 // what to do, and contain neither a token nor what was sent.
 func (c *client) call(ctx context.Context, token, method, path string, body map[string]any) (*api.Secret, error) {
-	within, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, c.wait)
 	defer cancel()
 	r := c.api.NewRequest(method, "/v1/"+path)
 	r.ClientToken = token
@@ -171,7 +172,7 @@ func (c *client) explain(ctx context.Context, err error, path string, hidden []s
 		}
 		return &refusal{status: answer.StatusCode, words: words, path: path}
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("Vault at %s did not answer to %s within %s", c.address, path, patience)
+		return fmt.Errorf("Vault at %s did not answer to %s within %s", c.address, path, c.wait)
 	case errors.As(err, &netErr):
 		return fmt.Errorf("Vault at %s cannot be reached: %s", c.address, printable(netErr.Err.Error(), hidden))
 	}

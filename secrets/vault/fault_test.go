@@ -54,6 +54,7 @@ func victim(text string) error {
 
 // After a kill -9, what is left ends by itself within a minute, and Sweep ends it at once.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	c := s.config(t)
 	text, err := json.Marshal(c)
@@ -104,6 +105,7 @@ func TestKilled(t *testing.T) {
 // Sweep at every moment at which a custody can have been killed: the note names policies
 // that do not exist yet, tokens that are dead already, or is a draft.
 func TestSweepMoments(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	c := s.config(t)
 	b := opened(t, c)
@@ -165,6 +167,7 @@ func TestSweepMoments(t *testing.T) {
 
 // Vault is killed while a step runs, and comes back.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := prepared(t, "-dir", dir)
 	c := s.config(t)
@@ -212,6 +215,7 @@ func TestServerKilled(t *testing.T) {
 
 // A sealed Vault says so in every error; unsealed, it goes on.
 func TestSealed(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	c := s.config(t)
 	b := opened(t, c)
@@ -309,6 +313,7 @@ func (w *wire) cut(is bool) {
 
 // The network to Vault is cut: every call ends in bounded time, and says what was the matter.
 func TestNetworkCut(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	u, err := url.Parse(s.Address)
 	must(t, err)
@@ -316,6 +321,7 @@ func TestNetworkCut(t *testing.T) {
 	c := s.config(t)
 	c.Address = "http://" + w.ln.Addr().String()
 	b := opened(t, c)
+	b.client.wait = time.Second // patience
 	g := minted(t, b, request("agent", git))
 	w.cut(true)
 	calls := map[string]func() error{
@@ -345,7 +351,7 @@ func TestNetworkCut(t *testing.T) {
 		if err == nil {
 			t.Error("renewed over a cut wire")
 		}
-	case <-time.After(2 * time.Second):
+	case <-time.After(600 * time.Millisecond):
 		t.Error("Revoke does not end a Renew that hangs")
 	}
 	w.cut(false)

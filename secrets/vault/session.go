@@ -12,7 +12,7 @@ import (
 )
 
 // keepEvery is how often is looked whether custody's own token has to be renewed.
-const keepEvery = 2 * time.Second
+const keepEvery = 500 * time.Millisecond
 
 // session holds custody's own token and keeps it alive. It is safe for concurrent use.
 //

@@ -15,6 +15,7 @@ import (
 
 // Two steps have tokens of their own, which live for 60 s and die with the step.
 func TestTwoSteps(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	c := s.config(t)
 	b := opened(t, c)
@@ -64,6 +65,7 @@ func TestTwoSteps(t *testing.T) {
 
 // The step's tokens hang on a parent that ends with them, and not with custody's login.
 func TestParent(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	c := s.config(t)
 	b := opened(t, c)
@@ -110,6 +112,7 @@ func TestParent(t *testing.T) {
 
 // A token that is delivered reads one path, and that is all.
 func TestDeliveredToken(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	g := minted(t, b, request("agent", git, "vault:secret/data/agents/other", "vault:kv/plain"))
@@ -136,6 +139,7 @@ func TestDeliveredToken(t *testing.T) {
 
 // A field is what Vault has, and what is not there is said.
 func TestFields(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	s.root(t, "POST", "secret/data/deleted", map[string]any{"data": map[string]any{"token": "x"}})
@@ -182,6 +186,7 @@ func TestFields(t *testing.T) {
 
 // What a dynamic engine makes is read once, and dies with the step.
 func TestDynamic(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	g := minted(t, b, request("agent", "vault:db/creds/app#username", "vault:db/creds/app#password", git))
@@ -203,6 +208,7 @@ func TestDynamic(t *testing.T) {
 
 // What a step's delivered token has made at a dynamic engine dies with it, too.
 func TestDynamicDelivered(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	g := minted(t, b, request("agent", "vault:db/creds/app"))
@@ -223,6 +229,7 @@ func TestDynamicDelivered(t *testing.T) {
 
 // A lease that is shorter than the token's life is renewed with it.
 func TestShortLease(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	g := minted(t, b, request("agent", "vault:short/creds/app#password"))
@@ -241,6 +248,7 @@ func TestShortLease(t *testing.T) {
 
 // Renewals go to the step's limit, and no further.
 func TestLimit(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	r := request("agent", git)
@@ -269,6 +277,7 @@ func TestLimit(t *testing.T) {
 
 // A renewal is what Vault says, not what was asked for.
 func TestRenew(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	g := minted(t, b, request("agent", git, "vault:kv/plain"))
@@ -292,6 +301,7 @@ func TestRenew(t *testing.T) {
 
 // Requests that make no sense are refused before Vault hears of them.
 func TestRefusedRequests(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	noLimit := request("agent", git)
@@ -308,6 +318,7 @@ func TestRefusedRequests(t *testing.T) {
 
 // Token roles that give more than the documented ones are found out, and nothing of what they gave lives on.
 func TestWrongRoles(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	_, roles := documented(t)
 	for _, c := range []struct{ settings, wrong string }{
@@ -349,6 +360,7 @@ func TestWrongRoles(t *testing.T) {
 
 // Without token roles, a login with all rights does.
 func TestWithoutRoles(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	s.root(t, "POST", "sys/mounts/kv", map[string]any{"type": "kv"})
 	s.root(t, "POST", "kv/plain", map[string]any{"password": "value-of-kv-version-1"})
@@ -375,6 +387,7 @@ path "sys/policies/acl/*" { capabilities = ["create", "update", "delete"] }`})
 
 // The documented policy is all that is needed (every test here runs with it), and little else.
 func TestSmallestPolicy(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	login := s.login(t, nil)
 	for _, q := range []struct{ method, path string }{
@@ -433,6 +446,7 @@ func lifeOf(t *testing.T, s *server, login string) error {
 
 // No error has a token or a value in it, whatever Vault or who stands in its place says.
 func TestErrorsKeepSecrets(t *testing.T) {
+	t.Parallel()
 	s := prepared(t)
 	b := opened(t, s.config(t))
 	own := b.session.token()
