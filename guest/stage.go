@@ -207,6 +207,7 @@ func rehearse(ctx context.Context, block *cell.Block) error {
 	host, guest := net.Pipe()
 	served := make(chan error, 1)
 	server := channel.NewServer(block, openWorkspace, nil)
+	server.Run = "rehearsal"
 	go func() {
 		served <- func() error {
 			if _, err := channel.AwaitWake(guest); err != nil {
@@ -236,16 +237,18 @@ func play(ctx context.Context, host net.Conn, server *channel.Server) error {
 		{"true"}, {"sh", "-c", "cat /dev/null | true"}, {"python3", "-B", "-c", "import os, sys, json"}, {"git", "--version"},
 	} {
 		for range 2 {
-			err = errors.Join(err, perform(ctx, client, argv))
+			err = errors.Join(err, perform(ctx, client, channel.Command{Argv: argv}))
 			e := audit.Event{Kind: audit.KindExit, Time: now(), Exit: &audit.Exit{}, Guest: &audit.GuestTime{Time: now()}}
 			err = errors.Join(err, server.Emit(ctx, &e))
 		}
 	}
-	return err
+	handed := []channel.Secret{{Env: "REHEARSAL", File: "rehearsal"}}
+	return errors.Join(err, perform(ctx, client, channel.Command{Argv: []string{"true"}, Secrets: handed}))
 }
 
-func perform(ctx context.Context, client *channel.Client, argv []string) error {
-	p, err := client.Start(ctx, channel.Command{Step: "rehearsal", Argv: argv, Env: []string{"PATH=" + cell.DefaultPath}, Dir: cell.DefaultDir})
+func perform(ctx context.Context, client *channel.Client, cmd channel.Command) error {
+	cmd.Step, cmd.Env, cmd.Dir = "rehearsal", []string{"PATH=" + cell.DefaultPath}, cell.DefaultDir
+	p, err := client.Start(ctx, cmd)
 	if err != nil {
 		return err
 	}
@@ -254,7 +257,7 @@ func perform(ctx context.Context, client *channel.Client, argv []string) error {
 	said, _ := io.ReadAll(p.Stderr)
 	exit, err := p.Wait(ctx)
 	if err == nil && exit.Code != 0 && exit.Code != 127 { // 127: the template does not have it
-		err = fmt.Errorf("%s: exit code %d: %s%s", argv[0], exit.Code, exit.Error, said)
+		err = fmt.Errorf("%s: exit code %d: %s%s", cmd.Argv[0], exit.Code, exit.Error, said)
 	}
 	return err
 }

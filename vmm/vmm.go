@@ -72,6 +72,9 @@ type VM interface {
 	Thaw(ctx context.Context) error
 	// Snapshot freezes the machine and writes its device state; Image.Memory then holds its RAM.
 	Snapshot(ctx context.Context, state *os.File) error
+	// Dump writes all of the machine's RAM to w as an ELF core file, whose program headers give the guest's
+	// physical addresses. The machine stands still meanwhile and is then frozen or running, as it was.
+	Dump(ctx context.Context, w io.Writer) error
 	// Stalls reports each time the machine stopped by itself because its scratch disk could not
 	// be written (the host's disk is full). Thaw makes it try again.
 	Stalls() <-chan string

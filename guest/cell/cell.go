@@ -168,7 +168,7 @@ func (b *Block) Start(_ context.Context, cmd channel.Command) (channel.Cell, err
 		return nil, fmt.Errorf("prepare a cell: %w", s.err)
 	}
 	b.mu.Lock()
-	c := &cell{block: b, shell: s.shell, watcher: b.watcher}
+	c := &cell{block: b, shell: s.shell, watcher: b.watcher, secret: len(cmd.Secrets) > 0}
 	b.mu.Unlock()
 	if err := c.start(cmd); err != nil {
 		c.shell.pipes.closeOurs()
@@ -183,7 +183,9 @@ type cell struct {
 	block   *Block
 	shell   *shell
 	watcher Watcher
-	// finished is used by Wait and then Close alone.
+	secret  bool // the step was handed secrets
+
+	ending   sync.Mutex // guards finished, and is held while the secrets' files are being zeroed
 	finished bool
 
 	mu   sync.Mutex // guards main, which is nil once the main process has been reaped
@@ -192,10 +194,12 @@ type cell struct {
 
 // start has the shell's main process execute the command. On failure that process has been reaped.
 func (c *cell) start(cmd channel.Command) error {
-	err := c.announce(cmd.Step)
+	env, secret := environment(cmd)
+	defer erase(secret)
+	err := errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets))
 	var p *program
 	if err == nil {
-		p, err = c.shell.finale(cmd)
+		p, err = c.shell.finale(cmd, env)
 	}
 	if err != nil {
 		c.shell.kill()
@@ -225,7 +229,7 @@ func (c *cell) announce(step string) error {
 }
 
 // finale is what the main process does when the command is known.
-func (s *shell) finale(cmd channel.Command) (*program, error) {
+func (s *shell) finale(cmd channel.Command, env []cstring) (*program, error) {
 	p := &program{}
 	if cmd.TTY != nil {
 		name, err := s.openTerminal(*cmd.TTY)
@@ -242,8 +246,9 @@ func (s *shell) finale(cmd channel.Command) (*program, error) {
 	}
 	p.call(enterDir, unix.SYS_CHDIR, directory(cmd))
 	p.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, unsafe.Pointer(new(uint64)), 0, 8)
+	argv, envp := p.list(cstrings(cmd.Argv)), p.list(env)
 	for _, path := range candidates(cmd) {
-		p.add(execute, candidate, unix.SYS_EXECVE, []any{path, cmd.Argv, cmd.Env})
+		p.add(execute, candidate, unix.SYS_EXECVE, []any{path, argv, envp})
 	}
 	return p, nil
 }
@@ -317,6 +322,18 @@ func (c *cell) Signal(sig syscall.Signal) error {
 // Resize implements channel.Cell.
 func (c *cell) Resize(w channel.Winsize) error { return c.shell.pipes.resize(w) }
 
+// Alive implements channel.Cell.
+func (c *cell) Alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.main == nil {
+		return false
+	}
+	var info unix.Siginfo // stays zero while it runs
+	err := unix.Waitid(unix.P_PIDFD, c.main.pidfd, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+	return err == nil && info.Signo == 0
+}
+
 // Wait implements channel.Cell.
 func (c *cell) Wait() channel.Exit {
 	// The pid stays the main process's until it is reaped, so first wait without reaping.
@@ -327,7 +344,7 @@ func (c *cell) Wait() channel.Exit {
 	c.main = nil
 	c.mu.Unlock()
 	ws := main.wait()
-	if !c.shell.alone() {
+	if c.secret || !c.shell.alone() { // of secrets nothing may be left once the end is told
 		c.finish()
 	}
 	exit := channel.Exit{Code: ws.ExitStatus(), OOM: c.shell.group.count("memory.events", "oom_kill") > 0}
@@ -338,14 +355,24 @@ func (c *cell) Wait() channel.Exit {
 	return exit
 }
 
-// finish kills what is left and returns when nothing is.
+// finish kills what is left and returns when nothing is, neither of the step's processes nor of its secrets.
 func (c *cell) finish() {
+	c.ending.Lock()
+	defer c.ending.Unlock()
 	if c.finished {
 		return
 	}
 	c.finished = true
+	secrets := -1
+	if c.secret {
+		secrets, _ = c.shell.secretsDir() // without it they go with the namespace
+	}
 	c.shell.kill()
 	c.shell.first.wait()
+	if secrets >= 0 {
+		zeroTree(secrets)
+		unix.Close(secrets)
+	}
 }
 
 // Close implements channel.Cell: the step's control group goes, the next cell is prepared.

@@ -47,7 +47,7 @@ const (
 )
 
 // call adds a call. An argument is an int, a uintptr, a string (passed as a C
-// string), a []string (an array of them) or an unsafe.Pointer to memory that Go does not move.
+// string, as a cstring is), a []string (an array of them) or an unsafe.Pointer to memory that Go does not move.
 func (p *program) call(name string, nr uintptr, args ...any) { p.add(name, 0, nr, args) }
 
 // try adds a call whose failure does not matter.
@@ -73,21 +73,38 @@ func (p *program) word(arg any) uint64 {
 	case uintptr:
 		return uint64(a)
 	case string:
-		b := append([]byte(a), 0)
-		p.keep = append(p.keep, b)
-		return uint64(uintptr(unsafe.Pointer(&b[0])))
+		return p.word(cstring(a + "\x00"))
+	case cstring:
+		p.keep = append(p.keep, a)
+		return uint64(uintptr(unsafe.Pointer(&a[0])))
 	case []string:
-		list := make([]uint64, len(a)+1)
-		for i, s := range a {
-			list[i] = p.word(s)
-		}
-		p.keep = append(p.keep, list)
-		return uint64(uintptr(unsafe.Pointer(&list[0])))
+		return p.word(p.list(cstrings(a)))
 	case unsafe.Pointer:
 		p.keep = append(p.keep, a)
 		return uint64(uintptr(a))
 	}
 	panic(fmt.Sprintf("argument of type %T", arg))
+}
+
+// cstring is a string with a NUL behind it. The child reads it where it lies.
+type cstring []byte
+
+func cstrings(in []string) []cstring {
+	out := make([]cstring, len(in))
+	for i, s := range in {
+		out[i] = cstring(s + "\x00")
+	}
+	return out
+}
+
+// list makes an array of pointers with a null pointer behind it, an argument for several calls.
+func (p *program) list(in []cstring) unsafe.Pointer {
+	words := make([]uint64, len(in)+1)
+	for i, s := range in {
+		words[i] = p.word(s)
+	}
+	p.keep = append(p.keep, words)
+	return unsafe.Pointer(&words[0])
 }
 
 // callError is a call of a program that failed.

@@ -81,7 +81,7 @@ func (b *Block) newMain(s *shell) (err error) {
 	p.call("start a session", unix.SYS_SETSID)
 	p.call("set umask", unix.SYS_UMASK, 0o022)
 	limit(p, unix.RLIMIT_NOFILE, 1024, 4096)
-	limit(p, unix.RLIMIT_CORE, 0, unix.RLIM_INFINITY)
+	limit(p, unix.RLIMIT_CORE, 0, 0) // a core would put a step's secrets on the disk
 	b.confine.apply(p)
 	s.main, err = p.startSleeper(s.group.fd, s.first.pidfd, s.pipes.theirs)
 	s.pipes.closeTheirs()
@@ -101,6 +101,7 @@ func (b *Block) furnish(p *program) {
 	p.call("mount /dev/pts", unix.SYS_MOUNT, "devpts", in("dev/pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, ptsOptions)
 	p.call("mount /dev/shm", unix.SYS_MOUNT, "tmpfs", in("dev/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, shmOptions)
 	p.call("mount /run", unix.SYS_MOUNT, "tmpfs", in("run"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, runOptions)
+	b.mountSecrets(p)
 	p.call("enter the root", unix.SYS_CHDIR, b.config.Root)
 	p.call("change the root", unix.SYS_PIVOT_ROOT, ".", ".") // the old root now lies on top of the new
 	p.call("leave the guest's root", unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)

@@ -33,6 +33,7 @@ type Client struct {
 	conn    io.Closer
 	awake   Awake
 	offset  time.Duration
+	run     string
 	limit   int64 // bytes that CopyOut takes at most
 	handler Handler
 	ctx     context.Context // ends with the session
@@ -74,7 +75,7 @@ func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 		return nil, err
 	}
 	c := &Client{
-		session: session, conn: conn, awake: a, offset: offset, limit: w.Scratch, handler: h,
+		session: session, conn: conn, awake: a, offset: offset, run: w.Run, limit: w.Scratch, handler: h,
 		steps: map[string]bool{}, moved: make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -51,6 +51,15 @@ type Command struct {
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"`
 	TTY  *Winsize `json:"tty,omitempty"` // nil: three pipes
+
+	// Secrets are what the step is handed in its cell, and in no other way. At most MaxSecrets
+	// of at most MaxSecret bytes; Start does not use the values after it has returned.
+	Secrets []Secret `json:"-"`
+	// Leased says that Prove will be called. Secrets imply it.
+	Leased bool `json:"-"`
+	// Refused is told why something that the guest sent for the step's credentials was refused. It
+	// is called from one goroutine, at most maxRefusals+1 times, and must not call the Process.
+	Refused func(reason string) `json:"-"`
 }
 
 // Winsize is a terminal's size in characters.

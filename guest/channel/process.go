@@ -35,15 +35,25 @@ type Process struct {
 	mark   uint64
 	err    error
 
-	send sync.Mutex // one control frame at a time
+	send  sync.Mutex // one control frame at a time
+	lease lease
 }
 
 // Start starts a command. It does not wait for the guest: that the command
-// could not be found or executed is told by its Exit.
+// could not be found or executed is told by its Exit. A command with secrets or
+// a lease is the exception: when Start returns its secrets are on their way.
 func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
-	wire, err := cmd.encode()
+	p, err := c.start(ctx, cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %q: %w", cmd.Step, err)
+	}
+	return p, nil
+}
+
+func (c *Client) start(ctx context.Context, cmd Command) (*Process, error) {
+	wire, err := cmd.encode()
+	if err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	c.steps[cmd.Step] = true
@@ -54,33 +64,85 @@ func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
 	}
 	streams, err := c.open(ctx, hello{Kind: streamExec, Command: wire}, data)
 	if err != nil {
-		return nil, fmt.Errorf("start %q: %w", cmd.Step, err)
+		return nil, err
 	}
 	p := &Process{client: c, ctl: streams[0], ended: make(chan struct{}), Stdin: &stdin{conn: streams[1]}, Stdout: streams[2]}
 	if cmd.TTY == nil {
 		p.Stderr = streams[3]
 	}
-	c.work.Go(func() { p.await(streams) })
+	var early *report
+	if p.lease.open(cmd); wire.Sealed {
+		if early, err = p.hand(ctx, cmd); err != nil {
+			closeAll(streams)
+			return nil, err
+		}
+		c.work.Go(p.ask)
+	}
+	c.work.Go(func() { p.await(streams, early) })
 	return p, nil
 }
 
-// await reads the guest's one report about the command.
-func (p *Process) await(streams []net.Conn) {
+// await reads what the guest says about the command, to its end.
+func (p *Process) await(streams []net.Conn, last *report) {
 	defer close(p.ended)
-	var r report
-	err := readFrame(p.ctl, &r, maxReport)
+	var err error
+	if last == nil {
+		last, err = p.listen()
+	}
 	if err == nil {
-		err = checkExit(&r)
+		err = checkExit(last)
 	}
 	if err != nil {
 		p.err = p.client.failed(context.Background(), "wait for the command", err)
 	} else {
-		p.exit, p.mark = *r.Exit, r.Mark
+		p.exit, p.mark = *last.Exit, last.Mark
 	}
 	streams[1].SetWriteDeadline(past())
+	closeAll(streams)
+}
+
+func closeAll(streams []net.Conn) {
 	for _, s := range streams {
 		s.Close()
 	}
+}
+
+// listen reads up to the report of the command's end, which it returns.
+func (p *Process) listen() (*report, error) {
+	for {
+		r := &report{}
+		if err := readFrame(p.ctl, r, maxReport); err != nil {
+			return nil, err
+		}
+		var err error
+		switch {
+		case r.Exit != nil && r.Proof == nil && r.Wiped == nil && r.Key == nil:
+			return r, nil
+		case r.only(r.Proof != nil):
+			err = p.lease.judge(r.Proof)
+		case r.only(r.Wiped != nil):
+			err = p.lease.wiped(r.Wiped)
+		case r.Key != nil:
+			p.lease.tell("it asked for secrets that are not the step's to have")
+			err = hostile("a key to seal secrets for that nobody wants to hand over")
+		default:
+			err = hostile("report of a command without its exit and mark")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// only says whether a report holds the one thing that it was found to hold, and nothing else.
+func (r *report) only(has bool) bool {
+	n := 0
+	for _, set := range []bool{r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {
+		if set {
+			n++
+		}
+	}
+	return has && n == 1
 }
 
 func checkExit(r *report) error {

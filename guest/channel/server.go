@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,8 @@ import (
 
 // Runner starts commands, each in a cell of its own.
 type Runner interface {
-	// Start returns an ExecError when it is the command's own fault.
+	// Start returns an ExecError when it is the command's own fault. The values of the
+	// command's secrets are gone when it has returned.
 	Start(context.Context, Command) (Cell, error)
 }
 
@@ -28,6 +30,10 @@ type Cell interface {
 	Pipes() (stdin io.WriteCloser, stdout, stderr io.ReadCloser)
 	Signal(syscall.Signal) error
 	Resize(Winsize) error
+	// Alive says whether the main command lives.
+	Alive() bool
+	// Wipe takes the files of the command's secrets from the cell.
+	Wipe() error
 	// Wait waits for the main command, then kills what it left behind, and
 	// returns when nothing of the cell runs. It is called once.
 	Wait() Exit
@@ -53,6 +59,8 @@ type Server struct {
 	Workspace func() (*os.Root, error)
 	// Flush returns when every event that happened before the call has gone through Emit. It may be nil.
 	Flush func(context.Context) error
+	// Run is the run's name, which secrets are sealed for.
+	Run string
 
 	events eventStream
 	files  baseline
@@ -128,7 +136,7 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 	defer ctl.Close()
 	switch {
 	case h.Kind == streamExec && h.Command != nil:
-		s.exec(ctx, h.Command.decode(), ctl, data)
+		s.exec(ctx, h.Command, ctl, data)
 	case h.Kind == streamCopyIn:
 		s.copyIn(ctl, data[0])
 	case h.Kind == streamCopyOut:
@@ -140,11 +148,13 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 
 // exec runs one command to its end: every byte of output sent, every event
 // before the mark, then the report.
-func (s *Server) exec(ctx context.Context, cmd Command, ctl net.Conn, data []net.Conn) {
-	cell, err := s.Runner.Start(ctx, cmd)
+func (s *Server) exec(ctx context.Context, w *wireCommand, ctl net.Conn, data []net.Conn) {
+	cmd := w.decode()
+	cell, key, err := s.start(ctx, cmd, w.Sealed, ctl)
 	var exit Exit
 	if err == nil {
-		exit = run(cell, ctl, data)
+		exit = run(cell, helm{ctl: ctl, step: cmd.Step, key: key}, data)
+		clear(key)
 		defer cell.Close()
 	} else {
 		exit = refusal(err)
@@ -172,11 +182,63 @@ func refusal(err error) Exit {
 	return Exit{Code: 125, Error: err.Error()}
 }
 
-func run(cell Cell, ctl net.Conn, data []net.Conn) Exit {
+// start starts the command, with its secrets if it has any.
+func (s *Server) start(ctx context.Context, cmd Command, sealed bool, ctl net.Conn) (cell Cell, key []byte, err error) {
+	if !sealed {
+		cell, err = s.Runner.Start(ctx, cmd)
+		return cell, nil, err
+	}
+	onWipedStack(func() {
+		var b *bundle
+		var erase func()
+		if b, erase, err = receive(ctl, sealContext(s.Run, cmd.Step)); err != nil {
+			err = fmt.Errorf("take the step's secrets: %w", err)
+			return
+		}
+		defer erase()
+		cmd.Secrets, key = b.secrets, append([]byte(nil), b.key[:]...)
+		cell, err = s.Runner.Start(ctx, cmd)
+	})
+	return cell, key, err
+}
+
+// receive asks the host for what it has sealed for a command, bound to run and step. erase makes an end of it.
+func receive(ctl net.Conn, bound []byte) (b *bundle, erase func(), err error) {
+	r, err := newRecipient()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.erase()
+	if err := writeFrame(ctl, report{Key: r.point()}, maxReport); err != nil {
+		return nil, nil, err
+	}
+	var head [4]byte
+	if _, err := io.ReadFull(ctl, head[:]); err != nil {
+		return nil, nil, err
+	}
+	if n := binary.BigEndian.Uint32(head[:]); n > maxSealed {
+		return nil, nil, fmt.Errorf("%d bytes, at most %d are allowed", n, maxSealed)
+	}
+	buf := make([]byte, binary.BigEndian.Uint32(head[:]))
+	if _, err := io.ReadFull(ctl, buf); err != nil {
+		return nil, nil, err
+	}
+	plain, err := r.open(buf, bound)
+	if err == nil {
+		b, err = decodeBundle(plain)
+	}
+	if err != nil {
+		wipe(buf)
+		return nil, nil, err
+	}
+	return b, func() { wipe(buf); clear(b.key[:]) }, nil
+}
+
+func run(cell Cell, h helm, data []net.Conn) Exit {
 	var input, output sync.WaitGroup
 	in, out, errs := cell.Pipes()
 	input.Go(func() { feed(in, data[0]) })
-	input.Go(func() { steer(cell, ctl) })
+	input.Go(func() { h.steer(cell) })
 	output.Go(func() { pour(data[1], out) })
 	if errs != nil {
 		output.Go(func() { pour(data[2], errs) })
@@ -184,7 +246,7 @@ func run(cell Cell, ctl net.Conn, data []net.Conn) Exit {
 	exit := cell.Wait()
 	output.Wait()
 	unblock(data[0])
-	ctl.SetReadDeadline(past())
+	h.ctl.SetReadDeadline(past())
 	input.Wait()
 	return exit
 }
@@ -207,11 +269,18 @@ func pour(to io.Writer, out io.ReadCloser) {
 	}
 }
 
+// helm is what the host steers a command with.
+type helm struct {
+	ctl  net.Conn
+	step string
+	key  []byte // of the step's proofs; nil: it is not leased
+}
+
 // steer applies the host's controls until the command has ended. When the host is gone the command is killed.
-func steer(cell Cell, ctl net.Conn) {
+func (h helm) steer(cell Cell) {
 	for {
 		var m control
-		if err := readFrame(ctl, &m, maxReport); err != nil {
+		if err := readFrame(h.ctl, &m, maxReport); err != nil {
 			if !errors.Is(err, yamux.ErrTimeout) {
 				cell.Signal(syscall.SIGKILL)
 			}
@@ -222,6 +291,16 @@ func steer(cell Cell, ctl net.Conn) {
 		}
 		if m.Resize != nil {
 			cell.Resize(*m.Resize)
+		}
+		if m.Prove != nil && h.key != nil && cell.Alive() {
+			writeFrame(h.ctl, report{Proof: &proof{Step: h.step, MAC: prove(h.key, m.Prove, h.step)}}, maxReport)
+		}
+		if m.Wipe {
+			w := &wiped{}
+			if err := cell.Wipe(); err != nil {
+				w.Error = err.Error()
+			}
+			writeFrame(h.ctl, report{Wiped: w}, maxReport)
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/audit"
 )
 
@@ -70,6 +72,11 @@ func (l *localCell) Pipes() (io.WriteCloser, io.ReadCloser, io.ReadCloser) {
 func (l *localCell) Signal(s syscall.Signal) error { return syscall.Kill(-l.cmd.Process.Pid, s) }
 func (l *localCell) Resize(Winsize) error          { return nil }
 func (l *localCell) Close() error                  { return nil }
+func (l *localCell) Alive() bool {
+	var info unix.Siginfo
+	return unix.Waitid(unix.P_PID, l.cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) == nil && info.Signo == 0
+}
+func (l *localCell) Wipe() error { return nil }
 func (l *localCell) Wait() Exit {
 	l.cmd.Wait()
 	l.Signal(syscall.SIGKILL)

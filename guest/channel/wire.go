@@ -17,8 +17,9 @@ import (
 // bytes of JSON.
 //
 //	events    guest -> host   eventFrame, eventFrame, ...
-//	exec      host -> guest   control ...        guest -> host   report
+//	exec      host -> guest   control ...        guest -> host   proof, wiped ..., report
 //	          followed by its data streams: stdin, stdout and, without a terminal, stderr
+//	          with secrets, first: guest -> host   key;   host -> guest   four bytes of length, sealed bundle
 //	copy-in   followed by a data stream of tar from the host;  then guest -> host   report
 //	copy-out  followed by a data stream of tar from the guest; then guest -> host   report ...
 //	ping      guest -> host   report
@@ -66,21 +67,38 @@ type wireCommand struct {
 	Env  []audit.Text `json:"env"`
 	Dir  audit.Text   `json:"dir"`
 	TTY  *Winsize     `json:"tty,omitempty"`
+	// Sealed: the command has secrets or is leased, so the guest sends a key before it starts it.
+	Sealed bool `json:"sealed,omitempty"`
 }
 
 type control struct {
 	Signal int      `json:"signal,omitempty"`
 	Resize *Winsize `json:"resize,omitempty"`
+	Prove  []byte   `json:"prove,omitempty"` // a challenge
+	Wipe   bool     `json:"wipe,omitempty"`
 }
 
 // report is what the guest says about the host's request.
 type report struct {
-	Exit     *Exit        `json:"exit,omitempty"` // exec
-	Mark     uint64       `json:"mark,omitempty"` // exec: every event before the exit stands before this mark
+	Key      []byte       `json:"key,omitempty"`   // exec: what the secrets are to be sealed for
+	Proof    *proof       `json:"proof,omitempty"` // exec: answers control.Prove
+	Wiped    *wiped       `json:"wiped,omitempty"` // exec: answers control.Wipe
+	Exit     *Exit        `json:"exit,omitempty"`  // exec
+	Mark     uint64       `json:"mark,omitempty"`  // exec: every event before the exit stands before this mark
 	Deleted  []audit.Text `json:"deleted,omitempty"`
 	Warnings []audit.Text `json:"warnings,omitempty"`
 	Error    string       `json:"error,omitempty"`
 	Done     bool         `json:"done,omitempty"` // the last report of this stream
+}
+
+// proof is made of the step's key, which came sealed: HMAC-SHA256(key, challenge || step).
+type proof struct {
+	Step string `json:"step"`
+	MAC  []byte `json:"mac"`
+}
+
+type wiped struct {
+	Error string `json:"error,omitempty"`
 }
 
 type eventFrame struct {
@@ -89,7 +107,7 @@ type eventFrame struct {
 }
 
 func (c Command) encode() (*wireCommand, error) {
-	w := &wireCommand{Step: c.Step, Argv: texts(c.Argv), Env: texts(c.Env), Dir: audit.Text(c.Dir), TTY: c.TTY}
+	w := &wireCommand{Step: c.Step, Argv: texts(c.Argv), Env: texts(c.Env), Dir: audit.Text(c.Dir), TTY: c.TTY, Sealed: c.Leased || len(c.Secrets) > 0}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return nil, errors.New("command is empty")
 	}
@@ -103,7 +121,10 @@ func (c Command) encode() (*wireCommand, error) {
 			}
 		}
 	}
-	return w, nil
+	if w.Sealed && strings.IndexByte(c.Step, 0) >= 0 {
+		return nil, fmt.Errorf("step name %q holds a NUL byte", c.Step)
+	}
+	return w, checkSecrets(c.Secrets)
 }
 
 func (w *wireCommand) decode() Command {

@@ -57,7 +57,7 @@ func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a VM needs root, to confine it: run custody with sudo")
 	}
-	v := &vm{stalls: make(chan string, 1), done: make(chan struct{})}
+	v := &vm{memory: m.Memory, stalls: make(chan string, 1), done: make(chan struct{})}
 	if err := v.start(ctx, d, m); err != nil {
 		err = v.obituary(err)
 		v.Destroy(context.WithoutCancel(ctx))
@@ -87,6 +87,7 @@ type vm struct {
 	mon     *monitor
 	channel *net.UnixConn
 	stderr  *tail
+	memory  int64 // bytes of the machine's RAM
 	stalls  chan string
 
 	done      chan struct{}
@@ -254,7 +255,8 @@ func (d *Driver) kernelWords() string {
 		console = "ttyAMA0"
 	}
 	words := "console=" + console + " quiet loglevel=4 panic=-1 reboot=t random.trust_cpu=on" +
-		" lsm=landlock,lockdown,yama,bpf psi=0 audit=0 nowatchdog" +
+		// What a step had in its memory must not be found in a snapshot after it: freed pages are zeroed.
+		" init_on_free=1 lsm=landlock,lockdown,yama,bpf psi=0 audit=0 nowatchdog" +
 		// What the kernel does not know is the environment of its first process, a Go program: no
 		// signals, collections or checks of the CPUs while it works for somebody who waits.
 		" GODEBUG=asyncpreemptoff=1,updatemaxprocs=0 GOGC=off GOMEMLIMIT=48MiB"

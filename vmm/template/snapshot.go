@@ -159,6 +159,9 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 	if err := t.bootAndSave(ctx, d, s, work); err != nil {
 		return err
 	}
+	if err := makeSparse(filepath.Join(work, "memory")); err != nil {
+		return err
+	}
 	f := shapeFile{Template: t.Digest(), Tier: d.Tier(), Fingerprint: d.Fingerprint(), CPUs: s.CPUs, Memory: s.Memory}
 	for name, sum := range map[string]*string{"memory": &f.MemorySum, "state": &f.StateSum, "disk": &f.DiskSum} {
 		if *sum, err = hashFile(filepath.Join(work, name)); err != nil {

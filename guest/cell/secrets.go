@@ -1,0 +1,266 @@
+package cell
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// A step's secrets lie in a tmpfs that every cell has, mounted when the cell is
+// prepared, and in the environment of the command. Init writes them and keeps
+// nothing:
+//
+//	mounted, empty --> deposit --> the step runs --> its processes are killed --> zeroed, gone
+//	                                    |                                             ^
+//	                                    +-- Wipe: zeroed, unmounted, the step goes on +
+//
+// What a step has read it may have copied anywhere; that memory is the kernel's to
+// zero when it is freed (init_on_free).
+const secretsOptions = "size=8m,nr_inodes=256,mode=700"
+
+// environment returns a command's variables, each with a NUL behind it, and
+// those among them that hold secrets, to be erased. They win over others of their name.
+func environment(cmd channel.Command) (all, secret []cstring) {
+	if len(cmd.Secrets) == 0 {
+		return cstrings(cmd.Env), nil
+	}
+	taken := map[string]bool{channel.SecretsEnv: true}
+	for _, s := range cmd.Secrets {
+		if s.Env == "" {
+			continue
+		}
+		taken[s.Env] = true
+		b := make([]byte, 0, len(s.Env)+1+len(s.Value)+1)
+		b = append(append(append(append(b, s.Env...), '='), s.Value...), 0)
+		secret = append(secret, b)
+	}
+	for _, kv := range cmd.Env {
+		if name, _, _ := strings.Cut(kv, "="); !taken[name] {
+			all = append(all, cstring(kv+"\x00"))
+		}
+	}
+	all = append(all, cstring(channel.SecretsEnv+"="+channel.SecretsDir+"\x00"))
+	return append(all, secret...), secret
+}
+
+func erase(list []cstring) {
+	for _, b := range list {
+		clear(b)
+	}
+}
+
+// shellFile returns the variables as a shell reads them. Nothing is copied out of its buffer.
+func shellFile(all []channel.Secret) []byte {
+	const head, foot, quote = "export ", "'\n", `'\''`
+	size := 0
+	for _, s := range all {
+		if s.Env != "" {
+			size += len(head) + len(s.Env) + 2 + len(s.Value) + bytes.Count(s.Value, []byte("'"))*(len(quote)-1) + len(foot)
+		}
+	}
+	b := make([]byte, 0, size)
+	for _, s := range all {
+		if s.Env == "" {
+			continue
+		}
+		b = append(append(append(b, head...), s.Env...), "='"...)
+		for i, part := range bytes.Split(s.Value, []byte("'")) {
+			if i > 0 {
+				b = append(b, quote...)
+			}
+			b = append(b, part...)
+		}
+		b = append(b, foot...)
+	}
+	return b
+}
+
+// secretsDir opens the cell's tmpfs as long as its first process lives. It
+// returns -1 when it is not mounted any more. Nothing in the cell can put
+// another in its place: both directories on the way are mount points.
+func (s *shell) secretsDir() (int, error) {
+	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", s.first.pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open the cell's root: %w", err)
+	}
+	defer unix.Close(root)
+	how := &unix.OpenHow{Flags: unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	dir, err := unix.Openat2(root, channel.SecretsDir[1:], how)
+	if err != nil {
+		return -1, fmt.Errorf("open the cell's secrets: %w", err)
+	}
+	var in, out unix.Stat_t
+	if err := errors.Join(unix.Fstat(dir, &in), unix.Fstatat(dir, "..", &out, 0)); err != nil || in.Dev == out.Dev {
+		unix.Close(dir)
+		return -1, err
+	}
+	return dir, nil
+}
+
+// deposit writes the files of a step's secrets. Nothing runs in the cell yet.
+func (s *shell) deposit(all []channel.Secret) error {
+	if len(all) == 0 {
+		return nil
+	}
+	dir, err := s.secretsDir()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	env := shellFile(all)
+	defer clear(env)
+	if len(env) > 0 {
+		if err := writeAt(dir, "env", env); err != nil {
+			return err
+		}
+	}
+	for _, item := range all {
+		if item.File == "" {
+			continue
+		}
+		if err := writeAt(dir, item.File, item.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeAt makes a file, and the directories that its name has.
+func writeAt(dir int, name string, value []byte) error {
+	for i, c := range name {
+		if c == '/' {
+			if err := unix.Mkdirat(dir, name[:i], 0o700); err != nil && err != unix.EEXIST {
+				return fmt.Errorf("make a directory for the step's secrets: %w", err)
+			}
+		}
+	}
+	fd, err := unix.Openat(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o400)
+	if err != nil {
+		return fmt.Errorf("make the file of a secret: %w", err)
+	}
+	defer unix.Close(fd)
+	n, err := unix.Write(fd, value)
+	if err == nil && n < len(value) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return fmt.Errorf("write the file of a secret: %w", err)
+	}
+	return nil
+}
+
+// zeroTree overwrites and removes what is in a directory of a secrets' tmpfs. The
+// step may be at work in it: what it has made is removed as well, as far as it comes.
+func zeroTree(dir int) error {
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("list the step's secrets: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "secrets")
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("list the step's secrets: %w", err)
+	}
+	var errs []error
+	for _, name := range names {
+		if err := zeroEntry(dir, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("zero the step's secrets: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func zeroEntry(dir int, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		sub, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		err = zeroTree(sub)
+		unix.Close(sub)
+		return errors.Join(err, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR))
+	case unix.S_IFREG:
+		if err := zeroFile(dir, name); err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(dir, name, 0)
+}
+
+// mostZeroed is what the tmpfs can hold; a file can be longer only by holes.
+const mostZeroed = 8 << 20
+
+var zeros [4096]byte // never written
+
+func zeroFile(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	for at := int64(0); at < min(st.Size, mostZeroed); at += int64(len(zeros)) {
+		if _, err := unix.Pwrite(fd, zeros[:min(int64(len(zeros)), st.Size-at)], at); err != nil {
+			return err
+		}
+	}
+	return unix.Ftruncate(fd, 0)
+}
+
+// Wipe implements channel.Cell: the files go, the command goes on.
+func (c *cell) Wipe() error {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.finished || !c.secret {
+		return nil
+	}
+	dir, err := c.shell.secretsDir()
+	if err != nil {
+		return err
+	}
+	if dir < 0 {
+		return nil
+	}
+	err = zeroTree(dir)
+	unix.Close(dir)
+	return errors.Join(err, c.shell.unmountSecrets())
+}
+
+// unmountSecrets detaches the tmpfs from the cell's namespace. It is gone when nothing in the cell has it open.
+func (s *shell) unmountSecrets() error {
+	p := &program{}
+	p.call("enter the cell", unix.SYS_SETNS, s.first.pidfd, unix.CLONE_NEWNS)
+	p.call("unmount the secrets", unix.SYS_UMOUNT2, channel.SecretsDir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	p.call("end", unix.SYS_EXIT_GROUP, 0)
+	proc, err := p.start(0, -1)
+	if err != nil {
+		return err
+	}
+	proc.wait()
+	return nil
+}
+
+// mountSecrets adds the calls that make the tmpfs, before the cell has changed its root.
+func (b *Block) mountSecrets(p *program) {
+	at := path.Join(b.config.Root, channel.SecretsDir)
+	p.call("make "+channel.SecretsDir, unix.SYS_MKDIRAT, unix.AT_FDCWD, at, 0o700)
+	p.call("mount "+channel.SecretsDir, unix.SYS_MOUNT, "tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, secretsOptions)
+}
