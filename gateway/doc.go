@@ -17,6 +17,12 @@
 // host may serve other names too (its certificate, a Host field). Where that matters the rule
 // needs http.
 //
+// A rule with a credential has it put into its requests, inside TLS only, once its use is in the
+// record; what else authenticates is taken out of them or refused. Placeholders and values of secrets that
+// stand in a request are found wherever it can be read, and what is not for its host does not
+// leave. Answers are masked before the guest sees them: what cannot be looked through is withheld.
+// Of a request's body nothing is found that is compressed, or spread over several requests.
+//
 // Names are resolved on the host, at the time of the connection; special
 // addresses and the host's own are used only where the rule names them. What is
 // done is in the record before it takes effect: without a record nothing is dialled.
