@@ -38,7 +38,7 @@ type sighting struct {
 }
 
 // Saw is told which secrets were masked in a record of a kind: names as the redactor has
-// them. In a DNS question, an output or a flow none has any business. In an argv or a
+// them, of values. For a stream whose markers the redactor counts too, there is Printed. In a DNS question, an output or a flow none has any business. In an argv or a
 // path it may have. It never blocks; the credentials are useless on this side when it
 // returns.
 func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {

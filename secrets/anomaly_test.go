@@ -3,6 +3,7 @@ package secrets
 import (
 	"cmp"
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -254,6 +255,39 @@ func TestRecorderHook(t *testing.T) {
 		synctest.Wait()
 		if f := w.log.findings(); len(f) != 1 || f[0].Secret != "git" || f[0].Seq != seq {
 			t.Errorf("findings %+v", f)
+		}
+	})
+}
+
+// A step prints values at any split, and markers.
+func TestPrinted(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		_ = w.begin("first", "git").End(w.t.Context(), "the redactor knows it now")
+		marker := w.red.String("the-value-of-git")
+		cases := []struct {
+			text string
+			seen bool
+		}{
+			{"nothing", false},
+			{"the answer is " + marker + ".", false},
+			{"the answer is " + marker + "the-value-of-git.", true},
+			{"dGhlIGFu" + b64("the-value-of-git"), true},
+			{"the-value-of-git", true},
+		}
+		for n, c := range cases {
+			for size := 1; size < 20; size += 3 {
+				step := fmt.Sprint(n, size)
+				l := w.deliver(step, "git")
+				p := w.issuer.Printed(step)
+				for piece := range slices.Chunk([]byte(c.text), size) {
+					p.Write(piece, 5)
+				}
+				p.End(5)
+				if Anomalous(l.Err()) != c.seen {
+					t.Errorf("%q in pieces of %d: %v", c.text, size, l.Err())
+				}
+				_ = l.End(w.t.Context(), "done")
+			}
 		}
 	})
 }

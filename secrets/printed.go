@@ -1,0 +1,36 @@
+package secrets
+
+import (
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redact"
+)
+
+// Printed looks through what a step prints, as it comes and before it is masked, and reports the
+// values in it as Saw does. What the redactor found in a record cannot tell a value from its
+// marker, which a step may print with good reason: it stands in an answer that the gateway
+// masked. It is not safe for concurrent use.
+type Printed struct {
+	issuer *Issuer
+	step   string
+	watch  *redact.Watch
+}
+
+// Printed returns a Printed for one stream of a step.
+func (i *Issuer) Printed(step string) *Printed {
+	return &Printed{i, step, i.cfg.Redactor.Watch()}
+}
+
+// Write takes the next piece. seq is of the record that holds it, or of one near it.
+func (p *Printed) Write(b []byte, seq uint64) {
+	found, _ := p.watch.Write(b)
+	p.report(found, seq)
+}
+
+// End is called at the end of the stream.
+func (p *Printed) End(seq uint64) { p.report(p.watch.End(), seq) }
+
+func (p *Printed) report(found [][]byte, seq uint64) {
+	for _, text := range found {
+		p.issuer.Saw(audit.KindOutput, p.step, p.issuer.cfg.Redactor.Find(p.issuer.unmarked(text)), seq)
+	}
+}
