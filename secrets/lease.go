@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -224,16 +223,6 @@ func wipe(values map[string][]byte) {
 	clear(values)
 }
 
-// abandon ends a lease that did not come about.
-func (l *Lease) abandon(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
-	ev := audit.Event{Kind: audit.KindSecret, Step: l.step, Secret: &audit.Secret{Op: audit.SecretRefuse, Reason: cut(cause.Error())}}
-	recorded := l.issuer.post(ctx, ev)
-	l.finish("the step did not get all its credentials")
-	return errors.Join(cause, recorded, l.confirmed(ctx))
-}
-
 // Deliver writes down that the credentials are handed over, and then returns what goes into the
 // step: of a header secret its placeholder, if anything.
 func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
@@ -342,82 +331,4 @@ func cut(s string) string {
 		return strings.ToValidUTF8(s[:most], "") + "..."
 	}
 	return s
-}
-
-// End revokes the credentials if they are still alive, and wipes the values. It returns when
-// the brokers have confirmed that they are dead, or after some seconds, whatever becomes of
-// ctx, with an error that says until when one may live; the revocation is still tried
-// until then. Calling it again does no harm.
-func (l *Lease) End(ctx context.Context, reason string) error {
-	l.finish(reason)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
-	return l.confirmed(ctx)
-}
-
-func (l *Lease) finish(reason string) {
-	l.kill(errEnded(reason))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.finished = true
-}
-
-// kill makes the credentials useless on this side at once, and starts their revocation.
-// The first reason stands.
-func (l *Lease) kill(o *over) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead != nil {
-		return
-	}
-	l.dead = o
-	wipe(l.values)
-	clear(l.placeholders)
-	l.die()
-	if o.why != ended {
-		close(l.over)
-	}
-	for _, h := range l.grants {
-		go l.bury(h, o)
-	}
-}
-
-// settle waits for a dead lease's grants. Without an error they are dead, and the record says so.
-func (l *Lease) settle(ctx context.Context) error {
-	select {
-	case <-l.begun:
-	case <-ctx.Done():
-	}
-	select {
-	case <-l.begun:
-		return l.confirmed(ctx)
-	default:
-		return fmt.Errorf("the credentials of step %q are still being minted: %w", l.step, ctx.Err())
-	}
-}
-
-func (l *Lease) confirmed(ctx context.Context) error {
-	var errs []error
-	for _, h := range l.held() {
-		select {
-		case <-h.done:
-		case <-ctx.Done():
-		}
-		errs = append(errs, l.fate(h))
-	}
-	return errors.Join(errs...)
-}
-
-// fate is nil for a grant that is surely dead and recorded as such.
-func (l *Lease) fate(h *held) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	left := h.worst.sub(l.issuer.now())
-	switch {
-	case h.confirmed || left <= 0:
-		return h.unrecorded
-	case h.failed != nil:
-		return fmt.Errorf("%s has not confirmed the revocation of step %q's credentials, which die in %s at the latest: %w", h.broker, l.step, left.Round(time.Second), h.failed)
-	}
-	return fmt.Errorf("%s has not answered the revocation of step %q's credentials yet, which die in %s at the latest", h.broker, l.step, left.Round(time.Second))
 }
