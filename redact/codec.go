@@ -4,6 +4,8 @@ import (
 	"encoding/base32"
 	"encoding/base64"
 	"html"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -189,8 +191,8 @@ func inverse(alphabet, same string, anyCase bool) (table [256]uint8) {
 	return table
 }
 
-// hex reads pairs of digits with what may stand between them: blanks, colons,
-// commas, dashes, 0x and \x.
+// hex reads pairs of digits with what may stand between them: blanks, also as
+// "+" in a URL, colons, commas, dashes, 0x and \x.
 func (d *decoder) hex(b byte, out *units) bool {
 	v := nibble(b)
 	switch {
@@ -204,7 +206,7 @@ func (d *decoder) hex(b byte, out *units) bool {
 	case lower(b) == 'x' && d.n == 1 && d.acc == 0:
 		d.n = 0
 		return d.ignore()
-	case d.n == 0 && (b == ':' || b == ',' || b == '-'):
+	case d.n == 0 && indexByte(":,-+", b) >= 0:
 		return d.ignore()
 	default:
 		return false
@@ -231,13 +233,22 @@ func (d *decoder) wide(u unit, out *units) bool {
 	}
 	if d.n == 0 {
 		d.acc, d.n = uint64(b), 1
+		d.state = 0
+		if u == plus {
+			d.state = 1
+		}
 		return true
 	}
 	d.n = 0
+	r := uint32(d.acc)<<8 | uint32(b)
 	if d.kind == u16le {
-		return d.point(uint32(b)<<8|uint32(d.acc), out)
+		r = uint32(b)<<8 | uint32(d.acc)
 	}
-	return d.point(uint32(d.acc)<<8|uint32(b), out)
+	if r == '+' && (d.state == 1 || u == plus) {
+		out.add(plus)
+		return d.high == 0
+	}
+	return d.point(r, out)
 }
 
 // point puts out a code point or half a surrogate pair.
@@ -287,7 +298,7 @@ func (d *decoder) escapes(u unit, out *units) bool {
 		return false
 	}
 	if isBlank(b) && d.state != inName { // a line was wrapped within the escape
-		if d.state == soft {
+		if d.state == soft || d.state == backslash && d.kind == anyEsc { // or the blank is what was escaped
 			d.state = plain
 		}
 		return d.ignore()
@@ -312,6 +323,7 @@ func (d *decoder) escapes(u unit, out *units) bool {
 }
 
 func (d *decoder) plain(u unit, out *units) bool {
+	d.gap = 0
 	all := d.kind == anyEsc
 	switch {
 	case u == '%' && (all || d.kind == pct):
@@ -394,17 +406,31 @@ func (d *decoder) name(b byte, out *units) bool {
 		d.acc = d.acc<<8 | uint64(b)
 		return d.n <= 8 && (b == '#' || isDigit(b))
 	}
-	name := []byte{'&'}
+	d.state = plain
+	var room [8]byte
+	name := room[:0]
 	for i := int(d.n) - 1; i >= 0; i-- {
 		name = append(name, byte(d.acc>>(8*i)))
 	}
-	text := html.UnescapeString(string(append(name, ';')))
-	r, size := utf8.DecodeRuneInString(text)
-	d.state = plain
-	if size != len(text) {
-		return false
+	r, ok := reference(string(name))
+	return ok && d.point(r, out)
+}
+
+// reference returns the character that &name; stands for. A number is taken as it
+// is, not as HTML replaces some.
+func reference(name string) (uint32, bool) {
+	number, ok := strings.CutPrefix(name, "#")
+	if !ok {
+		text := html.UnescapeString("&" + name + ";")
+		r, size := utf8.DecodeRuneInString(text)
+		return uint32(r), size == len(text)
 	}
-	return d.point(uint32(r), out)
+	base := 10
+	if lower, ok := strings.CutPrefix(strings.ToLower(number), "x"); ok {
+		number, base = lower, 16
+	}
+	r, err := strconv.ParseUint(number, base, 32)
+	return uint32(r), err == nil
 }
 
 // Where a value stands in a shell's word; with shellEscape, after a backslash.

@@ -176,7 +176,7 @@ func (f *former) escaped(w written, k kind) {
 		case o.again, o.beyond && ascii: // another writes the same, but for case
 		case k != anyEsc:
 			f.write(o, o.kind, w)
-		case o.kind != shell && (o.all || !simple):
+		case o.all || !simple:
 			f.write(o, anyEsc, w)
 		}
 	}

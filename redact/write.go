@@ -122,8 +122,8 @@ func u(digits string) func(dst []byte, r rune) []byte {
 	}
 }
 
-// reference writes &#NNN; or &#xNN;.
-func reference(prefix string, base int) func(dst []byte, r rune) []byte {
+// numbered writes &#NNN; or &#xNN;.
+func numbered(prefix string, base int) func(dst []byte, r rune) []byte {
 	return func(dst []byte, r rune) []byte {
 		return append(strconv.AppendInt(append(dst, prefix...), int64(r), base), ';')
 	}
@@ -208,7 +208,7 @@ func (f references) write(dst []byte, r rune) []byte {
 		return append(dst, name...)
 	}
 	if f.numbers && r >= utf8.RuneSelf {
-		return reference("&#", 10)(dst, r)
+		return numbered("&#", 10)(dst, r)
 	}
 	return utf8.AppendRune(dst, r)
 }
@@ -235,9 +235,9 @@ func entities() (list []writer) {
 		return append(append(dst, "&#x"...), strings.ToUpper(strconv.FormatInt(int64(r), 16))+";"...)
 	}
 	return append(list,
-		writer{kind: entity, write: runes(reference("&#", 10)), all: true},
-		writer{kind: entity, write: latin(reference("&#", 10)), all: true, beyond: true},
-		writer{kind: entity, write: runes(reference("&#x", 16)), all: true},
+		writer{kind: entity, write: runes(numbered("&#", 10)), all: true},
+		writer{kind: entity, write: latin(numbered("&#", 10)), all: true, beyond: true},
+		writer{kind: entity, write: runes(numbered("&#x", 16)), all: true},
 		writer{kind: entity, write: runes(upper), all: true, again: true})
 }
 

@@ -1,0 +1,248 @@
+package redact
+
+import (
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// encoder is a published encoding, as the standard library or a shell has it.
+type encoder struct {
+	name string
+	text bool // of characters: what is no UTF-8 does not survive it
+	do   func(s string) string
+}
+
+func encoders() []encoder {
+	bytewise := func(format string) func(string) string {
+		return func(s string) string { return eachByte([]byte(s), format) }
+	}
+	runewise := func(format string) func(string) string {
+		return func(s string) string {
+			var out strings.Builder
+			for _, r := range s {
+				fmt.Fprintf(&out, format, r)
+			}
+			return out.String()
+		}
+	}
+	units := func(format string) func(string) string {
+		return func(s string) string {
+			var out strings.Builder
+			for _, u := range utf16.Encode([]rune(s)) {
+				fmt.Fprintf(&out, format, u)
+			}
+			return out.String()
+		}
+	}
+	wide := func(order binary.AppendByteOrder) func(string) string {
+		return func(s string) string {
+			var out []byte
+			for _, u := range utf16.Encode([]rune(s)) {
+				out = order.AppendUint16(out, u)
+			}
+			return string(out)
+		}
+	}
+	coded := func(enc interface{ EncodeToString([]byte) string }) func(string) string {
+		return func(s string) string { return enc.EncodeToString([]byte(s)) }
+	}
+	replaced := func(pairs ...string) func(string) string { return strings.NewReplacer(pairs...).Replace }
+	backslashed := func(s string) string {
+		var out strings.Builder
+		for _, r := range s {
+			if strings.ContainsRune(" !\"#$&'()*,;<=>?[\\]^`{|}~", r) {
+				out.WriteByte('\\')
+			}
+			out.WriteRune(r)
+		}
+		return out.String()
+	}
+	marshal := func(html, slash bool) func(string) string {
+		return func(s string) string {
+			var out strings.Builder
+			enc := json.NewEncoder(&out)
+			enc.SetEscapeHTML(html)
+			if enc.Encode(s) != nil {
+				panic("a string always encodes")
+			}
+			j := out.String()[1 : out.Len()-2]
+			if slash {
+				j = strings.ReplaceAll(j, "/", `\/`)
+			}
+			return j
+		}
+	}
+	return []encoder{
+		{"raw", false, func(s string) string { return s }},
+		{"hex", false, bytewise("%02x")},
+		{"HEX", false, bytewise("%02X")},
+		{"hex spaced", false, bytewise("%02x ")},
+		{"base64", false, coded(base64.StdEncoding)},
+		{"base64url", false, coded(base64.URLEncoding)},
+		{"base64 lines", false, func(s string) string { return wrap(base64.StdEncoding.EncodeToString([]byte(s)), 76, "\n") }},
+		{"base64 crlf", false, func(s string) string { return wrap(base64.StdEncoding.EncodeToString([]byte(s)), 64, "\r\n") }},
+		{"hex lines", false, func(s string) string { return wrap(fmt.Sprintf("%x", s), 60, "\n") }},
+		{"hex colons", false, func(s string) string { return strings.TrimSuffix(eachByte([]byte(s), "%02x:"), ":") }},
+		{"base64 unpadded", false, coded(base64.RawStdEncoding)},
+		{"base32", false, coded(base32.StdEncoding)},
+		{"base32 lower", false, func(s string) string { return strings.ToLower(base32.StdEncoding.EncodeToString([]byte(s))) }},
+		{"base32hex", false, coded(base32.HexEncoding)},
+		{"query", false, url.QueryEscape},
+		{"path", false, url.PathEscape},
+		{"quote", false, percentEncode("-_.~/")},
+		{"component", false, percentEncode("-_.!~*'()")},
+		{"uri", false, percentEncode("-_.!~*'();/?:@&=+$,#")},
+		{"percent", false, bytewise("%%%02X")},
+		{"percent lower", false, bytewise("%%%02x")},
+		{"json", true, marshal(true, false)},
+		{"json plain", true, marshal(false, false)},
+		{"json slashes", true, marshal(false, true)},
+		{`\u`, true, units(`\u%04x`)},
+		{`\U`, true, units(`\u%04X`)},
+		{`\x`, false, bytewise(`\x%02x`)},
+		{"octal", false, bytewise(`\%03o`)},
+		{"go", true, func(s string) string { q := strconv.QuoteToASCII(s); return q[1 : len(q)-1] }},
+		{"utf-16le", true, wide(binary.LittleEndian)},
+		{"utf-16be", true, wide(binary.BigEndian)},
+		{"html", true, html.EscapeString},
+		{"html decimal", true, runewise("&#%d;")},
+		{"html hex", true, runewise("&#x%x;")},
+		{"html HEX", true, runewise("&#x%X;")},
+		{"shell", false, replaced("'", `'\''`)},
+		{"shlex", false, replaced("'", `'"'"'`)},
+		{"shell double", false, replaced(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")},
+		{"shell bare", true, backslashed},
+	}
+}
+
+func percentEncode(keep string) func(string) string {
+	return func(s string) string {
+		var out strings.Builder
+		for _, c := range []byte(s) {
+			if l := lower(c); 'a' <= l && l <= 'z' || '0' <= c && c <= '9' || strings.IndexByte(keep, c) >= 0 {
+				out.WriteByte(c)
+			} else {
+				fmt.Fprintf(&out, "%%%02X", c)
+			}
+		}
+		return out.String()
+	}
+}
+
+// aligned reports whether where in a text a value stands changes how it looks.
+func (e encoder) aligned() bool { return strings.HasPrefix(e.name, "base") }
+
+// TestPairs writes each value in each encoding of each encoding, at each
+// alignment: every symbol that depends on the value is masked.
+func TestPairs(t *testing.T) {
+	values := map[string]string{
+		"plain":   "hunter2-hunter2",
+		"token":   "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+		"special": `p@ss/w0rd+"q'\&<x> $(y)%`,
+		"unicode": "pässwörd-密钥-🔑",
+		"key":     "sk-ant-api03-" + strings.Repeat("kZ3_xQ9-", 12),
+		"short":   "a1b2c3d4",
+	}
+	for name, value := range values {
+		r := redactor(t, map[string]string{name: value})
+		for _, inner := range encoders() {
+			for _, outer := range encoders() {
+				if strings.Contains(inner.name+outer.name, "colons") && inner.name != "raw" && outer.name != "raw" {
+					continue // promised for the value itself only
+				}
+				if outer.text && !utf8.ValidString(inner.do(value)) {
+					continue
+				}
+				for before := range 5 {
+					if before > 0 && !inner.aligned() {
+						break
+					}
+					for more := range 5 {
+						if more > 0 && !outer.aligned() {
+							break
+						}
+						c := layout{inner, outer, before, more}
+						c.check(t, r, value)
+					}
+				}
+			}
+		}
+	}
+}
+
+// layout is a text with a value in it, within two encodings.
+type layout struct {
+	inner, outer encoder
+	before, more int // bytes before the value, and before its inner encoding
+}
+
+func (l layout) text(value string) string {
+	const filler = "kqzjwv"
+	inner := l.inner.do(filler[:l.before] + value + filler[:2])
+	return "{" + l.outer.do(filler[:l.more]+inner) + "}"
+}
+
+// check finds the symbols that depend on the value by writing others of its length in its place.
+func (l layout) check(t *testing.T, r *Redactor, value string) {
+	t.Helper()
+	text := l.text(value)
+	first, last := len(text), 0
+	var ends [2]bool // there was a sibling that differs there
+	for i, other := range siblings(value) {
+		o := l.text(other)
+		if len(o) != len(text) || len(l.inner.do(other)) != len(l.inner.do(value)) || utf8.ValidString(other) != utf8.ValidString(value) {
+			continue
+		}
+		ends[i%2] = true
+		n := 0
+		for n < min(len(o), len(text)) && o[n] == text[n] {
+			n++
+		}
+		first = min(first, n)
+		n = 0
+		for n < min(len(o), len(text))-first && o[len(o)-1-n] == text[len(text)-1-n] {
+			n++
+		}
+		last = max(last, len(text)-n)
+	}
+	out := r.String(text)
+	head, rest, ok := strings.Cut(out, "[REDACTED:")
+	_, tail, _ := strings.Cut(rest, "]")
+	if !ok || !strings.HasPrefix(text, head) || !strings.HasSuffix(text, tail) {
+		t.Fatalf("%s of %s, %d and %d before: %q became %q", l.outer.name, l.inner.name, l.more, l.before, text, out)
+	}
+	// Up to 4 bits of the value's first byte may stand in an inner digit that an outer encoding wrote in several symbols.
+	slack := 0
+	if l.before > 0 && !l.outer.aligned() {
+		slack = len(l.outer.do("x"))
+	}
+	if len(head) > first+slack || len(tail) > len(text)-last {
+		t.Fatalf("%s of %s, %d and %d before: %q became %q, but %q to %q is the value", l.outer.name, l.inner.name, l.more, l.before, text, out, text[:first], text[last:])
+	}
+	// A character's first symbols may be those of all characters.
+	if most := 4 + len(l.outer.do(l.inner.do(value)))/2; ends[0] && len(head) < first-most || ends[1] && len(tail) < len(text)-last-most {
+		t.Fatalf("%s of %s, %d and %d before: %q became %q: more than the value is masked", l.outer.name, l.inner.name, l.more, l.before, text, out)
+	}
+}
+
+// siblings differ from value in one bit of its first or last byte.
+func siblings(value string) (list []string) {
+	for bit := range 8 {
+		for _, at := range []int{0, len(value) - 1} {
+			b := []byte(value)
+			b[at] ^= 1 << bit
+			list = append(list, string(b))
+		}
+	}
+	return list
+}
