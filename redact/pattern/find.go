@@ -25,6 +25,7 @@ type scanner struct {
 	open       []run    // runs that came to the end of the text
 	text       []byte
 	from       int
+	end        bool // no more text comes
 	window     []byte
 
 	zones   []zone
@@ -83,9 +84,10 @@ func (rs *Rules) Before() int { return maxBefore + slack }
 func (rs *Rules) Follow(dst []redact.Hit, text []byte, from int, end bool) (hits []redact.Hit, open int) {
 	s := rs.scanner()
 	defer rs.release(s)
-	open = s.scan(text, from)
-	open = min(open, s.finish(end))
-	open = min(open, s.judge(end))
+	s.begin(text, from, end)
+	open = s.scan()
+	open = min(open, s.finish())
+	open = min(open, s.judge())
 	if end {
 		open = len(text)
 	}
@@ -93,10 +95,14 @@ func (rs *Rules) Follow(dst []redact.Hit, text []byte, from int, end bool) (hits
 	return s.hits(dst, open), open
 }
 
+func (s *scanner) begin(text []byte, from int, end bool) {
+	s.text, s.from, s.end = text, from, end
+	s.live, s.open, s.zones, s.matches = s.live[:0], s.open[:0], s.zones[:0], s.matches[:0]
+}
+
 // scan looks for literals and returns from where on one may have begun.
-func (s *scanner) scan(text []byte, from int) (open int) {
-	s.text, s.from, s.zones, s.matches = text, from, s.zones[:0], s.matches[:0]
-	s.live, s.open = s.live[:0], s.open[:0]
+func (s *scanner) scan() (open int) {
+	text, from := s.text, s.from
 	w := s.words
 	table, class, accept := w.table, &w.class, w.accept
 	at := uint32(0)
@@ -124,7 +130,7 @@ func (s *scanner) occur(list []occurrence, end int) {
 			continue
 		}
 		if p := s.factors[o.factor]; p.free || s.preceded(o.factor, start) {
-			s.begin(o.factor, start, end)
+			s.start(o.factor, start, end)
 		}
 	}
 }
@@ -141,7 +147,7 @@ func (s *scanner) reach(factor, literal, least int, longest bool) (start int, ok
 	c := s.back[factor]
 	if c == nil {
 		_, back := s.factors[factor].machines()
-		c = newCache(back, false)
+		c = newCache(back, true)
 		s.back[factor] = c
 	}
 	at := c.begin(kindOf(s.text[literal]))
@@ -178,14 +184,17 @@ func within(text []byte, i int) bool {
 	return false
 }
 
-// begin starts a run after a literal, unless the run that is on covers it.
-func (s *scanner) begin(factor, start, end int) {
+// start starts a run after a literal, unless the run that is on covers it.
+func (s *scanner) start(factor, start, end int) {
 	p, r := s.factors[factor], &s.runs[factor]
 	if r.live {
 		s.advance(factor, end)
 	}
 	if r.live && end-r.zone.start <= 2*p.span && (p.plain || s.fore[factor].covered(r.state)) {
 		r.limit, r.zone.several = end+p.span+1, true
+		if !p.plain {
+			r.state = s.fore[factor].blur(r.state)
+		}
 		return
 	}
 	if r.live {
@@ -201,7 +210,7 @@ func (s *scanner) begin(factor, start, end int) {
 	}
 	if s.fore[factor] == nil {
 		fore, _ := p.machines()
-		s.fore[factor] = newCache(fore, true)
+		s.fore[factor] = newCache(fore, false)
 	}
 	r.state = s.fore[factor].begin(kindOf(s.text[end-1]))
 }
@@ -217,9 +226,13 @@ func (s *scanner) advance(factor, to int) {
 	}
 	switch {
 	case !r.live:
-	case r.pos == r.limit:
+	case r.pos == r.limit && r.pos < len(s.text):
 		s.close(r)
-	case r.pos == len(s.text):
+	case r.pos < len(s.text):
+	case s.end:
+		r.matched = r.matched || s.fore[factor].atEnd(r.state)
+		s.close(r)
+	default:
 		s.open = append(s.open, *r)
 		r.live = false
 	}
@@ -258,31 +271,26 @@ func (s *scanner) close(r *run) {
 	}
 }
 
-// finish brings all runs to the end of the text. At the end of all text they
-// are closed; else it returns from where on they may match.
-func (s *scanner) finish(final bool) (open int) {
-	open = len(s.text)
+// finish brings all runs to the end of the text, and returns from where on
+// there may be a match if more comes.
+func (s *scanner) finish() (open int) {
 	for _, factor := range s.live {
 		if s.runs[factor].live {
 			s.advance(factor, len(s.text))
 		}
 	}
+	open = len(s.text)
 	for i := range s.open {
 		r := &s.open[i]
-		if !final {
-			start, _ := s.reach(r.factor, r.zone.literal, s.from, true)
-			open = min(open, start)
-			continue
-		}
-		r.matched = r.matched || s.fore[r.factor].atEnd(r.state)
-		s.close(r)
+		start, _ := s.reach(r.factor, r.zone.literal, s.from, true)
+		open = min(open, start)
 	}
 	return open
 }
 
 // judge applies the rules to their zones. It returns from where on a match
 // waits for the rest of its line, which an allowlist is to see.
-func (s *scanner) judge(final bool) (open int) {
+func (s *scanner) judge() (open int) {
 	open = len(s.text)
 	if len(s.zones) == 0 {
 		return open
@@ -295,7 +303,7 @@ func (s *scanner) judge(final bool) (open int) {
 		for i+n < len(s.zones) && s.zones[i+n].rule == s.zones[i].rule {
 			n++
 		}
-		open = min(open, s.apply(s.zones[i:i+n], final))
+		open = min(open, s.apply(s.zones[i:i+n]))
 		i += n
 	}
 	return open
@@ -303,7 +311,7 @@ func (s *scanner) judge(final bool) (open int) {
 
 // apply adds the matches of a rule in its zones. Each begins after the one
 // before it has ended, as if the text began there.
-func (s *scanner) apply(zones []zone, final bool) (open int) {
+func (s *scanner) apply(zones []zone) (open int) {
 	r, open, at := s.rules[zones[0].rule], len(s.text), 0
 	for i := 0; i < len(zones); {
 		z, n := zones[i], 1
@@ -314,9 +322,9 @@ func (s *scanner) apply(zones []zone, final bool) (open int) {
 		}
 		var o int
 		if z.several || r.fromStart {
-			at, o = s.search(r, z, at, final)
+			at, o = s.search(r, z, at)
 		} else {
-			at, o = s.visit(r, zones[i:i+n], at, final)
+			at, o = s.visit(r, zones[i:i+n], at)
 		}
 		open = min(open, o)
 		i += n
@@ -325,7 +333,7 @@ func (s *scanner) apply(zones []zone, final bool) (open int) {
 }
 
 // search looks for matches all over z.
-func (s *scanner) search(r *rule, z zone, at int, final bool) (end, open int) {
+func (s *scanner) search(r *rule, z zone, at int) (end, open int) {
 	open = len(s.text)
 	for at = max(at, z.start); at < z.end; {
 		m := r.regexp().FindSubmatchIndex(s.text[at:z.end])
@@ -337,7 +345,7 @@ func (s *scanner) search(r *rule, z zone, at int, final bool) (end, open int) {
 		if m == nil {
 			break
 		}
-		open = min(open, s.weigh(r, m, at, final))
+		open = min(open, s.weigh(r, m, at))
 		at += max(m[1], 1)
 	}
 	return at, open
@@ -345,7 +353,7 @@ func (s *scanner) search(r *rule, z zone, at int, final bool) (end, open int) {
 
 // visit looks for matches where they must begin: as far before each literal as
 // the expression reaches. Zones are in the order in which matches in them begin.
-func (s *scanner) visit(r *rule, zones []zone, at int, final bool) (end, open int) {
+func (s *scanner) visit(r *rule, zones []zone, at int) (end, open int) {
 	open = len(s.text)
 	for i := range zones {
 		zones[i].start, _ = s.reach(zones[i].factor, zones[i].literal, 0, true)
@@ -361,11 +369,11 @@ func (s *scanner) visit(r *rule, zones []zone, at int, final bool) (end, open in
 		m := s.matchAt(r, start, at, z.end)
 		if m == nil || start+m[1] == z.end && z.end < len(s.text) {
 			var o int
-			at, o = s.search(r, z, at, final)
+			at, o = s.search(r, z, at)
 			open = min(open, o)
 			continue
 		}
-		open = min(open, s.weigh(r, m, start, final))
+		open = min(open, s.weigh(r, m, start))
 		at = start + max(m[1], 1)
 	}
 	return at, open
@@ -396,8 +404,8 @@ func (s *scanner) matchAt(r *rule, start, at, end int) []int {
 
 // weigh adds a match. It returns where it begins if what of it is a secret
 // depends on the rest of the line, which is not there yet.
-func (s *scanner) weigh(r *rule, m []int, at int, final bool) (open int) {
-	found, waits := s.secret(r, m, at, final)
+func (s *scanner) weigh(r *rule, m []int, at int) (open int) {
+	found, waits := s.secret(r, m, at)
 	s.matches = append(s.matches, found)
 	if waits {
 		return found.start
@@ -406,7 +414,7 @@ func (s *scanner) weigh(r *rule, m []int, at int, final bool) (open int) {
 }
 
 // secret says what of a match is a secret, and whether that is not certain yet.
-func (s *scanner) secret(r *rule, m []int, at int, final bool) (found match, waits bool) {
+func (s *scanner) secret(r *rule, m []int, at int) (found match, waits bool) {
 	text := s.text[at:]
 	found = match{start: at + m[0], end: at + m[1], generic: r.generic}
 	start, end := m[0], m[1]
@@ -435,7 +443,7 @@ func (s *scanner) secret(r *rule, m []int, at int, final bool) (found match, wai
 		if a.allows(secret, whole, line) {
 			return found, false
 		}
-		waits = waits || a.target == onLine && cut && !final
+		waits = waits || a.target == onLine && cut && !s.end
 	}
 	if start+at < s.from {
 		start = s.from - at

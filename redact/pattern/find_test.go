@@ -25,7 +25,7 @@ func rules(t testing.TB) *Rules {
 // after the other. Rules that are tried near a keyword only are left out.
 func oracle(rs *Rules, text []byte) []match {
 	s := newScanner(rs)
-	s.text = text
+	s.begin(text, 0, true)
 	for i, r := range rs.rules {
 		if slices.ContainsFunc(rs.factors, func(p *part) bool { return p.rule == i && p.plain }) {
 			continue
@@ -35,7 +35,7 @@ func oracle(rs *Rules, text []byte) []match {
 			if m == nil {
 				break
 			}
-			s.weigh(r, m, at, true)
+			s.weigh(r, m, at)
 			at += max(1, m[1])
 		}
 	}
@@ -46,9 +46,10 @@ func oracle(rs *Rules, text []byte) []match {
 func windowed(rs *Rules, text []byte) []match {
 	s := rs.scanner()
 	defer rs.release(s)
-	s.scan(text, 0)
-	s.finish(true)
-	s.judge(true)
+	s.begin(text, 0, true)
+	s.scan()
+	s.finish()
+	s.judge()
 	return slices.Clone(s.matches)
 }
 
@@ -123,6 +124,20 @@ func TestFindAgainstOracle(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		compare(t, rs, soup(rng, rs))
+	}
+}
+
+// Texts that were made to cost time are full of matches that overlap.
+func TestWorstAgainstOracle(t *testing.T) {
+	rs := rules(t)
+	for name, text := range worst() {
+		t.Run(name, func(t *testing.T) {
+			for _, n := range []int{200, 1200} {
+				for at := 0; at < 3*n; at += n {
+					compare(t, rs, text[at:at+n])
+				}
+			}
+		})
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // machine can take for a match what is none, but not the reverse.
 type machine struct {
 	prog  *syntax.Prog
+	lazy  bool // it has lazy repetitions without a bound
 	class [256]uint8
 	width int32  // classes, and one more for the end of the text
 	bytes []byte // one of each class
@@ -27,9 +28,16 @@ func newMachine(list []*syntax.Regexp) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{prog: prog}
+	m := &machine{prog: prog, lazy: slices.ContainsFunc(list, isLazy)}
 	m.classes()
 	return m, nil
+}
+
+func isLazy(re *syntax.Regexp) bool {
+	if re.Flags&syntax.NonGreedy != 0 && re.Op != syntax.OpQuest && widthOf(re) >= endless {
+		return true
+	}
+	return slices.ContainsFunc(re.Sub, isLazy)
 }
 
 // classes cuts the bytes into ranges that no instruction tells apart.
@@ -123,32 +131,38 @@ const (
 
 // cache is the automaton of a machine as far as it has been needed: the subset
 // construction, done lazily (as in RE2). It is not safe for concurrent use.
+//
+// For an expression with lazy repetitions the ways to go on are kept in order of
+// preference, and those behind one that has matched are dropped: the expression
+// would not take them either, and is not followed beyond its match. That holds for
+// ASCII only, where a match is certain, and for one beginning; a position that is
+// blurred has no order.
 type cache struct {
 	*machine
-	early  bool
+	back   bool // read backwards: where the expression matches counts, and not only whether
 	edges  []int32
 	nodes  []position // by state / width
 	states map[string]state
 	start  [kinds]state // 0: not made yet
 
-	seen  []uint32 // by instruction: the round in which it was last reached
-	round uint32
-	stack []uint32
-	out   []uint32
-	key   []byte
+	seen    []uint32 // by instruction: the round in which it was last reached
+	round   uint32
+	stack   []uint32
+	out     []uint32
+	scratch []uint32
+	key     []byte
 }
 
 // position is where a machine can be: at any of these instructions, after kind.
 type position struct {
-	at     []uint32 // in order
-	kind   int
-	covers int8 // whether at holds the beginning of the expression: 0 unknown, 1 yes, -1 no
+	at      []uint32
+	kind    int
+	blurred bool
+	covers  int8 // whether at holds the beginning of the expression: 0 unknown, 1 yes, -1 no
 }
 
-// newCache returns an empty cache. If early is set an edge tells of a match that
-// is certain already after its byte, otherwise only before, where the match ends.
-func newCache(m *machine, early bool) *cache {
-	c := &cache{machine: m, early: early, seen: make([]uint32, len(m.prog.Inst))}
+func newCache(m *machine, back bool) *cache {
+	c := &cache{machine: m, back: back, seen: make([]uint32, len(m.prog.Inst))}
 	c.reset()
 	return c
 }
@@ -166,21 +180,32 @@ func (c *cache) reset() {
 // begin returns the state before anything was read.
 func (c *cache) begin(kind int) state {
 	if c.start[kind] == dead {
-		c.out = append(c.out[:0], uint32(c.prog.Start))
-		c.start[kind] = c.intern(kind)
+		c.start[kind] = c.intern([]uint32{uint32(c.prog.Start)}, kind, c.back || !c.lazy)
 	}
 	return c.start[kind]
 }
 
-// intern returns the state for the instructions in out.
-func (c *cache) intern(kind int) state {
-	if len(c.out) == 0 {
+// blur returns the state without order for what is in s.
+func (c *cache) blur(s state) state {
+	p := &c.nodes[s/c.width]
+	if p.blurred {
+		return s
+	}
+	return c.intern(slices.Clone(p.at), p.kind, true)
+}
+
+// intern returns the state for the instructions in at, which it may reorder.
+func (c *cache) intern(at []uint32, kind int, blurred bool) state {
+	if len(at) == 0 {
 		return dead
 	}
-	slices.Sort(c.out)
-	c.out = slices.Compact(c.out)
+	if blurred {
+		slices.Sort(at)
+		at = slices.Compact(at)
+		kind += kinds
+	}
 	c.key = append(c.key[:0], byte(kind))
-	for _, pc := range c.out {
+	for _, pc := range at {
 		c.key = binary.AppendUvarint(c.key, uint64(pc))
 	}
 	if s, ok := c.states[string(c.key)]; ok {
@@ -188,7 +213,7 @@ func (c *cache) intern(kind int) state {
 	}
 	s := state(len(c.edges))
 	c.states[string(c.key)] = s
-	c.nodes = append(c.nodes, position{at: slices.Clone(c.out), kind: kind})
+	c.nodes = append(c.nodes, position{at: slices.Clone(at), kind: kind % kinds, blurred: blurred})
 	for range c.width {
 		c.edges = append(c.edges, unknown)
 	}
@@ -201,8 +226,7 @@ func (c *cache) take(s state, class int32) (edge int32) {
 	if len(c.nodes) >= maxStates {
 		p := c.nodes[s/c.width]
 		c.reset()
-		c.out = append(c.out[:0], p.at...)
-		s = c.intern(p.kind)
+		s = c.intern(p.at, p.kind, p.blurred)
 	}
 	p := c.nodes[s/c.width]
 	next, kind, b := rune(-1), nothing, byte(0)
@@ -211,18 +235,23 @@ func (c *cache) take(s state, class int32) (edge int32) {
 		kind = kindOf(b)
 		next = runeOf[kind]
 	}
-	matched := c.follow(p.at, syntax.EmptyOpContext(runeOf[p.kind], next), b, kind != nothing)
+	var in reached
+	c.out, in = c.follow(c.out[:0], p.at, p.blurred, syntax.EmptyOpContext(runeOf[p.kind], next))
+	at := c.advance(c.out, b, kind != nothing)
+	blurred := p.blurred || b >= utf8.RuneSelf
 	if b >= 0x80 && b < 0xc0 {
-		c.out = append(c.out, p.at...)
+		at = append(at, p.at...)
 	}
-	if c.early {
-		now, over := c.settled()
-		matched = matched || now
-		if over && b < utf8.RuneSelf { // else the rest of the rune is still to come
-			c.out = c.out[:0]
+	matched := in.matched
+	if !c.back {
+		// A match that is certain already, and all there is, ends the run here.
+		_, then := c.follow(nil, at, blurred, 0)
+		matched = matched || then.matched
+		if then.matched && !then.more && b < utf8.RuneSelf { // else the rest of the rune is still to come
+			at = nil
 		}
 	}
-	edge = c.intern(kind) << 1
+	edge = c.intern(at, kind, blurred) << 1
 	if matched {
 		edge |= 1
 	}
@@ -230,34 +259,18 @@ func (c *cache) take(s state, class int32) (edge int32) {
 	return edge
 }
 
-// settled reports whether the expression has matched at the instructions in out
-// whatever comes, and whether nothing more can match there.
-func (c *cache) settled() (now, over bool) {
-	at := slices.Clone(c.out)
-	now = c.follow(at, 0, 0, false)
-	c.out = at
-	for pc, round := range c.seen {
-		if in := &c.prog.Inst[pc]; round == c.round && (reads(in) || in.Op == syntax.InstEmptyWidth) {
-			return now, false
-		}
-	}
-	return now, true
-}
+// reached is what follow came by: a match, and in front of it, or anywhere if
+// there is no order, instructions that may still match.
+type reached struct{ matched, more bool }
 
-func reads(in *syntax.Inst) bool {
-	switch in.Op {
-	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
-		return true
-	}
-	return false
-}
-
-// follow puts into out where reading b leads from the instructions in at, and
-// reports whether the expression matches before b.
-func (c *cache) follow(at []uint32, flags syntax.EmptyOp, b byte, read bool) (matched bool) {
+// follow adds to dst the instructions that read a rune next, if flags hold.
+func (c *cache) follow(dst, at []uint32, blurred bool, flags syntax.EmptyOp) ([]uint32, reached) {
+	var r reached
 	c.round++
-	c.out = c.out[:0]
-	c.stack = append(c.stack[:0], at...)
+	c.stack = c.stack[:0]
+	for i := len(at) - 1; i >= 0; i-- {
+		c.stack = append(c.stack, at[i])
+	}
 	for len(c.stack) > 0 {
 		pc := c.stack[len(c.stack)-1]
 		c.stack = c.stack[:len(c.stack)-1]
@@ -267,22 +280,44 @@ func (c *cache) follow(at []uint32, flags syntax.EmptyOp, b byte, read bool) (ma
 		c.seen[pc] = c.round
 		switch in := &c.prog.Inst[pc]; in.Op {
 		case syntax.InstAlt, syntax.InstAltMatch:
-			c.stack = append(c.stack, in.Out, in.Arg)
+			c.stack = append(c.stack, in.Arg, in.Out)
 		case syntax.InstCapture, syntax.InstNop:
 			c.stack = append(c.stack, in.Out)
 		case syntax.InstEmptyWidth:
 			if syntax.EmptyOp(in.Arg)&^flags == 0 {
 				c.stack = append(c.stack, in.Out)
+			} else {
+				r.more = true
 			}
 		case syntax.InstMatch:
-			matched = true
-		default:
-			if read && matches(in, b) {
-				c.out = append(c.out, in.Out)
+			r.matched = true
+			if !blurred {
+				return dst, r
 			}
+		case syntax.InstFail:
+		default:
+			r.more = true
+			dst = append(dst, pc)
 		}
 	}
-	return matched
+	return dst, r
+}
+
+// advance returns where reading b leads from instructions that read.
+func (c *cache) advance(at []uint32, b byte, read bool) []uint32 {
+	c.scratch = c.scratch[:0]
+	if !read {
+		return c.scratch
+	}
+	c.round++
+	for _, pc := range at {
+		in := &c.prog.Inst[pc]
+		if c.seen[in.Out] != c.round && matches(in, b) {
+			c.seen[in.Out] = c.round
+			c.scratch = append(c.scratch, in.Out)
+		}
+	}
+	return c.scratch
 }
 
 // atEnd reports whether the expression matches in s at the end of the text.
@@ -295,7 +330,7 @@ func (c *cache) atEnd(s state) bool {
 }
 
 // covered reports whether all that matches from here on when a match begins
-// here also matches when the machine is in s.
+// here also matches when the machine is in s and blurred.
 func (c *cache) covered(s state) bool {
 	p := &c.nodes[s/c.width]
 	if p.covers == 0 {
@@ -311,23 +346,15 @@ func (c *cache) covered(s state) bool {
 func (c *cache) holdsStart(p *position) bool {
 	for _, next := range runeOf {
 		flags := syntax.EmptyOpContext(runeOf[p.kind], next)
-		if !c.subset([]uint32{uint32(c.prog.Start)}, p.at, flags) {
-			return false
+		have, a := c.follow(nil, p.at, true, flags)
+		slices.Sort(have)
+		want, b := c.follow(nil, []uint32{uint32(c.prog.Start)}, true, flags)
+		for _, pc := range want {
+			if _, ok := slices.BinarySearch(have, pc); !ok {
+				return false
+			}
 		}
-	}
-	return true
-}
-
-func (c *cache) subset(a, b []uint32, flags syntax.EmptyOp) bool {
-	c.follow(b, flags, 0, false)
-	have := map[uint32]bool{}
-	for pc, round := range c.seen {
-		have[uint32(pc)] = round == c.round
-	}
-	c.follow(a, flags, 0, false)
-	for pc, round := range c.seen {
-		in := &c.prog.Inst[pc]
-		if round == c.round && (reads(in) || in.Op == syntax.InstMatch) && !have[uint32(pc)] {
+		if b.matched && !a.matched {
 			return false
 		}
 	}

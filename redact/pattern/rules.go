@@ -105,12 +105,16 @@ func parse(text string) (*Rules, error) {
 	}
 	sum := sha256.Sum256([]byte(version + "\n" + text))
 	rs := &Rules{digest: hex.EncodeToString(sum[:])}
+	global, err := globals(append(raw.Allowlists, raw.AllowList))
+	if err != nil {
+		return nil, fmt.Errorf("gitleaks' rules: %w", err)
+	}
 	var list []occurrence
 	for _, r := range raw.Rules {
 		if r.Regex == "" || r.SkipReport { // for a path alone, or a part of other rules
 			continue
 		}
-		more, err := rs.add(r, append(raw.Allowlists, raw.AllowList))
+		more, err := rs.add(r, global)
 		if err != nil {
 			return nil, fmt.Errorf("gitleaks' rule %s: %w", r.ID, err)
 		}
@@ -124,8 +128,27 @@ func parse(text string) (*Rules, error) {
 	return rs, nil
 }
 
+// shared is an allowlist for the rules in ids, or for all.
+type shared struct {
+	ids  []string
+	list *allowlist
+}
+
+func globals(raw []rawAllowlist) (all []shared, err error) {
+	for _, a := range raw {
+		list, err := newAllowlist(a)
+		if err != nil {
+			return nil, err
+		}
+		if list != nil {
+			all = append(all, shared{a.TargetRules, list})
+		}
+	}
+	return all, nil
+}
+
 // add adds a rule and returns where its strings lead.
-func (rs *Rules) add(raw rawRule, global []rawAllowlist) ([]occurrence, error) {
+func (rs *Rules) add(raw rawRule, global []shared) ([]occurrence, error) {
 	tree, err := syntax.Parse(raw.Regex, syntax.Perl)
 	if err != nil {
 		return nil, err
@@ -135,17 +158,18 @@ func (rs *Rules) add(raw rawRule, global []rawAllowlist) ([]occurrence, error) {
 	}
 	r := &rule{id: raw.ID, generic: strings.Contains(raw.ID, "generic"), group: raw.SecretGroup, entropy: raw.Entropy, source: raw.Regex}
 	r.fromStart = asksForStart(tree)
-	for i, a := range append(append(raw.Allowlists, raw.AllowList), global...) {
-		of := len(a.TargetRules) == 0 || slices.Contains(a.TargetRules, raw.ID)
-		if i > len(raw.Allowlists) && !of {
-			continue
-		}
+	for _, a := range append(raw.Allowlists, raw.AllowList) {
 		list, err := newAllowlist(a)
 		if err != nil {
 			return nil, err
 		}
 		if list != nil {
 			r.allow = append(r.allow, list)
+		}
+	}
+	for _, a := range global {
+		if len(a.ids) == 0 || slices.Contains(a.ids, raw.ID) {
+			r.allow = append(r.allow, a.list)
 		}
 	}
 	rs.rules = append(rs.rules, r)
