@@ -115,11 +115,28 @@ func (c *client) call(ctx context.Context, token, method, path string, body map[
 	return s, nil
 }
 
+// errGone is what errors are when there is no Vault that answers.
+var errGone = errors.New("Vault is gone")
+
+// gone is such an error, with words of its own.
+type gone string
+
+// Error implements error.
+func (g gone) Error() string { return string(g) }
+
+// Is implements the interface of errors.Is.
+func (g gone) Is(err error) bool { return err == errGone }
+
 // refusal is an answer of Vault's that says no.
 type refusal struct {
 	status int
 	words  string // Vault's own, made fit to print
 	path   string
+}
+
+// Is implements the interface of errors.Is.
+func (r *refusal) Is(err error) bool {
+	return err == errGone && r.status >= http.StatusInternalServerError
 }
 
 // Error implements error.
@@ -172,9 +189,9 @@ func (c *client) explain(ctx context.Context, err error, path string, hidden []s
 		}
 		return &refusal{status: answer.StatusCode, words: words, path: path}
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("Vault at %s did not answer to %s within %s", c.address, path, c.wait)
+		return gone(fmt.Sprintf("Vault at %s did not answer to %s within %s", c.address, path, c.wait))
 	case errors.As(err, &netErr):
-		return fmt.Errorf("Vault at %s cannot be reached: %s", c.address, printable(netErr.Err.Error(), hidden))
+		return gone(fmt.Sprintf("Vault at %s cannot be reached: %s", c.address, printable(netErr.Err.Error(), hidden)))
 	}
 	return fmt.Errorf("Vault at %s: %s: %s", c.address, path, printable(err.Error(), hidden))
 }

@@ -59,10 +59,13 @@ func FromEnv(getenv func(string) string) (Config, error) {
 		CACert: getenv("VAULT_CACERT"), CAPath: getenv("VAULT_CAPATH"), ServerName: getenv("VAULT_TLS_SERVER_NAME"),
 		ClientCert: getenv("VAULT_CLIENT_CERT"), ClientKey: getenv("VAULT_CLIENT_KEY"),
 		Login: or(getenv("CUSTODY_VAULT_LOGIN"), LoginToken), Mount: getenv("CUSTODY_VAULT_MOUNT"),
-		Token: getenv("VAULT_TOKEN"), TokenFile: filepath.Join(getenv("HOME"), ".vault-token"),
-		Role: getenv("CUSTODY_VAULT_ROLE"), RoleID: getenv("CUSTODY_VAULT_ROLE_ID"),
+		Token: getenv("VAULT_TOKEN"),
+		Role:  getenv("CUSTODY_VAULT_ROLE"), RoleID: getenv("CUSTODY_VAULT_ROLE_ID"),
 		SecretIDFile: getenv("CUSTODY_VAULT_SECRET_ID_FILE"), JWTFile: getenv("CUSTODY_VAULT_JWT_FILE"),
 		TokenRole: getenv("CUSTODY_VAULT_TOKEN_ROLE"), Audit: getenv("CUSTODY_VAULT_AUDIT"),
+	}
+	if home := getenv("HOME"); filepath.IsAbs(home) { // a file of the project's is not the user's
+		c.TokenFile = filepath.Join(home, ".vault-token")
 	}
 	if skip := getenv("VAULT_SKIP_VERIFY"); skip != "" {
 		if on, err := strconv.ParseBool(skip); err != nil || on {

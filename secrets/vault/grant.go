@@ -28,7 +28,8 @@ type grant struct {
 	values    map[string][]byte
 	misuse    chan string // nil without an audit log
 
-	noRole      error  // why tokens have no parent; the mint's alone, as is
+	// What follows is set by the mint alone.
+	noRole      error  // why there is no parent, if there is none: Vault's answer when it was asked for one
 	parentWatch *watch // nil without an audit log
 
 	// turn is taken by Renew and Revoke; it guards what follows after the mint.

@@ -84,6 +84,9 @@ func credentials(cfg Config) (map[string]any, error) {
 // givenToken asks Vault about the token that the caller has.
 func (c *client) givenToken(ctx context.Context, cfg Config) (token, error) {
 	secret := cfg.Token
+	if secret == "" && cfg.TokenFile == "" {
+		return token{}, errors.New("there is no token for Vault: set VAULT_TOKEN, or choose another way to log in with CUSTODY_VAULT_LOGIN")
+	}
 	if secret == "" {
 		var err error
 		if secret, err = readSecret(cfg.TokenFile, false); err != nil {

@@ -93,8 +93,13 @@ func (b *Broker) Sweep(ctx context.Context, alive func(run string) bool) error {
 		if ctx.Err() != nil {
 			return errors.Join(failed, ctx.Err())
 		}
-		if e.Type().IsRegular() && strings.HasSuffix(e.Name(), noteSuffix) {
-			failed = errors.Join(failed, b.sweep(ctx, filepath.Join(b.cfg.Dir, e.Name()), alive))
+		if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), noteSuffix) {
+			continue
+		}
+		err := b.sweep(ctx, filepath.Join(b.cfg.Dir, e.Name()), alive)
+		failed = errors.Join(failed, err)
+		if errors.Is(err, errGone) { // the others would take as long to find out
+			return failed
 		}
 	}
 	return failed
