@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/redact"
 	"golang.org/x/sys/unix"
 )
 
@@ -154,6 +156,51 @@ func BenchmarkWorst(b *testing.B) {
 	rs := rules(b)
 	for name, text := range worst() {
 		b.Run(name, func(b *testing.B) { find(b, rs, text) })
+	}
+}
+
+// BenchmarkTiers is the whole redactor with a hundred values, with and without
+// the rules, nothing found.
+func BenchmarkTiers(b *testing.B) {
+	texts := map[string][]byte{"build": prose(), "requests": requests()}
+	for name, detectors := range map[string][]redact.Detector{"values": nil, "values+rules": {rules(b)}} {
+		r := redact.New(bytes.Repeat([]byte("k"), 32), detectors...)
+		values := map[string][]byte{}
+		rng := rand.New(rand.NewPCG(9, 9))
+		for i := range 100 {
+			v := make([]byte, 20)
+			for j := range v {
+				v[j] = byte(rng.Uint32())
+			}
+			values[fmt.Sprintf("s%d", i)] = []byte("ghp_" + base64.RawURLEncoding.EncodeToString(v))
+		}
+		if err := r.AddAll(values); err != nil {
+			b.Fatal(err)
+		}
+		for in, text := range texts {
+			b.Run(name+"/bytes/"+in, func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				began := cpu(b)
+				for b.Loop() {
+					for i := 0; i < len(text); i += 32 << 10 {
+						r.Bytes(text[i : i+32<<10])
+					}
+				}
+				b.ReportMetric(float64(len(text))*float64(b.N)/1e6/(cpu(b)-began).Seconds(), "MB/cpu-s")
+			})
+			b.Run(name+"/stream/"+in, func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				began := cpu(b)
+				for b.Loop() {
+					s := r.Stream()
+					for i := 0; i < len(text); i += 32 << 10 {
+						s.Write(text[i : i+32<<10])
+					}
+					s.Flush()
+				}
+				b.ReportMetric(float64(len(text))*float64(b.N)/1e6/(cpu(b)-began).Seconds(), "MB/cpu-s")
+			})
+		}
 	}
 }
 

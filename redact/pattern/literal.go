@@ -172,6 +172,9 @@ func spellRunes(runes []rune, fold bool) ([]literal, bool) {
 // spellClass leaves out the two letters beyond ASCII that fold to k and s, which
 // a class has only because case does not matter.
 func spellClass(ranges []rune) ([]literal, bool) {
+	if len(ranges) > 2*maxChoices || len(ranges) > 0 && ranges[1]-ranges[0] >= maxChoices {
+		return nil, false
+	}
 	var list []literal
 	for i := 0; i < len(ranges); i += 2 {
 		for r := ranges[i]; r <= ranges[i+1]; r++ {
@@ -188,7 +191,7 @@ func spellClass(ranges []rune) ([]literal, bool) {
 }
 
 func product(a, b []literal) []literal {
-	var out []literal
+	out := make([]literal, 0, len(a)*len(b))
 	for _, x := range a {
 		for _, y := range b {
 			out = append(out, literal{x.text + y.text, x.mask + y.mask})
@@ -198,6 +201,9 @@ func product(a, b []literal) []literal {
 }
 
 func unique(list []literal) []literal {
+	if len(list) < 2 {
+		return list
+	}
 	seen := map[literal]bool{}
 	var out []literal
 	for _, l := range list {

@@ -100,12 +100,11 @@ func (a *allowlist) allows(secret, match, line []byte) bool {
 	case onLine:
 		target = line
 	}
-	listed := len(a.sources) > 0 && len(target) > 0 && a.regexp().Match(target)
-	stopped := a.stop.in(secret)
+	listed := func() bool { return len(target) > 0 && a.regexp().Match(target) }
 	if !a.and {
-		return listed || stopped
+		return a.stop.in(secret) || len(a.sources) > 0 && listed()
 	}
-	return (listed || len(a.sources) == 0) && (stopped || len(a.stop) == 0)
+	return (len(a.stop) == 0 || a.stop.in(secret)) && (len(a.sources) == 0 || listed())
 }
 
 // stopwords are words that a secret does not contain, by their first two bytes.
