@@ -5,9 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,23 +79,63 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func BenchmarkText(b *testing.B) {
-	text := prose()
-	for _, n := range []int{0, 1, 20, 100} {
-		r := with(b, n)
-		b.Run(fmt.Sprintf("bytes/values=%d", n), func(b *testing.B) {
-			measure(b, len(text), func() { r.Bytes(text) })
-		})
-		b.Run(fmt.Sprintf("stream/values=%d", n), func(b *testing.B) {
-			measure(b, len(text), func() {
-				s := r.Stream()
-				for i := 0; i < len(text); i += 32 << 10 {
-					s.Write(text[i : i+32<<10])
-				}
-				s.Flush()
-			})
-		})
+// texts are of what passes through a redactor, about a megabyte each.
+func texts() map[string][]byte {
+	rng := rand.New(rand.NewPCG(3, 3))
+	noise := make([]byte, 3<<18)
+	for i := range noise {
+		noise[i] = byte(rng.Uint32())
 	}
+	utf16 := make([]byte, 0, 1<<20)
+	for _, c := range prose()[:1<<19] {
+		utf16 = append(utf16, c, 0)
+	}
+	return map[string][]byte{
+		"log":    prose(),
+		"base64": []byte(base64.StdEncoding.EncodeToString(noise)),
+		"hex":    []byte(hex.EncodeToString(noise[:1<<19])),
+		"binary": noise,
+		"utf-16": utf16,
+		"json":   bytes.Repeat([]byte(`{"level":"info","ts":"2026-01-02T03:04:05Z","msg":"caf\u00e9 \u4f60\u597d","path":"\/srv\/data","n":[1,2,3]}`+"\n"), 1<<20/100),
+	}
+}
+
+func BenchmarkText(b *testing.B) {
+	all := texts()
+	for _, n := range []int{0, 1, 20, 100, 1000} {
+		r := with(b, n)
+		for _, kind := range slices.Sorted(maps.Keys(all)) {
+			text := all[kind]
+			if n != 100 && kind != "log" {
+				continue
+			}
+			b.Run(fmt.Sprintf("bytes/%s/values=%d", kind, n), func(b *testing.B) {
+				measure(b, len(text), func() { r.Bytes(text) })
+			})
+			b.Run(fmt.Sprintf("stream/%s/values=%d", kind, n), func(b *testing.B) {
+				measure(b, len(text), func() {
+					s := r.Stream()
+					for p := range slices.Chunk(text, 32<<10) {
+						s.Write(p)
+					}
+					s.Flush()
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkHits is of text in which a value stands every kilobyte, in some form.
+func BenchmarkHits(b *testing.B) {
+	r := with(b, 100)
+	values := secrets(100)
+	text := prose()
+	rng := rand.New(rand.NewPCG(4, 4))
+	for at := 0; at < len(text)-1024; at += 1024 {
+		v := values[rng.IntN(len(values))]
+		copy(text[at:], []string{v, base64.StdEncoding.EncodeToString([]byte(v)), hex.EncodeToString([]byte(v))}[rng.IntN(3)])
+	}
+	measure(b, len(text), func() { r.Bytes(text) })
 }
 
 // BenchmarkContains is what a caller would write without this package: one

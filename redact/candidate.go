@@ -239,7 +239,7 @@ func (c *candidate) next(u unit) bool {
 func (c *candidate) compare(u unit) bool {
 	want := c.value.folded[c.matched:]
 	switch {
-	case u == plus && want[0] != '+', u < 256 && isBlank(byte(u)):
+	case u < 256 && isBlank(byte(u)):
 		c.gap++
 		return c.gap <= maxGap
 	case u&point != 0:

@@ -15,6 +15,7 @@ type kind uint8
 const (
 	raw    kind = iota
 	pct         // percent escapes, RFC 3986 section 2.1
+	query       // percent escapes with "+" for a blank, as in HTML's forms
 	esc         // backslash escapes of JSON (RFC 8259 section 7), C, Go, Python and $'...'
 	entity      // HTML character references
 	quoted      // quoted-printable, RFC 2045 section 6.7
@@ -49,7 +50,6 @@ type unit uint32
 
 const (
 	point unit = 1 << 24 // set on code points
-	plus  unit = 1 << 25 // a "+" in percent-encoded text: itself or a blank
 )
 
 func codePoint(r uint32) unit {
@@ -61,9 +61,6 @@ func codePoint(r uint32) unit {
 
 // byteOf returns u as a byte; code points up to U+00FF are taken for Latin-1.
 func byteOf(u unit) (byte, bool) {
-	if u == plus {
-		return '+', true
-	}
 	u &^= point
 	return byte(u), u < 256
 }
@@ -110,7 +107,7 @@ func (d *decoder) push(u unit, out *units) bool {
 	case raw:
 		out.add(u)
 		return true
-	case pct, esc, entity, quoted, anyEsc:
+	case pct, query, esc, entity, quoted, anyEsc:
 		return d.escapes(u, out)
 	case shell:
 		return d.shell(u, out)
@@ -233,22 +230,13 @@ func (d *decoder) wide(u unit, out *units) bool {
 	}
 	if d.n == 0 {
 		d.acc, d.n = uint64(b), 1
-		d.state = 0
-		if u == plus {
-			d.state = 1
-		}
 		return true
 	}
 	d.n = 0
-	r := uint32(d.acc)<<8 | uint32(b)
 	if d.kind == u16le {
-		r = uint32(b)<<8 | uint32(d.acc)
+		return d.point(uint32(b)<<8|uint32(d.acc), out)
 	}
-	if r == '+' && (d.state == 1 || u == plus) {
-		out.add(plus)
-		return d.high == 0
-	}
-	return d.point(r, out)
+	return d.point(uint32(d.acc)<<8|uint32(b), out)
 }
 
 // point puts out a code point or half a surrogate pair.
@@ -326,7 +314,7 @@ func (d *decoder) plain(u unit, out *units) bool {
 	d.gap = 0
 	all := d.kind == anyEsc
 	switch {
-	case u == '%' && (all || d.kind == pct):
+	case u == '%' && (all || d.kind == pct || d.kind == query):
 		return d.await(inByte, 2)
 	case u == '\\' && (all || d.kind == esc):
 		return d.await(backslash, 0)
@@ -334,8 +322,8 @@ func (d *decoder) plain(u unit, out *units) bool {
 		return d.await(inName, 0)
 	case u == '=' && d.kind == quoted:
 		return d.await(soft, 0)
-	case u == '+' && d.kind == pct:
-		u = plus
+	case u == '+' && d.kind == query:
+		u = ' '
 	}
 	out.add(u)
 	return d.high == 0

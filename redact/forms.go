@@ -123,8 +123,8 @@ func (v *value) inner() []written {
 	list := []written{{raw, 0, p, false}}
 	for i, w := range slices.Concat(all.inner, all.single) {
 		text := w.write(nil, p)
-		// An encoding that leaves this value alone is no other form of it.
-		if bytes.Equal(text, p) && bytes.Equal(w.write(nil, v.raw), v.raw) {
+		// An encoding that leaves this value alone is no other form of it, unless it breaks lines.
+		if w.kind != quoted && bytes.Equal(text, p) && bytes.Equal(w.write(nil, v.raw), v.raw) {
 			continue
 		}
 		n := written{w.kind, w.off, prefix(text, prefixSize), i >= len(all.inner)}

@@ -46,32 +46,34 @@ const (
 	upperHex = "0123456789ABCDEF"
 )
 
-// percents are the percent encodings: of every byte; as Go's QueryEscape and
-// PathEscape, JavaScript's encodeURIComponent, encodeURI and URLSearchParams, and
-// Python's quote see the reserved ones, in either case.
+// percents are the percent encodings: of every byte; as Go's PathEscape,
+// JavaScript's encodeURIComponent and encodeURI, and Python's quote see the
+// reserved ones; and as Go's QueryEscape and JavaScript's URLSearchParams do, with
+// "+" for a blank.
 func percents() (list []writer) {
 	for _, digits := range []string{upperHex, lowerHex} {
-		for _, keep := range []string{"", "-_.~", "-_.~+", "-_.~$&+=:@", "-_.!~*'()", "-_.!~*'();/?:@&=+$,#", "*-._+", "-_.~/"} {
-			list = append(list, writer{kind: pct, write: percent(keep, digits), all: keep == "", again: digits == lowerHex})
+		again := digits == lowerHex
+		list = append(list, writer{kind: pct, write: every("%", digits, ""), all: true, again: again})
+		for _, keep := range []string{"-_.~", "-_.~/", "-_.~$&+=:@", "-_.!~*'()", "-_.!~*'();/?:@&=+$,#"} {
+			list = append(list, writer{kind: pct, write: percent(keep, digits), again: again})
+		}
+		for _, keep := range []string{"-_.~ ", "*-._ "} {
+			list = append(list, writer{kind: query, write: percent(keep, digits), again: again})
 		}
 	}
 	return list
 }
 
-// percent keeps letters, digits and what is in keep, and everything escapes if
-// that is empty. A "+" in keep beside "." and "_" at its end stands for blanks.
+// percent keeps letters, digits and what is in keep; a blank that is kept is "+".
 func percent(keep, digits string) func(dst, p []byte) []byte {
-	form := strings.HasSuffix(keep, "~+") || strings.HasSuffix(keep, "_+")
-	if form {
-		keep = keep[:len(keep)-1]
-	}
 	return func(dst, p []byte) []byte {
 		for _, b := range p {
-			switch l := lower(b); {
-			case keep != "" && ('a' <= l && l <= 'z' || '0' <= b && b <= '9' || strings.IndexByte(keep, b) >= 0):
-				dst = append(dst, b)
-			case b == ' ' && form:
+			l := lower(b)
+			switch kept := strings.IndexByte(keep, b) >= 0; {
+			case kept && b == ' ':
 				dst = append(dst, '+')
+			case kept, 'a' <= l && l <= 'z', '0' <= b && b <= '9':
+				dst = append(dst, b)
 			default:
 				dst = append(dst, '%', digits[b>>4], digits[b&15])
 			}

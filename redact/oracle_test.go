@@ -1,0 +1,192 @@
+package redact
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// slowly is the oracle for how forms are found: it tries every form of every
+// value at every place of the whole text, without filter, shelves or pieces.
+func slowly(rules *ruleset, t []byte) []span {
+	s := scanner{rules: rules}
+	forms := []entry{markEntry}
+	for _, v := range rules.values {
+		forms = append(forms, v.forms()...)
+	}
+	for at := range t {
+		if isBlank(t[at]) {
+			continue
+		}
+		sym := symbolsFrom(t[at:])
+		for _, e := range forms {
+			s.slow(t, at, sym, e)
+		}
+	}
+	var list []span
+	for _, m := range s.take(len(t)) {
+		list = join(list, m)
+	}
+	return list
+}
+
+func (s *scanner) slow(t []byte, at int, sym []byte, e entry) {
+	n := e.symbols()
+	if len(sym) < n {
+		return
+	}
+	key := uint64(0)
+	for _, b := range sym[:n] {
+		key = key<<8 | uint64(b)
+	}
+	if key != e.key {
+		return
+	}
+	c := s.rules.candidate(&e, at)
+	if v := c.read(t); v == found || v == reading && c.done {
+		s.add(t, c)
+	}
+}
+
+// symbolsFrom returns the first symbols of t that no long gap parts.
+func symbolsFrom(t []byte) (sym []byte) {
+	gap := 0
+	for _, b := range t {
+		if !isBlank(b) {
+			sym, gap = append(sym, lower(b)), 0
+		} else if gap++; gap > maxGap {
+			break
+		}
+		if len(sym) == windowSize {
+			break
+		}
+	}
+	return sym
+}
+
+// compare holds the scan of t against the oracle, and a stream split by cuts against the scan.
+func compare(t *testing.T, r *Redactor, in []byte, cuts []int) {
+	t.Helper()
+	rules := r.rules.Load()
+	fast, slow := spans(rules, in, false), slowly(rules, in)
+	if !slices.Equal(fast, slow) {
+		t.Fatalf("%q: found %v, the oracle says %v", in, fast, slow)
+	}
+	whole := r.Bytes(in)
+	if got := pieces(r, in, cuts); !bytes.Equal(got, whole) {
+		t.Fatalf("%q split at %v: %q, in one %q", in, cuts, got, whole)
+	}
+}
+
+// pieces runs in through a stream in pieces of the given lengths, repeated.
+func pieces(r *Redactor, in []byte, cuts []int) []byte {
+	st := r.Stream()
+	var out []byte
+	for i := 0; len(in) > 0; i++ {
+		n := len(in)
+		if len(cuts) > 0 {
+			n = min(n, cuts[i%len(cuts)])
+		}
+		out = append(out, st.Write(in[:n])...)
+		in = in[n:]
+	}
+	return append(out, st.Flush()...)
+}
+
+// encoded writes value in random encodings, at random alignments, and perhaps only a piece of it.
+func encoded(rng *rand.Rand, value string, whole bool) []byte {
+	all := encoders()
+	filler := "kqzjwv"[:rng.IntN(4)]
+	s := all[rng.IntN(len(all))].do(filler + value + filler)
+	if rng.IntN(3) > 0 {
+		s = all[rng.IntN(len(all))].do(filler + s)
+	}
+	if !whole {
+		from := rng.IntN(len(s) + 1)
+		s = s[from : from+rng.IntN(len(s)-from+1)]
+	}
+	return []byte(s)
+}
+
+func TestAgainstOracle(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	values := map[string]string{
+		"a": "hunter2-hunter2", "b": "ter2-hunter9", "c": "aaaaaaaaaa", "d": "a b c d e", "e": " x\nyz'\"\\&%41+ ", "f": "\x00\xff\xfe0\x80\r\n1",
+	}
+	r := redactor(t, values)
+	for range 60 {
+		var in []byte
+		for range 1 + rng.IntN(4) {
+			v := r.rules.Load().values[rng.IntN(len(values))]
+			in = append(in, encoded(rng, string(v.raw), rng.IntN(2) == 0)...)
+			if rng.IntN(4) == 0 {
+				in = append(in, bytes.Repeat([]byte{' '}, rng.IntN(maxGap+3))...)
+			}
+		}
+		compare(t, r, in, []int{1 + rng.IntN(9), 1 + rng.IntN(60)})
+	}
+}
+
+// Random text over few letters is full of matches that overlap, contain and extend each other.
+func TestOverlapsAgainstOracle(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	random := func(n int, from string) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = from[rng.IntN(len(from))]
+		}
+		return string(b)
+	}
+	for range 10 {
+		values := map[string]string{}
+		for _, name := range []string{"x", "y", "z"}[:1+rng.IntN(3)] {
+			values[name] = random(8+rng.IntN(3), "aab.")
+		}
+		r := redactor(t, values)
+		for range 10 {
+			compare(t, r, []byte(random(rng.IntN(150), "aAabBb.. \n")), []int{1 + rng.IntN(7), 1 + rng.IntN(40)})
+		}
+	}
+}
+
+// FuzzStream: pieces give what the whole gives, the oracle agrees on what is
+// found, and a second pass changes nothing.
+func FuzzStream(f *testing.F) {
+	f.Add("hunter2-hunter2", "p@ss \"w/rd'%", []byte("x hunter2-hunter2 y"), uint64(1))
+	f.Add("00000000", "a\nb\nc\nd\n", []byte("30303030 3030303\n030303030"), uint64(2))
+	f.Add("AAAAAAAAA", "AAAAAAAAAA", []byte("QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB"), uint64(3))
+	f.Add("\xff\xfe\x00\x80\xff\xff\xff\xff", "пароль!!", []byte("%ff%FE%00%80%Ff%ff%fF%ff &#1087;"), uint64(4))
+	f.Fuzz(func(t *testing.T, one, two string, in []byte, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		r := New(testKey)
+		for _, v := range []string{one, two} {
+			if len(v) > 200 || r.Add("v", []byte(v)) != nil {
+				return
+			}
+		}
+		for range 2 { // forms among what the fuzzer found
+			in = append(in, encoded(rng, one, false)...)
+			in = append(in, encoded(rng, two, true)...)
+		}
+		if len(in) > 2048 {
+			return
+		}
+		compare(t, r, in, []int{1 + rng.IntN(5), 1 + rng.IntN(50), 1 + rng.IntN(200)})
+		out := bytes.Clone(r.Bytes(in))
+		if again := r.Bytes(out); !bytes.Equal(again, out) && !joins(r, out) {
+			t.Fatalf("%q: once %q, twice %q", in, out, again)
+		}
+	})
+}
+
+// joins reports whether a marker's neighbourhood in out is a value: one that begins or ends like a marker.
+func joins(r *Redactor, out []byte) bool {
+	for _, m := range spans(r.rules.Load(), out, false) {
+		if text := string(out[m.start:m.end]); text != m.value.marker && strings.ContainsAny(text, "[]") {
+			return true
+		}
+	}
+	return false
+}
