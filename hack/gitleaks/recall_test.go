@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +81,9 @@ func read(t *testing.T, path string) (list []example) {
 	return list
 }
 
+// pathOnly is the rule that is for paths alone: there are none in a stream.
+const pathOnly = "pkcs12-file"
+
 // score is what was found of the positives of one rule.
 type score struct{ positives, theirs, ours, same int }
 
@@ -88,6 +92,9 @@ func TestRecall(t *testing.T) {
 	scores := map[string]*score{}
 	negatives, alarms := 0, 0
 	for _, e := range examples(t) {
+		if e.Rule == pathOnly {
+			continue
+		}
 		found := theirs.Detect(detect.Fragment{Raw: e.Text, FilePath: e.Path})
 		hits := ours.Find(nil, []byte(e.Text))
 		if !e.Positive {
@@ -160,7 +167,7 @@ func report(t *testing.T, scores map[string]*score) {
 		t.Logf("%-45s %9d %9d %9d %9d", id, s.positives, s.theirs, s.ours, s.same)
 		sum = score{sum.positives + s.positives, sum.theirs + s.theirs, sum.ours + s.ours, sum.same + s.same}
 	}
-	t.Logf("%-45s %9d %9d %9d %9d", "all "+module, sum.positives, sum.theirs, sum.ours, sum.same)
+	t.Logf("%-45s %9d %9d %9d %9d", fmt.Sprintf("all %d rules", len(ids)), sum.positives, sum.theirs, sum.ours, sum.same)
 }
 
 func pair(t testing.TB) (*pattern.Rules, *detect.Detector) {
