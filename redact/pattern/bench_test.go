@@ -70,6 +70,7 @@ func BenchmarkFind(b *testing.B) {
 	}{{"build", prose()}, {"requests", requests()}, {"source", all[:benchSize]}} {
 		b.Run(in.name, func(b *testing.B) { find(b, rs, in.text) })
 	}
+	b.Run("argument", func(b *testing.B) { find(b, rs, []byte("--message=first version of the key server")) })
 }
 
 // find reports, beside the time that passed, megabytes for each second of CPU,

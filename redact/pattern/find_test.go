@@ -45,11 +45,11 @@ func oracle(rs *Rules, text []byte) []match {
 // windowed is what Find does, short of putting matches of several rules together.
 func windowed(rs *Rules, text []byte) []match {
 	s := rs.scanner()
-	defer rs.release(s)
 	s.begin(text, 0, true)
 	s.scan()
 	s.finish()
 	s.judge()
+	rs.release(s)
 	return slices.Clone(s.matches)
 }
 

@@ -117,7 +117,7 @@ func kindOf(b byte) int {
 }
 
 // maxStates bounds a cache, which is emptied when it has that many.
-const maxStates = 4096
+const maxStates = 2048
 
 // A state of a cache is the offset of its row, 0 the one from which nothing
 // matches. An edge is the next state times two, plus one if the expression
@@ -140,6 +140,7 @@ const (
 type cache struct {
 	*machine
 	back   bool // read backwards: where the expression matches counts, and not only whether
+	taken  *int
 	edges  []int32
 	nodes  []position // by state / width
 	states map[string]state
@@ -161,8 +162,9 @@ type position struct {
 	covers  int8 // whether at holds the beginning of the expression: 0 unknown, 1 yes, -1 no
 }
 
-func newCache(m *machine, back bool) *cache {
-	c := &cache{machine: m, back: back, seen: make([]uint32, len(m.prog.Inst))}
+// newCache returns an empty cache that adds to taken, in bytes, as it grows.
+func newCache(m *machine, back bool, taken *int) *cache {
+	c := &cache{machine: m, back: back, taken: taken, seen: make([]uint32, len(m.prog.Inst))}
 	c.reset()
 	return c
 }
@@ -217,6 +219,7 @@ func (c *cache) intern(at []uint32, kind int, blurred bool) state {
 	for range c.width {
 		c.edges = append(c.edges, unknown)
 	}
+	*c.taken += 4*int(c.width) + 8*len(at) + 128
 	return s
 }
 

@@ -256,7 +256,9 @@ func (rs *Rules) scanner() *scanner {
 	return newScanner(rs)
 }
 
+// release makes s idle. After a panic it is not called: who knows what s holds.
 func (rs *Rules) release(s *scanner) {
+	s.clear()
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if len(rs.idle) < runtime.GOMAXPROCS(0) {
