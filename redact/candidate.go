@@ -12,7 +12,7 @@ type form struct {
 	outer, inner       kind
 	outerOff, innerOff uint8 // alignment, or where in a shell's word it begins
 	first              byte  // first byte of what outer encoded
-	lead               bool  // first is a blank that stands before the window
+	lead               uint8 // dots before the window; of UTF-16 whether first is filler there
 	single             bool  // one of the two is no encoding
 	symbols            uint8 // of the window: 8, or all that the form has
 }
@@ -21,12 +21,9 @@ type form struct {
 type packed uint32
 
 func (f form) pack() packed {
-	p := packed(f.outer) | packed(f.inner)<<5 | packed(f.outerOff)<<10 | packed(f.innerOff)<<13 | packed(f.first)<<16 | packed(f.symbols)<<24
-	if f.lead {
-		p |= 1 << 28
-	}
+	p := packed(f.outer) | packed(f.inner)<<5 | packed(f.outerOff)<<10 | packed(f.innerOff)<<13 | packed(f.first)<<16 | packed(f.symbols)<<24 | packed(f.lead)<<28
 	if f.single {
-		p |= 1 << 29
+		p |= 1 << 30
 	}
 	return p
 }
@@ -34,7 +31,7 @@ func (f form) pack() packed {
 func (p packed) unpack() form {
 	return form{
 		outer: kind(p & 31), inner: kind(p >> 5 & 31), outerOff: uint8(p >> 10 & 7), innerOff: uint8(p >> 13 & 7),
-		first: byte(p >> 16), symbols: uint8(p >> 24 & 15), lead: p>>28&1 != 0, single: p>>29&1 != 0,
+		first: byte(p >> 16), symbols: uint8(p >> 24 & 15), lead: uint8(p >> 28 & 3), single: p>>30&1 != 0,
 	}
 }
 
@@ -57,6 +54,14 @@ func (f form) left() int {
 	}
 	first := 8 * (int(f.outerOff) + group) // a group further right nothing is negative
 	return ceil(first, bits) - (first-8*inner)/bits
+}
+
+// begin returns where a match begins of which the window begins at start.
+func (f form) begin(t []byte, start int) int {
+	for n := f.lead; n > 0 && start > 0 && isFiller(t[start-1]); n-- {
+		start--
+	}
+	return digitsBefore(t, start, f.left())
 }
 
 // maxLeft is the largest left of all forms.
@@ -82,8 +87,8 @@ type candidate struct {
 	end          int // of the match, once done
 	outer, inner decoder
 	matched      int   // bytes of the folded value, or digits, that were seen
-	blanks       uint8 // in a row, in the text
-	gap          uint8 // blanks in a row, decoded
+	blanks       uint8 // filler in a row, in the text
+	gap          uint8 // filler in a row, decoded
 	spare        uint8 // digits that may follow with the value's last bits and a neighbour's
 	trail        uint8 // blanks at the value's end that may follow
 	loose, stray bool  // outer and inner have read on since end, without a sign that it belongs to the match
@@ -101,8 +106,12 @@ func newCandidate(v *value, f form, at int) candidate {
 	if f.inner == b64 { // matched counts digits
 		c.matched = ceil(8*int(f.innerOff), 6)
 	}
-	if f.lead {
-		c.push(unit(f.first))
+	for range f.lead {
+		if f.outer == u16le || f.outer == u16be {
+			c.push(unit(f.first))
+		} else {
+			c.push('.')
+		}
 	}
 	return c
 }
@@ -135,12 +144,9 @@ func (c *candidate) read(t []byte) verdict {
 		}
 		b := t[c.at]
 		c.at++
-		if isBlank(b) {
-			c.blanks++
-		} else {
+		if !isFiller(b) {
 			c.blanks = 0
-		}
-		if c.blanks > maxGap {
+		} else if c.blanks++; c.blanks > maxGap {
 			return c.settle()
 		}
 		if c.done {
@@ -239,7 +245,7 @@ func (c *candidate) next(u unit) bool {
 func (c *candidate) compare(u unit) bool {
 	want := c.value.folded[c.matched:]
 	switch {
-	case u < 256 && isBlank(byte(u)):
+	case u < 256 && isBlank(byte(u)), u == '.' && want[0] != '.':
 		c.gap++
 		return c.gap <= maxGap
 	case u&point != 0:
@@ -253,7 +259,7 @@ func (c *candidate) compare(u unit) bool {
 }
 
 func (c *candidate) advance(n, left int) {
-	c.gap = 0
+	c.gap, c.blanks = 0, 0
 	c.matched += n
 	c.done = n == left
 }
@@ -283,7 +289,7 @@ func (c *candidate) digit64(u unit) bool {
 	switch {
 	case !ok:
 		return false
-	case isBlank(b):
+	case isFiller(b):
 		c.gap++
 		return c.gap <= maxGap
 	case b == '-':
@@ -314,7 +320,7 @@ func (c *candidate) numeral(u unit) bool {
 	if !ok {
 		return false
 	}
-	if isBlank(b) || b == ',' {
+	if isFiller(b) || b == ',' {
 		c.gap++
 		return c.gap <= maxGap
 	}

@@ -129,7 +129,7 @@ func (d *decoder) ignore() bool { d.gap++; return d.gap <= maxGap }
 
 // digit reads base64 and base32.
 func (d *decoder) digit(b byte, out *units) bool {
-	if isBlank(b) {
+	if isFiller(b) {
 		return d.ignore()
 	}
 	v := valueOf(d.kind, b)
@@ -198,7 +198,7 @@ func (d *decoder) hex(b byte, out *units) bool {
 	case v < 16:
 		d.n, d.gap = 0, 0
 		out.add(unit(d.acc<<4 | uint64(v)))
-	case isBlank(b):
+	case isFiller(b):
 		return d.ignore()
 	case lower(b) == 'x' && d.n == 1 && d.acc == 0:
 		d.n = 0

@@ -110,7 +110,7 @@ func prefix(p []byte, n int) []byte {
 		if n <= 0 && b&0xc0 != 0x80 {
 			return p[:i]
 		}
-		if !isBlank(b) {
+		if !isFiller(b) {
 			n--
 		}
 	}
@@ -194,18 +194,15 @@ func (f *former) write(o writer, k kind, w written) {
 // add adds the entry for w that was encoded by k, whose text begins so.
 func (f *former) add(k kind, off uint8, w written, text []byte) {
 	n := form{outer: k, outerOff: off, inner: w.kind, innerOff: w.off, single: k == raw || k == anyEsc || w.kind == raw}
-	switch {
-	case off > 0 && k != shell:
+	if off > 0 && k != shell {
 		n.first = w.text[0]
-	case (k == u16le || k == u16be) && isBlank(text[0]):
-		if isBlank(text[1]) { // such a character at a value's beginning is not supported
-			return
-		}
-		n.lead, n.first = true, text[0]
+	}
+	if !n.skip(text) {
+		return
 	}
 	key := uint64(0)
 	for _, b := range text {
-		if isBlank(b) {
+		if isFiller(b) {
 			continue
 		}
 		key = key<<8 | uint64(lower(b))
@@ -214,4 +211,28 @@ func (f *former) add(k kind, off uint8, w written, text []byte) {
 		}
 	}
 	f.list = append(f.list, entry{key, f.value.id, n.pack()})
+}
+
+// skip notes filler at the beginning of text, which is not in the window, but
+// which decoders must see. It reports whether that can be noted: of values that
+// begin with four dots or a character such as U+2020 it cannot, in UTF-16.
+func (f *form) skip(text []byte) bool {
+	wide := f.outer == u16le || f.outer == u16be
+	for i, b := range text {
+		switch {
+		case !isFiller(b):
+			return true
+		case wide:
+			f.first = b
+			f.lead++
+			if i > 0 {
+				return false
+			}
+		case b == '.':
+			if f.lead++; f.lead > 3 {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -26,6 +26,7 @@ type index struct {
 	shelves []*shelf
 	keys    *filter // of entries
 	begins  *filter // of 1 to windowSize-1 symbols that begin a key
+	lead    uint8   // the largest of all forms
 	short   uint8   // bit n: there are keys of n symbols, n below windowSize
 }
 
@@ -100,7 +101,7 @@ func (x *index) with(entries []entry) *index {
 		x = &index{}
 		entries = merge(entries, []entry{markEntry})
 	}
-	next := &index{shelves: slices.Clone(x.shelves), keys: x.keys, begins: x.begins, short: x.short}
+	next := &index{shelves: slices.Clone(x.shelves), keys: x.keys, begins: x.begins, short: x.short, lead: x.lead}
 	for n := len(next.shelves); n > 0 && len(next.shelves[n-1].entries) < 2*len(entries); n-- {
 		entries = merge(next.shelves[n-1].entries, entries)
 		next.shelves = next.shelves[:n-1]
@@ -142,6 +143,7 @@ func (x *index) note(entries []entry) {
 	last := uint64(0)
 	for i := range entries {
 		e := &entries[i]
+		x.lead = max(x.lead, e.form.unpack().lead)
 		if e.key == last && i > 0 {
 			continue
 		}

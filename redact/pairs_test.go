@@ -95,6 +95,11 @@ func encoders() []encoder {
 		{name: "base64 lines", do: func(s string) string { return wrap(base64.StdEncoding.EncodeToString([]byte(s)), 76, "\n") }},
 		{name: "base64 crlf", do: func(s string) string { return wrap(base64.StdEncoding.EncodeToString([]byte(s)), 64, "\r\n") }},
 		{name: "hex lines", do: func(s string) string { return wrap(fmt.Sprintf("%x", s), 60, "\n") }},
+		{name: "hex labels", do: func(s string) string { return wrap(fmt.Sprintf("%x", s), 63, ".") }},
+		{name: "base32 labels", do: func(s string) string {
+			return wrap(strings.TrimRight(base32.StdEncoding.EncodeToString([]byte(s)), "="), 30, ".")
+		}},
+		{name: "base64 labels", do: func(s string) string { return wrap(base64.RawURLEncoding.EncodeToString([]byte(s)), 32, ".") }},
 		{name: "hex colons", once: true, do: bytewise("%02x:")},
 		{name: "hex dashes", once: true, do: bytewise("%02X-")},
 		{name: "0x", once: true, do: bytewise("0x%02x, ")},
@@ -169,6 +174,7 @@ func TestPairs(t *testing.T) {
 		"unicode": "pässwörd-密钥-🔑",
 		"key":     "sk-ant-api03-" + strings.Repeat("kZ3_xQ9-", 12),
 		"short":   "a1b2c3d4",
+		"dotted":  ".eyJhbGciOiJI.eyJzdWIi/x.sig+v_.",
 	}
 	for name, value := range values {
 		r := redactor(t, map[string]string{name: value})

@@ -24,7 +24,7 @@ func TestPlain(t *testing.T) {
 	if out = append(out, s.Flush()...); string(out) != "text: [REDACTED:a:"+r.Tag([]byte("some-secret-value"))+"], text" {
 		t.Errorf("%q", out)
 	}
-	if out := s.Write([]byte("words.")); string(out) != "words." {
+	if out := s.Write([]byte("words;")); string(out) != "words;" {
 		t.Errorf("held back: %q", out)
 	}
 }

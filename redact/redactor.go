@@ -56,7 +56,7 @@ const (
 	// MaxValue is the greatest length of a value in bytes. It bounds what a Stream holds back.
 	MaxValue = 16 << 10
 
-	minFolded = 4 // bytes of a value that are not blank
+	minFolded = 4 // bytes of a value that are neither blank nor a dot
 	maxName   = 64
 )
 
@@ -153,8 +153,8 @@ func check(name string, val []byte) error {
 		return fmt.Errorf("the value has %d bytes; under %d it would be masked where it occurs by chance", len(val), MinValue)
 	case len(val) > MaxValue:
 		return fmt.Errorf("the value has %d bytes; at most %d can be masked", len(val), MaxValue)
-	case len(fold(val)) < minFolded:
-		return fmt.Errorf("the value is white space but for fewer than %d bytes", minFolded)
+	case len(bytes.ReplaceAll(fold(val), []byte("."), nil)) < minFolded:
+		return fmt.Errorf("the value is white space and dots but for fewer than %d bytes", minFolded)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (s *scanner) try(t []byte, c candidate) {
 }
 
 func (s *scanner) add(t []byte, c candidate) {
-	s.found = append(s.found, match{digitsBefore(t, c.start, c.form.left()), c.end, c.value})
+	s.found = append(s.found, match{c.form.begin(t, c.start), c.end, c.value})
 }
 
 // end settles what waits for more text. With cut the text may have gone on, and
@@ -70,7 +70,7 @@ func (s *scanner) end(t []byte, cut bool) {
 		case c.done:
 			s.add(t, c)
 		case cut && c.form.inner != mark:
-			s.found = append(s.found, match{digitsBefore(t, c.start, c.form.left()), len(t), c.value})
+			s.found = append(s.found, match{c.form.begin(t, c.start), len(t), c.value})
 		}
 	}
 	s.pending = nil
@@ -95,7 +95,7 @@ func (s *scanner) partial(t []byte) {
 			continue
 		}
 		if e := s.rules.index.beginsWith(s.window&(1<<(8*n)-1), n); e != nil {
-			s.found = append(s.found, match{digitsBefore(t, start, e.form.unpack().left()), len(t), s.rules.values[e.value]})
+			s.found = append(s.found, match{e.form.unpack().begin(t, start), len(t), s.rules.values[e.value]})
 			return
 		}
 	}
@@ -127,9 +127,10 @@ func (s *scanner) hold(t []byte) int {
 			break
 		}
 	}
-	hold = digitsBefore(t, hold, maxLeft)
+	any := form{lead: s.rules.index.lead}
+	hold = digitsBefore(t, any.begin(t, hold), maxLeft)
 	for _, c := range s.pending {
-		hold = min(hold, digitsBefore(t, c.start, c.form.left()))
+		hold = min(hold, c.form.begin(t, c.start))
 	}
 	return hold
 }

@@ -87,7 +87,10 @@ func (s *Stream) closed(f func() []byte) (out []byte) {
 	}
 	defer func() {
 		if recover() != nil {
-			*s = Stream{redactor: s.redactor, scanner: scanner{rules: s.redactor.rules.Load()}, tail: tail{redactor: s.redactor}, found: s.found, failed: true}
+			*s = Stream{
+				redactor: s.redactor, scanner: scanner{rules: s.redactor.rules.Load()}, tail: tail{redactor: s.tail.redactor},
+				found: s.found, failed: true,
+			}
 			out = []byte(withheld)
 		}
 	}()
