@@ -28,10 +28,13 @@
 //
 // # How it differs from gitleaks
 //
-// A stream has no paths: rules for a path alone are left out, rules that also
-// want a path do without, and what an allowlist says about paths is ignored. A
-// rule's keyword need not stand anywhere in the text when its expression has
+// A stream has no paths: the rule for a path alone is left out, rules that also
+// want a path do without, and what an allowlist says about paths is ignored; only
+// the checksums of a go.sum, which gitleaks leaves out by its path, are left out by
+// their form. A rule's keyword need not stand in the text when its expression has
 // strings of its own. The two rules whose expression has none are tried within
-// nearby bytes after their keyword. An expression without a bound is followed for
-// maxSpan bytes, a block of several lines such as a private key for maxBlock. A comment "gitleaks:allow" changes nothing here.
+// nearby bytes after their keyword, not all over the text. An expression without a
+// bound is followed for maxSpan bytes after its literal, a block of several lines
+// such as a private key for maxBlock. A comment "gitleaks:allow" changes nothing.
+// Literals in which the long s or the Kelvin sign stand for s and k are not found.
 package pattern
