@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/url"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	ahocorasick "github.com/BobuSumisu/aho-corasick"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
@@ -138,30 +139,56 @@ func BenchmarkHits(b *testing.B) {
 	measure(b, len(text), func() { r.Bytes(text) })
 }
 
-// BenchmarkContains is what a caller would write without this package: one
-// search for each of five forms of each value, case and wrapping as they come.
-func BenchmarkContains(b *testing.B) {
-	text := string(prose())
-	for _, n := range []int{1, 5, 20} {
-		var forms []string
-		for _, s := range secrets(n) {
-			forms = append(forms, s, hex.EncodeToString([]byte(s)), url.QueryEscape(s))
-			for off := range 3 {
-				e := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", off) + s))
-				forms = append(forms, e[(off*8+5)/6:(off+len(s))*8/6])
-			}
+// BenchmarkPeers is what a caller could do instead for 100 values in the three forms that are looked for
+// most: raw, base64 at three alignments, hex. Each form as it is, without other case, wrapping or escapes.
+func BenchmarkPeers(b *testing.B) {
+	var forms, quoted []string
+	for _, s := range secrets(100) {
+		forms = append(forms, s, hex.EncodeToString([]byte(s)))
+		for off := range 3 {
+			e := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", off) + s))
+			forms = append(forms, e[(off*8+5)/6:(off+len(s))*8/6])
 		}
-		b.Run(fmt.Sprintf("values=%d/forms=%d", n, len(forms)), func(b *testing.B) {
-			b.SetBytes(int64(len(text)))
-			for b.Loop() {
+	}
+	for _, f := range forms {
+		quoted = append(quoted, regexp.QuoteMeta(f))
+	}
+	r := with(b, 100)
+	trie := ahocorasick.NewTrieBuilder().AddStrings(forms).Build()
+	expr := regexp.MustCompile(strings.Join(quoted, "|"))
+	for kind, text := range map[string][]byte{"log": prose(), "base64": texts()["base64"]} {
+		b.Run("redact/"+kind, func(b *testing.B) {
+			measure(b, len(text), func() { r.Bytes(text) })
+		})
+		b.Run("aho-corasick/"+kind, func(b *testing.B) {
+			measure(b, len(text), func() { trie.Match(text) })
+		})
+		b.Run("regexp/"+kind, func(b *testing.B) {
+			part := text[:32<<10] // it takes seconds for a megabyte
+			measure(b, len(part), func() { expr.Match(part) })
+		})
+		b.Run("contains/"+kind, func(b *testing.B) {
+			measure(b, len(text), func() {
 				for _, f := range forms {
-					if strings.Contains(text, f) {
+					if bytes.Contains(text, []byte(f)) {
 						b.Fatal("found")
 					}
 				}
-			}
+			})
 		})
 	}
+}
+
+// BenchmarkHostile is text made of the beginnings of values, to keep the redactor busy.
+func BenchmarkHostile(b *testing.B) {
+	r := with(b, 100)
+	var text []byte
+	for _, s := range secrets(100) {
+		for n := 9; n < len(s); n++ {
+			text = append(append(text, s[:n]...), '\n')
+		}
+	}
+	measure(b, len(text), func() { r.Bytes(text) })
 }
 
 func event() *audit.Event {
@@ -198,16 +225,63 @@ func BenchmarkSeal(b *testing.B) {
 	})
 }
 
+// BenchmarkAdd adds a value to none, three to a hundred as a step would, and the largest there can be.
 func BenchmarkAdd(b *testing.B) {
-	pem := strings.Repeat("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n", 26)
-	for _, c := range []struct{ name, value string }{{"token", secrets(1)[0]}, {"pem", pem}} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := redact.New(benchKey).Add("v", []byte(c.value)); err != nil {
-					b.Fatal(err)
-				}
+	b.Run("first", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := redact.New(benchKey).Add("v", []byte(secrets(1)[0])); err != nil {
+				b.Fatal(err)
 			}
-		})
+		}
+	})
+	b.Run("three to 100", func(b *testing.B) {
+		b.ReportAllocs()
+		r, n := with(b, 100), 0
+		for b.Loop() {
+			step := map[string][]byte{}
+			for _, name := range []string{"a", "b", "c"} {
+				n++
+				step[name] = fmt.Appendf(nil, "%d-%s-of-this-step-%d", n, secrets(1)[0], n*n)
+			}
+			if n > 300 {
+				r, n = with(b, 100), 0
+			}
+			if err := r.AddAll(step); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("16 KiB", func(b *testing.B) {
+		b.ReportAllocs()
+		pem := strings.Repeat("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n", 260)[:redact.MaxValue]
+		for b.Loop() {
+			if err := redact.New(benchKey).Add("v", []byte(pem)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkMemory is what 100 values of 40 bytes keep.
+func BenchmarkMemory(b *testing.B) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var keep []*redact.Redactor
+	for b.Loop() {
+		r := redact.New(benchKey)
+		values := map[string][]byte{}
+		for i := range 100 {
+			values[fmt.Sprint("s", i)] = fmt.Appendf(nil, "%040d", i*7919+len(keep))
+		}
+		if err := r.AddAll(values); err != nil {
+			b.Fatal(err)
+		}
+		keep = append(keep, r)
 	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(len(keep)), "bytes-kept")
+	runtime.KeepAlive(keep)
 }
