@@ -2,7 +2,6 @@ package redact
 
 import (
 	"bytes"
-	"strconv"
 	"sync"
 	"unicode/utf8"
 )
@@ -86,25 +85,28 @@ type candidate struct {
 	at           int // next byte to be read
 	end          int // of the match, once done
 	outer, inner decoder
-	matched      int   // bytes of the folded value, or digits, that were seen
-	blanks       uint8 // filler in a row, in the text
-	gap          uint8 // filler in a row, decoded
-	spare        uint8 // digits that may follow with the value's last bits and a neighbour's
-	trail        uint8 // blanks at the value's end that may follow
-	loose, stray bool  // outer and inner have read on since end, without a sign that it belongs to the match
+	want         []byte // the folded value, or what is compared in its place
+	matched      int    // bytes of want, or digits, that were seen
+	blanks       uint8  // filler in a row, in the text
+	gap          uint8  // filler in a row, decoded
+	spare        uint8  // digits that may follow with the value's last bits and a neighbour's
+	trail        uint8  // blanks at the value's end that may follow
+	loose, stray bool   // outer and inner have read on since end, without a sign that it belongs to the match
 	done         bool
 	markers      *sync.Map // only when a marker is read
 }
 
 func newCandidate(v *value, f form, at int) candidate {
-	c := candidate{value: v, form: f, start: at, at: at, trail: v.trail}
+	c := candidate{value: v, form: f, start: at, at: at, trail: v.trail, want: v.folded}
 	c.outer = start(f.outer, int(f.outerOff), f.first)
 	c.inner = start(f.inner, int(f.innerOff), v.raw[0])
-	if f.inner.terminal() {
+	switch f.inner {
+	case b64: // matched counts digits
 		c.trail = 0
-	}
-	if f.inner == b64 { // matched counts digits
 		c.matched = ceil(8*int(f.innerOff), 6)
+	case lit:
+		c.trail = 0
+		c.want = fold(literals[f.first](nil, v.raw))
 	}
 	for range f.lead {
 		if f.outer == u16le || f.outer == u16be {
@@ -144,7 +146,7 @@ func (c *candidate) read(t []byte) verdict {
 		}
 		b := t[c.at]
 		c.at++
-		if !isFiller(b) {
+		if !isFiller(b) || c.form.outer == rows {
 			c.blanks = 0
 		} else if c.blanks++; c.blanks > maxGap {
 			return c.settle()
@@ -160,6 +162,9 @@ func (c *candidate) read(t []byte) verdict {
 		}
 		if c.done {
 			c.end = c.at
+			if c.form.outer == rows && c.outer.high == 0 {
+				return dead // all in one row: another form says the same
+			}
 			if !c.hasTail() {
 				return found
 			}
@@ -177,13 +182,12 @@ func (d *decoder) simple() bool {
 
 // run compares letters and digits, up to the last one of the text or the value.
 func (c *candidate) run(t []byte) bool {
-	folded := c.value.folded
-	for c.at < len(t)-1 && c.matched < len(folded)-1 {
+	for c.at < len(t)-1 && c.matched < len(c.want)-1 {
 		b := lower(t[c.at])
 		if (b < 'a' || 'z' < b) && (b < '0' || '9' < b) {
 			break
 		}
-		if b != folded[c.matched] {
+		if b != c.want[c.matched] {
 			return false
 		}
 		c.at++
@@ -220,11 +224,8 @@ func (c *candidate) push(u unit) bool {
 
 // next takes a unit of what outer decoded.
 func (c *candidate) next(u unit) bool {
-	switch c.form.inner {
-	case b64:
+	if c.form.inner == b64 {
 		return c.digit64(u)
-	case dec, oct:
-		return c.numeral(u)
 	}
 	var out units
 	if !c.inner.push(u, &out) {
@@ -243,7 +244,7 @@ func (c *candidate) next(u unit) bool {
 
 // compare holds a decoded unit against the folded value.
 func (c *candidate) compare(u unit) bool {
-	want := c.value.folded[c.matched:]
+	want := c.want[c.matched:]
 	switch {
 	case u < 256 && isBlank(byte(u)), u == '.' && want[0] != '.':
 		c.gap++
@@ -313,37 +314,9 @@ func (c *candidate) digit64(u unit) bool {
 	return true
 }
 
-// numeral compares a list of decimal or octal numbers; matched counts the bytes
-// and inner.n the digits of the next one.
-func (c *candidate) numeral(u unit) bool {
-	b, ok := byteOf(u)
-	if !ok {
-		return false
-	}
-	if isFiller(b) || b == ',' {
-		c.gap++
-		return c.gap <= maxGap
-	}
-	next := uint64(c.value.raw[c.matched])
-	digits := strconv.AppendUint(make([]byte, 0, 4), next, 10)
-	if c.form.inner == oct {
-		digits = append(digits[:0], '0'+byte(next>>6), '0'+byte(next>>3&7), '0'+byte(next&7))
-	}
-	if digits[c.inner.n] != b {
-		return false
-	}
-	c.gap = 0
-	if c.inner.n++; int(c.inner.n) == len(digits) {
-		c.inner.n = 0
-		c.matched++
-	}
-	c.done = c.matched == len(c.value.raw)
-	return true
-}
-
 // hasTail reports whether digits, padding or blanks of the value may follow.
 func (c *candidate) hasTail() bool {
-	return c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
+	return c.form.outer == rows && c.form.outerOff != rowBare || c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
 }
 
 // padded reports whether k is base64 or base32.
@@ -351,6 +324,12 @@ func (k kind) padded() bool { _, group := k.bits(); return group > 1 }
 
 // tail takes b after the match and reports whether more can follow.
 func (c *candidate) tail(b byte) bool {
+	if c.form.outer == rows && c.form.outerOff != rowBare { // the text at the row's end may be the value's
+		if b != '\n' {
+			c.end = c.at
+		}
+		return b != '\n' && c.outer.long()
+	}
 	if c.form.outer.padded() && !c.loose && (b == '=' || isBlank(b)) {
 		if b == '=' {
 			c.end = c.at
@@ -380,7 +359,7 @@ func (c *candidate) after(u unit) bool {
 		c.spare = 0
 		c.end, c.loose = c.at, false
 		return true
-	case c.form.inner.terminal() || isBlank(b) && c.trail == 0:
+	case c.form.inner == b64 || c.form.inner == lit || isBlank(b) && c.trail == 0:
 		return isBlank(b)
 	}
 	c.stray = true
@@ -397,6 +376,3 @@ func (c *candidate) after(u unit) bool {
 	}
 	return true
 }
-
-// terminal reports whether text of kind k is compared as it is, not decoded.
-func (k kind) terminal() bool { return k == b64 || k == dec || k == oct }

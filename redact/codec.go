@@ -27,8 +27,8 @@ const (
 	b32h  // section 7
 	u16le // UTF-16
 	u16be
-	dec // decimal numbers of bytes
-	oct // octal numbers of bytes, three digits each
+	lit  // compared as it is written: off says how, see literals
+	rows // lines of a dump, each after its address: off says what comes after the bytes
 	mark
 )
 
@@ -80,7 +80,7 @@ type decoder struct {
 	state uint8  // of escapes
 	n     uint8  // digits that are missing, or bits that acc holds
 	gap   uint8  // units in a row that meant nothing
-	high  uint16 // first half of a surrogate pair
+	high  uint16 // first half of a surrogate pair; of rows, whether there were two
 	acc   uint64
 }
 
@@ -93,7 +93,7 @@ func start(k kind, off int, first byte) decoder {
 		bits, _ := k.bits()
 		d.n = uint8(ceil(8*off, bits)*bits - 8*off)
 		d.acc = uint64(first) >> (8 - d.n)
-	case shell:
+	case shell, rows:
 		d.state = uint8(off)
 	}
 	return d
@@ -104,9 +104,11 @@ func ceil(a, b int) int { return (a + b - 1) / b }
 // push decodes u into out and reports whether the text can be one of d's kind.
 func (d *decoder) push(u unit, out *units) bool {
 	switch d.kind {
-	case raw:
+	case raw, lit:
 		out.add(u)
 		return true
+	case rows:
+		return d.row(u, out)
 	case pct, query, esc, entity, quoted, anyEsc:
 		return d.escapes(u, out)
 	case shell:
@@ -452,3 +454,43 @@ func (d *decoder) shell(u unit, out *units) bool {
 	d.gap = 0
 	return true
 }
+
+// What comes after the bytes in a row of a dump. With rowText it is being read,
+// with rowHead the address before the bytes.
+const (
+	rowBare uint8 = iota // nothing: od
+	rowBars              // text after a bar or ">": hexdump -C, od -tx1z
+	rowGap               // text after two blanks: xxd
+	rowText uint8 = 4
+	rowHead uint8 = 8
+)
+
+// row passes on what is between a row's address and its text.
+func (d *decoder) row(u unit, out *units) bool {
+	b := byte(u)
+	style := d.state & 3
+	switch {
+	case b == '\n':
+		d.state, d.gap, d.high = style|rowHead, 0, 1
+	case d.state&rowText != 0:
+		return d.long()
+	case d.state&rowHead != 0:
+		if b == ':' || isBlank(b) {
+			d.state = style
+		}
+		return d.long() && (nibble(b) < 16 || d.state == style)
+	case style == rowBars && (b == '|' || b == '>'), style == rowGap && b == ' ' && d.n == ' ':
+		d.state, d.gap = style|rowText, 0
+	default:
+		d.n = b
+		out.add(u)
+		return true
+	}
+	d.n = 0
+	return true
+}
+
+// long bounds an address or the text of a row.
+func (d *decoder) long() bool { d.gap++; return d.gap < maxRow }
+
+const maxRow = 100

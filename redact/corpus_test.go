@@ -106,7 +106,7 @@ func (l layout) vector(t *testing.T, r *Redactor, value string) vector {
 		name += " of " + l.inner.name
 	}
 	want := r.String(text)
-	if strings.Count(want, "[REDACTED:v:") != 1 {
+	if n := strings.Count(want, "[REDACTED:v:"); n != 1 && !l.outer.once || n == 0 {
 		t.Fatalf("%s: %q became %q", name, text, want)
 	}
 	return vector{blob(value), name, [2]int{l.before, l.more}, blob(text), blob(want)}

@@ -45,7 +45,6 @@ var all = func() (s scribes) {
 	s.single = slices.Concat(quotedPrintables(), []writer{
 		{kind: hexa, write: every("", lowerHex, ":")}, {kind: hexa, write: every("", lowerHex, "-")},
 		{kind: hexa, write: every("0x", lowerHex, "")}, {kind: hexa, write: every("0x", lowerHex, ",")},
-		{kind: dec, write: numbers(10, 1, "")}, {kind: dec, write: numbers(10, 1, ",")}, {kind: oct, write: numbers(8, 3, "")},
 	})
 	s.outer = []writer{
 		{kind: hexa, write: every("", lowerHex, "")},
@@ -88,6 +87,7 @@ func (v *value) forms() []entry {
 	for _, w := range v.inner() {
 		f.outer(w)
 	}
+	f.literal()
 	return sorted(f.list)
 }
 
@@ -137,6 +137,15 @@ func (v *value) inner() []written {
 	return list
 }
 
+// literal adds the forms that are compared as they are written.
+func (f *former) literal() {
+	for i, write := range literals {
+		if text := write(nil, f.value.raw); len(text) > 0 && !bytes.Equal(fold(text), f.value.folded) {
+			f.add(raw, 0, written{kind: lit, off: uint8(i), text: text}, text)
+		}
+	}
+}
+
 type former struct {
 	value *value
 	list  []entry
@@ -148,12 +157,16 @@ func (f *former) outer(w written) {
 	switch w.kind {
 	case raw:
 		f.add(raw, 0, w, w.text)
+		f.add(rows, rowBare, w, w.text)
 		f.escaped(w, w.kind)
 	case quoted:
 		f.add(quoted, 0, written{kind: raw, text: w.text}, w.text)
 		return
-	case hexa, b64, b32, b32h, dec, oct:
+	case hexa, b64, b32, b32h:
 		f.add(anyEsc, 0, w, w.text)
+		for style := rowBare; style <= rowGap && w.kind == hexa; style++ {
+			f.add(rows, style, w, w.text)
+		}
 		if w.only {
 			return
 		}
@@ -193,8 +206,11 @@ func (f *former) write(o writer, k kind, w written) {
 
 // add adds the entry for w that was encoded by k, whose text begins so.
 func (f *former) add(k kind, off uint8, w written, text []byte) {
-	n := form{outer: k, outerOff: off, inner: w.kind, innerOff: w.off, single: k == raw || k == anyEsc || w.kind == raw}
-	if off > 0 && k != shell {
+	n := form{outer: k, outerOff: off, inner: w.kind, innerOff: w.off & 7, single: k == raw || k == anyEsc || k == rows || w.kind == raw}
+	switch {
+	case w.kind == lit:
+		n.first = w.off
+	case off > 0 && k.padded():
 		n.first = w.text[0]
 	}
 	if !n.skip(text) {

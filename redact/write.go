@@ -131,9 +131,9 @@ func numbered(prefix string, base int) func(dst []byte, r rune) []byte {
 	}
 }
 
-// literal is how a program writes strings: which bytes it puts a backslash
+// quoting is how a program writes strings: which bytes it puts a backslash
 // before, which characters it writes as \u, and what it does beyond ASCII.
-type literal struct {
+type quoting struct {
 	quotes string
 	coded  string // as \u
 	ascii  bool   // all beyond ASCII as \u
@@ -141,10 +141,10 @@ type literal struct {
 	digits string
 }
 
-// literals are those of JSON as encoding/json (with and without escapes for
+// quotings are those of JSON as encoding/json (with and without escapes for
 // HTML), JavaScript, Python and PHP write it, of .NET, and of Python, C and
 // $'...'.
-var literals = []literal{
+var quotings = []quoting{
 	{quotes: `"\`, digits: lowerHex},
 	{quotes: `"\/`, digits: lowerHex},
 	{quotes: `"\`, coded: "<>&", digits: lowerHex},
@@ -158,7 +158,7 @@ var literals = []literal{
 	{quotes: `"\`, bytes: true, digits: lowerHex},
 }
 
-func (l literal) write(dst, p []byte) []byte {
+func (l quoting) write(dst, p []byte) []byte {
 	for len(p) > 0 {
 		r, size := utf8.DecodeRune(p)
 		b := p[0]
@@ -180,7 +180,7 @@ func (l literal) write(dst, p []byte) []byte {
 }
 
 func escapes() (list []writer) {
-	for _, l := range literals {
+	for _, l := range quotings {
 		list = append(list, writer{kind: esc, write: l.write})
 	}
 	for _, digits := range []string{lowerHex, upperHex} {
@@ -293,20 +293,6 @@ func wide(order binary.AppendByteOrder) func(dst, p []byte) []byte {
 			for _, c := range utf16.AppendRune(room[:0], r) {
 				dst = order.AppendUint16(dst, c)
 			}
-		}
-		return dst
-	}
-}
-
-// numbers writes a list of bytes' numbers.
-func numbers(base int, width int, sep string) func(dst, p []byte) []byte {
-	return func(dst, p []byte) []byte {
-		for _, b := range p {
-			s := strconv.FormatUint(uint64(b), base)
-			for range width - len(s) {
-				dst = append(dst, '0')
-			}
-			dst = append(append(dst, s...), sep...)
 		}
 		return dst
 	}
