@@ -376,7 +376,6 @@ type SecretOp string
 
 // The operations on credentials.
 const (
-	SecretRegister SecretOp = "register" // the redactor knows the value
 	SecretMint     SecretOp = "mint"     // the broker gave it for one step
 	SecretDeliver  SecretOp = "deliver"  // it is about to be handed over
 	SecretUse      SecretOp = "use"      // the gateway is about to put it into a request of Flow

@@ -34,14 +34,22 @@ const maxEvent = 4<<20 - 1<<10
 // encodes it once and appends it to the log. It is safe for concurrent use; the
 // order of the record is the order in which the log took the events.
 type Recorder struct {
-	log Log
-	red *redact.Redactor
+	log     Log
+	red     *redact.Redactor
+	sighted Sighted
 }
+
+// Sighted is told of an event in which values were masked, once it has its place: which
+// values, by name. It is called before Post returns and must not wait for anything.
+type Sighted func(kind Kind, step string, names []string, seq uint64)
 
 // NewRecorder returns a Recorder that redacts with r.
 func NewRecorder(log Log, r *redact.Redactor) *Recorder {
 	return &Recorder{log: log, red: r}
 }
+
+// OnSighted has f be told of values; it is called before the first event, if at all.
+func (r *Recorder) OnSighted(f Sighted) { r.sighted = f }
 
 // Record returns when the event is durable. The event's payload is redacted in
 // place: the caller hands it over. Time is filled in if it is zero.
@@ -68,7 +76,11 @@ func (r *Recorder) Post(ctx context.Context, ev Event) (seq uint64, err error) {
 	if err != nil {
 		return r.withhold(ctx, ev, err)
 	}
-	return r.log.Append(ctx, sealed)
+	seq, err = r.log.Append(ctx, sealed)
+	if names := sealed.Found(); len(names) > 0 && r.sighted != nil {
+		r.sighted(ev.Kind, ev.Step, names, seq)
+	}
+	return seq, err
 }
 
 // seal redacts ev. The end of a truncated argv can be the beginning of a secret.

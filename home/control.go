@@ -22,11 +22,15 @@ import (
 )
 
 // A live run can be spoken to over a socket in its directory, which only the
-// run's owner can reach: HTTP, one resource.
+// run's owner can reach, in HTTP:
 //
 //	PUT /policy    the body is a project's file; the answer a PolicyChange
+//	PUT /pause     revokes the step's credentials and freezes the sandbox
+//	PUT /resume    lets it go on
+//	PUT /snapshot  the body is a SnapshotRequest: writes the sandbox's memory to a new file
 //
-// The socket is gone when the run has ended, or with its directory's next tidying.
+// Any answer but 200 is {"error": ...}. The socket is gone when the run has
+// ended, or with its directory's next tidying.
 const controlSocket = "control"
 
 // ErrNotLive means that a run has ended, or never was on this host.
@@ -38,33 +42,37 @@ type PolicyChange struct {
 	Digest     string `json:"digest"`
 	Previous   string `json:"previous"`
 	Ended      int    `json:"ended"` // flows
-	Error      string `json:"error,omitempty"`
+}
+
+// SnapshotRequest says where a sandbox's memory is written. The file must not be there yet.
+type SnapshotRequest struct {
+	File    string `json:"file"`     // absolute
+	EndStep bool   `json:"end_step"` // kill the step under way first, with what it holds
+}
+
+// Controls are what a live run does when it is told to.
+type Controls struct {
+	SetPolicy func(ctx context.Context, file []byte) (PolicyChange, error)
+	Pause     func(ctx context.Context) error
+	Resume    func(ctx context.Context) error
+	Snapshot  func(ctx context.Context, r SnapshotRequest) error
 }
 
 // maxPolicy is the longest file that is taken, in bytes.
 const maxPolicy = 1 << 20
 
+type refusal struct {
+	Error string `json:"error"`
+}
+
 // Control serves the run's socket until the returned function is called, which
 // waits for what is under way.
-func (r *Run) Control(setPolicy func(ctx context.Context, file []byte) (PolicyChange, error)) (stop func(), err error) {
+func (r *Run) Control(c Controls) (stop func(), err error) {
 	l, err := listenControl(r.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /policy", func(w http.ResponseWriter, req *http.Request) {
-		file, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxPolicy))
-		var c PolicyChange
-		if err == nil {
-			c, err = setPolicy(req.Context(), file)
-		}
-		if err != nil {
-			c.Error = err.Error()
-			w.WriteHeader(http.StatusUnprocessableEntity)
-		}
-		json.NewEncoder(w).Encode(c)
-	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
+	s := &http.Server{Handler: c.mux(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -75,6 +83,35 @@ func (r *Run) Control(setPolicy func(ctx context.Context, file []byte) (PolicyCh
 		<-served
 		os.Remove(filepath.Join(r.Dir, controlSocket))
 	}, nil
+}
+
+func (c Controls) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	handle := func(pattern string, do func(ctx context.Context, body []byte) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxPolicy))
+			var answer any = struct{}{}
+			if err == nil {
+				answer, err = do(req.Context(), body)
+			}
+			if err != nil {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				answer = refusal{err.Error()}
+			}
+			json.NewEncoder(w).Encode(answer)
+		})
+	}
+	handle("PUT /policy", func(ctx context.Context, body []byte) (any, error) { return c.SetPolicy(ctx, body) })
+	handle("PUT /pause", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Pause(ctx) })
+	handle("PUT /resume", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Resume(ctx) })
+	handle("PUT /snapshot", func(ctx context.Context, body []byte) (any, error) {
+		var r SnapshotRequest
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, fmt.Errorf("snapshot request: %w", err)
+		}
+		return struct{}{}, c.Snapshot(ctx, r)
+	})
+	return mux
 }
 
 // shortPath names a socket in a directory whose own path may be longer than a
@@ -130,12 +167,37 @@ func (h *Home) LiveRun(name string) (string, error) {
 // SetPolicy puts the policy of a project's file into force in a live run.
 func (h *Home) SetPolicy(ctx context.Context, run string, file []byte) (PolicyChange, error) {
 	var c PolicyChange
+	err := h.tell(ctx, run, "policy", file, &c)
+	return c, err
+}
+
+// Pause revokes a live run's credentials and freezes its sandbox.
+func (h *Home) Pause(ctx context.Context, run string) error {
+	return h.tell(ctx, run, "pause", nil, &struct{}{})
+}
+
+// Resume lets a paused sandbox go on.
+func (h *Home) Resume(ctx context.Context, run string) error {
+	return h.tell(ctx, run, "resume", nil, &struct{}{})
+}
+
+// Snapshot has a live run write its sandbox's memory to a file.
+func (h *Home) Snapshot(ctx context.Context, run string, r SnapshotRequest) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return h.tell(ctx, run, "snapshot", body, &struct{}{})
+}
+
+// tell asks something of a live run.
+func (h *Home) tell(ctx context.Context, run, what string, body []byte, answer any) error {
 	path, d, err := shortPath(h.RunDir(run))
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("%w: %s", ErrNotLive, run)
+		return fmt.Errorf("%w: %s", ErrNotLive, run)
 	}
 	if err != nil {
-		return c, err
+		return err
 	}
 	defer d.Close()
 	client := http.Client{Transport: &http.Transport{
@@ -144,23 +206,28 @@ func (h *Home) SetPolicy(ctx context.Context, run string, file []byte) (PolicyCh
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://run/policy", bytes.NewReader(file))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://run/"+what, bytes.NewReader(body))
 	if err != nil {
-		return c, err
+		return err
 	}
 	resp, err := client.Do(req)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("%w: %s", ErrNotLive, run)
+		return fmt.Errorf("%w: %s", ErrNotLive, run)
 	}
 	if err != nil {
-		return c, fmt.Errorf("speak to run %s: %w", run, err)
+		return fmt.Errorf("speak to run %s: %w", run, err)
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxPolicy)).Decode(&c); err != nil {
-		return c, fmt.Errorf("speak to run %s: %w", run, err)
+	text := json.NewDecoder(io.LimitReader(resp.Body, maxPolicy))
+	var no refusal
+	if resp.StatusCode != http.StatusOK {
+		answer = &no
 	}
-	if c.Error != "" {
-		return c, errors.New(c.Error)
+	if err := text.Decode(answer); err != nil {
+		return fmt.Errorf("speak to run %s: %w", run, err)
 	}
-	return c, nil
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(no.Error)
+	}
+	return nil
 }

@@ -72,6 +72,10 @@ func (h *Home) Templates() string { return h.path("templates") }
 // Blanks is the folder of the empty scratch disks that runs copy.
 func (h *Home) Blanks() string { return h.path("templates", "blank") }
 
+// Leases has a note for each lease at a broker that may outlive its process: what
+// to revoke it by, nothing to use it with.
+func (h *Home) Leases() string { return h.path("leases") }
+
 // ProbeFile keeps what a probe of hardware virtualisation found.
 func (h *Home) ProbeFile() string { return h.path("kvm.json") }
 

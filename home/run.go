@@ -23,6 +23,8 @@ type RunOptions struct {
 	Mode     wal.Mode
 	Facts    proof.Facts
 	Redactor *redact.Redactor
+	// Sighted is told where values turn up; nil: nobody is.
+	Sighted audit.Sighted
 	// OnStall is called when the record cannot be written, OnResume when it can be again.
 	OnStall  func(error)
 	OnResume func()
@@ -72,7 +74,9 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 		alive.Close()
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
-	return &Run{Recorder: audit.NewRecorder(log, o.Redactor), ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log, alive: alive}, nil
+	recorder := audit.NewRecorder(log, o.Redactor)
+	recorder.OnSighted(o.Sighted)
+	return &Run{Recorder: recorder, ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log, alive: alive}, nil
 }
 
 // Record returns when the event is durable. In degrade mode it also returns
@@ -97,6 +101,19 @@ func goOn(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Recorded returns the seq of the first durable record so far that find says yes to.
+func (r *Run) Recorded(find func(record []byte) bool) (seq uint64, ok bool) {
+	for f, err := range r.home.Frames(r.ID) {
+		if err != nil {
+			break // the end of what is whole: it is being written
+		}
+		if find(f.Body) {
+			return f.Seq, true
+		}
+	}
+	return 0, false
 }
 
 // Ship starts to carry sealed segments into the store, in the background,
