@@ -174,8 +174,8 @@ func (i *Issuer) answer(s sighting, f audit.Finding) {
 	defer cancel()
 	ev := audit.Event{Kind: audit.KindFinding, Step: step, Finding: &f}
 	err := i.post(ctx, ev)
-	if i.cfg.Act != nil && (i.cfg.Action == "freeze" || i.cfg.Action == "end") {
-		i.cfg.Act(i.ctx, i.cfg.Action, reason)
+	if i.cfg.Act != nil && f.Action != "" {
+		i.cfg.Act(i.ctx, f.Action, reason)
 	}
 	if err != nil { // the record stalls: wait for it
 		_ = i.post(i.ctx, ev)

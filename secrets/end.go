@@ -55,6 +55,17 @@ func (l *Lease) kill(o *over) {
 	for _, h := range l.grants {
 		go l.bury(h, o)
 	}
+	if l.issuer.cfg.Withdrawn != nil {
+		l.issuer.start(func() { l.withdraw(o) })
+	}
+}
+
+func (l *Lease) withdraw(o *over) {
+	for name, b := range l.bindings {
+		if b.Deliver.Header != "" {
+			l.issuer.cfg.Withdrawn(name, o.guest)
+		}
+	}
 }
 
 // settle waits for a dead lease's grants. Without an error they are dead, and the record says so.

@@ -34,7 +34,7 @@ type Recorder interface {
 	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)
 }
 
-// Config is what an Issuer works with. All but Dir, Action, Act and Recorded must be set.
+// Config is what an Issuer works with. All but Dir, Withdrawn, Action, Act and Recorded must be set.
 type Config struct {
 	Run      string
 	Bindings []Binding         // all that the project names
@@ -42,9 +42,12 @@ type Config struct {
 	Dir      string            // where relative sources begin
 	Recorder Recorder
 	Redactor *redact.Redactor
+	// Withdrawn is told of each header secret whose credential is dead, so that requests
+	// under way that carry it are ended; optional. It must not wait for Close.
+	Withdrawn func(secret, reason string)
 	// Action is what follows an anomaly beside the revocation: revoke (nothing more; the
-	// default), freeze or end. Act carries out the last two. It is called once a finding,
-	// perhaps several times at once, and must not wait for Close.
+	// default), freeze or end. Act carries out the last two, and tells of all three. It is called
+	// once a finding that had any effect, perhaps several times at once, and must not wait for Close.
 	Action string
 	Act    func(ctx context.Context, action, reason string)
 	// Recorded looks through what was recorded of the run so far, as it is stored, for bytes

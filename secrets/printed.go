@@ -13,18 +13,30 @@ type Printed struct {
 	issuer *Issuer
 	step   string
 	watch  *redact.Watch
+	tail   []byte // the last of what was written
 }
+
+// printedTail is how much of what was printed last is looked through in a pause.
+const printedTail = 64 << 10
 
 // Printed returns a Printed for one stream of a step.
 func (i *Issuer) Printed(step string) *Printed {
-	return &Printed{i, step, i.cfg.Redactor.Watch()}
+	return &Printed{issuer: i, step: step, watch: i.cfg.Redactor.Watch()}
 }
 
 // Write takes the next piece. seq is of the record that holds it, or of one near it.
 func (p *Printed) Write(b []byte, seq uint64) {
 	found, _ := p.watch.Write(b)
 	p.report(found, seq)
+	p.tail = append(p.tail, b...)
+	if more := len(p.tail) - printedTail; more > 0 {
+		p.tail = p.tail[:copy(p.tail, p.tail[more:])]
+	}
 }
+
+// Pause is called when a step has printed nothing for a moment. A value that what
+// follows might still lengthen is found now.
+func (p *Printed) Pause(seq uint64) { p.report([][]byte{p.tail}, seq) }
 
 // End is called at the end of the stream.
 func (p *Printed) End(seq uint64) { p.report(p.watch.End(), seq) }
