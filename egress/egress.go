@@ -32,8 +32,10 @@ import (
 	"github.com/custody-project/custody/dnsproxy"
 	"github.com/custody-project/custody/dnsproxy/upstream"
 	"github.com/custody-project/custody/gateway"
+	"github.com/custody-project/custody/llm"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/netpolicy/fence"
+	"github.com/custody-project/custody/redact"
 )
 
 // Recorder takes events into the run's record.
@@ -50,6 +52,12 @@ type Options struct {
 	Resolvers []upstream.Server
 	Recorder  Recorder
 	Roots     *x509.CertPool // that upstream servers are verified with; nil: the host's
+	// Credentials are what rules put into requests; nil: there are none.
+	Credentials gateway.Credentials
+	// Redactor masks values in answers, for rules that say so; needed with Credentials.
+	Redactor *redact.Redactor
+	// Tokens is how many tokens calls of models may use; 0: no limit.
+	Tokens int64
 	// Notice tells the caller's user something, a line without a prefix.
 	Notice func(string)
 }
@@ -68,6 +76,7 @@ type Network struct {
 	upstream  *upstream.Client
 	gateway   *gateway.Gateway
 	authority *gateway.Authority // nil: no rule opens TLS
+	calls     *llm.Book
 	live      netpolicy.Live
 	self      self
 	flows     ids
@@ -89,8 +98,9 @@ type Network struct {
 func newNetwork(f *fence.Fence, o Options) *Network {
 	return &Network{
 		options: o, fence: f, book: newBook(), doors: map[uint16]net.Listener{},
-		witness: &witness{recorder: o.Recorder, attempts: newAttempts()},
+		witness: &witness{recorder: o.Recorder, attempts: newAttempts(), credentials: o.Credentials},
 		flows:   ids{open: map[fence.Key]string{}},
+		calls:   llm.NewBook(o.Tokens),
 	}
 }
 
@@ -104,6 +114,7 @@ func (n *Network) assemble() (err error) {
 	n.gateway = gateway.New(gateway.Config{
 		Run: n.options.Run, Live: &n.live, Names: n.book, Recorder: n.witness, Resolver: n.upstream,
 		Self: n.self.has, Meter: meter{n.fence}, Roots: n.options.Roots, Authority: n.authority, NextID: n.flows.next,
+		Credentials: n.options.Credentials, Redactor: n.options.Redactor, Calls: n.calls,
 	})
 	return nil
 }
@@ -136,6 +147,19 @@ func (n *Network) Step(name string) { n.witness.step.Store(&name) }
 
 // Attempted takes what the guest's sensor saw of an attempt to connect.
 func (n *Network) Attempted(f *audit.Flow) { n.witness.attempts.note(f) }
+
+// Executed takes what the guest's sensor saw of an exec, and adds which call of a model asked for it.
+func (n *Network) Executed(x *audit.Exec) {
+	argv := make([]string, len(x.Argv))
+	for i, a := range x.Argv {
+		argv[i] = string(a)
+	}
+	call, tool := n.calls.Asked(argv)
+	x.LLM, x.ToolCall = call, audit.Text(tool)
+}
+
+// Withdraw ends the requests under way that carry a secret as their credential.
+func (n *Network) Withdraw(secret, reason string) { n.gateway.Withdraw(secret, reason) }
 
 // Begin records the policy, puts up the walls and opens what it allows. The context
 // bounds the beginning only.

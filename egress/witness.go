@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/gateway"
 )
 
 // witness is the record as the enforcers see it: it adds to each event what
@@ -13,6 +14,8 @@ type witness struct {
 	recorder Recorder
 	attempts *attempts
 	step     atomic.Pointer[string]
+	// credentials are told of placeholders in questions; values are masked in the record, and found there. Nil: there are none.
+	credentials gateway.Credentials
 }
 
 func (w *witness) complete(ev *audit.Event) {
@@ -26,14 +29,25 @@ func (w *witness) complete(ev *audit.Event) {
 
 // Record returns when the event is durable.
 func (w *witness) Record(ctx context.Context, ev audit.Event) (uint64, error) {
-	w.complete(&ev)
-	return w.recorder.Record(ctx, ev)
+	return w.seen(ctx, ev, w.recorder.Record)
 }
 
 // Post returns when the event has its place.
 func (w *witness) Post(ctx context.Context, ev audit.Event) (uint64, error) {
+	return w.seen(ctx, ev, w.recorder.Post)
+}
+
+func (w *witness) seen(ctx context.Context, ev audit.Event, record func(context.Context, audit.Event) (uint64, error)) (uint64, error) {
 	w.complete(&ev)
-	return w.recorder.Post(ctx, ev)
+	if ev.DNS == nil || w.credentials == nil {
+		return record(ctx, ev)
+	}
+	asked := string(ev.DNS.Name) // what is recorded is masked
+	seq, err := record(ctx, ev)
+	for _, secret := range w.credentials.Find([]byte(asked)) {
+		w.credentials.Presented(ctx, secret, "the resolver", "a question", seq)
+	}
+	return seq, err
 }
 
 // Sync returns when the event with that seq is durable.

@@ -33,6 +33,7 @@ type holds struct {
 	mu      sync.Mutex // guards what follows, and is held over a freeze or thaw
 	reasons []string
 	since   time.Time
+	told    bool // the freeze is in the record
 	gone    bool
 }
 
@@ -46,9 +47,45 @@ func newHolds(vm vmm.VM, frozen bool, r Recorder, notice func(string)) *holds {
 	return h
 }
 
+// add freezes the VM, if nothing holds it yet. The freeze is recorded when it
+// ends: its reason may be that nothing can be.
 func (h *holds) add(ctx context.Context, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.freeze(ctx, reason)
+}
+
+// pause is add for a reason that the record does not depend on: the freeze is
+// recorded as it begins, if it is the first.
+func (h *holds) pause(ctx context.Context, reason string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.freeze(ctx, reason)
+	if h.gone {
+		return errors.New("the vm could not be frozen and was destroyed")
+	}
+	if h.told || len(h.reasons) > 1 {
+		return nil
+	}
+	h.told = true
+	return h.record(ctx, "freeze", reason, h.since, 0)
+}
+
+// frozen says whether anything holds the VM, and has whether a reason does.
+func (h *holds) frozen() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.reasons) > 0
+}
+
+func (h *holds) has(reason string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.reasons, reason)
+}
+
+// freeze runs with mu held.
+func (h *holds) freeze(ctx context.Context, reason string) {
 	if h.gone || slices.Contains(h.reasons, reason) {
 		return
 	}
@@ -83,9 +120,14 @@ func (h *holds) release(ctx context.Context, reason string) error {
 	}
 	if reason != startHold {
 		now := time.Now().UTC()
-		if err := errors.Join(h.record(ctx, "freeze", reason, h.since, 0), h.record(ctx, "thaw", reason, now, now.Sub(h.since))); err != nil {
+		var err error
+		if !h.told {
+			err = h.record(ctx, "freeze", reason, h.since, 0)
+		}
+		if err := errors.Join(err, h.record(ctx, "thaw", reason, now, now.Sub(h.since))); err != nil {
 			return err
 		}
+		h.told = false
 	}
 	h.reasons = h.reasons[:0]
 	return h.vm.Thaw(ctx)

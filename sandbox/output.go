@@ -11,11 +11,13 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/secrets"
 )
 
 const (
 	outputPiece = 32 << 10               // bytes in one output event at the most
 	outputDelay = 100 * time.Millisecond // how long output may wait for more of it before it is recorded
+	quietTime   = 250 * time.Millisecond // how long a value in it may wait for more of it before it counts as shown
 )
 
 // pump moves one stream of a command through the redactor to the terminal and
@@ -32,34 +34,84 @@ type pump struct {
 	mu      sync.Mutex // guards what follows
 	pending []byte     // redacted, shown, not yet recorded
 	offset  int64      // of pending in the redacted stream
+	seq     uint64     // of the last record of the stream, or of the step's start
 	timer   *time.Timer
 	err     error
+
+	looking sync.Mutex       // guards what follows
+	printed *secrets.Printed // finds values before they are masked; nil: there are none
+	screen  *redact.Stream   // masks what is shown, where that is to come without waiting; nil: what is recorded is shown
+	quiet   *time.Timer      // ends a moment after the last that was printed
 }
 
 // run ends with the stream. What was held back is released only then.
 func (p *pump) run(from io.Reader) error {
 	p.timer = time.AfterFunc(time.Hour, p.flushLate)
+	p.quiet = time.AfterFunc(time.Hour, p.pause)
+	defer p.timer.Stop()
+	defer p.quiet.Stop()
 	buf := make([]byte, outputPiece)
 	for {
 		n, err := from.Read(buf)
-		p.put(p.redact.Write(buf[:n]), false)
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = nil
-				p.put(p.redact.Flush(), true)
-			} else {
-				p.put(p.redact.FlushCut(), true)
-			}
-			p.timer.Stop()
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return errors.Join(err, p.err)
+		p.look(buf[:n], err != nil)
+		out := p.redact.Write(buf[:n])
+		if err == nil {
+			p.put(out, false)
+			continue
 		}
+		p.put(out, false)
+		rest := p.redact.FlushCut
+		if errors.Is(err, io.EOF) {
+			err, rest = nil, p.redact.Flush
+		}
+		p.put(rest(), true)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return errors.Join(err, p.err)
 	}
 }
 
-// put records what is ripe and shows b. A terminal that is gone does not end
-// the command: the record goes on.
+// look has what is printed searched for values, before it waits for what
+// follows, and shows it where that shall not wait either.
+func (p *pump) look(b []byte, last bool) {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	seq := p.lastSeq()
+	if p.printed != nil {
+		p.printed.Write(b, seq)
+		if last {
+			p.printed.End(seq)
+		}
+	}
+	if p.screen != nil {
+		p.show(p.screen.Write(b))
+		if last {
+			p.show(p.screen.FlushCut())
+		}
+	}
+	p.quiet.Reset(quietTime)
+}
+
+// pause is called when nothing was printed for a moment. A person sees what has
+// come, but for what is a value or, from its fourth symbol on, could become one.
+func (p *pump) pause() {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	if p.printed != nil {
+		p.printed.Pause(p.lastSeq())
+	}
+	if p.screen != nil {
+		p.show(p.screen.Pause())
+	}
+}
+
+func (p *pump) lastSeq() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seq
+}
+
+// put records what is ripe, and shows b unless it has been shown.
 func (p *pump) put(b []byte, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,10 +124,19 @@ func (p *pump) put(b []byte, last bool) {
 	if len(p.pending) > 0 {
 		p.timer.Reset(outputDelay)
 	}
-	if len(b) > 0 && p.to != nil {
-		if _, err := p.to.Write(b); err != nil {
-			p.to = nil
-		}
+	if p.screen == nil {
+		p.show(b)
+	}
+}
+
+// show writes to the terminal. One that is gone does not end the command: the
+// record goes on. The caller holds mu or looking, always the same.
+func (p *pump) show(b []byte) {
+	if len(b) == 0 || p.to == nil {
+		return
+	}
+	if _, err := p.to.Write(b); err != nil {
+		p.to = nil
 	}
 }
 
@@ -95,11 +156,11 @@ func (p *pump) recordPiece(n int, last bool) {
 	}
 	text := p.pending[:n]
 	if p.quota.take(len(text)) {
-		_, err := p.recorder.Post(p.ctx, audit.Event{
+		seq, err := p.recorder.Post(p.ctx, audit.Event{
 			Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindOutput, Step: p.step,
 			Output: &audit.Output{Stream: p.stream, Offset: p.offset, Text: audit.Text(text)},
 		})
-		p.err = errors.Join(p.err, err)
+		p.seq, p.err = seq, errors.Join(p.err, err)
 	}
 	p.offset += int64(n)
 	p.pending = append(p.pending[:0], p.pending[n:]...)

@@ -17,6 +17,9 @@ func (s *Sandbox) sighted(ctx context.Context, ev *audit.Event) error {
 	if ev.Flow != nil {
 		s.parts.Network.Attempted(ev.Flow)
 	}
+	if ev.Exec != nil {
+		s.parts.Network.Executed(ev.Exec)
+	}
 	_, err := s.parts.Recorder.Post(ctx, *ev)
 	return err
 }

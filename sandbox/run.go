@@ -17,8 +17,7 @@ type Plan struct {
 	Workdir string // is copied to /workspace before the first step; empty: nothing is
 	Out     string // takes /workspace's changed files after the last step; empty: nothing does
 	Time    time.Duration
-	Secrets []string // names of the values that the redactor was given
-	Waits   []Wait   // for room, before there was a record
+	Waits   []Wait // for room, before there was a record
 	// Facts of the run for its first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
 }
@@ -59,9 +58,11 @@ func Run(ctx context.Context, parts Parts, settings Settings, plan Plan, ready f
 	keep := context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, plan.Time, ErrTimeout)
 	defer cancel()
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
 
 	var res Result
-	res.ExitCode, res.Err = carryOut(ctx, parts, settings, plan, ready)
+	res.ExitCode, res.Err = carryOut(ctx, abort, parts, settings, plan, ready)
 	res.Status = audit.StatusDone
 	if res.Err != nil {
 		res.Status = statusOf(res.Err)
@@ -91,15 +92,9 @@ func (w Wait) events() [2]audit.Event {
 	return [2]audit.Event{freeze, thaw}
 }
 
-func secretEvent(name string) audit.Event {
-	return audit.Event{
-		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindSecret, Secret: &audit.Secret{Name: name, Op: "register"},
-	}
-}
-
 // carryOut starts the VM while the run's start is being made durable; the
 // guest runs only after that.
-func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (code int, err error) {
+func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (code int, err error) {
 	type started struct {
 		sb  *Sandbox
 		err error
@@ -124,14 +119,9 @@ func carryOut(ctx context.Context, parts Parts, settings Settings, plan Plan, re
 			}
 		}
 	}
-	for _, name := range plan.Secrets {
-		if seq, err = parts.Recorder.Post(ctx, secretEvent(name)); err != nil {
-			return 0, fmt.Errorf("record the start: %w", err)
-		}
-	}
 	vm := make(chan started, 1)
 	go func() {
-		sb, err := Start(ctx, parts, settings)
+		sb, err := Start(ctx, parts, settings, abort)
 		vm <- started{sb, err}
 	}()
 	durable := parts.Recorder.Sync(ctx, seq)

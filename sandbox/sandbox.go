@@ -39,6 +39,8 @@ type Network interface {
 	Step(name string)
 	// Attempted takes what the guest's sensor saw of an attempt to connect.
 	Attempted(f *audit.Flow)
+	// Executed takes what the sensor saw of an exec, and adds which call of a model asked for it.
+	Executed(x *audit.Exec)
 	// End shuts the way out and records the end of each flow.
 	End()
 }
@@ -50,6 +52,7 @@ type Parts struct {
 	Image    vmm.Image
 	Scratch  *os.File
 	Network  Network // nil: the card's cable leads nowhere
+	Secrets  Secrets // nil: no step may name any
 	Recorder Recorder
 	Redactor *redact.Redactor
 	// Notice tells the caller's user something, a line without a prefix. It may be called at any time.
@@ -87,6 +90,15 @@ type Sandbox struct {
 	output   quota
 	watch    sync.WaitGroup
 	closing  chan struct{}
+	abort    context.CancelCauseFunc
+
+	// turn is held while a step begins and while the run ends, and over a Dump, which so has
+	// the sandbox to itself but for the step under way. It guards over.
+	turn sync.Mutex
+	over bool
+
+	mu   sync.Mutex       // guards proc
+	proc *channel.Process // the command of the step under way
 }
 
 // ErrVMDied means that the VM ended by itself.
@@ -96,8 +108,9 @@ var ErrVMDied = vmm.ErrDied
 const wakeTimeout = 30 * time.Second
 
 // Start starts the VM, frozen, and returns at once; Wake makes the guest usable.
-// hold stands from the beginning when the record is stalled already.
-func Start(ctx context.Context, p Parts, s Settings) (*Sandbox, error) {
+// hold stands from the beginning when the record is stalled already. abort ends
+// what the sandbox was started for.
+func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFunc) (*Sandbox, error) {
 	began := time.Now()
 	vm, err := p.Driver.Start(ctx, vmm.Machine{
 		ID: s.Run, Image: p.Image, CPUs: s.CPUs, Memory: s.Memory, Scratch: p.Scratch, Tap: p.Network.Tap(),
@@ -106,7 +119,7 @@ func Start(ctx context.Context, p Parts, s Settings) (*Sandbox, error) {
 		return nil, err
 	}
 	sb := &Sandbox{
-		parts: p, settings: s, vm: vm, closing: make(chan struct{}),
+		parts: p, settings: s, vm: vm, closing: make(chan struct{}), abort: abort,
 		holds: newHolds(vm, p.Image.State != nil, p.Recorder, p.Notice), output: quota{left: s.Output},
 	}
 	op := "restore"
@@ -198,6 +211,9 @@ func (s *Sandbox) watchDisk() {
 // each process that had none, and the VM's destruction.
 func (s *Sandbox) Close(ctx context.Context) error {
 	began := time.Now()
+	s.turn.Lock()
+	s.over = true
+	s.turn.Unlock()
 	close(s.closing)
 	var errs []error
 	if s.guest != nil {

@@ -11,53 +11,82 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/secrets"
 )
 
 // Step is one command with its terminal or pipes.
 type Step struct {
-	Name  string
-	Argv  []string
-	Env   []string
-	Dir   string
-	TTY   *channel.Winsize
-	Stdin io.Reader // nil: end of file at once
+	Name    string
+	Argv    []string
+	Env     []string
+	Dir     string
+	Secrets []string // names of what it binds
+	TTY     *channel.Winsize
+	Stdin   io.Reader // nil: end of file at once
 	// Stdout and Stderr take the redacted output; nil discards it. With TTY all comes on Stdout.
 	Stdout, Stderr io.Writer
-	Signals        <-chan syscall.Signal  // are handed on to the command
-	Resizes        <-chan channel.Winsize // of the terminal
+	// Live says that a person looks at them, who is shown what has come after a moment, but for
+	// what could be the beginning of a value. Otherwise it may wait for what follows.
+	Live    bool
+	Signals <-chan syscall.Signal  // are handed on to the command
+	Resizes <-chan channel.Winsize // of the terminal
 }
 
 // killGrace is how long a command may take to end after it was told to.
 const killGrace = 5 * time.Second
 
 // Step runs a command in the sandbox and records its beginning, output and
-// end. The error is nil whenever the command ran, whatever its exit code.
+// end. The error is nil whenever the command ran, whatever its exit code. What the
+// step binds is minted before anything of the step is written down, so that its
+// values are masked there, and revoked before its end is.
 func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	began := time.Now()
-	start := &audit.Lifecycle{Phase: audit.PhaseStart, Name: st.Name}
-	for _, a := range st.Argv {
-		start.Argv = append(start.Argv, audit.Text(a))
-	}
-	if err := s.lifecycle(ctx, st.Name, start); err != nil {
+	s.turn.Lock()
+	lease, started, err := s.begin(ctx, st)
+	s.turn.Unlock()
+	if err != nil {
 		return channel.Exit{}, err
 	}
 	s.parts.Network.Step(st.Name)
-	exit, err := s.command(ctx, st)
+	exit, err := s.command(ctx, st, lease, started)
 	s.parts.Network.Step("")
+	if lease != nil {
+		if err := lease.End(context.WithoutCancel(ctx), "the step has ended"); err != nil {
+			s.parts.Notice("the credentials of step " + st.Name + ": " + err.Error())
+		}
+	}
 	end := &audit.Lifecycle{Phase: audit.PhaseEnd, Name: st.Name, Status: audit.StatusDone, DurationNS: int64(time.Since(began)), Reason: exit.Error}
 	if err != nil {
 		end.Status, end.Reason = statusOf(err), err.Error()
 	} else {
 		end.ExitCode = &exit.Code
 	}
-	return exit, errors.Join(err, s.lifecycle(context.WithoutCancel(ctx), st.Name, end))
+	_, recorded := s.lifecycle(context.WithoutCancel(ctx), st.Name, end)
+	return exit, errors.Join(err, recorded)
 }
 
-func (s *Sandbox) lifecycle(ctx context.Context, step string, l *audit.Lifecycle) error {
-	_, err := s.parts.Recorder.Record(ctx, audit.Event{
+// begin mints what the step binds and records its start, in the record with that seq.
+func (s *Sandbox) begin(ctx context.Context, st Step) (lease *secrets.Lease, seq uint64, err error) {
+	if lease, err = s.bind(ctx, st); err != nil {
+		return nil, 0, err
+	}
+	start := &audit.Lifecycle{Phase: audit.PhaseStart, Name: st.Name}
+	for _, a := range st.Argv {
+		start.Argv = append(start.Argv, audit.Text(a))
+	}
+	if seq, err = s.lifecycle(ctx, st.Name, start); err != nil {
+		if lease != nil {
+			err = errors.Join(err, lease.End(context.WithoutCancel(ctx), "the step did not start"))
+		}
+		return nil, 0, err
+	}
+	return lease, seq, nil
+}
+
+func (s *Sandbox) lifecycle(ctx context.Context, step string, l *audit.Lifecycle) (uint64, error) {
+	return s.parts.Recorder.Record(ctx, audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindStep, Step: step, Lifecycle: l,
 	})
-	return err
 }
 
 // statusOf tells how something ended from the error that ended it.
@@ -73,17 +102,39 @@ func statusOf(err error) audit.Status {
 	return audit.StatusFailed
 }
 
-func (s *Sandbox) command(ctx context.Context, st Step) (channel.Exit, error) {
-	proc, err := s.guest.Start(ctx, channel.Command{Step: st.Name, Argv: st.Argv, Env: st.Env, Dir: st.Dir, TTY: st.TTY})
+func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, started uint64) (channel.Exit, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.Env, Dir: st.Dir, TTY: st.TTY}
+	var err error
+	if cmd.Secrets, err = delivery(ctx, lease); err != nil {
+		return channel.Exit{}, fmt.Errorf("deliver the step's secrets: %w", err)
+	}
+	if lease != nil {
+		cmd.Leased = true
+		cmd.Refused = func(reason string) { lease.Refused(context.WithoutCancel(ctx), reason) }
+	}
+	proc, err := s.guest.Start(ctx, cmd)
+	for _, secret := range cmd.Secrets {
+		clear(secret.Value)
+	}
 	if err != nil {
 		return channel.Exit{}, s.diagnose(fmt.Errorf("start the command: %w", err))
 	}
+	s.setCurrent(proc)
+	defer s.setCurrent(nil)
 	// The record of output must survive the end of ctx: it is what the command did until then.
 	keep := context.WithoutCancel(ctx)
 	var outputs sync.WaitGroup
 	errs := make([]error, 2)
 	follow := func(i int, name string, from io.Reader, to io.Writer) {
-		p := &pump{ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream()}
+		p := &pump{ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), seq: started}
+		if st.Live {
+			p.screen = s.parts.Redactor.Stream()
+		}
+		if s.parts.Secrets != nil {
+			p.printed = s.parts.Secrets.Printed(st.Name)
+		}
 		outputs.Go(func() { errs[i] = p.run(from) })
 	}
 	if st.TTY != nil {
@@ -95,6 +146,9 @@ func (s *Sandbox) command(ctx context.Context, st Step) (channel.Exit, error) {
 	done := make(chan struct{})
 	var control sync.WaitGroup
 	control.Go(func() { s.control(keep, proc, st, done) })
+	if lease != nil {
+		control.Go(func() { s.keep(keep, proc, lease, done, end) })
+	}
 	feed(proc.Stdin, st.Stdin)
 
 	exit, err := s.await(ctx, proc)

@@ -15,4 +15,5 @@ func (unplugged) Trust() []byte               { return nil }
 func (unplugged) Begin(context.Context) error { return nil }
 func (unplugged) Step(string)                 {}
 func (unplugged) Attempted(*audit.Flow)       {}
+func (unplugged) Executed(*audit.Exec)        {}
 func (unplugged) End()                        {}

@@ -1,0 +1,121 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// ErrHoldsSecret means that a memory image was not made because it would hold a credential.
+var ErrHoldsSecret = errors.New("the sandbox's memory holds a credential")
+
+// dumpHold freezes the VM while its memory is written.
+const dumpHold = "its memory is being written"
+
+// Dump writes the VM's memory to w, as an ELF core file, and lets the VM go on. All
+// credentials are revoked and removed first. What is written is searched for every
+// value of the run, in every encoding that the redactor knows: with
+// ErrHoldsSecret there was one, and what w has got so far must be thrown away.
+// With endStep the step under way is killed first, and whatever its processes held with it.
+func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.over {
+		return errors.New("the run is ending")
+	}
+	if err := s.disarm(ctx, "a snapshot of the memory"); err != nil {
+		return err
+	}
+	if endStep {
+		if err := s.endStep(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.holds.pause(ctx, dumpHold); err != nil {
+		return err
+	}
+	err := s.searched(ctx, w)
+	op := audit.VM{Op: "snapshot", Reason: "memory image"}
+	if err != nil {
+		op.Reason = err.Error()
+	}
+	return errors.Join(err, s.post(ctx, op), s.holds.release(context.WithoutCancel(ctx), dumpHold))
+}
+
+func (s *Sandbox) endStep(ctx context.Context) error {
+	proc := s.current()
+	if proc == nil {
+		return nil
+	}
+	if err := proc.Signal(ctx, syscall.SIGKILL); err != nil {
+		return err
+	}
+	_, err := proc.Wait(ctx)
+	return err
+}
+
+// searched copies the memory to w while it looks for values.
+func (s *Sandbox) searched(ctx context.Context, w io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, end, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var dumping sync.WaitGroup
+	var dumped error
+	dumping.Go(func() {
+		dumped = s.vm.Dump(ctx, end)
+		end.Close()
+	})
+	err = s.search(r, w)
+	if err != nil {
+		cancel()
+		io.Copy(io.Discard, r) // a writer that waits for us could not be told to stop
+	}
+	dumping.Wait()
+	return errors.Join(err, dumped)
+}
+
+// What is searched at once, and how much of it again with what follows: more
+// than the longest form of a value, with the blanks that may be in it.
+const (
+	searchPiece   = 8 << 20
+	searchOverlap = 1 << 20
+)
+
+func (s *Sandbox) search(r io.Reader, w io.Writer) error {
+	buf := make([]byte, searchOverlap+searchPiece)
+	kept := 0
+	for {
+		n, err := io.ReadFull(r, buf[kept:])
+		if names := s.held(buf[:kept+n]); len(names) > 0 {
+			return fmt.Errorf("%w: %s; a step has it in its own memory or files: let it end, or end it (custody snapshot --end-step)", ErrHoldsSecret, strings.Join(names, ", "))
+		}
+		if _, err := w.Write(buf[kept : kept+n]); err != nil {
+			return fmt.Errorf("write the memory: %w", err)
+		}
+		switch {
+		case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the memory: %w", err)
+		}
+		kept = copy(buf, buf[len(buf)-searchOverlap:])
+	}
+}
+
+func (s *Sandbox) held(memory []byte) []string {
+	if s.parts.Secrets == nil {
+		return nil
+	}
+	return s.parts.Secrets.Values(memory)
+}

@@ -1,0 +1,162 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/secrets"
+)
+
+// Secrets mints the credentials that steps bind; see secrets.Issuer.
+type Secrets interface {
+	Begin(ctx context.Context, step string, names []string, limit time.Duration) (*secrets.Lease, error)
+	RevokeAll(ctx context.Context, reason string) error
+	Values(text []byte) []string
+	Printed(step string) *secrets.Printed
+}
+
+const (
+	// proofEvery is how often a step has to prove that it lives. Two proofs can fail before its credentials end.
+	proofEvery = secrets.TTL / 3
+	// proofTime is how long a proof may take: a busy guest is slow.
+	proofTime = secrets.TTL / 6
+	// wipeTime is how long the guest may take to remove a step's secrets. A frozen one cannot.
+	wipeTime = 5 * time.Second
+)
+
+// bind mints what a step names; nil for a step without secrets.
+func (s *Sandbox) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
+	if len(st.Secrets) == 0 {
+		return nil, nil
+	}
+	if s.parts.Secrets == nil {
+		return nil, fmt.Errorf("step %s names secrets, and nobody mints any", st.Name)
+	}
+	limit := secrets.MaxLimit
+	if until, ok := ctx.Deadline(); ok {
+		limit = time.Until(until)
+	}
+	lease, err := s.parts.Secrets.Begin(ctx, st.Name, st.Secrets, limit)
+	if err != nil {
+		return nil, fmt.Errorf("step %s does not start: %w", st.Name, err)
+	}
+	return lease, nil
+}
+
+// delivery is what goes into the step; that it does is in the record first.
+func delivery(ctx context.Context, lease *secrets.Lease) ([]channel.Secret, error) {
+	if lease == nil {
+		return nil, nil
+	}
+	items, err := lease.Deliver(ctx)
+	var list []channel.Secret
+	for _, i := range items {
+		list = append(list, channel.Secret{Env: i.Env, File: i.File, Value: i.Value})
+	}
+	return list, err
+}
+
+// keep has the guest prove again and again that the step lives, and renews its
+// credentials for that. When they run out it calls end; when they were
+// revoked before the step's end the guest removes them and the step goes on.
+func (s *Sandbox) keep(ctx context.Context, proc *channel.Process, lease *secrets.Lease, done <-chan struct{}, end context.CancelCauseFunc) {
+	again := time.NewTicker(proofEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-lease.Over():
+			s.wipe(ctx, proc)
+			if err := lease.Err(); secrets.Expired(err) {
+				end(fmt.Errorf("the step's credentials ran out: %w", err))
+			}
+			return
+		case <-again.C:
+			if err := prove(ctx, proc); err != nil {
+				lease.Refused(ctx, "no proof that the step lives: "+err.Error())
+				continue
+			}
+			if err := lease.Renew(ctx); err != nil {
+				s.parts.Notice("renew credentials: " + err.Error())
+			}
+		}
+	}
+}
+
+func prove(ctx context.Context, proc *channel.Process) error {
+	ctx, cancel := context.WithTimeout(ctx, proofTime)
+	defer cancel()
+	return proc.Prove(ctx)
+}
+
+// wipe removes a step's secrets from its tmpfs.
+func (s *Sandbox) wipe(ctx context.Context, proc *channel.Process) {
+	ctx, cancel := context.WithTimeout(ctx, wipeTime)
+	defer cancel()
+	if err := proc.Wipe(ctx); err != nil {
+		s.parts.Notice("the step's secrets could not be removed from the sandbox: " + err.Error())
+	}
+}
+
+// ErrEnded is wrapped by what Abort ends a run with.
+var ErrEnded = errors.New("ended by the project's policy")
+
+// Abort ends the run: its step is told to end, then killed.
+func (s *Sandbox) Abort(reason string) { s.abort(fmt.Errorf("%w: %s", ErrEnded, reason)) }
+
+// The reasons for which somebody, and not the record, has the VM frozen.
+const (
+	pauseHold   = "paused"
+	anomalyHold = "a credential turned up where it does not belong"
+)
+
+// Pause freezes the VM until Resume. The step's credentials are revoked first, and
+// removed from its tmpfs: nobody knows how long it will take. They do not come back.
+func (s *Sandbox) Pause(ctx context.Context) error {
+	if err := s.disarm(ctx, "the sandbox was paused"); err != nil {
+		return err
+	}
+	return s.holds.pause(ctx, pauseHold)
+}
+
+// Quarantine freezes the VM until Resume, because of an anomaly whose credentials
+// have been revoked.
+func (s *Sandbox) Quarantine(ctx context.Context) error { return s.holds.pause(ctx, anomalyHold) }
+
+// Resume lets a paused or quarantined VM go on, unless something else holds it.
+func (s *Sandbox) Resume(ctx context.Context) error {
+	if !s.holds.has(pauseHold) && !s.holds.has(anomalyHold) {
+		return errors.New("the sandbox is not paused")
+	}
+	return errors.Join(s.holds.release(ctx, pauseHold), s.holds.release(ctx, anomalyHold))
+}
+
+// disarm revokes all credentials and removes what the guest has of them.
+func (s *Sandbox) disarm(ctx context.Context, reason string) error {
+	if s.parts.Secrets == nil {
+		return nil
+	}
+	if err := s.parts.Secrets.RevokeAll(ctx, reason); err != nil {
+		return fmt.Errorf("revoke the step's credentials first: %w", err)
+	}
+	if proc := s.current(); proc != nil && !s.holds.frozen() {
+		s.wipe(ctx, proc)
+	}
+	return nil
+}
+
+func (s *Sandbox) current() *channel.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+func (s *Sandbox) setCurrent(p *channel.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc = p
+}
