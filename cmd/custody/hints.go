@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"iter"
 	"os"
 	"strings"
 
@@ -53,11 +52,11 @@ func hint(err error) string {
 	return ""
 }
 
-// lines are the lines of an error without what hint says.
-func lines(err error) iter.Seq[string] {
+// wording is what an error says without what hint says.
+func wording(err error) string {
 	text := err.Error()
 	if p := new(project.Error); errors.As(err, &p) && p.Hint != "" {
 		text = strings.TrimSuffix(text, "; "+p.Hint)
 	}
-	return strings.SplitSeq(strings.TrimRight(text, "\n"), "\n")
+	return strings.TrimRight(text, "\n")
 }

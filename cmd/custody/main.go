@@ -30,6 +30,10 @@ type cli struct {
 	Rebuild  rebuildCmd  `cmd:"" help:"Make the store anew from the runs' logs."`
 	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
 	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
+	Secrets  secretsCmd  `cmd:"" help:"Check where a project's secrets come from."`
+	Pause    pauseCmd    `cmd:"" help:"Revoke a live run's credentials and freeze its sandbox."`
+	Resume   resumeCmd   `cmd:"" help:"Let a paused sandbox go on."`
+	Snapshot snapshotCmd `cmd:"" help:"Write the memory of a live run's sandbox to a file, which no credential may be in."`
 	Redteam  redteamCmd  `cmd:"" help:"Try to get out of a sandbox, in every known way: 0 all was blocked and recorded, 1 not all."`
 	World    worldCmd    `cmd:"" help:"Run a command on a host of its own in a little internet, to try policies that reach nobody."`
 	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
@@ -42,6 +46,8 @@ type app struct {
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
+	// mask takes the values of secrets out of Custody's own words, once there are any; nil: there are none.
+	mask func(string) string
 }
 
 // exitCode ends the program with a code and no message.
@@ -94,14 +100,19 @@ func (a *app) code(err error) int {
 	return exitFailed
 }
 
-// say writes one line of Custody's own words.
-func (a *app) say(line string) { fmt.Fprintf(a.stderr, "custody: %s\n", clean(line)) }
+// say writes Custody's own words, each line of them beginning with its name.
+func (a *app) say(text string) {
+	if a.mask != nil {
+		text = a.mask(text)
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintf(a.stderr, "custody: %s\n", clean(line))
+	}
+}
 
 // complain writes an error and what can be done about it.
 func (a *app) complain(err error) {
-	for line := range lines(err) {
-		a.say(line)
-	}
+	a.say(wording(err))
 	if h := hint(err); h != "" {
 		a.say("hint: " + h)
 	}
@@ -133,6 +144,7 @@ func (a *app) tidy(h *home.Home) {
 	if err := h.Tidy(a.ctx, a.say); err != nil {
 		a.complain(err)
 	}
+	a.revokeLeft(h)
 	if needRoot() != nil {
 		return // then there is nothing of ours to remove
 	}

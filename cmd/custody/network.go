@@ -15,15 +15,16 @@ import (
 // hostResolvers names the servers that are asked where the project's file names none.
 const hostResolvers = "/etc/resolv.conf"
 
-// network makes the sandbox's way out through the fence that was prepared. It
+// wayOut makes the sandbox's way out through the fence that was prepared. It
 // exists before the record, and says nothing before its Begin.
-func (j *job) network(run string) (*egress.Network, error) {
+func (j *job) wayOut(run string) (*egress.Network, error) {
 	servers, err := resolvers(j.project)
 	if err != nil {
 		return nil, err
 	}
 	return j.prepared.Network(egress.Options{
-		Run: run, Policy: j.policy, Resolvers: servers, Recorder: laterRecord{j}, Notice: j.tell,
+		Run: run, Policy: j.policy, Resolvers: servers, Recorder: laterRecord{j}, Notice: j.say,
+		Credentials: j.issuer, Redactor: j.redactor, Tokens: j.project.Limits.LLMTokens,
 	})
 }
 
@@ -68,7 +69,7 @@ func resolvers(p project.File) ([]upstream.Server, error) {
 }
 
 // setPolicy puts the rules of a project's file into force in the run.
-func (j *job) setPolicy(ctx context.Context, n *egress.Network, file []byte) (home.PolicyChange, error) {
+func (j *job) setPolicy(ctx context.Context, file []byte) (home.PolicyChange, error) {
 	p, err := project.Parse("the new policy", file)
 	if err != nil {
 		return home.PolicyChange{}, err
@@ -77,10 +78,10 @@ func (j *job) setPolicy(ctx context.Context, n *egress.Network, file []byte) (ho
 	if err != nil {
 		return home.PolicyChange{}, err
 	}
-	c, err := n.Change(ctx, policy)
+	c, err := j.network.Change(ctx, policy)
 	if err != nil {
 		return home.PolicyChange{}, err
 	}
-	j.tell(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
+	j.say(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
 	return home.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
@@ -20,6 +22,7 @@ import (
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/secrets"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/vmm/template"
@@ -47,6 +50,9 @@ type job struct {
 	redactor *redact.Redactor
 	policy   *netpolicy.Policy
 	prepared *egress.Prepared
+	brokers  *brokers
+	issuer   *secrets.Issuer
+	network  *egress.Network
 	record   *home.Run
 
 	mu      sync.Mutex // guards what follows
@@ -57,7 +63,7 @@ type job struct {
 }
 
 func (c runCmd) Run(a *app) error {
-	if err := needHost(); err != nil {
+	if err := errors.Join(needHost(), noCore()); err != nil {
 		return err
 	}
 	if len(c.Command) > 0 && c.Command[0] == "--" {
@@ -71,24 +77,12 @@ func (c runCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	defer j.panicked()
 	code, err := j.run()
 	if err != nil {
-		j.complainRedacted(err)
+		j.complain(err)
 	}
 	return exitCode(code)
-}
-
-// tell says a line without the values that it may quote.
-func (j *job) tell(line string) { j.say(j.redactor.String(line)) }
-
-// complainRedacted tells of an error without the values it may quote.
-func (j *job) complainRedacted(err error) {
-	for line := range lines(err) {
-		j.tell(line)
-	}
-	if h := hint(err); h != "" {
-		j.say("hint: " + h)
-	}
 }
 
 // load reads the project's file and whatever a mistake can be made in, before anything is begun.
@@ -107,6 +101,9 @@ func (j *job) load() (err error) {
 	if len(j.cmd.Command) == 0 && len(j.project.Steps) == 0 {
 		return errors.New("there is nothing to run: give a command after --, or steps in " + project.Name)
 	}
+	if clash := j.project.Clash(j.project.Binds(nil)); clash != "" && len(j.cmd.Command) > 0 {
+		return errors.New(clash + "; a command that is not in the file gets all of its secrets")
+	}
 	if j.policy, err = j.project.Policy(); err != nil {
 		return err
 	}
@@ -122,7 +119,10 @@ func (j *job) load() (err error) {
 	if err != nil {
 		return err
 	}
-	j.redactor = redact.New(tag)
+	if j.redactor, err = newRedactor(tag); err != nil {
+		return err
+	}
+	j.mask = j.redactor.String
 	j.tidy(j.home)
 	name := j.cmd.Template
 	if name == "" {
@@ -141,21 +141,19 @@ func (j *job) run() (int, error) {
 	if err != nil {
 		return exitFailed, err
 	}
-	values, err := j.bindSecrets()
-	if err != nil {
-		return exitFailed, err
-	}
 	image, scratchDisk, cleanup, err := j.disks(driver)
 	if err != nil {
 		return exitFailed, err
 	}
 	defer cleanup()
 	id := home.NewRunID(time.Now())
-	network, err := j.network(id)
-	if err != nil {
+	if err := j.broker(id); err != nil {
 		return exitFailed, err
 	}
-	defer j.close(network)
+	if j.network, err = j.wayOut(id); err != nil {
+		return exitFailed, err
+	}
+	defer j.close(j.network)
 	facts := audit.Lifecycle{
 		Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
 		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: tierNotes[driver.Tier()], Mode: string(j.project.Record.Mode), Version: version(),
@@ -164,24 +162,19 @@ func (j *job) run() (int, error) {
 	j.record, err = j.home.Begin(j.ctx, home.RunOptions{
 		ID: id, Mode: wal.Mode(j.project.Record.Mode), Redactor: j.redactor,
 		Facts:   proof.Facts{PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier},
-		OnStall: j.stall, OnResume: j.resume,
+		OnStall: j.stall, OnResume: j.resume, Sighted: j.sighted,
 	})
 	if err != nil {
 		return exitFailed, err
 	}
-	parts := sandbox.Parts{Driver: driver, Image: image, Scratch: scratchDisk, Network: network, Recorder: j.record, Redactor: j.redactor, Notice: j.tell}
-	stop, err := j.record.Control(func(ctx context.Context, file []byte) (home.PolicyChange, error) {
-		return j.setPolicy(ctx, network, file)
-	})
-	if err != nil {
-		j.say("the policy of this run cannot be changed while it lives: " + err.Error())
-		stop = func() {}
+	parts := sandbox.Parts{
+		Driver: driver, Image: image, Scratch: scratchDisk, Network: j.network, Secrets: j.issuer, Recorder: j.record, Redactor: j.redactor, Notice: j.say,
 	}
-	defer stop()
-	return j.carryOut(parts, facts, values)
+	defer j.control()()
+	return j.carryOut(parts, facts)
 }
 
-func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle, secrets []string) (int, error) {
+func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) {
 	keep := context.WithoutCancel(j.ctx)
 	j.record.Ship(keep)
 	limits := j.project.Limits
@@ -191,19 +184,20 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle, secrets []str
 		Output: j.project.Record.Output, Sensor: true,
 	}
 	term := j.terminal()
-	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Time: limits.Time, Facts: facts, Secrets: secrets}
+	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Time: limits.Time, Facts: facts}
 	j.mu.Lock()
 	plan.Waits = j.waits
 	j.mu.Unlock()
 	res := sandbox.Run(j.ctx, parts, settings, plan, j.started)
 	term.restore()
+	j.revokeAll()
 	closing := wal.Sealed
 	if res.Status == audit.StatusInterrupted {
 		closing = wal.Interrupted
 	}
 	recordErr, storeErr := j.record.Close(keep, closing)
 	if storeErr != nil {
-		j.say("the store does not have all of the run yet; the next custody command carries it over: " + j.redactor.String(storeErr.Error()))
+		j.say("the store does not have all of the run yet; the next custody command carries it over: " + storeErr.Error())
 	}
 	if j.cmd.JSON {
 		recordErr = errors.Join(recordErr, j.printRecords())
@@ -281,7 +275,7 @@ func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 	var image vmm.Image
 	var err error
 	if j.cmd.Cold {
-		image, err = coldImage(j.home, j.template, shapeOf(j.project))
+		image, err = coldImage(j.template, shapeOf(j.project))
 	} else {
 		image, err = j.template.Image(j.ctx, d, shapeOf(j.project))
 	}
@@ -313,18 +307,19 @@ func (j *job) steps(t *terminal) []sandbox.Step {
 	env := j.env()
 	base := sandbox.Step{
 		Env: env, Dir: "/workspace", TTY: t.size(), Stdin: t.in, Stdout: j.stdout, Stderr: j.stderr, Signals: t.signals, Resizes: t.resizes,
+		Live: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	if j.cmd.JSON {
 		base.Stdout, base.Stderr = nil, nil
 	}
 	if len(j.cmd.Command) > 0 {
-		base.Name, base.Argv = "main", j.cmd.Command
+		base.Name, base.Argv, base.Secrets = "main", j.cmd.Command, j.project.Binds(nil)
 		return []sandbox.Step{base}
 	}
 	var steps []sandbox.Step
 	for _, s := range j.project.Steps {
 		step := base
-		step.Name, step.Argv = s.Name, []string{"/bin/sh", "-c", s.Run}
+		step.Name, step.Argv, step.Secrets = s.Name, []string{"/bin/sh", "-c", s.Run}, j.project.Binds(&s)
 		if s.Workdir != "" {
 			step.Dir = s.Workdir
 		}

@@ -31,7 +31,7 @@ func (a *app) driver(h *home.Home, t template.Template) (*qemu.Driver, qemu.Verd
 		return nil, qemu.Verdict{}, err
 	}
 	verdict, err := qemu.KVM(a.ctx, h.ProbeFile(), func(ctx context.Context, d *qemu.Driver) error {
-		return probe(ctx, h, t, d)
+		return probe(ctx, t, d)
 	})
 	if err != nil {
 		return nil, verdict, err
@@ -42,9 +42,9 @@ func (a *app) driver(h *home.Home, t template.Template) (*qemu.Driver, qemu.Verd
 
 // probe boots the template once and waits until its guest is ready. Without a
 // scratch disk that is as soon as it has booted.
-func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver) (err error) {
+func probe(ctx context.Context, t template.Template, d vmm.Driver) (err error) {
 	shape := defaultShape()
-	img, err := coldImage(h, t, shape)
+	img, err := coldImage(t, shape)
 	if err != nil {
 		return err
 	}
@@ -59,12 +59,12 @@ func probe(ctx context.Context, h *home.Home, t template.Template, d vmm.Driver)
 
 // coldImage returns an image that boots. Its memory has no name, so that nothing
 // stays of it however this process ends.
-func coldImage(h *home.Home, t template.Template, s template.Shape) (vmm.Image, error) {
-	memory, err := os.OpenFile(h.Dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
+func coldImage(t template.Template, s template.Shape) (vmm.Image, error) {
+	fd, err := unix.MemfdCreate("custody-memory", unix.MFD_CLOEXEC)
 	if err != nil {
 		return vmm.Image{}, fmt.Errorf("memory of the vm: %w", err)
 	}
-	return t.Cold(memory, s)
+	return t.Cold(os.NewFile(uintptr(fd), "custody-memory"), s)
 }
 
 func defaultShape() template.Shape { return shapeOf(project.Default()) }
