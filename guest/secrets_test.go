@@ -98,7 +98,9 @@ func start(t *testing.T, m *vmtest.Machine, cmd channel.Command) *talk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go io.Copy(io.Discard, p.Stderr)
+	if p.Stderr != nil {
+		go io.Copy(io.Discard, p.Stderr)
+	}
 	late := time.AfterFunc(time.Minute, func() { p.Signal(context.Background(), syscall.SIGKILL) })
 	t.Cleanup(func() { late.Stop() })
 	return &talk{t, p, bufio.NewReader(p.Stdout)}
@@ -191,8 +193,9 @@ func TestSecretsInTheCell(t *testing.T) {
 			umount /run/secrets 2>/dev/null && echo UNMOUNTED; mount -o remount,exec /run/secrets 2>/dev/null && echo REMOUNTED
 			nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@" 2>/dev/null; }
 			nobody ls /run/secrets && echo LISTED; nobody cat /run/secrets/a/b && echo READ; nobody cat /run/secrets/env && echo READ
+			tr '\0' '\n' < /proc/$$/environ | grep -c ^PLAIN=value; (: < /proc/$$/mem) && echo mine
 			nobody cat /proc/$$/environ && echo ENVIRON
-			nobody dd if=/proc/$$/mem bs=1 count=1 skip=65536 && echo MEMORY
+			nobody bash -c ': < /proc/$0/mem' $$ && echo MEMORY; nobody ls /proc/$$/fd /proc/$$/cwd/ && echo DESCRIPTORS
 			nobody cat /proc/self/environ | tr '\0' '\n' | grep -c ^PLAIN=value
 			echo ready; read x; cat a/b; echo " done"`, "bash", odd},
 		Env: []string{"PLAIN=overridden"},
@@ -204,6 +207,7 @@ func TestSecretsInTheCell(t *testing.T) {
 	for _, line := range []string{
 		". 700 0 directory", "env 400 0 regular file", "file 400 0 regular empty file", "a 700 0 directory", "a/b 400 0 regular file", "tmpfs",
 		"1", "/run/secrets|value|inside", "sourced", "1", "0",
+		"1", "mine", // root sees its own
 		"1", // the child was handed the environment by its parent
 		"ready",
 	} {
@@ -252,9 +256,93 @@ func TestWipe(t *testing.T) {
 	}
 }
 
+// BenchmarkSecrets is an exec round trip: without secrets, with four, and with the most
+// and largest; then a proof of life. handed-ms is until the secrets are on their way into the guest.
+func BenchmarkSecrets(b *testing.B) {
+	m := vmtest.Restore(b, vmtest.Options{Sensor: true})
+	value := []byte(canary())
+	several := func(n int, value []byte) (all []channel.Secret) {
+		for i := range n {
+			all = append(all, channel.Secret{Env: fmt.Sprint("S", i), File: fmt.Sprint("f", i), Value: value})
+		}
+		return all
+	}
+	for _, bench := range []struct {
+		name    string
+		secrets []channel.Secret
+	}{{"none", nil}, {"four", several(4, value)}, {"most", several(channel.MaxSecrets, bytes.Repeat([]byte("x"), channel.MaxSecret))}} {
+		b.Run(bench.name, func(b *testing.B) {
+			var handed time.Duration
+			for b.Loop() {
+				began := time.Now()
+				p, err := m.Guest.Start(b.Context(), channel.Command{Step: "main", Argv: []string{"/bin/true"}, Secrets: bench.secrets})
+				if err != nil {
+					b.Fatal(err)
+				}
+				handed += time.Since(began)
+				p.Stdin.Close()
+				go io.Copy(io.Discard, p.Stderr)
+				io.Copy(io.Discard, p.Stdout)
+				if exit, err := p.Wait(b.Context()); err != nil || exit.Code != 0 {
+					b.Fatal(exit, err)
+				}
+			}
+			b.ReportMetric(float64(handed.Microseconds())/1000/float64(b.N), "handed-ms/op")
+		})
+	}
+	b.Run("proof", func(b *testing.B) {
+		p, err := m.Guest.Start(b.Context(), channel.Command{Step: "main", Argv: []string{"/bin/cat"}, Leased: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		go io.Copy(io.Discard, p.Stdout)
+		go io.Copy(io.Discard, p.Stderr)
+		for b.Loop() {
+			if err := p.Prove(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		p.Stdin.Close()
+		if _, err := p.Wait(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+// TestPrinted: of what a step prints nothing stays in the guest either.
+func TestPrinted(t *testing.T) {
+	m := vmtest.Restore(t, vmtest.Options{Sensor: true})
+	out, errs, tty := canary(), canary(), canary()
+	print := `import os, sys
+for i in range(3): os.write(1, os.environ["OUT"].encode()); os.write(2, os.environ["ERR"].encode() * 2000); print(flush=True)
+input()`
+	step := start(t, m, channel.Command{Argv: []string{"python3", "-c", print}, Secrets: []channel.Secret{{Env: "OUT", Value: []byte(out)}, {Env: "ERR", Value: []byte(errs)}}})
+	for range 3 {
+		step.expect(out)
+	}
+	step.say("")
+	step.end()
+	step = start(t, m, channel.Command{Argv: []string{"sh", "-c", "echo $T; echo $T >&2"}, TTY: &channel.Winsize{Rows: 5, Cols: 200}, Secrets: []channel.Secret{{Env: "T", Value: []byte(tty)}}})
+	step.expect(tty + "\r")
+	step.expect(tty + "\r")
+	step.end()
+	all := forms("stdout", out)
+	for name, n := range forms("stderr", errs) {
+		all[name] = n
+	}
+	for name, n := range forms("terminal", tty) {
+		all[name] = n
+	}
+	if found := inRAM(t, m, all); found != nil {
+		t.Errorf("after the steps' end the machine's memory holds %q", found)
+	}
+}
+
 // TestMostSecrets: as much as is allowed, in one step after the other, each with its own.
 func TestMostSecrets(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})
+	const shared = "sed -n 's/^Shmem: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo" // what lies in every tmpfs of the machine
+	before := m.Bash(shared)
 	needles := map[string][]byte{}
 	for i := range 2 {
 		value := canary()
@@ -284,5 +372,9 @@ func TestMostSecrets(t *testing.T) {
 	}
 	if found := inRAM(t, m, needles); found != nil {
 		t.Errorf("afterwards the machine's memory holds %q", found)
+	}
+	var kB [2]int
+	if _, err := fmt.Sscan(before+m.Bash(shared), &kB[0], &kB[1]); err != nil || kB[1] > kB[0]+512 {
+		t.Errorf("file systems in memory held %d kB before the steps and %d after them: something keeps one of them (%v)", kB[0], kB[1], err)
 	}
 }

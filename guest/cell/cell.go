@@ -5,7 +5,8 @@
 // its own. Its root is the run's overlay; /proc and /sys are read-only, /dev
 // has no device of the VM. Its processes have few capabilities, a seccomp filter,
 // no_new_privs and a Landlock domain. All cells of a run share the overlay and
-// the network namespace.
+// the network namespace, and run one after the other. A step's secrets lie in a
+// tmpfs of its cell alone, and go with it.
 package cell
 
 import (

@@ -112,8 +112,3 @@ func (t terminal) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
-
-// WriteTo hides os.File's, which would go around Read.
-func (t terminal) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{t})
-}

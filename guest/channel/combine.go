@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"encoding/binary"
 	"io"
 	"sync"
 )
@@ -11,11 +12,17 @@ import (
 //
 // It holds at most combineMax bytes; a Write that finds it full waits. The
 // first error of the underlying writer is returned by every later Write.
+//
+// Steps print what they should not, and a snapshot may be taken of the guest
+// later. So whatever has been written is zeroed here, and in yamux, which makes
+// a copy of each body for itself and hands us that.
 type combined struct {
 	io.ReadWriteCloser
 	mu     sync.Mutex // guards the fields below
 	change *sync.Cond // of any of them
 	buf    []byte
+	spare  []byte // the buffer that is not in use, all zero
+	head   bool   // the last Write was the header of a frame that has a body
 	err    error
 	busy   bool // a goroutine writes and will look at buf again
 	closed bool
@@ -42,7 +49,8 @@ func (c *combined) Write(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	c.buf = append(c.buf, p...)
+	c.buf = appendOnly(c.buf, p)
+	c.wipeBody(p)
 	if !c.busy {
 		c.busy = true
 		go c.flush()
@@ -50,20 +58,40 @@ func (c *combined) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// wipeBody zeroes p if it is the body of a frame. Headers belong to yamux's streams, which use them again.
+func (c *combined) wipeBody(p []byte) {
+	if c.head {
+		c.head = false
+		clear(p)
+		return
+	}
+	c.head = len(p) == frameHead && p[1] == typeData && binary.BigEndian.Uint32(p[8:]) > 0
+}
+
+// appendOnly is append, but leaves no copy behind where it has to grow.
+func appendOnly(b, p []byte) []byte {
+	if len(p) > cap(b)-len(b) {
+		grown := append(make([]byte, 0, max(4096, 2*cap(b), len(b)+len(p))), b...)
+		clear(b)
+		b = grown
+	}
+	return append(b, p...)
+}
+
 // flush writes until nothing is left. Close waits for it.
 func (c *combined) flush() {
-	var spare []byte
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.buf) > 0 && c.err == nil && !c.closed {
 		out := c.buf
-		c.buf = spare[:0]
+		c.buf, c.spare = c.spare, nil
 		c.change.Broadcast()
 		c.mu.Unlock()
 		_, err := c.ReadWriteCloser.Write(out)
+		clear(out)
 		c.mu.Lock()
 		c.err = err
-		spare = out
+		c.spare = out[:0]
 	}
 	c.busy = false
 	c.change.Broadcast()

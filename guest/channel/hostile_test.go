@@ -202,6 +202,8 @@ func FuzzSession(f *testing.F) {
 	f.Add(data(1, frameOf(eventFrame{Event: execEvent("s", 1)})))
 	f.Add(append(data(1, frameOf(eventFrame{Mark: 1})), data(3, frameOf(report{Exit: &Exit{}, Mark: 1, Done: true}))...))
 	f.Add(append(data(7, []byte("output")), data(3, frameOf(report{Exit: &Exit{Code: 300}, Mark: 1}))...))
+	f.Add(data(3, append(frameOf(report{Key: bytes.Repeat([]byte{9}, 32)}), frameOf(report{Proof: &proof{Step: "s", MAC: make([]byte, 32)}})...)))
+	f.Add(append(data(3, frameOf(report{Wiped: &wiped{}})), data(3, frameOf(report{Key: make([]byte, 32)}))...))
 	f.Add([]byte("\x00\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1<<20 {
@@ -225,9 +227,12 @@ func FuzzSession(f *testing.F) {
 		c, err := Connect(ctx, host, Wake{Scratch: 1 << 20}, nil)
 		if err == nil {
 			defer c.Close()
-			if p, err := c.Start(ctx, Command{Step: "s", Argv: []string{"x"}}); err == nil {
-				go io.Copy(io.Discard, p.Stdout)
-				go io.Copy(io.Discard, p.Stderr)
+			if p, err := c.Start(ctx, Command{Step: "s", Argv: []string{"x"}, Leased: len(b)%2 == 0}); err == nil {
+				drain(p)
+				if p.Prove(ctx) == nil {
+					t.Error("a guest without a key has proved something")
+				}
+				p.Wipe(ctx)
 				p.Wait(ctx)
 			}
 			c.CopyOut(ctx, t.TempDir())

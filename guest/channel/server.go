@@ -261,11 +261,22 @@ func feed(in io.WriteCloser, from net.Conn) {
 	}
 }
 
-// pour copies output to the host. When the host is gone the rest is dropped, so that the command can end.
+// pour copies output to the host. When the host is gone the rest is dropped, so
+// that the command can end. Nothing of it is left in the buffer.
 func pour(to io.Writer, out io.ReadCloser) {
 	defer out.Close()
-	if _, err := io.Copy(to, out); err != nil {
-		io.Copy(io.Discard, out)
+	buf := make([]byte, 32<<10)
+	defer clear(buf)
+	for {
+		n, err := out.Read(buf)
+		if n > 0 {
+			if _, gone := to.Write(buf[:n]); gone != nil {
+				to = io.Discard
+			}
+		}
+		if err != nil {
+			return
+		}
 	}
 }
 

@@ -432,6 +432,63 @@ func TestCloseAndCancel(t *testing.T) {
 	}
 }
 
+// TestWritten: what has been written stays in no buffer of ours, and its owner's bytes are left alone.
+func TestWritten(t *testing.T) {
+	g := newGuest(t, localRunner{})
+	c := g.connect(t, g.host, nil)
+	p, err := c.Start(timeout(t), shell("cat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Repeat([]byte("canary"), 10000)
+	given := bytes.Clone(want)
+	go func() {
+		p.Stdin.Write(given)
+		p.Stdin.Close()
+	}()
+	go io.Copy(io.Discard, p.Stderr)
+	if got, _ := io.ReadAll(p.Stdout); !bytes.Equal(got, want) || !bytes.Equal(given, want) {
+		t.Errorf("%d bytes came back, or what was given has been changed", len(got))
+	}
+	if _, err := p.Wait(timeout(t)); err != nil {
+		t.Fatal(err)
+	}
+	host, guest := net.Pipe()
+	defer guest.Close()
+	w := combine(host)
+	for i := range 100 {
+		head := []byte{0, typeData, 0, 0, 0, 0, 0, 1, 0, 0, 0, 12}
+		body := []byte("twelve bytes")
+		for _, b := range [][]byte{head, body, head[:0], {0, typeWindow, 0, 0, 0, 0, 0, 1, 0, 0, 0, 12}, []byte("left alone..")} {
+			if i < 3 { // and then without an echo, so that the buffer grows
+				go io.ReadFull(guest, make([]byte, len(b)))
+			}
+			before := bytes.Clone(b)
+			if w.Write(b); !bytes.Equal(b, before) && string(before) != "twelve bytes" {
+				t.Fatalf("%q became %q", before, b)
+			}
+		}
+		if !bytes.Equal(body, make([]byte, 12)) {
+			t.Fatalf("yamux keeps %q", body)
+		}
+	}
+	go io.Copy(io.Discard, guest)
+	for range 1000 {
+		w.mu.Lock()
+		idle := !w.busy && len(w.buf) == 0
+		left := bytes.Trim(append(w.buf[:cap(w.buf)], w.spare[:cap(w.spare)]...), "\x00")
+		w.mu.Unlock()
+		if idle {
+			if len(left) > 0 {
+				t.Errorf("left: %q", left)
+			}
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("never idle")
+}
+
 func BenchmarkCommand(b *testing.B) {
 	g := newGuest(b, localRunner{})
 	c := g.connect(b, g.host, nil)
