@@ -92,6 +92,7 @@ type candidate struct {
 	spare        uint8  // digits that may follow with the value's last bits and a neighbour's
 	trail        uint8  // blanks at the value's end that may follow
 	loose, stray bool   // outer and inner have read on since end, without a sign that it belongs to the match
+	half         bool  // of UTF-16 the last zero is missing, as where zeros end a string
 	done         bool
 	markers      *sync.Map // only when a marker is read
 }
@@ -106,7 +107,7 @@ func newCandidate(v *value, f form, at int) candidate {
 		c.matched = ceil(8*int(f.innerOff), 6)
 	case lit:
 		c.trail = 0
-		c.want = fold(literals[f.first](nil, v.raw))
+		c.want = fold(literals[f.first].write(nil, v.raw))
 	}
 	for range f.lead {
 		if f.outer == u16le || f.outer == u16be {
@@ -160,7 +161,7 @@ func (c *candidate) read(t []byte) verdict {
 		if !c.push(unit(b)) {
 			return dead
 		}
-		if c.done {
+		if c.done || c.lastHalf() {
 			c.end = c.at
 			if c.form.outer == rows && c.outer.high == 0 {
 				return dead // all in one row: another form says the same
@@ -195,6 +196,34 @@ func (c *candidate) run(t []byte) bool {
 		c.blanks, c.gap = 0, 0
 	}
 	return true
+}
+
+// lastHalf reports whether all of the value was seen but the last byte of its
+// UTF-16, and then takes that for the whole.
+func (c *candidate) lastHalf() bool {
+	d := &c.inner
+	if c.form.inner == raw {
+		d = &c.outer
+	}
+	if d.kind != u16le || d.n == 0 || c.matched != len(c.want)-1 || lower(byte(d.acc)) != c.want[c.matched] {
+		return false
+	}
+	c.done, c.half = true, true
+	return true
+}
+
+// otherHalf takes b for what may be that byte, and reports whether more can follow.
+func (c *candidate) otherHalf(b byte) bool {
+	was := c.matched
+	c.done = false
+	ok := c.push(unit(b))
+	c.done = true
+	if c.matched > was {
+		c.half = false
+		c.end = c.at
+		return ok && c.hasTail()
+	}
+	return ok
 }
 
 // settle is the verdict when no more text belongs to the match.
@@ -316,7 +345,7 @@ func (c *candidate) digit64(u unit) bool {
 
 // hasTail reports whether digits, padding or blanks of the value may follow.
 func (c *candidate) hasTail() bool {
-	return c.form.outer == rows && c.form.outerOff != rowBare || c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
+	return c.half || c.form.outer == rows && c.form.outerOff != rowBare || c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
 }
 
 // padded reports whether k is base64 or base32.
@@ -324,6 +353,9 @@ func (k kind) padded() bool { _, group := k.bits(); return group > 1 }
 
 // tail takes b after the match and reports whether more can follow.
 func (c *candidate) tail(b byte) bool {
+	if c.half {
+		return c.otherHalf(b)
+	}
 	if c.form.outer == rows && c.form.outerOff != rowBare { // the text at the row's end may be the value's
 		if b != '\n' {
 			c.end = c.at

@@ -305,6 +305,11 @@ func (d *decoder) escapes(u unit, out *units) bool {
 	case inBraces:
 		return d.braces(b, out)
 	case inOctal:
+		if d.n < 3 && b-'0' > 7 { // a number of fewer digits
+			d.state = plain
+			out.add(unit(byte(d.acc)))
+			return d.high == 0 && d.plain(u, out)
+		}
 		return d.number(8, b-'0', out)
 	case soft:
 		d.await(inByte, 2)

@@ -139,9 +139,15 @@ func (v *value) inner() []written {
 
 // literal adds the forms that are compared as they are written.
 func (f *former) literal() {
-	for i, write := range literals {
-		if text := write(nil, f.value.raw); len(text) > 0 && !bytes.Equal(fold(text), f.value.folded) {
-			f.add(raw, 0, written{kind: lit, off: uint8(i), text: text}, text)
+	for i, l := range literals {
+		text := l.write(nil, f.value.raw)
+		if len(text) == 0 || bytes.Equal(fold(text), f.value.folded) {
+			continue
+		}
+		w := written{kind: lit, off: uint8(i), text: text}
+		f.add(raw, 0, w, text)
+		if l.rows {
+			f.add(rows, rowBare, w, text)
 		}
 	}
 }

@@ -9,26 +9,33 @@ import (
 	"strconv"
 )
 
-// literals write the whole value in ways that are promised for the value alone:
-// they are not decoded, but compared, in any case and with filler between
-// their symbols. One that cannot write a value leaves it out.
-var literals = []func(dst, p []byte) []byte{
-	numbers(10, 1, ""),
-	numbers(10, 1, ","),
-	numbers(8, 3, ""),
-	numbers(2, 8, ""),
-	reversed,
-	rot13,
-	swapped,
-	utf32(binary.LittleEndian),
-	utf32(binary.BigEndian),
-	runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, "%%u%04x", r) }),
-	runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, `\u{%x}`, r) }),
-	base58,
-	base85(ascii85digits),
-	base85("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"), // RFC 1924
-	base85("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"), // Z85
-	uuencode,
+// literal writes the whole value in a way that is promised for the value alone: it
+// is not decoded, but compared, in any case and with filler between the symbols. It
+// leaves out a value that it cannot write.
+type literal struct {
+	write func(dst, p []byte) []byte
+	rows  bool // also in a dump, after addresses
+}
+
+var literals = []literal{
+	{write: numbers(10, 1, "")},
+	{write: numbers(10, 1, ",")},
+	{write: numbers(8, 3, ""), rows: true},
+	{write: numbers(2, 8, "")},
+	{write: wordPairs("%04x"), rows: true},
+	{write: wordPairs("%06o"), rows: true},
+	{write: reversed},
+	{write: rot13},
+	{write: utf32(binary.LittleEndian)},
+	{write: utf32(binary.BigEndian)},
+	{write: runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, "%%u%04x", r) })},
+	{write: runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, `\u{%x}`, r) })},
+	{write: base58},
+	{write: base85(ascii85digits)},
+	{write: base85("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~")}, // RFC 1924
+	{write: base85("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#")}, // Z85
+	{write: uuencode('`')},
+	{write: uuencode(' ')},
 }
 
 // numbers writes bytes as numbers of at least width digits.
@@ -64,15 +71,14 @@ func rot13(dst, p []byte) []byte {
 	return dst
 }
 
-// swapped writes pairs of bytes as hexdump and od -x do on a little-endian machine.
-func swapped(dst, p []byte) []byte {
-	for pair := range slices.Chunk(p, 2) {
-		if len(pair) < 2 {
-			pair = []byte{pair[0], 0}
+// wordPairs writes pairs of bytes as hexdump and od do on a little-endian machine.
+func wordPairs(format string) func(dst, p []byte) []byte {
+	return func(dst, p []byte) []byte {
+		for pair := range slices.Chunk(p, 2) {
+			dst = fmt.Appendf(dst, format, binary.LittleEndian.Uint16(append(slices.Clone(pair), 0)))
 		}
-		dst = fmt.Appendf(dst, "%02x%02x", pair[1], pair[0])
+		return dst
 	}
-	return dst
 }
 
 func utf32(order binary.AppendByteOrder) func(dst, p []byte) []byte {
@@ -131,21 +137,23 @@ func base85(digits string) func(dst, p []byte) []byte {
 }
 
 // uuencode writes lines of 45 bytes, each after its length.
-func uuencode(dst, p []byte) []byte {
+func uuencode(zero byte) func(dst, p []byte) []byte {
 	char := func(b byte) byte {
 		if b == 0 {
-			return '`'
+			return zero
 		}
 		return b + ' '
 	}
-	for line := range slices.Chunk(p, 45) {
-		dst = append(dst, char(byte(len(line))))
-		for group := range slices.Chunk(line, 3) {
-			group = append(slices.Clone(group), 0, 0)[:3]
-			for at := 0; at < 24; at += 6 {
-				dst = append(dst, char(bitsAt(group, at, 6)))
+	return func(dst, p []byte) []byte {
+		for line := range slices.Chunk(p, 45) {
+			dst = append(dst, char(byte(len(line))))
+			for group := range slices.Chunk(line, 3) {
+				group = append(slices.Clone(group), 0, 0)[:3]
+				for at := 0; at < 24; at += 6 {
+					dst = append(dst, char(bitsAt(group, at, 6)))
+				}
 			}
 		}
+		return dst
 	}
-	return dst
 }
