@@ -57,8 +57,8 @@ type Command struct {
 	Secrets []Secret `json:"-"`
 	// Leased says that Prove will be called. Secrets imply it.
 	Leased bool `json:"-"`
-	// Refused is told why something that the guest sent for the step's credentials was refused. It
-	// is called from one goroutine, at most maxRefusals+1 times, and must not call the Process.
+	// Refused is told why something that the guest sent for the step's credentials was refused: a few times, then
+	// the session ends, and once for each proof that came too late. It must neither block nor call the Process.
 	Refused func(reason string) `json:"-"`
 }
 
