@@ -92,7 +92,7 @@ type candidate struct {
 	spare        uint8  // digits that may follow with the value's last bits and a neighbour's
 	trail        uint8  // blanks at the value's end that may follow
 	loose, stray bool   // outer and inner have read on since end, without a sign that it belongs to the match
-	half         bool  // of UTF-16 the last zero is missing, as where zeros end a string
+	half         bool   // of UTF-16 the last zero is missing, as where zeros end a string
 	done         bool
 	markers      *sync.Map // only when a marker is read
 }
@@ -163,8 +163,8 @@ func (c *candidate) read(t []byte) verdict {
 		}
 		if c.done || c.lastHalf() {
 			c.end = c.at
-			if c.form.outer == rows && c.outer.high == 0 {
-				return dead // all in one row: another form says the same
+			if c.form.outer == rows && c.outer.high == 0 && !c.value.binary {
+				return dead // all in one row: other forms find it there and in the row's text
 			}
 			if !c.hasTail() {
 				return found
@@ -356,11 +356,8 @@ func (c *candidate) tail(b byte) bool {
 	if c.half {
 		return c.otherHalf(b)
 	}
-	if c.form.outer == rows && c.form.outerOff != rowBare { // the text at the row's end may be the value's
-		if b != '\n' {
-			c.end = c.at
-		}
-		return b != '\n' && c.outer.long()
+	if c.form.outer == rows {
+		return c.restOfRow(b)
 	}
 	if c.form.outer.padded() && !c.loose && (b == '=' || isBlank(b)) {
 		if b == '=' {
@@ -407,4 +404,18 @@ func (c *candidate) after(u unit) bool {
 		c.end, c.loose, c.stray = c.at, false, false
 	}
 	return true
+}
+
+// restOfRow takes b after the value in a dump. The text at the row's end may be the
+// value's, written in a way that nothing else finds.
+func (c *candidate) restOfRow(b byte) bool {
+	var out units
+	if b == '\n' || !c.outer.push(unit(b), &out) {
+		return false
+	}
+	if c.outer.state&rowText != 0 {
+		c.end = c.at
+		return true
+	}
+	return isBlank(b) || nibble(b) < 16
 }

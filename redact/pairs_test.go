@@ -348,3 +348,35 @@ func siblings(value string) (list []string) {
 	}
 	return list
 }
+
+// FuzzPairs writes any value in any two encodings: every symbol that depends on it
+// is masked, in one piece and in two.
+func FuzzPairs(f *testing.F) {
+	f.Add("hunter2-hunter2", uint8(4), uint8(10), uint8(1), uint8(2), uint16(20))
+	f.Add(`a'b"c\d$e%f&g/h+i=j`, uint8(20), uint8(30), uint8(0), uint8(0), uint16(9))
+	f.Add("\x00\xff\xfe0000\x80\r\n", uint8(1), uint8(4), uint8(2), uint8(1), uint16(3))
+	f.Add("..\u2028.dots . and\tblanks. ", uint8(33), uint8(5), uint8(0), uint8(4), uint16(30))
+	f.Fuzz(func(t *testing.T, value string, in, out, before, more uint8, at uint16) {
+		value = strings.Trim(value, " \n\t\r") // blanks around a value stay
+		all := encoders()
+		l := layout{all[int(in)%len(all)], all[int(out)%len(all)], int(before), int(more)}
+		l.before %= alignments(l.inner)
+		l.more %= alignments(l.outer)
+		switch {
+		case len(value) > 300, l.inner.once, l.outer.once && l.inner.name != "raw":
+			return
+		case l.inner.text && !utf8.ValidString(value), l.outer.text && !utf8.ValidString(l.inner.do(value)):
+			return
+		}
+		r := New(testKey)
+		if r.Add("v", []byte(value)) != nil {
+			return
+		}
+		l.check(t, r, value)
+		text := l.text(value)
+		split := int(at) % (len(text) + 1)
+		if got, want := string(pieces(r, []byte(text), []int{split, len(text)})), r.String(text); split > 0 && got != want {
+			t.Fatalf("%q split at %d: %q, in one %q", text, split, got, want)
+		}
+	})
+}

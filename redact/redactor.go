@@ -10,29 +10,29 @@
 //
 // # Encodings
 //
-// Raw; base64 and URL base64 at the three alignments, padded or not, wrapped at
-// any column, of the value, of its UTF-16 and of its own base64, and within a
-// URL; base32; hex in any case, wrapped or spaced, and with \x; percent escapes
-// of every byte or the reserved ones, once and twice; JSON strings with any of
-// the usual escapes, once and twice; UTF-16; HTML entities; shell quoting.
+// The list is in docs/redaction.md, with what is not on it; forms.go says how
+// they are combined: hex, base64, base32, percent escapes, string literals,
+// HTML, shell words and UTF-16, and each of them of each of them.
 //
 // # What is compared
 //
-// Text and patterns are compared with ASCII letters in lower case and without
-// blanks, see fold. Overlapping matches are masked together. When a value stands
-// inside longer base64 or base32 text, the digits at its ends mix its bits with
-// a neighbour's; they are masked too, because the neighbour may be known to the
-// reader, and then such a digit gives away up to 4 bits of the value.
+// Text and values are compared with ASCII letters in lower case and without
+// filler, see fold.go. The first symbols of each form are looked up, see index;
+// from there on text is decoded and compared with the value, see candidate.
+// Overlapping matches are masked together. When a value stands inside longer
+// base64 or base32 text, the digits at its ends mix its bits with a neighbour's;
+// they are masked too, because the neighbour may be known to the reader, and then
+// such a digit gives away up to 4 bits of the value.
 //
 // # What is not promised
 //
-// Only added values in the listed encodings are found: not compressed, encrypted,
-// reversed or split ones, none with terminal escapes between their letters, and
-// no part of a value that stands alone.
+// Only added values in the listed encodings are found: not compressed or
+// encrypted ones, none with terminal escapes between their letters, and no part of
+// a value that stands alone. What Detectors find promises nothing.
 //
-// A marker is one more pattern of its value and is replaced by itself, so that
-// redacting twice changes nothing. The one exception is a value that begins or
-// ends like a marker and can join with one; the second pass may then mask more.
+// A marker of an added value is replaced by itself, so that redacting twice
+// changes nothing. The one exception is a value that begins or ends like a marker
+// and can join with one; the second pass may then mask more.
 package redact
 
 import (
@@ -86,6 +86,7 @@ type value struct {
 	marker string
 	raw    []byte
 	folded []byte
+	binary bool  // it has bytes that a dump does not print
 	trail  uint8 // blanks at the end of raw, no more than count
 }
 
@@ -164,6 +165,7 @@ const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 func (r *Redactor) value(name string, val []byte) *value {
 	v := &value{name: name, sum: r.sum(val), raw: bytes.Clone(val), folded: fold(val)}
 	v.trail = uint8(min(len(val)-len(bytes.TrimRight(val, " \n\t\r")), maxGap))
+	v.binary = slices.ContainsFunc(val, func(b byte) bool { return b < ' ' || b > '~' })
 	v.marker = marker(name, v.sum)
 	return v
 }
