@@ -311,7 +311,7 @@ func TestBodyStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)
-	for _, word := range []string{"one.", "two.", "three."} {
+	for _, word := range []string{"one;", "two;", "three;"} {
 		io.WriteString(wr, word)
 		if n, err := io.ReadAtLeast(resp.Body, buf, len(word)+2); err != nil || string(buf[:n]) != "<"+word+">" {
 			t.Fatalf("%q %v", buf[:n], err)
