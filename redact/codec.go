@@ -463,8 +463,8 @@ func (d *decoder) shell(u unit, out *units) bool {
 // What comes after the bytes in a row of a dump. With rowText it is being read,
 // with rowHead the address before the bytes.
 const (
-	rowBare uint8 = iota // nothing: od
-	rowBars              // text after a bar or ">": hexdump -C, od -tx1z
+	rowBare uint8 = iota // nothing: od of what may have a bar in it
+	rowBars              // nothing, or text after a bar or ">": od -tx1, od -tx1z, hexdump -C
 	rowGap               // text after two blanks: xxd
 	rowText uint8 = 4
 	rowHead uint8 = 8

@@ -170,7 +170,7 @@ func (f *former) outer(w written) {
 		return
 	case hexa, b64, b32, b32h:
 		f.add(anyEsc, 0, w, w.text)
-		for style := rowBare; style <= rowGap && w.kind == hexa; style++ {
+		for style := rowBars; style <= rowGap && w.kind == hexa; style++ {
 			f.add(rows, style, w, w.text)
 		}
 		if w.only {
