@@ -1,0 +1,78 @@
+package redact
+
+// hasTail reports whether digits, padding or blanks of the value may follow.
+func (c *candidate) hasTail() bool {
+	return c.half || c.form.outer == rows && c.form.outerOff != rowBare || c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
+}
+
+// padded reports whether k is base64 or base32.
+func (k kind) padded() bool { _, group := k.bits(); return group > 1 }
+
+// tail takes b after the match and reports whether more can follow.
+func (c *candidate) tail(b byte) bool {
+	if c.half {
+		return c.otherHalf(b)
+	}
+	if c.form.outer == rows {
+		return c.restOfRow(b)
+	}
+	if c.form.outer.padded() && !c.loose && (b == '=' || isBlank(b)) {
+		if b == '=' {
+			c.end = c.at
+		}
+		return true
+	}
+	var out units
+	if !c.outer.push(unit(b), &out) {
+		return false
+	}
+	c.loose = true
+	for _, u := range out.list[:out.n] {
+		if !c.after(u) {
+			return false
+		}
+	}
+	return c.hasTail()
+}
+
+// after is tail for a unit that outer decoded.
+func (c *candidate) after(u unit) bool {
+	b, ok := byteOf(u)
+	switch {
+	case !ok:
+		return false
+	case b == '=' && c.form.inner.padded() && !c.stray, c.spare > 0 && isDigit(b):
+		c.spare = 0
+		c.end, c.loose = c.at, false
+		return true
+	case c.form.inner == b64 || c.form.inner == lit || isBlank(b) && c.trail == 0:
+		return isBlank(b)
+	}
+	c.stray = true
+	var out units
+	if !c.inner.push(u, &out) {
+		return false
+	}
+	for _, u := range out.list[:out.n] {
+		if b, ok := byteOf(u); !ok || !isBlank(b) || c.trail == 0 {
+			return ok && isBlank(b)
+		}
+		c.trail--
+		c.end, c.loose, c.stray = c.at, false, false
+	}
+	return true
+}
+
+// restOfRow takes b after the value in a dump. The text at the row's end may be the
+// value's, written in a way that nothing else finds.
+func (c *candidate) restOfRow(b byte) bool {
+	var out units
+	if b == '\n' || !c.outer.push(unit(b), &out) {
+		return false
+	}
+	if c.outer.state&rowText != 0 {
+		c.end = c.at
+		return true
+	}
+	return isBlank(b) || nibble(b) < 16
+}

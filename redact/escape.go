@@ -1,0 +1,206 @@
+package redact
+
+import (
+	"html"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// States of escapes.
+const (
+	plain     uint8 = iota
+	backslash       // the character after it decides
+	inByte          // d.n hex digits of a byte
+	inPoint         // d.n hex digits of a code point
+	inBraces        // hex digits of a code point up to "}"
+	inOctal         // d.n octal digits
+	soft            // "=" at the end of a line, or hex digits
+	inName          // an entity's name
+)
+
+func (d *decoder) await(state, n uint8) bool {
+	d.state, d.n, d.acc = state, n, 0
+	return true
+}
+
+func (d *decoder) escapes(u unit, out *units) bool {
+	if d.state == plain {
+		return d.plain(u, out)
+	}
+	b, ok := byteOf(u)
+	if !ok {
+		return false
+	}
+	if isBlank(b) && d.state != inName { // a line was wrapped within the escape
+		if d.state == soft || d.state == backslash && d.kind == anyEsc { // or the blank is what was escaped
+			d.state = plain
+		}
+		return d.ignore()
+	}
+	d.gap = 0
+	if b == '{' && d.state == inPoint && d.n == 4 {
+		return d.await(inBraces, 0)
+	}
+	switch d.state {
+	case backslash:
+		return d.escape(b, out)
+	case inName:
+		return d.name(b, out)
+	case inBraces:
+		return d.braces(b, out)
+	case inOctal:
+		if d.n < 3 && b-'0' > 7 { // a number of fewer digits
+			d.state = plain
+			out.add(unit(byte(d.acc)))
+			return d.high == 0 && d.plain(u, out)
+		}
+		return d.number(8, b-'0', out)
+	case soft:
+		d.await(inByte, 2)
+	}
+	return d.number(16, nibble(b), out)
+}
+
+func (d *decoder) plain(u unit, out *units) bool {
+	d.gap = 0
+	all := d.kind == anyEsc
+	switch {
+	case u == '%' && (all || d.kind == pct || d.kind == query):
+		return d.await(inByte, 2)
+	case u == '\\' && (all || d.kind == esc):
+		return d.await(backslash, 0)
+	case u == '&' && (all || d.kind == entity):
+		return d.await(inName, 0)
+	case u == '=' && d.kind == quoted:
+		return d.await(soft, 0)
+	case u == '+' && d.kind == query:
+		u = ' '
+	}
+	out.add(u)
+	return d.high == 0
+}
+
+// number reads one more digit of the number in acc.
+func (d *decoder) number(base uint64, v uint8, out *units) bool {
+	if uint64(v) >= base {
+		return false
+	}
+	d.acc = d.acc*base + uint64(v)
+	if d.n--; d.n > 0 {
+		return true
+	}
+	point := d.state == inPoint
+	d.state = plain
+	if point {
+		return d.point(uint32(d.acc), out)
+	}
+	out.add(unit(byte(d.acc)))
+	return d.high == 0
+}
+
+func (d *decoder) escape(b byte, out *units) bool {
+	switch b {
+	case 'u':
+		return d.await(inPoint, 4)
+	case 'U':
+		return d.await(inPoint, 8)
+	case 'x':
+		return d.await(inByte, 2)
+	case '0', '1', '2', '3':
+		d.await(inOctal, 3)
+		return d.number(8, b-'0', out)
+	}
+	d.state = plain
+	if i := indexByte("ntrbfvae", b); i >= 0 {
+		b = "\n\t\r\b\f\v\a\x1b"[i]
+	}
+	out.add(unit(b))
+	return d.high == 0
+}
+
+func indexByte(s string, b byte) int {
+	for i := range len(s) {
+		if s[i] == b {
+			return i
+		}
+	}
+	return -1
+}
+
+// braces reads the digits of \u{...}.
+func (d *decoder) braces(b byte, out *units) bool {
+	if b == '}' {
+		d.state = plain
+		return d.point(uint32(d.acc), out)
+	}
+	d.acc = d.acc<<4 | uint64(nibble(b))
+	return nibble(b) < 16 && d.acc <= utf8.MaxRune
+}
+
+// name reads an entity's name into acc, which holds 8 characters: as many as
+// those for ASCII have, and a code point.
+func (d *decoder) name(b byte, out *units) bool {
+	if b != ';' {
+		d.n++
+		d.acc = d.acc<<8 | uint64(b)
+		return d.n <= 8 && (b == '#' || isDigit(b))
+	}
+	d.state = plain
+	var room [8]byte
+	name := room[:0]
+	for i := int(d.n) - 1; i >= 0; i-- {
+		name = append(name, byte(d.acc>>(8*i)))
+	}
+	r, ok := reference(string(name))
+	return ok && d.point(r, out)
+}
+
+// reference returns the character that &name; stands for. A number is taken as it
+// is, not as HTML replaces some.
+func reference(name string) (uint32, bool) {
+	number, ok := strings.CutPrefix(name, "#")
+	if !ok {
+		text := html.UnescapeString("&" + name + ";")
+		r, size := utf8.DecodeRuneInString(text)
+		return uint32(r), size == len(text)
+	}
+	base := 10
+	if lower, ok := strings.CutPrefix(strings.ToLower(number), "x"); ok {
+		number, base = lower, 16
+	}
+	r, err := strconv.ParseUint(number, base, 32)
+	return uint32(r), err == nil
+}
+
+// Where a value stands in a shell's word; with shellEscape, after a backslash.
+const (
+	shellBare uint8 = iota
+	shellSingle
+	shellDouble
+	shellEscape uint8 = 4
+)
+
+func (d *decoder) shell(u unit, out *units) bool {
+	within := d.state &^ shellEscape
+	switch {
+	case d.state&shellEscape != 0:
+		d.state = within
+		if within == shellDouble && (u > 127 || indexByte("$`\"\\\n", byte(u)) < 0) {
+			out.add('\\')
+		}
+		out.add(u)
+	case u == '\\' && within != shellSingle:
+		d.state |= shellEscape
+	case u == '\'' && within != shellDouble:
+		d.state = shellSingle - within // the other of the two
+		return d.ignore()
+	case u == '"' && within != shellSingle:
+		d.state = shellDouble - within
+		return d.ignore()
+	default:
+		out.add(u)
+	}
+	d.gap = 0
+	return true
+}
