@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,28 +60,18 @@ func (s *Sandbox) endStep(ctx context.Context) error {
 	return err
 }
 
-// searched copies the memory to w while it looks for values.
+// searched copies the memory to w while it looks for values. The machine writes
+// all of it in any case: broken off in the middle it could not go on.
 func (s *Sandbox) searched(ctx context.Context, w io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r, end, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+	r, end := io.Pipe()
 	var dumping sync.WaitGroup
-	var dumped error
-	dumping.Go(func() {
-		dumped = s.vm.Dump(ctx, end)
-		end.Close()
-	})
-	err = s.search(r, w)
+	dumping.Go(func() { end.CloseWithError(s.vm.Dump(context.WithoutCancel(ctx), end)) })
+	defer dumping.Wait()
+	err := s.search(ctx, r, w)
 	if err != nil {
-		cancel()
-		io.Copy(io.Discard, r) // a writer that waits for us could not be told to stop
+		io.Copy(io.Discard, r)
 	}
-	dumping.Wait()
-	return errors.Join(err, dumped)
+	return err
 }
 
 // What is searched at once, and how much of it again with what follows: more
@@ -92,10 +81,13 @@ const (
 	searchOverlap = 1 << 20
 )
 
-func (s *Sandbox) search(r io.Reader, w io.Writer) error {
+func (s *Sandbox) search(ctx context.Context, r io.Reader, w io.Writer) error {
 	buf := make([]byte, searchOverlap+searchPiece)
 	kept := 0
 	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		n, err := io.ReadFull(r, buf[kept:])
 		if names := s.held(buf[:kept+n]); len(names) > 0 {
 			return fmt.Errorf("%w: %s; a step has it in its own memory or files: let it end, or end it (custody snapshot --end-step)", ErrHoldsSecret, strings.Join(names, ", "))
