@@ -21,6 +21,8 @@ type Credentials interface {
 	// Find returns the names of the secrets whose value or placeholder stands in text, in any
 	// encoding that the redactor knows.
 	Find(text []byte) []string
+	// Watch looks for the same in a text that comes piece by piece.
+	Watch() *secrets.Watch
 	// Presented tells that a secret stands in what the guest sends to host, and where in it, before any
 	// of it is sent. It returns whether that is within the secret's scope. If not, it is an
 	// anomaly and the request is refused. seq is that of the event of the flow's opening or refusal.

@@ -60,7 +60,7 @@ type Config struct {
 	Authority *Authority
 	// Credentials are optional: without them no rule can have one, and nothing is looked for in requests.
 	Credentials Credentials
-	// Redactor knows the values and placeholders that Credentials finds. It is needed with them, and for rules that redact.
+	// Redactor knows the values that Credentials finds. It is needed with them, and for rules that redact.
 	Redactor *redact.Redactor
 	// Calls are those of models; optional.
 	Calls *llm.Book

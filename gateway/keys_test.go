@@ -63,6 +63,8 @@ func (k *keys) Find(text []byte) []string {
 	return names
 }
 
+func (k *keys) Watch() *secrets.Watch { return secrets.NewWatch(k.red) }
+
 var markers = regexp.MustCompile(`\[REDACTED:[^]]*]`)
 
 func (k *keys) Presented(_ context.Context, secret, host, where string, seq uint64) bool {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/secrets"
 )
 
 // piece is a part of a request in which a secret can stand.
@@ -175,7 +175,7 @@ func (c *conn) presentAll(found []string, where string) {
 type outward struct {
 	inner io.ReadCloser
 	f     *flight
-	watch *redact.Watch // nil: there is nothing to look for
+	watch *secrets.Watch // nil: there is nothing to look for
 	raw   []byte        // read and not yet passed on
 	ready int           // of raw
 	err   error         // after raw
@@ -184,8 +184,8 @@ type outward struct {
 // outward wraps a request's body to be looked through.
 func (f *flight) outward(body io.ReadCloser) io.ReadCloser {
 	o := &outward{inner: body, f: f}
-	if red := f.x.conn.g.cfg.Redactor; red != nil && f.scope.of != nil {
-		o.watch = red.Watch()
+	if f.scope.of != nil {
+		o.watch = f.scope.of.Watch()
 	}
 	if o.watch == nil && f.call == nil {
 		return body

@@ -87,7 +87,7 @@ func TestAnomalies(t *testing.T) {
 						t.Errorf("alive: %v", l.Err())
 					}
 					acts := w.acted()
-					if action == "" && len(acts) > 0 || action != "" && (len(acts) != 1 || !strings.HasPrefix(acts[0], action+" "+c.rule+": ")) {
+					if len(acts) != 1 || !strings.HasPrefix(acts[0], cmp.Or(action, "revoke")+" "+c.rule+": ") {
 						t.Errorf("acts %q", acts)
 					}
 					ops := w.log.ops()
