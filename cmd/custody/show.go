@@ -128,7 +128,7 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 
 var allKinds = []audit.Kind{
 	audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow,
-	audit.KindDNS, audit.KindHTTP, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding,
+	audit.KindDNS, audit.KindHTTP, audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding,
 }
 
 func kindsOf(names []string) ([]audit.Kind, error) {

@@ -54,7 +54,7 @@ func newVault(t *testing.T) *vaultServer {
 	})
 	var ready struct {
 		Address string `json:"address"`
-		Token   string `json:"root_token"`
+		Token   string `json:"token"`
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil {
@@ -66,6 +66,9 @@ func newVault(t *testing.T) *vaultServer {
 		t.Fatal(err)
 	}
 	v.SetToken(v.token)
+	if err := v.Sys().Mount("secret", &api.MountInput{Type: "kv", Options: map[string]string{"version": "2"}}); err != nil {
+		t.Fatal(err)
+	}
 	return v
 }
 
