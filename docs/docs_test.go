@@ -64,6 +64,8 @@ func fields(t reflect.Type, prefix string, add func(string)) {
 		case inner.Kind() == reflect.Struct && inner.PkgPath() == t.PkgPath():
 			fields(inner, prefix+name+".", add)
 			continue
+		case inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct:
+			fields(inner.Elem(), prefix+name+".", add)
 		}
 		add(prefix + name)
 	}

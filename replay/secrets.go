@@ -29,6 +29,12 @@ func secret(s *audit.Secret) entry {
 	if len(s.Accessor) >= 8 {
 		words = append(words, "accessor sha256:"+s.Accessor[:8]+"…")
 	}
+	if s.Host != "" {
+		words = append(words, "to "+string(s.Host))
+	}
+	if s.Flow != "" {
+		words = append(words, "in flow "+s.Flow)
+	}
 	if s.Leases > 0 {
 		words = append(words, plural(s.Leases, "lease"))
 	}
