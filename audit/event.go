@@ -376,13 +376,13 @@ type SecretOp string
 
 // The operations on credentials.
 const (
-	SecretMint     SecretOp = "mint"     // the broker gave it for one step
-	SecretDeliver  SecretOp = "deliver"  // it is about to be handed over
-	SecretUse      SecretOp = "use"      // the gateway is about to put it into a request of Flow
-	SecretRenew    SecretOp = "renew"    // the step proved that it lives, and the broker agreed
-	SecretRevoke   SecretOp = "revoke"   // the broker was told that it is over
-	SecretExpire   SecretOp = "expire"   // it ran out before it was revoked
-	SecretRefuse   SecretOp = "refuse"   // something was asked for that is not given; see Reason
+	SecretMint    SecretOp = "mint"    // the broker gave it for one step
+	SecretDeliver SecretOp = "deliver" // it is about to be handed over
+	SecretUse     SecretOp = "use"     // the gateway is about to put it into a request of Flow
+	SecretRenew   SecretOp = "renew"   // the step proved that it lives, and the broker agreed
+	SecretRevoke  SecretOp = "revoke"  // the broker was told that it is over
+	SecretExpire  SecretOp = "expire"  // it ran out before it was revoked
+	SecretRefuse  SecretOp = "refuse"  // something was asked for that is not given; see Reason
 )
 
 // Secret is an operation on a credential; the value itself has no field. Name is

@@ -176,9 +176,9 @@ type outward struct {
 	inner io.ReadCloser
 	f     *flight
 	watch *secrets.Watch // nil: there is nothing to look for
-	raw   []byte        // read and not yet passed on
-	ready int           // of raw
-	err   error         // after raw
+	raw   []byte         // read and not yet passed on
+	ready int            // of raw
+	err   error          // after raw
 }
 
 // outward wraps a request's body to be looked through.

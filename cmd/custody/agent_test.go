@@ -105,7 +105,7 @@ func TestSteering(t *testing.T) {
 	const key = "site-key-0123456789abcdef"
 	d.env = append(d.env, "KEY="+key)
 	d.project(`version: 1
-`+worldResolvers+`secrets:
+` + worldResolvers + `secrets:
   key: {from: "env:KEY", deliver: {header: x-api-key, env: KEY}}
 egress:
   - {allow: api.site.example, http: {}, credential: key}
