@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"text/tabwriter"
 
@@ -19,7 +20,7 @@ func (c doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	found := append(doctor.Host(h.Dir), a.isolation(h)...)
+	found := slices.Concat(doctor.Host(h.Dir), a.isolation(h), a.vault(h))
 	if c.JSON {
 		enc := json.NewEncoder(a.stdout)
 		for _, f := range found {
@@ -45,6 +46,22 @@ func (a *app) printFindings(found []doctor.Finding) error {
 		}
 	}
 	return w.Flush()
+}
+
+// vault says whether Vault can be logged in to, where the environment names one.
+func (a *app) vault(h *home.Home) []doctor.Finding {
+	if os.Getenv("VAULT_ADDR") == "" {
+		return nil
+	}
+	f := doctor.Finding{Name: "vault", Grade: doctor.OK, Detail: os.Getenv("VAULT_ADDR")}
+	v, err := openVault(a.ctx, h)
+	if err == nil {
+		err = v.Close(a.ctx)
+	}
+	if err != nil {
+		f.Grade, f.Detail, f.Hint = doctor.Missing, err.Error(), "docs/vault.md has the login and the smallest policy for it"
+	}
+	return []doctor.Finding{f}
 }
 
 // isolation says which tier a run gets, by booting a guest where that was not tried before.
