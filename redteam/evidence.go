@@ -137,6 +137,29 @@ func found(rule, what string) evidence {
 	}
 }
 
+// flagged: a finding of a rule about a secret that the probe's step has, made while it ran.
+func flagged(rule string) evidence {
+	return func(b *about, r *audit.Record) bool {
+		return r.Finding != nil && r.Finding.Rule == rule && b.concerns(r.Finding.Secret) &&
+			(r.Step == b.step || rule == "secret-after-step")
+	}
+}
+
+// handed: the record says that the secret was handed to its step, or taken back: all there is to be told
+// of files and processes that are the guest's own.
+func handed(op audit.SecretOp) evidence {
+	return func(b *about, r *audit.Record) bool {
+		return r.Secret != nil && r.Secret.Op == op && slices.ContainsFunc(b.records, func(m audit.Record) bool {
+			return m.Secret != nil && m.Secret.Op == audit.SecretMint && m.Secret.Accessor == r.Secret.Accessor && b.concerns(m.Secret.Name)
+		})
+	}
+}
+
+// concerns says whether a secret is the probe's.
+func (b *about) concerns(name string) bool {
+	return slices.ContainsFunc(b.about, func(s secret) bool { return s.name == name })
+}
+
 // flawed: the resolver denied a packet in which it read no question, with such a reason.
 func flawed(reason string) evidence {
 	return func(_ *about, r *audit.Record) bool {
@@ -160,6 +183,10 @@ func explain(r *audit.Record) string {
 		return "http " + strconv.Itoa(r.HTTP.Status) + ": " + r.HTTP.Reason
 	case r.Finding != nil:
 		return "finding " + r.Finding.Rule
+	case r.Secret != nil:
+		return "secret " + string(r.Secret.Op)
+	case r.Exec != nil, r.File != nil:
+		return "masked in " + string(r.Kind)
 	case r.Output != nil:
 		return "refused inside the guest"
 	case r.Lifecycle != nil:

@@ -74,6 +74,11 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 	if !cut.IsZero() && said.ID != "" && said.Error == "" {
 		return "it went on"
 	}
+	if p.outer != nil {
+		if text := p.outer(t, p, said); text != "" {
+			return text
+		}
+	}
 	if p.check != nil {
 		return p.check(said)
 	}

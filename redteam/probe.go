@@ -38,6 +38,10 @@ type Probe struct {
 	targets []target // where its packets would be seen
 	allowed reach    // what of it may be seen in the world's logs
 	check   check    // beyond what is checked of every answer; may be nil
+	step    string   // in the scene secrets: the step that makes it
+	binds   []secret // in the scene secrets: what the step has
+	about   []secret // what it is about, binds unless given
+	outer   outer    // what else is looked at outside; may be nil
 	proof   evidence // where the record says so
 }
 
@@ -71,6 +75,16 @@ const (
 	FailOpen     Bypass = "fail-open"
 	OtherWay     Bypass = "another protocol or port"
 	Smuggling    Bypass = "request smuggling"
+	Steering     Bypass = "steering an injected credential"
+	SecondAuth   Bypass = "a second auth header"
+	Reflection   Bypass = "reflection in answers"
+	MaskOpen     Bypass = "mask failing open"
+	Environ      Bypass = "environ after unset"
+	Links        Bypass = "symlinks in copy"
+	Elsewhere    Bypass = "credential to another host"
+	Afterlife    Bypass = "credential after its step"
+	SplitWrites  Bypass = "secret split across chunks"
+	Encodings    Bypass = "secret in another encoding"
 	Positive     Bypass = "-" // of controls
 )
 
@@ -79,6 +93,7 @@ func Bypasses() []Bypass {
 	return []Bypass{
 		DNSTunnel, DNSOverTCP, DoH, DoT, ResolveFirst, Rebinding, TTLZero, AnyAddress, HostHeader, LeadingCRLF, Fronting, Shared,
 		ECH, QUIC, LateSNI, NoIPv6, Metadata, Spoofing, RawSocket, Fragments, ProxyPort, Outliving, FailOpen,
+		Steering, SecondAuth, Reflection, MaskOpen, Environ, Links, Elsewhere, Afterlife, SplitWrites, Encodings,
 	}
 }
 
@@ -86,13 +101,14 @@ func Bypasses() []Bypass {
 type scene string
 
 const (
-	open    scene = "open"    // a policy with rules of each sort
-	closed  scene = "closed"  // a policy without rules
-	live    scene = "live"    // a policy that is narrowed while flows are open
-	crash   scene = "crash"   // custody is killed while flows are open
-	refused scene = "refused" // a policy that cannot be used
-	kernel  scene = "kernel"  // no VM: frames are written to the fence's card
-	outside scene = "outside" // no sandbox: the suite itself, to see that it would be seen
+	open        scene = "open"    // a policy with rules of each sort
+	closed      scene = "closed"  // a policy without rules
+	live        scene = "live"    // a policy that is narrowed while flows are open
+	crash       scene = "crash"   // custody is killed while flows are open
+	refused     scene = "refused" // a policy that cannot be used
+	kernel      scene = "kernel"  // no VM: frames are written to the fence's card
+	withSecrets scene = "secrets" // steps that have credentials
+	outside     scene = "outside" // no sandbox: the suite itself, to see that it would be seen
 )
 
 // target is where packets would go. Port 0 is any, and so is no protocol.
@@ -117,6 +133,9 @@ const (
 // check returns why a report means that the probe got through, "" if it did not.
 type check func(report) string
 
+// outer returns why what there is outside of the sandbox means that a probe got through.
+type outer func(t *trial, p Probe, said report) string
+
 // evidence says whether a record accounts for what came of a probe.
 type evidence func(b *about, r *audit.Record) bool
 
@@ -130,7 +149,7 @@ type catalogue struct {
 // tells its traffic from another's.
 func Probes(nonce string) []Probe {
 	c := &catalogue{nonce: nonce}
-	for _, part := range []func(){c.controls, c.names, c.addresses, c.hello, c.hosts, c.requests, c.rebinding, c.narrowing, c.configs, c.hostileKernel} {
+	for _, part := range []func(){c.controls, c.names, c.addresses, c.hello, c.hosts, c.requests, c.rebinding, c.narrowing, c.configs, c.secrets, c.hostileKernel} {
 		part()
 	}
 	return c.list
@@ -186,6 +205,12 @@ func (c *catalogue) add(p Probe) {
 		if a, err := netip.ParseAddr(t.Host); err == nil {
 			p.targets = append(p.targets, target{"", netip.AddrPortFrom(a.WithZone("").Unmap(), uint16(t.Port))})
 		}
+	}
+	if p.scene == withSecrets && p.step == "" {
+		p.step = fmt.Sprintf("t%03d", c.next())
+	}
+	if p.about == nil {
+		p.about = p.binds
 	}
 	c.list = append(c.list, p)
 }

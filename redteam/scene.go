@@ -25,6 +25,7 @@ import (
 type session struct {
 	cmd    *exec.Cmd
 	stderr *bytes.Buffer
+	stdout *bytes.Buffer  // all of its output; to be read after wait
 	read   sync.WaitGroup // the reader of its output
 	opened chan string    // IDs of tasks that stay, as they are open; large enough for all
 
@@ -60,15 +61,22 @@ func (t *trial) start(ctx context.Context, name, policy string, probes []Probe) 
 	if err != nil {
 		return nil, err
 	}
-	for path, content := range map[string][]byte{
-		"ca.pem": t.world.CA(), name + "/ca.pem": t.world.CA(), name + "/guest.py": script, name + "/tasks.json": list,
-	} {
+	if _, err := t.write(name+"/tasks.json", list); err != nil {
+		return nil, err
+	}
+	return t.launch(ctx, name, file, nil, "--", "python3", "/workspace/guest.py")
+}
+
+// launch starts a run with a directory of the suite's as its workspace, and reads what its scripts say.
+func (t *trial) launch(ctx context.Context, name, policy string, env []string, args ...string) (*session, error) {
+	for path, content := range map[string][]byte{"ca.pem": t.world.CA(), name + "/ca.pem": t.world.CA(), name + "/guest.py": script} {
 		if _, err := t.write(path, content); err != nil {
 			return nil, err
 		}
 	}
-	s := &session{stderr: &bytes.Buffer{}, opened: make(chan string, len(tasks)), reports: map[string]*report{}}
-	s.cmd = t.custody(ctx, "run", "-q", "--policy", file, "--workdir", filepath.Join(t.dir, name), "--", "python3", "/workspace/guest.py")
+	s := &session{stderr: &bytes.Buffer{}, stdout: &bytes.Buffer{}, opened: make(chan string, 1000), reports: map[string]*report{}}
+	s.cmd = t.custody(ctx, append([]string{"run", "-q", "--policy", policy, "--workdir", filepath.Join(t.dir, name)}, args...)...)
+	s.cmd.Env = append(s.cmd.Env, env...)
 	s.cmd.Stderr = s.stderr
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -82,7 +90,7 @@ func (t *trial) start(ctx context.Context, name, policy string, probes []Probe) 
 	}
 	s.read.Go(func() {
 		defer r.Close()
-		s.listen(r)
+		s.listen(io.TeeReader(r, s.stdout))
 	})
 	return s, nil
 }

@@ -55,6 +55,8 @@ type trial struct {
 	dir      string
 	tokens   *regexp.Regexp // any of the probes'
 	outcomes []Outcome
+	values   map[string]string // of the secrets that the attacked run has, by name
+	kept     kept              // what is left of that run
 }
 
 // Run makes the probes and returns what came of each, in the order of the
@@ -89,7 +91,7 @@ func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outco
 		scene scene
 		play  func(context.Context, []Probe) error
 	}{
-		{outside, t.outside}, {kernel, t.kernel}, {refused, t.refused}, {closed, t.sandboxed}, {open, t.sandboxed}, {live, t.live}, {crash, t.crash},
+		{outside, t.outside}, {kernel, t.kernel}, {refused, t.refused}, {closed, t.sandboxed}, {open, t.sandboxed}, {live, t.live}, {crash, t.crash}, {withSecrets, t.secrets},
 	} {
 		probes := slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.scene != part.scene })
 		if len(probes) == 0 {

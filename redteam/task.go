@@ -2,6 +2,7 @@ package redteam
 
 import (
 	_ "embed"
+	"encoding/json"
 	"net/netip"
 	"strings"
 	"time"
@@ -39,6 +40,8 @@ type task struct {
 	After     string   `json:"after,omitempty"`
 	Then      *task    `json:"then,omitempty"`
 	Same      bool     `json:"same,omitempty"` // in Then: the host that the task before spoke to
+	Path      string   `json:"path,omitempty"` // below /workspace
+	UID       int      `json:"uid,omitempty"`
 }
 
 type tlsTask struct {
@@ -54,20 +57,36 @@ type piece struct {
 
 // report is what the script says of a task: a claim.
 type report struct {
-	ID     string   `json:"id"`
-	Run    string   `json:"run"`
-	End    bool     `json:"end"`
-	Open   bool     `json:"open"`
-	Stage  string   `json:"stage"` // at which it failed: name, socket, connect, tls, answer, program, script
-	Error  string   `json:"error"`
-	Peer   string   `json:"peer"`
-	Local  string   `json:"local"`
-	Addrs  []string `json:"addrs"`
-	Tried  []string `json:"tried"`
-	ALPN   string   `json:"alpn"`
-	Answer []byte   `json:"answer"`
+	ID     string    `json:"id"`
+	Run    string    `json:"run"`
+	End    bool      `json:"end"`
+	Open   bool      `json:"open"`
+	Stage  string    `json:"stage"` // at which it failed: name, socket, connect, tls, answer, program, script
+	Error  string    `json:"error"`
+	Peer   string    `json:"peer"`
+	Local  string    `json:"local"`
+	Addrs  []string  `json:"addrs"`
+	Tried  []string  `json:"tried"`
+	ALPN   string    `json:"alpn"`
+	Answer cloaked   `json:"answer"`
+	Filled []cloaked `json:"filled"` // what stood in the place of {{NAME|ENCODING}}
 
 	at time.Time // of its arrival
+}
+
+// cloaked is what the script reports of what it was told: written so that the redactor, through which all
+// output goes, finds nothing in it.
+type cloaked []byte
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *cloaked) UnmarshalJSON(b []byte) error {
+	if err := json.Unmarshal(b, (*[]byte)(c)); err != nil {
+		return err
+	}
+	for i := range *c {
+		(*c)[i] ^= 0xA5
+	}
+	return nil
 }
 
 func (r report) peer() netip.AddrPort  { return addrPort(r.Peer) }

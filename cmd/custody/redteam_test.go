@@ -67,7 +67,7 @@ func (d *door) pointsTo(events []audit.Record) {
 			continue
 		}
 		switch r := runs[p.Run][i]; r.Kind {
-		case audit.KindFlow, audit.KindDNS, audit.KindHTTP, audit.KindFinding, audit.KindRun, audit.KindOutput:
+		case audit.KindFlow, audit.KindDNS, audit.KindHTTP, audit.KindFinding, audit.KindRun, audit.KindOutput, audit.KindSecret, audit.KindExec, audit.KindFile:
 		default:
 			d.Errorf("%s: its evidence is of kind %s", p.Name, r.Kind)
 		}

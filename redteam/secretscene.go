@@ -1,0 +1,300 @@
+package redteam
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redteam/world"
+)
+
+// secret is one of the project that is attacked. Its value is made for the run, and stands in the
+// environment that custody run is called in, or in a file.
+type secret struct {
+	name    string
+	deliver string   // as the project's file has it
+	file    bool     // it comes from a file
+	hosts   []string // that it is for, as the project's file has it
+	homes   []string // TLS names of the servers that may be told it
+}
+
+// env is a secret that the step has in its environment, by its own name in capitals.
+func (c *catalogue) env() secret {
+	name := fmt.Sprintf("s%03d", c.next())
+	return secret{name: name, deliver: "{env: " + strings.ToUpper(name) + "}", hosts: []string{world.API}, homes: []string{world.API}}
+}
+
+// Secrets that the gateway puts into requests. The answers of the second one's host are not masked.
+var (
+	apiKey   = secret{name: "apikey", file: true, deliver: "{header: " + world.KeyHeader + ", env: API_KEY}", homes: []string{world.API}}
+	shownKey = secret{name: "shown", deliver: "{header: " + world.KeyHeader + "}", homes: []string{world.Fronted}}
+)
+
+// opening is how a probe's values begin, from which the guest's script could know one.
+func opening(token string) string { return "sk-" + token }
+
+// newValue makes a value with characters that encodings treat specially.
+func newValue(token string) string { return opening(token) + `+&"~` + rand.Text() }
+
+// secretPolicy is the project of the scene, in which every step has what its probes bind.
+func secretPolicy(probes []Probe) string {
+	var b strings.Builder
+	b.WriteString(head + "secrets:\n")
+	for _, s := range allSecrets(probes) {
+		from := "env:" + source(s)
+		if s.file {
+			from = "file:" + s.name + ".key"
+		}
+		hosts := ""
+		if len(s.hosts) > 0 {
+			hosts = ", hosts: [" + strings.Join(s.hosts, ", ") + "]"
+		}
+		fmt.Fprintf(&b, "  %s: {from: %q, deliver: %s%s}\n", s.name, from, s.deliver, hosts)
+	}
+	b.WriteString("steps:\n")
+	for _, step := range steps(probes) {
+		var names []string
+		for _, s := range allSecrets(ofStep(probes, step)) {
+			names = append(names, s.name)
+		}
+		fmt.Fprintf(&b, "  - {name: %s, run: \"python3 /workspace/guest.py %s.json\", secrets: [%s]}\n", step, step, strings.Join(names, ", "))
+	}
+	return b.String() + `egress:
+  - {allow: ` + world.API + `, ports: [tcp/443, tcp/80], http: {methods: [GET, POST], paths: ["/v1/*"]}, credential: apikey}
+  - {allow: ` + world.Fronted + `, http: {methods: [GET], paths: ["/v1/*"], redact: false}, credential: shown}
+  - {allow: "*.` + world.Wild + `", http: {methods: [GET, POST], paths: ["/*"]}}
+  - {allow: ` + world.Allowed + `}
+  - {allow: ` + world.Plain + `, ports: [tcp/80]}
+  - {allow: "*.` + world.Rebind + `"}
+  - {allow: "*.` + world.RebindDirect + `", ports: [tcp/7000], mode: direct}
+`
+}
+
+func source(s secret) string { return "REDTEAM_" + strings.ToUpper(s.name) }
+
+// steps are the names of the probes' steps, in order.
+func steps(probes []Probe) (names []string) {
+	for _, p := range probes {
+		if !slices.Contains(names, p.step) {
+			names = append(names, p.step)
+		}
+	}
+	return names
+}
+
+func ofStep(probes []Probe, step string) []Probe {
+	return slices.DeleteFunc(slices.Clone(probes), func(p Probe) bool { return p.step != step })
+}
+
+// allSecrets are those that the probes' steps have.
+func allSecrets(probes []Probe) (list []secret) {
+	seen := map[string]bool{}
+	for _, p := range probes {
+		for _, s := range p.binds {
+			if !seen[s.name] {
+				seen[s.name] = true
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// secrets is the scene of steps that have credentials.
+func (t *trial) secrets(ctx context.Context, probes []Probe) error {
+	dir := string(withSecrets)
+	env, err := t.mint(probes)
+	if err != nil {
+		return err
+	}
+	for _, step := range steps(probes) {
+		var tasks []*task
+		for _, p := range ofStep(probes, step) {
+			tasks = append(tasks, t.placed(p.task))
+		}
+		list, err := json.Marshal(tasks)
+		if err == nil {
+			_, err = t.write(dir+"/"+step+".json", list)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := t.trap(dir); err != nil {
+		return err
+	}
+	policy := secretPolicy(probes)
+	for _, rule := range t.Extra {
+		policy += "  - " + rule + "\n"
+	}
+	file, err := t.write(dir+".yaml", []byte(policy))
+	if err != nil {
+		return err
+	}
+	s, err := t.launch(ctx, dir, file, env, "--out", filepath.Join(t.dir, outDir))
+	if err != nil {
+		return err
+	}
+	if err := s.wait(); err != nil {
+		return err
+	}
+	time.Sleep(settle)
+	records, err := t.records(ctx, s.id())
+	if err != nil {
+		return err
+	}
+	if t.kept, err = t.keepings(s, records); err != nil {
+		return err
+	}
+	for _, p := range probes {
+		t.judge(p, s.report(p.ID), s.id(), records, time.Time{})
+	}
+	return nil
+}
+
+// mint makes the values, and returns the environment that has those which come from there.
+func (t *trial) mint(probes []Probe) (env []string, err error) {
+	t.values = map[string]string{}
+	for _, p := range probes {
+		for _, s := range p.binds {
+			if t.values[s.name] != "" {
+				continue
+			}
+			t.values[s.name] = newValue(p.token)
+			if s.file {
+				path := filepath.Join(t.dir, s.name+".key")
+				err = errors.Join(err, os.WriteFile(path, []byte(t.values[s.name]), 0o600))
+				continue
+			}
+			env = append(env, source(s)+"="+t.values[s.name])
+		}
+	}
+	return env, err
+}
+
+// Where --out copies to, and what lies on the host beside the workspace.
+const (
+	outDir   = "secrets-out"
+	hostFile = "host.secret"
+)
+
+// placed puts the suite's own directory into a task that is about it.
+func (t *trial) placed(k *task) *task {
+	c := *k
+	c.Argv = slices.Clone(k.Argv)
+	for i := range c.Argv {
+		c.Argv[i] = strings.ReplaceAll(c.Argv[i], "{DIR}", t.dir)
+	}
+	return &c
+}
+
+// trap puts links into the workspace that lead out of it, on the host.
+func (t *trial) trap(dir string) error {
+	path, err := t.write(hostFile, []byte(t.hostSecret()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Mkdir(filepath.Join(t.dir, outDir), 0o700), os.Symlink(path, filepath.Join(t.dir, dir, "host-link")), os.Symlink(t.dir, filepath.Join(t.dir, dir, "host-dir")))
+}
+
+// hostSecret is what the file beside the workspace holds.
+func (t *trial) hostSecret() string { return "a secret of the host's, in " + t.dir }
+
+// kept is what is left of a run: all in which a value could have been kept or shown.
+type kept struct {
+	places []copied
+	out    map[string][]byte // regular files that --out brought back
+}
+
+type copied struct {
+	name string
+	text []byte
+}
+
+// keepings reads the run's files as they are on disk, its record as it is printed, with what was
+// escaped in it undone, and what the run printed.
+func (t *trial) keepings(s *session, records []audit.Record) (k kept, err error) {
+	dir := ""
+	for _, v := range t.Env {
+		if home, ok := strings.CutPrefix(v, "CUSTODY_HOME="); ok {
+			dir = filepath.Join(home, "runs", s.id())
+		}
+	}
+	files, err := readTree(dir)
+	if err != nil || len(files) == 0 {
+		return k, errors.Join(fmt.Errorf("the files of the run %s are not found in %q", s.id(), dir), err)
+	}
+	for name, text := range files {
+		k.places = append(k.places, copied{"the run's file " + name, text})
+	}
+	var said, plain bytes.Buffer
+	for i := range records {
+		if o := records[i].Output; o != nil {
+			said.WriteString(string(o.Text))
+		}
+		texts(&plain, &records[i])
+	}
+	k.places = append(k.places, copied{"the record's output", said.Bytes()}, copied{"the record", plain.Bytes()},
+		copied{"what the run printed", s.stdout.Bytes()}, copied{"what custody said", s.stderr.Bytes()})
+	k.out, err = readTree(filepath.Join(t.dir, outDir))
+	return k, err
+}
+
+// texts writes the texts of a record in which a guest's words stand.
+func texts(b *bytes.Buffer, r *audit.Record) {
+	list := []string{}
+	switch {
+	case r.Exec != nil:
+		for _, a := range r.Exec.Argv {
+			list = append(list, string(a))
+		}
+	case r.File != nil:
+		list = append(list, string(r.File.Path), string(r.File.To))
+	case r.DNS != nil:
+		list = append(list, string(r.DNS.Name))
+	case r.HTTP != nil:
+		list = append(list, string(r.HTTP.Path), string(r.HTTP.Host))
+	case r.Flow != nil:
+		list = append(list, string(r.Flow.Name), string(r.Flow.SNI), r.Flow.Reason)
+	}
+	b.WriteString(strings.Join(list, "\n") + "\n")
+}
+
+// readTree reads the regular files below a directory. No link is followed.
+func readTree(dir string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		files[path] = b
+		return err
+	})
+	return files, err
+}
+
+// has says whether a text stands in one place.
+func (k kept) has(name string, text []byte) bool {
+	return slices.ContainsFunc(k.places, func(p copied) bool { return p.name == name && bytes.Contains(p.text, text) })
+}
+
+// holds says in which place a text stands.
+func (k kept) holds(text []byte) string {
+	for _, p := range k.places {
+		if bytes.Contains(p.text, text) {
+			return p.name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,100 @@
+package world
+
+import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+)
+
+// KeyHeader is the header whose value a reflection gives back.
+const KeyHeader = "X-Api-Key"
+
+// reflect answers with what it was sent in KeyHeader, as an error page, a debugging end point or a
+// hostile server would: written and packed as the query's "as" says.
+func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
+	key := r.Header.Get(KeyHeader)
+	text := "you sent " + key + " here\n"
+	h := rw.Header()
+	switch as := r.URL.Query().Get("as"); as {
+	case "base64":
+		text = base64.StdEncoding.EncodeToString([]byte(text))
+	case "hex":
+		text = hex.EncodeToString([]byte(text))
+	case "utf16":
+		var b strings.Builder
+		for _, u := range utf16.Encode([]rune(text)) {
+			b.Write([]byte{byte(u), byte(u >> 8)})
+		}
+		text = b.String()
+	case "gzip":
+		h.Set("Content-Encoding", "gzip")
+		text = gzipped(text)
+	case "deflate":
+		h.Set("Content-Encoding", "deflate")
+		var b bytes.Buffer
+		z := zlib.NewWriter(&b)
+		io.WriteString(z, text) // a Buffer takes all
+		z.Close()
+		text = b.String()
+	case "gzip-twice":
+		h.Set("Content-Encoding", "gzip, gzip")
+		text = gzipped(gzipped(text))
+	case "unknown": // a coding that is a lie, or nobody's
+		h.Set("Content-Encoding", "br")
+	case "no-gzip":
+		h.Set("Content-Encoding", "gzip")
+	case "gzip-broken": // its end is missing
+		h.Set("Content-Encoding", "gzip")
+		text = gzipped(text + strings.Repeat("filling ", 4000))
+		text = text[:len(text)-9]
+	case "part":
+		h.Set("Content-Range", "bytes 0-99/100")
+		rw.WriteHeader(http.StatusPartialContent)
+	case "error":
+		rw.WriteHeader(http.StatusInternalServerError)
+	case "header":
+		h.Set("X-Echo", key)
+		h.Set("Set-Cookie", "k="+base64.RawURLEncoding.EncodeToString([]byte(key)))
+	case "trailer":
+		h.Set("Trailer", "X-Echo")
+		fmt.Fprint(rw, Hello)
+		h.Set("X-Echo", key)
+		return
+	case "chunks":
+		for _, c := range []byte(text) {
+			rw.Write([]byte{c})
+			http.NewResponseController(rw).Flush()
+		}
+		return
+	case "pauses": // longer than anything that is held back might be
+		for _, part := range []string{text[:len(text)/3], text[len(text)/3 : len(text)/2], text[len(text)/2:]} {
+			io.WriteString(rw, part)
+			http.NewResponseController(rw).Flush()
+			time.Sleep(300 * time.Millisecond)
+		}
+		return
+	case "cut": // the connection ends within the answer, at once with data
+		h.Set("Content-Length", strconv.Itoa(len(text)+1000))
+		io.WriteString(rw, text)
+		http.NewResponseController(rw).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	io.WriteString(rw, text)
+}
+
+func gzipped(s string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, s) // a Buffer takes all
+	z.Close()
+	return b.String()
+}
