@@ -99,6 +99,9 @@ type Sandbox struct {
 
 	mu   sync.Mutex       // guards proc
 	proc *channel.Process // the command of the step under way
+
+	wiping sync.Mutex       // guards wiped, and is held over a wipe
+	wiped  *channel.Process // whose secrets have been removed
 }
 
 // ErrVMDied means that the VM ended by itself.

@@ -93,13 +93,20 @@ func prove(ctx context.Context, proc *channel.Process) error {
 	return proc.Prove(ctx)
 }
 
-// wipe removes a step's secrets from its tmpfs.
+// wipe removes a step's secrets from its tmpfs, once.
 func (s *Sandbox) wipe(ctx context.Context, proc *channel.Process) {
+	s.wiping.Lock()
+	defer s.wiping.Unlock()
+	if s.wiped == proc {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, wipeTime)
 	defer cancel()
 	if err := proc.Wipe(ctx); err != nil {
 		s.parts.Notice("the step's secrets could not be removed from the sandbox: " + err.Error())
+		return
 	}
+	s.wiped = proc
 }
 
 // ErrEnded is wrapped by what Abort ends a run with.
@@ -125,7 +132,12 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 
 // Quarantine freezes the VM until Resume, because of an anomaly whose credentials
 // have been revoked.
-func (s *Sandbox) Quarantine(ctx context.Context) error { return s.holds.pause(ctx, anomalyHold) }
+func (s *Sandbox) Quarantine(ctx context.Context) error {
+	if proc := s.current(); proc != nil && !s.holds.frozen() {
+		s.wipe(ctx, proc)
+	}
+	return s.holds.pause(ctx, anomalyHold)
+}
 
 // Resume lets a paused or quarantined VM go on, unless something else holds it.
 func (s *Sandbox) Resume(ctx context.Context) error {

@@ -152,6 +152,9 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	feed(proc.Stdin, st.Stdin)
 
 	exit, err := s.await(ctx, proc)
+	if ctx.Err() != nil && !ended(proc) {
+		s.guest.Close() // a frozen guest tells nothing more, and nothing of it is to go on
+	}
 	close(done)
 	control.Wait()
 	outputs.Wait()
@@ -190,6 +193,14 @@ func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, d
 			s.parts.Notice("the guest was not told: " + err.Error())
 		}
 	}
+}
+
+// ended says whether the guest has told the command's end.
+func ended(proc *channel.Process) bool {
+	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err := proc.Wait(soon)
+	return !errors.Is(err, context.DeadlineExceeded)
 }
 
 // await waits for the command. When ctx ends the command is told to end, then killed.

@@ -67,13 +67,14 @@ func TestShown(t *testing.T) {
 	}{
 		{"revoke", `printf %s "$CANARY" | base64; sleep 3; echo done`, "secret-in-output", 0},
 		{"end", `echo "$CANARY"; sleep 100; echo never`, "secret-in-output", 125},
+		{"freeze", `echo "$CANARY"; sleep 3; echo never`, "secret-in-output", 124},
 		{"end", `getent hosts "$(printf %s "$CANARY" | od -An -tx1 | tr -d ' \n').example.com"; sleep 100; echo never`, "secret-in-dns", 125},
 	} {
 		t.Run(c.action+" "+c.rule, func(t *testing.T) {
 			t.Parallel()
 			d := newDoor(t)
 			d.env = []string{"CANARY=" + canary}
-			d.project(lease + "anomaly: " + c.action + "\n")
+			d.project(lease + "anomaly: " + c.action + "\nlimits: {time: 8s}\n")
 			s := d.must(c.code, "run", "--", "sh", "-c", c.script)
 			d.clean("stdout", []byte(s.stdout))
 			d.contains(s.stderr, "canary", "revoked")
