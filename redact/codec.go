@@ -1,8 +1,6 @@
 package redact
 
 import (
-	"encoding/base32"
-	"encoding/base64"
 	"unicode/utf8"
 )
 
@@ -161,10 +159,6 @@ const (
 )
 
 var (
-	std64     = base64.StdEncoding
-	url64     = base64.URLEncoding
-	std32     = base32.StdEncoding
-	hex32     = base32.HexEncoding
 	digits64  = inverse(alphabet64, "-+_/", false)
 	digits32  = inverse(alphabet32, "", true)
 	digits32h = inverse(alphabet32h, "", true)

@@ -156,7 +156,6 @@ func TestProveFrozen(t *testing.T) {
 type puppet struct {
 	ctl net.Conn
 	key []byte // the step's
-	run string
 }
 
 func (g *puppet) say(v any)             { g.ctl.Write(frameOf(v)) }
