@@ -21,6 +21,7 @@ const (
 	reasonNames    = "no address for the name: "
 	reasonChanged  = "the policy has changed and no longer allows this"
 	reasonOpen     = "the way to the address could not be opened: "
+	reasonSecret   = "the name holds a secret"
 )
 
 // take decides on a question and posts what it came to. It returns false if the
@@ -48,6 +49,8 @@ func (s *session) take(ctx context.Context, p *pending) bool {
 	switch {
 	case !v.Allow:
 		return s.deny(ctx, p, ev, dns.RcodeRefused, dns.ExtendedErrorCodeBlocked, string(v.Reason))
+	case s.cfg.Secret != nil && s.cfg.Secret(p.name):
+		return s.deny(ctx, p, ev, dns.RcodeRefused, dns.ExtendedErrorCodeBlocked, reasonSecret)
 	case p.qtype == dns.TypeHTTPS, p.qtype == dns.TypeSVCB, p.qtype == dns.TypeAAAA && v.Rule.Mode != netpolicy.Direct:
 		return s.post(ctx, p, ev)
 	case p.qtype != dns.TypeA && p.qtype != dns.TypeAAAA:

@@ -52,6 +52,9 @@ type Config struct {
 	// ones. nil: none is known.
 	Self func(netip.Addr) bool
 
+	// Secret says whether a name that the policy allows holds a secret: then nobody is asked. nil: none does.
+	Secret func(name string) bool
+
 	SyntheticTTL time.Duration // default 60 s
 	MinTTL       time.Duration // of direct answers, whatever upstream says; default 10 s
 	MaxTTL       time.Duration // default 5 min

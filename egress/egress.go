@@ -192,6 +192,7 @@ func (n *Network) serveNames(ctx context.Context) error {
 	}
 	server := dnsproxy.New(dnsproxy.Config{
 		Run: n.options.Run, Live: &n.live, Names: names{n}, Recorder: n.witness, Upstream: n.upstream, Self: n.self.has,
+		Secret: n.witness.holdsSecret,
 	})
 	n.serving.Go(func() {
 		if err := server.Serve(ctx, packets, conns); err != nil && ctx.Err() == nil {

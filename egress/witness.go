@@ -44,10 +44,28 @@ func (w *witness) seen(ctx context.Context, ev audit.Event, record func(context.
 	}
 	asked := string(ev.DNS.Name) // what is recorded is masked
 	seq, err := record(ctx, ev)
-	for _, secret := range w.credentials.Find([]byte(asked)) {
+	for _, secret := range w.secretsIn(asked) {
 		w.credentials.Presented(ctx, secret, "the resolver", "a question", seq)
 	}
 	return seq, err
+}
+
+// holdsSecret says whether a secret or a placeholder stands in a name, or that it cannot be told.
+func (w *witness) holdsSecret(name string) (held bool) {
+	defer func() {
+		if recover() != nil {
+			held = true
+		}
+	}()
+	return w.credentials != nil && len(w.credentials.Find([]byte(name))) > 0
+}
+
+func (w *witness) secretsIn(name string) []string {
+	if !w.holdsSecret(name) {
+		return nil
+	}
+	defer func() { _ = recover() }() // what cannot be looked through has been refused
+	return w.credentials.Find([]byte(name))
 }
 
 // Sync returns when the event with that seq is durable.

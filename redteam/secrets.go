@@ -184,6 +184,8 @@ func (c *catalogue) namedLeaks() {
 	for _, l := range []struct{ id, title, code, zone string }{
 		{"dns-gateway", "in the labels of a name that goes through the gateway, in base32", "labels32", world.Wild},
 		{"dns-attacker", "in the labels of the attacker's name, in hex", "labels16", world.Attacker},
+		{"dns-direct", "in the labels of a name that is allowed directly, in hex", "labels16", world.RebindDirect},
+		{"dns-direct32", "in the labels of a name that is allowed directly, in base32", "labels32", world.RebindDirect},
 	} {
 		s := c.env()
 		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-in-dns"),
