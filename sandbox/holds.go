@@ -35,14 +35,17 @@ type holds struct {
 	since   time.Time
 	told    bool // the freeze is in the record
 	gone    bool
+	free    chan struct{} // closed while nothing holds the VM
 }
 
 // newHolds returns the holds of a VM that was just started. startHold stands on
 // a frozen one.
 func newHolds(vm vmm.VM, frozen bool, r Recorder, notice func(string)) *holds {
-	h := &holds{vm: vm, recorder: r, notice: notice}
+	h := &holds{vm: vm, recorder: r, notice: notice, free: make(chan struct{})}
 	if frozen {
 		h.reasons = []string{startHold}
+	} else {
+		close(h.free)
 	}
 	return h
 }
@@ -71,6 +74,19 @@ func (h *holds) pause(ctx context.Context, reason string) error {
 	return h.record(ctx, "freeze", reason, h.since, 0)
 }
 
+// wait returns when nothing holds the VM, or ctx ends.
+func (h *holds) wait(ctx context.Context) error {
+	h.mu.Lock()
+	free := h.free
+	h.mu.Unlock()
+	select {
+	case <-free:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // frozen says whether anything holds the VM, and has whether a reason does.
 func (h *holds) frozen() bool {
 	h.mu.Lock()
@@ -94,6 +110,7 @@ func (h *holds) freeze(ctx context.Context, reason string) {
 		return
 	}
 	h.since = time.Now().UTC()
+	h.free = make(chan struct{})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
 	defer cancel()
 	if err := h.vm.Freeze(ctx); err != nil {
@@ -130,6 +147,7 @@ func (h *holds) release(ctx context.Context, reason string) error {
 		h.told = false
 	}
 	h.reasons = h.reasons[:0]
+	close(h.free)
 	return h.vm.Thaw(ctx)
 }
 

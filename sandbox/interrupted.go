@@ -3,23 +3,27 @@ package sandbox
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/custody-project/custody/audit"
 )
 
 // Interrupted writes the end of a run whose Custody died: an exit for each
-// process without one, an end for each step without one, and the run's. It
+// process without one, an expire for each credential that was not revoked, an end for each step
+// without one, and the run's. It
 // says whether there was anything to end: a run can die between its end and
 // its seal. records are those that survived, in order.
 func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record, error]) (bool, error) {
 	var left procs
+	var alive leases
 	var open []string // steps
 	for rec, err := range records {
 		if err != nil {
 			return false, err
 		}
 		left.note(&rec.Event)
+		alive.note(&rec.Event)
 		switch l := rec.Lifecycle; {
 		case l == nil:
 		case rec.Kind == audit.KindRun && l.Phase == audit.PhaseEnd:
@@ -30,7 +34,7 @@ func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record
 			open = open[:len(open)-1]
 		}
 	}
-	events := left.unfinished()
+	events := append(left.unfinished(), alive.expired()...)
 	const reason = "custody died; closed at its next start"
 	for _, step := range open {
 		l := &audit.Lifecycle{Phase: audit.PhaseEnd, Name: step, Status: audit.StatusInterrupted, Reason: reason}
@@ -43,4 +47,45 @@ func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record
 		}
 	}
 	return true, nil
+}
+
+// leases are the credentials that were minted and not revoked, by accessor and name.
+type leases []audit.Event
+
+func (l *leases) note(ev *audit.Event) {
+	s := ev.Secret
+	if ev.Kind != audit.KindSecret || s == nil {
+		return
+	}
+	same := func(o audit.Event) bool {
+		return o.Secret.Accessor == s.Accessor && o.Step == ev.Step && (s.Name == "" || o.Secret.Name == s.Name)
+	}
+	switch s.Op {
+	case audit.SecretMint:
+		*l = append(*l, *ev)
+	case audit.SecretRenew:
+		for i, o := range *l {
+			if same(o) {
+				renewed := *o.Secret
+				renewed.Expires = s.Expires
+				(*l)[i].Secret = &renewed
+			}
+		}
+	case audit.SecretRevoke, audit.SecretExpire:
+		*l = slices.DeleteFunc(*l, same)
+	}
+}
+
+// expired says of each that nobody revoked it in this record, and by when it is dead.
+func (l leases) expired() []audit.Event {
+	var all []audit.Event
+	for _, ev := range l {
+		m := ev.Secret
+		all = append(all, audit.Event{
+			Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindSecret, Step: ev.Step,
+			Secret: &audit.Secret{Name: m.Name, Op: audit.SecretExpire, Broker: m.Broker, Accessor: m.Accessor, Expires: m.Expires,
+				Reason: "custody died: it runs out by itself, unless the next start has revoked it before"},
+		})
+	}
+	return all
 }

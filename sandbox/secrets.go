@@ -27,13 +27,17 @@ const (
 	wipeTime = 5 * time.Second
 )
 
-// bind mints what a step names; nil for a step without secrets.
+// bind mints what a step names; nil for a step without secrets. Nothing is minted
+// while the sandbox is frozen: there may be no record, or nobody to use it.
 func (s *Sandbox) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
 	if len(st.Secrets) == 0 {
 		return nil, nil
 	}
 	if s.parts.Secrets == nil {
 		return nil, fmt.Errorf("step %s names secrets, and nobody mints any", st.Name)
+	}
+	if err := s.holds.wait(ctx); err != nil {
+		return nil, err
 	}
 	limit := secrets.MaxLimit
 	if until, ok := ctx.Deadline(); ok {

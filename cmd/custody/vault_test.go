@@ -247,5 +247,6 @@ steps: [{name: long, run: "echo 'begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !
 	if left := v.custodyTokens(t); len(left) > 0 {
 		t.Errorf("tokens that are alive after the next start: %v", left)
 	}
+	d.contains(strings.Join(d.ops("last", "long"), " "), "git:mint", "git:expire")
 	d.verified("last")
 }
