@@ -81,6 +81,8 @@ const (
 	searchOverlap = 1 << 20
 )
 
+// search copies r to w, searchOverlap bytes behind what it has looked through: of a
+// value that is found nothing has been written.
 func (s *Sandbox) search(ctx context.Context, r io.Reader, w io.Writer) error {
 	buf := make([]byte, searchOverlap+searchPiece)
 	kept := 0
@@ -89,19 +91,25 @@ func (s *Sandbox) search(ctx context.Context, r io.Reader, w io.Writer) error {
 			return context.Cause(ctx)
 		}
 		n, err := io.ReadFull(r, buf[kept:])
-		if names := s.held(buf[:kept+n]); len(names) > 0 {
-			return fmt.Errorf("%w: %s; a step has it in its own memory or files: let it end, or end it (custody snapshot --end-step)", ErrHoldsSecret, strings.Join(names, ", "))
-		}
-		if _, err := w.Write(buf[kept : kept+n]); err != nil {
-			return fmt.Errorf("write the memory: %w", err)
-		}
-		switch {
-		case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
-			return nil
-		case err != nil:
+		end := err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !end {
 			return fmt.Errorf("read the memory: %w", err)
 		}
-		kept = copy(buf, buf[len(buf)-searchOverlap:])
+		n += kept
+		if names := s.held(buf[:n]); len(names) > 0 {
+			return fmt.Errorf("%w: %s; a step has it in its own memory or files: let it end, or end it (custody snapshot --end-step)", ErrHoldsSecret, strings.Join(names, ", "))
+		}
+		kept = searchOverlap
+		if end {
+			kept = 0
+		}
+		if _, err := w.Write(buf[:n-kept]); err != nil {
+			return fmt.Errorf("write the memory: %w", err)
+		}
+		if end {
+			return nil
+		}
+		copy(buf, buf[n-kept:n])
 	}
 }
 

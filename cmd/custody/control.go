@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/sandbox"
 )
@@ -42,17 +44,23 @@ func (j *job) awake(do func(*sandbox.Sandbox, context.Context) error) func(conte
 }
 
 // snapshot writes the sandbox's memory to a file that is whole and holds no
-// credential, or is not there.
+// credential, or is not there: it has no name until then, however this process ends.
 func snapshot(ctx context.Context, s *sandbox.Sandbox, r home.SnapshotRequest) error {
-	f, err := os.OpenFile(r.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if _, err := os.Lstat(r.File); err == nil {
+		return fmt.Errorf("%s is there already: give another name", r.File)
+	}
+	f, err := os.OpenFile(filepath.Dir(r.File), unix.O_TMPFILE|os.O_WRONLY, 0o600)
 	if err != nil {
+		return fmt.Errorf("a file in %s: %w", filepath.Dir(r.File), err)
+	}
+	defer f.Close()
+	if err := s.Dump(ctx, f, r.EndStep); err != nil {
 		return err
 	}
-	err = s.Dump(ctx, f, r.EndStep)
-	if err = errors.Join(err, f.Close()); err != nil {
-		err = errors.Join(err, os.Remove(r.File))
+	if err := f.Sync(); err != nil {
+		return err
 	}
-	return err
+	return os.NewSyscallError("link", unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, r.File, unix.AT_SYMLINK_FOLLOW))
 }
 
 type pauseCmd struct {

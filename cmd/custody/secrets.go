@@ -173,11 +173,12 @@ func (b *brokers) close(ctx context.Context) error {
 	return b.vault.Close(ctx)
 }
 
-// revokeLeft revokes what runs that died have left at Vault. Without a way
-// there, it is left to the next start, and dead after a minute in any case.
+// revokeLeft revokes what runs that died have left at Vault. Where nobody said how to
+// get there, it is left to a start that knows; the credentials are dead after a minute in any case.
 func (a *app) revokeLeft(h *home.Home) {
-	notes, err := os.ReadDir(h.Leases())
-	if err != nil || len(notes) == 0 {
+	alive := func(run string) bool { return wal.Locked(h.RunDir(run)) }
+	some, youngest := vault.Left(h.Leases(), alive)
+	if !some || os.Getenv("VAULT_ADDR") == "" && youngest > secrets.TTL {
 		return
 	}
 	v, err := openVault(a.ctx, h)
@@ -186,7 +187,6 @@ func (a *app) revokeLeft(h *home.Home) {
 		return
 	}
 	defer v.Close(a.ctx)
-	alive := func(run string) bool { return wal.Locked(h.RunDir(run)) }
 	if err := v.Sweep(a.ctx, alive); err != nil {
 		a.complain(err)
 	}

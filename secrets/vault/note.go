@@ -81,6 +81,29 @@ func (b *Broker) clear(ctx context.Context, n *note) error {
 	return err
 }
 
+// Left says whether dir has notes that Sweep has to look at, and how old the youngest is. It
+// asks nobody at Vault.
+func Left(dir string, alive func(run string) bool) (some bool, youngest time.Duration) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, 0
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !strings.HasSuffix(e.Name(), noteSuffix) {
+			continue
+		}
+		var n note
+		if text, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil && json.Unmarshal(text, &n) == nil && alive(n.Run) {
+			continue
+		}
+		if age := time.Since(info.ModTime()); !some || age < youngest {
+			some, youngest = true, age
+		}
+	}
+	return some, youngest
+}
+
 // Sweep revokes the tokens and deletes the policies of runs that are not alive. The note
 // of what could not be confirmed stays for the next time, as do those of another Vault.
 func (b *Broker) Sweep(ctx context.Context, alive func(run string) bool) error {

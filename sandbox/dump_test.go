@@ -1,0 +1,51 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/secrets"
+)
+
+// knows finds one value.
+type knows []byte
+
+func (k knows) Values(text []byte) []string {
+	if bytes.Contains(text, k) {
+		return []string{"git"}
+	}
+	return nil
+}
+func (knows) Begin(context.Context, string, []string, time.Duration) (*secrets.Lease, error) {
+	return nil, errors.ErrUnsupported
+}
+func (knows) RevokeAll(context.Context, string) error { return nil }
+func (knows) Printed(string) *secrets.Printed         { return nil }
+
+// TestSearch: a memory image is copied whole, or nothing of a value in it is, wherever the pieces end.
+func TestSearch(t *testing.T) {
+	value := knows("a-value-of-some-length")
+	s := &Sandbox{parts: Parts{Secrets: value}}
+	const first = searchOverlap + searchPiece // the first border between pieces
+	for _, at := range []int{0, first - len(value), first - len(value)/2, first, first + searchPiece - 3, 2*first + 5} {
+		memory := bytes.Repeat([]byte{'.'}, 2*first+100)
+		copy(memory[at:], value)
+		var out bytes.Buffer
+		if err := s.search(t.Context(), bytes.NewReader(memory), &out); !errors.Is(err, ErrHoldsSecret) {
+			t.Errorf("value at %d: %v", at, err)
+		}
+		if bytes.ContainsAny(out.Bytes(), string(value)) {
+			t.Errorf("value at %d: a part of it was written", at)
+		}
+	}
+	for _, size := range []int{0, 1, first - 1, first, first + 1, first + searchPiece, 3 * first} {
+		memory := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
+		var out bytes.Buffer
+		if err := s.search(t.Context(), bytes.NewReader(memory), &out); err != nil || !bytes.Equal(out.Bytes(), memory) {
+			t.Errorf("%d bytes: %d came out, %v", size, out.Len(), err)
+		}
+	}
+}
