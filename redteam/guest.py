@@ -287,8 +287,13 @@ def keep(t, out):
         with open("/var/tmp/kept-" + n, "w") as f:
             f.write(os.environ[n])
     p = subprocess.Popen(["sh", "-c", "trap '' HUP TERM; sleep 300"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with open("/proc/%d/environ" % p.pid, "rb") as f:
-        out["answer"] = cloak(f.read())
+    for _ in range(100):  # the kernel tells of an exec a little before the new environment can be read
+        with open("/proc/%d/environ" % p.pid, "rb") as f:
+            found = f.read()
+        if found:
+            break
+        time.sleep(0.05)
+    out["answer"] = cloak(found)
 
 
 def rummage(t, out):

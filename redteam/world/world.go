@@ -94,6 +94,10 @@ var (
 	hosts4 = netip.MustParsePrefix("93.184.10.0/24")
 	hosts6 = netip.MustParsePrefix("2600:dead:10::/64")
 	many4  = netip.MustParsePrefix("93.184.32.0/19")
+
+	// Addresses of the cables that package fence lays for direct flows.
+	cables4 = netip.MustParsePrefix("198.19.0.0/16")
+	cables6 = netip.MustParsePrefix("fdc5:7a1c:19d3::/112")
 )
 
 // CanaryPorts are the TCP ports on which the host itself listens, on all its
