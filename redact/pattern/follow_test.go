@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,30 @@ func TestFollowIsBounded(t *testing.T) {
 	} {
 		if _, held := follow(t, rs, []byte(text), []int{4096}); held > rs.Reach() {
 			t.Errorf("%.30q: %d bytes are held back, Reach is %d", text, held, rs.Reach())
+		}
+	}
+}
+
+// The redactor's own stream, with values and rules, is what Bytes is of the whole.
+func TestStreamAtAnySplit(t *testing.T) {
+	rs := rules(t)
+	r := redact.New(bytes.Repeat([]byte("k"), 32), rs)
+	if err := r.Add("v", []byte("a-value-that-is-known")); err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(9, 10))
+	for range 60 {
+		text := slices.Concat(soup(rng, rs), []byte(" a-value-that-is-known "), soup(rng, rs))
+		want := r.Bytes(text)
+		for _, n := range []int{1, 1 + rng.IntN(9), 1 + rng.IntN(300)} {
+			s := r.Stream()
+			var got []byte
+			for piece := range slices.Chunk(text, n) {
+				got = append(got, s.Write(piece)...)
+			}
+			if got = append(got, s.Flush()...); !bytes.Equal(got, want) {
+				t.Fatalf("%q in pieces of %d:\n got %q\nwant %q", text, n, got, want)
+			}
 		}
 	}
 }
