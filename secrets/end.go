@@ -31,19 +31,28 @@ func (l *Lease) End(ctx context.Context, reason string) error {
 }
 
 func (l *Lease) finish(reason string) {
-	l.kill(errEnded(reason))
+	if o := errEnded(reason); l.dies(o) {
+		l.withdraw(o) // before a next step sends requests of its own
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.finished = true
 }
 
-// kill makes the credentials useless on this side at once, and starts their revocation.
-// The first reason stands.
+// kill makes the credentials useless on this side at once, and starts their revocation. It
+// waits for nobody: who calls it may be carrying a request that is to be withdrawn.
 func (l *Lease) kill(o *over) {
+	if l.dies(o) {
+		l.issuer.start(func() { l.withdraw(o) })
+	}
+}
+
+// dies says whether it was alive until now. The first reason stands.
+func (l *Lease) dies(o *over) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead != nil {
-		return
+		return false
 	}
 	l.dead = o
 	wipe(l.values)
@@ -55,12 +64,14 @@ func (l *Lease) kill(o *over) {
 	for _, h := range l.grants {
 		go l.bury(h, o)
 	}
-	if l.issuer.cfg.Withdrawn != nil {
-		l.issuer.start(func() { l.withdraw(o) })
-	}
+	return true
 }
 
+// withdraw has the requests ended that carry one of the credentials.
 func (l *Lease) withdraw(o *over) {
+	if l.issuer.cfg.Withdrawn == nil {
+		return
+	}
 	for name, b := range l.bindings {
 		if b.Deliver.Header != "" {
 			l.issuer.cfg.Withdrawn(name, o.guest)
