@@ -421,6 +421,6 @@ type Finding struct {
 	Detail string `json:"detail"`
 	Secret string `json:"secret,omitempty"` // name of the credential that it is about
 	Proc   string `json:"proc,omitempty"`
-	Seq    uint64 `json:"evidence,omitempty"` // of the record that shows it
+	Seq    uint64 `json:"evidence,omitempty"` // of the record that shows it, or for output of the last before it
 	Action string `json:"action,omitempty"`   // what was done: revoke, freeze or end
 }

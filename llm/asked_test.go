@@ -11,7 +11,7 @@ func TestAsked(t *testing.T) {
 	if call, _ := b.Asked([]string{"ls"}); call != "" {
 		t.Error("asked before anything was")
 	}
-	b.asked.add("m1", "t1", []byte(`{"command":" ls -la /work\n","cwd":"/work/dir"}`))
+	b.asked.add("m1", "t1", []byte(`{"command":" ls -la /src\n","cwd":"/src/dir"}`))
 	b.asked.add("m1", "t2", []byte(`{"command":["bash","-lc","make -j2 test"]}`))
 	b.asked.add("m2", "t3", []byte(`{"steps":[{"run":"go vet ./..."},{"run":"cd sub && git commit -m 'a b'"}],"n":12,"x":"no"}`))
 	b.asked.add("m3", "t4", []byte(`echo not json`))
@@ -19,8 +19,8 @@ func TestAsked(t *testing.T) {
 		argv string // elements separated by |
 		tool string
 	}{
-		{"sh|-c|ls -la /work", "t1"},
-		{"sh|-c| ls -la /work ", "t1"},
+		{"sh|-c|ls -la /src", "t1"},
+		{"sh|-c| ls -la /src ", "t1"},
 		{"ls|-la|/work", "t1"},
 		{"/usr/bin/env|ls|-la|/work", "t1"},
 		{"bash|-lc|make -j2 test", "t2"},
@@ -30,9 +30,9 @@ func TestAsked(t *testing.T) {
 		{"bash|-lc|cd sub && git commit -m 'a b'", "t3"},
 		{"/bin/bash|-c|-l|source /x.sh && eval 'cd sub && git commit -m 'a b'' < /dev/null && pwd", "t3"},
 		{"sh|-c|echo not json", "t4"},
-		{"cat|/work/dir", "t1"},
-		{"bash|-c|cd /work/dir && rm -rf x", ""}, // a path alone is no command
-		{"bash|script|xx; ls -la /work", ""},     // no -c
+		{"cat|/src/dir", "t1"},
+		{"bash|-c|cd /src/dir && rm -rf x", ""}, // a path alone is no command
+		{"bash|script|xx; ls -la /src", ""},     // no -c
 		{"x|no", ""},                             // too short
 		{"ls", ""},
 		{"", ""},
@@ -42,8 +42,8 @@ func TestAsked(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.argv, tool, c.tool)
 		}
 	}
-	b.asked.add("m4", "t5", []byte(`{"command":"ls -la /work"}`))
-	if call, tool := b.Asked([]string{"sh", "-c", "ls -la /work"}); call != "m4" || tool != "t5" {
+	b.asked.add("m4", "t5", []byte(`{"command":"ls -la /src"}`))
+	if call, tool := b.Asked([]string{"sh", "-c", "ls -la /src"}); call != "m4" || tool != "t5" {
 		t.Error(call, tool, "is not the latest")
 	}
 	b.Asked(nil)
