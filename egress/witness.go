@@ -44,28 +44,30 @@ func (w *witness) seen(ctx context.Context, ev audit.Event, record func(context.
 	}
 	asked := string(ev.DNS.Name) // what is recorded is masked
 	seq, err := record(ctx, ev)
-	for _, secret := range w.secretsIn(asked) {
+	found, _ := w.find(asked) // what could not be looked through has been refused
+	for _, secret := range found {
 		w.credentials.Presented(ctx, secret, "the resolver", "a question", seq)
 	}
 	return seq, err
 }
 
 // holdsSecret says whether a secret or a placeholder stands in a name, or that it cannot be told.
-func (w *witness) holdsSecret(name string) (held bool) {
-	defer func() {
-		if recover() != nil {
-			held = true
-		}
-	}()
-	return w.credentials != nil && len(w.credentials.Find([]byte(name))) > 0
+func (w *witness) holdsSecret(name string) bool {
+	found, ok := w.find(name)
+	return !ok || len(found) > 0
 }
 
-func (w *witness) secretsIn(name string) []string {
-	if !w.holdsSecret(name) {
-		return nil
+// find returns the secrets that stand in a name; not ok means that it could not be looked through.
+func (w *witness) find(name string) (found []string, ok bool) {
+	if w.credentials == nil {
+		return nil, true
 	}
-	defer func() { _ = recover() }() // what cannot be looked through has been refused
-	return w.credentials.Find([]byte(name))
+	defer func() {
+		if recover() != nil {
+			found, ok = nil, false
+		}
+	}()
+	return w.credentials.Find([]byte(name)), true
 }
 
 // Sync returns when the event with that seq is durable.

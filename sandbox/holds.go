@@ -74,7 +74,7 @@ func (h *holds) pause(ctx context.Context, reason string) error {
 	return h.record(ctx, "freeze", reason, h.since, 0)
 }
 
-// wait returns when nothing holds the VM, or ctx ends.
+// wait returns when nothing holds the VM, with an error when it is gone or ctx ends.
 func (h *holds) wait(ctx context.Context) error {
 	h.mu.Lock()
 	free := h.free
@@ -82,6 +82,8 @@ func (h *holds) wait(ctx context.Context) error {
 	select {
 	case <-free:
 		return nil
+	case <-h.vm.Done():
+		return ErrVMDied
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

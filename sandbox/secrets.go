@@ -27,17 +27,13 @@ const (
 	wipeTime = 5 * time.Second
 )
 
-// bind mints what a step names; nil for a step without secrets. Nothing is minted
-// while the sandbox is frozen: there may be no record, or nobody to use it.
+// bind mints what a step names; nil for a step without secrets.
 func (s *Sandbox) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
 	if len(st.Secrets) == 0 {
 		return nil, nil
 	}
 	if s.parts.Secrets == nil {
 		return nil, fmt.Errorf("step %s names secrets, and nobody mints any", st.Name)
-	}
-	if err := s.holds.wait(ctx); err != nil {
-		return nil, err
 	}
 	limit := secrets.MaxLimit
 	if until, ok := ctx.Deadline(); ok {
@@ -128,6 +124,8 @@ const (
 // Pause freezes the VM until Resume. The step's credentials are revoked first, and
 // removed from its tmpfs: nobody knows how long it will take. They do not come back.
 func (s *Sandbox) Pause(ctx context.Context) error {
+	s.turn.Lock() // no step begins meanwhile
+	defer s.turn.Unlock()
 	if err := s.disarm(ctx, "the sandbox was paused"); err != nil {
 		return err
 	}

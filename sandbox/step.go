@@ -41,7 +41,9 @@ const killGrace = 5 * time.Second
 // values are masked there, and revoked before its end is.
 func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	began := time.Now()
-	s.turn.Lock()
+	if err := s.takeTurn(ctx); err != nil {
+		return channel.Exit{}, err
+	}
 	lease, started, err := s.begin(ctx, st)
 	s.turn.Unlock()
 	if err != nil {
@@ -63,6 +65,21 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	}
 	_, recorded := s.lifecycle(context.WithoutCancel(ctx), st.Name, end)
 	return exit, errors.Join(err, recorded)
+}
+
+// takeTurn returns with turn held, while nothing holds the VM: in a frozen sandbox nothing
+// is minted, because there may be no record of it, or nobody to use it.
+func (s *Sandbox) takeTurn(ctx context.Context) error {
+	for {
+		if err := s.holds.wait(ctx); err != nil {
+			return err
+		}
+		s.turn.Lock()
+		if !s.holds.frozen() {
+			return nil
+		}
+		s.turn.Unlock()
+	}
 }
 
 // begin mints what the step binds and records its start, in the record with that seq.
