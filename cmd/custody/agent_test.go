@@ -29,13 +29,7 @@ func TestAgents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := d.command("run", "-q", "--workdir", work)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			d.start(cmd)
-			awaitWord(t, out, "begun")
+			cmd, _ := d.begun("run", "-q", "--workdir", work)
 			image := filepath.Join(d.dir, "memory")
 			d.must(0, "snapshot", "last", "-o", image)
 			cmd.Process.Signal(os.Interrupt)

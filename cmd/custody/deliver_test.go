@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -112,13 +113,7 @@ func TestSnapshot(t *testing.T) {
 	d.project(lease + `steps:
   - {name: has, run: 'cp /run/secrets/deep/canary /dev/shm/x; rm /dev/shm/x; echo "begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!"; sleep 1000', secrets: [canary]}
 `)
-	cmd := d.command("run", "-q")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.start(cmd)
-	awaitWord(t, out, "begun")
+	cmd, out := d.begun("run", "-q")
 	go func() {
 		for {
 			if _, err := out.Read(make([]byte, 4096)); err != nil {
@@ -154,14 +149,8 @@ func TestPause(t *testing.T) {
 	d.project(lease + `steps:
   - {name: has, run: 'echo "begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!"; while test -e /run/secrets/deep/canary && test -s /run/secrets/deep/canary; do sleep 0.2; done; echo wiped', secrets: [canary]}
 `)
-	cmd := d.command("run", "-q")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all bytes.Buffer
-	d.start(cmd)
-	awaitWord(t, out, "begun")
+	cmd, out := d.begun("run", "-q")
 	d.must(0, "pause", "last")
 	for !strings.Contains(d.custody("timeline", "last", "--at", "+1h").stdout, "frozen") { // the store has it after a moment
 		time.Sleep(100 * time.Millisecond)
@@ -175,6 +164,25 @@ func TestPause(t *testing.T) {
 		t.Errorf("exit %d, %q", cmd.ProcessState.ExitCode(), all.String())
 	}
 	d.verified("last")
+}
+
+// begun starts a call and returns when what it runs has said so.
+func (d *door) begun(args ...string) (*exec.Cmd, io.Reader) {
+	d.Helper()
+	return d.begunTo(nil, args...)
+}
+
+func (d *door) begunTo(stderr io.Writer, args ...string) (*exec.Cmd, io.Reader) {
+	d.Helper()
+	cmd := d.command(args...)
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.start(cmd)
+	awaitWord(d.T, out, "begun")
+	return cmd, out
 }
 
 // awaitWord reads until a word has come. What a step prints is held back while it
