@@ -33,7 +33,7 @@ func TestAsked(t *testing.T) {
 		{"cat|/src/dir", "t1"},
 		{"bash|-c|cd /src/dir && rm -rf x", ""}, // a path alone is no command
 		{"bash|script|xx; ls -la /src", ""},     // no -c
-		{"x|no", ""},                             // too short
+		{"x|no", ""},                            // too short
 		{"ls", ""},
 		{"", ""},
 		{"sh|-c", ""},
