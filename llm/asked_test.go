@@ -21,8 +21,8 @@ func TestAsked(t *testing.T) {
 	}{
 		{"sh|-c|ls -la /src", "t1"},
 		{"sh|-c| ls -la /src ", "t1"},
-		{"ls|-la|/work", "t1"},
-		{"/usr/bin/env|ls|-la|/work", "t1"},
+		{"ls|-la|/src", "t1"},
+		{"/usr/bin/env|ls|-la|/src", "t1"},
 		{"bash|-lc|make -j2 test", "t2"},
 		{"timeout|60|bash|-lc|make -j2 test", "t2"},
 		{"make|-j2|test", "t2"},
