@@ -119,6 +119,7 @@ type Lifecycle struct {
 	Phase          Phase    `json:"phase"`
 	Name           string   `json:"name,omitempty"`    // step name
 	Argv           []Text   `json:"argv,omitempty"`    // step start
+	Tenant         string   `json:"tenant,omitempty"`  // run start; empty on a host that has none
 	Project        string   `json:"project,omitempty"` // run start
 	Template       string   `json:"template,omitempty"`
 	TemplateDigest string   `json:"template_digest,omitempty"`

@@ -11,7 +11,7 @@ import (
 
 // Source is a store that can be asked again and again.
 type Source interface {
-	Run(ctx context.Context, id string) (store.Run, error)
+	Run(ctx context.Context, tenant, name string) (store.Run, error)
 	Records(ctx context.Context, q store.Query) Rows
 }
 
@@ -66,7 +66,7 @@ func follow(ctx context.Context, src Source, id string, flush func() error, take
 	defer ticker.Stop()
 	for {
 		// Asked for before the rows: a run that had ended then has no later rows.
-		run, err := src.Run(ctx, id)
+		run, err := src.Run(ctx, "", id)
 		n := 0
 		if err == nil {
 			n, err = drain(ctx, src, id, &after, take)

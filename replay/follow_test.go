@@ -42,7 +42,7 @@ func TestFollow(t *testing.T) {
 	w, r := growing(t)
 	segs := storetest.Run("r-1", 40, 3) // an exec and its exit are in different segments
 	ingest(t, w, segs[0])
-	run, err := r.Run(t.Context(), "r-1")
+	run, err := r.Run(t.Context(), "", "r-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestFollow(t *testing.T) {
 func TestFollowEnds(t *testing.T) {
 	w, r := growing(t)
 	ingest(t, w, storetest.Run("r-1", 40, 10)[:2]...)
-	run, err := r.Run(t.Context(), "r-1")
+	run, err := r.Run(t.Context(), "", "r-1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,15 +25,16 @@ type faulty struct {
 	order []uint64                      // first seq of what was committed
 }
 
-func (f *faulty) Ingest(ctx context.Context, seg store.Segment) error {
+func (f *faulty) Ingest(ctx context.Context, segs ...store.Segment) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	seg := segs[0] // the transport here hands over one at a time
 	if f.fault != nil {
 		if err := f.fault(seg); err != nil {
 			return err
 		}
 	}
-	err := f.Store.Ingest(ctx, seg)
+	err := f.Store.Ingest(ctx, segs...)
 	if err == nil {
 		f.order = append(f.order, seg.First)
 	}
@@ -100,7 +101,7 @@ func TestSegmentsArrive(t *testing.T) {
 	if !slices.IsSorted(f.order[:10]) || tr.Committed() != uint64(len(segs)) {
 		t.Errorf("committed %v, %d in all", f.order, tr.Committed())
 	}
-	chain, err := f.Manifests(t.Context(), "r-1")
+	chain, err := f.Manifests(t.Context(), "", "r-1")
 	if err != nil || len(chain) != len(segs) {
 		t.Errorf("%d manifests, want %d: %v", len(chain), len(segs), err)
 	}
@@ -138,7 +139,7 @@ func TestRedelivery(t *testing.T) {
 			t.Errorf("segment at %d was tried %d times, want 4", first, n)
 		}
 	}
-	if r, err := f.Run(t.Context(), "r-1"); err != nil || r.Events != 50 {
+	if r, err := f.Run(t.Context(), "", "r-1"); err != nil || r.Events != 50 {
 		t.Errorf("summary counts %d events, %v", r.Events, err)
 	}
 }

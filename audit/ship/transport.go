@@ -30,7 +30,7 @@ import (
 // Store takes segments in. It must not mind a segment that it already has.
 // store.ErrConflict and store.ErrMalformed are final; other errors are tried again.
 type Store interface {
-	Ingest(ctx context.Context, seg store.Segment) error
+	Ingest(ctx context.Context, segs ...store.Segment) error
 }
 
 // A store that fails gets a segment again after firstRetry, then after twice

@@ -17,6 +17,12 @@ type Head struct {
 	Kind     audit.Kind
 	Step     string
 	Proc     string // uid of the process that the record is about, where there is one
+	// What it is about, where it is about such a thing. Head does not say who claims it: Observer does.
+	Path   string // of the file, or of the program
+	Host   string // name of the other side, lower case and without a final dot, else its address
+	Hash   string // SHA-256 of the file's content, hex
+	Secret string // name of the credential
+	Rule   string // of the finding
 
 	lifecycle *audit.Lifecycle // kind run only
 	lost      uint64           // kind gap only

@@ -22,6 +22,8 @@ const (
 // Run is the summary of a run, folded from its records by Add in any order.
 type Run struct {
 	ID         string       `json:"run"`
+	Tenant     string       `json:"tenant,omitempty"`
+	Host       string       `json:"host,omitempty"` // name of the key that signed it
 	Project    string       `json:"project"`
 	Start      time.Time    `json:"start"`
 	End        *time.Time   `json:"end"` // nil while running

@@ -8,7 +8,10 @@
 package store
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -34,6 +37,7 @@ const (
 	MaxBody     = 8 << 20
 	MaxManifest = 1 << 20
 	MaxRunID    = 128
+	MaxName     = 64 // of a tenant or a host
 )
 
 // Frame is one record as the log holds it. Body is the exact JSON that was hashed.
@@ -41,11 +45,28 @@ type Frame struct {
 	Seq  uint64
 	Salt [16]byte
 	Body []byte
+	// Erased is the leaf of a record that was erased; Salt and Body are then empty.
+	Erased *[32]byte
+}
+
+// Leaf returns the record's leaf in its segment's tree: SHA-256(0x00 || salt || body),
+// or what stayed of an erased record.
+func (f Frame) Leaf() [32]byte {
+	if f.Erased != nil {
+		return *f.Erased
+	}
+	h := sha256.New()
+	h.Write([]byte{0})
+	h.Write(f.Salt[:])
+	h.Write(f.Body)
+	return [32]byte(h.Sum(nil))
 }
 
 // Segment is a sealed segment of a run: its signed manifest and its frames,
 // ordered by Seq. A run's closing manifest travels as a segment without frames.
 type Segment struct {
+	Tenant   string // who it belongs to, empty where there are no tenants
+	Host     string // name of the host's key, which says where the log is
 	Run      string
 	Index    uint64 // of the manifest in the run's chain
 	First    uint64 // seq of the first and last frame; meaningless without frames
@@ -60,6 +81,8 @@ func (s Segment) Check() error {
 	switch {
 	case s.Run == "" || len(s.Run) > MaxRunID:
 		return malformed("the run's name has %d bytes", len(s.Run))
+	case !validName(s.Tenant) || !validName(s.Host):
+		return malformed("tenant %.80q or host %.80q is not a name", s.Tenant, s.Host)
 	case len(s.Manifest) > MaxManifest:
 		return malformed("the manifest has %d bytes, at most %d are allowed", len(s.Manifest), MaxManifest)
 	case len(s.Frames) > MaxFrames:
@@ -73,23 +96,44 @@ func (s Segment) Check() error {
 		if i > 0 && f.Seq <= s.Frames[i-1].Seq {
 			return malformed("seq %d follows seq %d", f.Seq, s.Frames[i-1].Seq)
 		}
-		if len(f.Body) == 0 || len(f.Body) > MaxBody {
+		if f.Erased != nil && (len(f.Body) > 0 || f.Salt != [16]byte{}) {
+			return malformed("record %d is erased and still there", f.Seq)
+		}
+		if f.Erased == nil && len(f.Body) == 0 || len(f.Body) > MaxBody {
 			return malformed("record %d has %d bytes", f.Seq, len(f.Body))
 		}
 	}
 	return nil
 }
 
+// validName says whether s is empty or fit for a tenant or a host: it stands in
+// subjects, in keys and in file names.
+func validName(s string) bool {
+	for _, c := range []byte(s) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return len(s) <= MaxName
+}
+
 // Row is a record in a store. All but Body and Salt is taken from Body so that
 // it can be searched; Body alone is evidence.
 type Row struct {
 	Head
-	Body []byte
-	Salt [16]byte
+	Tenant string
+	Body   []byte
+	Salt   [16]byte
+	Erased *[32]byte // as in Frame; of Head there are then only run, seq and time
 }
+
+// Frame returns the record as the log holds it.
+func (r Row) Frame() Frame { return Frame{Seq: r.Seq, Salt: r.Salt, Body: r.Body, Erased: r.Erased} }
 
 // Query selects records of one run, in order of seq.
 type Query struct {
+	Tenant   string // of the run, where the caller knows it: it makes the query faster. A run has one tenant.
 	Run      string
 	Kinds    []audit.Kind // all when empty
 	From, To time.Time    // From inclusive, To exclusive; zero means unbounded
@@ -97,8 +141,23 @@ type Query struct {
 	Limit    int          // 0 means no limit
 }
 
+// Search selects records over all runs, newest first. Fields that are empty do
+// not matter; of the others all must hold. At least one of Path to Rule, or From, is set.
+type Search struct {
+	Tenant   string
+	Path     string // exactly this file or program
+	Host     string // exactly this host name or address
+	Hash     string // SHA-256 of a file's content, hex
+	Secret   string // name of a credential
+	Rule     string // of a finding
+	Kinds    []audit.Kind
+	From, To time.Time // as in Query
+	Limit    int       // 0 means no limit
+}
+
 // Filter selects runs, newest first.
 type Filter struct {
+	Tenant  string
 	Project string
 	Status  Status
 	Limit   int // 0 means no limit
@@ -109,6 +168,52 @@ type Manifest struct {
 	Index uint64
 	First uint64
 	Last  uint64
+	Count uint64 // of frames that came with it
 	Root  [32]byte
 	Bytes []byte
 }
+
+// Ref is a segment that a store has taken in, as its Feed tells of it.
+type Ref struct {
+	Tenant string
+	Host   string
+	Run    string
+	Index  uint64
+	First  uint64
+	Last   uint64
+	Count  uint64
+	// Cursor is what to give Feed to go on behind this segment. It has a meaning for the store only.
+	Cursor string
+}
+
+// Store is what a database of records does, whichever it is. Methods may be called at
+// once from many goroutines and processes. package storetest has the tests that every one passes.
+type Store interface {
+	// Ingest adds segments: their records, their manifests and what they change in the runs'
+	// summaries. When it returns nil all of them are durable and visible. What is there already
+	// stays as it is, so that repeats are harmless, however the segments are grouped.
+	// ErrConflict and ErrMalformed mean that one of them can never be taken; the caller hands
+	// them over one by one to find out which. After any error, parts may be stored.
+	Ingest(ctx context.Context, segs ...Segment) error
+	// Records yields what matches, in order of seq; an error ends it. Bodies are the caller's.
+	Records(ctx context.Context, q Query) iter.Seq2[Row, error]
+	// Search yields what matches, newest first.
+	Search(ctx context.Context, s Search) iter.Seq2[Row, error]
+	// Runs returns summaries, newest first.
+	Runs(ctx context.Context, f Filter) ([]Run, error)
+	// Run finds a run by its name, by a beginning that no other has, or the newest as Last; tenant "" means any.
+	// The error is ErrNotFound or ErrAmbiguous.
+	Run(ctx context.Context, tenant, name string) (Run, error)
+	// Manifests returns the run's chain in order.
+	Manifests(ctx context.Context, tenant, run string) ([]Manifest, error)
+	// Feed returns segments in the order in which they were taken in, behind a cursor ("" for
+	// all). A segment can come twice, never not at all.
+	Feed(ctx context.Context, after string, limit int) ([]Ref, error)
+	// Erase removes what a record said for good, and keeps its place and its leaf. It is
+	// done when it returns nil, and can be repeated.
+	Erase(ctx context.Context, tenant, run string, seq uint64) error
+	Close() error
+}
+
+// Last is the name under which Run finds the newest run.
+const Last = "last"

@@ -80,7 +80,7 @@ func (c policyLearnCmd) traffic(a *app) (string, *traffic, error) {
 		return "", nil, err
 	}
 	defer st.Close()
-	run, err := st.Run(a.ctx, c.Name)
+	run, err := st.Run(a.ctx, "", c.Name)
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: %w", c.Name, err)
 	}

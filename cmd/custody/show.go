@@ -88,7 +88,7 @@ func (c timelineCmd) Run(a *app) error {
 		return err
 	}
 	defer st.Close()
-	run, err := st.Run(a.ctx, c.Name)
+	run, err := st.Run(a.ctx, "", c.Name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}

@@ -91,7 +91,7 @@ func (a *app) verifyRun(name string, trusted note.Verifiers) error {
 		return a.cannotBeJudged(err)
 	}
 	defer st.Close()
-	run, err := st.Run(a.ctx, name)
+	run, err := st.Run(a.ctx, "", name)
 	if errors.Is(err, store.ErrNotFound) && h.HasLog(name) { // the store does not know it, the log does
 		run, err = store.NewRun(name), nil
 	}
@@ -129,7 +129,7 @@ func (a *app) compareStore(h *home.Home, st *sqlite.Store, run string) error {
 
 func (a *app) compare(h *home.Home, st *sqlite.Store, id string) error {
 	const finding = "the log holds, but not what the store shows of it: %w"
-	run, err := st.Run(a.ctx, id)
+	run, err := st.Run(a.ctx, "", id)
 	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
 		run, err = store.NewRun(id), nil
 	}
@@ -209,7 +209,7 @@ func (c bundleCmd) Run(a *app) error {
 		return err
 	}
 	defer st.Close()
-	run, err := st.Run(a.ctx, c.Name)
+	run, err := st.Run(a.ctx, "", c.Name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}

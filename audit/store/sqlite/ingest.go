@@ -18,7 +18,16 @@ const rowsPerInsert = 64
 // Ingest adds a segment: its records, its manifest and what they change in the
 // run's summary, durably and all at once. What is already there stays as it is.
 // store.ErrConflict and store.ErrMalformed mean that trying again is useless.
-func (s *Store) Ingest(ctx context.Context, seg store.Segment) error {
+func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
+	for _, seg := range segs {
+		if err := s.ingest(ctx, seg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) ingest(ctx context.Context, seg store.Segment) error {
 	if err := seg.Check(); err != nil {
 		return fmt.Errorf("ingest: %w", err)
 	}

@@ -106,7 +106,7 @@ func TestKilledWhileIngesting(t *testing.T) {
 	s := open1(t, path)
 	ingestAll(t, s, want)
 	wantRecords(t, s, "r-k", want)
-	if r, err := s.Run(t.Context(), "r-k"); err != nil || r.Events != childRecords || r.Status != store.Sealed {
+	if r, err := s.Run(t.Context(), "", "r-k"); err != nil || r.Events != childRecords || r.Status != store.Sealed {
 		t.Errorf("summary %+v, %v", r, err)
 	}
 }
@@ -123,7 +123,7 @@ func wantPrefix(t *testing.T, path string, acknowledged uint64) {
 	if n < acknowledged || n%childSegment != 0 || acknowledged == 0 {
 		t.Fatalf("%d records after the kill, %d were acknowledged", n, acknowledged)
 	}
-	run, err := r.Run(t.Context(), "r-k")
+	run, err := r.Run(t.Context(), "", "r-k")
 	if err != nil || run.Events != n || run.LastSeq != n {
 		t.Fatalf("summary counts %d events, the store has %d: %v", run.Events, n, err)
 	}

@@ -82,7 +82,7 @@ func scanRow(run string, rows *sql.Rows) (store.Row, error) {
 }
 
 // Manifests returns the run's chain of manifests in order.
-func (s *Store) Manifests(ctx context.Context, run string) ([]store.Manifest, error) {
+func (s *Store) Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT idx, first, last, root, bytes FROM manifests WHERE run = ? ORDER BY idx", run)
 	if err != nil {
 		return nil, s.wrap("read manifests", err)

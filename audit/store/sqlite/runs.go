@@ -14,9 +14,6 @@ import (
 const runColumns = `run, project, start, first_time, "end", status, result, exit_code, tier, mode, template,
 	events, findings, gaps, lost, last_seq`
 
-// Last is the name under which Run finds the newest run.
-const Last = "last"
-
 // Runs returns the summaries of the runs that match, newest first.
 func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
 	where, args := []string{"1"}, []any{}
@@ -32,10 +29,10 @@ func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
 
 // Run finds a run by its name, by a prefix that no other run has, or as Last.
 // The error is store.ErrNotFound or store.ErrAmbiguous.
-func (s *Store) Run(ctx context.Context, name string) (store.Run, error) {
+func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error) {
 	var runs []store.Run
 	var err error
-	if name == Last {
+	if name == store.Last {
 		runs, err = s.runs(ctx, "1", 1)
 	} else {
 		// A name that is whole wins over a longer one that begins with it.

@@ -76,7 +76,7 @@ func TestIngestAndRead(t *testing.T) {
 	segs := storetest.Run("r-1", 1000, 300)
 	ingestAll(t, s, segs)
 	wantRecords(t, s, "r-1", segs)
-	chain, err := s.Manifests(t.Context(), "r-1")
+	chain, err := s.Manifests(t.Context(), "", "r-1")
 	if err != nil || len(chain) != len(segs) {
 		t.Fatalf("%d manifests, want %d: %v", len(chain), len(segs), err)
 	}
@@ -90,7 +90,7 @@ func TestIngestAndRead(t *testing.T) {
 
 func checkSummary(t *testing.T, s *Store) {
 	t.Helper()
-	r, err := s.Run(t.Context(), "r-1")
+	r, err := s.Run(t.Context(), "", "r-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestFindRun(t *testing.T) {
 		{"r-a", "", store.ErrAmbiguous}, {"", "", store.ErrNotFound}, {"R-ABC", "", store.ErrNotFound},
 		{"r-_", "", store.ErrNotFound}, {"%", "", store.ErrNotFound}, {"r-abcd", "", store.ErrNotFound},
 	} {
-		r, err := s.Run(t.Context(), tc.name)
+		r, err := s.Run(t.Context(), "", tc.name)
 		if r.ID != tc.want || !errors.Is(err, tc.err) {
 			t.Errorf("%q: got %q, %v; want %q, %v", tc.name, r.ID, err, tc.want, tc.err)
 		}
@@ -241,7 +241,7 @@ func TestRunningAndInterrupted(t *testing.T) {
 	events := storetest.Events(20)
 	frames := storetest.Frames("r-1", events[:19])
 	ingestAll(t, s, storetest.Segments("r-1", frames[5:], 20)) // the start event comes late
-	r, err := s.Run(t.Context(), "r-1")
+	r, err := s.Run(t.Context(), "", "r-1")
 	if err != nil || r.Status != store.Running || r.End != nil || r.ExitCode != nil || r.Start.IsZero() || r.Project != "" {
 		t.Fatalf("got %+v, %v", r, err)
 	}
@@ -255,7 +255,7 @@ func TestRunningAndInterrupted(t *testing.T) {
 	if err := s.Ingest(t.Context(), store.Segment{Run: "r-1", First: 20, Last: 21, Frames: last}); err != nil {
 		t.Fatal(err)
 	}
-	r, err = s.Run(t.Context(), "r-1")
+	r, err = s.Run(t.Context(), "", "r-1")
 	if err != nil || r.Status != store.Interrupted || r.End == nil || r.ExitCode != nil || r.Gaps != 1 || r.Lost != 12 || r.Project != "shop" {
 		t.Fatalf("got %+v, %v", r, err)
 	}

@@ -1,0 +1,64 @@
+// Package export carries the record to those who watch over it: the formats of
+// SIEMs, and the ways into them. The packages below it are the formats (ocsf,
+// ecs, cef) and the sinks (file, syslog, hec, elastic, otlp, natsio, s3).
+//
+//	store --Feed--> Exporter --Event--> Format --Item--> Sink
+//	                   |                                  | ok: cursor goes on
+//	                   |                                  | later: retried, in order, for as long as it takes
+//	                   +--- what no sink can take --------+--> dead letters
+package export
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Event is one record on its way out, with what it takes to understand it alone.
+type Event struct {
+	audit.Record
+	Tenant string
+	Host   string // name of the key of the host that recorded it
+	Body   []byte // the record's exact bytes; empty when it was erased
+	Erased bool   // of Record there are then only run, seq and time
+	// Start is the run's start, nil if the record of it is missing.
+	Start *audit.Lifecycle
+	// Exec is the latest exec of the process that the record is about, and Parent that of the
+	// process which started it; nil if none was seen. Both are claims of the guest.
+	Exec, Parent *audit.Exec
+}
+
+// ID is the same whenever the record is exported, and that of no other.
+func (e Event) ID() string { return e.Run + ":" + strconv.FormatUint(e.Seq, 10) }
+
+// Format writes an event in the words of a SIEM: one JSON object or one line, without a
+// newline at its end, behind dst. Every kind of record has a form; an error means that this
+// event has none, and goes to the dead letters.
+type Format interface {
+	Name() string // as on the command line: ocsf, ecs, cef, json
+	Append(dst []byte, e Event) ([]byte, error)
+}
+
+// Item is an event in the form in which a sink takes it.
+type Item struct {
+	ID       string
+	Time     time.Time
+	Severity Severity
+	Kind     audit.Kind
+	Tenant   string
+	Run      string
+	Data     []byte // as Format wrote it
+}
+
+// Severity is how much a reader should care. The numbers are those of RFC 5424, section 6.2.1.
+type Severity int
+
+// The severities that records have.
+const (
+	Alert   Severity = 1
+	Error   Severity = 3
+	Warning Severity = 4
+	Notice  Severity = 5
+	Info    Severity = 6
+)
