@@ -24,6 +24,15 @@
 // hash stands on disk as it is hashed. The salt keeps a leaf hash from
 // giving away a record that has been erased.
 //
+// A record that was erased (see Erase) leaves a frame of the same length with
+// another magic, its leaf, and nothing of what it said. The rest is zeros.
+//
+//	0       4        8        12     44       52       53
+//	+-------+--------+--------+------+--------+--------+-----+----------+
+//	| magic | length | crc32c | leaf | seq    | n      | run | 0, 0 ... |
+//	| CWE1  | uint32 | uint32 | 32   | uint64 | 1 byte | n   |          |
+//	+-------+--------+--------+------+--------+--------+-----+----------+
+//
 // The record is the sealed object with its head spliced in front, and never
 // re-encoded:
 //
@@ -37,7 +46,8 @@
 //
 // # When writing fails
 //
-//	         write or fsync fails: OnStall
+//	         write or fsync fails,
+//	         or Room says no: OnStall
 //	writing ------------------------------> stalled --+ every 100 ms: go back to the
 //	   ^                                       |   ^  | last durable offset, write all
 //	   +---------------------------------------+   +--+ that is not durable again

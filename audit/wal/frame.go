@@ -16,7 +16,8 @@ import (
 
 const (
 	magic      = "CWF1"
-	leafPrefix = 0x00 // RFC 6962 section 2.1
+	erasedMark = "CWE1" // in the place of magic: the record was erased
+	leafPrefix = 0x00   // RFC 6962 section 2.1
 	saltSize   = 16
 	bodyAt     = 12                    // where the checksummed and hashed body begins
 	recordAt   = bodyAt + 1 + saltSize // where the record begins
@@ -38,6 +39,7 @@ var (
 	ErrLength   = errors.New("frame's length is out of bounds")
 	ErrChecksum = errors.New("frame's checksum does not match")
 	ErrHead     = errors.New("record has no valid head (v, run, seq)")
+	ErrErased   = errors.New("erased frame does not say run, seq and leaf and nothing else")
 )
 
 // FrameError is a frame that cannot be read.
@@ -60,16 +62,25 @@ func (e *FrameError) Unwrap() error { return e.Err }
 type Frame struct {
 	Run   string
 	Seq   uint64
-	Salt  [saltSize]byte
-	Bytes []byte // the record: the exact JSON that was hashed
+	Salt  [saltSize]byte // zero when Erased
+	Bytes []byte         // the record: the exact JSON that was hashed; nil when Erased
+	// Erased says that only place and leaf of the record are left. Nothing here proves
+	// that the leaf is the one that was sealed: compare it with the segment's leaves.
+	Erased bool
 
 	Offset int64 // of the frame in its segment
 	body   []byte
+	leaf   [32]byte // kept of an erased record
 }
 
 // Leaf returns SHA-256(0x00 || salt || record), the record's leaf in its
-// segment's Merkle tree.
-func (f Frame) Leaf() [32]byte { return sha256.Sum256(f.body) }
+// segment's Merkle tree; of an erased record, what was kept as that.
+func (f Frame) Leaf() [32]byte {
+	if f.Erased {
+		return f.leaf
+	}
+	return sha256.Sum256(f.body)
+}
 
 // Size returns the frame's length in the segment in bytes.
 func (f Frame) Size() int64 { return int64(bodyAt + len(f.body)) }
@@ -142,8 +153,8 @@ func NewReader(name string, r io.Reader) *Reader {
 func (r *Reader) Offset() int64 { return r.offset }
 
 // Next returns the next frame, io.EOF at a clean end, or a *FrameError. After
-// ErrChecksum and ErrHead the next call goes on behind the bad frame, whose
-// length was plausible; any other error is final.
+// ErrChecksum, ErrHead and ErrErased the next call goes on behind the bad frame,
+// whose length was plausible; any other error is final.
 func (r *Reader) Next() (Frame, error) {
 	if r.err != nil {
 		return Frame{}, r.err
@@ -153,8 +164,8 @@ func (r *Reader) Next() (Frame, error) {
 	case err == nil:
 	case err == io.EOF:
 		r.err = io.EOF
-	case errors.Is(err, ErrChecksum), errors.Is(err, ErrHead):
-		err = &FrameError{Name: r.name, Offset: r.offset, Index: r.index, Err: err}
+	case goesOn(err):
+		f, err = Frame{}, &FrameError{Name: r.name, Offset: r.offset, Index: r.index, Err: err}
 	default:
 		r.err = &FrameError{Name: r.name, Offset: r.offset, Index: r.index, Err: err}
 		err = r.err
@@ -166,13 +177,19 @@ func (r *Reader) Next() (Frame, error) {
 	return f, err
 }
 
+// goesOn says whether err leaves it clear where the next frame begins.
+func goesOn(err error) bool {
+	return errors.Is(err, ErrChecksum) || errors.Is(err, ErrHead) || errors.Is(err, ErrErased)
+}
+
 // next returns the frame and how many bytes to move on, 0 when that is unknown.
 func (r *Reader) next() (Frame, int64, error) {
 	var header [bodyAt]byte
 	if n, err := io.ReadFull(r.in, header[:]); err != nil {
 		return Frame{}, 0, readError(err, n)
 	}
-	if string(header[:4]) != magic {
+	erased := string(header[:4]) == erasedMark
+	if !erased && string(header[:4]) != magic {
 		return Frame{}, 0, ErrMagic
 	}
 	length := binary.LittleEndian.Uint32(header[4:])
@@ -185,20 +202,35 @@ func (r *Reader) next() (Frame, int64, error) {
 	}
 	size := int64(bodyAt + len(body))
 	sum := crc32.Update(crc32.Checksum(header[4:8], castagnoli), castagnoli, body)
-	if sum != binary.LittleEndian.Uint32(header[8:]) || body[0] != leafPrefix {
+	if sum != binary.LittleEndian.Uint32(header[8:]) || !erased && body[0] != leafPrefix {
 		return Frame{}, size, ErrChecksum
 	}
-	f := Frame{Offset: r.offset, Bytes: body[1+saltSize:], body: body}
-	copy(f.Salt[:], body[1:])
-	run, seq, ok := parseHead(f.Bytes)
-	if !ok {
-		return Frame{}, size, ErrHead
+	f := Frame{Offset: r.offset, body: body}
+	err = r.parse(&f, erased)
+	return f, size, err
+}
+
+// parse fills in what f's body says.
+func (r *Reader) parse(f *Frame, erased bool) error {
+	var run []byte
+	var ok bool
+	if erased {
+		f.Erased = true
+		if run, f.Seq, f.leaf, ok = parseErased(f.body); !ok {
+			return ErrErased
+		}
+	} else {
+		f.Bytes = f.body[1+saltSize:]
+		copy(f.Salt[:], f.body[1:])
+		if run, f.Seq, ok = parseHead(f.Bytes); !ok {
+			return ErrHead
+		}
 	}
 	if string(run) != r.run {
 		r.run = string(run)
 	}
-	f.Run, f.Seq = r.run, seq
-	return f, size, nil
+	f.Run = r.run
+	return nil
 }
 
 // body reads n bytes; a length that the input does not back costs no memory.

@@ -30,6 +30,7 @@ var (
 	ErrTooLarge  = fmt.Errorf("the record is longer than %d bytes", MaxRecord)
 	ErrNotSealed = errors.New("not a sealed JSON object")
 	ErrExists    = errors.New("the directory already holds a record")
+	ErrNoRoom    = errors.New("there is no room for the record")
 )
 
 // Options of a Log. Run and Sealer are required.
@@ -52,6 +53,15 @@ type Options struct {
 	// again, in turn, from a goroutine of the log's own. They may use the log, but not Close it.
 	OnStall  func(error)
 	OnResume func()
+
+	// Room is asked before records are written, up to a thousand times a second. Its error is
+	// a stall, as a full disk is: strict waits, degrade drops and declares. The segment that
+	// is being written is sealed first, so that it can leave and make room. Room does not use the log.
+	Room func() error
+	// OnCommit is told of each group of records that has become durable: how many, their
+	// bytes in the segment, and how long the write with its fsync took. Like Room it
+	// holds up the writer.
+	OnCommit func(records, bytes int, took time.Duration)
 
 	FS FS // default Disk
 }
@@ -278,6 +288,13 @@ func (l *Log) Sync(ctx context.Context, seq uint64) error {
 			return err
 		}
 	}
+}
+
+// Durable returns the last seq up to which every event is durable or declared lost.
+func (l *Log) Durable() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.durable
 }
 
 // waitFor gives up mu until something has happened that may concern seq.

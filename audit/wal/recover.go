@@ -30,8 +30,8 @@ type Recovery struct {
 // Recover opens the record of a run whose process died, for a few last events
 // and Close. Whatever stands in the unsealed segment up to the first invalid frame
 // survives; the torn tail behind it goes to a side file and is declared by a gap
-// record. It returns ErrLocked for a live run and ErrFinished for a closed one. A
-// failed Recover can be repeated.
+// record. It returns ErrLocked for a live run and ErrFinished for a closed one, and
+// completes an Erase that was cut off in either. A failed Recover can be repeated.
 func Recover(dir string, o Options) (*Log, Recovery, error) {
 	l, err := newLog(dir, o)
 	if err != nil {
@@ -53,6 +53,11 @@ func (l *Log) recover() (Recovery, error) {
 	names, err := l.opt.FS.ReadDir(l.dir)
 	if err != nil {
 		return Recovery{}, err
+	}
+	if slices.ContainsFunc(names, leftOfErase) {
+		if err := CompleteErase(l.dir); err != nil {
+			return Recovery{}, err
+		}
 	}
 	var rec Recovery
 	for _, name := range names {
@@ -161,7 +166,10 @@ func (l *Log) replay(data []byte, first uint64) int64 {
 		case err != nil, f.Run != l.opt.Run, f.Seq < l.next, l.seg.count == 0 && f.Seq != first:
 			return l.seg.size
 		}
-		l.seg.add(data[f.Offset:f.Offset+f.Size()], time.Now())
+		if l.seg.count == 0 {
+			l.seg.born = time.Now()
+		}
+		l.seg.takeFrame(f)
 		l.next, l.durable = f.Seq+1, f.Seq
 	}
 }

@@ -109,14 +109,18 @@ func (a *active) add(chunk []byte, now time.Time) {
 
 func (a *active) take(frame []byte) {
 	f := Frame{Bytes: frame[recordAt:], body: frame[bodyAt:]}
-	_, seq, _ := parseHead(f.Bytes)
+	_, f.Seq, _ = parseHead(f.Bytes)
+	a.takeFrame(f)
+}
+
+func (a *active) takeFrame(f Frame) {
 	if a.count == 0 {
-		a.first = seq
+		a.first = f.Seq
 		a.losses = Losses{}
 	}
-	a.last = seq
+	a.last = f.Seq
 	a.count++
-	a.size += int64(len(frame))
+	a.size += f.Size()
 	a.leaves = append(a.leaves, f.Leaf())
 	a.losses.Add(f.Bytes) // cannot fail: Seal encoded the record as an audit.Event
 }
@@ -151,6 +155,8 @@ const (
 	ManifestSuffix = ".manifest"
 	tornSuffix     = ".torn"
 	tempSuffix     = ".tmp"
+	erasedSuffix   = ".erased"  // a segment without a record, not yet in its place
+	erasingSuffix  = ".erasing" // the segment as it was before, to be overwritten
 )
 
 // FileName returns the name of the file with that suffix of the segment that

@@ -110,6 +110,9 @@ func (l *Log) turn(j job) error {
 // commit writes frames, as many segments as it takes, and acknowledges each part.
 func (l *Log) commit(frames []byte) error {
 	for len(frames) > 0 {
+		if err := l.admit(); err != nil {
+			return err
+		}
 		n := fit(frames, l.opt.SegmentBytes-l.seg.size, l.seg.count == 0)
 		if n == 0 {
 			if err := l.sealSegment(Open); err != nil {
@@ -117,16 +120,53 @@ func (l *Log) commit(frames []byte) error {
 			}
 			continue
 		}
-		chunk := frames[:n]
-		if err := l.insist(func() error { return l.put(chunk) }); err != nil {
+		if err := l.commitChunk(frames[:n]); err != nil {
 			return err
 		}
-		l.seg.add(chunk, time.Now())
-		l.acknowledge(l.seg.last)
 		frames = frames[n:]
 	}
 	l.finish()
 	return nil
+}
+
+func (l *Log) commitChunk(chunk []byte) error {
+	var began time.Time
+	err := l.insist(func() error {
+		began = time.Now()
+		return l.put(chunk)
+	})
+	if err != nil {
+		return err
+	}
+	now, before := time.Now(), l.seg.count
+	l.seg.add(chunk, now)
+	l.acknowledge(l.seg.last)
+	if l.opt.OnCommit != nil {
+		l.opt.OnCommit(int(l.seg.count-before), len(chunk), now.Sub(began))
+	}
+	return nil
+}
+
+// admit waits until Room lets records in.
+func (l *Log) admit() error {
+	if l.opt.Room == nil {
+		return nil
+	}
+	ask := func() error {
+		if err := l.opt.Room(); err != nil {
+			return fmt.Errorf("%w: %w", ErrNoRoom, err)
+		}
+		return nil
+	}
+	if ask() == nil {
+		return nil
+	}
+	if l.seg.count > 0 {
+		if err := l.sealSegment(Open); err != nil {
+			return err
+		}
+	}
+	return l.insist(ask)
 }
 
 // acknowledge declares every seq up to last durable.
@@ -248,6 +288,9 @@ func gapBody(g audit.Gap) []byte {
 // cause gives the kernel's words for the error, without any path.
 func cause(err error) string {
 	var errno syscall.Errno
+	if errors.Is(err, ErrNoRoom) {
+		return ErrNoRoom.Error()
+	}
 	if errors.As(err, &errno) {
 		return errno.Error()
 	}

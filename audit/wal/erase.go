@@ -1,0 +1,331 @@
+package wal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Errors of Erase.
+var (
+	ErrNoRecord = errors.New("the log has no record with that seq")
+	ErrUnsealed = errors.New("the record's segment is not sealed yet: erase it when it is, or when the run is recovered")
+	ErrKept     = errors.New("the record declares what the log lost: without it the rest would not hold")
+)
+
+// Erase removes what the record seq in the run's directory said, for good. Its
+// place, its length and its leaf stay, so that the segment's root, its manifest
+// and all offsets hold. The record must stand in a sealed segment; the run may
+// live. Erasing again is no error. An error leaves the record as it was, or
+// erased with an old copy not yet overwritten; Erase or CompleteErase, called
+// again, finishes what was begun.
+//
+//	N.seg (old) --> N.erased written, fsynced
+//	            --> N.erasing = second name of the old file
+//	            --> N.erased renamed to N.seg       <- from here on the record is erased
+//	            --> the frame overwritten in N.erasing, fsynced, N.erasing removed
+//
+// Each step is durable before the next. A process that dies anywhere leaves the
+// segment as it was or as it shall be, never between. Overwriting the old file is
+// all that a program can do about the blocks it stood in: a file system that copies
+// on write, a snapshot, a backup and the spare cells of an SSD keep the old bytes.
+// So does whatever was shipped or bundled before.
+func Erase(dir string, seq uint64) error {
+	err := exclusive(dir, func() error {
+		if err := completeErase(dir); err != nil {
+			return err
+		}
+		return erase(dir, seq)
+	})
+	if err != nil {
+		return fmt.Errorf("erase seq %d: %w", seq, err)
+	}
+	return nil
+}
+
+// CompleteErase finishes what an Erase began whose process died. It costs a look
+// at the directory when there is nothing to do, and writes nothing then.
+func CompleteErase(dir string) error {
+	err := exclusive(dir, func() error { return completeErase(dir) })
+	if err != nil {
+		return fmt.Errorf("complete erasure in %s: %w", dir, err)
+	}
+	return nil
+}
+
+// exclusive runs f while no other process erases in dir. The lock is on the
+// directory itself: the one in it belongs to the process that writes the run.
+func exclusive(dir string, f func() error) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for {
+		err = unix.Flock(int(d.Fd()), unix.LOCK_EX)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return f()
+}
+
+func erase(dir string, seq uint64) error {
+	first, err := segmentOf(dir, seq)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, FileName(first, SegmentSuffix))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	leaves, err := os.ReadFile(filepath.Join(dir, FileName(first, LeavesSuffix)))
+	if err != nil {
+		return err
+	}
+	f, err := find(path, data, leaves, seq)
+	if err != nil || f.Erased {
+		return err
+	}
+	putErased(data[f.Offset:f.Offset+f.Size()], f)
+	return replaceSegment(dir, first, data)
+}
+
+// segmentOf returns the first seq of the sealed segment in which seq can be.
+func segmentOf(dir string, seq uint64) (first uint64, err error) {
+	names, err := Disk{}.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names { // sorted, and so are the seqs in them
+		if n, ok := ParseName(name, SegmentSuffix); ok && n <= seq {
+			first = n
+		}
+	}
+	if first == 0 {
+		return 0, ErrNoRecord
+	}
+	if !slices.Contains(names, FileName(first, ManifestSuffix)) {
+		return 0, ErrUnsealed
+	}
+	return first, nil
+}
+
+// find returns the frame of seq in a segment that is whole and as it was sealed.
+func find(path string, data, leaves []byte, seq uint64) (found Frame, err error) {
+	r := NewReader(filepath.Base(path), bytes.NewReader(data))
+	for i := 0; r.Offset() < int64(len(data)); i++ {
+		f, err := r.Next()
+		if err != nil {
+			return Frame{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		if leaf := f.Leaf(); len(leaves) < 32*(i+1) || !bytes.Equal(leaves[32*i:32*(i+1)], leaf[:]) {
+			return Frame{}, fmt.Errorf("%w: seq %d in %s is not what was sealed", ErrDamaged, f.Seq, filepath.Base(path))
+		}
+		if f.Seq == seq {
+			found = f
+		}
+	}
+	switch {
+	case found.Seq == 0:
+		return Frame{}, ErrNoRecord
+	case declaresLoss(found.Bytes):
+		return Frame{}, ErrKept
+	}
+	return found, nil
+}
+
+// declaresLoss says whether record is a gap of the host's. A guest's gap says
+// what the guest likes, and must be possible to erase.
+func declaresLoss(record []byte) bool {
+	var r audit.Record
+	return json.Unmarshal(record, &r) == nil && r.Kind == audit.KindGap && r.Observer == audit.Host
+}
+
+// replaceSegment puts data in the place of a segment of the same length.
+func replaceSegment(dir string, first uint64, data []byte) error {
+	path := filepath.Join(dir, FileName(first, SegmentSuffix))
+	fresh, old := filepath.Join(dir, FileName(first, erasedSuffix)), filepath.Join(dir, FileName(first, erasingSuffix))
+	if err := writeLike(path, fresh, data); err != nil {
+		return err
+	}
+	// Where there are no hard links the old file is overwritten all the same, but not after a crash.
+	last, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer last.Close()
+	if err := os.Link(path, old); err != nil && !linkless(err) {
+		return err
+	}
+	if err := (Disk{}).SyncDir(dir); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return err
+	}
+	if err := (Disk{}).SyncDir(dir); err != nil {
+		return err
+	}
+	if err := overwrite(last, data); err != nil {
+		return err
+	}
+	return forget(dir, old)
+}
+
+func linkless(err error) bool {
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
+}
+
+// writeLike writes data durably to a new file with mode and owner of another.
+func writeLike(like, path string, data []byte) error {
+	info, err := os.Stat(like)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && err == nil {
+		err = f.Chown(int(st.Uid), int(st.Gid))
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// overwrite gives the old file the new bytes, so that whoever still reads it
+// finds frames.
+func overwrite(old *os.File, data []byte) error {
+	if _, err := old.WriteAt(data, 0); err != nil {
+		return err
+	}
+	return old.Sync()
+}
+
+// leftOfErase says whether a file of that name is one that Erase removes before it returns.
+func leftOfErase(name string) bool {
+	return strings.HasSuffix(name, erasedSuffix) || strings.HasSuffix(name, erasingSuffix)
+}
+
+// completeErase finishes or takes back what is left of an Erase. The caller holds the directory.
+func completeErase(dir string) error {
+	names, err := Disk{}.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if _, ok := ParseName(name, erasedSuffix); ok {
+			err = forget(dir, path) // it never got to its place
+		}
+		if first, ok := ParseName(name, erasingSuffix); ok && err == nil {
+			err = completeOne(dir, first, path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completeOne overwrites the old file if the new one is in its place, and
+// removes its second name.
+func completeOne(dir string, first uint64, old string) error {
+	path := filepath.Join(dir, FileName(first, SegmentSuffix))
+	is, err := os.Stat(old)
+	if err != nil {
+		return err
+	}
+	segment, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // retention has removed the segment since
+		if err := zero(old, is.Size()); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case os.SameFile(is, segment): // the rename did not happen
+	default:
+		// The rename may not be durable yet, and the old file is about to lose its bytes.
+		if err := (Disk{}).SyncDir(dir); err != nil {
+			return err
+		}
+		if err := overwriteWith(old, path); err != nil {
+			return err
+		}
+	}
+	return forget(dir, old)
+}
+
+func overwriteWith(old, path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(old, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(overwrite(f, data), f.Close())
+}
+
+func zero(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(overwrite(f, make([]byte, size)), f.Close())
+}
+
+// forget removes a name durably.
+func forget(dir, path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return Disk{}.SyncDir(dir)
+}
+
+// putErased makes the frame at dst that of an erased record. dst is as long as f.
+func putErased(dst []byte, f Frame) {
+	leaf := f.Leaf()
+	clear(dst[bodyAt:])
+	copy(dst, erasedMark)
+	body := dst[bodyAt:]
+	copy(body, leaf[:])
+	binary.LittleEndian.PutUint64(body[32:], f.Seq)
+	body[40] = byte(len(f.Run))
+	copy(body[41:], f.Run) // fits: the record's head alone is longer
+	binary.LittleEndian.PutUint32(dst[8:], checksum(dst))
+}
+
+// parseErased is the inverse of putErased for a frame's body.
+func parseErased(body []byte) (run []byte, seq uint64, leaf [32]byte, ok bool) {
+	if len(body) < 41 || len(body) < 41+int(body[40]) {
+		return nil, 0, leaf, false
+	}
+	copy(leaf[:], body)
+	seq = binary.LittleEndian.Uint64(body[32:])
+	run, rest := body[41:41+int(body[40])], body[41+int(body[40]):]
+	blank := bytes.Count(rest, []byte{0}) == len(rest)
+	return run, seq, leaf, seq > 0 && validRun(string(run)) && blank
+}
