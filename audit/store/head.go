@@ -3,12 +3,14 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit"
 )
 
-// Head is what a store takes out of a record so that it can be searched.
+// Head is what a store takes out of a record so that it can be searched. Of a
+// record that was erased there are only Run, Seq and Time.
 type Head struct {
 	Run      string
 	Seq      uint64
@@ -31,62 +33,147 @@ type Head struct {
 // SameColumns reports whether the searchable fields of h and o agree.
 func (h Head) SameColumns(o Head) bool {
 	return h.Run == o.Run && h.Seq == o.Seq && h.Time.Equal(o.Time) && h.Observer == o.Observer &&
-		h.Kind == o.Kind && h.Step == o.Step && h.Proc == o.Proc
+		h.Kind == o.Kind && h.Step == o.Step && h.Proc == o.Proc && h.Path == o.Path && h.Host == o.Host &&
+		h.Hash == o.Hash && h.Secret == o.Secret && h.Rule == o.Rule
 }
 
 // ParseHead reads a record's head from its exact bytes. It decodes no more of
-// the payload than it needs, and does not object to kinds it does not know.
+// the payload than it needs, and does not object to kinds it does not know. Its
+// answers are those of encoding/json, whatever the bytes are.
 func ParseHead(body []byte) (Head, error) {
-	var r struct {
-		Run      string         `json:"run"`
-		Seq      uint64         `json:"seq"`
-		Time     time.Time      `json:"time"`
-		Observer audit.Observer `json:"observer"`
-		Kind     audit.Kind     `json:"kind"`
-		Step     string         `json:"step"`
-		Exec     *procOnly      `json:"exec"`
-		Exit     *procOnly      `json:"exit"`
-		File     *procOnly      `json:"file"`
-		Flow     *procOnly      `json:"flow"`
-		Finding  *procOnly      `json:"finding"`
-		Gap      *struct {
-			Count uint64 `json:"count"`
-		} `json:"gap"`
-		Lifecycle *audit.Lifecycle `json:"lifecycle"`
-	}
+	return decodeHead(body)
+}
+
+// decodeHead is ParseHead for any bytes.
+func decodeHead(body []byte) (Head, error) {
+	var r wireHead
 	if err := json.Unmarshal(body, &r); err != nil {
 		return Head{}, malformed("record is not readable: %v", err)
 	}
-	if r.Run == "" || r.Kind == "" {
-		return Head{}, malformed("record lacks run or kind")
-	}
-	if y := r.Time.UTC().Year(); y < 1970 || y > 2261 { // int64 nanoseconds end in 2262
-		return Head{}, malformed("record has no usable time: %s", r.Time)
-	}
 	h := Head{Run: r.Run, Seq: r.Seq, Time: r.Time.UTC(), Observer: r.Observer, Kind: r.Kind, Step: r.Step}
-	switch {
-	case r.Kind == audit.KindExec && r.Exec != nil:
-		h.Proc = r.Exec.Proc
-	case r.Kind == audit.KindExit && r.Exit != nil:
-		h.Proc = r.Exit.Proc
-	case r.Kind == audit.KindFile && r.File != nil:
-		h.Proc = r.File.Proc
-	case r.Kind == audit.KindFlow && r.Flow != nil:
-		h.Proc = r.Flow.Proc
-	case r.Kind == audit.KindFinding && r.Finding != nil:
-		h.Proc = r.Finding.Proc
+	if err := h.check(); err != nil {
+		return Head{}, err
 	}
-	if r.Kind == audit.KindRun && r.Observer == audit.Host { // a guest cannot say how a run ended
-		h.lifecycle = r.Lifecycle
-	}
-	if r.Kind == audit.KindGap && r.Gap != nil {
-		h.lost = r.Gap.Count
-	}
+	r.payload(&h)
 	return h, nil
 }
 
-type procOnly struct {
-	Proc string `json:"proc"`
+func (h Head) check() error {
+	if h.Run == "" || h.Kind == "" {
+		return malformed("record lacks run or kind")
+	}
+	if y := h.Time.Year(); y < 1970 || y > 2261 { // int64 nanoseconds end in 2262
+		return malformed("record has no usable time: %s", h.Time)
+	}
+	return nil
+}
+
+// wireHead is as much of audit.Record as a head needs.
+type wireHead struct {
+	Run      string         `json:"run"`
+	Seq      uint64         `json:"seq"`
+	Time     time.Time      `json:"time"`
+	Observer audit.Observer `json:"observer"`
+	Kind     audit.Kind     `json:"kind"`
+	Step     string         `json:"step"`
+	Exec     *struct {
+		Proc string     `json:"proc"`
+		Exe  audit.Text `json:"exe"`
+	} `json:"exec"`
+	Exit *struct {
+		Proc string `json:"proc"`
+	} `json:"exit"`
+	File *struct {
+		Proc   string     `json:"proc"`
+		Path   audit.Text `json:"path"`
+		SHA256 string     `json:"sha256"`
+	} `json:"file"`
+	Flow *struct {
+		Proc  string     `json:"proc"`
+		DstIP string     `json:"dst_ip"`
+		Name  audit.Text `json:"name"`
+	} `json:"flow"`
+	DNS *struct {
+		Name audit.Text `json:"name"`
+	} `json:"dns"`
+	HTTP *struct {
+		Host       audit.Text `json:"host"`
+		Credential string     `json:"credential"`
+	} `json:"http"`
+	LLM *struct {
+		Host audit.Text `json:"host"`
+	} `json:"llm"`
+	Secret *struct {
+		Name string     `json:"name"`
+		Host audit.Text `json:"host"`
+	} `json:"secret"`
+	Finding *struct {
+		Proc   string `json:"proc"`
+		Rule   string `json:"rule"`
+		Secret string `json:"secret"`
+	} `json:"finding"`
+	Gap *struct {
+		Count uint64 `json:"count"`
+	} `json:"gap"`
+	Lifecycle *audit.Lifecycle `json:"lifecycle"`
+}
+
+// payload takes into h what the payload of its kind says; other payloads do not count.
+func (r *wireHead) payload(h *Head) {
+	switch {
+	case r.Kind == audit.KindExec && r.Exec != nil:
+		h.Proc, h.Path = r.Exec.Proc, string(r.Exec.Exe)
+	case r.Kind == audit.KindExit && r.Exit != nil:
+		h.Proc = r.Exit.Proc
+	case r.Kind == audit.KindFile && r.File != nil:
+		h.Proc, h.Path, h.Hash = r.File.Proc, string(r.File.Path), r.File.SHA256
+	case r.Kind == audit.KindFlow && r.Flow != nil:
+		h.Proc, h.Host = r.Flow.Proc, hostOf(string(r.Flow.Name), r.Flow.DstIP)
+	case r.Kind == audit.KindDNS && r.DNS != nil:
+		h.Host = HostName(string(r.DNS.Name))
+	case r.Kind == audit.KindHTTP && r.HTTP != nil:
+		h.Host, h.Secret = HostName(string(r.HTTP.Host)), r.HTTP.Credential
+	case r.Kind == audit.KindLLM && r.LLM != nil:
+		h.Host = HostName(string(r.LLM.Host))
+	case r.Kind == audit.KindSecret && r.Secret != nil:
+		h.Secret, h.Host = r.Secret.Name, HostName(string(r.Secret.Host))
+	case r.Kind == audit.KindFinding && r.Finding != nil:
+		h.Proc, h.Rule, h.Secret = r.Finding.Proc, r.Finding.Rule, r.Finding.Secret
+	case r.Kind == audit.KindGap && r.Gap != nil:
+		h.lost = r.Gap.Count
+	case r.Kind == audit.KindRun && r.Observer == audit.Host: // a guest cannot say how a run ended
+		h.lifecycle = r.Lifecycle
+	}
+}
+
+// HostName returns the form in which Head has a host: ASCII letters in lower
+// case, without the root's final dot (RFC 4343, RFC 1034 section 3.1).
+func HostName(name string) string {
+	name = strings.TrimSuffix(name, ".")
+	for i := range len(name) {
+		if 'A' <= name[i] && name[i] <= 'Z' {
+			return lower(name)
+		}
+	}
+	return name
+}
+
+// lower leaves bytes that are not ASCII alone, which strings.ToLower does not if they are no UTF-8.
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+func hostOf(name, address string) string {
+	if name = HostName(name); name != "" {
+		return name
+	}
+	return HostName(address)
 }
 
 // HeadOf reads the head of frame f of the given run and checks that both agree.

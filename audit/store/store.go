@@ -37,7 +37,8 @@ const (
 	MaxBody     = 8 << 20
 	MaxManifest = 1 << 20
 	MaxRunID    = 128
-	MaxName     = 64 // of a tenant or a host
+	MaxName     = 64        // of a tenant or a host
+	MaxSeq      = 1<<63 - 1 // of a record and of a manifest: databases count with a sign
 )
 
 // Frame is one record as the log holds it. Body is the exact JSON that was hashed.
@@ -87,6 +88,8 @@ func (s Segment) Check() error {
 		return malformed("the manifest has %d bytes, at most %d are allowed", len(s.Manifest), MaxManifest)
 	case len(s.Frames) > MaxFrames:
 		return malformed("%d frames, at most %d are allowed", len(s.Frames), MaxFrames)
+	case s.Index > MaxSeq || s.First > MaxSeq || s.Last > MaxSeq:
+		return malformed("manifest %d, seq %d to %d: a number is beyond all sense", s.Index, s.First, s.Last)
 	case len(s.Frames) == 0:
 		return nil
 	case s.Frames[0].Seq != s.First || s.Frames[len(s.Frames)-1].Seq != s.Last:

@@ -1,0 +1,65 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+)
+
+// Heads returns the heads of the frames of a segment that passed Check.
+//
+// An erased frame says nothing of its time. It is given that of the frame before
+// it in the segment, else of the next that is there, else that at which the
+// manifest was sealed: close enough to be found, and never the basis of anything
+// else. A segment that has none of these is malformed.
+func (s Segment) Heads() ([]Head, error) {
+	heads := make([]Head, len(s.Frames))
+	var last time.Time
+	early := 0 // erased frames at the beginning
+	for i, f := range s.Frames {
+		if f.Erased != nil {
+			heads[i] = Head{Run: s.Run, Seq: f.Seq, Time: last}
+			if last.IsZero() {
+				early = i + 1
+			}
+			continue
+		}
+		h, err := HeadOf(s.Run, f)
+		if err != nil {
+			return nil, err
+		}
+		heads[i], last = h, h.Time
+	}
+	if early == 0 {
+		return heads, nil
+	}
+	if early == len(heads) {
+		sealed, err := sealedAt(s.Manifest)
+		if err != nil {
+			return nil, err
+		}
+		last = sealed
+	} else {
+		last = heads[early].Time
+	}
+	for i := range early {
+		heads[i].Time = last
+	}
+	return heads, nil
+}
+
+// sealedAt reads the time out of a manifest: package proof describes it. The
+// signature is not looked at: who asks for proof asks elsewhere.
+func sealedAt(manifest []byte) (time.Time, error) {
+	var m struct {
+		SealedAt time.Time `json:"sealed_at"`
+	}
+	lines := bytes.SplitN(manifest, []byte("\n"), 3)
+	if len(lines) < 2 || json.Unmarshal(lines[1], &m) != nil {
+		return time.Time{}, malformed("all its records are erased, and no manifest says when it was sealed")
+	}
+	if y := m.SealedAt.UTC().Year(); y < 1970 || y > 2261 {
+		return time.Time{}, malformed("manifest has no usable time: %s", m.SealedAt)
+	}
+	return m.SealedAt.UTC(), nil
+}
