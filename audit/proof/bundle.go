@@ -2,6 +2,7 @@ package proof
 
 import (
 	"archive/zip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,10 +46,29 @@ seqs in the records from 1, and the last manifest has a "closing" that is not em
 does not occur stands in a "gap" record.
 `
 
+// BundleOptions are what a bundle holds beside the record. HostKey is required, and Log for
+// a bundle that verifies.
+type BundleOptions struct {
+	HostKey string // verifier in note format
+	Log     Log    // the host's log
+	// Checkpoint is to be used instead of the log's last one. Nil: the last.
+	Checkpoint []byte
+	// Since is an earlier checkpoint of the log, from which the bundle shall prove that the
+	// log went on. Nil: none.
+	Since []byte
+	// Stamp is an RFC 3161 response over the checkpoint's bytes. Nil: none.
+	Stamp []byte
+	// Rotations are the host's signed rotations in order, as ReadRotations returns them.
+	Rotations [][]byte
+	// Compress makes the bundle several times smaller, and slower to verify than to hash.
+	Compress bool
+}
+
 // WriteBundle writes the record of the closed run in dir, with the host's public
-// key, as one zip file. The same record gives the same bytes. A live run is
-// refused with ErrLive. Nothing is verified.
-func WriteBundle(w io.Writer, dir, hostKey string) error {
+// key, as one zip file. The same record and checkpoint give the same bytes. A live run is
+// refused with ErrLive, one that is not under the checkpoint yet with ErrPending. Nothing is verified.
+func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) error {
+	hostKey := o.HostKey
 	if _, err := note.NewVerifier(strings.TrimSpace(hostKey)); err != nil {
 		return fmt.Errorf("host's public key: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 func bundle(t testing.TB, dir string, k key) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	check(t, proof.WriteBundle(&b, dir, k.public))
+	check(t, proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: k.public}))
 	return b.Bytes()
 }
 
@@ -39,14 +39,14 @@ func TestBundle(t *testing.T) {
 	e, err := openBytes(t, data)
 	check(t, err)
 	defer e.Close()
-	report, err := proof.Verify(context.Background(), e, k.trusted)
+	report, err := proof.Verify(context.Background(), e, proof.Trust{Keys: k.trusted, Unlogged: true})
 	check(t, err)
 	want, err := verifyDir(t, dir, k.trusted)
 	check(t, err)
 	if report.Head != want.Head || report.Records != 15 || e.HostKey != k.public {
 		t.Errorf("report %+v, key %q", report, e.HostKey)
 	}
-	_, err = proof.Verify(context.Background(), e, newKey(t).trusted)
+	_, err = proof.Verify(context.Background(), e, proof.Trust{Keys: newKey(t).trusted, Unlogged: true})
 	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
 }
 
@@ -57,7 +57,7 @@ func TestBundleTampered(t *testing.T) {
 	e, err := openBytes(t, bundle(t, dir, k))
 	check(t, err)
 	defer e.Close()
-	_, err = proof.Verify(context.Background(), e, k.trusted)
+	_, err = proof.Verify(context.Background(), e, proof.Trust{Keys: k.trusted, Unlogged: true})
 	wants(t, err, proof.ErrDoesNotHold, proof.ErrMissing, 6)
 }
 
@@ -66,11 +66,11 @@ func TestBundleOfLiveRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r-live")
 	l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 	check(t, err)
-	if err := proof.WriteBundle(&bytes.Buffer{}, dir, k.public); !errors.Is(err, proof.ErrLive) {
+	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, dir, proof.BundleOptions{HostKey: k.public}); !errors.Is(err, proof.ErrLive) {
 		t.Errorf("bundle of a live run: %v", err)
 	}
 	check(t, l.Close(t.Context(), wal.Sealed))
-	if err := proof.WriteBundle(&bytes.Buffer{}, dir, "nonsense"); err == nil {
+	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, dir, proof.BundleOptions{HostKey: "nonsense"}); err == nil {
 		t.Error("a public key that is none is accepted")
 	}
 }

@@ -25,6 +25,14 @@ type Evidence struct {
 	// with one that came another way.
 	HostKey string
 
+	// Log is the host's log, for evidence from a directory: set it after OpenDir. Nil: the
+	// log is not asked. A bundle brings its own proofs.
+	Log Log
+	// Stamp is the RFC 3161 response over the log's last checkpoint, and Rotations are the
+	// host's signed rotations in order, for evidence from a directory.
+	Stamp     []byte
+	Rotations [][]byte
+
 	files fs.FS
 	close func() error
 }

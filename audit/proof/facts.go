@@ -50,7 +50,7 @@ func startFacts(dir string) (Facts, error) {
 		}
 		if r.Kind == audit.KindRun && r.Lifecycle != nil {
 			l := r.Lifecycle
-			return Facts{l.PolicyDigest, l.RulesetDigest, l.TemplateDigest, l.Tier}, nil
+			return Facts{l.PolicyDigest, l.RulesetDigest, l.TemplateDigest, l.Tier, l.Tenant}, nil
 		}
 	}
 	return Facts{}, nil

@@ -25,6 +25,7 @@ type Facts struct {
 	RulesetDigest  string `json:"ruleset_digest"`
 	TemplateDigest string `json:"template_digest"`
 	Tier           string `json:"tier"`
+	Tenant         string `json:"tenant,omitempty"` // empty where there are no tenants
 }
 
 // Manifest is the signed summary of one segment.
@@ -153,10 +154,9 @@ func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
 
 // parseSigned reads the manifest in a note whose signatures nobody vouches for.
 func parseSigned(signed []byte) (Manifest, error) {
-	_, err := note.Open(signed, note.VerifierList())
-	var open *note.UnverifiedNoteError
-	if !errors.As(err, &open) {
+	n, err := unverified(signed)
+	if err != nil {
 		return Manifest{}, fmt.Errorf("read signed note: %w", err)
 	}
-	return ParseManifest(open.Note.Text)
+	return ParseManifest(n.Text)
 }

@@ -37,6 +37,7 @@ var (
 	ErrLive       = errors.New("the run is live: its record is not closed yet")
 	ErrNoEvidence = errors.New("there is no record here")
 	ErrUnreadable = errors.New("the evidence cannot be read")
+	ErrPending    = errors.New("the record's end is not under a checkpoint of the host's log yet")
 )
 
 // Verdict is why evidence does not hold or cannot be judged. errors.Is finds

@@ -8,8 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-
-	"golang.org/x/mod/sumdb/note"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/wal"
@@ -32,15 +31,31 @@ type Report struct {
 	Gaps    []audit.Gap // declared losses in order
 	Losses  wal.Losses  // and their sums by stage
 	KeyName string      // of the key that signed
+	// Published is what the host's log says; nil if it was not asked.
+	Published *Published
+	Erasures  []Erasure  // in order of seq
+	Rotations []Rotation // that were needed to trust the keys that signed
+	Unknown   []string   // names of fields that this version does not know, at most 16
+}
+
+// Published is what Verify established about the host's log.
+type Published struct {
+	Checkpoint
+	Witnesses []string // names of those whose cosignatures count
+	// Covered is how many records stand under the checkpoint, and Tail how many are younger.
+	Covered, Tail uint64
+	Since         uint64    // size of the earlier checkpoint that the log goes on from, 0 if none was asked for
+	Stamp         time.Time // of the checkpoint by an authority; zero if there is none or none was asked for
+	Authority     string    // who stamped: the subject of its certificate
 }
 
 // Verify checks evidence against trusted keys: every signature, the chain of
 // manifests, every record against its leaf and root, the seqs, the gaps. A nil
 // error means that it holds from the first record to the closing manifest. Any
 // error is a *Verdict, or ctx's.
-func Verify(ctx context.Context, e *Evidence, trusted note.Verifiers) (Report, error) {
+func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	v := verifier{evidence: e, report: Report{Losses: wal.Losses{}}}
-	manifests, err := v.manifests(trusted)
+	manifests, err := v.manifests(t.Keys)
 	if err != nil {
 		return v.report, err
 	}

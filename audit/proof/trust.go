@@ -1,0 +1,27 @@
+package proof
+
+import (
+	"crypto/x509"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Trust is whom a verifier believes and what it demands. Only Keys is required.
+type Trust struct {
+	// Keys are those of hosts, as they came by another way than the evidence.
+	Keys note.Verifiers
+	// Witnesses are those whose cosignatures count (C2SP tlog-cosignature, cosignature/v1),
+	// and Quorum is how many of them the checkpoint needs.
+	Witnesses []note.Verifier
+	Quorum    int
+	// Since is an earlier checkpoint of the host's log that the verifier kept: the log must
+	// have gone on from there. Nil: none was kept.
+	Since []byte
+	// Authorities are roots of time stamp authorities (RFC 3161); nil: a stamp is not looked
+	// at. With Stamped a stamp must be there.
+	Authorities *x509.CertPool
+	Stamped     bool
+	// Unlogged accepts a bundle without a checkpoint, as Custody wrote before there was a
+	// host's log. It then proves no more than the signatures of its manifests do.
+	Unlogged bool
+}
