@@ -21,6 +21,8 @@ import (
 var (
 	// ErrNotFound: no such run.
 	ErrNotFound = errors.New("no such run")
+	// ErrNoRecord: the run has no such record.
+	ErrNoRecord = errors.New("no such record")
 	// ErrAmbiguous: a prefix names several runs.
 	ErrAmbiguous = errors.New("several runs begin like that")
 	// ErrConflict: the store already has other bytes at this place. They are kept;

@@ -86,6 +86,11 @@ func apply(tx *sql.Tx, file string, version int) error {
 	if _, err := tx.Exec(string(text)); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+	if version == searchVersion {
+		if err := fillColumns(tx); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
 	_, err = tx.Exec(fmt.Sprintf("PRAGMA user_version = %d", version))
 	return err
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
+// damagedSuffix ends the name of the file that Rebuild replaced.
+const damagedSuffix = ".damaged"
+
 // Rebuild makes the database anew from segments, which the caller reads from
 // the logs, and puts it in the place of the one at path. The old file, if there
 // is one, is kept beside it with the ending ".damaged".
@@ -59,11 +62,11 @@ func fill(ctx context.Context, path string, segments iter.Seq2[store.Segment, er
 
 // swap moves path out of the way and fresh into its place.
 func swap(fresh, path string) error {
-	if err := remove(path + ".damaged"); err != nil { // of an earlier rebuild
+	if err := remove(path + damagedSuffix); err != nil { // of an earlier rebuild
 		return err
 	}
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		err := os.Rename(path+suffix, path+".damaged"+suffix)
+		err := os.Rename(path+suffix, path+damagedSuffix+suffix)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

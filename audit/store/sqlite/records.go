@@ -3,10 +3,12 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"errors"
 	"iter"
 	"strings"
+	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 )
 
@@ -15,75 +17,151 @@ import (
 // error ends it. A row's Body is its own copy.
 func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
-		query, args := recordsSQL(q)
-		rows, err := s.db.QueryContext(ctx, query, args...)
+		tenant, err := s.tenantOf(ctx, q.Run)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && q.Tenant != "" && q.Tenant != tenant {
+			return
+		}
 		if err != nil {
 			yield(store.Row{}, s.wrap("read records", err))
 			return
 		}
-		defer rows.Close()
-		for rows.Next() {
-			row, err := scanRow(q.Run, rows)
-			if err != nil {
-				yield(store.Row{}, s.wrap("read records", err))
-				return
-			}
-			if !yield(row, nil) {
-				return
-			}
-		}
-		if err := rows.Err(); err != nil {
-			yield(store.Row{}, s.wrap("read records", err))
-		}
+		s.rows(ctx, "read records", recordsSQL(q, tenant), yield)
 	}
 }
 
-func recordsSQL(q store.Query) (string, []any) {
-	var b strings.Builder
-	b.WriteString("SELECT seq, time, kind, step, observer, proc, body, salt FROM records WHERE run = ? AND seq > ?")
-	args := []any{q.Run, int64(q.AfterSeq)}
-	if q.AfterSeq == 0 {
-		args[1] = int64(-1) // a log may count from 0
-	}
-	if len(q.Kinds) > 0 {
-		b.WriteString(" AND kind IN (?" + strings.Repeat(",?", len(q.Kinds)-1) + ")")
-		for _, k := range q.Kinds {
-			args = append(args, string(k))
-		}
-	}
-	if !q.From.IsZero() {
-		b.WriteString(" AND time >= ?")
-		args = append(args, q.From.UnixNano())
-	}
-	if !q.To.IsZero() {
-		b.WriteString(" AND time < ?")
-		args = append(args, q.To.UnixNano())
-	}
-	b.WriteString(" ORDER BY seq")
-	if q.Limit > 0 {
-		fmt.Fprintf(&b, " LIMIT %d", q.Limit)
-	}
-	return b.String(), args
+func (s *Store) tenantOf(ctx context.Context, run string) (tenant string, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT tenant FROM runs WHERE run = ?", run).Scan(&tenant)
+	return tenant, err
 }
 
-func scanRow(run string, rows *sql.Rows) (store.Row, error) {
-	r := store.Row{Head: store.Head{Run: run}}
-	var seq, ns int64
-	var salt []byte
-	err := rows.Scan(&seq, &ns, &r.Kind, &r.Step, &r.Observer, &r.Proc, &r.Body, &salt)
+// Search returns the records of all runs that match, newest first; what of one
+// time is first is not said. It sees one state of the store, as Records does.
+func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
+	return func(yield func(store.Row, error) bool) {
+		sel, err := searchSQL(q)
+		if err != nil {
+			yield(store.Row{}, err)
+			return
+		}
+		s.rows(ctx, "search records", sel, yield)
+	}
+}
+
+// rows yields what a selection finds.
+func (s *Store) rows(ctx context.Context, doing string, sel *selection, yield func(store.Row, error) bool) {
+	rows, err := s.db.QueryContext(ctx, sel.text.String(), sel.args...)
 	if err != nil {
-		return r, err
+		yield(store.Row{}, s.wrap(doing, err))
+		return
 	}
-	r.Seq, r.Time = uint64(seq), fromNano(ns)
-	if copy(r.Salt[:], salt) != len(r.Salt) || len(salt) != len(r.Salt) {
-		return r, fmt.Errorf("record %d has a salt of %d bytes", seq, len(salt))
+	defer rows.Close()
+	for rows.Next() {
+		row, err := scanRow(rows)
+		if err != nil {
+			yield(store.Row{}, s.wrap(doing, err))
+			return
+		}
+		if !yield(row, nil) {
+			return
+		}
 	}
-	return r, nil
+	if err := rows.Err(); err != nil {
+		yield(store.Row{}, s.wrap(doing, err))
+	}
+}
+
+// selection is a statement in the making.
+type selection struct {
+	text strings.Builder
+	args []any
+}
+
+// selectRecords begins a selection for scanRow; tenant is an expression.
+func selectRecords(tenant string, args ...any) *selection {
+	sel := &selection{args: args}
+	sel.text.WriteString("SELECT " + tenant + ", " + columnNames + " FROM records WHERE 1")
+	return sel
+}
+
+func (sel *selection) and(condition string, args ...any) {
+	sel.text.WriteString(" AND " + condition)
+	sel.args = append(sel.args, args...)
+}
+
+func (sel *selection) kinds(kinds []audit.Kind) {
+	if len(kinds) == 0 {
+		return
+	}
+	args := make([]any, len(kinds))
+	for i, k := range kinds {
+		args[i] = string(k)
+	}
+	sel.and("kind IN (?"+strings.Repeat(",?", len(kinds)-1)+")", args...)
+}
+
+func (sel *selection) span(from, to time.Time) {
+	if !from.IsZero() {
+		sel.and("time >= ?", nano(from))
+	}
+	if !to.IsZero() {
+		sel.and("time < ?", nano(to))
+	}
+}
+
+func (sel *selection) order(by string, limit int) *selection {
+	sel.text.WriteString(" ORDER BY " + by)
+	if limit > 0 {
+		sel.text.WriteString(" LIMIT ?")
+		sel.args = append(sel.args, limit)
+	}
+	return sel
+}
+
+func recordsSQL(q store.Query, tenant string) *selection {
+	sel := selectRecords("?", tenant) // it never changes
+	after := int64(min(q.AfterSeq, store.MaxSeq))
+	if after == 0 {
+		after = -1 // a log may count from 0
+	}
+	sel.and("run = ? AND seq > ?", q.Run, after)
+	sel.kinds(q.Kinds)
+	sel.span(q.From, q.To)
+	return sel.order("seq", q.Limit)
+}
+
+// errAll keeps a search from being the whole store by mistake.
+var errAll = errors.New("search records: one of path, host, hash, secret, rule or from is needed")
+
+const tenantOfRow = "(SELECT tenant FROM runs WHERE runs.run = records.run)"
+
+func searchSQL(q store.Search) (*selection, error) {
+	sel := selectRecords(tenantOfRow)
+	for _, one := range []struct {
+		column string
+		value  any
+	}{
+		{"path", orNull(q.Path)}, {"host", orNull(store.HostName(q.Host))}, {"hash", hashColumn(q.Hash)},
+		{"secret", orNull(q.Secret)}, {"rule", orNull(q.Rule)},
+	} {
+		if one.value != nil {
+			sel.and(one.column+" = ?", one.value)
+		}
+	}
+	if len(sel.args) == 0 && q.From.IsZero() {
+		return nil, errAll
+	}
+	if q.Tenant != "" {
+		sel.and(tenantOfRow+" = ?", q.Tenant)
+	}
+	sel.kinds(q.Kinds)
+	sel.span(q.From, q.To)
+	return sel.order("time DESC, run DESC, seq DESC", q.Limit), nil
 }
 
 // Manifests returns the run's chain of manifests in order.
 func (s *Store) Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT idx, first, last, root, bytes FROM manifests WHERE run = ? ORDER BY idx", run)
+	rows, err := s.db.QueryContext(ctx, `SELECT idx, first, last, count, root, bytes FROM manifests
+		WHERE run = ? AND (? = '' OR tenant = ?) ORDER BY idx`, run, tenant, tenant)
 	if err != nil {
 		return nil, s.wrap("read manifests", err)
 	}
@@ -91,12 +169,10 @@ func (s *Store) Manifests(ctx context.Context, tenant, run string) ([]store.Mani
 	var chain []store.Manifest
 	for rows.Next() {
 		var m store.Manifest
-		var idx, first, last int64
 		var root []byte
-		if err := rows.Scan(&idx, &first, &last, &root, &m.Bytes); err != nil {
+		if err := rows.Scan(&m.Index, &m.First, &m.Last, &m.Count, &root, &m.Bytes); err != nil {
 			return nil, s.wrap("read manifests", err)
 		}
-		m.Index, m.First, m.Last = uint64(idx), uint64(first), uint64(last)
 		copy(m.Root[:], root)
 		chain = append(chain, m)
 	}

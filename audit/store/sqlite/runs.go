@@ -5,18 +5,19 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit/store"
 )
 
-const runColumns = `run, project, start, first_time, "end", status, result, exit_code, tier, mode, template,
+const runColumns = `run, tenant, host, project, start, first_time, "end", status, result, exit_code, tier, mode, template,
 	events, findings, gaps, lost, last_seq`
 
 // Runs returns the summaries of the runs that match, newest first.
 func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
-	where, args := []string{"1"}, []any{}
+	where, args := []string{"(? = '' OR tenant = ?)"}, []any{f.Tenant, f.Tenant}
 	if f.Project != "" {
 		where, args = append(where, "project = ?"), append(args, f.Project)
 	}
@@ -27,18 +28,19 @@ func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
 	return runs, s.wrap("list runs", err)
 }
 
-// Run finds a run by its name, by a prefix that no other run has, or as Last.
-// The error is store.ErrNotFound or store.ErrAmbiguous.
+// Run finds a run of a tenant, or of any if that is empty, by its name, by a
+// prefix that no other run has, or as Last. The error is store.ErrNotFound or store.ErrAmbiguous.
 func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error) {
+	const of = "(? = '' OR tenant = ?)"
 	var runs []store.Run
 	var err error
 	if name == store.Last {
-		runs, err = s.runs(ctx, "1", 1)
+		runs, err = s.runs(ctx, of, 1, tenant, tenant)
 	} else {
 		// A name that is whole wins over a longer one that begins with it.
-		runs, err = s.runs(ctx, "run = ?", 1, name)
+		runs, err = s.runs(ctx, of+" AND run = ?", 1, tenant, tenant, name)
 		if err == nil && len(runs) == 0 && name != "" {
-			runs, err = s.runs(ctx, "substr(run, 1, length(?)) = ?", 2, name, name)
+			runs, err = s.runs(ctx, of+" AND substr(run, 1, length(?)) = ?", 2, tenant, tenant, name, name)
 		}
 	}
 	switch {
@@ -78,7 +80,7 @@ func scanRun(scan func(...any) error) (store.Run, error) {
 	var r store.Run
 	var start, end, exit sql.NullInt64
 	var first int64
-	err := scan(&r.ID, &r.Project, &start, &first, &end, &r.Status, &r.Result, &exit, &r.Tier, &r.Mode,
+	err := scan(&r.ID, &r.Tenant, &r.Host, &r.Project, &start, &first, &end, &r.Status, &r.Result, &exit, &r.Tier, &r.Mode,
 		&r.Template, &r.Events, &r.Findings, &r.Gaps, &r.Lost, &r.LastSeq)
 	if err != nil {
 		return r, err
@@ -99,11 +101,19 @@ func scanRun(scan func(...any) error) (store.Run, error) {
 	return r, nil
 }
 
-// loadSummary returns the run's summary as it stands, or that of a new run.
-func loadSummary(ctx context.Context, tx *sql.Tx, id string) (store.Run, error) {
-	r, err := scanRun(tx.QueryRowContext(ctx, "SELECT "+runColumns+" FROM runs WHERE run = ?", id).Scan)
+// loadSummary returns the summary of the run as it stands, or that of a new run
+// with the tenant and host of seg.
+func loadSummary(ctx context.Context, tx *sql.Tx, seg store.Segment) (store.Run, error) {
+	r, err := scanRun(tx.QueryRowContext(ctx, "SELECT "+runColumns+" FROM runs WHERE run = ?", seg.Run).Scan)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return r, err
+	}
+	r = store.NewRun(seg.Run)
+	r.Tenant, r.Host = seg.Tenant, seg.Host
+	// A closing manifest that came first has no records, and so made no summary.
+	err = tx.QueryRowContext(ctx, "SELECT tenant, host FROM manifests WHERE run = ? LIMIT 1", seg.Run).Scan(&r.Tenant, &r.Host)
 	if errors.Is(err, sql.ErrNoRows) {
-		return store.NewRun(id), nil
+		err = nil
 	}
 	return r, err
 }
@@ -119,10 +129,21 @@ func saveSummary(ctx context.Context, tx *sql.Tx, r store.Run) error {
 	if r.ExitCode != nil {
 		exit = *r.ExitCode
 	}
-	_, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO runs ("+runColumns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-		r.ID, r.Project, start, r.FirstTime.UnixNano(), end, string(r.Status), string(r.Result), exit, r.Tier, r.Mode,
+	_, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO runs ("+runColumns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+		r.ID, r.Tenant, r.Host, r.Project, start, r.FirstTime.UnixNano(), end, string(r.Status), string(r.Result), exit, r.Tier, r.Mode,
 		r.Template, int64(r.Events), int64(r.Findings), int64(r.Gaps), int64(r.Lost), int64(r.LastSeq))
 	return err
+}
+
+// nano returns t as it stands in the database, or the nearest that does.
+func nano(t time.Time) int64 {
+	switch {
+	case t.Before(fromNano(math.MinInt64)):
+		return math.MinInt64
+	case t.After(fromNano(math.MaxInt64)):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
 }
 
 func fromNano(ns int64) time.Time { return time.Unix(0, ns).UTC() }

@@ -1,9 +1,12 @@
 // Package sqlite is the store of one machine: a single SQLite file in WAL
 // mode, that several processes write and read at once.
 //
-// A segment is ingested whole in one transaction or not at all. Ingesting it
-// again changes nothing; a record that differs from the one already stored at
+// Segments that are handed over together are ingested in one transaction, all or
+// none of them. Ingesting one again changes nothing; a record that differs from the one already stored at
 // the same place is refused and reported, never overwritten.
+//
+// An erased record keeps its row, with its time and leaf and nothing else. That
+// its bytes are gone from the file too takes rewriting the file: see Erase.
 package sqlite
 
 import (
@@ -19,7 +22,11 @@ import (
 
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
+
+	"github.com/custody-project/custody/audit/store"
 )
+
+var _ store.Store = (*Store)(nil)
 
 // busyTimeout is how long a writer waits for another process's transaction. A
 // full segment takes well under a second, so this is many waiting writers.
@@ -54,7 +61,7 @@ func (e *CorruptError) Hint() string {
 // Open opens the database for reading and writing, makes it if there is none,
 // and brings its schema up to date.
 func Open(path string) (*Store, error) {
-	return open(path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate", migrate)
+	return open(path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_txlock=immediate", migrate)
 }
 
 // OpenReader opens an existing database for reading, while others may write to
