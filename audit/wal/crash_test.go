@@ -209,6 +209,10 @@ func TestMain(m *testing.M) {
 		child(dir)
 		return
 	}
+	if do := os.Getenv(sweepEnv); do != "" {
+		sweepChild(do)
+		return
+	}
 	os.Exit(m.Run())
 }
 

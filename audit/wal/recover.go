@@ -194,6 +194,7 @@ func (l *Log) declareCut(note string, torn []byte, hole span, names []string, re
 		rec.CutBytes, rec.CutNote = gap.Bytes, filepath.Join(l.dir, note)
 	}
 	if len(torn) > 0 || hole.last > 0 {
+		l.seg.cut = true
 		l.accept(gapBody(gap))
 	}
 	return nil

@@ -93,6 +93,7 @@ type active struct {
 	file        File
 	suspect     bool // a write or fsync failed: whatever is behind size is unknown
 	unnamed     bool // the directory has not been fsynced since file got its name
+	cut         bool // recovery cut its tail, and the gap record that says so belongs into it, however full it is
 }
 
 // add takes over the frames in chunk, which have become durable.

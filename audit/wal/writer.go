@@ -113,7 +113,7 @@ func (l *Log) commit(frames []byte) error {
 		if err := l.admit(); err != nil {
 			return err
 		}
-		n := fit(frames, l.opt.SegmentBytes-l.seg.size, l.seg.count == 0)
+		n := fit(frames, l.opt.SegmentBytes-l.seg.size, l.seg.count == 0 || l.seg.cut)
 		if n == 0 {
 			if err := l.sealSegment(Open); err != nil {
 				return err
@@ -140,6 +140,7 @@ func (l *Log) commitChunk(chunk []byte) error {
 	}
 	now, before := time.Now(), l.seg.count
 	l.seg.add(chunk, now)
+	l.seg.cut = false
 	l.acknowledge(l.seg.last)
 	if l.opt.OnCommit != nil {
 		l.opt.OnCommit(int(l.seg.count-before), len(chunk), now.Sub(began))
@@ -161,7 +162,7 @@ func (l *Log) admit() error {
 	if ask() == nil {
 		return nil
 	}
-	if l.seg.count > 0 {
+	if l.seg.count > 0 && !l.seg.cut {
 		if err := l.sealSegment(Open); err != nil {
 			return err
 		}
