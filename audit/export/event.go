@@ -42,12 +42,14 @@ type Format interface {
 
 // Item is an event in the form in which a sink takes it.
 type Item struct {
-	ID       string
+	ID       string // of the event: Event.ID
 	Time     time.Time
 	Severity Severity
-	Kind     audit.Kind
+	Kind     audit.Kind // empty when the record was erased
 	Tenant   string
+	Host     string
 	Run      string
+	Seq      uint64
 	Data     []byte // as Format wrote it
 }
 

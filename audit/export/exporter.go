@@ -1,0 +1,255 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Options of an Exporter. Name, Dir, Source, Format and Sink are required.
+type Options struct {
+	Name   string // of the sink: its cursor is kept under it
+	Dir    string // of the exporters' files; made if need be
+	Source Source
+	Format Format
+	Sink   Sink
+	Filter Filter
+
+	Batch      Batch         // what is 0 is the sink's choice, else 500 events and 1 MiB
+	Poll       time.Duration // how long after the store had nothing new it is asked again; 500 ms
+	Retry      Retry         // 500 ms and one minute
+	Timeout    time.Duration // of one Send; two minutes
+	MaxRefused int           // refusals in a row, after which it halts instead of filling the dead letters; 1000
+	DeadBytes  int64         // of one file of dead letters; 16 MiB
+	DeadFiles  int           // 4
+	Log        *slog.Logger  // nil: nothing is logged
+}
+
+func (o *Options) defaults() {
+	var own Batch
+	if b, ok := o.Sink.(Batcher); ok {
+		own = b.Batch()
+	}
+	o.Batch.Items = first(o.Batch.Items, own.Items, defaultItems)
+	o.Batch.Bytes = first(o.Batch.Bytes, own.Bytes, defaultBytes)
+	o.Batch.Segments = o.Batch.Segments || own.Segments
+	o.Poll = first(o.Poll, 500*time.Millisecond)
+	o.Retry.First = first(o.Retry.First, 500*time.Millisecond)
+	o.Retry.Max = first(o.Retry.Max, time.Minute)
+	o.Timeout = first(o.Timeout, 2*time.Minute)
+	o.MaxRefused = first(o.MaxRefused, 1000)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Log = o.Log.With("sink", o.Name)
+}
+
+// first returns the first that is above zero.
+func first[T int | time.Duration](of ...T) T {
+	for _, v := range of {
+		if v > 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// Exporter carries a store's feed to one sink: at least once, each event with the same id
+// whenever it is sent, those of a run in their order. It holds two batches and two pages of records
+// in memory at most, however long the sink hangs, and knows nothing of other exporters.
+//
+//	         reads, formats               sends
+//	store -----------------> batch ------------------> sink
+//	                                  |
+//	                                  '-- cursor, once all of the batch was taken or buried
+type Exporter struct {
+	o      Options
+	lock   *os.File
+	dead   *Dead
+	told   *tally
+	cursor Cursor // of the sending side; what is in the file
+}
+
+// Open takes the lock of the name and reads its cursor. The error is a *LockedError
+// when another exporter has it. The caller closes the sink, after Close.
+func Open(o Options) (*Exporter, error) {
+	if !validName.MatchString(o.Name) {
+		return nil, fmt.Errorf("%.80q: %w", o.Name, ErrName)
+	}
+	o.defaults()
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	dead, err := OpenDead(o.Dir, o.Name, o.DeadBytes, o.DeadFiles)
+	if err != nil {
+		return nil, err
+	}
+	l, err := lock(o.Dir, o.Name)
+	if err != nil {
+		return nil, fmt.Errorf("open exporter: %w", err)
+	}
+	x := &Exporter{o: o, lock: l, dead: dead, told: &tally{s: Stats{Name: o.Name}}}
+	x.cursor, err = ReadCursor(o.Dir, o.Name)
+	if err == nil {
+		err = x.countDead(0)
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("open exporter %s: %w", o.Name, err)
+	}
+	return x, nil
+}
+
+// Close gives up the lock. Follow and CatchUp must have returned.
+func (x *Exporter) Close() error {
+	x.told.change(func(s *Stats) { s.Running = false })
+	return errors.Join(x.writeStatus(), x.lock.Close())
+}
+
+// Follow exports what the store has and gets, until ctx is done.
+func (x *Exporter) Follow(ctx context.Context) error { return x.run(ctx, true) }
+
+// CatchUp exports what the store has, and returns nil when all of it was taken or buried.
+func (x *Exporter) CatchUp(ctx context.Context) error { return x.run(ctx, false) }
+
+// Stats may be called at any time.
+func (x *Exporter) Stats() Stats {
+	s := x.told.read()
+	s.At = time.Now()
+	if w, ok := x.o.Sink.(Warner); ok {
+		s.Warning = w.Warning()
+	}
+	return s
+}
+
+// Dead returns the sink's dead letters.
+func (x *Exporter) Dead() *Dead { return x.dead }
+
+func (x *Exporter) run(ctx context.Context, follow bool) error {
+	x.told.change(func(s *Stats) { s.Running = true })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	batches := make(chan batch) // one being sent, one being made
+	done := make(chan error, 1)
+	go func() { // ends with ctx, or with the feed; waited for below
+		defer close(batches)
+		done <- newFeeder(x, batches).run(ctx, follow)
+	}()
+	err := x.sendAll(ctx, batches)
+	cancel(err)
+	for range batches { // what was made and is not sent comes again
+	}
+	return errors.Join(err, <-done, x.writeStatus())
+}
+
+// sendAll delivers batches in order, and moves the cursor behind each.
+func (x *Exporter) sendAll(ctx context.Context, batches <-chan batch) error {
+	c := &courier{sink: x.o.Sink, timeout: x.o.Timeout, retry: x.o.Retry, maxRefused: x.o.MaxRefused, bury: x.bury, told: x.told}
+	told := time.NewTicker(time.Second)
+	defer told.Stop()
+	statusDone := make(chan struct{})
+	stop := make(chan struct{})
+	go func() { // waited for below; the sender may hang for long, and others want to know
+		defer close(statusDone)
+		x.tellStatus(told.C, stop)
+	}()
+	defer func() { close(stop); <-statusDone }()
+	for b := range batches {
+		if err := x.sendOne(ctx, c, b); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *Exporter) sendOne(ctx context.Context, c *courier, b batch) error {
+	if len(b.items) > 0 {
+		x.told.change(func(s *Stats) { s.Oldest = b.items[0].Time })
+	}
+	for _, l := range b.misfits {
+		if err := x.buryLetter(ctx, l); err != nil {
+			return err
+		}
+	}
+	if err := c.deliver(ctx, b.items); err != nil {
+		return err
+	}
+	x.told.change(func(s *Stats) { s.Oldest = time.Time{} })
+	if b.at == x.cursor {
+		return nil
+	}
+	if err := writeCursor(x.o.Dir, x.o.Name, b.at); err != nil {
+		// The events are there, so going on loses nothing: they come twice if the process ends now.
+		x.told.failed(fmt.Errorf("write cursor: %w", err))
+		x.o.Log.Error("the cursor cannot be written: events will be sent again after a restart", "err", err)
+		return nil
+	}
+	x.cursor = b.at
+	return nil
+}
+
+// bury writes a dead letter. It returns an error when it could not, and then nothing is given up.
+func (x *Exporter) bury(ctx context.Context, i Item, reason string) error {
+	return x.buryNow(letter(i, x.o.Format.Name(), reason, time.Now()))
+}
+
+// buryLetter writes a dead letter, however long the disk is full.
+func (x *Exporter) buryLetter(ctx context.Context, l Letter) error {
+	for {
+		err := x.buryNow(l)
+		if err == nil {
+			return nil
+		}
+		x.told.failed(fmt.Errorf("write dead letter: %w", err))
+		if err := sleep(ctx, x.o.Retry.First); err != nil {
+			return err
+		}
+	}
+}
+
+func (x *Exporter) buryNow(l Letter) error {
+	dropped, err := x.dead.add(l)
+	if err != nil {
+		return err
+	}
+	x.told.change(func(s *Stats) { s.Dead++ })
+	x.o.Log.Warn("an event went to the dead letters", "id", l.ID, "reason", l.Reason)
+	if dropped > 0 {
+		x.o.Log.Error("the dead letters are full: the oldest were dropped", "count", dropped)
+	}
+	return x.countDead(dropped)
+}
+
+func (x *Exporter) countDead(dropped uint64) error {
+	n, err := x.dead.Count()
+	x.told.change(func(s *Stats) { s.DeadKept, s.DeadDropped = n, s.DeadDropped+dropped })
+	return err
+}
+
+func (x *Exporter) tellStatus(tick <-chan time.Time, stop <-chan struct{}) {
+	for {
+		x.writeStatus() // a status that cannot be written is an old one, which its time says
+		select {
+		case <-stop:
+			return
+		case <-tick:
+		}
+	}
+}
+
+func (x *Exporter) writeStatus() error {
+	return writeFile(filepath.Join(x.o.Dir, x.o.Name+statusSuffix), x.Stats(), false)
+}
+
+// Behind returns how many segments an exporter with this cursor has before it, at most limit.
+func Behind(ctx context.Context, src Source, c Cursor, limit int) (int, error) {
+	refs, err := src.Feed(ctx, c.Feed, limit)
+	return len(refs), err
+}

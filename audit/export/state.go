@@ -1,0 +1,202 @@
+package export
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files of an exporter named N, in the directory of exporters:
+//
+//	N.cursor        how far it is; written anew and renamed, fsynced
+//	N.lock          locked while an exporter of this name works
+//	N.status        Stats, for others to read; may be some seconds old
+//	N.dead.ndjson   what no repeat can deliver, one Letter a line; see Dead
+const (
+	cursorSuffix = ".cursor"
+	lockSuffix   = ".lock"
+	statusSuffix = ".status"
+)
+
+// Cursor is how far an exporter is in a store's feed.
+type Cursor struct {
+	V    int    `json:"v"`
+	Feed string `json:"feed"` // all before it is done
+	// Part is the segment behind Feed that was begun, and how far: zero when none was.
+	Part Part `json:"part,omitzero"`
+}
+
+// Part is a segment that is done up to a record.
+type Part struct {
+	Tenant string `json:"tenant,omitempty"`
+	Run    string `json:"run"`
+	Index  uint64 `json:"index"`
+	Seq    uint64 `json:"seq"` // the last that is done
+}
+
+// ErrName is returned, wrapped, for a name that cannot be that of a file.
+var ErrName = errors.New("a sink's name has letters, digits, - and _, at most 64")
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// LockedError says that another exporter of this name is at work.
+type LockedError struct {
+	Name  string
+	Owner string // process id, as the owner wrote it
+}
+
+// Error implements error.
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("another exporter named %q is at work, in process %s", e.Name, e.Owner)
+}
+
+// Hint says what to do about it.
+func (e *LockedError) Hint() string {
+	return "stop the other one, or give this sink a name of its own: each name has its own cursor"
+}
+
+// lock takes the lock of a name for as long as the file is open. The kernel gives it up when the process dies.
+func lock(dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name+lockSuffix), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		owner := make([]byte, 20)
+		n, _ := f.Read(owner) // it may not have written yet
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, &LockedError{Name: name, Owner: strings.TrimSpace(string(owner[:n]))}
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	if err := errors.Join(f.Truncate(0), writeAt0(f, fmt.Sprintln(os.Getpid()))); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func writeAt0(f *os.File, s string) error {
+	_, err := f.WriteAt([]byte(s), 0)
+	return err
+}
+
+// ReadCursor reads how far the exporter of this name is. Without a file it has not begun: the zero Cursor.
+func ReadCursor(dir, name string) (Cursor, error) {
+	c := Cursor{V: 1}
+	b, err := os.ReadFile(filepath.Join(dir, name+cursorSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(b, &c); err != nil || c.V != 1 {
+		return c, &CursorError{Path: filepath.Join(dir, name+cursorSuffix), Err: err}
+	}
+	return c, nil
+}
+
+// CursorError says that a cursor cannot be read, and so that it is not known what was exported.
+type CursorError struct {
+	Path string
+	Err  error
+}
+
+// Error implements error.
+func (e *CursorError) Error() string { return fmt.Sprintf("%s is not a cursor: %v", e.Path, e.Err) }
+
+// Unwrap returns the cause.
+func (e *CursorError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *CursorError) Hint() string {
+	return "remove the file to export everything again: events keep their ids"
+}
+
+func writeCursor(dir, name string, c Cursor) error {
+	return writeFile(filepath.Join(dir, name+cursorSuffix), c, true)
+}
+
+// writeFile puts v in the place of path, whole or not at all. durable: it is on the disk on return.
+func writeFile(path string, v any, durable bool) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil || !durable {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Stats of one sink. Counters are of the exporter's process, except DeadKept.
+type Stats struct {
+	Name    string    `json:"name"`
+	Running bool      `json:"running"`
+	At      time.Time `json:"at"`      // of these figures
+	Sent    uint64    `json:"sent"`    // events that were taken
+	Retried uint64    `json:"retried"` // calls of the sink that were repeats
+	Dead    uint64    `json:"dead"`    // events that went to the dead letters
+	Missing uint64    `json:"missing"` // records that the feed announced and the store did not have
+	// DeadKept are the letters in the files now, DeadDropped those that fell out of them for want of room.
+	DeadKept    uint64 `json:"dead_kept"`
+	DeadDropped uint64 `json:"dead_dropped"`
+	// LagSegments are the segments known and not delivered; LagMore says that the store has more.
+	LagSegments int  `json:"lag_segments"`
+	LagMore     bool `json:"lag_more,omitempty"`
+	// Oldest is the time of the oldest event read and not delivered; zero when there is none.
+	Oldest      time.Time `json:"oldest,omitzero"`
+	LastSuccess time.Time `json:"last_success,omitzero"`
+	LastError   string    `json:"last_error,omitempty"` // "" once an event was taken after it
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	// Halted says that the sink refuses everything, and that nothing more goes to the dead letters.
+	Halted  bool   `json:"halted,omitempty"`
+	Warning string `json:"warning,omitempty"` // what the sink does not promise
+}
+
+// Lag is how old the oldest event is that was read and not delivered, at a time.
+func (s Stats) Lag(now time.Time) time.Duration {
+	if s.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(s.Oldest))
+}
+
+// ReadStats reads what the exporter of this name last said of itself, in whichever process.
+func ReadStats(dir, name string) (Stats, error) {
+	s := Stats{Name: name}
+	b, err := os.ReadFile(filepath.Join(dir, name+statusSuffix))
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(b, &s)
+}

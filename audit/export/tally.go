@@ -1,0 +1,39 @@
+package export
+
+import (
+	"sync"
+	"time"
+)
+
+// tally counts what becomes of events. Its methods may be called at once.
+type tally struct {
+	mu sync.Mutex // guards s
+	s  Stats
+}
+
+func (t *tally) change(f func(*Stats)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f(&t.s)
+}
+
+func (t *tally) read() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.s
+}
+
+func (t *tally) taken(n int) {
+	t.change(func(s *Stats) {
+		s.Sent += uint64(n)
+		s.LastSuccess, s.LastError, s.Halted = time.Now(), "", false
+	})
+}
+
+func (t *tally) retried() { t.change(func(s *Stats) { s.Retried++ }) }
+
+func (t *tally) halted(yes bool) { t.change(func(s *Stats) { s.Halted = yes }) }
+
+func (t *tally) failed(err error) {
+	t.change(func(s *Stats) { s.LastError, s.LastErrorAt = err.Error(), time.Now() })
+}
