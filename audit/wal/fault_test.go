@@ -21,18 +21,20 @@ const segmentBytes = 700 // three or four events
 func TestFaultInEveryOperation(t *testing.T) {
 	k := newKey(t)
 	for times, errno := range map[int]syscall.Errno{1: syscall.EIO, 2: syscall.ENOSPC, 5: syscall.EIO} {
-		t.Run(fmt.Sprintf("%s/%d", errno.Error(), times), func(t *testing.T) {
-			for n := 0; oneFault(t, k, n, times, errno); n++ {
-				if n > 1000 {
-					t.Fatal("the script does not end")
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%d/late=%v", errno.Error(), times, late), func(t *testing.T) {
+				for n := 0; oneFault(t, k, n, times, errno, late); n++ {
+					if n > 1000 {
+						t.Fatal("the script does not end")
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
 // oneFault says whether operation n exists.
-func oneFault(t *testing.T, k key, n, times int, errno syscall.Errno) (hit bool) {
+func oneFault(t *testing.T, k key, n, times int, errno syscall.Errno, late bool) (hit bool) {
 	op := "none"
 	m := newMemFS(func(i int, what string) error {
 		if i < n || i >= n+times {
@@ -41,6 +43,7 @@ func oneFault(t *testing.T, k key, n, times int, errno syscall.Errno) (hit bool)
 		hit, op = true, what
 		return errno
 	})
+	m.late = late
 	survives(t, k, m)
 	if t.Failed() {
 		t.Fatalf("fault in operation %d (%s)", n, op)

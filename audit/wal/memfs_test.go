@@ -21,6 +21,9 @@ type memFS struct {
 	// fault is asked before each operation, numbered from 0; a non-nil error fails
 	// it. A write that fails has written its first half.
 	fault func(n int, op string) error
+	// late has an operation be carried out and fail all the same, as over a network,
+	// except for the lock.
+	late bool
 
 	mu      sync.Mutex // guards everything below
 	ops     int
@@ -48,6 +51,9 @@ func (m *memFS) do(op string, f func() error) error {
 	m.ops++
 	if m.fault != nil {
 		if err := m.fault(n, op); err != nil {
+			if m.late && op != "lock" {
+				f()
+			}
 			return &os.PathError{Op: op, Path: "mem", Err: err}
 		}
 	}

@@ -31,6 +31,8 @@ func sweepChild(do string) {
 	switch do {
 	case "strict", "degrade":
 		err = sweepWrite(dir, wal.Mode(do), th)
+	case "short", "short-killed":
+		err = sweepShort(dir, do == "short-killed", th)
 	case "recover":
 		err = sweepRecover(dir, th)
 	case "erase":
