@@ -212,10 +212,10 @@ type Store interface {
 	// Manifests returns the run's chain in order.
 	Manifests(ctx context.Context, tenant, run string) ([]Manifest, error)
 	// Feed returns segments in the order in which they were taken in, behind a cursor ("" for
-	// all). A segment can come twice, never not at all.
+	// all); limit 0 means no limit. A segment can come twice, never not at all.
 	Feed(ctx context.Context, after string, limit int) ([]Ref, error)
 	// Erase removes what a record said for good, and keeps its place and its leaf. It is
-	// done when it returns nil, and can be repeated.
+	// done when it returns nil, and can be repeated. The error is ErrNotFound or ErrNoRecord.
 	Erase(ctx context.Context, tenant, run string, seq uint64) error
 	Close() error
 }

@@ -1,4 +1,6 @@
-// Package storetest makes segments for the tests of whatever carries or stores them.
+// Package storetest has the tests that every store passes (Suite), a slow store
+// to compare with (Oracle), and makes segments for the tests of whatever carries
+// or stores them.
 package storetest
 
 import (
@@ -92,6 +94,9 @@ func Segments(run string, frames []store.Frame, size int) []store.Segment {
 	return append(segs, segment(run, uint64(len(segs)), nil))
 }
 
+// sealed is when a made-up manifest says that its segment was sealed.
+func sealed(index uint64) time.Time { return start.Add(time.Hour + time.Duration(index)*time.Second) }
+
 func segment(run string, index uint64, frames []store.Frame) store.Segment {
 	seg := store.Segment{Run: run, Index: index, Frames: frames}
 	hash := sha256.New()
@@ -102,7 +107,8 @@ func segment(run string, index uint64, frames []store.Frame) store.Segment {
 	if len(frames) > 0 {
 		seg.First, seg.Last = frames[0].Seq, frames[len(frames)-1].Seq
 	}
-	seg.Manifest = fmt.Appendf(nil, "custody manifest of a test\n%s\n%d\n%x\n", run, index, seg.Root)
+	seg.Manifest = fmt.Appendf(nil, "custody manifest of a test\n{\"run\":%q,\"segment\":%d,\"root\":\"%x\",\"sealed_at\":%q}\n",
+		run, index, seg.Root, sealed(index).Format(time.RFC3339Nano))
 	return seg
 }
 
