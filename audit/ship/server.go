@@ -17,7 +17,6 @@ import (
 const (
 	streamName   = "CUSTODY"
 	consumerName = "ingest"
-	subjects     = "custody.segment.*"
 
 	// maxHeld bytes of segments wait in the stream; then Publish waits.
 	maxHeld = 64 << 20
@@ -25,8 +24,8 @@ const (
 	maxMemory = 2 * maxHeld
 	// startTimeout bounds the server's start, which takes milliseconds.
 	startTimeout = 10 * time.Second
-	// ackWait is for an ingester that hangs. One that fails says so at once.
-	ackWait = time.Minute
+	// ackWaitHere is for a store that hangs. One that fails says so at once.
+	ackWaitHere = time.Minute
 	// duplicates with the same message id are dropped within this time; later
 	// ones reach the store, to which they are as harmless.
 	duplicates = 2 * time.Minute
@@ -100,7 +99,7 @@ func (e *embedded) configure(ctx context.Context) error {
 	defer cancel()
 	_, err := e.stream.CreateStream(ctx, jetstream.StreamConfig{
 		Name:       streamName,
-		Subjects:   []string{subjects},
+		Subjects:   []string{segmentsFrom},
 		Storage:    jetstream.MemoryStorage, // the log is the truth
 		Retention:  jetstream.WorkQueuePolicy,
 		MaxBytes:   maxMemory,
@@ -114,7 +113,7 @@ func (e *embedded) configure(ctx context.Context) error {
 	e.consumer, err = e.stream.CreateConsumer(ctx, streamName, jetstream.ConsumerConfig{
 		Durable:       consumerName,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       ackWait,
+		AckWait:       ackWaitHere,
 		MaxDeliver:    -1, // a failing store gets a segment until it takes it
 		MaxAckPending: 1,  // one at a time: records appear in the store in their order
 		MemoryStorage: true,

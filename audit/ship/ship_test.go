@@ -279,7 +279,7 @@ func TestStartFails(t *testing.T) {
 
 func TestRunNames(t *testing.T) {
 	for name, ok := range map[string]bool{"r-01ABC_z": true, "": false, "a.b": true, "a b": false, "*": false, ">": false, "ä": false} {
-		if _, err := subjectOf(name); (err == nil) != ok {
+		if _, err := subjectOf("", "", name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

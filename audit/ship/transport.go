@@ -16,9 +16,10 @@ package ship
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
+	"iter"
 	"sync"
 	"time"
 
@@ -27,10 +28,12 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Store takes segments in. It must not mind a segment that it already has.
-// store.ErrConflict and store.ErrMalformed are final; other errors are tried again.
+// Store takes segments in and says what it has; see store.Store. It must not mind a segment
+// that it already has. store.ErrConflict and store.ErrMalformed are final; other errors are tried again.
 type Store interface {
 	Ingest(ctx context.Context, segs ...store.Segment) error
+	Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error)
+	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 }
 
 // A store that fails gets a segment again after firstRetry, then after twice
@@ -39,9 +42,6 @@ const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
-
-// maxRefused errors are kept for Drain; of later ones only the number.
-const maxRefused = 16
 
 // ErrClosed means that the transport was closed.
 var ErrClosed = errors.New("transport is closed")
@@ -58,15 +58,11 @@ type Transport struct {
 
 	publishing sync.Mutex // held through a publish: segments keep their order
 
-	mu       sync.Mutex // guards all below
-	changed  chan struct{}
-	pending  map[string]int // bytes of messages that are not committed, by id
-	held     int            // sum of pending
-	refused  []error
-	dropped  int   // refused beyond maxRefused
-	failing  error // why the store did not take the last segment, nil if it did
-	closed   bool
-	accepted uint64 // segments committed
+	room                    // its lock guards what follows
+	pending map[string]sent // segments that are not committed, by message id
+	refused refusals
+	failing error // why the store did not take the last segment, nil if it did
+	counts  Stats // without what is looked up when it is asked for
 }
 
 // Start starts a transport into s and returns at once; the server comes up
@@ -75,7 +71,7 @@ type Transport struct {
 func Start(ctx context.Context, s Store) *Transport {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	t := &Transport{store: s, stop: stop, done: make(chan struct{}), ready: make(chan struct{}),
-		changed: make(chan struct{}), pending: map[string]int{}}
+		room: room{limit: maxHeld}, pending: map[string]sent{}}
 	go func() { // Close waits for it
 		defer close(t.done)
 		t.embedded, t.startErr = startEmbedded(ctx)
@@ -90,10 +86,7 @@ func Start(ctx context.Context, s Store) *Transport {
 
 // Close ends the transport. What was not committed is still in the log.
 func (t *Transport) Close() {
-	t.mu.Lock()
-	t.closed = true
-	t.signal()
-	t.mu.Unlock()
+	t.room.close()
 	t.stop()
 	<-t.done
 }
@@ -101,55 +94,77 @@ func (t *Transport) Close() {
 // Publish hands a segment over. It returns when the stream has it, and waits
 // while 64 MiB are held there. Publishing a segment again is harmless.
 func (t *Transport) Publish(ctx context.Context, seg store.Segment) error {
+	return t.publish(ctx, seg, "")
+}
+
+// Republish is Publish for a segment that was handed over before, and that the store does not
+// have or has with other content: the stream takes it for another message.
+func (t *Transport) Republish(ctx context.Context, seg store.Segment) error {
+	return t.publish(ctx, seg, ":again-"+rand.Text())
+}
+
+func (t *Transport) publish(ctx context.Context, seg store.Segment, suffix string) error {
 	message, err := Encode(seg)
 	if err != nil {
 		return fmt.Errorf("publish segment: %w", err)
 	}
-	subject, err := subjectOf(seg.Run)
+	subject, err := subjectOf(seg.Tenant, seg.Host, seg.Run)
 	if err != nil {
 		return fmt.Errorf("publish segment: %w", err)
 	}
 	t.publishing.Lock()
 	defer t.publishing.Unlock()
-	if err := t.publish(ctx, subject, messageID(seg), message); err != nil {
+	if err := t.send(ctx, subject, messageID(seg)+suffix, message); err != nil {
 		return fmt.Errorf("publish segment of run %s, seq %d to %d: %w", seg.Run, seg.First, seg.Last, err)
 	}
 	return nil
 }
 
-func (t *Transport) publish(ctx context.Context, subject, id string, message []byte) error {
+func (t *Transport) send(ctx context.Context, subject, id string, message []byte) error {
 	if err := t.waitReady(ctx); err != nil {
 		return err
 	}
-	err := t.waitFor(ctx, func() bool { return t.held == 0 || t.held+len(message) <= maxHeld })
+	s := sent{size: len(message), at: time.Now()}
+	fresh, err := t.hold(ctx, id, s)
 	if err != nil {
 		return err
 	}
-	fresh := t.hold(id, len(message))
 	ack, err := t.embedded.stream.Publish(ctx, subject, message, jetstream.WithMsgID(id))
 	if fresh && (err != nil || ack.Duplicate) {
 		// It did not get there, or did earlier and is committed already.
 		t.release(id)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.Published++
+	t.counts.PublishedBytes += uint64(s.size)
+	t.counts.Publish.add(time.Since(s.at))
+	return nil
 }
 
-// hold counts a message as under way and reports whether it was not before.
-func (t *Transport) hold(id string, size int) bool {
+// hold waits for room, counts a message as under way and reports whether it was not before.
+func (t *Transport) hold(ctx context.Context, id string, s sent) (fresh bool, err error) {
+	if err := t.enter(ctx, s.size); err != nil {
+		return false, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, there := t.pending[id]; there {
-		return false
+		t.held -= s.size
+		t.signal()
+		return false, nil
 	}
-	t.pending[id] = size
-	t.held += size
-	return true
+	t.pending[id] = s
+	return true, nil
 }
 
 func (t *Transport) release(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held -= t.pending[id]
+	t.held -= t.pending[id].size
 	delete(t.pending, id)
 	t.signal()
 }
@@ -159,24 +174,42 @@ func (t *Transport) release(id string) {
 func (t *Transport) Drain(ctx context.Context) error {
 	err := t.waitReady(ctx)
 	if err == nil {
-		err = t.waitFor(ctx, func() bool { return len(t.pending) == 0 })
+		err = t.wait(ctx, func() bool { return len(t.pending) == 0 })
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
 		err = fmt.Errorf("%d segments have not reached the store: %w", len(t.pending), errors.Join(err, t.failing))
 	}
-	if t.dropped > 0 {
-		err = errors.Join(err, fmt.Errorf("and %d more segments were refused", t.dropped))
+	return errors.Join(t.refused.err(), err)
+}
+
+// Stored returns what the store has of a run, in order; nothing if it does not know the run.
+// A deep answer is computed from the records in the store.
+func (t *Transport) Stored(ctx context.Context, tenant, run string, deep bool) (found []Held, err error) {
+	err = held(ctx, t.store, tenant, run, 0, deep, func(h Held) error {
+		found = append(found, h)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask what the store has of run %s: %w", run, err)
 	}
-	return errors.Join(errors.Join(t.refused...), err)
+	return found, nil
 }
 
 // Committed returns how many segments the store has committed.
-func (t *Transport) Committed() uint64 {
+func (t *Transport) Committed() uint64 { return t.Stats().Stored }
+
+// Stats returns figures of this transport.
+func (t *Transport) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.accepted
+	s := t.counts
+	s.underway(t.pending)
+	if t.failing != nil {
+		s.Failing = t.failing.Error()
+	}
+	return s
 }
 
 func (t *Transport) waitReady(ctx context.Context) error {
@@ -186,51 +219,4 @@ func (t *Transport) waitReady(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// waitFor waits until condition, called under mu, holds.
-func (t *Transport) waitFor(ctx context.Context, condition func() bool) error {
-	for {
-		t.mu.Lock()
-		ok, closed, changed := condition(), t.closed, t.changed
-		t.mu.Unlock()
-		switch {
-		case closed:
-			return ErrClosed
-		case ok:
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// signal wakes all that wait. The caller holds mu.
-func (t *Transport) signal() {
-	close(t.changed)
-	t.changed = make(chan struct{})
-}
-
-// subjectOf returns the subject for a run's segments. NATS gives dots, spaces
-// and wildcards in it a meaning; a dot, which a run's name may have, becomes an
-// underscore. The message itself says which run it is of.
-func subjectOf(run string) (string, error) {
-	valid := func(r rune) bool {
-		return r == '-' || r == '_' || r == '.' || (r >= '0' && r <= '9') || (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z')
-	}
-	if run == "" || strings.ContainsFunc(run, func(r rune) bool { return !valid(r) }) {
-		return "", fmt.Errorf("%w: a run cannot be called %.40q", store.ErrMalformed, run)
-	}
-	return strings.TrimSuffix(subjects, "*") + strings.ReplaceAll(run, ".", "_"), nil
-}
-
-// messageID names what a message says, for the server to drop repeats.
-func messageID(seg store.Segment) string {
-	if len(seg.Frames) == 0 {
-		return fmt.Sprintf("%s:manifest-%d:%x", seg.Run, seg.Index, seg.Root)
-	}
-	return fmt.Sprintf("%s:%d-%d:%x", seg.Run, seg.First, seg.Last, seg.Root)
 }

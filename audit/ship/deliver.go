@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/custody-project/custody/audit/store"
 )
 
 // ingest moves segments from the consumer into the store until ctx ends.
@@ -34,6 +32,7 @@ func (t *Transport) ingest(ctx context.Context) {
 // that gets lost means a repeat, which the store does not mind.
 func (t *Transport) take(ctx context.Context, m jetstream.Msg) {
 	id := m.Headers().Get(jetstream.MsgIDHeader)
+	start := time.Now()
 	seg, err := Decode(m.Data())
 	if err == nil {
 		err = t.store.Ingest(ctx, seg)
@@ -41,14 +40,15 @@ func (t *Transport) take(ctx context.Context, m jetstream.Msg) {
 	switch {
 	case err == nil:
 		_ = m.Ack()
-		t.commit(id)
-	case errors.Is(err, store.ErrMalformed), errors.Is(err, store.ErrConflict):
+		t.commit(id, time.Since(start))
+	case isFinal(err):
 		_ = m.Term()
 		t.refuse(id, err)
 	case ctx.Err() != nil: // closing; the message goes with the server
 	default:
 		_ = m.NakWithDelay(retryAfter(m))
 		t.mu.Lock()
+		t.counts.StoreFailures++
 		t.failing = err
 		t.mu.Unlock()
 	}
@@ -66,9 +66,10 @@ func retryAfter(m jetstream.Msg) time.Duration {
 	return min(delay, lastRetry)
 }
 
-func (t *Transport) commit(id string) {
+func (t *Transport) commit(id string, took time.Duration) {
 	t.mu.Lock()
-	t.accepted++
+	t.counts.Stored++
+	t.counts.Commit.add(took)
 	t.failing = nil
 	t.mu.Unlock()
 	t.release(id)
@@ -76,20 +77,8 @@ func (t *Transport) commit(id string) {
 
 func (t *Transport) refuse(id string, err error) {
 	t.mu.Lock()
-	if len(t.refused) < maxRefused {
-		t.refused = append(t.refused, err)
-	} else {
-		t.dropped++
-	}
+	t.counts.Refused++
+	t.refused.add(err)
 	t.mu.Unlock()
 	t.release(id)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -1,0 +1,220 @@
+package ship
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Config says where the servers are and how to get in. Files are read when a connection is
+// made, and again at each reconnect, so that they can be renewed.
+type Config struct {
+	// URL is of one or more servers of one cluster, separated by commas: nats://host:4222, or tls://.
+	URL string
+	// Tenant and Host are whose segments Remote publishes. Both are part of the subjects.
+	Tenant, Host string
+
+	CA        string // file with certificates that servers are checked by, else the system's
+	Cert, Key string // files with the certificate and key that this side shows, if servers ask for one
+	Creds     string // JWT credentials file, as nsc writes it
+	NKey      string // file with an NKey seed
+
+	// Monitor has the monitoring endpoints of the servers, http(s)://host:8222, separated by
+	// commas: there sync_interval is checked. Without it nobody can.
+	Monitor string
+	// Replicas of the streams if they have to be made. 0 means 3 in a cluster, else 1.
+	Replicas int
+	// StreamBytes is the room of the stream CUSTODY if it has to be made. 0 means DefaultStreamBytes.
+	StreamBytes int64
+	// Warn is told, in a sentence, what does not end the work but should be seen. Nil: nobody is.
+	Warn func(string)
+}
+
+// DefaultStreamBytes is what the stream holds before publishers have to wait.
+const DefaultStreamBytes = 8 << 30
+
+func (c Config) warn(format string, args ...any) {
+	if c.Warn != nil {
+		c.Warn(fmt.Sprintf(format, args...))
+	}
+}
+
+// Error is a failure that does not go away by itself, and what to do about it.
+type Error struct {
+	Err  error
+	hint string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint says what to do, in one line.
+func (e *Error) Hint() string { return e.hint }
+
+func hinted(err error, format string, args ...any) error {
+	return &Error{Err: err, hint: fmt.Sprintf(format, args...)}
+}
+
+// Errors of a connection, wrapped in an *Error.
+var (
+	// ErrDenied: the servers do not let this user do that.
+	ErrDenied = errors.New("not permitted by the NATS server")
+	// ErrStream: the stream is missing, or is one that can lose segments.
+	ErrStream = errors.New("stream " + streamName + " cannot be used")
+)
+
+// servers returns the URLs, without what is secret in them.
+func (c Config) servers() string {
+	urls := strings.Split(c.URL, ",")
+	for i, raw := range urls {
+		if u, err := url.Parse(strings.TrimSpace(raw)); err == nil {
+			urls[i] = u.Redacted()
+		} else {
+			urls[i] = "(not a URL)"
+		}
+	}
+	return strings.Join(urls, ",")
+}
+
+// options returns what both Dial and a reconnect need. Errors are of the configuration.
+func (c Config) options() ([]nats.Option, error) {
+	inbox, err := subject(inboxRoot, c.Tenant, c.Host)
+	if err != nil {
+		return nil, err
+	}
+	options := []nats.Option{
+		nats.Name("custody " + c.Host),
+		nats.Timeout(dialTimeout),
+		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), // credentials can come back
+		nats.CustomReconnectDelay(reconnectDelay),
+		nats.ReconnectBufSize(-1), // Publish tries again itself
+		nats.PingInterval(pingEvery),
+		nats.MaxPingsOutstanding(2),
+		nats.CustomInboxPrefix(inbox),
+		nats.NoCallbacksAfterClientClose(),
+	}
+	if err := c.checkURLs(); err != nil {
+		return nil, err
+	}
+	secure, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	login, err := c.login()
+	return append(append(options, secure...), login...), err
+}
+
+func (c Config) checkURLs() error {
+	if strings.TrimSpace(c.URL) == "" {
+		return hinted(errors.New("no NATS server is named"), "set the URL of a server, such as tls://nats.example.com:4222")
+	}
+	for _, raw := range strings.Split(c.URL, ",") {
+		u, err := url.Parse(strings.TrimSpace(raw))
+		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return hinted(errors.New("the list of NATS servers holds something that is no URL of one"), "write nats://host:4222 or tls://host:4222, separated by commas")
+		}
+		if u.Scheme == "nats" && c.CA == "" && c.Cert == "" && !isLoopback(u.Hostname()) {
+			c.warn("records go to %s without encryption unless that server asks for TLS: use tls:// and a CA", u.Host)
+		}
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (c Config) tls() ([]nats.Option, error) {
+	var options []nats.Option
+	if c.CA != "" {
+		if _, err := readPool(c.CA); err != nil {
+			return nil, err
+		}
+		options = append(options, nats.ClientTLSConfig(nil, func() (*x509.CertPool, error) { return readPool(c.CA) }))
+	}
+	switch {
+	case c.Cert != "" && c.Key != "":
+		read := func() (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Cert, c.Key) }
+		if _, err := read(); err != nil {
+			return nil, hinted(fmt.Errorf("client certificate %s with key %s: %w", c.Cert, c.Key, err), "both are PEM files and belong together")
+		}
+		options = append(options, nats.ClientTLSConfig(read, nil))
+	case c.Cert != "" || c.Key != "":
+		return nil, hinted(errors.New("a client certificate needs its key, and the key its certificate"), "set both files")
+	}
+	return options, nil
+}
+
+func readPool(path string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, hinted(fmt.Errorf("certificates of the CA: %w", err), "name a PEM file that this process can read")
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, hinted(fmt.Errorf("%s holds no certificate", path), "name the PEM file of the CA that signed the servers' certificates")
+	}
+	return pool, nil
+}
+
+func (c Config) login() ([]nats.Option, error) {
+	switch {
+	case c.Creds != "" && c.NKey != "":
+		return nil, hinted(errors.New("both credentials and an NKey are set"), "set the one that the server knows")
+	case c.Creds != "":
+		if err := readable(c.Creds); err != nil {
+			return nil, err
+		}
+		return []nats.Option{nats.UserCredentials(c.Creds)}, nil
+	case c.NKey != "":
+		if err := readable(c.NKey); err != nil {
+			return nil, err
+		}
+		option, err := nats.NkeyOptionFromSeed(c.NKey)
+		if err != nil {
+			return nil, hinted(fmt.Errorf("%s holds no NKey seed", c.NKey), "the file holds one line that begins with SU")
+		}
+		return []nats.Option{option}, nil
+	}
+	return nil, nil
+}
+
+// readable reports whether a secret file can be read, and by nobody else.
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return hinted(fmt.Errorf("NATS credentials: %w", err), "name a file that this process can read")
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = hinted(fmt.Errorf("%s has mode %#o: others can read the credentials", path, info.Mode().Perm()), "chmod 600 %s", path)
+	}
+	return err
+}
+
+const (
+	dialTimeout = 5 * time.Second
+	pingEvery   = 10 * time.Second
+	// Reconnects are tried after 100 ms at first and 10 s at last.
+	firstReconnect = 100 * time.Millisecond
+	lastReconnect  = 10 * time.Second
+)
+
+// reconnectDelay is how long to wait once all servers were tried that many times.
+func reconnectDelay(attempts int) time.Duration {
+	return jitter(min(firstReconnect<<min(attempts, 10), lastReconnect))
+}

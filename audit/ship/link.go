@@ -1,0 +1,195 @@
+package ship
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// link is a connection to external servers that outlives each of them.
+type link struct {
+	config     Config
+	conn       *nats.Conn
+	js         jetstream.JetStream
+	reconnects atomic.Uint64
+
+	guarding sync.Mutex          // guards guards
+	guards   map[*guard]struct{} // requests under way
+}
+
+// guard ends a request early that would otherwise be without an answer: because the server
+// says that it is not permitted, or because the connection goes or comes (errTurned).
+type guard struct {
+	subject string
+	cancel  context.CancelCauseFunc
+}
+
+// connect tries all servers until one takes us in, an error shows that none ever will, or ctx ends.
+func connect(ctx context.Context, c Config) (*link, error) {
+	options, err := c.options()
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	l := &link{config: c, guards: map[*guard]struct{}{}}
+	options = append(options,
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.failed(err) }),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.wake() }),
+		nats.ReconnectHandler(func(*nats.Conn) { l.reconnects.Add(1); l.wake() }),
+	)
+	for delay := firstReconnect; ; delay = min(2*delay, lastReconnect) {
+		if l.conn, err = nats.Connect(c.URL, options...); err == nil {
+			break
+		}
+		err = c.explain(err)
+		var final *Error
+		if errors.As(err, &final) {
+			return nil, fmt.Errorf("connect to NATS at %s: %w", c.servers(), err)
+		}
+		if pause(ctx, jitter(delay)); ctx.Err() != nil {
+			return nil, fmt.Errorf("connect to NATS at %s: %w", c.servers(), errors.Join(err, ctx.Err()))
+		}
+	}
+	if l.js, err = jetstream.New(l.conn); err != nil {
+		l.conn.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// explain adds what to do to an error of a connection, if it is one that time does not heal.
+func (c Config) explain(err error) error {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &authority):
+		return hinted(err, "the server's certificate is signed by another CA: set the CA file to that of the one who signed it")
+	case errors.As(err, &host):
+		return hinted(err, "use a name in the URL that the server's certificate has, or give the server one with this name")
+	case errors.As(err, &invalid):
+		return hinted(err, "renew the server's certificate, and look at the clocks of both sides")
+	case errors.As(err, &record), errors.Is(err, nats.ErrSecureConnWanted):
+		return hinted(err, "the server does not speak TLS: give it a tls block, or use nats:// and no CA")
+	case errors.Is(err, nats.ErrSecureConnRequired):
+		return hinted(err, "the server wants TLS: use tls:// and set the CA file")
+	case strings.Contains(err.Error(), "tls: ") && strings.Contains(err.Error(), "certificate"):
+		return hinted(err, "the server wants a client certificate from a CA that it knows: set certificate and key")
+	case errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
+		return hinted(err, "renew the credentials file")
+	case errors.Is(err, nats.ErrAuthorization):
+		return hinted(err, "the server does not know these credentials: see the user's NKey or JWT on both sides")
+	}
+	return err
+}
+
+// violation finds the subject in what the server says of a permission.
+var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
+
+// failed is told what the server says out of turn.
+func (l *link) failed(err error) {
+	m := violation.FindStringSubmatch(err.Error())
+	if m == nil {
+		return
+	}
+	l.guarding.Lock()
+	defer l.guarding.Unlock()
+	verb := "publish"
+	if !strings.EqualFold(m[1], verb) {
+		verb = "subscribe to"
+	}
+	denied := hinted(fmt.Errorf("%w: %s %s", ErrDenied, verb, m[2]), "allow this user to %s %q", verb, m[2])
+	for g := range l.guards {
+		if g.subject == m[2] || strings.HasPrefix(m[2], inboxRoot) {
+			g.cancel(denied)
+		}
+	}
+}
+
+// guarded returns a context that ends, with the cause, if the server forbids subject or the
+// connection turns.
+func (l *link) guarded(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	g := &guard{subject: subject, cancel: cancel}
+	l.guarding.Lock()
+	l.guards[g] = struct{}{}
+	l.guarding.Unlock()
+	return ctx, func() {
+		l.guarding.Lock()
+		delete(l.guards, g)
+		l.guarding.Unlock()
+		cancel(nil)
+	}
+}
+
+// api runs a request to JetStream under subject's guard, tells a denial from a
+// silence, and gives up after requestTimeout.
+func (l *link) api(ctx context.Context, subject string, request func(context.Context) error) error {
+	return l.try(ctx, subject, requestTimeout, request)
+}
+
+// try is api with another timeout.
+func (l *link) try(ctx context.Context, subject string, timeout time.Duration, request func(context.Context) error) error {
+	guarded, done := l.guarded(ctx, subject)
+	defer done()
+	bounded, cancel := context.WithTimeout(guarded, timeout)
+	defer cancel()
+	err := request(bounded)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if cause := context.Cause(guarded); cause != nil {
+		return cause
+	}
+	return err
+}
+
+const requestTimeout = 10 * time.Second
+
+// errTurned is the cause of requests that ended because the connection went or came.
+var errTurned = errors.New("the connection to the NATS server was lost or made anew")
+
+// wake ends all guarded requests: their answers will not come, or can be had now.
+func (l *link) wake() {
+	l.guarding.Lock()
+	defer l.guarding.Unlock()
+	for g := range l.guards {
+		g.cancel(errTurned)
+	}
+}
+
+// rest returns after d, when the connection turns or at the end of ctx.
+func (l *link) rest(ctx context.Context, d time.Duration) {
+	guarded, done := l.guarded(ctx, "")
+	defer done()
+	pause(guarded, d)
+}
+
+func (l *link) close() {
+	l.conn.Close()
+	l.wake()
+}
+
+// jitter returns between d and half of it, so that many do not come at once.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// pause returns after d or at the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,5 @@
+package ship
+
+import "context"
+
+func (l *link) checkSync(ctx context.Context) {}
