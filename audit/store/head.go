@@ -40,7 +40,12 @@ func (h Head) SameColumns(o Head) bool {
 // ParseHead reads a record's head from its exact bytes. It decodes no more of
 // the payload than it needs, and does not object to kinds it does not know. Its
 // answers are those of encoding/json, whatever the bytes are.
-func ParseHead(body []byte) (Head, error) {
+func ParseHead(body []byte) (Head, error) { return parseHead(body, "") }
+
+func parseHead(body []byte, run string) (Head, error) {
+	if h, ok := scanHead(body, run); ok {
+		return h, nil
+	}
 	return decodeHead(body)
 }
 
@@ -178,7 +183,7 @@ func hostOf(name, address string) string {
 
 // HeadOf reads the head of frame f of the given run and checks that both agree.
 func HeadOf(run string, f Frame) (Head, error) {
-	h, err := ParseHead(f.Body)
+	h, err := parseHead(f.Body, run)
 	if err != nil {
 		return h, fmt.Errorf("seq %d: %w", f.Seq, err)
 	}
