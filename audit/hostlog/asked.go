@@ -1,0 +1,121 @@
+package hostlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/witness"
+)
+
+// maxAnswer bounds what is read of a witness's answer, in bytes.
+const maxAnswer = 16 << 10
+
+// asked carries the requests of one publication to the witnesses, and remembers what became of
+// them: Tessera tells whether there is a quorum, this tells who is missing and why.
+type asked struct {
+	next http.RoundTripper
+
+	mu      sync.Mutex         // guards answers
+	answers map[string]Refusal // by URL; the last one
+}
+
+func newAsked(next http.RoundTripper) *asked {
+	return &asked{next: next, answers: map[string]Refusal{}}
+}
+
+// client follows no redirects: the policy says where a witness is.
+func (a *asked) client() *http.Client {
+	return &http.Client{Transport: a, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// RoundTrip implements http.RoundTripper. An answer is read whole, up to maxAnswer.
+func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := a.next.RoundTrip(req)
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+		resp.Body.Close()
+		if err == nil && len(body) > maxAnswer {
+			err = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+		}
+	}
+	answer := Refusal{Err: err}
+	if err == nil {
+		answer = readAnswer(resp, body)
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	a.mu.Lock()
+	a.answers[req.URL.String()] = answer
+	a.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func readAnswer(resp *http.Response, body []byte) Refusal {
+	r := Refusal{Status: resp.StatusCode}
+	if resp.StatusCode == http.StatusConflict && resp.Header.Get("Content-Type") == "text/x.tlog.size" {
+		r.Size, _ = strconv.ParseUint(strings.TrimSpace(string(body)), 10, 64)
+	}
+	return r
+}
+
+// refusals says which witnesses have not cosigned the checkpoint of that size, and why. Those
+// that were given up because the others were enough are left out.
+func (a *asked) refusals(peers []witness.Peer, signed []byte, size uint64) []Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []Refusal
+	for _, p := range peers {
+		if n, err := note.Open(signed, note.VerifierList(p.Key)); err == nil && len(n.Sigs) > 0 {
+			continue
+		}
+		r, ok := a.answers[p.URL]
+		if !ok {
+			r.Err = errors.New("no answer in time")
+		} else if errors.Is(r.Err, context.Canceled) {
+			continue
+		}
+		r.Name, r.URL = p.Name, p.URL
+		if r.Err == nil {
+			r.Err = r.reason(size)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// reason puts an answer into words (C2SP tlog-witness, add-checkpoint).
+func (r Refusal) reason(size uint64) error {
+	switch r.Status {
+	case http.StatusOK:
+		return errors.New("its answer is not signed by the key in the policy")
+	case http.StatusBadRequest:
+		return errors.New("it does not understand the request (400)")
+	case http.StatusForbidden:
+		return errors.New("it knows this log by another key (403)")
+	case http.StatusNotFound:
+		return errors.New("it does not know this log, or is not a witness (404)")
+	case http.StatusConflict:
+		if r.Size > size {
+			return fmt.Errorf("%w: it has cosigned %d entries, the log has %d (409)", ErrRolledBack, r.Size, size)
+		}
+		if r.Size > 0 {
+			return fmt.Errorf("it does not stay at one size, last %d (409)", r.Size)
+		}
+		return fmt.Errorf("%w: it has cosigned another tree of %d entries (409)", ErrForked, size)
+	case http.StatusUnprocessableEntity:
+		return fmt.Errorf("%w: this log does not continue what it has cosigned (422)", ErrForked)
+	}
+	return fmt.Errorf("it answers with status %d", r.Status)
+}

@@ -1,0 +1,213 @@
+package hostlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/transparency-dev/merkle/compact"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"github.com/transparency-dev/tessera/api/layout"
+
+	"github.com/custody-project/custody/audit/proof"
+)
+
+// Check computes the tree anew from the entries and holds it against every tile, against each
+// checkpoint that was kept and against the one that is published. It takes a few seconds for each
+// million entries.
+//
+//	entries -> leaf hashes -> roots -> kept checkpoints, published checkpoint, tree state
+//	             |              |
+//	             +--- tiles ----+
+//
+// The error is ErrEntriesAltered with the first such index, ErrTilesAltered with the first such
+// tile, ErrForked, ErrRolledBack, ErrMissing or ErrForged.
+func (r *Reader) Check(ctx context.Context) error {
+	kept, err := r.kept.all()
+	if err != nil {
+		return err
+	}
+	published, err := r.checkpoint()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	state, err := r.files.state() // last: others may append meanwhile
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && published.Note == nil:
+		return nil // it was never begun
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: .state/treeState", ErrMissing)
+	case err != nil:
+		return err
+	case state.Size < published.Size:
+		return fmt.Errorf("%w: it has %d entries, %d were published", ErrRolledBack, state.Size, published.Size)
+	}
+	want := claims(kept, published)
+	want[state.Size] = append(want[state.Size], claim{state.Root, "the tree's state", ErrTilesAltered})
+	return (&checker{files: r.files, size: state.Size, want: want}).run(ctx)
+}
+
+// claim is a root that somebody has stated for a size.
+type claim struct {
+	root proof.Hash
+	who  string
+	err  error // if it is not so
+}
+
+func claims(kept []Checkpoint, published Checkpoint) map[uint64][]claim {
+	want := map[uint64][]claim{}
+	for i, k := range kept {
+		want[k.Size] = append(want[k.Size], claim{k.Root, fmt.Sprintf("kept checkpoint %d", i), ErrForked})
+	}
+	if published.Note != nil {
+		want[published.Size] = append(want[published.Size], claim{published.Root, "the published checkpoint", ErrForked})
+	}
+	return want
+}
+
+// checker builds the tree from entries and compares on the way.
+type checker struct {
+	files files
+	size  uint64
+	want  map[uint64][]claim
+
+	tree  *compact.Range
+	edge  [][]byte // by level: the hashes of the tile that is being filled
+	tiles error    // the first tile that differs
+	leaf  error    // the first entry that differs from its leaf hash
+}
+
+func (c *checker) run(ctx context.Context) error {
+	c.tree = (&compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}).NewEmptyRange(0)
+	if err := c.compare(ctx, 0); err != nil {
+		return err
+	}
+	at := uint64(0)
+	for entry, err := range c.files.entries(ctx, 0, c.size) {
+		if err != nil {
+			return err
+		}
+		if err := c.add(ctx, at, entry); err != nil {
+			return err
+		}
+		at++
+		if err := c.compare(ctx, at); err != nil {
+			return err
+		}
+	}
+	if err := c.rest(ctx); err != nil {
+		return err
+	}
+	return c.tiles // all roots were right
+}
+
+// add puts one more entry into the tree, and compares the tiles that this fills.
+func (c *checker) add(ctx context.Context, at uint64, entry []byte) error {
+	leaf := rfc6962.DefaultHasher.HashLeaf(entry)
+	err := c.tree.Append(leaf, nil)
+	for level := 0; err == nil; level++ {
+		if level == len(c.edge) {
+			c.edge = append(c.edge, nil)
+		}
+		c.edge[level] = append(c.edge[level], leaf...)
+		if len(c.edge[level]) < layout.TileWidth*len(leaf) {
+			return nil
+		}
+		index := at >> (8 * (level + 1))
+		if err := c.tile(ctx, uint64(level), index, 0); err != nil {
+			return err
+		}
+		leaf = fold(c.edge[level])
+		c.edge[level] = c.edge[level][:0]
+	}
+	return err
+}
+
+// rest compares the tiles that are not full.
+func (c *checker) rest(ctx context.Context) error {
+	for level, hashes := range c.edge {
+		if n := len(hashes) / len(proof.Hash{}); n > 0 {
+			if err := c.tile(ctx, uint64(level), c.size>>(8*(level+1)), uint8(n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tile compares the hashes at the edge of a level with the tile on disk. It goes on after a
+// difference: what the roots say decides whose fault that is.
+func (c *checker) tile(ctx context.Context, level, index uint64, p uint8) error {
+	have, err := c.files.tile(ctx, level, index, p)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(have, c.edge[level]) || c.tiles != nil {
+		return nil
+	}
+	c.tiles = fmt.Errorf("%w: %s", ErrTilesAltered, layout.TilePath(level, index, p))
+	if level > 0 {
+		return nil
+	}
+	for i := 0; i < len(have); i += len(proof.Hash{}) {
+		if !bytes.Equal(have[i:i+len(proof.Hash{})], c.edge[0][i:i+len(proof.Hash{})]) {
+			c.leaf = fmt.Errorf("%w: entry %d is not the one in the tree", ErrEntriesAltered, index*layout.TileWidth+uint64(i/len(proof.Hash{})))
+			return nil
+		}
+	}
+	return nil
+}
+
+// compare holds the root of the first size entries against what was stated for that size.
+func (c *checker) compare(ctx context.Context, size uint64) error {
+	claims := c.want[size]
+	if len(claims) == 0 {
+		return nil
+	}
+	root := rfc6962.DefaultHasher.EmptyRoot()
+	if size > 0 {
+		var err error
+		if root, err = c.tree.GetRootHash(nil); err != nil {
+			return err
+		}
+	}
+	for _, cl := range claims {
+		if cl.root != proof.Hash(root) {
+			return c.blame(ctx, size, root, cl)
+		}
+	}
+	if c.tiles != nil { // the entries are those that were signed, so the tile is not
+		return c.tiles
+	}
+	return nil
+}
+
+// blame finds out why the entries do not have the root that was stated. The tiles of the part
+// that is not complete yet are compared too: they tell which entry it is.
+func (c *checker) blame(ctx context.Context, size uint64, root []byte, cl claim) error {
+	if c.leaf == nil {
+		if p := uint8(size % layout.TileWidth); p > 0 {
+			if err := c.tile(ctx, 0, size/layout.TileWidth, p); err != nil {
+				return err
+			}
+		}
+	}
+	if c.leaf != nil {
+		return c.leaf
+	}
+	return fmt.Errorf("%w: %d entries have the root %x, %s says %s", cl.err, size, root, cl.who, cl.root)
+}
+
+// fold returns the root of the complete subtree over the hashes of a full tile.
+func fold(hashes []byte) []byte {
+	for n := len(proof.Hash{}); len(hashes) > n; {
+		var up []byte
+		for i := 0; i < len(hashes); i += 2 * n {
+			up = append(up, rfc6962.DefaultHasher.HashChildren(hashes[i:i+n], hashes[i+n:i+2*n])...)
+		}
+		hashes = up
+	}
+	return hashes
+}

@@ -1,0 +1,91 @@
+package hostlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+)
+
+// Checkpoint is a tree head that was published.
+type Checkpoint struct {
+	Note []byte // signed; empty if there is none yet
+	Size uint64
+	Root proof.Hash
+}
+
+func (c Checkpoint) tree() tree { return tree{Size: c.Size, Root: c.Root} }
+
+// keys are the keys of one log: the one that signs now and those before it.
+type keys struct {
+	origin string
+	list   note.Verifiers
+}
+
+func newKeys(v note.Verifier, older ...note.Verifier) keys {
+	all := []note.Verifier{v}
+	seen := map[uint32]bool{v.KeyHash(): true}
+	for _, o := range older {
+		if o.Name() == v.Name() && !seen[o.KeyHash()] {
+			seen[o.KeyHash()] = true
+			all = append(all, o)
+		}
+	}
+	return keys{origin: v.Name(), list: note.VerifierList(all...)}
+}
+
+// open checks and reads a checkpoint. Extension lines are refused: nothing here writes them.
+func (k keys) open(signed []byte) (Checkpoint, error) {
+	n, err := note.Open(signed, k.list)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("%w: %w", ErrForged, err)
+	}
+	c, err := proof.ParseCheckpoint(n.Text)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("%w: %w", ErrForged, err)
+	}
+	if c.Origin != k.origin || strings.Count(n.Text, "\n") != 3 {
+		return Checkpoint{}, fmt.Errorf("%w: it is one of %.80q", ErrForged, c.Origin)
+	}
+	return Checkpoint{Note: signed, Size: c.Size, Root: c.Root}, nil
+}
+
+// published reads the file that says what was published last; the zero Checkpoint if there is none.
+func (f files) published(k keys) (Checkpoint, error) {
+	signed, err := os.ReadFile(f.path("checkpoint"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Checkpoint{}, nil
+	}
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	return k.open(signed)
+}
+
+// follows says whether a checkpoint can be the one that was published after before, as far as
+// sizes and roots tell without the tree.
+func (c Checkpoint) follows(before Checkpoint) error {
+	switch {
+	case c.Size < before.Size:
+		return fmt.Errorf("%w: a checkpoint of %d entries stands where one of %d was published", ErrRolledBack, c.Size, before.Size)
+	case c.Size == before.Size && before.Size > 0 && c.Root != before.Root:
+		return fmt.Errorf("%w: two checkpoints of %d entries have the roots %s and %s", ErrForked, c.Size, before.Root, c.Root)
+	}
+	return nil
+}
+
+// onlyEmpty is a key that signs no tree but the empty one.
+type onlyEmpty struct{ note.Signer }
+
+// Sign implements note.Signer.
+func (s onlyEmpty) Sign(text []byte) ([]byte, error) {
+	if c, err := proof.ParseCheckpoint(string(text)); err != nil || c.Size != 0 {
+		return nil, errors.New("publication is not Tessera's here")
+	}
+	return s.Signer.Sign(text)
+}

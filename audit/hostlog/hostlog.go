@@ -1,0 +1,270 @@
+package hostlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/transparency-dev/tessera"
+	"github.com/transparency-dev/tessera/storage/posix"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/witness"
+)
+
+// MaxEntry is how large an entry can be, in bytes (C2SP tlog-tiles, log entries).
+const MaxEntry = 1<<16 - 1
+
+// DefaultWitnessTimeout is how long a publication waits for witnesses, all together.
+const DefaultWitnessTimeout = 5 * time.Second
+
+// never is an interval that does not come round: publication is this package's.
+const never = 100 * 365 * 24 * time.Hour
+
+// Options say which log it is, who signs it and who watches it.
+type Options struct {
+	Dir string // made if need be
+	// Signer signs the checkpoints. Its name is the log's origin, for as long as the log lives.
+	Signer note.Signer
+	// Verifier belongs to Signer. Older are the keys that signed before, which the last
+	// checkpoint may still be signed by.
+	Verifier note.Verifier
+	Older    []note.Verifier
+	// Others also sign each checkpoint, under the same name: the old key, while a new one is made known.
+	Others []note.Signer
+	// Witnesses cosign; nil: nobody. Publish then waits for a quorum.
+	Witnesses *witness.Policy
+	// WitnessTimeout bounds the wait for them; 0: DefaultWitnessTimeout.
+	WitnessTimeout time.Duration
+	// FailOpen publishes without quorum, which Publish then tells beside the checkpoint.
+	FailOpen bool
+	// Transport carries requests to witnesses; nil: http.DefaultTransport's settings.
+	Transport http.RoundTripper
+	// Warn is told what was wrong and did not stop a publication: a witness that refused though
+	// there was a quorum, a checkpoint that was put back to an older one. Nil: nobody is.
+	Warn func(error)
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Dir == "":
+		return errors.New("no directory")
+	case o.Signer == nil || o.Verifier == nil:
+		return errors.New("no key to sign with")
+	case o.Signer.Name() != o.Verifier.Name() || o.Signer.KeyHash() != o.Verifier.KeyHash():
+		return errors.New("signer and verifier are not of one key")
+	}
+	for _, s := range o.Others {
+		if s.Name() != o.Signer.Name() {
+			return fmt.Errorf("key %s cannot sign for the log %s: the names differ", s.Name(), o.Signer.Name())
+		}
+	}
+	if o.WitnessTimeout == 0 {
+		o.WitnessTimeout = DefaultWitnessTimeout
+	}
+	if o.Transport == nil {
+		o.Transport = http.DefaultTransport
+	}
+	if o.Warn == nil {
+		o.Warn = func(error) {}
+	}
+	return nil
+}
+
+// Log is an open log. Its methods may be called at once from many goroutines, and many
+// processes may have the same one open.
+type Log struct {
+	o      Options
+	files  files
+	kept   kept
+	append *lock
+	pub    *lock
+	add    tessera.AddFn
+	reader tessera.LogReader
+	stop   context.CancelFunc // ends what Tessera runs in the background
+
+	mu     sync.Mutex // guards closed
+	closed bool
+}
+
+// Open opens the log and makes it if there is none. ctx bounds the opening only. An error
+// may be ErrRolledBack or ErrMissing: then nothing was written.
+func Open(ctx context.Context, o Options) (*Log, error) {
+	l, err := open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("open host log: %w", err)
+	}
+	return l, nil
+}
+
+func open(ctx context.Context, o Options) (*Log, error) {
+	hush()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	o.Dir = dir
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	keys := newKeys(o.Verifier, o.Older...)
+	l := &Log{o: o, files: newFiles(dir), kept: kept{path: keptPath(dir), keys: keys}}
+	if l.append, err = openLock(filepath.Join(dir, "append.lock")); err != nil {
+		return nil, err
+	}
+	if l.pub, err = openLock(filepath.Join(dir, "publish.lock")); err != nil {
+		l.append.file.Close()
+		return nil, err
+	}
+	if err := l.start(ctx); err != nil {
+		l.append.file.Close()
+		l.pub.file.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// start hands the directory to Tessera once it is known to be whole.
+func (l *Log) start(ctx context.Context) error {
+	if err := l.append.lock(ctx); err != nil {
+		return err
+	}
+	defer l.append.unlock()
+	known, err := l.newest()
+	if err != nil {
+		return err
+	}
+	state, err := l.files.state()
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && known.Size == 0:
+		if _, err := os.Stat(filepath.Join(l.o.Dir, "tile")); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: tiles without .state/treeState", ErrMissing)
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: .state/treeState", ErrMissing)
+	case err != nil:
+		return err
+	case state.Size < known.Size:
+		return fmt.Errorf("%w: it has %d entries, %d were published", ErrRolledBack, state.Size, known.Size)
+	}
+	if err := l.prepare(); err != nil {
+		return err
+	}
+	l.files.sweep(state.Size)
+	return l.runTessera(ctx)
+}
+
+// runTessera starts what appends. Its own publisher must sleep: it gets a key that signs
+// nothing but the empty tree, which a new log begins with.
+func (l *Log) runTessera(ctx context.Context) error {
+	driver, err := posix.New(ctx, posix.Config{Path: l.o.Dir})
+	if err != nil {
+		return err
+	}
+	appends, ok := driver.(*posix.Storage)
+	if !ok {
+		return fmt.Errorf("unexpected driver %T", driver)
+	}
+	options := tessera.NewAppendOptions().
+		WithCheckpointSigner(onlyEmpty{l.o.Signer}).
+		WithBatching(1, time.Second). // one entry is a batch: nothing waits for company
+		WithCheckpointInterval(never).
+		WithCheckpointRepublishInterval(0).
+		WithGarbageCollectionInterval(0) // see files.prune
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	a, reader, err := appends.Appender(life, options)
+	if err != nil {
+		stop()
+		return err
+	}
+	l.add, l.reader, l.stop = a.Add, reader, stop
+	return nil
+}
+
+// prepare makes the files without which Tessera panics instead of returning an error.
+func (l *Log) prepare() error {
+	if err := makeDir(filepath.Join(l.o.Dir, ".state")); err != nil {
+		return err
+	}
+	return l.probe()
+}
+
+// probe opens what Tessera is about to open and would panic about: no file descriptors, a
+// disk that became read-only.
+func (l *Log) probe() error {
+	for _, name := range []string{"treeState.lock", "publish.lock"} {
+		f, err := os.OpenFile(filepath.Join(l.o.Dir, ".state", name), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Add puts an entry into the log and returns its index once it is durable and part of the
+// tree; no checkpoint covers it yet. After an error it can be in the log all the same: an entry
+// may stand there twice. ctx bounds the wait for other processes; what is begun is finished.
+func (l *Log) Add(ctx context.Context, entry []byte) (uint64, error) {
+	if len(entry) > MaxEntry {
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(entry), MaxEntry)
+	}
+	if err := l.append.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer l.append.unlock()
+	index, err := l.addLocked(ctx, entry)
+	if err != nil {
+		return 0, fmt.Errorf("add to host log: %w", err)
+	}
+	return index, nil
+}
+
+func (l *Log) addLocked(ctx context.Context, entry []byte) (uint64, error) {
+	state, err := l.files.state()
+	if err != nil {
+		return 0, err
+	}
+	if err := l.files.checkEdge(ctx, state); err != nil {
+		return 0, err
+	}
+	if err := l.probe(); err != nil {
+		return 0, err
+	}
+	got, err := l.add(context.WithoutCancel(ctx), tessera.NewEntry(entry))()
+	if err != nil {
+		l.files.sweep(state.Size) // Tessera leaves its temporary files where the disk is full
+		return 0, err
+	}
+	if got.Index != state.Size {
+		return 0, fmt.Errorf("%w: index %d came where %d was due", ErrForked, got.Index, state.Size)
+	}
+	return got.Index, nil
+}
+
+// Close waits for calls that are going on, then ends. What was added and not published stays
+// in the log: the next Publish of any process covers it. It can be repeated.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	if err := errors.Join(l.append.close(ctx), l.pub.close(ctx)); err != nil {
+		return err
+	}
+	l.stop()
+	l.closed = true
+	return nil
+}

@@ -1,0 +1,36 @@
+package hostlog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"k8s.io/klog/v2"
+)
+
+// hush sends what Tessera says to slog's default logger: left alone, klog writes to the
+// terminal. klog knows only one way out for a whole process.
+var hush = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(toDefault{})) })
+
+// toDefault hands a record to whatever logger is the default then. What Tessera merely notes is
+// not worth more than debug.
+type toDefault struct{}
+
+func (toDefault) Enabled(ctx context.Context, level slog.Level) bool {
+	return slog.Default().Enabled(ctx, quieter(level))
+}
+
+func (toDefault) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = quieter(r.Level)
+	return slog.Default().Handler().Handle(ctx, r)
+}
+
+func (h toDefault) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h toDefault) WithGroup(string) slog.Handler      { return h }
+
+func quieter(level slog.Level) slog.Level {
+	if level < slog.LevelWarn {
+		return slog.LevelDebug
+	}
+	return level
+}
