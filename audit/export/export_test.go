@@ -170,7 +170,7 @@ func fault(items []export.Item, poison map[string]bool, dice func(int) int) erro
 	case n == 1:
 		return &export.Later{After: time.Millisecond, Err: errors.New("429")}
 	case n == 2:
-		return export.Outcomes{nil} // wrong, unless there is one event, which it then keeps
+		return export.Outcomes{errors.New("busy")} // wrong, unless there is one event
 	case bad && whole:
 		return &export.Refused{Reason: "one of them"}
 	}

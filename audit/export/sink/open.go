@@ -14,7 +14,6 @@ import (
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/export/file"
 	"github.com/custody-project/custody/audit/export/peer"
-	"github.com/custody-project/custody/audit/export/syslog"
 )
 
 // SchemeError says that a URL names no sink that there is.
@@ -74,20 +73,31 @@ func open(_ context.Context, t Target) (export.Sink, error) {
 	case scheme == "stdout" && rest == "":
 		return file.NewStream(os.Stdout), nil
 	}
+	by := map[string]func(Target, *url.URL) (export.Sink, error){
+		"syslog+tcp": openSyslog, "syslog+tls": openSyslog,
+		"hec+http": openHEC, "hec+https": openHEC,
+		"elastic+http": openElastic, "elastic+https": openElastic,
+		"otlp+grpc": openGRPC, "otlp+grpcs": openGRPC, "otlp+http": openOTLP, "otlp+https": openOTLP,
+		"nats": openNATS, "tls+nats": openNATS, "nats+tls": openNATS,
+		"s3": openS3,
+	}[scheme]
+	if by == nil {
+		return nil, &SchemeError{t.To}
+	}
 	u, err := parse(t)
 	if err != nil {
 		return nil, err
 	}
-	switch scheme {
-	case "syslog+tcp", "syslog+tls":
-		return openSyslog(t, u)
-	}
-	return nil, &SchemeError{t.To}
+	return by(t, u)
 }
 
 // parse reads a URL, which has no credential and, unless that is accepted, no plain text to another machine.
 func parse(t Target) (*url.URL, error) {
-	u, err := url.Parse(t.To)
+	to, more := t.To, ""
+	if strings.Contains(strings.SplitN(to, ":", 2)[0], "nats") { // the one scheme with several hosts
+		to, more = firstHost(to)
+	}
+	u, err := url.Parse(to)
 	if err != nil {
 		var e *url.Error
 		if errors.As(err, &e) {
@@ -95,7 +105,7 @@ func parse(t Target) (*url.URL, error) {
 		}
 		return nil, fmt.Errorf("to: %w", err)
 	}
-	if u.User != nil {
+	if u.User != nil || strings.Contains(more, "@") {
 		return nil, &CredentialError{t.Name}
 	}
 	for key := range u.Query() {
@@ -110,7 +120,21 @@ func parse(t Target) (*url.URL, error) {
 	if u.Fragment != "" {
 		return nil, fmt.Errorf("to: %.80q has a fragment", t.To)
 	}
+	u.Host += more
 	return u, nil
+}
+
+// firstHost leaves one host in a URL, and returns the others apart, with a comma before each.
+func firstHost(to string) (one, more string) {
+	begin, rest, _ := strings.Cut(to, "://")
+	hosts, path := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		hosts, path = rest[:i], rest[i:]
+	}
+	if i := strings.IndexByte(hosts, ','); i >= 0 {
+		hosts, more = hosts[:i], hosts[i:]
+	}
+	return begin + "://" + hosts + path, more
 }
 
 // plain refuses a scheme without TLS to another machine.
@@ -171,18 +195,4 @@ func openFile(t Target, path string) (export.Sink, error) {
 		return nil, err
 	}
 	return file.New(file.Options{Path: path, Bytes: int64(t.RotateBytes), Age: t.RotateAge, Keep: t.Keep, Gzip: t.Gzip})
-}
-
-func openSyslog(t Target, u *url.URL) (export.Sink, error) {
-	o := syslog.Options{MaxBytes: int(t.MaxMessage), Timeout: t.Timeout}
-	port := "601" // RFC 3195's, which syslog over TCP uses
-	if u.Scheme == "syslog+tls" {
-		port = "6514" // RFC 5425
-	}
-	o.Addr = withPort(u, port)
-	var err error
-	if o.TLS, err = secure(t, u, u.Scheme == "syslog+tls"); err != nil {
-		return nil, err
-	}
-	return syslog.New(o), queryOnly(u)
 }
