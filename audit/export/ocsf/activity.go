@@ -1,6 +1,7 @@
 package ocsf
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -122,7 +123,7 @@ func (d *doc) fileObject(key, path string, f audit.File, kind int) {
 		a := d.Arr("hashes")
 		h := d.Elem()
 		d.Int("algorithm_id", 3)
-		d.Str("algorithm", "SHA-256")
+		d.Const("algorithm", "SHA-256")
 		d.Str("value", f.SHA256)
 		d.End(h)
 		d.EndArr(a)
@@ -187,6 +188,9 @@ func (d *doc) flow(f audit.Flow) {
 	if f.Parent != "" && (d.e.Exec != nil || f.Proc == "" && f.PID == 0) {
 		d.Str("parent", f.Parent)
 	}
+	if d.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
+		d.Str("proc_observer", string(audit.Guest)) // who had the ports the guest alone can say
+	}
 }
 
 // misfit writes an address or a port that has not the form for its attribute.
@@ -217,7 +221,8 @@ func hostOf(hostport string) string {
 	return strings.Trim(hostport[:i], "[]")
 }
 
-// rcodes has the numbers of DNS response codes by the names that records use (RFC 6895).
+// rcode returns the number and the caption of a DNS response code by the names that records use
+// (RFC 6895). fixed says that the caption of 16 is no longer the wrong one.
 func rcode(name string, fixed bool) (id int, caption string) {
 	switch name {
 	case "NOERROR":
@@ -272,16 +277,17 @@ func (d *doc) dns(q audit.DNS) {
 	d.device(true)
 	d.end("src_endpoint", endpoint{})
 	if q.Upstream != "" {
-		o := d.Obj("dst_endpoint")
-		d.Str("name", q.Upstream)
-		d.End(o)
+		d.end("dst_endpoint", upstream(q.Upstream))
 	}
 	d.connection("", q.Proto, "")
-	o := d.Obj("query")
-	d.Str("hostname", string(q.Name))
-	d.StrIf("type", q.Type)
-	d.Str("class", "IN")
-	d.End(o)
+	asked := d.hostname(string(q.Name))
+	if asked {
+		o := d.Obj("query")
+		d.Str("hostname", string(q.Name))
+		d.StrIf("type", q.Type)
+		d.Const("class", "IN")
+		d.End(o)
+	}
 	d.see("query.hostname", seenHostname, string(q.Name))
 	d.answers(q)
 	d.Int("rcode_id", int64(id))
@@ -294,6 +300,11 @@ func (d *doc) dns(q audit.DNS) {
 	}
 
 	d.unmapped()
+	if !asked {
+		d.Str("name", string(q.Name))
+		d.StrIf("type", q.Type)
+	}
+	d.StrIf("upstream", q.Upstream)
 	d.Texts("chain", q.Chain)
 	d.Strs("dropped", q.Dropped)
 	d.BoolIf("synthetic", q.Synthetic)
@@ -302,6 +313,15 @@ func (d *doc) dns(q audit.DNS) {
 		d.IntIf("ttl", int64(q.TTL))
 	}
 	d.verdict(q.Verdict, q.Rule, q.Generation)
+}
+
+// upstream reads the address of a server as in udp://1.2.3.4:53.
+func upstream(s string) endpoint {
+	_, at, _ := strings.Cut(s, "://")
+	if a, err := netip.ParseAddrPort(at); err == nil {
+		return endpoint{ip: a.Addr().String(), port: int(a.Port())}
+	}
+	return endpoint{host: s}
 }
 
 func (d *doc) answers(q audit.DNS) {
@@ -313,7 +333,7 @@ func (d *doc) answers(q audit.DNS) {
 		e := d.Elem()
 		d.Str("rdata", r)
 		d.StrIf("type", q.Type)
-		d.Str("class", "IN")
+		d.Const("class", "IN")
 		d.Int("ttl", int64(q.TTL))
 		d.End(e)
 		if !q.Synthetic {
@@ -401,7 +421,9 @@ func (d *doc) request(h audit.HTTP, fits bool) {
 	}
 	path, query, _ := strings.Cut(string(h.Path), "?")
 	u := d.Obj("url")
-	d.StrIf("hostname", string(h.Host))
+	if h.Host != "" && d.hostname(string(h.Host)) {
+		d.Str("hostname", string(h.Host))
+	}
 	d.Str("path", path)
 	d.StrIf("query_string", query)
 	whole := "//" + string(h.Host) + string(h.Path)

@@ -122,7 +122,7 @@ func (d *doc) secret(s audit.Secret) {
 		r := d.Elem()
 		d.Str("name", s.Name)
 		d.StrIf("uid", s.Accessor)
-		d.Str("type", "credential")
+		d.Const("type", "credential")
 		d.End(r)
 		d.EndArr(a)
 	}
@@ -130,7 +130,9 @@ func (d *doc) secret(s audit.Secret) {
 	d.unmapped()
 	d.StrIf("via", s.Via)
 	d.StrIf("tag", s.Tag)
-	d.StrIf("accessor_sha256", s.Accessor)
+	if s.Name == "" {
+		d.StrIf("accessor_sha256", s.Accessor)
+	}
 	d.IntIf("ttl_ns", s.TTLNS)
 	if !s.Expires.IsZero() {
 		d.Time("expires", s.Expires)
@@ -242,13 +244,13 @@ func (d *doc) policy(p audit.Policy) {
 	d.device(d.has(sinceControl))
 	if d.has(sinceState) {
 		d.Int("state_id", 2)
-		d.Str("state", "Enabled")
+		d.Const("state", "Enabled")
 	}
 	if d.has(sinceControl) {
 		d.control = true
 		d.confidence()
 		o := d.Obj("policy")
-		d.Str("name", "egress")
+		d.Const("name", "egress")
 		d.StrIf("uid", p.Digest)
 		d.version(p.Generation)
 		d.Bool("is_applied", true)
@@ -283,7 +285,7 @@ func (d *doc) logEvent(activity int, name, log string, status int) {
 	}
 	d.head(1008, activity, name, status)
 	d.Str("log_name", log)
-	d.Str("log_provider", "custody")
+	d.Const("log_provider", "custody")
 	d.device(false)
 }
 
@@ -314,7 +316,7 @@ func (d *doc) gap(g audit.Gap) {
 // erased tells of a record that is no more: that it was there, and where.
 func (d *doc) erased() {
 	d.logEvent(2, "Delete", "custody", success)
-	d.Str("message", "the record was erased; its place and its proof remain")
+	d.Const("message", "the record was erased; its place and its proof remain")
 	d.unmapped()
 }
 
@@ -372,7 +374,7 @@ func (d *doc) finding(f audit.Finding) {
 		a := d.Arr("resources")
 		r := d.Elem()
 		d.Str("name", f.Secret)
-		d.Str("type", "credential")
+		d.Const("type", "credential")
 		d.End(r)
 		d.EndArr(a)
 	}
@@ -401,7 +403,7 @@ func (d *doc) info(rule, detail, run string, seq uint64) {
 	a := d.Obj("analytic")
 	d.Str("name", rule)
 	d.Int("type_id", 1)
-	d.Str("type", "Rule")
+	d.Const("type", "Rule")
 	d.End(a)
 	if seq != 0 {
 		shows := export.Event{Record: audit.Record{Run: run, Seq: seq}}

@@ -17,8 +17,7 @@ func (d *doc) label(prefix, s string) {
 
 // Int64 writes a number as a string, for attributes that are strings in the schema.
 func (d *doc) Int64(key string, n int64) {
-	var b [20]byte
-	d.Str(key, string(strconv.AppendInt(b[:0], n, 10)))
+	d.Const(key, strconv.FormatInt(n, 10))
 }
 
 func (d *doc) version(n uint32) { d.Int64("version", int64(n)) }
@@ -37,10 +36,10 @@ func (d *doc) device(profile bool) {
 	s := or(d.e.Start)
 	if s.Tier == "host" { // a run of the red team's own
 		d.Int("type_id", 1)
-		d.Str("type", "Server")
+		d.Const("type", "Server")
 	} else {
 		d.Int("type_id", 6)
-		d.Str("type", "Virtual")
+		d.Const("type", "Virtual")
 	}
 	d.Str("uid", d.e.Run)
 	d.StrIf("name", d.e.Run)
@@ -52,9 +51,9 @@ func (d *doc) device(profile bool) {
 		d.End(i)
 	}
 	os := d.Obj("os")
-	d.Str("name", "Linux")
+	d.Const("name", "Linux")
 	d.Int("type_id", 200)
-	d.Str("type", "Linux")
+	d.Const("type", "Linux")
 	d.End(os)
 	d.End(o)
 }
@@ -66,16 +65,16 @@ func (d *doc) stepActor() {
 		name = "custody"
 	}
 	o := d.Obj("actor")
-	switch {
-	case d.has(sinceApplication):
+	if d.has(sinceApplication) {
 		a := d.Obj("application")
 		d.Str("name", name)
 		d.StrIf("uid", d.e.Run)
 		d.End(a)
-	case d.has(sinceAppName):
+	}
+	if d.has(sinceAppName) {
 		d.Str("app_name", name)
 		d.StrIf("app_uid", d.e.Run)
-	default:
+	} else {
 		d.Str("invoked_by", name)
 	}
 	d.End(o)
@@ -147,9 +146,9 @@ func (d *doc) pathIn(path string, kind int) {
 	}
 	d.Int("type_id", int64(kind))
 	if kind == 1 {
-		d.Str("type", "Regular File")
+		d.Const("type", "Regular File")
 	} else {
-		d.Str("type", "Unknown")
+		d.Const("type", "Unknown")
 	}
 }
 
@@ -180,7 +179,8 @@ type endpoint struct {
 }
 
 // end writes an end of a flow, and says whether its address and its port had the form for it;
-// what had not belongs into unmapped. An end of which nothing is known is the sandbox itself.
+// what had not belongs into unmapped. The guest's end of which nothing is known is the sandbox;
+// any other has at least an empty name.
 func (d *doc) end(key string, p endpoint) (ip, port bool) {
 	o := d.Obj(key)
 	addr, err := netip.ParseAddr(p.ip)
@@ -197,18 +197,43 @@ func (d *doc) end(key string, p endpoint) (ip, port bool) {
 	if port && p.port != 0 {
 		d.Int("port", int64(p.port))
 	}
-	if p.host != "" {
+	switch {
+	case p.host == "":
+	case d.hostname(p.host):
 		d.Str("hostname", p.host)
 		d.see(key+".hostname", seenHostname, p.host)
+	default:
+		d.Str("name", p.host)
+		d.see(key+".name", seenHostname, p.host)
 	}
-	if !ip && p.host == "" {
+	switch {
+	case key == "src_endpoint":
 		d.Str("uid", d.e.Run)
+	case !ip && p.host == "":
+		d.Str("name", p.ip)
 	}
 	d.End(o)
 	return ip, port
 }
 
-// protocols has IANA's numbers of the names that records use.
+// hostname says whether a name can stand in a hostname: until 1.3.0 it had to have the form.
+func (d *doc) hostname(s string) bool {
+	if d.has(sinceAnyHostname) {
+		return true
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' || strings.ContainsFunc(label, noLetter) {
+			return false
+		}
+	}
+	return true
+}
+
+func noLetter(r rune) bool {
+	return !(r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+}
+
+// protocolNumber returns IANA's number of a protocol by the names that records use.
 func protocolNumber(name string) (int, bool) {
 	switch name {
 	case "icmp":
@@ -237,7 +262,7 @@ func (d *doc) connection(uid, proto, ip string) {
 	o := d.Obj("connection_info")
 	d.StrIf("uid", uid)
 	d.Int("direction_id", 2)
-	d.Str("direction", "Outbound")
+	d.Const("direction", "Outbound")
 	if proto != "" {
 		d.Str("protocol_name", proto)
 		if n, ok := protocolNumber(proto); ok {
@@ -247,10 +272,10 @@ func (d *doc) connection(uid, proto, ip string) {
 	if addr, err := netip.ParseAddr(ip); err == nil {
 		if addr.Is4() {
 			d.Int("protocol_ver_id", 4)
-			d.Str("protocol_ver", "Internet Protocol version 4 (IPv4)")
+			d.Const("protocol_ver", "Internet Protocol version 4 (IPv4)")
 		} else {
 			d.Int("protocol_ver_id", 6)
-			d.Str("protocol_ver", "Internet Protocol version 6 (IPv6)")
+			d.Const("protocol_ver", "Internet Protocol version 6 (IPv6)")
 		}
 	}
 	d.End(o)
@@ -281,7 +306,7 @@ func (d *doc) app(name string, version string) {
 	}
 	o := d.Obj("app")
 	d.Str("name", name)
-	d.Str("vendor_name", "Custody")
+	d.Const("vendor_name", "Custody")
 	d.StrIf("uid", d.e.Run)
 	d.StrIf("version", version)
 	d.End(o)

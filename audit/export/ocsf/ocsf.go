@@ -113,25 +113,31 @@ func (d *doc) head(uid, activity int, name string, status int) {
 	caption := "Other"
 	if activity != other {
 		caption = c.activities[activity]
-		name = caption
 	}
 	d.Int("class_uid", int64(uid))
-	d.Str("class_name", c.name)
+	d.Const("class_name", c.name)
 	d.Int("category_uid", int64(uid/1000))
-	d.Str("category_name", c.category)
+	d.Const("category_name", c.category)
 	d.Int("activity_id", int64(activity))
-	d.Str("activity_name", name)
+	switch {
+	case activity != other:
+		d.Const("activity_name", caption)
+	case name == "":
+		d.Const("activity_name", "unknown")
+	default:
+		d.Str("activity_name", name)
+	}
 	d.Int("type_uid", int64(uid*100+activity))
 	d.typeName(c.name, caption)
 	d.Int("time", d.e.Time.UnixMilli())
 	id, word := severity(export.SeverityOf(*d.e))
 	d.Int("severity_id", int64(id))
-	d.Str("severity", word)
+	d.Const("severity", word)
 	d.Int("status_id", int64(status))
 	if uid == 2004 {
-		d.Str("status", findingStatus(status))
+		d.Const("status", findingStatus(status))
 	} else {
-		d.Str("status", statusName(status))
+		d.Const("status", statusName(status))
 	}
 }
 
@@ -152,9 +158,9 @@ func (d *doc) secured(c control, old bool) {
 	}
 	d.control = true
 	d.Int("action_id", int64(c.action))
-	d.Str("action", actionName(c.action))
+	d.Const("action", actionName(c.action))
 	d.Int("disposition_id", int64(c.disposition))
-	d.Str("disposition", dispositionName(c.disposition))
+	d.Const("disposition", dispositionName(c.disposition))
 	if d.has(sinceControl) {
 		d.confidence()
 	}
@@ -164,11 +170,11 @@ func (d *doc) secured(c control, old bool) {
 func (d *doc) confidence() {
 	if d.e.Observer == audit.Guest {
 		d.Int("confidence_id", 1)
-		d.Str("confidence", "Low")
+		d.Const("confidence", "Low")
 		return
 	}
 	d.Int("confidence_id", 3)
-	d.Str("confidence", "High")
+	d.Const("confidence", "High")
 }
 
 // rule writes the rule of the policy that decided, and the policy.
@@ -183,7 +189,7 @@ func (d *doc) rule(rule string, generation uint32) {
 	}
 	if d.has(sinceControl) && generation != 0 {
 		o := d.Obj("policy")
-		d.Str("name", "egress")
+		d.Const("name", "egress")
 		d.digest(generation)
 		d.version(generation)
 		d.End(o)
@@ -246,11 +252,12 @@ func (d *doc) finish() []byte {
 
 func (d *doc) metadata(cut bool) {
 	e := d.e
+	d.Envelope()
 	m := d.Obj("metadata")
-	d.Str("version", d.f.version)
+	d.Const("version", d.f.version)
 	p := d.Obj("product")
-	d.Str("name", "Custody")
-	d.Str("vendor_name", "Custody")
+	d.Const("name", "Custody")
+	d.Const("vendor_name", "Custody")
 	if e.Start != nil {
 		d.StrIf("version", e.Start.Version)
 	}
@@ -259,8 +266,8 @@ func (d *doc) metadata(cut bool) {
 	d.StrIf("correlation_uid", e.Run)
 	d.Uint("sequence", e.Seq)
 	d.StrIf("event_code", string(e.Kind))
-	d.Str("log_name", "custody")
-	d.Str("log_provider", "custody")
+	d.Const("log_name", "custody")
+	d.Const("log_provider", "custody")
 	d.Int64("log_version", int64(e.V))
 	d.StrIf("tenant_uid", e.Tenant)
 	d.Time("original_time", e.Time)
@@ -292,7 +299,7 @@ func (d *doc) loggers() {
 	if host != "" {
 		o := d.Obj("device")
 		d.Int("type_id", 1)
-		d.Str("type", "Server")
+		d.Const("type", "Server")
 		d.Str("hostname", host)
 		d.End(o)
 	}
@@ -315,13 +322,13 @@ func (d *doc) labels() {
 func (d *doc) profiles() {
 	a := d.Arr("profiles")
 	if d.host {
-		d.Value("host")
+		d.ConstValue("host")
 	}
 	if d.control {
-		d.Value("security_control")
+		d.ConstValue("security_control")
 	}
 	if d.ai {
-		d.Value("ai_operation")
+		d.ConstValue("ai_operation")
 	}
 	d.EndArr(a)
 }
@@ -330,12 +337,19 @@ func (d *doc) observables() {
 	if len(d.seen) == 0 {
 		return
 	}
+	d.Quiet = true
+	defer func() { d.Quiet = false }()
 	a := d.Arr("observables")
 	for _, o := range d.seen {
+		if !d.Room(len(o.value)) {
+			break
+		}
 		e := d.Elem()
 		d.Str("name", o.name)
 		d.Int("type_id", int64(o.id))
-		d.Str("type", observableType(o.id))
+		if o.id != seenHash || d.has(sinceHash) {
+			d.Const("type", observableType(o.id))
+		}
 		d.Str("value", o.value)
 		d.End(e)
 	}

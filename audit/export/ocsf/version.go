@@ -18,14 +18,15 @@ type minor int
 // What was added in which version, as far as it is written here. Source: the changelog of
 // github.com/ocsf/ocsf-schema, and the compiled schemas of 1.1.0, 1.3.0, 1.5.0 and 1.8.0.
 const (
-	sinceAppName   minor = 2 // actor.app_name; before: invoked_by
-	sinceEventLog  minor = 3 // the class Event Log Activity
-	sinceState     minor = 3 // device_config_state_change.state
-	sinceDomainURL minor = 3
+	sinceAppName  minor = 2 // actor.app_name; before: invoked_by
+	sinceEventLog minor = 3 // the class Event Log Activity
+	sinceState    minor = 3 // device_config_state_change.state
+	sinceHash     minor = 3 // observable 8 is captioned Hash; before it was File Hash
 	// In 1.4.0 the profiles host and security_control came to every class, the latter with
 	// confidence, is_alert, policy and the action Observed, and action_id was no longer required.
 	sinceControl     minor = 4
 	sinceLooser      minor = 4 // http_response and dst_endpoint are not required any more
+	sinceAnyHostname minor = 4 // hostname_t may have any form
 	sinceWorkingDir  minor = 4 // process.working_directory
 	sinceBodyLength  minor = 4 // http_request.body_length
 	sincePatchMethod minor = 5 // the value PATCH of http_request.http_method

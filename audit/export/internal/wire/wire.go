@@ -23,7 +23,9 @@ import (
 // Escaping makes at most six bytes of one.
 const (
 	MaxText  = 32 << 10  // one string
-	MaxTotal = 256 << 10 // all strings
+	MaxTotal = 512 << 10 // all strings
+	MaxLists = 256 << 10 // of these, those in lists: a long list leaves room for what is no list
+	envelope = 16 << 10  // that Envelope sees to
 	listCost = 8         // that an element of a list counts beside its text
 	maxMarks = 64        // cuts, and raw texts, that are told one by one
 )
@@ -46,14 +48,32 @@ type Writer struct {
 	B    []byte
 	Cuts []Cut
 	Raws []Raw
-	left int
-	path [12]string
-	deep int
+	// Quiet is set while texts are written again that stand elsewhere already: they are not marked.
+	Quiet bool
+	left  int
+	lists int // of left, what is for other texts than those in lists
+	inner int // lists that are open
+	path  [12]string
+	deep  int
 }
 
 // New begins an object behind dst.
 func New(dst []byte) Writer {
-	return Writer{B: append(dst, '{'), left: MaxTotal}
+	return Writer{B: append(dst, '{'), left: MaxTotal, lists: MaxTotal - MaxLists}
+}
+
+// Envelope makes sure that there is room for some more texts, however much was written.
+func (w *Writer) Envelope() {
+	w.left = max(w.left, envelope)
+	w.lists = 0
+}
+
+// spare is how much text can still be written here.
+func (w *Writer) spare() int {
+	if w.inner > 0 {
+		return max(w.left-w.lists, 0)
+	}
+	return max(w.left, 0)
 }
 
 // Obj begins an object as a member. End it with End.
@@ -70,6 +90,7 @@ func (w *Writer) Arr(key string) (mark int) {
 	mark = len(w.B)
 	w.key(key)
 	w.push(key)
+	w.inner++
 	w.B = append(w.B, '[')
 	return mark
 }
@@ -87,7 +108,10 @@ func (w *Writer) Elem() (mark int) {
 func (w *Writer) End(mark int) { w.end(mark, '{', '}') }
 
 // EndArr ends an array. One in which nothing stands vanishes.
-func (w *Writer) EndArr(mark int) { w.end(mark, '[', ']') }
+func (w *Writer) EndArr(mark int) {
+	w.inner--
+	w.end(mark, '[', ']')
+}
 
 func (w *Writer) end(mark int, open, closing byte) {
 	w.deep--
@@ -100,6 +124,14 @@ func (w *Writer) end(mark int, open, closing byte) {
 
 // Finish ends the object that New began.
 func (w *Writer) Finish() []byte { return append(w.B, '}') }
+
+// Const writes a member whose text needs no escape and counts against no bound: the caller's constants.
+func (w *Writer) Const(key, s string) {
+	w.key(key)
+	w.B = append(w.B, '"')
+	w.B = append(w.B, s...)
+	w.B = append(w.B, '"')
+}
 
 // Str writes a member with a text.
 func (w *Writer) Str(key, s string) {
@@ -139,9 +171,10 @@ func (w *Writer) Command(key string, argv []audit.Text) {
 		return
 	}
 	w.key(key)
+	w.inner++
 	w.B = append(w.B, '"')
 	for i, a := range argv {
-		if !w.room(key, argv[i:]) {
+		if !w.room(key, len(a)) {
 			break
 		}
 		if i > 0 {
@@ -150,30 +183,19 @@ func (w *Writer) Command(key string, argv []audit.Text) {
 		w.quoted(key, string(a))
 	}
 	w.B = append(w.B, '"')
-}
-
-// room says whether a further element of a list can be written; if not, that is marked.
-func (w *Writer) room(key string, rest []audit.Text) bool {
-	if w.left >= listCost {
-		w.left -= listCost
-		return true
-	}
-	n := 0
-	for _, t := range rest {
-		n += len(t)
-	}
-	w.mark(key, n)
-	return false
+	w.inner--
 }
 
 // Room says whether there is room for a further element of the array that is open; if not, it
-// is marked that elements are missing, the first of which would have had n bytes.
-func (w *Writer) Room(n int) bool {
-	if w.left >= listCost {
+// is marked that elements are missing, the first of which has n bytes.
+func (w *Writer) Room(n int) bool { return w.room("", n) }
+
+func (w *Writer) room(key string, n int) bool {
+	if w.spare() >= listCost {
 		w.left -= listCost
 		return true
 	}
-	w.mark("", n)
+	w.mark(key, n)
 	return false
 }
 
@@ -204,8 +226,8 @@ func (w *Writer) Texts(key string, list []audit.Text) {
 		return
 	}
 	a := w.Arr(key)
-	for i, t := range list {
-		if !w.room("", list[i:]) {
+	for _, t := range list {
+		if !w.Room(len(t)) {
 			break
 		}
 		w.comma()
@@ -221,11 +243,9 @@ func (w *Writer) Strs(key string, list []string) {
 	}
 	a := w.Arr(key)
 	for _, t := range list {
-		if w.left < listCost {
-			w.mark("", 0)
+		if !w.Room(len(t)) {
 			break
 		}
-		w.left -= listCost
 		w.comma()
 		w.text("", t)
 	}
@@ -236,6 +256,14 @@ func (w *Writer) Strs(key string, list []string) {
 func (w *Writer) Value(s string) {
 	w.comma()
 	w.text("", s)
+}
+
+// ConstValue writes one of the caller's constants as an element of an array.
+func (w *Writer) ConstValue(s string) {
+	w.comma()
+	w.B = append(w.B, '"')
+	w.B = append(w.B, s...)
+	w.B = append(w.B, '"')
 }
 
 // Int writes a number.
@@ -361,6 +389,9 @@ func (w *Writer) where(key string) string {
 
 // mark notes that a member, or an element of an array, was cut. The first of a path counts.
 func (w *Writer) mark(key string, n int) {
+	if w.Quiet {
+		return
+	}
 	path := w.where(key)
 	for _, c := range w.Cuts {
 		if c.Path == path {
@@ -374,7 +405,7 @@ func (w *Writer) mark(key string, n int) {
 
 // escape writes the inside of a string.
 func (w *Writer) escape(key, s string) {
-	if n := min(MaxText, max(w.left, 0)); len(s) > n {
+	if n := min(MaxText, w.spare()); len(s) > n {
 		w.mark(key, len(s))
 		s = clip(s, n)
 	}
@@ -421,7 +452,7 @@ func (w *Writer) rest(s string) (valid bool) {
 }
 
 func (w *Writer) raw(key, s string) {
-	if len(w.Raws) == maxMarks {
+	if w.Quiet || len(w.Raws) == maxMarks {
 		return
 	}
 	path := w.where(key)
