@@ -32,7 +32,7 @@ func BenchmarkIngest(b *testing.B) {
 
 func BenchmarkOpen(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "store.db")
-	ingestAll(b, open1(b, path), storetest.Run("r-1", 100, 100))
+	storetest.Ingest(b, open1(b, path), storetest.Run("r-1", 100, 100))
 	for b.Loop() {
 		s, err := Open(path)
 		if err != nil {
@@ -47,10 +47,10 @@ func BenchmarkOpen(b *testing.B) {
 
 func BenchmarkRead(b *testing.B) {
 	s := newStore(b)
-	ingestAll(b, s, storetest.Run("r-1", 100000, 10000))
+	storetest.Ingest(b, s, storetest.Run("r-1", 100000, 10000))
 	n := 0
 	for b.Loop() {
-		n += len(collect(b, s.Records(b.Context(), store.Query{Run: "r-1"})))
+		n += len(storetest.Collect(b, s.Records(b.Context(), store.Query{Run: "r-1"})))
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
 }

@@ -17,11 +17,23 @@ import (
 const childEnv = "CUSTODY_TEST_INGEST" // "path run"
 
 // TestMain makes the test binary, started again with childEnv, a process that
-// ingests one run, segment by segment, and says so on its output.
+// ingests one run, segment by segment, and says so on its output; with migrateEnv
+// one that opens a store.
 func TestMain(m *testing.M) {
 	if what := os.Getenv(childEnv); what != "" {
 		path, run, _ := strings.Cut(what, " ")
 		if err := childIngest(path, run); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if path := os.Getenv(migrateEnv); path != "" {
+		s, err := Open(path)
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -81,7 +93,7 @@ func TestTwoProcessesAtOnce(t *testing.T) {
 	}
 	s := open1(t, path)
 	for _, run := range runs {
-		wantRecords(t, s, run, storetest.Run(run, childRecords, childSegment))
+		storetest.WantRecords(t, s, run, storetest.Run(run, childRecords, childSegment))
 	}
 }
 
@@ -104,8 +116,8 @@ func TestKilledWhileIngesting(t *testing.T) {
 		wantPrefix(t, path, acknowledged)
 	}
 	s := open1(t, path)
-	ingestAll(t, s, want)
-	wantRecords(t, s, "r-k", want)
+	storetest.Ingest(t, s, want)
+	storetest.WantRecords(t, s, "r-k", want)
 	if r, err := s.Run(t.Context(), "", "r-k"); err != nil || r.Events != childRecords || r.Status != store.Sealed {
 		t.Errorf("summary %+v, %v", r, err)
 	}
@@ -119,7 +131,7 @@ func wantPrefix(t *testing.T, path string, acknowledged uint64) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	n := uint64(len(collect(t, r.Records(t.Context(), store.Query{Run: "r-k"}))))
+	n := uint64(len(storetest.Collect(t, r.Records(t.Context(), store.Query{Run: "r-k"}))))
 	if n < acknowledged || n%childSegment != 0 || acknowledged == 0 {
 		t.Fatalf("%d records after the kill, %d were acknowledged", n, acknowledged)
 	}
