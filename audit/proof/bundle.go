@@ -2,6 +2,7 @@ package proof
 
 import (
 	"archive/zip"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +16,10 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Errors of bundles.
-var (
-	ErrBundle     = errors.New("not a bundle that custody wrote")
-	ErrBundleSize = errors.New("the bundle holds more than a bundle may")
-)
-
 const (
 	bundleReadme = "README.txt"
 	maxBundle    = 64 << 30 // bytes of all files, unpacked
-	maxEntries   = 3 * 1_000_000
+	maxEntries   = 5 * 1_000_000
 	maxSmall     = 64 << 10 // bytes of README.txt and of host.pub
 )
 
@@ -36,6 +31,7 @@ To check it, with a public key that you got from somebody you trust:
 
 The host.pub in this bundle says which key signed. It proves nothing by itself, because
 whoever could forge the record could forge it too: compare it with one that came another way.
+This text proves nothing either.
 
 Without custody: N.seg holds records, framed: "CWF1", length (uint32, little-endian), CRC-32C,
 then 0x00, 16 random bytes, and length bytes of JSON. The SHA-256 of all from 0x00 on is the record's
@@ -44,6 +40,15 @@ signed-note, Ed25519); its "root" is the RFC 6962 Merkle tree hash over those le
 "prev" the SHA-256 of the whole manifest file before it. Manifests count up from "segment":0, the
 seqs in the records from 1, and the last manifest has a "closing" that is not empty. A seq that
 does not occur stands in a "gap" record.
+
+checkpoint is the signed head of the host's log (C2SP tlog-checkpoint), with the cosignatures of
+its witnesses; checkpoint.tsr, if there is one, an RFC 3161 time stamp over that file. N.tlog-proof
+(C2SP tlog-proof) says that the manifest N is in that log: its extra data is the entry, which names
+the SHA-256 of the manifest file. since and consistency say that the log went on from an earlier
+checkpoint. A frame that begins with "CWE1" is a record that was erased; N.erasure says why.
+N.rotation says that the host has a new key, signed by the old one.
+
+docs/verify.md and docs/verify.py of custody's source redo all of it.
 `
 
 // BundleOptions are what a bundle holds beside the record. HostKey is required, and Log for
@@ -68,8 +73,7 @@ type BundleOptions struct {
 // key, as one zip file. The same record and checkpoint give the same bytes. A live run is
 // refused with ErrLive, one that is not under the checkpoint yet with ErrPending. Nothing is verified.
 func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) error {
-	hostKey := o.HostKey
-	if _, err := note.NewVerifier(strings.TrimSpace(hostKey)); err != nil {
+	if _, err := note.NewVerifier(strings.TrimSpace(o.HostKey)); err != nil {
 		return fmt.Errorf("host's public key: %w", err)
 	}
 	e, err := OpenDir(dir)
@@ -80,38 +84,124 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	if e.Live {
 		return fmt.Errorf("bundle %s: %w", dir, ErrLive)
 	}
-	z := zip.NewWriter(w)
-	if err := add(z, bundleReadme, strings.NewReader(readme)); err != nil {
-		return err
-	}
-	if err := add(z, PublicFile, strings.NewReader(strings.TrimSpace(hostKey)+"\n")); err != nil {
-		return err
-	}
-	if err := e.addAll(z); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
+	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, zip: zip.NewWriter(w)}
+	if err := b.write(); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
 	return nil
 }
 
-// addAll adds the record's files in the order of their names.
-func (e *Evidence) addAll(z *zip.Writer) error {
-	entries, err := fs.ReadDir(e.files, ".")
+// bundler writes one bundle.
+type bundler struct {
+	BundleOptions
+	ctx        context.Context // of the one call
+	evidence   *Evidence
+	zip        *zip.Writer
+	checkpoint signedCheckpoint
+}
+
+func (b *bundler) write() error {
+	if err := b.add(bundleReadme, strings.NewReader(readme)); err != nil {
+		return err
+	}
+	if err := b.add(PublicFile, strings.NewReader(strings.TrimSpace(b.HostKey)+"\n")); err != nil {
+		return err
+	}
+	if b.Log != nil {
+		if err := b.addLog(); err != nil {
+			return err
+		}
+	}
+	if err := b.addRecord(); err != nil {
+		return err
+	}
+	return b.zip.Close()
+}
+
+// addLog adds what there is of the host's log as a whole.
+func (b *bundler) addLog() (err error) {
+	if b.checkpoint.note = b.Checkpoint; b.Checkpoint == nil {
+		if b.checkpoint.note, err = b.Log.Checkpoint(b.ctx); err != nil {
+			return fmt.Errorf("the host's log: %w", err)
+		}
+	}
+	if b.checkpoint.Checkpoint, err = readCheckpoint(b.checkpoint.note); err != nil {
+		return err
+	}
+	if err := b.add(checkpointFile, bytes.NewReader(b.checkpoint.note)); err != nil {
+		return err
+	}
+	if b.Stamp != nil {
+		if err := b.add(stampFile, bytes.NewReader(b.Stamp)); err != nil {
+			return err
+		}
+	}
+	if b.Since != nil {
+		if err := b.addSince(); err != nil {
+			return err
+		}
+	}
+	for i, signed := range b.Rotations {
+		name := wal.FileName(uint64(i+1), RotationSuffix)
+		if err := b.add(name, bytes.NewReader(signed)); err != nil {
+			return err
+		}
+		if err := b.prove(name, RotationLeaf(Digest(signed))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addSince adds an earlier checkpoint, and the proof that the log went on from it.
+func (b *bundler) addSince() error {
+	old, err := readCheckpoint(b.Since)
 	if err != nil {
-		return fmt.Errorf("write bundle: %w", err)
+		return err
+	}
+	if old.Size > b.checkpoint.Size {
+		return fmt.Errorf("the checkpoint has %d entries, the earlier one %d", b.checkpoint.Size, old.Size)
+	}
+	path, err := b.Log.Consistency(b.ctx, old.Size, b.checkpoint.Size)
+	if err != nil {
+		return fmt.Errorf("the host's log: %w", err)
+	}
+	if err := b.add(sinceFile, bytes.NewReader(b.Since)); err != nil {
+		return err
+	}
+	proof := continuation{old: old.Size, path: path, checkpoint: b.checkpoint.note}
+	return b.add(consistencyFile, bytes.NewReader(proof.marshal()))
+}
+
+// readCheckpoint reads a signed checkpoint that nobody vouches for.
+func readCheckpoint(signed []byte) (Checkpoint, error) {
+	n, err := unverified(signed)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("read checkpoint: %w", err)
+	}
+	return ParseCheckpoint(n.Text)
+}
+
+// addRecord adds the record's files in the order of their names, each with its proof.
+func (b *bundler) addRecord() error {
+	entries, err := fs.ReadDir(b.evidence.files, ".")
+	if err != nil {
+		return err
 	}
 	for _, entry := range entries {
-		if limit(entry.Name()) == 0 {
+		name := entry.Name()
+		if !ofRecord(name) {
 			continue
 		}
-		f, err := e.files.Open(entry.Name())
+		f, err := b.evidence.files.Open(name)
 		if err != nil {
-			return fmt.Errorf("write bundle: %w", err)
+			return err
 		}
-		err = add(z, entry.Name(), f)
+		err = b.add(name, f)
 		f.Close()
+		if err == nil && b.Log != nil {
+			err = b.proveFile(name)
+		}
 		if err != nil {
 			return err
 		}
@@ -119,28 +209,93 @@ func (e *Evidence) addAll(z *zip.Writer) error {
 	return nil
 }
 
-// add leaves times and modes out, so that they do not tell two bundles apart.
-func add(z *zip.Writer, name string, r io.Reader) error {
-	method := zip.Deflate
-	if strings.HasSuffix(name, wal.LeavesSuffix) {
-		method = zip.Store // hashes do not compress
+// proveFile adds the proof about a file that has an entry in the host's log.
+func (b *bundler) proveFile(name string) error {
+	first, manifest := wal.ParseName(name, wal.ManifestSuffix)
+	if !manifest && !numbered(name, ErasureSuffix) {
+		return nil
 	}
-	f, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: method})
+	data, err := b.evidence.read(name, maxManifest)
+	if err != nil {
+		return err
+	}
+	n, err := unverified(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if !manifest {
+		e, err := ParseErasure(n.Text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return b.prove(name, ErasureLeaf(e.Run, e.Seq, Digest(data)))
+	}
+	m, err := ParseManifest(n.Text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return b.prove(wal.FileName(first, ""), ManifestLeaf(m.Run, m.Segment, Digest(data)))
+}
+
+// prove adds the proof that an entry stands under the checkpoint.
+func (b *bundler) prove(name string, entry []byte) error {
+	index, err := b.Log.Index(b.ctx, entry)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && index >= b.checkpoint.Size {
+		return fmt.Errorf("%s: %w", name, ErrPending)
+	}
+	if err != nil {
+		return fmt.Errorf("the host's log: %w", err)
+	}
+	path, err := b.Log.Inclusion(b.ctx, index, b.checkpoint.Size)
+	if err != nil {
+		return fmt.Errorf("the host's log: %w", err)
+	}
+	p := inclusion{entry: entry, index: index, path: path, checkpoint: b.checkpoint.note}
+	return b.add(name+proofSuffix, bytes.NewReader(p.marshal()))
+}
+
+// add leaves times and modes out, so that they do not tell two bundles apart.
+func (b *bundler) add(name string, r io.Reader) error {
+	method := zip.Store
+	if b.Compress && !strings.HasSuffix(name, wal.LeavesSuffix) { // hashes do not compress
+		method = zip.Deflate
+	}
+	f, err := b.zip.CreateHeader(&zip.FileHeader{Name: name, Method: method})
 	if err == nil {
 		_, err = io.Copy(f, r)
 	}
 	if err != nil {
-		return fmt.Errorf("write bundle: %s: %w", name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
 
-// limit returns how long a file of that name may be, 0 if a record has no such file.
+// ofRecord says whether a file of that name in a run's directory belongs into a bundle.
+func ofRecord(name string) bool {
+	for _, suffix := range []string{wal.SegmentSuffix, wal.LeavesSuffix, wal.ManifestSuffix, ErasureSuffix} {
+		if numbered(name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// limit returns how long a bundle's file of that name may be, 0 if a bundle has no such file.
 func limit(name string) uint64 {
+	switch name {
+	case bundleReadme, PublicFile, stampFile:
+		return maxSmall
+	case checkpointFile, sinceFile:
+		return maxCheckpoint
+	case consistencyFile:
+		return maxProof
+	}
 	for suffix, n := range map[string]uint64{
 		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: maxManifest,
+		ErasureSuffix: maxManifest, RotationSuffix: maxManifest,
+		proofSuffix: maxProof, erasureProofSuffix: maxProof, rotationProofSuffix: maxProof,
 	} {
-		if _, ok := wal.ParseName(name, suffix); ok {
+		if numbered(name, suffix) {
 			return n
 		}
 	}
@@ -169,15 +324,15 @@ func OpenBundle(path string) (*Evidence, error) {
 func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBundle, err)
+		return nil, broken(ErrBundle, 0, "", "%v", err)
 	}
 	if err := inspect(z.File); err != nil {
 		return nil, err
 	}
-	e := &Evidence{files: z, close: func() error { return nil }}
+	e := &Evidence{bundle: true, files: z, close: func() error { return nil }}
 	key, err := e.read(PublicFile, maxSmall)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBundle, err)
+		return nil, broken(ErrBundle, 0, PublicFile, "%v", err)
 	}
 	e.HostKey = strings.TrimSpace(string(key))
 	return e, nil
@@ -186,26 +341,23 @@ func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
 // inspect refuses everything that WriteBundle would not have written.
 func inspect(files []*zip.File) error {
 	if len(files) > maxEntries {
-		return fmt.Errorf("%w: %d files", ErrBundleSize, len(files))
+		return broken(ErrBundleSize, 0, "", "%d files", len(files))
 	}
 	var total uint64
 	seen := map[string]bool{}
 	for _, f := range files {
 		most := limit(f.Name)
-		if f.Name == bundleReadme || f.Name == PublicFile {
-			most = maxSmall
-		}
 		switch {
 		case most == 0:
-			return fmt.Errorf("%w: it has no business holding %q", ErrBundle, f.Name)
+			return broken(ErrBundle, 0, "", "it has no business holding %.200q", f.Name)
 		case seen[f.Name]:
-			return fmt.Errorf("%w: %s is in it twice", ErrBundle, f.Name)
+			return broken(ErrBundle, 0, f.Name, "it is there twice")
 		case f.UncompressedSize64 > most:
-			return fmt.Errorf("%w: %s has %d bytes, at most %d", ErrBundleSize, f.Name, f.UncompressedSize64, most)
+			return broken(ErrBundleSize, 0, f.Name, "%d bytes, at most %d", f.UncompressedSize64, most)
 		}
 		seen[f.Name] = true
 		if total += f.UncompressedSize64; total > maxBundle {
-			return fmt.Errorf("%w: over %d bytes unpacked", ErrBundleSize, int64(maxBundle))
+			return broken(ErrBundleSize, 0, "", "over %d bytes unpacked", int64(maxBundle))
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -15,18 +14,18 @@ type signed struct {
 	Manifest
 	file   string
 	digest Hash
-	key    string // name of the trusted key that signed it, empty if none did
+	key    keyID // of the trusted key that signed it, empty if none did
 }
 
-// manifests reads all manifests and checks signatures and chain.
-func (v *verifier) manifests(trusted note.Verifiers) ([]signed, error) {
+// readManifests reads all manifests and checks signatures and chain.
+func (v *verifier) readManifests() ([]signed, error) {
 	firsts, err := v.evidence.list(wal.ManifestSuffix)
 	if err != nil {
 		return nil, open(ErrUnreadable, "", "%v", err)
 	}
 	var all []signed
 	for _, first := range firsts {
-		m, err := v.open(first, trusted)
+		m, err := v.openManifest(first)
 		if err != nil {
 			return nil, err
 		}
@@ -47,31 +46,23 @@ func (v *verifier) manifests(trusted note.Verifiers) ([]signed, error) {
 	return all, nil
 }
 
-// open reads one manifest; one whose key is unknown comes back with an empty key.
-func (v *verifier) open(first uint64, trusted note.Verifiers) (signed, error) {
+// openManifest reads one manifest; one whose key is unknown comes back with an empty key.
+func (v *verifier) openManifest(first uint64) (signed, error) {
 	file := wal.FileName(first, wal.ManifestSuffix)
 	data, err := v.evidence.read(file, maxManifest)
 	if err != nil {
 		return signed{}, open(ErrUnreadable, file, "%v", err)
 	}
-	n, err := note.Open(data, trusted)
-	var unknown *note.UnverifiedNoteError
-	if errors.As(err, &unknown) {
-		n, err = unknown.Note, nil
+	n, by, known, err := v.ring.openSigned(data)
+	s := signed{file: file, digest: Digest(data)}
+	if err == nil {
+		s.Manifest, err = ParseManifest(n.Text)
 	}
 	if err != nil {
 		return signed{}, broken(ErrForged, 0, file, "%v", err)
 	}
-	m, err := ParseManifest(n.Text)
-	if err != nil {
-		return signed{}, broken(ErrForged, 0, file, "%v", err)
-	}
-	s := signed{Manifest: m, file: file, digest: Digest(data)}
-	if len(n.Sigs) > 0 {
-		s.key = n.Sigs[0].Name
-	}
-	if again, ok := canonical(n); !ok || again != string(data) {
-		return signed{}, broken(ErrForged, 0, file, "the signed note is not in canonical form")
+	if known {
+		s.key = by
 	}
 	return s, nil
 }
@@ -90,14 +81,19 @@ func canonical(n *note.Note) (string, bool) {
 }
 
 // keys tells a run signed by a key that nobody here knows from a manifest that
-// was slipped in among others that are signed well.
+// was slipped in among others that are signed well. A host can have had several keys of one name.
 func keys(all []signed) error {
 	var good, bad *signed
 	for i := range all {
-		if all[i].key != "" {
+		switch {
+		case all[i].key == keyID{}:
+			if bad == nil {
+				bad = &all[i]
+			}
+		case good == nil:
 			good = &all[i]
-		} else if bad == nil {
-			bad = &all[i]
+		case all[i].key.name != good.key.name:
+			return broken(ErrForged, 0, all[i].file, "it is signed by %s, not by %s, which signed %s", all[i].key.name, good.key.name, good.file)
 		}
 	}
 	switch {
@@ -106,7 +102,7 @@ func keys(all []signed) error {
 	case good == nil:
 		return open(ErrUnknownKey, bad.file, "give its public key if you trust it")
 	}
-	return broken(ErrForged, 0, bad.file, "it is not signed by %s, which signed %s", good.key, good.file)
+	return broken(ErrForged, 0, bad.file, "it is not signed by %s, which signed %s", good.key.name, good.file)
 }
 
 // link checks manifest i against the one before it.

@@ -1,8 +1,10 @@
 package proof
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -51,19 +53,20 @@ func Erasable(k audit.Kind) bool {
 // NewErasure states that the record in f is to be erased. Reason and by must not be empty:
 // the statement stands for as long as the record does. The error is ErrNotErasable for kinds that stay.
 func NewErasure(f wal.Frame, reason, by string, at time.Time) (Erasure, error) {
-	kind, err := kindOf(f.Bytes)
-	switch {
-	case f.Erased:
+	if f.Erased {
 		return Erasure{}, fmt.Errorf("seq %d is erased already", f.Seq)
+	}
+	h, err := newScanner(newSchema()).scan(f.Bytes)
+	switch {
 	case err != nil:
 		return Erasure{}, fmt.Errorf("seq %d: %w", f.Seq, err)
-	case !Erasable(kind):
-		return Erasure{}, fmt.Errorf("seq %d, kind %s: %w", f.Seq, kind, ErrNotErasable)
+	case !Erasable(h.kind):
+		return Erasure{}, fmt.Errorf("seq %d, kind %s: %w", f.Seq, h.kind, ErrNotErasable)
 	case reason == "" || by == "":
 		return Erasure{}, fmt.Errorf("seq %d: an erasure needs a reason and who asked for it", f.Seq)
 	}
 	return Erasure{
-		V: erasureVersion, Run: f.Run, Seq: f.Seq, Leaf: f.Leaf(), Kind: kind, Reason: reason, By: by, Time: at.UTC(),
+		V: erasureVersion, Run: f.Run, Seq: f.Seq, Leaf: f.Leaf(), Kind: h.kind, Reason: reason, By: by, Time: at.UTC(),
 	}, nil
 }
 
@@ -84,3 +87,85 @@ func ParseErasure(text string) (Erasure, error) {
 
 // ErasureName returns the file name of the statement about a record.
 func ErasureName(seq uint64) string { return wal.FileName(seq, ErasureSuffix) }
+
+// erasure is a statement as it was found.
+type erasure struct {
+	Erasure
+	file   string
+	digest Hash
+	seen   bool // the record is there
+	done   bool // it is erased
+}
+
+// stated reads the statements of erasures.
+func (v *verifier) stated(ctx context.Context) error {
+	statements, err := v.evidence.statements(ErasureSuffix)
+	if err != nil {
+		return err
+	}
+	for _, s := range statements {
+		e, err := v.openErasure(s)
+		if err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		v.erasures[e.Seq] = e
+	}
+	return nil
+}
+
+func (v *verifier) openErasure(s statement) (*erasure, error) {
+	n, by, known, err := v.ring.openSigned(s.signed)
+	var e Erasure
+	if err == nil {
+		e, err = ParseErasure(n.Text)
+	}
+	switch {
+	case err != nil:
+		return nil, broken(ErrErasureForged, 0, s.file, "%v", err)
+	case !known || by.name != v.host:
+		return nil, broken(ErrErasureForged, 0, s.file, "no key of %s that is trusted here signed it", v.host)
+	case e.Run != v.report.Run:
+		return nil, broken(ErrErasureMismatch, 0, s.file, "it is about run %s", e.Run)
+	case ErasureName(e.Seq) != s.file:
+		return nil, broken(ErrErasureMismatch, e.Seq, s.file, "it is about seq %d", e.Seq)
+	case !Erasable(e.Kind):
+		return nil, broken(ErrErasureForbidden, e.Seq, s.file, "its kind was %.40q", e.Kind)
+	}
+	return &erasure{Erasure: e, file: s.file, digest: s.digest}, nil
+}
+
+// gone holds the erased records of a segment against the statements.
+func (v *verifier) gone(p part) error {
+	for _, seq := range p.present {
+		e := v.erasures[seq]
+		e.seen = true
+		v.report.Asked = append(v.report.Asked, e.Erasure)
+	}
+	for _, f := range p.erased {
+		e := v.erasures[f.seq]
+		if e == nil {
+			return broken(ErrErasureUndeclared, f.seq, p.file, "")
+		}
+		if e.Leaf != f.leaf {
+			return broken(ErrErasureMismatch, f.seq, e.file, "it names leaf %s, the record's is %s", e.Leaf, f.leaf)
+		}
+		e.seen, e.done = true, true
+		v.report.Erasures = append(v.report.Erasures, e.Erasure)
+	}
+	return nil
+}
+
+// idleErasures finds statements about records that the run does not have.
+func (v *verifier) idleErasures() error {
+	for _, seq := range v.erasureSeqs() {
+		if e := v.erasures[seq]; !e.seen && !v.evidence.Live {
+			return broken(ErrErasureMismatch, seq, e.file, "the run has no such record")
+		}
+	}
+	return nil
+}
+
+func (v *verifier) erasureSeqs() []uint64 { return slices.Sorted(maps.Keys(v.erasures)) }

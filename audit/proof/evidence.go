@@ -33,8 +33,9 @@ type Evidence struct {
 	Stamp     []byte
 	Rotations [][]byte
 
-	files fs.FS
-	close func() error
+	bundle bool
+	files  fs.FS
+	close  func() error
 }
 
 // OpenDir opens a run's directory. Links out of it are not followed.
@@ -67,27 +68,39 @@ func (e *Evidence) list(suffix string) ([]uint64, error) {
 
 // read returns a whole file of at most limit bytes.
 func (e *Evidence) read(name string, limit int64) ([]byte, error) {
-	f, err := e.files.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s is longer than %d bytes", name, limit)
-	}
-	return data, err
+	return e.readInto(nil, name, limit)
 }
 
-// leaves returns the leaf hashes of the segment, nil if the file is missing or malformed.
-func (e *Evidence) leaves(first uint64) []Hash {
-	data, err := e.read(wal.FileName(first, wal.LeavesSuffix), maxLeaves)
-	if err != nil || len(data)%len(Hash{}) != 0 {
-		return nil
+// readInto reads a whole file of at most limit bytes into the memory of buf, as far as it goes.
+func (e *Evidence) readInto(buf []byte, name string, limit int64) ([]byte, error) {
+	f, err := e.files.Open(name)
+	if err != nil {
+		return buf[:0], err
 	}
-	leaves := make([]Hash, 0, len(data)/len(Hash{}))
-	for c := range slices.Chunk(data, len(Hash{})) {
-		leaves = append(leaves, Hash(c))
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return buf[:0], err
 	}
-	return leaves
+	if !info.Mode().IsRegular() {
+		return buf[:0], fmt.Errorf("%s is not a regular file", name)
+	}
+	if info.Size() > limit {
+		return buf[:0], fmt.Errorf("%s is longer than %d bytes", name, limit)
+	}
+	buf = slices.Grow(buf[:0], int(info.Size())+1) // room to see the end
+	for {
+		n, err := f.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case int64(len(buf)) > limit:
+			return buf[:0], fmt.Errorf("%s is longer than %d bytes", name, limit)
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return buf, err
+		case len(buf) == cap(buf): // it grew
+			buf = slices.Grow(buf, len(buf))
+		}
+	}
 }

@@ -130,3 +130,39 @@ func VerifyInclusion(leaf Hash, i, size uint64, path []Hash, root Hash) bool {
 	}
 	return last == 0 && h == root
 }
+
+// VerifyConsistency says whether path proves that the tree of size n and root second goes on
+// from the one of size m and root first (the algorithm of RFC 9162, section 2.1.4.2).
+func VerifyConsistency(m, n uint64, path []Hash, first, second Hash) bool {
+	switch {
+	case m == n:
+		return len(path) == 0 && first == second
+	case m == 0:
+		return len(path) == 0 && first == Root(nil)
+	case m > n || len(path) == 0:
+		return false
+	}
+	if m&(m-1) == 0 { // the old tree is whole in the new one, and its root is left out
+		path = append([]Hash{first}, path...)
+	}
+	node, last := m-1, n-1
+	for node&1 == 1 {
+		node, last = node>>1, last>>1
+	}
+	a, b := path[0], path[0]
+	for _, p := range path[1:] {
+		if last == 0 {
+			return false
+		}
+		if node&1 == 1 || node == last {
+			a, b = nodeHash(p, a), nodeHash(p, b)
+			for node&1 == 0 && node != 0 {
+				node, last = node>>1, last>>1
+			}
+		} else {
+			b = nodeHash(b, p)
+		}
+		node, last = node>>1, last>>1
+	}
+	return last == 0 && a == first && b == second
+}

@@ -12,43 +12,117 @@ var (
 	ErrCannotBeJudged = errors.New("the record cannot be judged")
 )
 
-// What Verify can find. Each comes in a Verdict, which says where.
+// Finding is one thing that Verify can find, with a name and a number that stay the same
+// from version to version.
+type Finding struct {
+	name   string
+	status int
+	text   string
+}
+
+// Name is in lower case with hyphens, such as record-altered.
+func (f *Finding) Name() string { return f.name }
+
+// Status is between 10 and 99, so that a process can exit with it.
+func (f *Finding) Status() int { return f.status }
+
+// Error implements error.
+func (f *Finding) Error() string { return f.text }
+
+// What Verify can find. Each comes in a Verdict, which says where. docs/verify.md has them in a table.
 var (
 	// Findings about records: the evidence does not hold.
-	ErrAltered     = errors.New("record altered")
-	ErrMissing     = errors.New("record missing")
-	ErrDuplicated  = errors.New("record duplicated")
-	ErrReordered   = errors.New("records reordered")
-	ErrInserted    = errors.New("record inserted that was never sealed")
-	ErrAppended    = errors.New("record appended after the seal")
-	ErrUndecodable = errors.New("record cannot be decoded")
-	ErrHole        = errors.New("seqs missing that no gap declares")
+	ErrAltered     = &Finding{"record-altered", 10, "record altered"}
+	ErrMissing     = &Finding{"record-missing", 11, "record missing"}
+	ErrDuplicated  = &Finding{"record-duplicated", 12, "record duplicated"}
+	ErrReordered   = &Finding{"records-reordered", 13, "records reordered"}
+	ErrInserted    = &Finding{"record-inserted", 14, "record inserted that was never sealed"}
+	ErrAppended    = &Finding{"record-appended", 15, "record appended after the seal"}
+	ErrUndecodable = &Finding{"record-undecodable", 16, "record cannot be decoded"}
+	ErrMalformed   = &Finding{"record-malformed", 17, "record does not have the form of its kind"}
+	ErrHole        = &Finding{"hole-undeclared", 18, "seqs missing that no gap declares"}
 	// Findings about the files around them: the evidence does not hold either.
-	ErrTailCut         = errors.New("tail cut: there is no closing manifest")
-	ErrSegmentMissing  = errors.New("segment missing")
-	ErrManifestMissing = errors.New("manifest missing")
-	ErrForged          = errors.New("manifest forged")
-	ErrOutOfChain      = errors.New("manifest out of chain")
-	ErrContradiction   = errors.New("manifest contradicts its records")
-	ErrLeaves          = errors.New("leaf hashes altered or missing")
-	ErrRunMismatch     = errors.New("evidence is mixed from different runs")
+	ErrTailCut         = &Finding{"tail-cut", 20, "tail cut: there is no closing manifest"}
+	ErrSegmentMissing  = &Finding{"segment-missing", 21, "segment missing"}
+	ErrManifestMissing = &Finding{"manifest-missing", 22, "manifest missing"}
+	ErrForged          = &Finding{"manifest-forged", 23, "manifest forged"}
+	ErrOutOfChain      = &Finding{"manifest-out-of-chain", 24, "manifest out of chain"}
+	ErrContradiction   = &Finding{"manifest-contradicted", 25, "manifest contradicts its records"}
+	ErrLeaves          = &Finding{"leaves-altered", 26, "leaf hashes altered or missing"}
+	ErrRunMismatch     = &Finding{"runs-mixed", 27, "evidence is mixed from different runs"}
+	ErrStray           = &Finding{"file-stray", 28, "a file belongs to nothing that is signed"}
+	ErrBundle          = &Finding{"bundle-malformed", 29, "not a bundle that custody wrote"}
+	ErrBundleSize      = &Finding{"bundle-oversized", 30, "the bundle holds more than a bundle may"}
+	// Findings about the host's log.
+	ErrNoCheckpoint      = &Finding{"checkpoint-missing", 40, "the host log's checkpoint is missing"}
+	ErrCheckpoint        = &Finding{"checkpoint-forged", 41, "checkpoint forged"}
+	ErrOtherLog          = &Finding{"checkpoint-of-another-log", 42, "the checkpoint is another log's"}
+	ErrRolledBack        = &Finding{"log-rolled-back", 43, "the checkpoint is older than the one that was kept"}
+	ErrForked            = &Finding{"log-forked", 44, "the log does not go on from the checkpoint that was kept"}
+	ErrNoConsistency     = &Finding{"consistency-missing", 45, "there is no proof that the log goes on from the checkpoint that was kept"}
+	ErrNoProof           = &Finding{"proof-missing", 46, "proof of inclusion missing"}
+	ErrProofMalformed    = &Finding{"proof-malformed", 47, "proof cannot be read"}
+	ErrOtherEntry        = &Finding{"proof-of-another-entry", 48, "the proof is about another entry of the log"}
+	ErrOtherCheckpoint   = &Finding{"proof-of-another-checkpoint", 49, "the proof is under another checkpoint"}
+	ErrNotIncluded       = &Finding{"inclusion-broken", 50, "the entry is not in the tree that the checkpoint signs"}
+	ErrUnlogged          = &Finding{"manifest-unlogged", 51, "a manifest is not in the host's log, one behind it is"}
+	ErrRunMissing        = &Finding{"run-missing", 52, "the host's log has a run that is not here"}
+	ErrQuorum            = &Finding{"quorum-missing", 53, "too few witnesses have cosigned the checkpoint"}
+	ErrUnknownWitness    = &Finding{"witness-unknown", 54, "too few witnesses that are trusted here have cosigned the checkpoint, others have"}
+	ErrCosignature       = &Finding{"cosignature-forged", 55, "a witness's cosignature is not over this checkpoint"}
+	ErrNoStamp           = &Finding{"stamp-missing", 56, "the checkpoint has no time stamp"}
+	ErrStamp             = &Finding{"stamp-forged", 57, "time stamp forged"}
+	ErrStampedOther      = &Finding{"stamp-of-another-checkpoint", 58, "the time stamp is over another checkpoint"}
+	ErrErasureUndeclared = &Finding{"erasure-undeclared", 60, "a record is erased and no statement says so"}
+	ErrErasureForged     = &Finding{"erasure-forged", 61, "statement of an erasure forged"}
+	ErrErasureMismatch   = &Finding{"erasure-mismatched", 62, "statement of an erasure is about another record"}
+	ErrErasureForbidden  = &Finding{"erasure-forbidden", 63, "a record was erased that has to stay"}
+	ErrErasureUnlogged   = &Finding{"erasure-unlogged", 64, "statement of an erasure is not in the host's log"}
+	ErrRotationForged    = &Finding{"rotation-forged", 70, "statement of a key's rotation forged"}
+	ErrRotationUnlogged  = &Finding{"rotation-unlogged", 71, "statement of a key's rotation is not in the host's log"}
+	ErrRotationForked    = &Finding{"rotation-forked", 72, "a key has two successors"}
+	ErrRetired           = &Finding{"key-retired", 73, "signed by a key that was retired before the run began"}
+	ErrHostKey           = &Finding{"host-key-mismatched", 74, "the bundle names a host key that has not signed it"}
 	// Findings that leave the question open.
-	ErrUnknownKey = errors.New("signed by a key that is not trusted here")
-	ErrLive       = errors.New("the run is live: its record is not closed yet")
-	ErrNoEvidence = errors.New("there is no record here")
-	ErrUnreadable = errors.New("the evidence cannot be read")
-	ErrPending    = errors.New("the record's end is not under a checkpoint of the host's log yet")
+	ErrUnknownKey     = &Finding{"key-unknown", 80, "signed by a key that is not trusted here"}
+	ErrLive           = &Finding{"run-live", 81, "the run is live: its record is not closed yet"}
+	ErrNoEvidence     = &Finding{"evidence-missing", 82, "there is no record here"}
+	ErrUnreadable     = &Finding{"evidence-unreadable", 83, "the evidence cannot be read"}
+	ErrPending        = &Finding{"checkpoint-pending", 84, "the record's end is not under a checkpoint of the host's log yet"}
+	ErrKind           = &Finding{"kind-unknown", 85, "a record is of a kind that this version does not know"}
+	ErrStampUntrusted = &Finding{"stamp-untrusted", 86, "the checkpoint was stamped by an authority that is not trusted here"}
 )
+
+// Findings returns all of them, ordered by status. Those from 80 on leave the question open.
+func Findings() []*Finding {
+	return []*Finding{
+		ErrAltered, ErrMissing, ErrDuplicated, ErrReordered, ErrInserted, ErrAppended, ErrUndecodable, ErrMalformed, ErrHole,
+		ErrTailCut, ErrSegmentMissing, ErrManifestMissing, ErrForged, ErrOutOfChain, ErrContradiction, ErrLeaves, ErrRunMismatch,
+		ErrStray, ErrBundle, ErrBundleSize,
+		ErrNoCheckpoint, ErrCheckpoint, ErrOtherLog, ErrRolledBack, ErrForked, ErrNoConsistency, ErrNoProof, ErrProofMalformed,
+		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
+		ErrNoStamp, ErrStamp, ErrStampedOther,
+		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged,
+		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey,
+		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted,
+	}
+}
 
 // Verdict is why evidence does not hold or cannot be judged. errors.Is finds
 // both the outcome and the finding in it.
 type Verdict struct {
-	Outcome error  // ErrDoesNotHold or ErrCannotBeJudged
-	Finding error  // one of the findings above
+	Outcome error // ErrDoesNotHold or ErrCannotBeJudged
+	Finding *Finding
 	Seq     uint64 // first record concerned, 0 if it is none in particular
 	File    string // manifest, leaves or segment concerned
 	Detail  string
 }
+
+// Name is that of the finding.
+func (v *Verdict) Name() string { return v.Finding.name }
+
+// Status is that of the finding.
+func (v *Verdict) Status() int { return v.Finding.status }
 
 // Error implements error.
 func (v *Verdict) Error() string {
@@ -68,10 +142,10 @@ func (v *Verdict) Error() string {
 // Unwrap makes both outcome and finding visible to errors.Is.
 func (v *Verdict) Unwrap() []error { return []error{v.Outcome, v.Finding} }
 
-func broken(finding error, seq uint64, file, detail string, args ...any) *Verdict {
+func broken(finding *Finding, seq uint64, file, detail string, args ...any) *Verdict {
 	return &Verdict{ErrDoesNotHold, finding, seq, file, fmt.Sprintf(detail, args...)}
 }
 
-func open(finding error, file, detail string, args ...any) *Verdict {
+func open(finding *Finding, file, detail string, args ...any) *Verdict {
 	return &Verdict{ErrCannotBeJudged, finding, 0, file, fmt.Sprintf(detail, args...)}
 }

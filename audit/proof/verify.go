@@ -3,12 +3,12 @@ package proof
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
-	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/wal"
@@ -33,8 +33,9 @@ type Report struct {
 	KeyName string      // of the key that signed
 	// Published is what the host's log says; nil if it was not asked.
 	Published *Published
-	Erasures  []Erasure  // in order of seq
-	Rotations []Rotation // that were needed to trust the keys that signed
+	Erasures  []Erasure  // of records that are gone, in order of seq
+	Asked     []Erasure  // of records that are still there
+	Rotations []Rotation // that lead from a key that is trusted to another
 	Unknown   []string   // names of fields that this version does not know, at most 16
 }
 
@@ -49,32 +50,40 @@ type Published struct {
 	Authority     string    // who stamped: the subject of its certificate
 }
 
-// Verify checks evidence against trusted keys: every signature, the chain of
-// manifests, every record against its leaf and root, the seqs, the gaps. A nil
-// error means that it holds from the first record to the closing manifest. Any
-// error is a *Verdict, or ctx's.
+// Verify checks evidence against whom the verifier trusts: every signature, the chain of
+// manifests, every record against its leaf and root, its form, the seqs, the gaps, what was
+// erased, and what the host's log says of all of it. A nil error means that it holds from the
+// first record to the closing manifest. Any error is a *Verdict, or ctx's. What leaves the
+// question open is told only if nothing else was found.
 func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
-	v := verifier{evidence: e, report: Report{Losses: wal.Losses{}}}
-	manifests, err := v.manifests(t.Keys)
-	if err != nil {
-		return v.report, err
-	}
-	for _, m := range manifests {
-		if err := ctx.Err(); err != nil {
-			return v.report, err
-		}
-		if err := v.segment(m); err != nil {
+	v := newVerifier(e, t)
+	for _, step := range []func(context.Context) error{
+		v.keys, v.chain, v.stated, v.segments, v.end, v.published,
+	} {
+		if err := step(ctx); err != nil {
 			return v.report, err
 		}
 	}
-	return v.report, v.end(manifests)
+	if v.open != nil {
+		return v.report, v.open
+	}
+	return v.report, nil
 }
 
 type verifier struct {
 	evidence *Evidence
+	trust    Trust
+	ring     *ring
 	report   Report
-	holes    []hole
-	excuses  []audit.Gap // what the host's log declared as lost
+	open     *Verdict // the first thing that leaves the question open
+
+	host      string // name of the key that signed
+	manifests []signed
+	rotations []statement
+	erasures  map[uint64]*erasure
+	holes     []hole
+	excuses   []audit.Gap // what the host's log declared as lost
+	tail      string      // the first manifest that is not under the checkpoint
 }
 
 type hole struct {
@@ -82,73 +91,117 @@ type hole struct {
 	file        string
 }
 
-// segment checks one segment's records and takes them into the report.
-func (v *verifier) segment(m signed) error {
-	file := wal.FileName(m.First, wal.SegmentSuffix)
-	data, err := v.evidence.read(file, maxSegment)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && m.Count > 0:
-		return broken(ErrSegmentMissing, m.First, file, "its %d records are signed for in segment %d", m.Count, m.Segment)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return open(ErrUnreadable, file, "%v", err)
+func newVerifier(e *Evidence, t Trust) *verifier {
+	if t.Keys == nil {
+		t.Keys = note.VerifierList()
 	}
-	leaves := v.evidence.leaves(m.First)
-	frames, finding := compare(m.Manifest, file, data, leaves)
-	if finding != nil {
-		return finding
+	return &verifier{
+		evidence: e, trust: t,
+		ring:     &ring{pinned: t.Keys, linked: map[keyID]note.Verifier{}, next: map[keyID]Rotation{}},
+		report:   Report{Losses: wal.Losses{}},
+		erasures: map[uint64]*erasure{},
 	}
-	return v.records(m, file, frames)
 }
 
-// records checks what the frames say; their bytes are proven already.
-func (v *verifier) records(m signed, file string, frames []wal.Frame) error {
-	losses := wal.Losses{}
-	for _, f := range frames {
-		var r audit.Record
-		if err := json.Unmarshal(f.Bytes, &r); err != nil {
-			return broken(ErrUndecodable, f.Seq, file, "%v", err)
-		}
-		if f.Seq <= v.report.Last {
-			return broken(ErrContradiction, f.Seq, file, "the seq before is %d", v.report.Last)
-		}
-		if f.Seq > v.report.Last+1 {
-			v.holes = append(v.holes, hole{v.report.Last + 1, f.Seq - 1, file})
-		}
-		if err := losses.Add(f.Bytes); err != nil {
-			return broken(ErrUndecodable, f.Seq, file, "%v", err)
-		}
-		if r.Kind == audit.KindGap && r.Gap != nil {
-			v.report.Gaps = append(v.report.Gaps, *r.Gap)
-			if r.Observer == audit.Host && r.Gap.Stage == "wal" { // a guest has no say in what the log lost
-				v.excuses = append(v.excuses, *r.Gap)
-			}
-		}
-		v.report.Last = f.Seq
+func (v *verifier) doubt(d *Verdict) {
+	if v.open == nil {
+		v.open = d
 	}
-	first := v.report.Last + 1
-	if len(frames) > 0 {
-		first = frames[0].Seq
+}
+
+// keys follows the rotations from the keys that are trusted.
+func (v *verifier) keys(context.Context) (err error) {
+	if v.rotations, err = v.evidence.rotations(); err != nil {
+		return err
 	}
-	if first != m.First || v.report.Last != m.Last {
-		return broken(ErrContradiction, 0, file, "it holds seqs %d to %d, the manifest says %d to %d",
-			first, v.report.Last, m.First, m.Last)
+	v.report.Rotations, err = v.ring.link(v.rotations)
+	return err
+}
+
+// chain reads the manifests.
+func (v *verifier) chain(context.Context) (err error) {
+	if v.manifests, err = v.readManifests(); err != nil || len(v.manifests) == 0 {
+		return err
 	}
-	if !maps.Equal(losses, m.Losses) {
-		return broken(ErrContradiction, 0, file, "gap records declare losses %v, the manifest %v", losses, m.Losses)
+	v.host = v.manifests[0].key.name
+	return v.hostKey()
+}
+
+// hostKey checks that the key which a bundle names is one of those behind it: it proves
+// nothing, but a reader may look at it.
+func (v *verifier) hostKey() error {
+	if !v.evidence.bundle {
+		return nil
 	}
-	v.count(m, losses)
+	key, err := note.NewVerifier(v.evidence.HostKey)
+	if err != nil {
+		return broken(ErrHostKey, 0, PublicFile, "%v", err)
+	}
+	if !v.ring.knows(idOf(key)) {
+		return broken(ErrHostKey, 0, PublicFile, "%.80s is not trusted, and no rotation leads there", v.evidence.HostKey)
+	}
 	return nil
 }
 
-func (v *verifier) count(m signed, losses wal.Losses) {
+// retired checks that the run did not begin after a key that signed for it was retired.
+func (v *verifier) retired(began time.Time) error {
+	for _, m := range v.manifests {
+		r, ok := v.ring.next[m.key]
+		if ok && began.After(r.Time.Add(rotationGrace)) {
+			return broken(ErrRetired, 0, m.file, "%s was retired at %s, the run began at %s",
+				r.Old, r.Time.Format(time.RFC3339), began.Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// take puts what a segment was found to hold into the report.
+func (v *verifier) take(m signed, p part) error {
+	r := &v.report
+	if p.count > 0 && p.first <= r.Last {
+		return broken(ErrContradiction, p.first, p.file, "the seq before is %d", r.Last)
+	}
+	if p.count > 0 && p.first > r.Last+1 {
+		v.holes = append(v.holes, hole{r.Last + 1, p.first - 1, p.file})
+	}
+	first, last := r.Last+1, r.Last
+	if p.count > 0 {
+		first, last = p.first, p.last
+	}
+	if first != m.First || last != m.Last {
+		return broken(ErrContradiction, 0, p.file, "it holds seqs %d to %d, the manifest says %d to %d", first, last, m.First, m.Last)
+	}
+	if !maps.Equal(p.losses, m.Losses) {
+		return broken(ErrContradiction, 0, p.file, "gap records declare losses %v, the manifest %v", p.losses, m.Losses)
+	}
+	if m.Segment == 0 {
+		if err := v.retired(p.began); err != nil {
+			return err
+		}
+	}
+	v.holes = append(v.holes, p.holes...)
+	for _, g := range p.gaps {
+		r.Gaps = append(r.Gaps, g.Gap)
+		if g.excuse {
+			v.excuses = append(v.excuses, g.Gap)
+		}
+	}
+	if p.strange != nil {
+		v.doubt(p.strange)
+	}
+	v.count(m, last, p.losses)
+	return v.gone(p)
+}
+
+func (v *verifier) count(m signed, last uint64, losses wal.Losses) {
 	r := &v.report
 	if m.Count > 0 {
 		r.First = cmp.Or(r.First, m.First)
 		r.Segments++
 	}
 	r.Records += m.Count
-	r.HoldsTo = r.Last
-	r.Head, r.Closing, r.Facts, r.KeyName = m.digest, m.Closing, m.Facts, m.key
+	r.Last, r.HoldsTo = last, last
+	r.Head, r.Closing, r.Facts, r.KeyName = m.digest, m.Closing, m.Facts, m.key.name
 	for stage, l := range losses {
 		sum := r.Losses[stage]
 		sum.Gaps += l.Gaps
@@ -160,21 +213,35 @@ func (v *verifier) count(m signed, losses wal.Losses) {
 
 // end checks what only the whole can show: that holes are declared, and that
 // there is an end and nothing behind it.
-func (v *verifier) end(manifests []signed) error {
+func (v *verifier) end(context.Context) error {
+	if len(v.manifests) == 0 {
+		return nil
+	}
 	for _, h := range v.holes {
 		if !v.declared(h) {
 			return broken(ErrHole, h.first, h.file, "seqs %d to %d", h.first, h.last)
 		}
 	}
+	if err := v.surplusSegments(); err != nil {
+		return err
+	}
+	if err := v.closed(v.manifests[len(v.manifests)-1]); err != nil {
+		return err
+	}
+	if err := v.idleErasures(); err != nil {
+		return err
+	}
+	return v.strays()
+}
+
+// surplusSegments finds segments that no manifest signs for.
+func (v *verifier) surplusSegments() error {
 	segments, err := v.evidence.list(wal.SegmentSuffix)
 	if err != nil {
 		return open(ErrUnreadable, "", "%v", err)
 	}
-	last := manifests[len(manifests)-1]
-	known := map[uint64]bool{}
-	for _, m := range manifests {
-		known[m.First] = true
-	}
+	last := v.manifests[len(v.manifests)-1]
+	known := v.firsts()
 	for _, first := range segments {
 		file := wal.FileName(first, wal.SegmentSuffix)
 		switch {
@@ -185,7 +252,15 @@ func (v *verifier) end(manifests []signed) error {
 			return broken(ErrInserted, first, file, "no manifest signs for it")
 		}
 	}
-	return v.closed(last)
+	return nil
+}
+
+func (v *verifier) firsts() map[uint64]bool {
+	firsts := map[uint64]bool{}
+	for _, m := range v.manifests {
+		firsts[m.First] = true
+	}
+	return firsts
 }
 
 func (v *verifier) closed(last signed) error {
@@ -193,7 +268,8 @@ func (v *verifier) closed(last signed) error {
 	case last.Closing != wal.Open:
 		return nil
 	case v.evidence.Live:
-		return open(ErrLive, "", "it holds up to seq %d", v.report.HoldsTo)
+		v.doubt(open(ErrLive, "", "it holds up to seq %d", v.report.HoldsTo))
+		return nil
 	}
 	return broken(ErrTailCut, 0, "", "it holds up to seq %d; what came after was removed, or the run died and was not recovered",
 		v.report.HoldsTo)
@@ -201,4 +277,45 @@ func (v *verifier) closed(last signed) error {
 
 func (v *verifier) declared(h hole) bool {
 	return slices.ContainsFunc(v.excuses, func(g audit.Gap) bool { return g.First <= h.first && g.Last >= h.last })
+}
+
+// strays finds files in a bundle that belong to no manifest and no statement. A run's
+// directory may hold what a process that died left behind.
+func (v *verifier) strays() error {
+	if !v.evidence.bundle {
+		return nil
+	}
+	firsts, rotations := v.firsts(), map[uint64]bool{}
+	for i := range v.rotations {
+		rotations[uint64(i+1)] = true
+	}
+	stated := map[uint64]bool{}
+	for seq := range v.erasures {
+		stated[seq] = true
+	}
+	for suffix, known := range map[string]map[uint64]bool{
+		wal.LeavesSuffix: firsts, proofSuffix: firsts, erasureProofSuffix: stated, rotationProofSuffix: rotations, RotationSuffix: rotations,
+	} {
+		numbers, err := v.evidence.list(suffix)
+		if err != nil {
+			return open(ErrUnreadable, "", "%v", err)
+		}
+		for _, n := range numbers {
+			if !known[n] {
+				return broken(ErrStray, 0, wal.FileName(n, suffix), "")
+			}
+		}
+	}
+	return nil
+}
+
+// unknownNames puts together what several scanners did not know.
+func unknownNames(all []string, more map[string]struct{}) []string {
+	for name := range more {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	slices.SortFunc(all, strings.Compare)
+	return all[:min(len(all), maxUnknown)]
 }

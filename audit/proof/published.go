@@ -1,0 +1,278 @@
+package proof
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// published checks what the host's log says of the run: checkpoint, witnesses, time stamp,
+// what went before, and that everything signed stands in the tree.
+func (v *verifier) published(ctx context.Context) error {
+	src, err := v.source()
+	if src == nil || err != nil {
+		return err
+	}
+	c, err := v.checkpoint(ctx, src)
+	if err != nil || c.note == nil {
+		return err
+	}
+	for _, check := range []func(context.Context, source, signedCheckpoint) error{
+		v.since, v.stamped, v.includeRotations, v.includeManifests, v.includeErasures,
+	} {
+		if err := check(ctx, src, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// source says where proofs come from; nil if there are none and none are needed.
+func (v *verifier) source() (source, error) {
+	switch {
+	case v.evidence.Log != nil:
+		return fromLog{v.evidence}, nil
+	case v.evidence.bundle:
+		return fromFiles{v.evidence}, nil
+	case len(v.report.Erasures) > 0:
+		v.doubt(open(ErrPending, "", "records were erased, and there is no log that could say so"))
+	}
+	return nil, nil
+}
+
+// checkpoint opens the checkpoint and counts the witnesses.
+func (v *verifier) checkpoint(ctx context.Context, src source) (signedCheckpoint, error) {
+	signed, err := src.checkpoint(ctx)
+	switch {
+	case err != nil:
+		return signedCheckpoint{}, err
+	case signed == nil && v.evidence.bundle && v.trust.Unlogged:
+		return signedCheckpoint{}, v.unlogged()
+	case signed == nil && v.evidence.bundle:
+		return signedCheckpoint{}, broken(ErrNoCheckpoint, 0, checkpointFile, "")
+	case signed == nil:
+		v.report.Published = &Published{Tail: v.report.Records}
+		v.pending()
+		return signedCheckpoint{}, nil
+	}
+	c, n, err := v.openCheckpoint(checkpointFile, signed)
+	if err != nil {
+		return signedCheckpoint{}, err
+	}
+	v.report.Published = &Published{Checkpoint: c}
+	return signedCheckpoint{c, signed}, v.quorum(n)
+}
+
+// unlogged accepts a bundle without a checkpoint, if it has nothing that needs one.
+func (v *verifier) unlogged() error {
+	for _, name := range []string{stampFile, sinceFile, consistencyFile} {
+		data, err := (fromFiles{v.evidence}).file(name, maxProof)
+		if err != nil {
+			return err
+		}
+		if data != nil {
+			return broken(ErrNoCheckpoint, 0, checkpointFile, "there is a file %s", name)
+		}
+	}
+	switch {
+	case len(v.report.Erasures) > 0 || len(v.rotations) > 0 || v.trust.Quorum > 0 || v.trust.Stamped || v.trust.Since != nil:
+		return broken(ErrNoCheckpoint, 0, checkpointFile, "erasures, rotations, witnesses and time stamps need it")
+	}
+	return nil
+}
+
+// pending notes that a closed run's end is not under a checkpoint yet.
+func (v *verifier) pending() {
+	if v.report.Closing != wal.Open {
+		v.doubt(open(ErrPending, "", "%d records are younger than it", v.report.Published.Tail))
+	}
+}
+
+// openCheckpoint checks that the host's own log signed it. The note has the signatures of
+// witnesses that are trusted.
+func (v *verifier) openCheckpoint(file string, signed []byte) (Checkpoint, *note.Note, error) {
+	witnesses := witnesses{v.ring, v.trust.Witnesses}
+	n, err := note.Open(signed, witnesses)
+	var unknown *note.UnverifiedNoteError
+	var invalid *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &unknown):
+		n = unknown.Note
+	case errors.As(err, &invalid) && witnesses.has(keyID{invalid.Name, invalid.Hash}):
+		return Checkpoint{}, nil, broken(ErrCosignature, 0, file, "%s", invalid.Name)
+	case err != nil:
+		return Checkpoint{}, nil, broken(ErrCheckpoint, 0, file, "%v", err)
+	}
+	c, err := ParseCheckpoint(n.Text)
+	if err != nil {
+		return c, nil, broken(ErrCheckpoint, 0, file, "%v", err)
+	}
+	if c.Origin != v.host {
+		return c, nil, broken(ErrOtherLog, 0, file, "it is of %.200q, the run of %s", c.Origin, v.host)
+	}
+	own := func(s note.Signature) bool { return s.Name == v.host && v.ring.knows(keyID{s.Name, s.Hash}) }
+	if !slices.ContainsFunc(n.Sigs, own) {
+		return c, nil, broken(ErrCheckpoint, 0, file, "no key of %s that is trusted here signed it", v.host)
+	}
+	return c, n, nil
+}
+
+// witnesses are the keys that may stand under a checkpoint: the host's and the witnesses'.
+type witnesses struct {
+	host note.Verifiers
+	list []note.Verifier
+}
+
+func (w witnesses) has(k keyID) bool {
+	return slices.ContainsFunc(w.list, func(v note.Verifier) bool { return idOf(v) == k })
+}
+
+// Verifier implements note.Verifiers.
+func (w witnesses) Verifier(name string, hash uint32) (note.Verifier, error) {
+	for _, v := range w.list {
+		if v.Name() == name && v.KeyHash() == hash {
+			return v, nil
+		}
+	}
+	return w.host.Verifier(name, hash)
+}
+
+// quorum counts the witnesses, each key once. The host's own do not count.
+func (v *verifier) quorum(n *note.Note) error {
+	w := witnesses{v.ring, v.trust.Witnesses}
+	p := v.report.Published
+	for _, s := range n.Sigs {
+		if w.has(keyID{s.Name, s.Hash}) && !v.ring.knows(keyID{s.Name, s.Hash}) {
+			p.Witnesses = append(p.Witnesses, s.Name)
+		}
+	}
+	if len(p.Witnesses) >= v.trust.Quorum {
+		return nil
+	}
+	var others []string
+	for _, s := range n.UnverifiedSigs {
+		others = append(others, s.Name)
+	}
+	if len(others) > 0 {
+		return broken(ErrUnknownWitness, 0, checkpointFile, "%d of the %d that are needed; unknown here: %.200s",
+			len(p.Witnesses), v.trust.Quorum, strings.Join(others, ", "))
+	}
+	return broken(ErrQuorum, 0, checkpointFile, "%d of the %d that are needed", len(p.Witnesses), v.trust.Quorum)
+}
+
+// since checks that the log went on from the earlier checkpoints, the verifier's own and
+// the one that came with the evidence.
+func (v *verifier) since(ctx context.Context, src source, c signedCheckpoint) error {
+	brought, err := src.since()
+	if err != nil {
+		return err
+	}
+	for i, signed := range [][]byte{brought, v.trust.Since} {
+		if signed == nil {
+			continue
+		}
+		file := []string{sinceFile, "the checkpoint that was kept"}[i]
+		old, _, err := v.openCheckpoint(file, signed)
+		if err == nil {
+			err = v.continues(ctx, src, old, c)
+		}
+		if err != nil {
+			return err
+		}
+		v.report.Published.Since = old.Size
+	}
+	return nil
+}
+
+func (v *verifier) continues(ctx context.Context, src source, old Checkpoint, c signedCheckpoint) error {
+	switch {
+	case old.Size > c.Size:
+		return broken(ErrRolledBack, 0, checkpointFile, "it has %d entries, there were %d", c.Size, old.Size)
+	case old.Size == c.Size && old.Root != c.Root:
+		return broken(ErrForked, 0, checkpointFile, "two trees of %d entries have different roots", c.Size)
+	case old.Size == c.Size, old.Size == 0:
+		return nil
+	}
+	path, err := src.continues(ctx, old.Size, c)
+	if err != nil {
+		return err
+	}
+	if !VerifyConsistency(old.Size, c.Size, path, old.Root, c.Root) {
+		return broken(ErrForked, 0, consistencyFile, "a tree of %d entries does not continue that of %d which was kept", c.Size, old.Size)
+	}
+	return nil
+}
+
+// include checks that an entry stands in the tree.
+func (v *verifier) include(ctx context.Context, src source, name string, entry []byte, c signedCheckpoint) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p, err := src.include(ctx, name, entry, c)
+	if err != nil {
+		return err
+	}
+	if !VerifyInclusion(LogHash(entry), p.index, c.Size, p.path, c.Root) {
+		return broken(ErrNotIncluded, 0, name+proofSuffix, "entry %d of %d", p.index, c.Size)
+	}
+	return nil
+}
+
+func (v *verifier) includeManifests(ctx context.Context, src source, c signedCheckpoint) error {
+	p := v.report.Published
+	for _, m := range v.manifests {
+		name := strings.TrimSuffix(m.file, wal.ManifestSuffix)
+		err := v.include(ctx, src, name, ManifestLeaf(m.Run, m.Segment, m.digest), c)
+		switch {
+		case err == errTail:
+			p.Tail += m.Count
+			v.tail = cmp.Or(v.tail, m.file)
+		case err != nil:
+			return err
+		case v.tail != "":
+			return broken(ErrUnlogged, 0, v.tail, "%s is", m.file)
+		default:
+			p.Covered += m.Count
+		}
+	}
+	if v.tail != "" {
+		v.pending()
+	}
+	return nil
+}
+
+func (v *verifier) includeRotations(ctx context.Context, src source, c signedCheckpoint) error {
+	for _, s := range v.rotations {
+		err := v.include(ctx, src, s.file, RotationLeaf(s.digest), c)
+		if err == errTail {
+			err = broken(ErrRotationUnlogged, 0, s.file, "")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) includeErasures(ctx context.Context, src source, c signedCheckpoint) error {
+	for _, seq := range v.erasureSeqs() {
+		s := v.erasures[seq]
+		err := v.include(ctx, src, s.file, ErasureLeaf(s.Run, s.Seq, s.digest), c)
+		if err == errTail && !s.done {
+			continue // stated a moment ago, not carried out
+		}
+		if err == errTail {
+			err = broken(ErrErasureUnlogged, seq, s.file, "")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package proof
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+const (
+	maxRotations = 1000
+	// rotationGrace is how long after its retirement a key may still begin runs: a process
+	// that was just starting has loaded it before.
+	rotationGrace = 10 * time.Minute
+)
+
+// keyID is how a signature names its key.
+type keyID struct {
+	name string
+	hash uint32
+}
+
+func idOf(v interface {
+	Name() string
+	KeyHash() uint32
+}) keyID {
+	return keyID{v.Name(), v.KeyHash()}
+}
+
+// ring is the keys that are believed: those that the verifier pinned, and those that
+// statements of the pinned ones lead to.
+type ring struct {
+	pinned note.Verifiers
+	linked map[keyID]note.Verifier
+	next   map[keyID]Rotation // by the old key
+}
+
+// Verifier implements note.Verifiers.
+func (r *ring) Verifier(name string, hash uint32) (note.Verifier, error) {
+	if v, ok := r.linked[keyID{name, hash}]; ok {
+		return v, nil
+	}
+	return r.pinned.Verifier(name, hash)
+}
+
+func (r *ring) knows(k keyID) bool {
+	_, err := r.Verifier(k.name, k.hash)
+	return err == nil
+}
+
+// statement is a signed statement as it was found.
+type statement struct {
+	file   string
+	signed []byte
+	digest Hash
+}
+
+// openSigned checks the one signature of a signed note that this package made. The id is
+// that of the key; it is false with a nil error if nobody here knows the key.
+func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, err error) {
+	n, err = note.Open(signed, r)
+	var unknown *note.UnverifiedNoteError
+	if errors.As(err, &unknown) {
+		n, err = unknown.Note, nil
+	}
+	if err != nil {
+		return nil, keyID{}, false, err
+	}
+	if again, ok := canonical(n); !ok || again != string(signed) {
+		return nil, keyID{}, false, errors.New("the signed note is not in canonical form")
+	}
+	if len(n.Sigs) > 0 {
+		return n, keyID{n.Sigs[0].Name, n.Sigs[0].Hash}, true, nil
+	}
+	return n, keyID{n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash}, false, nil
+}
+
+// link takes up the keys that the statements lead to from those that are believed. What
+// begins with a key that nobody here knows leads nowhere, and is no finding.
+func (r *ring) link(statements []statement) (used []Rotation, err error) {
+	if len(statements) > maxRotations {
+		return nil, broken(ErrBundleSize, 0, "", "%d rotations of keys, at most %d", len(statements), maxRotations)
+	}
+	left := slices.Clone(statements)
+	for progress := true; progress; {
+		progress = false
+		for i, s := range left {
+			if s.signed == nil {
+				continue
+			}
+			rotation, known, err := r.rotation(s)
+			if err != nil {
+				return used, err
+			}
+			if known {
+				used = append(used, rotation)
+				left[i].signed, progress = nil, true
+			}
+		}
+	}
+	return used, nil
+}
+
+// rotation checks one statement; known says whether the old key is believed.
+func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) {
+	n, by, known, err := r.openSigned(s.signed)
+	if err == nil {
+		rotation, err = ParseRotation(n.Text)
+	}
+	if err != nil {
+		return rotation, false, broken(ErrRotationForged, 0, s.file, "%v", err)
+	}
+	old, err := note.NewVerifier(rotation.Old)
+	if err != nil || idOf(old) != by {
+		return rotation, false, broken(ErrRotationForged, 0, s.file, "%s signed it, not the key that it retires", by.name)
+	}
+	if !known {
+		return rotation, false, nil
+	}
+	next, err := note.NewVerifier(rotation.New)
+	if err != nil {
+		return rotation, false, broken(ErrRotationForged, 0, s.file, "%v", err)
+	}
+	if before, ok := r.next[by]; ok && before != rotation {
+		return rotation, false, broken(ErrRotationForked, 0, s.file, "%s is followed by %s and by %s", rotation.Old, before.New, rotation.New)
+	}
+	r.next[by], r.linked[idOf(next)] = rotation, next
+	return rotation, true, nil
+}

@@ -1,0 +1,213 @@
+package proof
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// maxWorkers bounds how many segments are in memory at once.
+const maxWorkers = 4
+
+// part is what one segment was found to hold. It does not know what stands before it.
+type part struct {
+	err         error // why it does not hold; the rest is then of no use
+	file        string
+	first, last uint64
+	count       int
+	began       time.Time // of the first record
+	holes       []hole    // between its own records
+	gaps        []gap
+	losses      wal.Losses
+	present     []uint64 // seqs of records whose erasure is stated
+	erased      []proven
+	strange     *Verdict // a record of a kind that is not known
+}
+
+type gap struct {
+	audit.Gap
+	excuse bool // the host's log said so: a guest has no say in what the log lost
+}
+
+// segments checks all segments, several at a time, and takes what they hold in their order.
+func (v *verifier) segments(ctx context.Context) error {
+	if len(v.manifests) == 0 {
+		return nil
+	}
+	c := newSchema()
+	workers := make([]*worker, min(maxWorkers, runtime.GOMAXPROCS(0), len(v.manifests)))
+	for i := range workers {
+		workers[i] = &worker{
+			evidence: v.evidence, erasures: v.erasures, scanner: newScanner(c), walker: newWalker(v.report.Run),
+		}
+	}
+	for some := range slices.Chunk(v.manifests, 4*len(workers)) {
+		parts, err := checkAll(ctx, workers, some)
+		if err != nil {
+			return err
+		}
+		for i, p := range parts {
+			if p.err == nil {
+				p.err = v.take(some[i], p)
+			}
+			if p.err != nil {
+				return p.err
+			}
+		}
+	}
+	for _, w := range workers {
+		v.report.Unknown = unknownNames(v.report.Unknown, w.scanner.unknown)
+	}
+	return nil
+}
+
+// checkAll returns when all workers are done.
+func checkAll(ctx context.Context, workers []*worker, manifests []signed) ([]part, error) {
+	parts := make([]part, len(manifests))
+	var due atomic.Int64
+	var working sync.WaitGroup
+	for _, w := range workers {
+		working.Go(func() {
+			for ctx.Err() == nil {
+				i := int(due.Add(1)) - 1
+				if i >= len(manifests) {
+					return
+				}
+				parts[i] = w.check(manifests[i])
+			}
+		})
+	}
+	working.Wait()
+	return parts, ctx.Err()
+}
+
+// worker checks one segment after the other, in buffers that it keeps. What it shares with
+// others is only read.
+type worker struct {
+	evidence *Evidence
+	erasures map[uint64]*erasure
+	scanner  *scanner
+	walker   *walker
+	data     []byte
+	sums     []byte
+	leaves   []Hash
+}
+
+// check reads a segment and holds it against its manifest.
+func (w *worker) check(m signed) part {
+	p := part{file: wal.FileName(m.First, wal.SegmentSuffix), losses: wal.Losses{}, began: m.SealedAt}
+	data, err := w.evidence.readInto(w.data, p.file, maxSegment)
+	w.data = data
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && m.Count > 0:
+		p.err = broken(ErrSegmentMissing, m.First, p.file, "its %d records are signed for in segment %d", m.Count, m.Segment)
+		return p
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		p.err = open(ErrUnreadable, p.file, "%v", err)
+		return p
+	}
+	frames, err := w.prove(m.Manifest, p.file, data)
+	if err == nil {
+		err = w.records(&p, frames)
+	}
+	p.err = err
+	return p
+}
+
+// prove returns the frames if all of them are what was signed.
+func (w *worker) prove(m Manifest, file string, data []byte) ([]proven, error) {
+	w.readLeaves(m.First)
+	if uint64(len(w.leaves)) == m.Count && int64(len(data)) == m.Bytes && Root(w.leaves) == m.Root {
+		if frames, ok := w.walker.walk(data, w.leaves); ok {
+			return frames, nil
+		}
+	}
+	frames, err := compare(m, file, data, w.leaves)
+	if err != nil {
+		return nil, err
+	}
+	var all []proven
+	for _, f := range frames {
+		all = append(all, proven{seq: f.Seq, leaf: f.Leaf(), record: f.Bytes})
+	}
+	return all, nil
+}
+
+// readLeaves reads the segment's leaf hashes; there are none if the file is missing or malformed.
+func (w *worker) readLeaves(first uint64) {
+	w.leaves = w.leaves[:0]
+	data, err := w.evidence.readInto(w.sums, wal.FileName(first, wal.LeavesSuffix), maxLeaves)
+	w.sums = data
+	if err != nil || len(data)%len(Hash{}) != 0 {
+		return
+	}
+	for ; len(data) > 0; data = data[len(Hash{}):] {
+		w.leaves = append(w.leaves, Hash(data))
+	}
+}
+
+// records checks what the frames say; their bytes are proven already.
+func (w *worker) records(p *part, frames []proven) error {
+	for i, f := range frames {
+		switch {
+		case i == 0:
+			p.first = f.seq
+		case f.seq <= p.last:
+			return broken(ErrContradiction, f.seq, p.file, "the seq before is %d", p.last)
+		case f.seq > p.last+1:
+			p.holes = append(p.holes, hole{p.last + 1, f.seq - 1, p.file})
+		}
+		p.last, p.count = f.seq, p.count+1
+		if f.record == nil {
+			p.erased = append(p.erased, f)
+			continue
+		}
+		if err := w.record(p, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *worker) record(p *part, f proven) error {
+	h, err := w.scanner.scan(f.record)
+	var syntax syntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
+	case err != nil:
+		return broken(ErrMalformed, f.seq, p.file, "%v", err)
+	case !h.known && p.strange == nil:
+		p.strange = open(ErrKind, p.file, "seq %d is of kind %.40q; a newer custody can judge it", f.seq, h.kind)
+	}
+	if p.count == 1 {
+		p.began = h.time
+	}
+	if e, ok := w.erasures[f.seq]; ok {
+		if e.Leaf != f.leaf || e.Kind != h.kind {
+			return broken(ErrErasureMismatch, f.seq, e.file, "the record is another")
+		}
+		p.present = append(p.present, f.seq)
+	}
+	if err := p.losses.Add(f.record); err != nil {
+		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
+	}
+	if h.kind != audit.KindGap {
+		return nil
+	}
+	var r audit.Record
+	if err := json.Unmarshal(f.record, &r); err != nil || r.Gap == nil {
+		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
+	}
+	p.gaps = append(p.gaps, gap{*r.Gap, h.observer == audit.Host && r.Gap.Stage == "wal"})
+	return nil
+}

@@ -1,0 +1,168 @@
+package proof
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// source is where the proofs about the host's log come from: the log, or a bundle's files.
+// Its errors are verdicts, or ctx's.
+type source interface {
+	// checkpoint returns the signed note; nil if there is none.
+	checkpoint(ctx context.Context) ([]byte, error)
+	// include returns the proof about an entry under a checkpoint. The error is errTail if the
+	// entry is not under it, where that is no finding by itself.
+	include(ctx context.Context, name string, entry []byte, c signedCheckpoint) (inclusion, error)
+	// continues returns the proof that the log went on from a tree of size old to c.
+	continues(ctx context.Context, old uint64, c signedCheckpoint) ([]Hash, error)
+	// since returns an earlier checkpoint that came with the evidence; nil if none did.
+	since() ([]byte, error)
+	// stamp returns the RFC 3161 response over the checkpoint; nil if there is none.
+	stamp() ([]byte, error)
+}
+
+var errTail = errors.New("not under the checkpoint")
+
+type signedCheckpoint struct {
+	Checkpoint
+	note []byte
+}
+
+// fromLog asks the host's log.
+type fromLog struct{ evidence *Evidence }
+
+func (s fromLog) checkpoint(ctx context.Context) ([]byte, error) {
+	note, err := s.evidence.Log.Checkpoint(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return note, s.failed(ctx, err)
+}
+
+// failed makes a verdict of an error of the log.
+func (s fromLog) failed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return open(ErrUnreadable, "", "the host's log: %v", err)
+}
+
+func (s fromLog) include(ctx context.Context, _ string, entry []byte, c signedCheckpoint) (inclusion, error) {
+	index, err := s.evidence.Log.Index(ctx, entry)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && index >= c.Size {
+		return inclusion{}, errTail
+	}
+	var path []Hash
+	if err == nil {
+		path, err = s.evidence.Log.Inclusion(ctx, index, c.Size)
+	}
+	return inclusion{entry: entry, index: index, path: path, checkpoint: c.note}, s.failed(ctx, err)
+}
+
+func (s fromLog) continues(ctx context.Context, old uint64, c signedCheckpoint) ([]Hash, error) {
+	path, err := s.evidence.Log.Consistency(ctx, old, c.Size)
+	return path, s.failed(ctx, err)
+}
+
+func (s fromLog) since() ([]byte, error) { return nil, nil }
+func (s fromLog) stamp() ([]byte, error) { return s.evidence.Stamp, nil }
+
+// fromFiles reads what a bundle brought along.
+type fromFiles struct{ evidence *Evidence }
+
+// file reads a file that need not be there.
+func (s fromFiles) file(name string, limit int64) ([]byte, error) {
+	data, err := s.evidence.read(name, limit)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, open(ErrUnreadable, name, "%v", err)
+	}
+	return data, nil
+}
+
+func (s fromFiles) checkpoint(context.Context) ([]byte, error) {
+	return s.file(checkpointFile, maxCheckpoint)
+}
+func (s fromFiles) since() ([]byte, error) { return s.file(sinceFile, maxCheckpoint) }
+func (s fromFiles) stamp() ([]byte, error) { return s.file(stampFile, maxSmall) }
+
+func (s fromFiles) include(_ context.Context, name string, entry []byte, c signedCheckpoint) (p inclusion, err error) {
+	name += proofSuffix
+	data, err := s.file(name, maxProof)
+	switch {
+	case err != nil:
+		return p, err
+	case data == nil:
+		return p, broken(ErrNoProof, 0, name, "")
+	}
+	if p, err = parseInclusion(data); err != nil {
+		return p, broken(ErrProofMalformed, 0, name, "%v", err)
+	}
+	switch {
+	case !bytes.Equal(p.checkpoint, c.note):
+		return p, broken(ErrOtherCheckpoint, 0, name, "the bundle's checkpoint is another")
+	case !bytes.Equal(p.entry, entry):
+		return p, broken(ErrOtherEntry, 0, name, "it is about %.200q, %.200q is due", p.entry, entry)
+	}
+	return p, nil
+}
+
+func (s fromFiles) continues(_ context.Context, old uint64, c signedCheckpoint) ([]Hash, error) {
+	data, err := s.file(consistencyFile, maxProof)
+	if err != nil {
+		return nil, err
+	}
+	if data == nil {
+		return nil, broken(ErrNoConsistency, 0, consistencyFile, "")
+	}
+	p, err := parseContinuation(data)
+	switch {
+	case err != nil:
+		return nil, broken(ErrProofMalformed, 0, consistencyFile, "%v", err)
+	case p.old != old:
+		return nil, broken(ErrNoConsistency, 0, consistencyFile, "it is about a tree of %d entries, not %d", p.old, old)
+	case !bytes.Equal(p.checkpoint, c.note):
+		return nil, broken(ErrOtherCheckpoint, 0, consistencyFile, "the bundle's checkpoint is another")
+	}
+	return p.path, nil
+}
+
+// statements reads the signed statements with that suffix, in the order of their numbers.
+func (e *Evidence) statements(suffix string) ([]statement, error) {
+	numbers, err := e.list(suffix)
+	if err != nil {
+		return nil, open(ErrUnreadable, "", "%v", err)
+	}
+	var all []statement
+	for _, n := range numbers {
+		file := wal.FileName(n, suffix)
+		data, err := e.read(file, maxManifest)
+		if err != nil {
+			return nil, open(ErrUnreadable, file, "%v", err)
+		}
+		all = append(all, statement{file: file, signed: data, digest: Digest(data)})
+	}
+	return all, nil
+}
+
+// rotations returns the host's rotations, wherever they come from.
+func (e *Evidence) rotations() ([]statement, error) {
+	if e.bundle {
+		return e.statements(RotationSuffix)
+	}
+	var all []statement
+	for i, signed := range e.Rotations {
+		all = append(all, statement{file: wal.FileName(uint64(i+1), RotationSuffix), signed: slices.Clone(signed), digest: Digest(signed)})
+	}
+	return all, nil
+}

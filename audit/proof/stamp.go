@@ -1,0 +1,79 @@
+package proof
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/digitorus/pkcs7"
+	"github.com/digitorus/timestamp"
+)
+
+// stamped checks the RFC 3161 time stamp over the checkpoint's bytes, with the cosignatures
+// that it had when it was stamped.
+func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) error {
+	response, err := src.stamp()
+	switch {
+	case err != nil:
+		return err
+	case response == nil && v.trust.Stamped:
+		return broken(ErrNoStamp, 0, stampFile, "")
+	case response == nil:
+		return nil
+	}
+	t, signer, err := openStamp(response)
+	if err != nil {
+		return broken(ErrStamp, 0, stampFile, "%v", err)
+	}
+	h := t.HashAlgorithm.New()
+	h.Write(c.note)
+	if !bytes.Equal(h.Sum(nil), t.HashedMessage) {
+		return broken(ErrStampedOther, 0, stampFile, "it is over %x", t.HashedMessage)
+	}
+	if v.trust.Authorities == nil {
+		if v.trust.Stamped {
+			v.doubt(open(ErrStampUntrusted, stampFile, "no authority is trusted"))
+		}
+		return nil
+	}
+	_, err = signer.Verify(x509.VerifyOptions{
+		Roots: v.trust.Authorities, Intermediates: pool(t.Certificates), CurrentTime: t.Time,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
+	})
+	if err != nil {
+		v.doubt(open(ErrStampUntrusted, stampFile, "%v", err))
+		return nil
+	}
+	v.report.Published.Stamp, v.report.Published.Authority = t.Time.UTC(), signer.Subject.String()
+	return nil
+}
+
+// openStamp reads a response and checks that the certificate in it signed it.
+func openStamp(response []byte) (t *timestamp.Timestamp, signer *x509.Certificate, err error) {
+	defer func() { // the parsers are not ours, and this comes from whoever wrote the bundle
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it cannot be parsed: %v", r)
+		}
+	}()
+	if t, err = timestamp.ParseResponse(response); err != nil {
+		return nil, nil, err
+	}
+	p, err := pkcs7.Parse(t.RawToken)
+	if err != nil {
+		return nil, nil, err
+	}
+	if signer = p.GetOnlySigner(); signer == nil || !t.HashAlgorithm.Available() {
+		return nil, nil, errors.New("it does not hold the certificate of exactly one signer")
+	}
+	return t, signer, p.Verify()
+}
+
+func pool(certificates []*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, c := range certificates {
+		p.AddCert(c)
+	}
+	return p
+}

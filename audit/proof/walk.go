@@ -1,0 +1,119 @@
+package proof
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash/crc32"
+	"strconv"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// The format of frames, as package wal documents it. It is written down here a second time:
+// who checks the record should not share the code of who writes it.
+const (
+	frameMagic  = "CWF1"
+	erasedMagic = "CWE1"
+	frameBody   = 12 // where what is summed up begins
+	frameRecord = 29 // where the record begins
+	erasedRun   = 41 // where an erased frame has the run's name
+)
+
+// proven is a frame whose leaf is the one that was signed.
+type proven struct {
+	seq    uint64
+	leaf   Hash
+	record []byte // nil if it was erased
+}
+
+// walker reads the frames of a run's segments. Its buffers are used again and again; it is
+// not safe for concurrent use.
+type walker struct {
+	head   []byte // of every record of the run, up to its seq
+	run    string
+	table  *crc32.Table
+	frames []proven
+}
+
+func newWalker(run string) *walker {
+	return &walker{head: []byte(`{"v":1,"run":"` + run + `","seq":`), run: run, table: crc32.MakeTable(crc32.Castagnoli)}
+}
+
+// walk returns the frames of a segment if all is as the leaves say, which the caller has
+// held against the signed root. Otherwise compare says what is wrong. The frames hold until
+// the next call and share memory with data.
+func (w *walker) walk(data []byte, leaves []Hash) ([]proven, bool) {
+	w.frames = w.frames[:0]
+	for _, leaf := range leaves {
+		if len(data) < frameRecord {
+			return nil, false
+		}
+		length := binary.LittleEndian.Uint32(data[4:])
+		if length > wal.MaxRecord || int(length) > len(data)-frameRecord {
+			return nil, false
+		}
+		f, ok := w.frame(data[:frameRecord+int(length)], leaf)
+		if !ok {
+			return nil, false
+		}
+		w.frames = append(w.frames, f)
+		data = data[frameRecord+int(length):]
+	}
+	return w.frames, len(data) == 0
+}
+
+func (w *walker) frame(b []byte, leaf Hash) (f proven, ok bool) {
+	sum := crc32.Update(crc32.Checksum(b[4:8], w.table), w.table, b[frameBody:])
+	if sum != binary.LittleEndian.Uint32(b[8:]) {
+		return f, false
+	}
+	f.leaf = leaf
+	switch string(b[:4]) {
+	case frameMagic:
+		f.record = b[frameRecord:]
+		f.seq, ok = w.seq(f.record)
+		return f, ok && b[frameBody] == 0 && sha256.Sum256(b[frameBody:]) == leaf
+	case erasedMagic:
+		f.seq, ok = w.erased(b, leaf)
+		return f, ok
+	}
+	return f, false
+}
+
+// seq reads the seq of a record that begins as all records of the run do.
+func (w *walker) seq(record []byte) (uint64, bool) {
+	rest, ok := bytes.CutPrefix(record, w.head)
+	if !ok || len(rest) == 0 || rest[0] == '0' {
+		return 0, false
+	}
+	n := digitsOf(rest)
+	if n == len(rest) || rest[n] != ',' {
+		return 0, false
+	}
+	if n > 18 { // may not fit
+		seq, err := strconv.ParseUint(string(rest[:n]), 10, 64)
+		return seq, err == nil
+	}
+	var seq uint64
+	for _, c := range rest[:n] {
+		seq = seq*10 + uint64(c-'0')
+	}
+	return seq, n > 0
+}
+
+// erased reads the seq of a record that is gone: leaf, seq, the run's name, zeros.
+func (w *walker) erased(b []byte, leaf Hash) (uint64, bool) {
+	body := b[frameBody:]
+	end := erasedRun + len(w.run)
+	if len(body) < end || Hash(body) != leaf || int(body[erasedRun-1]) != len(w.run) || string(body[erasedRun:end]) != w.run {
+		return 0, false
+	}
+	for _, c := range body[end:] {
+		if c != 0 {
+			return 0, false
+		}
+	}
+	seq := binary.LittleEndian.Uint64(body[32:])
+	return seq, seq > 0
+}
