@@ -20,6 +20,7 @@ type engine struct {
 	connect   func(argc int32, argv unsafe.Pointer) unsafe.Pointer
 	closeConn func(conn unsafe.Pointer)
 	shutdown  func() int32
+	version   func() string
 
 	query        queryFunc
 	stream       queryFunc
@@ -55,6 +56,7 @@ func load(library, dir string) (*engine, error) {
 		"chdb_connect":                     &e.connect,
 		"chdb_close_conn":                  &e.closeConn,
 		"chdb_shutdown":                    &e.shutdown,
+		"chdb_version":                     &e.version,
 		"chdb_query_with_params_n":         &e.query,
 		"chdb_stream_query_with_params_n":  &e.stream,
 		"chdb_stream_fetch_result":         &e.fetch,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"compress/gzip"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -23,12 +22,23 @@ type handler struct {
 	mu sync.RWMutex
 }
 
-// What clickhouse-go asks first. The engine answers; but by its revision the
-// client would expect fields that only a server of the native protocol writes.
-const (
-	hello  = "SELECT displayName(), version(), revision(), timezone()"
-	answer = "SELECT 'chdb' AS `displayName()`, version(), toUInt32(0) AS `revision()`, timezone()"
-)
+// hello is what clickhouse-go asks first. The answer's revision is 0: by any other
+// the client would expect fields that only a server of its own protocol writes.
+const hello = "SELECT displayName(), version(), revision(), timezone()"
+
+// answerHello writes the answer's block as a server of the client's own revision
+// does: with the block's info, and a byte a column that says that nothing is special about it.
+func answerHello(version string) []byte {
+	b := []byte{1, 0, 2, 0xff, 0xff, 0xff, 0xff, 0} // no overflow, no bucket
+	b = append(b, 4, 1)                             // columns, rows
+	for _, c := range [][3]string{{"displayName()", "String", "\x04chdb"}, {"version()", "String", string(rune(len(version))) + version},
+		{"revision()", "UInt32", "\x00\x00\x00\x00"}, {"timezone()", "String", "\x03UTC"}} {
+		b = append(append(b, byte(len(c[0]))), c[0]...)
+		b = append(append(b, byte(len(c[1]))), c[1]...)
+		b = append(append(b, 0), c[2]...)
+	}
+	return b
+}
 
 // ours are the arguments of an address that are no settings of the engine.
 var ours = []string{"query", "database", "default_format", "query_id", "quota_key", "client_protocol_version",
@@ -88,7 +98,7 @@ func (h *handler) serve(w *writer, r *http.Request) error {
 	}
 	query = strings.TrimSpace(query + "\n" + string(rest))
 	if query == hello {
-		query = answer
+		return w.write(answerHello(h.engine.version()))
 	}
 	format := args.Get("default_format")
 	if format == "" {
@@ -109,15 +119,23 @@ func split(args url.Values) (params, settings []param) {
 	return params, settings
 }
 
-// pieces reads r piece by piece; the end is an empty piece.
+// pieces reads r piece by piece; the end is an empty piece. A client that goes
+// away in the middle is an error, and nothing of it is inserted.
 func pieces(r io.Reader) func() ([]byte, error) {
 	buf := make([]byte, 1<<20)
 	return func() ([]byte, error) {
-		n, err := io.ReadFull(r, buf)
-		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) && n > 0 {
-			err = nil
+		n := 0
+		for n < len(buf) {
+			m, err := r.Read(buf[n:])
+			n += m
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
-		return buf[:n], err
+		return buf[:n], nil
 	}
 }
 

@@ -1,0 +1,192 @@
+package clickhouse
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	driver "github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+// segment is one on its way in, with what is taken from its frames.
+type segment struct {
+	store.Segment
+	rootText string // of the row, as a FixedString
+	digest   [32]byte
+	heads    []store.Head
+	leaves   [][32]byte
+}
+
+// Ingest implements store.Store. It costs a few round trips whatever the number of
+// segments, so give it many: 10,000 to 100,000 records, or what came in a second.
+func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
+	batch := make([]*segment, 0, len(segs))
+	for _, seg := range segs {
+		in, err := prepare(seg)
+		if err != nil {
+			return fmt.Errorf("ingest: run %.140q: %w", seg.Run, err)
+		}
+		batch = append(batch, in)
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := s.ingest(ctx, batch); err != nil {
+		return fmt.Errorf("ingest: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) ingest(ctx context.Context, batch []*segment) error {
+	k, err := s.look(ctx, batch)
+	if err != nil {
+		return err
+	}
+	for _, in := range batch {
+		in.erase(k.erased)
+	}
+	missing, b, err := k.sort(batch)
+	if err != nil {
+		return err
+	}
+	if len(b.seq) > 0 {
+		if err := s.insertRows(ctx, b, b.token()); err != nil {
+			return err
+		}
+		if err := s.verify(ctx, batch, b); err != nil {
+			return err
+		}
+	}
+	if err := s.mark(ctx, batch, missing, k); err != nil {
+		return err
+	}
+	return s.eraseLate(ctx, batch, k)
+}
+
+// prepare checks a segment and takes from its frames all that is needed.
+func prepare(seg store.Segment) (*segment, error) {
+	if err := seg.Check(); err != nil {
+		return nil, err
+	}
+	heads, err := seg.Heads()
+	if err != nil {
+		return nil, err
+	}
+	in := &segment{Segment: seg, rootText: string(seg.Root[:]), heads: heads, leaves: make([][32]byte, len(seg.Frames))}
+	in.digest = digest(seg.Manifest)
+	if len(seg.Frames) == 0 { // the bounds mean nothing, and are part of the row's key
+		in.First, in.Last = 0, 0
+	}
+	for i, f := range seg.Frames {
+		in.leaves[i] = f.Leaf()
+	}
+	return in, nil
+}
+
+// erase makes frames of what was erased since they were sealed.
+func (in *segment) erase(gone map[place]bool) {
+	if len(gone) == 0 {
+		return
+	}
+	in.Frames = slices.Clone(in.Frames)
+	for i, f := range in.Frames {
+		if gone[place{in.Tenant, in.Run, f.Seq}] {
+			in.Frames[i] = store.Frame{Seq: f.Seq, Erased: &in.leaves[i]}
+			in.heads[i] = store.Head{Run: in.Run, Seq: f.Seq, Time: in.heads[i].Time}
+		}
+	}
+}
+
+// sort returns the rows that the store lacks, and of each segment how many of them are its.
+func (k *known) sort(batch []*segment) (missing []int, b *rowBuffer, err error) {
+	b, missing = new(rowBuffer), make([]int, len(batch))
+	total := 0
+	for _, in := range batch {
+		total += len(in.Frames)
+	}
+	b.grow(total)
+	compare, remember := len(k.leaves) > 0, !disjoint(batch)
+	for n, in := range batch {
+		for i, f := range in.Frames {
+			at := place{in.Tenant, in.Run, f.Seq}
+			if compare || remember {
+				leaf, ok := k.leaves[at]
+				if ok && leaf != in.leaves[i] {
+					return nil, nil, fmt.Errorf("run %s record %d: %w", in.Run, f.Seq, store.ErrConflict)
+				}
+				if ok {
+					continue
+				}
+			}
+			if remember {
+				k.leaves[at] = in.leaves[i]
+			}
+			b.add(in, f, in.heads[i], in.leaves[i])
+			missing[n]++
+		}
+	}
+	return missing, b, nil
+}
+
+func (s *Store) insertRows(ctx context.Context, b *rowBuffer, token string) error {
+	settings := driver.Settings{}
+	if token != "" {
+		settings["insert_deduplication_token"] = "rows-" + hex.EncodeToString([]byte(token))
+	} else {
+		settings["insert_deduplicate"] = 0
+	}
+	batch, err := s.db.PrepareBatch(driver.Context(ctx, driver.WithSettings(settings)), "INSERT INTO records ("+recordColumns+")")
+	if err != nil {
+		return err
+	}
+	if err := b.fill(batch); err != nil {
+		return errors.Join(err, batch.Abort())
+	}
+	return batch.Send()
+}
+
+// verify looks whether what was inserted is there, and nothing else at its places.
+func (s *Store) verify(ctx context.Context, batch []*segment, b *rowBuffer) error {
+	whole, err := s.fingerprints(ctx, batch)
+	if err != nil || maps.Equal(whole, wanted(batch)) {
+		return err
+	}
+	for again := false; ; again = true {
+		have, err := s.readLeaves(ctx, batch)
+		if err != nil {
+			return err
+		}
+		missing, err := compare(batch, have)
+		if err != nil || !missing {
+			return err
+		}
+		if again {
+			return errors.New("the server took rows and does not have them")
+		}
+		if err := s.insertRows(ctx, b, ""); err != nil { // it remembered the token, but has not the rows
+			return err
+		}
+	}
+}
+
+// compare says whether records of the batch are missing in what there is, and
+// fails if there are others at their places.
+func compare(batch []*segment, have map[place][][32]byte) (missing bool, err error) {
+	for _, in := range batch {
+		for i, f := range in.Frames {
+			leaves := have[place{in.Tenant, in.Run, f.Seq}]
+			missing = missing || len(leaves) == 0
+			for _, leaf := range leaves {
+				if leaf != in.leaves[i] {
+					return false, fmt.Errorf("run %s record %d: another came at the same moment: %w", in.Run, f.Seq, store.ErrConflict)
+				}
+			}
+		}
+	}
+	return missing, nil
+}

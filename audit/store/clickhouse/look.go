@@ -1,0 +1,327 @@
+package clickhouse
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+// place is where a record stands.
+type place struct {
+	tenant, run string
+	seq         uint64
+}
+
+// runKey is a run of a tenant.
+type runKey struct{ tenant, run string }
+
+// marker is a segment's row, as far as ingest needs it.
+type marker struct {
+	index, first, last, count uint64
+	root, digest              [32]byte
+	settling                  bool // its stamp is so young that the feed has not passed it
+}
+
+func (in *segment) key() runKey { return runKey{in.Tenant, in.Run} }
+
+// known is what the store has of the runs of a batch.
+type known struct {
+	leaves  map[place][32]byte
+	markers map[runKey][]marker
+	erased  map[place]bool
+}
+
+func digest(manifest []byte) [32]byte { return sha256.Sum256(manifest) }
+
+// look reads what there is of the batch's runs, and ends in ErrConflict where that contradicts it.
+func (s *Store) look(ctx context.Context, batch []*segment) (*known, error) {
+	k := &known{leaves: map[place][32]byte{}, markers: map[runKey][]marker{}}
+	if err := s.readMarkers(ctx, batch, k); err != nil {
+		return nil, err
+	}
+	err := k.checkManifests(batch)
+	if err != nil {
+		return nil, err
+	}
+	if k.erased, err = s.readErasures(ctx, batch); err != nil {
+		return nil, err
+	}
+	counts, err := s.fingerprints(ctx, batch)
+	if err != nil || len(counts) == 0 {
+		return k, err
+	}
+	have, err := s.readLeaves(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := compare(batch, have); err != nil {
+		return nil, err
+	}
+	for at, leaves := range have {
+		k.leaves[at] = leaves[0]
+	}
+	return k, nil
+}
+
+// readMarkers reads the segments of the batch's runs, of any tenant: a run has one, and one host.
+func (s *Store) readMarkers(ctx context.Context, batch []*segment, k *known) error {
+	owners := map[string]*segment{}
+	var runs []string
+	for _, in := range batch {
+		if o := owners[in.Run]; o == nil {
+			owners[in.Run] = in
+			runs = append(runs, quote(in.Run))
+		} else if o.Tenant != in.Tenant || o.Host != in.Host {
+			return fmt.Errorf("run %s is said to be of two tenants or hosts: %w", in.Run, store.ErrConflict)
+		}
+	}
+	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT tenant, host, run, idx, first, last, count, root, digest,
+		ingested > now64(6) - toIntervalMicrosecond(%d) FROM segments WHERE run IN (%s)`, s.settle.Microseconds(), strings.Join(runs, ", ")))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var tenant, host, run, root, dig string
+		var m marker
+		var settling uint8
+		if err := rows.Scan(&tenant, &host, &run, &m.index, &m.first, &m.last, &m.count, &root, &dig, &settling); err != nil {
+			return err
+		}
+		copy(m.root[:], root)
+		copy(m.digest[:], dig)
+		m.settling = settling != 0
+		if o := owners[run]; o.Tenant != tenant || o.Host != host {
+			return fmt.Errorf("run %s is tenant %q's on host %q, not tenant %q's on host %q: %w", run, tenant, host, o.Tenant, o.Host, store.ErrConflict)
+		}
+		k.markers[runKey{tenant, run}] = append(k.markers[runKey{tenant, run}], m)
+	}
+	return rows.Err()
+}
+
+var noManifest = digest(nil)
+
+// checkManifests fails if another manifest is at the place of one of the batch's, in the store or in the batch.
+func (k *known) checkManifests(batch []*segment) error {
+	type link struct {
+		runKey
+		index uint64
+	}
+	have := map[link][32]byte{}
+	for run, markers := range k.markers {
+		for _, m := range markers {
+			if m.digest != noManifest {
+				have[link{run, m.index}] = m.digest
+			}
+		}
+	}
+	for _, in := range batch {
+		if len(in.Manifest) == 0 {
+			continue
+		}
+		at := link{in.key(), in.Index}
+		if d, ok := have[at]; ok && d != in.digest {
+			return fmt.Errorf("run %s manifest %d: %w", in.Run, in.Index, store.ErrConflict)
+		}
+		have[at] = in.digest
+	}
+	return nil
+}
+
+// own returns the marker of exactly this segment, nil if there is none.
+func (k *known) own(in *segment) *marker {
+	for _, m := range k.markers[in.key()] {
+		if m.index == in.Index && m.first == in.First && m.last == in.Last && m.count == uint64(len(in.Frames)) && m.digest == in.digest {
+			return &m
+		}
+	}
+	return nil
+}
+
+// needsMarker says whether a segment whose records are all there, and that has no
+// marker of its own, needs one: its manifest is new, or no marker counts its records.
+func (k *known) needsMarker(in *segment) bool {
+	markers := k.markers[in.key()]
+	isNew := len(in.Manifest) > 0
+	for _, m := range markers {
+		isNew = isNew && (m.index != in.Index || m.digest != in.digest)
+	}
+	for _, f := range in.Frames {
+		isNew = isNew || !covered(markers, f.Seq)
+	}
+	return isNew
+}
+
+// covered says whether a marker counts the record. One that has holes proves nothing of a single seq.
+func covered(markers []marker, seq uint64) bool {
+	for _, m := range markers {
+		if m.count > 0 && m.first <= seq && seq <= m.last && m.count == m.last-m.first+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// ranges is the condition for the records of the batch, run by run. Neighbours are put together.
+func ranges(batch []*segment) []string {
+	var conditions []string
+	var last *segment
+	var to uint64
+	var from uint64
+	flush := func() {
+		if last != nil {
+			conditions = append(conditions, fmt.Sprintf("(tenant = %s AND run = %s AND seq BETWEEN %d AND %d)", quote(last.Tenant), quote(last.Run), from, to))
+		}
+	}
+	for _, in := range batch {
+		if len(in.Frames) == 0 {
+			continue
+		}
+		if last != nil && last.Run == in.Run && last.Tenant == in.Tenant && in.First == to+1 {
+			to = in.Last
+			continue
+		}
+		flush()
+		last, from, to = in, in.First, in.Last
+	}
+	flush()
+	return conditions
+}
+
+// perQuery is how many ranges stand in one query, far below max_query_size.
+const perQuery = 500
+
+// eachRange calls do with conditions that together cover the records of the batch.
+func eachRange(batch []*segment, do func(where string) error) error {
+	all := ranges(batch)
+	for len(all) > 0 {
+		n := min(perQuery, len(all))
+		if err := do(strings.Join(all[:n], " OR ")); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// fingerprint tells a set of rows from others without reading them one by one: how many they are
+// and the sums of two parts of their leaves.
+type fingerprint struct{ count, a, b uint64 }
+
+func (f *fingerprint) add(leaf [32]byte) {
+	f.count++
+	f.a += binary.LittleEndian.Uint64(leaf[:8])
+	f.b += binary.LittleEndian.Uint64(leaf[8:16])
+}
+
+// fingerprints returns those of the rows that are there, by run; a run without rows is not in it.
+func (s *Store) fingerprints(ctx context.Context, batch []*segment) (map[runKey]fingerprint, error) {
+	all := map[runKey]fingerprint{}
+	err := eachRange(batch, func(where string) error {
+		rows, err := s.db.Query(ctx, `SELECT tenant, run, count(), sum(reinterpretAsUInt64(substring(leaf, 1, 8))),
+			sum(reinterpretAsUInt64(substring(leaf, 9, 8))) FROM records WHERE `+where+` GROUP BY tenant, run`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var at runKey
+			var f fingerprint
+			if err := rows.Scan(&at.tenant, &at.run, &f.count, &f.a, &f.b); err != nil {
+				return err
+			}
+			have := all[at]
+			all[at] = fingerprint{have.count + f.count, have.a + f.a, have.b + f.b}
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
+// wanted returns what the fingerprints of the batch's runs are when all went well.
+func wanted(batch []*segment) map[runKey]fingerprint {
+	all, disjoint := map[runKey]fingerprint{}, disjoint(batch)
+	seen := map[place]bool{}
+	for _, in := range batch {
+		f := all[in.key()]
+		for i, frame := range in.Frames {
+			if !disjoint {
+				at := place{in.Tenant, in.Run, frame.Seq}
+				if seen[at] {
+					continue
+				}
+				seen[at] = true
+			}
+			f.add(in.leaves[i])
+		}
+		if f.count > 0 {
+			all[in.key()] = f
+		}
+	}
+	return all
+}
+
+// disjoint says whether the segments of each run follow each other, as they mostly do.
+func disjoint(batch []*segment) bool {
+	last := map[runKey]uint64{}
+	for _, in := range batch {
+		if len(in.Frames) == 0 {
+			continue
+		}
+		if before, ok := last[in.key()]; ok && in.First <= before {
+			return false
+		}
+		last[in.key()] = in.Last
+	}
+	return true
+}
+
+// readLeaves returns the different leaves at the places of the batch's records.
+func (s *Store) readLeaves(ctx context.Context, batch []*segment) (map[place][][32]byte, error) {
+	all := map[place][][32]byte{}
+	err := eachRange(batch, func(where string) error {
+		rows, err := s.db.Query(ctx, "SELECT DISTINCT tenant, run, seq, leaf FROM records WHERE "+where)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var at place
+			var leaf string
+			if err := rows.Scan(&at.tenant, &at.run, &at.seq, &leaf); err != nil {
+				return err
+			}
+			all[at] = append(all[at], [32]byte([]byte(leaf)))
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
+// readErasures returns which records of the batch's runs were erased.
+func (s *Store) readErasures(ctx context.Context, batch []*segment) (map[place]bool, error) {
+	var gone map[place]bool
+	err := eachRange(batch, func(where string) error {
+		rows, err := s.db.Query(ctx, "SELECT tenant, run, seq FROM erasures WHERE "+where)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var at place
+			if err := rows.Scan(&at.tenant, &at.run, &at.seq); err != nil {
+				return err
+			}
+			if gone == nil {
+				gone = map[place]bool{}
+			}
+			gone[at] = true
+		}
+		return rows.Err()
+	})
+	return gone, err
+}

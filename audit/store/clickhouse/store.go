@@ -1,0 +1,121 @@
+// Package clickhouse is the store of a fleet: a ClickHouse database that many
+// hosts' records are ingested into by several processes at once.
+//
+// Tables: records (a row a record), segments (a row a segment: its signed
+// manifest, and what it adds to the run's summary) and erasures. ClickHouse has
+// neither unique keys nor transactions over tables, so that exactly one row for
+// (run, seq) is a matter of the order in which things are done; see Store.
+package clickhouse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	driver "github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+var _ store.Store = (*Store)(nil)
+
+// Store is an open database. Its methods may be called at once from many
+// goroutines and processes; nothing is held in memory between calls.
+//
+// Ingest goes through these steps. Killed at any of them it has not been
+// acknowledged, and whoever is given the segments next begins at the first:
+//
+//	1 look ---- who has rows, manifests, erasures of these runs; conflicts end here
+//	|           killed: nothing is stored
+//	2 rows ---- those that are missing, in one insert with a token made of their leaves
+//	|           killed while it is on its way: the rows are there in whole or by partition (day and
+//	|           class), or come later still; step 1 finds those that are there, the token keeps
+//	|           equal inserts from being made twice, equal rows that get in all the same become one
+//	3 look ---- are all there, and no others at their places?
+//	|           a token that the server remembers of rows that are gone: inserted again without it
+//	|           others: two forks came at once. Both are kept, and both are refused
+//	4 marker -- the row of the segment, stamped with its place in the feed
+//	|           killed before: the records can be read, but the run does not count them yet;
+//	|           step 1 finds all rows, and no marker, and goes on here
+//	|           killed after: step 1 finds all; only the stamp is given anew, see Feed
+//	5 look ---- was anything of it erased meanwhile? Then it is erased again
+//	|           killed before: the readers know it by the erasures table, and so does step 1
+//	nil
+//
+// Whatever is in the tables, readers take one row of those with the same seq: of
+// equal ones any, of different ones (a fork) the one whose segment has a marker,
+// else the one with the smallest leaf. A row may change place, by a merge or with
+// its marker, but a record that was acknowledged is the one that is read.
+//
+// Counting is done by markers, whose segments do not overlap unless somebody cut the log in another
+// way; such runs are counted by their rows. A run belongs to the tenant and host of its first marker.
+type Store struct {
+	db     driver.Conn
+	schema schema
+	settle time.Duration
+}
+
+// Open connects to the database that dsn names, native (clickhouse://user:password@host:9000/database)
+// or HTTP (http://, https://); secure=true, ca, cert and key in its query are for TLS. It
+// makes the database if there is none, and brings its schema up to date, unless a newer Custody has
+// (TooNewError). Where the schema is as it should be, no more than reading it is needed.
+func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	opts, err := parse(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if o.Cluster != "" {
+		opts.Settings["insert_quorum"] = "auto" // an acknowledged row survives the loss of a replica,
+		opts.Settings["insert_quorum_parallel"] = 0
+		opts.Settings["select_sequential_consistency"] = 1 // and is seen on each
+		opts.Settings["distributed_foreground_insert"] = 1
+	}
+	s := &Store{schema: schema{opts.Auth.Database, o}, settle: o.Settle}
+	if s.settle == 0 {
+		s.settle = defaultSettle
+	}
+	if s.db, err = driver.Open(opts); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	err = s.prepare(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", errors.Join(err, s.db.Close()))
+	}
+	return s, nil
+}
+
+func (s *Store) prepare(ctx context.Context, o *driver.Options) error {
+	err := s.db.Ping(ctx)
+	if isCode(err, unknownDatabase) {
+		err = createDatabase(ctx, *o, s.schema.on())
+	}
+	if err == nil {
+		err = s.migrate(ctx)
+	}
+	if err == nil {
+		err = s.retain(ctx)
+	}
+	return err
+}
+
+// Close closes the connections. Calls under way fail.
+func (s *Store) Close() error { return s.db.Close() }
+
+func (s *Store) exec(ctx context.Context, query string, args ...any) error {
+	return s.db.Exec(ctx, query, args...)
+}
+
+// Codes of ClickHouse's errors.
+const (
+	unknownTable    = 60
+	unknownDatabase = 81
+)
+
+func isCode(err error, code int32) bool {
+	var e *driver.Exception
+	return errors.As(err, &e) && e.Code == code
+}
