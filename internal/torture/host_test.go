@@ -1,0 +1,215 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/redact"
+)
+
+// host is a process that writes a run and ships it, and ships what the ones
+// before it left.
+type host struct {
+	runs   string // directory of runs
+	signer note.Signer
+	remote *ship.Remote
+}
+
+const hostName = "custody-torture"
+
+func hostRole(ctx context.Context) error {
+	signer, err := note.NewSigner(os.Getenv("CUSTODY_TORTURE_KEY"))
+	if err != nil {
+		return err
+	}
+	tidy := os.Getenv("CUSTODY_TORTURE_TIDY") != ""
+	dial := ctx
+	if tidy {
+		dial = context.Background()
+	}
+	h := &host{runs: os.Getenv("CUSTODY_TORTURE_RUNS"), signer: signer}
+	var shipping sync.WaitGroup
+	failed := make(chan error, 2)
+	connected := make(chan struct{})
+	shipping.Go(func() {
+		defer close(connected)
+		var err error
+		if h.remote, err = ship.Dial(context.WithoutCancel(dial), natsConfig()); err != nil {
+			failed <- err
+			return
+		}
+		failed <- h.shipOld()
+	})
+	if !tidy {
+		failed <- h.write(ctx, connected)
+	}
+	shipping.Wait()
+	h.remote.Close()
+	close(failed)
+	return errors.Join(<-failed, <-failed)
+}
+
+// shipOld closes the runs of dead processes and ships what was not shipped.
+func (h *host) shipOld() error {
+	entries, err := os.ReadDir(h.runs)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		dir := filepath.Join(h.runs, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, "shipped")); err == nil || wal.Locked(dir) {
+			continue
+		}
+		err := h.recover(dir)
+		if errors.Is(err, wal.ErrLocked) || errors.Is(err, os.ErrNotExist) {
+			continue // it lives, or died before it had written anything
+		}
+		if err == nil {
+			err = h.ship(context.Background(), dir, closed())
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func (h *host) options(dir string) wal.Options {
+	return wal.Options{Run: filepath.Base(dir), Sealer: proof.NewSealer(h.signer, proof.Facts{}), SegmentAge: 100 * time.Millisecond}
+}
+
+func (h *host) recover(dir string) error {
+	l, _, err := wal.Recover(dir, h.options(dir))
+	if errors.Is(err, wal.ErrFinished) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return l.Close(context.Background(), wal.Interrupted)
+}
+
+// write records events of a new run until ctx ends.
+func (h *host) write(ctx context.Context, connected <-chan struct{}) error {
+	dir := filepath.Join(h.runs, fmt.Sprintf("r-%d", time.Now().UnixNano()))
+	l, err := wal.Create(dir, h.options(dir))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("run %s\n", filepath.Base(dir))
+	stop, shipped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		<-connected
+		shipped <- h.ship(context.Background(), dir, stop)
+	}()
+	if err := record(ctx, audit.NewRecorder(l, redact.New(make([]byte, 32)))); err != nil {
+		return err
+	}
+	err = l.Close(context.Background(), wal.Sealed)
+	close(stop)
+	return errors.Join(err, <-shipped)
+}
+
+// record says of each event that it is durable, once it is.
+func record(ctx context.Context, rec *audit.Recorder) error {
+	for n := 0; ctx.Err() == nil; n += 8 {
+		seqs := make([]uint64, 8)
+		for i := range seqs {
+			put := rec.Post
+			if i == len(seqs)-1 {
+				put = rec.Record
+			}
+			var err error
+			if seqs[i], err = put(context.Background(), numbered(n+i)); err != nil {
+				return err
+			}
+		}
+		for i, seq := range seqs {
+			fmt.Printf("acked %d %d\n", seq, n+i)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return nil
+}
+
+func numbered(n int) audit.Event {
+	return audit.Event{Observer: audit.Guest, Kind: audit.KindOutput, Output: &audit.Output{
+		Stream: "stdout", Offset: int64(n), Text: audit.Text(fmt.Sprintf("line %d of what a command says\n", n)),
+	}}
+}
+
+// ship publishes sealed segments until stop is closed and all are in the store.
+func (h *host) ship(ctx context.Context, dir string, stop <-chan struct{}) error {
+	next := 0
+	for last := false; ; {
+		files, err := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix))
+		if err != nil {
+			return err
+		}
+		for ; next < len(files); next++ {
+			seg, err := segmentOf(dir, files[next])
+			if err != nil {
+				return err
+			}
+			if err := h.remote.Publish(ctx, seg); err != nil {
+				return err
+			}
+		}
+		if last {
+			break
+		}
+		select {
+		case <-stop:
+			last = true
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+	if err := h.remote.Drain(ctx); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "shipped"), nil, 0o600)
+}
+
+func segmentOf(dir, manifest string) (store.Segment, error) {
+	signed, err := os.ReadFile(manifest)
+	if err != nil {
+		return store.Segment{}, err
+	}
+	var unverified *note.UnverifiedNoteError
+	if _, err := note.Open(signed, note.VerifierList()); !errors.As(err, &unverified) {
+		return store.Segment{}, err
+	}
+	m, err := proof.ParseManifest(unverified.Note.Text)
+	if err != nil {
+		return store.Segment{}, err
+	}
+	seg := store.Segment{Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Root: m.Root, Manifest: signed}
+	if m.Count == 0 {
+		return seg, nil
+	}
+	for f, err := range wal.ReadSegment(filepath.Join(dir, wal.FileName(m.First, wal.SegmentSuffix))) {
+		if err != nil {
+			return store.Segment{}, err
+		}
+		seg.Frames = append(seg.Frames, store.Frame{Seq: f.Seq, Salt: f.Salt, Body: f.Bytes})
+	}
+	return seg, nil
+}

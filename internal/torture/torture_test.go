@@ -1,0 +1,200 @@
+package torture
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Rounds in go test, how long events flow in each, and how far kills are apart on average.
+const (
+	fewRounds = 3
+	roundTime = 3 * time.Second
+	killEvery = 250 * time.Millisecond
+	drainTime = time.Minute
+)
+
+// summary is what a run of rounds says in the end.
+type summary struct {
+	Outcome string         `json:"outcome"`
+	Store   string         `json:"store"`
+	Rounds  int            `json:"rounds"`
+	Kills   map[string]int `json:"kills"`
+	Runs    int            `json:"runs"`
+	Acked   int            `json:"events_acknowledged"`
+	Records int            `json:"records_in_the_store"`
+	Seed    uint64         `json:"seed"`
+	Seconds float64        `json:"seconds"`
+}
+
+// TestTorture is rounds of kills. After each, every acknowledged event is in the
+// store once, with the bytes that the log has, and every run verifies.
+func TestTorture(t *testing.T) {
+	rounds, seed := number("CUSTODY_ROUNDS", fewRounds), uint64(number("CUSTODY_SEED", int(time.Now().UnixNano())))
+	s := summary{Outcome: "failed", Store: "SQLite", Kills: map[string]int{}, Seed: seed}
+	began := time.Now()
+	defer func() {
+		s.Seconds = time.Since(began).Round(time.Second).Seconds()
+		s.tell(t)
+	}()
+	for s.Rounds < rounds {
+		dice := mathrand.New(mathrand.NewPCG(seed, uint64(s.Rounds)))
+		w := newWorld(t)
+		w.torture(t, dice)
+		w.check(t, &s)
+		w.close(t)
+		s.Rounds++
+		if t.Failed() {
+			t.Fatalf("round %d of seed %d", s.Rounds, seed)
+		}
+	}
+	s.Outcome = "all well"
+}
+
+// tell logs the summary, and writes it where CUSTODY_SUMMARY says.
+func (s summary) tell(t *testing.T) {
+	text, err := json.MarshalIndent(s, "", "  ")
+	check(t, err)
+	t.Logf("%s", text)
+	if path := os.Getenv("CUSTODY_SUMMARY"); path != "" {
+		check(t, os.WriteFile(path, append(text, '\n'), 0o644))
+	}
+}
+
+func number(env string, usual int) int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv(env), strconv.Itoa(usual)))
+	if err != nil || n < 1 {
+		panic(env + " is not a number")
+	}
+	return n
+}
+
+// world is all processes of a round with what they keep.
+type world struct {
+	runs, db string
+	trusted  note.Verifiers
+
+	nats, ingest, host *process
+
+	mu    sync.Mutex                // guards what follows
+	acked map[string]map[uint64]int // run and seq to event
+	run   string                    // that is being written
+	words []string                  // of trouble
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir := t.TempDir()
+	private, public, err := note.GenerateKey(rand.Reader, hostName)
+	check(t, err)
+	verifier, err := note.NewVerifier(public)
+	check(t, err)
+	w := &world{runs: filepath.Join(dir, "runs"), db: filepath.Join(dir, "custody.db"), trusted: note.VerifierList(verifier), acked: map[string]map[uint64]int{}}
+	check(t, os.Mkdir(w.runs, 0o700))
+	port, monitor := freePort(t), freePort(t)
+	config := filepath.Join(dir, "nats.conf")
+	check(t, os.WriteFile(config, fmt.Appendf(nil, `server_name: torture
+listen: "127.0.0.1:%d"
+http: "127.0.0.1:%d"
+max_payload: 16MB
+max_pending: 64MB
+log_file: %q
+jetstream { store_dir: %q, sync_interval: always }
+`, port, monitor, filepath.Join(dir, "nats.log"), filepath.Join(dir, "nats")), 0o600))
+	env := []string{
+		"CUSTODY_TORTURE_NATS=" + config,
+		fmt.Sprintf("CUSTODY_TORTURE_URL=nats://127.0.0.1:%d", port),
+		fmt.Sprintf("CUSTODY_TORTURE_MONITOR=http://127.0.0.1:%d", monitor),
+		"CUSTODY_TORTURE_STORE=" + w.db, "CUSTODY_TORTURE_RUNS=" + w.runs, "CUSTODY_TORTURE_KEY=" + private,
+	}
+	w.nats = &process{name: "nats", env: env}
+	w.ingest = &process{name: "ingest", env: env, hear: w.trouble}
+	w.host = &process{name: "host", env: env, hear: w.hear}
+	return w
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// hear notes what the host says.
+func (w *world) hear(line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var run string
+	var seq uint64
+	var n int
+	if c, _ := fmt.Sscanf(line, "run %s", &run); c == 1 {
+		w.run, w.acked[run] = run, map[uint64]int{}
+	} else if c, _ := fmt.Sscanf(line, "acked %d %d", &seq, &n); c == 2 {
+		w.acked[w.run][seq] = n
+	}
+}
+
+func (w *world) trouble(line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.words = append(w.words, line)
+}
+
+// torture kills and restarts until the time is up, and then lets all finish.
+func (w *world) torture(t *testing.T, dice *mathrand.Rand) {
+	all := []*process{w.nats, w.ingest, w.host}
+	for _, p := range all {
+		p.start(t)
+	}
+	for until := time.Now().Add(roundTime); time.Now().Before(until); {
+		time.Sleep(time.Duration(dice.ExpFloat64() * float64(killEvery)))
+		dead := []*process{all[dice.IntN(len(all))]}
+		if other := all[dice.IntN(len(all))]; other != dead[0] && dice.IntN(3) == 0 {
+			dead = append(dead, other)
+		}
+		for _, p := range dead {
+			p.kill(t)
+		}
+		for _, p := range dead {
+			time.Sleep(time.Duration(dice.IntN(200)) * time.Millisecond)
+			p.start(t)
+		}
+	}
+	w.host.waitFor(t, "run")
+	if err := w.host.end(t, drainTime); err != nil {
+		t.Errorf("the host's end: %v", err)
+	}
+	w.tidy(t)
+}
+
+// tidy has one more host ship what all those that died have left.
+func (w *world) tidy(t *testing.T) {
+	t.Helper()
+	p := &process{name: "host", env: append([]string{"CUSTODY_TORTURE_TIDY=1"}, w.host.env...)}
+	p.start(t)
+	timer := time.AfterFunc(drainTime, func() { p.cmd.Process.Kill() })
+	if err := p.wait(); err != nil || !timer.Stop() {
+		t.Errorf("what was left did not get into the store: %v", err)
+	}
+}
+
+func (w *world) close(t *testing.T) {
+	t.Helper()
+	for _, p := range []*process{w.host, w.ingest, w.nats} {
+		if err := p.end(t, 20*time.Second); err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+	}
+}
