@@ -1,0 +1,301 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	f_note "github.com/transparency-dev/formats/note"
+	"github.com/transparency-dev/merkle/proof"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/sys/unix"
+)
+
+// Config says who a witness is and which logs it watches.
+type Config struct {
+	// Dir is where it remembers what it has cosigned, as Generate made it. No other process
+	// may use it meanwhile.
+	Dir string
+	// Signer makes cosignature/v1 signatures (C2SP tlog-cosignature), Verifier checks them.
+	Signer   note.Signer
+	Verifier note.Verifier
+	// Older are keys that this witness had before, by which its state may still be signed.
+	Older []note.Verifier
+	// Logs are the keys of the logs. A key's name is the log's origin; several keys of one name
+	// are those of one log, which changes its key.
+	Logs []note.Verifier
+	// PerSecond is how many requests one address may make, 0: 50. IPv6 counts by /64.
+	PerSecond float64
+	// Log is told of cosignatures and refusals; nil: slog's default.
+	Log *slog.Logger
+}
+
+// Witness cosigns checkpoints that continue those it has cosigned before. It is an http.Handler
+// for C2SP tlog-witness; its methods may be called concurrently.
+//
+//	request --parse--> known log? --> signed by it? --> old size is the remembered one?
+//	  400               404            403               409, with the remembered size
+//	--> same size: same root? --> continues it? --> sign --> remember, synced --> answer 200
+//	    409                       422
+type Witness struct {
+	c     Config
+	logs  map[string]*watched
+	lock  *os.File
+	limit *limiter
+	turns chan struct{} // bounds requests that are worked on at once
+}
+
+// watched is one log.
+type watched struct {
+	origin string
+	keys   note.Verifiers
+	path   string // where its last checkpoint is remembered
+
+	mu   sync.Mutex // guards last, and the file at path
+	last remembered
+}
+
+// remembered is the last checkpoint that this witness has cosigned; zero if there is none.
+type remembered struct {
+	head
+	at time.Time // of the cosignature
+}
+
+// atOnce bounds the requests that are worked on at the same time; others get 503.
+const atOnce = 64
+
+// New returns a witness that goes on where the state in c.Dir ends. An error wraps ErrState if
+// the state is not there or cannot be believed: a witness that forgets can be made to lie.
+func New(c Config) (*Witness, error) {
+	if c.Signer == nil || c.Verifier == nil || c.Signer.KeyHash() != c.Verifier.KeyHash() || c.Signer.Name() != c.Verifier.Name() {
+		return nil, errors.New("witness: signer and verifier are not of one key")
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.PerSecond == 0 {
+		c.PerSecond = 50
+	}
+	limit, err := newLimiter(c.PerSecond)
+	if err != nil {
+		return nil, fmt.Errorf("witness: %w", err)
+	}
+	w := &Witness{c: c, limit: limit, logs: map[string]*watched{}, turns: make(chan struct{}, atOnce)}
+	if err := w.open(); err != nil {
+		return nil, fmt.Errorf("witness: %w", err)
+	}
+	return w, nil
+}
+
+func (w *Witness) open() (err error) {
+	if w.lock, err = lockState(w.c.Dir); err != nil {
+		return err
+	}
+	keys := map[string][]note.Verifier{}
+	for _, v := range w.c.Logs {
+		keys[v.Name()] = append(keys[v.Name()], v)
+	}
+	for origin, list := range keys {
+		l := &watched{origin: origin, keys: note.VerifierList(list...), path: statePath(w.c.Dir, origin)}
+		if l.last, err = w.load(l); err != nil {
+			w.lock.Close()
+			return err
+		}
+		w.logs[origin] = l
+	}
+	return nil
+}
+
+// Close gives the state up. Requests that are worked on must have ended.
+func (w *Witness) Close() error { return w.lock.Close() }
+
+// refusal is an answer other than 200.
+type refusal struct {
+	status int
+	why    string
+	size   *uint64 // the remembered size, as the whole answer
+}
+
+func (r *refusal) Error() string { return r.why }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status: status, why: fmt.Sprintf(format, args...)}
+}
+
+// add checks a request and returns the signature line that answers it. Any error but a refusal
+// is the witness's own.
+func (w *Witness) add(body []byte) (string, error) {
+	r, err := parseRequest(body)
+	if err != nil {
+		return "", refuse(http.StatusBadRequest, "%v", err)
+	}
+	l, ok := w.logs[r.head.origin]
+	if !ok {
+		return "", refuse(http.StatusNotFound, "this witness does not watch the log %.80q", r.head.origin)
+	}
+	n, err := note.Open(r.signed, l.keys)
+	if err != nil {
+		return "", refuse(http.StatusForbidden, "no signature is by a key of the log %.80q that this witness knows", r.head.origin)
+	}
+	if r.old > r.head.size {
+		return "", refuse(http.StatusBadRequest, "old size %d is larger than the checkpoint's, %d", r.old, r.head.size)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.check(r); err != nil {
+		if lied := (&refusal{}); errors.As(err, &lied) && lied.status == http.StatusConflict && lied.size == nil {
+			w.keepEvidence(l, r.signed)
+		}
+		return "", err
+	}
+	return w.cosign(l, n, r.head)
+}
+
+// check says whether r continues what is remembered.
+func (l *watched) check(r request) error {
+	if r.old != l.last.size {
+		size := l.last.size
+		return &refusal{status: http.StatusConflict, why: fmt.Sprintf("old size %d, remembered %d", r.old, size), size: &size}
+	}
+	known := l.last.root
+	if r.old == 0 {
+		known = [hashSize]byte(rfc6962.DefaultHasher.EmptyRoot())
+	}
+	switch {
+	case r.old == r.head.size && r.head.root != known:
+		return refuse(http.StatusConflict, "another root was cosigned for size %d", r.old)
+	case r.old == 0 || r.old == r.head.size:
+		if len(r.proof) > 0 {
+			return refuse(http.StatusUnprocessableEntity, "from %d to %d there is nothing to prove", r.old, r.head.size)
+		}
+		return nil
+	}
+	if err := proof.VerifyConsistency(rfc6962.DefaultHasher, r.old, r.head.size, r.proof, known[:], r.head.root[:]); err != nil {
+		return refuse(http.StatusUnprocessableEntity, "it does not continue the %d entries that were cosigned", r.old)
+	}
+	return nil
+}
+
+// cosign signs, remembers and only then returns the signature. The caller holds l.mu.
+func (w *Witness) cosign(l *watched, n *note.Note, h head) (string, error) {
+	signed, err := note.Sign(&note.Note{Text: n.Text, Sigs: n.Sigs}, w.c.Signer)
+	if err != nil {
+		return "", err
+	}
+	line, at, err := cosignature(signed, note.VerifierList(w.c.Verifier))
+	if err != nil {
+		return "", err
+	}
+	if at.Before(l.last.at) { // a cosignature says that none larger was seen until then
+		return "", fmt.Errorf("the clock went back: it is %s, the last cosignature is of %s", at.UTC(), l.last.at.UTC())
+	}
+	if err := replace(l.path, signed); err != nil {
+		return "", err
+	}
+	l.last = remembered{head: h, at: at}
+	return line, nil
+}
+
+// cosignature finds the witness's own signature line in a note.
+func cosignature(signed []byte, key note.Verifiers) (line string, at time.Time, err error) {
+	n, err := note.Open(signed, key)
+	if err != nil {
+		return "", at, err
+	}
+	sig := n.Sigs[0]
+	if at, err = f_note.CoSigV1Timestamp(sig); err != nil {
+		return "", at, err
+	}
+	return fmt.Sprintf("— %s %s\n", sig.Name, sig.Base64), at, nil
+}
+
+// keepEvidence keeps a checkpoint that its log has signed beside another of the same size:
+// together they show that the log lies. A few of them are enough.
+func (w *Witness) keepEvidence(l *watched, signed []byte) {
+	for i := range 4 {
+		path := fmt.Sprintf("%s.conflict%d", l.path, i)
+		if have, err := os.ReadFile(path); err == nil && string(have) == string(signed) {
+			return
+		} else if err == nil {
+			continue
+		}
+		if err := replace(path, signed); err != nil {
+			w.c.Log.Error("witness cannot keep a conflicting checkpoint", "log", l.origin, "error", err)
+		}
+		return
+	}
+}
+
+// lockState takes the state's directory for this process.
+func lockState(dir string) (*os.File, error) {
+	if info, err := os.Stat(filepath.Join(dir, stateDir)); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("%w: %s has no folder %s: a witness that lost its memory must not go on under the same key", ErrState, dir, stateDir)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another process is this witness: lock %s: %w", f.Name(), err)
+	}
+	return f, nil
+}
+
+// ServeHTTP implements http.Handler: POST add-checkpoint.
+func (w *Witness) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
+	if req.URL.Path != "/add-checkpoint" {
+		http.Error(rw, "this is a witness (C2SP tlog-witness): POST add-checkpoint", http.StatusNotFound)
+		return
+	}
+	if req.Method != http.MethodPost {
+		rw.Header().Set("Allow", http.MethodPost)
+		http.Error(rw, "POST is what add-checkpoint takes", http.StatusMethodNotAllowed)
+		return
+	}
+	if !w.limit.allow(req.RemoteAddr) {
+		rw.Header().Set("Retry-After", "1")
+		http.Error(rw, "too many requests from this address", http.StatusTooManyRequests)
+		return
+	}
+	body, ok := readBody(rw, req)
+	if !ok {
+		return
+	}
+	select {
+	case w.turns <- struct{}{}:
+		defer func() { <-w.turns }()
+	default:
+		rw.Header().Set("Retry-After", "1")
+		http.Error(rw, "too many requests at once", http.StatusServiceUnavailable)
+		return
+	}
+	line, err := w.add(body)
+	w.answer(req.Context(), rw, req.RemoteAddr, line, err)
+}
+
+func (w *Witness) answer(ctx context.Context, rw http.ResponseWriter, from, line string, err error) {
+	var r *refusal
+	switch {
+	case err == nil:
+		rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		rw.Write([]byte(line))
+	case errors.As(err, &r) && r.size != nil:
+		rw.Header().Set("Content-Type", "text/x.tlog.size")
+		rw.WriteHeader(r.status)
+		fmt.Fprintf(rw, "%d\n", *r.size)
+	case errors.As(err, &r):
+		w.c.Log.WarnContext(ctx, "witness refuses", "from", from, "status", r.status, "why", r.why)
+		http.Error(rw, r.why, r.status)
+	default:
+		w.c.Log.ErrorContext(ctx, "witness cannot cosign", "from", from, "error", err)
+		http.Error(rw, "the witness cannot cosign now; its operator can see why", http.StatusInternalServerError)
+	}
+}

@@ -1,0 +1,93 @@
+package witness
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// ErrState: the witness's memory is not there or cannot be believed.
+var ErrState = errors.New("the witness's state")
+
+// stateDir has one file a log: the last checkpoint, with the witness's own cosignature, by which
+// it knows the file again.
+const stateDir = "logs"
+
+// statePath names the file by the origin's hash, since an origin can be any text.
+func statePath(dir, origin string) string {
+	sum := sha256.Sum256([]byte(origin))
+	return filepath.Join(dir, stateDir, hex.EncodeToString(sum[:])+".checkpoint")
+}
+
+// load reads what was cosigned last for a log.
+func (w *Witness) load(l *watched) (remembered, error) {
+	signed, err := os.ReadFile(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return remembered{}, nil
+	}
+	if err != nil {
+		return remembered{}, err
+	}
+	own := note.VerifierList(append([]note.Verifier{w.c.Verifier}, w.c.Older...)...)
+	_, at, err := cosignature(signed, own)
+	if err != nil {
+		return remembered{}, fmt.Errorf("%w: %s: %w", ErrState, l.path, err)
+	}
+	n, err := note.Open(signed, own)
+	if err != nil {
+		return remembered{}, err
+	}
+	h, err := parseHead(n.Text)
+	if err != nil || h.origin != l.origin {
+		return remembered{}, fmt.Errorf("%w: %s is not that of %.80q", ErrState, l.path, l.origin)
+	}
+	return remembered{head: h, at: at}, nil
+}
+
+// Remembered returns the last checkpoint that was cosigned for a log, with the cosignature; nil
+// if there is none.
+func (w *Witness) Remembered(origin string) ([]byte, error) {
+	l, ok := w.logs[origin]
+	if !ok {
+		return nil, fmt.Errorf("witness: the log %.80q is not watched", origin)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	signed, err := os.ReadFile(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return signed, err
+}
+
+// replace puts a file into place whole or not at all, durably. One writer at a time.
+func replace(path string, data []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
