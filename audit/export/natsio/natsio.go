@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,8 +30,9 @@ type Options struct {
 	Token    peer.Secret
 	User     string
 	Password peer.Secret
-	Creds    string // file with a user's JWT and seed
-	NKey     string // file with a seed
+	Creds    string        // file with a user's JWT and seed
+	NKey     string        // file with a seed
+	Timeout  time.Duration // of connecting; 10 s
 }
 
 // Sink publishes to one subject, or one for each tenant, run or kind.
@@ -40,16 +40,19 @@ type Sink struct {
 	o       Options
 	connect []nats.Option
 
-	mu   sync.Mutex // guards conn, for Warning and Send
 	conn *nats.Conn
 	js   jetstream.JetStream
+	lost chan struct{} // closed when conn is
 }
 
 // New returns a sink that connects when there is something to send.
 func New(o Options) (*Sink, error) {
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
 	s := &Sink{o: o, connect: []nats.Option{
-		nats.Name("custody export"), nats.Timeout(10 * time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
-		nats.ReconnectBufSize(-1), // what was not sent is known not to be
+		nats.Name("custody export"), nats.Timeout(o.Timeout), nats.NoReconnect(), // the exporter repeats, in order
+		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(2),
 	}}
 	if err := checkSubject(o.Subject); err != nil {
 		return nil, err
@@ -116,27 +119,33 @@ func (s *Sink) Send(ctx context.Context, items []export.Item) error {
 	return s.stream(ctx, items)
 }
 
-// dial connects once; after that the client's library keeps at it.
+// dial connects where there is no connection.
 func (s *Sink) dial() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn != nil {
-		if !s.conn.IsConnected() {
-			return fmt.Errorf("no connection to NATS: %v", s.conn.LastError())
-		}
+	if s.conn != nil && s.conn.IsConnected() {
 		return nil
 	}
-	conn, err := nats.Connect(s.o.URL, s.connect...)
+	s.drop()
+	lost := make(chan struct{})
+	connect := append(slices.Clip(s.connect), nats.ClosedHandler(func(*nats.Conn) { close(lost) }))
+	conn, err := nats.Connect(s.o.URL, connect...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(1<<16), jetstream.WithPublishAsyncTimeout(30*time.Second))
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(1<<16))
 	if err != nil {
 		conn.Close()
 		return err
 	}
-	s.conn, s.js = conn, js
+	s.conn, s.js, s.lost = conn, js, lost
 	return nil
+}
+
+// drop ends a connection that does not do what it should.
+func (s *Sink) drop() {
+	if s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
 }
 
 func (s *Sink) message(i export.Item) *nats.Msg {
@@ -192,9 +201,14 @@ func (s *Sink) stream(ctx context.Context, items []export.Item) error {
 		case <-f.Ok():
 		case err := <-f.Err():
 			outcomes[n] = s.outcome(err)
+		case <-s.lost:
+			outcomes[n] = errors.New("the connection was lost before the stream acknowledged it")
 		case <-ctx.Done():
 			outcomes[n] = fmt.Errorf("no acknowledgement of the stream: %w", context.Cause(ctx))
 		}
+	}
+	if ctx.Err() != nil {
+		s.drop()
 	}
 	return result(outcomes)
 }
@@ -243,6 +257,7 @@ func (s *Sink) plain(ctx context.Context, items []export.Item) error {
 		}
 	}
 	if err := s.conn.FlushWithContext(ctx); err != nil {
+		s.drop()
 		return fmt.Errorf("flush: %w", err)
 	}
 	return result(outcomes)
@@ -250,11 +265,6 @@ func (s *Sink) plain(ctx context.Context, items []export.Item) error {
 
 // Close implements export.Sink.
 func (s *Sink) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn != nil {
-		s.conn.Close()
-		s.conn = nil
-	}
+	s.drop()
 	return nil
 }
