@@ -1,0 +1,142 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// LagFunc says how old the oldest is that has not passed a stage, and how many
+// segments have not. Like all functions that a Set asks, it is called whenever metrics are
+// read, from any goroutine, and must not wait for anything.
+type LagFunc func() (oldest time.Duration, segments uint64)
+
+// QueueFunc says how much waits in a queue, and at how much it pushes back; 0 if it has no bound.
+type QueueFunc func() (depth, capacity int)
+
+// SpoolFunc says how many bytes the logs take, and how many they may; 0 if there is no limit.
+type SpoolFunc func() (used, limit int64)
+
+// Lag registers the lag of a stage, until stop is called. For sinks there is Sink.Lag.
+func (s *Set) Lag(stage Stage, f LagFunc) (stop func()) {
+	switch stage {
+	case Log, Transport, Store, Checkpoint, Export:
+	default:
+		stage = Stage(Other)
+	}
+	return s.asked.lag(string(stage), "", f)
+}
+
+// Queue registers a queue of a kind, until stop is called: "recorder", "resolver",
+// "export" and the like, a constant in the code.
+func (s *Set) Queue(kind string, f QueueFunc) (stop func()) {
+	return s.asked.add(source{kind: s.sinks.bounded(kind), queue: f})
+}
+
+// Spool registers the room that logs take, until stop is called.
+func (s *Set) Spool(f SpoolFunc) (stop func()) { return s.asked.add(source{spool: f}) }
+
+var (
+	depthDesc       = prometheus.NewDesc("custody_queue_depth", "What waits in a queue of this process.", []string{"queue"}, nil)
+	capacityDesc    = prometheus.NewDesc("custody_queue_capacity", "Depth at which a queue pushes back.", []string{"queue"}, nil)
+	lagSecondsDesc  = prometheus.NewDesc("custody_lag_seconds", "Age of the oldest that has not passed a stage.", []string{"stage", "sink"}, nil)
+	lagSegmentsDesc = prometheus.NewDesc("custody_lag_segments", "Segments that have not passed a stage.", []string{"stage", "sink"}, nil)
+	spoolDesc       = prometheus.NewDesc("custody_spool_bytes", "What the logs on this host take.", nil, nil)
+	spoolLimitDesc  = prometheus.NewDesc("custody_spool_limit_bytes", "Room at whose end strict freezes and degrade declares.", nil, nil)
+)
+
+// source is one registered function and the labels of what it tells.
+type source struct {
+	kind  string // of a queue, or the stage
+	sink  string
+	lag   LagFunc
+	queue QueueFunc
+	spool SpoolFunc
+}
+
+// asked is a collector of what registered functions say at the moment. Equal
+// labels are put together, so that many runs make no more series than one.
+type asked struct {
+	mu      sync.Mutex // guards sources and next; not held while functions are called
+	sources map[int]source
+	next    int
+}
+
+func newAsked() *asked { return &asked{sources: map[int]source{}} }
+
+func (a *asked) lag(stage, sink string, f LagFunc) (stop func()) {
+	return a.add(source{kind: stage, sink: sink, lag: f})
+}
+
+func (a *asked) add(s source) (stop func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := a.next
+	a.next++
+	a.sources[id] = s
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.sources, id)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (a *asked) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{depthDesc, capacityDesc, lagSecondsDesc, lagSegmentsDesc, spoolDesc, spoolLimitDesc} {
+		ch <- d
+	}
+}
+
+// series is one value in the making.
+type series struct {
+	desc       *prometheus.Desc
+	kind, sink string
+}
+
+// Collect implements prometheus.Collector.
+func (a *asked) Collect(ch chan<- prometheus.Metric) {
+	a.mu.Lock()
+	sources := make([]source, 0, len(a.sources))
+	for _, s := range a.sources {
+		sources = append(sources, s)
+	}
+	a.mu.Unlock()
+	values := map[series]float64{}
+	for _, s := range sources {
+		s.ask(values)
+	}
+	for is, value := range values {
+		ch <- prometheus.MustNewConstMetric(is.desc, prometheus.GaugeValue, value, is.labels()...)
+	}
+}
+
+func (is series) labels() []string {
+	switch is.desc {
+	case lagSecondsDesc, lagSegmentsDesc:
+		return []string{is.kind, is.sink}
+	case depthDesc, capacityDesc:
+		return []string{is.kind}
+	}
+	return nil
+}
+
+// ask adds what a function says to values. A limit is that of the host, not one for each run.
+func (s source) ask(values map[series]float64) {
+	switch {
+	case s.lag != nil:
+		oldest, segments := s.lag()
+		seconds := series{lagSecondsDesc, s.kind, s.sink}
+		values[seconds] = max(values[seconds], oldest.Seconds())
+		values[series{lagSegmentsDesc, s.kind, s.sink}] += float64(segments)
+	case s.queue != nil:
+		depth, capacity := s.queue()
+		values[series{depthDesc, s.kind, ""}] += float64(depth)
+		values[series{capacityDesc, s.kind, ""}] += float64(capacity)
+	case s.spool != nil:
+		used, limit := s.spool()
+		values[series{desc: spoolDesc}] += float64(used)
+		values[series{desc: spoolLimitDesc}] = max(values[series{desc: spoolLimitDesc}], float64(limit))
+	}
+}

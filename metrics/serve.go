@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Path is where Serve answers.
+const Path = "/metrics"
+
+// maxReaders are answered at once; others get status 503.
+const maxReaders = 4
+
+// Handler answers with all metrics in the format that the reader asks for.
+func (s *Set) Handler() http.Handler {
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: nil, MaxRequestsInFlight: maxReaders, Timeout: 10 * time.Second})
+}
+
+// PublicError says that an address can be reached from elsewhere, which nobody asked for.
+type PublicError struct{ Addr string }
+
+// Error implements error.
+func (e *PublicError) Error() string {
+	return fmt.Sprintf("metrics at %s could be read from other machines", e.Addr)
+}
+
+// Hint says what to do about it.
+func (e *PublicError) Hint() string {
+	return "use a loopback address, or say that it is meant to be public: there is neither TLS nor a password"
+}
+
+// Serve answers at Path on addr until ctx ends, and returns nil then; see Listen for addr and public.
+func (s *Set) Serve(ctx context.Context, addr string, public bool) error {
+	l, err := Listen(ctx, addr, public)
+	if err != nil {
+		return err
+	}
+	return s.ServeOn(ctx, l)
+}
+
+// Listen opens addr, a host and a port. Without a host it is 127.0.0.1. A host that
+// is not this machine's own loopback, or a name, is a PublicError unless public is set.
+func Listen(ctx context.Context, addr string, public bool) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	if host == "" && !public {
+		host = "127.0.0.1"
+	}
+	if ip, err := netip.ParseAddr(host); !public && (err != nil || !ip.Unmap().IsLoopback()) {
+		return nil, fmt.Errorf("serve metrics: %w", &PublicError{addr})
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	return l, nil
+}
+
+// ServeOn is Serve on a listener, which it closes.
+func (s *Set) ServeOn(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+Path, s.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second,
+		WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		stopped <- errors.Join(server.Shutdown(grace), server.Close())
+	})
+	err := server.Serve(l)
+	if !stop() { // ctx has ended: wait for the readers
+		<-stopped
+		return nil
+	}
+	return fmt.Errorf("serve metrics: %w", err)
+}
