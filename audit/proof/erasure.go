@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -87,6 +90,34 @@ func ParseErasure(text string) (Erasure, error) {
 
 // ErasureName returns the file name of the statement about a record.
 func ErasureName(seq uint64) string { return wal.FileName(seq, ErasureSuffix) }
+
+// StateErasure signs e and keeps the statement in the run's directory, durable when it
+// returns. If the same record's erasure was stated before, it returns the statement of then.
+func StateErasure(dir string, e Erasure, s note.Signer) (signed []byte, err error) {
+	path := filepath.Join(dir, ErasureName(e.Seq))
+	signed, err = os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if signed, err = e.Sign(s); err != nil {
+			return nil, err
+		}
+		return signed, replaceFile(path, 0o600, string(signed))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state erasure: %w", err)
+	}
+	n, err := unverified(signed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	was, err := ParseErasure(n.Text)
+	if err == nil && (was.Run != e.Run || was.Seq != e.Seq || was.Leaf != e.Leaf) {
+		err = errors.New("it is about another record")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return signed, nil
+}
 
 // erasure is a statement as it was found.
 type erasure struct {

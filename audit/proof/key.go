@@ -1,7 +1,7 @@
 package proof
 
 import (
-	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
@@ -48,21 +48,80 @@ type Key struct {
 // Verifier returns what verifies the key's signatures.
 func (k Key) Verifier() (note.Verifier, error) { return note.NewVerifier(k.Public) }
 
+// KeySource is where a host's signing key is: a file, or a service that signs and keeps the
+// key to itself. One that is not a file keeps the public half in the same places as FileKey.
+type KeySource interface {
+	// Key returns the key that signs now.
+	Key(ctx context.Context) (Key, error)
+	// Rotate gives the host a new key of the same name, and returns the statement that the
+	// old one signed. If it fails or its process dies, the host has a key that works, and
+	// calling Rotate again goes on with the rotation that was begun.
+	Rotate(ctx context.Context) (statement []byte, err error)
+}
+
+// FileKey is the key in a directory, usually CUSTODY_HOME/keys.
+type FileKey string
+
+// Key implements KeySource.
+func (dir FileKey) Key(context.Context) (Key, error) { return LoadOrCreateKey(string(dir)) }
+
+// Rotate implements KeySource.
+func (dir FileKey) Rotate(context.Context) ([]byte, error) { return Rotate(string(dir)) }
+
 // LoadOrCreateKey returns the key in dir, usually CUSTODY_HOME/keys, and makes
 // dir and key on first use. Several processes may do that at once: all get the same key.
 func LoadOrCreateKey(dir string) (Key, error) {
-	path := filepath.Join(dir, KeyFile)
-	k, err := loadKey(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := createKey(dir); err != nil {
-			return Key{}, fmt.Errorf("create host key: %w", err)
+	for try := 0; ; try++ {
+		k, err := loadKey(filepath.Join(dir, KeyFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := createKey(dir, KeyFile, keyName()); err != nil {
+				return Key{}, fmt.Errorf("create host key: %w", err)
+			}
+			k, err = loadKey(filepath.Join(dir, KeyFile))
 		}
-		k, err = loadKey(path)
+		if err != nil {
+			return Key{}, err
+		}
+		err = PublishKey(dir, k.Public)
+		if errors.Is(err, errStale) && try < 5 { // it was rotated since it was read
+			continue
+		}
+		if err != nil {
+			return Key{}, err
+		}
+		return k, nil
+	}
+}
+
+// errStale says that a key has been rotated.
+var errStale = errors.New("the host's key was retired, and its successor is published")
+
+// PublishKey keeps the public half of the host's key in dir, where others look for it. It
+// refuses to replace that of another key, unless statements in dir lead from that one to this.
+func PublishKey(dir, vkey string) error {
+	path := filepath.Join(dir, PublicFile)
+	have, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return replaceFile(path, 0o644, vkey+"\n")
 	}
 	if err != nil {
-		return Key{}, err
+		return fmt.Errorf("publish host key: %w", err)
 	}
-	return k, publish(filepath.Join(dir, PublicFile), k.Public)
+	was := strings.TrimSpace(string(have))
+	if was == vkey {
+		return nil
+	}
+	retired, err := Retired(dir)
+	if err != nil {
+		return err
+	}
+	switch {
+	case leads(retired, was, vkey): // a rotation was cut off before its last step
+		return replaceFile(path, 0o644, vkey+"\n")
+	case leads(retired, vkey, was):
+		return fmt.Errorf("%s: %w: put the newest %s in place", dir, errStale, KeyFile)
+	}
+	return fmt.Errorf("%s does not belong to the host's key %.40s...: move it away if the key is the right one", path, vkey)
 }
 
 func loadKey(path string) (Key, error) {
@@ -104,20 +163,20 @@ func parseKey(path, text string) (Key, error) {
 
 // createKey makes a key unless another process was faster. The file appears
 // whole or not at all: it is linked into place.
-func createKey(dir string) error {
+func createKey(dir, file, name string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	skey, _, err := note.GenerateKey(rand.Reader, keyName())
+	skey, _, err := note.GenerateKey(rand.Reader, name)
 	if err != nil {
 		return err
 	}
-	temp, err := writeTemp(dir, KeyFile, 0o600, skey+"\n")
+	temp, err := writeTemp(dir, file, 0o600, skey+"\n")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temp)
-	err = os.Link(temp, filepath.Join(dir, KeyFile))
+	err = os.Link(temp, filepath.Join(dir, file))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -138,23 +197,16 @@ func keyName() string {
 	}, host)
 }
 
-// publish keeps the public half beside the key.
-func publish(path, vkey string) error {
-	want := []byte(vkey + "\n")
-	if have, err := os.ReadFile(path); err == nil {
-		if !bytes.Equal(have, want) {
-			return fmt.Errorf("%s does not belong to the %s beside it: move one of them away", path, KeyFile)
-		}
-		return nil
-	}
+// replaceFile puts a whole file in place, durable when it returns.
+func replaceFile(path string, mode fs.FileMode, text string) error {
 	dir := filepath.Dir(path)
-	temp, err := writeTemp(dir, PublicFile, 0o644, string(want))
+	temp, err := writeTemp(dir, filepath.Base(path), mode, text)
 	if err != nil {
-		return fmt.Errorf("publish host key: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := os.Rename(temp, path); err != nil {
 		os.Remove(temp)
-		return fmt.Errorf("publish host key: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return syncDir(dir)
 }

@@ -1,8 +1,11 @@
 package proof
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"iter"
+	"strings"
 )
 
 // leafType begins every entry of the host's log.
@@ -11,18 +14,83 @@ const leafType = "custody leaf v1\n"
 // ManifestLeaf returns the host log's entry for a signed manifest. It names the
 // run, so that a run that is missing as a whole can be named too.
 func ManifestLeaf(run string, segment uint64, manifest Hash) []byte {
-	return fmt.Appendf(nil, leafType+"manifest %s %d %s\n", run, segment, manifest)
+	return Leaf{OfManifest, run, segment, manifest}.entry()
 }
 
 // ErasureLeaf returns the host log's entry for a signed statement that a record was erased.
 func ErasureLeaf(run string, seq uint64, statement Hash) []byte {
-	return fmt.Appendf(nil, leafType+"erasure %s %d %s\n", run, seq, statement)
+	return Leaf{OfErasure, run, seq, statement}.entry()
 }
 
 // RotationLeaf returns the host log's entry for a signed statement that the host has a new key.
-func RotationLeaf(statement Hash) []byte {
-	return fmt.Appendf(nil, leafType+"rotation %s\n", statement)
-}
+func RotationLeaf(statement Hash) []byte { return Leaf{Of: OfRotation, Digest: statement}.entry() }
 
 // LogHash returns the leaf hash of an entry of the host's log (RFC 6962, section 2.1).
 func LogHash(entry []byte) Hash { return sha256.Sum256(append([]byte{0}, entry...)) }
+
+// What an entry of the host's log is about.
+const (
+	OfManifest = "manifest"
+	OfErasure  = "erasure"
+	OfRotation = "rotation"
+)
+
+// Leaf is what an entry of the host's log says.
+type Leaf struct {
+	Of     string
+	Run    string // not of a rotation
+	N      uint64 // number of the segment, or seq of the record
+	Digest Hash   // SHA-256 of the signed note
+}
+
+func (l Leaf) entry() []byte {
+	if l.Of == OfRotation {
+		return fmt.Appendf(nil, leafType+"%s %s\n", l.Of, l.Digest)
+	}
+	return fmt.Appendf(nil, leafType+"%s %s %d %s\n", l.Of, l.Run, l.N, l.Digest)
+}
+
+// ParseLeaf reads an entry of the host's log. It takes what the functions above make and nothing else.
+func ParseLeaf(entry []byte) (Leaf, error) {
+	var l Leaf
+	var digest string
+	line := strings.TrimPrefix(string(entry), leafType)
+	if n, _ := fmt.Sscanf(line, OfRotation+" %s\n", &digest); n == 1 {
+		l.Of = OfRotation
+	} else if n, _ := fmt.Sscanf(line, "%s %s %d %s\n", &l.Of, &l.Run, &l.N, &digest); n != 4 || l.Of != OfManifest && l.Of != OfErasure {
+		return Leaf{}, fmt.Errorf("%.200q is no entry of a host's log", entry)
+	}
+	if err := l.Digest.UnmarshalText([]byte(digest)); err != nil {
+		return Leaf{}, fmt.Errorf("entry of a host's log: %w", err)
+	}
+	if !bytes.Equal(l.entry(), entry) {
+		return Leaf{}, fmt.Errorf("%.200q is not in canonical form", entry)
+	}
+	return l, nil
+}
+
+// maxAbsent bounds what Absent returns.
+const maxAbsent = 1000
+
+// Absent goes through the entries of the host's log and returns a verdict for each run of which
+// a manifest is in the log and not here, at most 1000. has says whether that manifest, with
+// exactly that digest, is here, or was removed from here as it may be.
+func Absent(entries iter.Seq2[[]byte, error], has func(run string, segment uint64, manifest Hash) bool) ([]*Verdict, error) {
+	var all []*Verdict
+	told := map[string]bool{}
+	for entry, err := range entries {
+		if err != nil {
+			return all, err
+		}
+		l, err := ParseLeaf(entry)
+		if err != nil || l.Of != OfManifest || told[l.Run] || has(l.Run, l.N, l.Digest) { // a newer version may log more
+			continue
+		}
+		told[l.Run] = true
+		all = append(all, broken(ErrRunMissing, 0, "", "run %s, segment %d, manifest %s", l.Run, l.N, l.Digest))
+		if len(all) == maxAbsent {
+			break
+		}
+	}
+	return all, nil
+}

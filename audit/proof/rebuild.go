@@ -2,8 +2,16 @@ package proof
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
 	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/custody-project/custody/audit/wal"
 )
 
 // Row is a record as a store has it. Erased is the leaf of one that was erased, whose Salt
@@ -16,9 +24,151 @@ type Row struct {
 }
 
 // Rebuild makes a run's directory anew from what a store has of it: its signed manifests
-// in order and its rows in order of seq. dir must not exist. All that was not erased is
-// byte for byte what the host wrote. Nothing is verified beyond what it takes to tell the
-// segments apart. Statements of erasures are not in a store: put those in by hand.
+// in order and its rows in order of seq. dir must not exist; it appears whole or not at all.
+// What was not erased is byte for byte what the host wrote. An erased record's frame can have another length,
+// if several of one segment were erased: their sum is what the manifest signs. Nothing is
+// verified beyond what it takes to write the files: Verify does that. Statements of erasures
+// are not in a store; they go into dir by hand.
 func Rebuild(ctx context.Context, dir string, manifests [][]byte, rows iter.Seq2[Row, error]) error {
-	return errors.New("rebuild: not yet")
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("rebuild %s: it is there already", dir)
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".")
+	if err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	next, stop := iter.Pull2(rows)
+	defer stop()
+	b := rebuilder{dir: temp, next: next}
+	for _, signed := range manifests {
+		if err := errors.Join(ctx.Err(), b.segment(signed)); err != nil {
+			return fmt.Errorf("rebuild: %w", err)
+		}
+	}
+	if row, err, more := next(); more {
+		return fmt.Errorf("rebuild: %w", errors.Join(err, fmt.Errorf("no manifest signs for seq %d", row.Seq)))
+	}
+	if err := errors.Join(syncDir(temp), os.Rename(temp, dir), syncDir(filepath.Dir(dir))); err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	return nil
+}
+
+// rebuilder writes one run.
+type rebuilder struct {
+	dir  string
+	next func() (Row, error, bool)
+}
+
+// segment writes the three files of one segment.
+func (b *rebuilder) segment(signed []byte) error {
+	m, err := parseSigned(signed)
+	if err != nil {
+		return err
+	}
+	if m.Count > 0 {
+		rows, err := b.rows(m)
+		if err != nil {
+			return err
+		}
+		data, leaves, err := frameAll(m, rows)
+		if err != nil {
+			return err
+		}
+		if err := b.write(m.First, wal.SegmentSuffix, data); err != nil {
+			return err
+		}
+		if err := b.write(m.First, wal.LeavesSuffix, leaves); err != nil {
+			return err
+		}
+	}
+	return b.write(m.First, wal.ManifestSuffix, signed)
+}
+
+// write makes a durable file.
+func (b *rebuilder) write(first uint64, suffix string, data []byte) error {
+	f, err := os.OpenFile(filepath.Join(b.dir, wal.FileName(first, suffix)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// rows returns those of one segment.
+func (b *rebuilder) rows(m Manifest) (rows []Row, err error) {
+	var size int64
+	for uint64(len(rows)) < m.Count {
+		row, err, ok := b.next()
+		switch {
+		case err != nil:
+			return nil, err
+		case !ok:
+			return nil, fmt.Errorf("segment %d has %d records, the store %d of them", m.Segment, m.Count, len(rows))
+		case row.Seq < m.First || row.Seq > m.Last:
+			return nil, fmt.Errorf("segment %d has seqs %d to %d, the store's next is %d", m.Segment, m.First, m.Last, row.Seq)
+		}
+		if size += int64(len(row.Body)); size > maxSegment {
+			return nil, fmt.Errorf("segment %d: the store has more than %d bytes of it", m.Segment, maxSegment)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// frameAll returns a segment's file and its leaves.
+func frameAll(m Manifest, rows []Row) (data, leaves []byte, err error) {
+	room, gone := m.Bytes, int64(0)
+	for _, r := range rows {
+		if r.Erased != nil {
+			room -= frameBody + erasedRun + int64(len(m.Run))
+			gone++
+		} else {
+			room -= frameRecord + int64(len(r.Body))
+		}
+	}
+	if room < 0 || room > 0 && gone == 0 || room > gone*wal.MaxRecord {
+		return nil, nil, fmt.Errorf("segment %d: the store's records do not make up its %d bytes", m.Segment, m.Bytes)
+	}
+	for _, r := range rows {
+		if r.Erased == nil {
+			data = appendFrame(data, r.Salt, r.Body)
+			leaf := LeafHash(r.Salt, r.Body)
+			leaves = append(leaves, leaf[:]...)
+			continue
+		}
+		body := make([]byte, erasedRun+int64(len(m.Run))+min(room, wal.MaxRecord-int64(erasedRun+len(m.Run))))
+		room -= int64(len(body) - erasedRun - len(m.Run))
+		copy(body, r.Erased[:])
+		binary.LittleEndian.PutUint64(body[32:], r.Seq)
+		body[erasedRun-1] = byte(len(m.Run))
+		copy(body[erasedRun:], m.Run)
+		data = appendBody(data, erasedMagic, body)
+		leaves = append(leaves, r.Erased[:]...)
+	}
+	if room != 0 {
+		return nil, nil, fmt.Errorf("segment %d: %d bytes of erased records are not accounted for", m.Segment, room)
+	}
+	return data, leaves, nil
+}
+
+func appendFrame(dst []byte, salt [16]byte, record []byte) []byte {
+	return appendBody(dst, frameMagic, append(append([]byte{0}, salt[:]...), record...))
+}
+
+func appendBody(dst []byte, magic string, body []byte) []byte {
+	dst = append(dst, magic...)
+	length := binary.LittleEndian.AppendUint32(nil, uint32(len(body)-(frameRecord-frameBody)))
+	table := crc32.MakeTable(crc32.Castagnoli)
+	sum := crc32.Update(crc32.Checksum(length, table), table, body)
+	dst = append(dst, length...)
+	dst = binary.LittleEndian.AppendUint32(dst, sum)
+	return append(dst, body...)
 }

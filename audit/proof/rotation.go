@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -67,14 +66,3 @@ func ParseRotation(text string) (Rotation, error) {
 	}
 	return r, r.check()
 }
-
-// Rotate gives the host a new key of the same name. The old public key stays as
-// old/NAME+HASH.pub below dir, and the statement that links both as rotations/N.rotation; the
-// old private key goes. It returns the signed statement, which belongs into the host's log. A
-// process that dies at any moment leaves a key that works; calling Rotate again then goes on
-// with the rotation that was begun.
-func Rotate(dir string) (statement []byte, err error) { return nil, errors.New("rotate: not yet") }
-
-// ReadRotations returns the signed rotations in dir, usually CUSTODY_HOME/keys, in order; none
-// is no error.
-func ReadRotations(dir string) ([][]byte, error) { return nil, nil }

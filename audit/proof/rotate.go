@@ -1,0 +1,248 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// What a rotation leaves below CUSTODY_HOME/keys, beside the key itself.
+const (
+	nextFile     = "next.key"  // the new key, until it takes the place of the old one
+	rotationsDir = "rotations" // N.rotation, from 1
+	oldDir       = "old"       // NAME+HASH.pub, what verifies the retired keys
+)
+
+// Rotate gives the host a new key of the same name. Each step is durable before the next:
+//
+//	next.key  -->  rotations/N.rotation, signed by the old key  -->  old/NAME+HASH.pub
+//	          -->  next.key renamed to host.key  -->  host.pub
+//
+// The old private key is gone then; processes that have loaded it go on signing with it until
+// they end. Rotate returns the signed statement, which belongs into the host's log. If it is
+// cut off at any moment, the host has a key that works, and calling it again goes on from there.
+func Rotate(dir string) (statement []byte, err error) {
+	statement, err = rotate(dir, time.Now, func(string) error { return nil })
+	if err != nil {
+		return nil, fmt.Errorf("rotate the host's key: %w", err)
+	}
+	return statement, nil
+}
+
+// rotate asks step before each of its steps whether to go on.
+func rotate(dir string, now func() time.Time, step func(name string) error) ([]byte, error) {
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if statement, err := finishRotation(dir); statement != nil || err != nil {
+		return statement, err
+	}
+	old, err := LoadOrCreateKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := step("next"); err != nil {
+		return nil, err
+	}
+	if err := createKey(dir, nextFile, old.Name()); err != nil {
+		return nil, err
+	}
+	next, err := loadKey(filepath.Join(dir, nextFile))
+	if err != nil {
+		return nil, err
+	}
+	if err := step("statement"); err != nil {
+		return nil, err
+	}
+	statement, err := succeed(dir, old, next.Public, now())
+	if err != nil {
+		return nil, err
+	}
+	if err := step("rename"); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(filepath.Join(dir, nextFile), filepath.Join(dir, KeyFile)); err != nil {
+		return nil, err
+	}
+	if err := syncDir(dir); err != nil {
+		return nil, err
+	}
+	if err := step("publish"); err != nil {
+		return nil, err
+	}
+	return statement, PublishKey(dir, next.Public)
+}
+
+// finishRotation does the last step of a rotation that was cut off before it.
+func finishRotation(dir string) ([]byte, error) {
+	k, err := loadKey(filepath.Join(dir, KeyFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	public, err := os.ReadFile(filepath.Join(dir, PublicFile))
+	if err != nil || string(public) == k.Public+"\n" {
+		return nil, nil // LoadOrCreateKey says what is wrong, if anything is
+	}
+	all, err := ReadRotations(dir)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	last, err := readRotation(all[len(all)-1])
+	if err != nil || last.New != k.Public {
+		return nil, err
+	}
+	return all[len(all)-1], PublishKey(dir, k.Public)
+}
+
+// Succeed states durably that the key old is followed by the key whose verifier is next, and
+// keeps old's public half. It is what a KeySource that is not a file does before it signs with
+// the new key. If that was stated before, it returns the statement of then.
+func Succeed(dir string, old Key, next string) (statement []byte, err error) {
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return succeed(dir, old, next, time.Now())
+}
+
+func succeed(dir string, old Key, next string, at time.Time) ([]byte, error) {
+	all, err := ReadRotations(dir)
+	if err != nil {
+		return nil, err
+	}
+	for i, signed := range all {
+		r, err := readRotation(signed)
+		switch {
+		case err != nil:
+			return nil, err
+		case r.Old == old.Public && r.New != next:
+			return nil, fmt.Errorf("%s says that the next key is %.60s..., and that one is not here: put it back as %s, or, if the statement never left this machine, remove it",
+				wal.FileName(uint64(i+1), RotationSuffix), r.New, nextFile)
+		case r.Old == old.Public:
+			return signed, keepOld(dir, old)
+		}
+	}
+	r, err := NewRotation(old.Public, next, at)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := r.Sign(old)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeDir(dir, rotationsDir); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, rotationsDir, wal.FileName(uint64(len(all)+1), RotationSuffix))
+	if err := replaceFile(path, 0o644, string(signed)); err != nil {
+		return nil, err
+	}
+	return signed, keepOld(dir, old)
+}
+
+func keepOld(dir string, old Key) error {
+	if err := makeDir(dir, oldDir); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s+%08x.pub", old.Name(), old.KeyHash())
+	return replaceFile(filepath.Join(dir, oldDir, name), 0o644, old.Public+"\n")
+}
+
+func makeDir(dir, name string) error {
+	if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// lockDir keeps other rotations in dir out.
+func lockDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = unix.Flock(int(d.Fd()), unix.LOCK_EX); err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		d.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return func() { d.Close() }, nil
+}
+
+// ReadRotations returns the host's signed rotations in dir, usually CUSTODY_HOME/keys, in
+// order; none is no error. Nothing is verified.
+func ReadRotations(dir string) ([][]byte, error) {
+	var all [][]byte
+	for n := uint64(1); ; n++ {
+		signed, err := os.ReadFile(filepath.Join(dir, rotationsDir, wal.FileName(n, RotationSuffix)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read rotations: %w", err)
+		}
+		all = append(all, signed)
+	}
+}
+
+// Retired returns what the rotations in dir say, in order: which keys were retired, when, and
+// what came after them. Nothing is verified.
+func Retired(dir string) ([]Rotation, error) {
+	signed, err := ReadRotations(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []Rotation
+	for i, s := range signed {
+		r, err := readRotation(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", wal.FileName(uint64(i+1), RotationSuffix), err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func readRotation(signed []byte) (Rotation, error) {
+	n, err := unverified(signed)
+	if err != nil {
+		return Rotation{}, fmt.Errorf("read rotation: %w", err)
+	}
+	return ParseRotation(n.Text)
+}
+
+// leads says whether rotations lead from one key to another.
+func leads(all []Rotation, from, to string) bool {
+	for range all {
+		for _, r := range all {
+			if r.Old == from {
+				from = r.New
+				break
+			}
+		}
+		if from == to {
+			return true
+		}
+	}
+	return false
+}
