@@ -14,7 +14,7 @@ export GO
 # Programs that call go themselves find the same one.
 export PATH := $(if $(filter /%,$(GO)),$(patsubst %/,%,$(dir $(GO))):)$(PATH)
 
-.PHONY: build deps template demo test check generate fuzz bench clean
+.PHONY: build deps template demo test check generate fuzz bench torture clean
 
 # Two binaries: custody finds custody-guest beside itself.
 build:
@@ -47,6 +47,10 @@ fuzz:
 
 bench: build
 	@SUDO="$(SUDO)" ./hack/bench
+
+# Kills what carries the record, 200 times and more.
+torture: deps
+	@SUDO="$(SUDO)" ./hack/torture
 
 clean:
 	rm -rf bin

@@ -17,10 +17,13 @@ import (
 // check compares what the hosts said with what their logs hold, and the logs with the store.
 func (w *world) check(t *testing.T, s *summary) {
 	t.Helper()
-	for _, p := range []*process{w.nats, w.ingest, w.host} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Rounds++
+	for _, p := range w.all() {
 		s.Kills[p.name] += p.kills
 	}
-	st, err := openStore(w.db)
+	st, err := openStore(t.Context(), w.db)
 	check(t, err)
 	defer st.Close()
 	entries, err := os.ReadDir(w.runs)

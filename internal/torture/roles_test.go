@@ -8,13 +8,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/clickhouse"
 	"github.com/custody-project/custody/audit/store/sqlite"
 )
 
@@ -69,7 +72,7 @@ func natsConfig() ship.Config {
 
 // ingestRole is an ingester into the store that the test names.
 func ingestRole(ctx context.Context) error {
-	st, err := openStore(os.Getenv("CUSTODY_TORTURE_STORE"))
+	st, err := awaitStore(ctx, os.Getenv("CUSTODY_TORTURE_STORE"))
 	if err != nil {
 		return err
 	}
@@ -79,8 +82,28 @@ func ingestRole(ctx context.Context) error {
 	return errors.Join(err, st.Close())
 }
 
-// openStore opens SQLite by a path.
-func openStore(where string) (store.Store, error) { return sqlite.Open(where) }
+// openStore opens ClickHouse by a DSN, or SQLite by a path.
+func openStore(ctx context.Context, where string) (store.Store, error) {
+	if strings.HasPrefix(where, "http://") {
+		return clickhouse.Open(ctx, where, clickhouse.Options{})
+	}
+	return sqlite.Open(where)
+}
+
+// awaitStore waits for a server that was killed.
+func awaitStore(ctx context.Context, where string) (store.Store, error) {
+	for {
+		st, err := openStore(ctx, where)
+		if err == nil {
+			return st, nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
 
 // lines calls f for each line of r until its end.
 func lines(r io.Reader, f func(string)) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 // Rounds in go test, how long events flow in each, and how far kills are apart on average.
 const (
 	fewRounds = 3
+	atOnce    = 4
 	roundTime = 3 * time.Second
 	killEvery = 250 * time.Millisecond
 	drainTime = time.Minute
@@ -27,6 +29,8 @@ const (
 
 // summary is what a run of rounds says in the end.
 type summary struct {
+	mu sync.Mutex // guards the sums
+
 	Outcome string         `json:"outcome"`
 	Store   string         `json:"store"`
 	Rounds  int            `json:"rounds"`
@@ -39,36 +43,67 @@ type summary struct {
 }
 
 // TestTorture is rounds of kills. After each, every acknowledged event is in the
-// store once, with the bytes that the log has, and every run verifies.
-func TestTorture(t *testing.T) {
-	rounds, seed := number("CUSTODY_ROUNDS", fewRounds), uint64(number("CUSTODY_SEED", int(time.Now().UnixNano())))
-	s := summary{Outcome: "failed", Store: "SQLite", Kills: map[string]int{}, Seed: seed}
-	began := time.Now()
-	defer func() {
-		s.Seconds = time.Since(began).Round(time.Second).Seconds()
-		s.tell(t)
-	}()
-	for s.Rounds < rounds {
-		dice := mathrand.New(mathrand.NewPCG(seed, uint64(s.Rounds)))
-		w := newWorld(t)
-		w.torture(t, dice)
-		w.check(t, &s)
-		w.close(t)
-		s.Rounds++
-		if t.Failed() {
-			t.Fatalf("round %d of seed %d", s.Rounds, seed)
-		}
+// store once, with the bytes that the log has, and every run verifies. Rounds wait
+// more than they work, so several go on at once, each with processes of its own.
+func TestTorture(t *testing.T) { rounds(t, "SQLite", number("CUSTODY_ROUNDS", fewRounds), atOnce) }
+
+// TestTortureClickHouse is the same with the current ClickHouse engine in a server
+// of its own, which is killed too. It needs more memory, so there are fewer rounds.
+func TestTortureClickHouse(t *testing.T) {
+	if os.Getenv("CUSTODY_TEST_CHDB") == "" {
+		t.Fatal("CUSTODY_TEST_CHDB is not set: it is what hack/chdbd prints")
 	}
-	s.Outcome = "all well"
+	rounds(t, "ClickHouse", max(1, number("CUSTODY_ROUNDS", fewRounds)/4), 2)
 }
 
-// tell logs the summary, and writes it where CUSTODY_SUMMARY says.
-func (s summary) tell(t *testing.T) {
+func rounds(t *testing.T, kind string, rounds, atOnce int) {
+	seed := uint64(number("CUSTODY_SEED", int(time.Now().UnixNano())))
+	s := summary{Store: kind, Kills: map[string]int{}, Seed: seed}
+	began := time.Now()
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(rounds, atOnce) {
+		workers.Go(func() {
+			for i := range next {
+				t.Run(strconv.Itoa(i), func(t *testing.T) { round(t, kind, seed, i, &s) })
+			}
+		})
+	}
+	for i := 0; i < rounds && !t.Failed(); i++ {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	s.Outcome = "all well"
+	if t.Failed() {
+		s.Outcome = "failed"
+	}
+	s.Seconds = time.Since(began).Round(time.Second).Seconds()
+	s.tell(t)
+}
+
+func round(t *testing.T, kind string, seed uint64, i int, s *summary) {
+	dice := mathrand.New(mathrand.NewPCG(seed, uint64(i)))
+	w := newWorld(t, kind)
+	w.torture(t, dice)
+	w.check(t, s)
+	w.close(t)
+	if t.Failed() {
+		t.Logf("that was round %d of seed %d", i, seed)
+	}
+}
+
+// tell logs the summary, and adds it to the file that CUSTODY_SUMMARY names.
+func (s *summary) tell(t *testing.T) {
 	text, err := json.MarshalIndent(s, "", "  ")
 	check(t, err)
 	t.Logf("%s", text)
 	if path := os.Getenv("CUSTODY_SUMMARY"); path != "" {
-		check(t, os.WriteFile(path, append(text, '\n'), 0o644))
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		check(t, err)
+		defer f.Close()
+		_, err = fmt.Fprintf(f, "%s\n", text)
+		check(t, err)
 	}
 }
 
@@ -82,10 +117,12 @@ func number(env string, usual int) int {
 
 // world is all processes of a round with what they keep.
 type world struct {
-	runs, db string
-	trusted  note.Verifiers
+	runs    string // directory of the runs' logs
+	db      string // path of SQLite, or DSN of ClickHouse
+	trusted note.Verifiers
 
 	nats, ingest, host *process
+	store              *process // nil if it is the ingester
 
 	mu    sync.Mutex                // guards what follows
 	acked map[string]map[uint64]int // run and seq to event
@@ -93,7 +130,7 @@ type world struct {
 	words []string                  // of trouble
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, kind string) *world {
 	t.Helper()
 	dir := t.TempDir()
 	private, public, err := note.GenerateKey(rand.Reader, hostName)
@@ -112,6 +149,11 @@ max_pending: 64MB
 log_file: %q
 jetstream { store_dir: %q, sync_interval: always }
 `, port, monitor, filepath.Join(dir, "nats.log"), filepath.Join(dir, "nats")), 0o600))
+	if kind == "ClickHouse" {
+		address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+		w.db = "http://" + address + "/torture"
+		w.store = &process{name: "store", args: []string{os.Getenv("CUSTODY_TEST_CHDB"), "-listen", address, "-path", filepath.Join(dir, "clickhouse")}}
+	}
 	env := []string{
 		"CUSTODY_TORTURE_NATS=" + config,
 		fmt.Sprintf("CUSTODY_TORTURE_URL=nats://127.0.0.1:%d", port),
@@ -122,6 +164,15 @@ jetstream { store_dir: %q, sync_interval: always }
 	w.ingest = &process{name: "ingest", env: env, hear: w.trouble}
 	w.host = &process{name: "host", env: env, hear: w.hear}
 	return w
+}
+
+// all returns the processes in the order in which they start.
+func (w *world) all() []*process {
+	all := []*process{w.nats, w.ingest, w.host}
+	if w.store != nil {
+		all = append([]*process{w.store}, all...)
+	}
+	return all
 }
 
 func freePort(t *testing.T) int {
@@ -154,7 +205,7 @@ func (w *world) trouble(line string) {
 
 // torture kills and restarts until the time is up, and then lets all finish.
 func (w *world) torture(t *testing.T, dice *mathrand.Rand) {
-	all := []*process{w.nats, w.ingest, w.host}
+	all := w.all()
 	for _, p := range all {
 		p.start(t)
 	}
@@ -192,7 +243,7 @@ func (w *world) tidy(t *testing.T) {
 
 func (w *world) close(t *testing.T) {
 	t.Helper()
-	for _, p := range []*process{w.host, w.ingest, w.nats} {
+	for _, p := range slices.Backward(w.all()) {
 		if err := p.end(t, 20*time.Second); err != nil {
 			t.Errorf("%s: %v", p.name, err)
 		}
