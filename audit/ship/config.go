@@ -34,7 +34,8 @@ type Config struct {
 	Replicas int
 	// StreamBytes is the room of the stream CUSTODY if it has to be made. 0 means DefaultStreamBytes.
 	StreamBytes int64
-	// Warn is told, in a sentence, what does not end the work but should be seen. Nil: nobody is.
+	// Warn is told, in a sentence, what does not end the work but should be seen. It may be
+	// called from several goroutines. Nil: nobody is told.
 	Warn func(string)
 }
 
@@ -138,24 +139,27 @@ func isLoopback(host string) bool {
 }
 
 func (c Config) tls() ([]nats.Option, error) {
-	var options []nats.Option
+	var pool nats.RootCAsHandler
+	var pair nats.TLSCertHandler
 	if c.CA != "" {
-		if _, err := readPool(c.CA); err != nil {
+		pool = func() (*x509.CertPool, error) { return readPool(c.CA) }
+		if _, err := pool(); err != nil {
 			return nil, err
 		}
-		options = append(options, nats.ClientTLSConfig(nil, func() (*x509.CertPool, error) { return readPool(c.CA) }))
 	}
 	switch {
 	case c.Cert != "" && c.Key != "":
-		read := func() (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Cert, c.Key) }
-		if _, err := read(); err != nil {
+		pair = func() (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Cert, c.Key) }
+		if _, err := pair(); err != nil {
 			return nil, hinted(fmt.Errorf("client certificate %s with key %s: %w", c.Cert, c.Key, err), "both are PEM files and belong together")
 		}
-		options = append(options, nats.ClientTLSConfig(read, nil))
 	case c.Cert != "" || c.Key != "":
 		return nil, hinted(errors.New("a client certificate needs its key, and the key its certificate"), "set both files")
 	}
-	return options, nil
+	if pool == nil && pair == nil {
+		return nil, nil
+	}
+	return []nats.Option{nats.ClientTLSConfig(pair, pool)}, nil
 }
 
 func readPool(path string) (*x509.CertPool, error) {

@@ -24,6 +24,10 @@ type link struct {
 	js         jetstream.JetStream
 	reconnects atomic.Uint64
 
+	closing     atomic.Bool
+	stopHelpers context.CancelFunc // nil if there are none
+	helpers     sync.WaitGroup
+
 	guarding sync.Mutex          // guards guards
 	guards   map[*guard]struct{} // requests under way
 }
@@ -177,6 +181,11 @@ func (l *link) rest(ctx context.Context, d time.Duration) {
 }
 
 func (l *link) close() {
+	l.closing.Store(true)
+	if l.stopHelpers != nil {
+		l.stopHelpers()
+	}
+	l.helpers.Wait()
 	l.conn.Close()
 	l.wake()
 }

@@ -58,7 +58,7 @@ func Dial(ctx context.Context, c Config) (*Remote, error) {
 		r.turns[i] = make(chan struct{}, 1)
 	}
 	// A host need not be allowed to see the stream: ingesters check it too.
-	if err := l.prepare(ctx); err != nil && !errors.Is(err, ErrDenied) {
+	if err := l.prepare(ctx); err != nil && (!errors.Is(err, ErrDenied) || errors.Is(err, ErrStream)) {
 		l.close()
 		return nil, fmt.Errorf("use NATS at %s: %w", c.servers(), err)
 	}
@@ -148,8 +148,13 @@ func heldAs(seg store.Segment) Held {
 func (r *Remote) insist(ctx context.Context, msg *nats.Msg) (duplicate bool, err error) {
 	timeout := publishTimeout + time.Duration(len(msg.Data)>>20)*time.Second
 	warned := false
+	var cause error // of the attempts before the end of ctx
 	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
 		duplicate, err := r.attempt(ctx, msg, timeout)
+		if err != nil && ctx.Err() != nil {
+			return false, errors.Join(ctx.Err(), cause)
+		}
+		cause = err
 		r.setFailing(err)
 		switch {
 		case err == nil && warned:
@@ -157,8 +162,6 @@ func (r *Remote) insist(ctx context.Context, msg *nats.Msg) (duplicate bool, err
 			fallthrough
 		case err == nil || final(err):
 			return duplicate, err
-		case ctx.Err() != nil:
-			return false, errors.Join(err, ctx.Err())
 		case r.conn.IsClosed():
 			return false, ErrClosed
 		case !warned && delay > time.Second:

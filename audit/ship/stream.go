@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -79,14 +80,22 @@ func (l *link) prepare(ctx context.Context) error {
 		return hinted(fmt.Errorf("the NATS server takes messages of up to %d bytes, a segment can need %d", n, MaxMessage),
 			"set max_payload: 16MB in the configuration of each server")
 	}
+	begin := time.Now()
 	return l.persist(ctx, func() error {
 		info, err := l.stream(ctx, l.streamConfig())
-		if err == nil {
-			err = l.check(info.Config)
+		switch {
+		case err == nil:
+			return l.check(info.Config)
+		case errors.Is(err, nats.ErrNoResponders) && time.Since(begin) > patienceForJetStream:
+			return explainStream(streamName, jetstream.ErrJetStreamNotEnabled)
 		}
 		return err
 	})
 }
+
+// patienceForJetStream is how long nobody may answer for JetStream before it is taken for off: all
+// servers that have it may just be away.
+const patienceForJetStream = 2 * time.Second
 
 // persist repeats f while its error is one that time can heal.
 func (l *link) persist(ctx context.Context, f func() error) error {

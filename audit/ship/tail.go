@@ -261,7 +261,8 @@ func (l *link) nextTail(ctx context.Context, sub *nats.Subscription) (*nats.Msg,
 	case !sub.IsValid():
 		return nil, ErrClosed
 	}
-	return nil, nil // the connection turned, or the watcher was too slow
+	pause(ctx, firstRetry) // the connection turned, or the watcher was too slow
+	return nil, nil
 }
 
 // watcher notices what is missing.

@@ -1,0 +1,3 @@
+package ship
+
+func play(role string) int { return 1 }

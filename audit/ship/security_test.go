@@ -1,0 +1,593 @@
+package ship
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+// authority is a CA in files.
+type authority struct {
+	t    testing.TB
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	a.cert, a.key = a.issue("ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+// issue writes name.pem and name.key.
+func (a *authority) issue(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
+	c.NotBefore = time.Now().Add(-time.Hour)
+	if c.NotAfter.IsZero() {
+		c.NotAfter = time.Now().Add(time.Hour)
+	}
+	parent, signer := c, key
+	if a.cert != nil {
+		parent, signer = a.cert, a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.write(name+".pem", "CERTIFICATE", der)
+	a.write(name+".key", "EC PRIVATE KEY", private)
+	c, err = x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return c, key
+}
+
+func (a *authority) write(name, kind string, der []byte) {
+	a.t.Helper()
+	if err := os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func serverCert(addr string) *x509.Certificate {
+	return &x509.Certificate{IPAddresses: []net.IP{net.ParseIP(addr)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+}
+
+// wantHint dials and fails unless the error is one that says what to do, in which those words are.
+func wantHint(t *testing.T, c Config, words ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := Dial(ctx, c)
+	if err == nil {
+		r.Close()
+		t.Errorf("Dial succeeded, want an error about %q", words)
+		return
+	}
+	var hint interface{ Hint() string }
+	if !errors.As(err, &hint) {
+		t.Errorf("no hint in: %v", err)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error()+" "+hint.Hint(), w) {
+			t.Errorf("%q is not in: %v; hint: %s", w, err, hint.Hint())
+		}
+	}
+}
+
+func TestTLS(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	s := startNATS(t, alwaysSync, "")
+	s.kill()
+	ca.issue("server", serverCert(s.addr))
+	ca.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	other.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	s.configure(alwaysSync, fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", ca.path("server.pem"), ca.path("server.key"), ca.path("ca.pem")))
+	s.start()
+
+	c := s.config()
+	c.URL = "tls://" + s.addr + ":4222"
+	c.CA, c.Cert, c.Key = ca.path("ca.pem"), ca.path("client.pem"), ca.path("client.key")
+	signer, _ := hostKey(t, "h1")
+	segs := sealedRun(t, signer, "acme", "h1", "r-1", 40, 10)
+	db := openStore(t)
+	ingester(t, c, db, IngestOptions{})
+	r := dial(t, c)
+	send(t, r, segs...)
+	if err := drainRemote(t, r, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantExactly(t, db, segs)
+
+	for name, test := range map[string]struct {
+		change func(*Config)
+		words  []string
+	}{
+		"another CA":        {func(c *Config) { c.CA = other.path("ca.pem") }, []string{"CA file"}},
+		"the system's CAs":  {func(c *Config) { c.CA = "" }, []string{"CA file"}},
+		"no certificate":    {func(c *Config) { c.Cert, c.Key = "", "" }, []string{"client certificate"}},
+		"a stranger's":      {func(c *Config) { c.Cert, c.Key = other.path("client.pem"), other.path("client.key") }, []string{"client certificate"}},
+		"only half":         {func(c *Config) { c.Key = "" }, []string{"both files"}},
+		"a key of another":  {func(c *Config) { c.Key = other.path("client.key") }, []string{"belong together"}},
+		"no such CA":        {func(c *Config) { c.CA = ca.path("nothing") }, []string{"no such file"}},
+		"a key for a CA":    {func(c *Config) { c.CA = ca.path("ca.key") }, []string{"no certificate"}},
+		"no URL":            {func(c *Config) { c.URL = "" }, []string{"URL"}},
+		"another protocol":  {func(c *Config) { c.URL = "https://" + s.addr }, []string{"nats://"}},
+		"two ways to be in": {func(c *Config) { c.NKey, c.Creds = "a", "b" }, []string{"both"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := c
+			test.change(&bad)
+			wantHint(t, bad, test.words...)
+		})
+	}
+}
+
+func TestServerWithoutTLS(t *testing.T) {
+	s := startNATS(t, alwaysSync, "")
+	s.conn()
+	c := s.config()
+	c.URL = "tls://" + s.addr + ":4222"
+	wantHint(t, c, "does not speak TLS")
+}
+
+func TestServerCertificates(t *testing.T) {
+	for name, test := range map[string]struct {
+		cert  func(addr string) *x509.Certificate
+		words string
+	}{
+		"another name": {func(string) *x509.Certificate { return serverCert("127.0.0.1") }, "name in the URL"},
+		"expired": {func(addr string) *x509.Certificate {
+			c := serverCert(addr)
+			c.NotAfter = time.Now().Add(-time.Minute)
+			return c
+		}, "clocks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ca := newAuthority(t)
+			s := startNATS(t, alwaysSync, "")
+			s.kill()
+			ca.issue("server", test.cert(s.addr))
+			s.configure(alwaysSync, fmt.Sprintf("tls { cert_file: %q, key_file: %q }", ca.path("server.pem"), ca.path("server.key")))
+			s.start()
+			c := s.config()
+			c.URL, c.CA = "tls://"+s.addr+":4222", ca.path("ca.pem")
+			wantHint(t, c, test.words)
+		})
+	}
+}
+
+// nkey writes a user's seed and returns its file and public key.
+func nkey(t testing.TB) (path, public string) {
+	t.Helper()
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if public, err = pair.PublicKey(); err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "user.nk")
+	if err := os.WriteFile(path, append(seed, '\n'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, public
+}
+
+// The permissions that the documentation gives.
+const (
+	hostPermissions = `{
+		publish: ["custody.v1.segment.%[1]s.%[2]s.*", "custody.v1.tail.%[1]s.*", "custody.v1.ask.%[1]s"]
+		subscribe: ["custody.v1.inbox.%[1]s.%[2]s.>", "custody.v1.stored.%[1]s.%[2]s"]
+	}`
+	ingesterPermissions = `{
+		publish: ["$JS.API.STREAM.INFO.CUSTODY", "$JS.API.STREAM.CREATE.CUSTODY", "$JS.API.STREAM.INFO.CUSTODY_REFUSED", "$JS.API.STREAM.CREATE.CUSTODY_REFUSED",
+			"$JS.API.CONSUMER.INFO.CUSTODY.ingest", "$JS.API.CONSUMER.CREATE.CUSTODY.ingest", "$JS.API.CONSUMER.MSG.NEXT.CUSTODY.ingest", "$JS.ACK.CUSTODY.ingest.>",
+			"custody.v1.refused.*", "custody.v1.stored.*.*", "custody.v1.inbox.>"]
+		subscribe: ["custody.v1.ask.*", "custody.v1.inbox._._.>"]
+	}`
+	watcherPermissions = `{
+		publish: ["custody.v1.ask.%[1]s"]
+		subscribe: ["custody.v1.tail.%[1]s.*", "custody.v1.inbox.%[1]s.watch.>"]
+	}`
+)
+
+// fleet is a server whose users have those permissions.
+type fleet struct {
+	*natsServer
+	host, rival, ingest, watch, nothing string // files with seeds
+}
+
+func startFleet(t testing.TB) *fleet {
+	t.Helper()
+	f := &fleet{}
+	var users []string
+	add := func(path *string, permissions string) {
+		var public string
+		*path, public = nkey(t)
+		users = append(users, fmt.Sprintf("{ nkey: %s, permissions: %s }", public, permissions))
+	}
+	add(&f.host, fmt.Sprintf(hostPermissions, "acme", "h1"))
+	add(&f.rival, fmt.Sprintf(hostPermissions, "rival", "h9"))
+	add(&f.ingest, ingesterPermissions)
+	add(&f.watch, fmt.Sprintf(watcherPermissions, "acme"))
+	add(&f.nothing, `{ publish: { deny: ">" }, subscribe: ["custody.v1.inbox.>"] }`)
+	f.natsServer = startNATS(t, alwaysSync, "accounts { CUSTODY { jetstream: enabled, users: [\n"+strings.Join(users, "\n")+"\n] } }")
+	return f
+}
+
+func (f *fleet) as(seed, tenant, host string) Config {
+	c := f.config()
+	c.Tenant, c.Host, c.NKey = tenant, host, seed
+	return c
+}
+
+// TestPermissions: with the permissions of the documentation everybody can do their work, and nobody another's.
+func TestPermissions(t *testing.T) {
+	f := startFleet(t)
+	signer, _ := hostKey(t, "h1")
+	db := openStore(t)
+	ingester(t, f.as(f.ingest, "", ""), db, IngestOptions{})
+	r := dial(t, f.as(f.host, "acme", "h1"))
+	segs := sealedRun(t, signer, "acme", "h1", "r-1", 100, 10)
+	send(t, r, segs...)
+	if err := drainRemote(t, r, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantExactly(t, db, segs)
+	if found, err := r.Stored(t.Context(), "acme", "r-1", true); err != nil || len(found) != len(segs) {
+		t.Errorf("%d segments, %v", len(found), err)
+	}
+
+	thief := dial(t, f.as(f.rival, "rival", "h9"))
+	for _, whose := range [][2]string{{"acme", "h1"}, {"acme", "h9"}, {"rival", "h1"}} {
+		seg := sealedRun(t, signer, whose[0], whose[1], "r-2", 20, 10)[0]
+		if err := thief.Publish(t.Context(), seg); !errors.Is(err, ErrDenied) {
+			t.Errorf("publishing as tenant %s, host %s: %v", whose[0], whose[1], err)
+		}
+	}
+	if _, err := thief.Stored(t.Context(), "acme", "r-1", false); !errors.Is(err, ErrDenied) {
+		t.Errorf("asking for another tenant's run: %v", err)
+	}
+	if found, err := thief.Stored(t.Context(), "rival", "r-1", false); err != nil || len(found) > 0 {
+		t.Errorf("another tenant's run by its name: %d segments, %v", len(found), err)
+	}
+	for _, err := range Watch(t.Context(), f.as(f.rival, "rival", "h9"), "acme", "r-1") {
+		if !errors.Is(err, ErrDenied) {
+			t.Errorf("watching another tenant's run: %v", err)
+		}
+	}
+	own := sealedRun(t, signer, "rival", "h9", "r-3", 20, 10)
+	send(t, thief, own...)
+	if err := drainRemote(t, thief, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for range db.Records(t.Context(), store.Query{Run: "r-2"}) {
+		t.Fatal("records of a run that nobody may publish are in the store")
+	}
+}
+
+// TestPermissionsBeneath tries what this code never does, with the thief's key: the server has to say no.
+func TestPermissionsBeneath(t *testing.T) {
+	f := startFleet(t)
+	ingester(t, f.as(f.ingest, "", ""), openStore(t), IngestOptions{})
+	dial(t, f.as(f.host, "acme", "h1"))
+	login, err := nats.NkeyOptionFromSeed(f.rival)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	denied := map[string]bool{}
+	conn := f.conn(login, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if m := violation.FindStringSubmatch(err.Error()); m != nil {
+			denied[m[2]] = true
+		}
+	}))
+	publish := []string{segmentRoot + "acme.h1.r-1", refusedRoot + "acme", storedRoot + "acme.h1", tailRoot + "acme.r-1", inboxRoot + "acme.h1.x",
+		"$JS.API.STREAM.DELETE.CUSTODY", "$JS.API.STREAM.PURGE.CUSTODY", "$JS.API.STREAM.MSG.DELETE.CUSTODY", "$JS.API.STREAM.MSG.GET.CUSTODY", "$JS.API.STREAM.UPDATE.CUSTODY",
+		"$JS.API.CONSUMER.CREATE.CUSTODY.x", "$JS.API.CONSUMER.MSG.NEXT.CUSTODY.ingest", "$JS.ACK.CUSTODY.ingest.1.1.1.1.1", "$JS.API.STREAM.CREATE.THIEF"}
+	subscribe := []string{">", segmentRoot + ">", tailRoot + "acme.r-1", askRoot + "acme", inboxRoot + "acme.h1.>", storedRoot + "acme.h1", refusedRoot + ">"}
+	for _, s := range publish {
+		if err := conn.Publish(s, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range subscribe {
+		if _, err := conn.SubscribeSync(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range append(publish, subscribe...) {
+		if err := waitFor(t, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if !denied[s] {
+				return fmt.Errorf("%s is not denied", s)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNKey(t *testing.T) {
+	f := startFleet(t)
+	stranger, _ := nkey(t)
+	wantHint(t, f.as(stranger, "acme", "h1"), "credentials")
+	wantHint(t, f.as("", "acme", "h1"), "credentials")
+	wantHint(t, f.as(f.dir+"/nats.conf", "acme", "h1"), "NKey seed")
+	if err := os.Chmod(f.host, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wantHint(t, f.as(f.host, "acme", "h1"), "chmod 600")
+}
+
+// TestNoPermission: a host that may do nothing hears it when it publishes, an ingester when it begins.
+func TestNoPermission(t *testing.T) {
+	f := startFleet(t)
+	signer, _ := hostKey(t, "h1")
+	r := dial(t, f.as(f.nothing, "acme", "h1"))
+	err := r.Publish(t.Context(), sealedRun(t, signer, "acme", "h1", "r-1", 10, 10)[0])
+	if !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "custody.v1.segment.acme.h1.r-1") {
+		t.Errorf("Publish: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := Ingest(ctx, f.as(f.nothing, "", ""), openStore(t), IngestOptions{}); !errors.Is(err, ErrDenied) {
+		t.Errorf("Ingest: %v", err)
+	}
+	// A host whose inbox is another's gets no answers.
+	r = dial(t, f.as(f.host, "acme", "h1"))
+	r.Close()
+	if _, err := Dial(ctx, f.as(f.host, "acme", "h2")); err != nil && !errors.Is(err, ErrDenied) {
+		t.Errorf("with another host's name: %v", err)
+	}
+}
+
+// TestMissingStream: who may look and not make it is told so.
+func TestMissingStream(t *testing.T) {
+	seed, public := nkey(t)
+	s := startNATS(t, alwaysSync, fmt.Sprintf(`accounts { CUSTODY { jetstream: enabled, users: [ { nkey: %s, permissions: {
+		publish: ["$JS.API.STREAM.INFO.CUSTODY"], subscribe: ["custody.v1.inbox.>"] } } ] } }`, public))
+	c := s.config()
+	c.NKey = seed
+	wantHint(t, c, "missing", "custody ingest", "$JS.API.STREAM.CREATE.CUSTODY")
+}
+
+func TestNoJetStream(t *testing.T) {
+	wantHint(t, startNATS(t, "", "").config(), "jetstream")
+	seed, public := nkey(t)
+	c := startNATS(t, alwaysSync, fmt.Sprintf("accounts { CUSTODY { users: [ { nkey: %s } ] } }", public)).config()
+	c.NKey = seed
+	wantHint(t, c, "account")
+}
+
+func TestMaxPayload(t *testing.T) {
+	s := startNATS(t, alwaysSync, "max_payload: 1MB")
+	wantHint(t, s.config(), "max_payload: 16MB")
+}
+
+// TestUnfitStreams: one that can lose segments is not used.
+func TestUnfitStreams(t *testing.T) {
+	s := startNATS(t, alwaysSync, "")
+	js, err := jetstream.New(s.conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for words, change := range map[string]func(*jetstream.StreamConfig){
+		"memory":       func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
+		"work queue":   func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy },
+		"interest":     nil,
+		"oldest":       func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
+		"are old":      func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Hour, 0 },
+		"of a run":     func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 10 },
+		"acknowledge":  func(c *jetstream.StreamConfig) { c.NoAck = true },
+		"at most":      func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 20 },
+		"not take":     func(c *jetstream.StreamConfig) { c.Subjects = []string{segmentRoot + "acme.*.*"} },
+		"has written":  func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode },
+		"can empty it": func(c *jetstream.StreamConfig) { c.AllowRollup = true },
+	} {
+		t.Run(words, func(t *testing.T) {
+			c := (&link{config: Config{StreamBytes: 1 << 20, Replicas: 1}}).streamConfig()
+			if change == nil {
+				c.Retention, words = jetstream.InterestPolicy, "work queue"
+			} else {
+				change(&c)
+			}
+			if _, err := js.CreateStream(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := js.DeleteStream(t.Context(), streamName); err != nil {
+					t.Error(err)
+				}
+			}()
+			wantHint(t, s.config(), words)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := Ingest(ctx, s.config(), nil, IngestOptions{}); !errors.Is(err, ErrStream) {
+				t.Errorf("Ingest: %v", err)
+			}
+		})
+	}
+}
+
+// TestUnfitConsumer: one that gives up segments is not used.
+func TestUnfitConsumer(t *testing.T) {
+	s := startNATS(t, alwaysSync, "")
+	dial(t, s.config())
+	js, err := jetstream.New(s.conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := consumerConfig()
+	c.MaxDeliver = 3
+	if _, err := js.CreateConsumer(t.Context(), streamName, c); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := Ingest(ctx, s.config(), nil, IngestOptions{}); !errors.Is(err, ErrStream) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSyncWarnings: what the monitoring endpoints say reaches Warn.
+func TestSyncWarnings(t *testing.T) {
+	lazy, always, none := startNATS(t, `sync_interval: "2m"`, ""), startNATS(t, alwaysSync, ""), startNATS(t, "", "")
+	for name, test := range map[string]struct{ monitor, words string }{
+		"always":     {always.monitor(), ""},
+		"lazy":       {lazy.monitor(), "every 2m0s only"},
+		"not set":    {"", "monitoring endpoints"},
+		"nobody":     {"http://" + always.addr + ":8223", "cannot be checked"},
+		"a stranger": {lazy.url(), "is no URL"},
+		"another":    {none.monitor(), "not of the NATS server"},
+		"no server":  {always.monitor() + "/connz", "answers 404"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			said := ""
+			s := always
+			if name == "lazy" {
+				s = lazy
+			}
+			c := s.config()
+			c.Monitor = test.monitor
+			c.Warn = func(w string) {
+				mu.Lock()
+				defer mu.Unlock()
+				said += w
+			}
+			r := dial(t, c)
+			r.helpers.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if test.words == "" && said != "" || !strings.Contains(said, test.words) {
+				t.Errorf("warned of %q, want %q", said, test.words)
+			}
+		})
+	}
+}
+
+// TestJWT: a server in operator mode, an account and a user with the host's permissions in a credentials file.
+func TestJWT(t *testing.T) {
+	operator, account, user := pair(t, nkeys.CreateOperator), pair(t, nkeys.CreateAccount), pair(t, nkeys.CreateUser)
+	oc := jwt.NewOperatorClaims(operator.public)
+	system := pair(t, nkeys.CreateAccount)
+	oc.SystemAccount = system.public
+	ac := jwt.NewAccountClaims(account.public)
+	ac.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
+	uc := jwt.NewUserClaims(user.public)
+	uc.IssuerAccount = ""
+	uc.Permissions.Pub.Allow.Add("custody.v1.segment.acme.h1.*", "custody.v1.ask.acme", "$JS.API.STREAM.INFO.CUSTODY", "$JS.API.STREAM.CREATE.CUSTODY")
+	uc.Permissions.Sub.Allow.Add("custody.v1.inbox.acme.h1.>", "custody.v1.stored.acme.h1")
+	expired := jwt.NewUserClaims(user.public)
+	expired.Expires = time.Now().Add(-time.Hour).Unix()
+
+	conf := fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: { %s: %s, %s: %s }\n", sign(t, oc, operator), system.public,
+		account.public, sign(t, ac, operator), system.public, sign(t, jwt.NewAccountClaims(system.public), operator))
+	s := startNATS(t, alwaysSync, conf)
+	creds := func(claims *jwt.UserClaims, seed []byte) string {
+		text, err := jwt.FormatUserConfig(sign(t, claims, account), user.seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.Replace(text, user.seed, seed, 1)
+		path := filepath.Join(t.TempDir(), "user.creds")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c := s.config()
+	c.Creds = creds(uc, user.seed)
+	r := dial(t, c)
+	signer, _ := hostKey(t, "h1")
+	send(t, r, sealedRun(t, signer, "acme", "h1", "r-1", 40, 10)...)
+	if err := r.Publish(t.Context(), sealedRun(t, signer, "rival", "h1", "r-1", 40, 10)[0]); !errors.Is(err, ErrDenied) {
+		t.Errorf("publishing for another tenant: %v", err)
+	}
+	c.Creds = creds(expired, user.seed)
+	wantHint(t, c, "credentials")
+	c.Creds = creds(uc, pair(t, nkeys.CreateUser).seed) // another's key
+	wantHint(t, c, "credentials")
+}
+
+type keyPair struct {
+	nkeys.KeyPair
+	public string
+	seed   []byte
+}
+
+func pair(t testing.TB, create func() (nkeys.KeyPair, error)) keyPair {
+	t.Helper()
+	k, err := create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := k.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := k.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keyPair{k, public, seed}
+}
+
+func sign(t testing.TB, claims jwt.Claims, by keyPair) string {
+	t.Helper()
+	token, err := claims.Encode(by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
