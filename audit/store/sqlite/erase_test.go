@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -134,6 +136,53 @@ func TestEraseAfterKill(t *testing.T) {
 	}
 	again := open1(t, path)
 	if err := again.Erase(t.Context(), "", "r-a", 17); err != nil {
+		t.Fatal(err)
+	}
+	if in := holds(t, path, "r-a-alice16.example"); in != nil {
+		t.Errorf("still in %v", in)
+	}
+}
+
+const eraseEnv = "CUSTODY_TEST_ERASE" // path
+
+func childErase(path string) error {
+	s, err := Open(path)
+	if err != nil {
+		return err
+	}
+	return s.Erase(context.Background(), "", "r-a", 17)
+}
+
+// TestKilledWhileErasing ends processes at all moments of an erasure: the record
+// is there or erased, nothing else is touched, and repeating it does the rest.
+func TestKilledWhileErasing(t *testing.T) {
+	path, s := crowded(t)
+	before := storetest.Collect(t, s.Records(t.Context(), store.Query{Run: "r-a"}))
+	erased := 0
+	for i := range 12 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), eraseEnv+"="+path)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(8+5*i) * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		after := storetest.Collect(t, s.Records(t.Context(), store.Query{Run: "r-a"}))
+		leaf := before[16].Frame().Leaf()
+		if row := after[16]; row.Erased != nil && *row.Erased == leaf {
+			erased++
+			after[16] = before[16]
+		}
+		if !reflect.DeepEqual(after, before) {
+			t.Fatalf("kill %d left other records changed", i)
+		}
+	}
+	t.Logf("%d of 12 kills came after the row was emptied", erased)
+	if err := s.Erase(t.Context(), "", "r-a", 17); err != nil {
 		t.Fatal(err)
 	}
 	if in := holds(t, path, "r-a-alice16.example"); in != nil {

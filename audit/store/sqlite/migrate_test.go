@@ -112,6 +112,14 @@ func feedOf(t *testing.T, s *Store) []string {
 
 const migrateEnv = "CUSTODY_TEST_MIGRATE" // path
 
+func childOpen(path string) error {
+	s, err := Open(path)
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
 // TestKilledWhileMigrating ends processes at all moments of bringing an old
 // store up to date: it is always the old one or the new one.
 func TestKilledWhileMigrating(t *testing.T) {

@@ -16,35 +16,26 @@ import (
 
 const childEnv = "CUSTODY_TEST_INGEST" // "path run"
 
-// TestMain makes the test binary, started again with childEnv, a process that
-// ingests one run, segment by segment, and says so on its output; with migrateEnv
-// one that opens a store.
+// TestMain makes the test binary, started again with one of these variables, a
+// process that does one thing to a store.
 func TestMain(m *testing.M) {
-	if what := os.Getenv(childEnv); what != "" {
-		path, run, _ := strings.Cut(what, " ")
-		if err := childIngest(path, run); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for env, do := range map[string]func(string) error{childEnv: childIngest, migrateEnv: childOpen, eraseEnv: childErase} {
+		if what := os.Getenv(env); what != "" {
+			if err := do(what); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
-	}
-	if path := os.Getenv(migrateEnv); path != "" {
-		s, err := Open(path)
-		if err == nil {
-			err = s.Close()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
 const childRecords, childSegment = 20000, 500
 
-func childIngest(path, run string) error {
+// childIngest ingests one run, segment by segment, and says so on its output.
+func childIngest(what string) error {
+	path, run, _ := strings.Cut(what, " ")
 	s, err := Open(path)
 	if err != nil {
 		return err
