@@ -78,7 +78,7 @@ func TestChecksFind(t *testing.T) {
 
 // What a guest chose is valid UTF-8 on one line, whatever it is, and its exact bytes are there.
 func TestBytes(t *testing.T) {
-	e := sample.All()[11].Event
+	e := sample.Named("exec/bytes")
 	b := write(t, "", e)
 	if e.Record.Exec.Argv[1] != "a\nCEF:0|b\u2028c\x1b[2J" {
 		t.Fatal("not the sample that is meant")
@@ -95,7 +95,7 @@ func TestBytes(t *testing.T) {
 
 // An event is bounded, however long what a guest chose, and says what was cut.
 func TestBounds(t *testing.T) {
-	e := sample.All()[8].Event
+	e := sample.Named("exec/plain")
 	x := *e.Record.Exec
 	x.Argv = slices.Repeat([]audit.Text{audit.Text(strings.Repeat("\xff", 100_000))}, 1000)
 	e.Record.Exec = &x
@@ -136,7 +136,7 @@ func TestForeignKind(t *testing.T) {
 // Append leaves what stands before it alone.
 func TestAppend(t *testing.T) {
 	f, _ := New("")
-	e := sample.All()[0].Event
+	e := sample.Named("run/start")
 	got, _ := f.Append([]byte("x{"), e)
 	want := append([]byte("x{"), write(t, "", e)...)
 	if !bytes.Equal(got, want) {

@@ -158,3 +158,13 @@ func link(e *export.Event, execs map[string]*audit.Exec) {
 		e.Parent = execs[e.Exec.Parent]
 	}
 }
+
+// Named returns one of the samples.
+func Named(name string) export.Event {
+	for _, s := range All() {
+		if s.Name == name {
+			return s.Event
+		}
+	}
+	panic("there is no sample " + name)
+}

@@ -323,6 +323,14 @@ func (w *Writer) JSON(key string, v []byte) {
 	w.B = append(w.B, v...)
 }
 
+// Base64 writes bytes as base64.
+func (w *Writer) Base64(key string, b []byte) {
+	w.key(key)
+	w.B = append(w.B, '"')
+	w.B = base64.StdEncoding.AppendEncode(w.B, b)
+	w.B = append(w.B, '"')
+}
+
 // Marks writes what was cut and what was no UTF-8, as members of the object that is open:
 // "truncated" with paths and lengths, "base64" with the exact bytes by path.
 func (w *Writer) Marks() {
@@ -457,9 +465,9 @@ func (w *Writer) raw(key, s string) {
 	}
 	path := w.where(key)
 	for i, n := 0, 1; i < len(w.Raws); i++ {
-		if w.Raws[i].Path == path { // of lists: args, args.2, args.3
+		if w.Raws[i].Path == path { // of lists: args, args#2, args#3
 			n++
-			path = w.where(key) + "." + strconv.Itoa(n)
+			path = w.where(key) + "#" + strconv.Itoa(n)
 			i = -1
 		}
 	}

@@ -1,0 +1,370 @@
+package cef
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+const timeFormat = time.RFC3339Nano
+
+func appendUint(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }
+
+func (l *line) exec(x audit.Exec) {
+	l.begin("exec", "Process started", "success")
+	l.str("dproc", string(x.Exe))
+	l.intIf("dpid", int64(x.PID))
+	l.int("duid", int64(x.UID))
+	l.intIf("spid", int64(x.PPID))
+	if p := l.e.Parent; p != nil {
+		l.str("sproc", string(p.Exe))
+	}
+	if len(x.Argv) > 0 {
+		l.fixed("cs6Label", "commandLine")
+		l.words("cs6", x.Argv)
+	}
+	l.str("custodyProc", x.Proc)
+	l.str("custodyParent", x.Parent)
+	l.str("custodyCwd", string(x.Cwd))
+	l.yes("custodyArgvTruncated", x.Truncated)
+	l.intIf("custodyArgvBytes", int64(x.ArgvBytes))
+	l.str("custodyArgvSha256", x.ArgvSHA256)
+	l.str("custodyLlm", x.LLM)
+	l.str("custodyToolCall", string(x.ToolCall))
+}
+
+func (l *line) exit(x audit.Exit) {
+	outcome := "success"
+	if x.Code != 0 {
+		outcome = "failure"
+	}
+	l.begin("exit", "Process ended", outcome)
+	l.intIf("dpid", int64(x.PID))
+	if e := l.e.Exec; e != nil {
+		l.str("dproc", string(e.Exe))
+		l.int("duid", int64(e.UID))
+	}
+	l.customInt("cn2", "exitCode", int64(x.Code))
+	l.duration(x.DurationNS)
+	l.str("custodyProc", x.Proc)
+	l.intIf("custodySignal", int64(x.Signal))
+	l.yes("custodySynthetic", x.Synthetic)
+}
+
+func (l *line) file(f audit.File) {
+	name := "File operation"
+	switch f.Op {
+	case audit.FileCreate:
+		name = "File created"
+	case audit.FileWrite:
+		name = "File written"
+	case audit.FileRead:
+		name = "File read"
+	case audit.FileRename:
+		name = "File renamed"
+	case audit.FileDelete:
+		name = "File deleted"
+	}
+	l.begin("file:"+string(f.Op), name, "success")
+	l.str("act", string(f.Op))
+	path := string(f.Path)
+	if f.To != "" {
+		l.str("oldFilePath", path)
+		path = string(f.To)
+	}
+	l.str("filePath", path)
+	l.str("fname", path[strings.LastIndexByte(path, '/')+1:])
+	l.int("fsize", f.Size)
+	l.str("fileHash", f.SHA256)
+	l.process(f.Proc, f.PID, f.Parent)
+	l.str("custodyUnhashed", f.Unhashed)
+}
+
+func flowName(s audit.FlowState) (name, outcome string) {
+	switch s {
+	case audit.FlowOpen:
+		return "Flow opened", "success"
+	case audit.FlowClose:
+		return "Flow closed", "success"
+	case audit.FlowDeny:
+		return "Flow denied", "failure"
+	case audit.FlowRevoke:
+		return "Flow revoked", "failure"
+	case audit.FlowAttempt:
+		return "Flow attempted", ""
+	}
+	return "Flow", ""
+}
+
+// flow: in CEF, in is what flowed from source to destination, and out what came back.
+func (l *line) flow(f audit.Flow) {
+	name, outcome := flowName(f.State)
+	l.begin("flow:"+string(f.State), name, outcome)
+	l.str("act", string(f.State))
+	l.fixed("deviceDirection", "1")
+	l.str("proto", f.Proto)
+	l.end(f.SrcIP, "src", "c6a2", "Source IPv6 Address", "custodySrcIp")
+	l.intIf("spt", int64(f.SrcPort))
+	l.end(f.DstIP, "dst", "c6a3", "Destination IPv6 Address", "custodyDstIp")
+	l.intIf("dpt", int64(f.DstPort))
+	l.str("dhost", string(f.Name))
+	l.uintIf("in", f.BytesOut)
+	l.uintIf("out", f.BytesIn)
+	l.uintIf("cnt", f.Count)
+	l.rule(f.Rule, f.Reason, f.Generation)
+	if f.Errno != 0 {
+		l.customInt("cn2", "errno", int64(f.Errno))
+	}
+	l.duration(f.DurationNS)
+	if p, err := netip.ParseAddrPort(f.Peer); err == nil && p.Addr().Is4() {
+		l.str("destinationTranslatedAddress", p.Addr().String())
+		l.int("destinationTranslatedPort", int64(p.Port()))
+	} else {
+		l.str("custodyPeer", f.Peer)
+	}
+	l.process(f.Proc, f.PID, f.Parent)
+	l.str("custodyFlow", f.ID)
+	l.str("custodyVerdict", string(f.Verdict))
+	l.uintIf("custodyDnsSeq", f.DNSSeq)
+	l.str("custodySni", string(f.SNI))
+	l.uintIf("custodyPacketsOut", f.PacketsOut)
+	l.uintIf("custodyPacketsIn", f.PacketsIn)
+	if l.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
+		l.fixed("custodyProcObserver", "guest") // who had the ports the guest alone can say
+	}
+}
+
+func verdict(v audit.Verdict) (word, outcome string) {
+	if v == audit.Deny {
+		return "denied", "failure"
+	}
+	return "allowed", "success"
+}
+
+func (l *line) dns(q audit.DNS) {
+	word, outcome := verdict(q.Verdict)
+	if q.RCode != "NOERROR" {
+		outcome = "failure"
+	}
+	l.begin("dns:"+string(q.Verdict), "DNS question "+word, outcome)
+	l.str("act", string(q.Verdict))
+	l.fixed("app", "dns")
+	l.str("proto", q.Proto)
+	l.str("dhost", string(q.Name))
+	l.rule(q.Rule, q.Reason, q.Generation)
+	l.duration(q.LatencyNS)
+	l.str("custodyDnsType", q.Type)
+	l.str("custodyDnsRcode", q.RCode)
+	l.list("custodyDnsAnswers", q.Answers)
+	l.words("custodyDnsChain", q.Chain)
+	l.intIf("custodyDnsTtl", int64(q.TTL))
+	l.yes("custodyDnsSynthetic", q.Synthetic)
+	l.list("custodyDnsDropped", q.Dropped)
+	l.str("custodyDnsUpstream", q.Upstream)
+	l.yes("custodyDnsCached", q.Cached)
+}
+
+func (l *line) list(key string, list []string) {
+	texts := make([]audit.Text, len(list))
+	for i, s := range list {
+		texts[i] = audit.Text(s)
+	}
+	l.words(key, texts)
+}
+
+func (l *line) http(h audit.HTTP) {
+	word, outcome := verdict(h.Verdict)
+	if h.Status == 0 || h.Status >= 400 {
+		outcome = "failure"
+	}
+	l.begin("http:"+string(h.Verdict), "HTTP request "+word, outcome)
+	l.str("act", string(h.Verdict))
+	l.fixed("app", "http")
+	l.str("requestMethod", string(h.Method))
+	l.str("request", "//"+string(h.Host)+string(h.Path))
+	l.str("dhost", string(h.Host))
+	l.intIf("in", h.BytesOut)
+	l.intIf("out", h.BytesIn)
+	l.rule(h.Rule, h.Reason, h.Generation)
+	if h.Status != 0 {
+		l.customInt("cn2", "status", int64(h.Status))
+	}
+	l.duration(h.DurationNS)
+	l.str("custodyFlow", h.Flow)
+	l.str("custodyHttpVersion", h.Proto)
+	l.str("custodyCredential", h.Credential)
+	l.intIf("custodyRedacted", int64(h.Redacted))
+	l.str("custodyLlm", h.LLM)
+}
+
+func (l *line) llm(m audit.LLM) {
+	outcome := "success"
+	if m.Status >= 400 || m.Error != "" {
+		outcome = "failure"
+	}
+	l.begin("llm", "Language model called", outcome)
+	l.str("app", m.Provider)
+	l.str("dhost", string(m.Host))
+	l.str("reason", m.Incomplete)
+	if m.Status != 0 {
+		l.customInt("cn2", "status", int64(m.Status))
+	}
+	l.duration(m.DurationNS)
+	l.str("custodyLlm", m.ID)
+	l.str("custodyFlow", m.Flow)
+	l.str("custodyLlmProvider", m.Provider)
+	l.str("custodyLlmApi", m.API)
+	l.str("custodyLlmModel", string(m.Model))
+	l.int("custodyLlmInputTokens", m.InputTokens)
+	l.int("custodyLlmOutputTokens", m.OutputTokens)
+	l.intIf("custodyLlmCacheReadTokens", m.CacheReadTokens)
+	l.intIf("custodyLlmCacheWriteTokens", m.CacheWriteTokens)
+	l.intIf("custodyLlmReasoningTokens", m.ReasoningTokens)
+	l.words("custodyLlmTools", m.Tools)
+	l.toolCalls(m.ToolCalls)
+	l.str("custodyLlmStopReason", string(m.StopReason))
+	l.str("custodyLlmError", string(m.Error))
+	l.yes("custodyLlmStream", m.Stream)
+	l.intIf("custodyLlmRetry", int64(m.Retry))
+	l.str("custodyLlmRequestSha256", m.RequestSHA256)
+	l.intIf("custodyLlmFirstTokenNs", m.FirstTokenNS)
+	l.intIf("custodyLlmSpent", m.Spent)
+	l.intIf("custodyLlmBudget", m.Budget)
+}
+
+// toolCalls writes id, name, digest and arguments of each, and whether these were cut, as words.
+func (l *line) toolCalls(calls []audit.ToolCall) {
+	var words []audit.Text
+	for _, c := range calls {
+		cut := audit.Text("whole")
+		if c.Truncated {
+			cut = "truncated"
+		}
+		words = append(words, c.ID, c.Name, audit.Text(c.SHA256), c.Arguments, cut)
+	}
+	l.words("custodyLlmToolCalls", words)
+}
+
+func (l *line) lifecycle(c audit.Lifecycle) {
+	outcome := "success"
+	if c.Phase == audit.PhaseEnd && (c.Status != audit.StatusDone || c.ExitCode != nil && *c.ExitCode != 0) {
+		outcome = "failure"
+	}
+	kind := string(l.e.Kind)
+	l.begin(kind+":"+string(c.Phase), upper(kind)+" "+string(c.Phase), outcome)
+	l.str("act", string(c.Phase))
+	l.str("reason", c.Reason)
+	if c.ExitCode != nil {
+		l.customInt("cn2", "exitCode", int64(*c.ExitCode))
+	}
+	l.duration(c.DurationNS)
+	if len(c.Argv) > 0 {
+		l.fixed("cs6Label", "commandLine")
+		l.words("cs6", c.Argv)
+	}
+	l.str("custodyName", c.Name)
+	l.str("custodyStatus", string(c.Status))
+	l.str("custodyTenant", c.Tenant)
+	l.str("custodyRunProject", c.Project)
+	l.str("custodyTemplate", c.Template)
+	l.str("custodyTemplateDigest", c.TemplateDigest)
+	l.str("custodyPolicyDigest", c.PolicyDigest)
+	l.str("custodyRulesetDigest", c.RulesetDigest)
+	l.str("custodyRunTier", c.Tier)
+	l.str("custodyTierNote", c.TierNote)
+	l.str("custodyMode", c.Mode)
+	l.str("custodyVersion", c.Version)
+	l.str("custodyHost", c.Host)
+	l.list("custodySteps", c.Steps)
+}
+
+func (l *line) policy(p audit.Policy) {
+	l.begin("policy", "Policy changed", "success")
+	l.customInt("cn1", "generation", int64(p.Generation))
+	l.str("custodyPolicyDigest", p.Digest)
+	l.str("custodyPolicyPrevious", p.Previous)
+	l.words("custodyPolicyRules", p.Rules)
+}
+
+func (l *line) probe(p audit.Probe) {
+	act, outcome := "escaped", "failure"
+	if p.Blocked {
+		act, outcome = "blocked", "success"
+	}
+	if strings.HasPrefix(p.Name, "control/") && !p.Blocked {
+		act, outcome = "passed", "success"
+	}
+	l.begin("probe", "Escape attempted", outcome)
+	l.fixed("act", act)
+	l.custom("cs1", "rule", p.Name)
+	l.str("msg", string(p.Detail))
+	l.str("custodyProbeFamily", p.Family)
+	l.fixed("custodyProbeBlocked", strconv.FormatBool(p.Blocked))
+	l.fixed("custodyProbeRecorded", strconv.FormatBool(p.Recorded))
+	l.str("custodyProbeAttacked", p.Run)
+	l.uintIf("custodyEvidence", p.Seq)
+}
+
+func (l *line) output(o audit.Output) {
+	l.begin("output", "Output written", "success")
+	l.str("custodyOutputStream", o.Stream)
+	l.int("custodyOutputOffset", o.Offset)
+	l.str("custodyOutputText", string(o.Text))
+}
+
+func (l *line) vm(v audit.VM) {
+	l.begin("vm:"+v.Op, "Virtual machine "+v.Op, "success")
+	l.str("act", v.Op)
+	l.str("reason", v.Reason)
+	l.duration(v.DurationNS)
+	l.str("custodyVmDriver", v.Driver)
+	l.str("custodyVmTier", v.Tier)
+}
+
+func (l *line) secret(s audit.Secret) {
+	outcome := "success"
+	if s.Op == audit.SecretRefuse {
+		outcome = "failure"
+	}
+	l.begin("secret:"+string(s.Op), "Credential "+string(s.Op), outcome)
+	l.str("act", string(s.Op))
+	l.str("reason", s.Reason)
+	l.str("dhost", string(s.Host))
+	l.str("custodySecret", s.Name)
+	l.str("custodySecretBroker", s.Broker)
+	l.str("custodySecretVia", s.Via)
+	l.str("custodySecretTag", s.Tag)
+	l.str("custodySecretAccessorSha256", s.Accessor)
+	l.intIf("custodySecretTtlNs", s.TTLNS)
+	if !s.Expires.IsZero() {
+		l.key("custodySecretExpires")
+		l.b = s.Expires.UTC().AppendFormat(l.b, timeFormat)
+	}
+	l.intIf("custodySecretLeases", int64(s.Leases))
+	l.str("custodyFlow", s.Flow)
+}
+
+func (l *line) gap(g audit.Gap) {
+	l.begin("gap:"+g.Stage, "Events lost", "failure")
+	l.str("reason", g.Cause)
+	l.str("custodyGapStage", g.Stage)
+	l.str("custodyGapWhat", g.What)
+	l.uintIf("custodyGapFirst", g.First)
+	l.uintIf("custodyGapLast", g.Last)
+	l.key("custodyGapCount")
+	l.b = appendUint(l.b, g.Count)
+	l.intIf("custodyGapBytes", g.Bytes)
+}
+
+func (l *line) finding(f audit.Finding) {
+	l.begin("finding:"+f.Rule, "Finding", "")
+	l.str("act", f.Action)
+	l.custom("cs1", "rule", f.Rule)
+	l.str("msg", f.Detail)
+	l.process(f.Proc, 0, "")
+	l.str("custodySecret", f.Secret)
+	l.uintIf("custodyEvidence", f.Seq)
+}

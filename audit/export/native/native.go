@@ -1,0 +1,48 @@
+// Package native writes events as they are: the record's exact bytes, with who recorded it beside
+// them. Who has the record's bytes can prove them with the run's bundle.
+//
+//	{"id":"r-...:17","tenant":"acme","host":"host-1+0a1b2c3d","severity":6,"record":{...}}
+//
+// An erased record has "erased":true, and of the record what is left: run, seq and time.
+package native
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/export/internal/wire"
+)
+
+type format struct{}
+
+// New returns the format. It is safe for concurrent use.
+func New() export.Format { return format{} }
+
+// Name implements export.Format.
+func (format) Name() string { return "json" }
+
+// Append implements export.Format. A record that is no JSON on one line stands as base64, so that
+// its bytes are exact all the same.
+func (format) Append(dst []byte, e export.Event) ([]byte, error) {
+	w := wire.New(dst)
+	w.Str("id", e.ID())
+	w.StrIf("tenant", e.Tenant)
+	w.StrIf("host", e.Host)
+	w.Int("severity", int64(export.SeverityOf(e)))
+	switch {
+	case e.Erased || len(e.Body) == 0:
+		w.BoolIf("erased", e.Erased)
+		o := w.Obj("record")
+		w.Str("run", e.Run)
+		w.Uint("seq", e.Seq)
+		w.Time("time", e.Time)
+		w.End(o)
+	case !bytes.ContainsAny(e.Body, "\r\n") && utf8.Valid(e.Body) && json.Valid(e.Body):
+		w.JSON("record", e.Body)
+	default:
+		w.Base64("record_base64", e.Body)
+	}
+	return w.Finish(), nil
+}
