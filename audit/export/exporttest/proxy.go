@@ -18,7 +18,7 @@ const (
 	Refuse        // reset at once
 	Hang          // takes everything, answers nothing
 	Break         // passes, and resets in the middle of the first answer
-	Late          // passes, and resets when some kilobytes of answers have gone through
+	Late          // passes, and resets when some answers have gone through
 	Garbage       // answers bytes that mean nothing
 	Drip          // answers something that begins well, a byte at a time, without an end
 )
@@ -95,10 +95,11 @@ func (p *Proxy) serve(c *net.TCPConn) {
 	case Hang:
 		io.Copy(io.Discard, c)
 	case Garbage:
-		go io.Copy(io.Discard, c) // ends with the connection
 		b := make([]byte, 2048)
+		c.Read(b)                 // it has asked
+		go io.Copy(io.Discard, c) // ends with the connection
 		rand.Read(b)
-		c.Write(b)
+		c.Write(b[:64])
 		time.Sleep(20 * time.Millisecond)
 	case Drip:
 		go io.Copy(io.Discard, c) // ends with the connection
@@ -134,7 +135,7 @@ func (p *Proxy) pass(c *net.TCPConn, f Fault) {
 		io.Copy(up, c)
 		up.(*net.TCPConn).CloseWrite()
 	})
-	limit := map[Fault]int64{Pass: 1 << 62, Break: 40, Late: 6000}[f]
+	limit := map[Fault]int64{Pass: 1 << 62, Break: 40, Late: 1500}[f]
 	io.CopyN(c, up, limit)
 	if f != Pass {
 		c.SetLinger(0)

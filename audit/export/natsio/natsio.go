@@ -256,6 +256,8 @@ func (s *Sink) plain(ctx context.Context, items []export.Item) error {
 			return fmt.Errorf("publish: %w", err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
 	if err := s.conn.FlushWithContext(ctx); err != nil {
 		s.drop()
 		return fmt.Errorf("flush: %w", err)

@@ -28,6 +28,7 @@ type Options struct {
 	TLS     *tls.Config // nil: plain text
 	Token   peer.Secret // bearer
 	Headers map[string]string
+	Connect time.Duration // how long connecting may take, gRPC; 10 s
 }
 
 // bearer is the value of the header authorization, "" for none.
@@ -51,11 +52,14 @@ func GRPC(o Options) (*Sink, error) {
 	if o.TLS != nil {
 		creds = credentials.NewTLS(o.TLS)
 	}
-	slow := backoff.DefaultConfig
-	slow.MaxDelay = 5 * time.Second // the exporter waits itself, longer
+	if o.Connect == 0 {
+		o.Connect = 10 * time.Second
+	}
+	// Short: the exporter waits itself, longer and longer.
+	again := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second}
 	conn, err := grpc.NewClient("dns:///"+o.Addr, grpc.WithTransportCredentials(creds), grpc.WithUserAgent("custody"),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: slow, MinConnectTimeout: 10 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: o.Connect}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<20)))
 	if err != nil {
