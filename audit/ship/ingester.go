@@ -39,6 +39,9 @@ func (b Batch) withDefaults() Batch {
 // IngestOptions are what an ingester needs not to be told. Functions are called from one goroutine.
 type IngestOptions struct {
 	Batch Batch
+	// AckWait after the last word of an ingester the stream gives what it had to another. All
+	// ingesters say the same; the first one makes it so. 0 means 30 s.
+	AckWait time.Duration
 	// Keys verifies the signatures of manifests: the key must have the host's name. Nil: signatures
 	// are not checked here, the readers of the store can.
 	Keys note.Verifiers
@@ -86,6 +89,9 @@ type Ingester struct {
 // NewIngester returns an ingester into s that does not run yet.
 func NewIngester(c Config, s Store, o IngestOptions) *Ingester {
 	o.Batch = o.Batch.withDefaults()
+	if o.AckWait <= 0 {
+		o.AckWait = ackWait
+	}
 	return &Ingester{where: c, store: s, options: o}
 }
 
@@ -111,11 +117,19 @@ func (g *Ingester) Run(ctx context.Context) (err error) {
 	if err := g.prepareRefused(ctx); err != nil {
 		return quiet(ctx, fmt.Errorf("use NATS at %s: %w", g.where.servers(), err))
 	}
-	if _, err := g.consumer(ctx); final(err) || errors.Is(err, ErrDenied) {
-		return fmt.Errorf("use NATS at %s: %w", g.where.servers(), err)
+	var wait time.Duration
+	err = g.persist(ctx, func() error {
+		consumer, err := g.consumer(ctx)
+		if err == nil {
+			wait = consumer.CachedInfo().Config.AckWait // as it is, whoever made it
+		}
+		return err
+	})
+	if err != nil {
+		return quiet(ctx, fmt.Errorf("use NATS at %s: %w", g.where.servers(), err))
 	}
 	g.checkSync(ctx)
-	return g.work(ctx)
+	return g.work(ctx, wait)
 }
 
 func quiet(ctx context.Context, err error) error {
@@ -125,7 +139,7 @@ func quiet(ctx context.Context, err error) error {
 	return err
 }
 
-func (g *Ingester) work(ctx context.Context) error {
+func (g *Ingester) work(ctx context.Context, wait time.Duration) error {
 	in := newIntake(g.options.Batch)
 	g.mu.Lock()
 	g.intake = in
@@ -137,7 +151,7 @@ func (g *Ingester) work(ctx context.Context) error {
 	defer stop()
 	keeping, kept := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
-	helpers.Go(func() { in.keep(keeping) })
+	helpers.Go(func() { in.keep(keeping, wait/4) })
 	received := make(chan struct{})
 	go func() { defer close(received); g.receive(ctx, in) }()
 	for batch := in.next(ctx); len(batch) > 0; batch = in.next(ctx) {

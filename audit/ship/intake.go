@@ -14,21 +14,19 @@ import (
 
 // The consumer that all ingesters share.
 const (
-	// ackWait after the last word of an ingester a segment goes to another one.
+	// ackWait is the default of IngestOptions.AckWait.
 	ackWait = 30 * time.Second
-	// workEvery is how often an ingester says that it still works on what it has.
-	workEvery = ackWait / 4
 	// maxAckPending segments are with ingesters at most.
 	maxAckPending = 8192
 	// pullMessages segments are asked for at once.
 	pullMessages = 512
 )
 
-func consumerConfig() jetstream.ConsumerConfig {
+func consumerConfig(wait time.Duration) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:       consumerName,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       ackWait,
+		AckWait:       wait,
 		MaxDeliver:    -1, // a failing store gets a segment until it takes it
 		MaxAckPending: maxAckPending,
 	}
@@ -156,9 +154,9 @@ func (in *intake) fill() (count int, full bool) {
 	return len(in.queue), rows >= in.batch.Rows || bytes >= in.batch.Bytes || !in.room()
 }
 
-// keep tells the server that all items are worked on, until ctx ends.
-func (in *intake) keep(ctx context.Context) {
-	for pause(ctx, workEvery); ctx.Err() == nil; pause(ctx, workEvery) {
+// keep tells the server every so often that all items are worked on, until ctx ends.
+func (in *intake) keep(ctx context.Context, every time.Duration) {
+	for pause(ctx, every); ctx.Err() == nil; pause(ctx, every) {
 		in.mu.Lock()
 		mine := make([]*item, 0, len(in.mine))
 		for it := range in.mine {
@@ -230,7 +228,7 @@ func (g *Ingester) consumer(ctx context.Context) (consumer jetstream.Consumer, e
 	})
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		err = g.api(ctx, "$JS.API.CONSUMER.CREATE."+streamName+"."+consumerName, func(ctx context.Context) (err error) {
-			consumer, err = g.js.CreateConsumer(ctx, streamName, consumerConfig())
+			consumer, err = g.js.CreateConsumer(ctx, streamName, consumerConfig(g.options.AckWait))
 			return err
 		})
 	}

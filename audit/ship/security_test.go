@@ -467,7 +467,7 @@ func TestUnfitConsumer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := consumerConfig()
+	c := consumerConfig(ackWait)
 	c.MaxDeliver = 3
 	if _, err := js.CreateConsumer(t.Context(), streamName, c); err != nil {
 		t.Fatal(err)
