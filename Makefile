@@ -49,7 +49,7 @@ bench: build
 	@SUDO="$(SUDO)" ./hack/bench
 
 # Kills what carries the record, 200 times and more.
-torture: deps
+torture:
 	@SUDO="$(SUDO)" ./hack/torture
 
 clean:

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -54,7 +53,9 @@ func measurements() []measurement {
 	return []measurement{
 		{"durable", (*report).durable},
 		{"sqlite", (*report).sqliteEnd},
+		{"clickhouse", (*report).clickhouseEnd},
 		{"verify", (*report).verify},
+		{"ocsf", (*report).ocsf},
 		{"fresh", (*report).fresh},
 		{"query", (*report).query},
 	}
@@ -102,12 +103,12 @@ func (r *report) add(what, figure, bare, ratio string) {
 
 // print writes the figures as a Markdown table.
 func (r *report) print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', tabwriter.Debug)
-	fmt.Fprintf(t, "what\t figure\t beside it\t ratio\n")
+	lines := []string{"| what | figure | beside it | ratio |", "| --- | --- | --- | --- |"}
 	for _, row := range r.rows {
-		fmt.Fprintf(t, "%s\t %s\t %s\t %s\n", row.what, row.figure, row.bare, row.ratio)
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s |", row.what, row.figure, row.bare, row.ratio))
 	}
-	return t.Flush()
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 // readLoad returns the load average of the last minute.
