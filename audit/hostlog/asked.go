@@ -37,8 +37,12 @@ func (a *asked) client() *http.Client {
 	return &http.Client{Transport: a, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// RoundTrip implements http.RoundTripper. An answer is read whole, up to maxAnswer.
+// RoundTrip implements http.RoundTripper. An answer is read whole, up to maxAnswer. The request
+// can be sent twice without harm, so that a connection which the witness gave up while it was idle
+// is no error (net/http.Transport, Idempotency-Key without a value).
 func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header["Idempotency-Key"] = nil
 	resp, err := a.next.RoundTrip(req)
 	var body []byte
 	if err == nil {

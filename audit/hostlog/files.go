@@ -53,8 +53,11 @@ func (f files) state() (tree, error) {
 // tile returns the first p hashes of a tile, all 256 if p is 0. It implements client.TileFetcherFunc.
 func (f files) tile(_ context.Context, level, index uint64, p uint8) ([]byte, error) {
 	want := width(p)
-	raw, err := f.wide(func(p uint8) string { return layout.TilePath(level, index, p) }, p, func(raw []byte, w int) bool {
-		return len(raw) == w*len(proof.Hash{})
+	raw, err := f.wide(func(p uint8) string { return layout.TilePath(level, index, p) }, p, func(raw []byte, w int) error {
+		if len(raw) != w*len(proof.Hash{}) {
+			return ErrTilesAltered
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -65,9 +68,12 @@ func (f files) tile(_ context.Context, level, index uint64, p uint8) ([]byte, er
 // bundle returns the first p entries of a bundle, all 256 if p is 0.
 func (f files) bundle(index uint64, p uint8) ([][]byte, error) {
 	var b api.EntryBundle
-	_, err := f.wide(func(p uint8) string { return layout.EntriesPath(index, p) }, p, func(raw []byte, w int) bool {
+	_, err := f.wide(func(p uint8) string { return layout.EntriesPath(index, p) }, p, func(raw []byte, w int) error {
 		b = api.EntryBundle{}
-		return b.UnmarshalText(raw) == nil && len(b.Entries) == w
+		if err := b.UnmarshalText(raw); err != nil || len(b.Entries) != w {
+			return ErrEntriesAltered
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -84,7 +90,7 @@ func width(p uint8) int {
 
 // wide reads the file of p hashes or entries, or one that begins with the same ones: smaller
 // files go away once there are larger ones (see prune), also while this looks for them.
-func (f files) wide(path func(p uint8) string, p uint8, whole func(raw []byte, w int) bool) ([]byte, error) {
+func (f files) wide(path func(p uint8) string, p uint8, whole func(raw []byte, w int) error) ([]byte, error) {
 	var err error
 	for range 8 {
 		var raw []byte
@@ -93,8 +99,11 @@ func (f files) wide(path func(p uint8) string, p uint8, whole func(raw []byte, w
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
-			if err == nil && !whole(raw, width(have)) {
-				err = fmt.Errorf("%w: %s has the wrong size", ErrTilesAltered, path(have))
+			if err == nil {
+				err = whole(raw, width(have))
+			}
+			if err != nil {
+				err = fmt.Errorf("%s has %d bytes: %w", path(have), len(raw), err)
 			}
 			return raw, err
 		}
@@ -123,12 +132,53 @@ func partialWidth(name string) (uint8, bool) {
 	return uint8(w), err == nil && w > 0 && strconv.FormatUint(w, 10) == name
 }
 
+// nodes calls compute with a fetcher of tiles. An error of the fetcher is returned as it was:
+// Tessera's client says what it was and does not wrap it.
+func (f files) nodes(compute func(client.TileFetcherFunc) ([][]byte, error)) ([][]byte, error) {
+	var failed error
+	nodes, err := compute(func(ctx context.Context, level, index uint64, p uint8) ([]byte, error) {
+		raw, err := f.tile(ctx, level, index, p)
+		if failed == nil {
+			failed = err
+		}
+		return raw, err
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return nodes, err
+}
+
+// inclusion returns the audit path of the entry at index in the tree of that size.
+func (f files) inclusion(ctx context.Context, index, size uint64) ([][]byte, error) {
+	return f.nodes(func(tile client.TileFetcherFunc) ([][]byte, error) {
+		b, err := client.NewProofBuilder(ctx, size, tile)
+		if err != nil {
+			return nil, err
+		}
+		return b.InclusionProof(ctx, index)
+	})
+}
+
+// consistency returns the proof that the tree of size to continues that of size from.
+func (f files) consistency(ctx context.Context, from, to uint64) ([][]byte, error) {
+	return f.nodes(func(tile client.TileFetcherFunc) ([][]byte, error) {
+		b, err := client.NewProofBuilder(ctx, to, tile)
+		if err != nil {
+			return nil, err
+		}
+		return b.ConsistencyProof(ctx, from, to)
+	})
+}
+
 // root computes the root of the first size entries from the tiles at their edge.
 func (f files) root(ctx context.Context, size uint64) (proof.Hash, error) {
 	if size == 0 {
 		return proof.Hash(rfc6962.DefaultHasher.EmptyRoot()), nil
 	}
-	nodes, err := client.FetchRangeNodes(ctx, size, f.tile)
+	nodes, err := f.nodes(func(tile client.TileFetcherFunc) ([][]byte, error) {
+		return client.FetchRangeNodes(ctx, size, tile)
+	})
 	if err != nil {
 		return proof.Hash{}, err
 	}

@@ -44,7 +44,7 @@ type Options struct {
 	WitnessTimeout time.Duration
 	// FailOpen publishes without quorum, which Publish then tells beside the checkpoint.
 	FailOpen bool
-	// Transport carries requests to witnesses; nil: http.DefaultTransport's settings.
+	// Transport carries requests to witnesses; nil: one like http.DefaultTransport, until Close.
 	Transport http.RoundTripper
 	// Warn is told what was wrong and did not stop a publication: a witness that refused though
 	// there was a quorum, a checkpoint that was put back to an older one. Nil: nobody is.
@@ -68,9 +68,6 @@ func (o *Options) check() error {
 	if o.WitnessTimeout == 0 {
 		o.WitnessTimeout = DefaultWitnessTimeout
 	}
-	if o.Transport == nil {
-		o.Transport = http.DefaultTransport
-	}
 	if o.Warn == nil {
 		o.Warn = func(error) {}
 	}
@@ -88,6 +85,7 @@ type Log struct {
 	add    tessera.AddFn
 	reader tessera.LogReader
 	stop   context.CancelFunc // ends what Tessera runs in the background
+	idle   func()             // gives up connections to witnesses
 
 	mu     sync.Mutex // guards closed
 	closed bool
@@ -116,8 +114,11 @@ func open(ctx context.Context, o Options) (*Log, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	keys := newKeys(o.Verifier, o.Older...)
-	l := &Log{o: o, files: newFiles(dir), kept: kept{path: keptPath(dir), keys: keys}}
+	l := &Log{o: o, files: newFiles(dir), kept: newKept(dir, newKeys(o.Verifier, o.Older...)), idle: func() {}}
+	if o.Transport == nil {
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		l.o.Transport, l.idle = own, own.CloseIdleConnections
+	}
 	if l.append, err = openLock(filepath.Join(dir, "append.lock")); err != nil {
 		return nil, err
 	}
@@ -254,7 +255,8 @@ func (l *Log) addLocked(ctx context.Context, entry []byte) (uint64, error) {
 }
 
 // Close waits for calls that are going on, then ends. What was added and not published stays
-// in the log: the next Publish of any process covers it. It can be repeated.
+// in the log: the next Publish of any process covers it. It can be repeated. Two goroutines of
+// Tessera's, which are idle by then, end right after it.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,6 +267,7 @@ func (l *Log) Close(ctx context.Context) error {
 		return err
 	}
 	l.stop()
+	l.idle()
 	l.closed = true
 	return nil
 }

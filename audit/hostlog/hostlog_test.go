@@ -143,6 +143,7 @@ func (o *oracle) root(t testing.TB, size int64) proof.Hash {
 
 // TestOracle holds everything a Reader says against the oracle, across the sizes where tiles fill up.
 func TestOracle(t *testing.T) {
+	t.Parallel()
 	dir, k := filepath.Join(t.TempDir(), "log"), newKey(t, "custody-test")
 	l := mustOpen(t, dir, k)
 	entries := fill(t, l, 530, 7)

@@ -17,16 +17,16 @@ const keptMax = 8 << 20
 // tailMax is more than the last checkpoints have, whatever witnesses added to them.
 const tailMax = 256 << 10
 
-// maxCheckpoint bounds a checkpoint with all its signatures, in bytes.
-const maxCheckpoint = 64 << 10
-
 // kept is the file of published checkpoints: signed notes one behind the other, each followed by
 // an empty line, so that a note ends where an empty line follows a signature. Who appends holds
 // the publish lock.
 type kept struct {
 	path string
 	keys keys
+	max  int64 // bytes; thinned out beyond
 }
+
+func newKept(dir string, k keys) kept { return kept{path: keptPath(dir), keys: k, max: keptMax} }
 
 func keptPath(dir string) string { return dir + ".checkpoints" }
 
@@ -120,7 +120,7 @@ func (k kept) add(c Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	if size > keptMax {
+	if size > k.max {
 		if err := k.thin(); err != nil {
 			return err
 		}

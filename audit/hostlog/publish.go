@@ -10,7 +10,6 @@ import (
 	"github.com/transparency-dev/merkle/proof"
 	"github.com/transparency-dev/merkle/rfc6962"
 	"github.com/transparency-dev/tessera"
-	"github.com/transparency-dev/tessera/client"
 	"golang.org/x/mod/sumdb/note"
 )
 
@@ -38,21 +37,21 @@ func (l *Log) publish(ctx context.Context, index uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if index < before.Size && l.witnessed(before.Note) {
-		return before.Note, l.keep(before)
-	}
 	now, err := l.files.state()
 	if err != nil {
 		return nil, err
 	}
-	if index >= now.Size && index >= before.Size {
-		return nil, fmt.Errorf("%w: entry %d of %d", ErrNotFound, index, now.Size)
-	}
 	if err := l.files.extends(ctx, before.tree(), now); err != nil {
 		return nil, err
 	}
+	if index >= now.Size {
+		return nil, fmt.Errorf("%w: entry %d of %d", ErrNotFound, index, now.Size)
+	}
 	if err := l.keep(before); err != nil {
 		return nil, err
+	}
+	if index < before.Size && l.witnessed(before.Note) {
+		return before.Note, nil
 	}
 	signed, quorum := l.sign(ctx, now)
 	if len(signed) == 0 {
@@ -133,14 +132,6 @@ func (f files) extends(ctx context.Context, before, now tree) error {
 		return fmt.Errorf("%w: %d entries do not continue the %d that were published: %w", ErrForked, now.Size, before.Size, err)
 	}
 	return nil
-}
-
-func (f files) consistency(ctx context.Context, from, to uint64) ([][]byte, error) {
-	b, err := client.NewProofBuilder(ctx, to, f.tile)
-	if err != nil {
-		return nil, err
-	}
-	return b.ConsistencyProof(ctx, from, to)
 }
 
 // sign returns a checkpoint of t with all signatures that could be had. With an error that is

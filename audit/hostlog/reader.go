@@ -10,7 +10,6 @@ import (
 
 	"github.com/transparency-dev/merkle/rfc6962"
 	"github.com/transparency-dev/tessera/api/layout"
-	"github.com/transparency-dev/tessera/client"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
@@ -30,8 +29,7 @@ func OpenReader(dir string, v note.Verifier, older ...note.Verifier) (*Reader, e
 	if err != nil {
 		return nil, err
 	}
-	keys := newKeys(v, older...)
-	return &Reader{files: newFiles(dir), kept: kept{path: keptPath(dir), keys: keys}}, nil
+	return &Reader{files: newFiles(dir), kept: newKept(dir, newKeys(v, older...))}, nil
 }
 
 // Checkpoint returns the last published signed note, with the cosignatures of witnesses. The
@@ -102,11 +100,7 @@ func (r *Reader) Inclusion(ctx context.Context, index, size uint64) ([]proof.Has
 	if index >= size {
 		return nil, fmt.Errorf("%w: entry %d in a tree of %d", ErrNotFound, index, size)
 	}
-	b, err := client.NewProofBuilder(ctx, size, r.files.tile)
-	if err != nil {
-		return nil, err
-	}
-	path, err := b.InclusionProof(ctx, index)
+	path, err := r.files.inclusion(ctx, index, size)
 	return hashes(path), err
 }
 
