@@ -61,7 +61,7 @@ func (v *verifier) checkpoint(ctx context.Context, src source) (signedCheckpoint
 		v.pending()
 		return signedCheckpoint{}, nil
 	}
-	c, n, err := v.openCheckpoint(checkpointFile, signed)
+	c, n, err := v.openCheckpoint(checkpointFile, signed, v.ring)
 	if err != nil {
 		return signedCheckpoint{}, err
 	}
@@ -94,10 +94,10 @@ func (v *verifier) pending() {
 	}
 }
 
-// openCheckpoint checks that the host's own log signed it. The note has the signatures of
+// openCheckpoint checks that a key of the host's signed it. The note has the signatures of
 // witnesses that are trusted.
-func (v *verifier) openCheckpoint(file string, signed []byte) (Checkpoint, *note.Note, error) {
-	witnesses := witnesses{v.ring, v.trust.Witnesses}
+func (v *verifier) openCheckpoint(file string, signed []byte, host note.Verifiers) (Checkpoint, *note.Note, error) {
+	witnesses := witnesses{host, v.trust.Witnesses}
 	n, err := note.Open(signed, witnesses)
 	var unknown *note.UnverifiedNoteError
 	var invalid *note.InvalidSignatureError
@@ -116,7 +116,7 @@ func (v *verifier) openCheckpoint(file string, signed []byte) (Checkpoint, *note
 	if c.Origin != v.host {
 		return c, nil, broken(ErrOtherLog, 0, file, "it is of %.200q, the run of %s", c.Origin, v.host)
 	}
-	own := func(s note.Signature) bool { return s.Name == v.host && v.ring.knows(keyID{s.Name, s.Hash}) }
+	own := func(s note.Signature) bool { return s.Name == v.host && !witnesses.has(keyID{s.Name, s.Hash}) }
 	if !slices.ContainsFunc(n.Sigs, own) {
 		return c, nil, broken(ErrCheckpoint, 0, file, "no key of %s that is trusted here signed it", v.host)
 	}
@@ -167,24 +167,44 @@ func (v *verifier) quorum(n *note.Note) error {
 }
 
 // since checks that the log went on from the earlier checkpoints, the verifier's own and
-// the one that came with the evidence.
+// the one that came with the evidence. The latter may be signed by a key that nobody here
+// trusts any more; it then only has to be what that key signed.
 func (v *verifier) since(ctx context.Context, src source, c signedCheckpoint) error {
 	brought, err := src.since()
 	if err != nil {
 		return err
 	}
-	for i, signed := range [][]byte{brought, v.trust.Since} {
-		if signed == nil {
-			continue
-		}
-		file := []string{sinceFile, "the checkpoint that was kept"}[i]
-		old, _, err := v.openCheckpoint(file, signed)
-		if err == nil {
-			err = v.continues(ctx, src, old, c)
-		}
-		if err != nil {
+	if brought != nil {
+		if err := v.goesOn(ctx, src, sinceFile, brought, oldKeys{v.ring}, c); err != nil {
 			return err
 		}
+	}
+	if v.trust.Since == nil {
+		return nil
+	}
+	return v.goesOn(ctx, src, "the checkpoint that was kept", v.trust.Since, v.ring, c)
+}
+
+// oldKeys are a ring and the keys that it only knows the names of.
+type oldKeys struct{ *ring }
+
+// Verifier implements note.Verifiers.
+func (o oldKeys) Verifier(name string, hash uint32) (note.Verifier, error) {
+	if v, ok := o.named[keyID{name, hash}]; ok {
+		return v, nil
+	}
+	return o.ring.Verifier(name, hash)
+}
+
+func (v *verifier) goesOn(ctx context.Context, src source, file string, signed []byte, keys note.Verifiers, c signedCheckpoint) error {
+	old, n, err := v.openCheckpoint(file, signed, keys)
+	if err == nil {
+		err = v.continues(ctx, src, old, c)
+	}
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return v.ring.knows(keyID{s.Name, s.Hash}) }) {
 		v.report.Published.Since = old.Size
 	}
 	return nil

@@ -228,12 +228,12 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// TestFlipPublished flips each byte of each file that belongs to the host's log.
+// TestFlipPublished flips every third byte of each file that belongs to the host's log.
 func TestFlipPublished(t *testing.T) {
 	w := newWorld(t)
 	truth := w.bundle(t, w.one)
 	for _, n := range []string{"checkpoint", "since", "consistency", name(6, ".tlog-proof"), "host.pub", name(6, ".manifest")} {
-		for at := range truth[n] {
+		for at := 0; at < len(truth[n]); at += 3 {
 			f := maps.Clone(truth)
 			f[n] = bytes.Clone(f[n])
 			f[n][at] ^= 0x11

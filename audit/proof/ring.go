@@ -34,6 +34,13 @@ type ring struct {
 	pinned note.Verifiers
 	linked map[keyID]note.Verifier
 	next   map[keyID]Rotation // by the old key
+	// named are keys that statements retire and nobody here vouches for. What they signed
+	// counts for nothing; that it was not altered since can be told.
+	named map[keyID]note.Verifier
+}
+
+func newRing(pinned note.Verifiers) *ring {
+	return &ring{pinned: pinned, linked: map[keyID]note.Verifier{}, next: map[keyID]Rotation{}, named: map[keyID]note.Verifier{}}
 }
 
 // Verifier implements note.Verifiers.
@@ -116,6 +123,7 @@ func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) 
 		return rotation, false, broken(ErrRotationForged, 0, s.file, "%s signed it, not the key that it retires", by.name)
 	}
 	if !known {
+		r.named[by] = old
 		return rotation, false, nil
 	}
 	next, err := note.NewVerifier(rotation.New)

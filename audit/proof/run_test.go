@@ -35,9 +35,11 @@ type key struct {
 	trusted note.Verifiers
 }
 
-func newKey(t testing.TB) key {
+func newKey(t testing.TB) key { return newKeyNamed(t, "custody-test") }
+
+func newKeyNamed(t testing.TB, name string) key {
 	t.Helper()
-	skey, vkey, err := note.GenerateKey(rand.Reader, "custody-test")
+	skey, vkey, err := note.GenerateKey(rand.Reader, name)
 	check(t, err)
 	signer, err := note.NewSigner(skey)
 	check(t, err)
@@ -208,4 +210,10 @@ func craft(t testing.TB, k key, change func(*wal.Segment), records ...string) (d
 	check(t, os.WriteFile(leavesPath(dir, s.First), leaves, 0o600))
 	check(t, os.WriteFile(manifestPath(dir, s.First), manifest, 0o600))
 	return dir
+}
+
+// sumOf returns the checksum field that fits a frame.
+func sumOf(frame []byte) []byte {
+	sum := crc32.Checksum(append(bytes.Clone(frame[4:8]), frame[12:]...), crc32.MakeTable(crc32.Castagnoli))
+	return binary.LittleEndian.AppendUint32(nil, sum)
 }

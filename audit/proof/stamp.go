@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 
@@ -38,16 +39,31 @@ func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) er
 		}
 		return nil
 	}
-	_, err = signer.Verify(x509.VerifyOptions{
-		Roots: v.trust.Authorities, Intermediates: pool(t.Certificates), CurrentTime: t.Time,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
-	})
-	if err != nil {
+	if err := v.authority(t, signer); err != nil {
 		v.doubt(open(ErrStampUntrusted, stampFile, "%v", err))
 		return nil
 	}
 	v.report.Published.Stamp, v.report.Published.Authority = t.Time.UTC(), signer.Subject.String()
 	return nil
+}
+
+// authority checks that the certificate of who stamped is one for that purpose alone, which
+// has to be critical (RFC 3161, section 2.3), and was given out by an authority that is trusted.
+func (v *verifier) authority(t *timestamp.Timestamp, signer *x509.Certificate) error {
+	_, err := signer.Verify(x509.VerifyOptions{
+		Roots: v.trust.Authorities, Intermediates: pool(t.Certificates), CurrentTime: t.Time,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
+	})
+	if err != nil {
+		return err
+	}
+	extended := asn1.ObjectIdentifier{2, 5, 29, 37} // extKeyUsage, RFC 5280, section 4.2.1.12
+	for _, e := range signer.Extensions {
+		if e.Id.Equal(extended) && e.Critical && len(signer.ExtKeyUsage) == 1 && len(signer.UnknownExtKeyUsage) == 0 {
+			return nil
+		}
+	}
+	return errors.New("its certificate is not one for time stamps alone")
 }
 
 // openStamp reads a response and checks that the certificate in it signed it.

@@ -129,3 +129,74 @@ func TestHashText(t *testing.T) {
 		}
 	}
 }
+
+// TestConsistencyAgainstTlog holds VerifyConsistency against golang.org/x/mod/sumdb/tlog, with
+// right proofs and with wrong ones.
+func TestConsistencyAgainstTlog(t *testing.T) {
+	l := &treeLog{}
+	var roots []proof.Hash
+	for n := range 70 {
+		root, err := tlog.TreeHash(int64(n), l)
+		check(t, err)
+		roots = append(roots, proof.Hash(root))
+		l.add(t, []byte{byte(n)})
+	}
+	for n := 1; n < 70; n++ {
+		for m := 1; m <= n; m++ {
+			p, err := tlog.ProveTree(int64(n), int64(m), l)
+			check(t, err)
+			path := hashesOf(p)
+			if !proof.VerifyConsistency(uint64(m), uint64(n), path, roots[m], roots[n]) {
+				t.Fatalf("%d to %d does not hold", m, n)
+			}
+			wrong := wrongly(path, m, n)
+			if proof.VerifyConsistency(wrong.m, wrong.n, wrong.path, roots[m], roots[n]) != wrong.tlog(roots[m], roots[n]) {
+				t.Fatalf("%d to %d: %+v: tlog says otherwise", m, n, wrong)
+			}
+		}
+	}
+	for range 20000 {
+		m, n := 1+rand.IntN(69), 1+rand.IntN(69)
+		a, b := 1+rand.IntN(69), 1+rand.IntN(69)
+		p, err := tlog.ProveTree(int64(max(a, b)), int64(min(a, b)), l)
+		check(t, err)
+		claim := claim{uint64(m), uint64(n), hashesOf(p)}
+		if got := proof.VerifyConsistency(claim.m, claim.n, claim.path, roots[m], roots[n]); got != claim.tlog(roots[m], roots[n]) {
+			t.Fatalf("proof of %d to %d for %d to %d: %t", a, b, m, n, got)
+		}
+	}
+	if !proof.VerifyConsistency(0, 9, nil, roots[0], roots[9]) || proof.VerifyConsistency(0, 9, nil, roots[1], roots[9]) ||
+		proof.VerifyConsistency(9, 3, nil, roots[9], roots[3]) || proof.VerifyConsistency(1<<63, 1<<63+1, nil, roots[1], roots[2]) {
+		t.Error("at the edges")
+	}
+}
+
+// claim is a proof for two sizes, right or wrong.
+type claim struct {
+	m, n uint64
+	path []proof.Hash
+}
+
+func (c claim) tlog(first, second proof.Hash) bool {
+	var p tlog.TreeProof
+	for _, h := range c.path {
+		p = append(p, tlog.Hash(h))
+	}
+	return tlog.CheckTree(p, int64(c.n), tlog.Hash(second), int64(c.m), tlog.Hash(first)) == nil
+}
+
+// wrongly changes one thing about a proof.
+func wrongly(path []proof.Hash, m, n int) claim {
+	c := claim{uint64(m), uint64(n), append([]proof.Hash{}, path...)}
+	switch i := rand.IntN(4); {
+	case i == 0 && len(path) > 0:
+		c.path[rand.IntN(len(path))][3]++
+	case i == 1 && len(path) > 0:
+		c.path = c.path[1:]
+	case i == 2:
+		c.path = append(c.path, proof.Hash{})
+	default:
+		c.n++
+	}
+	return c
+}

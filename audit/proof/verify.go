@@ -97,7 +97,7 @@ func newVerifier(e *Evidence, t Trust) *verifier {
 	}
 	return &verifier{
 		evidence: e, trust: t,
-		ring:     &ring{pinned: t.Keys, linked: map[keyID]note.Verifier{}, next: map[keyID]Rotation{}},
+		ring:     newRing(t.Keys),
 		report:   Report{Losses: wal.Losses{}},
 		erasures: map[uint64]*erasure{},
 	}

@@ -1,0 +1,179 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+var errKilled = errors.New("killed")
+
+// TestRotateCutOff ends a rotation before each of its steps, as kill -9 does. The host always
+// has a key that works, and the next call goes on with the rotation that was begun.
+func TestRotateCutOff(t *testing.T) {
+	for _, last := range []string{"next", "statement", "rename", "publish"} {
+		t.Run(last, func(t *testing.T) {
+			dir := t.TempDir()
+			first, err := LoadOrCreateKey(dir)
+			ok(t, err)
+			_, err = rotate(dir, time.Now, func(step string) error {
+				if step == last {
+					return errKilled
+				}
+				return nil
+			})
+			if !errors.Is(err, errKilled) {
+				t.Fatal(err)
+			}
+			if last != "publish" { // there, only Rotate itself has not seen the end of it
+				k, err := LoadOrCreateKey(dir)
+				ok(t, err)
+				if k.Public != first.Public {
+					t.Errorf("the key changed before its time")
+				}
+			}
+			statement, err := Rotate(dir)
+			ok(t, err)
+			r, err := readRotation(statement)
+			ok(t, err)
+			k, err := LoadOrCreateKey(dir)
+			ok(t, err)
+			if r.Old != first.Public || r.New != k.Public || k.Name() != first.Name() {
+				t.Errorf("%+v leads from %s to %s", r, first.Public, k.Public)
+			}
+			if all, err := ReadRotations(dir); err != nil || len(all) != 1 {
+				t.Errorf("%d rotations, %v", len(all), err)
+			}
+			rotated(t, dir, first, statement)
+		})
+	}
+}
+
+// rotated checks what a rotation leaves behind.
+func rotated(t *testing.T, dir string, first Key, statement []byte) {
+	t.Helper()
+	v, err := first.Verifier()
+	ok(t, err)
+	if _, err := note.Open(statement, note.VerifierList(v)); err != nil {
+		t.Errorf("the old key did not sign: %v", err)
+	}
+	public, err := os.ReadFile(filepath.Join(dir, oldDir, fmt.Sprintf("%s+%08x.pub", first.Name(), first.KeyHash())))
+	if err != nil || strings.TrimSpace(string(public)) != first.Public {
+		t.Errorf("the old public key: %q, %v", public, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, nextFile)); err == nil {
+		t.Error("the new key is still in its first place")
+	}
+	secret, err := os.ReadFile(filepath.Join(dir, KeyFile))
+	ok(t, err)
+	k, err := parseKey("", strings.TrimSpace(string(secret)))
+	ok(t, err)
+	if k.Public == first.Public {
+		t.Error("the old private key is still there")
+	}
+}
+
+// TestRotatePublished reads the key at once after the last step but one, as any process would.
+func TestRotatePublished(t *testing.T) {
+	dir := t.TempDir()
+	first, err := LoadOrCreateKey(dir)
+	ok(t, err)
+	_, err = rotate(dir, time.Now, func(step string) error {
+		if step == "publish" {
+			return errKilled
+		}
+		return nil
+	})
+	if !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	k, err := LoadOrCreateKey(dir)
+	ok(t, err)
+	public, err := os.ReadFile(filepath.Join(dir, PublicFile))
+	ok(t, err)
+	if k.Public == first.Public || strings.TrimSpace(string(public)) != k.Public {
+		t.Errorf("key %s, published %s", k.Public, public)
+	}
+	// A process that read the old key file a moment ago must not take it, nor put its half back.
+	if err := PublishKey(dir, first.Public); !errors.Is(err, errStale) {
+		t.Errorf("the retired key is published: %v", err)
+	}
+	other, err := LoadOrCreateKey(t.TempDir())
+	ok(t, err)
+	if err := PublishKey(dir, other.Public); err == nil || errors.Is(err, errStale) {
+		t.Errorf("a key from elsewhere is published: %v", err)
+	}
+	// An old key file that was put back signs nothing.
+	ok(t, os.WriteFile(filepath.Join(dir, PublicFile), []byte(k.Public+"\n"), 0o644))
+	_, err = Rotate(dir)
+	ok(t, err)
+	skey := "PRIVATE+KEY" // the old private key is gone; a foreign one is no successor either
+	ok(t, os.WriteFile(filepath.Join(dir, KeyFile), []byte(skey), 0o600))
+	if _, err := LoadOrCreateKey(dir); err == nil {
+		t.Error("a broken key file is taken")
+	}
+}
+
+// TestRotateAtOnce has many rotate at once: the statements make one chain.
+func TestRotateAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	first, err := LoadOrCreateKey(dir)
+	ok(t, err)
+	const n = 8
+	done := make(chan error, 2*n)
+	for range n {
+		go func() { _, err := Rotate(dir); done <- err }()
+		go func() { _, err := LoadOrCreateKey(dir); done <- err }()
+	}
+	for range 2 * n {
+		ok(t, <-done)
+	}
+	all, err := Retired(dir)
+	ok(t, err)
+	if len(all) != n || all[0].Old != first.Public {
+		t.Fatalf("%d rotations", len(all))
+	}
+	for i := 1; i < n; i++ {
+		if all[i].Old != all[i-1].New {
+			t.Errorf("rotation %d does not follow", i)
+		}
+	}
+	k, err := LoadOrCreateKey(dir)
+	ok(t, err)
+	if k.Public != all[n-1].New {
+		t.Error("the key is not the last one")
+	}
+}
+
+// A statement whose key is lost must not be followed by another from the same old key.
+func TestRotateLostKey(t *testing.T) {
+	dir := t.TempDir()
+	_, err := LoadOrCreateKey(dir)
+	ok(t, err)
+	_, err = rotate(dir, time.Now, func(step string) error {
+		if step == "rename" {
+			return errKilled
+		}
+		return nil
+	})
+	if !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	ok(t, os.Remove(filepath.Join(dir, nextFile)))
+	if _, err := Rotate(dir); err == nil || !strings.Contains(err.Error(), nextFile) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
