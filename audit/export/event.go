@@ -36,7 +36,7 @@ func (e Event) ID() string { return e.Run + ":" + strconv.FormatUint(e.Seq, 10) 
 // newline at its end, behind dst. Every kind of record has a form; an error means that this
 // event has none, and goes to the dead letters.
 type Format interface {
-	Name() string // as on the command line: ocsf, ecs, cef, json
+	Name() string // as on the command line: ocsf, ecs, cef, native, json
 	Append(dst []byte, e Event) ([]byte, error)
 }
 

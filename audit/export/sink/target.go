@@ -16,13 +16,16 @@ package sink
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/docker/go-units"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/export/cef"
+	"github.com/custody-project/custody/audit/export/ecs"
+	"github.com/custody-project/custody/audit/export/native"
+	"github.com/custody-project/custody/audit/export/ocsf"
 	"github.com/custody-project/custody/audit/export/peer"
 )
 
@@ -31,7 +34,7 @@ type Target struct {
 	Name string `yaml:"name"`
 	To   string `yaml:"to"`
 
-	Format  string `yaml:"format"`  // ocsf (the default), ecs, cef or json
+	Format  string `yaml:"format"`  // ocsf (the default), ecs, cef, native or json
 	Version string `yaml:"version"` // of the format, where it has several
 
 	// Which events; see export.Filter.
@@ -141,5 +144,31 @@ func (t Target) format() string {
 	if t.Format == "" {
 		return "ocsf"
 	}
-	return strings.ToLower(t.Format)
+	return t.Format
+}
+
+// Encoding returns the format that the target names.
+func (t Target) Encoding() (export.Format, error) { return Format(t.Format, t.Version) }
+
+// Format returns a format by its name: ocsf (the default), ecs, cef, native or json; only ocsf has versions.
+//
+//	native  the record in an envelope with id, tenant, host and severity
+//	json    the record alone, exactly as it was hashed
+func Format(name, version string) (export.Format, error) {
+	if version != "" && name != "" && name != "ocsf" {
+		return nil, fmt.Errorf("the format %.40q has no versions to choose from", name)
+	}
+	switch name {
+	case "", "ocsf":
+		return ocsf.New(version)
+	case "ecs":
+		return ecs.New(), nil
+	case "cef":
+		return cef.New(), nil
+	case "native":
+		return native.New(), nil
+	case "json":
+		return export.JSON{}, nil
+	}
+	return nil, fmt.Errorf("%.40q is not a format: ocsf, ecs, cef, native or json", name)
 }
