@@ -135,7 +135,7 @@ func (d *doc) head(c class) {
 	d.words("type", c.types)
 	d.Str("action", c.action)
 	d.Const("outcome", c.outcome)
-	d.Str("id", e.ID())
+	d.ID("id", e.Run, e.Seq)
 	d.Uint("sequence", e.Seq)
 	d.Int("severity", n)
 	d.Const("provider", "custody")

@@ -1,5 +1,5 @@
-// Package native writes events as they are: the record's exact bytes, with who recorded it beside
-// them. Who has the record's bytes can prove them with the run's bundle.
+// Package native writes events as they are, in an envelope: the record's exact bytes, with who
+// recorded it beside them, for receivers that get events of many hosts and tenants. Who has the record's bytes can prove them with the run's bundle.
 //
 //	{"id":"r-...:17","tenant":"acme","host":"host-1+0a1b2c3d","severity":6,"record":{...}}
 //
@@ -21,7 +21,7 @@ type format struct{}
 func New() export.Format { return format{} }
 
 // Name implements export.Format.
-func (format) Name() string { return "json" }
+func (format) Name() string { return "native" }
 
 // Append implements export.Format. A record that is no JSON on one line stands as base64, so that
 // its bytes are exact all the same.
@@ -39,10 +39,15 @@ func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 		w.Uint("seq", e.Seq)
 		w.Time("time", e.Time)
 		w.End(o)
-	case !bytes.ContainsAny(e.Body, "\r\n") && utf8.Valid(e.Body) && json.Valid(e.Body):
+	case object(e.Body):
 		w.JSON("record", e.Body)
 	default:
 		w.Base64("record_base64", e.Body)
 	}
 	return w.Finish(), nil
+}
+
+// object says whether b is a JSON object on one line, with nothing around it.
+func object(b []byte) bool {
+	return b[0] == '{' && b[len(b)-1] == '}' && !bytes.ContainsAny(b, "\r\n") && utf8.Valid(b) && json.Valid(b)
 }

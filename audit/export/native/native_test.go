@@ -50,6 +50,7 @@ func TestExact(t *testing.T) {
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte(`{"a":1}`), "r-1", "acme")
 	f.Add([]byte("{\n}"), "r\n1", "\xff")
+	f.Add([]byte("0 "), "0", "0")
 	f.Add([]byte("{\"a\":\"\xff\"}"), "", "")
 	f.Fuzz(func(t *testing.T, body []byte, run, tenant string) {
 		e := export.Event{Body: body, Tenant: tenant}

@@ -16,7 +16,7 @@ func (d *doc) exec(x audit.Exec) {
 	o := d.Obj("process")
 	d.process(x.Proc, x.PID, &x)
 	d.End(o)
-	d.see("process.name", seenProcess, base(string(x.Exe)))
+	d.see("process", "name", seenProcess, base(string(x.Exe)))
 	d.seeFile("process.file", string(x.Exe))
 
 	d.unmapped()
@@ -47,9 +47,9 @@ func (d *doc) seeFile(at, path string) {
 	if path == "" {
 		return
 	}
-	d.see(at+".name", seenFile, base(path))
+	d.see(at, "name", seenFile, base(path))
 	if d.has(sincePathSeen) {
-		d.see(at+".path", seenPath, path)
+		d.see(at, "path", seenPath, path)
 	}
 }
 
@@ -71,7 +71,7 @@ func (d *doc) exit(x audit.Exit) {
 	d.Int("terminated_time", d.e.Time.UnixMilli())
 	d.End(o)
 	if d.e.Exec != nil {
-		d.see("process.name", seenProcess, base(string(d.e.Exec.Exe)))
+		d.see("process", "name", seenProcess, base(string(d.e.Exec.Exe)))
 	}
 
 	d.unmapped()
@@ -106,7 +106,7 @@ func (d *doc) file(f audit.File) {
 		d.fileObject("file_result", string(f.To), f, kind)
 		d.seeFile("file_result", string(f.To))
 	}
-	d.see("file.hashes.value", seenHash, f.SHA256)
+	d.see("file.hashes", "value", seenHash, f.SHA256)
 
 	d.unmapped()
 	d.StrIf("unhashed", f.Unhashed)
@@ -175,8 +175,8 @@ func (d *doc) flow(f audit.Flow) {
 	d.traffic(f.BytesOut, f.BytesIn, f.PacketsOut, f.PacketsIn)
 	d.ms("duration", f.DurationNS)
 	d.UintIf("count", f.Count)
-	d.see("unmapped.flow.peer", seenIP, hostOf(f.Peer))
-	d.see("unmapped.flow.sni", seenHostname, string(f.SNI))
+	d.see("unmapped.flow", "peer", seenIP, hostOf(f.Peer))
+	d.see("unmapped.flow", "sni", seenHostname, string(f.SNI))
 
 	d.unmapped()
 	d.StrIf("peer", f.Peer)
@@ -288,7 +288,7 @@ func (d *doc) dns(q audit.DNS) {
 		d.Const("class", "IN")
 		d.End(o)
 	}
-	d.see("query.hostname", seenHostname, string(q.Name))
+	d.see("query", "hostname", seenHostname, string(q.Name))
 	d.answers(q)
 	d.Int("rcode_id", int64(id))
 	d.Str("rcode", caption)
@@ -296,7 +296,7 @@ func (d *doc) dns(q audit.DNS) {
 	d.Int("response_time", d.e.Time.UnixMilli())
 	d.ms("duration", q.LatencyNS)
 	for _, n := range q.Chain {
-		d.see("unmapped.dns.chain", seenHostname, string(n))
+		d.see("unmapped.dns", "chain", seenHostname, string(n))
 	}
 
 	d.unmapped()
@@ -337,7 +337,7 @@ func (d *doc) answers(q audit.DNS) {
 		d.Int("ttl", int64(q.TTL))
 		d.End(e)
 		if !q.Synthetic {
-			d.see("answers.rdata", seenIP, r)
+			d.see("answers", "rdata", seenIP, r)
 		}
 	}
 	d.EndArr(a)
@@ -430,7 +430,7 @@ func (d *doc) request(h audit.HTTP, fits bool) {
 	d.Str("url_string", whole)
 	d.End(u)
 	d.End(o)
-	d.see("http_request.url.url_string", seenURL, whole)
+	d.see("http_request.url", "url_string", seenURL, whole)
 }
 
 func (d *doc) response(h audit.HTTP) {

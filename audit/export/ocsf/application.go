@@ -396,7 +396,7 @@ func (d *doc) found(c control, alert bool) {
 // info writes finding_info. seq is the record that shows it, 0 where there is none.
 func (d *doc) info(rule, detail, run string, seq uint64) {
 	o := d.Obj("finding_info")
-	d.Str("uid", d.e.ID())
+	d.ID("uid", d.e.Run, d.e.Seq)
 	d.Str("title", rule)
 	d.StrIf("desc", detail)
 	d.Int("created_time", d.e.Time.UnixMilli())
@@ -406,10 +406,9 @@ func (d *doc) info(rule, detail, run string, seq uint64) {
 	d.Const("type", "Rule")
 	d.End(a)
 	if seq != 0 {
-		shows := export.Event{Record: audit.Record{Run: run, Seq: seq}}
 		r := d.Arr("related_events")
 		e := d.Elem()
-		d.Str("uid", shows.ID())
+		d.ID("uid", run, seq)
 		d.End(e)
 		d.EndArr(r)
 	}

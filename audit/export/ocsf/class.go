@@ -107,9 +107,10 @@ func dispositionName(id int) string {
 
 // observable is something to search for, by the numbers of observable.type_id.
 type observable struct {
-	name  string // of the attribute that has it
-	id    int
-	value string
+	at        string // the object that has it
+	attribute string // its name there
+	id        int
+	value     string
 }
 
 // observable.type_id
@@ -143,11 +144,12 @@ func observableType(id int) string {
 	return "Unknown"
 }
 
-// maxObservables are written of one event.
-const maxObservables = 64
+// maxObservables are written of one event; what they repeat stands in its attributes in full.
+const maxObservables = 24
 
-func (d *doc) see(name string, id int, value string) {
-	if value != "" && len(d.seen) < maxObservables {
-		d.seen = append(d.seen, observable{name, id, value})
+func (d *doc) see(at, attribute string, id int, value string) {
+	if value != "" && d.nSeen < maxObservables {
+		d.seen[d.nSeen] = observable{at, attribute, id, value}
+		d.nSeen++
 	}
 }

@@ -8,13 +8,6 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// label writes one of metadata.labels.
-func (d *doc) label(prefix, s string) {
-	if s != "" {
-		d.Value(prefix + s)
-	}
-}
-
 // Int64 writes a number as a string, for attributes that are strings in the schema.
 func (d *doc) Int64(key string, n int64) {
 	d.Const(key, strconv.FormatInt(n, 10))
@@ -191,7 +184,7 @@ func (d *doc) end(key string, p endpoint) (ip, port bool) {
 			s = addr.String()
 		}
 		d.Str("ip", s)
-		d.see(key+".ip", seenIP, s)
+		d.see(key, "ip", seenIP, s)
 	}
 	port = p.port >= 0 && p.port <= 65535
 	if port && p.port != 0 {
@@ -201,10 +194,10 @@ func (d *doc) end(key string, p endpoint) (ip, port bool) {
 	case p.host == "":
 	case d.hostname(p.host):
 		d.Str("hostname", p.host)
-		d.see(key+".hostname", seenHostname, p.host)
+		d.see(key, "hostname", seenHostname, p.host)
 	default:
 		d.Str("name", p.host)
-		d.see(key+".name", seenHostname, p.host)
+		d.see(key, "name", seenHostname, p.host)
 	}
 	switch {
 	case key == "src_endpoint":

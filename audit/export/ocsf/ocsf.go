@@ -35,8 +35,7 @@ func (f *format) Name() string { return "ocsf" }
 // Append implements export.Format. It never fails: a kind that is not known becomes an event of
 // the class for logs, with the record in raw_data.
 func (f *format) Append(dst []byte, e export.Event) ([]byte, error) {
-	var space [12]observable
-	d := doc{Writer: wire.New(dst), f: f, e: &e, seen: space[:0]}
+	d := doc{Writer: wire.New(dst), f: f, e: &e}
 	d.event()
 	return d.finish(), nil
 }
@@ -46,7 +45,8 @@ type doc struct {
 	wire.Writer
 	f       *format
 	e       *export.Event
-	seen    []observable
+	seen    [maxObservables]observable
+	nSeen   int
 	control bool   // the profile security_control is used
 	host    bool   // the profile host is used
 	ai      bool   // the profile ai_operation is used
@@ -262,7 +262,7 @@ func (d *doc) metadata(cut bool) {
 		d.StrIf("version", e.Start.Version)
 	}
 	d.End(p)
-	d.Str("uid", e.ID())
+	d.ID("uid", e.Run, e.Seq)
 	d.StrIf("correlation_uid", e.Run)
 	d.Uint("sequence", e.Seq)
 	d.StrIf("event_code", string(e.Kind))
@@ -313,9 +313,15 @@ func (d *doc) labels() {
 		return
 	}
 	a := d.Arr("labels")
-	d.label("project:", s.Project)
-	d.label("tier:", s.Tier)
-	d.label("mode:", s.Mode)
+	if s.Project != "" {
+		d.Tagged("project:", s.Project)
+	}
+	if s.Tier != "" {
+		d.Tagged("tier:", s.Tier)
+	}
+	if s.Mode != "" {
+		d.Tagged("mode:", s.Mode)
+	}
 	d.EndArr(a)
 }
 
@@ -334,18 +340,14 @@ func (d *doc) profiles() {
 }
 
 func (d *doc) observables() {
-	if len(d.seen) == 0 {
-		return
-	}
 	d.Quiet = true
-	defer func() { d.Quiet = false }()
 	a := d.Arr("observables")
-	for _, o := range d.seen {
+	for _, o := range d.seen[:d.nSeen] {
 		if !d.Room(len(o.value)) {
 			break
 		}
 		e := d.Elem()
-		d.Str("name", o.name)
+		d.Path("name", o.at, o.attribute)
 		d.Int("type_id", int64(o.id))
 		if o.id != seenHash || d.has(sinceHash) {
 			d.Const("type", observableType(o.id))
@@ -354,4 +356,5 @@ func (d *doc) observables() {
 		d.End(e)
 	}
 	d.EndArr(a)
+	d.Quiet = false
 }

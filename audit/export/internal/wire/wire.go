@@ -164,6 +164,35 @@ func (w *Writer) Join(key string, parts ...string) {
 	w.B = append(w.B, '"')
 }
 
+// Tagged writes a text with a constant before it as an element of an array.
+func (w *Writer) Tagged(prefix, s string) {
+	w.comma()
+	w.B = append(w.B, '"')
+	w.B = append(w.B, prefix...)
+	w.escape("", s)
+	w.B = append(w.B, '"')
+}
+
+// ID writes the id of the record with this place in the run, as export.Event.ID has it.
+func (w *Writer) ID(key, run string, seq uint64) {
+	w.key(key)
+	w.B = append(w.B, '"')
+	w.escape(key, run)
+	w.B = append(w.B, ':')
+	w.B = strconv.AppendUint(w.B, seq, 10)
+	w.B = append(w.B, '"')
+}
+
+// Path writes the path of an attribute, of two of the caller's constants.
+func (w *Writer) Path(key, at, attribute string) {
+	w.key(key)
+	w.B = append(w.B, '"')
+	w.B = append(w.B, at...)
+	w.B = append(w.B, '.')
+	w.B = append(w.B, attribute...)
+	w.B = append(w.B, '"')
+}
+
 // Command writes a command line of its arguments, quoted as a POSIX shell would need it, so that
 // it says where an argument begins and ends.
 func (w *Writer) Command(key string, argv []audit.Text) {

@@ -1,0 +1,43 @@
+package export_test
+
+import (
+	"testing"
+
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/export/internal/sample"
+)
+
+// The table of docs/mapping.md, by samples. What is not named here is for information.
+func TestSeverityOf(t *testing.T) {
+	want := map[string]export.Severity{
+		"run/interrupted": export.Warning, "step/timeout": export.Warning, "step/failed": export.Warning,
+		"step/exit3": export.Notice, "step/cancelled": export.Notice,
+		"flow/deny": export.Warning, "flow/sum": export.Warning, "flow/sni": export.Warning, "flow/revoke": export.Warning,
+		"dns/deny": export.Warning, "dns/badvers": export.Warning, "dns/odd": export.Warning, "http/delete": export.Warning,
+		"llm/error": export.Notice, "policy/first": export.Notice, "policy/change": export.Notice,
+		"probe/escaped": export.Alert, "vm/freeze": export.Warning, "vm/thaw": export.Notice,
+		"secret/refuse": export.Warning, "secret/expire": export.Notice,
+		"gap/output": export.Warning, "gap/wal": export.Error, "gap/ring": export.Error,
+		"finding/tunnel": export.Error, "finding/revoke": export.Alert, "finding/freeze": export.Alert, "finding/end": export.Alert,
+		"erased/record": export.Notice,
+	}
+	for _, s := range sample.All() {
+		w, ok := want[s.Name]
+		if !ok {
+			w = export.Info
+		}
+		if got := export.SeverityOf(s.Event); got != w {
+			t.Errorf("%s: %d, not %d", s.Name, got, w)
+		}
+		delete(want, s.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("no samples: %v", want)
+	}
+	blocked := sample.Named("probe/control")
+	p := *blocked.Probe
+	p.Blocked = true
+	if blocked.Probe = &p; export.SeverityOf(blocked) != export.Error {
+		t.Error("a control that does not get through proves nothing")
+	}
+}
