@@ -104,13 +104,38 @@ func (s *Store) emptyRows(ctx context.Context, run runKey, seqs []uint64) error 
 		if err != nil || left == 0 {
 			return err
 		}
-		err = s.exec(synchronous(ctx), "ALTER TABLE "+s.schema.local("records")+s.schema.on()+` UPDATE kind = '', observer = '', step = '', proc = '',
-			path = '', host = '', hash = '', secret = '', rule = '', salt = toFixedString('', 16), body = '' WHERE `+of(run, seqs)+unerased)
+		parts, err := s.partitions(ctx, "records", of(run, seqs)+unerased)
 		if err != nil {
 			return err
 		}
+		for _, id := range parts {
+			err := s.exec(synchronous(ctx), "ALTER TABLE "+s.schema.local("records")+s.schema.on()+` UPDATE kind = '', observer = '', step = '', proc = '',
+				path = '', host = '', hash = '', secret = '', rule = '', salt = toFixedString('', 16), body = '' IN PARTITION ID `+quote(id)+
+				" WHERE "+of(run, seqs)+unerased)
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return errors.New("the original keeps coming in: stop what sends it, and repeat the erasure")
+}
+
+// partitions returns the ids of those that have such rows: a mutation goes through
+// every part of the partitions it is not kept out of.
+func (s *Store) partitions(ctx context.Context, table, where string) (ids []string, err error) {
+	rows, err := s.db.Query(ctx, "SELECT DISTINCT _partition_id FROM "+table+" WHERE "+where)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
 }
 
 // refold makes the summaries of the segments with these records anew.
@@ -165,12 +190,22 @@ func (s *Store) refoldSpan(ctx context.Context, run runKey, first, last uint64) 
 	where := fmt.Sprintf("tenant = %s AND run = %s AND first = %d AND last = %d AND count > 0", quote(run.tenant), quote(run.run), first, last)
 	set := fmt.Sprintf("start = %s, end = %s, project = %s, template = %s, tier = %s, mode = %s, result = %s, exit_code = %s, findings = %d, gaps = %d, lost = %d",
 		null(!r.Start.IsZero(), instant(r.Start)), end, quote(r.Project), quote(r.Template), quote(r.Tier), quote(r.Mode), quote(string(r.Result)), code, r.Findings, r.Gaps, r.Lost)
-	return s.exec(synchronous(ctx), "ALTER TABLE "+s.schema.local("segments")+s.schema.on()+" UPDATE "+set+" WHERE "+where)
+	parts, err := s.partitions(ctx, "segments", where)
+	if err != nil {
+		return err
+	}
+	for _, id := range parts {
+		err := s.exec(synchronous(ctx), "ALTER TABLE "+s.schema.local("segments")+s.schema.on()+" UPDATE "+set+" IN PARTITION ID "+quote(id)+" WHERE "+where)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // eraseLate erases again what was erased while the batch was on its way, or when an
-// erasure or an ingest before it was killed.
-func (s *Store) eraseLate(ctx context.Context, batch []*segment, k *known) error {
+// erasure or an ingest before it was killed. A marker that was written may have a summary of before.
+func (s *Store) eraseLate(ctx context.Context, batch []*segment, k *known, marked bool) error {
 	now, err := s.readErasures(ctx, batch)
 	if err != nil {
 		return err
@@ -179,7 +214,7 @@ func (s *Store) eraseLate(ctx context.Context, batch []*segment, k *known) error
 	for at := range now {
 		run := runKey{at.tenant, at.run}
 		seqs[run] = append(seqs[run], at.seq)
-		late[run] = late[run] || !k.erased[at]
+		late[run] = late[run] || marked || !k.erased[at]
 	}
 	for run, seqs := range seqs {
 		left, err := s.unerased(ctx, run, seqs)

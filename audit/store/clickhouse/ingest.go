@@ -2,6 +2,8 @@ package clickhouse
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,8 +18,9 @@ import (
 // segment is one on its way in, with what is taken from its frames.
 type segment struct {
 	store.Segment
-	rootText string // of the row, as a FixedString
-	digest   [32]byte
+	rootText string   // of the row, as a FixedString
+	digest   [32]byte // of the manifest
+	frames   [32]byte // of the numbers and leaves
 	heads    []store.Head
 	leaves   [][32]byte
 }
@@ -62,10 +65,11 @@ func (s *Store) ingest(ctx context.Context, batch []*segment) error {
 			return err
 		}
 	}
-	if err := s.mark(ctx, batch, missing, k); err != nil {
+	marked, err := s.mark(ctx, batch, missing, k)
+	if err != nil {
 		return err
 	}
-	return s.eraseLate(ctx, batch, k)
+	return s.eraseLate(ctx, batch, k, marked)
 }
 
 // prepare checks a segment and takes from its frames all that is needed.
@@ -82,9 +86,15 @@ func prepare(seg store.Segment) (*segment, error) {
 	if len(seg.Frames) == 0 { // the bounds mean nothing, and are part of the row's key
 		in.First, in.Last = 0, 0
 	}
+	frames := sha256.New()
+	var number [8]byte
 	for i, f := range seg.Frames {
 		in.leaves[i] = f.Leaf()
+		binary.BigEndian.PutUint64(number[:], f.Seq)
+		frames.Write(number[:])
+		frames.Write(in.leaves[i][:])
 	}
+	frames.Sum(in.frames[:0])
 	return in, nil
 }
 

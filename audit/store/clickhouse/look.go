@@ -22,8 +22,7 @@ type runKey struct{ tenant, run string }
 // marker is a segment's row, as far as ingest needs it.
 type marker struct {
 	index, first, last, count uint64
-	root, digest              [32]byte
-	settling                  bool // its stamp is so young that the feed has not passed it
+	digest, frames            [32]byte // of the manifest, of the records
 }
 
 func (in *segment) key() runKey { return runKey{in.Tenant, in.Run} }
@@ -79,22 +78,20 @@ func (s *Store) readMarkers(ctx context.Context, batch []*segment, k *known) err
 			return fmt.Errorf("run %s is said to be of two tenants or hosts: %w", in.Run, store.ErrConflict)
 		}
 	}
-	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT tenant, host, run, idx, first, last, count, root, digest,
-		ingested > now64(6) - toIntervalMicrosecond(%d) FROM segments WHERE run IN (%s)`, s.settle.Microseconds(), strings.Join(runs, ", ")))
+	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT tenant, host, run, idx, first, last, count, digest, frames
+		FROM segments WHERE run IN (%s)`, strings.Join(runs, ", ")))
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var tenant, host, run, root, dig string
+		var tenant, host, run, dig, frames string
 		var m marker
-		var settling uint8
-		if err := rows.Scan(&tenant, &host, &run, &m.index, &m.first, &m.last, &m.count, &root, &dig, &settling); err != nil {
+		if err := rows.Scan(&tenant, &host, &run, &m.index, &m.first, &m.last, &m.count, &dig, &frames); err != nil {
 			return err
 		}
-		copy(m.root[:], root)
 		copy(m.digest[:], dig)
-		m.settling = settling != 0
+		copy(m.frames[:], frames)
 		if o := owners[run]; o.Tenant != tenant || o.Host != host {
 			return fmt.Errorf("run %s is tenant %q's on host %q, not tenant %q's on host %q: %w", run, tenant, host, o.Tenant, o.Host, store.ErrConflict)
 		}
@@ -132,14 +129,14 @@ func (k *known) checkManifests(batch []*segment) error {
 	return nil
 }
 
-// own returns the marker of exactly this segment, nil if there is none.
-func (k *known) own(in *segment) *marker {
+// marked says whether exactly this segment has a marker.
+func (k *known) marked(in *segment) bool {
 	for _, m := range k.markers[in.key()] {
-		if m.index == in.Index && m.first == in.First && m.last == in.Last && m.count == uint64(len(in.Frames)) && m.digest == in.digest {
-			return &m
+		if m.index == in.Index && m.digest == in.digest && m.frames == in.frames {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
 // needsMarker says whether a segment whose records are all there, and that has no
@@ -154,6 +151,11 @@ func (k *known) needsMarker(in *segment) bool {
 		isNew = isNew || !covered(markers, f.Seq)
 	}
 	return isNew
+}
+
+// add takes a segment as marked.
+func (k *known) add(in *segment) {
+	k.markers[in.key()] = append(k.markers[in.key()], marker{in.Index, in.First, in.Last, uint64(len(in.Frames)), in.digest, in.frames})
 }
 
 // covered says whether a marker counts the record. One that has holes proves nothing of a single seq.

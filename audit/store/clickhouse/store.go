@@ -2,7 +2,7 @@
 // hosts' records are ingested into by several processes at once.
 //
 // Tables: records (a row a record), segments (a row a segment: its signed
-// manifest, and what it adds to the run's summary) and erasures. ClickHouse has
+// manifest, and what it adds to the run's summary), feed and erasures. ClickHouse has
 // neither unique keys nor transactions over tables, so that exactly one row for
 // (run, seq) is a matter of the order in which things are done; see Store.
 package clickhouse
@@ -35,18 +35,18 @@ var _ store.Store = (*Store)(nil)
 //	3 look ---- are all there, and no others at their places?
 //	|           a token that the server remembers of rows that are gone: inserted again without it
 //	|           others: two forks came at once. Both are kept, and both are refused
-//	4 marker -- the row of the segment, stamped with its place in the feed
-//	|           killed before: the records can be read, but the run does not count them yet;
-//	|           step 1 finds all rows, and no marker, and goes on here
-//	|           killed after: step 1 finds all; only the stamp is given anew, see Feed
-//	5 look ---- was anything of it erased meanwhile? Then it is erased again
+//	4 feed ---- the segments' rows in the feed, stamped; see feedIn
+//	|           killed: the records can be read and are told of, but the run does not count them yet;
+//	|           step 1 finds all rows, and no marker, and goes on here: the feed has the segment twice
+//	5 marker -- the rows of the segments
+//	|           killed: nothing is missing; step 1 finds it so
+//	6 look ---- was anything of it erased meanwhile? Then it is erased again
 //	|           killed before: the readers know it by the erasures table, and so does step 1
 //	nil
 //
 // Whatever is in the tables, readers take one row of those with the same seq: of
 // equal ones any, of different ones (a fork) the one whose segment has a marker,
-// else the one with the smallest leaf. A row may change place, by a merge or with
-// its marker, but a record that was acknowledged is the one that is read.
+// else the one with the smallest leaf: a record that was acknowledged is the one that is read.
 //
 // Counting is done by markers, whose segments do not overlap unless somebody cut the log in another
 // way; such runs are counted by their rows. A run belongs to the tenant and host of its first marker.

@@ -12,7 +12,7 @@ import (
 )
 
 // quick makes the feed settle in the time of a test.
-var quick = Options{Settle: 200 * time.Millisecond}
+var quick = Options{Settle: time.Second}
 
 func open(t testing.TB, dsn string, o Options) *Store {
 	t.Helper()

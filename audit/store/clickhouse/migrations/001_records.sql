@@ -30,9 +30,8 @@ PRIMARY KEY (tenant, run, time, seq)
 ORDER BY (tenant, run, time, seq, leaf)
 SETTINGS {{settings}}, ttl_only_drop_parts = 1;
 
--- One row a segment, written after its records: they are all there once it is. Besides the
--- signed manifest it has what its records add to the summary of the run. ingested is also the
--- place in the feed; a later row of the same segment replaces the earlier.
+-- One row a segment, written last: its records are all there once it is. Besides the
+-- signed manifest it has what its records add to the summary of the run.
 CREATE TABLE IF NOT EXISTS {{local "segments"}}{{on}} (
     tenant     LowCardinality(String),
     host       LowCardinality(String),
@@ -42,9 +41,10 @@ CREATE TABLE IF NOT EXISTS {{local "segments"}}{{on}} (
     last       UInt64 CODEC(Delta, ZSTD(1)),
     count      UInt64 CODEC(ZSTD(1)),
     root       FixedString(32) CODEC(NONE),
-    digest     FixedString(32) CODEC(NONE),
+    digest     FixedString(32) CODEC(NONE), -- of the manifest
+    frames     FixedString(32) CODEC(NONE), -- of the numbers and leaves that came with it
     manifest   String CODEC(ZSTD(3)),
-    ingested   DateTime64(6, 'UTC') CODEC(Delta, ZSTD(1)),
+    ingested   DateTime('UTC') DEFAULT now('UTC') CODEC(Delta, ZSTD(1)),
     first_time Nullable(DateTime64(9, 'UTC')),
     last_seq   UInt64 CODEC(Delta, ZSTD(1)),
     start      Nullable(DateTime64(9, 'UTC')),
@@ -58,10 +58,25 @@ CREATE TABLE IF NOT EXISTS {{local "segments"}}{{on}} (
     findings   UInt64 CODEC(ZSTD(1)),
     gaps       UInt64 CODEC(ZSTD(1)),
     lost       UInt64 CODEC(ZSTD(1))
-) ENGINE = {{engine "segments" "ReplacingMergeTree" "ingested"}}
+) ENGINE = {{engine "segments" "ReplacingMergeTree"}}
 PARTITION BY toYYYYMM(ingested)
-ORDER BY (tenant, run, idx, first, last, digest)
+ORDER BY (tenant, run, idx, digest, frames)
 SETTINGS {{settings}}, index_granularity = 1024;
 
-{{range sharded "records" "segments"}}{{.}};
+-- Segments in the order in which they were taken in, by the server's clock. One may stand here twice.
+CREATE TABLE IF NOT EXISTS {{local "feed"}}{{on}} (
+    stamp  DateTime64(6, 'UTC') CODEC(DoubleDelta, ZSTD(1)),
+    tenant LowCardinality(String),
+    host   LowCardinality(String),
+    run    String CODEC(ZSTD(1)),
+    idx    UInt64 CODEC(ZSTD(1)),
+    first  UInt64 CODEC(ZSTD(1)),
+    last   UInt64 CODEC(ZSTD(1)),
+    count  UInt64 CODEC(ZSTD(1))
+) ENGINE = {{engine "feed" "MergeTree"}}
+PARTITION BY toYYYYMM(stamp)
+ORDER BY (stamp, tenant, run, idx)
+SETTINGS {{settings}}, index_granularity = 1024;
+
+{{range sharded "records" "segments" "feed"}}{{.}};
 {{end}}

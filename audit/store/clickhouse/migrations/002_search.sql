@@ -7,6 +7,5 @@ ALTER TABLE {{local "records"}}{{on}} ADD INDEX IF NOT EXISTS by_hash hash TYPE 
 ALTER TABLE {{local "records"}}{{on}} ADD INDEX IF NOT EXISTS by_secret secret TYPE set(64) GRANULARITY 1;
 ALTER TABLE {{local "records"}}{{on}} ADD INDEX IF NOT EXISTS by_rule rule TYPE set(64) GRANULARITY 1;
 ALTER TABLE {{local "segments"}}{{on}} ADD INDEX IF NOT EXISTS by_run run TYPE bloom_filter(0.001) GRANULARITY 1;
-ALTER TABLE {{local "segments"}}{{on}} ADD INDEX IF NOT EXISTS by_stamp ingested TYPE minmax GRANULARITY 1;
 -- The order by time, as places in the part: 8 bytes a record and no second copy of it.
 ALTER TABLE {{local "records"}}{{on}} ADD PROJECTION IF NOT EXISTS by_time (SELECT _part_offset ORDER BY tenant, time);
