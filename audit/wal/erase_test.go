@@ -257,3 +257,24 @@ func TestErasedFrame(t *testing.T) {
 		t.Error("it is not event 5 that was erased")
 	}
 }
+
+// TestRecoverShipped has the sealed segments of a run that died gone from the
+// host, as they are once they were shipped; the manifests stay.
+func TestRecoverShipped(t *testing.T) {
+	k := newKey(t)
+	c := crashedRun(t, k)
+	check(t, os.Remove(filepath.Join(c.dir, wal.FileName(1, wal.SegmentSuffix))))
+	check(t, os.Remove(filepath.Join(c.dir, wal.FileName(1, wal.LeavesSuffix))))
+	if err := wal.Erase(c.dir, 2); !errors.Is(err, wal.ErrNoRecord) {
+		t.Errorf("erase what is gone: %v", err)
+	}
+	l, rec, err := wal.Recover(c.dir, k.options())
+	check(t, err)
+	check(t, l.Close(t.Context(), wal.Interrupted))
+	if rec.Last != 7 || rec.Sealed != 1 || rec.Unsealed != 3 {
+		t.Errorf("recovery %+v", rec)
+	}
+	if all := frames(t, c.dir); len(all) != 3 || all[0].Seq != 5 {
+		t.Errorf("%d frames are left", len(all))
+	}
+}
