@@ -67,8 +67,13 @@ func (h Head) check() error {
 	if h.Run == "" || h.Kind == "" {
 		return malformed("record lacks run or kind")
 	}
-	if y := h.Time.Year(); y < 1970 || y > 2261 { // int64 nanoseconds end in 2262
-		return malformed("record has no usable time: %s", h.Time)
+	return usable("record", h.Time)
+}
+
+// usable says whether a store can keep t, which is in UTC: as nanoseconds, whose 63 bits end in 2262.
+func usable(what string, t time.Time) error {
+	if y := t.Year(); y < 1970 || y > 2261 {
+		return malformed("%s has no usable time: %s", what, t)
 	}
 	return nil
 }

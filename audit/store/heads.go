@@ -58,8 +58,5 @@ func sealedAt(manifest []byte) (time.Time, error) {
 	if len(lines) < 2 || json.Unmarshal(lines[1], &m) != nil {
 		return time.Time{}, malformed("all its records are erased, and no manifest says when it was sealed")
 	}
-	if y := m.SealedAt.UTC().Year(); y < 1970 || y > 2261 {
-		return time.Time{}, malformed("manifest has no usable time: %s", m.SealedAt)
-	}
-	return m.SealedAt.UTC(), nil
+	return m.SealedAt.UTC(), usable("manifest", m.SealedAt.UTC())
 }

@@ -45,7 +45,8 @@ type Run struct {
 // NewRun returns the summary of a run with no records.
 func NewRun(id string) Run { return Run{ID: id, Status: Running} }
 
-// Add folds one record into the summary. The caller adds every record once.
+// Add folds one record into the summary. The caller adds every record once. Of an
+// erased one the summary says no more than that it is there.
 func (r *Run) Add(h Head) {
 	r.Events++
 	r.LastSeq = max(r.LastSeq, h.Seq)
