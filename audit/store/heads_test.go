@@ -1,11 +1,13 @@
 package store_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/storetest"
 )
@@ -46,5 +48,18 @@ func TestErasedWithoutTime(t *testing.T) {
 		if _, err := seg.Heads(); !errors.Is(err, store.ErrMalformed) {
 			t.Errorf("%q: got %v, want ErrMalformed", manifest, err)
 		}
+	}
+}
+
+// TestManifestsTime: the time stands where package proof writes it.
+func TestManifestsTime(t *testing.T) {
+	line, err := json.Marshal(proof.Manifest{Run: "r-1", SealedAt: storetest.Start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seg := store.Segment{Run: "r-1", Manifest: fmt.Appendf(nil, "custody manifest v1\n%s\n\n", line), Frames: []store.Frame{{Erased: &[32]byte{}}}}
+	heads, err := seg.Heads()
+	if err != nil || !heads[0].Time.Equal(storetest.Start()) {
+		t.Errorf("got %v, %v", heads, err)
 	}
 }
