@@ -83,16 +83,28 @@ func seeds() [][]byte {
 	for _, f := range storetest.Frames("r-1", append(storetest.Events(12), everyKind()...)) {
 		all = append(all, f.Body)
 	}
-	for _, depth := range []int{63, 64, 65, 66, 9999, 10001} {
-		for _, pair := range []string{"[]", `{}`} {
-			open, shut := strings.Repeat(pair[:1], depth), strings.Repeat(pair[1:], depth)
-			if pair == "{}" {
-				open = strings.Repeat(`{"a":`, depth) + "1"
-			}
-			all = append(all, []byte(`{"x":`+open+shut+`,"run":"r","time":"2026-01-01T00:00:00Z","kind":"vm"}`))
-		}
+	for _, depth := range []int{63, 64, 65} {
+		all = append(all, nested("[", "", "]", depth), nested(`{"a":`, "1", "}", depth))
 	}
 	return all
+}
+
+func nested(open, inner, shut string, depth int) []byte {
+	value := strings.Repeat(open, depth) + inner + strings.Repeat(shut, depth)
+	return []byte(`{"x":` + value + `,"run":"r","time":"2026-01-01T00:00:00Z","kind":"vm"}`)
+}
+
+// TestDeep: no depth is a way to bring the reader down, or to have the two disagree.
+func TestDeep(t *testing.T) {
+	for _, depth := range []int{1, 9998, 9999, 10000, 10001, store.MaxBody / 16} {
+		for _, body := range [][]byte{nested("[", "", "]", depth), nested(`{"a":`, "1", "}", depth), nested("[", "", "", depth)} {
+			got, err := store.ParseHead(body)
+			want, wantErr := store.DecodeHead(body)
+			if !reflect.DeepEqual(got, want) || (err == nil) != (wantErr == nil) || (err == nil) && depth > 10000 {
+				t.Errorf("depth %d: got %+v, %v; want %+v, %v", depth, got, err, want, wantErr)
+			}
+		}
+	}
 }
 
 // everyKind is one event of each kind that a head takes something from.
