@@ -81,6 +81,7 @@ func (l *link) ask(ctx context.Context, tenant string, q question) ([]Held, erro
 		case l.conn.IsClosed():
 			return nil, ErrClosed
 		}
+		l.probe(err)
 		if l.rest(ctx, jitter(delay)); ctx.Err() != nil {
 			return nil, errors.Join(err, ctx.Err())
 		}

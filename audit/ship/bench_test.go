@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/custody-project/custody/audit/store/storetest"
 )
@@ -95,4 +96,61 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// BenchmarkRemoteShortRun is what a short run pays with a server elsewhere on this machine that
+// syncs always, and an ingester into SQLite: dial, one segment and the closing manifest, drain, close.
+func BenchmarkRemoteShortRun(b *testing.B) {
+	s := startNATS(b, alwaysSync, "")
+	signer, _ := hostKey(b, "h1")
+	ingester(b, s.config(), openStore(b), IngestOptions{})
+	dial(b, s.config()).Close()
+	var dialed, published time.Duration
+	i := 0
+	for b.Loop() {
+		b.StopTimer()
+		segs := sealedRun(b, signer, "acme", "h1", fmt.Sprint("r-", i), 20, 20)
+		i++
+		b.StartTimer()
+		start := time.Now()
+		r := dial(b, s.config())
+		dialed += time.Since(start)
+		for _, seg := range segs {
+			if err := r.Publish(b.Context(), seg); err != nil {
+				b.Fatal(err)
+			}
+		}
+		published += time.Since(start)
+		if err := r.Drain(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		r.Close()
+	}
+	b.ReportMetric(dialed.Seconds()*1e3/float64(b.N), "ms-dial")
+	b.ReportMetric((published-dialed).Seconds()*1e3/float64(b.N), "ms-publish")
+}
+
+// BenchmarkRemoteCarry is segments of 10,000 records through a server that syncs always into SQLite.
+func BenchmarkRemoteCarry(b *testing.B) {
+	s := startNATS(b, alwaysSync, "")
+	signer, _ := hostKey(b, "h1")
+	ingester(b, s.config(), openStore(b), IngestOptions{})
+	r := dial(b, s.config())
+	const records = 10000
+	i := 0
+	for b.Loop() {
+		b.StopTimer()
+		segs := sealedRun(b, signer, "acme", "h1", fmt.Sprint("r-", i), 5*records, records)
+		i++
+		b.StartTimer()
+		for _, seg := range segs {
+			if err := r.Publish(b.Context(), seg); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := r.Drain(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(5*records*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 }

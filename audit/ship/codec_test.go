@@ -19,8 +19,24 @@ func encoded(t testing.TB, seg store.Segment) []byte {
 	return b
 }
 
+// variety is segments with all that one can have.
+func variety() []store.Segment {
+	segs := storetest.Run("r-1", 500, 100)
+	segs = append(segs, storetest.Run("r-2", 8, 3)...)
+	for i := range segs[5:] {
+		seg := &segs[5+i]
+		seg.Tenant, seg.Host = "acme.eu", "host_1"
+		for j := range seg.Frames {
+			if leaf := seg.Frames[j].Leaf(); j%2 == 0 {
+				seg.Frames[j] = store.Frame{Seq: seg.Frames[j].Seq, Erased: &leaf}
+			}
+		}
+	}
+	return segs
+}
+
 func TestCodec(t *testing.T) {
-	for _, seg := range storetest.Run("r-1", 500, 100) {
+	for _, seg := range variety() {
 		got, err := Decode(encoded(t, seg))
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +49,13 @@ func TestCodec(t *testing.T) {
 
 // TestCutMessages decodes every prefix of a message and every message with one byte too many.
 func TestCutMessages(t *testing.T) {
-	whole := encoded(t, storetest.Run("r-1", 6, 6)[0])
+	for _, seg := range variety()[5:8] {
+		cut(t, encoded(t, seg))
+	}
+}
+
+func cut(t *testing.T, whole []byte) {
+	t.Helper()
 	for n := range whole {
 		if _, err := Decode(whole[:n]); !errors.Is(err, store.ErrMalformed) {
 			t.Fatalf("the first %d of %d bytes: %v", n, len(whole), err)
@@ -56,11 +78,12 @@ func TestTooLarge(t *testing.T) {
 
 // FuzzDecode: what decodes has exactly one encoding.
 func FuzzDecode(f *testing.F) {
-	for _, seg := range storetest.Run("r-1", 8, 3) {
+	for _, seg := range variety()[5:] {
 		f.Add(encoded(f, seg))
 	}
 	f.Add([]byte(magic))
-	f.Add([]byte(magic + "\x01r\x80\x00"))
+	f.Add([]byte(magic + "\x00\x00\x01r\x80\x00"))
+	f.Add([]byte("CSG1\x01r"))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		seg, err := Decode(message)
 		if err != nil {

@@ -212,7 +212,7 @@ func readable(path string) error {
 
 const (
 	dialTimeout = 5 * time.Second
-	pingEvery   = 10 * time.Second
+	pingEvery   = 20 * time.Second
 	// Reconnects are tried after 100 ms at first and 10 s at last.
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 10 * time.Second

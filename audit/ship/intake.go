@@ -20,6 +20,10 @@ const (
 	maxAckPending = 8192
 	// pullMessages segments are asked for at once.
 	pullMessages = 512
+	// A request for segments that finds none ends after pullExpiry; the server says each
+	// pullHeartbeat that it is there.
+	pullExpiry    = 30 * time.Second
+	pullHeartbeat = 10 * time.Second
 )
 
 func consumerConfig(wait time.Duration) jetstream.ConsumerConfig {
@@ -189,6 +193,7 @@ func (g *Ingester) receive(ctx context.Context, in *intake) {
 			continue
 		}
 		g.note(err)
+		g.probe(err)
 		g.rest(ctx, jitter(delay))
 	}
 }
@@ -200,7 +205,7 @@ func (g *Ingester) pull(ctx context.Context, in *intake) error {
 		return err
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, max(in.batch.Bytes, 2*MaxMessage)),
-		jetstream.WithMessagesErrOnMissingHeartbeat(true))
+		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type link struct {
 	conn       *nats.Conn
 	js         jetstream.JetStream
 	reconnects atomic.Uint64
+	inflight   atomic.Int64 // bytes of messages without an answer
 
 	closing     atomic.Bool
 	stopHelpers context.CancelFunc // nil if there are none
@@ -179,6 +180,29 @@ func (l *link) rest(ctx context.Context, d time.Duration) {
 	defer done()
 	pause(guarded, d)
 }
+
+// probe looks for a sign of life of the server, after a request to which none came, and goes to
+// another one if there is none. Pings find that out too, later.
+func (l *link) probe(err error) {
+	timeout := probeTimeout
+	switch {
+	case errors.Is(err, jetstream.ErrNoHeartbeat):
+		timeout = pullHeartbeat // the sign may be behind a long message
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		timeout += time.Duration(l.inflight.Load()) * time.Second / slowest
+	default:
+		return
+	}
+	if l.conn.IsConnected() && l.conn.FlushTimeout(timeout) != nil && l.conn.IsConnected() {
+		_ = l.conn.ForceReconnect()
+	}
+}
+
+const (
+	probeTimeout = 2 * time.Second
+	// slowest is the bytes in a second that a way has to carry for its silence not to be taken for its end.
+	slowest = 64 << 10
+)
 
 func (l *link) close() {
 	l.closing.Store(true)

@@ -104,6 +104,7 @@ type process struct {
 	t    *testing.T
 	role string
 	env  []string
+	wrap []string // a command before it
 
 	mu      sync.Mutex // guards what follows
 	cmd     *exec.Cmd
@@ -115,8 +116,11 @@ type process struct {
 	ended   sync.WaitGroup
 }
 
-func begin(t *testing.T, role string, env ...string) *process {
-	p := &process{t: t, role: role, env: append(env, "CUSTODY_SHIP_ROLE="+role), done: make(chan struct{})}
+func begin(t *testing.T, role string, env ...string) *process { return beginIn(t, nil, role, env...) }
+
+// beginIn begins it behind another command.
+func beginIn(t *testing.T, wrap []string, role string, env ...string) *process {
+	p := &process{t: t, role: role, wrap: wrap, env: append(env, "CUSTODY_SHIP_ROLE="+role), done: make(chan struct{})}
 	p.ended.Go(p.run)
 	t.Cleanup(p.stop)
 	return p
@@ -130,7 +134,8 @@ func (p *process) run() {
 
 // once runs the process to its end and says whether to start it again.
 func (p *process) once() bool {
-	cmd := exec.Command(os.Args[0])
+	args := append(append([]string{}, p.wrap...), os.Args[0])
+	cmd := exec.Command(args[0], args[1:]...)
 	p.mu.Lock()
 	if p.stopped {
 		p.mu.Unlock()
@@ -192,6 +197,22 @@ func (p *process) wait(d time.Duration) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.t.Fatalf("the %s is not done after %v and %d starts; it acknowledged %d; it says: %s", p.role, d, p.started, p.acked, p.stderr.String())
+	}
+}
+
+// waitAcked waits until so many segments were acknowledged.
+func (p *process) waitAcked(n int) {
+	p.t.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		p.mu.Lock()
+		acked, says := p.acked, p.stderr.String()
+		p.mu.Unlock()
+		if acked >= n {
+			return
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("%d segments were acknowledged, want %d; the host says: %s", acked, n, says)
+		}
 	}
 }
 
@@ -266,18 +287,9 @@ func TestKilledBetween(t *testing.T) {
 		s := startNATS(t, alwaysSync, "")
 		path := filepath.Join(t.TempDir(), "store.db")
 		segs := sealedRun(t, signer, "acme", "h1", "r-1", 400, 10)
-		ingest := begin(t, "ingest", "CUSTODY_SHIP_URL="+s.url(), "CUSTODY_SHIP_DB="+path, fmt.Sprint("CUSTODY_SHIP_DIE=", round+1))
+		ingest := begin(t, "ingest", "CUSTODY_SHIP_URL="+s.url(), "CUSTODY_SHIP_DB="+path, fmt.Sprint("CUSTODY_SHIP_DIE=", round%3+1))
 		host := begin(t, "host", "CUSTODY_SHIP_URL="+s.url(), "CUSTODY_SHIP_SEGMENTS="+writeSegments(t, segs))
-		if err := waitFor(t, func() error {
-			host.mu.Lock()
-			defer host.mu.Unlock()
-			if host.acked <= round*3 {
-				return fmt.Errorf("%d segments were acknowledged; the host says: %s", host.acked, host.stderr.String())
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		host.waitAcked(round%4*3 + 1)
 		host.kill()
 		host.wait(60 * time.Second)
 		ingest.mu.Lock()

@@ -42,8 +42,12 @@ type sent struct {
 	duplicate   bool // the stream had it before; the store may be done with it long since
 }
 
-// publishTimeout is how long an attempt may take, and a second more for each MiB.
-const publishTimeout = 5 * time.Second
+// publishTimeout is how long a first attempt may take, and a second more for each MiB. Later ones
+// may take longer, up to maxPublishTimeout.
+const (
+	publishTimeout    = 2 * time.Second
+	maxPublishTimeout = 5 * time.Minute
+)
 
 // Dial connects to the servers in c and looks whether the stream there keeps what it is given.
 // It waits for servers that cannot be reached until ctx ends. Other errors are an *Error, whose
@@ -168,13 +172,16 @@ func (r *Remote) insist(ctx context.Context, msg *nats.Msg) (duplicate bool, err
 			warned = true
 			r.config.warn("segments wait for the NATS servers: %v", err)
 		}
+		r.probe(err)
 		r.rest(ctx, jitter(delay))
-		timeout = min(2*timeout, time.Minute)
+		timeout = min(2*timeout, maxPublishTimeout)
 	}
 }
 
 // attempt publishes once, and gives up when the connection turns: the answer is lost then.
 func (r *Remote) attempt(ctx context.Context, msg *nats.Msg, timeout time.Duration) (duplicate bool, err error) {
+	r.inflight.Add(int64(len(msg.Data)))
+	defer r.inflight.Add(-int64(len(msg.Data)))
 	err = r.try(ctx, msg.Subject, timeout, func(ctx context.Context) error {
 		ack, err := r.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(streamName), jetstream.WithRetryAttempts(0))
 		duplicate = err == nil && ack.Duplicate

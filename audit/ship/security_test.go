@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/storetest"
 )
 
 // authority is a CA in files.
@@ -215,25 +217,7 @@ func nkey(t testing.TB) (path, public string) {
 	return path, public
 }
 
-// The permissions that the documentation gives.
-const (
-	hostPermissions = `{
-		publish: ["custody.v1.segment.%[1]s.%[2]s.*", "custody.v1.tail.%[1]s.*", "custody.v1.ask.%[1]s"]
-		subscribe: ["custody.v1.inbox.%[1]s.%[2]s.>", "custody.v1.stored.%[1]s.%[2]s"]
-	}`
-	ingesterPermissions = `{
-		publish: ["$JS.API.STREAM.INFO.CUSTODY", "$JS.API.STREAM.CREATE.CUSTODY", "$JS.API.STREAM.INFO.CUSTODY_REFUSED", "$JS.API.STREAM.CREATE.CUSTODY_REFUSED",
-			"$JS.API.CONSUMER.INFO.CUSTODY.ingest", "$JS.API.CONSUMER.CREATE.CUSTODY.ingest", "$JS.API.CONSUMER.MSG.NEXT.CUSTODY.ingest", "$JS.ACK.CUSTODY.ingest.>",
-			"custody.v1.refused.*", "custody.v1.stored.*.*", "custody.v1.inbox.>"]
-		subscribe: ["custody.v1.ask.*", "custody.v1.inbox._._.>"]
-	}`
-	watcherPermissions = `{
-		publish: ["custody.v1.ask.%[1]s"]
-		subscribe: ["custody.v1.tail.%[1]s.*", "custody.v1.inbox.%[1]s.watch.>"]
-	}`
-)
-
-// fleet is a server whose users have those permissions.
+// fleet is a server with the users and permissions of the documentation, testdata/accounts.conf.
 type fleet struct {
 	*natsServer
 	host, rival, ingest, watch, nothing string // files with seeds
@@ -242,19 +226,91 @@ type fleet struct {
 func startFleet(t testing.TB) *fleet {
 	t.Helper()
 	f := &fleet{}
-	var users []string
-	add := func(path *string, permissions string) {
+	accounts, err := os.ReadFile("testdata/accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := string(accounts)
+	for name, path := range map[string]*string{"$HOST_ACME_H1": &f.host, "$HOST_RIVAL_H9": &f.rival, "$INGEST": &f.ingest, "$WATCH_ACME": &f.watch} {
 		var public string
 		*path, public = nkey(t)
-		users = append(users, fmt.Sprintf("{ nkey: %s, permissions: %s }", public, permissions))
+		conf = strings.ReplaceAll(conf, name, public)
 	}
-	add(&f.host, fmt.Sprintf(hostPermissions, "acme", "h1"))
-	add(&f.rival, fmt.Sprintf(hostPermissions, "rival", "h9"))
-	add(&f.ingest, ingesterPermissions)
-	add(&f.watch, fmt.Sprintf(watcherPermissions, "acme"))
-	add(&f.nothing, `{ publish: { deny: ">" }, subscribe: ["custody.v1.inbox.>"] }`)
-	f.natsServer = startNATS(t, alwaysSync, "accounts { CUSTODY { jetstream: enabled, users: [\n"+strings.Join(users, "\n")+"\n] } }")
+	var public string
+	f.nothing, public = nkey(t)
+	conf = strings.Replace(conf, "users: [", fmt.Sprintf(`users: [ { nkey: %s, permissions: { publish: { deny: ">" }, subscribe: ["custody.v1.inbox.>"] } }`, public), 1)
+	f.natsServer = startNATS(t, alwaysSync, conf)
 	return f
+}
+
+// TestConfiguration has the server itself read the configuration of the documentation.
+func TestConfiguration(t *testing.T) {
+	ca, dir := newAuthority(t), t.TempDir()
+	ca.issue("server", serverCert("127.0.0.1"))
+	for _, name := range []string{"nats-server.conf", "accounts.conf"} {
+		text, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.ReplaceAll(text, []byte("/etc/nats"), []byte(ca.dir))
+		text = bytes.ReplaceAll(text, []byte("/var/lib/nats"), []byte(dir+"/js"))
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(serverBinary(t), "-t", "-c", dir+"/nats-server.conf")
+	cmd.Env = os.Environ()
+	for _, name := range []string{"HOST_ACME_H1", "HOST_RIVAL_H9", "INGEST", "WATCH_ACME"} {
+		_, public := nkey(t)
+		cmd.Env = append(cmd.Env, name+"="+public)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestWatcherPermissions: a watcher sees the tail of its tenant's runs, and asks the store; it may not publish.
+func TestWatcherPermissions(t *testing.T) {
+	f := startFleet(t)
+	ingester(t, f.as(f.ingest, "", ""), openStore(t), IngestOptions{})
+	r := dial(t, f.as(f.host, "acme", "h1"))
+	tail := r.Tail("r-1")
+	done := make(chan uint64)
+	go func() {
+		var last uint64
+		for frame, err := range Watch(t.Context(), f.as(f.watch, "acme", "watch"), "acme", "r-1") {
+			var missed *Missed
+			if errors.As(err, &missed) {
+				continue
+			}
+			if err != nil {
+				t.Errorf("watch: %v", err)
+			}
+			if last = frame.Seq; last >= 10 {
+				break
+			}
+		}
+		done <- last
+	}()
+	frames := storetest.Frames("r-1", storetest.Events(10_000))
+	for i := 0; ; i++ {
+		tail.Publish(t.Context(), frames[i:i+1])
+		select {
+		case <-done:
+		case <-time.After(time.Millisecond):
+			continue
+		}
+		break
+	}
+	tail.Close()
+	w := dial(t, f.as(f.watch, "acme", "watch"))
+	if found, err := w.Stored(t.Context(), "acme", "r-1", false); err != nil || len(found) > 0 {
+		t.Errorf("%d segments, %v", len(found), err)
+	}
+	signer, _ := hostKey(t, "h1")
+	if err := w.Publish(t.Context(), sealedRun(t, signer, "acme", "watch", "r-1", 10, 10)[0]); !errors.Is(err, ErrDenied) {
+		t.Errorf("a watcher publishes: %v", err)
+	}
 }
 
 func (f *fleet) as(seed, tenant, host string) Config {

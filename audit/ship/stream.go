@@ -105,6 +105,7 @@ func (l *link) persist(ctx context.Context, f func() error) error {
 		if err == nil || errors.As(err, &final) {
 			return err
 		}
+		l.probe(err)
 		if l.rest(ctx, jitter(delay)); ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
