@@ -123,7 +123,7 @@ func (s *Store) retain(ctx context.Context) error {
 	if err != nil || have == comment {
 		return err
 	}
-	return s.exec(ctx, "ALTER TABLE "+table+s.schema.on()+" MODIFY TTL "+ttl+", MODIFY COMMENT "+quote(comment))
+	return s.exec(ctx, "ALTER TABLE "+table+s.schema.on()+" MODIFY COMMENT "+quote(comment)+", MODIFY TTL "+ttl)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
