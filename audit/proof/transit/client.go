@@ -1,0 +1,200 @@
+package transit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+)
+
+const (
+	perCall   = 5 * time.Second  // for one request
+	maxWait   = 15 * time.Second // for a signature with all retries
+	maxTries  = 4
+	firstWait = 200 * time.Millisecond // doubled with each try
+	maxAnswer = 1 << 20                // bytes
+)
+
+// VaultError is a request that Vault did not answer as it should.
+type VaultError struct {
+	Path   string
+	Status int // of HTTP, 0 if there was no answer
+	Err    error
+	hint   string
+}
+
+// Error implements error.
+func (e *VaultError) Error() string { return fmt.Sprintf("Vault, %s: %v", e.Path, e.Err) }
+
+// Unwrap returns what happened.
+func (e *VaultError) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *VaultError) Hint() string { return e.hint }
+
+// client makes requests to one Vault with custody's own token.
+type client struct {
+	api     *api.Client
+	address string
+	token   func() (string, error)
+}
+
+func newClient(getenv func(string) string) (*client, error) {
+	address := getenv("VAULT_ADDR")
+	if address == "" {
+		address = "https://127.0.0.1:8200"
+	}
+	if err := checkAddress(address); err != nil {
+		return nil, err
+	}
+	if v := strings.ToLower(getenv("VAULT_SKIP_VERIFY")); v != "" && v != "0" && v != "false" && v != "f" {
+		return nil, errors.New("VAULT_SKIP_VERIFY is set, and the host's key is not asked of a Vault that cannot be verified: unset it, and name the certificate of Vault's authority in VAULT_CACERT")
+	}
+	hc := &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 30 * time.Second},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	c := &api.Config{Address: address, HttpClient: hc, DisableRedirects: true, MaxRetries: 0} // a redirect would take the token elsewhere
+	c.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return false, nil }
+	err := c.ConfigureTLS(&api.TLSConfig{
+		CACert: getenv("VAULT_CACERT"), CAPath: getenv("VAULT_CAPATH"), TLSServerName: getenv("VAULT_TLS_SERVER_NAME"),
+		ClientCert: getenv("VAULT_CLIENT_CERT"), ClientKey: getenv("VAULT_CLIENT_KEY"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the certificates for Vault: %w", err)
+	}
+	v, err := api.NewClient(c)
+	if err != nil {
+		return nil, fmt.Errorf("the settings for Vault: %w", err)
+	}
+	v.ClearToken()
+	v.ClearNamespace()
+	if ns := getenv("VAULT_NAMESPACE"); ns != "" {
+		v.SetNamespace(ns)
+	}
+	return &client{api: v, address: address, token: func() (string, error) { return tokenFrom(getenv) }}, nil
+}
+
+// tokenFrom reads the token anew each time: whoever gives it out may have changed it.
+func tokenFrom(getenv func(string) string) (string, error) {
+	if t := getenv("VAULT_TOKEN"); t != "" {
+		return t, nil
+	}
+	const none = "there is no token for Vault: set VAULT_TOKEN, or log in with vault login"
+	home := getenv("HOME")
+	if !filepath.IsAbs(home) {
+		return "", errors.New(none)
+	}
+	path := filepath.Join(home, ".vault-token")
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", errors.New(none)
+	case err != nil:
+		return "", fmt.Errorf("%s: %w", none, err)
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("%s is open to others than its owner: chmod 600 %s", path, path)
+	}
+	b, err := os.ReadFile(path)
+	if t := strings.TrimSpace(string(b)); err == nil && t != "" {
+		return t, nil
+	}
+	return "", errors.Join(errors.New(none), err)
+}
+
+// checkAddress refuses to send a token over a network in the clear.
+func checkAddress(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.User != nil || u.Host == "" && u.Scheme != "unix" {
+		return errors.New("VAULT_ADDR is no address: write https://HOST:PORT")
+	}
+	ip := net.ParseIP(u.Hostname())
+	switch {
+	case u.Scheme == "https", u.Scheme == "unix", u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()):
+		return nil
+	}
+	return fmt.Errorf("VAULT_ADDR is %s: the token would cross the network in the clear; write https://", address)
+}
+
+// call makes a request, again if Vault is not there or busy. Errors hold neither token nor what was sent.
+func (c *client) call(ctx context.Context, method, path string, body map[string]any) (map[string]any, error) {
+	wait := firstWait
+	for try := 1; ; try++ {
+		data, err := c.once(ctx, method, path, body)
+		var v *VaultError
+		if err == nil || try == maxTries || !errors.As(err, &v) || v.Status != 0 && v.Status != http.StatusTooManyRequests && v.Status < 500 {
+			return data, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+			wait *= 2
+		}
+	}
+}
+
+func (c *client) once(ctx context.Context, method, path string, body map[string]any) (map[string]any, error) {
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	within, cancel := context.WithTimeout(ctx, perCall)
+	defer cancel()
+	r := c.api.NewRequest(method, "/v1/"+path)
+	r.ClientToken = token
+	if body != nil {
+		if err := r.SetJSONBody(body); err != nil {
+			return nil, fmt.Errorf("a request for %s cannot be written", path)
+		}
+	}
+	resp, err := c.api.RawRequestWithContext(within, r)
+	if resp != nil {
+		defer resp.Body.Close()
+	}
+	if err != nil {
+		return nil, c.explain(path, err)
+	}
+	if resp.StatusCode >= 300 {
+		return nil, &VaultError{path, resp.StatusCode, errors.New("it sends the request on to another address"), "set VAULT_ADDR to the address of the active node"}
+	}
+	secret, err := api.ParseSecret(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, &VaultError{path, 0, errors.New("the answer is not one of Vault's"), "check VAULT_ADDR"}
+	}
+	if secret == nil {
+		return nil, nil
+	}
+	return secret.Data, nil
+}
+
+// explain says what an error means for who runs the host.
+func (c *client) explain(path string, err error) error {
+	var answer *api.ResponseError
+	if !errors.As(err, &answer) {
+		return &VaultError{path, 0, fmt.Errorf("no answer from %s: %w", c.address, err), "is Vault running there, and is VAULT_ADDR right? nothing is signed until it answers"}
+	}
+	words := strings.Join(answer.Errors, "; ")
+	e := &VaultError{path, answer.StatusCode, fmt.Errorf("HTTP %d: %.300s", answer.StatusCode, words), ""}
+	switch answer.StatusCode {
+	case http.StatusForbidden:
+		e.hint = "the token has ended, or its policy lacks " + path + " (see package audit/proof/transit)"
+	case http.StatusNotFound:
+		e.hint = "make the key: vault write -f " + path + " type=ed25519"
+	case http.StatusServiceUnavailable:
+		e.hint = "Vault is sealed or a standby: unseal it, or set VAULT_ADDR to the active node"
+	default:
+		e.hint = "what Vault says is above; its own log may say more"
+	}
+	return e
+}

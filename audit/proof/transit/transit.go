@@ -1,0 +1,209 @@
+package transit
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+)
+
+// Config says which key of which Vault signs. Name and Dir are required.
+type Config struct {
+	Mount string // of the transit engine; default transit
+	Name  string // of the key in Vault
+	// Host is the key's name in signatures, which names the host and its log; default Name.
+	Host string
+	Dir  string // where the public halves are kept: CUSTODY_HOME/keys
+	// Getenv reads VAULT_ADDR, VAULT_TOKEN, VAULT_NAMESPACE, VAULT_CACERT, VAULT_CAPATH,
+	// VAULT_TLS_SERVER_NAME, VAULT_CLIENT_CERT, VAULT_CLIENT_KEY and HOME (for .vault-token);
+	// default os.Getenv.
+	Getenv func(string) string
+}
+
+// Source is a proof.KeySource. Its methods, and the keys it returns, may be used concurrently.
+type Source struct {
+	config Config
+	client *client
+}
+
+var _ proof.KeySource = (*Source)(nil)
+
+// New returns a Source. Vault is not asked yet.
+func New(c Config) (*Source, error) {
+	if c.Mount == "" {
+		c.Mount = "transit"
+	}
+	if c.Host == "" {
+		c.Host = c.Name
+	}
+	if c.Getenv == nil {
+		c.Getenv = os.Getenv
+	}
+	if c.Name == "" || strings.ContainsAny(c.Name+c.Mount, "?#% \n") || strings.ContainsAny(c.Name, "/") {
+		return nil, fmt.Errorf("%q at %q is no name of a key in Vault", c.Name, c.Mount)
+	}
+	if _, err := note.NewEd25519VerifierKey(c.Host, make(ed25519.PublicKey, ed25519.PublicKeySize)); err != nil || strings.ContainsAny(c.Host, "+ \n") {
+		return nil, fmt.Errorf("%q cannot name a host's key: want no space and no plus", c.Host)
+	}
+	cl, err := newClient(c.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{config: c, client: cl}, nil
+}
+
+// Key implements proof.KeySource: the version that host.pub names, and the newest one on first use.
+func (s *Source) Key(ctx context.Context) (proof.Key, error) {
+	versions, latest, err := s.versions(ctx)
+	if err != nil {
+		return proof.Key{}, err
+	}
+	public, err := os.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
+			return proof.Key{}, fmt.Errorf("host key in Vault: %w", err)
+		}
+		return s.key(latest, versions[latest]), proof.PublishKey(s.config.Dir, versions[latest])
+	}
+	if err != nil {
+		return proof.Key{}, fmt.Errorf("host key in Vault: %w", err)
+	}
+	want := strings.TrimSpace(string(public))
+	for version, vkey := range versions {
+		if vkey == want {
+			return s.key(version, vkey), nil
+		}
+	}
+	return proof.Key{}, &MismatchError{Name: s.path("keys"), Dir: s.config.Dir}
+}
+
+// MismatchError is a host.pub that no version of the key in Vault fits.
+type MismatchError struct{ Name, Dir string }
+
+// Error implements error.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("no version of %s in Vault belongs to %s in %s", e.Name, proof.PublicFile, e.Dir)
+}
+
+// Hint says what to do.
+func (e *MismatchError) Hint() string {
+	return "the host had a key in a file or another one in Vault before: name that one again, or begin a new host (move its keys directory away)"
+}
+
+// Rotate implements proof.KeySource. A version that is newer than the one which signs now is
+// taken as it is, else Vault is asked for one. It signs from the moment host.pub names it.
+func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
+	old, err := s.Key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := old.Signer.(*signer).version
+	versions, latest, err := s.versions(ctx)
+	if err == nil && latest == now {
+		if _, err = s.client.call(ctx, "POST", s.path("keys")+"/rotate", map[string]any{}); err == nil {
+			versions, latest, err = s.versions(ctx)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rotate the host's key: %w", err)
+	}
+	if latest <= now {
+		return nil, fmt.Errorf("rotate the host's key: Vault made no new version of %s", s.path("keys"))
+	}
+	statement, err := proof.Succeed(s.config.Dir, old, versions[latest])
+	if err == nil {
+		err = proof.PublishKey(s.config.Dir, versions[latest])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rotate the host's key: %w", err)
+	}
+	return statement, nil
+}
+
+func (s *Source) path(what string) string { return s.config.Mount + "/" + what + "/" + s.config.Name }
+
+func (s *Source) key(version int, vkey string) proof.Key {
+	raw, _ := base64.StdEncoding.DecodeString(strings.SplitN(vkey, "+", 3)[2]) // versions made it
+	return proof.Key{Public: vkey, Signer: &signer{source: s, version: version, public: ed25519.PublicKey(raw[1:])}}
+}
+
+// versions returns the verifiers of all versions that may still sign, and the newest.
+func (s *Source) versions(ctx context.Context) (all map[int]string, latest int, err error) {
+	data, err := s.client.call(ctx, "GET", s.path("keys"), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	if kind, _ := data["type"].(string); kind != "ed25519" {
+		return nil, 0, fmt.Errorf("%s in Vault is of type %q, and the host's key is ed25519: vault write -f %s type=ed25519", s.path("keys"), kind, s.path("keys"))
+	}
+	if derived, _ := data["derived"].(bool); derived {
+		return nil, 0, fmt.Errorf("%s in Vault derives its keys; the host's key must not", s.path("keys"))
+	}
+	list, _ := data["keys"].(map[string]any)
+	all = map[int]string{}
+	for number, value := range list {
+		fields, _ := value.(map[string]any)
+		text, _ := fields["public_key"].(string)
+		public, err := base64.StdEncoding.DecodeString(text)
+		version, numErr := strconv.Atoi(number)
+		if err != nil || numErr != nil || len(public) != ed25519.PublicKeySize {
+			return nil, 0, fmt.Errorf("version %.20q of %s in Vault is no ed25519 key", number, s.path("keys"))
+		}
+		if all[version], err = note.NewEd25519VerifierKey(s.config.Host, public); err != nil {
+			return nil, 0, err
+		}
+		latest = max(latest, version)
+	}
+	if latest == 0 {
+		return nil, 0, fmt.Errorf("%s in Vault has no version", s.path("keys"))
+	}
+	return all, latest, nil
+}
+
+// signer signs with one version of the key.
+type signer struct {
+	source  *Source
+	version int
+	public  ed25519.PublicKey
+}
+
+// Name implements note.Signer.
+func (k *signer) Name() string { return k.source.config.Host }
+
+// KeyHash implements note.Signer.
+func (k *signer) KeyHash() uint32 {
+	sum := sha256.Sum256(append([]byte(k.Name()+"\n\x01"), k.public...))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+// Sign implements note.Signer. It asks Vault, a few times if need be, and takes no signature
+// that its own public key does not verify.
+func (k *signer) Sign(msg []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
+	defer cancel()
+	data, err := k.source.client.call(ctx, "POST", k.source.path("sign"), map[string]any{
+		"input": base64.StdEncoding.EncodeToString(msg), "key_version": k.version,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sign with Vault: %w", err)
+	}
+	text, _ := data["signature"].(string)
+	prefix := fmt.Sprintf("vault:v%d:", k.version)
+	sig, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, prefix))
+	if err != nil || !strings.HasPrefix(text, prefix) || !ed25519.Verify(k.public, msg, sig) {
+		return nil, fmt.Errorf("sign with Vault: the signature is not one of version %d of %s", k.version, k.source.path("keys"))
+	}
+	return sig, nil
+}
