@@ -103,19 +103,24 @@ func (s *Sink) write(ctx context.Context, frames []byte) error {
 	if s.link != nil && s.link.closed() {
 		s.down()
 	}
-	if s.link == nil {
-		l, err := dial(ctx, s.o)
-		if err != nil {
+	if s.link != nil {
+		return s.link.write(ctx, frames)
+	}
+	began := time.Now()
+	l, err := dial(ctx, s.o)
+	if err != nil {
+		return err
+	}
+	s.link = l
+	for _, again := range s.recent {
+		if err := l.write(ctx, again); err != nil {
 			return err
 		}
-		s.link = l
-		for _, again := range s.recent {
-			if err := l.write(ctx, again); err != nil {
-				return err
-			}
-		}
 	}
-	return s.link.write(ctx, frames)
+	if err := l.write(ctx, frames); err != nil {
+		return err
+	}
+	return l.probation(ctx, max(probation, 2*time.Since(began)))
 }
 
 func (s *Sink) remember(frames []byte) {
@@ -225,6 +230,21 @@ func (l *link) acknowledged(ctx context.Context) error {
 			return fmt.Errorf("%d bytes are not acknowledged: %w", left, context.Cause(ctx))
 		case <-time.After(wait):
 		}
+	}
+}
+
+// probation is how long a new connection must last before what was sent over it counts: with TLS 1.3 a
+// receiver refuses our certificate after we believe that all is well, and proxies accept for receivers that are away.
+const probation = 250 * time.Millisecond
+
+func (l *link) probation(ctx context.Context, d time.Duration) error {
+	select {
+	case <-l.ended:
+		return errors.New("the receiver took the connection and closed it: does it want another certificate, or is it away?")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
 	}
 }
 
