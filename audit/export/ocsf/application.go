@@ -416,13 +416,16 @@ func (d *doc) info(rule, detail, run string, seq uint64) {
 }
 
 func (d *doc) probe(p audit.Probe) {
-	c, status := allowed, findingNew
+	severe := export.SeverityOf(*d.e) <= export.Error
+	c, status := allowed, findingResolved
 	if p.Blocked {
-		c, status = blocked, findingResolved
+		c = blocked
+	}
+	if severe {
+		status = findingNew
 	}
 	d.head(2004, 1, "", status)
 	d.Join("message", "probe", p.Name, p.Family, string(p.Detail))
-	severe := export.SeverityOf(*d.e) <= export.Error
 	d.found(c, severe)
 	d.device(true)
 	run := p.Run
