@@ -1,0 +1,168 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// shown is the slow way to say what a text becomes.
+func shown(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		} else {
+			b.WriteRune(r)
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+func decode(t testing.TB, b []byte) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	return m
+}
+
+// What is written is the JSON that encoding/json would write of the same.
+func TestObject(t *testing.T) {
+	w := New([]byte("before"))
+	w.Str("s", "a\"b\\")
+	o := w.Obj("o")
+	w.StrIf("none", "")
+	w.IntIf("none", 0)
+	empty := w.Obj("empty")
+	w.End(empty)
+	w.Int("i", -5)
+	a := w.Arr("a")
+	e := w.Elem()
+	w.Bool("b", false)
+	w.End(e)
+	e = w.Elem()
+	w.Uint("u", 7)
+	w.End(e)
+	w.EndArr(a)
+	gone := w.Arr("gone")
+	w.EndArr(gone)
+	w.End(o)
+	w.Join("j", "", "x", "", "y")
+	w.Time("t", time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600)))
+	w.Texts("l", []audit.Text{"1", ""})
+	w.Strs("none", nil)
+	const want = `before{"s":"a\"b\\","o":{"i":-5,"a":[{"b":false},{"u":7}]},"j":"x y","t":"2026-01-02T02:04:05.000000006Z","l":["1",""]}`
+	if got := string(w.Finish()); got != want {
+		t.Errorf("\n%s\n%s", got, want)
+	}
+}
+
+func TestMarks(t *testing.T) {
+	w := New(nil)
+	o := w.Obj("file")
+	w.Str("path", strings.Repeat("ü", MaxText))
+	w.Str("name", "\xff")
+	w.Texts("list", []audit.Text{"\xfe", "ok", "\xfd"})
+	w.End(o)
+	w.Uint("n", math.MaxUint64)
+	w.Quiet = true
+	w.Str("again", "\xff")
+	w.Quiet = false
+	w.Marks()
+	m := decode(t, w.Finish())
+	if n := len(m["file"].(map[string]any)["path"].(string)); n != MaxText {
+		t.Errorf("%d bytes are left of the path", n)
+	}
+	if got := fmt.Sprint(m["truncated"]); got != fmt.Sprintf("map[file.path:%d n:0]", 2*MaxText) {
+		t.Error(got)
+	}
+	want := map[string]any{"file.name": "/w==", "file.list": "/g==", "file.list#2": "/Q=="}
+	if !reflect.DeepEqual(m["base64"], want) {
+		t.Errorf("%v", m["base64"])
+	}
+}
+
+// However much is written in lists, there is room for other texts, and for the envelope.
+func TestRoom(t *testing.T) {
+	w := New(nil)
+	long := audit.Text(strings.Repeat("x", MaxText))
+	list := make([]audit.Text, 1000)
+	for i := range list {
+		list[i] = long
+	}
+	w.Command("command", list)
+	w.Texts("list", list)
+	w.Str("other", string(long))
+	for range 100 {
+		w.Str("more", string(long))
+	}
+	if len(w.B) > MaxTotal+10_000 {
+		t.Errorf("%d bytes", len(w.B))
+	}
+	w.Envelope()
+	w.Str("uid", "r-1:17")
+	w.Marks()
+	m := decode(t, w.Finish())
+	if m["other"] != string(long) || m["uid"] != "r-1:17" {
+		t.Errorf("what is no list was cut")
+	}
+	if got := m["truncated"].(map[string]any); got["command"] == nil || got["list"] == nil || got["more"] == nil {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for want, argv := range map[string][]audit.Text{
+		`git commit -m 'it'\''s done' ''`: {"git", "commit", "-m", "it's done", ""},
+		`a=b 'x y' '$(z)' '*'`:            {"a=b", "x y", "$(z)", "*"},
+		"'\n' 'ü'":                        {"\n", "ü"},
+	} {
+		w := New(nil)
+		w.Command("c", argv)
+		if got := decode(t, w.Finish())["c"]; got != want {
+			t.Errorf("%q became %q, not %q", argv, got, want)
+		}
+	}
+}
+
+// FuzzText: any text comes out as itself, but for bytes that are no UTF-8, and those are kept beside.
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "plain", "\x00\x1f\x7f\u0080\u2028\u2029", "\xff\xfe", "\"\\", "ü€😀", "\xf0\x9f\x98", "\u202e", "</script>"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if len(s) > MaxText {
+			return
+		}
+		w := New(nil)
+		w.Str("s", s)
+		w.Texts("l", []audit.Text{"x", audit.Text(s)})
+		w.Join("j", s, "y")
+		w.Marks()
+		b := w.Finish()
+		if !utf8.Valid(b) || bytes.ContainsFunc(b, func(r rune) bool {
+			return r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029
+		}) {
+			t.Fatalf("%q", b)
+		}
+		m := decode(t, b)
+		if m["s"] != shown(s) || m["l"].([]any)[1] != shown(s) {
+			t.Errorf("%q became %q", s, m["s"])
+		}
+		if _, kept := m["base64"]; kept == utf8.ValidString(s) {
+			t.Errorf("%q is kept beside: %v", s, kept)
+		}
+	})
+}
