@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
@@ -26,6 +29,11 @@ func (w *world) check(t *testing.T, s *summary) {
 	st, err := openStore(t.Context(), w.db)
 	check(t, err)
 	defer st.Close()
+	log, err := hostlog.OpenReader(logDir(w.runs), w.key)
+	check(t, err)
+	if err := log.Check(t.Context()); err != nil {
+		t.Errorf("the host's log: %v", err)
+	}
 	entries, err := os.ReadDir(w.runs)
 	check(t, err)
 	for _, e := range entries {
@@ -42,7 +50,7 @@ func (w *world) check(t *testing.T, s *summary) {
 		}
 		s.Runs++
 		s.Records += inStore(t, st, e.Name(), logged)
-		verify(t, w, dir)
+		w.verify(t, log, dir)
 	}
 	for run, acked := range w.acked {
 		if _, err := os.Stat(filepath.Join(w.runs, run)); err != nil && len(acked) > 0 {
@@ -124,13 +132,22 @@ func numberOf(t *testing.T, body []byte) int {
 	return -1
 }
 
-// verify wants the run's record to hold, in its directory.
-func verify(t *testing.T, w *world, dir string) {
+// verify wants the run's bundle to hold for somebody who has the host's public key only.
+func (w *world) verify(t *testing.T, log *hostlog.Reader, dir string) {
 	t.Helper()
-	e, err := proof.OpenDir(dir)
+	path := filepath.Join(t.TempDir(), "bundle")
+	f, err := os.Create(path)
+	check(t, err)
+	err = proof.WriteBundle(t.Context(), f, dir, proof.BundleOptions{HostKey: w.public, Log: log})
+	check(t, f.Close())
+	if err != nil {
+		t.Errorf("%s: %v", filepath.Base(dir), err)
+		return
+	}
+	e, err := proof.OpenBundle(path)
 	check(t, err)
 	defer e.Close()
-	if _, err := proof.Verify(context.Background(), e, proof.Trust{Keys: w.trusted}); err != nil {
+	if _, err := proof.Verify(t.Context(), e, proof.Trust{Keys: note.VerifierList(w.key)}); err != nil {
 		t.Errorf("%s: %v", filepath.Base(dir), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/store"
@@ -24,6 +25,7 @@ import (
 type host struct {
 	runs   string // directory of runs
 	signer note.Signer
+	log    *hostlog.Log
 	remote *ship.Remote
 }
 
@@ -40,8 +42,16 @@ func hostRole(ctx context.Context) error {
 		dial = context.Background()
 	}
 	h := &host{runs: os.Getenv("CUSTODY_TORTURE_RUNS"), signer: signer}
+	verifier, err := note.NewVerifier(os.Getenv("CUSTODY_TORTURE_PUBLIC"))
+	if err != nil {
+		return err
+	}
+	h.log, err = hostlog.Open(context.Background(), hostlog.Options{Dir: logDir(h.runs), Signer: signer, Verifier: verifier})
+	if err != nil {
+		return err
+	}
 	var shipping sync.WaitGroup
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	connected := make(chan struct{})
 	shipping.Go(func() {
 		defer close(connected)
@@ -57,8 +67,9 @@ func hostRole(ctx context.Context) error {
 	}
 	shipping.Wait()
 	h.remote.Close()
+	failed <- h.log.Close(context.Background())
 	close(failed)
-	return errors.Join(<-failed, <-failed)
+	return errors.Join(<-failed, <-failed, <-failed)
 }
 
 // shipOld closes the runs of dead processes and ships what was not shipped.
@@ -169,6 +180,9 @@ func (h *host) ship(ctx context.Context, dir string, stop <-chan struct{}) error
 			if err != nil {
 				return err
 			}
+			if err := h.witness(ctx, seg); err != nil {
+				return err
+			}
 			if err := h.remote.Publish(ctx, seg); err != nil {
 				return err
 			}
@@ -187,6 +201,18 @@ func (h *host) ship(ctx context.Context, dir string, stop <-chan struct{}) error
 	}
 	return os.WriteFile(filepath.Join(dir, "shipped"), nil, 0o600)
 }
+
+// witness puts a manifest under a checkpoint of the host's log.
+func (h *host) witness(ctx context.Context, seg store.Segment) error {
+	index, err := h.log.Add(ctx, proof.ManifestLeaf(seg.Run, seg.Index, proof.Digest(seg.Manifest)))
+	if err == nil {
+		_, err = h.log.Publish(ctx, index)
+	}
+	return err
+}
+
+// logDir is where the host's log stands, beside the runs.
+func logDir(runs string) string { return filepath.Join(filepath.Dir(runs), "log") }
 
 func segmentOf(dir, manifest string) (store.Segment, error) {
 	signed, err := os.ReadFile(manifest)

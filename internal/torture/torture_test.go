@@ -43,7 +43,7 @@ type summary struct {
 }
 
 // TestTorture is rounds of kills. After each, every acknowledged event is in the
-// store once, with the bytes that the log has, and every run verifies. Rounds wait
+// store once, with the bytes that the log has, and every run's bundle verifies. Rounds wait
 // more than they work, so several go on at once, each with processes of its own.
 func TestTorture(t *testing.T) { rounds(t, "SQLite", number("CUSTODY_ROUNDS", fewRounds), atOnce) }
 
@@ -117,9 +117,10 @@ func number(env string, usual int) int {
 
 // world is all processes of a round with what they keep.
 type world struct {
-	runs    string // directory of the runs' logs
-	db      string // path of SQLite, or DSN of ClickHouse
-	trusted note.Verifiers
+	runs   string        // directory of the runs' logs
+	db     string        // path of SQLite, or DSN of ClickHouse
+	key    note.Verifier // of the host
+	public string
 
 	nats, ingest, host *process
 	store              *process // nil if it is the ingester
@@ -137,7 +138,7 @@ func newWorld(t *testing.T, kind string) *world {
 	check(t, err)
 	verifier, err := note.NewVerifier(public)
 	check(t, err)
-	w := &world{runs: filepath.Join(dir, "runs"), db: filepath.Join(dir, "custody.db"), trusted: note.VerifierList(verifier), acked: map[string]map[uint64]int{}}
+	w := &world{runs: filepath.Join(dir, "runs"), db: filepath.Join(dir, "custody.db"), key: verifier, public: public, acked: map[string]map[uint64]int{}}
 	check(t, os.Mkdir(w.runs, 0o700))
 	port, monitor := freePort(t), freePort(t)
 	config := filepath.Join(dir, "nats.conf")
@@ -158,7 +159,7 @@ jetstream { store_dir: %q, sync_interval: always }
 		"CUSTODY_TORTURE_NATS=" + config,
 		fmt.Sprintf("CUSTODY_TORTURE_URL=nats://127.0.0.1:%d", port),
 		fmt.Sprintf("CUSTODY_TORTURE_MONITOR=http://127.0.0.1:%d", monitor),
-		"CUSTODY_TORTURE_STORE=" + w.db, "CUSTODY_TORTURE_RUNS=" + w.runs, "CUSTODY_TORTURE_KEY=" + private,
+		"CUSTODY_TORTURE_STORE=" + w.db, "CUSTODY_TORTURE_RUNS=" + w.runs, "CUSTODY_TORTURE_KEY=" + private, "CUSTODY_TORTURE_PUBLIC=" + public,
 	}
 	w.nats = &process{name: "nats", env: env}
 	w.ingest = &process{name: "ingest", env: env, hear: w.trouble}
