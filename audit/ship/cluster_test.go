@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,7 +177,9 @@ func TestCluster(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	for round := range rounds(1) {
 		segs := sealedRun(t, signer, "acme", "h1", fmt.Sprint("r-", round), 3000, 10)
-		host := beginIn(t, c.in(4), "host", "CUSTODY_SHIP_URL="+c.url(), "CUSTODY_SHIP_SEGMENTS="+writeSegments(t, segs))
+		big := largest(t, signer, fmt.Sprint("r-big-", round))
+		all := slices.Concat(segs[:60], big, segs[60:])
+		host := beginIn(t, c.in(4), "host", "CUSTODY_SHIP_URL="+c.url(), "CUSTODY_SHIP_SEGMENTS="+writeSegments(t, all))
 		host.waitAcked(30)
 		cut := c.leader(js)
 		c.cut(cut)
@@ -188,7 +191,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.servers[lost-1].start()
-		host.waitAcked(len(segs))
+		host.waitAcked(len(all))
 		t.Logf("n%d was cut off, n%d lost its disk", cut, lost)
 
 		ingest := beginIn(t, c.in(4), "ingest", "CUSTODY_SHIP_URL="+c.url(), "CUSTODY_SHIP_DB="+path)
@@ -204,6 +207,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantExactly(t, db, segs)
+		wantExactly(t, db, big)
 		db.Close()
 	}
 }

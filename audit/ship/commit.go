@@ -174,8 +174,12 @@ func (g *Ingester) keepRefused(ctx context.Context, it *item, why error) error {
 	msg := &nats.Msg{Subject: refusedRoot + tenant, Data: it.msg.Data(), Header: nats.Header{
 		headerSubject: {it.msg.Subject()}, headerReason: {oneLine(why)}, headerID: {it.id},
 	}}
+	options := []jetstream.PublishOpt{jetstream.WithExpectStream(refusedStream)}
+	if meta, err := it.msg.Metadata(); err == nil { // kept once, though the end of it may get lost
+		options = append(options, jetstream.WithMsgID(fmt.Sprint("refused-", meta.Sequence.Stream)))
+	}
 	return g.api(ctx, msg.Subject, func(ctx context.Context) error {
-		_, err := g.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(refusedStream))
+		_, err := g.js.PublishMsg(ctx, msg, options...)
 		return err
 	})
 }

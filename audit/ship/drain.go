@@ -154,12 +154,12 @@ func (r *Remote) askAll(ctx context.Context) error {
 func (r *Remote) settleHeld(tenant, run string, found []Held) {
 	has := map[Held]bool{}
 	for _, h := range found {
-		has[h] = true
+		has[h.bare()] = true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, s := range r.sent {
-		if s.tenant == tenant && s.run == run && has[s.held] {
+		if s.tenant == tenant && s.run == run && has[s.held.bare()] {
 			r.settle(id)
 		}
 	}

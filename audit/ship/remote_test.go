@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/storetest"
 )
 
 func send(t testing.TB, r *Remote, segs ...store.Segment) {
@@ -502,5 +504,128 @@ func TestGracefulEnd(t *testing.T) {
 func TestStatsOfNothing(t *testing.T) {
 	if s := NewIngester(Config{}, nil, IngestOptions{}).Stats(); !reflect.DeepEqual(s, Stats{}) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestDialWaits: a server that comes up later is no error, and one that never does is told with its cause.
+func TestDialWaits(t *testing.T) {
+	server := startNATS(t, alwaysSync, "")
+	server.kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := Dial(ctx, server.config()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, nats.ErrNoServers) || !strings.Contains(err.Error(), server.addr) {
+		t.Errorf("without a server: %v", err)
+	}
+	if err := Ingest(ctx, server.config(), nil, IngestOptions{}); err != nil {
+		t.Errorf("an ingester that is ended before there is a server: %v", err)
+	}
+	dialled := make(chan *Remote)
+	go func() { dialled <- dial(t, server.config()) }()
+	time.Sleep(100 * time.Millisecond)
+	server.start()
+	<-dialled
+}
+
+// TestServerAway: publishing waits for the server, says so once, and goes on.
+func TestServerAway(t *testing.T) {
+	server := startNATS(t, alwaysSync, "")
+	signer, _ := hostKey(t, "h1")
+	var mu sync.Mutex
+	var said []string
+	c := server.config()
+	c.Warn = func(w string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, w)
+	}
+	r := dial(t, c)
+	segs := sealedRun(t, signer, "acme", "h1", "r-1", 100, 10)
+	send(t, r, segs[:5]...)
+	server.kill()
+	back := time.AfterFunc(3*time.Second, server.start)
+	defer back.Stop()
+	send(t, r, segs[5:]...)
+	db := openStore(t)
+	ingester(t, server.config(), db, IngestOptions{})
+	if err := drainRemote(t, r, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantExactly(t, db, segs)
+	if s := r.Stats(); s.Reconnects == 0 {
+		t.Errorf("figures: %+v", s)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(said) != 2 || !strings.Contains(said[0], "wait") || !strings.Contains(said[1], "again") {
+		t.Errorf("it said %q", said)
+	}
+}
+
+func TestRemoteClosed(t *testing.T) {
+	server := startNATS(t, alwaysSync, "")
+	signer, _ := hostKey(t, "h1")
+	segs := sealedRun(t, signer, "acme", "h1", "r-1", 20, 10)
+	r := dial(t, server.config())
+	send(t, r, segs[0])
+	server.kill()
+	waiting := make(chan error, 2)
+	go func() { waiting <- r.Publish(t.Context(), segs[1]) }()
+	go func() { waiting <- r.Drain(t.Context()) }()
+	time.Sleep(100 * time.Millisecond)
+	r.Close()
+	for range 2 {
+		if err := <-waiting; !errors.Is(err, ErrClosed) {
+			t.Errorf("while it was closed: %v", err)
+		}
+	}
+	if err := r.Publish(t.Context(), segs[1]); !errors.Is(err, ErrClosed) {
+		t.Errorf("Publish after Close: %v", err)
+	}
+	if _, err := r.Stored(t.Context(), "acme", "r-1", false); err == nil {
+		t.Error("Stored after Close works")
+	}
+	r.Close() // again is harmless
+}
+
+// TestNobodyAnswers: without an ingester Drain says that nobody is there.
+func TestNobodyAnswers(t *testing.T) {
+	server := startNATS(t, alwaysSync, "")
+	signer, _ := hostKey(t, "h1")
+	r := dial(t, server.config())
+	send(t, r, sealedRun(t, signer, "acme", "h1", "r-1", 20, 10)...)
+	if err := drainRemote(t, r, time.Second); !errors.Is(err, ErrNoIngester) || !strings.Contains(err.Error(), "3 segments") {
+		t.Errorf("Drain: %v", err)
+	}
+}
+
+// largest is a run with a segment that is as large as one of the log can be.
+func largest(t testing.TB, signer note.Signer, run string) []store.Segment {
+	t.Helper()
+	frames := storetest.Frames(run, storetest.Events(8))
+	for i, size := range []int{3 << 20, 1<<20 - 1000, store.MaxBody - 1000} {
+		f := &frames[2+i]
+		f.Body = fmt.Appendf(nil, `%s,"pad":"%s"}`, f.Body[:len(f.Body)-1], bytes.Repeat([]byte("x"), size))
+	}
+	return sealFrames(t, signer, "acme", "h1", run, frames, len(frames))
+}
+
+func TestLargest(t *testing.T) {
+	server := startNATS(t, alwaysSync, "")
+	signer, _ := hostKey(t, "h1")
+	db := openStore(t)
+	ingester(t, server.config(), db, IngestOptions{})
+	r := dial(t, server.config())
+	segs := largest(t, signer, "r-1")
+	send(t, r, segs...)
+	if err := drainRemote(t, r, 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantExactly(t, db, segs)
+	huge := store.Segment{Run: "r-2", First: 1, Last: 3}
+	for i := range 3 {
+		huge.Frames = append(huge.Frames, store.Frame{Seq: uint64(i + 1), Body: make([]byte, store.MaxBody)})
+	}
+	if err := r.Publish(t.Context(), huge); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("three records of 8 MiB: %v", err)
 	}
 }
