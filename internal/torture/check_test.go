@@ -17,8 +17,9 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// check compares what the hosts said with what their logs hold, and the logs with the store.
-func (w *world) check(t *testing.T, s *summary) {
+// check compares what the hosts said with what their logs hold, and the logs with the
+// store, and returns what verification found of each run.
+func (w *world) check(t *testing.T, s *summary) (reports []proof.Report) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +51,7 @@ func (w *world) check(t *testing.T, s *summary) {
 		}
 		s.Runs++
 		s.Records += inStore(t, st, e.Name(), logged)
-		w.verify(t, log, dir)
+		reports = append(reports, w.verify(t, log, dir))
 	}
 	for run, acked := range w.acked {
 		if _, err := os.Stat(filepath.Join(w.runs, run)); err != nil && len(acked) > 0 {
@@ -60,6 +61,7 @@ func (w *world) check(t *testing.T, s *summary) {
 	for _, word := range w.words {
 		t.Errorf("the ingester says: %s", word)
 	}
+	return reports
 }
 
 func framesOf(t *testing.T, dir string) map[uint64]store.Frame {
@@ -133,7 +135,7 @@ func numberOf(t *testing.T, body []byte) int {
 }
 
 // verify wants the run's bundle to hold for somebody who has the host's public key only.
-func (w *world) verify(t *testing.T, log *hostlog.Reader, dir string) {
+func (w *world) verify(t *testing.T, log *hostlog.Reader, dir string) proof.Report {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bundle")
 	f, err := os.Create(path)
@@ -141,13 +143,14 @@ func (w *world) verify(t *testing.T, log *hostlog.Reader, dir string) {
 	err = proof.WriteBundle(t.Context(), f, dir, proof.BundleOptions{HostKey: w.public, Log: log})
 	check(t, f.Close())
 	if err != nil {
-		t.Errorf("%s: %v", filepath.Base(dir), err)
-		return
+		t.Fatalf("%s: %v", filepath.Base(dir), err)
 	}
 	e, err := proof.OpenBundle(path)
 	check(t, err)
 	defer e.Close()
-	if _, err := proof.Verify(t.Context(), e, proof.Trust{Keys: note.VerifierList(w.key)}); err != nil {
+	report, err := proof.Verify(t.Context(), e, proof.Trust{Keys: note.VerifierList(w.key)})
+	if err != nil {
 		t.Errorf("%s: %v", filepath.Base(dir), err)
 	}
+	return report
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -26,10 +28,18 @@ type host struct {
 	runs   string // directory of runs
 	signer note.Signer
 	log    *hostlog.Log
-	remote *ship.Remote
+	remote *ship.Remote // set once connected is closed
+
+	connected chan struct{}
+	spool     int64        // bytes that may wait for the store; 0: any
+	written   atomic.Int64 // bytes of records
+	published atomic.Int64 // and how many of them the transport has
 }
 
 const hostName = "custody-torture"
+
+// frameOverhead is what the log adds to a record: magic, length, checksum, a zero, salt.
+const frameOverhead = 29
 
 func hostRole(ctx context.Context) error {
 	signer, err := note.NewSigner(os.Getenv("CUSTODY_TORTURE_KEY"))
@@ -41,7 +51,8 @@ func hostRole(ctx context.Context) error {
 	if tidy {
 		dial = context.Background()
 	}
-	h := &host{runs: os.Getenv("CUSTODY_TORTURE_RUNS"), signer: signer}
+	h := &host{runs: os.Getenv("CUSTODY_TORTURE_RUNS"), signer: signer, connected: make(chan struct{})}
+	h.spool, _ = strconv.ParseInt(os.Getenv("CUSTODY_TORTURE_SPOOL"), 10, 64)
 	verifier, err := note.NewVerifier(os.Getenv("CUSTODY_TORTURE_PUBLIC"))
 	if err != nil {
 		return err
@@ -52,9 +63,8 @@ func hostRole(ctx context.Context) error {
 	}
 	var shipping sync.WaitGroup
 	failed := make(chan error, 3)
-	connected := make(chan struct{})
 	shipping.Go(func() {
-		defer close(connected)
+		defer close(h.connected)
 		var err error
 		if h.remote, err = ship.Dial(context.WithoutCancel(dial), natsConfig()); err != nil {
 			failed <- err
@@ -63,7 +73,7 @@ func hostRole(ctx context.Context) error {
 		failed <- h.shipOld()
 	})
 	if !tidy {
-		failed <- h.write(ctx, connected)
+		failed <- h.write(ctx)
 	}
 	shipping.Wait()
 	h.remote.Close()
@@ -119,16 +129,22 @@ func (h *host) recover(dir string) error {
 }
 
 // write records events of a new run until ctx ends.
-func (h *host) write(ctx context.Context, connected <-chan struct{}) error {
+func (h *host) write(ctx context.Context) error {
 	dir := filepath.Join(h.runs, fmt.Sprintf("r-%d", time.Now().UnixNano()))
-	l, err := wal.Create(dir, h.options(dir))
+	o := h.options(dir)
+	o.Mode, o.BufferBytes = wal.Mode(os.Getenv("CUSTODY_TORTURE_MODE")), 64<<10
+	o.Room = h.room
+	o.OnCommit = func(_, bytes int, _ time.Duration) { h.written.Add(int64(bytes)) }
+	o.OnStall = func(err error) { fmt.Println("stalled", err) }
+	o.OnResume = func() { fmt.Println("resumed") }
+	l, err := wal.Create(dir, o)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("run %s\n", filepath.Base(dir))
 	stop, shipped := make(chan struct{}), make(chan error, 1)
 	go func() {
-		<-connected
+		<-h.connected
 		shipped <- h.ship(context.Background(), dir, stop)
 	}()
 	if err := record(ctx, audit.NewRecorder(l, redact.New(make([]byte, 32)))); err != nil {
@@ -139,22 +155,48 @@ func (h *host) write(ctx context.Context, connected <-chan struct{}) error {
 	return errors.Join(err, <-shipped)
 }
 
-// record says of each event that it is durable, once it is.
+// room says no while more than the spool holds waits for the store.
+func (h *host) room() error {
+	if h.spool == 0 {
+		return nil
+	}
+	waiting := h.written.Load() - h.published.Load()
+	select {
+	case <-h.connected:
+		waiting += h.remote.Stats().Bytes
+	default:
+	}
+	if waiting > h.spool {
+		return errors.New("the spool is full")
+	}
+	return nil
+}
+
+// record says of each event that it is durable, once it is, or that it was dropped.
 func record(ctx context.Context, rec *audit.Recorder) error {
 	for n := 0; ctx.Err() == nil; n += 8 {
-		seqs := make([]uint64, 8)
-		for i := range seqs {
+		seqs := map[int]uint64{}
+		var err error
+		for i := n; i < n+8; i++ {
 			put := rec.Post
-			if i == len(seqs)-1 {
+			if i == n+7 {
 				put = rec.Record
 			}
-			var err error
-			if seqs[i], err = put(context.Background(), numbered(n+i)); err != nil {
+			// A strict log that is stalled lets nobody go on, and the end comes in spite of that.
+			seqs[i], err = put(ctx, numbered(i))
+			switch {
+			case errors.Is(err, wal.ErrDropped):
+				fmt.Printf("dropped %d %d\n", seqs[i], i)
+				delete(seqs, i)
+			case errors.Is(err, wal.ErrStalled), ctx.Err() != nil:
+			case err != nil:
 				return err
 			}
 		}
-		for i, seq := range seqs {
-			fmt.Printf("acked %d %d\n", seq, n+i)
+		if err == nil {
+			for i, seq := range seqs {
+				fmt.Printf("acked %d %d\n", seq, i)
+			}
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -185,6 +227,9 @@ func (h *host) ship(ctx context.Context, dir string, stop <-chan struct{}) error
 			}
 			if err := h.remote.Publish(ctx, seg); err != nil {
 				return err
+			}
+			for _, f := range seg.Frames {
+				h.published.Add(int64(len(f.Body) + frameOverhead))
 			}
 		}
 		if last {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,6 +130,8 @@ type world struct {
 	acked map[string]map[uint64]int // run and seq to event
 	run   string                    // that is being written
 	words []string                  // of trouble
+
+	dropped int // events
 }
 
 func newWorld(t *testing.T, kind string) *world {
@@ -195,6 +198,8 @@ func (w *world) hear(line string) {
 		w.run, w.acked[run] = run, map[uint64]int{}
 	} else if c, _ := fmt.Sscanf(line, "acked %d %d", &seq, &n); c == 2 {
 		w.acked[w.run][seq] = n
+	} else if strings.HasPrefix(line, "dropped ") {
+		w.dropped++
 	}
 }
 
