@@ -99,7 +99,7 @@ const patienceForJetStream = 2 * time.Second
 
 // persist repeats f while its error is one that time can heal.
 func (l *link) persist(ctx context.Context, f func() error) error {
-	for delay := firstReconnect; ; delay = min(2*delay, lastReconnect) {
+	for delay := firstReconnect; ; delay = min(2*delay, lastAsk) {
 		err := f()
 		var final *Error
 		if err == nil || errors.As(err, &final) {
