@@ -274,3 +274,46 @@ func (d *Dead) release() error {
 	}
 	return err
 }
+
+// Forget removes the letters of one record, which was erased. It returns how many there were.
+func (d *Dead) Forget(run string, seq uint64) (n int, err error) {
+	err = d.locked(func() error {
+		for _, path := range d.paths() {
+			gone, err := forget(path, run, seq)
+			if n += gone; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// forget writes a file anew without some letters, and puts it in the place of the old one.
+func forget(path, run string, seq uint64) (n int, err error) {
+	var kept []byte
+	for l, err := range lettersOf(path) {
+		if err != nil {
+			return 0, err
+		}
+		if l.Run == run && l.Seq == seq {
+			n++
+			continue
+		}
+		b, err := json.Marshal(l)
+		if err != nil {
+			return 0, err
+		}
+		kept = append(append(kept, b...), '\n')
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	if err := appendLines(path+".new", kept); err != nil {
+		return 0, err
+	}
+	return n, errors.Join(os.Rename(path+".new", path), syncDir(filepath.Dir(path)))
+}

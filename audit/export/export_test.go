@@ -181,3 +181,23 @@ func fault(items []export.Item, poison map[string]bool, dice func(int) int) erro
 	}
 	return nil
 }
+
+// TestRetryAfterIsHonoured: what the other side asks for is waited.
+func TestRetryAfterIsHonoured(t *testing.T) {
+	src, sink := &exporttest.Source{}, &receiver{}
+	src.Add(exporttest.Run("acme", "r-1", 5, 5)...)
+	var asked time.Time
+	sink.fail = func([]export.Item) error {
+		if asked.IsZero() {
+			asked = time.Now()
+			return &export.Later{After: 150 * time.Millisecond, Err: errors.New("HTTP 429")}
+		}
+		if waited := time.Since(asked); waited < 150*time.Millisecond {
+			t.Errorf("it was asked again after %v", waited)
+		}
+		return nil
+	}
+	if s := catchUp(t, options(t, src, sink)); s.Sent != 5 || s.Retried != 1 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -131,6 +131,7 @@ func (x *Exporter) Dead() *Dead { return x.dead }
 
 func (x *Exporter) run(ctx context.Context, follow bool) error {
 	x.told.change(func(s *Stats) { s.Running = true })
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	batches := make(chan batch) // one being sent, one being made
@@ -143,7 +144,11 @@ func (x *Exporter) run(ctx context.Context, follow bool) error {
 	cancel(err)
 	for range batches { // what was made and is not sent comes again
 	}
-	return errors.Join(err, <-done, x.writeStatus())
+	err = errors.Join(err, <-done, x.writeStatus())
+	if err == nil && !follow && caller.Err() != nil {
+		err = context.Cause(caller) // the feed had ended, and its last batch was not sent
+	}
+	return err
 }
 
 // sendAll delivers batches in order, and moves the cursor behind each.

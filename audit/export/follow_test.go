@@ -293,6 +293,15 @@ func TestDeadAndRedrive(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	want(t, src, sink.ids(), "r-1:8")
+	if n, err := dead.Forget("r-1", 8); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := dead.Count(); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	if names, err := export.Names(o.Dir); !slices.Equal(names, []string{"siem"}) || err != nil {
+		t.Error(names, err)
+	}
 	if last := sink.got[len(sink.got)-1]; !strings.Contains(string(last.Data), `"erased":true`) {
 		t.Errorf("%s", last.Data)
 	}

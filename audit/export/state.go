@@ -200,3 +200,18 @@ func ReadStats(dir, name string) (Stats, error) {
 	}
 	return s, json.Unmarshal(b, &s)
 }
+
+// Names returns the names of the exporters that have worked in dir, in order. A dir that is not there has none.
+func Names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), statusSuffix); ok && validName.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names, err
+}

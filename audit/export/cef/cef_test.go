@@ -225,12 +225,14 @@ func TestKeys(t *testing.T) {
 
 // Every value of every field of every kind is in the line.
 func TestNothingIsDropped(t *testing.T) {
-	for kind, e := range sample.Full() {
-		text := write(t, e.Event)
-		check(t, text)
-		for _, l := range e.Leaves {
-			if !slices.ContainsFunc(l.Forms, func(s string) bool { return strings.Contains(text, s) }) {
-				t.Errorf("%s: %s, %v, is nowhere in %s", kind, l.Field, l.Forms, text)
+	for _, fit := range []bool{true, false} {
+		for kind, e := range sample.Full(fit) {
+			text := write(t, e.Event)
+			check(t, text)
+			for _, l := range e.Leaves {
+				if !slices.ContainsFunc(l.Forms, func(s string) bool { return strings.Contains(text, s) }) {
+					t.Errorf("%s: %s, %v, is nowhere in %s", kind, l.Field, l.Forms, text)
+				}
 			}
 		}
 	}

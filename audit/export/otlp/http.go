@@ -6,6 +6,7 @@ import (
 	"mime"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/custody-project/custody/audit/export/peer"
@@ -43,10 +44,22 @@ func (h *overHTTP) export(ctx context.Context, req *collector.ExportLogsServiceR
 	if err := a.Outcome(); err != nil {
 		return nil, err
 	}
+	return answer(a)
+}
+
+// answer reads what came with a success. Not all receivers answer with protobuf, as they should; but what
+// is neither that, nor its JSON, nor nothing at all, may be of anybody.
+func answer(a peer.Answer) (*collector.ExportLogsServiceResponse, error) {
 	res := &collector.ExportLogsServiceResponse{}
-	kind, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
-	if err != nil || kind != protobuf || a.Cut || a.Status != 200 || proto.Unmarshal(a.Body, res) != nil {
-		return nil, fmt.Errorf("this is not how a receiver of OTLP answers: %s", a.Said())
+	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type")) // "" when it is not readable
+	switch {
+	case a.Cut:
+	case len(a.Body) == 0:
+		return res, nil
+	case kind == protobuf && proto.Unmarshal(a.Body, res) == nil:
+		return res, nil
+	case kind == "application/json" && (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(a.Body, res) == nil:
+		return res, nil
 	}
-	return res, nil
+	return nil, fmt.Errorf("this is not how a receiver of OTLP answers: %s", a.Said())
 }
