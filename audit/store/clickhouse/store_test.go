@@ -25,6 +25,7 @@ func open(t testing.TB, dsn string, o Options) *Store {
 }
 
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	server := clickhousetest.Start(t)
 	storetest.Suite(t, func(t *testing.T) store.Store { return open(t, server.Fresh(), quick) })
 }
