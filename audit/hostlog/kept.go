@@ -14,8 +14,12 @@ import (
 // keptMax is how large the file of kept checkpoints gets, in bytes.
 const keptMax = 8 << 20
 
-// tailMax is more than the last checkpoints have, whatever witnesses added to them.
-const tailMax = 256 << 10
+// The last two checkpoints are in the last tailMin bytes as a rule, and in tailMax bytes whatever
+// witnesses have added to them.
+const (
+	tailMin = 4 << 10
+	tailMax = 256 << 10
+)
 
 // kept is the file of published checkpoints: signed notes one behind the other, each followed by
 // an empty line, so that a note ends where an empty line follows a signature. Who appends holds
@@ -41,23 +45,11 @@ func (k kept) last() (Checkpoint, error) {
 		return Checkpoint{}, err
 	}
 	defer f.Close()
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
+	notes, _, err := k.tail(f)
+	if err != nil || len(notes) == 0 {
 		return Checkpoint{}, err
-	}
-	from := max(0, size-tailMax)
-	tail := make([]byte, size-from)
-	if _, err := f.ReadAt(tail, from); err != nil && !errors.Is(err, io.EOF) {
-		return Checkpoint{}, err
-	}
-	notes, _ := splitNotes(tail)
-	if len(notes) == 0 {
-		return Checkpoint{}, nil
 	}
 	signed := notes[len(notes)-1]
-	if from > 0 && len(notes) == 1 {
-		return Checkpoint{}, fmt.Errorf("%w: %s has a checkpoint of more than %d bytes", ErrForged, k.path, tailMax)
-	}
 	c, err := k.keys.open(signed)
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("%s: %w", k.path, err)
@@ -116,7 +108,7 @@ func (k kept) add(c Checkpoint) error {
 		return err
 	}
 	defer f.Close()
-	size, err := k.whole(f)
+	_, size, err := k.tail(f)
 	if err != nil {
 		return err
 	}
@@ -143,22 +135,27 @@ func (k kept) add(c Checkpoint) error {
 	return nil
 }
 
-// whole returns where the last whole note of f ends.
-func (k kept) whole(f *os.File) (int64, error) {
+// tail returns the last notes of f, and where the last one ends. It reads no more than it takes
+// to have the last one whole: the first that it returns may lack its beginning.
+func (k kept) tail(f *os.File) (notes [][]byte, end int64, err error) {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	from := max(0, size-tailMax)
-	tail := make([]byte, size-from)
-	if _, err := f.ReadAt(tail, from); err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
+	for n := int64(tailMin); ; n *= 4 {
+		from := max(0, size-n)
+		data := make([]byte, size-from)
+		if _, err := f.ReadAt(data, from); err != nil && !errors.Is(err, io.EOF) {
+			return nil, 0, err
+		}
+		notes, whole := splitNotes(data)
+		if from == 0 || len(notes) > 1 {
+			return notes, from + int64(whole), nil
+		}
+		if n >= tailMax {
+			return nil, 0, fmt.Errorf("%w: %s ends in what is no checkpoint", ErrForged, k.path)
+		}
 	}
-	_, n := splitNotes(tail)
-	if from > 0 && n == 0 {
-		return 0, fmt.Errorf("%w: %s ends in what is no checkpoint", ErrForged, k.path)
-	}
-	return from + int64(n), nil
 }
 
 // thin leaves out every second checkpoint of the older half, but never the first.
