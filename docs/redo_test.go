@@ -1,12 +1,30 @@
 package docs_test
 
 import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	tnote "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
@@ -14,40 +32,74 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// redo builds the program in verify.md, outside of this module: it may use nothing of ours.
-func redo(t *testing.T) string {
-	t.Helper()
-	_, rest, _ := strings.Cut(page(t, "verify.md"), "```go\n")
-	source, _, ok := strings.Cut(rest, "\n```")
-	if !ok {
-		t.Fatal("verify.md has no program")
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
 	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "redo.go"), []byte(source+"\n"), 0o600); err != nil {
-		t.Fatal(err)
+	return v
+}
+
+// tree is a host's log in memory.
+type tree struct {
+	signer  note.Signer
+	entries [][]byte
+	hashes  []tlog.Hash
+	last    []byte
+}
+
+// ReadHashes implements tlog.HashReader.
+func (l *tree) ReadHashes(indexes []int64) (all []tlog.Hash, err error) {
+	for _, i := range indexes {
+		all = append(all, l.hashes[i])
 	}
-	build := exec.Command("go", "build", "-o", "redo", "redo.go")
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the program in verify.md: %v\n%s", err, out)
+	return all, nil
+}
+
+func (l *tree) add(entry []byte) {
+	l.hashes = append(l.hashes, must(tlog.StoredHashes(int64(len(l.entries)), entry, l))...)
+	l.entries = append(l.entries, entry)
+}
+
+func (l *tree) publish(witnesses ...note.Signer) []byte {
+	root := must(tlog.TreeHash(int64(len(l.entries)), l))
+	text := fmt.Sprintf("%s\n%d\n%s\n", l.signer.Name(), len(l.entries), base64.StdEncoding.EncodeToString(root[:]))
+	l.last = must(note.Sign(&note.Note{Text: text}, append([]note.Signer{l.signer}, witnesses...)...))
+	return l.last
+}
+
+func (l *tree) Checkpoint(context.Context) ([]byte, error) { return l.last, nil }
+
+func (l *tree) Index(_ context.Context, entry []byte) (uint64, error) {
+	i := slices.IndexFunc(l.entries, func(e []byte) bool { return bytes.Equal(e, entry) })
+	if i < 0 {
+		return 0, fs.ErrNotExist
 	}
-	return filepath.Join(dir, "redo")
+	return uint64(i), nil
+}
+
+func (l *tree) Inclusion(_ context.Context, index, size uint64) (all []proof.Hash, err error) {
+	for _, h := range must(tlog.ProveRecord(int64(size), int64(index), l)) {
+		all = append(all, proof.Hash(h))
+	}
+	return all, nil
+}
+
+func (l *tree) Consistency(_ context.Context, from, to uint64) (all []proof.Hash, err error) {
+	for _, h := range must(tlog.ProveTree(int64(to), int64(from), l)) {
+		all = append(all, proof.Hash(h))
+	}
+	return all, nil
 }
 
 // record writes a run of several segments, the last of them without records if empty is set.
-func record(t *testing.T, key proof.Key, empty bool) string {
+func record(t *testing.T, run string, key proof.Key, empty bool) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "r-1")
-	log, err := wal.Create(dir, wal.Options{Run: "r-1", Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := filepath.Join(t.TempDir(), run)
+	log := must(wal.Create(dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"})}))
 	rec := audit.NewRecorder(log, redact.New(make([]byte, 32)))
 	for i := range 12 {
-		ev := audit.Event{Observer: audit.Host, Kind: audit.KindVM, VM: &audit.VM{Op: "boot", Reason: fmt.Sprint(i)}}
-		if _, err := rec.Record(t.Context(), ev); err != nil {
-			t.Fatal(err)
-		}
+		ev := audit.Event{Observer: audit.Guest, Kind: audit.KindOutput, Output: &audit.Output{Stream: "stdout", Text: audit.Text(fmt.Sprintln("<line>", i))}}
+		must(rec.Record(t.Context(), ev))
 		if i == 0 || i == 6 || empty && i == 11 { // segments of 1, 6 and 5 records
 			if err := log.Rotate(t.Context()); err != nil {
 				t.Fatal(err)
@@ -60,48 +112,343 @@ func record(t *testing.T, key proof.Key, empty bool) string {
 	return dir
 }
 
-// TestRedo: the program in verify.md comes to the same result as verify, also when a file was changed.
+// scene is two bundles of a host whose key was rotated, with an erased record, and who looks at them.
+type scene struct {
+	old, key         proof.Key
+	witness          string
+	cosigner         note.Signer
+	log              *tree
+	before           []byte
+	truth, other     map[string][]byte
+	trust            proof.Trust
+	arguments        []string
+	since, oldPublic string
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	keys := filepath.Join(t.TempDir(), "keys")
+	s := &scene{old: must(proof.LoadOrCreateKey(keys))}
+	s.log = &tree{signer: s.old}
+	for i := range 6 {
+		s.log.add(proof.ManifestLeaf("r-0", uint64(i), proof.Hash{}))
+	}
+	s.before = s.log.publish()
+	statement := must(proof.Rotate(keys))
+	s.key = must(proof.LoadOrCreateKey(keys))
+	s.log.signer = s.key
+	s.log.add(proof.RotationLeaf(proof.Digest(statement)))
+	skey, vkey, err := note.GenerateKey(rand.Reader, "witness.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.witness, s.cosigner = vkey, must(tnote.NewSignerForCosignatureV1(skey))
+
+	one, two := record(t, "r-1", s.key, false), record(t, "r-2", s.key, true)
+	erase(t, one, s.key, 5)
+	s.enter(t, one)
+	s.enter(t, two)
+	s.log.publish(s.cosigner)
+	pack := func(dir string) map[string][]byte {
+		var b bytes.Buffer
+		o := proof.BundleOptions{HostKey: s.key.Public, Log: s.log, Since: s.before, Rotations: [][]byte{statement}}
+		if err := proof.WriteBundle(t.Context(), &b, dir, o); err != nil {
+			t.Fatal(err)
+		}
+		return unzip(b.Bytes())
+	}
+	s.truth, s.other = pack(one), pack(two)
+	s.since = filepath.Join(t.TempDir(), "kept")
+	if err := os.WriteFile(s.since, s.before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.trust = proof.Trust{
+		Keys:      note.VerifierList(must(s.old.Verifier())),
+		Witnesses: []note.Verifier{must(tnote.NewVerifierForCosignatureV1(vkey))}, Quorum: 1, Since: s.before,
+	}
+	s.arguments = []string{"--key", s.old.Public, "--witness", vkey, "--quorum", "1", "--since", s.since}
+	return s
+}
+
+func erase(t *testing.T, dir string, key proof.Key, seq uint64) {
+	t.Helper()
+	for _, path := range must(wal.Segments(dir)) {
+		for f, err := range wal.ReadSegment(path) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Seq == seq {
+				e := must(proof.NewErasure(f, "asked for", "dpo", time.Now()))
+				must(proof.StateErasure(dir, e, key))
+			}
+		}
+	}
+	if err := wal.Erase(dir, seq); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enter adds a run's manifests and statements to the log.
+func (s *scene) enter(t *testing.T, dir string) {
+	t.Helper()
+	text := func(signed []byte) string { return strings.SplitN(string(signed), "\n\n", 2)[0] + "\n" }
+	for _, path := range must(filepath.Glob(filepath.Join(dir, "*.manifest"))) {
+		signed := must(os.ReadFile(path))
+		m := must(proof.ParseManifest(text(signed)))
+		s.log.add(proof.ManifestLeaf(m.Run, m.Segment, proof.Digest(signed)))
+	}
+	for _, path := range must(filepath.Glob(filepath.Join(dir, "*.erasure"))) {
+		signed := must(os.ReadFile(path))
+		e := must(proof.ParseErasure(text(signed)))
+		s.log.add(proof.ErasureLeaf(e.Run, e.Seq, proof.Digest(signed)))
+	}
+}
+
+func unzip(data []byte) map[string][]byte {
+	files := map[string][]byte{}
+	for _, f := range must(zip.NewReader(bytes.NewReader(data), int64(len(data)))).File {
+		files[f.Name] = must(io.ReadAll(must(f.Open())))
+	}
+	return files
+}
+
+func writeZip(t *testing.T, files map[string][]byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bundle.zip")
+	f := must(os.Create(path))
+	z := zip.NewWriter(f)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		must(must(z.Create(name)).Write(files[name]))
+	}
+	if err := errors.Join(z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ours is what custody verify's exit status would be.
+func ours(t *testing.T, bundle string, trust proof.Trust) (int, error) {
+	t.Helper()
+	e, err := proof.OpenBundle(bundle)
+	if err == nil {
+		defer e.Close()
+		_, err = proof.Verify(t.Context(), e, trust)
+	}
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.Is(err, proof.ErrCannotBeJudged):
+		return 2, err
+	}
+	return 1, err
+}
+
+// theirs is the script's exit status.
+func theirs(t *testing.T, bundle string, arguments ...string) (int, string) {
+	t.Helper()
+	c := exec.Command("python3", append([]string{"-I", "verify.py", bundle}, arguments...)...)
+	out, err := c.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("python3: %v", err)
+	}
+	return c.ProcessState.ExitCode(), string(out)
+}
+
+// driver runs the script for each line of arguments in one process: most of a short run is Python's own start.
+const driver = `
+import contextlib, importlib.util, io, sys
+spec = importlib.util.spec_from_file_location("verify", "verify.py")
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+for line in sys.stdin:
+    sys.argv, out, code = ["verify.py"] + line.rstrip("\n").split("\t"), io.StringIO(), 0
+    with contextlib.redirect_stdout(out):
+        try: script.run()
+        except SystemExit as e: code = e.code
+    print(code, out.getvalue().replace("\n", " "), flush=True)
+`
+
+// TestRedo: the script comes to the same verdict as verify, whatever was changed.
 func TestRedo(t *testing.T) {
-	program := redo(t)
-	key, err := proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys"))
-	if err != nil {
+	t.Parallel()
+	s := newScene(t)
+	for _, files := range []map[string][]byte{s.truth, s.other} {
+		code, out := theirs(t, writeZip(t, files), s.arguments...)
+		if code != 0 || !strings.Contains(out, "HOLDS: run r-") || !strings.Contains(out, "12 records") || !strings.Contains(out, "1 witnesses") {
+			t.Fatalf("exit status %d: %s", code, out)
+		}
+	}
+	c := exec.Command("python3", "-I", "-c", driver)
+	in, out := must(c.StdinPipe()), must(c.StdoutPipe())
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	other, err := proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys"))
-	if err != nil {
+	defer c.Wait()
+	defer in.Close()
+	answers := bufio.NewReader(out)
+	mutations := s.mutations()
+	for _, title := range slices.Sorted(maps.Keys(mutations)) {
+		files := maps.Clone(s.truth)
+		mutations[title](files)
+		bundle := writeZip(t, files)
+		want, err := ours(t, bundle, s.trust)
+		fmt.Fprintln(in, strings.Join(append([]string{bundle}, s.arguments...), "\t"))
+		answer := must(answers.ReadString('\n'))
+		// Who has kept the earlier checkpoint does not need the bundle's copy.
+		if !strings.HasPrefix(answer, fmt.Sprint(want, " ")) || want == 0 && title != "drop since" {
+			t.Errorf("%s: verify: %d, %v\nverify.py: %s", title, want, err, answer)
+		}
+	}
+}
+
+// TestRedoTrust asks for the good bundle with other keys and demands.
+func TestRedoTrust(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	bundle := writeZip(t, s.truth)
+	stranger := must(proof.LoadOrCreateKey(t.TempDir()))
+	later := filepath.Join(t.TempDir(), "later")
+	s.log.add([]byte("one more\n"))
+	signed := s.log.publish()
+	if err := os.WriteFile(later, signed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	judge := func(dir, public string) (string, bool) {
-		out, err := exec.Command(program, dir, public).CombinedOutput()
-		return string(out), err == nil
-	}
-	for _, empty := range []bool{false, true} {
-		if out, ok := judge(record(t, key, empty), key.Public); !ok || !strings.Contains(out, "run r-1 holds to seq 12, sealed") {
-			t.Errorf("a good record: %s", out)
+	list := func(k proof.Key) note.Verifiers { return note.VerifierList(must(k.Verifier())) }
+	for title, c := range map[string]struct {
+		trust     proof.Trust
+		arguments []string
+		want      int
+	}{
+		"the new key":      {proof.Trust{Keys: list(s.key)}, []string{"--key", s.key.Public}, 0},
+		"the old key":      {proof.Trust{Keys: list(s.old)}, []string{"--key", s.old.Public}, 0},
+		"another key":      {proof.Trust{Keys: list(stranger)}, []string{"--key", stranger.Public}, 2},
+		"two witnesses":    {proof.Trust{Keys: list(s.key), Witnesses: s.trust.Witnesses, Quorum: 2}, []string{"--key", s.key.Public, "--witness", s.witness, "--quorum", "2"}, 1},
+		"unknown witness":  {proof.Trust{Keys: list(s.key), Quorum: 1}, []string{"--key", s.key.Public, "--quorum", "1"}, 1},
+		"later checkpoint": {proof.Trust{Keys: list(s.key), Since: signed}, []string{"--key", s.key.Public, "--since", later}, 1},
+	} {
+		want, err := ours(t, bundle, c.trust)
+		if code, out := theirs(t, bundle, c.arguments...); want != c.want || code != want {
+			t.Errorf("%s: verify: %d, %v\nverify.py: %d, %s", title, want, err, code, out)
 		}
 	}
-	if out, ok := judge(record(t, key, false), other.Public); ok {
-		t.Errorf("with another key: %s", out)
+}
+
+// mutations are changes to a bundle's files.
+func (s *scene) mutations() map[string]func(map[string][]byte) {
+	n := func(first int, suffix string) string { return fmt.Sprintf("%020d%s", first, suffix) }
+	flip := func(name string, at int) func(map[string][]byte) {
+		return func(f map[string][]byte) {
+			b := bytes.Clone(f[name])
+			b[(at+len(b))%len(b)] ^= 0x11
+			f[name] = b
+		}
 	}
-	for _, name := range []string{"00000000000000000002.seg", "00000000000000000002.leaves", "00000000000000000002.manifest"} {
-		dir := record(t, key, false)
-		path := filepath.Join(dir, name)
-		b, err := os.ReadFile(path)
-		if err != nil {
+	all := map[string]func(map[string][]byte){}
+	for name, b := range s.truth {
+		if name == "README.txt" {
+			continue
+		}
+		all["drop "+name] = func(f map[string][]byte) { delete(f, name) }
+		if strings.HasPrefix(name, n(8, "")) {
+			continue // as the files of the other segments
+		}
+		all["cut "+name] = func(f map[string][]byte) { f[name] = f[name][:len(b)/2] }
+		for _, at := range []int{3, len(b) / 2, -2} {
+			all[fmt.Sprint("flip ", name, at)] = flip(name, at)
+		}
+		if other, ok := s.other[name]; ok && !bytes.Equal(other, b) {
+			all["of another run "+name] = func(f map[string][]byte) { f[name] = other }
+		}
+	}
+	seg := s.truth[n(2, ".seg")]
+	first := 29 + int(seg[4]) + int(seg[5])<<8
+	second := first + 29 + int(seg[first+4]) + int(seg[first+5])<<8
+	segment := func(parts ...[]byte) func(map[string][]byte) {
+		return func(f map[string][]byte) { f[n(2, ".seg")] = bytes.Join(parts, nil) }
+	}
+	all["record dropped"] = segment(seg[:first], seg[second:])
+	all["record doubled"] = segment(seg[:second], seg[first:])
+	all["records swapped"] = segment(seg[first:second], seg[:first], seg[second:])
+	all["record appended"] = segment(seg, seg[:first])
+	all["checksum of a frame"] = flip(n(2, ".seg"), first+9)
+	all["proofs swapped"] = func(f map[string][]byte) {
+		f[n(1, ".tlog-proof")], f[n(2, ".tlog-proof")] = f[n(2, ".tlog-proof")], f[n(1, ".tlog-proof")]
+	}
+	all["the end dropped"] = func(f map[string][]byte) {
+		maps.DeleteFunc(f, func(name string, _ []byte) bool { return strings.HasPrefix(name, n(8, "")) })
+	}
+	all["erasure dropped, with its proof"] = func(f map[string][]byte) { delete(f, n(5, ".erasure")); delete(f, n(5, ".erasure.tlog-proof")) }
+	all["stray file"] = func(f map[string][]byte) { f[n(4, ".leaves")] = nil }
+	fork := &tree{signer: s.key}
+	for range s.log.entries {
+		fork.add([]byte("something else\n"))
+	}
+	everywhere := func(with []byte) func(map[string][]byte) {
+		return func(f map[string][]byte) {
+			for name := range f {
+				f[name] = bytes.ReplaceAll(f[name], s.truth["checkpoint"], with)
+			}
+		}
+	}
+	all["fork"] = everywhere(fork.publish(s.cosigner))
+	all["no witness"] = everywhere(fork.publish())
+	short := &tree{signer: s.key}
+	for _, e := range s.log.entries[:3] {
+		short.add(e)
+	}
+	all["older checkpoint"] = everywhere(short.publish(s.cosigner))
+	return all
+}
+
+// TestFindingsTable holds the table in verify.md against the code.
+func TestFindingsTable(t *testing.T) {
+	rows := map[string][2]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| (\\d\\d) \\| `([a-z-]+)` \\| (.+) \\|$").FindAllStringSubmatch(page(t, "verify.md"), -1) {
+		if _, twice := rows[m[2]]; twice {
+			t.Errorf("%s is there twice", m[2])
+		}
+		rows[m[2]] = [2]string{m[1], m[3]}
+	}
+	for _, f := range proof.Findings() {
+		want := [2]string{strconv.Itoa(f.Status()), f.Error()}
+		if rows[f.Name()] != want {
+			t.Errorf("| %s | `%s` | %s |", want[0], f.Name(), want[1])
+		}
+		delete(rows, f.Name())
+	}
+	if len(rows) > 0 {
+		t.Errorf("verify.md has findings that the code does not: %v", rows)
+	}
+}
+
+// TestByHand runs the shell lines of verify.md on a bundle, as a reviewer would.
+func TestByHand(t *testing.T) {
+	s := newScene(t)
+	dir := t.TempDir()
+	for name, b := range s.truth {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		b[len(b)/2] ^= 1
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(page(t, "verify.md"), "\n## By hand\n")
+	for contains, want := range map[string]string{
+		"tail -c +13":         fmt.Sprintf("%x", s.truth["00000000000000000001.leaves"][:32]),
+		"key.der":             "Signature Verified Successfully",
+		`(printf '\000'; sed`: fmt.Sprint(proof.LogHash(proof.ManifestLeaf("r-1", 0, proof.Digest(s.truth["00000000000000000001.manifest"])))),
+	} {
+		var script string
+		for _, block := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(text, -1) {
+			if strings.Contains(block, contains) {
+				script = block
+			}
 		}
-		if out, ok := judge(dir, key.Public); ok {
-			t.Errorf("%s was changed: %s", name, out)
-		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if out, ok := judge(dir, key.Public); ok {
-			t.Errorf("%s was removed: %s", name, out)
+		c := exec.Command("sh", "-ec", script)
+		c.Dir = dir
+		out, err := c.CombinedOutput()
+		if err != nil || script == "" || !strings.Contains(string(out), want) {
+			t.Errorf("%s\n%v: %s\nwant %s", script, err, out, want)
 		}
 	}
 }

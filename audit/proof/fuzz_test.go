@@ -1,10 +1,13 @@
 package proof_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/mod/sumdb/note"
@@ -80,6 +83,38 @@ func FuzzBundle(f *testing.F) {
 		var v *proof.Verdict
 		if _, err := proof.Verify(context.Background(), e, proof.Trust{Keys: other.trusted, Unlogged: true}); !errors.As(err, &v) {
 			t.Errorf("verdict by a key that did not sign: %v", err)
+		}
+	})
+}
+
+// FuzzWholeBundle changes one file of a good bundle. Whatever comes out either says the same as
+// the good one, or does not hold, or cannot be read; it never says something else.
+func FuzzWholeBundle(f *testing.F) {
+	w := newWorld(f)
+	truth := w.bundle(f, w.one)
+	want, err := truth.verify(f, w.trust())
+	check(f, err)
+	names := slices.Sorted(maps.Keys(truth))
+	for i, n := range names {
+		f.Add(uint(i), uint(len(truth[n])/2), []byte{1})
+		f.Add(uint(i), uint(0), []byte("x"))
+	}
+	f.Fuzz(func(t *testing.T, file, at uint, with []byte) {
+		n := names[file%uint(len(names))]
+		changed := maps.Clone(truth)
+		b := bytes.Clone(truth[n])
+		changed[n] = append(b[:at%uint(len(b)+1)], with...)
+		if i := int(at%uint(len(b)+1)) + len(with); i < len(truth[n]) {
+			changed[n] = append(changed[n], truth[n][i:]...)
+		}
+		r, err := changed.verify(t, w.trust())
+		switch same := bytes.Equal(changed[n], truth[n]); {
+		case err == nil && !same && n != "README.txt" && n != "since":
+			t.Errorf("%s is changed at %d, and it holds", n, at)
+		case err == nil && (r.Head != want.Head || r.Records != want.Records || r.Published.Root != want.Published.Root):
+			t.Errorf("%s: it holds and says something else: %+v", n, r)
+		case err != nil && same:
+			t.Error(err)
 		}
 	})
 }
