@@ -61,7 +61,7 @@ func (s *Store) ingest(ctx context.Context, batch []*segment) error {
 		if err := s.insertRows(ctx, b, b.token()); err != nil {
 			return err
 		}
-		if err := s.verify(ctx, batch, b); err != nil {
+		if err := s.verify(ctx, batch, k, b); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (s *Store) insertRows(ctx context.Context, b *rowBuffer, token string) erro
 }
 
 // verify looks whether what was inserted is there, and nothing else at its places.
-func (s *Store) verify(ctx context.Context, batch []*segment, b *rowBuffer) error {
+func (s *Store) verify(ctx context.Context, batch []*segment, k *known, b *rowBuffer) error {
 	whole, err := s.fingerprints(ctx, batch)
 	if err != nil || maps.Equal(whole, wanted(batch)) {
 		return err
@@ -171,7 +171,7 @@ func (s *Store) verify(ctx context.Context, batch []*segment, b *rowBuffer) erro
 		if err != nil {
 			return err
 		}
-		missing, err := compare(batch, have)
+		missing, err := compare(batch, have, k.marked)
 		if err != nil || !missing {
 			return err
 		}
@@ -185,15 +185,16 @@ func (s *Store) verify(ctx context.Context, batch []*segment, b *rowBuffer) erro
 }
 
 // compare says whether records of the batch are missing in what there is, and
-// fails if there are others at their places.
-func compare(batch []*segment, have map[place][][32]byte) (missing bool, err error) {
+// fails if there are others at their places, unless the segment was taken before them.
+func compare(batch []*segment, have map[place][][32]byte, taken func(*segment) bool) (missing bool, err error) {
 	for _, in := range batch {
 		for i, f := range in.Frames {
 			leaves := have[place{in.Tenant, in.Run, f.Seq}]
-			missing = missing || len(leaves) == 0
-			for _, leaf := range leaves {
-				if leaf != in.leaves[i] {
-					return false, fmt.Errorf("run %s record %d: another came at the same moment: %w", in.Run, f.Seq, store.ErrConflict)
+			own := slices.Contains(leaves, in.leaves[i])
+			missing = missing || !own
+			if len(leaves) > 1 || len(leaves) == 1 && !own {
+				if !own || !taken(in) {
+					return false, fmt.Errorf("run %s record %d: %w", in.Run, f.Seq, store.ErrConflict)
 				}
 			}
 		}

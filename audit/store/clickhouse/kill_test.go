@@ -206,7 +206,7 @@ func TestForkAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, in := range []*segment{a, b} {
-		if err := s.verify(t.Context(), []*segment{in}, rows); !errors.Is(err, store.ErrConflict) {
+		if err := s.verify(t.Context(), []*segment{in}, k, rows); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("after the rows: %v, want ErrConflict", err)
 		}
 	}
@@ -222,6 +222,9 @@ func TestForkAtOnce(t *testing.T) {
 		if r.Salt[0] == 9 {
 			t.Errorf("record %d is the one that was not acknowledged", r.Seq)
 		}
+	}
+	if err := s.Ingest(t.Context(), ours); err != nil {
+		t.Errorf("what was acknowledged, again: %v", err)
 	}
 	if err := s.Ingest(t.Context(), theirs); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("the other fork again: %v, want ErrConflict", err)

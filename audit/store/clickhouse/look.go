@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/custody-project/custody/audit/store"
@@ -57,45 +58,104 @@ func (s *Store) look(ctx context.Context, batch []*segment) (*known, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := compare(batch, have); err != nil {
+	if _, err := compare(batch, have, k.marked); err != nil {
 		return nil, err
 	}
-	for at, leaves := range have {
-		k.leaves[at] = leaves[0]
+	for _, in := range batch {
+		for i, f := range in.Frames {
+			at := place{in.Tenant, in.Run, f.Seq}
+			if slices.Contains(have[at], in.leaves[i]) {
+				k.leaves[at] = in.leaves[i]
+			}
+		}
 	}
 	return k, nil
 }
 
-// readMarkers reads the segments of the batch's runs, of any tenant: a run has one, and one host.
-func (s *Store) readMarkers(ctx context.Context, batch []*segment, k *known) error {
-	owners := map[string]*segment{}
-	var runs []string
+// span is what a batch has of a run.
+type span struct {
+	*segment
+	lowest, highest uint64 // manifests
+	first, last     uint64 // records
+	some            bool   // records
+}
+
+// spans returns those of the batch by run, and fails if it contradicts itself: a run has one tenant and host.
+func spans(batch []*segment) (map[string]*span, error) {
+	all := map[string]*span{}
 	for _, in := range batch {
-		if o := owners[in.Run]; o == nil {
-			owners[in.Run] = in
-			runs = append(runs, quote(in.Run))
-		} else if o.Tenant != in.Tenant || o.Host != in.Host {
-			return fmt.Errorf("run %s is said to be of two tenants or hosts: %w", in.Run, store.ErrConflict)
+		sp := all[in.Run]
+		if sp == nil {
+			sp = &span{segment: in, lowest: in.Index, highest: in.Index}
+			all[in.Run] = sp
 		}
+		if sp.Tenant != in.Tenant || sp.Host != in.Host {
+			return nil, fmt.Errorf("run %s is said to be of two tenants or hosts: %w", in.Run, store.ErrConflict)
+		}
+		sp.lowest, sp.highest = min(sp.lowest, in.Index), max(sp.highest, in.Index)
+		if len(in.Frames) == 0 {
+			continue
+		}
+		if !sp.some {
+			sp.first, sp.some = in.First, true
+		}
+		sp.first, sp.last = min(sp.first, in.First), max(sp.last, in.Last)
 	}
-	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT tenant, host, run, idx, first, last, count, digest, frames
-		FROM segments WHERE run IN (%s)`, strings.Join(runs, ", ")))
+	return all, nil
+}
+
+// checkOwners fails if a run of the batch is another tenant's or host's.
+func (s *Store) checkOwners(ctx context.Context, runs map[string]*span) error {
+	quoted := make([]string, 0, len(runs))
+	for run := range runs {
+		quoted = append(quoted, quote(run))
+	}
+	rows, err := s.db.Query(ctx, "SELECT DISTINCT run, tenant, host FROM segments WHERE run IN ("+strings.Join(quoted, ", ")+")")
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var tenant, host, run, dig, frames string
+		var run, tenant, host string
+		if err := rows.Scan(&run, &tenant, &host); err != nil {
+			return err
+		}
+		if o := runs[run]; o.Tenant != tenant || o.Host != host {
+			return fmt.Errorf("run %s is tenant %q's on host %q, not tenant %q's on host %q: %w", run, tenant, host, o.Tenant, o.Host, store.ErrConflict)
+		}
+	}
+	return rows.Err()
+}
+
+// readMarkers reads those segments of the batch's runs that have a manifest or records at the batch's places.
+func (s *Store) readMarkers(ctx context.Context, batch []*segment, k *known) error {
+	runs, err := spans(batch)
+	if err != nil {
+		return err
+	}
+	if err := s.checkOwners(ctx, runs); err != nil {
+		return err
+	}
+	var where []string
+	for _, sp := range runs {
+		where = append(where, fmt.Sprintf("(tenant = %s AND run = %s AND (idx BETWEEN %d AND %d OR count > 0 AND first <= %d AND last >= %d))",
+			quote(sp.Tenant), quote(sp.Run), sp.lowest, sp.highest, sp.last, sp.first))
+	}
+	rows, err := s.db.Query(ctx, "SELECT tenant, run, idx, first, last, count, digest, frames FROM segments WHERE "+strings.Join(where, " OR "))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var at runKey
+		var dig, frames string
 		var m marker
-		if err := rows.Scan(&tenant, &host, &run, &m.index, &m.first, &m.last, &m.count, &dig, &frames); err != nil {
+		if err := rows.Scan(&at.tenant, &at.run, &m.index, &m.first, &m.last, &m.count, &dig, &frames); err != nil {
 			return err
 		}
 		copy(m.digest[:], dig)
 		copy(m.frames[:], frames)
-		if o := owners[run]; o.Tenant != tenant || o.Host != host {
-			return fmt.Errorf("run %s is tenant %q's on host %q, not tenant %q's on host %q: %w", run, tenant, host, o.Tenant, o.Host, store.ErrConflict)
-		}
-		k.markers[runKey{tenant, run}] = append(k.markers[runKey{tenant, run}], m)
+		k.markers[at] = append(k.markers[at], m)
 	}
 	return rows.Err()
 }

@@ -171,7 +171,7 @@ func recordsWhere(run runKey, q store.Query) string {
 	if q.AfterSeq > 0 { // a log may count from 0
 		where = append(where, fmt.Sprintf("seq > %d", q.AfterSeq))
 	}
-	return strings.Join(append(append(where, ofKinds(q.Kinds)...), span(q.From, q.To)...), " AND ")
+	return strings.Join(append(append(where, ofKinds(q.Kinds)...), between(q.From, q.To)...), " AND ")
 }
 
 func ofKinds(kinds []audit.Kind) []string {
@@ -185,7 +185,7 @@ func ofKinds(kinds []audit.Kind) []string {
 	return []string{"kind IN (" + strings.Join(quoted, ", ") + ")", "NOT gone"}
 }
 
-func span(from, to time.Time) (where []string) {
+func between(from, to time.Time) (where []string) {
 	if !from.IsZero() {
 		where = append(where, "time >= "+instant(from))
 	}

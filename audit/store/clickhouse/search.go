@@ -68,7 +68,7 @@ func searchWhere(q store.Search) (string, error) {
 	if len(where) > 0 {
 		where = append(where, "NOT gone")
 	}
-	where = append(append(append(where, ofTenant(q.Tenant)), ofKinds(q.Kinds)...), span(q.From, q.To)...)
+	where = append(append(append(where, ofTenant(q.Tenant)), ofKinds(q.Kinds)...), between(q.From, q.To)...)
 	return strings.Join(where, " AND "), nil
 }
 
