@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// Questions that are worked on at once. Others wait in the connection, or are asked again.
+// Questions that are worked on at once. Others wait, deep ones are asked again.
 const (
 	answersAtOnce = 8
 	deepAtOnce    = 1 // reads all records of a run
@@ -83,8 +84,8 @@ func (g *Ingester) look(ctx context.Context, m *nats.Msg, deep chan struct{}, w 
 		select {
 		case deep <- struct{}{}:
 			defer func() { <-deep }()
-		case <-ctx.Done():
-			return ctx.Err()
+		default: // whoever asks much does not keep others from asking little
+			return errBusy
 		}
 	}
 	return held(ctx, g.store, tenant[0], q.Run, q.From, q.Deep, w.add)
@@ -124,7 +125,9 @@ func (w *answering) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next.End = true
-	if err != nil {
+	if errors.Is(err, errBusy) {
+		w.next.Busy = true
+	} else if err != nil {
 		w.next.Held, w.next.Error = nil, fmt.Sprintf("%.500s", err)
 	}
 	_ = w.send() // who does not get it asks again
