@@ -355,7 +355,7 @@ func (s *scene) mutations() map[string]func(map[string][]byte) {
 			continue // as the files of the other segments
 		}
 		all["cut "+name] = func(f map[string][]byte) { f[name] = f[name][:len(b)/2] }
-		for _, at := range []int{len(b) / 2, -2} {
+		for _, at := range []int{3, len(b) / 2, -2} {
 			all[fmt.Sprint("flip ", name, at)] = flip(name, at)
 		}
 		if other, ok := s.other[name]; ok && !bytes.Equal(other, b) {

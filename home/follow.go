@@ -28,27 +28,70 @@ type follower struct {
 	home   *Home
 	run    string
 	next   uint64 // index of the next segment
+	host   string // name of the key that signed the last manifest that was read
 	closed bool   // the closing manifest was read
+}
+
+// eachSealed hands over the manifests that were written since the last call, with their files.
+func (f *follower) eachSealed(ctx context.Context, take func(m proof.Manifest, signed []byte, file string) error) error {
+	files, err := filepath.Glob(filepath.Join(f.home.RunDir(f.run), "*"+wal.ManifestSuffix))
+	if err != nil {
+		return err
+	}
+	for i := f.next; i < uint64(len(files)) && err == nil; i++ {
+		err = f.one(files[i], take)
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(files[i]), err)
+		}
+		f.next, err = i+1, ctx.Err()
+	}
+	return err
+}
+
+func (f *follower) one(file string, take func(m proof.Manifest, signed []byte, file string) error) error {
+	signed, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	m, host, err := f.home.openManifest(signed)
+	if err != nil {
+		return err
+	}
+	f.host = host
+	if err := take(m, signed, file); err != nil {
+		return err
+	}
+	f.closed = m.Closing != wal.Open
+	return nil
 }
 
 // each hands over the segments that were sealed since the last call.
 func (f *follower) each(ctx context.Context, take func(context.Context, store.Segment) error) error {
-	dir := f.home.RunDir(f.run)
-	files, err := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix))
-	if err != nil {
-		return err
-	}
-	for i := f.next; i < uint64(len(files)); i++ {
-		seg, closing, err := f.home.readSegment(dir, files[i])
+	return f.eachSealed(ctx, func(m proof.Manifest, signed []byte, file string) error {
+		seg, err := f.segment(m, signed, file)
 		if err != nil {
-			return fmt.Errorf("run %s: %s: %w", f.run, filepath.Base(files[i]), err)
-		}
-		if err := take(ctx, seg); err != nil {
 			return err
 		}
-		f.next, f.closed = i+1, closing != wal.Open
+		return take(ctx, seg)
+	})
+}
+
+// segment reads a sealed segment back from the log, as the transport takes it.
+func (f *follower) segment(m proof.Manifest, signed []byte, file string) (store.Segment, error) {
+	seg := store.Segment{
+		Tenant: m.Tenant, Host: f.host, Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Root: m.Root, Manifest: signed,
 	}
-	return nil
+	if m.Count == 0 {
+		return seg, nil
+	}
+	seg.Frames = make([]store.Frame, 0, m.Count)
+	for frame, err := range wal.ReadSegment(filepath.Join(filepath.Dir(file), wal.FileName(m.First, wal.SegmentSuffix))) {
+		if err != nil {
+			return seg, err
+		}
+		seg.Frames = append(seg.Frames, frameOf(frame))
+	}
+	return seg, nil
 }
 
 // wait returns after a while, and true when it was told to stop.
@@ -68,45 +111,18 @@ func (f *follower) markShipped() error {
 	return os.WriteFile(filepath.Join(f.home.RunDir(f.run), shippedFile), nil, 0o600)
 }
 
-// readSegment reads a sealed segment back from the log, as the transport takes it.
-func (h *Home) readSegment(dir, manifest string) (store.Segment, wal.Closing, error) {
-	signed, err := os.ReadFile(manifest)
+// openManifest checks a manifest's signature with the host's keys, and names the one that signed it.
+func (h *Home) openManifest(signed []byte) (proof.Manifest, string, error) {
+	trusted, err := h.Trusted()
 	if err != nil {
-		return store.Segment{}, "", err
+		return proof.Manifest{}, "", err
 	}
-	m, err := h.openManifest(signed)
+	n, err := note.Open(signed, trusted)
 	if err != nil {
-		return store.Segment{}, "", err
+		return proof.Manifest{}, "", err
 	}
-	seg := store.Segment{Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Root: m.Root, Manifest: signed}
-	if m.Count == 0 {
-		return seg, m.Closing, nil
-	}
-	seg.Frames = make([]store.Frame, 0, m.Count)
-	for frame, err := range wal.ReadSegment(filepath.Join(dir, wal.FileName(m.First, wal.SegmentSuffix))) {
-		if err != nil {
-			return store.Segment{}, "", err
-		}
-		seg.Frames = append(seg.Frames, store.Frame{Seq: frame.Seq, Salt: frame.Salt, Body: frame.Bytes})
-	}
-	return seg, m.Closing, nil
-}
-
-// openManifest checks a manifest's signature with the host's key.
-func (h *Home) openManifest(signed []byte) (proof.Manifest, error) {
-	key, err := h.Key()
-	if err != nil {
-		return proof.Manifest{}, err
-	}
-	verifier, err := key.Verifier()
-	if err != nil {
-		return proof.Manifest{}, err
-	}
-	n, err := note.Open(signed, note.VerifierList(verifier))
-	if err != nil {
-		return proof.Manifest{}, err
-	}
-	return proof.ParseManifest(n.Text)
+	m, err := proof.ParseManifest(n.Text)
+	return m, n.Sigs[0].Name, err
 }
 
 // HasWhole says whether the store was given the whole run.

@@ -1,10 +1,14 @@
 // Package home is what one machine keeps under $CUSTODY_HOME, and how its
 // parts go together there: the embedded default, without a daemon.
 //
+//	host.yaml                what differs from a host that stands alone (Config)
 //	keys/host.key host.pub   signs manifests; checks them
 //	templates/               see package template
 //	runs/<run>/              a run's log (package wal); "shipped" when the store has all of it
+//	log/                     the host's log of all runs' manifests (package hostlog)
+//	stamps/                  what a time-stamping authority said of its checkpoints
 //	custody.db               the store (package sqlite)
+//	export/                  how far each sink has got, and what none would take
 //	kvm.json                 what a probe of hardware virtualisation found
 //
 // Several processes share it. Each run's log belongs to the process that holds
@@ -24,13 +28,20 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/clickhouse"
 	"github.com/custody-project/custody/audit/store/sqlite"
 )
 
 // Home is an open $CUSTODY_HOME. Its methods may be called concurrently.
 type Home struct {
 	Dir string
+	// Warn is told what is not as it should be and keeps nobody from working; nil: nobody is.
+	Warn func(string)
+
+	config Config
+	spool  spool
+	vault  vaultKey
 }
 
 // Dir returns where Custody keeps its state: $CUSTODY_HOME, else custody below
@@ -56,7 +67,23 @@ func Open(dir string) (*Home, error) {
 	if err != nil && !isFull(err) {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	return &Home{Dir: dir}, nil
+	config, err := loadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Home{Dir: dir, config: config}, nil
+}
+
+// Config returns what host.yaml says.
+func (h *Home) Config() Config { return h.config }
+
+// UseStore has dsn stand for the store that host.yaml names.
+func (h *Home) UseStore(dsn string) { h.config.Store = dsn }
+
+func (h *Home) warn(text string) {
+	if h.Warn != nil {
+		h.Warn(text)
+	}
 }
 
 func (h *Home) path(elem ...string) string {
@@ -76,11 +103,14 @@ func (h *Home) Blanks() string { return h.path("templates", "blank") }
 // to revoke it by, nothing to use it with.
 func (h *Home) Leases() string { return h.path("leases") }
 
+// Exports is the folder in which each sink's exporter keeps how far it is, and its dead letters.
+func (h *Home) Exports() string { return h.path("export") }
+
+// Witness is the folder of this host as a witness of others: its key, and what it has seen.
+func (h *Home) Witness() string { return h.path("witness") }
+
 // ProbeFile keeps what a probe of hardware virtualisation found.
 func (h *Home) ProbeFile() string { return h.path("kvm.json") }
-
-// Key returns the host's signing key, made on first use.
-func (h *Home) Key() (proof.Key, error) { return proof.LoadOrCreateKey(h.path("keys")) }
 
 // TagKey returns the key with which the redactor makes its tags, made on first use.
 func (h *Home) TagKey() ([]byte, error) {
@@ -116,18 +146,38 @@ func (h *Home) TagKey() ([]byte, error) {
 	return key, nil
 }
 
-// Store opens the store for writing. Only its owner may read it, as the logs it is made from.
-func (h *Home) Store() (*sqlite.Store, error) {
+// Store opens the store that host.yaml names: SQLite below $CUSTODY_HOME, or ClickHouse.
+func (h *Home) Store(ctx context.Context) (store.Store, error) {
+	if dsn := h.config.Store; dsn != "" && dsn != "sqlite" {
+		return openStore(ctx, dsn, h.config.ClickHouse.options())
+	}
+	return openSQLite(h.storePath())
+}
+
+// openStore opens the store that dsn names: clickhouse://..., or sqlite:PATH.
+func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {
+	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		return openSQLite(path)
+	}
+	switch scheme, _, _ := strings.Cut(dsn, "://"); scheme {
+	case "clickhouse", "tcp", "native", "http", "https":
+		return clickhouse.Open(ctx, dsn, o)
+	}
+	return nil, fmt.Errorf("store %.40q: want sqlite:PATH or clickhouse://USER@HOST:PORT/DATABASE", dsn)
+}
+
+// openSQLite makes the file if there is none. Only its owner may read it, as the logs it is made from.
+func openSQLite(path string) (store.Store, error) {
 	// SQLite gives its other files the mode of this one. An existing one must not be
 	// opened beside SQLite: closing it would give up SQLite's locks (fcntl).
-	f, err := os.OpenFile(h.storePath(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err == nil {
 		err = f.Close()
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	return sqlite.Open(h.storePath())
+	return sqlite.Open(path)
 }
 
 func (h *Home) storePath() string { return h.path("custody.db") }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -28,6 +29,8 @@ type RunOptions struct {
 	// OnStall is called when the record cannot be written, OnResume when it can be again.
 	OnStall  func(error)
 	OnResume func()
+	// OnCommit is told of each commit to the disk: records, bytes and how long it took; nil: nobody is.
+	OnCommit func(records, bytes int, took time.Duration)
 }
 
 // Run is a live run's record: recorder, log, and the way into the store.
@@ -69,6 +72,7 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	}
 	log, err := wal.Create(h.RunDir(o.ID), wal.Options{
 		Run: o.ID, Mode: o.Mode, Sealer: proof.NewSealer(key, o.Facts), OnStall: o.OnStall, OnResume: o.OnResume,
+		Room: h.room, OnCommit: o.OnCommit,
 	})
 	if err != nil {
 		alive.Close()
@@ -124,12 +128,72 @@ func (r *Run) Ship(ctx context.Context) {
 }
 
 func (r *Run) ship(ctx context.Context) (err error) {
-	st, err := r.home.Store()
+	keep := context.WithoutCancel(ctx)
+	log, err := r.home.openNotary(keep)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	return r.home.forward(context.WithoutCancel(ctx), st, r.ID, ctx.Done())
+	defer func() { err = errors.Join(err, log.close(keep)) }()
+	bounded, cancel := r.bounded(ctx)
+	defer cancel()
+	w, closeWay, err := r.home.openWay(bounded)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeWay()) }()
+	if remote, ok := w.(*ship.Remote); ok {
+		defer r.carryLeft(bounded, w, log)()
+		defer r.tellOthers(keep, remote, ctx.Done())()
+	}
+	return r.home.forward(bounded, w, log, r.ID, false, ctx.Done())
+}
+
+// bounded returns a context that ends some time after ctx does, where the store is elsewhere:
+// a run's end waits for it, not for ever.
+func (r *Run) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	keep, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	if r.home.config.Transport == nil {
+		return keep, func() { cancel(nil) }
+	}
+	late := func() { cancel(errors.New("NATS or the store did not answer in time")) }
+	timer := time.AfterFunc(math.MaxInt64, late)
+	stop := context.AfterFunc(ctx, func() { timer.Reset(r.home.waitForStore()) })
+	return keep, func() {
+		stop()
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// tellOthers has records told on the transport as soon as they are durable. The returned
+// function waits for the last of them.
+func (r *Run) tellOthers(ctx context.Context, remote *ship.Remote, stop <-chan struct{}) (wait func()) {
+	t := teller{run: r, tail: remote.Tail(r.ID), next: 1}
+	var telling sync.WaitGroup
+	telling.Go(func() { t.tell(ctx, stop) })
+	return telling.Wait
+}
+
+// carryLeft carries what earlier runs left behind, while this one goes on. The returned
+// function ends it and waits for that.
+func (r *Run) carryLeft(ctx context.Context, w way, log *notary) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var carrying sync.WaitGroup
+	carrying.Go(func() {
+		left, err := r.home.left(false)
+		for _, run := range left {
+			if ctx.Err() == nil && err == nil {
+				err = r.home.shipOne(ctx, w, log, run, false, r.home.warn)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			r.home.warn("earlier runs are not in the store yet: " + err.Error())
+		}
+	})
+	return func() {
+		cancel()
+		carrying.Wait()
+	}
 }
 
 // Close closes the log with its closing manifest and waits until the store has
@@ -143,27 +207,6 @@ func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store err
 		store = r.shipped
 	}
 	return record, store
-}
-
-// forward carries a run's segments into the store as they are sealed, until
-// stop is closed and all that is sealed then has been carried.
-func (h *Home) forward(ctx context.Context, st *sqlite.Store, run string, stop <-chan struct{}) error {
-	t := ship.Start(ctx, st)
-	defer t.Close()
-	f := follower{home: h, run: run}
-	for last := false; ; {
-		if err := f.each(ctx, t.Publish); err != nil {
-			return err
-		}
-		if last {
-			break
-		}
-		last = f.wait(stop)
-	}
-	if err := t.Drain(ctx); err != nil {
-		return err
-	}
-	return f.markShipped()
 }
 
 func isFull(err error) bool {

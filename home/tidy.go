@@ -20,9 +20,10 @@ import (
 	"github.com/custody-project/custody/sandbox"
 )
 
-// Tidy closes the logs of runs whose process died, and carries into the store
-// what is not there yet. It tells the user of each run it closes, a line.
-// Several processes may do it at once; a live run is left alone.
+// Tidy closes the logs of runs whose process died, goes on with erasures that were
+// broken off, and carries into a store on this host what is not there yet; into one elsewhere
+// Ship does. It tells the user of each run it closes, a line. Several processes may do it at
+// once; a live run is left alone.
 func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
 	runs, err := h.logs()
 	if err != nil {
@@ -36,6 +37,12 @@ func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
 		if err := h.finish(ctx, run, notice); err != nil {
 			errs = append(errs, fmt.Errorf("run %s: %w", run, err))
 		}
+	}
+	for _, run := range runs {
+		errs = append(errs, h.finishErasures(ctx, run))
+	}
+	if h.config.Transport == nil {
+		errs = append(errs, h.Ship(ctx, false, func(string) {}))
 	}
 	return errors.Join(append(errs, h.removeUnborn())...)
 }
@@ -89,13 +96,7 @@ func (h *Home) finish(ctx context.Context, run string, notice func(string)) erro
 	if closed {
 		notice("run " + run + " was interrupted; its record is closed now")
 	}
-	st, err := h.Store()
-	if err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	close(done)
-	return errors.Join(h.forward(ctx, st, run, done), st.Close())
+	return nil
 }
 
 // recover closes the log of a dead run. It says whether it had to.
@@ -146,24 +147,15 @@ func (h *Home) HasLog(run string) bool {
 }
 
 // Frames yields what a run's log holds, as a store is given it.
-func (h *Home) Frames(run string) iter.Seq2[store.Frame, error] {
-	return func(yield func(store.Frame, error) bool) {
-		segments, err := wal.Segments(h.RunDir(run))
-		if err != nil {
-			yield(store.Frame{}, err)
-			return
-		}
-		for _, path := range segments {
-			for f, err := range wal.ReadSegment(path) {
-				if err != nil {
-					err = fmt.Errorf("%s: %w", filepath.Base(path), err)
-				}
-				if !yield(store.Frame{Seq: f.Seq, Salt: f.Salt, Body: f.Bytes}, err) || err != nil {
-					return
-				}
-			}
-		}
+func (h *Home) Frames(run string) iter.Seq2[store.Frame, error] { return h.framesFrom(run, 0) }
+
+// frameOf is a frame of the log as a store is given it.
+func frameOf(f wal.Frame) store.Frame {
+	if f.Erased {
+		leaf := f.Leaf()
+		return store.Frame{Seq: f.Seq, Erased: &leaf}
 	}
+	return store.Frame{Seq: f.Seq, Salt: f.Salt, Body: f.Bytes}
 }
 
 // records yields the same, decoded.

@@ -154,6 +154,12 @@ func (c *comparison) frame(f store.Frame) error {
 }
 
 func (c *comparison) equal(f store.Frame) {
+	if f.Erased != nil || c.row.Erased != nil {
+		if f.Erased == nil || c.row.Erased == nil || *f.Erased != *c.row.Erased {
+			c.found.add(f.Seq, ErrAltered)
+		}
+		return
+	}
 	if !bytes.Equal(c.row.Body, f.Body) {
 		c.found.add(f.Seq, ErrAltered)
 		return
@@ -171,15 +177,24 @@ func (c *comparison) equal(f store.Frame) {
 // the summary that the store shows of the run. A difference is ErrSummary.
 func CompareSummary(run store.Run, frames iter.Seq2[store.Frame, error]) error {
 	want := store.NewRun(run.ID)
+	erased := false
 	for f, err := range frames {
 		if err != nil {
 			return fmt.Errorf("compare the run's summary: %w", err)
+		}
+		if f.Erased != nil { // it was one of the run's events; if it was a finding, only the store knows
+			erased = true
+			want.Add(store.Head{Run: run.ID, Seq: f.Seq, Time: want.FirstTime})
+			continue
 		}
 		head, err := store.HeadOf(run.ID, f)
 		if err != nil {
 			return fmt.Errorf("compare the run's summary: %w", err)
 		}
 		want.Add(head)
+	}
+	if erased {
+		want.Findings = run.Findings
 	}
 	want.Start = want.Began()
 	if field := want.Differs(run); field != "" {

@@ -69,7 +69,7 @@ func follow(ctx context.Context, src Source, id string, flush func() error, take
 		run, err := src.Run(ctx, "", id)
 		n := 0
 		if err == nil {
-			n, err = drain(ctx, src, id, &after, take)
+			n, err = drain(ctx, src, run, &after, take)
 		}
 		if ctx.Err() != nil {
 			return flush()
@@ -89,11 +89,11 @@ func follow(ctx context.Context, src Source, id string, flush func() error, take
 }
 
 // drain hands over the rows behind after that are there now and returns their number.
-func drain(ctx context.Context, src Source, id string, after *uint64, take func([]store.Row)) (int, error) {
+func drain(ctx context.Context, src Source, run store.Run, after *uint64, take func([]store.Row)) (int, error) {
 	total := 0
 	for {
 		var rows []store.Row
-		for row, err := range src.Records(ctx, store.Query{Run: id, AfterSeq: *after, Limit: batch}) {
+		for row, err := range src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: *after, Limit: batch}) {
 			if err != nil {
 				return total, err
 			}

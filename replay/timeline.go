@@ -94,6 +94,12 @@ func (p *printer) row(row store.Row) {
 	case audit.KindFinding:
 		p.findings++
 	}
+	if row.Erased != nil {
+		if p.shows("") {
+			p.loud(row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify says when and why", row.Seq))
+		}
+		return
+	}
 	if !p.shows(row.Kind) && row.Kind != audit.KindGap {
 		return
 	}

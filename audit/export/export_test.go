@@ -39,12 +39,6 @@ func (r *receiver) Send(ctx context.Context, items []export.Item) error {
 
 func (r *receiver) Close() error { return nil }
 
-func (r *receiver) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.got)
-}
-
 func (r *receiver) ids() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

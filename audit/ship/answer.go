@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// Questions that are worked on at once. Others wait, deep ones are asked again.
+// Questions that are worked on at once. Others wait in the connection, or are asked again.
 const (
 	answersAtOnce = 8
 	deepAtOnce    = 1 // reads all records of a run
@@ -84,8 +83,8 @@ func (g *Ingester) look(ctx context.Context, m *nats.Msg, deep chan struct{}, w 
 		select {
 		case deep <- struct{}{}:
 			defer func() { <-deep }()
-		default: // whoever asks much does not keep others from asking little
-			return errBusy
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return held(ctx, g.store, tenant[0], q.Run, q.From, q.Deep, w.add)
@@ -125,9 +124,7 @@ func (w *answering) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next.End = true
-	if errors.Is(err, errBusy) {
-		w.next.Busy = true
-	} else if err != nil {
+	if err != nil {
 		w.next.Held, w.next.Error = nil, fmt.Sprintf("%.500s", err)
 	}
 	_ = w.send() // who does not get it asks again

@@ -25,7 +25,6 @@ type answer struct {
 	N     uint64     `json:"n"`
 	Held  []heldJSON `json:"held,omitempty"`
 	End   bool       `json:"end,omitempty"`
-	Busy  bool       `json:"busy,omitempty"` // ask again later, or another one
 	Error string     `json:"error,omitempty"`
 }
 
@@ -48,9 +47,6 @@ const (
 
 // ErrNoIngester means that nobody answers questions: no ingester is connected to the servers.
 var ErrNoIngester = errors.New("no ingester is there to say what the store has")
-
-// errBusy is an ingester that has another deep question to answer.
-var errBusy = errors.New("the ingester is busy with another question")
 
 // errBroken is an answer of which a part is missing.
 var errBroken = errors.New("the answer broke off")
@@ -116,8 +112,6 @@ func (l *link) askOnce(ctx context.Context, subject string, body []byte) (found 
 			return nil, err
 		case a.Error != "":
 			return nil, &toldError{fmt.Sprintf("%.500s", a.Error)}
-		case a.Busy:
-			return nil, errBusy
 		case a.N != n:
 			return nil, errBroken
 		}

@@ -15,7 +15,7 @@ import (
 // Batch says how much an ingester hands to the store at once.
 type Batch struct {
 	Rows  int           // 0 means 50,000
-	Bytes int           // of memory; 0 means 32 MiB
+	Bytes int           // of messages; 0 means 32 MiB
 	Wait  time.Duration // of the first for others; 0 means 1 s
 	Idle  time.Duration // without another one; 0 means 50 ms
 }

@@ -41,14 +41,11 @@ type item struct {
 	msg     jetstream.Msg
 	id      string
 	seg     store.Segment
-	invalid error  // why it is no segment
-	size    int    // bytes of memory, about
+	invalid error // why it is no segment
+	size    int
 	again   uint64 // how often it was delivered before
 	at      time.Time
 }
-
-// perFrame is the memory that a frame takes besides its bytes in the message.
-const perFrame = 64
 
 // intake holds what came from the stream and waits for its commit, and keeps the server
 // from giving it to others meanwhile.
@@ -260,6 +257,5 @@ func (g *Ingester) read(m jetstream.Msg) *item {
 		it.again = meta.NumDelivered - 1
 	}
 	it.seg, it.invalid = g.inspect(m.Subject(), m.Data())
-	it.size += len(it.seg.Frames) * perFrame
 	return it
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"reflect"
 	"strings"
 	"sync"
@@ -628,60 +627,5 @@ func TestLargest(t *testing.T) {
 	}
 	if err := r.Publish(t.Context(), huge); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("three records of 8 MiB: %v", err)
-	}
-}
-
-// slowRows is a real store that is slow to read rows from.
-type slowRows struct {
-	store.Store
-	begun, leave chan struct{}
-}
-
-func (s *slowRows) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
-	if q.Limit == 0 {
-		s.begun <- struct{}{}
-		<-s.leave
-	}
-	return s.Store.Records(ctx, q)
-}
-
-// TestDeepQuestions: one at a time is worked on, for as long as it takes; others wait, and shallow ones do not.
-func TestDeepQuestions(t *testing.T) {
-	server := startNATS(t, alwaysSync, "")
-	signer, _ := hostKey(t, "h1")
-	db := &slowRows{openStore(t), make(chan struct{}, 100), make(chan struct{})}
-	ingester(t, server.config(), db, IngestOptions{})
-	r := dial(t, server.config())
-	segs := sealedRun(t, signer, "acme", "h1", "r-1", 2500, 1) // more than one message of an answer
-	for _, seg := range segs {
-		if err := db.Store.Ingest(t.Context(), seg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	answers := make(chan int, answersAtOnce+1)
-	for range answersAtOnce + 1 {
-		go func() {
-			found, err := r.Stored(t.Context(), "acme", "r-1", true)
-			if err != nil {
-				t.Error(err)
-			}
-			answers <- len(found)
-		}()
-	}
-	<-db.begun
-	for range 3 {
-		if found, err := r.Stored(t.Context(), "acme", "r-1", false); err != nil || len(found) != len(segs) {
-			t.Errorf("a shallow question meanwhile: %d segments, %v", len(found), err)
-		}
-	}
-	time.Sleep(silence + time.Second) // it says meanwhile that it is at work
-	if len(db.begun) > 0 {
-		t.Error("two deep questions are worked on at once")
-	}
-	close(db.leave)
-	for range answersAtOnce + 1 {
-		if n := <-answers; n != len(segs) {
-			t.Errorf("%d segments, want %d", n, len(segs))
-		}
 	}
 }

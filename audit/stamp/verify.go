@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/digitorus/pkcs7"
@@ -77,10 +76,6 @@ var (
 	oidSHA256        = asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1}
 )
 
-// parsing lets one goroutine at a time into the parser below, which writes to a package variable
-// of its own.
-var parsing sync.Mutex
-
 // open reads a response and checks what needs no trust: that it is signed by the one certificate
 // it names, as a time stamp and nothing else. The library below does not look at the type of what
 // is signed, nor at which certificate the signer meant (RFC 3161 section 2.4.2, RFC 5816).
@@ -97,8 +92,6 @@ func open(response []byte) (t *timestamp.Timestamp, p *pkcs7.PKCS7, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	parsing.Lock()
-	defer parsing.Unlock()
 	if p, err = pkcs7.Parse(token); err == nil {
 		err = checkSigned(p)
 	}

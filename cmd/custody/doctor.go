@@ -20,7 +20,7 @@ func (c doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	found := slices.Concat(doctor.Host(h.Dir), a.isolation(h), a.vault(h))
+	found := slices.Concat(doctor.Host(h.Dir), a.isolation(h), a.vault(h), a.record(h))
 	if c.JSON {
 		enc := json.NewEncoder(a.stdout)
 		for _, f := range found {

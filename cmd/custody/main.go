@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -27,7 +28,15 @@ type cli struct {
 	Timeline timelineCmd `cmd:"" help:"Show what a run did."`
 	Verify   verifyCmd   `cmd:"" help:"Check a run or a bundle: 0 it holds, 1 it does not, 2 it cannot be judged."`
 	Bundle   bundleCmd   `cmd:"" help:"Write all that an auditor needs to verify a run into one file."`
+	Export   exportCmd   `cmd:"" help:"Write records in a SIEM's words, or carry them to one."`
+	Fsck     fsckCmd     `cmd:"" help:"Check this host's logs, the store and the checkpoints against each other: 0 all is well, 1 something is not."`
 	Rebuild  rebuildCmd  `cmd:"" help:"Make the store anew from the runs' logs."`
+	Ship     shipCmd     `cmd:"" help:"Carry what the store does not have yet."`
+	Prune    pruneCmd    `cmd:"" help:"Remove from this host what host.yaml no longer keeps and the store has."`
+	Erase    eraseCmd    `cmd:"" help:"Remove what a record says, and keep its place and its proof."`
+	Ingest   ingestCmd   `cmd:"" help:"Take segments off NATS into a store, until told to stop."`
+	Witness  witnessCmd  `cmd:"" help:"Cosign other hosts' checkpoints, until told to stop."`
+	Key      keyCmd      `cmd:"" help:"Show or change this host's signing key."`
 	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
 	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
 	Secrets  secretsCmd  `cmd:"" help:"Check where a project's secrets come from."`
@@ -38,6 +47,8 @@ type cli struct {
 	World    worldCmd    `cmd:"" help:"Run a command on a host of its own in a little internet, to try policies that reach nobody."`
 	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
+
+	Store string `env:"CUSTODY_STORE" placeholder:"DSN" help:"Where runs are shown from and segments go: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
 }
 
 // app is what commands share: where to read and write, and where the state is.
@@ -46,8 +57,11 @@ type app struct {
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
+	store  string // of --store
 	// mask takes the values of secrets out of Custody's own words, once there are any; nil: there are none.
 	mask func(string) string
+	// log is where a service's words go, instead of lines for a person; nil: there is a person.
+	log *slog.Logger
 }
 
 // exitCode ends the program with a code and no message.
@@ -84,6 +98,7 @@ func run(args []string) int {
 		a.say("hint: custody --help lists the commands")
 		return exitUsage
 	}
+	a.store = c.Store
 	return a.code(words.Run(a))
 }
 
@@ -105,6 +120,10 @@ func (a *app) say(text string) {
 	if a.mask != nil {
 		text = a.mask(text)
 	}
+	if a.log != nil {
+		a.log.Info(clean(text))
+		return
+	}
 	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(a.stderr, "custody: %s\n", clean(line))
 	}
@@ -112,6 +131,10 @@ func (a *app) say(text string) {
 
 // complain writes an error and what can be done about it.
 func (a *app) complain(err error) {
+	if a.log != nil {
+		a.log.Error(clean(wording(err)), "hint", hint(err))
+		return
+	}
 	a.say(wording(err))
 	if h := hint(err); h != "" {
 		a.say("hint: " + h)
@@ -158,7 +181,15 @@ func (a *app) home() (*home.Home, error) {
 	if err != nil {
 		return nil, err
 	}
-	return home.Open(dir)
+	h, err := home.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	h.Warn = a.say
+	if a.store != "" {
+		h.UseStore(a.store)
+	}
+	return h, nil
 }
 
 type versionCmd struct{}

@@ -29,9 +29,9 @@ func (j *job) wayOut(run string) (*egress.Network, error) {
 }
 
 // close complains of what cannot be removed: a run that is over is not undone by it.
-func (j *job) close(c io.Closer) {
+func (a *app) close(c io.Closer) {
 	if err := c.Close(); err != nil {
-		j.complain(err)
+		a.complain(err)
 	}
 }
 

@@ -75,7 +75,7 @@ func (c policyLearnCmd) present() (name string, text []byte, f project.File, err
 
 // traffic reads what a run asked for.
 func (c policyLearnCmd) traffic(a *app) (string, *traffic, error) {
-	st, err := a.openStore()
+	_, st, err := a.openReader()
 	if err != nil {
 		return "", nil, err
 	}
@@ -85,7 +85,7 @@ func (c policyLearnCmd) traffic(a *app) (string, *traffic, error) {
 		return "", nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	t := newTraffic()
-	for row, err := range st.Records(a.ctx, store.Query{Run: run.ID, Kinds: []audit.Kind{audit.KindDNS, audit.KindFlow, audit.KindHTTP}}) {
+	for row, err := range st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: []audit.Kind{audit.KindDNS, audit.KindFlow, audit.KindHTTP}}) {
 		if err != nil {
 			return "", nil, err
 		}

@@ -36,6 +36,7 @@ type runCmd struct {
 	TTY      bool     `name:"tty" short:"t" help:"Give the command a terminal."`
 	Cold     bool     `help:"Boot the VM instead of restoring its snapshot."`
 	Quiet    bool     `short:"q" help:"Say nothing of the run beside its output and errors."`
+	Metrics  string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics there while the run goes on."`
 	JSON     bool     `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
 	Command  []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --. Without one the project's steps run."`
 }
@@ -54,11 +55,13 @@ type job struct {
 	issuer   *secrets.Issuer
 	network  *egress.Network
 	record   *home.Run
+	meters   *meters
 
 	mu      sync.Mutex // guards what follows
 	sandbox *sandbox.Sandbox
 	stalled bool
 	since   time.Time      // of the stall
+	thaw    func()         // ends the count of it
 	waits   []sandbox.Wait // stalls that ended before there was a sandbox
 }
 
@@ -70,7 +73,12 @@ func (c runCmd) Run(a *app) error {
 		c.Command = c.Command[1:]
 	}
 	j := &job{app: a, cmd: c}
-	err := j.load()
+	var err error
+	if j.meters, err = a.meter(c.Metrics); err != nil {
+		return err
+	}
+	defer a.close(j.meters)
+	err = j.load()
 	if j.prepared != nil {
 		defer j.close(j.prepared)
 	}
@@ -110,6 +118,7 @@ func (j *job) load() (err error) {
 	if j.home, err = j.app.home(); err != nil {
 		return err
 	}
+	j.meters.spool(j.home)
 	j.prepared = egress.Prepare(j.ctx)
 	var tag []byte
 	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
@@ -155,14 +164,14 @@ func (j *job) run() (int, error) {
 	}
 	defer j.close(j.network)
 	facts := audit.Lifecycle{
-		Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
+		Tenant: j.home.Config().Tenant, Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
 		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: tierNotes[driver.Tier()], Mode: string(j.project.Record.Mode), Version: version(),
 	}
 	facts.Host, _ = os.Hostname()
 	j.record, err = j.home.Begin(j.ctx, home.RunOptions{
 		ID: id, Mode: wal.Mode(j.project.Record.Mode), Redactor: j.redactor,
-		Facts:   proof.Facts{PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier},
-		OnStall: j.stall, OnResume: j.resume, Sighted: j.sighted,
+		Facts:   proof.Facts{Tenant: facts.Tenant, PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier},
+		OnStall: j.stall, OnResume: j.resume, OnCommit: j.meters.commit(), Sighted: j.sighted,
 	})
 	if err != nil {
 		return exitFailed, err
@@ -197,7 +206,7 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 	}
 	recordErr, storeErr := j.record.Close(keep, closing)
 	if storeErr != nil {
-		j.say("the store does not have all of the run yet; the next custody command carries it over: " + storeErr.Error())
+		j.say("the run is not all in the store and under a checkpoint yet; the next custody command goes on with that: " + storeErr.Error())
 	}
 	if j.cmd.JSON {
 		recordErr = errors.Join(recordErr, j.printRecords())
@@ -248,7 +257,7 @@ func (j *job) stall(err error) {
 	if h := hint(err); h != "" {
 		j.say("hint: " + h)
 	}
-	j.stalled, j.since = true, time.Now().UTC()
+	j.stalled, j.since, j.thaw = true, time.Now().UTC(), j.meters.freeze()
 	if j.sandbox != nil {
 		j.sandbox.Hold(j.ctx, stallReason)
 	}
@@ -258,6 +267,9 @@ func (j *job) resume() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.say("the record can be written again")
+	if j.stalled {
+		j.thaw()
+	}
 	if j.stalled && j.sandbox == nil {
 		j.waits = append(j.waits, sandbox.Wait{From: j.since, To: time.Now().UTC(), Reason: stallReason})
 	}

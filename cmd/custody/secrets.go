@@ -79,6 +79,7 @@ func sourceDir(policy string) string {
 
 // sighted tells the issuer where values turned up in the record. What a step prints it has seen before.
 func (j *job) sighted(kind audit.Kind, step string, names []string, seq uint64) {
+	j.meters.sighted(len(names))
 	if kind != audit.KindOutput {
 		j.issuer.Saw(kind, step, names, seq)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -26,7 +26,7 @@ type runsCmd struct {
 }
 
 func (c runsCmd) Run(a *app) error {
-	st, err := a.openStore()
+	_, st, err := a.openReader()
 	if err != nil {
 		return err
 	}
@@ -45,13 +45,14 @@ func (c runsCmd) Run(a *app) error {
 	return replay.Runs(a.stdout, runs, time.Now(), a.layout())
 }
 
-// openStore opens the store after it was brought up to date.
-func (a *app) openStore() (*sqlite.Store, error) {
+// openReader opens what runs are shown from, after it was brought up to date.
+func (a *app) openReader() (*home.Home, home.Reader, error) {
 	h, err := a.open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return h.Store()
+	r, err := h.Reader(a.ctx)
+	return h, r, err
 }
 
 type rebuildCmd struct{}
@@ -83,7 +84,7 @@ func (c timelineCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	st, err := a.openStore()
+	h, st, err := a.openReader()
 	if err != nil {
 		return err
 	}
@@ -92,9 +93,15 @@ func (c timelineCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
+	if c.Follow && run.End == nil {
+		if st, err = h.Ahead(a.ctx, st, run); err != nil {
+			return err
+		}
+		defer st.Close()
+	}
 	opt := a.layout()
 	opt.Relative, opt.Kinds = c.Relative, kinds
-	rows := st.Records(a.ctx, store.Query{Run: run.ID})
+	rows := st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID})
 	switch {
 	case c.At != "":
 		return a.stateAt(run, rows, c, opt)

@@ -207,16 +207,7 @@ func (d *door) tamperStore(t *testing.T, run string) {
 		{"a row away", `DELETE FROM records WHERE seq = 2`, "seq 2: the record is missing from the store"},
 		{"a summary", `UPDATE runs SET exit_code = 77`, "the run's summary"},
 	} {
-		db, err := sql.Open("sqlite", filepath.Join(d.home, "custody.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := db.Exec(c.sql); err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		d.sqlite(c.sql)
 		s := d.must(1, "verify", run)
 		d.contains(s.stderr, c.says)
 		d.contains(d.must(0, "rebuild").stderr, "the store was made anew")
@@ -263,4 +254,19 @@ func TestVerifyLive(t *testing.T) {
 	follow.Wait()
 	d.contains(followed.String(), "| 1", "| 9", "run ended: done")
 	d.contains(d.must(exitFailed, "bundle", "nope", "-o", "x").stderr, "custody: nope")
+}
+
+// sqlite changes the store behind Custody's back.
+func (d *door) sqlite(statement string) {
+	d.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(d.home, "custody.db"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	if _, err := db.Exec(statement); err != nil {
+		d.Fatalf("%s: %v", statement, err)
+	}
+	if err := db.Close(); err != nil {
+		d.Fatal(err)
+	}
 }

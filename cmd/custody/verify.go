@@ -1,17 +1,19 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
+	cosign "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/replay"
 )
@@ -22,19 +24,87 @@ const (
 )
 
 type verifyCmd struct {
-	What string   `arg:"" name:"run|file" help:"A run (or last), or a bundle's file."`
-	Key  []string `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
+	What     string   `arg:"" name:"run|file" help:"A run (or last), or a bundle's file."`
+	Key      []string `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
+	Witness  []string `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
+	Quorum   int      `placeholder:"N" help:"Of the witnesses, so many must have cosigned (default: all that are given)."`
+	Since    string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept: the host's log must have gone on from there."`
+	TSA      []string `name:"tsa" type:"existingfile" placeholder:"FILE" help:"The checkpoint must be stamped by an authority with one of these roots."`
+	Unlogged bool     `help:"Accept a bundle without a checkpoint, as early versions wrote. It proves less."`
+	Detailed bool     `help:"Exit with each failure's own status (docs/verify.md) rather than 1 or 2."`
 }
 
 func (c verifyCmd) Run(a *app) error {
-	trusted, err := trust(c.Key)
+	t, err := c.trust()
 	if err != nil {
 		return a.cannotBeJudged(err)
 	}
 	if info, err := os.Stat(c.What); err == nil && info.Mode().IsRegular() {
-		return a.verifyBundle(c.What, trusted)
+		return c.status(a.verifyBundle(c.What, t))
 	}
-	return a.verifyRun(c.What, trusted)
+	return c.status(a.verifyRun(c.What, t))
+}
+
+// status is the code to exit with for what verify found.
+func (c verifyCmd) status(code, found error) error {
+	var verdict *proof.Verdict
+	if c.Detailed && errors.As(found, &verdict) {
+		return exitCode(verdict.Status())
+	}
+	return code
+}
+
+// trust is whom the flags name, else whom this host knows.
+func (c verifyCmd) trust() (proof.Trust, error) {
+	t := proof.Trust{Quorum: c.Quorum, Unlogged: c.Unlogged}
+	var err error
+	if t.Keys, err = trust(c.Key); err != nil {
+		return t, err
+	}
+	for _, name := range c.Witness {
+		v, err := cosign.NewVerifierForCosignatureV1(keyText(name))
+		if err != nil {
+			return t, fmt.Errorf("--witness %.60q is neither a witness's key nor a file with one: %w", name, err)
+		}
+		t.Witnesses = append(t.Witnesses, v)
+	}
+	if t.Quorum == 0 {
+		t.Quorum = len(t.Witnesses)
+	}
+	if t.Quorum < 0 || t.Quorum > len(t.Witnesses) {
+		return t, fmt.Errorf("--quorum %d of %d witnesses: give as many --witness at least", c.Quorum, len(t.Witnesses))
+	}
+	if c.Since != "" {
+		if t.Since, err = os.ReadFile(c.Since); err != nil {
+			return t, err
+		}
+	}
+	return t, c.authorities(&t)
+}
+
+func (c verifyCmd) authorities(t *proof.Trust) error {
+	for _, file := range c.TSA {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if t.Authorities == nil {
+			t.Authorities = x509.NewCertPool()
+		}
+		if !t.Authorities.AppendCertsFromPEM(text) {
+			return fmt.Errorf("--tsa %s has no certificate in PEM", file)
+		}
+		t.Stamped = true
+	}
+	return nil
+}
+
+// keyText is a key that was given as it is, or as the name of a file.
+func keyText(key string) string {
+	if b, err := os.ReadFile(key); err == nil {
+		key = string(b)
+	}
+	return strings.TrimSpace(key)
 }
 
 // cannotBeJudged tells why, and ends with the exit code that says so.
@@ -50,18 +120,18 @@ func trust(keys []string) (note.Verifiers, error) {
 		if err != nil {
 			return nil, err
 		}
-		own, err := os.ReadFile(dir + "/keys/" + proof.PublicFile)
+		h, err := home.Open(dir)
 		if err != nil {
+			return nil, err
+		}
+		if !h.HasKey() {
 			return note.VerifierList(), nil // a machine without a key of its own trusts none
 		}
-		keys = []string{string(own)}
+		return h.Trusted()
 	}
 	var list []note.Verifier
 	for _, key := range keys {
-		if b, err := os.ReadFile(key); err == nil {
-			key = string(b)
-		}
-		v, err := note.NewVerifier(strings.TrimSpace(key))
+		v, err := note.NewVerifier(keyText(key))
 		if err != nil {
 			return nil, fmt.Errorf("--key %.60q is neither a public key nor a file with one: %w", key, err)
 		}
@@ -70,25 +140,25 @@ func trust(keys []string) (note.Verifiers, error) {
 	return note.VerifierList(list...), nil
 }
 
-func (a *app) verifyBundle(path string, trusted note.Verifiers) error {
+func (a *app) verifyBundle(path string, t proof.Trust) (code, found error) {
 	e, err := proof.OpenBundle(path)
 	if err != nil {
-		return a.judge(proof.Report{}, err)
+		return a.judge(proof.Report{}, err), err
 	}
 	defer e.Close()
-	report, err := proof.Verify(a.ctx, e, proof.Trust{Keys: trusted, Unlogged: true})
-	return a.judge(report, err)
+	report, err := proof.Verify(a.ctx, e, t)
+	return a.judge(report, err), err
 }
 
 // verifyRun checks the host's log of a run, and what the store says of it.
-func (a *app) verifyRun(name string, trusted note.Verifiers) error {
+func (a *app) verifyRun(name string, t proof.Trust) (code, found error) {
 	h, err := a.open()
 	if err != nil {
-		return a.cannotBeJudged(err)
+		return a.cannotBeJudged(err), err
 	}
-	st, err := h.Store()
+	st, err := h.Reader(a.ctx)
 	if err != nil {
-		return a.cannotBeJudged(err)
+		return a.cannotBeJudged(err), err
 	}
 	defer st.Close()
 	run, err := st.Run(a.ctx, "", name)
@@ -96,23 +166,24 @@ func (a *app) verifyRun(name string, trusted note.Verifiers) error {
 		run, err = store.NewRun(name), nil
 	}
 	if err != nil {
-		return a.cannotBeJudged(fmt.Errorf("%s: %w", name, err))
+		err = fmt.Errorf("%s: %w", name, err)
+		return a.cannotBeJudged(err), err
 	}
-	e, err := proof.OpenDir(h.RunDir(run.ID))
+	e, closeEvidence, err := h.Evidence(a.ctx, run.ID)
 	if err != nil {
-		return a.judge(proof.Report{}, err)
+		return a.judge(proof.Report{}, err), err
 	}
-	defer e.Close()
-	report, err := proof.Verify(a.ctx, e, proof.Trust{Keys: trusted, Unlogged: true})
-	if err == nil {
+	defer closeEvidence()
+	report, err := proof.Verify(a.ctx, e, t)
+	if err == nil && h.HasLog(run.ID) && !h.IsPruned(run.ID) {
 		err = a.compareStore(h, st, run.ID)
 	}
-	return a.judge(report, err)
+	return a.judge(report, err), err
 }
 
 // compareStore checks that the store shows what the log holds. A store that
 // only lags behind is brought up to date first: the run may have ended just now.
-func (a *app) compareStore(h *home.Home, st *sqlite.Store, run string) error {
+func (a *app) compareStore(h *home.Home, st home.Reader, run string) error {
 	err := a.compare(h, st, run)
 	if !lags(err) {
 		return err
@@ -127,7 +198,7 @@ func (a *app) compareStore(h *home.Home, st *sqlite.Store, run string) error {
 	return err
 }
 
-func (a *app) compare(h *home.Home, st *sqlite.Store, id string) error {
+func (a *app) compare(h *home.Home, st home.Reader, id string) error {
 	const finding = "the log holds, but not what the store shows of it: %w"
 	run, err := st.Run(a.ctx, "", id)
 	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
@@ -136,7 +207,7 @@ func (a *app) compare(h *home.Home, st *sqlite.Store, id string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := replay.CompareStore(a.ctx, st.Records(a.ctx, store.Query{Run: id}), h.Frames(id)); err != nil {
+	if _, err := replay.CompareStore(a.ctx, st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: id}), h.Frames(id)); err != nil {
 		return fmt.Errorf(finding, err)
 	}
 	if err := replay.CompareSummary(run, h.Frames(id)); err != nil {
@@ -179,11 +250,38 @@ func printReport(w io.Writer, r proof.Report) {
 	fmt.Fprintf(w, "policy    %s\n", orNone(r.Facts.PolicyDigest))
 	fmt.Fprintf(w, "head      %s\n", r.Head)
 	fmt.Fprintf(w, "key       %s\n", orNone(r.KeyName))
+	printPublished(w, r.Published)
 	if len(r.Gaps) == 0 {
 		fmt.Fprintln(w, "losses    none declared")
 	}
 	for _, g := range r.Gaps {
 		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", clean(g.Stage), g.Count, g.Bytes, clean(g.Cause))
+	}
+	for _, e := range r.Erasures {
+		fmt.Fprintf(w, "erased    seq %d (%s) on %s for %s: %s\n", e.Seq, clean(string(e.Kind)), e.Time.Format(time.DateTime), clean(e.By), clean(e.Reason))
+	}
+	for _, k := range r.Rotations {
+		fmt.Fprintf(w, "rotation  %s to %s at %s\n", clean(k.Old), clean(k.New), k.Time.Format(time.DateTime))
+	}
+	for _, name := range r.Unknown {
+		fmt.Fprintf(w, "unknown   field %s: a newer version wrote this record\n", clean(name))
+	}
+}
+
+// printPublished tells what the host's log says.
+func printPublished(w io.Writer, p *proof.Published) {
+	if p == nil {
+		fmt.Fprintln(w, "log       not asked")
+		return
+	}
+	fmt.Fprintf(w, "log       %s, checkpoint of %d entries, root %s\n", clean(p.Origin), p.Size, p.Root)
+	fmt.Fprintf(w, "covered   %d records; %d are younger than the checkpoint\n", p.Covered, p.Tail)
+	fmt.Fprintf(w, "witnesses %s\n", orNone(strings.Join(p.Witnesses, ", ")))
+	if p.Since > 0 {
+		fmt.Fprintf(w, "since     the log went on from your checkpoint of %d entries\n", p.Since)
+	}
+	if !p.Stamp.IsZero() {
+		fmt.Fprintf(w, "stamped   %s by %s\n", p.Stamp.Format(time.RFC3339), clean(p.Authority))
 	}
 }
 
@@ -195,16 +293,13 @@ func orNone(s string) string {
 }
 
 type bundleCmd struct {
-	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
-	Out  string `short:"o" required:"" type:"path" placeholder:"FILE" help:"The file to write."`
+	Name  string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
+	Out   string `short:"o" required:"" type:"path" placeholder:"FILE" help:"The file to write."`
+	Since string `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint: have the bundle prove that the host's log went on from there."`
 }
 
 func (c bundleCmd) Run(a *app) error {
-	h, err := a.open()
-	if err != nil {
-		return err
-	}
-	st, err := h.Store()
+	h, st, err := a.openReader()
 	if err != nil {
 		return err
 	}
@@ -217,7 +312,13 @@ func (c bundleCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(c.Out, func(w io.Writer) error { return proof.WriteBundle(a.ctx, w, h.RunDir(run.ID), proof.BundleOptions{HostKey: key.Public}) }); err != nil {
+	var since []byte
+	if c.Since != "" {
+		if since, err = os.ReadFile(c.Since); err != nil {
+			return err
+		}
+	}
+	if err := writeFile(c.Out, func(w io.Writer) error { return h.Bundle(a.ctx, w, run.ID, since) }); err != nil {
 		return err
 	}
 	a.say("wrote " + c.Out)

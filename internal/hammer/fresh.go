@@ -93,14 +93,19 @@ func (r *report) fresh(ctx context.Context, dir string) error {
 
 // follow waits for the run to be in the store and writes its timeline until it ends.
 func follow(ctx context.Context, h *home.Home, run string, to *arrivals) error {
-	st, err := h.Store()
+	st, err := h.Store(ctx)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
 	for {
-		if _, err := st.Run(ctx, "", run); err == nil {
-			return replay.FollowJSON(ctx, to, st, run, replay.Options{})
+		if found, err := st.Run(ctx, "", run); err == nil {
+			ahead, err := h.Ahead(ctx, st, found) // as timeline --follow does
+			if err != nil {
+				return err
+			}
+			defer ahead.Close()
+			return replay.FollowJSON(ctx, to, ahead, run, replay.Options{})
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):

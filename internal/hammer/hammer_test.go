@@ -38,7 +38,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := h.Store()
+	st, err := h.Store(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,10 +64,6 @@ func (w *writing) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// As every command of custody does: what died is closed, what was left is carried on.
-	if err := h.Tidy(ctx, func(line string) { fmt.Fprintln(os.Stderr, line) }); err != nil {
-		fmt.Fprintln(os.Stderr, "tidy:", err)
-	}
 	began := time.Now()
 	r, err := h.Begin(ctx, home.RunOptions{
 		ID: home.NewRunID(began), Mode: wal.Mode(w.mode), Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(tag),

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/doctor"
+	"github.com/custody-project/custody/home"
+)
+
+// record says whether what is recorded here gets to where it survives this host.
+func (a *app) record(h *home.Home) []doctor.Finding {
+	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
+	defer cancel()
+	found := []doctor.Finding{a.signingKey(h), a.storeWorks(ctx, h), a.hostLog(ctx, h), spoolOf(h)}
+	if config, ok, err := h.ShipConfig(); ok && err == nil {
+		found = append(found, a.transport(ctx, config))
+	}
+	for _, t := range h.Config().Export {
+		found = append(found, sinkOf(h, t.Name))
+	}
+	return found
+}
+
+func (a *app) signingKey(h *home.Home) doctor.Finding {
+	f := doctor.Finding{Name: "key", Grade: doctor.OK}
+	key, err := h.Key()
+	if err != nil {
+		f.Grade, f.Detail, f.Hint = doctor.Missing, err.Error(), hint(err)
+		return f
+	}
+	f.Detail = key.Public
+	return f
+}
+
+func (a *app) storeWorks(ctx context.Context, h *home.Home) doctor.Finding {
+	f := doctor.Finding{Name: "store", Grade: doctor.OK}
+	st, err := h.Reader(ctx)
+	if err == nil {
+		_, err = st.Runs(ctx, store.Filter{Limit: 1})
+		err = errors.Join(err, st.Close())
+	}
+	switch dsn := h.Config().Store; {
+	case err != nil:
+		f.Grade, f.Detail, f.Hint = doctor.Missing, err.Error(), hint(err)
+	case dsn != "":
+		scheme, _, _ := strings.Cut(dsn, ":")
+		f.Detail = scheme + " answers"
+	case h.Config().Transport != nil:
+		f.Detail = "elsewhere; runs are shown from this host's logs"
+	default:
+		f.Detail = "SQLite on this host"
+	}
+	return f
+}
+
+// hostLog looks at the log of manifests, and whether its last checkpoint is one.
+func (a *app) hostLog(ctx context.Context, h *home.Home) doctor.Finding {
+	f := doctor.Finding{Name: "host log", Grade: doctor.OK}
+	r, err := h.LogReader()
+	if err == nil {
+		_, err = r.Checkpoint(ctx)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.Detail = "empty: the first run begins it"
+	case err != nil:
+		f.Grade, f.Detail, f.Hint = doctor.Missing, err.Error(), "custody fsck says more"
+	default:
+		f.Detail = "there is a checkpoint"
+	}
+	if n := len(h.Config().Log.Witnesses); n > 0 {
+		f.Detail += fmt.Sprintf(", %d witnesses are asked", n)
+	} else if f.Grade == doctor.OK {
+		f.Grade, f.Hint = doctor.Warn, "name a witness in "+home.ConfigFile+": without one, who owns this host's key can tell two histories"
+	}
+	return f
+}
+
+func spoolOf(h *home.Home) doctor.Finding {
+	have, limit := h.Unshipped(), int64(h.Config().Spool)
+	f := doctor.Finding{Name: "spool", Grade: doctor.OK, Detail: units.BytesSize(float64(have)) + " are not in the store"}
+	if limit > 0 {
+		f.Detail += ", at most " + units.BytesSize(float64(limit))
+	}
+	if limit > 0 && have > limit/2 {
+		f.Grade, f.Hint = doctor.Warn, "custody ship carries them; when it is full, runs freeze or lose events"
+	}
+	return f
+}
+
+// transport logs in to NATS, and takes its warnings for findings.
+func (a *app) transport(ctx context.Context, config ship.Config) doctor.Finding {
+	f := doctor.Finding{Name: "transport", Grade: doctor.OK, Detail: "NATS takes segments"}
+	var warnings []string
+	config.Warn = func(text string) { warnings = append(warnings, text) }
+	r, err := ship.Dial(ctx, config)
+	if err != nil {
+		f.Grade, f.Detail, f.Hint = doctor.Missing, err.Error(), hint(err)
+		return f
+	}
+	defer r.Close()
+	if _, err := r.Stored(ctx, config.Tenant, "r-doctor", false); err != nil {
+		warnings = append(warnings, "no ingester answers: "+err.Error())
+	}
+	if len(warnings) > 0 {
+		f.Grade, f.Detail = doctor.Warn, strings.Join(warnings, "; ")
+	}
+	return f
+}
+
+func sinkOf(h *home.Home, name string) doctor.Finding {
+	f := doctor.Finding{Name: "export " + name, Grade: doctor.OK}
+	s, err := export.ReadStats(h.Exports(), name)
+	switch {
+	case err != nil:
+		f.Grade, f.Detail, f.Hint = doctor.Warn, "it never ran", "custody export --follow"
+	case s.Halted || s.LastError != "":
+		f.Grade, f.Detail = doctor.Warn, s.LastError
+	case s.DeadKept > 0:
+		f.Grade, f.Detail, f.Hint = doctor.Warn, fmt.Sprintf("%d dead letters", s.DeadKept), "custody export --dead "+name+" lists them, --redrive sends them again"
+	default:
+		f.Detail = fmt.Sprintf("%d events sent, %d segments behind", s.Sent, s.LagSegments)
+	}
+	return f
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/export/cef"
+	"github.com/custody-project/custody/audit/export/ecs"
+	"github.com/custody-project/custody/audit/export/ocsf"
+	"github.com/custody-project/custody/audit/export/sink"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
+)
+
+type exportCmd struct {
+	Runs     []string `arg:"" name:"run" optional:"" help:"The runs, beginnings of their names, or last. Without one: last."`
+	Format   string   `short:"F" enum:"ocsf,ecs,cef,json," default:"" help:"ocsf, ecs, cef, or json: the record's exact bytes (default: the sink's, else ocsf)."`
+	OCSF     string   `name:"ocsf" placeholder:"VERSION" help:"OCSF version: 1.1.0, 1.3.0, 1.5.0, 1.8.0 or 1.9.0 (default 1.8.0)."`
+	To       string   `placeholder:"SINK" help:"A sink of host.yaml by its name, or its address: file:PATH, syslog+tls://HOST:PORT, ... (default: stdout)."`
+	All      bool     `help:"Every run that the store has."`
+	From     string   `placeholder:"TIME" help:"Only runs that began at this time (RFC 3339) or later."`
+	Until    string   `placeholder:"TIME" help:"Only runs that began before this time."`
+	Kind     []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
+	Severity string   `placeholder:"NAME" help:"Only what is at least this severe: alert, error, warning, notice, info."`
+	Follow   bool     `short:"f" help:"Go on with what comes, from where the sink is, until told to stop. Without --to: all sinks of host.yaml."`
+	Status   bool     `help:"Say how far each sink of host.yaml is."`
+	Dead     string   `placeholder:"NAME" help:"List the dead letters of a sink."`
+	Redrive  string   `placeholder:"NAME" help:"Send the dead letters of a sink again."`
+	Metrics  string   `placeholder:"ADDRESS" help:"With --follow: serve Prometheus metrics there."`
+}
+
+func (c exportCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Status:
+		return c.status(a, h)
+	case c.Dead != "":
+		return c.dead(a, h)
+	case c.Redrive != "":
+		return c.redrive(a, h)
+	case c.Follow:
+		return c.follow(a, h)
+	}
+	return c.once(a, h)
+}
+
+// formatOf makes a format by its name; version is OCSF's, "" for the default.
+func formatOf(name, version string) (export.Format, error) {
+	switch name {
+	case "", "ocsf":
+		return ocsf.New(version)
+	case "ecs":
+		return ecs.New(), nil
+	case "cef":
+		return cef.New(), nil
+	case "json":
+		return export.JSON{}, nil
+	}
+	return nil, fmt.Errorf("%.40q is not a format: ocsf, ecs, cef or json", name)
+}
+
+// target is the sink that the flags mean: one of host.yaml's, or an address.
+func (c exportCmd) target(h *home.Home) sink.Target {
+	t := sink.Target{To: c.To}
+	for _, known := range h.Config().Export {
+		if known.Name == c.To {
+			t = known
+		}
+	}
+	if c.Format != "" {
+		t.Format = c.Format
+	}
+	if c.OCSF != "" {
+		t.Version = c.OCSF
+	}
+	if len(c.Kind) > 0 {
+		t.Kinds = c.Kind
+	}
+	if c.Severity != "" {
+		t.MinSeverity = c.Severity
+	}
+	return t
+}
+
+// options are an exporter's, all but the sink.
+func options(a *app, h *home.Home, st store.Store, t sink.Target) (o export.Options, err error) {
+	o = export.Options{Name: t.Name, Dir: h.Exports(), Source: st, Log: a.log}
+	if o.Format, err = formatOf(t.Format, t.Version); err != nil {
+		return o, err
+	}
+	o.Filter.Tenant = t.Tenant
+	if o.Filter.Kinds, err = kindsOf(t.Kinds); err != nil {
+		return o, err
+	}
+	o.Filter.MinSeverity, err = export.ParseSeverity(t.MinSeverity)
+	return o, err
+}
+
+// once writes runs as the store has them now.
+func (c exportCmd) once(a *app, h *home.Home) error {
+	st, err := h.Store(a.ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	runs, err := c.runs(a.ctx, st)
+	if err != nil {
+		return err
+	}
+	o, err := options(a, h, st, c.target(h))
+	if err != nil {
+		return err
+	}
+	if c.To == "" {
+		out := bufio.NewWriter(a.stdout)
+		_, err := export.Write(a.ctx, out, st, o.Format, o.Filter, runs...)
+		return errors.Join(err, out.Flush())
+	}
+	if o.Sink, err = sink.Open(a.ctx, c.target(h)); err != nil {
+		return err
+	}
+	stats, err := export.Send(a.ctx, o, runs...)
+	a.say(fmt.Sprintf("sent %d events", stats.Sent))
+	if stats.Dead > 0 {
+		err = errors.Join(err, fmt.Errorf("%d events were refused: %s", stats.Dead, stats.LastError))
+	}
+	return errors.Join(err, o.Sink.Close())
+}
+
+// runs are those that the flags name.
+func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error) {
+	from, err := instant(c.From)
+	if err != nil {
+		return nil, err
+	}
+	until, err := instant(c.Until)
+	if err != nil {
+		return nil, err
+	}
+	if c.All || c.From != "" || c.Until != "" {
+		if len(c.Runs) > 0 {
+			return nil, errors.New("give either runs, or --all, --from and --until")
+		}
+		runs, err := st.Runs(ctx, store.Filter{})
+		slices.Reverse(runs)
+		return slices.DeleteFunc(runs, func(r store.Run) bool {
+			return r.Start.Before(from) || !until.IsZero() && !r.Start.Before(until)
+		}), err
+	}
+	if len(c.Runs) == 0 {
+		c.Runs = []string{store.Last}
+	}
+	var runs []store.Run
+	for _, name := range c.Runs {
+		run, err := st.Run(ctx, "", name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+func instant(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, fmt.Errorf("%.40q is not a time: write 2026-11-21T14:32:00Z", text)
+	}
+	return t, nil
+}
+
+// follow runs an exporter for each sink, until told to stop. They know nothing of each other.
+func (c exportCmd) follow(a *app, h *home.Home) error {
+	targets := h.Config().Export
+	if c.To != "" {
+		t := c.target(h)
+		if t.Name == "" {
+			return errors.New("--follow needs a sink of host.yaml: how far it is, is kept under its name")
+		}
+		targets = []sink.Target{t}
+	}
+	if len(targets) == 0 {
+		return errors.New("host.yaml has no export: list")
+	}
+	if err := a.service(h, "export"); err != nil {
+		return err
+	}
+	st, err := h.Store(a.ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	exporters, err := openExporters(a, h, st, targets)
+	defer func() {
+		for _, x := range exporters {
+			a.close(x)
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	m, err := a.meter(c.Metrics)
+	if err != nil {
+		return err
+	}
+	defer a.close(m)
+	m.exporters(a.ctx, exporters)
+	var following sync.WaitGroup
+	errs := make([]error, len(exporters))
+	for i, x := range exporters {
+		following.Go(func() { errs[i] = x.Follow(a.ctx) })
+	}
+	following.Wait()
+	return errors.Join(errs...)
+}
+
+// exporter is one that closes its sink, too.
+type exporter struct {
+	*export.Exporter
+	sink export.Sink
+}
+
+// Close ends both.
+func (x exporter) Close() error { return errors.Join(x.Exporter.Close(), x.sink.Close()) }
+
+func openExporters(a *app, h *home.Home, st store.Store, targets []sink.Target) (all []exporter, err error) {
+	for _, t := range targets {
+		o, err := options(a, h, st, t)
+		if err == nil {
+			o.Sink, err = sink.Open(a.ctx, t)
+		}
+		if err != nil {
+			return all, fmt.Errorf("sink %s: %w", t.Name, err)
+		}
+		x, err := export.Open(o)
+		if err != nil {
+			return all, errors.Join(fmt.Errorf("sink %s: %w", t.Name, err), o.Sink.Close())
+		}
+		all = append(all, exporter{x, o.Sink})
+	}
+	return all, nil
+}
+
+func (c exportCmd) status(a *app, h *home.Home) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SINK\tSTATE\tSENT\tBEHIND\tDEAD\tLAST\tPROBLEM")
+	for _, t := range h.Config().Export {
+		s, err := export.ReadStats(h.Exports(), t.Name)
+		if err != nil {
+			fmt.Fprintf(w, "%s\tnever ran\t\t\t\t\t\n", t.Name)
+			continue
+		}
+		state := "stopped"
+		if s.Running && time.Since(s.At) < 10*time.Second {
+			state = "running"
+		}
+		if s.Halted {
+			state = "halted"
+		}
+		more := ""
+		if s.LagMore {
+			more = "+"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d%s\t%d\t%s\t%s\n", t.Name, state, s.Sent, s.LagSegments, more, s.DeadKept,
+			s.LastSuccess.UTC().Format(time.RFC3339), clean(strings.TrimSpace(s.LastError+" "+s.Warning)))
+	}
+	return w.Flush()
+}
+
+func (c exportCmd) dead(a *app, h *home.Home) error {
+	letters, err := export.OpenDead(h.Exports(), c.Dead, 0, 0)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(a.stdout)
+	for l, err := range letters.Letters() {
+		if err == nil {
+			err = enc.Encode(l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c exportCmd) redrive(a *app, h *home.Home) error {
+	c.To = c.Redrive
+	t := c.target(h)
+	if t.Name == "" {
+		return fmt.Errorf("host.yaml has no sink named %.40q", c.Redrive)
+	}
+	st, err := h.Store(a.ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	o, err := options(a, h, st, t)
+	if err != nil {
+		return err
+	}
+	if o.Sink, err = sink.Open(a.ctx, t); err != nil {
+		return err
+	}
+	n, err := export.Redrive(a.ctx, o)
+	a.say(fmt.Sprintf("sent %d events again", n))
+	return errors.Join(err, o.Sink.Close())
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/user"
+	"strings"
+
+	"github.com/docker/go-units"
+
+	"github.com/custody-project/custody/home"
+)
+
+type shipCmd struct {
+	Differ bool `help:"Compare every run that is here with the rows the store has, and carry again what it lacks."`
+}
+
+func (c shipCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	return h.Ship(a.ctx, c.Differ, a.say)
+}
+
+type pruneCmd struct{}
+
+func (pruneCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	p, err := h.Prune(a.ctx)
+	a.say(fmt.Sprintf("removed %d segments (%s)", p.Segments, units.BytesSize(float64(p.Bytes))))
+	if p.Kept > 0 {
+		a.say(fmt.Sprintf("kept %d segments that are due: the store does not have them whole, or no checkpoint covers them yet", p.Kept))
+	}
+	return err
+}
+
+type fsckCmd struct {
+	JSON bool `name:"json" help:"One JSON object a problem."`
+}
+
+func (c fsckCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return a.cannotBeJudged(err)
+	}
+	checked, err := h.Fsck(a.ctx)
+	if err != nil {
+		return a.cannotBeJudged(err)
+	}
+	for _, p := range checked.Problems {
+		if c.JSON {
+			err := json.NewEncoder(a.stdout).Encode(map[string]any{"run": p.Run, "segment": p.Segment, "name": p.Name(), "problem": p.Err.Error()})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(a.stdout, "%s: %s\n", p.Name(), clean(p.Error()))
+	}
+	a.say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log: %d problems",
+		checked.Runs, checked.Live, checked.Segments, checked.Entries, len(checked.Problems)))
+	if len(checked.Problems) > 0 {
+		return exitDoesNotHold
+	}
+	return nil
+}
+
+type eraseCmd struct {
+	Name   string `arg:"" name:"run" help:"The run, or a beginning of its name."`
+	Seq    uint64 `arg:"" help:"The record's number in the run."`
+	Reason string `required:"" help:"Why; it stands in a signed statement for as long as the run does."`
+	By     string `help:"Who asked for it (default: you)."`
+}
+
+func (c eraseCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	run, err := h.Logs().Run(a.ctx, "", c.Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	if c.By == "" {
+		c.By = whoAmI()
+	}
+	if err := h.Erase(a.ctx, home.Erasure{Run: run.ID, Seq: c.Seq, Reason: c.Reason, By: c.By}); err != nil {
+		return err
+	}
+	a.say(fmt.Sprintf("erased seq %d of run %s; its hash stays, and the run verifies", c.Seq, run.ID))
+	a.say("copies that left this host (bundles, exports, back-ups) are not reached by this")
+	return nil
+}
+
+func whoAmI() string {
+	u, err := user.Current()
+	if err != nil || u.Username == "" {
+		return "unknown"
+	}
+	return u.Username
+}
+
+type keyCmd struct {
+	Show   keyShowCmd   `cmd:"" help:"Print the public key that this host's records are checked with."`
+	Rotate keyRotateCmd `cmd:"" help:"Make a new key; the old one signs for it, and is removed."`
+}
+
+type keyShowCmd struct{}
+
+func (keyShowCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	key, err := h.Key()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
+	return err
+}
+
+type keyRotateCmd struct{}
+
+func (keyRotateCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	key, err := h.RotateKey(a.ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
+	a.say("give the new public key to auditors and witnesses; with the old one they still can check, through the statement in each bundle")
+	return nil
+}
+
+var errNoTransport = errors.New("there is no transport: give --nats URL, or transport: in host.yaml")

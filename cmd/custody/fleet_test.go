@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const natsConfig = `
+listen: "%s:4222"
+http: "%s:8222"
+max_payload: 33554432
+jetstream: {store_dir: %q, sync_interval: always}
+`
+
+// natsServer builds the server, once, of the version that this module has, and returns its path.
+func natsServer(t *testing.T) string {
+	t.Helper()
+	dir, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "nats-server")
+	buildNATS.Do(func() {
+		build := exec.Command("go", "build", "-o", path, "github.com/nats-io/nats-server/v2")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build nats-server: %v\n%s", err, out)
+		}
+	})
+	return path
+}
+
+var buildNATS sync.Once
+
+// fleet is a machine with agents, and one with the servers.
+type fleet struct {
+	*door       // on the agents' machine
+	ops   *door // on the servers' machine
+	there *peer
+	dsn   string // of the ClickHouse there
+}
+
+// newFleet starts NATS, a ClickHouse engine and `custody ingest` on one machine, and returns a
+// user on another.
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	agents, ops := twoPeers(t)
+	f := &fleet{door: newDoor(t), ops: newDoor(t), there: ops}
+	f.launch, f.ops.launch = agents.start, ops.start
+	dir := t.TempDir()
+
+	conf := filepath.Join(dir, "nats.conf")
+	f.write(conf, fmt.Sprintf(natsConfig, ops.address, ops.address, filepath.Join(dir, "jetstream")))
+	ops.serve(exec.Command(natsServer(t), "-c", conf))
+	clickhouse := exec.Command(program(t, "CUSTODY_TEST_CHDB"), "--path", filepath.Join(dir, "clickhouse"), "--listen", ops.address+":8123")
+	if _, err := clickhouse.StdinPipe(); err != nil { // it ends when that closes
+		t.Fatal(err)
+	}
+	ops.serve(clickhouse)
+	ops.reach(ops.address + ":4222")
+	ops.reach(ops.address + ":8123")
+	f.dsn = "http://" + ops.address + ":8123/default"
+
+	hostYAML := fmt.Sprintf("version: 1\ntenant: acme\ntransport: {url: \"nats://%s:4222\", monitor: \"http://%s:8222\"}\n", ops.address, ops.address)
+	f.write(filepath.Join(f.home, "host.yaml"), hostYAML)
+	f.write(filepath.Join(f.ops.home, "host.yaml"), hostYAML+"store: \""+f.dsn+"\"\n")
+	ops.serve(f.ops.command("ingest"))
+	return f
+}
+
+// TestFleet: a run on one machine is read from ClickHouse on another, and is record for
+// record what its own host has, in its log and in a SQLite store made from it.
+func TestFleet(t *testing.T) {
+	f := newFleet(t)
+	f.write(filepath.Join(f.dir, "in.txt"), "hello")
+	s := f.must(0, "run", "--workdir", f.dir, "--", "sh", "-c", "cat in.txt; for i in 1 2 3 4 5 6 7 8; do date > f$i; done; sleep 2; echo done")
+	if strings.Contains(s.stderr, "sync_interval") || strings.Contains(s.stderr, "does not have all") {
+		t.Errorf("custody run says: %s", s.stderr)
+	}
+	here := f.must(0, "timeline", "last", "--json").stdout // its log: the store is elsewhere
+	run := f.runs()[0].ID
+
+	there := f.ops.must(0, "timeline", run, "--json").stdout
+	if here != there || len(lines(here)) < 20 {
+		t.Errorf("the log has %d records, ClickHouse %d, and they differ", len(lines(here)), len(lines(there)))
+	}
+	f.must(0, "--store", "sqlite:"+filepath.Join(f.home, "custody.db"), "rebuild")
+	f.env = append(f.env, "CUSTODY_STORE=sqlite:"+filepath.Join(f.home, "custody.db"))
+	if local := f.must(0, "timeline", run, "--json").stdout; local != there {
+		t.Error("SQLite and ClickHouse show different records")
+	}
+	if a, b := f.must(0, "timeline", run).stdout, f.ops.must(0, "timeline", run).stdout; a != b {
+		t.Errorf("the timelines differ:\n%s\n%s", a, b)
+	}
+	if r := f.ops.runs()[0]; r.Tenant != "acme" || r.Host == "" || r.Status != "sealed" {
+		t.Errorf("ClickHouse lists the run as %+v", r)
+	}
+	f.env = f.env[:len(f.env)-1]
+	f.must(0, "fsck")
+	f.verified(run)
+}
+
+// TestFollowFromAnywhere: what happens is seen on another machine while it happens.
+func TestFollowFromAnywhere(t *testing.T) {
+	f := newFleet(t)
+	cmd := f.command("run", "--", "sh", "-c", "sleep 3; touch /workspace/seen; sleep 6")
+	f.start(cmd)
+	var run string
+	deadline := time.Now().Add(30 * time.Second)
+	for run == "" && time.Now().Before(deadline) { // its first segment is in the store
+		if runs := f.ops.runs(); len(runs) > 0 {
+			run = runs[0].ID
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s := f.ops.must(0, "timeline", run, "--follow", "--json")
+	f.contains(s.stdout, "/workspace/seen", `"phase":"end"`)
+	cmd.Wait()
+	if all := f.ops.must(0, "timeline", run, "--json").stdout; all != s.stdout {
+		t.Error("what was followed is not what the store has")
+	}
+}
+
+// TestBundleFromStore: when retention has removed a run's segments from its host, the
+// bundle is made from the store, and verifies with the public key alone.
+func TestBundleFromStore(t *testing.T) {
+	f := newFleet(t)
+	f.script(0, "echo kept; sleep 2; echo elsewhere")
+	run := f.runs()[0].ID
+	before := filepath.Join(f.dir, "before.zip")
+	f.must(0, "bundle", run, "-o", before)
+
+	host := filepath.Join(f.home, "host.yaml")
+	f.write(host, fmt.Sprintf("version: 1\ntenant: acme\nstore: %q\ntransport: {url: \"nats://%s:4222\"}\nretain: {age: 1ms}\n", f.dsn, f.there.address))
+	f.contains(f.must(0, "prune").stderr, "removed")
+	if left, _ := filepath.Glob(filepath.Join(f.home, "runs", run, "*.seg")); len(left) > 0 {
+		t.Errorf("segments are still here: %v", left)
+	}
+	f.must(0, "verify", run)
+	f.must(0, "fsck")
+	after := filepath.Join(f.dir, "after.zip")
+	f.must(0, "bundle", run, "-o", after)
+	stranger := newDoor(t)
+	key := filepath.Join(f.home, "keys", "host.pub")
+	f.contains(stranger.must(0, "verify", after, "--key", key).stdout, "verified: every record")
+	if f.records(run)[0].Lifecycle.Tenant != "acme" {
+		t.Error("the run's start does not name its tenant")
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
+)
+
+type ingestCmd struct {
+	NATS    string   `name:"nats" placeholder:"URL" help:"The NATS servers (default: host.yaml's transport)."`
+	Creds   string   `type:"existingfile" help:"File with NATS credentials (JWT)."`
+	NKey    string   `name:"nkey" type:"existingfile" help:"File with a NATS NKey seed."`
+	CA      string   `name:"ca" type:"existingfile" help:"File with the roots that NATS's certificate is checked against."`
+	Cert    string   `type:"existingfile" help:"Client certificate for NATS."`
+	CertKey string   `type:"existingfile" help:"Its key."`
+	Monitor string   `placeholder:"URL" help:"The servers' monitoring endpoint, to check sync_interval."`
+	Key     []string `placeholder:"KEY|FILE" help:"Take only segments that one of these public keys signed."`
+	Metrics string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics there."`
+}
+
+func (c ingestCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	if err := a.service(h, "ingest"); err != nil {
+		return err
+	}
+	config, err := c.config(h, a.say)
+	if err != nil {
+		return err
+	}
+	opt := ship.IngestOptions{Refused: func(r ship.Refused) {
+		a.complain(fmt.Errorf("refused %s (%s), which is kept in the stream of the refused: %w", r.ID, r.Subject, r.Err))
+	}}
+	if len(c.Key) > 0 {
+		if opt.Keys, err = trust(c.Key); err != nil {
+			return err
+		}
+	}
+	m, err := a.meter(c.Metrics)
+	if err != nil {
+		return err
+	}
+	defer a.close(m)
+	st, err := c.store(a, h)
+	if err != nil {
+		return err
+	}
+	var g *ship.Ingester
+	m.ingester(&opt, func() ship.Stats { return g.Stats() })
+	g = ship.NewIngester(config, st, opt)
+	a.say("taking segments from " + config.URL)
+	err = g.Run(a.ctx)
+	if a.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		err = nil // it was told to stop
+	}
+	return errors.Join(err, st.Close())
+}
+
+// config is host.yaml's transport, with what the flags say instead.
+func (c ingestCmd) config(h *home.Home, warn func(string)) (ship.Config, error) {
+	config, ok, err := h.ShipConfig()
+	if err != nil {
+		return config, err
+	}
+	for _, f := range []struct {
+		have *string
+		flag string
+	}{{&config.URL, c.NATS}, {&config.Creds, c.Creds}, {&config.NKey, c.NKey}, {&config.CA, c.CA},
+		{&config.Cert, c.Cert}, {&config.Key, c.CertKey}, {&config.Monitor, c.Monitor}} {
+		if f.flag != "" {
+			*f.have = f.flag
+		}
+	}
+	if !ok && c.NATS == "" {
+		return config, errNoTransport
+	}
+	config.Warn = warn
+	return config, nil
+}
+
+// store waits for a store that is not up yet: both may be started at the same time.
+func (c ingestCmd) store(a *app, h *home.Home) (store.Store, error) {
+	for told := false; ; told = true {
+		st, err := h.Store(a.ctx)
+		if err == nil || a.ctx.Err() != nil || !passing(err) {
+			return st, err
+		}
+		if !told {
+			a.say("the store cannot be reached yet, trying on: " + err.Error())
+		}
+		select {
+		case <-a.ctx.Done():
+			return nil, a.ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// passing says whether waiting may help.
+func passing(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "connection refused") || strings.Contains(text, "i/o timeout") || errors.Is(err, os.ErrDeadlineExceeded)
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/metrics"
+)
+
+// meters are this process's metrics, if somebody wants them; nil: nobody does.
+type meters struct {
+	*metrics.Set
+	done sync.WaitGroup
+	stop context.CancelFunc
+}
+
+// meter serves metrics at address from now on, nothing when it is empty. The caller closes it.
+func (a *app) meter(address string) (*meters, error) {
+	if address == "" {
+		return nil, nil
+	}
+	m := &meters{Set: metrics.New(version())}
+	l, err := metrics.Listen(a.ctx, address, false)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(a.ctx))
+	m.stop = stop
+	m.done.Go(func() {
+		if err := m.ServeOn(ctx, l); err != nil {
+			a.complain(err)
+		}
+	})
+	return m, nil
+}
+
+// Close ends the serving.
+func (m *meters) Close() error {
+	if m != nil {
+		m.stop()
+		m.done.Wait()
+	}
+	return nil
+}
+
+// spool tells how much of the host's logs the store does not have.
+func (m *meters) spool(h *home.Home) {
+	if m != nil {
+		m.Spool(func() (used, limit int64) { return h.Unshipped(), int64(h.Config().Spool) })
+	}
+}
+
+// commit is for a log's OnCommit.
+func (m *meters) commit() func(records, bytes int, took time.Duration) {
+	if m == nil {
+		return nil
+	}
+	return m.Commit
+}
+
+// freeze counts a freeze; the returned function ends it.
+func (m *meters) freeze() (thaw func()) {
+	if m == nil {
+		return func() {}
+	}
+	return m.Freeze()
+}
+
+// sighted counts values that were masked.
+func (m *meters) sighted(values int) {
+	if m != nil {
+		m.Redact(values)
+	}
+}
+
+// ingester tells of an ingester's commits, and of what it refused.
+func (m *meters) ingester(opt *ship.IngestOptions, g func() ship.Stats) {
+	if m == nil {
+		return
+	}
+	opt.Observe = func(c ship.Commit) {
+		if c.Err == nil {
+			m.Ingest(c.Rows, c.Took)
+		}
+	}
+	refused := opt.Refused
+	opt.Refused = func(r ship.Refused) {
+		reason := metrics.Other
+		switch {
+		case errors.Is(r.Err, store.ErrConflict):
+			reason = metrics.Conflict
+		case errors.Is(r.Err, store.ErrMalformed):
+			reason = metrics.Malformed
+		}
+		m.Refuse(reason)
+		refused(r)
+	}
+	m.Lag(metrics.Store, func() (time.Duration, uint64) {
+		s := g()
+		return s.Oldest, uint64(s.Segments)
+	})
+}
+
+// exporters keeps each sink's counters up to its exporter's, until the meters are closed.
+func (m *meters) exporters(ctx context.Context, all []exporter) {
+	if m == nil {
+		return
+	}
+	for _, x := range all {
+		k := m.Sink(x.Stats().Name)
+		k.Lag(func() (time.Duration, uint64) {
+			s := x.Stats()
+			return s.Lag(time.Now()), uint64(s.LagSegments)
+		})
+		m.done.Go(func() { keepCount(ctx, k, x) })
+	}
+}
+
+// keepCount adds up what an exporter did since the last look.
+func keepCount(ctx context.Context, k *metrics.Sink, x exporter) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last export.Stats
+	for {
+		s := x.Stats()
+		k.Exported(int(s.Sent - last.Sent))
+		k.Dead(int(s.Dead - last.Dead))
+		for range s.Retried - last.Retried {
+			k.Retried()
+		}
+		last = s
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/redact"
+)
+
+// service has the program's own words leave as lines of JSON, through the redactor, as
+// what runs for long and is watched by others wants them.
+func (a *app) service(h *home.Home, name string) error {
+	tag, err := h.TagKey()
+	if err != nil {
+		return err
+	}
+	r, err := newRedactor(tag)
+	if err != nil {
+		return err
+	}
+	a.ctx, _ = signal.NotifyContext(a.ctx, os.Interrupt) // for as long as the program lives
+	a.log = slog.New(slog.NewJSONHandler(masked{a.stderr, r}, nil)).With("service", name)
+	h.Warn = func(text string) { a.log.Warn(text) }
+	return nil
+}
+
+// masked takes the values of secrets out of what is written, one whole line at a time.
+type masked struct {
+	out io.Writer
+	red *redact.Redactor
+}
+
+// Write implements io.Writer for slog, which writes a line at once.
+func (m masked) Write(line []byte) (int, error) {
+	if _, err := io.WriteString(m.out, m.red.String(string(line))); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// serve starts a command of the program that serves until it is told to stop.
+func (d *door) serve(args ...string) *exec.Cmd {
+	d.Helper()
+	cmd := d.command(args...)
+	cmd.Stderr = os.Stderr
+	d.start(cmd)
+	d.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	})
+	return cmd
+}
+
+// freePort is a port of loopback that nobody listens at just now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func awaitPort(t *testing.T, address string) {
+	t.Helper()
+	for range 200 {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("nothing listens at %s", address)
+}
+
+// TestErase: what a record said is gone from log, store and bundle, and all of them verify.
+func TestErase(t *testing.T) {
+	d := newDoor(t)
+	const personal = "jane-roe-1970-01-01"
+	d.script(0, "touch /workspace/"+personal+" && rm /workspace/"+personal)
+	run := d.runs()[0].ID
+	var seqs []uint64
+	for _, r := range d.records(run) {
+		body, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(body), personal) {
+			if r.Kind == audit.KindStep {
+				d.contains(d.must(exitFailed, "erase", run, strconv.FormatUint(r.Seq, 10), "--reason", "no").stderr, "cannot be erased")
+				continue // the step's own words: it has to stay
+			}
+			seqs = append(seqs, r.Seq)
+		}
+	}
+	if len(seqs) < 2 {
+		t.Fatalf("only seqs %v name the file", seqs)
+	}
+	for _, seq := range seqs {
+		d.must(0, "erase", run, strconv.FormatUint(seq, 10), "--reason", "request 4711", "--by", "dpo")
+	}
+	for _, r := range d.records(run) {
+		if r.Kind == audit.KindFile && r.File != nil && strings.Contains(string(r.File.Path), personal) {
+			t.Errorf("seq %d still names the file", r.Seq)
+		}
+	}
+	s := d.must(0, "verify", run)
+	d.contains(s.stdout, "erased    seq "+strconv.FormatUint(seqs[0], 10), "for dpo: request 4711", "verified: every record")
+	bundle := filepath.Join(d.dir, "b.zip")
+	d.must(0, "bundle", run, "-o", bundle)
+	d.contains(d.must(0, "verify", bundle).stdout, "erased    seq")
+	d.must(0, "fsck")
+	d.must(0, "rebuild")
+	d.must(0, "verify", run)
+}
+
+// TestKeyRotation: runs from before and after verify, with the old key as well as on the host.
+func TestKeyRotation(t *testing.T) {
+	d := newDoor(t)
+	d.script(0, "true")
+	old := strings.TrimSpace(d.must(0, "key", "show").stdout)
+	first := d.runs()[0].ID
+	fresh := strings.TrimSpace(d.must(0, "key", "rotate").stdout)
+	if fresh == old || d.must(0, "key", "show").stdout != fresh+"\n" {
+		t.Fatalf("the key was %s and is %s", old, fresh)
+	}
+	d.script(0, "true")
+	second := d.runs()[0].ID
+	d.verified(first)
+	d.verified(second)
+	d.must(0, "fsck")
+	stranger := newDoor(t)
+	for _, run := range []string{first, second} {
+		bundle := filepath.Join(d.dir, run+".zip")
+		d.must(0, "bundle", run, "-o", bundle)
+		stranger.must(0, "verify", bundle, "--key", old)
+	}
+	// The new key cannot vouch for what the old one signed.
+	stranger.must(2, "verify", filepath.Join(d.dir, first+".zip"), "--key", fresh)
+	stranger.must(0, "verify", filepath.Join(d.dir, second+".zip"), "--key", fresh)
+}
+
+// TestWitnessed: a witness of another team cosigns, an auditor demands it, and a host's
+// log that was put back to an older state gets no cosignature any more.
+func TestWitnessed(t *testing.T) {
+	d, other := newDoor(t), newDoor(t)
+	hostKey := strings.TrimSpace(d.must(0, "key", "show").stdout)
+	witness := strings.TrimSpace(other.must(0, "witness", "key", "witness.example").stdout)
+	address := freePort(t)
+	other.serve("witness", "serve", "--listen", address, "--log", hostKey)
+	awaitPort(t, address)
+	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\nlog: {wait: 3s, witnesses: [{key: \""+witness+"\", url: \"http://"+address+"\"}]}\n")
+
+	d.script(0, "echo one")
+	run := d.runs()[0].ID
+	bundle := filepath.Join(d.dir, "b.zip")
+	d.must(0, "bundle", run, "-o", bundle)
+	s := other.must(0, "verify", bundle, "--key", hostKey, "--witness", witness)
+	other.contains(s.stdout, "witnesses witness.example")
+
+	// A log that was put back to an older state is found here; where what this host remembers of
+	// it was put back, too, the witness still knows.
+	old := t.TempDir()
+	both := []string{"log", "log.checkpoints"}
+	for _, name := range both {
+		copyTree(t, filepath.Join(d.home, name), filepath.Join(old, name))
+	}
+	d.script(0, "echo two")
+	putBack := func(name string) {
+		if err := os.RemoveAll(filepath.Join(d.home, name)); err != nil {
+			t.Fatal(err)
+		}
+		copyTree(t, filepath.Join(old, name), filepath.Join(d.home, name))
+	}
+	putBack("log")
+	d.contains(d.custody("fsck").stdout, "log-rolled-back")
+	d.contains(d.must(0, "run", "--", "true").stderr, "went back to an older state")
+	putBack("log.checkpoints")
+	d.contains(d.custody("fsck").stdout, "not-logged")
+	d.contains(d.must(0, "run", "--", "true").stderr, "too few witnesses")
+}
+
+// TestFsck: each thing that was tampered with is found, by name.
+func TestFsck(t *testing.T) {
+	d := newDoor(t)
+	d.script(0, "echo one; sleep 2; echo two")
+	d.script(0, "echo three")
+	d.must(0, "fsck")
+	runs := d.runs()
+	pristine := filepath.Join(t.TempDir(), "home")
+	restore := func() {
+		for _, name := range []string{"runs", "log", "custody.db", "custody.db-wal", "custody.db-shm"} {
+			from, to := filepath.Join(pristine, name), filepath.Join(d.home, name)
+			if err := os.RemoveAll(to); err != nil {
+				t.Fatal(err)
+			}
+			copyTree(t, from, to)
+		}
+	}
+	for _, name := range []string{"runs", "log", "custody.db", "custody.db-wal", "custody.db-shm"} {
+		copyTree(t, filepath.Join(d.home, name), filepath.Join(pristine, name))
+	}
+	segment := filepath.Join(d.home, "runs", runs[1].ID, "00000000000000000001.seg")
+	for name, tamper := range map[string]func(){
+		"run-missing": func() {
+			os.RemoveAll(filepath.Join(d.home, "runs", runs[1].ID))
+			os.Remove(filepath.Join(d.home, "custody.db"))
+		},
+		"not-stored":    func() { d.sqlite("DELETE FROM manifests WHERE idx = 0 AND run = '" + runs[1].ID + "'") },
+		"store-differs": func() { d.sqlite("UPDATE records SET body = replace(body, 'one', 'two') WHERE kind = 'output'") },
+		"record-altered": func() {
+			b, err := os.ReadFile(segment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[len(b)/2] ^= 1
+			d.write(segment, string(b))
+		},
+		"log-tiles-altered": func() {
+			files, _ := filepath.Glob(filepath.Join(d.home, "log", "tile", "0", "*", "*"))
+			if len(files) == 0 {
+				files, _ = filepath.Glob(filepath.Join(d.home, "log", "tile", "0", "*"))
+			}
+			b, err := os.ReadFile(files[len(files)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[0] ^= 1
+			d.write(files[len(files)-1], string(b))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer restore()
+			tamper()
+			s := d.custody("fsck")
+			if s.code != 1 || !strings.Contains(s.stdout, name+":") {
+				t.Errorf("fsck exits %d and says: %s%s", s.code, s.stdout, s.stderr)
+			}
+		})
+	}
+	d.must(0, "fsck")
+}
+
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	if info, err := os.Stat(from); err != nil {
+		return
+	} else if info.IsDir() {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	b, err := os.ReadFile(from)
+	if err == nil {
+		if err = os.MkdirAll(filepath.Dir(to), 0o700); err == nil {
+			err = os.WriteFile(to, b, 0o600)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,161 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// Evidence opens a run's record for checking, with this host's log. What retention removed
+// here, or the whole of a run that was made elsewhere, is built anew from the store. The
+// caller calls close, which removes what was built.
+func (h *Home) Evidence(ctx context.Context, run string) (e *proof.Evidence, close func() error, err error) {
+	dir, remove, err := h.recordDir(ctx, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err = proof.OpenDir(dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, remove())
+	}
+	e.Log = h.proofLog()
+	if e.Rotations, err = proof.ReadRotations(h.path("keys")); err == nil {
+		e.Stamp, err = h.stampOf(ctx, e.Log)
+	}
+	close = func() error { return errors.Join(e.Close(), remove()) }
+	if err != nil {
+		return nil, nil, errors.Join(err, close())
+	}
+	return e, close, nil
+}
+
+// stampOf returns the time stamp over the log's last checkpoint, nil if there is none.
+func (h *Home) stampOf(ctx context.Context, log proof.Log) ([]byte, error) {
+	if log == nil {
+		return nil, nil
+	}
+	checkpoint, err := log.Checkpoint(ctx)
+	if err != nil {
+		return nil, nil // Verify says so itself
+	}
+	token, err := os.ReadFile(h.stampFile(checkpoint))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return token, err
+}
+
+// proofLog is the host's log for a proof, nil before it has an entry.
+func (h *Home) proofLog() proof.Log {
+	r, err := h.LogReader()
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// recordDir returns a directory with all of the run's files, and what removes it if it was made for that.
+func (h *Home) recordDir(ctx context.Context, run string) (dir string, remove func() error, err error) {
+	keep := func() error { return nil }
+	if h.HasLog(run) && !h.IsPruned(run) {
+		return h.RunDir(run), keep, nil
+	}
+	dir, err = os.MkdirTemp(h.Dir, "rebuilt-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	if err := h.rebuildRun(ctx, run, dir); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("run %s: make its record anew from the store: %w", run, err), remove())
+	}
+	return filepath.Join(dir, run), remove, nil
+}
+
+// rebuildRun writes a run's files from the rows and manifests that the store has.
+func (h *Home) rebuildRun(ctx context.Context, run, dir string) error {
+	st, err := h.Store(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	r, err := st.Run(ctx, h.config.Tenant, run)
+	if err != nil {
+		return err
+	}
+	manifests, err := st.Manifests(ctx, r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	signed := make([][]byte, len(manifests))
+	for i, m := range manifests {
+		signed[i] = m.Bytes
+	}
+	if err := proof.Rebuild(ctx, filepath.Join(dir, r.ID), signed, rows(ctx, st, r)); err != nil {
+		return err
+	}
+	return copyStatements(h.RunDir(run), filepath.Join(dir, r.ID))
+}
+
+func rows(ctx context.Context, st store.Store, r store.Run) iter.Seq2[proof.Row, error] {
+	return func(yield func(proof.Row, error) bool) {
+		for row, err := range st.Records(ctx, store.Query{Tenant: r.Tenant, Run: r.ID}) {
+			if !yield(proof.Row(row.Frame()), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// copyStatements copies the erasures' statements, which no store has.
+func copyStatements(from, to string) error {
+	files, err := filepath.Glob(filepath.Join(from, "*"+proof.ErasureSuffix))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, filepath.Base(file)), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Bundle writes all that an auditor needs to check a run. With since, an earlier checkpoint,
+// it has the proof that the log only grew from there.
+func (h *Home) Bundle(ctx context.Context, w io.Writer, run string, since []byte) error {
+	dir, remove, err := h.recordDir(ctx, run)
+	if err != nil {
+		return err
+	}
+	o, err := h.bundleOptions(ctx)
+	if err != nil {
+		return errors.Join(err, remove())
+	}
+	o.Since = since
+	return errors.Join(proof.WriteBundle(ctx, w, dir, o), remove())
+}
+
+func (h *Home) bundleOptions(ctx context.Context) (o proof.BundleOptions, err error) {
+	key, err := h.Key()
+	if err != nil {
+		return o, err
+	}
+	o.HostKey, o.Log = key.Public, h.proofLog()
+	if o.Stamp, err = h.stampOf(ctx, o.Log); err != nil {
+		return o, err
+	}
+	o.Rotations, err = proof.ReadRotations(h.path("keys"))
+	return o, err
+}

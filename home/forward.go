@@ -1,0 +1,309 @@
+package home
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// way is how segments get into the store: a transport in this process, or NATS.
+type way interface {
+	Publish(ctx context.Context, seg store.Segment) error
+	Drain(ctx context.Context) error
+	Stored(ctx context.Context, tenant, run string, deep bool) ([]ship.Held, error)
+	Close()
+}
+
+// openWay opens the way into the store that host.yaml names. The caller calls
+// close when it is done with it.
+func (h *Home) openWay(ctx context.Context) (w way, close func() error, err error) {
+	if t := h.config.Transport; t != nil {
+		key, err := h.Key()
+		if err != nil {
+			return nil, nil, err
+		}
+		r, err := ship.Dial(ctx, h.shipConfig(*t, key.Name()))
+		if err != nil {
+			return nil, nil, err
+		}
+		return r, func() error { r.Close(); return nil }, nil
+	}
+	st, err := h.Store(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := ship.Start(ctx, st)
+	return t, func() error { t.Close(); return st.Close() }, nil
+}
+
+// ShipConfig is how host.yaml says to reach the transport; false if it names none.
+func (h *Home) ShipConfig() (ship.Config, bool, error) {
+	t := h.config.Transport
+	if t == nil {
+		return ship.Config{Tenant: h.config.Tenant}, false, nil
+	}
+	key, err := h.Key()
+	if err != nil {
+		return ship.Config{}, false, err
+	}
+	return h.shipConfig(*t, key.Name()), true, nil
+}
+
+func (h *Home) shipConfig(t Transport, host string) ship.Config {
+	return ship.Config{
+		URL: t.URL, Tenant: h.config.Tenant, Host: host, CA: t.CA, Cert: t.Cert, Key: t.Key,
+		Creds: t.Creds, NKey: t.NKey, Monitor: t.Monitor, Warn: h.warn,
+	}
+}
+
+// forward carries a run's segments to where they survive this host, as they are sealed, until
+// stop is closed and all that is sealed then has arrived:
+//
+//	         .--Add--> in the host's log --Publish--> under a checkpoint --.
+//	sealed --|                                                             |--> shipped
+//	         '--Publish--> under way --Drain--> in the store --------------'
+//
+// Neither way waits for the other. ctx bounds the way into the store. With again another
+// process may have done part of it. What stays undone the next process does.
+func (h *Home) forward(ctx context.Context, w way, log *notary, run string, again bool, stop <-chan struct{}) error {
+	c := carrier{follower: follower{home: h, run: run}, way: w, again: again}
+	v := voucher{follower: follower{home: h, run: run}, log: log, again: again}
+	vouched := make(chan error, 1)
+	go func() { vouched <- v.run(context.WithoutCancel(ctx), stop) }()
+	err := c.run(ctx, stop)
+	if err := errors.Join(err, <-vouched); err != nil {
+		return err
+	}
+	return c.markShipped()
+}
+
+// voucher enters a run's manifests into the host's log, and has checkpoints made over them.
+type voucher struct {
+	follower
+	log       *notary
+	again     bool
+	top       uint64 // index of the last entry
+	entered   bool   // there is one
+	published time.Time
+	open      bool // entries that no checkpoint covers
+}
+
+// checkpointEvery is how often a live run's manifests get a checkpoint: who takes the host
+// over can change no more than what is younger.
+const checkpointEvery = 5 * time.Second
+
+func (v *voucher) run(ctx context.Context, stop <-chan struct{}) error {
+	v.published = time.Now()
+	for last := false; ; {
+		if !last {
+			last = v.closed || v.wait(stop)
+		}
+		err := v.pass(ctx)
+		if last {
+			return errors.Join(err, v.publish(ctx))
+		}
+		if err == nil && v.open && time.Since(v.published) > checkpointEvery {
+			err = v.publish(ctx)
+		}
+		if err != nil {
+			v.home.warn(err.Error()) // tried again
+		}
+	}
+}
+
+func (v *voucher) pass(ctx context.Context) error {
+	return v.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
+		index, err := v.log.add(ctx, proof.ManifestLeaf(m.Run, m.Segment, proof.Digest(signed)), v.again)
+		if err != nil {
+			return fmt.Errorf("host log: %w", err)
+		}
+		v.top, v.entered, v.open = max(v.top, index), true, true
+		return nil
+	})
+}
+
+func (v *voucher) publish(ctx context.Context) error {
+	if !v.entered {
+		return nil
+	}
+	v.published = time.Now()
+	if err := v.log.publish(ctx, v.top); err != nil {
+		return fmt.Errorf("no checkpoint covers the run's last manifest yet: %w", err)
+	}
+	v.open = false
+	return nil
+}
+
+// carrier brings a run's segments into the store.
+type carrier struct {
+	follower
+	way    way
+	again  bool
+	stored uint64 // segments that the store is known to have
+}
+
+func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
+	for last := false; ; {
+		if !last {
+			last = c.closed || c.wait(stop)
+		}
+		err := c.each(ctx, c.publish)
+		if last {
+			return errors.Join(err, c.way.Drain(ctx))
+		}
+		if c.stored < c.next {
+			c.ask(ctx)
+		}
+		if err != nil {
+			c.home.warn(err.Error()) // tried again
+		}
+	}
+}
+
+// publish hands a segment over. One that the store should have and lacks goes by another name,
+// or NATS would take it for a repeat.
+func (c *carrier) publish(ctx context.Context, seg store.Segment) error {
+	if r, ok := c.way.(interface {
+		Republish(ctx context.Context, seg store.Segment) error
+	}); ok && c.again {
+		return r.Republish(ctx, seg)
+	}
+	return c.way.Publish(ctx, seg)
+}
+
+// ask finds out how many segments the store has, and notes it for the spool.
+func (c *carrier) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	held, err := c.way.Stored(ctx, c.home.config.Tenant, c.follower.run, false)
+	if err != nil {
+		return // asked again with the next pass
+	}
+	n := uint64(0)
+	for _, one := range held {
+		if one.Index != n {
+			break
+		}
+		n++
+	}
+	if n > c.stored {
+		c.stored = n
+		_ = os.WriteFile(c.home.storedFile(c.follower.run), strconv.AppendUint(nil, n, 10), 0o600) // a lost count is asked for again
+	}
+}
+
+const askTimeout = 2 * time.Second
+
+// waitForStore is how long the end of a run waits for a store elsewhere.
+func (h *Home) waitForStore() time.Duration {
+	if t := h.config.Transport; t != nil && t.Wait > 0 {
+		return time.Duration(t.Wait)
+	}
+	return 10 * time.Second
+}
+
+func (h *Home) storedFile(run string) string { return filepath.Join(h.RunDir(run), "stored") }
+
+// storedCount is how many of a run's segments the store was last known to have.
+func (h *Home) storedCount(run string) uint64 {
+	text, err := os.ReadFile(h.storedFile(run))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	return n
+}
+
+// Ship carries what the store does not have yet, of runs that have ended, and tells
+// which runs those were. With differ it compares all runs that are here with the rows
+// the store has, and carries again what it lacks.
+func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error {
+	left, err := h.left(differ)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	if h.config.Transport != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, shipTimeout, errors.New("NATS or the store did not answer in time"))
+		defer cancel()
+	}
+	w, closeWay, err := h.openWay(ctx)
+	if err != nil {
+		return err
+	}
+	log, err := h.openNotary(ctx)
+	if err != nil {
+		return errors.Join(err, closeWay())
+	}
+	var errs []error
+	for _, run := range left {
+		if err := h.shipOne(ctx, w, log, run, differ, notice); err != nil {
+			errs = append(errs, fmt.Errorf("run %s: %w", run, err))
+		}
+	}
+	return errors.Join(append(errs, log.close(ctx), closeWay())...)
+}
+
+// shipTimeout bounds one call of Ship; the next one goes on.
+const shipTimeout = 10 * time.Minute
+
+// left lists the runs that have ended and are not known to be in the store, or with all
+// those that have ended.
+func (h *Home) left(all bool) ([]string, error) {
+	runs, err := h.logs()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(runs, func(run string) bool {
+		return wal.Locked(h.RunDir(run)) || !h.begun(run) || !all && h.HasWhole(run)
+	}), nil
+}
+
+func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, differ bool, notice func(string)) error {
+	if differ {
+		held, err := w.Stored(ctx, h.config.Tenant, run, true)
+		if err != nil {
+			return err
+		}
+		if same, err := h.sameAs(ctx, run, held); err != nil || same && h.HasWhole(run) {
+			return err
+		}
+	}
+	done := make(chan struct{})
+	close(done)
+	if err := h.forward(ctx, w, log, run, true, done); err != nil {
+		return err
+	}
+	notice("run " + run + " is in the store now")
+	return nil
+}
+
+// sameAs says whether the store has every manifest of the run, and rows that give its root.
+func (h *Home) sameAs(ctx context.Context, run string, held []ship.Held) (bool, error) {
+	byIndex := map[uint64]ship.Held{}
+	for _, one := range held {
+		byIndex[one.Index] = one
+	}
+	same := true
+	f := follower{home: h, run: run}
+	err := f.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
+		one, there := byIndex[m.Segment]
+		if !there || one.Manifest != sha256.Sum256(signed) || m.Count > 0 && one.Root != [32]byte(m.Root) {
+			same = false
+		}
+		return nil
+	})
+	return same, err
+}

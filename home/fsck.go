@@ -1,0 +1,244 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/hostlog"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// What Fsck finds beyond what package proof does.
+var (
+	ErrNotLogged    = errors.New("manifest is not in the host's log")
+	ErrNotStored    = errors.New("the store lacks a segment")
+	ErrStoreDiffers = errors.New("the store's rows are not what the manifest signs")
+)
+
+// Problem is one thing that Fsck found. Err is one of the errors above, one of package
+// hostlog's, or a *proof.Verdict.
+type Problem struct {
+	Run     string
+	Segment uint64
+	Err     error
+}
+
+// Error implements error.
+func (p Problem) Error() string {
+	if p.Run == "" {
+		return p.Err.Error()
+	}
+	return fmt.Sprintf("run %s: %v", p.Run, p.Err)
+}
+
+// Unwrap gives what was found.
+func (p Problem) Unwrap() error { return p.Err }
+
+// Name is a short and stable name of the problem.
+func (p Problem) Name() string {
+	var named interface{ Name() string }
+	if errors.As(p.Err, &named) {
+		return named.Name()
+	}
+	for name, err := range map[string]error{
+		"not-logged": ErrNotLogged, "not-stored": ErrNotStored,
+		"store-differs":   ErrStoreDiffers,
+		"log-rolled-back": hostlog.ErrRolledBack, "log-forked": hostlog.ErrForked, "log-tiles-altered": hostlog.ErrTilesAltered,
+		"log-entry-altered": hostlog.ErrEntriesAltered, "log-part-missing": hostlog.ErrMissing, "log-forged": hostlog.ErrForged,
+	} {
+		if errors.Is(p.Err, err) {
+			return name
+		}
+	}
+	return "damaged"
+}
+
+// Checked is what Fsck looked at.
+type Checked struct {
+	Runs, Live, Segments, Entries uint64
+	Problems                      []Problem
+}
+
+// Fsck checks this host's logs, the store and the host's log of manifests against each
+// other. Runs that go on are left out. An error means that it could not be done.
+func (h *Home) Fsck(ctx context.Context) (Checked, error) {
+	f := fsck{home: h, known: map[string]map[uint64]proof.Hash{}, logged: map[logged]bool{}}
+	runs, err := h.logs()
+	if err != nil {
+		return f.checked, err
+	}
+	trusted, err := h.Trusted()
+	if err != nil {
+		return f.checked, err
+	}
+	w, closeWay, err := h.openWay(ctx)
+	if err != nil {
+		return f.checked, fmt.Errorf("fsck: store: %w", err)
+	}
+	for _, run := range runs {
+		if wal.Locked(h.RunDir(run)) {
+			f.checked.Live++
+			f.known[run] = nil // it is here, and not to be judged
+			continue
+		}
+		if err := f.run(ctx, run, trusted, w); err != nil {
+			return f.checked, errors.Join(err, closeWay())
+		}
+	}
+	return f.checked, errors.Join(f.log(ctx, w), closeWay())
+}
+
+type fsck struct {
+	home    *Home
+	checked Checked
+	known   map[string]map[uint64]proof.Hash // digests of the manifests that are here; nil for a live run
+	logged  map[logged]bool
+	failed  error // the store could not be asked
+}
+
+func (f *fsck) found(run string, segment uint64, err error) {
+	f.checked.Problems = append(f.checked.Problems, Problem{run, segment, err})
+}
+
+// run checks one run: its record, and its rows in the store.
+func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w way) error {
+	f.checked.Runs++
+	held, err := f.home.held(ctx, w, run)
+	if err != nil {
+		return err
+	}
+	f.known[run] = map[uint64]proof.Hash{}
+	follow := follower{home: f.home, run: run}
+	err = follow.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
+		f.checked.Segments++
+		f.known[run][m.Segment] = proof.Digest(signed)
+		f.segment(run, m, signed, held)
+		return nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		f.found(run, 0, err)
+	}
+	return f.verify(ctx, run, trusted)
+}
+
+// segment compares a manifest with what the store holds.
+func (f *fsck) segment(run string, m proof.Manifest, signed []byte, held map[uint64]ship.Held) {
+	one, there := held[m.Segment]
+	switch {
+	case !there:
+		f.found(run, m.Segment, fmt.Errorf("%w: segment %d, seqs %d to %d", ErrNotStored, m.Segment, m.First, m.Last))
+	case one.Manifest != [32]byte(proof.Digest(signed)):
+		f.found(run, m.Segment, fmt.Errorf("%w: another manifest %d is there", ErrStoreDiffers, m.Segment))
+	case m.Count > 0 && one.Root != [32]byte(m.Root):
+		f.found(run, m.Segment, fmt.Errorf("%w: segment %d, seqs %d to %d", ErrStoreDiffers, m.Segment, m.First, m.Last))
+	}
+}
+
+func (f *fsck) verify(ctx context.Context, run string, trusted note.Verifiers) error {
+	e, closeEvidence, err := f.home.Evidence(ctx, run)
+	if err != nil {
+		f.found(run, 0, err)
+		return nil
+	}
+	_, err = proof.Verify(ctx, e, proof.Trust{Keys: trusted})
+	if ctx.Err() != nil {
+		return errors.Join(ctx.Err(), closeEvidence())
+	}
+	if err != nil {
+		f.found(run, 0, err)
+	}
+	return closeEvidence()
+}
+
+// log checks the host's log in itself, and that all it names is somewhere.
+func (f *fsck) log(ctx context.Context, w way) error {
+	r, err := f.home.LogReader()
+	if errors.Is(err, fs.ErrNotExist) && f.checked.Segments == 0 {
+		return nil
+	}
+	if err != nil {
+		f.found("", 0, err)
+		return nil
+	}
+	if err := r.Check(ctx); err != nil {
+		if errors.Is(err, fs.ErrNotExist) && f.checked.Segments == 0 {
+			return nil // nothing was recorded yet
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.found("", 0, err)
+	}
+	checkpoint, err := f.home.checkpoint(ctx, r)
+	if err != nil {
+		f.found("", 0, err)
+		return nil
+	}
+	absent, err := proof.Absent(f.counted(r.Entries(ctx, 0, checkpoint.Size)), func(run string, n uint64, digest proof.Hash) bool {
+		return f.has(ctx, w, run, n, digest)
+	})
+	for _, verdict := range absent {
+		f.found("", 0, verdict)
+	}
+	if err != nil {
+		f.found("", 0, err)
+		return ctx.Err()
+	}
+	for run, segments := range f.known {
+		for n := range segments {
+			if !f.logged[logged{run, n}] {
+				f.found(run, n, fmt.Errorf("%w: segment %d", ErrNotLogged, n))
+			}
+		}
+	}
+	return errors.Join(f.failed, ctx.Err())
+}
+
+// logged names a manifest that the host's log has.
+type logged struct {
+	run     string
+	segment uint64
+}
+
+// counted takes note of the entries that pass.
+func (f *fsck) counted(entries iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for entry, err := range entries {
+			if leaf, bad := proof.ParseLeaf(entry); err == nil && bad == nil && leaf.Of == proof.OfManifest {
+				f.logged[logged{leaf.Run, leaf.N}] = true
+			}
+			f.checked.Entries++
+			if !yield(entry, err) {
+				return
+			}
+		}
+	}
+}
+
+// has says whether a manifest is here, or in the store. Runs that go on are not judged.
+func (f *fsck) has(ctx context.Context, w way, run string, n uint64, digest proof.Hash) bool {
+	here, known := f.known[run]
+	if known && here == nil {
+		return true
+	}
+	if at, there := here[n]; there && at == digest {
+		return true
+	}
+	held, err := f.home.held(ctx, w, run)
+	if err != nil {
+		f.failed = err
+		return true
+	}
+	one, there := held[n]
+	return there && one.Manifest == [32]byte(digest)
+}

@@ -1,0 +1,169 @@
+package home
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// Pruned is what Prune removed.
+type Pruned struct {
+	Segments int
+	Bytes    int64
+	Kept     int // that were due and are not in the store, or under no checkpoint
+}
+
+// candidate is a segment that retention may remove.
+type candidate struct {
+	run      string
+	manifest proof.Manifest
+	digest   [32]byte
+	path     string
+	size     int64
+}
+
+// Prune removes the oldest segments that host.yaml's retain no longer wants here. One goes
+// only if the store has all its rows, which are hashed anew for that, and a checkpoint covers
+// its manifest. Manifests stay: with the store's rows they give the whole record again.
+func (h *Home) Prune(ctx context.Context) (Pruned, error) {
+	var p Pruned
+	due, err := h.due(ctx)
+	if err != nil || len(due) == 0 {
+		return p, err
+	}
+	w, closeWay, err := h.openWay(ctx)
+	if err != nil {
+		return p, err
+	}
+	covered, err := h.covered(ctx)
+	if err != nil {
+		return p, errors.Join(err, closeWay())
+	}
+	held := map[string]map[uint64]ship.Held{}
+	for _, c := range due {
+		if held[c.run] == nil {
+			if held[c.run], err = h.held(ctx, w, c.run); err != nil {
+				break
+			}
+		}
+		one, there := held[c.run][c.manifest.Segment]
+		if !there || one.Manifest != c.digest || one.Root != [32]byte(c.manifest.Root) || !covered(c) {
+			p.Kept++
+			continue
+		}
+		if err = c.remove(); err != nil {
+			break
+		}
+		p.Segments++
+		p.Bytes += c.size
+	}
+	return p, errors.Join(err, closeWay())
+}
+
+// due lists what is older than the age or beyond the size, oldest first.
+func (h *Home) due(ctx context.Context) ([]candidate, error) {
+	age, size := time.Duration(h.config.Retain.Age), int64(h.config.Retain.Size)
+	if age == 0 && size == 0 {
+		return nil, nil
+	}
+	all, err := h.candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var total int64
+	for _, c := range all {
+		total += c.size
+	}
+	var due []candidate
+	for _, c := range all { // runs are in order of their begin, segments in that of their seqs
+		old := age > 0 && time.Since(c.manifest.SealedAt) > age
+		if !old && (size == 0 || total <= size) {
+			continue
+		}
+		due = append(due, c)
+		total -= c.size
+	}
+	return due, nil
+}
+
+// candidates lists the sealed segments that are here.
+func (h *Home) candidates(ctx context.Context) ([]candidate, error) {
+	runs, err := h.logs()
+	if err != nil {
+		return nil, err
+	}
+	var all []candidate
+	for _, run := range runs {
+		f := follower{home: h, run: run}
+		err := f.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
+			path := filepath.Join(h.RunDir(run), wal.FileName(m.First, wal.SegmentSuffix))
+			if info, err := os.Stat(path); err == nil && m.Count > 0 {
+				all = append(all, candidate{run, m, sha256.Sum256(signed), path, info.Size()})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (h *Home) held(ctx context.Context, w way, run string) (map[uint64]ship.Held, error) {
+	list, err := w.Stored(ctx, h.config.Tenant, run, true)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: what the store has of it is not known: %w", run, err)
+	}
+	held := map[uint64]ship.Held{}
+	for _, one := range list {
+		held[one.Index] = one
+	}
+	return held, nil
+}
+
+// covered tells whether the last checkpoint covers a segment's manifest.
+func (h *Home) covered(ctx context.Context) (func(candidate) bool, error) {
+	r, err := h.LogReader()
+	if err != nil {
+		return nil, fmt.Errorf("prune: host log: %w", err)
+	}
+	checkpoint, err := h.checkpoint(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("prune: host log: %w", err)
+	}
+	return func(c candidate) bool {
+		index, err := r.Index(ctx, proof.ManifestLeaf(c.run, c.manifest.Segment, c.digest))
+		return err == nil && index < checkpoint.Size
+	}, nil
+}
+
+// remove takes the segment and its leaves away; the mark that tells so comes first.
+func (c candidate) remove() error {
+	mark := filepath.Join(filepath.Dir(c.path), prunedFile)
+	f, err := os.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return err
+	}
+	leaves := filepath.Join(filepath.Dir(c.path), wal.FileName(c.manifest.First, wal.LeavesSuffix))
+	return errors.Join(os.Remove(c.path), os.Remove(leaves))
+}
+
+// prunedFile in a run's directory says that retention removed segments of it.
+const prunedFile = "pruned"
+
+// IsPruned says whether parts of a run's log are in the store only.
+func (h *Home) IsPruned(run string) bool {
+	_, err := os.Stat(filepath.Join(h.RunDir(run), prunedFile))
+	return err == nil
+}
