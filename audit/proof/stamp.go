@@ -83,6 +83,11 @@ func openStamp(response []byte) (t *timestamp.Timestamp, signer *x509.Certificat
 	if signer = p.GetOnlySigner(); signer == nil || !t.HashAlgorithm.Available() {
 		return nil, nil, errors.New("it does not hold the certificate of exactly one signer")
 	}
+	var kind asn1.ObjectIdentifier
+	tstInfo := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4} // RFC 3161, section 2.4.2
+	if err := p.UnmarshalSignedAttribute(pkcs7.OIDAttributeContentType, &kind); err != nil || !kind.Equal(tstInfo) {
+		return nil, nil, errors.New("what is signed is no time stamp")
+	}
 	return t, signer, p.Verify()
 }
 
