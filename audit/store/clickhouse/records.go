@@ -87,7 +87,7 @@ func windowWidth(rows, from, to uint64, limit int) uint64 {
 
 // window yields at most limit records with seq from first to last.
 func (s *Store) window(ctx context.Context, run runKey, with, where string, first, last uint64, limit int, yield func(store.Row, error) bool) (int, error) {
-	rows, err := s.db.Query(ctx, fmt.Sprintf("%sSELECT %s FROM records WHERE %s AND seq BETWEEN %d AND %d ORDER BY seq, leaf, body = '' LIMIT 1 BY seq, leaf",
+	rows, err := s.db.Query(ctx, fmt.Sprintf("%sSELECT %s FROM records WHERE %s AND seq BETWEEN %d AND %d ORDER BY seq, leaf, kind = '' LIMIT 1 BY seq, leaf",
 		with, readColumns, where, first, last))
 	if err != nil {
 		return 0, err
@@ -163,7 +163,7 @@ func (s *Store) choose(ctx context.Context, run runKey, same []found) (found, er
 
 // gone defines what readColumns call gone: that a record was erased, or is about to be. of narrows the erasures.
 func gone(of string) string {
-	return "WITH (body = '' OR (tenant, run, seq) GLOBAL IN (SELECT tenant, run, seq FROM erasures WHERE " + of + ")) AS gone "
+	return "WITH (kind = '' OR (tenant, run, seq) GLOBAL IN (SELECT tenant, run, seq FROM erasures WHERE " + of + ")) AS gone "
 }
 
 func recordsWhere(run runKey, q store.Query) string {

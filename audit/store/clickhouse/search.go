@@ -27,12 +27,12 @@ func (s *Store) search(ctx context.Context, q store.Search, yield func(store.Row
 	if err != nil {
 		return err
 	}
-	limit := ""
-	if q.Limit > 0 {
-		limit = fmt.Sprintf(" LIMIT %d", q.Limit+forkSpare)
+	const order = " ORDER BY time DESC, run DESC, seq DESC, leaf, kind = '' LIMIT 1 BY tenant, run, seq, leaf"
+	from := " FROM records WHERE " + where + order
+	if q.Limit > 0 { // bodies are read of those that are wanted only
+		from = fmt.Sprintf(" FROM records WHERE (tenant, run, time, seq, leaf) IN (SELECT tenant, run, time, seq, leaf%s LIMIT %d) AND %s%s", from, q.Limit+forkSpare, where, order)
 	}
-	rows, err := s.db.Query(ctx, gone(ofTenant(q.Tenant))+"SELECT "+readColumns+" FROM records WHERE "+where+
-		" ORDER BY time DESC, run DESC, seq DESC, leaf, body = '' LIMIT 1 BY tenant, run, seq, leaf"+limit)
+	rows, err := s.db.Query(ctx, gone(ofTenant(q.Tenant))+"SELECT "+readColumns+from)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS {{local "records"}}{{on}} (
 PARTITION BY (toDate(ingested), class)
 PRIMARY KEY (tenant, run, time, seq)
 ORDER BY (tenant, run, time, seq, leaf)
-SETTINGS {{settings}}, ttl_only_drop_parts = 1;
+SETTINGS {{settings}}, ttl_only_drop_parts = 1, index_granularity = 1024;
 
 -- One row a segment, written last: its records are all there once it is. Besides the
 -- signed manifest it has what its records add to the summary of the run.
