@@ -142,4 +142,3 @@ func keepCount(ctx context.Context, k *metrics.Sink, x exporter) {
 		}
 	}
 }
-
