@@ -241,7 +241,10 @@ func TestCommands(t *testing.T) {
 				if group(word) {
 					word += " " + m[2]
 				}
-				if !slices.Contains(commands, word) && word != "manifest" {
+				if strings.HasPrefix(strings.TrimSpace(span), "custody "+word+" v1") {
+					continue // the first line of a signed text
+				}
+				if !slices.Contains(commands, word) {
 					t.Errorf("%s: %s: there is no command %q", name, span, word)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 )
@@ -121,7 +122,28 @@ func (h *Home) carryOut(ctx context.Context, run, path string) error {
 	if err := errors.Join(st.Erase(ctx, h.config.Tenant, run, e.Seq), st.Close()); err != nil {
 		return fmt.Errorf("the record is erased here, not in the store: %w", err)
 	}
+	if err := h.forgetLetters(run, e.Seq); err != nil {
+		return fmt.Errorf("the record is erased, not in the dead letters of exports: %w", err)
+	}
 	return writeDurably(path+doneSuffix, nil)
+}
+
+// forgetLetters removes a record from the dead letters of all sinks.
+func (h *Home) forgetLetters(run string, seq uint64) error {
+	names, err := export.Names(h.Exports())
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		letters, err := export.OpenDead(h.Exports(), name, 0, 0)
+		if err == nil {
+			_, err = letters.Forget(run, seq)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // doneSuffix marks a statement that was carried out to its end.

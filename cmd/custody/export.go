@@ -13,9 +13,6 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/export/cef"
-	"github.com/custody-project/custody/audit/export/ecs"
-	"github.com/custody-project/custody/audit/export/ocsf"
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
@@ -23,7 +20,7 @@ import (
 
 type exportCmd struct {
 	Runs     []string `arg:"" name:"run" optional:"" help:"The runs, beginnings of their names, or last. Without one: last."`
-	Format   string   `short:"F" enum:"ocsf,ecs,cef,json," default:"" help:"ocsf, ecs, cef, or json: the record's exact bytes (default: the sink's, else ocsf)."`
+	Format   string   `short:"F" enum:"ocsf,ecs,cef,native,json," default:"" help:"ocsf, ecs, cef, native, or json: the record's exact bytes (default: the sink's, else ocsf)."`
 	OCSF     string   `name:"ocsf" placeholder:"VERSION" help:"OCSF version: 1.1.0, 1.3.0, 1.5.0, 1.8.0 or 1.9.0 (default 1.8.0)."`
 	To       string   `placeholder:"SINK" help:"A sink of host.yaml by its name, or its address: file:PATH, syslog+tls://HOST:PORT, ... (default: stdout)."`
 	All      bool     `help:"Every run that the store has."`
@@ -56,21 +53,6 @@ func (c exportCmd) Run(a *app) error {
 	return c.once(a, h)
 }
 
-// formatOf makes a format by its name; version is OCSF's, "" for the default.
-func formatOf(name, version string) (export.Format, error) {
-	switch name {
-	case "", "ocsf":
-		return ocsf.New(version)
-	case "ecs":
-		return ecs.New(), nil
-	case "cef":
-		return cef.New(), nil
-	case "json":
-		return export.JSON{}, nil
-	}
-	return nil, fmt.Errorf("%.40q is not a format: ocsf, ecs, cef or json", name)
-}
-
 // target is the sink that the flags mean: one of host.yaml's, or an address.
 func (c exportCmd) target(h *home.Home) sink.Target {
 	t := sink.Target{To: c.To}
@@ -83,7 +65,7 @@ func (c exportCmd) target(h *home.Home) sink.Target {
 		t.Format = c.Format
 	}
 	if c.OCSF != "" {
-		t.Version = c.OCSF
+		t.Format, t.Version = "ocsf", c.OCSF
 	}
 	if len(c.Kind) > 0 {
 		t.Kinds = c.Kind
@@ -95,16 +77,13 @@ func (c exportCmd) target(h *home.Home) sink.Target {
 }
 
 // options are an exporter's, all but the sink.
-func options(a *app, h *home.Home, st store.Store, t sink.Target) (o export.Options, err error) {
-	o = export.Options{Name: t.Name, Dir: h.Exports(), Source: st, Log: a.log}
-	if o.Format, err = formatOf(t.Format, t.Version); err != nil {
+func options(a *app, h *home.Home, st store.Store, t sink.Target) (export.Options, error) {
+	o, err := t.Options()
+	if err != nil {
 		return o, err
 	}
-	o.Filter.Tenant = t.Tenant
-	if o.Filter.Kinds, err = kindsOf(t.Kinds); err != nil {
-		return o, err
-	}
-	o.Filter.MinSeverity, err = export.ParseSeverity(t.MinSeverity)
+	o.Dir, o.Source, o.Log = h.Exports(), st, a.log
+	o.Format, err = t.Encoding()
 	return o, err
 }
 
@@ -130,6 +109,9 @@ func (c exportCmd) once(a *app, h *home.Home) error {
 	}
 	if o.Sink, err = sink.Open(a.ctx, c.target(h)); err != nil {
 		return err
+	}
+	if o.Name == "" {
+		o.Dir = "" // dead letters are a named sink's
 	}
 	stats, err := export.Send(a.ctx, o, runs...)
 	a.say(fmt.Sprintf("sent %d events", stats.Sent))
