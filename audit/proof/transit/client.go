@@ -2,6 +2,7 @@ package transit
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +62,10 @@ func newClient(getenv func(string) string) (*client, error) {
 		return nil, errors.New("VAULT_SKIP_VERIFY is set, and the host's key is not asked of a Vault that cannot be verified: unset it, and name the certificate of Vault's authority in VAULT_CACERT")
 	}
 	hc := &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 30 * time.Second},
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 30 * time.Second,
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, // the client configures this one, and none that is missing
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	c := &api.Config{Address: address, HttpClient: hc, DisableRedirects: true, MaxRetries: 0} // a redirect would take the token elsewhere
