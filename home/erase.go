@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -35,10 +38,21 @@ func (h *Home) Erase(ctx context.Context, e Erasure) error {
 	if wal.Locked(h.RunDir(e.Run)) {
 		return fmt.Errorf("run %s goes on: wait for its end", e.Run)
 	}
+	if err := h.beginErasure(e.Run, e.Seq); err != nil {
+		return err
+	}
 	path := filepath.Join(h.RunDir(e.Run), proof.ErasureName(e.Seq))
 	if _, err := os.Stat(path); err == nil { // it was stated already
-		return h.carryOut(ctx, e.Run, path)
+		return h.carryOut(ctx, e.Run, e.Seq)
 	}
+	if err := h.state(e, path); err != nil {
+		return errors.Join(err, h.endErasure(e.Run, e.Seq))
+	}
+	return h.carryOut(ctx, e.Run, e.Seq)
+}
+
+// state writes the statement: from here on the record will be erased.
+func (h *Home) state(e Erasure, path string) error {
 	f, err := h.frame(e.Run, e.Seq)
 	if err != nil {
 		return err
@@ -55,10 +69,7 @@ func (h *Home) Erase(ctx context.Context, e Erasure) error {
 	if err != nil {
 		return err
 	}
-	if err := writeDurably(path, signed); err != nil {
-		return err
-	}
-	return h.carryOut(ctx, e.Run, path)
+	return writeDurably(path, signed)
 }
 
 // frame finds a record in the log.
@@ -81,7 +92,8 @@ func (h *Home) frame(run string, seq uint64) (wal.Frame, error) {
 }
 
 // carryOut does what a statement says. It can be repeated.
-func (h *Home) carryOut(ctx context.Context, run, path string) error {
+func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
+	path := filepath.Join(h.RunDir(run), proof.ErasureName(seq))
 	signed, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -98,8 +110,8 @@ func (h *Home) carryOut(ctx context.Context, run, path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if e.Run != run {
-		return fmt.Errorf("%s is about run %s", path, e.Run)
+	if e.Run != run || e.Seq != seq {
+		return fmt.Errorf("%s is about seq %d of run %s", path, e.Seq, e.Run)
 	}
 	log, err := h.openNotary(ctx)
 	if err != nil {
@@ -125,7 +137,7 @@ func (h *Home) carryOut(ctx context.Context, run, path string) error {
 	if err := h.forgetLetters(run, e.Seq); err != nil {
 		return fmt.Errorf("the record is erased, not in the dead letters of exports: %w", err)
 	}
-	return writeDurably(path+doneSuffix, nil)
+	return h.endErasure(run, seq)
 }
 
 // forgetLetters removes a record from the dead letters of all sinks.
@@ -146,17 +158,43 @@ func (h *Home) forgetLetters(run string, seq uint64) error {
 	return nil
 }
 
-// doneSuffix marks a statement that was carried out to its end.
-const doneSuffix = ".done"
+// An erasure that was begun has a file in a folder of its own, named RUN.SEQ, so that one that
+// was broken off is found without a look at every run.
+func (h *Home) erasing(run string, seq uint64) string {
+	return h.path("erasing", fmt.Sprintf("%s.%d", run, seq))
+}
 
-// finishErasures goes on with the erasures of a run that were broken off.
-func (h *Home) finishErasures(ctx context.Context, run string) error {
-	files, _ := filepath.Glob(filepath.Join(h.RunDir(run), "*"+proof.ErasureSuffix)) // the pattern is good
-	var errs []error
-	for _, path := range files {
-		if _, err := os.Stat(path + doneSuffix); err != nil {
-			errs = append(errs, h.carryOut(ctx, run, path))
+func (h *Home) beginErasure(run string, seq uint64) error {
+	if err := os.MkdirAll(h.path("erasing"), 0o700); err != nil {
+		return err
+	}
+	return writeDurably(h.erasing(run, seq), nil)
+}
+
+func (h *Home) endErasure(run string, seq uint64) error { return os.Remove(h.erasing(run, seq)) }
+
+// finishErasures goes on with the erasures that were broken off.
+func (h *Home) finishErasures(ctx context.Context) error {
+	entries, err := os.ReadDir(h.path("erasing"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, entry := range entries {
+		var seq uint64
+		i := strings.LastIndexByte(entry.Name(), '.')
+		if i < 0 {
+			continue
 		}
+		if seq, err = strconv.ParseUint(entry.Name()[i+1:], 10, 64); err != nil {
+			continue // a file that was being written
+		}
+		run := entry.Name()[:i]
+		if _, err := os.Stat(filepath.Join(h.RunDir(run), proof.ErasureName(seq))); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, h.endErasure(run, seq)) // nothing was stated
+			continue
+		}
+		errs = append(errs, h.carryOut(ctx, run, seq))
 	}
 	return errors.Join(errs...)
 }

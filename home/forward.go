@@ -267,7 +267,7 @@ func (h *Home) left(all bool) ([]string, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(runs, func(run string) bool {
-		return wal.Locked(h.RunDir(run)) || !h.begun(run) || !all && h.HasWhole(run)
+		return !all && h.HasWhole(run) || wal.Locked(h.RunDir(run)) || !h.begun(run)
 	}), nil
 }
 

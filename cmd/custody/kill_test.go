@@ -94,7 +94,7 @@ func (d *door) tidy(gone ...machine) {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "custody.db", "custody.db-wal", "custody.db-shm", "host.yaml", "keys", "kvm.json", "log", "log.checkpoints", "runs", "stamps", "templates", "lost+found":
+		case "custody.db", "custody.db-wal", "custody.db-shm", "erasing", "host.yaml", "keys", "kvm.json", "log", "log.checkpoints", "runs", "stamps", "templates", "lost+found":
 		default:
 			d.Errorf("%s was left in the home", e.Name())
 		}

@@ -211,6 +211,9 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 	if j.cmd.JSON {
 		recordErr = errors.Join(recordErr, j.printRecords())
 	}
+	if _, err := j.home.Prune(keep); err != nil {
+		j.say("what host.yaml no longer keeps is still here: " + err.Error())
+	}
 	if !j.cmd.Quiet {
 		j.say(fmt.Sprintf("run %s (%s): custody timeline %s", j.record.ID, facts.Tier, j.record.ID))
 	}
