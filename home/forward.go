@@ -83,8 +83,8 @@ func (h *Home) forward(ctx context.Context, w way, log *notary, run string, agai
 	vouched := make(chan error, 1)
 	go func() { vouched <- v.run(context.WithoutCancel(ctx), stop) }()
 	err := c.run(ctx, stop)
-	if err := errors.Join(err, <-vouched); err != nil {
-		return err
+	if err := errors.Join(err, <-vouched); err != nil || !v.closed {
+		return err // the closing manifest may have come after one of them had looked
 	}
 	return c.markShipped()
 }

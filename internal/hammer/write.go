@@ -66,7 +66,8 @@ func (w *writing) run(ctx context.Context) error {
 	}
 	began := time.Now()
 	r, err := h.Begin(ctx, home.RunOptions{
-		ID: home.NewRunID(began), Mode: wal.Mode(w.mode), Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(tag),
+		ID: home.NewRunID(began), Mode: wal.Mode(w.mode), Redactor: redact.New(tag),
+		Facts:    proof.Facts{Tier: "none", Tenant: h.Config().Tenant},
 		OnStall:  func(error) { fmt.Fprintln(os.Stderr, "stalled") },
 		OnResume: func() { fmt.Fprintln(os.Stderr, "resumed") },
 	})
@@ -74,8 +75,8 @@ func (w *writing) run(ctx context.Context) error {
 		return err
 	}
 	w.say("run %s", r.ID)
-	r.Ship(ctx)
-	work := w.work(ctx, r, began)
+	r.Ship(context.WithoutCancel(ctx)) // until Close
+	work := w.work(ctx, r, h.Config().Tenant, began)
 	// What has begun is ended properly even when the time is up.
 	ctx = context.WithoutCancel(ctx)
 	_, err = r.Record(ctx, ended(time.Now(), time.Since(began)))
@@ -90,13 +91,13 @@ func (w *writing) run(ctx context.Context) error {
 }
 
 // work records events until there were enough of them.
-func (w *writing) work(ctx context.Context, r *home.Run, began time.Time) error {
+func (w *writing) work(ctx context.Context, r *home.Run, tenant string, began time.Time) error {
 	if w.long > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.long)
 		defer cancel()
 	}
-	if _, err := r.Record(ctx, started("", began)); err != nil {
+	if _, err := r.Record(ctx, started(tenant, began)); err != nil {
 		return err
 	}
 	for n := 0; w.count == 0 || n < w.count; n += w.batch {
@@ -173,6 +174,7 @@ func tidyCommand(f *flag.FlagSet) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		return h.Tidy(ctx, func(line string) { fmt.Println(line) })
+		say := func(line string) { fmt.Println(line) }
+		return errors.Join(h.Tidy(ctx, say), h.Ship(ctx, false, say))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,11 +31,11 @@ func (w *world) check(t *testing.T, s *summary) (reports []proof.Report) {
 	st, err := openStore(t.Context(), w.db)
 	check(t, err)
 	defer st.Close()
-	log, err := hostlog.OpenReader(logDir(w.runs), w.key)
-	check(t, err)
-	if err := log.Check(t.Context()); err != nil {
-		t.Errorf("the host's log: %v", err)
+	look := w.bundle
+	if w.home != "" {
+		look = w.bundleAtHome
 	}
+	judge := look(t)
 	entries, err := os.ReadDir(w.runs)
 	check(t, err)
 	for _, e := range entries {
@@ -51,7 +52,7 @@ func (w *world) check(t *testing.T, s *summary) (reports []proof.Report) {
 		}
 		s.Runs++
 		s.Records += inStore(t, st, e.Name(), logged)
-		reports = append(reports, w.verify(t, log, dir))
+		reports = append(reports, judge(dir))
 	}
 	for run, acked := range w.acked {
 		if _, err := os.Stat(filepath.Join(w.runs, run)); err != nil && len(acked) > 0 {
@@ -134,23 +135,39 @@ func numberOf(t *testing.T, body []byte) int {
 	return -1
 }
 
-// verify wants the run's bundle to hold for somebody who has the host's public key only.
-func (w *world) verify(t *testing.T, log *hostlog.Reader, dir string) proof.Report {
+// bundle returns what makes a run's bundle and verifies it, after a look at the host's log.
+func (w *world) bundle(t *testing.T) (judge func(dir string) proof.Report) {
+	t.Helper()
+	log, err := hostlog.OpenReader(logDir(w.runs), w.key)
+	check(t, err)
+	if err := log.Check(t.Context()); err != nil {
+		t.Errorf("the host's log: %v", err)
+	}
+	return func(dir string) proof.Report {
+		return verify(t, filepath.Base(dir), note.VerifierList(w.key), func(f io.Writer) error {
+			return proof.WriteBundle(t.Context(), f, dir, proof.BundleOptions{HostKey: w.public, Log: log})
+		})
+	}
+}
+
+// verify wants a bundle to hold for somebody who has the host's public key only.
+func verify(t *testing.T, run string, keys note.Verifiers, write func(io.Writer) error) proof.Report {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bundle")
 	f, err := os.Create(path)
 	check(t, err)
-	err = proof.WriteBundle(t.Context(), f, dir, proof.BundleOptions{HostKey: w.public, Log: log})
+	err = write(f)
 	check(t, f.Close())
 	if err != nil {
-		t.Fatalf("%s: %v", filepath.Base(dir), err)
+		t.Errorf("%s: %v", run, err)
+		return proof.Report{}
 	}
 	e, err := proof.OpenBundle(path)
 	check(t, err)
 	defer e.Close()
-	report, err := proof.Verify(t.Context(), e, proof.Trust{Keys: note.VerifierList(w.key)})
+	report, err := proof.Verify(t.Context(), e, proof.Trust{Keys: keys})
 	if err != nil {
-		t.Errorf("%s: %v", filepath.Base(dir), err)
+		t.Errorf("%s: %v", run, err)
 	}
 	return report
 }

@@ -35,6 +35,7 @@ func (p *process) start(t *testing.T) {
 	if len(p.args) > 0 {
 		cmd = exec.Command(p.args[0], p.args[1:]...)
 	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL} // nothing outlives the test
 	cmd.Env = append(append(os.Environ(), roleEnv+"="+p.name), p.env...)
 	cmd.Stderr = &logged{t: t, name: p.name}
 	stdin, err := cmd.StdinPipe()

@@ -57,6 +57,12 @@ func TestTortureClickHouse(t *testing.T) {
 	rounds(t, "ClickHouse", max(1, number("CUSTODY_ROUNDS", fewRounds)/4), 2)
 }
 
+// TestTortureHome is the same with a host as `custody run` makes it: package home over a
+// $CUSTODY_HOME whose host.yaml names the servers. After each round fsck finds nothing.
+func TestTortureHome(t *testing.T) {
+	rounds(t, "SQLite, host by package home", max(1, number("CUSTODY_ROUNDS", fewRounds)/4), 2)
+}
+
 func rounds(t *testing.T, kind string, rounds, atOnce int) {
 	seed := uint64(number("CUSTODY_SEED", int(time.Now().UnixNano())))
 	s := summary{Store: kind, Kills: map[string]int{}, Seed: seed}
@@ -118,6 +124,7 @@ func number(env string, usual int) int {
 
 // world is all processes of a round with what they keep.
 type world struct {
+	home   string        // of a host that package home makes, else empty
 	runs   string        // directory of the runs' logs
 	db     string        // path of SQLite, or DSN of ClickHouse
 	key    note.Verifier // of the host
@@ -167,6 +174,9 @@ jetstream { store_dir: %q, sync_interval: always }
 	w.nats = &process{name: "nats", env: env}
 	w.ingest = &process{name: "ingest", env: env, hear: w.trouble}
 	w.host = &process{name: "host", env: env, hear: w.hear}
+	if strings.Contains(kind, "home") {
+		w.atHome(t, dir, port, monitor)
+	}
 	return w
 }
 
@@ -240,6 +250,9 @@ func (w *world) torture(t *testing.T, dice *mathrand.Rand) {
 func (w *world) tidy(t *testing.T) {
 	t.Helper()
 	p := &process{name: "host", env: append([]string{"CUSTODY_TORTURE_TIDY=1"}, w.host.env...)}
+	if w.home != "" {
+		p.args = []string{w.host.args[0], "tidy", "-home", w.home}
+	}
 	p.start(t)
 	timer := time.AfterFunc(drainTime, func() { p.cmd.Process.Kill() })
 	if err := p.wait(); err != nil || !timer.Stop() {
