@@ -97,6 +97,7 @@ require (
 	github.com/emicklei/go-restful/v3 v3.12.2 // indirect
 	github.com/evanphx/json-patch/v5 v5.9.11 // indirect
 	github.com/fatih/color v1.18.0 // indirect
+	github.com/fatih/structs v1.1.0 // indirect
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
 	github.com/gammazero/deque v0.2.1 // indirect
@@ -326,4 +327,6 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/hashicorp/vault/sdk => github.com/hashicorp/vault/sdk v0.20.0
+replace github.com/hashicorp/vault/sdk => github.com/hashicorp/vault/sdk v0.21.0
+
+replace github.com/hashicorp/vault => ../../.cache/vault-src

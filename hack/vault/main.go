@@ -1,5 +1,5 @@
 // Command vault is a Vault server for Custody's tests: Vault's own core, request
-// handler, token store, KV, AppRole, JWT, Kubernetes and file audit, with storage
+// handler, token store, KV, transit, AppRole, JWT, Kubernetes and file audit, with storage
 // in memory or in a directory. It is a module of its own: nothing of it is part of
 // Custody.
 //
@@ -34,6 +34,7 @@ import (
 	kv "github.com/hashicorp/vault-plugin-secrets-kv"
 	"github.com/hashicorp/vault/audit"
 	"github.com/hashicorp/vault/builtin/credential/approle"
+	"github.com/hashicorp/vault/builtin/logical/transit"
 	vaulthttp "github.com/hashicorp/vault/http"
 	"github.com/hashicorp/vault/internalshared/configutil"
 	"github.com/hashicorp/vault/sdk/logical"
@@ -113,7 +114,7 @@ func newCore(dir string) (*vault.Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	secretEngines := map[string]logical.Factory{"kv": kv.Factory, "lease": leaseFactory}
+	secretEngines := map[string]logical.Factory{"kv": kv.Factory, "transit": transit.Factory, "lease": leaseFactory}
 	logins := map[string]logical.Factory{"approle": approle.Factory, "jwt": jwt.Factory, "kubernetes": kubernetes.Factory}
 	return vault.NewCore(&vault.CoreConfig{
 		Physical:           storage,
