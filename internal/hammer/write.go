@@ -97,7 +97,7 @@ func (w *writing) work(ctx context.Context, r *home.Run, tenant string, began ti
 		ctx, cancel = context.WithTimeout(ctx, w.long)
 		defer cancel()
 	}
-	if _, err := r.Record(ctx, started(tenant, began)); err != nil {
+	if _, err := r.Record(context.WithoutCancel(ctx), started(tenant, began)); err != nil {
 		return err
 	}
 	for n := 0; w.count == 0 || n < w.count; n += w.batch {
