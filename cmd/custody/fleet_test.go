@@ -44,6 +44,8 @@ type fleet struct {
 	ops   *door // on the servers' machine
 	there *peer
 	dsn   string // of the ClickHouse there
+
+	ingester *exec.Cmd
 }
 
 // newFleet starts NATS, a ClickHouse engine and `custody ingest` on one machine, and returns a
@@ -70,8 +72,14 @@ func newFleet(t *testing.T) *fleet {
 	hostYAML := fmt.Sprintf("version: 1\ntenant: acme\ntransport: {url: \"nats://%s:4222\", monitor: \"http://%s:8222\"}\n", ops.address, ops.address)
 	f.write(filepath.Join(f.home, "host.yaml"), hostYAML)
 	f.write(filepath.Join(f.ops.home, "host.yaml"), hostYAML+"store: \""+f.dsn+"\"\n")
-	ops.serve(f.ops.command("ingest"))
+	f.ingest()
 	return f
+}
+
+// ingest starts `custody ingest`.
+func (f *fleet) ingest() {
+	f.ingester = f.ops.command("ingest")
+	f.there.serve(f.ingester)
 }
 
 // TestFleet: a run on one machine is read from ClickHouse on another, and is record for
@@ -151,5 +159,52 @@ func TestBundleFromStore(t *testing.T) {
 	f.contains(stranger.must(0, "verify", after, "--key", key).stdout, "verified: every record")
 	if f.records(run)[0].Lifecycle.Tenant != "acme" {
 		t.Error("the run's start does not name its tenant")
+	}
+}
+
+// TestSpool: while nothing takes segments, a run goes on until the spool is full. In strict mode
+// it freezes then, and goes on when there is an ingester again; in degrade mode it goes on, and
+// what was lost is declared. Both runs are whole in the store at last, and verify.
+func TestSpool(t *testing.T) {
+	for _, mode := range []string{"strict", "degrade"} {
+		t.Run(mode, func(t *testing.T) {
+			f := newFleet(t)
+			f.project("version: 1\nrecord: {mode: " + mode + "}\n")
+			host, err := os.ReadFile(filepath.Join(f.home, "host.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.write(filepath.Join(f.home, "host.yaml"), string(host)+"spool: 64KiB\n")
+			f.ingester.Process.Kill()
+			f.ingester.Wait()
+
+			var words strings.Builder
+			cmd := f.command("run", "--", "sh", "-c", "head -c 8000000 /dev/urandom | base64; sleep 2; echo whole")
+			cmd.Stderr = &words
+			f.start(cmd)
+			time.Sleep(8 * time.Second)
+			f.ingest()
+			cmd.Wait()
+			if !strings.Contains(words.String(), "the spool is full") {
+				t.Fatalf("the spool never was full:\n%s", words.String())
+			}
+			run := f.runs()[0].ID
+			kinds := map[string]int{}
+			for _, r := range f.records(run, "vm", "gap") {
+				if r.VM != nil {
+					kinds[r.VM.Op]++
+				} else if r.Gap.Stage == "wal" {
+					kinds["gap"]++
+				}
+			}
+			if mode == "strict" && (kinds["freeze"] == 0 || kinds["thaw"] == 0 || kinds["gap"] > 0) || mode == "degrade" && kinds["gap"] == 0 {
+				t.Errorf("the record has %v", kinds)
+			}
+			f.must(0, "ship")
+			f.must(0, "fsck")
+			if here, there := f.must(0, "timeline", run, "--json").stdout, f.ops.must(0, "timeline", run, "--json").stdout; here != there {
+				t.Error("the store does not have what the log has")
+			}
+		})
 	}
 }
