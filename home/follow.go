@@ -30,6 +30,19 @@ type follower struct {
 	next   uint64 // index of the next segment
 	host   string // name of the key that signed the last manifest that was read
 	closed bool   // the closing manifest was read
+	told   string // the last trouble that the user was told of
+}
+
+// tell tells the user what keeps segments from going on, once. It is tried again.
+func (f *follower) tell(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != f.told {
+		f.home.warn("run " + f.run + ": " + text)
+	}
+	f.told = text
 }
 
 // eachSealed hands over the manifests that were written since the last call, with their files.

@@ -117,9 +117,7 @@ func (v *voucher) run(ctx context.Context, stop <-chan struct{}) error {
 		if err == nil && v.open && time.Since(v.published) > checkpointEvery {
 			err = v.publish(ctx)
 		}
-		if err != nil {
-			v.home.warn(err.Error()) // tried again
-		}
+		v.tell(err)
 	}
 }
 
@@ -166,9 +164,7 @@ func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
 		if c.stored < c.next {
 			c.ask(ctx)
 		}
-		if err != nil {
-			c.home.warn(err.Error()) // tried again
-		}
+		c.tell(err)
 	}
 }
 
