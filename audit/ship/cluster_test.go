@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -106,30 +107,29 @@ func (c *cluster) url() string {
 // dialer connects from machine 4.
 type dialer struct{ ns string }
 
-// Dial implements nats.CustomDialer. The thread whose namespace is changed ends with the goroutine.
+// Dial implements nats.CustomDialer. The thread goes back where it was: if it ended, the
+// servers that were started from it would (Pdeathsig).
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	type result struct {
-		conn net.Conn
-		err  error
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := netns.GetFromName(d.ns)
-		if err != nil {
-			done <- result{nil, err}
-			return
-		}
-		defer ns.Close()
-		if err := netns.Set(ns); err != nil {
-			done <- result{nil, err}
-			return
-		}
-		conn, err := net.DialTimeout(network, address, time.Second)
-		done <- result{conn, err}
-	}()
-	r := <-done
-	return r.conn, r.err
+	defer home.Close()
+	there, err := netns.GetFromName(d.ns)
+	if err != nil {
+		return nil, err
+	}
+	defer there.Close()
+	if err := netns.Set(there); err != nil {
+		return nil, err
+	}
+	conn, err := net.DialTimeout(network, address, time.Second)
+	if back := netns.Set(home); back != nil {
+		return nil, errors.Join(err, back) // the thread stays locked, and ends
+	}
+	runtime.UnlockOSThread()
+	return conn, err
 }
 
 // watch is a connection of the test itself.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,6 +102,7 @@ func (s *natsServer) start() {
 	s.t.Helper()
 	args := append(append([]string{}, s.wrap...), serverBinary(s.t), "-c", s.dir+"/nats.conf", "-l", s.dir+"/log")
 	s.cmd = exec.Command(args[0], args[1:]...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should the test die itself
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

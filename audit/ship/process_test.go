@@ -146,6 +146,7 @@ func (p *process) once() bool {
 		cmd.Env = append(cmd.Env, "CUSTODY_SHIP_DIE=") // once
 	}
 	cmd.Stderr = &p.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should the test die itself
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

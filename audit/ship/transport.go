@@ -1,17 +1,19 @@
 // Package ship carries sealed segments from the log to a store.
 //
-// The way is a NATS JetStream stream, by default on a server inside this
-// process that listens nowhere and keeps messages in memory: the log is the
-// truth, so whatever is under way when the process dies is read from the log
-// again. A segment is one message. It leaves the stream when the store has
-// committed it; one that the store could not take is delivered again, later and
-// later; one that the store can never take is dropped here and reported.
+// The way is a NATS JetStream stream. By default (Start) it is on a server inside this
+// process that listens nowhere and keeps messages in memory; in a fleet (Dial, Ingest) on
+// servers elsewhere, that keep them on disk. Either way the log is the truth, and whatever is
+// lost under way is read from it again. A segment is one message. It leaves the stream when the
+// store has committed it; one that the store could not take is delivered again, later and
+// later; one that no store can ever take is put aside and reported.
 //
 //	Publish --> stream (bounded) --> consumer --> Store.Ingest --ok--> ack
 //	   ^          |                     ^             |
 //	   | waits    | same id: dropped    +--- later ---+ failed
 //	   +--full----+                                   | malformed, conflicting
 //	                                                  +--> term, Drain reports it
+//
+// Who publishes asks what the store has (Stored), and lets go of its log only then.
 package ship
 
 import (
