@@ -117,10 +117,7 @@ func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	index, err := log.add(ctx, proof.ErasureLeaf(run, e.Seq, proof.Digest(signed)), true)
-	if err == nil {
-		err = log.publish(ctx, index)
-	}
+	err = log.enter(ctx, proof.ErasureLeaf(run, e.Seq, proof.Digest(signed)))
 	if err := errors.Join(err, log.close(ctx)); err != nil {
 		return fmt.Errorf("host log: %w", err)
 	}
@@ -131,7 +128,7 @@ func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
 	if err != nil {
 		return fmt.Errorf("the record is erased here, not in the store: %w", err)
 	}
-	if err := errors.Join(st.Erase(ctx, h.config.Tenant, run, e.Seq), st.Close()); err != nil {
+	if err := errors.Join(st.Erase(ctx, h.tenantOf(run), run, e.Seq), st.Close()); err != nil {
 		return fmt.Errorf("the record is erased here, not in the store: %w", err)
 	}
 	if err := h.forgetLetters(run, e.Seq); err != nil {

@@ -86,7 +86,7 @@ func (h *Home) rebuildRun(ctx context.Context, run, dir string) error {
 		return err
 	}
 	defer st.Close()
-	r, err := st.Run(ctx, h.config.Tenant, run)
+	r, err := st.Run(ctx, h.tenantOf(run), run)
 	if err != nil {
 		return err
 	}

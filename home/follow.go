@@ -138,6 +138,20 @@ func (h *Home) openManifest(signed []byte) (proof.Manifest, string, error) {
 	return m, n.Sigs[0].Name, err
 }
 
+// tenantOf is the tenant that a run was begun for, which its manifests sign; it can be another one
+// than host.yaml names today. Of a run that is not here it is today's.
+func (h *Home) tenantOf(run string) string {
+	files, _ := filepath.Glob(filepath.Join(h.RunDir(run), "*"+wal.ManifestSuffix)) // the pattern is good
+	if len(files) > 0 {
+		if signed, err := os.ReadFile(files[0]); err == nil {
+			if m, _, err := h.openManifest(signed); err == nil {
+				return m.Tenant
+			}
+		}
+	}
+	return h.config.Tenant
+}
+
 // HasWhole says whether the store was given the whole run.
 func (h *Home) HasWhole(run string) bool {
 	_, err := os.Stat(filepath.Join(h.RunDir(run), shippedFile))

@@ -183,7 +183,7 @@ func (c *carrier) publish(ctx context.Context, seg store.Segment) error {
 func (c *carrier) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	held, err := c.way.Stored(ctx, c.home.config.Tenant, c.follower.run, false)
+	held, err := c.way.Stored(ctx, c.home.tenantOf(c.follower.run), c.follower.run, false)
 	if err != nil {
 		return // asked again with the next pass
 	}
@@ -269,7 +269,7 @@ func (h *Home) left(all bool) ([]string, error) {
 
 func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, differ bool, notice func(string)) error {
 	if differ {
-		held, err := w.Stored(ctx, h.config.Tenant, run, true)
+		held, err := w.Stored(ctx, h.tenantOf(run), run, true)
 		if err != nil {
 			return err
 		}

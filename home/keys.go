@@ -153,12 +153,34 @@ func (h *Home) RotateKey(ctx context.Context) (proof.Key, error) {
 	if err != nil {
 		return proof.Key{}, err
 	}
-	index, err := log.add(ctx, proof.RotationLeaf(proof.Digest(statement)), true)
-	if err == nil {
-		err = log.publish(ctx, index)
-	}
+	err = log.enter(ctx, proof.RotationLeaf(proof.Digest(statement)))
 	if err := errors.Join(err, log.close(ctx)); err != nil {
 		return proof.Key{}, fmt.Errorf("the key is changed, and the host's log does not say so yet: %w", err)
 	}
 	return h.Key()
+}
+
+// logRotations enters the rotations that a process which died did not.
+func (h *Home) logRotations(ctx context.Context) error {
+	rotations, err := proof.ReadRotations(h.path("keys"))
+	if err != nil || len(rotations) == 0 {
+		return err
+	}
+	r, err := h.LogReader()
+	for _, signed := range rotations {
+		entry := proof.RotationLeaf(proof.Digest(signed))
+		if err == nil {
+			if _, err := r.Index(ctx, entry); err == nil {
+				continue
+			}
+		}
+		log, err := h.openNotary(ctx)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(log.enter(ctx, entry), log.close(ctx)); err != nil {
+			return fmt.Errorf("host log: %w", err)
+		}
+	}
+	return nil
 }

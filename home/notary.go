@@ -106,6 +106,15 @@ func (n *notary) publish(ctx context.Context, index uint64) error {
 	return n.home.stamp(ctx, checkpoint)
 }
 
+// enter puts an entry into the log, if it is not there, and has a checkpoint made over it.
+func (n *notary) enter(ctx context.Context, entry []byte) error {
+	index, err := n.add(ctx, entry, true)
+	if err != nil {
+		return err
+	}
+	return n.publish(ctx, index)
+}
+
 func (n *notary) close(ctx context.Context) error {
 	<-n.opened
 	if n.log == nil {

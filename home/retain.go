@@ -118,7 +118,7 @@ func (h *Home) candidates(ctx context.Context) ([]candidate, error) {
 }
 
 func (h *Home) held(ctx context.Context, w way, run string) (map[uint64]ship.Held, error) {
-	list, err := w.Stored(ctx, h.config.Tenant, run, true)
+	list, err := w.Stored(ctx, h.tenantOf(run), run, true)
 	if err != nil {
 		return nil, fmt.Errorf("run %s: what the store has of it is not known: %w", run, err)
 	}

@@ -38,7 +38,7 @@ func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
 			errs = append(errs, fmt.Errorf("run %s: %w", run, err))
 		}
 	}
-	errs = append(errs, h.finishErasures(ctx))
+	errs = append(errs, h.logRotations(ctx), h.finishErasures(ctx))
 	if h.config.Transport == nil {
 		errs = append(errs, h.Ship(ctx, false, func(string) {}))
 	}

@@ -106,7 +106,11 @@ func (l *Log) sealSegment(closing Closing) error {
 	if s.Count == 0 {
 		s.First, s.Last = l.durable+1, l.durable
 	}
-	leaves, manifest, err := l.opt.Sealer.Seal(s)
+	var leaves, manifest []byte
+	err := l.insist(func() (err error) { // the key may be elsewhere, and away
+		leaves, manifest, err = l.opt.Sealer.Seal(s)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("seal segment %d: %w", s.Index, err)
 	}
