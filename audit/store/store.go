@@ -200,6 +200,15 @@ type Store interface {
 	// ErrConflict and ErrMalformed mean that one of them can never be taken; the caller hands
 	// them over one by one to find out which. After any error, parts may be stored.
 	Ingest(ctx context.Context, segs ...Segment) error
+	// Repair puts right what the store has of one segment, where somebody changed it behind the
+	// store's back. If the segment's manifest is there, byte for byte, rows that are missing or
+	// not what the segment has are written anew, rows between First and Last that it has not are
+	// removed, and the summary of the run is what the rows say. Another manifest is ErrConflict;
+	// if there is none, Repair is Ingest. Frames that are not those which the manifest names are
+	// ErrMalformed. So Repair never changes what was recorded first: it can only write what the
+	// manifest that was taken in then has signed. What is erased stays erased, and what is erased
+	// in the segment only is not erased by it. After an error, or a kill, another Repair finishes.
+	Repair(ctx context.Context, seg Segment) error
 	// Records yields what matches, in order of seq; an error ends it. Bodies are the caller's.
 	Records(ctx context.Context, q Query) iter.Seq2[Row, error]
 	// Search yields what matches, newest first.

@@ -95,12 +95,13 @@ type found struct {
 	leaf, root [32]byte
 }
 
-func scanRow(rows driver.Rows) (found, error) {
+// scanRow reads readColumns, and what is selected behind them.
+func scanRow(rows driver.Rows, more ...any) (found, error) {
 	var f found
 	var kind, observer, leaf, root, salt, body string
 	var gone uint8
-	err := rows.Scan(&f.Tenant, &f.Run, &f.Seq, &f.Time, &leaf, &root, &gone, &kind, &observer, &f.Step, &f.Proc,
-		&f.Path, &f.Host, &f.Hash, &f.Secret, &f.Rule, &salt, &body)
+	err := rows.Scan(append([]any{&f.Tenant, &f.Run, &f.Seq, &f.Time, &leaf, &root, &gone, &kind, &observer, &f.Step, &f.Proc,
+		&f.Path, &f.Host, &f.Hash, &f.Secret, &f.Rule, &salt, &body}, more...)...)
 	if err != nil {
 		return f, err
 	}

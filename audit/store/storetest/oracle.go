@@ -87,6 +87,75 @@ func (o *Oracle) ingest(seg store.Segment) error {
 	return nil
 }
 
+// Repair implements store.Store.
+func (o *Oracle) Repair(ctx context.Context, seg store.Segment) error {
+	if err := errors.Join(ctx.Err(), seg.CheckSigned()); err != nil {
+		return err
+	}
+	heads, err := seg.Heads()
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var own *link
+	for i, l := range o.links {
+		if l.run == seg.Run && (l.tenant != seg.Tenant || l.host != seg.Host) {
+			return fmt.Errorf("the run is another's: %w", store.ErrConflict)
+		}
+		if l.run == seg.Run && l.Index == seg.Index && len(l.Bytes) > 0 {
+			own = &o.links[i]
+		}
+	}
+	switch {
+	case own == nil:
+		rows, links := len(o.rows), len(o.links)
+		if err := o.ingest(seg); err != nil {
+			o.rows, o.links = o.rows[:rows], o.links[:links]
+			return err
+		}
+		return nil
+	case !bytes.Equal(own.Bytes, seg.Manifest):
+		return fmt.Errorf("manifest %d: %w", seg.Index, store.ErrConflict)
+	}
+	fresh := link{seg.Tenant, seg.Host, seg.Run, store.Manifest{Index: seg.Index, First: seg.First, Last: seg.Last,
+		Count: uint64(len(seg.Frames)), Root: seg.Root, Bytes: seg.Manifest}}
+	changed := own.Count != fresh.Count || own.First != fresh.First || own.Last != fresh.Last
+	if o.repairRows(seg, heads) || changed {
+		own.Bytes = nil // it was told of once; the manifest is the new link's
+		o.links = append(o.links, fresh)
+	}
+	return nil
+}
+
+func (o *Oracle) repairRows(seg store.Segment, heads []store.Head) (changed bool) {
+	stay := map[uint64]bool{}
+	for i, f := range seg.Frames {
+		stay[f.Seq] = true
+		want := row(seg, f, heads[i])
+		have := o.find(seg.Run, f.Seq)
+		if have == nil {
+			o.rows, changed = append(o.rows, want), true
+			continue
+		}
+		if have.Frame().Leaf() == f.Leaf() {
+			continue
+		}
+		if have.Erased != nil && f.Erased == nil {
+			leaf := f.Leaf()
+			want = store.Row{Head: store.Head{Run: seg.Run, Seq: f.Seq, Time: want.Time}, Tenant: seg.Tenant, Erased: &leaf}
+		} else if have.Erased != nil {
+			want.Time = have.Time
+		}
+		*have, changed = want, true
+	}
+	before := len(o.rows)
+	o.rows = slices.DeleteFunc(o.rows, func(r store.Row) bool {
+		return len(seg.Frames) > 0 && r.Run == seg.Run && seg.First <= r.Seq && r.Seq <= seg.Last && !stay[r.Seq]
+	})
+	return changed || len(o.rows) < before
+}
+
 // row is what a reader gets of a frame.
 func row(seg store.Segment, f store.Frame, h store.Head) store.Row {
 	return store.Row{Head: plain(h), Tenant: seg.Tenant, Body: bytes.Clone(f.Body), Salt: f.Salt, Erased: f.Erased}

@@ -99,16 +99,12 @@ func sealed(index uint64) time.Time { return start.Add(time.Hour + time.Duration
 
 func segment(run string, index uint64, frames []store.Frame) store.Segment {
 	seg := store.Segment{Run: run, Index: index, Frames: frames}
-	hash := sha256.New()
-	for _, f := range frames {
-		hash.Write(f.Body)
-	}
-	hash.Sum(seg.Root[:0])
+	seg.Root = store.RootOf(frames)
 	if len(frames) > 0 {
 		seg.First, seg.Last = frames[0].Seq, frames[len(frames)-1].Seq
 	}
-	seg.Manifest = fmt.Appendf(nil, "custody manifest of a test\n{\"run\":%q,\"segment\":%d,\"root\":\"%x\",\"sealed_at\":%q}\n",
-		run, index, seg.Root, sealed(index).Format(time.RFC3339Nano))
+	seg.Manifest = fmt.Appendf(nil, "custody manifest of a test\n{\"run\":%q,\"segment\":%d,\"first\":%d,\"last\":%d,\"count\":%d,\"root\":\"%x\",\"sealed_at\":%q}\n",
+		run, index, seg.First, seg.Last, len(frames), seg.Root, sealed(index).Format(time.RFC3339Nano))
 	return seg
 }
 
