@@ -21,6 +21,7 @@ import (
 // way is how segments get into the store: a transport in this process, or NATS.
 type way interface {
 	Publish(ctx context.Context, seg store.Segment) error
+	Republish(ctx context.Context, seg store.Segment) error
 	Drain(ctx context.Context) error
 	Stored(ctx context.Context, tenant, run string, deep bool) ([]ship.Held, error)
 	Close()
@@ -76,9 +77,10 @@ func (h *Home) shipConfig(t Transport, host string) ship.Config {
 //	         '--Publish--> under way --Drain--> in the store --------------'
 //
 // Neither way waits for the other. ctx bounds the way into the store. With again another
-// process may have done part of it. What stays undone the next process does.
-func (h *Home) forward(ctx context.Context, w way, log *notary, run string, again bool, stop <-chan struct{}) error {
-	c := carrier{follower: follower{home: h, run: run}, way: w, again: again}
+// process may have done part of it. Where differing is not nil, only the segments in it are
+// carried, for the store to repair what it has. What stays undone the next process does.
+func (h *Home) forward(ctx context.Context, w way, log *notary, run string, again bool, differing map[uint64]bool, stop <-chan struct{}) error {
+	c := carrier{follower: follower{home: h, run: run}, way: w, differing: differing}
 	v := voucher{follower: follower{home: h, run: run}, log: log, again: again}
 	vouched := make(chan error, 1)
 	go func() { vouched <- v.run(context.WithoutCancel(ctx), stop) }()
@@ -147,9 +149,9 @@ func (v *voucher) publish(ctx context.Context) error {
 // carrier brings a run's segments into the store.
 type carrier struct {
 	follower
-	way    way
-	again  bool
-	stored uint64 // segments that the store is known to have
+	way       way
+	differing map[uint64]bool // nil: all are carried
+	stored    uint64          // segments that the store is known to have
 }
 
 func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
@@ -157,7 +159,7 @@ func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
 		if !last {
 			last = c.closed || c.wait(stop)
 		}
-		err := c.each(ctx, c.publish)
+		err := c.pass(ctx)
 		if last {
 			return errors.Join(err, c.way.Drain(ctx))
 		}
@@ -168,15 +170,22 @@ func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// publish hands a segment over. One that the store should have and lacks goes by another name,
-// or NATS would take it for a repeat.
-func (c *carrier) publish(ctx context.Context, seg store.Segment) error {
-	if r, ok := c.way.(interface {
-		Republish(ctx context.Context, seg store.Segment) error
-	}); ok && c.again {
-		return r.Republish(ctx, seg)
-	}
-	return c.way.Publish(ctx, seg)
+// pass hands over what was sealed since the last one. What need not be carried is not read: it
+// may not be here any more.
+func (c *carrier) pass(ctx context.Context) error {
+	return c.eachSealed(ctx, func(m proof.Manifest, signed []byte, file string) error {
+		if c.differing != nil && !c.differing[m.Segment] {
+			return nil
+		}
+		seg, err := c.segment(m, signed, file)
+		switch {
+		case err != nil:
+			return err
+		case c.differing != nil:
+			return c.way.Republish(ctx, seg)
+		}
+		return c.way.Publish(ctx, seg)
+	})
 }
 
 // ask finds out how many segments the store has, and notes it for the spool.
@@ -224,7 +233,7 @@ func (h *Home) storedCount(run string) uint64 {
 
 // Ship carries what the store does not have yet, of runs that have ended, and tells
 // which runs those were. With differ it compares all runs that are here with the rows
-// the store has, and carries again what it lacks.
+// the store has, and has it repair what it lacks or has otherwise.
 func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error {
 	left, err := h.left(differ)
 	if err != nil || len(left) == 0 {
@@ -268,38 +277,40 @@ func (h *Home) left(all bool) ([]string, error) {
 }
 
 func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, differ bool, notice func(string)) error {
+	var differing map[uint64]bool
 	if differ {
-		held, err := w.Stored(ctx, h.tenantOf(run), run, true)
+		held, err := w.Stored(ctx, h.config.Tenant, run, true)
 		if err != nil {
 			return err
 		}
-		if same, err := h.sameAs(ctx, run, held); err != nil || same && h.HasWhole(run) {
+		differing, err = h.differing(ctx, run, held)
+		if err != nil || len(differing) == 0 && h.HasWhole(run) {
 			return err
 		}
 	}
 	done := make(chan struct{})
 	close(done)
-	if err := h.forward(ctx, w, log, run, true, done); err != nil {
+	if err := h.forward(ctx, w, log, run, true, differing, done); err != nil {
 		return err
 	}
 	notice("run " + run + " is in the store now")
 	return nil
 }
 
-// sameAs says whether the store has every manifest of the run, and rows that give its root.
-func (h *Home) sameAs(ctx context.Context, run string, held []ship.Held) (bool, error) {
+// differing names the run's segments of which the store has not the manifest, or not rows that give its root.
+func (h *Home) differing(ctx context.Context, run string, held []ship.Held) (map[uint64]bool, error) {
 	byIndex := map[uint64]ship.Held{}
 	for _, one := range held {
 		byIndex[one.Index] = one
 	}
-	same := true
+	differing := map[uint64]bool{}
 	f := follower{home: h, run: run}
 	err := f.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
 		one, there := byIndex[m.Segment]
 		if !there || one.Manifest != sha256.Sum256(signed) || m.Count > 0 && one.Root != [32]byte(m.Root) {
-			same = false
+			differing[m.Segment] = true
 		}
 		return nil
 	})
-	return same, err
+	return differing, err
 }

@@ -145,7 +145,7 @@ func (r *Run) ship(ctx context.Context) (err error) {
 		defer r.carryLeft(bounded, w, log)()
 		defer r.tellOthers(keep, remote, ctx.Done())()
 	}
-	return r.home.forward(bounded, w, log, r.ID, false, ctx.Done())
+	return r.home.forward(bounded, w, log, r.ID, false, nil, ctx.Done())
 }
 
 // bounded returns a context that ends some time after ctx does, where the store is elsewhere:

@@ -19,10 +19,25 @@ import (
 // one by one: it may be just one of them that it cannot take.
 const patience = 3
 
-// commit hands a batch to the store until it has all of it, ctx ends, or what is left is back
-// in the stream. It acks after the commit.
+// commit refuses what is no segment, and gives the rest to the store; repairs one by one.
 func (g *Ingester) commit(ctx context.Context, batch []*item) {
-	batch = g.sieve(ctx, batch)
+	var plain, repairs []*item
+	for _, it := range g.sieve(ctx, batch) {
+		if it.repair {
+			repairs = append(repairs, it)
+		} else {
+			plain = append(plain, it)
+		}
+	}
+	g.insist(ctx, plain)
+	for _, it := range repairs {
+		g.insist(ctx, []*item{it})
+	}
+}
+
+// insist hands a batch to the store until it has all of it, ctx ends, or what is left is back
+// in the stream. It acks after the commit.
+func (g *Ingester) insist(ctx context.Context, batch []*item) {
 	delay := firstRetry
 	for failures := 0; len(batch) > 0 && ctx.Err() == nil; {
 		err := g.ingest(ctx, batch)

@@ -34,7 +34,9 @@ func (t *Transport) take(ctx context.Context, m jetstream.Msg) {
 	id := m.Headers().Get(jetstream.MsgIDHeader)
 	start := time.Now()
 	seg, err := Decode(m.Data())
-	if err == nil {
+	if err == nil && isRepair(m.Headers()) {
+		err = t.store.Repair(ctx, seg)
+	} else if err == nil {
 		err = t.store.Ingest(ctx, seg)
 	}
 	switch {

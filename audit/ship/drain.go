@@ -132,17 +132,18 @@ func (r *Remote) suspect() {
 // askAll asks the store for what it has of each run with segments under way.
 func (r *Remote) askAll(ctx context.Context) error {
 	type key struct{ tenant, run string }
-	from := map[key]uint64{}
+	from, deep := map[key]uint64{}, map[key]bool{}
 	r.mu.Lock()
 	for _, s := range r.sent {
 		k := key{s.tenant, s.run}
 		if least, there := from[k]; !there || s.held.Index < least {
 			from[k] = s.held.Index
 		}
+		deep[k] = deep[k] || s.repair // only its rows say whether it is done
 	}
 	r.mu.Unlock()
 	for k, least := range from {
-		found, err := r.ask(ctx, k.tenant, question{Run: k.run, From: least})
+		found, err := r.ask(ctx, k.tenant, question{Run: k.run, From: least, Deep: deep[k]})
 		if err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ type Refused struct {
 	Err     error  // wraps store.ErrConflict or store.ErrMalformed
 }
 
-// Commit is one call of Store.Ingest.
+// Commit is one call of Store.Ingest or Store.Repair.
 type Commit struct {
 	Segments, Rows, Bytes int
 	Oldest                time.Duration // since the first of them came from the stream
@@ -164,7 +164,7 @@ func (g *Ingester) work(ctx context.Context, wait time.Duration) error {
 	return g.conn.FlushTimeout(time.Second)
 }
 
-// ingest calls the store, which may finish what it began when ctx ends.
+// ingest calls the store with segments, or with one that is to be repaired. It may finish what it began when ctx ends.
 func (g *Ingester) ingest(ctx context.Context, items []*item) error {
 	finish, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -180,7 +180,11 @@ func (g *Ingester) ingest(ctx context.Context, items []*item) error {
 		c.Bytes += it.size
 	}
 	start := time.Now()
-	c.Err = g.store.Ingest(finish, segs...)
+	if items[0].repair {
+		c.Err = g.store.Repair(finish, segs[0])
+	} else {
+		c.Err = g.store.Ingest(finish, segs...)
+	}
 	c.Took = time.Since(start)
 	g.observe(c)
 	return c.Err

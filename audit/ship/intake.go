@@ -42,6 +42,7 @@ type item struct {
 	id      string
 	seg     store.Segment
 	invalid error // why it is no segment
+	repair  bool  // for Store.Repair
 	size    int
 	again   uint64 // how often it was delivered before
 	at      time.Time
@@ -252,7 +253,7 @@ func checkConsumer(c jetstream.ConsumerConfig) error {
 
 // read makes an item of a message, with what speaks against it.
 func (g *Ingester) read(m jetstream.Msg) *item {
-	it := &item{msg: m, id: m.Headers().Get(jetstream.MsgIDHeader), size: len(m.Data()), at: time.Now()}
+	it := &item{msg: m, id: m.Headers().Get(jetstream.MsgIDHeader), size: len(m.Data()), at: time.Now(), repair: isRepair(m.Headers())}
 	if meta, err := m.Metadata(); err == nil && meta.NumDelivered > 1 {
 		it.again = meta.NumDelivered - 1
 	}

@@ -2,7 +2,6 @@ package ship
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -39,6 +38,7 @@ type sent struct {
 	tenant, run string
 	size        int
 	at          time.Time
+	repair      bool // the store has its manifest already, which therefore says nothing
 	duplicate   bool // the stream had it before; the store may be done with it long since
 }
 
@@ -85,22 +85,26 @@ func (r *Remote) Close() {
 // again is harmless. An error is of ctx, ErrClosed, or final: an *Error or store.ErrMalformed.
 // A segment without tenant and host gets those of the Config.
 func (r *Remote) Publish(ctx context.Context, seg store.Segment) error {
-	return r.publish(ctx, seg, "")
+	return r.publish(ctx, seg, false)
 }
 
-// Republish is Publish for a segment that was handed over before, and that the store does not
-// have or has with other content: the stream takes it for another message.
+// Republish hands over a segment of which the store lacks something or has something else: the
+// stream takes it for another message, and the ingester has the store repair what it has.
 func (r *Remote) Republish(ctx context.Context, seg store.Segment) error {
-	return r.publish(ctx, seg, ":again-"+rand.Text())
+	return r.publish(ctx, seg, true)
 }
 
-func (r *Remote) publish(ctx context.Context, seg store.Segment, suffix string) error {
+func (r *Remote) publish(ctx context.Context, seg store.Segment, repair bool) error {
 	if seg.Tenant == "" && seg.Host == "" {
 		seg.Tenant, seg.Host = r.config.Tenant, r.config.Host
 	}
 	subject, err := subjectOf(seg.Tenant, seg.Host, seg.Run)
 	if err == nil {
-		err = r.send(ctx, seg, subject, messageID(seg)+suffix)
+		msg := &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {messageID(seg)}}}
+		if repair {
+			msg.Header = repairHeader(seg)
+		}
+		err = r.send(ctx, seg, msg)
 	}
 	if err != nil {
 		return fmt.Errorf("publish segment %d of run %s, seq %d to %d: %w", seg.Index, seg.Run, seg.First, seg.Last, err)
@@ -109,7 +113,7 @@ func (r *Remote) publish(ctx context.Context, seg store.Segment, suffix string) 
 }
 
 // send waits for the run's turn and for room, and then for the stream.
-func (r *Remote) send(ctx context.Context, seg store.Segment, subject, id string) error {
+func (r *Remote) send(ctx context.Context, seg store.Segment, msg *nats.Msg) error {
 	turn := r.turns[turnOf(seg.Run)]
 	select {
 	case turn <- struct{}{}:
@@ -126,8 +130,9 @@ func (r *Remote) send(ctx context.Context, seg store.Segment, subject, id string
 	if err != nil {
 		return err
 	}
-	msg := &nats.Msg{Subject: subject, Data: message, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
-	s := sent{held: heldAs(seg), tenant: seg.Tenant, run: seg.Run, size: len(message), at: time.Now()}
+	msg.Data = message
+	id := msg.Header.Get(jetstream.MsgIDHeader)
+	s := sent{held: heldAs(seg), tenant: seg.Tenant, run: seg.Run, size: len(message), at: time.Now(), repair: isRepair(msg.Header)}
 	fresh := r.track(id, s) // before the store can say that it has it
 	duplicate, err := r.insist(ctx, msg)
 	if err != nil && fresh {

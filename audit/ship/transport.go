@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/custody-project/custody/audit/store"
@@ -34,6 +35,7 @@ import (
 // that it already has. store.ErrConflict and store.ErrMalformed are final; other errors are tried again.
 type Store interface {
 	Ingest(ctx context.Context, segs ...store.Segment) error
+	Repair(ctx context.Context, seg store.Segment) error
 	Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error)
 	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 }
@@ -96,16 +98,27 @@ func (t *Transport) Close() {
 // Publish hands a segment over. It returns when the stream has it, and waits
 // while 64 MiB are held there. Publishing a segment again is harmless.
 func (t *Transport) Publish(ctx context.Context, seg store.Segment) error {
-	return t.publish(ctx, seg, "")
+	return t.publish(ctx, seg, &nats.Msg{Header: nats.Header{jetstream.MsgIDHeader: {messageID(seg)}}})
 }
 
-// Republish is Publish for a segment that was handed over before, and that the store does not
-// have or has with other content: the stream takes it for another message.
+// Republish hands over a segment of which the store lacks something or has something else: the
+// stream takes it for another message, and the store repairs what it has.
 func (t *Transport) Republish(ctx context.Context, seg store.Segment) error {
-	return t.publish(ctx, seg, ":again-"+rand.Text())
+	return t.publish(ctx, seg, &nats.Msg{Header: repairHeader(seg)})
 }
 
-func (t *Transport) publish(ctx context.Context, seg store.Segment, suffix string) error {
+// headerRepair marks a message whose segment is for Store.Repair.
+const headerRepair = "Custody-Repair"
+
+// repairHeader has an id that no message had before.
+func repairHeader(seg store.Segment) nats.Header {
+	return nats.Header{jetstream.MsgIDHeader: {messageID(seg) + ":again-" + rand.Text()}, headerRepair: {"1"}}
+}
+
+func isRepair(h nats.Header) bool { return h.Get(headerRepair) == "1" }
+
+// publish fills in msg and sends it.
+func (t *Transport) publish(ctx context.Context, seg store.Segment, msg *nats.Msg) error {
 	message, err := Encode(seg)
 	if err != nil {
 		return fmt.Errorf("publish segment: %w", err)
@@ -116,22 +129,24 @@ func (t *Transport) publish(ctx context.Context, seg store.Segment, suffix strin
 	}
 	t.publishing.Lock()
 	defer t.publishing.Unlock()
-	if err := t.send(ctx, subject, messageID(seg)+suffix, message); err != nil {
+	msg.Subject, msg.Data = subject, message
+	if err := t.send(ctx, msg); err != nil {
 		return fmt.Errorf("publish segment of run %s, seq %d to %d: %w", seg.Run, seg.First, seg.Last, err)
 	}
 	return nil
 }
 
-func (t *Transport) send(ctx context.Context, subject, id string, message []byte) error {
+func (t *Transport) send(ctx context.Context, msg *nats.Msg) error {
 	if err := t.waitReady(ctx); err != nil {
 		return err
 	}
-	s := sent{size: len(message), at: time.Now()}
+	id := msg.Header.Get(jetstream.MsgIDHeader)
+	s := sent{size: len(msg.Data), at: time.Now()}
 	fresh, err := t.hold(ctx, id, s)
 	if err != nil {
 		return err
 	}
-	ack, err := t.embedded.stream.Publish(ctx, subject, message, jetstream.WithMsgID(id))
+	ack, err := t.embedded.stream.PublishMsg(ctx, msg)
 	if fresh && (err != nil || ack.Duplicate) {
 		// It did not get there, or did earlier and is committed already.
 		t.release(id)
