@@ -49,6 +49,48 @@ func (h *Home) openWay(ctx context.Context) (w way, close func() error, err erro
 	return t, func() error { t.Close(); return st.Close() }, nil
 }
 
+// direct hands segments to a store on this host, for what is left of runs that are over. Nobody
+// can wait there for a store that fails, such as one on a full disk: what is left undone the
+// next command does.
+type direct struct {
+	*ship.Transport
+	store   store.Store
+	refused []error
+}
+
+// Publish implements way.
+func (d *direct) Publish(ctx context.Context, seg store.Segment) error {
+	err := d.store.Ingest(ctx, seg)
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrMalformed) {
+		d.refused = append(d.refused, err)
+		err = nil // those behind it can be taken
+	}
+	return err
+}
+
+// Republish is Publish here: nothing takes a segment for a repeat.
+func (d *direct) Republish(ctx context.Context, seg store.Segment) error { return d.Publish(ctx, seg) }
+
+// Drain implements way. Each run's refusals are told once.
+func (d *direct) Drain(context.Context) error {
+	err := errors.Join(d.refused...)
+	d.refused = nil
+	return err
+}
+
+// openDirect is openWay for runs that are over.
+func (h *Home) openDirect(ctx context.Context) (w way, close func() error, err error) {
+	if h.config.Transport != nil {
+		return h.openWay(ctx)
+	}
+	st, err := h.Store(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := ship.Start(ctx, st)
+	return &direct{Transport: t, store: st}, func() error { t.Close(); return st.Close() }, nil
+}
+
 // ShipConfig is how host.yaml says to reach the transport; false if it names none.
 func (h *Home) ShipConfig() (ship.Config, bool, error) {
 	t := h.config.Transport
@@ -244,7 +286,7 @@ func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error
 		ctx, cancel = context.WithTimeoutCause(ctx, shipTimeout, errors.New("NATS or the store did not answer in time"))
 		defer cancel()
 	}
-	w, closeWay, err := h.openWay(ctx)
+	w, closeWay, err := h.openDirect(ctx)
 	if err != nil {
 		return err
 	}

@@ -193,7 +193,7 @@ func TestDiskFullAndKill(t *testing.T) {
 		d.free()
 		runs := d.runs()
 		if len(runs) != 1 || runs[0].Status != "interrupted" {
-			t.Fatalf("runs: %+v", runs)
+			t.Fatalf("runs: %+v; %s", runs, d.must(0, "runs").stderr)
 		}
 		d.verified(run)
 		if left := d.logged(run); len(left) < len(written) {

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"database/sql"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -50,17 +51,31 @@ func (d *door) put(run string, e evidence) {
 	}
 }
 
-// bundle writes the files as a bundle.
-func (d *door) pack(e evidence) string {
+// pack writes the files as a bundle, with what a bundle of the run has beside its record.
+func (d *door) pack(run string, e evidence) string {
 	d.Helper()
-	key, err := os.ReadFile(filepath.Join(d.home, "keys", proof.PublicFile))
+	real := filepath.Join(d.dir, "real.bundle")
+	d.must(0, "bundle", run, "-o", real)
+	r, err := zip.OpenReader(real)
 	if err != nil {
 		d.Fatal(err)
 	}
+	defer r.Close()
+	all := maps.Clone(e)
+	for _, f := range r.File {
+		if ext := filepath.Ext(f.Name); ext == wal.SegmentSuffix || ext == wal.LeavesSuffix || ext == wal.ManifestSuffix {
+			continue
+		}
+		c, err := f.Open()
+		if err != nil {
+			d.Fatal(err)
+		}
+		if all[f.Name], err = io.ReadAll(c); err != nil {
+			d.Fatal(err)
+		}
+	}
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	all := maps.Clone(e)
-	all[proof.PublicFile] = key
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		w, err := z.Create(name)
 		if err == nil {
@@ -158,7 +173,7 @@ func TestTampering(t *testing.T) {
 	for _, c := range cases {
 		e := maps.Clone(whole)
 		c.change(e)
-		bundle := d.pack(e)
+		bundle := d.pack(run, e)
 		d.put(run, e)
 		for _, s := range []said{
 			d.custody("verify", run), d.custody("verify", bundle), elsewhere.custody("verify", bundle, "--key", key),
@@ -173,7 +188,7 @@ func TestTampering(t *testing.T) {
 	d.verified(run)
 
 	t.Run("without the key", func(t *testing.T) {
-		bundle := d.pack(whole)
+		bundle := d.pack(run, whole)
 		d.must(0, "verify", bundle)
 		elsewhere.must(0, "verify", bundle, "--key", key)
 		s := elsewhere.must(2, "verify", bundle)
