@@ -59,17 +59,18 @@ type direct struct {
 }
 
 // Publish implements way.
-func (d *direct) Publish(ctx context.Context, seg store.Segment) error {
-	err := d.store.Ingest(ctx, seg)
+func (d *direct) Publish(ctx context.Context, seg store.Segment) error { return d.taken(d.store.Ingest(ctx, seg)) }
+
+// Republish implements way.
+func (d *direct) Republish(ctx context.Context, seg store.Segment) error { return d.taken(d.store.Repair(ctx, seg)) }
+
+func (d *direct) taken(err error) error {
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrMalformed) {
 		d.refused = append(d.refused, err)
 		err = nil // those behind it can be taken
 	}
 	return err
 }
-
-// Republish is Publish here: nothing takes a segment for a repeat.
-func (d *direct) Republish(ctx context.Context, seg store.Segment) error { return d.Publish(ctx, seg) }
 
 // Drain implements way. Each run's refusals are told once.
 func (d *direct) Drain(context.Context) error {
