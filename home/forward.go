@@ -59,10 +59,14 @@ type direct struct {
 }
 
 // Publish implements way.
-func (d *direct) Publish(ctx context.Context, seg store.Segment) error { return d.taken(d.store.Ingest(ctx, seg)) }
+func (d *direct) Publish(ctx context.Context, seg store.Segment) error {
+	return d.taken(d.store.Ingest(ctx, seg))
+}
 
 // Republish implements way.
-func (d *direct) Republish(ctx context.Context, seg store.Segment) error { return d.taken(d.store.Repair(ctx, seg)) }
+func (d *direct) Republish(ctx context.Context, seg store.Segment) error {
+	return d.taken(d.store.Repair(ctx, seg))
+}
 
 func (d *direct) taken(err error) error {
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrMalformed) {
