@@ -193,10 +193,15 @@ func (g *Ingester) keepRefused(ctx context.Context, it *item, why error) error {
 	if meta, err := it.msg.Metadata(); err == nil { // kept once, though the end of it may get lost
 		options = append(options, jetstream.WithMsgID(fmt.Sprint("refused-", meta.Sequence.Stream)))
 	}
-	return g.api(ctx, msg.Subject, func(ctx context.Context) error {
+	err := g.api(ctx, msg.Subject, func(ctx context.Context) error {
 		_, err := g.js.PublishMsg(ctx, msg, options...)
 		return err
 	})
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // somebody has removed it: it is there for the next try
+		_, again := g.stream(ctx, refusedConfig(g.replicas()))
+		return errors.Join(err, again)
+	}
+	return err
 }
 
 // oneLine makes a header's value of an error.

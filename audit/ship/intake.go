@@ -195,6 +195,10 @@ func (g *Ingester) receive(ctx context.Context, in *intake) {
 		}
 		g.note(err)
 		g.probe(err)
+		if errors.Is(err, jetstream.ErrStreamNotFound) { // the servers have lost all: hosts send it again
+			g.where.warn("the NATS servers have lost the stream %s with all that was in it; it is made anew", streamName)
+			g.note(g.prepare(ctx))
+		}
 		g.rest(ctx, jitter(delay))
 	}
 }
@@ -211,7 +215,9 @@ func (g *Ingester) pull(ctx context.Context, in *intake) error {
 		return err
 	}
 	defer messages.Stop()
-	defer context.AfterFunc(ctx, messages.Drain)()
+	turned, release := g.guarded(ctx, "") // a server that came back may have lost the consumer
+	defer release()
+	defer context.AfterFunc(turned, messages.Drain)()
 	for {
 		m, err := messages.Next()
 		switch {

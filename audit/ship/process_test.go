@@ -24,7 +24,8 @@ import (
 // The other processes of these tests are this test's binary again, with a role:
 //
 //	host    publishes the segments in a directory, in order and from the first on, says each that
-//	        was acknowledged on a line, waits until the store has all, and ends
+//	        was acknowledged on a line, waits until the store has all, and ends; it may send again what
+//	        the store does not have after a while, as a host does
 //	ingest  is an ingester into a SQLite store, which may kill itself right after a commit
 //
 // play returns the exit status.
@@ -33,7 +34,7 @@ func play(role string) int {
 	var err error
 	switch role {
 	case "host":
-		err = playHost(c, os.Getenv("CUSTODY_SHIP_SEGMENTS"))
+		err = playHost(c, os.Getenv("CUSTODY_SHIP_SEGMENTS"), os.Getenv("CUSTODY_SHIP_AGAIN") != "")
 	case "ingest":
 		die, _ := strconv.Atoi(os.Getenv("CUSTODY_SHIP_DIE"))
 		err = playIngest(c, os.Getenv("CUSTODY_SHIP_DB"), die)
@@ -45,8 +46,9 @@ func play(role string) int {
 	return 0
 }
 
-func playHost(c Config, dir string) error {
+func playHost(c Config, dir string, again bool) error {
 	ctx := context.Background()
+	var segs []store.Segment
 	r, err := Dial(ctx, c)
 	if err != nil {
 		return err
@@ -69,8 +71,47 @@ func playHost(c Config, dir string) error {
 			return err
 		}
 		fmt.Println(i)
+		segs = append(segs, seg)
+	}
+	for again {
+		short, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := r.Drain(short)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		n, err := reconcile(ctx, r, segs)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "sent %d segments again\n", n)
 	}
 	return r.Drain(ctx)
+}
+
+// reconcile sends again what the store does not have of segs.
+func reconcile(ctx context.Context, r *Remote, segs []store.Segment) (n int, err error) {
+	has := map[string]map[uint64]Held{}
+	for _, seg := range segs {
+		if has[seg.Run] == nil {
+			has[seg.Run] = map[uint64]Held{}
+			found, err := r.Stored(ctx, seg.Tenant, seg.Run, true)
+			if err != nil {
+				return n, err
+			}
+			for _, h := range found {
+				has[seg.Run][h.Index] = h
+			}
+		}
+		if has[seg.Run][seg.Index].Is(seg) {
+			continue
+		}
+		if err := r.Republish(ctx, seg); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // deadly kills its process after so many commits, before anybody hears of the last one.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -274,5 +275,63 @@ func TestLargest(t *testing.T) {
 	}
 	if err := r.Publish(t.Context(), huge); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("three records of 8 MiB: %v", err)
+	}
+}
+
+// TestServersLoseAll: the stream is gone with all that it had acknowledged; the host finds out, and sends it again.
+func TestServersLoseAll(t *testing.T) {
+	server := startNATS(t, alwaysSync, "")
+	signer, _ := hostKey(t, "h1")
+	db := openStore(t)
+	r := dial(t, server.config())
+	segs := sealedRun(t, signer, "acme", "h1", "r-1", 100, 10)
+	_, stop := ingester(t, server.config(), db, IngestOptions{})
+	send(t, r, segs[:4]...)
+	if err := drainRemote(t, r, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	send(t, r, segs[4:]...)
+	var mu sync.Mutex
+	said := ""
+	c := server.config()
+	c.Warn = func(w string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said += w
+	}
+	server.kill()
+	if err := os.RemoveAll(server.dir + "/js"); err != nil {
+		t.Fatal(err)
+	}
+	server.start()
+	g, _ := ingester(t, c, db, IngestOptions{}) // makes the stream
+	if err := drainRemote(t, r, time.Second); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Drain: %v", err)
+	}
+	if n, err := reconcile(t.Context(), r, segs); err != nil || n != len(segs)-4 {
+		t.Fatalf("%d segments were sent again, %v", n, err)
+	}
+	if err := drainRemote(t, r, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantExactly(t, db, segs)
+
+	// Once more, under an ingester that is at work.
+	server.kill()
+	if err := os.RemoveAll(server.dir + "/js"); err != nil {
+		t.Fatal(err)
+	}
+	server.start()
+	more := sealedRun(t, signer, "acme", "h1", "r-2", 100, 10)
+	send(t, r, more...)
+	if err := drainRemote(t, r, 20*time.Second); err != nil {
+		t.Fatalf("%v; the ingester: %+v", err, g.Stats())
+	}
+	wantExactly(t, db, more)
+	mu.Lock()
+	defer mu.Unlock()
+	if !strings.Contains(said, "lost the stream") {
+		t.Errorf("it said %q", said)
 	}
 }
