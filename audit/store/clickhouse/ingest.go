@@ -2,6 +2,7 @@ package clickhouse
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -143,12 +144,17 @@ func (k *known) sort(batch []*segment) (missing []int, b *rowBuffer, err error) 
 	return missing, b, nil
 }
 
+const dedupToken = "insert_deduplication_token"
+
+// unheardOf makes an insert one that the server has not seen, whatever is in it. That
+// insert_deduplicate is 0 does not: some servers compare the rows all the same.
+func unheardOf() driver.Settings { return driver.Settings{dedupToken: rand.Text()} }
+
+// insertRows adds rows; an insert whose token the server remembers is taken for a repeat. An empty token is none's.
 func (s *Store) insertRows(ctx context.Context, b *rowBuffer, token string) error {
-	settings := driver.Settings{}
+	settings := unheardOf()
 	if token != "" {
-		settings["insert_deduplication_token"] = "rows-" + hex.EncodeToString([]byte(token))
-	} else {
-		settings["insert_deduplicate"] = 0
+		settings[dedupToken] = "rows-" + hex.EncodeToString([]byte(token))
 	}
 	batch, err := s.db.PrepareBatch(driver.Context(ctx, driver.WithSettings(settings)), "INSERT INTO records ("+recordColumns+")")
 	if err != nil {

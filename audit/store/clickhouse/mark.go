@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	driver "github.com/ClickHouse/clickhouse-go/v2"
+
 	"github.com/custody-project/custody/audit/store"
 )
 
@@ -83,6 +85,8 @@ func (s *Store) insertMarkers(ctx context.Context, segs []*segment, sums []store
 	if len(segs) == 0 {
 		return nil
 	}
+	// The server would take a marker that it has seen before for a repeat, though it is gone since.
+	ctx = driver.Context(ctx, driver.WithSettings(unheardOf()))
 	batch, err := s.db.PrepareBatch(ctx, "INSERT INTO segments ("+segmentColumns+")")
 	if err != nil {
 		return err

@@ -38,8 +38,11 @@ func (b *batch) repair(seg store.Segment, heads []store.Head) error {
 	if err != nil {
 		return err
 	}
-	if isNew { // it may be that these rows came first
-		return b.add(seg, heads)
+	if isNew {
+		if err := b.add(seg, heads); err != nil {
+			return err
+		}
+		return recount(b.ctx, b.tx, run)
 	}
 	if len(seg.Frames) > 0 {
 		rows, err := b.repairRows(seg, heads)
