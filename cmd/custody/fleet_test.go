@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +117,63 @@ func TestFleet(t *testing.T) {
 	f.must(0, "fsck")
 	f.verified(run)
 }
+
+// clickhouse does a statement on the database, as its administrator could.
+func (f *fleet) clickhouse(statement string) {
+	f.Helper()
+	address := f.there.address + ":8123"
+	var conn net.Conn
+	f.there.do(func() (err error) {
+		conn, err = net.Dial("tcp", address)
+		return err
+	}, true)
+	defer conn.Close()
+	req, err := http.NewRequest(http.MethodPost, "http://"+address+"/?database=default&mutations_sync=2", strings.NewReader(statement))
+	if err == nil {
+		err = req.Write(conn)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+		f.Fatalf("%s: %s, %v, %.1000s", statement, answer.Status, err, text)
+	}
+}
+
+// TestFleetRepair: rows that somebody altered, removed and added in ClickHouse are named on
+// the host that recorded them, and put right over NATS.
+func TestFleetRepair(t *testing.T) {
+	f := newFleet(t)
+	f.script(0, "echo one; for i in 1 2 3; do touch /workspace/f$i; done; sleep 2; echo two")
+	run := f.runs()[0].ID
+	before, summaries := f.ops.must(0, "timeline", run, "--json").stdout, f.ops.must(0, "runs", "--json").stdout
+	of := " WHERE run = '" + run + "' AND "
+	f.clickhouse("INSERT INTO records (" + clickhouseColumns + ") SELECT " + strings.ReplaceAll(clickhouseColumns, "leaf", "reverse(leaf)") +
+		" FROM records" + of + "kind = 'output' ORDER BY seq DESC LIMIT 1") // a fork of one record
+	f.clickhouse("ALTER TABLE records DELETE" + of + "kind = 'file' AND path LIKE '%f2'")
+	f.clickhouse("ALTER TABLE records UPDATE body = replaceAll(body, 'one', 'two')" + of + "kind = 'output'")
+	f.clickhouse("ALTER TABLE segments UPDATE count = count + 5, findings = 9" + of + "idx = 0") // of the segment whose rows differ
+	if f.ops.must(0, "timeline", run, "--json").stdout == before {
+		t.Fatal("nothing was altered")
+	}
+	f.contains(f.must(1, "fsck").stdout, "store-differs", run)
+	f.contains(f.must(0, "ship", "--differ").stderr, run)
+	f.must(0, "fsck")
+	f.verified(run)
+	if f.ops.must(0, "timeline", run, "--json").stdout != before {
+		t.Error("the run's records are not what they were")
+	}
+	if after := f.ops.must(0, "runs", "--json").stdout; after != summaries {
+		t.Errorf("the summary was\n%s, and is\n%s", summaries, after)
+	}
+}
+
+const clickhouseColumns = "tenant, run, time, seq, leaf, class, root, kind, observer, step, proc, path, host, hash, secret, rule, salt, body"
 
 // TestFollowFromAnywhere: what happens is seen on another machine while it happens.
 func TestFollowFromAnywhere(t *testing.T) {

@@ -219,6 +219,37 @@ func TestFsck(t *testing.T) {
 	d.must(0, "fsck")
 }
 
+// TestShipDiffer: what somebody did to the store behind Custody's back is named, and put right from the logs.
+func TestShipDiffer(t *testing.T) {
+	d := newDoor(t)
+	d.script(0, "echo one; touch /workspace/left; sleep 2; echo two")
+	d.script(0, "echo three")
+	runs := d.runs()
+	first, second := runs[1].ID, runs[0].ID
+	before, summaries := d.must(0, "timeline", first, "--json").stdout, d.must(0, "runs", "--json").stdout
+	d.sqlite("UPDATE records SET body = replace(body, 'one', 'two') WHERE kind = 'output' AND run = '" + first + "'")
+	d.sqlite("DELETE FROM records WHERE kind = 'file' AND run = '" + first + "'")
+	d.sqlite("UPDATE runs SET events = 3, status = 'running'")
+	d.sqlite("DELETE FROM manifests WHERE idx = 0 AND run = '" + second + "'")
+	if d.must(0, "timeline", first, "--json").stdout == before {
+		t.Fatal("nothing was altered")
+	}
+	d.contains(d.must(1, "fsck").stdout, "store-differs", first, "not-stored", second)
+	d.contains(d.must(0, "ship", "--differ").stderr, first, second)
+	d.must(0, "fsck")
+	d.verified(first)
+	d.verified(second)
+	if d.must(0, "timeline", first, "--json").stdout != before {
+		t.Error("the run's records are not what they were")
+	}
+	if after := d.must(0, "runs", "--json").stdout; after != summaries {
+		t.Errorf("the summaries were\n%s, and are\n%s", summaries, after)
+	}
+	if s := d.must(0, "ship", "--differ"); strings.Contains(s.stderr, "in the store now") {
+		t.Errorf("nothing differs any more, and ship says: %s", s.stderr)
+	}
+}
+
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
 	if info, err := os.Stat(from); err != nil {
