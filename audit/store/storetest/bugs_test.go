@@ -41,6 +41,10 @@ var bugs = map[string]string{
 	"erase loses the row":       "Erase",
 	"erased comes back":         "Erase",
 	"erase keeps the path":      "Erase",
+	"repair changes nothing":    "Repair",
+	"repair leaves the surplus": "Repair",
+	"repair brings back":        "Repair",
+	"repair believes anything":  "Repair",
 }
 
 // TestSuiteFindsBugs: a suite that every store passes would be worth nothing.
@@ -190,4 +194,27 @@ func (b *buggy) Erase(ctx context.Context, tenant, run string, seq uint64) error
 		b.find(run, seq).Path = path
 	}
 	return err
+}
+
+func (b *buggy) Repair(ctx context.Context, seg store.Segment) error {
+	switch b.bug {
+	case "repair changes nothing":
+		return seg.CheckSigned()
+	case "repair leaves the surplus":
+		before := slices.Clone(b.rows)
+		err := b.Oracle.Repair(ctx, seg)
+		for _, r := range before {
+			if b.find(r.Run, r.Seq) == nil {
+				b.rows = append(b.rows, r)
+			}
+		}
+		return err
+	case "repair brings back":
+		b.rows = slices.DeleteFunc(b.rows, func(r store.Row) bool {
+			return r.Run == seg.Run && r.Erased != nil && seg.First <= r.Seq && r.Seq <= seg.Last
+		})
+	case "repair believes anything":
+		seg.Root = store.RootOf(seg.Frames)
+	}
+	return b.Oracle.Repair(ctx, seg)
 }
