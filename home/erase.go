@@ -38,21 +38,25 @@ func (h *Home) Erase(ctx context.Context, e Erasure) error {
 	if wal.Locked(h.RunDir(e.Run)) {
 		return fmt.Errorf("run %s goes on: wait for its end", e.Run)
 	}
-	if err := h.beginErasure(e.Run, e.Seq); err != nil {
+	st, err := h.Store(ctx) // before anything is stated
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(st.Close(), h.beginErasure(e.Run, e.Seq)); err != nil {
 		return err
 	}
 	path := filepath.Join(h.RunDir(e.Run), proof.ErasureName(e.Seq))
 	if _, err := os.Stat(path); err == nil { // it was stated already
 		return h.carryOut(ctx, e.Run, e.Seq)
 	}
-	if err := h.state(e, path); err != nil {
+	if err := h.state(e); err != nil {
 		return errors.Join(err, h.endErasure(e.Run, e.Seq))
 	}
 	return h.carryOut(ctx, e.Run, e.Seq)
 }
 
 // state writes the statement: from here on the record will be erased.
-func (h *Home) state(e Erasure, path string) error {
+func (h *Home) state(e Erasure) error {
 	f, err := h.frame(e.Run, e.Seq)
 	if err != nil {
 		return err
@@ -65,11 +69,8 @@ func (h *Home) state(e Erasure, path string) error {
 	if err != nil {
 		return err
 	}
-	signed, err := statement.Sign(key)
-	if err != nil {
-		return err
-	}
-	return writeDurably(path, signed)
+	_, err = proof.StateErasure(h.RunDir(e.Run), statement, key)
+	return err
 }
 
 // frame finds a record in the log.

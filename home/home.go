@@ -151,8 +151,14 @@ func (h *Home) Store(ctx context.Context) (store.Store, error) {
 	if dsn := h.config.Store; dsn != "" && dsn != "sqlite" {
 		return openStore(ctx, dsn, h.config.ClickHouse.options())
 	}
+	if h.config.Transport != nil && h.config.Store == "" {
+		return nil, ErrElsewhere
+	}
 	return openSQLite(h.storePath())
 }
+
+// ErrElsewhere means that host.yaml names a transport and not the store behind it.
+var ErrElsewhere = errors.New("the store is elsewhere, and this host does not know where: give --store DSN, or store: in " + ConfigFile)
 
 // openStore opens the store that dsn names: clickhouse://..., or sqlite:PATH.
 func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {

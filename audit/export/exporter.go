@@ -252,9 +252,3 @@ func (x *Exporter) tellStatus(tick <-chan time.Time, stop <-chan struct{}) {
 func (x *Exporter) writeStatus() error {
 	return writeFile(filepath.Join(x.o.Dir, x.o.Name+statusSuffix), x.Stats(), false)
 }
-
-// Behind returns how many segments an exporter with this cursor has before it, at most limit.
-func Behind(ctx context.Context, src Source, c Cursor, limit int) (int, error) {
-	refs, err := src.Feed(ctx, c.Feed, limit)
-	return len(refs), err
-}
