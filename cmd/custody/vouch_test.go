@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/vault/api"
+
 	"github.com/custody-project/custody/audit"
 )
 
@@ -269,4 +271,45 @@ func copyTree(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestKeyInVault: the signing key never leaves Vault; runs verify, also after a rotation, and a
+// Vault that is away freezes a run rather than leaving it unsigned.
+func TestKeyInVault(t *testing.T) {
+	v := newVault(t)
+	if err := v.Sys().Mount("transit", &api.MountInput{Type: "transit"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Logical().Write("transit/keys/host-1", map[string]any{"type": "ed25519"}); err != nil {
+		t.Fatal(err)
+	}
+	d := newDoor(t)
+	d.env = append(d.env, "VAULT_ADDR="+v.addr, "VAULT_TOKEN="+v.token)
+	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\nkey: vault-transit:transit/host-1\n")
+	d.script(0, "echo one; sleep 2; echo two")
+	first := strings.TrimSpace(d.must(0, "key", "show").stdout)
+	if !strings.HasPrefix(first, "host-1+") {
+		t.Errorf("the key is %s", first)
+	}
+	d.must(0, "key", "rotate")
+	d.script(0, "true")
+	for _, run := range d.runs() {
+		d.verified(run.ID)
+		bundle := filepath.Join(d.dir, run.ID+".zip")
+		d.must(0, "bundle", run.ID, "-o", bundle)
+		newDoor(t).must(0, "verify", bundle, "--key", first)
+	}
+	d.must(0, "fsck")
+	if files, _ := filepath.Glob(filepath.Join(d.home, "keys", "*.key")); len(files) != 1 { // tag.key
+		t.Errorf("keys on this host: %v", files)
+	}
+
+	cmd, _ := d.begun("run", "--", "sh", "-c", "echo 'begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!'; sleep 5; echo end")
+	v.cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(3 * time.Second)
+	v.cmd.Process.Signal(syscall.SIGCONT)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the run ended with %v", err)
+	}
+	d.verified(d.runs()[0].ID)
 }
