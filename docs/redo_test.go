@@ -350,6 +350,7 @@ func TestRedoAsked(t *testing.T) {
 		"no key":             {bundle},
 		"half a key":         {bundle, "--key", s.old.Public[:40]},
 		"unknown option":     {bundle, "--key", s.old.Public, "--quorun", "1"},
+		"no number":          {bundle, "--key", s.old.Public, "--quorum", "two"},
 		"option without end": {bundle, "--key"},
 		"no bundle":          {bundle + ".not", "--key", s.old.Public},
 		"no checkpoint":      {bundle, "--key", s.old.Public, "--since", bundle + ".not"},

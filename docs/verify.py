@@ -58,18 +58,18 @@ def main(bundle="", *options):
     for option, value in zip(options[::2], options[1::2]): given[option].append(value)
     read = lambda value: (open(value).read() if os.path.exists(value) else value).strip()
     hosts, others = [read(k) for k in given["--key"]], [read(k) for k in given["--witness"]]
-    check(all(re.fullmatch("[^ +]+[+][0-9a-f]{8}[+][A-Za-z0-9+/]{44}", k) for k in hosts + others), "that is no key", 2)
+    check(all(re.fullmatch("[^ +]+[+][0-9a-f]{8}[+][A-Za-z0-9+/]{44}", k) for k in hosts + others), "no key", 2)
+    check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
     keys, witnesses = dict(key(k) for k in hosts), dict(key(k, 4) for k in others)
     archive = zipfile.ZipFile(bundle)
     files = {name: archive.read(name) for name in archive.namelist()}
     check(len(files) == len(archive.namelist()), "a file is there twice")
     def statements(kind, *fields):  # number, content, signer and digest of each; and the entry of the host's log for it
-        for name in sorted(n for n in files if re.fullmatch("[0-9]{20}." + kind, n)):
+        for name in sorted(n for n in files if re.fullmatch("[0-9]{20}[.]" + kind, n)):
             ((head, line), by), digest = note(files[name], keys), sha(files.pop(name)).hex()
             value = json.loads(line)
             check((head, value["v"]) == ("custody %s v1" % kind, 1), name + " is no statement of that kind")
-            words = [kind] + [str(value[f]) for f in fields] + [digest]
-            entry = "custody leaf v1\n%s\n" % " ".join(words)
+            entry = "custody leaf v1\n" + " ".join([kind] + [str(value[f]) for f in fields] + [digest]) + "\n"
             entries[name.removesuffix(".manifest") + ".tlog-proof"] = entry.encode()
             yield int(name[:20]), value, by[0] if by else ("", ""), digest
     for _, r, by, _ in statements("rotation"):  # what a known key signed makes the next one known
@@ -104,7 +104,8 @@ def main(bundle="", *options):
                 check(body == kept.ljust(size + 17, b"\0"), "erased record altered")
                 record, gone = e, gone + 1
             seq, kind = record["seq"], record["kind"]
-            check(record["run"] == run and (not e or (seq, kind) == (e["seq"], e["kind"])), "of another run or erasure")
+            check((record["v"], record["run"]) == (1, run), "record of another run")
+            check(not e or (seq, kind) == (e["seq"], e["kind"]), "erasure of another record")
             check(seq >= due and (at or seq == first), "records out of order")
             if seq > due: holes.append((due, seq - 1))
             at, due = at + 29 + size, seq + 1
