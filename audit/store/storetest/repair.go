@@ -227,8 +227,12 @@ func testRepairConcurrent(t *testing.T, s store.Store) {
 func testRepairRandom(t *testing.T, s store.Store) {
 	random := rand.New(rand.NewPCG(4, 4))
 	o := &Oracle{}
-	for i := range 3 {
+	for i, done := 0, 0; done < 3; i++ {
 		segs := randomRun(random, fmt.Sprint("r-", i))
+		if len(segs) > 8 { // each repair is a mutation for some stores
+			continue
+		}
+		done++
 		for _, seg := range segs {
 			bad := untrue(random, seg)
 			Ingest(t, s, []store.Segment{bad})
