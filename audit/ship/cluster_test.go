@@ -168,10 +168,10 @@ func (c *cluster) leader(js jetstream.JetStream) (number int) {
 	return number
 }
 
-// settled waits until all three have all of the stream.
+// settled waits until all three have all of the stream. One that was cut off takes its time.
 func (c *cluster) settled(js jetstream.JetStream) {
 	c.t.Helper()
-	if err := waitFor(c.t, func() error {
+	if err := waitLong(c.t, 90*time.Second, func() error {
 		stream, err := js.Stream(c.t.Context(), streamName)
 		if err != nil {
 			return err

@@ -141,8 +141,13 @@ func (s *natsServer) conn(options ...nats.Option) *nats.Conn {
 // waitFor repeats f until it works, for 20 s.
 func waitFor(t testing.TB, f func() error) error {
 	t.Helper()
+	return waitLong(t, 20*time.Second, f)
+}
+
+func waitLong(t testing.TB, d time.Duration, f func() error) error {
+	t.Helper()
 	var err error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = f(); err == nil {
 			return nil
 		}
