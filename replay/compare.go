@@ -75,7 +75,7 @@ func (d *Differences) add(seq uint64, err error) {
 
 // Hint says what to do.
 func (d *Differences) Hint() string {
-	return "the log is the record: `custody rebuild` makes the store anew from it, and keeps the old file as evidence"
+	return "the log is the record: `custody ship --differ` mends the store; `custody rebuild` makes SQLite's anew, and keeps the old file as evidence"
 }
 
 // CompareStore compares the rows that a store has of a run with the frames of
