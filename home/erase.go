@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
@@ -166,7 +167,7 @@ func (h *Home) beginErasure(run string, seq uint64) error {
 	if err := os.MkdirAll(h.path("erasing"), 0o700); err != nil {
 		return err
 	}
-	return writeDurably(h.erasing(run, seq), nil)
+	return durable.Replace(h.erasing(run, seq), nil, 0o600)
 }
 
 func (h *Home) endErasure(run string, seq uint64) error { return os.Remove(h.erasing(run, seq)) }
@@ -195,24 +196,4 @@ func (h *Home) finishErasures(ctx context.Context) error {
 		errs = append(errs, h.carryOut(ctx, run, seq))
 	}
 	return errors.Join(errs...)
-}
-
-// writeDurably puts a whole file in place.
-func writeDurably(path string, text []byte) error {
-	f, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/durable"
 )
 
 // Letter is an event that could not be delivered, and why.
@@ -148,7 +149,7 @@ func appendLines(path string, lines []byte) error {
 		lines = append([]byte{'\n'}, lines...)
 	}
 	_, err = f.Write(lines)
-	return errors.Join(err, f.Sync(), f.Close(), syncDir(filepath.Dir(path)))
+	return errors.Join(err, f.Sync(), f.Close(), durable.SyncDir(filepath.Dir(path)))
 }
 
 func endsTorn(f *os.File) (bool, error) {
@@ -315,5 +316,5 @@ func forget(path, run string, seq uint64) (n int, err error) {
 	if err := appendLines(path+".new", kept); err != nil {
 		return 0, err
 	}
-	return n, errors.Join(os.Rename(path+".new", path), syncDir(filepath.Dir(path)))
+	return n, errors.Join(os.Rename(path+".new", path), durable.SyncDir(filepath.Dir(path)))
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit/durable"
 )
 
 // Files of an exporter named N, in the directory of exporters:
@@ -127,8 +129,8 @@ func writeCursor(dir, name string, c Cursor) error {
 	return writeFile(filepath.Join(dir, name+cursorSuffix), c, true)
 }
 
-// writeFile puts v in the place of path, whole or not at all. durable: it is on the disk on return.
-func writeFile(path string, v any, durable bool) error {
+// writeFile puts v in the place of path, whole or not at all. synced: it is on the disk on return.
+func writeFile(path string, v any, synced bool) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -138,24 +140,16 @@ func writeFile(path string, v any, durable bool) error {
 		return err
 	}
 	_, err = f.Write(append(b, '\n'))
-	if err == nil && durable {
+	if err == nil && synced {
 		err = f.Sync()
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(path+".new", path); err != nil || !durable {
+	if err := os.Rename(path+".new", path); err != nil || !synced {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // Stats of one sink. Counters are of the exporter's process, except DeadKept.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/custody-project/custody/audit/durable"
 )
 
 // keptMax is how large the file of kept checkpoints gets, in bytes.
@@ -130,7 +132,7 @@ func (k kept) add(c Checkpoint) error {
 		return errors.Join(err, f.Truncate(size))
 	}
 	if size == 0 {
-		return syncDir(filepath.Dir(k.path))
+		return durable.SyncDir(filepath.Dir(k.path))
 	}
 	return nil
 }
@@ -173,5 +175,5 @@ func (k kept) thin() error {
 		out.Write(n)
 		out.WriteByte('\n')
 	}
-	return replace(k.path, out.Bytes())
+	return durable.Replace(k.path, out.Bytes(), 0o600)
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/transparency-dev/merkle/rfc6962"
 	"github.com/transparency-dev/tessera"
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/durable"
 )
 
 // Publish returns a checkpoint that covers the entry at index, published if none did yet, and
@@ -61,7 +63,7 @@ func (l *Log) publish(ctx context.Context, index uint64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint that was just signed: %w", err)
 	}
-	if err := replace(filepath.Join(l.o.Dir, "checkpoint"), signed); err != nil {
+	if err := durable.Replace(filepath.Join(l.o.Dir, "checkpoint"), signed, 0o600); err != nil {
 		return nil, err
 	}
 	if err := l.kept.add(after); err != nil {

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/durable"
 )
 
 // The files of the host's key, below CUSTODY_HOME/keys.
@@ -180,7 +182,7 @@ func createKey(dir, file, name string) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // keyName is "custody-" and the host's name, in the characters a note allows.
@@ -208,7 +210,7 @@ func replaceFile(path string, mode fs.FileMode, text string) error {
 		os.Remove(temp)
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // writeTemp returns the path of a new durable file beside where it is to go.
@@ -229,13 +231,4 @@ func writeTemp(dir, name string, mode fs.FileMode, text string) (string, error) 
 		return "", err
 	}
 	return f.Name(), nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

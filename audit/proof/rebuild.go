@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -52,7 +53,7 @@ func Rebuild(ctx context.Context, dir string, manifests [][]byte, rows iter.Seq2
 	if row, err, more := next(); more {
 		return fmt.Errorf("rebuild: %w", errors.Join(err, fmt.Errorf("no manifest signs for seq %d", row.Seq)))
 	}
-	if err := errors.Join(syncDir(temp), os.Rename(temp, dir), syncDir(filepath.Dir(dir))); err != nil {
+	if err := errors.Join(durable.SyncDir(temp), os.Rename(temp, dir), durable.SyncDir(filepath.Dir(dir))); err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -73,7 +74,7 @@ func rotate(dir string, now func() time.Time, step func(name string) error) ([]b
 	if err := os.Rename(filepath.Join(dir, nextFile), filepath.Join(dir, KeyFile)); err != nil {
 		return nil, err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return nil, err
 	}
 	if err := step("publish"); err != nil {
@@ -165,7 +166,7 @@ func makeDir(dir, name string) error {
 	if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // lockDir keeps other rotations in dir out.

@@ -11,6 +11,8 @@ import (
 
 	f_note "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/durable"
 )
 
 // The files that Generate makes.
@@ -44,7 +46,7 @@ func Generate(dir, name string) (vkey string, err error) {
 	err = errors.Join(
 		create(filepath.Join(dir, KeyFile), skey+"\n", 0o600),
 		create(filepath.Join(dir, PublicFile), vkey+"\n", 0o644),
-		syncDir(dir))
+		durable.SyncDir(dir))
 	if err != nil {
 		return "", fmt.Errorf("witness: %w", err)
 	}

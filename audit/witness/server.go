@@ -16,6 +16,8 @@ import (
 	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit/durable"
 )
 
 // Config says who a witness is and which logs it watches.
@@ -196,7 +198,7 @@ func (w *Witness) cosign(l *watched, n *note.Note, h head) (string, error) {
 	if at.Before(l.last.at) { // a cosignature says that none larger was seen until then
 		return "", fmt.Errorf("the clock went back: it is %s, the last cosignature is of %s", at.UTC(), l.last.at.UTC())
 	}
-	if err := replace(l.path, signed); err != nil {
+	if err := durable.Replace(l.path, signed, 0o600); err != nil {
 		return "", err
 	}
 	l.last = remembered{head: h, at: at}
@@ -226,7 +228,7 @@ func (w *Witness) keepEvidence(l *watched, signed []byte) {
 		} else if err == nil {
 			continue
 		}
-		if err := replace(path, signed); err != nil {
+		if err := durable.Replace(path, signed, 0o600); err != nil {
 			w.c.Log.Error("witness cannot keep a conflicting checkpoint", "log", l.origin, "error", err)
 		}
 		return

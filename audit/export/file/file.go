@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/export"
 )
 
@@ -96,7 +97,7 @@ func (s *Sink) open() (err error) {
 	if s.size == 0 {
 		s.since = time.Now()
 	}
-	return syncDir(s.o.Path)
+	return durable.SyncDir(s.o.Path)
 }
 
 // wholeLines returns the size without a last line that has no end.
@@ -232,18 +233,10 @@ func compress(path string) error {
 	if err := errors.Join(err, z.Close(), out.Sync(), out.Close()); err != nil {
 		return err
 	}
-	if err := errors.Join(os.Rename(path+".gz.new", path+".gz"), syncDir(path)); err != nil {
+	if err := errors.Join(os.Rename(path+".gz.new", path+".gz"), durable.SyncDir(path)); err != nil {
 		return err
 	}
 	return os.Remove(path)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Close implements export.Sink.
