@@ -73,13 +73,12 @@ func parseRequest(body []byte) (request, error) {
 
 // unverifiedHead reads a signed checkpoint whose signatures nobody has checked.
 func unverifiedHead(signed []byte) (head, error) {
-	n, err := note.Open(signed, note.VerifierList())
+	_, err := note.Open(signed, note.VerifierList())
 	var unverified *note.UnverifiedNoteError
 	if !errors.As(err, &unverified) {
 		return head{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	n = unverified.Note
-	return parseHead(n.Text)
+	return parseHead(unverified.Note.Text)
 }
 
 // parseHead takes the one encoding that a checkpoint has.
