@@ -98,15 +98,6 @@ func (h *Home) verifiers() ([]note.Verifier, error) {
 	return list, nil
 }
 
-// HasKey says whether this host has a key already; Key makes one.
-func (h *Home) HasKey() bool {
-	if h.config.Key != "" && h.config.Key != "file" {
-		return true
-	}
-	_, err := os.Stat(h.path("keys", proof.KeyFile))
-	return err == nil
-}
-
 // readRotation checks a rotation against the old key that it names itself: who keeps this
 // directory keeps that key.
 func readRotation(signed []byte) (proof.Rotation, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
@@ -23,11 +24,13 @@ type Pruned struct {
 
 // candidate is a segment that retention may remove.
 type candidate struct {
-	run      string
-	manifest proof.Manifest
+	run    string
+	path   string
+	size   int64
+	sealed time.Time
+
+	manifest proof.Manifest // set by read
 	digest   [32]byte
-	path     string
-	size     int64
 }
 
 // Prune removes the oldest segments that host.yaml's retain no longer wants here. One goes
@@ -74,7 +77,7 @@ func (h *Home) due(ctx context.Context) ([]candidate, error) {
 	if age == 0 && size == 0 {
 		return nil, nil
 	}
-	all, err := h.candidates(ctx)
+	all, err := h.candidates()
 	if err != nil {
 		return nil, err
 	}
@@ -84,37 +87,58 @@ func (h *Home) due(ctx context.Context) ([]candidate, error) {
 	}
 	var due []candidate
 	for _, c := range all { // runs are in order of their begin, segments in that of their seqs
-		old := age > 0 && time.Since(c.manifest.SealedAt) > age
+		old := age > 0 && time.Since(c.sealed) > age
 		if !old && (size == 0 || total <= size) {
 			continue
+		}
+		if err := h.read(&c); err != nil {
+			return nil, err
 		}
 		due = append(due, c)
 		total -= c.size
 	}
-	return due, nil
+	return due, ctx.Err()
 }
 
 // candidates lists the sealed segments that are here.
-func (h *Home) candidates(ctx context.Context) ([]candidate, error) {
+func (h *Home) candidates() ([]candidate, error) {
 	runs, err := h.logs()
 	if err != nil {
 		return nil, err
 	}
 	var all []candidate
 	for _, run := range runs {
-		f := follower{home: h, run: run}
-		err := f.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
-			path := filepath.Join(h.RunDir(run), wal.FileName(m.First, wal.SegmentSuffix))
-			if info, err := os.Stat(path); err == nil && m.Count > 0 {
-				all = append(all, candidate{run, m, sha256.Sum256(signed), path, info.Size()})
-			}
-			return nil
-		})
+		segments, err := wal.Segments(h.RunDir(run))
 		if err != nil {
 			return nil, err
 		}
+		for _, path := range segments {
+			segment, err := os.Stat(path)
+			sealed, unsealed := os.Stat(manifestOf(path))
+			if err == nil && unsealed == nil {
+				all = append(all, candidate{run: run, path: path, size: segment.Size(), sealed: sealed.ModTime()})
+			}
+		}
 	}
 	return all, nil
+}
+
+// manifestOf is the path of a segment's manifest.
+func manifestOf(segment string) string {
+	return strings.TrimSuffix(segment, wal.SegmentSuffix) + wal.ManifestSuffix
+}
+
+// read takes up what the manifest says, whose signature is checked.
+func (h *Home) read(c *candidate) error {
+	signed, err := os.ReadFile(manifestOf(c.path))
+	if err == nil {
+		c.digest = sha256.Sum256(signed)
+		c.manifest, _, err = h.openManifest(signed)
+	}
+	if err != nil {
+		return fmt.Errorf("run %s: %s: %w", c.run, filepath.Base(c.path), err)
+	}
+	return nil
 }
 
 func (h *Home) held(ctx context.Context, w way, run string) (map[uint64]ship.Held, error) {
