@@ -14,7 +14,8 @@ import (
 
 // Rebuild makes the store anew from all logs, keeps the old one beside it with
 // the ending ".damaged", and returns the number of segments that went in. It
-// refuses while a run goes on, whose process has the old store open.
+// refuses while a run goes on, whose process has the old store open, and when retention has
+// removed segments here.
 func (h *Home) Rebuild(ctx context.Context) (int, error) {
 	runs, err := h.logs()
 	if err != nil {
@@ -23,6 +24,10 @@ func (h *Home) Rebuild(ctx context.Context) (int, error) {
 	for _, run := range runs {
 		if wal.Locked(h.RunDir(run)) {
 			return 0, fmt.Errorf("rebuild store: run %s goes on: wait for its end", run)
+		}
+		if h.IsPruned(run) {
+			return 0, fmt.Errorf("rebuild store: retention removed segments of run %s, which only the store has: a new one would lack them; "+
+				"custody ship --differ mends the rest", run)
 		}
 	}
 	return sqlite.Rebuild(ctx, h.storePath(), h.segments(ctx, runs))
