@@ -299,6 +299,7 @@ func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error
 	if err != nil {
 		return errors.Join(err, closeWay())
 	}
+	log.brief = true
 	var errs []error
 	for _, run := range left {
 		if err := h.shipOne(ctx, w, log, run, differ, notice); err != nil {

@@ -25,6 +25,9 @@ type notary struct {
 	opened chan struct{} // closed when log and err are set
 	log    *hostlog.Log
 	err    error
+	// brief is for what goes through many runs: once no checkpoint was to be had, it asks no more.
+	brief  bool
+	failed error // of one goroutine at a time
 }
 
 // openNotary begins to open the log and returns at once.
@@ -90,6 +93,9 @@ func (n *notary) publish(ctx context.Context, index uint64) error {
 	if n.err != nil {
 		return n.err
 	}
+	if n.failed != nil {
+		return n.failed
+	}
 	wait := 10 * time.Second
 	if n.home.config.Log.Wait > 0 {
 		wait = time.Duration(n.home.config.Log.Wait)
@@ -98,6 +104,9 @@ func (n *notary) publish(ctx context.Context, index uint64) error {
 	defer cancel()
 	checkpoint, err := n.log.Publish(ctx, index)
 	if err != nil {
+		if n.brief {
+			n.failed = err
+		}
 		return err
 	}
 	if n.home.config.Log.Stamp == nil {
