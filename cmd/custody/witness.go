@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 
 	"golang.org/x/mod/sumdb/note"
@@ -72,7 +73,11 @@ func (c witnessServeCmd) Run(a *app) error {
 func (c witnessServeCmd) config(a *app, h *home.Home) (witness.Config, error) {
 	config := witness.Config{Dir: h.Witness(), Log: a.log}
 	var err error
-	if config.Signer, config.Verifier, err = witness.Load(h.Witness()); err != nil {
+	config.Signer, config.Verifier, err = witness.Load(h.Witness())
+	if errors.Is(err, fs.ErrNotExist) {
+		return config, errors.New("this host is no witness yet: custody witness key NAME makes its key")
+	}
+	if err != nil {
 		return config, err
 	}
 	for _, key := range c.Log {
