@@ -123,19 +123,30 @@ func (h *Home) shipConfig(t Transport, host string) ship.Config {
 //	sealed --|                                                             |--> shipped
 //	         '--Publish--> under way --Drain--> in the store --------------'
 //
-// Neither way waits for the other. ctx bounds the way into the store. With again another
-// process may have done part of it. Where differing is not nil, only the segments in it are
+// Neither way waits for the other: vouched, which vouch returned, is waited for at the end. ctx
+// bounds the way into the store. Where differing is not nil, only the segments in it are
 // carried, for the store to repair what it has. What stays undone the next process does.
-func (h *Home) forward(ctx context.Context, w way, log *notary, run string, again bool, differing map[uint64]bool, stop <-chan struct{}) error {
+func (h *Home) forward(ctx context.Context, w way, vouched func() (closed bool, err error), run string, differing map[uint64]bool, stop <-chan struct{}) error {
 	c := carrier{follower: follower{home: h, run: run}, way: w, differing: differing}
-	v := voucher{follower: follower{home: h, run: run}, log: log, again: again}
-	vouched := make(chan error, 1)
-	go func() { vouched <- v.run(context.WithoutCancel(ctx), stop) }()
 	err := c.run(ctx, stop)
-	if err := errors.Join(err, <-vouched); err != nil || !v.closed {
+	closed, unvouched := vouched()
+	if err := errors.Join(err, unvouched); err != nil || !closed {
 		return err // the closing manifest may have come after one of them had looked
 	}
 	return c.markShipped()
+}
+
+// vouch begins to enter a run's manifests into the host's log, as they are sealed, until stop is
+// closed. That does not wait for a transport or a store. The returned function waits for its end, and says
+// whether the closing manifest is among them. With again another process may have done part of it.
+func (h *Home) vouch(ctx context.Context, log *notary, run string, again bool, stop <-chan struct{}) (wait func() (closed bool, err error)) {
+	v := voucher{follower: follower{home: h, run: run}, log: log, again: again}
+	ended := make(chan error, 1)
+	go func() { ended <- v.run(context.WithoutCancel(ctx), stop) }()
+	return func() (bool, error) {
+		err := <-ended
+		return v.closed, err
+	}
 }
 
 // voucher enters a run's manifests into the host's log, and has checkpoints made over them.
@@ -327,7 +338,7 @@ func (h *Home) left(all bool) ([]string, error) {
 func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, differ bool, notice func(string)) error {
 	var differing map[uint64]bool
 	if differ {
-		held, err := w.Stored(ctx, h.config.Tenant, run, true)
+		held, err := w.Stored(ctx, h.tenantOf(run), run, true)
 		if err != nil {
 			return err
 		}
@@ -338,7 +349,7 @@ func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, diff
 	}
 	done := make(chan struct{})
 	close(done)
-	if err := h.forward(ctx, w, log, run, true, differing, done); err != nil {
+	if err := h.forward(ctx, w, h.vouch(ctx, log, run, true, done), run, differing, done); err != nil {
 		return err
 	}
 	notice("run " + run + " is in the store now")

@@ -134,18 +134,20 @@ func (r *Run) ship(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.close(keep)) }()
+	vouched := r.home.vouch(keep, log, r.ID, false, ctx.Done())
 	bounded, cancel := r.bounded(ctx)
 	defer cancel()
 	w, closeWay, err := r.home.openWay(bounded)
 	if err != nil {
-		return err
+		_, unvouched := vouched()
+		return errors.Join(err, unvouched)
 	}
 	defer func() { err = errors.Join(err, closeWay()) }()
 	if remote, ok := w.(*ship.Remote); ok {
 		defer r.carryLeft(bounded, w, log)()
 		defer r.tellOthers(keep, remote, ctx.Done())()
 	}
-	return r.home.forward(bounded, w, log, r.ID, false, nil, ctx.Done())
+	return r.home.forward(bounded, w, vouched, r.ID, nil, ctx.Done())
 }
 
 // bounded returns a context that ends some time after ctx does, where the store is elsewhere:

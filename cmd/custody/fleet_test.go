@@ -269,3 +269,14 @@ func TestSpool(t *testing.T) {
 		})
 	}
 }
+
+// TestTransportAway: while NATS cannot be reached a run goes on, and its manifests are in the
+// host's log all the same; what it left is carried when NATS is there.
+func TestTransportAway(t *testing.T) {
+	d := newDoor(t)
+	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\ntransport: {url: \"nats://127.0.0.1:1\", wait: 1s}\n")
+	d.contains(d.must(0, "run", "--", "sh", "-c", "echo one; sleep 2; echo two").stderr, "the next custody command goes on")
+	run := d.runs()[0].ID
+	d.contains(d.must(0, "verify", run).stdout, "0 are younger than the checkpoint")
+	d.must(0, "bundle", run, "-o", filepath.Join(d.dir, "b.zip"))
+}
