@@ -30,7 +30,7 @@ func busyRun(b *testing.B, k key, n int) (dir string, size int64) {
 		case 0:
 			ev.Kind, ev.Exec = audit.KindExec, &audit.Exec{Proc: proc, PID: i, PPID: 1, Exe: "/usr/bin/python3", Argv: []audit.Text{"python3", "-m", "pip", "install", "requests"}, Cwd: "/work"}
 		case 1:
-			ev.Kind, ev.File = audit.KindFile, &audit.File{Proc: proc, PID: i, Op: audit.FileWrite, Path: "/work/lib/python3/site-packages/requests/adapters.py", Size: int64(i), SHA256: strings.Repeat("ab", 32)}
+			ev.Kind, ev.File = audit.KindFile, &audit.File{Proc: proc, PID: i, Op: audit.FileWrite, Path: "/workspace/lib/python3/site-packages/requests/adapters.py", Size: int64(i), SHA256: strings.Repeat("ab", 32)}
 		case 2:
 			ev.Kind, ev.Flow = audit.KindFlow, &audit.Flow{ID: "f-" + strconv.Itoa(i), State: audit.FlowOpen, Proto: "tcp", DstIP: "198.18.0.7", DstPort: 443, Name: "pypi.org", Verdict: audit.Allow, Rule: "pypi.org tcp/443"}
 		case 3:
