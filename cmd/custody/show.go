@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -133,17 +132,12 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 	return state.Write(a.stdout, run.Began(), opt)
 }
 
-var allKinds = []audit.Kind{
-	audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow,
-	audit.KindDNS, audit.KindHTTP, audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding,
-}
-
 func kindsOf(names []string) ([]audit.Kind, error) {
 	var kinds []audit.Kind
 	for _, name := range names {
-		if !slices.Contains(allKinds, audit.Kind(name)) {
-			known := make([]string, len(allKinds))
-			for i, k := range allKinds {
+		if !audit.Kind(name).Known() {
+			known := make([]string, len(audit.Kinds()))
+			for i, k := range audit.Kinds() {
 				known[i] = string(k)
 			}
 			return nil, fmt.Errorf("%q is not a kind of record: there are %s", name, strings.Join(known, ", "))

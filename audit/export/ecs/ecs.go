@@ -8,7 +8,6 @@ package ecs
 
 import (
 	"net/netip"
-	"strings"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/export"
@@ -141,7 +140,7 @@ func (d *doc) head(c class) {
 	d.Const("provider", "custody")
 	d.Const("module", "custody")
 	switch {
-	case known(e.Kind):
+	case e.Kind.Known():
 		d.Const("dataset", "custody."+string(e.Kind))
 	default:
 		d.Const("dataset", "custody.record")
@@ -271,34 +270,5 @@ func (d *doc) seeHash(s string) {
 	if s != "" && d.nHash < len(d.hashes) {
 		d.hashes[d.nHash] = s
 		d.nHash++
-	}
-}
-
-func known(k audit.Kind) bool {
-	switch k {
-	case audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow,
-		audit.KindDNS, audit.KindHTTP, audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput,
-		audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding:
-		return true
-	}
-	return false
-}
-
-// base is the last name of a path, and the path itself where there is none.
-func base(path string) string {
-	if b := path[strings.LastIndexByte(path, '/')+1:]; b != "" {
-		return b
-	}
-	return path
-}
-
-func dir(path string) string {
-	switch i := strings.LastIndexByte(path, '/'); i {
-	case -1:
-		return ""
-	case 0:
-		return "/"
-	default:
-		return path[:i]
 	}
 }

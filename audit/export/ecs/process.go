@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/export/internal/wire"
 )
 
 // program writes what an execve says of a process into the object that is open.
 func (d *doc) program(x *audit.Exec) {
 	if x.Exe != "" {
-		d.Str("name", base(string(x.Exe)))
+		d.Str("name", wire.Base(string(x.Exe)))
 		d.Str("executable", string(x.Exe))
 	}
 	d.Texts("args", x.Argv)
@@ -116,9 +117,9 @@ func (d *doc) file(f audit.File) {
 	}
 	o := d.Obj("file")
 	d.Str("path", path)
-	d.Str("name", base(path))
-	d.StrIf("directory", dir(path))
-	if b := base(path); strings.LastIndexByte(b, '.') > 0 {
+	d.Str("name", wire.Base(path))
+	d.StrIf("directory", wire.Dir(path))
+	if b := wire.Base(path); strings.LastIndexByte(b, '.') > 0 {
 		d.StrIf("extension", b[strings.LastIndexByte(b, '.')+1:])
 	}
 	d.Int("size", f.Size)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/export/internal/wire"
 )
 
 // Int64 writes a number as a string, for attributes that are strings in the schema.
@@ -112,7 +113,7 @@ func (d *doc) process(proc string, pid int, x *audit.Exec) {
 // program writes what an execve says of a process.
 func (d *doc) program(x *audit.Exec) {
 	if x.Exe != "" {
-		d.Str("name", base(string(x.Exe)))
+		d.Str("name", wire.Base(string(x.Exe)))
 		d.path("file", string(x.Exe), 1)
 	}
 	d.Command("cmd_line", x.Argv)
@@ -132,9 +133,9 @@ func (d *doc) path(key, path string, kind int) {
 }
 
 func (d *doc) pathIn(path string, kind int) {
-	d.Str("name", base(path))
+	d.Str("name", wire.Base(path))
 	d.StrIf("path", path)
-	if dir := dir(path); dir != "" {
+	if dir := wire.Dir(path); dir != "" {
 		d.Str("parent_folder", dir)
 	}
 	d.Int("type_id", int64(kind))
@@ -142,25 +143,6 @@ func (d *doc) pathIn(path string, kind int) {
 		d.Const("type", "Regular File")
 	} else {
 		d.Const("type", "Unknown")
-	}
-}
-
-// base is the last name of a path, and the path itself where there is none.
-func base(path string) string {
-	if b := path[strings.LastIndexByte(path, '/')+1:]; b != "" {
-		return b
-	}
-	return path
-}
-
-func dir(path string) string {
-	switch i := strings.LastIndexByte(path, '/'); i {
-	case -1:
-		return ""
-	case 0:
-		return "/"
-	default:
-		return path[:i]
 	}
 }
 

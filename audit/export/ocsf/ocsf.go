@@ -224,20 +224,10 @@ func (d *doc) unmapped() {
 	case audit.KindRun, audit.KindStep:
 		key = "lifecycle"
 	}
-	if !known(e.Kind) {
+	if !e.Kind.Known() {
 		key = "payload"
 	}
 	d.marks[1] = d.Obj(key)
-}
-
-func known(k audit.Kind) bool {
-	switch k {
-	case audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow,
-		audit.KindDNS, audit.KindHTTP, audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput,
-		audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding:
-		return true
-	}
-	return false
 }
 
 // finish ends unmapped and writes the metadata, which say what was cut and which profiles were used.

@@ -1,6 +1,9 @@
 package ocsf
 
-import "github.com/custody-project/custody/audit"
+import (
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/export/internal/wire"
+)
 
 func (d *doc) exec(x audit.Exec) {
 	d.head(1007, 1, "", success)
@@ -10,7 +13,7 @@ func (d *doc) exec(x audit.Exec) {
 	o := d.Obj("process")
 	d.process(x.Proc, x.PID, &x)
 	d.End(o)
-	d.see("process", "name", seenProcess, base(string(x.Exe)))
+	d.see("process", "name", seenProcess, wire.Base(string(x.Exe)))
 	d.seeFile("process.file", string(x.Exe))
 
 	d.unmapped()
@@ -41,7 +44,7 @@ func (d *doc) seeFile(at, path string) {
 	if path == "" {
 		return
 	}
-	d.see(at, "name", seenFile, base(path))
+	d.see(at, "name", seenFile, wire.Base(path))
 	if d.has(sincePathSeen) {
 		d.see(at, "path", seenPath, path)
 	}
@@ -65,7 +68,7 @@ func (d *doc) exit(x audit.Exit) {
 	d.Int("terminated_time", d.e.Time.UnixMilli())
 	d.End(o)
 	if d.e.Exec != nil {
-		d.see("process", "name", seenProcess, base(string(d.e.Exec.Exe)))
+		d.see("process", "name", seenProcess, wire.Base(string(d.e.Exec.Exe)))
 	}
 
 	d.unmapped()

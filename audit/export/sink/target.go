@@ -100,7 +100,7 @@ func (t Target) Filter() (export.Filter, error) {
 		return f, fmt.Errorf("observer: %.40q is neither host nor guest", t.Observer)
 	}
 	for _, k := range t.Kinds {
-		if !known(audit.Kind(k)) {
+		if !audit.Kind(k).Known() {
 			return f, fmt.Errorf("kinds: there is no kind %.40q of events", k)
 		}
 		f.Kinds = append(f.Kinds, audit.Kind(k))
@@ -110,15 +110,6 @@ func (t Target) Filter() (export.Filter, error) {
 		err = fmt.Errorf("min_severity: %w", err)
 	}
 	return f, err
-}
-
-func known(k audit.Kind) bool {
-	switch k {
-	case audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow, audit.KindDNS, audit.KindHTTP,
-		audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding:
-		return true
-	}
-	return false
 }
 
 // Options returns what an exporter of this target needs beside Dir, Source, Format, Sink and Log.
