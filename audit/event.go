@@ -48,6 +48,7 @@ const (
 	KindSecret  Kind = "secret"
 	KindGap     Kind = "gap"
 	KindFinding Kind = "finding"
+	KindAccess  Kind = "access"
 )
 
 // Event is one fact before redaction. Time, Observer and Kind are required, and
@@ -77,6 +78,7 @@ type Event struct {
 	Secret    *Secret    `json:"secret,omitempty"`
 	Gap       *Gap       `json:"gap,omitempty"`
 	Finding   *Finding   `json:"finding,omitempty"`
+	Access    *Access    `json:"access,omitempty"`
 }
 
 // Record is an event as it stands in the record: with its place in the run.
@@ -424,4 +426,24 @@ type Finding struct {
 	Proc   string `json:"proc,omitempty"`
 	Seq    uint64 `json:"evidence,omitempty"` // of the record that shows it, or for output of the last before it
 	Action string `json:"action,omitempty"`   // what was done: revoke, freeze or end
+}
+
+// Access is somebody's look at the record through the API, recorded before anything is
+// shown, or an attempt that was refused. It stands in the access log of the host that
+// served it, which is a run of its own.
+type Access struct {
+	Who    string `json:"who,omitempty"`    // name of the principal; empty when nobody was recognised
+	Via    string `json:"via,omitempty"`    // token, oidc or once
+	Role   string `json:"role,omitempty"`   // that the principal has in Tenant
+	Tenant string `json:"tenant,omitempty"` // whose record was asked for
+	Action string `json:"action"`           // view, follow, search, verify, export, report, login, logout or manage
+	Route  string `json:"route"`            // of the API, such as "GET /api/v1/runs/{run}"
+	About  Text   `json:"about,omitempty"`  // the run, as it was asked for
+	Query  Text   `json:"query,omitempty"`  // the request's query
+	Remote string `json:"remote,omitempty"` // address of the client
+	// Verdict is deny where the request was refused, for Reason and with Status.
+	Verdict Verdict `json:"verdict"`
+	Reason  string  `json:"reason,omitempty"`
+	Status  int     `json:"status,omitempty"` // of HTTP
+	Count   uint64  `json:"count,omitempty"`  // how many refusals this event stands for, where like ones were put together
 }

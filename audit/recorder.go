@@ -137,6 +137,7 @@ func (ev *Event) check() error {
 		{ev.Secret != nil, ev.Kind == KindSecret},
 		{ev.Gap != nil, ev.Kind == KindGap},
 		{ev.Finding != nil, ev.Kind == KindFinding},
+		{ev.Access != nil, ev.Kind == KindAccess},
 	}
 	known := false
 	for _, p := range payloads {

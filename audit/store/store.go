@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -147,25 +148,57 @@ type Query struct {
 }
 
 // Search selects records over all runs, newest first. Fields that are empty do
-// not matter; of the others all must hold. At least one of Path to Rule, or From, is set.
+// not matter; of the others all must hold. At least one of Path to Text, or From, is set.
 type Search struct {
-	Tenant   string
+	Tenant   string // NoTenant for what has none, empty for any
 	Path     string // exactly this file or program
 	Host     string // exactly this host name or address
 	Hash     string // SHA-256 of a file's content, hex
 	Secret   string // name of a credential
 	Rule     string // of a finding
+	Text     string // anywhere in the record's JSON, whatever the case of ASCII letters; it takes a scan of what else matches
 	Kinds    []audit.Kind
 	From, To time.Time // as in Query
-	Limit    int       // 0 means no limit
+	// Before is the last record of the page before: only records behind it, in Search's order. Its Time, Run and Seq matter.
+	Before *Head
+	Limit  int // 0 means no limit
 }
 
 // Filter selects runs, newest first.
 type Filter struct {
-	Tenant  string
-	Project string
-	Status  Status
-	Limit   int // 0 means no limit
+	Tenant   string // NoTenant for those that have none, empty for any
+	Class    Class  // empty for any
+	Project  string
+	Status   Status
+	Findings bool      // only runs that have some
+	From, To time.Time // of their begin; as in Query
+	// Before is the last run of the page before, of which this one is the next: only runs behind it.
+	// Its ID and Start matter.
+	Before *Run
+	Limit  int // 0 means no limit
+}
+
+// NoTenant selects what belongs to no tenant, where an empty name means any. No tenant can have that name.
+const NoTenant = "(none)"
+
+// Class tells what a run is the record of, by how its name begins.
+type Class string
+
+// The classes of runs.
+const (
+	Sandboxes Class = "run"    // an agent's commands in a sandbox
+	Accesses  Class = "access" // who looked at records through a host's API
+)
+
+// AccessPrefix is how the names of access logs begin. Run never means one by Last.
+const AccessPrefix = "a-"
+
+// Class of the run.
+func (r Run) Class() Class {
+	if strings.HasPrefix(r.ID, AccessPrefix) {
+		return Accesses
+	}
+	return Sandboxes
 }
 
 // Manifest is one link of a run's chain of signed manifests.
@@ -215,7 +248,8 @@ type Store interface {
 	Search(ctx context.Context, s Search) iter.Seq2[Row, error]
 	// Runs returns summaries, newest first.
 	Runs(ctx context.Context, f Filter) ([]Run, error)
-	// Run finds a run by its name, by a beginning that no other has, or the newest as Last; tenant "" means any.
+	// Run finds a run by its name, by a beginning that no other has, or the newest of the class Sandboxes as Last;
+	// tenant "" means any, NoTenant those without one.
 	// The error is ErrNotFound or ErrAmbiguous.
 	Run(ctx context.Context, tenant, name string) (Run, error)
 	// Manifests returns the run's chain in order.
