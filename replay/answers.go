@@ -292,8 +292,8 @@ type Lane struct {
 type Item struct {
 	Seq      uint64         `json:"seq"`
 	At       float64        `json:"at"`
-	End      float64        `json:"end,omitempty"`  // 0: it is a point
-	Open     bool           `json:"open,omitempty"` // it had not ended at the end of what is known
+	End      float64        `json:"end,omitempty"`   // 0: it is a point
+	Open     bool           `json:"open,omitempty"`  // it had not ended at the end of what is known
 	Until    float64        `json:"until,omitempty"` // secrets: when the broker's promise ends
 	Label    audit.Text     `json:"label"`
 	Kind     audit.Kind     `json:"kind"`
