@@ -150,7 +150,7 @@ func (h *Home) LiveRun(name string) (string, error) {
 	}
 	var found []string
 	for _, run := range runs {
-		if (name == "last" || strings.HasPrefix(run, name)) && wal.Locked(h.RunDir(run)) {
+		if strings.HasPrefix(run, sandboxPrefix) && (name == "last" || strings.HasPrefix(run, name)) && wal.Locked(h.RunDir(run)) {
 			found = append(found, run)
 		}
 	}

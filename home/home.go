@@ -188,13 +188,20 @@ func openSQLite(path string) (store.Store, error) {
 
 func (h *Home) storePath() string { return h.path("custody.db") }
 
+// sandboxPrefix is how the names of sandboxes' runs begin; access logs have store.AccessPrefix.
+const sandboxPrefix = "r-"
+
+func isRun(name string) bool {
+	return strings.HasPrefix(name, sandboxPrefix) || strings.HasPrefix(name, store.AccessPrefix)
+}
+
 // NewRunID returns an id that sorts by time.
 func NewRunID(t time.Time) string {
 	id, err := ulid.New(ulid.Timestamp(t), rand.Reader)
 	if err != nil {
 		panic(err) // the system's random source does not fail
 	}
-	return "r-" + strings.ToLower(id.String())
+	return sandboxPrefix + strings.ToLower(id.String())
 }
 
 // WaitForRoom calls f until it works or fails for another reason than a full

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"strings"
 
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/sqlite"
@@ -41,7 +40,7 @@ func (h *Home) logs() ([]string, error) {
 	}
 	var runs []string
 	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), "r-") {
+		if e.IsDir() && isRun(e.Name()) {
 			runs = append(runs, e.Name())
 		}
 	}

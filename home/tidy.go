@@ -8,7 +8,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -141,7 +140,7 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 // HasLog says whether there is a log of that name on this host.
 func (h *Home) HasLog(run string) bool {
 	info, err := os.Stat(h.RunDir(run))
-	return err == nil && info.IsDir() && run == filepath.Base(run) && strings.HasPrefix(run, "r-")
+	return err == nil && info.IsDir() && run == filepath.Base(run) && isRun(run)
 }
 
 // Frames yields what a run's log holds, as a store is given it.

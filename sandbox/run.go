@@ -20,6 +20,9 @@ type Plan struct {
 	Waits   []Wait // for room, before there was a record
 	// Facts of the run for its first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
+	// Review is called when the guest is gone and only the run's end is still to be recorded: it
+	// can add what the record as a whole shows. Its error is told and changes nothing. May be nil.
+	Review func(context.Context) error
 }
 
 // Wait is a time in which a run could not begin because the record could not be
@@ -69,6 +72,11 @@ func Run(ctx context.Context, parts Parts, settings Settings, plan Plan, ready f
 		res.ExitCode = ExitFailed
 		if res.Status == audit.StatusTimeout {
 			res.ExitCode = ExitTimeout
+		}
+	}
+	if plan.Review != nil {
+		if err := plan.Review(keep); err != nil {
+			parts.Notice("the record was not reviewed: " + err.Error())
 		}
 	}
 	end := audit.Lifecycle{Phase: audit.PhaseEnd, Status: res.Status, ExitCode: &res.ExitCode, DurationNS: int64(time.Since(began))}

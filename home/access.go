@@ -1,0 +1,158 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/redact"
+)
+
+// AccessLog records who looked at records through this process: in a run of its own, which is
+// hashed, signed, shipped and verified as every run is. It begins with the first look, and
+// another one begins each day.
+//
+//	none -- first Record --> open -- older than a day, at a Record --> another is open, this one closes
+//	                          `----- Close ---------------------------> closed
+type AccessLog struct {
+	home     *Home
+	redactor *redact.Redactor
+	version  string
+
+	mu     sync.RWMutex // guards run and closed; held for reading while a record is written
+	run    *Run
+	began  time.Time
+	closed bool
+
+	closing sync.WaitGroup // of logs that another one has followed
+}
+
+const (
+	// accessDay is how long one access log goes on.
+	accessDay = 24 * time.Hour
+	// accessWait is how long a look waits for a record that cannot be written.
+	accessWait = 5 * time.Second
+	// accessEnd is how long the end of an access log may take.
+	accessEnd = 30 * time.Second
+)
+
+var errAccessClosed = errors.New("the access log is closed")
+
+// AccessLog returns the log of who looks at records; version is the program's. The caller closes it.
+func (h *Home) AccessLog(r *redact.Redactor, version string) *AccessLog {
+	return &AccessLog{home: h, redactor: r, version: version}
+}
+
+// Record returns when the look is durable. On an error nothing may be shown.
+func (l *AccessLog) Record(ctx context.Context, look audit.Access) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, accessWait, errors.New("the access log cannot be written"))
+	defer cancel()
+	for {
+		l.mu.RLock()
+		if l.closed {
+			l.mu.RUnlock()
+			return errAccessClosed
+		}
+		if l.run != nil && time.Since(l.began) < accessDay {
+			_, err := l.run.Record(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindAccess, Access: &look})
+			l.mu.RUnlock()
+			return cause(ctx, err)
+		}
+		l.mu.RUnlock()
+		if err := l.next(ctx); err != nil {
+			return fmt.Errorf("begin an access log: %w", cause(ctx, err))
+		}
+	}
+}
+
+// next has a fresh log follow, unless another caller was first.
+func (l *AccessLog) next(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.run != nil && time.Since(l.began) < accessDay {
+		return nil
+	}
+	now := time.Now()
+	run, err := l.begin(ctx, now)
+	if err != nil {
+		return err
+	}
+	if old := l.run; old != nil {
+		l.closing.Go(func() { l.home.warnOf(l.end(old)) })
+	}
+	l.run, l.began = run, now
+	return nil
+}
+
+func (l *AccessLog) begin(ctx context.Context, now time.Time) (*Run, error) {
+	keep := context.WithoutCancel(ctx)
+	facts := proof.Facts{Tenant: l.home.config.Tenant, RulesetDigest: l.redactor.Digest()}
+	run, err := l.home.Begin(ctx, RunOptions{
+		ID: store.AccessPrefix + strings.TrimPrefix(NewRunID(now), sandboxPrefix), Mode: wal.Strict, Facts: facts, Redactor: l.redactor,
+		OnStall: func(err error) {
+			l.home.warn("nobody can look at records: the access log cannot be written: " + err.Error())
+		},
+		OnResume: func() { l.home.warn("the access log can be written again") },
+	})
+	if err != nil {
+		return nil, err
+	}
+	start := audit.Lifecycle{Phase: audit.PhaseStart, Tenant: facts.Tenant, Project: "access", RulesetDigest: facts.RulesetDigest,
+		Mode: string(wal.Strict), Version: l.version}
+	start.Host, _ = os.Hostname()
+	if _, err := run.Record(ctx, lifecycle(start)); err != nil {
+		record, _ := run.Close(keep, wal.Interrupted)
+		return nil, errors.Join(err, record)
+	}
+	run.Ship(keep)
+	return run, nil
+}
+
+func lifecycle(l audit.Lifecycle) audit.Event {
+	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindRun, Lifecycle: &l}
+}
+
+func (l *AccessLog) end(run *Run) error {
+	// Nobody's to cancel, as the log would be left open; on a full disk the next start closes it.
+	ctx, cancel := context.WithTimeout(context.Background(), accessEnd)
+	defer cancel()
+	code := 0
+	_, err := run.Record(ctx, lifecycle(audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusDone, ExitCode: &code}))
+	record, stored := run.Close(ctx, wal.Sealed)
+	return errors.Join(err, record, stored)
+}
+
+// Close ends the log; looks that are being recorded are waited for.
+func (l *AccessLog) Close() error {
+	l.mu.Lock()
+	run := l.run
+	l.run, l.closed = nil, true
+	l.mu.Unlock()
+	l.closing.Wait()
+	if run == nil {
+		return nil
+	}
+	return l.end(run)
+}
+
+// cause puts why a context ended in the place of that it did.
+func cause(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (h *Home) warnOf(err error) {
+	if err != nil {
+		h.warn(err.Error())
+	}
+}

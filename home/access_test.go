@@ -1,0 +1,134 @@
+package home_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/redact"
+)
+
+// TestAccessLog has many look at once: each look is in the log before Record returns, the log is a
+// run that verifies, and `last` never means it.
+func TestAccessLog(t *testing.T) {
+	h, err := home.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := h.AccessLog(redact.New([]byte("0123456789abcdef0123456789abcdef")), "test")
+	var looking sync.WaitGroup
+	for i := range 20 {
+		looking.Go(func() {
+			look := audit.Access{Who: "ann", Role: "viewer", Action: "view", Route: "GET /api/v1/runs/{run}", About: "r-x", Verdict: audit.Allow}
+			if i%2 == 1 {
+				look.Verdict, look.Status = audit.Deny, 403
+			}
+			if err := log.Record(t.Context(), look); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	looking.Wait()
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Record(t.Context(), audit.Access{Action: "view", Verdict: audit.Allow}); err == nil {
+		t.Error("a closed log took a look")
+	}
+	st, err := h.Store(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if _, err := st.Run(t.Context(), "", store.Last); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("last: %v, want none", err)
+	}
+	runs, err := st.Runs(t.Context(), store.Filter{Class: store.Accesses})
+	if err != nil || len(runs) != 1 || runs[0].Class() != store.Accesses || runs[0].Status != store.Sealed {
+		t.Fatalf("access logs: %+v %v, want one that is sealed", runs, err)
+	}
+	if n := looks(t, st, runs[0].ID); n != 20 {
+		t.Errorf("%d looks are in the log, want 20", n)
+	}
+	e, done, err := h.Evidence(t.Context(), runs[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := h.Trusted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := proof.Verify(t.Context(), e, proof.Trust{Keys: keys}); err != nil {
+		t.Error(err)
+	}
+	if err := done(); err != nil {
+		t.Error(err)
+	}
+}
+
+func looks(t *testing.T, st store.Store, run string) (n int) {
+	t.Helper()
+	for row, err := range st.Records(t.Context(), store.Query{Run: run, Kinds: []audit.Kind{audit.KindAccess}}) {
+		var r audit.Record
+		if err == nil {
+			err = json.Unmarshal(row.Body, &r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Access.Who == "ann" && r.Observer == audit.Host {
+			n++
+		}
+	}
+	return n
+}
+
+// lookAndDie names the directory in which this program, as a test's child, records a look and is killed.
+const lookAndDie = "CUSTODY_TEST_LOOK_AND_DIE"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(lookAndDie); dir != "" {
+		h, err := home.Open(dir)
+		if err == nil {
+			err = h.AccessLog(redact.New([]byte("0123456789abcdef0123456789abcdef")), "test").
+				Record(context.Background(), audit.Access{Who: "ann", Action: "view", Verdict: audit.Allow})
+		}
+		if err != nil {
+			panic(err)
+		}
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	os.Exit(m.Run())
+}
+
+// TestAccessLogKilled leaves an access log as a killed process would: the next Tidy closes it.
+func TestAccessLogKilled(t *testing.T) {
+	dir := t.TempDir()
+	h, err := home.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), lookAndDie+"="+dir)
+	if out, err := child.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("the child: %v, want that it was killed\n%s", err, out)
+	}
+	var told []string
+	if err := h.Tidy(context.WithoutCancel(t.Context()), func(text string) { told = append(told, text) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || !strings.Contains(told[0], store.AccessPrefix) {
+		t.Errorf("told %q, want that one access log was closed", told)
+	}
+}
