@@ -53,6 +53,11 @@ func (v *verifier) openManifest(first uint64) (signed, error) {
 	if err != nil {
 		return signed{}, open(ErrUnreadable, file, "%v", err)
 	}
+	return v.readManifest(file, data)
+}
+
+// readManifest is openManifest for one that was read already.
+func (v *verifier) readManifest(file string, data []byte) (signed, error) {
 	n, by, known, err := v.ring.openSigned(data)
 	s := signed{file: file, digest: Digest(data)}
 	if err == nil {

@@ -1,0 +1,215 @@
+package proof
+
+import (
+	"context"
+	"errors"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// RecordReport is what RecordProof.Verify established. After an error it covers what was
+// checked before the finding.
+type RecordReport struct {
+	Run      string
+	Seq      uint64
+	State    State
+	Kind     audit.Kind // of an erased record, what the statement says
+	Leaf     Hash
+	Manifest Manifest   // zero in StateOpen
+	KeyName  string     // of the key that signed
+	Erased   *Erasure   // nil if the record is there
+	Log      *Published // nil unless StateLogged
+	// Rotations lead from a key that is trusted to another.
+	Rotations []Rotation
+}
+
+// Verify checks the document against whom the verifier trusts. A nil error means: this record
+// is, byte for byte, what the host signed, at this place of its run, and stands in the host's
+// log under the checkpoint. Any error is a *Verdict. A record that is not sealed yet is
+// ErrLive, one that is not under a checkpoint ErrPending: both say that what is there holds.
+// It says nothing of the records around it, and a document has no proof that the log went on
+// from Trust.Since: that is for a bundle.
+func (p RecordProof) Verify(t Trust) (RecordReport, error) {
+	c := recordCheck{RecordProof: p, report: RecordReport{Run: p.Run, Seq: p.Seq, State: p.State, Leaf: p.Leaf}}
+	c.v = newVerifier(&Evidence{HostKey: p.HostKey, bundle: true}, t)
+	for _, step := range []func() error{p.shape, c.keys, c.record, c.manifest, c.segment, c.erasure, c.log} {
+		if err := step(); err != nil {
+			return c.report, err
+		}
+	}
+	switch {
+	case p.State == StateOpen:
+		return c.report, open(ErrLive, "", "seq %d is written, nothing is signed yet", p.Seq)
+	case p.State == StateSealed:
+		return c.report, open(ErrPending, "", "seq %d is under a signed manifest", p.Seq)
+	case c.v.open != nil:
+		return c.report, c.v.open
+	}
+	return c.report, nil
+}
+
+// recordCheck checks one document. It is the source of its own proofs.
+type recordCheck struct {
+	RecordProof
+	v      *verifier
+	m      signed
+	report RecordReport
+}
+
+// The names under which findings speak of a document's parts.
+const (
+	partManifest = "manifest"
+	partErasure  = "erasure"
+	partRotation = "rotations"
+)
+
+func (c *recordCheck) keys() (err error) {
+	for _, n := range c.Rotations {
+		s := statement{file: partRotation, signed: []byte(n.Note), digest: Digest([]byte(n.Note))}
+		c.v.rotations = append(c.v.rotations, s)
+	}
+	c.report.Rotations, err = c.v.ring.link(c.v.rotations)
+	return err
+}
+
+// record checks that the record gives the leaf, and is the one that is spoken of.
+func (c *recordCheck) record() error {
+	if c.Erasure != nil {
+		return nil
+	}
+	if LeafHash([16]byte(c.Salt), c.Record) != c.Leaf {
+		return broken(ErrAltered, c.Seq, "", "it does not give the leaf %s", c.Leaf)
+	}
+	if seq, ok := newWalker(c.Run).seq(c.Record); !ok || seq != c.Seq {
+		return broken(ErrRunMismatch, c.Seq, "", "the record does not begin as one of run %.80s with that seq does", c.Run)
+	}
+	h, err := newScanner(newSchema()).scan(c.Record)
+	var syntax syntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return broken(ErrUndecodable, c.Seq, "", "%v", err)
+	case err != nil:
+		return broken(ErrMalformed, c.Seq, "", "%v", err)
+	case !h.known:
+		c.v.doubt(open(ErrKind, "", "seq %d is of kind %.40q; a newer custody can judge it", c.Seq, h.kind))
+	}
+	c.report.Kind = h.kind
+	return nil
+}
+
+// manifest checks who signed the manifest, and that it is one over this record.
+func (c *recordCheck) manifest() (err error) {
+	if c.State == StateOpen {
+		return nil
+	}
+	if c.m, err = c.v.readManifest(partManifest, []byte(c.Manifest.Note)); err != nil {
+		return err
+	}
+	switch {
+	case c.m.key == keyID{}:
+		return open(ErrUnknownKey, partManifest, "give its public key if you trust it")
+	case c.m.Run != c.Run:
+		return broken(ErrRunMismatch, 0, partManifest, "it belongs to run %s, the record to run %.80s", c.m.Run, c.Run)
+	case c.m.Count == 0 || c.Seq < c.m.First || c.Seq > c.m.Last:
+		return broken(ErrContradiction, c.Seq, partManifest, "it signs for seqs %d to %d", c.m.First, c.m.Last)
+	}
+	c.v.host, c.v.report.Run = c.m.key.name, c.m.Run
+	c.report.Manifest, c.report.KeyName = c.m.Manifest, c.m.key.name
+	if c.HostKey == "" {
+		return nil
+	}
+	return c.v.hostKey()
+}
+
+// segment checks the way from the leaf to the root that the manifest signs.
+func (c *recordCheck) segment() error {
+	if c.State == StateOpen {
+		return nil
+	}
+	if !VerifyInclusion(c.Leaf, c.Segment.Index, c.m.Count, c.Segment.Path, c.m.Root) {
+		return broken(ErrAltered, c.Seq, "", "leaf %d of %d does not lead to the root that the manifest signs", c.Segment.Index, c.m.Count)
+	}
+	if c.Segment.Index > c.Seq-c.m.First || c.m.Count-c.Segment.Index > c.m.Last-c.Seq+1 {
+		return broken(ErrReordered, c.Seq, "", "it cannot be leaf %d of %d from seq %d to %d", c.Segment.Index, c.m.Count, c.m.First, c.m.Last)
+	}
+	return nil
+}
+
+// erasure checks the statement that stands for an erased record.
+func (c *recordCheck) erasure() error {
+	if c.Erasure == nil {
+		return nil
+	}
+	data := []byte(c.Erasure.Note)
+	e, err := c.v.openErasure(statement{file: ErasureName(c.Seq), signed: data, digest: Digest(data)})
+	if err != nil {
+		return err
+	}
+	if e.Leaf != c.Leaf {
+		return broken(ErrErasureMismatch, c.Seq, partErasure, "it names leaf %s, the record's is %s", e.Leaf, c.Leaf)
+	}
+	e.file, e.seen, e.done = partErasure, true, true
+	c.v.erasures[e.Seq] = e
+	c.report.Kind, c.report.Erased = e.Kind, &e.Erasure
+	return nil
+}
+
+// log checks what the host's log says of all that is signed.
+func (c *recordCheck) log() error {
+	if c.State != StateLogged {
+		return nil
+	}
+	ctx := context.Background() // nothing below waits for anything
+	cp, err := c.v.checkpoint(ctx, c)
+	if err != nil {
+		return err
+	}
+	c.report.Log = c.v.report.Published
+	entry := ManifestLeaf(c.m.Run, c.m.Segment, c.m.digest)
+	for _, check := range []func() error{
+		func() error { return c.v.since(ctx, c, cp) },
+		func() error { return c.v.stamped(ctx, c, cp) },
+		func() error { return c.v.includeRotations(ctx, c, cp) },
+		func() error { return c.v.include(ctx, c, partManifest, entry, cp) },
+		func() error { return c.v.includeErasures(ctx, c, cp) },
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The methods of source.
+
+func (c *recordCheck) checkpoint(context.Context) ([]byte, error) { return []byte(c.Checkpoint), nil }
+func (c *recordCheck) since() ([]byte, error)                     { return nil, nil }
+
+func (c *recordCheck) stamp() ([]byte, error) { return c.Stamp, nil }
+
+func (c *recordCheck) continues(context.Context, uint64, signedCheckpoint) ([]Hash, error) {
+	return nil, broken(ErrNoConsistency, 0, "", "the proof of one record has none: take a bundle")
+}
+
+// include finds the path by the entry, which names the note's digest.
+func (c *recordCheck) include(_ context.Context, name string, entry []byte, _ signedCheckpoint) (inclusion, error) {
+	l, err := ParseLeaf(entry)
+	if err != nil {
+		return inclusion{}, broken(ErrProofMalformed, 0, name, "%v", err)
+	}
+	notes := c.Rotations
+	for _, n := range []*LoggedNote{c.Manifest, c.Erasure} {
+		if n != nil {
+			notes = append(notes[:len(notes):len(notes)], *n)
+		}
+	}
+	for _, n := range notes {
+		if Digest([]byte(n.Note)) == l.Digest && n.Log != nil {
+			return inclusion{entry: entry, index: n.Log.Index, path: n.Log.Path}, nil
+		}
+	}
+	if l.Of == OfManifest {
+		return inclusion{}, broken(ErrNoProof, 0, name, "")
+	}
+	return inclusion{}, errTail
+}

@@ -1,0 +1,346 @@
+package proof
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+const (
+	recordProofType    = "custody record proof"
+	recordProofVersion = 1
+	leafRule           = "SHA-256(0x00 || salt || record)"
+	// maxRecordProof bounds the document, in bytes.
+	maxRecordProof = 2*wal.MaxRecord + 1<<20
+)
+
+// State says how far a record's way into the host's log has gone.
+//
+//	StateOpen --- its segment is sealed ---> StateSealed --- a checkpoint covers the manifest ---> StateLogged
+type State string
+
+// The states of a record.
+const (
+	StateOpen   State = "open"   // written; nothing is signed yet
+	StateSealed State = "sealed" // under a signed manifest, which is not under a checkpoint yet
+	StateLogged State = "logged" // all of it
+)
+
+// RecordProof is all that it takes to check one record with public keys alone. It is a JSON
+// document; docs/verify.md says how to check one by hand. Nothing in it is trusted.
+//
+//	record --leaf--> segment's tree --root--> manifest --entry--> host's log --root--> checkpoint
+type RecordProof struct {
+	Type  string `json:"type"`
+	V     int    `json:"v"`
+	Run   string `json:"run"`
+	Seq   uint64 `json:"seq"`
+	State State  `json:"state"`
+	// Record is the exact bytes, and Salt 16 more; both empty if the record was erased.
+	Record   []byte `json:"record,omitempty"`
+	Salt     []byte `json:"salt,omitempty"`
+	Leaf     Hash   `json:"leaf"`
+	LeafRule string `json:"leaf_rule"`
+	// Erasure is the statement that the record was erased, nil if it was not.
+	Erasure *LoggedNote `json:"erasure,omitempty"`
+	// Segment is the leaf's way to the root that the manifest signs. Nil in StateOpen, as Manifest is.
+	Segment  *AuditPath  `json:"segment,omitempty"`
+	Manifest *LoggedNote `json:"manifest,omitempty"`
+	// Checkpoint is the head of the host's log, a signed note with the cosignatures of
+	// witnesses, and Stamp an RFC 3161 response over it; empty unless StateLogged.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Stamp      []byte `json:"stamp,omitempty"`
+	// Rotations lead from older keys of the host to the one that signed.
+	Rotations []LoggedNote `json:"rotations,omitempty"`
+	// HostKey is the host's public key: a hint, not evidence.
+	HostKey string `json:"host_key,omitempty"`
+}
+
+// AuditPath is where a leaf stands in an RFC 6962 tree, and the hashes beside its way to the
+// root, from the leaf up. The tree's size is what the signed root comes with.
+type AuditPath struct {
+	Index uint64 `json:"index"`
+	Path  []Hash `json:"path"`
+}
+
+// LoggedNote is a signed note, and where the host's log has its entry; nil if it is not under
+// the checkpoint.
+type LoggedNote struct {
+	Note string     `json:"note"`
+	Log  *AuditPath `json:"log,omitempty"`
+}
+
+// ProofOf returns the proof of one record. It reads the one segment that has it, and is the
+// finding's Verdict if that segment is not what its manifest says, or the record is not there
+// (ErrNoEvidence). No signature is checked: RecordProof.Verify does that. For evidence from a directory
+// set Log, Rotations, Stamp and HostKey before.
+func ProofOf(ctx context.Context, e *Evidence, seq uint64) (RecordProof, error) {
+	p := RecordProof{Type: recordProofType, V: recordProofVersion, Seq: seq, State: StateOpen, LeafRule: leafRule, HostKey: e.HostKey}
+	m, signed, err := e.manifestOver(seq)
+	if err != nil {
+		return p, err
+	}
+	if signed == nil {
+		return p, p.fromTail(e, m.Last+1)
+	}
+	if err := p.fromSegment(e, m, signed); err != nil {
+		return p, err
+	}
+	return p, p.fromLog(ctx, e)
+}
+
+// manifestOver returns the manifest of the segment that has seq, and its signed note. The note
+// is nil if none has it; the manifest is then the last one before, if there is one.
+func (e *Evidence) manifestOver(seq uint64) (m Manifest, signed []byte, err error) {
+	firsts, err := e.list(wal.ManifestSuffix)
+	if err != nil {
+		return m, nil, open(ErrUnreadable, "", "%v", err)
+	}
+	at, found := slices.BinarySearch(firsts, seq)
+	if !found {
+		at--
+	}
+	for ; at >= 0; at-- { // a closing manifest without records begins where no record is
+		file := wal.FileName(firsts[at], wal.ManifestSuffix)
+		if signed, err = e.read(file, maxManifest); err != nil {
+			return m, nil, open(ErrUnreadable, file, "%v", err)
+		}
+		if m, err = parseSigned(signed); err != nil {
+			return m, nil, broken(ErrForged, 0, file, "%v", err)
+		}
+		if m.Count == 0 && at > 0 {
+			continue
+		}
+		if m.Count > 0 && m.First <= seq && seq <= m.Last {
+			return m, signed, nil
+		}
+		return m, nil, nil
+	}
+	return m, nil, nil
+}
+
+// fromSegment takes the record and its path out of its sealed segment.
+func (p *RecordProof) fromSegment(e *Evidence, m Manifest, signed []byte) error {
+	file := wal.FileName(m.First, wal.SegmentSuffix)
+	data, err := e.read(file, maxSegment)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return broken(ErrSegmentMissing, m.First, file, "its %d records are signed for in segment %d", m.Count, m.Segment)
+	case err != nil:
+		return open(ErrUnreadable, file, "%v", err)
+	}
+	w := worker{evidence: e, walker: newWalker(m.Run)}
+	frames, err := w.prove(m, file, data)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(frames, func(f proven) bool { return f.seq == p.Seq })
+	if i < 0 {
+		return open(ErrNoEvidence, file, "seq %d is not in it: a gap says what was lost", p.Seq)
+	}
+	p.Run, p.Leaf, p.State = m.Run, frames[i].leaf, StateSealed
+	p.Manifest = &LoggedNote{Note: string(signed)}
+	p.Segment = &AuditPath{Index: uint64(i), Path: Inclusion(w.leaves, i)}
+	if frames[i].record == nil {
+		return p.fromErasure(e)
+	}
+	return p.fromFrame(wal.NewReader(file, bytes.NewReader(data)))
+}
+
+// fromErasure takes the statement about a record that is gone.
+func (p *RecordProof) fromErasure(e *Evidence) error {
+	signed, err := e.read(ErasureName(p.Seq), maxManifest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return broken(ErrErasureUndeclared, p.Seq, ErasureName(p.Seq), "")
+	case err != nil:
+		return open(ErrUnreadable, ErasureName(p.Seq), "%v", err)
+	}
+	p.Erasure = &LoggedNote{Note: string(signed)}
+	return nil
+}
+
+// fromTail takes the record out of a segment that is not sealed yet. What is behind the last
+// whole frame is still being written.
+func (p *RecordProof) fromTail(e *Evidence, from uint64) error {
+	firsts, err := e.list(wal.SegmentSuffix)
+	if err != nil {
+		return open(ErrUnreadable, "", "%v", err)
+	}
+	for _, first := range firsts {
+		if first < from || first > p.Seq {
+			continue
+		}
+		file := wal.FileName(first, wal.SegmentSuffix)
+		data, err := e.read(file, maxSegment)
+		if err != nil {
+			return open(ErrUnreadable, file, "%v", err)
+		}
+		if err := p.fromFrame(wal.NewReader(file, bytes.NewReader(data))); err == nil {
+			return nil
+		}
+	}
+	return open(ErrNoEvidence, "", "the run has no record with seq %d", p.Seq)
+}
+
+// fromFrame reads up to the frame of the record.
+func (p *RecordProof) fromFrame(r *wal.Reader) error {
+	for {
+		f, err := r.Next()
+		if err != nil {
+			return open(ErrNoEvidence, "", "seq %d: %v", p.Seq, err)
+		}
+		if f.Seq == p.Seq && !f.Erased {
+			p.Run, p.Record, p.Salt, p.Leaf = f.Run, slices.Clone(f.Bytes), f.Salt[:], f.Leaf()
+			return nil
+		}
+	}
+}
+
+// fromLog adds what the host's log says of the notes.
+func (p *RecordProof) fromLog(ctx context.Context, e *Evidence) error {
+	v := newVerifier(e, Trust{})
+	src, err := v.source()
+	if src == nil || err != nil {
+		return err
+	}
+	var c signedCheckpoint
+	if c.note, err = src.checkpoint(ctx); err != nil || c.note == nil {
+		return err
+	}
+	if c.Checkpoint, err = readCheckpoint(c.note); err != nil {
+		return broken(ErrCheckpoint, 0, checkpointFile, "%v", err)
+	}
+	return p.under(ctx, src, e, c)
+}
+
+// under adds the paths to the checkpoint, if the manifest is under it.
+func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c signedCheckpoint) error {
+	m, err := parseSigned([]byte(p.Manifest.Note))
+	if err != nil {
+		return err
+	}
+	err = p.Manifest.enter(ctx, src, wal.FileName(m.First, ""), ManifestLeaf(m.Run, m.Segment, Digest([]byte(p.Manifest.Note))), c)
+	if err == errTail {
+		return nil
+	}
+	if err == nil && p.Erasure != nil {
+		err = p.Erasure.enter(ctx, src, ErasureName(p.Seq), ErasureLeaf(p.Run, p.Seq, Digest([]byte(p.Erasure.Note))), c)
+	}
+	if err != nil && err != errTail { // an erasure that is not logged is for Verify to find
+		return err
+	}
+	rotations, err := e.rotations()
+	if err != nil {
+		return err
+	}
+	for _, r := range rotations {
+		n := LoggedNote{Note: string(r.signed)}
+		switch err := n.enter(ctx, src, r.file, RotationLeaf(r.digest), c); {
+		case err == nil:
+			p.Rotations = append(p.Rotations, n)
+		case err != errTail: // one of a moment ago cannot be told yet
+			return err
+		}
+	}
+	p.State, p.Checkpoint = StateLogged, string(c.note)
+	p.Stamp, err = src.stamp()
+	return err
+}
+
+// enter notes where the log has the entry.
+func (n *LoggedNote) enter(ctx context.Context, src source, name string, entry []byte, c signedCheckpoint) error {
+	in, err := src.include(ctx, name, entry, c)
+	if err == nil {
+		n.Log = &AuditPath{Index: in.index, Path: in.path}
+	}
+	return err
+}
+
+// MarshalJSON writes an empty path as a list.
+func (a AuditPath) MarshalJSON() ([]byte, error) {
+	type plain AuditPath
+	if a.Path == nil {
+		a.Path = []Hash{}
+	}
+	return json.Marshal(plain(a))
+}
+
+// ParseRecordProof reads a document: the one that encoding/json makes of a RecordProof and no
+// other, white space and the escapes of <, > and & aside. The error is a Verdict with ErrProofMalformed.
+func ParseRecordProof(data []byte) (p RecordProof, err error) {
+	if len(data) > maxRecordProof {
+		return p, broken(ErrProofMalformed, 0, "", "%d bytes, at most %d", len(data), maxRecordProof)
+	}
+	var compact bytes.Buffer
+	if err = json.Compact(&compact, data); err == nil {
+		err = json.Unmarshal(compact.Bytes(), &p)
+	}
+	if err != nil {
+		return p, broken(ErrProofMalformed, 0, "", "%v", err)
+	}
+	var again bytes.Buffer
+	for _, escape := range []bool{false, true} {
+		again.Reset()
+		enc := json.NewEncoder(&again)
+		enc.SetEscapeHTML(escape)
+		if err := enc.Encode(p); err != nil {
+			return p, broken(ErrProofMalformed, 0, "", "%v", err)
+		}
+		if bytes.Equal(bytes.TrimSuffix(again.Bytes(), []byte("\n")), compact.Bytes()) {
+			return p, p.shape()
+		}
+	}
+	return p, broken(ErrProofMalformed, 0, "", "it is not in canonical form")
+}
+
+// shape checks that there is what the state says, and nothing else.
+func (p RecordProof) shape() error {
+	sealed, logged := p.State != StateOpen, p.State == StateLogged
+	erased := p.Erasure != nil
+	var what string
+	switch {
+	case p.Type != recordProofType || p.V != recordProofVersion:
+		what = fmt.Sprintf("it is %.40q, version %d", p.Type, p.V)
+	case !slices.Contains([]State{StateOpen, StateSealed, StateLogged}, p.State):
+		what = fmt.Sprintf("its state is %.40q", p.State)
+	case p.LeafRule != leafRule:
+		what = fmt.Sprintf("its leaf rule is %.60q", p.LeafRule)
+	case erased != (len(p.Record) == 0) || erased != (len(p.Salt) == 0) || erased && !sealed:
+		what = "it has to hold a record with its salt, or a statement of its erasure"
+	case !erased && len(p.Salt) != 16:
+		what = fmt.Sprintf("its salt has %d bytes", len(p.Salt))
+	case sealed != (p.Manifest != nil) || sealed != (p.Segment != nil):
+		what = "manifest and path in the segment belong to states sealed and logged"
+	case logged != (p.Checkpoint != "") || sealed && logged != (p.Manifest.Log != nil):
+		what = "checkpoint and path in the log belong to state logged"
+	case !logged && (len(p.Rotations) > 0 || p.Stamp != nil || erased && p.Erasure.Log != nil):
+		what = "rotations, time stamp and paths in the log belong to state logged"
+	case p.long():
+		what = "a note or a path is longer than any can be"
+	default:
+		return nil
+	}
+	return broken(ErrProofMalformed, p.Seq, "", "%s", what)
+}
+
+// long says whether a part of it is longer than what custody writes can be.
+func (p RecordProof) long() bool {
+	notes := slices.Clone(p.Rotations)
+	for _, n := range []*LoggedNote{p.Manifest, p.Erasure} {
+		if n != nil {
+			notes = append(notes, *n)
+		}
+	}
+	tooLong := func(n LoggedNote) bool {
+		return len(n.Note) > maxManifest || n.Log != nil && len(n.Log.Path) > maxPath
+	}
+	return len(p.Record) > wal.MaxRecord || len(p.Checkpoint) > maxCheckpoint || len(p.Stamp) > maxSmall ||
+		p.Segment != nil && len(p.Segment.Path) > maxPath || slices.ContainsFunc(notes, tooLong)
+}
