@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
@@ -27,6 +28,9 @@ func (h *Home) Evidence(ctx context.Context, run string) (e *proof.Evidence, clo
 		return nil, nil, errors.Join(err, remove())
 	}
 	e.Log = h.proofLog()
+	if key, err := os.ReadFile(h.path("keys", proof.PublicFile)); err == nil { // goes into the proof of a record
+		e.HostKey = strings.TrimSpace(string(key))
+	}
 	if e.Rotations, err = proof.ReadRotations(h.path("keys")); err == nil {
 		e.Stamp, err = h.stampOf(ctx, e.Log)
 	}
