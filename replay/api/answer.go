@@ -1,0 +1,103 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+// answer writes v as JSON.
+func answer(w http.ResponseWriter, v any) error { return answerWith(w, http.StatusOK, v) }
+
+func answerWith(w http.ResponseWriter, status int, v any) error {
+	var buf bytes.Buffer // so that what cannot be encoded can still be answered
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false) // it is never a page
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(buf.Bytes()) // nobody is left to tell
+	return nil
+}
+
+// appendRecord writes a row behind dst: the record's bytes exactly as they were recorded.
+//
+//	{"seq":17,"record":{...}}
+//	{"seq":18,"erased":"<leaf, hex>"}
+//	{"seq":19,"unreadable":"<base64>"}   bytes that are no JSON: somebody changed the store
+func appendRecord(dst []byte, row store.Row) []byte {
+	dst = append(dst, `{"seq":`...)
+	dst = strconv.AppendUint(dst, row.Seq, 10)
+	return append(appendBody(dst, row), '}')
+}
+
+// appendBody writes the member that has the record.
+func appendBody(dst []byte, row store.Row) []byte {
+	switch {
+	case row.Erased != nil:
+		dst = append(dst, `,"erased":"`...)
+		dst = hex.AppendEncode(dst, row.Erased[:])
+		return append(dst, '"')
+	case !embeddable(row.Body):
+		dst = append(dst, `,"unreadable":"`...)
+		dst = base64.StdEncoding.AppendEncode(dst, row.Body)
+		return append(dst, '"')
+	}
+	dst = append(dst, `,"record":`...)
+	return append(dst, row.Body...)
+}
+
+// embeddable says whether a body can stand in JSON, and on a line of an event stream, as it is.
+func embeddable(body []byte) bool {
+	return len(body) > 0 && body[0] == '{' && !bytes.ContainsAny(body, "\r\n") && json.Valid(body)
+}
+
+// exact is an answer that is put together piece by piece, so that records stand in it byte for byte.
+type exact struct {
+	w   *bufio.Writer
+	buf []byte
+}
+
+func beginExact(w http.ResponseWriter) *exact {
+	w.Header().Set("Content-Type", "application/json")
+	return &exact{w: bufio.NewWriterSize(w, 1<<16)}
+}
+
+func (x *exact) raw(text string) { _, _ = x.w.WriteString(text) }
+
+func (x *exact) row(row store.Row) {
+	x.buf = appendRecord(x.buf[:0], row)
+	_, _ = x.w.Write(x.buf)
+}
+
+// member writes a member of an object behind another one.
+func (x *exact) member(name string, v any) error {
+	text, err := encode(v)
+	if err != nil {
+		return err
+	}
+	x.raw(`,"` + name + `":`)
+	_, _ = x.w.Write(text)
+	return nil
+}
+
+func (x *exact) end() { _ = x.w.Flush() }
+
+// encode is json.Marshal without its escapes for pages.
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// Source is where runs are read from; a home.Reader is one. Its methods may be
+// called at once from many goroutines.
+type Source interface {
+	Runs(ctx context.Context, f store.Filter) ([]store.Run, error)
+	Run(ctx context.Context, tenant, name string) (store.Run, error)
+	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
+	Search(ctx context.Context, s store.Search) iter.Seq2[store.Row, error]
+	Close() error
+}
+
+// Records reads a run's records; of a live run, before its segments are sealed.
+type Records interface {
+	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
+	Close() error
+}
+
+// Options are the parts of a Server. Open and Gate are needed; a route whose part is
+// missing answers 501.
+type Options struct {
+	// Open opens the store. It is called at the first request, and again after an error,
+	// at most once a second. The Server closes what it opened.
+	Open func(ctx context.Context) (Source, error)
+	// Ahead returns a reader that has a live run's records as soon as they are durable; nil:
+	// Source is asked. The Server closes it.
+	Ahead func(ctx context.Context, src Source, run store.Run) (Records, error)
+	// Verify checks a run's record. Its error is what package proof or replay's comparison says.
+	Verify func(ctx context.Context, run store.Run) (proof.Report, error)
+	// Bundle writes an evidence bundle.
+	Bundle func(ctx context.Context, w io.Writer, run store.Run, s Selection) error
+	// Proof proves one record; the answer is JSON.
+	Proof func(ctx context.Context, run store.Run, seq uint64) (any, error)
+	// Gate stands before every route.
+	Gate Gate
+	// Assets serves all that is not below /api/; nil: nothing is there.
+	Assets http.Handler
+	// Log is told what the asker cannot be told; nil: nobody is.
+	Log *slog.Logger
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+	// CursorKey authenticates cursors, so that those of one process are good for another;
+	// nil: one is made, and cursors end with the Server.
+	CursorKey []byte
+	// StoryBytes bounds the memory of cached runs; 0: 512 MiB.
+	StoryBytes int64
+}
+
+// Selection is a part of a run.
+type Selection struct {
+	First, Last uint64 // 0: from the begin, to the end
+	Since       []byte // an earlier checkpoint of the host's log; nil: none
+}
+
+// Server answers requests. Its methods may be called at once from many goroutines.
+type Server struct {
+	opt     Options
+	log     *slog.Logger
+	now     func() time.Time
+	cursors cursors
+	source  *lazySource
+	stories *stories
+	handler http.Handler
+
+	ctx  context.Context // ends with the Server
+	stop context.CancelFunc
+	work sync.WaitGroup // what the Server does beside requests
+}
+
+// New returns a Server. The caller closes it.
+func New(o Options) (*Server, error) {
+	if o.Open == nil || o.Gate == nil {
+		return nil, errors.New("the API needs a store and a gate")
+	}
+	s := &Server{opt: o, log: o.Log, now: o.Now, cursors: cursors{o.CursorKey}}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if len(s.cursors.key) == 0 {
+		s.cursors.key = make([]byte, 32)
+		if _, err := rand.Read(s.cursors.key); err != nil {
+			return nil, err
+		}
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.source = &lazySource{open: o.Open, ctx: s.ctx}
+	s.stories = newStories(o.StoryBytes)
+	s.handler = s.mux()
+	return s, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Close ends all streams and work. Requests that go on afterwards fail.
+func (s *Server) Close() error {
+	s.stop()
+	s.work.Wait()
+	return s.source.Close()
+}

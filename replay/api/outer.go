@@ -1,0 +1,74 @@
+package api
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/klauspost/compress/gzhttp"
+)
+
+// The policies of what browsers may do with an answer. Data is never a page; a page has
+// nothing but what comes from here.
+const (
+	dataPolicy = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
+	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
+		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+// outer puts on every answer the headers that make browsers careful, compresses what is
+// worth it, and answers for panics.
+func (s *Server) outer(next http.Handler) http.Handler {
+	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(2048), gzhttp.RandomJitter(32, 0, false),
+		gzhttp.ContentTypes([]string{"application/json", "application/x-ndjson", "application/problem+json", "text/csv", "text/html", "text/javascript", "text/css", "image/svg+xml"}))
+	if err != nil {
+		panic(err) // the options are good
+	}
+	inner := zip(s.recovered(next))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", dataPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Embedder-Policy", "require-corp")
+		h.Set("Permissions-Policy", "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), payment=(), usb=()")
+		inner.ServeHTTP(w, r)
+	})
+}
+
+// recovered answers 500 where a handler panicked, and has the log say more.
+func (s *Server) recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			switch {
+			case p == nil:
+			case p == http.ErrAbortHandler:
+				panic(p)
+			default:
+				id := newID()
+				s.log.Error("a request panicked", "id", id, "route", r.Pattern, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				wrong := problem(http.StatusInternalServerError, "something went wrong here", "the server's log has more under this instance")
+				wrong.Instance = id
+				wrong.write(w)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// assets serves the page. What it is made of may lie in the browser's cache as far as the handler says.
+func (s *Server) assets() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", pagePolicy)
+		w.Header().Set("Cache-Control", "no-cache")
+		s.opt.Assets.ServeHTTP(w, r)
+	})
+}
+
+func newID() string { return rand.Text()[:16] }

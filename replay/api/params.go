@@ -1,0 +1,191 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
+)
+
+const (
+	// maxValue bounds a parameter, in bytes.
+	maxValue = 4096
+	// maxPage bounds how many things one answer has, and fewItems is how many it has unless asked.
+	maxPage, fewItems = 5000, 200
+)
+
+// request is a request whose parameters are known to be those of its route, each given once.
+type request struct {
+	*http.Request
+	route *route
+	query url.Values
+	who   principal
+}
+
+// parse checks the query. tenant is the Gate's.
+func parse(r *http.Request, rt *route) (*request, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, bad("encode parameters as URLs have them", "the query cannot be read")
+	}
+	for name, values := range query {
+		switch {
+		case name != "tenant" && !slices.Contains(rt.params, name):
+			return nil, bad("this route has "+list(append(slices.Clone(rt.params), "tenant")), "%.60q is no parameter here", name)
+		case len(values) > 1:
+			return nil, bad("give it once; several kinds or runs are one list with commas", "the parameter %s comes %d times", name, len(values))
+		case len(values[0]) > maxValue:
+			return nil, bad("", "the parameter %s has %d bytes, at most %d are allowed", name, len(values[0]), maxValue)
+		}
+	}
+	return &request{Request: r, route: rt, query: query}, nil
+}
+
+func list(words []string) string { return "the parameters " + strings.Join(words, ", ") }
+
+func (r *request) str(name string) string { return r.query.Get(name) }
+
+// oneOf reads a word out of a few; the first of them stands for none.
+func (r *request) oneOf(name string, words ...string) (string, error) {
+	text := r.str(name)
+	if text == "" {
+		return words[0], nil
+	}
+	if !slices.Contains(words, text) {
+		return "", bad("write one of: "+strings.TrimPrefix(strings.Join(words, " "), " "), "%s is %.60q", name, text)
+	}
+	return text, nil
+}
+
+// flag reads a truth.
+func (r *request) flag(name string) (bool, error) {
+	word, err := r.oneOf(name, "", "true", "false", "1", "0")
+	return word == "true" || word == "1", err
+}
+
+// number reads a whole number of at most max.
+func (r *request) number(name string, otherwise, max uint64) (uint64, error) {
+	text := r.str(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > max {
+		return 0, bad("give a whole number, at most "+strconv.FormatUint(max, 10), "%s is %.60q", name, text)
+	}
+	return n, nil
+}
+
+// limit reads how many things to answer with.
+func (r *request) limit() (int, error) {
+	n, err := r.number("limit", fewItems, maxPage)
+	if err == nil && n == 0 {
+		err = bad("give 1 at least", "limit is 0")
+	}
+	return int(n), err
+}
+
+// kinds reads kinds of records, with commas.
+func (r *request) kinds() ([]audit.Kind, error) {
+	text := r.str("kind")
+	if text == "" {
+		return nil, nil
+	}
+	var kinds []audit.Kind
+	for word := range strings.SplitSeq(text, ",") {
+		if kind := audit.Kind(word); !kind.Known() {
+			return nil, bad("kinds are "+kindNames(), "%.60q is not a kind of record", word)
+		} else if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds, nil
+}
+
+func kindNames() string {
+	var names []string
+	for _, k := range audit.Kinds() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+// instant reads a point in a run's time. Of the millisecond that it names, it is the last moment.
+func (r *request) instant(name string, run store.Run, now time.Time) (time.Time, error) {
+	text := r.str(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := replay.ParseInstant(text, run, now)
+	if err != nil {
+		return t, bad("give RFC 3339, or +1.5s from the run's start", "%s: %v", name, err)
+	}
+	return t, nil
+}
+
+// span reads from and to of a run, as a store.Query has them: to is the first moment that does not belong.
+func (r *request) span(run store.Run, now time.Time) (from, to time.Time, err error) {
+	if from, err = r.instant("from", run, now); err != nil {
+		return
+	}
+	if to, err = r.instant("to", run, now); err != nil {
+		return
+	}
+	if !from.IsZero() {
+		from = from.Truncate(time.Millisecond)
+	}
+	if !to.IsZero() {
+		to = to.Truncate(time.Millisecond).Add(time.Millisecond)
+	}
+	return from, to, inOrder(from, to)
+}
+
+func inOrder(from, to time.Time) error {
+	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
+		return bad("give the earlier one as from", "from is not before to")
+	}
+	return nil
+}
+
+// dates reads from and to over all runs: to is the first moment that does not belong.
+func (r *request) dates() (from, to time.Time, err error) {
+	if from, err = r.date("from"); err != nil {
+		return
+	}
+	if to, err = r.date("to"); err != nil {
+		return
+	}
+	return from, to, inOrder(from, to)
+}
+
+func (r *request) date(name string) (time.Time, error) {
+	text := r.str(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err == nil && (t.Year() < 1970 || t.Year() > 2261) {
+		return t, bad("give a time between 1970 and 2261", "%s is %.60q", name, text)
+	}
+	if err != nil {
+		return t, bad("give RFC 3339, such as 2026-11-03T14:32:00Z", "%s is %.60q", name, text)
+	}
+	return t.UTC(), nil
+}
+
+// scope is what a cursor of this request is good for: all of it but where and how much.
+func (r *request) scope() string {
+	query := url.Values{}
+	for name, values := range r.query {
+		if name != "cursor" && name != "limit" && name != "tenant" {
+			query[name] = values
+		}
+	}
+	return r.who.Tenant + "\x00" + r.Method + " " + r.URL.Path + "?" + query.Encode()
+}

@@ -1,0 +1,259 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
+)
+
+const (
+	// scanFor is how long one page may look for records that match.
+	scanFor = 3 * time.Second
+	// pageBytes bounds the records of one page; one record is always there.
+	pageBytes = 8 << 20
+	// window is how many seqs are read at once against their order.
+	window = 4096
+)
+
+// seqMark is where a page of records ended: at the last record that was looked at.
+type seqMark struct {
+	Seq uint64 `json:"q"`
+}
+
+// filter reads which records are wanted.
+func (s *Server) filter(r *request, run store.Run) (f recordFilter, err error) {
+	if f.Kinds, err = r.kinds(); err != nil {
+		return f, err
+	}
+	if f.From, f.To, err = r.span(run, s.now()); err != nil {
+		return f, err
+	}
+	var observer, verdict string
+	if observer, err = r.oneOf("observer", "", string(audit.Host), string(audit.Guest)); err != nil {
+		return f, err
+	}
+	if verdict, err = r.oneOf("verdict", "", string(audit.Allow), string(audit.Deny)); err != nil {
+		return f, err
+	}
+	f.Observer, f.Verdict = audit.Observer(observer), audit.Verdict(verdict)
+	f.Proc, f.Text = r.str("proc"), r.str("q")
+	if step := r.str("step"); step != "" {
+		f.Steps = []string{step}
+	}
+	return f, nil
+}
+
+// page is a page of records in the making.
+type page struct {
+	rows  []store.Row
+	bytes int
+	limit int
+	last  uint64 // that was looked at
+	more  bool   // there may be further ones
+}
+
+// take keeps a row and says whether there is room for another.
+func (p *page) take(row store.Row) bool {
+	p.rows = append(p.rows, row)
+	p.bytes += len(row.Body)
+	return len(p.rows) < p.limit && p.bytes < pageBytes
+}
+
+func (s *Server) records(w http.ResponseWriter, r *request) error {
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	f, err := s.filter(r, run)
+	if err != nil {
+		return err
+	}
+	order, err := r.oneOf("order", "asc", "desc")
+	if err != nil {
+		return err
+	}
+	p := page{}
+	if p.limit, err = r.limit(); err != nil {
+		return err
+	}
+	var m seqMark
+	if cursor := r.str("cursor"); cursor != "" {
+		if err := s.cursors.read(r.scope(), cursor, &m); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), scanFor)
+	defer cancel()
+	if order == "asc" {
+		err = s.forward(ctx, &p, run, f, m.Seq)
+	} else {
+		err = s.backward(ctx, &p, run, f, m.Seq)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil && p.last != m.Seq {
+		p.more, err = true, nil // what was looked at is answered, and the rest is another page
+	}
+	if err != nil {
+		return err
+	}
+	s.answerPage(w, r, run, f, &p)
+	return nil
+}
+
+func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f recordFilter, p *page) {
+	x := beginExact(w)
+	defer x.end()
+	x.raw(`{"records":[`)
+	for i, row := range p.rows {
+		if i > 0 {
+			x.raw(",\n")
+		}
+		x.row(row)
+	}
+	x.raw("]")
+	if p.more {
+		x.raw(`,"next":"` + s.cursors.make(r.scope(), seqMark{p.last}) + `"`)
+	}
+	if total, known := s.total(run, f); known {
+		x.raw(`,"total":` + strconv.FormatUint(total, 10))
+	}
+	x.raw("}\n")
+}
+
+// total is how many records match, where that is known without looking.
+func (s *Server) total(run store.Run, f recordFilter) (uint64, bool) {
+	all := f.Steps == nil && f.Observer == "" && f.Verdict == "" && f.Proc == "" && f.Text == "" && f.From.IsZero() && f.To.IsZero()
+	if !all || len(f.Kinds) > 0 {
+		return 0, false
+	}
+	return run.Events, true
+}
+
+func query(run store.Run, f recordFilter, after uint64) store.Query {
+	return store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: f.Kinds, From: f.From, To: f.To, AfterSeq: after}
+}
+
+// forward fills p with what matches behind seq after.
+func (s *Server) forward(ctx context.Context, p *page, run store.Run, f recordFilter, after uint64) error {
+	p.last = after
+	for {
+		q := query(run, f, p.last)
+		q.Limit = window
+		n := 0
+		for row, err := range s.source.Records(ctx, q) {
+			if err != nil {
+				return err
+			}
+			n++
+			p.last = row.Seq
+			if match(f, row) && !p.take(row) {
+				p.more = row.Seq < run.LastSeq
+				return nil
+			}
+		}
+		if n < window {
+			return nil
+		}
+	}
+}
+
+// backward fills p with what matches before seq before, the latest first; 0 stands for the run's end.
+func (s *Server) backward(ctx context.Context, p *page, run store.Run, f recordFilter, before uint64) error {
+	p.last = cmp.Or(before, run.LastSeq+1)
+	for p.last > 0 {
+		low := p.last - min(p.last, window) // a log may count from 0, which no query can be behind
+		rows, err := s.between(ctx, run, f, low, p.last)
+		if err != nil {
+			return err
+		}
+		for _, row := range slices.Backward(rows) {
+			p.last = row.Seq
+			if match(f, row) && !p.take(row) {
+				p.more = row.Seq > 1
+				return nil
+			}
+		}
+		p.last = low
+	}
+	return nil
+}
+
+// between returns the rows of seqs from low, or 1, to high-1.
+func (s *Server) between(ctx context.Context, run store.Run, f recordFilter, low, high uint64) ([]store.Row, error) {
+	q := query(run, f, low-min(low, 1))
+	q.Limit = window
+	var rows []store.Row
+	for row, err := range s.source.Records(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		if row.Seq >= high {
+			break
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// one returns the record that the path names.
+func (s *Server) one(r *request, run store.Run) (store.Row, error) {
+	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 63)
+	if err != nil {
+		return store.Row{}, store.ErrNoRecord
+	}
+	return s.at(r.Context(), run, seq)
+}
+
+func (s *Server) at(ctx context.Context, run store.Run, seq uint64) (store.Row, error) {
+	q := store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: seq - min(seq, 1), Limit: 1}
+	for row, err := range s.source.Records(ctx, q) {
+		if err != nil {
+			return row, err
+		}
+		if row.Seq == seq {
+			return row, nil
+		}
+	}
+	return store.Row{}, store.ErrNoRecord
+}
+
+func (s *Server) record(w http.ResponseWriter, r *request) error {
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	row, err := s.one(r, run)
+	if err != nil {
+		return err
+	}
+	st, err := s.story(r.Context(), run)
+	if err != nil {
+		return err
+	}
+	why, err := st.Why(row.Seq)
+	if err != nil {
+		return err
+	}
+	findings := []replay.Finding{}
+	for _, f := range st.Findings() {
+		if f.Seq == row.Seq || slices.Contains(f.Evidence, row.Seq) {
+			findings = append(findings, f)
+		}
+	}
+	x := beginExact(w)
+	x.raw(`{"seq":` + strconv.FormatUint(row.Seq, 10))
+	_, _ = x.w.Write(appendBody(nil, row))
+	if err := errors.Join(x.member("why", why), x.member("findings", findings)); err != nil {
+		return err
+	}
+	x.raw("}\n")
+	x.end()
+	return nil
+}
