@@ -1,0 +1,90 @@
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { get, Problem, session, tenant, trouble } from "./api";
+import { useCell } from "./cell";
+import { ErrorBox, Loading } from "./components/boxes";
+import { screens } from "./panels";
+import type { Screen } from "./registry";
+import { place, to } from "./router";
+import { Bar } from "./screens/bar";
+import { Login, once } from "./screens/login";
+import { Runs } from "./screens/runs";
+import type { Session } from "./types";
+
+// The run's page is most of the code, and the list of runs does not need it.
+const run: Screen["load"] = () => import("./screens/run");
+
+/** The whole page: who is there, and the screen that the address names. */
+export function App() {
+  const who = useCell(session);
+  const [error, setError] = useState<Problem | null>(null);
+  useEffect(() => {
+    begin().catch((e: unknown) => setError(e instanceof Problem ? e : new Problem({ title: "The page could not start", detail: String(e) })));
+  }, []);
+  if (error) return <main class="center"><ErrorBox error={error} /></main>;
+  if (who === undefined) return <main class="center"><Trouble /><Loading what="Opening" /></main>;
+  if (who === null) return <Login />;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
+      <Bar screens={screens} />
+      <Trouble />
+      <main id="main" tabIndex={-1}><Shown /></main>
+    </>
+  );
+}
+
+/** Signs in with the one-time token of the address, if there is one, and asks who is there. */
+async function begin(): Promise<void> {
+  await once();
+  if (session.get() !== undefined) return;
+  try {
+    enter(await get<Session>("/session"));
+  } catch (e) {
+    if (!(e instanceof Problem) || ![400, 401, 403].includes(e.status)) throw e;
+    session.set(null);
+  }
+}
+
+export function enter(who: Session): void {
+  if (who.grants?.length > 1) tenant.set(who.tenant || who.grants[0]!.tenant);
+  session.set(who);
+}
+
+/** What cannot be had at the moment, while it is tried again. */
+function Trouble() {
+  const what = useCell(trouble);
+  if (!what) return <div role="status" aria-live="polite" />;
+  return (
+    <div class="trouble" role="status" aria-live="polite">
+      <strong>{what.text}</strong> {what.hint} <span class="muted">Trying again.</span>
+    </div>
+  );
+}
+
+function Shown() {
+  const { path, params } = useCell(place);
+  useCell(tenant);
+  const [first = "runs", name] = path;
+  if (first === "runs" && !name) return <Runs params={params} />;
+  if (first === "runs") return <Lazy key={`run ${tenant.get()} ${name}`} load={run} params={params} />;
+  const screen = screens.find((s) => s.route === first);
+  if (screen) return <Lazy key={`${tenant.get()} ${first}`} load={screen.load} params={params} />;
+  return <ErrorBox error={new Problem({ title: "There is no such page", detail: "The address names no screen.", hint: "Begin with the list of runs." })} />;
+}
+
+/** A screen whose code is loaded when it is first shown. */
+function Lazy({ load, params }: { load: Screen["load"]; params: URLSearchParams }) {
+  const [Shown, setShown] = useState<ComponentType<{ params: URLSearchParams }> | null>(null);
+  const [error, setError] = useState<Problem | null>(null);
+  useEffect(() => {
+    load().then(
+      (module) => setShown(() => module.default),
+      () => setError(new Problem({ title: "A part of the page could not be loaded", hint: "Is the server still there, or another version? Reload the page." })),
+    );
+  }, [load]);
+  if (error) return <ErrorBox error={error} />;
+  return Shown ? <Shown params={params} /> : <Loading />;
+}
+
+export const home = to(["runs"]);

@@ -1,0 +1,143 @@
+import { runPath } from "./api";
+import { Cell, settle } from "./cell";
+import { amend } from "./router";
+import { offsetText, parse, parseOffset, since } from "./time";
+import type { RunDetail } from "./types";
+
+/** A stretch of time, in milliseconds since the run began. */
+export interface Range {
+  from: number;
+  to: number;
+}
+
+/**
+ * What the parts of a run's page share. Instants are milliseconds since the run began (`began`), with a
+ * fraction; `stamp` and `at` make text of them. Parts set cells through the methods, and watch them.
+ */
+export class RunStore {
+  readonly name: string;
+  readonly detail: Cell<RunDetail>;
+  /** Where the cursor stands; moves up to 60 times a second while it is scrubbed. */
+  readonly cursor: Cell<number>;
+  /** The cursor once it has rested: what a request to the server is made of. */
+  readonly settled: Cell<number>;
+  /** The record that is looked at, 0 for none. */
+  readonly seq: Cell<number>;
+  /** The stretch of time that is marked, if one is. */
+  readonly selection: Cell<Range | null>;
+  /** What the lanes show. */
+  readonly view: Cell<Range>;
+  /** The panel that is shown. */
+  readonly panel: Cell<string>;
+  /** Grows when a live run has new records: the version for useGet. */
+  readonly version = new Cell(0);
+  /** The cursor stays at the end of a live run. */
+  readonly following: Cell<boolean>;
+  /** The end of what is known, in milliseconds since the run began. */
+  readonly end: Cell<number>;
+  private stops: (() => void)[] = [];
+
+  constructor(detail: RunDetail, params: URLSearchParams) {
+    this.name = detail.run;
+    this.detail = new Cell(detail);
+    const end = Math.max(1, detail.end ? since(detail.end, detail.start) : Date.now() - parse(detail.start));
+    this.end = new Cell(end);
+    const at = params.get("at") ? this.instant(params.get("at")!) : NaN;
+    this.cursor = new Cell(Number.isFinite(at) ? clamp(at, 0, end) : end);
+    const view = { from: this.instant(params.get("from") ?? ""), to: this.instant(params.get("to") ?? "") };
+    this.view = new Cell(view.from < view.to ? view : { from: 0, to: end });
+    this.seq = new Cell(Number(params.get("seq")) || 0);
+    this.selection = new Cell<Range | null>(null);
+    this.panel = new Cell(params.get("panel") ?? "");
+    this.following = new Cell(Boolean(detail.live) && !params.has("at") && !params.has("seq"));
+    const settled = settle(this.cursor, 120);
+    this.settled = settled.cell;
+    this.stops.push(settled.stop);
+    this.stops.push(this.keepAddress());
+  }
+
+  /** The run's beginning as the API gave it. */
+  get began(): string {
+    return this.detail.get().start;
+  }
+
+  /** The path of one of the run's routes: path("state"). */
+  path(...rest: (string | number)[]): string {
+    return runPath(this.name, ...rest);
+  }
+
+  /** An instant as the API's at, from and to take it. */
+  at(ms: number): string {
+    return offsetText(ms);
+  }
+
+  /** Milliseconds since 1970, to be shown with stamp or clock. */
+  wall(ms: number): number {
+    return parse(this.began) + ms;
+  }
+
+  /** Milliseconds since the run began of an RFC 3339 instant or an offset like +1.5s. */
+  instant(text: string): number {
+    return parseOffset(text, this.began);
+  }
+
+  /** Moves the cursor and, if need be, the view so that it is seen. */
+  moveTo(ms: number): void {
+    const at = clamp(ms, 0, this.end.get());
+    this.following.set(Boolean(this.detail.get().live) && at >= this.end.get());
+    this.cursor.set(at);
+    const { from, to } = this.view.get();
+    if (at < from || at > to) {
+      const half = (to - from) / 2;
+      this.look({ from: at - half, to: at + half });
+    }
+  }
+
+  /** Looks at a record: selects it and, where its time is known, puts the cursor there. */
+  open(seq: number, time?: string | number, panel?: string): void {
+    this.seq.set(seq);
+    if (time !== undefined) this.moveTo(typeof time === "number" ? time : this.instant(time));
+    if (panel !== undefined) this.panel.set(panel);
+  }
+
+  /** Changes what the lanes show, within the run and no closer than 50 µs. */
+  look(range: Range): void {
+    const end = this.end.get();
+    const width = clamp(range.to - range.from, Math.min(0.05, end), end);
+    const from = clamp(range.from, 0, end - width);
+    const now = this.view.get();
+    if (from !== now.from || from + width !== now.to) this.view.set({ from, to: from + width });
+  }
+
+  close(): void {
+    for (const stop of this.stops) stop();
+  }
+
+  /** Writes what is looked at into the address, once it has rested. */
+  private keepAddress(): () => void {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const write = () => {
+      const end = this.end.get();
+      const { from, to } = this.view.get();
+      const whole = from <= 0 && to >= end;
+      amend({
+        seq: this.seq.get() || undefined,
+        at: this.cursor.get() >= end ? undefined : this.at(this.cursor.get()),
+        from: whole ? undefined : this.at(from),
+        to: whole ? undefined : this.at(to),
+        panel: this.panel.get() || undefined,
+      });
+    };
+    const later = () => {
+      clearTimeout(timer);
+      timer = setTimeout(write, 400);
+    };
+    const stops = [this.cursor, this.seq, this.view, this.panel].map((cell) => (cell as Cell<unknown>).watch(later));
+    return () => {
+      clearTimeout(timer);
+      for (const stop of stops) stop();
+    };
+  }
+}
+
+export const clamp = (n: number, low: number, high: number) => Math.min(Math.max(n, low), Math.max(low, high));
