@@ -1,0 +1,113 @@
+// Signed notes (C2SP signed-note) and the keys that sign them: Ed25519 of hosts (type 1) and
+// cosignatures of witnesses (C2SP tlog-cosignature, type 4).
+
+import { type Bytes, Malformed, concat, equal, fromBase64, fromUtf8, hex, sha256, utf8 } from "./bytes";
+
+const hostKey = 1;
+const witnessKey = 4;
+const maxNote = 1 << 20;
+
+/** A public key in the form of a signed note: NAME+HASH+KEY. */
+export interface Key {
+  text: string;
+  name: string;
+  /** How signatures name it: four bytes of SHA-256 over name and key. */
+  id: Bytes;
+  kind: number;
+  public: Bytes;
+}
+
+/** Reads NAME+HASH+KEY; the hash must be that of name and key. */
+export async function parseKey(text: string): Promise<Key> {
+  const found = /^([^\s+]{1,100})\+([0-9a-f]{8})\+([A-Za-z0-9+/=]{1,100})$/u.exec(text.trim());
+  if (!found) throw new Malformed("a public key is one line: NAME+HASH+KEY, as in host.pub");
+  const [, name, id, encoded] = found as unknown as [string, string, string, string];
+  const raw = fromBase64(encoded, "the key");
+  const kind = raw[0];
+  if (raw.length !== 33 || (kind !== hostKey && kind !== witnessKey)) throw new Malformed("the key is not an Ed25519 key");
+  const computed = (await sha256(utf8(name + "\n"), raw)).slice(0, 4);
+  if (hex(computed) !== id) throw new Malformed("the key's hash does not belong to its name and key: it was copied wrongly");
+  return { text: text.trim(), name, id: computed, kind, public: raw.slice(1) };
+}
+
+/** What a person compares: SHA-256 of the key's 32 bytes, in groups of four hex digits. */
+export async function fingerprint(key: Key): Promise<string> {
+  return hex(await sha256(key.public)).replace(/(.{4})(?=.)/g, "$1 ");
+}
+
+/** A note that was taken apart. Nobody vouches for its signatures yet. */
+export interface Note {
+  text: string;
+  signatures: Signature[];
+}
+
+export interface Signature {
+  name: string;
+  id: Bytes;
+  bytes: Bytes;
+}
+
+/** Takes a note apart: text, an empty line, signature lines, and nothing else. */
+export function parseNote(data: Bytes, what: string): Note {
+  if (data.length > maxNote) throw new Malformed(`${what} has ${data.length} bytes`);
+  const whole = fromUtf8(data, what);
+  // eslint-disable-next-line no-control-regex
+  if (/[\u0000-\u0009\u000b-\u001f]/.test(whole)) throw new Malformed(`${what} holds control characters`);
+  const cut = whole.lastIndexOf("\n\n");
+  if (cut < 0 || !whole.endsWith("\n")) throw new Malformed(`${what} is not a signed note`);
+  const lines = whole.slice(cut + 2, -1).split("\n");
+  if (lines.length > 100) throw new Malformed(`${what} has ${lines.length} signatures`);
+  return { text: whole.slice(0, cut + 1), signatures: lines.map((line) => parseSignature(line, what)) };
+}
+
+function parseSignature(line: string, what: string): Signature {
+  const found = /^— ([^\s+]+) ([A-Za-z0-9+/=]+)$/u.exec(line);
+  if (!found) throw new Malformed(`${what} has a line among its signatures that is none`);
+  const raw = fromBase64(found[2], `a signature of ${what}`);
+  if (raw.length < 5) throw new Malformed(`a signature of ${what} is too short`);
+  return { name: found[1]!, id: raw.slice(0, 4), bytes: raw.slice(4) };
+}
+
+/** Signatures of a note that name this key. */
+export function by(note: Note, key: Key): Signature[] {
+  return note.signatures.filter((s) => s.name === key.name && equal(s.id, key.id));
+}
+
+/** Says whether the signature is the key's over the note. */
+export async function signed(note: Note, signature: Signature, key: Key): Promise<boolean> {
+  if (key.kind === hostKey) return ed25519(key.public, utf8(note.text), signature.bytes);
+  if (signature.bytes.length !== 72) return false;
+  const time = cosignedAt(signature);
+  const message = concat(utf8(`cosignature/v1\ntime ${time}\n`), utf8(note.text));
+  return ed25519(key.public, message, signature.bytes.slice(8));
+}
+
+/** When a witness says that it cosigned, in seconds since 1970. */
+export function cosignedAt(signature: Signature): bigint {
+  return new DataView(signature.bytes.buffer, signature.bytes.byteOffset).getBigUint64(0);
+}
+
+export function isWitness(key: Key): boolean {
+  return key.kind === witnessKey;
+}
+
+async function ed25519(key: Bytes, message: Bytes, signature: Bytes): Promise<boolean> {
+  if (signature.length !== 64) return false;
+  const imported = await crypto.subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
+  return crypto.subtle.verify("Ed25519", imported, signature, message);
+}
+
+/** Tries what proofs need; the answer is a sentence when this browser cannot. */
+export async function cannotVerify(): Promise<string | undefined> {
+  if (!globalThis.crypto?.subtle) {
+    return "This page was not opened over https or from this machine, so the browser gives it no cryptography.";
+  }
+  try { // the public key of RFC 8032, section 7.1, test 1
+    const key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    const raw = Uint8Array.from({ length: 32 }, (_, i) => parseInt(key.slice(2 * i, 2 * i + 2), 16));
+    await crypto.subtle.importKey("raw", raw, "Ed25519", false, ["verify"]);
+    return undefined;
+  } catch {
+    return "This browser cannot check Ed25519 signatures. Chromium 137, Firefox 129 and Safari 17 can, and later ones.";
+  }
+}
