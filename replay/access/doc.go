@@ -1,0 +1,20 @@
+// Package access says who may look at the record through custody serve, and has every
+// look written down before anything is shown.
+//
+// A Gate stands in front of each route. Guard asks, in this order:
+//
+//	host      is the server known by the name that the request gives (DNS rebinding)
+//	origin    does no other site ask with this browser's cookie (CSRF)
+//	who       one credential: a token of Custody's, a JWT of the OIDC issuer, a session's cookie
+//	tenant    one that was granted to them
+//	role      enough for the route
+//	rate      not too often
+//	record    the access event is durable
+//
+// and only then comes the handler. What is refused is recorded too. Nothing is open by
+// default: without tokens, without an issuer and without the printed one-time token nobody
+// gets in.
+//
+// Credentials are kept as SHA-256 only. Those that Custody makes have 256 random bits, so
+// nothing is gained by a slower hash.
+package access

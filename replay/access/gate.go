@@ -1,0 +1,307 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Rule is what a route asks for.
+type Rule struct {
+	Role   Role
+	Action string // of the access event: view, follow, search, verify, export, report, login, logout or manage
+	// Public: anybody may, and nothing is recorded. Only the host, the origin and the rate are looked at.
+	Public bool
+
+	whoever bool // any principal, in any tenant: for questions about oneself
+	foreign bool // another site may send a browser here
+}
+
+// Gate stands in front of every route. Its methods may be called concurrently.
+type Gate struct {
+	config   Config
+	tenant   string
+	known    map[string]bool
+	origin   *http.CrossOriginProtection
+	tokens   *Tokens
+	once     once
+	sessions sessions
+	issuer   *issuer // nil without OIDC
+	rates    *limits // of principals, and of addresses at public routes
+	failed   *limits // of addresses
+	journal  journal
+	live     live
+	warn     func(string)
+
+	stop context.CancelFunc
+	done sync.WaitGroup // watch
+}
+
+// Options are what a Gate is made of.
+type Options struct {
+	Config   Config
+	Tokens   *Tokens
+	Tenant   string // of the host: the printed link leads there. "" is what belongs to none
+	Recorder Recorder
+	Warn     func(string) // is told what is not as it should be; nil: nobody is
+}
+
+// New returns a Gate. Close it: it has a goroutine that cuts off what was withdrawn.
+func New(o Options) (*Gate, error) {
+	if err := o.Config.Check(); err != nil {
+		return nil, err
+	}
+	if o.Tokens == nil || o.Recorder == nil {
+		return nil, errors.New("a gate needs tokens and a recorder")
+	}
+	c := o.Config.WithDefaults()
+	g := &Gate{
+		config: c, tenant: o.Tenant, known: c.known(), origin: http.NewCrossOriginProtection(), tokens: o.Tokens,
+		rates: newLimits(rate.Limit(c.Rate.PerSecond), c.Rate.Burst), failed: newLimits(failedEvery, failedBurst),
+		warn: o.Warn,
+	}
+	g.sessions.max, g.sessions.idle = c.Session.Max, c.Session.Idle
+	g.journal.to = o.Recorder
+	if g.warn == nil {
+		g.warn = func(string) {}
+	}
+	if c.OIDC != nil {
+		iss, err := newIssuer(*c.OIDC)
+		if err != nil {
+			return nil, err
+		}
+		g.issuer = iss
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	g.stop = cancel
+	g.done.Go(func() { g.watch(ctx) })
+	return g, nil
+}
+
+// Tokens are those that the gate lets in.
+func (g *Gate) Tokens() *Tokens { return g.tokens }
+
+// Once returns a new one-time token, good once, for ten minutes, from this machine. false: the
+// configuration wants none.
+func (g *Gate) Once() (string, bool) {
+	if g.config.Local == LocalNone {
+		return "", false
+	}
+	return g.once.add(), true
+}
+
+// Close ends the requests that are still being answered, and writes what was counted.
+func (g *Gate) Close() error {
+	g.stop()
+	g.done.Wait()
+	return g.journal.flush(context.Background())
+}
+
+// How often the watch looks. What was withdrawn is cut off within a second.
+const (
+	watchEvery = 400 * time.Millisecond
+	flushEvery = time.Minute
+)
+
+func (g *Gate) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	flushed := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		g.live.cut()
+		if time.Since(flushed) < flushEvery {
+			continue
+		}
+		flushed = time.Now()
+		g.sessions.sweep()
+		if err := g.journal.flush(ctx); err != nil {
+			g.warn(fmt.Sprintf("refusals could not be recorded yet: %v", err))
+		}
+		if err := g.tokens.note(); err != nil {
+			g.warn(fmt.Sprintf("when tokens were used could not be noted: %v", err))
+		}
+	}
+}
+
+// request is one request on its way through the gate.
+type request struct {
+	*http.Request
+	rule   Rule
+	from   netip.Addr
+	event  audit.Access
+	cookie bool // the credential came in a cookie
+}
+
+// Guard returns next behind the checks that the package's text lists. route is the pattern of
+// the mux, as access events name it.
+func (g *Gate) Guard(route string, rule Rule, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := g.request(r, route, rule)
+		cred, problem := g.admit(q)
+		if problem != nil {
+			g.refuse(w, q, problem)
+			return
+		}
+		if rule.Public {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !rule.whoever {
+			if err := g.journal.allow(r.Context(), q.event); err != nil {
+				g.warn(fmt.Sprintf("an access could not be recorded: %v", err))
+				notRecorded().Write(w, r)
+				return
+			}
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		r, leave := g.live.enter(w, r, cred)
+		defer leave()
+		next.ServeHTTP(w, r.WithContext(cred.principal.into(r.Context())))
+	})
+}
+
+// maxRecorded is as much as an event keeps of a query or a run's name, in bytes.
+const maxRecorded = 4096
+
+func (g *Gate) request(r *http.Request, route string, rule Rule) *request {
+	q := &request{Request: r, rule: rule, from: remote(r.RemoteAddr)}
+	q.event = audit.Access{
+		Action: rule.Action, Route: route, Verdict: audit.Allow,
+		About: audit.Text(hide(clip(r.PathValue("run")))), Query: audit.Text(hide(clip(r.URL.RawQuery))),
+	}
+	if q.from.IsValid() {
+		q.event.Remote = q.from.String()
+	}
+	return q
+}
+
+func clip(s string) string {
+	if len(s) > maxRecorded {
+		return s[:maxRecorded]
+	}
+	return s
+}
+
+// admit asks all that is asked before the record.
+func (g *Gate) admit(q *request) (credential, *Problem) {
+	if p := g.checkHost(q.Request); p != nil {
+		return credential{}, p
+	}
+	if p := g.checkOrigin(q); p != nil {
+		return credential{}, p
+	}
+	if q.rule.Public {
+		return credential{}, g.take("address " + network(q.from))
+	}
+	asked, given, problem := askedTenant(q.Request)
+	q.event.Tenant = forEvent(asked)
+	cred, p := g.who(q)
+	if p != nil {
+		return credential{}, p
+	}
+	q.event.Who, q.event.Via = cred.principal.Name, cred.principal.Via
+	if p := checkCookie(q); p != nil {
+		return credential{}, p
+	}
+	if problem != nil {
+		return credential{}, problem
+	}
+	if p := g.place(q, &cred, asked, given); p != nil {
+		return credential{}, p
+	}
+	return cred, g.take(cred.key)
+}
+
+// place finds the tenant that the request is about, and looks whether the role there is enough.
+func (g *Gate) place(q *request, cred *credential, asked string, given bool) *Problem {
+	p := &cred.principal
+	switch {
+	case given:
+		in, ok := p.in(asked)
+		if !ok {
+			return notGranted()
+		}
+		*p = in
+	case len(p.Grants) == 1:
+		*p, _ = p.in(p.Grants[0].Tenant)
+	case q.rule.whoever:
+	default:
+		return whichTenant(p.Grants)
+	}
+	q.event.Tenant, q.event.Role = forEvent(p.Tenant), string(p.Role)
+	if !q.rule.whoever && !p.Role.May(q.rule.Role) {
+		return roleTooLow(p.Role, q.rule.Role)
+	}
+	return nil
+}
+
+func (g *Gate) take(key string) *Problem {
+	wait, ok := g.rates.take(key)
+	if ok {
+		return nil
+	}
+	p := NewProblem(http.StatusTooManyRequests, "rate", "there were too many requests", "wait as long as Retry-After says")
+	p.After = wait
+	return p
+}
+
+// refuse answers with a problem, once it is recorded or counted.
+func (g *Gate) refuse(w http.ResponseWriter, q *request, p *Problem) {
+	if p.Status == http.StatusUnauthorized {
+		if wait, ok := g.failed.take(network(q.from)); !ok {
+			p = NewProblem(http.StatusTooManyRequests, "failed-logins", "there were too many failed logins from this address", "wait as long as Retry-After says, then try a credential that holds")
+			p.After = wait
+		}
+	}
+	if !(q.rule.whoever && p.reason() == reasonNobody) { // a page that asks whether it has a session
+		g.refused(q, p)
+	}
+	p.Write(w, q.Request)
+}
+
+// refused records a refusal, or counts it.
+func (g *Gate) refused(q *request, p *Problem) {
+	a := q.event
+	a.Verdict, a.Reason, a.Status = audit.Deny, p.reason(), p.Status
+	g.journal.refuse(q.Context(), q.from, a)
+}
+
+// askedTenant returns the tenant that a request names by ?tenant= or the header Custody-Tenant.
+// One that is named twice is none, unless both say the same.
+func askedTenant(r *http.Request) (name string, given bool, _ *Problem) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", false, NewProblem(http.StatusBadRequest, "query", "the query cannot be read", "encode each name and value by itself, and put & between them")
+	}
+	all := append(query["tenant"], r.Header.Values("Custody-Tenant")...)
+	if len(query["tenant"]) > 1 || len(r.Header.Values("Custody-Tenant")) > 1 || len(all) == 2 && all[0] != all[1] {
+		return "", false, NewProblem(http.StatusBadRequest, "tenants", "the request names several tenants", "name one, by ?tenant= or by the header Custody-Tenant")
+	}
+	if len(all) == 0 {
+		return "", false, nil
+	}
+	return all[0], true, nil
+}
+
+// forEvent returns a tenant's name for the record. What cannot be one is quoted, so that it is never taken for one.
+func forEvent(name string) string {
+	if validTenant(name) {
+		return name
+	}
+	return fmt.Sprintf("%+q", clip(name)[:min(len(name), 80)])
+}

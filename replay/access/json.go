@@ -1,0 +1,20 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// strictJSON reads one value and nothing else; fields that v has not are errors.
+func strictJSON(r io.Reader, v any) error {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more behind the value")
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// ErrWithdrawn is the cause of the end of a request's context when its credential was
+// withdrawn or ran out while the request was being answered.
+var ErrWithdrawn = errors.New("the credential does not hold any more")
+
+// live are the requests that are being answered, so that those of a credential that was
+// withdrawn can be cut off: streams go on for hours.
+type live struct {
+	mu sync.Mutex // guards of; a request that is in it has not returned
+	of map[*stay]struct{}
+}
+
+type stay struct {
+	holds  func() bool
+	cancel context.CancelCauseFunc
+	writer *http.ResponseController
+}
+
+// enter has a request's context end when its credential does. The caller calls leave when it is answered.
+func (l *live) enter(w http.ResponseWriter, r *http.Request, c credential) (_ *http.Request, leave func()) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	s := &stay{holds: c.stands, cancel: cancel, writer: http.NewResponseController(w)}
+	l.mu.Lock()
+	if l.of == nil {
+		l.of = map[*stay]struct{}{}
+	}
+	l.of[s] = struct{}{}
+	l.mu.Unlock()
+	return r.WithContext(ctx), func() {
+		l.mu.Lock()
+		delete(l.of, s)
+		l.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// cut ends the requests whose credential does not hold any more. A handler that does not
+// look at its context cannot write either.
+func (l *live) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.of {
+		if !s.holds() {
+			s.cancel(ErrWithdrawn)
+			s.writer.SetWriteDeadline(time.Now()) // what has no connection has nothing to cut
+			delete(l.of, s)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package access
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Problem is why a request was not answered: problem details (RFC 9457), sent as
+// application/problem+json. Detail and Hint hold no text that the client sent but what quotes hold.
+type Problem struct {
+	Type     string `json:"type"` // urn:custody:problem:NAME
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail,omitempty"`
+	Hint     string `json:"hint,omitempty"`     // what to do
+	Instance string `json:"instance,omitempty"` // path of the request
+	// Tenants are those to choose from, where the request names none.
+	Tenants []string `json:"tenants,omitempty"`
+
+	// After is how long to wait; the Retry-After header says so. 0: nothing is said.
+	After time.Duration `json:"-"`
+}
+
+// problemType is the namespace of Problem.Type.
+const problemType = "urn:custody:problem:"
+
+// NewProblem returns a problem of the type urn:custody:problem:name.
+func NewProblem(status int, name, detail, hint string) *Problem {
+	return &Problem{Type: problemType + name, Title: http.StatusText(status), Status: status, Detail: detail, Hint: hint}
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return fmt.Sprintf("%d: %s", p.Status, p.Detail) }
+
+// reason is what the access event says. It has no text of the client's, so that like ones are alike.
+func (p *Problem) reason() string { return p.Type[len(problemType):] }
+
+// Write answers r with the problem.
+func (p *Problem) Write(w http.ResponseWriter, r *http.Request) {
+	out := *p
+	out.Instance = r.URL.EscapedPath()
+	body, err := json.Marshal(out)
+	if err != nil { // of strings and a number
+		panic(err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Del("Content-Length")
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="custody"`)
+	}
+	if p.After > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.After.Seconds()))))
+	}
+	w.WriteHeader(p.Status)
+	w.Write(append(body, '\n'))
+}

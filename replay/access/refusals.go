@@ -1,0 +1,80 @@
+package access
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// reasonNobody is the reason where a request came without any credential.
+const reasonNobody = "no-credential"
+
+func nobody() *Problem {
+	return NewProblem(http.StatusUnauthorized, reasonNobody, "the request says not who asks",
+		"open the link that custody serve printed, log in, or send Authorization: Bearer with a token (custody token new)")
+}
+
+func badCredential() *Problem {
+	return NewProblem(http.StatusUnauthorized, "credential", "the credential does not hold: it is not known, it has expired, or it was withdrawn",
+		"log in again, or ask for a new token (custody token new)")
+}
+
+func severalCredentials() *Problem {
+	return NewProblem(http.StatusBadRequest, "credentials", "the request has several credentials", "send one: a cookie, or one Authorization header")
+}
+
+func tokensAway() *Problem {
+	return NewProblem(http.StatusServiceUnavailable, "tokens-away", "the file of tokens cannot be read, so no token holds",
+		"on the host, custody token ls says what is wrong with it")
+}
+
+func notGranted() *Problem {
+	return NewProblem(http.StatusForbidden, "tenant", "no tenant of that name is granted to you",
+		"GET /api/v1/session lists what is; whether there is another one is not said")
+}
+
+func whichTenant(grants []Grant) *Problem {
+	var names []string
+	for _, g := range grants {
+		names = append(names, g.Tenant)
+	}
+	if len(names) == 0 {
+		return notGranted()
+	}
+	p := NewProblem(http.StatusBadRequest, "which-tenant", "you have several tenants, and the request names none: "+quoted(names),
+		"name one, by ?tenant= or by the header Custody-Tenant")
+	p.Tenants = names
+	return p
+}
+
+func quoted(names []string) string {
+	var b strings.Builder
+	for i, n := range names {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%q", n)
+	}
+	return b.String()
+}
+
+func roleTooLow(have, need Role) *Problem {
+	return NewProblem(http.StatusForbidden, "role", fmt.Sprintf("your role there is %s, and this needs %s", have, need), "ask an admin of the tenant")
+}
+
+func notRecorded() *Problem {
+	return NewProblem(http.StatusServiceUnavailable, "not-recorded", "that you asked could not be recorded, so nothing is shown",
+		"see that the host's disk has room; then try again")
+}
+
+func unknownHost(names int) *Problem {
+	hint := "use the address that custody serve printed"
+	if names > 0 {
+		hint = "use a name that stands under serve.names in host.yaml"
+	}
+	return NewProblem(http.StatusMisdirectedRequest, "host", "this server is not known by the name in the request", hint)
+}
+
+func otherSite() *Problem {
+	return NewProblem(http.StatusForbidden, "origin", "the request came from a page of another site", "use Custody's own page, or a token instead of a session")
+}
