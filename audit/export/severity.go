@@ -30,6 +30,8 @@ func SeverityOf(e Event) Severity {
 		if l := e.LLM; l != nil && (l.Status >= 400 || l.Error != "" || l.Incomplete != "") {
 			return Notice
 		}
+	case audit.KindAccess:
+		return ofAccess(e.Access)
 	case audit.KindPolicy:
 		return Notice
 	}
@@ -119,6 +121,19 @@ func ofSecret(s *audit.Secret) Severity {
 	case audit.SecretRefuse:
 		return Warning
 	case audit.SecretExpire:
+		return Notice
+	}
+	return Info
+}
+
+// ofAccess: what was refused, and then what leaves the host or says who may do what.
+func ofAccess(a *audit.Access) Severity {
+	switch {
+	case a == nil:
+		return Info
+	case a.Verdict == audit.Deny:
+		return Warning
+	case a.Action == "export" || a.Action == "manage":
 		return Notice
 	}
 	return Info

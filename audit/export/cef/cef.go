@@ -81,6 +81,8 @@ func (l *line) event() {
 		l.gap(or(e.Gap))
 	case audit.KindFinding:
 		l.finding(or(e.Finding))
+	case audit.KindAccess:
+		l.access(or(e.Access))
 	default:
 		l.begin("record", "Record", "")
 		l.str("custodyRecord", string(e.Body))

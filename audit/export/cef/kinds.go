@@ -368,3 +368,30 @@ func (l *line) finding(f audit.Finding) {
 	l.str("custodySecret", f.Secret)
 	l.uintIf("custodyEvidence", f.Seq)
 }
+
+func (l *line) access(a audit.Access) {
+	word, outcome := verdict(a.Verdict)
+	l.begin("access:"+a.Action, "Access "+word, outcome)
+	l.str("act", a.Action)
+	l.str("suser", a.Who)
+	l.str("spriv", a.Role)
+	ip := a.Remote
+	if p, err := netip.ParseAddrPort(a.Remote); err == nil {
+		ip = p.Addr().String()
+		l.intIf("spt", int64(p.Port()))
+	}
+	if ip != "" {
+		l.end(ip, "src", "c6a2", "Source IPv6 Address", "custodyAccessRemote")
+	}
+	l.str("reason", a.Reason)
+	if a.Status != 0 {
+		l.customInt("cn2", "status", int64(a.Status))
+	}
+	l.uintIf("cnt", a.Count)
+	l.str("custodyAccessVia", a.Via)
+	l.str("custodyAccessTenant", a.Tenant)
+	l.str("custodyAccessRoute", a.Route)
+	l.str("custodyAccessAbout", string(a.About))
+	l.str("custodyAccessQuery", string(a.Query))
+	l.str("custodyVerdict", string(a.Verdict))
+}

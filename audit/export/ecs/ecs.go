@@ -103,6 +103,8 @@ func (d *doc) event() {
 		d.gap(or(e.Gap))
 	case audit.KindFinding:
 		d.finding(or(e.Finding))
+	case audit.KindAccess:
+		d.access(or(e.Access))
 	default:
 		d.foreign()
 	}

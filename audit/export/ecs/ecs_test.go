@@ -41,6 +41,7 @@ var expected = map[string][]string{
 	"host":                {"access", "change", "end", "info", "start"},
 	"intrusion_detection": {"allowed", "denied", "info"},
 	"api":                 {"access", "admin", "allowed", "change", "creation", "deletion", "denied", "end", "info", "start", "user"},
+	"authentication":      {"end", "info", "start"},
 	"session":             {"end", "info", "start"},
 }
 

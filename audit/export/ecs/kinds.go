@@ -1,6 +1,7 @@
 package ecs
 
 import (
+	"net/netip"
 	"strconv"
 
 	"github.com/custody-project/custody/audit"
@@ -233,6 +234,61 @@ func (d *doc) finding(f audit.Finding) {
 	d.StrIf("secret", f.Secret)
 	d.UintIf("evidence", f.Seq)
 	d.StrIf("action", f.Action)
+}
+
+// access tells who looked at records. A login is an authentication, all else the call of an API.
+func (d *doc) access(a audit.Access) {
+	c := class{kind: "event", category: []string{"api"}, types: []string{"access", verdict(a.Verdict)},
+		action: "access-" + a.Action, outcome: "success", reason: a.Reason}
+	switch a.Action {
+	case "login":
+		c.category[0], c.types = "authentication", []string{"start"}
+	case "logout":
+		c.category[0], c.types = "authentication", []string{"end"}
+	case "manage":
+		c.types[0] = "admin"
+	}
+	if a.Verdict == audit.Deny {
+		c.outcome = "failure"
+	}
+	d.head(c)
+	d.Join("message", "access", a.Action, a.Who, string(a.About), a.Reason)
+	u := d.Obj("user")
+	d.StrIf("name", a.Who)
+	d.Strs("roles", words(a.Role))
+	d.End(u)
+	ip, port := a.Remote, 0
+	if p, err := netip.ParseAddrPort(a.Remote); err == nil {
+		ip, port = p.Addr().String(), int(p.Port())
+	}
+	known := d.end("source", ip, port, "", "", 0, 0)
+	if a.Status != 0 {
+		o := d.Obj("http")
+		r := d.Obj("response")
+		d.Int("status_code", int64(a.Status))
+		d.End(r)
+		d.End(o)
+	}
+
+	d.custody("access")
+	d.StrIf("via", a.Via)
+	d.StrIf("tenant", a.Tenant)
+	d.StrIf("route", a.Route)
+	d.StrIf("about", string(a.About))
+	d.StrIf("query", string(a.Query))
+	if !known {
+		d.StrIf("remote", a.Remote)
+	}
+	d.StrIf("verdict", string(a.Verdict))
+	d.UintIf("count", a.Count)
+}
+
+// words is a list of one, or of none.
+func words(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
 }
 
 // foreign writes a record of a kind that this code does not know.

@@ -17,8 +17,9 @@ func classes() map[int]class {
 		1001: {1001, "File System Activity", "System Activity", map[int]string{
 			1: "Create", 2: "Read", 3: "Update", 4: "Delete", 5: "Rename"}},
 		1007: {1007, "Process Activity", "System Activity", map[int]string{1: "Launch", 2: "Terminate"}},
-		1008: {1008, "Event Log Activity", "System Activity", map[int]string{2: "Delete"}},
+		1008: {1008, "Event Log Activity", "System Activity", map[int]string{2: "Delete", 3: "Export"}},
 		2004: {2004, "Detection Finding", "Findings", map[int]string{1: "Create"}},
+		3002: {3002, "Authentication", "Identity & Access Management", map[int]string{1: "Logon", 2: "Logoff"}},
 		4001: {4001, "Network Activity", "Network Activity", map[int]string{
 			1: "Open", 2: "Close", 3: "Reset", 4: "Fail", 5: "Refuse"}},
 		4002: {4002, "HTTP Activity", "Network Activity", map[int]string{

@@ -126,8 +126,8 @@ func TestBounds(t *testing.T) {
 
 // A record of a kind that is younger than this code is an event all the same.
 func TestForeignKind(t *testing.T) {
-	e := export.Event{Body: []byte(`{"v":2,"kind":"access","access":{"who":"x"}}`)}
-	e.Run, e.Seq, e.Kind, e.Observer = "r-1", 7, "access", audit.Host
+	e := export.Event{Body: []byte(`{"v":2,"kind":"dream","dream":{"who":"x"}}`)}
+	e.Run, e.Seq, e.Kind, e.Observer = "r-1", 7, "dream", audit.Host
 	r := readRules(t)
 	for _, v := range Versions() {
 		b := write(t, v, e)

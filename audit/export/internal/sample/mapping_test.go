@@ -141,6 +141,13 @@ func state(e export.Event) string {
 		return string(e.Secret.Op)
 	case e.Exit != nil && e.Exit.Synthetic:
 		return "synthetic"
+	case e.Access != nil && e.Access.Verdict == audit.Deny:
+		return e.Access.Action + ", deny"
+	case e.Access != nil && e.Access.Action == "manage":
+		method, _, _ := strings.Cut(e.Access.Route, " ")
+		return "manage, " + method
+	case e.Access != nil:
+		return e.Access.Action
 	case e.Finding != nil && e.Finding.Action != "":
 		return "action " + e.Finding.Action
 	}

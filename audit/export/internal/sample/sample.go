@@ -101,6 +101,21 @@ finding/tunnel host {"kind":"finding","step":"agent","finding":{"rule":"dns-tunn
 finding/revoke host {"kind":"finding","step":"agent","finding":{"rule":"secret-in-output","detail":"the value of model was printed","secret":"model","proc":"897ef210a4a8969bd99c8290de82b14e","evidence":31,"action":"revoke"}}
 finding/freeze host {"kind":"finding","finding":{"rule":"token-misuse","detail":"from elsewhere","secret":"model","action":"freeze"}}
 finding/end host {"kind":"finding","finding":{"rule":"token-misuse","detail":"from elsewhere","secret":"model","action":"end"}}
+access/view host {"kind":"access","access":{"who":"ann","via":"token","role":"viewer","tenant":"acme","action":"view","route":"GET /api/v1/runs/{run}/state","about":"r-01m7xjv1a823je79x1yt6ytbn4","query":"at=%2B1.5s","remote":"192.0.2.7","verdict":"allow"}}
+access/follow host {"kind":"access","access":{"who":"ann","via":"oidc","role":"viewer","tenant":"acme","action":"follow","route":"GET /api/v1/runs/{run}/live","about":"last","remote":"[2001:db8::7]:51234","verdict":"allow"}}
+access/search host {"kind":"access","access":{"who":"bob","via":"token","role":"auditor","tenant":"acme","action":"search","route":"GET /api/v1/search","query":{"base64":"cT3/AQ=="},"remote":"192.0.2.8","verdict":"allow"}}
+access/verify host {"kind":"access","access":{"who":"bob","via":"token","role":"auditor","action":"verify","route":"POST /api/v1/runs/{run}/verify","about":"r-01m7xjv1a823je79x1yt6ytbn4","remote":"192.0.2.8","verdict":"allow"}}
+access/report host {"kind":"access","access":{"who":"bob","via":"token","role":"auditor","tenant":"acme","action":"report","route":"GET /api/v1/reports","query":"framework=soc2","remote":"192.0.2.8","verdict":"allow"}}
+access/export host {"kind":"access","access":{"who":"bob","via":"token","role":"auditor","tenant":"acme","action":"export","route":"GET /api/v1/runs/{run}/bundle","about":"r-01m7xjv1a823je79x1yt6ytbn4","remote":"192.0.2.8","verdict":"allow"}}
+access/export-refused host {"kind":"access","access":{"who":"ann","via":"token","role":"viewer","tenant":"acme","action":"export","route":"GET /api/v1/runs/{run}/bundle","about":"r-01m7xjv1a823je79x1yt6ytbn4","remote":"192.0.2.7","verdict":"deny","reason":"the role viewer may not","status":403}}
+access/login host {"kind":"access","access":{"who":"ann","via":"once","role":"admin","action":"login","route":"POST /api/v1/session","remote":"127.0.0.1","verdict":"allow"}}
+access/nobody host {"kind":"access","access":{"action":"login","route":"POST /api/v1/session","remote":"203.0.113.9","verdict":"deny","reason":"the token is not known","status":401,"count":17}}
+access/logout host {"kind":"access","access":{"who":"ann","via":"once","role":"admin","action":"logout","route":"DELETE /api/v1/session","remote":"127.0.0.1","verdict":"allow"}}
+access/other-tenant host {"kind":"access","access":{"who":"ann","via":"token","role":"viewer","tenant":"globex","action":"view","route":"GET /api/v1/runs","remote":"@","verdict":"deny","reason":"no grant for this tenant","status":403}}
+access/manage host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"GET /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
+access/grant host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"POST /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
+access/dropped host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"DELETE /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
+access/odd host {"kind":"access","access":{"action":"dream","route":"","verdict":"allow"}}
 `
 
 // All returns the samples, in an order that a run could have.
