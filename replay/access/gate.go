@@ -231,6 +231,8 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 func (g *Gate) place(q *request, cred *credential, asked string, given bool) *Problem {
 	p := &cred.principal
 	switch {
+	case len(p.Grants) == 0:
+		return noGrant()
 	case given:
 		in, ok := p.in(asked)
 		if !ok {
@@ -262,16 +264,25 @@ func (g *Gate) take(key string) *Problem {
 
 // refuse answers with a problem, once it is recorded or counted.
 func (g *Gate) refuse(w http.ResponseWriter, q *request, p *Problem) {
-	if p.Status == http.StatusUnauthorized {
-		if wait, ok := g.failed.take(network(q.from)); !ok {
-			p = NewProblem(http.StatusTooManyRequests, "failed-logins", "there were too many failed logins from this address", "wait as long as Retry-After says, then try a credential that holds")
-			p.After = wait
-		}
-	}
+	p = g.slow(q, p)
 	if !(q.rule.whoever && p.reason() == reasonNobody) { // a page that asks whether it has a session
 		g.refused(q, p)
 	}
 	p.Write(w, q.Request)
+}
+
+// slow turns a failed login into a request to wait, where an address has had many.
+func (g *Gate) slow(q *request, p *Problem) *Problem {
+	if p.Status != http.StatusUnauthorized || p.reason() == reasonNobody {
+		return p
+	}
+	wait, ok := g.failed.take(network(q.from))
+	if ok {
+		return p
+	}
+	p = NewProblem(http.StatusTooManyRequests, "failed-logins", "there were too many failed logins from this address", "wait as long as Retry-After says, then try a credential that holds")
+	p.After = wait
+	return p
 }
 
 // refused records a refusal, or counts it.

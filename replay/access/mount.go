@@ -1,6 +1,7 @@
 package access
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -8,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"encoding/json"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -20,6 +19,10 @@ func (g *Gate) Mount(mux *http.ServeMux) {
 	handle("POST /api/v1/session", Rule{Public: true, Action: "login"}, g.login)
 	handle("GET /api/v1/session", Rule{Action: "login", whoever: true}, g.whoAmI)
 	handle("DELETE /api/v1/session", Rule{Action: "logout", whoever: true}, g.logout)
+	if g.issuer != nil {
+		handle("GET /oidc/login", Rule{Public: true, Action: "login", foreign: true}, g.oidcLogin)
+		handle("GET "+callback, Rule{Public: true, Action: "login", foreign: true}, g.oidcCallback)
+	}
 }
 
 // maxLogin is the length of a login's body.

@@ -47,8 +47,14 @@ func (p *Problem) Write(w http.ResponseWriter, r *http.Request) {
 	if err != nil { // of strings and a number
 		panic(err)
 	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	p.head(w)
+	w.Write(append(body, '\n'))
+}
+
+// head writes the status and the headers that do not depend on the form.
+func (p *Problem) head(w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Del("Content-Length")
@@ -59,5 +65,4 @@ func (p *Problem) Write(w http.ResponseWriter, r *http.Request) {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.After.Seconds()))))
 	}
 	w.WriteHeader(p.Status)
-	w.Write(append(body, '\n'))
 }

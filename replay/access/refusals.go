@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // reasonNobody is the reason where a request came without any credential.
@@ -37,9 +38,6 @@ func whichTenant(grants []Grant) *Problem {
 	var names []string
 	for _, g := range grants {
 		names = append(names, g.Tenant)
-	}
-	if len(names) == 0 {
-		return notGranted()
 	}
 	p := NewProblem(http.StatusBadRequest, "which-tenant", "you have several tenants, and the request names none: "+quoted(names),
 		"name one, by ?tenant= or by the header Custody-Tenant")
@@ -77,4 +75,22 @@ func unknownHost(names int) *Problem {
 
 func otherSite() *Problem {
 	return NewProblem(http.StatusForbidden, "origin", "the request came from a page of another site", "use Custody's own page, or a token instead of a session")
+}
+
+func noGrant() *Problem {
+	return NewProblem(http.StatusForbidden, "no-grant", "you are known, and nothing is granted to you", "ask an admin: serve.oidc.grants in host.yaml names no group of yours")
+}
+
+func issuerAway() *Problem {
+	p := NewProblem(http.StatusServiceUnavailable, "issuer-away", "the OpenID Connect issuer does not answer, so its tokens cannot be judged", "try again later; tokens of Custody's own work without it")
+	p.After = 5 * time.Second
+	return p
+}
+
+func badState() *Problem {
+	return NewProblem(http.StatusUnauthorized, "state", "this is not the answer to a login that this browser began in the last ten minutes", "log in again")
+}
+
+func badCode() *Problem {
+	return NewProblem(http.StatusUnauthorized, "code", "what the issuer sent back does not hold", "log in again")
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -349,6 +350,11 @@ func validName(s string) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
 }
 
+// validUser says whether s can be a user's name at an issuer.
+func validUser(s string) bool {
+	return s != "" && len(s) <= 256 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
 func newID() string {
 	var b [6]byte
 	rand.Read(b[:])
@@ -357,6 +363,15 @@ func newID() string {
 
 func stampOf(path string) (stamp, error) {
 	info, err := os.Lstat(path)
+	if err != nil {
+		return stamp{}, err
+	}
+	return stampFrom(info), nil
+}
+
+// statThrough is stampOf of what a symbolic link leads to: that is how some put certificates into place.
+func statThrough(path string) (stamp, error) {
+	info, err := os.Stat(path)
 	if err != nil {
 		return stamp{}, err
 	}

@@ -1,0 +1,129 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// TLSConfig returns the server's side of TLS 1.2 and 1.3 with the certificate of two PEM files.
+// When the files change, connections that come later get the new certificate; while they
+// cannot be read, the one before, and warn is told. There is an error if they cannot be read now.
+func TLSConfig(cert, key string, warn func(string)) (*tls.Config, error) {
+	p := &pair{cert: cert, key: key, warn: warn}
+	if _, err := p.get(nil); err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.get}, nil
+}
+
+// pair is a certificate and its key.
+type pair struct {
+	cert, key string
+	warn      func(string)
+
+	mu      sync.Mutex // guards what follows
+	looked  time.Time
+	stamps  [2]stamp
+	current *tls.Certificate
+}
+
+// pairAgain is how long a certificate is used without looking at its files.
+const pairAgain = time.Second
+
+func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil && time.Since(p.looked) < pairAgain {
+		return p.current, nil
+	}
+	p.looked = time.Now()
+	stamps, err := p.stat()
+	if err == nil && p.current != nil && stamps == p.stamps {
+		return p.current, nil
+	}
+	var loaded tls.Certificate
+	if err == nil {
+		loaded, err = tls.LoadX509KeyPair(p.cert, p.key)
+	}
+	switch {
+	case err == nil:
+		p.current, p.stamps = &loaded, stamps
+		p.date(loaded.Leaf)
+	case p.current == nil:
+		return nil, &ConfigError{fmt.Sprintf("cert and key: %v", err), "each is a PEM file; cert has the server's certificate first, then its chain"}
+	default: // perhaps one of the two files is new and the other not yet
+		p.tell(fmt.Sprintf("the new certificate cannot be read, the one before is used on: %v", err))
+	}
+	return p.current, nil
+}
+
+func (p *pair) stat() (s [2]stamp, err error) {
+	for i, path := range []string{p.cert, p.key} {
+		if s[i], err = statThrough(path); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// date tells of a certificate that nobody will take.
+func (p *pair) date(leaf *x509.Certificate) {
+	if leaf != nil && time.Now().After(leaf.NotAfter) {
+		p.tell(fmt.Sprintf("the certificate ran out on %s", leaf.NotAfter.Format(time.DateOnly)))
+	}
+}
+
+func (p *pair) tell(text string) {
+	if p.warn != nil {
+		p.warn(text)
+	}
+}
+
+// Open opens the socket that c names, with TLS where c has a certificate. What Check refuses is never opened.
+func (c Config) Open(ctx context.Context, warn func(string)) (net.Listener, error) {
+	c = c.WithDefaults()
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	if !c.TLS() {
+		if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.AddrPort().Addr().Unmap().IsLoopback() { // localhost can be made to mean anything
+			l.Close()
+			return nil, &ConfigError{fmt.Sprintf("%s leads to %v, which is not loopback", c.Listen, l.Addr()), "write 127.0.0.1 instead, or give cert and key"}
+		}
+		return l, nil
+	}
+	conf, err := TLSConfig(c.Cert, c.Key, warn)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	conf.NextProtos = []string{"h2", "http/1.1"}
+	return tls.NewListener(l, conf), nil
+}
+
+// URL is the address of the server for a browser on this machine, when it listens at addr.
+func (c Config) URL(addr net.Addr) string {
+	scheme, host := "http", ""
+	if c.TLS() {
+		scheme = "https"
+	}
+	at, err := netip.ParseAddrPort(addr.String())
+	switch {
+	case len(c.Names) > 0:
+		host = c.Names[0]
+	case err == nil:
+		host = at.Addr().Unmap().String()
+	}
+	return scheme + "://" + net.JoinHostPort(host, fmt.Sprint(at.Port())) + "/"
+}
