@@ -139,7 +139,7 @@ func (r Row) Frame() Frame { return Frame{Seq: r.Seq, Salt: r.Salt, Body: r.Body
 
 // Query selects records of one run, in order of seq.
 type Query struct {
-	Tenant   string // of the run, where the caller knows it: it makes the query faster. A run has one tenant.
+	Tenant   string // of the run, as in Filter; a run of another one has no records. Knowing it makes the query faster.
 	Run      string
 	Kinds    []audit.Kind // all when empty
 	From, To time.Time    // From inclusive, To exclusive; zero means unbounded
@@ -147,8 +147,9 @@ type Query struct {
 	Limit    int          // 0 means no limit
 }
 
-// Search selects records over all runs, newest first. Fields that are empty do
-// not matter; of the others all must hold. At least one of Path to Text, or From, is set.
+// Search selects records over all runs, newest first: those of one time by run and seq, the greatest
+// first. Fields that are empty do not matter; of the others all must hold. At least one of Path to
+// Text, or From, is set.
 type Search struct {
 	Tenant   string // NoTenant for what has none, empty for any
 	Path     string // exactly this file or program
@@ -164,7 +165,7 @@ type Search struct {
 	Limit  int // 0 means no limit
 }
 
-// Filter selects runs, newest first.
+// Filter selects runs, newest first: by when they began, those of one moment by name, the greatest first.
 type Filter struct {
 	Tenant   string // NoTenant for those that have none, empty for any
 	Class    Class  // empty for any
@@ -244,7 +245,8 @@ type Store interface {
 	Repair(ctx context.Context, seg Segment) error
 	// Records yields what matches, in order of seq; an error ends it. Bodies are the caller's.
 	Records(ctx context.Context, q Query) iter.Seq2[Row, error]
-	// Search yields what matches, newest first.
+	// Search yields what matches, newest first, each row as it is found. What is taken in meanwhile may be seen.
+	// When ctx is over before that, it ends with a *CutError, which says how far it got.
 	Search(ctx context.Context, s Search) iter.Seq2[Row, error]
 	// Runs returns summaries, newest first.
 	Runs(ctx context.Context, f Filter) ([]Run, error)
@@ -257,7 +259,7 @@ type Store interface {
 	// Feed returns segments in the order in which they were taken in, behind a cursor ("" for
 	// all); limit 0 means no limit. A segment can come twice, never not at all.
 	Feed(ctx context.Context, after string, limit int) ([]Ref, error)
-	// Erase removes what a record said for good, and keeps its place and its leaf. It is
+	// Erase removes what a record said for good, and keeps its place and its leaf; tenant is as in Run. It is
 	// done when it returns nil, and can be repeated. The error is ErrNotFound or ErrNoRecord.
 	Erase(ctx context.Context, tenant, run string, seq uint64) error
 	Close() error

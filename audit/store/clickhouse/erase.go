@@ -37,19 +37,16 @@ func (s *Store) eraseAll(ctx context.Context, tenant, run string, seqs []uint64)
 	if len(seqs) == 0 {
 		return nil
 	}
-	if tenant == "" {
-		var err error
-		if tenant, err = s.tenantOf(ctx, run); err != nil {
-			return err
-		}
+	key, err := s.keyOf(ctx, tenant, run)
+	if err != nil {
+		return err
 	}
-	key := runKey{tenant, run}
 	if err := s.wantRecords(ctx, key, seqs); err != nil {
 		return err
 	}
 	values := make([]string, len(seqs))
 	for i, seq := range seqs {
-		values[i] = fmt.Sprintf("(%s, %s, %d)", quote(tenant), quote(run), seq)
+		values[i] = fmt.Sprintf("(%s, %s, %d)", quote(key.tenant), quote(run), seq)
 	}
 	if err := s.exec(ctx, "INSERT INTO erasures (tenant, run, seq) VALUES "+strings.Join(values, ", ")); err != nil {
 		return err
@@ -224,7 +221,7 @@ func (s *Store) eraseLate(ctx context.Context, batch []*segment, k *known, marke
 		if !late[run] && left == 0 {
 			continue
 		}
-		if err := s.eraseAll(ctx, run.tenant, run.run, seqs); err != nil {
+		if err := s.eraseAll(ctx, asking(run.tenant), run.run, seqs); err != nil {
 			return err
 		}
 	}

@@ -31,19 +31,16 @@ func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row,
 var errStop = errors.New("the reader has enough")
 
 func (s *Store) records(ctx context.Context, q store.Query, yield func(store.Row, error) bool) error {
-	run := runKey{q.Tenant, q.Run}
-	if run.tenant == "" {
-		var err error
-		if run.tenant, err = s.tenantOf(ctx, q.Run); errors.Is(err, store.ErrNotFound) {
-			return nil
-		} else if err != nil {
-			return err
-		}
+	run, err := s.keyOf(ctx, q.Tenant, q.Run)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return err
 	}
 	where := recordsWhere(run, q)
 	with := gone(fmt.Sprintf("tenant = %s AND run = %s", quote(run.tenant), quote(run.run)))
 	var rows, from, to uint64
-	err := s.db.QueryRow(ctx, with+"SELECT count(), min(seq), max(seq) FROM records WHERE "+where).Scan(&rows, &from, &to)
+	err = s.db.QueryRow(ctx, with+"SELECT count(), min(seq), max(seq) FROM records WHERE "+where).Scan(&rows, &from, &to)
 	if err != nil || rows == 0 {
 		return err
 	}
@@ -171,7 +168,7 @@ func recordsWhere(run runKey, q store.Query) string {
 	if q.AfterSeq > 0 { // a log may count from 0
 		where = append(where, fmt.Sprintf("seq > %d", q.AfterSeq))
 	}
-	return strings.Join(append(append(where, ofKinds(q.Kinds)...), between(q.From, q.To)...), " AND ")
+	return strings.Join(append(append(where, ofKinds(q.Kinds)...), timesBetween("time", q.From, q.To)...), " AND ")
 }
 
 func ofKinds(kinds []audit.Kind) []string {
@@ -185,12 +182,12 @@ func ofKinds(kinds []audit.Kind) []string {
 	return []string{"kind IN (" + strings.Join(quoted, ", ") + ")", "NOT gone"}
 }
 
-func between(from, to time.Time) (where []string) {
+func timesBetween(column string, from, to time.Time) (where []string) {
 	if !from.IsZero() {
-		where = append(where, "time >= "+instant(from))
+		where = append(where, column+" >= "+instant(from))
 	}
 	if !to.IsZero() {
-		where = append(where, "time < "+instant(to))
+		where = append(where, column+" < "+instant(to))
 	}
 	return where
 }
@@ -204,6 +201,15 @@ func instant(t time.Time) string {
 		ns = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 	}
 	return fmt.Sprintf("fromUnixTimestamp64Nano(toInt64(%d), 'UTC')", ns)
+}
+
+// keyOf is the run of the tenant that is asked for. Where any is, it finds whose the run is; see tenantOf.
+func (s *Store) keyOf(ctx context.Context, tenant, run string) (runKey, error) {
+	if tenant != "" {
+		return runKey{tenantName(tenant), run}, nil
+	}
+	have, err := s.tenantOf(ctx, run)
+	return runKey{have, run}, err
 }
 
 // tenantOf finds whose a run is. The error is store.ErrNotFound, or ErrAmbiguous where

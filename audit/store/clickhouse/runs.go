@@ -19,44 +19,92 @@ const runsSQL = `WITH arraySort(groupArrayIf((s.first, s.last), s.count > 0)) AS
 	sum(s.count) AS events, sum(s.findings), sum(s.gaps), sum(s.lost), max(s.last_seq),
 	arrayExists(i -> spans[i].1 <= spans[i - 1].2, range(2, length(spans) + 1)),
 	multiIf(ended IS NULL, 'running', how = 'interrupted', 'interrupted', 'sealed') AS status
-	FROM segments AS s FINAL WHERE %s GROUP BY tenant, run HAVING %s ORDER BY coalesce(began_at, earliest) DESC, run DESC, tenant`
+	FROM segments AS s FINAL WHERE %s GROUP BY tenant, run HAVING events > 0 ORDER BY coalesce(began_at, earliest) DESC, run DESC, tenant`
+
+// pickSQL finds the runs that runsSQL is to fold: it reads few columns, and does not mind a segment that is there twice.
+const pickSQL = `SELECT tenant, run FROM (SELECT tenant, run, max(start) AS began_at, min(first_time) AS earliest, coalesce(began_at, earliest) AS began, max(end) AS ended,
+	anyIf(project, start IS NOT NULL) AS in_project, anyIf(result, end IS NOT NULL) AS how, max(findings) AS found,
+	multiIf(ended IS NULL, 'running', how = 'interrupted', 'interrupted', 'sealed') AS status
+	FROM segments WHERE %s GROUP BY tenant, run HAVING max(count) > 0 AND %s ORDER BY began DESC, run DESC, tenant%s)`
 
 // Runs implements store.Store.
 func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
-	having := []string{"events > 0"}
-	if f.Project != "" {
-		having = append(having, "in_project = "+quote(f.Project))
+	where := []string{ofTenant(f.Tenant)}
+	switch f.Class {
+	case "":
+	case store.Accesses:
+		where = append(where, "startsWith(run, "+quote(store.AccessPrefix)+")")
+	case store.Sandboxes:
+		where = append(where, "NOT startsWith(run, "+quote(store.AccessPrefix)+")")
+	default:
+		where = append(where, "0")
 	}
-	if f.Status != "" {
-		having = append(having, "status = "+quote(string(f.Status)))
-	}
-	runs, err := s.runs(ctx, ofTenant(f.Tenant), strings.Join(having, " AND "), f.Limit)
+	runs, err := s.runs(ctx, strings.Join(where, " AND "), having(f), f.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
 	return runs, nil
 }
 
-func ofTenant(tenant string) string {
+// having is what is asked of a run, beyond what each of its segments says.
+func having(f store.Filter) string {
+	having := []string{"1"}
+	if f.Project != "" {
+		having = append(having, "in_project = "+quote(f.Project))
+	}
+	if f.Status != "" {
+		having = append(having, "status = "+quote(string(f.Status)))
+	}
+	if f.Findings {
+		having = append(having, "found > 0")
+	}
+	if !f.From.IsZero() {
+		having = append(having, "began >= "+instant(f.From))
+	}
+	if !f.To.IsZero() {
+		having = append(having, "began < "+instant(f.To))
+	}
+	if f.Before != nil {
+		having = append(having, fmt.Sprintf("(began, run) < (%s, %s)", instant(f.Before.Began()), quote(f.Before.ID)))
+	}
+	return strings.Join(having, " AND ")
+}
+
+// tenantName is the tenant as it stands in a row.
+func tenantName(asked string) string {
+	if asked == store.NoTenant {
+		return ""
+	}
+	return asked
+}
+
+// asking is how to ask for what belongs to just that tenant.
+func asking(tenant string) string {
 	if tenant == "" {
+		return store.NoTenant
+	}
+	return tenant
+}
+
+func ofTenant(asked string) string {
+	if asked == "" {
 		return "1"
 	}
-	return "tenant = " + quote(tenant)
+	return "tenant = " + quote(tenantName(asked))
 }
 
 // Run implements store.Store.
 func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error) {
-	const counted = "events > 0"
 	var runs []store.Run
 	var err error
 	of := ofTenant(tenant)
 	if name == store.Last {
-		runs, err = s.runs(ctx, of, counted, 1)
+		runs, err = s.Runs(ctx, store.Filter{Tenant: tenant, Class: store.Sandboxes, Limit: 1})
 	} else if name != "" {
 		// A name that is whole wins over a longer one that begins with it.
-		runs, err = s.runs(ctx, of+" AND run = "+quote(name), counted, 2)
+		runs, err = s.runs(ctx, of+" AND run = "+quote(name), "1", 2)
 		if err == nil && len(runs) == 0 {
-			runs, err = s.runs(ctx, of+" AND startsWith(run, "+quote(name)+")", counted, 2)
+			runs, err = s.runs(ctx, of+" AND startsWith(run, "+quote(name)+")", "1", 2)
 		}
 	}
 	switch {
@@ -70,12 +118,14 @@ func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error)
 	return runs[0], nil
 }
 
+// runs returns those whose segments are where and which are having, the newest of them when there is a limit.
 func (s *Store) runs(ctx context.Context, where, having string, limit int) ([]store.Run, error) {
-	query := fmt.Sprintf(runsSQL, where, having)
+	upTo := ""
 	if limit > 0 {
-		query += fmt.Sprintf(" LIMIT %d", limit)
+		upTo = fmt.Sprintf(" LIMIT %d", limit)
 	}
-	rows, err := s.db.Query(ctx, query)
+	picked := fmt.Sprintf(pickSQL, where, having, upTo)
+	rows, err := s.db.Query(ctx, fmt.Sprintf(runsSQL, where+" AND (tenant, run) GLOBAL IN ("+picked+")"))
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +200,7 @@ func (s *Store) fold(ctx context.Context, run runKey, first, last uint64) (store
 		return r, err
 	}
 	speaking := []audit.Kind{audit.KindRun, audit.KindGap, audit.KindFinding}
-	for row, err := range s.Records(ctx, store.Query{Tenant: run.tenant, Run: run.run, Kinds: speaking}) {
+	for row, err := range s.Records(ctx, store.Query{Tenant: asking(run.tenant), Run: run.run, Kinds: speaking}) {
 		if err != nil {
 			return r, err
 		}

@@ -45,7 +45,7 @@ func (s *Store) EraseAll(ctx context.Context, tenant, run string, seqs ...uint64
 
 func eraseRows(ctx context.Context, tx *sql.Tx, tenant, run string, seqs []uint64) error {
 	sum, err := scanRun(tx.QueryRowContext(ctx, "SELECT "+runColumns+" FROM runs WHERE run = ?", run).Scan)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && tenant != "" && tenant != sum.Tenant {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !store.OfTenant(tenant, sum.Tenant) {
 		return store.ErrNotFound
 	}
 	if err != nil {

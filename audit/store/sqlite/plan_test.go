@@ -35,33 +35,51 @@ func TestPlans(t *testing.T) {
 	s := newStore(t)
 	hash := strings.Repeat("0f", 32)
 	at := time.Unix(1e9, 0)
+	page := &store.Head{Time: at, Run: "r", Seq: 7}
 	for _, tc := range []struct {
 		q    store.Search
 		want string
 	}{
-		{store.Search{Path: "/a"}, "records_by_path"},
-		{store.Search{Path: "/a", From: at, To: at, Limit: 10}, "records_by_path"},
-		{store.Search{Path: "/a", Tenant: "t", Kinds: []audit.Kind{audit.KindFile}}, "records_by_path"},
-		{store.Search{Host: "a", From: at}, "records_by_host"},
-		{store.Search{Hash: hash}, "records_by_hash"},
-		{store.Search{Hash: "no hash", Limit: 1}, "records_by_hash"},
-		{store.Search{Secret: "a", Tenant: "t"}, "records_by_secret"},
-		{store.Search{Rule: "a"}, "records_by_rule"},
-		{store.Search{From: at, Kinds: []audit.Kind{audit.KindFinding}, Limit: 100}, "records_by_time"},
+		{store.Search{Path: "/a"}, "records_by_path (path=? AND (time,run,seq)<(?,?,?))"},
+		{store.Search{Path: "/a", From: at, To: at, Limit: 10}, "records_by_path (path=? AND"},
+		{store.Search{Path: "/a", Tenant: "t", Kinds: []audit.Kind{audit.KindFile}}, "records_by_path (path=? AND (time,run,seq)<(?,?,?))"},
+		{store.Search{Host: "a", From: at}, "records_by_host (host=? AND"},
+		{store.Search{Hash: hash, Path: "/a", Before: page}, "records_by_hash (hash=? AND (time,run,seq)<(?,?,?))"},
+		{store.Search{Hash: "no hash", Limit: 1}, "records_by_hash (hash=? AND"},
+		{store.Search{Secret: "a", Tenant: "t"}, "records_by_secret (secret=? AND (time,run,seq)<(?,?,?))"},
+		{store.Search{Rule: "a"}, "records_by_rule (rule=? AND"},
+		{store.Search{Text: "a"}, "records_by_time ((time,run,seq)<(?,?,?))"},
+		{store.Search{From: at, Kinds: []audit.Kind{audit.KindFile}, Limit: 100}, "records_by_time ((time,run,seq)>(?,?,?) AND (time,run,seq)<(?,?,?))"},
+		{store.Search{From: at, Kinds: []audit.Kind{audit.KindFinding}, Limit: 100}, "records_by_kind (kind=? AND (time,run,seq)>(?,?,?) AND (time,run,seq)<(?,?,?))"},
+		{store.Search{Text: "a", Kinds: []audit.Kind{"of tomorrow"}}, "records_by_kind (kind=? AND (time,run,seq)<(?,?,?))"},
 	} {
-		sel, err := searchSQL(tc.q)
-		if err != nil {
-			t.Fatal(err)
+		w := walk{store: s, q: tc.q, way: wayOf(tc.q), at: newest}
+		for _, end := range []*store.Head{nil, page} {
+			got := plan(t, s, w.selection(w.rest(), end))
+			want := tc.want
+			if end != nil || !tc.q.From.IsZero() {
+				want, _, _ = strings.Cut(want, "(time")
+			}
+			if !strings.Contains(got, "SEARCH records USING INDEX "+want) || strings.Contains(got, "SCAN") || strings.Contains(got, "TEMP B-TREE") {
+				t.Errorf("%+v: %s, want %s", tc.q, got, want)
+			}
 		}
-		got := plan(t, s, sel)
-		if !strings.Contains(got, "SEARCH records USING INDEX "+tc.want) || strings.Contains(got, "SCAN") || strings.Contains(got, "TEMP B-TREE") {
-			t.Errorf("%+v: %s, want %s", tc.q, got, tc.want)
+		if got := plan(t, s, w.skipping(10)); !strings.Contains(got, "SEARCH records USING COVERING INDEX") || strings.Contains(got, "TEMP B-TREE") {
+			t.Errorf("%+v: steps are found by %s", tc.q, got)
 		}
 	}
 	for _, q := range []store.Query{{Run: "r"}, {Run: "r", AfterSeq: 5, Limit: 100}, {Run: "r", Kinds: []audit.Kind{audit.KindExec}, From: at}, {Run: "r", From: at, To: at}} {
 		got := plan(t, s, recordsSQL(q, ""))
 		if !strings.Contains(got, "SEARCH records USING PRIMARY KEY (run=? AND seq>?)") || strings.Contains(got, "TEMP B-TREE") {
 			t.Errorf("%+v: %s", q, got)
+		}
+	}
+	before := &store.Run{ID: "r", Start: at}
+	for _, f := range []store.Filter{{}, {Before: before}, {Tenant: "a"}, {Tenant: store.NoTenant, Before: before}, {Class: store.Sandboxes, Before: before},
+		{Tenant: "a", Class: store.Accesses, Findings: true, Before: before}} {
+		got := plan(t, s, runsSQL(f).order(runsOrder, 10))
+		if strings.Contains(got, "TEMP B-TREE") || f.Before != nil && !strings.Contains(got, "<") || f.Tenant != "" && !strings.Contains(got, "runs_by_tenant (tenant=?") {
+			t.Errorf("%+v: %s", f, got)
 		}
 	}
 }

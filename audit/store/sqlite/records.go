@@ -18,7 +18,7 @@ import (
 func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		tenant, err := s.tenantOf(ctx, q.Run)
-		if errors.Is(err, sql.ErrNoRows) || err == nil && q.Tenant != "" && q.Tenant != tenant {
+		if errors.Is(err, sql.ErrNoRows) || err == nil && !store.OfTenant(q.Tenant, tenant) {
 			return
 		}
 		if err != nil {
@@ -32,19 +32,6 @@ func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row,
 func (s *Store) tenantOf(ctx context.Context, run string) (tenant string, err error) {
 	err = s.db.QueryRowContext(ctx, "SELECT tenant FROM runs WHERE run = ?", run).Scan(&tenant)
 	return tenant, err
-}
-
-// Search returns the records of all runs that match, newest first; what of one
-// time is first is not said. It sees one state of the store, as Records does.
-func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
-	return func(yield func(store.Row, error) bool) {
-		sel, err := searchSQL(q)
-		if err != nil {
-			yield(store.Row{}, err)
-			return
-		}
-		s.rows(ctx, "search records", sel, yield)
-	}
 }
 
 // rows yields what a selection finds.
@@ -89,14 +76,10 @@ func (sel *selection) and(condition string, args ...any) {
 }
 
 func (sel *selection) kinds(kinds []audit.Kind) {
-	if len(kinds) == 0 {
-		return
+	if len(kinds) > 0 {
+		c := kindIn(kinds)
+		sel.and(c.text, c.args...)
 	}
-	args := make([]any, len(kinds))
-	for i, k := range kinds {
-		args[i] = string(k)
-	}
-	sel.and("kind IN (?"+strings.Repeat(",?", len(kinds)-1)+")", args...)
 }
 
 func (sel *selection) span(from, to time.Time) {
@@ -129,39 +112,10 @@ func recordsSQL(q store.Query, tenant string) *selection {
 	return sel.order("seq", q.Limit)
 }
 
-// errAll keeps a search from being the whole store by mistake.
-var errAll = errors.New("search records: one of path, host, hash, secret, rule or from is needed")
-
-const tenantOfRow = "(SELECT tenant FROM runs WHERE runs.run = records.run)"
-
-func searchSQL(q store.Search) (*selection, error) {
-	sel := selectRecords(tenantOfRow)
-	for _, one := range []struct {
-		column string
-		value  any
-	}{
-		{"path", orNull(q.Path)}, {"host", orNull(store.HostName(q.Host))}, {"hash", hashColumn(q.Hash)},
-		{"secret", orNull(q.Secret)}, {"rule", orNull(q.Rule)},
-	} {
-		if one.value != nil {
-			sel.and(one.column+" = ?", one.value)
-		}
-	}
-	if len(sel.args) == 0 && q.From.IsZero() {
-		return nil, errAll
-	}
-	if q.Tenant != "" {
-		sel.and(tenantOfRow+" = ?", q.Tenant)
-	}
-	sel.kinds(q.Kinds)
-	sel.span(q.From, q.To)
-	return sel.order("time DESC, run DESC, seq DESC", q.Limit), nil
-}
-
 // Manifests returns the run's chain of manifests in order.
 func (s *Store) Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT idx, first, last, count, root, bytes FROM manifests
-		WHERE run = ? AND (? = '' OR tenant = ?) ORDER BY idx`, run, tenant, tenant)
+		WHERE run = ? AND (? = '' OR tenant = ?) ORDER BY idx`, run, tenant, tenantName(tenant))
 	if err != nil {
 		return nil, s.wrap("read manifests", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit/store"
@@ -15,32 +14,84 @@ import (
 const runColumns = `run, tenant, host, project, start, first_time, "end", status, result, exit_code, tier, mode, template,
 	events, findings, gaps, lost, last_seq`
 
+const (
+	began     = "coalesce(start, first_time)" // when a run began, as an expression
+	runsOrder = began + " DESC, run DESC"
+)
+
 // Runs returns the summaries of the runs that match, newest first.
 func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
-	where, args := []string{"(? = '' OR tenant = ?)"}, []any{f.Tenant, f.Tenant}
+	runs, err := s.runs(ctx, runsSQL(f), f.Limit)
+	return runs, s.wrap("list runs", err)
+}
+
+func runsSQL(f store.Filter) *selection {
+	sel := selectRuns(f.Tenant, f.Class)
 	if f.Project != "" {
-		where, args = append(where, "project = ?"), append(args, f.Project)
+		sel.and("project = ?", f.Project)
 	}
 	if f.Status != "" {
-		where, args = append(where, "status = ?"), append(args, string(f.Status))
+		sel.and("status = ?", string(f.Status))
 	}
-	runs, err := s.runs(ctx, strings.Join(where, " AND "), f.Limit, args...)
-	return runs, s.wrap("list runs", err)
+	if f.Findings {
+		sel.and("findings > 0")
+	}
+	if !f.From.IsZero() {
+		sel.and(began+" >= ?", nano(f.From))
+	}
+	if !f.To.IsZero() {
+		sel.and(began+" < ?", nano(f.To))
+	}
+	if f.Before != nil {
+		at := nano(f.Before.Began())
+		sel.and(began+" <= ? AND ("+began+", run) < (?, ?)", at, at, f.Before.ID) // an expression is not found in an index by the second alone
+	}
+	return sel
+}
+
+// tenantName is the tenant as it stands in a row.
+func tenantName(asked string) string {
+	if asked == store.NoTenant {
+		return ""
+	}
+	return asked
+}
+
+// selectRuns begins a selection for runs.
+func selectRuns(tenant string, class store.Class) *selection {
+	sel := &selection{}
+	sel.text.WriteString("SELECT " + runColumns + " FROM runs WHERE 1")
+	if tenant != "" {
+		sel.and("tenant = ?", tenantName(tenant))
+	}
+	switch class {
+	case "":
+	case store.Accesses:
+		sel.and("substr(run, 1, ?) = ?", len(store.AccessPrefix), store.AccessPrefix)
+	case store.Sandboxes:
+		sel.and("substr(run, 1, ?) <> ?", len(store.AccessPrefix), store.AccessPrefix)
+	default:
+		sel.and("0")
+	}
+	return sel
 }
 
 // Run finds a run of a tenant, or of any if that is empty, by its name, by a
 // prefix that no other run has, or as Last. The error is store.ErrNotFound or store.ErrAmbiguous.
 func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error) {
-	const of = "(? = '' OR tenant = ?)"
 	var runs []store.Run
 	var err error
 	if name == store.Last {
-		runs, err = s.runs(ctx, of, 1, tenant, tenant)
-	} else {
+		runs, err = s.runs(ctx, selectRuns(tenant, store.Sandboxes), 1)
+	} else if name != "" {
 		// A name that is whole wins over a longer one that begins with it.
-		runs, err = s.runs(ctx, of+" AND run = ?", 1, tenant, tenant, name)
-		if err == nil && len(runs) == 0 && name != "" {
-			runs, err = s.runs(ctx, of+" AND substr(run, 1, length(?)) = ?", 2, tenant, tenant, name, name)
+		sel := selectRuns(tenant, "")
+		sel.and("run = ?", name)
+		runs, err = s.runs(ctx, sel, 1)
+		if err == nil && len(runs) == 0 {
+			sel := selectRuns(tenant, "")
+			sel.and("run > ? AND substr(run, 1, length(?)) = ?", name, name, name)
+			runs, err = s.runs(ctx, sel, 2)
 		}
 	}
 	switch {
@@ -54,12 +105,9 @@ func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error)
 	return runs[0], nil
 }
 
-func (s *Store) runs(ctx context.Context, where string, limit int, args ...any) ([]store.Run, error) {
-	query := "SELECT " + runColumns + " FROM runs WHERE " + where + " ORDER BY coalesce(start, first_time) DESC, run DESC"
-	if limit > 0 {
-		query += fmt.Sprintf(" LIMIT %d", limit)
-	}
-	rows, err := s.db.QueryContext(ctx, query, args...)
+func (s *Store) runs(ctx context.Context, sel *selection, limit int) ([]store.Run, error) {
+	sel.order(runsOrder, limit)
+	rows, err := s.db.QueryContext(ctx, sel.text.String(), sel.args...)
 	if err != nil {
 		return nil, err
 	}

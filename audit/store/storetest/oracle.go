@@ -217,25 +217,78 @@ func anyOf(k audit.Kind, kinds []audit.Kind) bool {
 // Records implements store.Store.
 func (o *Oracle) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	rows := o.where(func(r store.Row) bool {
-		return r.Run == q.Run && (q.Tenant == "" || q.Tenant == r.Tenant) && (r.Seq > q.AfterSeq || q.AfterSeq == 0) &&
+		return r.Run == q.Run && ofTenant(q.Tenant, r.Tenant) && (r.Seq > q.AfterSeq || q.AfterSeq == 0) &&
 			anyOf(r.Kind, q.Kinds) && within(r.Time, q.From, q.To)
 	})
 	slices.SortFunc(rows, func(a, b store.Row) int { return cmp.Compare(a.Seq, b.Seq) })
 	return yieldAll(ctx, rows, q.Limit)
 }
 
+// ofTenant says whether a row's tenant is meant.
+func ofTenant(asked, have string) bool {
+	switch asked {
+	case "":
+		return true
+	case store.NoTenant:
+		return have == ""
+	}
+	return asked == have
+}
+
 // Search implements store.Store.
 func (o *Oracle) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
-	if q.Path+q.Host+q.Hash+q.Secret+q.Rule == "" && q.From.IsZero() {
+	if q.Path+q.Host+q.Hash+q.Secret+q.Rule+q.Text == "" && q.From.IsZero() {
 		return func(yield func(store.Row, error) bool) { yield(store.Row{}, errors.New("a search for nothing")) }
 	}
 	is := func(asked, have string) bool { return asked == "" || asked == have }
 	rows := o.where(func(r store.Row) bool {
-		return is(q.Tenant, r.Tenant) && is(q.Path, r.Path) && is(store.HostName(q.Host), r.Host) && is(q.Hash, r.Hash) &&
-			is(q.Secret, r.Secret) && is(q.Rule, r.Rule) && anyOf(r.Kind, q.Kinds) && within(r.Time, q.From, q.To)
+		return ofTenant(q.Tenant, r.Tenant) && is(q.Path, r.Path) && is(store.HostName(q.Host), r.Host) && is(q.Hash, r.Hash) &&
+			is(q.Secret, r.Secret) && is(q.Rule, r.Rule) && anyOf(r.Kind, q.Kinds) && within(r.Time, q.From, q.To) && says(r.Body, q.Text)
 	})
-	slices.SortStableFunc(rows, func(a, b store.Row) int { return b.Time.Compare(a.Time) })
-	return yieldAll(ctx, rows, q.Limit)
+	slices.SortFunc(rows, func(a, b store.Row) int { return newest(a.Head, b.Head) })
+	if q.Before != nil {
+		rows = slices.DeleteFunc(rows, func(r store.Row) bool { return newest(r.Head, *q.Before) <= 0 })
+	}
+	return func(yield func(store.Row, error) bool) {
+		at := store.Head{Time: time.Unix(1<<40, 0)}
+		for i, r := range rows {
+			if q.Limit > 0 && i == q.Limit {
+				return
+			}
+			if err := ctx.Err(); err != nil {
+				yield(store.Row{}, &store.CutError{At: at, Err: err})
+				return
+			}
+			if at = r.Head; !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// newest is the order of Search.
+func newest(a, b store.Head) int {
+	return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.Run, a.Run), cmp.Compare(b.Seq, a.Seq))
+}
+
+// says compares byte by byte.
+func says(body []byte, text string) bool {
+	small := func(c byte) byte {
+		if 'A' <= c && c <= 'Z' {
+			return c + 32
+		}
+		return c
+	}
+	for i := 0; i+len(text) <= len(body); i++ {
+		n := 0
+		for n < len(text) && small(body[i+n]) == small(text[n]) {
+			n++
+		}
+		if n == len(text) {
+			return true
+		}
+	}
+	return false
 }
 
 // Runs implements store.Store.
@@ -243,15 +296,17 @@ func (o *Oracle) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	order := func(a, b store.Run) int { return cmp.Or(b.Start.Compare(a.Start), strings.Compare(b.ID, a.ID)) }
 	var runs []store.Run
 	for _, r := range o.fold() {
-		if (f.Tenant == "" || f.Tenant == r.Tenant) && (f.Project == "" || f.Project == r.Project) && (f.Status == "" || f.Status == r.Status) {
+		look := strings.HasPrefix(r.ID, "a-")
+		if ofTenant(f.Tenant, r.Tenant) && (f.Project == "" || f.Project == r.Project) && (f.Status == "" || f.Status == r.Status) &&
+			(f.Class == "" || f.Class == store.Accesses && look || f.Class == store.Sandboxes && !look) &&
+			(!f.Findings || r.Findings > 0) && within(r.Start, f.From, f.To) && (f.Before == nil || order(*f.Before, r) < 0) {
 			runs = append(runs, r)
 		}
 	}
-	slices.SortFunc(runs, func(a, b store.Run) int {
-		return cmp.Or(b.Start.Compare(a.Start), strings.Compare(b.ID, a.ID))
-	})
+	slices.SortFunc(runs, order)
 	if f.Limit > 0 && f.Limit < len(runs) {
 		runs = runs[:f.Limit]
 	}
@@ -294,8 +349,8 @@ func (o *Oracle) hostOf(run string) string {
 func (o *Oracle) Run(ctx context.Context, tenant, name string) (store.Run, error) {
 	runs, _ := o.Runs(ctx, store.Filter{Tenant: tenant})
 	var found []store.Run
-	for i, r := range runs {
-		if r.ID == name || name == store.Last && i == 0 {
+	for _, r := range runs {
+		if r.ID == name || name == store.Last && !strings.HasPrefix(r.ID, "a-") {
 			return r, nil
 		}
 		if name != "" && strings.HasPrefix(r.ID, name) {
@@ -317,7 +372,7 @@ func (o *Oracle) Manifests(_ context.Context, tenant, run string) ([]store.Manif
 	defer o.mu.Unlock()
 	var chain []store.Manifest
 	for _, l := range o.links {
-		if l.run == run && (tenant == "" || tenant == l.tenant) && len(l.Bytes) > 0 {
+		if l.run == run && ofTenant(tenant, l.tenant) && len(l.Bytes) > 0 {
 			chain = append(chain, l.Manifest)
 		}
 	}
@@ -353,7 +408,7 @@ func (o *Oracle) Feed(_ context.Context, after string, limit int) ([]store.Ref, 
 func (o *Oracle) Erase(_ context.Context, tenant, run string, seq uint64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	known := slices.ContainsFunc(o.rows, func(r store.Row) bool { return r.Run == run && (tenant == "" || tenant == r.Tenant) })
+	known := slices.ContainsFunc(o.rows, func(r store.Row) bool { return r.Run == run && ofTenant(tenant, r.Tenant) })
 	r := o.find(run, seq)
 	switch {
 	case !known:

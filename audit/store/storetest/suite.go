@@ -34,7 +34,7 @@ func Suite(t *testing.T, open func(t *testing.T) store.Store) {
 		tests []namedTest
 	}{
 		{"Ingest", ingestTests}, {"Refuse", refuseTests}, {"Read", readTests}, {"Runs", runTests},
-		{"Feed", feedTests}, {"Erase", eraseTests}, {"Repair", repairTests}, {"Random", randomTests},
+		{"Pages", pageTests}, {"Tenants", tenantTests}, {"Feed", feedTests}, {"Erase", eraseTests}, {"Repair", repairTests}, {"Random", randomTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {

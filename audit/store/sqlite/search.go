@@ -1,0 +1,246 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// Search returns the records of all runs that match, newest first. It goes back along an index;
+// where that alone does not answer, it does so in steps, and sees what is taken in or erased between two of them.
+func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
+	return func(yield func(store.Row, error) bool) {
+		if err := q.Check(); err != nil {
+			yield(store.Row{}, err)
+			return
+		}
+		w := walk{store: s, ctx: ctx, q: q, way: wayOf(q), at: newest, left: q.Limit, yield: yield}
+		if q.Before != nil {
+			w.at = *q.Before
+		}
+		err := w.all()
+		switch {
+		case err == nil, errors.Is(err, errStop):
+		case ctx.Err() != nil:
+			yield(store.Row{}, &store.CutError{At: w.at, Err: context.Cause(ctx)})
+		default:
+			yield(store.Row{}, s.wrap("search records", err))
+		}
+	}
+}
+
+// errStop ends a search because the reader has enough.
+var errStop = errors.New("the reader has enough")
+
+// newest is before all records: what a store can keep ends in 2261.
+var newest = store.Head{Time: time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)}
+
+// way is the index that a search goes along: those rows whose column is value, or all by time.
+type way struct {
+	index  string
+	column string // "" for records_by_time
+	value  any
+	// more holds for all rows of a partial index, which SQLite has to be told.
+	more string
+}
+
+// fewKinds is the condition of records_by_kind.
+const fewKinds = "kind NOT IN ('', 'output', 'exec', 'exit', 'file', 'dns', 'flow', 'http')"
+
+// wayOf picks the way that is likely to be the shortest.
+func wayOf(q store.Search) way {
+	for _, w := range []way{
+		{index: "records_by_hash", column: "hash", value: hashColumn(q.Hash)},
+		{index: "records_by_rule", column: "rule", value: orNull(q.Rule)},
+		{index: "records_by_path", column: "path", value: orNull(q.Path)},
+		{index: "records_by_secret", column: "secret", value: orNull(q.Secret)},
+		{index: "records_by_host", column: "host", value: orNull(store.HostName(q.Host))},
+	} {
+		if w.value != nil {
+			return w
+		}
+	}
+	if len(q.Kinds) == 1 && isFew(q.Kinds[0]) {
+		return way{index: "records_by_kind", column: "kind", value: string(q.Kinds[0]), more: " AND " + fewKinds}
+	}
+	return way{index: "records_by_time"}
+}
+
+func isFew(k audit.Kind) bool {
+	return !strings.Contains(fewKinds, "'"+string(k)+"'")
+}
+
+// walk is a search on its way.
+type walk struct {
+	store *Store
+	ctx   context.Context
+	q     store.Search
+	way   way
+	at    store.Head // all that matches before this place was yielded, and nothing from it on
+	left  int        // 0 at the beginning means no limit
+	given int
+	yield func(store.Row, error) bool
+}
+
+// Entries of the index that a step looks at. The first is small, as most searches find enough there;
+// the last takes some tenths of a second at most, which is how late the end of the context may be noticed.
+const (
+	firstStep = 2000
+	lastStep  = 50000
+)
+
+// all goes back in steps until the end of the index or of the limit.
+func (w *walk) all() error {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	if none, err := w.noRuns(); err != nil || none {
+		return err
+	}
+	rest := w.rest()
+	if len(rest) == 0 {
+		return w.rows(nil, nil)
+	}
+	for step := firstStep; ; step = min(2*step, lastStep) {
+		end, err := w.skip(step)
+		if err != nil {
+			return err
+		}
+		if err := w.rows(rest, end); err != nil || end == nil {
+			return err
+		}
+		w.at = *end
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// noRuns says whether the tenant has no runs at all.
+func (w *walk) noRuns() (bool, error) {
+	if w.q.Tenant == "" {
+		return false, nil
+	}
+	var one int
+	err := w.store.db.QueryRowContext(w.ctx, "SELECT 1 FROM runs WHERE tenant = ? LIMIT 1", tenantName(w.q.Tenant)).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return true, nil
+	}
+	return false, err
+}
+
+// condition is one of a selection.
+type condition struct {
+	text string
+	args []any
+}
+
+const tenantOfRow = "(SELECT tenant FROM runs WHERE runs.run = records.run)"
+
+// rest is what the way does not answer.
+func (w *walk) rest() (rest []condition) {
+	for _, one := range []struct {
+		column string
+		value  any
+	}{
+		{"hash", hashColumn(w.q.Hash)}, {"rule", orNull(w.q.Rule)}, {"path", orNull(w.q.Path)},
+		{"secret", orNull(w.q.Secret)}, {"host", orNull(store.HostName(w.q.Host))},
+	} {
+		if one.value != nil && one.column != w.way.column {
+			rest = append(rest, condition{one.column + " = ?", []any{one.value}})
+		}
+	}
+	if len(w.q.Kinds) > 0 && w.way.column != "kind" {
+		rest = append(rest, kindIn(w.q.Kinds))
+	}
+	if w.q.Tenant != "" {
+		rest = append(rest, condition{tenantOfRow + " = ?", []any{tenantName(w.q.Tenant)}})
+	}
+	if w.q.Text != "" { // as bytes: as characters, a part of one would not be found
+		rest = append(rest, condition{"instr(CAST(lower(body) AS BLOB), ?) > 0", []any{w.q.Needle()}})
+	}
+	return rest
+}
+
+const backwards = "time DESC, run DESC, seq DESC"
+
+// along selects columns of the way from w.at backwards.
+func (w *walk) along(columns string) *selection {
+	sel := &selection{}
+	sel.text.WriteString("SELECT " + columns + " FROM records INDEXED BY " + w.way.index + " WHERE 1" + w.way.more)
+	if w.way.column != "" {
+		sel.and(w.way.column+" = ?", w.way.value)
+	}
+	sel.and("(time, run, seq) < (?, ?, ?)", nano(w.at.Time), w.at.Run, int64(min(w.at.Seq, store.MaxSeq)))
+	return sel
+}
+
+// skip returns the place of the n-th entry from w.at backwards, nil if there are less. No row is read.
+func (w *walk) skip(n int) (*store.Head, error) {
+	sel := w.skipping(n)
+	var ns int64
+	var h store.Head
+	err := w.store.db.QueryRowContext(w.ctx, sel.text.String(), sel.args...).Scan(&ns, &h.Run, &h.Seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	h.Time = fromNano(ns)
+	return &h, err
+}
+
+func (w *walk) skipping(n int) *selection {
+	sel := w.along("time, run, seq")
+	sel.span(w.q.From, w.q.To)
+	sel.order(backwards, 1)
+	sel.text.WriteString(" OFFSET ?")
+	sel.args = append(sel.args, n-1)
+	return sel
+}
+
+// rows yields what matches from w.at back to end, that included; nil is the end of the index.
+func (w *walk) rows(rest []condition, end *store.Head) error {
+	sel := w.selection(rest, end)
+	rows, err := w.store.db.QueryContext(w.ctx, sel.text.String(), sel.args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		row, err := scanRow(rows)
+		if err != nil {
+			return err
+		}
+		w.at = row.Head
+		w.given++
+		if !w.yield(row, nil) || w.given == w.left {
+			return errStop
+		}
+	}
+	return rows.Err()
+}
+
+func (w *walk) selection(rest []condition, end *store.Head) *selection {
+	sel := w.along(tenantOfRow + ", " + columnNames)
+	if end != nil {
+		sel.and("(time, run, seq) >= (?, ?, ?)", nano(end.Time), end.Run, int64(end.Seq))
+	}
+	sel.span(w.q.From, w.q.To)
+	for _, c := range rest {
+		sel.and(c.text, c.args...)
+	}
+	return sel.order(backwards, max(0, w.left-w.given))
+}
+
+func kindIn(kinds []audit.Kind) condition {
+	args := make([]any, len(kinds))
+	for i, k := range kinds {
+		args[i] = string(k)
+	}
+	return condition{"kind IN (?" + strings.Repeat(",?", len(kinds)-1) + ")", args}
+}
