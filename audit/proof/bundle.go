@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -65,6 +66,17 @@ type BundleOptions struct {
 	Stamp []byte
 	// Rotations are the host's signed rotations in order, as ReadRotations returns them.
 	Rotations [][]byte
+	// Select shows a part of the record only. Nil: all of it.
+	Select *Selection
+	// Attachments are files below report/ that go with it, and About are runs that they speak
+	// of beside this one.
+	Attachments []Attachment
+	About       []Subject
+	// Signer is the host's key, By who asks for the bundle, and Time when: for the statements
+	// of a selection and of attachments. They are not used without either.
+	Signer note.Signer
+	By     string
+	Time   time.Time
 	// Compress makes the bundle several times smaller, and slower to verify than to hash.
 	Compress bool
 }
@@ -76,6 +88,9 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	if _, err := note.NewVerifier(strings.TrimSpace(o.HostKey)); err != nil {
 		return fmt.Errorf("host's public key: %w", err)
 	}
+	if err := o.checkSigner(); err != nil {
+		return err
+	}
 	e, err := OpenDir(dir)
 	if err != nil {
 		return err
@@ -84,9 +99,26 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	if e.Live {
 		return fmt.Errorf("bundle %s: %w", dir, ErrLive)
 	}
-	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, zip: zip.NewWriter(w)}
+	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, zip: zip.NewWriter(w), withheld: newWithheld()}
 	if err := b.write(); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
+	}
+	return nil
+}
+
+// checkSigner wants the host's own key where there is something to sign.
+func (o BundleOptions) checkSigner() error {
+	if o.Select == nil && len(o.Attachments) == 0 {
+		return nil
+	}
+	v, err := note.NewVerifier(strings.TrimSpace(o.HostKey))
+	switch {
+	case err != nil:
+		return fmt.Errorf("host's public key: %w", err)
+	case o.Signer == nil || idOf(o.Signer) != idOf(v):
+		return errors.New("a selection or an attachment needs the host's key to sign it")
+	case o.Select != nil && (o.Select.Shows == nil || o.Select.What == ""):
+		return errors.New("a selection needs what it shows, and its name")
 	}
 	return nil
 }
@@ -98,6 +130,9 @@ type bundler struct {
 	evidence   *Evidence
 	zip        *zip.Writer
 	checkpoint signedCheckpoint
+	head       Subject // as far as manifests were added
+	records    uint64
+	withheld   withheld
 }
 
 func (b *bundler) write() error {
@@ -112,8 +147,10 @@ func (b *bundler) write() error {
 			return err
 		}
 	}
-	if err := b.addRecord(); err != nil {
-		return err
+	for _, add := range []func() error{b.addRecord, b.addSelection, b.addAttachments} {
+		if err := add(); err != nil {
+			return err
+		}
 	}
 	return b.zip.Close()
 }
@@ -193,26 +230,33 @@ func (b *bundler) addRecord() error {
 		if !ofRecord(name) {
 			continue
 		}
-		f, err := b.evidence.files.Open(name)
-		if err != nil {
+		if err := b.addFile(name); err != nil {
 			return err
 		}
-		err = b.add(name, f)
-		f.Close()
-		if err == nil && b.Log != nil {
-			err = b.proveFile(name)
-		}
-		if err != nil {
+		if err := b.proveFile(name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// proveFile adds the proof about a file that has an entry in the host's log.
+// addFile adds one file of the record.
+func (b *bundler) addFile(name string) error {
+	if b.Select != nil && numbered(name, wal.SegmentSuffix) {
+		return b.addSelected(name)
+	}
+	f, err := b.evidence.files.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return b.add(name, f)
+}
+
+// proveFile adds the proof about a file that has an entry in the host's log, if there is one.
 func (b *bundler) proveFile(name string) error {
 	first, manifest := wal.ParseName(name, wal.ManifestSuffix)
-	if !manifest && !numbered(name, ErasureSuffix) {
+	if !manifest && (b.Log == nil || !numbered(name, ErasureSuffix)) {
 		return nil
 	}
 	data, err := b.evidence.read(name, maxManifest)
@@ -233,6 +277,11 @@ func (b *bundler) proveFile(name string) error {
 	m, err := ParseManifest(n.Text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	b.head = Subject{m.Run, Digest(data)}
+	b.records += m.Count
+	if b.Log == nil {
+		return nil
 	}
 	return b.prove(wal.FileName(first, ""), ManifestLeaf(m.Run, m.Segment, Digest(data)))
 }
@@ -289,6 +338,11 @@ func limit(name string) uint64 {
 		return maxCheckpoint
 	case consistencyFile:
 		return maxProof
+	case selectionFile, attachmentsFile:
+		return maxManifest
+	}
+	if attachable(name) {
+		return maxAttachment
 	}
 	for suffix, n := range map[string]uint64{
 		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: maxManifest,

@@ -145,12 +145,9 @@ func frameAll(m Manifest, rows []Row) (data, leaves []byte, err error) {
 			leaves = append(leaves, leaf[:]...)
 			continue
 		}
-		body := make([]byte, erasedRun+int64(len(m.Run))+min(room, wal.MaxRecord-int64(erasedRun+len(m.Run))))
+		size := erasedRun + int64(len(m.Run)) + min(room, wal.MaxRecord-int64(erasedRun+len(m.Run)))
+		body := goneBody(*r.Erased, r.Seq, m.Run, int(size))
 		room -= int64(len(body) - erasedRun - len(m.Run))
-		copy(body, r.Erased[:])
-		binary.LittleEndian.PutUint64(body[32:], r.Seq)
-		body[erasedRun-1] = byte(len(m.Run))
-		copy(body[erasedRun:], m.Run)
 		data = appendBody(data, erasedMagic, body)
 		leaves = append(leaves, r.Erased[:]...)
 	}

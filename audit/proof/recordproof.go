@@ -147,6 +147,9 @@ func (p *RecordProof) fromSegment(e *Evidence, m Manifest, signed []byte) error 
 	p.Run, p.Leaf, p.State = m.Run, frames[i].leaf, StateSealed
 	p.Manifest = &LoggedNote{Note: string(signed)}
 	p.Segment = &AuditPath{Index: uint64(i), Path: Inclusion(w.leaves, i)}
+	if frames[i].withheld {
+		return open(ErrNoEvidence, file, "seq %d is withheld in this bundle", p.Seq)
+	}
 	if frames[i].record == nil {
 		return p.fromErasure(e)
 	}

@@ -30,6 +30,7 @@ type part struct {
 	losses      wal.Losses
 	present     []uint64 // seqs of records whose erasure is stated
 	erased      []proven
+	withheld    []proven
 	strange     *Verdict // a record of a kind that is not known
 }
 
@@ -131,13 +132,14 @@ func (w *worker) prove(m Manifest, file string, data []byte) ([]proven, error) {
 			return frames, nil
 		}
 	}
+	data, masked := unmask(data)
 	frames, err := compare(m, file, data, w.leaves)
 	if err != nil {
 		return nil, err
 	}
 	var all []proven
 	for _, f := range frames {
-		all = append(all, proven{seq: f.Seq, leaf: f.Leaf(), record: f.Bytes})
+		all = append(all, proven{seq: f.Seq, leaf: f.Leaf(), record: f.Bytes, withheld: masked[f.Offset]})
 	}
 	return all, nil
 }
@@ -167,6 +169,10 @@ func (w *worker) records(p *part, frames []proven) error {
 			p.holes = append(p.holes, hole{p.last + 1, f.seq - 1, p.file})
 		}
 		p.last, p.count = f.seq, p.count+1
+		if f.withheld {
+			p.withheld = append(p.withheld, f)
+			continue
+		}
 		if f.record == nil {
 			p.erased = append(p.erased, f)
 			continue

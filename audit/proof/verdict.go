@@ -42,17 +42,24 @@ var (
 	ErrMalformed   = &Finding{"record-malformed", 17, "record does not have the form of its kind"}
 	ErrHole        = &Finding{"hole-undeclared", 18, "seqs missing that no gap declares"}
 	// Findings about the files around them: the evidence does not hold either.
-	ErrTailCut         = &Finding{"tail-cut", 20, "tail cut: there is no closing manifest"}
-	ErrSegmentMissing  = &Finding{"segment-missing", 21, "segment missing"}
-	ErrManifestMissing = &Finding{"manifest-missing", 22, "manifest missing"}
-	ErrForged          = &Finding{"manifest-forged", 23, "manifest forged"}
-	ErrOutOfChain      = &Finding{"manifest-out-of-chain", 24, "manifest out of chain"}
-	ErrContradiction   = &Finding{"manifest-contradicted", 25, "manifest contradicts its records"}
-	ErrLeaves          = &Finding{"leaves-altered", 26, "leaf hashes altered or missing"}
-	ErrRunMismatch     = &Finding{"runs-mixed", 27, "evidence is mixed from different runs"}
-	ErrStray           = &Finding{"file-stray", 28, "a file belongs to nothing that is signed"}
-	ErrBundle          = &Finding{"bundle-malformed", 29, "not a bundle that custody wrote"}
-	ErrBundleSize      = &Finding{"bundle-oversized", 30, "the bundle holds more than a bundle may"}
+	ErrTailCut            = &Finding{"tail-cut", 20, "tail cut: there is no closing manifest"}
+	ErrSegmentMissing     = &Finding{"segment-missing", 21, "segment missing"}
+	ErrManifestMissing    = &Finding{"manifest-missing", 22, "manifest missing"}
+	ErrForged             = &Finding{"manifest-forged", 23, "manifest forged"}
+	ErrOutOfChain         = &Finding{"manifest-out-of-chain", 24, "manifest out of chain"}
+	ErrContradiction      = &Finding{"manifest-contradicted", 25, "manifest contradicts its records"}
+	ErrLeaves             = &Finding{"leaves-altered", 26, "leaf hashes altered or missing"}
+	ErrRunMismatch        = &Finding{"runs-mixed", 27, "evidence is mixed from different runs"}
+	ErrStray              = &Finding{"file-stray", 28, "a file belongs to nothing that is signed"}
+	ErrBundle             = &Finding{"bundle-malformed", 29, "not a bundle that custody wrote"}
+	ErrBundleSize         = &Finding{"bundle-oversized", 30, "the bundle holds more than a bundle may"}
+	ErrAttachmentUnstated = &Finding{"attachment-unstated", 31, "a file is attached that no statement names"}
+	ErrAttachmentForged   = &Finding{"attachments-forged", 32, "statement of the attached files forged"}
+	ErrAttachmentAltered  = &Finding{"attachment-altered", 33, "an attached file is not the one that was stated"}
+	ErrAttachmentMismatch = &Finding{"attachments-mismatched", 34, "the attached files are about another run"}
+	ErrWithheldUndeclared = &Finding{"withheld-undeclared", 35, "a record is withheld and no statement says so"}
+	ErrSelectionForged    = &Finding{"selection-forged", 36, "statement of the selection forged"}
+	ErrSelectionMismatch  = &Finding{"selection-mismatched", 37, "statement of the selection is about other records"}
 	// Findings about the host's log.
 	ErrNoCheckpoint      = &Finding{"checkpoint-missing", 40, "the host log's checkpoint is missing"}
 	ErrCheckpoint        = &Finding{"checkpoint-forged", 41, "checkpoint forged"}
@@ -99,6 +106,8 @@ func Findings() []*Finding {
 		ErrAltered, ErrMissing, ErrDuplicated, ErrReordered, ErrInserted, ErrAppended, ErrUndecodable, ErrMalformed, ErrHole,
 		ErrTailCut, ErrSegmentMissing, ErrManifestMissing, ErrForged, ErrOutOfChain, ErrContradiction, ErrLeaves, ErrRunMismatch,
 		ErrStray, ErrBundle, ErrBundleSize,
+		ErrAttachmentUnstated, ErrAttachmentForged, ErrAttachmentAltered, ErrAttachmentMismatch,
+		ErrWithheldUndeclared, ErrSelectionForged, ErrSelectionMismatch,
 		ErrNoCheckpoint, ErrCheckpoint, ErrOtherLog, ErrRolledBack, ErrForked, ErrNoConsistency, ErrNoProof, ErrProofMalformed,
 		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
 		ErrNoStamp, ErrStamp, ErrStampedOther,

@@ -36,8 +36,16 @@ type Report struct {
 	Erasures  []Erasure  // of records that are gone, in order of seq
 	Asked     []Erasure  // of records that are still there
 	Rotations []Rotation // that lead from a key that is trusted to another
-	Unknown   []string   // names of fields that this version does not know, at most 16
+	// Withheld is how many of Records a bundle does not show, by its exporter's choice, and
+	// Selected the statement that says so; nil if all are shown but those that were erased.
+	Withheld uint64
+	Selected *Selected
+	Attached *Attachments // files that are no part of the record; nil if there are none
+	Unknown  []string     // names of fields that this version does not know, at most 16
 }
+
+// Shown is how many records are there to be read.
+func (r Report) Shown() uint64 { return r.Records - r.Withheld - uint64(len(r.Erasures)) }
 
 // Published is what Verify established about the host's log.
 type Published struct {
@@ -58,7 +66,7 @@ type Published struct {
 func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	v := newVerifier(e, t)
 	for _, step := range []func(context.Context) error{
-		v.keys, v.chain, v.stated, v.segments, v.end, v.published,
+		v.keys, v.chain, v.stated, v.segments, v.end, v.attached, v.published,
 	} {
 		if err := step(ctx); err != nil {
 			return v.report, err
@@ -81,6 +89,7 @@ type verifier struct {
 	manifests []signed
 	rotations []statement
 	erasures  map[uint64]*erasure
+	withheld  withheld
 	holes     []hole
 	excuses   []audit.Gap // what the host's log declared as lost
 	tail      string      // the first manifest that is not under the checkpoint
@@ -100,6 +109,7 @@ func newVerifier(e *Evidence, t Trust) *verifier {
 		ring:     newRing(t.Keys),
 		report:   Report{Losses: wal.Losses{}},
 		erasures: map[uint64]*erasure{},
+		withheld: newWithheld(),
 	}
 }
 
@@ -124,7 +134,10 @@ func (v *verifier) chain(context.Context) (err error) {
 		return err
 	}
 	v.host = v.manifests[0].key.name
-	return v.hostKey()
+	if err := v.hostKey(); err != nil {
+		return err
+	}
+	return v.selection()
 }
 
 // hostKey checks that the key which a bundle names is one of those behind it: it proves
@@ -190,6 +203,9 @@ func (v *verifier) take(m signed, p part) error {
 		v.doubt(p.strange)
 	}
 	v.count(m, last, p.losses)
+	if err := v.kept(p); err != nil {
+		return err
+	}
 	return v.gone(p)
 }
 
@@ -226,6 +242,9 @@ func (v *verifier) end(context.Context) error {
 		return err
 	}
 	if err := v.closed(v.manifests[len(v.manifests)-1]); err != nil {
+		return err
+	}
+	if err := v.selected(); err != nil {
 		return err
 	}
 	if err := v.idleErasures(); err != nil {

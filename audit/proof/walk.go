@@ -24,7 +24,9 @@ const (
 type proven struct {
 	seq    uint64
 	leaf   Hash
-	record []byte // nil if it was erased
+	record []byte // nil if it was erased, or is withheld
+	// withheld is set where the exporter of a bundle did not show the record.
+	withheld bool
 }
 
 // walker reads the frames of a run's segments. Its buffers are used again and again; it is
@@ -74,8 +76,9 @@ func (w *walker) frame(b []byte, leaf Hash) (f proven, ok bool) {
 		f.record = b[frameRecord:]
 		f.seq, ok = w.seq(f.record)
 		return f, ok && b[frameBody] == 0 && sha256.Sum256(b[frameBody:]) == leaf
-	case erasedMagic:
+	case erasedMagic, withheldMagic:
 		f.seq, ok = w.erased(b, leaf)
+		f.withheld = string(b[:4]) == withheldMagic
 		return f, ok
 	}
 	return f, false

@@ -1,0 +1,252 @@
+package proof
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+const (
+	selectionVersion = 1
+	selectionType    = "custody selection v1\n"
+	selectionFile    = "selection" // the signed statement, in a bundle
+	withheldMagic    = "CWH1"      // a frame as that of an erased record, of one that the exporter did not show
+)
+
+// Selection says which records a bundle shows. Of the others it has the leaf and the place
+// only. Records that the check of the whole rests on, those of kind run and gap, are always shown.
+type Selection struct {
+	Shows func(seq uint64) bool
+	// Context shows what explains the others as well: steps, policies, operations on the VM and findings.
+	Context bool
+	What    string // names the selection for people, such as "seq 40 to 60"
+}
+
+// shows says whether a record is to be shown.
+func (s Selection) shows(seq uint64, k audit.Kind) bool {
+	switch k {
+	case audit.KindRun, audit.KindGap:
+		return true
+	case audit.KindStep, audit.KindPolicy, audit.KindVM, audit.KindFinding:
+		return s.Context || s.Shows(seq)
+	}
+	return s.Shows(seq)
+}
+
+// Selected is the signed statement that a bundle shows some records of a run only: by the
+// exporter's choice, and which. Digest is over the withheld ones in their order, SHA-256 of seq
+// (uint64, little-endian) and leaf of each. The host's log does not know of it.
+//
+//	custody selection v1
+//	{"v":1,"run":"r-...","head":"...","records":900,"withheld":880,"digest":"...","what":"seq 40 to 59","by":"...","time":"..."}
+type Selected struct {
+	V        int       `json:"v"`
+	Run      string    `json:"run"`
+	Head     Hash      `json:"head"`     // digest of the run's last manifest
+	Records  uint64    `json:"records"`  // of the run
+	Withheld uint64    `json:"withheld"` // of them
+	Digest   Hash      `json:"digest"`
+	What     string    `json:"what"`
+	By       string    `json:"by"`
+	Time     time.Time `json:"time"` // host time, UTC
+}
+
+// ParseSelected reads the text of a statement without its signature. It takes the canonical encoding only.
+func ParseSelected(text string) (Selected, error) {
+	var s Selected
+	if err := parseStatement(selectionType, text, &s); err != nil {
+		return Selected{}, err
+	}
+	if s.V != selectionVersion {
+		return Selected{}, fmt.Errorf("selection version %d, want %d: a newer custody can read it", s.V, selectionVersion)
+	}
+	return s, nil
+}
+
+// withheld sums up what is not shown.
+type withheld struct {
+	count uint64
+	hash  hash.Hash
+}
+
+func newWithheld() withheld { return withheld{hash: sha256.New()} }
+
+func (w *withheld) add(seq uint64, leaf Hash) {
+	w.count++
+	w.hash.Write(binary.LittleEndian.AppendUint64(nil, seq))
+	w.hash.Write(leaf[:])
+}
+
+func (w *withheld) digest() Hash { return Hash(w.hash.Sum(nil)) }
+
+// addSelected adds a segment in which only the selection is in clear. The segment has to be
+// what its manifest says: of one that is not, nobody could tell which bytes to leave out.
+func (b *bundler) addSelected(name string) error {
+	first, _ := wal.ParseName(name, wal.SegmentSuffix)
+	m, signed, err := b.evidence.manifestOver(first)
+	if err == nil && signed == nil {
+		err = errors.New("no manifest signs for it")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	data, err := b.evidence.read(name, maxSegment)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	w := worker{evidence: b.evidence, walker: newWalker(m.Run)}
+	frames, err := w.prove(m, name, data)
+	if err != nil {
+		return err
+	}
+	out, err := b.hide(m, data, frames)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return b.add(name, bytes.NewReader(out))
+}
+
+// hide returns the segment's frames, those that are not selected as withheld ones of the same length.
+func (b *bundler) hide(m Manifest, data []byte, frames []proven) (out []byte, err error) {
+	scanner := newScanner(newSchema())
+	for _, f := range frames {
+		end := frameRecord + int(binary.LittleEndian.Uint32(data[4:]))
+		own := data[:end]
+		data = data[end:]
+		if f.record != nil {
+			h, err := scanner.scan(f.record)
+			if err != nil {
+				return nil, fmt.Errorf("seq %d: %w", f.seq, err)
+			}
+			if !b.Select.shows(f.seq, h.kind) {
+				if end-frameBody < erasedRun+len(m.Run) {
+					return nil, fmt.Errorf("seq %d: a record of %d bytes is too short to be withheld", f.seq, len(f.record))
+				}
+				b.withheld.add(f.seq, f.leaf)
+				out = appendBody(out, withheldMagic, goneBody(f.leaf, f.seq, m.Run, end-frameBody))
+				continue
+			}
+		}
+		out = append(out, own...)
+	}
+	return out, nil
+}
+
+// goneBody is what stands in a frame whose record is not there: leaf, seq, run, zeros.
+func goneBody(leaf Hash, seq uint64, run string, size int) []byte {
+	body := make([]byte, size)
+	copy(body, leaf[:])
+	binary.LittleEndian.PutUint64(body[32:], seq)
+	body[erasedRun-1] = byte(len(run))
+	copy(body[erasedRun:], run)
+	return body
+}
+
+// addSelection adds the statement, once all segments are written.
+func (b *bundler) addSelection() error {
+	if b.Select == nil {
+		return nil
+	}
+	s := Selected{
+		V: selectionVersion, Run: b.head.Run, Head: b.head.Head, Records: b.records, Withheld: b.withheld.count,
+		Digest: b.withheld.digest(), What: b.Select.What, By: b.By, Time: b.Time.UTC(),
+	}
+	signed, err := signStatement(selectionType, s, b.Signer)
+	if err != nil {
+		return err
+	}
+	if len(signed) > maxManifest {
+		return fmt.Errorf("the statement of the selection has %d bytes, at most %d", len(signed), maxManifest)
+	}
+	return b.add(selectionFile, bytes.NewReader(signed))
+}
+
+// selection reads the statement that a bundle withholds records.
+func (v *verifier) selection() error {
+	if !v.evidence.bundle {
+		return nil
+	}
+	signed, err := fromFiles{v.evidence}.file(selectionFile, maxManifest)
+	if signed == nil || err != nil {
+		return err
+	}
+	n, by, known, err := v.ring.openSigned(signed)
+	var s Selected
+	if err == nil {
+		s, err = ParseSelected(n.Text)
+	}
+	last := v.manifests[len(v.manifests)-1]
+	switch {
+	case err != nil:
+		return broken(ErrSelectionForged, 0, selectionFile, "%v", err)
+	case !known || by.name != v.host:
+		return broken(ErrSelectionForged, 0, selectionFile, "no key of %s that is trusted here signed it", v.host)
+	case s.Run != v.report.Run || s.Head != last.digest:
+		return broken(ErrSelectionMismatch, 0, selectionFile, "it is about run %s with head %s", s.Run, s.Head)
+	}
+	v.report.Selected = &s
+	return nil
+}
+
+// kept takes what a segment withholds.
+func (v *verifier) kept(p part) error {
+	for _, f := range p.withheld {
+		if v.report.Selected == nil {
+			return broken(ErrWithheldUndeclared, f.seq, p.file, "")
+		}
+		v.withheld.add(f.seq, f.leaf)
+		if e := v.erasures[f.seq]; e != nil {
+			if e.Leaf != f.leaf {
+				return broken(ErrErasureMismatch, f.seq, e.file, "it names leaf %s, the record's is %s", e.Leaf, f.leaf)
+			}
+			e.seen = true
+			v.report.Asked = append(v.report.Asked, e.Erasure)
+		}
+	}
+	v.report.Withheld = v.withheld.count
+	return nil
+}
+
+// selected holds all that is withheld against the statement.
+func (v *verifier) selected() error {
+	s := v.report.Selected
+	switch {
+	case s == nil:
+		return nil
+	case s.Records != v.report.Records || s.Withheld != v.withheld.count:
+		return broken(ErrSelectionMismatch, 0, selectionFile, "it withholds %d of %d records, here are %d withheld of %d",
+			s.Withheld, s.Records, v.withheld.count, v.report.Records)
+	case s.Digest != v.withheld.digest():
+		return broken(ErrSelectionMismatch, 0, selectionFile, "other records are withheld than it says")
+	}
+	return nil
+}
+
+// unmask returns a segment in which what is withheld looks erased, for readers that know
+// nothing of bundles, and where those frames begin. The magic is not in a frame's checksum.
+func unmask(data []byte) (same []byte, masked map[int64]bool) {
+	masked = map[int64]bool{}
+	for at := 0; len(data)-at >= frameRecord; {
+		if string(data[at:at+4]) == withheldMagic {
+			if len(masked) == 0 {
+				data = slices.Clone(data)
+			}
+			copy(data[at:], erasedMagic)
+			masked[int64(at)] = true
+		}
+		length := int(binary.LittleEndian.Uint32(data[at+4:]))
+		if length > wal.MaxRecord {
+			break
+		}
+		at += frameRecord + length
+	}
+	return data, masked
+}
