@@ -21,7 +21,7 @@ import (
 //	  key: /etc/custody/tls.key
 //	  local: admin                      # role of who opens the printed link, or none: there is no link
 //	  session: {max: 12h, idle: 1h}     # a session's length, and without a request; at most 12h
-//	  rate: {per_second: 20, burst: 100}  # requests of one principal, and of one address without one
+//	  rate: {per_second: 50, burst: 200}  # requests of one principal, and of one address without one
 //	  oidc:
 //	    issuer: https://id.example.com
 //	    client_id: custody
@@ -55,8 +55,8 @@ type SessionTime struct {
 
 // Rate is how often one principal may ask.
 type Rate struct {
-	PerSecond float64 `yaml:"per_second"` // default 20
-	Burst     int     `yaml:"burst"`      // default 100
+	PerSecond float64 `yaml:"per_second"` // default 50
+	Burst     int     `yaml:"burst"`      // default 200
 }
 
 // OIDC is an OpenID Connect issuer, and what its users may do.
@@ -95,8 +95,8 @@ const (
 
 	maxSession      = 12 * time.Hour
 	defaultIdle     = time.Hour
-	defaultRate     = 20
-	defaultBurst    = 100
+	defaultRate     = 50
+	defaultBurst    = 200
 	defaultClaim    = "groups"
 	defaultLocal    = string(Admin)
 	loopbackNetwork = "localhost"
@@ -160,7 +160,7 @@ func (c Config) Check() error {
 	case c.Session.Idle < time.Minute || c.Session.Idle > c.Session.Max:
 		return &ConfigError{fmt.Sprintf("session.idle is %v, want a minute to session.max", c.Session.Idle), "write it as 1h or 15m"}
 	case !(c.Rate.PerSecond > 0) || c.Rate.PerSecond > 1e6 || c.Rate.Burst < 1:
-		return &ConfigError{"rate: per_second and burst must be above 0", "leave rate out for 20 a second and bursts of 100"}
+		return &ConfigError{"rate: per_second and burst must be above 0", "leave rate out for 50 a second and bursts of 200"}
 	}
 	if c.OIDC != nil {
 		if err := c.OIDC.check(); err != nil {

@@ -181,6 +181,7 @@ const maxRecorded = 4096
 func (g *Gate) request(r *http.Request, route string, rule Rule) *request {
 	q := &request{Request: r, rule: rule, from: remote(r.RemoteAddr)}
 	q.event = audit.Access{
+		Tenant: g.tenant, // until it is known: failed logins are the host's own matter
 		Action: rule.Action, Route: route, Verdict: audit.Allow,
 		About: audit.Text(hide(clip(r.PathValue("run")))), Query: audit.Text(hide(clip(r.URL.RawQuery))),
 	}
@@ -209,7 +210,9 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 		return credential{}, g.take("address " + network(q.from))
 	}
 	asked, given, problem := askedTenant(q.Request)
-	q.event.Tenant = forEvent(asked)
+	if given {
+		q.event.Tenant = forEvent(asked)
+	}
 	cred, p := g.who(q)
 	if p != nil {
 		return credential{}, p
@@ -225,6 +228,17 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 		return credential{}, p
 	}
 	return cred, g.take(cred.key)
+}
+
+// Host answers only requests that give a name of this server's. It is for pages that need no Guard.
+func (g *Gate) Host(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := g.checkHost(r); p != nil {
+			g.refuse(w, g.request(r, "", Rule{Action: "view"}), p)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // place finds the tenant that the request is about, and looks whether the role there is enough.

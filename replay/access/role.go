@@ -109,7 +109,8 @@ func (p Principal) in(tenant string) (Principal, bool) {
 
 type principalKey struct{}
 
-// From returns who asks. It is there behind every route that is not public.
+// From returns who asks. It is there behind every route that is not public. It must come from the
+// request's context, which Guard made: no other context has one.
 func From(ctx context.Context) (Principal, bool) {
 	p, ok := ctx.Value(principalKey{}).(Principal)
 	return p, ok
