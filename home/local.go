@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
@@ -19,6 +21,7 @@ type Reader interface {
 	Runs(ctx context.Context, f store.Filter) ([]store.Run, error)
 	Run(ctx context.Context, tenant, name string) (store.Run, error)
 	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
+	Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error]
 	Close() error
 }
 
@@ -37,26 +40,54 @@ func (h *Home) Logs() Reader { return logReader{h} }
 // Live says whether a process on this host writes the run.
 func (h *Home) Live(run string) bool { return h.HasLog(run) && wal.Locked(h.RunDir(run)) }
 
-// logReader reads logs as a store would be read. Finding runs takes time in proportion to all logs.
+// logReader reads logs as a store would be read. Finding runs takes time in proportion to all logs,
+// and so does a search. All that is here belongs to one tenant.
+//
+// The order of runs is that of their names, which are made of the time: no log is read to know it.
 type logReader struct{ home *Home }
 
 // Close does nothing: each call opens what it reads.
 func (r logReader) Close() error { return nil }
 
-// Runs implements Reader.
-func (r logReader) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
+// newest returns the names of the tenant's runs, the newest first.
+func (r logReader) newest(tenant string, class store.Class) ([]string, error) {
+	if !store.OfTenant(tenant, r.home.config.Tenant) {
+		return nil, nil
+	}
 	ids, err := r.home.logs()
 	if err != nil {
 		return nil, err
 	}
-	slices.Reverse(ids)
+	ids = slices.DeleteFunc(ids, func(id string) bool { return class != "" && class != store.Run{ID: id}.Class() })
+	slices.SortFunc(ids, newer)
+	return ids, nil
+}
+
+// newer compares names of runs by the time of which they are made.
+func newer(a, b string) int {
+	_, timeA, _ := strings.Cut(a, "-")
+	_, timeB, _ := strings.Cut(b, "-")
+	return cmp.Or(strings.Compare(timeB, timeA), strings.Compare(b, a))
+}
+
+// Runs implements Reader; of f.Before, only the ID matters.
+func (r logReader) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
+	ids, err := r.newest(f.Tenant, f.Class)
+	if err != nil {
+		return nil, err
+	}
+	behind := f.Before
+	f.Before = nil
 	var runs []store.Run
 	for _, id := range ids {
+		if behind != nil && newer(id, behind.ID) <= 0 {
+			continue
+		}
 		run, err := r.summary(ctx, id)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case run.Events == 0, f.Project != "" && run.Project != f.Project, f.Status != "" && run.Status != f.Status:
+		}
+		if run.Events == 0 || !f.Match(run) {
 			continue
 		}
 		if runs = append(runs, run); f.Limit > 0 && len(runs) == f.Limit {
@@ -67,8 +98,12 @@ func (r logReader) Runs(ctx context.Context, f store.Filter) ([]store.Run, error
 }
 
 // Run implements Reader.
-func (r logReader) Run(ctx context.Context, _, name string) (store.Run, error) {
-	ids, err := r.home.logs()
+func (r logReader) Run(ctx context.Context, tenant, name string) (store.Run, error) {
+	class := store.Class("")
+	if name == store.Last {
+		class = store.Sandboxes
+	}
+	ids, err := r.newest(tenant, class)
 	if err != nil {
 		return store.Run{}, err
 	}
@@ -80,7 +115,7 @@ func (r logReader) Run(ctx context.Context, _, name string) (store.Run, error) {
 	}
 	switch {
 	case name == store.Last && len(ids) > 0:
-		found = ids[len(ids)-1:]
+		found = ids[:1]
 	case slices.Contains(found, name):
 		found = []string{name}
 	}
@@ -88,9 +123,7 @@ func (r logReader) Run(ctx context.Context, _, name string) (store.Run, error) {
 	case 0:
 		return store.Run{}, fmt.Errorf("%w: %.140q", store.ErrNotFound, name)
 	case 1:
-		run, err := r.summary(ctx, found[0])
-		run.Start = run.Began()
-		return run, err
+		return r.summary(ctx, found[0])
 	}
 	return store.Run{}, fmt.Errorf("%w: %.140q", store.ErrAmbiguous, name)
 }
@@ -110,7 +143,11 @@ func (r logReader) summary(ctx context.Context, id string) (store.Run, error) {
 // Records implements Reader. It ends where the log is being written.
 func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
+		if !store.OfTenant(q.Tenant, r.home.config.Tenant) || !r.home.HasLog(q.Run) {
+			return
+		}
 		n := 0
+		var last time.Time
 		for f, err := range r.home.framesFrom(q.Run, q.AfterSeq+1) {
 			if err == nil {
 				err = ctx.Err()
@@ -119,6 +156,10 @@ func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.R
 				return // the rest is on its way to the disk
 			}
 			row, err := r.row(q, f, err)
+			if row.Erased != nil {
+				row.Time = last // it says nothing of its own
+			}
+			last = row.Time
 			if err == nil && !wanted(q, row) {
 				continue
 			}
@@ -127,6 +168,71 @@ func (r logReader) Records(ctx context.Context, q store.Query) iter.Seq2[store.R
 			}
 		}
 	}
+}
+
+// Search implements Reader. Which row is the newest is known when all logs were read: where the
+// context is over before that, there are none, and a search with less to read is what helps.
+func (r logReader) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
+	return func(yield func(store.Row, error) bool) {
+		found, err := r.search(ctx, q)
+		if err != nil {
+			yield(store.Row{}, err)
+			return
+		}
+		for _, row := range found {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// fewFound is how many rows more than are wanted are kept, so that they are not sorted at each.
+const fewFound = 1000
+
+func (r logReader) search(ctx context.Context, q store.Search) ([]store.Row, error) {
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	ids, err := r.newest(q.Tenant, "")
+	if err != nil {
+		return nil, err
+	}
+	var found []store.Row
+	cut := func() {
+		slices.SortFunc(found, func(a, b store.Row) int { return a.Newer(b.Head) })
+		if q.Limit > 0 && len(found) > q.Limit {
+			clear(found[q.Limit:])
+			found = found[:q.Limit]
+		}
+	}
+	for _, id := range ids {
+		for row, err := range r.Records(ctx, store.Query{Run: id, Kinds: q.Kinds, From: q.From, To: q.To}) {
+			if err != nil {
+				return nil, cutOff(ctx, q, err)
+			}
+			if !q.Match(row) {
+				continue
+			}
+			if found = append(found, row); q.Limit > 0 && len(found) == q.Limit+fewFound {
+				cut()
+			}
+		}
+	}
+	cut()
+	return found, nil
+}
+
+// cutOff is the error of a search that got nowhere because its context was over.
+func cutOff(ctx context.Context, q store.Search, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	at := store.Head{Time: time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)} // before all records
+	if q.Before != nil {
+		at = *q.Before
+	}
+	return &store.CutError{At: at, Err: context.Cause(ctx)}
 }
 
 func (r logReader) row(q store.Query, f store.Frame, err error) (store.Row, error) {
