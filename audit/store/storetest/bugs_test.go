@@ -6,9 +6,11 @@ import (
 	"iter"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/custody-project/custody/audit/store"
 )
@@ -25,26 +27,42 @@ type buggy struct {
 
 // bugs are the mistakes, and the group of tests that has to find them.
 var bugs = map[string]string{
-	"repeats are counted":       "Ingest",
-	"every seventh is lost":     "Ingest",
-	"part of a refused is kept": "Refuse",
-	"salt is not compared":      "Refuse",
-	"any host may write":        "Refuse",
-	"to is inclusive":           "Read",
-	"tenant is ignored":         "Read",
-	"oldest first":              "Read",
-	"limit is one too many":     "Read",
-	"prefix beats the name":     "Runs",
-	"last of any tenant":        "Runs",
-	"feed goes backwards":       "Feed",
-	"feed skips":                "Feed",
-	"erase loses the row":       "Erase",
-	"erased comes back":         "Erase",
-	"erase keeps the path":      "Erase",
-	"repair changes nothing":    "Repair",
-	"repair leaves the surplus": "Repair",
-	"repair brings back":        "Repair",
-	"repair believes anything":  "Repair",
+	"repeats are counted":         "Ingest",
+	"every seventh is lost":       "Ingest",
+	"part of a refused is kept":   "Refuse",
+	"salt is not compared":        "Refuse",
+	"any host may write":          "Refuse",
+	"to is inclusive":             "Read",
+	"tenant is ignored":           "Read",
+	"oldest first":                "Read",
+	"limit is one too many":       "Read",
+	"prefix beats the name":       "Runs",
+	"last of any tenant":          "Runs",
+	"none is any":                 "Tenants",
+	"others are found by name":    "Tenants",
+	"a look is the last run":      "Tenants",
+	"manifests of any tenant":     "Tenants",
+	"anybody may erase":           "Tenants",
+	"the page's last comes again": "Pages",
+	"pages by time alone":         "Pages",
+	"runs' pages by time alone":   "Pages",
+	"class is ignored":            "Pages",
+	"findings are ignored":        "Pages",
+	"begin is not minded":         "Pages",
+	"text is a pattern":           "Pages",
+	"text minds case":             "Pages",
+	"letters beyond ASCII fold":   "Pages",
+	"the cut is too late":         "Pages",
+	"a cut is not told":           "Pages",
+	"feed goes backwards":         "Feed",
+	"feed skips":                  "Feed",
+	"erase loses the row":         "Erase",
+	"erased comes back":           "Erase",
+	"erase keeps the path":        "Erase",
+	"repair changes nothing":      "Repair",
+	"repair leaves the surplus":   "Repair",
+	"repair brings back":          "Repair",
+	"repair believes anything":    "Repair",
 }
 
 // TestSuiteFindsBugs: a suite that every store passes would be worth nothing.
@@ -114,6 +132,20 @@ func (b *buggy) Ingest(ctx context.Context, segs ...store.Segment) error {
 }
 
 func (b *buggy) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
+	switch b.bug {
+	case "none is any":
+		f.Tenant = plainTenant(f.Tenant)
+	case "class is ignored":
+		f.Class = ""
+	case "findings are ignored":
+		f.Findings = false
+	case "begin is not minded":
+		f.From = time.Time{}
+	case "runs' pages by time alone":
+		if f.Before != nil {
+			f.Before = &store.Run{Start: f.Before.Start}
+		}
+	}
 	runs, err := b.Oracle.Runs(ctx, f)
 	for i := range runs {
 		if b.bug == "repeats are counted" {
@@ -134,6 +166,17 @@ func (b *buggy) Run(ctx context.Context, tenant, name string) (store.Run, error)
 		}
 	case b.bug == "last of any tenant" && name == store.Last:
 		tenant = ""
+	case b.bug == "a look is the last run" && name == store.Last:
+		if runs, _ := b.Oracle.Runs(ctx, store.Filter{Tenant: tenant}); len(runs) > 0 {
+			return runs[0], nil
+		}
+	case b.bug == "none is any":
+		tenant = plainTenant(tenant)
+	case b.bug == "others are found by name":
+		if r, err := b.Oracle.Run(ctx, tenant, name); err == nil || len(name) < 4 {
+			return r, err
+		}
+		tenant = ""
 	}
 	return b.Oracle.Run(ctx, tenant, name)
 }
@@ -151,21 +194,94 @@ func (b *buggy) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row,
 }
 
 func (b *buggy) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
-	if b.bug != "oldest first" {
-		return b.Oracle.Search(ctx, q)
+	switch {
+	case b.bug == "the page's last comes again" && q.Before != nil:
+		q.Before = &store.Head{Time: q.Before.Time, Run: q.Before.Run, Seq: q.Before.Seq + 1}
+	case b.bug == "pages by time alone" && q.Before != nil:
+		q.Before = &store.Head{Time: q.Before.Time}
+	case b.bug == "none is any":
+		q.Tenant = plainTenant(q.Tenant)
+	case b.bug == "a cut is not told":
+		ctx = context.WithoutCancel(ctx)
 	}
+	rows := b.Oracle.Search(ctx, q)
+	switch b.bug {
+	case "oldest first":
+		return reversed(rows)
+	case "text is a pattern", "text minds case", "letters beyond ASCII fold":
+		return b.misread(ctx, q)
+	case "the cut is too late":
+		return cutLate(rows)
+	}
+	return rows
+}
+
+func reversed(rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
-		var rows []store.Row
-		for r, err := range b.Oracle.Search(ctx, q) {
+		var all []store.Row
+		for r, err := range rows {
 			if err != nil {
 				yield(r, err)
 				return
 			}
-			rows = append(rows, r)
+			all = append(all, r)
 		}
-		slices.Reverse(rows)
-		yieldAll(ctx, rows, 0)(yield)
+		for _, r := range slices.Backward(all) {
+			if !yield(r, nil) {
+				return
+			}
+		}
 	}
+}
+
+// cutLate says that all of the last row's time is behind the cut.
+func cutLate(rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
+	return func(yield func(store.Row, error) bool) {
+		for r, err := range rows {
+			var cut *store.CutError
+			if errors.As(err, &cut) {
+				cut.At.Run = ""
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// misread takes the text for something else than it is.
+func (b *buggy) misread(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {
+	text, limit := q.Text, q.Limit
+	if text == "" {
+		return b.Oracle.Search(ctx, q)
+	}
+	matches := func(body string) bool { return strings.Contains(body, text) }
+	switch b.bug {
+	case "text is a pattern":
+		pattern := regexp.MustCompile("(?is)" + strings.NewReplacer("%", ".*", "_", ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, ""))))
+		matches = pattern.MatchString
+	case "letters beyond ASCII fold":
+		matches = func(body string) bool { return strings.Contains(strings.ToLower(body), strings.ToLower(text)) }
+	}
+	q.Text, q.Limit, q.From = "", 0, start
+	return func(yield func(store.Row, error) bool) {
+		n := 0
+		for r, err := range b.Oracle.Search(ctx, q) {
+			if err == nil && !matches(string(r.Body)) {
+				continue
+			}
+			if n++; !yield(r, err) || n == limit {
+				return
+			}
+		}
+	}
+}
+
+func (b *buggy) Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error) {
+	if b.bug == "manifests of any tenant" {
+		tenant = ""
+	}
+	return b.Oracle.Manifests(ctx, tenant, run)
 }
 
 func (b *buggy) Feed(ctx context.Context, after string, limit int) ([]store.Ref, error) {
@@ -184,6 +300,9 @@ func (b *buggy) Erase(ctx context.Context, tenant, run string, seq uint64) error
 	path := ""
 	if r != nil {
 		path = r.Path
+	}
+	if b.bug == "anybody may erase" {
+		tenant = ""
 	}
 	err := b.Oracle.Erase(ctx, tenant, run, seq)
 	switch {
