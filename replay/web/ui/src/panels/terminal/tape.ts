@@ -30,11 +30,14 @@ export class Tape {
   #cuts: Cut[] = [];
   #decoders = new Map<string, TextDecoder>();
 
+  #taken = 0;
+
   constructor(readonly selection: Selection) {}
 
-  /** Adds pieces of the run; those that the selection does not want are left out. */
-  add(pieces: readonly Piece[]): void {
-    for (const p of pieces) {
+  /** Takes up what is new in a list that only grows. What the selection does not want is left out. */
+  grow(pieces: readonly Piece[]): void {
+    for (; this.#taken < pieces.length; this.#taken++) {
+      const p = pieces[this.#taken]!;
       const { step, streams } = this.selection;
       if ((step !== "" && p.step !== step) || !streams.has(p.stream)) continue;
       const text = this.#decode(p);

@@ -1,0 +1,56 @@
+import { useGet } from "../api";
+import { useCell } from "../cell";
+import { Badge, Time, Words } from "../components/basic";
+import { Empty, Loaded } from "../components/boxes";
+import type { RunStore } from "../runstore";
+import { flat } from "../text";
+import type { Finding, Items } from "../types";
+import { disagreements, findingWords, SearchFor, Seq } from "./shared";
+
+/** What a reviewer should look at: recorded when it happened, or found by the model in what guest and host say. */
+export default function FindingsPanel({ run }: { run: RunStore }) {
+  const version = useCell(run.version);
+  const got = useGet<Items<Finding>>(run.path("findings"), {}, version);
+  return <div class="panel findings"><Loaded got={got} what="Gathering the findings">{(d) => <Shown run={run} all={d.items} />}</Loaded></div>;
+}
+
+function Shown({ run, all }: { run: RunStore; all: Finding[] }) {
+  if (all.length === 0) {
+    return <Empty title="Nothing was found">No rule was raised, and what the guest claims and what the host saw agree. That does not mean that nothing happened: look at what was denied, and at gaps.</Empty>;
+  }
+  const apart = all.filter((f) => disagreements.has(f.rule));
+  const others = all.filter((f) => !disagreements.has(f.rule));
+  return (
+    <>
+      {others.map((f) => <Card key={`${f.rule} ${f.seq} ${f.evidence[0]}`} run={run} f={f} />)}
+      {apart.length > 0 && (
+        <section class="part-of-panel">
+          <h2>Guest and host disagree<span class="count">{apart.length}</span></h2>
+          <p class="muted">The guest's sensor is software inside the VM: what it says is a claim. The host stands outside, and everything has to pass it. Where the two do not fit, the sensor lost something, or somebody in the VM hid or made up something.</p>
+          {apart.slice(0, 500).map((f) => <Card key={`${f.rule} ${f.seq} ${f.evidence[0]}`} run={run} f={f} />)}
+        </section>
+      )}
+    </>
+  );
+}
+
+function Card({ run, f }: { run: RunStore; f: Finding }) {
+  return (
+    <article class="finding">
+      <header>
+        <Badge tone={disagreements.has(f.rule) ? "warn" : "bad"}>{flat(f.rule)}</Badge> <Time at={f.time} />
+        {f.step && <span class="muted">step <Words text={f.step} limit={40} mono={false} /></span>}
+        <span class="spring" />
+        {f.derived ? <span class="muted" title="It stands in no record: it follows from those below">derived from the records</span> : <>recorded as <Seq run={run} seq={f.seq} time={f.time} /></>}
+      </header>
+      <p><Words text={f.detail} limit={1500} mono={false} /></p>
+      {findingWords[f.rule] && <p class="muted">{findingWords[f.rule]}</p>}
+      <p class="evidence">
+        {f.evidence.length > 0 && <>Shown by {f.evidence.slice(0, 20).map((seq) => <><Seq run={run} seq={seq} label={`Evidence: record ${seq}`} /> </>)}{f.evidence.length > 20 && `and ${f.evidence.length - 20} more `}</>}
+        {f.action && <>· done: <strong>{flat(f.action)}</strong> </>}
+        {f.secret && <>· credential <Words text={f.secret} /> </>}
+        · <SearchFor by="rule" value={f.rule}>this rule in all runs</SearchFor>
+      </p>
+    </article>
+  );
+}

@@ -1,0 +1,74 @@
+import { useEffect, useState } from "preact/hooks";
+import { useCell } from "../cell";
+import { Badge, Copy, Words } from "../components/basic";
+import { fingerprint, isWitness, parseKey } from "./note";
+import type { Report } from "./record";
+import { pin, trust, unpin } from "./trust";
+
+/** Whose keys the check believed, and a place to put in one's own. */
+export function Keys({ report }: { report: Report }) {
+  const { hosts, witnesses } = useCell(trust);
+  const { offered } = report;
+  return (
+    <section class="keys">
+      <h3>Keys that you trust</h3>
+      {hosts.length === 0 && (
+        <p class="alarm warn">
+          <Badge tone="warn">No key of yours</Badge> The key that came with the answer was used. That proves that the parts fit together, not who signed them. Ask the
+          operator for the host's key by another way (the file <code>host.pub</code>, or <code>custody key show</code> on the host), compare the fingerprint, and pin it.
+        </p>
+      )}
+      <ul class="plain-list">
+        {hosts.map((k) => <Pinned key={k} text={k} who="hosts" />)}
+        {witnesses.map((k) => <Pinned key={k} text={k} who="witnesses" />)}
+      </ul>
+      {offered && !hosts.includes(offered.key) && (
+        <div class="offered">
+          <p>Came with the answer: <Words text={offered.key} limit={120} /> <Copy text={offered.key} label="Copy the key" /></p>
+          <p>Fingerprint <code class="fingerprint">{offered.fingerprint}</code></p>
+          <button type="button" onClick={() => pin("hosts", offered.key)}>I have compared the fingerprint: pin this key</button>
+        </div>
+      )}
+      <PinForm />
+    </section>
+  );
+}
+
+function Pinned({ text, who }: { text: string; who: "hosts" | "witnesses" }) {
+  const [print, setPrint] = useState("");
+  useEffect(() => {
+    parseKey(text).then(fingerprint).then(setPrint, () => setPrint("cannot be read: forget it"));
+  }, [text]);
+  return (
+    <li class="pinned">
+      <Badge tone="ok">{who === "hosts" ? "host" : "witness"}</Badge> <Words text={text.split("+")[0]} /> <code class="fingerprint">{print}</code>
+      <button type="button" class="link" onClick={() => unpin(who, text)} aria-label={`Forget the key of ${text.split("+")[0]}`}>forget</button>
+    </li>
+  );
+}
+
+/** Takes a key that the reader pastes. */
+function PinForm() {
+  const [text, setText] = useState("");
+  const [error, setError] = useState("");
+  const submit = async (e: Event) => {
+    e.preventDefault();
+    try {
+      const key = await parseKey(text);
+      pin(isWitness(key) ? "witnesses" : "hosts", key.text);
+      setText("");
+      setError("");
+    } catch (e) {
+      setError(e instanceof Error ? e.message : String(e));
+    }
+  };
+  return (
+    <form class="pin" onSubmit={submit}>
+      <label for="pin-key">Pin a key of a host or a witness</label>
+      <input id="pin-key" value={text} onInput={(e) => setText(e.currentTarget.value)} placeholder="NAME+HASH+KEY" spellcheck={false} autocomplete="off"
+        aria-invalid={error !== ""} aria-describedby="pin-help" required />
+      <button type="submit">Pin</button>
+      <p id="pin-help" class={error ? "bad" : "muted"} role={error ? "alert" : undefined}>{error || "One line, as in host.pub. It stays in this browser."}</p>
+    </form>
+  );
+}
