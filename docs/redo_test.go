@@ -123,6 +123,8 @@ type scene struct {
 	trust            proof.Trust
 	arguments        []string
 	since, oldPublic string
+	one, two         string // directories of the runs
+	rotation         []byte
 }
 
 func newScene(t *testing.T) *scene {
@@ -145,6 +147,7 @@ func newScene(t *testing.T) *scene {
 	s.witness, s.cosigner = vkey, must(tnote.NewSignerForCosignatureV1(skey))
 
 	one, two := record(t, "r-1", s.key, false), record(t, "r-2", s.key, true)
+	s.one, s.two, s.rotation = one, two, statement
 	erase(t, one, s.key, 5)
 	s.enter(t, one)
 	s.enter(t, two)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""verify.py BUNDLE --key host.pub [--key ...] [--witness KEY ... --quorum N] [--since CHECKPOINT]
-Checks a bundle with Python, openssl and nothing of custody's; docs/verify.md says what the steps mean. A key is a file
-or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
-import base64, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile, zipfile
+"""verify.py BUNDLE|PROOF.json --key host.pub [--key ...] [--witness KEY ... --quorum N] [--since CHECKPOINT]
+Checks a bundle, or the proof of one record, with Python, openssl and nothing of custody's; docs/verify.md says
+what the steps mean. A key is a file or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
+import base64, hashlib, io, json, os, pathlib, re, struct, subprocess, sys, tempfile, zipfile
 
 def check(ok, finding, status=1):
     if not ok:
@@ -52,8 +52,67 @@ def note(data, keys):  # the lines of a signed note and which of the keys signed
         if who in keys: by.append(who)
     return text.decode().split("\n")[:-1], by
 
-def main(bundle="", *options):
-    given, entries, heirs = {"--key": [], "--witness": [], "--quorum": ["0"], "--since": []}, {}, {}
+def statement(data, keys, kind, *fields):  # its content, who signed it, and the entry of the host's log for it
+    (head, line), by = note(data, keys)
+    value = json.loads(line)
+    check((head, value["v"]) == ("custody %s v1" % kind, 1), "no statement of the kind " + kind)
+    words = [kind] + [str(value[f]) for f in fields] + [sha(data).hex()]
+    return value, by[0] if by else ("", ""), ("custody leaf v1\n" + " ".join(words) + "\n").encode()
+
+def rotate(r, by, keys, heirs):  # what a known key signed makes the next one known
+    (old, _), (new, heir) = key(r["old"]), key(r["new"])
+    check(heirs.setdefault(old, new) == new and (by == old or old not in keys), "rotation forged or forked")
+    if by == old: keys[new] = heir
+
+def checkpoint(data, host, keys, witnesses):
+    (origin, size, top, *_), by = note(data, {**keys, **witnesses})
+    check(origin == host and any(w[0] == host and w in keys for w in by), "checkpoint forged or of another log")
+    return int(size), b64(top), len({w for w in by if w in witnesses})
+
+def erasable(e, seq, by, host, run):
+    check((by[0], e["run"], e["seq"]) == (host, run, seq), "erasure forged, or of another record")
+    check(e["kind"] not in ("run", "step", "policy", "gap", "vm"), "a record was erased that has to stay")
+
+def record(p, keys, witnesses, quorum, since):  # the proof of one record
+    parts = "type v run seq state record salt leaf leaf_rule erasure segment manifest checkpoint stamp rotations host_key"
+    check(p.keys() <= {*parts.split()} and (p["type"], p["v"]) == ("custody record proof", 1), "no proof of a record")
+    check(p["leaf_rule"] == "SHA-256(0x00 || salt || record)" and p["state"] in ("open", "sealed", "logged"), "no such rule")
+    run, seq, leaf, heirs, entries = p["run"], p["seq"], bytes.fromhex(p["leaf"]), {}, []
+    def signed(part, *about):
+        value, by, entry = statement(part["note"].encode(), keys, *about)
+        entries.append((part.get("log"), entry))
+        return value, by
+    def included(place, n, leaf, top):
+        path = [bytes.fromhex(h) for h in place["path"]]
+        return 0 <= place["index"] < n and climb(place["index"] + 1, n, path, leaf=leaf)[1] == top and not path
+    for part in p.get("rotations", []): rotate(*signed(part, "rotation"), keys, heirs)
+    if "erasure" not in p:
+        salt, data = b64(p["salt"]), b64(p["record"])
+        check(len(salt) == 16 and sha(b"\0" + salt + data) == leaf, "record altered: it does not give the leaf")
+        r = json.loads(data)
+        check((r["v"], r["run"], r["seq"]) == (1, run, seq), "the record is another")
+    check(p["state"] != "open", "the record is written, nothing is signed yet", 2)
+    m, by = signed(p["manifest"], "manifest", "run", "segment")
+    check(by[0], "the manifest is not signed by a key which is trusted here", 2)
+    check("host_key" not in p or key(p["host_key"]) in keys.items(), "host key of another")
+    check(m["run"] == run and m["count"] and m["first"] <= seq <= m["last"], "the manifest is over other records")
+    at = p["segment"]["index"]
+    check(included(p["segment"], m["count"], leaf, bytes.fromhex(m["root"])), "record altered: not in the signed segment")
+    check(at <= seq - m["first"] and m["count"] - at <= m["last"] - seq + 1, "record out of its place")
+    if "erasure" in p:
+        e, signer = signed(p["erasure"], "erasure", "run", "seq")
+        erasable(e, seq, signer, by[0], run)
+        check(e["leaf"] == p["leaf"], "erasure of another record")
+    check(p["state"] == "logged", "the record is signed, and not under a checkpoint yet", 2)
+    size, top, cosigned = checkpoint(p["checkpoint"].encode(), by[0], keys, witnesses)
+    check(cosigned >= quorum, "too few witnesses: %d" % cosigned)
+    check(not since or checkpoint(since, by[0], keys, witnesses)[:2] == (size, top), "no proof that the log went on")
+    for place, entry in entries: check(place and included(place, size, sha(b"\0" + entry), top), "not in the log")
+    gone = ", erased" if "erasure" in p else ""
+    print(f"HOLDS: run {run}, seq {seq}{gone}, log of {size} entries, {cosigned} witnesses")
+
+def main(file="", *options):
+    given = {"--key": [], "--witness": [], "--quorum": ["0"], "--since": []}
     check(len(options) % 2 == 0 and {*options[::2]} <= {*given}, __doc__, 2)
     for option, value in zip(options[::2], options[1::2]): given[option].append(value)
     read = lambda value: (open(value).read() if os.path.exists(value) else value).strip()
@@ -61,29 +120,28 @@ def main(bundle="", *options):
     check(all(re.fullmatch("[^ +]+[+][0-9a-f]{8}[+][A-Za-z0-9+/]{44}", k) for k in hosts + others), "no key", 2)
     check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
     keys, witnesses = dict(key(k) for k in hosts), dict(key(k, 4) for k in others)
-    archive = zipfile.ZipFile(bundle)
+    since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]]
+    what, data = bundle, pathlib.Path(file).read_bytes()
+    if data.lstrip()[:1] == b"{": what, data = record, json.loads(data)
+    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"")
+
+def bundle(data, keys, witnesses, quorum, kept):
+    entries, heirs, archive = {}, {}, zipfile.ZipFile(io.BytesIO(data))
     files = {name: archive.read(name) for name in archive.namelist()}
     check(len(files) == len(archive.namelist()), "a file is there twice")
-    def statements(kind, *fields):  # number, content, signer and digest of each; and the entry of the host's log for it
+    def statements(kind, *fields):  # number, content, signer and digest of each
         for name in sorted(n for n in files if re.fullmatch("[0-9]{20}[.]" + kind, n)):
-            ((head, line), by), digest = note(files[name], keys), sha(files.pop(name)).hex()
-            value = json.loads(line)
-            check((head, value["v"]) == ("custody %s v1" % kind, 1), name + " is no statement of that kind")
-            entry = "custody leaf v1\n" + " ".join([kind] + [str(value[f]) for f in fields] + [digest]) + "\n"
-            entries[name.removesuffix(".manifest") + ".tlog-proof"] = entry.encode()
-            yield int(name[:20]), value, by[0] if by else ("", ""), digest
-    for _, r, by, _ in statements("rotation"):  # what a known key signed makes the next one known
-        (old, _), (new, heir) = key(r["old"]), key(r["new"])
-        check(heirs.setdefault(old, new) == new and (by == old or old not in keys), "rotation forged or forked")
-        if by == old: keys[new] = heir
+            value, by, entry = statement(files[name], keys, kind, *fields)
+            entries[name.removesuffix(".manifest") + ".tlog-proof"] = entry
+            yield int(name[:20]), value, by, sha(files.pop(name)).hex()
+    for _, r, by, _ in statements("rotation"): rotate(r, by, keys, heirs)
     manifests = list(statements("manifest", "run", "segment"))
     check(any(by[0] for _, _, by, _ in manifests), "no manifest is signed by a key which is trusted here", 2)
     run, host, prev, due = manifests[0][1]["run"], manifests[0][2][0], "", 1
     check(key(files.pop("host.pub").decode()) in keys.items(), "host key of another")
-    erased, gone, holes, gaps = {}, 0, [], []
+    erased, gone, holes, gaps, hidden, masked = {}, 0, [], [], 0, hashlib.sha256()
     for seq, e, by, _ in statements("erasure", "run", "seq"):
-        check((by[0], e["run"], e["seq"]) == (host, run, seq), "erasure forged, or of another record")
-        check(e["kind"] not in ("run", "step", "policy", "gap", "vm"), "a record was erased that has to stay")
+        erasable(e, seq, by, host, run)
         erased[e["leaf"]] = e
     for i, (first, m, by, digest) in enumerate(manifests):
         chain = by[0], m["run"], m["segment"], m["prev"], m["first"]
@@ -97,40 +155,51 @@ def main(bundle="", *options):
             body, e = data[at + 12:at + 29 + size], erased.pop(leaf.hex(), None)
             if magic == b"CWF1":
                 check(body[:1] == b"\0" and sha(body) == leaf, "record altered, missing, inserted or out of order")
-                record = json.loads(body[17:])
-            else:  # all that is left is what the statement says
-                check(magic == b"CWE1" and e, "record altered, or erased without a statement")
-                kept = leaf + struct.pack("<QB", e["seq"], len(run)) + run.encode()
-                check(body == kept.ljust(size + 17, b"\0"), "erased record altered")
-                record, gone = e, gone + 1
-            seq, kind = record["seq"], record["kind"]
-            check((record["v"], record["run"]) == (1, run), "record of another run")
-            check(not e or (seq, kind) == (e["seq"], e["kind"]), "erasure of another record")
+                row = json.loads(body[17:])
+            else:  # all that is left: what the statement says; or it is withheld by whoever made the bundle
+                check(magic == b"CWE1" and e or magic == b"CWH1", "record altered, or erased without a statement")
+                told = {"v": 1, "run": run, "seq": struct.unpack_from("<Q", body, 32)[0], "kind": ""}
+                row = e if magic == b"CWE1" else told
+                rest = leaf + struct.pack("<QB", row["seq"], len(run)) + run.encode()
+                check(body == rest.ljust(size + 17, b"\0"), "erased or withheld record altered")
+                gone += magic == b"CWE1"
+                if magic == b"CWH1":
+                    hidden += 1
+                    masked.update(struct.pack("<Q", row["seq"]) + leaf)
+            seq, kind = row["seq"], row["kind"]
+            check((row["v"], row["run"]) == (1, run), "record of another run")
+            check(not e or (seq, kind or e["kind"]) == (e["seq"], e["kind"]), "erasure of another record")
             check(seq >= due and (at or seq == first), "records out of order")
             if seq > due: holes.append((due, seq - 1))
             at, due = at + 29 + size, seq + 1
-            if kind == "gap" and record["observer"] == "host": gaps.append(record["gap"])
+            if kind == "gap" and row["observer"] == "host": gaps.append(row["gap"])
         check((at, due) == (len(data), m["last"] + 1) and (leaves or first == due), "appended, or first or last wrong")
     spans = [(g.get("first", 0), g.get("last", 0)) for g in gaps if g["stage"] == "wal"]
     declared = [any(f <= a and b <= l for f, l in spans) for a, b in holes]
     check(all(declared) and not erased, "seqs are missing that no gap declares, or a record that was erased")
-    def checkpoint(data):
-        (origin, size, top, *_), by = note(data, {**keys, **witnesses})
-        check(origin == host and any(w[0] == host and w in keys for w in by), "checkpoint forged or of another log")
-        return int(size), b64(top), len({w for w in by if w in witnesses})
+    count, selected = sum(m["count"] for _, m, _, _ in manifests), files.pop("selection", None)
+    check(selected or not hidden, "records are withheld, and no statement says so")
+    if selected:
+        v, by, _ = statement(selected, keys, "selection")
+        about = by[0], v["run"], v["head"], v["records"], v["withheld"], v["digest"]
+        check(about == (host, run, prev, count, hidden, masked.hexdigest()), "selection forged, or of other records")
+    if "attachments" in files:
+        v, by, _ = statement(files.pop("attachments"), keys, "attachments")
+        check(by[0] == host and {"run": run, "head": prev} in v["about"], "attachments forged, or about another run")
+        for f in v["files"]: check(sha(files.pop(f["name"], b"")).hex() == f["sha256"], f["name"] + " is not what was attached")
     def proof(start, name):  # what its start says, and its path; every proof ends with the checkpoint
         found = re.fullmatch(start + b"\n((?:.+\n)*)\n" + re.escape(signed), files.pop(name, b""))
         check(found, name + ": no such proof under this checkpoint")
         return int(found[1]), [b64(h) for h in found[2].split()]
     signed, since = files.pop("checkpoint"), files.pop("since", None)
-    size, top, cosigned = checkpoint(signed)
-    check(cosigned >= int(given["--quorum"][-1]), "too few witnesses: %d" % cosigned)
-    for old in (pathlib.Path(name).read_bytes() for name in given["--since"][-1:]):
-        n, before, _ = checkpoint(old)
+    size, top, cosigned = checkpoint(signed, host, keys, witnesses)
+    check(cosigned >= quorum, "too few witnesses: %d" % cosigned)
+    if kept:
+        n, before, _ = checkpoint(kept, host, keys, witnesses)
         check(n < size or (n, before) == (size, top), "log rolled back or forked")
         if 0 < n < size:
             m, path = proof(b"old ([0-9]+)", "consistency")
-            check(m == n and since in (old, None), "the bundle's earlier checkpoint is another")
+            check(m == n and since in (kept, None), "the bundle's earlier checkpoint is another")
             check(climb(n, size, path, old=before) == [before, top] and not path, "log forked")
     files.pop("consistency", None)
     for name, entry in entries.items():
@@ -139,8 +208,8 @@ def main(bundle="", *options):
         found = i < size and climb(i + 1, size, path, leaf=sha(b"\0" + entry))[1] == top
         check(found and not path, name + ": not in the log")
     check(files.keys() <= {"README.txt", "checkpoint.tsr"}, "files that belong to nothing: " + ", ".join(files))
-    count = sum(m["count"] for _, m, _, _ in manifests)
-    print(f"HOLDS: run {run}, {count} records, {gone} erased, head {prev}, log of {size} entries, {cosigned} witnesses")
+    shown = f", {count - hidden - gone} of {count} records shown, the others withheld" if selected else ""
+    print(f"HOLDS: run {run}, {count} records{shown}, {gone} erased, head {prev}, log of {size} entries, {cosigned} witnesses")
 
 def run():
     try: main(*sys.argv[1:])

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"slices"
 
 	"github.com/custody-project/custody/audit/wal"
@@ -275,32 +276,34 @@ func (a AuditPath) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(a))
 }
 
-// ParseRecordProof reads a document: the one that encoding/json makes of a RecordProof and no
-// other, white space and the escapes of <, > and & aside. The error is a Verdict with ErrProofMalformed.
+// ParseRecordProof reads a document. It has to say what encoding/json makes of a RecordProof and
+// nothing else; in which order and with which white space is free. The error is a Verdict with
+// ErrProofMalformed.
 func ParseRecordProof(data []byte) (p RecordProof, err error) {
 	if len(data) > maxRecordProof {
 		return p, broken(ErrProofMalformed, 0, "", "%d bytes, at most %d", len(data), maxRecordProof)
 	}
-	var compact bytes.Buffer
-	if err = json.Compact(&compact, data); err == nil {
-		err = json.Unmarshal(compact.Bytes(), &p)
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, broken(ErrProofMalformed, 0, "", "%v", err)
 	}
+	again, err := json.Marshal(p)
 	if err != nil {
 		return p, broken(ErrProofMalformed, 0, "", "%v", err)
 	}
-	var again bytes.Buffer
-	for _, escape := range []bool{false, true} {
-		again.Reset()
-		enc := json.NewEncoder(&again)
-		enc.SetEscapeHTML(escape)
-		if err := enc.Encode(p); err != nil {
-			return p, broken(ErrProofMalformed, 0, "", "%v", err)
-		}
-		if bytes.Equal(bytes.TrimSuffix(again.Bytes(), []byte("\n")), compact.Bytes()) {
-			return p, p.shape()
-		}
+	if said, means := values(data), values(again); !reflect.DeepEqual(said, means) {
+		return p, broken(ErrProofMalformed, 0, "", "it says more or other things than a proof does")
 	}
-	return p, broken(ErrProofMalformed, 0, "", "it is not in canonical form")
+	return p, p.shape()
+}
+
+// values decodes JSON as a reader does that knows nothing of its form.
+func values(data []byte) (v any) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return v
 }
 
 // shape checks that there is what the state says, and nothing else.
