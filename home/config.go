@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store/clickhouse"
+	"github.com/custody-project/custody/replay/access"
 )
 
 // ConfigFile is the host's own file below $CUSTODY_HOME. Without it the host
@@ -32,6 +33,7 @@ const ConfigFile = "host.yaml"
 //	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
 //	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
 //	export: [{name: siem, to: "syslog+tls://siem:6514", format: ocsf}]
+//	serve: {listen: "0.0.0.0:8443", names: [custody.example.com], cert: tls.crt, key: tls.key}
 type Config struct {
 	Version    int           `yaml:"version"`
 	Tenant     string        `yaml:"tenant"`
@@ -43,6 +45,8 @@ type Config struct {
 	Retain     Retain        `yaml:"retain"`
 	Log        Log           `yaml:"log"`
 	Export     []sink.Target `yaml:"export"`
+	// Serve is who may look at the record through custody serve, and where.
+	Serve access.Config `yaml:"serve"`
 }
 
 // ClickHouse is how its tables are made, where store names one.
@@ -189,6 +193,9 @@ func (c *Config) check() error {
 	}
 	if _, err := c.Log.policy(); err != nil {
 		return fmt.Errorf("log.witnesses: %w", err)
+	}
+	if err := c.Serve.Check(); err != nil {
+		return err
 	}
 	names := map[string]bool{}
 	for _, t := range c.Export {

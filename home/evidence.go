@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
@@ -136,30 +138,42 @@ func copyStatements(from, to string) error {
 	return nil
 }
 
-// Bundle writes all that an auditor needs to check a run. With since, an earlier checkpoint,
-// it has the proof that the log only grew from there.
-func (h *Home) Bundle(ctx context.Context, w io.Writer, run string, since []byte) error {
+// BundleOptions are what a bundle is to be beside a run's whole record.
+type BundleOptions struct {
+	// Since is an earlier checkpoint: the bundle proves that the log only grew from there. Nil: it does not.
+	Since []byte
+	// Select shows a part of the record only; nil: all of it.
+	Select *proof.Selection
+	// Attachments are files that go with it, and About are other runs that they speak of.
+	Attachments []proof.Attachment
+	About       []proof.Subject
+	// By is who asks for it; empty: this host.
+	By string
+}
+
+// Bundle writes all that an auditor needs to check a run.
+func (h *Home) Bundle(ctx context.Context, w io.Writer, run string, o BundleOptions) error {
 	dir, remove, err := h.recordDir(ctx, run)
 	if err != nil {
 		return err
 	}
-	o, err := h.bundleOptions(ctx)
+	all, err := h.bundleOptions(ctx, o)
 	if err != nil {
 		return errors.Join(err, remove())
 	}
-	o.Since = since
-	return errors.Join(proof.WriteBundle(ctx, w, dir, o), remove())
+	return errors.Join(proof.WriteBundle(ctx, w, dir, all), remove())
 }
 
-func (h *Home) bundleOptions(ctx context.Context) (o proof.BundleOptions, err error) {
+func (h *Home) bundleOptions(ctx context.Context, o BundleOptions) (all proof.BundleOptions, err error) {
 	key, err := h.Key()
 	if err != nil {
-		return o, err
+		return all, err
 	}
-	o.HostKey, o.Log = key.Public, h.proofLog()
-	if o.Stamp, err = h.stampOf(ctx, o.Log); err != nil {
-		return o, err
+	all = proof.BundleOptions{HostKey: key.Public, Log: h.proofLog(), Since: o.Since, Select: o.Select, Attachments: o.Attachments, About: o.About,
+		Signer: key, By: cmp.Or(o.By, key.Name()), Time: time.Now()}
+	if all.Stamp, err = h.stampOf(ctx, all.Log); err != nil {
+		return all, err
 	}
-	o.Rotations, err = proof.ReadRotations(h.path("keys"))
-	return o, err
+	all.Rotations, err = proof.ReadRotations(h.path("keys"))
+	return all, err
 }

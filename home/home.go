@@ -8,6 +8,7 @@
 //	log/                     the host's log of all runs' manifests (package hostlog)
 //	stamps/                  what a time-stamping authority said of its checkpoints
 //	custody.db               the store (package sqlite)
+//	serve/                   tokens of the API, and exports on their way (package access)
 //	export/                  how far each sink has got, and what none would take
 //	kvm.json                 what a probe of hardware virtualisation found
 //
@@ -105,6 +106,9 @@ func (h *Home) Leases() string { return h.path("leases") }
 
 // Exports is the folder in which each sink's exporter keeps how far it is, and its dead letters.
 func (h *Home) Exports() string { return h.path("export") }
+
+// Serve is the folder of what custody serve keeps: its tokens, and exports on their way.
+func (h *Home) Serve() string { return h.path("serve") }
 
 // Witness is the folder of this host as a witness of others: its key, and what it has seen.
 func (h *Home) Witness() string { return h.path("witness") }

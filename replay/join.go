@@ -15,7 +15,6 @@ import (
 // Like all that a guest says it is a claim.
 type attempt struct {
 	time time.Time // of arrival, at the host
-	seq  uint64
 	proc string
 	by   culprit
 }
@@ -83,7 +82,7 @@ type begin struct {
 func newJoins() joins { return joins{map[tuple][]attempt{}, map[string]begin{}} }
 
 // claim takes up what the sensor said.
-func (j joins) claim(f *audit.Flow, seq uint64, at time.Time, by culprit) {
+func (j joins) claim(f *audit.Flow, at time.Time, by culprit) {
 	key, ok := tupleOf(f)
 	if !ok {
 		return
@@ -98,7 +97,7 @@ func (j joins) claim(f *audit.Flow, seq uint64, at time.Time, by culprit) {
 			return
 		}
 	}
-	j.attempts[key] = append(list, attempt{at, seq, f.Proc, by})
+	j.attempts[key] = append(list, attempt{at, f.Proc, by})
 }
 
 // flow takes up what the host saw.

@@ -56,11 +56,12 @@ func (v *stateView) alarms() {
 		v.alarm(plural(v.s.Unreadable, "record") + " unreadable: this state may be wrong")
 	}
 	for _, g := range v.s.Gaps {
-		e := gap(&g.Gap)
+		e := gap(&g)
 		v.alarm(strings.TrimPrefix(e.what[0].text, "!! "))
 	}
 	for _, f := range v.s.Findings {
-		v.alarm(f.line())
+		e := finding(&f)
+		v.alarm(strings.TrimPrefix(e.what[0].text, "!! "))
 	}
 }
 

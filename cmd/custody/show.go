@@ -22,6 +22,7 @@ type runsCmd struct {
 	JSON   bool   `name:"json" help:"One JSON object a run."`
 	Limit  int    `short:"n" help:"Show this many at the most." default:"0"`
 	Status string `enum:",running,sealed,interrupted" default:"" help:"Only runs with this status."`
+	Access bool   `help:"The logs of who looked at runs through custody serve, instead."`
 }
 
 func (c runsCmd) Run(a *app) error {
@@ -30,7 +31,11 @@ func (c runsCmd) Run(a *app) error {
 		return err
 	}
 	defer st.Close()
-	runs, err := st.Runs(a.ctx, store.Filter{Limit: c.Limit, Status: store.Status(c.Status)})
+	class := store.Sandboxes
+	if c.Access {
+		class = store.Accesses
+	}
+	runs, err := st.Runs(a.ctx, store.Filter{Class: class, Limit: c.Limit, Status: store.Status(c.Status)})
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -170,45 +172,56 @@ func (a *app) verifyRun(name string, t proof.Trust) (code, found error) {
 		err = fmt.Errorf("%s: %w", name, err)
 		return a.cannotBeJudged(err), err
 	}
-	e, closeEvidence, err := h.Evidence(a.ctx, run.ID)
-	if err != nil {
-		return a.judge(proof.Report{}, err), err
-	}
-	defer closeEvidence()
-	report, err := proof.Verify(a.ctx, e, t)
-	if err == nil && h.HasLog(run.ID) && !h.IsPruned(run.ID) {
-		err = a.compareStore(h, st, run.ID)
-	}
+	report, err := a.check(a.ctx, h, st, run.ID, t)
 	return a.judge(report, err), err
+}
+
+// check verifies a run's record, and that the store shows what the log holds.
+func (a *app) check(ctx context.Context, h *home.Home, st runReader, run string, t proof.Trust) (proof.Report, error) {
+	e, closeEvidence, err := h.Evidence(ctx, run)
+	if err != nil {
+		return proof.Report{}, err
+	}
+	report, err := proof.Verify(ctx, e, t)
+	if err == nil && h.HasLog(run) && !h.IsPruned(run) {
+		err = a.compareStore(ctx, h, st, run)
+	}
+	return report, errors.Join(err, closeEvidence())
+}
+
+// runReader is as much of a store as a comparison with the log needs.
+type runReader interface {
+	Run(ctx context.Context, tenant, name string) (store.Run, error)
+	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 }
 
 // compareStore checks that the store shows what the log holds. A store that
 // only lags behind is brought up to date first: the run may have ended just now.
-func (a *app) compareStore(h *home.Home, st home.Reader, run string) error {
-	err := a.compare(h, st, run)
+func (a *app) compareStore(ctx context.Context, h *home.Home, st runReader, run string) error {
+	err := compare(ctx, h, st, run)
 	if !lags(err) {
 		return err
 	}
-	if err := h.Tidy(a.ctx, a.say); err != nil {
+	if err := h.Tidy(ctx, a.say); err != nil {
 		return err
 	}
-	err = a.compare(h, st, run)
+	err = compare(ctx, h, st, run)
 	if lags(err) && !h.HasWhole(run) {
 		return nil // the run's process carries the rest over
 	}
 	return err
 }
 
-func (a *app) compare(h *home.Home, st home.Reader, id string) error {
+func compare(ctx context.Context, h *home.Home, st runReader, id string) error {
 	const finding = "the log holds, but not what the store shows of it: %w"
-	run, err := st.Run(a.ctx, "", id)
+	run, err := st.Run(ctx, "", id)
 	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
 		run, err = store.NewRun(id), nil
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := replay.CompareStore(a.ctx, st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: id}), h.Frames(id)); err != nil {
+	if _, err := replay.CompareStore(ctx, st.Records(ctx, store.Query{Tenant: run.Tenant, Run: id}), h.Frames(id)); err != nil {
 		return fmt.Errorf(finding, err)
 	}
 	if err := replay.CompareSummary(run, h.Frames(id)); err != nil {
@@ -255,6 +268,7 @@ func printReport(w io.Writer, r proof.Report) {
 	if len(r.Gaps) == 0 {
 		fmt.Fprintln(w, "losses    none declared")
 	}
+	printSelected(w, r)
 	for _, g := range r.Gaps {
 		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", clean(g.Stage), g.Count, g.Bytes, clean(g.Cause))
 	}
@@ -266,6 +280,19 @@ func printReport(w io.Writer, r proof.Report) {
 	}
 	for _, name := range r.Unknown {
 		fmt.Fprintf(w, "unknown   field %s: a newer version wrote this record\n", clean(name))
+	}
+}
+
+// printSelected tells what of the record a bundle shows, and what goes with it.
+func printSelected(w io.Writer, r proof.Report) {
+	if s := r.Selected; s != nil {
+		fmt.Fprintf(w, "shown     %d of %d records (%s); the others are withheld, chosen by %s\n", r.Shown(), r.Records, clean(s.What), clean(s.By))
+	}
+	if r.Attached == nil {
+		return
+	}
+	for _, f := range r.Attached.Files {
+		fmt.Fprintf(w, "attached  %s, %d bytes, by %s on %s\n", clean(f.Name), f.Bytes, clean(r.Attached.By), r.Attached.Time.Format(time.DateTime))
 	}
 }
 
@@ -291,38 +318,4 @@ func orNone(s string) string {
 		return "-"
 	}
 	return clean(s)
-}
-
-type bundleCmd struct {
-	Name  string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
-	Out   string `short:"o" required:"" type:"path" placeholder:"FILE" help:"The file to write."`
-	Since string `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint: have the bundle prove that the host's log went on from there."`
-}
-
-func (c bundleCmd) Run(a *app) error {
-	h, st, err := a.openReader()
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	run, err := st.Run(a.ctx, "", c.Name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
-	}
-	key, err := h.Key()
-	if err != nil {
-		return err
-	}
-	var since []byte
-	if c.Since != "" {
-		if since, err = os.ReadFile(c.Since); err != nil {
-			return err
-		}
-	}
-	if err := writeFile(c.Out, func(w io.Writer) error { return h.Bundle(a.ctx, w, run.ID, since) }); err != nil {
-		return err
-	}
-	a.say("wrote " + c.Out)
-	a.say("who is to verify it needs this host's public key by another way: " + key.Public)
-	return nil
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/home"
+)
+
+type bundleCmd struct {
+	Name    string   `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
+	Out     string   `short:"o" required:"" type:"path" placeholder:"FILE" help:"The file to write."`
+	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint: have the bundle prove that the host's log went on from there."`
+	Records []string `placeholder:"SEQ,.." help:"Show these records only, such as 40-60,71; the others are withheld, and the bundle says so and verifies."`
+	Context bool     `help:"With --records: show steps, policies, operations on the VM and findings, too."`
+}
+
+func (c bundleCmd) Run(a *app) error {
+	o := home.BundleOptions{}
+	var err error
+	if o.Select, err = selection(c.Records, c.Context); err != nil {
+		return err
+	}
+	if c.Since != "" {
+		if o.Since, err = os.ReadFile(c.Since); err != nil {
+			return err
+		}
+	}
+	h, st, err := a.openReader()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	run, err := st.Run(a.ctx, "", c.Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	key, err := h.Key()
+	if err != nil {
+		return err
+	}
+	if err := writeFile(c.Out, func(w io.Writer) error { return h.Bundle(a.ctx, w, run.ID, o) }); err != nil {
+		return err
+	}
+	a.say("wrote " + c.Out)
+	a.say("who is to verify it needs this host's public key by another way: " + key.Public)
+	return nil
+}
+
+// selection is what --records means; nil: all of them.
+func selection(records []string, context bool) (*proof.Selection, error) {
+	if len(records) == 0 {
+		return nil, nil
+	}
+	type span struct{ first, last uint64 }
+	var spans []span
+	for _, text := range records {
+		from, to, isSpan := strings.Cut(text, "-")
+		if !isSpan {
+			to = from
+		}
+		first, err := strconv.ParseUint(from, 10, 63)
+		last, err2 := strconv.ParseUint(to, 10, 63)
+		if err != nil || err2 != nil || first > last {
+			return nil, fmt.Errorf("--records %.40q: write seqs such as 40-60,71", text)
+		}
+		spans = append(spans, span{first, last})
+	}
+	shows := func(seq uint64) bool {
+		for _, s := range spans {
+			if s.first <= seq && seq <= s.last {
+				return true
+			}
+		}
+		return false
+	}
+	return &proof.Selection{Shows: shows, Context: context, What: "seq " + strings.Join(records, ", ")}, nil
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
+)
+
+type searchCmd struct {
+	Hash   string   `placeholder:"SHA256" help:"A file with this content."`
+	Path   string   `placeholder:"PATH" help:"Exactly this file or program."`
+	Host   string   `placeholder:"NAME" help:"Exactly this host name or address."`
+	Secret string   `placeholder:"NAME" help:"A credential of this name."`
+	Rule   string   `placeholder:"RULE" help:"A finding of this rule."`
+	Text   string   `placeholder:"TEXT" help:"Anywhere in a record's JSON, such as in an argv. It reads all records that the rest leaves."`
+	Kind   []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
+	From   string   `placeholder:"TIME" help:"Only records of this time (RFC 3339) or later."`
+	Until  string   `placeholder:"TIME" help:"Only records before this time."`
+	Limit  int      `short:"n" default:"100" help:"Show this many at the most, the newest; 0 for all."`
+	JSON   bool     `name:"json" help:"The records' exact bytes, one a line."`
+}
+
+func (c searchCmd) Run(a *app) error {
+	q := store.Search{Hash: c.Hash, Path: c.Path, Host: c.Host, Secret: c.Secret, Rule: c.Rule, Text: c.Text, Limit: c.Limit}
+	var err error
+	if q.Kinds, err = kindsOf(c.Kind); err != nil {
+		return err
+	}
+	if q.From, err = instant(c.From); err != nil {
+		return err
+	}
+	if q.To, err = instant(c.Until); err != nil {
+		return err
+	}
+	if c.Hash+c.Path+c.Host+c.Secret+c.Rule+c.Text == "" && q.From.IsZero() {
+		return errors.New("say what to look for: --hash, --path, --host, --secret, --rule, --text or --from")
+	}
+	if c.Limit < 0 {
+		return fmt.Errorf("--limit %d: want 0 or more", c.Limit)
+	}
+	_, st, err := a.openReader()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	return c.print(a, st.Search(a.ctx, q))
+}
+
+func (c searchCmd) print(a *app, hits iter.Seq2[store.Row, error]) error {
+	if c.JSON {
+		out := bufio.NewWriter(a.stdout)
+		return errors.Join(replay.NDJSON(out, hits), out.Flush())
+	}
+	n, err := replay.Hits(a.stdout, hits, a.layout())
+	if err == nil && n == 0 {
+		a.say("nothing of that is in the record")
+	}
+	return err
+}
