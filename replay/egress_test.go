@@ -180,7 +180,7 @@ func TestJoinOracle(t *testing.T) {
 			f.State, f.Proc, f.PID = audit.FlowAttempt, fmt.Sprint("p", i), i+1
 			r := audit.Record{Event: audit.Event{Time: now, Observer: audit.Guest, Kind: audit.KindFlow, Flow: &f}}
 			claims = append(claims, r)
-			x.flow(r)
+			x.flow(&r)
 		}
 		for range 30 {
 			f, at := randomFlow(random), storetest.Start().Add(time.Duration(random.IntN(60000))*time.Millisecond)
@@ -223,7 +223,7 @@ func TestJoin(t *testing.T) {
 	x := newIndex()
 	record := func(s int, o audit.Observer, f audit.Flow) {
 		f.Proto = "tcp"
-		x.flow(audit.Record{Event: audit.Event{Time: at(s), Observer: o, Kind: audit.KindFlow, Flow: &f}})
+		x.flow(&audit.Record{Event: audit.Event{Time: at(s), Observer: o, Kind: audit.KindFlow, Flow: &f}})
 	}
 	x.exec(1, &audit.Exec{Proc: "sh", PID: 7, Argv: []audit.Text{"sh"}})
 	record(1, audit.Guest, audit.Flow{State: audit.FlowAttempt, Proc: "sh", PID: 7, SrcPort: 1, DstIP: "::ffff:192.0.2.1", DstPort: 80})
@@ -259,7 +259,7 @@ func TestManyAttempts(t *testing.T) {
 	j := newJoins()
 	f := audit.Flow{Proc: "p", Proto: "udp", SrcPort: 1, DstIP: "192.0.2.1", DstPort: 53}
 	for i := range 100000 {
-		j.claim(&f, storetest.Start().Add(time.Duration(i)*time.Millisecond), culprit{pid: 1})
+		j.claim(&f, uint64(i), storetest.Start().Add(time.Duration(i)*time.Millisecond), culprit{pid: 1})
 	}
 	key, _ := tupleOf(&f)
 	if n := len(j.attempts[key]); n != 100 {

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -44,16 +43,18 @@ func (x *index) learn(row store.Row) {
 	default:
 		return
 	}
-	var r audit.Record
-	if json.Unmarshal(row.Body, &r) != nil {
-		return // row says so when it gets there
+	if r, err := decode(row); err == nil { // else row says so when it gets there
+		x.learnRecord(&r)
 	}
+}
+
+func (x *index) learnRecord(r *audit.Record) {
 	switch {
 	case r.Kind == audit.KindExec && r.Exec != nil:
-		x.exec(row.Seq, r.Exec)
+		x.exec(r.Seq, r.Exec)
 	case r.Kind == audit.KindExit && r.Exit != nil && r.Exit.Proc != "":
 		k := x.proc(r.Exit.Proc)
-		k.exit, k.exitSeq = r.Exit, row.Seq
+		k.exit, k.exitSeq = r.Exit, r.Seq
 	case r.Kind == audit.KindFlow && r.Flow != nil:
 		x.flow(r)
 	case r.Kind == audit.KindGap && r.Observer == audit.Host && r.Gap != nil && r.Gap.First > 0 && r.Gap.Last >= r.Gap.First:
@@ -79,12 +80,12 @@ func (x *index) exec(seq uint64, e *audit.Exec) {
 	}
 }
 
-func (x *index) flow(r audit.Record) {
+func (x *index) flow(r *audit.Record) {
 	switch {
 	case r.Observer == audit.Host:
 		x.joins.flow(r.Flow, r.Time)
 	case r.Flow.State == audit.FlowAttempt:
-		x.joins.claim(r.Flow, r.Time, x.culprit(r.Flow))
+		x.joins.claim(r.Flow, r.Seq, r.Time, x.culprit(r.Flow))
 	}
 }
 

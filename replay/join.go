@@ -15,6 +15,7 @@ import (
 // Like all that a guest says it is a claim.
 type attempt struct {
 	time time.Time // of arrival, at the host
+	seq  uint64
 	proc string
 	by   culprit
 }
@@ -82,7 +83,7 @@ type begin struct {
 func newJoins() joins { return joins{map[tuple][]attempt{}, map[string]begin{}} }
 
 // claim takes up what the sensor said.
-func (j joins) claim(f *audit.Flow, at time.Time, by culprit) {
+func (j joins) claim(f *audit.Flow, seq uint64, at time.Time, by culprit) {
 	key, ok := tupleOf(f)
 	if !ok {
 		return
@@ -97,7 +98,7 @@ func (j joins) claim(f *audit.Flow, at time.Time, by culprit) {
 			return
 		}
 	}
-	j.attempts[key] = append(list, attempt{at, f.Proc, by})
+	j.attempts[key] = append(list, attempt{at, seq, f.Proc, by})
 }
 
 // flow takes up what the host saw.

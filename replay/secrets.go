@@ -91,6 +91,7 @@ type Held struct {
 	Since    time.Time `json:"since"`
 	Expires  time.Time `json:"expires"` // unless it was renewed afterwards
 	Renewals int       `json:"renewals,omitempty"`
+	Seq      uint64    `json:"seq"` // of the mint
 }
 
 // heldFold has the credentials that were minted and have not been revoked.
@@ -98,28 +99,31 @@ type heldFold map[heldKey]*Held
 
 type heldKey struct{ step, name string }
 
-func (f heldFold) add(r audit.Record) {
-	s := r.Secret
-	if r.Kind != audit.KindSecret || s == nil {
-		return
-	}
+func (f heldFold) add(seq uint64, at time.Time, step string, s *audit.Secret) {
 	switch s.Op {
 	case audit.SecretMint:
-		f[heldKey{r.Step, s.Name}] = &Held{Step: r.Step, Name: s.Name, Broker: s.Broker, Accessor: s.Accessor, Since: r.Time, Expires: s.Expires}
+		f[heldKey{step, s.Name}] = &Held{Step: step, Name: s.Name, Broker: s.Broker, Accessor: s.Accessor, Since: at, Expires: s.Expires, Seq: seq}
 	case audit.SecretDeliver:
-		f.each(r, func(_ heldKey, h *Held) { h.Via = s.Via })
+		f.each(step, s, func(_ heldKey, h *Held) { h.Via = s.Via })
 	case audit.SecretRenew:
-		f.each(r, func(_ heldKey, h *Held) { h.Expires, h.Renewals = s.Expires, h.Renewals+1 })
+		f.each(step, s, func(_ heldKey, h *Held) { h.Expires, h.Renewals = s.Expires, h.Renewals+1 })
 	case audit.SecretRevoke, audit.SecretExpire:
-		f.each(r, func(k heldKey, _ *Held) { delete(f, k) })
+		f.each(step, s, func(k heldKey, _ *Held) { delete(f, k) })
 	}
 }
 
 // each calls do for the credentials that a record is about: one by name, or
 // all of a step's lease at its broker.
-func (f heldFold) each(r audit.Record, do func(heldKey, *Held)) {
+func (f heldFold) each(step string, s *audit.Secret, do func(heldKey, *Held)) {
+	about := func(h *Held) bool { return s.Broker == "" || h.Broker == s.Broker }
+	if s.Name != "" {
+		if h := f[heldKey{step, s.Name}]; h != nil && about(h) {
+			do(heldKey{step, s.Name}, h)
+		}
+		return
+	}
 	for k, h := range f {
-		if k.step == r.Step && (r.Secret.Name == "" || k.name == r.Secret.Name) && (r.Secret.Broker == "" || h.Broker == r.Secret.Broker) {
+		if k.step == step && about(h) {
 			do(k, h)
 		}
 	}

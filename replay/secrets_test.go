@@ -13,7 +13,7 @@ func TestHeld(t *testing.T) {
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
 	f := heldFold{}
 	add := func(sec int, step string, s audit.Secret) {
-		f.add(audit.Record{Event: audit.Event{Time: at(sec), Step: step, Kind: audit.KindSecret, Secret: &s}})
+		f.add(1, at(sec), step, &s)
 	}
 	names := func(sec int) (list string) {
 		for _, h := range f.at(at(sec)) {

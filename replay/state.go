@@ -2,10 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -14,19 +10,21 @@ import (
 
 // State is what a run was at an instant, as far as its records tell.
 type State struct {
-	Run      string          `json:"run"`
-	At       time.Time       `json:"at"`
-	Phase    string          `json:"phase"` // not started, running, frozen, ended
-	Events   uint64          `json:"events"`
-	Steps    []StepState     `json:"steps"`
-	Procs    []*Process      `json:"processes"` // running ones without a running parent
-	Files    []FileState     `json:"files"`     // written so far and not deleted, by path
-	Deleted  []audit.Text    `json:"deleted"`
-	Egress   Egress          `json:"egress"`
-	Secrets  []Held          `json:"secrets"` // credentials that were alive, by step and name
-	Output   []OutputLine    `json:"output"`  // the last lines
-	Gaps     []audit.Gap     `json:"gaps"`
-	Findings []audit.Finding `json:"findings"`
+	Run      string       `json:"run"`
+	At       time.Time    `json:"at"`
+	Phase    string       `json:"phase"` // not started, running, frozen, ended
+	Events   uint64       `json:"events"`
+	Steps    []StepState  `json:"steps"`
+	Procs    []*Process   `json:"processes"` // running ones without a running parent
+	Files    []FileState  `json:"files"`     // written so far and not deleted, by path
+	Deleted  []audit.Text `json:"deleted"`
+	Egress   Egress       `json:"egress"`
+	Secrets  []Held       `json:"secrets"` // credentials that were alive, by step and name
+	Output   []OutputLine `json:"output"`  // the last lines
+	Gaps     []GapAt      `json:"gaps"`
+	Findings []Finding    `json:"findings"` // recorded ones, and disagreements of guest and host that the model found
+	// Observed says who saw what each list is made of.
+	Observed map[string]audit.Observer `json:"observed"`
 	// Missing and Unreadable count records that could not be taken into account.
 	Missing    uint64 `json:"missing"`
 	Unreadable uint64 `json:"unreadable"`
@@ -34,6 +32,7 @@ type State struct {
 
 // StepState is a step at the instant.
 type StepState struct {
+	Seq      uint64       `json:"seq"` // of its start
 	Name     string       `json:"name"`
 	Argv     []audit.Text `json:"argv"`
 	Start    time.Time    `json:"start"`
@@ -44,220 +43,248 @@ type StepState struct {
 
 // Process is a process that was running at the instant.
 type Process struct {
-	Proc     string       `json:"proc"`
-	PID      int          `json:"pid"`
-	Argv     []audit.Text `json:"argv"`
-	Exe      audit.Text   `json:"exe"`
-	Cwd      audit.Text   `json:"cwd"` // at its last exec
-	UID      int          `json:"uid"`
-	Step     string       `json:"step"`
-	Start    time.Time    `json:"start"` // of its first exec
-	Children []*Process   `json:"children,omitempty"`
+	Proc     string         `json:"proc"`
+	PID      int            `json:"pid"`
+	Argv     []audit.Text   `json:"argv"`
+	Exe      audit.Text     `json:"exe"`
+	Cwd      audit.Text     `json:"cwd"` // at its last exec
+	UID      int            `json:"uid"`
+	Step     string         `json:"step"`
+	Start    time.Time      `json:"start"` // of its first exec
+	Seq      uint64         `json:"seq"`   // of its latest exec
+	LLM      string         `json:"llm,omitempty"`
+	Observer audit.Observer `json:"observer"`
+	Children []*Process     `json:"children,omitempty"`
 }
 
 // FileState is a file as it was last closed after writing.
 type FileState struct {
-	Path     audit.Text `json:"path"`
-	Size     int64      `json:"size"`
-	SHA256   string     `json:"sha256,omitempty"`
-	Unhashed string     `json:"unhashed,omitempty"`
-	Time     time.Time  `json:"time"`
-	PID      int        `json:"pid,omitempty"`
+	Path     audit.Text     `json:"path"`
+	Size     int64          `json:"size"`
+	SHA256   string         `json:"sha256,omitempty"`
+	Unhashed string         `json:"unhashed,omitempty"`
+	Time     time.Time      `json:"time"`
+	PID      int            `json:"pid,omitempty"`
+	By       *Actor         `json:"by,omitempty"` // who wrote it
+	Seq      uint64         `json:"seq"`          // of that record
+	Observer audit.Observer `json:"observer"`
 }
 
-// OutputLine is a line that a step wrote.
-type OutputLine struct {
-	Stream string     `json:"stream"`
-	Text   audit.Text `json:"text"`
+// GapAt is a gap, and who says so.
+type GapAt struct {
+	audit.Gap
+	Seq      uint64         `json:"seq"`
+	Time     time.Time      `json:"time"`
+	Observer audit.Observer `json:"observer"`
 }
 
-// StateAt folds those of a run's records whose time is t or earlier. rows are all
-// records of the run. Of the output it keeps the last lines, as many as asked for.
+func gapAt(m *moment, g *audit.Gap) GapAt { return GapAt{*g, m.seq, m.time(), m.observer} }
+
+// observed is what every State says in Observed. The process that a flow names is
+// the guest's word all the same.
+func observed() map[string]audit.Observer {
+	return map[string]audit.Observer{"steps": audit.Host, "processes": audit.Guest, "files": audit.Guest, "deleted": audit.Guest,
+		"flows": audit.Host, "claims": audit.Guest, "names": audit.Host, "secrets": audit.Host, "output": audit.Host, "findings": audit.Host}
+}
+
+// StateAt returns the state that those of a run's records make whose time is t
+// or earlier. rows are all records of the run. Of the output it keeps the last lines.
 func StateAt(run store.Run, rows Rows, t time.Time, lines int) (State, error) {
-	f := newFold(run, t, lines)
-	for row, err := range rows {
-		if err != nil {
-			return State{}, err
-		}
-		f.known.learn(row)
-		f.add(row)
+	s, err := Read(run, rows)
+	if err != nil {
+		return State{}, err
 	}
-	return f.state(), nil
+	return s.StateAt(t, lines), nil
 }
 
-// fold is a State in the making.
-type fold struct {
-	s      State
-	next   uint64
-	holes  []span
-	known  index // what the records tell of each other, even after the instant
+// StateAt returns what the run was at t: what those of its records say, in order
+// of seq, whose time is t or earlier. Of the output it has the last lines.
+func (s *Story) StateAt(t time.Time, lines int) State {
+	defer s.read()()
+	n := scene{s: s, st: State{Run: s.run.ID, At: t, Phase: "not started", Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed()},
+		procs: make([]running, len(s.procs.names)), files: make([]int32, len(s.paths.names)), gone: make([]bool, len(s.paths.names)),
+		flows: make([]openFlow, len(s.flows.names)), names: map[audit.Text]answers{}, held: heldFold{}}
+	at := nanos(t)
+	for i := range s.moments {
+		if m := &s.moments[i]; m.at <= at {
+			n.add(m, int32(i))
+		}
+	}
+	return n.state(at, lines)
+}
+
+// scene is a State in the making: what stands where, as places of moments.
+// Nothing in it is looked up by name, so that a whole run is folded in milliseconds.
+type scene struct {
+	s      *Story
+	st     State
 	frozen bool
-	procs  map[string]*Process
-	parent map[string]string // of every process, running or not
-	pids   map[int]string    // the latest process with that pid
-	files  map[audit.Text]FileState
-	gone   map[audit.Text]bool
-	tail   tail
-	net    *netFold
+	procs  []running // by number
+	files  []int32   // by number of path: 1 + place of the write that it has its content of; 0: it is not known to be there
+	gone   []bool
+	flows  []openFlow
+	names  map[audit.Text]answers
 	held   heldFold
 }
 
-func newFold(run store.Run, t time.Time, lines int) *fold {
-	return &fold{s: State{Run: run.ID, At: t, Phase: "not started"}, next: 1, known: newIndex(),
-		procs: map[string]*Process{}, parent: map[string]string{}, pids: map[int]string{},
-		files: map[audit.Text]FileState{}, gone: map[audit.Text]bool{}, tail: newTail(lines), net: newNetFold(), held: heldFold{}}
-}
+// running is 1 + the place of a process's first and latest exec in its life; 0: it does not run.
+type running struct{ first, latest int32 }
 
-func (f *fold) add(row store.Row) {
-	before := f.next
-	f.next = max(f.next, row.Seq+1)
-	if row.Time.After(f.s.At) {
+func (n *scene) add(m *moment, place int32) {
+	n.st.Events++
+	if m.state != readable {
+		n.st.Unreadable++
 		return
 	}
-	if row.Seq > before {
-		f.holes = append(f.holes, span{before, row.Seq - 1})
+	switch p := m.what.(type) { // what a guest may say
+	case *audit.Exec:
+		if n.procs[m.x].first == 0 {
+			n.procs[m.x].first = place + 1
+		}
+		n.procs[m.x].latest = place + 1
+	case *audit.Exit:
+		if m.x >= 0 {
+			n.procs[m.x] = running{}
+		}
+	case *audit.File:
+		n.file(m, place, p)
+	case *audit.Gap:
+		n.st.Gaps = append(n.st.Gaps, gapAt(m, p))
 	}
-	f.s.Events++
-	var r audit.Record
-	if json.Unmarshal(row.Body, &r) != nil {
-		f.s.Unreadable++
-		return
-	}
-	if r.Observer == audit.Host {
-		f.net.add(r)
-		f.held.add(r)
-	}
-	switch {
-	case r.Kind == audit.KindRun && r.Lifecycle != nil && r.Observer == audit.Host:
-		f.s.Phase = map[bool]string{true: "ended", false: "running"}[r.Lifecycle.Phase == audit.PhaseEnd]
-	case r.Kind == audit.KindStep && r.Lifecycle != nil && r.Observer == audit.Host:
-		f.step(r)
-	case r.Kind == audit.KindExec && r.Exec != nil:
-		f.exec(r)
-	case r.Kind == audit.KindExit && r.Exit != nil:
-		delete(f.procs, r.Exit.Proc)
-	case r.Kind == audit.KindFile && r.File != nil:
-		f.file(r.Time, r.File)
-	case r.Kind == audit.KindOutput && r.Output != nil:
-		f.tail.add(r.Output)
-	case r.Kind == audit.KindVM && r.VM != nil && r.Observer == audit.Host:
-		f.frozen = r.VM.Op == "freeze" || f.frozen && r.VM.Op != "thaw"
-	case r.Kind == audit.KindGap && r.Gap != nil:
-		f.s.Gaps = append(f.s.Gaps, *r.Gap)
-	case r.Kind == audit.KindFinding && r.Finding != nil:
-		f.s.Findings = append(f.s.Findings, *r.Finding)
+	if m.host() {
+		n.addHost(m, place)
 	}
 }
 
-func (f *fold) step(r audit.Record) {
-	name := cmp.Or(r.Lifecycle.Name, r.Step)
-	if r.Lifecycle.Phase == audit.PhaseStart {
-		f.s.Steps = append(f.s.Steps, StepState{Name: name, Argv: r.Lifecycle.Argv, Start: r.Time})
-		return
-	}
-	for i := range f.s.Steps {
-		if s := &f.s.Steps[i]; s.Name == name && s.End == nil {
-			s.End, s.ExitCode, s.Status = &r.Time, r.Lifecycle.ExitCode, r.Lifecycle.Status
+// addHost takes what only the host can say.
+func (n *scene) addHost(m *moment, place int32) {
+	switch p := m.what.(type) {
+	case *audit.Lifecycle:
+		if m.kind == audit.KindStep {
+			n.st.Steps = addStep(n.st.Steps, m, p)
 			return
 		}
+		n.st.Phase = "running"
+		if p.Phase == audit.PhaseEnd { // nothing runs without its sandbox
+			n.st.Phase = "ended"
+			clear(n.flows)
+			clear(n.procs)
+		}
+	case *audit.VM:
+		n.frozen = p.Op == "freeze" || n.frozen && p.Op != "thaw"
+	case *audit.Flow:
+		n.flow(m, place, p)
+	case *audit.DNS:
+		n.dns(place, p)
+	case *audit.HTTP:
+		if p.Verdict == audit.Deny {
+			n.st.Egress.Denied.Requests++
+		}
+	case *audit.Policy:
+		n.st.Egress.Generation, n.st.Egress.Digest, n.st.Egress.Rules = p.Generation, p.Digest, p.Rules
+	case *audit.Secret:
+		n.held.add(m.seq, m.time(), m.step, p)
 	}
 }
 
-func (f *fold) exec(r audit.Record) {
-	e := r.Exec
-	uid := e.Proc
-	if uid == "" { // cannot be told from others, nor be ended; shown all the same
-		uid = fmt.Sprintf("seq %d", r.Seq)
+func addStep(steps []StepState, m *moment, l *audit.Lifecycle) []StepState {
+	name := cmp.Or(l.Name, m.step)
+	if l.Phase == audit.PhaseStart {
+		return append(steps, StepState{Seq: m.seq, Name: name, Argv: l.Argv, Start: m.time()})
 	}
-	p := f.procs[uid]
-	if p == nil {
-		p = &Process{Proc: e.Proc, Start: r.Time}
-		f.procs[uid] = p
-		f.parent[uid] = cmp.Or(e.Parent, f.pids[e.PPID])
-		f.pids[e.PID] = uid
+	for i := range steps {
+		if s := &steps[i]; s.Name == name && s.End == nil {
+			end := m.time()
+			s.End, s.ExitCode, s.Status = &end, l.ExitCode, l.Status
+			break
+		}
 	}
-	p.PID, p.Argv, p.Exe, p.Cwd, p.UID, p.Step = e.PID, e.Argv, e.Exe, e.Cwd, e.UID, r.Step
+	return steps
 }
 
-func (f *fold) file(t time.Time, file *audit.File) {
-	switch file.Op {
+// stepsOf returns the steps as they were at an instant.
+func (s *Story) stepsOf(at int64) []StepState {
+	steps := []StepState{}
+	for i := range s.moments {
+		m := &s.moments[i]
+		if l, is := m.what.(*audit.Lifecycle); is && m.at <= at && m.host() && m.kind == audit.KindStep {
+			steps = addStep(steps, m, l)
+		}
+	}
+	return steps
+}
+
+func (n *scene) file(m *moment, place int32, f *audit.File) {
+	switch f.Op {
 	case audit.FileDelete:
-		delete(f.files, file.Path)
-		f.gone[file.Path] = true
+		n.files[m.x], n.gone[m.x] = 0, true
 	case audit.FileRename:
-		moved, known := f.files[file.Path]
-		delete(f.files, file.Path)
-		delete(f.gone, file.To)
-		if known {
-			moved.Path = file.To
-			f.files[file.To] = moved
+		to := n.s.paths.of[f.To]
+		moved := n.files[m.x]
+		n.files[m.x] = 0
+		n.gone[to] = false
+		if moved != 0 {
+			n.files[to] = moved
 		}
 	case audit.FileCreate, audit.FileWrite:
-		delete(f.gone, file.Path)
-		f.files[file.Path] = FileState{Path: file.Path, Size: file.Size, SHA256: file.SHA256,
-			Unhashed: file.Unhashed, Time: t, PID: file.PID}
+		n.files[m.x], n.gone[m.x] = place+1, false
 	}
 }
 
 // state finishes the fold.
-func (f *fold) state() State {
-	s := f.s
-	if f.frozen && s.Phase == "running" {
+func (n *scene) state(at int64, lines int) State {
+	s := n.st
+	if n.frozen && s.Phase == "running" {
 		s.Phase = "frozen"
 	}
-	s.Procs = f.tree()
-	s.Files = slices.SortedFunc(maps.Values(f.files), func(a, b FileState) int { return cmp.Compare(a.Path, b.Path) })
-	s.Deleted = slices.Sorted(maps.Keys(f.gone))
-	s.Egress = f.net.state(&f.known)
-	s.Secrets = f.held.at(s.At)
-	s.Output = f.tail.last()
-	for _, h := range f.holes {
-		for _, hole := range f.known.undeclared(h) {
+	if s.Steps == nil {
+		s.Steps = []StepState{}
+	}
+	s.Procs = n.tree()
+	s.Files, s.Deleted = n.listFiles()
+	s.Egress = n.egress()
+	s.Secrets = n.held.at(s.At)
+	s.Output = n.s.lastLines(at, lines)
+	for _, f := range n.s.derived.findings() {
+		if nanos(f.Time) <= at {
+			s.Findings = append(s.Findings, f)
+		}
+	}
+	for _, h := range n.s.holes {
+		if n.s.moments[h.after].at > at {
+			continue
+		}
+		for _, hole := range n.s.known.undeclared(h.span) {
 			s.Missing += hole.len()
 		}
 	}
 	return s
 }
 
-// tree links the running processes. One whose parent has ended, or is not
-// known, hangs below its nearest running ancestor or stands at the top.
-func (f *fold) tree() []*Process {
-	var roots []*Process
-	ordered := slices.SortedFunc(maps.Keys(f.procs), func(a, b string) int {
-		x, y := f.procs[a], f.procs[b]
-		return cmp.Or(x.Start.Compare(y.Start), cmp.Compare(x.PID, y.PID), cmp.Compare(a, b))
-	})
-	placed := map[*Process]*Process{}
-	for _, uid := range ordered {
-		p := f.procs[uid]
-		above := f.ancestor(uid)
-		if above == nil || below(placed, above, p) {
-			roots = append(roots, p)
-			continue
+func (n *scene) listFiles() ([]FileState, []audit.Text) {
+	files, gone := []FileState{}, []audit.Text{}
+	for _, path := range n.s.derived.order() {
+		if n.gone[path] {
+			gone = append(gone, n.s.paths.names[path])
 		}
-		placed[p] = above
-		above.Children = append(above.Children, p)
+		if place := n.files[path]; place != 0 {
+			m := &n.s.moments[place-1]
+			f := m.what.(*audit.File)
+			files = append(files, FileState{Path: n.s.paths.names[path], Size: f.Size, SHA256: f.SHA256, Unhashed: f.Unhashed, Time: m.time(), PID: f.PID,
+				By: n.s.actorOf(m, f.Proc, f.PID), Seq: m.seq, Observer: m.observer})
+		}
 	}
-	return roots
+	return files, gone
 }
 
-// ancestor returns the nearest running process above uid. Parents are the
-// guest's claims and may form a circle, hence the bound.
-func (f *fold) ancestor(uid string) *Process {
-	for up, steps := f.parent[uid], 0; up != "" && up != uid && steps < 1000; up, steps = f.parent[up], steps+1 {
-		if p := f.procs[up]; p != nil {
-			return p
+// lastLines returns the last lines of the output up to an instant.
+func (s *Story) lastLines(at int64, lines int) []OutputLine {
+	t := newTail(lines)
+	for i := range s.moments {
+		m := &s.moments[i]
+		if o, is := m.what.(*audit.Output); is && m.at <= at && m.host() {
+			t.add(m.step, o)
 		}
 	}
-	return nil
-}
-
-// below reports whether p was placed somewhere below top, or is it.
-func below(placed map[*Process]*Process, p, top *Process) bool {
-	for ; p != nil; p = placed[p] {
-		if p == top {
-			return true
-		}
-	}
-	return false
+	return t.last()
 }

@@ -26,6 +26,10 @@ type FlowAt struct {
 	Opened time.Time `json:"opened"`
 	// By is the process that the guest's sensor named, as in "curl[102]"; empty if none.
 	By string `json:"by,omitempty"`
+	// Claim is that process, and ClaimSeq the record in which the guest said so; 0 where the host's own record repeats it.
+	Claim    *Actor `json:"claim,omitempty"`
+	ClaimSeq uint64 `json:"claim_seq,omitempty"`
+	Seq      uint64 `json:"seq"` // of its first record
 }
 
 // NameAt is a name that the guest got an answer for.
@@ -37,6 +41,7 @@ type NameAt struct {
 	Found []string  `json:"found,omitempty"`
 	Rule  string    `json:"rule"`
 	Time  time.Time `json:"time"` // of the latest answer
+	Seq   uint64    `json:"seq"`
 }
 
 // Denied is how much was denied up to the instant.
@@ -49,83 +54,82 @@ type Denied struct {
 // maxAddrs of a name are kept; the oldest go first.
 const maxAddrs = 16
 
-// netFold is an Egress in the making.
-type netFold struct {
-	e     Egress
-	flows map[string]FlowAt // by id
-	names map[audit.Text]NameAt
-}
+// answers are the places of the answers about one name.
+type answers []int32
 
-func newNetFold() *netFold {
-	return &netFold{flows: map[string]FlowAt{}, names: map[audit.Text]NameAt{}}
-}
-
-// add takes a record of the host's.
-func (n *netFold) add(r audit.Record) {
-	switch {
-	case r.Kind == audit.KindRun && r.Lifecycle != nil && r.Lifecycle.Phase == audit.PhaseEnd:
-		clear(n.flows) // they ended with the sandbox
-	case r.Kind == audit.KindFlow && r.Flow != nil:
-		n.flow(r.Time, *r.Flow)
-	case r.Kind == audit.KindDNS && r.DNS != nil:
-		n.dns(r.Time, r.DNS)
-	case r.Kind == audit.KindHTTP && r.HTTP != nil && r.HTTP.Verdict == audit.Deny:
-		n.e.Denied.Requests++
-	case r.Kind == audit.KindPolicy && r.Policy != nil:
-		n.e.Generation, n.e.Digest, n.e.Rules = r.Policy.Generation, r.Policy.Digest, r.Policy.Rules
-	}
-}
-
-func (n *netFold) flow(t time.Time, f audit.Flow) {
-	switch f.State {
-	case audit.FlowOpen:
-		opened := t
-		if known, again := n.flows[f.ID]; again { // a further address is tried
-			opened = known.Opened
-		}
-		n.flows[f.ID] = FlowAt{Flow: f, Opened: opened}
-	case audit.FlowClose, audit.FlowRevoke:
-		delete(n.flows, f.ID)
-	case audit.FlowDeny:
-		n.e.Denied.Flows += max(f.Count, 1)
-	}
-}
-
-func (n *netFold) dns(t time.Time, d *audit.DNS) {
+// add takes a host's answer into account.
+func (n *scene) dns(place int32, d *audit.DNS) {
 	switch {
 	case d.Verdict == audit.Deny && asked(d):
-		n.e.Denied.Questions++
+		n.st.Egress.Denied.Questions++
 	case d.Verdict == audit.Allow && len(d.Answers) > 0:
-		at := n.names[d.Name]
-		at.Name, at.Rule, at.Time = d.Name, d.Rule, t
-		if asked(d) {
-			at.Addrs = latest(at.Addrs, d.Answers)
-		} else { // all that was found, with what was not used
-			at.Found = latest(at.Found, slices.DeleteFunc(slices.Clone(d.Answers), func(a string) bool { return slices.Contains(d.Dropped, a) }))
-		}
-		n.names[d.Name] = at
+		n.names[d.Name] = append(n.names[d.Name], place)
 	}
 }
 
-// latest puts new addresses before those that were known.
-func latest(known, fresh []string) []string {
-	all := slices.Clone(fresh)
-	for _, a := range known {
-		if !slices.Contains(all, a) {
-			all = append(all, a)
+// nameAt gathers what the answers about a name say, the latest first.
+func (n *scene) nameAt(name audit.Text, all answers) NameAt {
+	m := &n.s.moments[all[len(all)-1]]
+	at := NameAt{Name: name, Rule: m.what.(*audit.DNS).Rule, Time: m.time(), Addrs: []string{}, Seq: m.seq}
+	for i := len(all) - 1; i >= 0 && (len(at.Addrs) < maxAddrs || len(at.Found) < maxAddrs); i-- {
+		d := n.s.moments[all[i]].what.(*audit.DNS)
+		for _, a := range d.Answers {
+			switch {
+			case asked(d):
+				at.Addrs = further(at.Addrs, a)
+			case !slices.Contains(d.Dropped, a): // all that was found, without what was not used
+				at.Found = further(at.Found, a)
+			}
 		}
 	}
-	return all[:min(len(all), maxAddrs)]
+	return at
 }
 
-func (n *netFold) state(known *index) Egress {
-	e := n.e
-	e.Flows = slices.SortedFunc(maps.Values(n.flows), func(a, b FlowAt) int {
-		return cmp.Or(a.Opened.Compare(b.Opened), cmp.Compare(a.ID, b.ID))
-	})
-	for i := range e.Flows {
-		e.Flows[i].By = known.by(&e.Flows[i].Flow, e.Flows[i].Opened)
+func further(known []string, addr string) []string {
+	if len(known) < maxAddrs && !slices.Contains(known, addr) {
+		return append(known, addr)
 	}
-	e.Names = slices.SortedFunc(maps.Values(n.names), func(a, b NameAt) int { return cmp.Compare(a.Name, b.Name) })
+	return known
+}
+
+func (n *scene) flow(m *moment, place int32, f *audit.Flow) {
+	switch f.State {
+	case audit.FlowOpen:
+		if m.x < 0 {
+			return
+		}
+		if n.flows[m.x].latest == 0 { // else a further address is tried
+			n.flows[m.x].first = place
+		}
+		n.flows[m.x].latest = place + 1
+	case audit.FlowClose, audit.FlowRevoke:
+		if m.x >= 0 {
+			n.flows[m.x].latest = 0
+		}
+	case audit.FlowDeny:
+		n.st.Egress.Denied.Flows += max(f.Count, 1)
+	}
+}
+
+// openFlow is a flow's first record, and 1 + its latest; 0: it is not open.
+type openFlow struct{ first, latest int32 }
+
+func (n *scene) egress() Egress {
+	e := n.st.Egress
+	e.Flows, e.Names = []FlowAt{}, []NameAt{}
+	for _, o := range n.flows {
+		if o.latest == 0 {
+			continue
+		}
+		m, first := &n.s.moments[o.latest-1], &n.s.moments[o.first]
+		f := FlowAt{Flow: *m.what.(*audit.Flow), Opened: first.time(), Seq: first.seq}
+		f.By = n.s.known.by(&f.Flow, f.Opened)
+		f.Claim, f.ClaimSeq = n.s.claimant(first, first.what.(*audit.Flow))
+		e.Flows = append(e.Flows, f)
+	}
+	slices.SortFunc(e.Flows, func(a, b FlowAt) int { return cmp.Or(a.Opened.Compare(b.Opened), cmp.Compare(a.ID, b.ID)) })
+	for _, name := range slices.Sorted(maps.Keys(n.names)) {
+		e.Names = append(e.Names, n.nameAt(name, n.names[name]))
+	}
 	return e
 }

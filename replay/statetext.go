@@ -56,12 +56,11 @@ func (v *stateView) alarms() {
 		v.alarm(plural(v.s.Unreadable, "record") + " unreadable: this state may be wrong")
 	}
 	for _, g := range v.s.Gaps {
-		e := gap(&g)
+		e := gap(&g.Gap)
 		v.alarm(strings.TrimPrefix(e.what[0].text, "!! "))
 	}
 	for _, f := range v.s.Findings {
-		e := finding(&f)
-		v.alarm(strings.TrimPrefix(e.what[0].text, "!! "))
+		v.alarm(f.line())
 	}
 }
 

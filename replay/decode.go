@@ -1,0 +1,112 @@
+package replay
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// errErased: of an erased record nothing is left to read.
+var errErased = errors.New("the record was erased")
+
+// decode reads a record's exact bytes. Of the payloads it takes the one that
+// belongs to the kind; place and time are the row's, which a store has checked.
+func decode(row store.Row) (audit.Record, error) {
+	if row.Erased != nil {
+		return audit.Record{}, errErased
+	}
+	head, err := store.ParseHead(row.Body)
+	if err != nil {
+		return audit.Record{}, err
+	}
+	r := audit.Record{V: audit.Version, Run: head.Run, Seq: row.Seq}
+	r.Kind = head.Kind
+	if err := payload(&r.Event, row.Body); err != nil {
+		return audit.Record{}, err
+	}
+	r.Time, r.Observer, r.Kind, r.Step = row.Time.UTC(), head.Observer, head.Kind, head.Step
+	return r, nil
+}
+
+// payload decodes as much of body as e.Kind has use for: to skip is cheaper than to decode.
+func payload(e *audit.Event, body []byte) error {
+	switch e.Kind {
+	case audit.KindExec:
+		return part(body, &struct {
+			P **audit.Exec `json:"exec"`
+		}{&e.Exec})
+	case audit.KindExit:
+		return part(body, &struct {
+			P **audit.Exit `json:"exit"`
+		}{&e.Exit})
+	case audit.KindFile:
+		return part(body, &struct {
+			P **audit.File `json:"file"`
+		}{&e.File})
+	case audit.KindOutput:
+		return part(body, &struct {
+			P **audit.Output `json:"output"`
+		}{&e.Output})
+	case audit.KindFlow:
+		return part(body, &struct {
+			P **audit.Flow `json:"flow"`
+		}{&e.Flow})
+	}
+	kind := e.Kind
+	err := json.Unmarshal(body, e)
+	only(e, kind)
+	return err
+}
+
+func part[T any](body []byte, into *T) error { return json.Unmarshal(body, into) }
+
+// only drops the payloads that are not kind's.
+func only(e *audit.Event, kind audit.Kind) {
+	kept := audit.Event{Kind: kind}
+	switch kind {
+	case audit.KindRun, audit.KindStep:
+		kept.Lifecycle = e.Lifecycle
+	case audit.KindDNS:
+		kept.DNS = e.DNS
+	case audit.KindHTTP:
+		kept.HTTP = e.HTTP
+	case audit.KindLLM:
+		kept.LLM = e.LLM
+	case audit.KindPolicy:
+		kept.Policy = e.Policy
+	case audit.KindProbe:
+		kept.Probe = e.Probe
+	case audit.KindVM:
+		kept.VM = e.VM
+	case audit.KindSecret:
+		kept.Secret = e.Secret
+	case audit.KindGap:
+		kept.Gap = e.Gap
+	case audit.KindFinding:
+		kept.Finding = e.Finding
+	case audit.KindAccess:
+		kept.Access = e.Access
+	}
+	*e = kept
+}
+
+// The earliest and the latest instant that a number of nanoseconds since 1970 can name.
+const minNanos, maxNanos = math.MinInt64, math.MaxInt64
+
+// nanos is t in nanoseconds since 1970. What does not fit, which no store
+// takes, is as early or as late as can be.
+func nanos(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, minNanos)):
+		return minNanos
+	case t.After(time.Unix(0, maxNanos)):
+		return maxNanos
+	}
+	return t.UnixNano()
+}
+
+func instantOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }

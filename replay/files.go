@@ -1,0 +1,121 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// FileHistory is one path and all that happened there, as the guest's sensor claims.
+type FileHistory struct {
+	Path     audit.Text     `json:"path"`
+	Observer audit.Observer `json:"observer"`
+	Size     int64          `json:"size"`
+	SHA256   string         `json:"sha256,omitempty"`
+	Unhashed string         `json:"unhashed,omitempty"`
+	Deleted  bool           `json:"deleted,omitempty"`
+	MovedTo  audit.Text     `json:"moved_to,omitempty"`
+	Written  bool           `json:"written"` // false: only read
+	First    time.Time      `json:"first"`
+	Last     time.Time      `json:"last"`
+	Seq      uint64         `json:"seq"` // of the last change
+	By       *Actor         `json:"by,omitempty"`
+	Changes  []FileChange   `json:"changes"`
+}
+
+// FileChange is one operation on a file.
+type FileChange struct {
+	Seq    uint64       `json:"seq"`
+	Time   time.Time    `json:"time"`
+	Op     audit.FileOp `json:"op"`
+	Size   int64        `json:"size"`
+	SHA256 string       `json:"sha256,omitempty"`
+	From   audit.Text   `json:"from,omitempty"` // of a rename that led here
+	By     *Actor       `json:"by,omitempty"`
+}
+
+// Files returns what happened to files, by path. Nobody may change the list.
+func (s *Story) Files() []FileHistory {
+	defer s.read()()
+	return s.derived.files()
+}
+
+func (s *Story) makeFiles() []FileHistory { return s.filesOf(s.moments, s.derived.order()) }
+
+// filesOf returns what some of the moments did to files; order has the numbers of all paths, sorted.
+func (s *Story) filesOf(moments []moment, order []int32) []FileHistory {
+	histories := make([]*FileHistory, len(s.paths.names))
+	of := func(path int32, m *moment) *FileHistory {
+		h := histories[path]
+		if h == nil {
+			h = &FileHistory{Path: s.paths.names[path], Observer: m.observer, First: m.time()}
+			histories[path] = h
+		}
+		return h
+	}
+	for i := range moments {
+		m := &moments[i]
+		f, is := m.what.(*audit.File)
+		if !is {
+			continue
+		}
+		by := s.actorOf(m, f.Proc, f.PID)
+		h := of(m.x, m)
+		h.change(m, f, by)
+		if f.Op == audit.FileRename {
+			to := of(s.paths.of[f.To], m)
+			to.arrive(m, h, by)
+		}
+	}
+	list := []FileHistory{}
+	for _, path := range order {
+		if histories[path] != nil {
+			list = append(list, *histories[path])
+		}
+	}
+	return list
+}
+
+func (h *FileHistory) change(m *moment, f *audit.File, by *Actor) {
+	h.Changes = append(h.Changes, FileChange{Seq: m.seq, Time: m.time(), Op: f.Op, Size: f.Size, SHA256: f.SHA256, By: by})
+	h.Last = m.time()
+	switch f.Op {
+	case audit.FileCreate, audit.FileWrite:
+		h.Written, h.Deleted, h.MovedTo = true, false, ""
+		h.Size, h.SHA256, h.Unhashed = f.Size, f.SHA256, f.Unhashed
+	case audit.FileDelete:
+		h.Deleted, h.MovedTo = true, ""
+	case audit.FileRename:
+		h.MovedTo = f.To
+	case audit.FileRead:
+		if !h.Written { // what a read tells of a file that nobody was seen to write
+			h.Size, h.SHA256, h.Unhashed = f.Size, f.SHA256, f.Unhashed
+		}
+		if h.Seq != 0 {
+			return
+		}
+	}
+	h.Seq, h.By = m.seq, by
+}
+
+// arrive is the other end of a rename: what the content was before goes along.
+func (h *FileHistory) arrive(m *moment, from *FileHistory, by *Actor) {
+	if h == from {
+		return
+	}
+	h.Changes = append(h.Changes, FileChange{Seq: m.seq, Time: m.time(), Op: audit.FileRename, Size: from.Size, SHA256: from.SHA256, From: from.Path, By: by})
+	h.Last, h.Seq, h.By = m.time(), m.seq, by
+	h.Size, h.SHA256, h.Unhashed = from.Size, from.SHA256, from.Unhashed
+	h.Written, h.Deleted, h.MovedTo = true, false, ""
+}
+
+func (s *Story) sortPaths() []int32 {
+	order := make([]int32, len(s.paths.names))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(s.paths.names[a], s.paths.names[b]) })
+	return order
+}

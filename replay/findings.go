@@ -1,0 +1,87 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Finding is a recorded finding, or a disagreement between guest and host that the model found.
+type Finding struct {
+	Seq      uint64    `json:"seq"` // 0: it stands in no record, the model derived it
+	Time     time.Time `json:"time"`
+	Step     string    `json:"step,omitempty"`
+	Rule     string    `json:"rule"`
+	Detail   string    `json:"detail"`
+	Evidence []uint64  `json:"evidence"` // seqs of the records that show it
+	Secret   string    `json:"secret,omitempty"`
+	Proc     string    `json:"proc,omitempty"`
+	Action   string    `json:"action,omitempty"`
+	Derived  bool      `json:"derived"`
+}
+
+// Findings returns the recorded findings, and the derived ones that no recorded
+// one repeats, by time. Nobody may change the list.
+func (s *Story) Findings() []Finding {
+	defer s.read()()
+	return s.derived.findings()
+}
+
+func (s *Story) makeFindings() []Finding {
+	list := []Finding{}
+	recorded := map[evidence]bool{}
+	for i := range s.moments {
+		m := &s.moments[i]
+		if f, is := m.what.(*audit.Finding); is && m.host() {
+			list = append(list, recordedFinding(m, f))
+			recorded[evidence{f.Rule, f.Seq}] = true
+		}
+	}
+	for _, f := range group(s.derived.disputes()) {
+		if !recorded[evidence{f.Rule, f.Evidence[0]}] {
+			list = append(list, f)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Finding) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Seq, b.Seq)) })
+	return list
+}
+
+// evidence is what makes two findings one.
+type evidence struct {
+	rule string
+	seq  uint64
+}
+
+func recordedFinding(m *moment, f *audit.Finding) Finding {
+	r := Finding{Seq: m.seq, Time: m.time(), Step: m.step, Rule: f.Rule, Detail: f.Detail, Evidence: []uint64{}, Secret: f.Secret, Proc: f.Proc, Action: f.Action}
+	if f.Seq != 0 {
+		r.Evidence = append(r.Evidence, f.Seq)
+	}
+	return r
+}
+
+// line is the finding as text, escaped.
+func (f *Finding) line() string {
+	text := orUnknown(f.Rule) + ": " + f.Detail
+	if f.Derived {
+		text = "guest and host disagree: " + text
+	}
+	for i, seq := range f.Evidence {
+		if i == maxListed {
+			text += fmt.Sprintf(" and %d more", len(f.Evidence)-i)
+			break
+		}
+		text += map[bool]string{true: " (see ", false: ", "}[i == 0] + strconv.FormatUint(seq, 10)
+	}
+	if len(f.Evidence) > 0 {
+		text += ")"
+	}
+	if f.Action != "" {
+		text += "; done: " + f.Action
+	}
+	return escape(text)
+}
