@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,18 @@ type Options struct {
 	Bundle func(ctx context.Context, w io.Writer, run store.Run, s Selection) error
 	// Proof proves one record; the answer is JSON.
 	Proof func(ctx context.Context, run store.Run, seq uint64) (any, error)
+	// Frameworks are those that Report knows.
+	Frameworks []string
+	// Report writes a report.
+	Report func(ctx context.Context, w io.Writer, q ReportRequest) error
+	// Exports are the formats in which records leave; Lines is always among them.
+	Exports []Export
+	// ExportDir is where export jobs keep their files while the Server lives; "": there are no jobs.
+	ExportDir string
+	// ExportBytes bounds the file of one job; 0: 1 GiB.
+	ExportBytes int64
+	// Tokens are administered through the API; nil: they are not.
+	Tokens Tokens
 	// Gate stands before every route.
 	Gate Gate
 	// Assets serves all that is not below /api/; nil: nothing is there.
@@ -63,6 +76,7 @@ type Options struct {
 
 // Selection is a part of a run.
 type Selection struct {
+	By          string // who asks
 	First, Last uint64 // 0: from the begin, to the end
 	Since       []byte // an earlier checkpoint of the host's log; nil: none
 }
@@ -75,7 +89,13 @@ type Server struct {
 	cursors cursors
 	source  *lazySource
 	stories *stories
+	hubs    hubs
+	streams turnstile
+	checks  *checks
+	jobs    *jobs
 	handler http.Handler
+
+	downloads turnstile
 
 	ctx  context.Context // ends with the Server
 	stop context.CancelFunc
@@ -100,10 +120,27 @@ func New(o Options) (*Server, error) {
 			return nil, err
 		}
 	}
+	if !slices.ContainsFunc(s.opt.Exports, func(e Export) bool { return e.Name == Lines().Name }) {
+		s.opt.Exports = append([]Export{Lines()}, s.opt.Exports...)
+	}
+	var err error
+	if s.jobs, err = newJobs(o.ExportDir, o.ExportBytes); err != nil {
+		return nil, err
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.source = &lazySource{open: o.Open, ctx: s.ctx}
 	s.stories = newStories(o.StoryBytes)
+	s.hubs.all = map[runKey]*hub{}
+	s.streams = turnstile{most: maxStreams, each: maxStreamsOf}
+	s.downloads = turnstile{most: maxDownloads, each: maxDownloadsOf}
+	s.checks = newChecks(o.Verify, s.now)
 	s.handler = s.mux()
+	if o.Verify != nil {
+		s.work.Go(func() { s.checkAll(s.ctx) })
+	}
+	if o.ExportDir != "" {
+		s.work.Go(func() { s.workJobs(s.ctx) })
+	}
 	return s, nil
 }
 
@@ -114,5 +151,5 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 func (s *Server) Close() error {
 	s.stop()
 	s.work.Wait()
-	return s.source.Close()
+	return errors.Join(s.jobs.close(), s.source.Close())
 }

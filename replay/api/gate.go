@@ -1,57 +1,36 @@
 package api
 
 import (
-	"context"
+	"errors"
 	"net/http"
 
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay/access"
 )
 
 // Gate stands before every route: it lets a request through to next, with the principal in
-// its context, or answers it. *access.Gate is one.
+// its context, or answers it. Mount adds its own routes, for sessions. *access.Gate is one.
 type Gate interface {
-	Guard(route string, rule Rule, next http.Handler) http.Handler
+	Guard(route string, rule access.Rule, next http.Handler) http.Handler
+	Mount(mux *http.ServeMux)
 }
 
-type Role string
+// errNobody means that the Gate let a request through and does not say whose it is.
+var errNobody = errors.New("the gate names no principal")
 
-const (
-	Viewer   Role = "viewer"
-	Auditor  Role = "auditor"
-	Operator Role = "operator"
-	Admin    Role = "admin"
-)
-
-type Rule struct {
-	Role   Role
-	Action string
-	Public bool
-}
-
-// principal is who asks.
-type principal struct {
-	Name, Tenant string
-	Role         Role
-}
-
-// scope is how a store's queries name the tenant.
-func (p principal) scope() string {
-	if p.Tenant == "" {
-		return store.NoTenant
-	}
-	return p.Tenant
-}
-
-type devKey struct{}
-
-func With(ctx context.Context, name, tenant string) context.Context {
-	return context.WithValue(ctx, devKey{}, principal{name, tenant, Admin})
-}
-
-func whoIs(r *http.Request, rule Rule) (principal, error) {
-	p, ok := r.Context().Value(devKey{}).(principal)
-	if !ok && !rule.Public {
-		return p, problem(http.StatusInternalServerError, "nobody is known to ask", "")
+// whoIs returns the principal, who may be nobody at a public route.
+func whoIs(r *http.Request, rule access.Rule) (access.Principal, error) {
+	p, ok := access.From(r.Context())
+	if !rule.Public && (!ok || !p.Role.May(rule.Role)) {
+		return p, errNobody
 	}
 	return p, nil
+}
+
+// scopeOf is how a store's queries name a tenant.
+func scopeOf(tenant string) string {
+	if tenant == "" {
+		return store.NoTenant
+	}
+	return tenant
 }

@@ -17,28 +17,33 @@ const (
 		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-// outer puts on every answer the headers that make browsers careful, compresses what is
-// worth it, and answers for panics.
+// outer puts on every answer the headers that make browsers careful, and answers for panics.
 func (s *Server) outer(next http.Handler) http.Handler {
-	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(2048), gzhttp.RandomJitter(32, 0, false),
-		gzhttp.ContentTypes([]string{"application/json", "application/x-ndjson", "application/problem+json", "text/csv", "text/html", "text/javascript", "text/css", "image/svg+xml"}))
-	if err != nil {
-		panic(err) // the options are good
-	}
-	inner := zip(s.recovered(next))
+	inner := s.recovered(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", dataPolicy)
 		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		h.Set("X-Frame-Options", "DENY")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cross-Origin-Embedder-Policy", "require-corp")
-		h.Set("Permissions-Policy", "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), payment=(), usb=()")
+		h.Set("Permissions-Policy", "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()")
 		inner.ServeHTTP(w, r)
 	})
+}
+
+// zipped compresses answers that are worth it. Their lengths vary at random, so that nobody
+// learns from them what text of theirs is also elsewhere in an answer (BREACH).
+func zipped(next http.Handler) http.Handler {
+	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(2048), gzhttp.RandomJitter(32, 0, false), gzhttp.ContentTypes([]string{
+		"application/json", "application/problem+json", "text/html", "text/javascript", "text/css", "image/svg+xml", "application/wasm"}))
+	if err != nil {
+		panic(err) // the options are good
+	}
+	return zip(next)
 }
 
 // recovered answers 500 where a handler panicked, and has the log say more.
@@ -46,17 +51,13 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			p := recover()
-			switch {
-			case p == nil:
-			case p == http.ErrAbortHandler:
-				panic(p)
-			default:
-				id := newID()
-				s.log.Error("a request panicked", "id", id, "route", r.Pattern, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				wrong := problem(http.StatusInternalServerError, "something went wrong here", "the server's log has more under this instance")
-				wrong.Instance = id
-				wrong.write(w)
+			if p == nil {
+				return
 			}
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			s.fail(w, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -64,10 +65,11 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 
 // assets serves the page. What it is made of may lie in the browser's cache as far as the handler says.
 func (s *Server) assets() http.Handler {
+	page := zipped(s.opt.Assets)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", pagePolicy)
 		w.Header().Set("Cache-Control", "no-cache")
-		s.opt.Assets.ServeHTTP(w, r)
+		page.ServeHTTP(w, r)
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+
+	"github.com/custody-project/custody/replay/access"
 )
 
 const (
@@ -25,7 +27,7 @@ type request struct {
 	*http.Request
 	route *route
 	query url.Values
-	who   principal
+	who   access.Principal
 }
 
 // parse checks the query. tenant is the Gate's.

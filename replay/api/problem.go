@@ -2,74 +2,78 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
+	"time"
 
+	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay/access"
 )
 
-// Problem is an answer that says what is wrong (RFC 9457) and, in Hint, what to do.
-type Problem struct {
-	Type     string `json:"type"` // about:blank: Title says it all
-	Title    string `json:"title"`
-	Status   int    `json:"status"`
-	Detail   string `json:"detail"`
-	Hint     string `json:"hint,omitempty"`
-	Instance string `json:"instance,omitempty"` // under which the log has more
-	after    int    // seconds until it is worth another try
-}
-
-// Error implements error.
-func (p *Problem) Error() string { return p.Detail }
-
-func problem(status int, detail, hint string) *Problem {
-	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Hint: hint}
-}
-
 // bad is a request that cannot be answered as it stands.
-func bad(hint, detail string, args ...any) *Problem {
-	return problem(http.StatusBadRequest, fmt.Sprintf(detail, args...), hint)
+func bad(hint, detail string, args ...any) *access.Problem {
+	return access.NewProblem(http.StatusBadRequest, "parameter", fmt.Sprintf(detail, args...), hint)
+}
+
+// later is what may be worth another try after a while.
+func later(status int, name, detail, hint string, after time.Duration) *access.Problem {
+	p := access.NewProblem(status, name, detail, hint)
+	p.After = after
+	return p
 }
 
 // errNoRun is the one answer for a run that is not there, is another tenant's, or has no name that one could have.
-func errNoRun() *Problem {
-	return problem(http.StatusNotFound, "there is no such run", "GET /api/v1/runs lists the runs that you may see; names are given in full")
+func errNoRun() *access.Problem {
+	return access.NewProblem(http.StatusNotFound, "no-run", "there is no such run", "GET /api/v1/runs lists the runs that you may see; names are given in full")
 }
 
-// hinted is an error that says what to do.
-type hinted interface{ Hint() string }
+func errEnding() *access.Problem {
+	return later(http.StatusServiceUnavailable, "ending", "the server ends", "try again in a moment", 5*time.Second)
+}
 
-// problemOf says what to answer after err.
-func problemOf(err error) *Problem {
-	var p *Problem
+// errNotHere is the answer of a route whose part was not plugged in.
+func errNotHere(what string) *access.Problem {
+	return access.NewProblem(http.StatusNotImplemented, "not-here", "this server has no "+what, "ask whoever runs it")
+}
+
+// problemOf says what to answer after err. What a store or a part says of itself is for the log.
+func problemOf(err error) *access.Problem {
+	var p *access.Problem
+	var verdict *proof.Verdict
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrAmbiguous):
 		return errNoRun()
 	case errors.Is(err, store.ErrNoRecord):
-		return problem(http.StatusNotFound, "the run has no such record", "last_seq of the run says how far its records go")
-	case errors.Is(err, errAway), errors.Is(err, context.DeadlineExceeded):
-		p = problem(http.StatusServiceUnavailable, "the store does not answer", "try again; if it lasts, `custody doctor` on the host says what is wrong")
-		p.after = 5
-		return p
+		return access.NewProblem(http.StatusNotFound, "no-record", "the run has no such record", "last_seq of the run says how far its records go")
+	case errors.As(err, &verdict):
+		return access.NewProblem(http.StatusConflict, verdict.Name(), "the record does not allow it: "+verdict.Error(), "GET verify of the run says how its record stands")
+	case errors.Is(err, errAway):
+		return later(http.StatusServiceUnavailable, "store-away", "the store does not answer",
+			"try again; if it lasts, custody doctor on the host says what is wrong", 5*time.Second)
+	case errors.Is(err, context.DeadlineExceeded):
+		return later(http.StatusServiceUnavailable, "too-slow", "the answer took too long", "ask for less: a shorter time, fewer kinds", 5*time.Second)
 	}
-	return problem(http.StatusInternalServerError, "something went wrong here", "the server's log has more under this instance")
+	return access.NewProblem(http.StatusInternalServerError, "internal", "something went wrong here", "the server's log has more under the id in this answer's header Custody-Error")
 }
 
-// write answers with the problem.
-func (p *Problem) write(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	h.Del("Content-Disposition")
-	h.Del("Content-Length")
-	if p.after > 0 {
-		h.Set("Retry-After", strconv.Itoa(p.after))
+// errorID is the header under whose value the log has more about an answer from 500 on.
+const errorID = "Custody-Error"
+
+// fail answers err, and tells the log what the asker is not told.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // nobody is there, or their credential was withdrawn
 	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // nobody is left to tell
+	p := problemOf(err)
+	if p.Status >= http.StatusInternalServerError {
+		id := newID()
+		w.Header().Set(errorID, id)
+		s.log.Error("a request failed", "id", id, "route", r.Pattern, "err", err)
+	}
+	w.Header().Del("Content-Disposition")
+	p.Write(w, r)
 }

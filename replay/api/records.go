@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ type seqMark struct {
 }
 
 // filter reads which records are wanted.
-func (s *Server) filter(r *request, run store.Run) (f recordFilter, err error) {
+func (s *Server) filter(r *request, run store.Run) (f replay.Filter, err error) {
 	if f.Kinds, err = r.kinds(); err != nil {
 		return f, err
 	}
@@ -85,6 +86,9 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var m seqMark
+	if m.Seq, err = r.number("after", 0, math.MaxInt64); err != nil {
+		return err
+	}
 	if cursor := r.str("cursor"); cursor != "" {
 		if err := s.cursors.read(r.scope(), cursor, &m); err != nil {
 			return err
@@ -107,7 +111,7 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f recordFilter, p *page) {
+func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f replay.Filter, p *page) {
 	x := beginExact(w)
 	defer x.end()
 	x.raw(`{"records":[`)
@@ -128,7 +132,7 @@ func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f 
 }
 
 // total is how many records match, where that is known without looking.
-func (s *Server) total(run store.Run, f recordFilter) (uint64, bool) {
+func (s *Server) total(run store.Run, f replay.Filter) (uint64, bool) {
 	all := f.Steps == nil && f.Observer == "" && f.Verdict == "" && f.Proc == "" && f.Text == "" && f.From.IsZero() && f.To.IsZero()
 	if !all || len(f.Kinds) > 0 {
 		return 0, false
@@ -136,12 +140,12 @@ func (s *Server) total(run store.Run, f recordFilter) (uint64, bool) {
 	return run.Events, true
 }
 
-func query(run store.Run, f recordFilter, after uint64) store.Query {
+func query(run store.Run, f replay.Filter, after uint64) store.Query {
 	return store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: f.Kinds, From: f.From, To: f.To, AfterSeq: after}
 }
 
 // forward fills p with what matches behind seq after.
-func (s *Server) forward(ctx context.Context, p *page, run store.Run, f recordFilter, after uint64) error {
+func (s *Server) forward(ctx context.Context, p *page, run store.Run, f replay.Filter, after uint64) error {
 	p.last = after
 	for {
 		q := query(run, f, p.last)
@@ -153,7 +157,7 @@ func (s *Server) forward(ctx context.Context, p *page, run store.Run, f recordFi
 			}
 			n++
 			p.last = row.Seq
-			if match(f, row) && !p.take(row) {
+			if replay.Match(f, row) && !p.take(row) {
 				p.more = row.Seq < run.LastSeq
 				return nil
 			}
@@ -165,7 +169,7 @@ func (s *Server) forward(ctx context.Context, p *page, run store.Run, f recordFi
 }
 
 // backward fills p with what matches before seq before, the latest first; 0 stands for the run's end.
-func (s *Server) backward(ctx context.Context, p *page, run store.Run, f recordFilter, before uint64) error {
+func (s *Server) backward(ctx context.Context, p *page, run store.Run, f replay.Filter, before uint64) error {
 	p.last = cmp.Or(before, run.LastSeq+1)
 	for p.last > 0 {
 		low := p.last - min(p.last, window) // a log may count from 0, which no query can be behind
@@ -175,7 +179,7 @@ func (s *Server) backward(ctx context.Context, p *page, run store.Run, f recordF
 		}
 		for _, row := range slices.Backward(rows) {
 			p.last = row.Seq
-			if match(f, row) && !p.take(row) {
+			if replay.Match(f, row) && !p.take(row) {
 				p.more = row.Seq > 1
 				return nil
 			}
@@ -186,7 +190,7 @@ func (s *Server) backward(ctx context.Context, p *page, run store.Run, f recordF
 }
 
 // between returns the rows of seqs from low, or 1, to high-1.
-func (s *Server) between(ctx context.Context, run store.Run, f recordFilter, low, high uint64) ([]store.Row, error) {
+func (s *Server) between(ctx context.Context, run store.Run, f replay.Filter, low, high uint64) ([]store.Row, error) {
 	q := query(run, f, low-min(low, 1))
 	q.Limit = window
 	var rows []store.Row
@@ -256,4 +260,24 @@ func (s *Server) record(w http.ResponseWriter, r *request) error {
 	x.raw("}\n")
 	x.end()
 	return nil
+}
+
+// proof answers with what it takes to check one record by itself.
+func (s *Server) proof(w http.ResponseWriter, r *request) error {
+	if s.opt.Proof == nil {
+		return errNotHere("proofs of records")
+	}
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	row, err := s.one(r, run)
+	if err != nil {
+		return err
+	}
+	p, err := s.opt.Proof(r.Context(), run, row.Seq)
+	if err != nil {
+		return err
+	}
+	return answer(w, p)
 }

@@ -1,12 +1,11 @@
 package api
 
 import (
-	"cmp"
-	"errors"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/custody-project/custody/replay/access"
 )
 
 // Base is where the API stands.
@@ -15,7 +14,7 @@ const Base = "/api/v1"
 // route is one thing that the API does.
 type route struct {
 	method, pattern string // below Base
-	rule            Rule
+	rule            access.Rule
 	params          []string // all that the query may have; tenant besides
 	serve           func(*Server, http.ResponseWriter, *request) error
 }
@@ -23,38 +22,91 @@ type route struct {
 // name is how the access log has it.
 func (rt *route) name() string { return rt.method + " " + Base + rt.pattern }
 
-func view(role Role) Rule { return Rule{Role: role, Action: "view"} }
+// streams says whether the answer goes out as it is made, uncompressed.
+func (rt *route) streams() bool { return slices.Contains([]string{"follow", "export"}, rt.rule.Action) }
 
-var filterParams = []string{"kind", "step", "observer", "verdict", "proc", "q", "from", "to"}
+func may(role access.Role, action string) access.Rule { return access.Rule{Role: role, Action: action} }
 
-// routes is all that the API does.
+var (
+	anybody  = access.Rule{Public: true, Action: "view"}
+	view     = may(access.Viewer, "view")
+	follow   = may(access.Viewer, "follow")
+	searches = may(access.Viewer, "search")
+	verifies = may(access.Auditor, "verify")
+	exports  = may(access.Auditor, "export")
+	reports  = may(access.Auditor, "report")
+	looks    = may(access.Auditor, "view")
+	manages  = may(access.Admin, "manage")
+)
+
+// routes is all that the API does but sessions, which are the Gate's.
 func routes() []*route {
 	page := []string{"limit", "cursor"}
-	records := slices.Concat(filterParams, page, []string{"order"})
+	span := []string{"from", "to"}
+	dated := slices.Concat(span, page)
+	filter := []string{"kind", "step", "observer", "verdict", "proc", "q", "from", "to"}
 	return []*route{
-		{"GET", "/openapi.json", Rule{Public: true, Action: "view"}, nil, (*Server).openapi},
-		{"GET", "/health", Rule{Public: true, Action: "view"}, nil, (*Server).health},
-		{"GET", "/runs", view(Viewer), slices.Concat([]string{"status", "project", "findings", "from", "to"}, page), (*Server).runs},
-		{"GET", "/runs/{run}", view(Viewer), nil, (*Server).run},
-		{"GET", "/runs/{run}/records", view(Viewer), records, (*Server).records},
-		{"GET", "/runs/{run}/records/{seq}", view(Viewer), nil, (*Server).record},
-		{"GET", "/runs/{run}/state", view(Viewer), []string{"at", "lines"}, (*Server).state},
+		{"GET", "/openapi.json", anybody, nil, (*Server).openapi},
+		{"GET", "/health", anybody, nil, (*Server).health},
+		{"GET", "/runs", view, append([]string{"status", "project", "findings"}, dated...), (*Server).runs},
+		{"GET", "/runs/{run}", view, nil, (*Server).run},
+		{"GET", "/runs/{run}/records", view, slices.Concat(filter, page, []string{"order"}), (*Server).records},
+		{"GET", "/runs/{run}/records/{seq}", view, nil, (*Server).record},
+		{"GET", "/runs/{run}/records/{seq}/proof", verifies, nil, (*Server).proof},
+		{"GET", "/runs/{run}/state", view, []string{"at", "lines"}, (*Server).state},
+		{"GET", "/runs/{run}/changes", view, span, (*Server).changes},
+		{"GET", "/runs/{run}/lanes", view, append([]string{"columns"}, span...), (*Server).lanes},
+		{"GET", "/runs/{run}/processes", view, nil, (*Server).processes},
+		{"GET", "/runs/{run}/connections", view, nil, (*Server).connections},
+		{"GET", "/runs/{run}/files", view, nil, (*Server).files},
+		{"GET", "/runs/{run}/calls", view, nil, (*Server).calls},
+		{"GET", "/runs/{run}/credentials", view, nil, (*Server).credentials},
+		{"GET", "/runs/{run}/findings", view, nil, (*Server).findings},
+		{"GET", "/runs/{run}/output", view, []string{"after", "limit"}, (*Server).output},
+		{"GET", "/runs/{run}/live", follow, []string{"after"}, (*Server).live},
+		{"GET", "/runs/{run}/verify", verifies, nil, (*Server).verify},
+		{"POST", "/runs/{run}/verify", verifies, nil, (*Server).verify},
+		{"GET", "/runs/{run}/bundle", exports, []string{"from_seq", "to_seq", "since"}, (*Server).bundle},
+		{"GET", "/runs/{run}/export", exports, append([]string{"format", "kind", "q"}, span...), (*Server).export},
+		{"GET", "/compare", view, []string{"a", "b"}, (*Server).compare},
+		{"GET", "/search", searches, append([]string{"hash", "host", "path", "secret", "rule", "argv", "q", "kind"}, dated...), (*Server).search},
+		{"GET", "/findings", searches, append([]string{"rule"}, dated...), (*Server).allFindings},
+		{"POST", "/exports", exports, nil, (*Server).newJob},
+		{"GET", "/exports", exports, nil, (*Server).jobList},
+		{"GET", "/exports/{id}", exports, nil, (*Server).job},
+		{"GET", "/exports/{id}/file", exports, nil, (*Server).jobFile},
+		{"DELETE", "/exports/{id}", exports, nil, (*Server).endJob},
+		{"GET", "/reports", reports, append([]string{"framework", "run", "format"}, span...), (*Server).report},
+		{"GET", "/access", looks, dated, (*Server).accesses},
+		{"GET", "/tokens", manages, nil, (*Server).tokens},
+		{"POST", "/tokens", manages, nil, (*Server).newToken},
+		{"DELETE", "/tokens/{id}", manages, nil, (*Server).endToken},
 	}
+}
+
+// Routes returns each route and what it asks for; those of sessions are the Gate's.
+func Routes() map[string]access.Rule {
+	all := map[string]access.Rule{}
+	for _, rt := range routes() {
+		all[rt.name()] = rt.rule
+	}
+	return all
 }
 
 // mux serves the table. What is not there answers a problem too.
 func (s *Server) mux() http.Handler {
 	mux := http.NewServeMux()
-	methods := map[string][]string{}
+	methods := map[string][]string{"/session": {"GET", "POST", "DELETE"}}
+	s.opt.Gate.Mount(mux)
 	for _, rt := range routes() {
-		mux.Handle(rt.method+" "+Base+rt.pattern, s.opt.Gate.Guard(rt.name(), rt.rule, s.handle(rt)))
+		mux.Handle(rt.name(), s.opt.Gate.Guard(rt.name(), rt.rule, s.handle(rt)))
 		methods[rt.pattern] = append(methods[rt.pattern], rt.method)
 	}
 	for pattern, allowed := range methods {
 		mux.Handle(Base+pattern, notAllowed(allowed))
 	}
-	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
-		problem(http.StatusNotFound, "there is nothing at this address", "GET "+Base+"/openapi.json describes what there is").write(w)
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		access.NewProblem(http.StatusNotFound, "address", "there is nothing at this address", "GET "+Base+"/openapi.json describes what there is").Write(w, r)
 	})
 	if s.opt.Assets != nil {
 		mux.Handle("/", s.assets())
@@ -67,21 +119,13 @@ func notAllowed(methods []string) http.Handler {
 	allow := strings.Join(methods, ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
-		problem(http.StatusMethodNotAllowed, "this address does not take "+quoteMethod(r.Method), "it takes "+allow).write(w)
+		access.NewProblem(http.StatusMethodNotAllowed, "method", "this address does not take that method", "it takes "+allow).Write(w, r)
 	})
-}
-
-// quoteMethod keeps what a client may put there out of the answer.
-func quoteMethod(m string) string {
-	if slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}, m) {
-		return m
-	}
-	return "that method"
 }
 
 // handle runs a route's handler and answers what it could not.
 func (s *Server) handle(rt *route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, err := parse(r, rt)
 		if err == nil {
 			req.who, err = whoIs(r, rt.rule)
@@ -93,36 +137,8 @@ func (s *Server) handle(rt *route) http.Handler {
 			s.fail(w, r, err)
 		}
 	})
-}
-
-// fail answers err, and tells the log what the asker is not told.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return // nobody is there
+	if rt.streams() {
+		return h
 	}
-	p := problemOf(err)
-	if p.Status >= 500 {
-		told := *p
-		told.Instance = newID()
-		s.log.Error("a request failed", "id", told.Instance, "route", r.Pattern, "err", err)
-		p = &told
-	}
-	p.write(w)
-}
-
-// errCut ends an answer that had begun: the connection breaks off, so that nobody takes a part for the whole.
-var errCut = errors.New("the answer breaks off")
-
-// Routes returns each route's method and pattern and the least role that may use it, "" where anybody may.
-func Routes() map[string]Role {
-	all := map[string]Role{}
-	for _, rt := range routes() {
-		all[rt.name()] = rt.rule.Role
-	}
-	return all
-}
-
-// patterns returns the names of all routes in order.
-func patterns() []string {
-	return slices.SortedFunc(maps.Keys(Routes()), func(a, b string) int { return cmp.Compare(a, b) })
+	return zipped(h)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+
+	"github.com/custody-project/custody/replay/access"
 )
 
 // RunItem is a run in a list.
@@ -41,7 +43,7 @@ type runMark struct {
 }
 
 func (s *Server) runs(w http.ResponseWriter, r *request) error {
-	f := store.Filter{Tenant: r.who.scope(), Class: store.Sandboxes, Project: r.str("project")}
+	f := store.Filter{Tenant: r.who.Scope(), Class: store.Sandboxes, Project: r.str("project")}
 	var err error
 	var status string
 	if status, err = r.oneOf("status", "", string(store.Running), string(store.Sealed), string(store.Interrupted)); err != nil {
@@ -94,11 +96,11 @@ func (s *Server) find(r *request) (store.Run, error) {
 	return s.named(r.Context(), r.who, r.PathValue("run"))
 }
 
-func (s *Server) named(ctx context.Context, who principal, name string) (store.Run, error) {
+func (s *Server) named(ctx context.Context, who access.Principal, name string) (store.Run, error) {
 	if !plausible(name) {
 		return store.Run{}, errNoRun()
 	}
-	run, err := s.source.Run(ctx, who.scope(), name)
+	run, err := s.source.Run(ctx, who.Scope(), name)
 	if err != nil {
 		return store.Run{}, err
 	}
@@ -135,12 +137,4 @@ func (s *Server) run(w http.ResponseWriter, r *request) error {
 		}
 	}
 	return answer(w, detail)
-}
-
-// end is the last moment of a run, now while it goes on.
-func (s *Server) end(run store.Run) time.Time {
-	if run.End != nil {
-		return *run.End
-	}
-	return s.now()
 }

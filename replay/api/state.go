@@ -2,12 +2,36 @@ package api
 
 import (
 	"net/http"
+	"time"
+
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
 )
 
 const (
 	// fewLines is how much of the output a state has unless asked, and maxLines at the most.
 	fewLines, maxLines = 10, 1000
+	// fewColumns is how wide a picture is unless asked, and maxColumns at the most.
+	fewColumns, maxColumns = 1000, 10_000
 )
+
+// told is a run that was asked for, and what is known of it.
+func (s *Server) told(r *request) (store.Run, *model, error) {
+	run, err := s.find(r)
+	if err != nil {
+		return run, nil, err
+	}
+	m, err := s.story(r.Context(), run)
+	return run, m, err
+}
+
+// end is the last moment of a run, now while it goes on.
+func (s *Server) end(run store.Run) time.Time {
+	if run.End != nil {
+		return *run.End
+	}
+	return s.now()
+}
 
 func (s *Server) state(w http.ResponseWriter, r *request) error {
 	run, err := s.find(r)
@@ -25,9 +49,136 @@ func (s *Server) state(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	st, err := s.story(r.Context(), run)
+	m, err := s.story(r.Context(), run)
 	if err != nil {
 		return err
 	}
-	return answer(w, st.StateAt(at, int(lines)))
+	return answer(w, m.StateAt(at, int(lines)))
+}
+
+// window reads from and to, which stand for the run's begin and end where they are not given.
+func (s *Server) window(r *request, run store.Run) (from, to time.Time, err error) {
+	if from, to, err = r.span(run, s.now()); err != nil {
+		return
+	}
+	if from.IsZero() {
+		from = run.Began()
+	}
+	if to.IsZero() {
+		to = s.end(run)
+	}
+	if to.Before(from) { // from is behind the end
+		err = inOrder(from, to)
+	}
+	return from, to, err
+}
+
+func (s *Server) changes(w http.ResponseWriter, r *request) error {
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	from, to, err := s.window(r, run)
+	if err != nil {
+		return err
+	}
+	m, err := s.story(r.Context(), run)
+	if err != nil {
+		return err
+	}
+	return answer(w, m.Changes(from, to))
+}
+
+func (s *Server) lanes(w http.ResponseWriter, r *request) error {
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	from, to, err := s.window(r, run)
+	if err != nil {
+		return err
+	}
+	columns, err := r.number("columns", fewColumns, maxColumns)
+	if err == nil && columns == 0 {
+		err = bad("give 1 at least", "columns is 0")
+	}
+	if err != nil {
+		return err
+	}
+	m, err := s.story(r.Context(), run)
+	if err != nil {
+		return err
+	}
+	return answer(w, m.Lanes(from, to, int(columns)))
+}
+
+// items answers with a list that a run's story has.
+func items[T any](s *Server, w http.ResponseWriter, r *request, of func(*model) []T) error {
+	_, m, err := s.told(r)
+	if err != nil {
+		return err
+	}
+	list := of(m)
+	if list == nil {
+		list = []T{}
+	}
+	return answer(w, struct {
+		Items []T `json:"items"`
+	}{list})
+}
+
+func (s *Server) processes(w http.ResponseWriter, r *request) error {
+	return items(s, w, r, func(m *model) []replay.Proc { return m.Processes() })
+}
+
+func (s *Server) connections(w http.ResponseWriter, r *request) error {
+	return items(s, w, r, func(m *model) []replay.Connection { return m.Connections() })
+}
+
+func (s *Server) files(w http.ResponseWriter, r *request) error {
+	return items(s, w, r, func(m *model) []replay.FileHistory { return m.Files() })
+}
+
+func (s *Server) calls(w http.ResponseWriter, r *request) error {
+	return items(s, w, r, func(m *model) []replay.Call { return m.Calls() })
+}
+
+func (s *Server) credentials(w http.ResponseWriter, r *request) error {
+	return items(s, w, r, func(m *model) []replay.Credential { return m.Credentials() })
+}
+
+func (s *Server) findings(w http.ResponseWriter, r *request) error {
+	return items(s, w, r, func(m *model) []replay.Finding { return m.Findings() })
+}
+
+// outputBytes bounds the text of one answer; one piece is always there.
+const outputBytes = 4 << 20
+
+// output answers with what the steps wrote, behind a record's seq.
+func (s *Server) output(w http.ResponseWriter, r *request) error {
+	after, err := r.number("after", 0, store.MaxSeq)
+	if err != nil {
+		return err
+	}
+	limit, err := r.limit()
+	if err != nil {
+		return err
+	}
+	_, m, err := s.told(r)
+	if err != nil {
+		return err
+	}
+	var page struct {
+		Pieces []replay.Piece `json:"pieces"`
+		Next   uint64         `json:"next,omitempty"` // for after; 0: there is no more now
+	}
+	page.Pieces = m.Outputs(after, limit+1)
+	bytes := 0
+	for i, piece := range page.Pieces {
+		if bytes += len(piece.Text); i > 0 && (i == limit || bytes > outputBytes) {
+			page.Pieces, page.Next = page.Pieces[:i], page.Pieces[i-1].Seq
+			break
+		}
+	}
+	return answer(w, page)
 }

@@ -1,79 +1,148 @@
-// Command apidev serves a home's runs to whoever asks on loopback, as an admin of what has no
-// tenant. It is for work on the page.
+// Command apidev serves a home's runs for work on the page. Whoever comes without a credential
+// is let in as an admin of what has no tenant, unless -login is given; nobody's look is recorded.
 package main
 
 import (
 	"context"
 	"flag"
-	"iter"
+	"fmt"
+	"io"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"os/signal"
 
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/export/cef"
+	"github.com/custody-project/custody/audit/export/ecs"
+	"github.com/custody-project/custody/audit/export/native"
+	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 )
 
-type gate struct{}
+// unrecorded forgets who looked.
+type unrecorded struct{}
 
-func (gate) Guard(_ string, _ api.Rule, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(api.With(r.Context(), "dev", r.URL.Query().Get("tenant"))))
-	})
-}
-
-// untenanted bridges stores that do not know NoTenant yet.
-type untenanted struct{ home.Reader }
-
-func (u untenanted) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
-	if f.Tenant == store.NoTenant {
-		f.Tenant = ""
-	}
-	return u.Reader.Runs(ctx, f)
-}
-
-func (u untenanted) Run(ctx context.Context, tenant, name string) (store.Run, error) {
-	if tenant == store.NoTenant {
-		tenant = ""
-	}
-	return u.Reader.Run(ctx, tenant, name)
-}
-
-func (u untenanted) Search(ctx context.Context, s store.Search) iter.Seq2[store.Row, error] {
-	if s.Tenant == store.NoTenant {
-		s.Tenant = ""
-	}
-	return u.Reader.(interface {
-		Search(ctx context.Context, s store.Search) iter.Seq2[store.Row, error]
-	}).Search(ctx, s)
-}
+func (unrecorded) Record(context.Context, audit.Access) error { return nil }
 
 func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
 	dir := flag.String("home", os.Getenv("CUSTODY_HOME"), "the home")
 	addr := flag.String("addr", "127.0.0.1:8390", "where to listen")
 	assets := flag.String("assets", "", "a directory with the page")
+	login := flag.Bool("login", false, "ask for a login, by the link that is printed")
 	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	h, err := home.Open(*dir)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	o := api.Options{
-		Open: func(ctx context.Context) (api.Source, error) {
-			r, err := h.Reader(ctx)
-			return untenanted{r}, err
-		},
-		Gate: gate{},
-		Log:  slog.Default(),
+	scratch, err := os.MkdirTemp("", "apidev-")
+	if err != nil {
+		return err
 	}
+	defer os.RemoveAll(scratch)
+	tokens, err := access.OpenTokens(scratch)
+	if err != nil {
+		return err
+	}
+	token, err := tokens.New("dev", "", access.Admin, 0)
+	if err != nil {
+		return err
+	}
+	gate, err := access.New(access.Options{Config: access.Config{Listen: *addr, Rate: access.Rate{PerSecond: 1000, Burst: 1000}},
+		Tokens: tokens, Recorder: unrecorded{}})
+	if err != nil {
+		return err
+	}
+	defer gate.Close()
+	o := options(h, gate, tokens, scratch)
 	if *assets != "" {
 		o.Assets = http.FileServer(http.Dir(*assets))
 	}
 	s, err := api.New(o)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	log.Printf("http://%s/", *addr)
-	log.Fatal(http.ListenAndServe(*addr, s))
+	defer s.Close()
+	l, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return err
+	}
+	once, _ := gate.Once()
+	fmt.Printf("http://%s/#once=%s\ntoken %s\n", *addr, once, token)
+	if *login {
+		return s.Serve(ctx, l, nil)
+	}
+	srv := &http.Server{Handler: open(s, token)}
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := srv.Serve(l); err != http.ErrServerClosed {
+		return err
+	}
+	return nil
+}
+
+// open lends a token to whoever brings no credential.
+func open(next http.Handler, token string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" && len(r.Cookies()) == 0 && r.URL.Path != api.Base+"/session" || r.Method == http.MethodGet && len(r.Cookies()) == 0 {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func options(h *home.Home, gate *access.Gate, tokens *access.Tokens, scratch string) api.Options {
+	return api.Options{
+		Open: func(ctx context.Context) (api.Source, error) {
+			r, err := h.Reader(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return r, nil
+		},
+		Ahead: func(ctx context.Context, src api.Source, run store.Run) (api.Records, error) {
+			return h.Ahead(ctx, src, run)
+		},
+		Verify: func(ctx context.Context, run store.Run) (proof.Report, error) {
+			e, done, err := h.Evidence(ctx, run.ID)
+			if err != nil {
+				return proof.Report{}, err
+			}
+			defer done()
+			keys, err := h.Trusted()
+			if err != nil {
+				return proof.Report{}, err
+			}
+			return proof.Verify(ctx, e, proof.Trust{Keys: keys})
+		},
+		Bundle: func(ctx context.Context, w io.Writer, run store.Run, s api.Selection) error {
+			return h.Bundle(ctx, w, run.ID, home.BundleOptions{Since: s.Since})
+		},
+		Proof: func(ctx context.Context, run store.Run, seq uint64) (any, error) {
+			e, done, err := h.Evidence(ctx, run.ID)
+			if err != nil {
+				return nil, err
+			}
+			defer done()
+			return proof.ProofOf(ctx, e, seq)
+		},
+		Exports: []api.Export{
+			api.FormatLines(native.New(), "application/x-ndjson", "ndjson"),
+			api.FormatLines(ecs.New(), "application/x-ndjson", "ndjson"),
+			api.FormatLines(cef.New(), "text/plain", "cef"),
+		},
+		ExportDir: scratch, Tokens: tokens, Gate: gate, Log: slog.Default(),
+	}
 }

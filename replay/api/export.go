@@ -1,0 +1,193 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
+)
+
+// Export is a form in which records leave.
+type Export struct {
+	Name   string // as a request names it
+	Type   string // media type
+	Suffix string // of a file, without the dot
+	OneRun bool   // several runs have no form together
+	// Write writes those of the runs' records that f selects. It may be called at once from many goroutines.
+	Write func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error
+}
+
+// Lines is the records' exact bytes, one a line; erased ones are left out.
+func Lines() Export {
+	return Export{Name: "ndjson", Type: "application/x-ndjson", Suffix: "ndjson", Write: writeLines}
+}
+
+func writeLines(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error {
+	for _, run := range runs {
+		for row, err := range src.Records(ctx, query(run, f, 0)) {
+			if err != nil {
+				return err
+			}
+			if row.Erased != nil || !replay.Match(f, row) {
+				continue
+			}
+			if _, err := w.Write(append(row.Body, '\n')); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// FormatLines is a SIEM's format, one line a record.
+func FormatLines(format export.Format, mediaType, suffix string) Export {
+	return Export{Name: format.Name(), Type: mediaType, Suffix: suffix,
+		Write: func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error {
+			_, err := export.Write(ctx, lineWriter{w}, unfed{src}, picky{format, f}, export.Filter{Kinds: f.Kinds}, runs...)
+			return err
+		}}
+}
+
+// unfed is a Source that is read run by run.
+type unfed struct{ Source }
+
+// Feed implements export.Source.
+func (unfed) Feed(context.Context, string, int) ([]store.Ref, error) { return nil, nil }
+
+// picky has no words for events that a filter does not select.
+type picky struct {
+	export.Format
+	filter replay.Filter
+}
+
+// Append implements export.Format.
+func (p picky) Append(dst []byte, e export.Event) ([]byte, error) {
+	row := store.Row{Head: store.Head{Run: e.Run, Seq: e.Seq, Time: e.Time}, Tenant: e.Tenant, Body: e.Body}
+	if e.Erased {
+		row.Erased = new([32]byte)
+	} else if head, err := store.ParseHead(e.Body); err == nil {
+		row.Head = head
+	}
+	if !replay.Match(p.filter, row) {
+		return dst, nil
+	}
+	return p.Format.Append(dst, e)
+}
+
+// lineWriter leaves out the lines of events that have no words.
+type lineWriter struct{ w io.Writer }
+
+// Write implements io.Writer; package export writes a line at a time.
+func (l lineWriter) Write(p []byte) (int, error) {
+	if len(p) == 1 {
+		return 1, nil
+	}
+	return l.w.Write(p)
+}
+
+// format finds an export by its name.
+func (s *Server) format(name string) (Export, error) {
+	i := slices.IndexFunc(s.opt.Exports, func(e Export) bool { return e.Name == name })
+	if i < 0 {
+		var names []string
+		for _, e := range s.opt.Exports {
+			names = append(names, e.Name)
+		}
+		return Export{}, bad("formats are "+strings.Join(names, ", "), "there is no format %.40q", name)
+	}
+	return s.opt.Exports[i], nil
+}
+
+func (s *Server) export(w http.ResponseWriter, r *request) error {
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	e, err := s.format(orElse(r.str("format"), "ndjson"))
+	if err != nil {
+		return err
+	}
+	f, err := s.filter(r, run)
+	if err != nil {
+		return err
+	}
+	return s.download(w, r, e.Type, run.ID+"."+e.Suffix, func(w io.Writer) error {
+		return e.Write(r.Context(), w, s.source, f, []store.Run{run})
+	})
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+func (s *Server) bundle(w http.ResponseWriter, r *request) error {
+	if s.opt.Bundle == nil {
+		return errNotHere("bundles")
+	}
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	sel := Selection{By: r.who.Name}
+	if sel.First, err = r.number("from_seq", 0, store.MaxSeq); err != nil {
+		return err
+	}
+	if sel.Last, err = r.number("to_seq", 0, store.MaxSeq); err != nil {
+		return err
+	}
+	if sel.Last != 0 && sel.First > sel.Last {
+		return bad("give the earlier one as from_seq", "from_seq is behind to_seq")
+	}
+	if since := r.str("since"); since != "" {
+		sel.Since = []byte(since)
+	}
+	return s.download(w, r, "application/zip", run.ID+".zip", func(w io.Writer) error {
+		return s.opt.Bundle(r.Context(), w, run, sel)
+	})
+}
+
+// download sends a file that is made while it is sent. An error before its first byte is a problem;
+// after it the connection breaks off, so that nobody takes a part for the whole.
+func (s *Server) download(w http.ResponseWriter, r *request, mediaType, name string, write func(io.Writer) error) error {
+	leave, err := s.downloads.enter(r.who.Tenant+"\x00"+r.who.Name, "downloads")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	f := &fileWriter{w: w, rc: http.NewResponseController(w), header: func() { attach(w, mediaType, name) }}
+	err = write(f)
+	switch {
+	case err == nil:
+		f.begin() // it may be empty
+		return nil
+	case !f.begun:
+		return err
+	}
+	s.log.Error("a download broke off", "route", r.Pattern, "err", err)
+	panic(http.ErrAbortHandler)
+}
+
+// attach says that a file follows, which no browser is to show as a page.
+func attach(w http.ResponseWriter, mediaType, name string) {
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", fileName(name)))
+}
+
+// fileName keeps what has a meaning in headers and paths out of a name.
+func fileName(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' {
+			return c
+		}
+		return '_'
+	}, name)
+}

@@ -1,0 +1,212 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/replay/access"
+)
+
+const (
+	// maxBody bounds what a request brings along.
+	maxBody = 256 << 10
+	// maxJobRuns bounds the runs of one export, and maxReportRuns those of one report.
+	maxJobRuns, maxReportRuns = 10_000, 500
+)
+
+// body reads a request's JSON into what to points to. Fields that are not known are refused.
+func (r *request) body(to any) error {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return access.NewProblem(http.StatusUnsupportedMediaType, "media-type", "the body is not of the type application/json", "set Content-Type")
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return bad("send it again", "the body could not be read")
+	}
+	if len(text) > maxBody {
+		return access.NewProblem(http.StatusRequestEntityTooLarge, "body", "the body is too long", "name fewer runs, or a time from and to")
+	}
+	return strict(text, to)
+}
+
+// JobRequest is what an export is to have: runs by name, or all that began from From and before To.
+type JobRequest struct {
+	Runs   []string     `json:"runs"`
+	From   *time.Time   `json:"from"`
+	To     *time.Time   `json:"to"`
+	Format string       `json:"format"`
+	Kinds  []audit.Kind `json:"kinds"`
+}
+
+func (q JobRequest) check() error {
+	if (len(q.Runs) == 0) == (q.From == nil && q.To == nil) {
+		return bad("name runs, or a time by from and to, and not both", "it is not said which runs")
+	}
+	if q.From != nil && q.To != nil {
+		if err := inOrder(*q.From, *q.To); err != nil {
+			return err
+		}
+	}
+	if len(q.Runs) > maxJobRuns {
+		return bad("name fewer, or a time by from and to", "there are %d runs, at most %d are allowed", len(q.Runs), maxJobRuns)
+	}
+	for _, k := range q.Kinds {
+		if !k.Known() || k == audit.KindAccess {
+			return bad("kinds are "+kindNames(), "%.60q is not a kind of a run's records", k)
+		}
+	}
+	return nil
+}
+
+// owner names whose a job is.
+func (r *request) owner() string { return r.who.Tenant + "\x00" + r.who.Via + "\x00" + r.who.Name }
+
+func (s *Server) newJob(w http.ResponseWriter, r *request) error {
+	if s.jobs.dir == "" {
+		return errNotHere("export jobs")
+	}
+	var q JobRequest
+	if err := r.body(&q); err != nil {
+		return err
+	}
+	if err := q.check(); err != nil {
+		return err
+	}
+	e, err := s.format(orElse(q.Format, "ndjson"))
+	if err != nil {
+		return err
+	}
+	runs, err := s.chosen(r, q)
+	if err != nil {
+		return err
+	}
+	if e.OneRun && len(runs) != 1 {
+		return bad("choose one run", "%s is of one run, and %d are chosen", e.Name, len(runs))
+	}
+	one := &job{owner: r.owner(), export: e, filter: replay.Filter{Kinds: q.Kinds}, runs: runs}
+	one.Format, one.Runs = e.Name, len(runs)
+	made, err := s.jobs.add(one, s.now())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", Base+"/exports/"+made.ID)
+	return answerWith(w, http.StatusAccepted, made)
+}
+
+// chosen finds the runs that an export is about.
+func (s *Server) chosen(r *request, q JobRequest) ([]store.Run, error) {
+	if len(q.Runs) > 0 {
+		return s.allNamed(r, q.Runs)
+	}
+	f := store.Filter{}
+	if q.From != nil {
+		f.From = *q.From
+	}
+	if q.To != nil {
+		f.To = *q.To
+	}
+	return s.during(r, f, maxJobRuns)
+}
+
+// allNamed finds runs by their names, each once.
+func (s *Server) allNamed(r *request, names []string) ([]store.Run, error) {
+	var runs []store.Run
+	seen := map[string]bool{}
+	for _, name := range names {
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		run, err := s.named(r.Context(), r.who, name)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// during finds the asker's runs that began in a time, of which there are at most so many.
+func (s *Server) during(r *request, f store.Filter, most int) ([]store.Run, error) {
+	f.Tenant, f.Class, f.Limit = r.who.Scope(), store.Sandboxes, most+1
+	found, err := s.source.Runs(r.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > most {
+		return nil, bad("choose a shorter time", "there are more than %d runs", most)
+	}
+	var runs []store.Run
+	for _, run := range found {
+		if run.Tenant == r.who.Tenant {
+			runs = append(runs, run)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, access.NewProblem(http.StatusNotFound, "no-runs", "no run began in that time", "choose a longer time")
+	}
+	return runs, nil
+}
+
+func (s *Server) jobList(w http.ResponseWriter, r *request) error {
+	return answer(w, struct {
+		Exports []Job `json:"exports"`
+	}{s.jobs.of(r.owner(), s.now())})
+}
+
+func (s *Server) job(w http.ResponseWriter, r *request) error {
+	one, _, err := s.jobs.get(r.owner(), r.PathValue("id"), s.now())
+	if err != nil {
+		return err
+	}
+	return answer(w, one)
+}
+
+func (s *Server) endJob(w http.ResponseWriter, r *request) error {
+	if err := s.jobs.end(r.owner(), r.PathValue("id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) jobFile(w http.ResponseWriter, r *request) error {
+	one, e, err := s.jobs.get(r.owner(), r.PathValue("id"), s.now())
+	if err != nil {
+		return err
+	}
+	if one.State != Done {
+		return access.NewProblem(http.StatusConflict, "not-done", "the export is "+string(one.State), "GET /api/v1/exports/"+one.ID+" says when it is done")
+	}
+	f, err := os.Open(s.jobs.file(one.ID))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return s.download(w, r, e.Type, "export-"+one.ID+"."+e.Suffix, func(w io.Writer) error {
+		_, err := io.Copy(w, f)
+		return err
+	})
+}
+
+// strict decodes one JSON value with no field that to has not.
+func strict(text []byte, to any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(to); err != nil {
+		return bad("openapi.json says what belongs there", "the body cannot be read: %v", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return bad("send one JSON object", "something follows the body")
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package api
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+const (
+	// pollEvery is how often a live run is asked for more, and pollRun for how it stands.
+	pollEvery, pollRun = 200 * time.Millisecond, time.Second
+	// ringRows and ringBytes bound what a hub keeps for its readers; who is further behind reads the store.
+	ringRows, ringBytes = 4096, 8 << 20
+	// pollRows bounds one reading.
+	pollRows = 1000
+)
+
+// hub follows one live run for all who watch it: one poll, however many they are.
+//
+//	polling -- the run has ended, and all of it was read --> over
+//	   `------ the last reader has gone -------------------> stopped
+type hub struct {
+	server *Server
+	key    runKey
+	src    Records
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the poll has ended
+	users  int           // guarded by hubs.mu
+
+	mu      sync.Mutex // guards what follows
+	changed chan struct{}
+	run     store.Run
+	rows    []store.Row // the latest, in order
+	bytes   int         // of them
+	floor   uint64      // all later rows are in rows, up to last
+	last    uint64
+	over    bool
+	err     error // why it ended before the run did
+}
+
+// hubs has one hub for each run that is watched.
+type hubs struct {
+	mu  sync.Mutex // guards all and their users
+	all map[runKey]*hub
+}
+
+// join returns the run's hub, which leave gives free.
+func (s *Server) join(run store.Run) (*hub, error) {
+	s.hubs.mu.Lock()
+	defer s.hubs.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return nil, errEnding()
+	}
+	key := keyOf(run)
+	if h := s.hubs.all[key]; h != nil {
+		h.users++
+		return h, nil
+	}
+	ctx, stop := context.WithCancel(s.ctx)
+	src, err := s.ahead(ctx, run)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	h := &hub{server: s, key: key, src: src, stop: stop, done: make(chan struct{}), users: 1,
+		changed: make(chan struct{}), run: run, floor: run.LastSeq, last: run.LastSeq}
+	s.hubs.all[key] = h
+	s.work.Go(func() { h.poll(ctx) })
+	return h, nil
+}
+
+// leave gives the hub free. The last reader ends it and waits for that.
+func (s *Server) leave(h *hub) {
+	s.hubs.mu.Lock()
+	h.users--
+	gone := h.users == 0
+	if gone {
+		delete(s.hubs.all, h.key)
+	}
+	s.hubs.mu.Unlock()
+	if gone {
+		h.stop()
+		<-h.done
+	}
+}
+
+func (s *Server) ahead(ctx context.Context, run store.Run) (Records, error) {
+	if s.opt.Ahead == nil {
+		return asIs{s.source}, nil
+	}
+	src, err := s.opt.Ahead(ctx, s.source, run)
+	return src, away(ctx, err)
+}
+
+// asIs is a Source that somebody else closes.
+type asIs struct{ Source }
+
+// Close does nothing.
+func (asIs) Close() error { return nil }
+
+// poll reads until the run has ended, nobody watches, or the store fails.
+func (h *hub) poll(ctx context.Context) {
+	defer close(h.done)
+	defer h.src.Close()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	var looked time.Time
+	for {
+		run := h.run
+		var err error
+		if time.Since(looked) >= pollRun { // before the rows: a run that had ended then has no later rows
+			run, err = h.server.source.Run(ctx, scopeOf(h.key.tenant), h.key.run)
+			looked = time.Now()
+		}
+		n := 0
+		if err == nil {
+			n, err = h.read(ctx)
+		}
+		if h.settle(run, n, err) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// read takes in the rows that are there behind the last.
+func (h *hub) read(ctx context.Context) (int, error) {
+	n := 0
+	q := store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: h.last, Limit: pollRows}
+	for row, err := range h.src.Records(ctx, q) {
+		if err != nil {
+			return n, err
+		}
+		h.take(row)
+		n++
+	}
+	return n, nil
+}
+
+func (h *hub) take(row store.Row) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rows = append(h.rows, row)
+	h.bytes += len(row.Body)
+	h.last = row.Seq
+	drop := 0
+	for len(h.rows)-drop > 1 && (len(h.rows)-drop > ringRows || h.bytes > ringBytes) {
+		h.bytes -= len(h.rows[drop].Body)
+		h.floor = h.rows[drop].Seq
+		h.rows[drop] = store.Row{}
+		drop++
+	}
+	h.rows = h.rows[drop:]
+}
+
+// settle tells the readers what a poll brought, and whether there will be another.
+func (h *hub) settle(run store.Run, n int, err error) (over bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news := n > 0 || err != nil || run.Events != h.run.Events || run.Status != h.run.Status
+	h.run, h.err = run, err
+	h.over = err != nil || run.End != nil && n == 0 && h.last >= run.LastSeq
+	if news || h.over {
+		close(h.changed)
+		h.changed = make(chan struct{})
+	}
+	return h.over
+}
+
+// glimpse is what a reader finds at one look.
+type glimpse struct {
+	floor   uint64
+	rows    []store.Row
+	run     store.Run
+	behind  bool // what follows on the reader's place is not kept here any more
+	over    bool
+	err     error
+	changed <-chan struct{} // closed when another look is worth it
+}
+
+// look returns what is kept behind seq after, as far as one event goes.
+func (h *hub) look(after uint64) glimpse {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := glimpse{run: h.run, over: h.over, err: h.err, changed: h.changed, floor: h.floor, behind: after < h.floor}
+	if v.behind {
+		return v
+	}
+	bytes := 0
+	for _, row := range h.rows {
+		if row.Seq <= after {
+			continue
+		}
+		if len(v.rows) == eventRows || bytes > eventBytes {
+			break
+		}
+		v.rows = append(v.rows, row)
+		bytes += len(row.Body)
+	}
+	return v
+}
+
+// catchUp reads what is not kept any more.
+func (h *hub) catchUp(ctx context.Context, after uint64) iter.Seq2[store.Row, error] {
+	return h.src.Records(ctx, store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: after, Limit: eventRows})
+}

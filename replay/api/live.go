@@ -1,0 +1,235 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+const (
+	// eventRows and eventBytes bound the records of one event; one record is always there.
+	eventRows, eventBytes = 500, 1 << 20
+	// beat is how often a stream without news says that it lives.
+	beat = 15 * time.Second
+	// slowest is how long a reader may take for one event; a slower one is dropped, and can resume.
+	slowest = 10 * time.Second
+	// streamFor bounds a stream: the reader resumes with a new request, which passes the Gate again.
+	streamFor = 10 * time.Minute
+	// maxStreams bounds all streams, and maxStreamsOf those of one principal.
+	maxStreams, maxStreamsOf = 512, 32
+)
+
+// turnstile counts what goes on at once, of all and of each principal.
+type turnstile struct {
+	most, each int
+
+	mu  sync.Mutex // guards what follows
+	all int
+	of  map[string]int
+}
+
+// enter returns what to call at the end.
+func (t *turnstile) enter(who, what string) (func(), error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all >= t.most || t.of[who] >= t.each {
+		return nil, later(http.StatusTooManyRequests, "too-many", "too many "+what+" at once", "end some, or try again later", 5*time.Second)
+	}
+	if t.of == nil {
+		t.of = map[string]int{}
+	}
+	t.all++
+	t.of[who]++
+	return func() { t.leave(who) }, nil
+}
+
+func (t *turnstile) leave(who string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all--
+	if t.of[who]--; t.of[who] == 0 {
+		delete(t.of, who)
+	}
+}
+
+// stream is one reader's event stream (HTML Living Standard, server-sent events).
+type stream struct {
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	buf []byte
+}
+
+// send writes one event, or a comment, and waits until the connection has taken it.
+func (st *stream) send(text []byte) error {
+	if err := st.rc.SetWriteDeadline(time.Now().Add(slowest)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := st.w.Write(text); err != nil {
+		return err
+	}
+	return st.rc.Flush()
+}
+
+func (st *stream) records(rows []store.Row) error {
+	b := append(st.buf[:0], "id: "...)
+	b = strconv.AppendUint(b, rows[len(rows)-1].Seq, 10)
+	b = append(b, "\nevent: records\ndata: {\"records\":["...)
+	for i, row := range rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendRecord(b, row)
+	}
+	st.buf = append(b, "]}\n\n"...)
+	return st.send(st.buf)
+}
+
+func (st *stream) event(name string, v any) error {
+	text, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return st.send([]byte("event: " + name + "\ndata: " + string(text) + "\n\n"))
+}
+
+// live streams a run's new records until it has ended. It begins behind Last-Event-ID, else behind
+// the parameter after, else with what comes from now on.
+func (s *Server) live(w http.ResponseWriter, r *request) error {
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	after, err := r.after(run)
+	if err != nil {
+		return err
+	}
+	leave, err := s.streams.enter(r.who.Tenant+"\x00"+r.who.Name, "streams")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	h, err := s.join(run)
+	if err != nil {
+		return err
+	}
+	defer s.leave(h)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	ctx, cancel := context.WithDeadline(r.Context(), streamEnd(time.Now(), r.who.Expires))
+	defer cancel()
+	st := &stream{w: w, rc: http.NewResponseController(w)}
+	if err := st.send([]byte("retry: 1000\n\n")); err != nil {
+		return nil // the reader has gone
+	}
+	_ = s.follow(ctx, st, h, after) // a reader that is gone resumes, and is told by the connection's end
+	return nil
+}
+
+// streamEnd is when a stream ends whatever happens: with the principal's credential at the latest.
+func streamEnd(now, expires time.Time) time.Time {
+	end := now.Add(streamFor)
+	if !expires.IsZero() && expires.Before(end) {
+		return expires
+	}
+	return end
+}
+
+// after reads behind which record to begin.
+func (r *request) after(run store.Run) (uint64, error) {
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		n, err := strconv.ParseUint(last, 10, 63)
+		if err != nil {
+			return 0, bad("it is the seq of the last record that came", "Last-Event-ID is %.40q", last)
+		}
+		return n, nil
+	}
+	return r.number("after", run.LastSeq, store.MaxSeq)
+}
+
+func (s *Server) follow(ctx context.Context, st *stream, h *hub, after uint64) error {
+	beating := time.NewTicker(beat)
+	defer beating.Stop()
+	var told store.Run
+	for ctx.Err() == nil {
+		v := h.look(after)
+		if v.behind {
+			n, err := s.catchUp(ctx, st, h, &after)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				continue
+			}
+			after = max(after, v.floor) // nothing is there of what is not kept: go on with what is
+			continue
+		}
+		if err := s.tell(st, v, &after, &told); err != nil {
+			return err
+		}
+		switch {
+		case v.over && len(v.rows) == 0:
+			return s.finish(st, v)
+		case len(v.rows) > 0:
+			continue
+		}
+		select {
+		case <-v.changed:
+		case <-beating.C:
+			if err := st.send([]byte(": alive\n\n")); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		}
+	}
+	return ctx.Err()
+}
+
+// tell sends how the run stands, if that is news, and the records.
+func (s *Server) tell(st *stream, v glimpse, after *uint64, told *store.Run) error {
+	if told.ID == "" || told.Events != v.run.Events || told.Status != v.run.Status {
+		*told = v.run
+		if err := st.event("run", s.item(v.run)); err != nil {
+			return err
+		}
+	}
+	if len(v.rows) == 0 {
+		return nil
+	}
+	*after = v.rows[len(v.rows)-1].Seq
+	return st.records(v.rows)
+}
+
+func (s *Server) catchUp(ctx context.Context, st *stream, h *hub, after *uint64) (int, error) {
+	var rows []store.Row
+	bytes := 0
+	for row, err := range h.catchUp(ctx, *after) {
+		if err != nil {
+			return 0, err
+		}
+		if rows = append(rows, row); bytes+len(row.Body) > eventBytes {
+			break
+		}
+		bytes += len(row.Body)
+	}
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	*after = rows[len(rows)-1].Seq
+	return len(rows), st.records(rows)
+}
+
+// finish says that there is no more: the run has ended, or the store does not answer.
+func (s *Server) finish(st *stream, v glimpse) error {
+	if v.err != nil {
+		return st.event("problem", problemOf(v.err))
+	}
+	return st.event("end", s.item(v.run))
+}

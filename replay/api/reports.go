@@ -1,0 +1,116 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// ReportRequest is what a report is to be made of.
+type ReportRequest struct {
+	Framework string
+	Format    string // json, html or bundle
+	Tenant    string
+	By        string // who asks
+	Runs      []CheckedRun
+	From, To  time.Time // in which the runs began, if they were chosen so; To is exclusive
+}
+
+// CheckedRun is a run with what is known of its record.
+type CheckedRun struct {
+	Run          store.Run
+	Verification Verification
+	Report       *proof.Report // nil if nothing was established
+}
+
+// reportTypes are the media types of reports, and what their files are called.
+func reportType(format string) (mediaType, suffix string) {
+	switch format {
+	case "html":
+		return "text/html; charset=utf-8", "html"
+	case "bundle":
+		return "application/zip", "zip"
+	}
+	return "application/json", "json"
+}
+
+const (
+	// checksFor is how long a report waits for runs to be checked; those that were not in time say so.
+	checksFor = time.Minute
+	// reportPolicy lets a report have the style that stands in it, and nothing else.
+	reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
+)
+
+func (s *Server) report(w http.ResponseWriter, r *request) error {
+	if s.opt.Report == nil {
+		return errNotHere("reports")
+	}
+	q := ReportRequest{Framework: r.str("framework"), Tenant: r.who.Tenant, By: r.who.Name}
+	if !slices.Contains(s.opt.Frameworks, q.Framework) {
+		return bad("give one of "+strings.Join(s.opt.Frameworks, ", "), "framework is %.40q", q.Framework)
+	}
+	var err error
+	if q.Format, err = r.oneOf("format", "json", "html", "bundle"); err != nil {
+		return err
+	}
+	if q.From, q.To, err = r.dates(); err != nil {
+		return err
+	}
+	runs, err := s.reported(r, q)
+	if err != nil {
+		return err
+	}
+	q.Runs = s.checked(r.Context(), runs)
+	mediaType, suffix := reportType(q.Format)
+	return s.download(w, r, mediaType, q.Framework+"."+suffix, func(out io.Writer) error {
+		if q.Format == "html" {
+			w.Header().Set("Content-Security-Policy", reportPolicy)
+		}
+		return s.opt.Report(r.Context(), out, q)
+	})
+}
+
+// reported finds the runs that a report is about.
+func (s *Server) reported(r *request, q ReportRequest) ([]store.Run, error) {
+	names := r.str("run")
+	if (names == "") == (q.From.IsZero() && q.To.IsZero()) {
+		return nil, bad("name runs with commas between, or a time by from and to, and not both", "it is not said which runs")
+	}
+	if names == "" {
+		return s.during(r, store.Filter{From: q.From, To: q.To}, maxReportRuns)
+	}
+	return s.allNamed(r, strings.Split(names, ","))
+}
+
+// checked returns the runs with what is known of their records, after those that nobody looked at were checked.
+func (s *Server) checked(ctx context.Context, runs []store.Run) []CheckedRun {
+	ctx, cancel := context.WithTimeout(ctx, checksFor)
+	defer cancel()
+	list := make([]CheckedRun, len(runs))
+	for i, run := range runs {
+		if s.opt.Verify != nil {
+			s.await(ctx, run)
+		}
+		list[i] = CheckedRun{Run: run, Verification: s.verification(run), Report: s.checks.report(run)}
+	}
+	return list
+}
+
+// await has a run checked, if that was not done lately.
+func (s *Server) await(ctx context.Context, run store.Run) {
+	done, err := s.checks.ask(run, false)
+	if err != nil {
+		return // too many wait: the report says that nobody has looked
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+}

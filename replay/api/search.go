@@ -1,0 +1,287 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay/access"
+)
+
+// searchFor is how long one page of a search may take.
+const searchFor = 5 * time.Second
+
+// headMark is where a page of a search ended: everything before this place was looked at.
+type headMark struct {
+	Time time.Time `json:"t"`
+	Run  string    `json:"r"`
+	Seq  uint64    `json:"q"`
+}
+
+func markOf(h store.Head) headMark { return headMark{h.Time, h.Run, h.Seq} }
+
+func (m headMark) head() *store.Head { return &store.Head{Time: m.Time, Run: m.Run, Seq: m.Seq} }
+
+// hunt is a search over runs, a page of it.
+type hunt struct {
+	store.Search
+	accept func(store.Row) bool // what the store cannot ask for
+	looks  bool                 // of access logs, and of nothing else
+	limit  int
+
+	rows    []store.Row
+	bytes   int
+	next    *headMark // nil: there is no more
+	partial bool      // time was up: more may be found behind next
+}
+
+// searched reads what is looked for.
+func (s *Server) searched(r *request) (h hunt, err error) {
+	h = hunt{accept: func(store.Row) bool { return true }}
+	h.Tenant = r.who.Scope()
+	h.Host, h.Path, h.Secret, h.Rule = r.str("host"), r.str("path"), r.str("secret"), r.str("rule")
+	if h.Hash, err = sha256Of(r.str("hash")); err != nil {
+		return h, err
+	}
+	if h.Kinds, err = r.kinds(); err != nil {
+		return h, err
+	}
+	if slices.Contains(h.Kinds, audit.KindAccess) {
+		return h, bad("GET /api/v1/access lists who looked at records", "accesses are no records of runs")
+	}
+	if h.From, h.To, err = r.dates(); err != nil {
+		return h, err
+	}
+	h.Text = inJSON(r.str("q"))
+	if argv := r.str("argv"); argv != "" {
+		err = h.argv(argv)
+	}
+	if err == nil && h.Path+h.Host+h.Hash+h.Secret+h.Rule+h.Text == "" && h.From.IsZero() {
+		err = bad("give one of hash, host, path, secret, rule, argv, q or from", "nothing is asked for")
+	}
+	return h, err
+}
+
+// sha256Of reads a hash as records have it.
+func sha256Of(text string) (string, error) {
+	text = strings.ToLower(text)
+	if raw, err := hex.DecodeString(text); text != "" && (err != nil || len(raw) != 32) {
+		return "", bad("give all 64 hexadecimal digits", "hash is not a SHA-256")
+	}
+	return text, nil
+}
+
+// inJSON is how text stands in a record's JSON.
+func inJSON(text string) string {
+	enc, err := audit.Text(text).MarshalJSON()
+	if err != nil || len(enc) < 2 || enc[0] != '"' {
+		return text // no text that a record could have as it is
+	}
+	return string(enc[1 : len(enc)-1])
+}
+
+// argv narrows the search to commands whose line has this in it, whatever the case. The store
+// finds those with the longest word of it; the words are then put together as they were given.
+func (h *hunt) argv(text string) error {
+	if len(h.Kinds) > 0 && !slices.Contains(h.Kinds, audit.KindExec) {
+		return bad("leave kind out", "argv is of the kind exec")
+	}
+	if h.Text != "" {
+		return bad("give one of them", "argv and q cannot be asked for together")
+	}
+	h.Kinds = []audit.Kind{audit.KindExec}
+	if h.Text = plainWord(text); h.Text == "" && h.From.IsZero() {
+		h.From = time.Unix(0, 0).UTC() // nothing of it stands in JSON as it is: all commands are looked at
+	}
+	want := bytes.ToLower([]byte(text))
+	h.accept = func(row store.Row) bool { return bytes.Contains(bytes.ToLower([]byte(commandLine(row))), want) }
+	return nil
+}
+
+// plainWord is the longest stretch of text that stands in one argument, and in JSON as it is.
+func plainWord(text string) string {
+	longest := ""
+	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"\<>&`, c) }) {
+		if len(word) > len(longest) {
+			longest = word
+		}
+	}
+	return longest
+}
+
+// commandLine is a command's arguments with spaces between.
+func commandLine(row store.Row) string {
+	var r audit.Record
+	if json.Unmarshal(row.Body, &r) != nil || r.Exec == nil {
+		return ""
+	}
+	var words []string
+	for _, arg := range r.Exec.Argv {
+		words = append(words, string(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// run fills the page.
+func (h *hunt) run(ctx context.Context, src Source, who access.Principal) error {
+	ctx, cancel := context.WithTimeout(ctx, searchFor)
+	defer cancel()
+	for row, err := range src.Search(ctx, h.Search) {
+		var cut *store.CutError
+		if errors.As(err, &cut) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			mark := markOf(cut.At)
+			h.next, h.partial = &mark, true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !h.owned(row, who) || !h.accept(row) {
+			continue
+		}
+		if len(h.rows) == h.limit || h.bytes >= pageBytes {
+			mark := markOf(h.rows[len(h.rows)-1].Head)
+			h.next = &mark
+			return nil
+		}
+		h.rows = append(h.rows, row)
+		h.bytes += len(row.Body)
+	}
+	return nil
+}
+
+// owned says whether a row is the asker's to see. Access logs are a host's, with events about all
+// tenants: accept picks the asker's.
+func (h *hunt) owned(row store.Row, who access.Principal) bool {
+	if strings.HasPrefix(row.Run, store.AccessPrefix) {
+		return h.looks
+	}
+	return !h.looks && row.Tenant == who.Tenant
+}
+
+// begin reads how much is wanted and where to begin.
+func (s *Server) begin(r *request, h *hunt) (err error) {
+	if h.limit, err = r.limit(); err != nil {
+		return err
+	}
+	cursor := r.str("cursor")
+	if cursor == "" {
+		return nil
+	}
+	var m headMark
+	if err := s.cursors.read(r.scope(), cursor, &m); err != nil {
+		return err
+	}
+	h.Before = m.head()
+	return nil
+}
+
+func (s *Server) search(w http.ResponseWriter, r *request) error {
+	h, err := s.searched(r)
+	if err == nil {
+		err = s.begin(r, &h)
+	}
+	if err == nil {
+		err = h.run(r.Context(), s.source, r.who)
+	}
+	if err != nil {
+		return err
+	}
+	x := beginExact(w)
+	defer x.end()
+	x.raw(`{"hits":[`)
+	for i, row := range h.rows {
+		if i > 0 {
+			x.raw(",\n")
+		}
+		x.hit(row)
+	}
+	x.raw(`],"partial":` + strconv.FormatBool(h.partial))
+	s.more(x, r, &h)
+	x.raw("}\n")
+	return nil
+}
+
+// more writes the cursor of the next page, if there is one.
+func (s *Server) more(x *exact, r *request, h *hunt) {
+	if h.next != nil {
+		x.raw(`,"next":"` + s.cursors.make(r.scope(), h.next) + `"`)
+	}
+}
+
+// hit writes a row with the run that it is of.
+func (x *exact) hit(row store.Row) {
+	text, err := encode(struct {
+		Run      string         `json:"run"`
+		Seq      uint64         `json:"seq"`
+		Time     time.Time      `json:"time"`
+		Kind     audit.Kind     `json:"kind,omitempty"`
+		Observer audit.Observer `json:"observer,omitempty"`
+	}{row.Run, row.Seq, row.Time, row.Kind, row.Observer})
+	if err != nil {
+		panic(err) // a store has no times that JSON has not
+	}
+	x.buf = append(x.buf[:0], text[:len(text)-1]...)
+	x.buf = append(appendBody(x.buf, row), '}')
+	_, _ = x.w.Write(x.buf)
+}
+
+// FoundFinding is a recorded finding of a run.
+type FoundFinding struct {
+	Run      string    `json:"run"`
+	Seq      uint64    `json:"seq"`
+	Time     time.Time `json:"time"`
+	Step     string    `json:"step,omitempty"`
+	Rule     string    `json:"rule"`
+	Detail   string    `json:"detail"`
+	Evidence uint64    `json:"evidence,omitempty"` // seq of the record that shows it
+	Secret   string    `json:"secret,omitempty"`
+	Proc     string    `json:"proc,omitempty"`
+	Action   string    `json:"action,omitempty"`
+}
+
+// allFindings lists the recorded findings of all runs, newest first.
+func (s *Server) allFindings(w http.ResponseWriter, r *request) error {
+	h := hunt{accept: func(store.Row) bool { return true }}
+	h.Tenant, h.Rule, h.Kinds = r.who.Scope(), r.str("rule"), []audit.Kind{audit.KindFinding}
+	var err error
+	if h.From, h.To, err = r.dates(); err == nil {
+		err = s.begin(r, &h)
+	}
+	if err != nil {
+		return err
+	}
+	if h.From.IsZero() {
+		h.From = time.Unix(0, 0).UTC()
+	}
+	if err := h.run(r.Context(), s.source, r.who); err != nil {
+		return err
+	}
+	var page struct {
+		Findings []FoundFinding `json:"findings"`
+		Partial  bool           `json:"partial"`
+		Next     string         `json:"next,omitempty"`
+	}
+	page.Findings, page.Partial = []FoundFinding{}, h.partial
+	for _, row := range h.rows {
+		var record audit.Record
+		if json.Unmarshal(row.Body, &record) != nil || record.Finding == nil {
+			continue // whoever verifies the run is told
+		}
+		f := record.Finding
+		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, f.Rule, f.Detail, f.Seq, f.Secret, f.Proc, f.Action})
+	}
+	if h.next != nil {
+		page.Next = s.cursors.make(r.scope(), h.next)
+	}
+	return answer(w, page)
+}

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// headerFor, bodyFor and idleFor bound how long a client may take to ask.
+	headerFor, bodyFor, idleFor = 10 * time.Second, 30 * time.Second, 2 * time.Minute
+	// maxHeader bounds a request's headers, in bytes.
+	maxHeader = 64 << 10
+	// answerFor bounds how long a client may take to read an answer that is no file and no stream.
+	answerFor = 2 * time.Minute
+	// endFor is how long requests have to end when the server does.
+	endFor = 10 * time.Second
+)
+
+// Serve answers on l until ctx ends, with TLS where config is not nil. It then ends all streams,
+// waits a while for the rest, and returns nil; l is closed.
+func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
+	srv := &http.Server{
+		Handler: s, TLSConfig: config,
+		ReadHeaderTimeout: headerFor, ReadTimeout: bodyFor, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	go func() {
+		if config != nil {
+			ended <- srv.ServeTLS(l, "", "")
+		} else {
+			ended <- srv.Serve(l)
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	s.stop() // streams do not end by themselves
+	rest, cancel := context.WithTimeout(context.Background(), endFor)
+	defer cancel()
+	err := srv.Shutdown(rest)
+	if err != nil { // who still reads is cut off
+		err = srv.Close()
+	}
+	<-ended
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	return err
+}

@@ -1,0 +1,245 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/replay/access"
+)
+
+const (
+	defaultStoryBytes = 512 << 20
+	// storyAge is how long a run is answered from memory before it is read anew: what was erased
+	// in the store is not in what is read then.
+	storyAge = 5 * time.Minute
+	// growEvery is how often a live run is asked for more.
+	growEvery = 200 * time.Millisecond
+	// readingsAtOnce bounds how many runs are read into memory at the same time.
+	readingsAtOnce = 4
+	// readFor bounds one reading.
+	readFor = time.Minute
+	// rowCost is what a record costs in memory beside its bytes, about.
+	rowCost = 700
+)
+
+// story is a run in memory.
+//
+//	empty -- first question --> read -- the run has grown --> more is read
+//	   ^                         `-- older than storyAge --> empty
+//	   `-- too big: that is the answer from then on
+type story struct {
+	turn chan struct{} // holds a token while nobody reads; guards what follows but model
+	last uint64
+	size int64
+	full time.Time // when it was read from the begin
+	grew time.Time // when it was last asked for more
+	ends bool      // its run had ended then
+	err  error     // errTooBig
+
+	model atomic.Pointer[model]
+}
+
+// model is what a story answers from. All but the Story stays as it is.
+type model struct {
+	*replay.Story
+	facts    audit.Lifecycle
+	kinds    map[audit.Kind]uint64
+	policies []replay.Policy
+}
+
+// stories keeps the runs that were asked for last, as far as memory goes.
+type stories struct {
+	most     int64
+	reading  chan struct{} // a token for each that is being read
+	mu       sync.Mutex    // guards what follows
+	held     *simplelru.LRU[runKey, *story]
+	heldSize map[runKey]int64
+	total    int64
+}
+
+func newStories(most int64) *stories {
+	if most == 0 {
+		most = defaultStoryBytes
+	}
+	held, err := simplelru.NewLRU[runKey, *story](1<<16, nil)
+	if err != nil {
+		panic(err) // the size is good
+	}
+	return &stories{most: most, reading: make(chan struct{}, readingsAtOnce), held: held, heldSize: map[runKey]int64{}}
+}
+
+// errTooBig is the answer for a run that memory has no room for.
+func errTooBig() *access.Problem {
+	return access.NewProblem(http.StatusInsufficientStorage, "too-big", "the run has more records than this server may hold in memory",
+		"its records, search, exports and bundles work; custody timeline answers the rest, or raise the bound in host.yaml")
+}
+
+func (c *stories) of(key runKey) *story {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if st, ok := c.held.Get(key); ok {
+		return st
+	}
+	st := &story{turn: make(chan struct{}, 1)}
+	st.turn <- struct{}{}
+	c.held.Add(key, st)
+	return st
+}
+
+// weigh notes how big a story has become, and lets go of those that were not asked for the longest.
+func (c *stories) weigh(key runKey, st *story) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now, ok := c.held.Peek(key); !ok || now != st {
+		return // it was let go of meanwhile
+	}
+	c.total += st.size - c.heldSize[key]
+	c.heldSize[key] = st.size
+	for c.total > c.most && c.held.Len() > 1 {
+		old, _, _ := c.held.RemoveOldest()
+		c.total -= c.heldSize[old]
+		delete(c.heldSize, old)
+	}
+}
+
+// story returns the run's model with all that the store has of it now.
+func (s *Server) story(ctx context.Context, run store.Run) (*model, error) {
+	key := keyOf(run)
+	st := s.stories.of(key)
+	select {
+	case <-st.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { st.turn <- struct{}{} }()
+	if st.err != nil {
+		return nil, st.err
+	}
+	if time.Since(st.full) > storyAge {
+		st.model.Store(nil)
+		st.last, st.size, st.ends = 0, 0, false
+	}
+	m := st.model.Load()
+	if m != nil && !st.stale(run) {
+		return m, nil
+	}
+	// Who hangs up does not waste what was read: the next asker finds it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readFor)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	m, err := s.grow(ctx, st, m, run)
+	s.stories.weigh(key, st)
+	return m, err
+}
+
+// stale says whether the run may have records that the story has not.
+func (st *story) stale(run store.Run) bool {
+	if run.End != nil {
+		return !st.ends || st.last < run.LastSeq
+	}
+	return st.last < run.LastSeq || time.Since(st.grew) > growEvery
+}
+
+// grow reads what the story does not have yet. st is the caller's.
+func (s *Server) grow(ctx context.Context, st *story, m *model, run store.Run) (*model, error) {
+	select {
+	case s.stories.reading <- struct{}{}:
+		defer func() { <-s.stories.reading }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	now := time.Now()
+	src := s.reader(run)
+	next := &model{kinds: map[audit.Kind]uint64{}, policies: []replay.Policy{}}
+	if m != nil {
+		next = &model{m.Story, m.facts, maps.Clone(m.kinds), slices.Clone(m.policies)}
+	}
+	rows := s.counted(st, next, src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: st.last}))
+	var err error
+	if m == nil {
+		st.full = now
+		next.Story, err = replay.Read(run, rows)
+	} else {
+		err = next.Story.Add(run, rows)
+	}
+	var tooBig *access.Problem
+	switch {
+	case errors.As(err, &tooBig):
+		st.err, st.size = err, 0
+		st.model.Store(nil)
+		return nil, err
+	case err != nil:
+		st.full = time.Time{} // what was read is dropped: the next asker begins anew
+		return nil, err
+	}
+	st.size, st.grew, st.ends = max(next.Story.Size(), st.size), now, run.End != nil
+	st.model.Store(next)
+	return next, nil
+}
+
+// counted passes rows on, and learns from them what the Story does not say.
+func (s *Server) counted(st *story, m *model, rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
+	return func(yield func(store.Row, error) bool) {
+		for row, err := range rows {
+			if err == nil {
+				st.size += int64(len(row.Body)) + rowCost
+				if st.size > s.stories.most {
+					err = errTooBig()
+				} else {
+					st.last = row.Seq
+					m.learn(row)
+				}
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (m *model) learn(row store.Row) {
+	if row.Erased != nil {
+		return
+	}
+	m.kinds[row.Kind]++
+	if row.Observer != audit.Host || row.Kind != audit.KindRun && row.Kind != audit.KindPolicy {
+		return
+	}
+	var r audit.Record
+	if json.Unmarshal(row.Body, &r) != nil {
+		return
+	}
+	switch {
+	case r.Lifecycle != nil && r.Lifecycle.Phase == audit.PhaseStart:
+		m.facts = *r.Lifecycle
+	case r.Policy != nil:
+		m.policies = append(m.policies, replay.Policy{Generation: r.Policy.Generation, Digest: r.Policy.Digest, Seq: row.Seq})
+	}
+}
+
+// reader is the best source of a run's records: of a live one that somebody watches, what they watch.
+func (s *Server) reader(run store.Run) interface {
+	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
+} {
+	if run.End == nil {
+		s.hubs.mu.Lock()
+		defer s.hubs.mu.Unlock()
+		if h := s.hubs.all[keyOf(run)]; h != nil {
+			return h.src
+		}
+	}
+	return s.source
+}

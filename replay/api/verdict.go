@@ -1,0 +1,106 @@
+package api
+
+import (
+	"errors"
+	"time"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/replay"
+)
+
+// What is known of a run's record.
+const (
+	Holds     = "holds"     // it is what was sealed, from the first record to the last
+	Fails     = "fails"     // it is not: somebody changed, removed or added something
+	Cannot    = "cannot"    // nobody can say
+	Unchecked = "unchecked" // nobody has looked since the record was as it is now
+	Checking  = "checking"  // somebody looks at it just now
+)
+
+// Verification is what a check of a run's record found.
+type Verification struct {
+	State  string        `json:"state"`
+	Name   string        `json:"name,omitempty"`   // of the finding, see docs/verify.md
+	Number int           `json:"number,omitempty"` // of the finding
+	Text   string        `json:"text"`
+	At     time.Time     `json:"at,omitzero"` // of the check
+	Report *VerifyReport `json:"report,omitempty"`
+}
+
+// VerifyReport is what a check established, as far as it got.
+type VerifyReport struct {
+	Records   uint64           `json:"records"`
+	Segments  uint64           `json:"segments"`
+	First     uint64           `json:"first"`
+	Last      uint64           `json:"last"`
+	HoldsTo   uint64           `json:"holds_to"` // seq up to which every record is proven
+	Head      proof.Hash       `json:"head"`     // digest of the last manifest
+	Closing   wal.Closing      `json:"closing,omitempty"`
+	Key       string           `json:"key,omitempty"` // name of the key that signed
+	Gaps      int              `json:"gaps"`
+	Losses    wal.Losses       `json:"losses"`
+	Erasures  int              `json:"erasures"`
+	Rotations int              `json:"rotations"`
+	Published *PublishedReport `json:"published,omitempty"`
+}
+
+// PublishedReport is what the host's log says.
+type PublishedReport struct {
+	Origin    string     `json:"origin"`
+	Size      uint64     `json:"size"` // entries
+	Root      proof.Hash `json:"root"`
+	Witnesses []string   `json:"witnesses"`
+	Covered   uint64     `json:"covered"` // records under the checkpoint
+	Tail      uint64     `json:"tail"`    // records that are younger
+	Stamp     time.Time  `json:"stamp,omitzero"`
+	Authority string     `json:"authority,omitempty"`
+}
+
+func reportOf(r proof.Report) *VerifyReport {
+	if r.Run == "" {
+		return nil
+	}
+	v := &VerifyReport{
+		Records: r.Records, Segments: r.Segments, First: r.First, Last: r.Last, HoldsTo: r.HoldsTo, Head: r.Head,
+		Closing: r.Closing, Key: r.KeyName, Gaps: len(r.Gaps), Losses: r.Losses, Erasures: len(r.Erasures), Rotations: len(r.Rotations),
+	}
+	if v.Losses == nil {
+		v.Losses = wal.Losses{}
+	}
+	if p := r.Published; p != nil {
+		v.Published = &PublishedReport{Origin: p.Origin, Size: p.Size, Root: p.Root, Witnesses: p.Witnesses,
+			Covered: p.Covered, Tail: p.Tail, Stamp: p.Stamp, Authority: p.Authority}
+		if p.Witnesses == nil {
+			v.Published.Witnesses = []string{}
+		}
+	}
+	return v
+}
+
+// judge puts the outcome of a check into words. What is neither a verdict nor a difference from
+// the log says nothing about the record.
+func judge(report proof.Report, err error, at time.Time) Verification {
+	v := Verification{State: Holds, Text: "every record holds, from the first to the closing manifest", At: at, Report: reportOf(report)}
+	if err == nil {
+		return v
+	}
+	v.Text = err.Error()
+	var verdict *proof.Verdict
+	var differs *replay.Differences
+	switch {
+	case errors.As(err, &verdict):
+		v.State, v.Name, v.Number = Fails, verdict.Name(), verdict.Status()
+		if errors.Is(err, proof.ErrCannotBeJudged) {
+			v.State = Cannot
+		}
+	case errors.As(err, &differs), errors.Is(err, replay.ErrSummary):
+		v.State, v.Name = Fails, "store-differs"
+	case errors.Is(err, store.ErrNotFound):
+		v.State, v.Name, v.Number, v.Text = Cannot, proof.ErrNoEvidence.Name(), proof.ErrNoEvidence.Status(), proof.ErrNoEvidence.Error()
+	default:
+		v.State, v.Text = Cannot, "the check could not be carried out"
+	}
+	return v
+}

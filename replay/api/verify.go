@@ -1,0 +1,283 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+)
+
+const (
+	// checkedRuns is of how many runs the last verification is kept.
+	checkedRuns = 10_000
+	// checkAgain is how long a verification is good for, checkSoon how long one that found nothing out is.
+	checkAgain, checkSoon = time.Hour, 10 * time.Minute
+	// checkFor bounds one verification.
+	checkFor = 10 * time.Minute
+	// waitForCheck is how long an answer waits for one.
+	waitForCheck = 8 * time.Second
+	// maxWanted bounds the runs that wait for one because somebody asked.
+	maxWanted = 64
+	// lookEvery is how often the worker looks for runs that it has not checked, newest runs so many.
+	lookEvery, lookAt = 10 * time.Second, 200
+)
+
+// runKey names a run of a tenant.
+type runKey struct{ tenant, run string }
+
+func keyOf(run store.Run) runKey { return runKey{run.Tenant, run.ID} }
+
+// checked is a verification and what the run was like.
+type checked struct {
+	Verification
+	report proof.Report
+	events uint64
+	status store.Status
+}
+
+// current says whether c is about the run as it is now, and not too old.
+func (c checked) current(run store.Run, now time.Time) bool {
+	age := checkAgain
+	if c.State == Cannot {
+		age = checkSoon
+	}
+	return c.about(run) && now.Sub(c.At) < age
+}
+
+func (c checked) about(run store.Run) bool { return c.events == run.Events && c.status == run.Status }
+
+// checks verifies runs, one at a time: those that somebody asked for first, then the newest.
+//
+//	unchecked -- ask, or the worker's turn --> checking --> holds | fails | cannot
+//	    ^------------- the run has grown (not after fails) -------'
+type checks struct {
+	verify func(context.Context, store.Run) (proof.Report, error)
+	now    func() time.Time
+	wake   chan struct{} // has room for one: there is something to do
+
+	mu     sync.Mutex // guards what follows
+	known  *lru.Cache[runKey, checked]
+	wanted []*check
+	busy   *check // the one being checked
+}
+
+// check is a run that is to be checked; done is closed when it was.
+type check struct {
+	run  store.Run
+	done chan struct{}
+}
+
+func newChecks(verify func(context.Context, store.Run) (proof.Report, error), now func() time.Time) *checks {
+	known, err := lru.New[runKey, checked](checkedRuns)
+	if err != nil {
+		panic(err) // the size is good
+	}
+	return &checks{verify: verify, now: now, known: known, wake: make(chan struct{}, 1)}
+}
+
+// of says what is known of the run. A record that failed says so until another check has found otherwise.
+func (c *checks) of(run store.Run) Verification {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, known := c.known.Peek(keyOf(run))
+	switch {
+	case known && (was.about(run) || was.State == Fails):
+		return was.Verification
+	case c.pending(run) != nil:
+		return Verification{State: Checking, Text: "the record is being checked"}
+	case run.End == nil:
+		return Verification{State: Unchecked, Text: "the run goes on: its record is checked when it has ended"}
+	case known:
+		return Verification{State: Unchecked, Text: "the record has grown since it was last checked"}
+	}
+	return Verification{State: Unchecked, Text: "the record has not been checked yet"}
+}
+
+// report is what a check of the run as it is now has established, nil if there was none.
+func (c *checks) report(run store.Run) *proof.Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, known := c.known.Peek(keyOf(run))
+	if !known || !was.about(run) || was.report.Run == "" {
+		return nil
+	}
+	return &was.report
+}
+
+func (c *checks) pending(run store.Run) *check {
+	key := keyOf(run)
+	if c.busy != nil && keyOf(c.busy.run) == key {
+		return c.busy
+	}
+	if i := slices.IndexFunc(c.wanted, func(w *check) bool { return keyOf(w.run) == key }); i >= 0 {
+		return c.wanted[i]
+	}
+	return nil
+}
+
+// ask has the run checked unless that was done lately; again asks for it in any case. What
+// it returns is closed when it is done.
+func (c *checks) ask(run store.Run, again bool) (<-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was, known := c.known.Get(keyOf(run)); known && !again && was.current(run, c.now()) {
+		done := make(chan struct{})
+		close(done)
+		return done, nil
+	}
+	if p := c.pending(run); p != nil {
+		return p.done, nil
+	}
+	if len(c.wanted) == maxWanted {
+		return nil, later(http.StatusServiceUnavailable, "too-many", "too many records wait for a check", "try again when some are done", 10*time.Second)
+	}
+	p := &check{run, make(chan struct{})}
+	c.wanted = append(c.wanted, p)
+	select {
+	case c.wake <- struct{}{}:
+	default: // it was told
+	}
+	return p.done, nil
+}
+
+// next takes the check whose turn it is, nil if there is none.
+func (c *checks) next() *check {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.wanted) == 0 {
+		return nil
+	}
+	c.busy, c.wanted = c.wanted[0], c.wanted[1:]
+	return c.busy
+}
+
+// begin makes a check of the worker's own the busy one, false if there is no need.
+func (c *checks) begin(run store.Run) *check {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was, known := c.known.Peek(keyOf(run)); known && was.current(run, c.now()) {
+		return nil
+	}
+	if c.pending(run) != nil {
+		return nil
+	}
+	c.busy = &check{run, make(chan struct{})}
+	return c.busy
+}
+
+// carry carries out the busy check.
+func (c *checks) carry(ctx context.Context, p *check) error {
+	ctx, cancel := context.WithTimeout(ctx, checkFor)
+	defer cancel()
+	report, err := c.verify(ctx, p.run)
+	v := judge(report, err, c.now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = nil
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		c.known.Add(keyOf(p.run), checked{v, report, p.run.Events, p.run.Status})
+	}
+	close(p.done)
+	if v.State == Cannot && v.Name == "" {
+		return err
+	}
+	return nil
+}
+
+// checkAll is the worker. It rests after each check of its own as long as that took, up to 10 s.
+func (s *Server) checkAll(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		s.checkWanted(ctx)
+		s.checkNewest(ctx)
+		select {
+		case <-ctx.Done():
+		case <-s.checks.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Server) checkWanted(ctx context.Context) {
+	for ctx.Err() == nil {
+		p := s.checks.next()
+		if p == nil {
+			return
+		}
+		s.carry(ctx, p)
+	}
+}
+
+func (s *Server) carry(ctx context.Context, p *check) {
+	if err := s.checks.carry(ctx, p); err != nil && ctx.Err() == nil {
+		s.log.Warn("a record could not be checked", "run", p.run.ID, "err", err)
+	}
+}
+
+func (s *Server) checkNewest(ctx context.Context) {
+	runs, err := s.source.Runs(ctx, store.Filter{Class: store.Sandboxes, Limit: lookAt})
+	if err != nil {
+		return // whoever asks for something is told that the store is away
+	}
+	for _, run := range runs {
+		if run.End == nil || ctx.Err() != nil {
+			continue
+		}
+		if p := s.checks.begin(run); p != nil {
+			began := time.Now()
+			s.carry(ctx, p)
+			s.rest(ctx, time.Since(began))
+		}
+		s.checkWanted(ctx)
+	}
+}
+
+// rest waits, unless somebody wants something.
+func (s *Server) rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(min(max(d, 20*time.Millisecond), 10*time.Second))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.checks.wake:
+	case <-timer.C:
+	}
+}
+
+// verification is what a list says of a run's record.
+func (s *Server) verification(run store.Run) Verification {
+	v := s.checks.of(run)
+	v.Report = nil
+	return v
+}
+
+func (s *Server) verify(w http.ResponseWriter, r *request) error {
+	if s.opt.Verify == nil {
+		return errNotHere("verification")
+	}
+	run, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	done, err := s.checks.ask(run, r.Method == http.MethodPost)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(waitForCheck)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return answer(w, s.checks.of(run))
+	case <-timer.C:
+	case <-s.ctx.Done():
+	case <-r.Context().Done():
+	}
+	return answerWith(w, http.StatusAccepted, Verification{State: Checking, Text: "the record is being checked: ask again"})
+}
