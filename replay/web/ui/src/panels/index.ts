@@ -14,4 +14,12 @@ export const panels: Panel[] = [
 ];
 
 /** The screens beside the list of runs and the run. */
-export const screens: Screen[] = [];
+export const screens: Screen[] = [
+  { route: "search", title: "Search", nav: true, role: "viewer", load: () => import("./search") },
+  { route: "findings", title: "Findings", nav: true, role: "viewer", load: () => import("./allfindings") },
+  { route: "compare", title: "Compare", nav: true, role: "viewer", load: () => import("./compare") },
+  { route: "reports", title: "Reports", nav: true, role: "auditor", load: () => import("./reports") },
+  { route: "exports", title: "Exports", nav: true, role: "auditor", load: () => import("./exports") },
+  { route: "access", title: "Access", nav: true, role: "auditor", load: () => import("./access") },
+  { route: "tokens", title: "Tokens", nav: true, role: "admin", load: () => import("./tokens") },
+];
