@@ -171,3 +171,16 @@ func BenchmarkDay(b *testing.B) {
 		b.ReportMetric(float64(projection)/float64(rows), "B/projection")
 	})
 }
+
+// BenchmarkLarge asks a store of $CUSTODY_BENCH_ROWS records what people ask. It is the database
+// that $CUSTODY_BENCH_CLICKHOUSE names, so that it is filled once, else a new one.
+func BenchmarkLarge(b *testing.B) {
+	dsn := os.Getenv("CUSTODY_BENCH_CLICKHOUSE")
+	if dsn == "" {
+		dsn = clickhousetest.Start(b).Fresh()
+	}
+	s := open(b, dsn, Options{Settle: time.Minute})
+	l := storetest.LargeOf(b)
+	l.Fill(b, s)
+	l.Benchmark(b, s)
+}

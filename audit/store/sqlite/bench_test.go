@@ -4,13 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/storetest"
 )
@@ -137,67 +135,20 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// BenchmarkQueries asks a store of CUSTODY_BENCH_ROWS records (200,000 if not set)
-// in runs of 10,000, spread over a day, what people ask.
-func BenchmarkQueries(b *testing.B) {
-	rows := 200000
-	if text := os.Getenv("CUSTODY_BENCH_ROWS"); text != "" {
-		if _, err := fmt.Sscan(text, &rows); err != nil {
-			b.Fatal(err)
-		}
+// BenchmarkLarge asks a store of $CUSTODY_BENCH_ROWS records what people ask. It is kept where
+// $CUSTODY_BENCH_SQLITE names a file, so that it is filled once.
+func BenchmarkLarge(b *testing.B) {
+	path := os.Getenv("CUSTODY_BENCH_SQLITE")
+	if path == "" {
+		path = filepath.Join(b.TempDir(), "store.db")
 	}
-	s := newStore(b)
-	const perRun = 10000
-	runs := rows / perRun
-	for i := range runs {
-		storetest.Ingest(b, s, storetest.Segments(fmt.Sprint("r-", i), storetest.Frames(fmt.Sprint("r-", i), dayOf(i, runs, perRun)), perRun))
+	s := open1(b, path)
+	l := storetest.LargeOf(b)
+	l.Fill(b, s)
+	info, err := os.Stat(path)
+	if err != nil {
+		b.Fatal(err)
 	}
-	day := storetest.Start().Add(-time.Hour)
-	for _, bench := range []struct {
-		name string
-		rows iter.Seq2[store.Row, error]
-	}{
-		{"run, page 1", s.Records(b.Context(), store.Query{Run: "r-3", Limit: 500})},
-		{"run, page 20", s.Records(b.Context(), store.Query{Run: "r-3", AfterSeq: 9500, Limit: 500})},
-		{"hash, all runs", s.Search(b.Context(), store.Search{Hash: fmt.Sprintf("%064x", 77)})},
-		{"host, 24 h, 100 newest", s.Search(b.Context(), store.Search{Host: "host7.example", From: day, Limit: 100})},
-		{"path, 100 newest", s.Search(b.Context(), store.Search{Path: "/usr/bin/git", Limit: 100})},
-		{"last hour, 100 newest", s.Search(b.Context(), store.Search{From: day.Add(24 * time.Hour), Limit: 100})},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			n := 0
-			for b.Loop() {
-				n = len(storetest.Collect(b, bench.rows))
-			}
-			b.ReportMetric(float64(n), "rows")
-			b.ReportMetric(b.Elapsed().Seconds()*1000/float64(b.N), "ms")
-		})
-	}
-	b.Run("runs, 100 newest", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := s.Runs(b.Context(), store.Filter{Limit: 100}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-// dayOf are n events of the i-th of so many runs of a day. Each eighth is a flow
-// to one of 50 hosts, and each run has one file that all runs have.
-func dayOf(i, runs, n int) []audit.Event {
-	events := storetest.Events(n)
-	begin := 24 * time.Hour * time.Duration(i) / time.Duration(runs)
-	for j := range events {
-		e := &events[j]
-		e.Time = e.Time.Add(begin)
-		switch {
-		case j == 77:
-			e.Kind, e.Exec, e.Exit, e.Output = audit.KindFile, nil, nil, nil
-			e.File = &audit.File{Op: audit.FileWrite, Path: "/w/x", SHA256: fmt.Sprintf("%064x", j)}
-		case j%8 == 4:
-			e.Kind, e.Exec = audit.KindFlow, nil
-			e.Flow = &audit.Flow{State: audit.FlowOpen, Proto: "tcp", DstIP: "198.18.0.7", DstPort: 443, Name: audit.Text(fmt.Sprintf("host%d.example", j/8%50))}
-		}
-	}
-	return events
+	b.Logf("%d bytes a record", info.Size()/int64(l.Records))
+	l.Benchmark(b, s)
 }

@@ -77,7 +77,7 @@ func (sel *selection) and(condition string, args ...any) {
 
 func (sel *selection) kinds(kinds []audit.Kind) {
 	if len(kinds) > 0 {
-		c := kindIn(kinds)
+		c := kindIn("kind", kinds)
 		sel.and(c.text, c.args...)
 	}
 }

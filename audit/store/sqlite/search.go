@@ -21,7 +21,10 @@ func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row,
 			return
 		}
 		w := walk{store: s, ctx: ctx, q: q, way: wayOf(q), at: newest, left: q.Limit, yield: yield}
-		if q.Before != nil {
+		if !q.To.IsZero() {
+			w.at = store.Head{Time: q.To}
+		}
+		if q.Before != nil && w.at.Newer(*q.Before) < 0 {
 			w.at = *q.Before
 		}
 		err := w.all()
@@ -51,7 +54,7 @@ type way struct {
 }
 
 // fewKinds is the condition of records_by_kind.
-const fewKinds = "kind NOT IN ('', 'output', 'exec', 'exit', 'file', 'dns', 'flow', 'http')"
+const fewKinds = "f.kind NOT IN ('', 'output', 'exec', 'exit', 'file', 'dns', 'flow', 'http')"
 
 // wayOf picks the way that is likely to be the shortest.
 func wayOf(q store.Search) way {
@@ -141,10 +144,13 @@ type condition struct {
 	args []any
 }
 
-const tenantOfRow = "(SELECT tenant FROM runs WHERE runs.run = records.run)"
+const tenantOfRow = "(SELECT tenant FROM runs WHERE runs.run = f.run)"
 
-// rest is what the way does not answer.
+// rest is what the way does not answer. Whose a record is comes first, as that is known before its row is read.
 func (w *walk) rest() (rest []condition) {
+	if w.q.Tenant != "" {
+		rest = append(rest, condition{tenantOfRow + " = ?", []any{tenantName(w.q.Tenant)}})
+	}
 	for _, one := range []struct {
 		column string
 		value  any
@@ -153,32 +159,40 @@ func (w *walk) rest() (rest []condition) {
 		{"secret", orNull(w.q.Secret)}, {"host", orNull(store.HostName(w.q.Host))},
 	} {
 		if one.value != nil && one.column != w.way.column {
-			rest = append(rest, condition{one.column + " = ?", []any{one.value}})
+			rest = append(rest, condition{"records." + one.column + " = ?", []any{one.value}})
 		}
 	}
 	if len(w.q.Kinds) > 0 && w.way.column != "kind" {
-		rest = append(rest, kindIn(w.q.Kinds))
-	}
-	if w.q.Tenant != "" {
-		rest = append(rest, condition{tenantOfRow + " = ?", []any{tenantName(w.q.Tenant)}})
+		rest = append(rest, kindIn("records.kind", w.q.Kinds))
 	}
 	if w.q.Text != "" { // as bytes: as characters, a part of one would not be found
-		rest = append(rest, condition{"instr(CAST(lower(body) AS BLOB), ?) > 0", []any{w.q.Needle()}})
+		rest = append(rest, condition{"instr(CAST(lower(records.body) AS BLOB), ?) > 0", []any{w.q.Needle()}})
 	}
 	return rest
 }
 
-const backwards = "time DESC, run DESC, seq DESC"
+const backwards = "f.time DESC, f.run DESC, f.seq DESC"
 
-// along selects columns of the way from w.at backwards.
-func (w *walk) along(columns string) *selection {
+// along selects from entries f of the way, from w.at backwards, and from what is joined to them.
+func (w *walk) along(columns, join string) *selection {
 	sel := &selection{}
-	sel.text.WriteString("SELECT " + columns + " FROM records INDEXED BY " + w.way.index + " WHERE 1" + w.way.more)
+	sel.text.WriteString("SELECT " + columns + " FROM records AS f INDEXED BY " + w.way.index + join + " WHERE 1" + w.way.more)
 	if w.way.column != "" {
-		sel.and(w.way.column+" = ?", w.way.value)
+		sel.and("f."+w.way.column+" = ?", w.way.value)
 	}
-	sel.and("(time, run, seq) < (?, ?, ?)", nano(w.at.Time), w.at.Run, int64(min(w.at.Seq, store.MaxSeq)))
+	sel.and("(f.time, f.run, f.seq) < (?, ?, ?)", nano(w.at.Time), w.at.Run, int64(min(w.at.Seq, store.MaxSeq)))
 	return sel
+}
+
+// until ends a selection at a place, that included, or where nothing older is wanted. Times alone
+// would be compared with each entry, where places bound the walk.
+func (w *walk) until(sel *selection, end *store.Head) {
+	if end == nil && !w.q.From.IsZero() {
+		end = &store.Head{Time: w.q.From}
+	}
+	if end != nil {
+		sel.and("(f.time, f.run, f.seq) >= (?, ?, ?)", nano(end.Time), end.Run, int64(end.Seq))
+	}
 }
 
 // skip returns the place of the n-th entry from w.at backwards, nil if there are less. No row is read.
@@ -195,8 +209,8 @@ func (w *walk) skip(n int) (*store.Head, error) {
 }
 
 func (w *walk) skipping(n int) *selection {
-	sel := w.along("time, run, seq")
-	sel.span(w.q.From, w.q.To)
+	sel := w.along("f.time, f.run, f.seq", "")
+	w.until(sel, nil)
 	sel.order(backwards, 1)
 	sel.text.WriteString(" OFFSET ?")
 	sel.args = append(sel.args, n-1)
@@ -226,21 +240,19 @@ func (w *walk) rows(rest []condition, end *store.Head) error {
 }
 
 func (w *walk) selection(rest []condition, end *store.Head) *selection {
-	sel := w.along(tenantOfRow + ", " + columnNames)
-	if end != nil {
-		sel.and("(time, run, seq) >= (?, ?, ?)", nano(end.Time), end.Run, int64(end.Seq))
-	}
-	sel.span(w.q.From, w.q.To)
+	sel := w.along(tenantOfRow+", records."+strings.ReplaceAll(columnNames, ", ", ", records."),
+		" CROSS JOIN records ON records.run = f.run AND records.seq = f.seq") // CROSS: in this order
+	w.until(sel, end)
 	for _, c := range rest {
 		sel.and(c.text, c.args...)
 	}
 	return sel.order(backwards, max(0, w.left-w.given))
 }
 
-func kindIn(kinds []audit.Kind) condition {
+func kindIn(column string, kinds []audit.Kind) condition {
 	args := make([]any, len(kinds))
 	for i, k := range kinds {
 		args[i] = string(k)
 	}
-	return condition{"kind IN (?" + strings.Repeat(",?", len(kinds)-1) + ")", args}
+	return condition{column + " IN (?" + strings.Repeat(",?", len(kinds)-1) + ")", args}
 }
