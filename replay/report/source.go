@@ -1,0 +1,180 @@
+package report
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// source is a run on its way into a report.
+type source struct {
+	Source
+	class  store.Class
+	run    Run
+	ended  bool
+	limit  uint64 // seq up to which records count; 0: all of them
+	proven bool   // every record that counts is verified
+	guest  uint64 // records whose observer is the guest
+	leaves hash.Hash
+	cited  map[uint64]bool
+}
+
+func newSource(r Run) *source {
+	s := &source{run: r, class: r.Run.Class(), leaves: sha256.New(), cited: map[uint64]bool{}}
+	run, v := r.Run, r.Verification
+	s.Source = Source{
+		Run: run.ID, Class: s.class, Project: visible(run.Project), Host: visible(run.Host), Start: run.Began(), End: run.End,
+		Status: string(run.Status), ExitCode: run.ExitCode, Tier: visible(run.Tier), Mode: visible(run.Mode), Verification: v.clean(),
+	}
+	s.ended = run.End != nil
+	if v.Report != nil {
+		s.Head, s.Key = v.Report.Head.String(), visible(v.Report.KeyName)
+		s.Log = newLog(v.Report.Published)
+	}
+	s.limit, s.proven = v.reach()
+	return s
+}
+
+// clean makes the words of a verification safe to show.
+func (v Verification) clean() Verification {
+	switch v.State {
+	case Holds, Fails, Cannot:
+	default:
+		v.State = Unchecked
+	}
+	v.Name, v.Text, v.Report = visible(v.Name), visible(v.Text), nil
+	return v
+}
+
+// reach says up to which seq records count, 0 for all, and whether those are proven. Of a run
+// that is going on, or whose end is not under a checkpoint yet, what was sealed is.
+func (v Verification) reach() (limit uint64, proven bool) {
+	switch {
+	case v.State == Holds:
+		return 0, true
+	case v.State != Cannot || v.Report == nil || v.Report.HoldsTo == 0:
+		return 0, false
+	case v.Name == proof.ErrLive.Name() || v.Name == proof.ErrPending.Name():
+		return v.Report.HoldsTo, true
+	}
+	return 0, false
+}
+
+func newLog(p *proof.Published) *Log {
+	if p == nil {
+		return nil
+	}
+	l := &Log{Origin: visible(p.Origin), Size: p.Size, Root: p.Root.String(), Covered: p.Covered, Tail: p.Tail,
+		Witnesses: []string{}, Authority: visible(p.Authority)}
+	for _, w := range p.Witnesses {
+		l.Witnesses = append(l.Witnesses, visible(w))
+	}
+	if !p.Stamp.IsZero() {
+		l.Stamp = &p.Stamp
+	}
+	return l
+}
+
+// read gives each record that counts to see.
+func (s *source) read(ctx context.Context, see func(*record)) error {
+	if s.run.Rows == nil {
+		return fmt.Errorf("run %s: no records were given", s.Run)
+	}
+	for row, err := range s.run.Rows {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("run %s: read records: %w", s.Run, err)
+		}
+		if s.limit > 0 && row.Seq > s.limit {
+			s.LeftOut++
+			continue
+		}
+		see(s.take(row))
+	}
+	s.LeavesSHA256 = hex.EncodeToString(s.leaves.Sum(nil))
+	if r := s.run.Verification.Report; s.proven && r != nil && r.Records != s.Records {
+		s.proven = false // what was read is not what was verified
+	}
+	return nil
+}
+
+// take counts a row in, and decodes it.
+func (s *source) take(row store.Row) *record {
+	leaf := row.Frame().Leaf()
+	s.leaves.Write(leaf[:])
+	s.Records++
+	s.Last = max(s.Last, row.Seq)
+	r := &record{src: s, row: row}
+	switch {
+	case row.Erased != nil:
+		s.Erased++
+	case json.Unmarshal(row.Body, &r.Record) == nil && r.payload():
+		r.readable = true
+		if r.Observer != audit.Host {
+			s.guest++
+		}
+	}
+	return r
+}
+
+// payload says whether the record has what its kind promises, so that no query has to ask.
+func (r *record) payload() bool {
+	has, known := map[audit.Kind]bool{
+		audit.KindRun: r.Lifecycle != nil, audit.KindStep: r.Lifecycle != nil, audit.KindExec: r.Exec != nil, audit.KindExit: r.Exit != nil,
+		audit.KindFile: r.File != nil, audit.KindFlow: r.Flow != nil, audit.KindDNS: r.DNS != nil, audit.KindHTTP: r.HTTP != nil,
+		audit.KindLLM: r.LLM != nil, audit.KindPolicy: r.Policy != nil, audit.KindProbe: r.Probe != nil, audit.KindOutput: r.Output != nil,
+		audit.KindVM: r.VM != nil, audit.KindSecret: r.Secret != nil, audit.KindGap: r.Gap != nil, audit.KindFinding: r.Finding != nil,
+		audit.KindAccess: r.Access != nil,
+	}[r.Kind]
+	return has || !known
+}
+
+const maxJSON = 64 << 10 // bytes of a cited record that a report holds
+
+// cite returns a row as a report shows it.
+func (s *source) cite(row store.Row) Record {
+	leaf := row.Frame().Leaf()
+	r := Record{Ref: refTo(s.Run, row.Seq), Time: row.Time, Leaf: hex.EncodeToString(leaf[:]), Size: len(row.Body)}
+	if r.Erased = row.Erased != nil; r.Erased {
+		return r
+	}
+	r.Kind, r.Observer, r.Step = audit.Kind(visible(string(row.Kind))), audit.Observer(visible(string(row.Observer))), visible(row.Step)
+	r.Salt = hex.EncodeToString(row.Salt[:])
+	r.setJSON(row.Body)
+	return r
+}
+
+// began orders sources by time, then by name.
+func (s *source) began() time.Time { return s.Start }
+
+// Verified is the Verification of what proof.Verify, or a check behind it such as the
+// comparison with the store, returned: err is its error.
+func Verified(r proof.Report, err error, at time.Time) Verification {
+	v := Verification{State: Holds, At: at.UTC(), Report: &r}
+	if err == nil {
+		return v
+	}
+	v.State, v.Text = Cannot, err.Error()
+	var verdict *proof.Verdict
+	switch {
+	case errors.As(err, &verdict):
+		v.Name, v.Number = verdict.Finding.Name(), verdict.Status()
+		if errors.Is(err, proof.ErrDoesNotHold) {
+			v.State = Fails
+		}
+	case r.HoldsTo > 0: // the log holds, and something behind it does not
+		v.State = Fails
+	}
+	return v
+}
