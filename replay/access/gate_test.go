@@ -67,7 +67,13 @@ type site struct {
 
 func newSite(t *testing.T, c access.Config) *site {
 	t.Helper()
-	tokens, err := access.OpenTokens(t.TempDir())
+	return newSiteAt(t, c, t.TempDir())
+}
+
+// newSiteAt is newSite with the tokens of a directory.
+func newSiteAt(t *testing.T, c access.Config, dir string) *site {
+	t.Helper()
+	tokens, err := access.OpenTokens(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
