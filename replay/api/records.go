@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -86,7 +85,7 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var m seqMark
-	if m.Seq, err = r.number("after", 0, math.MaxInt64); err != nil {
+	if m.Seq, err = r.number("after", 0, store.MaxSeq); err != nil {
 		return err
 	}
 	if cursor := r.str("cursor"); cursor != "" {
