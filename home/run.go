@@ -99,6 +99,9 @@ func (r *Run) Post(ctx context.Context, ev audit.Event) (uint64, error) {
 // Sync returns when the record with that seq is durable; see Record.
 func (r *Run) Sync(ctx context.Context, seq uint64) error { return goOn(r.log.Sync(ctx, seq)) }
 
+// Flush returns when every event so far is durable; see Record.
+func (r *Run) Flush(ctx context.Context) error { return goOn(r.log.Flush(ctx)) }
+
 // goOn leaves out the errors that only a log in degrade mode gives.
 func goOn(err error) error {
 	if errors.Is(err, wal.ErrStalled) || errors.Is(err, wal.ErrDropped) {

@@ -290,6 +290,17 @@ func (l *Log) Sync(ctx context.Context, seq uint64) error {
 	}
 }
 
+// Flush returns when every event that has its place is durable. Its errors are those of Sync.
+func (l *Log) Flush(ctx context.Context) error {
+	l.mu.Lock()
+	last := l.next - 1
+	l.mu.Unlock()
+	if last == 0 {
+		return nil
+	}
+	return l.Sync(ctx, last)
+}
+
 // Durable returns the last seq up to which every event is durable or declared lost.
 func (l *Log) Durable() uint64 {
 	l.mu.Lock()

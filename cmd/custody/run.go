@@ -193,7 +193,7 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 		Output: j.project.Record.Output, Sensor: true,
 	}
 	term := j.terminal()
-	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Time: limits.Time, Facts: facts}
+	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Time: limits.Time, Facts: facts, Review: j.review}
 	j.mu.Lock()
 	plan.Waits = j.waits
 	j.mu.Unlock()

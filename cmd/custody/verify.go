@@ -242,6 +242,9 @@ func (a *app) judge(r proof.Report, err error) error {
 		printReport(a.stdout, r)
 	}
 	switch {
+	case err == nil && r.Selected != nil:
+		fmt.Fprintln(a.stdout, "verified: the records that are shown, and the place of each other one")
+		return nil
 	case err == nil:
 		fmt.Fprintln(a.stdout, "verified: every record from the first to the closing manifest")
 		return nil

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
+)
+
+// maxReviewed bounds the findings that a review adds; what there is beyond them the timeline still tells.
+const maxReviewed = 100
+
+// review adds to the record where guest and host say different things, as findings for who reads it
+// elsewhere: it is called when the guest is gone, before the run's end.
+func (j *job) review(ctx context.Context) error {
+	if err := j.record.Flush(ctx); err != nil {
+		return err
+	}
+	found, err := replay.Disagreements(ended(j.home.Logs().Records(ctx, store.Query{Run: j.record.ID})))
+	if err != nil {
+		return err
+	}
+	for _, f := range found[:min(len(found), maxReviewed)] {
+		ev := audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindFinding, Step: f.Step,
+			Finding: &audit.Finding{Rule: f.Rule, Detail: f.Detail, Proc: f.Proc}}
+		if len(f.Evidence) > 0 {
+			ev.Finding.Seq = f.Evidence[0]
+		}
+		if _, err := j.record.Post(ctx, ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended are a run's rows with its end, which is still to come: nobody has anything to say any more.
+func ended(rows replay.Rows) replay.Rows {
+	return func(yield func(store.Row, error) bool) {
+		var last store.Row
+		for row, err := range rows {
+			if !yield(row, err) || err != nil {
+				return
+			}
+			last = row
+		}
+		end := audit.Record{V: audit.Version, Run: last.Run, Seq: last.Seq + 1, Event: audit.Event{Time: time.Now().UTC(), Observer: audit.Host,
+			Kind: audit.KindRun, Lifecycle: &audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusDone}}}
+		body, err := json.Marshal(end)
+		yield(store.Row{Head: store.Head{Run: end.Run, Seq: end.Seq, Time: end.Time, Observer: end.Observer, Kind: end.Kind}, Body: body}, err)
+	}
+}
