@@ -77,14 +77,16 @@ type Grants []Grant
 
 // UnmarshalYAML reads it.
 func (g *Grants) UnmarshalYAML(unmarshal func(any) error) error {
-	var one Grant
-	if err := unmarshal(&one); err == nil {
-		*g = Grants{one}
-		return nil
+	var shape any
+	if err := unmarshal(&shape); err != nil {
+		return err
 	}
-	var list []Grant
-	err := unmarshal(&list)
-	*g = list
+	if _, several := shape.([]any); several {
+		return unmarshal((*[]Grant)(g))
+	}
+	var one Grant
+	err := unmarshal(&one)
+	*g = Grants{one}
 	return err
 }
 
