@@ -36,7 +36,7 @@ func (q *access) claims() []Claim {
 	if q.n == 0 {
 		return []Claim{none("no look through the API at what this report is about")}
 	}
-	return []Claim{q.claim(Supports, ByHost, "%s through the API are recorded, each before anything was shown, with who, from where and what: %s by %s (%s).",
+	return []Claim{q.claim(Supports, ByHost, "Recorded through the API, each before anything was shown, with who, from where and what: %s (%s) by %s (%s).",
 		count(q.n, "look"), q.actions, count(len(q.who), "principal"), some(q.who.names()))}
 }
 
@@ -55,6 +55,6 @@ func (q *refused) claims() []Claim {
 	if q.n == 0 {
 		return []Claim{none("no request to the API was refused")}
 	}
-	return []Claim{q.claim(Supports, ByHost, "%s to look through the API were refused and recorded, %s times in all: %s by %s (%s).",
-		count(q.n, "attempt"), number(q.times), q.actions, count(len(q.who), "principal"), some(q.who.names()))}
+	return []Claim{q.claim(Supports, ByHost, "Refused by the API and recorded: %s in %s (%s) by %s (%s).",
+		count(q.times, "attempt"), count(q.n, "record"), q.actions, count(len(q.who), "principal"), some(q.who.names()))}
 }

@@ -49,7 +49,7 @@ func (q *steps) claims() []Claim {
 	if q.all.n == 0 {
 		return []Claim{none("no step was started")}
 	}
-	claims := []Claim{q.all.claim(Supports, ByHost, "The command of %s was recorded before it ran %s, and its end: %s.", count(q.all.n, "step"), q.all.runsText(), orNone(q.codes))}
+	claims := []Claim{q.all.claim(Supports, ByHost, "Commands recorded before they ran %s: %s. Their ends: %s.", q.all.runsText(), count(q.all.n, "step"), orNone(q.codes))}
 	if q.open.n > 0 {
 		claims = append(claims, q.open.claim(Contradicts, ByHost, "NO END IS RECORDED of %s in a run that has ended.", count(q.open.n, "step")))
 	}
@@ -112,8 +112,8 @@ func (q *commands) claims() []Claim {
 		return []Claim{c}
 	}
 	claims := []Claim{q.all.claim(Supports, ByGuest,
-		"%s of programs are recorded %s, each with its arguments, directory, user and parent, by %s of which %s ended with another status than 0. The arguments of %s were longer than what is kept, and a model's call asked for %s.",
-		count(q.all.n, "start"), q.all.runsText(), countAs(q.procs, "process", "processes"), number(q.failed), number(q.cut), number(q.asked))}
+		"Recorded %s: %s of programs by %s, each with its arguments, directory, user and parent. Processes that ended with another status than 0: %s; starts whose arguments are longer than what is kept: %s; starts that a model's call asked for: %s.",
+		q.all.runsText(), count(q.all.n, "start"), countAs(q.procs, "process", "processes"), number(q.failed), number(q.cut), number(q.asked))}
 	if q.made.n > 0 {
 		claims = append(claims, q.made.claim(Lacks, ByHost, "The end of %s was seen by nobody: the run's end stands in for it.", countAs(q.made.n, "process", "processes")))
 	}
@@ -179,8 +179,8 @@ func (q *files) claims() []Claim {
 	}
 	var claims []Claim
 	if q.hashed.n > 0 {
-		claims = append(claims, q.hashed.claim(Supports, ByGuest, "%s to files are recorded with path, size and SHA-256 of the content %s; beside them %s of creating, renaming, deleting or reading.",
-			count(q.hashed.n, "write"), q.hashed.runsText(), count(q.other, "record")))
+		claims = append(claims, q.hashed.claim(Supports, ByGuest, "Recorded with path, size and SHA-256 of the content %s: %s to files; beside them %s of creating, renaming, deleting or reading.",
+			q.hashed.runsText(), count(q.hashed.n, "write"), count(q.other, "record")))
 	}
 	if q.bare.n > 0 {
 		claims = append(claims, q.bare.claim(Lacks, ByGuest, "No hash of the content is recorded of %s to files.", count(q.bare.n, "write")))
@@ -223,8 +223,8 @@ func (q *modelCalls) claims() []Claim {
 		return []Claim{none("no call of a language model went through the gateway where it could be read")}
 	}
 	claims := []Claim{q.all.claim(Supports, ByHost,
-		"%s of language models are recorded %s (%s), with %s in and %s out, and %s of tools. Programs started because of them: %s.",
-		count(q.all.n, "call"), q.all.runsText(), q.models, count(q.in, "token"), number(q.out), count(q.tools, "call"), number(q.execs))}
+		"Recorded %s: %s of language models (%s), with %s in and %s out, and %s of tools. Programs started because of them: %s.",
+		q.all.runsText(), count(q.all.n, "call"), q.models, count(q.in, "token"), number(q.out), count(q.tools, "call"), number(q.execs))}
 	if q.short.n > 0 {
 		claims = append(claims, q.short.claim(Lacks, ByHost, "The figures of %s are short: the answer broke off, or could not be read to its end.", count(q.short.n, "call")))
 	}

@@ -110,7 +110,7 @@ func (b *builder) askOf(ctx context.Context, s *source) error {
 	for _, q := range asking {
 		q.end(s)
 	}
-	return err
+	return errors.Join(err, s.err)
 }
 
 // ours tells the looks that the report may speak of: at what belongs to the tenant, in the

@@ -132,7 +132,7 @@ func (q *allowed) claims() []Claim {
 	var claims []Claim
 	if q.good.n > 0 {
 		claims = append(claims, q.good.claim(Supports, ByHost, "Each of %s that were let out (%s) names a rule which the policy in force at the time lists; rules used: %s.",
-			countAs(q.good.n, "connection, question or request", "connections, questions and requests"), q.kinds, count(len(q.used), "rule")))
+			countAs(q.good.n, "connection, question or request", "connections, questions and requests"), q.kinds, number(len(q.used))))
 	}
 	if q.bad.n > 0 {
 		claims = append(claims, q.bad.claim(Contradicts, ByHost, "LET OUT WITHOUT A RULE of the policy in force: %s.", countAs(q.bad.n, "connection, question or request", "connections, questions and requests")))
@@ -171,11 +171,11 @@ func (q *denied) claims() []Claim {
 	}
 	var claims []Claim
 	if q.good.n > 0 {
-		claims = append(claims, q.good.claim(Supports, ByHost, "%s are recorded %s (%s), each with the rule that decided, or with \"default\" where none names the destination. Reasons: %s.",
-			count(q.good.n, "denial"), q.good.runsText(), q.kinds, q.reasons))
+		claims = append(claims, q.good.claim(Supports, ByHost, "Recorded %s: %s (%s), each with the rule that decided, or with \"default\" where none names the destination. Reasons: %s.",
+			q.good.runsText(), count(q.good.n, "denial"), q.kinds, q.reasons))
 	}
 	if q.bare.n > 0 {
-		claims = append(claims, q.bare.claim(Lacks, ByHost, "%s do not say which rule decided.", count(q.bare.n, "denial")))
+		claims = append(claims, q.bare.claim(Lacks, ByHost, "Without the rule that decided: %s.", count(q.bare.n, "denial")))
 	}
 	return claims
 }
@@ -195,8 +195,8 @@ func (q *revokedFlows) claims() []Claim {
 	if q.n == 0 {
 		return []Claim{none("no change of a policy ended a connection")}
 	}
-	return []Claim{q.claim(Supports, ByHost, "%s that the policy no longer allowed were ended %s while they were open, and the record says how much they had carried.",
-		count(q.n, "connection"), q.runsText())}
+	return []Claim{q.claim(Supports, ByHost, "Ended while open, as the policy no longer allowed it, %s: %s. The record says how much was carried until then.",
+		q.runsText(), count(q.n, "connection"))}
 }
 
 // recipients lists where data went.

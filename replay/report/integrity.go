@@ -121,8 +121,8 @@ func (q *sequence) see(r *record) {
 
 func (q *sequence) end(s *source) {
 	slices.SortFunc(q.declared, func(a, b hole) int { return cmp.Compare(a.first, b.first) })
-	q.all.n += s.Records
-	q.all.runs = append(q.all.runs, s)
+	q.all.mark(s)
+	q.all.n += s.Records - 1
 	for _, h := range q.holes {
 		left := h.less(q.declared)
 		q.missing += h.last - h.first + 1 - left
@@ -181,16 +181,15 @@ func distinct(runs []*source) []*source {
 // losses are those that gap records declare.
 type losses struct {
 	cites
-	records, events uint64
-	bytes           int64
-	guest           uint64
-	stages          tallies
+	all           cites // the last record of each run
+	events, guest uint64
+	bytes         int64
+	stages        tallies
 }
 
 func newLosses() *losses { return &losses{stages: tallies{}} }
 
 func (q *losses) see(r *record) {
-	q.records++
 	if !r.readable || r.Kind != audit.KindGap {
 		return
 	}
@@ -203,13 +202,11 @@ func (q *losses) see(r *record) {
 	}
 }
 
-func (q *losses) end(*source) {}
+func (q *losses) end(s *source) { q.all.mark(s); q.all.n += s.Records - 1 }
 
 func (q *losses) claims() []Claim {
 	if q.n == 0 {
-		c := Claim{Status: Supports, Basis: ByBoth, Total: q.records}
-		c.Text = fmt.Sprintf("None of %s declares a loss.", count(q.records, "record"))
-		return []Claim{c}
+		return []Claim{q.all.claim(Supports, ByBoth, "None of %s declares a loss.", count(q.all.n, "record"))}
 	}
 	basis := ByHost
 	if q.guest > 0 {
@@ -271,20 +268,15 @@ func (q *closed) claims() []Claim {
 	return claims
 }
 
-// published is what the host's log, its witnesses and a time-stamping authority vouch for.
+// published tells which runs the host's log has.
 type published struct {
-	in, out, tail, witnessed, alone, stamped, unstamped cites
-	covered, young                                      uint64
-	names                                               tallies
-	latest                                              time.Time
+	in, out, tail  cites
+	covered, young uint64
 }
 
 func (q *published) see(*record) {}
 
 func (q *published) end(s *source) {
-	if q.names == nil {
-		q.names = tallies{}
-	}
 	if s.Log == nil {
 		q.out.mark(s)
 		return
@@ -293,22 +285,6 @@ func (q *published) end(s *source) {
 	q.covered += s.Log.Covered
 	if q.young += s.Log.Tail; s.Log.Tail > 0 {
 		q.tail.mark(s)
-	}
-	if len(s.Log.Witnesses) == 0 {
-		q.alone.mark(s)
-	} else {
-		q.witnessed.mark(s)
-	}
-	for _, w := range s.Log.Witnesses {
-		q.names.add(w, 1)
-	}
-	if s.Log.Stamp == nil {
-		q.unstamped.mark(s)
-		return
-	}
-	q.stamped.mark(s)
-	if s.Log.Stamp.After(q.latest) {
-		q.latest = *s.Log.Stamp
 	}
 }
 
@@ -324,17 +300,74 @@ func (c *cites) mark(s *source) {
 
 func (q *published) claims() []Claim {
 	var claims []Claim
-	say := func(c *cites, status Status, format string, args ...any) {
-		if c.n > 0 {
-			claims = append(claims, c.claim(status, ByCheck, format, args...))
-		}
+	if q.in.n > 0 {
+		claims = append(claims, q.in.claim(Supports, ByCheck, "The manifests of %s stand in their host's append-only log; its signed checkpoint covers %s.", count(q.in.n, "run"), count(q.covered, "record")))
 	}
-	say(&q.in, Supports, "The manifests of %s stand in their host's append-only log; its signed checkpoint covers %s.", count(q.in.n, "run"), count(q.covered, "record"))
-	say(&q.out, Lacks, "It was not established whether the host's log has %s.", count(q.out.n, "run"))
-	say(&q.tail, Lacks, "Younger than the checkpoint: %s in %s. Nothing outside the host vouches for them yet.", count(q.young, "record"), count(q.tail.n, "run"))
-	say(&q.witnessed, Supports, "The checkpoint over %s was cosigned by %s: %s.", count(q.witnessed.n, "run"), count(len(q.names), "witness key"), some(q.names.names()))
-	say(&q.alone, Lacks, "No witness that is trusted here has cosigned the checkpoint over %s: whoever has the host's key could write another history.", count(q.alone.n, "run"))
-	say(&q.stamped, Supports, "A time-stamping authority vouches that the checkpoint over %s existed at %s.", count(q.stamped.n, "run"), instant(q.latest))
-	say(&q.unstamped, Lacks, "No time-stamping authority vouches for when %s were recorded.", count(q.unstamped.n, "run"))
+	if q.out.n > 0 {
+		claims = append(claims, q.out.claim(Lacks, ByCheck, "It was not established whether the host's log has %s.", count(q.out.n, "run")))
+	}
+	if q.tail.n > 0 {
+		claims = append(claims, q.tail.claim(Lacks, ByCheck, "Younger than the checkpoint: %s in %s. Nothing outside the host vouches for them yet.", count(q.young, "record"), count(q.tail.n, "run")))
+	}
+	return claims
+}
+
+// witnessed tells whether others vouch for the host's log.
+type witnessed struct {
+	by, alone cites
+	names     tallies
+}
+
+func (q *witnessed) see(*record) {}
+
+func (q *witnessed) end(s *source) {
+	if s.Log == nil || len(s.Log.Witnesses) == 0 {
+		q.alone.mark(s)
+		return
+	}
+	q.by.mark(s)
+	for _, w := range s.Log.Witnesses {
+		q.names.add(w, 1)
+	}
+}
+
+func (q *witnessed) claims() []Claim {
+	var claims []Claim
+	if q.by.n > 0 {
+		claims = append(claims, q.by.claim(Supports, ByCheck, "Witnesses other than the host have cosigned the checkpoint over %s: %s.", count(q.by.n, "run"), some(q.names.names())))
+	}
+	if q.alone.n > 0 {
+		claims = append(claims, q.alone.claim(Lacks, ByCheck, "No witness that is trusted here is known to have cosigned a checkpoint over %s: whoever has the host's key could write another history.", count(q.alone.n, "run")))
+	}
+	return claims
+}
+
+// stamped tells whether an authority vouches for the time.
+type stamped struct {
+	by, without cites
+	latest      time.Time
+}
+
+func (q *stamped) see(*record) {}
+
+func (q *stamped) end(s *source) {
+	if s.Log == nil || s.Log.Stamp == nil {
+		q.without.mark(s)
+		return
+	}
+	q.by.mark(s)
+	if s.Log.Stamp.After(q.latest) {
+		q.latest = *s.Log.Stamp
+	}
+}
+
+func (q *stamped) claims() []Claim {
+	var claims []Claim
+	if q.by.n > 0 {
+		claims = append(claims, q.by.claim(Supports, ByCheck, "A time-stamping authority vouches that the checkpoint over %s existed at %s.", count(q.by.n, "run"), instant(q.latest)))
+	}
+	if q.without.n > 0 {
+		claims = append(claims, q.without.claim(Lacks, ByCheck, "No time-stamping authority is known to vouch for when %s took place.", count(q.without.n, "run")))
+	}
 	return claims
 }

@@ -50,7 +50,9 @@ func Queries() []Query {
 		{"closed", "has each run a recorded start and end, and how did it end?", "", runs, func(param) query { return &closed{} }},
 		{"content", "does each record say when, who saw it and what it is?", "", runs, func(param) query { return newContent() }},
 		{"clock", "whose clock are the times of, and do they rise?", "", runs, func(param) query { return &clock{} }},
-		{"published", "is each run in the host's log, and who vouches for that log?", "", runs, func(param) query { return &published{} }},
+		{"published", "is each run in the host's log?", "", runs, func(param) query { return &published{} }},
+		{"witnessed", "do witnesses vouch for the host's log?", "", runs, func(param) query { return &witnessed{names: tallies{}} }},
+		{"stamped", "does a time-stamping authority vouch for the time?", "", runs, func(param) query { return &stamped{} }},
 		{"retained", "how old is the oldest run whose record is still whole?", "months that are asked for", runs, func(p param) query { return &retained{months: p.n, now: p.now} }},
 		{"erased", "which records were erased, and who says so?", "", runs, func(param) query { return &erased{} }},
 		{"on-failure", "what happens when the record cannot be written?", "", runs, func(param) query { return &onFailure{} }},
@@ -78,7 +80,7 @@ func Queries() []Query {
 		{"detection", "were anomalies found and recorded as they happened?", "", runs, func(param) query { return newDetection() }},
 		{"findings", "are there findings that a reviewer has to look at?", "", runs, func(param) query { return newFindings() }},
 		{"response", "what was done about findings?", "", runs, func(param) query { return newResponse() }},
-		{"disagreement", "do guest and host tell the same of connections?", "", runs, func(param) query { return &disagreement{} }},
+		{"disagreement", "do guest and host tell the same of connections?", "", runs, func(param) query { return &disagreement{rules: tallies{}} }},
 
 		{"access", "who looked at these records?", "", access, func(param) query { return newAccess() }},
 		{"access-refused", "who was refused to look at them?", "", access, func(param) query { return newRefused() }},
@@ -113,6 +115,9 @@ func (a *asked) wants(s *source) bool { return a.of == "" || a.of == s.class }
 // answer returns the claims, each held against the verification of the runs that it rests on.
 func (a *asked) answer() []Claim {
 	claims := a.claims()
+	if len(a.all) == 0 { // only access logs can be missing
+		claims = []Claim{{Status: Lacks, Basis: ByHost, Text: "No log of who looked at records was given to this report."}}
+	}
 	for i := range claims {
 		c := &claims[i]
 		c.Query = a.Name

@@ -1,9 +1,11 @@
 package report
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/replay"
 )
 
 // detection counts findings as what monitoring has found.
@@ -111,10 +113,10 @@ func (q *response) claims() []Claim {
 		claims = append(claims, q.done.claim(Supports, ByHost, "Something was done at once about %s, and the record shows it. Actions that findings name: %s.", count(q.done.n, "finding"), q.actions))
 	}
 	if q.unseen.n > 0 {
-		claims = append(claims, q.unseen.claim(Contradicts, ByHost, "NO EFFECT IS RECORDED of what %s say was done.", count(q.unseen.n, "finding")))
+		claims = append(claims, q.unseen.claim(Contradicts, ByHost, "NO EFFECT IS RECORDED of what was done according to %s.", count(q.unseen.n, "finding")))
 	}
 	if q.idle.n > 0 {
-		claims = append(claims, q.idle.claim(Lacks, ByHost, "Nothing was stopped by %s: it is for a person to look at them, and the record does not say whether one has.", count(q.idle.n, "finding")))
+		claims = append(claims, q.idle.claim(Lacks, ByHost, "Nothing was stopped by %s: that is for a person to look at, and the record does not say whether one has.", count(q.idle.n, "finding")))
 	}
 	if claims == nil {
 		claims = append(claims, none("no finding, and so nothing to respond to"))
@@ -122,44 +124,69 @@ func (q *response) claims() []Claim {
 	return claims
 }
 
-// disagreement counts what guest and host tell differently of connections.
+// disagreement holds what the guest claims of connections against what the host saw. A run's
+// record has the findings, if the version of Custody that made it looked; else they are made now.
 type disagreement struct {
-	cites
-	rules       tallies
-	seen, heard uint64
+	recorded, derived cites
+	all               cites // the last record of each run with connections
+	rules             tallies
+	seen, heard       uint64
+	said, some        bool // of the run
 }
-
-// The rules of findings about it; package replay has them.
-const (
-	ruleUnclaimed = "flow-unclaimed"
-	ruleUnseen    = "connect-unseen"
-)
 
 func (q *disagreement) see(r *record) {
 	switch {
-	case r.host(audit.KindFinding) && (r.Finding.Rule == ruleUnclaimed || r.Finding.Rule == ruleUnseen):
-		if q.rules == nil {
-			q.rules = tallies{}
-		}
-		q.add(r)
+	case r.host(audit.KindFinding) && (r.Finding.Rule == replay.RuleUnclaimed || r.Finding.Rule == replay.RuleUnseen):
+		q.recorded.add(r)
 		q.rules.add(r.Finding.Rule, 1)
+		q.said = true
 	case r.host(audit.KindFlow) && r.Flow.State != audit.FlowClose && r.Flow.State != audit.FlowRevoke:
 		q.seen++
+		q.some = true
 	case r.readable && r.Kind == audit.KindFlow && r.Flow.State == audit.FlowAttempt:
 		q.heard++
+		q.some = true
 	}
 }
 
-func (q *disagreement) end(*source) {}
+func (q *disagreement) end(s *source) {
+	if q.some {
+		q.all.mark(s)
+	}
+	if q.some && !q.said {
+		q.derive(s)
+	}
+	q.said, q.some = false, false
+}
+
+func (q *disagreement) derive(s *source) {
+	list, err := replay.Disagreements(s.rows())
+	s.err = errors.Join(s.err, err)
+	for _, f := range list {
+		q.derived.n++
+		q.rules.add(f.Rule, 1)
+		for _, seq := range f.Evidence {
+			q.derived.keep(s, seq)
+		}
+	}
+}
 
 func (q *disagreement) claims() []Claim {
-	switch {
-	case q.n > 0:
-		return []Claim{q.claim(Contradicts, ByBoth, "GUEST AND HOST DISAGREE about connections: %s %s (%s).", count(q.n, "finding"), q.runsText(), q.rules)}
-	case q.seen == 0:
-		return []Claim{none("the host saw no connection that the guest could claim")}
+	var claims []Claim
+	if q.recorded.n > 0 {
+		claims = append(claims, q.recorded.claim(Contradicts, ByBoth, "GUEST AND HOST DISAGREE about connections: %s %s. By rule, in all runs: %s.",
+			count(q.recorded.n, "finding"), q.recorded.runsText(), q.rules))
 	}
-	c := Claim{Status: Supports, Basis: ByBoth, Total: q.seen + q.heard}
-	c.Text = "No finding says that guest and host disagree about connections: the host recorded " + number(q.seen) + ", and the guest's sensor claims " + count(q.heard, "attempt") + "."
-	return []Claim{c}
+	if q.derived.n > 0 {
+		claims = append(claims, q.derived.claim(Contradicts, ByBoth, "GUEST AND HOST DISAGREE about connections, as found for this report and not recorded as findings: %s %s. By rule, in all runs: %s.",
+			count(q.derived.n, "disagreement"), q.derived.runsText(), q.rules))
+	}
+	switch {
+	case claims != nil:
+		return claims
+	case q.seen+q.heard == 0:
+		return []Claim{none("no connection, neither seen nor claimed")}
+	}
+	return []Claim{q.all.claim(Supports, ByBoth, "Guest and host do not disagree about connections: the host recorded %s, and the guest's sensor claims %s.",
+		countAs(q.seen, "beginning or denial", "beginnings and denials"), count(q.heard, "attempt"))}
 }

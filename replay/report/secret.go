@@ -10,7 +10,10 @@ import (
 )
 
 // promise is how long a credential may live without being renewed.
-const promise = 60 * time.Second
+const (
+	promise     = 60 * time.Second
+	promiseText = "60 s"
+)
 
 // holder tells credentials apart within a run.
 type holder struct{ step, name, broker string }
@@ -117,9 +120,9 @@ func (q *credentialLife) claims() []Claim {
 	if q.longer.n == 0 {
 		claims = append(claims, q.minted.claim(Supports, ByHost,
 			"Minted %s: %s (%s). None was promised more than %s at a time; the longest promise was %s. Renewals: %s. Revoked: %s, the longest-lived after %s.",
-			q.minted.runsText(), count(q.minted.n, "credential"), q.brokers, span(promise), span(q.longestPromise), number(q.renewals), number(q.revoked), span(q.longestLife)))
+			q.minted.runsText(), count(q.minted.n, "credential"), q.brokers, promiseText, span(q.longestPromise), number(q.renewals), number(q.revoked), span(q.longestLife)))
 	} else {
-		claims = append(claims, q.longer.claim(Contradicts, ByHost, "PROMISED FOR MORE THAN %s at a time: %s.", span(promise), count(q.longer.n, "credential")))
+		claims = append(claims, q.longer.claim(Contradicts, ByHost, "PROMISED FOR MORE THAN %s at a time: %s.", promiseText, count(q.longer.n, "credential")))
 	}
 	if q.expired.n > 0 {
 		claims = append(claims, q.expired.claim(Contradicts, ByHost, "RAN OUT OR COULD NOT BE REVOKED: %s.", count(q.expired.n, "credential")))
@@ -206,7 +209,7 @@ func (q *credentialRefusals) claims() []Claim {
 // exposure looks for findings about credentials.
 type exposure struct {
 	cites
-	minted uint64
+	minted cites
 	rules  tallies
 }
 
@@ -218,7 +221,7 @@ func aboutCredential(rule string) bool {
 func (q *exposure) see(r *record) {
 	switch {
 	case r.host(audit.KindSecret) && r.Secret.Op == audit.SecretMint:
-		q.minted++
+		q.minted.add(r)
 	case r.host(audit.KindFinding) && aboutCredential(r.Finding.Rule):
 		if q.rules == nil {
 			q.rules = tallies{}
@@ -234,12 +237,11 @@ func (q *exposure) claims() []Claim {
 	switch {
 	case q.n > 0:
 		return []Claim{q.claim(Contradicts, ByHost, "A CREDENTIAL TURNED UP WHERE IT DOES NOT BELONG: %s %s (%s).", count(q.n, "finding"), q.runsText(), q.rules)}
-	case q.minted == 0:
+	case q.minted.n == 0:
 		return []Claim{none("no credential was minted")}
 	}
-	c := Claim{Status: Supports, Basis: ByHost, Total: q.minted}
-	c.Text = "No finding says that one of " + count(q.minted, "minted credential") + " turned up in output, names, connections or at other hosts, in the forms that are looked for."
-	return []Claim{c}
+	return []Claim{q.minted.claim(Supports, ByHost,
+		"No finding says that one of %s turned up in output, names, connections or at other hosts, in the forms that are looked for.", count(q.minted.n, "minted credential"))}
 }
 
 // redaction looks for what the redactor left.
@@ -274,7 +276,7 @@ func (q *redaction) claims() []Claim {
 	claims := []Claim{q.rules.claim(Supports, ByHost, "The redactor's rules in force are named by digest in %s: %s. Values masked in answers before the sandbox got them: %s.",
 		count(q.rules.n, "run"), some(q.digests.names()), number(q.answers))}
 	if q.masked.n > 0 {
-		claims = append(claims, q.masked.claim(Supports, ByHost, "%s hold the redactor's mark in place of a value. A workload can print such a mark itself.", count(q.masked.n, "record")))
+		claims = append(claims, q.masked.claim(Supports, ByHost, "The redactor's mark stands in place of a value in %s. A workload can print such a mark itself.", count(q.masked.n, "record")))
 	}
 	return claims
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay"
 )
 
 // source is a run on its way into a report.
@@ -26,6 +27,7 @@ type source struct {
 	guest  uint64 // records whose observer is the guest
 	leaves hash.Hash
 	cited  map[uint64]bool
+	err    error // of a query that read them again
 }
 
 func newSource(r Run) *source {
@@ -96,7 +98,7 @@ func (s *source) read(ctx context.Context, see func(*record)) error {
 		if err != nil {
 			return fmt.Errorf("run %s: read records: %w", s.Run, err)
 		}
-		if s.limit > 0 && row.Seq > s.limit {
+		if !s.counts(row) {
 			s.LeftOut++
 			continue
 		}
@@ -107,6 +109,22 @@ func (s *source) read(ctx context.Context, see func(*record)) error {
 		s.proven = false // what was read is not what was verified
 	}
 	return nil
+}
+
+func (s *source) counts(row store.Row) bool { return s.limit == 0 || row.Seq <= s.limit }
+
+// rows are those that count.
+func (s *source) rows() replay.Rows {
+	return func(yield func(store.Row, error) bool) {
+		for row, err := range s.run.Rows {
+			if err == nil && !s.counts(row) {
+				return
+			}
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
 }
 
 // take counts a row in, and decodes it.
@@ -154,9 +172,6 @@ func (s *source) cite(row store.Row) Record {
 	r.setJSON(row.Body)
 	return r
 }
-
-// began orders sources by time, then by name.
-func (s *source) began() time.Time { return s.Start }
 
 // Verified is the Verification of what proof.Verify, or a check behind it such as the
 // comparison with the store, returned: err is its error.

@@ -100,7 +100,7 @@ func span(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
 		return count(int(d/(24*time.Hour)), "day")
-	case d >= 10*time.Second:
+	case d >= 2*time.Minute:
 		return d.Round(time.Second).String()
 	}
 	return d.Round(time.Millisecond).String()
