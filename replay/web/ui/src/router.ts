@@ -54,8 +54,10 @@ export function go(address: string, replace = false): void {
   place.set(read(address));
 }
 
-/** Changes parameters of the place that is shown, without a step in the history. */
-export function amend(params: Params): void {
+/** Changes parameters of the place that is shown, without a step in the history. before learns what they will be. */
+export function amend(params: Params, before?: (params: string) => void): void {
   const { path, params: old } = read(location.hash);
-  go(to(path, { ...Object.fromEntries(old), ...params }), true);
+  const address = to(path, { ...Object.fromEntries(old), ...params });
+  before?.(read(address).params.toString());
+  go(address, true);
 }

@@ -36,16 +36,16 @@ export class RunStore {
   /** The end of what is known, in milliseconds since the run began. */
   readonly end: Cell<number>;
   private stops: (() => void)[] = [];
+  private written = ""; // the address's parameters, as the page wrote them
 
   constructor(detail: RunDetail, params: URLSearchParams) {
     this.name = detail.run;
     this.detail = new Cell(detail);
     const end = Math.max(1, detail.end ? since(detail.end, detail.start) : Date.now() - parse(detail.start));
     this.end = new Cell(end);
-    const at = params.get("at") ? this.instant(params.get("at")!) : NaN;
+    const at = this.instant(params.get("at") ?? "");
     this.cursor = new Cell(Number.isFinite(at) ? clamp(at, 0, end) : end);
-    const view = { from: this.instant(params.get("from") ?? ""), to: this.instant(params.get("to") ?? "") };
-    this.view = new Cell(view.from < view.to ? view : { from: 0, to: end });
+    this.view = new Cell(this.viewOf(params) ?? { from: 0, to: end });
     this.seq = new Cell(Number(params.get("seq")) || 0);
     this.selection = new Cell<Range | null>(null);
     this.panel = new Cell(params.get("panel") ?? "");
@@ -100,6 +100,12 @@ export class RunStore {
     if (panel !== undefined) this.panel.set(panel);
   }
 
+  /** Opens a record that was clicked on: the panel shows it, unless another was chosen that follows the record. */
+  visit(seq: number, ms: number): void {
+    const panel = this.panel.get();
+    this.open(seq, ms, panel === "" || panel === "state" ? "record" : undefined);
+  }
+
   /** Changes what the lanes show, within the run and no closer than 50 µs. */
   look(range: Range): void {
     const end = this.end.get();
@@ -107,6 +113,26 @@ export class RunStore {
     const from = clamp(range.from, 0, end - width);
     const now = this.view.get();
     if (from !== now.from || from + width !== now.to) this.view.set({ from, to: from + width });
+  }
+
+  private viewOf(params: URLSearchParams): Range | null {
+    const view = { from: this.instant(params.get("from") ?? ""), to: this.instant(params.get("to") ?? "") };
+    return view.from < view.to ? view : null;
+  }
+
+  /** Follows an address that somebody else wrote: a link, or the way back. Says whether it names a record without an instant. */
+  follow(params: URLSearchParams): boolean {
+    if (params.toString() === this.written) return false;
+    this.written = params.toString();
+    const seq = Number(params.get("seq")) || 0;
+    this.seq.set(seq);
+    const view = this.viewOf(params);
+    if (view) this.look(view);
+    const at = this.instant(params.get("at") ?? "");
+    if (Number.isFinite(at)) this.moveTo(at);
+    const panel = params.get("panel");
+    if (panel) this.panel.set(panel);
+    return seq > 0 && !Number.isFinite(at);
   }
 
   close(): void {
@@ -122,11 +148,11 @@ export class RunStore {
       const whole = from <= 0 && to >= end;
       amend({
         seq: this.seq.get() || undefined,
-        at: this.cursor.get() >= end ? undefined : this.at(this.cursor.get()),
+        at: this.cursor.get() >= end && !this.seq.get() ? undefined : this.at(this.cursor.get()),
         from: whole ? undefined : this.at(from),
         to: whole ? undefined : this.at(to),
         panel: this.panel.get() || undefined,
-      });
+      }, (params) => (this.written = params));
     };
     const later = () => {
       clearTimeout(timer);

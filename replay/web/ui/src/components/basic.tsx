@@ -69,7 +69,7 @@ export function Length({ ns }: { ns: number | undefined }) {
 /** A hash or digest: its beginning, the whole on hover and to copy. */
 export function Hash({ value, length = 12 }: { value: string | undefined; length?: number }) {
   if (!value) return <span class="muted">–</span>;
-  const short = value.replace(/^sha256:/, "").slice(0, length);
+  const short = value.replace(/^sha256[:-]/, "").slice(0, length);
   return <span class="hash"><code title={value}>{short}…</code><Copy text={value} label="Copy the whole hash" /></span>;
 }
 

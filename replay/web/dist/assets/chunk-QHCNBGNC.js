@@ -1,0 +1,1 @@
+function r(n){return/^[A-Za-z0-9_@%+=:,./-]+$/.test(n)?n:"'"+n.replace(/'/g,"'\\''")+"'"}function i(...n){return["custody",...n].map(r).join(" ")}function e(n,t){return i("timeline",n,"--at",t)}function s(n,t){return i("timeline",n,"--kind",t)}export{e as a,s as b};

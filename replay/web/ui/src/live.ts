@@ -1,0 +1,105 @@
+import { get, href } from "./api";
+import { Cell } from "./cell";
+import type { RunStore } from "./runstore";
+import type { RecordRow, RunDetail, RunItem } from "./types";
+
+export type LiveState = "off" | "live" | "reconnecting";
+
+/**
+ * What a running run writes, as it is written.
+ *
+ *	off --open--> live --broken--> reconnecting --open--> live --end--> off
+ */
+export class Live {
+  readonly state = new Cell<LiveState>("off");
+  private source: EventSource | undefined;
+  private timers = new Set<ReturnType<typeof setTimeout>>();
+  private watchers = new Set<(rows: RecordRow[]) => void>();
+  private last: number;
+  private due = false;
+
+  constructor(private run: RunStore) {
+    this.last = run.detail.get().last_seq;
+    if (run.detail.get().live) this.open();
+  }
+
+  /** Calls watcher with new records until the returned function is called. */
+  watch = (watcher: (rows: RecordRow[]) => void): (() => void) => {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  };
+
+  private open(): void {
+    const source = new EventSource(href(this.run.path("live"), { after: this.last }));
+    this.source = source;
+    source.onopen = () => this.state.set("live");
+    source.onerror = () => {
+      this.state.set("reconnecting");
+      if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      this.later(() => this.open(), 3000);
+    };
+    source.addEventListener("records", (e) => this.records((JSON.parse((e as MessageEvent<string>).data) as { records: RecordRow[] }).records));
+    source.addEventListener("run", (e) => {
+      const item = JSON.parse((e as MessageEvent<string>).data) as RunItem;
+      this.run.detail.set({ ...this.run.detail.get(), ...item });
+    });
+    source.addEventListener("end", () => {
+      source.close();
+      this.state.set("off");
+      this.refresh();
+    });
+  }
+
+  private records(rows: RecordRow[]): void {
+    rows = rows.filter((row) => row.seq > this.last);
+    const newest = rows.at(-1);
+    if (!newest) return;
+    this.last = newest.seq;
+    for (const watcher of this.watchers) watcher(rows);
+    const time = newest.record?.time;
+    if (time) this.reach(this.run.instant(time));
+    if (this.due) return;
+    this.due = true;
+    this.later(() => {
+      this.due = false;
+      this.refresh();
+    }, 1000);
+  }
+
+  /** The run goes on up to here: a view that showed all of it goes on showing all, a cursor at its end stays there. */
+  private reach(ms: number): void {
+    const { run } = this;
+    const old = run.end.get();
+    if (ms <= old) return;
+    const view = run.view.get();
+    const whole = view.from <= 0 && view.to >= old;
+    run.end.set(ms);
+    if (whole) run.view.set({ from: 0, to: ms });
+    if (run.following.get()) run.cursor.set(ms);
+  }
+
+  /** Brings the header up to date and tells the panels to ask again. */
+  private refresh(): void {
+    get<RunDetail>(this.run.path()).then(
+      (detail) => {
+        this.run.detail.set(detail);
+        if (detail.end) this.reach(this.run.instant(detail.end));
+      },
+      () => undefined,
+    );
+    this.run.version.set(this.run.version.get() + 1);
+  }
+
+  private later(what: () => void, ms: number): void {
+    const timer = setTimeout(() => {
+      this.timers.delete(timer);
+      what();
+    }, ms);
+    this.timers.add(timer);
+  }
+
+  close(): void {
+    this.source?.close();
+    for (const timer of this.timers) clearTimeout(timer);
+  }
+}

@@ -1,0 +1,94 @@
+import { bytes, clip, command, count, decode } from "../text";
+import { span } from "../time";
+import type { RunRecord, Text, Verdict } from "../types";
+
+/** A record in a line: the words may hold text of the guest's and are shown with Line or Words. */
+export interface Description {
+  words: string;
+  verdict?: Verdict;
+  /** What the line stands out as. */
+  tone?: "bad" | "warn" | "finding";
+}
+
+const most = 400;
+const text = (t: Text | undefined | null) => clip(decode(t), most).text;
+const ms = (ns: number | undefined) => (ns ? ` after ${span(ns / 1e6)}` : "");
+const short = (hash: string | undefined) => (hash ? ` ${hash.replace(/^sha256:/, "").slice(0, 12)}…` : "");
+const address = (ip: string | undefined, port: number | undefined) => `${ip?.includes(":") ? `[${ip}]` : ip ?? ""}${port ? `:${port}` : ""}`;
+
+/** Says what a record is about. */
+export function describe(r: RunRecord): Description {
+  const make = makers[r.kind];
+  try {
+    return make?.(r) ?? { words: r.kind };
+  } catch {
+    return { words: `${r.kind} (its fields are not those of the kind)` };
+  }
+}
+
+const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> = {
+  run: (r) => lifecycle("run", r),
+  step: (r) => lifecycle(`step ${text(r.lifecycle?.name ?? r.step)}`, r),
+  exec: (r) => ({ words: `${command(r.exec!.argv.slice(0, 64).map((a) => text(a)))}${r.exec!.argv.length > 64 ? " …" : ""}  (pid ${r.exec!.pid}, in ${text(r.exec!.cwd)})` }),
+  exit: (r) => {
+    const e = r.exit!;
+    if (e.synthetic) return { words: `pid ${e.pid}: its end was not seen`, tone: "warn" };
+    const how = e.signal ? `killed by signal ${e.signal}` : `exits with ${e.code}`;
+    return { words: `pid ${e.pid} ${how}${ms(e.duration_ns)}`, ...(e.code !== 0 || e.signal ? { tone: "warn" as const } : {}) };
+  },
+  file: (r) => {
+    const f = r.file!;
+    const to = f.to === undefined ? "" : ` → ${text(f.to)}`;
+    const what = f.op === "write" || f.op === "read" ? `  ${bytes(f.size)}${short(f.sha256)}${f.unhashed ? ` (no hash: ${f.unhashed})` : ""}` : "";
+    return { words: `${f.op} ${text(f.path)}${to}${what}` };
+  },
+  flow: (r) => {
+    const f = r.flow!;
+    const where = f.name ? `${text(f.name)}${f.dst_port ? `:${f.dst_port}` : ""}` : address(f.dst_ip, f.dst_port);
+    const sum = f.bytes_out || f.bytes_in ? `  ${bytes(f.bytes_out ?? 0)} out, ${bytes(f.bytes_in ?? 0)} in` : "";
+    const times = (f.count ?? 0) > 1 ? `  ${count(f.count)} times` : "";
+    return { words: `${f.state} ${f.proto} ${where}${sum}${times}${f.reason ? `  ${f.reason}` : ""}`, ...verdict(f.verdict, f.state === "revoke") };
+  },
+  dns: (r) => {
+    const d = r.dns!;
+    const answers = d.answers?.length ? `→ ${d.answers.slice(0, 4).join(", ")}${d.answers.length > 4 ? ", …" : ""}` : d.rcode;
+    return { words: `${d.type} ${text(d.name)} ${answers}${d.reason ? `  ${d.reason}` : ""}`, ...verdict(d.verdict) };
+  },
+  http: (r) => {
+    const h = r.http!;
+    return { words: `${text(h.method)} ${text(h.host)}${text(h.path)}${h.status ? ` → ${h.status}` : ""}${h.credential ? `  with ${h.credential}` : ""}${h.reason ? `  ${h.reason}` : ""}`, ...verdict(h.verdict) };
+  },
+  llm: (r) => {
+    const l = r.llm!;
+    const tools = l.tool_calls?.length ? `  asks for ${l.tool_calls.slice(0, 4).map((t) => text(t.name)).join(", ")}` : "";
+    const bad = l.error || (l.status ?? 200) >= 400;
+    return { words: `${l.provider} ${text(l.model)}  ${count(l.input_tokens)} tokens in, ${count(l.output_tokens)} out${tools}${l.error ? `  ${text(l.error)}` : ""}`, ...(bad ? { tone: "warn" as const } : {}) };
+  },
+  policy: (r) => ({ words: `policy generation ${r.policy!.generation}${short(r.policy!.digest)}  ${r.policy!.rules?.length ?? 0} rules` }),
+  output: (r) => ({ words: `${r.output!.stream}: ${text(r.output!.text)}` }),
+  vm: (r) => {
+    const v = r.vm!;
+    return { words: `machine: ${v.op}${v.driver ? ` ${v.driver}` : ""}${v.reason ? `  ${v.reason}` : ""}${ms(v.duration_ns)}`, ...(v.op === "freeze" ? { tone: "warn" as const } : {}) };
+  },
+  secret: (r) => {
+    const s = r.secret!;
+    const ttl = s.ttl_ns ? `  lives ${span(s.ttl_ns / 1e6)}` : "";
+    return { words: `${s.op} ${s.name || "the step's token"}${s.via ? ` as ${s.via}` : ""}${s.host ? ` for ${text(s.host)}` : ""}${ttl}${s.reason ? `  ${s.reason}` : ""}`, ...(s.op === "refuse" ? { tone: "bad" as const } : {}) };
+  },
+  gap: (r) => ({ words: `gap: ${count(r.gap!.count)} events lost at ${r.gap!.stage}${r.gap!.bytes ? `, ${bytes(r.gap!.bytes)} of output` : ""}  ${r.gap!.cause}`, tone: "warn" }),
+  finding: (r) => ({ words: `${r.finding!.rule}: ${r.finding!.detail}${r.finding!.action ? `  (${r.finding!.action})` : ""}`, tone: "finding" }),
+  access: (r) => ({ words: `${r.access!.who || "nobody known"}: ${r.access!.action} ${r.access!.route} ${text(r.access!.about)}`, ...verdict(r.access!.verdict) }),
+};
+
+function lifecycle(what: string, r: RunRecord): Description {
+  const l = r.lifecycle!;
+  if (l.phase === "start") return { words: `${what} starts${l.argv?.length ? `: ${command(l.argv.slice(0, 64))}` : ""}` };
+  const code = l.exit_code === undefined ? "" : `, exit code ${l.exit_code}`;
+  const bad = l.status !== "done" || (l.exit_code ?? 0) !== 0;
+  return { words: `${what} ends: ${l.status ?? "status unknown"}${code}${l.reason ? ` (${l.reason})` : ""}${ms(l.duration_ns)}`, ...(bad ? { tone: "warn" as const } : {}) };
+}
+
+function verdict(v: Verdict | undefined, revoked = false): Partial<Description> {
+  if (!v) return {};
+  return { verdict: v, ...(v === "deny" ? { tone: "bad" as const } : revoked ? { tone: "warn" as const } : {}) };
+}

@@ -1,0 +1,103 @@
+import { useEffect, useState } from "preact/hooks";
+import { get, post, Problem, session } from "../api";
+import { useCell } from "../cell";
+import { Badge, Copy, Hash, Length, Time } from "../components/basic";
+import { ErrorBox } from "../components/boxes";
+import type { LiveState } from "../live";
+import { amend, to } from "../router";
+import type { RunStore } from "../runstore";
+import { count, plural } from "../text";
+import type { Verification } from "../types";
+import { may } from "./bar";
+import { Proof, Result, Status, Tier } from "./words";
+
+/** What a run is, in two lines: what was done under which policy, and whether the record can be trusted. */
+export function Header({ run, live }: { run: RunStore; live: LiveState }) {
+  const d = useCell(run.detail);
+  const facts = d.facts ?? {};
+  const found = d.findings + (d.derived_findings ?? 0);
+  return (
+    <header class="run-head">
+      <div class="line">
+        <h1 class="mono">{d.run}</h1><Copy text={d.run} label="Copy the run's name" />
+        <Status run={d} /><Result run={d} />
+        {d.live && <Updates state={live} />}
+        <Tier tier={d.tier} note={facts.tier_note} />
+        <Verify run={run} />
+        {found > 0
+          ? <button type="button" class="badge warn" onClick={() => run.panel.set("findings")}>{plural(found, "finding")}</button>
+          : <Badge tone="plain">no findings</Badge>}
+        {d.gaps > 0
+          ? <button type="button" class="badge warn" title="Show them in the list" onClick={() => amend({ kind: "gap" })}>{plural(d.gaps, "gap")}, {count(d.lost)} lost</button>
+          : <Badge tone="plain">no gaps</Badge>}
+        <span class="spring" />
+        <a class="button" href={to(["compare"], { a: d.run })}>Compare</a>
+        <a class="button" href={to(["reports"], { run: d.run })}>Report</a>
+      </div>
+      <dl class="line small">
+        <div><dt>Project</dt><dd>{d.project || "–"}</dd></div>
+        {d.tenant && <div><dt>Tenant</dt><dd>{d.tenant}</dd></div>}
+        <div><dt>Began</dt><dd><Time at={d.start} date /></dd></div>
+        <div><dt>Lasted</dt><dd>{d.end ? <Length ns={d.duration_ns} /> : "goes on"}</dd></div>
+        <div><dt>Records</dt><dd class="num">{count(d.events)}</dd></div>
+        <div><dt>Mode</dt><dd>{d.mode || "–"}</dd></div>
+        <div><dt>Template</dt><dd>{d.template || "–"} {facts.template_digest && <Hash value={facts.template_digest} length={8} />}</dd></div>
+        <div><dt>Policy</dt><dd><Hash value={d.policy?.at(-1)?.digest ?? facts.policy_digest} length={8} /> {(d.policy?.length ?? 0) > 1 && <span class="muted">{d.policy.length} generations</span>}</dd></div>
+        {d.host && <div><dt>Host</dt><dd>{d.host}</dd></div>}
+        {facts.tier_note && <div class="note"><dt>Tier note</dt><dd title={facts.tier_note}>{facts.tier_note}</dd></div>}
+      </dl>
+    </header>
+  );
+}
+
+function Updates({ state }: { state: LiveState }) {
+  return state === "reconnecting"
+    ? <Badge tone="warn" title="Trying again">live updates broke off</Badge>
+    : <Badge tone="busy" title="New records appear as they are written">live</Badge>;
+}
+
+/** The proof in words, and a way to have it checked; a proof that fails is said in a sentence above all. */
+function Verify({ run }: { run: RunStore }) {
+  const d = useCell(run.detail);
+  const who = useCell(session);
+  const [error, setError] = useState<Problem | null>(null);
+  const state = d.verification?.state;
+  const auditor = who ? may(who.role, "auditor") : false;
+  const put = (verification: Verification) => run.detail.set({ ...run.detail.get(), verification });
+  const check = async () => {
+    setError(null);
+    try {
+      put(await post<Verification>(run.path("verify")));
+    } catch (e) {
+      setError(e instanceof Problem ? e : new Problem({ detail: String(e) }));
+    }
+  };
+  useEffect(() => {
+    if (state !== "checking" || !auditor) return;
+    const stop = new AbortController();
+    const timer = setInterval(() => void get<Verification>(run.path("verify"), {}, stop.signal).then(put, () => undefined), 1000);
+    return () => {
+      clearInterval(timer);
+      stop.abort();
+    };
+  }, [run, state, auditor]);
+  return (
+    <>
+      <Proof verification={d.verification} />
+      {auditor && state !== "checking" && <button type="button" class="link" onClick={check}>{state === "holds" ? "check again" : "check now"}</button>}
+      {error && <ErrorBox error={error} />}
+    </>
+  );
+}
+
+/** Stands above everything when the record cannot be relied upon. */
+export function Alarm({ run }: { run: RunStore }) {
+  const v = useCell(run.detail).verification;
+  if (v?.state !== "fails") return null;
+  return (
+    <div class="alarm" role="alert">
+      <strong>Verification fails: this record is not what was sealed. Do not rely on anything on this page.</strong>{" "}
+      {v.name && <code>{v.name}</code>} {v.text} {v.at && <>Checked <Time at={v.at} date digits={0} />.</>}
+    </div>
+  );
+}
