@@ -1,0 +1,78 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// Legible returns text on one line in which nothing is invisible: control and format characters
+// (bidirectional ones among them) and line separators are numbers such as \x1b and \u202e, bytes
+// that are no UTF-8 such as \xff, and a backslash is two. What is not longer than limit bytes can
+// be read back exactly; of what is longer the end says how long it was. limit 0 means none.
+func Legible(text string, limit int) string {
+	cut := ""
+	if limit > 0 && len(text) > limit {
+		cut = fmt.Sprintf("... [%d bytes]", len(text))
+		text = clip(text, limit)
+	}
+	if cut == "" && !strings.ContainsFunc(text, odd) {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case r == '\\':
+			b.WriteString(`\\`)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case !odd(r):
+			b.WriteString(text[i : i+n])
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+		i += n
+	}
+	return b.String() + cut
+}
+
+// odd says whether a character is not written as it is.
+func odd(r rune) bool {
+	switch {
+	case r >= ' ' && r < 0x7f:
+		return r == '\\'
+	case r == utf8.RuneError: // an encoding error, or the character: it stands for one anyway
+		return true
+	}
+	return !unicode.IsPrint(r)
+}
+
+// CommandLine joins arguments, each quoted where a POSIX shell would need it.
+func CommandLine(argv []audit.Text) string {
+	var b strings.Builder
+	for i, a := range argv {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if a != "" && !strings.ContainsFunc(string(a), needsQuotes) {
+			b.WriteString(string(a))
+			continue
+		}
+		b.WriteString("'" + strings.ReplaceAll(string(a), "'", `'\''`) + "'")
+	}
+	return b.String()
+}
