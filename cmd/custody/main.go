@@ -27,6 +27,7 @@ type cli struct {
 	Runs     runsCmd     `cmd:"" help:"List the runs, newest first."`
 	Timeline timelineCmd `cmd:"" help:"Show what a run did."`
 	Search   searchCmd   `cmd:"" help:"Find records in all runs: a file, a host, a program, a secret, a finding."`
+	Serve    serveCmd    `cmd:"" help:"Show runs in a browser and to programs, until told to stop."`
 	Token    tokenCmd    `cmd:"" help:"Make, list and remove tokens for the API."`
 	Verify   verifyCmd   `cmd:"" help:"Check a run or a bundle: 0 it holds, 1 it does not, 2 it cannot be judged."`
 	Bundle   bundleCmd   `cmd:"" help:"Write all that an auditor needs to verify a run into one file."`

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/custody-project/custody/audit/export/sink"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/replay/web"
+)
+
+type serveCmd struct {
+	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
+	Idle   time.Duration `placeholder:"TIME" help:"End when nobody has been connected for so long, such as 1h."`
+}
+
+func (c serveCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	config := h.Config().Serve.WithDefaults()
+	if c.Listen != "" {
+		config.Listen = c.Listen
+	}
+	if err := config.Check(); err != nil {
+		return err
+	}
+	var listen net.ListenConfig
+	l, err := listen.Listen(a.ctx, "tcp", config.Listen)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	config.Listen = l.Addr().String() // with the port that was given
+	if err := a.service(h, "serve"); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	s := &service{app: a, home: h, config: config}
+	if err := s.open(); err != nil {
+		return errors.Join(err, s.close(), l.Close())
+	}
+	return errors.Join(s.serve(l, c.Idle), s.close())
+}
+
+// service is custody serve with its parts.
+type service struct {
+	*app
+	home   *home.Home
+	config access.Config
+	looks  *home.AccessLog
+	gate   *access.Gate
+	api    *api.Server
+}
+
+// open makes the parts; close ends those that were made.
+func (s *service) open() error {
+	tag, err := s.home.TagKey()
+	if err != nil {
+		return err
+	}
+	redactor, err := newRedactor(tag)
+	if err != nil {
+		return err
+	}
+	tokens, err := access.OpenTokens(s.home.Serve())
+	if err != nil {
+		return err
+	}
+	s.looks = s.home.AccessLog(redactor, version())
+	s.gate, err = access.New(access.Options{Config: s.config, Tokens: tokens, Tenant: s.home.Config().Tenant, Recorder: s.looks, Warn: s.say})
+	if err != nil {
+		return err
+	}
+	exports, err := forms()
+	if err != nil {
+		return err
+	}
+	s.api, err = api.New(api.Options{
+		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Bundle: s.bundle, Proof: s.proof,
+		Exports: exports, ExportDir: s.home.Serve(), Tokens: tokens, Gate: s.gate, Assets: web.Handler(), Log: s.log,
+	})
+	return err
+}
+
+// close ends what takes requests before what records them.
+func (s *service) close() error {
+	var errs []error
+	if s.api != nil {
+		errs = append(errs, s.api.Close())
+	}
+	if s.gate != nil {
+		errs = append(errs, s.gate.Close())
+	}
+	if s.looks != nil {
+		errs = append(errs, s.looks.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// serve answers until it is told to stop, or nobody has been connected for so long.
+func (s *service) serve(l net.Listener, idle time.Duration) error {
+	ctx, stop := context.WithCancel(s.ctx)
+	defer stop()
+	var conf *tls.Config
+	if s.config.TLS() {
+		var err error
+		if conf, err = access.TLSConfig(s.config.Cert, s.config.Key, s.say); err != nil {
+			return errors.Join(err, l.Close())
+		}
+	}
+	if err := s.announce(); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	var tidying sync.WaitGroup
+	defer tidying.Wait()
+	defer stop()
+	tidying.Go(func() { s.tidyOn(ctx) })
+	return s.api.Serve(ctx, watchQuiet(l, idle, stop), conf)
+}
+
+// announce prints where to look, with the link for a person at this host if there is one.
+func (s *service) announce() error {
+	link := s.address()
+	if once, ok := s.gate.Once(); ok {
+		link += "#once=" + once
+	}
+	_, err := fmt.Fprintln(s.stdout, link)
+	return err
+}
+
+// address is what to open in a browser.
+func (s *service) address() string {
+	scheme, host := "http", s.config.Listen
+	if s.config.TLS() {
+		scheme = "https"
+	}
+	if _, port, err := net.SplitHostPort(s.config.Listen); err == nil && len(s.config.Names) > 0 {
+		host = net.JoinHostPort(s.config.Names[0], port)
+	}
+	return scheme + "://" + host + "/"
+}
+
+// tidyEvery is how often runs whose process died are closed while the service goes on.
+const tidyEvery = 30 * time.Second
+
+func (s *service) tidyOn(ctx context.Context) {
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.tidy(s.home)
+		}
+	}
+}
+
+func (s *service) reader(ctx context.Context) (api.Source, error) { return s.home.Reader(ctx) }
+
+func (s *service) ahead(ctx context.Context, src api.Source, run store.Run) (api.Records, error) {
+	return s.home.Ahead(ctx, src, run)
+}
+
+// verify checks a run with the keys that this host knows.
+func (s *service) verify(ctx context.Context, run store.Run) (proof.Report, error) {
+	keys, err := s.home.Trusted()
+	if err != nil {
+		return proof.Report{}, err
+	}
+	st, err := s.home.Reader(ctx)
+	if err != nil {
+		return proof.Report{}, err
+	}
+	report, err := s.check(ctx, s.home, st, run.ID, proof.Trust{Keys: keys})
+	return report, errors.Join(err, st.Close())
+}
+
+// bundle writes the evidence of a run, or of a part of it.
+func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part api.Selection) error {
+	o := home.BundleOptions{Since: part.Since, By: part.By}
+	if part.First > 0 || part.Last > 0 {
+		last := part.Last
+		if last == 0 {
+			last = run.LastSeq
+		}
+		o.Select = &proof.Selection{Context: true, What: fmt.Sprintf("seq %d to %d", part.First, last),
+			Shows: func(seq uint64) bool { return part.First <= seq && seq <= last }}
+	}
+	return s.home.Bundle(ctx, w, run.ID, o)
+}
+
+// proof proves one record.
+func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (any, error) {
+	e, done, err := s.home.Evidence(ctx, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := proof.ProofOf(ctx, e, seq)
+	return p, errors.Join(err, done())
+}
+
+// forms are all in which records leave through the API.
+func forms() ([]api.Export, error) {
+	var all []api.Export
+	for _, f := range []struct{ name, media, suffix string }{
+		{"ocsf", "application/x-ndjson", "ocsf.ndjson"}, {"ecs", "application/x-ndjson", "ecs.ndjson"},
+		{"native", "application/x-ndjson", "native.ndjson"}, {"cef", "text/plain; charset=utf-8", "cef"},
+	} {
+		format, err := sink.Target{Format: f.name}.Encoding()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, api.FormatLines(format, f.media, f.suffix))
+	}
+	return all, nil
+}
