@@ -154,7 +154,7 @@ func FuzzTokens(f *testing.F) {
 		}
 		text, err := json.Marshal(got)
 		if err != nil {
-			t.Skip() // a year beyond 9999
+			return // a year beyond 9999
 		}
 		again, err := parseTokens(text)
 		if err != nil || len(again.Tokens) != len(got.Tokens) {
