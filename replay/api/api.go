@@ -61,6 +61,8 @@ type Options struct {
 	Tokens Tokens
 	// Gate stands before every route.
 	Gate Gate
+	// OIDC says that browsers can log in with an OIDC issuer.
+	OIDC bool
 	// Assets serves all that is not below /api/; nil: nothing is there.
 	Assets http.Handler
 	// Log is told what the asker cannot be told; nil: nobody is.
@@ -83,17 +85,18 @@ type Selection struct {
 
 // Server answers requests. Its methods may be called at once from many goroutines.
 type Server struct {
-	opt     Options
-	log     *slog.Logger
-	now     func() time.Time
-	cursors cursors
-	source  *lazySource
-	stories *stories
-	hubs    hubs
-	streams turnstile
-	checks  *checks
-	jobs    *jobs
-	handler http.Handler
+	opt      Options
+	log      *slog.Logger
+	now      func() time.Time
+	cursors  cursors
+	source   *lazySource
+	stories  *stories
+	hubs     hubs
+	streams  turnstile
+	checks   *checks
+	jobs     *jobs
+	handler  http.Handler
+	document []byte // the OpenAPI document, as JSON
 
 	downloads turnstile
 
@@ -124,6 +127,9 @@ func New(o Options) (*Server, error) {
 		s.opt.Exports = append([]Export{Lines()}, s.opt.Exports...)
 	}
 	var err error
+	if s.document, err = documentJSON(); err != nil {
+		return nil, err
+	}
 	if s.jobs, err = newJobs(o.ExportDir, o.ExportBytes); err != nil {
 		return nil, err
 	}

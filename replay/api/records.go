@@ -56,6 +56,7 @@ type page struct {
 	rows  []store.Row
 	bytes int
 	limit int
+	begin uint64 // where it began
 	last  uint64 // that was looked at
 	more  bool   // there may be further ones
 }
@@ -100,7 +101,7 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 	} else {
 		err = s.backward(ctx, &p, run, f, m.Seq)
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil && p.last != m.Seq {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil && p.last != p.begin {
 		p.more, err = true, nil // what was looked at is answered, and the rest is another page
 	}
 	if err != nil {
@@ -132,11 +133,15 @@ func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f 
 
 // total is how many records match, where that is known without looking.
 func (s *Server) total(run store.Run, f replay.Filter) (uint64, bool) {
-	all := f.Steps == nil && f.Observer == "" && f.Verdict == "" && f.Proc == "" && f.Text == "" && f.From.IsZero() && f.To.IsZero()
-	if !all || len(f.Kinds) > 0 {
+	if !plain(f) || !f.From.IsZero() || !f.To.IsZero() || len(f.Kinds) > 0 {
 		return 0, false
 	}
 	return run.Events, true
+}
+
+// plain says whether a store's query selects all that f does.
+func plain(f replay.Filter) bool {
+	return f.Steps == nil && f.Observer == "" && f.Verdict == "" && f.Proc == "" && f.Text == ""
 }
 
 func query(run store.Run, f replay.Filter, after uint64) store.Query {
@@ -145,10 +150,14 @@ func query(run store.Run, f replay.Filter, after uint64) store.Query {
 
 // forward fills p with what matches behind seq after.
 func (s *Server) forward(ctx context.Context, p *page, run store.Run, f replay.Filter, after uint64) error {
-	p.last = after
+	p.begin, p.last = after, after
+	step := window
+	if plain(f) {
+		step = min(window, p.limit+1)
+	}
 	for {
 		q := query(run, f, p.last)
-		q.Limit = window
+		q.Limit = step
 		n := 0
 		for row, err := range s.source.Records(ctx, q) {
 			if err != nil {
@@ -161,7 +170,7 @@ func (s *Server) forward(ctx context.Context, p *page, run store.Run, f replay.F
 				return nil
 			}
 		}
-		if n < window {
+		if n < step {
 			return nil
 		}
 	}
@@ -170,6 +179,7 @@ func (s *Server) forward(ctx context.Context, p *page, run store.Run, f replay.F
 // backward fills p with what matches before seq before, the latest first; 0 stands for the run's end.
 func (s *Server) backward(ctx context.Context, p *page, run store.Run, f replay.Filter, before uint64) error {
 	p.last = cmp.Or(before, run.LastSeq+1)
+	p.begin = p.last
 	for p.last > 0 {
 		low := p.last - min(p.last, window) // a log may count from 0, which no query can be behind
 		rows, err := s.between(ctx, run, f, low, p.last)

@@ -67,7 +67,7 @@ func routes() []*route {
 		{"GET", "/runs/{run}/verify", verifies, nil, (*Server).verify},
 		{"POST", "/runs/{run}/verify", verifies, nil, (*Server).verify},
 		{"GET", "/runs/{run}/bundle", exports, []string{"from_seq", "to_seq", "since"}, (*Server).bundle},
-		{"GET", "/runs/{run}/export", exports, append([]string{"format", "kind", "q"}, span...), (*Server).export},
+		{"GET", "/runs/{run}/export", exports, append([]string{"format"}, filter...), (*Server).export},
 		{"GET", "/compare", view, []string{"a", "b"}, (*Server).compare},
 		{"GET", "/search", searches, append([]string{"hash", "host", "path", "secret", "rule", "argv", "q", "kind"}, dated...), (*Server).search},
 		{"GET", "/findings", searches, append([]string{"rule"}, dated...), (*Server).allFindings},

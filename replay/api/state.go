@@ -12,7 +12,7 @@ const (
 	// fewLines is how much of the output a state has unless asked, and maxLines at the most.
 	fewLines, maxLines = 10, 1000
 	// fewColumns is how wide a picture is unless asked, and maxColumns at the most.
-	fewColumns, maxColumns = 1000, 10_000
+	fewColumns, maxColumns = 1000, 8192
 )
 
 // told is a run that was asked for, and what is known of it.
@@ -56,31 +56,29 @@ func (s *Server) state(w http.ResponseWriter, r *request) error {
 	return answer(w, m.StateAt(at, int(lines)))
 }
 
-// window reads from and to, which stand for the run's begin and end where they are not given.
-func (s *Server) window(r *request, run store.Run) (from, to time.Time, err error) {
-	if from, to, err = r.span(run, s.now()); err != nil {
-		return
-	}
-	if from.IsZero() {
-		from = run.Began()
-	}
-	if to.IsZero() {
-		to = s.end(run)
-	}
-	if to.Before(from) { // from is behind the end
-		err = inOrder(from, to)
-	}
-	return from, to, err
-}
-
+// changes answers with what happened behind one instant and until another: what the state at from
+// does not have, and that at to has.
 func (s *Server) changes(w http.ResponseWriter, r *request) error {
 	run, err := s.find(r)
 	if err != nil {
 		return err
 	}
-	from, to, err := s.window(r, run)
+	from, err := r.instant("from", run, s.now())
 	if err != nil {
 		return err
+	}
+	to, err := r.instant("to", run, s.now())
+	if err != nil {
+		return err
+	}
+	if from.IsZero() {
+		from = run.Began().Add(-1)
+	}
+	if to.IsZero() {
+		to = s.end(run)
+	}
+	if to.Before(from) {
+		return bad("give the earlier one as from", "from is behind to")
 	}
 	m, err := s.story(r.Context(), run)
 	if err != nil {
@@ -94,7 +92,7 @@ func (s *Server) lanes(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	from, to, err := s.window(r, run)
+	from, to, err := r.span(run, s.now())
 	if err != nil {
 		return err
 	}
@@ -104,6 +102,17 @@ func (s *Server) lanes(w http.ResponseWriter, r *request) error {
 	}
 	if err != nil {
 		return err
+	}
+	if !from.IsZero() || !to.IsZero() { // without either it is the whole run
+		if from.IsZero() {
+			from = run.Began()
+		}
+		if to.IsZero() {
+			to = s.end(run).Add(time.Millisecond)
+		}
+		if err := inOrder(from, to); err != nil {
+			return err
+		}
 	}
 	m, err := s.story(r.Context(), run)
 	if err != nil {
