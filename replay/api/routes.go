@@ -84,11 +84,17 @@ func routes() []*route {
 	}
 }
 
-// Routes returns each route and what it asks for; those of sessions are the Gate's.
-func Routes() map[string]access.Rule {
-	all := map[string]access.Rule{}
+// Route is what a route asks for.
+type Route struct {
+	Rule   access.Rule
+	Params []string // that the query may have, tenant besides
+}
+
+// Routes returns all routes by method and pattern; those of sessions are the Gate's.
+func Routes() map[string]Route {
+	all := map[string]Route{}
 	for _, rt := range routes() {
-		all[rt.name()] = rt.rule
+		all[rt.name()] = Route{rt.rule, slices.Clone(rt.params)}
 	}
 	return all
 }
