@@ -142,20 +142,27 @@ func Harden(h http.Header) {
 	h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=(), usb=(), serial=(), bluetooth=()")
 }
 
-// acceptsGzip reads Accept-Encoding (RFC 9110, 12.5.3) as far as gzip is concerned.
+// acceptsGzip reads Accept-Encoding (RFC 9110, 12.5.3) as far as gzip is concerned: what is
+// said of gzip itself counts more than what is said of *.
 func acceptsGzip(header string) bool {
+	any := false
 	for part := range strings.SplitSeq(header, ",") {
-		coding, weight, _ := strings.Cut(strings.TrimSpace(part), ";")
-		if coding = strings.ToLower(strings.TrimSpace(coding)); coding != "gzip" && coding != "*" {
-			continue
+		coding, weight, _ := strings.Cut(part, ";")
+		switch strings.ToLower(strings.TrimSpace(coding)) {
+		case "gzip", "x-gzip":
+			return wanted(weight)
+		case "*":
+			any = wanted(weight)
 		}
-		q, found := strings.CutPrefix(strings.ReplaceAll(strings.ToLower(weight), " ", ""), "q=")
-		if value, err := strconv.ParseFloat(q, 64); !found || err == nil && value > 0 {
-			return true
-		}
-		return false
 	}
-	return false
+	return any
+}
+
+// wanted says whether a weight ("q=0.5", or none) is above zero.
+func wanted(weight string) bool {
+	q, found := strings.CutPrefix(strings.ToLower(strings.TrimSpace(weight)), "q=")
+	value, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+	return !found || err == nil && value > 0
 }
 
 // matches compares If-None-Match with the tag, weakly (RFC 9110, 13.1.2).
