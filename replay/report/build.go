@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 )
 
@@ -34,6 +36,7 @@ type builder struct {
 	in      Input
 	m       controlMap
 	sources []*source
+	named   map[string]bool // the runs by name
 	queries map[string]*asked
 	answers map[string][]Claim
 	report  Report
@@ -41,6 +44,7 @@ type builder struct {
 
 // open puts the runs in order, and refuses what cannot be in one report.
 func (b *builder) open(context.Context) error {
+	b.named = map[string]bool{}
 	if len(b.in.Runs) == 0 {
 		return errors.New("there are no runs to report on")
 	}
@@ -52,6 +56,7 @@ func (b *builder) open(context.Context) error {
 			return fmt.Errorf("run %s is not of the tenant that the report is about: a report is about one tenant", r.Run.ID)
 		}
 		b.sources = append(b.sources, newSource(r))
+		b.named[r.Run.ID] = true
 	}
 	for _, r := range b.in.Access {
 		if r.Run.Class() != store.Accesses {
@@ -95,14 +100,8 @@ func (b *builder) askOf(ctx context.Context, s *source) error {
 			q.all = append(q.all, s)
 		}
 	}
-	var ours func(*record) bool
-	if s.class == store.Accesses {
-		ours = b.ours()
-	}
 	err := s.read(ctx, func(r *record) {
-		if ours != nil && r.Access != nil && !ours(r) {
-			r.foreign = true
-		}
+		r.foreign = b.foreign(r)
 		for _, q := range asking {
 			q.see(r)
 		}
@@ -113,23 +112,18 @@ func (b *builder) askOf(ctx context.Context, s *source) error {
 	return errors.Join(err, s.err)
 }
 
-// ours tells the looks that the report may speak of: at what belongs to the tenant, in the
-// time or at the runs that it is about.
-func (b *builder) ours() func(*record) bool {
-	runs := map[string]bool{}
-	for _, r := range b.in.Runs {
-		runs[r.Run.ID] = true
+// foreign tells the looks that the report may not speak of: at what is not the tenant's, and
+// outside of the time, or of the runs, that it is about.
+func (b *builder) foreign(r *record) bool {
+	switch {
+	case r.src.class != store.Accesses || r.host(audit.KindRun) || r.host(audit.KindGap):
+		return false
+	case !r.host(audit.KindAccess) || r.Access.Tenant != b.in.Tenant:
+		return true
+	case !b.in.From.IsZero() || !b.in.To.IsZero():
+		return r.Time.Before(b.in.From) || !b.in.To.IsZero() && !r.Time.Before(b.in.To)
 	}
-	timed := !b.in.From.IsZero() || !b.in.To.IsZero()
-	return func(r *record) bool {
-		switch {
-		case r.Access.Tenant != b.in.Tenant:
-			return false
-		case timed:
-			return !r.Time.Before(b.in.From) && (b.in.To.IsZero() || r.Time.Before(b.in.To))
-		}
-		return runs[string(r.Access.About)]
-	}
+	return !b.named[string(r.Access.About)]
 }
 
 // answer puts the claims together.
@@ -179,6 +173,21 @@ func (t *Tally) add(s Status) {
 	}
 }
 
+// String leaves out what there is none of.
+func (t Tally) String() string {
+	var list []string
+	say := func(n int, what string) {
+		if n > 0 {
+			list = append(list, number(n)+" "+what)
+		}
+	}
+	say(t.Contradicts, "contradicting")
+	say(t.Supports, "supporting")
+	say(t.Lacks, "not supporting")
+	say(t.NotApplicable, "not applicable")
+	return strings.Join(list, ", ")
+}
+
 // status is that of the whole: what speaks against it comes first.
 func (t Tally) status() Status {
 	switch {
@@ -192,9 +201,10 @@ func (t Tally) status() Status {
 	return NotApplicable
 }
 
-// object lists the claims that contradict, each once.
+// object lists the claims that contradict, each once, those of verification first.
 func (b *builder) object() {
 	at := map[string]int{}
+	list := &b.report.Against
 	for _, c := range b.report.Controls {
 		for _, claim := range c.Claims {
 			if claim.Status != Contradicts {
@@ -202,14 +212,22 @@ func (b *builder) object() {
 			}
 			i, known := at[claim.Text]
 			if !known {
-				i = len(b.report.Against)
+				i = len(*list)
 				at[claim.Text] = i
-				b.report.Against = append(b.report.Against, Objection{Text: claim.Text, Refs: claim.Refs, Total: claim.Total})
+				*list = append(*list, Objection{Text: claim.Text, Refs: claim.Refs, Total: claim.Total, query: claim.Query})
 			}
-			o := &b.report.Against[i]
-			o.Controls = append(o.Controls, c.ID)
+			(*list)[i].Controls = append((*list)[i].Controls, c.ID)
 		}
 	}
+	slices.SortStableFunc(*list, func(x, y Objection) int { return cmp.Compare(x.rank(), y.rank()) })
+}
+
+// rank is 0 for what takes the ground away from everything else.
+func (o Objection) rank() int {
+	if o.query == "verification" || o.query == "sequence" {
+		return 0
+	}
+	return 1
 }
 
 // collect reads the records that claims cite.
@@ -226,7 +244,7 @@ func (b *builder) collect(ctx context.Context) error {
 		}
 	}
 	for _, s := range b.sources {
-		records, err := s.collect(ctx)
+		records, err := s.collect(ctx, b.foreign)
 		if err != nil {
 			return err
 		}
@@ -235,7 +253,8 @@ func (b *builder) collect(ctx context.Context) error {
 	return nil
 }
 
-func (s *source) collect(ctx context.Context) ([]Record, error) {
+// collect reads those that are cited, of which none may be foreign.
+func (s *source) collect(ctx context.Context, foreign func(*record) bool) ([]Record, error) {
 	var records []Record
 	if len(s.cited) == 0 {
 		return nil, nil
@@ -246,6 +265,9 @@ func (s *source) collect(ctx context.Context) ([]Record, error) {
 		}
 		if err != nil {
 			return nil, fmt.Errorf("run %s: read records: %w", s.Run, err)
+		}
+		if s.cited[row.Seq] && foreign(s.decode(row)) {
+			return nil, fmt.Errorf("run %s: record %d is about what the report may not show", s.Run, row.Seq)
 		}
 		if s.cited[row.Seq] {
 			records = append(records, s.cite(row))

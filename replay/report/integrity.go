@@ -13,7 +13,6 @@ import (
 
 // verification tells what came of checking each run's signatures, chain and proofs.
 type verification struct {
-	first    map[*source]uint64
 	outcomes []*outcome
 	records  uint64
 }
@@ -25,14 +24,7 @@ type outcome struct {
 	names []string
 }
 
-func (q *verification) see(r *record) {
-	if q.first == nil {
-		q.first = map[*source]uint64{}
-	}
-	if q.first[r.src] == 0 {
-		q.first[r.src] = r.row.Seq
-	}
-}
+func (q *verification) see(*record) {}
 
 func (q *verification) end(s *source) {
 	v := s.Verification
@@ -46,15 +38,11 @@ func (q *verification) end(s *source) {
 		}
 	}
 	o := q.of(v)
-	o.n++
 	o.names = append(o.names, s.Run)
-	o.runs = append(o.runs, s)
-	if first := q.first[s]; first > 0 {
-		o.keep(s, first)
+	if s.class == store.Sandboxes && s.Last > s.first {
+		o.keep(s, s.first)
 	}
-	if s.class == store.Sandboxes && s.Last > 0 && s.Last != q.first[s] {
-		o.keep(s, s.Last)
-	}
+	o.mark(s)
 }
 
 func (q *verification) of(v Verification) *outcome {
@@ -288,13 +276,17 @@ func (q *published) end(s *source) {
 	}
 }
 
-// mark cites a run by its last record.
+// mark cites a run by its last record, an access log by its first: the last can be about
+// another tenant.
 func (c *cites) mark(s *source) {
 	c.n++
-	if s.Last > 0 {
-		c.keep(s, s.Last)
-	} else {
+	switch {
+	case s.Last == 0 || s.class == store.Accesses && s.first == 0:
 		c.runs = append(c.runs, s)
+	case s.class == store.Accesses:
+		c.keep(s, s.first)
+	default:
+		c.keep(s, s.Last)
 	}
 }
 

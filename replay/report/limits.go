@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 )
 
@@ -59,6 +60,7 @@ func (b *builder) limits() []string {
 	say(t.unproven, "Not everything is verified: %s. No claim that rests on the runs concerned is counted as evidence.", count(t.unproven, "source"))
 	say(t.tcg, "The isolation tier of %s is qemu-tcg, software emulation, of which QEMU's project gives no security promise: what happened behind it may have reached further than the record says.", count(t.tcg, "run"))
 	say(int(t.guest), "%s of %s are claims of a sensor inside the guest. Once a guest's kernel is taken over it can claim what it likes, and nothing marks the moment.", number(t.guest), count(t.records, "record"))
+	say(t.broken, "Not ended in order, as Custody or the VM died, or could not carry it out: %s.", count(t.broken, "run"))
 	say(t.live, "%s had not ended. Records younger than what was sealed are left out: %s.", count(t.live, "source"), number(t.leftOut))
 	say(int(t.tail), "Younger than the host's last checkpoint: %s. Nothing but file modes protects those.", count(t.tail, "record"))
 	say(t.alone, "Of %s no witness that is trusted here has cosigned the checkpoint: who has the host's signing key could have signed another history.", count(t.alone, "source"))
@@ -77,14 +79,14 @@ func (b *builder) limits() []string {
 var always = [...]string{
 	"Only the runs listed were looked at. Whether there were others, this report does not say; the host's log names every run, and custody fsck compares it with what is there.",
 	"Only what went through Custody is in the record. What people and agents did elsewhere, with the same accounts or data, is not.",
-	"The record proves that these are the records that were signed, in this order, not that they are all that happened, nor that the host was honest when it signed.",
+	"Verification shows that these records are the ones that were signed, in this order. It does not show that they are all that happened, nor that the host was honest when it signed.",
 	"Times are the host's own clock, unless a time stamp is named.",
 	"An allowed host can be used as a channel: what was sent inside a connection that the policy allows is not judged.",
 	"Zero of something says that no such record was found. It does not say that a control would have worked.",
 }
 
 type totals struct {
-	unproven, tcg, live, alone                  int
+	unproven, tcg, live, alone, broken          int
 	guest, records, leftOut, tail, gaps, erased uint64
 }
 
@@ -106,6 +108,9 @@ func (b *builder) totals() (t totals) {
 		t.erased += s.Erased
 		if s.class == store.Accesses {
 			continue
+		}
+		if r := s.run.Run; r.Result == audit.StatusFailed || r.Result == audit.StatusInterrupted {
+			t.broken++
 		}
 		if s.run.Run.Tier == "qemu-tcg" {
 			t.tcg++

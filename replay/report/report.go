@@ -119,6 +119,8 @@ type Objection struct {
 	Controls []string `json:"controls"`
 	Refs     []Ref    `json:"refs"`
 	Total    uint64   `json:"total"`
+
+	query string
 }
 
 // Control is one control with its claims.

@@ -39,11 +39,16 @@ func bundled(t testing.TB, name string, change func(dir string)) Run {
 		change(dir)
 	}
 	rows := rowsOf(t, dir)
+	return Run{Run: summary(rows), Rows: asRows(rows), Verification: verify(t, pack(t, dir))}
+}
+
+func summary(rows []store.Row) store.Run {
 	run := store.NewRun(rows[0].Run)
+	run.Host = "custody-vm"
 	for _, r := range rows {
 		run.Add(r.Head)
 	}
-	return Run{Run: run, Rows: asRows(rows), Verification: verify(t, pack(t, dir))}
+	return run
 }
 
 func unpack(t testing.TB, file, dir string) {

@@ -22,6 +22,7 @@ type source struct {
 	class  store.Class
 	run    Run
 	ended  bool
+	first  uint64 // seq of the first record; of an access log, of its start
 	limit  uint64 // seq up to which records count; 0: all of them
 	proven bool   // every record that counts is verified
 	guest  uint64 // records whose observer is the guest
@@ -39,7 +40,10 @@ func newSource(r Run) *source {
 	}
 	s.ended = run.End != nil
 	if v.Report != nil {
-		s.Head, s.Key = v.Report.Head.String(), visible(v.Report.KeyName)
+		s.Key = visible(v.Report.KeyName)
+		if v.Report.Head != (proof.Hash{}) {
+			s.Head = v.Report.Head.String()
+		}
 		s.Log = newLog(v.Report.Published)
 	}
 	s.limit, s.proven = v.reach()
@@ -133,29 +137,68 @@ func (s *source) take(row store.Row) *record {
 	s.leaves.Write(leaf[:])
 	s.Records++
 	s.Last = max(s.Last, row.Seq)
-	r := &record{src: s, row: row}
-	switch {
-	case row.Erased != nil:
-		s.Erased++
-	case json.Unmarshal(row.Body, &r.Record) == nil && r.payload():
-		r.readable = true
-		if r.Observer != audit.Host {
-			s.guest++
-		}
+	r := s.decode(row)
+	if s.first == 0 && (s.class != store.Accesses || r.host(audit.KindRun)) {
+		s.first = row.Seq
 	}
+	if row.Erased != nil {
+		s.Erased++
+	}
+	if r.readable && r.Observer != audit.Host {
+		s.guest++
+	}
+	return r
+}
+
+func (s *source) decode(row store.Row) *record {
+	r := &record{src: s, row: row}
+	r.readable = row.Erased == nil && json.Unmarshal(row.Body, &r.Record) == nil && r.payload()
 	return r
 }
 
 // payload says whether the record has what its kind promises, so that no query has to ask.
 func (r *record) payload() bool {
-	has, known := map[audit.Kind]bool{
-		audit.KindRun: r.Lifecycle != nil, audit.KindStep: r.Lifecycle != nil, audit.KindExec: r.Exec != nil, audit.KindExit: r.Exit != nil,
-		audit.KindFile: r.File != nil, audit.KindFlow: r.Flow != nil, audit.KindDNS: r.DNS != nil, audit.KindHTTP: r.HTTP != nil,
-		audit.KindLLM: r.LLM != nil, audit.KindPolicy: r.Policy != nil, audit.KindProbe: r.Probe != nil, audit.KindOutput: r.Output != nil,
-		audit.KindVM: r.VM != nil, audit.KindSecret: r.Secret != nil, audit.KindGap: r.Gap != nil, audit.KindFinding: r.Finding != nil,
-		audit.KindAccess: r.Access != nil,
-	}[r.Kind]
-	return has || !known
+	switch r.Kind {
+	case audit.KindRun, audit.KindStep:
+		return r.Lifecycle != nil
+	case audit.KindExec:
+		return r.Exec != nil
+	case audit.KindExit:
+		return r.Exit != nil
+	case audit.KindFile:
+		return r.File != nil
+	case audit.KindFlow:
+		return r.Flow != nil
+	case audit.KindDNS:
+		return r.DNS != nil
+	case audit.KindHTTP:
+		return r.HTTP != nil
+	case audit.KindLLM:
+		return r.LLM != nil
+	case audit.KindPolicy:
+		return r.Policy != nil
+	}
+	return r.otherPayload()
+}
+
+func (r *record) otherPayload() bool {
+	switch r.Kind {
+	case audit.KindProbe:
+		return r.Probe != nil
+	case audit.KindOutput:
+		return r.Output != nil
+	case audit.KindVM:
+		return r.VM != nil
+	case audit.KindSecret:
+		return r.Secret != nil
+	case audit.KindGap:
+		return r.Gap != nil
+	case audit.KindFinding:
+		return r.Finding != nil
+	case audit.KindAccess:
+		return r.Access != nil
+	}
+	return true // a newer version's
 }
 
 const maxJSON = 64 << 10 // bytes of a cited record that a report holds
