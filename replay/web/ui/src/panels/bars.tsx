@@ -26,9 +26,9 @@ export function Bars({ from, to, stretches, marks = [], label, tall = false }: {
       {stretches.map((s) => {
         const left = place(s.from);
         const where = { left: `${left}%`, width: `${Math.max(0, place(s.to) - left)}%` };
-        return <span class={classes("stretch", s.mood, s.open && "open")} style={where} />;
+        return <span class={classes("stretch", `s-${s.mood}`, s.open && "open")} style={where} />;
       })}
-      {marks.map((m) => <span class={classes("instant", m.mood)} style={{ left: `${place(m.at)}%` }} />)}
+      {marks.map((m) => <span class={`instant i-${m.mood}`} style={{ left: `${place(m.at)}%` }} />)}
     </span>
   );
 }

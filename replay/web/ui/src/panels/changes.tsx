@@ -43,7 +43,7 @@ function Shown({ run, c }: { run: RunStore; c: Changes }) {
   return (
     <>
       <p><strong class="num">{plural(c.events, "record")}</strong>, {bytes(c.output_bytes)} of output.</p>
-      {c.gaps.map((g) => <p class="alarm warn"><Badge tone="warn">gap</Badge> {flat(g.stage)}: {plural(g.count, "event")} lost. {flat(g.cause)}</p>)}
+      {c.gaps.map((g) => <p class="flag warn"><Badge tone="warn">gap</Badge> {flat(g.stage)}: {plural(g.count, "event")} lost. {flat(g.cause)}</p>)}
       {c.findings.length > 0 && <Section title="Findings" n={c.findings.length}><ul class="plain-list">{c.findings.map((f) => <li><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} limit={300} mono={false} /> {f.seq ? <Seq run={run} seq={f.seq} time={f.time} /> : null}</li>)}</ul></Section>}
       <Section title="Processes started" n={c.started.length}><Procs run={run} list={c.started} /></Section>
       <Section title="Processes ended" n={c.ended.length}><Procs run={run} list={c.ended} ended /></Section>

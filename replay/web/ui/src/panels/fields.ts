@@ -13,6 +13,7 @@ export type Form =
   | "duration" // nanoseconds
   | "bytes"
   | "count"
+  | "number" // of something, such as a port: no separators
   | "proc"
   | "verdict"
   | "flag"
@@ -39,7 +40,7 @@ const verdict: Spec[] = [
 
 const specs: Record<string, Spec[]> = {
   lifecycle: [
-    ["phase", "Phase", "text"], ["name", "Step", "text"], ["status", "How it ended", "text"], ["exit_code", "Exit code", "count"],
+    ["phase", "Phase", "text"], ["name", "Step", "text"], ["status", "How it ended", "text"], ["exit_code", "Exit code", "number"],
     ["reason", "Reason", "text"], ["argv", "Command", "argv"], ["duration_ns", "Lasted", "duration"], ["tenant", "Tenant", "text"],
     ["project", "Project", "text"], ["tier", "Isolation tier", "text"], ["tier_note", "What that tier is worth", "text"],
     ["mode", "Mode", "text"], ["template", "Template", "text"], ["template_digest", "Template digest", "hash"],
@@ -47,55 +48,55 @@ const specs: Record<string, Spec[]> = {
     ["steps", "Planned steps", "list"], ["version", "Custody's version", "text"], ["host", "Host", "text"],
   ],
   exec: [
-    ["argv", "Command", "argv"], ["exe", "Program", "path"], ["cwd", "Working directory", "text"], ["uid", "User id in the guest", "count"],
-    ["pid", "Process id", "count"], ["ppid", "Parent's process id", "count"], ["proc", "Process", "proc"], ["parent", "Parent", "proc"],
+    ["argv", "Command", "argv"], ["exe", "Program", "path"], ["cwd", "Working directory", "text"], ["uid", "User id in the guest", "number"],
+    ["pid", "Process id", "number"], ["ppid", "Parent's process id", "number"], ["proc", "Process", "proc"], ["parent", "Parent", "proc"],
     ["llm", "Asked for by the model's call", "text"], ["tool_call", "Tool call", "text"], ["truncated", "Command was cut", "flag"],
     ["argv_bytes", "Whole command", "bytes"], ["argv_sha256", "Whole command, SHA-256", "hash"],
   ],
   exit: [
-    ["code", "Exit code", "count"], ["signal", "Ended by signal", "count"], ["duration_ns", "Lasted", "duration"], ["pid", "Process id", "count"],
+    ["code", "Exit code", "number"], ["signal", "Ended by signal", "number"], ["duration_ns", "Lasted", "duration"], ["pid", "Process id", "number"],
     ["proc", "Process", "proc"], ["synthetic", "Nobody saw this exit: the VM was gone", "flag"],
   ],
   file: [
     ["op", "Operation", "text"], ["path", "Path", "path"], ["to", "New path", "path"], ["size", "Size", "bytes"], ["sha256", "Content, SHA-256", "hash"],
-    ["unhashed", "No hash because", "text"], ["pid", "Process id", "count"], ["proc", "Process", "proc"], ["parent", "Process's parent", "proc"],
+    ["unhashed", "No hash because", "text"], ["pid", "Process id", "number"], ["proc", "Process", "proc"], ["parent", "Process's parent", "proc"],
   ],
   flow: [
     ["state", "State", "text"], ...verdict, ["name", "Host name", "host"], ["sni", "Server asked for (SNI)", "host"], ["dst_ip", "Destination address", "host"],
-    ["dst_port", "Destination port", "count"], ["proto", "Protocol", "text"], ["peer", "Gateway dialled", "text"], ["dns_seq", "Rests on the DNS answer", "seq"],
+    ["dst_port", "Destination port", "number"], ["proto", "Protocol", "text"], ["peer", "Gateway dialled", "text"], ["dns_seq", "Rests on the DNS answer", "seq"],
     ["bytes_out", "Bytes out of the guest", "bytes"], ["bytes_in", "Bytes into the guest", "bytes"], ["packets_out", "Packets out", "count"],
     ["packets_in", "Packets in", "count"], ["duration_ns", "Lasted", "duration"], ["count", "Denials that this stands for", "count"],
-    ["src_ip", "Source address", "text"], ["src_port", "Source port", "count"], ["errno", "Error number in the guest", "count"], ["id", "Flow", "text"],
-    ["generation", "Policy generation", "count"], ["pid", "Process id (guest's claim)", "count"], ["proc", "Process (guest's claim)", "proc"],
+    ["src_ip", "Source address", "text"], ["src_port", "Source port", "number"], ["errno", "Error number in the guest", "number"], ["id", "Flow", "text"],
+    ["generation", "Policy generation", "number"], ["pid", "Process id (guest's claim)", "number"], ["proc", "Process (guest's claim)", "proc"],
     ["parent", "Process's parent (guest's claim)", "proc"],
   ],
   dns: [
     ["name", "Name asked for", "host"], ["type", "Type", "text"], ["rcode", "Answer's code", "text"], ["answers", "Answers", "list"], ...verdict,
     ["synthetic", "The address stands for the name in this sandbox only", "flag"], ["chain", "Over the names", "list"], ["ttl", "TTL in seconds", "count"],
     ["dropped", "Addresses not given", "list"], ["upstream", "Server that was asked", "text"], ["cached", "Known from an earlier question", "flag"],
-    ["latency_ns", "The server took", "duration"], ["proto", "Asked over", "text"], ["generation", "Policy generation", "count"],
+    ["latency_ns", "The server took", "duration"], ["proto", "Asked over", "text"], ["generation", "Policy generation", "number"],
   ],
   http: [
-    ["method", "Method", "text"], ["host", "Host", "host"], ["path", "Path", "text"], ["status", "Status", "count"], ...verdict,
+    ["method", "Method", "text"], ["host", "Host", "host"], ["path", "Path", "text"], ["status", "Status", "number"], ...verdict,
     ["credential", "Credential that the gateway put in", "secret"], ["redacted", "Values masked in the answer", "count"],
     ["bytes_out", "Body of the request", "bytes"], ["bytes_in", "Body of the answer", "bytes"], ["duration_ns", "Lasted", "duration"],
-    ["proto", "Version", "text"], ["flow", "Flow", "text"], ["llm", "Model's call", "text"], ["generation", "Policy generation", "count"],
+    ["proto", "Version", "text"], ["flow", "Flow", "text"], ["llm", "Model's call", "text"], ["generation", "Policy generation", "number"],
   ],
   llm: [
     ["id", "Call", "text"], ["provider", "Shape of the API", "text"], ["api", "Operation", "text"], ["host", "Host", "host"], ["model", "Model", "text"],
     ["input_tokens", "Tokens in", "count"], ["output_tokens", "Tokens out", "count"], ["cache_read_tokens", "Of those read from a cache", "count"],
     ["cache_write_tokens", "Of those written to a cache", "count"], ["reasoning_tokens", "Of those spent on reasoning", "count"],
     ["spent", "Spent by the run so far", "count"], ["budget", "Budget of the run", "count"], ["tools", "Tools on offer", "list"],
-    ["tool_calls", "Tools called", "tools"], ["stop_reason", "Stopped because", "text"], ["status", "Status", "count"], ["error", "Error", "text"],
+    ["tool_calls", "Tools called", "tools"], ["stop_reason", "Stopped because", "text"], ["status", "Status", "number"], ["error", "Error", "text"],
     ["incomplete", "Figures may be short because", "text"], ["duration_ns", "Lasted", "duration"], ["first_token_ns", "First content after", "duration"],
-    ["stream", "Answer came as a stream", "flag"], ["retry", "Repeat number", "count"], ["request_sha256", "Request, SHA-256", "hash"], ["flow", "Flow", "text"],
+    ["stream", "Answer came as a stream", "flag"], ["retry", "Repeat number", "number"], ["request_sha256", "Request, SHA-256", "hash"], ["flow", "Flow", "text"],
   ],
   policy: [
-    ["generation", "Generation", "count"], ["digest", "Digest", "hash"], ["previous", "Digest of the one before", "hash"], ["rules", "Rules", "list"],
+    ["generation", "Generation", "number"], ["digest", "Digest", "hash"], ["previous", "Digest of the one before", "hash"], ["rules", "Rules", "list"],
   ],
   probe: [
     ["name", "Attempt", "text"], ["family", "Address family", "text"], ["blocked", "Blocked", "flag"], ["recorded", "Recorded by the attacked run", "flag"],
-    ["attacked", "Attacked run", "text"], ["evidence", "Evidence there, seq", "count"], ["detail", "Detail", "text"],
+    ["attacked", "Attacked run", "text"], ["evidence", "Evidence there, seq", "number"], ["detail", "Detail", "text"],
   ],
   output: [["stream", "Stream", "text"], ["offset", "Bytes of the stream before it", "bytes"], ["text", "Text", "text"]],
   vm: [
@@ -108,7 +109,7 @@ const specs: Record<string, Spec[]> = {
   ],
   gap: [
     ["stage", "Lost at", "text"], ["what", "What was lost", "text"], ["cause", "Cause", "text"], ["count", "Events lost", "count"], ["bytes", "Bytes lost", "bytes"],
-    ["first", "First lost seq", "count"], ["last", "Last lost seq", "count"],
+    ["first", "First lost seq", "number"], ["last", "Last lost seq", "number"],
   ],
   finding: [
     ["rule", "Finding", "rule"], ["detail", "Detail", "text"], ["action", "What was done", "text"], ["secret", "Credential", "secret"],
@@ -116,7 +117,7 @@ const specs: Record<string, Spec[]> = {
   ],
   access: [
     ["who", "Who", "text"], ["via", "Recognised by", "text"], ["role", "Role", "text"], ["tenant", "Tenant", "text"], ["action", "Action", "text"], ["about", "Run", "text"],
-    ["query", "Query", "text"], ["verdict", "Verdict", "verdict"], ["reason", "Reason", "text"], ["status", "Status", "count"], ["count", "Refusals that this stands for", "count"],
+    ["query", "Query", "text"], ["verdict", "Verdict", "verdict"], ["reason", "Reason", "text"], ["status", "Status", "number"], ["count", "Refusals that this stands for", "count"],
     ["route", "Route", "text"], ["remote", "Client's address", "text"],
   ],
 };

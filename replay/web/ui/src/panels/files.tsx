@@ -41,7 +41,7 @@ function Shown({ run, all }: { run: RunStore; all: FileHistory[] }) {
         <span class="muted">as the guest claims</span>
       </div>
       <div class="fill">
-        <Table label="Files" columns={columns} rows={rows} keyOf={keyOf} selected={chosen} height={28} onSelect={(f) => { setChosen(keyOf(f)); run.moveTo(run.instant(f.last)); }}
+        <Table label="Files" columns={columns} rows={rows} keyOf={keyOf} selected={chosen} height={28} onSelect={(f) => { setChosen(keyOf(f)); run.open(f.seq, f.last); }}
           rowClass={(f) => classes(f.deleted && "gone-row")} empty={<Empty title="No file is like that">Clear the filter to see all {count(all.length)}.</Empty>} />
       </div>
       {current && <Details run={run} f={current} />}
@@ -54,12 +54,12 @@ const order = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 
 function columnsOf(run: RunStore): Column<FileHistory>[] {
   return [
-    { id: "path", title: "Path", width: "minmax(12rem, 2fr)", cell: (f) => <Words text={f.path} limit={200} class="path" />, sort: (a, b) => order(decode(a.path), decode(b.path)) },
-    { id: "what", title: "Now", width: "5.2rem", cell: (f) => <Now f={f} />, sort: (a, b) => order(nowOf(a), nowOf(b)) },
+    { id: "path", title: "Path", width: "minmax(0, 1fr)", cell: (f) => <Words text={f.path} limit={200} class="path" />, sort: (a, b) => order(decode(a.path), decode(b.path)) },
+    { id: "what", title: "Now", width: "6.4rem", cell: (f) => <Now f={f} />, sort: (a, b) => order(nowOf(a), nowOf(b)) },
     { id: "size", title: "Size", width: "4.6rem", right: true, cell: (f) => <span class="num">{bytes(f.size)}</span>, sort: (a, b) => a.size - b.size },
-    { id: "hash", title: "SHA-256", width: "9.5rem", cell: (f) => (f.sha256 ? <Hash value={f.sha256} length={10} /> : <span class="muted" title={flat(f.unhashed)}>{f.unhashed ? "not hashed" : "–"}</span>), sort: (a, b) => order(a.sha256 ?? "", b.sha256 ?? "") },
-    { id: "changes", title: "Events", width: "4rem", right: true, cell: (f) => <span class="num">{count(f.changes.length)}</span>, sort: (a, b) => a.changes.length - b.changes.length },
-    { id: "last", title: "Last", width: "6.6rem", cell: (f) => <Time at={f.last} />, sort: (a, b) => run.instant(a.last) - run.instant(b.last) },
+    { id: "hash", title: "SHA-256", width: "10rem", cell: (f) => (f.sha256 ? <Hash value={f.sha256} length={10} /> : <span class="muted" title={flat(f.unhashed)}>{f.unhashed ? "not hashed" : "–"}</span>), sort: (a, b) => order(a.sha256 ?? "", b.sha256 ?? "") },
+    { id: "changes", title: "Events", width: "4.6rem", right: true, cell: (f) => <span class="num">{count(f.changes.length)}</span>, sort: (a, b) => a.changes.length - b.changes.length },
+    { id: "last", title: "Last", width: "7.8rem", cell: (f) => <Time at={f.last} />, sort: (a, b) => run.instant(a.last) - run.instant(b.last) },
   ];
 }
 

@@ -36,7 +36,7 @@ function Shown({ run, all }: { run: RunStore; all: Finding[] }) {
 
 function Card({ run, f }: { run: RunStore; f: Finding }) {
   return (
-    <article class="finding">
+    <article class="finding-card">
       <header>
         <Badge tone={disagreements.has(f.rule) ? "warn" : "bad"}>{flat(f.rule)}</Badge> <Time at={f.time} />
         {f.step && <span class="muted">step <Words text={f.step} limit={40} mono={false} /></span>}
@@ -46,10 +46,10 @@ function Card({ run, f }: { run: RunStore; f: Finding }) {
       <p><Words text={f.detail} limit={1500} mono={false} /></p>
       {findingWords[f.rule] && <p class="muted">{findingWords[f.rule]}</p>}
       <p class="evidence">
-        {f.evidence.length > 0 && <>Shown by {f.evidence.slice(0, 20).map((seq) => <><Seq run={run} seq={seq} label={`Evidence: record ${seq}`} /> </>)}{f.evidence.length > 20 && `and ${f.evidence.length - 20} more `}</>}
-        {f.action && <>· done: <strong>{flat(f.action)}</strong> </>}
-        {f.secret && <>· credential <Words text={f.secret} /> </>}
-        · <SearchFor by="rule" value={f.rule}>this rule in all runs</SearchFor>
+        {f.evidence.length > 0 && <span>Shown by {f.evidence.slice(0, 20).map((seq) => <><Seq run={run} seq={seq} label={`Evidence: record ${seq}`} /> </>)}{f.evidence.length > 20 && `and ${f.evidence.length - 20} more`}</span>}
+        {f.action && <span>done: <strong>{flat(f.action)}</strong></span>}
+        {f.secret && <span>credential <Words text={f.secret} /></span>}
+        <SearchFor by="rule" value={f.rule}>this rule in all runs</SearchFor>
       </p>
     </article>
   );

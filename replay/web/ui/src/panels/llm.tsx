@@ -25,7 +25,7 @@ function Shown({ run, all }: { run: RunStore; all: Call[] }) {
     <>
       <Totals all={all} />
       <div class="fill">
-        <Table label="Calls of models" columns={columns} rows={all} keyOf={(c) => c.seq} selected={chosen || null} height={30} onSelect={(c) => { setChosen(c.seq); run.moveTo(run.instant(c.start)); }} />
+        <Table label="Calls of models" columns={columns} rows={all} keyOf={(c) => c.seq} selected={chosen || null} height={30} onSelect={(c) => { setChosen(c.seq); run.open(c.seq, c.start); }} />
       </div>
       {current && <Details run={run} c={current} />}
     </>
@@ -60,12 +60,12 @@ const failedCall = (c: Call) => (c.llm.status !== undefined && (c.llm.status < 2
 
 function columnsOf(run: RunStore): Column<Call>[] {
   return [
-    { id: "id", title: "Call", width: "3.5rem", cell: (c) => <Seq run={run} seq={c.seq} time={c.start}>{flat(c.llm.id)}</Seq> },
-    { id: "start", title: "Began", width: "6.6rem", cell: (c) => <Time at={c.start} />, sort: (a, b) => run.instant(a.start) - run.instant(b.start) },
-    { id: "model", title: "Model", width: "minmax(8rem, 1fr)", cell: (c) => <Words text={c.llm.model ?? c.llm.provider} limit={60} />, sort: (a, b) => (decode(a.llm.model) < decode(b.llm.model) ? -1 : 1) },
-    { id: "in", title: "In", width: "4.5rem", right: true, cell: (c) => <span class="num">{count(c.llm.input_tokens)}</span>, sort: (a, b) => a.llm.input_tokens - b.llm.input_tokens },
-    { id: "out", title: "Out", width: "4.5rem", right: true, cell: (c) => <span class="num">{count(c.llm.output_tokens)}</span>, sort: (a, b) => a.llm.output_tokens - b.llm.output_tokens },
-    { id: "tools", title: "Asked for", width: "minmax(7rem, 1fr)", cell: (c) => <Asked c={c} /> },
+    { id: "id", title: "Call", width: "3.8rem", cell: (c) => <Seq run={run} seq={c.seq} time={c.start}>{flat(c.llm.id)}</Seq> },
+    { id: "start", title: "Began", width: "7.6rem", cell: (c) => <Time at={c.start} />, sort: (a, b) => run.instant(a.start) - run.instant(b.start) },
+    { id: "model", title: "Model", width: "minmax(0, 1fr)", cell: (c) => <Words text={c.llm.model ?? c.llm.provider} limit={60} />, sort: (a, b) => (decode(a.llm.model) < decode(b.llm.model) ? -1 : 1) },
+    { id: "in", title: "In", width: "4rem", right: true, cell: (c) => <span class="num">{count(c.llm.input_tokens)}</span>, sort: (a, b) => a.llm.input_tokens - b.llm.input_tokens },
+    { id: "out", title: "Out", width: "4rem", right: true, cell: (c) => <span class="num">{count(c.llm.output_tokens)}</span>, sort: (a, b) => a.llm.output_tokens - b.llm.output_tokens },
+    { id: "tools", title: "Asked for", width: "minmax(0, 1.2fr)", cell: (c) => <Asked c={c} /> },
     { id: "status", title: "Status", width: "5rem", cell: (c) => <Badge tone={failedCall(c) ? "bad" : "ok"}>{c.llm.status ?? "–"}</Badge>, sort: (a, b) => (a.llm.status ?? 0) - (b.llm.status ?? 0) },
     { id: "took", title: "Took", width: "5rem", right: true, cell: (c) => <Length ns={c.llm.duration_ns} />, sort: (a, b) => a.llm.duration_ns - b.llm.duration_ns },
   ];

@@ -45,7 +45,7 @@ function Shown({ run, all }: { run: RunStore; all: Connection[] }) {
       </div>
       <div class="fill">
         <Table label="Connections" columns={columns} rows={rows} keyOf={(c) => c.seq} selected={chosen || null} height={30}
-          onSelect={(c) => { setChosen(c.seq); run.moveTo(run.instant(c.start)); }} rowClass={rowClass}
+          onSelect={(c) => { setChosen(c.seq); run.open(c.seq, c.start); }} rowClass={rowClass}
           empty={<Empty title="No connection is like that">Clear the filter to see all {count(all.length)}.</Empty>} />
       </div>
       {current && <Details run={run} c={current} />}
@@ -63,12 +63,12 @@ function haystack(c: Connection): string {
 function columnsOf(run: RunStore, all: Connection[]): Column<Connection>[] {
   const scale = scaleOf(run, all);
   return [
-    { id: "verdict", title: "Verdict", width: "6.2rem", cell: (c) => <VerdictBadge verdict={c.verdict} state={c.state} />, sort: (a, b) => order(a.verdict, b.verdict) || order(a.state, b.state) },
-    { id: "to", title: "To", width: "minmax(9rem, 1.4fr)", cell: (c) => <To c={c} />, sort: (a, b) => order(decode(a.name), decode(b.name)) },
-    { id: "by", title: "By (guest claims)", width: "8.5rem", cell: (c) => <ByCell run={run} c={c} />, sort: (a, b) => order(decode(a.by?.name), decode(b.by?.name)) },
-    { id: "out", title: "Out", width: "4.4rem", right: true, cell: (c) => <span class="num">{c.bytes_out ? bytes(c.bytes_out) : "–"}</span>, sort: (a, b) => a.bytes_out - b.bytes_out },
-    { id: "in", title: "In", width: "4.4rem", right: true, cell: (c) => <span class="num">{c.bytes_in ? bytes(c.bytes_in) : "–"}</span>, sort: (a, b) => a.bytes_in - b.bytes_in },
-    { id: "start", title: "When", width: "minmax(7rem, 1fr)", cell: (c) => <Bars {...scale} label={barLabel(run, c)} stretches={stretches(run, c)} marks={marks(run, c)} />,
+    { id: "verdict", title: "Verdict", width: "6.9rem", cell: (c) => <VerdictBadge verdict={c.verdict} state={c.state} />, sort: (a, b) => order(a.verdict, b.verdict) || order(a.state, b.state) },
+    { id: "to", title: "To", width: "minmax(0, 1.5fr)", cell: (c) => <To c={c} />, sort: (a, b) => order(decode(a.name), decode(b.name)) },
+    { id: "by", title: "Claimed by", width: "7.5rem", cell: (c) => <ByCell run={run} c={c} />, sort: (a, b) => order(decode(a.by?.name), decode(b.by?.name)) },
+    { id: "out", title: "Out", width: "5.1rem", right: true, cell: (c) => <span class="num">{c.bytes_out ? bytes(c.bytes_out) : "–"}</span>, sort: (a, b) => a.bytes_out - b.bytes_out },
+    { id: "in", title: "In", width: "5.1rem", right: true, cell: (c) => <span class="num">{c.bytes_in ? bytes(c.bytes_in) : "–"}</span>, sort: (a, b) => a.bytes_in - b.bytes_in },
+    { id: "start", title: "When", width: "minmax(0, 1fr)", cell: (c) => <Bars {...scale} label={barLabel(run, c)} stretches={stretches(run, c)} marks={marks(run, c)} />,
       sort: (a, b) => run.instant(a.start) - run.instant(b.start) },
   ];
 }
@@ -127,8 +127,8 @@ function Details({ run, c }: { run: RunStore; c: Connection }) {
   return (
     <div class="details" role="region" aria-label="The chosen connection">
       <h2><Words text={c.name} limit={200} />{c.dst_port ? <span class="num">:{c.dst_port}</span> : null} <VerdictBadge verdict={c.verdict} state={c.state} /></h2>
-      {c.unclaimed && <p class="alarm warn"><Badge tone="warn">unclaimed</Badge> The host saw this connection. No process in the guest says that it was its own: the sensor lost it, or something hid it.</p>}
-      {c.unseen && <p class="alarm warn"><Badge tone="warn">unseen</Badge> A process in the guest says that it connected. The host, through which all must pass, saw nothing of it.</p>}
+      {c.unclaimed && <p class="flag warn"><Badge tone="warn">unclaimed</Badge> The host saw this connection. No process in the guest says that it was its own: the sensor lost it, or something hid it.</p>}
+      {c.unseen && <p class="flag warn"><Badge tone="warn">unseen</Badge> A process in the guest says that it connected. The host, through which all must pass, saw nothing of it.</p>}
       <Facts>
         <Fact name="Record"><Seq run={run} seq={c.seq} time={c.start} /> <Seen by={c.observer} /></Fact>
         <Fact name="Began"><Time at={c.start} date /></Fact>

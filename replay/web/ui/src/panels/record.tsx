@@ -1,9 +1,10 @@
 import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { useGet } from "../api";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Problem, useGet } from "../api";
 import { useCell } from "../cell";
 import { Badge, Copy, Fact, Facts, Seen, Time, Words } from "../components/basic";
-import { Empty, Loaded, Loading } from "../components/boxes";
+import { Empty, ErrorBox, Loaded, Loading } from "../components/boxes";
+import { overall, type Overall } from "../proof/words";
 import { toRecord } from "../router";
 import type { RunStore } from "../runstore";
 import { flat } from "../text";
@@ -27,45 +28,61 @@ export default function RecordPanel({ run }: { run: RunStore }) {
 
 function Shown({ run, a }: { run: RunStore; a: RecordAnswer }) {
   const last = run.detail.get().last_seq;
+  const [open, setOpen] = useState(always && can("auditor"));
+  const [proof, setProof] = useState<Overall | null>(null);
+  const place = useRef<HTMLDivElement>(null);
+  const verify = () => {
+    always = true;
+    setOpen(true);
+    place.current?.scrollIntoView();
+  };
   return (
     <>
       <header class="record-head">
         <h2>Record {a.seq}{a.record && <> <span class="kind">{a.record.kind}</span></>}</h2>
         <span class="spring" />
+        {can("auditor") && <button type="button" class={proof ? `badge ${overall[proof][0]}` : undefined} onClick={verify}>{proof ? overall[proof][1] : "Verify its proof"}</button>}
         <button type="button" disabled={a.seq <= 1} onClick={() => run.open(a.seq - 1)} aria-label="The record before">‹</button>
         <button type="button" disabled={a.seq >= last} onClick={() => run.open(a.seq + 1)} aria-label="The next record">›</button>
         <Copy text={location.origin + location.pathname + toRecord(run.name, a.seq, "record")} label="Copy a link to this record" />
       </header>
-      {a.record ? <Fields run={run} r={a.record} /> : <Gone a={a} />}
-      <WhyView run={run} why={a.why} />
+      {a.record ? <Lead r={a.record} /> : <Gone a={a} />}
       <Findings run={run} findings={a.findings} />
-      <Proof run={run} seq={a.seq} record={a.record} />
+      <WhyView run={run} why={a.why} />
+      {a.record && <Fields run={run} r={a.record} />}
+      <div ref={place}><Proof run={run} a={a} open={verify} told={open ? setProof : null} /></div>
       {a.record && <Exact run={run} r={a.record} />}
     </>
   );
 }
 
+/** What kind of thing it is, and who says so. */
+function Lead({ r }: { r: RunRecord }) {
+  return (
+    <p class="lead"><Seen by={r.observer} /> {kindWords[r.kind] ?? "a record of a kind that this page does not know"}
+      {r.observer === "guest" && <span class="muted">: a claim of the kernel inside the VM, which the workload may have taken over</span>}.</p>
+  );
+}
+
 function Fields({ run, r }: { run: RunStore; r: RunRecord }) {
   return (
-    <>
-      <p class="lead"><Seen by={r.observer} /> {kindWords[r.kind] ?? "a record of a kind that this page does not know"}
-        {r.observer === "guest" && <span class="muted">: a claim of the kernel inside the VM, which the workload may have taken over</span>}.</p>
+    <Section title="What it says">
       <Facts>
         <Fact name="Time, host clock"><Time at={r.time} date digits={3} /> <button type="button" class="link" onClick={() => run.moveTo(run.instant(r.time))}>move the cursor here</button></Fact>
         {r.step && <Fact name="Step"><Words text={r.step} mono={false} /></Fact>}
         {fieldsOf(r as unknown as Record<string, unknown>).map((f) => <Fact key={f.name} name={f.label}><Value run={run} field={f} /></Fact>)}
         {r.guest_time && <Fact name="Guest's own clock"><Time at={r.guest_time.time} date /> <span class="muted">({span(r.guest_time.offset_ns / 1e6)} off at its start)</span></Fact>}
       </Facts>
-    </>
+    </Section>
   );
 }
 
 /** A record that is not there any more, or cannot be read. */
 function Gone({ a }: { a: RecordAnswer }) {
   if (a.erased) {
-    return <p class="alarm warn"><Badge tone="warn">erased</Badge> What this record said is gone for good. Its place and its leaf, <code class="wrap">{flat(a.erased)}</code>, are still there; its proof says who erased it and why.</p>;
+    return <p class="flag warn"><Badge tone="warn">erased</Badge> What this record said is gone for good. Its place and its leaf, <code class="wrap">{flat(a.erased)}</code>, are still there; its proof says who erased it and why.</p>;
   }
-  return <p class="alarm bad"><Badge tone="bad">unreadable</Badge> The bytes in the store are no JSON: somebody changed the store, or it is damaged. Compare it with the host's log: <code>custody verify</code>.</p>;
+  return <p class="flag bad"><Badge tone="bad">unreadable</Badge> The bytes in the store are no JSON: somebody changed the store, or it is damaged. Compare it with the host's log: <code>custody verify</code>.</p>;
 }
 
 /** Why it was allowed or denied, what it rests on and what came of it. */
@@ -74,8 +91,7 @@ function WhyView({ run, why }: { run: RunStore; why: Why }) {
   if (!why.text && !why.verdict && links === 0) return null;
   return (
     <Section title="Why">
-      {why.verdict && <p><VerdictBadge verdict={why.verdict} /> {why.rule && <>by the rule <Words text={why.rule} /></>}{why.reason && <>: {flat(why.reason)}</>}</p>}
-      {why.text && <p><Words text={why.text} mono={false} limit={2000} /></p>}
+      <p class="because">{why.verdict && <VerdictBadge verdict={why.verdict} />} {why.text ? <Words text={why.text} mono={false} limit={2000} /> : <>{why.rule && <>By the rule <Words text={why.rule} />. </>}{flat(why.reason)}</>}</p>
       {why.policy && (
         <p class="muted">Policy of generation {why.policy.generation}, digest <code class="wrap">{flat(why.policy.digest)}</code> <Copy text={why.policy.digest} label="Copy the policy's digest" />,
           set by record <Seq run={run} seq={why.policy.seq} />.</p>
@@ -95,7 +111,7 @@ function Links({ run, title, links }: { run: RunStore; title: string; links: Lin
       <ol class="links">{links.slice(0, all ? 1000 : 30).map((l) => (
         <li key={`${l.seq} ${l.relation}`}>
           <Seq run={run} seq={l.seq} time={l.time} /> <span class="kind">{l.kind}</span> <span class="relation">{flat(l.relation)}</span> <Words text={l.label} limit={140} />
-          {" "}<Seen by={l.observer} short />{l.claimed && <span class="muted"> the relation is the guest's claim</span>}
+          {" "}<Seen by={l.observer} short />{l.claimed && <span class="muted"> (guest's claim)</span>}
         </li>
       ))}</ol>
       {links.length > 30 && !all && <button type="button" class="link" onClick={() => setAll(true)}>Show all {links.length.toLocaleString("en-GB")}</button>}
@@ -108,34 +124,35 @@ function Findings({ run, findings }: { run: RunStore; findings: Finding[] }) {
   return (
     <Section title="Findings about this record" n={findings.length}>
       {findings.map((f) => (
-        <p class="alarm bad"><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} mono={false} limit={600} />
+        <p class="flag bad"><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} mono={false} limit={600} />
           {findingWords[f.rule] && <span class="muted"> {findingWords[f.rule]}</span>} {f.derived ? <span class="muted">The model found it; it stands in no record.</span> : <Seq run={run} seq={f.seq} time={f.time} />}</p>
       ))}
     </Section>
   );
 }
 
-type Load = ComponentType<{ run: RunStore; seq: number; record: RunRecord | undefined }>;
+type View = ComponentType<{ run: RunStore; seq: number; record: RunRecord | undefined; told: (overall: Overall) => void }>;
 
-/** Whether proofs are fetched without being asked for. Each one is an entry in the access log. */
+/** Whether proofs are fetched without being asked for: after the first time. Each one is an entry in the access log. */
 let always = false;
 
-function Proof({ run, seq, record }: { run: RunStore; seq: number; record: RunRecord | undefined }) {
-  const [open, setOpen] = useState(always);
-  const [View, setView] = useState<Load | null>(null);
+function Proof({ run, a, open, told }: { run: RunStore; a: RecordAnswer; open: () => void; told: ((overall: Overall) => void) | null }) {
+  const [View, setView] = useState<View | null>(null);
+  const [error, setError] = useState<Problem | null>(null);
   useEffect(() => {
-    if (open) import("../proof/view").then((m) => setView(() => m.default));
-  }, [open]);
+    if (told) import("../proof/view").then((m) => setView(() => m.default), () => setError(new Problem({ title: "A part of the page could not be loaded", hint: "Reload the page." })));
+  }, [told !== null]);
   if (!can("auditor")) return <Section title="Proof"><Needs role="auditor" what="The proof of a record" /></Section>;
   return (
     <Section title="Proof">
-      {!open && (
+      {error && <ErrorBox error={error} />}
+      {!told && (
         <>
           <p class="muted">That this record is what the host signed, checked here in your browser: record, segment, signed manifest, host's log, checkpoint.</p>
-          <button type="button" class="primary" onClick={() => { always = true; setOpen(true); }}>Verify in this browser</button>
+          <p><button type="button" onClick={open}>Verify in this browser</button></p>
         </>
       )}
-      {open && (View ? <View run={run} seq={seq} record={record} /> : <Loading what="Opening" />)}
+      {told && (View ? <View run={run} seq={a.seq} record={a.record} told={told} /> : !error && <Loading what="Opening" />)}
     </Section>
   );
 }

@@ -42,7 +42,7 @@ export function Section({ title, n, note, children }: { title: string; n?: numbe
 
 /** A process as the guest's sensor names it. */
 export function By({ run, by }: { run: RunStore; by: Actor | undefined }) {
-  if (!by) return <span class="muted">nobody named</span>;
+  if (!by) return <span class="muted">–</span>;
   const who = <><Words text={by.name || "process"} limit={40} />{by.pid ? `[${by.pid}]` : ""}</>;
   return (
     <span class="by">

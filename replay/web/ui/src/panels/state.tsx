@@ -61,11 +61,11 @@ function Alarms({ s }: { s: State }) {
   if (s.unreadable) lines.push(["bad", `${plural(s.unreadable, "record is", "records are")} unreadable: this state may be wrong.`]);
   return (
     <>
-      {lines.map(([tone, text]) => <p class={`alarm ${tone}`}><Badge tone={tone}>doubt</Badge> {text}</p>)}
+      {lines.map(([tone, text]) => <p class={`flag ${tone}`}><Badge tone={tone}>doubt</Badge> {text}</p>)}
       {(s.gaps ?? []).map((g) => (
-        <p class="alarm warn"><Badge tone="warn">gap</Badge> Lost at {flat(g.stage)}{g.what ? ` (${flat(g.what)})` : ""}: {plural(g.count, "event")}{g.bytes ? `, ${bytes(g.bytes)}` : ""}. <Words text={g.cause} mono={false} /></p>
+        <p class="flag warn"><Badge tone="warn">gap</Badge> Lost at {flat(g.stage)}{g.what ? ` (${flat(g.what)})` : ""}: {plural(g.count, "event")}{g.bytes ? `, ${bytes(g.bytes)}` : ""}. <Words text={g.cause} mono={false} /></p>
       ))}
-      {(s.findings ?? []).map((f) => <p class="alarm bad"><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} mono={false} /></p>)}
+      {(s.findings ?? []).map((f) => <p class="flag bad"><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} mono={false} /></p>)}
     </>
   );
 }

@@ -106,7 +106,7 @@ function Shown({ run, tape, known, columns, pipe }: { run: RunStore; tape: Tape;
   const last = tape.piece(view.n - 1);
   return (
     <>
-      <div class="screen" ref={box} tabIndex={0} role="region" aria-label="What the terminal showed at the cursor">
+      <div class="tty" ref={box} tabIndex={0} role="region" aria-label="What the terminal showed at the cursor">
         {view.rows.length === 0 && <div class="t-row muted">{view.n === 0 ? "Nothing was written yet at the cursor." : "The screen is empty."}</div>}
         {view.rows.map((row) => <RowView row={row} />)}
       </div>
@@ -205,8 +205,8 @@ function Player({ run, tape }: { run: RunStore; tape: Tape }) {
   return (
     <div class="controls player">
       <button type="button" class="primary" onClick={toggle} aria-pressed={playing}>{playing ? "❚❚ Pause" : "▶ Play"}</button>
-      <button type="button" onClick={() => jump(-1)} aria-label="To the piece before">⏮</button>
-      <button type="button" onClick={() => jump(1)} aria-label="To the next piece">⏭</button>
+      <button type="button" onClick={() => jump(-1)} aria-label="To the piece before">‹ piece</button>
+      <button type="button" onClick={() => jump(1)} aria-label="To the next piece">piece ›</button>
       <label>Speed <select value={speed} onChange={(e) => setSpeed(Number(e.currentTarget.value))}>{speeds.map((s) => <option value={s}>{s}×</option>)}</select></label>
       <label class="check"><input type="checkbox" checked={skip} onChange={(e) => setSkip(e.currentTarget.checked)} /> cut pauses to {span(longestPause)}</label>
       <Where run={run} />

@@ -44,6 +44,9 @@ export function Value({ run, field: { form, value } }: { run: RunStore; field: F
     case "count":
       if (typeof value === "number") return <span class="num">{value.toLocaleString("en-GB")}</span>;
       break;
+    case "number":
+      if (typeof value === "number") return <span class="num">{value}</span>;
+      break;
     case "flag":
       if (typeof value === "boolean") return <span>{value ? "yes" : "no"}</span>;
       break;

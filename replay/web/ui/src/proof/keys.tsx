@@ -10,10 +10,10 @@ export function Keys({ report }: { report: Report }) {
   const { hosts, witnesses } = useCell(trust);
   const { offered } = report;
   return (
-    <section class="keys">
+    <section class="trusted">
       <h3>Keys that you trust</h3>
       {hosts.length === 0 && (
-        <p class="alarm warn">
+        <p class="flag warn">
           <Badge tone="warn">No key of yours</Badge> The key that came with the answer was used. That proves that the parts fit together, not who signed them. Ask the
           operator for the host's key by another way (the file <code>host.pub</code>, or <code>custody key show</code> on the host), compare the fingerprint, and pin it.
         </p>

@@ -12,6 +12,7 @@ import { Forged, Ring } from "./ring";
 import {
   type Checkpoint, type Manifest, erasureEntry, manifestEntry, parseCheckpoint, parseErasure, parseManifest, parseObject, rotationEntry, parseRotation,
 } from "./statements";
+import type { Overall } from "./words";
 
 /** What came of a step: it holds, it does not, it could not be judged, or there is nothing to check yet. */
 export type Outcome = "holds" | "fails" | "cannot" | "none";
@@ -23,13 +24,6 @@ export interface Step {
   /** What was computed and compared, as label and value. */
   facts: [label: string, value: string][];
 }
-
-/**
- * holds: under a key of the reader's. consistent: all fits, under a key that came with the answer, which proves
- * nothing about who made it. pending: what there is holds, the rest is not signed or logged yet.
- * cannot: it cannot be judged. fails: it does not hold.
- */
-export type Overall = "holds" | "consistent" | "pending" | "cannot" | "fails";
 
 export interface Report {
   overall: Overall;

@@ -8,13 +8,14 @@ import { flat } from "../text";
 import type { RunRecord } from "../types";
 import { Keys } from "./keys";
 import { cannotVerify } from "./note";
-import { type Outcome, type Overall, type Report, type Step, verifyRecord } from "./record";
+import { type Outcome, type Report, type Step, verifyRecord } from "./record";
 import { trust } from "./trust";
+import { overall, type Overall } from "./words";
 
 type Work = { state: "busy" } | { state: "error"; error: Problem } | { state: "done"; report: Report; document: unknown; cannot?: string };
 
 /** Fetches the proof of a record and checks it here, in the reader's browser, with the keys that the reader believes. */
-export default function ProofView({ run, seq, record }: { run: RunStore; seq: number; record: RunRecord | undefined }) {
+export default function ProofView({ run, seq, record, told }: { run: RunStore; seq: number; record: RunRecord | undefined; told: (overall: Overall) => void }) {
   const believed = useCell(trust);
   const version = useCell(run.version);
   const [work, setWork] = useState<Work>({ state: "busy" });
@@ -24,7 +25,11 @@ export default function ProofView({ run, seq, record }: { run: RunStore; seq: nu
   useEffect(() => {
     const stop = new AbortController();
     setWork((now) => (now.state === "done" && now.report.overall === "pending" ? now : { state: "busy" }));
-    check(run, seq, record, stop.signal).then((done) => !stop.signal.aborted && setWork(done));
+    check(run, seq, record, stop.signal).then((done) => {
+      if (stop.signal.aborted) return;
+      setWork(done);
+      if (done.state === "done") told(done.report.overall);
+    });
     return () => stop.abort();
   }, [run, seq, believed, again, pending ? version : 0]);
   if (work.state === "busy") return <Loading what="Checking the proof" />;
@@ -42,10 +47,6 @@ async function check(run: RunStore, seq: number, record: RunRecord | undefined, 
     return { state: "error", error: e instanceof Problem ? e : new Problem({ title: "The proof could not be read", detail: String(e) }) };
   }
 }
-
-const overall: Record<Overall, [Tone, string]> = {
-  holds: ["ok", "Proof holds"], consistent: ["warn", "Consistent only"], pending: ["busy", "Not finished yet"], cannot: ["warn", "Cannot be judged"], fails: ["bad", "Proof does not hold"],
-};
 
 function Result({ work, run, seq, retry }: { work: Extract<Work, { state: "done" }>; run: RunStore; seq: number; retry: () => void }) {
   const { report } = work;
