@@ -33,7 +33,7 @@ func kindStyle(k audit.Kind) style {
 		return blue
 	case audit.KindFlow, audit.KindDNS, audit.KindHTTP, audit.KindLLM:
 		return magenta
-	case audit.KindSecret, audit.KindPolicy:
+	case audit.KindSecret, audit.KindPolicy, audit.KindAccess:
 		return yellow
 	case audit.KindGap, audit.KindFinding:
 		return alarm
@@ -114,6 +114,8 @@ func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
 		e := finding(r.Finding)
 		e.pid = shortPID(p.index.pidOf(r.Finding.Proc), r.Finding.Proc)
 		return e, true
+	case r.Kind == audit.KindAccess && r.Access != nil:
+		return access(r.Access), true
 	}
 	return unknown(r.Kind, body), true
 }
@@ -298,6 +300,37 @@ func gap(g *audit.Gap) entry {
 		text += fmt.Sprintf(", seq %d to %d", g.First, g.Last)
 	}
 	e.add(alarm, escape(text+": "+orUnknown(g.Cause)))
+	return e
+}
+
+// access shows who looked at what, or was refused.
+func access(a *audit.Access) entry {
+	e := verdict(a.Verdict)
+	if a.Status != 0 {
+		e.result = strconv.Itoa(a.Status)
+	}
+	who := orUnknown(a.Who)
+	if a.Who == "" {
+		who = "nobody known"
+	}
+	e.add(bold, escape(who))
+	e.add(plain, " "+escape(a.Action)+" "+escape(a.Route))
+	for _, f := range []struct{ name, value string }{{"about ", string(a.About)}, {"query ", string(a.Query)}} {
+		if f.value != "" {
+			e.add(plain, "  "+f.name+quote(audit.Text(f.value)))
+		}
+	}
+	if a.Reason != "" {
+		e.add(e.mood, "  "+escape(a.Reason))
+	}
+	if a.Count > 1 {
+		e.add(red, fmt.Sprintf("  %d times", a.Count))
+	}
+	for _, f := range []struct{ name, value string }{{"as ", a.Role}, {"of tenant ", a.Tenant}, {"by ", a.Via}, {"from ", a.Remote}} {
+		if f.value != "" {
+			e.add(dim, "  "+f.name+escape(f.value))
+		}
+	}
 	return e
 }
 

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -12,7 +11,7 @@ import (
 // index is what is known of a run beyond a single record.
 type index struct {
 	procs     map[string]*known // by uid
-	gaps      []span            // seqs that gap records of the host declare as lost, ordered by first
+	gaps      spans             // seqs that gap records of the host declare as lost
 	stepWidth int
 	end       *audit.Lifecycle // of the run
 	joins     joins
@@ -30,22 +29,11 @@ type known struct {
 	open     bool // its exec was shown before its exit was known
 }
 
-type span struct{ first, last uint64 }
-
-func (s span) len() uint64 { return s.last - s.first + 1 }
-
 func newIndex() index { return index{procs: map[string]*known{}, joins: newJoins()} }
 
-func (x *index) learn(row store.Row) {
-	x.stepWidth = max(x.stepWidth, min(textWidth(escape(row.Step)), maxStep))
-	switch row.Kind {
-	case audit.KindExec, audit.KindExit, audit.KindFlow, audit.KindGap, audit.KindRun:
-	default:
-		return
-	}
-	if r, err := decode(row); err == nil { // else row says so when it gets there
-		x.learnRecord(&r)
-	}
+// widen makes room for a step's name.
+func (x *index) widen(step string) {
+	x.stepWidth = max(x.stepWidth, min(textWidth(escape(step)), maxStep))
 }
 
 func (x *index) learnRecord(r *audit.Record) {
@@ -147,31 +135,10 @@ func (x *index) shownWithExec(seq uint64, proc string) bool {
 }
 
 // declare notes that the host has recorded the loss of these seqs.
-func (x *index) declare(g span) {
-	at, _ := slices.BinarySearchFunc(x.gaps, g, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	x.gaps = slices.Insert(x.gaps, at, g)
-}
+func (x *index) declare(g span) { x.gaps.add(g) }
 
 // undeclared returns what of hole no gap covers.
-func (x *index) undeclared(hole span) []span {
-	var left []span
-	for _, g := range x.gaps {
-		if g.last < hole.first {
-			continue
-		}
-		if g.first > hole.last {
-			break
-		}
-		if g.first > hole.first {
-			left = append(left, span{hole.first, g.first - 1})
-		}
-		if g.last >= hole.last {
-			return left
-		}
-		hole.first = g.last + 1
-	}
-	return append(left, hole)
-}
+func (x *index) undeclared(hole span) []span { return x.gaps.beyond(hole) }
 
 func (x *index) statusOf(run store.Run) string {
 	switch {

@@ -158,7 +158,7 @@ type window struct {
 
 func (w *window) lane(name string, all laneFull) Lane {
 	l := Lane{Name: name, Items: []Item{}, Buckets: []Bucket{}}
-	var shown []bar
+	var shown []*bar
 	for i := range all {
 		b := &all[i]
 		if b.at > w.to {
@@ -166,7 +166,7 @@ func (w *window) lane(name string, all laneFull) Lane {
 		}
 		if max(b.end, b.at) >= w.from {
 			l.Total++
-			shown = append(shown, *b)
+			shown = append(shown, b)
 		}
 	}
 	if len(shown) > w.columns {
@@ -177,9 +177,9 @@ func (w *window) lane(name string, all laneFull) Lane {
 }
 
 // bucket counts what is too short to be drawn, and returns the rest.
-func (w *window) bucket(all []bar) (long []bar, buckets []Bucket) {
+func (w *window) bucket(all []*bar) (long []*bar, buckets []Bucket) {
 	for _, b := range all {
-		if w.length(&b) > w.width {
+		if w.length(b) > w.width {
 			long = append(long, b)
 		}
 	}
@@ -187,7 +187,7 @@ func (w *window) bucket(all []bar) (long []bar, buckets []Bucket) {
 	if len(long) > maxLong {
 		lengths := make([]float64, len(long))
 		for i := range long {
-			lengths[i] = w.length(&long[i])
+			lengths[i] = w.length(long[i])
 		}
 		slices.Sort(lengths)
 		least = lengths[len(lengths)-maxLong]
@@ -195,12 +195,11 @@ func (w *window) bucket(all []bar) (long []bar, buckets []Bucket) {
 	}
 	columns := make([]Bucket, w.columns)
 	kept := 0
-	for i := range all {
-		b := &all[i]
+	for _, b := range all {
 		if n := w.length(b); n > w.width && n >= least && kept < maxLong {
 			kept++
 			if least > 0 {
-				long = append(long, *b)
+				long = append(long, b)
 			}
 			continue
 		}
@@ -236,23 +235,27 @@ func (w *window) column(at int64) int {
 }
 
 // pack gives each bar the first row in which it overlaps none before it.
-func (w *window) pack(all []bar) []Item {
+func (w *window) pack(all []*bar) []Item {
 	items := make([]Item, 0, len(all))
 	var ends []float64 // of the rows
-	for i := range all {
-		b := &all[i]
-		at := float64(b.at)
-		row := 0
-		for row < len(ends) && ends[row] > at {
-			row++
-		}
+	for _, b := range all {
+		row := freeRow(ends, float64(b.at))
 		if row == len(ends) {
 			ends = append(ends, 0)
 		}
-		ends[row] = max(float64(max(b.end, b.until)), at+w.width)
+		ends[row] = max(float64(max(b.end, b.until)), float64(b.at)+w.width)
 		items = append(items, w.item(b, row))
 	}
 	return items
+}
+
+func freeRow(ends []float64, at float64) int {
+	for row, end := range ends {
+		if end <= at {
+			return row
+		}
+	}
+	return len(ends)
 }
 
 func (w *window) item(b *bar, row int) Item {

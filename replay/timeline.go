@@ -60,8 +60,10 @@ type printer struct {
 	opt   Options
 	run   store.Run
 	index index
+	judge *judge
 	began time.Time
-	next  uint64 // seq that the next row should have
+	said  []evidence // of findings that are recorded
+	next  uint64     // seq that the next row should have
 	sums
 }
 
@@ -69,7 +71,7 @@ type printer struct {
 type sums struct{ events, findings, gaps, lost, missing, unreadable uint64 }
 
 func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
-	return &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), began: run.Began(), next: 1}
+	return &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), judge: newJudge(), began: run.Began(), next: 1}
 }
 
 // learn takes up what other lines need to know of a row.
@@ -77,7 +79,23 @@ func (p *printer) learn(row store.Row) {
 	if p.began.IsZero() {
 		p.began = row.Time
 	}
-	p.index.learn(row)
+	p.index.widen(row.Step)
+	p.judge.row(row.Seq, row.Time)
+	switch row.Kind {
+	case audit.KindFile, audit.KindOutput, audit.KindHTTP, audit.KindLLM, audit.KindSecret: // the bulk, of which other lines need nothing
+		p.judge.heard(row.Observer, nanos(row.Time))
+		return
+	}
+	r, err := decode(row)
+	if err != nil { // row says so when it gets there
+		p.judge.lost(nanos(row.Time))
+		return
+	}
+	p.judge.add(&r)
+	p.index.learnRecord(&r)
+	if r.Observer == audit.Host && r.Finding != nil {
+		p.said = append(p.said, evidence{r.Finding.Rule, r.Finding.Seq})
+	}
 }
 
 // shows reports whether rows of kind k are asked for.
@@ -222,6 +240,20 @@ func (p *printer) footer() {
 		l.put(plain, ", run "+s)
 	}
 	l.end()
+	p.disagreements()
+}
+
+// disagreements tells where guest and host say different things and no finding of the record does.
+func (p *printer) disagreements() {
+	for _, f := range group(p.judge.verdicts()) {
+		if slices.Contains(p.said, evidence{f.Rule, f.Evidence[0]}) {
+			continue
+		}
+		l := newLine(p.out, p.opt)
+		l.limit = 0
+		l.put(alarm, "!! "+f.line())
+		l.end()
+	}
 }
 
 // shortPID is the process's number in the guest, or the end of its uid.
