@@ -125,8 +125,10 @@ func (w *world) listen() {
 
 func (w *world) options() api.Options {
 	return api.Options{
-		Open:  func(ctx context.Context) (api.Source, error) { return w.home.Reader(ctx) },
-		Ahead: func(ctx context.Context, src api.Source, run store.Run) (api.Records, error) { return w.home.Ahead(ctx, src, run) },
+		Open: func(ctx context.Context) (api.Source, error) { return w.home.Reader(ctx) },
+		Ahead: func(ctx context.Context, src api.Source, run store.Run) (api.Records, error) {
+			return w.home.Ahead(ctx, src, run)
+		},
 		Verify: func(ctx context.Context, run store.Run) (proof.Report, error) {
 			return w.verify(ctx, run)
 		},
@@ -226,6 +228,11 @@ func (w *world) end(run *home.Run) {
 func (w *world) whole(id string, n int) []audit.Event {
 	w.t.Helper()
 	events := storetest.Events(n)
+	for i := range events {
+		if events[i].Kind == audit.KindOutput {
+			events[i].Observer = audit.Host
+		}
+	}
 	run := w.begin(id)
 	w.record(run, events...)
 	w.end(run)
