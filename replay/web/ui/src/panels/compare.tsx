@@ -4,7 +4,7 @@ import { useGet } from "../api";
 import { Badge, Hash, Time, Words } from "../components/basic";
 import { Empty, Loaded } from "../components/boxes";
 import { go, to, toRecord } from "../router";
-import { count, flat } from "../text";
+import { bytes, count, flat, plural } from "../text";
 import { span } from "../time";
 import type { RunItem, RunPage, Text, Verdict } from "../types";
 import { Page, RunLink } from "./pages";
@@ -13,22 +13,26 @@ import { Argv, VerdictBadge } from "./shared";
 interface Sight {
   seq: number;
 }
-interface Things {
-  programs: (Sight & { argv: Text[]; count: number })[];
-  files: (Sight & { path: Text; sha256?: string; deleted?: boolean })[];
-  hosts: (Sight & { name: Text; verdict?: Verdict; count: number })[];
-  secrets: (Sight & { name: string; step: string })[];
-  findings: (Sight & { rule: string; detail: string })[];
-  more: number;
+interface FileTrait extends Sight {
+  path: Text;
+  sha256?: string;
+  size: number;
+  deleted?: boolean;
 }
-type Group = Exclude<keyof Things, "more">;
+interface Traits {
+  programs: (Sight & { argv: Text[]; exe: Text; count: number })[];
+  files: FileTrait[];
+  hosts: (Sight & { name: Text; port?: number; verdict: Verdict; count: number })[];
+  secrets: (Sight & { name: string; step: string; uses: number })[];
+  findings: (Sight & { rule: string; detail: string; count: number })[];
+}
+type Group = keyof Traits;
 interface Comparison {
   a: RunItem;
   b: RunItem;
-  only_a: Things;
-  only_b: Things;
+  only_a: Traits;
+  only_b: Traits;
   both: Record<Group, number>;
-  differ: { path: Text; a: { seq: number; sha256?: string }; b: { seq: number; sha256?: string } }[];
 }
 
 /** What one run did and another did not. */
@@ -62,21 +66,32 @@ function Form(was: { a: string; b: string }) {
 }
 
 function Shown({ c }: { c: Comparison }) {
+  const differ = differing(c);
   return (
     <>
       <div class="versus">{([["First", c.a], ["Second", c.b]] as const).map(([name, r]) => (
         <div class="versus-run"><h2>{name}: <RunLink run={r.run} /></h2>
           <p><Time at={r.start} date digits={0} /> · {flat(r.project) || "no project"} · {flat(r.status)}{r.exit_code !== null && `, exit ${r.exit_code}`} · {span(r.duration_ns / 1e6)} · {count(r.events)} records · {r.findings > 0 ? <Badge tone="bad">{`${count(r.findings)} findings`}</Badge> : "no findings"}</p></div>
       ))}</div>
-      <Group title="Findings" name="findings" c={c} row={(f: Things["findings"][number]) => <><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} limit={200} mono={false} /></>} />
-      <Group title="Hosts" name="hosts" c={c} row={(h: Things["hosts"][number]) => <><VerdictBadge verdict={h.verdict} /> <Words text={h.name} limit={100} /> <span class="muted num">×{count(h.count)}</span></>} />
-      <Group title="Credentials" name="secrets" c={c} row={(s: Things["secrets"][number]) => <><Words text={s.name || "the step's own token"} mono={Boolean(s.name)} /> <span class="muted">step {flat(s.step)}</span></>} />
-      <Group title="Commands" name="programs" c={c} row={(p: Things["programs"][number]) => <><Argv argv={p.argv} limit={160} /> {p.count > 1 && <span class="muted num">×{count(p.count)}</span>}</>} />
-      {c.differ.length > 0 && <Differ c={c} />}
-      <Group title="Files" name="files" c={c} row={(f: Things["files"][number]) => <><Words text={f.path} limit={160} /> {f.deleted ? <Badge tone="warn">deleted</Badge> : <Hash value={f.sha256} length={10} />}</>} />
-      {c.only_a.more + c.only_b.more > 0 && <p class="muted">{count(c.only_a.more + c.only_b.more)} more differences have no room here.</p>}
+      <Group title="Findings" name="findings" c={c} row={(f: Traits["findings"][number]) => <><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} limit={200} mono={false} /> <Times n={f.count} /></>} />
+      <Group title="Hosts" name="hosts" c={c} row={(h: Traits["hosts"][number]) => <><VerdictBadge verdict={h.verdict} /> <Words text={h.name} limit={100} />{h.port ? <span class="num muted">:{h.port}</span> : null} <Times n={h.count} /></>} />
+      <Group title="Credentials" name="secrets" c={c} row={(s: Traits["secrets"][number]) => <><Words text={s.name || "the step's own token"} mono={Boolean(s.name)} /> <span class="muted">step {flat(s.step)}, {plural(s.uses, "use")}</span></>} />
+      <Group title="Commands" name="programs" c={c} row={(p: Traits["programs"][number]) => <><Argv argv={p.argv} limit={160} /> <Times n={p.count} /></>} />
+      {differ.length > 0 && <Differ c={c} list={differ} />}
+      <Group title="Files" name="files" c={c} row={(f: FileTrait) => <><Words text={f.path} limit={160} /> {f.deleted ? <Badge tone="warn">deleted</Badge> : <Hash value={f.sha256} length={10} />}</>} />
     </>
   );
+}
+
+function Times({ n }: { n: number }) {
+  return n > 1 ? <span class="muted num">×{count(n)}</span> : null;
+}
+
+/** Files that both runs left under one path, with different content. */
+function differing(c: Comparison): { a: FileTrait; b: FileTrait }[] {
+  const keyOf = (f: FileTrait) => JSON.stringify(f.path);
+  const others = new Map(c.only_b.files.map((f) => [keyOf(f), f]));
+  return c.only_a.files.flatMap((a) => (others.has(keyOf(a)) ? [{ a, b: others.get(keyOf(a))! }] : []));
 }
 
 function Group<T extends Sight>({ title, name, c, row }: { title: string; name: Group; c: Comparison; row: (thing: T) => ComponentChildren }) {
@@ -102,19 +117,18 @@ function Side<T extends Sight>({ title, run, list, row }: { title: string; run: 
   );
 }
 
-/** Files that both runs left under one path, with different content. */
-function Differ({ c }: { c: Comparison }) {
+function Differ({ c, list }: { c: Comparison; list: { a: FileTrait; b: FileTrait }[] }) {
   return (
     <section class="part-of-page">
-      <h2>Files with another content<span class="count">{count(c.differ.length)}</span></h2>
+      <h2>Files with another content<span class="count">{count(list.length)}</span></h2>
       <table class="plain-table">
         <thead><tr><th scope="col">Path</th><th scope="col">First</th><th scope="col">Second</th></tr></thead>
-        <tbody>{c.differ.slice(0, 500).map((d) => (
-          <tr><th scope="row"><Words text={d.path} limit={200} /></th>
-            <td><Hash value={d.a.sha256} /> <a class="seq" href={toRecord(c.a.run, d.a.seq, "record")}>#{d.a.seq}</a></td>
-            <td><Hash value={d.b.sha256} /> <a class="seq" href={toRecord(c.b.run, d.b.seq, "record")}>#{d.b.seq}</a></td></tr>
-        ))}</tbody>
+        <tbody>{list.slice(0, 500).map(({ a, b }) => <tr><th scope="row"><Words text={a.path} limit={200} /></th><td><Content run={c.a.run} f={a} /></td><td><Content run={c.b.run} f={b} /></td></tr>)}</tbody>
       </table>
     </section>
   );
+}
+
+function Content({ run, f }: { run: string; f: FileTrait }) {
+  return <>{f.deleted ? <Badge tone="warn">deleted</Badge> : <><Hash value={f.sha256} /> <span class="num">{bytes(f.size)}</span></>} <a class="seq" href={toRecord(run, f.seq, "record")}>#{f.seq}</a></>;
 }
