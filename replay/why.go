@@ -1,7 +1,9 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -162,7 +164,7 @@ func (w *explanation) ancestors(m *moment, e *audit.Exec) {
 			if first := w.s.openingOf(call.what.(*audit.LLM).Flow); first != nil {
 				w.cause(first, "carried by", false)
 			}
-			return
+			break
 		}
 		if m.by < 0 {
 			break
@@ -203,13 +205,18 @@ func (w *explanation) exec(m *moment, e *audit.Exec) {
 		case *audit.File:
 			w.effect(e, string(p.Op), true)
 		case *audit.Flow:
-			if e.host() {
-				w.effect(e, "made the flow", true)
-			} else {
+			if !e.host() {
 				w.effect(e, "tried to reach", true)
 			}
 		}
 	}
+	for i := range w.s.derived.connections() {
+		c := &w.s.derived.connections()[i]
+		if c.By != nil && c.By.Seq == m.seq && !c.By.Child && c.Observer == audit.Host {
+			w.effect(w.s.at(c.Seq), "made the flow", true)
+		}
+	}
+	slices.SortStableFunc(w.Effects, func(a, b Link) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
 func fileRelation(op audit.FileOp) string {
@@ -396,7 +403,7 @@ func (w *explanation) secret(m *moment, p *audit.Secret) {
 		w.overFlow(p.Flow)
 	}
 	for _, c := range w.s.derived.credentials() {
-		if c.Step != m.step || p.Name != "" && c.Name != p.Name || !contains(c.Seqs, m.seq) {
+		if c.Step != m.step || p.Name != "" && c.Name != p.Name || !slices.Contains(c.Seqs, m.seq) {
 			continue
 		}
 		for _, seq := range c.Seqs {
@@ -409,15 +416,6 @@ func (w *explanation) secret(m *moment, p *audit.Secret) {
 		}
 	}
 	w.step(m)
-}
-
-func contains(sorted []uint64, seq uint64) bool {
-	for _, s := range sorted {
-		if s == seq {
-			return true
-		}
-	}
-	return false
 }
 
 func (w *explanation) policy(m *moment, p *audit.Policy) {
@@ -436,7 +434,7 @@ func (w *explanation) policy(m *moment, p *audit.Policy) {
 // found adds the findings that a record is evidence of.
 func (w *explanation) found(seq uint64) {
 	for _, f := range w.s.derived.findings() {
-		if f.Seq != 0 && f.Seq != seq && contains(f.Evidence, seq) {
+		if f.Seq != 0 && f.Seq != seq && slices.Contains(f.Evidence, seq) {
 			w.effect(w.s.at(f.Seq), "shows the finding", false)
 		}
 	}
