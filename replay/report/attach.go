@@ -1,6 +1,12 @@
 package report
 
-import "github.com/custody-project/custody/audit/proof"
+import (
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+)
 
 // Folder is where the files of a report stand in a bundle, or beside bundles.
 const Folder = "report/"
@@ -33,4 +39,22 @@ func (r *Report) Subjects() ([]proof.Subject, error) {
 		}
 	}
 	return list, nil
+}
+
+// Statement is the name of the file with the signed statement about a report, beside its folder.
+const Statement = "attachments"
+
+// Sign returns the host's signed statement that it made these files of these runs; by is who
+// asked for them. proof.VerifyAttachments checks it. A report of which no run was verified
+// cannot be signed for.
+func (r *Report) Sign(s note.Signer, by string, at time.Time) ([]byte, error) {
+	files, err := r.Attachments()
+	if err != nil {
+		return nil, err
+	}
+	about, err := r.Subjects()
+	if err != nil {
+		return nil, err
+	}
+	return proof.SignAttachments(s, about, files, by, at)
 }

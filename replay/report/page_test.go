@@ -200,8 +200,8 @@ func TestHostile(t *testing.T) {
 	r := p.done()
 	r.Run.Host, r.Run.Project = nasty[0], nasty[8]
 	r.Verification.Report.KeyName = nasty[7]
-	for _, f := range Frameworks() {
-		in := input(f.ID, r)
+	for _, id := range []string{"soc2", "nist80053", "euaiact"} { // together they ask everything
+		in := input(id, r)
 		in.Version = nasty[1]
 		report := build(t, in)
 		page, data := contents(t, report)
@@ -262,12 +262,10 @@ func FuzzBuild(f *testing.F) {
 		p.seq++
 		p.rows = append(p.rows, store.Row{Head: store.Head{Run: "r-1", Seq: p.seq, Kind: audit.Kind(kind), Time: p.rows[0].Time}, Body: body})
 		r := p.done()
-		for _, id := range []string{"iso27001", "nist80053"} {
-			page, data := contents(t, build(t, input(id, r)))
-			vet(t, page)
-			if !json.Valid([]byte(data)) {
-				t.Error("the JSON is none")
-			}
+		page, data := contents(t, build(t, input("iso27001", r)))
+		vet(t, page)
+		if !json.Valid([]byte(data)) {
+			t.Error("the JSON is none")
 		}
 	})
 }
