@@ -100,9 +100,10 @@ type Server struct {
 
 	downloads turnstile
 
-	ctx  context.Context // ends with the Server
-	stop context.CancelFunc
-	work sync.WaitGroup // what the Server does beside requests
+	ctx   context.Context // ends with the Server
+	stop  context.CancelFunc
+	work  sync.WaitGroup // what the Server does beside requests
+	close func() error   // once
 }
 
 // New returns a Server. The caller closes it.
@@ -140,6 +141,7 @@ func New(o Options) (*Server, error) {
 	s.streams = turnstile{most: maxStreams, each: maxStreamsOf}
 	s.downloads = turnstile{most: maxDownloads, each: maxDownloadsOf}
 	s.checks = newChecks(o.Verify, s.now)
+	s.close = sync.OnceValue(s.shut)
 	s.handler = s.mux()
 	if o.Verify != nil {
 		s.work.Go(func() { s.checkAll(s.ctx) })
@@ -153,8 +155,10 @@ func New(o Options) (*Server, error) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Close ends all streams and work. Requests that go on afterwards fail.
-func (s *Server) Close() error {
+// Close ends all streams and work. Requests that go on afterwards fail. Another Close does nothing.
+func (s *Server) Close() error { return s.close() }
+
+func (s *Server) shut() error {
 	s.stop()
 	s.work.Wait()
 	return errors.Join(s.jobs.close(), s.source.Close())

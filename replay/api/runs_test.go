@@ -275,3 +275,6 @@ func flip(t *testing.T, s string, at int) string {
 	}
 	return string(b)
 }
+
+// madeUpEvents are those of a whole run.
+func madeUpEvents(n int) []audit.Event { return storetest.Events(n) }

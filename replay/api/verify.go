@@ -60,7 +60,8 @@ func (c checked) about(run store.Run) bool { return c.events == run.Events && c.
 type checks struct {
 	verify func(context.Context, store.Run) (proof.Report, error)
 	now    func() time.Time
-	wake   chan struct{} // has room for one: there is something to do
+	wake   chan struct{} // has room for one: somebody wants something
+	look   chan struct{} // has room for one: there may be a run that nobody has checked
 
 	mu     sync.Mutex // guards what follows
 	known  *lru.Cache[runKey, checked]
@@ -79,7 +80,7 @@ func newChecks(verify func(context.Context, store.Run) (proof.Report, error), no
 	if err != nil {
 		panic(err) // the size is good
 	}
-	return &checks{verify: verify, now: now, known: known, wake: make(chan struct{}, 1)}
+	return &checks{verify: verify, now: now, known: known, wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 }
 
 // of says what is known of the run. A record that failed says so until another check has found otherwise.
@@ -201,6 +202,7 @@ func (s *Server) checkAll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.checks.wake:
+		case <-s.checks.look:
 		case <-tick.C:
 		}
 	}
@@ -251,10 +253,16 @@ func (s *Server) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// verification is what a list says of a run's record.
+// verification is what a list says of a run's record. That nobody has checked it is told to the worker.
 func (s *Server) verification(run store.Run) Verification {
 	v := s.checks.of(run)
 	v.Report = nil
+	if v.State == Unchecked && run.End != nil {
+		select {
+		case s.checks.look <- struct{}{}:
+		default: // it was told
+		}
+	}
 	return v
 }
 
