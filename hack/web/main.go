@@ -47,6 +47,7 @@ func bundle(ui, out string) error {
 		EntryPointsAdvanced: []api.EntryPoint{
 			{InputPath: "src/main.tsx", OutputPath: "main"},
 			{InputPath: "src/theme.css", OutputPath: "theme"},
+			{InputPath: "src/icon.svg", OutputPath: "icon"},
 		},
 		Outdir:            filepath.Join(ui, "out"), // nothing is written there
 		EntryNames:        "assets/[name]-[hash]",
@@ -61,7 +62,7 @@ func bundle(ui, out string) error {
 		MinifyIdentifiers: true,
 		LegalComments:     api.LegalCommentsNone, // NOTICE.txt has them
 		Charset:           api.CharsetASCII,
-		Loader:            map[string]api.Loader{".svg": api.LoaderFile},
+		Loader:            map[string]api.Loader{".svg": api.LoaderCopy},
 		Define:            map[string]string{"process.env.NODE_ENV": `"production"`},
 		Metafile:          true,
 		Write:             false,

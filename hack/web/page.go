@@ -31,7 +31,7 @@ func page(ui string, meta metafile) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var script, style string
+	var script, style, icon string
 	var preload strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(meta.Outputs)) {
 		output := meta.Outputs[name]
@@ -46,12 +46,14 @@ func page(ui string, meta metafile) ([]byte, error) {
 			}
 		case "src/theme.css":
 			style = path
+		case "src/icon.svg":
+			icon = path
 		}
 	}
-	if script == "" || style == "" {
-		return nil, fmt.Errorf("the build has no script (%q) or no style (%q)", script, style)
+	if script == "" || style == "" || icon == "" {
+		return nil, fmt.Errorf("the build has no script (%q), no style (%q) or no icon (%q)", script, style, icon)
 	}
-	return []byte(strings.NewReplacer("{{script}}", script, "{{style}}", style, "{{preload}}\n", preload.String()).Replace(string(template))), nil
+	return []byte(strings.NewReplacer("{{script}}", script, "{{style}}", style, "{{icon}}", icon, "{{preload}}\n", preload.String()).Replace(string(template))), nil
 }
 
 // notice puts together the licences of the packages whose code is in the assets. A package

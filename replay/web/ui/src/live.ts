@@ -57,7 +57,7 @@ export class Live {
     this.last = newest.seq;
     for (const watcher of this.watchers) watcher(rows);
     const time = newest.record?.time;
-    if (time) this.reach(this.run.instant(time));
+    if (time) this.run.reach(this.run.instant(time));
     if (this.due) return;
     this.due = true;
     this.later(() => {
@@ -66,24 +66,12 @@ export class Live {
     }, 1000);
   }
 
-  /** The run goes on up to here: a view that showed all of it goes on showing all, a cursor at its end stays there. */
-  private reach(ms: number): void {
-    const { run } = this;
-    const old = run.end.get();
-    if (ms <= old) return;
-    const view = run.view.get();
-    const whole = view.from <= 0 && view.to >= old;
-    run.end.set(ms);
-    if (whole) run.view.set({ from: 0, to: ms });
-    if (run.following.get()) run.cursor.set(ms);
-  }
-
   /** Brings the header up to date and tells the panels to ask again. */
   private refresh(): void {
     get<RunDetail>(this.run.path()).then(
       (detail) => {
         this.run.detail.set(detail);
-        if (detail.end) this.reach(this.run.instant(detail.end));
+        if (detail.end) this.run.reach(this.run.instant(detail.end));
       },
       () => undefined,
     );

@@ -93,6 +93,20 @@ export class RunStore {
     }
   }
 
+  /**
+   * The run goes on up to here, as far as is known: a view that showed all of it goes on showing all, a
+   * cursor at its end stays there. With `known` an end that was only guessed is put right.
+   */
+  reach(ms: number, known = false): void {
+    const old = this.end.get();
+    if (!(ms > old || (known && ms > 0 && ms !== old))) return;
+    const { from, to } = this.view.get();
+    const whole = from <= 0 && to >= old;
+    this.end.set(ms);
+    if (whole || to > ms) this.view.set({ from: Math.min(from, ms / 2), to: ms });
+    if (this.following.get() || this.cursor.get() > ms) this.cursor.set(ms);
+  }
+
   /** Looks at a record: selects it and, where its time is known, puts the cursor there. */
   open(seq: number, time?: string | number, panel?: string): void {
     this.seq.set(seq);

@@ -88,7 +88,7 @@ test("hit finds the nearest, a point before the bar that it lies on, and buckets
 test("what is under the cursor, in words", () => {
   const d = data([item(1, 100, { end: 400 }), item(2, 250)]);
   assert.deepEqual(under(d, 252, 3).map((l) => l.items.map((i) => i.seq)), [[1, 2]]);
-  assert.equal(summary(d, 252, 3), "2 in processes");
+  assert.equal(summary(d, 252, 3), "2 processes");
   assert.equal(summary(d, 500, 3), "nothing here");
   assert.equal(summary(d, 705, 3), "a gap of the record (kernel ring)");
   assert.equal(summary(d, 850, 3), "the machine is frozen");

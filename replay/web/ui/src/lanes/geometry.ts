@@ -1,4 +1,5 @@
 import type { Range } from "../runstore";
+import { plural } from "../text";
 import { clock, day, span, type Zone } from "../time";
 import type { Bucket, Hole, Item, Lane, Lanes } from "../types";
 
@@ -31,16 +32,16 @@ export interface Row {
 }
 
 /** How lanes are called, who saw what is in them, and how many rows of bars they get at most. */
-export const known: Record<string, { title: string; seen: string; most: number; bar: number }> = {
-  steps: { title: "Steps", seen: "host", most: 2, bar: 14 },
-  exec: { title: "Processes", seen: "guest claims", most: 5, bar: 9 },
-  files: { title: "Files", seen: "guest claims", most: 1, bar: 14 },
-  dns: { title: "DNS", seen: "host", most: 1, bar: 14 },
-  flows: { title: "Connections", seen: "host", most: 4, bar: 9 },
-  llm: { title: "Model calls", seen: "host", most: 2, bar: 11 },
-  secrets: { title: "Secrets", seen: "host", most: 6, bar: 11 },
-  output: { title: "Output", seen: "host", most: 1, bar: 14 },
-  findings: { title: "Findings", seen: "host", most: 1, bar: 16 },
+export const known: Record<string, { title: string; one: string; many?: string; seen: string; most: number; bar: number }> = {
+  steps: { title: "Steps", one: "step", seen: "host", most: 2, bar: 14 },
+  exec: { title: "Processes", one: "process", many: "processes", seen: "guest claims", most: 5, bar: 9 },
+  files: { title: "Files", one: "file operation", seen: "guest claims", most: 1, bar: 14 },
+  dns: { title: "DNS", one: "question", seen: "host", most: 1, bar: 14 },
+  flows: { title: "Connections", one: "connection", seen: "host", most: 4, bar: 9 },
+  llm: { title: "Model calls", one: "model call", seen: "host", most: 2, bar: 11 },
+  secrets: { title: "Secrets", one: "live secret", seen: "host", most: 6, bar: 11 },
+  output: { title: "Output", one: "piece of output", many: "pieces of output", seen: "host", most: 1, bar: 14 },
+  findings: { title: "Findings", one: "finding", seen: "host", most: 1, bar: 16 },
 };
 
 export const axisHeight = 22;
@@ -176,7 +177,7 @@ export function under(data: Lanes, at: number, slack: number): { lane: string; i
 
 /** A sentence of what is under the cursor. */
 export function summary(data: Lanes, at: number, slack: number): string {
-  const parts = under(data, at, slack).map(({ lane, items }) => `${items.length} in ${(known[lane]?.title ?? lane).toLowerCase()}`);
+  const parts = under(data, at, slack).map(({ lane, items }) => (known[lane] ? plural(items.length, known[lane].one, known[lane].many) : `${items.length} in ${lane}`));
   const gap = holeAt(data.gaps, at, slack);
   const freeze = holeAt(data.freezes, at, slack);
   if (gap) parts.unshift(`a gap of the record (${gap.what || "cause unknown"})`);

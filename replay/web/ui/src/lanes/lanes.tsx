@@ -76,7 +76,7 @@ function useLanes(run: RunStore, width: number): Source {
     const stop = new AbortController();
     get<Lanes>(run.path("lanes"), { columns: columnsFor(width) }, stop.signal).then(
       (whole) => {
-        if (whole.live) run.end.set(Math.max(run.end.get(), whole.end));
+        if (whole.live) run.reach(whole.end, !state.whole);
         setState((s) => ({ ...s, whole, error: undefined, data: s.data && s.data.from <= 0 && s.data.to >= s.data.end ? undefined : s.data }));
       },
       (error: unknown) => !stop.signal.aborted && setState((s) => ({ ...s, error: asProblem(error) })),

@@ -27,9 +27,10 @@ export function Under({ run, source, width }: { run: RunStore; source: Source; w
         <button type="button" aria-expanded={open} aria-controls="under-list" onClick={() => setOpen(!open)}>
           {open ? "Hide what is under the cursor" : "List what is under the cursor"}
         </button>
+        {(at < view.from || at > view.to) && <button type="button" onClick={() => run.look({ from: at - (view.to - view.from) / 2, to: at + (view.to - view.from) / 2 })}>Show the cursor</button>}
+        <Keys />
         <span class="spring" />
         <Marked run={run} />
-        <Keys />
       </div>
       {open && (
         <div class="under-list" id="under-list" role="region" aria-label="Under the cursor" tabIndex={0}>

@@ -65,7 +65,7 @@ const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> 
     return { words: `${l.provider} ${text(l.model)}  ${count(l.input_tokens)} tokens in, ${count(l.output_tokens)} out${tools}${l.error ? `  ${text(l.error)}` : ""}`, ...(bad ? { tone: "warn" as const } : {}) };
   },
   policy: (r) => ({ words: `policy generation ${r.policy!.generation}${short(r.policy!.digest)}  ${r.policy!.rules?.length ?? 0} rules` }),
-  output: (r) => ({ words: `${r.output!.stream}: ${text(r.output!.text)}` }),
+  output: (r) => ({ words: `${r.output!.stream}: ${text(r.output!.text).replace(/\r?\n$/, "")}` }),
   vm: (r) => {
     const v = r.vm!;
     return { words: `machine: ${v.op}${v.driver ? ` ${v.driver}` : ""}${v.reason ? `  ${v.reason}` : ""}${ms(v.duration_ns)}`, ...(v.op === "freeze" ? { tone: "warn" as const } : {}) };

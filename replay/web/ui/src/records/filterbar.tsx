@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useCell } from "../cell";
 import type { RunStore } from "../runstore";
-import { count } from "../text";
+import { count, flat } from "../text";
 import { kinds as all, type Kind } from "../types";
 import { type Filter, narrows, none } from "./source";
 
@@ -32,7 +32,7 @@ export function FilterBar({ run, filter, set }: { run: RunStore; filter: Filter;
         {steps.length > 0 && (
           <label><span class="sr">Step</span>
             <select value={filter.step} onChange={(e) => set({ ...filter, step: e.currentTarget.value })}>
-              <option value="">Every step</option>{steps.map((s) => <option value={s.name}>{s.name.slice(0, 60)}</option>)}
+              <option value="">Every step</option>{steps.map((s) => <option value={s.name}>{flat(s.name).slice(0, 60)}</option>)}
             </select>
           </label>
         )}

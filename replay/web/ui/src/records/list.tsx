@@ -142,19 +142,28 @@ function useStep(run: RunStore, source: Source, reveal: (index: number, middle?:
 function refine(source: Source, index: number, at: number, run: RunStore): number {
   let best = index;
   const late = (i: number) => {
-    const time = source.row(i)?.record?.time;
-    return time !== undefined && run.instant(time) > at + 0.001;
+    const row = source.row(i);
+    return row ? timeOf(row, run) > at + 0.001 : false;
   };
   while (best > 0 && late(best)) best--;
   index = best;
-  for (let i = Math.max(0, index); i < source.size() && i < index + 2000; i++) {
+  for (let i = Math.max(0, index); i < source.size() && i < index + 1000; i++) {
     const row = source.row(i);
     if (row === undefined) break;
     if (!row?.record) continue;
-    if (run.instant(row.record.time) > at + 0.001) break;
+    if (timeOf(row, run) > at + 0.001) break;
     best = i;
   }
   return best;
+}
+
+const times = new WeakMap<RecordRow, number>();
+
+/** When a record was, in milliseconds since the run began; NaN where it does not say. */
+function timeOf(row: RecordRow, run: RunStore): number {
+  let ms = times.get(row);
+  if (ms === undefined) times.set(row, (ms = run.instant(row.record?.time ?? "")));
+  return ms;
 }
 
 /** Shows the record that was selected elsewhere. */
@@ -199,8 +208,8 @@ function Cells({ record: r }: { record: RunRecord; run: RunStore }) {
       <span role="gridcell" class="num" title={`${full(r.time, "utc")}\n${full(r.time, "local")}`}>{clock(parse(r.time), zone)}</span>
       <span role="gridcell" class="right num muted">{r.seq}</span>
       <span role="gridcell"><Seen by={r.observer} short /></span>
-      <span role="gridcell" class={`kind k-${r.kind}`}>{r.kind}</span>
-      <span role="gridcell" class={classes("what mono", d.tone)}><bdi dir="ltr">{line(d.words)}</bdi></span>
+      <span role="gridcell" class={`rkind k-${r.kind}`}>{r.kind}</span>
+      <span role="gridcell" class={classes("what mono", d.tone && `t-${d.tone}`)}><bdi dir="ltr">{line(d.words)}</bdi></span>
       <span role="gridcell">{d.verdict ? <span class={`mood ${d.verdict === "allow" ? "ok" : "deny"}`}>{d.verdict === "allow" ? "allowed" : "denied"}</span> : null}</span>
     </>
   );

@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { del, Problem, session, tenant } from "../api";
 import { useCell } from "../cell";
 import * as prefs from "../prefs";
+import { flat } from "../text";
 import type { Screen } from "../registry";
 import { place, to } from "../router";
 import type { Role } from "../types";
@@ -33,7 +34,7 @@ export function Bar({ screens }: { screens: Screen[] }) {
       {who.grants?.length > 1 && (
         <label class="inline">Tenant
           <select value={name} onChange={(e) => tenant.set(e.currentTarget.value)}>
-            {who.grants.map((g) => <option value={g.tenant}>{g.tenant || "(none)"}</option>)}
+            {who.grants.map((g) => <option value={g.tenant}>{flat(g.tenant) || "(none)"}</option>)}
           </select>
         </label>
       )}
@@ -63,7 +64,7 @@ function Who({ name, role }: { name: string; role: Role }) {
   };
   return (
     <span class="who">
-      <span title="Signed in as, with the role">{name} · {role}</span>
+      <span title="Signed in as, with the role">{flat(name)} · {role}</span>
       <button type="button" class="link" onClick={out}>Sign out</button>
       {error && <span role="alert" class="bad">{error}</span>}
     </span>

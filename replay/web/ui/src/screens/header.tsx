@@ -1,12 +1,12 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, post, Problem, session } from "../api";
 import { useCell } from "../cell";
-import { Badge, Copy, Hash, Length, Time } from "../components/basic";
+import { Badge, Copy, Hash, Length, Time, Words } from "../components/basic";
 import { ErrorBox } from "../components/boxes";
 import type { LiveState } from "../live";
 import { amend, to } from "../router";
 import type { RunStore } from "../runstore";
-import { count, plural } from "../text";
+import { count, flat, plural } from "../text";
 import type { Verification } from "../types";
 import { may } from "./bar";
 import { Proof, Result, Status, Tier } from "./words";
@@ -19,8 +19,8 @@ export function Header({ run, live }: { run: RunStore; live: LiveState }) {
   return (
     <header class="run-head">
       <div class="line">
-        <h1 class="mono">{d.run}</h1><Copy text={d.run} label="Copy the run's name" />
-        <Status run={d} /><Result run={d} />
+        <h1 class="mono">{flat(d.run)}</h1><Copy text={d.run} label="Copy the run's name" />
+        <Status run={d} />{!d.live && <Result run={d} />}
         {d.live && <Updates state={live} />}
         <Tier tier={d.tier} note={facts.tier_note} />
         <Verify run={run} />
@@ -35,16 +35,16 @@ export function Header({ run, live }: { run: RunStore; live: LiveState }) {
         <a class="button" href={to(["reports"], { run: d.run })}>Report</a>
       </div>
       <dl class="line small">
-        <div><dt>Project</dt><dd>{d.project || "–"}</dd></div>
-        {d.tenant && <div><dt>Tenant</dt><dd>{d.tenant}</dd></div>}
+        <div><dt>Project</dt><dd><Words text={d.project || "–"} limit={60} mono={false} /></dd></div>
+        {d.tenant && <div><dt>Tenant</dt><dd><Words text={d.tenant} limit={60} mono={false} /></dd></div>}
         <div><dt>Began</dt><dd><Time at={d.start} date /></dd></div>
         <div><dt>Lasted</dt><dd>{d.end ? <Length ns={d.duration_ns} /> : "goes on"}</dd></div>
         <div><dt>Records</dt><dd class="num">{count(d.events)}</dd></div>
         <div><dt>Mode</dt><dd>{d.mode || "–"}</dd></div>
-        <div><dt>Template</dt><dd>{d.template || "–"} {facts.template_digest && <Hash value={facts.template_digest} length={8} />}</dd></div>
+        <div><dt>Template</dt><dd><Words text={d.template || "–"} limit={60} mono={false} /> {facts.template_digest && <Hash value={facts.template_digest} length={8} />}</dd></div>
         <div><dt>Policy</dt><dd><Hash value={d.policy?.at(-1)?.digest ?? facts.policy_digest} length={8} /> {(d.policy?.length ?? 0) > 1 && <span class="muted">{d.policy.length} generations</span>}</dd></div>
-        {d.host && <div><dt>Host</dt><dd>{d.host}</dd></div>}
-        {facts.tier_note && <div class="note"><dt>Tier note</dt><dd title={facts.tier_note}>{facts.tier_note}</dd></div>}
+        {d.host && <div><dt>Host</dt><dd><Words text={d.host} limit={60} mono={false} /></dd></div>}
+        {facts.tier_note && <div class="note"><dt>Tier note</dt><dd title={flat(facts.tier_note)}>{flat(facts.tier_note)}</dd></div>}
       </dl>
     </header>
   );
@@ -84,7 +84,7 @@ function Verify({ run }: { run: RunStore }) {
   return (
     <>
       <Proof verification={d.verification} />
-      {auditor && state !== "checking" && <button type="button" class="link" onClick={check}>{state === "holds" ? "check again" : "check now"}</button>}
+      {auditor && !d.live && state !== "checking" && <button type="button" class="link" onClick={check}>{state === "holds" ? "check again" : "check now"}</button>}
       {error && <ErrorBox error={error} />}
     </>
   );
@@ -97,7 +97,7 @@ export function Alarm({ run }: { run: RunStore }) {
   return (
     <div class="alarm" role="alert">
       <strong>Verification fails: this record is not what was sealed. Do not rely on anything on this page.</strong>{" "}
-      {v.name && <code>{v.name}</code>} {v.text} {v.at && <>Checked <Time at={v.at} date digits={0} />.</>}
+      {v.name && <code>{flat(v.name)}</code>} {flat(v.text)} {v.at && <>Checked <Time at={v.at} date digits={0} />.</>}
     </div>
   );
 }

@@ -1,11 +1,11 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, Problem, tenant, useGet } from "../api";
 import { useCell } from "../cell";
-import { Badge, Length, Time } from "../components/basic";
+import { Badge, Length, Time, Words } from "../components/basic";
 import { Empty, ErrorBox, Loading } from "../components/boxes";
 import { type Column, Table } from "../components/table";
 import { amend, go, to } from "../router";
-import { count, plural } from "../text";
+import { count, flat, plural } from "../text";
 import { parse, span } from "../time";
 import type { RunItem, RunPage } from "../types";
 import { Proof, Result, Status, Tier } from "./words";
@@ -58,17 +58,17 @@ function Failing({ rows }: { rows: RunItem[] }) {
 }
 
 const columns: Column<RunItem>[] = [
-  { id: "run", title: "Run", width: "minmax(17rem, 1fr)", cell: (r) => <a class="mono" href={to(["runs", r.run])} onClick={(e) => e.stopPropagation()}>{r.run}</a> },
-  { id: "status", title: "Status", width: "8.5rem", cell: (r) => <Status run={r} /> },
-  { id: "result", title: "Result", width: "8.5rem", cell: (r) => <Result run={r} /> },
-  { id: "proof", title: "Proof", width: "10rem", cell: (r) => <Proof verification={r.verification} /> },
-  { id: "project", title: "Project", width: "minmax(6rem, 0.6fr)", cell: (r) => r.project || <span class="muted">–</span> },
-  { id: "tier", title: "Tier", width: "8rem", cell: (r) => <Tier tier={r.tier} /> },
+  { id: "run", title: "Run", width: "minmax(17rem, 1fr)", cell: (r) => <a class="mono" href={to(["runs", r.run])} onClick={(e) => e.stopPropagation()}>{flat(r.run)}</a> },
+  { id: "status", title: "Status", width: "9rem", cell: (r) => <Status run={r} /> },
+  { id: "result", title: "Result", width: "9rem", cell: (r) => <Result run={r} /> },
+  { id: "proof", title: "Proof", width: "11rem", cell: (r) => <Proof verification={r.verification} /> },
+  { id: "project", title: "Project", width: "minmax(6rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span> },
+  { id: "tier", title: "Tier", width: "8.5rem", cell: (r) => <Tier tier={r.tier} /> },
   { id: "start", title: "Started", width: "12.5rem", cell: (r) => <Time at={r.start} date digits={0} />, sort: (a, b) => parse(a.start) - parse(b.start) },
   { id: "duration", title: "Duration", width: "7.5rem", right: true, cell: (r) => r.status === "running" ? <Since at={r.start} /> : <Length ns={r.duration_ns} />, sort: (a, b) => a.duration_ns - b.duration_ns },
   { id: "events", title: "Records", width: "6.5rem", right: true, cell: (r) => <span class="num">{count(r.events)}</span>, sort: (a, b) => a.events - b.events },
   {
-    id: "findings", title: "Findings", width: "8.5rem", right: true, sort: (a, b) => a.findings - b.findings,
+    id: "findings", title: "Findings", width: "9rem", right: true, sort: (a, b) => a.findings - b.findings,
     cell: (r) => r.findings > 0 ? <Badge tone="warn">{plural(r.findings, "finding")}</Badge> : <span class="muted">none</span>,
   },
   {
@@ -100,7 +100,7 @@ function Filters({ query }: { query: Record<string, string> }) {
       {names.length > 0 && (
         <label><span class="sr">Project</span>
           <select value={query["project"]} onChange={(e) => amend({ project: e.currentTarget.value })}>
-            <option value="">Every project</option>{names.map((n) => <option value={n}>{n}</option>)}
+            <option value="">Every project</option>{names.map((n) => <option value={n}>{flat(n).slice(0, 60)}</option>)}
           </select>
         </label>
       )}

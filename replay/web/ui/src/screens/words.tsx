@@ -1,4 +1,5 @@
 import { Badge, type Tone } from "../components/basic";
+import { flat } from "../text";
 import type { Run, Verification } from "../types";
 
 // How a run's facts are said, everywhere alike.
@@ -6,13 +7,13 @@ import type { Run, Verification } from "../types";
 export function Status({ run }: { run: Run & { live?: boolean } }) {
   if (run.status === "running") return <Badge tone="busy" title="Records are still being written">running</Badge>;
   if (run.status === "interrupted") return <Badge tone="warn" title="Custody or the machine died; the record was closed at the next start">interrupted</Badge>;
-  return <Badge tone="plain" title="The run is over and its record is closed">{run.status}</Badge>;
+  return <Badge tone="plain" title="The run is over and its record is closed">{flat(run.status)}</Badge>;
 }
 
 /** How the work ended: its own result, not the record's. */
 export function Result({ run }: { run: Run }) {
   if (run.status === "running") return <span class="muted">–</span>;
-  if (run.result && run.result !== "done") return <Badge tone={run.result === "cancelled" ? "plain" : "warn"}>{run.result}</Badge>;
+  if (run.result && run.result !== "done") return <Badge tone={run.result === "cancelled" ? "plain" : "warn"}>{flat(run.result)}</Badge>;
   if (run.exit_code === null) return <span class="muted">no exit code</span>;
   return run.exit_code === 0 ? <span class="num">exit 0</span> : <Badge tone="warn">exit {run.exit_code}</Badge>;
 }
@@ -34,5 +35,5 @@ export function Proof({ verification }: { verification: Verification | undefined
 export function Tier({ tier, note }: { tier: string; note?: string | undefined }) {
   const weak = tier === "qemu-tcg" || tier === "host";
   const words = note || (tier === "qemu-tcg" ? "Software emulation: QEMU's project gives it no security promise" : tier === "host" ? "No isolation" : "");
-  return <Badge tone={weak ? "warn" : "plain"} title={words || undefined}>{tier || "no tier"}</Badge>;
+  return <Badge tone={weak ? "warn" : "plain"} title={words || undefined}>{flat(tier) || "no tier"}</Badge>;
 }

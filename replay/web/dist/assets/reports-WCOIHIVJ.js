@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-6SAVEN4N.js";import"./chunk-KJOWVTOU.js";import"./chunk-EEFROVN3.js";import"./chunk-U4PHWBK7.js";import"./chunk-Y44EQZ2U.js";import"./chunk-CKT472K2.js";export{b as Runs,a as default};
