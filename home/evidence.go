@@ -25,9 +25,17 @@ func (h *Home) Evidence(ctx context.Context, run string) (e *proof.Evidence, clo
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err = proof.OpenDir(dir)
-	if err != nil {
+	if e, err = h.openEvidence(ctx, dir); err != nil {
 		return nil, nil, errors.Join(err, remove())
+	}
+	return e, func() error { return errors.Join(e.Close(), remove()) }, nil
+}
+
+// openEvidence opens a directory with a run's files, and adds what this host knows of its log and its key.
+func (h *Home) openEvidence(ctx context.Context, dir string) (*proof.Evidence, error) {
+	e, err := proof.OpenDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	e.Log = h.proofLog()
 	if key, err := os.ReadFile(h.path("keys", proof.PublicFile)); err == nil { // goes into the proof of a record
@@ -36,11 +44,10 @@ func (h *Home) Evidence(ctx context.Context, run string) (e *proof.Evidence, clo
 	if e.Rotations, err = proof.ReadRotations(h.path("keys")); err == nil {
 		e.Stamp, err = h.stampOf(ctx, e.Log)
 	}
-	close = func() error { return errors.Join(e.Close(), remove()) }
 	if err != nil {
-		return nil, nil, errors.Join(err, close())
+		return nil, errors.Join(err, e.Close())
 	}
-	return e, close, nil
+	return e, nil
 }
 
 // stampOf returns the time stamp over the log's last checkpoint, nil if there is none.

@@ -1,0 +1,83 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// ProofOf proves one record. It reads the one segment that has it: here, or from the store where
+// retention removed it or the run was made elsewhere. The error is a *proof.Verdict where the
+// segment is not what was signed, or has no such record (proof.ErrNoEvidence).
+func (h *Home) ProofOf(ctx context.Context, run string, seq uint64) (proof.RecordProof, error) {
+	if h.HasLog(run) {
+		p, err := h.proofIn(ctx, h.RunDir(run), seq)
+		if !errors.Is(err, proof.ErrSegmentMissing) || !h.IsPruned(run) {
+			return p, err
+		}
+	}
+	temp, err := os.MkdirTemp(h.Dir, "rebuilt-")
+	if err != nil {
+		return proof.RecordProof{}, err
+	}
+	dir := filepath.Join(temp, run)
+	p, err := proof.RecordProof{}, h.rebuildSegment(ctx, run, seq, dir)
+	if err == nil {
+		p, err = h.proofIn(ctx, dir, seq)
+	}
+	return p, errors.Join(err, os.RemoveAll(temp))
+}
+
+func (h *Home) proofIn(ctx context.Context, dir string, seq uint64) (proof.RecordProof, error) {
+	e, err := h.openEvidence(ctx, dir)
+	if err != nil {
+		return proof.RecordProof{}, err
+	}
+	p, err := proof.ProofOf(ctx, e, seq)
+	return p, errors.Join(err, e.Close())
+}
+
+// rebuildSegment writes the files of the segment that has seq from what the store has of it.
+func (h *Home) rebuildSegment(ctx context.Context, run string, seq uint64, dir string) (err error) {
+	st, err := h.Store(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	r, err := st.Run(ctx, h.tenantOf(run), run)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", run, err)
+	}
+	manifests, err := st.Manifests(ctx, r.Tenant, r.ID)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", run, err)
+	}
+	for _, m := range manifests {
+		if m.Count == 0 || seq < m.First || seq > m.Last {
+			continue
+		}
+		if err := proof.Rebuild(ctx, dir, [][]byte{m.Bytes}, segmentRows(ctx, st, r, m)); err != nil {
+			return fmt.Errorf("run %s, segment %d: make it anew from the store: %w", run, m.Index, err)
+		}
+		return copyStatements(h.RunDir(run), dir)
+	}
+	return fmt.Errorf("run %s, seq %d: %w", run, seq, proof.ErrNoEvidence)
+}
+
+// segmentRows yields the records of one segment.
+func segmentRows(ctx context.Context, st store.Store, r store.Run, m store.Manifest) iter.Seq2[proof.Row, error] {
+	q := store.Query{Tenant: r.Tenant, Run: r.ID, AfterSeq: m.First - 1, Limit: int(min(m.Count, store.MaxFrames))}
+	return func(yield func(proof.Row, error) bool) {
+		for row, err := range st.Records(ctx, q) {
+			if !yield(proof.Row(row.Frame()), err) || err != nil {
+				return
+			}
+		}
+	}
+}
