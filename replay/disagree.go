@@ -372,7 +372,7 @@ func group(list []disagreement) []Finding {
 	}
 	for i := range found {
 		if more := rules[found[i].Rule] - maxDisagreements; more > 0 {
-			found[i].Detail += fmt.Sprintf(" (and %s like it are not listed)", plural(more, "destination"))
+			found[i].Detail += fmt.Sprintf(" (and %d to further destinations are not listed)", more)
 			rules[found[i].Rule] = 0
 		}
 	}
