@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type serveCmd struct {
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
 	Idle   time.Duration `placeholder:"TIME" help:"End when nobody has been connected for so long, such as 1h."`
+	Show   string        `name:"run" placeholder:"RUN" help:"Have the printed link lead to this run (or last)."`
 }
 
 func (c serveCmd) Run(a *app) error {
@@ -36,6 +38,10 @@ func (c serveCmd) Run(a *app) error {
 	if err := config.Check(); err != nil {
 		return err
 	}
+	place, err := c.place(a, h)
+	if err != nil {
+		return err
+	}
 	var listen net.ListenConfig
 	l, err := listen.Listen(a.ctx, "tcp", config.Listen)
 	if err != nil {
@@ -45,11 +51,28 @@ func (c serveCmd) Run(a *app) error {
 	if err := a.service(h, "serve"); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	s := &service{app: a, home: h, config: config}
+	s := &service{app: a, home: h, config: config, place: place}
 	if err := s.open(); err != nil {
 		return errors.Join(err, s.close(), l.Close())
 	}
 	return errors.Join(s.serve(l, c.Idle), s.close())
+}
+
+// place is where in the page the printed link leads, "" for its beginning.
+func (c serveCmd) place(a *app, h *home.Home) (string, error) {
+	if c.Show == "" {
+		return "", nil
+	}
+	st, err := h.Reader(a.ctx)
+	if err != nil {
+		return "", err
+	}
+	defer st.Close()
+	run, err := st.Run(a.ctx, "", c.Show)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", c.Show, err)
+	}
+	return "/runs/" + run.ID, nil
 }
 
 // service is custody serve with its parts.
@@ -57,6 +80,7 @@ type service struct {
 	*app
 	home   *home.Home
 	config access.Config
+	place  string // of the printed link
 	looks  *home.AccessLog
 	gate   *access.Gate
 	api    *api.Server
@@ -130,10 +154,11 @@ func (s *service) serve(l net.Listener, idle time.Duration) error {
 
 // announce prints where to look, with the link for a person at this host if there is one.
 func (s *service) announce() error {
-	link := s.address()
+	link := s.address() + "#"
 	if once, ok := s.gate.Once(); ok {
-		link += "#once=" + once
+		link += "once=" + once
 	}
+	link = strings.TrimSuffix(link+s.place, "#")
 	_, err := fmt.Fprintln(s.stdout, link)
 	return err
 }
