@@ -1,5 +1,6 @@
+import { useEffect, useMemo } from "preact/hooks";
 import { href, useGet } from "../api";
-import { useCell } from "../cell";
+import { type Cell, settle, useCell } from "../cell";
 import { Badge, Hash, Time, Words } from "../components/basic";
 import { Empty, Loaded } from "../components/boxes";
 import { to as address } from "../router";
@@ -13,7 +14,7 @@ import { Argv, can, Needs, Section, Seq, VerdictBadge } from "./shared";
 export default function ChangesPanel({ run }: { run: RunStore }) {
   const marked = useCell(run.selection);
   const version = useCell(run.version);
-  const view = useCell(run.view);
+  const view = useRested(run.view, 200);
   const range = marked ?? view;
   const got = useGet<Changes>(run.path("changes"), { from: run.at(range.from), to: run.at(range.to) }, version);
   return (
@@ -23,6 +24,13 @@ export default function ChangesPanel({ run }: { run: RunStore }) {
       <Loaded got={got} what="Working out the changes">{(c) => <Shown run={run} c={c} />}</Loaded>
     </div>
   );
+}
+
+/** A cell's value once it has not changed for so many milliseconds. */
+function useRested<T>(cell: Cell<T>, ms: number): T {
+  const rested = useMemo(() => settle(cell, ms), [cell, ms]);
+  useEffect(() => rested.stop, [rested]);
+  return useCell(rested.cell);
 }
 
 /** Takes the stretch along: as a bundle, or as an export. */

@@ -22,7 +22,7 @@ export function Seq({ run, seq, time, children, label }: {
     e.stopPropagation();
     run.open(seq, time, "record");
   };
-  return <a class="seq" href={toRecord(run.name, seq, "record")} onClick={open} aria-label={label ?? `Record ${seq}`}>{children ?? `#${seq}`}</a>;
+  return <a class="seq" href={toRecord(run.name, seq, "record")} onClick={open} {...(children ? { title: label ?? `Record ${seq}` } : { "aria-label": label ?? `Record ${seq}` })}>{children ?? `#${seq}`}</a>;
 }
 
 /** A command line of custody that gives the same answer. */
