@@ -149,14 +149,21 @@ func (b *builder) answer(context.Context) error {
 }
 
 func (b *builder) control(def controlDef) Control {
-	c := Control{ID: def.ID, Title: def.Title, Evidence: def.Evidence, Limits: def.Limits, Claims: []Claim{}}
+	c := Control{ID: def.ID, Title: def.Title, Evidence: def.Evidence, Limits: def.Limits, Claims: []Claim{}, Status: NotApplicable}
 	for _, text := range def.Queries {
-		c.Claims = append(c.Claims, b.answers[text]...)
+		var t Tally // of this query's
+		for _, claim := range b.answers[text] {
+			t.add(claim.Status)
+			c.Tally.add(claim.Status)
+			c.Claims = append(c.Claims, claim)
+		}
+		if c.Status == NotApplicable { // the first query that has anything to say decides
+			c.Status = t.status()
+		}
 	}
-	for _, claim := range c.Claims {
-		c.Tally.add(claim.Status)
+	if c.Tally.Contradicts > 0 {
+		c.Status = Contradicts
 	}
-	c.Status = c.Tally.status()
 	return c
 }
 
@@ -188,7 +195,7 @@ func (t Tally) String() string {
 	return strings.Join(list, ", ")
 }
 
-// status is that of the whole: what speaks against it comes first.
+// status is that of one query: what speaks against it comes first.
 func (t Tally) status() Status {
 	switch {
 	case t.Contradicts > 0:

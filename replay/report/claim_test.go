@@ -2,7 +2,9 @@ package report
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -240,6 +242,29 @@ func TestUnproven(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestVerified: only what was found makes a record fail.
+func TestVerified(t *testing.T) {
+	held := proof.Report{Run: "r-1", HoldsTo: 9}
+	for _, tc := range []struct {
+		err   error
+		state State
+		name  string
+	}{
+		{nil, Holds, ""},
+		{&proof.Verdict{Outcome: proof.ErrDoesNotHold, Finding: proof.ErrAltered}, Fails, "record-altered"},
+		{&proof.Verdict{Outcome: proof.ErrCannotBeJudged, Finding: proof.ErrLive}, Cannot, "run-live"},
+		{fmt.Errorf("not what the store shows: %w", &replay.Differences{Total: 1}), Fails, StoreDiffers},
+		{fmt.Errorf("not what the store shows: %w", replay.Difference{Seq: 1, Err: replay.ErrAltered}), Fails, StoreDiffers},
+		{fmt.Errorf("the store: %w", replay.ErrSummary), Fails, StoreDiffers},
+		{context.Canceled, Cannot, ""},
+		{errors.New("the store is away"), Cannot, ""},
+	} {
+		if v := Verified(held, tc.err, made); v.State != tc.state || v.Name != tc.name {
+			t.Errorf("%v: %+v", tc.err, v)
+		}
 	}
 }
 

@@ -12,8 +12,8 @@
 //	contradicts      records, or a check, show the contrary
 //	not applicable   no record of this kind in these runs
 //
-// A control contradicts if one of its claims does, else supports if one does, and so on down
-// the list. A report says what is evidence and what is not. It never says that a requirement
+// A control contradicts if one of its claims does. Else the first of its queries decides that
+// has anything to say: maps name that first which the control is about. A report says what is evidence and what is not. It never says that a requirement
 // is met: that is the auditor's to judge.
 //
 // Build reads each run's records twice, one run after the other, and keeps no more of them

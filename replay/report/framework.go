@@ -66,7 +66,7 @@ type controlDef struct {
 	ID       string   `yaml:"id"`
 	Title    string   `yaml:"title"`
 	Evidence string   `yaml:"evidence"`
-	Queries  []string `yaml:"queries"` // names of the vocabulary, some with a number behind
+	Queries  []string `yaml:"queries"` // names of the vocabulary, some with a number behind; the first is what the control is about
 	Limits   []string `yaml:"limits"`
 }
 

@@ -221,15 +221,12 @@ func (q *closed) see(r *record) {
 		return
 	}
 	q.over = true
-	if q.words == nil {
-		q.words = tallies{}
-	}
-	q.words.add(string(r.Lifecycle.Status), 1)
 	switch r.Lifecycle.Status {
 	case audit.StatusInterrupted, audit.StatusFailed:
 		q.bad.add(r)
 	default:
 		q.done.add(r)
+		q.words.add(string(r.Lifecycle.Status), 1)
 	}
 }
 

@@ -47,7 +47,7 @@ func Queries() []Query {
 		{"verification", "does the record of each run hold?", "", "", func(param) query { return &verification{} }},
 		{"sequence", "is each sequence number there, or its loss declared?", "", "", func(param) query { return &sequence{} }},
 		{"losses", "what does the record declare as lost?", "", runs, func(param) query { return newLosses() }},
-		{"closed", "has each run a recorded start and end, and how did it end?", "", runs, func(param) query { return &closed{} }},
+		{"closed", "has each run a recorded start and end, and how did it end?", "", runs, func(param) query { return &closed{words: tallies{}} }},
 		{"content", "does each record say when, who saw it and what it is?", "", runs, func(param) query { return newContent() }},
 		{"clock", "whose clock are the times of, and do they rise?", "", runs, func(param) query { return &clock{} }},
 		{"published", "is each run in the host's log?", "", runs, func(param) query { return &published{} }},

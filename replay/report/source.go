@@ -216,8 +216,11 @@ func (s *source) cite(row store.Row) Record {
 	return r
 }
 
-// Verified is the Verification of what proof.Verify, or a check behind it such as the
-// comparison with the store, returned: err is its error.
+// StoreDiffers names that the store shows something else than the log holds.
+const StoreDiffers = "store-differs"
+
+// Verified is the Verification of what proof.Verify, or the comparison of the store with the
+// log behind it, returned: err is its error. An error that is neither leaves the question open.
 func Verified(r proof.Report, err error, at time.Time) Verification {
 	v := Verification{State: Holds, At: at.UTC(), Report: &r}
 	if err == nil {
@@ -231,8 +234,14 @@ func Verified(r proof.Report, err error, at time.Time) Verification {
 		if errors.Is(err, proof.ErrDoesNotHold) {
 			v.State = Fails
 		}
-	case r.HoldsTo > 0: // the log holds, and something behind it does not
-		v.State = Fails
+	case storeDiffers(err):
+		v.State, v.Name = Fails, StoreDiffers
 	}
 	return v
+}
+
+func storeDiffers(err error) bool {
+	var one replay.Difference
+	var all *replay.Differences
+	return errors.As(err, &one) || errors.As(err, &all) || errors.Is(err, replay.ErrSummary)
 }
