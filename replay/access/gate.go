@@ -99,7 +99,7 @@ func (g *Gate) Once() (string, bool) {
 	return g.once.add(), true
 }
 
-// Close ends the requests that are still being answered, and writes what was counted.
+// Close writes what was counted. It is called once no request is being answered any more.
 func (g *Gate) Close() error {
 	g.stop()
 	g.done.Wait()

@@ -281,5 +281,8 @@ func (i *issuer) bearer(ctx context.Context, raw string) (credential, *Problem) 
 	}
 	p, problem := i.principal(id)
 	p.Expires = id.expires
+	if end := time.Now().Add(MaxTTL); p.Expires.After(end) {
+		p.Expires = end
+	}
 	return credential{principal: p, key: "oidc " + id.Subject}, problem
 }

@@ -162,6 +162,7 @@ func TestBearer(t *testing.T) {
 		"a little early":     {m{"nbf": now + 30, "iat": now + 30}, nil, 200},
 		"group as text":      {m{"groups": "custody-auditors"}, nil, 200},
 		"own party":          {m{"azp": "custody"}, nil, 200},
+		"for ages":           {m{"exp": 1 << 40}, nil, 200},
 		"expired":            {m{"exp": now - 1}, nil, 401},
 		"no expiry":          {m{"exp": nil}, nil, 401},
 		"expiry of 0":        {m{"exp": 0}, nil, 401},
@@ -196,6 +197,15 @@ func TestBearer(t *testing.T) {
 		if w.Code != c.status || (e.Verdict == audit.Allow) != (c.status == 200) || c.status == 200 && (e.Who != "ada@example.com" || e.Via != "oidc") {
 			t.Errorf("%s: %d %s, recorded %+v", name, w.Code, w.Body, e)
 		}
+	}
+}
+
+// TestLongJWT: an expiry that no date can say does not break the answer.
+func TestLongJWT(t *testing.T) {
+	s := newOIDC(t, nil)
+	w := s.do(s.request("GET", "/api/v1/session", "", bearer(s.sign(t, map[string]any{"exp": 1 << 45}, nil))))
+	if w.Code != 200 || !strings.Contains(w.Body.String(), `"expires":"2`) {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

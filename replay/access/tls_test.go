@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
+	stdlog "log"
 	"math/big"
 	"net"
 	"net/http"
@@ -71,7 +72,7 @@ func TestTLS(t *testing.T) {
 	}
 	c.Listen = l.Addr().String()
 	s := newSite(t, c)
-	server := &http.Server{Handler: s.mux, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: s.mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: quiet()}
 	var served sync.WaitGroup
 	served.Go(func() { server.Serve(l) })
 	t.Cleanup(func() { server.Close(); served.Wait() })
@@ -160,3 +161,6 @@ func TestBadCertificate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// quiet is for servers whose clients go wrong on purpose.
+func quiet() *stdlog.Logger { return stdlog.New(io.Discard, "", 0) }

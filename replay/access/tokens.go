@@ -1,7 +1,6 @@
 package access
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
@@ -14,12 +13,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
 )
@@ -74,13 +70,6 @@ type Tokens struct {
 	bySum map[[8]byte]kept
 	byID  map[string]Token
 	used  map[string]time.Time // by id: uses that the file does not have yet
-}
-
-// stamp tells one version of a file from another. A version is a file of its own: see durable.Replace.
-type stamp struct {
-	ino          uint64
-	size         int64
-	mtime, ctime unix.Timespec
 }
 
 // OpenTokens reads the tokens below dir, which is made if need be.
@@ -267,83 +256,6 @@ func (t *Tokens) note() error {
 
 func (t *Tokens) path() string { return filepath.Join(t.dir, tokensName) }
 
-// UnsafeFileError is a file of tokens that others than its owner could read or write.
-type UnsafeFileError struct {
-	Path string
-	Mode fs.FileMode
-}
-
-// Error implements error.
-func (e *UnsafeFileError) Error() string {
-	return fmt.Sprintf("%s has the mode %v: others than its owner could make themselves tokens", e.Path, e.Mode.Perm())
-}
-
-// Hint says what to do.
-func (e *UnsafeFileError) Hint() string {
-	return "see whose work that is, then: chmod 600 " + e.Path
-}
-
-func readTokens(path string) (tokenFile, stamp, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return tokenFile{}, stamp{}, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return tokenFile{}, stamp{}, err
-	}
-	st := stampFrom(info)
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	if info.Mode().Perm()&0o077 != 0 || !info.Mode().IsRegular() || owner != uint32(os.Geteuid()) && owner != 0 {
-		return tokenFile{}, st, &UnsafeFileError{path, info.Mode()}
-	}
-	var data bytes.Buffer
-	if _, err := data.ReadFrom(file); err != nil {
-		return tokenFile{}, st, fmt.Errorf("read tokens: %w", err)
-	}
-	f, err := parseTokens(data.Bytes())
-	if err != nil {
-		err = fmt.Errorf("read %s: %w", path, err)
-	}
-	return f, st, err
-}
-
-// parseTokens reads what change wrote. All of it must be right: half of a file of tokens is none.
-func parseTokens(data []byte) (tokenFile, error) {
-	var f tokenFile
-	if err := strictJSON(bytes.NewReader(data), &f); err != nil {
-		return tokenFile{}, err
-	}
-	if f.Version != 1 || len(f.Tokens) > maxTokens {
-		return tokenFile{}, fmt.Errorf("version %d with %d tokens: want version 1, and at most %d", f.Version, len(f.Tokens), maxTokens)
-	}
-	ids := map[string]bool{}
-	for i := range f.Tokens {
-		k := &f.Tokens[i]
-		if err := k.check(); err != nil {
-			return tokenFile{}, fmt.Errorf("token %.20q: %w", k.ID, err)
-		}
-		if ids[k.ID] {
-			return tokenFile{}, fmt.Errorf("token %.20q is there twice", k.ID)
-		}
-		ids[k.ID] = true
-	}
-	return f, nil
-}
-
-func (k *kept) check() error {
-	sum, err := hex.DecodeString(k.SHA256)
-	if err != nil || len(sum) != len(k.sum) {
-		return errors.New("sha256 is not one")
-	}
-	k.sum = digest(sum)
-	if k.ID == "" || !validName(k.Name) || k.Expires.IsZero() {
-		return errors.New("id, name or expiry is missing")
-	}
-	return Grant{k.Tenant, k.Role}.check()
-}
-
 // validName says whether s can be the name of a principal: it is shown to people.
 func validName(s string) bool {
 	return s != "" && len(s) <= maxTokenName && strings.TrimSpace(s) == s &&
@@ -359,45 +271,4 @@ func newID() string {
 	var b [6]byte
 	rand.Read(b[:])
 	return "t-" + hex.EncodeToString(b[:])
-}
-
-func stampOf(path string) (stamp, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return stamp{}, err
-	}
-	return stampFrom(info), nil
-}
-
-// statThrough is stampOf of what a symbolic link leads to: that is how some put certificates into place.
-func statThrough(path string) (stamp, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{}, err
-	}
-	return stampFrom(info), nil
-}
-
-func stampFrom(info fs.FileInfo) stamp {
-	s := info.Sys().(*syscall.Stat_t)
-	return stamp{s.Ino, s.Size, unix.Timespec(s.Mtim), unix.Timespec(s.Ctim)}
-}
-
-// lockFile takes the lock that processes share. A holder that dies gives it up.
-func lockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return func() { f.Close() }, nil
 }

@@ -401,6 +401,19 @@ func TestBadTokenFiles(t *testing.T) {
 			t.Errorf("%s: opened", name)
 		}
 	}
+	write(string(good), 0o600)
+	if err := os.Chown(path, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if s.status("Authorization: Bearer "+text, "From-Address: 192.0.2.2:1") != 503 {
+		t.Error("somebody else's file was believed")
+	}
+	if err := os.Chown(dir, 65534, 65534); err != nil { // whose directory it is could put any file there
+		t.Fatal(err)
+	}
+	if s.status("Authorization: Bearer "+text, "From-Address: 192.0.2.2:1") != 200 {
+		t.Error("the file of the directory's owner is not read")
+	}
 	link := filepath.Join(dir, "elsewhere")
 	if err := errors.Join(os.WriteFile(link, good, 0o600), os.Remove(path), os.Symlink(link, path)); err != nil {
 		t.Fatal(err)
