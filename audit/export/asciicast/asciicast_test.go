@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"os/exec"
@@ -237,4 +238,18 @@ func FuzzWrite(f *testing.F) {
 		}
 		cast(t, script(rows).rows(), asciicast.Options{})
 	})
+}
+
+// BenchmarkWrite is of 1 MiB of output in pieces of 4 KiB.
+func BenchmarkWrite(b *testing.B) {
+	var s script
+	for i := range 256 {
+		s.output("s", "stdout", int64(i)<<12, strings.Repeat("a line of output, as programs write it: 0123456789 <&> abcdefg\n", 64))
+	}
+	b.SetBytes(256 << 12)
+	for b.Loop() {
+		if err := asciicast.Write(io.Discard, run(), s.rows(), asciicast.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -188,3 +188,24 @@ func FuzzWrite(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkWrite is a record a time.
+func BenchmarkWrite(b *testing.B) {
+	var bodies [][]byte
+	for _, s := range sample.All() {
+		if !s.Erased {
+			bodies = append(bodies, s.Body)
+		}
+	}
+	rows, records := rowsOf(bodies...), 0
+	var out bytes.Buffer
+	b.ReportAllocs()
+	for b.Loop() {
+		out.Reset()
+		if err := csv.Write(&out, store.Run{ID: sample.Run}, rows); err != nil {
+			b.Fatal(err)
+		}
+		records += len(bodies)
+	}
+	b.ReportMetric(float64(records)/b.Elapsed().Seconds(), "records/s")
+}
