@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,17 +31,15 @@ func Lines() Export {
 }
 
 func writeLines(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error {
-	for _, run := range runs {
-		for row, err := range src.Records(ctx, query(run, f, 0)) {
-			if err != nil {
-				return err
-			}
-			if row.Erased != nil || !replay.Match(f, row) {
-				continue
-			}
-			if _, err := w.Write(append(row.Body, '\n')); err != nil {
-				return err
-			}
+	for row, err := range selected(ctx, src, f, runs) {
+		if err != nil {
+			return err
+		}
+		if row.Erased != nil {
+			continue
+		}
+		if _, err := w.Write(append(row.Body, '\n')); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -52,6 +52,57 @@ func FormatLines(format export.Format, mediaType, suffix string) Export {
 			_, err := export.Write(ctx, lineWriter{w}, unfed{src}, picky{format, f}, export.Filter{Kinds: f.Kinds}, runs...)
 			return err
 		}}
+}
+
+// Rows is a form that is written of a run's rows in order. Where several runs have a form together, it
+// is a table: a line of names, which stands there once, and the lines of each run.
+func Rows(name, mediaType, suffix string, oneRun bool, write func(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error) Export {
+	return Export{Name: name, Type: mediaType, Suffix: suffix, OneRun: oneRun,
+		Write: func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error {
+			for i, run := range runs {
+				if err := write(&headless{w: w, head: i > 0}, run, selected(ctx, src, f, runs[i:i+1])); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}
+}
+
+// headless leaves out the first line while head is set.
+type headless struct {
+	w    io.Writer
+	head bool
+}
+
+// Write implements io.Writer.
+func (h *headless) Write(p []byte) (int, error) {
+	rest := p
+	if h.head {
+		_, after, found := bytes.Cut(p, []byte("\n"))
+		rest, h.head = after, !found
+	}
+	if len(rest) > 0 {
+		if _, err := h.w.Write(rest); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// selected yields those of the runs' rows that f selects, erased ones among them.
+func selected(ctx context.Context, src Source, f replay.Filter, runs []store.Run) iter.Seq2[store.Row, error] {
+	return func(yield func(store.Row, error) bool) {
+		for _, run := range runs {
+			for row, err := range src.Records(ctx, query(run, f, 0)) {
+				if err == nil && !replay.Match(f, row) {
+					continue
+				}
+				if !yield(row, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
 // unfed is a Source that is read run by run.
@@ -176,9 +227,13 @@ func (s *Server) download(w http.ResponseWriter, r *request, mediaType, name str
 	panic(http.ErrAbortHandler)
 }
 
-// attach says that a file follows, which no browser is to show as a page.
+// attach says that a file follows, which no browser is to show as a page, but for reports.
 func attach(w http.ResponseWriter, mediaType, name string) {
 	w.Header().Set("Content-Type", mediaType)
+	if strings.HasPrefix(mediaType, "text/html") {
+		w.Header().Set("Content-Security-Policy", reportPolicy)
+		return
+	}
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", fileName(name)))
 }
 

@@ -68,12 +68,7 @@ func (s *Server) report(w http.ResponseWriter, r *request) error {
 	}
 	q.Runs = s.checked(r.Context(), runs)
 	mediaType, suffix := reportType(q.Format)
-	return s.download(w, r, mediaType, q.Framework+"."+suffix, func(out io.Writer) error {
-		if q.Format == "html" {
-			w.Header().Set("Content-Security-Policy", reportPolicy)
-		}
-		return s.opt.Report(r.Context(), out, q)
-	})
+	return s.download(w, r, mediaType, q.Framework+"."+suffix, func(out io.Writer) error { return s.opt.Report(r.Context(), out, q) })
 }
 
 // reported finds the runs that a report is about.

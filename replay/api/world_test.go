@@ -22,8 +22,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/export/cef"
+	"github.com/custody-project/custody/audit/export/csv"
 	"github.com/custody-project/custody/audit/export/ecs"
 	"github.com/custody-project/custody/audit/export/native"
+	"github.com/custody-project/custody/audit/export/perfetto"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/storetest"
@@ -33,6 +35,7 @@ import (
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/replay/report"
 )
 
 // world is a home with its store, and a server in front of it.
@@ -147,11 +150,37 @@ func (w *world) options() api.Options {
 			api.FormatLines(native.New(), "application/x-ndjson", "ndjson"),
 			api.FormatLines(ecs.New(), "application/x-ndjson", "ndjson"),
 			api.FormatLines(cef.New(), "text/plain", "cef"),
+			api.Rows("csv", "text/csv; charset=utf-8", "csv", false, csv.Write),
+			api.Rows("perfetto", "application/octet-stream", "perfetto-trace", true, perfetto.Write),
 		},
-		ExportDir: filepath.Join(w.home.Dir, "serve", "exports"),
-		Tokens:    w.tokens, Gate: w.gate,
+		Frameworks: []string{"soc2"},
+		Report:     func(ctx context.Context, out io.Writer, q api.ReportRequest) error { return w.report(ctx, out, q) },
+		ExportDir:  filepath.Join(w.home.Dir, "serve", "exports"),
+		Tokens:     w.tokens, Gate: w.gate,
 		Log: slog.New(slog.NewTextHandler(w.logged, nil)),
 	}
+}
+
+// report writes a report over the runs.
+func (w *world) report(ctx context.Context, out io.Writer, q api.ReportRequest) error {
+	in := report.Input{Framework: q.Framework, Tenant: q.Tenant, From: q.From, To: q.To, Generated: time.Now()}
+	src, err := w.home.Reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	for _, r := range q.Runs {
+		in.Runs = append(in.Runs, report.Run{Run: r.Run, Rows: src.Records(ctx, store.Query{Run: r.Run.ID}), Verification: report.Verification{
+			State: report.State(r.Verification.State), Name: r.Verification.Name, Text: r.Verification.Text, At: r.Verification.At, Report: r.Report}})
+	}
+	made, err := report.Build(ctx, in)
+	switch {
+	case err != nil:
+		return err
+	case q.Format == "html":
+		return made.HTML(out)
+	}
+	return made.JSON(out)
 }
 
 // verify checks the run's evidence, and that the store shows what the log holds.
@@ -351,7 +380,7 @@ func validation() *openapi3filter.Options {
 // document reads and checks the document, as the server has it.
 func document(t testing.TB) routers.Router {
 	t.Helper()
-	for _, mediaType := range []string{"application/zip", "text/html", "text/event-stream", "application/x-ndjson", "application/x-asciicast"} {
+	for _, mediaType := range []string{"application/zip", "text/html", "text/event-stream", "application/x-ndjson", "application/x-asciicast", "application/octet-stream"} {
 		if openapi3filter.RegisteredBodyDecoder(mediaType) == nil {
 			openapi3filter.RegisterBodyDecoder(mediaType, openapi3filter.FileBodyDecoder)
 		}

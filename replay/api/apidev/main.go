@@ -3,9 +3,17 @@
 package main
 
 import (
+	"cmp"
+	"iter"
+	"time"
+
 	"context"
 	"flag"
 	"fmt"
+	"github.com/custody-project/custody/audit/export/asciicast"
+	"github.com/custody-project/custody/audit/export/csv"
+	"github.com/custody-project/custody/audit/export/perfetto"
+	"github.com/custody-project/custody/replay/report"
 	"io"
 	"log"
 	"log/slog"
@@ -128,7 +136,12 @@ func options(h *home.Home, gate *access.Gate, tokens *access.Tokens, scratch str
 			return proof.Verify(ctx, e, proof.Trust{Keys: keys})
 		},
 		Bundle: func(ctx context.Context, w io.Writer, run store.Run, s api.Selection) error {
-			return h.Bundle(ctx, w, run.ID, home.BundleOptions{Since: s.Since})
+			o := home.BundleOptions{Since: s.Since, By: s.By}
+			if last := cmp.Or(s.Last, run.LastSeq); s.First > 0 || s.Last > 0 {
+				o.Select = &proof.Selection{Context: true, What: fmt.Sprintf("seq %d to %d", s.First, last),
+					Shows: func(seq uint64) bool { return s.First <= seq && seq <= last }}
+			}
+			return h.Bundle(ctx, w, run.ID, o)
 		},
 		Proof: func(ctx context.Context, run store.Run, seq uint64) (any, error) {
 			e, done, err := h.Evidence(ctx, run.ID)
@@ -138,11 +151,48 @@ func options(h *home.Home, gate *access.Gate, tokens *access.Tokens, scratch str
 			defer done()
 			return proof.ProofOf(ctx, e, seq)
 		},
+		Frameworks: frameworks(),
+		Report:     func(ctx context.Context, w io.Writer, q api.ReportRequest) error { return write(ctx, h, w, q) },
 		Exports: []api.Export{
 			api.FormatLines(native.New(), "application/x-ndjson", "ndjson"),
 			api.FormatLines(ecs.New(), "application/x-ndjson", "ndjson"),
 			api.FormatLines(cef.New(), "text/plain", "cef"),
+			api.Rows("csv", "text/csv; charset=utf-8", "csv", false, csv.Write),
+			api.Rows("perfetto", "application/octet-stream", "perfetto-trace", true, perfetto.Write),
+			api.Rows("asciicast", "application/x-asciicast", "cast", true, func(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error {
+				return asciicast.Write(w, run, rows, asciicast.Options{})
+			}),
 		},
 		ExportDir: scratch, Tokens: tokens, Gate: gate, Log: slog.Default(),
 	}
+}
+
+func frameworks() (ids []string) {
+	for _, f := range report.Frameworks() {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// write writes a report as JSON or HTML; bundles are custody serve's.
+func write(ctx context.Context, h *home.Home, w io.Writer, q api.ReportRequest) error {
+	src, err := h.Reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	in := report.Input{Framework: q.Framework, Tenant: q.Tenant, From: q.From, To: q.To, Generated: time.Now()}
+	for _, r := range q.Runs {
+		v := r.Verification
+		in.Runs = append(in.Runs, report.Run{Run: r.Run, Rows: src.Records(ctx, store.Query{Run: r.Run.ID}),
+			Verification: report.Verification{State: report.State(v.State), Name: v.Name, Number: v.Number, Text: v.Text, At: v.At, Report: r.Report}})
+	}
+	made, err := report.Build(ctx, in)
+	switch {
+	case err != nil:
+		return err
+	case q.Format == "html":
+		return made.HTML(w)
+	}
+	return made.JSON(w)
 }
