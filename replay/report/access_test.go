@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
@@ -56,6 +57,16 @@ func TestAccess(t *testing.T) {
 	in.Access = nil
 	if c := askOf(t, "access", in)[0]; c.Status != Lacks || !strings.Contains(c.Text, "No log") {
 		t.Errorf("without a log: %+v", c)
+	}
+}
+
+// TestNoTenant: what belongs to no tenant can be asked for by either name.
+func TestNoTenant(t *testing.T) {
+	in := input("soc2", bundled(t, "agent", nil))
+	a, _ := contents(t, build(t, in))
+	in.Tenant = store.NoTenant
+	if b, _ := contents(t, build(t, in)); a != b {
+		t.Error("the reports differ")
 	}
 }
 

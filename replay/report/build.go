@@ -45,6 +45,9 @@ type builder struct {
 // open puts the runs in order, and refuses what cannot be in one report.
 func (b *builder) open(context.Context) error {
 	b.named = map[string]bool{}
+	if b.in.Tenant == store.NoTenant {
+		b.in.Tenant = ""
+	}
 	if len(b.in.Runs) == 0 {
 		return errors.New("there are no runs to report on")
 	}

@@ -25,17 +25,7 @@ func (b *builder) scope() Scope {
 	if to := b.in.To.UTC(); !b.in.To.IsZero() {
 		s.To = &to
 	}
-	s.Text = count(s.Runs, "run") + " with " + count(s.Records, "record")
-	switch {
-	case s.From != nil && s.To != nil:
-		s.Text += fmt.Sprintf(", which began from %s to before %s", instant(*s.From), instant(*s.To))
-	case s.From != nil:
-		s.Text += ", which began at " + instant(*s.From) + " or later"
-	case s.To != nil:
-		s.Text += ", which began before " + instant(*s.To)
-	default:
-		s.Text += ", chosen by name"
-	}
+	s.Text = count(s.Runs, "run") + " with " + count(s.Records, "record") + ", " + s.chosen()
 	if s.Access > 0 {
 		s.Text += ", and " + count(s.Access, "log") + " of who looked at them"
 	} else {
@@ -45,6 +35,19 @@ func (b *builder) scope() Scope {
 		s.Text += "; tenant " + s.Tenant
 	}
 	return s
+}
+
+// chosen says how the runs were.
+func (s Scope) chosen() string {
+	switch {
+	case s.From != nil && s.To != nil:
+		return "which began from " + instant(*s.From) + " to before " + instant(*s.To)
+	case s.From != nil:
+		return "which began at " + instant(*s.From) + " or later"
+	case s.To != nil:
+		return "which began before " + instant(*s.To)
+	}
+	return "chosen by name"
 }
 
 // limits says what the evidence as a whole cannot show: first what these runs give cause to

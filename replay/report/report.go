@@ -42,7 +42,7 @@ type Input struct {
 	// Access are the access logs (class store.Accesses) that may tell who looked at these runs. Of their
 	// records only those about Tenant count, and within From and To if set, else about Runs.
 	Access []Run
-	Tenant string // of all Runs; empty for what belongs to none
+	Tenant string // of all Runs; empty or store.NoTenant for what belongs to none
 	// From and To are the time in which the runs began, if they were chosen by time. To is exclusive.
 	From, To  time.Time
 	Generated time.Time
