@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -175,11 +176,20 @@ func ofKinds(kinds []audit.Kind) []string {
 	if len(kinds) == 0 {
 		return nil
 	}
-	quoted := make([]string, len(kinds))
+	return []string{kindIn(kinds), "NOT gone"}
+}
+
+// kindIn is the condition for kinds. A partition holds one class of them; what an older Custody took in
+// before it knew a kind is evidence.
+func kindIn(kinds []audit.Kind) string {
+	quoted, classes := make([]string, len(kinds)), []string{quote(string(Evidence))}
 	for i, k := range kinds {
 		quoted[i] = quote(string(k))
+		if c := quote(string(classOf(k))); !slices.Contains(classes, c) {
+			classes = append(classes, c)
+		}
 	}
-	return []string{"kind IN (" + strings.Join(quoted, ", ") + ")", "NOT gone"}
+	return "class IN (" + strings.Join(classes, ", ") + ") AND kind IN (" + strings.Join(quoted, ", ") + ")"
 }
 
 func timesBetween(column string, from, to time.Time) (where []string) {

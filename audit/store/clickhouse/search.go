@@ -76,12 +76,13 @@ func (g *searching) all() error {
 const (
 	firstStretch = 200000
 	moreStretch  = 8
+	firstText    = 50000
 	textStretch  = 400000
 )
 
 // cuts returns where stretches end, the newest first. They divide the time, and nothing else depends on them.
 func (g *searching) cuts() ([]time.Time, error) {
-	level := fmt.Sprintf("intDiv(sofar, %d)", textStretch)
+	level := fmt.Sprintf("if(sofar <= %d, 0, 1 + intDiv(sofar, %d))", firstText, textStretch)
 	if g.q.Text == "" {
 		level = fmt.Sprintf("toInt32(floor(log(greatest(sofar / %d, 0.9)) / log(%d)))", firstStretch, moreStretch)
 	}
@@ -118,16 +119,16 @@ func (g *searching) stretch(from time.Time) error {
 	}
 }
 
-// rows yields at most limit rows of those, less what loses in a fork, and returns how many it read.
+// rows yields what matches at the next places, of which there are at most limit, and returns how many rows it
+// read: less than limit at the end of the stretch. Bodies are read of those places only.
 func (g *searching) rows(from time.Time, limit int) (n int, err error) {
-	const order = " ORDER BY time DESC, run DESC, seq DESC, leaf, kind = '' LIMIT 1 BY tenant, run, seq, leaf"
-	where := fmt.Sprintf("%s AND time >= %s AND time <= %s AND (time, run, seq) < (%[3]s, %[4]s, %[5]d)",
-		g.where, instant(from), instant(g.at.Time), quote(g.at.Run), g.at.Seq)
-	query := " FROM records WHERE " + where + order
-	if limit > 0 { // bodies are read of those that are wanted only
-		query = fmt.Sprintf(" FROM records WHERE (tenant, run, time, seq, leaf) IN (SELECT tenant, run, time, seq, leaf%s LIMIT %d) AND %s%s", query, limit, where, order)
+	const order = " ORDER BY time DESC, run DESC, seq DESC"
+	query := fmt.Sprintf(" FROM records WHERE %s AND time >= %s AND time <= %s AND (time, run, seq) < (%[3]s, %[4]s, %[5]d)%s",
+		g.where, instant(from), instant(g.at.Time), quote(g.at.Run), g.at.Seq, order)
+	if limit > 0 {
+		query = fmt.Sprintf(" FROM records WHERE (tenant, run, time, seq) IN (SELECT tenant, run, time, seq%s LIMIT %d)%s", query, limit, order)
 	}
-	rows, err := g.s.db.Query(g.ctx, gone(ofTenant(g.q.Tenant))+"SELECT "+readColumns+query)
+	rows, err := g.s.db.Query(g.ctx, gone(ofTenant(g.q.Tenant))+"SELECT "+readColumns+query+", leaf, kind = ''")
 	if err != nil {
 		return 0, err
 	}
@@ -139,12 +140,16 @@ func (g *searching) rows(from time.Time, limit int) (n int, err error) {
 			return n, err
 		}
 		n++
-		if some = append(some, f); len(some) == searchChunk {
+		if last := len(some) - 1; last >= 0 && some[last].leaf == f.leaf && some[last].Newer(f.Head) == 0 && some[last].Tenant == f.Tenant {
+			continue // a copy that is not merged yet
+		}
+		if len(some) >= searchChunk && some[len(some)-1].Newer(f.Head) != 0 {
 			if err := g.give(some); err != nil {
 				return n, err
 			}
 			some = some[:0]
 		}
+		some = append(some, f)
 	}
 	if err := rows.Err(); err != nil {
 		return n, err
@@ -152,6 +157,7 @@ func (g *searching) rows(from time.Time, limit int) (n int, err error) {
 	return n, g.give(some)
 }
 
+// searchWhere selects what may match: that it was erased meanwhile is found when it is read.
 func searchWhere(q store.Search) string {
 	var where []string
 	for _, one := range []struct{ column, value string }{
@@ -164,10 +170,10 @@ func searchWhere(q store.Search) string {
 	if q.Text != "" { // as bytes, and of them only ASCII letters have a case
 		where = append(where, "positionCaseInsensitive(body, "+quote(q.Text)+") > 0")
 	}
-	if len(where) > 0 {
-		where = append(where, "NOT gone")
+	if len(q.Kinds) > 0 {
+		where = append(where, kindIn(q.Kinds))
 	}
-	where = append(append(append(where, ofTenant(q.Tenant)), ofKinds(q.Kinds)...), timesBetween("time", q.From, q.To)...)
+	where = append(append(where, ofTenant(q.Tenant)), timesBetween("time", q.From, q.To)...)
 	return strings.Join(where, " AND ")
 }
 
@@ -177,30 +183,88 @@ const forkSpare = 16
 // searchChunk rows are looked up at once: they fit into one query's text.
 const searchChunk = 500
 
-// give yields rows, but for those that lose in a fork.
+// give yields rows, but for those that do not match once they are read, or that lose in a fork.
 func (g *searching) give(some []found) error {
-	forks, err := g.s.forks(g.ctx, some)
+	clear, err := g.s.acknowledged(g.ctx, some)
+	if err != nil {
+		return err
+	}
+	var doubtful []found
+	for i, f := range some {
+		if !clear[i] {
+			doubtful = append(doubtful, f)
+		}
+	}
+	forks, err := g.s.forks(g.ctx, doubtful)
 	if err != nil {
 		return err
 	}
 	for _, f := range some {
-		if same := forks[place{f.Tenant, f.Run, f.Seq}]; same != nil {
+		same := forks[place{f.Tenant, f.Run, f.Seq}]
+		wins := true
+		if same != nil {
 			one, err := g.s.choose(g.ctx, runKey{f.Tenant, f.Run}, same)
 			if err != nil {
 				return err
 			}
-			if one.leaf != f.leaf {
-				g.at = f.Head
-				continue
-			}
+			wins = one.leaf == f.leaf
 		}
 		g.at = f.Head
+		if !wins || !g.matches(f.Row) {
+			continue
+		}
 		g.given++
 		if !g.yield(f.Row, nil) || g.given == g.q.Limit {
 			return errStop
 		}
 	}
 	return nil
+}
+
+func (g *searching) matches(r store.Row) bool {
+	q := g.q
+	q.Before = nil
+	return q.Match(r)
+}
+
+// acknowledged says of each row whether its segment has a marker, and it is the only one of these at its
+// place: then none that differs can win over it. Hardly any has none, and needs more of a look.
+func (s *Store) acknowledged(ctx context.Context, rows []found) ([]bool, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	type key struct{ tenant, run, root string }
+	keyOf := func(f found) key { return key{f.Tenant, f.Run, string(f.root[:])} }
+	asked := map[key]bool{}
+	var list []string
+	for _, f := range rows {
+		if k := keyOf(f); !asked[k] {
+			asked[k] = true
+			list = append(list, fmt.Sprintf("(%s, %s, unhex('%x'))", quote(k.tenant), quote(k.run), k.root))
+		}
+	}
+	answer, err := s.db.Query(ctx, "SELECT DISTINCT tenant, run, root FROM segments WHERE (tenant, run, root) IN ("+strings.Join(list, ", ")+")")
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	marked := map[key]bool{}
+	for answer.Next() {
+		var k key
+		if err := answer.Scan(&k.tenant, &k.run, &k.root); err != nil {
+			return nil, err
+		}
+		marked[k] = true
+	}
+	at := map[place]int{}
+	for _, f := range rows {
+		at[place{f.Tenant, f.Run, f.Seq}]++
+	}
+	clear := make([]bool, len(rows))
+	for i, f := range rows {
+		clear[i] = marked[keyOf(f)] && at[place{f.Tenant, f.Run, f.Seq}] == 1
+	}
+	return clear, answer.Err()
 }
 
 // forks returns what stands at those of the rows' places at which there are different rows.

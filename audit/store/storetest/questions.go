@@ -178,6 +178,9 @@ func LargeOf(b *testing.B) Large {
 	return l
 }
 
+// fillBatch is about how many records are taken in at once.
+const fillBatch = 80000
+
 // Fill makes the runs that are not there yet, so that a store that was kept is filled once.
 func (l Large) Fill(b *testing.B, s store.Store) {
 	b.Helper()
@@ -190,14 +193,21 @@ func (l Large) Fill(b *testing.B, s store.Store) {
 	for _, r := range runs {
 		have[r.ID] = r.Status == store.Sealed
 	}
+	var batch []store.Segment
+	records := 0
 	for i := range l.Runs() {
-		if have[l.ID(i)] {
+		if !have[l.ID(i)] {
+			batch = append(batch, l.Segments(i)...)
+			records += l.size(i)
+		}
+		if records < fillBatch && i < l.Runs()-1 || records == 0 {
 			continue
 		}
-		if err := s.Ingest(b.Context(), l.Segments(i)...); err != nil {
+		if err := s.Ingest(b.Context(), batch...); err != nil {
 			b.Fatal(err)
 		}
-		n += l.size(i)
+		n += records
+		batch, records = nil, 0
 	}
 	if n > 0 {
 		b.Logf("%d records of %d runs taken in, %.0f a second", n, l.Runs(), float64(n)/time.Since(began).Seconds())
