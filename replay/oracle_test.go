@@ -469,8 +469,8 @@ func randomEvent(random *rand.Rand) audit.Event {
 // TestStateOracle: a story's state is the slow one, at every instant, however it was read.
 func TestStateOracle(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for i := range 60 {
-		frames := randomRun(random, 150)
+	for i := range 25 {
+		frames := randomRun(random, 120)
 		checkStates(t, fmt.Sprint("random run ", i), frames, random)
 	}
 	for name, frames := range map[string][]store.Frame{"story": story(), "traffic": traffic(), "busy": storetest.Frames("r-1", busy(200)), "work": storetest.Frames("r-1", storetest.Events(100))} {

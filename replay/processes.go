@@ -16,6 +16,11 @@ type Actor struct {
 	Seq   uint64 `json:"seq,omitempty"` // of that exec
 }
 
+// String returns the escaped form, such as "curl[102]".
+func (a *Actor) String() string {
+	return culprit{pid: a.PID, name: string(a.Name), child: a.Child && a.Name != ""}.String()
+}
+
 // Proc is a process of the whole run, one for each exec: the same proc id can come several times.
 type Proc struct {
 	Seq      uint64         `json:"seq"`                // of the exec

@@ -17,7 +17,7 @@ func (s State) Write(w io.Writer, began time.Time, opt Options) error {
 	v.title()
 	v.alarms()
 	v.steps()
-	v.section("processes", len(s.Procs))
+	v.claimed("processes", len(s.Procs))
 	for _, p := range s.Procs {
 		v.process(p, 1)
 	}
@@ -81,6 +81,14 @@ func (v *stateView) section(name string, n int) {
 	v.l.end()
 }
 
+// claimed is the head of a section that holds what the guest says.
+func (v *stateView) claimed(name string, n int) {
+	if n > 0 {
+		name += ", as the guest says"
+	}
+	v.section(name, n)
+}
+
 func (v *stateView) steps() {
 	v.section("steps", len(v.s.Steps))
 	for _, s := range v.s.Steps {
@@ -124,7 +132,7 @@ func (v *stateView) process(p *Process, depth int) {
 }
 
 func (v *stateView) files() {
-	v.section("files written", len(v.s.Files))
+	v.claimed("files written", len(v.s.Files))
 	for _, f := range v.s.Files {
 		v.l.put(plain, "  ")
 		v.l.right(plain, size(f.Size), lengthWidth)
@@ -139,6 +147,9 @@ func (v *stateView) files() {
 		}
 		v.l.put(dim, hash)
 		v.l.put(plain, "  "+quote(f.Path))
+		if f.By != nil {
+			v.l.put(dim, "  by "+f.By.String())
+		}
 		v.l.end()
 	}
 	v.list("files deleted", v.s.Deleted)
@@ -206,7 +217,7 @@ func (v *stateView) list(name string, paths []audit.Text) {
 	if len(paths) == 0 {
 		return
 	}
-	v.section(name, len(paths))
+	v.claimed(name, len(paths))
 	for _, path := range paths {
 		v.l.put(plain, "  "+quote(path))
 		v.l.end()

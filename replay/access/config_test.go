@@ -2,7 +2,6 @@ package access_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -106,8 +105,14 @@ func TestConfigCheck(t *testing.T) {
 		if (err == nil) != c.ok || err != nil && (!errors.As(err, &bad) || bad.Hint() == "" || !strings.HasPrefix(err.Error(), "serve: ")) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, opened := c.config.Open(context.Background(), nil); !c.ok && opened == nil {
-			t.Errorf("%s: opened", name)
+		tokens, openErr := access.OpenTokens(t.TempDir())
+		if openErr != nil {
+			t.Fatal(openErr)
+		}
+		if !c.ok {
+			if _, err := access.New(access.Options{Config: c.config, Tokens: tokens, Recorder: nowhere{}}); err == nil {
+				t.Errorf("%s: there is a gate", name)
+			}
 		}
 	}
 }

@@ -91,9 +91,10 @@ func New(o Options) (*Gate, error) {
 func (g *Gate) Tokens() *Tokens { return g.tokens }
 
 // Once returns a new one-time token, good once, for ten minutes, from this machine. false: the
-// configuration wants none.
+// configuration wants none, or the server has no name by which this machine's loopback reaches it.
 func (g *Gate) Once() (string, bool) {
-	if g.config.Local == LocalNone {
+	loopback := g.known["localhost"] || g.known["127.0.0.1"] || g.known["::1"]
+	if g.config.Local == LocalNone || !loopback {
 		return "", false
 	}
 	return g.once.add(), true

@@ -100,6 +100,10 @@ func TestNoOnce(t *testing.T) {
 	if token, ok := s.Once(); ok || token != "" {
 		t.Error("there is a one-time token that nobody wanted")
 	}
+	far := newSite(t, access.Config{Listen: "192.0.2.7:8443", Cert: "c", Key: "k"})
+	if _, ok := far.Once(); ok {
+		t.Error("there is a one-time token that nobody could use")
+	}
 	viewer := newSite(t, access.Config{Local: "viewer"})
 	token, _ := viewer.Once()
 	c := cookie(t, viewer.login(token))

@@ -1,12 +1,9 @@
 package access
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
-	"net/netip"
 	"sync"
 	"time"
 )
@@ -83,47 +80,4 @@ func (p *pair) tell(text string) {
 	if p.warn != nil {
 		p.warn(text)
 	}
-}
-
-// Open opens the socket that c names, with TLS where c has a certificate. What Check refuses is never opened.
-func (c Config) Open(ctx context.Context, warn func(string)) (net.Listener, error) {
-	c = c.WithDefaults()
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("serve: %w", err)
-	}
-	if !c.TLS() {
-		if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.AddrPort().Addr().Unmap().IsLoopback() { // localhost can be made to mean anything
-			l.Close()
-			return nil, &ConfigError{fmt.Sprintf("%s leads to %v, which is not loopback", c.Listen, l.Addr()), "write 127.0.0.1 instead, or give cert and key"}
-		}
-		return l, nil
-	}
-	conf, err := TLSConfig(c.Cert, c.Key, warn)
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	conf.NextProtos = []string{"h2", "http/1.1"}
-	return tls.NewListener(l, conf), nil
-}
-
-// URL is the address of the server for a browser on this machine, when it listens at addr.
-func (c Config) URL(addr net.Addr) string {
-	scheme, host := "http", ""
-	if c.TLS() {
-		scheme = "https"
-	}
-	at, err := netip.ParseAddrPort(addr.String())
-	switch {
-	case len(c.Names) > 0:
-		host = c.Names[0]
-	case err == nil:
-		host = at.Addr().Unmap().String()
-	}
-	return scheme + "://" + net.JoinHostPort(host, fmt.Sprint(at.Port())) + "/"
 }

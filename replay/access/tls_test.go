@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -65,21 +64,20 @@ func TestTLS(t *testing.T) {
 		defer mu.Unlock()
 		warned = append(warned, w)
 	}
-	c := access.Config{Listen: "127.0.0.1:0", Cert: cert, Key: key}
-	l, err := c.Open(context.Background(), warn)
+	conf, err := access.TLSConfig(cert, key, warn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Listen = l.Addr().String()
-	s := newSite(t, c)
-	server := &http.Server{Handler: s.mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: quiet()}
-	var served sync.WaitGroup
-	served.Go(func() { server.Serve(l) })
-	t.Cleanup(func() { server.Close(); served.Wait() })
-	base := c.URL(l.Addr())
-	if !strings.HasPrefix(base, "https://127.0.0.1:") {
-		t.Errorf("the URL is %s", base)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	s := newSite(t, access.Config{Listen: l.Addr().String(), Cert: cert, Key: key})
+	server := &http.Server{Handler: s.mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: quiet(), TLSConfig: conf}
+	var served sync.WaitGroup
+	served.Go(func() { server.ServeTLS(l, "", "") })
+	t.Cleanup(func() { server.Close(); served.Wait() })
+	base := "https://" + l.Addr().String() + "/"
 
 	serial := func(max uint16) (int64, error) {
 		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: max, MinVersion: tls.VersionTLS10})

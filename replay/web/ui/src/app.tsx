@@ -1,11 +1,11 @@
-import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, Problem, session, tenant, trouble } from "./api";
 import { useCell } from "./cell";
 import { ErrorBox, Loading } from "./components/boxes";
+import { Lazy } from "./components/lazy";
 import { screens } from "./panels";
 import type { Screen } from "./registry";
-import { place, to } from "./router";
+import { place } from "./router";
 import { Bar } from "./screens/bar";
 import { Login, once } from "./screens/login";
 import { Runs } from "./screens/runs";
@@ -19,7 +19,9 @@ export function App() {
   const who = useCell(session);
   const [error, setError] = useState<Problem | null>(null);
   useEffect(() => {
+    const timer = setTimeout(() => void run().catch(() => undefined), 1000); // it is what is opened next
     begin().catch((e: unknown) => setError(e instanceof Problem ? e : new Problem({ title: "The page could not start", detail: String(e) })));
+    return () => clearTimeout(timer);
   }, []);
   if (error) return <main class="center"><ErrorBox error={error} /></main>;
   if (who === undefined) return <main class="center"><Trouble /><Loading what="Opening" /></main>;
@@ -67,24 +69,8 @@ function Shown() {
   useCell(tenant);
   const [first = "runs", name] = path;
   if (first === "runs" && !name) return <Runs params={params} />;
-  if (first === "runs") return <Lazy key={`run ${tenant.get()} ${name}`} load={run} params={params} />;
+  if (first === "runs") return <Lazy key={`run ${tenant.get()} ${name}`} load={run} props={{ params }} />;
   const screen = screens.find((s) => s.route === first);
-  if (screen) return <Lazy key={`${tenant.get()} ${first}`} load={screen.load} params={params} />;
+  if (screen) return <Lazy key={`${tenant.get()} ${first}`} load={screen.load} props={{ params }} />;
   return <ErrorBox error={new Problem({ title: "There is no such page", detail: "The address names no screen.", hint: "Begin with the list of runs." })} />;
 }
-
-/** A screen whose code is loaded when it is first shown. */
-function Lazy({ load, params }: { load: Screen["load"]; params: URLSearchParams }) {
-  const [Shown, setShown] = useState<ComponentType<{ params: URLSearchParams }> | null>(null);
-  const [error, setError] = useState<Problem | null>(null);
-  useEffect(() => {
-    load().then(
-      (module) => setShown(() => module.default),
-      () => setError(new Problem({ title: "A part of the page could not be loaded", hint: "Is the server still there, or another version? Reload the page." })),
-    );
-  }, [load]);
-  if (error) return <ErrorBox error={error} />;
-  return Shown ? <Shown params={params} /> : <Loading />;
-}
-
-export const home = to(["runs"]);

@@ -25,8 +25,10 @@ export class RunStore {
   readonly seq: Cell<number>;
   /** The stretch of time that is marked, if one is. */
   readonly selection: Cell<Range | null>;
-  /** What the lanes show. */
+  /** What the lanes show; moves up to 60 times a second. */
   readonly view: Cell<Range>;
+  /** The view once it has rested. */
+  readonly rested: Cell<Range>;
   /** The panel that is shown. */
   readonly panel: Cell<string>;
   /** Grows when a live run has new records: the version for useGet. */
@@ -52,7 +54,9 @@ export class RunStore {
     this.following = new Cell(Boolean(detail.live) && !params.has("at") && !params.has("seq"));
     const settled = settle(this.cursor, 120);
     this.settled = settled.cell;
-    this.stops.push(settled.stop);
+    const rested = settle(this.view, 120);
+    this.rested = rested.cell;
+    this.stops.push(settled.stop, rested.stop);
     this.stops.push(this.keepAddress());
   }
 

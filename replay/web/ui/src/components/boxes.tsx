@@ -18,10 +18,13 @@ export function ErrorBox({ error, retry }: { error: Problem; retry?: (() => void
       <strong>{error.title || "This did not work"}</strong>
       {error.message !== error.title && <p>{error.message}</p>}
       {error.hint && <p class="hint">{error.hint}</p>}
-      {retry && <button type="button" onClick={retry}>Try again</button>}
+      {retry && !hopeless(error.status) && <button type="button" onClick={retry}>Try again</button>}
     </div>
   );
 }
+
+/** The same question would get the same answer. */
+const hopeless = (status: number) => status >= 400 && status < 500 && status !== 408 && status !== 429;
 
 /** The state of a useGet: loading, error, or what children make of the data. */
 export function Loaded<T>({ got, what, children }: { got: Got<T>; what?: string; children: (data: T) => ComponentChildren }) {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Item, Lanes } from "../types";
-import { axisHeight, barTop, endOf, hit, instant, lasts, layout, needed, panned, place, summary, ticks, tickStep, under, zoomed } from "./geometry";
+import { axisHeight, barTop, endOf, hit, holeText, instant, lasts, layout, needed, panned, place, summary, ticks, tickStep, under, zoomed } from "./geometry";
 
 const item = (seq: number, at: number, more: Partial<Item> = {}): Item => ({
   seq, at, label: `item ${seq}`, kind: "exec", observer: "guest", mood: "plain", row: 0, ...more,
@@ -83,6 +83,10 @@ test("hit finds the nearest, a point before the bar that it lies on, and buckets
   assert.equal(hit(d, lanes, view, 1000, 500, y), undefined);
   assert.equal(hit(d, lanes, view, 1000, 105, lanes[0]!.top + 2)?.bucket?.seq, 3);
   assert.equal(hit(d, lanes, view, 1000, 250, 5), undefined, "the axis");
+  assert.equal(hit(d, lanes, view, 1000, 705, y)?.hole?.seq, 9);
+  assert.equal(hit(d, lanes, view, 1000, 850, y)?.what, "Freeze");
+  assert.equal(holeText(d.gaps[0]!, "Gap"), "4 records lost (kernel ring)");
+  assert.equal(holeText({ ...d.gaps[0]!, seq: 0, lost: 1, bytes: 2048 }, "Gap"), "Undeclared gap: 1 record lost, 2.0 KiB of output lost (kernel ring)");
 });
 
 test("what is under the cursor, in words", () => {

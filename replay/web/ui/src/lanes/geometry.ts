@@ -1,5 +1,5 @@
 import type { Range } from "../runstore";
-import { plural } from "../text";
+import { bytes, plural } from "../text";
 import { clock, day, span, type Zone } from "../time";
 import type { Bucket, Hole, Item, Lane, Lanes } from "../types";
 
@@ -136,6 +136,8 @@ export interface Hit {
   lane: Row;
   item?: Item;
   bucket?: Bucket;
+  hole?: Hole;
+  what?: "Gap" | "Freeze";
 }
 
 /** The item or bucket nearest to a place, within reach pixels. */
@@ -157,12 +159,23 @@ export function hit(data: Lanes, rows: Row[], view: Range, width: number, x: num
   if (best) return { lane: row, item: best };
   const at = instant(x, view, width);
   const bucket = lane.buckets.find((b) => at >= b.at && at < b.at + b.width && b.count > 0);
-  return bucket ? { lane: row, bucket } : undefined;
+  if (bucket) return { lane: row, bucket };
+  const slack = (reach / 2 / width) * (view.to - view.from);
+  const gap = holeAt(data.gaps, at, slack);
+  const freeze = gap ? undefined : holeAt(data.freezes, at, slack);
+  return gap ? { lane: row, hole: gap, what: "Gap" } : freeze ? { lane: row, hole: freeze, what: "Freeze" } : undefined;
 }
 
 /** The hole at an instant, if there is one; slack is what a pixel lasts. */
 export function holeAt(holes: Hole[], at: number, slack: number): Hole | undefined {
   return holes.find((h) => at >= h.from - slack && at <= h.to + slack);
+}
+
+/** What is known of a hole, in words. */
+export function holeText(hole: Hole, what: "Gap" | "Freeze"): string {
+  if (what === "Freeze") return `The machine was frozen${hole.what ? `: ${hole.what}` : ""}`;
+  const lost = [hole.lost ? `${plural(hole.lost, "record")} lost` : "", hole.bytes ? `${bytes(hole.bytes)} of output lost` : ""].filter(Boolean).join(", ");
+  return `${hole.seq ? "" : "Undeclared gap: "}${lost || "something was lost"}${hole.what ? ` (${hole.what})` : ""}`;
 }
 
 /** What is under the cursor: in each lane what lasts at that instant, and points within slack. */

@@ -179,17 +179,20 @@ function Cursor({ run, source, width, actions }: { run: RunStore; source: Source
   useLayoutEffect(() => {
     const move = () => {
       const x = place(run.cursor.get(), run.view.get(), width);
-      line.current!.style.transform = `translateX(${x}px)`;
-      line.current!.classList.toggle("out", x < -1 || x > width + 1);
+      // Out of sight it waits at the edge, where keys still reach it.
+      const before = x < -0.5;
+      const after = x > width + 0.5;
+      line.current!.style.transform = `translateX(${before ? 0 : after ? width : x}px)`;
+      line.current!.classList.toggle("out", before || after);
       time.current!.classList.toggle("left", x > width - 110);
-      time.current!.textContent = clock(run.wall(run.cursor.get()), zone);
+      time.current!.textContent = `${before ? "‹ " : ""}${clock(run.wall(run.cursor.get()), zone)}${after ? " ›" : ""}`;
     };
     move();
     const stops = [run.cursor.watch(move), run.view.watch(move)];
     return () => stops.forEach((stop) => stop());
   }, [run, width, zone]);
   const data = source.data ?? source.whole;
-  const view = run.view.get();
+  const view = useCell(run.rested);
   const words = data ? summary(data, settled, ((view.to - view.from) / width) * 4) : "";
   return (
     <div class="cursor" ref={line} role="slider" tabIndex={0} aria-label="Cursor in time" aria-valuemin={0} aria-valuemax={Math.round(end)}
@@ -329,6 +332,7 @@ export class Actions {
     const found = this.find(x, y);
     if (found?.item) this.run.visit(found.item.seq, Math.max(0, this.at(x)));
     else if (found?.bucket) this.run.visit(found.bucket.seq, found.bucket.at);
+    else if (found?.hole?.seq) this.run.visit(found.hole.seq, Math.max(found.hole.from, this.at(x)));
     else this.run.moveTo(this.at(x));
   }
 

@@ -2,9 +2,9 @@ import { useCell } from "../cell";
 import { Seen, Words } from "../components/basic";
 import * as prefs from "../prefs";
 import type { RunStore } from "../runstore";
-import { count, plural } from "../text";
+import { count, flat, plural } from "../text";
 import { clock, span } from "../time";
-import { type Hit, known, lengthOf, moods } from "./geometry";
+import { type Hit, holeText, known, lengthOf, moods } from "./geometry";
 
 /** What the mouse is over. */
 export function Tip({ run, over, end, width }: { run: RunStore; over: { hit: Hit; x: number; y: number }; end: number; width: number }) {
@@ -22,6 +22,15 @@ export function Tip({ run, over, end, width }: { run: RunStore; over: { hit: Hit
         {b.denied > 0 && <div class="bad">✕ {count(b.denied)} denied</div>}
         {b.findings > 0 && <div class="warn">◆ {plural(b.findings, "finding")}</div>}
         <div class="muted">Zoom in to see each</div>
+      </div>
+    );
+  }
+  if (hit.hole) {
+    return (
+      <div class="tip" style={style} aria-hidden="true">
+        <strong>{flat(holeText(hit.hole, hit.what ?? "Gap"))}</strong>
+        <div><span class="num">{clock(run.wall(hit.hole.from), zone)}</span> <span class="muted">for {span(hit.hole.to - hit.hole.from)}</span></div>
+        {!hit.hole.seq && <div class="warn">Nobody declared it: it was found by its missing numbers</div>}
       </div>
     );
   }

@@ -4,17 +4,18 @@ import { useCell } from "../cell";
 import { Seen, Words } from "../components/basic";
 import * as prefs from "../prefs";
 import type { Range, RunStore } from "../runstore";
+import { flat } from "../text";
 import { clock, offsetText, span } from "../time";
 import { may } from "../screens/bar";
 import type { RecordPage } from "../types";
-import { known, lengthOf, moods, summary, under } from "./geometry";
+import { holeText, known, lengthOf, moods, summary, under } from "./geometry";
 import type { Source } from "./lanes";
 
 /** The line below the picture: where the cursor stands, what is there, and what is marked. */
 export function Under({ run, source, width }: { run: RunStore; source: Source; width: number }) {
   const at = useCell(run.settled);
   const zone = useCell(prefs.zone);
-  const view = useCell(run.view);
+  const view = useCell(run.rested);
   const [open, setOpen] = useState(false);
   const data = source.data ?? source.whole;
   const slack = ((view.to - view.from) / width) * 4;
@@ -47,11 +48,25 @@ function UnderTable({ run, source, slack, at }: { run: RunStore; source: Source;
   const zone = useCell(prefs.zone);
   const data = (source.data ?? source.whole)!;
   const rows = under(data, at, slack).flatMap(({ lane, items }) => items.map((item) => ({ lane, item })));
-  if (!rows.length) return <p class="muted">Nothing is under the cursor. Arrow down and up go to the next and the previous thing.</p>;
+  const holes = [
+    ...data.gaps.map((hole) => ({ hole, what: "Gap" as const })),
+    ...data.freezes.map((hole) => ({ hole, what: "Freeze" as const })),
+  ].filter(({ hole }) => at >= hole.from - slack && at <= hole.to + slack);
+  if (!rows.length && !holes.length) return <p class="muted">Nothing is under the cursor. Arrow down and up go to the next and the previous thing.</p>;
   return (
     <table class="plain">
       <thead><tr><th scope="col">Lane</th><th scope="col">What</th><th scope="col">Began</th><th scope="col">Lasted</th><th scope="col">Verdict</th><th scope="col">Seen by</th></tr></thead>
       <tbody>
+        {holes.map(({ hole, what }) => (
+          <tr>
+            <td>{what}</td>
+            <td>{hole.seq ? <button type="button" class="link" onClick={() => run.visit(hole.seq, hole.from)}>{flat(holeText(hole, what))}</button> : flat(holeText(hole, what))}</td>
+            <td class="num">{clock(run.wall(hole.from), zone)}</td>
+            <td class="num">{span(hole.to - hole.from)}</td>
+            <td>–</td>
+            <td>{hole.seq ? <Seen by="host" /> : "nobody declared it"}</td>
+          </tr>
+        ))}
         {rows.slice(0, most).map(({ lane, item }) => (
           <tr>
             <td>{known[lane]?.title ?? lane}</td>

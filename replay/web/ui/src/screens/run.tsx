@@ -1,8 +1,8 @@
-import type { ComponentType } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { Problem, runPath, useGet } from "../api";
+import { runPath, useGet } from "../api";
 import { Cell, useCell } from "../cell";
 import { ErrorBox, Loading } from "../components/boxes";
+import { Lazy } from "../components/lazy";
 import { Split } from "../components/split";
 import { Tabs } from "../components/tabs";
 import { SeqIndex } from "../lanes/index";
@@ -12,7 +12,6 @@ import { panels } from "../panels";
 import { FilterBar } from "../records/filterbar";
 import { RecordList } from "../records/list";
 import type { Filter } from "../records/source";
-import type { Panel } from "../registry";
 import { amend, place } from "../router";
 import { RunStore } from "../runstore";
 import type { RecordAnswer, RunDetail } from "../types";
@@ -73,10 +72,11 @@ function useDeepLink(run: RunStore, params: URLSearchParams): void {
   }, [run, params]);
   const named = useGet<RecordAnswer>(seq ? run.path("records", seq) : null);
   useEffect(() => {
+    if (seq && named.error) run.panel.set("record"); // which says what is wrong
     if (!seq || named.data?.seq !== seq || !named.data.record) return;
     run.moveTo(run.instant(named.data.record.time));
     if (!run.panel.get()) run.panel.set("record");
-  }, [seq, named.data]);
+  }, [seq, named.data, named.error]);
 }
 
 /** The tabs beside the records. */
@@ -88,20 +88,7 @@ function Panels({ run }: { run: RunStore }) {
   return (
     <Tabs name="What to look at" tabs={panels.map((p) => ({ id: p.id, title: p.title, badge: p.badge?.(run) }))} shown={panel.id}
       show={(id) => run.panel.set(id)}>
-      <Lazy key={panel.id} panel={panel} run={run} />
+      <Lazy key={panel.id} load={panel.load} props={{ run }} />
     </Tabs>
   );
-}
-
-function Lazy({ panel, run }: { panel: Panel; run: RunStore }) {
-  const [Shown, setShown] = useState<ComponentType<{ run: RunStore }> | null>(null);
-  const [error, setError] = useState<Problem | null>(null);
-  useEffect(() => {
-    panel.load().then(
-      (module) => setShown(() => module.default),
-      () => setError(new Problem({ title: "A part of the page could not be loaded", hint: "Is the server still there, or another version? Reload the page." })),
-    );
-  }, [panel]);
-  if (error) return <ErrorBox error={error} />;
-  return Shown ? <Shown run={run} /> : <Loading />;
 }

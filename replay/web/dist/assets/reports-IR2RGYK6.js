@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LYLUOF7O.js";import"./chunk-KJOWVTOU.js";import"./chunk-MUAAFYNO.js";import"./chunk-L4W424V2.js";import"./chunk-Y44EQZ2U.js";import"./chunk-CKT472K2.js";export{b as Runs,a as default};
