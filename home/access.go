@@ -35,9 +35,10 @@ type AccessLog struct {
 	closing sync.WaitGroup // of logs that another one has followed
 }
 
+// AccessDay is how long one access log goes on.
+const AccessDay = 24 * time.Hour
+
 const (
-	// accessDay is how long one access log goes on.
-	accessDay = 24 * time.Hour
 	// accessWait is how long a look waits for a record that cannot be written.
 	accessWait = 5 * time.Second
 	// accessEnd is how long the end of an access log may take.
@@ -61,7 +62,7 @@ func (l *AccessLog) Record(ctx context.Context, look audit.Access) error {
 			l.mu.RUnlock()
 			return errAccessClosed
 		}
-		if l.run != nil && time.Since(l.began) < accessDay {
+		if l.run != nil && time.Since(l.began) < AccessDay {
 			_, err := l.run.Record(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindAccess, Access: &look})
 			l.mu.RUnlock()
 			return cause(ctx, err)
@@ -77,7 +78,7 @@ func (l *AccessLog) Record(ctx context.Context, look audit.Access) error {
 func (l *AccessLog) next(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.run != nil && time.Since(l.began) < accessDay {
+	if l.closed || l.run != nil && time.Since(l.began) < AccessDay {
 		return nil
 	}
 	now := time.Now()

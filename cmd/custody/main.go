@@ -32,6 +32,7 @@ type cli struct {
 	Verify   verifyCmd   `cmd:"" help:"Check a run or a bundle: 0 it holds, 1 it does not, 2 it cannot be judged."`
 	Bundle   bundleCmd   `cmd:"" help:"Write all that an auditor needs to verify a run into one file."`
 	Export   exportCmd   `cmd:"" help:"Write records in a SIEM's words, or carry them to one."`
+	Report   reportCmd   `cmd:"" help:"Write what runs are evidence for toward a framework's controls, signed."`
 	Fsck     fsckCmd     `cmd:"" help:"Check this host's logs, the store and the checkpoints against each other: 0 all is well, 1 something is not."`
 	Rebuild  rebuildCmd  `cmd:"" help:"Make the store anew from the runs' logs."`
 	Ship     shipCmd     `cmd:"" help:"Carry what the store does not have yet."`

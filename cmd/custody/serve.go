@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/replay/report"
 	"github.com/custody-project/custody/replay/web"
 )
 
@@ -110,7 +110,7 @@ func (s *service) open() error {
 		return err
 	}
 	s.api, err = api.New(api.Options{
-		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Bundle: s.bundle, Proof: s.proof,
+		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Bundle: s.bundle, Proof: s.proof, Report: s.report, Frameworks: frameworks(),
 		Exports: exports, ExportDir: s.home.Serve(), Tokens: tokens, Gate: s.gate, Assets: web.Handler(), Log: s.log,
 	})
 	return err
@@ -199,15 +199,11 @@ func (s *service) ahead(ctx context.Context, src api.Source, run store.Run) (api
 
 // verify checks a run with the keys that this host knows.
 func (s *service) verify(ctx context.Context, run store.Run) (proof.Report, error) {
-	keys, err := s.home.Trusted()
-	if err != nil {
-		return proof.Report{}, err
-	}
 	st, err := s.home.Reader(ctx)
 	if err != nil {
 		return proof.Report{}, err
 	}
-	report, err := s.check(ctx, s.home, st, run.ID, proof.Trust{Keys: keys})
+	report, err := s.checkTrusted(ctx, s.home, st, run.ID)
 	return report, errors.Join(err, st.Close())
 }
 
@@ -235,18 +231,10 @@ func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (any, er
 	return p, errors.Join(err, done())
 }
 
-// forms are all in which records leave through the API.
-func forms() ([]api.Export, error) {
-	var all []api.Export
-	for _, f := range []struct{ name, media, suffix string }{
-		{"ocsf", "application/x-ndjson", "ocsf.ndjson"}, {"ecs", "application/x-ndjson", "ecs.ndjson"},
-		{"native", "application/x-ndjson", "native.ndjson"}, {"cef", "text/plain; charset=utf-8", "cef"},
-	} {
-		format, err := sink.Target{Format: f.name}.Encoding()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, api.FormatLines(format, f.media, f.suffix))
+// frameworks are those that a report can be made for.
+func frameworks() (names []string) {
+	for _, f := range report.Frameworks() {
+		names = append(names, f.ID)
 	}
-	return all, nil
+	return names
 }

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/replay/report"
+)
+
+type reportCmd struct {
+	Runs      []string `arg:"" name:"run" optional:"" help:"The runs, beginnings of their names, or last. Without one, and without --from and --to: last."`
+	Framework string   `short:"f" required:"" placeholder:"NAME" help:"soc2, iso27001, nist80053, pci, gdpr or euaiact."`
+	From      string   `placeholder:"TIME" help:"Runs that began at this time (RFC 3339) or later."`
+	To        string   `placeholder:"TIME" help:"Runs that began before this time."`
+	Out       string   `short:"o" type:"path" placeholder:"DIR" help:"Write the report as HTML and JSON there, signed, with a bundle of each run."`
+	JSON      bool     `name:"json" help:"Print the report as JSON."`
+}
+
+func (c reportCmd) Run(a *app) error {
+	if !slices.ContainsFunc(report.Frameworks(), func(f report.Framework) bool { return f.ID == c.Framework }) {
+		return &report.UnknownError{Framework: c.Framework}
+	}
+	h, st, err := a.openReader()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	in := report.Input{Framework: c.Framework}
+	if in.From, err = instant(c.From); err != nil {
+		return err
+	}
+	if in.To, err = instant(c.To); err != nil {
+		return err
+	}
+	runs, err := c.runs(a.ctx, st, in)
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		in.Runs = append(in.Runs, a.checked(a.ctx, h, st, run))
+	}
+	r, err := a.build(a.ctx, h, st, in)
+	switch {
+	case err != nil:
+		return err
+	case c.Out != "":
+		return c.write(a, h, r)
+	case c.JSON:
+		return r.JSON(a.stdout)
+	}
+	return summary(a.stdout, r)
+}
+
+// runs are those that the arguments name.
+func (c reportCmd) runs(ctx context.Context, st home.Reader, in report.Input) ([]store.Run, error) {
+	if c.From != "" || c.To != "" {
+		if len(c.Runs) > 0 {
+			return nil, errors.New("give either runs, or --from and --to")
+		}
+		runs, err := st.Runs(ctx, store.Filter{Class: store.Sandboxes, From: in.From, To: in.To})
+		if err == nil && len(runs) == 0 {
+			err = errors.New("no run began in that time")
+		}
+		return runs, err
+	}
+	if len(c.Runs) == 0 {
+		c.Runs = []string{store.Last}
+	}
+	var runs []store.Run
+	for _, name := range c.Runs {
+		run, err := st.Run(ctx, "", name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// checked is a run with what its verification says now.
+func (a *app) checked(ctx context.Context, h *home.Home, st home.Reader, run store.Run) report.Run {
+	found, err := a.checkTrusted(ctx, h, st, run.ID)
+	return report.Run{Run: run, Verification: report.Verified(found, err, time.Now().UTC())}
+}
+
+// checkTrusted verifies a run with the keys that this host knows.
+func (a *app) checkTrusted(ctx context.Context, h *home.Home, st runReader, run string) (proof.Report, error) {
+	keys, err := h.Trusted()
+	if err != nil {
+		return proof.Report{}, err
+	}
+	return a.check(ctx, h, st, run, proof.Trust{Keys: keys})
+}
+
+// build makes a report of in's runs, which are checked, with the access logs that may tell who looked.
+func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.Input) (*report.Report, error) {
+	for i, run := range in.Runs {
+		if run.Run.Tenant != in.Runs[0].Run.Tenant {
+			return nil, errors.New("a report is about the runs of one tenant")
+		}
+		in.Runs[i].Rows = st.Records(ctx, store.Query{Tenant: run.Run.Tenant, Run: run.Run.ID})
+	}
+	in.Tenant = in.Runs[0].Run.Tenant
+	in.Generated, in.Version = time.Now().UTC(), version()
+	first := in.Runs[0].Run.Start
+	for _, run := range in.Runs {
+		if run.Run.Start.Before(first) {
+			first = run.Run.Start
+		}
+	}
+	logs, err := st.Runs(ctx, store.Filter{Class: store.Accesses, From: first.Add(-home.AccessDay)})
+	if err != nil {
+		return nil, err
+	}
+	for _, log := range logs {
+		found, err := a.checkTrusted(ctx, h, st, log.ID)
+		in.Access = append(in.Access, report.Run{Run: log, Rows: st.Records(ctx, store.Query{Tenant: log.Tenant, Run: log.ID}),
+			Verification: report.Verified(found, err, time.Now().UTC())})
+	}
+	return report.Build(ctx, in)
+}
+
+// write puts the report's files into the directory.
+func (c reportCmd) write(a *app, h *home.Home, r *report.Report) error {
+	err := deliver(a.ctx, h, r, "", func(name string, write func(io.Writer) error) error {
+		path := filepath.Join(c.Out, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		return writeFile(path, write)
+	})
+	if err == nil {
+		a.say("wrote " + filepath.Join(c.Out, report.Folder+c.Framework+".html") + ", signed, and the runs' bundles beside it")
+	}
+	return err
+}
+
+// deliver gives put each file of a report: the report itself, the host's statement about it, and of each
+// run a bundle that has both as well. by is who asked for it; empty: this host.
+func deliver(ctx context.Context, h *home.Home, r *report.Report, by string, put func(name string, write func(io.Writer) error) error) error {
+	files, err := r.Attachments()
+	if err != nil {
+		return err
+	}
+	about, err := r.Subjects()
+	if err != nil {
+		return err
+	}
+	key, err := h.Key()
+	if err != nil {
+		return err
+	}
+	if by == "" {
+		by = key.Name()
+	}
+	signed, err := r.Sign(key, by, r.Generated)
+	if err != nil {
+		return err
+	}
+	write := func(name string, data []byte) error {
+		return put(name, func(w io.Writer) error { _, err := w.Write(data); return err })
+	}
+	if err := write(report.Statement, signed); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := write(f.Name, f.Data); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.Sources {
+		o := home.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == s.Run })}
+		if err := put(s.Run+".zip", func(w io.Writer) error { return h.Bundle(ctx, w, s.Run, o) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report writes one for the API.
+func (s *service) report(ctx context.Context, w io.Writer, q api.ReportRequest) error {
+	st, err := s.home.Reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	in := report.Input{Framework: q.Framework, From: q.From, To: q.To}
+	for _, run := range q.Runs {
+		in.Runs = append(in.Runs, report.Run{Run: run.Run, Verification: report.Verification{State: report.State(run.Verification.State),
+			Name: run.Verification.Name, Number: run.Verification.Number, Text: run.Verification.Text, At: run.Verification.At, Report: run.Report}})
+	}
+	r, err := s.build(ctx, s.home, st, in)
+	switch {
+	case err != nil:
+		return err
+	case q.Format == "html":
+		return r.HTML(w)
+	case q.Format == "json":
+		return r.JSON(w)
+	}
+	z := zip.NewWriter(w)
+	err = deliver(ctx, s.home, r, q.By, func(name string, write func(io.Writer) error) error {
+		f, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: r.Generated})
+		if err != nil {
+			return err
+		}
+		return write(f)
+	})
+	return errors.Join(err, z.Close())
+}
+
+// summary tells a person what a report came to.
+func summary(w io.Writer, r *report.Report) error {
+	fmt.Fprintf(w, "Evidence toward %s, from %s.\n%s\n\n", r.Framework.Title, r.Scope.Text, r.Notice)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range r.Controls {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.ID, strings.ToUpper(string(c.Status)[:1])+string(c.Status)[1:], c.Title)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, o := range r.Against {
+		fmt.Fprintf(w, "\nagainst %s: %s", strings.Join(o.Controls, ", "), o.Text)
+	}
+	_, err := fmt.Fprintln(w, "\n-o DIR writes all of it, with each claim's records, signed.")
+	return err
+}
