@@ -151,7 +151,7 @@ func (c *caster) output(step string, o *audit.Output) {
 	}
 	if o.Offset != s.offset {
 		c.flush(n)
-		c.mark("%s of step %s: bytes %d to %d are not in the record", o.Stream, step, s.offset, o.Offset)
+		c.mark("%s of step %s: bytes %d to %d are not in these records", o.Stream, step, s.offset, o.Offset)
 	}
 	s.offset = o.Offset + int64(len(o.Text))
 	text := append(s.rest, o.Text...)

@@ -146,7 +146,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
 	marks := `step a: sh -c 'echo \x1b[2J'
-stdout of step a: bytes 32 to 100 are not in the record
+stdout of step a: bytes 32 to 100 are not in these records
 output is missing, 77 bytes: record.output
 freeze: no room
 step a: done, exit code 0
