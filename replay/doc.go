@@ -2,6 +2,12 @@
 // person can read, the state at an instant, a list of runs, and the comparison
 // of a store with the log it was made from.
 //
+// A Story is a run's records held in memory, and the answers that they give: the
+// state at an instant, what changed between two, lanes over time, processes,
+// connections, files, calls of models, credentials, findings, and what each record
+// rests on and led to. The command line, the API and reports all ask it. Guest and
+// host are told apart in all of it, and what they disagree about is a finding.
+//
 // Its functions are pure: rows in, text or a model out. They read no flags, no
 // clock and no terminal. Everything that a guest could have chosen (argv, paths,
 // output, names) is shown with every control, format and otherwise invisible

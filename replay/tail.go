@@ -32,7 +32,7 @@ type tail struct {
 	limit   int
 	lines   []OutputLine
 	partial map[string]string // by stream: what has no line end yet
-	screen  string            // the last of what went to a terminal
+	screen  []byte            // the last of what went to a terminal
 	on      string            // the step whose terminal it is
 	newest  string            // stream of the last piece
 }
@@ -61,12 +61,13 @@ func (t *tail) add(step string, o *audit.Output) {
 
 // terminal takes what went to a step's terminal. Each step has a new one.
 func (t *tail) terminal(step, text string) {
-	if step != t.on && t.screen != "" {
-		t.screen += "\x1b[?1049l\r\n"
+	if step != t.on && len(t.screen) > 0 {
+		t.screen = append(t.screen, "\x1b[?1049l\r\n"...)
 	}
 	t.on = step
-	if t.screen += text; len(t.screen) > 2*maxScreen { // now and then
-		t.screen = strings.Clone(t.screen[len(t.screen)-maxScreen:])
+	t.screen = append(t.screen, text...)
+	if n := len(t.screen) - maxScreen; n > maxScreen { // now and then
+		t.screen = t.screen[:copy(t.screen, t.screen[n:])]
 	}
 }
 
@@ -86,11 +87,11 @@ func (t *tail) last() []OutputLine {
 	}
 	clear(t.partial)
 	all := append([]OutputLine{}, t.lines[max(0, len(t.lines)-t.limit):]...)
-	if t.screen == "" {
+	if len(t.screen) == 0 {
 		return all
 	}
 	var shown []OutputLine
-	for _, line := range screenOf(t.screen, t.limit) {
+	for _, line := range screenOf(string(t.screen), t.limit) {
 		shown = append(shown, OutputLine{terminal, audit.Text(line)})
 	}
 	if t.newest == terminal {
