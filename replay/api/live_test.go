@@ -98,6 +98,7 @@ func upTo(a, b uint64) (list []uint64) {
 // TestLive follows a run of this host from its begin to its end: each record comes once and in order,
 // soon after it was recorded; a reader that comes again goes on where it was; the end is told.
 func TestLive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	token := w.token("", access.Viewer)
 	events := storetest.Events(300)
@@ -180,6 +181,7 @@ func (w *world) await(t testing.TB, so func() bool) {
 
 // TestLiveOver: of a run that has ended, what is asked for is sent, and that it has ended.
 func TestLiveOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", madeUp("r-1", 2000, 0)...)
 	token := w.token("", access.Viewer)
@@ -216,6 +218,7 @@ func (c counting) Records(ctx context.Context, q store.Query) iter.Seq2[store.Ro
 
 // TestOnePoll: however many watch a run, the store is asked as often as for one. Those beyond the bound are told so.
 func TestOnePoll(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	w := newWorld(t, func(w *world, o *api.Options) {
 		open := o.Open
@@ -256,6 +259,7 @@ func TestOnePoll(t *testing.T) {
 
 // TestSlowReader: a reader that does not read is dropped, and holds nobody up. The others get everything.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	big := strings.Repeat("x", 100<<10)
 	var frames []store.Frame
@@ -288,6 +292,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestWithdrawn: a stream ends when its credential does.
 func TestWithdrawn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", storetest.Segments("r-1", storetest.Frames("r-1", storetest.Events(100)[:50]), 50)[0])
 	token := w.token("", access.Viewer)
@@ -307,6 +312,7 @@ func TestWithdrawn(t *testing.T) {
 
 // TestShutdown: streams, waiting checks and running exports end in bounded time with the server.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", storetest.Segments("r-1", storetest.Frames("r-1", storetest.Events(100)[:50]), 50)[0])
 	token := w.token("", access.Auditor)

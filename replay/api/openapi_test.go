@@ -25,6 +25,7 @@ var sessions = []string{"GET /api/v1/session", "POST /api/v1/session", "DELETE /
 
 // TestDocument: each route is in the document with its role and its parameters, and nothing else is.
 func TestDocument(t *testing.T) {
+	t.Parallel()
 	doc := loadDocument(t)
 	routes := api.Routes()
 	var documented []string
@@ -76,6 +77,7 @@ func queryOf(op *openapi3.Operation) []string {
 
 // TestSchemas: each schema has the fields that the code has, and the same ones are always there.
 func TestSchemas(t *testing.T) {
+	t.Parallel()
 	doc := loadDocument(t)
 	types := map[string]reflect.Type{}
 	for _, v := range []any{
@@ -140,6 +142,7 @@ func eachField(t reflect.Type, f func(name string, field reflect.Type, optional 
 
 // TestServedDocument: anybody gets the document, and it is the one in the tree.
 func TestServedDocument(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var served, own map[string]any
 	w.get("/openapi.json", "").json(t, &served)
@@ -162,6 +165,7 @@ func TestServedDocument(t *testing.T) {
 
 // TestEveryRoute asks each route without a credential, with too low a role, and with one that is enough.
 func TestEveryRoute(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.whole("r-one", 40)
 	below := map[access.Role]access.Role{access.Auditor: access.Viewer, access.Operator: access.Auditor, access.Admin: access.Operator}

@@ -60,6 +60,7 @@ func (b breakable) Search(ctx context.Context, q store.Search) iter.Seq2[store.R
 
 // TestAway: the server starts without its store, says that it is away and nothing of how, and recovers by itself.
 func TestAway(t *testing.T) {
+	t.Parallel()
 	var away atomic.Bool
 	away.Store(true)
 	w := newWorld(t, func(w *world, o *api.Options) {
@@ -102,6 +103,7 @@ func TestAway(t *testing.T) {
 
 // TestBundleAndProof: what is downloaded verifies by itself.
 func TestBundleAndProof(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.whole("r-1", 40)
 	token := w.token("", access.Auditor)
@@ -137,6 +139,7 @@ func TestBundleAndProof(t *testing.T) {
 
 // TestBrokenDownload: a download that fails on its way is cut off, so that nobody takes a part for the whole.
 func TestBrokenDownload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(_ *world, o *api.Options) {
 		o.Bundle = func(_ context.Context, out io.Writer, run store.Run, _ api.Selection) error {
 			if run.ID == "r-1" {
@@ -166,6 +169,7 @@ func TestBrokenDownload(t *testing.T) {
 
 // TestExport writes each format, and the same records that the list shows for a filter.
 func TestExport(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.whole("r-1", 60)
 	token := w.token("", access.Auditor)
@@ -199,6 +203,7 @@ func (w *world) files() (names []string) {
 
 // TestJobs: an export in the background is its owner's alone, has the same bytes as one in the foreground, and leaves nothing.
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.whole("r-1", 60)
 	w.whole("r-2", 40)
@@ -261,6 +266,7 @@ func one(t *testing.T, w *world) string {
 // TestJobBounds: jobs are bounded in number and in size; one that is ended while it is written leaves nothing, and
 // so does a server that ends, or that was killed before.
 func TestJobBounds(t *testing.T) {
+	t.Parallel()
 	hold := make(chan struct{})
 	stuck := api.Export{Name: "stuck", Type: "text/plain", Suffix: "txt", Write: func(ctx context.Context, out io.Writer, _ api.Source, _ replay.Filter, _ []store.Run) error {
 		_, err := out.Write([]byte("x"))
@@ -339,6 +345,7 @@ func TestJobBounds(t *testing.T) {
 
 // TestTokens: an admin makes and removes tokens of their own tenant, and sees no others.
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	acme, none := w.token("acme", access.Admin), w.token("", access.Admin)
 	var made struct{ Token string }
@@ -374,6 +381,7 @@ func TestTokens(t *testing.T) {
 
 // TestAccess: each look is listed to the auditors of the tenant that it was about, and to no others.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("acme", madeUp("r-1", 20, 0)...)
 	acme, none, viewer := w.token("acme", access.Auditor), w.token("", access.Auditor), w.token("acme", access.Viewer)
@@ -408,6 +416,7 @@ func TestAccess(t *testing.T) {
 
 // TestHeaders: every answer tells browsers to be careful; what is not there is a problem; a panic is told by an id.
 func TestHeaders(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(_ *world, o *api.Options) {
 		o.Proof = func(context.Context, store.Run, uint64) (any, error) { panic("secret thing") }
 		o.Assets = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html>") })
@@ -468,6 +477,7 @@ func TestHeaders(t *testing.T) {
 // TestStories: many questions at once about many runs read each run once; memory is bounded; a run that is
 // too big for it is told so, and its records are still there.
 func TestStories(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	w := newWorld(t, func(w *world, o *api.Options) {
 		open := o.Open
@@ -500,6 +510,7 @@ func TestStories(t *testing.T) {
 
 // TestGrowing: what a live run has recorded is soon in its state, and the end as well.
 func TestGrowing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	token := w.token("", access.Viewer)
 	events := storetest.Events(40)

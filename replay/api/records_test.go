@@ -42,6 +42,7 @@ func (w *world) rows(run string) []store.Row {
 
 // TestRecords: the pages of any filter, put together, are what Match selects of all rows, byte for byte, both ways.
 func TestRecords(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.whole("r-1", 500)
 	token := w.token("", access.Viewer)
@@ -109,6 +110,7 @@ func (w *world) pages(t *testing.T, path, token string) (all []string) {
 
 // TestExactBytes: bodies stand in every answer as they were recorded, whatever is in them, and what is no JSON harms nothing.
 func TestExactBytes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	bodies := []string{
 		`{"v":1,"run":"r-x","seq":1,"time":"2026-11-03T12:00:00Z","observer":"host","kind":"run","lifecycle":{"phase":"start","project":"p"}}`,
@@ -146,6 +148,7 @@ func TestExactBytes(t *testing.T) {
 
 // TestErased: of a record that was erased, only its place and its leaf are shown.
 func TestErased(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", madeUp("r-1", 20, 0)...)
 	leaf := w.rows("r-1")[4].Frame().Leaf()
@@ -173,6 +176,7 @@ func TestErased(t *testing.T) {
 
 // TestAnswers: what the model says is what the API serves; the state is that of the slow oracle.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.whole("r-1", 200)
 	token := w.token("", access.Viewer)

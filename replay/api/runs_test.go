@@ -42,6 +42,7 @@ func (p runPage) ids() []string {
 
 // TestRuns pages through runs, newest first, and filters them.
 func TestRuns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	token := w.token("", access.Viewer)
 	var all []string
@@ -102,6 +103,7 @@ func got0(w *world, t *testing.T, token string) api.RunItem {
 
 // TestBadRequests: whatever does not make sense is refused with what to do instead.
 func TestBadRequests(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", madeUp("r-1", 20, 0)...)
 	token := w.token("", access.Admin)
@@ -132,6 +134,7 @@ func TestBadRequests(t *testing.T) {
 
 // TestOneNotFound: whatever is not the asker's to see gets the same answer, to the byte.
 func TestOneNotFound(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", madeUp("r-own", 8, 0)...)
 	w.ingest("acme", madeUp("r-acme", 8, 0)...)
@@ -181,6 +184,7 @@ func TestOneNotFound(t *testing.T) {
 
 // TestTenants: nobody sees a run, a record or a count of another tenant's.
 func TestTenants(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	finding := audit.Event{Observer: audit.Host, Kind: audit.KindFinding, Finding: &audit.Finding{Rule: "secret-in-output", Detail: "x", Secret: "key"}}
 	for i, tenant := range []string{"", "acme", "beta"} {
@@ -223,6 +227,7 @@ func TestTenants(t *testing.T) {
 
 // TestCursors: a cursor is good for the request that it came from, and for no other.
 func TestCursors(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", madeUp("r-1", 40, 0)...)
 	w.ingest("", madeUp("r-2", 40, time.Hour)...)

@@ -47,6 +47,7 @@ func (w *world) hits(t *testing.T, path, token string) (places []string) {
 
 // TestSearch finds what is there by each question, newest first, over pages.
 func TestSearch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	exec := func(argv ...audit.Text) audit.Event {
 		return audit.Event{Observer: audit.Guest, Kind: audit.KindExec, Step: "agent", Exec: &audit.Exec{Proc: "p", Exe: "/bin/odd", Argv: argv, Cwd: "/"}}
@@ -124,6 +125,7 @@ func (e endless) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row
 
 // TestPartial: a search that takes too long answers with what it found, says so, and goes on there.
 func TestPartial(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(_ *world, o *api.Options) {
 		open := o.Open
 		o.Open = func(ctx context.Context) (api.Source, error) {
@@ -146,6 +148,7 @@ func TestPartial(t *testing.T) {
 
 // TestReports: a report is of the asker's runs, which were checked before, as JSON and as a page that may do nothing.
 func TestReports(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.whole("r-1", 40)
 	w.ingest("acme", madeUp("r-acme", 40, 0)...)

@@ -36,6 +36,7 @@ func (w *world) standing(run, token string) api.Verification {
 // TestVerify: a record that holds says so without being asked. One that was tampered with, in the log or in the
 // store, fails once it is looked at, with the finding's name, number and words, in every answer that shows the run.
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"r-good", "r-log", "r-store"} {
 		w.whole(id, 40)
@@ -92,6 +93,7 @@ func TestVerify(t *testing.T) {
 
 // TestVerifyOnce: however many ask at once, a record is checked once; what could not be carried out says so.
 func TestVerifyOnce(t *testing.T) {
+	t.Parallel()
 	var checks atomic.Int64
 	release := make(chan struct{})
 	w := newWorld(t, func(w *world, o *api.Options) {
@@ -126,6 +128,7 @@ func TestVerifyOnce(t *testing.T) {
 
 // TestUnverifiable: a run of which nobody has the record cannot be judged; a live one neither.
 func TestUnverifiable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.ingest("", madeUp("r-made-up", 20, 0)...)
 	token := w.token("", access.Auditor)
