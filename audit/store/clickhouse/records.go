@@ -176,20 +176,38 @@ func ofKinds(kinds []audit.Kind) []string {
 	if len(kinds) == 0 {
 		return nil
 	}
-	return []string{kindIn(kinds), "NOT gone"}
+	return []string{ofClasses(classesOf(kinds)), kindIn(kinds), "NOT gone"}
 }
 
-// kindIn is the condition for kinds. A partition holds one class of them; what an older Custody took in
-// before it knew a kind is evidence.
 func kindIn(kinds []audit.Kind) string {
-	quoted, classes := make([]string, len(kinds)), []string{quote(string(Evidence))}
+	quoted := make([]string, len(kinds))
 	for i, k := range kinds {
 		quoted[i] = quote(string(k))
-		if c := quote(string(classOf(k))); !slices.Contains(classes, c) {
+	}
+	return "kind IN (" + strings.Join(quoted, ", ") + ")"
+}
+
+// classesOf is where records of the kinds are; what an older Custody took in before it knew a kind is evidence.
+func classesOf(kinds []audit.Kind) []Class {
+	classes := []Class{Evidence}
+	for _, k := range kinds {
+		if c := classOf(k); !slices.Contains(classes, c) {
 			classes = append(classes, c)
 		}
 	}
-	return "class IN (" + strings.Join(classes, ", ") + ") AND kind IN (" + strings.Join(quoted, ", ") + ")"
+	return classes
+}
+
+// ofClasses is a condition that keeps a query out of the partitions of other classes; nil is all of them.
+func ofClasses(classes []Class) string {
+	if len(classes) == 0 {
+		return "1"
+	}
+	quoted := make([]string, len(classes))
+	for i, c := range classes {
+		quoted[i] = quote(string(c))
+	}
+	return "class IN (" + strings.Join(quoted, ", ") + ")"
 }
 
 func timesBetween(column string, from, to time.Time) (where []string) {

@@ -19,7 +19,7 @@ func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row,
 			yield(store.Row{}, err)
 			return
 		}
-		g := searching{s: s, ctx: ctx, q: q, where: searchWhere(q), at: latest, yield: yield}
+		g := searching{s: s, ctx: ctx, q: q, where: searchWhere(q), class: ofClasses(searchClasses(q)), at: latest, yield: yield}
 		if q.Before != nil {
 			g.at = *q.Before
 		}
@@ -46,6 +46,7 @@ type searching struct {
 	ctx   context.Context
 	q     store.Search
 	where string
+	class string     // the partitions in which it can be
 	at    store.Head // all that matches before this place was yielded, and nothing from it on
 	given int
 	yield func(store.Row, error) bool
@@ -123,10 +124,10 @@ func (g *searching) stretch(from time.Time) error {
 // read: less than limit at the end of the stretch. Bodies are read of those places only.
 func (g *searching) rows(from time.Time, limit int) (n int, err error) {
 	const order = " ORDER BY time DESC, run DESC, seq DESC"
-	query := fmt.Sprintf(" FROM records WHERE %s AND time >= %s AND time <= %s AND (time, run, seq) < (%[3]s, %[4]s, %[5]d)%s",
+	query := fmt.Sprintf(" FROM records WHERE "+g.class+" AND %s AND time >= %s AND time <= %s AND (time, run, seq) < (%[3]s, %[4]s, %[5]d)%s",
 		g.where, instant(from), instant(g.at.Time), quote(g.at.Run), g.at.Seq, order)
 	if limit > 0 {
-		query = fmt.Sprintf(" FROM records WHERE (tenant, run, time, seq) IN (SELECT tenant, run, time, seq%s LIMIT %d)%s", query, limit, order)
+		query = fmt.Sprintf(" FROM records WHERE "+g.class+" AND (tenant, run, time, seq) IN (SELECT tenant, run, time, seq%s LIMIT %d)%s", query, limit, order)
 	}
 	rows, err := g.s.db.Query(g.ctx, gone(ofTenant(g.q.Tenant))+"SELECT "+readColumns+query+", leaf, kind = ''")
 	if err != nil {
@@ -175,6 +176,20 @@ func searchWhere(q store.Search) string {
 	}
 	where = append(append(where, ofTenant(q.Tenant)), timesBetween("time", q.From, q.To)...)
 	return strings.Join(where, " AND ")
+}
+
+// searchClasses are those of the records that can have what is searched for; nil is all. They divide
+// the partitions.
+func searchClasses(q store.Search) []Class {
+	switch {
+	case len(q.Kinds) > 0:
+		return classesOf(q.Kinds)
+	case q.Rule != "":
+		return []Class{Evidence}
+	case q.Path+q.Hash+q.Host+q.Secret != "":
+		return []Class{Activity, Evidence}
+	}
+	return nil
 }
 
 // forkSpare is how many rows more than wanted are asked for, in the place of those that lose in a fork.
