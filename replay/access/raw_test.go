@@ -41,7 +41,7 @@ func TestRaw(t *testing.T) {
 		"empty, then one":        {at + " HTTP/1.1\nHost: localhost\nAuthorization:\nAuthorization: Bearer ANN\n", 400},
 		"a NUL":                  {at + " HTTP/1.1\nHost: localhost\nAuthorization: Bearer ANN\x00\n", 400},
 		"tenant in two cases":    {at + " HTTP/1.1\nHost: localhost\nAuthorization: Bearer ANN\ncustody-tenant: acme\nCUSTODY-TENANT: beta\n", 400},
-		"tenant in a fragment":   {at + "#?tenant=beta HTTP/1.1\nHost: localhost\nAuthorization: Bearer ANN\n", 403}, // for a server it is none
+		"tenant in a fragment":   {at + "#?tenant=beta HTTP/1.1\nHost: localhost\nAuthorization: Bearer ANN\n", 403},                                   // for a server it is none
 		"length and chunks":      {at + " HTTP/1.1\nHost: localhost\nAuthorization: Bearer ANN\nContent-Length: 4\nTransfer-Encoding: chunked\n", 200}, // net/http takes the chunks and closes
 		"two lengths":            {at + " HTTP/1.1\nHost: localhost\nAuthorization: Bearer ANN\nContent-Length: 4\nContent-Length: 5\n", 400},
 		"an encoded path":        {"GET /api/v1/viewer%2f..%2fadmin/r-1 HTTP/1.1\nHost: localhost\nAuthorization: Bearer ANN\n", 404},
