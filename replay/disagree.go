@@ -26,8 +26,8 @@ const (
 	// unsettled is how long after it began one side may still have something to say
 	// of a flow: longer than the gateway waits for a client's first bytes.
 	unsettled = 45 * time.Second
-	// teardown is how long before the end of a run a connection may reach the
-	// gateway and not be taken any more.
+	// teardown is how long before the end of a run's last step a connection may reach
+	// the gateway and not be taken any more.
 	teardown = 250 * time.Millisecond
 	// maxCompared flows and claims are compared; of further ones a finding says that they were not.
 	maxCompared = 1 << 18
@@ -114,6 +114,7 @@ type judge struct {
 	spoke   bool
 	end     *audit.Lifecycle // of the run
 	endedAt int64
+	drained int64  // when the last step ended: the guest has said all of it by then
 	over    uint64 // seq of the first that was not compared
 	overAt  int64
 }
@@ -170,8 +171,11 @@ func (j *judge) add(r *audit.Record) {
 		}
 	case r.Kind == audit.KindGap && r.Gap != nil:
 		j.gap(r.Gap, host, at)
-	case r.Kind == audit.KindStep && r.Lifecycle != nil && host && r.Lifecycle.Phase == audit.PhaseEnd && r.Lifecycle.Status != audit.StatusDone:
-		j.lost(at) // what was under way when it was ended may be told by one side only
+	case r.Kind == audit.KindStep && r.Lifecycle != nil && host && r.Lifecycle.Phase == audit.PhaseEnd:
+		j.drained = at
+		if r.Lifecycle.Status != audit.StatusDone {
+			j.lost(at) // what was under way when it was ended may be told by one side only
+		}
 	case r.Kind == audit.KindRun && r.Lifecycle != nil && host && r.Lifecycle.Phase == audit.PhaseEnd:
 		j.end, j.endedAt = r.Lifecycle, at
 	}
@@ -298,6 +302,9 @@ func (j *judge) unseen(key tuple, s side) bool {
 // settled says whether all has been said about what began at an instant.
 func (j *judge) settled(at int64, grace time.Duration) bool {
 	if j.end != nil && j.end.Status == audit.StatusDone {
+		if grace > 0 && j.drained != 0 {
+			return at <= min(j.endedAt, j.drained)-int64(grace)
+		}
 		return at <= j.endedAt-int64(grace)
 	}
 	return at <= j.last-int64(unsettled)

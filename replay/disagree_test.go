@@ -223,6 +223,22 @@ func TestDisagreementsShown(t *testing.T) {
 	}
 }
 
+// TestRecordedDisagreement: a recorded finding names the first record that shows it, and the model the others.
+func TestRecordedDisagreement(t *testing.T) {
+	r := told{}
+	r.run(audit.PhaseStart)
+	r.exec("p1", "", "sh")
+	for i := range 3 {
+		r.flow(audit.Host, audit.Flow{State: audit.FlowDeny, SrcPort: 1000 + i})
+	}
+	r.add(audit.Host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: RuleUnclaimed, Seq: 3, Detail: "as recorded"}})
+	r.run(audit.PhaseEnd)
+	f := r.story(t).Findings()
+	if len(f) != 1 || f[0].Seq != 6 || f[0].Derived || f[0].Detail != "as recorded" || fmt.Sprint(f[0].Evidence) != "[3 4 5]" {
+		t.Errorf("got %s", toJSON(t, f))
+	}
+}
+
 // TestManyDisagreements: a flood of them is told in few words.
 func TestManyDisagreements(t *testing.T) {
 	r := told{}

@@ -33,17 +33,21 @@ func (s *Story) Findings() []Finding {
 
 func (s *Story) makeFindings() []Finding {
 	list := []Finding{}
-	recorded := map[evidence]bool{}
+	recorded := map[evidence][]int{} // places in list
 	for i := range s.moments {
 		m := &s.moments[i]
 		if f, is := m.what.(*audit.Finding); is && m.host() {
+			recorded[evidence{f.Rule, f.Seq}] = append(recorded[evidence{f.Rule, f.Seq}], len(list))
 			list = append(list, recordedFinding(m, f))
-			recorded[evidence{f.Rule, f.Seq}] = true
 		}
 	}
 	for _, f := range group(s.derived.disputes()) {
-		if !recorded[evidence{f.Rule, f.Evidence[0]}] {
+		places := recorded[evidence{f.Rule, f.Evidence[0]}]
+		if len(places) == 0 {
 			list = append(list, f)
+		}
+		for _, i := range places { // its record names the first only
+			list[i].Evidence = f.Evidence
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Finding) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Seq, b.Seq)) })

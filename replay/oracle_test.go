@@ -319,8 +319,18 @@ func (o *oracle) findings(t time.Time) []Finding {
 	}
 	for _, r := range o.records {
 		if r != nil && r.Observer == audit.Host && is(r, audit.KindFinding, r.Finding != nil) {
-			all = append(all, recordedFinding(&moment{seq: r.Seq, at: nanos(r.Time), step: r.Step}, r.Finding))
-			derived = slices.DeleteFunc(derived, func(f Finding) bool { return f.Rule == r.Finding.Rule && f.Evidence[0] == r.Finding.Seq })
+			f := recordedFinding(&moment{seq: r.Seq, at: nanos(r.Time), step: r.Step}, r.Finding)
+			for _, d := range derived {
+				if d.Rule == f.Rule && d.Evidence[0] == r.Finding.Seq {
+					f.Evidence = d.Evidence
+				}
+			}
+			all = append(all, f)
+		}
+	}
+	for _, f := range all {
+		if len(f.Evidence) > 0 {
+			derived = slices.DeleteFunc(derived, func(d Finding) bool { return d.Rule == f.Rule && d.Evidence[0] == f.Evidence[0] })
 		}
 	}
 	all = append(all, derived...)
