@@ -65,7 +65,7 @@ function columnsOf(run: RunStore, all: Connection[]): Column<Connection>[] {
   return [
     { id: "verdict", title: "Verdict", width: "6.9rem", cell: (c) => <VerdictBadge verdict={c.verdict} state={c.state} />, sort: (a, b) => order(a.verdict, b.verdict) || order(a.state, b.state) },
     { id: "to", title: "To", width: "minmax(0, 1.5fr)", cell: (c) => <To c={c} />, sort: (a, b) => order(decode(a.name), decode(b.name)) },
-    { id: "by", title: "Claimed by", width: "7.5rem", cell: (c) => <ByCell run={run} c={c} />, sort: (a, b) => order(decode(a.by?.name), decode(b.by?.name)) },
+    { id: "by", title: "Claimed by", width: "8.4rem", cell: (c) => <ByCell run={run} c={c} />, sort: (a, b) => order(decode(a.by?.name), decode(b.by?.name)) },
     { id: "out", title: "Out", width: "5.1rem", right: true, cell: (c) => <span class="num">{c.bytes_out ? bytes(c.bytes_out) : "–"}</span>, sort: (a, b) => a.bytes_out - b.bytes_out },
     { id: "in", title: "In", width: "5.1rem", right: true, cell: (c) => <span class="num">{c.bytes_in ? bytes(c.bytes_in) : "–"}</span>, sort: (a, b) => a.bytes_in - b.bytes_in },
     { id: "start", title: "When", width: "minmax(0, 1fr)", cell: (c) => <Bars {...scale} label={barLabel(run, c)} stretches={stretches(run, c)} marks={marks(run, c)} />,
@@ -91,15 +91,13 @@ function To({ c }: { c: Connection }) {
     <span class="to">
       <Words text={c.name} limit={80} /><span class="muted num">{c.dst_port ? `:${c.dst_port}` : ""} {flat(c.proto)}</span>
       {c.count && c.count > 1 ? <span class="muted num"> ×{count(c.count)}</span> : null}
-      {c.unclaimed && <Badge tone="warn" title="The host saw it, and no process in the guest claims it">unclaimed</Badge>}
-      {c.unseen && <Badge tone="warn" title="A process in the guest claims it, and the host saw nothing of it">unseen</Badge>}
     </span>
   );
 }
 
 function ByCell({ run, c }: { run: RunStore; c: Connection }) {
-  if (c.unclaimed) return <span class="warn">nobody claims it</span>;
-  return <By run={run} by={c.by} />;
+  if (c.unclaimed) return <Badge tone="warn" title="The host saw it, and no process in the guest claims it">unclaimed</Badge>;
+  return <><By run={run} by={c.by} />{c.unseen && <Badge tone="warn" title="A process in the guest claims it, and the host saw nothing of it">unseen</Badge>}</>;
 }
 
 function stretches(run: RunStore, c: Connection): Stretch[] {

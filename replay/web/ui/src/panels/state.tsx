@@ -92,7 +92,8 @@ function Exit({ s }: { s: StepState }) {
 }
 
 const deepest = 24; // levels that are indented; a tree can be deeper, and is then drawn at that depth
-const mostRows = 2000;
+const someRows = 200;
+const mostRows = 3000;
 
 interface Row {
   p: Process;
@@ -103,7 +104,9 @@ interface Row {
 /** Running processes, each below its parent; what one started can be folded. A tree may be as deep as a guest likes. */
 function Tree({ at, roots }: { at: string; roots: Process[] }) {
   const [folded, setFolded] = useState<ReadonlySet<Process["proc"]>>(new Set());
+  const [all, setAll] = useState(false);
   const rows = flatten(roots, folded);
+  const shown = rows.slice(0, all ? mostRows : someRows);
   const fold = (proc: string) => {
     const next = new Set(folded);
     if (!next.delete(proc)) next.add(proc);
@@ -111,8 +114,10 @@ function Tree({ at, roots }: { at: string; roots: Process[] }) {
   };
   return (
     <>
-      <ul class="tree">{rows.slice(0, mostRows).map((row) => <Node key={row.p.proc} at={at} row={row} folded={folded.has(row.p.proc)} fold={fold} />)}</ul>
-      {rows.length > mostRows && <p class="muted">and {plural(rows.length - mostRows, "process", "processes")} more</p>}
+      <ul class="tree">{shown.map((row) => <Node key={row.p.proc} at={at} row={row} folded={folded.has(row.p.proc)} fold={fold} />)}</ul>
+      {rows.length > shown.length && (
+        <p class="muted">and {plural(rows.length - shown.length, "process", "processes")} more {!all && <button type="button" class="link" onClick={() => setAll(true)}>show {rows.length > mostRows ? `the first ${mostRows.toLocaleString("en-GB")}` : "all"}</button>}</p>
+      )}
     </>
   );
 }

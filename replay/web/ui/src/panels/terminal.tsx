@@ -21,7 +21,8 @@ export default function TerminalPanel({ run }: { run: RunStore }) {
   const detail = useCell(run.detail);
   const [step, setStep] = useState("");
   const [which, setWhich] = useState<"both" | "stdout" | "stderr">("both");
-  const [columns, setColumns] = useState(100);
+  const [chosen, setChosen] = useState(0);
+  const [fitting, setFitting] = useState(80);
   const tape = useMemo(() => new Tape({ step, streams: new Set(which === "both" ? streams : which === "stdout" ? ["stdout", "tty"] : ["stderr"]) }), [step, which]);
   tape.grow(out.pieces);
   if (out.error && out.pieces.length === 0) return <ErrorBox error={out.error} retry={out.again} />;
@@ -37,10 +38,10 @@ export default function TerminalPanel({ run }: { run: RunStore }) {
           <option value="">all</option>{steps.map((s) => <option value={s}>{flat(s) || "(none)"}</option>)}
         </select></label>
         <Choice name="Streams" value={which} set={setWhich} options={[["both", "both"], ["stdout", "stdout"], ["stderr", "stderr"]]} />
-        <label>Columns <select value={columns} onChange={(e) => setColumns(Number(e.currentTarget.value))}>{[80, 100, 132, 200].map((n) => <option value={n}>{n}</option>)}</select></label>
+        <label>Columns <select value={chosen} onChange={(e) => setChosen(Number(e.currentTarget.value))}>{[0, 80, 100, 132, 200].map((n) => <option value={n}>{n || `fit (${fitting})`}</option>)}</select></label>
       </div>
       <Player run={run} tape={tape} />
-      <Shown run={run} tape={tape} known={tape.length} columns={columns} pipe={!out.pieces.some((p) => p.stream === "tty")} />
+      <Shown run={run} tape={tape} known={tape.length} columns={chosen || fitting} fit={setFitting} pipe={!out.pieces.some((p) => p.stream === "tty")} />
       {out.capped && <p class="note"><Badge tone="warn">not all</Badge> Only the first {bytes(most)} of the output are shown here. Export the run as asciicast or CSV for all of it.</p>}
       {out.error && <p class="note bad" role="alert">{flat(out.error.message)} <button type="button" class="link" onClick={out.again}>Go on fetching</button></p>}
       <p class="muted small">Output is what the guest chose to write, after the redactor. Links, titles and the clipboard do nothing here; a dot stands for a character that shows nothing, and hidden text is shown.</p>
@@ -86,7 +87,7 @@ function useOutput(run: RunStore): Out {
 }
 
 /** The screen at the cursor. Going on feeds what is new; going back begins again, a bounded way before. */
-function Shown({ run, tape, known, columns, pipe }: { run: RunStore; tape: Tape; known: number; columns: number; pipe: boolean }) {
+function Shown({ run, tape, known, columns, fit, pipe }: { run: RunStore; tape: Tape; known: number; columns: number; fit: (columns: number) => void; pipe: boolean }) {
   const [view, setView] = useState<{ rows: Row[]; n: number; start: number }>({ rows: [], n: 0, start: 0 });
   const box = useRef<HTMLDivElement>(null);
   const now = useRef<Projector | null>(null);
@@ -100,6 +101,7 @@ function Shown({ run, tape, known, columns, pipe }: { run: RunStore; tape: Tape;
     };
   }, [run, tape, columns, pipe]);
   useEffect(() => now.current?.show(run.cursor.get()), [known]); // more is known of what was shown
+  useEffect(() => whenSized(box.current!, fit), []);
   useEffect(() => { // stay at the end, as a terminal does
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [view]);
@@ -108,7 +110,7 @@ function Shown({ run, tape, known, columns, pipe }: { run: RunStore; tape: Tape;
     <>
       <div class="tty" ref={box} tabIndex={0} role="region" aria-label="What the terminal showed at the cursor">
         {view.rows.length === 0 && <div class="t-row muted">{view.n === 0 ? "Nothing was written yet at the cursor." : "The screen is empty."}</div>}
-        {view.rows.map((row) => <RowView row={row} />)}
+        <Rows rows={view.rows} />
       </div>
       <p class="muted small">
         {last ? <>Last piece <Seq run={run} seq={last.seq} /> at {run.at(last.at)}, {view.n.toLocaleString("en-GB")} of {tape.length.toLocaleString("en-GB")} pieces.</> : `${tape.length.toLocaleString("en-GB")} pieces in all.`}
@@ -118,8 +120,40 @@ function Shown({ run, tape, known, columns, pipe }: { run: RunStore; tape: Tape;
   );
 }
 
-function RowView({ row }: { row: Row }) {
-  return <div class="t-row">{row.length === 0 ? " " : row.map((s) => (s.look ? <span class={s.look}>{s.text}</span> : s.text))}</div>;
+/** Rows by what they show, so that those which only moved up stay as they are in the page. */
+function Rows({ rows }: { rows: Row[] }) {
+  const seen = new Map<string, number>();
+  return <>{rows.map((row) => {
+    const shows = row.map((s) => `${s.look}|${s.text}`).join("|");
+    const n = (seen.get(shows) ?? 0) + 1;
+    seen.set(shows, n);
+    return <div class="t-row" key={`${n} ${shows}`}>{row.length === 0 ? " " : row.map((s) => (s.look ? <span class={s.look}>{s.text}</span> : s.text))}</div>;
+  })}</>;
+}
+
+/** Tells how many characters fit into a line of an element, now and when its size has changed and rested. */
+function whenSized(box: HTMLElement, fit: (columns: number) => void): () => void {
+  const measure = () => {
+    const probe = document.createElement("span");
+    probe.className = "t-row";
+    probe.textContent = "0".repeat(100);
+    box.append(probe);
+    const one = probe.getBoundingClientRect().width / 100;
+    probe.remove();
+    const { paddingLeft, paddingRight } = getComputedStyle(box);
+    if (one > 0) fit(Math.min(Math.max(Math.floor((box.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight)) / one) - 1, 40), 300));
+  };
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const watcher = new ResizeObserver(() => {
+    clearTimeout(timer);
+    timer = setTimeout(measure, 250);
+  });
+  measure();
+  watcher.observe(box);
+  return () => {
+    clearTimeout(timer);
+    watcher.disconnect();
+  };
 }
 
 /** Feeds a Screen so that it shows an instant; while it is busy only the latest wish is kept. */

@@ -85,6 +85,7 @@ export class Screen {
 /** What one cell shows: characters that show nothing or turn text around are made visible. */
 export function visible(chars: string): string {
   if (chars === "") return " ";
+  if (chars.length === 1 && chars >= " " && chars <= "~") return chars;
   const points = [...chars];
   const kept = points.length > 1 + mostMarks ? [...points.slice(0, 1 + mostMarks), "…"] : points;
   return kept.map((c) => (/[\p{C}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0\u2800]/u.test(c) ? "\u00b7" : c)).join("");
@@ -92,6 +93,7 @@ export function visible(chars: string): string {
 
 /** Class names for a cell: t-f0 to t-f15 and t-b0 to t-b15 for colours, and a few for styles. */
 function lookOf(cell: IBufferCell): string {
+  if (cell.isAttributeDefault()) return "";
   let look = "";
   let fore = colour(cell.isFgDefault(), cell.isFgPalette(), cell.getFgColor());
   let back = colour(cell.isBgDefault(), cell.isBgPalette(), cell.getBgColor());
