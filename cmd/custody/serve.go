@@ -223,12 +223,7 @@ func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part a
 
 // proof proves one record.
 func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (any, error) {
-	e, done, err := s.home.Evidence(ctx, run.ID)
-	if err != nil {
-		return nil, err
-	}
-	p, err := proof.ProofOf(ctx, e, seq)
-	return p, errors.Join(err, done())
+	return s.home.ProofOf(ctx, run.ID, seq)
 }
 
 // frameworks are those that a report can be made for.

@@ -27,7 +27,7 @@ const (
 )
 
 type verifyCmd struct {
-	What     string   `arg:"" name:"run|file" help:"A run (or last), or a bundle's file."`
+	What     string   `arg:"" name:"run|file" help:"A run (or last), or the file of a bundle or of the proof of one record (.json)."`
 	Key      []string `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
 	Witness  []string `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
 	Quorum   int      `placeholder:"N" help:"Of the witnesses, so many must have cosigned (default: all that are given)."`
@@ -43,6 +43,9 @@ func (c verifyCmd) Run(a *app) error {
 		return a.cannotBeJudged(err)
 	}
 	if info, err := os.Stat(c.What); err == nil && info.Mode().IsRegular() {
+		if strings.HasSuffix(c.What, ".json") {
+			return c.status(a.verifyRecord(c.What, t))
+		}
 		return c.status(a.verifyBundle(c.What, t))
 	}
 	return c.status(a.verifyRun(c.What, t))
@@ -153,6 +156,32 @@ func (a *app) verifyBundle(path string, t proof.Trust) (code, found error) {
 	return a.judge(report, err), err
 }
 
+// verifyRecord checks the proof of one record.
+func (a *app) verifyRecord(path string, t proof.Trust) (code, found error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return a.cannotBeJudged(err), err
+	}
+	p, err := proof.ParseRecordProof(data)
+	if err != nil {
+		return a.verdict(err, ""), err
+	}
+	r, err := p.Verify(t)
+	fmt.Fprintf(a.stdout, "run       %s\nrecord    seq %d, leaf %s\nkey       %s\n", clean(r.Run), r.Seq, r.Leaf, orNone(r.KeyName))
+	printPublished(a.stdout, r.Log)
+	if e := r.Erased; e != nil {
+		fmt.Fprintf(a.stdout, "erased    on %s for %s: %s\n", e.Time.Format(time.DateTime), clean(e.By), clean(e.Reason))
+	}
+	said := "verified: this record, and nothing of its neighbours"
+	switch r.State {
+	case proof.StateOpen:
+		said = "verified: nothing yet. The record is in a segment that is not sealed: ask again"
+	case proof.StateSealed:
+		said = "verified: this record, under the host's signature and no checkpoint"
+	}
+	return a.verdict(err, said), err
+}
+
 // verifyRun checks the host's log of a run, and what the store says of it.
 func (a *app) verifyRun(name string, t proof.Trust) (code, found error) {
 	h, err := a.open()
@@ -241,12 +270,17 @@ func (a *app) judge(r proof.Report, err error) error {
 	if r.Run != "" {
 		printReport(a.stdout, r)
 	}
+	if r.Selected != nil {
+		return a.verdict(err, "verified: the records that are shown, and the place of each other one")
+	}
+	return a.verdict(err, "verified: every record from the first to the closing manifest")
+}
+
+// verdict prints what holds, or that it does not, and turns it into the exit code.
+func (a *app) verdict(err error, holds string) error {
 	switch {
-	case err == nil && r.Selected != nil:
-		fmt.Fprintln(a.stdout, "verified: the records that are shown, and the place of each other one")
-		return nil
 	case err == nil:
-		fmt.Fprintln(a.stdout, "verified: every record from the first to the closing manifest")
+		fmt.Fprintln(a.stdout, holds)
 		return nil
 	case errors.Is(err, proof.ErrCannotBeJudged), a.ctx.Err() != nil:
 		fmt.Fprintln(a.stdout, "CANNOT BE JUDGED")
@@ -306,7 +340,9 @@ func printPublished(w io.Writer, p *proof.Published) {
 		return
 	}
 	fmt.Fprintf(w, "log       %s, checkpoint of %d entries, root %s\n", clean(p.Origin), p.Size, p.Root)
-	fmt.Fprintf(w, "covered   %d records; %d are younger than the checkpoint\n", p.Covered, p.Tail)
+	if p.Covered+p.Tail > 0 { // else it is about one record
+		fmt.Fprintf(w, "covered   %d records; %d are younger than the checkpoint\n", p.Covered, p.Tail)
+	}
 	fmt.Fprintf(w, "witnesses %s\n", orNone(strings.Join(p.Witnesses, ", ")))
 	if p.Since > 0 {
 		fmt.Fprintf(w, "since     the log went on from your checkpoint of %d entries\n", p.Since)
