@@ -23,6 +23,7 @@ import (
 type serveCmd struct {
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
 	Idle   time.Duration `placeholder:"TIME" help:"End when nobody has been connected for so long, such as 1h."`
+	Link   time.Duration `name:"link-for" default:"10m" help:"How long the printed link is good, once."`
 	Show   string        `name:"run" placeholder:"RUN" help:"Have the printed link lead to this run (or last)."`
 }
 
@@ -51,7 +52,7 @@ func (c serveCmd) Run(a *app) error {
 	if err := a.service(h, "serve"); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	s := &service{app: a, home: h, config: config, place: place}
+	s := &service{app: a, home: h, config: config, place: place, linkFor: c.Link}
 	if err := s.open(); err != nil {
 		return errors.Join(err, s.close(), l.Close())
 	}
@@ -80,10 +81,12 @@ type service struct {
 	*app
 	home   *home.Home
 	config access.Config
-	place  string // of the printed link
-	looks  *home.AccessLog
-	gate   *access.Gate
-	api    *api.Server
+	// The printed link's place in the page, and how long it is good.
+	place   string
+	linkFor time.Duration
+	looks   *home.AccessLog
+	gate    *access.Gate
+	api     *api.Server
 }
 
 // open makes the parts; close ends those that were made.
@@ -101,7 +104,7 @@ func (s *service) open() error {
 		return err
 	}
 	s.looks = s.home.AccessLog(redactor, version())
-	s.gate, err = access.New(access.Options{Config: s.config, Tokens: tokens, Tenant: s.home.Config().Tenant, Recorder: s.looks, Warn: s.say})
+	s.gate, err = access.New(access.Options{Config: s.config, Tokens: tokens, Tenant: s.home.Config().Tenant, Recorder: s.looks, LinkFor: s.linkFor, Warn: s.say})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,8 @@ type Options struct {
 	Tokens   *Tokens
 	Tenant   string // of the host: the printed link leads there. "" is what belongs to none
 	Recorder Recorder
-	Warn     func(string) // is told what is not as it should be; nil: nobody is
+	LinkFor  time.Duration // how long a one-time token is good; 0: ten minutes
+	Warn     func(string)  // is told what is not as it should be; nil: nobody is
 }
 
 // New returns a Gate. Close it: it has a goroutine that cuts off what was withdrawn.
@@ -70,7 +71,7 @@ func New(o Options) (*Gate, error) {
 		warn: o.Warn,
 	}
 	g.sessions.max, g.sessions.idle = c.Session.Max, c.Session.Idle
-	g.journal.to = o.Recorder
+	g.journal.to, g.once.lasts = o.Recorder, o.LinkFor
 	if g.warn == nil {
 		g.warn = func(string) {}
 	}
@@ -90,7 +91,7 @@ func New(o Options) (*Gate, error) {
 // Tokens are those that the gate lets in.
 func (g *Gate) Tokens() *Tokens { return g.tokens }
 
-// Once returns a new one-time token, good once, for ten minutes, from this machine. false: the
+// Once returns a new one-time token, good once, for Options.LinkFor, from this machine. false: the
 // configuration wants none, or the server has no name by which this machine's loopback reaches it.
 func (g *Gate) Once() (string, bool) {
 	loopback := g.known["localhost"] || g.known["127.0.0.1"] || g.known["::1"]

@@ -86,7 +86,7 @@ func (g *Gate) byOnce(q *request, token string) (credential, *Problem) {
 	case used:
 		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "if that was not you, somebody else has a session: restart custody serve")
 	case !ok:
-		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its ten minutes are over", "restart custody serve for a new link")
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its time is over", "restart custody serve for a new link")
 	}
 	return credential{
 		principal: Principal{Name: "local", Via: ViaOnce, Grants: []Grant{{g.tenant, Role(g.config.Local)}}},

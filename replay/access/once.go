@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// once are the one-time tokens that serve printed. Each is good once and for onceTime:
+// once are the one-time tokens that serve printed. Each is good once and for as long as lasts says:
 //
 //	made --- taken ---> used
-//	  `---- 10 min ---> gone (used ones too)
+//	  `---- lasts ----> gone (used ones too)
 type once struct {
+	lasts time.Duration // 0: onceTime
+
 	mu   sync.Mutex // guards what follows
 	made map[digest]onceState
 }
@@ -33,7 +35,7 @@ func (o *once) add() string {
 		o.made = map[digest]onceState{}
 	}
 	o.tidy()
-	o.made[sum] = onceState{until: time.Now().Add(onceTime)}
+	o.made[sum] = onceState{until: time.Now().Add(or(o.lasts, onceTime))}
 	return text
 }
 
