@@ -196,7 +196,7 @@ func (j *judge) flow(r *audit.Record, at int64) {
 	f := r.Flow
 	host := r.Observer == audit.Host
 	key, bound := tupleOf(f)
-	if host && f.State == audit.FlowDeny && f.DstIP == "" { // many that were put together
+	if host && f.State == audit.FlowDeny && f.DstIP == "" && (f.Proto == "" || f.Proto == "tcp") { // many that were put together, not one that is no IP
 		j.blind.add(at, at)
 	}
 	if key.proto != "tcp" && key.proto != "udp" || !key.dst.IsValid() || toResolver(f) {
