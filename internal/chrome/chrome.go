@@ -17,6 +17,7 @@ import (
 
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -32,6 +33,8 @@ type Page struct {
 	t    testing.TB
 	ctx  context.Context
 	host string // host:port that all requests have to go to
+
+	clicks int
 
 	mu       sync.Mutex // guards what follows
 	problems []string
@@ -106,6 +109,9 @@ func (p *Page) watch(event any) {
 		if e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning {
 			p.note(fmt.Sprintf("log %s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
 		}
+	case *page.EventJavascriptDialogOpening:
+		p.note(fmt.Sprintf("a dialog: %s %q", e.Type, e.Message))
+		go chromedp.Call(p.ctx, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{})
 	case *network.EventRequestWillBeSent:
 		at, err := url.Parse(e.Request.URL)
 		if err != nil || at.Host != p.host && !slices.Contains([]string{"data", "blob", "about"}, at.Scheme) {
@@ -195,10 +201,54 @@ func (p *Page) Go(address string) {
 	p.Do(chromedp.Navigate(address))
 }
 
-// Click clicks the first element that the CSS selector finds, once it is visible.
+// Click clicks the first element that the CSS selector finds, with the mouse, once it is in sight.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
-	p.Do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	p.ClickOn(`document.querySelector(` + Quote(selector) + `)`)
+}
+
+// ClickText clicks the first element of the selector whose words begin with text.
+func (p *Page) ClickText(selector, text string) {
+	p.t.Helper()
+	p.ClickOn(`[...document.querySelectorAll(` + Quote(selector) + `)].find(e => (e.ariaLabel || e.innerText || "").trim().startsWith(` + Quote(text) + `))`)
+}
+
+// ClickOn clicks the middle of the element that the JavaScript expression gives, once it is there and nothing covers it.
+func (p *Page) ClickOn(element string) {
+	p.t.Helper()
+	p.Do(chromedp.MouseClickXY(p.middle(element)))
+	p.clicks++
+}
+
+// Clicks is how often the mouse was clicked so far.
+func (p *Page) Clicks() int { return p.clicks }
+
+// middle brings an element into sight and returns where its middle stands, once that is at rest.
+func (p *Page) middle(element string) (x, y float64) {
+	p.t.Helper()
+	const covered = `(() => {
+		const e = %s;
+		if (!e) return null;
+		e.scrollIntoView({block: "nearest", inline: "nearest"});
+		const b = e.getBoundingClientRect(), x = b.left + b.width / 2, y = b.top + b.height / 2;
+		const top = document.elementFromPoint(x, y);
+		return b.width > 0 && top && (e === top || e.contains(top) || top.contains(e)) ? [x, y] : null;
+	})()`
+	var last []float64
+	p.until(element+" to be in sight", func() bool {
+		at := Eval[[]float64](p, fmt.Sprintf(covered, element))
+		rests := at != nil && slices.Equal(at, last)
+		last = at
+		return rests
+	})
+	return last[0], last[1]
+}
+
+// ClickAt clicks a point of the window.
+func (p *Page) ClickAt(x, y float64) {
+	p.t.Helper()
+	p.Do(chromedp.MouseClickXY(x, y))
+	p.clicks++
 }
 
 // Type sends text as keys to the element that the CSS selector finds.
@@ -207,22 +257,50 @@ func (p *Page) Type(selector, text string) {
 	p.Do(chromedp.SendKeys(chromedp.CSS(selector), text, chromedp.NodeVisible))
 }
 
+// Keys sends keys to whatever has the focus: text, or the names of package kb.
+func (p *Page) Keys(keys string) {
+	p.t.Helper()
+	p.Do(chromedp.KeyEvent(keys))
+}
+
 // Text waits for an element and returns what it shows.
 func (p *Page) Text(selector string) string {
 	p.t.Helper()
-	return Run(p, chromedp.Text(chromedp.CSS(selector), chromedp.NodeVisible))
+	p.Wait(`document.querySelector(` + Quote(selector) + `)?.innerText.trim()`)
+	return Eval[string](p, `document.querySelector(`+Quote(selector)+`)?.innerText ?? ""`)
 }
 
-// Wait waits until the JavaScript expression is true.
+// Wait waits until the JavaScript expression is true. The page is asked from outside: its policy lets
+// nothing in it turn text into code.
 func (p *Page) Wait(expression string) {
 	p.t.Helper()
-	Run(p, chromedp.Poll[bool](`!!(`+expression+`)`, chromedp.WithPollingTimeout(patience-time.Second)))
+	p.until(expression, func() bool { return Eval[bool](p, `!!(`+expression+`)`) })
 }
 
-// WaitText waits until the page shows text.
-func (p *Page) WaitText(text string) {
+// until waits until there is yes.
+func (p *Page) until(what string, yes func() bool) {
 	p.t.Helper()
-	p.Wait(`document.body && document.body.innerText.includes(` + quote(text) + `)`)
+	for deadline := time.Now().Add(patience); !yes(); time.Sleep(30 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("the browser: waited in vain for %s\n%s", what, p.around())
+		}
+	}
+}
+
+// WaitText waits until the page shows all the texts at once.
+func (p *Page) WaitText(texts ...string) {
+	p.t.Helper()
+	p.WaitTextIn("body", texts...)
+}
+
+// WaitTextIn waits until the first element of the selector shows all the texts at once.
+func (p *Page) WaitTextIn(selector string, texts ...string) {
+	p.t.Helper()
+	list, err := json.Marshal(texts)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Wait(`(t => t !== undefined && ` + string(list) + `.every(w => t.includes(w)))(document.querySelector(` + Quote(selector) + `)?.innerText)`)
 }
 
 // Shot takes a picture of the window, as PNG. It is also kept below the directory that CUSTODY_SHOTS names, if it does.
@@ -237,7 +315,8 @@ func (p *Page) Shot(name string) []byte {
 	return png
 }
 
-func quote(s string) string {
+// Quote writes a text as JavaScript has it.
+func Quote(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // a string can be written

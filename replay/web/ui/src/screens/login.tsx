@@ -1,17 +1,22 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, post, Problem } from "../api";
 import { enter } from "../app";
+import { Cell } from "../cell";
 import { ErrorBox } from "../components/boxes";
 import type { Health, Session } from "../types";
 
+/** Why the one-time address did not let anybody in. */
+const refused = new Cell<Problem | null>(null);
+
 /**
- * Signs in with the token of #once=TOKEN. The token leaves the address bar and the history before
- * anything else happens, and goes nowhere but into this one request.
+ * Signs in with the token of #once=TOKEN, behind which a place of the page may stand (/runs/RUN?at=+1s). The
+ * token leaves the address bar and the history before anything else happens, and goes nowhere but into
+ * this one request.
  */
 export async function once(): Promise<void> {
-  const token = /^#once=(.+)$/.exec(location.hash)?.[1];
+  const [, token, rest] = /^#once=([^/?#]+)(\/.*)?$/.exec(location.hash) ?? [];
   if (!token) return;
-  history.replaceState(null, "", location.pathname + "#/runs");
+  history.replaceState(null, "", `${location.pathname}#${rest ?? "/runs"}`);
   dispatchEvent(new HashChangeEvent("hashchange"));
   try {
     enter(await post<Session>("/session", { token: decodeURIComponent(token) }));
@@ -23,7 +28,7 @@ export async function once(): Promise<void> {
 /** Asks for a token, or leads to the organisation's login. */
 export function Login() {
   const [token, setToken] = useState("");
-  const [error, setError] = useState<Problem | null>(null);
+  const [error, setError] = useState<Problem | null>(refused.get());
   const [busy, setBusy] = useState(false);
   const [health, setHealth] = useState<Health | null>(null);
   useEffect(() => {
