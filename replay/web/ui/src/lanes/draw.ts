@@ -118,9 +118,10 @@ function drawLane(ctx: Ctx, s: Scene, row: Row, lane: Lane, end: number): void {
   const points: Item[] = [];
   const written: number[] = []; // where the last caption of each row ends
   for (const item of lane.items) {
-    if (lasts(item) || item.until) bar(ctx, s, row, item, end, written);
-    else points.push(item);
+    if (!lasts(item) && !item.until) points.push(item);
+    else if (item.row >= row.rows) bar(ctx, s, row, item, end, written); // below those whose row it is
   }
+  for (const item of lane.items) if ((lasts(item) || item.until) && item.row < row.rows) bar(ctx, s, row, item, end, written);
   // What matters most comes last, on top.
   const weight = (i: Item) => (i.mood === "plain" || i.mood === "ok" || i.mood === "claim" ? 0 : 1);
   points.sort((a, b) => weight(a) - weight(b));
@@ -165,6 +166,8 @@ function bar(ctx: Ctx, s: Scene, row: Row, item: Item, end: number, written: num
   const y = barTop(row, item);
   const color = s.colors.mood[item.mood];
   if (until > stop) promise(ctx, Math.max(stop, left), y, Math.min(until, s.width + 4) - Math.max(stop, left), row.bar, color);
+  ctx.fillStyle = s.colors.bg; // what it lies upon does not shine through
+  ctx.fillRect(left, y, w, row.bar);
   fillBar(ctx, left, y, w, row.bar, color, item);
   if (!item.open && stop - x > 3 && item.until) {
     ctx.fillStyle = color; // the real end of a promise, as a line across
@@ -176,7 +179,7 @@ function bar(ctx: Ctx, s: Scene, row: Row, item: Item, end: number, written: num
   const line = Math.min(item.row, row.rows - 1);
   const from = Math.max(left, 0);
   const room = Math.max(Math.min(until, s.width), left + w) - from;
-  if (from < (written[line] ?? 0)) return; // rows that share the last place
+  if (from < (written[line] ?? 0) || item.row >= row.rows) return;
   if (caption(ctx, s, item, from, room, y + row.bar / 2, row.bar)) written[line] = from + room;
 }
 

@@ -29,6 +29,8 @@ export interface Row {
   /** Height of one row of bars, and how many there are. */
   bar: number;
   rows: number;
+  /** Rows that found no room of their own and share the last. */
+  more: number;
 }
 
 /** How lanes are called, who saw what is in them, and how many rows of bars they get at most. */
@@ -53,19 +55,20 @@ export function layout(names: string[], rows: Map<string, number>): { lanes: Row
   const lanes: Row[] = [];
   for (const name of names) {
     const k = known[name] ?? { most: 2, bar: 11 };
-    const n = Math.min(Math.max(rows.get(name) ?? 1, 1), k.most);
+    const wanted = Math.max(rows.get(name) ?? 1, 1);
+    const n = Math.min(wanted, k.most);
     const height = Math.max(n * (k.bar + 1), 19) + padding;
-    lanes.push({ name, top, height, bar: k.bar, rows: n });
+    lanes.push({ name, top, height, bar: k.bar, rows: n, more: wanted - n });
     top += height;
   }
   return { lanes, height: top };
 }
 
-/** Notes how many rows each lane needs; it never shrinks, so that the picture keeps still. */
+/** Notes how many rows of bars each lane needs; it never shrinks, so that the picture keeps still. */
 export function needed(rows: Map<string, number>, lanes: Lane[]): boolean {
   let grew = false;
   for (const lane of lanes) {
-    const most = lane.items.reduce((n, item) => Math.max(n, item.row + 1), 1);
+    const most = lane.items.reduce((n, item) => (lasts(item) || item.until ? Math.max(n, item.row + 1) : n), 1);
     if (most > (rows.get(lane.name) ?? 0)) {
       rows.set(lane.name, most);
       grew = true;

@@ -43,7 +43,7 @@ export function LanesView({ run, index }: { run: RunStore; index: Cell<SeqIndex>
         {rows.lanes.map((row) => (
           <div class="lane-name" style={{ top: `${row.top}px`, height: `${row.height}px` }} title={known[row.name]?.seen === "host" ? "Seen by the host" : "Claimed by the guest"}>
             <span>{known[row.name]?.title ?? row.name}</span>
-            <small>{known[row.name]?.seen === "host" ? "" : "guest claims"}</small>
+            <small>{known[row.name]?.seen === "host" ? "" : "guest claims"}{row.more > 0 && <b title={`${row.more} more rows share the last one: zoom in`}> +{row.more}</b>}</small>
           </div>
         ))}
       </div>

@@ -119,28 +119,32 @@ function Bundle({ run, marked }: { run: RunStore; marked: Range }) {
 function Keys() {
   const [open, setOpen] = useState(false);
   return (
-    <span class="keys">
+    <span class="keys" onKeyDown={(e) => e.key === "Escape" && setOpen(false)}>
       <button type="button" class="link" aria-expanded={open} onClick={() => setOpen(!open)}>Keys and signs</button>
       {open && (
-        <dl class="pop" onKeyDown={(e) => e.key === "Escape" && setOpen(false)}>
-          <div><dt>← →</dt><dd>move the cursor, with Shift further</dd></div>
-          <div><dt>↑ ↓</dt><dd>previous, next thing</dd></div>
-          <div><dt>+ − 0</dt><dd>zoom in, out, whole run</dd></div>
-          <div><dt>Page ↑ ↓</dt><dd>earlier, later</dd></div>
-          <div><dt>Home End</dt><dd>start, end of the run</dd></div>
-          <div><dt>[ ]</dt><dd>mark from, to the cursor; Esc clears</dd></div>
-          <div><dt>Wheel</dt><dd>zoom, with Shift sideways</dd></div>
-          <div><dt>Drag</dt><dd>move; on the axis: the cursor; with Shift: mark</dd></div>
-          <div class="rule"><dt>Filled bar</dt><dd>the host saw it</dd></div>
-          <div><dt>Outlined bar</dt><dd>the guest claims it</dd></div>
-          <div><dt>Dashed bar</dt><dd>what was left of a credential's promise when it ended</dd></div>
-          <div><dt class="mood ok">allowed</dt><dd>or ended well</dd></div>
-          <div><dt class="mood deny">denied</dt><dd>by the policy</dd></div>
-          <div><dt class="mood revoke">revoked</dt><dd>ended by Custody before its time</dd></div>
-          <div><dt class="mood fail">failed</dt><dd>ended with an error or a signal</dd></div>
-          <div><dt class="mood finding">finding</dt><dd>something to look at</dd></div>
-          <div><dt>Hatched</dt><dd>a gap: records were lost there. Cross-hatched: the machine was frozen</dd></div>
-        </dl>
+        <div class="pop">
+          <dl>
+            <div><dt>← →</dt><dd>move the cursor, with Shift further</dd></div>
+            <div><dt>↑ ↓</dt><dd>previous, next thing</dd></div>
+            <div><dt>+ − 0</dt><dd>zoom in, out, whole run</dd></div>
+            <div><dt>Page ↑ ↓</dt><dd>earlier, later</dd></div>
+            <div><dt>Home End</dt><dd>start, end of the run</dd></div>
+            <div><dt>[ ]</dt><dd>mark from, to the cursor; Esc clears</dd></div>
+            <div><dt>Wheel</dt><dd>zoom, with Shift sideways</dd></div>
+            <div><dt>Drag</dt><dd>move; on the axis: the cursor; with Shift: mark</dd></div>
+          </dl>
+          <dl>
+            <div><dt>Filled bar</dt><dd>the host saw it</dd></div>
+            <div><dt>Outlined bar</dt><dd>the guest claims it</dd></div>
+            <div><dt>Dashed bar</dt><dd>what was left of a credential's promise when it ended</dd></div>
+            <div><dt class="mood ok">allowed</dt><dd>or ended well</dd></div>
+            <div><dt class="mood deny">denied</dt><dd>by the policy</dd></div>
+            <div><dt class="mood revoke">revoked</dt><dd>ended by Custody before its time</dd></div>
+            <div><dt class="mood fail">failed</dt><dd>ended with an error or a signal</dd></div>
+            <div><dt class="mood finding">finding</dt><dd>something to look at</dd></div>
+            <div><dt>Hatched</dt><dd>a gap: records were lost there. Cross-hatched: the machine was frozen</dd></div>
+          </dl>
+        </div>
       )}
     </span>
   );

@@ -63,7 +63,7 @@ const columns: Column<RunItem>[] = [
   { id: "result", title: "Result", width: "9rem", cell: (r) => <Result run={r} /> },
   { id: "proof", title: "Proof", width: "11rem", cell: (r) => <Proof verification={r.verification} /> },
   { id: "project", title: "Project", width: "minmax(6rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span> },
-  { id: "tier", title: "Tier", width: "8.5rem", cell: (r) => <Tier tier={r.tier} /> },
+  { id: "tier", title: "Tier", width: "8.5rem", cell: (r) => <Tier tier={r.tier} quiet /> },
   { id: "start", title: "Started", width: "12.5rem", cell: (r) => <Time at={r.start} date digits={0} />, sort: (a, b) => parse(a.start) - parse(b.start) },
   { id: "duration", title: "Duration", width: "7.5rem", right: true, cell: (r) => r.status === "running" ? <Since at={r.start} /> : <Length ns={r.duration_ns} />, sort: (a, b) => a.duration_ns - b.duration_ns },
   { id: "events", title: "Records", width: "6.5rem", right: true, cell: (r) => <span class="num">{count(r.events)}</span>, sort: (a, b) => a.events - b.events },

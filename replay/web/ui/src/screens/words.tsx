@@ -13,6 +13,7 @@ export function Status({ run }: { run: Run & { live?: boolean } }) {
 /** How the work ended: its own result, not the record's. */
 export function Result({ run }: { run: Run }) {
   if (run.status === "running") return <span class="muted">–</span>;
+  if (run.status === "interrupted") return <span class="muted">–</span>;
   if (run.result && run.result !== "done") return <Badge tone={run.result === "cancelled" ? "plain" : "warn"}>{flat(run.result)}</Badge>;
   if (run.exit_code === null) return <span class="muted">no exit code</span>;
   return run.exit_code === 0 ? <span class="num">exit 0</span> : <Badge tone="warn">exit {run.exit_code}</Badge>;
@@ -32,8 +33,9 @@ export function Proof({ verification }: { verification: Verification | undefined
 }
 
 /** How much an isolation tier promises, said out loud. */
-export function Tier({ tier, note }: { tier: string; note?: string | undefined }) {
+export function Tier({ tier, note, quiet = false }: { tier: string; note?: string | undefined; quiet?: boolean }) {
   const weak = tier === "qemu-tcg" || tier === "host";
   const words = note || (tier === "qemu-tcg" ? "Software emulation: QEMU's project gives it no security promise" : tier === "host" ? "No isolation" : "");
+  if (quiet) return <span class={weak ? "warn" : undefined} title={words || undefined}>{weak && <span aria-hidden="true">▲ </span>}{flat(tier) || "no tier"}</span>;
   return <Badge tone={weak ? "warn" : "plain"} title={words || undefined}>{flat(tier) || "no tier"}</Badge>;
 }

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-ILPCGO7E.js";import"./chunk-LQFWAJRU.js";import"./chunk-BKU3S26V.js";import"./chunk-VBYP3JAS.js";import"./chunk-XZPMHEPV.js";import"./chunk-7VHRVHDT.js";export{b as Runs,a as default};
