@@ -119,6 +119,11 @@ func TestDisagreements(t *testing.T) {
 			r.flow(audit.Guest, f)
 			r.flow(audit.Host, denied)
 		}},
+		{"the host's record has the guest's word", "", func(r *told) {
+			f := denied
+			f.Proc = "p1"
+			r.flow(audit.Host, f)
+		}},
 		{"a guest that gives verdicts", "connect-unseen [3]", func(r *told) {
 			r.flow(audit.Guest, attempt(audit.Flow{}))
 			r.flow(audit.Guest, denied)
