@@ -73,11 +73,8 @@ export function parseCount(text: string | undefined, what: string): number {
   return count(Number(text), what);
 }
 
-/** WebCrypto, which browsers have on https and on loopback addresses only. */
-export function subtle(): SubtleCrypto | undefined {
-  return globalThis.crypto?.subtle;
-}
-
+/** SHA-256 by WebCrypto, which browsers have on https and on loopback addresses only. */
 export async function sha256(...parts: Bytes[]): Promise<Bytes> {
+  if (!globalThis.crypto?.subtle) throw new Error("the browser gives this page no cryptography: open it over https, or from this machine");
   return new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...parts)));
 }

@@ -26,6 +26,7 @@ export function Keys({ report }: { report: Report }) {
         <div class="offered">
           <p>Came with the answer: <Words text={offered.key} limit={120} /> <Copy text={offered.key} label="Copy the key" /></p>
           <p>Fingerprint <code class="fingerprint">{offered.fingerprint}</code></p>
+          <p class="muted">On the host, or wherever a copy of host.pub came by another way, this prints it: <code class="wrap">cut -d+ -f3- host.pub | base64 -d | tail -c 32 | sha256sum</code></p>
           <button type="button" onClick={() => pin("hosts", offered.key)}>I have compared the fingerprint: pin this key</button>
         </div>
       )}
