@@ -48,9 +48,19 @@ async function begin(): Promise<void> {
   }
 }
 
+/** Somebody is there. Who may look at several tenants looks at the first of them to begin with. */
 export function enter(who: Session): void {
-  if (who.grants?.length > 1) tenant.set(who.tenant || who.grants[0]!.tenant);
-  session.set(who);
+  if ((who.grants?.length ?? 0) > 1) choose(who, who.grants[0]!.tenant);
+  else {
+    tenant.set(undefined);
+    session.set(who);
+  }
+}
+
+/** Looks at another tenant, with the role that is granted there. */
+export function choose(who: Session, name: string): void {
+  tenant.set(name);
+  session.set({ ...who, tenant: name, role: who.grants.find((g) => g.tenant === name)?.role ?? "viewer" });
 }
 
 /** What cannot be had at the moment, while it is tried again. */

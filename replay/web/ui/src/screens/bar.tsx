@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { del, Problem, session, tenant } from "../api";
+import { choose } from "../app";
 import { useCell } from "../cell";
 import * as prefs from "../prefs";
 import { flat } from "../text";
@@ -20,7 +21,7 @@ export function Bar({ screens }: { screens: Screen[] }) {
   const name = useCell(tenant);
   const here = path[0] ?? "runs";
   if (!who) return null;
-  const role = who.grants?.find((g) => g.tenant === name)?.role ?? who.role;
+  const role = who.role;
   return (
     <header class="bar">
       <a class="brand" href={to(["runs"])}>Custody</a>
@@ -31,9 +32,9 @@ export function Bar({ screens }: { screens: Screen[] }) {
         ))}
       </nav>
       <span class="spring" />
-      {who.grants?.length > 1 && (
+      {(who.grants?.length ?? 0) > 1 && (
         <label class="inline">Tenant
-          <select value={name} onChange={(e) => tenant.set(e.currentTarget.value)}>
+          <select value={name} onChange={(e) => choose(who, e.currentTarget.value)}>
             {who.grants.map((g) => <option value={g.tenant}>{flat(g.tenant) || "(none)"}</option>)}
           </select>
         </label>

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-YIMFB5OH.js";import"./chunk-MD6QZ47S.js";import"./chunk-HGVGR3NN.js";import"./chunk-WGC6MBOT.js";import"./chunk-6EQ7T4JT.js";import"./chunk-GJD2WZS5.js";export{b as Runs,a as default};
