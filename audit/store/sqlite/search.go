@@ -92,10 +92,12 @@ type walk struct {
 }
 
 // Entries of the index that a step looks at. The first is small, as most searches find enough there;
-// the last takes some tenths of a second at most, which is how late the end of the context may be noticed.
+// the last takes a tenth of a second or so, which is how late the end of the context may be noticed. A text is
+// looked for in rows, which takes longer than entries do.
 const (
 	firstStep = 2000
 	lastStep  = 50000
+	textStep  = 10000
 )
 
 // all goes back in steps until the end of the index or of the limit.
@@ -110,7 +112,11 @@ func (w *walk) all() error {
 	if len(rest) == 0 {
 		return w.rows(nil, nil)
 	}
-	for step := firstStep; ; step = min(2*step, lastStep) {
+	most := lastStep
+	if w.q.Text != "" {
+		most = textStep
+	}
+	for step := firstStep; ; step = min(2*step, most) {
 		end, err := w.skip(step)
 		if err != nil {
 			return err
