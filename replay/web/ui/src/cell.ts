@@ -42,6 +42,19 @@ export function useCell<T>(cell: Cell<T>): T {
   return cell.get();
 }
 
+/** Resolves when the page is looked at: what nobody sees is not asked for, as every question is recorded. */
+export function looked(): Promise<void> {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => {
+    const change = () => {
+      if (document.hidden) return;
+      document.removeEventListener("visibilitychange", change);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", change);
+  });
+}
+
 /** A cell that follows another once it has not changed for so many milliseconds. */
 export function settle<T>(cell: Cell<T>, ms: number): { cell: Cell<T>; stop: () => void } {
   const settled = new Cell(cell.get());

@@ -1,5 +1,5 @@
 import { get, href } from "./api";
-import { Cell } from "./cell";
+import { Cell, looked } from "./cell";
 import type { RunStore } from "./runstore";
 import type { RecordRow, RunDetail, RunItem } from "./types";
 
@@ -17,6 +17,7 @@ export class Live {
   private watchers = new Set<(rows: RecordRow[]) => void>();
   private last: number;
   private due = false;
+  private closed = false;
 
   constructor(private run: RunStore) {
     this.last = run.detail.get().last_seq;
@@ -61,9 +62,11 @@ export class Live {
     if (this.due) return;
     this.due = true;
     this.later(() => {
-      this.due = false;
-      this.refresh();
-    }, 1000);
+      void looked().then(() => {
+        this.due = false;
+        if (!this.closed) this.refresh();
+      });
+    }, 2000);
   }
 
   /** Brings the header up to date and tells the panels to ask again. */
@@ -87,6 +90,7 @@ export class Live {
   }
 
   close(): void {
+    this.closed = true;
     this.source?.close();
     for (const timer of this.timers) clearTimeout(timer);
   }

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, Problem, tenant, useGet } from "../api";
-import { useCell } from "../cell";
+import { looked, useCell } from "../cell";
 import { Badge, Length, Time, Words } from "../components/basic";
 import { Empty, ErrorBox, Loading } from "../components/boxes";
 import { type Column, Table } from "../components/table";
@@ -140,11 +140,13 @@ function useRuns(query: Record<string, string>): List {
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout>;
     const read = async () => {
-      let wait = 10_000;
+      let wait = 15_000;
+      await looked();
+      if (stop.signal.aborted) return;
       try {
         const page = await get<RunPage>("/runs", { ...query, limit: pageSize }, stop.signal);
         setState((old) => fresh(old.key === key ? old : { key, rows: null, error: null }, page));
-        if (page.runs.some((r) => r.status === "running" || r.verification?.state === "checking")) wait = 2000;
+        if (page.runs.some((r) => r.status === "running" || r.verification?.state === "checking")) wait = 3000;
       } catch (e) {
         if (stop.signal.aborted) return;
         setState({ key, rows: null, error: e instanceof Problem ? e : new Problem({ detail: String(e) }) });

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-3X6C54CF.js";import"./chunk-MD6QZ47S.js";import"./chunk-W2QEEOMV.js";import"./chunk-GLZ257KN.js";import"./chunk-6EQ7T4JT.js";import"./chunk-GJD2WZS5.js";export{b as Runs,a as default};
