@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 )
 
 // The policies of what browsers may do with an answer. Data is never a page; a page has
@@ -38,7 +39,7 @@ func (s *Server) outer(next http.Handler) http.Handler {
 // zipped compresses answers that are worth it. Their lengths vary at random, so that nobody
 // learns from them what text of theirs is also elsewhere in an answer (BREACH).
 func zipped(next http.Handler) http.Handler {
-	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(2048), gzhttp.RandomJitter(32, 0, false), gzhttp.ContentTypes([]string{
+	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(2048), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.RandomJitter(32, 0, false), gzhttp.ContentTypes([]string{
 		"application/json", "application/problem+json", "text/html", "text/javascript", "text/css", "image/svg+xml", "application/wasm"}))
 	if err != nil {
 		panic(err) // the options are good

@@ -126,8 +126,7 @@ func (s *Server) run(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	detail := RunDetail{RunItem: s.item(run), Facts: st.facts, Kinds: st.kinds, Policies: st.policies}
-	state := st.StateAt(s.end(run), 0)
-	detail.Steps = state.Steps
+	detail.Steps = st.steps()
 	if detail.Steps == nil {
 		detail.Steps = []replay.StepState{}
 	}

@@ -58,6 +58,7 @@ type model struct {
 	facts    audit.Lifecycle
 	kinds    map[audit.Kind]uint64
 	policies []replay.Policy
+	steps    func() []replay.StepState // all of them; found out once
 }
 
 // stories keeps the runs that were asked for last, as far as memory goes.
@@ -165,7 +166,7 @@ func (s *Server) grow(ctx context.Context, st *story, m *model, run store.Run) (
 	src := s.reader(run)
 	next := &model{kinds: map[audit.Kind]uint64{}, policies: []replay.Policy{}}
 	if m != nil {
-		next = &model{m.Story, m.facts, maps.Clone(m.kinds), slices.Clone(m.policies)}
+		next = &model{Story: m.Story, facts: m.facts, kinds: maps.Clone(m.kinds), policies: slices.Clone(m.policies)}
 	}
 	rows := s.counted(st, next, src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: st.last}))
 	var err error
@@ -186,6 +187,8 @@ func (s *Server) grow(ctx context.Context, st *story, m *model, run store.Run) (
 		return nil, err
 	}
 	st.size, st.grew, st.ends = max(next.Story.Size(), st.size), now, run.End != nil
+	end := s.end(run)
+	next.steps = sync.OnceValue(func() []replay.StepState { return next.StateAt(end, 0).Steps })
 	st.model.Store(next)
 	return next, nil
 }
