@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -114,7 +115,7 @@ func (s *service) open() error {
 	}
 	s.api, err = api.New(api.Options{
 		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Bundle: s.bundle, Proof: s.proof, Report: s.report, Frameworks: frameworks(),
-		Exports: exports, ExportDir: s.home.Serve(), Tokens: tokens, Gate: s.gate, Assets: web.Handler(), Log: s.log,
+		Exports: exports, ExportDir: s.home.Serve(), Tokens: tokens, Gate: s.gate, OIDC: s.config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.log,
 	})
 	return err
 }
@@ -155,10 +156,12 @@ func (s *service) serve(l net.Listener, idle time.Duration) error {
 	return s.api.Serve(ctx, watchQuiet(l, idle, stop), conf)
 }
 
-// announce prints where to look, with the link for a person at this host if there is one.
+// announce prints where to look, with the link for a person at this host if there is one: a one-time
+// token is good on loopback only.
 func (s *service) announce() error {
-	link := s.address() + "#"
-	if once, ok := s.gate.Once(); ok {
+	once, ok := s.gate.Once()
+	link := s.address(ok) + "#"
+	if ok {
 		link += "once=" + once
 	}
 	link = strings.TrimSuffix(link+s.place, "#")
@@ -166,14 +169,18 @@ func (s *service) announce() error {
 	return err
 }
 
-// address is what to open in a browser.
-func (s *service) address() string {
+// address is what to open in a browser, here or anywhere.
+func (s *service) address(here bool) string {
 	scheme, host := "http", s.config.Listen
 	if s.config.TLS() {
 		scheme = "https"
 	}
-	if _, port, err := net.SplitHostPort(s.config.Listen); err == nil && len(s.config.Names) > 0 {
-		host = net.JoinHostPort(s.config.Names[0], port)
+	names := s.config.Names
+	if here {
+		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n != "localhost" && n != "127.0.0.1" && n != "::1" })
+	}
+	if _, port, err := net.SplitHostPort(s.config.Listen); err == nil && len(names) > 0 {
+		host = net.JoinHostPort(names[0], port)
 	}
 	return scheme + "://" + host + "/"
 }
