@@ -215,7 +215,11 @@ func (s *Server) download(w http.ResponseWriter, r *request, mediaType, name str
 	}
 	defer leave()
 	f := &fileWriter{w: w, rc: http.NewResponseController(w), header: func() { attach(w, mediaType, name) }}
+	if err := deadline(f.rc, 0); err != nil {
+		return err
+	}
 	err = write(f)
+	_ = deadline(f.rc, standStill) // for what ends the answer
 	switch {
 	case err == nil:
 		f.begin() // it may be empty

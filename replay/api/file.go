@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net/http"
 	"time"
 )
@@ -28,10 +27,14 @@ func (f *fileWriter) Write(p []byte) (int, error) {
 		return 0, nil
 	}
 	f.begin()
-	if err := f.rc.SetWriteDeadline(time.Now().Add(standStill)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := deadline(f.rc, standStill); err != nil {
 		return 0, err
 	}
-	return f.w.Write(p)
+	n, err := f.w.Write(p)
+	if err != nil {
+		return n, err
+	}
+	return n, deadline(f.rc, 0)
 }
 
 const (

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -66,13 +65,16 @@ type stream struct {
 
 // send writes one event, or a comment, and waits until the connection has taken it.
 func (st *stream) send(text []byte) error {
-	if err := st.rc.SetWriteDeadline(time.Now().Add(slowest)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := deadline(st.rc, slowest); err != nil {
 		return err
 	}
 	if _, err := st.w.Write(text); err != nil {
 		return err
 	}
-	return st.rc.Flush()
+	if err := st.rc.Flush(); err != nil {
+		return err
+	}
+	return deadline(st.rc, 0)
 }
 
 func (st *stream) records(rows []store.Row) error {
@@ -127,6 +129,7 @@ func (s *Server) live(w http.ResponseWriter, r *request) error {
 		return nil // the reader has gone
 	}
 	_ = s.follow(ctx, st, h, after) // a reader that is gone resumes, and is told by the connection's end
+	_ = deadline(st.rc, slowest)    // for what ends the answer
 	return nil
 }
 

@@ -26,7 +26,7 @@ const (
 func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
 	srv := &http.Server{
 		Handler: s, TLSConfig: config,
-		ReadHeaderTimeout: headerFor, ReadTimeout: bodyFor, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerFor, ReadTimeout: bodyFor, WriteTimeout: answerFor, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
@@ -54,4 +54,17 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 		err = nil
 	}
 	return err
+}
+
+// deadline bounds how long the client may take for what is written next; 0: nothing is being written.
+// HTTP/2 ends a stream whose deadline is over even while nobody writes.
+func deadline(rc *http.ResponseController, d time.Duration) error {
+	var at time.Time
+	if d > 0 {
+		at = time.Now().Add(d)
+	}
+	if err := rc.SetWriteDeadline(at); !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
