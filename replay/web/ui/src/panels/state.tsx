@@ -6,12 +6,12 @@ import { Loaded } from "../components/boxes";
 import * as prefs from "../prefs";
 import type { RunStore } from "../runstore";
 import { bytes, command, decode, flat, plural } from "../text";
-import { parse, since, span, stamp } from "../time";
+import { full, since, span } from "../time";
 import type { Egress, FileState, Held, Process, State, StepState } from "../types";
 import { timelineAt } from "./commands";
 import { Argv, Command, SearchFor, Section } from "./shared";
 
-/** What the run was at the cursor: the same as custody timeline RUN --at TIME. */
+/** What the run was at the cursor, to the end of that millisecond: the same as custody timeline RUN --at TIME. */
 export default function StatePanel({ run }: { run: RunStore }) {
   const at = useCell(run.settled);
   const version = useCell(run.version);
@@ -34,8 +34,8 @@ function Shown({ run, s }: { run: RunStore; s: State }) {
   return (
     <>
       <p class="at" aria-live="polite">
-        <strong class="num">{stamp(parse(s.at), zone)}{zone === "utc" ? " UTC" : ""}</strong>
-        <span class="muted num"> {run.at(since(s.at, run.began))} into the run</span> <Badge tone={tone}>{words}</Badge>
+        <strong class="num">{full(s.at, zone).slice(0, 23).replace("T", " ")}{zone === "utc" ? " UTC" : ""}</strong>
+        <span class="muted num"> {run.at(Math.floor(since(s.at, run.began)))} into the run</span> <Badge tone={tone}>{words}</Badge>
         <span class="muted"> {plural(s.events, "record")} so far</span>
       </p>
       <Alarms s={s} />
@@ -47,7 +47,7 @@ function Shown({ run, s }: { run: RunStore; s: State }) {
       {s.deleted?.length ? <Section title="Deleted so far" n={s.deleted.length}><ul class="plain-list">{s.deleted.slice(0, 200).map((p) => <li><Words text={p} /></li>)}</ul></Section> : null}
       <Section title="Last output" n={s.output?.length ?? 0}>
         <pre class="lines" tabIndex={0} aria-label="Last lines of output">{(s.output ?? []).map((o) => (
-          <div><span class="stream">{o.stream}</span><Words text={o.text} limit={500} /></div>
+          <div><span class="stream">{flat(o.stream)}</span><Words text={o.text} limit={500} /></div>
         ))}</pre>
       </Section>
     </>

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-NYPW5N46.js";import"./chunk-4FO5XB5M.js";import"./chunk-SS5DLGXJ.js";import"./chunk-OWR5UO56.js";import"./chunk-GZDA7RRZ.js";import"./chunk-2NGCIQ3E.js";export{b as Runs,a as default};
