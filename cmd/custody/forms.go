@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,19 +15,20 @@ import (
 	"github.com/custody-project/custody/replay/api"
 )
 
-// view is a form of one run for people's programs: a player, a trace viewer, a spreadsheet.
+// view is a form of a run for people's programs: a player, a trace viewer, a spreadsheet.
 type view struct {
 	name, media, suffix string
+	table               bool // several runs have a form together
 	write               func(w io.Writer, run store.Run, rows replay.Rows) error
 }
 
 func views() []view {
 	return []view{
-		{"asciicast", "application/x-asciicast", "cast", func(w io.Writer, run store.Run, rows replay.Rows) error {
+		{"asciicast", "application/x-asciicast", "cast", false, func(w io.Writer, run store.Run, rows replay.Rows) error {
 			return asciicast.Write(w, run, rows, asciicast.Options{})
 		}},
-		{"perfetto", "application/octet-stream", "perfetto-trace", perfetto.Write},
-		{"csv", "text/csv; charset=utf-8", "csv", csv.Write},
+		{"perfetto", "application/octet-stream", "perfetto-trace", false, perfetto.Write},
+		{"csv", "text/csv; charset=utf-8", "csv", true, csv.Write},
 	}
 }
 
@@ -72,24 +72,7 @@ func forms() ([]api.Export, error) {
 		all = append(all, api.FormatLines(format, f.media, f.suffix))
 	}
 	for _, v := range views() {
-		all = append(all, api.Export{Name: v.name, Type: v.media, Suffix: v.suffix, OneRun: true,
-			Write: func(ctx context.Context, w io.Writer, src api.Source, f replay.Filter, runs []store.Run) error {
-				return v.write(w, runs[0], selected(ctx, src, f, runs[0]))
-			}})
+		all = append(all, api.Rows(v.name, v.media, v.suffix, !v.table, v.write))
 	}
 	return all, nil
-}
-
-// selected are the rows of a run that f lets through.
-func selected(ctx context.Context, src api.Source, f replay.Filter, run store.Run) replay.Rows {
-	return func(yield func(store.Row, error) bool) {
-		for row, err := range src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: f.Kinds, From: f.From, To: f.To, AfterSeq: f.AfterSeq}) {
-			if err == nil && !replay.Match(f, row) {
-				continue
-			}
-			if !yield(row, err) || err != nil {
-				return
-			}
-		}
-	}
 }

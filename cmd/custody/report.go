@@ -76,18 +76,7 @@ func (c reportCmd) runs(ctx context.Context, st home.Reader, in report.Input) ([
 		}
 		return runs, err
 	}
-	if len(c.Runs) == 0 {
-		c.Runs = []string{store.Last}
-	}
-	var runs []store.Run
-	for _, name := range c.Runs {
-		run, err := st.Run(ctx, "", name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		runs = append(runs, run)
-	}
-	return runs, nil
+	return named(ctx, st, c.Runs)
 }
 
 // checked is a run with what its verification says now.

@@ -27,7 +27,7 @@ const (
 )
 
 type verifyCmd struct {
-	What     string   `arg:"" name:"run|file" help:"A run (or last), or the file of a bundle or of the proof of one record (.json)."`
+	What     string   `arg:"" name:"run|file" help:"A run (or last), the file of a bundle, that of the proof of one record (.json), or the directory of a report."`
 	Key      []string `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
 	Witness  []string `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
 	Quorum   int      `placeholder:"N" help:"Of the witnesses, so many must have cosigned (default: all that are given)."`
@@ -42,7 +42,11 @@ func (c verifyCmd) Run(a *app) error {
 	if err != nil {
 		return a.cannotBeJudged(err)
 	}
-	if info, err := os.Stat(c.What); err == nil && info.Mode().IsRegular() {
+	info, err := os.Stat(c.What)
+	if err == nil && info.IsDir() {
+		return c.status(a.verifyReport(c.What, t))
+	}
+	if err == nil && info.Mode().IsRegular() {
 		if strings.HasSuffix(c.What, ".json") {
 			return c.status(a.verifyRecord(c.What, t))
 		}
