@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -185,12 +186,26 @@ func (g *Gate) request(r *http.Request, route string, rule Rule) *request {
 	q.event = audit.Access{
 		Tenant: g.tenant, // until it is known: failed logins are the host's own matter
 		Action: rule.Action, Route: route, Verdict: audit.Allow,
-		About: audit.Text(hide(clip(r.PathValue("run")))), Query: audit.Text(hide(clip(r.URL.RawQuery))),
+		About: audit.Text(hide(clip(r.PathValue("run")))), Query: audit.Text(hide(clip(asked(r)))),
 	}
 	if q.from.IsValid() {
 		q.event.Remote = q.from.String()
 	}
 	return q
+}
+
+// asked is what a request asks for beside the run: its query, with the record or the thing that its path names.
+func asked(r *http.Request) string {
+	var parts []string
+	for _, name := range []string{"seq", "id"} {
+		if v := r.PathValue(name); v != "" {
+			parts = append(parts, name+"="+url.QueryEscape(v))
+		}
+	}
+	if r.URL.RawQuery != "" {
+		parts = append(parts, r.URL.RawQuery)
+	}
+	return strings.Join(parts, "&")
 }
 
 func clip(s string) string {

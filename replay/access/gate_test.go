@@ -429,3 +429,13 @@ func TestOracle(t *testing.T) {
 type nowhere struct{}
 
 func (nowhere) Record(context.Context, audit.Access) error { return nil }
+
+// TestAsked: an access event says which record was looked at.
+func TestAsked(t *testing.T) {
+	r := httptest.NewRequest("GET", "/api/v1/runs/r-1/records/60/proof?tenant=acme", nil)
+	r.SetPathValue("run", "r-1")
+	r.SetPathValue("seq", "60&x")
+	if got := asked(r); got != "seq=60%26x&tenant=acme" {
+		t.Errorf("asked for %q", got)
+	}
+}
