@@ -432,10 +432,13 @@ func (nowhere) Record(context.Context, audit.Access) error { return nil }
 
 // TestAsked: an access event says which record was looked at.
 func TestAsked(t *testing.T) {
-	r := httptest.NewRequest("GET", "/api/v1/runs/r-1/records/60/proof?tenant=acme", nil)
-	r.SetPathValue("run", "r-1")
-	r.SetPathValue("seq", "60&x")
-	if got := asked(r); got != "seq=60%26x&tenant=acme" {
-		t.Errorf("asked for %q", got)
+	s := newSite(t, access.Config{})
+	const route = "GET /api/v1/record/{run}/{seq}"
+	s.mux.Handle(route, s.Guard(route, access.Rule{Role: access.Viewer, Action: "view"}, http.HandlerFunc(show)))
+	r := httptest.NewRequest("GET", "http://"+s.host+"/api/v1/record/r-1/60%26x?tenant=acme", nil)
+	r.Header.Set("Authorization", "Bearer "+s.token(t, "ann", "acme", access.Viewer))
+	s.mux.ServeHTTP(httptest.NewRecorder(), r)
+	if e := s.log.last(t); e.About != "r-1" || e.Query != "seq=60%26x&tenant=acme" || e.Verdict != audit.Allow {
+		t.Errorf("recorded as %+v", e)
 	}
 }
