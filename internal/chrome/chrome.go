@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -30,16 +30,23 @@ type Action = chromedp.Action[chromedp.Void]
 
 // Page is a tab of a browser of the test's own. Its methods fail the test where something does not work.
 type Page struct {
-	t    testing.TB
-	ctx  context.Context
-	host string // host:port that all requests have to go to
+	t testing.TB
+	*tab
+}
 
+// tab is what the pages of a test and its subtests share.
+type tab struct {
+	ctx    context.Context
+	host   string // host:port that all requests have to go to
 	clicks int
 
 	mu       sync.Mutex // guards what follows
 	problems []string
 	allowed  []string
 }
+
+// In returns the page as a subtest has it.
+func (p *Page) In(t testing.TB) *Page { return &Page{t: t, tab: p.tab} }
 
 // patience is how long one step may take: the machine may be busy.
 const patience = 30 * time.Second
@@ -60,7 +67,7 @@ func Open(t testing.TB, address string, width, height int) *Page {
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	browser, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	ctx, closeTab := chromedp.NewContext(browser)
-	p := &Page{t: t, ctx: ctx, host: at.Host}
+	p := &Page{t: t, tab: &tab{ctx: ctx, host: at.Host}}
 	t.Cleanup(func() {
 		end, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -97,7 +104,7 @@ func (p *Page) enable() {
 }
 
 // watch notes what a page must not do.
-func (p *Page) watch(event any) {
+func (p *tab) watch(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
 		p.note("exception: " + e.ExceptionDetails.Text + " " + arguments([]*runtime.RemoteObject{e.ExceptionDetails.Exception}))
@@ -131,7 +138,7 @@ func arguments(args []*runtime.RemoteObject) string {
 	return strings.Join(words, " ")
 }
 
-func (p *Page) note(problem string) {
+func (p *tab) note(problem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, part := range p.allowed {
@@ -188,7 +195,7 @@ func Eval[T any](p *Page, expression string) T {
 func (p *Page) around() string {
 	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
 	defer cancel()
-	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body ? document.body.innerText.slice(0, 4000) : ""`))
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.hash + "\n" + (document.querySelector("[role=tabpanel]")?.innerText.slice(0, 1000) ?? "") + "\n---\n" + (document.body?.innerText.slice(0, 3000) ?? "")`))
 	if err != nil {
 		return strings.Join(p.Problems(), "\n")
 	}
@@ -211,6 +218,12 @@ func (p *Page) Click(selector string) {
 func (p *Page) ClickText(selector, text string) {
 	p.t.Helper()
 	p.ClickOn(`[...document.querySelectorAll(` + Quote(selector) + `)].find(e => (e.ariaLabel || e.innerText || "").trim().startsWith(` + Quote(text) + `))`)
+}
+
+// ClickWith clicks the first element of the selector that shows text.
+func (p *Page) ClickWith(selector, text string) {
+	p.t.Helper()
+	p.ClickOn(`[...document.querySelectorAll(` + Quote(selector) + `)].find(e => (e.innerText || "").includes(` + Quote(text) + `))`)
 }
 
 // ClickOn clicks the middle of the element that the JavaScript expression gives, once it is there and nothing covers it.
@@ -249,6 +262,26 @@ func (p *Page) ClickAt(x, y float64) {
 	p.t.Helper()
 	p.Do(chromedp.MouseClickXY(x, y))
 	p.clicks++
+}
+
+// Mouse moves the mouse, its buttons or its wheel, and returns when the page has taken it.
+func (p *Page) Mouse(what input.DispatchMouseEventParams) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, input.DispatchMouseEvent, what); err != nil {
+		p.t.Fatal("the mouse:", err)
+	}
+}
+
+// Prepare has a script run in each page that is opened from now on, before its own.
+func (p *Page) Prepare(script string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
+		p.t.Fatal("prepare the page:", err)
+	}
 }
 
 // Type sends text as keys to the element that the CSS selector finds.
@@ -300,19 +333,20 @@ func (p *Page) WaitTextIn(selector string, texts ...string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.Wait(`(t => t !== undefined && ` + string(list) + `.every(w => t.includes(w)))(document.querySelector(` + Quote(selector) + `)?.innerText)`)
-}
-
-// Shot takes a picture of the window, as PNG. It is also kept below the directory that CUSTODY_SHOTS names, if it does.
-func (p *Page) Shot(name string) []byte {
-	p.t.Helper()
-	png := Run(p, chromedp.CaptureScreenshot())
-	if dir := os.Getenv("CUSTODY_SHOTS"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-			p.t.Fatal(err)
+	text := `document.querySelector(` + Quote(selector) + `)?.innerText`
+	all := `(t => t !== undefined && ` + string(list) + `.every(w => t.includes(w)))(` + text + `)`
+	for deadline := time.Now().Add(patience); !Eval[bool](p, all); time.Sleep(30 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("the browser: waited in vain for %s in %s, which has:\n%s\n%s", list, selector, Eval[string](p, text+` ?? "nothing"`), p.around())
 		}
 	}
-	return png
+}
+
+// Size makes the window's inside so many pixels wide and high.
+func (p *Page) Size(width, height int) {
+	p.t.Helper()
+	p.Do(chromedp.EmulateViewport(int64(width), int64(height)))
+	p.Wait(fmt.Sprintf("innerWidth === %d && innerHeight === %d", width, height))
 }
 
 // Quote writes a text as JavaScript has it.

@@ -5,6 +5,8 @@ import (
 	"image/png"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,9 +30,14 @@ func TestPage(t *testing.T) {
 	if got := p.Text("#b"); got != "clicked" {
 		t.Errorf("the button says %q", got)
 	}
-	img, err := png.Decode(bytes.NewReader(p.Shot("page")))
-	if err != nil || img.Bounds().Dx() != 640 || img.Bounds().Dy() != 480 {
-		t.Errorf("the picture: %v, %v", img.Bounds(), err)
+	t.Setenv("CUSTODY_SHOTS", t.TempDir())
+	img := p.Shot("page")
+	if img.Bounds().Dx() != 640 || img.Bounds().Dy() != 480 || len(chrome.Colours(img)) < 5 {
+		t.Errorf("the picture: %v with %d colours", img.Bounds(), len(chrome.Colours(img)))
+	}
+	b, err := os.ReadFile(filepath.Join(os.Getenv("CUSTODY_SHOTS"), "page.png"))
+	if kept, err2 := png.Decode(bytes.NewReader(b)); err != nil || err2 != nil || kept.Bounds() != img.Bounds() {
+		t.Errorf("the picture that was kept: %v, %v", err, err2)
 	}
 	if problems := p.Problems(); len(problems) > 0 {
 		t.Errorf("an honest page has problems: %q", problems)

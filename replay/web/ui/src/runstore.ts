@@ -1,6 +1,6 @@
 import { runPath } from "./api";
 import { Cell, settle } from "./cell";
-import { amend } from "./router";
+import { amend, read } from "./router";
 import { offsetText, parse, parseOffset, since } from "./time";
 import type { RunDetail } from "./types";
 
@@ -80,9 +80,9 @@ export class RunStore {
     return parse(this.began) + ms;
   }
 
-  /** Milliseconds since the run began of an RFC 3339 instant or an offset like +1.5s. */
+  /** Milliseconds since the run began of an RFC 3339 instant or an offset like +1.5s, whose plus a typed address makes a space. */
   instant(text: string): number {
-    return parseOffset(text, this.began);
+    return parseOffset(text.replace(/^ /, "+"), this.began);
   }
 
   /** Moves the cursor and, if need be, the view so that it is seen. */
@@ -161,6 +161,7 @@ export class RunStore {
   private keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const write = () => {
+      if (read(location.hash).params.toString() !== this.written) return later(); // somebody wrote another, which is followed first
       const end = this.end.get();
       const { from, to } = this.view.get();
       const whole = from <= 0 && to >= end;

@@ -49,7 +49,10 @@ export function Table<R>(props: TableProps<R>) {
     return () => watcher.disconnect();
   }, []);
   useLayoutEffect(() => {
-    box.current?.style.setProperty("--columns", columns.map((c) => c.width).join(" "));
+    const { style } = box.current!;
+    style.setProperty("--columns", columns.map((c) => c.width).join(" "));
+    // The head and each row are as wide as the narrowest columns at least, so that they stay in line.
+    style.setProperty("--least", `calc(${columns.map((c) => /^minmax\(([^,]+),/.exec(c.width)?.[1] ?? c.width).map((w) => (w === "0" ? "0px" : w)).join(" + ")})`);
   }, [columns]);
   const at = useMemo(() => (props.selected == null ? -1 : rows.findIndex((r) => keyOf(r) === props.selected)), [rows, props.selected]);
   useLayoutEffect(() => {

@@ -57,7 +57,7 @@ function columnsOf(run: RunStore): Column<FileHistory>[] {
     { id: "path", title: "Path", width: "minmax(0, 1fr)", cell: (f) => <Words text={f.path} limit={200} class="path" />, sort: (a, b) => order(decode(a.path), decode(b.path)) },
     { id: "what", title: "Now", width: "6.4rem", cell: (f) => <Now f={f} />, sort: (a, b) => order(nowOf(a), nowOf(b)) },
     { id: "size", title: "Size", width: "4.6rem", right: true, cell: (f) => <span class="num">{bytes(f.size)}</span>, sort: (a, b) => a.size - b.size },
-    { id: "hash", title: "SHA-256", width: "10rem", cell: (f) => (f.sha256 ? <Hash value={f.sha256} length={10} /> : <span class="muted" title={flat(f.unhashed)}>{f.unhashed ? "not hashed" : "–"}</span>), sort: (a, b) => order(a.sha256 ?? "", b.sha256 ?? "") },
+    { id: "hash", title: "SHA-256", width: "10.7rem", cell: (f) => (f.sha256 ? <Hash value={f.sha256} length={10} /> : <span class="muted" title={flat(f.unhashed)}>{f.unhashed ? "not hashed" : "–"}</span>), sort: (a, b) => order(a.sha256 ?? "", b.sha256 ?? "") },
     { id: "changes", title: "Events", width: "4.6rem", right: true, cell: (f) => <span class="num">{count(f.changes.length)}</span>, sort: (a, b) => a.changes.length - b.changes.length },
     { id: "last", title: "Last", width: "7.8rem", cell: (f) => <Time at={f.last} />, sort: (a, b) => run.instant(a.last) - run.instant(b.last) },
   ];

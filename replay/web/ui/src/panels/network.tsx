@@ -63,7 +63,7 @@ function haystack(c: Connection): string {
 function columnsOf(run: RunStore, all: Connection[]): Column<Connection>[] {
   const scale = scaleOf(run, all);
   return [
-    { id: "verdict", title: "Verdict", width: "6.9rem", cell: (c) => <VerdictBadge verdict={c.verdict} state={c.state} />, sort: (a, b) => order(a.verdict, b.verdict) || order(a.state, b.state) },
+    { id: "verdict", title: "Verdict", width: "7.6rem", cell: (c) => <VerdictBadge verdict={c.verdict} state={c.state} />, sort: (a, b) => order(a.verdict, b.verdict) || order(a.state, b.state) },
     { id: "to", title: "To", width: "minmax(0, 1.5fr)", cell: (c) => <To c={c} />, sort: (a, b) => order(decode(a.name), decode(b.name)) },
     { id: "by", title: "Claimed by", width: "8.4rem", cell: (c) => <ByCell run={run} c={c} />, sort: (a, b) => order(decode(a.by?.name), decode(b.by?.name)) },
     { id: "out", title: "Out", width: "5.1rem", right: true, cell: (c) => <span class="num">{c.bytes_out ? bytes(c.bytes_out) : "–"}</span>, sort: (a, b) => a.bytes_out - b.bytes_out },

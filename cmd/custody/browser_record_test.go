@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/custody-project/custody/audit/store/clickhouse/clickhousetest"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/chrome"
+	"github.com/custody-project/custody/internal/story"
+)
+
+// TestBrowserRecord: what makes a record doubtful is said in words, a run that goes on grows on the page, and
+// a store that is away is told of until it is back.
+func TestBrowserRecord(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.must(0, "run", "--", "python3", "-c", liar)
+	run := d.runs()[0].ID
+	s := d.serving("--run", run)
+	p := chrome.Open(t, s.link, 1280, 800)
+	v := viewer{door: d, Page: p, name: run}
+	p.WaitTextIn("h1", run)
+	v.run("a disagreement", viewer.aDisagreement)
+	v.run("a live run", viewer.aLiveRun)
+	v.run("tampering", viewer.tampering)
+}
+
+// aDisagreement: what a process claims and the host never saw is told apart in words.
+func (v viewer) aDisagreement() {
+	v.ClickText("button.badge", "1 finding")
+	v.WaitTextIn(".panel.findings", "Guest and host disagree", "connect-unseen", "93.184.66.66",
+		"A process in the guest says that it connected, and the host saw nothing of it.", "is a claim")
+}
+
+// aLiveRun: a run appears in the list while it goes on, and its page grows until it has ended.
+func (v viewer) aLiveRun() {
+	const count = `[...document.querySelectorAll(".run-head dt")].find(e => e.innerText === "Records").nextElementSibling.innerText`
+	cmd := v.command("run", "-q", "--", "sh", "-c", "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo tick $i; sleep 0.2; done")
+	var out screen
+	cmd.Stdout = &out
+	v.start(cmd)
+	out.await(v.T, "tick 1\n")
+	chrome.Eval[bool](v.Page, `location.hash = "#/runs", true`)
+	v.WaitTextIn("[role=grid][aria-label=Runs]", "running")
+	v.ClickWith("[aria-label=Runs] .tr", "running")
+	v.WaitTextIn(".run-head", "live", "goes on")
+	v.WaitTextIn(".records", "tick 3")
+	before := chrome.Eval[string](v.Page, count)
+	seen := out.String()
+	v.Wait(`document.querySelector(".records").innerText.includes("tick " + ` + fmt.Sprint(len(lines(seen))+10) + `)`)
+	v.Wait(count + ` !== ` + chrome.Quote(before))
+	v.ClickText("[role=tab]", "Terminal")
+	v.WaitTextIn(".panel", "tick")
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+	v.WaitTextIn(".run-head", "sealed", "exit 130")
+	if v.runs()[0].ID == v.name {
+		v.T.Error("the live run is not in the list of the command line")
+	}
+}
+
+// tampering: a changed byte of the log is said in words where the run is listed and on its page.
+func (v viewer) tampering() {
+	v.open()
+	v.WaitTextIn(".run-head", "proof holds")
+	whole := v.evidence(v.name)
+	e := maps.Clone(whole)
+	segment := e.names(wal.SegmentSuffix)[0]
+	e[segment] = flip(e[segment], len(frames(e[segment])[0])+60)
+	v.put(v.name, e)
+	v.ClickText("button", "check again")
+	v.WaitTextIn("[role=alert]", "Verification fails", "Do not rely on anything on this page", "record altered: seq 2")
+	v.WaitTextIn(".run-head", "PROOF FAILS")
+	chrome.Eval[bool](v.Page, `location.hash = "#/runs", true`)
+	v.WaitTextIn("[role=alert]", "1 run fails verification", v.name)
+	v.WaitTextIn("[aria-label=Runs]", "PROOF FAILS")
+	v.put(v.name, whole)
+
+	v.sqlite(`UPDATE records SET body = replace(body, '"op":"restore"', '"op":"reboot!"') WHERE seq = 2 AND run = '` + v.name + `'`)
+	v.open()
+	v.ClickText("button", "check now")
+	v.WaitTextIn("[role=alert]", "Verification fails", "seq 2: the record is altered in the store")
+	v.sqlite(`UPDATE records SET body = replace(body, '"op":"reboot!"', '"op":"restore"') WHERE seq = 2 AND run = '` + v.name + `'`)
+	v.ClickText("button", "check now")
+	v.WaitTextIn(".run-head", "proof holds")
+}
+
+// TestBrowserStore: while the store is away the page says so, and goes on by itself when it is back.
+func TestBrowserStore(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	ch := clickhousetest.Start(t)
+	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\nstore: "+ch.Fresh()+"\n")
+	run := story.Record(t, d.home, story.Large(1000))
+	p := chrome.Open(t, d.serving("--run", run).link, 1280, 800)
+	p.Allow("status of 503")
+	p.WaitTextIn("h1", run)
+	p.Wait(settled)
+	ch.Stop()
+	chrome.Eval[bool](p, `location.hash = "#/findings", true`)
+	p.WaitTextIn("[role=alert], .trouble", "the store does not answer", "Trying again")
+	ch.Restart()
+	p.WaitTextIn("main", "secret-in-output")
+	p.Wait(`!document.querySelector(".trouble")`)
+	chrome.Eval[bool](p, `location.hash = "#/runs", true`)
+	p.WaitTextIn("[aria-label=Runs]", run)
+}

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-H6EWUQAK.js";import"./chunk-34E66RKY.js";import"./chunk-RHT5ZQ42.js";import"./chunk-2P5R2S6D.js";import"./chunk-6UNA6YQT.js";import"./chunk-QW7ZVEFT.js";export{b as Runs,a as default};
