@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { useCell } from "../cell";
 import * as prefs from "../prefs";
-import { clip, decode, stretches } from "../text";
+import { clip, decode, flat, stretches } from "../text";
 import { clock, full, parse, span, stamp } from "../time";
 import type { Observer, Text } from "../types";
 
@@ -56,7 +56,7 @@ export function Time({ at, date = false, digits = 3 }: { at: string | undefined 
   const zone = useCell(prefs.zone);
   if (!at) return <span class="muted">–</span>;
   const ms = parse(at);
-  if (Number.isNaN(ms)) return <span class="mono">{at}</span>;
+  if (Number.isNaN(ms)) return <span class="mono">{clip(flat(at), 40).text}</span>;
   const title = `${full(at, "utc")}\n${full(at, "local")}`;
   return <time class="num" dateTime={at} title={title}>{date ? stamp(ms, zone, digits) : clock(ms, zone, digits)}</time>;
 }
@@ -69,8 +69,9 @@ export function Length({ ns }: { ns: number | undefined }) {
 /** A hash or digest: its beginning, the whole on hover and to copy. */
 export function Hash({ value, length = 12 }: { value: string | undefined; length?: number }) {
   if (!value) return <span class="muted">–</span>;
-  const short = value.replace(/^sha256[:-]/, "").slice(0, length);
-  return <span class="hash"><code title={value}>{short}…</code><Copy text={value} label="Copy the whole hash" /></span>;
+  const whole = flat(value); // a guest may say anything in the place of a hash
+  const short = clip(whole.replace(/^sha256[:-]/, ""), length).text;
+  return <span class="hash"><code title={clip(whole, 200).text}>{short}…</code><Copy text={whole} label="Copy the whole hash" /></span>;
 }
 
 /** A button that copies text. */

@@ -1,5 +1,5 @@
 import type { Range } from "../runstore";
-import { bytes, plural } from "../text";
+import { bytes, clip, flat, plural } from "../text";
 import { clock, day, span, type Zone } from "../time";
 import type { Bucket, Hole, Item, Lane, Lanes } from "../types";
 
@@ -196,7 +196,7 @@ export function summary(data: Lanes, at: number, slack: number): string {
   const parts = under(data, at, slack).map(({ lane, items }) => (known[lane] ? plural(items.length, known[lane].one, known[lane].many) : `${items.length} in ${lane}`));
   const gap = holeAt(data.gaps, at, slack);
   const freeze = holeAt(data.freezes, at, slack);
-  if (gap) parts.unshift(`a gap of the record (${gap.what || "cause unknown"})`);
+  if (gap) parts.unshift(`a gap of the record (${clip(flat(gap.what), 120).text || "cause unknown"})`);
   if (freeze) parts.unshift("the machine is frozen");
   return parts.length ? parts.join(", ") : "nothing here";
 }

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-GVMAWTFP.js";import"./chunk-7JTMPHFG.js";import"./chunk-6GM7UWU5.js";import"./chunk-BUKPYV7J.js";import"./chunk-46F5ZWSR.js";import"./chunk-QW7ZVEFT.js";export{b as Runs,a as default};
