@@ -2,9 +2,13 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/cdproto/input"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/internal/chrome"
@@ -51,7 +55,7 @@ func TestBrowserHostile(t *testing.T) {
 	s := d.serving()
 	p := chrome.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", "Runs")
-	h := &hostile{T: t, Page: p, scripts: chrome.Eval[int](p, `document.scripts.length`)}
+	h := &hostile{T: t, Page: p, seen: map[string]bool{"<script>window.": false, "<U+202E>": false, "<U+001B>": false, "<0xFF>": false, "__proto__": false, "<U+0000>": false}, scripts: chrome.Eval[int](p, `document.scripts.length`)}
 	for _, at := range spots(run, crowd) {
 		visit(p, at)
 		h.sound(at.name)
@@ -69,8 +73,78 @@ func TestBrowserHostile(t *testing.T) {
 			h.sound(at.name + " of " + other)
 		}
 	}
+	h.hover(run)
+	h.addresses(run)
+	visit(p, spot{"access", "#/access"}) // which has all that was asked for by now
+	h.sound("access, in the end")
+	aReport(t, s, run)
+	for what, seen := range h.seen {
+		if !seen {
+			t.Errorf("%q was never shown as text", what)
+		}
+	}
 	if problems := p.Problems(); len(problems) > 0 {
 		t.Errorf("the browser has problems: %.2000q", problems)
+	}
+}
+
+// hover moves the mouse over the lanes, where tips appear, and opens the list of what is under the cursor.
+func (h *hostile) hover(run string) {
+	visit(h.Page, spot{"run-state", "#/runs/" + run + "?panel=state"})
+	h.ClickText("button", "List what is under the cursor")
+	box := chrome.Eval[[]float64](h.Page, `(b => [b.left, b.top, b.width, b.height])(document.querySelector(".lanes .plot").getBoundingClientRect())`)
+	tips := 0
+	for i := range 20 {
+		x, y := box[0]+box[2]*float64(i%5)/5+3, box[1]+box[3]*float64(i/5)/4+26
+		h.Mouse(input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
+		tips += chrome.Eval[int](h.Page, `document.querySelectorAll(".tip").length`)
+		h.sound(fmt.Sprintf("the mouse at %.0f, %.0f", x, y))
+	}
+	if tips == 0 {
+		h.T.Error("no tip appeared")
+	}
+}
+
+// addresses opens links that somebody may have sent to a reviewer.
+func (h *hostile) addresses(run string) {
+	for _, status := range []string{"400", "404", "414", "431"} {
+		h.Allow("status of " + status)
+	}
+	var all []string
+	for i, text := range story.Texts() {
+		all = append(all, "#/runs/"+url.PathEscape(text), "#/search?q="+url.QueryEscape(text), "#/"+text,
+			"#/runs/"+run+"?"+[]string{"panel", "seq", "at", "from", "kind", "q", "step", "observer"}[i%8]+"="+url.QueryEscape(text))
+	}
+	for i, address := range all {
+		if i%9 != 0 && len(address) < 1000 { // each form often enough
+			continue
+		}
+		chrome.Eval[bool](h.Page, `location.hash = `+chrome.Quote(address)+`, true`)
+		chrome.Eval[bool](h.Page, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 50))))`)
+		h.sound(fmt.Sprintf("the address %.80q", address))
+	}
+}
+
+// aReport opens a report over the run as somebody does who was sent it: from a server without any policy.
+func aReport(t *testing.T, s *server, run string) {
+	s.token = s.newToken("reports", "auditor")
+	status, html := s.ask("GET", "reports?framework=soc2&format=html&run="+run, nil)
+	if status != http.StatusOK {
+		t.Fatalf("the report: %d, %.500s", status, html)
+	}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Write(html)
+	}))
+	defer elsewhere.Close()
+	p := chrome.Open(t, elsewhere.URL, 1280, 800)
+	p.WaitText("SOC 2", "<script>window.")
+	if chrome.Eval[bool](p, `window.`+story.Canary+` !== undefined || document.scripts.length > 0 || document.querySelector("img, iframe, object, [onload], [onerror], base, link") !== null`) {
+		t.Error("a report took text for markup")
 	}
 }
 
@@ -90,7 +164,8 @@ func (d *door) sampled(run string) (some []audit.Record) {
 type hostile struct {
 	*testing.T
 	*chrome.Page
-	scripts int // of the page's own
+	scripts int             // of the page's own
+	seen    map[string]bool // texts that have to be shown as text somewhere
 }
 
 // sound fails the test if a text did something.
@@ -129,6 +204,10 @@ func (h *hostile) sound(where string) {
 	})()`, story.Canary))
 	for _, b := range bad {
 		h.T.Errorf("%s: %s", where, b)
+	}
+	text := chrome.Eval[string](h.Page, `document.body.innerText`)
+	for what := range h.seen {
+		h.seen[what] = h.seen[what] || strings.Contains(text, what)
 	}
 	if chrome.Eval[int](h.Page, `document.scripts.length`) != h.scripts {
 		h.T.Errorf("%s: another number of scripts than at the beginning", where)
