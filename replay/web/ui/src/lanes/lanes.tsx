@@ -18,7 +18,7 @@ const names = Object.keys(known);
 export function LanesView({ run, index }: { run: RunStore; index: Cell<SeqIndex> }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const plot = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(800);
+  const [width, setWidth] = useState(0); // not known yet
   const source = useLanes(run, width);
   const rows = useRows(source.data, source.whole);
   useEffect(() => {
@@ -73,6 +73,7 @@ function useLanes(run: RunStore, width: number): Source {
   const [state, setState] = useState<Omit<Source, "reload">>({ data: undefined, whole: undefined, error: undefined });
   const [again, setAgain] = useState(0);
   useEffect(() => {
+    if (!width) return;
     const stop = new AbortController();
     get<Lanes>(run.path("lanes"), { columns: columnsFor(width) }, stop.signal).then(
       (whole) => {
@@ -84,6 +85,7 @@ function useLanes(run: RunStore, width: number): Source {
     return () => stop.abort();
   }, [run, version, width, again]);
   useEffect(() => {
+    if (!width) return;
     let stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const ask = () => {

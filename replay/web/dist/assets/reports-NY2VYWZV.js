@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-VF32UTTQ.js";import"./chunk-S4MOOJYY.js";import"./chunk-DHUAKNRV.js";import"./chunk-V2XQH4IM.js";import"./chunk-LOVBFYE4.js";import"./chunk-GGXE5QPT.js";export{b as Runs,a as default};
