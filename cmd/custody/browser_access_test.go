@@ -47,9 +47,10 @@ func TestBrowserAccess(t *testing.T) {
 	source := axeSource(t)
 	chrome.Eval[bool](p, source+"; true")
 	p.Wait(`document.querySelector("#token")`)
-	for _, v := range axe(p) {
+	for _, v := range append(axe(p), layout(p)...) {
 		t.Error("login: ", v)
 	}
+	painted(t, p, "login")
 	t.Run("keys", func(t *testing.T) { byKeys(t, p.In(t), d.newToken("keys", "admin"), run) })
 	for _, look := range []string{"dark", "light"} {
 		theme(p, look)

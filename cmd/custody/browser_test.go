@@ -58,7 +58,11 @@ func TestBrowser(t *testing.T) {
 	v.run("a proof", viewer.aProof)
 	v.run("the same state", viewer.theSameState)
 	other := story.Record(t, d.home, story.Large(2000))
-	v.run("pictures", func(v viewer) { pictures(v.door.T, v.Page, spots(v.name, other)) })
+	v.run("pictures", func(v viewer) {
+		places := slices.DeleteFunc(spots(v.name, other), func(s spot) bool { return s.name == "run-findings" })
+		places = append(places, spot{"run-findings", "#/runs/" + other + "?panel=findings"}) // the agent's run has none
+		pictures(v.door.T, v.Page, places)
+	})
 }
 
 // viewer is somebody who looks at a run in a browser.
