@@ -14,16 +14,20 @@ import (
 // TestAgents: agents with a tool loop work with a key that the gateway puts in. The sandbox's
 // memory never has it, and the record has their calls, right to the token.
 func TestAgents(t *testing.T) {
-	for name, policy := range map[string]string{"anthropic": "custody.yaml", "openai": "openai.yaml"} {
+	for name, c := range map[string]struct {
+		policy string
+		tools  int // that the model asks for
+	}{"anthropic": {"custody.yaml", 5}, "openai": {"openai.yaml", 3}} {
 		t.Run(name, func(t *testing.T) {
 			d, w := newSite(t)
 			example := filepath.Join("..", "..", "examples", "agent")
-			yaml, err := os.ReadFile(filepath.Join(example, policy))
+			yaml, err := os.ReadFile(filepath.Join(example, c.policy))
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The step goes on for its memory to be looked at.
-			d.project(strings.TrimRight(string(yaml), "\n") + "\n      echo 'begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!'\n      sleep 1000\n")
+			// The step goes on for its memory to be looked at. What it prints behind a curl is held back for
+			// some lines: a password for it could follow.
+			d.project(strings.TrimRight(string(yaml), "\n") + "\n      for i in 1 2 3 4 5 6 7 8 9; do echo 'begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!'; done\n      sleep 1000\n")
 			d.env = append(d.env, "WORLD_LLM_KEY="+w.ModelKey())
 			work, err := filepath.Abs(filepath.Join(example, "work"))
 			if err != nil {
@@ -46,12 +50,12 @@ func TestAgents(t *testing.T) {
 			}
 			var asked []string
 			for i, r := range calls {
-				c := r.LLM
-				if c.Provider != name || c.Status != 200 || c.InputTokens != int64(counted[i].Input) || c.OutputTokens != int64(counted[i].Output) || c.CacheReadTokens != int64(counted[i].Cached) || c.Incomplete != "" {
-					t.Errorf("call %d is recorded as %+v, the model counted %+v", i, *c, counted[i])
+				l := r.LLM
+				if l.Provider != name || l.Status != 200 || l.InputTokens != int64(counted[i].Input) || l.OutputTokens != int64(counted[i].Output) || l.CacheReadTokens != int64(counted[i].Cached) || l.Incomplete != "" {
+					t.Errorf("call %d is recorded as %+v, the model counted %+v", i, *l, counted[i])
 				}
-				for _, tool := range c.ToolCalls {
-					asked = append(asked, c.ID+" "+string(tool.ID))
+				for _, tool := range l.ToolCalls {
+					asked = append(asked, l.ID+" "+string(tool.ID))
 				}
 			}
 			done := map[string]bool{}
@@ -60,7 +64,7 @@ func TestAgents(t *testing.T) {
 					done[r.Exec.LLM+" "+string(r.Exec.ToolCall)] = true
 				}
 			}
-			if len(asked) != 3 || len(done) != 3 || !done[asked[0]] {
+			if len(asked) != c.tools || len(done) != c.tools || !done[asked[0]] {
 				t.Errorf("the model asked for %q, of which the record links %v", asked, done)
 			}
 			for _, r := range d.records("last", "http") {
