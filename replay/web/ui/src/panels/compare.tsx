@@ -71,7 +71,7 @@ function Shown({ c }: { c: Comparison }) {
     <>
       <div class="versus">{([["First", c.a], ["Second", c.b]] as const).map(([name, r]) => (
         <div class="versus-run"><h2>{name}: <RunLink run={r.run} /></h2>
-          <p><Time at={r.start} date digits={0} /> · {flat(r.project) || "no project"} · {flat(r.status)}{r.exit_code !== null && `, exit ${r.exit_code}`} · {span(r.duration_ns / 1e6)} · {count(r.events)} records · {r.findings > 0 ? <Badge tone="bad">{`${count(r.findings)} findings`}</Badge> : "no findings"}</p></div>
+          <p><Time at={r.start} date digits={0} /> · {flat(r.project) || "no project"} · {flat(r.status)}{r.exit_code !== null && `, exit ${r.exit_code}`} · {span(r.duration_ns / 1e6)} · {count(r.events)} records · {r.findings > 0 ? <Badge tone="bad">{plural(r.findings, "finding")}</Badge> : "no findings"}</p></div>
       ))}</div>
       <Group title="Findings" name="findings" c={c} row={(f: Traits["findings"][number]) => <><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} limit={200} mono={false} /> <Times n={f.count} /></>} />
       <Group title="Hosts" name="hosts" c={c} row={(h: Traits["hosts"][number]) => <><VerdictBadge verdict={h.verdict} /> <Words text={h.name} limit={100} />{h.port ? <span class="num muted">:{h.port}</span> : null} <Times n={h.count} /></>} />

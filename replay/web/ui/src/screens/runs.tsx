@@ -59,20 +59,20 @@ function Failing({ rows }: { rows: RunItem[] }) {
 
 const columns: Column<RunItem>[] = [
   { id: "run", title: "Run", width: "minmax(17.5rem, 1fr)", cell: (r) => <a class="mono" href={to(["runs", r.run])} onClick={(e) => e.stopPropagation()}>{flat(r.run)}</a> },
-  { id: "status", title: "Status", width: "7.5rem", cell: (r) => <Status run={r} /> },
-  { id: "result", title: "Result", width: "7.5rem", cell: (r) => <Result run={r} /> },
+  { id: "status", title: "Status", width: "7rem", cell: (r) => <Status run={r} /> },
+  { id: "result", title: "Result", width: "7.2rem", cell: (r) => <Result run={r} /> },
   { id: "proof", title: "Proof", width: "10.5rem", cell: (r) => <Proof verification={r.verification} /> },
-  { id: "project", title: "Project", width: "minmax(5rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span> },
+  { id: "project", title: "Project", width: "minmax(5.5rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span> },
   { id: "tier", title: "Tier", width: "8.5rem", cell: (r) => <Tier tier={r.tier} quiet /> },
-  { id: "start", title: "Started", width: "12rem", cell: (r) => <Time at={r.start} date digits={0} />, sort: (a, b) => parse(a.start) - parse(b.start) },
+  { id: "start", title: "Started", width: "13rem", cell: (r) => <Time at={r.start} date digits={0} />, sort: (a, b) => parse(a.start) - parse(b.start) },
   { id: "duration", title: "Duration", width: "6.5rem", right: true, cell: (r) => r.status === "running" ? <Since at={r.start} /> : <Length ns={r.duration_ns} />, sort: (a, b) => a.duration_ns - b.duration_ns },
-  { id: "events", title: "Records", width: "5.6rem", right: true, cell: (r) => <span class="num">{count(r.events)}</span>, sort: (a, b) => a.events - b.events },
+  { id: "events", title: "Records", width: "6.4rem", right: true, cell: (r) => <span class="num">{count(r.events)}</span>, sort: (a, b) => a.events - b.events },
   {
     id: "findings", title: "Findings", width: "8rem", right: true, sort: (a, b) => a.findings - b.findings,
     cell: (r) => r.findings > 0 ? <Badge tone="warn">{plural(r.findings, "finding")}</Badge> : <span class="muted">none</span>,
   },
   {
-    id: "gaps", title: "Gaps", width: "6rem", right: true, sort: (a, b) => a.gaps - b.gaps,
+    id: "gaps", title: "Gaps", width: "5.8rem", right: true, sort: (a, b) => a.gaps - b.gaps,
     cell: (r) => r.gaps > 0 ? <Badge tone="warn" title={`${count(r.lost)} events lost`}>{plural(r.gaps, "gap")}</Badge> : <span class="muted">none</span>,
   },
 ];

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LUUC5DZS.js";import"./chunk-S4MOOJYY.js";import"./chunk-AQGMM6DR.js";import"./chunk-FCMMVEFJ.js";import"./chunk-LOVBFYE4.js";import"./chunk-GGXE5QPT.js";export{b as Runs,a as default};
