@@ -25,7 +25,11 @@ func spots(run, other string) (all []spot) {
 	}
 	all = append(all, spot{"found", "#/search?q=" + url.QueryEscape("<script")}, spot{"compare", "#/compare?a=" + run + "&b=" + other})
 	for _, panel := range []string{"state", "record", "terminal", "network", "files", "llm", "secrets", "findings", "changes"} {
-		all = append(all, spot{"run-" + panel, "#/runs/" + run + "?panel=" + panel})
+		at := spot{"run-" + panel, "#/runs/" + run + "?panel=" + panel}
+		if panel == "record" {
+			at.address += "&seq=9"
+		}
+		all = append(all, at)
 	}
 	return all
 }

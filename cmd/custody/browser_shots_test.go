@@ -43,6 +43,9 @@ func layout(p *chrome.Page) []string {
 			const head = table.querySelector(".thead, .rhead"), row = table.querySelector(".tr, .rrow");
 			if (head && row && head.children.length === row.children.length && left(head) !== left(row)) bad.push(table.ariaLabel + ": its head is at " + left(head) + ", its rows at " + left(row));
 		}
+		for (const e of document.querySelectorAll("[role=columnheader], .tr .td:has(> time), .rrow > .num")) {
+			if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0) bad.push(name(e) + " is cut short: " + e.scrollWidth + " in " + e.clientWidth);
+		}
 		if (document.scrollingElement.scrollWidth > innerWidth) bad.push("the page is wider than the window");
 		return [...new Set(bad)].slice(0, 10);
 	})()`)
