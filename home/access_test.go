@@ -61,7 +61,7 @@ func TestAccessLog(t *testing.T) {
 	if n := looks(t, st, runs[0].ID); n != 20 {
 		t.Errorf("%d looks are in the log, want 20", n)
 	}
-	e, done, err := h.Evidence(t.Context(), runs[0].ID)
+	e, done, err := h.Evidence(t.Context(), "", runs[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,24 +18,25 @@ import (
 )
 
 // Evidence opens a run's record for checking, with this host's log. What retention removed
-// here, or the whole of a run that was made elsewhere, is built anew from the store. The
-// caller calls close, which removes what was built.
-func (h *Home) Evidence(ctx context.Context, run string) (e *proof.Evidence, close func() error, err error) {
-	dir, remove, err := h.recordDir(ctx, run)
+// here, or the whole of a run that was made elsewhere, is built anew from the store. tenant is the
+// run's, as store.Store's Run takes it: a run of that name that is another tenant's is not read.
+// The caller calls close, which removes what was built.
+func (h *Home) Evidence(ctx context.Context, tenant, run string) (e *proof.Evidence, close func() error, err error) {
+	dir, remove, err := h.recordDir(ctx, tenant, run)
 	if err != nil {
 		return nil, nil, err
 	}
-	if e, err = h.openEvidence(ctx, dir); err != nil {
+	if e, err = h.openEvidence(ctx, dir, h.mine(tenant, run, dir)); err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
 	return e, func() error { return errors.Join(e.Close(), remove()) }, nil
 }
 
-// openEvidence opens a directory with a run's files, and adds what this host knows of its log and its key.
-func (h *Home) openEvidence(ctx context.Context, dir string) (*proof.Evidence, error) {
+// openEvidence opens a directory with a run's files, and adds what this host knows of it if it is mine: key and log.
+func (h *Home) openEvidence(ctx context.Context, dir string, mine bool) (*proof.Evidence, error) {
 	e, err := proof.OpenDir(dir)
-	if err != nil {
-		return nil, err
+	if err != nil || !mine {
+		return e, err
 	}
 	e.Log = h.proofLog()
 	if key, err := os.ReadFile(h.path("keys", proof.PublicFile)); err == nil { // goes into the proof of a record
@@ -75,10 +76,17 @@ func (h *Home) proofLog() proof.Log {
 	return r
 }
 
+// mine says whether this host made the run whose files are in dir. Another host's run is in no log of
+// this one, and its key is not this one's.
+func (h *Home) mine(tenant, run, dir string) bool {
+	_, signed := h.firstManifest(dir)
+	return signed || h.HasLogOf(tenant, run)
+}
+
 // recordDir returns a directory with all of the run's files, and what removes it if it was made for that.
-func (h *Home) recordDir(ctx context.Context, run string) (dir string, remove func() error, err error) {
+func (h *Home) recordDir(ctx context.Context, tenant, run string) (dir string, remove func() error, err error) {
 	keep := func() error { return nil }
-	if h.HasLog(run) && !h.IsPruned(run) {
+	if h.HasLogOf(tenant, run) && !h.IsPruned(run) {
 		return h.RunDir(run), keep, nil
 	}
 	dir, err = os.MkdirTemp(h.Dir, "rebuilt-")
@@ -86,20 +94,20 @@ func (h *Home) recordDir(ctx context.Context, run string) (dir string, remove fu
 		return "", nil, err
 	}
 	remove = func() error { return os.RemoveAll(dir) }
-	if err := h.rebuildRun(ctx, run, dir); err != nil {
+	if err := h.rebuildRun(ctx, tenant, run, dir); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("run %s: make its record anew from the store: %w", run, err), remove())
 	}
 	return filepath.Join(dir, run), remove, nil
 }
 
 // rebuildRun writes a run's files from the rows and manifests that the store has.
-func (h *Home) rebuildRun(ctx context.Context, run, dir string) error {
+func (h *Home) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	st, err := h.Store(ctx)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	r, err := st.Run(ctx, h.tenantOf(run), run)
+	r, err := st.Run(ctx, tenant, run)
 	if err != nil {
 		return err
 	}
@@ -114,7 +122,7 @@ func (h *Home) rebuildRun(ctx context.Context, run, dir string) error {
 	if err := proof.Rebuild(ctx, filepath.Join(dir, r.ID), signed, rows(ctx, st, r)); err != nil {
 		return err
 	}
-	return copyStatements(h.RunDir(run), filepath.Join(dir, r.ID))
+	return h.copyStatements(r, filepath.Join(dir, r.ID))
 }
 
 func rows(ctx context.Context, st store.Store, r store.Run) iter.Seq2[proof.Row, error] {
@@ -127,9 +135,12 @@ func rows(ctx context.Context, st store.Store, r store.Run) iter.Seq2[proof.Row,
 	}
 }
 
-// copyStatements copies the erasures' statements, which no store has.
-func copyStatements(from, to string) error {
-	files, err := filepath.Glob(filepath.Join(from, "*"+proof.ErasureSuffix))
+// copyStatements copies the erasures' statements of a run that was made here, which no store has.
+func (h *Home) copyStatements(run store.Run, to string) error {
+	if !h.HasLogOf(cmp.Or(run.Tenant, store.NoTenant), run.ID) {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(h.RunDir(run.ID), "*"+proof.ErasureSuffix))
 	if err != nil {
 		return err
 	}
@@ -158,26 +169,29 @@ type BundleOptions struct {
 	By string
 }
 
-// Bundle writes all that an auditor needs to check a run.
-func (h *Home) Bundle(ctx context.Context, w io.Writer, run string, o BundleOptions) error {
-	dir, remove, err := h.recordDir(ctx, run)
+// Bundle writes all that an auditor needs to check a run; tenant is the run's, as Evidence takes it.
+func (h *Home) Bundle(ctx context.Context, w io.Writer, tenant, run string, o BundleOptions) error {
+	dir, remove, err := h.recordDir(ctx, tenant, run)
 	if err != nil {
 		return err
 	}
-	all, err := h.bundleOptions(ctx, o)
+	all, err := h.bundleOptions(ctx, h.mine(tenant, run, dir), o)
 	if err != nil {
 		return errors.Join(err, remove())
 	}
 	return errors.Join(proof.WriteBundle(ctx, w, dir, all), remove())
 }
 
-func (h *Home) bundleOptions(ctx context.Context, o BundleOptions) (all proof.BundleOptions, err error) {
+func (h *Home) bundleOptions(ctx context.Context, mine bool, o BundleOptions) (all proof.BundleOptions, err error) {
 	key, err := h.Key()
 	if err != nil {
 		return all, err
 	}
-	all = proof.BundleOptions{HostKey: key.Public, Log: h.proofLog(), Since: o.Since, Select: o.Select, Attachments: o.Attachments, About: o.About,
+	all = proof.BundleOptions{HostKey: key.Public, Since: o.Since, Select: o.Select, Attachments: o.Attachments, About: o.About,
 		Signer: key, By: cmp.Or(o.By, key.Name()), Time: time.Now()}
+	if mine {
+		all.Log = h.proofLog()
+	}
 	if all.Stamp, err = h.stampOf(ctx, all.Log); err != nil {
 		return all, err
 	}

@@ -139,17 +139,26 @@ func (h *Home) openManifest(signed []byte) (proof.Manifest, string, error) {
 }
 
 // tenantOf is the tenant that a run was begun for, which its manifests sign; it can be another one
-// than host.yaml names today. Of a run that is not here it is today's.
+// than host.yaml names today. Of a run without a manifest it is today's.
 func (h *Home) tenantOf(run string) string {
-	files, _ := filepath.Glob(filepath.Join(h.RunDir(run), "*"+wal.ManifestSuffix)) // the pattern is good
-	if len(files) > 0 {
-		if signed, err := os.ReadFile(files[0]); err == nil {
-			if m, _, err := h.openManifest(signed); err == nil {
-				return m.Tenant
-			}
-		}
+	if m, ok := h.firstManifest(h.RunDir(run)); ok {
+		return m.Tenant
 	}
 	return h.config.Tenant
+}
+
+// firstManifest returns the first manifest in a run's directory, if this host signed it.
+func (h *Home) firstManifest(dir string) (proof.Manifest, bool) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is good
+	if len(files) == 0 {
+		return proof.Manifest{}, false
+	}
+	signed, err := os.ReadFile(files[0])
+	if err != nil {
+		return proof.Manifest{}, false
+	}
+	m, _, err := h.openManifest(signed)
+	return m, err == nil
 }
 
 // HasWhole says whether the store was given the whole run.

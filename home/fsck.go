@@ -145,7 +145,7 @@ func (f *fsck) segment(run string, m proof.Manifest, signed []byte, held map[uin
 }
 
 func (f *fsck) verify(ctx context.Context, run string, trusted note.Verifiers) error {
-	e, closeEvidence, err := f.home.Evidence(ctx, run)
+	e, closeEvidence, err := f.home.Evidence(ctx, "", run)
 	if err != nil {
 		f.found(run, 0, err)
 		return nil

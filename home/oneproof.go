@@ -15,9 +15,9 @@ import (
 // ProofOf proves one record. It reads the one segment that has it: here, or from the store where
 // retention removed it or the run was made elsewhere. The error is a *proof.Verdict where the
 // segment is not what was signed, or has no such record (proof.ErrNoEvidence).
-func (h *Home) ProofOf(ctx context.Context, run string, seq uint64) (proof.RecordProof, error) {
-	if h.HasLog(run) {
-		p, err := h.proofIn(ctx, h.RunDir(run), seq)
+func (h *Home) ProofOf(ctx context.Context, tenant, run string, seq uint64) (proof.RecordProof, error) {
+	if h.HasLogOf(tenant, run) {
+		p, err := h.proofIn(ctx, h.RunDir(run), true, seq)
 		if !errors.Is(err, proof.ErrSegmentMissing) || !h.IsPruned(run) {
 			return p, err
 		}
@@ -27,15 +27,15 @@ func (h *Home) ProofOf(ctx context.Context, run string, seq uint64) (proof.Recor
 		return proof.RecordProof{}, err
 	}
 	dir := filepath.Join(temp, run)
-	p, err := proof.RecordProof{}, h.rebuildSegment(ctx, run, seq, dir)
+	p, err := proof.RecordProof{}, h.rebuildSegment(ctx, tenant, run, seq, dir)
 	if err == nil {
-		p, err = h.proofIn(ctx, dir, seq)
+		p, err = h.proofIn(ctx, dir, h.mine(tenant, run, dir), seq)
 	}
 	return p, errors.Join(err, os.RemoveAll(temp))
 }
 
-func (h *Home) proofIn(ctx context.Context, dir string, seq uint64) (proof.RecordProof, error) {
-	e, err := h.openEvidence(ctx, dir)
+func (h *Home) proofIn(ctx context.Context, dir string, mine bool, seq uint64) (proof.RecordProof, error) {
+	e, err := h.openEvidence(ctx, dir, mine)
 	if err != nil {
 		return proof.RecordProof{}, err
 	}
@@ -44,13 +44,13 @@ func (h *Home) proofIn(ctx context.Context, dir string, seq uint64) (proof.Recor
 }
 
 // rebuildSegment writes the files of the segment that has seq from what the store has of it.
-func (h *Home) rebuildSegment(ctx context.Context, run string, seq uint64, dir string) (err error) {
+func (h *Home) rebuildSegment(ctx context.Context, tenant, run string, seq uint64, dir string) (err error) {
 	st, err := h.Store(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	r, err := st.Run(ctx, h.tenantOf(run), run)
+	r, err := st.Run(ctx, tenant, run)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", run, err)
 	}
@@ -65,7 +65,7 @@ func (h *Home) rebuildSegment(ctx context.Context, run string, seq uint64, dir s
 		if err := proof.Rebuild(ctx, dir, [][]byte{m.Bytes}, segmentRows(ctx, st, r, m)); err != nil {
 			return fmt.Errorf("run %s, segment %d: make it anew from the store: %w", run, m.Index, err)
 		}
-		return copyStatements(h.RunDir(run), dir)
+		return h.copyStatements(r, dir)
 	}
 	return fmt.Errorf("run %s, seq %d: %w", run, seq, proof.ErrNoEvidence)
 }

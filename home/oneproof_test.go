@@ -37,7 +37,7 @@ func TestProofOf(t *testing.T) {
 	trust := proof.Trust{Keys: note.VerifierList(verifier)}
 	here := map[uint64]proof.RecordProof{}
 	for _, seq := range []uint64{1, 7, 20} {
-		p, err := h.ProofOf(t.Context(), id, seq)
+		p, err := h.ProofOf(t.Context(), "", id, seq)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,20 +57,20 @@ func TestProofOf(t *testing.T) {
 			}
 		}
 	}
-	if _, err := h.ProofOf(t.Context(), id, 7); !errors.Is(err, proof.ErrSegmentMissing) {
+	if _, err := h.ProofOf(t.Context(), "", id, 7); !errors.Is(err, proof.ErrSegmentMissing) {
 		t.Errorf("a segment that nobody says was removed: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(h.RunDir(id), "pruned"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for seq, want := range here {
-		p, err := h.ProofOf(t.Context(), id, seq)
+		p, err := h.ProofOf(t.Context(), "", id, seq)
 		if err != nil || !reflect.DeepEqual(p, want) {
 			t.Errorf("seq %d: %v, another proof than before: %v", seq, err, p)
 		}
 	}
 	for _, seq := range []uint64{0, 1 << 40} {
-		if _, err := h.ProofOf(t.Context(), id, seq); !errors.Is(err, proof.ErrNoEvidence) {
+		if _, err := h.ProofOf(t.Context(), "", id, seq); !errors.Is(err, proof.ErrNoEvidence) {
 			t.Errorf("seq %d: %v", seq, err)
 		}
 	}

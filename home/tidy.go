@@ -143,6 +143,11 @@ func (h *Home) HasLog(run string) bool {
 	return err == nil && info.IsDir() && run == filepath.Base(run) && isRun(run)
 }
 
+// HasLogOf says whether there is a log of the run and it is that tenant's, whose name is as store.Store's Run takes it.
+func (h *Home) HasLogOf(tenant, run string) bool {
+	return h.HasLog(run) && store.OfTenant(tenant, h.tenantOf(run))
+}
+
 // Frames yields what a run's log holds, as a store is given it.
 func (h *Home) Frames(run string) iter.Seq2[store.Frame, error] { return h.framesFrom(run, 0) }
 

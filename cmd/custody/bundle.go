@@ -43,7 +43,7 @@ func (c bundleCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(c.Out, func(w io.Writer) error { return h.Bundle(a.ctx, w, run.ID, o) }); err != nil {
+	if err := writeFile(c.Out, func(w io.Writer) error { return h.Bundle(a.ctx, w, "", run.ID, o) }); err != nil {
 		return err
 	}
 	a.say("wrote " + c.Out)

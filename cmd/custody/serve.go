@@ -213,7 +213,7 @@ func (s *service) verify(ctx context.Context, run store.Run) (proof.Report, erro
 	if err != nil {
 		return proof.Report{}, err
 	}
-	report, err := s.checkTrusted(ctx, s.home, st, run.ID)
+	report, err := s.checkTrusted(ctx, s.home, st, run)
 	return report, errors.Join(err, st.Close())
 }
 
@@ -228,12 +228,12 @@ func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part a
 		o.Select = &proof.Selection{Context: true, What: fmt.Sprintf("seq %d to %d", part.First, last),
 			Shows: func(seq uint64) bool { return part.First <= seq && seq <= last }}
 	}
-	return s.home.Bundle(ctx, w, run.ID, o)
+	return s.home.Bundle(ctx, w, scope(run.Tenant), run.ID, o)
 }
 
 // proof proves one record.
 func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (any, error) {
-	return s.home.ProofOf(ctx, run.ID, seq)
+	return s.home.ProofOf(ctx, scope(run.Tenant), run.ID, seq)
 }
 
 // frameworks are those that a report can be made for.

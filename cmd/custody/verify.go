@@ -205,19 +205,19 @@ func (a *app) verifyRun(name string, t proof.Trust) (code, found error) {
 		err = fmt.Errorf("%s: %w", name, err)
 		return a.cannotBeJudged(err), err
 	}
-	report, err := a.check(a.ctx, h, st, run.ID, t)
+	report, err := a.check(a.ctx, h, st, "", run.ID, t)
 	return a.judge(report, err), err
 }
 
-// check verifies a run's record, and that the store shows what the log holds.
-func (a *app) check(ctx context.Context, h *home.Home, st runReader, run string, t proof.Trust) (proof.Report, error) {
-	e, closeEvidence, err := h.Evidence(ctx, run)
+// check verifies a run's record, and that the store shows what the log holds. An empty tenant is any.
+func (a *app) check(ctx context.Context, h *home.Home, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
+	e, closeEvidence, err := h.Evidence(ctx, tenant, run)
 	if err != nil {
 		return proof.Report{}, err
 	}
 	report, err := proof.Verify(ctx, e, t)
-	if err == nil && h.HasLog(run) && !h.IsPruned(run) {
-		err = a.compareStore(ctx, h, st, run)
+	if err == nil && h.HasLogOf(tenant, run) && !h.IsPruned(run) {
+		err = a.compareStore(ctx, h, st, tenant, run)
 	}
 	return report, errors.Join(err, closeEvidence())
 }
@@ -230,24 +230,24 @@ type runReader interface {
 
 // compareStore checks that the store shows what the log holds. A store that
 // only lags behind is brought up to date first: the run may have ended just now.
-func (a *app) compareStore(ctx context.Context, h *home.Home, st runReader, run string) error {
-	err := compare(ctx, h, st, run)
+func (a *app) compareStore(ctx context.Context, h *home.Home, st runReader, tenant, run string) error {
+	err := compare(ctx, h, st, tenant, run)
 	if !lags(err) {
 		return err
 	}
 	if err := h.Tidy(ctx, a.say); err != nil {
 		return err
 	}
-	err = compare(ctx, h, st, run)
+	err = compare(ctx, h, st, tenant, run)
 	if lags(err) && !h.HasWhole(run) {
 		return nil // the run's process carries the rest over
 	}
 	return err
 }
 
-func compare(ctx context.Context, h *home.Home, st runReader, id string) error {
+func compare(ctx context.Context, h *home.Home, st runReader, tenant, id string) error {
 	const finding = "the log holds, but not what the store shows of it: %w"
-	run, err := st.Run(ctx, "", id)
+	run, err := st.Run(ctx, tenant, id)
 	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
 		run, err = store.NewRun(id), nil
 	}
