@@ -2,7 +2,9 @@ package main
 
 import (
 	"archive/zip"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
@@ -57,7 +60,7 @@ func (c reportCmd) Run(a *app) error {
 	case err != nil:
 		return err
 	case c.Out != "":
-		return c.write(a, h, r)
+		return c.write(a, h, st, r)
 	case c.JSON:
 		return r.JSON(a.stdout)
 	}
@@ -81,18 +84,21 @@ func (c reportCmd) runs(ctx context.Context, st home.Reader, in report.Input) ([
 
 // checked is a run with what its verification says now.
 func (a *app) checked(ctx context.Context, h *home.Home, st home.Reader, run store.Run) report.Run {
-	found, err := a.checkTrusted(ctx, h, st, run.ID)
+	found, err := a.checkTrusted(ctx, h, st, run)
 	return report.Run{Run: run, Verification: report.Verified(found, err, time.Now().UTC())}
 }
 
 // checkTrusted verifies a run with the keys that this host knows.
-func (a *app) checkTrusted(ctx context.Context, h *home.Home, st runReader, run string) (proof.Report, error) {
+func (a *app) checkTrusted(ctx context.Context, h *home.Home, st runReader, run store.Run) (proof.Report, error) {
 	keys, err := h.Trusted()
 	if err != nil {
 		return proof.Report{}, err
 	}
-	return a.check(ctx, h, st, run, proof.Trust{Keys: keys})
+	return a.check(ctx, h, st, scope(run.Tenant), run.ID, proof.Trust{Keys: keys})
 }
+
+// scope is how the store is asked for what belongs to a tenant, or to none.
+func scope(tenant string) string { return cmp.Or(tenant, store.NoTenant) }
 
 // build makes a report of in's runs, which are checked, with the access logs that may tell who looked.
 func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.Input) (*report.Report, error) {
@@ -115,7 +121,7 @@ func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.
 		return nil, err
 	}
 	for _, log := range logs {
-		found, err := a.checkTrusted(ctx, h, st, log.ID)
+		found, err := a.checkTrusted(ctx, h, st, log)
 		in.Access = append(in.Access, report.Run{Run: log, Rows: st.Records(ctx, store.Query{Tenant: log.Tenant, Run: log.ID}),
 			Verification: report.Verified(found, err, time.Now().UTC())})
 	}
@@ -123,8 +129,8 @@ func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.
 }
 
 // write puts the report's files into the directory.
-func (c reportCmd) write(a *app, h *home.Home, r *report.Report) error {
-	err := deliver(a.ctx, h, r, "", func(name string, write func(io.Writer) error) error {
+func (c reportCmd) write(a *app, h *home.Home, st api.Source, r *report.Report) error {
+	err := deliver(a.ctx, h, st, r, "", func(name string, write func(io.Writer) error) error {
 		path := filepath.Join(c.Out, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
@@ -139,7 +145,8 @@ func (c reportCmd) write(a *app, h *home.Home, r *report.Report) error {
 
 // deliver gives put each file of a report: the report itself, the host's statement about it, and of each
 // run a bundle that has both as well. by is who asked for it; empty: this host.
-func deliver(ctx context.Context, h *home.Home, r *report.Report, by string, put func(name string, write func(io.Writer) error) error) error {
+// What goes on has no bundle yet; of an access log the bundle shows what is about the report's tenant.
+func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report, by string, put func(name string, write func(io.Writer) error) error) error {
 	files, err := r.Attachments()
 	if err != nil {
 		return err
@@ -173,12 +180,39 @@ func deliver(ctx context.Context, h *home.Home, r *report.Report, by string, put
 		}
 	}
 	for _, s := range r.Sources {
+		if !s.Whole() {
+			continue
+		}
+		run, err := st.Run(ctx, "", s.Run)
+		if err != nil {
+			return err
+		}
 		o := home.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == s.Run })}
-		if err := put(s.Run+".zip", func(w io.Writer) error { return h.Bundle(ctx, w, s.Run, o) }); err != nil {
+		if s.Class == store.Accesses {
+			if o.Select, err = looksAt(ctx, st, run, r.Scope.Tenant); err != nil {
+				return err
+			}
+		}
+		if err := put(s.Run+".zip", func(w io.Writer) error { return h.Bundle(ctx, w, scope(run.Tenant), run.ID, o) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// looksAt selects what an access log has about a tenant: what it has about others is not the report's reader's.
+func looksAt(ctx context.Context, st api.Source, log store.Run, tenant string) (*proof.Selection, error) {
+	about := map[uint64]bool{}
+	for row, err := range st.Records(ctx, store.Query{Tenant: log.Tenant, Run: log.ID, Kinds: []audit.Kind{audit.KindAccess}}) {
+		if err != nil {
+			return nil, err
+		}
+		var r audit.Record
+		if json.Unmarshal(row.Body, &r) == nil && r.Access != nil && r.Access.Tenant == tenant {
+			about[row.Seq] = true
+		}
+	}
+	return &proof.Selection{Shows: func(seq uint64) bool { return about[seq] }, What: "looks at the records of " + cmp.Or(tenant, "no tenant")}, nil
 }
 
 // report writes one for the API.
@@ -203,7 +237,7 @@ func (s *service) report(ctx context.Context, w io.Writer, q api.ReportRequest) 
 		return r.JSON(w)
 	}
 	z := zip.NewWriter(w)
-	err = deliver(ctx, s.home, r, q.By, func(name string, write func(io.Writer) error) error {
+	err = deliver(ctx, s.home, st, r, q.By, func(name string, write func(io.Writer) error) error {
 		f, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: r.Generated})
 		if err != nil {
 			return err

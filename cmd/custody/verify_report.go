@@ -34,7 +34,7 @@ func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
 			return a.verdict(err, ""), err
 		}
 	}
-	return a.verdict(nil, "verified: the report is the host's, and so are the records of the runs that it names"), nil
+	return a.verdict(nil, "verified: the report is the host's, and so are the records of the runs above"), nil
 }
 
 // verifySubject checks the bundle of a run that a report is about.

@@ -26,7 +26,8 @@ func (r *Report) Attachments() ([]proof.Attachment, error) {
 }
 
 // Subjects are the runs, and the access logs, that the report is about, each with the head
-// that was verified. What was not verified has none, and is left out: nobody can sign for it.
+// that was verified. What was not verified has none, and what goes on has one that will not be
+// its last: they are left out, as nobody can sign for them.
 func (r *Report) Subjects() ([]proof.Subject, error) {
 	var list []proof.Subject
 	for _, s := range r.Sources {
@@ -34,7 +35,7 @@ func (r *Report) Subjects() ([]proof.Subject, error) {
 		if err := head.UnmarshalText([]byte(s.Head)); err != nil {
 			return nil, err
 		}
-		if head != (proof.Hash{}) {
+		if s.Whole() && head != (proof.Hash{}) {
 			list = append(list, proof.Subject{Run: s.Run, Head: head})
 		}
 	}

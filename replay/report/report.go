@@ -179,6 +179,12 @@ type Source struct {
 	Log          *Log         `json:"log"` // nil if the host's log was not asked
 }
 
+// Whole says whether the record is closed, and under a checkpoint of the host's log: there can be a bundle of it.
+func (s Source) Whole() bool {
+	v := s.Verification
+	return s.End != nil && (v.State != Cannot || v.Name != proof.ErrLive.Name() && v.Name != proof.ErrPending.Name())
+}
+
 // Log is what the host's log says of a source.
 type Log struct {
 	Origin    string     `json:"origin"`
