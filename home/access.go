@@ -81,6 +81,9 @@ func (l *AccessLog) next(ctx context.Context) error {
 	if l.closed || l.run != nil && time.Since(l.began) < AccessDay {
 		return nil
 	}
+	if err := ctx.Err(); err != nil {
+		return err // it has waited for others long enough, who could not begin one
+	}
 	now := time.Now()
 	run, err := l.begin(ctx, now)
 	if err != nil {
@@ -109,7 +112,9 @@ func (l *AccessLog) begin(ctx context.Context, now time.Time) (*Run, error) {
 	start := audit.Lifecycle{Phase: audit.PhaseStart, Tenant: facts.Tenant, Project: "access", RulesetDigest: facts.RulesetDigest,
 		Mode: string(wal.Strict), Version: l.version}
 	start.Host, _ = os.Hostname()
-	if _, err := run.Record(ctx, lifecycle(start)); err != nil {
+	// It is not waited for: the looks that follow are durable when it is. So a log that cannot be written yet
+	// is there for the next look, and not closed, which would wait for the disk.
+	if _, err := run.Post(ctx, lifecycle(start)); err != nil {
 		record, _ := run.Close(keep, wal.Interrupted)
 		return nil, errors.Join(err, record)
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -130,5 +132,59 @@ func TestAccessLogKilled(t *testing.T) {
 	}
 	if len(told) != 1 || !strings.Contains(told[0], store.AccessPrefix) {
 		t.Errorf("told %q, want that one access log was closed", told)
+	}
+}
+
+// TestAccessLogFull: where the disk is full a look is refused in time, however many ask at once, and one log
+// is enough for them all once there is room.
+func TestAccessLogFull(t *testing.T) {
+	h, err := home.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Key(); err != nil {
+		t.Fatal(err)
+	}
+	runs := filepath.Join(h.Dir, "runs")
+	if err := unix.Mount("custody-test", runs, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(runs, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	filler := filepath.Join(runs, "filler")
+	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) && err != nil {
+		t.Fatal(err)
+	}
+	log := h.AccessLog(redact.New([]byte("0123456789abcdef0123456789abcdef")), "test")
+	look := audit.Access{Who: "ann", Action: "view", Verdict: audit.Allow}
+	var looking sync.WaitGroup
+	refused := make(chan error, 20)
+	for range cap(refused) {
+		looking.Go(func() { refused <- log.Record(t.Context(), look) })
+	}
+	stuck := time.AfterFunc(time.Minute, func() { os.Remove(filler) }) // so that a failure ends
+	looking.Wait()
+	if !stuck.Stop() {
+		t.Error("looks waited for the disk")
+	}
+	for range cap(refused) {
+		if err := <-refused; err == nil {
+			t.Error("a look on a full disk was recorded")
+		}
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Record(t.Context(), look); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	if logs, _ := filepath.Glob(filepath.Join(runs, store.AccessPrefix+"*")); len(logs) != 1 {
+		t.Errorf("%d access logs, want one", len(logs))
 	}
 }
