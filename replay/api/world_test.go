@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -136,10 +137,10 @@ func (w *world) options() api.Options {
 			return w.verify(ctx, run)
 		},
 		Bundle: func(ctx context.Context, out io.Writer, run store.Run, s api.Selection) error {
-			return w.home.Bundle(ctx, out, run.ID, home.BundleOptions{Since: s.Since, By: s.By})
+			return w.home.Bundle(ctx, out, cmp.Or(run.Tenant, store.NoTenant), run.ID, home.BundleOptions{Since: s.Since, By: s.By})
 		},
 		Proof: func(ctx context.Context, run store.Run, seq uint64) (any, error) {
-			e, done, err := w.home.Evidence(ctx, run.ID)
+			e, done, err := w.home.Evidence(ctx, cmp.Or(run.Tenant, store.NoTenant), run.ID)
 			if err != nil {
 				return nil, err
 			}
@@ -185,7 +186,7 @@ func (w *world) report(ctx context.Context, out io.Writer, q api.ReportRequest) 
 
 // verify checks the run's evidence, and that the store shows what the log holds.
 func (w *world) verify(ctx context.Context, run store.Run) (proof.Report, error) {
-	e, done, err := w.home.Evidence(ctx, run.ID)
+	e, done, err := w.home.Evidence(ctx, cmp.Or(run.Tenant, store.NoTenant), run.ID)
 	if err != nil {
 		return proof.Report{}, err
 	}
