@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 // verifyReport checks what custody report -o wrote: that the host made these files of these runs, and each run's bundle.
 func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
-	signed, err := os.ReadFile(filepath.Join(dir, report.Statement))
+	signed, err := readPlain(filepath.Join(dir, report.Statement))
 	if err != nil {
 		err = fmt.Errorf("this is no report that was signed: %w", err)
 		return a.cannotBeJudged(err), err
@@ -30,7 +31,11 @@ func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
 		fmt.Fprintf(a.stdout, "report    %s, %d bytes, by %s on %s\n", clean(f.Name), f.Bytes, clean(statement.By), statement.Time.Format(time.DateTime))
 	}
 	for _, run := range statement.About {
-		if err := a.verifySubject(dir, run, t); err != nil {
+		err := a.verifySubject(dir, run, t)
+		if errors.Is(err, errNoBundle) {
+			return a.cannotBeJudged(err), err
+		}
+		if err != nil {
 			return a.verdict(err, ""), err
 		}
 	}
@@ -39,7 +44,11 @@ func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
 
 // verifySubject checks the bundle of a run that a report is about.
 func (a *app) verifySubject(dir string, run proof.Subject, t proof.Trust) error {
-	e, err := proof.OpenBundle(filepath.Join(dir, filepath.Base(run.Run)+".zip"))
+	path := filepath.Join(dir, filepath.Base(run.Run)+".zip")
+	if err := plainFile(path); err != nil {
+		return fmt.Errorf("run %s: %w: %w", run.Run, errNoBundle, err)
+	}
+	e, err := proof.OpenBundle(path)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", run.Run, err)
 	}
@@ -54,21 +63,55 @@ func (a *app) verifySubject(dir string, run proof.Subject, t proof.Trust) error 
 	return nil
 }
 
-var errReportOfOther = errors.New("the bundle is not of the run as it was when the report was made")
+var (
+	errReportOfOther = errors.New("the bundle is not of the run as it was when the report was made")
+	errNoBundle      = errors.New("the run's bundle is not beside the report")
+)
 
-// reportFiles reads the files that a statement is about.
+// reportFiles reads the files that a statement is about. Who made the directory may want to harm: what is no
+// file, or is too long for one of a report's, is not read.
 func reportFiles(dir string) ([]proof.Attachment, error) {
-	names, err := filepath.Glob(filepath.Join(dir, report.Folder, "*"))
+	entries, err := os.ReadDir(filepath.Join(dir, report.Folder))
 	if err != nil {
 		return nil, err
 	}
+	if len(entries) > maxReportFiles {
+		return nil, fmt.Errorf("%s: %d files, at most %d are a report's", report.Folder, len(entries), maxReportFiles)
+	}
 	var files []proof.Attachment
-	for _, name := range names {
-		data, err := os.ReadFile(name)
+	for _, e := range entries {
+		data, err := readPlain(filepath.Join(dir, report.Folder, e.Name()))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, proof.Attachment{Name: report.Folder + filepath.Base(name), Data: data})
+		files = append(files, proof.Attachment{Name: report.Folder + e.Name(), Data: data})
 	}
 	return files, nil
+}
+
+// The bounds of what is read of a report: those that package proof has for what is attached.
+const maxReportFiles, maxReportFile = 64, 64 << 20
+
+// plainFile wants a regular file: opening a pipe waits for its writer.
+func plainFile(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	return err
+}
+
+func readPlain(path string) ([]byte, error) {
+	if err := plainFile(path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxReportFile+1))
+	if err == nil && len(data) > maxReportFile {
+		err = fmt.Errorf("%s is longer than %d bytes", path, maxReportFile)
+	}
+	return data, errors.Join(err, f.Close())
 }

@@ -44,6 +44,6 @@ func (w *world) bundleAtHome(t *testing.T) (judge func(dir string) proof.Report)
 	check(t, err)
 	return func(dir string) proof.Report {
 		run := filepath.Base(dir)
-		return verify(t, run, keys, func(f io.Writer) error { return h.Bundle(t.Context(), f, run, home.BundleOptions{}) })
+		return verify(t, run, keys, func(f io.Writer) error { return h.Bundle(t.Context(), f, "", run, home.BundleOptions{}) })
 	}
 }
