@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
@@ -58,7 +60,7 @@ func TestReportOfATenant(t *testing.T) {
 		runs[tenant] = d.ranFor(tenant, dsn)
 		tokens[tenant] = strings.TrimSpace(d.must(0, "token", "new", tenant+"-auditor", "--tenant", tenant, "--role", "auditor").stdout)
 	}
-	for range 2 { // one access log is closed before the report, and the other one goes on
+	for i := range 2 { // one access log is closed before the report, and the other one goes on
 		s := d.serving()
 		for tenant, run := range runs {
 			s.token = tokens[tenant]
@@ -72,8 +74,15 @@ func TestReportOfATenant(t *testing.T) {
 			if status != http.StatusOK {
 				t.Fatalf("%s's report: %d %s", tenant, status, body)
 			}
-			dir := t.TempDir()
+			dir := filepath.Join(t.TempDir(), "report[1]") // no pattern
 			all := unpack(t, body, dir)
+			if i > 0 { // of the first, nothing was verified that the host could sign for
+				d.must(0, "verify", dir)
+				if err := unix.Mkfifo(filepath.Join(dir, "report", "pipe"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				d.contains(d.must(2, "verify", dir).stderr, "is no regular file")
+			}
 			for other, theirs := range runs {
 				if other != tenant && (strings.Contains(all, other+"-auditor") || strings.Contains(all, theirs)) {
 					t.Errorf("%s's report tells of %s", tenant, other)
