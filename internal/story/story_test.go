@@ -57,7 +57,7 @@ func TestRecord(t *testing.T) {
 			if name == "crowd" && len(s.StateAt(story.Begin.Add(30_000_000), 1).Procs) == 0 {
 				t.Error("nothing runs")
 			}
-			evidence, done, err := h.Evidence(t.Context(), id)
+			evidence, done, err := h.Evidence(t.Context(), "", id)
 			if err != nil {
 				t.Fatal(err)
 			}
