@@ -210,15 +210,20 @@ static __always_inline void fill(struct head *h, u8 kind, struct proc *p)
 	h->origin_pid = p->origin_pid;
 }
 
+/*
+ * The verifier follows what it knows of a value through each iteration of a loop, and off
+ * grows with each: since Linux 6.8 it would never be done. It knows nothing of two bytes
+ * on the stack that do not begin a slot of eight.
+ */
 struct walk {
 	u8 *buf;
 	u64 dentry;
 	u64 mnt;
 	u64 root_dentry;
 	u64 root_mnt;
-	u64 end;
-	u64 off;
-	u64 flags;
+	u32 end;
+	u16 off;
+	u8 flags;
 };
 
 static long climb(u32 i, struct walk *w)

@@ -92,7 +92,7 @@ static __always_inline void report(struct proc *p, u8 op, u8 flags, u64 mnt, str
 		return;
 	}
 	r = file_record(buf, p, op);
-	if (dentry->d_sb->s_magic == TMPFS_MAGIC)
+	if (BPF_CORE_READ(dentry, d_sb, s_magic) == TMPFS_MAGIC)
 		flags |= FILE_MEMORY;
 	r->flags = flags;
 	r->inode = (u64)BPF_CORE_READ(dentry, d_inode);
@@ -162,6 +162,15 @@ int BPF_PROG(mmapped, struct file *file, unsigned long prot, unsigned long flags
 	return 0;
 }
 
+static __always_inline s64 references(struct file *file)
+{
+	struct file___ref *since_6_13 = (void *)file;
+
+	if (bpf_core_field_exists(since_6_13->f_ref))
+		return BPF_CORE_READ(since_6_13, f_ref.refcnt.counter) + 1; /* which counts from 0 */
+	return BPF_CORE_READ(file, f_count.counter);
+}
+
 /* Says whether a mapping outlives this file, and forgets one that does not. */
 static __always_inline bool stays_mapped(struct file *backing)
 {
@@ -169,7 +178,7 @@ static __always_inline bool stays_mapped(struct file *backing)
 
 	if (!bpf_map_lookup_elem(&mapped, &key))
 		return false;
-	if (BPF_CORE_READ(backing, f_count.counter) > 1)
+	if (references(backing) > 1)
 		return true;
 	bpf_map_delete_elem(&mapped, &key);
 	return false;
@@ -352,24 +361,31 @@ static __always_inline int named(void *ctx, u8 op, struct dentry *dentry)
 		return 0;
 	in = fulfilled(ctx, dentry);
 	if (in)
-		report(p, op, 0, in->mnt, dentry, op == OP_CREATE ? dentry->d_inode : NULL);
+		report(p, op, 0, in->mnt, dentry, op == OP_CREATE ? BPF_CORE_READ(dentry, d_inode) : NULL);
 	return 0;
 }
 
-#define DONE(op, function, position)                        \
-	SEC("fexit/" #function)                             \
-	int done_##function(u64 *ctx)                       \
-	{                                                   \
-		return named(ctx, op, (void *)ctx[position]); \
+/* position_* is which argument the dentry is; load.go takes it from the kernel's BTF */
+#define DONE(op, function)                                                         \
+	const volatile u32 position_##function;                                    \
+                                                                                   \
+	SEC("fexit/" #function)                                                    \
+	int done_##function(u64 *ctx)                                              \
+	{                                                                          \
+		u64 dentry;                                                        \
+                                                                                   \
+		if (bpf_get_func_arg(ctx, position_##function, &dentry))           \
+			return 0;                                                  \
+		return named(ctx, op, (void *)dentry);                             \
 	}
 
-DONE(OP_CREATE, vfs_create, 2)
-DONE(OP_CREATE, vfs_mknod, 2)
-DONE(OP_CREATE, vfs_mkdir, 2)
-DONE(OP_CREATE, vfs_symlink, 2)
-DONE(OP_CREATE, vfs_link, 3)
-DONE(OP_DELETE, vfs_unlink, 2)
-DONE(OP_DELETE, vfs_rmdir, 2)
+DONE(OP_CREATE, vfs_create)
+DONE(OP_CREATE, vfs_mknod)
+DONE(OP_CREATE, vfs_mkdir)
+DONE(OP_CREATE, vfs_symlink)
+DONE(OP_CREATE, vfs_link)
+DONE(OP_DELETE, vfs_unlink)
+DONE(OP_DELETE, vfs_rmdir)
 
 SEC("fexit/vfs_rename")
 int BPF_PROG(done_vfs_rename, struct renamedata *rd)

@@ -134,7 +134,14 @@ struct file {
 	void *private_data;
 	struct inode *f_inode;
 	struct path f_path;
-	atomic_long_t f_count;
+	atomic_long_t f_count; /* before Linux 6.13 */
+};
+
+/* since Linux 6.13 */
+struct file___ref {
+	struct {
+		atomic_long_t refcnt;
+	} f_ref;
 };
 
 struct fs_struct {

@@ -3,9 +3,12 @@ package sensor
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -23,6 +26,9 @@ func loadKernel() (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the sensor's programs: %w", err)
 	}
+	if err := adapt(spec); err != nil {
+		return nil, err
+	}
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load the sensor's programs: %w", err)
@@ -37,6 +43,58 @@ func loadKernel() (*kernel, error) {
 		k.links = append(k.links, l)
 	}
 	return k, nil
+}
+
+// renamed are kernel functions that programs attach to, and their names since Linux 6.19.
+var renamed = map[string]string{"cgroup_exit": "cgroup_task_exit"}
+
+// adapt fits the programs to the running kernel: to the names of the functions that they
+// attach to, and to the order of those functions' arguments.
+func adapt(spec *ebpf.CollectionSpec) error {
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		return fmt.Errorf("read the kernel's BTF: %w", err)
+	}
+	var function *btf.Func
+	for _, p := range spec.Programs {
+		if since := renamed[p.AttachTo]; since != "" && types.TypeByName(since, &function) == nil {
+			p.AttachTo = since
+		}
+	}
+	for name, v := range spec.Variables {
+		operation, ok := strings.CutPrefix(name, "position_")
+		if !ok {
+			continue
+		}
+		if err := types.TypeByName(operation, &function); err != nil {
+			return fmt.Errorf("find the kernel's function %s: %w", operation, err)
+		}
+		position := lastDentry(function)
+		if position < 0 {
+			return fmt.Errorf("the kernel's function %s takes no dentry", operation)
+		}
+		if err := v.Set(uint32(position)); err != nil {
+			return fmt.Errorf("set the sensor's %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// lastDentry is the position of the dentry that a function works on, -1 without one: vfs_link
+// takes another one before it.
+func lastDentry(f *btf.Func) int {
+	proto, ok := f.Type.(*btf.FuncProto)
+	if !ok {
+		return -1
+	}
+	for i, p := range slices.Backward(proto.Params) {
+		if to, ok := p.Type.(*btf.Pointer); !ok {
+			continue
+		} else if s, ok := to.Target.(*btf.Struct); ok && s.Name == "dentry" {
+			return i
+		}
+	}
+	return -1
 }
 
 func (k *kernel) names() []string {

@@ -45,47 +45,54 @@ type programsProc struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	programsMapBuffers         = "buffers"
-	programsMapCgroups         = "cgroups"
-	programsMapFileRing        = "file_ring"
-	programsMapFlowRing        = "flow_ring"
-	programsMapIntents         = "intents"
-	programsMapLosses          = "losses"
-	programsMapMapped          = "mapped"
-	programsMapProcRing        = "proc_ring"
-	programsMapProcs           = "procs"
-	programsMapTouched         = "touched"
-	programsMapWriters         = "writers"
-	programsProgConnected      = "connected"
-	programsProgDoneVfsCreate  = "done_vfs_create"
-	programsProgDoneVfsLink    = "done_vfs_link"
-	programsProgDoneVfsMkdir   = "done_vfs_mkdir"
-	programsProgDoneVfsMknod   = "done_vfs_mknod"
-	programsProgDoneVfsRename  = "done_vfs_rename"
-	programsProgDoneVfsRmdir   = "done_vfs_rmdir"
-	programsProgDoneVfsSymlink = "done_vfs_symlink"
-	programsProgDoneVfsUnlink  = "done_vfs_unlink"
-	programsProgExec           = "exec"
-	programsProgExited         = "exited"
-	programsProgForked         = "forked"
-	programsProgIdentify       = "identify"
-	programsProgMayLink        = "may_link"
-	programsProgMayMkdir       = "may_mkdir"
-	programsProgMayMknod       = "may_mknod"
-	programsProgMayRename      = "may_rename"
-	programsProgMayRmdir       = "may_rmdir"
-	programsProgMaySymlink     = "may_symlink"
-	programsProgMayUnlink      = "may_unlink"
-	programsProgMmapped        = "mmapped"
-	programsProgOpened         = "opened"
-	programsProgReleased       = "released"
-	programsProgSentInet       = "sent_inet"
-	programsProgSentInet6      = "sent_inet6"
-	programsProgTruncated      = "truncated"
-	programsVarArmed           = "armed"
-	programsVarCookie          = "cookie"
-	programsVarIdentified      = "identified"
-	programsVarReadOver        = "read_over"
+	programsMapBuffers            = "buffers"
+	programsMapCgroups            = "cgroups"
+	programsMapFileRing           = "file_ring"
+	programsMapFlowRing           = "flow_ring"
+	programsMapIntents            = "intents"
+	programsMapLosses             = "losses"
+	programsMapMapped             = "mapped"
+	programsMapProcRing           = "proc_ring"
+	programsMapProcs              = "procs"
+	programsMapTouched            = "touched"
+	programsMapWriters            = "writers"
+	programsProgConnected         = "connected"
+	programsProgDoneVfsCreate     = "done_vfs_create"
+	programsProgDoneVfsLink       = "done_vfs_link"
+	programsProgDoneVfsMkdir      = "done_vfs_mkdir"
+	programsProgDoneVfsMknod      = "done_vfs_mknod"
+	programsProgDoneVfsRename     = "done_vfs_rename"
+	programsProgDoneVfsRmdir      = "done_vfs_rmdir"
+	programsProgDoneVfsSymlink    = "done_vfs_symlink"
+	programsProgDoneVfsUnlink     = "done_vfs_unlink"
+	programsProgExec              = "exec"
+	programsProgExited            = "exited"
+	programsProgForked            = "forked"
+	programsProgIdentify          = "identify"
+	programsProgMayLink           = "may_link"
+	programsProgMayMkdir          = "may_mkdir"
+	programsProgMayMknod          = "may_mknod"
+	programsProgMayRename         = "may_rename"
+	programsProgMayRmdir          = "may_rmdir"
+	programsProgMaySymlink        = "may_symlink"
+	programsProgMayUnlink         = "may_unlink"
+	programsProgMmapped           = "mmapped"
+	programsProgOpened            = "opened"
+	programsProgReleased          = "released"
+	programsProgSentInet          = "sent_inet"
+	programsProgSentInet6         = "sent_inet6"
+	programsProgTruncated         = "truncated"
+	programsVarArmed              = "armed"
+	programsVarCookie             = "cookie"
+	programsVarIdentified         = "identified"
+	programsVarPositionVfsCreate  = "position_vfs_create"
+	programsVarPositionVfsLink    = "position_vfs_link"
+	programsVarPositionVfsMkdir   = "position_vfs_mkdir"
+	programsVarPositionVfsMknod   = "position_vfs_mknod"
+	programsVarPositionVfsRmdir   = "position_vfs_rmdir"
+	programsVarPositionVfsSymlink = "position_vfs_symlink"
+	programsVarPositionVfsUnlink  = "position_vfs_unlink"
+	programsVarReadOver           = "read_over"
 )
 
 // loadPrograms returns the embedded CollectionSpec for programs.
@@ -179,10 +186,17 @@ type programsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programsVariableSpecs struct {
-	Armed      *ebpf.VariableSpec `ebpf:"armed"`
-	Cookie     *ebpf.VariableSpec `ebpf:"cookie"`
-	Identified *ebpf.VariableSpec `ebpf:"identified"`
-	ReadOver   *ebpf.VariableSpec `ebpf:"read_over"`
+	Armed              *ebpf.VariableSpec `ebpf:"armed"`
+	Cookie             *ebpf.VariableSpec `ebpf:"cookie"`
+	Identified         *ebpf.VariableSpec `ebpf:"identified"`
+	PositionVfsCreate  *ebpf.VariableSpec `ebpf:"position_vfs_create"`
+	PositionVfsLink    *ebpf.VariableSpec `ebpf:"position_vfs_link"`
+	PositionVfsMkdir   *ebpf.VariableSpec `ebpf:"position_vfs_mkdir"`
+	PositionVfsMknod   *ebpf.VariableSpec `ebpf:"position_vfs_mknod"`
+	PositionVfsRmdir   *ebpf.VariableSpec `ebpf:"position_vfs_rmdir"`
+	PositionVfsSymlink *ebpf.VariableSpec `ebpf:"position_vfs_symlink"`
+	PositionVfsUnlink  *ebpf.VariableSpec `ebpf:"position_vfs_unlink"`
+	ReadOver           *ebpf.VariableSpec `ebpf:"read_over"`
 }
 
 // programsObjects contains all objects after they have been loaded into the kernel.
@@ -238,10 +252,17 @@ func (m *programsMaps) Close() error {
 //
 // It can be passed to loadProgramsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programsVariables struct {
-	Armed      *ebpf.Variable `ebpf:"armed"`
-	Cookie     *ebpf.Variable `ebpf:"cookie"`
-	Identified *ebpf.Variable `ebpf:"identified"`
-	ReadOver   *ebpf.Variable `ebpf:"read_over"`
+	Armed              *ebpf.Variable `ebpf:"armed"`
+	Cookie             *ebpf.Variable `ebpf:"cookie"`
+	Identified         *ebpf.Variable `ebpf:"identified"`
+	PositionVfsCreate  *ebpf.Variable `ebpf:"position_vfs_create"`
+	PositionVfsLink    *ebpf.Variable `ebpf:"position_vfs_link"`
+	PositionVfsMkdir   *ebpf.Variable `ebpf:"position_vfs_mkdir"`
+	PositionVfsMknod   *ebpf.Variable `ebpf:"position_vfs_mknod"`
+	PositionVfsRmdir   *ebpf.Variable `ebpf:"position_vfs_rmdir"`
+	PositionVfsSymlink *ebpf.Variable `ebpf:"position_vfs_symlink"`
+	PositionVfsUnlink  *ebpf.Variable `ebpf:"position_vfs_unlink"`
+	ReadOver           *ebpf.Variable `ebpf:"read_over"`
 }
 
 // programsPrograms contains all programs after they have been loaded into the kernel.

@@ -17,21 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/internal/kerneltest"
 )
-
-func loopback() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	req, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	req.SetUint16(unix.IFF_UP)
-	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
-}
 
 func sumOf(s string) string {
 	sum := sha256.Sum256([]byte(s))
@@ -84,8 +71,8 @@ func noGaps(t *testing.T, events []audit.Event) {
 // TestSensor runs workloads in a cell and compares what the sensor says with
 // what they are known to do.
 func TestSensor(t *testing.T) {
-	if os.Getpid() != 1 {
-		inVM(t)
+	if !kerneltest.InVM() {
+		kerneltest.Run(t, kerneltest.OfTemplate(t), "-test.v", "-test.run=TestSensor")
 		return
 	}
 	t.Run("refused", testEmitFails)

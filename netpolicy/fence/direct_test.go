@@ -234,7 +234,10 @@ func siteState(t testing.TB, s *space) string {
 		for _, l := range links {
 			fmt.Fprintln(&b, l.Attrs().Name, l.Attrs().Alias)
 		}
-		for _, name := range []string{"ipv4/conf/wan/forwarding", "ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv6/conf/wan/force_forwarding"} {
+		for _, name := range []string{
+			"ipv4/conf/wan/forwarding", "ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv6/conf/wan/force_forwarding",
+			"ipv6/conf/wan/forwarding", "ipv6/conf/wan/accept_ra", "ipv6/conf/lo/forwarding", "ipv6/conf/default/accept_ra",
+		} {
 			v, _ := os.ReadFile("/proc/sys/net/" + name)
 			fmt.Fprintf(&b, "%s %s", name, v)
 		}
@@ -244,28 +247,51 @@ func siteState(t testing.TB, s *space) string {
 	return b.String()
 }
 
-// What the site began to forward because of us, it forwards for sandboxes only.
+// What the site began to forward because of us, it forwards for sandboxes only, whatever it
+// forwarded before with the other IP version.
 func TestSiteDoesNotBecomeARouter(t *testing.T) {
 	t.Parallel()
-	site, peer := newWorld(t)
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "lan"
-	third := testSpace(t)
-	must(t, site.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(third.handle)}))
-	end(t, site, "lan", netip.MustParseAddr("46.0.0.1"))
-	end(t, third, "eth0", netip.MustParseAddr("46.0.0.2"))
-	for s, via := range map[*space]string{peer: "45.0.0.1", third: "46.0.0.1"} {
-		must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: netip.MustParseAddr(via).AsSlice()}))
+	lan := map[string][3]string{ // addresses of the site and of the third host, all addresses
+		"ipv4": {"46.0.0.1", "46.0.0.2", "0.0.0.0/0"},
+		"ipv6": {"2a00:46::1", "2a00:46::2", "::/0"},
 	}
-	newFence(t, site, everywhere("tcp/7000")...)
-	p := third.listenPacket(t, "udp", "46.0.0.2:9")
-	c, err := peer.dial("udp", "46.0.0.2:9")
-	must(t, err)
-	defer c.Close()
-	c.Write([]byte("through"))
-	p.SetDeadline(time.Now().Add(200 * time.Millisecond))
-	if n, _, err := p.ReadFrom(make([]byte, 10)); err == nil {
-		t.Errorf("the site forwarded %d bytes between strangers", n)
+	for family, addrs := range lan {
+		for _, other := range []string{"0", "1"} {
+			t.Run(family+", the other "+other, func(t *testing.T) {
+				t.Parallel()
+				site, peer := newWorld(t)
+				attrs := netlink.NewLinkAttrs()
+				attrs.Name = "lan"
+				third := testSpace(t)
+				must(t, site.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(third.handle)}))
+				end(t, site, "lan", netip.MustParseAddr(addrs[0]))
+				end(t, third, "eth0", netip.MustParseAddr(addrs[1]))
+				gateway := map[string]netip.Addr{"ipv4": siteAddr4, "ipv6": siteAddr6}[family]
+				for s, via := range map[*space]netip.Addr{peer: gateway, third: netip.MustParseAddr(addrs[0])} {
+					must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix(addrs[2])), Gw: via.AsSlice()}))
+				}
+				must(t, site.in(func() error {
+					return sysctls{map[string]string{"ipv4": "ipv6/conf/all/forwarding", "ipv6": "ipv4/ip_forward"}[family]: other}.set()
+				}))
+				before := siteState(t, site)
+				f, _ := newFence(t, site, everywhere("tcp/7000")...)
+				p := third.listenPacket(t, "udp", net.JoinHostPort(addrs[1], "9"))
+				c, err := peer.dial("udp", net.JoinHostPort(addrs[1], "9"))
+				must(t, err)
+				defer c.Close()
+				for range 5 { // the first may wait for neighbour discovery
+					c.Write([]byte("through"))
+					p.SetDeadline(time.Now().Add(100 * time.Millisecond))
+					if n, _, err := p.ReadFrom(make([]byte, 10)); err == nil {
+						t.Fatalf("the site forwarded %d bytes between strangers", n)
+					}
+				}
+				must(t, f.Close())
+				if after := siteState(t, site); after != before {
+					t.Errorf("the site was\n%s\nand is\n%s", before, after)
+				}
+			})
+		}
 	}
 }
 

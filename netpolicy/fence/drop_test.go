@@ -121,55 +121,52 @@ func gatewayOf(peer netip.Addr) netip.Addr {
 // of the same flow passes. The peer sees none but that one.
 func TestDrops(t *testing.T) {
 	t.Parallel()
-	for family, addr := range peers {
-		t.Run(family, func(t *testing.T) {
-			t.Parallel()
-			site, peer := newWorld(t)
-			rules := []netpolicy.Rule{allow("45.0.0.0/24", "tcp/7000", "udp/7000", "tcp/7002"), allow("2a00:45::/64", "tcp/7000", "udp/7000", "tcp/7002")}
-			f, seen := newFence(t, site, rules...)
-			w := &wire{t, f.Tap()}
-			p := peer.listenPacket(t, "udp", at6or4(addr, 7000))
-			want := map[string]uint64{}
-			for name, row := range drops(addr) {
-				before, err := f.Denials()
-				must(t, err)
-				w.send(row.packet.frame())
-				after, err := f.Denials()
-				must(t, err)
-				text := reasonText[row.why]
-				want[text]++
-				if after[text] != before[text]+1 {
-					t.Errorf("%s: was not dropped for %q: %v", name, text, diff(before, after))
+	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
+		site, peer := newWorld(t)
+		rules := []netpolicy.Rule{allow("45.0.0.0/24", "tcp/7000", "udp/7000", "tcp/7002"), allow("2a00:45::/64", "tcp/7000", "udp/7000", "tcp/7002")}
+		f, seen := newFenceBy(t, way, site, rules...)
+		w := &wire{t, f.Tap()}
+		p := peer.listenPacket(t, "udp", at6or4(addr, 7000))
+		want := map[string]uint64{}
+		for name, row := range drops(addr) {
+			before, err := f.Denials()
+			must(t, err)
+			w.send(row.packet.frame())
+			after, err := f.Denials()
+			must(t, err)
+			text := reasonText[row.why]
+			want[text]++
+			if after[text] != before[text]+1 {
+				t.Errorf("%s: was not dropped for %q: %v", name, text, diff(before, after))
+			}
+		}
+		w.send(packet{proto: protoUDP, peer: addr, guestPort: 1000, peerPort: 7000, payload: []byte("good")}.frame())
+		b := make([]byte, 100)
+		p.SetDeadline(time.Now().Add(5 * time.Second))
+		if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "good" {
+			t.Errorf("the peer heard %q, %v; only the good packet should have passed", b[:n], err)
+		}
+		told := map[string]uint64{}
+		eventually(t, "every denial is told", func() bool {
+			clear(told)
+			for _, ev := range seen.list() {
+				if ev.State == audit.FlowDeny {
+					told[counter(ev.Reason)] += ev.Count
 				}
 			}
-			w.send(packet{proto: protoUDP, peer: addr, guestPort: 1000, peerPort: 7000, payload: []byte("good")}.frame())
-			b := make([]byte, 100)
-			p.SetDeadline(time.Now().Add(5 * time.Second))
-			if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "good" {
-				t.Errorf("the peer heard %q, %v; only the good packet should have passed", b[:n], err)
-			}
-			told := map[string]uint64{}
-			eventually(t, "every denial is told", func() bool {
-				clear(told)
-				for _, ev := range seen.list() {
-					if ev.State == audit.FlowDeny {
-						told[counter(ev.Reason)] += ev.Count
-					}
-				}
-				for why, n := range want {
-					if told[why] < n {
-						return false
-					}
-				}
-				return true
-			})
 			for why, n := range want {
-				if told[why] != n {
-					t.Errorf("%q: %d packets, events say %d", why, n, told[why])
+				if told[why] < n {
+					return false
 				}
 			}
+			return true
 		})
-	}
+		for why, n := range want {
+			if told[why] != n {
+				t.Errorf("%q: %d packets, events say %d", why, n, told[why])
+			}
+		}
+	})
 }
 
 // counter is the name under which a denial is counted: an event may say more.

@@ -133,7 +133,7 @@ func (f *Fence) setNamed(named []netip.Addr) error {
 	if slices.Equal(named, f.named) {
 		return nil
 	}
-	if err := f.uplink.guard.write(named, f.uplink.forwarding.opened); err != nil {
+	if err := f.uplink.guard.write(named, f.uplink.forwarding.opened()); err != nil {
 		return err
 	}
 	f.named = named

@@ -69,6 +69,8 @@ type Options struct {
 	// in its own time: the ring fills while it does not return, what does not fit there
 	// is counted, and flows are told of later. It must not call Shut or Close, which wait for it. Nil: nobody looks.
 	Sighted func(Event)
+
+	attach attacher // of tests; nil: what the kernel has
 }
 
 // Fence stands around one sandbox. Its methods may be called concurrently.
@@ -127,11 +129,13 @@ func New(ctx context.Context, o Options) (*Fence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := lay(site)
+	if o.attach == nil {
+		o.attach = attach
+	}
+	f, err := lay(site, o)
 	if err != nil {
 		return nil, errors.Join(err, site.close())
 	}
-	f.options = o
 	return f, nil
 }
 

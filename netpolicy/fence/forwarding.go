@@ -14,13 +14,22 @@ import (
 )
 
 // forwarding is what was changed in the site so that it forwards for sandboxes.
-// A file names the devices that forward only because of us, for all sandboxes of the
+// A file notes each setting with its value before and after, for all sandboxes of the
 // site: the last to end puts them back, and after a kill -9 of that one Sweep does.
 type forwarding struct {
-	site   *space
-	name   string   // of the own uplink
-	opened []string // devices that forwarded nothing before
-	notes  *os.File // while alone runs
+	site    *space
+	name    string // of the own uplink
+	changed []change
+	notes   *os.File // while alone runs
+}
+
+// change is a setting, by its path below /proc/sys/net, and what became of it.
+type change struct{ setting, before, after string }
+
+// forwarder is what forwards only because of us: a device, or with IPv6 every device.
+type forwarder struct {
+	family int    // netlink.FAMILY_V4 or FAMILY_V6
+	device string // empty: every device
 }
 
 // uplinkAlias tells our uplinks from devices that only have such a name.
@@ -42,7 +51,7 @@ func (f *forwarding) begin() error {
 	if err != nil {
 		return fmt.Errorf("name the uplink: %w", err)
 	}
-	if f.opened, err = f.noted(); err != nil {
+	if f.changed, err = f.noted(); err != nil {
 		return err
 	}
 	ways, err := f.waysOut()
@@ -50,26 +59,84 @@ func (f *forwarding) begin() error {
 		return err
 	}
 	return f.site.in(func() error {
-		for _, d := range ways {
-			if forwards("ipv4", d) == "0" {
-				f.opened = append(f.opened, d)
+		for _, d := range append(ways, f.name) {
+			if err := f.change(conf("ipv4", d, "forwarding"), "1"); err != nil {
+				return err
 			}
 		}
-		slices.Sort(f.opened)
-		f.opened = slices.Compact(f.opened)
-		if err := f.note(); err != nil {
-			return err
-		}
-		for _, d := range append(ways, f.name) {
-			if err := open4and6(d); err != nil {
+		return f.forward6(append(ways, f.name))
+	})
+}
+
+func (f *forwarding) forward6(devices []string) error {
+	all := conf("ipv6", "all", "forwarding")
+	switch now := read(all); {
+	case read(conf("ipv6", f.name, "force_forwarding")) != "":
+		for _, d := range devices {
+			if err := f.change(conf("ipv6", d, "force_forwarding"), "1"); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	case now == "", now == "1": // a site without IPv6, or one that forwards anyway
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")
+	if err != nil {
+		return fmt.Errorf("list the devices with IPv6: %w", err)
+	}
+	for _, d := range entries {
+		if read(conf("ipv6", d.Name(), "accept_ra")) == "1" {
+			if err := f.change(conf("ipv6", d.Name(), "accept_ra"), "2"); err != nil {
+				return err
+			}
+		}
+		// The general switch, put back, switches all devices off: this one is to be on again after it.
+		if s := conf("ipv6", d.Name(), "forwarding"); s != all && read(s) == "1" {
+			if err := f.note(change{s, "1", "0"}); err != nil {
+				return err
+			}
+		}
+	}
+	return f.change(all, "1")
 }
 
-// notesDir has a file for each site, which begins with a line for each device.
+// change notes a setting and changes it, if it is another. The own uplink's goes with it.
+func (f *forwarding) change(setting, value string) error {
+	before := read(setting)
+	if before == value || before == "" {
+		return nil
+	}
+	if path.Base(path.Dir(setting)) != f.name {
+		if err := f.note(change{setting, before, value}); err != nil {
+			return err
+		}
+	}
+	return write(setting, value)
+}
+
+// opened is what forwards only because of us.
+func (f *forwarding) opened() []forwarder {
+	var all []forwarder
+	for _, c := range f.changed {
+		family, device := netlink.FAMILY_V4, path.Base(path.Dir(c.setting))
+		if strings.HasPrefix(c.setting, "ipv6/") {
+			family = netlink.FAMILY_V6
+		}
+		if c.after != "1" {
+			continue
+		}
+		switch {
+		case device == "all":
+			all = append(all, forwarder{family, ""})
+		case path.Base(c.setting) == "forwarding" || path.Base(c.setting) == "force_forwarding":
+			all = append(all, forwarder{family, device})
+		}
+	}
+	return all
+}
+
+// notesDir has a file for each site, with a line for each change.
 const notesDir = "/run/custody/forwarding"
 
 // alone runs do while no other process changes the forwarding of this site.
@@ -84,7 +151,7 @@ func (f *forwarding) alone(do func() error) error {
 	for {
 		ours, err := f.lock(path.Join(notesDir, strconv.FormatUint(st.Ino, 10)))
 		if err != nil {
-			return fmt.Errorf("note which devices forward: %w", err)
+			return fmt.Errorf("note which settings are changed: %w", err)
 		}
 		if ours {
 			break
@@ -112,21 +179,27 @@ func (f *forwarding) lock(name string) (ours bool, err error) {
 	return err == nil && err2 == nil && os.SameFile(there, here), errors.Join(err, err2)
 }
 
-func (f *forwarding) noted() ([]string, error) {
+func (f *forwarding) noted() ([]change, error) {
 	b, err := os.ReadFile(f.notes.Name())
 	if err != nil {
-		return nil, fmt.Errorf("read which devices forward: %w", err)
+		return nil, fmt.Errorf("read which settings were changed: %w", err)
 	}
-	return strings.Fields(string(b)), nil
+	var all []change
+	for line := range strings.Lines(string(b)) {
+		// A line that was cut short is of a change that was not made.
+		if words := strings.Fields(line); len(words) == 3 && strings.HasSuffix(line, "\n") {
+			all = append(all, change{words[0], words[1], words[2]})
+		}
+	}
+	return all, nil
 }
 
-// note writes the devices down before they are changed. A line that is cut short names
-// no device, or one that was not changed.
-func (f *forwarding) note() error {
-	_, err := f.notes.WriteString(strings.Join(f.opened, "\n") + "\n")
-	if err != nil {
-		return fmt.Errorf("note which devices forward: %w", err)
+// note writes a change down before it is made.
+func (f *forwarding) note(c change) error {
+	if _, err := fmt.Fprintln(f.notes, c.setting, c.before, c.after); err != nil {
+		return fmt.Errorf("note which settings are changed: %w", err)
 	}
+	f.changed = append(f.changed, c)
 	return nil
 }
 
@@ -141,40 +214,17 @@ func Sweep() error {
 	return errors.Join(f.restore(), site.close())
 }
 
-func conf(family, device, key string) string {
-	return path.Join("/proc/sys/net", family, "conf", device, key)
-}
+func conf(family, device, key string) string { return path.Join(family, "conf", device, key) }
 
-func forwards(family, device string) string {
-	b, _ := os.ReadFile(conf(family, device, "forwarding"))
+// read returns a setting of the calling thread's namespace, "" where there is none.
+func read(setting string) string {
+	b, _ := os.ReadFile(path.Join("/proc/sys/net", setting))
 	return strings.TrimSpace(string(b))
 }
 
-func open4and6(device string) error {
-	if err := write("ipv4", device, "forwarding", "1"); err != nil {
-		return err
-	}
-	err := write("ipv6", device, "force_forwarding", "1")
-	if !errors.Is(err, os.ErrNotExist) || forwards("ipv6", "all") != "0" {
-		return ignoreMissing(err)
-	}
-	devices, err := os.ReadDir("/proc/sys/net/ipv6/conf")
-	if err != nil {
-		return ignoreMissing(err) // a site without IPv6
-	}
-	for _, d := range devices {
-		if ra, _ := os.ReadFile(conf("ipv6", d.Name(), "accept_ra")); strings.TrimSpace(string(ra)) == "1" {
-			if err := write("ipv6", d.Name(), "accept_ra", "2"); err != nil {
-				return err
-			}
-		}
-	}
-	return write("ipv6", "all", "forwarding", "1")
-}
-
-func write(family, device, key, value string) error {
-	if err := os.WriteFile(conf(family, device, key), []byte(value), 0); err != nil {
-		return fmt.Errorf("have %s forward for direct flows: %w", device, err)
+func write(setting, value string) error {
+	if err := os.WriteFile(path.Join("/proc/sys/net", setting), []byte(value), 0); err != nil {
+		return fmt.Errorf("forward direct flows: %w", err)
 	}
 	return nil
 }
@@ -215,21 +265,23 @@ func (f *forwarding) waysOut() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// restore puts back what was changed, if no other sandbox needs it. IPv6's general
-// switch stays: whoever set it, others may rely on it by now.
+// restore puts back what was changed, if no other sandbox needs it. What has another
+// value by now was changed by somebody else, and stays.
 func (f *forwarding) restore() error {
 	return f.alone(func() error {
 		if others, err := f.others(); err != nil || others {
 			return err
 		}
-		opened, err := f.noted()
+		changed, err := f.noted()
 		if err != nil {
 			return err
 		}
 		err = f.site.in(func() error {
 			var errs []error
-			for _, d := range opened {
-				errs = append(errs, ignoreMissing(write("ipv4", d, "forwarding", "0")), ignoreMissing(write("ipv6", d, "force_forwarding", "0")))
+			for _, c := range slices.Backward(changed) {
+				if read(c.setting) == c.after {
+					errs = append(errs, ignoreMissing(write(c.setting, c.before)))
+				}
 			}
 			return errors.Join(errs...)
 		})

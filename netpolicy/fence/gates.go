@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 )
 
 // A slot is a gate's place in the table of admitted programs.
@@ -18,6 +17,9 @@ const (
 	slots
 )
 
+// inbound says whether a gate sees what its device receives, rather than what it sends.
+func (s slot) inbound() bool { return s != toGuest }
+
 // gates are the programs that stand on the devices themselves, and belong to them: no
 // descriptor of ours holds them there. A gate hands packets to the program that was
 // admitted to its slot and drops them where there is none. The kernel empties the
@@ -25,21 +27,24 @@ const (
 //
 // Putting a program on a device takes the kernel some 10 ms, admitting one takes
 // none. So the gates stand before the policy's programs are even checked.
-type gates struct{ gatesObjects }
+type gates struct {
+	gatesObjects
+	attach attacher
+}
 
-func newGates() (*gates, error) {
-	g := &gates{}
+func newGates(attach attacher) (*gates, error) {
+	g := &gates{attach: attach}
 	if err := loadGatesObjects(&g.gatesObjects, nil); err != nil {
 		return nil, loading(err)
 	}
 	return g, nil
 }
 
-// stand puts a slot's gate onto a device, in a direction. It runs in the namespace.
-func (g *gates) stand(index int, where ebpf.AttachType, s slot) error {
+// stand puts a slot's gate onto a device. It runs in the namespace.
+func (g *gates) stand(index int, s slot) error {
 	gate := []*ebpf.Program{g.FromGuestGate, g.ToGuestGate, g.FromUplinkGate}[s]
-	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: index, Program: gate, Attach: where}); err != nil {
-		return fmt.Errorf("put up the wall (TCX, in Linux 6.6 or newer, is needed): %w", err)
+	if err := g.attach(index, s.inbound(), gate); err != nil {
+		return fmt.Errorf("attach a packet program to a network device: %w", err)
 	}
 	return nil
 }

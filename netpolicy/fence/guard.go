@@ -70,9 +70,9 @@ func makeOwned(c *netlink.Conn, name string) error {
 }
 
 // write replaces the guard's rules in one transaction. Named are addresses of the
-// site's own that a rule of the policy names; opened are devices that forward only
-// because of us, and so forward for sandboxes only.
-func (g *guard) write(named []netip.Addr, opened []string) error {
+// site's own that a rule of the policy names; what was opened forwards only because of
+// us, and so forwards for sandboxes only.
+func (g *guard) write(named []netip.Addr, opened []forwarder) error {
 	chains := g.chains(named, opened)
 	for _, ch := range chains { // added first, so that there is one to remove
 		addChains(g.conn, g.table, []chain{{name: ch.name, hook: ch.hook, kind: ch.kind, priority: ch.priority}})
@@ -88,7 +88,7 @@ func (g *guard) write(named []netip.Addr, opened []string) error {
 	return nil
 }
 
-func (g *guard) chains(named []netip.Addr, opened []string) []chain {
+func (g *guard) chains(named []netip.Addr, opened []forwarder) []chain {
 	own, name := g.uplink.addr, g.uplink.name
 	own4, own6 := netip.PrefixFrom(own(uplinks4, 1), 32), netip.PrefixFrom(own(uplinks6, 1), 128)
 	in := []rule{
@@ -104,10 +104,15 @@ func (g *guard) chains(named []netip.Addr, opened []string) []chain {
 		match(to(name), answering(), accept()),
 		match(to(name), drop()),
 	}
-	for _, device := range opened {
+	for _, o := range opened {
 		through = append(through,
-			match(from(device), toAnyNamed(sitePrefix), accept()),
-			match(from(device), drop()))
+			match(of(o.family), toAnyNamed(sitePrefix), accept()),
+			match(of(o.family), fromAnyNamed(sitePrefix), accept()))
+		if o.device == "" {
+			through = append(through, match(of(o.family), drop()))
+		} else {
+			through = append(through, match(of(o.family), from(o.device), drop()))
+		}
 	}
 	return []chain{
 		{name: "prerouting", hook: nftables.ChainHookPrerouting, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityRaw, rules: in},

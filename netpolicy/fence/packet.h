@@ -19,8 +19,6 @@ struct packet {
 	u32 flags; /* TCP's */
 };
 
-extern void *bpf_cast_to_kern_ctx(void *) __ksym;
-
 static __always_inline bool same_mac(const u16 *a, const volatile u16 *b)
 {
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
@@ -62,16 +60,21 @@ static __always_inline u32 read_arp(void *at, void *end, const bool out)
  * A guest says where in its frame a checksum is to be filled in later. Were that
  * not its transport's own checksum, the kernel would write over an address after
  * all walls had looked at it.
+ *
+ * __sk_buff does not have these fields. The context of a program of this type is the
+ * address of the kernel's sk_buff, so that they can be read there with a helper that
+ * every kernel since 5.5 has; bpf_cast_to_kern_ctx would need 6.2.
  */
 static __always_inline bool checksum_is_transports(struct __sk_buff *skb, const u32 transport, const u32 offset)
 {
-	struct sk_buff *k = bpf_cast_to_kern_ctx(skb);
+	struct sk_buff *k = (void *)skb;
 
-	if (BPF_CORE_READ_BITFIELD(k, encapsulation))
+	if (BPF_CORE_READ_BITFIELD_PROBED(k, encapsulation))
 		return false;
-	if (BPF_CORE_READ_BITFIELD(k, ip_summed) != CHECKSUM_PARTIAL)
+	if (BPF_CORE_READ_BITFIELD_PROBED(k, ip_summed) != CHECKSUM_PARTIAL)
 		return true;
-	return k->csum_start - (u32)(k->data - k->head) == transport && k->csum_offset == offset;
+	return BPF_CORE_READ(k, csum_start) - (u32)(BPF_CORE_READ(k, data) - BPF_CORE_READ(k, head)) == transport &&
+	       BPF_CORE_READ(k, csum_offset) == offset;
 }
 
 static __always_inline bool sane(u32 flags)

@@ -9,13 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
 // build makes all of a fence but the goroutine that looks after it.
 func build(ctx context.Context, site *space) (*Fence, error) {
-	f, err := lay(site)
+	f, err := lay(site, Options{attach: attach})
 	if err != nil {
 		return nil, err
 	}
@@ -27,9 +26,9 @@ func build(ctx context.Context, site *space) (*Fence, error) {
 }
 
 // lay makes a namespace with a TAP in it.
-func lay(site *space) (f *Fence, err error) {
+func lay(site *space, o Options) (f *Fence, err error) {
 	f = &Fence{
-		site: site, ended: newHistory(), dying: map[programsFlowKey]dying{},
+		site: site, options: o, ended: newHistory(), dying: map[programsFlowKey]dying{},
 		epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0),
 	}
 	defer func() {
@@ -64,7 +63,7 @@ func (f *Fence) raise() error {
 		return hint(err)
 	}
 	f.book = newBook(f.maps)
-	if err := f.space.in(func() error { return f.attach(f.index) }); err != nil {
+	if err := f.space.in(func() error { return f.admit(f.index) }); err != nil {
 		return hint(err)
 	}
 	return hint(f.space.cable())
@@ -92,19 +91,19 @@ func (f *Fence) putWalls(index int) (err error) {
 	if err := f.space.raiseWall(f.marks, false); err != nil {
 		return err
 	}
-	if f.gates, err = newGates(); err != nil {
+	if f.gates, err = newGates(f.options.attach); err != nil {
 		return err
 	}
 	return f.space.in(func() error {
-		if err := f.gates.stand(index, ebpf.AttachTCXIngress, fromGuest); err != nil {
+		if err := f.gates.stand(index, fromGuest); err != nil {
 			return err
 		}
-		return f.gates.stand(index, ebpf.AttachTCXEgress, toGuest)
+		return f.gates.stand(index, toGuest)
 	})
 }
 
-// attach lets the policy's programs in; it runs in the namespace.
-func (f *Fence) attach(index int) (err error) {
+// admit lets the policy's programs in; it runs in the namespace.
+func (f *Fence) admit(index int) (err error) {
 	if err := errors.Join(f.gates.admit(fromGuest, f.maps.FromGuest), f.gates.admit(toGuest, f.maps.ToGuest)); err != nil {
 		return err
 	}

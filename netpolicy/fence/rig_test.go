@@ -145,13 +145,19 @@ func (s *sightings) await2(t testing.TB, state audit.FlowState, dst netip.AddrPo
 // newFence makes a fence in a site (nil: a fresh one) that enforces rules.
 func newFence(t testing.TB, site *space, rules ...netpolicy.Rule) (*Fence, *sightings) {
 	t.Helper()
+	return newFenceBy(t, nil, site, rules...)
+}
+
+// newFenceBy is newFence with gates that are attached in one way.
+func newFenceBy(t testing.TB, way attacher, site *space, rules ...netpolicy.Rule) (*Fence, *sightings) {
+	t.Helper()
 	if site == nil {
 		site = testSpace(t)
 	}
 	seen := newSightings()
 	var f *Fence
 	err := site.in(func() (err error) {
-		f, err = New(context.Background(), Options{Sighted: seen.add})
+		f, err = New(context.Background(), Options{Sighted: seen.add, attach: way})
 		return err
 	})
 	must(t, err)

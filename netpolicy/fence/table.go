@@ -38,6 +38,13 @@ func whole(device string) []byte {
 
 func toAnyNamed(prefix string) rule { return meta(expr.MetaKeyOIFNAME, expr.CmpOpEq, []byte(prefix)) }
 
+func fromAnyNamed(prefix string) rule {
+	return meta(expr.MetaKeyIIFNAME, expr.CmpOpEq, []byte(prefix))
+}
+
+// of matches packets of a family, netlink.FAMILY_V4 or FAMILY_V6, which nft numbers likewise.
+func of(family int) rule { return meta(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{byte(family)}) }
+
 func marked(mark uint32) rule {
 	return meta(expr.MetaKeyMARK, expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(mark))
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"strconv"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +55,7 @@ func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs,
 	if err != nil {
 		return u, err
 	}
-	if err := sandbox.in(func() error { return g.stand(index, ebpf.AttachTCXIngress, fromUplink) }); err != nil {
+	if err := sandbox.in(func() error { return g.stand(index, fromUplink) }); err != nil {
 		return u, err
 	}
 	if err := g.admit(fromUplink, p.FromUplink); err != nil {
@@ -77,7 +76,7 @@ func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs,
 	if u.forwarding, err = forward(site, u.name); err != nil {
 		return u, err
 	}
-	if err := u.guard.write(nil, u.forwarding.opened); err != nil {
+	if err := u.guard.write(nil, u.forwarding.opened()); err != nil {
 		return u, err
 	}
 	return u, sandbox.in(func() error { return sysctls{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}.set() })

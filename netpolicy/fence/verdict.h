@@ -51,6 +51,24 @@ static __always_inline bool take_token(const u32 direction, u64 now)
 	return true;
 }
 
+/*
+ * Returns the smaller of size, which is at least 1, and QUOTE. Verifiers differ in what
+ * they learn from a comparison; from a mask all learn the bounds. The barriers keep the
+ * compiler from removing what it, unlike them, can prove to have no effect.
+ */
+static __always_inline u32 bounded(u32 size)
+{
+	_Static_assert((QUOTE & (QUOTE - 1)) == 0, "QUOTE is a power of two");
+
+	if (size > QUOTE)
+		size = QUOTE;
+	size--;
+	asm volatile("" : "+r"(size));
+	size &= QUOTE - 1;
+	asm volatile("" : "+r"(size));
+	return size + 1;
+}
+
 static __always_inline int deny(struct __sk_buff *skb, struct packet *p, u32 why, const bool out, u64 now)
 {
 	u32 size = skb->len, offset = sizeof(struct ethernet);
@@ -69,9 +87,7 @@ static __always_inline int deny(struct __sk_buff *skb, struct packet *p, u32 why
 	e->total = total;
 	e->inbound = !out;
 	if (size > offset) {
-		size -= offset;
-		if (size > QUOTE)
-			size = QUOTE;
+		size = bounded(size - offset);
 		if (!bpf_skb_load_bytes(skb, offset, e->quote, size))
 			e->size = size;
 	}

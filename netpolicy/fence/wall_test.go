@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/internal/kerneltest"
 	"github.com/custody-project/custody/netpolicy"
 )
 
@@ -61,91 +61,56 @@ func (s stream) passes(from, to net.Conn, wait time.Duration) bool {
 	return n == 1
 }
 
-// detachAll takes every program off a device, by force, as somebody with root might.
-func detachAll(t *testing.T, s *space, device string, where ebpf.AttachType) {
-	t.Helper()
-	index := lookup(t, s, device).Attrs().Index
-	must(t, s.in(func() error {
-		found, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: where})
-		if err != nil {
-			return err
-		}
-		for _, p := range found.Programs {
-			prog, err := ebpf.NewProgramFromID(p.ID)
-			if err != nil {
-				return err
-			}
-			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: prog, Attach: where})
-			prog.Close()
-			if err != nil {
-				return err
-			}
-		}
-		found, err = link.QueryPrograms(link.QueryOptions{Target: index, Attach: where})
-		if err == nil && len(found.Programs) > 0 {
-			err = fmt.Errorf("%s still has %d programs", device, len(found.Programs))
-		}
-		return err
-	}))
-}
-
 // With every program gone, the table of nft still lets nothing through.
 func TestSecondWallStandsAlone(t *testing.T) {
 	t.Parallel()
-	for family, addr := range peers {
-		t.Run(family, func(t *testing.T) {
-			t.Parallel()
-			site, peer := newWorld(t)
-			f, _ := newFence(t, site, append(everywhere("tcp/7000"), allow("shop.example", "tcp/443"))...)
-			g := newGuest(t, f)
-			s := openStream(t, g, peer, addr)
-			door, err := f.Listen(context.Background(), "tcp4", "0.0.0.0:443")
-			must(t, err)
-			echo(t, door)
-			f.seal()
-			detachAll(t, f.space, tapName, ebpf.AttachTCXIngress)
-			detachAll(t, f.space, tapName, ebpf.AttachTCXEgress)
-			detachAll(t, f.space, uplinkName, ebpf.AttachTCXIngress)
-			if s.passes(s.near, s.far, 500*time.Millisecond) {
-				t.Error("a direct flow got out")
-			}
-			if s.passes(s.far, s.near, 500*time.Millisecond) {
-				t.Error("a direct flow got in")
-			}
-			must(t, g.in(func() error {
-				d := net.Dialer{Timeout: 300 * time.Millisecond}
-				for _, to := range []string{at6or4(addr, 7000), "198.18.1.7:443", "198.18.0.1:53", "[fdc5:7a1c:19d2::1]:53"} {
-					if c, err := d.Dial("tcp", to); err == nil {
-						c.Close()
-						t.Errorf("%s: reached", to)
-					}
+	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
+		site, peer := newWorld(t)
+		f, _ := newFenceBy(t, way, site, append(everywhere("tcp/7000"), allow("shop.example", "tcp/443"))...)
+		g := newGuest(t, f)
+		s := openStream(t, g, peer, addr)
+		door, err := f.Listen(context.Background(), "tcp4", "0.0.0.0:443")
+		must(t, err)
+		echo(t, door)
+		f.seal()
+		detachAll(t, f.space, tapName)
+		detachAll(t, f.space, uplinkName)
+		if s.passes(s.near, s.far, 500*time.Millisecond) {
+			t.Error("a direct flow got out")
+		}
+		if s.passes(s.far, s.near, 500*time.Millisecond) {
+			t.Error("a direct flow got in")
+		}
+		must(t, g.in(func() error {
+			d := net.Dialer{Timeout: 300 * time.Millisecond}
+			for _, to := range []string{at6or4(addr, 7000), "198.18.1.7:443", "198.18.0.1:53", "[fdc5:7a1c:19d2::1]:53"} {
+				if c, err := d.Dial("tcp", to); err == nil {
+					c.Close()
+					t.Errorf("%s: reached", to)
 				}
-				return nil
-			}))
-		})
-	}
+			}
+			return nil
+		}))
+	})
 }
 
 // The wall alone, without policy programs and without nft, lets nothing through.
 func TestFirstWallStandsAlone(t *testing.T) {
 	t.Parallel()
-	for family, addr := range peers {
-		t.Run(family, func(t *testing.T) {
-			t.Parallel()
-			site, peer := newWorld(t)
-			f, _ := newFence(t, site, everywhere("tcp/7000")...)
-			g := newGuest(t, f)
-			s := openStream(t, g, peer, addr)
-			f.seal()
-			c, err := nftables.New(nftables.WithNetNSFd(int(f.space.handle)))
-			must(t, err)
-			c.FlushRuleset()
-			must(t, c.Flush())
-			if s.passes(s.near, s.far, 500*time.Millisecond) || s.passes(s.far, s.near, 500*time.Millisecond) {
-				t.Error("the direct flow goes on")
-			}
-		})
-	}
+	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
+		site, peer := newWorld(t)
+		f, _ := newFenceBy(t, way, site, everywhere("tcp/7000")...)
+		g := newGuest(t, f)
+		s := openStream(t, g, peer, addr)
+		f.seal()
+		c, err := nftables.New(nftables.WithNetNSFd(int(f.space.handle)))
+		must(t, err)
+		c.FlushRuleset()
+		must(t, c.Flush())
+		if s.passes(s.near, s.far, 500*time.Millisecond) || s.passes(s.far, s.near, 500*time.Millisecond) {
+			t.Error("the direct flow goes on")
+		}
+	})
 }
 
 // helper is the environment variable that turns the test binary into a process that can be killed.
@@ -153,23 +118,23 @@ const helper = "CUSTODY_FENCE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(helper) {
-	case "hold":
-		hold()
+	case "hold", "hold clsact":
+		hold(map[bool]attacher{true: attachClsact, false: attachTCX}[os.Getenv(helper) == "hold clsact"])
 		return
 	case "powerless":
 		powerless()
 		return
 	}
-	os.Exit(m.Run())
+	kerneltest.Main(m)
 }
 
 // hold makes a fence in the site that is descriptor 3, hands its TAP out as
 // /proc/PID/fd/N, and waits to be killed.
-func hold() {
+func hold(way attacher) {
 	site := &space{handle: netns.NsHandle(3)}
 	var f *Fence
 	err := site.in(func() (err error) {
-		f, err = New(context.Background(), Options{})
+		f, err = New(context.Background(), Options{attach: way})
 		return err
 	})
 	if err == nil {
@@ -191,61 +156,68 @@ func hold() {
 // somebody's of the namespace keep both alive. With those gone nothing is left.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	for family, addr := range peers {
-		t.Run(family, func(t *testing.T) {
-			t.Parallel()
-			site, peer := newWorld(t)
-			before := siteState(t, site)
-			exe, err := os.Executable()
-			must(t, err)
-			cmd := exec.Command(exe)
-			cmd.Env = append(os.Environ(), helper+"=hold")
-			cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, int(site.handle))), "site")}
-			out, err := cmd.StdoutPipe()
-			must(t, err)
-			must(t, cmd.Start())
-			defer cmd.Process.Kill()
-			cmd.ExtraFiles[0].Close()
-			line, err := bufio.NewReader(out).ReadString('\n')
-			var tapFD, spaceFD int
-			if n, _ := fmt.Sscanf(line, "ready %d %d", &tapFD, &spaceFD); err != nil || n != 2 {
-				t.Fatalf("the process says %q, %v", line, err)
-			}
-			tap := stolen(t, cmd.Process.Pid, tapFD)
-			inside := &space{handle: netns.NsHandle(stolen(t, cmd.Process.Pid, spaceFD))}
-			must(t, inside.open())
-			file := os.NewFile(uintptr(tap), "tap")
-			g := newGuest(t, &Fence{tap: file})
-			s := openStream(t, g, peer, addr)
-			programs := programsOf(t, inside)
-
-			must(t, cmd.Process.Signal(syscall.SIGKILL))
-			cmd.Wait()
-			if s.passes(s.near, s.far, 500*time.Millisecond) {
-				t.Error("the direct flow gets out")
-			}
-			if s.passes(s.far, s.near, 500*time.Millisecond) {
-				t.Error("the direct flow gets in")
-			}
-			if _, err := inside.links.LinkByName(tapName); err != nil {
-				t.Errorf("the namespace was to be alive: %v", err)
-			}
-			file.SetReadDeadline(time.Unix(1, 0))
-			g.device.SetReadDeadline(time.Unix(1, 0))
-			must(t, file.Close())
-			must(t, inside.close())
-			eventually(t, "no cable and no table is left", func() bool {
-				return !strings.Contains(siteState(t, site), "cust")
+	for name := range attachers(t) {
+		mode := map[string]string{"tcx": "hold", "clsact": "hold clsact"}[name]
+		for family, addr := range peers {
+			t.Run(name+"/"+family, func(t *testing.T) {
+				t.Parallel()
+				testKilled(t, mode, addr)
 			})
-			eventually(t, "no program is left", func() bool { return gone(programs) })
-			if siteState(t, site) == before {
-				t.Error("the site forwards as before: this proves nothing of Sweep")
-			}
-			must(t, site.in(Sweep))
-			if after := siteState(t, site); after != before {
-				t.Errorf("the site was\n%s and is\n%s", before, after)
-			}
-		})
+		}
+	}
+}
+
+func testKilled(t *testing.T, mode string, addr netip.Addr) {
+	site, peer := newWorld(t)
+	before := siteState(t, site)
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), helper+"="+mode)
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, int(site.handle))), "site")}
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer cmd.Process.Kill()
+	cmd.ExtraFiles[0].Close()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	var tapFD, spaceFD int
+	if n, _ := fmt.Sscanf(line, "ready %d %d", &tapFD, &spaceFD); err != nil || n != 2 {
+		t.Fatalf("the process says %q, %v", line, err)
+	}
+	tap := stolen(t, cmd.Process.Pid, tapFD)
+	inside := &space{handle: netns.NsHandle(stolen(t, cmd.Process.Pid, spaceFD))}
+	must(t, inside.open())
+	file := os.NewFile(uintptr(tap), "tap")
+	g := newGuest(t, &Fence{tap: file})
+	s := openStream(t, g, peer, addr)
+	programs := programsOf(t, inside)
+
+	must(t, cmd.Process.Signal(syscall.SIGKILL))
+	cmd.Wait()
+	if s.passes(s.near, s.far, 500*time.Millisecond) {
+		t.Error("the direct flow gets out")
+	}
+	if s.passes(s.far, s.near, 500*time.Millisecond) {
+		t.Error("the direct flow gets in")
+	}
+	if _, err := inside.links.LinkByName(tapName); err != nil {
+		t.Errorf("the namespace was to be alive: %v", err)
+	}
+	file.SetReadDeadline(time.Unix(1, 0))
+	g.device.SetReadDeadline(time.Unix(1, 0))
+	must(t, file.Close())
+	must(t, inside.close())
+	eventually(t, "no cable and no table is left", func() bool {
+		return !strings.Contains(siteState(t, site), "cust")
+	})
+	eventually(t, "no program is left", func() bool { return gone(programs) })
+	if siteState(t, site) == before {
+		t.Error("the site forwards as before: this proves nothing of Sweep")
+	}
+	must(t, site.in(Sweep))
+	if after := siteState(t, site); after != before {
+		t.Errorf("the site was\n%s and is\n%s", before, after)
 	}
 }
 
@@ -266,32 +238,6 @@ func eventually(t testing.TB, what string, is func() bool) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Errorf("never came: %s", what)
-}
-
-// programsOf returns the kernel's numbers of a namespace's programs.
-func programsOf(t testing.TB, s *space) (ids []ebpf.ProgramID) {
-	t.Helper()
-	must(t, s.in(func() error {
-		for device, where := range map[string][]ebpf.AttachType{tapName: {ebpf.AttachTCXIngress, ebpf.AttachTCXEgress}, uplinkName: {ebpf.AttachTCXIngress}} {
-			l, err := s.links.LinkByName(device)
-			if err != nil {
-				continue // no direct rule
-			}
-			for _, w := range where {
-				found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: w})
-				if err != nil {
-					return err
-				}
-				if len(found.Programs) != 1 {
-					return fmt.Errorf("%s has %d programs", device, len(found.Programs))
-				}
-				ids = append(ids, found.Programs[0].ID)
-				ids = append(ids, admittedBy(t, found.Programs[0].ID)...)
-			}
-		}
-		return nil
-	}))
-	return ids
 }
 
 // admittedBy returns the programs that a gate hands packets to.
