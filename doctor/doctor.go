@@ -15,8 +15,6 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/docker/go-units"
 	"golang.org/x/sys/unix"
-
-	"github.com/custody-project/custody/netpolicy/fence"
 )
 
 // Grade is how bad a finding is.
@@ -38,10 +36,10 @@ type Finding struct {
 }
 
 // Host looks at everything that does not need a VM. home is $CUSTODY_HOME.
-func Host(home string) []Finding {
+func Host(ctx context.Context, home string) []Finding {
 	fs := []Finding{kernel(), root()}
 	fs = append(fs, programs()...)
-	return append(fs, cgroup(), network(), disk(home), fsync(home), memory(), clock())
+	return append(fs, cgroup(), network(ctx, home), disk(home), fsync(home), memory(), clock())
 }
 
 func kernel() Finding {
@@ -86,18 +84,16 @@ func cgroup() Finding {
 	return Finding{"cgroups", Missing, "not mounted", "mount cgroup2 on /sys/fs/cgroup"}
 }
 
-// network makes a sandbox's network and removes it again.
-func network() Finding {
+func network(ctx context.Context, home string) Finding {
 	began := time.Now()
-	f, err := fence.New(context.Background(), fence.Options{Sighted: func(fence.Event) {}})
-	if err == nil {
-		_, err = f.Denials() // for which the walls must stand
-		err = errors.Join(err, f.Close())
+	if err := CheckNetwork(ctx, home); err != nil {
+		f := Finding{Name: "network", Grade: Missing, Detail: err.Error(), Hint: "no sandbox starts without its network: TUN, nf_tables and cgroups as docs/operations.md lists them"}
+		if h := new(NetworkError); errors.As(err, &h) {
+			f.Hint = h.Hint()
+		}
+		return f
 	}
 	took := time.Since(began).Round(time.Millisecond)
-	if err != nil {
-		return Finding{"network", Missing, err.Error(), "no sandbox starts without its walls: a kernel from 6.6 on with TUN, TCX and nf_tables is needed"}
-	}
 	return Finding{"network", OK, fmt.Sprintf("a namespace with card, packet programs and tables made and removed in %v", took), ""}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store/clickhouse"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/vmm"
 )
 
 // ConfigFile is the host's own file below $CUSTODY_HOME. Without it the host
@@ -44,6 +46,7 @@ type Config struct {
 	Spool      Bytes         `yaml:"spool"`
 	Retain     Retain        `yaml:"retain"`
 	Log        Log           `yaml:"log"`
+	Isolation  Isolation     `yaml:"isolation"`
 	Export     []sink.Target `yaml:"export"`
 	// Serve is who may look at the record through custody serve, and where.
 	Serve access.Config `yaml:"serve"`
@@ -88,6 +91,15 @@ type Transport struct {
 type Retain struct {
 	Age  Duration `yaml:"age"`
 	Size Bytes    `yaml:"size"`
+}
+
+// Isolation is how the runs of this host are isolated.
+type Isolation struct {
+	// Require is the only tier that runs may have; empty: the best that works.
+	Require string `yaml:"require"`
+	// Probe bounds how long a guest may take to boot when a tier is tried; 0: as long as the
+	// host's speed lets expect.
+	Probe Duration `yaml:"probe"`
 }
 
 // Log says who vouches for the host's log of manifests.
@@ -184,6 +196,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("tenant %q: want at most 64 letters, digits, '-', '_' or '.'", c.Tenant)
 	case c.Key != "" && c.Key != "file" && !strings.HasPrefix(c.Key, "vault-transit:"):
 		return fmt.Errorf("key %q: want file, or vault-transit:MOUNT/NAME", c.Key)
+	case c.Isolation.Require != "" && !slices.Contains(vmm.Tiers(), c.Isolation.Require):
+		return fmt.Errorf("isolation.require %q: want one of %s", c.Isolation.Require, strings.Join(vmm.Tiers(), ", "))
 	case c.Transport != nil && c.Transport.URL == "":
 		return errors.New("transport has no url")
 	case c.Log.Quorum < 0 || c.Log.Quorum > len(c.Log.Witnesses):

@@ -10,7 +10,6 @@
 //	custody.db               the store (package sqlite)
 //	serve/                   tokens of the API, and exports on their way (package access)
 //	export/                  how far each sink has got, and what none would take
-//	kvm.json                 what a probe of hardware virtualisation found
 //
 // Several processes share it. Each run's log belongs to the process that holds
 // its lock; whichever process comes next closes the logs of those that died.
@@ -112,9 +111,6 @@ func (h *Home) Serve() string { return h.path("serve") }
 
 // Witness is the folder of this host as a witness of others: its key, and what it has seen.
 func (h *Home) Witness() string { return h.path("witness") }
-
-// ProbeFile keeps what a probe of hardware virtualisation found.
-func (h *Home) ProbeFile() string { return h.path("kvm.json") }
 
 // TagKey returns the key with which the redactor makes its tags, made on first use.
 func (h *Home) TagKey() ([]byte, error) {

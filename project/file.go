@@ -27,6 +27,8 @@ type File struct {
 	Version  int
 	Project  string
 	Template string
+	// Isolation is the tier that runs must have, one of vmm.Tiers; empty: the best that works on the host.
+	Isolation string
 	// Egress has the rules in the file's order, each in its normal form and with its place.
 	Egress []netpolicy.Rule
 	// Resolvers are upstream DNS servers, such as udp://10.0.0.53, tcp://10.0.0.53:53 or

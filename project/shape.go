@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/custody-project/custody/vmm"
 )
 
 // The bounds of limits.
@@ -33,6 +35,9 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		},
 		"project":  func(n ast.Node) error { return d.checked(n, "project", &f.Project, label) },
 		"template": func(n ast.Node) error { return d.checked(n, "template", &f.Template, word) },
+		"isolation": func(n ast.Node) error {
+			return d.checked(n, "isolation", &f.Isolation, oneOf(vmm.Tiers()...))
+		},
 		"egress": func(n ast.Node) error {
 			return d.items(n, "egress", func(n ast.Node) error { return d.rule(f, n) })
 		},

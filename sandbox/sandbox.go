@@ -129,7 +129,7 @@ func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFu
 	if p.Image.State == nil {
 		op = "boot"
 	}
-	if err := sb.post(ctx, audit.VM{Op: op, Driver: "qemu", Tier: p.Driver.Tier(), DurationNS: int64(time.Since(began))}); err != nil {
+	if err := sb.post(ctx, audit.VM{Op: op, Driver: p.Driver.Name(), Tier: p.Driver.Tier(), DurationNS: int64(time.Since(began))}); err != nil {
 		return nil, errors.Join(err, vm.Destroy(context.WithoutCancel(ctx)))
 	}
 	return sb, nil
@@ -230,7 +230,7 @@ func (s *Sandbox) Close(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, s.output.declare(ctx, s.parts.Recorder),
-		s.post(ctx, audit.VM{Op: "destroy", Driver: "qemu", DurationNS: int64(time.Since(began))}))
+		s.post(ctx, audit.VM{Op: "destroy", Driver: s.parts.Driver.Name(), DurationNS: int64(time.Since(began))}))
 	return errors.Join(errs...)
 }
 

@@ -13,6 +13,15 @@ import (
 // ErrDied means that a machine ended by itself.
 var ErrDied = errors.New("the vm died")
 
+// The isolation tiers that there are drivers for.
+const (
+	QEMUKVM = "qemu-kvm" // QEMU with hardware virtualization
+	QEMUTCG = "qemu-tcg" // QEMU with software emulation
+)
+
+// Tiers returns the names of all tiers, best first.
+func Tiers() []string { return []string{QEMUKVM, QEMUTCG} }
+
 // Image is what a machine starts from. All files are opened by the caller, so
 // that a driver's process needs no path of its own to any of them.
 type Image struct {
@@ -47,6 +56,8 @@ type Machine struct {
 
 // Driver starts machines of one kind.
 type Driver interface {
+	// Name names the driver in the record: qemu, ...
+	Name() string
 	// Tier names the isolation that this driver gives on this host: qemu-kvm, qemu-tcg, ...
 	Tier() string
 	// Start boots m, or restores it when m.Image.State is set. A restored machine is

@@ -9,6 +9,9 @@ import (
 
 	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/tier"
 )
 
 type doctorCmd struct {
@@ -20,7 +23,7 @@ func (c doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	found := slices.Concat(doctor.Host(h.Dir), a.isolation(h), a.vault(h), a.record(h))
+	found := slices.Concat(doctor.Host(a.ctx, h.Dir), a.isolation(h), a.vault(h), a.record(h))
 	if c.JSON {
 		enc := json.NewEncoder(a.stdout)
 		for _, f := range found {
@@ -75,18 +78,26 @@ func (a *app) isolation(h *home.Home) []doctor.Finding {
 		return []doctor.Finding{{Name: "template", Grade: doctor.Missing, Detail: err.Error(), Hint: hint(err)}}
 	}
 	found := []doctor.Finding{{Name: "template", Grade: doctor.OK, Detail: "base, kernel " + t.Release}}
-	d, kvm, err := a.driver(h, t)
+	isolation := doctor.Finding{Name: "isolation", Grade: doctor.OK}
+	required, err := requirement("", project.Default(), h)
+	var choice tier.Choice
+	if err == nil {
+		picker := a.picker(h, t)
+		picker.Again = true
+		choice, err = picker.Pick(a.ctx, required)
+	}
+	for _, f := range choice.Findings {
+		if !f.Works {
+			found = append(found, doctor.Finding{Name: f.Tier, Grade: doctor.Warn, Detail: f.Reason})
+		}
+	}
 	if err != nil {
-		return append(found, doctor.Finding{Name: "isolation", Grade: doctor.Missing, Detail: err.Error(), Hint: hint(err)})
+		isolation.Grade, isolation.Detail, isolation.Hint = doctor.Missing, err.Error(), hint(err)
+		return append(found, isolation)
 	}
-	if kvm.Works {
-		found = append(found, doctor.Finding{Name: "kvm", Grade: doctor.OK, Detail: "a guest boots"})
-	} else {
-		found = append(found, doctor.Finding{Name: "kvm", Grade: doctor.Warn, Detail: kvm.Reason})
+	isolation.Detail = choice.Driver.Tier() + ": " + choice.Note
+	if choice.Driver.Tier() == vmm.QEMUTCG {
+		isolation.Grade = doctor.Warn
 	}
-	grade := doctor.OK
-	if d.Tier() == "qemu-tcg" {
-		grade = doctor.Warn
-	}
-	return append(found, doctor.Finding{Name: "isolation", Grade: grade, Detail: d.Tier() + ": " + tierNotes[d.Tier()]})
+	return append(found, isolation)
 }

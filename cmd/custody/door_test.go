@@ -61,16 +61,8 @@ func furnish(home string) (bin string, err error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return "", err
 	}
-	// What is known of KVM is shared as well: finding it out takes 3 s where a guest hangs.
-	if known, err := os.ReadFile(filepath.Join(templates, "..", kvmFile)); err == nil {
-		if err := os.WriteFile(filepath.Join(home, kvmFile), known, 0o600); err != nil {
-			return "", err
-		}
-	}
 	return bin, os.Symlink(templates, filepath.Join(home, "templates"))
 }
-
-const kvmFile = "kvm.json"
 
 // door is a user at the program's front door.
 type door struct {

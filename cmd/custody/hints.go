@@ -13,6 +13,7 @@ import (
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/vmm/tier"
 )
 
 // hinter is an error that knows what to do about itself.
@@ -30,11 +31,14 @@ var hints = []struct {
 	{proof.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
 	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
 	{errNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
+	{tier.ErrUnavailable, "`custody doctor` tries the tiers of this host again; on a slow host give the probe more time: isolation.probe in host.yaml"},
 	{unix.EADDRINUSE, "another program listens there, perhaps another custody serve: end it, or give --listen 127.0.0.1:0"},
 	{unix.ENOSPC, "make room on the disk that holds $CUSTODY_HOME"},
 	{unix.EROFS, "$CUSTODY_HOME must be writable: set it to a directory on another disk"},
-	{os.ErrPermission, "the files belong to another user: run it as the user who owns $CUSTODY_HOME"},
 }
+
+// notAllowed is about files: of system calls the kernel says the same for many reasons.
+const notAllowed = "the files belong to another user: run it as the user who owns $CUSTODY_HOME"
 
 // hint says what the user can do about an error, "" when nothing is known.
 func hint(err error) string {
@@ -49,6 +53,9 @@ func hint(err error) string {
 		if errors.Is(err, known.err) {
 			return known.hint
 		}
+	}
+	if p := new(os.PathError); errors.As(err, &p) && errors.Is(p, os.ErrPermission) {
+		return notAllowed
 	}
 	return ""
 }

@@ -94,7 +94,7 @@ func (d *door) tidy(gone ...machine) {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "custody.db", "custody.db-wal", "custody.db-shm", "erasing", "host.yaml", "keys", "kvm.json", "log", "log.checkpoints", "runs", "stamps", "templates", "lost+found":
+		case "custody.db", "custody.db-wal", "custody.db-shm", "erasing", "host.yaml", "keys", "log", "log.checkpoints", "runs", "stamps", "templates", "lost+found":
 		default:
 			d.Errorf("%s was left in the home", e.Name())
 		}
@@ -186,7 +186,7 @@ func TestKilled(t *testing.T) {
 func (d *door) killAt(at time.Duration, nextIsRun bool) {
 	d.Helper()
 	if at < time.Second {
-		os.Remove(filepath.Join(d.home, kvmFile)) // so that it is killed in the probe of KVM, too
+		os.Remove(tiersFile) // so that it is killed in the probe of KVM, too
 	}
 	before := d.logNames()
 	cmd := d.command("run", "--", "sh", "-c", busy)

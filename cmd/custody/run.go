@@ -15,6 +15,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/home"
@@ -29,16 +30,17 @@ import (
 )
 
 type runCmd struct {
-	Policy   string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one)."`
-	Template string   `placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
-	Workdir  string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first. Links are never followed."`
-	Out      string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files here at the end."`
-	TTY      bool     `name:"tty" short:"t" help:"Give the command a terminal."`
-	Cold     bool     `help:"Boot the VM instead of restoring its snapshot."`
-	Quiet    bool     `short:"q" help:"Say nothing of the run beside its output and errors."`
-	Metrics  string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics there while the run goes on."`
-	JSON     bool     `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
-	Command  []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --. Without one the project's steps run."`
+	Policy    string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one)."`
+	Template  string   `placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
+	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: qemu-kvm or qemu-tcg (default: the best that works)."`
+	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first. Links are never followed."`
+	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files here at the end."`
+	TTY       bool     `name:"tty" short:"t" help:"Give the command a terminal."`
+	Cold      bool     `help:"Boot the VM instead of restoring its snapshot."`
+	Quiet     bool     `short:"q" help:"Say nothing of the run beside its output and errors."`
+	Metrics   string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics there while the run goes on."`
+	JSON      bool     `name:"json" help:"Print the run's records as NDJSON on stdout, after the run, instead of its output."`
+	Command   []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --. Without one the project's steps run."`
 }
 
 // job is a run on its way: what the parts below need of each other.
@@ -119,6 +121,9 @@ func (j *job) load() (err error) {
 		return err
 	}
 	j.meters.spool(j.home)
+	if err := doctor.NeedNetwork(j.ctx, j.home.Dir); err != nil {
+		return err
+	}
 	j.prepared = egress.Prepare(j.ctx)
 	var tag []byte
 	err = home.WaitForRoom(j.ctx, j.stall, j.resume, func() (err error) {
@@ -146,10 +151,15 @@ func (j *job) load() (err error) {
 }
 
 func (j *job) run() (int, error) {
-	driver, _, err := j.driver(j.home, j.template)
+	required, err := requirement(j.cmd.Isolation, j.project, j.home)
 	if err != nil {
 		return exitFailed, err
 	}
+	choice, err := j.picker(j.home, j.template).Pick(j.ctx, required)
+	if err != nil {
+		return exitFailed, err
+	}
+	driver := choice.Driver
 	image, scratchDisk, cleanup, err := j.disks(driver)
 	if err != nil {
 		return exitFailed, err
@@ -165,7 +175,7 @@ func (j *job) run() (int, error) {
 	defer j.close(j.network)
 	facts := audit.Lifecycle{
 		Tenant: j.home.Config().Tenant, Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
-		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: tierNotes[driver.Tier()], Mode: string(j.project.Record.Mode), Version: version(),
+		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: choice.Note, Mode: string(j.project.Record.Mode), Version: version(),
 	}
 	facts.Host, _ = os.Hostname()
 	j.record, err = j.home.Begin(j.ctx, home.RunOptions{
@@ -290,7 +300,7 @@ func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 	var image vmm.Image
 	var err error
 	if j.cmd.Cold {
-		image, err = coldImage(j.template, shapeOf(j.project))
+		image, err = coldImage(j.ctx, j.template, shapeOf(j.project))
 	} else {
 		image, err = j.template.Image(j.ctx, d, shapeOf(j.project))
 	}

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm/template"
 )
 
@@ -51,11 +52,15 @@ func (c templateBuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	d, _, err := a.driver(h, t)
+	required, err := requirement("", project.Default(), h)
 	if err != nil {
 		return err
 	}
-	img, err := t.Image(a.ctx, d, defaultShape())
+	choice, err := a.picker(h, t).Pick(a.ctx, required)
+	if err != nil {
+		return err
+	}
+	img, err := t.Image(a.ctx, choice.Driver, defaultShape())
 	if err != nil {
 		return err
 	}
@@ -112,7 +117,7 @@ func (c templateRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return template.Store{Dir: h.Templates()}.Remove(c.Name)
+	return template.Store{Dir: h.Templates(), Log: sayer{a}}.Remove(a.ctx, c.Name)
 }
 
 var errNotRoot = errors.New("this needs root")

@@ -2,69 +2,87 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/vmm/tier"
 )
 
-// tierNotes say what the isolation of a tier is worth.
-var tierNotes = map[string]string{
-	"qemu-kvm": "hardware virtualisation; QEMU is confined as if it were hostile",
-	"qemu-tcg": "software emulation: QEMU gives no security promise for it; for evaluation, development and CI",
+// tiersFile stores what probes of this host found, for all homes on it.
+const tiersFile = "/run/custody/tiers.json"
+
+// candidates are the tiers that there are drivers for, best first.
+func candidates() []tier.Candidate {
+	driver := func(kvm bool) func() (tier.Driver, error) {
+		return func() (tier.Driver, error) { return qemu.New(kvm) }
+	}
+	return []tier.Candidate{
+		{Tier: vmm.QEMUKVM, New: driver(true), Probe: true, Note: "hardware virtualization; QEMU is confined as if it were hostile"},
+		{Tier: vmm.QEMUTCG, New: driver(false), Note: "software emulation: QEMU gives no security promise for it; for evaluation, development and CI"},
+	}
 }
 
-// driver returns the best driver that works on this host, and what was found about KVM.
-func (a *app) driver(h *home.Home, t template.Template) (*qemu.Driver, qemu.Verdict, error) {
-	if err := needRoot(); err != nil {
-		return nil, qemu.Verdict{}, err
+// picker picks the isolation of runs that start from a template.
+func (a *app) picker(h *home.Home, t template.Template) tier.Picker {
+	return tier.Picker{
+		Candidates: candidates(), Cache: tiersFile, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: a.say,
+		Boot: func(ctx context.Context, d tier.Driver) (vmm.VM, error) { return boot(ctx, t, d) },
 	}
-	if _, err := qemu.New(false); err != nil {
-		return nil, qemu.Verdict{}, err
-	}
-	verdict, err := qemu.KVM(a.ctx, h.ProbeFile(), func(ctx context.Context, d *qemu.Driver) error {
-		return probe(ctx, t, d)
-	})
-	if err != nil {
-		return nil, verdict, err
-	}
-	d, err := qemu.New(verdict.Works)
-	return d, verdict, err
 }
 
-// probe boots the template once and waits until its guest is ready. Without a
-// scratch disk that is as soon as it has booted.
-func probe(ctx context.Context, t template.Template, d vmm.Driver) (err error) {
+// boot boots the template. Without a scratch disk its guest is ready as soon as it has booted.
+func boot(ctx context.Context, t template.Template, d vmm.Driver) (vmm.VM, error) {
 	shape := defaultShape()
-	img, err := coldImage(t, shape)
+	img, err := coldImage(ctx, t, shape)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer img.Close()
-	vm, err := d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory})
-	if err != nil {
-		return err
+	return d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory})
+}
+
+// requirement is the tier that somebody requires, "" if nobody does. Each of the three who may
+// require one is obeyed: where they differ there is no run.
+func requirement(flag string, p project.File, h *home.Home) (string, error) {
+	var tiers, who []string
+	for _, r := range []struct{ tier, who string }{
+		{h.Config().Isolation.Require, "isolation.require in " + home.ConfigFile},
+		{p.Isolation, "isolation in " + project.Name},
+		{flag, "--isolation"},
+	} {
+		if r.tier == "" {
+			continue
+		}
+		tiers, who = append(tiers, r.tier), append(who, r.who+" requires "+r.tier)
 	}
-	defer func() { err = errors.Join(err, vm.Destroy(context.WithoutCancel(ctx))) }()
-	return channel.AwaitReady(ctx, vm.Channel())
+	for _, t := range tiers {
+		if t != tiers[0] {
+			return "", fmt.Errorf("the isolation is contradictory: %s", strings.Join(who, ", "))
+		}
+	}
+	if len(tiers) == 0 {
+		return "", nil
+	}
+	return tiers[0], nil
 }
 
 // coldImage returns an image that boots. Its memory has no name, so that nothing
 // stays of it however this process ends.
-func coldImage(t template.Template, s template.Shape) (vmm.Image, error) {
+func coldImage(ctx context.Context, t template.Template, s template.Shape) (vmm.Image, error) {
 	fd, err := unix.MemfdCreate("custody-memory", unix.MFD_CLOEXEC)
 	if err != nil {
 		return vmm.Image{}, fmt.Errorf("memory of the vm: %w", err)
 	}
-	return t.Cold(os.NewFile(uintptr(fd), "custody-memory"), s)
+	return t.Cold(ctx, os.NewFile(uintptr(fd), "custody-memory"), s)
 }
 
 func defaultShape() template.Shape { return shapeOf(project.Default()) }

@@ -23,7 +23,7 @@ func attach(index int, inbound bool, program *ebpf.Program) error {
 		return err
 	}
 	if fallback := attachClsact(index, inbound, program); fallback != nil {
-		return errors.Join(err, fallback)
+		return fmt.Errorf("%w; %w", err, fallback)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type gates struct {
 func newGates(attach attacher) (*gates, error) {
 	g := &gates{attach: attach}
 	if err := loadGatesObjects(&g.gatesObjects, nil); err != nil {
-		return nil, loading(err)
+		return nil, refused(err)
 	}
 	return g, nil
 }
@@ -44,7 +44,7 @@ func newGates(attach attacher) (*gates, error) {
 func (g *gates) stand(index int, s slot) error {
 	gate := []*ebpf.Program{g.FromGuestGate, g.ToGuestGate, g.FromUplinkGate}[s]
 	if err := g.attach(index, s.inbound(), gate); err != nil {
-		return fmt.Errorf("attach a packet program to a network device: %w", err)
+		return refused(fmt.Errorf("attach a packet program to a network device: %w", err))
 	}
 	return nil
 }

@@ -2,11 +2,10 @@ package fence
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
+	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/custody-project/custody/netpolicy"
 )
@@ -39,18 +38,10 @@ func readPrograms(m marks) (*ebpf.CollectionSpec, error) {
 
 func loadObjects(spec *ebpf.CollectionSpec) (*programs, error) {
 	p := &programs{ranges: spec.Maps[programsMapRanges].InnerMap.Copy()}
-	return p, loading(spec.LoadAndAssign(&p.programsObjects, nil))
-}
-
-// loading says what is missing when programs cannot be loaded.
-func loading(err error) error {
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("load the fence's programs (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed: run as root): %w", err)
-	case err != nil:
-		return fmt.Errorf("load the fence's programs (Linux 6.6 or newer with BTF is needed): %w", err)
+	if err := rlimit.RemoveMemlock(); err != nil { // before Linux 5.11 maps count as locked memory
+		return p, refused(err)
 	}
-	return nil
+	return p, refused(spec.LoadAndAssign(&p.programsObjects, nil))
 }
 
 func constants(m marks) map[string]any {

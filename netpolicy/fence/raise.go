@@ -112,6 +112,9 @@ func (f *Fence) admit(index int) (err error) {
 }
 
 func hint(err error) error {
+	if k := new(KernelError); errors.As(err, &k) {
+		return err
+	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w (a sandbox's network needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root)", err)
 	}

@@ -22,7 +22,7 @@ func (s *space) raiseWall(m marks, direct bool) error {
 	c.AddTable(t)
 	addChains(c, t, wallChains(m, direct))
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write the second wall (nf_tables with inet, ct and masq is needed): %w", err)
+		return refused(fmt.Errorf("write the namespace's table of nftables (the modules nf_tables, nft_ct, nft_fib_inet and nft_masq are needed): %w", err))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package fence
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -296,6 +297,9 @@ func powerless() {
 		_, err = f.Enforce(context.Background(), netpolicy.Generation{Number: 1})
 	}
 	fmt.Println(err)
+	if k := new(KernelError); errors.As(err, &k) {
+		fmt.Println(k.Hint())
+	}
 }
 
 // Without the capabilities that it takes there is no fence, and the error says what to do.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -224,10 +225,21 @@ func changeRoot() error {
 	return unix.Chdir("/")
 }
 
+// killPatience bounds the wait for a killed process: one that hangs in a call into the kernel,
+// such as one of a broken KVM, does not end before the call does.
+const killPatience = 10 * time.Second
+
+// errStuck means that a process was killed and does not end.
+var errStuck = errors.New("does not end though it was killed: a call into the kernel hangs")
+
 // kill ends the process and waits until it was reaped.
 func (in *inmate) kill() error {
 	err := in.process.Kill()
-	<-in.waited
+	select {
+	case <-in.waited:
+	case <-time.After(killPatience):
+		return fmt.Errorf("process %d %w", in.process.Pid, errStuck)
+	}
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}

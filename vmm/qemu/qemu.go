@@ -1,6 +1,6 @@
 // Package qemu drives QEMU's microvm machine. It needs nothing of the host
-// but the distribution's package: hardware virtualisation is used where a
-// probe has shown that it boots a guest, software emulation (TCG) elsewhere.
+// but the distribution's package: hardware virtualization (KVM) is used where it
+// boots a guest, software emulation (TCG) elsewhere.
 //
 // Custody and QEMU share no path. The monitor and the guest's channel are
 // socket pairs, the disks descriptors, the memory file one that is lent (see
@@ -30,13 +30,20 @@ type Driver struct {
 	kvm    bool
 }
 
-// New finds QEMU on this host. With kvm, machines use hardware virtualisation:
-// the caller has probed that it works.
+// New finds QEMU on this host. With kvm, machines use hardware virtualization, and a host
+// without a KVM that answers is an error; that it boots a guest only trying it shows.
 func New(kvm bool) (*Driver, error) {
 	name := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[runtime.GOARCH]
 	path := "/usr/bin/" + name
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrMissing, path)
+	}
+	if kvm {
+		f, err := openKVM()
+		if err != nil {
+			return nil, err
+		}
+		f.Close()
 	}
 	return &Driver{binary: path, kvm: kvm}, nil
 }
@@ -44,12 +51,15 @@ func New(kvm bool) (*Driver, error) {
 // ErrMissing is returned by New where QEMU is not installed.
 var ErrMissing = errors.New("qemu is not installed")
 
+// Name implements vmm.Driver.
+func (d *Driver) Name() string { return "qemu" }
+
 // Tier implements vmm.Driver.
 func (d *Driver) Tier() string {
 	if d.kvm {
-		return "qemu-kvm"
+		return vmm.QEMUKVM
 	}
-	return "qemu-tcg"
+	return vmm.QEMUTCG
 }
 
 // Start implements vmm.Driver.
@@ -57,7 +67,7 @@ func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a VM needs root, to confine it: run custody with sudo")
 	}
-	v := &vm{memory: m.Memory, stalls: make(chan string, 1), done: make(chan struct{})}
+	v := &vm{memory: m.Memory, stalls: make(chan string, 1), stopped: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := v.start(ctx, d, m); err != nil {
 		err = v.obituary(err)
 		v.Destroy(context.WithoutCancel(ctx))
@@ -89,10 +99,14 @@ type vm struct {
 	stderr  *tail
 	memory  int64 // bytes of the machine's RAM
 	stalls  chan string
+	// stopped has a token when the machine has stopped since supervise looked last.
+	stopped    chan struct{}
+	supervised sync.WaitGroup
 
 	done      chan struct{}
-	mu        sync.Mutex // guards destroyed and err
+	mu        sync.Mutex // guards what follows
 	destroyed bool
+	fault     error // of the machine, for which it was killed
 	err       error
 
 	destroy  sync.Once
@@ -144,12 +158,12 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 		lends: map[string]*os.File{memoryPath: m.Image.Memory},
 	}
 	if d.kvm {
-		kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+		kvm, err := openKVM()
 		if err != nil {
 			return errors.Join(err, monHost.Close(), monQEMU.Close(), chanQEMU.Close(), errW.Close())
 		}
 		defer kvm.Close()
-		j.lends["/dev/kvm"] = kvm
+		j.lends[kvmPath] = kvm
 	}
 	if m.Image.State == nil {
 		j.reads = map[string]string{kernelPath: m.Image.Kernel, initrdPath: m.Image.Initrd}
@@ -171,6 +185,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	if v.mon, err = newMonitor(ctx, monHost, v.event); err != nil {
 		return v.explain(err)
 	}
+	v.supervised.Go(v.supervise)
 	if m.Image.State != nil {
 		if err := v.restore(ctx, m.Image.State); err != nil {
 			return v.explain(err)
@@ -371,6 +386,13 @@ func (v *vm) Snapshot(ctx context.Context, state *os.File) error {
 
 // event is called by the monitor's reader.
 func (v *vm) event(e event) {
+	if e.Name == "STOP" {
+		select {
+		case v.stopped <- struct{}{}:
+		default:
+		}
+		return
+	}
 	if e.Name != "BLOCK_IO_ERROR" {
 		return
 	}
@@ -388,11 +410,45 @@ func (v *vm) event(e event) {
 	}
 }
 
+// supervise ends a machine that stopped because of a fault of its virtualization, such as a KVM that
+// fails: nothing would ever make it go on. It ends with the process.
+func (v *vm) supervise() {
+	for {
+		select {
+		case <-v.done:
+			return
+		case <-v.stopped:
+		}
+		if state := v.state(); state == "internal-error" {
+			v.mu.Lock()
+			v.fault = errors.New("the virtual CPU failed (QEMU: internal-error)")
+			v.mu.Unlock()
+			_ = v.inmate.process.Kill() // an error: it has ended
+		}
+	}
+}
+
+// state is what QEMU calls the machine's state, "" when it does not say.
+func (v *vm) state() string {
+	raw, err := v.mon.query(context.Background(), "query-status", nil, nil) // which ends with the process
+	var status struct {
+		Status string `json:"status"`
+	}
+	if err != nil || json.Unmarshal(raw, &status) != nil {
+		return ""
+	}
+	return status.Status
+}
+
 // watch ends with the process and says why it ended.
 func (v *vm) watch() {
 	<-v.inmate.waited
 	v.mu.Lock()
-	if !v.destroyed {
+	switch {
+	case v.destroyed:
+	case v.fault != nil:
+		v.err = fmt.Errorf("%w%s", v.fault, v.stderr.quote())
+	default:
 		v.err = fmt.Errorf("qemu ended by itself: %s%s", v.inmate.state, v.stderr.quote())
 	}
 	v.mu.Unlock()
@@ -419,9 +475,28 @@ func (v *vm) cleanUp() error {
 	v.mu.Unlock()
 	var errs []error
 	if v.inmate != nil {
-		errs = append(errs, v.inmate.kill())
+		err := v.inmate.kill()
+		if errors.Is(err, errStuck) {
+			// Its uid and its control group stay its own: Sweep removes them once it has ended.
+			v.letGo()
+			return err
+		}
+		errs = append(errs, err)
 		<-v.done
 	}
+	v.supervised.Wait()
+	v.letGo()
+	if v.cage != nil {
+		errs = append(errs, v.cage.remove())
+	}
+	if v.uid != nil {
+		v.uid.release()
+	}
+	return errors.Join(errs...)
+}
+
+// letGo closes our ends of what the process has.
+func (v *vm) letGo() {
 	if v.mon != nil {
 		v.mon.close()
 	}
@@ -431,13 +506,6 @@ func (v *vm) cleanUp() error {
 	if v.stderr != nil {
 		v.stderr.close()
 	}
-	if v.cage != nil {
-		errs = append(errs, v.cage.remove())
-	}
-	if v.uid != nil {
-		v.uid.release()
-	}
-	return errors.Join(errs...)
 }
 
 // socketPair returns our end as a connection and QEMU's as a file.

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,112 @@ func TestSweep(t *testing.T) {
 	if _, err := os.Stat(group(live.uid)); err != nil {
 		t.Error("the group of a live machine is gone")
 	}
+}
+
+// TestStuckProcess: a process that does not die of SIGKILL holds nobody up. Its uid and its
+// group stay its own until it has ended.
+func TestStuckProcess(t *testing.T) {
+	freezer := "/sys/fs/cgroup/freezer"
+	if _, err := os.Stat(freezer); err != nil {
+		t.Skip("only a freezer of version 1 keeps a killed process from ending")
+	}
+	group := filepath.Join(freezer, "custody-test-"+strconv.Itoa(os.Getpid()))
+	ok(t, os.Mkdir(group, 0o755))
+	t.Cleanup(func() { ok(t, awaitEmpty(func() error { return os.Remove(group) })) })
+	set := func(name, value string) { ok(t, os.WriteFile(filepath.Join(group, name), []byte(value), 0)) }
+
+	lease, err := leaseUID()
+	ok(t, err)
+	stderr, w, err := newTail()
+	ok(t, err)
+	v := &vm{uid: lease, stderr: stderr, done: make(chan struct{})}
+	v.inmate = waiting(t, lease.uid, w)
+	w.Close()
+	go v.watch()
+	v.cage, err = newCage(lease.uid, 1, 128<<20)
+	ok(t, err)
+	ok(t, v.cage.add(v.inmate.process.Pid))
+	set("cgroup.procs", strconv.Itoa(v.inmate.process.Pid))
+	set("freezer.state", "FROZEN")
+
+	began := time.Now()
+	if err := v.Destroy(t.Context()); !errors.Is(err, errStuck) || time.Since(began) > 2*killPatience {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	lease.lock.Close() // as the end of this program would
+	ok(t, Sweep())
+	other, err := leaseUID()
+	ok(t, err)
+	if other.uid == lease.uid {
+		t.Error("the uid of a process that lives was handed out")
+	}
+	other.release()
+	set("freezer.state", "THAWED")
+	<-v.inmate.waited
+	ok(t, Sweep())
+	if caged(lease.uid) {
+		t.Error("the group of a process that has ended stays")
+	}
+}
+
+// TestFaultOfVirtualization: a machine whose virtual CPU failed is ended, and its end says why.
+// One that was stopped for another reason goes on.
+func TestFaultOfVirtualization(t *testing.T) {
+	for state, ends := range map[string]bool{"internal-error": true, "paused": false, "io-error": false} {
+		t.Run(state, func(t *testing.T) {
+			l, err := leaseUID()
+			ok(t, err)
+			defer l.release()
+			stderr, w, err := newTail()
+			ok(t, err)
+			v := &vm{stderr: stderr, stopped: make(chan struct{}, 1), done: make(chan struct{})}
+			v.inmate = waiting(t, l.uid, w)
+			w.Close()
+			go v.watch()
+			ours, theirs := pair(t)
+			asked := make(chan struct{})
+			go func() {
+				defer close(asked)
+				defer theirs.Close()
+				lines := bufio.NewReader(theirs)
+				fmt.Fprintln(theirs, `{"QMP": {}}`)
+				lines.ReadString('\n')
+				fmt.Fprintln(theirs, `{"return": {}}`)
+				fmt.Fprintln(theirs, `{"event": "STOP"}`)
+				lines.ReadString('\n')
+				fmt.Fprintf(theirs, "{\"return\": {\"status\": %q}}\n", state)
+				lines.ReadString('\n') // the end
+			}()
+			v.mon, err = newMonitor(t.Context(), ours, v.event)
+			ok(t, err)
+			v.supervised.Go(v.supervise)
+			select {
+			case <-v.Done():
+				if !ends || v.Err() == nil || !strings.Contains(v.Err().Error(), "virtual CPU failed") {
+					t.Errorf("it ended: %v", v.Err())
+				}
+			case <-time.After(time.Second):
+				if ends {
+					t.Error("it goes on")
+				}
+			}
+			v.mon.close()
+			<-asked
+			ok(t, v.Destroy(t.Context()))
+		})
+	}
+}
+
+// waiting starts a process in a jail that does nothing until the test ends.
+func waiting(t *testing.T, uid int, stderr *os.File) *inmate {
+	t.Helper()
+	r, w, err := os.Pipe()
+	ok(t, err)
+	t.Cleanup(func() { w.Close() })
+	defer r.Close()
+	in, err := jail{uid: uid, binary: "/usr/bin/bash", args: []string{"-c", "read <&3"}, files: []*os.File{r}, stderr: stderr}.start()
+	ok(t, err)
+	return in
 }
 
 // jailed runs a shell command in a jail with the given lends and returns what it wrote.

@@ -36,6 +36,10 @@ func leaseUID() (*uidLease, error) {
 	}
 	for uid := uidFirst; uid < uidFirst+uidCount; uid++ {
 		l, err := tryUID(uid)
+		if err == nil && caged(uid) { // by a process that hangs and will not die
+			l.release()
+			continue
+		}
 		if err == nil {
 			return l, nil
 		}
@@ -90,10 +94,18 @@ func Sweep() error {
 		if err != nil {
 			continue // it lives
 		}
-		errs = append(errs, awaitEmpty(func() error { return removeCage(uid) }))
+		if err := awaitEmpty(func() error { return removeCage(uid) }); !errors.Is(err, unix.EBUSY) {
+			errs = append(errs, err) // who hangs in the kernel keeps group and uid: a later start removes them
+		}
 		l.release()
 	}
 	return errors.Join(errs...)
+}
+
+// caged says whether there is a control group for a machine with this uid.
+func caged(uid int) bool {
+	_, err := os.Stat(filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix, strconv.Itoa(uid)))
+	return err == nil
 }
 
 // awaitEmpty repeats a removal for a while: a process that was killed holds

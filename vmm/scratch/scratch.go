@@ -48,7 +48,7 @@ func Clone(dir string, disk *os.File) (*os.File, error) {
 // must have no other user any more.
 func Wipe(f *os.File) error {
 	zeros := make([]byte, 1<<20)
-	err := extents(f, func(off, n int64) error {
+	err := Extents(f, func(off, n int64) error {
 		for n > 0 {
 			part := min(n, int64(len(zeros)))
 			if _, err := f.WriteAt(zeros[:part], off); err != nil {
@@ -106,7 +106,7 @@ const blockSize = 4096
 // Copy copies what a sparse file holds, block by block; to's holes stand for zeros.
 func Copy(to, from *os.File) error {
 	block, zero := make([]byte, blockSize), make([]byte, blockSize)
-	return extents(from, func(off, n int64) error {
+	return Extents(from, func(off, n int64) error {
 		for end := off + n; off < end; off += blockSize {
 			part := block[:min(blockSize, end-off)]
 			if _, err := from.ReadAt(part, off); err != nil {
@@ -123,8 +123,8 @@ func Copy(to, from *os.File) error {
 	})
 }
 
-// extents calls f for each stretch of a file that holds data.
-func extents(file *os.File, f func(off, n int64) error) error {
+// Extents calls f for each stretch of a file that holds data.
+func Extents(file *os.File, f func(off, n int64) error) error {
 	fd, off := int(file.Fd()), int64(0)
 	for {
 		start, err := unix.Seek(fd, off, unix.SEEK_DATA)

@@ -27,7 +27,7 @@ func (s Store) Build(ctx context.Context, name string, src Source) (Template, er
 	if !validName.MatchString(name) {
 		return Template{}, fmt.Errorf("%q is not a template name: use a-z, 0-9, '.', '_' and '-'", name)
 	}
-	unlock, err := s.lock()
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return Template{}, err
 	}
@@ -66,18 +66,18 @@ func (s Store) Build(ctx context.Context, name string, src Source) (Template, er
 		return Template{}, err
 	}
 	t := Template{Name: name, Arch: runtime.GOARCH, Source: src.Kind(), Release: release, Env: env, Created: time.Now().UTC()}
-	return s.publish(t, out)
+	return s.publish(ctx, t, out)
 }
 
 // publish gives the finished folder its digest as name and points t.Name at it.
-func (s Store) publish(t Template, out string) (Template, error) {
+func (s Store) publish(ctx context.Context, t Template, out string) (Template, error) {
 	var err error
 	for file, digest := range map[string]*string{"kernel": &t.Kernel, "initrd": &t.Initrd, "root.erofs": &t.Root} {
-		if *digest, err = hashFile(filepath.Join(out, file)); err != nil {
+		if *digest, err = hashFile(ctx, filepath.Join(out, file)); err != nil {
 			return Template{}, err
 		}
 	}
-	if t.Guest, err = hashFile(s.Guest); err != nil {
+	if t.Guest, err = hashFile(ctx, s.Guest); err != nil {
 		return Template{}, err
 	}
 	b, err := json.MarshalIndent(t, "", "  ")
@@ -109,7 +109,7 @@ func (s Store) publish(t Template, out string) (Template, error) {
 // renew makes the template anew with this program's custody-guest, from the
 // kernel, modules and userland that it has, unless that has been done already.
 func (s Store) renew(ctx context.Context, name string) (Template, error) {
-	unlock, err := s.lock()
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return Template{}, err
 	}
@@ -118,11 +118,11 @@ func (s Store) renew(ctx context.Context, name string) (Template, error) {
 	if err != nil {
 		return Template{}, err
 	}
-	if same, err := t.holdsGuest(s.Guest); err != nil || same {
+	if same, err := t.holdsGuest(ctx, s.Guest); err != nil || same {
 		return t, err
 	}
 	fmt.Fprintf(s.Log, "template %s holds another version of custody-guest: renewing it\n", t.Name)
-	if err := t.verify("kernel", "initrd", "root.erofs"); err != nil {
+	if err := t.verify(ctx, "kernel", "initrd", "root.erofs"); err != nil {
 		return Template{}, err
 	}
 	work, err := os.MkdirTemp(s.Dir, "build-")
@@ -147,7 +147,7 @@ func (s Store) renew(ctx context.Context, name string) (Template, error) {
 		return Template{}, err
 	}
 	t.Created = time.Now().UTC()
-	if t, err = s.publish(t, out); err != nil {
+	if t, err = s.publish(ctx, t, out); err != nil {
 		return Template{}, err
 	}
 	return t, s.sweep()

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -34,25 +35,43 @@ func look(path string) (stamp, error) {
 
 const stampFile = "verified.json"
 
-// digest returns a file's SHA-256, from the stamps in dir when the file has
-// not changed since it was computed.
-func digest(dir, key, path string) (string, error) {
+// stamps returns those of a template's directory; without a file that can be read, none.
+func stamps(dir string) map[string]stamp {
+	all := map[string]stamp{}
+	if b, err := os.ReadFile(filepath.Join(dir, stampFile)); err == nil && json.Unmarshal(b, &all) != nil {
+		return map[string]stamp{}
+	}
+	return all
+}
+
+// remember stores a file's digest, which was just computed.
+func remember(dir, key, path, sum string) error {
+	now, err := look(path)
+	if err != nil {
+		return err
+	}
+	now.SHA256 = sum
+	all := stamps(dir)
+	all[key] = now
+	return writeJSON(filepath.Join(dir, stampFile), all)
+}
+
+// hasher computes a file's digest: hashFile or hashSparse.
+type hasher func(ctx context.Context, path string) (string, error)
+
+// digest returns a file's digest, from the stamps in dir when the file has not changed since
+// it was computed.
+func digest(ctx context.Context, dir, key, path string, hash hasher) (string, error) {
 	now, err := look(path)
 	if err != nil {
 		return "", err
 	}
-	stamps := map[string]stamp{}
-	if b, err := os.ReadFile(filepath.Join(dir, stampFile)); err == nil {
-		if json.Unmarshal(b, &stamps) != nil {
-			stamps = map[string]stamp{}
-		}
-	}
-	old := stamps[key]
+	old := stamps(dir)[key]
 	now.SHA256 = old.SHA256
 	if now == old && old.SHA256 != "" {
 		return old.SHA256, nil
 	}
-	if now.SHA256, err = hashFile(path); err != nil {
+	if now.SHA256, err = hash(ctx, path); err != nil {
 		return "", err
 	}
 	after, err := look(path)
@@ -63,13 +82,12 @@ func digest(dir, key, path string) (string, error) {
 	if after != now {
 		return "", fmt.Errorf("%s changed while it was being read", path)
 	}
-	stamps[key] = now
-	return now.SHA256, writeJSON(filepath.Join(dir, stampFile), stamps)
+	return now.SHA256, remember(dir, key, path, now.SHA256)
 }
 
 // holdsGuest says whether the template was made with the program at path.
-func (t Template) holdsGuest(path string) (bool, error) {
-	sum, err := digest(t.dir, "guest", path)
+func (t Template) holdsGuest(ctx context.Context, path string) (bool, error) {
+	sum, err := digest(ctx, t.dir, "guest", path, hashFile)
 	if err != nil {
 		return false, fmt.Errorf("custody-guest (built by `make build`, beside custody): %w", err)
 	}
@@ -77,18 +95,21 @@ func (t Template) holdsGuest(path string) (bool, error) {
 }
 
 // verify checks files of the template against its digests.
-func (t Template) verify(files ...string) error {
+func (t Template) verify(ctx context.Context, files ...string) error {
 	want := map[string]string{"kernel": t.Kernel, "initrd": t.Initrd, "root.erofs": t.Root}
 	for _, name := range files {
-		if err := t.verifyFile(name, want[name]); err != nil {
+		if err := t.verifyFile(ctx, name, want[name], hashFile); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t Template) verifyFile(name, want string) error {
-	got, err := digest(t.dir, name, filepath.Join(t.dir, name))
+func (t Template) verifyFile(ctx context.Context, name, want string, hash hasher) error {
+	got, err := digest(ctx, t.dir, name, filepath.Join(t.dir, name), hash)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("%w: template %s: %w", ErrBroken, t.Name, err)
 	}
@@ -98,17 +119,24 @@ func (t Template) verifyFile(name, want string) error {
 	return nil
 }
 
-func hashFile(path string) (string, error) {
+// hashFile returns a file's SHA-256.
+func hashFile(ctx context.Context, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	h := sha256.New()
-	if _, err := io.CopyBuffer(h, f, make([]byte, 1<<20)); err != nil {
-		return "", err
+	h, chunk := sha256.New(), make([]byte, 1<<20)
+	for {
+		n, err := f.Read(chunk)
+		h.Write(chunk[:n])
+		if errors.Is(err, io.EOF) {
+			return hex.EncodeToString(h.Sum(nil)), nil
+		}
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return "", err
+		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // writeJSON replaces a file so that a reader sees the old or the new one whole.

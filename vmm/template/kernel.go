@@ -29,7 +29,7 @@ func (s Store) kernel(ctx context.Context, name, work, out string) (modules, rel
 	if name == "base" || err != nil {
 		return s.fetchKernel(ctx, work, out)
 	}
-	if err := base.verify("kernel", "initrd"); err != nil {
+	if err := base.verify(ctx, "kernel", "initrd"); err != nil {
 		return "", "", err
 	}
 	if err := os.Link(filepath.Join(base.dir, "kernel"), filepath.Join(out, "kernel")); err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/vmm"
@@ -31,6 +30,7 @@ type Shape struct {
 
 // shapeFile is what shape.json holds.
 type shapeFile struct {
+	Format      int    `json:"format"` // of this file and of its digests
 	Template    string `json:"template"`
 	Tier        string `json:"tier"`
 	Fingerprint string `json:"fingerprint"`
@@ -41,7 +41,13 @@ type shapeFile struct {
 	DiskSum     string `json:"disk_sha256"`
 }
 
-const bootTimeout = 5 * time.Minute
+// sums are the digests of the files, by name.
+func (f *shapeFile) sums() map[string]*string {
+	return map[string]*string{"memory": &f.MemorySum, "state": &f.StateSum, "disk": &f.DiskSum}
+}
+
+// shapeFormat is the Format of shape.json: since 2 the digests are those of sparseDigest.
+const shapeFormat = 2
 
 // Image returns what a machine of this shape starts from: a snapshot whose
 // digest was checked. The first call for a shape boots a machine to take it.
@@ -53,7 +59,7 @@ func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, erro
 			return vmm.Image{}, fmt.Errorf("template %s: snapshot: %w", t.Name, err)
 		}
 	}
-	if err := t.verifySnapshot(dir); err != nil {
+	if err := t.verifySnapshot(ctx, dir); err != nil {
 		return vmm.Image{}, err
 	}
 	img := t.coldImage()
@@ -75,10 +81,10 @@ func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, erro
 
 // Cold returns an image that boots, with an empty file for its memory. The image
 // owns the file, whatever Cold returns.
-func (t Template) Cold(memory *os.File, s Shape) (vmm.Image, error) {
+func (t Template) Cold(ctx context.Context, memory *os.File, s Shape) (vmm.Image, error) {
 	img := t.coldImage()
 	img.Memory = memory
-	if err := t.verify("kernel", "initrd", "root.erofs"); err != nil {
+	if err := t.verify(ctx, "kernel", "initrd", "root.erofs"); err != nil {
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
 	var err error
@@ -111,10 +117,10 @@ func (t Template) readShape(dir string) (shapeFile, error) {
 // hasSnapshot says whether there is a snapshot that this driver can restore.
 func (t Template) hasSnapshot(dir string, d Driver, s Shape) bool {
 	f, err := t.readShape(dir)
-	return err == nil && f.Fingerprint == d.Fingerprint() && f.Template == t.Digest()
+	return err == nil && f.Format == shapeFormat && f.Fingerprint == d.Fingerprint() && f.Template == t.Digest()
 }
 
-func (t Template) verifySnapshot(dir string) error {
+func (t Template) verifySnapshot(ctx context.Context, dir string) error {
 	f, err := t.readShape(dir)
 	if err != nil {
 		return fmt.Errorf("%w: template %s: %w", ErrBroken, t.Name, err)
@@ -123,20 +129,20 @@ func (t Template) verifySnapshot(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := t.verify("root.erofs"); err != nil {
+	if err := t.verify(ctx, "root.erofs"); err != nil {
 		return err
 	}
-	for name, sum := range map[string]string{"state": f.StateSum, "disk": f.DiskSum} {
-		if err := t.verifyFile(filepath.Join(rel, name), sum); err != nil {
+	for name, sum := range f.sums() {
+		if err := t.verifyFile(ctx, filepath.Join(rel, name), *sum, hashSparse); err != nil {
 			return err
 		}
 	}
-	return t.verifyFile(filepath.Join(rel, "memory"), f.MemorySum)
+	return nil
 }
 
 // snapshot boots a machine, waits until the guest is ready, and keeps its memory.
 func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
-	unlock, err := t.store.lock()
+	unlock, err := t.store.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,8 +155,6 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 		return err
 	}
 	fmt.Fprintf(t.store.Log, "booting template %s once to take its snapshot (%s, %d CPU, %d MiB)\n", t.Name, d.Tier(), s.CPUs, s.Memory>>20)
-	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
-	defer cancel()
 	work, err := os.MkdirTemp(t.store.Dir, "build-")
 	if err != nil {
 		return err
@@ -159,22 +163,39 @@ func (t Template) snapshot(ctx context.Context, d Driver, s Shape) error {
 	if err := t.bootAndSave(ctx, d, s, work); err != nil {
 		return err
 	}
-	if err := makeSparse(filepath.Join(work, "memory")); err != nil {
+	f := shapeFile{
+		Format: shapeFormat, Template: t.Digest(), Tier: d.Tier(), Fingerprint: d.Fingerprint(), CPUs: s.CPUs, Memory: s.Memory,
+	}
+	err = t.store.phase(ctx, "hashing the snapshot", saveTimeout, func(ctx context.Context) error {
+		for name, sum := range f.sums() {
+			var err error
+			if *sum, err = makeSparse(ctx, filepath.Join(work, name)); err != nil {
+				return err
+			}
+		}
+		return errors.Join(writeJSON(filepath.Join(work, "shape.json"), f), syncTree(work))
+	})
+	if err != nil {
 		return err
 	}
-	f := shapeFile{Template: t.Digest(), Tier: d.Tier(), Fingerprint: d.Fingerprint(), CPUs: s.CPUs, Memory: s.Memory}
-	for name, sum := range map[string]*string{"memory": &f.MemorySum, "state": &f.StateSum, "disk": &f.DiskSum} {
-		if *sum, err = hashFile(filepath.Join(work, name)); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(dir), 0o700), os.Rename(work, dir)); err != nil {
+		return err
+	}
+	return t.rememberSnapshot(dir, f)
+}
+
+// rememberSnapshot stores the digests of a snapshot that was just made.
+func (t Template) rememberSnapshot(dir string, f shapeFile) error {
+	rel, err := filepath.Rel(t.dir, dir)
+	if err != nil {
+		return err
+	}
+	for name, sum := range f.sums() {
+		if err := remember(t.dir, filepath.Join(rel, name), filepath.Join(dir, name), *sum); err != nil {
 			return err
 		}
 	}
-	if err := writeJSON(filepath.Join(work, "shape.json"), f); err != nil {
-		return err
-	}
-	if err := errors.Join(syncTree(work), os.RemoveAll(dir), os.MkdirAll(filepath.Dir(dir), 0o700)); err != nil {
-		return err
-	}
-	return os.Rename(work, dir)
+	return nil
 }
 
 func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work string) (err error) {
@@ -182,7 +203,7 @@ func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work strin
 	if err != nil {
 		return err
 	}
-	img, err := t.Cold(memory, s)
+	img, err := t.Cold(ctx, memory, s)
 	if err != nil {
 		return err
 	}
@@ -197,18 +218,31 @@ func (t Template) bootAndSave(ctx context.Context, d Driver, s Shape, work strin
 		return err
 	}
 	defer state.Close()
-	vm, err := d.Start(ctx, vmm.Machine{ID: "template-" + rand.Text()[:8], Image: img, CPUs: s.CPUs, Memory: s.Memory, Scratch: disk})
+	var vm vmm.VM
+	err = t.store.phase(ctx, "booting the guest", bootTimeout, func(ctx context.Context) (err error) {
+		vm, err = d.Start(ctx, vmm.Machine{ID: "template-" + rand.Text()[:8], Image: img, CPUs: s.CPUs, Memory: s.Memory, Scratch: disk})
+		if err != nil {
+			return err
+		}
+		if err := channel.AwaitReady(ctx, vm.Channel()); err != nil {
+			return fmt.Errorf("the guest did not get ready: %w", err)
+		}
+		return nil
+	})
+	defer func() {
+		if vm != nil {
+			err = errors.Join(err, vm.Destroy(context.WithoutCancel(ctx)))
+		}
+	}()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, vm.Destroy(context.WithoutCancel(ctx))) }()
-	if err := channel.AwaitReady(ctx, vm.Channel()); err != nil {
-		return fmt.Errorf("the guest did not get ready: %w", err)
-	}
-	if err := vm.Snapshot(ctx, state); err != nil {
-		return err
-	}
-	return keepDisk(disk, filepath.Join(work, "disk"))
+	return t.store.phase(ctx, "saving the guest's memory", saveTimeout, func(ctx context.Context) error {
+		if err := vm.Snapshot(ctx, state); err != nil {
+			return err
+		}
+		return keepDisk(disk, filepath.Join(work, "disk"))
+	})
 }
 
 // keepDisk keeps the scratch disk as the frozen guest knows it.

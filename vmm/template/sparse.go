@@ -2,42 +2,85 @@ package template
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/vmm/scratch"
 )
 
-// makeSparse makes holes where a file holds nothing but zeros. The guest's
-// kernel zeroes all free memory once (init_on_free), and so writes to most of
-// the file; on the disk it takes only what is used.
-func makeSparse(path string) error {
-	const block = 64 << 10
+const sparseBlock = 64 << 10
+
+// makeSparse makes holes where a file holds nothing but zeros, and returns its digest. The
+// guest's kernel zeroes all free memory once (init_on_free), and so writes to most of the
+// file; on the disk it takes only what is used.
+func makeSparse(ctx context.Context, path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer f.Close()
-	buf, zeros := make([]byte, block), make([]byte, block)
-	for at := int64(0); ; at += block {
-		n, err := io.ReadFull(f, buf)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil && err != io.ErrUnexpectedEOF {
-			return err
-		}
-		if !bytes.Equal(buf[:n], zeros[:n]) {
-			continue
-		}
-		err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, int64(n))
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			return nil // it only takes more room
-		}
-		if err != nil {
+	return sparseDigest(ctx, f, func(at, n int64) error {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n)
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) { // without holes it only takes more room
 			return fmt.Errorf("make holes in %s: %w", path, err)
 		}
+		return nil
+	})
+}
+
+// hashSparse returns the digest of a file that may have holes.
+func hashSparse(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
 	}
+	defer f.Close()
+	return sparseDigest(ctx, f, func(int64, int64) error { return nil })
+}
+
+// sparseDigest is the SHA-256 of each block that is not all zeros, after its offset and length
+// (64 bits each, big endian), and then of the file's size. So it depends on the bytes alone, not on
+// where the holes are, and what was never written costs nothing. zeros is called for each other block.
+func sparseDigest(ctx context.Context, f *os.File, zeros func(at, n int64) error) (string, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	block, zero := make([]byte, sparseBlock), make([]byte, sparseBlock)
+	done := int64(0) // where the next block begins
+	err = scratch.Extents(f, func(off, n int64) error {
+		for at := max(done, off-off%sparseBlock); at < off+n; at += sparseBlock {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			part := block[:min(sparseBlock, info.Size()-at)]
+			if _, err := f.ReadAt(part, at); err != nil {
+				return err
+			}
+			done = at + sparseBlock
+			if bytes.Equal(part, zero[:len(part)]) {
+				if err := zeros(at, int64(len(part))); err != nil {
+					return err
+				}
+				continue
+			}
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(at)))
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+			h.Write(part)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(info.Size())))
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -84,7 +84,7 @@ func (s Store) Open(ctx context.Context, name string) (Template, error) {
 		return Template{}, err
 	}
 	if err == nil {
-		if same, err := t.holdsGuest(s.Guest); err == nil && same {
+		if same, err := t.holdsGuest(ctx, s.Guest); err == nil && same {
 			return t, nil
 		}
 	}
@@ -141,8 +141,8 @@ func (s Store) List() ([]Template, error) {
 }
 
 // Remove forgets a name, and removes the contents when no other name has them.
-func (s Store) Remove(name string) error {
-	unlock, err := s.lock()
+func (s Store) Remove(ctx context.Context, name string) error {
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -185,8 +185,9 @@ func (s Store) sweep() error {
 // Blanks is the folder of the empty scratch disks that cold boots copy.
 func (s Store) Blanks() string { return filepath.Join(s.Dir, "blank") }
 
-// lock is held by whoever changes the store; the kernel releases it with the process.
-func (s Store) lock() (unlock func(), err error) {
+// lock is held by whoever changes the store; the kernel releases it with the process. It
+// waits for another holder until the context ends.
+func (s Store) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Join(s.Dir, "names"), 0o700); err != nil {
 		return nil, err
 	}
@@ -194,7 +195,20 @@ func (s Store) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+	err = s.phase(ctx, "waiting for another process that makes a template or a snapshot", lockTimeout, func(ctx context.Context) error {
+		for {
+			err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+			if !errors.Is(err, unix.EWOULDBLOCK) {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock the template store: %w", err)
 	}

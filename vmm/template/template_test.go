@@ -172,9 +172,9 @@ func TestDigestSeesEveryChange(t *testing.T) {
 	ok(t, os.WriteFile(path, []byte("one"), 0o644))
 	sum := func() string {
 		t.Helper()
-		got, err := digest(dir, "file", path)
+		got, err := digest(t.Context(), dir, "file", path, hashFile)
 		ok(t, err)
-		if fresh, _ := hashFile(path); got != fresh {
+		if fresh, _ := hashFile(t.Context(), path); got != fresh {
 			t.Errorf("digest %s, the file has %s", got, fresh)
 		}
 		return got
@@ -213,7 +213,7 @@ func TestNames(t *testing.T) {
 	if _, err := s.Open(t.Context(), "base"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an absent template: %v", err)
 	}
-	if err := s.Remove("base"); !errors.Is(err, ErrNotFound) {
+	if err := s.Remove(t.Context(), "base"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("removing an absent template: %v", err)
 	}
 	if list, err := s.List(); err != nil || len(list) != 0 {

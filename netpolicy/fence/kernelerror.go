@@ -1,0 +1,63 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/bootid"
+)
+
+// MinimumKernel is the oldest release of Linux that fences are tested on.
+const MinimumKernel = "6.1"
+
+// KernelError says that the host's kernel refuses what a fence needs: a program, a place to
+// attach it, or a table of nftables.
+type KernelError struct {
+	Release string // of the kernel that refuses
+	Log     string // of the verifier; empty if it was not the verifier that refused
+
+	err error
+}
+
+// Error names what is refused and the kernel's reason, in one line.
+func (e *KernelError) Error() string {
+	return fmt.Sprintf("Linux %s cannot enforce a policy (%s or newer can): %s", e.Release, MinimumKernel, strings.ReplaceAll(e.err.Error(), "\n", "; "))
+}
+
+// Unwrap gives the kernel's error.
+func (e *KernelError) Unwrap() error { return e.err }
+
+// Hint says what to do.
+func (e *KernelError) Hint() string {
+	switch {
+	case e.Log == "" && (errors.Is(e.err, unix.EPERM) || errors.Is(e.err, unix.EACCES)):
+		return "run as root; a sandbox's network needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"
+	case confidential():
+		return "the kernel is locked down for confidentiality and lets no program read its memory: boot it with lockdown=integrity"
+	}
+	return "use a host with Linux " + MinimumKernel + " or newer and BTF (CONFIG_DEBUG_INFO_BTF), such as Debian 12; docs/hosts.md lists what was tested"
+}
+
+// confidential says whether the kernel is in the stricter of the two modes of lockdown
+// (kernel_lockdown(7)), which takes bpf_probe_read_kernel away.
+func confidential() bool {
+	mode, err := os.ReadFile("/sys/kernel/security/lockdown")
+	return err == nil && strings.Contains(string(mode), "[confidentiality]")
+}
+
+// refused makes a KernelError of what the kernel said, and nothing of nil.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &KernelError{Release: bootid.Kernel(), err: err}
+	if v := new(ebpf.VerifierError); errors.As(err, &v) {
+		e.Log = fmt.Sprintf("%+v\n", v)
+	}
+	return e
+}

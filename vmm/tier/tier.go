@@ -1,0 +1,256 @@
+// Package tier picks the isolation that a run gets: it tries the drivers that it is given,
+// best first, and takes the first that works on this host.
+//
+// That a driver's parts are there proves nothing: a /dev/kvm can exist and boot no guest. So
+// a candidate may ask for a probe, which boots one. What came of it is stored for one boot of
+// the host.
+package tier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/internal/bootid"
+	"github.com/custody-project/custody/vmm"
+)
+
+// Driver is one that can be picked.
+type Driver interface {
+	vmm.Driver
+	// Fingerprint changes with the programs and the hardware that the driver uses.
+	Fingerprint() string
+}
+
+// Candidate is a tier that there is a driver for.
+type Candidate struct {
+	Tier string
+	Note string // what its isolation is worth
+	// New returns the driver, or what this host lacks for it. It takes little time.
+	New   func() (Driver, error)
+	Probe bool // whether a guest has to boot before the tier counts as working
+}
+
+// Finding is what came of trying a candidate.
+type Finding struct {
+	Tier   string
+	Works  bool
+	Reason string // why not
+}
+
+// Choice is the driver that was picked.
+type Choice struct {
+	Driver Driver
+	Note   string
+	// Findings are of the candidates that were tried, in their order.
+	Findings []Finding
+}
+
+// Picker picks one of the candidates. It may be used by several processes of a host.
+type Picker struct {
+	Candidates []Candidate // best first
+	// Cache is a file for what probes found, valid for one boot of the host.
+	Cache string
+	// Limit bounds a probe. 0: startLimit for the driver to start a machine, and then as long as
+	// the speed of that lets expect: a host that is itself a VM takes a hundred times longer.
+	Limit time.Duration
+	// Boot starts a machine whose guest says READY once it has booted.
+	Boot func(context.Context, Driver) (vmm.VM, error)
+	// Image is the digest of what Boot starts.
+	Image string
+	// Notice gets a line now and then while a probe takes long.
+	Notice func(string)
+	// Again has a probe that failed before tried again.
+	Again bool
+}
+
+const (
+	startLimit = 30 * time.Second
+	// A guest is ready after some 20 times what the machine monitor took to start.
+	readyFactor  = 60
+	readyAtMost  = 10 * time.Minute
+	readyAtLeast = 3 * time.Second
+	noticeEvery  = 5 * time.Second
+)
+
+// ErrUnavailable means that no tier works, or not the one that is required.
+var ErrUnavailable = errors.New("isolation is not available")
+
+// Pick returns a driver of the required tier, or without one the best that works.
+func (p Picker) Pick(ctx context.Context, required string) (Choice, error) {
+	if required != "" && !slices.ContainsFunc(p.Candidates, func(c Candidate) bool { return c.Tier == required }) {
+		return Choice{}, fmt.Errorf("isolation %q is not known: the tiers are %s", required, strings.Join(p.names(), ", "))
+	}
+	var choice Choice
+	var reasons []string
+	for _, c := range p.Candidates {
+		if required != "" && c.Tier != required {
+			continue
+		}
+		d, err := p.try(ctx, c)
+		if ctx.Err() != nil {
+			return Choice{}, ctx.Err()
+		}
+		if err == nil {
+			choice.Driver, choice.Note = d, c.Note
+			choice.Findings = append(choice.Findings, Finding{Tier: c.Tier, Works: true})
+			return choice, nil
+		}
+		choice.Findings = append(choice.Findings, Finding{Tier: c.Tier, Reason: err.Error()})
+		reasons = append(reasons, c.Tier+": "+err.Error())
+	}
+	return choice, fmt.Errorf("%w: %s", ErrUnavailable, strings.Join(reasons, "; "))
+}
+
+func (p Picker) names() []string {
+	var names []string
+	for _, c := range p.Candidates {
+		names = append(names, c.Tier)
+	}
+	return names
+}
+
+func (p Picker) try(ctx context.Context, c Candidate) (Driver, error) {
+	d, err := c.New()
+	if err != nil || !c.Probe {
+		return d, err
+	}
+	now, err := p.key(d)
+	if err != nil {
+		return nil, err
+	}
+	cached := p.read()
+	if v := cached[c.Tier]; v.verdictKey == now && (v.Works || !p.Again) {
+		return d, v.err()
+	}
+	found := verdict{verdictKey: now}
+	if err := p.probe(ctx, c.Tier, d); err != nil {
+		found.Reason = err.Error()
+	}
+	found.Works = found.Reason == ""
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	cached[c.Tier] = found
+	if err := p.write(cached); err != nil {
+		return nil, fmt.Errorf("store what the probe found: %w", err)
+	}
+	return d, found.err()
+}
+
+// probe boots a guest and waits until it is ready.
+func (p Picker) probe(ctx context.Context, name string, d Driver) (err error) {
+	began := time.Now()
+	stop := p.announce(name, began)
+	defer stop()
+	limit := p.Limit
+	if limit == 0 {
+		limit = startLimit
+	}
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	vm, err := p.Boot(within, d)
+	if err != nil {
+		return expired(within, "no machine started", limit, err)
+	}
+	defer func() { err = errors.Join(err, vm.Destroy(context.WithoutCancel(ctx))) }()
+	if p.Limit == 0 {
+		limit = min(max(readyFactor*time.Since(began), readyAtLeast), readyAtMost)
+		within, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	if err := channel.AwaitReady(within, vm.Channel()); err != nil {
+		return expired(within, "no guest booted", limit, err)
+	}
+	return nil
+}
+
+func expired(ctx context.Context, what string, limit time.Duration, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%s within %v", what, limit.Round(time.Second))
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// announce gives notice while a probe goes on, until stop is called.
+func (p Picker) announce(name string, began time.Time) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(noticeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				p.Notice(fmt.Sprintf("trying whether a guest boots with %s: %v so far", name, time.Since(began).Round(time.Second)))
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// verdict is what a probe found, as the cache holds it.
+type verdict struct {
+	verdictKey
+	Works  bool   `json:"works"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// verdictKey is what a verdict depends on.
+type verdictKey struct {
+	Boot   string        `json:"boot"`
+	Driver string        `json:"driver"`
+	Image  string        `json:"image"`
+	Limit  time.Duration `json:"limit"`
+}
+
+func (v verdict) err() error {
+	if v.Works {
+		return nil
+	}
+	return errors.New(v.Reason)
+}
+
+func (p Picker) key(d Driver) (verdictKey, error) {
+	boot, err := bootid.Current()
+	return verdictKey{boot, d.Fingerprint(), p.Image, p.Limit}, err
+}
+
+// read returns the cache; what cannot be read is found out again.
+func (p Picker) read() map[string]verdict {
+	all := map[string]verdict{}
+	if b, err := os.ReadFile(p.Cache); err == nil && json.Unmarshal(b, &all) != nil {
+		return map[string]verdict{}
+	}
+	return all
+}
+
+// write replaces the cache, so that a reader sees the old or the new one whole.
+func (p Picker) write(all map[string]verdict) error {
+	b, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(p.Cache), 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(p.Cache), filepath.Base(p.Cache)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(b, '\n'))
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		os.Remove(tmp.Name())
+		return err
+	}
+	return os.Rename(tmp.Name(), p.Cache)
+}
