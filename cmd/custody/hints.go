@@ -31,7 +31,7 @@ var hints = []struct {
 	{proof.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
 	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
 	{errNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
-	{tier.ErrUnavailable, "`custody doctor` tries the tiers of this host again; on a slow host give the probe more time: isolation.probe in host.yaml"},
+	{tier.ErrUnavailable, "`custody doctor` tries the tiers of this host again; a slow host may need a longer isolation.probe in host.yaml"},
 	{unix.EADDRINUSE, "another program listens there, perhaps another custody serve: end it, or give --listen 127.0.0.1:0"},
 	{unix.ENOSPC, "make room on the disk that holds $CUSTODY_HOME"},
 	{unix.EROFS, "$CUSTODY_HOME must be writable: set it to a directory on another disk"},

@@ -59,7 +59,10 @@ func (f *Fence) raise() error {
 	walls.Go(func() { walled = f.putWalls(f.index) }) // which waits for the kernel, while that checks the programs
 	f.maps, err = loadObjects(spec)
 	walls.Wait()
-	if err := errors.Join(err, walled); err != nil {
+	if err == nil {
+		err = walled
+	}
+	if err != nil { // of two reasons the first is enough
 		return hint(err)
 	}
 	f.book = newBook(f.maps)

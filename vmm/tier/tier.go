@@ -83,13 +83,33 @@ const (
 // ErrUnavailable means that no tier works, or not the one that is required.
 var ErrUnavailable = errors.New("isolation is not available")
 
+// unavailable is an ErrUnavailable that names the tiers that were tried, and why each does not work.
+type unavailable struct {
+	required string // empty: any
+	findings []Finding
+	causes   []error // of the findings
+}
+
+func (e *unavailable) Error() string {
+	if e.required != "" {
+		return fmt.Sprintf("%s is required and not available: %s", e.required, e.findings[0].Reason)
+	}
+	var reasons []string
+	for _, f := range e.findings {
+		reasons = append(reasons, f.Tier+": "+f.Reason)
+	}
+	return "no isolation tier works: " + strings.Join(reasons, "; ")
+}
+
+func (e *unavailable) Unwrap() []error { return append([]error{ErrUnavailable}, e.causes...) }
+
 // Pick returns a driver of the required tier, or without one the best that works.
 func (p Picker) Pick(ctx context.Context, required string) (Choice, error) {
 	if required != "" && !slices.ContainsFunc(p.Candidates, func(c Candidate) bool { return c.Tier == required }) {
 		return Choice{}, fmt.Errorf("isolation %q is not known: the tiers are %s", required, strings.Join(p.names(), ", "))
 	}
 	var choice Choice
-	var reasons []string
+	failed := &unavailable{required: required}
 	for _, c := range p.Candidates {
 		if required != "" && c.Tier != required {
 			continue
@@ -104,9 +124,10 @@ func (p Picker) Pick(ctx context.Context, required string) (Choice, error) {
 			return choice, nil
 		}
 		choice.Findings = append(choice.Findings, Finding{Tier: c.Tier, Reason: err.Error()})
-		reasons = append(reasons, c.Tier+": "+err.Error())
+		failed.causes = append(failed.causes, err)
 	}
-	return choice, fmt.Errorf("%w: %s", ErrUnavailable, strings.Join(reasons, "; "))
+	failed.findings = choice.Findings
+	return choice, failed
 }
 
 func (p Picker) names() []string {

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/vmm"
+)
+
+// noKVM is a mount namespace in which the given file stands in the place of /dev/kvm.
+func noKVM(file string) []string {
+	return []string{"unshare", "--mount", "sh", "-c", "[ -e /dev/kvm ] || : >/dev/kvm; mount --bind " + file + ` /dev/kvm && exec "$@"`, "sh"}
+}
+
+func TestCandidatesAreTheTiers(t *testing.T) {
+	var names []string
+	for _, c := range candidates() {
+		names = append(names, c.Tier)
+		if c.Note == "" {
+			t.Errorf("%s has no note", c.Tier)
+		}
+	}
+	if !slices.Equal(names, vmm.Tiers()) {
+		t.Errorf("candidates %v, tiers %v", names, vmm.Tiers())
+	}
+}
+
+// Whoever requires a tier that is not available gets an error before there is a run. A device
+// that only has the name of KVM is none.
+func TestRequiredTier(t *testing.T) {
+	t.Parallel()
+	regular := filepath.Join(t.TempDir(), "kvm")
+	if err := os.WriteFile(regular, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	project := func(d *door, text string) { d.project("version: 1\n" + text) }
+	host := func(d *door, text string) { d.write(filepath.Join(d.home, "host.yaml"), "version: 1\n"+text) }
+	for name, c := range map[string]struct {
+		device  string
+		prepare func(*door)
+		flags   []string
+		says    string // empty: it runs under software emulation
+	}{
+		"nobody requires one":      {"/dev/null", nil, nil, ""},
+		"the flag":                 {"/dev/null", nil, []string{"--isolation", "qemu-kvm"}, "qemu-kvm is required and not available: /dev/kvm is no usable KVM"},
+		"the flag, a regular file": {regular, nil, []string{"--isolation", "qemu-kvm"}, "qemu-kvm is required and not available: /dev/kvm is no usable KVM"},
+		"custody.yaml":             {"/dev/null", func(d *door) { project(d, "isolation: qemu-kvm\n") }, nil, "qemu-kvm is required and not available"},
+		"host.yaml":                {"/dev/null", func(d *door) { host(d, "isolation: {require: qemu-kvm}\n") }, nil, "qemu-kvm is required and not available"},
+		"software emulation":       {"/dev/null", func(d *door) { project(d, "isolation: qemu-tcg\n") }, []string{"--isolation", "qemu-tcg"}, ""},
+		"host and flag differ": {
+			"/dev/null", func(d *door) { host(d, "isolation: {require: qemu-kvm}\n") }, []string{"--isolation", "qemu-tcg"},
+			"the isolation is contradictory: isolation.require in host.yaml requires qemu-kvm, --isolation requires qemu-tcg",
+		},
+		"unknown":              {"/dev/null", nil, []string{"--isolation", "chroot"}, `isolation "chroot" is not known: the tiers are qemu-kvm, qemu-tcg`},
+		"unknown in the file":  {"/dev/null", func(d *door) { project(d, "isolation: chroot\n") }, nil, `custody.yaml:2:12: isolation cannot be "chroot"`},
+		"unknown in host.yaml": {"/dev/null", func(d *door) { host(d, "isolation: {require: chroot}\n") }, nil, `isolation.require "chroot": want one of qemu-kvm, qemu-tcg`},
+		"a probe of no time":   {"/dev/null", func(d *door) { host(d, "isolation: {probe: soon}\n") }, nil, "soon is not a length of time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDoor(t)
+			if c.prepare != nil {
+				c.prepare(d)
+			}
+			s := d.wrapped(slices.Concat([]string{"run"}, c.flags, []string{"--", "true"}), noKVM(c.device)...)
+			if c.says == "" {
+				if s.code != 0 {
+					t.Fatalf("exit code %d: %s", s.code, s.stderr)
+				}
+				d.hasTier(vmm.QEMUTCG)
+				return
+			}
+			if s.code != exitFailed || !strings.Contains(s.stderr, c.says) {
+				t.Errorf("exit code %d, want %d and %q:\n%s", s.code, exitFailed, c.says, s.stderr)
+			}
+			if entries, _ := os.ReadDir(filepath.Join(d.home, "runs")); len(entries) > 0 {
+				t.Error("there is a run")
+			}
+		})
+	}
+}
+
+// hasTier says whether the last run's record names this tier, and the driver that gave it.
+func (d *door) hasTier(want string) {
+	d.Helper()
+	var run, vm bool
+	for _, r := range d.records("last") {
+		switch {
+		case r.Kind == audit.KindRun && r.Lifecycle.Phase == audit.PhaseStart:
+			run = r.Lifecycle.Tier == want && r.Lifecycle.TierNote != ""
+		case r.Kind == audit.KindVM && r.VM.Op == "restore":
+			vm = r.VM.Tier == want && r.VM.Driver == "qemu"
+		}
+	}
+	if !run || !vm {
+		d.Errorf("the record does not name the tier %s: run %v, vm %v", want, run, vm)
+	}
+}

@@ -1,0 +1,57 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/bootid"
+)
+
+// A program that the verifier rejects: one line says which kernel, which one can, and why. The whole
+// log is kept, and the hint is about kernels, though the kernel says "permission denied".
+func TestRejectedProgram(t *testing.T) {
+	t.Parallel()
+	_, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "bad", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Reg(asm.R0, asm.R7), asm.Return()},
+	})
+	err = refused(err)
+	var k *KernelError
+	if !errors.As(err, &k) || !errors.Is(err, unix.EACCES) {
+		t.Fatalf("the kernel took it: %v", err)
+	}
+	for _, part := range []string{bootid.Kernel(), MinimumKernel + " or newer", "R7 !read_ok"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %q", part, err)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") || len(err.Error()) > 400 {
+		t.Errorf("the error is long: %q", err)
+	}
+	if !strings.Contains(k.Log, "R7 !read_ok") || !strings.Contains(k.Hint(), "Linux "+MinimumKernel) {
+		t.Errorf("log %q, hint %q", k.Log, k.Hint())
+	}
+}
+
+// A kernel that refuses to attach is told of likewise, and nothing passes.
+func TestRefusedAttachment(t *testing.T) {
+	t.Parallel()
+	site := testSpace(t)
+	var f *Fence
+	must(t, site.in(func() (err error) {
+		f, err = New(context.Background(), Options{attach: func(int, bool, *ebpf.Program) error { return unix.EINVAL }})
+		return err
+	}))
+	defer f.Close()
+	_, err := f.Denials()
+	var k *KernelError
+	if !errors.As(err, &k) || k.Log != "" || !strings.Contains(err.Error(), "attach a packet program") {
+		t.Errorf("the fence stands: %v", err)
+	}
+}
