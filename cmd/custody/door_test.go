@@ -22,8 +22,14 @@ import (
 // templatesEnv names a directory that holds a store of templates with a "base".
 const templatesEnv = "CUSTODY_TEST_TEMPLATES"
 
+// programsEnv names a directory with both programs; without it they are built.
+const programsEnv = "CUSTODY_TEST_BIN"
+
 // binaries builds both programs, once, as the Makefile does, and returns their directory.
 var binaries = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv(programsEnv); dir != "" {
+		return dir, nil
+	}
 	dir, err := os.MkdirTemp("", "custody-bin-")
 	if err != nil {
 		return "", err
@@ -43,7 +49,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, err := binaries(); err == nil {
+	if dir, err := binaries(); err == nil && os.Getenv(programsEnv) == "" {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/redteam/world"
 	"github.com/custody-project/custody/vmm"
 )
 
@@ -99,4 +102,76 @@ func (d *door) hasTier(want string) {
 	if !run || !vm {
 		d.Errorf("the record does not name the tier %s: run %v, vm %v", want, run, vm)
 	}
+}
+
+// kindsOfARun are the kinds of records of a run that does a bit of everything, with who saw it and what
+// came of it. They are the same whatever isolates the run.
+var kindsOfARun = []string{
+	"guest exec", "guest exit", "guest file create", "guest file write",
+	"guest flow attempt",
+	"host dns allow", "host dns deny", "host flow close", "host flow deny", "host flow open",
+	"host output", "host policy", "host run end", "host run start",
+	"host secret deliver", "host secret mint", "host secret revoke",
+	"host step end", "host step start", "host vm destroy", "host vm restore",
+}
+
+// TestTiersRecordAlike runs the same project with each tier that works on this host.
+func TestTiersRecordAlike(t *testing.T) {
+	works := 0
+	for _, c := range candidates() {
+		t.Run(c.Tier, func(t *testing.T) {
+			d, _ := newSite(t)
+			d.env = append(d.env, "TOKEN=a-secret-of-the-test")
+			d.project(rules("  - allow: "+world.Allowed) + `secrets:
+  token: {from: "env:TOKEN", deliver: {env: TOKEN, file: token}}
+steps:
+  - name: works
+    secrets: [token]
+    run: |
+      test "$(cat /run/secrets/token)" = "$TOKEN"
+      echo content >file
+      curl -sS --cacert ca.pem https://` + world.Allowed + `/page
+      curl -sS --max-time 20 https://evil.example/ || true
+      curl -sS --max-time 20 https://93.184.66.66/ || true
+`)
+			s := d.custody("run", "--isolation", c.Tier, "--workdir", d.dir)
+			if s.code == exitFailed && strings.Contains(s.stderr, c.Tier+" is required and not available") {
+				t.Logf("not on this host: %s", s.stderr)
+				return
+			}
+			works++
+			d.exited(0, s)
+			d.hasTier(c.Tier)
+			d.verified("last")
+			kinds := map[string]bool{}
+			for _, r := range d.records("last") {
+				kinds[kindOf(r)] = true
+			}
+			if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, kindsOfARun) {
+				t.Errorf("the record has\n%q, want\n%q", got, kindsOfARun)
+			}
+		})
+	}
+	if works == 0 {
+		t.Error("no tier works here")
+	}
+}
+
+func kindOf(r audit.Record) string {
+	what := ""
+	switch {
+	case r.Lifecycle != nil:
+		what = string(r.Lifecycle.Phase)
+	case r.File != nil:
+		what = string(r.File.Op)
+	case r.DNS != nil:
+		what = string(r.DNS.Verdict)
+	case r.Flow != nil:
+		what = string(r.Flow.State)
+	case r.Secret != nil:
+		what = string(r.Secret.Op)
+	case r.VM != nil:
+		what = r.VM.Op
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Observer, r.Kind, what))
 }

@@ -1,5 +1,6 @@
 // Package vmtest starts real VMs for tests, from the base template that
-// hack/test makes, under software emulation, which every host has.
+// hack/test makes, under software emulation, which every host has, or with KVM
+// where CUSTODY_TEST_TIER says qemu-kvm.
 package vmtest
 
 import (
@@ -48,7 +49,7 @@ func Restore(t testing.TB, o Options) *Machine {
 func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	t.Helper()
 	ctx, shape := t.Context(), template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
-	d, err := qemu.New(false)
+	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
 	check(t, err)
 	base, err := template.Store{Dir: templates(t), Guest: guestProgram(t), Log: io.Discard}.Open(ctx, "base")
 	check(t, err)
@@ -85,6 +86,9 @@ func templates(t testing.TB) string {
 // template that holds another one would be renewed under those who use it.
 func guestProgram(t testing.TB) string {
 	t.Helper()
+	if dir := os.Getenv("CUSTODY_TEST_BIN"); dir != "" {
+		return filepath.Join(dir, "custody-guest")
+	}
 	path := filepath.Join(t.TempDir(), "custody-guest")
 	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/custody-project/custody/cmd/custody-guest")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
