@@ -14,7 +14,7 @@ export GO
 # Programs that call go themselves find the same one.
 export PATH := $(if $(filter /%,$(GO)),$(patsubst %/,%,$(dir $(GO))):)$(PATH)
 
-.PHONY: build deps template demo test check generate fuzz bench torture clean
+.PHONY: build deps template demo test hosts check generate fuzz bench torture clean
 
 # Two binaries: custody finds custody-guest beside itself.
 build:
@@ -34,6 +34,10 @@ demo: deps template
 
 test: deps build check
 	@SUDO="$(SUDO)" ./hack/test
+
+# Runs everything in complete Debian hosts with nested KVM, and writes the results to docs/hosts.md: some hours.
+hosts: build
+	@SUDO="$(SUDO)" ./hack/hostvm/hosts
 
 # What needs no VM: formatting, vet, cross-building, generated files.
 check:

@@ -133,6 +133,36 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
+// BenchmarkAttach compares TCX and clsact: the same program, the same direct flow of TCP, by turns.
+func BenchmarkAttach(b *testing.B) {
+	type side struct {
+		g *guest
+		l net.Listener
+	}
+	var sides []side // TCX, clsact
+	for _, way := range []attacher{attachTCX, attachClsact} {
+		site, peer := newWorld(b)
+		f, _ := newFenceBy(b, way, site, everywhere("tcp/7000")...)
+		g := newGuest(b, f)
+		offload(b, f.Tap())
+		offload(b, g.device)
+		sides = append(sides, side{g, peer.listen(b, "tcp", at6or4(peerAddr4, 7000))})
+	}
+	for _, way := range []string{"out", "in"} {
+		b.Run(way, func(b *testing.B) {
+			var sum [2]float64
+			for b.Loop() {
+				for _, i := range []int{0, 1, 1, 0} {
+					sum[i] += rate(b, sides[i].g, sides[i].l, way)
+				}
+			}
+			b.ReportMetric(sum[0]/float64(2*b.N)/1e6, "MB/s-tcx")
+			b.ReportMetric(sum[1]/float64(2*b.N)/1e6, "MB/s-clsact")
+			b.ReportMetric(sum[1]/sum[0], "ratio")
+		})
+	}
+}
+
 // rate sends for half a second over a new connection and returns bytes a second.
 func rate(b *testing.B, g *guest, l net.Listener, way string) float64 {
 	near, err := g.dial("tcp", l.Addr().String())

@@ -8,7 +8,7 @@
 //	                      |       forward  (direct only) tap0 <-> up0 ========= cust<n>, nft, NAT
 //	                      |                        gate -> from_uplink         |
 //
-// Two walls stand behind each other. The first is made of TCX programs, the gates,
+// Two walls stand behind each other. The first is made of eBPF programs on TCX or clsact, the gates,
 // which belong to the devices themselves. A gate hands each packet to a program of
 // the policy, which passes what is allowed and marks it with a number that nobody in the
 // guest knows. The table of those programs is emptied by the kernel when this

@@ -40,6 +40,9 @@ func newCage(uid, cpus int, memory int64) (*cage, error) {
 			Pids:   &cgroup2.Pids{Max: pids},
 			CPU:    &cgroup2.CPU{Max: cgroup2.NewCPUMax(&quota, &period)},
 		})
+		if err == nil {
+			err = noSwap(path)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 		}
@@ -54,6 +57,20 @@ func newCage(uid, cpus int, memory int64) (*cage, error) {
 		return nil, fmt.Errorf("make cgroup %s: %w", path, err)
 	}
 	return &cage{v1: c}, nil
+}
+
+// noSwap keeps the group's memory, credentials included, off the host's swap. A kernel without
+// accounting of swap (swapaccount=0) has no such file.
+func noSwap(path string) error {
+	f, err := os.OpenFile(filepath.Join("/sys/fs/cgroup", path, "memory.swap.max"), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("0")
+	return errors.Join(err, f.Close())
 }
 
 // usedControllers is the part of the default hierarchy that has a limit of ours.

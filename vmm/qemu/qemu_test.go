@@ -158,6 +158,20 @@ func TestFaultOfVirtualization(t *testing.T) {
 	}
 }
 
+// With control groups of version 2 the host does not swap a VM's memory.
+func TestNoSwap(t *testing.T) {
+	l, err := leaseUID()
+	ok(t, err)
+	defer l.release()
+	c, err := newCage(l.uid, 1, 128<<20)
+	ok(t, err)
+	defer func() { ok(t, c.remove()) }()
+	path := filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix, strconv.Itoa(l.uid), "memory.swap.max")
+	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) != "0" {
+		t.Errorf("memory.swap.max is %s", b)
+	}
+}
+
 // waiting starts a process in a jail that does nothing until the test ends.
 func waiting(t *testing.T, uid int, stderr *os.File) *inmate {
 	t.Helper()

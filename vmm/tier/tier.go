@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/internal/bootid"
 	"github.com/custody-project/custody/vmm"
@@ -255,7 +256,7 @@ func (p Picker) read() map[string]verdict {
 	return all
 }
 
-// write replaces the cache, so that a reader sees the old or the new one whole.
+// write replaces the cache. A reader that meets two writers finds out again.
 func (p Picker) write(all map[string]verdict) error {
 	b, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -264,14 +265,5 @@ func (p Picker) write(all map[string]verdict) error {
 	if err := os.MkdirAll(filepath.Dir(p.Cache), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(p.Cache), filepath.Base(p.Cache)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(append(b, '\n'))
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		os.Remove(tmp.Name())
-		return err
-	}
-	return os.Rename(tmp.Name(), p.Cache)
+	return durable.Replace(p.Cache, append(b, '\n'), 0o600)
 }
