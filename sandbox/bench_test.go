@@ -21,7 +21,8 @@ import (
 )
 
 // The benchmarks start real VMs from the templates in CUSTODY_TEST_TEMPLATES
-// (see hack/bench), under software emulation, which every host has.
+// (see hack/bench), under software emulation, which every host has, or with KVM where
+// CUSTODY_TEST_TIER says qemu-kvm.
 
 var shape = template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
 
@@ -39,7 +40,7 @@ func restore(b *testing.B, sensor bool) *machine {
 		b.Fatal("CUSTODY_TEST_TEMPLATES is not set: run `make bench`")
 	}
 	ctx := b.Context()
-	d, err := qemu.New(false)
+	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
 	check(b, err)
 	t, err := template.Store{Dir: dir, Guest: filepath.Join("..", "bin", "custody-guest"), Log: io.Discard}.Open(ctx, "base")
 	check(b, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -332,4 +333,49 @@ func TestParallel(t *testing.T) {
 		t.Errorf("exit codes %v", codes)
 	}
 	d.tidy()
+}
+
+// SIGTERM ends the making of a template's snapshot soon, and leaves nothing of it.
+func TestTerminatedWhileASnapshotIsMade(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	shared, err := filepath.EvalSymlinks(filepath.Join(d.home, "templates"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(t.TempDir(), "templates")
+	// Copied without links: a link more would change when the shared files were changed last.
+	script := `mkdir "$2" && cp -a "$1/names" "$2/" && cd "$1" && for d in sha256-*; do
+		mkdir "$2/$d" && cp -a "$d/kernel" "$d/initrd" "$d/root.erofs" "$d/template.json" "$2/$d/" || exit 1
+	done`
+	if out, err := exec.Command("sh", "-c", script, "sh", shared, own).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	templates := filepath.Join(d.home, "templates")
+	if err := errors.Join(os.Remove(templates), os.Symlink(own, templates)); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []time.Duration{time.Second, 5 * time.Second} {
+		cmd := d.command("run", "--", "true")
+		var stderr screen
+		cmd.Stderr = &stderr
+		d.start(cmd)
+		time.Sleep(at)
+		vms := machines(cmd.Process.Pid)
+		if at > time.Second && len(vms) != 1 {
+			t.Errorf("after %v there are %d machines: this proves little", at, len(vms))
+		}
+		began := time.Now()
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		if took := time.Since(began); took > 10*time.Second || cmd.ProcessState.ExitCode() != exitFailed {
+			t.Errorf("after %v it ended in %v with %d: %s", at, took, cmd.ProcessState.ExitCode(), &stderr)
+		}
+		for _, m := range vms {
+			d.gone(m)
+		}
+		if left, _ := filepath.Glob(own + "/build-*"); len(left) > 0 {
+			t.Errorf("after %v there is %v", at, left)
+		}
+	}
 }
