@@ -46,7 +46,7 @@ for address in [("192.0.2.1", 80), ("127.0.0.1", 4), ("2001:db8::1", 443)]:
 
 for i in range(30):
     run("/bin/true")
-run("/bin/sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
+run("/bin/sh", "-c", 'setsid sleep 1000 >/dev/null 2>&1 & until read name </proc/$!/comm && [ "$name" = sleep ]; do :; done')
 `
 
 func TestRecord(t *testing.T) {
