@@ -196,7 +196,8 @@ func (f *forwarding) noted() ([]change, error) {
 
 // note writes a change down before it is made.
 func (f *forwarding) note(c change) error {
-	if _, err := fmt.Fprintln(f.notes, c.setting, c.before, c.after); err != nil {
+	// It begins a line of its own, whatever a process that was killed left at the end.
+	if _, err := fmt.Fprintf(f.notes, "\n%s %s %s\n", c.setting, c.before, c.after); err != nil {
 		return fmt.Errorf("note which settings are changed: %w", err)
 	}
 	f.changed = append(f.changed, c)
