@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -79,8 +78,8 @@ func NeedNetwork(ctx context.Context, home string) error {
 	if err := os.MkdirAll(filepath.Dir(networkFile), 0o700); err != nil {
 		return err
 	}
-	// A file that is cut short is checked again.
-	if err := os.WriteFile(networkFile, []byte(now), 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// A file that is cut short leads to another check.
+	if err := os.WriteFile(networkFile, []byte(now), 0o600); err != nil {
 		return fmt.Errorf("store that the network works: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -81,7 +82,7 @@ func (a *app) isolation(h *home.Home) []doctor.Finding {
 	isolation := doctor.Finding{Name: "isolation", Grade: doctor.OK}
 	required, err := requirement("", project.Default(), h)
 	var choice tier.Choice
-	if err == nil {
+	if err = errors.Join(needRoot(), err); err == nil {
 		picker := a.picker(h, t)
 		picker.Again = true
 		choice, err = picker.Pick(a.ctx, required)
