@@ -147,7 +147,7 @@ func TestDrops(t *testing.T) {
 			t.Errorf("the peer heard %q, %v; only the good packet should have passed", b[:n], err)
 		}
 		told := map[string]uint64{}
-		eventually(t, "every denial is told", func() bool {
+		eventually(t, "every denial is reported", func() bool {
 			clear(told)
 			for _, ev := range seen.list() {
 				if ev.State == audit.FlowDeny {

@@ -39,7 +39,7 @@ func TestRejectedProgram(t *testing.T) {
 	}
 }
 
-// A kernel that refuses to attach is told of likewise, and nothing passes.
+// A kernel that refuses to attach a program is a KernelError too.
 func TestRefusedAttachment(t *testing.T) {
 	t.Parallel()
 	site := testSpace(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is not KVM is told from one: the device's name proves nothing.
+// A device that is not KVM is an error, whatever its name.
 func TestAskKVM(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kvm")
 	ok(t, os.WriteFile(file, nil, 0o600))
