@@ -35,12 +35,24 @@ func (e *KernelError) Unwrap() error { return e.err }
 // Hint says what to do.
 func (e *KernelError) Hint() string {
 	switch {
+	case older(e.Release):
+		// Why an old kernel refuses is of no use: it may say that root lacks a right.
 	case e.Log == "" && (errors.Is(e.err, unix.EPERM) || errors.Is(e.err, unix.EACCES)):
 		return "run as root; a sandbox's network needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"
 	case confidential():
 		return "the kernel is locked down for confidentiality and lets no program read its memory: boot it with lockdown=integrity"
 	}
 	return "use a host with Linux " + MinimumKernel + " or newer and BTF (CONFIG_DEBUG_INFO_BTF), such as Debian 12; docs/hosts.md lists what was tested"
+}
+
+// older says whether a release is one before MinimumKernel.
+func older(release string) bool {
+	var major, minor, leastMajor, leastMinor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
+		return false
+	}
+	fmt.Sscanf(MinimumKernel, "%d.%d", &leastMajor, &leastMinor)
+	return major < leastMajor || major == leastMajor && minor < leastMinor
 }
 
 // confidential says whether the kernel is in the stricter of the two modes of lockdown

@@ -55,3 +55,16 @@ func TestRefusedAttachment(t *testing.T) {
 		t.Errorf("the fence stands: %v", err)
 	}
 }
+
+// The hint of a kernel that is too old is about kernels, whatever it says.
+func TestHintOfOldKernels(t *testing.T) {
+	t.Parallel()
+	for release, old := range map[string]bool{
+		"5.10.0-32-amd64": true, "5.15.0": true, "6.0.12": true, "6.1.0-50-amd64": false, "6.12.107+deb13": false, "7.3.4": false, "10.0": false, "": false, "custom": false,
+	} {
+		k := &KernelError{Release: release, err: unix.EPERM}
+		if got := strings.Contains(k.Hint(), "use a host with Linux "+MinimumKernel); got != old {
+			t.Errorf("%q: %s", release, k.Hint())
+		}
+	}
+}

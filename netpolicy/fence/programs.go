@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/custody-project/custody/netpolicy"
 )
@@ -38,9 +37,6 @@ func readPrograms(m marks) (*ebpf.CollectionSpec, error) {
 
 func loadObjects(spec *ebpf.CollectionSpec) (*programs, error) {
 	p := &programs{ranges: spec.Maps[programsMapRanges].InnerMap.Copy()}
-	if err := rlimit.RemoveMemlock(); err != nil { // before Linux 5.11 maps count as locked memory
-		return p, refused(err)
-	}
 	return p, refused(spec.LoadAndAssign(&p.programsObjects, nil))
 }
 
