@@ -21,12 +21,13 @@ type KernelError struct {
 	Release string // of the kernel that refuses
 	Log     string // of the verifier; empty if it was not the verifier that refused
 
-	err error
+	text string // of err, with the verifier's reason
+	err  error
 }
 
 // Error names what is refused and the kernel's reason, in one line.
 func (e *KernelError) Error() string {
-	return fmt.Sprintf("Linux %s cannot enforce a policy (%s or newer can): %s", e.Release, MinimumKernel, strings.ReplaceAll(e.err.Error(), "\n", "; "))
+	return fmt.Sprintf("Linux %s cannot enforce a policy (%s or newer can): %s", e.Release, MinimumKernel, strings.ReplaceAll(e.text, "\n", "; "))
 }
 
 // Unwrap gives the kernel's error.
@@ -67,9 +68,30 @@ func refused(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &KernelError{Release: bootid.Kernel(), err: err}
+	e := &KernelError{Release: bootid.Kernel(), text: err.Error(), err: err}
 	if v := new(ebpf.VerifierError); errors.As(err, &v) {
 		e.Log = fmt.Sprintf("%+v\n", v)
+		e.text = strings.Replace(e.text, v.Error(), v.Cause.Error()+reason(v.Log), 1)
 	}
 	return e
+}
+
+// reason is the end of the verifier's log that says why: the last instruction and what is wrong with
+// it. Since Linux 7.x an explanation of many lines follows, from "Verification failed:" on.
+func reason(log []string) string {
+	var lines []string
+	for _, line := range log {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "Verification failed:") || strings.HasPrefix(line, "processed ") {
+			break
+		}
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	text := ""
+	for _, line := range lines[max(0, len(lines)-2):] {
+		text += ": " + line
+	}
+	return text
 }

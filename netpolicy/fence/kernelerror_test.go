@@ -28,7 +28,7 @@ func TestRejectedProgram(t *testing.T) {
 	}
 	for _, part := range []string{bootid.Kernel(), MinimumKernel + " or newer", "R7 !read_ok"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q is not in %q", part, err)
+			t.Errorf("%q is not in %q; the log:\n%s", part, err, k.Log)
 		}
 	}
 	if strings.Contains(err.Error(), "\n") || len(err.Error()) > 400 {
@@ -62,7 +62,7 @@ func TestHintOfOldKernels(t *testing.T) {
 	for release, old := range map[string]bool{
 		"5.10.0-32-amd64": true, "5.15.0": true, "6.0.12": true, "6.1.0-50-amd64": false, "6.12.107+deb13": false, "7.3.4": false, "10.0": false, "": false, "custom": false,
 	} {
-		k := &KernelError{Release: release, err: unix.EPERM}
+		k := &KernelError{Release: release, text: "refused", err: unix.EPERM}
 		if got := strings.Contains(k.Hint(), "use a host with Linux "+MinimumKernel); got != old {
 			t.Errorf("%q: %s", release, k.Hint())
 		}
