@@ -99,7 +99,7 @@ func live(ctx context.Context, port *port, s Sensor, st *stage, w channel.Wake) 
 	}
 	limits := st.limits(w.Limits)
 	server := channel.NewServer(st.block, openWorkspace, nil)
-	server.Run = w.Run
+	server.Run, server.Drain = w.Run, cell.DrainPages
 	if !w.Sensor {
 		return serve(ctx, port, server, st.block.Open(limits, w.Hostname, nil))
 	}

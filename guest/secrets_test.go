@@ -65,10 +65,13 @@ func (s *search) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// inRAM returns which of the needles stand in the machine's memory.
+// inRAM returns which of the needles stand in the machine's memory, drained as it is before an image of it is written.
 func inRAM(t *testing.T, m *vmtest.Machine, needles map[string][]byte) (names []string) {
 	t.Helper()
 	s := &search{needles: needles, found: map[string]int{}}
+	if err := m.Guest.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if err := m.VM.Dump(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -335,6 +338,44 @@ input()`
 	}
 	if found := inRAM(t, m, all); found != nil {
 		t.Errorf("after the steps' end the machine's memory holds %q", found)
+	}
+}
+
+// TestOtherCPU: a page that one CPU put to use is freed, and so zeroed, when its last user ended on another.
+func TestOtherCPU(t *testing.T) {
+	m := vmtest.Restore(t, vmtest.Options{CPUs: 2, Sensor: true})
+	file, env := canary(), canary()
+	move := `import mmap, os
+os.sched_setaffinity(0, {0})
+value = open("/run/secrets/file", "rb").read()
+open("/dev/shm/x", "wb").write(value)
+page = mmap.mmap(-1, 4096)
+page.write(value + os.environ["ENV"].encode())
+print("ready", flush=True)
+input()
+os.sched_setaffinity(0, {1})
+os.unlink("/dev/shm/x")
+page.close()
+print("moved", flush=True)
+input()`
+	step := start(t, m, channel.Command{Argv: []string{"python3", "-c", move}, Secrets: []channel.Secret{{File: "file", Value: []byte(file)}, {Env: "ENV", Value: []byte(env)}}})
+	step.expect("ready")
+	step.say("")
+	step.expect("moved")
+	step.say("")
+	step.end()
+	all := forms("file", file)
+	for name, n := range forms("env", env) {
+		all[name] = n
+	}
+	s := &search{needles: all, found: map[string]int{}}
+	if err := m.VM.Dump(t.Context(), s); err != nil { // without a drain: the end of a step with secrets has made one
+		t.Fatal(err)
+	}
+	for name, n := range s.found {
+		if n > 0 {
+			t.Errorf("after the step's end the machine's memory holds %q", name)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -37,6 +38,7 @@ func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
 			return err
 		}
 	}
+	s.drain(ctx)
 	if err := s.holds.pause(ctx, dumpHold); err != nil {
 		return err
 	}
@@ -46,6 +48,20 @@ func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
 		op.Reason = err.Error()
 	}
 	return errors.Join(err, s.post(ctx, op), s.holds.release(context.WithoutCancel(ctx), dumpHold))
+}
+
+// drainTimeout is how long the guest may take to free memory before an image of it is written.
+const drainTimeout = 10 * time.Second
+
+// drain has the guest free what ended steps left, unless it is frozen. An image is wanted
+// of a guest that does not answer, too; the search decides whether it may be written.
+func (s *Sandbox) drain(ctx context.Context) {
+	if s.holds.frozen() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	s.guest.Drain(ctx)
 }
 
 func (s *Sandbox) endStep(ctx context.Context) error {

@@ -129,6 +129,7 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	if err := s.disarm(ctx, "the sandbox was paused"); err != nil {
 		return err
 	}
+	s.drain(ctx)
 	return s.holds.pause(ctx, pauseHold)
 }
 

@@ -374,6 +374,9 @@ func (c *cell) finish() {
 		zeroTree(secrets)
 		unix.Close(secrets)
 	}
+	if c.secret {
+		DrainPages()
+	}
 }
 
 // Close implements channel.Cell: the step's control group goes, the next cell is prepared.

@@ -112,8 +112,16 @@ func (c *Client) end(err error) {
 }
 
 // Ping returns when the guest has answered, hence when it runs and its init is responsive.
-func (c *Client) Ping(ctx context.Context) error {
-	streams, err := c.open(ctx, hello{Kind: streamPing}, 0)
+func (c *Client) Ping(ctx context.Context) error { return c.ask(ctx, streamPing) }
+
+// Drain has the guest free, and so zero, what ended steps have left in its memory: pages
+// that its CPUs still refer to, and the buffers of the channel. The kernel's driver frees
+// the buffers that the host has read when the guest writes again, which its answer does.
+func (c *Client) Drain(ctx context.Context) error { return c.ask(ctx, streamDrain) }
+
+// ask opens a stream whose only frame is the guest's report.
+func (c *Client) ask(ctx context.Context, what streamKind) error {
+	streams, err := c.open(ctx, hello{Kind: what}, 0)
 	if err != nil {
 		return err
 	}
@@ -121,7 +129,10 @@ func (c *Client) Ping(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { unblock(streams[0]) })()
 	var r report
 	if err := readFrame(streams[0], &r, maxReport); err != nil {
-		return c.failed(ctx, "ping", err)
+		return c.failed(ctx, string(what), err)
+	}
+	if r.Error != "" {
+		return fmt.Errorf("%s: guest: %.500q", what, r.Error)
 	}
 	return nil
 }

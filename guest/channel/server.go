@@ -59,6 +59,8 @@ type Server struct {
 	Workspace func() (*os.Root, error)
 	// Flush returns when every event that happened before the call has gone through Emit. It may be nil.
 	Flush func(context.Context) error
+	// Drain has the kernel free the memory that nothing uses any more. It may be nil.
+	Drain func() error
 	// Run is the run's name, which secrets are sealed for.
 	Run string
 
@@ -143,7 +145,20 @@ func (s *Server) serve(ctx context.Context, h hello, ctl net.Conn, data []net.Co
 		s.copyOut(ctl, data[0])
 	case h.Kind == streamPing:
 		writeFrame(ctl, report{Done: true}, maxReport)
+	case h.Kind == streamDrain:
+		writeFrame(ctl, s.freed(), maxReport)
 	}
+}
+
+func (s *Server) freed() report {
+	r := report{Done: true}
+	if s.Drain == nil {
+		return r
+	}
+	if err := s.Drain(); err != nil {
+		r.Error = err.Error()
+	}
+	return r
 }
 
 // exec runs one command to its end: every byte of output sent, every event

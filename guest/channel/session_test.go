@@ -392,6 +392,24 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
+// TestDrain: the host is told why the guest could not free its memory, and the session goes on.
+func TestDrain(t *testing.T) {
+	g := newGuest(t, localRunner{})
+	drained, failed := 0, error(nil)
+	g.Drain = func() error { drained++; return failed }
+	c := g.connect(t, g.host, nil)
+	if err := c.Drain(timeout(t)); err != nil || drained != 1 {
+		t.Errorf("%v, drained %d times", err, drained)
+	}
+	failed = errors.New("no such CPU")
+	if err := c.Drain(timeout(t)); err == nil || !strings.Contains(err.Error(), "no such CPU") {
+		t.Errorf("the error is %v", err)
+	}
+	if err := c.Ping(timeout(t)); err != nil {
+		t.Errorf("the session ended with it: %v", err)
+	}
+}
+
 func TestGuestDies(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)

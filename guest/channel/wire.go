@@ -23,6 +23,7 @@ import (
 //	copy-in   followed by a data stream of tar from the host;  then guest -> host   report
 //	copy-out  followed by a data stream of tar from the guest; then guest -> host   report ...
 //	ping      guest -> host   report
+//	drain     guest -> host   report
 //
 // Data streams carry bytes and no frames. yamux gives each stream a window of
 // its own (256 KiB), so a reader that does not keep up holds up its own stream
@@ -53,6 +54,7 @@ const (
 	streamCopyIn  streamKind = "copy-in"
 	streamCopyOut streamKind = "copy-out"
 	streamPing    streamKind = "ping"
+	streamDrain   streamKind = "drain"
 )
 
 type hello struct {

@@ -27,6 +27,7 @@ type Options struct {
 	Tap     *os.File        // see vmm.Machine
 	Trust   []byte          // see channel.Wake
 	Sensor  bool            // whether the sensors are attached
+	CPUs    int             // virtual ones; 0 is 1
 	Handler channel.Handler // takes the guest's events; nil drops them
 }
 
@@ -48,7 +49,7 @@ func Restore(t testing.TB, o Options) *Machine {
 // TryRestore is Restore for a machine that may not wake, which is what its error is about.
 func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	t.Helper()
-	ctx, shape := t.Context(), template.Shape{CPUs: 1, Memory: 512 << 20, Disk: 2 << 30}
+	ctx, shape := t.Context(), template.Shape{CPUs: max(1, o.CPUs), Memory: 512 << 20, Disk: 2 << 30}
 	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
 	check(t, err)
 	base, err := template.Store{Dir: templates(t), Guest: guestProgram(t), Log: io.Discard}.Open(ctx, "base")
