@@ -45,10 +45,12 @@ func visit(p *chrome.Page, s spot) {
 		there += ` && document.querySelector("#tab-` + panel + `")?.ariaSelected == "true"`
 	}
 	there += " /* " + s.name + " */"
-	chrome.Eval[bool](p, `location.hash === `+chrome.Quote(s.address)+` || (location.hash = `+chrome.Quote(s.address)+`, true)`)
+	chrome.Eval[bool](p, `(window.before = [...document.querySelectorAll("div")], location.hash === `+chrome.Quote(s.address)+` || (location.hash = `+chrome.Quote(s.address)+`, true))`)
 	p.Wait(there)
 	chrome.Eval[bool](p, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))`)
 	p.Wait(there)
+	// A browser may send the end of a scroll to what is no longer in the page.
+	chrome.Eval[bool](p, `before.filter(e => !e.isConnected).forEach(e => e.dispatchEvent(new Event("scroll"))), true`)
 }
 
 // TestBrowserHostile: no text of a record becomes code, markup, a request or a broken page, on any screen.

@@ -17,7 +17,8 @@ export function useWindow(size: number, height: number, head: number): Sight {
   const box = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 600 });
   const look = () => {
-    const { scrollTop: top, clientHeight } = box.current!;
+    if (!box.current) return; // a list that is gone may still be sent the end of a scroll
+    const { scrollTop: top, clientHeight } = box.current;
     setSeen((s) => (s.top === top && s.height === clientHeight ? s : { top, height: clientHeight }));
   };
   useLayoutEffect(() => {

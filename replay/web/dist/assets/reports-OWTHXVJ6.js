@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-TPI3ABXV.js";import"./chunk-S4MOOJYY.js";import"./chunk-XHB3C6CC.js";import"./chunk-VSKPLHNZ.js";import"./chunk-LOVBFYE4.js";import"./chunk-GGXE5QPT.js";export{b as Runs,a as default};
