@@ -15,7 +15,8 @@ import (
 //
 // Steps print what they should not, and a snapshot may be taken of the guest
 // later. So whatever has been written is zeroed here, and in yamux, which makes
-// a copy of each body for itself and hands us that.
+// a copy of each body for itself and hands us that. The registers of either
+// copy are cleared before the goroutine may wait.
 type combined struct {
 	io.ReadWriteCloser
 	mu     sync.Mutex // guards the fields below
@@ -38,6 +39,7 @@ func combine(conn io.ReadWriteCloser) *combined {
 
 // Write implements io.Writer. The bytes are on their way when it returns, not yet written.
 func (c *combined) Write(p []byte) (int, error) {
+	clearVectors()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.buf) > 0 && len(c.buf)+len(p) > combineMax && c.err == nil && !c.closed {
@@ -50,6 +52,7 @@ func (c *combined) Write(p []byte) (int, error) {
 		return 0, c.err
 	}
 	c.buf = appendOnly(c.buf, p)
+	clearVectors()
 	c.wipeBody(p)
 	if !c.busy {
 		c.busy = true

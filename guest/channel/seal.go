@@ -173,5 +173,5 @@ func wipeStack() {
 //go:noinline
 func wipe(b []byte) {
 	clear(b)
-	copy(b[len(b)/2:], b[:len(b)/2])
+	clearVectors()
 }

@@ -1,0 +1,25 @@
+#include "textflag.h"
+
+// func clearVectors()
+TEXT ·clearVectors(SB), NOSPLIT, $0-0
+	XORPS X0, X0
+	XORPS X1, X1
+	XORPS X2, X2
+	XORPS X3, X3
+	XORPS X4, X4
+	XORPS X5, X5
+	XORPS X6, X6
+	XORPS X7, X7
+	XORPS X8, X8
+	XORPS X9, X9
+	XORPS X10, X10
+	XORPS X11, X11
+	XORPS X12, X12
+	XORPS X13, X13
+	XORPS X14, X14
+	XORPS X15, X15
+	CMPB ·hasAVX(SB), $1
+	JNE  done
+	VZEROALL
+done:
+	RET
