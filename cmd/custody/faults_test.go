@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/vmm/qemu"
 )
 
@@ -54,6 +55,46 @@ exec "$@"`
 	if len(d.runs()) != 0 {
 		t.Error("a run that could not begin is listed")
 	}
+}
+
+// TestKernelRefuses: on a kernel that takes no packet program a run ends before a VM starts,
+// with one line that says why and one that says what to do.
+func TestKernelRefuses(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	copied := t.TempDir() // a program that this host has not seen yet, so its kernel is tried
+	for _, name := range []string{"custody", "custody-guest"} {
+		b, err := os.ReadFile(filepath.Join(d.bin, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(copied, name), b, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.bin = copied
+	calls := filepath.Join(t.TempDir(), "calls")
+	refusing := []string{"strace", "-f", "-qq", "-o", calls, "-e", "trace=bpf,execve", "-e", "inject=bpf:error=EINVAL", "--"}
+	s := d.wrapped([]string{"run", "--", "true"}, refusing...)
+	d.clearError(s, "cannot enforce a policy ("+fence.MinimumKernel+" or newer can)")
+	if !strings.Contains(s.stderr, "invalid argument") || strings.Count(s.stderr, "\n") != 2 {
+		t.Errorf("not the kernel's reason in one line, and a hint: %q", s.stderr)
+	}
+	traced, err := os.ReadFile(calls)
+	if err != nil || !strings.Contains(string(traced), "INJECTED") {
+		t.Fatalf("no call of bpf was refused: %v", err)
+	}
+	if strings.Contains(string(traced), "qemu-system") {
+		t.Error("a VM was started")
+	}
+	if len(d.runs()) != 0 {
+		t.Error("a run that could not begin is listed")
+	}
+	if s := d.wrapped([]string{"doctor"}, refusing...); s.code != 1 || !strings.Contains(s.stdout, "cannot enforce a policy") {
+		t.Errorf("doctor exits %d: %s%s", s.code, s.stdout, s.stderr)
+	}
+	d.tidy()
+	d.must(0, "run", "--", "true")
 }
 
 func TestNotRoot(t *testing.T) {
