@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/workspace"
 )
 
 // maxNotices bounds how many warnings of one copy the user is shown.
@@ -16,8 +17,12 @@ func (s *Sandbox) copyIn(ctx context.Context, dir string) error {
 	return err
 }
 
-func (s *Sandbox) copyOut(ctx context.Context, dir string) error {
-	done, err := s.guest.CopyOut(ctx, dir)
+func (s *Sandbox) copyOut(ctx context.Context, dir string, named []string) error {
+	guard, err := workspace.NewGuard(dir, named...)
+	if err != nil {
+		return err
+	}
+	done, err := s.guest.CopyOut(ctx, dir, guard)
 	s.tell(done)
 	switch n := len(done.Deleted); n {
 	case 0:

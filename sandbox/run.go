@@ -14,8 +14,9 @@ import (
 // Plan is a run from its first step to its last.
 type Plan struct {
 	Steps   []Step
-	Workdir string // is copied to /workspace before the first step; empty: nothing is
-	Out     string // takes /workspace's changed files after the last step; empty: nothing does
+	Workdir string   // is copied to /workspace before the first step; empty: nothing is
+	Out     string   // takes /workspace's changed files after the last step; empty: nothing does
+	Keep    []string // files of the host that Out does not replace
 	Time    time.Duration
 	Waits   []Wait // for room, before there was a record
 	// Facts of the run for its first event: project, template, digests, tier, mode.
@@ -180,7 +181,7 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (in
 		}
 	}
 	if plan.Out != "" {
-		if err := s.copyOut(ctx, plan.Out); err != nil {
+		if err := s.copyOut(ctx, plan.Out, plan.Keep); err != nil {
 			return 0, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out, err))
 		}
 	}

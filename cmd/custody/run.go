@@ -97,11 +97,7 @@ func (c runCmd) Run(a *app) error {
 
 // load reads the project's file and whatever a mistake can be made in, before anything is begun.
 func (j *job) load() (err error) {
-	path := j.cmd.Policy
-	if path == "" {
-		path = project.Name
-	}
-	j.project, err = project.Load(path)
+	j.project, err = project.Load(j.policyFile())
 	if errors.Is(err, fs.ErrNotExist) && j.cmd.Policy == "" {
 		j.project, err = project.Default(), nil
 	}
@@ -148,6 +144,14 @@ func (j *job) load() (err error) {
 	}
 	j.template, err = store.Open(j.ctx, name)
 	return err
+}
+
+// policyFile is the path of the project's file, which need not exist.
+func (j *job) policyFile() string {
+	if j.cmd.Policy == "" {
+		return project.Name
+	}
+	return j.cmd.Policy
 }
 
 func (j *job) run() (int, error) {
@@ -203,7 +207,7 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 		Output: j.project.Record.Output, Sensor: true,
 	}
 	term := j.terminal()
-	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Time: limits.Time, Facts: facts, Review: j.review}
+	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Keep: j.project.HostFiles(j.policyFile(), sourceDir(j.cmd.Policy)), Time: limits.Time, Facts: facts, Review: j.review}
 	j.mu.Lock()
 	plan.Waits = j.waits
 	j.mu.Unlock()

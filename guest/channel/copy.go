@@ -23,6 +23,20 @@ type Copied struct {
 	Warnings []string // what was left out, and why
 }
 
+// Guard says under which names what is copied out is written; see workspace.Guard.
+type Guard interface {
+	// File returns the name for a file, and why it is not the file's own.
+	File(name string) (as, why string)
+	// Link says why there may be no symbolic link of this name.
+	Link(name string) (why string)
+}
+
+// unguarded takes every name.
+type unguarded struct{}
+
+func (unguarded) File(name string) (as, why string) { return name, "" }
+func (unguarded) Link(string) string                { return "" }
+
 // tree is what a directory held when it was copied in, by path.
 type tree map[string]leaf
 
@@ -76,7 +90,8 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, ctl, data net.Conn
 // CopyIn put there, into the directory. Whatever the guest sends, nothing is
 // written outside the directory nor through a link in it; links that lead out
 // of it, setuid bits and special files stay behind. At most Wake.Scratch bytes are taken.
-func (c *Client) CopyOut(ctx context.Context, dir string) (Copied, error) {
+// With a guard, files and links that the host would execute do not get their own names.
+func (c *Client) CopyOut(ctx context.Context, dir string, g Guard) (Copied, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Copied{}, fmt.Errorf("copy out: %w", err)
@@ -90,15 +105,18 @@ func (c *Client) CopyOut(ctx context.Context, dir string) (Copied, error) {
 	c.mu.Lock()
 	before := c.copied
 	c.mu.Unlock()
-	got, err := receiveTree(root, before, c.limit, streams[0], streams[1])
+	got, err := receiveTree(root, before, c.limit, g, streams[0], streams[1])
 	if err != nil {
 		return got, c.failed(ctx, "copy out", err)
 	}
 	return got, nil
 }
 
-func receiveTree(root *os.Root, before tree, limit int64, ctl, data io.Reader) (Copied, error) {
+func receiveTree(root *os.Root, before tree, limit int64, g Guard, ctl, data io.Reader) (Copied, error) {
 	u := newUnpacker(root, before, limit)
+	if g != nil {
+		u.guard = g
+	}
 	if err := u.unpack(data); err != nil {
 		return u.result(), err
 	}

@@ -119,7 +119,7 @@ func TestCopyInAndOut(t *testing.T) {
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
 		t.Fatal(errOut)
 	}
-	got, err = c.CopyOut(timeout(t), out)
+	got, err = c.CopyOut(timeout(t), out, nil)
 	must(t, err)
 	same(t, listing(t, out), map[string]string{
 		"new": "new\n 0755", "hard": "new\n 0755", "sub/": "", "sub/b": "changed\n 0755", "made/": "", "made/dir/": "",
@@ -154,7 +154,7 @@ func TestCopyOutOverWorkdir(t *testing.T) {
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
 		t.Fatal(errOut)
 	}
-	got, err := c.CopyOut(timeout(t), dir)
+	got, err := c.CopyOut(timeout(t), dir, nil)
 	must(t, err)
 	same(t, listing(t, dir), map[string]string{
 		"f": "new\n 0644", "toFile": "evil\n 0644", "toDir": "-> " + outside, "d/": "", "d/x": "1 0644",
@@ -171,7 +171,7 @@ func TestCopyOutLimit(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(g.workspace, "sparse"), nil, 0o644))
 	must(t, os.Truncate(filepath.Join(g.workspace, "sparse"), 65<<20))
 	out := t.TempDir()
-	if _, err := c.CopyOut(timeout(t), out); err == nil || !strings.Contains(err.Error(), "limit") {
+	if _, err := c.CopyOut(timeout(t), out, nil); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Fatalf("65 MiB with a limit of 64: %v", err)
 	}
 	same(t, listing(t, out), map[string]string{})
@@ -187,7 +187,7 @@ func TestCopyFailures(t *testing.T) {
 	if _, err := c.CopyIn(timeout(t), t.TempDir()); err == nil {
 		t.Error("copy into a workspace that is gone succeeded")
 	}
-	if _, err := c.CopyOut(timeout(t), t.TempDir()); err == nil {
+	if _, err := c.CopyOut(timeout(t), t.TempDir(), nil); err == nil {
 		t.Error("copy out of a workspace that is gone succeeded")
 	}
 	if err := c.Ping(timeout(t)); err != nil {

@@ -29,6 +29,7 @@ const (
 type unpacker struct {
 	root     *os.Root
 	before   tree
+	guard    Guard
 	left     int64 // bytes of content that may still come
 	names    int   // bytes of names so far
 	seen     map[string]bool
@@ -38,7 +39,7 @@ type unpacker struct {
 }
 
 func newUnpacker(root *os.Root, before tree, limit int64) *unpacker {
-	return &unpacker{root: root, before: before, left: limit, seen: map[string]bool{}, dirs: map[string]bool{".": true}}
+	return &unpacker{root: root, before: before, guard: unguarded{}, left: limit, seen: map[string]bool{}, dirs: map[string]bool{".": true}}
 }
 
 func (u *unpacker) result() Copied {
@@ -165,6 +166,7 @@ func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (s
 }
 
 func (u *unpacker) place(part, name string, h *tar.Header) error {
+	name = u.guarded(name)
 	if !u.free(name) {
 		return nil
 	}
@@ -181,6 +183,15 @@ func (u *unpacker) place(part, name string, h *tar.Header) error {
 	return nil
 }
 
+// guarded returns the name that a file is written as.
+func (u *unpacker) guarded(name string) string {
+	as, why := u.guard.File(name)
+	if why != "" {
+		u.warnings.add("%q is written as %q: on the host, %s", name, path.Base(as), why)
+	}
+	return as
+}
+
 // free says whether name may be taken: by nobody, or by what a rename replaces, which is all but a directory.
 func (u *unpacker) free(name string) bool {
 	info, err := u.root.Lstat(name)
@@ -193,6 +204,10 @@ func (u *unpacker) free(name string) bool {
 
 func (u *unpacker) link(name, target string) error {
 	if was, ok := u.before[name]; ok && was.kind == tar.TypeSymlink && was.link == target {
+		return nil
+	}
+	if why := u.guard.Link(name); why != "" {
+		u.warnings.add("symbolic link %q skipped: on the host, %s", name, why)
 		return nil
 	}
 	if !staysWithin(name, target) || u.leadsOut(name, target) {
