@@ -47,6 +47,7 @@ type Config struct {
 	Retain     Retain        `yaml:"retain"`
 	Log        Log           `yaml:"log"`
 	Isolation  Isolation     `yaml:"isolation"`
+	Commands   Commands      `yaml:"commands"`
 	Export     []sink.Target `yaml:"export"`
 	// Serve is who may look at the record through custody serve, and where.
 	Serve access.Config `yaml:"serve"`
@@ -100,6 +101,12 @@ type Isolation struct {
 	// Probe bounds how long a guest may take to boot when a tier is tried; 0: as long as the
 	// host's speed lets expect.
 	Probe Duration `yaml:"probe"`
+}
+
+// Commands is how the commands of cmd: sources run on this host.
+type Commands struct {
+	// User runs them; empty: the user who calls custody. It cannot be root.
+	User string `yaml:"user"`
 }
 
 // Log says who vouches for the host's log of manifests.

@@ -11,6 +11,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/secrets/local"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/tier"
@@ -32,6 +33,7 @@ var hints = []struct {
 	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
 	{errNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
 	{tier.ErrUnavailable, "`custody doctor` tries the tiers of this host again; a slow host may need a longer isolation.probe in host.yaml"},
+	{local.ErrRoot, "call custody with sudo from your own account, or name the user for commands in host.yaml: commands: {user: NAME}"},
 	{unix.EADDRINUSE, "another program listens there, perhaps another custody serve: end it, or give --listen 127.0.0.1:0"},
 	{unix.ENOSPC, "make room on the disk that holds $CUSTODY_HOME"},
 	{unix.EROFS, "$CUSTODY_HOME must be writable: set it to a directory on another disk"},

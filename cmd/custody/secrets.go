@@ -30,7 +30,7 @@ const revokeTime = 10 * time.Second
 
 // broker makes the run's issuer. Nothing is minted before a step begins.
 func (j *job) broker(run string) error {
-	brokers, err := openBrokers(j.ctx, j.home, j.project)
+	brokers, err := openBrokers(j.ctx, j.home, j.project, j.policyFile())
 	if err != nil {
 		return err
 	}
@@ -140,9 +140,9 @@ type brokers struct {
 	vault *vault.Broker // nil: no secret of the project comes from there
 }
 
-// openBrokers logs in to Vault only where a secret comes from there.
-func openBrokers(ctx context.Context, h *home.Home, p project.File) (*brokers, error) {
-	here := local.Broker{}
+// openBrokers logs in to Vault only where a secret comes from there. The project's file is at path.
+func openBrokers(ctx context.Context, h *home.Home, p project.File, path string) (*brokers, error) {
+	here := local.Broker{Caller: func() (*local.Caller, error) { return local.FindCaller(os.Getenv, path, h.Config().Commands.User) }}
 	b := &brokers{by: map[string]secrets.Broker{"env": here, "file": here, "cmd": here}}
 	for name, s := range p.Secrets {
 		if !strings.HasPrefix(s.From, "vault:") {
@@ -215,7 +215,7 @@ func (c secretsCheckCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	all, err := openBrokers(a.ctx, h, p)
+	all, err := openBrokers(a.ctx, h, p, path)
 	if err != nil {
 		return err
 	}

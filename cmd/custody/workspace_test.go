@@ -38,7 +38,14 @@ secrets:
 		b, _ := os.ReadFile(filepath.Join(d.dir, name))
 		was[name] = string(b)
 	}
-	s := d.script(0, "true") // the script is the owner's
+	d.clearError(d.custody("run", "--", "true"), "does not run as root")
+	for _, dir := range []string{filepath.Dir(d.dir), d.dir} { // a user's, who calls sudo
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.env = append(d.env, "SUDO_UID=65534")
+	s := d.script(0, "true")
 	mark := filepath.Join(t.TempDir(), "executed")
 	s = d.must(0, "run", "-q", "--workdir", d.dir, "--out", d.dir, "--", "sh", "-ec", `
 		evil="touch `+mark+`"

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,22 +16,25 @@ import (
 // Broker serves env:, file: and cmd: sources. What it gives are copies of values that live
 // as long as their owner lets them: a revocation wipes the copies and ends the grant, it cannot
 // make the value useless elsewhere. It has no state.
-type Broker struct{}
+type Broker struct {
+	// Caller says who runs the commands of cmd: sources; nil: the user of this process.
+	Caller func() (*Caller, error)
+}
 
 // Name implements secrets.Broker.
 func (Broker) Name() string { return "local" }
 
 // Mint reads each value anew.
-func (Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, error) {
+func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, error) {
 	now := time.Now()
 	g := &grant{accessor: rand.Text(), limit: now.Add(r.Limit), values: map[string][]byte{}}
-	for _, b := range r.Bindings {
-		value, err := source(ctx, b, r.Dir)
+	for _, binding := range r.Bindings {
+		value, err := b.source(ctx, binding, r.Dir)
 		if err != nil {
 			g.wipe()
-			return nil, fmt.Errorf("secret %s: %w", b.Name, err)
+			return nil, fmt.Errorf("secret %s: %w", binding.Name, err)
 		}
-		g.values[b.Name] = value
+		g.values[binding.Name] = value
 	}
 	// The sources may have taken their time: the TTL begins with the last.
 	g.mu.Lock()
@@ -40,11 +44,18 @@ func (Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, error
 	return g, nil
 }
 
-func source(ctx context.Context, b secrets.Binding, dir string) ([]byte, error) {
-	if b.Deliver.Token != "" {
+func (b Broker) source(ctx context.Context, of secrets.Binding, dir string) ([]byte, error) {
+	if of.Deliver.Token != "" {
 		return nil, errors.New("only Vault has tokens to give: take deliver: {token} away or name a vault: source")
 	}
-	return Resolve(ctx, b.From, dir)
+	var as *Caller
+	if strings.HasPrefix(of.From, "cmd:") && b.Caller != nil {
+		var err error
+		if as, err = b.Caller(); err != nil {
+			return nil, err
+		}
+	}
+	return Resolve(ctx, of.From, dir, as)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -31,11 +31,11 @@ const (
 
 // Resolve returns the value of from: env:NAME, file:PATH or cmd:COMMAND. Files
 // and commands lose one newline at their end. A file must be a regular one that
-// only its owner can read; a command runs under sh -c in dir and has 10 s.
+// only its owner can read; a command runs under sh -c in dir, as the caller, and has 10 s.
 // Errors say what to do and never contain a value.
-func Resolve(ctx context.Context, from, dir string) ([]byte, error) {
+func Resolve(ctx context.Context, from, dir string, as *Caller) ([]byte, error) {
 	scheme, rest, _ := strings.Cut(from, ":")
-	val, err := read(ctx, scheme, rest, dir)
+	val, err := read(ctx, scheme, rest, dir, as)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func Resolve(ctx context.Context, from, dir string) ([]byte, error) {
 	return val, nil
 }
 
-func read(ctx context.Context, scheme, rest, dir string) ([]byte, error) {
+func read(ctx context.Context, scheme, rest, dir string, as *Caller) ([]byte, error) {
 	example := map[string]string{"env": "env:NAME", "file": "file:PATH", "cmd": "cmd:COMMAND"}[scheme]
 	switch {
 	case example == "": // may be a value in the wrong place: it is not repeated
@@ -57,7 +57,7 @@ func read(ctx context.Context, scheme, rest, dir string) ([]byte, error) {
 	case scheme == "file":
 		return fromFile(rest, dir)
 	}
-	return fromCommand(ctx, rest, dir, commandTime)
+	return fromCommand(ctx, rest, dir, as, commandTime)
 }
 
 // fits refuses what could not be masked in the record.
@@ -111,7 +111,7 @@ func trim(b []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
 }
 
-func fromCommand(parent context.Context, command, dir string, limit time.Duration) ([]byte, error) {
+func fromCommand(parent context.Context, command, dir string, as *Caller, limit time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(parent, limit)
 	defer cancel()
 	stdout, stderr := head{most: maxRead, closes: true}, head{most: maxStderr}
@@ -119,6 +119,7 @@ func fromCommand(parent context.Context, command, dir string, limit time.Duratio
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
 	// A group of its own, so that what the shell started ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	as.run(cmd)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killTime
 	err := cmd.Run()

@@ -51,7 +51,7 @@ func TestResolve(t *testing.T) {
 		{"cmd:cat; echo " + secret, "", secret}, // stdin is empty
 	}
 	for _, c := range cases {
-		got, err := Resolve(t.Context(), c.from, c.dir)
+		got, err := Resolve(t.Context(), c.from, c.dir, nil)
 		if err != nil || string(got) != c.want {
 			t.Errorf("%s: %.40q, %v", c.from, got, err)
 		}
@@ -96,7 +96,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"vault:secret/data/x#key", "unknown source"},
 	}
 	for _, c := range cases {
-		got, err := Resolve(t.Context(), c.from, "")
+		got, err := Resolve(t.Context(), c.from, "", nil)
 		if err == nil || got != nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %q, error %v, want one with %q", c.from, got, err, c.want)
 		} else if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "h2hunt7") || strings.Contains(err.Error(), "aHVudGVy") {
@@ -109,7 +109,7 @@ func TestResolveRefuses(t *testing.T) {
 func TestSlowCommand(t *testing.T) {
 	pidfile := filepath.Join(t.TempDir(), "pid")
 	script := fmt.Sprintf("sleep 60 & echo $! > %s; wait", pidfile)
-	_, err := fromCommand(t.Context(), script, "", 300*time.Millisecond)
+	_, err := fromCommand(t.Context(), script, "", nil, 300*time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "took more than 300ms and was killed") {
 		t.Errorf("error %v", err)
 	}
@@ -117,7 +117,7 @@ func TestSlowCommand(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := Resolve(ctx, "cmd:"+script, ""); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Resolve(ctx, "cmd:"+script, "", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the caller's deadline: %v", err)
 	}
 	gone(t, pidfile)

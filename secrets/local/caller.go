@@ -1,0 +1,93 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Caller is the user whom commands of cmd: sources run as.
+type Caller struct {
+	uid, gid uint32
+	groups   []uint32
+	name     string
+	home     string
+}
+
+// ErrRoot means that a command would have to run as root.
+var ErrRoot = errors.New("a cmd: source does not run as root")
+
+// FindCaller returns who called the program: of root, the user who called sudo
+// (SUDO_UID), and without one the owner of the project's file; of another user, that user. configured is the
+// name of a user that comes before these; it may be empty. It returns ErrRoot if that leaves root only.
+func FindCaller(getenv func(string) string, file, configured string) (*Caller, error) {
+	if configured != "" {
+		return lookup(user.Lookup(configured))
+	}
+	if uid := os.Getuid(); uid != 0 {
+		return lookup(user.LookupId(strconv.Itoa(uid)))
+	}
+	uid := getenv("SUDO_UID")
+	if uid == "" || uid == "0" {
+		uid = owner(file)
+	}
+	if uid == "" || uid == "0" {
+		return nil, ErrRoot
+	}
+	return lookup(user.LookupId(uid))
+}
+
+func owner(file string) (uid string) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return ""
+	}
+	return strconv.FormatUint(uint64(info.Sys().(*syscall.Stat_t).Uid), 10)
+}
+
+func lookup(u *user.User, err error) (*Caller, error) {
+	if err != nil {
+		return nil, fmt.Errorf("find the user of a cmd: source: %w", err)
+	}
+	c := &Caller{name: u.Username, home: u.HomeDir}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("find the groups of %s: %w", u.Username, err)
+	}
+	for i, text := range append([]string{u.Uid, u.Gid}, groups...) {
+		id, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("user %s has the id %q", u.Username, text)
+		}
+		switch i {
+		case 0:
+			c.uid = uint32(id)
+		case 1:
+			c.gid = uint32(id)
+		default:
+			c.groups = append(c.groups, uint32(id))
+		}
+	}
+	if c.uid == 0 {
+		return nil, ErrRoot
+	}
+	return c, nil
+}
+
+// run has a command run as the caller, with the variables that say so. A nil Caller changes nothing.
+func (c *Caller) run(cmd *exec.Cmd) {
+	if c == nil || os.Getuid() != 0 {
+		return
+	}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.uid, Gid: c.gid, Groups: c.groups}
+	own := []string{"HOME=" + c.home, "USER=" + c.name, "LOGNAME=" + c.name}
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return slices.ContainsFunc(own, func(o string) bool { return strings.HasPrefix(kv, o[:strings.IndexByte(o, '=')+1]) })
+	}), own...)
+}
