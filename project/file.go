@@ -8,6 +8,7 @@
 package project
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -24,6 +25,8 @@ const Name = "custody.yaml"
 
 // File is a project's file with defaults filled in.
 type File struct {
+	// SHA256 is the digest of the file's bytes, in hexadecimal; empty where no file was read.
+	SHA256   string
 	Version  int
 	Project  string
 	Template string
@@ -154,6 +157,7 @@ func Parse(name string, b []byte) (File, error) {
 		return File{}, err
 	}
 	f := Default()
+	f.SHA256 = fmt.Sprintf("%x", sha256.Sum256(b))
 	if err := d.top(&f, body); err != nil {
 		return File{}, err
 	}

@@ -6,27 +6,36 @@ import (
 )
 
 // HostFiles are the files of the host that a run reads or executes because of the project's file, which is at
-// path: that file, those of file: sources, and every word of a cmd: source that could be a file's
-// name. Relative names begin at dir.
+// path: that file, those of file: sources, and those of CommandFiles. Relative names begin at dir.
 func (f *File) HostFiles(path, dir string) []string {
-	files := []string{path}
-	at := func(name string) string {
-		if filepath.IsAbs(name) {
-			return name
-		}
-		return filepath.Join(dir, name)
-	}
+	files := append([]string{path}, f.CommandFiles(dir)...)
 	for _, s := range f.Secrets {
-		switch scheme, rest, _ := strings.Cut(s.From, ":"); scheme {
-		case "file":
-			files = append(files, at(rest))
-		case "cmd":
-			for _, word := range strings.FieldsFunc(rest, betweenWords) {
-				files = append(files, at(word))
-			}
+		if name, ok := strings.CutPrefix(s.From, "file:"); ok {
+			files = append(files, beside(dir, name))
 		}
 	}
 	return files
+}
+
+// CommandFiles is every word of a cmd: source as a file's name. Most name none.
+func (f *File) CommandFiles(dir string) (files []string) {
+	for _, s := range f.Secrets {
+		command, ok := strings.CutPrefix(s.From, "cmd:")
+		if !ok {
+			continue
+		}
+		for _, word := range strings.FieldsFunc(command, betweenWords) {
+			files = append(files, beside(dir, word))
+		}
+	}
+	return files
+}
+
+func beside(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
 }
 
 // betweenWords says whether a shell ends a word at r, or quotes with it.

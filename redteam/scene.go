@@ -75,7 +75,7 @@ func (t *trial) launch(ctx context.Context, name, policy string, env []string, a
 		}
 	}
 	s := &session{stderr: &bytes.Buffer{}, stdout: &bytes.Buffer{}, opened: make(chan string, 1000), reports: map[string]*report{}}
-	s.cmd = t.custody(ctx, append([]string{"run", "-q", "--policy", policy, "--workdir", filepath.Join(t.dir, name)}, args...)...)
+	s.cmd = t.custody(ctx, append([]string{"run", "-q", "--trust", "--policy", policy, "--workdir", filepath.Join(t.dir, name)}, args...)...)
 	s.cmd.Env = append(s.cmd.Env, env...)
 	s.cmd.Stderr = s.stderr
 	r, w, err := os.Pipe()
@@ -234,7 +234,7 @@ func (t *trial) live(ctx context.Context, probes []Probe) error {
 	if err != nil {
 		return err
 	}
-	set := t.custody(ctx, "policy", "set", s.id(), file)
+	set := t.custody(ctx, "policy", "set", "--trust", s.id(), file)
 	said, setErr := t.output(set)
 	cut := time.Now()
 	if setErr != nil {
@@ -313,7 +313,7 @@ func (t *trial) refused(ctx context.Context, probes []Probe) error {
 		if err != nil {
 			return err
 		}
-		cmd := t.custody(ctx, "run", "--policy", path, "--", "sh", "-c", "echo it runs")
+		cmd := t.custody(ctx, "run", "--trust", "--policy", path, "--", "sh", "-c", "echo it runs")
 		said, err := t.output(cmd)
 		o := Outcome{Probe: p, Detail: firstLine(said)}
 		o.Blocked = cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 125 && !strings.Contains(said, "it runs")

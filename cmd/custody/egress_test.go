@@ -171,7 +171,7 @@ func TestRevoke(t *testing.T) {
 			d.project(rules(c.rule))
 			cmd, out := d.download(w, c.script)
 			d.write(filepath.Join(d.dir, "less.yaml"), "version: 1\n")
-			set := d.must(0, "policy", "set", "last", "less.yaml")
+			set := d.must(0, "policy", "set", "--trust", "last", "less.yaml")
 			d.contains(set.stdout, "generation 2", "flows ended: 1")
 			at := time.Now()
 			if err := cmd.Wait(); err != nil {

@@ -42,6 +42,7 @@ type cli struct {
 	Witness  witnessCmd  `cmd:"" help:"Cosign other hosts' checkpoints, until told to stop."`
 	Key      keyCmd      `cmd:"" help:"Show or change this host's signing key."`
 	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
+	Trust    trustCmd    `cmd:"" help:"Accept what a project's file asks for outside the sandbox, as it is now."`
 	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
 	Secrets  secretsCmd  `cmd:"" help:"Check where a project's secrets come from."`
 	Pause    pauseCmd    `cmd:"" help:"Revoke a live run's credentials and freeze its sandbox."`

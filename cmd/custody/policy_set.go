@@ -12,19 +12,25 @@ import (
 type policySetCmd struct {
 	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
 	File string `arg:"" type:"path" help:"The project's file whose egress rules shall hold."`
+
+	Trust bool `help:"Accept what the project's file asks for, without a question."`
 }
 
 // Run changes the policy of a live run.
 func (c policySetCmd) Run(a *app) error {
-	if _, err := project.Load(c.File); err != nil { // with its name and lines
+	file, err := os.ReadFile(c.File)
+	if err != nil {
 		return err
 	}
-	file, err := os.ReadFile(c.File)
+	p, err := project.Parse(c.File, file) // with its name and lines
 	if err != nil {
 		return err
 	}
 	h, err := a.home()
 	if err != nil {
+		return err
+	}
+	if err := a.needTrust(h, &p, c.File, c.Trust); err != nil {
 		return err
 	}
 	run, err := h.LiveRun(c.Name)

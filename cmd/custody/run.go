@@ -36,6 +36,7 @@ type runCmd struct {
 	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first. Links are never followed."`
 	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files here at the end."`
 	TTY       bool     `name:"tty" short:"t" help:"Give the command a terminal."`
+	Trust     bool     `help:"Accept what the project's file asks for, without a question."`
 	Cold      bool     `help:"Boot the VM instead of restoring its snapshot."`
 	Quiet     bool     `short:"q" help:"Say nothing of the run beside its output and errors."`
 	Metrics   string   `placeholder:"ADDRESS" help:"Serve Prometheus metrics there while the run goes on."`
@@ -114,6 +115,9 @@ func (j *job) load() (err error) {
 		return err
 	}
 	if j.home, err = j.app.home(); err != nil {
+		return err
+	}
+	if err := j.needTrust(j.home, &j.project, j.policyFile(), j.cmd.Trust); err != nil {
 		return err
 	}
 	j.meters.spool(j.home)

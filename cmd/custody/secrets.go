@@ -198,6 +198,7 @@ type secretsCmd struct {
 }
 
 type secretsCheckCmd struct {
+	Trust  bool   `help:"Accept what the project's file asks for, without a question."`
 	Policy string `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here)."`
 }
 
@@ -213,6 +214,9 @@ func (c secretsCheckCmd) Run(a *app) error {
 	}
 	h, err := a.home()
 	if err != nil {
+		return err
+	}
+	if err := a.needTrust(h, &p, path, c.Trust); err != nil {
 		return err
 	}
 	all, err := openBrokers(a.ctx, h, p, path)

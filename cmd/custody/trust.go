@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+)
+
+type trustCmd struct {
+	File   string `arg:"" optional:"" type:"path" help:"The project's file (default: custody.yaml here)."`
+	Forget bool   `help:"Ask again before the next run."`
+}
+
+// Run shows what a project's file asks for, and accepts it as it is now.
+func (c trustCmd) Run(a *app) error {
+	path := c.File
+	if path == "" {
+		path = project.Name
+	}
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	if c.Forget {
+		if err := h.Distrust(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	p, err := project.Load(path)
+	if err != nil {
+		return err
+	}
+	if err := safeOwner(path); err != nil {
+		return err
+	}
+	t, err := h.NewTrusted(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
+	if err != nil {
+		return err
+	}
+	reach := p.Reach()
+	if len(reach) == 0 {
+		reach = []string{"nothing outside its sandbox"}
+	}
+	fmt.Fprintf(a.stdout, "%s is trusted as it is now. It asks for:\n  %s\n", path, reachLines(reach))
+	return h.Trust(t)
+}
+
+// untrusted means that a project's file asks for more than an empty sandbox and nobody has accepted that.
+type untrusted struct {
+	path, changed string
+	reach         []string
+}
+
+// Error implements error.
+func (e *untrusted) Error() string {
+	why := "nobody has accepted it on this host"
+	if e.changed != "" {
+		why = e.changed + " has changed since it was accepted"
+	}
+	return fmt.Sprintf("%s is not trusted: %s. It asks for:\n  %s", e.path, why, reachLines(e.reach))
+}
+
+// Hint says what to do.
+func (e *untrusted) Hint() string {
+	return "read it, and accept it as it is now: custody trust " + e.path
+}
+
+// reachLines are a file's words, which may be hostile, each on a line of its own.
+func reachLines(reach []string) string {
+	for i, line := range reach {
+		reach[i] = clean(line)
+	}
+	return strings.Join(reach, "\n  ")
+}
+
+// needTrust returns an error unless the project's file at path asks for nothing outside the sandbox or was
+// accepted as it is, before or by whoever sits at the terminal. accept accepts it without a question.
+func (a *app) needTrust(h *home.Home, p *project.File, path string, accept bool) error {
+	reach := p.Reach()
+	if len(reach) == 0 || p.SHA256 == "" {
+		return nil
+	}
+	if err := safeOwner(path); err != nil {
+		return err
+	}
+	t, err := h.NewTrusted(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
+	if err != nil {
+		return err
+	}
+	changed, known := h.Changed(t)
+	if known && changed == "" {
+		return nil
+	}
+	no := &untrusted{path: path, changed: changed, reach: reach}
+	if !accept && !a.accepts(no) {
+		return no
+	}
+	return h.Trust(t)
+}
+
+// accepts asks the person at the terminal, if there is one.
+func (a *app) accepts(no *untrusted) bool {
+	stderr, ok := a.stderr.(*os.File)
+	if !ok || !term.IsTerminal(int(a.stdin.Fd())) || !term.IsTerminal(int(stderr.Fd())) {
+		return false
+	}
+	a.say(no.Error())
+	fmt.Fprint(a.stderr, "custody: trust it as it is now? [y/N] ")
+	line, err := bufio.NewReaderSize(a.stdin, 16).ReadString('\n')
+	return err == nil && (strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes"))
+}
+
+// safeOwner returns an error unless the file and its directory belong to root or to the user who calls, and
+// nobody else can write to them, as git demands of a repository (safe.directory).
+func safeOwner(path string) error {
+	caller := os.Getuid()
+	if sudo, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && caller == 0 {
+		caller = sudo
+	}
+	for _, one := range []string{path, filepath.Dir(path)} {
+		info, err := os.Stat(one)
+		if err != nil {
+			return err
+		}
+		if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != 0 && uid != caller {
+			return &ownerError{fmt.Sprintf("%s belongs to user %d, not to you", one, uid)}
+		}
+		if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
+			return &ownerError{fmt.Sprintf("%s can be written by everyone (mode %04o)", one, info.Mode().Perm())}
+		}
+	}
+	return nil
+}
+
+// ownerError says why a project's file is not used whatever it contains.
+type ownerError struct{ why string }
+
+// Error implements error.
+func (e *ownerError) Error() string { return e.why }
+
+// Hint says what to do.
+func (e *ownerError) Hint() string {
+	return "what a project's file asks for is asked in your name: use one that you or root own and others cannot write"
+}
