@@ -379,6 +379,27 @@ input()`
 	}
 }
 
+// TestHashedSecret: of a file that the sensor has hashed nothing stays once the file is gone.
+func TestHashedSecret(t *testing.T) {
+	m := vmtest.Restore(t, vmtest.Options{Sensor: true})
+	values, all := []string{canary(), strings.Repeat(canary(), 3)}, map[string][]byte{}
+	for i, v := range values {
+		for name, n := range forms(fmt.Sprint("file ", i), v) {
+			all[name] = n
+		}
+	}
+	step := start(t, m, channel.Command{
+		Argv:    []string{"sh", "-ec", "for i in 0 1; do cp /run/secrets/f$i /dev/shm/x$i; cp /dev/shm/x$i /workspace/x$i; done; sleep 1; rm /dev/shm/x? /workspace/x?; echo removed; read x"},
+		Secrets: []channel.Secret{{File: "f0", Value: []byte(values[0])}, {File: "f1", Value: []byte(values[1])}},
+	})
+	step.expect("removed")
+	step.say("")
+	step.end()
+	if found := inRAM(t, m, all); found != nil {
+		t.Errorf("after the step's end the machine's memory holds %q", found)
+	}
+}
+
 // TestMostSecrets: as much as is allowed, in one step after the other, each with its own.
 func TestMostSecrets(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
+
+	"github.com/custody-project/custody/guest/erase"
 )
 
 // combined gathers writes while an earlier one is under way and passes them on
@@ -39,7 +41,7 @@ func combine(conn io.ReadWriteCloser) *combined {
 
 // Write implements io.Writer. The bytes are on their way when it returns, not yet written.
 func (c *combined) Write(p []byte) (int, error) {
-	clearVectors()
+	erase.Vectors()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.buf) > 0 && len(c.buf)+len(p) > combineMax && c.err == nil && !c.closed {
@@ -52,7 +54,7 @@ func (c *combined) Write(p []byte) (int, error) {
 		return 0, c.err
 	}
 	c.buf = appendOnly(c.buf, p)
-	clearVectors()
+	erase.Vectors()
 	c.wipeBody(p)
 	if !c.busy {
 		c.busy = true

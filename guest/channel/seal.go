@@ -11,7 +11,8 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
-	"unsafe"
+
+	"github.com/custody-project/custody/guest/erase"
 )
 
 // Whatever passes through the channel stays in the guest's memory: in the
@@ -57,11 +58,11 @@ func seal(point, plain, context []byte) ([]byte, error) {
 		return nil, fmt.Errorf("the guest's public key: %w", err)
 	}
 	own := ours.PublicKey().Bytes()
-	aead, erase, err := newAEAD(shared, point, own, context)
+	aead, end, err := newAEAD(shared, point, own, context)
 	if err != nil {
 		return nil, err
 	}
-	defer erase()
+	defer end()
 	return append(own, aead.Seal(plain[:0], make([]byte, aead.NonceSize()), plain, context)...), nil
 }
 
@@ -97,11 +98,11 @@ func (r *recipient) open(sealed, context []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	aead, erase, err := newAEAD(shared, r.point(), sealed[:pointSize], context)
+	aead, end, err := newAEAD(shared, r.point(), sealed[:pointSize], context)
 	if err != nil {
 		return nil, err
 	}
-	defer erase()
+	defer end()
 	text := sealed[pointSize:]
 	plain, err := aead.Open(text[:0], make([]byte, aead.NonceSize()), text, context)
 	if err != nil {
@@ -112,8 +113,8 @@ func (r *recipient) open(sealed, context []byte) ([]byte, error) {
 
 func (r *recipient) erase() { eraseKey(r.key) }
 
-// newAEAD derives the key and erases the shared secret. erase erases the key.
-func newAEAD(shared, guest, host, context []byte) (aead cipher.AEAD, erase func(), err error) {
+// newAEAD derives the key and erases the shared secret. end erases the key.
+func newAEAD(shared, guest, host, context []byte) (aead cipher.AEAD, end func(), err error) {
 	defer clear(shared)
 	in := binary.BigEndian.AppendUint32(make([]byte, 0, 4+3*pointSize+len(context)), 1)
 	for _, part := range [][]byte{shared, guest, host, context} {
@@ -129,49 +130,11 @@ func newAEAD(shared, guest, host, context []byte) (aead cipher.AEAD, erase func(
 	if aead, err = cipher.NewGCM(block); err != nil {
 		return nil, nil, err
 	}
-	return aead, func() { eraseObject(block); eraseObject(aead) }, nil
+	return aead, func() { erase.Object(block); erase.Object(aead) }, nil
 }
 
 // eraseKey zeroes the scalar inside the library's key, which has no means for that.
 func eraseKey(k *ecdh.PrivateKey) {
 	clear(reflect.ValueOf(k).Elem().FieldByName("privateKey").Bytes())
 	runtime.KeepAlive(k)
-}
-
-// eraseObject zeroes what a pointer in an interface points to. It is of no use afterwards.
-func eraseObject(p any) {
-	v := reflect.ValueOf(p)
-	clear(unsafe.Slice((*byte)(v.UnsafePointer()), v.Type().Elem().Size()))
-	runtime.KeepAlive(p)
-}
-
-// onWipedStack runs f on a stack that is zeroed below f's caller when f has
-// returned: copies of keys that functions leave in their frames go with it.
-// The stack is grown before, because growing would leave a copy of the old one.
-func onWipedStack(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		wipeStack()
-		f()
-		wipeStack()
-	}()
-	<-done
-}
-
-// deep is more than the sealing and opening of secrets use of a stack.
-const deep = 48 << 10
-
-//go:noinline
-func wipeStack() {
-	var frame [deep]byte
-	wipe(frame[:])
-}
-
-// wipe zeroes memory, and the registers that the runtime copies memory with.
-//
-//go:noinline
-func wipe(b []byte) {
-	clear(b)
-	clearVectors()
 }

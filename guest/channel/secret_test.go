@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/custody-project/custody/guest/erase"
 )
 
 func TestCheckSecrets(t *testing.T) {
@@ -87,7 +89,7 @@ func TestBundle(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, b) {
 		t.Fatalf("%v, %v", got, err)
 	}
-	wipe(plain)
+	erase.Bytes(plain)
 	if bytes.Contains(got.secrets[0].Value, []byte("value")) {
 		t.Error("a value is not where the bundle was decoded from")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/guest/erase"
 )
 
 // Runner starts commands, each in a cell of its own.
@@ -203,22 +204,22 @@ func (s *Server) start(ctx context.Context, cmd Command, sealed bool, ctl net.Co
 		cell, err = s.Runner.Start(ctx, cmd)
 		return cell, nil, err
 	}
-	onWipedStack(func() {
+	erase.OnStack(func() {
 		var b *bundle
-		var erase func()
-		if b, erase, err = receive(ctl, sealContext(s.Run, cmd.Step)); err != nil {
+		var end func()
+		if b, end, err = receive(ctl, sealContext(s.Run, cmd.Step)); err != nil {
 			err = fmt.Errorf("take the step's secrets: %w", err)
 			return
 		}
-		defer erase()
+		defer end()
 		cmd.Secrets, key = b.secrets, append([]byte(nil), b.key[:]...)
 		cell, err = s.Runner.Start(ctx, cmd)
 	})
 	return cell, key, err
 }
 
-// receive asks the host for what it has sealed for a command, bound to run and step. erase makes an end of it.
-func receive(ctl net.Conn, bound []byte) (b *bundle, erase func(), err error) {
+// receive asks the host for what it has sealed for a command, bound to run and step. end zeroes it.
+func receive(ctl net.Conn, bound []byte) (b *bundle, end func(), err error) {
 	r, err := newRecipient()
 	if err != nil {
 		return nil, nil, err
@@ -243,10 +244,10 @@ func receive(ctl net.Conn, bound []byte) (b *bundle, erase func(), err error) {
 		b, err = decodeBundle(plain)
 	}
 	if err != nil {
-		wipe(buf)
+		erase.Bytes(buf)
 		return nil, nil, err
 	}
-	return b, func() { wipe(buf); clear(b.key[:]) }, nil
+	return b, func() { erase.Bytes(buf); clear(b.key[:]) }, nil
 }
 
 func run(cell Cell, h helm, data []net.Conn) Exit {

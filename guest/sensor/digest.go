@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/erase"
 )
 
 const (
@@ -170,6 +172,7 @@ func (h *hasher) do(j job) {
 		}
 	}
 	v, sum, err := h.sum(f, j)
+	erase.Stack()                          // and the registers: the content may be a secret's
 	touched := h.touched(j.wants[0].inode) // while f keeps the inode's address from being used again
 	f.Close()
 	if j.file != nil {
@@ -213,6 +216,8 @@ func (h *hasher) sum(f *os.File, j job) (version, string, error) {
 	}
 	hash := sha256.New()
 	buf := make([]byte, min(max(v.size, 512), 64<<10))
+	defer erase.Object(hash) // which keeps the content's last block
+	defer erase.Bytes(buf)
 	if _, err := io.CopyBuffer(hash, onlyReader{f}, buf); err != nil {
 		return v, "", err
 	}
