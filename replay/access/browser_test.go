@@ -112,6 +112,7 @@ func TestBrowserAttacks(t *testing.T) {
 		heard(t, seen, "read: ")
 		// The page goes on to send a form, which takes the browser to the answer.
 		wait(t, func() bool { return s.log.last(t).Route == "POST /form" })
+		p.Wait(`location.pathname == "/form" && document.readyState == "complete"`) // or its end would break off the next page
 	}
 	refused := s.log.all()[before:]
 	reasons := map[string]int{}

@@ -24,14 +24,14 @@ type Caller struct {
 var ErrRoot = errors.New("a cmd: source does not run as root")
 
 // FindCaller returns who called the program: of root, the user who called sudo
-// (SUDO_UID), and without one the owner of the project's file; of another user, that user. configured is the
+// (SUDO_UID), and without one the owner of the project's file; nil for another user, who needs no change. configured is the
 // name of a user that comes before these; it may be empty. It returns ErrRoot if that leaves root only.
 func FindCaller(getenv func(string) string, file, configured string) (*Caller, error) {
 	if configured != "" {
 		return lookup(user.Lookup(configured))
 	}
-	if uid := os.Getuid(); uid != 0 {
-		return lookup(user.LookupId(strconv.Itoa(uid)))
+	if os.Getuid() != 0 {
+		return nil, nil
 	}
 	uid := getenv("SUDO_UID")
 	if uid == "" || uid == "0" {
