@@ -25,9 +25,12 @@ type watcher struct {
 func (w *World) watch() error {
 	anything := func(p packet) bool { return !p.neighbourly() }
 	uninvited := func(p packet) bool { return anything(p) && !isService(p) }
+	noStrays := func(minds func(packet) bool) func(packet) bool {
+		return func(p packet) bool { return minds(p) && !strays(p) }
+	}
 	return errors.Join(
-		w.watchOn(w.rest, AtAttacker, "rest0", nil, func(p packet) bool { return anything(p) && !strays(p) }),
-		w.watchOn(w.world, OnWire, "up0", nil, uninvited),
+		w.watchOn(w.rest, AtAttacker, "rest0", nil, noStrays(anything)),
+		w.watchOn(w.world, OnWire, "up0", nil, noStrays(uninvited)),
 		w.watchOn(w.site, AtHost, "", []string{"lo", "site0"}, uninvited),
 	)
 }
@@ -129,8 +132,8 @@ func (t *watcher) countLost(control func(func(uintptr)) error) {
 
 // strays says whether a packet is a service's answer to the host's own end of a sandbox's cable. When a
 // custody is killed, a packet to a host that the policy allows can leave without its address
-// translated, or such an answer come back that has nowhere to go any more; the default route then
-// leads it here. It holds what the service said, to nobody's address.
+// translated, or such an answer come back that has nowhere to go any more; the host's default route then
+// leads it back over the wire to the attacker. It holds what the service said, to nobody's address.
 func strays(p packet) bool {
 	src, dst := p.src.Addr(), p.dst.Addr()
 	return (hosts4.Contains(src) || hosts6.Contains(src)) && (cables4.Contains(dst) || cables6.Contains(dst))
