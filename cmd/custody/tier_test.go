@@ -147,6 +147,9 @@ steps:
 			for _, r := range d.records("last") {
 				kinds[kindOf(r)] = true
 			}
+			// How often a lease is renewed, and whether a renewal comes too late, depends on the tier's speed.
+			delete(kinds, "host secret renew")
+			delete(kinds, "host secret refuse")
 			if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, kindsOfARun) {
 				t.Errorf("the record has\n%q, want\n%q", got, kindsOfARun)
 			}
