@@ -53,8 +53,11 @@ func (c trustCmd) Run(a *app) error {
 	if len(reach) == 0 {
 		reach = []string{"nothing outside its sandbox"}
 	}
-	fmt.Fprintf(a.stdout, "%s is trusted as it is now. It asks for:\n  %s\n", path, reachLines(reach))
-	return h.Trust(t)
+	if err := h.Trust(t); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s is trusted as it is now. It asks for:\n  %s\n", path, reachLines(reach))
+	return err
 }
 
 // untrusted means that a project's file asks for more than an empty sandbox and nobody has accepted that.

@@ -392,7 +392,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// TestDrain: the host is told why the guest could not free its memory, and the session goes on.
+// TestDrain: Drain returns the guest's error, and the session goes on.
 func TestDrain(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	drained, failed := 0, error(nil)
