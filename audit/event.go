@@ -180,6 +180,7 @@ const (
 	FileRead   FileOp = "read"
 	FileRename FileOp = "rename"
 	FileDelete FileOp = "delete"
+	FileChroot FileOp = "chroot"
 )
 
 // File is one operation on a file in the guest.
@@ -190,7 +191,11 @@ type File struct {
 	Parent string `json:"parent,omitempty"`
 	Op     FileOp `json:"op"`
 	Path   Text   `json:"path"`
-	To     Text   `json:"to,omitempty"` // rename only
+	To     Text   `json:"to,omitempty"`     // rename only
+	Source Text   `json:"source,omitempty"` // another name of the file; of the create of a hard link only
+	// Device (major:minor) and Inode tell files apart, whatever their names.
+	Device string `json:"device,omitempty"`
+	Inode  string `json:"inode,omitempty"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"`
 	// Unhashed says why there is no hash where one could be expected.

@@ -167,7 +167,8 @@ func (st *stage) writeIdentity(hostname, machineID string) error {
 // mountRoot mounts the root that the cells change to, with what they all share in it.
 func mountRoot(upper, work string) error {
 	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	layers := "lowerdir=" + lowerDir + ",upperdir=" + upper + ",workdir=" + work + ",volatile"
+	// xino gives the files of both layers inode numbers that differ, and that stay when a file is written.
+	layers := "lowerdir=" + lowerDir + ",upperdir=" + upper + ",workdir=" + work + ",volatile,xino=on"
 	for _, m := range []struct {
 		source, target, kind string
 		flags                uintptr

@@ -81,14 +81,14 @@ func checkExec(x *audit.Exec) error {
 
 func checkFile(f *audit.File) error {
 	switch f.Op {
-	case audit.FileCreate, audit.FileWrite, audit.FileRead, audit.FileRename, audit.FileDelete:
+	case audit.FileCreate, audit.FileWrite, audit.FileRead, audit.FileRename, audit.FileDelete, audit.FileChroot:
 	default:
 		return hostile("file operation %.40q", f.Op)
 	}
 	if err := checkDigest(f.SHA256); err != nil {
 		return err
 	}
-	return checkNames(f.Proc, f.Unhashed)
+	return checkNames(f.Proc, f.Unhashed, f.Device, f.Inode)
 }
 
 // checkFlow: a sensor sees attempts; verdicts are the enforcers' to give, on the host.

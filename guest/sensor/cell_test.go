@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -122,7 +123,9 @@ func (c *cell) flush() []audit.Event {
 	defer c.mu.Unlock()
 	events := c.events
 	c.events = nil
-	return events
+	return slices.DeleteFunc(events, func(e audit.Event) bool { // how the cell got its root
+		return e.File != nil && e.File.Op == audit.FileChroot && e.File.Path == "/"
+	})
 }
 
 // enter makes root the root of this mount namespace, and goes on as /workload.

@@ -60,7 +60,7 @@ type step struct{ name, root string }
 func newCollector(k *kernel, w *watch) (*collector, error) {
 	c := &collector{kernel: k, watch: w, line: newLine(), pending: make(pending), procs: make(map[procKey]string), epoll: -1, bell: -1}
 	c.id = &identity{kernel: k}
-	c.hasher = newHasher(c.line, c.id.open, c.id.touched)
+	c.hasher = newHasher(c.line, c.id.open, c.id.state)
 	c.losses = newLosses(k)
 	if err := c.openRings(); err != nil {
 		c.close()

@@ -19,8 +19,6 @@ struct proc {
 	u64 start;
 	u64 origin_start;
 	u64 execed;
-	u64 root_dentry; /* its root when last seen: needed once exit has dropped fs */
-	u64 root_mnt;
 	u32 origin_pid;
 	u32 step;
 	u32 pid;
@@ -32,6 +30,10 @@ struct intent {
 	u64 dentry;
 	u64 dir;
 	u64 mnt;
+	u64 source; /* what a link names */
+	u64 ino;
+	u64 to_ino; /* of what a rename replaces or swaps with */
+	u32 dev;
 	u32 replaces;
 	u32 exchanges;
 	u8 name[NAME_SIZE];
@@ -66,15 +68,20 @@ struct {
 	__type(value, struct proc);
 } writers SEC(".maps");
 
-/* inode -> when it was last opened for writing, or truncated */
+/* inode -> the generation of its content, see record.h; one that was forgotten is no longer known to any record */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 16384);
 	__type(key, u64);
 	__type(value, u64);
-} touched SEC(".maps");
+} generations SEC(".maps");
 
-/* overlay's backing files that have a shared mapping */
+volatile u64 last_generation;
+
+/* set when a mapping could not be remembered: from then on no generation proves anything */
+volatile u32 unproven;
+
+/* overlay's backing files that a mapping keeps open */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -219,8 +226,6 @@ struct walk {
 	u8 *buf;
 	u64 dentry;
 	u64 mnt;
-	u64 root_dentry;
-	u64 root_mnt;
 	u32 end;
 	u16 off;
 	u8 flags;
@@ -233,17 +238,15 @@ static long climb(u32 i, struct walk *w)
 	u64 off = w->off;
 	long n;
 
-	if (w->dentry == w->root_dentry && w->mnt == w->root_mnt) {
-		w->flags |= PATH_ROOTED;
-		return 1;
-	}
 	if (dentry == BPF_CORE_READ(mnt, mnt_root)) {
 		u64 inside = bpf_core_field_offset(struct mount, mnt);
 		struct mount *m = (void *)mnt - inside;
 		struct mount *up = BPF_CORE_READ(m, mnt_parent);
 
-		if (up == m)
+		if (up == m) {
+			w->flags |= PATH_ROOTED;
 			return 1;
+		}
 		w->dentry = (u64)BPF_CORE_READ(m, mnt_mountpoint);
 		w->mnt = (u64)up + inside;
 		return 0;
@@ -265,30 +268,23 @@ static long climb(u32 i, struct walk *w)
 }
 
 /*
- * Writes the names of a path, leaf first, at buf+off, as the process sees it.
- * Returns the offset behind them. The caller must check it against BUF_SIZE.
+ * Writes the names of a path, leaf first, at buf+off, from the root of the cell's
+ * mounts, whatever root directory the process has. Returns the offset behind
+ * them. The caller must check it against BUF_SIZE.
  */
-static __always_inline u64 put_path(u8 *buf, u64 off, struct proc *p, u64 mnt, u64 dentry, u8 *flags)
+static __always_inline u64 put_path(u8 *buf, u64 off, u64 mnt, u64 dentry, u8 *flags)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct fs_struct *fs = task->fs;
 	struct walk w = {
 		.buf = buf,
 		.dentry = dentry,
 		.mnt = mnt,
-		.root_dentry = p->root_dentry,
-		.root_mnt = p->root_mnt,
 		.off = off,
 		.end = off + PATH_BYTES,
 	};
 
-	if (fs) {
-		w.root_dentry = (u64)fs->root.dentry;
-		w.root_mnt = (u64)fs->root.mnt;
-	}
 	bpf_loop(PATH_DEPTH, climb, &w, 0);
 	if (!(w.flags & (PATH_ROOTED | PATH_PSEUDO)))
-		w.flags |= PATH_CUT; /* too deep, or not below the root */
+		w.flags |= PATH_CUT; /* too deep */
 	*flags |= w.flags;
 	return w.off;
 }

@@ -1,15 +1,13 @@
 package sensor
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,107 +18,102 @@ import (
 const (
 	// smallFile parts the two hashing workers: a large file never delays small ones.
 	smallFile = 1 << 20
-	cacheSize = 4096
-	// tick is longer than the step of the clock that a kernel stamps ctime with
-	// (10 ms at 100 Hz). Within one step two contents can have one ctime, so it is not cached yet.
-	tick = 20 * time.Millisecond
+	// largestHashed bounds what is hashed, by the file's size.
+	largestHashed = 16 << 30
+	// releaseLimit is how long the kernel may take to release a closed file.
+	releaseLimit = 2 * time.Second
+	// restFactor is how much longer than it worked the worker for large files rests, so
+	// that the step has most of the processor. While Flush waits it does not rest.
+	restFactor = 2
 )
 
 // What an event says in place of a digest.
 const (
 	unhashedChanged = "changed after it was closed"
-	unhashedGone    = "gone before it could be hashed"
+	unhashedShared  = "open for writing elsewhere when it was closed"
+	unhashedUnknown = "too many files were written to know that it did not change"
 	unhashedRunning = "changed while it was hashed"
+	unhashedGone    = "gone before it could be hashed"
+	unhashedLarge   = "larger than 16 GiB"
+	unhashedLate    = "not hashed in time"
 )
-
-var emptySum = hex.EncodeToString(sha256.New().Sum(nil))
-
-// stamp is a time as inodes keep it.
-type stamp struct{ sec, nsec int64 }
-
-// version names a file's content as far as the kernel lets one tell.
-type version struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime stamp
-}
-
-func versionOf(st *unix.Stat_t) version {
-	return version{
-		dev: uint64(st.Dev), ino: st.Ino, size: st.Size,
-		mtime: stamp{int64(st.Mtim.Sec), int64(st.Mtim.Nsec)},
-		ctime: stamp{int64(st.Ctim.Sec), int64(st.Ctim.Nsec)},
-	}
-}
 
 // closing is a closed file whose content is to be hashed.
 type closing struct {
-	item   *item
-	inode  uint64 // kernel address, compared only
-	at     uint64 // boot clock
-	size   int64
-	mtime  stamp
-	loose  bool // written through a mapping until now: mtime says nothing
-	shared bool // others could still write it without opening it again
-	memory bool // on tmpfs, where a mapping leaves no trace in ctime: no cache
-	pid    uint32
-	root   string
-	path   string
-	cycle  uint64
-}
-
-// stillIs says whether the content that was read is the one at close. It is
-// if nobody opened the file for writing since then, or had it open. Where the
-// programs do not know that, mtime must not have moved; ctime can, because
-// renaming and linking move it.
-func (c *closing) stillIs(v version, touched uint64) bool {
-	if touched > c.at {
-		return false
-	}
-	sole := touched > 0 && !c.shared
-	return c.loose || c.size == v.size && (sole || c.mtime == v.mtime)
+	item       *item
+	inode, ino uint64 // the first is the kernel's address, compared only
+	generation uint64 // of the content when it was closed
+	size       int64
+	shared     bool // another open file or mapping could still write it
+	pid        uint32
+	root       string
+	path       string
+	cycle      uint64
 }
 
 // job is one content to be read: through a descriptor that fanotify gave, or by path.
+//
+//	           open, generation as at close     nobody writes        all read, generation as at close
+//	(queued) -----------------------------> open ----------> reading ---------> digest
+//	    |                                    |  ^               |
+//	    +--> no digest, and why <------------+  +- a turn each -+
+//
+// A content is read in turns, between which others have theirs.
 type job struct {
-	file  *os.File // nil: by path
-	wants []*closing
+	file    *os.File // nil: by path
+	held    bool     // file came from fanotify
+	wants   []*closing
+	opened  time.Time // zero until the first turn
+	content *content  // nil until it is being read
 }
 
 // hasher reads files and completes their events. Its two goroutines, one for
 // small files and one for large ones, are owned by the Sensor.
+//
+// A digest is only given for the content that the file was closed with. What the
+// proof rests on is the kernel's: the generation of the content is the one at
+// close, before and after it was read, and nobody had it open for writing when
+// the reading began. Sizes and times, which a workload can set, prove nothing.
 type hasher struct {
 	line    *line
 	open    func(*closing) (*os.File, error)
-	touched func(inode uint64) uint64 // boot clock; when it was last opened for writing
+	state   func(fd int) (state, error)
 	cache   *cache
 	wg      sync.WaitGroup
+	flushes atomic.Int32 // that wait now
 
-	mu     sync.Mutex
-	wake   *sync.Cond
-	small  []job // bounded: each job has an item in the line, whose size is bounded
-	large  []job
+	mu     sync.Mutex // guards all below
+	wake   *sync.Cond // the queues, busy or closed changed
+	small  []*job     // bounded: each job has an item in the line, whose size is bounded
+	large  []*job
 	held   int // descriptors in both queues
+	busy   int // jobs that a worker has in its hands
 	closed bool
 }
 
-func newHasher(l *line, open func(*closing) (*os.File, error), touched func(uint64) uint64) *hasher {
-	h := &hasher{line: l, open: open, touched: touched, cache: newCache(cacheSize)}
+func newHasher(l *line, open func(*closing) (*os.File, error), state func(int) (state, error)) *hasher {
+	h := &hasher{line: l, open: open, state: state, cache: newCache(cacheSize)}
 	h.wake = sync.NewCond(&h.mu)
 	return h
 }
 
 func (h *hasher) start() {
-	h.wg.Go(func() { h.work(&h.small) })
-	h.wg.Go(func() { h.work(&h.large) })
+	h.wg.Go(func() { h.work(&h.small, 0) })
+	h.wg.Go(func() { h.work(&h.large, restFactor) })
 }
 
-func (h *hasher) add(j job) {
+// add queues a job. file is the descriptor that fanotify gave, nil if there is none.
+func (h *hasher) add(file *os.File, wants []*closing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if j.file != nil {
+	if file != nil {
 		h.held++
 	}
+	h.queue(&job{file: file, held: file != nil, wants: wants})
+}
+
+// queue appends a job. The caller holds mu.
+func (h *hasher) queue(j *job) {
 	if j.wants[0].size > smallFile {
 		h.large = append(h.large, j)
 	} else {
@@ -136,6 +129,15 @@ func (h *hasher) holding() int {
 	return h.held
 }
 
+// settle waits until no job is left.
+func (h *hasher) settle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.small)+len(h.large)+h.busy > 0 && !h.closed {
+		h.wake.Wait()
+	}
+}
+
 func (h *hasher) close() {
 	h.mu.Lock()
 	h.closed = true
@@ -144,97 +146,163 @@ func (h *hasher) close() {
 	h.wg.Wait()
 }
 
-func (h *hasher) work(queue *[]job) {
-	for {
+func (h *hasher) work(queue *[]*job, rest time.Duration) {
+	for j := h.next(queue); j != nil; j = h.next(queue) {
+		began := time.Now()
+		over := h.turn(j)
+		erase.Stack() // and the registers: the content may be a secret's
+		if over {
+			j.close()
+		}
 		h.mu.Lock()
-		for len(*queue) == 0 && !h.closed {
-			h.wake.Wait()
+		h.busy--
+		switch {
+		case !over:
+			h.queue(j)
+		case j.held:
+			h.held--
 		}
-		if len(*queue) == 0 {
-			h.mu.Unlock()
-			return
-		}
-		j := (*queue)[0]
-		(*queue)[0] = job{}
-		*queue = (*queue)[1:]
+		h.wake.Broadcast()
 		h.mu.Unlock()
-		h.do(j)
+		h.rest(rest * time.Since(began))
 	}
 }
 
-func (h *hasher) do(j job) {
-	f := j.file
-	if f == nil {
-		var err error
-		if f, err = h.open(j.wants[0]); err != nil {
-			h.finish(j, version{}, 0, "", unhashedGone)
-			return
-		}
+func (h *hasher) next(queue *[]*job) *job {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(*queue) == 0 && !h.closed {
+		h.wake.Wait()
 	}
-	v, sum, err := h.sum(f, j)
-	erase.Stack()                          // and the registers: the content may be a secret's
-	touched := h.touched(j.wants[0].inode) // while f keeps the inode's address from being used again
-	f.Close()
-	if j.file != nil {
-		h.mu.Lock()
-		h.held--
-		h.mu.Unlock()
+	if len(*queue) == 0 {
+		return nil
 	}
-	switch {
-	case errors.Is(err, errChanging):
-		h.finish(j, v, touched, "", unhashedRunning)
-	case err != nil:
-		h.finish(j, v, touched, "", "could not be read: "+unix.ErrnoName(errno(err)))
-	default:
-		h.finish(j, v, touched, sum, "")
+	j := (*queue)[0]
+	(*queue)[0] = nil
+	*queue = (*queue)[1:]
+	h.busy++
+	return j
+}
+
+// rest leaves the processor to the step, unless Flush waits.
+func (h *hasher) rest(d time.Duration) {
+	const slice = 5 * time.Millisecond
+	for ; d > 0 && h.flushes.Load() == 0; d -= slice {
+		time.Sleep(min(d, slice))
 	}
 }
 
-// finish completes the events of a job: those whose file was closed with the content that was read.
-func (h *hasher) finish(j job, v version, touched uint64, sum, unhashed string) {
+// turn takes a job one step further. over says that its events are complete.
+func (h *hasher) turn(j *job) (over bool) {
+	if j.content != nil {
+		return h.read(j)
+	}
+	if j.opened.IsZero() {
+		j.opened = time.Now()
+		if j.file == nil {
+			var err error
+			if j.file, err = h.open(j.wants[0]); err != nil {
+				return h.fail(j, unhashedGone)
+			}
+		}
+	}
+	s, err := h.state(int(j.file.Fd()))
+	if err != nil {
+		return h.fail(j, reason(err))
+	}
+	if h.narrow(j, s); len(j.wants) == 0 {
+		return true
+	}
+	if s.Writers > 0 {
+		if j.wants[0].shared || time.Since(j.opened) > releaseLimit {
+			return h.fail(j, unhashedShared)
+		}
+		time.Sleep(time.Millisecond) // the file that was closed is being released
+		return false
+	}
+	if sum, ok := h.cache.get(keyOf(s)); ok {
+		return h.done(j, sum)
+	}
+	if j.wants[0].size > largestHashed {
+		return h.fail(j, unhashedLarge)
+	}
+	j.content = newContent(j.wants[0].size)
+	return h.read(j)
+}
+
+// narrow leaves the wants whose content the file still has.
+func (h *hasher) narrow(j *job, s state) {
+	kept := j.wants[:0]
 	for _, c := range j.wants {
-		if sum != "" && !c.stillIs(v, touched) {
+		switch {
+		case s.Generation == 0:
+			h.line.done(c.item, "", unhashedUnknown)
+		case c.generation != s.Generation || c.ino != s.Ino:
 			h.line.done(c.item, "", unhashedChanged)
-			continue
+		default:
+			kept = append(kept, c)
 		}
-		h.line.done(c.item, sum, unhashed)
+	}
+	j.wants = kept
+}
+
+// read reads on for one turn, and completes the events at the content's end.
+func (h *hasher) read(j *job) (over bool) {
+	if !h.line.waits(j.wants[0].item) {
+		return true // the event went out without its hash
+	}
+	more, err := j.content.read(j.file)
+	if err != nil {
+		return h.fail(j, reason(err))
+	}
+	if more {
+		return false
+	}
+	s, err := h.state(int(j.file.Fd()))
+	if err != nil {
+		return h.fail(j, reason(err))
+	}
+	if s.Generation != j.wants[0].generation || j.content.at != j.wants[0].size {
+		return h.fail(j, unhashedRunning)
+	}
+	sum := j.content.sum()
+	if j.content.at > smallFile {
+		h.cache.put(keyOf(s), sum)
+	}
+	return h.done(j, sum)
+}
+
+func (h *hasher) done(j *job, sum string) bool {
+	for _, c := range j.wants {
+		h.line.done(c.item, sum, "")
+	}
+	return true
+}
+
+func (h *hasher) fail(j *job, why string) bool {
+	for _, c := range j.wants {
+		h.line.done(c.item, "", why)
+	}
+	return true
+}
+
+// close erases what was read.
+func (j *job) close() {
+	if j.content != nil {
+		j.content.erase()
+	}
+	if j.file != nil {
+		j.file.Close()
 	}
 }
 
-var errChanging = errors.New("file is changing")
-
-func (h *hasher) sum(f *os.File, j job) (version, string, error) {
-	var before, after unix.Stat_t
-	begun := time.Now()
-	if err := unix.Fstat(int(f.Fd()), &before); err != nil {
-		return version{}, "", err
-	}
-	v := versionOf(&before)
-	cached := !j.wants[0].loose && !j.wants[0].memory
-	if sum, ok := h.cache.get(v); ok && cached {
-		return v, sum, nil
-	}
-	hash := sha256.New()
-	buf := make([]byte, min(max(v.size, 512), 64<<10))
-	defer erase.Object(hash) // which keeps the content's last block
-	defer erase.Bytes(buf)
-	if _, err := io.CopyBuffer(hash, onlyReader{f}, buf); err != nil {
-		return v, "", err
-	}
-	if err := unix.Fstat(int(f.Fd()), &after); err != nil {
-		return v, "", err
-	}
-	if now := versionOf(&after); now.size != v.size || now.mtime != v.mtime {
-		return v, "", errChanging
-	}
-	sum := hex.EncodeToString(hash.Sum(nil))
-	if cached && begun.Sub(time.Unix(v.ctime.sec, v.ctime.nsec)) > tick {
-		h.cache.put(v, sum)
-	}
-	return v, sum, nil
+func reason(err error) string {
+	var e unix.Errno
+	errors.As(err, &e)
+	return "could not be read: " + unix.ErrnoName(e)
 }
 
-// prime puts the digests of the large files below root into the cache.
+// prime puts the digests of the large files below root into the cache, of those that cannot change.
 func (h *hasher) prime(root string, over int64) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -243,61 +311,36 @@ func (h *hasher) prime(root string, over int64) error {
 		if d.IsDir() && path != root && isMountPoint(path) {
 			return fs.SkipDir
 		}
-		if info, err := d.Info(); err != nil || !info.Mode().IsRegular() || info.Size() <= over {
+		info, err := d.Info()
+		if err != nil || !info.Mode().IsRegular() || info.Size() <= over {
 			return err
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if _, _, err := h.sum(f, job{wants: []*closing{{}}}); err != nil {
+		return h.primeFile(path, info.Size())
+	})
+}
+
+func (h *hasher) primeFile(path string, size int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s, err := h.state(int(f.Fd()))
+	if err != nil || s.ContentFs != unix.EROFS_SUPER_MAGIC_V1 {
+		return err
+	}
+	c := newContent(size)
+	defer c.erase()
+	for more := true; more; {
+		if more, err = c.read(f); err != nil {
 			return fmt.Errorf("hash %s: %w", path, err)
 		}
-		return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
-	})
+	}
+	h.cache.put(keyOf(s), c.sum())
+	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
 func isMountPoint(dir string) bool {
 	var here, above unix.Stat_t
 	return unix.Lstat(dir, &here) != nil || unix.Lstat(filepath.Dir(dir), &above) != nil || here.Dev != above.Dev
-}
-
-// onlyReader keeps io.CopyBuffer from choosing another way than its buffer.
-type onlyReader struct{ io.Reader }
-
-func errno(err error) unix.Errno {
-	var e unix.Errno
-	errors.As(err, &e)
-	return e
-}
-
-// cache remembers digests of contents; the oldest gives way. Used by both workers.
-type cache struct {
-	mu   sync.Mutex
-	sums map[version]string
-	ring []version
-	next int
-}
-
-func newCache(size int) *cache {
-	return &cache{sums: make(map[version]string), ring: make([]version, size)}
-}
-
-func (c *cache) get(v version) (string, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sum, ok := c.sums[v]
-	return sum, ok
-}
-
-func (c *cache) put(v version, sum string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.sums[v]; !ok {
-		delete(c.sums, c.ring[c.next])
-		c.ring[c.next] = v
-		c.next = (c.next + 1) % len(c.ring)
-	}
-	c.sums[v] = sum
 }

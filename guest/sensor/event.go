@@ -209,7 +209,8 @@ func files(r *fileRecord) []*audit.File {
 	if r.op != opWrite && r.op != opRead {
 		name.flags &^= pathDeleted
 	}
-	f := &audit.File{Path: audit.Text(name.String()), Size: r.size}
+	f := fileAt(name, r.dev, r.ino)
+	f.Size = r.size
 	switch r.op {
 	case opCreate:
 		f.Op = audit.FileCreate
@@ -221,6 +222,10 @@ func files(r *fileRecord) []*audit.File {
 		f.Op = audit.FileDelete
 	case opRename:
 		return renames(f, r)
+	case opLink:
+		f.Op, f.Source = audit.FileCreate, audit.Text(r.to.String())
+	case opChroot:
+		f.Op = audit.FileChroot
 	default:
 		f.Op = audit.FileOp(strconv.Itoa(int(r.op)))
 	}
@@ -231,13 +236,26 @@ func renames(f *audit.File, r *fileRecord) []*audit.File {
 	to := r.to
 	to.flags &^= pathDeleted
 	f.Op, f.To = audit.FileRename, audit.Text(to.String())
+	other := fileAt(to, r.dev, r.toIno)
 	if r.flags&fileReplaced != 0 {
-		return []*audit.File{{Op: audit.FileDelete, Path: f.To}, f}
+		other.Op = audit.FileDelete
+		return []*audit.File{other, f}
 	}
 	if r.flags&fileExchanged != 0 {
-		return []*audit.File{f, {Op: audit.FileRename, Path: f.To, To: f.Path}}
+		other.Op, other.To = audit.FileRename, f.Path
+		return []*audit.File{f, other}
 	}
 	return []*audit.File{f}
+}
+
+// fileAt names a file by its path, and by its device and inode as stat(2) gives them.
+func fileAt(p path, dev uint32, ino uint64) *audit.File {
+	const minorBits = 20 // of the kernel's own device numbers
+	return &audit.File{
+		Path:   audit.Text(p.String()),
+		Device: fmt.Sprintf("%d:%d", dev>>minorBits, dev&(1<<minorBits-1)),
+		Inode:  strconv.FormatUint(ino, 10),
+	}
 }
 
 // file pushes a file event, and sees to its digest if it is to have one.
@@ -248,7 +266,7 @@ func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 		c.line.push(it)
 		return
 	}
-	if r.size == 0 && r.flags&fileMapped == 0 {
+	if r.size == 0 {
 		e.File.SHA256 = emptySum
 		it.ready = true
 		c.line.push(it)
@@ -256,15 +274,14 @@ func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 	}
 	c.line.push(it)
 	cl := &closing{
-		item: it, inode: r.inode, pid: h.pid, root: root, path: string(e.File.Path), cycle: c.cycle,
-		at: h.time, size: r.size, mtime: stamp{r.mtimeSec, int64(r.mtimeNsec)},
-		loose: r.flags&fileMapped != 0, memory: r.flags&fileMemory != 0, shared: r.flags&fileShared != 0,
+		item: it, inode: r.inode, ino: r.ino, generation: r.generation, size: r.size, shared: r.flags&fileShared != 0,
+		pid: h.pid, root: root, path: string(e.File.Path), cycle: c.cycle,
 	}
 	if r.flags&fileHandle != 0 {
 		c.pending[cl.inode] = append(c.pending[cl.inode], cl)
 		return
 	}
-	c.hasher.add(job{wants: []*closing{cl}})
+	c.hasher.add(nil, []*closing{cl})
 }
 
 func (c *collector) hashed(r *fileRecord) bool {

@@ -4,26 +4,75 @@
 
 #define FMODE_READ 0x1
 #define FMODE_WRITE 0x2
+#define FMODE_PATH 0x4000
 #define FMODE_CREATED 0x100000
 #define OPENED_FOR_EXEC 0x20 /* in f_flags */
 #define S_IFMT 0170000
 #define S_IFREG 0100000
-#define MAP_SHARED 1 /* also set in MAP_SHARED_VALIDATE */
 #define RENAME_EXCHANGE 2
 #define F_GETFL 3
 #define FILE_HIGH ((4 << 20) / 8)
 #define OVERLAYFS_MAGIC 0x794c7630
-#define TMPFS_MAGIC 0x01021994
+#define MNT_NS_INTERNAL ((void *)-22L)
 
-/* fcntl(fd, F_GETFL, cookie) by the sensor asks which inode fd stands for */
+/* What the sensor asks about an open file. Its own descriptor is for reading only. */
+struct identity {
+	u64 inode;
+	u64 generation; /* 0: not known */
+	u64 ino;
+	u64 content_ino; /* of the file that holds the content: an overlay's is in a layer */
+	u32 dev;
+	u32 content_dev;
+	u32 content_fs; /* magic number */
+	u32 writers; /* open files and mappings through which the content can be written */
+};
+
+/* fcntl(fd, F_GETFL, cookie) by the sensor asks for the identity of fd */
 volatile u64 cookie; /* 0: nobody asks */
-volatile u64 identified;
+struct identity identified;
+
+static __always_inline bool overlaid(struct inode *inode)
+{
+	return BPF_CORE_READ(inode, i_sb, s_magic) == OVERLAYFS_MAGIC;
+}
+
+/* The file that holds the content: an overlay's regular file has one in a layer open. */
+static __always_inline struct file *backing(struct file *file)
+{
+	if (overlaid(file->f_inode) && !(file->f_mode & FMODE_PATH))
+		return file->private_data;
+	return file;
+}
+
+/* How often an inode is open for writing. The count is negative while the file is executed: nobody can then. */
+static __always_inline u32 writers_of(struct inode *inode)
+{
+	int n = BPF_CORE_READ(inode, i_writecount.counter);
+
+	return n > 0 ? n : 0;
+}
 
 SEC("fentry/security_file_fcntl")
 int BPF_PROG(identify, struct file *file, unsigned int cmd, unsigned long arg)
 {
-	if (cmd == F_GETFL && cookie && arg == cookie)
-		identified = (u64)file->f_inode;
+	struct inode *inode = file->f_inode, *content;
+	u64 key = (u64)inode, *generation;
+	u32 outer, inner;
+
+	if (cmd != F_GETFL || !cookie || arg != cookie)
+		return 0;
+	content = BPF_CORE_READ(backing(file), f_inode);
+	generation = bpf_map_lookup_elem(&generations, &key);
+	identified.inode = key;
+	identified.generation = generation && !unproven ? *generation : 0;
+	identified.ino = inode->i_ino;
+	identified.dev = inode->i_sb->s_dev;
+	identified.content_ino = BPF_CORE_READ(content, i_ino);
+	identified.content_dev = BPF_CORE_READ(content, i_sb, s_dev);
+	identified.content_fs = BPF_CORE_READ(content, i_sb, s_magic);
+	outer = writers_of(inode);
+	inner = writers_of(content);
+	identified.writers = outer > inner ? outer : inner;
 	return 0;
 }
 
@@ -55,63 +104,89 @@ static __always_inline bool regular(struct inode *inode)
 
 static __always_inline void put_inode(struct file_record *r, struct inode *inode)
 {
-	struct inode___seconds *seconds = (void *)inode;
-
 	r->size = BPF_CORE_READ(inode, i_size);
 	r->ino = BPF_CORE_READ(inode, i_ino);
 	r->dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	if (bpf_core_field_exists(seconds->i_mtime_sec)) {
-		r->mtime_sec = BPF_CORE_READ(seconds, i_mtime_sec);
-		r->mtime_nsec = BPF_CORE_READ(seconds, i_mtime_nsec);
-	} else {
-		r->mtime_sec = BPF_CORE_READ(inode, i_mtime.tv_sec);
-		r->mtime_nsec = BPF_CORE_READ(inode, i_mtime.tv_nsec);
-	}
 }
 
-static __always_inline struct file_record *file_record(u8 *buf, struct proc *p, u8 op)
+/* Begins the record of an operation; NULL, and counted as lost, without a buffer. */
+static __always_inline struct file_record *begin(struct proc *p, u8 op)
 {
-	struct file_record *r = (void *)buf;
+	struct file_record *r = (void *)buffer();
 
+	if (!r) {
+		lose(LOSS_FILE);
+		return NULL;
+	}
 	__builtin_memset(r, 0, sizeof(*r));
 	fill(&r->head, KIND_FILE, p);
 	r->op = op;
 	return r;
 }
 
-/* Reports one operation on an object that a mount and a dentry name. */
-static __always_inline void report(struct proc *p, u8 op, u8 flags, u64 mnt, struct dentry *dentry,
-				   struct inode *content)
+/* Ends the record with the path of what a mount and a dentry name, and sends it. */
+static __always_inline void finish(struct file_record *r, u64 mnt, struct dentry *dentry)
 {
-	u8 *buf = buffer();
-	struct file_record *r;
 	u64 off = sizeof(*r);
 
-	if (!buf) {
-		lose(LOSS_FILE);
-		return;
-	}
-	r = file_record(buf, p, op);
-	if (BPF_CORE_READ(dentry, d_sb, s_magic) == TMPFS_MAGIC)
-		flags |= FILE_MEMORY;
-	r->flags = flags;
 	r->inode = (u64)BPF_CORE_READ(dentry, d_inode);
-	if (content)
-		put_inode(r, content);
 	if (unhashed(dentry))
 		r->path_flags = PATH_DELETED;
-	off = put_path(buf, off, p, mnt, (u64)dentry, &r->path_flags);
+	off = put_path((u8 *)r, off, mnt, (u64)dentry, &r->path_flags);
 	if (off > BUF_SIZE)
 		return;
 	r->path_size = off - sizeof(*r);
-	send(&file_ring, FILE_HIGH, LOSS_FILE, buf, off);
+	send(&file_ring, FILE_HIGH, LOSS_FILE, r, off);
 }
 
-static __always_inline void touch(struct inode *inode)
+/*
+ * Reports what happened to the inode at path. content has its size: an overlay's own
+ * is behind while another process writes. generation is 0 if the content is not to be hashed.
+ */
+static __always_inline void report(struct proc *p, u8 op, u8 flags, struct path *path, struct inode *content,
+				   u64 generation)
 {
-	u64 key = (u64)inode, now = bpf_ktime_get_boot_ns();
+	struct dentry *dentry = BPF_CORE_READ(path, dentry);
+	struct file_record *r = begin(p, op);
 
-	bpf_map_update_elem(&touched, &key, &now, BPF_ANY);
+	if (!r)
+		return;
+	r->flags = flags;
+	r->generation = generation;
+	put_inode(r, BPF_CORE_READ(dentry, d_inode));
+	r->size = BPF_CORE_READ(content, i_size);
+	finish(r, (u64)BPF_CORE_READ(path, mnt), dentry);
+}
+
+/*
+ * Gives an inode's content a new generation and returns it. Every opening and
+ * closing for writing and every truncation does, whoever the process is: while
+ * the generation is the same and nobody has the file open for writing, the
+ * content is the same. Where the map has no room the generation is not known.
+ */
+static __always_inline u64 renew(struct inode *inode)
+{
+	u64 key = (u64)inode, now = __sync_fetch_and_add(&last_generation, 1) + 1;
+
+	if (bpf_map_update_elem(&generations, &key, &now, BPF_ANY))
+		bpf_map_delete_elem(&generations, &key);
+	return now;
+}
+
+/* The generation of an inode's content, a new one if it is not known. */
+static __always_inline u64 current(struct inode *inode)
+{
+	u64 key = (u64)inode, *known = bpf_map_lookup_elem(&generations, &key);
+
+	return known ? *known : renew(inode);
+}
+
+/* A mount that no process can name: an overlay works in its layers through such. */
+static __always_inline bool internal(struct vfsmount *mnt)
+{
+	struct mount *m = (void *)mnt - bpf_core_field_offset(struct mount, mnt);
+
+	return BPF_CORE_READ(m, mnt_ns) == MNT_NS_INTERNAL;
 }
 
 SEC("fentry/security_file_open")
@@ -126,39 +201,17 @@ int BPF_PROG(opened, struct file *file)
 	if (!(mode & (FMODE_WRITE | FMODE_CREATED)) || !regular(inode))
 		return 0;
 	dentry = file->f_path.dentry;
-	if (dentry->d_sb != inode->i_sb || interface_fs(inode->i_sb->s_magic))
+	if (dentry->d_sb != inode->i_sb || interface_fs(inode->i_sb->s_magic) || internal(file->f_path.mnt))
 		return 0;
+	if (mode & FMODE_WRITE)
+		renew(inode);
 	p = self();
 	if (!p)
 		return 0;
-	if (mode & FMODE_WRITE) {
+	if (mode & FMODE_WRITE)
 		bpf_map_update_elem(&writers, &key, p, BPF_ANY);
-		touch(inode);
-	}
 	if (mode & FMODE_CREATED && !unhashed(dentry))
-		report(p, OP_CREATE, 0, (u64)file->f_path.mnt, dentry, inode);
-	return 0;
-}
-
-/*
- * A shared mapping of an overlay file holds the backing file, not the
- * overlay's: pages can be written after the last descriptor is closed.
- */
-SEC("fentry/security_mmap_file")
-int BPF_PROG(mmapped, struct file *file, unsigned long prot, unsigned long flags)
-{
-	u8 yes = 1;
-	u64 key;
-
-	if (!file || !(flags & MAP_SHARED))
-		return 0;
-	if (!(file->f_mode & FMODE_WRITE) || file->f_inode->i_sb->s_magic != OVERLAYFS_MAGIC)
-		return 0;
-	if (!self())
-		return 0;
-	key = (u64)file->private_data;
-	if (bpf_map_update_elem(&mapped, &key, &yes, BPF_ANY))
-		lose(LOSS_FILE);
+		report(p, OP_CREATE, 0, &file->f_path, inode, 0);
 	return 0;
 }
 
@@ -171,47 +224,50 @@ static __always_inline s64 references(struct file *file)
 	return BPF_CORE_READ(file, f_count.counter);
 }
 
-/* Says whether a mapping outlives this file, and forgets one that does not. */
-static __always_inline bool stays_mapped(struct file *backing)
-{
-	u64 key = (u64)backing;
-
-	if (!bpf_map_lookup_elem(&mapped, &key))
-		return false;
-	if (references(backing) > 1)
-		return true;
-	bpf_map_delete_elem(&mapped, &key);
-	return false;
-}
-
-/* Says whether the content can still change without another open. */
+/*
+ * Says whether the content can still be written when this file is gone, and
+ * remembers an overlay's backing file that a mapping keeps: its own release
+ * then ends the writing.
+ */
 static __always_inline bool shared(struct file *file)
 {
-	struct file *backing = file->private_data;
+	struct file *inner = backing(file);
+	u64 key = (u64)inner;
+	u8 yes = 1;
 
-	if (file->f_inode->i_sb->s_magic != OVERLAYFS_MAGIC)
-		return file->f_inode->i_writecount.counter > 1;
-	return stays_mapped(backing) || BPF_CORE_READ(backing, f_inode, i_writecount.counter) > 1;
+	if (inner != file && references(inner) > 1) {
+		if (bpf_map_update_elem(&mapped, &key, &yes, BPF_ANY)) {
+			unproven = 1;
+			lose(LOSS_FILE);
+		}
+		return true;
+	}
+	return writers_of(BPF_CORE_READ(inner, f_inode)) > 1;
 }
 
-/* An overlay's backing file counts only when a mapping kept it. */
+/*
+ * An overlay's backing file counts only when a mapping kept it. The new
+ * generation goes to the overlay's inode, which everybody opens.
+ */
 static __always_inline int backing_released(struct file *file, struct dentry *dentry)
 {
-	u64 key = (u64)file;
+	u64 key = (u64)file, generation;
 	struct proc *p;
 
 	if (bpf_map_delete_elem(&mapped, &key))
 		return 0;
+	generation = renew(BPF_CORE_READ(dentry, d_inode));
 	p = self();
 	if (p)
-		report(p, OP_WRITE, FILE_MAPPED, (u64)file->f_path.mnt, dentry, file->f_inode);
+		report(p, OP_WRITE, FILE_MAPPED, &file->f_path, file->f_inode, generation);
 	return 0;
 }
 
-static __always_inline void written(struct file *file, struct dentry *dentry)
+static __always_inline void written(struct file *file)
 {
+	u64 key = (u64)file, generation = renew(file->f_inode);
+	u8 flags = FILE_HANDLE | (shared(file) ? FILE_SHARED : 0);
 	struct proc *p = self(), owner;
-	u64 key = (u64)file;
 
 	if (!p) {
 		p = bpf_map_lookup_elem(&writers, &key);
@@ -221,8 +277,7 @@ static __always_inline void written(struct file *file, struct dentry *dentry)
 		p = &owner;
 	}
 	bpf_map_delete_elem(&writers, &key);
-	report(p, OP_WRITE, FILE_HANDLE | (shared(file) ? FILE_SHARED : 0), (u64)file->f_path.mnt, dentry,
-	       file->f_inode);
+	report(p, OP_WRITE, flags, &file->f_path, BPF_CORE_READ(backing(file), f_inode), generation);
 }
 
 /* The last reference to an open file is gone; fanotify's event follows in the same call. */
@@ -238,36 +293,97 @@ int BPF_PROG(released, struct file *file)
 		return 0;
 	if (dentry->d_sb != inode->i_sb)
 		return mode & FMODE_WRITE ? backing_released(file, dentry) : 0;
-	if (interface_fs(inode->i_sb->s_magic))
+	if (interface_fs(inode->i_sb->s_magic) || internal(file->f_path.mnt))
 		return 0;
 	if (dentry->d_parent == dentry)
 		return 0; /* memory without a name (memfd, SysV): not a file */
 	if (mode & FMODE_WRITE) {
-		written(file, dentry);
+		written(file);
 		return 0;
 	}
 	if (file->f_flags & OPENED_FOR_EXEC || read_over < 0 || inode->i_size <= read_over)
 		return 0;
 	p = self();
 	if (p)
-		report(p, OP_READ, 0, (u64)file->f_path.mnt, dentry, inode);
+		report(p, OP_READ, 0, &file->f_path, inode, current(inode));
 	return 0;
 }
 
-/* truncate(2) writes without opening. */
+/*
+ * truncate(2) writes without opening. The generation is new before it begins,
+ * while it holds the inode open for writing, and after it: who hashes then sees one of the two.
+ */
+SEC("fentry/vfs_truncate")
+int BPF_PROG(truncating, struct path *path)
+{
+	renew(path->dentry->d_inode);
+	return 0;
+}
+
 SEC("fexit/vfs_truncate")
 int BPF_PROG(truncated, struct path *path, s64 length, long ret)
 {
 	struct dentry *dentry = path->dentry;
 	struct proc *p;
+	u64 generation;
 
 	if (ret)
 		return 0;
+	generation = renew(dentry->d_inode);
 	p = self();
-	if (!p || interface_fs(dentry->d_sb->s_magic))
+	if (p && !interface_fs(dentry->d_sb->s_magic))
+		report(p, OP_WRITE, 0, path, dentry->d_inode, generation);
+	return 0;
+}
+
+/* open(2) for reading only with O_TRUNC empties a file; position_file is the argument of that type. */
+const volatile u32 position_file;
+
+static __always_inline struct file *emptied(u64 *ctx)
+{
+	u64 file;
+
+	if (bpf_get_func_arg(ctx, position_file, &file) || !file)
+		return NULL;
+	return BPF_CORE_READ((struct file *)file, f_mode) & FMODE_WRITE ? NULL : (void *)file;
+}
+
+SEC("fentry/do_truncate")
+int emptying(u64 *ctx)
+{
+	struct file *file = emptied(ctx);
+
+	if (file)
+		renew(BPF_CORE_READ(file, f_inode));
+	return 0;
+}
+
+SEC("fexit/do_truncate")
+int done_emptying(u64 *ctx)
+{
+	struct file *file = emptied(ctx);
+	struct inode *inode;
+	struct proc *p;
+	u64 ret, generation;
+
+	if (!file || bpf_get_func_ret(ctx, &ret) || ret)
 		return 0;
-	touch(dentry->d_inode);
-	report(p, OP_WRITE, 0, (u64)path->mnt, dentry, dentry->d_inode);
+	inode = BPF_CORE_READ(file, f_inode);
+	generation = renew(inode);
+	p = self();
+	if (p && !interface_fs(BPF_CORE_READ(inode, i_sb, s_magic)))
+		report(p, OP_WRITE, 0, &file->f_path, inode, generation);
+	return 0;
+}
+
+/* A new root directory hides where the process is: paths do not follow it, the record says when. */
+SEC("fexit/security_path_chroot")
+int BPF_PROG(chrooted, struct path *path, int ret)
+{
+	struct proc *p = self();
+
+	if (p && !ret)
+		report(p, OP_CHROOT, 0, path, path->dentry->d_inode, 0);
 	return 0;
 }
 
@@ -291,6 +407,8 @@ static __always_inline struct intent *intend(struct path *dir, struct dentry *de
 	in->dentry = (u64)dentry;
 	in->dir = (u64)dir->dentry;
 	in->mnt = (u64)dir->mnt;
+	in->ino = BPF_CORE_READ(dentry, d_inode, i_ino);
+	in->dev = BPF_CORE_READ(dentry, d_sb, s_dev);
 	return in;
 }
 
@@ -311,7 +429,10 @@ INTENT(rmdir)
 SEC("fentry/security_path_link")
 int BPF_PROG(may_link, struct dentry *old, struct path *dir, struct dentry *dentry)
 {
-	intend(dir, dentry);
+	struct intent *in = intend(dir, dentry);
+
+	if (in)
+		in->source = (u64)old;
 	return 0;
 }
 
@@ -325,6 +446,7 @@ int BPF_PROG(may_rename, struct path *old_dir, struct dentry *old, struct path *
 		return 0;
 	in->exchanges = flags & RENAME_EXCHANGE;
 	in->replaces = !in->exchanges && dentry->d_inode;
+	in->to_ino = BPF_CORE_READ(dentry, d_inode, i_ino);
 	bpf_probe_read_kernel_str(in->name, NAME_SIZE, old->d_name.name);
 	return 0;
 }
@@ -355,13 +477,24 @@ static __always_inline struct intent *fulfilled(void *ctx, struct dentry *dentry
 static __always_inline int named(void *ctx, u8 op, struct dentry *dentry)
 {
 	struct proc *p = self();
+	struct file_record *r;
 	struct intent *in;
 
 	if (!p)
 		return 0;
 	in = fulfilled(ctx, dentry);
-	if (in)
-		report(p, op, 0, in->mnt, dentry, op == OP_CREATE ? BPF_CORE_READ(dentry, d_inode) : NULL);
+	if (!in)
+		return 0;
+	r = begin(p, op);
+	if (!r)
+		return 0;
+	if (op == OP_CREATE) {
+		put_inode(r, BPF_CORE_READ(dentry, d_inode));
+	} else { /* the dentry may have no inode any more */
+		r->ino = in->ino;
+		r->dev = in->dev;
+	}
+	finish(r, in->mnt, dentry);
 	return 0;
 }
 
@@ -383,9 +516,52 @@ DONE(OP_CREATE, vfs_create)
 DONE(OP_CREATE, vfs_mknod)
 DONE(OP_CREATE, vfs_mkdir)
 DONE(OP_CREATE, vfs_symlink)
-DONE(OP_CREATE, vfs_link)
 DONE(OP_DELETE, vfs_unlink)
 DONE(OP_DELETE, vfs_rmdir)
+
+/* Ends and sends a record with two paths: the first is in it, up to off; the second is a dentry's. */
+static __always_inline void finish_two(struct file_record *r, u64 off, u64 mnt, struct dentry *second)
+{
+	u64 end;
+
+	r->path_size = off - sizeof(*r);
+	if (off > BUF_SIZE / 2)
+		return;
+	end = put_path((u8 *)r, off, mnt, (u64)second, &r->to_flags);
+	r->to_size = end - off;
+	if (end > BUF_SIZE)
+		return;
+	send(&file_ring, FILE_HIGH, LOSS_FILE, r, end);
+}
+
+const volatile u32 position_vfs_link;
+
+SEC("fexit/vfs_link")
+int done_vfs_link(u64 *ctx)
+{
+	struct proc *p = self();
+	struct dentry *dentry, *source;
+	struct file_record *r;
+	struct intent *in;
+	u64 arg, off;
+
+	if (!p || bpf_get_func_arg(ctx, position_vfs_link, &arg))
+		return 0;
+	dentry = (void *)arg;
+	in = fulfilled(ctx, dentry);
+	if (!in)
+		return 0;
+	r = begin(p, OP_LINK);
+	if (!r)
+		return 0;
+	put_inode(r, BPF_CORE_READ(dentry, d_inode));
+	source = (void *)in->source;
+	if (unhashed(source))
+		r->to_flags = PATH_DELETED;
+	off = put_path((u8 *)r, sizeof(*r), in->mnt, (u64)dentry, &r->path_flags);
+	finish_two(r, off, in->mnt, source);
+	return 0;
+}
 
 SEC("fexit/vfs_rename")
 int BPF_PROG(done_vfs_rename, struct renamedata *rd)
@@ -394,35 +570,24 @@ int BPF_PROG(done_vfs_rename, struct renamedata *rd)
 	struct proc *p = self();
 	struct file_record *r;
 	struct intent *in;
-	u64 off = sizeof(*r), end;
+	u64 off = sizeof(*r);
 	long name;
-	u8 *buf;
 
 	if (!p)
 		return 0;
 	in = fulfilled(ctx, dentry);
 	if (!in)
 		return 0;
-	buf = buffer();
-	if (!buf) {
-		lose(LOSS_FILE);
+	r = begin(p, OP_RENAME);
+	if (!r)
 		return 0;
-	}
-	r = file_record(buf, p, OP_RENAME);
 	r->flags = (in->replaces ? FILE_REPLACED : 0) | (in->exchanges ? FILE_EXCHANGED : 0);
 	put_inode(r, dentry->d_inode);
-	name = bpf_probe_read_kernel_str(buf + off, NAME_SIZE, in->name);
+	r->to_ino = in->to_ino;
+	name = bpf_probe_read_kernel_str((u8 *)r + off, NAME_SIZE, in->name);
 	if (name < 0)
 		name = 0;
-	end = put_path(buf, off + name, p, in->mnt, in->dir, &r->path_flags);
-	r->path_size = end - off;
-	off = end;
-	if (off > BUF_SIZE / 2)
-		return 0;
-	end = put_path(buf, off, p, in->mnt, (u64)dentry, &r->to_flags);
-	r->to_size = end - off;
-	if (end > BUF_SIZE)
-		return 0;
-	send(&file_ring, FILE_HIGH, LOSS_FILE, buf, end);
+	off = put_path((u8 *)r, off + name, in->mnt, in->dir, &r->path_flags);
+	finish_two(r, off, in->mnt, dentry);
 	return 0;
 }

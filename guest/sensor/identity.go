@@ -1,6 +1,9 @@
 package sensor
 
 import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -16,23 +19,45 @@ type identity struct {
 	mu sync.Mutex // guards the kernel's answer, "identified"
 }
 
-// inode is the kernel's address of the inode behind a descriptor.
-func (id *identity) inode(fd int) (uint64, error) {
+// state is what the kernel knows of an open file: file.h gives the fields' meaning.
+type state = programsIdentity
+
+// state asks for what is behind a descriptor.
+func (id *identity) state(fd int) (state, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	answer := id.kernel.coll.Variables["identified"]
-	if err := answer.Set(uint64(0)); err != nil {
-		return 0, err
+	var s state
+	if err := answer.Set(s); err != nil {
+		return s, err
 	}
 	if _, _, e := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETFL, uintptr(id.cookie)); e != 0 {
-		return 0, e
+		return s, e
 	}
-	var inode uint64
-	err := answer.Get(&inode)
-	return inode, err
+	err := answer.Get(&s)
+	return s, err
 }
 
-// open finds a closed file again by its path, as its process or its step sees it.
+// inode is the kernel's address of the inode behind a descriptor.
+func (id *identity) inode(fd int) (uint64, error) {
+	s, err := id.state(fd)
+	return s.Inode, err
+}
+
+// borrow sets a cookie for as long as do runs, which is before the run's own is known.
+func (id *identity) borrow(do func() error) error {
+	var random [8]byte
+	rand.Read(random[:])
+	id.cookie = binary.NativeEndian.Uint64(random[:]) | 1
+	if err := id.kernel.set("cookie", id.cookie); err != nil {
+		return err
+	}
+	err := do()
+	id.cookie = 0
+	return errors.Join(err, id.kernel.set("cookie", uint64(0)))
+}
+
+// open finds a closed file again by its path: in its process's mounts, or below its step's root.
 func (id *identity) open(c *closing) (*os.File, error) {
 	for _, root := range []string{fmt.Sprintf("/proc/%d/root", c.pid), c.root} {
 		if root == "" {
@@ -64,14 +89,4 @@ func (id *identity) openAt(root string, c *closing) (*os.File, error) {
 	}
 	// The name is settled and the object a regular file: opening it cannot block or act.
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NOATIME, 0)
-}
-
-// touched is when an inode was last opened for writing, 0 when that is not
-// remembered (among the last 8,192 files): mtime is then the only witness.
-func (id *identity) touched(inode uint64) uint64 {
-	var at uint64
-	if err := id.kernel.coll.Maps["touched"].Lookup(inode, &at); err != nil {
-		return 0
-	}
-	return at
 }

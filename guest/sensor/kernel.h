@@ -85,24 +85,12 @@ struct super_block {
 	unsigned long s_magic;
 };
 
-struct timespec64 {
-	s64 tv_sec;
-	long tv_nsec;
-};
-
 struct inode {
 	u16 i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
 	s64 i_size;
 	atomic_t i_writecount;
-	struct timespec64 i_mtime;
-};
-
-/* since Linux 6.11 */
-struct inode___seconds {
-	s64 i_mtime_sec;
-	u32 i_mtime_nsec;
 };
 
 struct dentry {
@@ -121,6 +109,7 @@ struct mount {
 	struct mount *mnt_parent;
 	struct dentry *mnt_mountpoint;
 	struct vfsmount mnt;
+	void *mnt_ns;
 };
 
 struct path {

@@ -17,7 +17,7 @@ const (
 	patience = 250 * time.Millisecond
 	// maxLate bounds the events that are out of their place. A further one is
 	// sent without its hash.
-	maxLate = 256
+	maxLate = 1024
 )
 
 // item is an event on its way out.
@@ -90,6 +90,34 @@ func (l *line) done(it *item, sum, unhashed string) {
 	it.event.File.SHA256, it.event.File.Unhashed = sum, unhashed
 	it.ready = true
 	l.change.Broadcast()
+}
+
+// waits says whether an event still waits for its digest.
+func (l *line) waits(it *item) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !it.ready && !it.dropped
+}
+
+// giveUp sends the events up to seq without the digests that they still wait for.
+func (l *line) giveUp(seq uint64, unhashed string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, items := range [][]*item{l.late, l.items} {
+		for _, it := range items {
+			if !it.ready && it.seq <= seq {
+				it.event.File.Unhashed, it.ready = unhashed, true
+			}
+		}
+	}
+	l.change.Broadcast()
+}
+
+// mark is the youngest event pushed so far.
+func (l *line) mark() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
 }
 
 // next waits for the next event to emit; nil when the line was closed and is empty.
@@ -189,8 +217,8 @@ func (l *line) close() {
 	l.change.Broadcast()
 }
 
-// flush waits until everything pushed before the call has been emitted.
-func (l *line) flush(ctx context.Context) error {
+// flush waits until the events up to mark have been emitted.
+func (l *line) flush(ctx context.Context, mark uint64) error {
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -199,7 +227,6 @@ func (l *line) flush(ctx context.Context) error {
 	defer stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	mark := l.last
 	for l.oldest() <= mark && l.err == nil && ctx.Err() == nil {
 		l.change.Wait()
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -59,7 +58,7 @@ func TestLineKeepsOrder(t *testing.T) {
 	l.push(a)
 	l.push(fileItem("b", true))
 	go l.done(a, "#", "")
-	if err := l.flush(context.Background()); err != nil {
+	if err := l.flush(context.Background(), l.mark()); err != nil {
 		t.Fatal(err)
 	}
 	if got := o.got(); got != "[a# b]" {
@@ -78,11 +77,11 @@ func TestLineOvertakesAfterPatience(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	if err := l.flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := l.flush(ctx, l.mark()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("flush did not wait for the late event: %v", err)
 	}
 	l.done(slow, "#", "")
-	if err := l.flush(context.Background()); err != nil || o.got() != "[b slow#]" {
+	if err := l.flush(context.Background(), l.mark()); err != nil || o.got() != "[b slow#]" {
 		t.Errorf("%s, %v", o.got(), err)
 	}
 }
@@ -109,6 +108,29 @@ func TestLineBoundsLateEvents(t *testing.T) {
 	end()
 	if len(o.paths) != maxLate+1 {
 		t.Errorf("%d events of %d", len(o.paths), maxLate+1)
+	}
+}
+
+// TestLineGivesUp: the events up to a mark go out with the reason, those behind it still wait.
+func TestLineGivesUp(t *testing.T) {
+	l, o := newLine(), &outlet{}
+	end := runLine(l, o)
+	late, waiting, behind := fileItem("late", false), fileItem("waiting", false), fileItem("behind", false)
+	l.push(late)
+	time.Sleep(2 * patience) // it is overtaken
+	l.push(waiting)
+	mark := l.mark()
+	l.push(behind)
+	l.giveUp(mark, " why")
+	if err := l.flush(context.Background(), mark); err != nil || o.got() != "[late why waiting why]" {
+		t.Errorf("%s, %v", o.got(), err)
+	}
+	for _, it := range []*item{late, waiting, behind} {
+		l.done(it, "#", "")
+	}
+	end()
+	if o.got() != "[late why waiting why behind#]" {
+		t.Error(o.got())
 	}
 }
 
@@ -144,76 +166,13 @@ func TestLineFails(t *testing.T) {
 		l.emit(context.Background(), func(context.Context, *audit.Event) error { return os.ErrClosed })
 	})
 	l.push(fileItem("a", true))
-	if err := l.flush(context.Background()); !errors.Is(err, os.ErrClosed) {
+	if err := l.flush(context.Background(), l.mark()); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("flush: %v", err)
 	}
 	wg.Wait()
 	late := fileItem("b", false)
 	l.push(late) // must not block
 	l.done(late, "#", "")
-}
-
-func TestHasher(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(file, []byte("content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	info, _ := os.Stat(file)
-	mtime := stamp{info.ModTime().Unix(), int64(info.ModTime().Nanosecond())}
-	const closed = 100
-	for _, test := range []struct {
-		name    string
-		c       closing
-		touched uint64
-		open    error
-		want    string
-	}{
-		{"as closed", closing{size: 7, mtime: mtime}, 50, nil, "f" + sumOf("content")},
-		{"opened for writing since", closing{size: 7, mtime: mtime}, 101, nil, "f" + unhashedChanged},
-		{"other size", closing{size: 8, mtime: mtime}, 50, nil, "f" + unhashedChanged},
-		{"mtime set, no other writer", closing{size: 7}, 50, nil, "f" + sumOf("content")},
-		{"mtime moved, another writer", closing{size: 7, shared: true}, 50, nil, "f" + unhashedChanged},
-		{"mtime moved, opens forgotten", closing{size: 7}, 0, nil, "f" + unhashedChanged},
-		{"opens forgotten", closing{size: 7, mtime: mtime}, 0, nil, "f" + sumOf("content")},
-		{"mapping", closing{size: 1, loose: true}, 50, nil, "f" + sumOf("content")},
-		{"gone", closing{size: 7, mtime: mtime}, 50, os.ErrNotExist, "f" + unhashedGone},
-	} {
-		l, o := newLine(), &outlet{}
-		h := newHasher(l, func(*closing) (*os.File, error) {
-			if test.open != nil {
-				return nil, test.open
-			}
-			return os.Open(file)
-		}, func(uint64) uint64 { return test.touched })
-		h.start()
-		end := runLine(l, o)
-		c := test.c
-		c.item, c.at = fileItem("f", false), closed
-		l.push(c.item)
-		h.add(job{wants: []*closing{&c}})
-		if err := l.flush(context.Background()); err != nil || o.got() != "["+test.want+"]" {
-			t.Errorf("%s: %s, %v; want %s", test.name, o.got(), err, test.want)
-		}
-		end()
-		h.close()
-	}
-}
-
-func TestCache(t *testing.T) {
-	c := newCache(2)
-	v := func(ino uint64) version { return version{ino: ino} }
-	c.put(v(1), "one")
-	c.put(v(2), "two")
-	c.put(v(2), "two again")
-	c.put(v(3), "three")
-	for ino, want := range map[uint64]string{1: "", 2: "two again", 3: "three"} {
-		if got, _ := c.get(v(ino)); got != want {
-			t.Errorf("%d: %q, want %q", ino, got, want)
-		}
-	}
-	if len(c.sums) != 2 {
-		t.Errorf("%d digests are kept, bound is 2", len(c.sums))
-	}
 }
 
 func TestLossesAreReportedOnce(t *testing.T) {

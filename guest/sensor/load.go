@@ -66,12 +66,16 @@ func adapt(spec *ebpf.CollectionSpec) error {
 		if !ok {
 			continue
 		}
+		argument := "dentry"
+		if operation == "file" {
+			operation, argument = "do_truncate", "file"
+		}
 		if err := types.TypeByName(operation, &function); err != nil {
 			return fmt.Errorf("find the kernel's function %s: %w", operation, err)
 		}
-		position := lastDentry(function)
+		position := last(function, argument)
 		if position < 0 {
-			return fmt.Errorf("the kernel's function %s takes no dentry", operation)
+			return fmt.Errorf("the kernel's function %s takes no %s", operation, argument)
 		}
 		if err := v.Set(uint32(position)); err != nil {
 			return fmt.Errorf("set the sensor's %s: %w", name, err)
@@ -80,9 +84,9 @@ func adapt(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// lastDentry is the position of the dentry that a function works on, -1 without one: vfs_link
-// takes another one before it.
-func lastDentry(f *btf.Func) int {
+// last is the position of a function's last argument that points to such a structure, -1 without
+// one: vfs_link takes another dentry before the one that it works on.
+func last(f *btf.Func, structure string) int {
 	proto, ok := f.Type.(*btf.FuncProto)
 	if !ok {
 		return -1
@@ -90,7 +94,7 @@ func lastDentry(f *btf.Func) int {
 	for i, p := range slices.Backward(proto.Params) {
 		if to, ok := p.Type.(*btf.Pointer); !ok {
 			continue
-		} else if s, ok := to.Target.(*btf.Struct); ok && s.Name == "dentry" {
+		} else if s, ok := to.Target.(*btf.Struct); ok && s.Name == structure {
 			return i
 		}
 	}

@@ -47,7 +47,7 @@ func (c *collector) pair() (overflow bool, err error) {
 			continue
 		}
 		delete(c.pending, inode)
-		c.hasher.add(job{wants: wants})
+		c.hasher.add(nil, wants)
 	}
 	return overflow, nil
 }
@@ -59,6 +59,6 @@ func (c *collector) adopt(o orphan) bool {
 		return false
 	}
 	delete(c.pending, o.inode)
-	c.hasher.add(job{file: os.NewFile(uintptr(o.fd), "closed file"), wants: wants})
+	c.hasher.add(os.NewFile(uintptr(o.fd), "closed file"), wants)
 	return true
 }

@@ -7,16 +7,6 @@
 #define PROC_HIGH ((2 << 20) / 8)
 #define SIGNAL_GROUP_EXIT 4
 
-static __always_inline void put_root(struct proc *p, struct task_struct *task)
-{
-	struct fs_struct *fs = task->fs;
-
-	if (!fs)
-		return;
-	p->root_dentry = (u64)fs->root.dentry;
-	p->root_mnt = (u64)fs->root.mnt;
-}
-
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
@@ -40,7 +30,6 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 	new.pid = pid;
 	new.start = child->start_boottime;
 	new.threads = 1;
-	put_root(&new, child);
 	if (bpf_map_update_elem(&procs, &pid, &new, BPF_ANY))
 		lose(LOSS_EXEC);
 	return 0;
@@ -55,7 +44,6 @@ static __always_inline struct proc *executed(struct task_struct *task)
 	if (p) {
 		if (step)
 			p->step = step;
-		put_root(p, task);
 		return p;
 	}
 	if (!step)
@@ -64,7 +52,6 @@ static __always_inline struct proc *executed(struct task_struct *task)
 	new.pid = pid;
 	new.start = task->group_leader->start_boottime;
 	new.threads = 1;
-	put_root(&new, task);
 	if (bpf_map_update_elem(&procs, &pid, &new, BPF_ANY)) {
 		lose(LOSS_EXEC);
 		return NULL;
@@ -132,14 +119,14 @@ int BPF_PROG(exec, struct task_struct *task, int old_pid, struct linux_binprm *b
 
 	file = mm->exe_file;
 	dentry = file->f_path.dentry;
-	end = put_path(buf, off, p, (u64)file->f_path.mnt, (u64)dentry, &r->exe_flags);
+	end = put_path(buf, off, (u64)file->f_path.mnt, (u64)dentry, &r->exe_flags);
 	if (unhashed(dentry) && dentry->d_parent != file->f_path.mnt->mnt_root)
 		r->exe_flags |= PATH_DELETED;
 	r->exe_size = end - off;
 	off = end;
 	if (off > BUF_SIZE / 2)
 		return 0;
-	end = put_path(buf, off, p, (u64)task->fs->pwd.mnt, (u64)task->fs->pwd.dentry, &r->cwd_flags);
+	end = put_path(buf, off, (u64)task->fs->pwd.mnt, (u64)task->fs->pwd.dentry, &r->cwd_flags);
 	r->cwd_size = end - off;
 	off = end;
 	if (off > BUF_SIZE - ARGV_CHUNK)

@@ -18,14 +18,31 @@ type programsBuffer struct {
 	Data [16384]uint8
 }
 
+type programsIdentity struct {
+	_          structs.HostLayout
+	Inode      uint64
+	Generation uint64
+	Ino        uint64
+	ContentIno uint64
+	Dev        uint32
+	ContentDev uint32
+	ContentFs  uint32
+	Writers    uint32
+}
+
 type programsIntent struct {
 	_         structs.HostLayout
 	Dentry    uint64
 	Dir       uint64
 	Mnt       uint64
+	Source    uint64
+	Ino       uint64
+	ToIno     uint64
+	Dev       uint32
 	Replaces  uint32
 	Exchanges uint32
 	Name      [256]uint8
+	_         [4]byte
 }
 
 type programsProc struct {
@@ -33,8 +50,6 @@ type programsProc struct {
 	Start       uint64
 	OriginStart uint64
 	Execed      uint64
-	RootDentry  uint64
-	RootMnt     uint64
 	OriginPid   uint32
 	Step        uint32
 	Pid         uint32
@@ -49,14 +64,16 @@ const (
 	programsMapCgroups            = "cgroups"
 	programsMapFileRing           = "file_ring"
 	programsMapFlowRing           = "flow_ring"
+	programsMapGenerations        = "generations"
 	programsMapIntents            = "intents"
 	programsMapLosses             = "losses"
 	programsMapMapped             = "mapped"
 	programsMapProcRing           = "proc_ring"
 	programsMapProcs              = "procs"
-	programsMapTouched            = "touched"
 	programsMapWriters            = "writers"
+	programsProgChrooted          = "chrooted"
 	programsProgConnected         = "connected"
+	programsProgDoneEmptying      = "done_emptying"
 	programsProgDoneVfsCreate     = "done_vfs_create"
 	programsProgDoneVfsLink       = "done_vfs_link"
 	programsProgDoneVfsMkdir      = "done_vfs_mkdir"
@@ -65,6 +82,7 @@ const (
 	programsProgDoneVfsRmdir      = "done_vfs_rmdir"
 	programsProgDoneVfsSymlink    = "done_vfs_symlink"
 	programsProgDoneVfsUnlink     = "done_vfs_unlink"
+	programsProgEmptying          = "emptying"
 	programsProgExec              = "exec"
 	programsProgExited            = "exited"
 	programsProgForked            = "forked"
@@ -76,15 +94,17 @@ const (
 	programsProgMayRmdir          = "may_rmdir"
 	programsProgMaySymlink        = "may_symlink"
 	programsProgMayUnlink         = "may_unlink"
-	programsProgMmapped           = "mmapped"
 	programsProgOpened            = "opened"
 	programsProgReleased          = "released"
 	programsProgSentInet          = "sent_inet"
 	programsProgSentInet6         = "sent_inet6"
 	programsProgTruncated         = "truncated"
+	programsProgTruncating        = "truncating"
 	programsVarArmed              = "armed"
 	programsVarCookie             = "cookie"
 	programsVarIdentified         = "identified"
+	programsVarLastGeneration     = "last_generation"
+	programsVarPositionFile       = "position_file"
 	programsVarPositionVfsCreate  = "position_vfs_create"
 	programsVarPositionVfsLink    = "position_vfs_link"
 	programsVarPositionVfsMkdir   = "position_vfs_mkdir"
@@ -93,6 +113,7 @@ const (
 	programsVarPositionVfsSymlink = "position_vfs_symlink"
 	programsVarPositionVfsUnlink  = "position_vfs_unlink"
 	programsVarReadOver           = "read_over"
+	programsVarUnproven           = "unproven"
 )
 
 // loadPrograms returns the embedded CollectionSpec for programs.
@@ -137,7 +158,9 @@ type programsSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programsProgramSpecs struct {
+	Chrooted       *ebpf.ProgramSpec `ebpf:"chrooted"`
 	Connected      *ebpf.ProgramSpec `ebpf:"connected"`
+	DoneEmptying   *ebpf.ProgramSpec `ebpf:"done_emptying"`
 	DoneVfsCreate  *ebpf.ProgramSpec `ebpf:"done_vfs_create"`
 	DoneVfsLink    *ebpf.ProgramSpec `ebpf:"done_vfs_link"`
 	DoneVfsMkdir   *ebpf.ProgramSpec `ebpf:"done_vfs_mkdir"`
@@ -146,6 +169,7 @@ type programsProgramSpecs struct {
 	DoneVfsRmdir   *ebpf.ProgramSpec `ebpf:"done_vfs_rmdir"`
 	DoneVfsSymlink *ebpf.ProgramSpec `ebpf:"done_vfs_symlink"`
 	DoneVfsUnlink  *ebpf.ProgramSpec `ebpf:"done_vfs_unlink"`
+	Emptying       *ebpf.ProgramSpec `ebpf:"emptying"`
 	Exec           *ebpf.ProgramSpec `ebpf:"exec"`
 	Exited         *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked         *ebpf.ProgramSpec `ebpf:"forked"`
@@ -157,29 +181,29 @@ type programsProgramSpecs struct {
 	MayRmdir       *ebpf.ProgramSpec `ebpf:"may_rmdir"`
 	MaySymlink     *ebpf.ProgramSpec `ebpf:"may_symlink"`
 	MayUnlink      *ebpf.ProgramSpec `ebpf:"may_unlink"`
-	Mmapped        *ebpf.ProgramSpec `ebpf:"mmapped"`
 	Opened         *ebpf.ProgramSpec `ebpf:"opened"`
 	Released       *ebpf.ProgramSpec `ebpf:"released"`
 	SentInet       *ebpf.ProgramSpec `ebpf:"sent_inet"`
 	SentInet6      *ebpf.ProgramSpec `ebpf:"sent_inet6"`
 	Truncated      *ebpf.ProgramSpec `ebpf:"truncated"`
+	Truncating     *ebpf.ProgramSpec `ebpf:"truncating"`
 }
 
 // programsMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programsMapSpecs struct {
-	Buffers  *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups  *ebpf.MapSpec `ebpf:"cgroups"`
-	FileRing *ebpf.MapSpec `ebpf:"file_ring"`
-	FlowRing *ebpf.MapSpec `ebpf:"flow_ring"`
-	Intents  *ebpf.MapSpec `ebpf:"intents"`
-	Losses   *ebpf.MapSpec `ebpf:"losses"`
-	Mapped   *ebpf.MapSpec `ebpf:"mapped"`
-	ProcRing *ebpf.MapSpec `ebpf:"proc_ring"`
-	Procs    *ebpf.MapSpec `ebpf:"procs"`
-	Touched  *ebpf.MapSpec `ebpf:"touched"`
-	Writers  *ebpf.MapSpec `ebpf:"writers"`
+	Buffers     *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
+	FileRing    *ebpf.MapSpec `ebpf:"file_ring"`
+	FlowRing    *ebpf.MapSpec `ebpf:"flow_ring"`
+	Generations *ebpf.MapSpec `ebpf:"generations"`
+	Intents     *ebpf.MapSpec `ebpf:"intents"`
+	Losses      *ebpf.MapSpec `ebpf:"losses"`
+	Mapped      *ebpf.MapSpec `ebpf:"mapped"`
+	ProcRing    *ebpf.MapSpec `ebpf:"proc_ring"`
+	Procs       *ebpf.MapSpec `ebpf:"procs"`
+	Writers     *ebpf.MapSpec `ebpf:"writers"`
 }
 
 // programsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -189,6 +213,8 @@ type programsVariableSpecs struct {
 	Armed              *ebpf.VariableSpec `ebpf:"armed"`
 	Cookie             *ebpf.VariableSpec `ebpf:"cookie"`
 	Identified         *ebpf.VariableSpec `ebpf:"identified"`
+	LastGeneration     *ebpf.VariableSpec `ebpf:"last_generation"`
+	PositionFile       *ebpf.VariableSpec `ebpf:"position_file"`
 	PositionVfsCreate  *ebpf.VariableSpec `ebpf:"position_vfs_create"`
 	PositionVfsLink    *ebpf.VariableSpec `ebpf:"position_vfs_link"`
 	PositionVfsMkdir   *ebpf.VariableSpec `ebpf:"position_vfs_mkdir"`
@@ -197,6 +223,7 @@ type programsVariableSpecs struct {
 	PositionVfsSymlink *ebpf.VariableSpec `ebpf:"position_vfs_symlink"`
 	PositionVfsUnlink  *ebpf.VariableSpec `ebpf:"position_vfs_unlink"`
 	ReadOver           *ebpf.VariableSpec `ebpf:"read_over"`
+	Unproven           *ebpf.VariableSpec `ebpf:"unproven"`
 }
 
 // programsObjects contains all objects after they have been loaded into the kernel.
@@ -219,17 +246,17 @@ func (o *programsObjects) Close() error {
 //
 // It can be passed to loadProgramsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programsMaps struct {
-	Buffers  *ebpf.Map `ebpf:"buffers"`
-	Cgroups  *ebpf.Map `ebpf:"cgroups"`
-	FileRing *ebpf.Map `ebpf:"file_ring"`
-	FlowRing *ebpf.Map `ebpf:"flow_ring"`
-	Intents  *ebpf.Map `ebpf:"intents"`
-	Losses   *ebpf.Map `ebpf:"losses"`
-	Mapped   *ebpf.Map `ebpf:"mapped"`
-	ProcRing *ebpf.Map `ebpf:"proc_ring"`
-	Procs    *ebpf.Map `ebpf:"procs"`
-	Touched  *ebpf.Map `ebpf:"touched"`
-	Writers  *ebpf.Map `ebpf:"writers"`
+	Buffers     *ebpf.Map `ebpf:"buffers"`
+	Cgroups     *ebpf.Map `ebpf:"cgroups"`
+	FileRing    *ebpf.Map `ebpf:"file_ring"`
+	FlowRing    *ebpf.Map `ebpf:"flow_ring"`
+	Generations *ebpf.Map `ebpf:"generations"`
+	Intents     *ebpf.Map `ebpf:"intents"`
+	Losses      *ebpf.Map `ebpf:"losses"`
+	Mapped      *ebpf.Map `ebpf:"mapped"`
+	ProcRing    *ebpf.Map `ebpf:"proc_ring"`
+	Procs       *ebpf.Map `ebpf:"procs"`
+	Writers     *ebpf.Map `ebpf:"writers"`
 }
 
 func (m *programsMaps) Close() error {
@@ -238,12 +265,12 @@ func (m *programsMaps) Close() error {
 		m.Cgroups,
 		m.FileRing,
 		m.FlowRing,
+		m.Generations,
 		m.Intents,
 		m.Losses,
 		m.Mapped,
 		m.ProcRing,
 		m.Procs,
-		m.Touched,
 		m.Writers,
 	)
 }
@@ -255,6 +282,8 @@ type programsVariables struct {
 	Armed              *ebpf.Variable `ebpf:"armed"`
 	Cookie             *ebpf.Variable `ebpf:"cookie"`
 	Identified         *ebpf.Variable `ebpf:"identified"`
+	LastGeneration     *ebpf.Variable `ebpf:"last_generation"`
+	PositionFile       *ebpf.Variable `ebpf:"position_file"`
 	PositionVfsCreate  *ebpf.Variable `ebpf:"position_vfs_create"`
 	PositionVfsLink    *ebpf.Variable `ebpf:"position_vfs_link"`
 	PositionVfsMkdir   *ebpf.Variable `ebpf:"position_vfs_mkdir"`
@@ -263,13 +292,16 @@ type programsVariables struct {
 	PositionVfsSymlink *ebpf.Variable `ebpf:"position_vfs_symlink"`
 	PositionVfsUnlink  *ebpf.Variable `ebpf:"position_vfs_unlink"`
 	ReadOver           *ebpf.Variable `ebpf:"read_over"`
+	Unproven           *ebpf.Variable `ebpf:"unproven"`
 }
 
 // programsPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadProgramsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programsPrograms struct {
+	Chrooted       *ebpf.Program `ebpf:"chrooted"`
 	Connected      *ebpf.Program `ebpf:"connected"`
+	DoneEmptying   *ebpf.Program `ebpf:"done_emptying"`
 	DoneVfsCreate  *ebpf.Program `ebpf:"done_vfs_create"`
 	DoneVfsLink    *ebpf.Program `ebpf:"done_vfs_link"`
 	DoneVfsMkdir   *ebpf.Program `ebpf:"done_vfs_mkdir"`
@@ -278,6 +310,7 @@ type programsPrograms struct {
 	DoneVfsRmdir   *ebpf.Program `ebpf:"done_vfs_rmdir"`
 	DoneVfsSymlink *ebpf.Program `ebpf:"done_vfs_symlink"`
 	DoneVfsUnlink  *ebpf.Program `ebpf:"done_vfs_unlink"`
+	Emptying       *ebpf.Program `ebpf:"emptying"`
 	Exec           *ebpf.Program `ebpf:"exec"`
 	Exited         *ebpf.Program `ebpf:"exited"`
 	Forked         *ebpf.Program `ebpf:"forked"`
@@ -289,17 +322,19 @@ type programsPrograms struct {
 	MayRmdir       *ebpf.Program `ebpf:"may_rmdir"`
 	MaySymlink     *ebpf.Program `ebpf:"may_symlink"`
 	MayUnlink      *ebpf.Program `ebpf:"may_unlink"`
-	Mmapped        *ebpf.Program `ebpf:"mmapped"`
 	Opened         *ebpf.Program `ebpf:"opened"`
 	Released       *ebpf.Program `ebpf:"released"`
 	SentInet       *ebpf.Program `ebpf:"sent_inet"`
 	SentInet6      *ebpf.Program `ebpf:"sent_inet6"`
 	Truncated      *ebpf.Program `ebpf:"truncated"`
+	Truncating     *ebpf.Program `ebpf:"truncating"`
 }
 
 func (p *programsPrograms) Close() error {
 	return _ProgramsClose(
+		p.Chrooted,
 		p.Connected,
+		p.DoneEmptying,
 		p.DoneVfsCreate,
 		p.DoneVfsLink,
 		p.DoneVfsMkdir,
@@ -308,6 +343,7 @@ func (p *programsPrograms) Close() error {
 		p.DoneVfsRmdir,
 		p.DoneVfsSymlink,
 		p.DoneVfsUnlink,
+		p.Emptying,
 		p.Exec,
 		p.Exited,
 		p.Forked,
@@ -319,12 +355,12 @@ func (p *programsPrograms) Close() error {
 		p.MayRmdir,
 		p.MaySymlink,
 		p.MayUnlink,
-		p.Mmapped,
 		p.Opened,
 		p.Released,
 		p.SentInet,
 		p.SentInet6,
 		p.Truncated,
+		p.Truncating,
 	)
 }
 

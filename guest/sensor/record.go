@@ -19,6 +19,8 @@ const (
 	opRead   = 3
 	opRename = 4
 	opDelete = 5
+	opLink   = 6
+	opChroot = 7
 
 	pathDeleted = 1
 	pathCut     = 2
@@ -31,8 +33,7 @@ const (
 	fileMapped    = 2
 	fileReplaced  = 4
 	fileExchanged = 8
-	fileMemory    = 16
-	fileShared    = 32
+	fileShared    = 16
 )
 
 const (
@@ -40,7 +41,7 @@ const (
 	execSize = headSize + 24
 	argvSize = headSize + 8
 	exitSize = headSize + 16
-	fileSize = headSize + 48
+	fileSize = headSize + 56
 	flowSize = headSize + 48
 )
 
@@ -81,15 +82,14 @@ type exitRecord struct {
 }
 
 type fileRecord struct {
-	inode     uint64
-	ino       uint64
-	size      int64
-	mtimeSec  int64
-	mtimeNsec uint32
-	dev       uint32
-	op        uint8
-	flags     uint8
-	path, to  path
+	inode      uint64
+	generation uint64
+	ino, toIno uint64
+	size       int64
+	dev        uint32
+	op         uint8
+	flags      uint8
+	path, to   path
 }
 
 type flowRecord struct {
@@ -197,23 +197,23 @@ func decodeFile(b []byte) (*fileRecord, error) {
 		return nil, errShort
 	}
 	le, f := binary.LittleEndian, b[headSize:]
-	from, to := int(le.Uint16(f[40:])), int(le.Uint16(f[42:]))
+	from, to := int(le.Uint16(f[48:])), int(le.Uint16(f[50:]))
 	data := b[fileSize:]
 	if len(data) < from+to {
 		return nil, errShort
 	}
 	data = append([]byte(nil), data[:from+to]...)
 	return &fileRecord{
-		inode:     le.Uint64(f),
-		ino:       le.Uint64(f[8:]),
-		size:      int64(le.Uint64(f[16:])),
-		mtimeSec:  int64(le.Uint64(f[24:])),
-		mtimeNsec: le.Uint32(f[32:]),
-		dev:       le.Uint32(f[36:]),
-		op:        f[44],
-		flags:     f[45],
-		path:      path{data[:from], f[46]},
-		to:        path{data[from:], f[47]},
+		inode:      le.Uint64(f),
+		generation: le.Uint64(f[8:]),
+		ino:        le.Uint64(f[16:]),
+		toIno:      le.Uint64(f[24:]),
+		size:       int64(le.Uint64(f[32:])),
+		dev:        le.Uint32(f[40:]),
+		op:         f[52],
+		flags:      f[53],
+		path:       path{data[:from], f[54]},
+		to:         path{data[from:], f[55]},
 	}, nil
 }
 
@@ -235,8 +235,8 @@ func decodeFlow(b []byte) (*flowRecord, error) {
 	}, nil
 }
 
-// String puts the names in their order: an absolute path, as the process sees
-// it. What the kernel calls deleted is marked as it is in /proc.
+// String puts the names in their order: an absolute path, from the root of the cell's
+// mounts. What the kernel calls deleted is marked as it is in /proc.
 func (p path) String() string {
 	out := make([]byte, 0, len(p.names)+16)
 	if p.flags&pathCut != 0 {

@@ -28,13 +28,15 @@ enum op {
 	OP_READ = 3,
 	OP_RENAME = 4,
 	OP_DELETE = 5,
+	OP_LINK = 6,   /* a further name, path, of what "to" names */
+	OP_CHROOT = 7, /* the process's root directory is now path */
 };
 
 enum path_flag {
 	PATH_DELETED = 1, /* no longer has this name */
 	PATH_CUT = 2,     /* longer than we keep: the upper part is missing */
 	PATH_PSEUDO = 4,  /* belongs to no mount (memfd) */
-	PATH_ROOTED = 8,  /* ended at the process's own root */
+	PATH_ROOTED = 8,  /* ended at the root of the mounts */
 };
 
 enum proc_flag {
@@ -46,8 +48,7 @@ enum file_flag {
 	FILE_MAPPED = 2, /* written through a mapping that outlived the descriptor */
 	FILE_REPLACED = 4,  /* the rename deleted what had the new name */
 	FILE_EXCHANGED = 8, /* the rename swapped both names */
-	FILE_SHARED = 32,   /* others can still write it without opening it again */
-	FILE_MEMORY = 16,   /* on tmpfs, where a write through a mapping leaves no trace in ctime */
+	FILE_SHARED = 16,   /* another open file or mapping can still write it */
 };
 
 struct head {
@@ -92,11 +93,12 @@ struct exit_record {
 struct file_record {
 	struct head head;
 	u64 inode; /* kernel address: an identity, never followed */
+	u64 generation; /* of the content: grows when the file is opened or closed for writing, or truncated */
 	u64 ino;
+	u64 to_ino; /* of what a rename replaced or swapped with */
 	s64 size;
-	s64 mtime_sec;
-	u32 mtime_nsec;
-	u32 dev;
+	u32 dev; /* as the kernel keeps it: 12 bits major, 20 bits minor */
+	u32 reserved;
 	u16 path_size;
 	u16 to_size;
 	u8 op;

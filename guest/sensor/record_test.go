@@ -28,7 +28,7 @@ func rawExec(exe, cwd, argv string, whole int) raw {
 }
 
 func rawFile(op, flags uint8, path, to string) raw {
-	return rawHead(kindFile, procExeced).u64(0xffff).u64(7).u64(3).u64(50).u32(60).u32(8).
+	return rawHead(kindFile, procExeced).u64(0xffff).u64(50).u64(7).u64(60).u64(3).u32(8<<20|1).u32(0).
 		u16(uint16(len(path))).u16(uint16(len(to))).u8(op, flags, pathRooted, pathRooted).text(path + to)
 }
 
@@ -54,7 +54,7 @@ func TestDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := r.body.(*fileRecord)
-	if f.inode != 0xffff || f.ino != 7 || f.size != 3 || f.mtimeSec != 50 || f.mtimeNsec != 60 || f.dev != 8 ||
+	if f.inode != 0xffff || f.ino != 7 || f.size != 3 || f.generation != 50 || f.toIno != 60 || f.dev != 8<<20|1 ||
 		f.op != opRename || f.flags != fileReplaced || f.path.String() != "/a" || f.to.String() != "/b" {
 		t.Errorf("file %+v", f)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -34,6 +35,7 @@ type Sensor struct {
 	kernel    *kernel
 	watch     *watch
 	collector *collector
+	hashTime  time.Duration // the constant, except in tests
 
 	mu      sync.Mutex // guards all below
 	running bool
@@ -56,7 +58,7 @@ func Load() (*Sensor, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.close(), k.close())
 	}
-	return &Sensor{kernel: k, watch: w, collector: c}, nil
+	return &Sensor{kernel: k, watch: w, collector: c, hashTime: hashTime}, nil
 }
 
 // Start begins to report. emit is called from one goroutine, in the order in
@@ -86,7 +88,10 @@ func (s *Sensor) Start(ctx context.Context, set Settings, emit func(context.Cont
 // Prime hashes the files below root that are larger than over bytes, so that
 // reading one of them in a run costs no hashing. It may be called before a
 // snapshot is taken; of what it reads nothing stays in memory.
-func (s *Sensor) Prime(root string, over int64) error { return s.collector.hasher.prime(root, over) }
+func (s *Sensor) Prime(root string, over int64) error {
+	c := s.collector
+	return c.id.borrow(func() error { return c.hasher.prime(root, over) })
+}
 
 // Prepare marks the file systems at and below root, which Track does
 // otherwise. It may be called before a snapshot is taken.
@@ -119,13 +124,23 @@ func (s *Sensor) Untrack(cgroupID uint64) error {
 	return nil
 }
 
+// hashTime is how long Flush waits for contents to be hashed.
+const hashTime = 10 * time.Second
+
 // Flush returns when everything that happened before the call has been
-// emitted, hashes, losses and the events of dead processes included.
+// emitted, losses and the events of dead processes included. An event whose
+// content is not hashed within hashTime is emitted without its digest, and says so.
 func (s *Sensor) Flush(ctx context.Context) error {
 	if err := s.collector.sync(ctx); err != nil {
 		return err
 	}
-	return s.collector.line.flush(ctx)
+	l, h := s.collector.line, s.collector.hasher
+	h.flushes.Add(1)
+	defer h.flushes.Add(-1)
+	mark := l.mark()
+	alarm := time.AfterFunc(s.hashTime, func() { l.giveUp(mark, unhashedLate) })
+	defer alarm.Stop()
+	return l.flush(ctx, mark)
 }
 
 // Close detaches the programs and ends the goroutines. Events that were not flushed may be lost.

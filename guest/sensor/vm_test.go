@@ -84,6 +84,8 @@ func TestSensor(t *testing.T) {
 		{"exec", testExec}, {"exit", testExit}, {"argv", testArgv}, {"pids", testPIDs}, {"unexeced", testForkOnly},
 		{"unlinked", testUnlinked}, {"rewrite", testRewrite}, {"mapped", testMapped}, {"otherways", testOtherWays},
 		{"read", testRead}, {"flow", testFlow}, {"flow's source", testFlowSource}, {"large", testLarge}, {"flood", testFlood}, {"untracked", testUntracked},
+		{"vouch", testVouch}, {"chroot", testChroot}, {"emptied", testEmptied}, {"sparse", testSparse}, {"race", testRace},
+		{"copy up", testCopyUp}, {"aliases", testAliases},
 		{"files", testFiles}, // the last: it deletes what others read
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -481,6 +483,118 @@ func testUntracked(t *testing.T, c *cell) {
 		t.Errorf("events of what is not tracked: %+v", events)
 	}
 	c.remake("given")
+}
+
+// testVouch: nothing that a workload controls makes a digest that is not of the content at close.
+func testVouch(t *testing.T, c *cell) {
+	contents := map[string][]string{}
+	for i := range 3 {
+		good := strings.Repeat("good ", 1000)
+		contents[fmt.Sprint("/workspace/v", i)] = []string{good, "", "", "evil " + good[5:]}
+		contents[fmt.Sprint("/workspace/w", i)] = []string{"good", "", "evil"}
+	}
+	for _, e := range c.run("vouch") {
+		if e.File == nil || e.File.Op != audit.FileWrite {
+			continue
+		}
+		path := string(e.File.Path)
+		if len(contents[path]) == 0 {
+			t.Fatalf("unexpected write: %+v", *e.File)
+		}
+		want := contents[path][0]
+		contents[path] = contents[path][1:]
+		switch {
+		case e.File.Unhashed == "" && e.File.SHA256 != sumOf(want):
+			t.Errorf("%+v: want the digest of %.10q, or a reason", *e.File, want)
+		case want != "" && len(contents[path]) == 0 && e.File.SHA256 == "":
+			t.Errorf("the last content has no digest: %+v", *e.File)
+		}
+	}
+	for path, left := range contents {
+		if len(left) > 0 {
+			t.Errorf("%d writes of %s are missing", len(left), path)
+		}
+	}
+}
+
+// testChroot: paths are those of the sandbox, whatever root directory the process has.
+func testChroot(t *testing.T, c *cell) {
+	expect(t, c.run("chroot"), audit.KindFile,
+		"create /workspace/jail", "create /workspace/jail/etc", "chroot /workspace/jail",
+		"create /workspace/jail/etc/passwd", "write /workspace/jail/etc/passwd", "chroot /workspace/jail/etc",
+		"create /workspace/jail/etc/shadow", "write /workspace/jail/etc/shadow")
+}
+
+// testEmptied: to open a file for reading can take its content away.
+func testEmptied(t *testing.T, c *cell) {
+	events := c.run("emptied")
+	expect(t, events, audit.KindFile, "create /workspace/e", "write /workspace/e", "write /workspace/e")
+	if last := lastFile(events); last.Size != 0 || last.SHA256 != sumOf("") {
+		t.Errorf("%+v", *last)
+	}
+}
+
+func lastFile(events []audit.Event) *audit.File {
+	var last *audit.File
+	for _, e := range events {
+		if e.File != nil {
+			last = e.File
+		}
+	}
+	return last
+}
+
+// testCopyUp: an overlay's own work in its layers is not the process's.
+func testCopyUp(t *testing.T, c *cell) {
+	events := c.run("copyup")
+	expect(t, events, audit.KindFile, "write /workspace/given")
+	if last := lastFile(events); last.SHA256 != sumOf(strings.Repeat("given", 1000)+"more") {
+		t.Errorf("%+v", *last)
+	}
+	must(t, os.Remove(c.root+"/workspace/given"))
+	c.remake("given")
+}
+
+// testAliases: a file is the same under each of its names.
+func testAliases(t *testing.T, c *cell) {
+	events := c.run("aliases")
+	expect(t, events, audit.KindFile, "create /workspace/alias", "write /workspace/alias", "delete /workspace/alias")
+	var st unix.Stat_t
+	must(t, unix.Stat(c.root+"/workspace/given", &st))
+	for _, e := range events {
+		if f := e.File; f != nil && (f.Inode != fmt.Sprint(st.Ino) || f.Device != fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))) {
+			t.Errorf("%+v; stat says device %#x, inode %d", *f, st.Dev, st.Ino)
+		}
+		if f := e.File; f != nil && f.Op == audit.FileCreate && f.Source != "/workspace/given" {
+			t.Errorf("%+v does not name what it is a link to", *f)
+		}
+	}
+}
+
+// testSparse: contents that cannot be hashed in time have an event that says so, and hold up no other.
+func testSparse(t *testing.T, c *cell) {
+	c.sensor.hashTime = 3 * time.Second
+	defer func() { c.sensor.hashTime = hashTime }()
+	began := time.Now()
+	events := c.run("sparse")
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	last := map[string]*audit.File{}
+	for _, e := range events {
+		if e.File != nil && e.File.Op == audit.FileWrite {
+			last[string(e.File.Path)] = e.File
+		}
+	}
+	for path, want := range map[string]string{
+		"/workspace/sparse0": unhashedLarge, "/workspace/sparse1": unhashedLate, "/workspace/sparse2": unhashedLate,
+		"/workspace/sparse3": sumOf(string(make([]byte, 3<<20))), "/workspace/small": sumOf("small"),
+	} {
+		if f := last[path]; f == nil || f.SHA256+f.Unhashed != want {
+			t.Errorf("%s: %+v, want %s", path, f, want)
+		}
+	}
+	c.sensor.collector.hasher.settle()
 }
 
 // remake restores a file of the workspace from outside.

@@ -39,6 +39,13 @@ var workloads = map[string]func(args []string) error{
 	"script":    runScript,
 	"./run.sh":  func([]string) error { return nil },
 	"nested":    func([]string) error { return nested() },
+	"race":      race,
+	"vouch":     func([]string) error { return vouch() },
+	"chroot":    func([]string) error { return changeRoot() },
+	"copyup":    func([]string) error { return appendTo("given", "more") },
+	"emptied":   func([]string) error { return empty() },
+	"aliases":   func([]string) error { return aliases() },
+	"sparse":    func([]string) error { return sparse() },
 }
 
 func workload(args []string) int {
@@ -339,4 +346,119 @@ func nested() error {
 	cmd := exec.Command("/workload", "workload", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
 	return cmd.Run()
+}
+
+// vouch has the kernel's and its own witnesses say that a file did not change, and changes it.
+func vouch() error {
+	for i, trick := range []func(name string, mem []byte) error{
+		func(name string, _ []byte) error { return touch(name) },
+		func(string, []byte) error { time.Sleep(200 * time.Millisecond); return nil },
+		func(name string, mem []byte) error { return unix.Msync(mem, unix.MS_SYNC) },
+	} {
+		name := fmt.Sprint("v", i)
+		if err := write(name, strings.Repeat("good ", 1000))(); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		mem, err := unix.Mmap(int(f.Fd()), 0, 5000, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return err
+		}
+		f.Close()
+		mem[0] = 'g' // as it was; the page is dirty from now on: later stores leave no trace in the file's times
+		if err := trick(name, mem); err != nil {
+			return err
+		}
+		if err := appendTo(name, ""); err != nil {
+			return err
+		}
+		time.Sleep(300 * time.Millisecond) // it can be hashed now
+		copy(mem, "evil ")
+		if err := all(func() error { return trick(name, mem) }, func() error { return unix.Munmap(mem) }); err != nil {
+			return err
+		}
+		// A second writer that writes after the first has closed, and sets the times back.
+		second := fmt.Sprint("w", i)
+		if err := write(second, "good")(); err != nil {
+			return err
+		}
+		if f, err = os.OpenFile(second, os.O_RDWR, 0); err != nil {
+			return err
+		}
+		if err := appendTo(second, ""); err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+		if _, err := f.WriteAt([]byte("evil"), 0); err != nil {
+			return err
+		}
+		if err := all(func() error { return touch(second) }, f.Close); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func touch(name string) error { return os.Chtimes(name, time.Unix(1, 0), time.Unix(1, 0)) }
+
+func appendTo(name, content string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(content)
+	return err
+}
+
+// changeRoot works below another root directory.
+func changeRoot() error {
+	return all(
+		func() error { return os.MkdirAll("jail/etc", 0o755) },
+		func() error { return unix.Chroot("jail") },
+		func() error { return os.Chdir("/etc") },
+		write("/etc/passwd", "inside"),
+		func() error { return unix.Chroot(".") },
+		write("/shadow", "deeper"),
+	)
+}
+
+// empty takes a file's content away by opening it for reading.
+func empty() error {
+	return all(write("e", "content"), func() error {
+		fd, err := unix.Open("e", unix.O_RDONLY|unix.O_TRUNC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	})
+}
+
+// aliases writes to a file of the lower layer under another name.
+func aliases() error {
+	return all(
+		func() error { return os.Link("given", "alias") },
+		func() error { return appendTo("alias", "evil") },
+		func() error { return os.Remove("alias") },
+	)
+}
+
+// sparse leaves files that take for ever to hash, and a few that do not.
+func sparse() error {
+	steps := []func() error{}
+	for i, size := range []int64{1 << 40, 12 << 30, 12 << 30, 3 << 20} {
+		name := fmt.Sprint("sparse", i)
+		steps = append(steps, write(name, ""), func() error {
+			f, err := os.OpenFile(name, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return f.Truncate(size)
+		})
+	}
+	return all(append(steps, write("small", "small"))...)
 }
