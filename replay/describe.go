@@ -239,6 +239,9 @@ func (p *printer) file(f *audit.File) entry {
 	if f.To != "" {
 		e.add(plain, " -> "+quote(f.To))
 	}
+	if f.Source != "" {
+		e.add(plain, ", a link to "+quote(f.Source))
+	}
 	if f.SHA256 != "" {
 		e.add(dim, "  sha256:"+p.digest(f.SHA256))
 	}

@@ -33,6 +33,7 @@ type FileChange struct {
 	Size   int64        `json:"size"`
 	SHA256 string       `json:"sha256,omitempty"`
 	From   audit.Text   `json:"from,omitempty"` // of a rename that led here
+	As     audit.Text   `json:"as,omitempty"`   // the other name of the file that it was done under
 	By     *Actor       `json:"by,omitempty"`
 }
 
@@ -55,15 +56,24 @@ func (s *Story) filesOf(moments []moment, order []int32) []FileHistory {
 		}
 		return h
 	}
+	linked := links{}
 	for i := range moments {
 		m := &moments[i]
 		f, is := m.what.(*audit.File)
-		if !is {
+		if !is || f.Op == audit.FileChroot {
 			continue
 		}
 		by := s.actorOf(m, f.Proc, f.PID)
 		h := of(m.x, m)
 		h.change(m, f, by)
+		if f.Source != "" {
+			h.link(of(s.paths.of[f.Source], m))
+		}
+		for _, name := range linked.follow(s, m.x, f) {
+			other := of(name, m)
+			other.change(m, f, by)
+			other.Changes[len(other.Changes)-1].As = f.Path
+		}
 		if f.Op == audit.FileRename {
 			to := of(s.paths.of[f.To], m)
 			to.arrive(m, h, by)
@@ -98,6 +108,13 @@ func (h *FileHistory) change(m *moment, f *audit.File, by *Actor) {
 		}
 	}
 	h.Seq, h.By = m.seq, by
+}
+
+// link takes over what is known of the content that a further name was given to.
+func (h *FileHistory) link(source *FileHistory) {
+	if source.SHA256 != "" || source.Unhashed != "" {
+		h.Size, h.SHA256, h.Unhashed = source.Size, source.SHA256, source.Unhashed
+	}
 }
 
 // arrive is the other end of a rename: what the content was before goes along.

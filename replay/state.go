@@ -102,7 +102,7 @@ func StateAt(run store.Run, rows Rows, t time.Time, lines int) (State, error) {
 func (s *Story) StateAt(t time.Time, lines int) State {
 	defer s.read()()
 	n := scene{s: s, st: State{Run: s.run.ID, At: t, Phase: "not started", Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed()},
-		procs: make([]running, len(s.procs.names)), files: make([]int32, len(s.paths.names)), gone: make([]bool, len(s.paths.names)),
+		procs: make([]running, len(s.procs.names)), files: make([]int32, len(s.paths.names)), links: links{}, gone: make([]bool, len(s.paths.names)),
 		flows: make([]openFlow, len(s.flows.names)), names: map[audit.Text]answers{}, held: heldFold{}}
 	at := nanos(t)
 	for i := range s.moments {
@@ -122,6 +122,7 @@ type scene struct {
 	procs  []running // by number
 	files  []int32   // by number of path: 1 + place of the write that it has its content of; 0: it is not known to be there
 	gone   []bool
+	links  links
 	flows  []openFlow
 	names  map[audit.Text]answers
 	held   heldFold
@@ -215,6 +216,9 @@ func (s *Story) stepsOf(at int64) []StepState {
 }
 
 func (n *scene) file(m *moment, place int32, f *audit.File) {
+	for _, name := range n.links.follow(n.s, m.x, f) {
+		n.files[name], n.gone[name] = place+1, false
+	}
 	switch f.Op {
 	case audit.FileDelete:
 		n.files[m.x], n.gone[m.x] = 0, true
@@ -228,7 +232,18 @@ func (n *scene) file(m *moment, place int32, f *audit.File) {
 		}
 	case audit.FileCreate, audit.FileWrite:
 		n.files[m.x], n.gone[m.x] = place+1, false
+		if known := n.of(f.Source); known != 0 {
+			n.files[m.x] = known // a link has the content of what it names
+		}
 	}
+}
+
+// of is the entry in files of a path, 0 without one.
+func (n *scene) of(path audit.Text) int32 {
+	if path == "" {
+		return 0
+	}
+	return n.files[n.s.paths.of[path]]
 }
 
 // state finishes the fold.

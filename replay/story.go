@@ -171,6 +171,9 @@ func (s *Story) take(m *moment, place int32, r *audit.Record) {
 		if r.File.Op == audit.FileRename {
 			s.paths.number(r.File.To)
 		}
+		if r.File.Source != "" {
+			s.paths.number(r.File.Source)
+		}
 		m.by, m.child = s.actor(r.File.Proc, r.File.Parent)
 	case r.Flow != nil:
 		m.what = r.Flow

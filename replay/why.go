@@ -231,6 +231,8 @@ func fileRelation(op audit.FileOp) string {
 		return "renamed by"
 	case audit.FileDelete:
 		return "deleted by"
+	case audit.FileChroot:
+		return "made its root directory by"
 	}
 	return "done by"
 }

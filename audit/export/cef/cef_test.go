@@ -197,7 +197,7 @@ var custom = regexp.MustCompile(`^(cs|cn|c6a)[0-9]$`)
 // dictionary has the keys of CEF's extension dictionary that are used.
 var dictionary = strings.Fields(`rt externalId cat outcome deviceExternalId dvchost act reason msg app proto
 	src dst spt dpt dhost in out cnt deviceDirection destinationTranslatedAddress destinationTranslatedPort
-	fname filePath oldFilePath fsize fileHash sproc dproc spid dpid suid duid suser spriv request requestMethod
+	fname filePath oldFilePath fsize fileHash fileId sproc dproc spid dpid suid duid suser spriv request requestMethod
 	cs1 cs1Label cs2 cs2Label cs3 cs3Label cs4 cs4Label cs5 cs5Label cs6 cs6Label
 	cn1 cn1Label cn2 cn2Label cn3 cn3Label c6a2 c6a2Label c6a3 c6a3Label`)
 

@@ -67,6 +67,8 @@ func (l *line) file(f audit.File) {
 		name = "File renamed"
 	case audit.FileDelete:
 		name = "File deleted"
+	case audit.FileChroot:
+		name = "Root directory changed"
 	}
 	l.begin("file:"+string(f.Op), name, "success")
 	l.str("act", string(f.Op))
@@ -79,6 +81,9 @@ func (l *line) file(f audit.File) {
 	l.str("fname", path[strings.LastIndexByte(path, '/')+1:])
 	l.int("fsize", f.Size)
 	l.str("fileHash", f.SHA256)
+	l.str("fileId", f.Inode)
+	l.str("custodyDevice", f.Device)
+	l.str("custodySource", string(f.Source))
 	l.process(f.Proc, f.PID, f.Parent)
 	l.str("custodyUnhashed", f.Unhashed)
 }

@@ -123,6 +123,8 @@ func (d *doc) file(f audit.File) {
 		d.StrIf("extension", b[strings.LastIndexByte(b, '.')+1:])
 	}
 	d.Int("size", f.Size)
+	d.StrIf("inode", f.Inode)
+	d.StrIf("device", f.Device)
 	if f.SHA256 != "" {
 		h := d.Obj("hash")
 		d.Str("sha256", f.SHA256)
@@ -139,6 +141,7 @@ func (d *doc) file(f audit.File) {
 		d.Str("original_path", string(f.Path))
 	}
 	d.StrIf("unhashed", f.Unhashed)
+	d.StrIf("source", string(f.Source))
 	d.orphan(f.Proc, f.PID, f.Parent)
 }
 

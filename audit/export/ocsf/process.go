@@ -107,6 +107,8 @@ func (d *doc) file(f audit.File) {
 
 	d.unmapped()
 	d.StrIf("unhashed", f.Unhashed)
+	d.StrIf("device", f.Device)
+	d.StrIf("source", string(f.Source))
 	if f.Parent != "" && d.e.Exec != nil {
 		d.Str("parent", f.Parent)
 	}
@@ -116,6 +118,7 @@ func (d *doc) fileObject(key, path string, f audit.File, kind int) {
 	o := d.Obj(key)
 	d.pathIn(path, kind)
 	d.Int("size", f.Size)
+	d.StrIf("uid", f.Inode)
 	if f.SHA256 != "" {
 		a := d.Arr("hashes")
 		h := d.Elem()

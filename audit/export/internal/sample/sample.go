@@ -42,6 +42,8 @@ exit/signal guest {"kind":"exit","step":"agent","exit":{"proc":"897ef210a4a8969b
 exit/synthetic host {"kind":"exit","step":"agent","exit":{"proc":"5cdd6996210c7f27c764df749cff96d0","pid":117,"code":-1,"duration_ns":3725725361,"synthetic":true}}
 file/create guest {"kind":"file","step":"agent","file":{"proc":"fd4a3c5616d5a647b4b5381252ca62eb","pid":119,"parent":"a6122c21845f65e993fec62290c2460c","op":"create","path":"/workspace/child.txt","size":0}}
 file/write guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"write","path":"/workspace/n.txt","size":588895,"sha256":"b2bc7d3f8b652d2ec96865b68ad8f80e22cca174abe1aed7889e242a747d590f"}}
+file/link guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"create","path":"/workspace/x","source":"/etc/passwd","device":"0:26","inode":"4611686018427387947","size":1024}}
+file/chroot guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"chroot","path":"/workspace/jail","device":"0:26","inode":"2052","size":4096}}
 file/read guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"read","path":"/usr/lib/libc.so.6","size":9588895,"unhashed":"changed after it was closed"}}
 file/rename guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"rename","path":"/workspace/a","to":"/workspace/b","size":4}}
 file/delete guest {"kind":"file","step":"agent","file":{"op":"delete","path":"relative","size":0}}

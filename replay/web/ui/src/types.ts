@@ -170,9 +170,12 @@ export interface FileEvent {
   proc?: string;
   pid?: number;
   parent?: string;
-  op: "create" | "write" | "read" | "rename" | "delete";
+  op: "create" | "write" | "read" | "rename" | "delete" | "chroot";
   path: Text;
   to?: Text;
+  source?: Text;
+  device?: string;
+  inode?: string;
   size: number;
   sha256?: string;
   unhashed?: string;
@@ -529,6 +532,7 @@ export interface FileChange {
   size: number;
   sha256?: string;
   from?: Text;
+  as?: Text;
   by?: Actor;
 }
 export interface Call {

@@ -58,8 +58,8 @@ const specs: Record<string, Spec[]> = {
     ["proc", "Process", "proc"], ["synthetic", "Nobody saw this exit: the VM was gone", "flag"],
   ],
   file: [
-    ["op", "Operation", "text"], ["path", "Path", "path"], ["to", "New path", "path"], ["size", "Size", "bytes"], ["sha256", "Content, SHA-256", "hash"],
-    ["unhashed", "No hash because", "text"], ["pid", "Process id", "number"], ["proc", "Process", "proc"], ["parent", "Process's parent", "proc"],
+    ["op", "Operation", "text"], ["path", "Path", "path"], ["to", "New path", "path"], ["source", "Link to", "path"], ["size", "Size", "bytes"], ["sha256", "Content, SHA-256", "hash"],
+    ["unhashed", "No hash because", "text"], ["inode", "Inode", "text"], ["device", "Device", "text"], ["pid", "Process id", "number"], ["proc", "Process", "proc"], ["parent", "Process's parent", "proc"],
   ],
   flow: [
     ["state", "State", "text"], ...verdict, ["name", "Host name", "host"], ["sni", "Server asked for (SNI)", "host"], ["dst_ip", "Destination address", "host"],

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-2UKG7FXU.js";import"./chunk-S4MOOJYY.js";import"./chunk-DSZBY63V.js";import"./chunk-V7FCXF7W.js";import"./chunk-LOVBFYE4.js";import"./chunk-GGXE5QPT.js";export{b as Runs,a as default};
