@@ -31,7 +31,7 @@ const (
 )
 
 // lossStages are the stages that gap records name; whatever else stands there is counted as "other".
-var lossStages = [...]string{"kernel_ring", "guest_queue", "output", "redact", "wal", "transport", "store"}
+var lossStages = [...]string{"kernel_ring", "guest_queue", "guest", "output", "redact", "wal", "transport", "store"}
 
 // latencies are bounds in seconds, from a fast NVMe's fsync to a disk that hangs.
 func latencies() []float64 {

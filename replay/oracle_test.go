@@ -48,6 +48,7 @@ func (o *oracle) at(t time.Time, lines int) State {
 		Secrets: []Held{}, Output: []OutputLine{}, Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed()}
 	s.Egress.Flows, s.Egress.Names = []FlowAt{}, []NameAt{}
 	procs, files, gone := map[string]*Process{}, map[audit.Text]FileState{}, map[audit.Text]bool{}
+	inodes := map[string]map[audit.Text]bool{}
 	flows, names := map[string]FlowAt{}, map[audit.Text]NameAt{}
 	held := map[heldKey]*Held{}
 	tail := newTail(lines)
@@ -102,6 +103,7 @@ func (o *oracle) at(t time.Time, lines int) State {
 				delete(procs, r.Exit.Proc)
 			}
 		case is(r, audit.KindFile, r.File != nil):
+			o.link(files, gone, inodes, r)
 			o.file(files, gone, r)
 		case is(r, audit.KindOutput, r.Output != nil) && host:
 			tail.add(r.Step, r.Output)
@@ -168,6 +170,33 @@ func (o *oracle) step(s *State, r *audit.Record) {
 	}
 }
 
+// link keeps the names of each inode that a link was made to, and has what is written under one name under all.
+func (o *oracle) link(files map[audit.Text]FileState, gone map[audit.Text]bool, inodes map[string]map[audit.Text]bool, r *audit.Record) {
+	f := r.File
+	id := f.Device + " " + f.Inode
+	switch {
+	case f.Inode == "":
+	case f.Source != "":
+		if inodes[id] == nil {
+			inodes[id] = map[audit.Text]bool{}
+		}
+		inodes[id][f.Source], inodes[id][f.Path] = true, true
+	case f.Op == audit.FileDelete:
+		delete(inodes[id], f.Path)
+	case f.Op == audit.FileRename && inodes[id][f.Path]:
+		delete(inodes[id], f.Path)
+		inodes[id][f.To] = true
+	case f.Op == audit.FileWrite:
+		for name := range inodes[id] {
+			as := *r
+			as.File = &audit.File{}
+			*as.File = *f
+			as.File.Path = name
+			o.file(files, gone, &as)
+		}
+	}
+}
+
 func (o *oracle) file(files map[audit.Text]FileState, gone map[audit.Text]bool, r *audit.Record) {
 	f := r.File
 	switch f.Op {
@@ -186,6 +215,10 @@ func (o *oracle) file(files map[audit.Text]FileState, gone map[audit.Text]bool, 
 		delete(gone, f.Path)
 		files[f.Path] = FileState{Path: f.Path, Size: f.Size, SHA256: f.SHA256, Unhashed: f.Unhashed, Time: r.Time, PID: f.PID,
 			By: o.actor(r.Seq, f.Proc, f.Parent, f.PID), Seq: r.Seq, Observer: r.Observer}
+		if source, known := files[f.Source]; known && f.Source != "" {
+			source.Path = f.Path
+			files[f.Path] = source
+		}
 	}
 }
 
@@ -439,8 +472,12 @@ func randomEvent(random *rand.Rand) audit.Event {
 	case 5, 6:
 		e.Kind, e.File = audit.KindFile, &audit.File{Proc: pick("", "p1", "p2", "q"), Parent: pick("", "p3"), PID: random.IntN(3), Path: path(),
 			Op: audit.FileOp(pick("create", "write", "write", "read", "rename", "delete", "other")), Size: random.Int64N(9), SHA256: pick("", "00")}
+		e.File.Inode, e.File.Device = pick("", "1", "2"), pick("0:1", "0:2")
 		if e.File.Op == audit.FileRename {
 			e.File.To = path()
+		}
+		if e.File.Op == audit.FileCreate && random.IntN(2) == 0 {
+			e.File.Source = path()
 		}
 	case 7, 8, 9:
 		f := randomFlow(random)

@@ -35,6 +35,10 @@ type Step struct {
 // killGrace is how long a command may take to end after it was told to.
 const killGrace = 5 * time.Second
 
+// reportGrace is how long the guest may take to report after it was told to kill a
+// command. Its sensors take up to 10 s to hash what was closed last.
+const reportGrace = 15 * time.Second
+
 // Step runs a command in the sandbox and records its beginning, output and
 // end. The error is nil whenever the command ran, whatever its exit code. What the
 // step binds is minted before anything of the step is written down, so that its
@@ -169,16 +173,29 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	feed(proc.Stdin, st.Stdin)
 
 	exit, err := s.await(ctx, proc)
-	if ctx.Err() != nil && !ended(proc) {
-		s.guest.Close() // a frozen guest tells nothing more, and nothing of it is to go on
+	var missing error
+	if !ended(proc) {
+		if ctx.Err() != nil {
+			s.guest.Close() // a frozen guest tells nothing more, and nothing of it is to go on
+		}
+		missing = s.unreported(keep, st.Name)
 	}
 	close(done)
 	control.Wait()
 	outputs.Wait()
 	if err != nil {
-		return exit, s.diagnose(err)
+		return exit, errors.Join(s.diagnose(err), missing)
 	}
 	return exit, errors.Join(errs...)
+}
+
+// unreported records that what the guest's sensors had seen last may be missing.
+func (s *Sandbox) unreported(ctx context.Context, step string) error {
+	_, err := s.parts.Recorder.Post(ctx, audit.Event{
+		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap, Step: step,
+		Gap: &audit.Gap{Stage: "guest", Cause: "the guest ended before its sensors had reported everything"},
+	})
+	return err
 }
 
 // feed copies standard input in the background. Nobody waits for it: a read of
@@ -212,12 +229,12 @@ func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, d
 	}
 }
 
-// ended says whether the guest has told the command's end.
+// ended says whether the guest has reported the command's end, and with it all that its sensors saw.
 func ended(proc *channel.Process) bool {
 	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	_, err := proc.Wait(soon)
-	return !errors.Is(err, context.DeadlineExceeded)
+	return err == nil
 }
 
 // await waits for the command. When ctx ends the command is told to end, then killed.
@@ -226,8 +243,12 @@ func (s *Sandbox) await(ctx context.Context, proc *channel.Process) (channel.Exi
 	if err == nil || ctx.Err() == nil {
 		return exit, err
 	}
+	graces := map[syscall.Signal]time.Duration{syscall.SIGTERM: killGrace, syscall.SIGKILL: reportGrace}
+	if s.holds.frozen() {
+		graces[syscall.SIGKILL] = killGrace
+	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), killGrace)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), graces[sig])
 		if err = proc.Signal(limited, sig); err == nil {
 			exit, err = proc.Wait(limited)
 		}

@@ -258,6 +258,9 @@ func TestMachineKilled(t *testing.T) {
 		if run.Status != "interrupted" || run.Result != "interrupted" {
 			t.Errorf("run is %s, %s: %s", run.Status, run.Result, errs.String())
 		}
+		if gaps := d.records(run.ID, "gap"); after != "" && (len(gaps) != 1 || gaps[0].Gap.Stage != "guest" || gaps[0].Step != "main") {
+			t.Errorf("that the sensors' last reports may be missing is not recorded as such: %+v", gaps)
+		}
 		d.verified(run.ID)
 		d.tidy(vms...)
 	}

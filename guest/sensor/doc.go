@@ -1,6 +1,6 @@
 // Package sensor observes what the steps inside the VM do: every exec and
-// exit, files created, written, read, renamed and deleted, and attempts to
-// connect. It is a set of eBPF programs, a fanotify group that keeps hold of
+// exit, files created, written, read, renamed and deleted, changes of the root
+// directory, and attempts to connect. It is a set of eBPF programs, a fanotify group that keeps hold of
 // closed files until they are hashed, and the code that turns their records
 // into audit events.
 //
