@@ -92,7 +92,8 @@ func TestDiskFullAtStart(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		d.start(cmd)
 		errs.await(t, frozen)
-		d.contains(errs.String(), "no space left on device", "custody: hint: make room")
+		errs.await(t, "custody: hint: make room") // it is a line of its own
+		d.contains(errs.String(), "no space left on device")
 		d.fill()
 		if out.String() != "" {
 			t.Errorf("it ran while the disk was full: %q", out.String())
