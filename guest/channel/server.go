@@ -359,16 +359,16 @@ func (e *eventStream) open(w io.Writer) {
 }
 
 func (e *eventStream) emit(ctx context.Context, ev *audit.Event) error {
-	b, err := encodeFrame(eventFrame{Event: ev}, maxEvent)
-	if err != nil {
-		return err
-	}
 	if err := e.ready(ctx); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.pending = append(e.pending, b...); len(e.pending) >= batchBytes {
+	var err error
+	if e.pending, err = appendEvent(e.pending, ev); err != nil {
+		return err
+	}
+	if len(e.pending) >= batchBytes {
 		return e.send()
 	}
 	if e.late == nil {

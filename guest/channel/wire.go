@@ -172,6 +172,22 @@ func encodeFrame(v any, limit int) ([]byte, error) {
 	return append(b, body...), nil
 }
 
+// appendEvent appends the frame of an event; on an error b is as it was.
+func appendEvent(b []byte, e *audit.Event) ([]byte, error) {
+	begin := len(b)
+	framed, err := e.AppendJSON(append(append(b, 0, 0, 0, 0), `{"event":`...))
+	if err != nil {
+		return b, fmt.Errorf("encode event: %w", err)
+	}
+	framed = append(framed, '}')
+	size := len(framed) - begin - 4
+	if size > maxEvent {
+		return b, fmt.Errorf("event of %d bytes is over the limit of %d", size, maxEvent)
+	}
+	binary.BigEndian.PutUint32(framed[begin:], uint32(size))
+	return framed, nil
+}
+
 // readFrame reads one frame of at most limit bytes into v. It returns io.EOF
 // only at a frame's edge. Nothing is allocated for bytes that have not come.
 func readFrame(r io.Reader, v any, limit int) error {

@@ -29,39 +29,44 @@ var (
 type content struct {
 	hash hash.Hash
 	buf  []byte
+	size int64 // at close: what follows is not read
 	at   int64 // what is before it is hashed
 	data int64 // where the data begin that at is in, or that follow the hole that at is in
 	hole int64 // where they end
 }
 
 func newContent(size int64) *content {
-	return &content{hash: sha256.New(), buf: make([]byte, min(max(size, 512), int64(len(zeros))))}
+	c := &content{hash: sha256.New(), size: size, buf: make([]byte, min(size, int64(len(zeros))))}
+	if size <= int64(len(zeros)) {
+		c.hole = size // reading a hole costs less than looking for it
+	}
+	return c
 }
 
 // read hashes the next turnBytes. more says that there may be others.
 func (c *content) read(f *os.File) (more bool, err error) {
-	for end := c.at + turnBytes; c.at < end; {
+	for end := min(c.at+turnBytes, c.size); c.at < end; {
 		if c.at >= c.hole {
 			if err := c.seek(f); err != nil {
 				return false, err
 			}
 		}
 		if c.at < c.data {
-			n, _ := c.hash.Write(zeros[:min(c.data-c.at, int64(len(zeros)))])
+			n, _ := c.hash.Write(zeros[:min(c.data-c.at, c.size-c.at, int64(len(zeros)))])
 			c.at += int64(n)
 			continue
 		}
-		n, err := f.ReadAt(c.buf, c.at)
+		n, err := f.ReadAt(c.buf[:min(c.size-c.at, int64(len(c.buf)))], c.at)
 		c.hash.Write(c.buf[:n])
 		c.at += int64(n)
 		if errors.Is(err, io.EOF) {
-			return false, nil
+			return false, nil // shorter than it was: the generation is another one, too
 		}
 		if err != nil {
 			return false, err
 		}
 	}
-	return true, nil
+	return c.at < c.size, nil
 }
 
 // seek finds the data that at is in, or the next, and their end.

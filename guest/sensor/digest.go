@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,6 +63,7 @@ type closing struct {
 type job struct {
 	file    *os.File // nil: by path
 	held    bool     // file came from fanotify
+	state   state    // of file when fanotify gave it, until the first turn; else zero
 	wants   []*closing
 	opened  time.Time // zero until the first turn
 	content *content  // nil until it is being read
@@ -102,14 +104,14 @@ func (h *hasher) start() {
 	h.wg.Go(func() { h.work(&h.large, restFactor) })
 }
 
-// add queues a job. file is the descriptor that fanotify gave, nil if there is none.
-func (h *hasher) add(file *os.File, wants []*closing) {
+// add queues a job. file is the descriptor that fanotify gave and s its state then; nil and zero if there is none.
+func (h *hasher) add(file *os.File, s state, wants []*closing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if file != nil {
 		h.held++
 	}
-	h.queue(&job{file: file, held: file != nil, wants: wants})
+	h.queue(&job{file: file, held: file != nil, state: s, wants: wants})
 }
 
 // queue appends a job. The caller holds mu.
@@ -129,11 +131,17 @@ func (h *hasher) holding() int {
 	return h.held
 }
 
-// settle waits until no job is left.
-func (h *hasher) settle() {
+// settle waits until no job is left, and what was read is erased, for as long as ctx lasts.
+func (h *hasher) settle(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.wake.Broadcast()
+	})
+	defer stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for len(h.small)+len(h.large)+h.busy > 0 && !h.closed {
+	for len(h.small)+len(h.large)+h.busy > 0 && !h.closed && ctx.Err() == nil {
 		h.wake.Wait()
 	}
 }
@@ -150,18 +158,23 @@ func (h *hasher) work(queue *[]*job, rest time.Duration) {
 	for j := h.next(queue); j != nil; j = h.next(queue) {
 		began := time.Now()
 		over := h.turn(j)
-		erase.Stack() // and the registers: the content may be a secret's
 		if over {
 			j.close()
 		}
 		h.mu.Lock()
-		h.busy--
 		switch {
 		case !over:
 			h.queue(j)
 		case j.held:
 			h.held--
 		}
+		last := len(*queue) == 0
+		h.mu.Unlock()
+		if last {
+			erase.Stack() // and the registers: a content may be a secret's
+		}
+		h.mu.Lock()
+		h.busy--
 		h.wake.Broadcast()
 		h.mu.Unlock()
 		h.rest(rest * time.Since(began))
@@ -206,9 +219,13 @@ func (h *hasher) turn(j *job) (over bool) {
 			}
 		}
 	}
-	s, err := h.state(int(j.file.Fd()))
-	if err != nil {
-		return h.fail(j, reason(err))
+	s := j.state
+	j.state = state{}
+	if s.Inode == 0 || s.Writers > 0 {
+		var err error
+		if s, err = h.state(int(j.file.Fd())); err != nil {
+			return h.fail(j, reason(err))
+		}
 	}
 	if h.narrow(j, s); len(j.wants) == 0 {
 		return true

@@ -65,7 +65,7 @@ func TestHasher(t *testing.T) {
 			c := test.c
 			c.item, c.inode, c.ino, c.generation = fileItem("f", false), 1, 7, closed
 			l.push(c.item)
-			h.add(nil, []*closing{&c})
+			h.add(nil, state{}, []*closing{&c})
 			if err := l.flush(context.Background(), l.mark()); err != nil || o.got() != "[f"+test.want+"]" {
 				t.Errorf("%s, %v; want %s", o.got(), err, test.want)
 			}
@@ -91,7 +91,7 @@ func TestHasherTakesTurns(t *testing.T) {
 	for _, name := range []string{"first", "second"} {
 		c := &closing{item: fileItem(name, false), path: name, size: sizes[name], generation: 1}
 		l.push(c.item)
-		h.add(nil, []*closing{c})
+		h.add(nil, state{}, []*closing{c})
 	}
 	for turns := 0; len(h.large) > 0; turns++ {
 		j := h.next(&h.large)

@@ -281,7 +281,7 @@ func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 		c.pending[cl.inode] = append(c.pending[cl.inode], cl)
 		return
 	}
-	c.hasher.add(nil, []*closing{cl})
+	c.hasher.add(nil, state{}, []*closing{cl})
 }
 
 func (c *collector) hashed(r *fileRecord) bool {

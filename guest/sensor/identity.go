@@ -28,7 +28,7 @@ func (id *identity) state(fd int) (state, error) {
 	defer id.mu.Unlock()
 	answer := id.kernel.coll.Variables["identified"]
 	var s state
-	if err := answer.Set(s); err != nil {
+	if err := answer.Set(&s); err != nil { // zero: an answer that does not come must not be an old one
 		return s, err
 	}
 	if _, _, e := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETFL, uintptr(id.cookie)); e != 0 {

@@ -11,7 +11,7 @@ type pending map[uint64][]*closing
 
 // orphan is a descriptor that no record has asked for yet.
 type orphan struct {
-	inode uint64
+	state state
 	fd    int
 }
 
@@ -30,12 +30,12 @@ func (c *collector) pair() (overflow bool, err error) {
 		}
 	}
 	more, overflow, err := c.watch.read(maxHeld-c.hasher.holding(), func(fd int) {
-		inode, err := c.id.inode(fd)
+		s, err := c.id.state(fd)
 		if err != nil {
 			unix.Close(fd)
 			return
 		}
-		if o := (orphan{inode, fd}); !c.adopt(o) {
+		if o := (orphan{s, fd}); !c.adopt(o) {
 			c.orphans = append(c.orphans, o)
 		}
 	})
@@ -47,18 +47,18 @@ func (c *collector) pair() (overflow bool, err error) {
 			continue
 		}
 		delete(c.pending, inode)
-		c.hasher.add(nil, wants)
+		c.hasher.add(nil, state{}, wants)
 	}
 	return overflow, nil
 }
 
 // adopt has the content behind a descriptor hashed, if a closed file waits for it.
 func (c *collector) adopt(o orphan) bool {
-	wants := c.pending[o.inode]
+	wants := c.pending[o.state.Inode]
 	if len(wants) == 0 {
 		return false
 	}
-	delete(c.pending, o.inode)
-	c.hasher.add(os.NewFile(uintptr(o.fd), "closed file"), wants)
+	delete(c.pending, o.state.Inode)
+	c.hasher.add(os.NewFile(uintptr(o.fd), "closed file"), o.state, wants)
 	return true
 }

@@ -124,8 +124,12 @@ func (s *Sensor) Untrack(cgroupID uint64) error {
 	return nil
 }
 
-// hashTime is how long Flush waits for contents to be hashed.
-const hashTime = 10 * time.Second
+const (
+	// hashTime is how long Flush waits for contents to be hashed.
+	hashTime = 10 * time.Second
+	// eraseTime is how long it waits for what was read to be erased, while other steps keep the sensor busy.
+	eraseTime = time.Second
+)
 
 // Flush returns when everything that happened before the call has been
 // emitted, losses and the events of dead processes included. An event whose
@@ -140,7 +144,13 @@ func (s *Sensor) Flush(ctx context.Context) error {
 	mark := l.mark()
 	alarm := time.AfterFunc(s.hashTime, func() { l.giveUp(mark, unhashedLate) })
 	defer alarm.Stop()
-	return l.flush(ctx, mark)
+	if err := l.flush(ctx, mark); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, eraseTime)
+	defer cancel()
+	h.settle(ctx)
+	return nil
 }
 
 // Close detaches the programs and ends the goroutines. Events that were not flushed may be lost.

@@ -594,7 +594,7 @@ func testSparse(t *testing.T, c *cell) {
 			t.Errorf("%s: %+v, want %s", path, f, want)
 		}
 	}
-	c.sensor.collector.hasher.settle()
+	c.sensor.collector.hasher.settle(context.Background())
 }
 
 // remake restores a file of the workspace from outside.
