@@ -348,7 +348,7 @@ type eventStream struct {
 
 const (
 	batchBytes = 32 << 10
-	batchDelay = 5 * time.Millisecond // how long an event may wait for others
+	batchDelay = 25 * time.Millisecond // how long an event may wait for others
 )
 
 func (e *eventStream) open(w io.Writer) {

@@ -18,8 +18,12 @@ import (
 
 const (
 	// pause is how long records are left to gather once they flow. It costs
-	// latency, and saves a switch to us and back for every record.
-	pause = 15 * time.Millisecond
+	// latency, and saves a switch to us and back for every record. While many
+	// flow it grows up to longPause: each switch empties the processor's caches.
+	pause     = 15 * time.Millisecond
+	longPause = 300 * time.Millisecond
+	// many is the number of records in one cycle that doubles the next pause.
+	many = 8
 	// idle is how often we look without having been woken.
 	idle = time.Second
 )
@@ -43,7 +47,8 @@ type collector struct {
 	// The collector's goroutine alone uses these.
 	young   []record
 	sample  ringbuf.Record
-	waited  bool // one more cycle was given to an incomplete argv
+	waited  bool          // one more cycle was given to an incomplete argv
+	rest    time.Duration // the next pause
 	pending pending
 	orphans []orphan // descriptors whose record was too young for their cycle
 	procs   map[procKey]string
@@ -139,7 +144,7 @@ func (c *collector) run(ctx context.Context) {
 	defer c.release()
 	for ctx.Err() == nil {
 		waiters := c.takeWaiters()
-		busy, err := c.collect(len(waiters) > 0)
+		records, err := c.collect(len(waiters) > 0)
 		for err == nil && len(waiters) > 0 && c.unsettled() {
 			time.Sleep(time.Millisecond)
 			_, err = c.collect(true)
@@ -151,7 +156,7 @@ func (c *collector) run(ctx context.Context) {
 			c.line.fail(fmt.Errorf("sensor stopped: %w", err))
 			return
 		}
-		c.wait(busy)
+		c.wait(records)
 	}
 }
 
@@ -159,9 +164,12 @@ func (c *collector) run(ctx context.Context) {
 func (c *collector) unsettled() bool { return len(c.pending) > 0 || c.waited }
 
 // wait lets records gather, or when there were none waits for the first.
-func (c *collector) wait(busy bool) {
-	limit := pause
-	if !busy {
+func (c *collector) wait(records int) {
+	if c.rest = min(max(2*c.rest, pause), longPause); records < many {
+		c.rest = pause
+	}
+	limit := c.rest
+	if records == 0 {
 		limit = idle
 		if err := c.kernel.set("armed", uint32(1)); err != nil || c.available() {
 			return
@@ -230,12 +238,12 @@ func (c *collector) release() {
 	c.waiters = nil
 }
 
-// collect is one cycle. busy says that there was something.
-func (c *collector) collect(flush bool) (busy bool, err error) {
+// collect is one cycle. It returns how many records there were, those that wait for the next included.
+func (c *collector) collect(flush bool) (records int, err error) {
 	c.cycle++
 	now, wall := clocks()
 	if err := c.drain(now); err != nil {
-		return false, err
+		return 0, err
 	}
 	old := c.settle(now)
 	for _, r := range old {
@@ -243,12 +251,12 @@ func (c *collector) collect(flush bool) (busy bool, err error) {
 	}
 	overflow, err := c.pair()
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	for _, g := range c.losses.take(now, overflow, flush) {
 		c.line.push(&item{event: &audit.Event{Kind: audit.KindGap, Gap: &g, Guest: guestTime(now, wall)}, ready: true})
 	}
-	return len(old) > 0 || len(c.young) > 0 || len(c.pending) > 0, nil
+	return len(old) + len(c.young) + len(c.pending), nil
 }
 
 // drain reads each ring up to the first record that is younger than now.
