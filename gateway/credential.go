@@ -27,6 +27,9 @@ type Credentials interface {
 	// of it is sent. It returns whether that is within the secret's scope. If not, it is an
 	// anomaly and the request is refused. seq is that of the event of the flow's opening or refusal.
 	Presented(ctx context.Context, secret, host, where string, seq uint64) (inScope bool)
+	// Echoed tells that host sent a secret's value or placeholder beyond the end of an answer, where
+	// nobody had asked for anything. seq is as above.
+	Echoed(secret, host string, seq uint64)
 }
 
 // inject gets the rule's credential, if it has one, makes it durable that it is used, and puts it into

@@ -20,7 +20,8 @@
 // A rule with a credential has it put into its requests, inside TLS only, once its use is in the
 // record; what else authenticates is taken out of them or refused. Placeholders and values of secrets that
 // stand in a request are found wherever it can be read, and what is not for its host does not
-// leave. Answers are masked before the guest sees them: what cannot be looked through is withheld.
+// leave. Answers are masked before the guest sees them: what cannot be looked through is withheld. What
+// a host sends beyond an answer's end is dropped and ends the connection to it.
 // Of a request's body nothing is found that is compressed, or spread over several requests.
 //
 // Names are resolved on the host, at the time of the connection; special

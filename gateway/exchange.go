@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"golang.org/x/net/http2"
+
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
 )
@@ -23,8 +25,9 @@ const maxAnswerHead = 256 << 10
 // exchanger carries the requests of one connection, which all go to its one name.
 type exchanger struct {
 	conn      *conn
-	scheme    string // http or https
-	authority string // the name, with the port unless it is the scheme's own
+	scheme    string   // http or https
+	authority string   // the name, with the port unless it is the scheme's own
+	protocols []string // of TLS, that the host may choose from
 	peer      *http.Transport
 }
 
@@ -36,17 +39,13 @@ func (c *conn) newExchanger(scheme string, h2 bool) *exchanger {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(h2) // an HTTP/1 request stays one: nothing is lost in translation
+	if x.protocols = []string{"http/1.1"}; h2 {
+		x.protocols = []string{http2.NextProtoTLS, "http/1.1"}
+	}
 	x.peer = &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			s, err := c.dial(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return s, nil
-		},
-		TLSClientConfig:        &tls.Config{RootCAs: c.g.cfg.Roots, ServerName: c.name, MinVersion: tls.VersionTLS12},
+		DialContext:            x.dialHost,
+		DialTLSContext:         x.dialTLS,
 		Protocols:              protocols,
-		TLSHandshakeTimeout:    c.g.limits.Dial,
 		ResponseHeaderTimeout:  c.g.limits.Answer,
 		IdleConnTimeout:        c.g.limits.KeepAlive,
 		MaxConnsPerHost:        c.g.limits.Requests,
@@ -122,6 +121,8 @@ func explain(err error, name string) *refusal {
 		return failed("the certificate of %s does not hold: %v", name, cert.Err)
 	case errors.Is(err, errSwitched):
 		return failed("%s changed the protocol unasked", name)
+	case errors.Is(err, errEchoed):
+		return failed("%v: it is withheld", errEchoed)
 	case timedOut(err):
 		return &refusal{http.StatusGatewayTimeout, alertInternalError, name + " did not answer in time"}
 	}

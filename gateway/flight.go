@@ -101,6 +101,9 @@ func (f *flight) carryOut(r *netpolicy.Rule, u *url.URL) error {
 func (f *flight) failed(err error) error {
 	var no *refusal
 	stopped := errors.As(context.Cause(f.ctx), &no)
+	if f.told && errors.Is(err, errEchoed) {
+		no = explain(err, f.x.conn.name)
+	}
 	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy did: there is nobody to tell
 		f.broken(no)
 		_, e := f.finish()
@@ -182,7 +185,7 @@ func (f *flight) outgoing(r *netpolicy.Rule, u *url.URL) (*http.Request, *refusa
 		q.body.take()
 		out.Body = f.outward(q.body)
 	}
-	return out.WithContext(f.ctx), nil
+	return f.announced(out), nil
 }
 
 // relay passes an answer on as it comes.

@@ -74,6 +74,12 @@ func (k *keys) Presented(_ context.Context, secret, host, where string, seq uint
 	return secret == "git" && host == "git.example"
 }
 
+func (k *keys) Echoed(secret, host string, seq uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, sighting{secret, host, "after an answer", seq})
+}
+
 // sightings returns what was told since the last call.
 func (k *keys) sightings() []sighting {
 	k.mu.Lock()

@@ -16,6 +16,7 @@ const (
 	ruleFlow      = "secret-in-flow"
 	ruleHost      = "secret-to-other-host"
 	rulePlace     = "placeholder-to-other-host"
+	ruleAnswer    = "secret-after-answer"
 	ruleAfter     = "secret-after-step"
 	ruleMisuse    = "token-misuse"
 	ruleKnownLate = "secret-known-late"
@@ -72,6 +73,14 @@ func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq ui
 	detail := cut(fmt.Sprintf("it was to be shown to %s, in %s", host, where))
 	i.report(i.owner(secret, ""), secret, rule, seq, detail)
 	return false
+}
+
+// Echoed is told that a host sent a secret's value or placeholder beyond the end of an answer. It
+// never blocks; the credentials are useless on this side when it returns.
+func (i *Issuer) Echoed(secret, host string, seq uint64) {
+	if _, ok := i.bindings[secret]; ok {
+		i.report(i.owner(secret, ""), secret, ruleAnswer, seq, cut(host+" sent it beyond the end of an answer"))
+	}
 }
 
 // permits reports whether the secret may be shown to host by the step that runs now.

@@ -53,6 +53,8 @@ func TestAnomalies(t *testing.T) {
 		{"any host", shown("npm", "example.org"), "", ""},
 		{"placeholder", shown("api", "github.com"), "placeholder-to-other-host", "api"},
 		{"unknown", shown("hers", "github.com"), "", ""},
+		{"echoed", func(w *world) { w.issuer.Echoed("api", "api.example", 7) }, "secret-after-answer", "api"},
+		{"echoed, unknown", func(w *world) { w.issuer.Echoed("hers", "api.example", 7) }, "", ""},
 		{"misuse", func(w *world) { w.vault.last().misused("read of secret/data/other from 10.1.1.1") }, "token-misuse", "tok"},
 	}
 	for _, c := range cases {
