@@ -84,7 +84,13 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	stderr, err := ownStderr()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "custody:", err)
+		return exitFailed
+	}
+	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: stderr}
+	a.adopt()
 	var c cli
 	done := false
 	parser, err := kong.New(&c,

@@ -23,6 +23,7 @@ func (a *app) service(h *home.Home, name string) error {
 	}
 	a.ctx, _ = signal.NotifyContext(a.ctx, os.Interrupt) // for as long as the program lives
 	a.log = slog.New(slog.NewJSONHandler(masked{a.stderr, r}, nil)).With("service", name)
+	a.adopt()
 	h.Warn = func(text string) { a.log.Warn(text) }
 	return nil
 }
