@@ -197,6 +197,14 @@ func (c *catalogue) reflections() {
 		path := "/v1/reflect?as=" + h.as + "&"
 		add(h.as, "", tlsTo(world.API, "GET "+path+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nAccept-Encoding: gzip, br\r\nConnection: close\r\n\r\n"))
 	}
+	for _, how := range []struct{ as, method, title string }{
+		{"head", "HEAD", "the body of an answer to HEAD"}, {"204", "GET", "the body of an answer that has none (204)"}, {"304", "GET", "the body of an answer that has none (304)"},
+		{"short", "GET", "what follows a body that is longer than its Content-Length"}, {"chunks", "GET", "what follows the last chunk"},
+	} { // each takes its step's credentials away
+		c.secretive(Probe{ID: "reflect/beyond-" + how.as, step: "beyond-" + how.as, Title: "a host gives a credential back in " + how.title, Bypass: Reflection, allowed: reaches, binds: []secret{apiKey},
+			proof: flagged("secret-after-answer"), outer: unsaid,
+			task: tlsTo(world.API, how.method+" /v1/reflect?as=beyond-"+how.as+"&"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nConnection: close\r\n\r\n")})
+	}
 	c.secretive(Probe{ID: "reflect/h2", step: "reflect", Title: "an answer gives a credential back in HTTP/2, compressed as the client asks", Bypass: Reflection, allowed: reaches, binds: []secret{apiKey}, proof: answered, outer: masked,
 		task: program("curl", "-sS", "--http2", "--compressed", "-m", "15", "https://"+world.API+"/v1/reflect?as=gzip&"+c.token())})
 	c.secretive(Probe{ID: "reflect/range", step: "reflect", Title: "an answer gives a credential back in ranges that the client asks for", Bypass: MaskOpen, allowed: reaches, binds: []secret{apiKey}, proof: answered, outer: masked,
@@ -217,6 +225,14 @@ func body(answer []byte) []byte {
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body) // an answer may break off
 	return fmt.Append(b, resp.Trailer)
+}
+
+// unsaid finds fault, beside what masked does, with a value that is in the run's files or in what custody said.
+func unsaid(t *trial, p Probe, said report) string {
+	if where := t.kept.holds([]byte(t.values[apiKey.name])); where != "" {
+		return "the value is in " + where
+	}
+	return masked(t, p, said)
 }
 
 // masked finds fault with an answer that has the value, and with a probe that proves nothing: the host did not get it.

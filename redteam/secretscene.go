@@ -70,7 +70,7 @@ func secretPolicy(probes []Probe) string {
 		fmt.Fprintf(&b, "  - {name: %s, run: \"python3 /workspace/guest.py %s.json\", secrets: [%s]}\n", step, step, strings.Join(names, ", "))
 	}
 	return b.String() + `egress:
-  - {allow: ` + world.API + `, ports: [tcp/443, tcp/80], http: {methods: [GET, POST], paths: ["/v1/*"]}, credential: apikey}
+  - {allow: ` + world.API + `, ports: [tcp/443, tcp/80], http: {methods: [GET, HEAD, POST], paths: ["/v1/*"]}, credential: apikey}
   - {allow: ` + world.Fronted + `, http: {methods: [GET], paths: ["/v1/*"], redact: false}, credential: shown}
   - {allow: "*.` + world.Wild + `", http: {methods: [GET, POST], paths: ["/*"]}}
   - {allow: ` + world.Allowed + `}

@@ -87,8 +87,29 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, text)
 		http.NewResponseController(rw).Flush()
 		panic(http.ErrAbortHandler)
+	case "beyond-head", "beyond-204", "beyond-304", "beyond-short", "beyond-chunks":
+		beyond(rw, strings.TrimPrefix(as, "beyond-"), text)
+		return
 	}
 	io.WriteString(rw, text)
+}
+
+// beyond answers over HTTP/1 with Hello or without a body, and sends text where the answer has ended.
+func beyond(rw http.ResponseWriter, how, text string) {
+	answer := map[string]string{
+		"head":   fmt.Sprintf("200 OK\r\nContent-Length: %d\r\n\r\n", len(text)),
+		"204":    "204 No Content\r\n\r\n",
+		"304":    "304 Not Modified\r\n\r\n",
+		"short":  fmt.Sprintf("200 OK\r\nContent-Length: %d\r\n\r\n%s", len(Hello), Hello),
+		"chunks": fmt.Sprintf("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(Hello), Hello),
+	}[how]
+	c, _, err := http.NewResponseController(rw).Hijack()
+	if err != nil { // HTTP/2, whose frames say what belongs to what
+		panic(http.ErrAbortHandler)
+	}
+	defer c.Close()
+	io.WriteString(c, "HTTP/1.1 "+answer+text)
+	time.Sleep(300 * time.Millisecond) // an end would hide it
 }
 
 func gzipped(s string) string {
