@@ -4,15 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
@@ -172,6 +177,129 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 		}
 		say(t, c, "hello")
 		c.Close()
+	}
+}
+
+// Nor is the site reached by addresses that are no single host's: those of its networks as a whole.
+//
+//	TAP --- fence's namespace --- up0 == cust0 --- site --- wan: 45.0.0.1/24, 2a00:45::1/64 --- peer
+//	                                                    \-- lan: 46.0.0.1/25, 2a00:46::1/120 --- another host
+//
+// On all of them services listen for UDP.
+func TestDirectReachesSingleHostsOnly(t *testing.T) {
+	t.Parallel()
+	for what, forwards := range map[string]string{"the site takes broadcasts": "0", "the site passes broadcasts on": "1"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			reachSingleHosts(t, forwards)
+		})
+	}
+}
+
+func reachSingleHosts(t *testing.T, forwards string) {
+	site, peer := newWorld(t)
+	lan := testSpace(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "lan"
+	must(t, site.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(lan.handle)}))
+	for s, addrs := range map[*space][]string{site: {"lan", "46.0.0.1/25", "2a00:46::1/120"}, lan: {"eth0", "46.0.0.2/25", "2a00:46::2/120"}} {
+		l := lookup(t, s, addrs[0])
+		must(t, s.address(l, netip.MustParsePrefix(addrs[1])))
+		must(t, s.address(l, netip.MustParsePrefix(addrs[2])))
+		must(t, s.links.LinkSetUp(l))
+	}
+	must(t, site.in(func() error {
+		return sysctls{"ipv4/conf/all/bc_forwarding": forwards, "ipv4/conf/default/bc_forwarding": forwards,
+			"ipv6/conf/all/forwarding": "1"}.set() // so that it has the anycast addresses of its networks
+	}))
+	f, _ := newFence(t, site, append(everywhere("udp/7001"),
+		allow("46.0.0.0/16", "udp/7001"), allow("2a00:46::/32", "udp/7001"), allow("45.0.0.255/32", "udp/7001"), allow("2a00:45::/128", "udp/7001"),
+		allow("255.255.255.255/32", "udp/7001"), allow("0.0.0.0/8", "udp/7001"), allow("224.0.0.0/4", "udp/7001"), allow("ff00::/8", "udp/7001"))...)
+	heard := make(chan string, 1000)
+	for _, far := range []*space{site, peer, lan} {
+		p := far.listenPacket(t, "udp", ":7001")
+		var hearing sync.WaitGroup
+		hearing.Go(func() {
+			b := make([]byte, 100)
+			for {
+				n, _, err := p.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				heard <- string(b[:n])
+			}
+		})
+		defer hearing.Wait()
+		defer p.Close()
+	}
+	w := &wire{t: t, tap: f.Tap()}
+	say := func(addr string) {
+		w.send(packet{proto: protoUDP, peer: netip.MustParseAddr(addr), guestPort: 5000, peerPort: 7001, payload: []byte(addr)}.frame())
+	}
+	for _, addr := range []string{
+		"45.0.0.255", "45.0.0.0", "46.0.0.127", "46.0.0.0", "255.255.255.255", "0.0.0.0", "224.0.0.1", "224.0.0.251", "239.1.1.1",
+		"2a00:45::", "2a00:46::", "ff02::1", "ff02::2", "ff0e::1", "45.0.0.1", "46.0.0.1", "2a00:45::1", "2a00:46::1",
+	} {
+		say(addr)
+	}
+	open := map[string]bool{"45.0.0.2": true, "46.0.0.2": true, "2a00:45::2": true, "2a00:46::2": true}
+	again, end := time.NewTicker(50*time.Millisecond), time.After(20*time.Second)
+	defer again.Stop()
+	for missing := maps.Clone(open); len(missing) > 0; {
+		select {
+		case <-again.C: // until the site has found its neighbours
+			for addr := range missing {
+				say(addr)
+			}
+		case addr := <-heard:
+			delete(missing, addr)
+			if !open[addr] {
+				t.Errorf("%s was reached", addr)
+			}
+		case <-end:
+			t.Fatalf("%v were not reached", missing)
+		}
+	}
+	for quiet := time.After(300 * time.Millisecond); ; {
+		select {
+		case addr := <-heard:
+			if !open[addr] {
+				t.Errorf("%s was reached", addr)
+			}
+		case <-quiet:
+			return
+		}
+	}
+}
+
+// A service of the site's that its own rules put behind another address is out of reach, too.
+func TestDirectDoesNotReachTheSiteBehindOthers(t *testing.T) {
+	t.Parallel()
+	site, _ := newWorld(t)
+	c, err := nftables.New(nftables.WithNetNSFd(int(site.handle)))
+	must(t, err)
+	table := c.AddTable(&nftables.Table{Name: "services", Family: nftables.TableFamilyIPv4})
+	to := match(rule{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: netip.MustParseAddr("45.0.0.77").AsSlice()},
+		&expr.Immediate{Register: 1, Data: siteAddr4.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1},
+	})
+	addChains(c, table, []chain{{name: "prerouting", hook: nftables.ChainHookPrerouting, kind: nftables.ChainTypeNAT, priority: nftables.ChainPriorityNATDest, rules: []rule{to}}})
+	must(t, c.Flush())
+	f, _ := newFence(t, site, everywhere("tcp/7000")...)
+	g := newGuest(t, f)
+	echo(t, site.listen(t, "tcp", "45.0.0.1:7000"))
+	err = g.in(func() error {
+		d := net.Dialer{Timeout: 300 * time.Millisecond}
+		c, err := d.Dial("tcp", "45.0.0.77:7000")
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	if err == nil {
+		t.Error("reached")
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // guard is the table of nft in the site that keeps one sandbox's uplink from the
-// site's own addresses and from other sandboxes, and hides it behind the site's
-// address. The kernel removes it with the socket that made it.
+// site's own addresses, from all that are not a single host's (broadcast, anycast, multicast) and from
+// other sandboxes, and hides it behind the site's address. The kernel removes it with the socket that made it.
 type guard struct {
 	conn   *nftables.Conn
 	table  *nftables.Table
@@ -89,16 +89,20 @@ func (g *guard) write(named []netip.Addr, opened []forwarder) error {
 }
 
 func (g *guard) chains(named []netip.Addr, opened []forwarder) []chain {
-	own, name := g.uplink.addr, g.uplink.name
-	own4, own6 := netip.PrefixFrom(own(uplinks4, 1), 32), netip.PrefixFrom(own(uplinks6, 1), 128)
+	name := g.uplink.name
+	own4, own6 := netip.PrefixFrom(g.uplink.addr(uplinks4, 1), 32), netip.PrefixFrom(g.uplink.addr(uplinks6, 1), 128)
 	in := []rule{
 		match(from(name), source(expr.CmpOpNeq, own4), drop()),
 		match(from(name), source(expr.CmpOpNeq, own6), drop()),
 	}
+	var own []rule
 	for _, a := range named {
-		in = append(in, match(from(name), destination(netip.PrefixFrom(a, a.BitLen())), accept()))
+		to := destination(netip.PrefixFrom(a, a.BitLen()))
+		in = append(in, match(from(name), to, towards(expr.CmpOpEq, unix.RTN_LOCAL), accept()))
+		own = append(own, match(from(name), to, accept()))
 	}
-	in = append(in, match(from(name), toOneself(), drop()))
+	in = append(in, match(from(name), towards(expr.CmpOpNeq, unix.RTN_UNICAST), drop()))
+	own = append(own, match(from(name), drop())) // whatever led here: the site's own tables may have another address written
 	through := []rule{
 		match(from(name), toAnyNamed(sitePrefix), drop()),
 		match(to(name), answering(), accept()),
@@ -116,6 +120,7 @@ func (g *guard) chains(named []netip.Addr, opened []forwarder) []chain {
 	}
 	return []chain{
 		{name: "prerouting", hook: nftables.ChainHookPrerouting, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityRaw, rules: in},
+		{name: "input", hook: nftables.ChainHookInput, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityFilter, rules: own},
 		{name: "forward", hook: nftables.ChainHookForward, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityFilter, rules: through},
 		{name: "postrouting", hook: nftables.ChainHookPostrouting, kind: nftables.ChainTypeNAT, priority: nftables.ChainPriorityNATSource, rules: []rule{
 			match(source(expr.CmpOpEq, own4), masquerade()),

@@ -80,10 +80,9 @@ func answering() rule {
 	}
 }
 
-// toOneself matches packets for an address of the namespace's own.
-func toOneself() rule {
-	local := binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)
-	return rule{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: local}}
+// towards compares with what an address is to the namespace: RTN_UNICAST, RTN_LOCAL, RTN_BROADCAST and so on.
+func towards(op expr.CmpOp, kind uint32) rule {
+	return rule{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: op, Register: 1, Data: binary.NativeEndian.AppendUint32(nil, kind)}}
 }
 
 func accept() rule     { return rule{&expr.Verdict{Kind: expr.VerdictAccept}} }
