@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"net/http"
+	"os"
 	"sync/atomic"
 )
 
@@ -26,6 +28,8 @@ type body struct {
 
 	begin func() error // called before the first byte is waited for; nil: nothing
 	end   func()       // called when the end was read; nil: nothing
+
+	flawed atomic.Pointer[refusal] // why it is not whole, where that is the guest's doing
 
 	taken atomic.Bool  // another goroutine reads it
 	begun atomic.Bool  // somebody wanted the first byte
@@ -85,11 +89,16 @@ func (b *body) content(p []byte) (int, error) {
 
 func (b *body) fail(err error) error {
 	b.err = err
-	if errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
 		if b.end != nil {
 			b.end()
 		}
 		b.whole.Store(true)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.flawed.Store(&refusal{http.StatusRequestTimeout, alertDecodeError, "the request's body did not come in time"})
+	default:
+		b.flawed.Store(asRefusal(err, func(error) *refusal { return malformed("the request's body ended before its end") }))
 	}
 	return err
 }

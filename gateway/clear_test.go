@@ -186,8 +186,12 @@ func TestBadBodies(t *testing.T) {
 		"extension huge":  "3;" + strings.Repeat("a", 900) + "\r\nabc\r\n0\r\n\r\n",
 	} {
 		answer := w.say("a.example", 80, head+body+second)
-		if strings.Contains(answer, "whole") {
+		if !strings.HasPrefix(answer, "HTTP/1.1 400 ") || strings.Contains(answer, "whole") {
 			t.Errorf("%s: answered %q", name, answer)
+		}
+		events := w.log.httpEvents()
+		if ev := events[len(events)-1]; ev.Verdict != audit.Deny || ev.Status != 400 || ev.Reason == "" || strings.Contains(ev.Reason, "a.example") || ev.Path != "/first" {
+			t.Errorf("%s: %+v", name, ev)
 		}
 	}
 	for len(h.seen) > 0 {
@@ -213,6 +217,47 @@ func (m *memory) httpEvents() (list []*audit.HTTP) {
 		}
 	}
 	return list
+}
+
+// TestBadBodyAfterAnswer has a host answer a request whose body goes wrong later.
+func TestBadBodyAfterAnswer(t *testing.T) {
+	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(rw).EnableFullDuplex()
+		io.WriteString(rw, "early")
+		rw.(http.Flusher).Flush()
+		if _, err := io.ReadAll(r.Body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	c := w.dial("a.example", 80)
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+	if _, err := io.ReadFull(c, make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, "no size\r\n")
+	hear(c)
+	if ev := w.http(1); ev.Verdict != audit.Deny || !strings.Contains(ev.Reason, "chunk") || ev.Status != 200 {
+		t.Errorf("%+v", ev)
+	}
+}
+
+// TestCutBody has the guest end within a body: that is not the host's fault.
+func TestCutBody(t *testing.T) {
+	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}), func(c *Config) { c.Limits.Stall = 300 * time.Millisecond })
+	for n, end := range []func(*net.TCPConn){func(c *net.TCPConn) { c.CloseWrite() }, func(*net.TCPConn) {}} {
+		c := w.dial("a.example", 80)
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nabc")
+		end(c)
+		answer := hear(c)
+		ev := w.http(n + 1)
+		if !strings.HasPrefix(answer, fmt.Sprintf("HTTP/1.1 %d ", ev.Status)) || ev.Verdict != audit.Deny || ev.Status != []int{400, 408}[n] || !strings.Contains(ev.Reason, "the request's body") {
+			t.Errorf("%q %+v", answer, ev)
+		}
+	}
 }
 
 // TestClearShapes are requests that are unusual and right.

@@ -269,6 +269,13 @@ func (c *conn) killLocked(why string) {
 	}
 }
 
+// wasEnded says whether the gateway itself ended the connection.
+func (c *conn) wasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended != ""
+}
+
 func (c *conn) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -176,14 +176,17 @@ func (x *exchanger) event(q *ask) *audit.HTTP {
 // contents is a request's body.
 type contents interface {
 	io.ReadCloser
-	take()       // from here on the transport reads it
-	sent() int64 // bytes so far
-	ended() bool // another request can follow on the connection
+	take()          // from here on the transport reads it
+	sent() int64    // bytes so far
+	ended() bool    // another request can follow on the connection
+	flaw() *refusal // why it did not come whole, if that is the guest's doing
 }
 
 func (b *body) take()       { b.taken.Store(true) }
 func (b *body) sent() int64 { return b.read.Load() }
 func (b *body) ended() bool { return b.whole.Load() }
+
+func (b *body) flaw() *refusal { return b.flawed.Load() }
 
 // streamed is the body of a request of HTTP/2.
 type streamed struct {
@@ -201,3 +204,5 @@ func (s *streamed) Read(p []byte) (int, error) {
 func (s *streamed) take()       {}
 func (s *streamed) sent() int64 { return s.n.Load() }
 func (s *streamed) ended() bool { return true }
+
+func (s *streamed) flaw() *refusal { return nil } // the library has told of it, see malformedStream

@@ -101,7 +101,10 @@ func (f *flight) carryOut(r *netpolicy.Rule, u *url.URL) error {
 func (f *flight) failed(err error) error {
 	var no *refusal
 	stopped := errors.As(context.Cause(f.ctx), &no)
-	if f.told && errors.Is(err, errEchoed) {
+	if !stopped && !f.x.conn.wasEnded() {
+		no = f.q.body.flaw()
+	}
+	if no == nil && f.told && errors.Is(err, errEchoed) {
 		no = explain(err, f.x.conn.name)
 	}
 	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy did: there is nobody to tell
@@ -109,7 +112,7 @@ func (f *flight) failed(err error) error {
 		_, e := f.finish()
 		return errors.Join(err, e)
 	}
-	if !stopped {
+	if no == nil {
 		no = explain(err, f.x.conn.name)
 	}
 	return f.answer(no)
@@ -118,7 +121,7 @@ func (f *flight) failed(err error) error {
 // answer tells the guest why the request was not carried, or not to its end.
 func (f *flight) answer(no *refusal) error {
 	f.ev.Status, f.ev.Reason = no.status, no.reason
-	if no.status == http.StatusForbidden {
+	if !no.beyond() {
 		f.ev.Verdict = audit.Deny
 	}
 	if a, ok := f.w.(*answer); ok && !f.q.body.ended() {
@@ -151,6 +154,9 @@ func (f *flight) broken(no *refusal) {
 // finish records a request that was carried. One that cannot be recorded is
 // the connection's last.
 func (f *flight) finish() (uint64, error) {
+	if no := f.q.body.flaw(); no != nil && f.ev.Reason == "" { // also after a whole answer: the host got what is no request
+		f.ev.Verdict, f.ev.Reason = audit.Deny, no.reason
+	}
 	f.ev.DurationNS, f.ev.BytesOut, f.ev.Redacted = int64(time.Since(f.began)), f.q.body.sent(), f.mask.count
 	ctx, cancel := lastWords(f.x.conn.ctx)
 	defer cancel()

@@ -213,3 +213,36 @@ func TestSurplusOther(t *testing.T) {
 		t.Errorf("the program's log has %q", s)
 	}
 }
+
+// TestBadTrailer has a host end its answer with what is no trailer and holds the credential. Neither
+// its words nor their marker are in the record, where they would be taken for the guest's.
+func TestBadTrailer(t *testing.T) {
+	for _, change := range [][]func(*http.Transport){nil, {withH2}} {
+		said := loud(t)
+		w := newKeyWorld(t, nil)
+		w.rawHost("a.example", 443, func(c net.Conn, r *http.Request) {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nyou sent "+apiValue+"\r\n\r\n")
+		})
+		resp, err := w.client("a.example", change...).Get("https://a.example/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err == nil || strings.Contains(string(body), apiValue) {
+			t.Errorf("a whole answer: %q", body)
+		}
+		w.client("a.example").CloseIdleConnections()
+		if ev := w.nextHTTP(); ev.Reason != "the exchange broke off before its end" {
+			t.Errorf("%+v", ev)
+		}
+		w.Gateway.Close()
+		for _, ev := range w.log.all() {
+			if ev.Flow != nil && strings.Contains(ev.Flow.Reason, "REDACTED") {
+				t.Errorf("%+v", ev.Flow)
+			}
+		}
+		if told := w.keys.sightings(); len(told) > 0 || said.String() != "" {
+			t.Errorf("told of %v; the log has %q", told, said)
+		}
+		w.checkRecord()
+	}
+}

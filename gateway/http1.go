@@ -114,7 +114,7 @@ func (s *http1) one(h *head) (again bool, why string) {
 	if err != nil {
 		unwatch()
 		s.conn.abort()
-		return false, err.Error()
+		return false, brokenOff(err)
 	}
 	err = a.finish()
 	if !b.taken.Load() && (b.begun.Load() || !expects) {
@@ -131,6 +131,16 @@ func (s *http1) one(h *head) (again bool, why string) {
 		s.part()
 	}
 	return again, ""
+}
+
+// brokenOff says why an exchange was the connection's last. A library's words can hold what the host
+// sent, a credential for one: they have no place in the record.
+func brokenOff(err error) string {
+	var no *refusal
+	if errors.As(err, &no) {
+		return no.reason
+	}
+	return "an exchange broke off before its end"
 }
 
 // watch calls gone when the guest goes away while it waits for its answer. It
