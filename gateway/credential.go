@@ -87,7 +87,7 @@ func (s *substitution) fit() *refusal {
 	c := s.credential
 	switch {
 	case !isToken(c.Header) || slices.Contains(framingFields, s.field) || slices.Contains(hostFields, s.field) ||
-		slices.Contains(overrideFields, s.field) || slices.Contains(hopFields, s.field):
+		overrideField(s.field) || slices.Contains(hopFields, s.field):
 		return denied("the credential %s is for a header that cannot be set", s.name)
 	case len(c.Value) == 0 || c.Value[0] == ' ' || c.Value[len(c.Value)-1] == ' ':
 		return denied("the credential %s is empty, or begins or ends with a blank: it fits into no header", s.name)

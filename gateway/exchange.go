@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync/atomic"
 
@@ -74,7 +75,7 @@ func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask)
 	req := &netpolicy.Request{Method: q.method, Path: u.RawPath}
 	current, v := x.conn.hold(req)
 	defer x.conn.release(req)
-	if no := cmp.Or(x.decide(v, q), f.scope.head(q)); no != nil {
+	if no := cmp.Or(x.decide(v, q, u), f.scope.head(q)); no != nil {
 		return x.refuse(w, q, v, no)
 	}
 	f.ev.Verdict, f.ev.Rule, f.ev.Generation = audit.Allow, v.RuleName(), current.Number
@@ -100,14 +101,11 @@ func (c *conn) release(req *netpolicy.Request) {
 	delete(c.requests, req)
 }
 
-func (x *exchanger) decide(v netpolicy.Verdict, q *ask) *refusal {
-	switch {
-	case !v.Allow:
+func (x *exchanger) decide(v netpolicy.Verdict, q *ask, u *url.URL) *refusal {
+	if !v.Allow {
 		return denied("%s", v.Reason)
-	case v.Rule.HTTP != nil:
-		return overrides(q.header)
 	}
-	return nil
+	return x.overrides(v.Rule, q, u.RawPath, u.RawQuery)
 }
 
 // explain says why no answer came, in words that do not depend on the guest's.

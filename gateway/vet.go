@@ -109,23 +109,11 @@ func (x *exchanger) vetFields(header http.Header) *refusal {
 // Fields that decide how a request is read, how it is routed, or what it is.
 // Their names are canonical.
 var (
-	framingFields  = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Expect", "Te", "Trailer"}
-	hostFields     = []string{"X-Forwarded-Host", "X-Forwarded-Server", "X-Original-Host", "X-Host", "X-Http-Host-Override"}
-	overrideFields = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url", "X-Forwarded-Uri", "X-Forwarded-Path", "X-Forwarded-Prefix", "X-Forwarded-Method", "X-Original-Method"}
-	hopFields      = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+	framingFields = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Expect", "Te", "Trailer"}
+	hostFields    = []string{"X-Forwarded-Host", "X-Forwarded-Server", "X-Original-Host", "X-Host", "X-Http-Host-Override"}
+	hopFields     = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
 		"Expect"} // the gateway itself tells a client to go on, once the request is let through
 )
-
-// overrides refuses, where a rule looks at method and path, fields by which some
-// servers take another method or path than the request line's.
-func overrides(header http.Header) *refusal {
-	for name := range header {
-		if plain := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); slices.Contains(overrideFields, plain) {
-			return denied("%s asks for another method or path than the rule is asked about", plain)
-		}
-	}
-	return nil
-}
 
 // endToEnd returns the fields that are meant for the other end (RFC 9110, section 7.6.1).
 func endToEnd(header http.Header) http.Header {

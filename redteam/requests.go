@@ -21,6 +21,10 @@ func (c *catalogue) requests() {
 	}{
 		{"method", "a method that the rule does not name", OtherWay, "DELETE /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"method-case", "a method in other case", OtherWay, "delete /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"method-override", "an allowed method, and another one in a header", OtherWay, "POST /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-HTTP-Method: DELETE\r\nContent-Length: 0\r\n\r\n"},
+		{"method-query", "an allowed method, and another one in the query", OtherWay, "POST /v1/{T}?_method=DELETE HTTP/1.1\r\nHost: {H}\r\nContent-Length: 0\r\n\r\n"},
+		{"path-override", "an allowed path, and another one in a header", OtherWay, "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Envoy-Original-Path: /admin\r\n\r\n"},
+		{"path-destination", "an allowed path, and a second one in WebDAV's header", OtherWay, "POST /v1/{T} HTTP/1.1\r\nHost: {H}\r\nDestination: https://{H}/admin\r\nContent-Length: 0\r\n\r\n"},
 		{"path", "a path that the rule does not name", OtherWay, "GET /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"path-dots", "dot segments that lead out of the path", OtherWay, "GET /v1/../admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"path-encoded-dots", "the same, encoded", OtherWay, "GET /v1/%2e%2e/admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
