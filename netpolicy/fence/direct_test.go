@@ -138,25 +138,20 @@ func TestPinExpires(t *testing.T) {
 }
 
 // The site itself, its services and other sandboxes are out of reach, unless an
-// address is named.
+// address is named. The guest is told at once, and the record that it was denied.
 func TestDirectDoesNotReachTheSite(t *testing.T) {
 	t.Parallel()
 	site, _ := newWorld(t)
 	rules := append(everywhere("tcp/7000"), allow("198.19.0.0/16", "tcp/7000"), allow("fdc5:7a1c:19d3::/112", "tcp/7000"))
-	f, _ := newFence(t, site, rules...)
+	f, seen := newFence(t, site, rules...)
 	other, _ := newFence(t, site, rules...)
 	g := newGuest(t, f)
 	echo(t, site.listen(t, "tcp", ":7000"))
 	var inside net.Listener
 	must(t, other.space.in(func() (err error) { inside, err = net.Listen("tcp", ":7000"); return err }))
 	echo(t, inside)
-	for name, addr := range map[string]netip.Addr{
-		"site ipv4": siteAddr4, "site ipv6": siteAddr6,
-		"cable ipv4": f.uplink.addr(uplinks4, 0), "cable ipv6": f.uplink.addr(uplinks6, 0),
-		"other sandbox's cable ipv4": other.uplink.addr(uplinks4, 0), "other sandbox's cable ipv6": other.uplink.addr(uplinks6, 0),
-		"other sandbox ipv4": other.uplink.addr(uplinks4, 1), "other sandbox ipv6": other.uplink.addr(uplinks6, 1),
-	} {
-		err := g.in(func() error {
+	dial := func(addr netip.Addr) error {
+		return g.in(func() error {
 			d := net.Dialer{Timeout: 300 * time.Millisecond}
 			c, err := d.Dial("tcp", at6or4(addr, 7000))
 			if err == nil {
@@ -164,10 +159,27 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 			}
 			return err
 		})
-		if err == nil {
-			t.Errorf("%s: reached", name)
+	}
+	denied := func(addr netip.Addr) {
+		t.Helper()
+		if err := dial(addr); !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.EACCES) {
+			t.Errorf("%s: %v", addr, err)
+		}
+		ev := seen.await2(t, audit.FlowDeny, netip.AddrPortFrom(addr, 7000))
+		if ev.Reason != reasonText[withheld] || ev.Flow.Rule == "" {
+			t.Errorf("%s: %+v", addr, ev)
 		}
 	}
+	for _, addr := range []netip.Addr{
+		siteAddr4, siteAddr6, f.uplink.addr(uplinks4, 0), f.uplink.addr(uplinks6, 0), f.uplink.addr(uplinks4, 1), f.uplink.addr(uplinks6, 1),
+		other.uplink.addr(uplinks4, 0), other.uplink.addr(uplinks6, 0), other.uplink.addr(uplinks4, 1), other.uplink.addr(uplinks6, 1),
+	} {
+		denied(addr)
+	}
+	late := netip.MustParseAddr("45.0.0.50") // an address that the site gets while the fence stands
+	must(t, site.address(lookup(t, site, "wan"), netip.PrefixFrom(late, 24)))
+	time.Sleep(2 * sweepEvery)
+	denied(late)
 	enforce(t, f, append(rules, allow("45.0.0.1/32", "tcp/7000"), allow("2a00:45::1/128", "tcp/7000"))...)
 	for _, addr := range []netip.Addr{siteAddr4, siteAddr6} {
 		c, err := g.dial("tcp", at6or4(addr, 7000))
@@ -176,7 +188,22 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 			continue
 		}
 		say(t, c, "hello")
-		c.Close()
+		defer c.Close()
+	}
+	if ended := enforce(t, f, rules...); len(ended) != 2 { // named no more, though still in a range
+		t.Errorf("ended %+v", ended)
+	}
+	for _, addr := range []netip.Addr{siteAddr4, siteAddr6} {
+		seen.await2(t, audit.FlowRevoke, netip.AddrPortFrom(addr, 7000))
+	}
+	opened := map[netip.Addr]int{}
+	for _, ev := range seen.list() {
+		if ev.State == audit.FlowOpen {
+			opened[ev.Flow.Dst.Addr()]++
+		}
+	}
+	if want := map[netip.Addr]int{siteAddr4: 1, siteAddr6: 1}; !maps.Equal(opened, want) {
+		t.Errorf("opened: %v", opened)
 	}
 }
 
@@ -191,12 +218,26 @@ func TestDirectReachesSingleHostsOnly(t *testing.T) {
 	for what, forwards := range map[string]string{"the site takes broadcasts": "0", "the site passes broadcasts on": "1"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			reachSingleHosts(t, forwards)
+			reachSingleHosts(t, forwards, false)
+		})
+		t.Run(what+", and the programs know of nothing that it keeps", func(t *testing.T) {
+			t.Parallel()
+			reachSingleHosts(t, forwards, true)
 		})
 	}
 }
 
-func reachSingleHosts(t *testing.T, forwards string) {
+// blind has the programs forget what the site keeps, so that the guard stands alone.
+func blind(t *testing.T, f *Fence) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p := range f.book.kept.now {
+		must(t, f.maps.Kept.Delete(keptKey(p)))
+	}
+}
+
+func reachSingleHosts(t *testing.T, forwards string, guardOnly bool) {
 	site, peer := newWorld(t)
 	lan := testSpace(t)
 	attrs := netlink.NewLinkAttrs()
@@ -215,6 +256,9 @@ func reachSingleHosts(t *testing.T, forwards string) {
 	f, _ := newFence(t, site, append(everywhere("udp/7001"),
 		allow("46.0.0.0/16", "udp/7001"), allow("2a00:46::/32", "udp/7001"), allow("45.0.0.255/32", "udp/7001"), allow("2a00:45::/128", "udp/7001"),
 		allow("255.255.255.255/32", "udp/7001"), allow("0.0.0.0/8", "udp/7001"), allow("224.0.0.0/4", "udp/7001"), allow("ff00::/8", "udp/7001"))...)
+	if guardOnly {
+		blind(t, f)
+	}
 	heard := make(chan string, 1000)
 	for _, far := range []*space{site, peer, lan} {
 		p := far.listenPacket(t, "udp", ":7001")
@@ -288,6 +332,7 @@ func TestDirectDoesNotReachTheSiteBehindOthers(t *testing.T) {
 	addChains(c, table, []chain{{name: "prerouting", hook: nftables.ChainHookPrerouting, kind: nftables.ChainTypeNAT, priority: nftables.ChainPriorityNATDest, rules: []rule{to}}})
 	must(t, c.Flush())
 	f, _ := newFence(t, site, everywhere("tcp/7000")...)
+	blind(t, f)
 	g := newGuest(t, f)
 	echo(t, site.listen(t, "tcp", "45.0.0.1:7000"))
 	err = g.in(func() error {

@@ -36,7 +36,11 @@ func (f *Fence) Enforce(ctx context.Context, g netpolicy.Generation) ([]Flow, er
 	case g.Number <= f.generation:
 		return nil, fmt.Errorf("enforce generation %d: %d is in force already", g.Number, f.generation)
 	}
-	if err := errors.Join(f.book.setRanges(g.Policy), f.book.revisit(g.Policy), f.maps.Generation.Set(g.Number)); err != nil {
+	err := errors.Join(f.book.setRanges(g.Policy), f.book.revisit(g.Policy))
+	if g.Policy.HasDirect() {
+		err = errors.Join(err, f.keep(f.namedBy(g.Policy)))
+	}
+	if err = errors.Join(err, f.maps.Generation.Set(g.Number)); err != nil {
 		f.seal()
 		return nil, fmt.Errorf("enforce generation %d, nothing passes now: %w", g.Number, err)
 	}
@@ -84,7 +88,10 @@ func (f *Fence) connect(ctx context.Context, p *netpolicy.Policy) (err error) {
 	if f.uplink == nil {
 		return nil
 	}
-	return f.setNamed(f.namedBy(p))
+	if err := f.setNamed(f.namedBy(p)); err != nil {
+		return err
+	}
+	return f.keep(f.named) // the cable's own end among them
 }
 
 // namedBy are the single addresses that the policy names: by rules for ranges, and
@@ -132,6 +139,9 @@ func (f *Fence) setNamed(named []netip.Addr) error {
 	}
 	if slices.Equal(named, f.named) {
 		return nil
+	}
+	if err := f.keep(named); err != nil {
+		return err
 	}
 	if err := f.uplink.guard.write(named, f.uplink.forwarding.opened()); err != nil {
 		return err

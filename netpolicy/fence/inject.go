@@ -77,7 +77,7 @@ func (i *injector) answer(why int, quote []byte) {
 		return
 	}
 	switch why {
-	case notPermitted, expired, tableFull:
+	case notPermitted, expired, tableFull, withheld:
 		i.toGuest(prohibited(q, quote))
 	case noFlow, revoked:
 		if q.proto == protoTCP && q.flags&tcpRST == 0 {

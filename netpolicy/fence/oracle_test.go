@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/custody-project/custody/netpolicy"
 )
@@ -232,16 +233,56 @@ func (o *oracle) decide(k Key) (*oracleFlow, int) {
 			last = p
 		}
 	}
+	var f *oracleFlow
 	if last != nil && !last.expired {
-		return &oracleFlow{opening: last}, allowed
+		f = &oracleFlow{opening: last}
+	} else if netpolicy.Decide(o.policy, netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}).Allow {
+		f = &oracleFlow{}
 	}
-	if netpolicy.Decide(o.policy, netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}).Allow {
-		return &oracleFlow{}, allowed
+	if f != nil && o.keeps(k.Dst.Addr()) {
+		return nil, withheld
+	}
+	if f != nil {
+		return f, allowed
 	}
 	if last != nil {
 		return nil, expired
 	}
 	return nil, notPermitted
+}
+
+// What the site of a duel keeps: its own addresses, those of its end of the cable among them, and
+// those that are no single host's.
+var (
+	duelsOwn    = prefixes([]string{"127.0.0.0/8", "::1/128", "198.19.0.0/32", "fdc5:7a1c:19d3::/128"})
+	duelsOthers = prefixes([]string{"127.255.255.255/32", "198.19.0.0/16", "fdc5:7a1c:19d3::/112", "0.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32", "::/128", "ff00::/8"})
+)
+
+// keeps says whether the site drops what goes to an address.
+func (o *oracle) keeps(a netip.Addr) bool {
+	within := func(list []netip.Prefix) bool {
+		return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	if within(duelsOwn) {
+		return a.String() == "127.255.255.255" || !o.named(a)
+	}
+	return !netpolicy.Synthetic.Contains(a) && within(duelsOthers)
+}
+
+// named says whether the policy names an address by itself.
+func (o *oracle) named(a netip.Addr) bool {
+	for _, r := range o.policy.Rules() {
+		if p, ok := r.Pattern.Prefix(); ok && p.IsSingleIP() && p.Addr() == a {
+			return true
+		}
+	}
+	return slices.ContainsFunc(o.opened, func(op *opening) bool {
+		if op.dead || op.Via != netpolicy.Direct || op.addr != a {
+			return false
+		}
+		v := netpolicy.Decide(o.policy, netpolicy.Question{Name: op.Name, Addr: a, Port: op.Port, Via: op.Via})
+		return v.Allow && slices.ContainsFunc(v.Rule.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
+	})
 }
 
 // toGuest decides on a frame for the guest, and takes note of it.
@@ -313,7 +354,7 @@ func (o *oracle) enforce(p *netpolicy.Policy) {
 		case f.resolver:
 		case f.opening != nil && f.opening.dead && f.opening.Via == netpolicy.Gateway:
 			f.revoked = true // stays for the gateway's resets
-		case f.opening != nil && f.opening.dead:
+		case f.opening != nil && f.opening.dead, o.keeps(k.Dst.Addr()):
 			delete(o.flows, k)
 		case f.opening == nil && !netpolicy.Decide(p, netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}).Allow:
 			delete(o.flows, k)

@@ -50,13 +50,14 @@ type book struct {
 	pins   *simplelru.LRU[programsTarget, []*permit] // direct names' addresses
 	ranges map[uint32]bool                           // ids of the current generation
 	known  map[netip.Addr]string                     // names of synthetic addresses
-	errs   []error                                   // of evictions
+	kept   kept
+	errs   []error // of evictions
 }
 
 func newBook(maps *programs) *book {
 	b := &book{
 		maps: maps, next: resolverID + 1, byID: map[uint32]*permit{}, names: map[programsTarget][]*permit{},
-		ranges: map[uint32]bool{}, known: map[netip.Addr]string{},
+		ranges: map[uint32]bool{}, known: map[netip.Addr]string{}, kept: kept{maps: maps},
 	}
 	b.byID[resolverID] = &permit{id: resolverID, Permit: Permit{Rule: "resolver", Via: netpolicy.Gateway}}
 	b.pins, _ = simplelru.NewLRU(maxPins, func(t programsTarget, _ []*permit) { b.shut(t) }) // fails for sizes below 1 only
@@ -241,6 +242,8 @@ func (b *book) holds(k Key, f *programsFlow) bool {
 		return false
 	case f.Permit == resolverID:
 		return true
+	case !netpolicy.Synthetic.Contains(k.Dst.Addr()) && b.kept.has(k.Dst.Addr()):
+		return false
 	case f.Permit&rangeBit != 0:
 		return netpolicy.Decide(b.policy, netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}).Allow
 	}

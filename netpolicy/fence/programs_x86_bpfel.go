@@ -90,6 +90,7 @@ const (
 	programsMapEvents         = "events"
 	programsMapFlows          = "flows"
 	programsMapIds            = "ids"
+	programsMapKept           = "kept"
 	programsMapPermits        = "permits"
 	programsMapRanges         = "ranges"
 	programsProgFromGuest     = "from_guest"
@@ -167,6 +168,7 @@ type programsMapSpecs struct {
 	Events  *ebpf.MapSpec `ebpf:"events"`
 	Flows   *ebpf.MapSpec `ebpf:"flows"`
 	Ids     *ebpf.MapSpec `ebpf:"ids"`
+	Kept    *ebpf.MapSpec `ebpf:"kept"`
 	Permits *ebpf.MapSpec `ebpf:"permits"`
 	Ranges  *ebpf.MapSpec `ebpf:"ranges"`
 }
@@ -216,6 +218,7 @@ type programsMaps struct {
 	Events  *ebpf.Map `ebpf:"events"`
 	Flows   *ebpf.Map `ebpf:"flows"`
 	Ids     *ebpf.Map `ebpf:"ids"`
+	Kept    *ebpf.Map `ebpf:"kept"`
 	Permits *ebpf.Map `ebpf:"permits"`
 	Ranges  *ebpf.Map `ebpf:"ranges"`
 }
@@ -225,6 +228,7 @@ func (m *programsMaps) Close() error {
 		m.Events,
 		m.Flows,
 		m.Ids,
+		m.Kept,
 		m.Permits,
 		m.Ranges,
 	)

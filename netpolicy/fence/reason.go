@@ -23,6 +23,7 @@ const (
 	tableFull
 	revoked
 	unasked
+	withheld
 	reasons
 )
 
@@ -46,4 +47,5 @@ var reasonText = [reasons]string{
 	tableFull:     "too many flows at once",
 	revoked:       "the policy does not allow this flow any more",
 	unasked:       "not an answer to the guest",
+	withheld:      "the address is the host's own, which the rule does not name, or not a single host's",
 }

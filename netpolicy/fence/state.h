@@ -10,6 +10,7 @@
 #define FLOWS 65536
 #define PERMITS 262144
 #define IDS 524288
+#define KEPT 65536
 
 /* Why a packet was dropped. reason.go gives the words, in this order. */
 enum reason {
@@ -33,6 +34,7 @@ enum reason {
 	TABLE_FULL,
 	REVOKED,
 	UNASKED,
+	WITHHELD,
 	REASONS,
 };
 
@@ -161,6 +163,18 @@ struct {
 	__type(key, u32);
 	__array(values, struct ranges_of_generation);
 } ranges SEC(".maps");
+
+/*
+ * What the site keeps from direct flows: its own addresses and those of no single host, as 1;
+ * those of its own that the policy names, as 0. Transport and port of a key are 0.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, KEPT);
+	__type(key, struct range_key);
+	__type(value, u32);
+} kept SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -136,6 +136,22 @@ static __always_inline u32 by_range(struct flow_key *k)
 	return id ? *id : 0;
 }
 
+/* Whether the site drops what goes there, whatever the policy says: its table of nft does. */
+static __always_inline bool withheld(struct flow_key *k)
+{
+	struct range_key r = {
+		.bits = 32 + (k->family == 4 ? 32 : 128),
+		.family = k->family,
+		.addr = {k->peer[0], k->peer[1], k->peer[2], k->peer[3]},
+	};
+	u32 *is;
+
+	if (synthetic(k))
+		return false;
+	is = bpf_map_lookup_elem(&kept, &r);
+	return is && *is;
+}
+
 static __always_inline u32 permitted(struct flow_key *k, u64 now, u32 *id)
 {
 	struct target t = {
@@ -151,13 +167,12 @@ static __always_inline u32 permitted(struct flow_key *k, u64 now, u32 *id)
 		return ALLOWED;
 	}
 	p = bpf_map_lookup_elem(&permits, &t);
-	if (p && (!p->expires || now < p->expires)) {
+	if (p && (!p->expires || now < p->expires))
 		*id = p->id;
-		return ALLOWED;
-	}
-	*id = by_range(k);
+	else
+		*id = by_range(k);
 	if (*id)
-		return ALLOWED;
+		return withheld(k) ? WITHHELD : ALLOWED;
 	return p ? EXPIRED : NOT_PERMITTED;
 }
 
@@ -173,6 +188,8 @@ static __always_inline u32 judge(struct flow *f, struct flow_key *k, u32 current
 	if (id & PERMIT_RANGE)
 		id = by_range(k);
 	else if (id != PERMIT_RESOLVER && !bpf_map_lookup_elem(&ids, &id))
+		id = 0;
+	if (id && id != PERMIT_RESOLVER && withheld(k))
 		id = 0;
 	if (!id) {
 		__sync_fetch_and_or(&f->state, STATE_REVOKED);

@@ -72,9 +72,12 @@ func (w *watcher) tick(sweep bool) {
 	var live []Flow
 	f.mu.Lock()
 	if sweep {
-		var err error
-		if _, live, err = f.review(now()); err != nil {
-			f.failed(err)
+		var err, err2 error
+		if f.uplink != nil {
+			err = f.keep(f.named) // the site's addresses may be others now
+		}
+		if _, live, err2 = f.review(now()); err != nil || err2 != nil {
+			f.failed(errors.Join(err, err2))
 		}
 	}
 	pending := f.pending
