@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +15,7 @@ import (
 )
 
 // TestKilledWithFlowsOpen: kill -9 of custody stops what flows, through the
-// gateway and past it, and leaves nothing of the sandbox's network.
+// gateway and past it, and after any other command nothing of the sandbox's network is left.
 func TestKilledWithFlowsOpen(t *testing.T) {
 	d, w := newSite(t)
 	d.project(rules("  - allow: "+world.Allowed, "  - {allow: "+world.Direct+", ports: [tcp/7000, udp/7001], mode: direct}"))
@@ -23,10 +26,14 @@ u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 u.connect(("` + world.Direct + `", 7001))
 while True: u.send(b"still here"); time.sleep(0.01)' &
 		wait`
+	forwarded := forwarding(t, w)
 	cmd, _ := d.download(w, script)
 	eventually(t, "begun: the direct flow", func() bool { return echoes(w) > 3 })
 	if left := leftovers(t, w); !strings.Contains(left, "cust") {
 		t.Errorf("a direct rule made no link on the host: %s", left)
+	}
+	if forwarding(t, w) == forwarded {
+		t.Errorf("a direct rule changed nothing of what the host forwards: %s", forwarded)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -38,14 +45,34 @@ while True: u.send(b"still here"); time.sleep(0.01)' &
 	if after := echoes(w); after != before {
 		t.Errorf("%d datagrams got out after custody was killed", after-before)
 	}
-	eventually(t, "gone: links and tables on the host", func() bool { return leftovers(t, w) == "" })
-	d.must(0, "run", "--", "true")
-	if left := leftovers(t, w); left != "" {
-		t.Errorf("left on the host: %s", left)
+	d.must(0, "version")
+	if left, now := leftovers(t, w), forwarding(t, w); left != "" || now != forwarded {
+		t.Errorf("left on the host: %s; it forwarded\n%sand forwards\n%s", left, forwarded, now)
 	}
+	d.must(0, "runs")
 	for _, r := range d.runs() {
 		d.verified(r.ID)
 	}
+}
+
+// forwarding is what the world's host forwards.
+func forwarding(t *testing.T, w *world.World) string {
+	t.Helper()
+	var b strings.Builder
+	err := w.Do(func() error {
+		files, err := filepath.Glob("/proc/sys/net/ipv*/conf/*/*forwarding")
+		for _, f := range files {
+			if name := filepath.Base(filepath.Dir(f)); !strings.HasPrefix(name, "cust") {
+				v, _ := os.ReadFile(f)
+				fmt.Fprintf(&b, "%s %s", f, v)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // echoes counts what the echo of the direct flow got.

@@ -110,7 +110,18 @@ func run(args []string) int {
 		return exitUsage
 	}
 	a.store = c.Store
+	a.sweep()
 	return a.code(words.Run(a))
+}
+
+// sweep puts back what runs that were killed have changed of the host's network. Each command does, if it may.
+func (a *app) sweep() {
+	if needRoot() != nil {
+		return // then there is nothing of ours
+	}
+	if err := egress.Sweep(); err != nil {
+		a.complain(err)
+	}
 }
 
 // code tells the user of an error and returns what the program exits with.
@@ -182,7 +193,7 @@ func (a *app) tidy(h *home.Home) {
 	if needRoot() != nil {
 		return // then there is nothing of ours to remove
 	}
-	if err := errors.Join(qemu.Sweep(), egress.Sweep()); err != nil {
+	if err := qemu.Sweep(); err != nil {
 		a.complain(err)
 	}
 }

@@ -398,6 +398,38 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	}
 }
 
+// What a killed process leaves, Sweep removes, though its namespace is still there: the kernel keeps that
+// while connections end. Closing the guard is what the kernel does to a process that was killed.
+func TestSweepRemovesWhatTheDeadLeft(t *testing.T) {
+	t.Parallel()
+	site, _ := newWorld(t)
+	before := siteState(t, site)
+	sweep := func() { t.Helper(); must(t, site.in(Sweep)) }
+	sweep()
+	dead, _ := newFence(t, site, everywhere("tcp/7000")...)
+	with := siteState(t, site)
+	sweep()
+	if got := siteState(t, site); got != with {
+		t.Errorf("with a sandbox that lives Sweep changed\n%s\nto\n%s", with, got)
+	}
+	alive, _ := newFence(t, site, everywhere("tcp/7000")...)
+	must(t, dead.uplink.guard.close())
+	sweep()
+	if got := siteState(t, site); strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust1") || got == before {
+		t.Errorf("with one dead and one alive the site has\n%s", got)
+	}
+	must(t, alive.uplink.guard.close())
+	sweep()
+	if got := siteState(t, site); got != before {
+		t.Errorf("the site was\n%s\nand is\n%s", before, got)
+	}
+	var st unix.Stat_t
+	must(t, unix.Fstat(int(site.handle), &st))
+	if _, err := os.Stat(notesOf(&st)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the notes are still there: %v", err)
+	}
+}
+
 // siteState is the links, tables and forwarding of a namespace, as its tools tell.
 func siteState(t testing.TB, s *space) string {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -139,6 +140,10 @@ func (f *forwarding) opened() []forwarder {
 // notesDir has a file for each site, with a line for each change.
 const notesDir = "/run/custody/forwarding"
 
+func notesOf(namespace *unix.Stat_t) string {
+	return path.Join(notesDir, strconv.FormatUint(namespace.Ino, 10))
+}
+
 // alone runs do while no other process changes the forwarding of this site.
 func (f *forwarding) alone(do func() error) error {
 	var st unix.Stat_t
@@ -149,7 +154,7 @@ func (f *forwarding) alone(do func() error) error {
 		return err
 	}
 	for {
-		ours, err := f.lock(path.Join(notesDir, strconv.FormatUint(st.Ino, 10)))
+		ours, err := f.lock(notesOf(&st))
 		if err != nil {
 			return fmt.Errorf("note which settings are changed: %w", err)
 		}
@@ -204,15 +209,50 @@ func (f *forwarding) note(c change) error {
 	return nil
 }
 
-// Sweep puts back what processes that were killed have changed in the namespace of
-// the calling thread, unless a sandbox there still needs it.
+// Sweep removes the uplinks that processes which were killed have left in the namespace of the calling
+// thread, and puts back what they have changed there, unless a sandbox that lives still needs it. Where
+// there is nothing to do it costs next to nothing.
 func Sweep() error {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return fmt.Errorf("look at the own network namespace: %w", err)
+	}
+	if _, err := os.Stat(notesOf(&st)); err != nil {
+		return ignoreMissing(err) // no sandbox has changed anything here
+	}
 	site, err := currentSpace()
 	if err != nil {
 		return err
 	}
 	f := &forwarding{site: site}
 	return errors.Join(f.restore(), site.close())
+}
+
+// bury removes the uplinks of processes that were killed. Their namespaces can outlive them for
+// minutes, while the kernel ends connections for which nobody is there; their guards cannot.
+func (f *forwarding) bury() error {
+	links, err := f.uplinks()
+	if err != nil || len(links) == 0 {
+		return err
+	}
+	c, err := nftables.New(nftables.WithNetNSFd(int(f.site.handle)))
+	if err != nil {
+		return fmt.Errorf("list the site's tables of nft: %w", err)
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		return fmt.Errorf("list the site's tables of nft: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		if slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == guardName(l.Attrs().Name) }) {
+			continue
+		}
+		if err := f.site.links.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("remove the uplink %s, whose owner was killed: %w", l.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func conf(family, device, key string) string { return path.Join(family, "conf", device, key) }
@@ -237,14 +277,14 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// others says whether there are uplinks of other sandboxes.
-func (f *forwarding) others() (bool, error) {
+// uplinks are those of other sandboxes.
+func (f *forwarding) uplinks() ([]netlink.Link, error) {
 	all, err := f.site.links.LinkList()
 	if err != nil {
-		return false, fmt.Errorf("list the site's devices: %w", err)
+		return nil, fmt.Errorf("list the site's devices: %w", err)
 	}
-	return slices.ContainsFunc(all, func(l netlink.Link) bool {
-		return l.Attrs().Alias == uplinkAlias && l.Attrs().Name != f.name
+	return slices.DeleteFunc(all, func(l netlink.Link) bool {
+		return l.Attrs().Alias != uplinkAlias || l.Attrs().Name == f.name
 	}), nil
 }
 
@@ -270,7 +310,10 @@ func (f *forwarding) waysOut() ([]string, error) {
 // value by now was changed by somebody else, and stays.
 func (f *forwarding) restore() error {
 	return f.alone(func() error {
-		if others, err := f.others(); err != nil || others {
+		if err := f.bury(); err != nil {
+			return err
+		}
+		if others, err := f.uplinks(); err != nil || len(others) > 0 {
 			return err
 		}
 		changed, err := f.noted()

@@ -22,7 +22,7 @@ type guard struct {
 }
 
 func newGuard(site *space, u *uplink) (*guard, error) {
-	g := &guard{uplink: u, table: &nftables.Table{Name: "custody-" + u.name, Family: nftables.TableFamilyINet}}
+	g := &guard{uplink: u, table: &nftables.Table{Name: guardName(u.name), Family: nftables.TableFamilyINet}}
 	var own *netlink.Conn
 	var err error
 	g.conn, err = nftables.New(nftables.WithNetNSFd(int(site.handle)), nftables.AsLasting(),
@@ -35,6 +35,9 @@ func newGuard(site *space, u *uplink) (*guard, error) {
 	}
 	return g, g.write(nil, nil)
 }
+
+// guardName is the name of an uplink's guard.
+func guardName(uplink string) string { return "custody-" + uplink }
 
 // tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
 const tableOwner = 2
