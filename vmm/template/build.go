@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Source fills a folder with a userland.
@@ -156,15 +159,44 @@ func (s Store) renew(ctx context.Context, name string) (Template, error) {
 // packRoot makes a read-only image of a tree. Times of the files are kept;
 // owners are those of the tree.
 func packRoot(ctx context.Context, tree, image string) error {
-	for _, dir := range []string{"dev", "proc", "sys", "tmp", "run", "workspace", "etc", "root"} {
-		if err := os.MkdirAll(filepath.Join(tree, dir), 0o755); err != nil {
-			return fmt.Errorf("the userland has no usable /%s: %w", dir, err)
-		}
-	}
-	if err := os.Chmod(filepath.Join(tree, "tmp"), 0o1777|os.ModeSticky); err != nil {
+	if err := furnish(tree); err != nil {
 		return err
 	}
 	return tool(ctx, "mkfs.erofs", "-zlz4", image, tree)
+}
+
+// Every userland has these directories. What stands at one of mountPoints no sandbox sees.
+var (
+	mountPoints = []string{"dev", "proc", "sys", "run", "workspace"}
+	usualDirs   = []string{"etc", "root", "tmp"}
+)
+
+// furnish makes the directories that a userland lacks. Links of the userland lead to places in
+// a sandbox, not on this host: none is followed.
+func furnish(tree string) error {
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, dir := range mountPoints {
+		if err := makeDir(root, dir); err != nil {
+			return fmt.Errorf("the userland has no usable /%s: %w", dir, err)
+		}
+	}
+	for _, dir := range usualDirs {
+		if err := root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("the userland has no usable /%s: %w", dir, err)
+		}
+	}
+	// A sandbox has a directory /etc of its own, which would hide whatever a link leads to.
+	if info, err := root.Lstat("etc"); err != nil || !info.IsDir() {
+		return errors.Join(err, errors.New("the userland's /etc is not a directory: make it one"))
+	}
+	if info, err := root.Lstat("tmp"); err != nil || !info.IsDir() {
+		return err // a link to another directory of the sandbox's
+	}
+	return withFile(root, "tmp", os.O_RDONLY|unix.O_DIRECTORY, func(f *os.File) error { return f.Chmod(0o777 | os.ModeSticky) })
 }
 
 // tool runs a program of the host and puts the end of its words into the error.

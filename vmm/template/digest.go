@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -157,8 +158,8 @@ func writeJSON(path string, v any) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-func copyFile(from, to string, mode os.FileMode) error {
-	in, err := os.Open(from)
+func copyFile(from fs.FS, name, to string, mode os.FileMode) error {
+	in, err := from.Open(name)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -61,27 +62,32 @@ func (s Store) fetchKernel(ctx context.Context, work, out string) (modules, rele
 	if err := tool(ctx, "dpkg-deb", "-x", found[0], unpacked); err != nil {
 		return "", "", err
 	}
-	images, err := filepath.Glob(filepath.Join(unpacked, "boot", "vmlinuz-*"))
+	root, err := os.OpenRoot(unpacked)
+	if err != nil {
+		return "", "", err
+	}
+	defer root.Close()
+	images, err := fs.Glob(root.FS(), "boot/vmlinuz-*")
 	if err != nil || len(images) != 1 {
 		return "", "", fmt.Errorf("%s holds %d kernels, expected one", filepath.Base(found[0]), len(images))
 	}
-	release = strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
-	if err := copyFile(images[0], filepath.Join(out, "kernel"), 0o444); err != nil {
+	release = strings.TrimPrefix(path.Base(images[0]), "vmlinuz-")
+	if err := copyFile(root.FS(), images[0], filepath.Join(out, "kernel"), 0o444); err != nil {
 		return "", "", err
 	}
 	modules = filepath.Join(work, "modules")
-	return modules, release, pickModules(filepath.Join(unpacked, "lib", "modules", release), modules)
+	return modules, release, pickModules(root.FS(), path.Join("lib/modules", release), modules)
 }
 
 // pickModules copies the modules that the guest needs, and writes their order.
-func pickModules(from, to string) error {
+func pickModules(in fs.FS, from, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
 	}
 	files := map[string]string{}
-	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".ko") {
-			files[strings.TrimSuffix(filepath.Base(path), ".ko")] = path
+	err := fs.WalkDir(in, from, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(name, ".ko") {
+			files[strings.TrimSuffix(path.Base(name), ".ko")] = name
 		}
 		return err
 	})
@@ -90,11 +96,11 @@ func pickModules(from, to string) error {
 	}
 	var order []string
 	for _, name := range guestModules {
-		path, ok := files[name]
+		file, ok := files[name]
 		if !ok {
 			continue
 		}
-		if err := copyFile(path, filepath.Join(to, name+".ko"), 0o444); err != nil {
+		if err := copyFile(in, file, filepath.Join(to, name+".ko"), 0o444); err != nil {
 			return err
 		}
 		order = append(order, name+".ko")

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"golang.org/x/sys/unix"
 )
 
 // OCI is a container image: an archive that `docker save` wrote, or a folder
@@ -74,8 +75,8 @@ func (o OCI) open() (v1.Image, error) {
 // maxImage bounds what an image may unpack to.
 const maxImage = 32 << 30
 
-// unpack writes a flattened image into root. Nothing is written outside of
-// root, whatever names and links the archive holds (os.Root).
+// unpack writes a flattened image into root. Nothing outside of root is written or
+// changed, whatever names and links the archive holds (os.Root).
 func unpack(ctx context.Context, r io.Reader, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -84,11 +85,10 @@ func unpack(ctx context.Context, r io.Reader, dir string) error {
 	defer root.Close()
 	archive := tar.NewReader(r)
 	var total int64
-	var times []*tar.Header
 	for {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
 			return err
@@ -99,24 +99,18 @@ func unpack(ctx context.Context, r io.Reader, dir string) error {
 		if total += h.Size; total > maxImage {
 			return fmt.Errorf("it unpacks to more than %d GiB", maxImage>>30)
 		}
-		h.Name = strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+		h.Name = inside(h.Name)
 		if h.Name == "" {
 			continue
 		}
 		if err := unpackEntry(root, h, archive); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
-		if h.Typeflag == tar.TypeReg {
-			times = append(times, h)
-		}
 	}
-	for _, h := range times {
-		if err := root.Chtimes(h.Name, h.ModTime, h.ModTime); err != nil {
-			return err
-		}
-	}
-	return nil
 }
+
+// inside is a path of an archive relative to its root.
+func inside(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
 func unpackEntry(root *os.Root, h *tar.Header, r io.Reader) error {
 	if parent := path.Dir(h.Name); parent != "." {
@@ -124,38 +118,62 @@ func unpackEntry(root *os.Root, h *tar.Header, r io.Reader) error {
 			return err
 		}
 	}
-	var err error
 	switch h.Typeflag {
 	case tar.TypeDir:
-		err = root.MkdirAll(h.Name, 0o755)
+		if err := makeDir(root, h.Name); err != nil {
+			return err
+		}
+		return withFile(root, h.Name, os.O_RDONLY|unix.O_DIRECTORY, func(f *os.File) error { return own(f, h) })
 	case tar.TypeReg:
 		root.Remove(h.Name)
-		err = writeFrom(root, h.Name, r)
+		err := withFile(root, h.Name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, func(f *os.File) error {
+			_, err := io.Copy(f, r)
+			return errors.Join(err, own(f, h))
+		})
+		if err != nil {
+			return err
+		}
+		return root.Chtimes(h.Name, h.ModTime, h.ModTime)
 	case tar.TypeSymlink:
 		root.Remove(h.Name)
 		return errors.Join(root.Symlink(h.Linkname, h.Name), root.Lchown(h.Name, h.Uid, h.Gid))
 	case tar.TypeLink:
 		root.Remove(h.Name)
-		return root.Link(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"), h.Name)
-	default:
-		return nil // devices and the like: the guest has its own
+		return root.Link(inside(h.Linkname), h.Name)
 	}
-	if err != nil {
-		return err
-	}
-	if err := root.Lchown(h.Name, h.Uid, h.Gid); err != nil {
-		return err
-	}
-	return root.Chmod(h.Name, h.FileInfo().Mode()&(os.ModePerm|os.ModeSetuid|os.ModeSetgid|os.ModeSticky))
+	return nil // devices and the like: the guest has its own
 }
 
-func writeFrom(root *os.Root, name string, r io.Reader) error {
-	f, err := root.OpenFile(filepath.FromSlash(name), os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
+// makeDir makes a directory unless there is one. It takes the place of anything else, which a link may be.
+func makeDir(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err == nil && info.IsDir() {
+		return nil
+	}
+	if err == nil {
+		err = root.Remove(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return root.Mkdir(name, 0o755)
+}
+
+// withFile calls use with an open file. A directory's name must not be that of a link.
+func withFile(root *os.Root, name string, flags int, use func(*os.File) error) error {
+	f, err := root.OpenFile(name, flags, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
+	return errors.Join(use(f), f.Close())
+}
+
+// own gives a file the owner and mode that the archive has for it.
+func own(f *os.File, h *tar.Header) error {
+	if err := f.Chown(h.Uid, h.Gid); err != nil {
+		return err
+	}
+	return f.Chmod(h.FileInfo().Mode() & (os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky))
 }
 
 func fitsHost(p *v1.Platform) bool {

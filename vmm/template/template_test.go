@@ -4,9 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,37 +49,169 @@ func archive(t *testing.T, entries ...entry) []byte {
 	return b.Bytes()
 }
 
-// TestUnpackStaysInside: whatever an image holds, nothing outside of its root changes.
+// TestUnpackStaysInside: whatever an image holds, nothing outside of its root changes, be it content, mode, owner or time.
 func TestUnpackStaysInside(t *testing.T) {
-	file := func(name string) entry { return entry{tar.Header{Name: name}, "evil"} }
+	file := func(name string) entry { return entry{tar.Header{Name: name, Mode: 0o4777, Uid: 7, Gid: 7}, "evil"} }
+	folder := func(name string) entry {
+		return entry{header: tar.Header{Name: name, Mode: 0o1777, Uid: 7, Gid: 7, Typeflag: tar.TypeDir}}
+	}
 	link := func(name, to string) entry {
-		return entry{header: tar.Header{Name: name, Linkname: to, Typeflag: tar.TypeSymlink}}
+		return entry{header: tar.Header{Name: name, Linkname: to, Typeflag: tar.TypeSymlink, Uid: 7, Gid: 7}}
 	}
 	hard := func(name, to string) entry {
 		return entry{header: tar.Header{Name: name, Linkname: to, Typeflag: tar.TypeLink}}
 	}
 	for what, entries := range map[string][]entry{
-		"dots":                 {file("../victim/file")},
-		"absolute":             {file("/../../victim/file")},
-		"through a link":       {link("d", "../victim"), file("d/file")},
-		"through an abs. link": {link("d", "/"), file("d/victim")},
-		"over a link":          {link("f", "../victim/file"), file("f")},
-		"hard link out":        {hard("f", "../victim/file"), file("f")},
-		"link chain":           {link("a", "b"), link("b", "../victim"), file("a/file")},
+		"dots":                       {file("../victim/file")},
+		"absolute":                   {file("/../../victim/file")},
+		"through a link":             {link("d", "../victim"), file("d/file")},
+		"through an abs. link":       {link("d", "/"), file("d/victim")},
+		"through a link to it":       {link("d", "VICTIM"), file("d/file")},
+		"over a link":                {link("f", "../victim/file"), file("f")},
+		"over an abs. link":          {link("f", "VICTIM/file"), file("f")},
+		"directory over a link":      {link("d", "../victim"), folder("d")},
+		"directory over an abs.":     {link("d", "VICTIM"), folder("d")},
+		"directory through a link":   {link("d", "VICTIM"), folder("d/new")},
+		"directory over a dangling":  {link("d", "VICTIM/new"), folder("d")},
+		"link in the middle":         {link("a/b", "VICTIM"), folder("a/b/c"), file("a/b/file")},
+		"link in the middle, up":     {link("a/b", "../../victim"), file("a/b/file"), folder("a/b")},
+		"hard link out":              {hard("f", "../victim/file"), file("f")},
+		"hard link to a link":        {link("l", "VICTIM/file"), hard("f", "l"), file("f")},
+		"hard link through a link":   {link("l", "VICTIM"), hard("f", "l/file"), file("f")},
+		"directory over a hard link": {hard("d", "../victim/file"), folder("d")},
+		"link chain":                 {link("a", "b"), link("b", "../victim"), file("a/file")},
+		"link chain, abs.":           {link("a", "b"), link("b", "c"), link("c", "VICTIM"), folder("a"), file("b/file")},
+		"link over a file":           {file("f"), link("f", "VICTIM/file")},
+		"link over a directory":      {folder("d"), link("d", "VICTIM"), folder("d")},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := t.TempDir()
-			root, victim := filepath.Join(dir, "root"), filepath.Join(dir, "victim")
-			ok(t, errors.Join(os.Mkdir(root, 0o755), os.Mkdir(victim, 0o755)))
-			ok(t, os.WriteFile(filepath.Join(victim, "file"), []byte("safe"), 0o644))
+			root, victim, unchanged := outside(t)
+			for i := range entries {
+				entries[i].header.Linkname = strings.Replace(entries[i].header.Linkname, "VICTIM", victim, 1)
+			}
 			err := unpack(t.Context(), bytes.NewReader(archive(t, entries...)), root)
 			t.Logf("unpack: %v", err)
-			if got, err := os.ReadFile(filepath.Join(victim, "file")); err != nil || string(got) != "safe" {
-				t.Errorf("the file outside holds %q, %v", got, err)
+			unchanged()
+		})
+	}
+}
+
+// outside makes a root to unpack into, and a directory victim beside it that must not change.
+func outside(t *testing.T) (root, victim string, unchanged func()) {
+	t.Helper()
+	dir := t.TempDir()
+	root, victim = filepath.Join(dir, "root"), filepath.Join(dir, "victim")
+	ok(t, errors.Join(os.Mkdir(root, 0o755), os.Mkdir(victim, 0o700)))
+	ok(t, os.WriteFile(filepath.Join(victim, "file"), []byte("safe"), 0o600))
+	old := time.Unix(1e8, 0)
+	ok(t, errors.Join(os.Chtimes(filepath.Join(victim, "file"), old, old), os.Chtimes(victim, old, old)))
+	look := func() string {
+		content, err := os.ReadFile(filepath.Join(victim, "file"))
+		ok(t, err)
+		list, err := os.ReadDir(victim)
+		ok(t, err)
+		text := fmt.Sprintf("%s %d", content, len(list))
+		for _, path := range []string{victim, filepath.Join(victim, "file")} {
+			info, err := os.Lstat(path)
+			ok(t, err)
+			st := info.Sys().(*syscall.Stat_t)
+			text += fmt.Sprint(" ", info.Mode(), st.Uid, st.Gid, info.ModTime().Unix(), st.Nlink)
+		}
+		return text
+	}
+	before := look()
+	return root, victim, func() {
+		t.Helper()
+		if after := look(); after != before {
+			t.Errorf("outside there is %s, before it was %s", after, before)
+		}
+	}
+}
+
+// TestFurnishStaysInside: a userland's own links do not lead the directories that every userland gets out of it.
+func TestFurnishStaysInside(t *testing.T) {
+	for _, dir := range slices.Concat(mountPoints, usualDirs) {
+		for what, links := range map[string]map[string]string{
+			"absolute":                  {dir: "VICTIM"},
+			"up":                        {dir: "../victim"},
+			"chain":                     {dir: "a", "a": "b", "b": "VICTIM"},
+			"chain up":                  {dir: "a/b", "a": "..", "b": "../victim"},
+			"dangling":                  {dir: "VICTIM/new"},
+			"dangling up":               {dir: "../victim/new"},
+			"to a file":                 {dir: "VICTIM/file"},
+			"to itself":                 {dir: dir},
+			"through another directory": {dir: "lib/../victim", "lib": "VICTIM"},
+		} {
+			t.Run(dir+" "+what, func(t *testing.T) {
+				root, victim, unchanged := outside(t)
+				for name, to := range links {
+					ok(t, os.Symlink(strings.Replace(to, "VICTIM", victim, 1), filepath.Join(root, name)))
+				}
+				err := packRoot(t.Context(), root, filepath.Join(t.TempDir(), "root.erofs"))
+				unchanged()
+				if (err != nil) != (dir == "etc") {
+					t.Errorf("pack: %v", err)
+				}
+				info, err := os.Lstat(filepath.Join(root, dir))
+				ok(t, err)
+				if slices.Contains(mountPoints, dir) != info.IsDir() {
+					t.Errorf("%s is %v", dir, info.Mode())
+				}
+			})
+		}
+	}
+}
+
+// TestFurnish: a userland gets the directories that it lacks, and keeps those that it has.
+func TestFurnish(t *testing.T) {
+	root := t.TempDir()
+	ok(t, os.Mkdir(filepath.Join(root, "root"), 0o700))
+	ok(t, os.WriteFile(filepath.Join(root, "run"), nil, 0o644))
+	ok(t, furnish(root))
+	for name, want := range map[string]fs.FileMode{"root": 0o700, "tmp": 0o777 | fs.ModeSticky, "etc": 0o755, "dev": 0o755, "run": 0o755, "workspace": 0o755} {
+		info, err := os.Lstat(filepath.Join(root, name))
+		ok(t, err)
+		if info.Mode() != want|fs.ModeDir {
+			t.Errorf("%s is %v, want %v", name, info.Mode(), want)
+		}
+	}
+}
+
+// TestLaterLayer: of a link and what a later layer has in its place, the later one counts, on this host too.
+func TestLaterLayer(t *testing.T) {
+	link := func(to string) entry {
+		return entry{header: tar.Header{Name: "tmp", Linkname: to, Typeflag: tar.TypeSymlink}}
+	}
+	folder := entry{header: tar.Header{Name: "tmp", Mode: 0o755, Typeflag: tar.TypeDir}}
+	file := entry{tar.Header{Name: "tmp/file", Mode: 0o777}, "evil"}
+	for what, layers := range map[string][][]entry{
+		"directory over link":     {{link("VICTIM")}, {folder, file}},
+		"link over directory":     {{folder, file}, {link("VICTIM")}},
+		"link, white-out, link":   {{link("/nowhere")}, {{header: tar.Header{Name: ".wh.tmp"}}}, {link("VICTIM")}},
+		"file through older link": {{link("VICTIM")}, {file}},
+		"opaque":                  {{folder, link("VICTIM")}, {folder, {header: tar.Header{Name: "tmp/.wh..wh..opq"}}, file}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			root, victim, unchanged := outside(t)
+			img := empty.Image
+			for _, entries := range layers {
+				for i := range entries {
+					entries[i].header.Linkname = strings.Replace(entries[i].header.Linkname, "VICTIM", victim, 1)
+				}
+				b := archive(t, entries...)
+				layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
+				ok(t, err)
+				img, err = mutate.AppendLayers(img, layer)
+				ok(t, err)
 			}
-			if list, _ := os.ReadDir(victim); len(list) != 1 {
-				t.Errorf("the directory outside has %d entries", len(list))
-			}
+			saved := filepath.Join(t.TempDir(), "saved.tar")
+			tag, err := name.NewTag("tool:latest")
+			ok(t, err)
+			ok(t, tarball.WriteToFile(saved, tag, img))
+			_, err = OCI{Path: saved}.Fill(t.Context(), root)
+			t.Logf("fill: %v", err)
+			t.Logf("furnish: %v", furnish(root))
+			unchanged()
 		})
 	}
 }
