@@ -119,9 +119,16 @@ func (st *stage) build() (err error) {
 			return fmt.Errorf("prepare the root: %w", err)
 		}
 	}
-	// The agent may put another in its place: no other resolver can be reached.
-	if err := os.WriteFile(filepath.Join(upper, "etc/resolv.conf"), []byte(resolvConf), 0o644); err != nil {
-		return fmt.Errorf("prepare the root: %w", err)
+	// Files of the template with these names may be links to anywhere: they are hidden. The agent may
+	// put another resolv.conf in its place: no other resolver can be reached.
+	files := map[string]string{"resolv.conf": resolvConf}
+	for _, name := range identity {
+		files[name] = ""
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(upper, "etc", name), []byte(content), 0o644); err != nil {
+			return fmt.Errorf("prepare the root: %w", err)
+		}
 	}
 	if err := mountRoot(upper, work); err != nil {
 		return err
@@ -184,21 +191,11 @@ func mountRoot(upper, work string) error {
 		}
 	}
 	for _, name := range identity {
-		if err := mountIdentity(name); err != nil {
+		if err := unix.Mount(filepath.Join(identityDir, name), filepath.Join(cellDir, "etc", name), "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount /etc/%s: %w", name, err)
 		}
 	}
 	return nil
-}
-
-func mountIdentity(name string) error {
-	target := filepath.Join(cellDir, "etc", name)
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	f.Close()
-	return unix.Mount(filepath.Join(identityDir, name), target, "", unix.MS_BIND, "")
 }
 
 // rehearse speaks the whole protocol with itself, before the snapshot is taken.

@@ -24,18 +24,48 @@ const helloSource = `package main
 import (
 	"fmt"
 	"os"
+	"strings"
 )
 
-func main() { fmt.Println("hello", os.Args[1:], os.Getenv("FROM_IMAGE")); os.Exit(3) }
+func main() {
+	if name, err := os.Hostname(); err != nil || !strings.HasPrefix(read("/etc/hostname"), name+"\n") {
+		fmt.Println("hostname", name, err)
+	}
+	if !strings.Contains(read("/proc/self/status"), "hello") || !strings.Contains(read("/etc/resolv.conf"), "nameserver") || read("/dev/null") != "" {
+		fmt.Println("proc, dev or etc is not as it should be")
+	}
+	fmt.Println("hello", os.Args[1:], os.Getenv("FROM_IMAGE"))
+	os.Exit(3)
+}
+
+func read(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
 `
 
+// crooked are links that a userland has where a sandbox needs something else, and VICTIM is a directory of the host.
+var crooked = map[string]string{
+	"dev": "VICTIM", "proc": "../../../VICTIM", "sys": "VICTIM/new", "run": "dev", "workspace": "VICTIM", "tmp": "VICTIM", "root": "VICTIM",
+	"etc/hostname": "/init", "etc/hosts": "../../init", "etc/machine-id": "/nowhere", "etc/resolv.conf": "../run/resolv.conf",
+}
+
 // TestTemplates makes a template from a directory and one from an image, each
-// with nothing but one static program in it, and runs that.
+// with nothing but one static program in it, and runs that. The directory's links lead to the host.
 func TestTemplates(t *testing.T) {
 	d := newDoor(t)
 	work := t.TempDir()
 	tree := filepath.Join(work, "tree")
 	must(t, os.MkdirAll(filepath.Join(tree, "bin"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(tree, "etc"), 0o755))
+	victim := filepath.Join(work, "victim")
+	must(t, os.Mkdir(victim, 0o700))
+	for name, to := range crooked {
+		must(t, os.Symlink(strings.Replace(to, "VICTIM", victim, 1), filepath.Join(tree, name)))
+	}
 	must(t, os.WriteFile(filepath.Join(work, "hello.go"), []byte(helloSource), 0o644))
 	build := exec.Command("go", "build", "-o", filepath.Join(tree, "bin", "hello"), filepath.Join(work, "hello.go"))
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -79,6 +109,11 @@ func TestTemplates(t *testing.T) {
 		if s := d.custody("run", "--template", id, "--", "hello", "a", "b c"); s.code != 3 || s.stdout != want {
 			t.Errorf("%s: exit code %d, said %q, want 3 and %q\n%s", source, s.code, s.stdout, want, s.stderr)
 		}
+	}
+	info, err := os.Stat(victim)
+	must(t, err)
+	if list, err := os.ReadDir(victim); err != nil || len(list) > 0 || info.Mode().Perm() != 0o700 {
+		t.Errorf("a directory that links lead to has mode %v and %d entries, %v", info.Mode(), len(list), err)
 	}
 }
 
