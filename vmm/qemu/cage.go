@@ -49,7 +49,7 @@ func newCage(uid, cpus int, memory int64) (*cage, error) {
 		return &cage{v2: m}, nil
 	}
 	c, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: &limit},
+		Memory: littleSwap(limit),
 		Pids:   &specs.LinuxPids{Limit: &pids},
 		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
 	}, cgroup1.WithHierarchy(usedControllers))
@@ -71,6 +71,16 @@ func noSwap(path string) error {
 	}
 	_, err = f.WriteString("0")
 	return errors.Join(err, f.Close())
+}
+
+// littleSwap is the same as far as version 1 knows it: the group's memory is the last to be swapped, and
+// with accounting of swap no more of it than the limit.
+func littleSwap(limit int64) *specs.LinuxMemory {
+	m := &specs.LinuxMemory{Limit: &limit, Swappiness: new(uint64)}
+	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
+		m.Swap = &limit // of memory and swap together
+	}
+	return m
 }
 
 // usedControllers is the part of the default hierarchy that has a limit of ours.

@@ -16,17 +16,18 @@ import (
 // A jail is what a QEMU process is started in, as if it were hostile already:
 // an unprivileged uid of its own; mount, pid, network, ipc and uts namespaces
 // of its own; a root directory that holds the program, its libraries and
-// firmware, read-only, and two device nodes; no_new_privs; and an end that
-// comes with the thread that started it. Files reach it as descriptors.
+// firmware, read-only, and two device nodes; an empty keyring; no_new_privs;
+// and an end that comes with the thread that started it. Files reach it as descriptors.
 type jail struct {
-	uid    int
-	binary string
-	args   []string
-	files  []*os.File // become descriptors 3, 4, ...
-	stdout *os.File   // nil discards
-	stderr *os.File
-	lends  map[string]*os.File // paths whose opening for writing is answered with these
-	reads  map[string]string   // files to be read: path in the jail to path on the host
+	uid     int
+	binary  string
+	args    []string
+	files   []*os.File // become descriptors 3, 4, ...
+	stdout  *os.File   // nil discards
+	stderr  *os.File
+	lends   map[string]*os.File // paths whose opening for writing is answered with these
+	reads   map[string]string   // files to be read: path in the jail to path on the host
+	longest int64               // file that it may write, in bytes; 0 is no limit
 }
 
 // jailRoot is where the root is put together, inside the process's own mount
@@ -103,7 +104,11 @@ func (j jail) spawn() (*os.Process, error) {
 	if stdout == nil {
 		stdout = null
 	}
-	return os.StartProcess(j.binary, append([]string{j.binary}, j.args...), &os.ProcAttr{
+	// Whoever has the process's uid may limit it, without a capability for that.
+	if err := beReally(j.uid); err != nil {
+		return nil, err
+	}
+	process, err := os.StartProcess(j.binary, append([]string{j.binary}, j.args...), &os.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"PATH=/usr/bin", "LANG=C.UTF-8"},
 		Files: append([]*os.File{null, stdout, j.stderr}, j.files...),
@@ -114,6 +119,40 @@ func (j jail) spawn() (*os.Process, error) {
 			Setsid:     true,
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := j.limit(process.Pid); err != nil {
+		process.Kill() // an error: it has ended
+		process.Wait()
+		return nil, err
+	}
+	return process, nil
+}
+
+// beReally changes the calling thread's real uid and gid; what it may do follows from its effective ones.
+func beReally(id int) error {
+	const same = ^uintptr(0)
+	for _, call := range []uintptr{unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
+		if _, _, errno := unix.RawSyscall(call, uintptr(id), same, same); errno != 0 { // not package syscall's, which are for all threads
+			return fmt.Errorf("take the process's uid: %w", errno)
+		}
+	}
+	return nil
+}
+
+// limit bounds what the process writes. It has been given nothing yet that could have taken it over.
+func (j jail) limit(pid int) error {
+	limits := map[int]uint64{unix.RLIMIT_CORE: 0}
+	if j.longest > 0 {
+		limits[unix.RLIMIT_FSIZE] = uint64(j.longest)
+	}
+	for resource, most := range limits {
+		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil); err != nil {
+			return fmt.Errorf("limit what it writes: %w", err)
+		}
+	}
+	return nil
 }
 
 // enter puts the calling thread into the jail's mount namespace and root, with
@@ -126,6 +165,9 @@ func (j jail) enter(in *inmate) error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	if err := j.buildRoot(); err != nil {
+		return err
+	}
+	if err := leaveKeyring(); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -141,6 +183,20 @@ func (j jail) enter(in *inmate) error {
 	}
 	in.lender = l
 	return nil
+}
+
+// leaveKeyring gives the calling thread an empty session keyring: with its own it would pass on what the
+// caller keeps there, such as tickets of Kerberos and keys of encrypted directories.
+func leaveKeyring() error {
+	_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+	if err == nil {
+		return nil
+	}
+	// Without keyrings in the kernel there is nothing to pass on. A filter that keeps us from them keeps the process, too.
+	if _, none := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); errors.Is(none, err) {
+		return nil
+	}
+	return fmt.Errorf("leave the session's keyring: %w", err)
 }
 
 func (j jail) buildRoot() error {

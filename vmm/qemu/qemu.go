@@ -117,6 +117,10 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	if err := Sweep(); err != nil {
 		return fmt.Errorf("clean up after machines that were killed: %w", err)
 	}
+	longest, err := longestFile(m)
+	if err != nil {
+		return err
+	}
 	if v.uid, err = leaseUID(); err != nil {
 		return err
 	}
@@ -155,7 +159,7 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 	args := d.args(m, &files, monQEMU, chanQEMU, tap)
 	j := jail{
 		uid: v.uid.uid, binary: d.binary, args: args, files: files, stdout: m.Console, stderr: errW,
-		lends: map[string]*os.File{memoryPath: m.Image.Memory},
+		lends: map[string]*os.File{memoryPath: m.Image.Memory}, longest: longest,
 	}
 	if d.kvm {
 		kvm, err := openKVM()
@@ -196,6 +200,22 @@ func (v *vm) start(ctx context.Context, d *Driver, m vmm.Machine) (err error) {
 		return v.explain(v.Thaw(ctx))
 	}
 	return nil
+}
+
+// maxState is far more than the state of a machine's devices takes in a file.
+const maxState = 64 << 20
+
+// longestFile is how long the longest of the files may become that QEMU writes: memory, disk and state.
+func longestFile(m vmm.Machine) (int64, error) {
+	longest := max(m.Memory, maxState)
+	if m.Scratch == nil {
+		return longest, nil
+	}
+	info, err := m.Scratch.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("scratch disk: %w", err)
+	}
+	return max(longest, info.Size()), nil
 }
 
 // Paths inside the jail.
