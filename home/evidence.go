@@ -89,16 +89,20 @@ func (h *Home) recordDir(ctx context.Context, tenant, run string) (dir string, r
 	if h.HasLogOf(tenant, run) && !h.IsPruned(run) {
 		return h.RunDir(run), keep, nil
 	}
-	dir, err = os.MkdirTemp(h.Dir, "rebuilt-")
+	temp, err := os.MkdirTemp(h.Dir, "rebuilt-")
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() error { return os.RemoveAll(dir) }
+	remove = func() error { return os.RemoveAll(temp) }
+	dir = filepath.Join(temp, rebuiltDir)
 	if err := h.rebuildRun(ctx, tenant, run, dir); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("run %s: make its record anew from the store: %w", run, err), remove())
 	}
-	return filepath.Join(dir, run), remove, nil
+	return dir, remove, nil
 }
+
+// rebuiltDir is the name of a directory that a record is built in: that of the run is a store's word.
+const rebuiltDir = "record"
 
 // rebuildRun writes a run's files from the rows and manifests that the store has.
 func (h *Home) rebuildRun(ctx context.Context, tenant, run, dir string) error {
@@ -119,10 +123,10 @@ func (h *Home) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	for i, m := range manifests {
 		signed[i] = m.Bytes
 	}
-	if err := proof.Rebuild(ctx, filepath.Join(dir, r.ID), signed, rows(ctx, st, r)); err != nil {
+	if err := proof.Rebuild(ctx, dir, signed, rows(ctx, st, r)); err != nil {
 		return err
 	}
-	return h.copyStatements(r, filepath.Join(dir, r.ID))
+	return h.copyStatements(r, dir)
 }
 
 func rows(ctx context.Context, st store.Store, r store.Run) iter.Seq2[proof.Row, error] {

@@ -90,8 +90,14 @@ func (h *Home) path(elem ...string) string {
 	return filepath.Join(append([]string{h.Dir}, elem...)...)
 }
 
-// RunDir is where a run's log stands.
-func (h *Home) RunDir(run string) string { return h.path("runs", run) }
+// RunDir is where a run's log stands. A name that no run can have, wherever it comes from, leads to no other
+// place: to a directory that there never is.
+func (h *Home) RunDir(run string) string {
+	if !isRun(run) {
+		run = ".none"
+	}
+	return h.path("runs", run)
+}
 
 // Templates is the folder of the templates.
 func (h *Home) Templates() string { return h.path("templates") }
@@ -154,7 +160,10 @@ func (h *Home) Store(ctx context.Context) (store.Store, error) {
 	if h.config.Transport != nil && h.config.Store == "" {
 		return nil, ErrElsewhere
 	}
-	return openSQLite(h.storePath())
+	if err := ownerOnly(h.storePath()); err != nil {
+		return nil, err
+	}
+	return sqlite.Open(h.storePath())
 }
 
 // ErrElsewhere means that host.yaml names a transport and not the store behind it.
@@ -163,7 +172,7 @@ var ErrElsewhere = errors.New("the store is elsewhere, and this host does not kn
 // openStore opens the store that dsn names: clickhouse://..., or sqlite:PATH.
 func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
-		return openSQLite(path)
+		return sqlite.Open(path)
 	}
 	switch scheme, _, _ := strings.Cut(dsn, "://"); scheme {
 	case "clickhouse", "tcp", "native", "http", "https":
@@ -172,18 +181,18 @@ func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Sto
 	return nil, fmt.Errorf("store %.40q: want sqlite:PATH or clickhouse://USER@HOST:PORT/DATABASE", dsn)
 }
 
-// openSQLite makes the file if there is none. Only its owner may read it, as the logs it is made from.
-func openSQLite(path string) (store.Store, error) {
-	// SQLite gives its other files the mode of this one. An existing one must not be
-	// opened beside SQLite: closing it would give up SQLite's locks (fcntl).
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err == nil {
-		err = f.Close()
+// ownerOnly takes a database from others, whom an earlier version's rebuild let read it.
+func ownerOnly(path string) error {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		info, err := os.Lstat(path + suffix)
+		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+			err = os.Chmod(path+suffix, 0o600)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("open store: %w", err)
+		}
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("open store: %w", err)
-	}
-	return sqlite.Open(path)
+	return nil
 }
 
 func (h *Home) storePath() string { return h.path("custody.db") }
@@ -192,7 +201,7 @@ func (h *Home) storePath() string { return h.path("custody.db") }
 const sandboxPrefix = "r-"
 
 func isRun(name string) bool {
-	return strings.HasPrefix(name, sandboxPrefix) || strings.HasPrefix(name, store.AccessPrefix)
+	return store.ValidRun(name) && (strings.HasPrefix(name, sandboxPrefix) || strings.HasPrefix(name, store.AccessPrefix))
 }
 
 // NewRunID returns an id that sorts by time.

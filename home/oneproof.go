@@ -26,7 +26,7 @@ func (h *Home) ProofOf(ctx context.Context, tenant, run string, seq uint64) (pro
 	if err != nil {
 		return proof.RecordProof{}, err
 	}
-	dir := filepath.Join(temp, run)
+	dir := filepath.Join(temp, rebuiltDir)
 	p, err := proof.RecordProof{}, h.rebuildSegment(ctx, tenant, run, seq, dir)
 	if err == nil {
 		p, err = h.proofIn(ctx, dir, h.mine(tenant, run, dir), seq)

@@ -51,6 +51,9 @@ type Run struct {
 // Begin makes the log of a new run. While the disk is full it waits, after
 // telling OnStall.
 func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
+	if !isRun(o.ID) {
+		return nil, fmt.Errorf("begin run: no run can be called %.80q", o.ID)
+	}
 	var key proof.Key
 	err := WaitForRoom(ctx, o.OnStall, o.OnResume, func() (err error) {
 		if err := os.MkdirAll(h.path("runs"), 0o700); err != nil {

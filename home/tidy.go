@@ -140,7 +140,7 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 // HasLog says whether there is a log of that name on this host.
 func (h *Home) HasLog(run string) bool {
 	info, err := os.Stat(h.RunDir(run))
-	return err == nil && info.IsDir() && run == filepath.Base(run) && isRun(run)
+	return err == nil && info.IsDir() && isRun(run)
 }
 
 // HasLogOf says whether there is a log of the run and it is that tenant's, whose name is as store.Store's Run takes it.

@@ -83,8 +83,8 @@ type Segment struct {
 // Check reports, as ErrMalformed, whether s breaks a limit or its own order.
 func (s Segment) Check() error {
 	switch {
-	case s.Run == "" || len(s.Run) > MaxRunID:
-		return malformed("the run's name has %d bytes", len(s.Run))
+	case !ValidRun(s.Run):
+		return malformed("no run can be called %.80q", s.Run)
 	case !validName(s.Tenant) || !validName(s.Host):
 		return malformed("tenant %.80q or host %.80q is not a name", s.Tenant, s.Host)
 	case len(s.Manifest) > MaxManifest:
@@ -112,16 +112,24 @@ func (s Segment) Check() error {
 	return nil
 }
 
+// ValidRun says whether a run can have this name. It stands in paths, in names of files and in subjects: it is
+// made of letters, digits, '-', '_' and '.', begins with a letter or a digit, and is at most MaxRunID long.
+func ValidRun(name string) bool {
+	return name != "" && len(name) <= MaxRunID && !strings.ContainsAny(name[:1], "-_.") && plain(name)
+}
+
 // validName says whether s is empty or fit for a tenant or a host: it stands in
 // subjects, in keys and in file names.
-func validName(s string) bool {
+func validName(s string) bool { return len(s) <= MaxName && plain(s) }
+
+func plain(s string) bool {
 	for _, c := range []byte(s) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		if !letter && c != '-' && c != '_' && c != '.' {
 			return false
 		}
 	}
-	return len(s) <= MaxName
+	return true
 }
 
 // Row is a record in a store. All but Body and Salt is taken from Body so that

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -130,12 +131,24 @@ func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.
 
 // write puts the report's files into the directory.
 func (c reportCmd) write(a *app, h *home.Home, st api.Source, r *report.Report) error {
-	err := deliver(a.ctx, h, st, r, "", func(name string, write func(io.Writer) error) error {
-		path := filepath.Join(c.Out, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(c.Out, 0o700); err != nil {
+		return err
+	}
+	out, err := os.OpenRoot(c.Out)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	err = deliver(a.ctx, h, st, r, "", func(name string, write func(io.Writer) error) error {
+		if err := out.MkdirAll(path.Dir(name), 0o700); err != nil {
 			return err
 		}
-		return writeFile(path, write)
+		dir, err := out.OpenRoot(path.Dir(name))
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		return writeIn(dir, path.Base(name), write)
 	})
 	if err == nil {
 		a.say("wrote " + filepath.Join(c.Out, report.Folder+c.Framework+".html") + ", signed, and the runs' bundles beside it")
@@ -182,6 +195,9 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 	for _, s := range r.Sources {
 		if !s.Whole() {
 			continue
+		}
+		if !store.ValidRun(s.Run) {
+			return fmt.Errorf("no run can be called %.80q, as the store says", s.Run)
 		}
 		run, err := st.Run(ctx, "", s.Run)
 		if err != nil {

@@ -2,10 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -163,22 +160,4 @@ func (a *app) layout() replay.Options {
 		width = 0
 	}
 	return replay.Options{Width: width, Color: os.Getenv("NO_COLOR") == ""}
-}
-
-// writeFile writes a file whole or not at all.
-func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path+".part", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(f), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(path+".part", path)
-	}
-	if err != nil {
-		if rm := os.Remove(path + ".part"); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-			err = errors.Join(err, rm)
-		}
-	}
-	return err
 }

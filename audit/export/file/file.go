@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,7 +98,7 @@ func (s *Sink) open() (err error) {
 	if s.size == 0 {
 		s.since = time.Now()
 	}
-	return durable.SyncDir(s.o.Path)
+	return durable.SyncDir(filepath.Dir(s.o.Path))
 }
 
 // wholeLines returns the size without a last line that has no end.
@@ -219,12 +220,15 @@ func (s *Sink) aside() ([]string, error) {
 
 // compress puts path.gz in the place of path. A kill leaves one of them whole, or both.
 func compress(path string) error {
-	in, err := os.Open(path)
+	in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(path+".gz.new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err := os.Remove(path + ".gz.new"); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a process that was killed
+		return err
+	}
+	out, err := os.OpenFile(path+".gz.new", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -233,7 +237,7 @@ func compress(path string) error {
 	if err := errors.Join(err, z.Close(), out.Sync(), out.Close()); err != nil {
 		return err
 	}
-	if err := errors.Join(os.Rename(path+".gz.new", path+".gz"), durable.SyncDir(path)); err != nil {
+	if err := errors.Join(os.Rename(path+".gz.new", path+".gz"), durable.SyncDir(filepath.Dir(path))); err != nil {
 		return err
 	}
 	return os.Remove(path)

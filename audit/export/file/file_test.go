@@ -129,6 +129,32 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestCompressFollowsNoLink: a link beside the file does not lead what is set aside to another one.
+func TestCompressFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "events-20260102T150405.000000000Z.ndjson")
+	for name, text := range map[string]string{victim: "safe", path: "{}\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(victim, path+".gz.new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := compress(path); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(victim); err != nil || string(b) != "safe" {
+		t.Errorf("the other file holds %q, %v", b, err)
+	}
+	if err := os.Symlink(victim, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := compress(path); err == nil {
+		t.Error("what a link leads to was set aside")
+	}
+}
+
 // TestMovedAway: a file that logrotate moved is left alone, and a new one made.
 func TestMovedAway(t *testing.T) {
 	items := exporttest.Items("r-1", 20)

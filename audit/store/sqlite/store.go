@@ -58,9 +58,18 @@ func (e *CorruptError) Hint() string {
 	return "no record is lost: the store is only an index over the logs in the runs' directories; `custody rebuild` makes it anew from them"
 }
 
-// Open opens the database for reading and writing, makes it if there is none,
-// and brings its schema up to date.
+// Open opens the database for reading and writing, makes it if there is none, for its owner alone, as the logs
+// are that it is made from, and brings its schema up to date.
 func Open(path string) (*Store, error) {
+	// SQLite gives its other files the mode of this one. An existing one must not be
+	// opened beside SQLite: closing it would give up SQLite's locks (fcntl).
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	return open(path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_txlock=immediate", migrate)
 }
 

@@ -67,6 +67,9 @@ func testMalformed(t *testing.T, s store.Store) {
 	}{
 		{"other run", func(s *store.Segment) { s.Run = "r-2" }},
 		{"no run", func(s *store.Segment) { s.Run = "" }},
+		{"run as a path", func(s *store.Segment) { *s = Run("../r-1", 10, 10)[0] }},
+		{"run of dots", func(s *store.Segment) { *s = Run("..", 10, 10)[0] }},
+		{"run with a star", func(s *store.Segment) { *s = Run("r-*", 10, 10)[0] }},
 		{"long run", func(s *store.Segment) { s.Run = strings.Repeat("r", store.MaxRunID+1) }},
 		{"tenant no name", func(s *store.Segment) { s.Tenant = "a*" }},
 		{"host no name", func(s *store.Segment) { s.Host = "a/b" }},

@@ -43,13 +43,14 @@ func wantFind(t *testing.T, s store.Store, cases []found) {
 }
 
 func testFind(t *testing.T, s store.Store) {
-	for i, id := range []string{"r-abc", "r-abd", "r-ab", "r-x%_", `r-'"\`} {
+	for i, id := range []string{"r-abc", "r-abd", "r-ab", "r-x_", "r-y._-"} {
 		Ingest(t, s, later(id, i))
 	}
 	wantFind(t, s, []found{
-		{"", "r-abc", "r-abc", nil}, {"", "r-ab", "r-ab", nil}, {"", "r-x", "r-x%_", nil}, {"", store.Last, `r-'"\`, nil}, {"", "r-'", `r-'"\`, nil},
+		{"", "r-abc", "r-abc", nil}, {"", "r-ab", "r-ab", nil}, {"", "r-x", "r-x_", nil}, {"", store.Last, "r-y._-", nil}, {"", "r-y.", "r-y._-", nil},
 		{"", "r-a", "", store.ErrAmbiguous}, {"", "", "", store.ErrNotFound}, {"", "R-ABC", "", store.ErrNotFound},
 		{"", "r-_", "", store.ErrNotFound}, {"", "%", "", store.ErrNotFound}, {"", "r-abcd", "", store.ErrNotFound}, {"", "r-x\\", "", store.ErrNotFound},
+		{"", "r-a_c", "", store.ErrNotFound}, {"", "r-%", "", store.ErrNotFound}, {"", `r-'"\`, "", store.ErrNotFound}, {"", "r-' OR '1'='1", "", store.ErrNotFound},
 	})
 }
 

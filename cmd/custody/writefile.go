@@ -1,0 +1,60 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// writeFile writes a file whole or not at all. Links in the path of its directory are followed, as the
+// user named it; a link in the file's own place is replaced.
+func writeFile(path string, write func(io.Writer) error) error {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return writeIn(dir, filepath.Base(path), write)
+}
+
+// writeIn writes a file in dir whole or not at all. Others may be able to make links there: none is followed.
+// The file has no name until it is whole, so that a kill leaves nothing; where the file system
+// knows no such files, it has another name.
+func writeIn(dir *os.Root, name string, write func(io.Writer) error) error {
+	part := name + "." + rand.Text() + ".part"
+	f, err := dir.OpenFile(".", unix.O_TMPFILE|os.O_WRONLY, 0o600)
+	unnamed := err == nil
+	if !unnamed {
+		f, err = dir.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Sync())
+	if err == nil && unnamed {
+		err = giveName(dir, f, part)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = dir.Rename(part, name)
+	}
+	if err != nil {
+		dir.Remove(part) // an error: it has no name
+	}
+	return err
+}
+
+// giveName names an open file that has none.
+func giveName(dir *os.Root, f *os.File, name string) error {
+	at, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), int(at.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+	return os.NewSyscallError("link", err)
+}

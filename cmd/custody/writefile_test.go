@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestWriteFile: a link that somebody has put where a file is written leads to nothing else.
+func TestWriteFile(t *testing.T) {
+	for what, links := range map[string]map[string]string{
+		"nothing there":                     {},
+		"a link in the file's place":        {"out": "../victim"},
+		"a link as the unfinished file":     {"out.part": "../victim"},
+		"a dangling link":                   {"out": "../new", "out.part": "../new"},
+		"an absolute link in its place":     {"out": "VICTIM"},
+		"an absolute link as unfinished":    {"out.part": "VICTIM"},
+		"links to each other":               {"out": "out.part", "out.part": "out"},
+		"a link to a directory in its part": {"out.part": "."},
+	} {
+		t.Run(what, func(t *testing.T) {
+			top := t.TempDir()
+			dir, victim := filepath.Join(top, "dir"), filepath.Join(top, "victim")
+			must(t, os.Mkdir(dir, 0o777))
+			must(t, os.WriteFile(victim, []byte("safe"), 0o640))
+			for name, to := range links {
+				if to == "VICTIM" {
+					to = victim
+				}
+				must(t, os.Symlink(to, filepath.Join(dir, name)))
+			}
+			must(t, writeFile(filepath.Join(dir, "out"), func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }))
+			info, err := os.Lstat(filepath.Join(dir, "out"))
+			must(t, err)
+			if b, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || string(b) != "new" || info.Mode() != 0o600 {
+				t.Errorf("out is %q, %v, %v", b, info.Mode(), err)
+			}
+			info, err = os.Lstat(victim)
+			must(t, err)
+			if b, err := os.ReadFile(victim); err != nil || string(b) != "safe" || info.Mode() != 0o640 {
+				t.Errorf("the other file is %q, %v, %v", b, info.Mode(), err)
+			}
+			if list, err := os.ReadDir(top); err != nil || len(list) != 2 {
+				t.Errorf("outside there are %d entries, %v", len(list), err)
+			}
+		})
+	}
+}
+
+// TestWriteFileFails: a file that could not be written whole leaves the old one, and nothing else.
+func TestWriteFileFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	must(t, os.WriteFile(path, []byte("old"), 0o600))
+	broken := errors.New("broken")
+	if err := writeFile(path, func(w io.Writer) error { io.WriteString(w, "half"); return broken }); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	list, err := os.ReadDir(dir)
+	must(t, err)
+	if b, err := os.ReadFile(path); err != nil || string(b) != "old" || len(list) != 1 {
+		t.Errorf("%q, %d files, %v", b, len(list), err)
+	}
+	if err := writeFile(filepath.Join(dir, "none", "out"), func(io.Writer) error { return nil }); err == nil {
+		t.Error("a file in no directory was written")
+	}
+}
