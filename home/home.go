@@ -61,8 +61,11 @@ func Dir() (string, error) {
 }
 
 // Open makes the directory if need be. A full disk is no error: a run finds it
-// out where it can wait for room.
+// out where it can wait for room. A directory that other users could change is an *OwnerError.
 func Open(dir string) (*Home, error) {
+	if err := CheckOwner(dir, 0o022); err != nil {
+		return nil, &unsafeHome{dir, err}
+	}
 	err := os.MkdirAll(filepath.Join(dir, "runs"), 0o700)
 	if err != nil && !isFull(err) {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
@@ -72,6 +75,23 @@ func Open(dir string) (*Home, error) {
 		return nil, err
 	}
 	return &Home{Dir: dir, config: config}, nil
+}
+
+// unsafeHome is a $CUSTODY_HOME that other users could change.
+type unsafeHome struct {
+	dir string
+	err error
+}
+
+// Error implements error.
+func (e *unsafeHome) Error() string { return fmt.Sprintf("CUSTODY_HOME is %s: %v", e.dir, e.err) }
+
+// Unwrap gives what others can change.
+func (e *unsafeHome) Unwrap() error { return e.err }
+
+// Hint says what to do.
+func (e *unsafeHome) Hint() string {
+	return "whoever can change it decides what Custody does as root: use a directory of your own or of root's, on a way that others cannot write to (chmod go-w), or call custody as its owner"
 }
 
 // Config returns what host.yaml says.

@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/term"
 
@@ -125,33 +123,21 @@ func (a *app) accepts(no *untrusted) bool {
 	return err == nil && (strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes"))
 }
 
-// safeOwner returns an error unless the file and its directory belong to root or to the user who calls, and
-// nobody else can write to them, as git demands of a repository (safe.directory).
+// safeOwner returns an error unless the file, and what leads to it, belongs to root or to the user who calls, and
+// not everyone can write to it, as git demands of a repository (safe.directory).
 func safeOwner(path string) error {
-	caller := os.Getuid()
-	if sudo, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && caller == 0 {
-		caller = sudo
+	err := home.CheckOwner(path, 0o002)
+	if e := new(home.OwnerError); errors.As(err, &e) {
+		return &ownerError{err}
 	}
-	for _, one := range []string{path, filepath.Dir(path)} {
-		info, err := os.Stat(one)
-		if err != nil {
-			return err
-		}
-		if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != 0 && uid != caller {
-			return &ownerError{fmt.Sprintf("%s belongs to user %d, not to you", one, uid)}
-		}
-		if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
-			return &ownerError{fmt.Sprintf("%s can be written by everyone (mode %04o)", one, info.Mode().Perm())}
-		}
-	}
-	return nil
+	return err
 }
 
 // ownerError says why a project's file is not used whatever it contains.
-type ownerError struct{ why string }
+type ownerError struct{ error }
 
-// Error implements error.
-func (e *ownerError) Error() string { return e.why }
+// Unwrap gives what others can change.
+func (e *ownerError) Unwrap() error { return e.error }
 
 // Hint says what to do.
 func (e *ownerError) Hint() string {
