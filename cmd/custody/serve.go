@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,6 +29,9 @@ type serveCmd struct {
 	Show   string        `name:"run" placeholder:"RUN" help:"Have the printed link lead to this run (or last)."`
 }
 
+// usualLink is how long the link is good where nobody says otherwise.
+const usualLink = 10 * time.Minute
+
 func (c serveCmd) Run(a *app) error {
 	h, err := a.open()
 	if err != nil {
@@ -53,7 +57,7 @@ func (c serveCmd) Run(a *app) error {
 	if err := a.service(h, "serve"); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	s := &service{app: a, home: h, config: config, place: place, linkFor: c.Link}
+	s := &service{app: a, home: h, config: config, place: place, linkFor: cmp.Or(c.Link, usualLink)}
 	if err := s.open(); err != nil {
 		return errors.Join(err, s.close(), l.Close())
 	}
@@ -146,9 +150,11 @@ func (s *service) serve(l net.Listener, idle time.Duration) error {
 			return errors.Join(err, l.Close())
 		}
 	}
-	if err := s.announce(); err != nil {
+	kept, err := s.announce()
+	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	defer kept.remove()
 	var tidying sync.WaitGroup
 	defer tidying.Wait()
 	defer stop()
@@ -157,16 +163,29 @@ func (s *service) serve(l net.Listener, idle time.Duration) error {
 }
 
 // announce prints where to look, with the link for a person at this host if there is one: a one-time
-// token is good on loopback only.
-func (s *service) announce() error {
+// token is good on loopback only. Where nobody sees what is printed but whoever keeps it, such as systemd's journal, the
+// link goes into a file, which is returned and whose path is printed.
+func (s *service) announce() (*linkFile, error) {
 	once, ok := s.gate.Once()
 	link := s.address(ok) + "#"
 	if ok {
 		link += "once=" + once
 	}
 	link = strings.TrimSuffix(link+s.place, "#")
-	_, err := fmt.Fprintln(s.stdout, link)
-	return err
+	if !ok || s.shown() {
+		_, err := fmt.Fprintln(s.stdout, link)
+		return nil, err
+	}
+	kept, err := keepLink(s.home.Serve(), s.config.Listen, link, s.linkFor)
+	if err != nil {
+		return nil, err
+	}
+	s.say(fmt.Sprintf("who is at this host opens the link in %s: it is good once, for %v", kept.path(), s.linkFor))
+	if _, err := fmt.Fprintf(s.stdout, "%s\n%s\n", s.address(ok), kept.path()); err != nil {
+		kept.remove()
+		return nil, err
+	}
+	return kept, nil
 }
 
 // address is what to open in a browser, here or anywhere.

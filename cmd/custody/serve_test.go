@@ -9,9 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/creack/pty"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
@@ -22,7 +26,8 @@ import (
 type server struct {
 	*door
 	cmd  *exec.Cmd
-	link string // as it was printed
+	kept string // path of the file with the link
+	link string
 	base string // ends in a slash
 	// token goes along with each request, if there is one.
 	token string
@@ -40,12 +45,22 @@ func (d *door) serving(args ...string) *server {
 	d.start(cmd)
 	s := &server{door: d, cmd: cmd}
 	d.Cleanup(s.stop)
-	line, err := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	address, err := lines.ReadString('\n')
 	if err != nil {
-		d.Fatalf("custody serve printed %q: %v", line, err)
+		d.Fatalf("custody serve printed %q: %v", address, err)
 	}
-	s.link = strings.TrimSpace(line)
-	s.base, _, _ = strings.Cut(s.link, "#")
+	s.base = strings.TrimSpace(address)
+	file, err := lines.ReadString('\n')
+	if err != nil {
+		d.Fatalf("custody serve printed %q: %v", file, err)
+	}
+	s.kept = strings.TrimSpace(file)
+	link, err := os.ReadFile(s.kept)
+	if err != nil {
+		d.Fatal(err)
+	}
+	s.link = strings.TrimSpace(string(link))
 	return s
 }
 
@@ -237,4 +252,75 @@ func TestDisagreement(t *testing.T) {
 	if len(answer.Items) != 1 || answer.Items[0].Rule != "connect-unseen" {
 		t.Errorf("the API answers %+v", answer)
 	}
+}
+
+// TestServeLink: the link with the one-time token is printed to a terminal only. Elsewhere it stands in a file that nobody
+// else can read, until it is not good any more or the server has ended, however that came about.
+func TestServeLink(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	links := func() []string {
+		t.Helper()
+		all, err := filepath.Glob(filepath.Join(d.home, "serve", linkPrefix+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := d.command("serve", "--listen", "127.0.0.1:0")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr // as the journal, or a file
+	d.start(cmd)
+	for deadline := time.Now().Add(time.Minute); len(links()) == 0; {
+		if time.Sleep(10 * time.Millisecond); time.Now().After(deadline) {
+			t.Fatal("there is no link")
+		}
+	}
+	kept := links()[0]
+	if info, err := os.Stat(kept); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the link's file: %v, %v", info, err)
+	}
+	other := d.serving()
+	if all := links(); len(all) != 2 || other.kept == kept {
+		t.Errorf("two servers have the files %q", all)
+	}
+	if _, err := http.Get(other.link); err != nil || !strings.Contains(other.link, "#once=cso_") {
+		t.Errorf("link %s: %v", other.link, err)
+	}
+	other.cmd.Process.Kill()
+	other.cmd.Wait()
+	third := d.serving()
+	if all := links(); len(all) != 2 || slices.Contains(all, other.kept) && other.kept != third.kept {
+		t.Errorf("after one was killed there are the files %q, of which %s is not good", all, other.kept)
+	}
+	third.stop()
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
+	if all := links(); len(all) > 0 {
+		t.Errorf("after the end there are the files %q", all)
+	}
+	if printed := stdout.String() + stderr.String(); strings.Contains(printed, "cso_") || !strings.Contains(stdout.String(), kept) || !strings.Contains(stderr.String(), kept) {
+		t.Errorf("printed:\n%s", printed)
+	}
+
+	short := d.serving("--link-for", "3s")
+	for deadline := time.Now().Add(time.Minute); len(links()) > 0; {
+		if time.Sleep(10 * time.Millisecond); time.Now().After(deadline) {
+			t.Fatal("a link that is not good any more is there")
+		}
+	}
+	short.stop()
+
+	cmd = d.command("serve", "--listen", "127.0.0.1:0")
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	line, err := bufio.NewReader(terminal).ReadString('\n')
+	if err != nil || !strings.Contains(line, "/#once=cso_") || len(links()) > 0 {
+		t.Errorf("on a terminal it prints %q, %v, with the files %q", line, err, links())
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
 }
