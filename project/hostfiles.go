@@ -9,9 +9,18 @@ import (
 // path: that file, those of file: sources, and those of CommandFiles. Relative names begin at dir.
 func (f *File) HostFiles(path, dir string) []string {
 	files := append([]string{path}, f.CommandFiles(dir)...)
-	for _, s := range f.Secrets {
-		if name, ok := strings.CutPrefix(s.From, "file:"); ok {
-			files = append(files, beside(dir, name))
+	for _, file := range f.SecretFiles(dir) {
+		files = append(files, file)
+	}
+	return files
+}
+
+// SecretFiles are the files of file: sources, by the name of the secret.
+func (f *File) SecretFiles(dir string) map[string]string {
+	files := map[string]string{}
+	for name, s := range f.Secrets {
+		if file, ok := strings.CutPrefix(s.From, "file:"); ok {
+			files[name] = beside(dir, file)
 		}
 	}
 	return files

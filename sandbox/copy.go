@@ -3,26 +3,31 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/docker/go-units"
 
 	"github.com/custody-project/custody/guest/channel"
-	"github.com/custody-project/custody/workspace"
 )
 
 // maxNotices bounds how many warnings of one copy the user is shown.
 const maxNotices = 10
 
-func (s *Sandbox) copyIn(ctx context.Context, dir string) error {
-	done, err := s.guest.CopyIn(ctx, dir)
+// After progressFirst, and then every progressEvery, a copy says how far it is.
+const (
+	progressFirst = 3 * time.Second
+	progressEvery = 10 * time.Second
+)
+
+func (s *Sandbox) copyIn(ctx context.Context, w Workdir) error {
+	of := fmt.Sprintf(" of %d files, %%s of %s", w.Size.Files, units.BytesSize(float64(w.Size.Bytes)))
+	done, err := s.guest.CopyIn(ctx, w.Dir, channel.In{Leave: w.Leave, Progress: s.progress("copying in: %d" + of)})
 	s.tell(done)
 	return err
 }
 
-func (s *Sandbox) copyOut(ctx context.Context, dir string, named []string) error {
-	guard, err := workspace.NewGuard(dir, named...)
-	if err != nil {
-		return err
-	}
-	done, err := s.guest.CopyOut(ctx, dir, guard)
+func (s *Sandbox) copyOut(ctx context.Context, dir string, guard channel.Guard) error {
+	done, err := s.guest.CopyOut(ctx, dir, channel.Out{Guard: guard, Progress: s.progress("copying out: %d files, %s")})
 	s.tell(done)
 	switch n := len(done.Deleted); n {
 	case 0:
@@ -34,12 +39,39 @@ func (s *Sandbox) copyOut(ctx context.Context, dir string, named []string) error
 	return err
 }
 
-func (s *Sandbox) tell(done channel.Copied) {
-	for i, w := range done.Warnings {
+// progress returns what tells the user of a copy's progress, in a format for files and bytes, if that takes long.
+func (s *Sandbox) progress(format string) func(files int, bytes int64) {
+	if s.parts.Progress == nil {
+		return nil
+	}
+	p := pace{time.Now().Add(progressFirst)}
+	return func(files int, bytes int64) {
+		if p.due(time.Now()) {
+			s.parts.Progress(fmt.Sprintf(format, files, units.BytesSize(float64(bytes))))
+		}
+	}
+}
+
+// pace says when something is to be said again.
+type pace struct{ next time.Time }
+
+func (p *pace) due(now time.Time) bool {
+	if now.Before(p.next) {
+		return false
+	}
+	p.next = now.Add(progressEvery)
+	return true
+}
+
+func (s *Sandbox) tell(done channel.Copied) { Tell(s.parts.Notice, done.Warnings) }
+
+// Tell gives notice of warnings, and of how many more there are when they are many.
+func Tell(notice func(string), warnings []string) {
+	for i, w := range warnings {
 		if i == maxNotices {
-			s.parts.Notice(fmt.Sprintf("and %d more", len(done.Warnings)-i))
+			notice(fmt.Sprintf("and %d more", len(warnings)-i))
 			return
 		}
-		s.parts.Notice(w)
+		notice(w)
 	}
 }

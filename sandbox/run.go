@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 // Plan is a run from its first step to its last.
 type Plan struct {
 	Steps   []Step
-	Workdir string   // is copied to /workspace before the first step; empty: nothing is
-	Out     string   // takes /workspace's changed files after the last step; empty: nothing does
-	Keep    []string // files of the host that Out does not replace
+	Workdir Workdir
+	Out     string        // takes /workspace's changed files after the last step; empty: nothing does
+	Guard   channel.Guard // says what Out does not replace; nil: it replaces everything
 	Time    time.Duration
 	Waits   []Wait // for room, before there was a record
 	// Facts of the run for its first event: project, template, digests, tier, mode.
@@ -24,6 +25,13 @@ type Plan struct {
 	// Review is called when the guest is gone and only the run's end is still to be recorded: it
 	// can add what the record as a whole shows. Its error is told and changes nothing. May be nil.
 	Review func(context.Context) error
+}
+
+// Workdir is what is copied to /workspace before the first step.
+type Workdir struct {
+	Dir   string // empty: nothing is
+	Leave func(name string, info fs.FileInfo) bool
+	Size  channel.Size // of it, as it was measured before the run
 }
 
 // Wait is a time in which a run could not begin because the record could not be
@@ -162,9 +170,9 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (in
 	if err := opened(); err != nil {
 		return 0, fmt.Errorf("network: %w", err)
 	}
-	if plan.Workdir != "" {
+	if plan.Workdir.Dir != "" {
 		if err := s.copyIn(ctx, plan.Workdir); err != nil {
-			return 0, s.diagnose(fmt.Errorf("copy %s in: %w", plan.Workdir, err))
+			return 0, s.diagnose(fmt.Errorf("copy %s in: %w", plan.Workdir.Dir, err))
 		}
 	}
 	var exit channel.Exit
@@ -181,7 +189,7 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (in
 		}
 	}
 	if plan.Out != "" {
-		if err := s.copyOut(ctx, plan.Out, plan.Keep); err != nil {
+		if err := s.copyOut(ctx, plan.Out, plan.Guard); err != nil {
 			return 0, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out, err))
 		}
 	}

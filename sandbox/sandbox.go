@@ -57,6 +57,8 @@ type Parts struct {
 	Redactor *redact.Redactor
 	// Notice tells the caller's user something, a line without a prefix. It may be called at any time.
 	Notice func(string)
+	// Progress is the same for how far something is that takes long; nil: nobody wants to know.
+	Progress func(string)
 }
 
 // Settings bound a sandbox.

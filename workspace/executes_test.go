@@ -39,7 +39,7 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	g, err := NewGuard(".", "deploy/policy.yaml", filepath.Join(dir, "token"), "not-yet.sh")
+	g, err := NewGuard(".", GuardOptions{Named: []string{"deploy/policy.yaml", filepath.Join(dir, "token"), "not-yet.sh"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,24 +14,37 @@ type Guard struct {
 	out   string // the directory, absolute
 	named map[string]bool
 	infos []os.FileInfo // of those that exist
+	home  os.FileInfo   // of $CUSTODY_HOME; nil if it is not there
+	left  func(name string) bool
 }
 
-// NewGuard returns the guard of the directory out. named are files of the host that Custody reads or
-// executes, such as the project's file: none of them is replaced.
-func NewGuard(out string, named ...string) (*Guard, error) {
+// GuardOptions say what a Guard keeps beside what the host would execute.
+type GuardOptions struct {
+	// Named are files of the host that Custody reads or executes, such as the project's file.
+	Named []string
+	// Home is $CUSTODY_HOME, in which nothing is written.
+	Home string
+	// Left says of a path that the file there was not copied in: the sandbox does not know it, and so does not replace it. Nil: none was left out.
+	Left func(name string) bool
+}
+
+// NewGuard returns the guard of the directory out.
+func NewGuard(out string, o GuardOptions) (*Guard, error) {
 	abs, err := filepath.Abs(out)
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{out: abs, named: map[string]bool{}}
-	for _, name := range named {
-		if name, err = filepath.Abs(name); err != nil {
-			return nil, err
+	g := &Guard{out: abs, named: map[string]bool{}, left: o.Left}
+	for _, name := range o.Named {
+		for _, name := range below(abs, name) {
+			g.named[strings.ToLower(name)] = true
 		}
-		g.named[name] = true
 		if info, err := os.Stat(name); err == nil {
 			g.infos = append(g.infos, info)
 		}
+	}
+	if o.Home != "" {
+		g.home, _ = os.Stat(o.Home)
 	}
 	return g, nil
 }
@@ -44,6 +58,8 @@ func (g *Guard) File(name string) (as, why string) {
 		why = "custody reads or executes it"
 	case g.ofRepository(name):
 		why = "git executes it, or commands that it names"
+	case g.left != nil && g.left(name) && g.exists(name):
+		why = "there is a file that was not copied in"
 	}
 	if why == "" {
 		return name, ""
@@ -64,6 +80,14 @@ func (g *Guard) Link(name string) (why string) {
 	return why
 }
 
+// Folder says why nothing may be written into a directory that exists; "" if it may.
+func (g *Guard) Folder(info fs.FileInfo) (why string) {
+	if g.home != nil && os.SameFile(g.home, info) {
+		return "it is CUSTODY_HOME"
+	}
+	return ""
+}
+
 // ofRepository says whether the file controls a repository without a work tree that the host has: git
 // takes any folder with HEAD, objects and refs for one. No HEAD comes out of a sandbox but in .git.
 func (g *Guard) ofRepository(name string) bool {
@@ -71,7 +95,7 @@ func (g *Guard) ofRepository(name string) bool {
 	if path.Base(dir) != "hooks" && !slices.Contains(control, base) {
 		return false
 	}
-	at := filepath.Join(g.out, filepath.FromSlash(path.Dir(name)))
+	at := g.at(path.Dir(name))
 	for _, at := range []string{at, filepath.Dir(at)} {
 		if _, err := os.Lstat(filepath.Join(at, "HEAD")); err == nil {
 			return true
@@ -80,12 +104,18 @@ func (g *Guard) ofRepository(name string) bool {
 	return false
 }
 
+func (g *Guard) at(name string) string { return filepath.Join(g.out, filepath.FromSlash(name)) }
+
+func (g *Guard) exists(name string) bool {
+	_, err := os.Lstat(g.at(name))
+	return err == nil
+}
+
 func (g *Guard) isNamed(name string) bool {
-	at := filepath.Join(g.out, filepath.FromSlash(name))
-	if g.named[at] {
+	if g.named[strings.ToLower(name)] { // some file systems do not tell them apart
 		return true
 	}
-	info, err := os.Stat(at)
+	info, err := os.Stat(g.at(name))
 	if err != nil {
 		return false
 	}

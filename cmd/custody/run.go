@@ -33,8 +33,8 @@ type runCmd struct {
 	Policy    string   `type:"path" placeholder:"FILE" help:"The project's file (default: custody.yaml here, if there is one)."`
 	Template  string   `placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
 	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: qemu-kvm or qemu-tcg (default: the best that works)."`
-	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first. Links are never followed."`
-	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files here at the end."`
+	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, but for what its .custodyignore names. Links are never followed."`
+	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
 	TTY       bool     `name:"tty" short:"t" help:"Give the command a terminal."`
 	Trust     bool     `help:"Accept what the project's file asks for, without a question."`
 	Cold      bool     `help:"Boot the VM instead of restoring its snapshot."`
@@ -59,6 +59,7 @@ type job struct {
 	network  *egress.Network
 	record   *home.Run
 	meters   *meters
+	files    files
 
 	mu      sync.Mutex // guards what follows
 	sandbox *sandbox.Sandbox
@@ -85,6 +86,7 @@ func (c runCmd) Run(a *app) error {
 	if j.prepared != nil {
 		defer j.close(j.prepared)
 	}
+	defer j.close(&j.files)
 	if err != nil {
 		return err
 	}
@@ -121,6 +123,9 @@ func (j *job) load() (err error) {
 		return err
 	}
 	j.meters.spool(j.home)
+	if err := j.lookAtFiles(); err != nil {
+		return err
+	}
 	if err := doctor.NeedNetwork(j.ctx, j.home.Dir); err != nil {
 		return err
 	}
@@ -197,6 +202,9 @@ func (j *job) run() (int, error) {
 	parts := sandbox.Parts{
 		Driver: driver, Image: image, Scratch: scratchDisk, Network: j.network, Secrets: j.issuer, Recorder: j.record, Redactor: j.redactor, Notice: j.say,
 	}
+	if !j.cmd.Quiet {
+		parts.Progress = j.say
+	}
 	defer j.control()()
 	return j.carryOut(parts, facts)
 }
@@ -211,7 +219,7 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 		Output: j.project.Record.Output, Sensor: true,
 	}
 	term := j.terminal()
-	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.cmd.Workdir, Out: j.cmd.Out, Keep: j.project.HostFiles(j.policyFile(), sourceDir(j.cmd.Policy)), Time: limits.Time, Facts: facts, Review: j.review}
+	plan := sandbox.Plan{Steps: j.steps(term), Workdir: j.files.in, Out: j.cmd.Out, Guard: j.files.guard, Time: limits.Time, Facts: facts, Review: j.review}
 	j.mu.Lock()
 	plan.Waits = j.waits
 	j.mu.Unlock()

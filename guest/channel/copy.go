@@ -29,6 +29,8 @@ type Guard interface {
 	File(name string) (as, why string)
 	// Link says why there may be no symbolic link of this name.
 	Link(name string) (why string)
+	// Folder says why nothing may be written into a directory that is there.
+	Folder(info fs.FileInfo) (why string)
 }
 
 // unguarded takes every name.
@@ -36,6 +38,7 @@ type unguarded struct{}
 
 func (unguarded) File(name string) (as, why string) { return name, "" }
 func (unguarded) Link(string) string                { return "" }
+func (unguarded) Folder(fs.FileInfo) string         { return "" }
 
 // tree is what a directory held when it was copied in, by path.
 type tree map[string]leaf
@@ -48,9 +51,52 @@ type leaf struct {
 	link string
 }
 
+// In says how a directory is copied in.
+type In struct {
+	// Leave says that an entry is not copied, of a directory nothing that is in it. Nil: everything is.
+	Leave func(name string, info fs.FileInfo) bool
+	// Progress is told how many files and bytes were copied, often. Nil: nobody is.
+	Progress func(files int, bytes int64)
+}
+
+// Size is what a directory holds that a copy would take.
+type Size struct {
+	Files   int // regular files and symbolic links
+	Folders int
+	Bytes   int64 // of regular files
+	Room    int64 // that they take on a disk with blocks of 4 KiB, in bytes
+}
+
+const block = 4096
+
+// Measure goes through a directory as CopyIn does.
+func Measure(ctx context.Context, dir string, leave func(name string, info fs.FileInfo) bool) (s Size, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return s, err
+	}
+	defer root.Close()
+	w := walker{root: root, leave: leave, warn: func(string, ...any) {}}
+	w.each = func(_ string, info fs.FileInfo) error {
+		switch {
+		case info.IsDir():
+			s.Folders++
+			s.Room += block
+		default:
+			s.Files++
+		}
+		if info.Mode().IsRegular() {
+			s.Bytes += info.Size()
+			s.Room += (info.Size() + block - 1) / block * block
+		}
+		return ctx.Err()
+	}
+	return s, w.walk(".", nil, 0)
+}
+
 // CopyIn copies the directory into the guest's workspace. Symbolic links are
 // copied as they are, wherever they lead, and never followed.
-func (c *Client) CopyIn(ctx context.Context, dir string) (Copied, error) {
+func (c *Client) CopyIn(ctx context.Context, dir string, o In) (Copied, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Copied{}, fmt.Errorf("copy in: %w", err)
@@ -61,14 +107,14 @@ func (c *Client) CopyIn(ctx context.Context, dir string) (Copied, error) {
 		return Copied{}, fmt.Errorf("copy in %s: %w", dir, err)
 	}
 	defer closeStreams(ctx, streams)()
-	return c.sendTree(ctx, root, streams[0], streams[1])
+	return c.sendTree(ctx, root, o, streams[0], streams[1])
 }
 
-func (c *Client) sendTree(ctx context.Context, root *os.Root, ctl, data net.Conn) (Copied, error) {
-	census := newCensus()
+func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data net.Conn) (Copied, error) {
+	census := newCensus(o.Progress)
 	var warnings notes
-	p := packer{root: root, out: tar.NewWriter(data), sent: census.add, warn: warnings.add}
-	err := p.pack(".", 0)
+	p := packer{walker: walker{root: root, leave: o.Leave, warn: warnings.add}, out: tar.NewWriter(data), sent: census.add}
+	err := p.pack()
 	if err == nil {
 		err = p.out.Close()
 	}
@@ -86,12 +132,19 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, ctl, data net.Conn
 	return Copied{Files: census.files, Bytes: census.bytes, Warnings: warnings.all()}, nil
 }
 
+// Out says how changes are copied out.
+type Out struct {
+	// Guard has files and links that the host would execute not get their own names. Nil: all do.
+	Guard Guard
+	// Progress is told how many files and bytes were copied, often. Nil: nobody is.
+	Progress func(files int, bytes int64)
+}
+
 // CopyOut copies what is new or changed in the guest's workspace, against what
 // CopyIn put there, into the directory. Whatever the guest sends, nothing is
 // written outside the directory nor through a link in it; links that lead out
 // of it, setuid bits and special files stay behind. At most Wake.Scratch bytes are taken.
-// With a guard, files and links that the host would execute do not get their own names.
-func (c *Client) CopyOut(ctx context.Context, dir string, g Guard) (Copied, error) {
+func (c *Client) CopyOut(ctx context.Context, dir string, o Out) (Copied, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Copied{}, fmt.Errorf("copy out: %w", err)
@@ -105,17 +158,20 @@ func (c *Client) CopyOut(ctx context.Context, dir string, g Guard) (Copied, erro
 	c.mu.Lock()
 	before := c.copied
 	c.mu.Unlock()
-	got, err := receiveTree(root, before, c.limit, g, streams[0], streams[1])
+	got, err := receiveTree(root, before, c.limit, o, streams[0], streams[1])
 	if err != nil {
 		return got, c.failed(ctx, "copy out", err)
 	}
 	return got, nil
 }
 
-func receiveTree(root *os.Root, before tree, limit int64, g Guard, ctl, data io.Reader) (Copied, error) {
+func receiveTree(root *os.Root, before tree, limit int64, o Out, ctl, data io.Reader) (Copied, error) {
 	u := newUnpacker(root, before, limit)
-	if g != nil {
-		u.guard = g
+	if o.Guard != nil {
+		u.guard = o.Guard
+	}
+	if o.Progress != nil {
+		u.progress = o.Progress
 	}
 	if err := u.unpack(data); err != nil {
 		return u.result(), err
@@ -178,14 +234,20 @@ func closeStreams(ctx context.Context, streams []net.Conn) func() {
 
 // census writes down what is sent, content by its digest.
 type census struct {
-	tree  tree
-	name  string // the file whose content passes
-	sum   hash.Hash
-	files int
-	bytes int64
+	tree     tree
+	name     string // the file whose content passes
+	sum      hash.Hash
+	files    int
+	bytes    int64
+	progress func(files int, bytes int64)
 }
 
-func newCensus() *census { return &census{tree: tree{}, sum: sha256.New()} }
+func newCensus(progress func(files int, bytes int64)) *census {
+	if progress == nil {
+		progress = func(int, int64) {}
+	}
+	return &census{tree: tree{}, sum: sha256.New(), progress: progress}
+}
 
 func (c *census) add(h *tar.Header) io.Writer {
 	c.settle()
@@ -193,13 +255,20 @@ func (c *census) add(h *tar.Header) io.Writer {
 	c.tree[name] = leaf{kind: h.Typeflag, mode: h.Mode, size: h.Size, link: h.Linkname}
 	if h.Typeflag != tar.TypeDir {
 		c.files++
-		c.bytes += h.Size
 	}
+	c.progress(c.files, c.bytes)
 	if h.Typeflag != tar.TypeReg {
 		return nil
 	}
 	c.name = name
-	return c.sum
+	return c
+}
+
+// Write takes content of the file that passes.
+func (c *census) Write(b []byte) (int, error) {
+	c.bytes += int64(len(b))
+	c.progress(c.files, c.bytes)
+	return c.sum.Write(b)
 }
 
 func (c *census) settle() {

@@ -104,8 +104,20 @@ func TestCopyInAndOut(t *testing.T) {
 	})
 	must(t, os.Chmod(filepath.Join(in, "sub/b"), 0o4755|fs.ModeSetuid))
 	must(t, syscall.Mkfifo(filepath.Join(in, "pipe"), 0o600))
-	got, err := c.CopyIn(timeout(t), in)
+	size, err := Measure(timeout(t), in, nil)
 	must(t, err)
+	var last Copied
+	progress := func(files int, bytes int64) {
+		if files < last.Files || bytes < last.Bytes {
+			t.Errorf("from %d files and %d bytes to %d and %d", last.Files, last.Bytes, files, bytes)
+		}
+		last.Files, last.Bytes = files, bytes
+	}
+	got, err := c.CopyIn(timeout(t), in, In{Progress: progress})
+	must(t, err)
+	if size.Files != got.Files || size.Bytes != got.Bytes || size.Files != last.Files || size.Bytes != last.Bytes || size.Folders != 62 || size.Room != (62+7+74)*4096 {
+		t.Errorf("measured %+v, copied %+v, the progress was %+v", size, got, last)
+	}
 	if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "pipe") || got.Files != 11 {
 		t.Fatalf("%+v", got)
 	}
@@ -119,7 +131,7 @@ func TestCopyInAndOut(t *testing.T) {
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
 		t.Fatal(errOut)
 	}
-	got, err = c.CopyOut(timeout(t), out, nil)
+	got, err = c.CopyOut(timeout(t), out, Out{})
 	must(t, err)
 	same(t, listing(t, out), map[string]string{
 		"new": "new\n 0755", "hard": "new\n 0755", "sub/": "", "sub/b": "changed\n 0755", "made/": "", "made/dir/": "",
@@ -142,19 +154,44 @@ func listing0(t testing.TB, dir string) map[string]string {
 	return listing(t, dir)
 }
 
+// TestLeave: what is left out is not looked into, and a file that becomes another while it is copied is not sent in its name.
+func TestLeave(t *testing.T) {
+	g := newGuest(t, localRunner{})
+	c := g.connect(t, g.host, nil)
+	in := t.TempDir()
+	layout(t, in, map[string]string{"a": "1", "no/x": "secret", "no/deep/y": "secret", "b": "2", "secret": "secret"})
+	must(t, os.Chmod(filepath.Join(in, "no"), 0))
+	leave := func(name string, info fs.FileInfo) bool {
+		if strings.HasPrefix(name, "no/") {
+			t.Errorf("asked about %s", name)
+		}
+		if name == "b" { // as somebody on the host may change it just then
+			must(t, os.Remove(filepath.Join(in, "b")))
+			must(t, os.Symlink("secret", filepath.Join(in, "b")))
+		}
+		return name == "no" || name == "secret"
+	}
+	got, err := c.CopyIn(timeout(t), in, In{Leave: leave})
+	must(t, err)
+	same(t, listing(t, g.workspace), map[string]string{"a": "1 0644"})
+	if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "became something else") {
+		t.Errorf("warnings %q", got.Warnings)
+	}
+}
+
 func TestCopyOutOverWorkdir(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	dir, outside := t.TempDir(), t.TempDir()
 	layout(t, outside, map[string]string{"victim": "safe"})
 	layout(t, dir, map[string]string{"f": "old", "toFile": "-> " + outside + "/victim", "toDir": "-> " + outside, "d/x": "1"})
-	_, err := c.CopyIn(timeout(t), dir)
+	_, err := c.CopyIn(timeout(t), dir, In{})
 	must(t, err)
 	script := `set -e; cd "$1"; echo new > f; rm toFile toDir; echo evil > toFile; mkdir toDir; echo evil > toDir/victim; rm -r d; echo file > d`
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
 		t.Fatal(errOut)
 	}
-	got, err := c.CopyOut(timeout(t), dir, nil)
+	got, err := c.CopyOut(timeout(t), dir, Out{})
 	must(t, err)
 	same(t, listing(t, dir), map[string]string{
 		"f": "new\n 0644", "toFile": "evil\n 0644", "toDir": "-> " + outside, "d/": "", "d/x": "1 0644",
@@ -171,7 +208,7 @@ func TestCopyOutLimit(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(g.workspace, "sparse"), nil, 0o644))
 	must(t, os.Truncate(filepath.Join(g.workspace, "sparse"), 65<<20))
 	out := t.TempDir()
-	if _, err := c.CopyOut(timeout(t), out, nil); err == nil || !strings.Contains(err.Error(), "limit") {
+	if _, err := c.CopyOut(timeout(t), out, Out{}); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Fatalf("65 MiB with a limit of 64: %v", err)
 	}
 	same(t, listing(t, out), map[string]string{})
@@ -180,14 +217,14 @@ func TestCopyOutLimit(t *testing.T) {
 func TestCopyFailures(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
-	if _, err := c.CopyIn(timeout(t), filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.CopyIn(timeout(t), filepath.Join(t.TempDir(), "missing"), In{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing directory: %v", err)
 	}
 	must(t, os.RemoveAll(g.workspace))
-	if _, err := c.CopyIn(timeout(t), t.TempDir()); err == nil {
+	if _, err := c.CopyIn(timeout(t), t.TempDir(), In{}); err == nil {
 		t.Error("copy into a workspace that is gone succeeded")
 	}
-	if _, err := c.CopyOut(timeout(t), t.TempDir(), nil); err == nil {
+	if _, err := c.CopyOut(timeout(t), t.TempDir(), Out{}); err == nil {
 		t.Error("copy out of a workspace that is gone succeeded")
 	}
 	if err := c.Ping(timeout(t)); err != nil {

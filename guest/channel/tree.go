@@ -25,32 +25,34 @@ const (
 	maxWarnings  = 1000
 )
 
-// packer writes a tree to a tar stream.
-type packer struct {
+// walker goes through a tree, and calls each for what is in it: for a directory before what is below.
+type walker struct {
 	root *os.Root
-	out  *tar.Writer
-	// skip says that an entry need not be sent; for a directory, that its own entry need not.
-	skip func(name string, info fs.FileInfo) bool
-	// sent sees each entry that was sent; content passes through what it returns, if that is not nil.
-	sent func(h *tar.Header) io.Writer
-	warn func(format string, args ...any)
+	// leave says that an entry is left out, of a directory all that is below it. Nil: nothing is.
+	leave func(name string, info fs.FileInfo) bool
+	each  func(name string, info fs.FileInfo) error
+	warn  func(format string, args ...any)
 }
 
-// pack writes all below the directory name.
-func (p *packer) pack(name string, depth int) error {
+// walk goes through all below the directory name, which seen is of; nil for the top.
+func (w *walker) walk(name string, seen fs.FileInfo, depth int) error {
 	if depth > maxDepth {
-		p.warn("%q is nested more than %d deep; skipped", name, maxDepth)
+		w.warn("%q is nested more than %d deep; skipped", name, maxDepth)
 		return nil
 	}
-	dir, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	dir, err := w.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
+	if info, err := dir.Stat(); err != nil || seen != nil && !os.SameFile(info, seen) {
+		w.warn("%q became something else while it was copied; skipped", name)
+		return err
+	}
 	for {
 		names, err := dir.Readdirnames(512)
 		for _, n := range names {
-			if err := p.entry(path.Join(name, n), depth); err != nil {
+			if err := w.entry(path.Join(name, n), depth); err != nil {
 				return err
 			}
 		}
@@ -63,8 +65,8 @@ func (p *packer) pack(name string, depth int) error {
 	}
 }
 
-func (p *packer) entry(name string, depth int) error {
-	info, err := p.root.Lstat(name)
+func (w *walker) entry(name string, depth int) error {
+	info, err := w.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // gone since the directory was read
 	}
@@ -72,31 +74,52 @@ func (p *packer) entry(name string, depth int) error {
 		return err
 	}
 	if len(name) > maxPath {
-		p.warn("%.60q... is a path of %d bytes; skipped", name, len(name))
+		w.warn("%.60q... is a path of %d bytes; skipped", name, len(name))
 		return nil
 	}
-	skip := p.skip != nil && p.skip(name, info)
-	switch {
-	case info.IsDir():
-		if !skip {
-			if err := p.header(tar.TypeDir, name+"/", "", info); err != nil {
-				return err
-			}
-		}
-		return p.pack(name, depth+1)
-	case skip:
+	if w.leave != nil && w.leave(name, info) {
 		return nil
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
+		w.warn("%q is neither a file, a directory nor a symbolic link; skipped", name)
+		return nil
+	}
+	if err := w.each(name, info); err != nil || !info.IsDir() {
+		return err
+	}
+	return w.walk(name, info, depth+1)
+}
+
+// packer writes a tree to a tar stream.
+type packer struct {
+	walker
+	out *tar.Writer
+	// skip says that an entry need not be sent; what is below a directory is looked at all the same. Nil: all is sent.
+	skip func(name string, info fs.FileInfo) bool
+	// sent sees each entry that was sent; content passes through what it returns, if that is not nil.
+	sent func(h *tar.Header) io.Writer
+}
+
+// pack writes the whole tree.
+func (p *packer) pack() error {
+	p.each = p.send
+	return p.walk(".", nil, 0)
+}
+
+func (p *packer) send(name string, info fs.FileInfo) error {
+	switch {
+	case p.skip != nil && p.skip(name, info):
+		return nil
+	case info.IsDir():
+		return p.header(tar.TypeDir, name+"/", "", info)
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := p.root.Readlink(name)
 		if err != nil {
 			return err
 		}
 		return p.header(tar.TypeSymlink, name, target, info)
-	case info.Mode().IsRegular():
-		return p.file(name)
 	}
-	p.warn("%q is neither a file, a directory nor a symbolic link; skipped", name)
-	return nil
+	return p.file(name, info)
 }
 
 func (p *packer) header(kind byte, name, link string, info fs.FileInfo) error {
@@ -118,10 +141,10 @@ func header(kind byte, name string, info fs.FileInfo) *tar.Header {
 }
 
 // file sends a regular file. What the name led to may have become something
-// else in the meantime, so the open neither follows a link nor waits for a
-// pipe, and what was opened is looked at again.
-func (p *packer) file(name string) error {
-	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+// else in the meantime, a link or a pipe, so the open does not wait, and what was opened
+// has to be what was looked at.
+func (p *packer) file(name string, seen fs.FileInfo) error {
+	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -130,7 +153,7 @@ func (p *packer) file(name string) error {
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() {
+	if !os.SameFile(info, seen) {
 		p.warn("%q became something else while it was copied; skipped", name)
 		return nil
 	}

@@ -31,15 +31,17 @@ type unpacker struct {
 	before   tree
 	guard    Guard
 	left     int64 // bytes of content that may still come
+	came     int64 // and that have come
 	names    int   // bytes of names so far
 	seen     map[string]bool
 	dirs     map[string]bool // directories that may be written into: true, or not: false
 	copied   Copied
 	warnings notes
+	progress func(files int, bytes int64)
 }
 
 func newUnpacker(root *os.Root, before tree, limit int64) *unpacker {
-	return &unpacker{root: root, before: before, guard: unguarded{}, left: limit, seen: map[string]bool{}, dirs: map[string]bool{".": true}}
+	return &unpacker{root: root, before: before, guard: unguarded{}, left: limit, seen: map[string]bool{}, dirs: map[string]bool{".": true}, progress: func(int, int64) {}}
 }
 
 func (u *unpacker) result() Copied {
@@ -118,6 +120,10 @@ func (u *unpacker) makeDirectory(name string, mode fs.FileMode) bool {
 		u.warnings.add("directory %q: something else is in its place; skipped with all in it", name)
 		return false
 	}
+	if why := u.guard.Folder(info); why != "" {
+		u.warnings.add("directory %q: %s; skipped with all in it", name, why)
+		return false
+	}
 	return true
 }
 
@@ -149,7 +155,7 @@ func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (s
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.CopyN(io.MultiWriter(f, sum), content, h.Size); err != nil {
+	if _, err := io.CopyN(io.MultiWriter(f, sum, u), content, h.Size); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
@@ -163,6 +169,13 @@ func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (s
 		return false, err
 	}
 	return false, f.Close()
+}
+
+// Write counts the content that has come.
+func (u *unpacker) Write(b []byte) (int, error) {
+	u.came += int64(len(b))
+	u.progress(u.copied.Files, u.came)
+	return len(b), nil
 }
 
 func (u *unpacker) place(part, name string, h *tar.Header) error {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tick is longer than the grain of a file's ctime.
@@ -70,6 +72,8 @@ func (s *Server) fill(data io.Reader) error {
 	}
 	defer root.Close()
 	s.files.files = map[string]stamp{}
+	f := filler{root: root}
+	defer f.leave()
 	in := tar.NewReader(data)
 	for {
 		h, err := in.Next()
@@ -84,45 +88,107 @@ func (s *Server) fill(data io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if err := put(root, name, h, in); err != nil {
+		if s.files.files[name], err = f.put(name, h, in); err != nil {
 			return err
 		}
-		info, err := root.Lstat(name)
-		if err != nil {
-			return err
-		}
-		s.files.files[name] = stampOf(info)
 	}
 }
 
-func put(root *os.Root, name string, h *tar.Header, content io.Reader) error {
-	if h.Typeflag == tar.TypeDir {
-		if err := root.Mkdir(name, perm(h)); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		return root.Chmod(name, perm(h))
+// filler puts entries into a tree. It stays in the directory of the last one, as most entries
+// come after others of their directory.
+type filler struct {
+	root *os.Root
+	dir  string
+	at   *os.Root // of dir; nil: none yet
+}
+
+func (f *filler) enter(dir string) error {
+	if f.at != nil && f.dir == dir {
+		return nil
 	}
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if h.Typeflag == tar.TypeSymlink {
-		return root.Symlink(h.Linkname, name)
-	}
-	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, perm(h))
+	f.leave()
+	at, err := f.root.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if _, err := io.Copy(f, content); err != nil {
+	f.dir, f.at = dir, at
+	return nil
+}
+
+func (f *filler) leave() {
+	if f.at != nil {
+		f.at.Close()
+		f.at = nil
+	}
+}
+
+// put makes an entry, in the place of what is there, and returns what it looks like now.
+func (f *filler) put(name string, h *tar.Header, content io.Reader) (stamp, error) {
+	if err := f.enter(path.Dir(name)); err != nil {
+		return stamp{}, err
+	}
+	base := path.Base(name)
+	if h.Typeflag == tar.TypeReg {
+		return putFile(f.at, base, h, content)
+	}
+	if h.Typeflag == tar.TypeDir {
+		if err := f.at.Mkdir(base, perm(h)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return stamp{}, err
+		}
+		if err := f.at.Chmod(base, perm(h)); err != nil {
+			return stamp{}, err
+		}
+	} else {
+		if err := remove(f.at, base); err != nil {
+			return stamp{}, err
+		}
+		if err := f.at.Symlink(h.Linkname, base); err != nil {
+			return stamp{}, err
+		}
+	}
+	info, err := f.at.Lstat(base)
+	if err != nil {
+		return stamp{}, err
+	}
+	return stampOf(info), nil
+}
+
+func remove(dir *os.Root, name string) error {
+	if err := dir.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	return nil
+}
+
+// putFile takes few calls into the kernel: there may be many files, and the guest be emulated.
+func putFile(dir *os.Root, name string, h *tar.Header, content io.Reader) (s stamp, err error) {
+	const flags = os.O_CREATE | os.O_EXCL | os.O_WRONLY
+	f, err := dir.OpenFile(name, flags, perm(h))
+	if errors.Is(err, fs.ErrExist) {
+		if err := remove(dir, name); err != nil {
+			return s, err
+		}
+		f, err = dir.OpenFile(name, flags, perm(h))
+	}
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.Copy(f, content); err != nil {
+		return s, err
 	}
 	if err := f.Chmod(perm(h)); err != nil {
-		return err
+		return s, err
 	}
-	if err := root.Chtimes(name, h.ModTime, h.ModTime); err != nil {
-		return err
+	at := unix.NsecToTimespec(h.ModTime.UnixNano())
+	if err := unix.UtimesNanoAt(int(f.Fd()), "", []unix.Timespec{at, at}, unix.AT_EMPTY_PATH); err != nil {
+		return s, os.NewSyscallError("utimensat", err)
 	}
-	return f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return s, err
+	}
+	return stampOf(info), nil
 }
 
 func (s *Server) copyOut(ctl, data net.Conn) {
@@ -172,14 +238,14 @@ func (s *Server) drain(data io.Writer, warnings *notes) (gone []string, err erro
 	}
 	defer root.Close()
 	seen := map[string]bool{}
-	p := packer{root: root, out: tar.NewWriter(data), warn: warnings.add}
+	p := packer{walker: walker{root: root, warn: warnings.add}, out: tar.NewWriter(data)}
 	p.skip = func(name string, info fs.FileInfo) bool {
 		again := seen[name]
 		seen[name] = true
 		was, known := s.files.files[name]
 		return again || known && was == stampOf(info)
 	}
-	if err := p.pack(".", 0); err != nil {
+	if err := p.pack(); err != nil {
 		return nil, err
 	}
 	for name := range s.files.files {

@@ -2,8 +2,12 @@ package scratch
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -95,5 +99,28 @@ func ok(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRoom: what a disk has room for is what ext4's own tool says of it.
+func TestRoom(t *testing.T) {
+	blanks := t.TempDir()
+	for _, size := range []int64{size, 600 << 20, 5 << 30} {
+		room, files, err := Room(t.Context(), blanks, size)
+		ok(t, err)
+		out, err := exec.Command("/sbin/dumpe2fs", "-h", filepath.Join(blanks, fmt.Sprintf("%d.ext4", size))).Output()
+		ok(t, err)
+		value := func(name string) (n int64) {
+			for line := range strings.Lines(string(out)) {
+				if rest, is := strings.CutPrefix(line, name+":"); is {
+					n, err = strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+					ok(t, err)
+				}
+			}
+			return n
+		}
+		if want := value("Free blocks") * value("Block size"); room != want || files != value("Free inodes") || room < size/2 {
+			t.Errorf("%d bytes: room for %d bytes and %d files, want %d and %d", size, room, files, want, value("Free inodes"))
+		}
 	}
 }

@@ -1,0 +1,56 @@
+package workspace
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// OutError is a directory that files cannot be copied out to.
+type OutError struct {
+	Dir  string
+	Why  string
+	hint string
+}
+
+// Error implements error.
+func (e *OutError) Error() string { return "--out " + e.Dir + ": " + e.Why }
+
+// Hint says what to do.
+func (e *OutError) Hint() string { return e.hint }
+
+// CheckOut returns an error if files could not be copied out to dir, or should not be: it is tried. home is $CUSTODY_HOME.
+func CheckOut(dir, home string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &OutError{dir, "there is no such directory", "make it first: mkdir -p " + dir}
+	case err != nil:
+		return &OutError{dir, err.Error(), "give a directory that can be reached"}
+	case !info.IsDir():
+		return &OutError{dir, "it is not a directory", "give the directory that files are to be written to"}
+	case len(below(home, dir)) > 0:
+		return &OutError{dir, "it is in CUSTODY_HOME, where Custody keeps what it trusts", "give another directory"}
+	}
+	if err := tryWriting(dir); err != nil {
+		return &OutError{dir, fmt.Sprintf("nothing can be written there: %v", err), "give a directory that can be written to, or make room"}
+	}
+	return nil
+}
+
+func tryWriting(dir string) error {
+	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_WRONLY, 0o600)
+	if err != nil { // the file system may know no files without names
+		if f, err = os.OpenFile(filepath.Join(dir, ".custody-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+			return err
+		}
+		defer os.Remove(f.Name())
+	}
+	_, err = f.Write([]byte{0})
+	return errors.Join(err, f.Close())
+}
