@@ -30,6 +30,9 @@ type pump struct {
 	stream   string // stdout, stderr or tty
 	to       io.Writer
 	redact   *redact.Stream
+	// killed waits for the command's end and says whether it was killed: what it had written may
+	// end within a value.
+	killed func() bool
 
 	mu      sync.Mutex // guards what follows
 	pending []byte     // redacted, shown, not yet recorded
@@ -44,15 +47,20 @@ type pump struct {
 	quiet   *time.Timer      // ends a moment after the last that was printed
 }
 
-// run ends with the stream. What was held back is released only then.
+// run ends with the stream, and where something is held back with the command. What was held back
+// is released only then, and without what may begin a value if the stream may have been cut off.
 func (p *pump) run(from io.Reader) error {
 	p.timer = time.AfterFunc(time.Hour, p.flushLate)
 	p.quiet = time.AfterFunc(time.Hour, p.pause)
 	defer p.timer.Stop()
 	defer p.quiet.Stop()
 	buf := make([]byte, outputPiece)
+	whole := true // what was read so far ends a line
 	for {
 		n, err := from.Read(buf)
+		if n > 0 {
+			whole = buf[n-1] == '\n'
+		}
 		p.look(buf[:n], err != nil)
 		out := p.redact.Write(buf[:n])
 		if err == nil {
@@ -62,7 +70,10 @@ func (p *pump) run(from io.Reader) error {
 		p.put(out, false)
 		rest := p.redact.FlushCut
 		if errors.Is(err, io.EOF) {
-			err, rest = nil, p.redact.Flush
+			err = nil
+			if whole && !p.killed() {
+				rest = p.redact.Flush
+			}
 		}
 		p.put(rest(), true)
 		p.mu.Lock()

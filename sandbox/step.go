@@ -32,6 +32,9 @@ type Step struct {
 	Resizes <-chan channel.Winsize // of the terminal
 }
 
+// signalled is the largest exit code that says of no signal, neither to Custody nor to a shell.
+const signalled = 128
+
 // killGrace is how long a command may take to end after it was told to.
 const killGrace = 5 * time.Second
 
@@ -148,8 +151,14 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	keep := context.WithoutCancel(ctx)
 	var outputs sync.WaitGroup
 	errs := make([]error, 2)
+	done := make(chan struct{})
+	var exit channel.Exit // set when done is closed, as is err
+	killed := func() bool {
+		<-done
+		return err != nil || exit.Code > signalled
+	}
 	follow := func(i int, name string, from io.Reader, to io.Writer) {
-		p := &pump{ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), seq: started}
+		p := &pump{ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), killed: killed, seq: started}
 		if st.Live {
 			p.screen = s.parts.Redactor.Stream()
 		}
@@ -164,7 +173,6 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 		follow(0, "stdout", proc.Stdout, st.Stdout)
 		follow(1, "stderr", proc.Stderr, st.Stderr)
 	}
-	done := make(chan struct{})
 	var control sync.WaitGroup
 	control.Go(func() { s.control(keep, proc, st, done) })
 	if lease != nil {
@@ -172,7 +180,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	}
 	feed(proc.Stdin, st.Stdin)
 
-	exit, err := s.await(ctx, proc)
+	exit, err = s.await(ctx, proc)
 	var missing error
 	if !ended(proc) {
 		if ctx.Err() != nil {

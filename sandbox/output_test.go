@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/custody-project/custody/redact"
+)
+
+// broken is a stream that ends with an error.
+type broken struct{ io.Reader }
+
+func (b broken) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// TestOutputCutOff: a command that was killed, or whose last line has no end, may have written the
+// first part of a value. From its fourth symbol on it is neither shown nor recorded.
+func TestOutputCutOff(t *testing.T) {
+	const value = "hunter2-correct-horse"
+	red := redact.New([]byte("key"))
+	if err := red.Add("v", []byte(value)); err != nil {
+		t.Fatal(err)
+	}
+	forms := map[string]string{"raw": value, "base64": base64.StdEncoding.EncodeToString([]byte(value))}
+	for _, c := range []struct {
+		name   string
+		end    string // of what was printed
+		killed bool
+		broken bool
+		stays  bool
+	}{
+		{name: "killed", killed: true},
+		{name: "killed after a line", end: "\n", killed: true},
+		{name: "killed after a line of a terminal", end: "\r\n", killed: true},
+		{name: "no end of line"},
+		{name: "broken off", end: "\n", broken: true},
+		{name: "ended", end: "\n", stays: true},
+	} {
+		for form, text := range forms {
+			for n := 4; n < 16; n++ {
+				var log events
+				var shown strings.Builder
+				p := &pump{
+					ctx: t.Context(), recorder: &log, quota: &quota{left: 1 << 20}, stream: "stdout", to: &shown,
+					redact: red.Stream(), killed: func() bool { return c.killed },
+				}
+				var from io.Reader = strings.NewReader("it is: " + text[:n] + c.end)
+				if c.broken {
+					from = broken{from}
+				}
+				if err := p.run(from); (err != nil) != c.broken {
+					t.Fatal(err)
+				}
+				recorded := ""
+				for _, ev := range log {
+					recorded += string(ev.Output.Text)
+				}
+				if recorded != shown.String() {
+					t.Errorf("recorded %q, shown %q", recorded, shown.String())
+				}
+				if stays := strings.Contains(recorded, text[:n]); stays != c.stays {
+					t.Errorf("%s, %d of %s: %q", c.name, n, form, recorded)
+				}
+				if !strings.HasPrefix(recorded, "it is: ") {
+					t.Errorf("%s, %d of %s: %q lacks what was printed before", c.name, n, form, recorded)
+				}
+			}
+		}
+	}
+}
