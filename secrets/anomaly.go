@@ -90,7 +90,10 @@ func (i *Issuer) permits(name, host string) bool {
 		return false
 	}
 	l := i.owner(name, "")
-	return l != nil && !l.after() && (b.Hosts == nil || b.Hosts(host))
+	if l == nil { // no step has bound it: one that is only masked is nobody's to keep
+		return b.Deliver == (Deliver{}) && (b.Hosts == nil || b.Hosts(host))
+	}
+	return !l.after() && (b.Hosts == nil || b.Hosts(host))
 }
 
 // alike are the names of all secrets that had the same value as name, itself first.

@@ -63,3 +63,12 @@ type Broker interface {
 	// ctx is done. Bindings whose sources have schemes that one broker serves come in one request.
 	Mint(ctx context.Context, r Request) (Grant, error)
 }
+
+// Teller is a Broker that can tell values without minting anything: where reading a source has
+// no effect and is nothing that its owner would see.
+type Teller interface {
+	Broker
+	// Tell returns the values of those bindings whose sources can be read so, and why others with
+	// such a source could not be. A source that is not there is neither. The caller may change the bytes.
+	Tell(r Request) (values map[string][]byte, errs map[string]error)
+}

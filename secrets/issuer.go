@@ -180,14 +180,19 @@ type request struct {
 	Request
 }
 
+// scheme is what b's source begins with.
+func scheme(b Binding) string {
+	s, _, _ := strings.Cut(b.From, ":")
+	return s
+}
+
 // requests groups the lease's bindings by broker, in the order of the brokers' names.
 func (l *Lease) requests() ([]request, error) {
 	c := &l.issuer.cfg
 	by := map[string]*request{}
 	for _, name := range slices.Sorted(maps.Keys(l.bindings)) {
 		b := l.bindings[name]
-		scheme, _, _ := strings.Cut(b.From, ":")
-		broker := c.Brokers[scheme]
+		broker := c.Brokers[scheme(b)]
 		if broker == nil { // the source is not repeated: it may be the value itself
 			return nil, fmt.Errorf("secret %s: no broker here serves its source", name)
 		}

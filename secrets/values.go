@@ -1,5 +1,38 @@
 package secrets
 
+import (
+	"maps"
+	"slices"
+)
+
+// Learn makes the redactor know the project's values that can be read without minting them,
+// whether a step binds them or not. It is called before anything is recorded. The errors, by the
+// secret's name, say which of these values will not be masked unless a step binds them.
+func (i *Issuer) Learn() map[string]error {
+	by := map[string][]Binding{}
+	for _, b := range i.cfg.Bindings {
+		by[scheme(b)] = append(by[scheme(b)], b)
+	}
+	failed := map[string]error{}
+	for _, s := range slices.Sorted(maps.Keys(by)) {
+		t, ok := i.cfg.Brokers[s].(Teller)
+		if !ok {
+			continue
+		}
+		values, errs := t.Tell(Request{Run: i.cfg.Run, Bindings: by[s], Dir: i.cfg.Dir})
+		maps.Copy(failed, errs)
+		for name, value := range values {
+			if err := i.cfg.Redactor.Add(name, value); err != nil {
+				failed[name] = err
+				delete(values, name)
+			}
+		}
+		i.remember(values)
+		wipe(values)
+	}
+	return failed
+}
+
 // Values returns the names of the secrets whose value stands in text, in any encoding
 // that the redactor knows. Placeholders and markers are none.
 func (i *Issuer) Values(text []byte) []string { return i.cfg.Redactor.Find(i.unmarked(text)) }

@@ -167,3 +167,46 @@ func TestSecretsInComplaints(t *testing.T) {
 	}
 	d.cleanHome()
 }
+
+// TestSecretsOfNoStep: what a step prints of secrets that it does not bind is masked, and so is the first
+// part of a value that it had printed when it was killed.
+func TestSecretsOfNoStep(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	const variable, file = "a-variable-that-no-step-binds", "a-file-that-no-step-binds"
+	d.env = []string{"CUSTODY_TEST_UNBOUND=" + variable}
+	if err := os.WriteFile(filepath.Join(d.dir, "key"), []byte(file+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.project(`version: 1
+secrets:
+  variable: {from: "env:CUSTODY_TEST_UNBOUND", deliver: {env: UNBOUND}}
+  file: {from: "file:key"}
+  command: {from: "cmd:touch called; echo what-it-prints", deliver: {env: COMMAND}}
+steps:
+  - {name: print, run: "echo ` + variable + `; echo ` + file + ` | base64"}
+  - {name: killed, run: "printf 'it is ` + variable[:12] + `'; kill -9 $$"}
+`)
+	s := d.must(137, "run")
+	d.contains(s.stdout, "[REDACTED:variable:", "[REDACTED:file:", "it is [REDACTED:variable:")
+	output := ""
+	for _, r := range d.records("last", "output") {
+		output += string(r.Output.Text)
+	}
+	for where, text := range map[string]string{"stdout": s.stdout, "its record": output} {
+		if strings.Contains(text, variable[:12]) {
+			t.Errorf("the beginning of a value is in %s: %s", where, text)
+		}
+	}
+	for where, text := range map[string]string{"stdout": s.stdout, "stderr": s.stderr, "the record": d.must(0, "timeline", "last", "--json").stdout} {
+		for _, value := range []string{variable, file, base64.StdEncoding.EncodeToString([]byte(file))} {
+			if strings.Contains(text, value) {
+				t.Errorf("%q is in %s: %s", value, where, text)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(d.dir, "called")); err == nil {
+		t.Error("a command was run that no step asked for")
+	}
+	d.contains(d.must(0, "timeline", "last", "--kind", "finding").stdout, "secret-in-output")
+}

@@ -28,7 +28,7 @@ import (
 // revokeTime bounds the revocation of what is left at a run's end.
 const revokeTime = 10 * time.Second
 
-// broker makes the run's issuer. Nothing is minted before a step begins.
+// broker makes the run's issuer. Nothing is minted before a step begins, and what can be known without that is masked from here on.
 func (j *job) broker(run string) error {
 	brokers, err := openBrokers(j.ctx, j.home, j.project, j.policyFile())
 	if err != nil {
@@ -41,6 +41,9 @@ func (j *job) broker(run string) error {
 		Withdrawn: func(secret, reason string) { j.network.Withdraw(secret, reason) },
 		Recorded:  func(_ string, find func([]byte) bool) (uint64, bool) { return j.record.Recorded(find) },
 	})
+	for name, err := range j.issuer.Learn() {
+		j.say("the secret " + name + " is masked only from where a step gets it on: " + err.Error())
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,26 @@ func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, err
 	g.expires = earlier(time.Now().Add(secrets.TTL), g.limit)
 	g.timer = time.AfterFunc(time.Until(g.expires), g.ranOut)
 	return g, nil
+}
+
+// Tell implements secrets.Teller. It reads variables and files; a command is not run.
+func (Broker) Tell(r secrets.Request) (map[string][]byte, map[string]error) {
+	values, errs := map[string][]byte{}, map[string]error{}
+	for _, b := range r.Bindings {
+		scheme, rest, _ := strings.Cut(b.From, ":")
+		if scheme != "env" && scheme != "file" || rest == "" {
+			continue
+		}
+		value, err := Resolve(context.Background(), b.From, r.Dir, nil)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			errs[b.Name] = err
+		default:
+			values[b.Name] = value
+		}
+	}
+	return values, errs
 }
 
 func (b Broker) source(ctx context.Context, of secrets.Binding, dir string) ([]byte, error) {

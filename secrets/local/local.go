@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,10 +77,18 @@ func fits(val []byte) error {
 func fromEnv(name string) ([]byte, error) {
 	v, ok := os.LookupEnv(name)
 	if !ok {
-		return nil, fmt.Errorf("environment variable %q is not set: export it before custody starts", name)
+		return nil, fmt.Errorf("environment variable %q is %w: export it before custody starts", name, errNotSet)
 	}
 	return []byte(v), nil
 }
+
+// errNotSet is an fs.ErrNotExist of the environment.
+var errNotSet error = notSet{}
+
+type notSet struct{}
+
+func (notSet) Error() string        { return "not set" }
+func (notSet) Is(target error) bool { return target == fs.ErrNotExist }
 
 func fromFile(path, dir string) ([]byte, error) {
 	if !filepath.IsAbs(path) {
