@@ -6,9 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/secrets"
+	"github.com/custody-project/custody/secrets/local"
 )
 
 type worldCmd struct {
@@ -32,12 +37,62 @@ func (c worldCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
+	red, err := a.worldRedactor(w, c.Command)
+	if err != nil {
+		return err
+	}
+	a.mask = red.String
 	code, err := a.inWorld(w, c.Command)
 	if err != nil {
 		return err
 	}
-	a.tellSeen(w)
+	a.tellSeen(w, red)
 	return exitCode(code)
+}
+
+// worldRedactor knows the key of the world's model, the values of the command's project that can be read without
+// minting, and what looks like a secret.
+func (a *app) worldRedactor(w *world.World, argv []string) (*redact.Redactor, error) {
+	h, err := a.home()
+	if err != nil {
+		return nil, err
+	}
+	tag, err := h.TagKey()
+	if err != nil {
+		return nil, err
+	}
+	red, err := newRedactor(tag)
+	if err != nil {
+		return nil, err
+	}
+	if err := red.Add("world-llm-key", []byte(w.ModelKey())); err != nil {
+		return nil, err
+	}
+	path := policyOf(argv)
+	p, err := project.Load(path)
+	if err != nil {
+		return red, nil // the command says what is wrong with it
+	}
+	values, _ := local.Broker{}.Tell(secrets.Request{Bindings: bindings(p), Dir: filepath.Dir(path)})
+	for name, value := range values {
+		if err := red.Add(name, value); err != nil {
+			a.say("the secret " + name + " is not masked here: " + err.Error())
+		}
+	}
+	return red, nil
+}
+
+// policyOf returns the path of the project's file of a custody command.
+func policyOf(argv []string) string {
+	for i, arg := range argv {
+		if path, ok := strings.CutPrefix(arg, "--policy="); ok {
+			return path
+		}
+		if arg == "--policy" && i+1 < len(argv) {
+			return argv[i+1]
+		}
+	}
+	return project.Name
 }
 
 // inWorld runs a command that trusts the world's authority, and has the key of its model in
@@ -64,13 +119,15 @@ func (a *app) inWorld(w *world.World, argv []string) (code int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// tellSeen says what got out that nobody meant to.
-func (a *app) tellSeen(w *world.World) {
+// tellSeen says what got out that nobody meant to. What was seen of a packet is its beginning only, and masked
+// before it is shortened.
+func (a *app) tellSeen(w *world.World, red *redact.Redactor) {
 	for _, r := range w.Requests() {
 		a.say(fmt.Sprintf("a server got: %s %s%s", r.Method, r.Host, r.URI))
 	}
 	seen := w.Seen()
 	for _, s := range seen {
+		s.Text = red.Cut(s.Text)
 		a.say("the attacker saw: " + s.String())
 	}
 	if len(seen) == 0 && w.Lost() == 0 {
