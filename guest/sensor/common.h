@@ -81,13 +81,13 @@ volatile u64 last_generation;
 /* set when a mapping could not be remembered: from then on no generation proves anything */
 volatile u32 unproven;
 
-/* overlay's backing files that a mapping keeps open */
+/* overlay's backing files that a mapping keeps open, and who closed the overlay's */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, u64);
-	__type(value, u8);
+	__type(value, struct proc);
 } mapped SEC(".maps");
 
 struct {

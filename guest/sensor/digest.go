@@ -43,6 +43,7 @@ const (
 type closing struct {
 	item       *item
 	inode, ino uint64 // the first is the kernel's address, compared only
+	dev        uint32
 	generation uint64 // of the content when it was closed
 	size       int64
 	shared     bool // another open file or mapping could still write it
@@ -254,7 +255,7 @@ func (h *hasher) narrow(j *job, s state) {
 		switch {
 		case s.Generation == 0:
 			h.line.done(c.item, "", unhashedUnknown)
-		case c.generation != s.Generation || c.ino != s.Ino:
+		case c.generation != s.Generation || c.ino != s.Ino || c.dev != s.Dev:
 			h.line.done(c.item, "", unhashedChanged)
 		default:
 			kept = append(kept, c)

@@ -45,6 +45,7 @@ func TestHasher(t *testing.T) {
 		{"as closed", closing{size: 7}, states{as(closed, 0)}, file, sumOf("content")},
 		{"opened for writing since", closing{size: 7}, states{as(closed+1, 0)}, file, unhashedChanged},
 		{"another inode at the same address", closing{size: 7}, states{{Inode: 1, Ino: 8, Generation: closed}}, file, unhashedChanged},
+		{"an inode of another file system at the same address", closing{size: 7}, states{{Inode: 1, Ino: 7, Dev: 1, Generation: closed}}, file, unhashedChanged},
 		{"generation forgotten", closing{size: 7}, states{as(0, 0)}, file, unhashedUnknown},
 		{"still open for writing elsewhere", closing{size: 7, shared: true}, states{as(closed, 1)}, file, unhashedShared},
 		{"being released", closing{size: 7}, states{as(closed, 1), as(closed, 1), as(closed, 0)}, file, sumOf("content")},

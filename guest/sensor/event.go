@@ -274,7 +274,7 @@ func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 	}
 	c.line.push(it)
 	cl := &closing{
-		item: it, inode: r.inode, ino: r.ino, generation: r.generation, size: r.size, shared: r.flags&fileShared != 0,
+		item: it, inode: r.inode, ino: r.ino, dev: r.dev, generation: r.generation, size: r.size, shared: r.flags&fileShared != 0,
 		pid: h.pid, root: root, path: string(e.File.Path), cycle: c.cycle,
 	}
 	if r.flags&fileHandle != 0 {

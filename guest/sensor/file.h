@@ -208,8 +208,8 @@ int BPF_PROG(opened, struct file *file)
 	p = self();
 	if (!p)
 		return 0;
-	if (mode & FMODE_WRITE)
-		bpf_map_update_elem(&writers, &key, p, BPF_ANY);
+	if (mode & FMODE_WRITE && bpf_map_update_elem(&writers, &key, p, BPF_ANY))
+		lose(LOSS_FILE); /* its close would have no process if a kernel thread did it */
 	if (mode & FMODE_CREATED && !unhashed(dentry))
 		report(p, OP_CREATE, 0, &file->f_path, inode, 0);
 	return 0;
@@ -227,16 +227,16 @@ static __always_inline s64 references(struct file *file)
 /*
  * Says whether the content can still be written when this file is gone, and
  * remembers an overlay's backing file that a mapping keeps: its own release
- * then ends the writing.
+ * then ends the writing. That can be done by whoever used the memory last,
+ * so it is the doing of p.
  */
-static __always_inline bool shared(struct file *file)
+static __always_inline bool shared(struct file *file, struct proc *p)
 {
 	struct file *inner = backing(file);
 	u64 key = (u64)inner;
-	u8 yes = 1;
 
 	if (inner != file && references(inner) > 1) {
-		if (bpf_map_update_elem(&mapped, &key, &yes, BPF_ANY)) {
+		if (bpf_map_update_elem(&mapped, &key, p, BPF_ANY)) {
 			unproven = 1;
 			lose(LOSS_FILE);
 		}
@@ -252,22 +252,23 @@ static __always_inline bool shared(struct file *file)
 static __always_inline int backing_released(struct file *file, struct dentry *dentry)
 {
 	u64 key = (u64)file, generation;
-	struct proc *p;
+	struct proc *p = bpf_map_lookup_elem(&mapped, &key), owner;
 
-	if (bpf_map_delete_elem(&mapped, &key))
+	if (!p)
 		return 0;
+	owner = *p;
+	bpf_map_delete_elem(&mapped, &key);
 	generation = renew(BPF_CORE_READ(dentry, d_inode));
 	p = self();
-	if (p)
-		report(p, OP_WRITE, FILE_MAPPED, &file->f_path, file->f_inode, generation);
+	report(p ? p : &owner, OP_WRITE, FILE_MAPPED, &file->f_path, file->f_inode, generation);
 	return 0;
 }
 
 static __always_inline void written(struct file *file)
 {
 	u64 key = (u64)file, generation = renew(file->f_inode);
-	u8 flags = FILE_HANDLE | (shared(file) ? FILE_SHARED : 0);
 	struct proc *p = self(), owner;
+	u8 flags = FILE_HANDLE;
 
 	if (!p) {
 		p = bpf_map_lookup_elem(&writers, &key);
@@ -277,6 +278,8 @@ static __always_inline void written(struct file *file)
 		p = &owner;
 	}
 	bpf_map_delete_elem(&writers, &key);
+	if (shared(file, p))
+		flags |= FILE_SHARED;
 	report(p, OP_WRITE, flags, &file->f_path, BPF_CORE_READ(backing(file), f_inode), generation);
 }
 
