@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -261,7 +262,8 @@ func TestFilter(t *testing.T) {
 		t.Fatal(err)
 	}
 	for nr := uint32(0); nr < lastCall+100; nr++ {
-		for _, args := range [][3]uint32{{}, {unix.AF_INET, 1, 0}, {unix.AF_NETLINK, 3, 0}, {unix.AF_NETLINK, 3, 9}, {unix.AF_VSOCK}, {unix.AF_PACKET}, {unix.CLONE_NEWUSER}, {unix.CLONE_NEWNS | 17}, {unix.CLONE_FILES}} {
+		for _, args := range [][3]uint32{{}, {unix.AF_INET, 1, 0}, {unix.AF_NETLINK, 3, 0}, {unix.AF_NETLINK, 3, 9}, {unix.AF_VSOCK}, {unix.AF_PACKET}, {unix.CLONE_NEWUSER}, {unix.CLONE_NEWNS | 17}, {unix.CLONE_FILES},
+			{3, unix.F_SETFL, unix.O_DIRECT}, {3, unix.F_SETFL, unix.O_APPEND}, {3, unix.F_GETFL, unix.O_DIRECT}, {3, unix.O_DIRECT | unix.O_RDWR, 0}, {3, 0, unix.O_DIRECT}} {
 			if got, want := runFilter(t, vm, auditArch, nr, args), oracle(nr, args); got != want {
 				t.Fatalf("call %d %v: got %#x, want %#x", nr, args, got, want)
 			}
@@ -284,8 +286,12 @@ func oracle(nr uint32, args [3]uint32) uint32 {
 		}
 	}
 	switch {
-	case nr > lastCall, nr == unix.SYS_CLONE3:
+	case nr > lastCall, nr == unix.SYS_CLONE3, nr == unix.SYS_OPENAT2:
 		return verdictNoSys
+	case nr == unix.SYS_OPENAT && args[2]&unix.O_DIRECT != 0,
+		runtime.GOARCH == "amd64" && nr == 2 && args[1]&unix.O_DIRECT != 0, // open(2)
+		nr == unix.SYS_FCNTL && args[1] == unix.F_SETFL && args[2]&unix.O_DIRECT != 0:
+		return verdictInval
 	case nr == unix.SYS_CLONE || nr == unix.SYS_UNSHARE:
 		if args[0]&newNamespaces != 0 {
 			return verdictPerm

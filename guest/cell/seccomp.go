@@ -16,6 +16,7 @@ const (
 	verdictPerm  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	verdictNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	verdictNoAF  = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+	verdictInval = unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)
 )
 
 // Offsets in struct seccomp_data.
@@ -43,6 +44,7 @@ var denied = []uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
 	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_OPEN_BY_HANDLE_AT,
+	unix.SYS_PROCESS_VM_WRITEV, // holds pages of a mapping that can be gone when it writes them
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_USERFAULTFD,
 	unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_REBOOT, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_NFSSERVCTL,
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME,
@@ -55,10 +57,16 @@ var denied = []uint32{
 func filter() ([]bpf.RawInstruction, error) {
 	rules := map[uint32][]bpf.Instruction{
 		unix.SYS_CLONE3:  {ret(verdictNoSys)}, // its flags lie in memory, where a filter cannot look; libc falls back to clone
-		unix.SYS_CLONE:   refuseFlags(0, newNamespaces),
-		unix.SYS_UNSHARE: refuseFlags(0, newNamespaces),
+		unix.SYS_CLONE:   refuse(0, newNamespaces, verdictPerm),
+		unix.SYS_UNSHARE: refuse(0, newNamespaces, verdictPerm),
 		unix.SYS_SOCKET:  sockets(),
+		// No direct I/O, as on a file system that has none: a direct read into a mapping of a file
+		// writes to the file after the mapping has ended, when nobody counts as its writer.
+		unix.SYS_OPENAT:  refuse(2, unix.O_DIRECT, verdictInval),
+		unix.SYS_OPENAT2: {ret(verdictNoSys)}, // its flags lie in memory; callers fall back to openat
+		unix.SYS_FCNTL:   setFlags(),
 	}
+	archRules(rules)
 	for _, nr := range slices.Concat(denied, archDenied) {
 		rules[nr] = []bpf.Instruction{ret(verdictPerm)}
 	}
@@ -116,14 +124,23 @@ func search(numbers []uint32, rules map[uint32][]bpf.Instruction) ([]bpf.Instruc
 	return slices.Concat(head, low, high), nil
 }
 
-// refuseFlags refuses a call that has any of the bits in the low half of an argument.
-func refuseFlags(arg, bits uint32) []bpf.Instruction {
+// refuse refuses a call that has any of the bits in the low half of an argument.
+func refuse(arg, bits, verdict uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArgs + 8*arg, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
-		ret(verdictPerm),
+		ret(verdict),
 		ret(verdictAllow),
 	}
+}
+
+// setFlags refuses direct I/O for a file that is open already.
+func setFlags() []bpf.Instruction {
+	return append([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: offsetArgs + 8, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETFL, SkipTrue: 1},
+		ret(verdictAllow),
+	}, refuse(2, unix.O_DIRECT, verdictInval)...)
 }
 
 // sockets lets through unix, IPv4 and IPv6 sockets and the routing netlink that
