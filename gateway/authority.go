@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -37,6 +38,7 @@ type Authority struct {
 	key      *ecdsa.PrivateKey
 	leafKey  *ecdsa.PrivateKey // of all names alike: they have the same holder
 	leaves   *lru.Cache[string, *tls.Certificate]
+	making   sync.Mutex // of one leaf at a time: who asks for the same meanwhile gets that
 }
 
 // NewAuthority makes an authority for names, each exact or with "*." before it, as rules
@@ -144,18 +146,32 @@ func (a *Authority) config(name string) *tls.Config {
 
 // leaf returns the certificate for name, which must be covered.
 func (a *Authority) leaf(name string) (*tls.Certificate, error) {
-	now := time.Now()
-	if c, ok := a.leaves.Get(name); ok && now.Add(leafLife/2).Before(c.Leaf.NotAfter) {
+	if c, ok := a.made(name); ok {
 		return c, nil
 	}
 	if !a.covers(name) {
 		return nil, fmt.Errorf("authority: %s is not among its names", name)
 	}
+	a.making.Lock()
+	defer a.making.Unlock()
+	if c, ok := a.made(name); ok {
+		return c, nil
+	}
+	return a.make(name)
+}
+
+// made returns the certificate for name, if there is one that holds for a while yet.
+func (a *Authority) made(name string) (*tls.Certificate, bool) {
+	c, ok := a.leaves.Get(name)
+	return c, ok && time.Now().Add(leafLife/2).Before(c.Leaf.NotAfter)
+}
+
+func (a *Authority) make(name string) (*tls.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial(),
 		Subject:      pkix.Name{Organization: []string{"Custody"}},
 		NotBefore:    a.cert.NotBefore,
-		NotAfter:     now.Add(leafLife),
+		NotAfter:     time.Now().Add(leafLife),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:     []string{name},

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -114,6 +115,56 @@ func BenchmarkConnection(b *testing.B) {
 	}
 }
 
+// BenchmarkFiftyConnections makes 50 connections at once, each with its TLS, for a small request, and tells
+// how long one of them takes from its beginning to the end of its answer. The record is on a disk.
+func BenchmarkFiftyConnections(b *testing.B) {
+	for _, kind := range []string{"direct", "spliced", "opened"} {
+		r := rule("a.example")
+		if kind == "opened" {
+			r = rule("a.example", withHTTP(nil, nil))
+		}
+		w := newWorld(b, []netpolicy.Rule{r}, func(c *Config) { c.Recorder = audit.NewRecorder(newDisk(b), c.Redactor) })
+		h := w.newHost("a.example", 443, bulk())
+		alone := func(t *http.Transport) { t.DisableKeepAlives = true }
+		c := w.client("a.example", alone)
+		if kind == "direct" {
+			c = w.directly(h, alone)
+		}
+		b.Run(kind, func(b *testing.B) {
+			var mu sync.Mutex // guards took
+			var took []time.Duration
+			for b.Loop() {
+				var all sync.WaitGroup
+				for range 50 {
+					all.Go(func() {
+						began := time.Now()
+						resp, err := c.Get("https://a.example/100")
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						defer resp.Body.Close()
+						if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 100 {
+							b.Error(n, err)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						took = append(took, time.Since(began))
+					})
+				}
+				all.Wait()
+			}
+			percentiles(b, took)
+		})
+	}
+}
+
+func percentiles(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
 func get(b *testing.B, c *http.Client, size int64) {
 	b.Helper()
 	resp, err := c.Get(fmt.Sprintf("https://a.example/%d", size))
@@ -198,9 +249,7 @@ func firstByte(b *testing.B, c *http.Client) {
 		}
 		resp.Body.Close()
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+	percentiles(b, took)
 }
 
 // BenchmarkFirstByte asks a model that streams its answer: without a gateway, through one that only

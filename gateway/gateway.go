@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,8 +76,8 @@ type Limits struct {
 	Conns     int           // connections at once, default 512: more are reset
 	Requests  int           // at once on a connection of HTTP/2, default 100
 	Exchanges int           // requests at once on all connections, default 1024: more are refused
-	Hello     time.Duration // for a connection's first bytes, ClientHello or TLS handshake, default 10 s
-	Head      time.Duration // for the rest of a request's head after its first byte, default 10 s
+	Hello     time.Duration // for a connection's first bytes or ClientHello, default 30 s: a guest can be slow
+	Head      time.Duration // for the rest of a request's head after its first byte, default 30 s
 	KeepAlive time.Duration // between requests, default 2 min
 	Stall     time.Duration // for one read or write inside a body, default 2 min
 	Answer    time.Duration // for an answer's head, default 15 min: a model may think for long
@@ -90,8 +91,8 @@ func (l Limits) filled() Limits {
 	l.Conns = cmp.Or(l.Conns, 512)
 	l.Requests = cmp.Or(l.Requests, 100)
 	l.Exchanges = cmp.Or(l.Exchanges, 1024)
-	l.Hello = cmp.Or(l.Hello, 10*time.Second)
-	l.Head = cmp.Or(l.Head, 10*time.Second)
+	l.Hello = cmp.Or(l.Hello, 30*time.Second)
+	l.Head = cmp.Or(l.Head, 30*time.Second)
 	l.KeepAlive = cmp.Or(l.KeepAlive, 2*time.Minute)
 	l.Stall = cmp.Or(l.Stall, 2*time.Minute)
 	l.Answer = cmp.Or(l.Answer, 15*time.Minute)
@@ -110,6 +111,7 @@ type Gateway struct {
 	stop    context.CancelFunc
 	buffers sync.Pool      // of *[]byte, for bodies
 	running sync.WaitGroup // connections and the sweeper
+	turns   chan struct{}  // holds one for each handshake of TLS that is being answered; who waits gets in by turns
 	asking  atomic.Int64   // requests under way
 
 	mu       sync.Mutex // guards what follows
@@ -121,7 +123,10 @@ type Gateway struct {
 
 // New returns a Gateway that serves nothing yet. Close must be called.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, limits: cfg.Limits.filled(), conns: map[*conn]struct{}{}, carrying: map[*flight]string{}}
+	g := &Gateway{
+		cfg: cfg, limits: cfg.Limits.filled(), turns: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		conns: map[*conn]struct{}{}, carrying: map[*flight]string{},
+	}
 	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.running.Go(g.sweep)

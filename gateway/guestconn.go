@@ -12,6 +12,7 @@ type guestConn struct {
 	net.Conn
 	head  []byte        // read before
 	stall time.Duration // for one write
+	waits func()        // called before each read of what the guest has yet to send; nil: nothing
 
 	mu          sync.Mutex    // guards what follows, and the deadline for reads
 	patience    time.Duration // for one read; 0: none is set anew
@@ -24,6 +25,9 @@ func (g *guestConn) Read(p []byte) (int, error) {
 		n := copy(p, g.head)
 		g.head = g.head[n:]
 		return n, nil
+	}
+	if g.waits != nil {
+		g.waits()
 	}
 	g.mu.Lock()
 	if g.patience > 0 && !g.interrupted {

@@ -37,8 +37,8 @@ func (c *conn) serveHTTP1(guest *guestConn, scheme string, no *refusal) string {
 // serve returns why the connection ended, where there is more to say than that it did.
 func (s *http1) serve() string {
 	s.r, s.w = bufio.NewReader(s.stream), bufio.NewWriter(s.stream)
-	for first := true; ; first = false {
-		h, err := s.next(first)
+	for {
+		h, err := s.next()
 		if err != nil {
 			return s.unread(err)
 		}
@@ -51,11 +51,8 @@ func (s *http1) serve() string {
 
 // next waits for a request and reads its head. An error that is no refusal
 // means that the guest has ended, or waited too long.
-func (s *http1) next(first bool) (*head, error) {
+func (s *http1) next() (*head, error) {
 	s.guest.within(s.conn.g.limits.KeepAlive)
-	if first {
-		s.guest.within(s.conn.g.limits.Hello)
-	}
 	if _, err := s.r.Peek(1); err != nil {
 		return nil, err
 	}

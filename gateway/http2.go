@@ -3,11 +3,15 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 
 	"golang.org/x/net/http2"
 
@@ -19,11 +23,9 @@ import (
 func (c *conn) serveOpened(hello []byte, no *refusal) string {
 	guest := &guestConn{Conn: c.guest, head: hello, stall: c.g.limits.Stall}
 	t := tls.Server(guest, c.g.cfg.Authority.config(c.name))
-	guest.within(c.g.limits.Hello)
-	if err := t.HandshakeContext(c.ctx); err != nil {
-		return "the guest ended the TLS handshake: does it trust the sandbox's authority? " + err.Error()
+	if err := c.shakeHands(t, guest); err != nil {
+		return unshaken(err)
 	}
-	guest.within(0)
 	h2 := t.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS
 	x := c.newExchanger("https", h2)
 	defer x.close()
@@ -32,6 +34,37 @@ func (c *conn) serveOpened(hello []byte, no *refusal) string {
 		return ""
 	}
 	return (&http1{exchanger: x, guest: guest, stream: t, no: no}).serve()
+}
+
+// shakeHands does the handshake of TLS. The gateway's own part waits for its turn: of many at once the
+// first to come is the first to be answered. The guest's part can take it a while, when many of its
+// programs are at it, and has no bound but that of a silent connection.
+func (c *conn) shakeHands(t *tls.Conn, guest *guestConn) error {
+	select {
+	case c.g.turns <- struct{}{}:
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+	guest.waits = sync.OnceFunc(func() { <-c.g.turns })
+	defer guest.waits()
+	return t.HandshakeContext(c.ctx)
+}
+
+// unshaken says why a handshake came to nothing.
+func unshaken(err error) string {
+	const way = "the TLS handshake with the guest failed: "
+	op := new(net.OpError)
+	switch {
+	case errors.As(err, &op) && op.Op == "remote error":
+		said := strings.TrimPrefix(op.Err.Error(), "tls: ")
+		if strings.Contains(said, "certificate") {
+			return way + "it does not take the gateway's certificate (" + said + "): does its program trust the sandbox's authority?"
+		}
+		return way + "its program broke it off (" + said + ")"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return way + "its program ended the connection without saying why"
+	}
+	return way + err.Error()
 }
 
 // maxStreamHead bounds the fields of a request of HTTP/2, in bytes.

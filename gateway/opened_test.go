@@ -312,7 +312,7 @@ func TestOpenedGuest(t *testing.T) {
 	if _, err := w.handshake("a.example", "a.example"); err == nil {
 		t.Error("a certificate of the authority was trusted without being told to")
 	}
-	if f := w.flow(audit.FlowClose); !strings.Contains(f.Reason, "does it trust the sandbox's authority") {
+	if f := w.flow(audit.FlowClose); !strings.Contains(f.Reason, "does its program trust the sandbox's authority?") {
 		t.Errorf("%+v", f)
 	}
 	if _, err := w.handshake("a.example", "a.example", func(c *tls.Config) { c.InsecureSkipVerify, c.MaxVersion = true, tls.VersionTLS11 }); err == nil {

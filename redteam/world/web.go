@@ -109,7 +109,7 @@ func (s *web) talk(raw net.Conn, secret bool) {
 				return nil, nil
 			},
 		})
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute)) // many clients in a slow VM take their time
 		if err := c.Handshake(); err != nil {
 			t.Close()
 			return

@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// trusted is what a guest that trusts the world's authority connects to a.example with.
+func (w *world) trusted() *tls.Config {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.cfg.Authority.PEM())
+	return &tls.Config{RootCAs: roots, ServerName: "a.example"}
+}
+
+// TestSlowGuests has many guests at once that take long over their part of the handshake, and over
+// their first request after it.
+func TestSlowGuests(t *testing.T) {
+	w, _ := openedWorld(t, nil, func(c *Config) { c.Limits.Hello, c.Limits.Conns = 200*time.Millisecond, 100 })
+	var all sync.WaitGroup
+	for range 50 {
+		c := tls.Client(&lazy{Conn: w.dial("a.example", 443), after: 600 * time.Millisecond}, w.trusted())
+		all.Go(func() {
+			if err := c.Handshake(); err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(400 * time.Millisecond)
+			io.WriteString(c, "GET /v1/x HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
+			if answer := hear(c); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+				t.Errorf("%q", answer)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// lazy is a connection whose first read is made after a while.
+type lazy struct {
+	net.Conn
+	after time.Duration
+	once  sync.Once
+}
+
+func (l *lazy) Read(p []byte) (int, error) {
+	l.once.Do(func() { time.Sleep(l.after) })
+	return l.Conn.Read(p)
+}
+
+// TestTurns has handshakes wait while others are answered. One whose guest goes away, or that the gateway
+// ends, gives its place back.
+func TestTurns(t *testing.T) {
+	w, _ := openedWorld(t, nil)
+	for range cap(w.turns) {
+		w.turns <- struct{}{}
+	}
+	ended := make(chan error, 3)
+	for _, leaves := range []bool{true, false} {
+		c := tls.Client(w.dial("a.example", 443), w.trusted())
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { ended <- c.HandshakeContext(ctx) }()
+		select {
+		case err := <-ended:
+			t.Errorf("answered while it is not its turn: %v", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+		if leaves {
+			if cancel(); <-ended == nil {
+				t.Error("no error")
+			}
+		} else {
+			defer cancel()
+		}
+	}
+	for range cap(w.turns) {
+		<-w.turns
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	w.until("all places are free", func() bool { return len(w.turns) == 0 })
+	for range 3 * cap(w.turns) { // who says nothing has no place
+		c := w.dial("a.example", 443)
+		c.Write(rawHello(t, w.trusted()))
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHandshakeReasons: the record says why a handshake came to nothing.
+func TestHandshakeReasons(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(w *world, c *net.TCPConn)
+		want string
+	}{
+		"no trust": {func(w *world, c *net.TCPConn) { _ = tls.Client(c, &tls.Config{ServerName: "a.example"}).Handshake() },
+			"it does not take the gateway's certificate (bad certificate): does its program trust the sandbox's authority?"},
+		"gone": {func(w *world, c *net.TCPConn) {
+			c.Write(rawHello(t, w.trusted()))
+			io.ReadFull(c, make([]byte, 1))
+			c.Close()
+		}, "its program ended the connection without saying why"},
+		"at once": {func(w *world, c *net.TCPConn) {
+			c.Write(rawHello(t, w.trusted()))
+			c.CloseWrite()
+			hear(c)
+		}, "its program ended the connection without saying why"},
+		"another alert": {func(w *world, c *net.TCPConn) {
+			config := w.trusted()
+			config.MaxVersion = tls.VersionTLS12 // the alert is not encrypted
+			c.Write(rawHello(t, config))
+			io.ReadFull(c, make([]byte, 1))
+			c.Write(alertInternalError.record())
+			hear(c)
+		}, "its program broke it off (internal error)"},
+		"old TLS": {func(w *world, c *net.TCPConn) {
+			config := w.trusted()
+			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+			_ = tls.Client(c, config).Handshake()
+		}, "client offered only unsupported versions"},
+		"silence": {func(w *world, c *net.TCPConn) {
+			c.Write(rawHello(t, w.trusted()))
+			hear(c)
+		}, "idle for too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := openedWorld(t, nil, func(c *Config) { c.Limits.Idle = 500 * time.Millisecond })
+			c.do(w, w.dial("a.example", 443))
+			if f := w.flow(audit.FlowClose); !strings.Contains(f.Reason, c.want) || strings.Contains(f.Reason, "trust") != (name == "no trust") {
+				t.Errorf("%q", f.Reason)
+			}
+		})
+	}
+}
+
+// TestOneLeaf has many ask for the certificate of one name at once: there is one.
+func TestOneLeaf(t *testing.T) {
+	for range 20 {
+		a, err := NewAuthority("r-test", []string{"a.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		serials := make(chan string, 50)
+		for range cap(serials) {
+			all.Go(func() {
+				c, err := a.leaf("a.example")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				serials <- c.Leaf.SerialNumber.String()
+			})
+		}
+		all.Wait()
+		close(serials)
+		first := <-serials
+		for s := range serials {
+			if s != first {
+				t.Fatal("there is more than one certificate")
+			}
+		}
+	}
+}
