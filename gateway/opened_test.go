@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,30 @@ func TestOpened(t *testing.T) {
 		}
 		if h.hits.Load() != 1 {
 			t.Errorf("%s: %d connections", version, h.hits.Load())
+		}
+	}
+}
+
+// TestOpenedScripts asks for paths that are not in English.
+func TestOpenedScripts(t *testing.T) {
+	w, h := openedWorld(t, nil)
+	for _, client := range []*http.Client{w.client("a.example"), w.client("a.example", withH2)} {
+		for _, path := range []string{"/v1/caf%C3%A9.txt", "/v1/caf%c3%a9.txt", "/v1/%E6%96%87%E4%BB%B6/%F0%9F%93%84"} {
+			req, _ := http.NewRequest("GET", "https://a.example/", nil)
+			req.URL.Path, _ = url.PathUnescape(path)
+			req.URL.RawPath = path
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != 200 {
+				t.Errorf("%s: %d", path, resp.StatusCode)
+				continue
+			}
+			if saw := <-h.seen; saw != "GET "+path+" a.example" {
+				t.Errorf("%s: the host saw %q", path, saw)
+			}
 		}
 	}
 }

@@ -141,60 +141,6 @@ func (h *HTTP) denies(req Request) Reason {
 	return WrongPath
 }
 
-// ClearPath says whether every server reads a path in the same way: no dot
-// segments, no empty ones, nothing escaped that decides where a segment ends or what it is, no
-// backslash, no parameters (";"), nothing but printable ASCII, escaped or not: overlong and
-// wide forms of "/" and "." are still folded by some.
-func ClearPath(path string) bool {
-	if !strings.HasPrefix(path, "/") {
-		return false
-	}
-	for i := range len(path) {
-		c := path[i]
-		if c <= ' ' || c > '~' || c == '\\' || c == ';' || c == '?' || c == '#' {
-			return false
-		}
-		if c == '%' && !harmlessEscape(path[i:]) {
-			return false
-		}
-	}
-	if path == "/" {
-		return true
-	}
-	for segment := range strings.SplitSeq(strings.TrimSuffix(path[1:], "/"), "/") {
-		// Some file systems drop dots and blanks from the end of a name.
-		if strings.Trim(strings.ReplaceAll(segment, "%20", ""), ".") == "" {
-			return false
-		}
-	}
-	return true
-}
-
-// harmlessEscape says whether s begins with an escape of a byte that never
-// stands for itself in a path in another role, so that decoding it once, twice or not
-// at all cannot change what the path is taken for.
-func harmlessEscape(s string) bool {
-	if len(s) < 3 {
-		return false
-	}
-	hi, ok1 := hexDigit(s[1])
-	lo, ok2 := hexDigit(s[2])
-	c := hi<<4 | lo
-	return ok1 && ok2 && c >= ' ' && c <= '~' && !strings.ContainsRune("./\\%;?#", rune(c))
-}
-
-func hexDigit(c byte) (byte, bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0', true
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10, true
-	case c >= 'A' && c <= 'F':
-		return c - 'A' + 10, true
-	}
-	return 0, false
-}
-
 // Match returns the rules that decide on a name: those of the most specific
 // pattern that matches it. The caller does not change them.
 func (p *Policy) Match(name string) []*Rule {

@@ -6,6 +6,9 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // policy reads rules in their normal form, in any order.
@@ -144,11 +147,14 @@ func TestNeverMethods(t *testing.T) {
 func TestClearPath(t *testing.T) {
 	clear := []string{
 		"/", "/a", "/a/", "/v1/messages", "/a.b/c..d/...e/.well-known/x", "/a-b_c~d!$&'()*+,=:@|\"<>^`{}", "/a%20b", "/a%20", "/%41%7e%2a%2b%26%3d%40%3A", "/a/b.git/info",
+		"/v1/caf%C3%A9.txt", "/v1/cafe%cc%81", "/%c3%a9", "/%E6%96%87%E4%BB%B6/%D1%84%D0%B0%D0%B9%D0%BB", "/%d8%a7/%e0%a4%85%e0%a4%bf", "/%F0%9F%93%84.md", "/Bob%e2%80%99s%20%e2%80%93%20x", "/%ef%bc%a1",
 	}
 	unclear := []string{
 		"", "a", "*", "//", "//a", "/a//b", "/a//", "/.", "/..", "/a/.", "/a/..", "/a/./b", "/a/../b", "/../a", "/a/../", "/.../a", "/a/..../",
 		"/%2e%2e/a", "/%2E./a", "/.%2e/a", "/a%2fb", "/a%2Fb", "/a%5cb", `/a\b`, "/%252e%252e/", "/a%25", "/a%", "/a%4", "/a%zz", "/a%u002f", "/a%c0%afb", "/%c0%ae%c0%ae/",
-		"/a%ef%bc%8fb", "/%e2%80%a5/", "/caf%c3%a9", "/café", "/a;b", "/..;/a", "/a%3bb", "/a?b", "/a#b", "/a%3fb", "/a%23b", "/a b", "/a\tb", "/a\rb", "/a\nb", "/a%00", "/a%0a", "/a%0d%0aHost:x",
+		"/a%ef%bc%8fb", "/%e2%80%a5/", "/café", "/a%c3", "/a%c3b", "/a%c3%", "/a%a9", "/a%c3%c3%a9", "/a%e2%80", "/a%ed%a0%80", "/a%f4%90%80%80", "/a%c3%2f%a9", "/a%c1%81", "/a%e0%80%af", "/a%f0%80%80%af",
+		"/a%e2%88%95b", "/a%e2%81%84b", "/a%c2%bcb", "/a%ef%bc%bcb", "/a%e2%88%96b", "/%ef%bc%8e%ef%bc%8e/", "/%e2%80%a4%e2%80%a4/", "/a%e2%80%a6", "/a%cd%beb", "/a%ef%bc%85b", "/a%ef%bc%9fb", "/a%ef%bc%83b", "/a%e2%84%80b", "/a%e3%8f%82b", "/a%c2%a5b", "/a%e2%82%a9b",
+		"/.%e2%80%8b./a", "/a%e2%80%8bb", "/a%c2%adb", "/a%ef%bb%bfb", "/a%e2%80%aeb", "/a%c2%85b", "/a%c2%a0b", "/a%e3%80%80b", "/a%ef%b8%8fb", "/a%cd%8fb", "/a%e3%85%a4b", "/a%ef%bf%bdb", "/a%cd%b8b", "/a%f3%a0%80%a0b", "/a;b", "/..;/a", "/a%3bb", "/a?b", "/a#b", "/a%3fb", "/a%23b", "/a b", "/a\tb", "/a\rb", "/a\nb", "/a%00", "/a%0a", "/a%0d%0aHost:x",
 		"/a%7f", "/a\x7f", "/a\x00b", "/%20", "/..%20/a", "/.%20./a", "/a/%20./b", "http://a.com/", "/a%e3%80%82",
 	}
 	for _, s := range clear {
@@ -166,7 +172,7 @@ func TestClearPath(t *testing.T) {
 // FuzzClearPath: however often a server decodes a clear path, and however it
 // cleans it, the path stays within the segments that it shows.
 func FuzzClearPath(f *testing.F) {
-	for _, s := range []string{"/", "/v1/a%20b/", "/%2e%2e/", "/..%20", "/a//b", "/%252e", `/a\..\b`, "/a;b/..", "/%c0%ae", "/..."} {
+	for _, s := range []string{"/v1/caf%c3%a9.txt", "/%e6%96%87/a", "/a%ef%bc%8fb", "/.%e2%80%8b./", "/a%cd%beb", "/", "/v1/a%20b/", "/%2e%2e/", "/..%20", "/a//b", "/%252e", `/a\..\b`, "/a;b/..", "/%c0%ae", "/..."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
@@ -185,6 +191,13 @@ func FuzzClearPath(f *testing.F) {
 			}
 			if clean := path.Clean(s); clean != s && clean+"/" != s {
 				t.Fatalf("%q is read as %q, cleaned to %q", in, s, clean)
+			}
+			folded := norm.NFKC.String(s)
+			if strings.Count(folded, "/") != shape || strings.ContainsAny(folded, "\\;?#\x00") || strings.Count(folded, ".") != strings.Count(s, ".") {
+				t.Fatalf("%q is read as %q, and folded to %q", in, s, folded)
+			}
+			if !utf8.ValidString(s) {
+				t.Fatalf("%q is read as %q", in, s)
 			}
 			next, err := url.PathUnescape(s)
 			if err != nil {
