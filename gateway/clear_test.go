@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -375,13 +376,115 @@ func TestStream(t *testing.T) {
 		next <- struct{}{}
 	}
 	cancel()
-	select {
-	case <-gone:
-	case <-time.After(10 * time.Second):
-		t.Error("the host was not told that the guest has gone")
+	for sent := true; sent; { // in the clear that shows when there is more to send
+		select {
+		case <-gone:
+			sent = false
+		case next <- struct{}{}:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the host was not told that the guest has gone")
+		}
 	}
 	if ev := w.http(1); ev.Reason == "" || ev.BytesIn == 0 {
 		t.Errorf("%+v", ev)
+	}
+}
+
+// TestHalfClosed has guests end their side after their request, and wait for an answer that is slow, long or both.
+func TestHalfClosed(t *testing.T) {
+	w, _ := clearWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if r.URL.Path != "/now" {
+			time.Sleep(100 * time.Millisecond)
+		}
+		for i := range 10 {
+			fmt.Fprintf(rw, "%d %s %s\n", i, r.Method, b)
+			if r.URL.Path == "/slow" {
+				rw.(http.Flusher).Flush()
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}))
+	const end = " HTTP/1.1\r\nHost: a.example\r\n"
+	for name, c := range map[string]struct {
+		raw     string
+		answers int
+	}{
+		"get":       {"GET /" + end + "\r\n", 1},
+		"at once":   {"GET /now" + end + "\r\n", 1},
+		"slow":      {"GET /slow" + end + "\r\n", 1},
+		"close":     {"GET /slow" + end + "Connection: close\r\n\r\n", 1},
+		"1.0":       {"GET /slow HTTP/1.0\r\nHost: a.example\r\n\r\n", 1},
+		"body":      {"POST /slow" + end + "Content-Length: 4\r\n\r\nbody", 1},
+		"chunks":    {"POST /slow" + end + "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", 1},
+		"pipelined": {"GET /slow" + end + "\r\nGET /slow" + end + "\r\n", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				c2 := w.dial("a.example", 80)
+				io.WriteString(c2, c.raw)
+				if err := c2.CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+				answer, err := io.ReadAll(c2)
+				if err != nil || strings.Count(string(answer), "9 GET ")+strings.Count(string(answer), "9 POST body") != c.answers {
+					t.Fatalf("%v after %q", err, answer)
+				}
+			}
+		})
+	}
+	for _, ev := range w.log.httpEvents() {
+		if ev.Status != 200 || ev.Reason != "" {
+			t.Errorf("%+v", ev)
+		}
+	}
+}
+
+// TestGone has guests go away in every way while the host thinks: the host is told.
+func TestGone(t *testing.T) {
+	began, gone := make(chan struct{}, 1), make(chan struct{}, 1)
+	think := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		<-r.Context().Done()
+		gone <- struct{}{}
+	})
+	w, _ := clearWorld(t, think)
+	o, _ := openedWorld(t, think)
+	reset := func(c *net.TCPConn) { c.SetLinger(0); c.Close() }
+	clear := func(t *testing.T) net.Conn { return w.dial("a.example", 80) }
+	opened := func(t *testing.T) net.Conn {
+		c := tls.Client(o.dial("a.example", 443), o.trusted())
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		dial func(*testing.T) net.Conn
+		end  func(net.Conn)
+	}{
+		"clear, reset": {clear, func(c net.Conn) { reset(c.(*net.TCPConn)) }},
+		"clear, reset after a half close": {clear, func(c net.Conn) {
+			c.(*net.TCPConn).CloseWrite()
+			time.Sleep(50 * time.Millisecond)
+			reset(c.(*net.TCPConn))
+		}},
+		"opened, in order":                 {opened, func(c net.Conn) { c.Close() }},
+		"opened, without a word":           {opened, func(c net.Conn) { c.(*tls.Conn).NetConn().Close() }},
+		"opened, reset":                    {opened, func(c net.Conn) { reset(c.(*tls.Conn).NetConn().(*net.TCPConn)) }},
+		"opened, the end of what it sends": {opened, func(c net.Conn) { c.(*tls.Conn).CloseWrite() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := c.dial(t)
+			io.WriteString(conn, "GET /v1/x HTTP/1.1\r\nHost: a.example\r\n\r\n")
+			<-began
+			c.end(conn)
+			select {
+			case <-gone:
+			case <-time.After(10 * time.Second):
+				t.Error("the host was not told")
+			}
+		})
 	}
 }
 

@@ -346,15 +346,30 @@ func (c *conn) idle() time.Duration {
 }
 
 func quietFor(t *net.TCPConn) time.Duration {
+	info, ok := tcpInfo(t)
+	if !ok {
+		return 0 // a socket that is closed is not idle
+	}
+	return time.Duration(min(info.Last_data_recv, info.Last_data_sent)) * time.Millisecond
+}
+
+// tcpClosed is TCP_CLOSE of linux/tcp_states.h.
+const tcpClosed = 7
+
+func tcpState(t *net.TCPConn) uint8 {
+	info, ok := tcpInfo(t)
+	if !ok {
+		return tcpClosed
+	}
+	return info.State
+}
+
+// tcpInfo asks the kernel about a socket; it is not ok if that is closed here.
+func tcpInfo(t *net.TCPConn) (info *unix.TCPInfo, ok bool) {
 	raw, err := t.SyscallConn()
 	if err != nil {
-		return 0
+		return nil, false
 	}
-	var ms uint32
-	_ = raw.Control(func(fd uintptr) { // a socket that is closed is not idle
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			ms = min(info.Last_data_recv, info.Last_data_sent)
-		}
-	})
-	return time.Duration(ms) * time.Millisecond
+	failed := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	return info, failed == nil && err == nil
 }

@@ -246,7 +246,7 @@ func (f *flight) length(header http.Header, resp *http.Response) {
 // copy passes on what there is at once, so that events arrive as they happen.
 func (f *flight) copy(r io.Reader, flush *http.ResponseController) error {
 	buffer := f.x.conn.g.buffers.Get().(*[]byte)
-	defer f.x.conn.g.buffers.Put(buffer)
+	// After an error it is not used again: HTTP/2's library may still be sending out of it.
 	for {
 		n, err := r.Read(*buffer)
 		if n > 0 {
@@ -255,7 +255,10 @@ func (f *flight) copy(r io.Reader, flush *http.ResponseController) error {
 			}
 		}
 		if err == io.EOF {
-			return f.pass(f.mask.rest(), flush)
+			if err = f.pass(f.mask.rest(), flush); err == nil {
+				f.x.conn.g.buffers.Put(buffer)
+			}
+			return err
 		}
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -143,6 +144,9 @@ func brokenOff(err error) string {
 // watch calls gone when the guest goes away while it waits for its answer. It
 // begins to look when the body was read, since the next byte then is of another
 // request. The function that it returns ends it and waits for its end.
+//
+// In the clear, the end of what the guest sends does not mean that it has gone: it may have ended its side and
+// wait (RFC 9112, section 9.6). Inside TLS nobody does that.
 func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 	stop, whole := make(chan struct{}), make(chan struct{})
 	b.end = func() { close(whole) }
@@ -157,7 +161,11 @@ func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 		case <-whole:
 		}
 		s.guest.within(0)
-		if _, err := s.r.Peek(1); err != nil {
+		_, err := s.r.Peek(1)
+		if inTheClear := s.stream == net.Conn(s.guest); errors.Is(err, io.EOF) && inTheClear && s.conn.waits(stop) {
+			return
+		}
+		if err != nil {
 			gone()
 		}
 	})
@@ -166,6 +174,25 @@ func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 		s.guest.interrupt()
 		looking.Wait()
 		s.guest.resume()
+	}
+}
+
+// waits looks after a guest that has ended its side, until stop, and says whether it was there all along. The
+// kernel of one that has gone ends the connection when something is sent to it, or when the kernel's patience
+// with what is left of it is over: a minute.
+func (c *conn) waits(stop <-chan struct{}) bool {
+	_ = c.guest.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}) // or it is not seen
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		select {
+		case <-stop:
+			return true
+		case <-again.C:
+			if tcpState(c.guest) == tcpClosed {
+				return false
+			}
+		}
 	}
 }
 

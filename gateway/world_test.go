@@ -288,7 +288,15 @@ func (w *world) newHost(name string, port uint16, handler http.Handler) *host {
 	return h
 }
 
-func (w *world) newHostAt(addr netip.Addr, cert *tls.Certificate, port uint16, handler http.Handler) *host {
+// newHostFor is newHost on port 443 that speaks some protocols of HTTP only.
+func (w *world) newHostFor(name string, protocols []string, handler http.Handler) *host {
+	w.Helper()
+	h := w.newHostAt(newAddr(), w.ca.leaf(w, name), 443, handler, protocols...)
+	w.zone.set(name, h.addr)
+	return h
+}
+
+func (w *world) newHostAt(addr netip.Addr, cert *tls.Certificate, port uint16, handler http.Handler, protocols ...string) *host {
 	w.Helper()
 	h := &host{addr: addr, seen: make(chan string, 1000)}
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, port).String())
@@ -313,7 +321,10 @@ func (w *world) newHostAt(addr netip.Addr, cert *tls.Certificate, port uint16, h
 				h.hits.Add(1)
 			}
 		},
-		TLSConfig: &tls.Config{},
+		TLSConfig: &tls.Config{NextProtos: protocols},
+	}
+	if len(protocols) > 0 && !slices.Contains(protocols, "h2") {
+		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // no HTTP/2
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() {
