@@ -247,16 +247,14 @@ func TestSpool(t *testing.T) {
 			f.ingester.Process.Kill()
 			f.ingester.Wait()
 
-			var words strings.Builder
+			var words screen
 			cmd := f.command("run", "--", "sh", "-c", "head -c 8000000 /dev/urandom | base64; sleep 2; echo whole")
 			cmd.Stderr = &words
 			f.start(cmd)
-			time.Sleep(8 * time.Second)
+			words.await(t, "the spool is full")
+			time.Sleep(8 * time.Second) // longer than the buffer of degrade mode lasts
 			f.ingest()
 			cmd.Wait()
-			if !strings.Contains(words.String(), "the spool is full") {
-				t.Fatalf("the spool never was full:\n%s", words.String())
-			}
 			run := f.runs()[0].ID
 			kinds := map[string]int{}
 			for _, r := range f.records(run, "vm", "gap") {

@@ -21,7 +21,7 @@ func smallDisk(t *testing.T, kind, size string) *door {
 	if err := os.Mkdir(d.home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	mount := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "custody-test", d.home)
+	mount := exec.Command("mount", "-t", "tmpfs", "-o", "mode=700,size="+size, "custody-test", d.home)
 	if kind == "ext4" {
 		image := filepath.Join(d.dir, "disk")
 		mkfs := exec.Command("mkfs.ext4", "-q", "-m", "0", image, size)
