@@ -181,7 +181,8 @@ func (d *decoder) simple() bool {
 	return d.kind <= shell && d.kind != anyEsc && (d.state == plain || d.kind == shell && d.state < shellEscape) && d.high == 0
 }
 
-// run compares letters and digits, up to the last one of the text or the value.
+// run compares letters and digits, up to the last one of the text or the value, and reports
+// whether the text can still be c's value.
 func (c *candidate) run(t []byte) bool {
 	for c.at < len(t)-1 && c.matched < len(c.want)-1 {
 		b := lower(t[c.at])
@@ -189,7 +190,7 @@ func (c *candidate) run(t []byte) bool {
 			break
 		}
 		if b != c.want[c.matched] {
-			return false
+			return c.optional()
 		}
 		c.at++
 		c.matched++
@@ -199,8 +200,12 @@ func (c *candidate) run(t []byte) bool {
 }
 
 // lastHalf reports whether all of the value was seen but the last byte of its
-// UTF-16, and then takes that for the whole.
+// UTF-16, or of an optional one, and then takes that for the whole.
 func (c *candidate) lastHalf() bool {
+	if c.matched == len(c.want)-1 && c.optional() {
+		c.done, c.half = true, true
+		return true
+	}
 	d := &c.inner
 	if c.form.inner == raw {
 		d = &c.outer
@@ -278,14 +283,28 @@ func (c *candidate) compare(u unit) bool {
 	case u < 256 && isBlank(byte(u)), u == '.' && want[0] != '.':
 		c.gap++
 		return c.gap <= maxGap
-	case u&point != 0:
-		return c.comparePoint(u&^point, want)
+	case c.same(u, want):
+		return true
+	case c.optional() && len(want) > 1:
+		c.matched++
+		return c.same(u, want[1:])
 	}
-	if b, ok := byteOf(u); !ok || lower(b) != want[0] {
-		return false
+	return false
+}
+
+// same compares u with what comes next, and advances.
+func (c *candidate) same(u unit, want []byte) bool {
+	if u&point == 0 && lower(byte(u)) == want[0] {
+		c.advance(1, len(want))
+		return true
 	}
-	c.advance(1, len(want))
-	return true
+	return u >= utf8.RuneSelf && c.comparePoint(u&^point, want)
+}
+
+// optional reports whether the next byte is the second one of U+00C3, of which the
+// first was seen. That is what the character looks like in Latin-1, so it may have been all of it.
+func (c *candidate) optional() bool {
+	return c.matched > 0 && c.matched < len(c.want) && c.want[c.matched] == 0x83 && c.want[c.matched-1] == 0xc3 && c.form.inner != b64
 }
 
 func (c *candidate) advance(n, left int) {
@@ -294,13 +313,15 @@ func (c *candidate) advance(n, left int) {
 	c.done = n == left
 }
 
-// comparePoint compares a code point beyond ASCII: the value may have it as
-// UTF-8, as a byte of Latin-1, or have a byte that is not text, which an encoder
-// of text replaced.
+// comparePoint compares a code point beyond ASCII, or a byte that may be one in
+// Latin-1: the value may have it as UTF-8, as a byte of Latin-1, or have a byte that
+// is not text, which an encoder of text replaced.
 func (c *candidate) comparePoint(u unit, want []byte) bool {
 	var room [utf8.UTFMax]byte
 	text := utf8.AppendRune(room[:0], rune(u))
 	switch {
+	case u == 0xc3 && want[0] == 0xc3 && len(want) > 2: // see optional
+		c.advance(1, len(want))
 	case bytes.HasPrefix(want, text):
 		c.advance(len(text), len(want))
 	case u < 256 && want[0] == byte(u), u == utf8.RuneError && want[0] >= utf8.RuneSelf:

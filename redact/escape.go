@@ -24,6 +24,9 @@ func (d *decoder) await(state, n uint8) bool {
 	return true
 }
 
+// untouched reports whether d waits in that state for all of n digits.
+func (d *decoder) untouched(state, n uint8) bool { return d.state == state && d.n == n }
+
 func (d *decoder) escapes(u unit, out *units) bool {
 	if d.state == plain {
 		return d.plain(u, out)
@@ -33,14 +36,22 @@ func (d *decoder) escapes(u unit, out *units) bool {
 		return false
 	}
 	if isBlank(b) && d.state != inName { // a line was wrapped within the escape
-		if d.state == soft || d.state == backslash && d.kind == anyEsc { // or the blank is what was escaped
+		switch {
+		case d.state == backslash && d.kind == esc && b == ' ' && d.gap == 0: // or the blank is what was escaped
+			d.state = plain
+			out.add(u)
+			return d.high == 0
+		case d.state == soft, d.state == backslash && d.kind == anyEsc:
 			d.state = plain
 		}
 		return d.ignore()
 	}
 	d.gap = 0
-	if b == '{' && d.state == inPoint && d.n == 4 {
+	switch {
+	case b == '{' && d.untouched(inPoint, 4), b == '{' && d.untouched(inByte, 2) && d.kind == esc:
 		return d.await(inBraces, 0)
+	case lower(b) == 'u' && d.untouched(inByte, 2) && d.kind != esc && d.kind != quoted:
+		return d.await(inPoint, 4) // %uXXXX
 	}
 	switch d.state {
 	case backslash:
@@ -112,8 +123,8 @@ func (d *decoder) escape(b byte, out *units) bool {
 		return d.number(8, b-'0', out)
 	}
 	d.state = plain
-	if i := indexByte("ntrbfvae", b); i >= 0 {
-		b = "\n\t\r\b\f\v\a\x1b"[i]
+	if i := indexByte("ntrbfvaeE", b); i >= 0 {
+		b = "\n\t\r\b\f\v\a\x1b\x1b"[i]
 	}
 	out.add(unit(b))
 	return d.high == 0

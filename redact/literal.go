@@ -28,7 +28,7 @@ var literals = []literal{
 	{write: rot13},
 	{write: utf32(binary.LittleEndian)},
 	{write: utf32(binary.BigEndian)},
-	{write: runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, "%%u%04x", r) })},
+	{write: runes(percentU)},
 	{write: runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, `\u{%x}`, r) })},
 	{write: base58},
 	{write: base85(ascii85digits)},

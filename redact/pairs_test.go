@@ -24,8 +24,9 @@ type encoder struct {
 	name string
 	text bool // of characters: what is no UTF-8 does not survive it
 	do   func(s string) string
-	once bool // promised for a value itself only
-	sole bool // and only where nothing is encoded with it
+	once bool                // promised for a value itself only
+	sole bool                // and only where nothing is encoded with it
+	fits func(s string) bool // nil, or what it can write
 }
 
 func encoders() []encoder {
@@ -88,6 +89,38 @@ func encoders() []encoder {
 			return j
 		}
 	}
+	// needed writes with a backslash what a program must: letters are those of control characters.
+	letters := map[byte]byte{'\n': 'n', '\t': 't', '\r': 'r', '\b': 'b', '\f': 'f', '\v': 'v', '\a': 'a', 0x1b: 'E'}
+	needed := func(quotes, named string, control, beyond func(string) string) func(string) string {
+		return func(s string) string {
+			var out strings.Builder
+			for len(s) > 0 {
+				r, size := utf8.DecodeRuneInString(s)
+				switch c := s[0]; {
+				case strings.IndexByte(named, c) >= 0:
+					out.WriteString(`\` + string(letters[c]))
+				case strings.IndexByte(quotes, c) >= 0:
+					out.WriteString(`\` + s[:1])
+				case r < ' ' || r == 0x7f:
+					out.WriteString(control(s[:1]))
+				case r >= utf8.RuneSelf:
+					out.WriteString(beyond(s[:size]))
+				default:
+					out.WriteByte(c)
+				}
+				s = s[size:]
+			}
+			return out.String()
+		}
+	}
+	octal, hex, braces := bytewise(`\%03o`), bytewise(`\x%02x`), runewise(`\u{%x}`)
+	latin := func(s string) string {
+		if r := []rune(s)[0]; r > 0xff {
+			return strings.Trim(strconv.QuoteToASCII(s), `"`)
+		}
+		return runewise(`\x%02x`)(s)
+	}
+	const lettersC, lettersPy = "\n\t\r\b\f\v\a", "\n\t\r"
 	return []encoder{
 		{name: "raw", do: func(s string) string { return s }},
 		{name: "hex", do: bytewise("%02x")},
@@ -167,6 +200,27 @@ func encoders() []encoder {
 		{name: `\x`, do: bytewise(`\x%02x`)},
 		{name: "octal", do: bytewise(`\%03o`)},
 		{name: "go", text: true, do: func(s string) string { q := strconv.QuoteToASCII(s); return q[1 : len(q)-1] }},
+		{name: "git", do: needed(`"\`, lettersC, octal, octal)},
+		{name: "ls -b", do: needed(` \`, lettersC, octal, octal)},
+		{name: "printf %q", do: needed(`'\`, lettersC+"\x1b", octal, octal)},
+		{name: "python bytes", do: needed(`'\`, lettersPy, hex, hex)},
+		{name: "python ascii", text: true, do: needed(`'\`, lettersPy, hex, latin)},
+		{name: "rust", text: true, do: needed(`"'\`, lettersPy, braces, braces)},
+		{name: "escape()", text: true, do: func(s string) string {
+			var out strings.Builder
+			for _, u := range utf16.Encode([]rune(s)) {
+				switch {
+				case u < 128 && strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@*_+-./", rune(u)):
+					out.WriteByte(byte(u))
+				case u < 256:
+					fmt.Fprintf(&out, "%%%02X", u)
+				default:
+					fmt.Fprintf(&out, "%%u%04X", u)
+				}
+			}
+			return out.String()
+		}},
+		{name: "%u", text: true, once: true, do: units("%%u%04X")},
 		{name: "utf-16le", text: true, do: wide(binary.LittleEndian)},
 		{name: "utf-16be", text: true, do: wide(binary.BigEndian)},
 		{name: "html", text: true, do: html.EscapeString},

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -61,7 +62,27 @@ func percents() (list []writer) {
 			list = append(list, writer{kind: query, write: percent(keep, digits), again: again})
 		}
 	}
-	return list
+	return append(list, writer{kind: pct, write: runes(legacyEscape), beyond: true})
+}
+
+// legacyEscape writes a character as JavaScript's escape does.
+func legacyEscape(dst []byte, r rune) []byte {
+	switch {
+	case r < utf8.RuneSelf:
+		return percent("@*_+-./", upperHex)(dst, []byte{byte(r)})
+	case r < 256:
+		return every("%", upperHex, "")(dst, []byte{byte(r)})
+	}
+	return percentU(dst, r)
+}
+
+// percentU writes a character as %uXXXX, or two of them.
+func percentU(dst []byte, r rune) []byte {
+	var room [2]uint16
+	for _, c := range utf16.AppendRune(room[:0], r) {
+		dst = fmt.Appendf(dst, "%%u%04X", c)
+	}
+	return dst
 }
 
 // percent keeps letters, digits and what is in keep; a blank that is kept is "+".
@@ -131,50 +152,116 @@ func numbered(prefix string, base int) func(dst []byte, r rune) []byte {
 	}
 }
 
-// quoting is how a program writes strings: which bytes it puts a backslash
-// before, which characters it writes as \u, and what it does beyond ASCII.
+// quoting is how a program writes strings: which characters get a backslash before
+// them, which a letter of their own, and how it writes the others that need it.
 type quoting struct {
-	quotes string
-	coded  string // as \u
-	ascii  bool   // all beyond ASCII as \u
-	bytes  bool   // all beyond ASCII as \x, and what cannot be printed
-	digits string
+	quotes  string
+	named   string // control characters with a letter
+	coded   string // printable ones that are written as \u
+	control spelling
+	beyond  spelling // ASCII
+	digits  string
 }
 
-// quotings are those of JSON as encoding/json (with and without escapes for
-// HTML), JavaScript, Python and PHP write it, of .NET, and of Python, C and
-// $'...'.
+// spelling is how a character is written that does not stand for itself.
+type spelling uint8
+
+const (
+	plainly  spelling = iota // as it is
+	asUnits                  // \u of UTF-16
+	asPoint                  // \u, or \U with 8 digits
+	asBraces                 // \u{XX}
+	asLatin                  // \x up to U+00FF, else asPoint
+	asHex                    // \x of each byte
+	asOctal                  // \ooo of each byte
+)
+
+const (
+	namedC    = "\n\t\r\b\f\v\a"
+	namedBash = "\n\t\r\b\f\v\a\x1b"
+	namedJSON = "\n\t\r\b\f"
+	namedPy   = "\n\t\r"
+)
+
 var quotings = []quoting{
-	{quotes: `"\`, digits: lowerHex},
-	{quotes: `"\/`, digits: lowerHex},
-	{quotes: `"\`, coded: "<>&", digits: lowerHex},
-	{quotes: `"\`, ascii: true, digits: lowerHex},
-	{quotes: `"\/`, ascii: true, digits: lowerHex},
-	{quotes: `\`, coded: "\"<>&'+`", ascii: true, digits: upperHex},
-	{quotes: `"\`, ascii: true, bytes: true, digits: lowerHex},
-	{quotes: `'\`, digits: lowerHex},
-	{quotes: `"'\`, digits: lowerHex},
-	{quotes: `'\`, bytes: true, digits: lowerHex},
-	{quotes: `"\`, bytes: true, digits: lowerHex},
+	// JSON as encoding/json (with and without escapes for HTML), JavaScript, Python and PHP write it, and .NET.
+	{quotes: `"\`, named: namedJSON, control: asUnits, digits: lowerHex},
+	{quotes: `"\/`, named: namedJSON, control: asUnits, digits: lowerHex},
+	{quotes: `"\`, named: namedJSON, coded: "<>&", control: asUnits, digits: lowerHex},
+	{quotes: `"\`, named: namedJSON, control: asUnits, beyond: asUnits, digits: lowerHex},
+	{quotes: `"\/`, named: namedJSON, control: asUnits, beyond: asUnits, digits: lowerHex},
+	{quotes: `\`, named: namedJSON, coded: "\"<>&'+`", control: asUnits, beyond: asUnits, digits: upperHex},
+	{quotes: `'\`, named: namedJSON, control: asUnits, digits: lowerHex},
+	{quotes: `"'\`, named: namedJSON, control: asUnits, digits: lowerHex},
+	// Go's %q and %+q.
+	{quotes: `"\`, named: namedC, control: asHex, digits: lowerHex},
+	{quotes: `"\`, named: namedC, control: asHex, beyond: asPoint, digits: lowerHex},
+	// Python's repr of text and of bytes, and ascii; Node's inspect. With the other quotes around it, no quote is escaped.
+	{quotes: `'\`, named: namedPy, control: asHex, digits: lowerHex},
+	{quotes: `\`, named: namedPy, control: asHex, digits: lowerHex},
+	{quotes: `'\`, named: namedPy, control: asHex, beyond: asHex, digits: lowerHex},
+	{quotes: `\`, named: namedPy, control: asHex, beyond: asHex, digits: lowerHex},
+	{quotes: `'\`, named: namedPy, control: asHex, beyond: asLatin, digits: lowerHex},
+	{quotes: `\`, named: namedPy, control: asHex, beyond: asLatin, digits: lowerHex},
+	{quotes: `'\`, named: namedJSON, control: asHex, digits: lowerHex},
+	// C, and Rust's {:?} and escape_default.
+	{quotes: `"\`, named: namedC, control: asHex, beyond: asHex, digits: lowerHex},
+	{quotes: `"\`, named: namedPy, control: asBraces},
+	{quotes: `"'\`, named: namedPy, control: asBraces, beyond: asBraces},
+	// Git's names of files, $'...' of bash in any locale and in one of UTF-8, ls -b.
+	{quotes: `"\`, named: namedC, control: asOctal, beyond: asOctal},
+	{quotes: `'\`, named: namedBash, control: asOctal, beyond: asOctal},
+	{quotes: `'\`, named: namedBash, control: asOctal},
+	{quotes: ` \`, named: namedC, control: asOctal, beyond: asOctal},
 }
 
 func (l quoting) write(dst, p []byte) []byte {
 	for len(p) > 0 {
 		r, size := utf8.DecodeRune(p)
-		b := p[0]
-		switch i := strings.IndexByte("\n\t\r\b\f", b); {
-		case strings.IndexByte(l.quotes, b) >= 0:
-			dst = append(dst, '\\', b)
-		case i >= 0 && (i < 3 || !l.bytes):
-			dst = append(dst, '\\', "ntrbf"[i])
-		case l.bytes && (b < ' ' || b >= 0x7f && !l.ascii || r == utf8.RuneError && size == 1):
-			dst, size = every(`\x`, l.digits, "")(dst, p[:1]), 1
-		case b < ' ' || strings.IndexByte(l.coded, b) >= 0 || b >= 0x80 && (l.ascii || r == utf8.RuneError):
+		switch i := strings.IndexByte(namedBash, p[0]); {
+		case strings.IndexByte(l.quotes, p[0]) >= 0:
+			dst = append(dst, '\\', p[0])
+		case i >= 0 && strings.IndexByte(l.named, p[0]) >= 0:
+			dst = append(dst, '\\', "ntrbfvaE"[i])
+		case p[0] < ' ' || p[0] == 0x7f && l.control != asUnits:
+			dst = l.spell(dst, l.control, r, p[:1])
+		case strings.IndexByte(l.coded, p[0]) >= 0:
 			dst = u(l.digits)(dst, r)
+		case r == utf8.RuneError && size == 1:
+			dst = l.spell(dst, max(l.control, l.beyond), r, p[:1])
+		case p[0] >= utf8.RuneSelf:
+			dst = l.spell(dst, l.beyond, r, p[:size])
 		default:
-			dst = append(dst, p[:size]...)
+			dst = append(dst, p[0])
 		}
 		p = p[size:]
+	}
+	return dst
+}
+
+// spell writes the character r, whose bytes are p.
+func (l quoting) spell(dst []byte, how spelling, r rune, p []byte) []byte {
+	switch {
+	case how == asUnits, (how == asPoint || how == asLatin && r > 0xff) && r < 0x10000:
+		return u(l.digits)(dst, r)
+	case how == asPoint, how == asLatin && r > 0xff:
+		return fmt.Appendf(dst, `\U%08x`, r)
+	case how == asLatin:
+		return fmt.Appendf(dst, `\x%02x`, r)
+	case how == asBraces:
+		return fmt.Appendf(dst, `\u{%x}`, r)
+	case how == asHex:
+		return every(`\x`, l.digits, "")(dst, p)
+	case how == asOctal:
+		return octal(dst, p)
+	}
+	return append(dst, p...)
+}
+
+// octal writes each byte as \ooo.
+func octal(dst, p []byte) []byte {
+	for _, b := range p {
+		dst = append(dst, '\\', '0'+b>>6, '0'+b>>3&7, '0'+b&7)
 	}
 	return dst
 }
@@ -190,12 +277,7 @@ func escapes() (list []writer) {
 			writer{kind: esc, write: latin(u(digits)), all: true, again: again, beyond: true},
 			writer{kind: esc, write: every(`\x`, digits, ""), all: true, again: again})
 	}
-	return append(list, writer{kind: esc, all: true, write: func(dst, p []byte) []byte {
-		for _, b := range p {
-			dst = append(dst, '\\', '0'+b>>6, '0'+b>>3&7, '0'+b&7)
-		}
-		return dst
-	}})
+	return append(list, writer{kind: esc, all: true, write: octal})
 }
 
 // references says how a program writes HTML: what stands for which characters,
