@@ -13,7 +13,7 @@ func TestListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.ToLower(string(b))
-	for _, names := range []map[string]string{files, folders, privateFiles, privateIn, privateFolders, privateSuffixes} {
+	for _, names := range []map[string]string{files, patterns, folders, privateFiles, privateIn, privateFolders, privateSuffixes} {
 		for name := range names {
 			if !strings.Contains(text, "`"+name+"`") {
 				t.Errorf("docs/operations.md does not list %s", name)

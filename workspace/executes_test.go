@@ -2,7 +2,9 @@ package workspace
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -16,6 +18,9 @@ func TestExecutes(t *testing.T) {
 		".git/worktrees/w/gitdir": true, ".git/worktrees/w/HEAD": false, ".git/unknown": true, "a/.git/b/.git/config": true,
 		"HEAD": true, "bare.git/HEAD": true, "bare.git/config": false, // which is nothing without HEAD
 		".envrc": true, "sub/.envrc": true, ".vscode/tasks.json": true, ".vscode": false, "x/.idea/runConfigurations/a.xml": true, ".gitmodules": true, ".claude/settings.json": true,
+		".vſcode/tasks.json": true, ".g\u200cit/config": true, ".GiT./config": true, ".git /config": true, "GIT~1/config": true, "cuſtody.yaml": true, "custody.yaml::$DATA": true, ".envrc.": true, "custody.yaml\ufe0f": true, "...": false,
+		".hg/hgrc": true, ".hg/store/data/a.i": false, ".hg/store/hgrc": true, ".hg/sharedpath": true, ".hg/dirstate": false, ".hgsub": true, ".jj/repo/config.toml": true,
+		".envrc.local": true, "my.code-workspace": true, "mise.prod.toml": true, ".local/bin/git": true, ".mcp.json": true, "shell.nix": true, ".kube/config": true,
 		"main.go": false, "Makefile": false, "package.json": false, "config": false, "hooks/pre-commit": false, "envrc": false, ".github/workflows/ci.yml": false, ".gitignore": false, ".gitattributes": false,
 	} {
 		if got := Executes(name); (got != "") != want {
@@ -57,6 +62,63 @@ func TestGuard(t *testing.T) {
 		if why := g.Link(name); (why != "") != want {
 			t.Errorf("a link %s: %q, want a reason: %v", name, why, want)
 		}
+	}
+}
+
+// TestConfigured: files that a repository's configuration names, as git reads it, are not replaced: hooks, filters, what is included.
+func TestConfigured(t *testing.T) {
+	home, dir := t.TempDir(), t.TempDir()
+	run := func(args ...string) *exec.Cmd {
+		cmd := exec.Command("git", args...)
+		cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME=", "GIT_CONFIG_NOSYSTEM=1")
+		return cmd
+	}
+	git := func(args ...string) {
+		t.Helper()
+		if out, err := run(args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v: %s", args, err, out)
+		}
+	}
+	sub := filepath.Join(dir, "vendor", "lib")
+	git("config", "--global", "core.hooksPath", "dev/hooks")
+	git("config", "--global", "init.defaultBranch", "main")
+	for _, repo := range []string{dir, sub} {
+		git("init", "-q", repo)
+	}
+	git("-C", dir, "config", "filter.clean.clean", "python3 'tools/clean.py' --fast")
+	git("-C", dir, "config", "alias.build", "!sh "+filepath.Join(dir, "Build.sh"))
+	git("-C", dir, "config", "include.path", "../team.gitconfig")
+	if err := os.WriteFile(filepath.Join(dir, "team.gitconfig"), []byte("[diff]\n\texternal = ./differ\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	git("-C", sub, "config", "core.fsmonitor", "watch.sh")
+	for _, at := range []string{dir, filepath.Join(dir, "vendor")} { // the repository's own directory, and one in it
+		g, err := NewGuard(at, GuardOptions{Git: run})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]bool{
+			"dev/hooks/pre-commit": true, "tools/clean.py": true, "Build.sh": true, "build.SH": true, "differ": true, "new/dev/hooks/post-checkout": true,
+			"vendor/lib/dev/hooks/x": true, "vendor/lib/watch.sh": true, "vendor/tools": false,
+			"main/main.go": false, "tools/other.py": false, "vendor/lib/main.go": false, "watch.sh": false,
+		} {
+			from, err := filepath.Rel(at, filepath.Join(dir, name))
+			if err != nil || strings.HasPrefix(from, "..") {
+				continue
+			}
+			if _, why := g.File(from); (why != "") != want {
+				t.Errorf("%s in %s: %q, want a reason: %v", from, at, why, want)
+			}
+		}
+		if why := g.Link("dev/hooks"); at == dir && why == "" {
+			t.Error("a link may be made in the place of the hooks' folder")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".git", "config"), []byte("[core\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewGuard(dir, GuardOptions{Git: run}); err == nil || !strings.Contains(err.Error(), "bad config") {
+		t.Errorf("a configuration that cannot be read: %v", err)
 	}
 }
 

@@ -7,15 +7,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Guard says under which names files of a workspace are written into a directory of the host. It is safe for concurrent use.
 type Guard struct {
-	out   string // the directory, absolute
-	named map[string]bool
-	infos []os.FileInfo // of those that exist
-	home  os.FileInfo   // of $CUSTODY_HOME; nil if it is not there
+	out   string          // the directory, absolute
+	named map[string]bool // folded
+	infos []os.FileInfo   // of those that exist
+	home  os.FileInfo     // of $CUSTODY_HOME; nil if it is not there
 	left  func(name string) bool
+
+	mu    sync.Mutex // guards repos
+	repos repositories
 }
 
 // GuardOptions say what a Guard keeps beside what the host would execute.
@@ -26,18 +30,26 @@ type GuardOptions struct {
 	Home string
 	// Left says of a path that the file there was not copied in: the sandbox does not know it, and so does not replace it. Nil: none was left out.
 	Left func(name string) bool
+	// Git asks git for its configuration; nil: nothing that it names is known.
+	Git Git
 }
 
-// NewGuard returns the guard of the directory out.
+// NewGuard returns the guard of the directory out. It asks git for the configuration of the repository that out is in.
 func NewGuard(out string, o GuardOptions) (*Guard, error) {
 	abs, err := filepath.Abs(out)
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{out: abs, named: map[string]bool{}, left: o.Left}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return nil, err
+	}
+	g := &Guard{out: abs, named: map[string]bool{}, left: o.Left, repos: repositories{git: o.Git, known: map[string][]string{}}}
+	if err := g.repos.find(abs); err != nil {
+		return nil, err
+	}
 	for _, name := range o.Named {
 		for _, name := range below(abs, name) {
-			g.named[strings.ToLower(name)] = true
+			g.named[fold(name)] = true
 		}
 		if info, err := os.Stat(name); err == nil {
 			g.infos = append(g.infos, info)
@@ -56,7 +68,7 @@ func (g *Guard) File(name string) (as, why string) {
 	case why != "":
 	case g.isNamed(name):
 		why = "custody reads or executes it"
-	case g.ofRepository(name):
+	case g.ofRepository(name) || g.configured(name):
 		why = "git executes it, or commands that it names"
 	case g.left != nil && g.left(name) && g.exists(name):
 		why = "there is a file that was not copied in"
@@ -69,8 +81,8 @@ func (g *Guard) File(name string) (as, why string) {
 
 // Link says why a symbolic link may not be made at this path; "" if it may. What it stands for is not known.
 func (g *Guard) Link(name string) (why string) {
-	for _, part := range strings.Split(strings.ToLower(name), "/") {
-		if part == ".git" {
+	for _, part := range strings.Split(fold(name), "/") {
+		if part == ".git" || part == gitShort {
 			return "git follows it"
 		}
 	}
@@ -91,7 +103,7 @@ func (g *Guard) Folder(info fs.FileInfo) (why string) {
 // ofRepository says whether the file controls a repository without a work tree that the host has: git
 // takes any folder with HEAD, objects and refs for one. No HEAD comes out of a sandbox but in .git.
 func (g *Guard) ofRepository(name string) bool {
-	dir, base := path.Split(strings.ToLower(name))
+	dir, base := path.Split(fold(name))
 	if path.Base(dir) != "hooks" && !slices.Contains(control, base) {
 		return false
 	}
@@ -104,6 +116,19 @@ func (g *Guard) ofRepository(name string) bool {
 	return false
 }
 
+// configured says whether git's configuration names the file: that of the directory's own repository, or of one below
+// it that the host has. A configuration that git cannot read is one that git does not obey.
+func (g *Guard) configured(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(g.at(dir), ".git")); err == nil {
+			_ = g.repos.find(g.at(dir))
+		}
+	}
+	return g.repos.names(g.at(name))
+}
+
 func (g *Guard) at(name string) string { return filepath.Join(g.out, filepath.FromSlash(name)) }
 
 func (g *Guard) exists(name string) bool {
@@ -112,7 +137,7 @@ func (g *Guard) exists(name string) bool {
 }
 
 func (g *Guard) isNamed(name string) bool {
-	if g.named[strings.ToLower(name)] { // some file systems do not tell them apart
+	if g.named[fold(name)] { // some file systems do not tell them apart
 		return true
 	}
 	info, err := os.Stat(g.at(name))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 
 	"github.com/docker/go-units"
 
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/secrets/local"
 	"github.com/custody-project/custody/vmm/scratch"
 	"github.com/custody-project/custody/workspace"
 )
@@ -48,13 +50,24 @@ func (j *job) lookAtFiles() error {
 	if err := workspace.CheckOut(j.cmd.Out, j.home.Dir); err != nil {
 		return err
 	}
-	o := workspace.GuardOptions{Named: j.project.HostFiles(j.policyFile(), sourceDir(j.cmd.Policy)), Home: j.home.Dir}
+	o := workspace.GuardOptions{Named: j.project.HostFiles(j.policyFile(), sourceDir(j.cmd.Policy)), Home: j.home.Dir, Git: j.git}
 	if j.files.pick != nil && sameFolder(j.cmd.Workdir, j.cmd.Out) {
 		o.Left = j.files.pick.Ignored
 	}
 	var err error
 	j.files.guard, err = workspace.NewGuard(j.cmd.Out, o)
 	return err
+}
+
+// git returns a git command. Root runs it as the owner of the directory of --out, so that it reads that user's
+// configuration and no file that the owner cannot read; so safe.directory has nothing to protect.
+func (j *job) git(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(j.ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...)
+	ofOwner := func(string) string { return "" }
+	if owner, err := local.FindCaller(ofOwner, j.cmd.Out, ""); err == nil {
+		owner.Become(cmd)
+	}
+	return cmd
 }
 
 func sameFolder(a, b string) bool {

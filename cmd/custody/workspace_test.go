@@ -24,6 +24,7 @@ func TestOutExecutesNothing(t *testing.T) {
 		}
 	}
 	git("init", "-q", ".")
+	git("config", "core.hooksPath", "dev/hooks")
 	d.write(filepath.Join(d.dir, "key.sh"), "echo value-from-the-owners-script\n")
 	d.project(`version: 1
 secrets:
@@ -31,7 +32,7 @@ secrets:
 `)
 	hostile := []string{
 		"custody.yaml", "key.sh", ".git/config", ".git/hooks/pre-commit", ".git/hooks/post-index-change", ".envrc", ".vscode/tasks.json",
-		"sub/custody.yaml", "bare/HEAD", "sub/.git/config",
+		"sub/custody.yaml", "bare/HEAD", "sub/.git/config", "dev/hooks/pre-commit", ".hg/hgrc", ".vſcode/tasks.json",
 	}
 	was := map[string]string{}
 	for _, name := range hostile {

@@ -2,8 +2,10 @@ package sensor
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -55,6 +57,9 @@ type racer struct {
 
 	last atomic.Uint64 // content
 }
+
+// raceTime is how long the race lasts.
+var raceTime = flag.Duration("sensor.race", 10*time.Second, "how long the race of TestSensor lasts")
 
 // mapped files are never truncated: a store beyond the end would be a fault.
 const (
@@ -279,12 +284,8 @@ func linger(random *rand.Rand) {
 // testRace compares every digest with the contents that the file can have had when it was
 // closed, and every close with the events.
 func testRace(t *testing.T, c *cell) {
-	for_ := os.Getenv("CUSTODY_RACE")
-	if for_ == "" {
-		for_ = "10s"
-	}
 	var out bytes.Buffer
-	cmd := c.command("race", for_, fmt.Sprint(time.Now().UnixNano()%7))
+	cmd := c.command("race", raceTime.String(), fmt.Sprint(time.Now().UnixNano()%7))
 	cmd.Stdout = &out
 	must(t, cmd.Run())
 	events := c.flush()
@@ -298,14 +299,14 @@ func testRace(t *testing.T, c *cell) {
 	}
 	_, offset := clocks()
 	var hashed, total int
-	taken := make([]bool, len(log.Closures))
+	closes := log.closes()
 	for _, e := range events {
 		if e.File == nil || e.File.Op != audit.FileWrite {
 			continue
 		}
 		total++
 		at := e.Guest.Time.UnixNano() - offset
-		cl := log.match(taken, e.File.Inode, at)
+		cl := closes.match(e.File.Inode, at)
 		if cl == nil {
 			t.Errorf("no close belongs to %+v", *e.File)
 			continue
@@ -320,9 +321,11 @@ func testRace(t *testing.T, c *cell) {
 			}
 		}
 	}
-	for i, cl := range log.Closures {
-		if !taken[i] {
-			t.Errorf("no event for %+v", cl)
+	for _, list := range closes {
+		for _, cl := range list {
+			if !cl.taken {
+				t.Errorf("no event for %+v", cl.closure)
+			}
 		}
 	}
 	t.Logf("%d changes, %d closes, %d events, %d with a digest", len(log.Changes), len(log.Closures), total, hashed)
@@ -334,12 +337,38 @@ func testRace(t *testing.T, c *cell) {
 // slack is for two clocks that are read one after the other.
 const slack = int64(2 * time.Millisecond)
 
+// closes has the closes of each inode in the order of their beginnings, and which of them have an event.
+type closes map[string][]*takenClose
+
+type takenClose struct {
+	closure
+	taken bool
+}
+
+func (l *raceLog) closes() closes {
+	by := closes{}
+	for _, c := range l.Closures {
+		inode := fmt.Sprint(l.Inodes[c.File])
+		by[inode] = append(by[inode], &takenClose{closure: c})
+	}
+	for _, list := range by {
+		slices.SortFunc(list, func(a, b *takenClose) int { return cmp.Compare(a.Begin, b.Begin) })
+	}
+	return by
+}
+
 // match finds the close that an event is of and that no other event took.
-func (l *raceLog) match(taken []bool, inode string, at int64) *closure {
-	for i, c := range l.Closures {
-		if !taken[i] && fmt.Sprint(l.Inodes[c.File]) == inode && c.Begin-slack <= at && at <= c.End+slack {
-			taken[i] = true
-			return &l.Closures[i]
+func (by closes) match(inode string, at int64) *closure {
+	for len(by[inode]) > 0 && by[inode][0].taken {
+		by[inode] = by[inode][1:]
+	}
+	for _, c := range by[inode] {
+		if c.Begin-slack > at {
+			break
+		}
+		if !c.taken && at <= c.End+slack {
+			c.taken = true
+			return &c.closure
 		}
 	}
 	return nil

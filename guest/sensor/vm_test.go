@@ -72,7 +72,7 @@ func noGaps(t *testing.T, events []audit.Event) {
 // what they are known to do.
 func TestSensor(t *testing.T) {
 	if !kerneltest.InVM() {
-		kerneltest.Run(t, kerneltest.OfTemplate(t), "-test.v", "-test.run=TestSensor")
+		kerneltest.Run(t, kerneltest.OfTemplate(t), "-test.v", "-test.run=TestSensor", "-sensor.race="+raceTime.String())
 		return
 	}
 	t.Run("refused", testEmitFails)

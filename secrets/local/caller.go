@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Caller is the user whom commands of cmd: sources run as.
+// Caller is the user whom commands run as that Custody starts on the host, such as those of cmd: sources.
 type Caller struct {
 	uid, gid uint32
 	groups   []uint32
@@ -80,10 +80,13 @@ func lookup(u *user.User, err error) (*Caller, error) {
 	return c, nil
 }
 
-// run has a command run as the caller, with the variables that say so. A nil Caller changes nothing.
-func (c *Caller) run(cmd *exec.Cmd) {
+// Become has a command run as the caller, with the variables that say so. A nil Caller changes nothing.
+func (c *Caller) Become(cmd *exec.Cmd) {
 	if c == nil || os.Getuid() != 0 {
 		return
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.uid, Gid: c.gid, Groups: c.groups}
 	own := []string{"HOME=" + c.home, "USER=" + c.name, "LOGNAME=" + c.name}

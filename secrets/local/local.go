@@ -128,7 +128,7 @@ func fromCommand(parent context.Context, command, dir string, as *Caller, limit 
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
 	// A group of its own, so that what the shell started ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	as.run(cmd)
+	as.Become(cmd)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killTime
 	err := cmd.Run()

@@ -1,0 +1,111 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Git returns the command that runs git with arguments, as the user whom the files belong to.
+type Git func(args ...string) *exec.Cmd
+
+// repositories knows what the configuration of git names: the hooks' folder (core.hooksPath), filters,
+// editors, aliases. A step that changed such a file would have it executed by the next git command.
+type repositories struct {
+	git   Git
+	known map[string][]string // by a repository's directory: the folded paths of what its configuration names
+	hooks []string            // folded relative values of core.hooksPath: they are a folder of each repository
+}
+
+// find reads the configuration of the repository that dir is in.
+func (r *repositories) find(dir string) error {
+	if r.git == nil {
+		return nil
+	}
+	if _, ok := r.known[dir]; ok {
+		return nil
+	}
+	r.known[dir] = nil
+	top := dir
+	if out, err := r.git("-C", dir, "rev-parse", "--show-toplevel").Output(); err == nil { // else dir is in none
+		top = strings.TrimSuffix(string(out), "\n")
+	}
+	out, err := r.git("-C", dir, "config", "--null", "--list").Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil // what is not installed executes nothing
+	}
+	if err != nil {
+		return fmt.Errorf("read git's configuration of %s: %w", dir, withOutput(err))
+	}
+	for _, setting := range strings.Split(string(out), "\x00") {
+		key, value, _ := strings.Cut(setting, "\n")
+		r.add(dir, top, key, value)
+	}
+	return nil
+}
+
+// add takes each word of a setting's value for the name of a file or folder. Most name none.
+func (r *repositories) add(dir, top, key, value string) {
+	if isData(key) {
+		return
+	}
+	hooks := key == "core.hookspath"
+	words := strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" \t\n\"'`;&|<>()$={}!\\", c) })
+	if hooks {
+		words = []string{value} // a path, whatever its letters
+	}
+	for _, word := range words {
+		if rest, ok := strings.CutPrefix(word, "~/"); ok {
+			if home, err := os.UserHomeDir(); err == nil {
+				word = filepath.Join(home, rest)
+			}
+		}
+		if !filepath.IsAbs(word) {
+			if word = filepath.Clean(word); word == "." || strings.HasPrefix(word, "..") && !hooks {
+				continue
+			}
+			if hooks {
+				r.hooks = append(r.hooks, fold(filepath.ToSlash(word)))
+			}
+			word = filepath.Join(top, word)
+		}
+		r.known[dir] = append(r.known[dir], fold(filepath.ToSlash(filepath.Clean(word))))
+	}
+}
+
+// isData says whether a setting names no command: its words would only be taken for files by chance.
+func isData(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	switch section {
+	case "safe", "user", "author", "committer", "branch", "color", "url", "http", "https", "advice", "submodule":
+		return true
+	case "remote":
+		last := key[strings.LastIndexByte(key, '.')+1:]
+		return slices.Contains([]string{"url", "pushurl", "fetch", "push", "tagopt"}, last)
+	}
+	return key == "init.defaultbranch"
+}
+
+// names says whether the configuration of a repository names the file at an absolute path, or a folder that it is in.
+func (r *repositories) names(path string) bool {
+	path = fold(filepath.ToSlash(path))
+	for _, named := range r.known {
+		for _, one := range named {
+			if path == one || strings.HasPrefix(path, one+"/") {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(r.hooks, func(hooks string) bool { return strings.Contains(path, "/"+hooks+"/") })
+}
+
+func withOutput(err error) error {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return err
+}
