@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,7 +65,10 @@ secrets:
 		if _, err := os.Lstat(filepath.Join(d.dir, name+workspace.Suffix)); err != nil {
 			t.Errorf("what the step wrote as %s is lost: %v", name, err)
 		}
-		d.contains(s.stderr, name)
+	}
+	d.contains(s.stderr, fmt.Sprintf("and %d more", len(hostile)-10))
+	if n := strings.Count(s.stderr, workspace.Suffix); n != 10 {
+		t.Errorf("%d notices of files that were renamed, want 10: %s", n, s.stderr)
 	}
 	if b, _ := os.ReadFile(filepath.Join(d.dir, "result.txt")); string(b) != "kept\n" {
 		t.Errorf("the step's own file is %q", b)
