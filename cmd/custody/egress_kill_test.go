@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -26,6 +27,11 @@ u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 u.connect(("` + world.Direct + `", 7001))
 while True: u.send(b"still here"); time.sleep(0.01)' &
 		wait`
+	if err := w.Do(func() error { // this host has no containers
+		return errors.Join(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0), os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("0"), 0))
+	}); err != nil {
+		t.Fatal(err)
+	}
 	forwarded := forwarding(t, w)
 	cmd, _ := d.download(w, script)
 	eventually(t, "begun: the direct flow", func() bool { return echoes(w) > 3 })
