@@ -57,10 +57,19 @@ func (f form) left() int {
 
 // begin returns where a match begins of which the window begins at start.
 func (f form) begin(t []byte, start int) int {
-	for n := f.lead; n > 0 && start > 0 && isFiller(t[start-1]); n-- {
-		start--
+	return digitsBefore(t, f.dots(t, start), f.left())
+}
+
+// dots returns where the dots begin, or the filler of UTF-16, that belong to the value before start.
+func (f form) dots(t []byte, start int) int {
+	wide := f.outer == u16le || f.outer == u16be
+	n, gap := f.lead, 0
+	for i := start - 1; i >= 0 && n > 0 && gap <= maxGap && isFiller(t[i]); i-- {
+		if gap++; wide || t[i] == '.' {
+			start, n, gap = i, n-1, 0
+		}
 	}
-	return digitsBefore(t, start, f.left())
+	return start
 }
 
 // maxLeft is the largest left of all forms.
@@ -94,6 +103,7 @@ type candidate struct {
 	loose, stray bool   // outer and inner have read on since end, without a sign that it belongs to the match
 	half         bool   // of UTF-16 the last zero is missing, as where zeros end a string
 	done         bool
+	early        bool      // the value ended before the last byte that was read
 	markers      *sync.Map // only when a marker is read
 }
 
@@ -107,7 +117,7 @@ func newCandidate(v *value, f form, at int) candidate {
 		c.matched = ceil(8*int(f.innerOff), 6)
 	case lit:
 		c.trail = 0
-		c.want = fold(literals[f.first].write(nil, v.raw))
+		c.want = v.literal(int(f.first))
 	}
 	for range f.lead {
 		if f.outer == u16le || f.outer == u16be {
@@ -162,7 +172,9 @@ func (c *candidate) read(t []byte) verdict {
 			return dead
 		}
 		if c.done || c.lastHalf() {
-			c.end = c.at
+			if c.end = c.at; c.early {
+				c.end--
+			}
 			if c.form.outer == rows && c.outer.high == 0 && !c.value.binary {
 				return dead // all in one row: other forms find it there and in the row's text
 			}
@@ -233,10 +245,29 @@ func (c *candidate) otherHalf(b byte) bool {
 
 // settle is the verdict when no more text belongs to the match.
 func (c *candidate) settle() verdict {
+	if !c.done && c.form.inner != mark {
+		c.rest()
+	}
 	if c.done {
 		return found
 	}
 	return dead
+}
+
+// rest takes what a decoder has read that the end of the text makes whole.
+func (c *candidate) rest() {
+	var out, more units
+	c.outer.rest(&out)
+	c.end = c.at - int(c.blanks)
+	for _, u := range out.list[:out.n] {
+		if !c.next(u) || c.done {
+			return
+		}
+	}
+	c.inner.rest(&more)
+	for _, u := range more.list[:more.n] {
+		c.compare(u)
+	}
 }
 
 // push reports whether the text can still be c's value after one more unit.
@@ -245,13 +276,14 @@ func (c *candidate) push(u unit) bool {
 	if !c.outer.push(u, &out) {
 		return false
 	}
-	for _, o := range out.list[:out.n] {
+	for i, o := range out.list[:out.n] {
 		if c.done { // the second of two units: it cannot be seen alone
 			return true
 		}
 		if !c.next(o) {
 			return false
 		}
+		c.early = c.early || c.done && out.early && i == 0
 	}
 	return true
 }
@@ -265,13 +297,14 @@ func (c *candidate) next(u unit) bool {
 	if !c.inner.push(u, &out) {
 		return false
 	}
-	for _, o := range out.list[:out.n] {
+	for i, o := range out.list[:out.n] {
 		if c.done {
 			return true
 		}
 		if !c.compare(o) {
 			return false
 		}
+		c.early = c.done && out.early && i == 0
 	}
 	return true
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 )
 
 // classes are values of every kind that an encoding treats in its own way.
@@ -46,7 +45,7 @@ func TestClasses(t *testing.T) {
 	for name, value := range classes() {
 		r := redactor(t, map[string]string{"v": value})
 		for _, e := range encoders() {
-			if e.text && !utf8.ValidString(value) || e.fits != nil && !e.fits(value) {
+			if !e.writes(value) {
 				continue
 			}
 			for before := range alignments(e) {
@@ -61,6 +60,32 @@ func TestClasses(t *testing.T) {
 						}
 					}
 				})
+			}
+		}
+	}
+}
+
+// A form whose end only what follows tells is found where nothing follows, and what follows stays.
+func TestEnds(t *testing.T) {
+	const value = "hunter2-hunter2-\x00\x07"
+	r := redactor(t, map[string]string{"v": value, "zero": value[:17]})
+	hex := strings.TrimSuffix(eachByte([]byte(value), "0x%x, "), ", ")
+	marker := func(of string) string {
+		return "[REDACTED:" + of + ":" + r.Tag([]byte(map[string]string{"v": value, "zero": value[:17]}[of])) + "]"
+	}
+	for text, want := range map[string]string{
+		hex:                        marker("v"),
+		hex + "}":                  marker("v") + "}",
+		hex + ", 0x1}":             marker("v") + ", 0x1}",
+		`hunter2-hunter2-\0`:       marker("zero"),
+		`<hunter2-hunter2-\0>`:     `<` + marker("zero") + `>`,
+		`<hunter2-hunter2-\0\7>`:   `<` + marker("v") + `>`,
+		`%22hunter2-hunter2-%00`:   `%22` + marker("zero"),
+		"aHVudGVyMi1odW50ZXIyLQAH": marker("v"),
+	} {
+		for at := range len(text) + 1 {
+			if got := string(pieces(r, []byte(text), []int{max(at, 1), len(text)})); got != want {
+				t.Errorf("%q split at %d became %q, want %q", text, at, got, want)
 			}
 		}
 	}

@@ -62,8 +62,9 @@ func byteOf(u unit) (byte, bool) {
 
 // units are those that one unit was decoded to.
 type units struct {
-	list [2]unit
-	n    int
+	list  [2]unit
+	n     int
+	early bool // the first ended before the unit that showed it
 }
 
 func (o *units) add(u unit) { o.list[o.n] = u; o.n++ }
@@ -182,19 +183,22 @@ func inverse(alphabet, same string, anyCase bool) (table [256]uint8) {
 }
 
 // hex reads pairs of digits with what may stand between them: blanks, also as
-// "+" in a URL, colons, commas, dashes, 0x and \x.
+// "+" in a URL, colons, commas, dashes, 0x and \x. After 0x one digit suffices.
 func (d *decoder) hex(b byte, out *units) bool {
 	v := nibble(b)
 	switch {
 	case v < 16 && d.n == 0:
 		d.acc, d.n = uint64(v), 1
 	case v < 16:
-		d.n, d.gap = 0, 0
+		d.state, d.n, d.gap = plain, 0, 0
 		out.add(unit(d.acc<<4 | uint64(v)))
+	case d.state == afterX && d.n == 1:
+		d.rest(out)
+		out.early = true
 	case isFiller(b):
 		return d.ignore()
 	case lower(b) == 'x' && d.n == 1 && d.acc == 0:
-		d.n = 0
+		d.state, d.n = afterX, 0
 		return d.ignore()
 	case d.n == 0 && indexByte(":,-+", b) >= 0:
 		return d.ignore()
@@ -202,6 +206,15 @@ func (d *decoder) hex(b byte, out *units) bool {
 		return false
 	}
 	return true
+}
+
+// rest puts out what is whole if nothing follows.
+func (d *decoder) rest(out *units) {
+	switch {
+	case d.kind == hexa && d.state == afterX && d.n == 1, d.state == inOctal && (d.kind == esc || d.kind == anyEsc):
+		d.state, d.n, d.gap = plain, 0, 0
+		out.add(unit(byte(d.acc)))
+	}
 }
 
 // nibble is the value of a hex digit, 16 of anything else.

@@ -70,7 +70,7 @@ func corpus(t *testing.T) map[string][]vector {
 				one, two := inner.name == "raw", value == values[2] && inner.name != "raw" && outer.name != "raw"
 				once := inner.once || outer.once
 				switch {
-				case !one && !two, outer.text && !utf8.ValidString(inner.do(value)), two && once:
+				case !one && !two, !outer.writes(inner.do(value)), two && once:
 				case one:
 					for before := range alignments(outer) {
 						files["single"] = append(files["single"], layout{raw, outer, 0, before}.vector(t, r, value))
@@ -222,7 +222,7 @@ func TestRandomCanaries(t *testing.T) {
 	for name, value := range values {
 		for range 300 {
 			inner, outer := all[rng.IntN(len(all))], all[rng.IntN(len(all))]
-			if inner.once || outer.once || outer.text && !utf8.ValidString(inner.do(value)) {
+			if inner.once || outer.once || !outer.writes(inner.do(value)) {
 				continue
 			}
 			l := layout{inner, outer, rng.IntN(5), rng.IntN(5)}

@@ -17,6 +17,7 @@ const (
 	inOctal         // d.n octal digits
 	soft            // "=" at the end of a line, or hex digits
 	inName          // an entity's name
+	afterX          // of hexa, after 0x
 )
 
 func (d *decoder) await(state, n uint8) bool {
@@ -61,9 +62,9 @@ func (d *decoder) escapes(u unit, out *units) bool {
 	case inBraces:
 		return d.braces(b, out)
 	case inOctal:
-		if d.n < 3 && b-'0' > 7 { // a number of fewer digits
-			d.state = plain
-			out.add(unit(byte(d.acc)))
+		if b-'0' > 7 { // a number of fewer digits
+			d.rest(out)
+			out.early = true
 			return d.high == 0 && d.plain(u, out)
 		}
 		return d.number(8, b-'0', out)
@@ -120,6 +121,9 @@ func (d *decoder) escape(b byte, out *units) bool {
 		return d.await(inByte, 2)
 	case '0', '1', '2', '3':
 		d.await(inOctal, 3)
+		return d.number(8, b-'0', out)
+	case '4', '5', '6', '7':
+		d.await(inOctal, 2)
 		return d.number(8, b-'0', out)
 	}
 	d.state = plain

@@ -45,6 +45,7 @@ var all = func() (s scribes) {
 	s.single = slices.Concat(quotedPrintables(), []writer{
 		{kind: hexa, write: every("", lowerHex, ":")}, {kind: hexa, write: every("", lowerHex, "-")},
 		{kind: hexa, write: every("0x", lowerHex, "")}, {kind: hexa, write: every("0x", lowerHex, ",")},
+		{kind: hexa, write: short("")}, {kind: hexa, write: short(",")},
 	})
 	s.outer = []writer{
 		{kind: hexa, write: every("", lowerHex, "")},
@@ -139,11 +140,13 @@ func (v *value) inner() []written {
 
 // literal adds the forms that are compared as they are written.
 func (f *former) literal() {
+	var texts [][]byte
 	for i, l := range literals {
-		text := l.write(nil, f.value.raw)
-		if len(text) == 0 || bytes.Equal(fold(text), f.value.folded) {
+		text := f.value.beginning(i, texts)
+		if len(text) == 0 {
 			continue
 		}
+		texts = append(texts, text)
 		w := written{kind: lit, off: uint8(i), text: text}
 		f.add(raw, 0, w, text)
 		if l.rows {

@@ -1,12 +1,14 @@
 package redact
 
 import (
+	"bytes"
 	"encoding/ascii85"
 	"encoding/binary"
 	"fmt"
 	"math/big"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // literal writes the whole value in a way that is promised for the value alone: it
@@ -15,27 +17,69 @@ import (
 type literal struct {
 	write func(dst, p []byte) []byte
 	rows  bool // also in a dump, after addresses
+	whole bool // the beginning depends on the whole value
 }
 
 var literals = []literal{
 	{write: numbers(10, 1, "")},
 	{write: numbers(10, 1, ",")},
+	{write: signed("")},
+	{write: signed(",")},
 	{write: numbers(8, 3, ""), rows: true},
 	{write: numbers(2, 8, "")},
 	{write: wordPairs("%04x"), rows: true},
 	{write: wordPairs("%06o"), rows: true},
-	{write: reversed},
+	{write: characters, rows: true},
+	{write: charNames, rows: true},
+	{write: reversed, whole: true},
 	{write: rot13},
 	{write: utf32(binary.LittleEndian)},
 	{write: utf32(binary.BigEndian)},
+	{write: latin1},
 	{write: runes(percentU)},
 	{write: runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, `\u{%x}`, r) })},
-	{write: base58},
+	{write: base58, whole: true},
 	{write: base85(ascii85digits)},
 	{write: base85("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~")}, // RFC 1924
 	{write: base85("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#")}, // Z85
 	{write: uuencode('`')},
 	{write: uuencode(' ')},
+}
+
+// literal returns v as literals[i] writes it, folded. It is made when it is needed first, as most never are.
+func (v *value) literal(i int) []byte {
+	if text := v.literals[i].Load(); text != nil {
+		return *text
+	}
+	text := fold(literals[i].write(nil, v.raw))
+	v.literals[i].Store(&text)
+	return text
+}
+
+// literalPrefix is how many symbols of a value suffice to tell the first windowSize symbols of a
+// literal: uuencode begins a line with the number of its bytes.
+const literalPrefix = 64
+
+// beginning returns the first symbols of literals[i], or nil if it is no form of its own: the value itself
+// or one of others.
+func (v *value) beginning(i int, others [][]byte) []byte {
+	p := v.raw
+	if !literals[i].whole {
+		p = prefix(p, literalPrefix)
+	}
+	text := literals[i].write(nil, p)
+	same := bytes.Equal(fold(text), fold(p)) || slices.ContainsFunc(others, func(o []byte) bool { return bytes.Equal(o, text) })
+	if same && len(p) < len(v.raw) { // as far as that tells
+		folded := v.literal(i)
+		same = bytes.Equal(folded, v.folded)
+		for j := range i {
+			same = same || bytes.Equal(folded, v.literal(j))
+		}
+	}
+	if same {
+		return nil
+	}
+	return text
 }
 
 // numbers writes bytes as numbers of at least width digits.
@@ -53,6 +97,64 @@ func numbers(base, width int, between string) func(dst, p []byte) []byte {
 		}
 		return dst
 	}
+}
+
+// signed writes bytes as numbers, negative from 128 on.
+func signed(between string) func(dst, p []byte) []byte {
+	return func(dst, p []byte) []byte {
+		for i, b := range p {
+			if i > 0 {
+				dst = append(dst, between...)
+			}
+			dst = strconv.AppendInt(dst, int64(int8(b)), 10)
+		}
+		return dst
+	}
+}
+
+// characters writes as od -c does.
+func characters(dst, p []byte) []byte {
+	for _, b := range p {
+		switch i := indexByte("\x00\n\t\r\b\f\v\a", b); {
+		case i >= 0:
+			dst = append(dst, '\\', "0ntrbfva"[i])
+		case b < ' ' || b > '~':
+			dst = append(dst, '0'+b>>6, '0'+b>>3&7, '0'+b&7)
+		default:
+			dst = append(dst, b)
+		}
+	}
+	return dst
+}
+
+var controls = strings.Fields("nul soh stx etx eot enq ack bel bs ht nl vt ff cr so si " +
+	"dle dc1 dc2 dc3 dc4 nak syn etb can em sub esc fs gs rs us sp")
+
+// charNames writes as od -a does, which leaves out the highest bit.
+func charNames(dst, p []byte) []byte {
+	for _, b := range p {
+		switch b &= 0x7f; {
+		case int(b) < len(controls):
+			dst = append(dst, controls[b]...)
+		case b == 0x7f:
+			dst = append(dst, "del"...)
+		default:
+			dst = append(dst, b)
+		}
+	}
+	return dst
+}
+
+// latin1 leaves out text that has no bytes of its own there.
+func latin1(dst, p []byte) []byte {
+	begin := len(dst)
+	for _, r := range string(p) {
+		if r > 0xff {
+			return dst[:begin]
+		}
+		dst = append(dst, byte(r))
+	}
+	return dst
 }
 
 func reversed(dst, p []byte) []byte {
@@ -90,28 +192,23 @@ func utf32(order binary.AppendByteOrder) func(dst, p []byte) []byte {
 	}
 }
 
-// maxBase58 bounds the work for a form whose cost grows with the square of the length.
-const maxBase58 = 256
-
 func base58(dst, p []byte) []byte {
 	const digits = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-	if len(p) > maxBase58 {
-		return dst
-	}
-	n, mod, base := new(big.Int).SetBytes(p), new(big.Int), big.NewInt(58)
-	var out []byte
-	for n.Sign() > 0 {
-		n.DivMod(n, base, mod)
-		out = append(out, digits[mod.Int64()])
-	}
+	const gos = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // of Int.Text
 	for _, b := range p {
 		if b != 0 {
 			break
 		}
-		out = append(out, digits[0])
+		dst = append(dst, digits[0])
 	}
-	slices.Reverse(out)
-	return append(dst, out...)
+	n := new(big.Int).SetBytes(p)
+	if n.Sign() == 0 {
+		return dst
+	}
+	for _, c := range []byte(n.Text(58)) {
+		dst = append(dst, digits[indexByte(gos, c)])
+	}
+	return dst
 }
 
 const ascii85digits = ""

@@ -45,7 +45,7 @@ func (s *scanner) slow(t []byte, at int, sym []byte, e entry) {
 		return
 	}
 	c := s.rules.candidate(&e, at)
-	if v := c.read(t); v == found || v == reading && c.done {
+	if v := c.read(t); v == found || v == reading && c.settle() == found {
 		s.add(t, c)
 	}
 }

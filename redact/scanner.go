@@ -65,9 +65,10 @@ func (s *scanner) add(t []byte, c candidate) {
 // end settles what waits for more text. With cut the text may have gone on, and
 // what it ends in may be the beginning of a value.
 func (s *scanner) end(t []byte, cut bool) {
-	for _, c := range s.pending {
+	for i := range s.pending {
+		c := s.pending[i]
 		switch {
-		case c.done:
+		case c.settle() == found:
 			s.add(t, c)
 		case cut && c.form.inner != mark:
 			s.found = append(s.found, match{c.form.begin(t, c.start), len(t), c.value})
@@ -127,8 +128,9 @@ func (s *scanner) hold(t []byte) int {
 			break
 		}
 	}
-	any := form{lead: s.rules.index.lead}
-	hold = digitsBefore(t, any.begin(t, hold), maxLeft)
+	lead := s.rules.index.lead
+	hold = min(form{lead: lead}.dots(t, hold), form{lead: lead, outer: u16le}.dots(t, hold))
+	hold = digitsBefore(t, hold, maxLeft)
 	for _, c := range s.pending {
 		hold = min(hold, c.form.begin(t, c.start))
 	}

@@ -114,6 +114,16 @@ func every(prefix, digits, suffix string) func(dst, p []byte) []byte {
 	}
 }
 
+// short writes each byte as 0x and no more digits than it needs.
+func short(suffix string) func(dst, p []byte) []byte {
+	return func(dst, p []byte) []byte {
+		for _, b := range p {
+			dst = append(strconv.AppendUint(append(dst, "0x"...), uint64(b), 16), suffix...)
+		}
+		return dst
+	}
+}
+
 // runes writes each character with f.
 func runes(f func(dst []byte, r rune) []byte) func(dst, p []byte) []byte {
 	return func(dst, p []byte) []byte {
