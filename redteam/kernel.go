@@ -30,6 +30,10 @@ func (c *catalogue) put(id string, v Family, title string, bypass Bypass, frames
 	c.add(Probe{ID: "kernel/" + id, Family: v, Title: title, Bypass: bypass, scene: kernel, frames: frames, proof: anyDenial})
 }
 
+// holds says of the last probe that n of its frames may pass the first wall: each is the first fragment of a
+// datagram that would be allowed, and that never becomes whole.
+func (c *catalogue) holds(n int) { c.list[len(c.list)-1].held = n }
+
 // good4 and good6 may pass: UDP to the direct host.
 func (c *catalogue) good4() ip { return ip{to: world.Direct4}.udp(40000, 7001, c.token()) }
 func (c *catalogue) good6() ip { return ip{to: world.Direct6}.udp(40000, 7001, c.token()) }
@@ -99,8 +103,8 @@ func (c *catalogue) packets4() {
 		p.options = []byte(o.options)
 		c.put("option-"+o.id, IPv4, "an IP option: "+o.title, Spoofing, p.frame())
 	}
-	part := func(from, to int) []byte {
-		whole := ip{to: world.Direct4}.udp(40000, 7001, c.token()+strings.Repeat(".", 64)).body
+	part := func(port uint16, from, to int) []byte {
+		whole := ip{to: world.Direct4}.udp(40000, port, c.token()+strings.Repeat(".", 64)).body
 		place := uint16(from / 8)
 		if to > 0 {
 			place |= 0x2000
@@ -109,10 +113,12 @@ func (c *catalogue) packets4() {
 		}
 		return ip{to: world.Direct4, proto: protoUDP, place: place, body: whole[from:to]}.frame()
 	}
-	c.put("fragment-first-v4", IPv4, "the first fragment of a datagram", Fragments, part(0, 24))
-	c.put("fragment-later-v4", IPv4, "a later fragment", Fragments, part(8, 0))
-	c.put("fragment-all-v4", IPv4, "a datagram in fragments, the last one first", Fragments, part(24, 0), part(0, 24))
-	c.put("fragment-overlap-v4", IPv4, "fragments that overlap over the ports", Fragments, part(0, 24), part(8, 32), part(24, 0))
+	c.put("fragment-first-v4", IPv4, "a datagram for another port in fragments", Fragments, part(7009, 0, 24), part(7009, 24, 0))
+	c.put("fragment-later-v4", IPv4, "a later fragment", Fragments, part(7001, 8, 0))
+	c.put("fragment-all-v4", IPv4, "a datagram in fragments, the last one first", Fragments, part(7001, 24, 0), part(7001, 0, 24))
+	c.holds(1)
+	c.put("fragment-overlap-v4", IPv4, "fragments that overlap over the ports", Fragments, part(7001, 0, 24), part(7009, 0, 24), part(7009, 8, 32), part(7009, 24, 0))
+	c.holds(1)
 	tiny := ip{to: world.Direct4}.tcp(40001, 7000, tcpSYN, c.token())
 	c.put("fragment-tiny-v4", IPv4, "a first fragment too small for the flags of TCP", Fragments,
 		ip{to: tiny.to, proto: protoTCP, place: 0x2000, body: tiny.body[:8]}.frame(), ip{to: tiny.to, proto: protoTCP, place: 1, body: tiny.body[8:]}.frame())
@@ -163,8 +169,8 @@ func (c *catalogue) packets6() {
 		c.put("extension-"+e.id, IPv6, "an extension header: "+e.title, NoIPv6, c.good6().behind(e.kind, e.rest).frame())
 	}
 	c.put("extension-chain", IPv6, "a long chain of extension headers", NoIPv6, c.good6().behind(60, pad).behind(60, pad).behind(60, pad).behind(0, pad).frame())
-	part := func(from, to int) []byte {
-		whole := ip{to: world.Direct6}.udp(40000, 7001, c.token()+strings.Repeat(".", 64))
+	part := func(port uint16, from, to int) []byte {
+		whole := ip{to: world.Direct6}.udp(40000, port, c.token()+strings.Repeat(".", 64))
 		place := uint16(from)
 		if to > 0 {
 			place |= 1
@@ -174,10 +180,11 @@ func (c *catalogue) packets6() {
 		p := ip{to: whole.to, proto: protoUDP, body: whole.body[from:to]}
 		return p.behind(44, binary.BigEndian.AppendUint32([]byte{0, byte(place >> 8), byte(place)}, 0x7e57)).frame()
 	}
-	c.put("fragment-first-v6", IPv6, "the first fragment of a datagram", Fragments, part(0, 24))
-	c.put("fragment-later-v6", IPv6, "a later fragment", Fragments, part(8, 0))
-	c.put("fragment-atomic-v6", IPv6, "a fragment that is the whole datagram", Fragments, part(0, 0))
-	c.put("fragment-overlap-v6", IPv6, "fragments that overlap", Fragments, part(0, 24), part(8, 0))
+	c.put("fragment-first-v6", IPv6, "a datagram for another port in fragments", Fragments, part(7009, 0, 24), part(7009, 24, 0))
+	c.put("fragment-later-v6", IPv6, "a later fragment", Fragments, part(7001, 8, 0))
+	c.put("fragment-atomic-v6", IPv6, "a fragment that is the whole datagram", Fragments, part(7001, 0, 0))
+	c.put("fragment-overlap-v6", IPv6, "fragments that overlap", Fragments, part(7001, 0, 24), part(7009, 8, 0), part(7001, 24, 0))
+	c.holds(1)
 	p := c.good6()
 	p.length = len(p.body) + 100
 	c.put("length-beyond-v6", IPv6, "a length beyond the frame", Fragments, p.frame())

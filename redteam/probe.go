@@ -34,6 +34,7 @@ type Probe struct {
 	token   string   // is in whatever the probe sends
 	task    *task    // what the guest's script does, nil in scenes without
 	frames  [][]byte // what the guest's kernel puts on its card
+	held    int      // of frames, those that are no more than the beginning of a datagram that might pass
 	config  string   // the project's file, in the scene refused
 	targets []target // where its packets would be seen
 	allowed reach    // what of it may be seen in the world's logs

@@ -235,7 +235,7 @@ func (s *stage) play(ctx context.Context, p Probe) error {
 		var now uint64
 		now, told, err = s.denials(n)
 		dropped = now - before
-		return err != nil || dropped >= uint64(len(p.frames)) && len(told) > 0
+		return err != nil || dropped >= uint64(len(p.frames)-p.held) && len(told) > 0
 	})
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (s *stage) outcome(ctx context.Context, p Probe, dropped uint64, told []fen
 	if through := s.trial.through(p, report{}, time.Time{}); through != "" {
 		seen = append(seen, through)
 	}
-	if dropped < uint64(len(p.frames)) {
+	if dropped < uint64(len(p.frames)-p.held) {
 		seen = append(seen, fmt.Sprintf("of %d frames only %d were dropped", len(p.frames), dropped))
 	}
 	if len(seen) > 0 {

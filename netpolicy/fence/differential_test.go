@@ -51,7 +51,7 @@ func (d *duel) begin() {
 }
 
 func (d *duel) forgetFlows() {
-	d.oracle.flows = map[Key]*oracleFlow{}
+	d.oracle.flows, d.oracle.begun = map[Key]*oracleFlow{}, map[datagramID]*datagram{}
 	f := d.fence
 	var keys []programsFlowKey
 	must(d.t, f.each(func(k programsFlowKey, _ *programsFlow) { keys = append(keys, k) }))
@@ -59,6 +59,15 @@ func (d *duel) forgetFlows() {
 		must(d.t, f.maps.Flows.Delete(k))
 	}
 	clear(f.dying)
+	var ids []programsDatagramKey
+	var id programsDatagramKey
+	var ignored programsDatagram
+	for all := f.maps.Datagrams.Iterate(); all.Next(&id, &ignored); {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		must(d.t, f.maps.Datagrams.Delete(id))
+	}
 }
 
 func (d *duel) enforce(p *netpolicy.Policy) {
@@ -249,7 +258,12 @@ func (d dice) target(o *oracle) Key {
 // icmp throws a path MTU error that quotes a packet of the guest's.
 func (d dice) icmp(about packet) (proto uint8, body []byte) {
 	about.in = false
-	quote := about.frame()[14:]
+	whole := about.frame()
+	if d.IntN(4) == 0 {
+		at := 8 * d.IntN(2)
+		whole = fragmentOf(whole, 1, at, at+24, true)
+	}
+	quote := whole[14:]
 	if d.IntN(4) == 0 {
 		quote = quote[:d.IntN(len(quote))]
 	}
@@ -303,6 +317,13 @@ func (duel *duel) run(d dice) {
 		}
 		if i > 0 && i%100 == 0 {
 			duel.enforce(d.policy())
+		}
+		if d.IntN(12) == 0 {
+			frames, out := d.datagram(duel.oracle)
+			for _, frame := range frames {
+				duel.send(frame, out)
+			}
+			continue
 		}
 		frame, out := d.frame(duel.oracle)
 		duel.send(frame, out)

@@ -500,36 +500,43 @@ func TestSiteDoesNotBecomeARouter(t *testing.T) {
 	}
 }
 
+// newNarrowWorld puts a host behind the peer of newWorld, over a link with an MTU of 1300.
+//
+//	site: wan ===== eth0 :peer: narrow ===1300=== eth0 :far
+//	45.0.0.1    45.0.0.2        46.0.0.1           46.0.0.2
+func newNarrowWorld(t testing.TB) (site, far *space, addrs map[string]netip.Addr) {
+	t.Helper()
+	site, peer := newWorld(t)
+	far = testSpace(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "narrow"
+	must(t, peer.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.handle)}))
+	end(t, peer, "narrow", netip.MustParseAddr("46.0.0.1"), netip.MustParseAddr("2a00:46::1"))
+	end(t, far, "eth0", netip.MustParseAddr("46.0.0.2"), netip.MustParseAddr("2a00:46::2"))
+	must(t, peer.links.LinkSetMTU(lookup(t, peer, "narrow"), 1300))
+	must(t, far.links.LinkSetMTU(lookup(t, far, "eth0"), 1300))
+	must(t, peer.in(func() error {
+		return sysctls{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}.set()
+	}))
+	for s, via := range map[*space]netip.Addr{site: peerAddr4, far: netip.MustParseAddr("46.0.0.1")} {
+		must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: via.AsSlice()}))
+	}
+	for s, via := range map[*space]netip.Addr{site: peerAddr6, far: netip.MustParseAddr("2a00:46::1")} {
+		must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("::/0")), Gw: via.AsSlice()}))
+	}
+	return site, far, map[string]netip.Addr{"ipv4": netip.MustParseAddr("46.0.0.2"), "ipv6": netip.MustParseAddr("2a00:46::2")}
+}
+
 // A smaller path MTU behind the site reaches the guest as an ICMP error.
 func TestPathMTU(t *testing.T) {
 	t.Parallel()
-	for family, addr := range peers {
+	for family := range peers {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			site, peer := newWorld(t)
-			far := testSpace(t)
-			attrs := netlink.NewLinkAttrs()
-			attrs.Name = "narrow"
-			must(t, peer.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.handle)}))
-			end(t, peer, "narrow", netip.MustParseAddr("46.0.0.1"), netip.MustParseAddr("2a00:46::1"))
-			end(t, far, "eth0", netip.MustParseAddr("46.0.0.2"), netip.MustParseAddr("2a00:46::2"))
-			must(t, peer.links.LinkSetMTU(lookup(t, peer, "narrow"), 1300))
-			must(t, far.links.LinkSetMTU(lookup(t, far, "eth0"), 1300))
-			must(t, peer.in(func() error {
-				return sysctls{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1"}.set()
-			}))
-			for s, via := range map[*space]netip.Addr{site: peerAddr4, far: netip.MustParseAddr("46.0.0.1")} {
-				must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: via.AsSlice()}))
-			}
-			for s, via := range map[*space]netip.Addr{site: peerAddr6, far: netip.MustParseAddr("2a00:46::1")} {
-				must(t, s.links.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("::/0")), Gw: via.AsSlice()}))
-			}
+			site, far, addrs := newNarrowWorld(t)
+			to := addrs[family]
 			f, _ := newFence(t, site, allow("46.0.0.0/24", "tcp/7000"), allow("2a00:46::/64", "tcp/7000"))
 			g := newGuest(t, f)
-			to := netip.MustParseAddr("46.0.0.2")
-			if addr.Is6() {
-				to = netip.MustParseAddr("2a00:46::2")
-			}
 			l := far.listen(t, "tcp", at6or4(to, 7000))
 			// The far end offers segments that its own link could not carry, as one behind a tunnel does.
 			must(t, far.links.LinkSetMTU(lookup(t, far, "eth0"), 1500))

@@ -40,7 +40,11 @@ func (f *Fence) Enforce(ctx context.Context, g netpolicy.Generation) ([]Flow, er
 	if g.Policy.HasDirect() {
 		err = errors.Join(err, f.keep(f.namedBy(g.Policy)))
 	}
-	if err = errors.Join(err, f.maps.Generation.Set(g.Number)); err != nil {
+	err = errors.Join(err, f.maps.Generation.Set(g.Number))
+	if g.Policy.HasDirect() && f.uplink != nil { // what waits for the rest of its datagram came in under the old one
+		err = errors.Join(err, f.space.raiseWall(f.marks, g.Number))
+	}
+	if err != nil {
 		f.seal()
 		return nil, fmt.Errorf("enforce generation %d, nothing passes now: %w", g.Number, err)
 	}
@@ -77,7 +81,7 @@ func (f *Fence) connect(ctx context.Context, p *netpolicy.Policy) (err error) {
 		f.inject.unplug()
 		return u.close(f.marks)
 	case p.HasDirect() && f.uplink == nil:
-		if f.uplink, err = newUplink(ctx, f.space, f.site, f.gates, f.maps, f.marks); err != nil {
+		if f.uplink, err = newUplink(ctx, f.space, f.site, f.gates, f.maps, f.marks, f.generation); err != nil {
 			f.uplink = nil
 			return fmt.Errorf("make a way out for direct rules: %w", hint(err))
 		}

@@ -5,7 +5,7 @@
  * The policy's programs, which the gates (gate.bpf.c) hand packets to: from_guest
  * and to_guest at the guest's TAP, from_uplink on the way back of direct flows.
  */
-#include "verdict.h"
+#include "datagram.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -21,6 +21,8 @@ int from_guest(struct __sk_buff *skb)
 	why = read_frame(skb, &p, true);
 	if (why == IS_ARP)
 		goto pass;
+	if (!why && p.part.end)
+		why = place(&p, true);
 	if (why)
 		return deny(skb, &p, why, true, now);
 	f = bpf_map_lookup_elem(&flows, &p.key);
@@ -53,7 +55,13 @@ int from_guest(struct __sk_buff *skb)
 		if (!f)
 			return deny(skb, &p, TABLE_FULL, true, now);
 	}
+	if (p.part.end && !take_place(&p, true))
+		return deny(skb, &p, FRAGMENT, true, now);
 	account(skb, f, &p, true, now);
+	if (p.part.end) {
+		skb->mark = part_mark ^ current;
+		return TCX_PASS;
+	}
 pass:
 	skb->mark = pass_mark;
 	return TCX_PASS;
@@ -74,6 +82,8 @@ int to_guest(struct __sk_buff *skb)
 		return TCX_PASS;
 	if (why == ICMP && path_mtu(skb, &p, current))
 		return TCX_PASS;
+	if (!why && p.part.end)
+		why = place(&p, false);
 	if (why)
 		return deny(skb, &p, why, false, now);
 	f = bpf_map_lookup_elem(&flows, &p.key);
@@ -86,6 +96,8 @@ int to_guest(struct __sk_buff *skb)
 			return TCX_PASS;
 		return deny(skb, &p, why, false, now);
 	}
+	if (p.part.end && !take_place(&p, false))
+		return deny(skb, &p, FRAGMENT, false, now);
 	account(skb, f, &p, false, now);
 	return TCX_PASS;
 }

@@ -138,7 +138,7 @@ func parseQuote(b []byte) (q quoted, ok bool) {
 	var src, dst netip.Addr
 	var total int
 	switch {
-	case len(b) >= 20+8 && b[0] == 0x45:
+	case len(b) >= 20+8 && b[0] == 0x45 && binary.BigEndian.Uint16(b[6:])&0x1fff == 0: // a later fragment has no ports
 		q.proto = b[9]
 		src, dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
 		total = int(binary.BigEndian.Uint16(b[2:])) - 20
@@ -148,6 +148,10 @@ func parseQuote(b []byte) (q quoted, ok bool) {
 		src, dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 		total = int(binary.BigEndian.Uint16(b[4:]))
 		b = b[40:]
+		if q.proto == protoFragment && len(b) >= 8+8 && binary.BigEndian.Uint16(b[2:])&^7 == 0 {
+			q.proto = b[0]
+			b = b[8:]
+		}
 	default:
 		return q, false
 	}

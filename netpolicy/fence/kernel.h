@@ -32,6 +32,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -133,7 +134,9 @@ struct ipv4 {
 	__be32 to;
 };
 
-#define IPV4_DF 0x4000
+#define IPV4_RESERVED 0x8000
+#define IPV4_MF 0x2000
+#define IPV4_OFFSET 0x1fff /* in units of 8 bytes */
 
 /* RFC 8200, section 3 */
 struct ipv6 {
@@ -145,6 +148,18 @@ struct ipv6 {
 	__be32 from[4];
 	__be32 to[4];
 };
+
+/* RFC 8200, section 4.5 */
+struct fragment {
+	u8 next;
+	u8 reserved;
+	__be16 place;
+	__be32 id;
+};
+
+#define IPV6_RESERVED 0x0006
+#define IPV6_MF 0x0001
+#define IPV6_OFFSET 0xfff8 /* in bytes */
 
 /* RFC 9293, section 3.1 */
 struct tcp {
@@ -185,4 +200,5 @@ struct icmp {
 #define PROTO_ICMP 1
 #define PROTO_TCP 6
 #define PROTO_UDP 17
+#define PROTO_FRAGMENT 44
 #define PROTO_ICMPV6 58

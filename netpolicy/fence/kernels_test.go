@@ -11,7 +11,7 @@ import (
 // load, both directions are attached, frames pass and are dropped as the oracle says, and
 // all are dropped once the owner is killed. CUSTODY_TEST_EVERYWHERE=1 runs all but those that need a
 // program of the distribution, or a module that is not among the kernels' in hack/hostvm/kernels.
-const onKernels = "-test.run=TestRejected|TestRefused|TestAttach|TestDrops|TestKilled|TestFirstWall|TestSecondWall|TestSiteDoesNot|TestDirectReaches|TestDirectDoesNotReachTheSite$|TestUplinkComes|TestSweepRemoves|FuzzVerdicts"
+const onKernels = "-test.run=TestRejected|TestRefused|TestAttach|TestDrops|TestKilled|TestFirstWall|TestSecondWall|TestSiteDoesNot|TestDirectReaches|TestDirectDoesNotReachTheSite$|TestUplinkComes|TestSweepRemoves|TestDirectDatagrams|TestHostileFragments|TestFragments|FuzzVerdicts"
 
 // TestKernels runs this package's tests on the kernels of hosts.
 func TestKernels(t *testing.T) {

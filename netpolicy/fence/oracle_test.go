@@ -15,6 +15,20 @@ type oracle struct {
 	policy *netpolicy.Policy
 	opened []*opening // in order
 	flows  map[Key]*oracleFlow
+	begun  map[datagramID]*datagram
+}
+
+// datagram is one of UDP's of which some fragments have passed, and not yet the last.
+type datagram struct {
+	key    Key
+	size   int // as its header says
+	passed int // bytes
+}
+
+type datagramID struct {
+	peer netip.Addr
+	id   uint32
+	out  bool
 }
 
 type opening struct {
@@ -40,6 +54,15 @@ type parsed struct {
 	seq, ack, size uint32
 	arp            bool
 	quoted         *Key // by an ICMP error of path MTU
+	part           *parsedPart
+}
+
+// parsedPart is what a fragment says of itself.
+type parsedPart struct {
+	id         uint32
+	begin, end int
+	last       bool
+	size       int // of the datagram, in the first
 }
 
 // parse returns a reason, or allowed.
@@ -93,11 +116,16 @@ func parse4(f []byte, out bool) (p parsed, why int) {
 	if total < 20 || !padded(len(f), 14+total) {
 		return p, malformed
 	}
-	if be16(ip[6:])&^0x4000 != 0 {
+	place := be16(ip[6:])
+	if place&0x8000 != 0 {
 		return p, fragment
 	}
+	var part *parsedPart
+	if place &= 0x3fff; place != 0 {
+		part = &parsedPart{id: uint32(be16(ip[4:])), begin: int(place&0x1fff) * 8, last: place&0x2000 == 0}
+	}
 	src, dst := netip.AddrFrom4([4]byte(ip[12:16])), netip.AddrFrom4([4]byte(ip[16:20]))
-	return parseIP(src, dst, netpolicy.Guest4, ip[9], ip[20:total], out)
+	return parseIP(src, dst, netpolicy.Guest4, ip[9], ip[20:total], part, out)
 }
 
 func parse6(f []byte, out bool) (p parsed, why int) {
@@ -106,13 +134,13 @@ func parse6(f []byte, out bool) (p parsed, why int) {
 		return p, malformed
 	}
 	src, dst := netip.AddrFrom16([16]byte(ip[8:24])), netip.AddrFrom16([16]byte(ip[24:40]))
-	return parseIP(src, dst, netpolicy.Guest6, ip[6], ip[40:40+int(be16(ip[4:]))], out)
+	return parseIP(src, dst, netpolicy.Guest6, ip[6], ip[40:40+int(be16(ip[4:]))], nil, out)
 }
 
 // padded says whether a frame has the packet's length, or is as short as Ethernet allows.
 func padded(frame, packet int) bool { return frame == packet || frame > packet && frame <= 60 }
 
-func parseIP(src, dst, guest netip.Addr, proto byte, body []byte, out bool) (p parsed, why int) {
+func parseIP(src, dst, guest netip.Addr, proto byte, body []byte, part *parsedPart, out bool) (p parsed, why int) {
 	own, peer := src, dst
 	if !out {
 		own, peer = dst, src
@@ -122,11 +150,15 @@ func parseIP(src, dst, guest netip.Addr, proto byte, body []byte, out bool) (p p
 	}
 	if guest.Is6() {
 		switch proto {
-		case 44:
-			return p, fragment
 		case 0, 43, 50, 51, 60, 135, 139, 140, 253, 254:
 			return p, extension
 		}
+	}
+	if part != nil {
+		return parsePart(peer, guest, proto, body, part, out)
+	}
+	if proto == 44 && guest.Is6() {
+		return parseFragment(peer, guest, body, out)
 	}
 	if proto == 1 && guest.Is4() || proto == 58 && guest.Is6() {
 		p.quoted = parseQuoted(body, guest)
@@ -143,6 +175,76 @@ func parseIP(src, dst, guest netip.Addr, proto byte, body []byte, out bool) (p p
 		return p, why
 	}
 	return p, allowed
+}
+
+// parseFragment reads what follows an IPv6 header that says so.
+func parseFragment(peer, guest netip.Addr, b []byte, out bool) (p parsed, why int) {
+	switch {
+	case peer.Is4In6():
+		return p, mapped
+	case len(b) < 8:
+		return p, malformed
+	case b[1] != 0 || b[3]&6 != 0:
+		return p, fragment
+	}
+	place := be16(b[2:])
+	return parsePart(peer, guest, b[0], b[8:], &parsedPart{id: binary.BigEndian.Uint32(b[4:]), begin: int(place &^ 7), last: place&1 == 0}, out)
+}
+
+func parsePart(peer, guest netip.Addr, proto byte, b []byte, part *parsedPart, out bool) (p parsed, why int) {
+	part.end = part.begin + len(b)
+	first := part.begin == 0
+	if proto != 17 || len(b) == 0 || first && part.last || !part.last && len(b)%8 != 0 {
+		return p, fragment
+	}
+	p.part = part
+	p.key = Key{Proto: "udp", Src: netip.AddrPortFrom(guest, 0), Dst: netip.AddrPortFrom(peer, 0)}
+	if first {
+		p.ports(b, out)
+		part.size = int(be16(b[4:]))
+	}
+	return p, allowed
+}
+
+// place says whether a fragment is the next one of its datagram. One that is not ends it.
+func (o *oracle) place(p *parsed, out bool) int {
+	part := p.part
+	if part == nil {
+		return allowed
+	}
+	id := datagramID{p.key.Dst.Addr(), part.id, out}
+	begun := o.begun[id]
+	switch {
+	case netpolicy.Synthetic.Contains(id.peer):
+		return fragment
+	case part.begin == 0 && part.end >= part.size:
+		return malformed
+	case part.begin == 0:
+		return allowed
+	case begun == nil:
+		return fragment
+	case part.begin != begun.passed, part.last && part.end != begun.size, !part.last && part.end >= begun.size:
+		delete(o.begun, id)
+		return fragment
+	}
+	p.key = begun.key
+	return allowed
+}
+
+// pass takes note of a fragment that passes.
+func (o *oracle) pass(p parsed, out bool) {
+	if p.part == nil {
+		return
+	}
+	id := datagramID{p.key.Dst.Addr(), p.part.id, out}
+	switch {
+	case p.part.begin == 0:
+		o.begun[id] = &datagram{p.key, p.part.size, p.part.end}
+	case p.part.last:
+		delete(o.begun, id)
+	default:
+		o.begun[id].passed = p.part.end
+	}
 }
 
 func (p *parsed) transport(proto byte, b []byte, out bool) int {
@@ -167,13 +269,17 @@ func (p *parsed) transport(proto byte, b []byte, out bool) int {
 			p.size++
 		}
 	}
-	a, b2 := be16(b), be16(b[2:])
-	if !out {
-		a, b2 = b2, a
-	}
-	p.key.Src = netip.AddrPortFrom(p.key.Src.Addr(), a)
-	p.key.Dst = netip.AddrPortFrom(p.key.Dst.Addr(), b2)
+	p.ports(b, out)
 	return allowed
+}
+
+func (p *parsed) ports(b []byte, out bool) {
+	guest, peer := be16(b), be16(b[2:])
+	if !out {
+		guest, peer = peer, guest
+	}
+	p.key.Src = netip.AddrPortFrom(p.key.Src.Addr(), guest)
+	p.key.Dst = netip.AddrPortFrom(p.key.Dst.Addr(), peer)
 }
 
 // parseQuoted reads the flow that an ICMP error is about.
@@ -182,10 +288,16 @@ func parseQuoted(b []byte, guest netip.Addr) *Key {
 	var proto byte
 	var ports []byte
 	switch {
-	case guest.Is4() && len(b) >= 8+20+4 && b[0] == 3 && b[1] == 4 && b[8] == 0x45:
+	case guest.Is4() && len(b) >= 8+20+4 && b[0] == 3 && b[1] == 4 && b[8] == 0x45 && be16(b[14:])&0x1fff == 0:
 		src, dst, proto, ports = netip.AddrFrom4([4]byte(b[20:24])), netip.AddrFrom4([4]byte(b[24:28])), b[17], b[28:]
 	case guest.Is6() && len(b) >= 8+40+4 && b[0] == 2 && b[1] == 0 && b[8]>>4 == 6:
 		src, dst, proto, ports = netip.AddrFrom16([16]byte(b[16:32])), netip.AddrFrom16([16]byte(b[32:48])), b[14], b[48:]
+		if proto == 44 {
+			if len(b) < 8+40+8+4 || be16(b[50:])&^7 != 0 {
+				return nil
+			}
+			proto, ports = b[48], b[56:]
+		}
 	}
 	if src != guest {
 		return nil
@@ -198,6 +310,9 @@ func (f *oracleFlow) over() bool { return f.reset || f.revoked || f.finOut && f.
 // fromGuest decides on a frame of the guest's, and takes note of it.
 func (o *oracle) fromGuest(frame []byte) int {
 	p, why := parse(frame, true)
+	if why == allowed && !p.arp {
+		why = o.place(&p, true)
+	}
 	if why != allowed || p.arp {
 		return why
 	}
@@ -219,6 +334,7 @@ func (o *oracle) fromGuest(frame []byte) int {
 	if f.revoked {
 		return revoked
 	}
+	o.pass(p, true)
 	f.sent(p)
 	return allowed
 }
@@ -296,6 +412,9 @@ func (o *oracle) toGuest(frame []byte) int {
 			return allowed
 		}
 	}
+	if why == allowed {
+		why = o.place(&p, false)
+	}
 	if why != allowed {
 		return why
 	}
@@ -308,6 +427,7 @@ func (o *oracle) toGuest(frame []byte) int {
 	case f.revoked:
 		return revoked
 	}
+	o.pass(p, false)
 	f.received(p)
 	return allowed
 }

@@ -7,7 +7,7 @@
 
 #include "state.h"
 
-/* Ethernet, IPv6, TCP without options */
+/* Ethernet, IPv6, TCP without options, which is more than a fragment header and UDP */
 #define HEADERS (14 + 40 + 20)
 
 struct packet {
@@ -17,6 +17,12 @@ struct packet {
 	u32 seq;
 	u32 ack;
 	u32 flags; /* TCP's */
+	struct part {
+		u32 id;
+		u32 begin, end; /* in the datagram, whose first byte is UDP's header's; end is 0 of whole packets */
+		u32 size;	/* of the datagram, as its first part says */
+		bool more;
+	} part;
 };
 
 static __always_inline bool same_mac(const u16 *a, const volatile u16 *b)
@@ -65,7 +71,7 @@ static __always_inline u32 read_arp(void *at, void *end, const bool out)
  * address of the kernel's sk_buff, so that they can be read there with a helper that
  * every kernel since 5.5 has; bpf_cast_to_kern_ctx would need 6.2.
  */
-static __always_inline bool checksum_is_transports(struct __sk_buff *skb, const u32 transport, const u32 offset)
+static __always_inline bool checksum_is_transports(struct __sk_buff *skb, const u32 transport, const u32 offset, const bool part)
 {
 	struct sk_buff *k = (void *)skb;
 
@@ -73,6 +79,8 @@ static __always_inline bool checksum_is_transports(struct __sk_buff *skb, const 
 		return false;
 	if (BPF_CORE_READ_BITFIELD_PROBED(k, ip_summed) != CHECKSUM_PARTIAL)
 		return true;
+	if (part) /* it would be that of the fragment alone */
+		return false;
 	return BPF_CORE_READ(k, csum_start) - (u32)(BPF_CORE_READ(k, data) - BPF_CORE_READ(k, head)) == transport &&
 	       BPF_CORE_READ(k, csum_offset) == offset;
 }
@@ -130,8 +138,35 @@ static __always_inline u32 read_transport(struct __sk_buff *skb, struct packet *
 
 	if (why)
 		return why;
-	if (out && !checksum_is_transports(skb, transport, tcp ? 16 : 6))
+	if (out && !checksum_is_transports(skb, transport, tcp ? 16 : 6, false))
 		return CHECKSUM;
+	return ALLOWED;
+}
+
+/*
+ * Reads a fragment of a UDP datagram, as far as it says by itself what it belongs to: the
+ * first has the ports. size: bytes of the datagram that it carries.
+ */
+static __always_inline u32 read_part(struct __sk_buff *skb, struct packet *p, void *at, void *end, u32 size, const bool out)
+{
+	struct part *part = &p->part;
+	struct udp *u = at;
+
+	if (p->key.proto != PROTO_UDP || !size || (!part->begin && !part->more) || (part->more && size % 8) || skb->gso_size)
+		return FRAGMENT;
+	if (out && !checksum_is_transports(skb, 0, 0, true))
+		return CHECKSUM;
+	part->end = part->begin + size;
+	p->payload = size;
+	if (part->begin)
+		return ALLOWED;
+	if (size < sizeof(*u) || (void *)(u + 1) > end)
+		return MALFORMED;
+	part->size = bpf_ntohs(u->length);
+	p->key.guest_port = out ? u->from : u->to;
+	p->key.peer_port = out ? u->to : u->from;
+	p->headers += sizeof(*u);
+	p->payload -= sizeof(*u);
 	return ALLOWED;
 }
 
@@ -144,7 +179,7 @@ static __always_inline bool fits(struct __sk_buff *skb, u32 size)
 static __always_inline u32 read_ipv4(struct __sk_buff *skb, struct packet *p, void *at, void *end, const bool out)
 {
 	struct ipv4 *ip = at;
-	u32 total;
+	u32 total, place;
 
 	if ((void *)(ip + 1) > end || ip->version_ihl >> 4 != 4 || (ip->version_ihl & 15) < 5)
 		return MALFORMED;
@@ -153,7 +188,8 @@ static __always_inline u32 read_ipv4(struct __sk_buff *skb, struct packet *p, vo
 	total = bpf_ntohs(ip->total);
 	if (total < sizeof(*ip) || !fits(skb, sizeof(struct ethernet) + total))
 		return MALFORMED;
-	if (ip->fragment & ~bpf_htons(IPV4_DF))
+	place = bpf_ntohs(ip->fragment);
+	if (place & IPV4_RESERVED)
 		return FRAGMENT;
 	if ((out ? ip->from : ip->to) != guest4)
 		return SOURCE;
@@ -161,6 +197,12 @@ static __always_inline u32 read_ipv4(struct __sk_buff *skb, struct packet *p, vo
 	p->key.peer[0] = out ? ip->to : ip->from;
 	p->key.proto = ip->protocol;
 	p->headers = sizeof(struct ethernet) + sizeof(*ip);
+	if (place & (IPV4_MF | IPV4_OFFSET)) {
+		p->part.id = ip->id;
+		p->part.begin = (place & IPV4_OFFSET) * 8;
+		p->part.more = place & IPV4_MF;
+		return read_part(skb, p, ip + 1, end, total - sizeof(*ip), out);
+	}
 	if (ip->protocol == PROTO_ICMP)
 		return ICMP;
 	if (ip->protocol != PROTO_TCP && ip->protocol != PROTO_UDP)
@@ -173,6 +215,24 @@ static __always_inline bool extension(u8 next)
 {
 	return next == 0 || next == 43 || next == 50 || next == 51 || next == 60 || next == 135 || next == 139 ||
 	       next == 140 || next == 253 || next == 254;
+}
+
+static __always_inline u32 read_fragment(struct __sk_buff *skb, struct packet *p, void *at, void *end, u32 size, const bool out)
+{
+	struct fragment *f = at;
+	u32 place;
+
+	if (size < sizeof(*f) || (void *)(f + 1) > end)
+		return MALFORMED;
+	place = bpf_ntohs(f->place);
+	if (f->reserved || (place & IPV6_RESERVED))
+		return FRAGMENT;
+	p->key.proto = f->next;
+	p->headers += sizeof(*f);
+	p->part.id = f->id;
+	p->part.begin = place & IPV6_OFFSET;
+	p->part.more = place & IPV6_MF;
+	return read_part(skb, p, f + 1, end, size - sizeof(*f), out);
 }
 
 static __always_inline u32 read_ipv6(struct __sk_buff *skb, struct packet *p, void *at, void *end, const bool out)
@@ -196,16 +256,16 @@ static __always_inline u32 read_ipv6(struct __sk_buff *skb, struct packet *p, vo
 	p->key.peer[3] = peer[3];
 	p->key.proto = ip->next;
 	p->headers = sizeof(struct ethernet) + sizeof(*ip);
-	if (ip->next == 44)
-		return FRAGMENT;
 	if (extension(ip->next))
 		return EXTENSION;
 	if (ip->next == PROTO_ICMPV6)
 		return ICMP;
-	if (ip->next != PROTO_TCP && ip->next != PROTO_UDP)
+	if (ip->next != PROTO_TCP && ip->next != PROTO_UDP && ip->next != PROTO_FRAGMENT)
 		return PROTOCOL;
 	if (!peer[0] && !peer[1] && peer[2] == bpf_htonl(0xffff))
 		return MAPPED;
+	if (ip->next == PROTO_FRAGMENT)
+		return read_fragment(skb, p, ip + 1, end, size, out);
 	return read_transport(skb, p, ip + 1, end, size, out);
 }
 

@@ -19,7 +19,11 @@ type programs struct {
 type marks struct {
 	pass   uint32 // on packets that were looked at
 	inject uint32 // on packets that Custody itself sends
+	part   uint32 // with a generation, on fragments that were looked at under it: see parts
 }
+
+// parts is the mark on fragments that were looked at under a generation.
+func (m marks) parts(generation uint32) uint32 { return m.part ^ generation }
 
 // readPrograms prepares the programs, with the marks of one fence, for loading.
 func readPrograms(m marks) (*ebpf.CollectionSpec, error) {
@@ -44,7 +48,7 @@ func constants(m marks) map[string]any {
 	gateway, guest := netpolicy.Gateway4.As4(), netpolicy.Guest4.As4()
 	guest6, synthetic := netpolicy.Guest6.As16(), netpolicy.Synthetic.Addr().As4()
 	return map[string]any{
-		programsVarPassMark: m.pass, programsVarInjectMark: m.inject,
+		programsVarPassMark: m.pass, programsVarInjectMark: m.inject, programsVarPartMark: m.part,
 		programsVarGuestMac: netpolicy.GuestMAC, programsVarGatewayMac: netpolicy.GatewayMAC,
 		programsVarGuest4: guest, programsVarGateway4: gateway, programsVarGuest6: guest6,
 		programsVarSynthetic4:     synthetic,

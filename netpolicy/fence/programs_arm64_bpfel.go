@@ -19,6 +19,23 @@ type programsBucket struct {
 	Tokens uint64
 }
 
+type programsDatagram struct {
+	_         structs.HostLayout
+	GuestPort uint16
+	PeerPort  uint16
+	Size      uint32
+	Next      uint32
+}
+
+type programsDatagramKey struct {
+	_      structs.HostLayout
+	Peer   [4]uint32
+	Id     uint32
+	Family uint8
+	Out    bool
+	Zero   uint16
+}
+
 type programsEvent struct {
 	_       structs.HostLayout
 	Kind    uint32
@@ -87,6 +104,7 @@ type programsTarget struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	programsMapDatagrams      = "datagrams"
 	programsMapEvents         = "events"
 	programsMapFlows          = "flows"
 	programsMapIds            = "ids"
@@ -108,6 +126,7 @@ const (
 	programsVarLayoutEvent    = "layout_event"
 	programsVarLayoutRangeKey = "layout_range_key"
 	programsVarLost           = "lost"
+	programsVarPartMark       = "part_mark"
 	programsVarPassMark       = "pass_mark"
 	programsVarResolverPort   = "resolver_port"
 	programsVarSynthetic4     = "synthetic4"
@@ -165,12 +184,13 @@ type programsProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programsMapSpecs struct {
-	Events  *ebpf.MapSpec `ebpf:"events"`
-	Flows   *ebpf.MapSpec `ebpf:"flows"`
-	Ids     *ebpf.MapSpec `ebpf:"ids"`
-	Kept    *ebpf.MapSpec `ebpf:"kept"`
-	Permits *ebpf.MapSpec `ebpf:"permits"`
-	Ranges  *ebpf.MapSpec `ebpf:"ranges"`
+	Datagrams *ebpf.MapSpec `ebpf:"datagrams"`
+	Events    *ebpf.MapSpec `ebpf:"events"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
+	Ids       *ebpf.MapSpec `ebpf:"ids"`
+	Kept      *ebpf.MapSpec `ebpf:"kept"`
+	Permits   *ebpf.MapSpec `ebpf:"permits"`
+	Ranges    *ebpf.MapSpec `ebpf:"ranges"`
 }
 
 // programsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -189,6 +209,7 @@ type programsVariableSpecs struct {
 	LayoutEvent    *ebpf.VariableSpec `ebpf:"layout_event"`
 	LayoutRangeKey *ebpf.VariableSpec `ebpf:"layout_range_key"`
 	Lost           *ebpf.VariableSpec `ebpf:"lost"`
+	PartMark       *ebpf.VariableSpec `ebpf:"part_mark"`
 	PassMark       *ebpf.VariableSpec `ebpf:"pass_mark"`
 	ResolverPort   *ebpf.VariableSpec `ebpf:"resolver_port"`
 	Synthetic4     *ebpf.VariableSpec `ebpf:"synthetic4"`
@@ -215,16 +236,18 @@ func (o *programsObjects) Close() error {
 //
 // It can be passed to loadProgramsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programsMaps struct {
-	Events  *ebpf.Map `ebpf:"events"`
-	Flows   *ebpf.Map `ebpf:"flows"`
-	Ids     *ebpf.Map `ebpf:"ids"`
-	Kept    *ebpf.Map `ebpf:"kept"`
-	Permits *ebpf.Map `ebpf:"permits"`
-	Ranges  *ebpf.Map `ebpf:"ranges"`
+	Datagrams *ebpf.Map `ebpf:"datagrams"`
+	Events    *ebpf.Map `ebpf:"events"`
+	Flows     *ebpf.Map `ebpf:"flows"`
+	Ids       *ebpf.Map `ebpf:"ids"`
+	Kept      *ebpf.Map `ebpf:"kept"`
+	Permits   *ebpf.Map `ebpf:"permits"`
+	Ranges    *ebpf.Map `ebpf:"ranges"`
 }
 
 func (m *programsMaps) Close() error {
 	return _ProgramsClose(
+		m.Datagrams,
 		m.Events,
 		m.Flows,
 		m.Ids,
@@ -250,6 +273,7 @@ type programsVariables struct {
 	LayoutEvent    *ebpf.Variable `ebpf:"layout_event"`
 	LayoutRangeKey *ebpf.Variable `ebpf:"layout_range_key"`
 	Lost           *ebpf.Variable `ebpf:"lost"`
+	PartMark       *ebpf.Variable `ebpf:"part_mark"`
 	PassMark       *ebpf.Variable `ebpf:"pass_mark"`
 	ResolverPort   *ebpf.Variable `ebpf:"resolver_port"`
 	Synthetic4     *ebpf.Variable `ebpf:"synthetic4"`

@@ -91,7 +91,7 @@ func (f *Fence) makeTap() (index int, err error) {
 
 // putWalls puts up both walls, before any program of the policy's is there.
 func (f *Fence) putWalls(index int) (err error) {
-	if err := f.space.raiseWall(f.marks, false); err != nil {
+	if err := f.space.raiseWall(f.marks, 0); err != nil {
 		return err
 	}
 	if f.gates, err = newGates(f.options.attach); err != nil {
@@ -125,12 +125,15 @@ func hint(err error) error {
 }
 
 func newMarks() (marks, error) {
-	var b [8]byte
+	const top = 1 << 31 // so that no generation makes a fragment's mark another
+	var b [12]byte
 	for {
 		if _, err := rand.Read(b[:]); err != nil {
 			return marks{}, err
 		}
-		m := marks{pass: binary.NativeEndian.Uint32(b[:]), inject: binary.NativeEndian.Uint32(b[4:])}
+		m := marks{
+			pass: binary.NativeEndian.Uint32(b[:]) &^ top, inject: binary.NativeEndian.Uint32(b[4:]) &^ top, part: binary.NativeEndian.Uint32(b[8:]) | top,
+		}
 		if m.pass != 0 && m.inject != 0 && m.pass != m.inject {
 			return m, nil
 		}

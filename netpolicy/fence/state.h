@@ -11,6 +11,7 @@
 #define PERMITS 262144
 #define IDS 524288
 #define KEPT 65536
+#define DATAGRAMS 1024
 
 /* Why a packet was dropped. reason.go gives the words, in this order. */
 enum reason {
@@ -110,6 +111,22 @@ enum event_kind {
 
 #define QUOTE 64
 
+/* a UDP datagram that comes in fragments */
+struct datagram_key {
+	u32 peer[4];
+	u32 id;
+	u8 family;
+	bool out;
+	u16 zero;
+};
+
+struct datagram {
+	__be16 guest_port;
+	__be16 peer_port;
+	u32 size; /* bytes, UDP's header included */
+	u32 next; /* where the next fragment begins */
+};
+
 struct event {
 	u32 kind;
 	u32 reason;
@@ -176,6 +193,14 @@ struct {
 	__type(value, u32);
 } kept SEC(".maps");
 
+/* of which the first fragment has passed and the last has not */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, DATAGRAMS);
+	__type(key, struct datagram_key);
+	__type(value, struct datagram);
+} datagrams SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
@@ -184,6 +209,7 @@ struct {
 /* set once, before the programs are loaded */
 const volatile u32 pass_mark;	/* on what was checked */
 const volatile u32 inject_mark; /* on what Custody itself sends */
+const volatile u32 part_mark;	/* on fragments that were checked, exclusive or the generation */
 const volatile u16 guest_mac[3];
 const volatile u16 gateway_mac[3];
 const volatile __be32 guest4;

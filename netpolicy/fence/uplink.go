@@ -40,7 +40,7 @@ type uplink struct {
 
 // newUplink lays the cable. Nothing passes it before its ends are up, and those
 // come up behind both walls.
-func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs, m marks) (u *uplink, err error) {
+func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs, m marks, generation uint32) (u *uplink, err error) {
 	u = &uplink{sandbox: sandbox, site: site}
 	defer func() {
 		if err != nil {
@@ -64,7 +64,7 @@ func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs,
 	if u.guard, err = newGuard(site, u); err != nil {
 		return u, err
 	}
-	if err := sandbox.raiseWall(m, true); err != nil {
+	if err := sandbox.raiseWall(m, generation); err != nil {
 		return u, err
 	}
 	if _, err := u.end(site, u.name, 0); err != nil {
@@ -194,7 +194,7 @@ func (u *uplink) close(m marks) error {
 			errs = append(errs, u.site.links.LinkDel(l))
 		}
 	}
-	errs = append(errs, u.sandbox.raiseWall(m, false))
+	errs = append(errs, u.sandbox.raiseWall(m, 0))
 	if u.forwarding != nil {
 		errs = append(errs, u.forwarding.restore())
 	}

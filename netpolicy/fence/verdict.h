@@ -274,7 +274,7 @@ static __always_inline bool path_mtu(struct __sk_buff *skb, struct packet *p, u3
 
 		if (outer.type != 3 || outer.code != 4 || bpf_skb_load_bytes(skb, at, &inner, sizeof(inner)))
 			return false;
-		if (inner.version_ihl != 0x45 || inner.from != guest4)
+		if (inner.version_ihl != 0x45 || inner.from != guest4 || (inner.fragment & bpf_htons(IPV4_OFFSET)))
 			return false;
 		k.peer[0] = inner.to;
 		k.proto = inner.protocol;
@@ -289,6 +289,14 @@ static __always_inline bool path_mtu(struct __sk_buff *skb, struct packet *p, u3
 		__builtin_memcpy(k.peer, inner.to, sizeof(k.peer));
 		k.proto = inner.next;
 		at += sizeof(inner);
+		if (k.proto == PROTO_FRAGMENT) {
+			struct fragment part;
+
+			if (bpf_skb_load_bytes(skb, at, &part, sizeof(part)) || (part.place & bpf_htons(IPV6_OFFSET)))
+				return false;
+			k.proto = part.next;
+			at += sizeof(part);
+		}
 	}
 	if (bpf_skb_load_bytes(skb, at, ports, sizeof(ports)))
 		return false;

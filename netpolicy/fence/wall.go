@@ -10,8 +10,8 @@ import (
 
 // raiseWall writes the table that stands behind the programs: in one transaction,
 // so that there is no moment without one. Packets must carry the mark; those of
-// direct flows pass only where there is an uplink.
-func (s *space) raiseWall(m marks, direct bool) error {
+// direct flows pass only where there is an uplink, for one generation's sake; 0 says there is none.
+func (s *space) raiseWall(m marks, direct uint32) error {
 	c, err := nftables.New(nftables.WithNetNSFd(int(s.handle)))
 	if err != nil {
 		return fmt.Errorf("speak to nft: %w", err)
@@ -27,13 +27,13 @@ func (s *space) raiseWall(m marks, direct bool) error {
 	return nil
 }
 
-func wallChains(m marks, direct bool) []chain {
+func wallChains(m marks, direct uint32) []chain {
 	filter := func(name string, hook *nftables.ChainHook, rules ...rule) chain {
 		return chain{name: name, hook: hook, kind: nftables.ChainTypeFilter, priority: nftables.ChainPriorityFilter, closed: true, rules: rules}
 	}
 	input := []rule{match(from(tapName), marked(m.pass), destination(netpolicy.Synthetic), accept())}
 	output := []rule{match(to(tapName), marked(m.pass), accept())}
-	if !direct {
+	if direct == 0 {
 		return []chain{
 			filter("input", nftables.ChainHookInput, input...),
 			filter("forward", nftables.ChainHookForward),
@@ -45,6 +45,7 @@ func wallChains(m marks, direct bool) []chain {
 		filter("input", nftables.ChainHookInput, input...),
 		filter("forward", nftables.ChainHookForward,
 			match(from(tapName), to(uplinkName), marked(m.pass), accept()),
+			match(from(tapName), to(uplinkName), marked(m.parts(direct)), accept()),
 			match(from(uplinkName), to(tapName), marked(m.pass), answering(), accept())),
 		filter("output", nftables.ChainHookOutput, output...),
 		{

@@ -17,6 +17,8 @@ const (
 	protoTCP = 6
 	protoUDP = 17
 
+	protoFragment = 44
+
 	stateFinOut   = 1
 	stateFinIn    = 2
 	stateReset    = 4
