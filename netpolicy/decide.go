@@ -153,7 +153,7 @@ func (p *Policy) Match(name string) []*Rule {
 	for {
 		_, parent, more := strings.Cut(name, ".")
 		if !more {
-			return nil
+			return p.suffixes[anyName.name]
 		}
 		if rules := p.suffixes[parent]; rules != nil {
 			return rules

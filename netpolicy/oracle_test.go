@@ -41,6 +41,8 @@ func closeness(pattern, name string) int {
 		return len(rest)
 	case pattern == name:
 		return 1000
+	case pattern == "**":
+		return 0
 	}
 	return -1
 }
@@ -126,7 +128,7 @@ func slowAddr(rules []Rule, q Question) (allow, named bool) {
 // The makings of random policies and questions: few words, so that they meet.
 var (
 	someNames    = []string{"a.com", "b.a.com", "c.b.a.com", "aa.com", "a.com.b.com", "b.com", "xa.com"}
-	someRanges   = []string{"10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/0", "8.0.0.0/8", "8.8.8.8", "::/0", "fc00::/7", "fd00::1", "64:ff9b::/96", "64:ff9b::a00:0/104", "2002::/16", "2606::/16", "169.254.0.0/16", "198.18.0.0/15", "198.18.0.0/16"}
+	someRanges   = []string{"10.0.0.0/8", "10.0.0.0/16", "10.1.0.0/16", "0.0.0.0/0", "8.0.0.0/8", "8.8.8.8", "::/0", "fc00::/7", "fd00::1", "64:ff9b::/96", "64:ff9b::a00:0/104", "2002::/16", "2606::/16", "169.254.0.0/16", "198.18.0.0/15", "198.18.0.0/16"}
 	someAddrs    = []string{"10.0.0.1", "10.1.2.3", "8.8.8.8", "8.8.4.4", "1.1.1.1", "::ffff:10.1.2.3", "::ffff:8.8.8.8", "fd00::1", "fd00::2", "fe80::1", "64:ff9b::a01:203", "64:ff9b::808:808", "2002:a00:1::1", "2002:808:808::1", "2606::1", "169.254.169.254", "198.18.1.0", "198.19.0.1", "fdc5:7a1c:19d2::1", "::1", "2606::1%e"}
 	somePorts    = []Port{tcp443, tcp80, {"tcp", 22}, {"udp", 443}, udp53}
 	someMethods  = []string{"GET", "POST", "PUT"}
@@ -171,12 +173,17 @@ func (p *picks) rule(t testing.TB) Rule {
 		r.HTTP = &HTTP{Methods: some(p, someMethods), Paths: some(p, somePaths)}
 	}
 	if p.n(2) == 0 {
-		for _, s := range some(p, someRanges) {
-			prefix, _ := pattern(t, s).Prefix()
-			r.Addresses = append(r.Addresses, prefix)
-		}
+		r.Addresses = p.ranges(t)
 	}
 	return r
+}
+
+func (p *picks) ranges(t testing.TB) (list []netip.Prefix) {
+	for _, s := range some(p, someRanges) {
+		prefix, _ := pattern(t, s).Prefix()
+		list = append(list, prefix)
+	}
+	return list
 }
 
 func (p *picks) question() Question {

@@ -7,11 +7,23 @@ import (
 )
 
 // Pattern is what a rule allows: one name, all names below one ("*." before
-// it, at any depth, but not the name itself), or a range of addresses.
+// it, at any depth, but not the name itself), or a range of addresses. In a bound it can
+// also be every name ("**").
 type Pattern struct {
 	name   string
 	below  bool
 	prefix netip.Prefix
+}
+
+// anyName stands for every name. A project cannot have it: see ParseBound.
+var anyName = Pattern{below: true}
+
+// ParseBound reads a pattern of a bound: as ParsePattern, and "**" for every name.
+func ParseBound(s string) (Pattern, error) {
+	if s == "**" {
+		return anyName, nil
+	}
+	return ParsePattern(s)
 }
 
 // ParsePattern reads a pattern as a file writes it. The error says what to write instead.
@@ -67,6 +79,9 @@ func (p Pattern) Name() (name string, below bool) { return p.name, p.below }
 // Matches says whether the pattern stands for name, which is in normal form.
 // Ranges of addresses match no name.
 func (p Pattern) Matches(name string) bool {
+	if p == anyName {
+		return name != ""
+	}
 	if p.below {
 		return strings.HasSuffix(name, "."+p.name)
 	}
@@ -78,6 +93,8 @@ func (p Pattern) String() string {
 	switch {
 	case p.prefix.IsValid():
 		return p.prefix.String()
+	case p == anyName:
+		return "**"
 	case p.below:
 		return "*." + p.name
 	}

@@ -140,7 +140,7 @@ func sorted[S ~[]E, E comparable](s S, by func(a, b E) int) S {
 
 // malformed looks at each part of a rule by itself.
 func (r *Rule) malformed() (message, hint string) {
-	if again, err := ParsePattern(r.Pattern.String()); err != nil || again != r.Pattern {
+	if again, err := ParseBound(r.Pattern.String()); err != nil || again != r.Pattern {
 		return "the rule allows nothing", "give it a host name or a range of addresses"
 	}
 	if r.Mode != Gateway && r.Mode != Direct {

@@ -1,0 +1,159 @@
+package netpolicy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Excess is a rule that allows something that a bound does not.
+type Excess struct {
+	Rule Rule
+	// Name is a name for which it does, with "*" for any label; empty for a range of addresses.
+	Name string
+	// Bound is the bound's rule that comes nearest; nil when none names the destination.
+	Bound *Rule
+	What  string // why that one is not enough
+}
+
+// Error says which rule, and why.
+func (e *Excess) Error() string {
+	text := e.Rule.String()
+	if e.Name != "" && e.Name != e.Rule.Pattern.String() {
+		text += ", for " + e.Name
+	}
+	if e.Bound == nil {
+		return text + ": " + e.What
+	}
+	return fmt.Sprintf("%s: %s (%s)", text, e.What, e.Bound.String())
+}
+
+// Why a rule of a bound is not enough, by how near it comes.
+var shortfalls = []string{
+	"no rule allows this destination",
+	"the rule that is nearest takes the other way out",
+	"the rule that is nearest does not allow %s",
+	"the rule that is nearest asks for http, and for methods and paths that it lists",
+	"the rule that is nearest does not name these addresses",
+}
+
+// Within returns nothing if bound allows whatever p allows, and else the rules of p that go beyond, each once. For
+// each destination and port, one rule of p must lie within one rule of bound; rules of bound are not put together for it.
+// Whether credentials are put in or masked plays no part.
+func (p *Policy) Within(bound *Policy) []*Excess {
+	var list []*Excess
+	add := func(e *Excess) {
+		if e != nil && !slices.ContainsFunc(list, func(o *Excess) bool { return o.Rule.String() == e.Rule.String() }) {
+			list = append(list, e)
+		}
+	}
+	for _, name := range representatives(p, bound) {
+		limits := bound.Match(name)
+		for _, r := range p.Match(name) {
+			add(r.excess(name, limits))
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	var ranges []*Rule
+	if bound != nil {
+		ranges = bound.prefixes
+	}
+	for _, r := range p.prefixes {
+		add(r.excess("", ranges))
+	}
+	return list
+}
+
+// representatives are names that stand for all others: which rules of either policy decide on a name depends only on
+// the longest pattern of both that matches it. "*" is no label of any pattern, so "*.a.com" stands for the names
+// below a.com that no longer pattern matches.
+func representatives(policies ...*Policy) []string {
+	var names []string
+	for _, p := range policies {
+		for _, r := range p.Rules() {
+			switch name, below := r.Pattern.Name(); {
+			case r.Pattern == anyName:
+				names = append(names, "*")
+			case below:
+				names = append(names, "*."+name)
+			case name != "":
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// excess says where r goes beyond the rules that decide on the same destination; nil: nowhere.
+func (r *Rule) excess(name string, limits []*Rule) *Excess {
+	for _, port := range r.Ports {
+		best, nearest := 0, (*Rule)(nil)
+		if slices.ContainsFunc(limits, func(limit *Rule) bool {
+			short := r.shortfall(port, limit)
+			if short > best {
+				best, nearest = short, limit
+			}
+			return short == len(shortfalls)
+		}) {
+			continue
+		}
+		what := shortfalls[best]
+		if strings.Contains(what, "%s") {
+			what = fmt.Sprintf(what, port)
+		}
+		return &Excess{*r, name, nearest, what}
+	}
+	return nil
+}
+
+// shortfall returns which of the shortfalls limit has, or their number if it allows on this port all that r does.
+func (r *Rule) shortfall(port Port, limit *Rule) int {
+	prefix, isRange := r.Pattern.Prefix()
+	switch {
+	case isRange && !inRange(prefix, limit.Pattern.prefix):
+		return 0
+	case r.Mode != limit.Mode:
+		return 1
+	case !limit.hasPort(port):
+		return 2
+	case limit.HTTP != nil && !r.HTTP.within(limit.HTTP):
+		return 3
+	case !isRange && slices.ContainsFunc(r.Addresses, func(a netip.Prefix) bool {
+		return !slices.ContainsFunc(limit.Addresses, func(l netip.Prefix) bool { return inRange(a, l) })
+	}):
+		return 4
+	}
+	return len(shortfalls)
+}
+
+// inRange says whether limit holds all addresses that naming p allows. A range names a special one only if it lies
+// within it (see AllowsAddr), so what 10.0.0.0/8 allows is not in 0.0.0.0/0.
+func inRange(p, limit netip.Prefix) bool {
+	if !limit.Contains(p.Addr()) || limit.Bits() > p.Bits() {
+		return false
+	}
+	return !slices.ContainsFunc(specialRanges, func(s netip.Prefix) bool {
+		return s.Contains(p.Addr()) && s.Bits() <= p.Bits() && s.Bits() > limit.Bits()
+	})
+}
+
+// within says whether limit lets through every request that h does.
+func (h *HTTP) within(limit *HTTP) bool {
+	if h == nil {
+		return false // nobody looks at what passes
+	}
+	allOf := func(list, limits []string, in func(s, limit string) bool) bool {
+		return len(limits) == 0 || len(list) > 0 && !slices.ContainsFunc(list, func(s string) bool {
+			return !slices.ContainsFunc(limits, func(limit string) bool { return in(s, limit) })
+		})
+	}
+	equal := func(a, b string) bool { return a == b }
+	return allOf(h.Methods, limit.Methods, equal) && allOf(h.Paths, limit.Paths, func(path, limit string) bool {
+		stem, open := strings.CutSuffix(limit, "*")
+		return path == limit || open && strings.HasPrefix(strings.TrimSuffix(path, "*"), stem)
+	})
+}
