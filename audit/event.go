@@ -125,6 +125,7 @@ type Lifecycle struct {
 	Project        string   `json:"project,omitempty"` // run start
 	Template       string   `json:"template,omitempty"`
 	TemplateDigest string   `json:"template_digest,omitempty"`
+	ProjectDigest  string   `json:"project_digest,omitempty"` // of the whole project's file; run start
 	PolicyDigest   string   `json:"policy_digest,omitempty"`
 	RulesetDigest  string   `json:"ruleset_digest,omitempty"` // of the redactor's rules
 	Tier           string   `json:"tier,omitempty"`           // isolation tier: qemu-kvm, qemu-tcg, ...
@@ -133,6 +134,7 @@ type Lifecycle struct {
 	Version        string   `json:"version,omitempty"`        // of Custody
 	Host           string   `json:"host,omitempty"`
 	Steps          []string `json:"steps,omitempty"`
+	Secrets        []string `json:"secrets,omitempty"`   // run start: name=kind of the source of each
 	ExitCode       *int     `json:"exit_code,omitempty"` // end only
 	Status         Status   `json:"status,omitempty"`    // end only
 	Reason         string   `json:"reason,omitempty"`

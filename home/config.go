@@ -16,6 +16,7 @@ import (
 
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store/clickhouse"
+	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/vmm"
 )
@@ -35,20 +36,23 @@ const ConfigFile = "host.yaml"
 //	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
 //	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
 //	export: [{name: siem, to: "syslog+tls://siem:6514", format: ocsf}]
+//	projects: {sources: [vault], vault: [secret/data/agents/*], egress: [{allow: "*.example.com"}]}
 //	serve: {listen: "0.0.0.0:8443", names: [custody.example.com], cert: tls.crt, key: tls.key}
 type Config struct {
-	Version    int           `yaml:"version"`
-	Tenant     string        `yaml:"tenant"`
-	Key        string        `yaml:"key"`
-	Store      string        `yaml:"store"`
-	ClickHouse ClickHouse    `yaml:"clickhouse"`
-	Transport  *Transport    `yaml:"transport"`
-	Spool      Bytes         `yaml:"spool"`
-	Retain     Retain        `yaml:"retain"`
-	Log        Log           `yaml:"log"`
-	Isolation  Isolation     `yaml:"isolation"`
-	Commands   Commands      `yaml:"commands"`
-	Export     []sink.Target `yaml:"export"`
+	Version    int        `yaml:"version"`
+	Tenant     string     `yaml:"tenant"`
+	Key        string     `yaml:"key"`
+	Store      string     `yaml:"store"`
+	ClickHouse ClickHouse `yaml:"clickhouse"`
+	Transport  *Transport `yaml:"transport"`
+	Spool      Bytes      `yaml:"spool"`
+	Retain     Retain     `yaml:"retain"`
+	Log        Log        `yaml:"log"`
+	Isolation  Isolation  `yaml:"isolation"`
+	Commands   Commands   `yaml:"commands"`
+	// Projects is the most that the files of projects may ask for.
+	Projects project.Allowed `yaml:"projects"`
+	Export   []sink.Target   `yaml:"export"`
 	// Serve is who may look at the record through custody serve, and where.
 	Serve access.Config `yaml:"serve"`
 }

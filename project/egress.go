@@ -11,14 +11,23 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-func (d *decoder) rule(f *File, n ast.Node) error {
+// rules reads egress rules. Those of a bound have no credentials, and may have "**" for every name.
+func (d *decoder) rules(to *[]netpolicy.Rule, n ast.Node, bound bool) error {
+	return d.items(n, "egress", func(n ast.Node) error {
+		r, err := d.rule(n, bound)
+		*to = append(*to, r)
+		return err
+	})
+}
+
+func (d *decoder) rule(n ast.Node, bound bool) (netpolicy.Rule, error) {
 	var r netpolicy.Rule
 	r.Line, r.Column = place(n)
-	allows := false
-	err := d.mapping(n, "an egress rule", fields{
+	allows, parse := false, netpolicy.ParsePattern
+	known := fields{
 		"allow": func(n ast.Node) error {
 			allows = true
-			return read(d, n, "allow", &r.Pattern, netpolicy.ParsePattern)
+			return read(d, n, "allow", &r.Pattern, parse)
 		},
 		"ports": func(n ast.Node) error { return d.ports(&r.Ports, n) },
 		"mode": func(n ast.Node) error {
@@ -26,22 +35,26 @@ func (d *decoder) rule(f *File, n ast.Node) error {
 		},
 		"http": func(n ast.Node) error {
 			r.HTTP = &netpolicy.HTTP{}
-			return d.http(r.HTTP, n)
+			return d.http(r.HTTP, n, bound)
 		},
 		"addresses":  func(n ast.Node) error { return readAll(d, n, "addresses", &r.Addresses, netpolicy.ParseRange) },
 		"credential": func(n ast.Node) error { return d.credential(n, &r.Credential) },
-	})
-	if err != nil {
-		return err
+	}
+	if bound {
+		parse = netpolicy.ParseBound
+		delete(known, "credential")
+	}
+	if err := d.mapping(n, "an egress rule", known); err != nil {
+		return r, err
 	}
 	if !allows {
-		return d.err(n, "an egress rule allows nothing", `give it "allow: host.name"`)
+		return r, d.err(n, "an egress rule allows nothing", `give it "allow: host.name"`)
 	}
-	if r, err = r.Normal(); err != nil {
-		return d.ruleErr(err)
+	normal, err := r.Normal()
+	if err != nil {
+		return r, d.ruleErr(err)
 	}
-	f.Egress = append(f.Egress, r)
-	return nil
+	return normal, nil
 }
 
 // ports are read like other lists, but a bare number gets the answer that its writer needs.
@@ -54,15 +67,19 @@ func (d *decoder) ports(to *[]netpolicy.Port, n ast.Node) error {
 	})
 }
 
-func (d *decoder) http(h *netpolicy.HTTP, n ast.Node) error {
-	return d.mapping(n, "http", fields{
+func (d *decoder) http(h *netpolicy.HTTP, n ast.Node, bound bool) error {
+	known := fields{
 		"methods": func(n ast.Node) error { return d.texts(n, "methods", &h.Methods, remedy(netpolicy.CheckMethod)) },
 		"paths":   func(n ast.Node) error { return d.texts(n, "paths", &h.Paths, remedy(netpolicy.CheckPath)) },
 		"redact": func(n ast.Node) error {
 			h.Redact = new(bool)
 			return d.boolean(n, "redact", h.Redact)
 		},
-	})
+	}
+	if bound {
+		delete(known, "redact")
+	}
+	return d.mapping(n, "http", known)
 }
 
 // ruleErr gives what netpolicy says of a rule its place in the file.

@@ -3,7 +3,6 @@ package project
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Reach lists what the file asks for beyond an empty sandbox, a line each: values from the host, ways out, and a
@@ -12,8 +11,8 @@ func (f *File) Reach() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	for name, s := range f.Secrets {
-		scheme, rest, _ := strings.Cut(s.From, ":")
-		switch scheme {
+		kind, rest := s.Source()
+		switch kind {
 		case "cmd":
 			add("secret %s: runs %q on this host", name, rest)
 		case "file":

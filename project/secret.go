@@ -87,14 +87,32 @@ func (s *Secret) impossible() (message, hint string) {
 	return "", ""
 }
 
+// SourceKinds are the kinds of sources that there are.
+func SourceKinds() []string { return []string{"env", "file", "cmd", "vault"} }
+
+// Source returns the kind of the secret's source, one of SourceKinds, and which source of that kind it is.
+func (s *Secret) Source() (kind, which string) {
+	kind, which, _ = strings.Cut(s.From, ":")
+	return kind, which
+}
+
+// Sources lists the file's secrets with the kind of each one's source, such as git=vault, in order.
+func (f *File) Sources() (list []string) {
+	for name, s := range f.Secrets {
+		kind, _ := s.Source()
+		list = append(list, name+"="+kind)
+	}
+	slices.Sort(list)
+	return list
+}
+
 // source checks what a value comes from. Someone may have put the value itself
 // there, so the error does not repeat it.
 func (d *decoder) source(n ast.Node, to *string) error {
 	if err := d.text(n, "from", to); err != nil {
 		return err
 	}
-	scheme, rest, _ := strings.Cut(*to, ":")
-	if slices.Contains([]string{"env", "file", "cmd", "vault"}, scheme) && rest != "" {
+	if kind, rest, _ := strings.Cut(*to, ":"); slices.Contains(SourceKinds(), kind) && rest != "" {
 		return nil
 	}
 	return d.err(n, "from is not a source of a value", "write env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD; the value itself does not belong in this file")

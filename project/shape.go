@@ -38,9 +38,7 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"isolation": func(n ast.Node) error {
 			return d.checked(n, "isolation", &f.Isolation, oneOf(vmm.Tiers()...))
 		},
-		"egress": func(n ast.Node) error {
-			return d.items(n, "egress", func(n ast.Node) error { return d.rule(f, n) })
-		},
+		"egress":    func(n ast.Node) error { return d.rules(&f.Egress, n, false) },
 		"resolvers": func(n ast.Node) error { return d.texts(n, "resolvers", &f.Resolvers, resolver) },
 		"secrets":   func(n ast.Node) error { return d.secrets(f, n) },
 		"anomaly": func(n ast.Node) error {

@@ -74,6 +74,9 @@ func (j *job) setPolicy(ctx context.Context, file []byte) (home.PolicyChange, er
 	if err != nil {
 		return home.PolicyChange{}, err
 	}
+	if err := needAllowed(j.home, &p, "the new policy"); err != nil {
+		return home.PolicyChange{}, err
+	}
 	policy, err := p.Policy()
 	if err != nil {
 		return home.PolicyChange{}, err

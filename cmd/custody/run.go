@@ -189,6 +189,10 @@ func (j *job) run() (int, error) {
 	facts := audit.Lifecycle{
 		Tenant: j.home.Config().Tenant, Project: j.project.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(), PolicyDigest: digestOf(j.project),
 		RulesetDigest: j.redactor.Digest(), Tier: driver.Tier(), TierNote: choice.Note, Mode: string(j.project.Record.Mode), Version: version(),
+		Secrets: j.project.Sources(),
+	}
+	if j.project.SHA256 != "" {
+		facts.ProjectDigest = "sha256-" + j.project.SHA256
 	}
 	facts.Host, _ = os.Hostname()
 	j.record, err = j.home.Begin(j.ctx, home.RunOptions{

@@ -40,7 +40,7 @@ func (c trustCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := safeOwner(path); err != nil {
+	if err := errors.Join(needAllowed(h, &p, path), safeOwner(path)); err != nil {
 		return err
 	}
 	t, err := h.NewTrusted(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
@@ -86,9 +86,40 @@ func reachLines(reach []string) string {
 	return strings.Join(reach, "\n  ")
 }
 
-// needTrust returns an error unless the project's file at path asks for nothing outside the sandbox or was
-// accepted as it is, before or by whoever sits at the terminal. accept accepts it without a question.
+// overreach means that a project's file asks for more than host.yaml allows any.
+type overreach struct {
+	path   string
+	beyond []string
+}
+
+// Error implements error.
+func (e *overreach) Error() string {
+	return fmt.Sprintf("%s asks for more than %s allows:\n  %s", e.path, home.ConfigFile, reachLines(e.beyond))
+}
+
+// Hint says what to do.
+func (e *overreach) Hint() string {
+	return "remove it from the project's file, or have it allowed under projects in " + home.ConfigFile
+}
+
+// needAllowed returns an error if the project's file at path asks for more than the host allows.
+func needAllowed(h *home.Home, p *project.File, path string) error {
+	beyond, err := p.Beyond(h.Config().Projects)
+	if err != nil {
+		return err
+	}
+	if len(beyond) > 0 {
+		return &overreach{path, beyond}
+	}
+	return nil
+}
+
+// needTrust returns an error unless the project's file at path asks for nothing that the host does not allow, and
+// for nothing outside the sandbox or was accepted as it is, before or by whoever sits at the terminal. accept accepts it without a question.
 func (a *app) needTrust(h *home.Home, p *project.File, path string, accept bool) error {
+	if err := needAllowed(h, p, path); err != nil {
+		return err
+	}
 	reach := p.Reach()
 	if len(reach) == 0 || p.SHA256 == "" {
 		return nil

@@ -276,6 +276,7 @@ func (l *line) lifecycle(c audit.Lifecycle) {
 	l.str("custodyRunProject", c.Project)
 	l.str("custodyTemplate", c.Template)
 	l.str("custodyTemplateDigest", c.TemplateDigest)
+	l.str("custodyProjectDigest", c.ProjectDigest)
 	l.str("custodyPolicyDigest", c.PolicyDigest)
 	l.str("custodyRulesetDigest", c.RulesetDigest)
 	l.str("custodyRunTier", c.Tier)
@@ -284,6 +285,7 @@ func (l *line) lifecycle(c audit.Lifecycle) {
 	l.str("custodyVersion", c.Version)
 	l.str("custodyHost", c.Host)
 	l.list("custodySteps", c.Steps)
+	l.list("custodySecrets", c.Secrets)
 }
 
 func (l *line) policy(p audit.Policy) {

@@ -105,6 +105,7 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 	d.StrIf("project", l.Project)
 	d.StrIf("template", l.Template)
 	d.StrIf("template_digest", l.TemplateDigest)
+	d.StrIf("project_digest", l.ProjectDigest)
 	d.StrIf("policy_digest", l.PolicyDigest)
 	d.StrIf("ruleset_digest", l.RulesetDigest)
 	d.StrIf("tier", l.Tier)
@@ -113,6 +114,7 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 	d.StrIf("version", l.Version)
 	d.StrIf("host", l.Host)
 	d.Strs("steps", l.Steps)
+	d.Strs("secrets", l.Secrets)
 	d.StrIf("status", string(l.Status))
 }
 

@@ -42,6 +42,7 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 	d.StrIf("project", l.Project)
 	d.StrIf("template", l.Template)
 	d.StrIf("template_digest", l.TemplateDigest)
+	d.StrIf("project_digest", l.ProjectDigest)
 	d.StrIf("policy_digest", l.PolicyDigest)
 	d.StrIf("ruleset_digest", l.RulesetDigest)
 	d.StrIf("tier", l.Tier)
@@ -49,6 +50,7 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 	d.StrIf("mode", l.Mode)
 	d.StrIf("host", l.Host)
 	d.Strs("steps", l.Steps)
+	d.Strs("secrets", l.Secrets)
 	d.StrIf("status", string(l.Status))
 }
 

@@ -130,6 +130,7 @@ export interface Lifecycle {
   project?: string;
   template?: string;
   template_digest?: string;
+  project_digest?: string;
   policy_digest?: string;
   ruleset_digest?: string;
   tier?: string;
@@ -138,6 +139,7 @@ export interface Lifecycle {
   version?: string;
   host?: string;
   steps?: string[];
+  secrets?: string[];
   exit_code?: number;
   status?: string;
   reason?: string;

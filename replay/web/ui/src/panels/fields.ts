@@ -44,8 +44,8 @@ const specs: Record<string, Spec[]> = {
     ["reason", "Reason", "text"], ["argv", "Command", "argv"], ["duration_ns", "Lasted", "duration"], ["tenant", "Tenant", "text"],
     ["project", "Project", "text"], ["tier", "Isolation tier", "text"], ["tier_note", "What that tier is worth", "text"],
     ["mode", "Mode", "text"], ["template", "Template", "text"], ["template_digest", "Template digest", "hash"],
-    ["policy_digest", "Policy digest", "hash"], ["ruleset_digest", "Redactor's rules, digest", "hash"],
-    ["steps", "Planned steps", "list"], ["version", "Custody's version", "text"], ["host", "Host", "text"],
+    ["project_digest", "Project file, SHA-256", "hash"], ["policy_digest", "Policy digest", "hash"], ["ruleset_digest", "Redactor's rules, digest", "hash"],
+    ["steps", "Planned steps", "list"], ["secrets", "Secrets and the kinds of their sources", "list"], ["version", "Custody's version", "text"], ["host", "Host", "text"],
   ],
   exec: [
     ["argv", "Command", "argv"], ["exe", "Program", "path"], ["cwd", "Working directory", "text"], ["uid", "User id in the guest", "number"],

@@ -1,0 +1,124 @@
+package project
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/custody-project/custody/netpolicy"
+)
+
+// Allowed is the most that a host lets the files of projects ask for. Of its fields nil sets no bound.
+type Allowed struct {
+	// Sources are kinds of sources of secrets: env, file, cmd, vault.
+	Sources []string
+	// Vault has paths of Vault's that secrets may come from; one that ends in "*" stands for all that begin so.
+	Vault []string
+	// Egress allows whatever egress rules may allow.
+	Egress *netpolicy.Policy
+	// Resolvers are the servers that a file may name. With Egress, nil is none: who answers for a name decides
+	// where a rule for it leads.
+	Resolvers []string
+}
+
+// UnmarshalYAML reads what host.yaml has under projects, as strictly as a project's file is read.
+func (a *Allowed) UnmarshalYAML(n ast.Node) error {
+	var d decoder
+	*a = Allowed{}
+	err := d.mapping(n, "projects", fields{
+		"sources": func(n ast.Node) error {
+			a.Sources = []string{}
+			return d.texts(n, "sources", &a.Sources, oneOf(SourceKinds()...))
+		},
+		"vault": func(n ast.Node) error {
+			a.Vault = []string{}
+			return d.texts(n, "vault", &a.Vault, vaultPaths)
+		},
+		"egress": func(n ast.Node) error { return d.bound(&a.Egress, n) },
+		"resolvers": func(n ast.Node) error {
+			a.Resolvers = []string{}
+			return d.texts(n, "resolvers", &a.Resolvers, resolver)
+		},
+	})
+	if e := new(Error); errors.As(err, &e) {
+		return fmt.Errorf("line %d, column %d: %s; %s", e.Line, e.Column, e.Message, e.Hint)
+	}
+	return err
+}
+
+// bound reads rules as a project's file has them, but for credentials, and with "**" for every name.
+func (d *decoder) bound(to **netpolicy.Policy, n ast.Node) error {
+	var rules []netpolicy.Rule
+	if err := d.rules(&rules, n, true); err != nil {
+		return err
+	}
+	var err error
+	if *to, err = netpolicy.New(rules); err != nil {
+		return d.ruleErr(err)
+	}
+	return nil
+}
+
+// vaultPaths checks a path, or the beginning of one with "*" after it.
+func vaultPaths(s string) string {
+	stem := strings.TrimSuffix(s, "*")
+	if !clearPath(stem) || strings.Contains(stem, "*") {
+		return `write a path of Vault's as sources have it, such as secret/data/agents/git, or its beginning, such as secret/data/agents/*`
+	}
+	return ""
+}
+
+// clearPath says whether a path of Vault's, or the beginning of one, has no segments that lead elsewhere.
+func clearPath(s string) bool {
+	parts := strings.Split(strings.TrimSuffix(s, "/"), "/")
+	return !slices.ContainsFunc(parts, func(p string) bool { return p == "" || p == "." || p == ".." })
+}
+
+// Beyond lists what the file asks for and a does not allow, a line each.
+func (f *File) Beyond(a Allowed) ([]string, error) {
+	var list []string
+	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	for name, s := range f.Secrets {
+		kind, path := s.Source()
+		path, _, _ = strings.Cut(path, "#")
+		switch {
+		case a.Sources != nil && !slices.Contains(a.Sources, kind):
+			add("secret %s: a source of the kind %s; projects.sources allows %s", name, kind, listed(a.Sources))
+		case a.Vault != nil && kind == "vault" && !a.hasPath(path):
+			add("secret %s: the path %q of Vault's; projects.vault allows %s", name, path, listed(a.Vault))
+		}
+	}
+	slices.Sort(list)
+	if a.Egress != nil {
+		policy, err := f.Policy()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range policy.Within(a.Egress) {
+			add("egress: %s", e)
+		}
+	}
+	for _, r := range f.Resolvers {
+		if (a.Egress != nil || a.Resolvers != nil) && !slices.Contains(a.Resolvers, r) {
+			add("resolvers: %s; projects.resolvers allows %s", r, listed(a.Resolvers))
+		}
+	}
+	return list, nil
+}
+
+func (a *Allowed) hasPath(path string) bool {
+	return clearPath(path) && slices.ContainsFunc(a.Vault, func(allowed string) bool {
+		stem, open := strings.CutSuffix(allowed, "*")
+		return path == allowed || open && strings.HasPrefix(path, stem)
+	})
+}
+
+func listed(items []string) string {
+	if len(items) == 0 {
+		return "none"
+	}
+	return strings.Join(items, ", ")
+}

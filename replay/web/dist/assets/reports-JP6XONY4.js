@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-EX4BHQQ6.js";import"./chunk-S4MOOJYY.js";import"./chunk-VNSCXOTV.js";import"./chunk-NHEJIRAE.js";import"./chunk-LOVBFYE4.js";import"./chunk-GGXE5QPT.js";export{b as Runs,a as default};
