@@ -97,12 +97,14 @@ type candidate struct {
 	want         []byte // the folded value, or what is compared in its place
 	matched      int    // bytes of want, or digits, that were seen
 	blanks       uint8  // filler in a row, in the text
-	gap          uint8  // filler in a row, decoded
+	gap          int    // filler in a row, decoded
 	spare        uint8  // digits that may follow with the value's last bits and a neighbour's
 	trail        uint8  // blanks at the value's end that may follow
 	loose, stray bool   // outer and inner have read on since end, without a sign that it belongs to the match
 	half         bool   // of UTF-16 the last zero is missing, as where zeros end a string
 	done         bool
+	skipping     int       // the line before which something was skipped, as an index into want
+	skipped      int       // how many symbols
 	early        bool      // the value ended before the last byte that was read
 	markers      *sync.Map // only when a marker is read
 }
@@ -159,7 +161,7 @@ func (c *candidate) read(t []byte) verdict {
 		c.at++
 		if !isFiller(b) || c.form.outer == rows {
 			c.blanks = 0
-		} else if c.blanks++; c.blanks > maxGap {
+		} else if c.blanks++; c.blanks > maxGap && !c.between() {
 			return c.settle()
 		}
 		if c.done {
@@ -190,7 +192,15 @@ func (c *candidate) read(t []byte) verdict {
 func (c *candidate) simple() bool { return !c.done && c.outer.simple() && c.inner.simple() }
 
 func (d *decoder) simple() bool {
-	return d.kind <= shell && d.kind != anyEsc && (d.state == plain || d.kind == shell && d.state < shellEscape) && d.high == 0
+	switch d.kind {
+	case raw, pct, query, esc, entity, quoted:
+		return d.state == plain && d.high == 0
+	case shell:
+		return d.state < shellEscape
+	case doubled:
+		return d.n == 0
+	}
+	return false
 }
 
 // run compares letters and digits, up to the last one of the text or the value, and reports
@@ -202,7 +212,8 @@ func (c *candidate) run(t []byte) bool {
 			break
 		}
 		if b != c.want[c.matched] {
-			return c.optional()
+			_, later := c.line()
+			return later || c.optional()
 		}
 		c.at++
 		c.matched++
@@ -315,13 +326,19 @@ func (c *candidate) compare(u unit) bool {
 	switch {
 	case u < 256 && isBlank(byte(u)), u == '.' && want[0] != '.':
 		c.gap++
-		return c.gap <= maxGap
-	case c.same(u, want):
+		return c.gap <= maxGap || c.between() && c.skip(c.matched, 1)
+	case c.same(u, want), c.optional() && len(want) > 1 && c.sameAfter(u):
 		return true
-	case c.optional() && len(want) > 1:
-		c.matched++
-		return c.same(u, want[1:])
 	}
+	return c.before(u)
+}
+
+// sameAfter is same for what comes after an optional byte.
+func (c *candidate) sameAfter(u unit) bool {
+	if c.matched++; c.same(u, c.want[c.matched:]) {
+		return true
+	}
+	c.matched--
 	return false
 }
 

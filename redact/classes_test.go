@@ -23,6 +23,9 @@ func classes() map[string]string {
 		"tilde":         "\u00c3bc\u00c3\u00c3defgh\u00c3",
 		"prefix":        "hunter2-hunter2-",
 		"pem":           pem,
+		"json":          "{\n  \"type\": \"service_account\",\n  \"key\": \"-----BEGIN\\nabc+abc+abcd\\n\"\n}",
+		"short lines":   "a b\n.c\n\nd\nefg\nh\ni\njk",
+		"alike":         "aabaabaa\naabaabaab\naabaabaaab\naaaaaaaaab",
 		"long":          strings.Repeat("kZ3_xQ9-ä\t\"", 90),
 		"small bytes":   "\x01\n\x02\x03\x04\x05\x06\x07\x08\x09\n\x0f",
 	}

@@ -8,14 +8,15 @@ import (
 type kind uint8
 
 const (
-	raw    kind = iota
-	pct         // percent escapes, RFC 3986 section 2.1
-	query       // percent escapes with "+" for a blank, as in HTML's forms
-	esc         // backslash escapes of JSON (RFC 8259 section 7), C, Go, Python and $'...'
-	entity      // HTML character references
-	quoted      // quoted-printable, RFC 2045 section 6.7
-	anyEsc      // pct, esc and entity at once, over a text in which their first characters do not occur
-	shell       // quoted words; off says where in one a value begins
+	raw     kind = iota
+	pct          // percent escapes, RFC 3986 section 2.1
+	query        // percent escapes with "+" for a blank, as in HTML's forms
+	esc          // backslash escapes of JSON (RFC 8259 section 7), C, Go, Python and $'...'
+	entity       // HTML character references
+	quoted       // quoted-printable, RFC 2045 section 6.7
+	anyEsc       // pct, esc and entity at once, over a text in which their first characters do not occur
+	shell        // quoted words; off says where in one a value begins
+	doubled      // quotes written twice, as in SQL and CSV: off says which
 	hexa
 	b64   // RFC 4648 section 4 and 5
 	b32   // section 6
@@ -89,7 +90,7 @@ func start(k kind, off int, first byte) decoder {
 		bits, _ := k.bits()
 		d.n = uint8(ceil(8*off, bits)*bits - 8*off)
 		d.acc = uint64(first) >> (8 - d.n)
-	case shell, rows:
+	case shell, rows, doubled:
 		d.state = uint8(off)
 	}
 	return d
@@ -109,6 +110,8 @@ func (d *decoder) push(u unit, out *units) bool {
 		return d.escapes(u, out)
 	case shell:
 		return d.shell(u, out)
+	case doubled:
+		return d.doubled(u, out)
 	case u16le, u16be:
 		return d.wide(u, out)
 	}

@@ -219,3 +219,18 @@ func (d *decoder) shell(u unit, out *units) bool {
 	d.gap = 0
 	return true
 }
+
+// quoteMarks are those that are doubled within themselves: in SQL, YAML and PowerShell; in CSV.
+const quoteMarks = "'\""
+
+func (d *decoder) doubled(u unit, out *units) bool {
+	if u != unit(quoteMarks[d.state]) {
+		out.add(u)
+		return d.n == 0 // one alone ends the text
+	}
+	if d.n++; d.n == 2 {
+		d.n = 0
+		out.add(u)
+	}
+	return true
+}

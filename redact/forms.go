@@ -8,7 +8,7 @@ import (
 )
 
 // encodings names the set of forms; it is part of Digest and changes with the set.
-const encodings = "custody-redact-3"
+const encodings = "custody-redact-4"
 
 // windowSize is how many symbols of a form must have been seen before it is
 // read. The shortest value has as many; only one with blanks in it can have fewer.
@@ -35,8 +35,7 @@ type scribes struct {
 }
 
 var all = func() (s scribes) {
-	p, e, h, sh := percents(), escapes(), entities(), shells()
-	s.text = slices.Concat(p, e, h, sh)
+	s.text = slices.Concat(percents(), escapes(), entities(), shells(), doubles())
 	s.inner = slices.Concat(s.text, []writer{
 		{kind: hexa, write: every("", lowerHex, "")}, {kind: hexa, write: every("", upperHex, "")},
 		{kind: hexa, write: every("", lowerHex, " ")}, {kind: hexa, write: every("", upperHex, " ")},
@@ -121,7 +120,7 @@ func prefix(p []byte, n int) []byte {
 // inner lists the value as it is and encoded once.
 func (v *value) inner() []written {
 	p := prefix(v.raw, prefixSize)
-	list := []written{{raw, 0, p, false}}
+	list := append([]written{{raw, 0, p, false}}, v.prefixed()...)
 	for i, w := range slices.Concat(all.inner, all.single) {
 		text := w.write(nil, p)
 		// An encoding that leaves this value alone is no other form of it, unless it breaks lines.

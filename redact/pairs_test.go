@@ -124,6 +124,17 @@ func encoders() []encoder {
 		}
 		return runewise(`\x%02x`)(s)
 	}
+	linewise := func(format string) func(string) string {
+		return func(s string) string {
+			lines := strings.Split(s, "\n")
+			for i, line := range lines {
+				lines[i] = fmt.Sprintf(format, line)
+			}
+			return strings.Join(lines, "\n")
+		}
+	}
+	hasLines := func(s string) bool { return strings.Contains(s, "\n") }
+	hasLongLine := func(s string) bool { return strings.Index(s, "\n") > 8 }
 	const lettersC, lettersPy = "\n\t\r\b\f\v\a", "\n\t\r"
 	return []encoder{
 		{name: "raw", do: func(s string) string { return s }},
@@ -254,8 +265,23 @@ func encoders() []encoder {
 		{name: "html HEX", text: true, do: runewise("&#x%X;")},
 		{name: "shell", do: replaced("'", `'\''`)},
 		{name: "shlex", do: replaced("'", `'"'"'`)},
+		{name: "sql", do: replaced("'", "''")},
+		{name: "csv", do: replaced(`"`, `""`)},
+		{name: "diff", once: true, fits: hasLines, do: linewise("+%s")},
+		{name: "quoted", once: true, fits: hasLines, do: linewise("> %s")},
+		{name: "indented", once: true, fits: hasLines, do: linewise(strings.Repeat(" ", 6) + "%s")},
+		{name: "far indented", once: true, fits: hasLongLine, do: linewise(strings.Repeat(" ", 100) + "%s")},
+		{name: "cat -n", once: true, fits: hasLongLine, do: func(s string) string {
+			var out strings.Builder
+			for i, line := range strings.SplitAfter(s, "\n") {
+				fmt.Fprintf(&out, "%6d\t%s", i+1, line)
+			}
+			return out.String()
+		}},
+		{name: "log", once: true, fits: hasLongLine, do: linewise("2026-01-02T03:04:05.678901Z  INFO deploy::keys[1234]: thread main: %s")},
+		{name: "code", once: true, fits: hasLongLine, do: linewise("\t\"%s\\n\" +")},
 		{name: "shell double", do: replaced(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")},
-		{name: "shell bare", text: true, do: backslashed},
+		{name: "shell bare", text: true, fits: func(s string) bool { return !hasLines(s) || hasLongLine(s) }, do: backslashed},
 	}
 }
 

@@ -87,8 +87,9 @@ type value struct {
 	raw      []byte
 	folded   []byte
 	literals []atomic.Pointer[[]byte] // see literal
-	binary   bool                     // it has bytes that a dump does not print
-	trail    uint8                    // blanks at the end of raw, no more than count
+	lines    breaks
+	binary   bool  // it has bytes that a dump does not print
+	trail    uint8 // blanks at the end of raw, no more than count
 }
 
 // New returns a Redactor without values. The key, 32 random bytes that stay
@@ -164,7 +165,7 @@ func check(name string, val []byte) error {
 const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
 func (r *Redactor) value(name string, val []byte) *value {
-	v := &value{name: name, sum: r.sum(val), raw: bytes.Clone(val), folded: fold(val), literals: make([]atomic.Pointer[[]byte], len(literals))}
+	v := &value{name: name, sum: r.sum(val), raw: bytes.Clone(val), folded: fold(val), lines: linesOf(val), literals: make([]atomic.Pointer[[]byte], len(literals))}
 	v.trail = uint8(min(len(val)-len(bytes.TrimRight(val, " \n\t\r")), maxGap))
 	v.binary = slices.ContainsFunc(val, func(b byte) bool { return b < ' ' || b > '~' })
 	v.marker = marker(name, v.sum)

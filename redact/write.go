@@ -337,17 +337,26 @@ func entities() (list []writer) {
 
 const shellSpecial = " \t\n!\"#$&'()*,;<=>?[\\]^`{|}~"
 
+func replaced(pairs ...string) func(dst, p []byte) []byte {
+	r := strings.NewReplacer(pairs...)
+	return func(dst, p []byte) []byte { return append(dst, r.Replace(string(p))...) }
+}
+
+// doubles are texts within quotes that are written twice within them.
+func doubles() (list []writer) {
+	for i, mark := range quoteMarks {
+		list = append(list, writer{kind: doubled, off: uint8(i), write: replaced(string(mark), string(mark)+string(mark))})
+	}
+	return list
+}
+
 // shells are quoted words: a single quote written in the two usual ways, double
 // quotes, and backslashes without quotes.
 func shells() []writer {
-	replace := func(pairs ...string) func(dst, p []byte) []byte {
-		r := strings.NewReplacer(pairs...)
-		return func(dst, p []byte) []byte { return append(dst, r.Replace(string(p))...) }
-	}
 	return []writer{
-		{kind: shell, off: shellSingle, write: replace("'", `'\''`)},
-		{kind: shell, off: shellSingle, write: replace("'", `'"'"'`)},
-		{kind: shell, off: shellDouble, write: replace(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")},
+		{kind: shell, off: shellSingle, write: replaced("'", `'\''`)},
+		{kind: shell, off: shellSingle, write: replaced("'", `'"'"'`)},
+		{kind: shell, off: shellDouble, write: replaced(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")},
 		{kind: shell, off: shellBare, write: func(dst, p []byte) []byte {
 			for _, b := range p {
 				if strings.IndexByte(shellSpecial, b) >= 0 {
