@@ -1,0 +1,320 @@
+package redact
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+var (
+	valuesFlag = flag.Int("values", 3, "how many values of each class the tools write")
+	seedFlag   = flag.Uint64("seed", 0, "where more random values of the tools begin")
+)
+
+// TestTools lets the programs that people and agents use write values of every
+// class, and holds what they print against this judge:
+//
+//	value a --tool--> text --redact(a)--> masked a  \
+//	                                                 equal but for the tags
+//	value b --tool--> text --redact(b)--> masked b  /
+//
+// b has a's length and kinds of characters, but other ones wherever that can be,
+// and stands between the same surroundings. A symbol that depends on the
+// value and was not masked makes the two differ. So does one too few that is
+// masked in only one of them. Text without the value must not change: what the
+// tool wrote for b is not touched by a redactor that knows only a.
+//
+// Values are the same in every run; with -seed there are as many again, others.
+func TestTools(t *testing.T) {
+	seeds := []uint64{1}
+	if *seedFlag > 1 {
+		seeds = append(seeds, *seedFlag)
+	}
+	m := newMatrix(t, seeds...)
+	for _, tool := range tools() {
+		t.Run(tool.name, func(t *testing.T) {
+			out := m.run(t, tool)
+			for p, program := range tool.programs {
+				m.judge(t, tool, program, out[p])
+			}
+		})
+	}
+}
+
+// tool runs programs over files: it prints, for each file that its standard input names and for
+// each program, a line with MARK and the two numbers, and then what the program made of the file. The script has
+// that word where the mark is to be.
+type tool struct {
+	name     string
+	argv     []string
+	env      string
+	script   func(programs []program) string // is added to argv
+	programs []program
+	inGo     bool // programs are functions
+	filter   bool // reads a text with all values of a class at once; else each value by itself
+	sole     bool // runs over values that stand alone only
+}
+
+type program struct {
+	name string // as it is reported
+	code string // what the tool's script has for it, the name if empty
+	do   func(s string) string
+
+	text  bool   // of characters: for values in UTF-8
+	word  bool   // for values without a zero byte
+	file  bool   // for values that can be the name of a file
+	line  bool   // not for values that have line breaks, except keys
+	sole  bool   // only where the value stands alone
+	short int    // for values of at most that many bytes, unless 0
+	wraps string // what the program breaks lines with, where depends on what it writes
+	not   string // classes that it is not for
+}
+
+func (p program) source() string {
+	if p.code == "" {
+		return p.name
+	}
+	return p.code
+}
+
+// fits reports whether p is promised for a text with the values of a class.
+func (p program) fits(c valueClass, text string, values []string) bool {
+	switch {
+	case p.text && !utf8.ValidString(text), p.word && strings.Contains(text, "\x00"):
+		return false
+	case slices.Contains(strings.Fields(p.not), c.name):
+		return false
+	case p.file && (strings.ContainsAny(text, "/\x00") || len(text) > 200):
+		return false
+	case p.line && c.name != "pem" && slices.ContainsFunc(values, func(v string) bool { return strings.ContainsAny(v, "\n\r\v\f") }):
+		return false
+	}
+	return p.short == 0 || len(text) <= p.short
+}
+
+// item is a text with values, as a tool gets it in a file.
+type item struct {
+	class  valueClass
+	filter bool
+	sole   bool
+	twin   [2]side
+}
+
+// side is an item with the values a, or b.
+type side struct {
+	text     string
+	values   []string
+	redactor *Redactor
+}
+
+type matrix struct {
+	dir   string
+	items []item
+}
+
+func newMatrix(t *testing.T, seeds ...uint64) *matrix {
+	m := &matrix{dir: t.TempDir()}
+	for n, c := range valueClasses() {
+		for _, seed := range seeds {
+			rng, first := rand.New(rand.NewPCG(seed, uint64(n))), 0
+			if seed != 1 {
+				first = 3 * rng.IntN(24)
+			}
+			m.add(t, c, c.values(rng, first, *valuesFlag))
+		}
+	}
+	for i, it := range m.items {
+		for n, s := range it.twin {
+			if err := os.WriteFile(m.file(i, n), []byte(s.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return m
+}
+
+func (m *matrix) file(item, n int) string {
+	return filepath.Join(m.dir, fmt.Sprintf("%d%c", item, 'a'+n))
+}
+
+// add makes the items of a class: each value alone, each between surroundings, and a text with all.
+func (m *matrix) add(t *testing.T, c valueClass, pairs [][2]string) {
+	var known [2]*Redactor
+	for n := range known {
+		known[n] = New(testKey)
+		for _, p := range pairs {
+			if err := known[n].Add("v", []byte(p[n])); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	item := func(text func(values []string) string, pairs ...[2]string) item {
+		it := item{class: c}
+		for n := range it.twin {
+			var list []string
+			for _, p := range pairs {
+				list = append(list, p[n])
+			}
+			it.twin[n] = side{text(list), list, known[n]}
+		}
+		return it
+	}
+	for i, p := range pairs {
+		alone := item(func(v []string) string { return v[0] }, p)
+		alone.sole = true
+		m.items = append(m.items, alone, item(func(v []string) string { return surroundings[i%len(surroundings)].around(v[0]) }, p))
+	}
+	all := item(whole, lettered(pairs)...)
+	all.filter = true
+	m.items = append(m.items, all)
+}
+
+// run returns what each program of a tool printed for each item's two sides.
+func (m *matrix) run(t *testing.T, tool tool) (out []map[int][2]string) {
+	out = make([]map[int][2]string, len(tool.programs))
+	for p := range out {
+		out[p] = map[int][2]string{}
+	}
+	var items []int
+	for i, it := range m.items {
+		if it.filter == tool.filter && (it.sole || !tool.sole) {
+			items = append(items, i)
+		}
+	}
+	if tool.inGo {
+		for p, program := range tool.programs {
+			for _, i := range items {
+				out[p][i] = [2]string{program.do(m.items[i].twin[0].text), program.do(m.items[i].twin[1].text)}
+			}
+		}
+		return out
+	}
+	if _, err := exec.LookPath(tool.argv[0]); err != nil {
+		t.Fatalf("%v: ./hack/deps --test installs what the tests need", err)
+	}
+	mark := fmt.Sprintf("==%016x%016x ", rand.Uint64(), rand.Uint64())
+	var stdin, stderr bytes.Buffer
+	for _, i := range items {
+		fmt.Fprintln(&stdin, m.file(i, 0))
+		fmt.Fprintln(&stdin, m.file(i, 1))
+	}
+	cmd := exec.Command(tool.argv[0], append(tool.argv[1:], strings.ReplaceAll(tool.script(tool.programs), "MARK", mark))...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), tool.env)
+	cmd.Dir, cmd.Stdin, cmd.Stderr = t.TempDir(), &stdin, &stderr
+	printed, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.Bytes())
+	}
+	for _, part := range strings.Split(string(printed), mark)[1:] {
+		head, text, _ := strings.Cut(part, "\n")
+		var n, p int
+		if _, err := fmt.Sscan(head, &n, &p); err != nil {
+			t.Fatalf("%q: %v", head, err)
+		}
+		twin := out[p][items[n/2]]
+		twin[n%2] = text
+		out[p][items[n/2]] = twin
+	}
+	return out
+}
+
+// judge holds what a program printed against the judge, class by class.
+func (m *matrix) judge(t *testing.T, tool tool, p program, out map[int][2]string) {
+	seen, failed, why := map[string]bool{}, map[string]bool{}, map[string]string{}
+	var order []string
+	for i, it := range m.items {
+		c := it.class.name
+		text, known := it.twin[0].text, it.twin[0].values
+		if it.filter != tool.filter || (p.sole || tool.sole) && !it.sole || !p.fits(it.class, text, known) {
+			continue
+		}
+		if !slices.Contains(order, c) {
+			order = append(order, c)
+		}
+		if seen[c] = seen[c] || out[i][0] != out[i][1]; failed[c] {
+			continue
+		}
+		why[c] = p.leak(it, out[i])
+		failed[c] = why[c] != ""
+	}
+	for _, c := range order {
+		listed := strings.Fields(knownLeaks[tool.name+": "+p.name])
+		rare := slices.Contains(listed, c+"?")
+		known := rare || slices.Contains(listed, c)
+		switch {
+		case !seen[c]:
+			t.Errorf("%s: the values of class %s make no difference", p.name, c)
+		case failed[c] && !known:
+			t.Errorf("%s: class %s: %s", p.name, c, why[c])
+		case !failed[c] && known && !rare && *valuesFlag >= 3:
+			t.Errorf("%s: class %s is masked: delete it from knownLeaks", p.name, c)
+		}
+	}
+}
+
+var tags = regexp.MustCompile(`\[REDACTED:v:[0-9a-f]{8}\]`)
+
+// leak says what of the values is left in what p printed, or what else was masked; "" if nothing.
+func (p program) leak(it item, out [2]string) string {
+	var masked [2]string
+	for n, s := range it.twin {
+		text := s.redactor.String(out[n])
+		text = tags.ReplaceAllLiteralString(text, "[V]")
+		if p.wraps != "" {
+			text = strings.ReplaceAll(text, p.wraps, "")
+		}
+		masked[n] = text
+	}
+	if at := differ(masked[0], masked[1]); at >= 0 && !(len(it.twin[0].values) == 1 && p.beside(out, masked)) {
+		return fmt.Sprintf("for %.300q\nmasked %q\ntwin   %q\nof     %q", it.twin[0].values, around(masked[0], at), around(masked[1], at), around(out[0], differ(out[0], out[1])))
+	}
+	if out[0] == out[1] {
+		return ""
+	}
+	if text := it.twin[0].redactor.String(out[1]); text != out[1] {
+		return fmt.Sprintf("%.300q masks something in the text with %.300q: %q", it.twin[0].values, it.twin[1].values, around(text, differ(text, out[1])))
+	}
+	return ""
+}
+
+// beside reports whether what differs in the masked texts is beside the value: that in one
+// of them a symbol more is masked that stands next to it.
+func (p program) beside(out, masked [2]string) bool {
+	before := max(0, differ(out[0], out[1]))
+	after := 0
+	for after < min(len(out[0]), len(out[1]))-before && out[0][len(out[0])-1-after] == out[1][len(out[1])-1-after] {
+		after++
+	}
+	var middle [2]string
+	for n, text := range masked {
+		first, last := strings.Index(text, "[V]"), strings.LastIndex(text, "[V]")
+		if first < 0 || first > before || len(text)-last-3 > after {
+			return false
+		}
+		middle[n] = text[first:last]
+	}
+	return middle[0] == middle[1]
+}
+
+// differ returns where a and b begin to differ, -1 if they are equal.
+func differ(a, b string) int {
+	if a == b {
+		return -1
+	}
+	at := 0
+	for at < min(len(a), len(b)) && a[at] == b[at] {
+		at++
+	}
+	return at
+}
+
+func around(s string, at int) string { return s[max(0, at-60):min(len(s), at+100)] }
