@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // layout makes files of a map: a name that ends in / is a directory, a value
@@ -202,6 +204,29 @@ func TestCopyOutOverWorkdir(t *testing.T) {
 	}
 }
 
+// TestOthersWrite: what a sandbox lets everybody write, its owner alone may write on the host, unless others could before.
+func TestOthersWrite(t *testing.T) {
+	g := newGuest(t, localRunner{})
+	c := g.connect(t, g.host, nil)
+	dir := t.TempDir()
+	layout(t, dir, map[string]string{"shared": "old", "own": "old"})
+	must(t, os.Chmod(filepath.Join(dir, "shared"), 0o664))
+	_, err := c.CopyIn(timeout(t), dir, In{})
+	must(t, err)
+	script := `set -e; cd "$1"; umask 0; mkdir d; for f in shared own new d/new; do echo x > $f; chmod 777 $f; done; chmod 4777 new; chmod 777 d`
+	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
+		t.Fatal(errOut)
+	}
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	_, err = c.CopyOut(timeout(t), dir, Out{})
+	must(t, err)
+	same(t, listing(t, dir), map[string]string{"shared": "x\n 0775", "own": "x\n 0755", "new": "x\n 0755", "d/": "", "d/new": "x\n 0755"})
+	if info, err := os.Stat(filepath.Join(dir, "d")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("a new directory has mode %v: %v", info.Mode(), err)
+	}
+}
+
 func TestCopyOutLimit(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
@@ -288,7 +313,7 @@ func TestHostileTree(t *testing.T) {
 		{"pipe", []item{{kind: tar.TypeFifo, name: "a"}}, false, nil},
 		{"file over directory", []item{f("dir", "x")}, false, nil},
 		{"directory over file", []item{d("file/"), f("file/x", "x")}, false, nil},
-		{"setuid", []item{{kind: tar.TypeReg, name: "s", mode: 0o7777, body: "s"}}, false, map[string]string{"s": "s 0777"}},
+		{"setuid", []item{{kind: tar.TypeReg, name: "s", mode: 0o7777, body: "s"}}, false, map[string]string{"s": "s 0755"}},
 		{"control characters", []item{f("a\x1b[2J", "x")}, false, map[string]string{"a\x1b[2J": "x 0600"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

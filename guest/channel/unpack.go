@@ -108,7 +108,7 @@ func (u *unpacker) directory(name string, mode fs.FileMode) bool {
 func (u *unpacker) makeDirectory(name string, mode fs.FileMode) bool {
 	info, err := u.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = u.root.Mkdir(name, mode|0o700); err == nil {
+		if err = u.root.Mkdir(name, (mode|0o700)&^othersWrite); err == nil {
 			return true
 		}
 	}
@@ -165,11 +165,18 @@ func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (s
 	if known && was.kind == tar.TypeReg && was.mode == int64(perm(h)) && was.size == h.Size && was.sum == [32]byte(sum.Sum(nil)) {
 		return true, nil
 	}
-	if err := f.Chmod(perm(h)); err != nil {
+	mode := perm(h) &^ othersWrite
+	if known {
+		mode |= perm(h) & fs.FileMode(was.mode)
+	}
+	if err := f.Chmod(mode); err != nil {
 		return false, err
 	}
 	return false, f.Close()
 }
+
+// othersWrite is what a sandbox may not let other users of the host do, unless its owner does.
+const othersWrite = fs.FileMode(0o022)
 
 // Write counts the content that has come.
 func (u *unpacker) Write(b []byte) (int, error) {
