@@ -29,6 +29,7 @@ type pump struct {
 	step     string
 	stream   string // stdout, stderr or tty
 	to       io.Writer
+	unread   chan<- struct{} // hears that to takes no more; has room for one
 	redact   *redact.Stream
 	// killed waits for the command's end and says whether it was killed: what it had written may
 	// end within a value.
@@ -148,6 +149,10 @@ func (p *pump) show(b []byte) {
 	}
 	if _, err := p.to.Write(b); err != nil {
 		p.to = nil
+		select {
+		case p.unread <- struct{}{}:
+		default: // it is known already
+		}
 	}
 }
 

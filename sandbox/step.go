@@ -157,8 +157,9 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 		<-done
 		return err != nil || exit.Code > signalled
 	}
+	unread := make(chan struct{}, 1)
 	follow := func(i int, name string, from io.Reader, to io.Writer) {
-		p := &pump{ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), killed: killed, seq: started}
+		p := &pump{unread: unread, ctx: keep, recorder: s.parts.Recorder, quota: &s.output, step: st.Name, stream: name, to: to, redact: s.parts.Redactor.Stream(), killed: killed, seq: started}
 		if st.Live {
 			p.screen = s.parts.Redactor.Stream()
 		}
@@ -174,7 +175,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 		follow(1, "stderr", proc.Stderr, st.Stderr)
 	}
 	var control sync.WaitGroup
-	control.Go(func() { s.control(keep, proc, st, done) })
+	control.Go(func() { s.control(keep, proc, st, unread, done) })
 	if lease != nil {
 		control.Go(func() { s.keep(keep, proc, lease, done, end) })
 	}
@@ -219,8 +220,9 @@ func feed(to io.WriteCloser, from io.Reader) {
 	}()
 }
 
-// control hands signals and window sizes on until the command has ended.
-func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, done <-chan struct{}) {
+// control hands signals and window sizes on until the command has ended. Where nobody reads its output any more,
+// it gets what a command at the end of a pipe would get.
+func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, unread, done <-chan struct{}) {
 	for {
 		var err error
 		select {
@@ -228,6 +230,8 @@ func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, d
 			err = proc.Signal(ctx, sig)
 		case size := <-st.Resizes:
 			err = proc.Resize(ctx, size)
+		case <-unread:
+			err = proc.Signal(ctx, syscall.SIGPIPE)
 		case <-done:
 			return
 		}

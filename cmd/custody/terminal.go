@@ -39,7 +39,7 @@ func (j *job) terminal() *terminal {
 	signals, resizes := make(chan syscall.Signal, 8), make(chan channel.Winsize, 1)
 	t.signals, t.resizes = signals, resizes
 	got := make(chan os.Signal, 8)
-	// SIGPIPE too: a reader of the output that goes away ends neither the command nor its record.
+	// SIGPIPE too: a reader of the output that goes away ends the command (sandbox), but not its record.
 	signal.Notify(got, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGPIPE)
 	go func() {
 		defer close(t.done)

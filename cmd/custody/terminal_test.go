@@ -143,28 +143,41 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A reader that goes away must not end the run.
+// TestOutputGoesAway: where nobody reads its output any more, a command ends as at the end of a pipe, unless it
+// ignores that; the record is whole either way.
 func TestOutputGoesAway(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	cmd := d.command("run", "-q", "--", "sh", "-c", "echo first; for i in $(seq 20); do echo $i; sleep 0.05; done; echo last")
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = write
-	d.start(cmd)
-	write.Close()
-	if b := make([]byte, 6); true {
-		if _, err := io.ReadFull(read, b); err != nil || string(b) != "first\n" {
-			t.Errorf("read %q, %v", b, err)
+	for _, tt := range []struct {
+		script string
+		code   int
+		last   bool // is in the record
+	}{
+		{"echo first; exec yes", 128 + int(syscall.SIGPIPE), false},
+		{"trap '' PIPE; echo first; for i in $(seq 20); do echo $i; sleep 0.05; done; echo last", 0, true},
+	} {
+		cmd := d.command("run", "-q", "--", "sh", "-c", tt.script)
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
 		}
+		cmd.Stdout = write
+		d.start(cmd)
+		write.Close()
+		if b := make([]byte, 6); true {
+			if _, err := io.ReadFull(read, b); err != nil || string(b) != "first\n" {
+				t.Errorf("%s: read %q, %v", tt.script, b, err)
+			}
+		}
+		read.Close()
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code {
+			t.Errorf("%s: exit code %d, want %d", tt.script, code, tt.code)
+		}
+		out := d.must(0, "timeline", "last", "--json", "--kind", "output").stdout
+		if strings.Contains(out, "last") != tt.last {
+			t.Errorf("%s: output %q, want its last line: %v", tt.script, out, tt.last)
+		}
+		d.verified("last")
 	}
-	read.Close()
-	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	d.contains(d.must(0, "timeline", "last", "--json", "--kind", "output").stdout, "last")
-	d.verified("last")
 }

@@ -288,7 +288,9 @@ func testRace(t *testing.T, c *cell) {
 	cmd := c.command("race", raceTime.String(), fmt.Sprint(time.Now().UnixNano()%7))
 	cmd.Stdout = &out
 	must(t, cmd.Run())
+	t.Logf("the race is over: %d bytes of its log", out.Len())
 	events := c.flush()
+	t.Logf("%d events", len(events))
 	noGaps(t, events)
 	var log raceLog
 	must(t, json.Unmarshal(out.Bytes(), &log))
