@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store/clickhouse"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/vmm"
@@ -182,7 +182,7 @@ func (e *ConfigError) Hint() string {
 // loadConfig reads dir's host.yaml. The zero Config stands for none.
 func loadConfig(dir string) (Config, error) {
 	path := filepath.Join(dir, ConfigFile)
-	text, err := os.ReadFile(path)
+	text, err := regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Config{}, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Erasure says what is to be erased, why, and who asked for it.
@@ -96,7 +97,7 @@ func (h *Home) frame(run string, seq uint64) (wal.Frame, error) {
 // carryOut does what a statement says. It can be repeated.
 func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
 	path := filepath.Join(h.RunDir(run), proof.ErasureName(seq))
-	signed, err := os.ReadFile(path)
+	signed, err := regular.ReadFile(path)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Evidence opens a run's record for checking, with this host's log. What retention removed
@@ -39,7 +40,7 @@ func (h *Home) openEvidence(ctx context.Context, dir string, mine bool) (*proof.
 		return e, err
 	}
 	e.Log = h.proofLog()
-	if key, err := os.ReadFile(h.path("keys", proof.PublicFile)); err == nil { // goes into the proof of a record
+	if key, err := regular.ReadFile(h.path("keys", proof.PublicFile)); err == nil { // goes into the proof of a record
 		e.HostKey = strings.TrimSpace(string(key))
 	}
 	if e.Rotations, err = proof.ReadRotations(h.path("keys")); err == nil {
@@ -60,7 +61,7 @@ func (h *Home) stampOf(ctx context.Context, log proof.Log) ([]byte, error) {
 	if err != nil {
 		return nil, nil // Verify says so itself
 	}
-	token, err := os.ReadFile(h.stampFile(checkpoint))
+	token, err := regular.ReadFile(h.stampFile(checkpoint))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -149,7 +150,7 @@ func (h *Home) copyStatements(run store.Run, to string) error {
 		return err
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := regular.ReadFile(file)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(to, filepath.Base(file)), text, 0o600)
 		}

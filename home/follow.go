@@ -14,6 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // pollEvery is how often a live run's directory is looked at for sealed
@@ -62,7 +63,7 @@ func (f *follower) eachSealed(ctx context.Context, take func(m proof.Manifest, s
 }
 
 func (f *follower) one(file string, take func(m proof.Manifest, signed []byte, file string) error) error {
-	signed, err := os.ReadFile(file)
+	signed, err := regular.ReadFile(file)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (h *Home) firstManifest(dir string) (proof.Manifest, bool) {
 	if len(files) == 0 {
 		return proof.Manifest{}, false
 	}
-	signed, err := os.ReadFile(files[0])
+	signed, err := regular.ReadFile(files[0])
 	if err != nil {
 		return proof.Manifest{}, false
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // way is how segments get into the store: a transport in this process, or NATS.
@@ -281,7 +282,7 @@ func (h *Home) storedFile(run string) string { return filepath.Join(h.RunDir(run
 
 // storedCount is how many of a run's segments the store was last known to have.
 func (h *Home) storedCount(run string) uint64 {
-	text, err := os.ReadFile(h.storedFile(run))
+	text, err := regular.ReadFile(h.storedFile(run))
 	if err != nil {
 		return 0
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/clickhouse"
 	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Home is an open $CUSTODY_HOME. Its methods may be called concurrently.
@@ -141,7 +142,7 @@ func (h *Home) Witness() string { return h.path("witness") }
 // TagKey returns the key with which the redactor makes its tags, made on first use.
 func (h *Home) TagKey() ([]byte, error) {
 	path := h.path("keys", "tag.key")
-	key, err := os.ReadFile(path)
+	key, err := regular.ReadFile(path)
 	if err == nil && len(key) == 32 {
 		return key, nil
 	}
@@ -165,7 +166,7 @@ func (h *Home) TagKey() ([]byte, error) {
 		return nil, err
 	}
 	if err := os.Link(tmp.Name(), path); errors.Is(err, fs.ErrExist) { // another process was first
-		return os.ReadFile(path)
+		return regular.ReadFile(path)
 	} else if err != nil {
 		return nil, err
 	}

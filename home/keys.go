@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/transit"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Key returns the host's signing key: a file, made on first use, or one that Vault keeps.
@@ -33,7 +33,7 @@ type vaultKey struct {
 func (v *vaultKey) key(h *Home) (proof.Key, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	public, _ := os.ReadFile(h.path("keys", proof.PublicFile)) // not there yet: then Vault is asked
+	public, _ := regular.ReadFile(h.path("keys", proof.PublicFile)) // not there yet: then Vault is asked
 	if len(public) > 0 && string(public) == v.public {
 		return v.known, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Pruned is what Prune removed.
@@ -130,7 +131,7 @@ func manifestOf(segment string) string {
 
 // read takes up what the manifest says, whose signature is checked.
 func (h *Home) read(c *candidate) error {
-	signed, err := os.ReadFile(manifestOf(c.path))
+	signed, err := regular.ReadFile(manifestOf(c.path))
 	if err == nil {
 		c.digest = sha256.Sum256(signed)
 		c.manifest, _, err = h.openManifest(signed)
@@ -172,7 +173,7 @@ func (h *Home) covered(ctx context.Context) (func(candidate) bool, error) {
 // remove takes the segment and its leaves away; the mark that tells so comes first.
 func (c candidate) remove() error {
 	mark := filepath.Join(filepath.Dir(c.path), prunedFile)
-	f, err := os.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := regular.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = errors.Join(f.Sync(), f.Close())
 	}

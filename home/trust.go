@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Trusted is what was accepted of a project's file: its content, and that of the files of the host that it
@@ -62,7 +63,7 @@ func digestOf(path string, key []byte) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", errNoFile
 	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -77,7 +78,7 @@ func digestOf(path string, key []byte) (string, error) {
 // Changed says what of t is not as it was accepted: the project's file, a file that it names, or "" if nothing is.
 // ok is false if nothing was accepted for that path.
 func (h *Home) Changed(t Trusted) (what string, ok bool) {
-	b, err := os.ReadFile(h.trustFile(t.Path))
+	b, err := regular.ReadFile(h.trustFile(t.Path))
 	var was Trusted
 	if err != nil || json.Unmarshal(b, &was) != nil || was.Path != t.Path {
 		return "", false

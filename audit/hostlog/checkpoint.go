@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Checkpoint is a tree head that was published.
@@ -57,7 +57,7 @@ func (k keys) open(signed []byte) (Checkpoint, error) {
 
 // published reads the file that says what was published last; the zero Checkpoint if there is none.
 func (f files) published(k keys) (Checkpoint, error) {
-	signed, err := os.ReadFile(f.path("checkpoint"))
+	signed, err := regular.ReadFile(f.path("checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Checkpoint{}, nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/transparency-dev/tessera/client"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // tree is a size and the root of that many entries.
@@ -36,7 +37,7 @@ func (f files) path(rel string) string { return filepath.Join(f.dir, filepath.Fr
 
 // state returns what is integrated, as Tessera wrote it down.
 func (f files) state() (tree, error) {
-	raw, err := os.ReadFile(f.path(".state/treeState"))
+	raw, err := regular.ReadFile(f.path(".state/treeState"))
 	if err != nil {
 		return tree{}, err
 	}
@@ -95,7 +96,7 @@ func (f files) wide(path func(p uint8) string, p uint8, whole func(raw []byte, w
 	for range 8 {
 		var raw []byte
 		for _, have := range f.widths(path, p) {
-			raw, err = os.ReadFile(f.path(path(have)))
+			raw, err = regular.ReadFile(f.path(path(have)))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/witness"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // MaxEntry is how large an entry can be, in bytes (C2SP tlog-tiles, log entries).
@@ -203,7 +204,7 @@ func (l *Log) prepare() error {
 // disk that became read-only.
 func (l *Log) probe() error {
 	for _, name := range []string{"treeState.lock", "publish.lock"} {
-		f, err := os.OpenFile(filepath.Join(l.o.Dir, ".state", name), os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := regular.OpenFile(filepath.Join(l.o.Dir, ".state", name), os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // keptMax is how large the file of kept checkpoints gets, in bytes.
@@ -39,7 +40,7 @@ func keptPath(dir string) string { return dir + ".checkpoints" }
 // last returns the newest, or the zero Checkpoint if there is none. A torn tail is passed over:
 // the file "checkpoint" has what was being written.
 func (k kept) last() (Checkpoint, error) {
-	f, err := os.Open(k.path)
+	f, err := regular.Open(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Checkpoint{}, nil
 	}
@@ -61,7 +62,7 @@ func (k kept) last() (Checkpoint, error) {
 
 // all returns every kept checkpoint, oldest first, each checked by itself and against the one before.
 func (k kept) all() ([]Checkpoint, error) {
-	data, err := os.ReadFile(k.path)
+	data, err := regular.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -105,7 +106,7 @@ func splitNotes(data []byte) (notes [][]byte, whole int) {
 // add appends a checkpoint durably. What an earlier writer left unfinished is cut off; after an
 // error the file is as it was.
 func (k kept) add(c Checkpoint) error {
-	f, err := os.OpenFile(k.path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := regular.OpenFile(k.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (k kept) tail(f *os.File) (notes [][]byte, end int64, err error) {
 
 // thin leaves out every second checkpoint of the older half, but never the first.
 func (k kept) thin() error {
-	data, err := os.ReadFile(k.path)
+	data, err := regular.ReadFile(k.path)
 	if err != nil {
 		return err
 	}

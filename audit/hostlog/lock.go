@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // lock excludes other goroutines and other openers of the same file, in this process or another.
@@ -19,7 +21,7 @@ type lock struct {
 
 func openLock(path string) (*lock, error) {
 	// For reading, so that a file system can still be made read-only.
-	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+	f, err := regular.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 const (
@@ -95,7 +95,7 @@ func ErasureName(seq uint64) string { return wal.FileName(seq, ErasureSuffix) }
 // returns. If the same record's erasure was stated before, it returns the statement of then.
 func StateErasure(dir string, e Erasure, s note.Signer) (signed []byte, err error) {
 	path := filepath.Join(dir, ErasureName(e.Seq))
-	signed, err = os.ReadFile(path)
+	signed, err = regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if signed, err = e.Sign(s); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // The longest files that are read; whatever is longer was not written by package wal.
@@ -44,7 +45,7 @@ func OpenDir(dir string) (*Evidence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open record: %w", err)
 	}
-	return &Evidence{Live: wal.Locked(dir), files: root.FS(), close: root.Close}, nil
+	return &Evidence{Live: wal.Locked(dir), files: regular.FS(root), close: root.Close}, nil
 }
 
 // Close gives the files free.

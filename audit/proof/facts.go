@@ -3,11 +3,11 @@ package proof
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // FactsOf reads the facts of the run in dir for a process that is to recover
@@ -26,7 +26,7 @@ func FactsOf(dir string) (Facts, error) {
 	if len(firsts) == 0 {
 		return startFacts(dir)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, wal.FileName(firsts[len(firsts)-1], wal.ManifestSuffix)))
+	text, err := regular.ReadFile(filepath.Join(dir, wal.FileName(firsts[len(firsts)-1], wal.ManifestSuffix)))
 	if err != nil {
 		return Facts{}, fmt.Errorf("read facts: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // The files of the host's key, below CUSTODY_HOME/keys.
@@ -102,7 +103,7 @@ var errStale = errors.New("the host's key was retired, and its successor is publ
 // refuses to replace that of another key, unless statements in dir lead from that one to this.
 func PublishKey(dir, vkey string) error {
 	path := filepath.Join(dir, PublicFile)
-	have, err := os.ReadFile(path)
+	have, err := regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return replaceFile(path, 0o644, vkey+"\n")
 	}
@@ -127,7 +128,7 @@ func PublishKey(dir, vkey string) error {
 }
 
 func loadKey(path string) (Key, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return Key{}, fmt.Errorf("load host key: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // What a rotation leaves below CUSTODY_HOME/keys, beside the key itself.
@@ -92,7 +93,7 @@ func finishRotation(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := os.ReadFile(filepath.Join(dir, PublicFile))
+	public, err := regular.ReadFile(filepath.Join(dir, PublicFile))
 	if err != nil || string(public) == k.Public+"\n" {
 		return nil, nil // LoadOrCreateKey says what is wrong, if anything is
 	}
@@ -195,7 +196,7 @@ func lockDir(dir string) (unlock func(), err error) {
 func ReadRotations(dir string) ([][]byte, error) {
 	var all [][]byte
 	for n := uint64(1); ; n++ {
-		signed, err := os.ReadFile(filepath.Join(dir, rotationsDir, wal.FileName(n, RotationSuffix)))
+		signed, err := regular.ReadFile(filepath.Join(dir, rotationsDir, wal.FileName(n, RotationSuffix)))
 		if errors.Is(err, fs.ErrNotExist) {
 			return all, nil
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Errors of Erase.
@@ -91,11 +92,11 @@ func erase(dir string, seq uint64) error {
 		return err
 	}
 	path := filepath.Join(dir, FileName(first, SegmentSuffix))
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	leaves, err := os.ReadFile(filepath.Join(dir, FileName(first, LeavesSuffix)))
+	leaves, err := regular.ReadFile(filepath.Join(dir, FileName(first, LeavesSuffix)))
 	if err != nil {
 		return err
 	}
@@ -166,7 +167,7 @@ func replaceSegment(dir string, first uint64, data []byte) error {
 		return err
 	}
 	// Where there are no hard links the old file is overwritten all the same, but not after a crash.
-	last, err := os.OpenFile(path, os.O_WRONLY, 0)
+	last, err := regular.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -278,11 +279,11 @@ func completeOne(dir string, first uint64, old string) error {
 }
 
 func overwriteWith(old, path string) error {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(old, os.O_WRONLY, 0)
+	f, err := regular.OpenFile(old, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ func overwriteWith(old, path string) error {
 }
 
 func zero(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := regular.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
-	"os"
 	"strconv"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 const (
@@ -264,7 +265,7 @@ func readError(err error, got int) error {
 // error; the last frame of a segment that is being written can be ErrTorn.
 func ReadSegment(path string) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
-		file, err := os.Open(path)
+		file, err := regular.Open(path)
 		if err != nil {
 			yield(Frame{}, err)
 			return

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // FS is every file operation that a Log makes, so that a fault can be put into
@@ -48,7 +50,7 @@ type Disk struct{}
 func (Disk) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
 
 // ReadFile implements FS.
-func (Disk) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
+func (Disk) ReadFile(path string) ([]byte, error) { return regular.ReadFile(path) }
 
 // Rename implements FS.
 func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
@@ -66,7 +68,7 @@ func (Disk) Open(path string) (File, error) { return openFile(path, os.O_RDWR) }
 
 // openFile keeps a nil *os.File from becoming a non-nil File.
 func openFile(path string, flag int) (File, error) {
-	f, err := os.OpenFile(path, flag, 0o600)
+	f, err := regular.OpenFile(path, flag, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func (Disk) ReadDir(dir string) ([]string, error) {
 // Lock implements FS. Somebody asking Locked holds the lock for a moment, so
 // a few tries are made.
 func (Disk) Lock(path string) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +124,7 @@ func (Disk) Lock(path string) (io.Closer, error) {
 
 // Locked says whether a live process writes the run in dir.
 func Locked(dir string) bool {
-	f, err := os.Open(filepath.Join(dir, lockName))
+	f, err := regular.Open(filepath.Join(dir, lockName))
 	if err != nil {
 		return false
 	}

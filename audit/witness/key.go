@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // The files that Generate makes.
@@ -55,7 +56,7 @@ func Generate(dir, name string) (vkey string, err error) {
 
 // Load reads the key that Generate made.
 func Load(dir string) (note.Signer, note.Verifier, error) {
-	data, err := os.ReadFile(filepath.Join(dir, KeyFile))
+	data, err := regular.ReadFile(filepath.Join(dir, KeyFile))
 	if err != nil {
 		return nil, nil, fmt.Errorf("witness: %w", err)
 	}

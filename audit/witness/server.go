@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Config says who a witness is and which logs it watches.
@@ -223,7 +224,7 @@ func cosignature(signed []byte, key note.Verifiers) (line string, at time.Time, 
 func (w *Witness) keepEvidence(l *watched, signed []byte) {
 	for i := range 4 {
 		path := fmt.Sprintf("%s.conflict%d", l.path, i)
-		if have, err := os.ReadFile(path); err == nil && string(have) == string(signed) {
+		if have, err := regular.ReadFile(path); err == nil && string(have) == string(signed) {
 			return
 		} else if err == nil {
 			continue
@@ -240,7 +241,7 @@ func lockState(dir string) (*os.File, error) {
 	if info, err := os.Stat(filepath.Join(dir, stateDir)); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("%w: %s has no folder %s: a witness that lost its memory must not go on under the same key", ErrState, dir, stateDir)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := regular.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

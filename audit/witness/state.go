@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // ErrState: the witness's memory is not there or cannot be believed.
@@ -27,7 +28,7 @@ func statePath(dir, origin string) string {
 
 // load reads what was cosigned last for a log.
 func (w *Witness) load(l *watched) (remembered, error) {
-	signed, err := os.ReadFile(l.path)
+	signed, err := regular.ReadFile(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return remembered{}, nil
 	}
@@ -59,7 +60,7 @@ func (w *Witness) Remembered(origin string) ([]byte, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	signed, err := os.ReadFile(l.path)
+	signed, err := regular.ReadFile(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

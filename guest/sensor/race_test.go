@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -34,7 +35,6 @@ type change struct {
 	File       int
 	Begin, End int64 // boot clock, ns
 	Content    []byte
-	sum        string
 }
 
 // closure is a close(2) or munmap(2) that ends a way to write to a file.
@@ -294,11 +294,7 @@ func testRace(t *testing.T, c *cell) {
 	noGaps(t, events)
 	var log raceLog
 	must(t, json.Unmarshal(out.Bytes(), &log))
-	byFile := make([][]change, raceFiles)
-	for _, ch := range log.Changes {
-		ch.sum = sumOf(string(ch.Content))
-		byFile[ch.File] = append(byFile[ch.File], ch)
-	}
+	contents := log.contentsOf()
 	_, offset := clocks()
 	var hashed, total int
 	closes := log.closes()
@@ -318,7 +314,7 @@ func testRace(t *testing.T, c *cell) {
 		}
 		if e.File.SHA256 != "" {
 			hashed++
-			if !possible(byFile[cl.File], cl, e.File.SHA256) {
+			if !contents[cl.File].possible(cl, e.File.SHA256) {
 				t.Errorf("digest %s is of no content that the file can have had: %+v", e.File.SHA256, *cl)
 			}
 		}
@@ -376,12 +372,37 @@ func (by closes) match(inode string, at int64) *closure {
 	return nil
 }
 
-// possible says whether a content with this digest can have been the file's during the close. A content
-// is gone for sure when a change that began after it has ended.
-func possible(changes []change, cl *closure, sum string) bool {
-	return slices.ContainsFunc(changes, func(c change) bool {
-		return c.sum == sum && c.Begin <= cl.End+slack && !slices.ContainsFunc(changes, func(later change) bool {
-			return later.Begin > c.End && later.End < cl.Begin-slack
-		})
-	})
+// contents are what a file contained, by digest.
+type contents map[string][]stay
+
+// stay is of a content that was the file's from some moment after from, and was another's for sure at gone.
+type stay struct{ from, gone int64 }
+
+// contentsOf returns the contents of each file. A content is gone for sure when a change that began after it has ended.
+func (l *raceLog) contentsOf() []contents {
+	changes := make([][]change, raceFiles)
+	for _, c := range l.Changes {
+		changes[c.File] = append(changes[c.File], c)
+	}
+	all := make([]contents, raceFiles)
+	for file, list := range changes {
+		all[file] = contents{}
+		slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.Begin, b.Begin) })
+		ended := make([]int64, len(list)+1) // the first end of the changes from here on
+		ended[len(list)] = math.MaxInt64
+		for i := len(list) - 1; i >= 0; i-- {
+			ended[i] = min(list[i].End, ended[i+1])
+		}
+		for _, c := range list {
+			later, _ := slices.BinarySearchFunc(list, c.End+1, func(a change, at int64) int { return cmp.Compare(a.Begin, at) })
+			sum := sumOf(string(c.Content))
+			all[file][sum] = append(all[file][sum], stay{c.Begin, ended[later]})
+		}
+	}
+	return all
+}
+
+// possible says whether a content with this digest can have been the file's during the close.
+func (c contents) possible(cl *closure, sum string) bool {
+	return slices.ContainsFunc(c[sum], func(s stay) bool { return s.from <= cl.End+slack && s.gone >= cl.Begin-slack })
 }
