@@ -23,6 +23,9 @@ import (
 // maxAnswerHead bounds the head of what a peer answers, in bytes.
 const maxAnswerHead = 256 << 10
 
+// maxUnread is how much of an answer of HTTP/2 waits for a guest that does not read it, in bytes.
+const maxUnread = 512 << 10
+
 // exchanger carries the requests of one connection, which all go to its one name.
 type exchanger struct {
 	conn      *conn
@@ -51,6 +54,7 @@ func (c *conn) newExchanger(scheme string, h2 bool) *exchanger {
 		IdleConnTimeout:        c.g.limits.KeepAlive,
 		MaxConnsPerHost:        c.g.limits.Requests,
 		MaxResponseHeaderBytes: maxAnswerHead,
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread},
 		DisableCompression:     true,
 	}
 	return x
