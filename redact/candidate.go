@@ -56,9 +56,16 @@ func (f form) left() int {
 }
 
 // begin returns where a match begins of which the window begins at start.
-func (f form) begin(t []byte, start int) int {
-	return digitsBefore(t, f.dots(t, start), f.left())
+func (f form) begin(t passage, start int) int {
+	if f.inner == lit && literals[f.first].skip > 0 {
+		begin, _ := t.wordBefore(start)
+		return begin
+	}
+	return digitsBefore(t.text, f.dots(t.text, start), f.left())
 }
+
+// words reports whether f is a dump of words.
+func (f form) words() bool { return f.inner == lit && literals[f.first].size > 0 }
 
 // dots returns where the dots begin, or the filler of UTF-16, that belong to the value before start.
 func (f form) dots(t []byte, start int) int {
@@ -90,7 +97,8 @@ const maxLeft = 3
 type candidate struct {
 	value        *value
 	form         form
-	start        int // of the match in the text
+	first        int // of the match in the text
+	start        int // of the window
 	at           int // next byte to be read
 	end          int // of the match, once done
 	outer, inner decoder
@@ -105,6 +113,8 @@ type candidate struct {
 	done         bool
 	skipping     int       // the line before which something was skipped, as an index into want
 	skipped      int       // how many symbols
+	lastWord     bool      // a word that has the value's last bytes follows
+	inWord       bool      // it has begun
 	early        bool      // the value ended before the last byte that was read
 	markers      *sync.Map // only when a marker is read
 }
@@ -120,6 +130,7 @@ func newCandidate(v *value, f form, at int) candidate {
 	case lit:
 		c.trail = 0
 		c.want = v.literal(int(f.first))
+		_, c.lastWord = literals[f.first].part(v.raw)
 	}
 	for range f.lead {
 		if f.outer == u16le || f.outer == u16be {
@@ -131,13 +142,16 @@ func newCandidate(v *value, f form, at int) candidate {
 	return c
 }
 
-// candidate begins to read the entry's form at that place.
-func (s *ruleset) candidate(e *entry, at int) candidate {
+// candidate begins to read the entry's form at that place of t. It is not ok if that has no room
+// for what must stand before.
+func (s *ruleset) candidate(e *entry, t passage, at int) (c candidate, ok bool) {
 	f := e.form.unpack()
 	if f.inner == mark {
-		return candidate{form: f, start: at, at: at, markers: s.markers}
+		return candidate{form: f, first: at, start: at, at: at, markers: s.markers}, true
 	}
-	return newCandidate(s.values[e.value], f, at)
+	c = newCandidate(s.values[e.value], f, at)
+	c.first = f.begin(t, at)
+	return c, c.first < at || !f.words() || literals[f.first].skip == 0
 }
 
 type verdict uint8
@@ -177,7 +191,7 @@ func (c *candidate) read(t []byte) verdict {
 			if c.end = c.at; c.early {
 				c.end--
 			}
-			if c.form.outer == rows && c.outer.high == 0 && !c.value.binary {
+			if c.form.outer == rows && c.outer.high == 0 && !c.value.binary && !c.form.words() {
 				return dead // all in one row: other forms find it there and in the row's text
 			}
 			if !c.hasTail() {

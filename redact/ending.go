@@ -2,7 +2,7 @@ package redact
 
 // hasTail reports whether digits, padding or blanks of the value may follow.
 func (c *candidate) hasTail() bool {
-	return c.half || c.form.outer == rows && c.form.outerOff != rowBare || c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
+	return c.half || c.lastWord || c.form.outer == rows && c.form.outerOff != rowBare || c.trail > 0 || c.form.outer.padded() || c.form.inner.padded()
 }
 
 // padded reports whether k is base64 or base32.
@@ -41,6 +41,8 @@ func (c *candidate) after(u unit) bool {
 	switch {
 	case !ok:
 		return false
+	case c.lastWord:
+		return c.word(b)
 	case b == '=' && c.form.inner.padded() && !c.stray, c.spare > 0 && isDigit(b):
 		c.spare = 0
 		c.end, c.loose = c.at, false
@@ -63,16 +65,32 @@ func (c *candidate) after(u unit) bool {
 	return true
 }
 
+// word takes b in or before the word that has the value's last bytes, and reports whether more of it can follow.
+func (c *candidate) word(b byte) bool {
+	switch {
+	case nibble(b) < 16 || b == '-':
+		c.inWord, c.end = true, c.at
+	case c.inWord && isBlank(b):
+		c.lastWord = false
+	default:
+		return isBlank(b)
+	}
+	return c.hasTail()
+}
+
 // restOfRow takes b after the value in a dump. The text at the row's end may be the
 // value's, written in a way that nothing else finds.
 func (c *candidate) restOfRow(b byte) bool {
 	var out units
-	if b == '\n' || !c.outer.push(unit(b), &out) {
+	if b == '\n' && (!c.lastWord || c.inWord) || !c.outer.push(unit(b), &out) {
 		return false
 	}
 	if c.outer.state&rowText != 0 {
 		c.end = c.at
 		return true
 	}
-	return isBlank(b) || nibble(b) < 16
+	if c.lastWord && out.n > 0 {
+		return c.word(b)
+	}
+	return isBlank(b) || nibble(b) < 16 || c.outer.state&rowHead != 0 || b == ':'
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // encodings names the set of forms; it is part of Digest and changes with the set.
-const encodings = "custody-redact-4"
+const encodings = "custody-redact-5"
 
 // windowSize is how many symbols of a form must have been seen before it is
 // read. The shortest value has as many; only one with blanks in it can have fewer.
@@ -139,17 +139,15 @@ func (v *value) inner() []written {
 
 // literal adds the forms that are compared as they are written.
 func (f *former) literal() {
-	var texts [][]byte
 	for i, l := range literals {
-		text := f.value.beginning(i, texts)
+		text := f.value.beginning(i)
 		if len(text) == 0 {
 			continue
 		}
-		texts = append(texts, text)
 		w := written{kind: lit, off: uint8(i), text: text}
 		f.add(raw, 0, w, text)
-		if l.rows {
-			f.add(rows, rowBare, w, text)
+		for _, style := range l.rows {
+			f.add(rows, style, w, text)
 		}
 	}
 }

@@ -188,17 +188,24 @@ func (x *index) nextShort(t []byte, i int, window uint64) (int, uint64, bool) {
 		if s == 0 {
 			continue
 		}
-		window = window<<8 | uint64(s&0xff)
-		if x.keys.has(window) {
+		if window = window<<8 | uint64(s&0xff); x.maybe(window) {
 			return i + 1, window, true
-		}
-		for n := 1; n < windowSize; n++ {
-			if x.short&(1<<n) != 0 && x.keys.has(begin(window, n)) {
-				return i + 1, window, true
-			}
 		}
 	}
 	return i, window, false
+}
+
+// maybe reports whether the window may be a key, or its end one of fewer symbols.
+func (x *index) maybe(window uint64) bool {
+	if x.keys.has(window) {
+		return true
+	}
+	for n := 1; n < windowSize; n++ {
+		if x.short&(1<<n) != 0 && x.keys.has(begin(window, n)) {
+			return true
+		}
+	}
+	return false
 }
 
 // entries calls f for each entry of which the key is the window's last symbols.

@@ -15,27 +15,38 @@ import (
 // is not decoded, but compared, in any case and with filler between the symbols. It
 // leaves out a value that it cannot write.
 type literal struct {
-	write func(dst, p []byte) []byte
-	rows  bool // also in a dump, after addresses
-	whole bool // the beginning depends on the whole value
+	write  func(dst, p []byte) []byte
+	rows   []uint8 // also in a dump, after addresses, with this after the bytes
+	whole  bool    // the beginning depends on the whole value
+	beyond bool    // another writes the same of ASCII
+	size   int     // bytes in a word of a dump, if it writes words
+	skip   int     // bytes of the value in the word before, which are not compared
 }
 
-var literals = []literal{
-	{write: numbers(10, 1, "")},
+// part returns what of p is compared, and whether there is more.
+func (l literal) part(p []byte) (part []byte, more bool) {
+	if l.size == 0 {
+		return p, false
+	}
+	p = p[min(l.skip, len(p)):]
+	n := len(p) / l.size * l.size
+	return p[:n], n < len(p)
+}
+
+var literals = append([]literal{
+	{write: numbers(10, 1, ""), rows: []uint8{rowBars}},
 	{write: numbers(10, 1, ",")},
-	{write: signed("")},
-	{write: signed(",")},
-	{write: numbers(8, 3, ""), rows: true},
-	{write: numbers(2, 8, "")},
-	{write: wordPairs("%04x"), rows: true},
-	{write: wordPairs("%06o"), rows: true},
-	{write: characters, rows: true},
-	{write: charNames, rows: true},
+	{write: signed(""), rows: []uint8{rowBars}, beyond: true},
+	{write: signed(","), beyond: true},
+	{write: numbers(8, 3, ""), rows: []uint8{rowBars}},
+	{write: numbers(2, 8, ""), rows: []uint8{rowGap}},
+	{write: characters, rows: []uint8{rowBare}},
+	{write: charNames, rows: []uint8{rowBare}},
 	{write: reversed, whole: true},
 	{write: rot13},
 	{write: utf32(binary.LittleEndian)},
 	{write: utf32(binary.BigEndian)},
-	{write: latin1},
+	{write: latin1, beyond: true},
 	{write: runes(percentU)},
 	{write: runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, `\u{%x}`, r) })},
 	{write: base58, whole: true},
@@ -44,14 +55,15 @@ var literals = []literal{
 	{write: base85("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#")}, // Z85
 	{write: uuencode('`')},
 	{write: uuencode(' ')},
-}
+}, wordDumps()...)
 
 // literal returns v as literals[i] writes it, folded. It is made when it is needed first, as most never are.
 func (v *value) literal(i int) []byte {
 	if text := v.literals[i].Load(); text != nil {
 		return *text
 	}
-	text := fold(literals[i].write(nil, v.raw))
+	part, _ := literals[i].part(v.raw)
+	text := fold(literals[i].write(nil, part))
 	v.literals[i].Store(&text)
 	return text
 }
@@ -60,23 +72,21 @@ func (v *value) literal(i int) []byte {
 // literal: uuencode begins a line with the number of its bytes.
 const literalPrefix = 64
 
-// beginning returns the first symbols of literals[i], or nil if it is no form of its own: the value itself
-// or one of others.
-func (v *value) beginning(i int, others [][]byte) []byte {
-	p := v.raw
-	if !literals[i].whole {
+// beginning returns the first symbols of literals[i], or nil if it is no form of its own.
+func (v *value) beginning(i int) []byte {
+	l, p := literals[i], v.raw
+	if l.beyond && isASCII(p) {
+		return nil
+	}
+	if !l.whole {
 		p = prefix(p, literalPrefix)
 	}
-	text := literals[i].write(nil, p)
-	same := bytes.Equal(fold(text), fold(p)) || slices.ContainsFunc(others, func(o []byte) bool { return bytes.Equal(o, text) })
-	if same && len(p) < len(v.raw) { // as far as that tells
-		folded := v.literal(i)
-		same = bytes.Equal(folded, v.folded)
-		for j := range i {
-			same = same || bytes.Equal(folded, v.literal(j))
-		}
-	}
-	if same {
+	part, _ := l.part(p)
+	text := l.write(nil, part)
+	switch {
+	case l.size > 0 && (len(text) < windowSize || len(bytes.Trim(part, "\x00")) == 0):
+		return nil // too little to tell it by
+	case bytes.Equal(fold(text), fold(p)) && bytes.Equal(v.literal(i), v.folded):
 		return nil
 	}
 	return text
@@ -171,16 +181,6 @@ func rot13(dst, p []byte) []byte {
 		dst = append(dst, b)
 	}
 	return dst
-}
-
-// wordPairs writes pairs of bytes as hexdump and od do on a little-endian machine.
-func wordPairs(format string) func(dst, p []byte) []byte {
-	return func(dst, p []byte) []byte {
-		for pair := range slices.Chunk(p, 2) {
-			dst = fmt.Appendf(dst, format, binary.LittleEndian.Uint16(append(slices.Clone(pair), 0)))
-		}
-		return dst
-	}
 }
 
 func utf32(order binary.AppendByteOrder) func(dst, p []byte) []byte {

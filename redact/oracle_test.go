@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 // slowly is the oracle for how forms are found: it tries every form of every
 // value at every place of the whole text, without filter, shelves or pieces.
 func slowly(rules *ruleset, t []byte) []span {
-	s := scanner{rules: rules}
+	s := newScanner(rules)
 	forms := []entry{markEntry}
 	for _, v := range rules.values {
 		forms = append(forms, v.forms()...)
@@ -20,9 +21,14 @@ func slowly(rules *ruleset, t []byte) []span {
 		if isFiller(t[at]) {
 			continue
 		}
-		sym := symbolsFrom(t[at:])
+		sym, joined := symbolsFrom(t[at:]), symbolsJoined(t, at)
 		for _, e := range forms {
 			s.slow(t, at, sym, e)
+			if e.form.unpack().outer == rows {
+				for _, sym := range joined {
+					s.slow(t, at, sym, e)
+				}
+			}
 		}
 	}
 	var list []span
@@ -44,9 +50,12 @@ func (s *scanner) slow(t []byte, at int, sym []byte, e entry) {
 	if key != e.key {
 		return
 	}
-	c := s.rules.candidate(&e, at)
+	c, ok := s.rules.candidate(&e, s.passage(t), at)
+	if !ok {
+		return
+	}
 	if v := c.read(t); v == found || v == reading && c.settle() == found {
-		s.add(t, c)
+		s.add(c)
 	}
 }
 
@@ -64,6 +73,34 @@ func symbolsFrom(t []byte) (sym []byte) {
 		}
 	}
 	return sym
+}
+
+var dumpRow = regexp.MustCompile(`^[0-9a-fA-F]{6,24}:?[ \t]+`)
+
+// symbolsJoined returns the first symbols of t[at:] if the end of a row of a dump and the beginning of the next
+// are joined, with what may be the text of the row or without it.
+func symbolsJoined(t []byte, at int) (list [][]byte) {
+	line := bytes.LastIndexByte(t[:at], '\n') + 1
+	row, next, _ := bytes.Cut(t[line:], []byte("\n"))
+	next, _, _ = bytes.Cut(next, []byte("\n"))
+	first, second := dumpRow.Find(row), dumpRow.Find(next)
+	if first == nil || second == nil || len(row) > maxLine || at-line < len(first) || at-line >= len(row) {
+		return nil
+	}
+	for _, before := range []string{"\n", "  ", " |", " >"} {
+		bytes, _, _ := strings.Cut(string(row[len(first):]), before)
+		if begin := at - line - len(first); begin < len(bytes) {
+			mine, its := symbolsOf(bytes[begin:]), symbolsOf(string(next[len(second):]))
+			if len(mine) < windowSize {
+				list = append(list, append(mine, its...))
+			}
+		}
+	}
+	return list
+}
+
+func symbolsOf(s string) []byte {
+	return []byte(strings.ToLower(strings.NewReplacer(" ", "", "\t", "", "\r", "", ".", "").Replace(s)))
 }
 
 // compare holds the scan of t against the oracle, and a stream split by cuts against the scan.

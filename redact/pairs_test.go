@@ -169,6 +169,20 @@ func encoders() []encoder {
 		{name: "od -c", once: true, do: odc},
 		{name: "od -a", once: true, do: oda},
 		{name: "base58", once: true, sole: true, do: base58Slow},
+		{name: "od -tu1", once: true, do: dump("%07o", 16, " %3d", "")},
+		{name: "od -x", once: true, do: wordDump("%07o", 2, " %04x", "")},
+		{name: "od -tx4", once: true, do: wordDump("%07o", 4, " %08x", "")},
+		{name: "od -tx4z", once: true, do: wordDump("%07o", 4, " %08x", "  >%s<")},
+		{name: "od -tx8", once: true, do: wordDump("%07o", 8, " %016x", "")},
+		{name: "od -An -tx4", once: true, do: wordDump("", 4, " %08x", "")},
+		{name: "od", once: true, do: wordDump("%07o", 2, " %06o", "")},
+		{name: "od -to4", once: true, do: wordDump("%07o", 4, " %011o", "")},
+		{name: "od -tu2", once: true, do: wordDump("%07o", 2, " %5d", "")},
+		{name: "od -tu4", once: true, do: wordDump("%07o", 4, " %10d", "")},
+		{name: "od -tu8", once: true, do: wordDump("%07o", 8, " %20d", "")},
+		{name: "xxd -e", once: true, do: wordDump("%08x: ", 4, "%08x ", " %s")},
+		{name: "xxd -e -g2", once: true, do: wordDump("%08x: ", 2, "%04x ", " %s")},
+		{name: "xxd -b", once: true, do: dump("%08x: ", 6, "%08b ", " %s")},
 		{name: "od -to1", once: true, do: bytewise(" %03o")},
 		{name: "binary", once: true, do: bytewise("%08b ")},
 		{name: "reversed", text: true, once: true, do: func(s string) string { r := []rune(s); slices.Reverse(r); return string(r) }},
@@ -307,6 +321,31 @@ func dump(address string, width int, format, text string) func(string) string {
 	}
 }
 
+// wordDump writes lines of 16 bytes in words of a little-endian machine.
+func wordDump(address string, size int, format, text string) func(string) string {
+	return func(s string) string {
+		var out strings.Builder
+		for at := 0; at < len(s); at += 16 {
+			row := s[at:min(at+16, len(s))]
+			if address != "" {
+				fmt.Fprintf(&out, address, at)
+			}
+			for i := 0; i < len(row); i += size {
+				n := uint64(0)
+				for j := min(i+size, len(row)) - 1; j >= i; j-- {
+					n = n<<8 | uint64(row[j])
+				}
+				fmt.Fprintf(&out, format, n)
+			}
+			if text != "" {
+				fmt.Fprintf(&out, text, printable(row))
+			}
+			out.WriteByte('\n')
+		}
+		return out.String()
+	}
+}
+
 func printable(row string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -401,6 +440,11 @@ func percentEncode(keep string) func(string) string {
 	}
 }
 
+// dump reports whether e writes rows, which begin a line.
+func (e encoder) dump() bool {
+	return strings.HasPrefix(e.name, "od") || strings.HasPrefix(e.name, "xxd") || strings.HasPrefix(e.name, "hexdump")
+}
+
 // aligned reports whether where in a text a value stands changes how it looks.
 func (e encoder) aligned() bool { return strings.HasPrefix(e.name, "base") }
 
@@ -450,11 +494,14 @@ type layout struct {
 }
 
 func (l layout) text(value string) string {
-	const filler = "kqzjwv"
+	const filler = "kqzjwvxkqzjwvxkqz"
 	if l.outer.sole {
 		return "{" + l.outer.do(value) + "}"
 	}
 	inner := l.inner.do(filler[:l.before] + value + filler[:2])
+	if l.outer.dump() {
+		return "{\n" + l.outer.do(filler[:l.more]+inner) + "}"
+	}
 	return "{" + l.outer.do(filler[:l.more]+inner) + "}"
 }
 

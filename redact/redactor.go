@@ -210,7 +210,7 @@ func (s *ruleset) inMarker(entries []entry, old, added []*value) *value {
 }
 
 func (s *ruleset) within(marker string) *value {
-	c := scanner{rules: s}
+	c := newScanner(s)
 	c.scan([]byte(marker))
 	c.end([]byte(marker), false)
 	for _, m := range c.found {
@@ -305,7 +305,7 @@ func spans(rules *ruleset, t []byte, cut bool) []span {
 	if rules.index == nil {
 		return nil
 	}
-	s := scanner{rules: rules}
+	s := newScanner(rules)
 	s.scan(t)
 	s.end(t, cut)
 	if len(s.found) == 0 {

@@ -18,7 +18,22 @@ type scanner struct {
 	at      int         // next byte to be looked at
 	pending []candidate // which need more text
 	found   []match
+	rows    joiner
+	prev    byte // before the text
 }
+
+func newScanner(rules *ruleset) scanner { return scannerAfter(rules, '\n') }
+
+// scannerAfter returns a scanner of a text that comes after a byte which is gone.
+func scannerAfter(rules *ruleset, prev byte) scanner {
+	s := scanner{rules: rules, rows: joiner{above: -1}, prev: prev}
+	if prev != '\n' {
+		s.rows.line = -1
+	}
+	return s
+}
+
+func (s *scanner) passage(t []byte) passage { return passage{t, s.prev} }
 
 // scan looks at what of t was not looked at.
 func (s *scanner) scan(t []byte) {
@@ -38,40 +53,51 @@ func (s *scanner) scan(t []byte) {
 			s.open(t)
 		}
 	}
+	s.joinRows(t, false)
 }
 
 // open tries the forms that begin with the window's symbols.
 func (s *scanner) open(t []byte) {
 	s.rules.index.entries(s.window, func(e *entry) {
 		if at, got := back(t, s.at, e.symbols()); got == e.symbols() {
-			s.try(t, s.rules.candidate(e, at))
+			s.read(t, e, at)
 		}
 	})
+}
+
+// read tries the form of e at that place.
+func (s *scanner) read(t []byte, e *entry, at int) {
+	if c, ok := s.rules.candidate(e, s.passage(t), at); ok {
+		s.try(t, c)
+	}
 }
 
 func (s *scanner) try(t []byte, c candidate) {
 	switch c.read(t) {
 	case found:
-		s.add(t, c)
+		s.add(c)
 	case reading:
 		s.pending = append(s.pending, c)
 	}
 }
 
-func (s *scanner) add(t []byte, c candidate) {
-	s.found = append(s.found, match{c.form.begin(t, c.start), c.end, c.value})
+func (s *scanner) add(c candidate) {
+	s.found = append(s.found, match{c.first, c.end, c.value})
 }
 
 // end settles what waits for more text. With cut the text may have gone on, and
 // what it ends in may be the beginning of a value.
 func (s *scanner) end(t []byte, cut bool) {
+	if s.rules.index != nil {
+		s.joinRows(t, true)
+	}
 	for i := range s.pending {
 		c := s.pending[i]
 		switch {
 		case c.settle() == found:
-			s.add(t, c)
+			s.add(c)
 		case cut && c.form.inner != mark:
-			s.found = append(s.found, match{c.form.begin(t, c.start), len(t), c.value})
+			s.found = append(s.found, match{c.first, len(t), c.value})
 		}
 	}
 	s.pending = nil
@@ -96,7 +122,7 @@ func (s *scanner) partial(t []byte) {
 			continue
 		}
 		if e := s.rules.index.beginsWith(s.window&(1<<(8*n)-1), n); e != nil {
-			s.found = append(s.found, match{e.form.unpack().begin(t, start), len(t), s.rules.values[e.value]})
+			s.found = append(s.found, match{e.form.unpack().begin(s.passage(t), start), len(t), s.rules.values[e.value]})
 			return
 		}
 	}
@@ -128,20 +154,23 @@ func (s *scanner) hold(t []byte) int {
 			break
 		}
 	}
-	lead := s.rules.index.lead
+	word, lead := s.passage(t).hold(hold), s.rules.index.lead
 	hold = min(form{lead: lead}.dots(t, hold), form{lead: lead, outer: u16le}.dots(t, hold))
-	hold = digitsBefore(t, hold, maxLeft)
+	hold = min(digitsBefore(t, hold, maxLeft), word, s.rows.hold(t))
 	for _, c := range s.pending {
-		hold = min(hold, c.form.begin(t, c.start))
+		hold = min(hold, c.first)
 	}
 	return hold
 }
 
-// forget moves to a text without its first n bytes.
-func (s *scanner) forget(n int) {
+// forget moves on from t to a text without its first n bytes.
+func (s *scanner) forget(t []byte, n int) {
+	s.prev = s.passage(t).before(n)
 	s.at -= n
+	s.rows.forget(n)
 	for i := range s.pending {
 		c := &s.pending[i]
+		c.first -= n
 		c.start -= n
 		c.at -= n
 		c.end -= n

@@ -33,7 +33,7 @@ type Stream struct {
 
 // Stream returns a Stream at its beginning.
 func (r *Redactor) Stream() *Stream {
-	return &Stream{redactor: r, scanner: scanner{rules: r.rules.Load()}, tail: tail{redactor: r}}
+	return &Stream{redactor: r, scanner: newScanner(r.rules.Load()), tail: tail{redactor: r}}
 }
 
 // Found returns the names of the values that were masked so far, or whose
@@ -61,7 +61,7 @@ func (s *Stream) flush(cut bool) []byte {
 		s.refresh()
 		s.scanner.end(s.buf, cut)
 		rest := s.release(len(s.buf))
-		s.scanner = scanner{rules: s.scanner.rules}
+		s.scanner = newScanner(s.scanner.rules)
 		return s.tail.write(rest, true)
 	})
 	s.failed = false
@@ -88,7 +88,7 @@ func (s *Stream) closed(f func() []byte) (out []byte) {
 	defer func() {
 		if recover() != nil {
 			*s = Stream{
-				redactor: s.redactor, scanner: scanner{rules: s.redactor.rules.Load()}, tail: tail{redactor: s.tail.redactor},
+				redactor: s.redactor, scanner: newScanner(s.redactor.rules.Load()), tail: tail{redactor: s.tail.redactor},
 				found: s.found, failed: true,
 			}
 			out = []byte(withheld)
@@ -115,7 +115,8 @@ func (s *Stream) pause() []byte {
 	show := len(s.buf)
 	if n := s.scanner.rules.index.beginning(s.scanner.window); n >= minCut {
 		show, _ = back(s.buf, show, n)
-		show = digitsBefore(s.buf, show, maxLeft)
+		word, _ := s.scanner.passage(s.buf).wordBefore(show)
+		show = min(digitsBefore(s.buf, show, maxLeft), word)
 	}
 	if show <= s.shown {
 		return nil
@@ -132,7 +133,7 @@ func (s *Stream) refresh() {
 	if now == s.scanner.rules {
 		return
 	}
-	s.scanner = scanner{rules: now}
+	s.scanner = scannerAfter(now, s.scanner.prev)
 	s.scanner.scan(s.buf)
 }
 
@@ -159,8 +160,8 @@ func (s *Stream) release(hold int) []byte {
 
 // forget drops n bytes and the first done spans.
 func (s *Stream) forget(n, done int) {
+	s.scanner.forget(s.buf, n)
 	s.buf = s.buf[:copy(s.buf, s.buf[n:])]
-	s.scanner.forget(n)
 	s.shown = max(0, s.shown-n)
 	s.spans = s.spans[:copy(s.spans, s.spans[done:])]
 	for i := range s.spans {

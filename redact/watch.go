@@ -13,7 +13,7 @@ type Watch struct {
 
 // Watch returns a Watch at the beginning of a text.
 func (r *Redactor) Watch() *Watch {
-	return &Watch{redactor: r, scanner: scanner{rules: r.rules.Load()}}
+	return &Watch{redactor: r, scanner: newScanner(r.rules.Load())}
 }
 
 // Write takes the next piece of text. It returns the stretches that are values in some form,
@@ -28,7 +28,7 @@ func (w *Watch) Write(p []byte) (found [][]byte, held int) {
 	w.scanner.scan(w.buf)
 	found = w.take()
 	hold := w.scanner.hold(w.buf)
-	w.scanner.forget(hold)
+	w.scanner.forget(w.buf, hold)
 	w.buf = w.buf[:copy(w.buf, w.buf[hold:])]
 	return found, len(w.buf)
 }
@@ -38,14 +38,14 @@ func (w *Watch) End() (found [][]byte) {
 	w.refresh()
 	w.scanner.end(w.buf, false)
 	found = w.take()
-	w.buf, w.scanner = nil, scanner{rules: w.scanner.rules}
+	w.buf, w.scanner = nil, newScanner(w.scanner.rules)
 	return found
 }
 
 // refresh takes over values added since the last call: what is held is scanned again.
 func (w *Watch) refresh() {
 	if now := w.redactor.rules.Load(); now != w.scanner.rules {
-		w.scanner = scanner{rules: now}
+		w.scanner = scannerAfter(now, w.scanner.prev)
 		w.scanner.scan(w.buf)
 	}
 }
