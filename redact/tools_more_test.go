@@ -70,7 +70,7 @@ func nodes() []program {
 		list = append(list, program{name: name, text: true})
 	}
 	for _, name := range []string{"util.inspect(s)", "util.inspect({k: [s]}, {maxStringLength: null})", "util.inspect(new Map([[s, 1]]))"} {
-		list = append(list, program{name: name, text: true, short: 9000, not: "pem"})
+		list = append(list, program{name: name, text: true, short: 9000, not: "json"})
 	}
 	list = append(list, program{name: "util.inspect(b)", sole: true, short: 50})
 	return append(list, program{name: "Array.from(s, c => '\\\\u{' + c.codePointAt(0).toString(16) + '}').join('')", sole: true, text: true})
@@ -117,7 +117,7 @@ func gos() []program {
 	}
 	list := []program{
 		format("%q"), format("%+q"), format("%#q"), format("%x"), format("% x"), format("%X"), format("% X"), format("%#x"), format("%# x"), format("%#v"),
-		of("%x"), of("% x"), of("%q"), of("%#v"), of("%v"), of("%d"), of("%#x"), of("%# x"), of("%08b"), of("%x and %[1]q"),
+		of("%x"), of("% x"), of("%q"), of("%#v"), of("%v"), of("%d"), of("%#x"), of("%# x"), of("%08b"), of("%o"), of("%x and %[1]q"),
 		{name: "strconv.QuoteToASCII", do: strconv.QuoteToASCII}, {name: "strconv.QuoteToGraphic", do: strconv.QuoteToGraphic},
 		{name: "url.QueryEscape", do: url.QueryEscape}, {name: "url.PathEscape", do: url.PathEscape}, {name: "url.Values", do: func(s string) string { return url.Values{"k": {s}}.Encode() }},
 		{name: "url.URL", text: true, do: func(s string) string { return (&url.URL{Scheme: "http", Host: "h", Path: "/a/" + s}).String() }},

@@ -61,6 +61,12 @@ func valueClasses() []valueClass {
 		}},
 		{"binary", func(rng *rand.Rand, i int) string { return bytes(rng, 8+rng.IntN(40)) }},
 		{"pem", func(rng *rand.Rand, i int) string { return key(rng, i) }},
+		{"lines", func(rng *rand.Rand, i int) string {
+			return "USER=" + pick(rng, 20, []rune(alnum)) + "\n\nSECRET=" + pick(rng, 30, []rune(alnum+"+/")) + "\nEND=" + pick(rng, 5, []rune(alnum))
+		}},
+		{"json", func(rng *rand.Rand, i int) string {
+			return "{\n  \"id\": \"" + pick(rng, 20, []rune(alnum)) + "\",\n  \"key\": \"" + pick(rng, 30, []rune(alnum)) + "\"\n}"
+		}},
 		{"prefix", func(rng *rand.Rand, i int) string {
 			return pick(rng, 9+8*(i%3), []rune(alnum)) // prefixes makes them that
 		}},
@@ -118,7 +124,8 @@ func key(rng *rand.Rand, i int) string {
 
 // values makes n pairs of a class, from the first-th on, a multiple of 3: a value, and another in which as many
 // characters as can be are others, but of the same kind and in the same number,
-// so that a tool has to write both alike.
+// so that a tool has to write both alike. None ends with a single quote: what a shell writes for that
+// ends with one more, which is not masked.
 func (c valueClass) values(rng *rand.Rand, first, n int) (list [][2]string) {
 	for i := first; len(list) < n; {
 		a := c.make(rng, i)
@@ -130,7 +137,7 @@ func (c valueClass) values(rng *rand.Rand, first, n int) (list [][2]string) {
 			last := list[len(list)-1]
 			b = last[1] + other(a[len(last[0]):])
 		}
-		if b == a || len(fold([]byte(a))) < MinValue || strings.TrimSpace(a) != a && c.name != "pem" {
+		if b == a || len(fold([]byte(a))) < MinValue || strings.TrimSpace(a) != a && c.name != "pem" || strings.HasSuffix(a, "'") || strings.HasSuffix(b, "'") {
 			continue
 		}
 		list = append(list, [2]string{a, b})
@@ -140,7 +147,7 @@ func (c valueClass) values(rng *rand.Rand, first, n int) (list [][2]string) {
 }
 
 // other moves the characters of each kind around so that none stays where it
-// was, unless half of its kind are the same. The lines around a key stay.
+// was, unless half of its kind are the same. The lines around a key stay, and the marks in lines.
 func other(a string) string {
 	units := inCharacters(a)
 	groups := map[string][]int{}
@@ -156,6 +163,9 @@ func other(a string) string {
 			}
 		}
 		k := kindOf(u)
+		if k == specials && strings.Contains(a, "\n") && !strings.ContainsAny(a, unseen[:8]) {
+			continue
+		}
 		groups[k] = append(groups[k], i)
 	}
 	out := slices.Clone(units)
@@ -225,6 +235,6 @@ func whole(values []string) string {
 // lettered leaves out pairs of values that end with a special character: more than those may be masked.
 func lettered(pairs [][2]string) [][2]string {
 	return slices.DeleteFunc(slices.Clone(pairs), func(p [2]string) bool {
-		return strings.ContainsAny(p[0][len(p[0])-1:]+p[1][len(p[1])-1:], specials)
+		return strings.ContainsAny(p[0][len(p[0])-1:]+p[1][len(p[1])-1:], strings.ReplaceAll(specials, "}", ""))
 	})
 }
