@@ -45,6 +45,7 @@ const (
 	KindProbe   Kind = "probe"
 	KindOutput  Kind = "output"
 	KindVM      Kind = "vm"
+	KindCopy    Kind = "copy"
 	KindSecret  Kind = "secret"
 	KindGap     Kind = "gap"
 	KindFinding Kind = "finding"
@@ -75,6 +76,7 @@ type Event struct {
 	Probe     *Probe     `json:"probe,omitempty"`
 	Output    *Output    `json:"output,omitempty"`
 	VM        *VM        `json:"vm,omitempty"`
+	Copy      *Copy      `json:"copy,omitempty"`
 	Secret    *Secret    `json:"secret,omitempty"`
 	Gap       *Gap       `json:"gap,omitempty"`
 	Finding   *Finding   `json:"finding,omitempty"`
@@ -433,6 +435,46 @@ type Finding struct {
 	Proc   string `json:"proc,omitempty"`
 	Seq    uint64 `json:"evidence,omitempty"` // of the record that shows it, or for output of the last before it
 	Action string `json:"action,omitempty"`   // what was done: revoke, freeze or end
+}
+
+// CopyOp says what a Copy tells of a copy.
+type CopyOp string
+
+// What is told of a copy.
+const (
+	CopyList CopyOp = "list" // some of its files
+	CopyEnd  CopyOp = "end"  // the whole, after all lists
+)
+
+// The directions of a copy.
+const (
+	CopyIn  = "in"  // from the host into the workspace
+	CopyOut = "out" // from the workspace to the host
+)
+
+// Copy tells of a copy between a directory of the host and the workspace. Each list is durable before a file
+// in it gets its name on the host.
+type Copy struct {
+	Direction string       `json:"direction"` // in or out
+	Op        CopyOp       `json:"op"`
+	Dir       Text         `json:"dir,omitempty"`    // of the host; end only
+	First     int64        `json:"first,omitempty"`  // place of the list's first file among all, from 0
+	Salt      string       `json:"salt,omitempty"`   // 16 random bytes in hex, of the leaves of a list
+	Files     []CopiedFile `json:"files,omitempty"`  // list only
+	Count     int64        `json:"count,omitempty"`  // of all files; end only
+	Bytes     int64        `json:"bytes,omitempty"`  // of their content; end only
+	Root      string       `json:"root,omitempty"`   // of the Merkle tree over all files: see proof.CopyLeaf; end only
+	Reason    string       `json:"reason,omitempty"` // why the copy was not carried out as a whole; end only
+}
+
+// CopiedFile is a regular file or a symbolic link that is copied.
+type CopiedFile struct {
+	Path   Text   `json:"path"`         // in the workspace
+	As     Text   `json:"as,omitempty"` // the name that it is given on the host, if that is another
+	Mode   string `json:"mode"`         // octal, such as 0644
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256,omitempty"` // of a regular file
+	Link   Text   `json:"link,omitempty"`   // where a symbolic link leads
 }
 
 // Access is somebody's look at the record through the API, recorded before anything is

@@ -134,6 +134,7 @@ func (ev *Event) check() error {
 		{ev.Probe != nil, ev.Kind == KindProbe},
 		{ev.Output != nil, ev.Kind == KindOutput},
 		{ev.VM != nil, ev.Kind == KindVM},
+		{ev.Copy != nil, ev.Kind == KindCopy},
 		{ev.Secret != nil, ev.Kind == KindSecret},
 		{ev.Gap != nil, ev.Kind == KindGap},
 		{ev.Finding != nil, ev.Kind == KindFinding},

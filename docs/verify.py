@@ -17,6 +17,23 @@ def root(leaves):  # of a Merkle tree, RFC 6962, 2.1
     if len(leaves) < 2: return leaves[0] if leaves else sha(b"")
     return node(root(leaves[:half(len(leaves))]), root(leaves[half(len(leaves)):]))
 
+def text(v): return v.encode() if isinstance(v, str) else b64(v["base64"])
+def copied(rows):  # the files of each copy give its root
+    listed = {}
+    for c in rows:
+        files = listed.setdefault(c["direction"], [])
+        if c["op"] == "end":
+            said = c.get("count", 0), c.get("bytes", 0), c["root"]
+            there = len(files), sum(f["size"] for f, _ in files), root([leaf for _, leaf in files]).hex()
+            check(said == there, "the files of a copy do not give its root")
+            del listed[c["direction"]]
+        if c["op"] != "list": continue
+        check(c.get("first", 0) == len(files), "the files of a copy are not all listed")
+        for f in c.get("files", []):
+            words = text(f["path"]), text(f.get("as", "")), text(f["mode"]), text(str(f["size"]))
+            words += text(f.get("sha256", "")), text(f.get("link", ""))
+            files.append((f, sha(b"\0" + bytes.fromhex(c["salt"]) + b"\0".join(words))))
+
 def climb(m, n, path, leaf=None, old=None):
     """The roots of a tree's first m leaves and of all n: from leaf m-1 and its audit path (RFC 6962, 2.1.1), or from
     the root of the first m and a proof of consistency (2.1.2). Takes the hashes off the path's end."""
@@ -139,7 +156,7 @@ def bundle(data, keys, witnesses, quorum, kept):
     check(any(by[0] for _, _, by, _ in manifests), "no manifest is signed by a key which is trusted here", 2)
     run, host, prev, due = manifests[0][1]["run"], manifests[0][2][0], "", 1
     check(key(files.pop("host.pub").decode()) in keys.items(), "host key of another")
-    erased, gone, holes, gaps, hidden, masked = {}, 0, [], [], 0, hashlib.sha256()
+    erased, gone, holes, gaps, hidden, masked, copies, blind = {}, 0, [], [], 0, hashlib.sha256(), [], False
     for seq, e, by, _ in statements("erasure", "run", "seq"):
         erasable(e, seq, by, host, run)
         erased[e["leaf"]] = e
@@ -172,8 +189,11 @@ def bundle(data, keys, witnesses, quorum, kept):
             check(seq >= due and (at or seq == first), "records out of order")
             if seq > due: holes.append((due, seq - 1))
             at, due = at + 29 + size, seq + 1
+            if kind == "copy" and "copy" in row: copies.append(row["copy"])
+            elif kind in ("copy", ""): blind = True  # erased or withheld: a list may be short
             if kind == "gap" and row["observer"] == "host": gaps.append(row["gap"])
         check((at, due) == (len(data), m["last"] + 1) and (leaves or first == due), "appended, or first or last wrong")
+    if not blind and not holes: copied(copies)
     spans = [(g.get("first", 0), g.get("last", 0)) for g in gaps if g["stage"] == "wal"]
     declared = [any(f <= a and b <= l for f, l in spans) for a, b in holes]
     check(all(declared) and not erased, "seqs are missing that no gap declares, or a record that was erased")

@@ -82,6 +82,8 @@ func only(e *audit.Event, kind audit.Kind) {
 		kept.Probe = e.Probe
 	case audit.KindVM:
 		kept.VM = e.VM
+	case audit.KindCopy:
+		kept.Copy = e.Copy
 	case audit.KindSecret:
 		kept.Secret = e.Secret
 	case audit.KindGap:

@@ -105,6 +105,8 @@ func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
 		return output(r.Output), true
 	case r.Kind == audit.KindVM && r.VM != nil:
 		return vm(r.VM), true
+	case r.Kind == audit.KindCopy && r.Copy != nil:
+		return copied(r.Copy), true
 	case r.Kind == audit.KindSecret && r.Secret != nil:
 		return secret(r.Secret), true
 	case r.Kind == audit.KindGap && r.Gap != nil:
@@ -303,6 +305,34 @@ func gap(g *audit.Gap) entry {
 		text += fmt.Sprintf(", seq %d to %d", g.First, g.Last)
 	}
 	e.add(alarm, escape(text+": "+orUnknown(g.Cause)))
+	return e
+}
+
+// copied shows what was copied: of a list its files, a line each.
+func copied(c *audit.Copy) entry {
+	e := entry{result: escape(c.Direction), mood: plain}
+	if c.Op == audit.CopyEnd {
+		e.add(bold, quote(c.Dir))
+		e.add(plain, fmt.Sprintf("  %d files, %s", c.Count, size(c.Bytes)))
+		if len(c.Root) >= 8 {
+			e.add(dim, "  root "+escape(c.Root[:8])+"…")
+		}
+		if c.Reason != "" {
+			e.add(red, "  "+escape(c.Reason))
+		}
+		return e
+	}
+	e.add(plain, fmt.Sprintf("%d files", len(c.Files)))
+	for _, f := range c.Files {
+		line := quote(f.Path)
+		if f.As != "" {
+			line += " as " + quote(f.As)
+		}
+		if f.Link != "" {
+			line += " -> " + quote(f.Link)
+		}
+		e.more = append(e.more, line+"  "+size(f.Size))
+	}
 	return e
 }
 

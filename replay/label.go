@@ -42,6 +42,8 @@ func (m *moment) label() audit.Text {
 		return shorten(p.Stream + " " + strconv.Itoa(len(p.Text)) + " bytes")
 	case *audit.VM:
 		return shorten(p.Op)
+	case *audit.Copy:
+		return shorten("copy " + p.Direction + " " + string(p.Dir))
 	case *audit.Secret:
 		return shorten(string(p.Op) + " " + p.Name)
 	case *audit.Gap:

@@ -342,7 +342,7 @@ func pointOf(m *moment) (lane int, mood mood, ok bool) {
 		case audit.SecretRefuse:
 			return laneSecrets, denyMood, m.host()
 		}
-	case *audit.Policy, *audit.VM, *audit.Probe, *audit.Access:
+	case *audit.Policy, *audit.VM, *audit.Copy, *audit.Probe, *audit.Access:
 		return laneSteps, plainMood, m.host()
 	}
 	return 0, plainMood, false

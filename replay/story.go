@@ -206,6 +206,8 @@ func (s *Story) take(m *moment, place int32, r *audit.Record) {
 		m.what = r.Output
 	case r.VM != nil:
 		m.what = r.VM
+	case r.Copy != nil:
+		m.what = r.Copy
 	case r.Secret != nil:
 		m.what = r.Secret
 	case r.Gap != nil:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/docker/go-units"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/guest/channel"
 )
 
@@ -21,13 +22,16 @@ const (
 
 func (s *Sandbox) copyIn(ctx context.Context, w Workdir) error {
 	of := fmt.Sprintf(" of %d files, %%s of %s", w.Size.Files, units.BytesSize(float64(w.Size.Bytes)))
-	done, err := s.guest.CopyIn(ctx, w.Dir, channel.In{Leave: w.Leave, Progress: s.progress("copying in: %d" + of)})
+	m := newManifest(s.parts.Recorder, audit.CopyIn, w.Dir)
+	done, err := s.guest.CopyIn(ctx, w.Dir, channel.In{Leave: w.Leave, List: m.list(ctx), Progress: s.progress("copying in: %d" + of)})
 	s.tell(done)
-	return err
+	return m.end(ctx, err)
 }
 
 func (s *Sandbox) copyOut(ctx context.Context, dir string, guard channel.Guard) error {
-	done, err := s.guest.CopyOut(ctx, dir, channel.Out{Guard: guard, Progress: s.progress("copying out: %d files, %s")})
+	m := newManifest(s.parts.Recorder, audit.CopyOut, dir)
+	done, err := s.guest.CopyOut(ctx, dir, channel.Out{Guard: guard, List: m.list(ctx), Progress: s.progress("copying out: %d files, %s")})
+	err = m.end(ctx, err)
 	s.tell(done)
 	switch n := len(done.Deleted); n {
 	case 0:

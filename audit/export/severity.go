@@ -34,6 +34,10 @@ func SeverityOf(e Event) Severity {
 		return ofAccess(e.Access)
 	case audit.KindPolicy:
 		return Notice
+	case audit.KindCopy:
+		if e.Copy != nil && e.Copy.Reason != "" {
+			return Warning
+		}
 	}
 	return Info
 }

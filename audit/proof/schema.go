@@ -99,7 +99,7 @@ type kindForm struct {
 // kinds are all that this version knows.
 var kinds = [...]audit.Kind{
 	audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow, audit.KindDNS, audit.KindHTTP,
-	audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindSecret, audit.KindGap, audit.KindFinding, audit.KindAccess,
+	audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindCopy, audit.KindSecret, audit.KindGap, audit.KindFinding, audit.KindAccess,
 }
 
 // payloadName is the field in which a kind's payload stands.

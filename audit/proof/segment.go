@@ -27,6 +27,7 @@ type part struct {
 	began       time.Time // of the first record
 	holes       []hole    // between its own records
 	gaps        []gap
+	copies      []told
 	losses      wal.Losses
 	present     []uint64 // seqs of records whose erasure is stated
 	erased      []proven
@@ -207,13 +208,18 @@ func (w *worker) record(p *part, f proven) error {
 	if err := p.losses.Add(f.record); err != nil {
 		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
 	}
-	if h.kind != audit.KindGap {
+	if h.kind != audit.KindGap && h.kind != audit.KindCopy {
 		return nil
 	}
 	var r audit.Record
-	if err := json.Unmarshal(f.record, &r); err != nil || r.Gap == nil {
+	err = json.Unmarshal(f.record, &r)
+	switch {
+	case err == nil && h.kind == audit.KindGap && r.Gap != nil:
+		p.gaps = append(p.gaps, gap{*r.Gap, h.observer == audit.Host && r.Gap.Stage == "wal"})
+	case err == nil && h.kind == audit.KindCopy && r.Copy != nil:
+		p.copies = append(p.copies, told{*r.Copy, f.seq, p.file})
+	default:
 		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
 	}
-	p.gaps = append(p.gaps, gap{*r.Gap, h.observer == audit.Host && r.Gap.Stage == "wal"})
 	return nil
 }

@@ -41,6 +41,7 @@ var (
 	ErrUndecodable = &Finding{"record-undecodable", 16, "record cannot be decoded"}
 	ErrMalformed   = &Finding{"record-malformed", 17, "record does not have the form of its kind"}
 	ErrHole        = &Finding{"hole-undeclared", 18, "seqs missing that no gap declares"}
+	ErrCopied      = &Finding{"copy-contradicted", 19, "the files of a copy do not give its root"}
 	// Findings about the files around them: the evidence does not hold either.
 	ErrTailCut            = &Finding{"tail-cut", 20, "tail cut: there is no closing manifest"}
 	ErrSegmentMissing     = &Finding{"segment-missing", 21, "segment missing"}
@@ -103,7 +104,7 @@ var (
 // Findings returns all of them, ordered by status. Those from 80 on leave the question open.
 func Findings() []*Finding {
 	return []*Finding{
-		ErrAltered, ErrMissing, ErrDuplicated, ErrReordered, ErrInserted, ErrAppended, ErrUndecodable, ErrMalformed, ErrHole,
+		ErrAltered, ErrMissing, ErrDuplicated, ErrReordered, ErrInserted, ErrAppended, ErrUndecodable, ErrMalformed, ErrHole, ErrCopied,
 		ErrTailCut, ErrSegmentMissing, ErrManifestMissing, ErrForged, ErrOutOfChain, ErrContradiction, ErrLeaves, ErrRunMismatch,
 		ErrStray, ErrBundle, ErrBundleSize,
 		ErrAttachmentUnstated, ErrAttachmentForged, ErrAttachmentAltered, ErrAttachmentMismatch,

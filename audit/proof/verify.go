@@ -31,6 +31,7 @@ type Report struct {
 	Gaps    []audit.Gap // declared losses in order
 	Losses  wal.Losses  // and their sums by stage
 	KeyName string      // of the key that signed
+	Copies  []Copied    // into and out of the workspace, in order
 	// Published is what the host's log says; nil if it was not asked.
 	Published *Published
 	Erasures  []Erasure  // of records that are gone, in order of seq
@@ -91,6 +92,7 @@ type verifier struct {
 	erasures  map[uint64]*erasure
 	withheld  withheld
 	holes     []hole
+	copies    copies
 	excuses   []audit.Gap // what the host's log declared as lost
 	tail      string      // the first manifest that is not under the checkpoint
 }
@@ -199,6 +201,9 @@ func (v *verifier) take(m signed, p part) error {
 			v.excuses = append(v.excuses, g.Gap)
 		}
 	}
+	for _, c := range p.copies {
+		v.copies.take(c)
+	}
 	if p.strange != nil {
 		v.doubt(p.strange)
 	}
@@ -250,7 +255,10 @@ func (v *verifier) end(context.Context) error {
 	if err := v.idleErasures(); err != nil {
 		return err
 	}
-	return v.strays()
+	if err := v.strays(); err != nil {
+		return err
+	}
+	return v.copied()
 }
 
 // surplusSegments finds segments that no manifest signs for.

@@ -313,6 +313,13 @@ func printReport(w io.Writer, r proof.Report) {
 	for _, g := range r.Gaps {
 		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", clean(g.Stage), g.Count, g.Bytes, clean(g.Cause))
 	}
+	for _, c := range r.Copies {
+		listed := ""
+		if !c.Listed {
+			listed = ", not all of them shown"
+		}
+		fmt.Fprintf(w, "copied    %s: %d files%s, %d bytes, root %s\n", clean(c.Direction), c.Count, listed, c.Bytes, clean(c.Root))
+	}
 	for _, e := range r.Erasures {
 		fmt.Fprintf(w, "erased    seq %d (%s) on %s for %s: %s\n", e.Seq, clean(string(e.Kind)), e.Time.Format(time.DateTime), clean(e.By), clean(e.Reason))
 	}

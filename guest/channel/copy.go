@@ -55,6 +55,8 @@ type leaf struct {
 type In struct {
 	// Leave says that an entry is not copied, of a directory nothing that is in it. Nil: everything is.
 	Leave func(name string, info fs.FileInfo) bool
+	// List takes the files as they were sent. Nil: nobody does.
+	List List
 	// Progress is told how many files and bytes were copied, often. Nil: nobody is.
 	Progress func(files int, bytes int64)
 }
@@ -111,10 +113,13 @@ func (c *Client) CopyIn(ctx context.Context, dir string, o In) (Copied, error) {
 }
 
 func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data net.Conn) (Copied, error) {
-	census := newCensus(o.Progress)
+	census := newCensus(o)
 	var warnings notes
 	p := packer{walker: walker{root: root, leave: o.Leave, warn: warnings.add}, out: tar.NewWriter(data), sent: census.add}
 	err := p.pack()
+	if err == nil {
+		err = census.finish()
+	}
 	if err == nil {
 		err = p.out.Close()
 	}
@@ -127,7 +132,7 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data ne
 		return Copied{}, c.failed(ctx, "copy in", err)
 	}
 	c.mu.Lock()
-	c.copied = census.finish()
+	c.copied = census.tree
 	c.mu.Unlock()
 	return Copied{Files: census.files, Bytes: census.bytes, Warnings: warnings.all()}, nil
 }
@@ -136,6 +141,8 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data ne
 type Out struct {
 	// Guard has files and links that the host would execute not get their own names. Nil: all do.
 	Guard Guard
+	// List takes the files before they have their names. Nil: nobody does.
+	List List
 	// Progress is told how many files and bytes were copied, often. Nil: nobody is.
 	Progress func(files int, bytes int64)
 }
@@ -173,6 +180,7 @@ func receiveTree(root *os.Root, before tree, limit int64, o Out, ctl, data io.Re
 	if o.Progress != nil {
 		u.progress = o.Progress
 	}
+	u.batch.list = o.List
 	if err := u.unpack(data); err != nil {
 		return u.result(), err
 	}
@@ -239,14 +247,17 @@ type census struct {
 	sum      hash.Hash
 	files    int
 	bytes    int64
+	batch    batch
+	err      error // of the list
 	progress func(files int, bytes int64)
 }
 
-func newCensus(progress func(files int, bytes int64)) *census {
-	if progress == nil {
-		progress = func(int, int64) {}
+func newCensus(o In) *census {
+	c := &census{tree: tree{}, sum: sha256.New(), batch: batch{list: o.List}, progress: o.Progress}
+	if c.progress == nil {
+		c.progress = func(int, int64) {}
 	}
-	return &census{tree: tree{}, sum: sha256.New(), progress: progress}
+	return c
 }
 
 func (c *census) add(h *tar.Header) io.Writer {
@@ -257,7 +268,7 @@ func (c *census) add(h *tar.Header) io.Writer {
 		c.files++
 	}
 	c.progress(c.files, c.bytes)
-	if h.Typeflag != tar.TypeReg {
+	if h.Typeflag == tar.TypeDir {
 		return nil
 	}
 	c.name = name
@@ -266,25 +277,40 @@ func (c *census) add(h *tar.Header) io.Writer {
 
 // Write takes content of the file that passes.
 func (c *census) Write(b []byte) (int, error) {
+	if c.err != nil {
+		return 0, c.err
+	}
 	c.bytes += int64(len(b))
 	c.progress(c.files, c.bytes)
 	return c.sum.Write(b)
 }
+
+// settle ends the file whose content has passed.
 
 func (c *census) settle() {
 	if c.name == "" {
 		return
 	}
 	l := c.tree[c.name]
-	c.sum.Sum(l.sum[:0])
+	if l.kind == tar.TypeReg {
+		c.sum.Sum(l.sum[:0])
+		c.sum.Reset()
+	}
 	c.tree[c.name] = l
+	c.batch.add(listed(c.name, c.name, l))
+	if c.batch.full() && c.err == nil {
+		c.err = c.batch.tell()
+	}
 	c.name = ""
-	c.sum.Reset()
 }
 
-func (c *census) finish() tree {
+// finish ends the last file and the list.
+func (c *census) finish() error {
 	c.settle()
-	return c.tree
+	if c.err != nil {
+		return c.err
+	}
+	return c.batch.tell()
 }
 
 // perm is the part of a mode that leaves the guest: no setuid, setgid or sticky bit.

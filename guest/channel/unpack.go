@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -25,7 +27,7 @@ const (
 // A directory that it writes into is one that it made itself or found to be a
 // real directory, component by component, so no link is ever written through;
 // os.Root holds even if somebody swaps one for a link meanwhile. Files are
-// written beside their place and renamed into it.
+// written beside their place, listed some at a time, and then renamed into it.
 type unpacker struct {
 	root     *os.Root
 	before   tree
@@ -36,8 +38,17 @@ type unpacker struct {
 	seen     map[string]bool
 	dirs     map[string]bool // directories that may be written into: true, or not: false
 	copied   Copied
+	waiting  []waiting
+	batch    batch // of those that wait
 	warnings notes
 	progress func(files int, bytes int64)
+}
+
+// waiting is a file or a link that is there, and does not have its name yet.
+type waiting struct {
+	part, as string
+	bytes    int64
+	time     time.Time // zero: not of a link
 }
 
 func newUnpacker(root *os.Root, before tree, limit int64) *unpacker {
@@ -49,7 +60,19 @@ func (u *unpacker) result() Copied {
 	return u.copied
 }
 
+// unpack takes the whole stream. What does not get its name is removed.
 func (u *unpacker) unpack(data io.Reader) error {
+	err := u.entries(data)
+	if err == nil {
+		err = u.place()
+	}
+	for _, w := range u.waiting {
+		u.root.Remove(w.part)
+	}
+	return err
+}
+
+func (u *unpacker) entries(data io.Reader) error {
 	in := tar.NewReader(data)
 	for {
 		h, err := in.Next()
@@ -82,6 +105,11 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 		return hostile("entry %.200q comes twice", name)
 	}
 	u.seen[name] = true
+	if len(u.waiting) >= maxListed || u.batch.full() || u.awaited(name) {
+		if err := u.place(); err != nil {
+			return err
+		}
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		u.directory(name, perm(h))
@@ -137,9 +165,12 @@ func (u *unpacker) file(name string, h *tar.Header, content io.Reader) error {
 		return nil
 	}
 	part := path.Join(path.Dir(name), ".custody-"+rand.Text())
-	same, err := u.write(part, name, h, content)
+	now, same, err := u.write(part, name, h, content)
 	if err == nil && !same {
-		err = u.place(part, name, h)
+		if as := u.guarded(name); u.free(as) {
+			u.wait(waiting{part, as, h.Size, h.ModTime}, name, now)
+			return nil
+		}
 	}
 	if removed := u.root.Remove(part); err == nil && removed != nil && !errors.Is(removed, fs.ErrNotExist) {
 		err = removed
@@ -147,11 +178,12 @@ func (u *unpacker) file(name string, h *tar.Header, content io.Reader) error {
 	return err
 }
 
-// write writes content to part and says whether it is what was copied in as name.
-func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (same bool, err error) {
+// write writes content to part and returns what is there, and whether that is what was copied in as name.
+func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (now leaf, same bool, err error) {
+	now = leaf{kind: tar.TypeReg, mode: int64(perm(h)), size: h.Size}
 	f, err := u.root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return false, err
+		return now, false, err
 	}
 	defer f.Close()
 	sum := sha256.New()
@@ -159,20 +191,22 @@ func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (s
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return false, fmt.Errorf("copy %q: %w", name, err)
+		return now, false, fmt.Errorf("copy %q: %w", name, err)
 	}
+	now.sum = [sha256.Size]byte(sum.Sum(nil))
 	was, known := u.before[name]
-	if known && was.kind == tar.TypeReg && was.mode == int64(perm(h)) && was.size == h.Size && was.sum == [32]byte(sum.Sum(nil)) {
-		return true, nil
+	if known && was == now {
+		return now, true, nil
 	}
 	mode := perm(h) &^ othersWrite
 	if known {
 		mode |= perm(h) & fs.FileMode(was.mode)
 	}
 	if err := f.Chmod(mode); err != nil {
-		return false, err
+		return now, false, err
 	}
-	return false, f.Close()
+	now.mode = int64(mode)
+	return now, false, f.Close()
 }
 
 // othersWrite is what a sandbox may not let other users of the host do, unless its owner does.
@@ -185,21 +219,39 @@ func (u *unpacker) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (u *unpacker) place(part, name string, h *tar.Header) error {
-	name = u.guarded(name)
-	if !u.free(name) {
-		return nil
-	}
-	if t := h.ModTime; t.Year() >= 1970 && t.Before(time.Now().AddDate(1, 0, 0)) {
-		if err := u.root.Chtimes(part, t, t); err != nil {
-			return err
-		}
-	}
-	if err := u.root.Rename(part, name); err != nil {
+// wait has what is at w.part, and is called name in the workspace, wait for its name.
+func (u *unpacker) wait(w waiting, name string, l leaf) {
+	u.waiting = append(u.waiting, w)
+	u.batch.add(listed(name, w.as, l))
+}
+
+// awaited says whether something that leads to name, or name itself, waits for its name.
+func (u *unpacker) awaited(name string) bool {
+	return slices.ContainsFunc(u.waiting, func(w waiting) bool { return w.as == name || strings.HasPrefix(name, w.as+"/") })
+}
+
+// place lists what waits, and then gives all of it its name.
+func (u *unpacker) place() error {
+	if err := u.batch.tell(); err != nil {
 		return err
 	}
-	u.copied.Files++
-	u.copied.Bytes += h.Size
+	for ; len(u.waiting) > 0; u.waiting = u.waiting[1:] {
+		w := u.waiting[0]
+		if !u.free(w.as) {
+			u.root.Remove(w.part)
+			continue
+		}
+		if t := w.time; t.Year() >= 1970 && t.Before(time.Now().AddDate(1, 0, 0)) {
+			if err := u.root.Chtimes(w.part, t, t); err != nil {
+				return err
+			}
+		}
+		if err := u.root.Rename(w.part, w.as); err != nil {
+			return err
+		}
+		u.copied.Files++
+		u.copied.Bytes += w.bytes
+	}
 	return nil
 }
 
@@ -245,11 +297,7 @@ func (u *unpacker) link(name, target string) error {
 	if err := u.root.Symlink(target, part); err != nil {
 		return err
 	}
-	if err := u.root.Rename(part, name); err != nil {
-		u.root.Remove(part)
-		return err
-	}
-	u.copied.Files++
+	u.wait(waiting{part: part, as: name}, name, leaf{kind: tar.TypeSymlink, mode: 0o777, link: target})
 	return nil
 }
 

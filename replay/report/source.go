@@ -189,6 +189,8 @@ func (r *record) otherPayload() bool {
 		return r.Output != nil
 	case audit.KindVM:
 		return r.VM != nil
+	case audit.KindCopy:
+		return r.Copy != nil
 	case audit.KindSecret:
 		return r.Secret != nil
 	case audit.KindGap:

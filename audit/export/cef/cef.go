@@ -75,6 +75,8 @@ func (l *line) event() {
 		l.output(or(e.Output))
 	case audit.KindVM:
 		l.vm(or(e.VM))
+	case audit.KindCopy:
+		l.copied(or(e.Copy))
 	case audit.KindSecret:
 		l.secret(or(e.Secret))
 	case audit.KindGap:

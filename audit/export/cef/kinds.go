@@ -288,6 +288,28 @@ func (l *line) lifecycle(c audit.Lifecycle) {
 	l.list("custodySecrets", c.Secrets)
 }
 
+func (l *line) copied(c audit.Copy) {
+	outcome := "success"
+	if c.Reason != "" {
+		outcome = "failure"
+	}
+	l.begin("copy:"+c.Direction, "Files copied "+c.Direction, outcome)
+	l.str("act", string(c.Op))
+	l.str("reason", c.Reason)
+	l.str("filePath", string(c.Dir))
+	l.str("custodyCopyDirection", c.Direction)
+	l.intIf("custodyCopyFirst", c.First)
+	l.str("custodyCopySalt", c.Salt)
+	l.intIf("custodyCopyCount", c.Count)
+	l.intIf("custodyCopyBytes", c.Bytes)
+	l.str("custodyCopyRoot", c.Root)
+	var words []audit.Text
+	for _, f := range c.Files {
+		words = append(words, f.Path, f.As, audit.Text(f.Mode), audit.Text(strconv.FormatInt(f.Size, 10)), audit.Text(f.SHA256), f.Link)
+	}
+	l.words("custodyCopyFiles", words)
+}
+
 func (l *line) policy(p audit.Policy) {
 	l.begin("policy", "Policy changed", "success")
 	l.customInt("cn1", "generation", int64(p.Generation))

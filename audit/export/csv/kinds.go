@@ -61,6 +61,10 @@ func (l *line) rest(r audit.Record, body []byte) {
 		l.action, l.subject, l.detail = r.Output.Stream, fmt.Sprintf("offset %d", r.Output.Offset), string(r.Output.Text)
 	case r.VM != nil:
 		l.action, l.subject, l.reason, l.duration = r.VM.Op, r.VM.Driver, r.VM.Reason, r.VM.DurationNS
+	case r.Copy != nil:
+		c := r.Copy
+		l.action, l.subject, l.reason, l.sha256 = c.Direction+" "+string(c.Op), string(c.Dir), c.Reason, c.Root
+		l.detail = copied(c)
 	case r.Secret != nil:
 		s := r.Secret
 		l.action, l.subject, l.secret, l.host, l.reason = string(s.Op), s.Name, s.Name, string(s.Host), s.Reason
@@ -126,6 +130,18 @@ func blocked(b bool) string {
 }
 
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
+
+// copied are the files of a list, or what the end says of all.
+func copied(c *audit.Copy) string {
+	if c.Op == audit.CopyEnd {
+		return words("files", fmt.Sprint(c.Count), "bytes", fmt.Sprint(c.Bytes))
+	}
+	var pairs []string
+	for _, f := range c.Files {
+		pairs = append(pairs, "", string(f.Path), "as", string(f.As), "link", string(f.Link), "mode", f.Mode, "size", fmt.Sprint(f.Size), "sha256", f.SHA256)
+	}
+	return words(pairs...)
+}
 
 // words joins names and values; those without a value are left out.
 func words(pairs ...string) string {

@@ -97,6 +97,8 @@ func (d *doc) event() {
 		d.output(or(e.Output))
 	case audit.KindVM:
 		d.vm(or(e.VM))
+	case audit.KindCopy:
+		d.copied(or(e.Copy))
 	case audit.KindSecret:
 		d.secret(or(e.Secret))
 	case audit.KindGap:

@@ -118,6 +118,40 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 	d.StrIf("status", string(l.Status))
 }
 
+func (d *doc) copied(c audit.Copy) {
+	t := class{kind: "event", category: []string{"file"}, types: []string{"info"}, outcome: "success", action: "copy-" + c.Direction, reason: c.Reason}
+	if c.Reason != "" {
+		t.outcome = "failure"
+	}
+	d.head(t)
+	d.Join("message", "copy", c.Direction, string(c.Op), string(c.Dir), c.Reason)
+
+	d.custody("copy")
+	d.StrIf("direction", c.Direction)
+	d.StrIf("op", string(c.Op))
+	d.StrIf("dir", string(c.Dir))
+	d.IntIf("first", c.First)
+	d.StrIf("salt", c.Salt)
+	d.IntIf("count", c.Count)
+	d.IntIf("bytes", c.Bytes)
+	d.StrIf("root", c.Root)
+	a := d.Arr("files")
+	for _, f := range c.Files {
+		if !d.Room(len(f.Path) + len(f.As) + len(f.Link)) {
+			break
+		}
+		e := d.Elem()
+		d.StrIf("path", string(f.Path))
+		d.StrIf("as", string(f.As))
+		d.StrIf("mode", f.Mode)
+		d.Int("size", f.Size)
+		d.StrIf("sha256", f.SHA256)
+		d.StrIf("link", string(f.Link))
+		d.End(e)
+	}
+	d.EndArr(a)
+}
+
 func (d *doc) policy(p audit.Policy) {
 	d.head(class{kind: "event", category: []string{"configuration"}, types: []string{"change"}, action: "policy", outcome: "success"})
 	o := d.Obj("rule")

@@ -239,6 +239,43 @@ func (d *doc) llmRest(l audit.LLM) {
 	d.IntIf("budget", l.Budget)
 }
 
+func (d *doc) copied(c audit.Copy) {
+	status := success
+	if c.Reason != "" {
+		status = failure
+	}
+	d.head(6002, other, "copy "+c.Direction, status)
+	d.StrIf("status_detail", c.Reason)
+	d.Join("message", "copy", c.Direction, string(c.Op), string(c.Dir), c.Reason)
+	d.app("sandbox", "")
+	d.device(true)
+
+	d.unmapped()
+	d.StrIf("direction", c.Direction)
+	d.StrIf("op", string(c.Op))
+	d.StrIf("dir", string(c.Dir))
+	d.IntIf("first", c.First)
+	d.StrIf("salt", c.Salt)
+	d.IntIf("count", c.Count)
+	d.IntIf("bytes", c.Bytes)
+	d.StrIf("root", c.Root)
+	a := d.Arr("files")
+	for _, f := range c.Files {
+		if !d.Room(len(f.Path) + len(f.As) + len(f.Link)) {
+			break
+		}
+		e := d.Elem()
+		d.StrIf("path", string(f.Path))
+		d.StrIf("as", string(f.As))
+		d.StrIf("mode", f.Mode)
+		d.Int("size", f.Size)
+		d.StrIf("sha256", f.SHA256)
+		d.StrIf("link", string(f.Link))
+		d.End(e)
+	}
+	d.EndArr(a)
+}
+
 func (d *doc) policy(p audit.Policy) {
 	d.head(5019, 1, "", success)
 	d.Join("message", "policy generation", strconv.FormatUint(uint64(p.Generation), 10))

@@ -254,6 +254,13 @@ func (m *model) rest(r audit.Record, at int64) {
 		e := m.of(r, laneFindings, "", at, "probe: "+r.Probe.Name)
 		e.say("blocked", fmt.Sprint(r.Probe.Blocked))
 		e.say("detail", string(r.Probe.Detail))
+	case r.Copy != nil:
+		c := r.Copy
+		e := m.of(r, laneSandbox, "", at, "copy "+c.Direction+" "+string(c.Dir))
+		e.count("files", max(c.Count, int64(len(c.Files))))
+		e.count("bytes", c.Bytes)
+		e.say("root", c.Root)
+		e.say("reason", c.Reason)
 	case r.Access != nil:
 		a := r.Access
 		e := m.of(r, laneAccess, "", at, a.Action+" "+string(a.About))

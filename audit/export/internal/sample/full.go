@@ -28,7 +28,7 @@ func Full(fit bool) map[audit.Kind]FullEvent {
 		audit.KindFile: "File", audit.KindFlow: "Flow", audit.KindDNS: "DNS", audit.KindHTTP: "HTTP",
 		audit.KindLLM: "LLM", audit.KindPolicy: "Policy", audit.KindProbe: "Probe", audit.KindOutput: "Output",
 		audit.KindVM: "VM", audit.KindSecret: "Secret", audit.KindGap: "Gap", audit.KindFinding: "Finding",
-		audit.KindAccess: "Access",
+		audit.KindAccess: "Access", audit.KindCopy: "Copy",
 	}
 	for kind, field := range payloads {
 		f := filler{fit: fit}

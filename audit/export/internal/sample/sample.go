@@ -118,6 +118,9 @@ access/manage host {"kind":"access","access":{"who":"root","via":"token","role":
 access/grant host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"POST /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
 access/dropped host {"kind":"access","access":{"who":"root","via":"token","role":"admin","tenant":"acme","action":"manage","route":"DELETE /api/v1/tokens","remote":"127.0.0.1","verdict":"allow"}}
 access/odd host {"kind":"access","access":{"action":"dream","route":"","verdict":"allow"}}
+copy/list host {"kind":"copy","copy":{"direction":"out","op":"list","salt":"00112233445566778899aabbccddeeff","files":[{"path":".envrc","as":".envrc.from-sandbox","mode":"0644","size":12,"sha256":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},{"path":"latest","mode":"0777","size":0,"link":"build/app"}]}}
+copy/end host {"kind":"copy","copy":{"direction":"out","op":"end","dir":"/home/dev/shop","count":2,"bytes":12,"root":"845e9bed14696e588d5818de7358dadf2c9f818c7d62ce6c034d4ffc1486831f"}}
+copy/failed host {"kind":"copy","copy":{"direction":"in","op":"end","dir":"/home/dev/shop","root":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","reason":"\"data\" shrank from 10 to 4 bytes while it was copied"}}
 `
 
 // All returns the samples, in an order that a run could have.

@@ -7,9 +7,9 @@ export type Observer = "host" | "guest";
 export type Verdict = "allow" | "deny";
 export type Kind =
   | "run" | "step" | "exec" | "exit" | "file" | "flow" | "dns" | "http" | "llm" | "policy" | "probe"
-  | "output" | "vm" | "secret" | "gap" | "finding" | "access";
+  | "output" | "vm" | "copy" | "secret" | "gap" | "finding" | "access";
 export const kinds: Kind[] = [
-  "run", "step", "exec", "exit", "file", "flow", "dns", "http", "llm", "secret", "output", "vm", "policy",
+  "run", "step", "exec", "exit", "file", "flow", "dns", "http", "llm", "secret", "output", "vm", "copy", "policy",
   "finding", "gap", "probe", "access",
 ];
 
@@ -101,6 +101,7 @@ export interface RunRecord {
   probe?: Record<string, unknown>;
   output?: Output;
   vm?: VM;
+  copy?: Copy;
   secret?: Secret;
   gap?: Gap;
   finding?: FindingEvent;
@@ -144,6 +145,26 @@ export interface Lifecycle {
   status?: string;
   reason?: string;
   duration_ns?: number;
+}
+export interface Copy {
+  direction: "in" | "out" | string;
+  op: "list" | "end" | string;
+  dir?: Text;
+  first?: number;
+  salt?: string;
+  files?: CopiedFile[];
+  count?: number;
+  bytes?: number;
+  root?: string;
+  reason?: string;
+}
+export interface CopiedFile {
+  path: Text;
+  as?: Text;
+  mode: string;
+  size: number;
+  sha256?: string;
+  link?: Text;
 }
 export interface Exec {
   proc: string;

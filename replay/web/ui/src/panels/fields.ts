@@ -102,6 +102,10 @@ const specs: Record<string, Spec[]> = {
   vm: [
     ["op", "Operation", "text"], ["reason", "Reason", "text"], ["driver", "Driver", "text"], ["tier", "Isolation tier", "text"], ["duration_ns", "Lasted", "duration"],
   ],
+  copy: [
+    ["direction", "Direction", "text"], ["op", "Part", "text"], ["dir", "Directory of the host", "path"], ["count", "Files", "count"], ["bytes", "Content", "bytes"],
+    ["root", "Root over all files", "hash"], ["reason", "Reason", "text"], ["first", "Place of the first file", "number"], ["files", "Files", "list"], ["salt", "Salt of the leaves", "hash"],
+  ],
   secret: [
     ["name", "Credential", "secret"], ["op", "Operation", "text"], ["reason", "Reason", "text"], ["broker", "Broker", "text"], ["via", "Delivered as", "text"],
     ["ttl_ns", "Lives for", "duration"], ["expires", "Until, unless renewed", "time"], ["host", "Goes to", "host"], ["flow", "Flow", "text"],
@@ -151,7 +155,7 @@ const envelope = new Set(["v", "run", "seq", "time", "observer", "kind", "step",
 export const kindWords: Record<string, string> = {
   run: "start or end of the run", step: "start or end of a step", exec: "a program was started", exit: "a process ended", file: "something happened to a file",
   flow: "a network connection, or an attempt", dns: "a question to the resolver", http: "a request", llm: "a model's call", policy: "the policy that holds from here on",
-  probe: "an attempt of the red team", output: "what a step wrote", vm: "something was done to the VM", secret: "something was done with a credential",
+  probe: "an attempt of the red team", output: "what a step wrote", vm: "something was done to the VM", copy: "files were copied in or out", secret: "something was done with a credential",
   gap: "something is missing, and it is known", finding: "something that a reviewer should look at", access: "somebody looked at the record",
 };
 

@@ -70,6 +70,11 @@ const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> 
     const v = r.vm!;
     return { words: `machine: ${v.op}${v.driver ? ` ${v.driver}` : ""}${v.reason ? `  ${v.reason}` : ""}${ms(v.duration_ns)}`, ...(v.op === "freeze" ? { tone: "warn" as const } : {}) };
   },
+  copy: (r) => {
+    const c = r.copy!;
+    if (c.op === "list") return { words: `copied ${c.direction}: ${(c.files ?? []).slice(0, 4).map((f) => text(f.path)).join(", ")}${(c.files?.length ?? 0) > 4 ? `, … ${count(c.files!.length)} files` : ""}` };
+    return { words: `copied ${c.direction}: ${text(c.dir)}  ${count(c.count ?? 0)} files, ${bytes(c.bytes ?? 0)}${short(c.root)}${c.reason ? `  ${c.reason}` : ""}`, ...(c.reason ? { tone: "warn" as const } : {}) };
+  },
   secret: (r) => {
     const s = r.secret!;
     const ttl = s.ttl_ns ? `  lives ${span(s.ttl_ns / 1e6)}` : "";

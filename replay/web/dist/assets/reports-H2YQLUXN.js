@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LVL63SCN.js";import"./chunk-S4MOOJYY.js";import"./chunk-XDQAB4ST.js";import"./chunk-N2DS2XMA.js";import"./chunk-LOVBFYE4.js";import"./chunk-GGXE5QPT.js";export{b as Runs,a as default};
