@@ -124,14 +124,20 @@ func (f *flight) answer(no *refusal) error {
 	if !no.beyond() {
 		f.ev.Verdict = audit.Deny
 	}
-	if a, ok := f.w.(*answer); ok && !f.q.body.ended() {
-		a.last = true // and the guest is told so, or it would send its next request into the rest of this one
-	}
+	f.closing()
 	seq, err := f.finish()
 	if err != nil {
 		return err
 	}
 	return f.x.tell(f.w, no, f.ev.Rule, seq)
+}
+
+// closing has an answer of HTTP/1 that comes before the request's end be the connection's last. The guest is
+// told so, or it would send its next request into the rest of this one, or into a connection that has ended.
+func (f *flight) closing() {
+	if a, ok := f.w.(*answer); ok && !f.q.body.ended() {
+		a.last = true
+	}
 }
 
 // broken says in the record why an exchange is not whole; no is why the gateway ended it.
@@ -212,6 +218,7 @@ func (f *flight) relay(resp *http.Response) error {
 	}
 	f.answering(resp.StatusCode, header)
 	f.told = true
+	f.closing()
 	f.w.WriteHeader(resp.StatusCode)
 	if f.q.method == http.MethodHead {
 		return nil
