@@ -92,13 +92,16 @@ func (l *tree) Consistency(_ context.Context, from, to uint64) (all []proof.Hash
 }
 
 // record writes a run of several segments, the last of them without records if empty is set.
-func record(t *testing.T, run string, key proof.Key, empty bool) string {
+func record(t *testing.T, run string, key proof.Key, empty bool, copies []*audit.Copy) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), run)
 	log := must(wal.Create(dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"})}))
 	rec := audit.NewRecorder(log, redact.New(make([]byte, 32)))
 	for i := range 12 {
 		ev := audit.Event{Observer: audit.Guest, Kind: audit.KindOutput, Output: &audit.Output{Stream: "stdout", Text: audit.Text(fmt.Sprintln("<line>", i))}}
+		if at := i - firstCopy; at >= 0 && at < len(copies) {
+			ev = audit.Event{Observer: audit.Host, Kind: audit.KindCopy, Copy: copies[at]}
+		}
 		must(rec.Record(t.Context(), ev))
 		if i == 0 || i == 6 || empty && i == 11 { // segments of 1, 6 and 5 records
 			if err := log.Rotate(t.Context()); err != nil {
@@ -110,6 +113,29 @@ func record(t *testing.T, run string, key proof.Key, empty bool) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// firstCopy is how many records stand before those of the copy.
+const firstCopy = 7
+
+// copied is a copy of three files: two lists, and the end.
+func copied() []*audit.Copy {
+	files := []audit.CopiedFile{
+		{Path: "<a> \u2028", Mode: "0644", Size: 3, SHA256: strings.Repeat("ab", 32)},
+		{Path: "b\xff\"", As: "b\xff\".from-sandbox", Mode: "0755", Size: 40, SHA256: strings.Repeat("cd", 32)},
+		{Path: "link", Mode: "0777", Link: "b\xff"},
+	}
+	lists := []*audit.Copy{
+		{Direction: "out", Op: audit.CopyList, Salt: strings.Repeat("0a", 16), Files: files[:1]},
+		{Direction: "out", Op: audit.CopyList, First: 1, Salt: strings.Repeat("0b", 16), Files: files[1:]},
+	}
+	var tree proof.CopyTree
+	for _, l := range lists {
+		if err := tree.Add(l); err != nil {
+			panic(err)
+		}
+	}
+	return append(lists, &audit.Copy{Direction: "out", Op: audit.CopyEnd, Dir: "/srv/out", Count: tree.Count(), Bytes: tree.Bytes(), Root: tree.Root().String()})
 }
 
 // scene is two bundles of a host whose key was rotated, with an erased record, and who looks at them.
@@ -129,6 +155,12 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
+	return newSceneOf(t, copied(), 5)
+}
+
+// newSceneOf has these records of a copy in the first run, and one that is erased.
+func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
+	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
 	s := &scene{old: must(proof.LoadOrCreateKey(keys))}
 	s.log = &tree{signer: s.old}
@@ -146,9 +178,9 @@ func newScene(t *testing.T) *scene {
 	}
 	s.witness, s.cosigner = vkey, must(tnote.NewSignerForCosignatureV1(skey))
 
-	one, two := record(t, "r-1", s.key, false), record(t, "r-2", s.key, true)
+	one, two := record(t, "r-1", s.key, false, copies), record(t, "r-2", s.key, true, nil)
 	s.one, s.two, s.rotation = one, two, statement
-	erase(t, one, s.key, 5)
+	erase(t, one, s.key, erased)
 	s.enter(t, one)
 	s.enter(t, two)
 	s.log.publish(s.cosigner)
@@ -309,6 +341,46 @@ func TestRedo(t *testing.T) {
 		if !strings.HasPrefix(answer, fmt.Sprint(want, " ")) {
 			t.Errorf("%s: verify: %d, %v\nverify.py: %s", title, want, err, answer)
 		}
+	}
+}
+
+// TestRedoCopies: both hold the files of a copy against its root, unless a list can be one that is erased.
+func TestRedoCopies(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func([]*audit.Copy)
+		erased uint64
+		want   int
+	}{
+		"fine":                  {func([]*audit.Copy) {}, 5, 0},
+		"a list is erased":      {func([]*audit.Copy) {}, firstCopy + 2, 0},
+		"an end is erased":      {func([]*audit.Copy) {}, firstCopy + 3, 0},
+		"another path":          {func(c []*audit.Copy) { c[1].Files[1].Path = "x" }, 5, 1},
+		"another link":          {func(c []*audit.Copy) { c[1].Files[1].Link = "x" }, 5, 1},
+		"another size":          {func(c []*audit.Copy) { c[0].Files[0].Size = 4 }, 5, 1},
+		"another salt":          {func(c []*audit.Copy) { c[0].Salt = c[1].Salt }, 5, 1},
+		"a list is not there":   {func(c []*audit.Copy) { *c[0] = *c[1] }, 5, 1},
+		"another count":         {func(c []*audit.Copy) { c[2].Count++ }, 5, 1},
+		"another sum of sizes":  {func(c []*audit.Copy) { c[2].Bytes++ }, 5, 1},
+		"another root":          {func(c []*audit.Copy) { c[2].Root = strings.Repeat("00", 32) }, 5, 1},
+		"another op":            {func(c []*audit.Copy) { c[1].Op, c[2].Op = "news", "news" }, 5, 0},
+		"ends in two ways":      {func(c []*audit.Copy) { c[2].Direction = "in" }, 5, 1},
+		"wrong, and one erased": {func(c []*audit.Copy) { c[2].Count++ }, firstCopy + 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			copies := copied()
+			c.change(copies)
+			s := newSceneOf(t, copies, c.erased)
+			bundle := writeZip(t, s.truth)
+			want, err := ours(t, bundle, s.trust)
+			got, out := theirs(t, bundle, s.arguments...)
+			if want != c.want || got != c.want {
+				t.Errorf("verify: %d, %v\nverify.py: %d: %s\nwant %d", want, err, got, out, c.want)
+			}
+			if c.want == 1 && !errors.Is(err, proof.ErrCopied) {
+				t.Errorf("the finding is %v", err)
+			}
+		})
 	}
 }
 
@@ -477,6 +549,7 @@ func TestByHand(t *testing.T) {
 		"tail -c +13":         fmt.Sprintf("%x", s.truth["00000000000000000001.leaves"][:32]),
 		"key.der":             "Signature Verified Successfully",
 		`(printf '\000'; sed`: fmt.Sprint(proof.LogHash(proof.ManifestLeaf("r-1", 0, proof.Digest(s.truth["00000000000000000001.manifest"])))),
+		"$SALT":               fmt.Sprint(proof.CopyLeaf([16]byte(bytes.Repeat([]byte{0xab}, 16)), audit.CopiedFile{Path: "a b", As: "a b.from-sandbox", Mode: "0644", Size: 3, SHA256: "ef"})),
 	} {
 		var script string
 		for _, block := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(text, -1) {
@@ -486,6 +559,7 @@ func TestByHand(t *testing.T) {
 		}
 		c := exec.Command("sh", "-ec", script)
 		c.Dir = dir
+		c.Env = append(os.Environ(), "SALT="+strings.Repeat("ab", 16), "P=a b", "AS=a b.from-sandbox", "MODE=0644", "SIZE=3", "SHA256=ef", "LINK=")
 		out, err := c.CombinedOutput()
 		if err != nil || script == "" || !strings.Contains(string(out), want) {
 			t.Errorf("%s\n%v: %s\nwant %s", script, err, out, want)
