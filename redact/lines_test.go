@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -8,8 +9,9 @@ import (
 // A value of several lines is found with anything between them, up to maxBetween symbols, and in each
 // encoding of such a text.
 func TestLines(t *testing.T) {
-	r := redactor(t, map[string]string{"v": pem, "w": "aabaabaaab\naabaabaac\naabaabaab\nx"})
-	m := func(i int) string { return r.rules.Load().values[i].marker }
+	values := []string{pem, "aabaabaaab\naabaabaac\naabaabaab\nx"}
+	r := redactor(t, map[string]string{"v0": values[0], "v1": values[1]})
+	m := func(i int) string { return fmt.Sprintf("[REDACTED:v%d:%s]", i, r.Tag([]byte(values[i]))) }
 	quote := func(prefix string) string { return strings.ReplaceAll(pem, "\n", "\n"+prefix) }
 	far := strings.Repeat("z", maxBetween)
 	diff := "-" + strings.ReplaceAll(pem, "\n", "\n-") + "\n+" + quote("+") + "\n"
