@@ -384,7 +384,7 @@ func (c *candidate) comparePoint(u unit, want []byte) bool {
 	var room [utf8.UTFMax]byte
 	text := utf8.AppendRune(room[:0], rune(u))
 	switch {
-	case u == 0xc3 && want[0] == 0xc3 && len(want) > 2: // see optional
+	case u == 0xc3 && want[0] == 0xc3 && len(want) > 1 && want[1] == 0x83: // see optional
 		c.advance(1, len(want))
 	case bytes.HasPrefix(want, text):
 		c.advance(len(text), len(want))

@@ -217,6 +217,9 @@ func (d *decoder) rest(out *units) {
 	case d.kind == hexa && d.state == afterX && d.n == 1, d.state == inOctal && (d.kind == esc || d.kind == anyEsc):
 		d.state, d.n, d.gap = plain, 0, 0
 		out.add(unit(byte(d.acc)))
+	case d.kind == shell && d.state == shellDollar:
+		d.state = shellBare
+		out.add('$')
 	}
 }
 

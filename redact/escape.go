@@ -20,6 +20,12 @@ const (
 	afterX          // of hexa, after 0x
 )
 
+// escapeLetters stand for the control characters in escaped, after a backslash.
+const (
+	escapeLetters = "ntrbfvaeE"
+	escaped       = "\n\t\r\b\f\v\a\x1b\x1b"
+)
+
 func (d *decoder) await(state, n uint8) bool {
 	d.state, d.n, d.acc = state, n, 0
 	return true
@@ -36,7 +42,7 @@ func (d *decoder) escapes(u unit, out *units) bool {
 	if !ok {
 		return false
 	}
-	if isBlank(b) && d.state != inName { // a line was wrapped within the escape
+	if isBlank(b) && d.state != inName && (d.state != inOctal || b != ' ') { // a line was wrapped within the escape
 		switch {
 		case d.state == backslash && d.kind == esc && b == ' ' && d.gap == 0: // or the blank is what was escaped
 			d.state = plain
@@ -127,8 +133,8 @@ func (d *decoder) escape(b byte, out *units) bool {
 		return d.number(8, b-'0', out)
 	}
 	d.state = plain
-	if i := indexByte("ntrbfvaeE", b); i >= 0 {
-		b = "\n\t\r\b\f\v\a\x1b\x1b"[i]
+	if i := indexByte(escapeLetters, b); i >= 0 {
+		b = escaped[i]
 	}
 	out.add(unit(b))
 	return d.high == 0
@@ -188,17 +194,30 @@ func reference(name string) (uint32, bool) {
 	return uint32(r), err == nil
 }
 
-// Where a value stands in a shell's word; with shellEscape, after a backslash.
+// Where a value stands in a shell's word; with shellEscape after a backslash, with shellDollar after a "$".
 const (
 	shellBare uint8 = iota
 	shellSingle
 	shellDouble
+	shellANSI         // $'...'
 	shellEscape uint8 = 4
+	shellDollar uint8 = 8
 )
 
 func (d *decoder) shell(u unit, out *units) bool {
+	if d.state == shellDollar {
+		d.state = shellBare
+		if u == '\'' {
+			d.state = shellANSI
+			return d.ignore()
+		}
+		out.add('$')
+		out.early = true
+	}
 	within := d.state &^ shellEscape
 	switch {
+	case d.state == shellANSI|shellEscape:
+		return d.ansi(u, out)
 	case d.state&shellEscape != 0:
 		d.state = within
 		if within == shellDouble && (u > 127 || indexByte("$`\"\\\n", byte(u)) < 0) {
@@ -207,17 +226,41 @@ func (d *decoder) shell(u unit, out *units) bool {
 		out.add(u)
 	case u == '\\' && within != shellSingle:
 		d.state |= shellEscape
+		d.n, d.acc = 0, 0
+	case u == '\'' && within == shellANSI:
+		d.state = shellBare
+		return d.ignore()
 	case u == '\'' && within != shellDouble:
 		d.state = shellSingle - within // the other of the two
 		return d.ignore()
-	case u == '"' && within != shellSingle:
+	case u == '"' && (within == shellBare || within == shellDouble):
 		d.state = shellDouble - within
 		return d.ignore()
+	case u == '$' && within == shellBare:
+		d.state = shellDollar
 	default:
 		out.add(u)
 	}
 	d.gap = 0
 	return true
+}
+
+// ansi reads an escape in $'...': three octal digits or a letter.
+func (d *decoder) ansi(u unit, out *units) bool {
+	b, ok := byteOf(u)
+	if v := b - '0'; ok && v < 8 {
+		if d.acc, d.n = d.acc<<3|uint64(v), d.n+1; d.n == 3 {
+			d.state = shellANSI
+			out.add(unit(byte(d.acc)))
+		}
+		return true
+	}
+	d.state = shellANSI
+	if i := indexByte(escapeLetters, b); i >= 0 {
+		u = unit(escaped[i])
+	}
+	out.add(u)
+	return ok && d.n == 0
 }
 
 // quoteMarks are those that are doubled within themselves: in SQL, YAML and PowerShell; in CSV.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // literal writes the whole value in a way that is promised for the value alone: it
@@ -49,6 +50,9 @@ var literals = append([]literal{
 	{write: latin1, beyond: true},
 	{write: runes(percentU)},
 	{write: runes(func(dst []byte, r rune) []byte { return fmt.Appendf(dst, `\u{%x}`, r) })},
+	{write: unescaped(asHex), beyond: true},
+	{write: unescaped(asLatin), beyond: true},
+	{write: runes(references{numbers: true}.write), beyond: true},
 	{write: base58, whole: true},
 	{write: base85(ascii85digits)},
 	{write: base85("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~")}, // RFC 1924
@@ -153,6 +157,26 @@ func charNames(dst, p []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// unescaped writes what is beyond ASCII with backslashes and leaves those of the value as they are, as Python's
+// backslashreplace does.
+func unescaped(how spelling) func(dst, p []byte) []byte {
+	return func(dst, p []byte) []byte {
+		for len(p) > 0 {
+			r, size := utf8.DecodeRune(p)
+			switch {
+			case r < utf8.RuneSelf:
+				dst = append(dst, p[0])
+			case r == utf8.RuneError && size == 1:
+				dst = quoting{digits: lowerHex}.spell(dst, asHex, r, p[:1])
+			default:
+				dst = quoting{digits: lowerHex}.spell(dst, how, r, p[:size])
+			}
+			p = p[size:]
+		}
+		return dst
+	}
 }
 
 // latin1 leaves out text that has no bytes of its own there.

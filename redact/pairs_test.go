@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime/quotedprintable"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -295,8 +296,80 @@ func encoders() []encoder {
 		{name: "log", once: true, fits: hasLongLine, do: linewise("2026-01-02T03:04:05.678901Z  INFO deploy::keys[1234]: thread main: %s")},
 		{name: "code", once: true, fits: hasLongLine, do: linewise("\t\"%s\\n\" +")},
 		{name: "shell double", do: replaced(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")},
+		{name: "json.dumps", text: true, do: func(s string) string {
+			return strings.ReplaceAll(asciiJSON(s), "\x7f", `\u007f`)
+		}},
+		{name: "json of latin-1", once: true, do: func(s string) string {
+			return asciiJSON(string(latinRunes(s)))
+		}},
+		{name: "perl", do: func(s string) string {
+			var out strings.Builder
+			for i := range len(s) {
+				one := needed(`"$@\`, "\n\t\r\b\f\a\x1b", octal, octal)(s[i : i+1])
+				if digit := i+1 < len(s) && '0' <= s[i+1] && s[i+1] <= '9'; strings.HasPrefix(one, `\0`) && !digit {
+					one = fmt.Sprintf(`\%o`, s[i])
+				}
+				out.WriteString(one)
+			}
+			return out.String()
+		}},
+		{name: "backslashreplace", text: true, once: true, do: needed("", "", func(s string) string { return s }, latin)},
+		{name: "xmlcharrefreplace", text: true, once: true, do: needed("", "", func(s string) string { return s }, runewise("&#%d;"))},
+		{name: "shell-escape", once: true, do: func(s string) string {
+			var out strings.Builder
+			ansi := false
+			for i := range len(s) {
+				special := s[i] < ' ' || s[i] >= 0x7f
+				switch {
+				case special && !ansi:
+					out.WriteString("'$'")
+				case !special && ansi:
+					out.WriteString("''")
+				}
+				ansi = special
+				switch {
+				case special:
+					out.WriteString(needed("", lettersC, octal, octal)(s[i : i+1]))
+				case s[i] == '\'':
+					out.WriteString(`'\''`)
+				default:
+					out.WriteByte(s[i])
+				}
+			}
+			return out.String()
+		}},
+		{name: "dash", do: func(s string) string {
+			return regexp.MustCompile("'+").ReplaceAllStringFunc(s, func(q string) string { return `'"` + q + `"'` })
+		}},
 		{name: "shell bare", text: true, fits: func(s string) bool { return !hasLines(s) || hasLongLine(s) }, do: backslashed},
 	}
+}
+
+// asciiJSON is JSON with all beyond ASCII as \u.
+func asciiJSON(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("a string always encodes")
+	}
+	out := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(b[1 : len(b)-1]))
+	var ascii strings.Builder
+	for _, r := range out {
+		if r < utf8.RuneSelf {
+			ascii.WriteRune(r)
+			continue
+		}
+		for _, u := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&ascii, `\u%04x`, u)
+		}
+	}
+	return ascii.String()
+}
+
+func latinRunes(s string) (list []rune) {
+	for _, b := range []byte(s) {
+		list = append(list, rune(b))
+	}
+	return list
 }
 
 // dump writes lines of width bytes, each with its address before and its text after.

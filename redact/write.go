@@ -179,11 +179,13 @@ type spelling uint8
 const (
 	plainly  spelling = iota // as it is
 	asUnits                  // \u of UTF-16
+	asBytes                  // \u of each byte, as if it were Latin-1
 	asPoint                  // \u, or \U with 8 digits
 	asBraces                 // \u{XX}
 	asLatin                  // \x up to U+00FF, else asPoint
 	asHex                    // \x of each byte
 	asOctal                  // \ooo of each byte
+	asDigits                 // \o to \ooo, as many digits as are needed
 )
 
 const (
@@ -191,14 +193,18 @@ const (
 	namedBash = "\n\t\r\b\f\v\a\x1b"
 	namedJSON = "\n\t\r\b\f"
 	namedPy   = "\n\t\r"
+	namedPerl = "\n\t\r\b\f\a\x1b"
 )
 
 var quotings = []quoting{
-	// JSON as encoding/json (with and without escapes for HTML), JavaScript, Python and PHP write it, and .NET.
+	// JSON as encoding/json (with and without escapes for HTML), JavaScript, Python, PHP and jq write it, .NET, and html/template for scripts.
 	{quotes: `"\`, named: namedJSON, control: asUnits, digits: lowerHex},
 	{quotes: `"\/`, named: namedJSON, control: asUnits, digits: lowerHex},
 	{quotes: `"\`, named: namedJSON, coded: "<>&", control: asUnits, digits: lowerHex},
-	{quotes: `"\`, named: namedJSON, control: asUnits, beyond: asUnits, digits: lowerHex},
+	{quotes: `"\`, named: namedJSON, coded: "\x7f", control: asUnits, digits: lowerHex},
+	{quotes: `"\`, named: namedJSON, coded: "\x7f", control: asUnits, beyond: asUnits, digits: lowerHex},
+	{quotes: `"\`, named: namedJSON, coded: "\x7f", control: asUnits, beyond: asBytes, digits: lowerHex},
+	{quotes: `"'\`, coded: "<>&=", control: asUnits, digits: upperHex},
 	{quotes: `"\/`, named: namedJSON, control: asUnits, beyond: asUnits, digits: lowerHex},
 	{quotes: `\`, named: namedJSON, coded: "\"<>&'+`", control: asUnits, beyond: asUnits, digits: upperHex},
 	{quotes: `'\`, named: namedJSON, control: asUnits, digits: lowerHex},
@@ -223,6 +229,8 @@ var quotings = []quoting{
 	{quotes: `'\`, named: namedBash, control: asOctal, beyond: asOctal},
 	{quotes: `'\`, named: namedBash, control: asOctal},
 	{quotes: ` \`, named: namedC, control: asOctal, beyond: asOctal},
+	// Perl.
+	{quotes: `"$@\`, named: namedPerl, control: asDigits, beyond: asOctal},
 }
 
 func (l quoting) write(dst, p []byte) []byte {
@@ -234,6 +242,10 @@ func (l quoting) write(dst, p []byte) []byte {
 		case i >= 0 && strings.IndexByte(l.named, p[0]) >= 0:
 			dst = append(dst, '\\', "ntrbfvaE"[i])
 		case p[0] < ' ' || p[0] == 0x7f && l.control != asUnits:
+			if l.control == asDigits && (len(p) < 2 || p[1] < '0' || '9' < p[1]) {
+				dst = fmt.Appendf(dst, `\%o`, p[0])
+				break
+			}
 			dst = l.spell(dst, l.control, r, p[:1])
 		case strings.IndexByte(l.coded, p[0]) >= 0:
 			dst = u(l.digits)(dst, r)
@@ -260,9 +272,11 @@ func (l quoting) spell(dst []byte, how spelling, r rune, p []byte) []byte {
 		return fmt.Appendf(dst, `\x%02x`, r)
 	case how == asBraces:
 		return fmt.Appendf(dst, `\u{%x}`, r)
+	case how == asBytes:
+		return latin(u(l.digits))(dst, p)
 	case how == asHex:
 		return every(`\x`, l.digits, "")(dst, p)
-	case how == asOctal:
+	case how == asOctal, how == asDigits:
 		return octal(dst, p)
 	}
 	return append(dst, p...)
@@ -335,8 +349,6 @@ func entities() (list []writer) {
 		writer{kind: entity, write: runes(upper), all: true, again: true})
 }
 
-const shellSpecial = " \t\n!\"#$&'()*,;<=>?[\\]^`{|}~"
-
 func replaced(pairs ...string) func(dst, p []byte) []byte {
 	r := strings.NewReplacer(pairs...)
 	return func(dst, p []byte) []byte { return append(dst, r.Replace(string(p))...) }
@@ -350,22 +362,86 @@ func doubles() (list []writer) {
 	return list
 }
 
-// shells are quoted words: a single quote written in the two usual ways, double
-// quotes, and backslashes without quotes.
+// What stands in a shell's word with a backslash before it: always, and as bash has it, but for a first # or ~.
+const (
+	shellSpecial = " \t\n!\"#$&'()*,;<=>?[\\]^`{|}~"
+	bashSpecial  = " \t\n!\"$&'()*,;<>?[\\]^`{|}"
+)
+
+// shells are quoted words: a single quote written in the usual ways, double
+// quotes, backslashes without quotes, and GNU's mixture of '...' and $'...', of
+// what cannot be printed in any locale and in one of UTF-8.
 func shells() []writer {
 	return []writer{
 		{kind: shell, off: shellSingle, write: replaced("'", `'\''`)},
 		{kind: shell, off: shellSingle, write: replaced("'", `'"'"'`)},
+		{kind: shell, off: shellSingle, write: quotesTogether},
 		{kind: shell, off: shellDouble, write: replaced(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")},
-		{kind: shell, off: shellBare, write: func(dst, p []byte) []byte {
-			for _, b := range p {
-				if strings.IndexByte(shellSpecial, b) >= 0 {
-					dst = append(dst, '\\')
-				}
+		{kind: shell, off: shellBare, write: backslashed(shellSpecial, "")},
+		{kind: shell, off: shellBare, write: backslashed(bashSpecial, "")},
+		{kind: shell, off: shellBare, write: backslashed(bashSpecial, "#~")},
+		{kind: shell, off: shellSingle, write: ansiQuoted(shellSingle, 0x7f)},
+		{kind: shell, off: shellANSI, write: ansiQuoted(shellANSI, 0x7f)},
+		{kind: shell, off: shellSingle, write: ansiQuoted(shellSingle, 0x100)},
+		{kind: shell, off: shellANSI, write: ansiQuoted(shellANSI, 0x100)},
+	}
+}
+
+// backslashed writes a backslash before what is special, and at the beginning before what is in first.
+func backslashed(special, first string) func(dst, p []byte) []byte {
+	return func(dst, p []byte) []byte {
+		for i, b := range p {
+			if strings.IndexByte(special, b) >= 0 || i == 0 && strings.IndexByte(first, b) >= 0 {
+				dst = append(dst, '\\')
+			}
+			dst = append(dst, b)
+		}
+		return dst
+	}
+}
+
+// quotesTogether writes single quotes that follow each other within one pair of double ones, as dash does.
+func quotesTogether(dst, p []byte) []byte {
+	for len(p) > 0 {
+		n := 0
+		for n < len(p) && p[n] == '\'' {
+			n++
+		}
+		if n > 0 {
+			dst = append(append(append(dst, `'"`...), p[:n]...), `"'`...)
+			p = p[n:]
+			continue
+		}
+		dst, p = append(dst, p[0]), p[1:]
+	}
+	return dst
+}
+
+// ansiQuoted writes '...' with $'...' for control characters and bytes from beyond on.
+func ansiQuoted(within uint8, beyond int) func(dst, p []byte) []byte {
+	c := quoting{quotes: "", named: namedC, control: asOctal, beyond: asOctal}
+	return func(dst, p []byte) []byte {
+		state := within
+		for i, b := range p {
+			special := b < ' ' || b == 0x7f || b > 0x7f && int(b) >= beyond
+			switch {
+			case special && state == shellSingle:
+				dst, state = append(dst, "'$'"...), shellANSI
+			case !special && state == shellANSI:
+				dst, state = append(dst, "''"...), shellSingle
+			}
+			switch {
+			case special && b > 0x7f:
+				dst = octal(dst, p[i:i+1])
+			case special:
+				dst = c.write(dst, p[i:i+1])
+			case b == '\'':
+				dst = append(dst, `'\''`...)
+			default:
 				dst = append(dst, b)
 			}
-			return dst
-		}},
+		}
+		return dst
 	}
 }
 
