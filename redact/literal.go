@@ -39,6 +39,7 @@ var literals = append([]literal{
 	{write: numbers(10, 1, ",")},
 	{write: signed(""), rows: []uint8{rowBars}, beyond: true},
 	{write: signed(","), beyond: true},
+	{write: numbers(8, 1, "")},
 	{write: numbers(8, 3, ""), rows: []uint8{rowBars}},
 	{write: numbers(2, 8, ""), rows: []uint8{rowGap}},
 	{write: characters, rows: []uint8{rowBare}},

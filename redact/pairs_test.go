@@ -184,6 +184,7 @@ func encoders() []encoder {
 		{name: "xxd -e", once: true, do: wordDump("%08x: ", 4, "%08x ", " %s")},
 		{name: "xxd -e -g2", once: true, do: wordDump("%08x: ", 2, "%04x ", " %s")},
 		{name: "xxd -b", once: true, do: dump("%08x: ", 6, "%08b ", " %s")},
+		{name: "octal short", once: true, do: bytewise("%o ")},
 		{name: "od -to1", once: true, do: bytewise(" %03o")},
 		{name: "binary", once: true, do: bytewise("%08b ")},
 		{name: "reversed", text: true, once: true, do: func(s string) string { r := []rune(s); slices.Reverse(r); return string(r) }},
@@ -275,6 +276,9 @@ func encoders() []encoder {
 		{name: "utf-16le", text: true, do: wide(binary.LittleEndian)},
 		{name: "utf-16be", text: true, do: wide(binary.BigEndian)},
 		{name: "html", text: true, do: html.EscapeString},
+		{name: "xml attribute", text: true, do: func(s string) string {
+			return strings.NewReplacer("\n", "&#10;", "\t", "&#9;", "\r", "&#13;").Replace(html.EscapeString(s))
+		}},
 		{name: "html decimal", text: true, do: runewise("&#%d;")},
 		{name: "html hex", text: true, do: runewise("&#x%x;")},
 		{name: "html HEX", text: true, do: runewise("&#x%X;")},

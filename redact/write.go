@@ -47,7 +47,7 @@ const (
 	upperHex = "0123456789ABCDEF"
 )
 
-// percents are the percent encodings: of every byte; as Go's PathEscape,
+// percents are the percent encodings: of every byte; as Go's PathEscape, paths and passwords in its URLs,
 // JavaScript's encodeURIComponent and encodeURI, and Python's quote see the
 // reserved ones; and as Go's QueryEscape and JavaScript's URLSearchParams do, with
 // "+" for a blank.
@@ -55,7 +55,7 @@ func percents() (list []writer) {
 	for _, digits := range []string{upperHex, lowerHex} {
 		again := digits == lowerHex
 		list = append(list, writer{kind: pct, write: every("%", digits, ""), all: true, again: again})
-		for _, keep := range []string{"-_.~", "-_.~/", "-_.~$&+=:@", "-_.!~*'()", "-_.!~*'();/?:@&=+$,#"} {
+		for _, keep := range []string{"-_.~", "-_.~/", "-_.~$&+=:@", "-_.~$&+,/:;=@", "-_.~$&+,;=", "-_.!~*'()", "-_.!~*'();/?:@&=+$,#"} {
 			list = append(list, writer{kind: pct, write: percent(keep, digits), again: again})
 		}
 		for _, keep := range []string{"-_.~ ", "*-._ "} {
@@ -301,7 +301,18 @@ func escapes() (list []writer) {
 			writer{kind: esc, write: latin(u(digits)), all: true, again: again, beyond: true},
 			writer{kind: esc, write: every(`\x`, digits, ""), all: true, again: again})
 	}
-	return append(list, writer{kind: esc, all: true, write: octal})
+	return append(list, writer{kind: esc, all: true, write: octal}, writer{kind: esc, write: runes(cookie)})
+}
+
+// cookie writes a character of a cookie's value as Python does.
+func cookie(dst []byte, r rune) []byte {
+	switch {
+	case r == '"' || r == '\\':
+		return append(dst, '\\', byte(r))
+	case r < ' ', r == ',', r == ';', 0x7f <= r && r <= 0xff:
+		return octal(dst, []byte{byte(r)})
+	}
+	return utf8.AppendRune(dst, r)
 }
 
 // references says how a program writes HTML: what stands for which characters,
@@ -338,6 +349,14 @@ func entities() (list []writer) {
 		list = append(list,
 			writer{kind: entity, write: runes(references{more, false}.write)},
 			writer{kind: entity, write: runes(references{more, true}.write), beyond: true})
+	}
+	for _, more := range []map[rune]string{ // of attributes, which keep their line breaks
+		{'\n': "&#10;", '\t': "&#9;", '\r': "&#13;"},
+		{'\n': "&#10;", '\t': "&#9;", '\r': "&#13;", '"': "&quot;"},
+		{'\n': "&#xA;", '\t': "&#x9;", '\r': "&#xD;", '"': "&#34;", '\'': "&#39;"},
+	} {
+		more['&'], more['<'], more['>'] = "&amp;", "&lt;", "&gt;"
+		list = append(list, writer{kind: entity, write: runes(references{more, false}.write)})
 	}
 	upper := func(dst []byte, r rune) []byte {
 		return append(append(dst, "&#x"...), strings.ToUpper(strconv.FormatInt(int64(r), 16))+";"...)
@@ -445,20 +464,26 @@ func ansiQuoted(within uint8, beyond int) func(dst, p []byte) []byte {
 	}
 }
 
-// quotedPrintables escape every byte, or those that must be.
+// quotedPrintables escape every byte, or those that must be, with line breaks and without, with blanks and without.
 func quotedPrintables() []writer {
-	return []writer{
-		{kind: quoted, write: every("=", upperHex, ""), all: true},
-		{kind: quoted, write: func(dst, p []byte) []byte {
+	needed := func(keep, more string) func(dst, p []byte) []byte {
+		return func(dst, p []byte) []byte {
 			for _, b := range p {
-				if b == '=' || b < ' ' || b > '~' {
+				escape := b == '=' || b < ' ' || b > '~' || strings.IndexByte(more, b) >= 0
+				if escape && strings.IndexByte(keep, b) < 0 {
 					dst = append(dst, '=', upperHex[b>>4], upperHex[b&15])
 				} else {
 					dst = append(dst, b)
 				}
 			}
 			return dst
-		}},
+		}
+	}
+	return []writer{
+		{kind: quoted, write: every("=", upperHex, ""), all: true},
+		{kind: quoted, write: needed("", "")},
+		{kind: quoted, write: needed("\n\r\t", "")},
+		{kind: quoted, write: needed("\n\r", " ")},
 	}
 }
 
