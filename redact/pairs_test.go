@@ -277,7 +277,7 @@ func encoders() []encoder {
 		{name: "utf-16be", text: true, do: wide(binary.BigEndian)},
 		{name: "html", text: true, do: html.EscapeString},
 		{name: "xml attribute", text: true, do: func(s string) string {
-			return strings.NewReplacer("\n", "&#10;", "\t", "&#9;", "\r", "&#13;").Replace(html.EscapeString(s))
+			return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", "&#10;", "\t", "&#9;", "\r", "&#13;").Replace(s)
 		}},
 		{name: "html decimal", text: true, do: runewise("&#%d;")},
 		{name: "html hex", text: true, do: runewise("&#x%x;")},
