@@ -109,6 +109,7 @@ func (d *door) hasTier(want string) {
 var kindsOfARun = []string{
 	"guest exec", "guest exit", "guest file create", "guest file write",
 	"guest flow attempt",
+	"host copy end", "host copy list",
 	"host dns allow", "host dns deny", "host flow close", "host flow deny", "host flow open",
 	"host output", "host policy", "host run end", "host run start",
 	"host secret deliver", "host secret mint", "host secret revoke",
@@ -175,6 +176,8 @@ func kindOf(r audit.Record) string {
 		what = string(r.Secret.Op)
 	case r.VM != nil:
 		what = r.VM.Op
+	case r.Copy != nil:
+		what = string(r.Copy.Op)
 	}
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Observer, r.Kind, what))
 }
