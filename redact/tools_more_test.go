@@ -30,6 +30,7 @@ func perls() []program {
 	} {
 		list = append(list, program{name: name})
 	}
+	list = append(list, program{name: "quotemeta($s)", text: true, not: "pem"})
 	for _, name := range []string{`JSON::PP->new->ascii->allow_nonref->encode($s)`, `JSON::PP->new->utf8->allow_nonref->encode($s)`, `JSON::PP->new->utf8->pretty->encode({k => [$s]})`} {
 		list = append(list, program{name: name, text: true})
 	}

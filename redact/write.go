@@ -294,6 +294,9 @@ func escapes() (list []writer) {
 	for _, l := range quotings {
 		list = append(list, writer{kind: esc, write: l.write})
 	}
+	for _, special := range []string{metaPerl, metaPython, metaGo} {
+		list = append(list, writer{kind: esc, write: backslashed(special, "")})
+	}
 	for _, digits := range []string{lowerHex, upperHex} {
 		again := digits == upperHex
 		list = append(list,
@@ -385,6 +388,13 @@ func doubles() (list []writer) {
 const (
 	shellSpecial = " \t\n!\"#$&'()*,;<=>?[\\]^`{|}~"
 	bashSpecial  = " \t\n!\"$&'()*,;<>?[\\]^`{|}"
+)
+
+// What stands in an expression with a backslash before it: as Perl's quotemeta, Python's re.escape and Go's regexp.QuoteMeta have it.
+const (
+	metaPerl   = "\x00\x01\x02\x03\x04\x05\x06\a\b\t\n\v\f\r\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f !\"#$%&'()*+,-./:;<=>?@[\\]^`{|}~\x7f"
+	metaPython = "\t\n\v\f\r #$&()*+-.?[\\]^{|}~"
+	metaGo     = `$()*+.?[\]^{|}`
 )
 
 // shells are quoted words: a single quote written in the usual ways, double
