@@ -98,7 +98,12 @@ func texts() map[string][]byte {
 	for _, c := range prose()[:1<<19] {
 		utf16 = append(utf16, c, 0)
 	}
+	var dump bytes.Buffer
+	for at := 0; dump.Len() < 1<<20; at += 16 {
+		fmt.Fprintf(&dump, "%07o % x\n", at, noise[at:at+16])
+	}
 	return map[string][]byte{
+		"dump":   dump.Bytes(),
 		"log":    prose(),
 		"base64": []byte(base64.StdEncoding.EncodeToString(noise)),
 		"hex":    []byte(hex.EncodeToString(noise[:1<<19])),

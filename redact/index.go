@@ -200,7 +200,7 @@ func (x *index) maybe(window uint64) bool {
 	if x.keys.has(window) {
 		return true
 	}
-	for n := 1; n < windowSize; n++ {
+	for n := 1; n < windowSize && x.short != 0; n++ {
 		if x.short&(1<<n) != 0 && x.keys.has(begin(window, n)) {
 			return true
 		}
