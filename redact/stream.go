@@ -71,7 +71,8 @@ func (s *Stream) flush(cut bool) []byte {
 // Pause returns what can be shown to a person who waits, say for the echo of a
 // key: all that is held back but a match, or 4 and more symbols that may begin
 // one. The price is that a writer who pauses after 3 symbols of a value gets
-// those 3 shown, before the marker that then stands for the whole, and that
+// those 3 shown, before the marker that then stands for the whole, of a dump in words
+// the word that the value begins in, and that
 // detectors find nothing across a pause. Use it for a terminal after a moment of
 // silence, not for a stream that goes to a disk.
 func (s *Stream) Pause() []byte {
