@@ -3,7 +3,7 @@ package redact
 // knownLeaks are the classes of values that a program shows, with "?" where it does so for few values.
 // The test fails for one that is masked: the list can only become shorter. It is to be empty.
 var knownLeaks = map[string]string{
-	"git: git config":                                                          "control",
+	"git: git config":                                                          "control?",
 	"python: s.encode('utf-32-be')":                                            "emoji",
 	"python: s.encode('utf-32-le')":                                            "emoji",
 	"python: yaml.safe_dump({'k': {'v': s}}, width=10**6)":                     "special quoted control 300",
