@@ -25,7 +25,7 @@ func tools() []tool {
 // filters are programs that read a text, with the values in it, and print it in another way.
 func filters() []program {
 	plain := []string{
-		"od", "od -b", "od -c", "od -x", "od -tx1", "od -tx1z", "od -tx2", "od -An -tx1", "od -v -An -tx1 -w8", "od -tx1 -Ax", "od -to1", "od -tx4", "od -td1", "od -tu1", "xxd -b", "od -tx1z -w32",
+		"od", "od -b", "od -c", "od -x", "od -tx1", "od -tx1z", "od -tx2", "od -An -tx1", "od -v -An -tx1 -w8", "od -tx1 -Ax", "od -to1", "od -tx4", "xxd -b", "od -tx1z -w32",
 		"xxd", "xxd -p", "xxd -p -u", "xxd -u", "xxd -g1", "xxd -g4", "xxd -c 7 -g1", "xxd -c 32", "xxd -i",
 		"hexdump", "hexdump -C", "hexdump -x", "hexdump -b", "LC_ALL=C hexdump -c", "hexdump -v -C", `hexdump -v -e '16/1 "%02x " "\n"'`, `hexdump -v -e '1/1 "%02x"'`, `hexdump -v -e '8/1 "0x%02x, " "\n"'`,
 		"base64", "base64 -w 0", "base64 -w 20", "base32", "base32 -w 0", "basenc --base64url", "basenc --base32hex", "basenc --base16", "basenc --base2msbf",
@@ -52,7 +52,7 @@ func filters() []program {
 	for _, name := range text { // jq breaks characters in long text
 		list = append(list, program{name: name, text: true, word: true, not: "5000"})
 	}
-	list = append(list, program{name: "od -An -tu1", wraps: " "}, program{name: "od -a", not: "latin cjk emoji mixed binary 5000"})
+	list = append(list, program{name: "od -An -tu1", wraps: " "}, program{name: "od -td1", wraps: " "}, program{name: "od -tu1", wraps: " "}, program{name: "od -a", not: "latin cjk emoji mixed binary 5000"})
 	for _, name := range []string{"sed -n 'l 0'", "LC_ALL=C sed -n 'l 0'"} {
 		list = append(list, program{name: name, line: true, not: "pem lines json"})
 	}
