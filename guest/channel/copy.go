@@ -286,7 +286,6 @@ func (c *census) Write(b []byte) (int, error) {
 }
 
 // settle ends the file whose content has passed.
-
 func (c *census) settle() {
 	if c.name == "" {
 		return

@@ -209,11 +209,11 @@ func TestOthersWrite(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	c := g.connect(t, g.host, nil)
 	dir := t.TempDir()
-	layout(t, dir, map[string]string{"shared": "old", "own": "old"})
+	layout(t, dir, map[string]string{"shared": "old", "own": "old", "link": "-> own"})
 	must(t, os.Chmod(filepath.Join(dir, "shared"), 0o664))
 	_, err := c.CopyIn(timeout(t), dir, In{})
 	must(t, err)
-	script := `set -e; cd "$1"; umask 0; mkdir d; for f in shared own new d/new; do echo x > $f; chmod 777 $f; done; chmod 4777 new; chmod 777 d`
+	script := `set -e; cd "$1"; umask 0; mkdir d; rm link; for f in shared own link new d/new; do echo x > $f; chmod 777 $f; done; chmod 4777 new; chmod 777 d`
 	if _, errOut, exit := result(t, c, shell(script, g.workspace), ""); exit.Code != 0 {
 		t.Fatal(errOut)
 	}
@@ -221,7 +221,7 @@ func TestOthersWrite(t *testing.T) {
 	defer unix.Umask(old)
 	_, err = c.CopyOut(timeout(t), dir, Out{})
 	must(t, err)
-	same(t, listing(t, dir), map[string]string{"shared": "x\n 0775", "own": "x\n 0755", "new": "x\n 0755", "d/": "", "d/new": "x\n 0755"})
+	same(t, listing(t, dir), map[string]string{"shared": "x\n 0775", "own": "x\n 0755", "link": "x\n 0755", "new": "x\n 0755", "d/": "", "d/new": "x\n 0755"})
 	if info, err := os.Stat(filepath.Join(dir, "d")); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("a new directory has mode %v: %v", info.Mode(), err)
 	}

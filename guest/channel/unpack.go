@@ -199,7 +199,7 @@ func (u *unpacker) write(part, name string, h *tar.Header, content io.Reader) (n
 		return now, true, nil
 	}
 	mode := perm(h) &^ othersWrite
-	if known {
+	if known && was.kind == tar.TypeReg {
 		mode |= perm(h) & fs.FileMode(was.mode)
 	}
 	if err := f.Chmod(mode); err != nil {
