@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -29,7 +30,7 @@ type pump struct {
 	step     string
 	stream   string // stdout, stderr or tty
 	to       io.Writer
-	unread   chan<- struct{} // hears that to takes no more; has room for one
+	unread   chan<- struct{} // receives when the reader of to has gone; has room for one
 	redact   *redact.Stream
 	// killed waits for the command's end and says whether it was killed: what it had written may
 	// end within a value.
@@ -149,9 +150,11 @@ func (p *pump) show(b []byte) {
 	}
 	if _, err := p.to.Write(b); err != nil {
 		p.to = nil
-		select {
-		case p.unread <- struct{}{}:
-		default: // it is known already
+		if errors.Is(err, syscall.EPIPE) {
+			select {
+			case p.unread <- struct{}{}:
+			default: // it is known already
+			}
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/custody-project/custody/redact"
@@ -76,3 +78,23 @@ func TestOutputCutOff(t *testing.T) {
 		}
 	}
 }
+
+// TestUnread: only a reader that has gone ends the command; a full disk behind the output does not.
+func TestUnread(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{{syscall.EPIPE, 1}, {syscall.ENOSPC, 0}, {syscall.EIO, 0}} {
+		unread := make(chan struct{}, 1)
+		p := &pump{to: failing{&os.PathError{Op: "write", Path: "stdout", Err: tt.err}}, unread: unread}
+		p.show([]byte("one"))
+		p.show([]byte("two"))
+		if len(unread) != tt.want || p.to != nil {
+			t.Errorf("%v: %d signals, want %d", tt.err, len(unread), tt.want)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
