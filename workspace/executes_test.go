@@ -122,6 +122,23 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
+// TestHooksInPlace: where hooks are in the repository's own directory, nothing is copied out under its own name.
+func TestHooksInPlace(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range [][]string{{"init", "-q"}, {"config", "core.hooksPath", "."}} {
+		if out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v: %s", args, err, out)
+		}
+	}
+	g, err := NewGuard(dir, GuardOptions{Git: func(args ...string) *exec.Cmd { return exec.Command("git", args...) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as, _ := g.File("pre-commit"); as != "pre-commit"+Suffix {
+		t.Errorf("a hook is written as %s", as)
+	}
+}
+
 // FuzzExecutes: no spelling of a path that a file system takes for the same hides what it is.
 func FuzzExecutes(f *testing.F) {
 	for _, s := range []string{".git/config", ".git/hooks/x", "a/.vscode/tasks.json", "HEAD", ".git/modules/a/b/config"} {

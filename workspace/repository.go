@@ -65,7 +65,7 @@ func (r *repositories) add(dir, top, key, value string) {
 			}
 		}
 		if !filepath.IsAbs(word) {
-			if word = filepath.Clean(word); word == "." || strings.HasPrefix(word, "..") && !hooks {
+			if word = filepath.Clean(word); !hooks && (word == "." || strings.HasPrefix(word, "..")) {
 				continue
 			}
 			if hooks {

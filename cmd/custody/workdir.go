@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 
 	"github.com/docker/go-units"
 
@@ -63,6 +65,11 @@ func (j *job) lookAtFiles() error {
 // configuration and no file that the owner cannot read; so safe.directory has nothing to protect.
 func (j *job) git(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(j.ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...)
+	// These would lead to another repository; git sets them for its hooks.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return name == "GIT_DIR" || name == "GIT_WORK_TREE" || name == "GIT_COMMON_DIR"
+	})
 	ofOwner := func(string) string { return "" }
 	if owner, err := local.FindCaller(ofOwner, j.cmd.Out, ""); err == nil {
 		owner.Become(cmd)

@@ -90,7 +90,7 @@ func (c *Caller) Become(cmd *exec.Cmd) {
 	}
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.uid, Gid: c.gid, Groups: c.groups}
 	own := []string{"HOME=" + c.home, "USER=" + c.name, "LOGNAME=" + c.name}
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool {
+	cmd.Env = append(slices.DeleteFunc(cmd.Environ(), func(kv string) bool {
 		return slices.ContainsFunc(own, func(o string) bool { return strings.HasPrefix(kv, o[:strings.IndexByte(o, '=')+1]) })
 	}), own...)
 }
