@@ -440,7 +440,7 @@ type Finding struct {
 // CopyOp says what a Copy tells of a copy.
 type CopyOp string
 
-// What is told of a copy.
+// The kinds of copy events.
 const (
 	CopyList CopyOp = "list" // some of its files
 	CopyEnd  CopyOp = "end"  // the whole, after all lists

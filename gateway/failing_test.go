@@ -77,8 +77,8 @@ func (f *failing) cut(rw http.ResponseWriter) {
 	panic(http.ErrAbortHandler)
 }
 
-// TestEarlyAnswer has a host answer before the body has come. A guest of HTTP/1 is told that its connection ends with
-// that: it would take it for one that its next request can use.
+// TestEarlyAnswer has a host answer before the body has come. A guest of HTTP/1 gets "Connection: close" with
+// that answer; without it the guest would use the connection for its next request.
 func TestEarlyAnswer(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	w.newHost("a.example", 443, &failing{t: t, seen: map[string]int{}})

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Bounds of what is told to a List at once: an event holds at most 4 MiB, in which JSON makes up to six bytes of one.
+// Bounds of one call of a List: an event holds at most 4 MiB, in which JSON makes up to six bytes of one.
 const (
 	maxListed      = 256
 	maxListedNames = 256 << 10 // bytes of all names
@@ -49,7 +49,7 @@ func (b *batch) tell() error {
 	return nil
 }
 
-// listed is what is told of an entry that is copied; as is its name on the host.
+// listed returns the entry of the list for something that is copied; as is its name on the host.
 func listed(name, as string, l leaf) audit.CopiedFile {
 	f := audit.CopiedFile{Path: audit.Text(name), Mode: fmt.Sprintf("%04o", l.mode), Size: l.size, Link: audit.Text(l.link)}
 	if as != name {

@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// lists keeps what it is told, by the name on the host.
+// lists keeps the entries that it receives, by their names on the host.
 type lists struct {
 	calls int
 	files map[string]audit.CopiedFile
