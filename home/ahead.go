@@ -22,13 +22,13 @@ func (h *Home) Ahead(ctx context.Context, r Reader, run store.Run) (Reader, erro
 	if t == nil {
 		return unclosed{r}, nil
 	}
-	key, err := h.Key()
+	name, err := h.keyName()
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	a := &ahead{Reader: r, stop: stop, heard: map[uint64]store.Frame{}}
-	frames := ship.Watch(ctx, h.shipConfig(*t, key.Name()), run.Tenant, run.ID)
+	frames := ship.Watch(ctx, h.shipConfig(*t, name), run.Tenant, run.ID)
 	a.listening.Go(func() { a.listen(frames) })
 	return a, nil
 }

@@ -29,7 +29,7 @@ const ConfigFile = "host.yaml"
 //
 //	version: 1
 //	tenant: acme
-//	key: vault-transit:transit/custody-host     # default: a file below keys/
+//	key: vault-transit:transit/custody-host     # or age:FILE and others; default: a file below keys/
 //	store: clickhouse://reader@ch:9000/custody  # default: SQLite; with transport, where timeline reads
 //	transport: {url: "tls://nats:4222", creds: /etc/custody/host.creds, monitor: "https://nats:8222"}
 //	spool: 10GiB                                # of segments that the store does not have; then the record stalls
@@ -205,8 +205,6 @@ func (c *Config) check() error {
 		return fmt.Errorf("version is %d, want 1", c.Version)
 	case !validName(c.Tenant):
 		return fmt.Errorf("tenant %q: want at most 64 letters, digits, '-', '_' or '.'", c.Tenant)
-	case c.Key != "" && c.Key != "file" && !strings.HasPrefix(c.Key, "vault-transit:"):
-		return fmt.Errorf("key %q: want file, or vault-transit:MOUNT/NAME", c.Key)
 	case c.Isolation.Require != "" && !slices.Contains(vmm.Tiers(), c.Isolation.Require):
 		return fmt.Errorf("isolation.require %q: want one of %s", c.Isolation.Require, strings.Join(vmm.Tiers(), ", "))
 	case c.Transport != nil && c.Transport.URL == "":
@@ -215,6 +213,9 @@ func (c *Config) check() error {
 		return fmt.Errorf("log.quorum is %d of %d witnesses", c.Log.Quorum, len(c.Log.Witnesses))
 	case c.Log.Stamp != nil && (c.Log.Stamp.URL == "" || c.Log.Stamp.CA == ""):
 		return errors.New("log.stamp needs a url and a ca")
+	}
+	if _, err := parseKeyKind(c.Key); err != nil {
+		return err
 	}
 	if _, err := c.Log.policy(); err != nil {
 		return fmt.Errorf("log.witnesses: %w", err)

@@ -32,11 +32,11 @@ type way interface {
 // close when it is done with it.
 func (h *Home) openWay(ctx context.Context) (w way, close func() error, err error) {
 	if t := h.config.Transport; t != nil {
-		key, err := h.Key()
+		name, err := h.keyName()
 		if err != nil {
 			return nil, nil, err
 		}
-		r, err := ship.Dial(ctx, h.shipConfig(*t, key.Name()))
+		r, err := ship.Dial(ctx, h.shipConfig(*t, name))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -103,11 +103,11 @@ func (h *Home) ShipConfig() (ship.Config, bool, error) {
 	if t == nil {
 		return ship.Config{Tenant: h.config.Tenant}, false, nil
 	}
-	key, err := h.Key()
+	name, err := h.keyName()
 	if err != nil {
 		return ship.Config{}, false, err
 	}
-	return h.shipConfig(*t, key.Name()), true, nil
+	return h.shipConfig(*t, name), true, nil
 }
 
 func (h *Home) shipConfig(t Transport, host string) ship.Config {

@@ -2,7 +2,7 @@
 // parts go together there: the embedded default, without a daemon.
 //
 //	host.yaml                what differs from a host that stands alone (Config)
-//	keys/host.key host.pub   signs manifests; checks them
+//	keys/host.key host.pub   signs manifests (host.key.age: encrypted); checks them
 //	templates/               see package template
 //	runs/<run>/              a run's log (package wal); "shipped" when the store has all of it
 //	log/                     the host's log of all runs' manifests (package hostlog)
@@ -40,9 +40,9 @@ type Home struct {
 	// Warn is told what is not as it should be and keeps nobody from working; nil: nobody is.
 	Warn func(string)
 
-	config Config
-	spool  spool
-	vault  vaultKey
+	config  Config
+	spool   spool
+	signing heldKey
 }
 
 // Dir returns where Custody keeps its state: $CUSTODY_HOME, else custody below

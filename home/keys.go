@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -11,37 +13,39 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/proof/transit"
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Key returns the host's signing key: a file, made on first use, or one that Vault keeps.
+// Key returns the host's signing key, wherever host.yaml says that it is kept. The first call
+// makes it, if the host never had one.
 func (h *Home) Key() (proof.Key, error) {
-	if h.config.Key == "" || h.config.Key == "file" {
+	kind, _ := parseKeyKind(h.config.Key) // loadConfig has checked it
+	if kind.name == keyInFile {
 		return proof.FileKey(h.path("keys")).Key(context.Background())
 	}
-	return h.vault.key(h)
+	return h.signing.key(h, kind)
 }
 
-// vaultKey asks Vault for the public half once, and again when another one is published here.
-type vaultKey struct {
+// heldKey is a key that costs an effort to get, kept for as long as host.pub stays as it is.
+type heldKey struct {
 	mu     sync.Mutex // guards what follows
+	source proof.KeySource
 	known  proof.Key
 	public string // as it stood in host.pub then
 }
 
-func (v *vaultKey) key(h *Home) (proof.Key, error) {
+func (v *heldKey) key(h *Home, kind keyKind) (proof.Key, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	public, _ := regular.ReadFile(h.path("keys", proof.PublicFile)) // not there yet: then Vault is asked
+	public, _ := regular.ReadFile(h.path("keys", proof.PublicFile)) // not there yet: then the source is asked
 	if len(public) > 0 && string(public) == v.public {
 		return v.known, nil
 	}
-	source, err := h.keySource()
+	source, err := v.from(h, kind)
 	if err != nil {
 		return proof.Key{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), vaultTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
 	defer cancel()
 	key, err := source.Key(ctx)
 	if err != nil {
@@ -51,20 +55,56 @@ func (v *vaultKey) key(h *Home) (proof.Key, error) {
 	return key, nil
 }
 
-// vaultTimeout bounds a question to Vault about the key; signing has its own.
-const vaultTimeout = 15 * time.Second
+// from returns the one source of this process, which may know a passphrase by now.
+func (v *heldKey) from(h *Home, kind keyKind) (_ proof.KeySource, err error) {
+	if v.source == nil {
+		v.source, err = h.sourceOf(kind)
+	}
+	return v.source, err
+}
+
+// keyTimeout bounds a question about the key to another process; signing has its own bound.
+const keyTimeout = 15 * time.Second
 
 // keySource is where the signing key is.
 func (h *Home) keySource() (proof.KeySource, error) {
-	where, ok := strings.CutPrefix(h.config.Key, "vault-transit:")
-	if !ok {
-		return proof.FileKey(h.path("keys")), nil
+	kind, err := parseKeyKind(h.config.Key)
+	if err != nil {
+		return nil, err
 	}
-	c := transit.Config{Name: where, Dir: h.path("keys")}
-	if i := strings.LastIndex(where, "/"); i >= 0 {
-		c.Mount, c.Name = where[:i], where[i+1:]
+	h.signing.mu.Lock()
+	defer h.signing.mu.Unlock()
+	return h.signing.from(h, kind)
+}
+
+// PublicKey returns the public half of the host's key as it is published, which no secret and no other process is
+// needed for. Of a host that has none yet it makes the key.
+func (h *Home) PublicKey() (string, error) {
+	if h.config.Key != "" && h.config.Key != keyInFile {
+		public, err := regular.ReadFile(h.path("keys", proof.PublicFile))
+		if err == nil {
+			_, err = note.NewVerifier(strings.TrimSpace(string(public)))
+			return strings.TrimSpace(string(public)), err
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
 	}
-	return transit.New(c)
+	key, err := h.Key()
+	return strings.TrimSpace(key.Public), err
+}
+
+// keyName is the name of the host's key, which stands for the host.
+func (h *Home) keyName() (string, error) {
+	public, err := h.PublicKey()
+	if err != nil {
+		return "", err
+	}
+	v, err := note.NewVerifier(public)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", proof.PublicFile, err)
+	}
+	return v.Name(), nil
 }
 
 // Trusted are the verifiers of this host's keys, the one in use and those before it.
@@ -75,11 +115,11 @@ func (h *Home) Trusted() (note.Verifiers, error) {
 
 // verifiers of this host's keys, the one in use first.
 func (h *Home) verifiers() ([]note.Verifier, error) {
-	key, err := h.Key()
+	public, err := h.PublicKey()
 	if err != nil {
 		return nil, err
 	}
-	current, err := key.Verifier()
+	current, err := note.NewVerifier(public)
 	if err != nil {
 		return nil, err
 	}
@@ -130,13 +170,19 @@ func signedBy(signed []byte) (note.Verifier, error) {
 }
 
 // RotateKey gives the host a new key, which the old one signs for, and enters that into
-// the host's log. Checkpoints from then on are signed by the new key.
-func (h *Home) RotateKey(ctx context.Context) (proof.Key, error) {
+// the host's log. Checkpoints from then on are signed by the new key. from is how the old key was kept, in the words
+// of host.yaml, if that is another way than today's: the new key is kept in today's way. Empty: in the same.
+func (h *Home) RotateKey(ctx context.Context, from string) (proof.Key, error) {
 	source, err := h.keySource()
 	if err != nil {
 		return proof.Key{}, err
 	}
-	statement, err := source.Rotate(ctx)
+	var statement []byte
+	if from == "" {
+		statement, err = source.Rotate(ctx)
+	} else {
+		statement, err = h.takeOver(ctx, source, from)
+	}
 	if err != nil {
 		return proof.Key{}, err
 	}
@@ -149,6 +195,56 @@ func (h *Home) RotateKey(ctx context.Context) (proof.Key, error) {
 		return proof.Key{}, fmt.Errorf("the key is changed, and the host's log does not say so yet: %w", err)
 	}
 	return h.Key()
+}
+
+// takeOver has the key that is kept as from says sign for one of source, and removes the old private key if it is
+// in a file. If all but that was done before, it does that.
+func (h *Home) takeOver(ctx context.Context, source proof.KeySource, from string) ([]byte, error) {
+	was, err := parseKeyKind(from)
+	if err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	now, err := parseKeyKind(h.config.Key)
+	if err != nil {
+		return nil, err
+	}
+	if was == now {
+		return nil, fmt.Errorf("--from %s is how the key is kept today: without --from it is rotated there", from)
+	}
+	if _, err := os.Stat(h.path("keys", proof.PublicFile)); err != nil {
+		return nil, fmt.Errorf("this host has no key yet that could sign for another one: %w", err)
+	}
+	old, err := h.sourceOf(was)
+	if err != nil {
+		return nil, err
+	}
+	all, err := proof.ReadRotations(h.path("keys"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := source.Key(ctx); err == nil && len(all) > 0 { // a call before this one was cut off near its end
+		return all[len(all)-1], h.drop(was, now, old)
+	}
+	key, err := old.Key(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("--from %s: %w", from, err)
+	}
+	statement, err := source.TakeOver(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return statement, h.drop(was, now, old)
+}
+
+// drop removes a retired private key, unless the new one has taken its file.
+func (h *Home) drop(was, now keyKind, old proof.KeySource) error {
+	if was.name == now.name {
+		return nil
+	}
+	if err := proof.DropKey(old); err != nil {
+		return fmt.Errorf("the key is changed, and the old private key is still there: %w", err)
+	}
+	return nil
 }
 
 // logRotations enters the rotations that a process which died did not.

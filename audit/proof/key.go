@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,7 +25,10 @@ const (
 	PublicFile = "host.pub" // verifier in note format: this is what auditors are given
 )
 
-const algEd25519 = 1 // of the note format
+const (
+	algEd25519 = 1 // of the note format
+	maxKeyFile = 64 << 10
+)
 
 // KeyModeError is a private key that others can read.
 type KeyModeError struct {
@@ -54,15 +58,28 @@ func (k Key) Verifier() (note.Verifier, error) { return note.NewVerifier(k.Publi
 // KeySource is where a host's signing key is: a file, or a service that signs and keeps the
 // key to itself. One that is not a file keeps the public half in the same places as FileKey.
 type KeySource interface {
-	// Key returns the key that signs now.
+	// Key returns the key that signs now. It makes one only for a host that never had a key.
 	Key(ctx context.Context) (Key, error)
 	// Rotate gives the host a new key of the same name, and returns the statement that the
 	// old one signed. If it fails or its process dies, the host has a key that works, and
 	// calling Rotate again goes on with the rotation that was begun.
 	Rotate(ctx context.Context) (statement []byte, err error)
+	// TakeOver is Rotate for an old key that another source holds: the new key is here. What
+	// the other source keeps of the old private key stays there; see DropKey.
+	TakeOver(ctx context.Context, old Key) (statement []byte, err error)
 }
 
-// FileKey is the key in a directory, usually CUSTODY_HOME/keys.
+// Lock encrypts private keys that are kept in files. Its methods may be used concurrently.
+type Lock interface {
+	// Suffix ends the names of the files that it encrypted, such as ".age".
+	Suffix() string
+	// Seal encrypts a private key for its file.
+	Seal(key []byte) ([]byte, error)
+	// Open decrypts what Seal returned. The caller may change what it returns.
+	Open(sealed []byte) ([]byte, error)
+}
+
+// FileKey is the key in a directory, usually CUSTODY_HOME/keys, in the clear.
 type FileKey string
 
 // Key implements KeySource.
@@ -71,21 +88,41 @@ func (dir FileKey) Key(context.Context) (Key, error) { return LoadOrCreateKey(st
 // Rotate implements KeySource.
 func (dir FileKey) Rotate(context.Context) ([]byte, error) { return Rotate(string(dir)) }
 
+// TakeOver implements KeySource.
+func (dir FileKey) TakeOver(ctx context.Context, old Key) ([]byte, error) {
+	return LockedKey{string(dir), inClear{}}.TakeOver(ctx, old)
+}
+
+// LockedKey is a key in the directory Dir that Lock encrypts. The private key is in the clear
+// in this process's memory only.
+type LockedKey struct {
+	Dir  string
+	Lock Lock
+}
+
+// inClear is the Lock of keys that are not encrypted.
+type inClear struct{}
+
+func (inClear) Suffix() string                     { return "" }
+func (inClear) Seal(key []byte) ([]byte, error)    { return key, nil }
+func (inClear) Open(sealed []byte) ([]byte, error) { return sealed, nil }
+
 // LoadOrCreateKey returns the key in dir, usually CUSTODY_HOME/keys, and makes
 // dir and key on first use. Several processes may do that at once: all get the same key.
 func LoadOrCreateKey(dir string) (Key, error) {
+	return LockedKey{dir, inClear{}}.Key(context.Background())
+}
+
+func (f LockedKey) path(file string) string { return filepath.Join(f.Dir, file+f.Lock.Suffix()) }
+
+// Key implements KeySource. Several processes may make the first key at once: all get the same.
+func (f LockedKey) Key(context.Context) (Key, error) {
 	for try := 0; ; try++ {
-		k, err := loadKey(filepath.Join(dir, KeyFile))
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := createKey(dir, KeyFile, keyName()); err != nil {
-				return Key{}, fmt.Errorf("create host key: %w", err)
-			}
-			k, err = loadKey(filepath.Join(dir, KeyFile))
-		}
+		k, err := f.first()
 		if err != nil {
 			return Key{}, err
 		}
-		err = PublishKey(dir, k.Public)
+		err = PublishKey(f.Dir, k.Public)
 		if errors.Is(err, errStale) && try < 5 { // it was rotated since it was read
 			continue
 		}
@@ -95,6 +132,41 @@ func LoadOrCreateKey(dir string) (Key, error) {
 		return k, nil
 	}
 }
+
+// first returns the key, and makes it if the host never had one.
+func (f LockedKey) first() (Key, error) {
+	k, err := f.load(KeyFile)
+	if !errors.Is(err, errAbsent) {
+		return k, err
+	}
+	if _, err := os.Lstat(filepath.Join(f.Dir, PublicFile)); err == nil {
+		k, err := f.load(KeyFile) // it may have been made since
+		if errors.Is(err, errAbsent) {
+			return Key{}, &NoKeyError{f.path(KeyFile)}
+		}
+		return k, err
+	}
+	if err := f.create(KeyFile, keyName()); err != nil {
+		return Key{}, fmt.Errorf("create host key: %w", err)
+	}
+	return f.load(KeyFile)
+}
+
+// NoKeyError is a host that has a public key, and no private key where it should be.
+type NoKeyError struct{ Path string }
+
+// Error implements error.
+func (e *NoKeyError) Error() string {
+	return fmt.Sprintf("%s is not there, and %s beside it says that this host has a key", e.Path, PublicFile)
+}
+
+// Hint says what to do.
+func (e *NoKeyError) Hint() string {
+	return "if the key is kept in another way, name that way as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
+}
+
+// errAbsent says that a file with a private key is not there. Of what opens it, fs.ErrNotExist may say the same.
+var errAbsent = errors.New("no private key")
 
 // errStale says that a key has been rotated.
 var errStale = errors.New("the host's key was retired, and its successor is published")
@@ -127,25 +199,46 @@ func PublishKey(dir, vkey string) error {
 	return fmt.Errorf("%s does not belong to the host's key %.40s...: move it away if the key is the right one", path, vkey)
 }
 
-func loadKey(path string) (Key, error) {
+// load reads one of the private keys and decrypts it.
+func (f LockedKey) load(file string) (Key, error) {
+	path := f.path(file)
+	sealed, err := readPrivate(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Key{}, fmt.Errorf("%w: %w", errAbsent, err)
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	text, err := f.Lock.Open(sealed)
+	if err != nil {
+		return Key{}, fmt.Errorf("load host key %s: %w", path, err)
+	}
+	defer clear(text) // copies that parsing made stay until their memory is used again
+	return parseKey(path, strings.TrimSpace(string(text)))
+}
+
+// readPrivate reads a small file that only its owner may read.
+func readPrivate(path string) ([]byte, error) {
 	f, err := regular.Open(path)
 	if err != nil {
-		return Key{}, fmt.Errorf("load host key: %w", err)
+		return nil, fmt.Errorf("load host key: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return Key{}, fmt.Errorf("load host key: %w", err)
+		return nil, fmt.Errorf("load host key: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return Key{}, &KeyModeError{Path: path, Mode: info.Mode()}
+		return nil, &KeyModeError{Path: path, Mode: info.Mode()}
 	}
-	text := make([]byte, 4096)
-	n, err := f.Read(text)
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err == nil && len(text) > maxKeyFile {
+		err = fmt.Errorf("larger than %d bytes", maxKeyFile)
+	}
 	if err != nil {
-		return Key{}, fmt.Errorf("load host key %s: %w", path, err)
+		return nil, fmt.Errorf("load host key %s: %w", path, err)
 	}
-	return parseKey(path, strings.TrimSpace(string(text[:n])))
+	return text, nil
 }
 
 // parseKey derives the public half; errors never quote the key.
@@ -164,26 +257,30 @@ func parseKey(path, text string) (Key, error) {
 	return Key{Signer: signer, Public: vkey}, err
 }
 
-// createKey makes a key unless another process was faster. The file appears
+// create makes a key unless another process was faster. The file appears
 // whole or not at all: it is linked into place.
-func createKey(dir, file, name string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func (f LockedKey) create(file, name string) error {
+	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return err
 	}
 	skey, _, err := note.GenerateKey(rand.Reader, name)
 	if err != nil {
 		return err
 	}
-	temp, err := writeTemp(dir, file, 0o600, skey+"\n")
+	sealed, err := f.Lock.Seal([]byte(skey + "\n"))
+	if err != nil {
+		return err
+	}
+	temp, err := writeTemp(f.Dir, file, 0o600, string(sealed))
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temp)
-	err = os.Link(temp, filepath.Join(dir, file))
+	err = os.Link(temp, f.path(file))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return durable.SyncDir(dir)
+	return durable.SyncDir(f.Dir)
 }
 
 // keyName is "custody-" and the host's name, in the characters a note allows.

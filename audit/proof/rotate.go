@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,81 +32,128 @@ const (
 // they end. Rotate returns the signed statement, which belongs into the host's log. If it is
 // cut off at any moment, the host has a key that works, and calling it again goes on from there.
 func Rotate(dir string) (statement []byte, err error) {
-	statement, err = rotate(dir, time.Now, func(string) error { return nil })
+	return LockedKey{dir, inClear{}}.Rotate(context.Background())
+}
+
+// Rotate implements KeySource, as the function Rotate does for a key in the clear.
+func (f LockedKey) Rotate(ctx context.Context) (statement []byte, err error) {
+	own := func() (Key, error) { return f.Key(ctx) }
+	statement, err = f.rotate(own, time.Now, func(string) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("rotate the host's key: %w", err)
 	}
 	return statement, nil
 }
 
+// TakeOver implements KeySource.
+func (f LockedKey) TakeOver(_ context.Context, old Key) (statement []byte, err error) {
+	given := func() (Key, error) { return old, nil }
+	statement, err = f.rotate(given, time.Now, func(string) error { return nil })
+	if err != nil {
+		return nil, fmt.Errorf("take over the host's key: %w", err)
+	}
+	return statement, nil
+}
+
 // rotate asks step before each of its steps whether to go on.
-func rotate(dir string, now func() time.Time, step func(name string) error) ([]byte, error) {
-	unlock, err := lockDir(dir)
+func (f LockedKey) rotate(retiring func() (Key, error), now func() time.Time, step func(name string) error) ([]byte, error) {
+	unlock, err := lockDir(f.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if statement, err := finishRotation(dir); statement != nil || err != nil {
+	if statement, err := f.finish(); statement != nil || err != nil {
 		return statement, err
 	}
-	old, err := LoadOrCreateKey(dir)
+	old, err := retiring()
 	if err != nil {
 		return nil, err
 	}
 	if err := step("next"); err != nil {
 		return nil, err
 	}
-	if err := createKey(dir, nextFile, old.Name()); err != nil {
+	if err := f.create(nextFile, old.Name()); err != nil {
 		return nil, err
 	}
-	next, err := loadKey(filepath.Join(dir, nextFile))
+	next, err := f.load(nextFile)
 	if err != nil {
 		return nil, err
 	}
 	if err := step("statement"); err != nil {
 		return nil, err
 	}
-	statement, err := succeed(dir, old, next.Public, now())
+	statement, err := succeed(f.Dir, old, next.Public, now())
 	if err != nil {
 		return nil, err
 	}
 	if err := step("rename"); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(filepath.Join(dir, nextFile), filepath.Join(dir, KeyFile)); err != nil {
+	if err := os.Rename(f.path(nextFile), f.path(KeyFile)); err != nil {
 		return nil, err
 	}
-	if err := durable.SyncDir(dir); err != nil {
+	if err := durable.SyncDir(f.Dir); err != nil {
 		return nil, err
 	}
 	if err := step("publish"); err != nil {
 		return nil, err
 	}
-	return statement, PublishKey(dir, next.Public)
+	return statement, PublishKey(f.Dir, next.Public)
 }
 
-// finishRotation does the last step of a rotation that was cut off before it.
-func finishRotation(dir string) ([]byte, error) {
-	k, err := loadKey(filepath.Join(dir, KeyFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	public, err := regular.ReadFile(filepath.Join(dir, PublicFile))
-	if err != nil || string(public) == k.Public+"\n" {
-		return nil, nil // LoadOrCreateKey says what is wrong, if anything is
-	}
-	all, err := ReadRotations(dir)
+// finish does the last step of a rotation that was cut off before it.
+func (f LockedKey) finish() ([]byte, error) {
+	all, err := ReadRotations(f.Dir)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	last, err := readRotation(all[len(all)-1])
-	if err != nil || last.New != k.Public {
+	if err != nil {
 		return nil, err
 	}
-	return all[len(all)-1], PublishKey(dir, k.Public)
+	public, err := regular.ReadFile(filepath.Join(f.Dir, PublicFile))
+	if err != nil || string(public) == last.New+"\n" {
+		return nil, nil // Key says what is wrong, if anything is
+	}
+	k, err := f.load(KeyFile)
+	if err != nil || last.New != k.Public { // it is still the old one, which another lock may open
+		return nil, nil
+	}
+	return all[len(all)-1], PublishKey(f.Dir, k.Public)
+}
+
+// DropKey removes the private key of a source that keeps it in a file, once statements in its directory say
+// that the key is retired. A source that keeps it elsewhere has nothing to remove. What was on a
+// disk can stay in its free blocks and in back-ups.
+func DropKey(source KeySource) error {
+	if dir, ok := source.(FileKey); ok {
+		source = LockedKey{string(dir), inClear{}}
+	}
+	f, ok := source.(LockedKey)
+	if !ok {
+		return nil
+	}
+	k, err := f.load(KeyFile)
+	if errors.Is(err, errAbsent) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	retired, err := Retired(f.Dir)
+	if err != nil {
+		return err
+	}
+	for _, r := range retired {
+		if r.Old != k.Public {
+			continue
+		}
+		if err := os.Remove(f.path(KeyFile)); err != nil {
+			return err
+		}
+		return durable.SyncDir(f.Dir)
+	}
+	return fmt.Errorf("%s holds a key that is not retired: it stays", f.path(KeyFile))
 }
 
 // Succeed states durably that the key old is followed by the key whose verifier is next, and

@@ -22,7 +22,7 @@ func TestRotateCutOff(t *testing.T) {
 			dir := t.TempDir()
 			first, err := LoadOrCreateKey(dir)
 			ok(t, err)
-			_, err = rotate(dir, time.Now, func(step string) error {
+			_, err = rotateBy(dir, func(step string) error {
 				if step == last {
 					return errKilled
 				}
@@ -84,7 +84,7 @@ func TestRotatePublished(t *testing.T) {
 	dir := t.TempDir()
 	first, err := LoadOrCreateKey(dir)
 	ok(t, err)
-	_, err = rotate(dir, time.Now, func(step string) error {
+	_, err = rotateBy(dir, func(step string) error {
 		if step == "publish" {
 			return errKilled
 		}
@@ -156,7 +156,7 @@ func TestRotateLostKey(t *testing.T) {
 	dir := t.TempDir()
 	_, err := LoadOrCreateKey(dir)
 	ok(t, err)
-	_, err = rotate(dir, time.Now, func(step string) error {
+	_, err = rotateBy(dir, func(step string) error {
 		if step == "rename" {
 			return errKilled
 		}
@@ -169,6 +169,12 @@ func TestRotateLostKey(t *testing.T) {
 	if _, err := Rotate(dir); err == nil || !strings.Contains(err.Error(), nextFile) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// rotateBy rotates a key in the clear, and asks step before each step.
+func rotateBy(dir string, step func(string) error) ([]byte, error) {
+	f := LockedKey{dir, inClear{}}
+	return f.rotate(func() (Key, error) { return f.Key(nil) }, time.Now, step)
 }
 
 func ok(t testing.TB, err error) {

@@ -39,7 +39,7 @@ func (c bundleCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
-	key, err := h.Key()
+	key, err := h.PublicKey()
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c bundleCmd) Run(a *app) error {
 		return err
 	}
 	a.say("wrote " + c.Out)
-	a.say("who is to verify it needs this host's public key by another way: " + key.Public)
+	a.say("who is to verify it needs this host's public key by another way: " + key)
 	return nil
 }
 

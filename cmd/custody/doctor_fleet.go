@@ -38,7 +38,11 @@ func (a *app) signingKey(h *home.Home) doctor.Finding {
 		f.Grade, f.Detail, f.Hint = doctor.Missing, err.Error(), hint(err)
 		return f
 	}
-	f.Detail = key.Public
+	f.Detail = strings.TrimSpace(key.Public) + ", " + h.KeyKept()
+	if path := h.KeyInClear(); path != "" {
+		f.Grade, f.Detail = doctor.Warn, f.Detail+"; "+path+" is there, too, in the clear"
+		f.Hint = "custody key rotate --from file removes it, if it is the host's old key"
+	}
 	return f
 }
 

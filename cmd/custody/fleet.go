@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
-	"strings"
 
 	"github.com/docker/go-units"
 
@@ -103,42 +102,6 @@ func whoAmI() string {
 		return "unknown"
 	}
 	return u.Username
-}
-
-type keyCmd struct {
-	Show   keyShowCmd   `cmd:"" help:"Print the public key that this host's records are checked with."`
-	Rotate keyRotateCmd `cmd:"" help:"Make a new key; the old one signs for it, and is removed."`
-}
-
-type keyShowCmd struct{}
-
-func (keyShowCmd) Run(a *app) error {
-	h, err := a.home()
-	if err != nil {
-		return err
-	}
-	key, err := h.Key()
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
-	return err
-}
-
-type keyRotateCmd struct{}
-
-func (keyRotateCmd) Run(a *app) error {
-	h, err := a.open()
-	if err != nil {
-		return err
-	}
-	key, err := h.RotateKey(a.ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
-	a.say("give the new public key to auditors and witnesses; with the old one they still can check, through the statement in each bundle")
-	return nil
 }
 
 var errNoTransport = errors.New("there is no transport: give --nats URL, or transport: in host.yaml")

@@ -90,6 +90,10 @@ func run(args []string) int {
 		return exitFailed
 	}
 	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: stderr}
+	if err := noCore(); err != nil { // most commands may hold the signing key
+		a.complain(err)
+		return exitFailed
+	}
 	a.adopt()
 	var c cli
 	done := false

@@ -70,7 +70,7 @@ type job struct {
 }
 
 func (c runCmd) Run(a *app) error {
-	if err := errors.Join(needHost(), noCore()); err != nil {
+	if err := needHost(); err != nil {
 		return err
 	}
 	if len(c.Command) > 0 && c.Command[0] == "--" {

@@ -56,9 +56,14 @@ func newRedactor(tag []byte) (*redact.Redactor, error) {
 	return redact.New(tag, patterns), nil
 }
 
-// noCore keeps this process and the VM's, which have values in their memory, from writing it to a disk.
+// noCore keeps this process and those that it begins, which have keys and values in their memory, from writing it
+// to a disk. The limit holds for files; a program that the kernel pipes cores to gets none of this process either.
 func noCore() error {
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+	err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	}
+	if err != nil {
 		return fmt.Errorf("forbid core files: %w", err)
 	}
 	return nil

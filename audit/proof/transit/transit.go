@@ -99,7 +99,7 @@ func (e *MismatchError) Error() string {
 
 // Hint says what to do.
 func (e *MismatchError) Hint() string {
-	return "the host had a key in a file or another one in Vault before: name that one again, or begin a new host (move its keys directory away)"
+	return "the host had a key in a file or another one in Vault before: name that one again, or have it sign for this one with custody key rotate --from"
 }
 
 // Rotate implements proof.KeySource. A version that is newer than the one which signs now is
@@ -122,9 +122,23 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	if latest <= now {
 		return nil, fmt.Errorf("rotate the host's key: Vault made no new version of %s", s.path("keys"))
 	}
-	statement, err := proof.Succeed(s.config.Dir, old, versions[latest])
+	return s.succeed(old, versions[latest])
+}
+
+// TakeOver implements proof.KeySource: the newest version in Vault follows old.
+func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
+	versions, latest, err := s.versions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("take over the host's key: %w", err)
+	}
+	return s.succeed(old, versions[latest])
+}
+
+// succeed states that old is followed by next, and publishes it.
+func (s *Source) succeed(old proof.Key, next string) ([]byte, error) {
+	statement, err := proof.Succeed(s.config.Dir, old, next)
 	if err == nil {
-		err = proof.PublishKey(s.config.Dir, versions[latest])
+		err = proof.PublishKey(s.config.Dir, next)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rotate the host's key: %w", err)

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/custody-project/custody/audit/proof/agekey"
+)
+
+type keyCmd struct {
+	Show     keyShowCmd     `cmd:"" help:"Print the public key that this host's records are checked with."`
+	Rotate   keyRotateCmd   `cmd:"" help:"Make a new key; the old one signs for it, and is removed."`
+	Identity keyIdentityCmd `cmd:"" help:"Make an age identity that can open this host's signing key (key: age:FILE in host.yaml)."`
+}
+
+type keyShowCmd struct{}
+
+func (keyShowCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	public, err := h.PublicKey()
+	if err != nil {
+		return err
+	}
+	a.say("the private key is kept " + h.KeyKept())
+	_, err = fmt.Fprintln(a.stdout, public)
+	return err
+}
+
+type keyRotateCmd struct {
+	From string `placeholder:"KIND" help:"How the old key was kept, in the words of key: in host.yaml, if the new one is to be kept as host.yaml says now: file."`
+}
+
+func (c keyRotateCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	if c.From == "" {
+		a.tidy(h) // else the key that host.yaml names does not sign yet
+	}
+	key, err := h.RotateKey(a.ctx, c.From)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
+	a.say("the new private key is kept " + h.KeyKept())
+	a.say("give the new public key to auditors and witnesses; with the old one they still can check, through the statement in each bundle")
+	return nil
+}
+
+type keyIdentityCmd struct {
+	File string `arg:"" type:"path" help:"The file to make, mode 0600; best on another medium than CUSTODY_HOME."`
+}
+
+func (c keyIdentityCmd) Run(a *app) error {
+	recipient, err := agekey.NewIdentity(c.File)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout, recipient)
+	a.say("keep a copy of " + c.File + " in a safe place: without it nothing can be signed with the key that it opens")
+	return nil
+}

@@ -1,0 +1,105 @@
+package home
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/audit/proof/transit"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// The ways to keep the signing key, as key: in host.yaml begins.
+const (
+	keyInFile  = "file"          // keys/host.key, in the clear
+	keyInAge   = "age"           // age:FILE, age:credential/NAME, age:passphrase
+	keyInVault = "vault-transit" // vault-transit:MOUNT/NAME
+)
+
+// keyKind is a way to keep the signing key.
+type keyKind struct {
+	name  string // one of those above
+	where string // what stands behind the colon
+}
+
+func parseKeyKind(key string) (keyKind, error) {
+	name, where, has := strings.Cut(key, ":")
+	k := keyKind{name, where}
+	switch {
+	case key == "", key == keyInFile:
+		return keyKind{name: keyInFile}, nil
+	case name == keyInAge && has:
+		if err := agekey.Check(where); err != nil {
+			return k, fmt.Errorf("key: age: %w", err)
+		}
+		return k, nil
+	case name == keyInVault && has:
+		return k, nil
+	}
+	return k, fmt.Errorf("key %.80q: want file, age:FILE, age:credential/NAME, age:passphrase, or vault-transit:MOUNT/NAME", key)
+}
+
+// String says it for a person.
+func (k keyKind) String() string {
+	switch k.name {
+	case keyInAge:
+		return "encrypted with age, opened by " + k.where
+	case keyInVault:
+		return "in Vault, " + k.where
+	}
+	return "in a file, in the clear"
+}
+
+// KeyKept says in which way the signing key is kept.
+func (h *Home) KeyKept() string {
+	k, _ := parseKeyKind(h.config.Key) // loadConfig has checked it
+	return k.String()
+}
+
+// KeyInClear is the path of a private key that is kept in the clear though host.yaml names another way; empty if
+// there is none.
+func (h *Home) KeyInClear() string {
+	k, _ := parseKeyKind(h.config.Key)
+	path := h.path("keys", proof.KeyFile)
+	if _, err := os.Lstat(path); err != nil || k.name == keyInFile {
+		return ""
+	}
+	return path
+}
+
+// sourceOf opens nothing yet.
+func (h *Home) sourceOf(k keyKind) (proof.KeySource, error) {
+	dir := h.path("keys")
+	switch k.name {
+	case keyInFile:
+		return proof.FileKey(dir), nil
+	case keyInAge:
+		lock, err := agekey.New(agekey.Config{From: k.where, Dir: dir})
+		return proof.LockedKey{Dir: dir, Lock: lock}, err
+	case keyInVault:
+		c := transit.Config{Name: k.where, Dir: dir, Host: h.publishedName()}
+		if i := strings.LastIndex(k.where, "/"); i >= 0 {
+			c.Mount, c.Name = k.where[:i], k.where[i+1:]
+		}
+		return transit.New(c)
+	}
+	return nil, errors.New("no such way to keep a key: " + k.name)
+}
+
+// publishedName is the name of the key in host.pub; empty if there is none yet.
+func (h *Home) publishedName() string {
+	public, err := regular.ReadFile(h.path("keys", proof.PublicFile))
+	if err != nil {
+		return ""
+	}
+	v, err := note.NewVerifier(strings.TrimSpace(string(public)))
+	if err != nil {
+		return ""
+	}
+	return v.Name()
+}
