@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
 // script is verify.py in one process, asked one line of arguments after the other.
@@ -63,7 +64,7 @@ func (s *scene) selected(t *testing.T, dir string, first, last uint64) map[strin
 	if err := proof.WriteBundle(t.Context(), &b, dir, o); err != nil {
 		t.Fatal(err)
 	}
-	return unzip(b.Bytes())
+	return prooftest.Unpack(t, b.Bytes())
 }
 
 // TestRedoSelection: the script and verify agree on bundles that withhold records and have attachments.
@@ -71,7 +72,7 @@ func TestRedoSelection(t *testing.T) {
 	t.Parallel()
 	s, py := newScene(t), newScript(t)
 	truth, other, second := s.selected(t, s.one, 3, 9), s.selected(t, s.one, 3, 8), s.selected(t, s.two, 3, 9)
-	code, out := theirs(t, writeZip(t, truth), s.arguments...)
+	code, out := theirs(t, write(t, truth), s.arguments...)
 	if code != 0 || !strings.Contains(out, "6 of 12 records shown, the others withheld") {
 		t.Errorf("%d: %s", code, out)
 	}
@@ -130,7 +131,7 @@ func TestRedoSelection(t *testing.T) {
 	for _, title := range slices.Sorted(maps.Keys(cases)) {
 		f := maps.Clone(truth)
 		cases[title](f)
-		bundle := writeZip(t, f)
+		bundle := write(t, f)
 		want, err := ours(t, bundle, s.trust)
 		if want == 0 {
 			t.Errorf("%s: verify holds", title)

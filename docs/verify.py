@@ -2,7 +2,7 @@
 """verify.py BUNDLE|PROOF.json --key host.pub [--key ...] [--witness KEY ... --quorum N] [--since CHECKPOINT]
 Checks a bundle, or the proof of one record, with Python, openssl and nothing of custody's; docs/verify.md says
 what the steps mean. A key is a file or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
-import base64, hashlib, io, json, os, pathlib, re, struct, subprocess, sys, tempfile, zipfile
+import base64, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile
 
 def check(ok, finding, status=1):
     if not ok:
@@ -142,10 +142,29 @@ def main(file="", *options):
     if data.lstrip()[:1] == b"{": what, data = record, json.loads(data)
     what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"")
 
+def header(name, size):  # of a file in a tar archive: there is one form only
+    parts = name.ljust(100, b"\0"), b"0000644\0" + 2 * b"0000000\0", b"%011o\0" % size + b"0" * 11 + b"\0"
+    rest = b"0".ljust(101, b"\0") + b"ustar\x0000".ljust(72, b"\0") + 2 * b"0000000\0"
+    rest = rest.ljust(512 - 156, b"\0")
+    return b"".join(parts) + b"%06o\0 " % (sum(b"".join(parts) + b" " * 8 + rest)) + rest
+
+def unpack(data):  # the files of a bundle, and where the header of the last one begins
+    files, at, last, start = {}, 0, "", 0
+    while data[at:at + 512].strip(b"\0"):
+        name, size = data[at:at + 100].rstrip(b"\0"), data[at + 124:at + 135]
+        check(re.fullmatch(b"[0-7]{11}", size) and data[at:at + 512] == header(name, int(size, 8)), "no bundle: a header at byte %d" % at)
+        size, start, before, last = int(size, 8), at, last, name.decode()
+        check(last > before and len(data) >= at + 512 + size, "no bundle: cut, or its files are not in order")
+        files[last] = data[at + 512:at + 512 + size]
+        at += 512 + size + -size % 512
+        check(not data[at - (-size % 512):at].strip(b"\0"), "no bundle: padding behind " + last)
+    check(data[at:] == bytes(1024) and last == "trailer", "no bundle: it does not end as bundles do")
+    return files, start
+
 def bundle(data, keys, witnesses, quorum, kept):
-    entries, heirs, archive = {}, {}, zipfile.ZipFile(io.BytesIO(data))
-    files = {name: archive.read(name) for name in archive.namelist()}
-    check(len(files) == len(archive.namelist()), "a file is there twice")
+    entries, heirs, (files, end), whole = {}, {}, unpack(data), data
+    check(all(name in files for name in ("README.txt", "host.pub")), "no bundle: README.txt and host.pub are missing")
+    said, total = files.pop("trailer"), len(files)
     def statements(kind, *fields):  # number, content, signer and digest of each
         for name in sorted(n for n in files if re.fullmatch("[0-9]{20}[.]" + kind, n)):
             value, by, entry = statement(files[name], keys, kind, *fields)
@@ -211,6 +230,10 @@ def bundle(data, keys, witnesses, quorum, kept):
         found = re.fullmatch(start + b"\n((?:.+\n)*)\n" + re.escape(signed), files.pop(name, b""))
         check(found, name + ": no such proof under this checkpoint")
         return int(found[1]), [b64(h) for h in found[2].split()]
+    t, by, _ = statement(said, keys, "trailer")
+    about = t["run"], t["head"], t["files"], t["bytes"], t["sha256"]
+    check(about == (run, prev, total, end, sha(whole[:end]).hex()), "the bundle is not what its trailer signs")
+    check(by[0], "the trailer is not signed by a key which is trusted here", 2)
     signed, since = files.pop("checkpoint"), files.pop("since", None)
     size, top, cosigned = checkpoint(signed, host, keys, witnesses)
     check(cosigned >= quorum, "too few witnesses: %d" % cosigned)

@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -166,23 +165,17 @@ func attachable(name string) bool {
 }
 
 // addAttachments adds the files, and the statement about them.
-func (b *bundler) addAttachments() error {
+func (b *bundler) addAttachments() {
 	if len(b.Attachments) == 0 {
-		return nil
+		return
 	}
-	about := slices.DeleteFunc(slices.Clone(b.About), func(s Subject) bool { return s.Run == b.head.Run })
-	about = append([]Subject{b.head}, about...)
-	signed, err := SignAttachments(b.Signer, about, b.Attachments, b.By, b.Time)
-	if err != nil {
-		return err
+	for _, f := range b.Attachments {
+		b.addBytes(f.Name, f.Data)
 	}
-	files := slices.SortedFunc(slices.Values(b.Attachments), func(x, y Attachment) int { return strings.Compare(x.Name, y.Name) })
-	for _, f := range files {
-		if err := b.add(f.Name, bytes.NewReader(f.Data)); err != nil {
-			return err
-		}
-	}
-	return b.add(attachmentsFile, bytes.NewReader(signed))
+	b.add(attachmentsFile, func() ([]byte, error) {
+		about := slices.DeleteFunc(slices.Clone(b.About), func(s Subject) bool { return s.Run == b.head.Run })
+		return SignAttachments(b.Signer, append([]Subject{b.head}, about...), b.Attachments, b.By, b.Time)
+	})
 }
 
 // attached checks the files that a bundle brought along.

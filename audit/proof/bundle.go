@@ -1,26 +1,28 @@
 package proof
 
 import (
-	"archive/zip"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit/proof/archive"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 const (
 	bundleReadme = "README.txt"
-	maxBundle    = 64 << 30 // bytes of all files, unpacked
+	maxBundle    = 64 << 30 // bytes of all files
 	maxEntries   = 5 * 1_000_000
-	maxSmall     = 64 << 10 // bytes of README.txt and of host.pub
+	maxSmall     = 64 << 10 // bytes of host.pub and of the time stamp
 )
 
 const readme = `This is the record of one run under custody: what happened, in order, signed.
@@ -31,7 +33,9 @@ To check it, with a public key that you got from somebody you trust:
 
 The host.pub in this bundle says which key signed. It proves nothing by itself, because
 whoever could forge the record could forge it too: compare it with one that came another way.
-This text proves nothing either.
+
+This file is a tar archive that can be written in one way only. "trailer", its last file, is the
+signature over all bytes before it.
 
 Without custody: N.seg holds records, framed: "CWF1", length (uint32, little-endian), CRC-32C,
 then 0x00, 16 random bytes, and length bytes of JSON. The SHA-256 of all from 0x00 on is the record's
@@ -55,8 +59,8 @@ Files below report/ are no part of the record. "attachments" is the host's signa
 docs/verify.md and docs/verify.py of custody's source redo all of it.
 `
 
-// BundleOptions are what a bundle holds beside the record. HostKey is required, and Log for
-// a bundle that verifies.
+// BundleOptions are what a bundle holds beside the record. HostKey and Signer are required,
+// and Log for a bundle that verifies.
 type BundleOptions struct {
 	HostKey string // verifier in note format
 	Log     Log    // the host's log
@@ -75,23 +79,20 @@ type BundleOptions struct {
 	// of beside this one.
 	Attachments []Attachment
 	About       []Subject
-	// Signer is the host's key, By who asks for the bundle, and Time when: for the statements
-	// of a selection and of attachments. They are not used without either.
+	// Signer is the host's key, which signs the bundle as a whole.
 	Signer note.Signer
-	By     string
-	Time   time.Time
-	// Compress makes the bundle several times smaller, and slower to verify than to hash.
-	Compress bool
+	// By is who asks for the bundle, and Time when: for the statements of a selection and of
+	// attachments. They are not used without either.
+	By   string
+	Time time.Time
 }
 
 // WriteBundle writes the record of the closed run in dir, with the host's public
-// key, as one zip file. The same record and checkpoint give the same bytes. A live run is
-// refused with ErrLive, one that is not under the checkpoint yet with ErrPending. Nothing is verified.
+// key, as one archive that the host's key signs. The same record, checkpoint and options give the same
+// bytes. A live run is refused with ErrLive, one that is not under the checkpoint yet with ErrPending.
+// Nothing is verified.
 func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) error {
-	if _, err := note.NewVerifier(strings.TrimSpace(o.HostKey)); err != nil {
-		return fmt.Errorf("host's public key: %w", err)
-	}
-	if err := o.checkSigner(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	e, err := OpenDir(dir)
@@ -102,60 +103,88 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	if e.Live {
 		return fmt.Errorf("bundle %s: %w", dir, ErrLive)
 	}
-	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, zip: zip.NewWriter(w), withheld: newWithheld()}
-	if err := b.write(); err != nil {
+	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, withheld: newWithheld()}
+	if err := b.write(w); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
 	return nil
 }
 
-// checkSigner wants the host's own key where there is something to sign.
-func (o BundleOptions) checkSigner() error {
-	if o.Select == nil && len(o.Attachments) == 0 {
-		return nil
-	}
+// check wants the host's own key.
+func (o BundleOptions) check() error {
 	v, err := note.NewVerifier(strings.TrimSpace(o.HostKey))
 	switch {
 	case err != nil:
 		return fmt.Errorf("host's public key: %w", err)
 	case o.Signer == nil || idOf(o.Signer) != idOf(v):
-		return errors.New("a selection or an attachment needs the host's key to sign it")
+		return errors.New("a bundle needs the host's key to sign it")
 	case o.Select != nil && (o.Select.Shows == nil || o.Select.What == ""):
 		return errors.New("a selection needs what it shows, and its name")
 	}
 	return nil
 }
 
-// bundler writes one bundle.
+// bundler writes one bundle. First it names the files, then it makes and writes one after the other in the order
+// of their names: those of the record come first, and what is said of them behind.
 type bundler struct {
 	BundleOptions
 	ctx        context.Context // of the one call
 	evidence   *Evidence
-	zip        *zip.Writer
+	files      []bundled
 	checkpoint signedCheckpoint
-	head       Subject // as far as manifests were added
+	head       Subject // as far as manifests were written
 	records    uint64
 	withheld   withheld
 }
 
-func (b *bundler) write() error {
-	if err := b.add(bundleReadme, strings.NewReader(readme)); err != nil {
-		return err
-	}
-	if err := b.add(PublicFile, strings.NewReader(strings.TrimSpace(b.HostKey)+"\n")); err != nil {
-		return err
-	}
+// bundled is a file of a bundle. It is made when it is its turn.
+type bundled struct {
+	name string
+	make func() ([]byte, error)
+}
+
+func (b *bundler) add(name string, make func() ([]byte, error)) {
+	b.files = append(b.files, bundled{name, make})
+}
+
+func (b *bundler) addBytes(name string, data []byte) {
+	b.add(name, func() ([]byte, error) { return data, nil })
+}
+
+func (b *bundler) write(w io.Writer) error {
+	b.addBytes(bundleReadme, []byte(readme))
+	b.addBytes(PublicFile, []byte(strings.TrimSpace(b.HostKey)+"\n"))
 	if b.Log != nil {
 		if err := b.addLog(); err != nil {
 			return err
 		}
 	}
-	for _, add := range []func() error{b.addRecord, b.addSelection, b.addAttachments} {
-		if err := add(); err != nil {
+	if err := b.addRecord(); err != nil {
+		return err
+	}
+	b.addSelection()
+	b.addAttachments()
+	slices.SortFunc(b.files, func(x, y bundled) int { return strings.Compare(x.name, y.name) })
+	sum := sha256.New()
+	a := archive.NewWriter(io.MultiWriter(w, sum))
+	for _, f := range b.files {
+		if err := b.ctx.Err(); err != nil {
 			return err
 		}
+		data, err := f.make()
+		if err == nil {
+			err = a.Add(f.name, int64(len(data)), bytes.NewReader(data))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
 	}
-	return b.zip.Close()
+	t := Trailer{V: trailerVersion, Run: b.head.Run, Head: b.head.Head, Files: uint64(len(b.files)), Bytes: a.Written(), SHA256: Hash(sum.Sum(nil))}
+	signed, err := signStatement(trailerType, t, b.Signer)
+	if err == nil {
+		err = a.Add(trailerFile, int64(len(signed)), bytes.NewReader(signed))
+	}
+	return errors.Join(err, a.Close())
 }
 
 // addLog adds what there is of the host's log as a whole.
@@ -168,13 +197,9 @@ func (b *bundler) addLog() (err error) {
 	if b.checkpoint.Checkpoint, err = readCheckpoint(b.checkpoint.note); err != nil {
 		return err
 	}
-	if err := b.add(checkpointFile, bytes.NewReader(b.checkpoint.note)); err != nil {
-		return err
-	}
+	b.addBytes(checkpointFile, b.checkpoint.note)
 	if b.Stamp != nil {
-		if err := b.add(stampFile, bytes.NewReader(b.Stamp)); err != nil {
-			return err
-		}
+		b.addBytes(stampFile, b.Stamp)
 	}
 	if b.Since != nil {
 		if err := b.addSince(); err != nil {
@@ -183,12 +208,8 @@ func (b *bundler) addLog() (err error) {
 	}
 	for i, signed := range b.Rotations {
 		name := wal.FileName(uint64(i+1), RotationSuffix)
-		if err := b.add(name, bytes.NewReader(signed)); err != nil {
-			return err
-		}
-		if err := b.prove(name, RotationLeaf(Digest(signed))); err != nil {
-			return err
-		}
+		b.addBytes(name, signed)
+		b.prove(name, RotationLeaf(Digest(signed)))
 	}
 	return nil
 }
@@ -206,11 +227,9 @@ func (b *bundler) addSince() error {
 	if err != nil {
 		return fmt.Errorf("the host's log: %w", err)
 	}
-	if err := b.add(sinceFile, bytes.NewReader(b.Since)); err != nil {
-		return err
-	}
-	proof := continuation{old: old.Size, path: path, checkpoint: b.checkpoint.note}
-	return b.add(consistencyFile, bytes.NewReader(proof.marshal()))
+	b.addBytes(sinceFile, b.Since)
+	b.addBytes(consistencyFile, continuation{old: old.Size, path: path, checkpoint: b.checkpoint.note}.marshal())
+	return nil
 }
 
 // readCheckpoint reads a signed checkpoint that nobody vouches for.
@@ -222,7 +241,7 @@ func readCheckpoint(signed []byte) (Checkpoint, error) {
 	return ParseCheckpoint(n.Text)
 }
 
-// addRecord adds the record's files in the order of their names, each with its proof.
+// addRecord adds the record's files, each with its proof.
 func (b *bundler) addRecord() error {
 	entries, err := fs.ReadDir(b.evidence.files, ".")
 	if err != nil {
@@ -233,9 +252,7 @@ func (b *bundler) addRecord() error {
 		if !ofRecord(name) {
 			continue
 		}
-		if err := b.addFile(name); err != nil {
-			return err
-		}
+		b.add(name, func() ([]byte, error) { return b.recordFile(name) })
 		if err := b.proveFile(name); err != nil {
 			return err
 		}
@@ -243,17 +260,12 @@ func (b *bundler) addRecord() error {
 	return nil
 }
 
-// addFile adds one file of the record.
-func (b *bundler) addFile(name string) error {
+// recordFile returns one file of the record.
+func (b *bundler) recordFile(name string) ([]byte, error) {
 	if b.Select != nil && numbered(name, wal.SegmentSuffix) {
-		return b.addSelected(name)
+		return b.selected(name)
 	}
-	f, err := b.evidence.files.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return b.add(name, f)
+	return b.evidence.read(name, int64(limit(name)))
 }
 
 // proveFile adds the proof about a file that has an entry in the host's log, if there is one.
@@ -275,7 +287,8 @@ func (b *bundler) proveFile(name string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		return b.prove(name, ErasureLeaf(e.Run, e.Seq, Digest(data)))
+		b.prove(name, ErasureLeaf(e.Run, e.Seq, Digest(data)))
+		return nil
 	}
 	m, err := ParseManifest(n.Text)
 	if err != nil {
@@ -283,43 +296,28 @@ func (b *bundler) proveFile(name string) error {
 	}
 	b.head = Subject{m.Run, Digest(data)}
 	b.records += m.Count
-	if b.Log == nil {
-		return nil
+	if b.Log != nil {
+		b.prove(wal.FileName(first, ""), ManifestLeaf(m.Run, m.Segment, Digest(data)))
 	}
-	return b.prove(wal.FileName(first, ""), ManifestLeaf(m.Run, m.Segment, Digest(data)))
+	return nil
 }
 
 // prove adds the proof that an entry stands under the checkpoint.
-func (b *bundler) prove(name string, entry []byte) error {
-	index, err := b.Log.Index(b.ctx, entry)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && index >= b.checkpoint.Size {
-		return fmt.Errorf("%s: %w", name, ErrPending)
-	}
-	if err != nil {
-		return fmt.Errorf("the host's log: %w", err)
-	}
-	path, err := b.Log.Inclusion(b.ctx, index, b.checkpoint.Size)
-	if err != nil {
-		return fmt.Errorf("the host's log: %w", err)
-	}
-	p := inclusion{entry: entry, index: index, path: path, checkpoint: b.checkpoint.note}
-	return b.add(name+proofSuffix, bytes.NewReader(p.marshal()))
-}
-
-// add leaves times and modes out, so that they do not tell two bundles apart.
-func (b *bundler) add(name string, r io.Reader) error {
-	method := zip.Store
-	if b.Compress && !strings.HasSuffix(name, wal.LeavesSuffix) { // hashes do not compress
-		method = zip.Deflate
-	}
-	f, err := b.zip.CreateHeader(&zip.FileHeader{Name: name, Method: method})
-	if err == nil {
-		_, err = io.Copy(f, r)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
+func (b *bundler) prove(name string, entry []byte) {
+	b.add(name+proofSuffix, func() ([]byte, error) {
+		index, err := b.Log.Index(b.ctx, entry)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && index >= b.checkpoint.Size {
+			return nil, ErrPending
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the host's log: %w", err)
+		}
+		path, err := b.Log.Inclusion(b.ctx, index, b.checkpoint.Size)
+		if err != nil {
+			return nil, fmt.Errorf("the host's log: %w", err)
+		}
+		return inclusion{entry: entry, index: index, path: path, checkpoint: b.checkpoint.note}.marshal(), nil
+	})
 }
 
 // ofRecord says whether a file of that name in a run's directory belongs into a bundle.

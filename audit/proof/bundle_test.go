@@ -1,7 +1,6 @@
 package proof_test
 
 import (
-	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
@@ -11,19 +10,20 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/archive"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 func bundle(t testing.TB, dir string, k key) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	check(t, proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: k.public}))
+	check(t, proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: k.public, Signer: k.signer}))
 	return b.Bytes()
 }
 
 func openBytes(t testing.TB, data []byte) (*proof.Evidence, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "bundle.zip")
+	path := filepath.Join(t.TempDir(), "bundle.tar")
 	check(t, os.WriteFile(path, data, 0o600))
 	return proof.OpenBundle(path)
 }
@@ -66,7 +66,7 @@ func TestBundleOfLiveRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r-live")
 	l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 	check(t, err)
-	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, dir, proof.BundleOptions{HostKey: k.public}); !errors.Is(err, proof.ErrLive) {
+	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, dir, proof.BundleOptions{HostKey: k.public, Signer: k.signer}); !errors.Is(err, proof.ErrLive) {
 		t.Errorf("bundle of a live run: %v", err)
 	}
 	check(t, l.Close(t.Context(), wal.Sealed))
@@ -89,28 +89,63 @@ func TestBundleRefused(t *testing.T) {
 		"absolute path": {[]entry{{"/etc/passwd", 1}}, proof.ErrBundle},
 		"folder":        {[]entry{{"x/", 0}}, proof.ErrBundle},
 		"other file":    {[]entry{{"host.key", 1}}, proof.ErrBundle},
-		"twice":         {[]entry{{"host.pub", 1}, {"host.pub", 1}}, proof.ErrBundle},
-		"large note":    {[]entry{{"host.pub", 1}, {"00000000000000000001.manifest", 1 << 20}}, proof.ErrBundleSize},
-		"bomb":          {[]entry{{"host.pub", 1}, {"00000000000000000001.seg", 80 << 20}}, proof.ErrBundleSize},
+		"no trailer":    {[]entry{{"README.txt", 1}, {"host.pub", 1}}, proof.ErrBundle},
+		"large note":    {[]entry{{"00000000000000000001.manifest", 1 << 20}}, proof.ErrBundleSize},
+		"large segment": {[]entry{{"00000000000000000001.seg", 80 << 20}}, proof.ErrBundleSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			z := zip.NewWriter(&b)
+			a := archive.NewWriter(&b)
 			for _, e := range c.entries {
-				f, err := z.Create(e.name)
-				check(t, err)
-				if e.size > 0 {
-					_, err = f.Write(make([]byte, e.size))
-				}
-				check(t, err)
+				check(t, a.Add(e.name, int64(e.size), bytes.NewReader(make([]byte, e.size))))
 			}
-			check(t, z.Close())
+			check(t, a.Close())
 			if _, err := openBytes(t, b.Bytes()); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
 	}
-	if _, err := openBytes(t, []byte("no zip")); !errors.Is(err, proof.ErrBundle) {
-		t.Errorf("not a zip: %v", err)
+	for _, data := range []string{"", "no tar", "PK\x03\x04 an old one"} {
+		if _, err := openBytes(t, []byte(data)); !errors.Is(err, proof.ErrBundle) {
+			t.Errorf("%q: %v", data, err)
+		}
 	}
+}
+
+// TestEveryBit flips each bit of a bundle: none of them is free.
+func TestEveryBit(t *testing.T) {
+	w := newWorld(t)
+	data := w.bundle(t, w.one).pack(t)
+	path := filepath.Join(t.TempDir(), "bundle.tar")
+	f, err := os.Create(path)
+	check(t, err)
+	defer f.Close()
+	_, err = f.Write(data)
+	check(t, err)
+	trust := proof.Trust{Keys: w.trusted} // nothing beside the host's key
+	judge := func() error {
+		e, err := proof.OpenBundle(path)
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		_, err = proof.Verify(t.Context(), e, trust)
+		return err
+	}
+	check(t, judge())
+	step := 1
+	if testing.Short() {
+		step = 101
+	}
+	for bit := 0; bit < 8*len(data); bit += step {
+		changed := []byte{data[bit/8] ^ 1<<(bit%8)}
+		_, err := f.WriteAt(changed, int64(bit/8))
+		check(t, err)
+		if judge() == nil {
+			t.Errorf("bit %d of byte %d can be flipped", bit%8, bit/8)
+		}
+		_, err = f.WriteAt(data[bit/8:bit/8+1], int64(bit/8))
+		check(t, err)
+	}
+	check(t, judge())
 }

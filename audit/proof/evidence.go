@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/custody-project/custody/audit/proof/archive"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -37,6 +38,10 @@ type Evidence struct {
 	bundle bool
 	files  fs.FS
 	close  func() error
+	// Of a bundle only: its container, its bytes, and where the header of its trailer begins.
+	archive *archive.FS
+	raw     io.ReaderAt
+	trailer int64
 }
 
 // OpenDir opens a run's directory. Links out of it are not followed.

@@ -1,15 +1,12 @@
 package proof_test
 
 import (
-	"archive/zip"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -159,33 +157,12 @@ func newWitness(t testing.TB, name string) witness {
 // files are a bundle's, by name.
 type files map[string][]byte
 
-func unpack(t testing.TB, data []byte) files {
-	t.Helper()
-	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
-	check(t, err)
-	all := files{}
-	for _, f := range z.File {
-		r, err := f.Open()
-		check(t, err)
-		all[f.Name], err = io.ReadAll(r)
-		check(t, err)
-	}
-	return all
-}
+func unpack(t testing.TB, data []byte) files { return files(prooftest.Unpack(t, data)) }
 
-func (f files) pack(t testing.TB) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
-		check(t, err)
-		_, err = w.Write(f[name])
-		check(t, err)
-	}
-	check(t, z.Close())
-	return b.Bytes()
-}
+func (f files) pack(t testing.TB) []byte { return prooftest.Bundle(f).Pack(t) }
+
+// seal returns the files with a trailer over them as they are now, signed by k.
+func (f files) seal(t testing.TB, k key) files { return files(prooftest.Bundle(f).Seal(t, k.signer)) }
 
 // verify judges the files as a bundle.
 func (f files) verify(t testing.TB, trust proof.Trust) (proof.Report, error) {
@@ -228,7 +205,7 @@ func newWorld(t testing.TB) *world {
 }
 
 func (w *world) options() proof.BundleOptions {
-	return proof.BundleOptions{HostKey: w.public, Log: w.log, Since: w.before}
+	return proof.BundleOptions{HostKey: w.public, Signer: w.signer, Log: w.log, Since: w.before}
 }
 
 func (w *world) bundle(t testing.TB, dir string) files {

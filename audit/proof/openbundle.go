@@ -1,19 +1,20 @@
 package proof
 
 import (
-	"archive/zip"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
+	"github.com/custody-project/custody/audit/proof/archive"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
-// OpenBundle opens a bundle as evidence. Names and sizes are checked before
-// anything is unpacked, and sizes again while reading.
+// OpenBundle opens a bundle as evidence. Every header is checked before a content is read; what
+// archive.Writer would not have written is refused.
 func OpenBundle(path string) (*Evidence, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open bundle: %w", err)
 	}
@@ -30,49 +31,74 @@ func OpenBundle(path string) (*Evidence, error) {
 }
 
 func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
-	z, err := zip.NewReader(r, size)
-	if err != nil {
+	if oldBundle(r) {
+		return nil, broken(ErrBundle, 0, "", "it is a zip file, which two readers can read in two ways: make it again with this version of custody bundle")
+	}
+	a, err := archive.Open(r, size, inspector())
+	var known *Verdict
+	switch {
+	case errors.As(err, &known):
+		return nil, err
+	case err != nil:
 		return nil, broken(ErrBundle, 0, "", "%v", err)
 	}
-	if err := inspect(z.File); err != nil {
+	last, start := a.Last()
+	if last != trailerFile {
+		return nil, broken(ErrBundle, 0, trailerFile, "it is not the last file")
+	}
+	e := &Evidence{bundle: true, files: a, archive: a, raw: r, trailer: start, close: func() error { return nil }}
+	if err := e.fixedFiles(); err != nil {
 		return nil, err
 	}
-	e := &Evidence{bundle: true, files: z, close: func() error { return nil }}
-	key, err := e.read(PublicFile, maxSmall)
-	if err != nil {
-		return nil, broken(ErrBundle, 0, PublicFile, "%v", err)
-	}
-	e.HostKey = strings.TrimSpace(string(key))
 	return e, nil
 }
 
-// inspect refuses everything that WriteBundle would not have written.
-func inspect(files []*zip.File) error {
-	if len(files) > maxEntries {
-		return broken(ErrBundleSize, 0, "", "%d files", len(files))
+// oldBundle says whether it is a bundle of a version that wrote zip files.
+func oldBundle(r io.ReaderAt) bool {
+	var magic [4]byte
+	_, err := r.ReadAt(magic[:], 0)
+	return err == nil && (string(magic[:]) == "PK\x03\x04" || string(magic[:]) == "PK\x05\x06")
+}
+
+// fixedFiles reads those that every bundle has.
+func (e *Evidence) fixedFiles() error {
+	if _, err := e.read(bundleReadme, maxSmall); err != nil {
+		return broken(ErrBundle, 0, bundleReadme, "%v", err)
 	}
-	var total uint64
-	seen := map[string]bool{}
-	for _, f := range files {
-		most := limit(f.Name)
-		switch {
-		case most == 0:
-			return broken(ErrBundle, 0, "", "it has no business holding %.200q", f.Name)
-		case seen[f.Name]:
-			return broken(ErrBundle, 0, f.Name, "it is there twice")
-		case f.UncompressedSize64 > most:
-			return broken(ErrBundleSize, 0, f.Name, "%d bytes, at most %d", f.UncompressedSize64, most)
-		}
-		seen[f.Name] = true
-		if total += f.UncompressedSize64; total > maxBundle {
-			return broken(ErrBundleSize, 0, "", "over %d bytes unpacked", int64(maxBundle))
-		}
+	key, err := e.read(PublicFile, maxSmall)
+	if err != nil {
+		return broken(ErrBundle, 0, PublicFile, "%v", err)
+	}
+	if e.HostKey = strings.TrimSuffix(string(key), "\n"); e.HostKey+"\n" != string(key) {
+		return broken(ErrBundle, 0, PublicFile, "it is not one line")
 	}
 	return nil
 }
 
+// inspector returns what refuses files that WriteBundle would not have written.
+func inspector() func(name string, size int64) error {
+	var total int64
+	files := 0
+	return func(name string, size int64) error {
+		files++
+		total += size
+		most := limit(name)
+		switch {
+		case most == 0:
+			return broken(ErrBundle, 0, "", "it has no business holding %.200q", name)
+		case size > most:
+			return broken(ErrBundleSize, 0, name, "%d bytes, at most %d", size, most)
+		case files > maxEntries:
+			return broken(ErrBundleSize, 0, "", "over %d files", maxEntries)
+		case total > maxBundle:
+			return broken(ErrBundleSize, 0, "", "over %d bytes", int64(maxBundle))
+		}
+		return nil
+	}
+}
+
 // limit returns how long a bundle's file of that name may be, 0 if a bundle has no such file.
-func limit(name string) uint64 {
+func limit(name string) int64 {
 	switch name {
 	case bundleReadme, PublicFile, stampFile:
 		return maxSmall
@@ -80,13 +106,13 @@ func limit(name string) uint64 {
 		return maxCheckpoint
 	case consistencyFile:
 		return maxProof
-	case selectionFile, attachmentsFile:
+	case selectionFile, attachmentsFile, trailerFile:
 		return maxManifest
 	}
 	if attachable(name) {
 		return maxAttachment
 	}
-	for suffix, n := range map[string]uint64{
+	for suffix, n := range map[string]int64{
 		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: maxManifest,
 		ErasureSuffix: maxManifest, RotationSuffix: maxManifest,
 		proofSuffix: maxProof, erasureProofSuffix: maxProof, rotationProofSuffix: maxProof,

@@ -59,7 +59,7 @@ func TestRotation(t *testing.T) {
 	check(t, err)
 	pack := func(run string) files {
 		o := w.options()
-		o.HostKey, o.Rotations = keys[3].public, rotations
+		o.HostKey, o.Signer, o.Rotations = keys[3].public, keys[3].signer, rotations
 		var b bytes.Buffer
 		check(t, proof.WriteBundle(t.Context(), &b, run, o))
 		return unpack(t, b.Bytes())
@@ -125,7 +125,7 @@ func TestRotation(t *testing.T) {
 		l.log(t, run)
 		l.publish(t)
 		var b bytes.Buffer
-		check(t, proof.WriteBundle(t.Context(), &b, run, proof.BundleOptions{HostKey: thief.public, Log: l}))
+		check(t, proof.WriteBundle(t.Context(), &b, run, proof.BundleOptions{HostKey: thief.public, Signer: thief.signer, Log: l}))
 		_, err := verifyBytes(t, b.Bytes(), proof.Trust{Keys: keys[0].trusted})
 		wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
 	})
@@ -148,7 +148,7 @@ func TestRetired(t *testing.T) {
 		l.log(t, run)
 		l.publish(t)
 		var b bytes.Buffer
-		o := proof.BundleOptions{HostKey: old.public, Log: l, Rotations: [][]byte{statement}}
+		o := proof.BundleOptions{HostKey: old.public, Signer: old.signer, Log: l, Rotations: [][]byte{statement}}
 		check(t, proof.WriteBundle(context.Background(), &b, run, o))
 		_, err = verifyBytes(t, b.Bytes(), proof.Trust{Keys: old.trusted})
 		if c.finding == nil {

@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -87,31 +86,27 @@ func (w *withheld) add(seq uint64, leaf Hash) {
 
 func (w *withheld) digest() Hash { return Hash(w.hash.Sum(nil)) }
 
-// addSelected adds a segment in which only the selection is in clear. The segment has to be
+// selected returns a segment in which only the selection is in clear. The segment has to be
 // what its manifest says: of one that is not, nobody could tell which bytes to leave out.
-func (b *bundler) addSelected(name string) error {
+func (b *bundler) selected(name string) ([]byte, error) {
 	first, _ := wal.ParseName(name, wal.SegmentSuffix)
 	m, signed, err := b.evidence.manifestOver(first)
 	if err == nil && signed == nil {
 		err = errors.New("no manifest signs for it")
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	data, err := b.evidence.read(name, maxSegment)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	w := worker{evidence: b.evidence, walker: newWalker(m.Run)}
 	frames, err := w.prove(m, name, data)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out, err := b.hide(m, data, frames)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return b.add(name, bytes.NewReader(out))
+	return b.hide(m, data, frames)
 }
 
 // hide returns the segment's frames, those that are not selected as withheld ones of the same length.
@@ -150,23 +145,21 @@ func goneBody(leaf Hash, seq uint64, run string, size int) []byte {
 	return body
 }
 
-// addSelection adds the statement, once all segments are written.
-func (b *bundler) addSelection() error {
+// addSelection adds the statement. It is made when all segments are written.
+func (b *bundler) addSelection() {
 	if b.Select == nil {
-		return nil
+		return
 	}
-	s := Selected{
-		V: selectionVersion, Run: b.head.Run, Head: b.head.Head, Records: b.records, Withheld: b.withheld.count,
-		Digest: b.withheld.digest(), What: b.Select.What, By: b.By, Time: b.Time.UTC(),
-	}
-	signed, err := signStatement(selectionType, s, b.Signer)
-	if err != nil {
-		return err
-	}
-	if len(signed) > maxManifest {
-		return fmt.Errorf("the statement of the selection has %d bytes, at most %d", len(signed), maxManifest)
-	}
-	return b.add(selectionFile, bytes.NewReader(signed))
+	b.add(selectionFile, func() ([]byte, error) {
+		signed, err := signStatement(selectionType, Selected{
+			V: selectionVersion, Run: b.head.Run, Head: b.head.Head, Records: b.records, Withheld: b.withheld.count,
+			Digest: b.withheld.digest(), What: b.Select.What, By: b.By, Time: b.Time.UTC(),
+		}, b.Signer)
+		if err == nil && len(signed) > maxManifest {
+			err = fmt.Errorf("the statement of the selection has %d bytes, at most %d", len(signed), maxManifest)
+		}
+		return signed, err
+	})
 }
 
 // selection reads the statement that a bundle withholds records.

@@ -116,7 +116,7 @@ func TestStamp(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			f, trust := maps.Clone(truth), trust
 			c.change(f, &trust)
-			_, err := f.verify(t, trust)
+			_, err := f.seal(t, w.key).verify(t, trust)
 			var v *proof.Verdict
 			if !errors.As(err, &v) || v.Finding != c.finding {
 				t.Errorf("got %v, want %q", err, c.finding)

@@ -61,6 +61,7 @@ var (
 	ErrWithheldUndeclared = &Finding{"withheld-undeclared", 35, "a record is withheld and no statement says so"}
 	ErrSelectionForged    = &Finding{"selection-forged", 36, "statement of the selection forged"}
 	ErrSelectionMismatch  = &Finding{"selection-mismatched", 37, "statement of the selection is about other records"}
+	ErrTrailer            = &Finding{"trailer-mismatched", 38, "the bundle is not what its trailer signs"}
 	// Findings about the host's log.
 	ErrNoCheckpoint      = &Finding{"checkpoint-missing", 40, "the host log's checkpoint is missing"}
 	ErrCheckpoint        = &Finding{"checkpoint-forged", 41, "checkpoint forged"}
@@ -108,7 +109,7 @@ func Findings() []*Finding {
 		ErrTailCut, ErrSegmentMissing, ErrManifestMissing, ErrForged, ErrOutOfChain, ErrContradiction, ErrLeaves, ErrRunMismatch,
 		ErrStray, ErrBundle, ErrBundleSize,
 		ErrAttachmentUnstated, ErrAttachmentForged, ErrAttachmentAltered, ErrAttachmentMismatch,
-		ErrWithheldUndeclared, ErrSelectionForged, ErrSelectionMismatch,
+		ErrWithheldUndeclared, ErrSelectionForged, ErrSelectionMismatch, ErrTrailer,
 		ErrNoCheckpoint, ErrCheckpoint, ErrOtherLog, ErrRolledBack, ErrForked, ErrNoConsistency, ErrNoProof, ErrProofMalformed,
 		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
 		ErrNoStamp, ErrStamp, ErrStampedOther,

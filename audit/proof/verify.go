@@ -66,8 +66,12 @@ type Published struct {
 // question open is told only if nothing else was found.
 func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	v := newVerifier(e, t)
+	if e.bundle {
+		v.whole = hashAll(ctx, e.raw, e.trailer)
+		defer v.whole.stop()
+	}
 	for _, step := range []func(context.Context) error{
-		v.keys, v.chain, v.stated, v.segments, v.end, v.attached, v.published,
+		v.keys, v.chain, v.stated, v.segments, v.end, v.attached, v.published, v.trailed,
 	} {
 		if err := step(ctx); err != nil {
 			return v.report, err
@@ -85,6 +89,7 @@ type verifier struct {
 	ring     *ring
 	report   Report
 	open     *Verdict // the first thing that leaves the question open
+	whole    *hashing // of a bundle
 
 	host      string // name of the key that signed
 	manifests []signed

@@ -210,7 +210,7 @@ func TestBundleFromStore(t *testing.T) {
 	f := newFleet(t)
 	f.script(0, "echo kept; sleep 2; echo elsewhere")
 	run := f.runs()[0].ID
-	before := filepath.Join(f.dir, "before.zip")
+	before := filepath.Join(f.dir, "before.tar")
 	f.must(0, "bundle", run, "-o", before)
 
 	host := filepath.Join(f.home, "host.yaml")
@@ -221,7 +221,7 @@ func TestBundleFromStore(t *testing.T) {
 	}
 	f.must(0, "verify", run)
 	f.must(0, "fsck")
-	after := filepath.Join(f.dir, "after.zip")
+	after := filepath.Join(f.dir, "after.tar")
 	f.must(0, "bundle", run, "-o", after)
 	stranger := newDoor(t)
 	key := filepath.Join(f.home, "keys", "host.pub")
@@ -284,5 +284,5 @@ func TestTransportAway(t *testing.T) {
 	d.contains(d.must(0, "run", "--", "sh", "-c", "echo one; sleep 2; echo two").stderr, "the next custody command goes on")
 	run := d.runs()[0].ID
 	d.contains(d.must(0, "verify", run).stdout, "0 are younger than the checkpoint")
-	d.must(0, "bundle", run, "-o", filepath.Join(d.dir, "b.zip"))
+	d.must(0, "bundle", run, "-o", filepath.Join(d.dir, "b.tar"))
 }

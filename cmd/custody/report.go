@@ -209,7 +209,7 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 				return err
 			}
 		}
-		if err := put(s.Run+".zip", func(w io.Writer) error { return h.Bundle(ctx, w, scope(run.Tenant), run.ID, o) }); err != nil {
+		if err := put(s.Run+".tar", func(w io.Writer) error { return h.Bundle(ctx, w, scope(run.Tenant), run.ID, o) }); err != nil {
 			return err
 		}
 	}

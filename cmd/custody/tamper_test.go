@@ -1,10 +1,8 @@
 package main
 
 import (
-	"archive/zip"
 	"bytes"
 	"database/sql"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -56,40 +55,18 @@ func (d *door) pack(run string, e evidence) string {
 	d.Helper()
 	real := filepath.Join(d.dir, "real.bundle")
 	d.must(0, "bundle", run, "-o", real)
-	r, err := zip.OpenReader(real)
+	data, err := os.ReadFile(real)
 	if err != nil {
 		d.Fatal(err)
 	}
-	defer r.Close()
-	all := maps.Clone(e)
-	for _, f := range r.File {
-		if ext := filepath.Ext(f.Name); ext == wal.SegmentSuffix || ext == wal.LeavesSuffix || ext == wal.ManifestSuffix {
-			continue
+	all := prooftest.Bundle(maps.Clone(e))
+	for name, b := range prooftest.Unpack(d, data) {
+		if ext := filepath.Ext(name); ext != wal.SegmentSuffix && ext != wal.LeavesSuffix && ext != wal.ManifestSuffix {
+			all[name] = b
 		}
-		c, err := f.Open()
-		if err != nil {
-			d.Fatal(err)
-		}
-		if all[f.Name], err = io.ReadAll(c); err != nil {
-			d.Fatal(err)
-		}
-	}
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		w, err := z.Create(name)
-		if err == nil {
-			_, err = w.Write(all[name])
-		}
-		if err != nil {
-			d.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		d.Fatal(err)
 	}
 	path := filepath.Join(d.dir, "tampered.bundle")
-	d.write(path, b.String())
+	d.write(path, string(all.Pack(d)))
 	return path
 }
 

@@ -44,7 +44,7 @@ func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
 
 // verifySubject checks the bundle of a run that a report is about.
 func (a *app) verifySubject(dir string, run proof.Subject, t proof.Trust) error {
-	path := filepath.Join(dir, filepath.Base(run.Run)+".zip")
+	path := filepath.Join(dir, filepath.Base(run.Run)+".tar")
 	if err := plainFile(path); err != nil {
 		return fmt.Errorf("run %s: %w: %w", run.Run, errNoBundle, err)
 	}

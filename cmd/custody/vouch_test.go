@@ -86,7 +86,7 @@ func TestErase(t *testing.T) {
 	}
 	s := d.must(0, "verify", run)
 	d.contains(s.stdout, "erased    seq "+strconv.FormatUint(seqs[0], 10), "for dpo: request 4711", "verified: every record")
-	bundle := filepath.Join(d.dir, "b.zip")
+	bundle := filepath.Join(d.dir, "b.tar")
 	d.must(0, "bundle", run, "-o", bundle)
 	d.contains(d.must(0, "verify", bundle).stdout, "erased    seq")
 	d.must(0, "fsck")
@@ -111,13 +111,13 @@ func TestKeyRotation(t *testing.T) {
 	d.must(0, "fsck")
 	stranger := newDoor(t)
 	for _, run := range []string{first, second} {
-		bundle := filepath.Join(d.dir, run+".zip")
+		bundle := filepath.Join(d.dir, run+".tar")
 		d.must(0, "bundle", run, "-o", bundle)
 		stranger.must(0, "verify", bundle, "--key", old)
 	}
 	// The new key cannot vouch for what the old one signed.
-	stranger.must(2, "verify", filepath.Join(d.dir, first+".zip"), "--key", fresh)
-	stranger.must(0, "verify", filepath.Join(d.dir, second+".zip"), "--key", fresh)
+	stranger.must(2, "verify", filepath.Join(d.dir, first+".tar"), "--key", fresh)
+	stranger.must(0, "verify", filepath.Join(d.dir, second+".tar"), "--key", fresh)
 }
 
 // TestWitnessed: a witness of another team cosigns, an auditor demands it, and a host's
@@ -133,7 +133,7 @@ func TestWitnessed(t *testing.T) {
 
 	d.script(0, "echo one")
 	run := d.runs()[0].ID
-	bundle := filepath.Join(d.dir, "b.zip")
+	bundle := filepath.Join(d.dir, "b.tar")
 	d.must(0, "bundle", run, "-o", bundle)
 	s := other.must(0, "verify", bundle, "--key", hostKey, "--witness", witness)
 	other.contains(s.stdout, "witnesses witness.example")
@@ -295,7 +295,7 @@ func TestKeyInVault(t *testing.T) {
 	d.script(0, "true")
 	for _, run := range d.runs() {
 		d.verified(run.ID)
-		bundle := filepath.Join(d.dir, run.ID+".zip")
+		bundle := filepath.Join(d.dir, run.ID+".tar")
 		d.must(0, "bundle", run.ID, "-o", bundle)
 		newDoor(t).must(0, "verify", bundle, "--key", first)
 	}

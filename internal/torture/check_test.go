@@ -145,7 +145,7 @@ func (w *world) bundle(t *testing.T) (judge func(dir string) proof.Report) {
 	}
 	return func(dir string) proof.Report {
 		return verify(t, filepath.Base(dir), note.VerifierList(w.key), func(f io.Writer) error {
-			return proof.WriteBundle(t.Context(), f, dir, proof.BundleOptions{HostKey: w.public, Log: log})
+			return proof.WriteBundle(t.Context(), f, dir, proof.BundleOptions{HostKey: w.public, Signer: w.signer, Log: log})
 		})
 	}
 }

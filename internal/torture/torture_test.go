@@ -129,6 +129,7 @@ type world struct {
 	db     string        // path of SQLite, or DSN of ClickHouse
 	key    note.Verifier // of the host
 	public string
+	signer note.Signer
 
 	nats, ingest, host *process
 	store              *process // nil if it is the ingester
@@ -148,7 +149,9 @@ func newWorld(t *testing.T, kind string) *world {
 	check(t, err)
 	verifier, err := note.NewVerifier(public)
 	check(t, err)
-	w := &world{runs: filepath.Join(dir, "runs"), db: filepath.Join(dir, "custody.db"), key: verifier, public: public, acked: map[string]map[uint64]int{}}
+	signer, err := note.NewSigner(private)
+	check(t, err)
+	w := &world{signer: signer, runs: filepath.Join(dir, "runs"), db: filepath.Join(dir, "custody.db"), key: verifier, public: public, acked: map[string]map[uint64]int{}}
 	check(t, os.Mkdir(w.runs, 0o700))
 	port, monitor := freePort(t), freePort(t)
 	config := filepath.Join(dir, "nats.conf")

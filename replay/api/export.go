@@ -201,7 +201,7 @@ func (s *Server) bundle(w http.ResponseWriter, r *request) error {
 	if since := r.str("since"); since != "" {
 		sel.Since = []byte(since)
 	}
-	return s.download(w, r, "application/zip", run.ID+".zip", func(w io.Writer) error {
+	return s.download(w, r, "application/x-tar", run.ID+".tar", func(w io.Writer) error {
 		return s.opt.Bundle(r.Context(), w, run, sel)
 	})
 }

@@ -381,7 +381,7 @@ func validation() *openapi3filter.Options {
 // document reads and checks the document, as the server has it.
 func document(t testing.TB) routers.Router {
 	t.Helper()
-	for _, mediaType := range []string{"application/zip", "text/html", "text/event-stream", "application/x-ndjson", "application/x-asciicast", "application/octet-stream"} {
+	for _, mediaType := range []string{"application/zip", "application/x-tar", "text/html", "text/event-stream", "application/x-ndjson", "application/x-asciicast", "application/octet-stream"} {
 		if openapi3filter.RegisteredBodyDecoder(mediaType) == nil {
 			openapi3filter.RegisterBodyDecoder(mediaType, openapi3filter.FileBodyDecoder)
 		}

@@ -3,11 +3,14 @@ package report
 import (
 	"archive/zip"
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +21,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/replay"
@@ -28,7 +32,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // made is when the reports of these tests are made.
 var made = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// bundled is a run out of a bundle in testdata, verified. The bundles are of real runs: egress
+// bundled is a run whose record is in testdata, bundled and verified. The records are of real runs: egress
 // and agent are those of examples, secret prints its token, long lives longer than 60 s, and
 // interrupted is of a custody that was killed. With change, the bundle's files are changed before.
 func bundled(t testing.TB, name string, change func(dir string)) Run {
@@ -63,21 +67,31 @@ func unpack(t testing.TB, file, dir string) {
 	}
 }
 
+// packer signs the bundles of these tests: the key of the host that made the records is gone.
+var packer, packerKey = func() (note.Signer, note.Verifier) {
+	private, public, err := note.GenerateKey(rand.Reader, "packer")
+	s, serr := note.NewSigner(private)
+	v, verr := note.NewVerifier(public)
+	if err := errors.Join(err, serr, verr); err != nil {
+		panic(err)
+	}
+	return s, v
+}()
+
 func pack(t testing.TB, dir string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "bundle.zip")
-	f, err := os.Create(file)
+	b := prooftest.Bundle{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			b[strings.TrimPrefix(path, dir+"/")], err = os.ReadFile(path)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	z := zip.NewWriter(f)
-	if err := z.AddFS(os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	file := filepath.Join(t.TempDir(), "bundle.tar")
+	write(t, file, b.Seal(t, packer).Pack(t))
 	return file
 }
 
@@ -128,7 +142,7 @@ func verify(t testing.TB, bundle string) Verification {
 		return Verified(proof.Report{}, err, made)
 	}
 	defer e.Close()
-	r, err := proof.Verify(t.Context(), e, proof.Trust{Keys: note.VerifierList(v)})
+	r, err := proof.Verify(t.Context(), e, proof.Trust{Keys: note.VerifierList(v, packerKey)})
 	return Verified(r, err, made)
 }
 

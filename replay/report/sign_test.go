@@ -34,11 +34,13 @@ func handedOut(t *testing.T) (dir string, keys note.Verifiers) {
 	for _, name := range []string{"agent", "secret"} {
 		r := bundled(t, name, nil)
 		runs = append(runs, r)
-		bundle, err := os.ReadFile(filepath.Join("testdata", name+".zip"))
+		files := t.TempDir()
+		unpack(t, filepath.Join("testdata", name+".zip"), files)
+		bundle, err := os.ReadFile(pack(t, files))
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, r.Run.ID+".zip"), bundle)
+		write(t, filepath.Join(dir, r.Run.ID+".tar"), bundle)
 	}
 	r := build(t, input("soc2", runs...))
 	files, err := r.Attachments()
@@ -57,7 +59,7 @@ func handedOut(t *testing.T) (dir string, keys note.Verifiers) {
 	return dir, note.VerifierList(verifier)
 }
 
-func write(t *testing.T, path string, data []byte) {
+func write(t testing.TB, path string, data []byte) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
@@ -120,11 +122,11 @@ func TestByHand(t *testing.T) {
 		{"another record", replace("report/soc2.json", `\"exit_code\":0`, `\"exit_code\":1`), false, false},
 		{"another statement", replace("attachments", `"by":"ann"`, `"by":"eve"`), false, true},
 		{"another run's bundle", func(t *testing.T, dir string) {
-			zips, err := filepath.Glob(filepath.Join(dir, "*.zip"))
-			if err != nil || len(zips) != 2 {
-				t.Fatal(zips, err)
+			bundles, err := filepath.Glob(filepath.Join(dir, "*.tar"))
+			if err != nil || len(bundles) != 2 {
+				t.Fatal(bundles, err)
 			}
-			if err := os.Rename(zips[0], zips[1]); err != nil {
+			if err := os.Rename(bundles[0], bundles[1]); err != nil {
 				t.Fatal(err)
 			}
 		}, true, false},

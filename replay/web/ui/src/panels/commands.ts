@@ -22,5 +22,5 @@ export function verifyRun(run: string): string {
 }
 
 export function bundleRun(run: string): string {
-  return line("bundle", run, "-o", `${run}.zip`);
+  return line("bundle", run, "-o", `${run}.tar`);
 }

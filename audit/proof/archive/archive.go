@@ -1,0 +1,201 @@
+// Package archive reads and writes tar archives that can be written in one way only. Every program that reads
+// tar finds the same files in them, and two archives of the same files are the same bytes.
+//
+// An archive is a row of files and 1024 zero bytes behind the last; nothing follows. A file is a header of 512
+// bytes, its content, and zero bytes up to the next multiple of 512. The names rise in byte order, so none comes
+// twice. A header is that of POSIX.1-1988 (ustar), in which only three fields differ from file to file:
+//
+//	byte 0    name, at most 100 bytes, zero bytes behind it
+//	    100   mode "0000644", user and group "0000000", each with a zero byte behind it
+//	    124   size: 11 octal digits, a zero byte
+//	    136   time "00000000000", a zero byte
+//	    148   checksum: 6 octal digits, a zero byte, a space
+//	    156   type "0", 100 zero bytes
+//	    257   "ustar", a zero byte, "00", 64 zero bytes
+//	    329   device numbers "0000000" and "0000000", each with a zero byte behind it, 167 zero bytes
+//
+// The checksum is the sum of the header's bytes with spaces in the checksum's place.
+package archive
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+const (
+	block   = 512
+	maxName = 100
+	maxSize = 1<<33 - 1 // bytes of one file: 11 octal digits
+)
+
+// end is what stands behind the last file.
+var end [2 * block]byte
+
+// header returns the only header that a file of this name and size can have.
+func header(name string, size int64) (h [block]byte) {
+	copy(h[:], name)
+	copy(h[100:], "0000644\x000000000\x000000000\x00")
+	copy(h[124:], fmt.Sprintf("%011o\x0000000000000\x00", size))
+	copy(h[148:], "        0")
+	copy(h[257:], "ustar\x0000")
+	copy(h[329:], "0000000\x000000000\x00")
+	sum := 0
+	for _, c := range h {
+		sum += int(c)
+	}
+	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return h
+}
+
+// padding is how many zero bytes follow a content of that size.
+func padding(size int64) int64 { return -size & (block - 1) }
+
+// checkName wants a name that a header has room for, and that comes behind the one before.
+func checkName(name, before string) error {
+	switch {
+	case name == "" || len(name) > maxName || strings.Contains(name, "\x00"):
+		return fmt.Errorf("%.120q is not a name: want from 1 to %d bytes, none of them zero", name, maxName)
+	case name <= before:
+		return fmt.Errorf("%q comes after %q", name, before)
+	}
+	return nil
+}
+
+// Writer writes an archive. It is not safe for concurrent use.
+type Writer struct {
+	w       io.Writer
+	written int64
+	last    string
+	err     error // the first; nothing is written after it
+}
+
+// NewWriter returns a Writer to w. Close it to complete the archive.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Written is the number of bytes written so far.
+func (w *Writer) Written() int64 { return w.written }
+
+// Add writes one file. Its name has to come behind those before in byte order, and r has to give size bytes.
+func (w *Writer) Add(name string, size int64, r io.Reader) error {
+	if w.err == nil {
+		w.err = w.add(name, size, r)
+	}
+	return w.err
+}
+
+func (w *Writer) add(name string, size int64, r io.Reader) error {
+	if err := checkName(name, w.last); err != nil {
+		return err
+	}
+	if size < 0 || size > maxSize {
+		return fmt.Errorf("%s: %d bytes, at most %d", name, size, int64(maxSize))
+	}
+	h := header(name, size)
+	if err := w.write(h[:]); err != nil {
+		return err
+	}
+	n, err := io.Copy(w.w, io.LimitReader(r, size+1))
+	w.written += n
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	case n != size:
+		return fmt.Errorf("%s: want %d bytes, it has %d or more: it was changed while it was read", name, size, n)
+	}
+	w.last = name
+	return w.write(end[:padding(size)])
+}
+
+func (w *Writer) write(b []byte) error {
+	n, err := w.w.Write(b)
+	w.written += int64(n)
+	return err
+}
+
+// Close completes the archive. It does not close the io.Writer below.
+func (w *Writer) Close() error {
+	if w.err == nil {
+		w.err = w.write(end[:])
+	}
+	err := w.err
+	w.err = cmp.Or(err, errClosed)
+	return err
+}
+
+var errClosed = errors.New("the archive is complete")
+
+// Open reads the headers of an archive of size bytes. It refuses whatever a Writer would not have written,
+// byte by byte; the contents are read later. check is called with each file in order; the first error ends it and is
+// returned as it is. Any other error says what is wrong with the archive.
+func Open(r io.ReaderAt, size int64, check func(name string, size int64) error) (*FS, error) {
+	a := &FS{r: r}
+	at, last := int64(0), ""
+	for {
+		h, err := readBlock(r, at, size)
+		if err != nil {
+			return nil, err
+		}
+		if h == [block]byte{} {
+			break
+		}
+		f, err := parse(h, last)
+		if err != nil {
+			return nil, fmt.Errorf("at byte %d: %w", at, err)
+		}
+		if err := check(f.name, f.size); err != nil {
+			return nil, err
+		}
+		f.start = at
+		if at, err = f.skip(r, size); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		a.files, last = append(a.files, f), f.name
+	}
+	if h, err := readBlock(r, at+block, size); err != nil || h != [block]byte{} || at+int64(len(end)) != size {
+		return nil, fmt.Errorf("at byte %d: want %d zero bytes and the end", at, len(end))
+	}
+	return a, nil
+}
+
+// readBlock reads a block that has to be there.
+func readBlock(r io.ReaderAt, at, size int64) (h [block]byte, err error) {
+	if at+block > size {
+		return h, fmt.Errorf("it ends at byte %d without the %d zero bytes of an end: it was cut, or is not a tar archive", size, len(end))
+	}
+	_, err = r.ReadAt(h[:], at)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return h, err
+}
+
+// parse reads a header: what it says is written again, and has to be the same.
+func parse(h [block]byte, before string) (f file, err error) {
+	name, _, _ := bytes.Cut(h[:maxName], []byte{0})
+	size, err := strconv.ParseInt(string(h[124:135]), 8, 64)
+	if err != nil || size < 0 || header(string(name), size) != h {
+		return f, errors.New("not a header as custody writes it")
+	}
+	return file{name: string(name), size: size}, checkName(string(name), before)
+}
+
+// skip returns where the next header stands.
+func (f file) skip(r io.ReaderAt, size int64) (int64, error) {
+	behind := f.start + block + f.size
+	pad := make([]byte, padding(f.size))
+	if behind+int64(len(pad)) > size {
+		return 0, fmt.Errorf("it is cut: %d bytes of it should follow", f.size)
+	}
+	if _, err := r.ReadAt(pad, behind); err != nil && err != io.EOF {
+		return 0, err
+	}
+	if !bytes.Equal(pad, end[:len(pad)]) {
+		return 0, errors.New("what fills up its last block is not zero")
+	}
+	return behind + int64(len(pad)), nil
+}
