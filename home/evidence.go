@@ -188,18 +188,12 @@ func (h *Home) Bundle(ctx context.Context, w io.Writer, tenant, run string, o Bu
 }
 
 func (h *Home) bundleOptions(ctx context.Context, mine bool, o BundleOptions) (all proof.BundleOptions, err error) {
-	public, err := h.PublicKey()
+	key, err := h.Key()
 	if err != nil {
 		return all, err
 	}
-	all = proof.BundleOptions{HostKey: public, Since: o.Since, Select: o.Select, Attachments: o.Attachments, About: o.About, Time: time.Now()}
-	if o.Select != nil || len(o.Attachments) > 0 { // they are signed
-		key, err := h.Key()
-		if err != nil {
-			return all, err
-		}
-		all.Signer, all.By = key, cmp.Or(o.By, key.Name())
-	}
+	all = proof.BundleOptions{HostKey: key.Public, Since: o.Since, Select: o.Select, Attachments: o.Attachments, About: o.About,
+		Signer: key, By: cmp.Or(o.By, key.Name()), Time: time.Now()}
 	if mine {
 		all.Log = h.proofLog()
 	}
