@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -206,7 +207,7 @@ func TestLockedHost(t *testing.T) {
 	if again, err := h.PublicKey(); err != nil || again != public {
 		t.Errorf("public key %s, %v", again, err)
 	}
-	if err := bundled(t, h, run, public); err == nil {
+	if err := h.Bundle(t.Context(), io.Discard, "", run, home.BundleOptions{}); err == nil {
 		t.Error("a bundle is signed")
 	}
 	if err := h.Tidy(t.Context(), func(string) {}); err != nil {
