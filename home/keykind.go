@@ -39,10 +39,22 @@ func parseKeyKind(key string) (keyKind, error) {
 		}
 		return k, nil
 	case name == keyInVault && has:
+		if err := transit.Check(k.vault()); err != nil {
+			return k, fmt.Errorf("key: %s: %w", keyInVault, err)
+		}
 		return k, nil
 	}
 	return k, fmt.Errorf("key %.80q: want file, age:FILE, age:credential/NAME, age:passphrase, or vault-transit:MOUNT/NAME", key)
 }
+
+// vault is the engine's mount, empty for the usual one, and the name of the key in it.
+func (k keyKind) vault() (mount, name string) {
+	i := strings.LastIndex(k.where, "/")
+	return k.where[:max(i, 0)], k.where[i+1:]
+}
+
+// elsewhere says whether another process has the key, which can be away.
+func (k keyKind) elsewhere() bool { return k.name == keyInVault }
 
 // String says it for a person.
 func (k keyKind) String() string {
@@ -82,10 +94,8 @@ func (h *Home) sourceOf(k keyKind) (proof.KeySource, error) {
 		lock, err := agekey.New(agekey.Config{From: k.where, Dir: dir})
 		return proof.LockedKey{Dir: dir, Lock: lock}, err
 	case keyInVault:
-		c := transit.Config{Name: k.where, Dir: dir, Host: h.publishedName()}
-		if i := strings.LastIndex(k.where, "/"); i >= 0 {
-			c.Mount, c.Name = k.where[:i], k.where[i+1:]
-		}
+		c := transit.Config{Dir: dir, Host: h.publishedName()}
+		c.Mount, c.Name = k.vault()
 		return transit.New(c)
 	}
 	return nil, errors.New("no such way to keep a key: " + k.name)

@@ -32,7 +32,18 @@ type heldKey struct {
 	source proof.KeySource
 	known  proof.Key
 	public string // as it stood in host.pub then
+	failed failure
 }
+
+// failure is what asking the source for the key came to.
+type failure struct {
+	err    error
+	public string    // as it stood in host.pub then
+	until  time.Time // it counts until then
+}
+
+// failedFor is how long a source that is elsewhere is not asked again after it failed: what goes through many runs would wait for each.
+const failedFor = time.Second
 
 func (v *heldKey) key(h *Home, kind keyKind) (proof.Key, error) {
 	v.mu.Lock()
@@ -40,6 +51,9 @@ func (v *heldKey) key(h *Home, kind keyKind) (proof.Key, error) {
 	public, _ := regular.ReadFile(h.path("keys", proof.PublicFile)) // not there yet: then the source is asked
 	if len(public) > 0 && string(public) == v.public {
 		return v.known, nil
+	}
+	if v.failed.public == string(public) && time.Now().Before(v.failed.until) {
+		return proof.Key{}, v.failed.err
 	}
 	source, err := v.from(h, kind)
 	if err != nil {
@@ -49,7 +63,11 @@ func (v *heldKey) key(h *Home, kind keyKind) (proof.Key, error) {
 	defer cancel()
 	key, err := source.Key(ctx)
 	if err != nil {
-		return proof.Key{}, fmt.Errorf("signing key: %w", err)
+		err = fmt.Errorf("signing key: %w", err)
+		if kind.elsewhere() {
+			v.failed = failure{err, string(public), time.Now().Add(failedFor)}
+		}
+		return proof.Key{}, err
 	}
 	v.known, v.public = key, strings.TrimSpace(key.Public)+"\n"
 	return key, nil

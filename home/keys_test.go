@@ -227,7 +227,7 @@ func TestLockedHost(t *testing.T) {
 func TestKeyKinds(t *testing.T) {
 	for key, want := range map[string]bool{
 		"file": true, `""`: true, "age:/media/key/identity": true, "age:passphrase": true, "age:credential/custody": true, "vault-transit:transit/host": true,
-		"age": false, `"age:"`: false, "age:identity": false, "Age:/x": false, "vault": false, `"file:"`: false, "file:/x": false, "vault-transit": false,
+		"age": false, `"age:"`: false, "age:identity": false, "Age:/x": false, "vault": false, `"file:"`: false, "file:/x": false, "vault-transit": false, "'vault-transit:'": false, "vault-transit:transit/": false, "vault-transit:a/../b": false, "vault-transit:/a/b": false, "vault-transit:host": true,
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, home.ConfigFile), []byte("version: 1\nkey: "+key+"\n"), 0o600); err != nil {

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type RunOptions struct {
 	OnResume func()
 	// OnCommit is told of each commit to the disk: records, bytes and how long it took; nil: nobody is.
 	OnCommit func(records, bytes int, took time.Duration)
+	// KeyWait is how long Close waits for a key that cannot sign, such as one in a Vault that is away; default 30 s.
+	KeyWait time.Duration
 }
 
 // Run is a live run's record: recorder, log, and the way into the store.
@@ -41,6 +44,7 @@ type Run struct {
 
 	home  *Home
 	log   *wal.Log
+	key   *keyWatch
 	alive *os.File // a shared lock on the directory of runs: see removeUnborn
 
 	shipping sync.WaitGroup
@@ -73,8 +77,9 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 		alive.Close()
 		return nil, fmt.Errorf("begin run: lock %s: %w", alive.Name(), err)
 	}
+	watch := &keyWatch{Sealer: proof.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
 	log, err := wal.Create(h.RunDir(o.ID), wal.Options{
-		Run: o.ID, Mode: o.Mode, Sealer: proof.NewSealer(key, o.Facts), OnStall: o.OnStall, OnResume: o.OnResume,
+		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume,
 		Room: h.room, OnCommit: o.OnCommit,
 	})
 	if err != nil {
@@ -83,7 +88,7 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	}
 	recorder := audit.NewRecorder(log, o.Redactor)
 	recorder.OnSighted(o.Sighted)
-	return &Run{Recorder: recorder, ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log, alive: alive}, nil
+	return &Run{Recorder: recorder, ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log, key: watch, alive: alive}, nil
 }
 
 // Record returns when the event is durable. In degrade mode it also returns
@@ -205,9 +210,16 @@ func (r *Run) carryLeft(ctx context.Context, w way, log *notary) (stop func()) {
 }
 
 // Close closes the log with its closing manifest and waits until the store has
-// all of it. An error of the store is returned apart: the record is whole.
+// all of it. An error of the store is returned apart: the record is whole. A key that cannot
+// sign is waited for as long as RunOptions says; the next process that can sign closes the log then.
 func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go r.key.giveUp(ctx, cancel)
 	record = r.log.Close(ctx, closing)
+	if record != nil && r.key.away.Load() {
+		record = fmt.Errorf("every record is on the disk, and the last of them are not signed; the next custody command that can sign does that: %w", record)
+	}
 	r.alive.Close()
 	if r.stopShip != nil {
 		r.stopShip()

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -51,8 +52,8 @@ func New(c Config) (*Source, error) {
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
 	}
-	if c.Name == "" || strings.ContainsAny(c.Name+c.Mount, "?#% \n") || strings.ContainsAny(c.Name, "/") {
-		return nil, fmt.Errorf("%q at %q is no name of a key in Vault", c.Name, c.Mount)
+	if err := Check(c.Mount, c.Name); err != nil {
+		return nil, err
 	}
 	if _, err := note.NewEd25519VerifierKey(c.Host, make(ed25519.PublicKey, ed25519.PublicKeySize)); err != nil || strings.ContainsAny(c.Host, "+ \n") {
 		return nil, fmt.Errorf("%q cannot name a host's key: want no space and no plus", c.Host)
@@ -62,6 +63,15 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	return &Source{config: c, client: cl}, nil
+}
+
+// Check says what is wrong with the names of a mount and of a key in it, without asking Vault.
+func Check(mount, name string) error {
+	clean := mount == "" || path.Clean(mount) == mount && !strings.HasPrefix(mount, "/") && !strings.HasPrefix(mount, "..")
+	if name == "" || name == "." || name == ".." || !clean || strings.ContainsAny(name+mount, "?#% \n") || strings.Contains(name, "/") {
+		return fmt.Errorf("%q at %q is no name of a key in Vault: want MOUNT/NAME", name, mount)
+	}
+	return nil
 }
 
 // Key implements proof.KeySource: the version that host.pub names, and the newest one on first use.
