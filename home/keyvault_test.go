@@ -173,7 +173,13 @@ func TestVaultAwayAtTheEnd(t *testing.T) {
 	}
 	public, err := h.PublicKey()
 	must(t, err)
-	must(t, bundled(t, h, before, public))
+	checked, err := h.Fsck(t.Context())
+	must(t, err)
+	for _, p := range checked.Problems {
+		if p.Run == before {
+			t.Errorf("fsck: %v", p)
+		}
+	}
 
 	v.unseal(t)
 	h, err = home.Open(dir)
@@ -188,7 +194,8 @@ func TestVaultAwayAtTheEnd(t *testing.T) {
 		t.Errorf("%d records of %d events", records, len(events))
 	}
 	must(t, bundled(t, h, id, public))
-	checked, err := h.Fsck(t.Context())
+	must(t, bundled(t, h, before, public))
+	checked, err = h.Fsck(t.Context())
 	must(t, err)
 	if len(checked.Problems) > 0 {
 		t.Errorf("fsck: %v", checked.Problems)
