@@ -2,7 +2,7 @@
 """verify.py BUNDLE|PROOF.json --key host.pub [--key ...] [--witness KEY ... --quorum N] [--since CHECKPOINT]
 Checks a bundle, or the proof of one record, with Python, openssl and nothing of custody's; docs/verify.md says
 what the steps mean. A key is a file or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
-import base64, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile
+import base64, calendar, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile, time
 
 def check(ok, finding, status=1):
     if not ok:
@@ -86,6 +86,17 @@ def checkpoint(data, host, keys, witnesses):
     check(origin == host and any(w[0] == host and w in keys for w in by), "checkpoint forged or of another log")
     return int(size), b64(top), len({w for w in by if w in witnesses})
 
+def cosigned_at(data, witnesses, quorum):  # when so many had cosigned, or all that did; signatures were checked before
+    lines = [line.split(" ") for line in data.decode().partition("\n\n")[2].splitlines()]
+    times = sorted(int.from_bytes(b64(raw)[4:12], "big") for _, name, raw in lines if (name, b64(raw)[:4]) in witnesses)
+    return times[min(max(quorum, 1), len(times)) - 1] if times else None
+
+def seconds(text):  # of an instant, RFC 3339 in UTC, without the fraction
+    check(re.fullmatch("[-0-9]{10}T[:0-9]{8}([.][0-9]+)?Z", text), "no time in UTC: " + text)
+    return calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S"))
+
+SKEW = 300  # seconds that clocks may be apart
+
 def erasable(e, seq, by, host, run):
     check((by[0], e["run"], e["seq"]) == (host, run, seq), "erasure forged, or of another record")
     check(e["kind"] not in ("run", "step", "policy", "gap", "vm"), "a record was erased that has to stay")
@@ -162,7 +173,7 @@ def unpack(data):  # the files of a bundle, and where the header of the last one
     return files, start
 
 def bundle(data, keys, witnesses, quorum, kept):
-    entries, heirs, (files, end), whole = {}, {}, unpack(data), data
+    entries, heirs, (files, end), whole, places = {}, {}, unpack(data), data, {}
     check(all(name in files for name in ("README.txt", "host.pub")), "no bundle: README.txt and host.pub are missing")
     said, total = files.pop("trailer"), len(files)
     def statements(kind, *fields):  # number, content, signer and digest of each
@@ -250,6 +261,11 @@ def bundle(data, keys, witnesses, quorum, kept):
         i, path = proof(b"c2sp.org/tlog-proof@v1\nextra %s\nindex ([0-9]+)" % extra, name)
         found = i < size and climb(i + 1, size, path, leaf=sha(b"\0" + entry))[1] == top
         check(found and not path, name + ": not in the log")
+        places[name] = i
+    at = cosigned_at(kept, witnesses, quorum) if kept else None
+    for first, m, _, _ in manifests:
+        young = at and places["%020d.tlog-proof" % first] >= n
+        check(not young or seconds(m["sealed_at"]) >= at - SKEW, "an entry of the log is younger than it says")
     check(files.keys() <= {"README.txt", "checkpoint.tsr"}, "files that belong to nothing: " + ", ".join(files))
     shown = f", {count - hidden - gone} of {count} records shown, the others withheld" if selected else ""
     print(f"HOLDS: run {run}, {count} records{shown}, {gone} erased, head {prev}, log of {size} entries, {cosigned} witnesses")

@@ -15,6 +15,8 @@ type signed struct {
 	file   string
 	digest Hash
 	key    keyID // of the trusted key that signed it, empty if none did
+	logged bool  // it stands under the checkpoint, as entry index of the log
+	index  uint64
 }
 
 // readManifests reads all manifests and checks signatures and chain.

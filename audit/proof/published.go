@@ -24,7 +24,7 @@ func (v *verifier) published(ctx context.Context) error {
 		return err
 	}
 	for _, check := range []func(context.Context, source, signedCheckpoint) error{
-		v.since, v.stamped, v.includeRotations, v.includeManifests, v.includeErasures,
+		v.since, v.stamped, v.includeRotations, v.includeManifests, v.includeErasures, v.backdated,
 	} {
 		if err := check(ctx, src, c); err != nil {
 			return err
@@ -175,14 +175,18 @@ func (v *verifier) since(ctx context.Context, src source, c signedCheckpoint) er
 		return err
 	}
 	if brought != nil {
-		if err := v.goesOn(ctx, src, sinceFile, brought, oldKeys{v.ring}, c); err != nil {
+		if _, err := v.goesOn(ctx, src, sinceFile, brought, oldKeys{v.ring}, c); err != nil {
 			return err
 		}
 	}
 	if v.trust.Since == nil {
 		return nil
 	}
-	return v.goesOn(ctx, src, "the checkpoint that was kept", v.trust.Since, v.ring, c)
+	n, err := v.goesOn(ctx, src, "the checkpoint that was kept", v.trust.Since, v.ring, c)
+	if err == nil {
+		v.report.Published.SinceTime, _ = v.cosignedAt(n)
+	}
+	return err
 }
 
 // oldKeys are a ring and the keys that it only knows the names of.
@@ -196,18 +200,18 @@ func (o oldKeys) Verifier(name string, hash uint32) (note.Verifier, error) {
 	return o.ring.Verifier(name, hash)
 }
 
-func (v *verifier) goesOn(ctx context.Context, src source, file string, signed []byte, keys note.Verifiers, c signedCheckpoint) error {
+func (v *verifier) goesOn(ctx context.Context, src source, file string, signed []byte, keys note.Verifiers, c signedCheckpoint) (*note.Note, error) {
 	old, n, err := v.openCheckpoint(file, signed, keys)
 	if err == nil {
 		err = v.continues(ctx, src, old, c)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return v.ring.knows(keyID{s.Name, s.Hash}) }) {
 		v.report.Published.Since = old.Size
 	}
-	return nil
+	return n, nil
 }
 
 func (v *verifier) continues(ctx context.Context, src source, old Checkpoint, c signedCheckpoint) error {
@@ -231,24 +235,30 @@ func (v *verifier) continues(ctx context.Context, src source, old Checkpoint, c 
 
 // include checks that an entry stands in the tree.
 func (v *verifier) include(ctx context.Context, src source, name string, entry []byte, c signedCheckpoint) error {
+	_, err := v.place(ctx, src, name, entry, c)
+	return err
+}
+
+// place is include, and returns where in the tree the entry stands.
+func (v *verifier) place(ctx context.Context, src source, name string, entry []byte, c signedCheckpoint) (uint64, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	p, err := src.include(ctx, name, entry, c)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !VerifyInclusion(LogHash(entry), p.index, c.Size, p.path, c.Root) {
-		return broken(ErrNotIncluded, 0, name+proofSuffix, "entry %d of %d", p.index, c.Size)
+		return 0, broken(ErrNotIncluded, 0, name+proofSuffix, "entry %d of %d", p.index, c.Size)
 	}
-	return nil
+	return p.index, nil
 }
 
 func (v *verifier) includeManifests(ctx context.Context, src source, c signedCheckpoint) error {
 	p := v.report.Published
-	for _, m := range v.manifests {
+	for i, m := range v.manifests {
 		name := strings.TrimSuffix(m.file, wal.ManifestSuffix)
-		err := v.include(ctx, src, name, ManifestLeaf(m.Run, m.Segment, m.digest), c)
+		index, err := v.place(ctx, src, name, ManifestLeaf(m.Run, m.Segment, m.digest), c)
 		switch {
 		case err == errTail:
 			p.Tail += m.Count
@@ -258,6 +268,7 @@ func (v *verifier) includeManifests(ctx context.Context, src source, c signedChe
 		case v.tail != "":
 			return broken(ErrUnlogged, 0, v.tail, "%s is", m.file)
 		default:
+			v.manifests[i].logged, v.manifests[i].index = true, index
 			p.Covered += m.Count
 		}
 	}

@@ -63,25 +63,27 @@ var (
 	ErrSelectionMismatch  = &Finding{"selection-mismatched", 37, "statement of the selection is about other records"}
 	ErrTrailer            = &Finding{"trailer-mismatched", 38, "the bundle is not what its trailer signs"}
 	// Findings about the host's log.
-	ErrNoCheckpoint      = &Finding{"checkpoint-missing", 40, "the host log's checkpoint is missing"}
-	ErrCheckpoint        = &Finding{"checkpoint-forged", 41, "checkpoint forged"}
-	ErrOtherLog          = &Finding{"checkpoint-of-another-log", 42, "the checkpoint is another log's"}
-	ErrRolledBack        = &Finding{"log-rolled-back", 43, "the checkpoint is older than the one that was kept"}
-	ErrForked            = &Finding{"log-forked", 44, "the log does not go on from the checkpoint that was kept"}
-	ErrNoConsistency     = &Finding{"consistency-missing", 45, "there is no proof that the log goes on from the checkpoint that was kept"}
-	ErrNoProof           = &Finding{"proof-missing", 46, "proof of inclusion missing"}
-	ErrProofMalformed    = &Finding{"proof-malformed", 47, "proof cannot be read"}
-	ErrOtherEntry        = &Finding{"proof-of-another-entry", 48, "the proof is about another entry of the log"}
-	ErrOtherCheckpoint   = &Finding{"proof-of-another-checkpoint", 49, "the proof is under another checkpoint"}
-	ErrNotIncluded       = &Finding{"inclusion-broken", 50, "the entry is not in the tree that the checkpoint signs"}
-	ErrUnlogged          = &Finding{"manifest-unlogged", 51, "a manifest is not in the host's log, one behind it is"}
-	ErrRunMissing        = &Finding{"run-missing", 52, "the host's log has a run that is not here"}
-	ErrQuorum            = &Finding{"quorum-missing", 53, "too few witnesses have cosigned the checkpoint"}
-	ErrUnknownWitness    = &Finding{"witness-unknown", 54, "too few witnesses that are trusted here have cosigned the checkpoint, others have"}
-	ErrCosignature       = &Finding{"cosignature-forged", 55, "a witness's cosignature is not over this checkpoint"}
-	ErrNoStamp           = &Finding{"stamp-missing", 56, "the checkpoint has no time stamp"}
-	ErrStamp             = &Finding{"stamp-forged", 57, "time stamp forged"}
-	ErrStampedOther      = &Finding{"stamp-of-another-checkpoint", 58, "the time stamp is over another checkpoint"}
+	ErrNoCheckpoint    = &Finding{"checkpoint-missing", 40, "the host log's checkpoint is missing"}
+	ErrCheckpoint      = &Finding{"checkpoint-forged", 41, "checkpoint forged"}
+	ErrOtherLog        = &Finding{"checkpoint-of-another-log", 42, "the checkpoint is another log's"}
+	ErrRolledBack      = &Finding{"log-rolled-back", 43, "the checkpoint is older than the one that was kept"}
+	ErrForked          = &Finding{"log-forked", 44, "the log does not go on from the checkpoint that was kept"}
+	ErrNoConsistency   = &Finding{"consistency-missing", 45, "there is no proof that the log goes on from the checkpoint that was kept"}
+	ErrNoProof         = &Finding{"proof-missing", 46, "proof of inclusion missing"}
+	ErrProofMalformed  = &Finding{"proof-malformed", 47, "proof cannot be read"}
+	ErrOtherEntry      = &Finding{"proof-of-another-entry", 48, "the proof is about another entry of the log"}
+	ErrOtherCheckpoint = &Finding{"proof-of-another-checkpoint", 49, "the proof is under another checkpoint"}
+	ErrNotIncluded     = &Finding{"inclusion-broken", 50, "the entry is not in the tree that the checkpoint signs"}
+	ErrUnlogged        = &Finding{"manifest-unlogged", 51, "a manifest is not in the host's log, one behind it is"}
+	ErrRunMissing      = &Finding{"run-missing", 52, "the host's log has a run that is not here"}
+	ErrQuorum          = &Finding{"quorum-missing", 53, "too few witnesses have cosigned the checkpoint"}
+	ErrUnknownWitness  = &Finding{"witness-unknown", 54, "too few witnesses that are trusted here have cosigned the checkpoint, others have"}
+	ErrCosignature     = &Finding{"cosignature-forged", 55, "a witness's cosignature is not over this checkpoint"}
+	ErrNoStamp         = &Finding{"stamp-missing", 56, "the checkpoint has no time stamp"}
+	ErrStamp           = &Finding{"stamp-forged", 57, "time stamp forged"}
+	ErrStampedOther    = &Finding{"stamp-of-another-checkpoint", 58, "the time stamp is over another checkpoint"}
+	// Findings about times.
+	ErrBackdated         = &Finding{"entry-backdated", 65, "an entry of the host's log is younger than it says"}
 	ErrErasureUndeclared = &Finding{"erasure-undeclared", 60, "a record is erased and no statement says so"}
 	ErrErasureForged     = &Finding{"erasure-forged", 61, "statement of an erasure forged"}
 	ErrErasureMismatch   = &Finding{"erasure-mismatched", 62, "statement of an erasure is about another record"}
@@ -113,7 +115,7 @@ func Findings() []*Finding {
 		ErrNoCheckpoint, ErrCheckpoint, ErrOtherLog, ErrRolledBack, ErrForked, ErrNoConsistency, ErrNoProof, ErrProofMalformed,
 		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
 		ErrNoStamp, ErrStamp, ErrStampedOther,
-		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged,
+		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged, ErrBackdated,
 		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey,
 		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted,
 	}

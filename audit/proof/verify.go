@@ -55,6 +55,7 @@ type Published struct {
 	// Covered is how many records stand under the checkpoint, and Tail how many are younger.
 	Covered, Tail uint64
 	Since         uint64    // size of the earlier checkpoint that the log goes on from, 0 if none was asked for
+	SinceTime     time.Time // by when witnesses had cosigned that one; zero if none that is trusted did
 	Stamp         time.Time // of the checkpoint by an authority; zero if there is none or none was asked for
 	Authority     string    // who stamped: the subject of its certificate
 }

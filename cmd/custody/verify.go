@@ -357,6 +357,9 @@ func printPublished(w io.Writer, p *proof.Published) {
 	fmt.Fprintf(w, "witnesses %s\n", orNone(strings.Join(p.Witnesses, ", ")))
 	if p.Since > 0 {
 		fmt.Fprintf(w, "since     the log went on from your checkpoint of %d entries\n", p.Since)
+		if p.SinceTime.IsZero() {
+			fmt.Fprintln(w, "          no --witness has cosigned that one: what is younger and says it is older cannot be told")
+		}
 	}
 	if !p.Stamp.IsZero() {
 		fmt.Fprintf(w, "stamped   %s by %s\n", p.Stamp.Format(time.RFC3339), clean(p.Authority))

@@ -1,0 +1,86 @@
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/redact"
+)
+
+// recordOn writes a run of three segments that says it was sealed on a day.
+func recordOn(t *testing.T, run string, key proof.Key, at time.Time) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), run)
+	sealer := prooftest.SealedOn{Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"}), At: at}
+	log := must(wal.Create(dir, wal.Options{Run: run, Sealer: sealer}))
+	rec := audit.NewRecorder(log, redact.New(make([]byte, 32)))
+	for range 2 {
+		must(rec.Record(t.Context(), audit.Event{Observer: audit.Guest, Kind: audit.KindOutput, Output: &audit.Output{Stream: "stdout", Text: "what happened\n"}}))
+		if err := log.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(context.WithoutCancel(t.Context()), wal.Sealed); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestRedoPast: both refuse a run of last year that was written again today under the same id, with the same key, in the same log.
+func TestRedoPast(t *testing.T) {
+	t.Parallel()
+	key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
+	w := prooftest.NewWitness(t, "witness.example")
+	s := &scene{key: key, log: &tree{signer: key}}
+	then := time.Now().UTC().AddDate(-1, 0, 0)
+	genuine := recordOn(t, "r-1", key, then)
+	s.enter(t, genuine)
+	s.log.publish(w.On(then.Add(2 * time.Second)))
+	s.enter(t, recordOn(t, "r-2", key, then.Add(time.Hour)))
+	kept := s.log.publish(w.On(then.Add(time.Hour)))
+	since := filepath.Join(t.TempDir(), "kept")
+	if err := os.WriteFile(since, kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	replaced := recordOn(t, "r-1", key, then)
+	s.enter(t, replaced)
+	s.log.publish(w.On(time.Now()))
+	pack := func(dir string) string {
+		var b bytes.Buffer
+		if err := proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: key.Public, Signer: key, Log: s.log, Since: kept}); err != nil {
+			t.Fatal(err)
+		}
+		return write(t, prooftest.Unpack(t, b.Bytes()))
+	}
+	host := note.VerifierList(must(key.Verifier()))
+	witnesses := []note.Verifier{w}
+	for title, c := range map[string]struct {
+		dir       string
+		trust     proof.Trust
+		arguments []string
+		want      int
+	}{
+		"rewritten, since":                   {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept}, []string{"--witness", w.Key, "--quorum", "1", "--since", since}, 1},
+		"rewritten, since without a witness": {replaced, proof.Trust{Keys: host, Since: kept}, []string{"--since", since}, 0},
+		"genuine, since":                     {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept}, []string{"--witness", w.Key, "--quorum", "1", "--since", since}, 0},
+	} {
+		t.Run(title, func(t *testing.T) {
+			bundle := pack(c.dir)
+			got, err := ours(t, bundle, c.trust)
+			code, out := theirs(t, bundle, append([]string{"--key", key.Public}, c.arguments...)...)
+			if got != c.want || code != c.want {
+				t.Errorf("want %d; verify: %d, %v\nverify.py: %d, %s", c.want, got, err, code, out)
+			}
+		})
+	}
+}
