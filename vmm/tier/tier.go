@@ -74,11 +74,15 @@ type Picker struct {
 
 const (
 	startLimit = 30 * time.Second
-	// A guest is ready after some 20 times what the machine monitor took to start.
-	readyFactor  = 60
+	// A guest is ready after some 20 to 100 times what the machine monitor took to start. The limit is
+	// there for a KVM that hangs, which is rare: one that is too short takes KVM from a host that has it
+	// for as long as the host is up.
+	readyFactor  = 300
 	readyAtMost  = 10 * time.Minute
-	readyAtLeast = 3 * time.Second
+	readyAtLeast = time.Minute
 	noticeEvery  = 5 * time.Second
+	// failedFor is how long a probe that failed is not repeated: a host may just have been busy.
+	failedFor = time.Hour
 )
 
 // ErrUnavailable means that no tier works, or not the one that is required.
@@ -149,16 +153,19 @@ func (p Picker) try(ctx context.Context, c Candidate) (Driver, error) {
 		return nil, err
 	}
 	cached := p.read()
-	if v := cached[c.Tier]; v.verdictKey == now && (v.Works || !p.Again) {
+	if v := cached[c.Tier]; v.verdictKey == now && (v.Works || !p.Again && v.recent(time.Now())) {
 		return d, v.err()
 	}
-	found := verdict{verdictKey: now}
+	found := verdict{verdictKey: now, Time: time.Now()}
 	if err := p.probe(ctx, c.Tier, d); err != nil {
 		found.Reason = err.Error()
 	}
 	found.Works = found.Reason == ""
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	if !found.Works {
+		p.Notice(fmt.Sprintf("%s does not work here: %s; it is tried again in %v, or by custody doctor", c.Tier, found.Reason, failedFor))
 	}
 	cached[c.Tier] = found
 	if err := p.write(cached); err != nil {
@@ -184,7 +191,7 @@ func (p Picker) probe(ctx context.Context, name string, d Driver) (err error) {
 	}
 	defer func() { err = errors.Join(err, vm.Destroy(context.WithoutCancel(ctx))) }()
 	if p.Limit == 0 {
-		limit = min(max(readyFactor*time.Since(began), readyAtLeast), readyAtMost)
+		limit = readyLimit(time.Since(began))
 		within, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
@@ -192,6 +199,11 @@ func (p Picker) probe(ctx context.Context, name string, d Driver) (err error) {
 		return expired(within, "no guest booted", limit, err)
 	}
 	return nil
+}
+
+// readyLimit is how long a guest may take to get ready on a host on which a machine took that long to start.
+func readyLimit(start time.Duration) time.Duration {
+	return min(max(readyFactor*start, readyAtLeast), readyAtMost)
 }
 
 func expired(ctx context.Context, what string, limit time.Duration, err error) error {
@@ -223,8 +235,15 @@ func (p Picker) announce(name string, began time.Time) (stop func()) {
 // verdict is what a probe found, as the cache holds it.
 type verdict struct {
 	verdictKey
-	Works  bool   `json:"works"`
-	Reason string `json:"reason,omitempty"`
+	Works  bool      `json:"works"`
+	Reason string    `json:"reason,omitempty"`
+	Time   time.Time `json:"time"`
+}
+
+// recent says whether the verdict is young enough to stand although the tier failed. One of the future is not.
+func (v verdict) recent(now time.Time) bool {
+	age := now.Sub(v.Time)
+	return age >= 0 && age < failedFor
 }
 
 // verdictKey is what a verdict depends on.

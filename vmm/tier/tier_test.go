@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -132,6 +133,19 @@ func TestVerdictIsKept(t *testing.T) {
 	p.Limit++
 	probes(1, "another limit")
 	probes(0, "it fails as before")
+	for _, age := range []time.Duration{failedFor, -time.Minute} {
+		b, err := os.ReadFile(p.Cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := regexp.MustCompile(`"time": "[^"]*"`)
+		then := time.Now().Add(-age).Format(time.RFC3339Nano)
+		if err := os.WriteFile(p.Cache, was.ReplaceAll(b, []byte(`"time": "`+then+`"`)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		probes(1, fmt.Sprintf("it failed %v ago", age))
+		probes(0, "it has just failed")
+	}
 	p.Again = true
 	probes(1, "it is to be tried again")
 	d.fails = nil
@@ -174,5 +188,17 @@ func TestProbeIsCancelled(t *testing.T) {
 	}
 	if d.alive.Load() != 0 {
 		t.Error("the machine was left")
+	}
+}
+
+// TestReadyLimit has what hosts were seen to need: QEMU 10 in a host that is itself emulated starts in 0.2 s, and
+// its guest is ready after 20 s.
+func TestReadyLimit(t *testing.T) {
+	for start, needs := range map[time.Duration]time.Duration{
+		20 * time.Millisecond: 400 * time.Millisecond, 200 * time.Millisecond: 20 * time.Second, 3 * time.Second: 90 * time.Second,
+	} {
+		if limit := readyLimit(start); limit < 2*needs || limit > 10*time.Minute+needs {
+			t.Errorf("after a start of %v the guest has %v; %v is what it needs", start, limit, needs)
+		}
 	}
 }
