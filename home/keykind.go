@@ -10,6 +10,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/audit/proof/agentkey"
 	"github.com/custody-project/custody/audit/proof/transit"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -19,6 +20,7 @@ const (
 	keyInFile  = "file"          // keys/host.key, in the clear
 	keyInAge   = "age"           // age:FILE, age:credential/NAME, age:passphrase
 	keyInVault = "vault-transit" // vault-transit:MOUNT/NAME
+	keyInAgent = "ssh-agent"     // ssh-agent:SOCKET
 )
 
 // keyKind is a way to keep the signing key.
@@ -38,13 +40,18 @@ func parseKeyKind(key string) (keyKind, error) {
 			return k, fmt.Errorf("key: age: %w", err)
 		}
 		return k, nil
+	case name == keyInAgent && has:
+		if err := agentkey.Check(where); err != nil {
+			return k, fmt.Errorf("key: %s: %w", keyInAgent, err)
+		}
+		return k, nil
 	case name == keyInVault && has:
 		if err := transit.Check(k.vault()); err != nil {
 			return k, fmt.Errorf("key: %s: %w", keyInVault, err)
 		}
 		return k, nil
 	}
-	return k, fmt.Errorf("key %.80q: want file, age:FILE, age:credential/NAME, age:passphrase, or vault-transit:MOUNT/NAME", key)
+	return k, fmt.Errorf("key %.80q: want file, age:FILE, age:credential/NAME, age:passphrase, vault-transit:MOUNT/NAME, or ssh-agent:SOCKET", key)
 }
 
 // vault is the engine's mount, empty for the usual one, and the name of the key in it.
@@ -54,7 +61,7 @@ func (k keyKind) vault() (mount, name string) {
 }
 
 // elsewhere says whether another process has the key, which can be away.
-func (k keyKind) elsewhere() bool { return k.name == keyInVault }
+func (k keyKind) elsewhere() bool { return k.name == keyInVault || k.name == keyInAgent }
 
 // String says it for a person.
 func (k keyKind) String() string {
@@ -63,6 +70,8 @@ func (k keyKind) String() string {
 		return "encrypted with age, opened by " + k.where
 	case keyInVault:
 		return "in Vault, " + k.where
+	case keyInAgent:
+		return "by the SSH agent at " + k.where
 	}
 	return "in a file, in the clear"
 }
@@ -93,6 +102,8 @@ func (h *Home) sourceOf(k keyKind) (proof.KeySource, error) {
 	case keyInAge:
 		lock, err := agekey.New(agekey.Config{From: k.where, Dir: dir})
 		return proof.LockedKey{Dir: dir, Lock: lock}, err
+	case keyInAgent:
+		return agentkey.New(agentkey.Config{Socket: k.where, Dir: dir})
 	case keyInVault:
 		c := transit.Config{Dir: dir, Host: h.publishedName()}
 		c.Mount, c.Name = k.vault()

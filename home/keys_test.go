@@ -226,7 +226,7 @@ func TestLockedHost(t *testing.T) {
 
 func TestKeyKinds(t *testing.T) {
 	for key, want := range map[string]bool{
-		"file": true, `""`: true, "age:/media/key/identity": true, "age:passphrase": true, "age:credential/custody": true, "vault-transit:transit/host": true,
+		"file": true, `""`: true, "age:/media/key/identity": true, "age:passphrase": true, "age:credential/custody": true, "vault-transit:transit/host": true, "ssh-agent:/run/custody/agent.sock": true, "ssh-agent:agent": false, "ssh-agent": false,
 		"age": false, `"age:"`: false, "age:identity": false, "Age:/x": false, "vault": false, `"file:"`: false, "file:/x": false, "vault-transit": false, "'vault-transit:'": false, "vault-transit:transit/": false, "vault-transit:a/../b": false, "vault-transit:/a/b": false, "vault-transit:host": true,
 	} {
 		dir := t.TempDir()

@@ -146,7 +146,7 @@ func (f LockedKey) first() (Key, error) {
 		}
 		return k, err
 	}
-	if err := f.create(KeyFile, keyName()); err != nil {
+	if err := f.create(KeyFile, KeyName()); err != nil {
 		return Key{}, fmt.Errorf("create host key: %w", err)
 	}
 	return f.load(KeyFile)
@@ -283,8 +283,8 @@ func (f LockedKey) create(file, name string) error {
 	return durable.SyncDir(f.Dir)
 }
 
-// keyName is "custody-" and the host's name, in the characters a note allows.
-func keyName() string {
+// KeyName is the name that a host's first key gets: "custody-" and the host's name, in the characters a note allows.
+func KeyName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "host"

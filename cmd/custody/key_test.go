@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 )
 
 // TestPassphrase types the passphrase at a terminal, where it is not shown. While custody waits, no core file can be
@@ -40,7 +41,7 @@ func TestPassphrase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	typed := func(args []string, words ...string) string {
+	typed := func(args []string, sig syscall.Signal, words ...string) string {
 		cmd := d.command(args...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		terminal, err := pty.Start(cmd)
@@ -60,28 +61,40 @@ func TestPassphrase(t *testing.T) {
 		if info, err := os.Stat(proc + "mem"); err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 {
 			t.Errorf("its memory is its user's: %v, %v", info, err)
 		}
-		io.WriteString(terminal, words[0]+"\r")
-		if len(words) > 1 {
-			shown.await(t, "again: ")
-			io.WriteString(terminal, words[1]+"\r")
+		if sig != 0 {
+			cmd.Process.Signal(sig)
+		}
+		for i, word := range words {
+			if i > 0 {
+				shown.await(t, "again: ")
+			}
+			io.WriteString(terminal, word+"\r")
 		}
 		cmd.Wait()
 		reading.Wait()
+		if modes, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS); err != nil || modes.Lflag&unix.ECHO == 0 {
+			t.Errorf("%q leaves the terminal without echo: %v", args, err)
+		}
 		if strings.Contains(shown.String(), "random") {
 			t.Errorf("%q shows the passphrase: %s", args, shown.String())
 		}
 		return shown.String()
 	}
 	key := regexp.MustCompile(`custody-\S+\+[0-9a-f]{8}\+\S+`)
-	first := key.FindString(typed([]string{"key", "show"}, word, word))
+	first := key.FindString(typed([]string{"key", "show"}, 0, word, word))
 	if first == "" {
 		t.Fatal("no key was made")
 	}
-	if said := typed([]string{"key", "rotate"}, "not the passphrase"); !strings.Contains(said, "does not open it") || key.MatchString(said) {
+	if said := typed([]string{"key", "rotate"}, 0, "not the passphrase"); !strings.Contains(said, "does not open it") || key.MatchString(said) {
 		t.Errorf("a wrong passphrase: %s", said)
 	}
-	if second := key.FindString(typed([]string{"key", "rotate"}, word)); second == "" || second == first {
+	if second := key.FindString(typed([]string{"key", "rotate"}, 0, word)); second == "" || second == first {
 		t.Errorf("rotated from %s to %s", first, second)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		if said := typed([]string{"key", "rotate"}, sig); !strings.Contains(said, "told to end") {
+			t.Errorf("%v: %s", sig, said)
+		}
 	}
 	cmd := d.command("key", "rotate")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Setsid: true}

@@ -4,10 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
+	"time"
 
 	"filippo.io/age"
 	"golang.org/x/term"
 )
+
+// maxTyping bounds the wait for a person.
+const maxTyping = 5 * time.Minute
 
 // openWithWord decrypts with the passphrase, which it asks for once in this process.
 func (l *Lock) openWithWord(sealed []byte) ([]byte, error) {
@@ -69,11 +75,34 @@ func askTerminal(prompt string) (string, error) {
 			"begin it at a terminal, or open the key with an identity (key: age:FILE in host.yaml)"}
 	}
 	defer tty.Close()
-	fmt.Fprint(tty, "custody: "+prompt)
-	word, err := term.ReadPassword(int(tty.Fd()))
-	fmt.Fprintln(tty)
+	before, err := term.GetState(int(tty.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("read the passphrase: %w", err)
 	}
-	return string(word), nil
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(ended)
+	fmt.Fprint(tty, "custody: "+prompt)
+	defer fmt.Fprintln(tty)
+	type answer struct {
+		word []byte
+		err  error
+	}
+	typed := make(chan answer, 1)
+	go func() { // it outlives this call if nobody types anything; the process is about to end then
+		word, err := term.ReadPassword(int(tty.Fd()))
+		typed <- answer{word, err}
+	}()
+	select {
+	case a := <-typed:
+		if a.err != nil {
+			return "", fmt.Errorf("read the passphrase: %w", a.err)
+		}
+		return string(a.word), nil
+	case <-ended:
+		err = errors.New("told to end")
+	case <-time.After(maxTyping):
+		err = fmt.Errorf("nobody typed one within %s", maxTyping)
+	}
+	return "", errors.Join(fmt.Errorf("no passphrase for the host's key: %w", err), term.Restore(int(tty.Fd()), before))
 }

@@ -1,0 +1,228 @@
+package agentkey
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// maxWait bounds one question to the agent, in which somebody may have to touch a token.
+const maxWait = 30 * time.Second
+
+// Config says which agent signs. Both are required.
+type Config struct {
+	Socket string // absolute path of the agent's socket
+	Dir    string // where the public halves are kept: CUSTODY_HOME/keys
+}
+
+// Source is a proof.KeySource. Its methods, and the keys it returns, may be used concurrently.
+type Source struct{ config Config }
+
+var _ proof.KeySource = (*Source)(nil)
+
+// Error is an agent that does not sign.
+type Error struct {
+	Err  error
+	hint string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return "the agent that holds the host's key: " + e.Err.Error() }
+
+// Unwrap returns what happened.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *Error) Hint() string { return e.hint }
+
+// Check says what is wrong with the path of a socket, without opening it.
+func Check(socket string) error {
+	if !filepath.IsAbs(socket) || filepath.Clean(socket) != socket {
+		return fmt.Errorf("%.80q: want the absolute path of an agent's socket", socket)
+	}
+	return nil
+}
+
+// New returns a Source. The agent is not asked yet.
+func New(c Config) (*Source, error) { return &Source{c}, Check(c.Socket) }
+
+// Key implements proof.KeySource: the key that host.pub names, and on first use the only one that the agent has.
+func (s *Source) Key(ctx context.Context) (proof.Key, error) {
+	text, err := regular.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err := s.only(ctx, proof.KeyName())
+		if err != nil {
+			return proof.Key{}, err
+		}
+		if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
+			return proof.Key{}, err
+		}
+		return key, proof.PublishKey(s.config.Dir, key.Public)
+	}
+	if err != nil {
+		return proof.Key{}, err
+	}
+	public := strings.TrimSpace(string(text))
+	v, err := note.NewVerifier(public)
+	if err != nil {
+		return proof.Key{}, fmt.Errorf("%s: %w", proof.PublicFile, err)
+	}
+	all, err := s.list(ctx, v.Name())
+	if err != nil {
+		return proof.Key{}, err
+	}
+	for _, k := range all {
+		if k.Public == public {
+			return k, nil
+		}
+	}
+	return proof.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys, and none of them is the one in %s", len(all), proof.PublicFile),
+		"ssh-add the host's key again; if the key was kept in another way before, have it sign for this one with custody key rotate --from"}
+}
+
+// Rotate implements proof.KeySource. The new key is the one that was added to the agent beside the one that signs.
+func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
+	old, err := s.Key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.TakeOver(ctx, old)
+}
+
+// TakeOver implements proof.KeySource: the agent's only key that has not signed for this host yet follows old.
+func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
+	next, err := s.only(ctx, old.Name())
+	if err != nil {
+		return nil, err
+	}
+	statement, err := proof.Succeed(s.config.Dir, old, next.Public)
+	if err == nil {
+		err = proof.PublishKey(s.config.Dir, next.Public)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rotate the host's key: %w", err)
+	}
+	return statement, nil
+}
+
+// only returns the one key that the agent has beside those that were the host's.
+func (s *Source) only(ctx context.Context, name string) (proof.Key, error) {
+	all, err := s.list(ctx, name)
+	if err != nil {
+		return proof.Key{}, err
+	}
+	known := map[string]bool{}
+	retired, err := proof.Retired(s.config.Dir)
+	if err != nil {
+		return proof.Key{}, err
+	}
+	for _, r := range retired {
+		known[r.Old] = true
+	}
+	if public, err := regular.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile)); err == nil {
+		known[strings.TrimSpace(string(public))] = true
+	}
+	var fresh []proof.Key
+	for _, k := range all {
+		if !known[k.Public] {
+			fresh = append(fresh, k)
+		}
+	}
+	if len(fresh) != 1 {
+		return proof.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys that were not this host's, want one", len(fresh)),
+			"ssh-keygen -t ed25519 -f FILE makes a key, and ssh-add FILE gives it to the agent; remove others with ssh-add -d"}
+	}
+	return fresh[0], nil
+}
+
+// list returns the agent's Ed25519 keys under a name.
+func (s *Source) list(ctx context.Context, name string) (all []proof.Key, err error) {
+	err = s.ask(ctx, func(a agent.ExtendedAgent) error {
+		listed, err := a.List()
+		if err != nil {
+			return err
+		}
+		for _, l := range listed {
+			public, err := ssh.ParsePublicKey(l.Blob)
+			if err != nil || public.Type() != ssh.KeyAlgoED25519 {
+				continue
+			}
+			raw := ed25519.PublicKey(public.(ssh.CryptoPublicKey).CryptoPublicKey().(ed25519.PublicKey))
+			vkey, err := note.NewEd25519VerifierKey(name, raw)
+			if err != nil {
+				return err
+			}
+			all = append(all, proof.Key{Public: vkey, Signer: &signer{s, name, raw, public}})
+		}
+		return nil
+	})
+	return all, err
+}
+
+// ask talks to the agent over a connection of its own.
+func (s *Source) ask(ctx context.Context, talk func(agent.ExtendedAgent) error) error {
+	const running = "is the agent running there, and may this process use its socket? nothing is signed until it answers"
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", s.config.Socket)
+	if err != nil {
+		return &Error{err, running}
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := talk(agent.NewClient(conn)); err != nil {
+		return &Error{err, "an agent that is locked, or that asks a person and gets no answer, refuses: ssh-add -X unlocks it. " + running}
+	}
+	return nil
+}
+
+// signer signs with one of the agent's keys.
+type signer struct {
+	source *Source
+	name   string
+	public ed25519.PublicKey
+	ssh    ssh.PublicKey
+}
+
+// Name implements note.Signer.
+func (k *signer) Name() string { return k.name }
+
+// KeyHash implements note.Signer.
+func (k *signer) KeyHash() uint32 {
+	sum := sha256.Sum256(append([]byte(k.name+"\n\x01"), k.public...))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+// Sign implements note.Signer. It takes no signature that its own public key does not verify.
+func (k *signer) Sign(msg []byte) (sig []byte, err error) {
+	err = k.source.ask(context.Background(), func(a agent.ExtendedAgent) error {
+		s, err := a.Sign(k.ssh, bytes.Clone(msg))
+		if err != nil {
+			return err
+		}
+		if s.Format != ssh.KeyAlgoED25519 || !ed25519.Verify(k.public, msg, s.Blob) {
+			return fmt.Errorf("its signature is not one of the key %s", base64.StdEncoding.EncodeToString(k.public))
+		}
+		sig = s.Blob
+		return nil
+	})
+	return sig, err
+}
