@@ -45,7 +45,7 @@ func TestRedoPast(t *testing.T) {
 	then := time.Now().UTC().AddDate(-1, 0, 0)
 	genuine := recordOn(t, "r-1", key, then)
 	s.enter(t, genuine)
-	s.log.publish(w.On(then.Add(2 * time.Second)))
+	past := prooftest.Past{s.log.publish(w.On(then.Add(2 * time.Second)))}
 	s.enter(t, recordOn(t, "r-2", key, then.Add(time.Hour)))
 	kept := s.log.publish(w.On(then.Add(time.Hour)))
 	since := filepath.Join(t.TempDir(), "kept")
@@ -54,10 +54,10 @@ func TestRedoPast(t *testing.T) {
 	}
 	replaced := recordOn(t, "r-1", key, then)
 	s.enter(t, replaced)
-	s.log.publish(w.On(time.Now()))
+	past = append(past, kept, s.log.publish(w.On(time.Now())))
 	pack := func(dir string) string {
 		var b bytes.Buffer
-		if err := proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: key.Public, Signer: key, Log: s.log, Since: kept}); err != nil {
+		if err := proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: key.Public, Signer: key, Log: s.log, Since: kept, Past: past}); err != nil {
 			t.Fatal(err)
 		}
 		return write(t, prooftest.Unpack(t, b.Bytes()))
@@ -71,6 +71,11 @@ func TestRedoPast(t *testing.T) {
 		want      int
 	}{
 		"rewritten, since":                   {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept}, []string{"--witness", w.Key, "--quorum", "1", "--since", since}, 1},
+		"rewritten":                          {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 1},
+		"rewritten, ten years":               {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Within: 87600 * time.Hour}, []string{"--witness", w.Key, "--quorum", "1", "--within", "315360000"}, 0},
+		"rewritten, no witness":              {replaced, proof.Trust{Keys: host}, nil, 0},
+		"genuine":                            {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 0},
+		"genuine, within seconds":            {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Within: time.Second}, []string{"--witness", w.Key, "--quorum", "1", "--within", "1"}, 1},
 		"rewritten, since without a witness": {replaced, proof.Trust{Keys: host, Since: kept}, []string{"--since", since}, 0},
 		"genuine, since":                     {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept}, []string{"--witness", w.Key, "--quorum", "1", "--since", since}, 0},
 	} {

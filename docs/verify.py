@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """verify.py BUNDLE|PROOF.json --key host.pub [--key ...] [--witness KEY ... --quorum N] [--since CHECKPOINT]
+[--within SECONDS]
 Checks a bundle, or the proof of one record, with Python, openssl and nothing of custody's; docs/verify.md says
 what the steps mean. A key is a file or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
 import base64, calendar, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile, time
@@ -101,7 +102,7 @@ def erasable(e, seq, by, host, run):
     check((by[0], e["run"], e["seq"]) == (host, run, seq), "erasure forged, or of another record")
     check(e["kind"] not in ("run", "step", "policy", "gap", "vm"), "a record was erased that has to stay")
 
-def record(p, keys, witnesses, quorum, since):  # the proof of one record
+def record(p, keys, witnesses, quorum, since, within):  # the proof of one record
     parts = "type v run seq state record salt leaf leaf_rule erasure segment manifest checkpoint stamp rotations host_key"
     check(p.keys() <= {*parts.split()} and (p["type"], p["v"]) == ("custody record proof", 1), "no proof of a record")
     check(p["leaf_rule"] == "SHA-256(0x00 || salt || record)" and p["state"] in ("open", "sealed", "logged"), "no such rule")
@@ -140,18 +141,19 @@ def record(p, keys, witnesses, quorum, since):  # the proof of one record
     print(f"HOLDS: run {run}, seq {seq}{gone}, log of {size} entries, {cosigned} witnesses")
 
 def main(file="", *options):
-    given = {"--key": [], "--witness": [], "--quorum": ["0"], "--since": []}
+    given = {"--key": [], "--witness": [], "--quorum": ["0"], "--since": [], "--within": ["86400"]}
     check(len(options) % 2 == 0 and {*options[::2]} <= {*given}, __doc__, 2)
     for option, value in zip(options[::2], options[1::2]): given[option].append(value)
     read = lambda value: (open(value).read() if os.path.exists(value) else value).strip()
     hosts, others = [read(k) for k in given["--key"]], [read(k) for k in given["--witness"]]
     check(all(re.fullmatch("[^ +]+[+][0-9a-f]{8}[+][A-Za-z0-9+/]{44}", k) for k in hosts + others), "no key", 2)
     check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
+    check(re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]), "--within is no number of seconds", 2)
     keys, witnesses = dict(key(k) for k in hosts), dict(key(k, 4) for k in others)
     since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]]
     what, data = bundle, pathlib.Path(file).read_bytes()
     if data.lstrip()[:1] == b"{": what, data = record, json.loads(data)
-    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"")
+    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"", int(given["--within"][-1]))
 
 def header(name, size):  # of a file in a tar archive: there is one form only
     parts = name.ljust(100, b"\0"), b"0000644\0" + 2 * b"0000000\0", b"%011o\0" % size + b"0" * 11 + b"\0"
@@ -172,7 +174,7 @@ def unpack(data):  # the files of a bundle, and where the header of the last one
     check(data[at:] == bytes(1024) and last == "trailer", "no bundle: it does not end as bundles do")
     return files, start
 
-def bundle(data, keys, witnesses, quorum, kept):
+def bundle(data, keys, witnesses, quorum, kept, within):
     entries, heirs, (files, end), whole, places = {}, {}, unpack(data), data, {}
     check(all(name in files for name in ("README.txt", "host.pub")), "no bundle: README.txt and host.pub are missing")
     said, total = files.pop("trailer"), len(files)
@@ -263,6 +265,21 @@ def bundle(data, keys, witnesses, quorum, kept):
         check(found and not path, name + ": not in the log")
         places[name] = i
     at = cosigned_at(kept, witnesses, quorum) if kept else None
+    shown = [(size, cosigned_at(signed, witnesses, quorum))]
+    for first, _, _, _ in manifests:  # checkpoints from before, by which the manifest was in the log
+        name = "%020d.witnessed" % first
+        if name not in files: continue
+        head, _, old = files.pop(name).partition(b"\n\n")
+        top_line, *hashes = head.split(b"\n")
+        (m, before, count), path = checkpoint(old, host, keys, witnesses), [b64(h) for h in hashes]
+        files.pop(name + ".tsr", None)
+        check(top_line == b"custody witnessed v1" and places["%020d.tlog-proof" % first] < m <= size, name + ": does not cover the manifest")
+        went_on = before == top if m == size else climb(m, size, path, old=before) == [before, top]
+        check(went_on and not path, name + ": log forked")
+        if count >= quorum: shown.append((m, cosigned_at(old, witnesses, quorum)))
+    for first, m, _, _ in manifests:  # the bundle's own checkpoint counts too
+        times = [t for n, t in shown if t and n > places["%020d.tlog-proof" % first]]
+        check(not times or seconds(m["sealed_at"]) >= min(times) - within, "witnesses saw a manifest long after it says that it was sealed")
     for first, m, _, _ in manifests:
         young = at and places["%020d.tlog-proof" % first] >= n
         check(not young or seconds(m["sealed_at"]) >= at - SKEW, "an entry of the log is younger than it says")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -27,19 +26,19 @@ func (h *Home) Evidence(ctx context.Context, tenant, run string) (e *proof.Evide
 	if err != nil {
 		return nil, nil, err
 	}
-	if e, err = h.openEvidence(ctx, dir, h.mine(tenant, run, dir)); err != nil {
+	if e, err = h.openEvidence(ctx, dir, run, h.mine(tenant, run, dir)); err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
 	return e, func() error { return errors.Join(e.Close(), remove()) }, nil
 }
 
 // openEvidence opens a directory with a run's files, and adds what this host knows of it if it is mine: key and log.
-func (h *Home) openEvidence(ctx context.Context, dir string, mine bool) (*proof.Evidence, error) {
+func (h *Home) openEvidence(ctx context.Context, dir, run string, mine bool) (*proof.Evidence, error) {
 	e, err := proof.OpenDir(dir)
 	if err != nil || !mine {
 		return e, err
 	}
-	e.Log = h.proofLog()
+	e.Log, e.Past = h.proofLog(run)
 	if key, err := regular.ReadFile(h.path("keys", proof.PublicFile)); err == nil { // goes into the proof of a record
 		e.HostKey = strings.TrimSpace(string(key))
 	}
@@ -61,20 +60,16 @@ func (h *Home) stampOf(ctx context.Context, log proof.Log) ([]byte, error) {
 	if err != nil {
 		return nil, nil // Verify says so itself
 	}
-	token, err := regular.ReadFile(h.stampFile(checkpoint))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return token, err
+	return h.stampFileOf(checkpoint)
 }
 
-// proofLog is the host's log for a proof, nil before it has an entry.
-func (h *Home) proofLog() proof.Log {
+// proofLog is the host's log for a run's proof, and its earlier checkpoints; nil before it has an entry.
+func (h *Home) proofLog(run string) (proof.Log, proof.Past) {
 	r, err := h.LogReader()
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	return r
+	return r, h.pastOf(run, r)
 }
 
 // mine says whether this host made the run whose files are in dir. Another host's run is in no log of
@@ -180,14 +175,14 @@ func (h *Home) Bundle(ctx context.Context, w io.Writer, tenant, run string, o Bu
 	if err != nil {
 		return err
 	}
-	all, err := h.bundleOptions(ctx, h.mine(tenant, run, dir), o)
+	all, err := h.bundleOptions(ctx, run, h.mine(tenant, run, dir), o)
 	if err != nil {
 		return errors.Join(err, remove())
 	}
 	return errors.Join(proof.WriteBundle(ctx, w, dir, all), remove())
 }
 
-func (h *Home) bundleOptions(ctx context.Context, mine bool, o BundleOptions) (all proof.BundleOptions, err error) {
+func (h *Home) bundleOptions(ctx context.Context, run string, mine bool, o BundleOptions) (all proof.BundleOptions, err error) {
 	key, err := h.Key()
 	if err != nil {
 		return all, err
@@ -195,7 +190,7 @@ func (h *Home) bundleOptions(ctx context.Context, mine bool, o BundleOptions) (a
 	all = proof.BundleOptions{HostKey: key.Public, Since: o.Since, Select: o.Select, Attachments: o.Attachments, About: o.About,
 		Signer: key, By: cmp.Or(o.By, key.Name()), Time: time.Now()}
 	if mine {
-		all.Log = h.proofLog()
+		all.Log, all.Past = h.proofLog(run)
 	}
 	if all.Stamp, err = h.stampOf(ctx, all.Log); err != nil {
 		return all, err

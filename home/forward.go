@@ -158,7 +158,8 @@ type voucher struct {
 	top       uint64 // index of the last entry
 	entered   bool   // there is one
 	published time.Time
-	open      bool // entries that no checkpoint covers
+	open      bool      // entries that no checkpoint covers
+	kept      time.Time // when a checkpoint was last kept with the run
 }
 
 // checkpointEvery is how often a live run's manifests get a checkpoint: who takes the host
@@ -198,11 +199,16 @@ func (v *voucher) publish(ctx context.Context) error {
 		return nil
 	}
 	v.published = time.Now()
-	if err := v.log.publish(ctx, v.top); err != nil {
+	signed, err := v.log.publish(ctx, v.top)
+	if err != nil {
 		return fmt.Errorf("no checkpoint covers the run's last manifest yet: %w", err)
 	}
 	v.open = false
-	return nil
+	if !v.closed && time.Since(v.kept) < witnessedEvery {
+		return nil
+	}
+	v.kept = time.Now()
+	return v.home.keepWitnessed(v.follower.run, signed)
 }
 
 // carrier brings a run's segments into the store.

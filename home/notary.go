@@ -87,14 +87,14 @@ func (n *notary) add(ctx context.Context, entry []byte, again bool) (uint64, err
 }
 
 // publish waits for a checkpoint over index, has it stamped where host.yaml asks for
-// it, and keeps the stamp beside the log.
-func (n *notary) publish(ctx context.Context, index uint64) error {
+// it, and keeps the stamp beside the log. It returns the checkpoint.
+func (n *notary) publish(ctx context.Context, index uint64) (checkpoint []byte, err error) {
 	<-n.opened
 	if n.err != nil {
-		return n.err
+		return nil, n.err
 	}
 	if n.failed != nil {
-		return n.failed
+		return nil, n.failed
 	}
 	wait := 10 * time.Second
 	if n.home.config.Log.Wait > 0 {
@@ -102,17 +102,16 @@ func (n *notary) publish(ctx context.Context, index uint64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	checkpoint, err := n.log.Publish(ctx, index)
-	if err != nil {
+	if checkpoint, err = n.log.Publish(ctx, index); err != nil {
 		if n.brief {
 			n.failed = err
 		}
-		return err
+		return nil, err
 	}
 	if n.home.config.Log.Stamp == nil {
-		return nil
+		return checkpoint, nil
 	}
-	return n.home.stamp(ctx, checkpoint)
+	return checkpoint, n.home.stamp(ctx, checkpoint)
 }
 
 // enter puts an entry into the log, if it is not there, and has a checkpoint made over it.
@@ -121,7 +120,8 @@ func (n *notary) enter(ctx context.Context, entry []byte) error {
 	if err != nil {
 		return err
 	}
-	return n.publish(ctx, index)
+	_, err = n.publish(ctx, index)
+	return err
 }
 
 func (n *notary) close(ctx context.Context) error {

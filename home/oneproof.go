@@ -17,7 +17,7 @@ import (
 // segment is not what was signed, or has no such record (proof.ErrNoEvidence).
 func (h *Home) ProofOf(ctx context.Context, tenant, run string, seq uint64) (proof.RecordProof, error) {
 	if h.HasLogOf(tenant, run) {
-		p, err := h.proofIn(ctx, h.RunDir(run), true, seq)
+		p, err := h.proofIn(ctx, h.RunDir(run), run, true, seq)
 		if !errors.Is(err, proof.ErrSegmentMissing) || !h.IsPruned(run) {
 			return p, err
 		}
@@ -29,13 +29,13 @@ func (h *Home) ProofOf(ctx context.Context, tenant, run string, seq uint64) (pro
 	dir := filepath.Join(temp, rebuiltDir)
 	p, err := proof.RecordProof{}, h.rebuildSegment(ctx, tenant, run, seq, dir)
 	if err == nil {
-		p, err = h.proofIn(ctx, dir, h.mine(tenant, run, dir), seq)
+		p, err = h.proofIn(ctx, dir, run, h.mine(tenant, run, dir), seq)
 	}
 	return p, errors.Join(err, os.RemoveAll(temp))
 }
 
-func (h *Home) proofIn(ctx context.Context, dir string, mine bool, seq uint64) (proof.RecordProof, error) {
-	e, err := h.openEvidence(ctx, dir, mine)
+func (h *Home) proofIn(ctx context.Context, dir, run string, mine bool, seq uint64) (proof.RecordProof, error) {
+	e, err := h.openEvidence(ctx, dir, run, mine)
 	if err != nil {
 		return proof.RecordProof{}, err
 	}

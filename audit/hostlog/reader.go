@@ -3,16 +3,19 @@ package hostlog
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
 	"path/filepath"
+	"strings"
 
 	"github.com/transparency-dev/merkle/rfc6962"
 	"github.com/transparency-dev/tessera/api/layout"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Reader reads a log without writing to it and without locks, while others append. It is a
@@ -64,6 +67,30 @@ func (r *Reader) checkpoint() (Checkpoint, error) {
 // ones are thinned out. Each is checked by itself, and no two of them contradict each other in
 // size; Check holds them against the tree.
 func (r *Reader) Checkpoints(context.Context) ([]Checkpoint, error) { return r.kept.all() }
+
+// Unchecked returns what Checkpoints does, without looking at signatures: Open checks the one that is wanted.
+func (r *Reader) Unchecked(context.Context) ([]Checkpoint, error) {
+	data, err := regular.ReadFile(r.kept.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return Unchecked(data), err
+}
+
+// Unchecked reads the checkpoints in data, each followed by an empty line. What is none is passed over.
+func Unchecked(data []byte) (all []Checkpoint) {
+	notes, _ := splitNotes(data)
+	for _, signed := range notes {
+		text, _, _ := strings.Cut(string(signed), "\n\n")
+		if c, err := proof.ParseCheckpoint(text + "\n"); err == nil {
+			all = append(all, Checkpoint{Note: signed, Size: c.Size, Root: c.Root})
+		}
+	}
+	return all
+}
+
+// Open checks that a checkpoint is signed by the log's key, and reads it. It does not say whether it is one of this tree.
+func (r *Reader) Open(signed []byte) (Checkpoint, error) { return r.kept.keys.open(signed) }
 
 // Index returns the place of an entry under the last checkpoint, given its bytes; the newest
 // place if it was added more than once. It searches from the newest backward: a recent entry is

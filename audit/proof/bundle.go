@@ -48,7 +48,8 @@ does not occur stands in a "gap" record.
 checkpoint is the signed head of the host's log (C2SP tlog-checkpoint), with the cosignatures of
 its witnesses; checkpoint.tsr, if there is one, an RFC 3161 time stamp over that file. N.tlog-proof
 (C2SP tlog-proof) says that the manifest N is in that log: its extra data is the entry, which names
-the SHA-256 of the manifest file. since and consistency say that the log went on from an earlier
+the SHA-256 of the manifest file. N.witnessed is the first checkpoint over it that witnesses cosigned, and
+that the log went on from there. since and consistency say that the log went on from an earlier
 checkpoint. A frame that begins with "CWE1" is a record that was erased; N.erasure says why.
 N.rotation says that the host has a new key, signed by the old one.
 
@@ -71,6 +72,9 @@ type BundleOptions struct {
 	Since []byte
 	// Stamp is an RFC 3161 response over the checkpoint's bytes. Nil: none.
 	Stamp []byte
+	// Past knows earlier checkpoints of the log: the bundle shows by them when the run's manifests were in it. Nil: it
+	// does not.
+	Past Past
 	// Rotations are the host's signed rotations in order, as ReadRotations returns them.
 	Rotations [][]byte
 	// Select shows a part of the record only. Nil: all of it.
@@ -103,7 +107,7 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	if e.Live {
 		return fmt.Errorf("bundle %s: %w", dir, ErrLive)
 	}
-	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, withheld: newWithheld()}
+	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, withheld: newWithheld(), places: map[string]uint64{}}
 	if err := b.write(w); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
@@ -135,6 +139,8 @@ type bundler struct {
 	head       Subject // as far as manifests were written
 	records    uint64
 	withheld   withheld
+	logged     []placed          // manifests in order
+	places     map[string]uint64 // of entries in the log
 }
 
 // bundled is a file of a bundle. It is made when it is its turn.
@@ -160,6 +166,9 @@ func (b *bundler) write(w io.Writer) error {
 		}
 	}
 	if err := b.addRecord(); err != nil {
+		return err
+	}
+	if err := b.addPast(); err != nil {
 		return err
 	}
 	b.addSelection()
@@ -297,7 +306,48 @@ func (b *bundler) proveFile(name string) error {
 	b.head = Subject{m.Run, Digest(data)}
 	b.records += m.Count
 	if b.Log != nil {
-		b.prove(wal.FileName(first, ""), ManifestLeaf(m.Run, m.Segment, Digest(data)))
+		entry := ManifestLeaf(m.Run, m.Segment, Digest(data))
+		b.prove(wal.FileName(first, ""), entry)
+		if index, err := b.place(entry); err == nil { // else prove says why
+			b.logged = append(b.logged, placed{m, index})
+		}
+	}
+	return nil
+}
+
+// place returns where an entry stands under the checkpoint.
+func (b *bundler) place(entry []byte) (uint64, error) {
+	if index, ok := b.places[string(entry)]; ok {
+		return index, nil
+	}
+	index, err := b.Log.Index(b.ctx, entry)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && index >= b.checkpoint.Size:
+		return 0, ErrPending
+	case err != nil:
+		return 0, fmt.Errorf("the host's log: %w", err)
+	}
+	b.places[string(entry)] = index
+	return index, nil
+}
+
+// addPast adds the checkpoints that show when the manifests were in the log.
+func (b *bundler) addPast() error {
+	if b.Log == nil || b.Past == nil {
+		return nil
+	}
+	all, err := firstCheckpoints(b.ctx, b.Past, b.logged)
+	if err == nil {
+		err = proveEarlier(b.ctx, b.Log, all, b.checkpoint.Size)
+	}
+	if err != nil {
+		return err
+	}
+	for first, e := range all {
+		b.addBytes(wal.FileName(first, witnessedSuffix), e.marshal())
+		if e.stamp != nil {
+			b.addBytes(wal.FileName(first, witnessedStampSuffix), e.stamp)
+		}
 	}
 	return nil
 }
@@ -305,12 +355,9 @@ func (b *bundler) proveFile(name string) error {
 // prove adds the proof that an entry stands under the checkpoint.
 func (b *bundler) prove(name string, entry []byte) {
 	b.add(name+proofSuffix, func() ([]byte, error) {
-		index, err := b.Log.Index(b.ctx, entry)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && index >= b.checkpoint.Size {
-			return nil, ErrPending
-		}
+		index, err := b.place(entry)
 		if err != nil {
-			return nil, fmt.Errorf("the host's log: %w", err)
+			return nil, err
 		}
 		path, err := b.Log.Inclusion(b.ctx, index, b.checkpoint.Size)
 		if err != nil {

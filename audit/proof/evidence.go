@@ -30,6 +30,9 @@ type Evidence struct {
 	// Log is the host's log, for evidence from a directory: set it after OpenDir. Nil: the
 	// log is not asked. A bundle brings its own proofs.
 	Log Log
+	// Past knows earlier checkpoints of that log, by which Verify tells when the run's manifests were in it. Nil: only
+	// the last checkpoint tells.
+	Past Past
 	// Stamp is the RFC 3161 response over the log's last checkpoint, and Rotations are the
 	// host's signed rotations in order, for evidence from a directory.
 	Stamp     []byte

@@ -116,6 +116,7 @@ func limit(name string) int64 {
 		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: maxManifest,
 		ErasureSuffix: maxManifest, RotationSuffix: maxManifest,
 		proofSuffix: maxProof, erasureProofSuffix: maxProof, rotationProofSuffix: maxProof,
+		witnessedSuffix: maxProof, witnessedStampSuffix: maxSmall,
 	} {
 		if numbered(name, suffix) {
 			return n

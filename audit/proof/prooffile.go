@@ -21,6 +21,9 @@ const (
 	proofSuffix         = ".tlog-proof"                // N: first seq of the segment whose manifest is included
 	erasureProofSuffix  = ErasureSuffix + proofSuffix  // N: seq of the record
 	rotationProofSuffix = RotationSuffix + proofSuffix // N: number of the rotation
+
+	witnessedSuffix      = ".witnessed"             // N: first seq of a segment whose manifest was in the log by then
+	witnessedStampSuffix = witnessedSuffix + ".tsr" // RFC 3161 response over the checkpoint in there
 )
 
 const (

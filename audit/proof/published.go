@@ -24,7 +24,7 @@ func (v *verifier) published(ctx context.Context) error {
 		return err
 	}
 	for _, check := range []func(context.Context, source, signedCheckpoint) error{
-		v.since, v.stamped, v.includeRotations, v.includeManifests, v.includeErasures, v.backdated,
+		v.since, v.stamped, v.includeRotations, v.includeManifests, v.includeErasures, v.backdated, v.timely,
 	} {
 		if err := check(ctx, src, c); err != nil {
 			return err
@@ -79,6 +79,9 @@ func (v *verifier) unlogged() error {
 		if data != nil {
 			return broken(ErrNoCheckpoint, 0, checkpointFile, "there is a file %s", name)
 		}
+	}
+	if len(v.witnessedFiles()) > 0 {
+		return broken(ErrNoCheckpoint, 0, checkpointFile, "there are earlier checkpoints")
 	}
 	switch {
 	case len(v.report.Erasures) > 0 || len(v.rotations) > 0 || v.trust.Quorum > 0 || v.trust.Stamped || v.trust.Since != nil:

@@ -24,6 +24,8 @@ type source interface {
 	since() ([]byte, error)
 	// stamp returns the RFC 3161 response over the checkpoint; nil if there is none.
 	stamp() ([]byte, error)
+	// earlier returns checkpoints that show when manifests were in the log, by the manifest's first seq.
+	earlier(ctx context.Context, manifests []signed, c signedCheckpoint) (map[uint64]earlier, error)
 }
 
 var errTail = errors.New("not under the checkpoint")
@@ -74,6 +76,24 @@ func (s fromLog) continues(ctx context.Context, old uint64, c signedCheckpoint) 
 
 func (s fromLog) since() ([]byte, error) { return nil, nil }
 func (s fromLog) stamp() ([]byte, error) { return s.evidence.Stamp, nil }
+
+// earlier asks the past as a bundle would.
+func (s fromLog) earlier(ctx context.Context, manifests []signed, c signedCheckpoint) (map[uint64]earlier, error) {
+	if s.evidence.Past == nil {
+		return nil, nil
+	}
+	var logged []placed
+	for _, m := range manifests {
+		if m.logged {
+			logged = append(logged, placed{m.Manifest, m.index})
+		}
+	}
+	all, err := firstCheckpoints(ctx, s.evidence.Past, logged)
+	if err == nil {
+		err = proveEarlier(ctx, s.evidence.Log, all, c.Size)
+	}
+	return all, s.failed(ctx, err)
+}
 
 // fromFiles reads what a bundle brought along.
 type fromFiles struct{ evidence *Evidence }
@@ -135,6 +155,29 @@ func (s fromFiles) continues(_ context.Context, old uint64, c signedCheckpoint) 
 		return nil, broken(ErrOtherCheckpoint, 0, consistencyFile, "the bundle's checkpoint is another")
 	}
 	return p.path, nil
+}
+
+func (s fromFiles) earlier(_ context.Context, manifests []signed, _ signedCheckpoint) (map[uint64]earlier, error) {
+	all := map[uint64]earlier{}
+	for _, m := range manifests {
+		name := wal.FileName(m.First, witnessedSuffix)
+		data, err := s.file(name, maxProof)
+		if err != nil {
+			return nil, err
+		}
+		if data == nil {
+			continue
+		}
+		e, err := parseEarlier(data)
+		if err != nil {
+			return nil, broken(ErrProofMalformed, 0, name, "%v", err)
+		}
+		if e.stamp, err = s.file(wal.FileName(m.First, witnessedStampSuffix), maxSmall); err != nil {
+			return nil, err
+		}
+		all[m.First] = e
+	}
+	return all, nil
 }
 
 // statements reads the signed statements with that suffix, in the order of their numbers.

@@ -7,6 +7,7 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/digitorus/pkcs7"
 	"github.com/digitorus/timestamp"
@@ -24,14 +25,9 @@ func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) er
 	case response == nil:
 		return nil
 	}
-	t, signer, err := openStamp(response)
+	t, signer, err := stampedOver(stampFile, response, c.note)
 	if err != nil {
-		return broken(ErrStamp, 0, stampFile, "%v", err)
-	}
-	h := t.HashAlgorithm.New()
-	h.Write(c.note)
-	if !bytes.Equal(h.Sum(nil), t.HashedMessage) {
-		return broken(ErrStampedOther, 0, stampFile, "it is over %x", t.HashedMessage)
+		return err
 	}
 	if v.trust.Authorities == nil {
 		if v.trust.Stamped {
@@ -45,6 +41,32 @@ func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) er
 	}
 	v.report.Published.Stamp, v.report.Published.Authority = t.Time.UTC(), signer.Subject.String()
 	return nil
+}
+
+// stampedOver opens a stamp and checks that it is over a checkpoint's bytes.
+func stampedOver(file string, response, checkpoint []byte) (*timestamp.Timestamp, *x509.Certificate, error) {
+	t, signer, err := openStamp(response)
+	if err != nil {
+		return nil, nil, broken(ErrStamp, 0, file, "%v", err)
+	}
+	h := t.HashAlgorithm.New()
+	h.Write(checkpoint)
+	if !bytes.Equal(h.Sum(nil), t.HashedMessage) {
+		return nil, nil, broken(ErrStampedOther, 0, file, "it is over %x", t.HashedMessage)
+	}
+	return t, signer, nil
+}
+
+// stampOver returns when an earlier checkpoint was stamped; zero if it was not, or by nobody who is trusted.
+func (v *verifier) stampOver(file string, response, checkpoint []byte) (time.Time, error) {
+	if response == nil {
+		return time.Time{}, nil
+	}
+	t, signer, err := stampedOver(file, response, checkpoint)
+	if err != nil || v.trust.Authorities == nil || v.authority(t, signer) != nil {
+		return time.Time{}, err
+	}
+	return t.Time.UTC(), nil
 }
 
 // authority checks that the certificate of who stamped is one for that purpose alone, which

@@ -1,12 +1,15 @@
 package proof
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
 
 	cosign "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/wal"
 )
 
 // clockSkew is how far the clocks of a host and of its witnesses may be apart, with what passes between
@@ -47,4 +50,131 @@ func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 		}
 	}
 	return nil
+}
+
+// DefaultWithin is how long after it says that it was sealed a manifest has to be in the log, as witnesses saw it, unless
+// the verifier demands another time: a host can be without its witnesses for a while.
+const DefaultWithin = 24 * time.Hour
+
+// dated is a checkpoint with a time that the verifier believes.
+type dated struct {
+	size uint64
+	at   time.Time
+}
+
+// timely checks that each manifest was in the log not long after it says that it was sealed: by the checkpoints that
+// were shown, and by the last one.
+func (v *verifier) timely(ctx context.Context, src source, c signedCheckpoint) error {
+	shown, err := v.shownCheckpoints(ctx, src, c)
+	if err != nil {
+		return err
+	}
+	if len(shown) == 0 {
+		return nil
+	}
+	slices.SortFunc(shown, func(a, b dated) int { return cmp.Compare(b.size, a.size) })
+	order := make([]int, 0, len(v.manifests))
+	for i, m := range v.manifests {
+		if m.logged {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(v.manifests[j].index, v.manifests[i].index) })
+	var first time.Time // of the checkpoints that cover the manifest and those behind it
+	seen := map[int]time.Time{}
+	for _, i := range order {
+		for ; len(shown) > 0 && shown[0].size > v.manifests[i].index; shown = shown[1:] {
+			if first.IsZero() || shown[0].at.Before(first) {
+				first = shown[0].at
+			}
+		}
+		if !first.IsZero() {
+			seen[i] = first
+		}
+	}
+	return v.late(seen)
+}
+
+// late judges the times at which manifests are known to have been in the log.
+func (v *verifier) late(seen map[int]time.Time) error {
+	p := v.report.Published
+	within := cmp.Or(v.trust.Within, DefaultWithin)
+	for i, m := range v.manifests {
+		at, ok := seen[i]
+		if !ok {
+			continue
+		}
+		p.Witnessed = at
+		delay := at.Sub(m.SealedAt)
+		p.Delay = max(p.Delay, delay)
+		if delay > within {
+			return broken(ErrLate, 0, m.file, "first witnessed %s after it says it was sealed, at %s; at most %s is accepted",
+				delay.Round(time.Second), at.Format(time.RFC3339), within)
+		}
+	}
+	return nil
+}
+
+// shownCheckpoints checks the earlier checkpoints, and returns those that have a time, the last one among them.
+func (v *verifier) shownCheckpoints(ctx context.Context, src source, c signedCheckpoint) ([]dated, error) {
+	var shown []dated
+	if n, err := note.Open(c.note, witnesses{v.ring, v.trust.Witnesses}); err == nil {
+		if at := v.date(n, v.report.Published.Stamp); !at.IsZero() {
+			shown = append(shown, dated{c.Size, at})
+		}
+	}
+	all, err := src.earlier(ctx, v.manifests, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range v.manifests {
+		e, ok := all[m.First]
+		if !ok {
+			continue
+		}
+		d, err := v.earlier(wal.FileName(m.First, witnessedSuffix), e, m, c)
+		if err != nil {
+			return nil, err
+		}
+		if !d.at.IsZero() {
+			shown = append(shown, d)
+		}
+	}
+	return shown, nil
+}
+
+// earlier checks a checkpoint that is to show that m was in the log.
+func (v *verifier) earlier(file string, e earlier, m signed, c signedCheckpoint) (dated, error) {
+	old, n, err := v.openCheckpoint(file, e.checkpoint, v.ring)
+	switch {
+	case err != nil:
+		return dated{}, err
+	case !m.logged || old.Size <= m.index:
+		return dated{}, broken(ErrNotIncluded, 0, file, "a checkpoint of %d entries does not cover the manifest", old.Size)
+	case old.Size > c.Size:
+		return dated{}, broken(ErrRolledBack, 0, file, "it has %d entries, the checkpoint %d", old.Size, c.Size)
+	case old.Size == c.Size && (old.Root != c.Root || len(e.path) > 0), old.Size < c.Size && !VerifyConsistency(old.Size, c.Size, e.path, old.Root, c.Root):
+		return dated{}, broken(ErrForked, 0, file, "a tree of %d entries does not continue that of %d", c.Size, old.Size)
+	}
+	stamp, err := v.stampOver(file+".tsr", e.stamp, e.checkpoint)
+	return dated{old.Size, v.date(n, stamp)}, err
+}
+
+// date is the earliest time at which a checkpoint is known to have been: by the quorum of witnesses, or by a stamp.
+func (v *verifier) date(n *note.Note, stamp time.Time) time.Time {
+	w := witnesses{v.ring, v.trust.Witnesses}
+	count := 0
+	for _, s := range n.Sigs {
+		if w.has(keyID{s.Name, s.Hash}) && !v.ring.knows(keyID{s.Name, s.Hash}) {
+			count++
+		}
+	}
+	at, ok := v.cosignedAt(n)
+	switch {
+	case !ok || count < v.trust.Quorum:
+		return stamp
+	case !stamp.IsZero() && stamp.Before(at):
+		return stamp
+	}
+	return at
 }

@@ -1,8 +1,12 @@
 package proof_test
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,8 +39,8 @@ type rewritten struct {
 	log      *treeLog
 	witness  prooftest.Witness
 	then     time.Time
-	first    []byte // the first checkpoint over the genuine run
-	kept     []byte // one of an hour later
+	past     prooftest.Past // first a checkpoint over the genuine run
+	kept     []byte         // one of an hour later
 	genuine  string
 	replaced string
 }
@@ -48,12 +52,12 @@ func newRewritten(t testing.TB) *rewritten {
 	r.then = time.Now().UTC().AddDate(-1, 0, 0).Truncate(time.Second)
 	r.genuine = runOn(t, k, "r-one", r.then)
 	r.log.log(t, r.genuine)
-	r.first = r.log.publish(t, r.witness.On(r.then.Add(3*time.Second)))
+	r.past = append(r.past, r.log.publish(t, r.witness.On(r.then.Add(3*time.Second))))
 	r.log.log(t, runOn(t, k, "r-two", r.then.Add(time.Hour)))
 	r.kept = r.log.publish(t, r.witness.On(r.then.Add(time.Hour)))
 	r.replaced = runOn(t, k, "r-one", r.then)
 	r.log.log(t, r.replaced)
-	r.log.publish(t, r.witness.On(time.Now()))
+	r.past = append(r.past, r.kept, r.log.publish(t, r.witness.On(time.Now())))
 	return r
 }
 
@@ -67,7 +71,7 @@ func (r *rewritten) inLog(t testing.TB, dir string, trust proof.Trust) (proof.Re
 	e, err := proof.OpenDir(dir)
 	check(t, err)
 	defer e.Close()
-	e.Log = r.log
+	e.Log, e.Past = r.log, r.past
 	return proof.Verify(t.Context(), e, trust)
 }
 
@@ -111,5 +115,168 @@ func TestBackdated(t *testing.T) {
 	check(t, err)
 	if !r.Published.SinceTime.IsZero() {
 		t.Errorf("a time without a witness: %s", r.Published.SinceTime)
+	}
+}
+
+// bundle is one of the run in dir, with what the host knows of its past.
+func (r *rewritten) bundle(t testing.TB, dir string) files {
+	t.Helper()
+	var b bytes.Buffer
+	o := proof.BundleOptions{HostKey: r.public, Signer: r.signer, Log: r.log, Since: r.kept, Past: r.past}
+	check(t, proof.WriteBundle(t.Context(), &b, dir, o))
+	return unpack(t, b.Bytes())
+}
+
+// TestLate: who writes the past again finds no witness that saw it then.
+func TestLate(t *testing.T) {
+	w := newRewritten(t)
+	late := func(t *testing.T, err error) { t.Helper(); wants(t, err, proof.ErrDoesNotHold, proof.ErrLate, 0) }
+	f := w.bundle(t, w.genuine)
+	r, err := f.verify(t, w.trust())
+	check(t, err)
+	if p := r.Published; !p.Witnessed.Equal(w.then.Add(3*time.Second)) || p.Delay != 3*time.Second {
+		t.Errorf("in the log by %s, %s after the seal", p.Witnessed, p.Delay)
+	}
+	again := w.bundle(t, w.replaced)
+	_, err = again.verify(t, w.trust())
+	late(t, err)
+	_, err = w.inLog(t, w.genuine, w.trust())
+	check(t, err)
+	_, err = w.inLog(t, w.replaced, w.trust())
+	late(t, err)
+	_, err = again.verify(t, proof.Trust{Keys: w.trusted}) // docs/verify.md says that this holds
+	check(t, err)
+
+	t.Run("bounds", func(t *testing.T) {
+		trust := w.trust()
+		trust.Within = 3 * time.Second
+		_, err := f.verify(t, trust)
+		check(t, err)
+		trust.Within--
+		_, err = f.verify(t, trust)
+		late(t, err)
+	})
+	t.Run("left out", func(t *testing.T) {
+		f := maps.Clone(f)
+		delete(f, name(4, ".witnessed"))
+		_, err := f.seal(t, w.key).verify(t, w.trust())
+		late(t, err)
+	})
+	t.Run("a closing of today behind segments of then", func(t *testing.T) {
+		w := newRewritten(t)
+		dir := filepath.Join(t.TempDir(), "r-four")
+		sealer := &prooftest.SealedOn{Sealer: proof.NewSealer(w.signer, facts), At: w.then}
+		l, err := wal.Create(dir, wal.Options{Run: "r-four", Sealer: sealer, SegmentAge: time.Hour})
+		check(t, err)
+		_, err = l.Append(t.Context(), output(t, "what did not happen\n"))
+		check(t, err)
+		check(t, l.Rotate(t.Context()))
+		sealer.At = time.Now()
+		check(t, l.Close(t.Context(), wal.Interrupted))
+		w.log.log(t, dir)
+		w.past = append(w.past, w.log.publish(t, w.witness.On(time.Now())))
+		_, err = w.bundle(t, dir).verify(t, w.trust())
+		late(t, err)
+	})
+	t.Run("two witnesses", func(t *testing.T) {
+		// The second one has seen the log only today: it gives no old time.
+		w := newRewritten(t)
+		second := prooftest.NewWitness(t, "second.example")
+		w.log.publish(t, w.witness.On(time.Now()), second.On(time.Now()))
+		trust := w.trust()
+		trust.Witnesses = append(trust.Witnesses, second)
+		f := w.bundle(t, w.genuine)
+		_, err := f.verify(t, trust)
+		check(t, err)
+		trust.Quorum = 2
+		_, err = f.verify(t, trust)
+		late(t, err)
+	})
+	for title, c := range map[string]struct {
+		change func(t *testing.T, f files)
+		want   error
+	}{
+		"no such header": {func(_ *testing.T, f files) { f[name(4, ".witnessed")][0] = 'C' }, proof.ErrProofMalformed},
+		"another path":   {func(t *testing.T, f files) { f[name(4, ".witnessed")] = addPath(t, f[name(4, ".witnessed")]) }, proof.ErrForked},
+		"shown twice":    {func(_ *testing.T, f files) { f[name(1, ".witnessed")] = f[name(4, ".witnessed")] }, nil},
+		"forged": {func(t *testing.T, f files) {
+			other := &treeLog{signer: newKey(t).signer}
+			other.log(t, w.genuine)
+			f[name(4, ".witnessed")] = append([]byte("custody witnessed v1\n\n"), other.publish(t)...)
+		}, proof.ErrCheckpoint},
+		"another log": {func(t *testing.T, f files) {
+			other := &treeLog{signer: w.signer}
+			other.log(t, runOn(t, w.key, "r-one", w.then))
+			f[name(4, ".witnessed")] = append([]byte("custody witnessed v1\n\n"), other.publish(t, w.witness.On(w.then))...)
+		}, proof.ErrForked},
+		"a stamp beside nothing": {func(_ *testing.T, f files) { f[name(2, ".witnessed.tsr")] = []byte("x") }, proof.ErrStray},
+		"a stamp of nothing":     {func(_ *testing.T, f files) { f[name(4, ".witnessed.tsr")] = []byte("x") }, proof.ErrStamp},
+		"beside no manifest":     {func(_ *testing.T, f files) { f[name(9, ".witnessed")] = f[name(4, ".witnessed")] }, proof.ErrStray},
+	} {
+		t.Run(title, func(t *testing.T) {
+			f := files{}
+			for name, data := range w.bundle(t, w.genuine) {
+				f[name] = bytes.Clone(data)
+			}
+			c.change(t, f)
+			_, err := f.seal(t, w.key).verify(t, w.trust())
+			if c.want == nil {
+				check(t, err)
+			} else {
+				wants(t, err, proof.ErrDoesNotHold, c.want, 0)
+			}
+		})
+	}
+}
+
+// addPath puts one more hash into the proof of an earlier checkpoint.
+func addPath(t *testing.T, data []byte) []byte {
+	t.Helper()
+	at := bytes.Index(data, []byte("\n\n"))
+	h := proof.Hash{1}
+	return slices.Concat(data[:at+1], []byte(base64Of(h)+"\n"), data[at+1:])
+}
+
+// TestFirstCheckpointsShared: the manifests of a long run share checkpoints, and each is shown to be in the log in time.
+func TestFirstCheckpointsShared(t *testing.T) {
+	k := newKey(t)
+	w := prooftest.NewWitness(t, "witness.example")
+	log := &treeLog{signer: k.signer}
+	then := time.Now().AddDate(0, -1, 0).UTC().Truncate(time.Second)
+	dir := filepath.Join(t.TempDir(), "r-long")
+	sealer := &prooftest.SealedOn{Sealer: proof.NewSealer(k.signer, facts)}
+	l, err := wal.Create(dir, wal.Options{Run: "r-long", Sealer: sealer, SegmentAge: time.Hour})
+	check(t, err)
+	var past prooftest.Past
+	for i := range 120 { // a segment a minute, for two hours
+		_, err := l.Append(t.Context(), output(t, "line\n"))
+		check(t, err)
+		sealer.At = then.Add(time.Duration(i) * time.Minute)
+		check(t, l.Rotate(t.Context()))
+		log.log(t, dir)
+		past = append(past, log.publish(t, w.On(sealer.At.Add(time.Second))))
+	}
+	check(t, l.Close(t.Context(), wal.Sealed))
+	log.log(t, dir)
+	past = append(past, log.publish(t, w.On(sealer.At.Add(time.Second))))
+	log.add(t, []byte("later"))
+	log.publish(t, w.On(time.Now()))
+	var b bytes.Buffer
+	check(t, proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: k.public, Signer: k.signer, Log: log, Past: past}))
+	f := unpack(t, b.Bytes())
+	shown := 0
+	for name := range f {
+		if strings.HasSuffix(name, ".witnessed") {
+			shown++
+		}
+	}
+	if shown < 10 || shown > 14 {
+		t.Errorf("%d checkpoints are shown", shown)
+	}
+	trust := proof.Trust{Keys: k.trusted, Witnesses: []note.Verifier{w}, Quorum: 1, Within: 10 * time.Minute}
+	r, err := f.verify(t, trust)
+	check(t, err)
+	if !r.Published.Witnessed.Equal(sealer.At.Add(time.Second)) {
+		t.Errorf("in the log by %s", r.Published.Witnessed)
 	}
 }

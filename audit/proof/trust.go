@@ -2,6 +2,7 @@ package proof
 
 import (
 	"crypto/x509"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 )
@@ -17,6 +18,9 @@ type Trust struct {
 	// Since is an earlier checkpoint of the host's log that the verifier kept: the log must
 	// have gone on from there. Nil: none was kept.
 	Since []byte
+	// Within is how long after it says that it was sealed each manifest has to be in the log, by the time that
+	// the quorum of Witnesses, or an authority, gives. 0: DefaultWithin.
+	Within time.Duration
 	// Authorities are roots of time stamp authorities (RFC 3161); nil: a stamp is not looked
 	// at. With Stamped a stamp must be there.
 	Authorities *x509.CertPool

@@ -83,6 +83,7 @@ var (
 	ErrStamp           = &Finding{"stamp-forged", 57, "time stamp forged"}
 	ErrStampedOther    = &Finding{"stamp-of-another-checkpoint", 58, "the time stamp is over another checkpoint"}
 	// Findings about times.
+	ErrLate              = &Finding{"witnessed-late", 66, "witnesses saw a manifest long after it says that it was sealed"}
 	ErrBackdated         = &Finding{"entry-backdated", 65, "an entry of the host's log is younger than it says"}
 	ErrErasureUndeclared = &Finding{"erasure-undeclared", 60, "a record is erased and no statement says so"}
 	ErrErasureForged     = &Finding{"erasure-forged", 61, "statement of an erasure forged"}
@@ -115,7 +116,7 @@ func Findings() []*Finding {
 		ErrNoCheckpoint, ErrCheckpoint, ErrOtherLog, ErrRolledBack, ErrForked, ErrNoConsistency, ErrNoProof, ErrProofMalformed,
 		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
 		ErrNoStamp, ErrStamp, ErrStampedOther,
-		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged, ErrBackdated,
+		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged, ErrBackdated, ErrLate,
 		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey,
 		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted,
 	}

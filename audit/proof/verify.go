@@ -54,10 +54,14 @@ type Published struct {
 	Witnesses []string // names of those whose cosignatures count
 	// Covered is how many records stand under the checkpoint, and Tail how many are younger.
 	Covered, Tail uint64
-	Since         uint64    // size of the earlier checkpoint that the log goes on from, 0 if none was asked for
-	SinceTime     time.Time // by when witnesses had cosigned that one; zero if none that is trusted did
-	Stamp         time.Time // of the checkpoint by an authority; zero if there is none or none was asked for
-	Authority     string    // who stamped: the subject of its certificate
+	Since         uint64 // size of the earlier checkpoint that the log goes on from, 0 if none was asked for
+	// Witnessed is when the run's last manifest is known to have been in the log: by the quorum of witnesses, or a
+	// stamp. Delay is the longest time from the seal of a manifest to such a moment. Zero if nobody is trusted to say when.
+	Witnessed time.Time
+	Delay     time.Duration
+	SinceTime time.Time // by when witnesses had cosigned that one; zero if none that is trusted did
+	Stamp     time.Time // of the checkpoint by an authority; zero if there is none or none was asked for
+	Authority string    // who stamped: the subject of its certificate
 }
 
 // Verify checks evidence against whom the verifier trusts: every signature, the chain of
@@ -328,6 +332,7 @@ func (v *verifier) strays() error {
 	}
 	for suffix, known := range map[string]map[uint64]bool{
 		wal.LeavesSuffix: firsts, proofSuffix: firsts, erasureProofSuffix: stated, rotationProofSuffix: rotations, RotationSuffix: rotations,
+		witnessedSuffix: firsts, witnessedStampSuffix: v.witnessedFiles(),
 	} {
 		numbers, err := v.evidence.list(suffix)
 		if err != nil {
@@ -340,6 +345,16 @@ func (v *verifier) strays() error {
 		}
 	}
 	return nil
+}
+
+// witnessedFiles are those that a stamp may stand beside.
+func (v *verifier) witnessedFiles() map[uint64]bool {
+	known := map[uint64]bool{}
+	numbers, _ := v.evidence.list(witnessedSuffix) // strays reads them too, and tells what is wrong
+	for _, n := range numbers {
+		known[n] = true
+	}
+	return known
 }
 
 // unknownNames puts together what several scanners did not know.

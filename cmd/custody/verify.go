@@ -27,14 +27,15 @@ const (
 )
 
 type verifyCmd struct {
-	What     string   `arg:"" name:"run|file" help:"A run (or last), the file of a bundle, that of the proof of one record (.json), or the directory of a report."`
-	Key      []string `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
-	Witness  []string `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
-	Quorum   int      `placeholder:"N" help:"Of the witnesses, so many must have cosigned (default: all that are given)."`
-	Since    string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept: the host's log must have gone on from there."`
-	TSA      []string `name:"tsa" type:"existingfile" placeholder:"FILE" help:"The checkpoint must be stamped by an authority with one of these roots."`
-	Unlogged bool     `help:"Accept a bundle without a checkpoint, as early versions wrote. It proves less."`
-	Detailed bool     `help:"Exit with each failure's own status (docs/verify.md) rather than 1 or 2."`
+	What     string        `arg:"" name:"run|file" help:"A run (or last), the file of a bundle, that of the proof of one record (.json), or the directory of a report."`
+	Key      []string      `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
+	Witness  []string      `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
+	Quorum   int           `placeholder:"N" help:"Of the witnesses, so many must have cosigned (default: all that are given)."`
+	Within   time.Duration `default:"24h" placeholder:"DURATION" help:"So long after it says it was sealed the record must have been in the log, by the witnesses' time or a stamp's."`
+	Since    string        `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept: the host's log must have gone on from there."`
+	TSA      []string      `name:"tsa" type:"existingfile" placeholder:"FILE" help:"The checkpoint must be stamped by an authority with one of these roots."`
+	Unlogged bool          `help:"Accept a bundle without a checkpoint, as early versions wrote. It proves less."`
+	Detailed bool          `help:"Exit with each failure's own status (docs/verify.md) rather than 1 or 2."`
 }
 
 func (c verifyCmd) Run(a *app) error {
@@ -66,10 +67,13 @@ func (c verifyCmd) status(code, found error) error {
 
 // trust is whom the flags name, else whom this host knows.
 func (c verifyCmd) trust() (proof.Trust, error) {
-	t := proof.Trust{Quorum: c.Quorum, Unlogged: c.Unlogged}
+	t := proof.Trust{Quorum: c.Quorum, Within: c.Within, Unlogged: c.Unlogged}
 	var err error
 	if t.Keys, err = trust(c.Key); err != nil {
 		return t, err
+	}
+	if c.Within <= 0 {
+		return t, fmt.Errorf("--within %s: give a time, such as 24h", c.Within)
 	}
 	for _, name := range c.Witness {
 		v, err := cosign.NewVerifierForCosignatureV1(keyText(name))
@@ -355,6 +359,9 @@ func printPublished(w io.Writer, p *proof.Published) {
 		fmt.Fprintf(w, "covered   %d records; %d are younger than the checkpoint\n", p.Covered, p.Tail)
 	}
 	fmt.Fprintf(w, "witnesses %s\n", orNone(strings.Join(p.Witnesses, ", ")))
+	if !p.Witnessed.IsZero() {
+		fmt.Fprintf(w, "in log    by %s, at the most %s after it was sealed\n", p.Witnessed.Format(time.RFC3339), max(p.Delay, 0).Round(time.Second))
+	}
 	if p.Since > 0 {
 		fmt.Fprintf(w, "since     the log went on from your checkpoint of %d entries\n", p.Since)
 		if p.SinceTime.IsZero() {

@@ -1,10 +1,13 @@
 package prooftest
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"io/fs"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,4 +62,18 @@ type SealedOn struct {
 func (s SealedOn) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 	seg.Time = s.At
 	return s.Sealer.Seal(seg)
+}
+
+// Past is checkpoints of a log, oldest first. It implements proof.Past.
+type Past [][]byte
+
+// First implements proof.Past.
+func (p Past) First(_ context.Context, index uint64) (signed, stamp []byte, err error) {
+	for _, signed := range p {
+		text, _, _ := strings.Cut(string(signed), "\n\n")
+		if c, err := proof.ParseCheckpoint(text + "\n"); err == nil && c.Size > index && proof.Dated(signed, nil) {
+			return signed, nil, nil
+		}
+	}
+	return nil, nil, fs.ErrNotExist
 }
