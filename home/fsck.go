@@ -52,6 +52,7 @@ func (p Problem) Name() string {
 		"store-differs":   ErrStoreDiffers,
 		"log-rolled-back": hostlog.ErrRolledBack, "log-forked": hostlog.ErrForked, "log-tiles-altered": hostlog.ErrTilesAltered,
 		"log-entry-altered": hostlog.ErrEntriesAltered, "log-part-missing": hostlog.ErrMissing, "log-forged": hostlog.ErrForged,
+		"log-entry-twice": hostlog.ErrTwice,
 	} {
 		if errors.Is(p.Err, err) {
 			return name
@@ -178,6 +179,14 @@ func (f *fsck) log(ctx context.Context, w way) error {
 			return ctx.Err()
 		}
 		f.found("", 0, err)
+	}
+	twice, err := r.Twice(ctx)
+	for _, conflict := range twice {
+		f.found(conflict.Leaf.Run, conflict.Leaf.N, conflict)
+	}
+	if err != nil {
+		f.found("", 0, err)
+		return ctx.Err()
 	}
 	checkpoint, err := f.home.checkpoint(ctx, r)
 	if err != nil {

@@ -9,6 +9,7 @@
 //	  append.lock           flock: held around each Add
 //	  publish.lock          flock: held around each Publish
 //	DIR.checkpoints         every published checkpoint, beside the directory: see below
+//	DIR.entries             an index of what the entries are about, made anew if it is lost
 //
 // There is no daemon. Each process opens the log for its own life, and several do at once:
 //

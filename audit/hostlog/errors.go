@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	"github.com/custody-project/custody/audit/entries"
 )
 
 // What can be wrong with a log, wrapped with where. Only ErrUnwitnessed can go away by trying again.
@@ -23,6 +25,8 @@ var (
 	ErrForged = errors.New("the checkpoint is not signed by the host's key")
 	// ErrUnwitnessed: too few witnesses have cosigned; see Unwitnessed.
 	ErrUnwitnessed = errors.New("too few witnesses cosigned the checkpoint")
+	// ErrTwice: the log has another entry about the same segment of a run, or about the same erased record.
+	ErrTwice = entries.ErrTwice
 	// ErrNotFound: no such entry under the last checkpoint.
 	ErrNotFound = fmt.Errorf("not in the host's log: %w", fs.ErrNotExist)
 	// ErrTooLarge: an entry has more than MaxEntry bytes.

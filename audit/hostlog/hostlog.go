@@ -81,6 +81,7 @@ type Log struct {
 	o      Options
 	files  files
 	kept   kept
+	index  *indexed
 	append *lock
 	pub    *lock
 	add    tessera.AddFn
@@ -116,6 +117,7 @@ func open(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{o: o, files: newFiles(dir), kept: newKept(dir, newKeys(o.Verifier, o.Older...)), idle: func() {}}
+	l.index = &indexed{path: indexPath(dir), files: l.files, warn: o.Warn}
 	if o.Transport == nil {
 		own := http.DefaultTransport.(*http.Transport).Clone()
 		l.o.Transport, l.idle = own, own.CloseIdleConnections
@@ -216,8 +218,8 @@ func (l *Log) probe() error {
 }
 
 // Add puts an entry into the log and returns its index once it is durable and part of the
-// tree; no checkpoint covers it yet. After an error it can be in the log all the same: an entry
-// may stand there twice. ctx bounds the wait for other processes; what is begun is finished.
+// tree; no checkpoint covers it yet. An entry of a run that is there already is not added again: its index is
+// returned. ErrTwice: there is one that says something else of the same segment or erased record. ctx bounds the wait for other processes; what is begun is finished.
 func (l *Log) Add(ctx context.Context, entry []byte) (uint64, error) {
 	if len(entry) > MaxEntry {
 		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(entry), MaxEntry)
@@ -244,15 +246,24 @@ func (l *Log) addLocked(ctx context.Context, entry []byte) (uint64, error) {
 	if err := l.probe(); err != nil {
 		return 0, err
 	}
-	got, err := l.add(context.WithoutCancel(ctx), tessera.NewEntry(entry))()
+	if index, found, err := l.index.find(ctx, state.Size, entry); err != nil || found {
+		return index, err
+	}
+	index, err := l.integrate(ctx, entry)
 	if err != nil {
 		l.files.sweep(state.Size) // Tessera leaves its temporary files where the disk is full
 		return 0, err
 	}
-	if got.Index != state.Size {
-		return 0, fmt.Errorf("%w: index %d came where %d was due", ErrForked, got.Index, state.Size)
+	if index != state.Size {
+		return 0, fmt.Errorf("%w: index %d came where %d was due", ErrForked, index, state.Size)
 	}
-	return got.Index, nil
+	return index, l.index.added(context.WithoutCancel(ctx), index, entry)
+}
+
+// integrate has Tessera add an entry, whatever it is.
+func (l *Log) integrate(ctx context.Context, entry []byte) (uint64, error) {
+	got, err := l.add(context.WithoutCancel(ctx), tessera.NewEntry(entry))()
+	return got.Index, err
 }
 
 // Close waits for calls that are going on, then ends. What was added and not published stays
@@ -270,5 +281,5 @@ func (l *Log) Close(ctx context.Context) error {
 	l.stop()
 	l.idle()
 	l.closed = true
-	return nil
+	return l.index.close()
 }

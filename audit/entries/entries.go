@@ -1,0 +1,196 @@
+// Package entries is an index of what the entries of a host's log are about: which one is the manifest of a run's
+// segment, which one the erasure of a record. By it the log refuses a second history of a run, and who
+// watches the log finds one. It is an SQLite file that can be built anew from the log's entries.
+package entries
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/custody-project/custody/audit/proof"
+)
+
+// What is wrong with an entry, given those before it.
+var (
+	// ErrTwice: an entry before it is about the same segment or record, and says something else.
+	ErrTwice = errors.New("the log has two different entries about one thing")
+	// ErrOrder: the segment before it is not in the log.
+	ErrOrder = errors.New("the segment before is not in the log")
+	// ErrUnknown: it is of no kind that this version knows.
+	ErrUnknown = errors.New("the entry is of no known kind")
+)
+
+// Conflict is an entry that cannot stand where it does. Err is one of the errors above.
+type Conflict struct {
+	Index uint64
+	Leaf  proof.Leaf // zero with ErrUnknown
+	First uint64     // with ErrTwice: the entry before it
+	Err   error
+}
+
+// Error implements error.
+func (c *Conflict) Error() string {
+	switch c.Err {
+	case ErrTwice:
+		return fmt.Sprintf("%v: entry %d is %s %s %d, entry %d another", c.Err, c.First, c.Leaf.Of, c.Leaf.Run, c.Leaf.N, c.Index)
+	case ErrOrder:
+		return fmt.Sprintf("%v: entry %d is segment %d of run %s", c.Err, c.Index, c.Leaf.N, c.Leaf.Run)
+	}
+	return fmt.Sprintf("%v: entry %d", c.Err, c.Index)
+}
+
+// Unwrap gives Err.
+func (c *Conflict) Unwrap() error { return c.Err }
+
+// Index is open for one process; several may have the same file open. Its methods may be called concurrently.
+type Index struct{ db *sql.DB }
+
+const schema = `
+CREATE TABLE IF NOT EXISTS entries (of TEXT, run TEXT, n INTEGER, digest BLOB NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (of, run, n)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = 1`
+
+// Open opens the index in a file, and makes it if there is none. A file that is no index is made anew.
+func Open(path string) (*Index, error) {
+	x, err := open(path)
+	if err == nil {
+		return x, nil
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(path + suffix); err != nil && !os.IsNotExist(err) {
+			return nil, fmt.Errorf("index of the log's entries: %w", err)
+		}
+	}
+	if x, err = open(path); err != nil {
+		return nil, fmt.Errorf("index of the log's entries: %w", err)
+	}
+	return x, nil
+}
+
+func open(path string) (*Index, error) {
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite's own would be readable by others
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	dsn := (&url.URL{Scheme: "file", Opaque: url.PathEscape(path)}).String()
+	db, err := sql.Open("sqlite", dsn+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_txlock=immediate")
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec(schema); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Index{db}, nil
+}
+
+// Close closes the file.
+func (x *Index) Close() error { return x.db.Close() }
+
+// Tx is one change of the index, or a look at it.
+type Tx struct {
+	ctx context.Context
+	tx  *sql.Tx
+}
+
+// Do calls f with the index. What f changed stands if f returns nil, all of it; otherwise nothing does.
+func (x *Index) Do(ctx context.Context, f func(*Tx) error) error {
+	tx, err := x.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("index of the log's entries: %w", err)
+	}
+	if err := f(&Tx{ctx, tx}); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("index of the log's entries: %w", err)
+	}
+	return nil
+}
+
+// Note returns what was kept under a name, nil if nothing was.
+func (t *Tx) Note(name string) (value []byte, err error) {
+	err = t.tx.QueryRowContext(t.ctx, "SELECT value FROM notes WHERE name = ?", name).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return value, err
+}
+
+// Keep keeps a value under a name.
+func (t *Tx) Keep(name string, value []byte) error {
+	_, err := t.tx.ExecContext(t.ctx, "INSERT OR REPLACE INTO notes VALUES (?, ?)", name, value)
+	return err
+}
+
+// Clear makes the index empty.
+func (t *Tx) Clear() error {
+	_, err := t.tx.ExecContext(t.ctx, "DELETE FROM entries; DELETE FROM notes")
+	return err
+}
+
+// Find returns the first entry that is about the same as l, and what it says.
+func (t *Tx) Find(l proof.Leaf) (index uint64, digest proof.Hash, found bool, err error) {
+	if l.Of == proof.OfRotation { // it does not say which key it is about
+		return 0, digest, false, nil
+	}
+	var raw []byte
+	var at int64
+	err = t.tx.QueryRowContext(t.ctx, "SELECT at, digest FROM entries WHERE of = ? AND run = ? AND n = ?", l.Of, l.Run, int64(l.N)).Scan(&at, &raw)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, digest, false, nil
+	case err == nil && len(raw) != len(digest):
+		err = errors.New("a digest of another length")
+	}
+	if err != nil {
+		return 0, digest, false, fmt.Errorf("index of the log's entries: %w", err)
+	}
+	return uint64(at), proof.Hash(raw), true, nil
+}
+
+// Take enters what the entry at index says, and returns what is wrong with it; nil if nothing is. The first entry about a thing
+// stays the one that Find returns. The same entry once more is nothing wrong.
+func (t *Tx) Take(index uint64, entry []byte) (*Conflict, error) {
+	l, err := proof.ParseLeaf(entry)
+	switch {
+	case err != nil:
+		return &Conflict{Index: index, Err: ErrUnknown}, nil
+	case l.Of == proof.OfRotation:
+		return nil, nil
+	}
+	first, digest, found, err := t.Find(l)
+	switch {
+	case err != nil:
+		return nil, err
+	case found && digest != l.Digest:
+		return &Conflict{index, l, first, ErrTwice}, nil
+	case found:
+		return nil, nil
+	}
+	if _, err := t.tx.ExecContext(t.ctx, "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", l.Of, l.Run, int64(l.N), l.Digest[:], int64(index)); err != nil {
+		return nil, fmt.Errorf("index of the log's entries: %w", err)
+	}
+	if l.Of != proof.OfManifest || l.N == 0 {
+		return nil, nil
+	}
+	before := l
+	before.N--
+	if _, _, found, err = t.Find(before); err == nil && !found {
+		return &Conflict{Index: index, Leaf: l, Err: ErrOrder}, nil
+	}
+	return nil, err
+}

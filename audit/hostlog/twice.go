@@ -1,0 +1,173 @@
+package hostlog
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/custody-project/custody/audit/entries"
+	"github.com/custody-project/custody/audit/proof"
+)
+
+// indexed is the index of the log's entries in DIR.entries, by which a second history of a run is refused. It is opened with
+// the first entry that is added. Who calls its methods holds the append lock.
+type indexed struct {
+	path  string
+	files files
+	warn  func(error)
+	index *entries.Index
+}
+
+func indexPath(dir string) string { return dir + ".entries" }
+
+// reached is the note in the index of how many entries it has, and of the hash of the last one.
+const reached = "reached"
+
+func marshalReached(size uint64, last proof.Hash) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, size), last[:]...)
+}
+
+// find returns the place of an entry that says the same as entry. The error is ErrTwice if one says
+// something else of the same run and segment, or of the same erased record.
+func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index uint64, found bool, err error) {
+	l, err := proof.ParseLeaf(entry)
+	if err != nil {
+		return 0, false, nil // no entry of a run
+	}
+	if x.index == nil {
+		if x.index, err = entries.Open(x.path); err != nil {
+			return 0, false, err
+		}
+	}
+	err = x.index.Do(ctx, func(tx *entries.Tx) error {
+		if err := x.catchUp(ctx, tx, size); err != nil {
+			return err
+		}
+		var digest proof.Hash
+		if index, digest, found, err = tx.Find(l); err != nil || !found || digest == l.Digest {
+			return err
+		}
+		return fmt.Errorf("%w: %s %s %d is entry %d already, with digest %s", ErrTwice, l.Of, l.Run, l.N, index, digest)
+	})
+	if !found || err != nil {
+		return 0, false, err
+	}
+	return index, true, x.confirm(index, entry)
+}
+
+// confirm holds what the index said against the log: who can write one can write the other, but not by accident.
+func (x *indexed) confirm(index uint64, entry []byte) error {
+	for e, err := range x.files.entries(context.Background(), index, index+1) {
+		if err == nil && !bytes.Equal(e, entry) {
+			err = fmt.Errorf("%w: %s says that entry %d is another; remove that file", ErrEntriesAltered, x.path, index)
+		}
+		return err
+	}
+	return nil
+}
+
+// catchUp takes the entries that the index lacks, all of them if it is of another log.
+func (x *indexed) catchUp(ctx context.Context, tx *entries.Tx, size uint64) error {
+	from, err := x.from(ctx, tx, size)
+	if err != nil || from == size {
+		return err
+	}
+	at, last := from, proof.Hash{}
+	for entry, err := range x.files.entries(ctx, from, size) {
+		if err != nil {
+			return err
+		}
+		if err := x.take(tx, at, entry); err != nil {
+			return err
+		}
+		at, last = at+1, proof.LogHash(entry)
+	}
+	return tx.Keep(reached, marshalReached(size, last))
+}
+
+// from is how many entries of this log the index has.
+func (x *indexed) from(ctx context.Context, tx *entries.Tx, size uint64) (uint64, error) {
+	note, err := tx.Note(reached)
+	if err != nil || len(note) == 0 {
+		return 0, err
+	}
+	if len(note) == 8+len(proof.Hash{}) {
+		n := binary.BigEndian.Uint64(note)
+		if n > 0 && n <= size {
+			for entry, err := range x.files.entries(ctx, n-1, n) {
+				if hash := proof.LogHash(entry); err != nil || bytes.Equal(hash[:], note[8:]) {
+					return n, err
+				}
+			}
+		}
+	}
+	return 0, tx.Clear()
+}
+
+// take enters one entry, and tells of a second history that is there already.
+func (x *indexed) take(tx *entries.Tx, at uint64, entry []byte) error {
+	conflict, err := tx.Take(at, entry)
+	if err == nil && conflict != nil && conflict.Err == entries.ErrTwice {
+		x.warn(fmt.Errorf("host log: %w", conflict))
+	}
+	return err
+}
+
+// added enters an entry that was just added.
+func (x *indexed) added(ctx context.Context, index uint64, entry []byte) error {
+	if x.index == nil {
+		return nil
+	}
+	return x.index.Do(ctx, func(tx *entries.Tx) error {
+		if err := x.take(tx, index, entry); err != nil {
+			return err
+		}
+		return tx.Keep(reached, marshalReached(index+1, proof.LogHash(entry)))
+	})
+}
+
+func (x *indexed) close() error {
+	if x.index == nil {
+		return nil
+	}
+	return x.index.Close()
+}
+
+// Twice returns the entries under the last checkpoint that contradict one before them, in order: the log then
+// has two histories of a run.
+func (r *Reader) Twice(ctx context.Context) ([]*entries.Conflict, error) {
+	c, err := r.checkpoint()
+	if err != nil {
+		return nil, err
+	}
+	type about struct {
+		of, run string
+		n       uint64
+	}
+	type entry struct {
+		at     uint64
+		digest proof.Hash
+	}
+	first := map[about]entry{}
+	var all []*entries.Conflict
+	at := uint64(0)
+	for e, err := range r.files.entries(ctx, 0, c.Size) {
+		if err != nil {
+			return all, err
+		}
+		l, err := proof.ParseLeaf(e)
+		if err == nil && l.Of != proof.OfRotation {
+			key := about{l.Of, l.Run, l.N}
+			if before, ok := first[key]; !ok {
+				first[key] = entry{at, l.Digest}
+			} else if before.digest != l.Digest {
+				all = append(all, &entries.Conflict{Index: at, Leaf: l, First: before.at, Err: ErrTwice})
+			}
+		}
+		at++
+	}
+	return slices.Clip(all), errors.Join(ctx.Err())
+}
