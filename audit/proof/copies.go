@@ -109,7 +109,7 @@ type told struct {
 // copied says whether the copies are as their lists say. Where a record is not there to be read, a list may be short.
 func (v *verifier) copied() error {
 	v.report.Copies = v.copies.ended
-	gone := v.report.Withheld > 0 || len(v.holes) > 0
+	gone := v.strange || v.report.Withheld > 0 || len(v.holes) > 0
 	for _, e := range v.report.Erasures {
 		gone = gone || e.Kind == audit.KindCopy
 	}

@@ -1,15 +1,14 @@
 package proof
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math/bits"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/custody-project/custody/audit"
+	"unicode/utf8"
 )
 
 // syntaxError is about JSON itself; any other fault is about the form of a record.
@@ -36,219 +35,130 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-func (s *scanner) space() {
-	for s.at < len(s.b) {
-		switch s.b[s.at] {
-		case ' ', '\t', '\n', '\r':
-			s.at++
-		default:
-			return
-		}
-	}
-}
-
-// value reads one value of the given shape.
-func (s *scanner) value(sh *shape) bool {
-	s.space()
-	c := s.peek()
-	if c == 'n' && sh.form != text { // audit.Text is never null
-		return s.word("null")
-	}
-	switch sh.form {
-	case literal:
-		return s.want(c == '"', "a string") && s.skip()
-	case signedInt, unsignedInt:
-		return s.want(c == '-' || isDigit(c), "a number") && s.integer(sh)
-	case boolean:
-		return s.want(c == 't' || c == 'f', "true or false") && s.any()
-	case text:
-		return s.text()
-	case instant:
-		return s.want(c == '"', "a time") && s.instant(&time.Time{})
-	case list:
-		return s.want(c == '[', "a list") && s.list(sh.elem)
-	case object:
-		return s.want(c == '{', "an object") && s.object(sh)
-	}
-	return s.any()
-}
-
-// want fails if a value of another form is there. What is no value at all is a matter of syntax.
-func (s *scanner) want(ok bool, what string) bool {
-	if ok {
-		return true
-	}
-	at := s.at
-	return s.any() && s.fail(fmt.Errorf("not %s at byte %d", what, at))
-}
-
-// any reads a value of any form.
-func (s *scanner) any() bool {
-	s.space()
-	switch c := s.peek(); {
-	case c == '"':
-		return s.skip()
-	case c == '{':
-		return s.object(s.schema.free)
-	case c == '[':
-		return s.list(s.schema.free)
-	case c == 't':
-		return s.word("true")
-	case c == 'f':
-		return s.word("false")
-	case c == 'n':
-		return s.word("null")
-	case c == '-' || isDigit(c):
-		return s.number()
-	}
-	return s.syntax("no value")
-}
-
+// word moves over w if it is next.
 func (s *scanner) word(w string) bool {
-	if string(s.b[s.at:min(s.at+len(w), len(s.b))]) != w {
-		return s.syntax("no value")
+	if len(s.b)-s.at < len(w) || string(s.b[s.at:s.at+len(w)]) != w {
+		return false
 	}
 	s.at += len(w)
 	return true
 }
 
-// enter steps into an object or a list.
-func (s *scanner) enter() bool {
-	s.at++
-	if s.depth++; s.depth > maxDepth {
-		return s.syntax("values are nested too deep")
+// value reads one value of the given shape.
+func (s *scanner) value(sh *shape) bool {
+	if sh.nullable && s.word("null") {
+		return true
 	}
-	s.space()
-	return true
-}
-
-func (s *scanner) leave() bool {
-	s.at++
-	s.depth--
-	return true
-}
-
-// more goes on to what follows a comma, and says no at the end.
-func (s *scanner) more(end byte) (more, ok bool) {
-	s.space()
-	switch s.peek() {
-	case ',':
-		s.at++
-		s.space()
-		return true, true
-	case end:
-		return false, s.leave()
+	switch sh.form {
+	case literal:
+		return s.string()
+	case signedInt, unsignedInt:
+		return s.integer(sh)
+	case boolean:
+		return s.word("true") || s.word("false") || s.syntax("neither true nor false")
+	case text:
+		return s.text()
+	case instant:
+		return s.instant()
+	case list:
+		return s.list(sh.elem)
 	}
-	return false, s.syntax("neither a comma nor the end")
+	return s.object(sh)
 }
 
 func (s *scanner) list(elem *shape) bool {
-	if !s.enter() {
-		return false
+	if !s.word("[") {
+		return s.syntax("no list")
 	}
-	if s.peek() == ']' {
-		return s.leave()
+	if s.word("]") {
+		return true
 	}
-	for {
-		if !s.value(elem) {
-			return false
+	for s.value(elem) {
+		if s.word("]") {
+			return true
 		}
-		if more, ok := s.more(']'); !more {
-			return ok
+		if !s.word(",") {
+			return s.syntax("neither a comma nor the end of a list")
 		}
 	}
+	return false
 }
 
-// object reads an object with the fields of sh.
+// object reads an object with the fields of sh, in their order.
 func (s *scanner) object(sh *shape) bool {
-	if !s.enter() {
-		return false
-	}
-	if s.peek() == '}' {
-		return s.leave()
+	if !s.word("{") {
+		return s.syntax("no object")
 	}
 	var seen uint64
 	for due := 0; ; {
+		if due == 0 && s.word("}") {
+			break
+		}
 		i, ok := s.name(sh, due)
-		switch {
-		case !ok:
-			return false
-		case i < 0:
-			ok = s.any()
-		case seen&(1<<i) != 0:
-			return s.fail(fmt.Errorf("%q comes twice", sh.fields[i].name))
-		default:
-			seen |= 1 << i
-			due = i + 1
-			ok = s.field(sh, i)
-		}
-		if !ok {
+		if !ok || !s.field(sh, i) {
 			return false
 		}
-		if more, ok := s.more('}'); !more {
-			return ok
+		seen |= 1 << i
+		due = i + 1
+		if s.word("}") {
+			break
+		}
+		if !s.word(",") {
+			return s.syntax("neither a comma nor the end of an object")
 		}
 	}
-}
-
-// name reads a field's name and the colon, and returns which field of sh it is, -1 if none.
-// Fields come in order as a rule: the search begins with the one that is due.
-func (s *scanner) name(sh *shape, due int) (i int, ok bool) {
-	start := s.at
-	if s.peek() != '"' {
-		return 0, s.syntax("no name")
-	}
-	if !s.skip() {
-		return 0, false
-	}
-	name := s.unquote(s.b[start:s.at])
-	if s.space(); s.peek() != ':' {
-		return 0, s.syntax("no colon")
-	}
-	s.at++
-	for i := due; i < len(sh.fields); i++ {
-		if sh.fields[i].name == string(name) {
-			return i, true
-		}
-	}
-	for i := range min(due, len(sh.fields)) {
-		if sh.fields[i].name == string(name) {
-			return i, true
-		}
-	}
-	return -1, sh.form != object || s.stranger(sh, string(name))
-}
-
-// stranger keeps the name of a field that is not known. One that differs from a known one by
-// case alone is refused: decoders differ in whether it is the same.
-func (s *scanner) stranger(sh *shape, name string) bool {
-	for _, f := range sh.fields {
-		if strings.EqualFold(f.name, name) {
-			return s.fail(fmt.Errorf("%.40q is not %q", name, f.name))
-		}
-	}
-	name = name[:min(len(name), maxUnknownBytes)]
-	if _, ok := s.unknown[name]; !ok && len(s.unknown) < maxUnknown {
-		s.unknown[name] = struct{}{}
+	if lacks := sh.required &^ seen; lacks != 0 {
+		return s.fail(fmt.Errorf("it lacks %s before byte %d", sh.fields[bits.TrailingZeros64(lacks)].name, s.at))
 	}
 	return true
 }
+
+// name reads a field's name and the colon, and returns which field of sh it is. Fields come in their order.
+func (s *scanner) name(sh *shape, due int) (i int, ok bool) {
+	for i := due; i < len(sh.fields); i++ {
+		if s.word(sh.fields[i].quoted) {
+			return i, true
+		}
+	}
+	for _, f := range sh.fields[:due] {
+		if s.word(f.quoted) {
+			return 0, s.fail(fmt.Errorf("%s comes twice, or out of order, before byte %d", f.name, s.at))
+		}
+	}
+	n := 1
+	for s.at+n < len(s.b) && isName(s.b[s.at+n]) {
+		n++
+	}
+	if name := s.b[s.at:min(s.at+n, len(s.b))]; n == 1 || n > maxFieldName || name[0] != '"' || !bytes.HasPrefix(s.b[s.at+n:], []byte(`":`)) {
+		return 0, s.syntax("no name of a field")
+	}
+	s.stranger = string(s.b[s.at+1 : s.at+n])
+	return 0, false
+}
+
+// maxFieldName bounds the name of a field, in bytes, with the quote before it.
+const maxFieldName = 65
+
+// isName says whether c can stand in the name of a field, of this version or a later one.
+func isName(c byte) bool { return c >= 'a' && c <= 'z' || isDigit(c) || c == '_' }
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// skip reads a string, eight bytes at a time where nothing in them matters.
-func (s *scanner) skip() bool {
-	s.at++
-	s.escaped = false
+// string reads a string, eight bytes at a time where nothing in them matters.
+func (s *scanner) string() bool {
+	if !s.word(`"`) {
+		return s.syntax("no string")
+	}
 	for {
 		for s.at+8 <= len(s.b) {
 			w := binary.LittleEndian.Uint64(s.b[s.at:])
-			// The lowest high bit set is that of the first byte below ' ', equal to '"' or to '\\'.
-			quote, slash := w^(ones*'"'), w^(ones*'\\')
-			if m := ((w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs; m != 0 {
+			// The lowest high bit set is that of the first byte that is below ' ' or is one of these.
+			quote, slash, amp, angle, separator := w^(ones*'"'), w^(ones*'\\'), w^(ones*'&'), (w|ones*2)^(ones*'>'), w^(ones*0xe2)
+			m := ((w-ones*' ')&^w | zero(quote) | zero(slash) | zero(amp) | zero(angle) | zero(separator)) & highs
+			if m != 0 {
 				s.at += bits.TrailingZeros64(m) / 8
 				break
 			}
@@ -262,100 +172,72 @@ func (s *scanner) skip() bool {
 			if !s.escape() {
 				return false
 			}
-		case c < ' ':
-			return s.syntax("a control character or the end in a string")
+		case c < ' ' || c == '<' || c == '>' || c == '&' || c == 0xe2 && s.separator():
+			return s.syntax("what has to be escaped, or the end, in a string")
 		default:
 			s.at++
 		}
 	}
 }
 
+// zero has the high bit of each byte of w that is zero; of the lowest such byte for sure, of those above it maybe more.
+func zero(w uint64) uint64 { return (w - ones) &^ w }
+
+// separator says whether a line or paragraph separator, U+2028 or U+2029, is next.
+func (s *scanner) separator() bool {
+	rest := s.b[s.at:]
+	return len(rest) >= 3 && rest[1] == 0x80 && rest[2]&^1 == 0xa8
+}
+
+// escape reads what encoding/json does not write as it is.
 func (s *scanner) escape() bool {
-	s.escaped = true
 	rest := s.b[s.at+1:]
-	if len(rest) == 0 {
-		return s.syntax("the end in a string")
-	}
-	switch rest[0] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+	if len(rest) > 0 && bytes.IndexByte([]byte(`"\bfnrt`), rest[0]) >= 0 {
 		s.at += 2
 		return true
-	case 'u':
-		if len(rest) >= 5 && isHex(rest[1]) && isHex(rest[2]) && isHex(rest[3]) && isHex(rest[4]) {
-			s.at += 6
-			return true
-		}
+	}
+	if len(rest) >= 5 && rest[0] == 'u' && escaped(string(rest[1:5])) {
+		s.at += 6
+		return true
 	}
 	return s.syntax("no escape")
 }
 
+// escaped says whether encoding/json writes the character with that number, in hex, as \u and the number.
+func escaped(hex string) bool {
+	switch hex {
+	case "003c", "003e", "0026", "2028", "2029":
+		return true
+	case "0008", "0009", "000a", "000c", "000d": // they have names
+		return false
+	}
+	last := hex[3]
+	return (hex[:3] == "000" || hex[:3] == "001") && (isDigit(last) || last >= 'a' && last <= 'f')
+}
+
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
-
-func isHex(c byte) bool { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
-
-// unquote returns what the string that was read last says.
-func (s *scanner) unquote(quoted []byte) []byte {
-	if !s.escaped {
-		return quoted[1 : len(quoted)-1]
-	}
-	var plain string
-	if err := json.Unmarshal(quoted, &plain); err != nil {
-		s.fail(syntaxError(err.Error()))
-	}
-	return []byte(plain)
-}
-
-// digits moves over digits and says how many there were.
-func (s *scanner) digits() (n int) {
-	for isDigit(s.peek()) {
-		s.at++
-		n++
-	}
-	return n
-}
-
-// number reads a number (RFC 8259, section 6).
-func (s *scanner) number() bool {
-	if s.peek() == '-' {
-		s.at++
-	}
-	zero := s.peek() == '0'
-	if n := s.digits(); n == 0 || zero && n > 1 {
-		return s.syntax("no number")
-	}
-	if s.peek() == '.' {
-		s.at++
-		if s.digits() == 0 {
-			return s.syntax("no fraction")
-		}
-	}
-	if c := s.peek(); c == 'e' || c == 'E' {
-		s.at++
-		if c := s.peek(); c == '+' || c == '-' {
-			s.at++
-		}
-		if s.digits() == 0 {
-			return s.syntax("no exponent")
-		}
-	}
-	return true
-}
 
 // integer reads a whole number that fits its type.
 func (s *scanner) integer(sh *shape) bool {
 	start := s.at
-	if !s.number() {
-		return false
+	if sh.form == signedInt {
+		s.word("-")
 	}
-	n := s.b[start:s.at]
-	if len(n) <= 9 && digitsOf(n) == len(n) {
+	digits := digitsOf(s.b[s.at:])
+	first := s.peek()
+	s.at += digits
+	if digits == 0 || first == '0' && s.at-start > 1 {
+		return s.syntax("no whole number")
+	}
+	if digits <= 9 {
 		return true // it fits them all
 	}
+	n := string(s.b[start:s.at])
 	var err error
 	if sh.form == signedInt {
-		_, err = strconv.ParseInt(string(n), 10, sh.bits)
+		_, err = strconv.ParseInt(n, 10, sh.bits)
 	} else {
-		_, err = strconv.ParseUint(string(n), 10, sh.bits)
+		_, err = strconv.ParseUint(n, 10, sh.bits)
 	}
 	if err != nil {
 		return s.fail(fmt.Errorf("%.40q is no whole number of %d bits", n, sh.bits))
@@ -371,30 +253,36 @@ func digitsOf(n []byte) (i int) {
 	return i
 }
 
-// text reads a string, or what audit.Text makes of bytes that are none.
+// text reads a string, or what audit.Text makes of bytes that are not UTF-8.
 func (s *scanner) text() bool {
 	if s.peek() == '"' {
-		return s.skip()
+		return s.string()
 	}
+	const before, behind = `{"base64":"`, `"}`
 	start := s.at
-	if !s.any() {
-		return false
+	if s.word(before) {
+		if n := bytes.IndexByte(s.b[s.at:], '"'); n >= 0 {
+			raw, err := base64.StdEncoding.Strict().DecodeString(string(s.b[s.at : s.at+n]))
+			s.at += n
+			if s.word(behind) && err == nil && !utf8.Valid(raw) && !bytes.ContainsAny(s.b[start:s.at], "\r\n") {
+				return true
+			}
+		}
 	}
-	var t audit.Text
-	if err := t.UnmarshalJSON(s.b[start:s.at]); err != nil {
-		return s.fail(err)
-	}
-	return true
+	return s.syntax("neither a string nor bytes in base64")
 }
 
-// instant reads a time as encoding/json does: without a look at escapes.
-func (s *scanner) instant(t *time.Time) bool {
+// instant reads a time in UTC, in the one form of RFC 3339 that package time gives it, in years from 1 to 9999.
+func (s *scanner) instant() bool {
 	start := s.at
-	if !s.skip() {
+	if !s.string() {
 		return false
 	}
-	if err := t.UnmarshalText(s.b[start+1 : s.at-1]); err != nil {
-		return s.fail(fmt.Errorf("no time at byte %d", start))
+	text := s.b[start+1 : s.at-1]
+	t, err := time.Parse(time.RFC3339Nano, string(text))
+	var again [len(time.RFC3339Nano)]byte
+	if err != nil || t.Year() < 1 || len(text) == 0 || text[len(text)-1] != 'Z' || !bytes.Equal(t.AppendFormat(again[:0], time.RFC3339Nano), text) {
+		return s.fail(fmt.Errorf("no time in UTC at byte %d", start))
 	}
 	return true
 }

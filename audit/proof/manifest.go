@@ -1,11 +1,11 @@
 package proof
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -45,38 +45,28 @@ type Manifest struct {
 	Closing  wal.Closing `json:"closing"`
 }
 
-// text returns what is signed.
-func (m Manifest) text() (string, error) {
-	line, err := json.Marshal(m)
-	if err != nil {
-		return "", fmt.Errorf("encode manifest: %w", err)
-	}
-	return manifestType + string(line) + "\n", nil
-}
-
 // ParseManifest reads the text of a manifest without its signatures. It takes
 // the canonical encoding only.
 func ParseManifest(text string) (Manifest, error) {
-	line, ok := bytes.CutPrefix([]byte(text), []byte(manifestType))
-	if !ok {
-		return Manifest{}, fmt.Errorf("manifest does not begin with %q", manifestType)
-	}
 	var m Manifest
-	if err := json.Unmarshal(line, &m); err != nil {
-		return Manifest{}, fmt.Errorf("decode manifest: %w", err)
+	if err := parseStatement(manifestType, text, &m); err != nil {
+		return Manifest{}, fmt.Errorf("manifest: %w", err)
 	}
-	if m.V != manifestVersion {
+	switch {
+	case m.V != manifestVersion:
 		return Manifest{}, fmt.Errorf("manifest version %d, want %d: a newer custody can read it", m.V, manifestVersion)
-	}
-	again, err := m.text()
-	if err != nil {
-		return Manifest{}, err
-	}
-	if again != text {
-		return Manifest{}, errors.New("manifest is not in canonical form")
+	case !runNames.MatchString(m.Run):
+		return Manifest{}, fmt.Errorf("manifest of a run that is named %.140q", m.Run)
+	case !slices.Contains([]wal.Closing{wal.Open, wal.Sealed, wal.Interrupted}, m.Closing):
+		return Manifest{}, fmt.Errorf("manifest whose closing is %.40q", m.Closing)
+	case m.Losses == nil:
+		return Manifest{}, errors.New("manifest without losses")
 	}
 	return m, nil
 }
+
+// runNames is what a run can be called (package wal): it stands in records, in entries of the log and in names of files.
+var runNames = regexp.MustCompile(`^[0-9A-Za-z._-]{1,128}$`)
 
 // Digest returns the SHA-256 of a signed manifest, which the next one names as prev.
 func Digest(signed []byte) Hash { return sha256.Sum256(signed) }
@@ -116,7 +106,7 @@ func (s *Sealer) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 		leaves = append(leaves, leaf[:]...)
 	}
 	m.Root = tree.Root()
-	text, err := m.text()
+	text, err := statementText(manifestType, m)
 	if err != nil {
 		return nil, nil, err
 	}

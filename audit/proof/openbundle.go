@@ -69,10 +69,25 @@ func (e *Evidence) fixedFiles() error {
 	if err != nil {
 		return broken(ErrBundle, 0, PublicFile, "%v", err)
 	}
+	for name, other := range map[string]string{sinceFile: consistencyFile, consistencyFile: sinceFile} {
+		if e.has(name) && !e.has(other) {
+			return broken(ErrBundle, 0, name, "there is no %s with it", other)
+		}
+	}
 	if e.HostKey = strings.TrimSuffix(string(key), "\n"); e.HostKey+"\n" != string(key) {
 		return broken(ErrBundle, 0, PublicFile, "it is not one line")
 	}
 	return nil
+}
+
+// has says whether a bundle has a file of that name.
+func (e *Evidence) has(name string) bool {
+	f, err := e.files.Open(name)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }
 
 // inspector returns what refuses files that WriteBundle would not have written.

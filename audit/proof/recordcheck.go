@@ -90,6 +90,8 @@ func (c *recordCheck) record() error {
 		return broken(ErrUndecodable, c.Seq, "", "%v", err)
 	case err != nil:
 		return broken(ErrMalformed, c.Seq, "", "%v", err)
+	case h.stranger != "":
+		c.v.doubt(open(ErrField, "", "seq %d has a field %q; a newer custody can judge it", c.Seq, h.stranger))
 	case !h.known:
 		c.v.doubt(open(ErrKind, "", "seq %d is of kind %.40q; a newer custody can judge it", c.Seq, h.kind))
 	}

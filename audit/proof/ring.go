@@ -66,7 +66,7 @@ type statement struct {
 // openSigned checks the one signature of a signed note that this package made. The id is
 // that of the key; it is false with a nil error if nobody here knows the key.
 func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, err error) {
-	n, err = note.Open(signed, r)
+	n, err = openNote(signed, r)
 	var unknown *note.UnverifiedNoteError
 	if errors.As(err, &unknown) {
 		n, err = unknown.Note, nil
@@ -118,7 +118,7 @@ func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) 
 	if err != nil {
 		return rotation, false, broken(ErrRotationForged, 0, s.file, "%v", err)
 	}
-	old, err := note.NewVerifier(rotation.Old)
+	old, err := parseVerifier(rotation.Old)
 	if err != nil || idOf(old) != by {
 		return rotation, false, broken(ErrRotationForged, 0, s.file, "%s signed it, not the key that it retires", by.name)
 	}
@@ -126,7 +126,7 @@ func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) 
 		r.named[by] = old
 		return rotation, false, nil
 	}
-	next, err := note.NewVerifier(rotation.New)
+	next, err := parseVerifier(rotation.New)
 	if err != nil {
 		return rotation, false, broken(ErrRotationForged, 0, s.file, "%v", err)
 	}

@@ -10,25 +10,28 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// shape is what a JSON value has to look like so that package audit can decode it. A
-// *shape is not changed once it is made.
+// shape is what a JSON value has to look like so that it is one that encoding/json writes of
+// package audit's types. A *shape is not changed once it is made.
 type shape struct {
-	form   form
-	bits   int     // of a number
-	fields []field // of an object, in the order in which they are written
-	elem   *shape  // of a list
+	form     form
+	bits     int     // of a number
+	nullable bool    // a pointer or a list: null is a value
+	fields   []field // of an object, in the order in which they are written
+	required uint64  // a bit for each field that is always written
+	elem     *shape  // of a list
 }
 
 type field struct {
-	name  string
-	shape *shape
+	name   string
+	quoted string // as it stands in JSON, with the colon
+	shape  *shape
+	omit   []string // values of which nothing is written
 }
 
 type form int
 
 const (
-	anything  form = iota // any JSON value
-	literal               // a string
+	literal   form = iota // a string
 	signedInt             // a whole number
 	unsignedInt
 	boolean
@@ -48,7 +51,9 @@ func shapeOf(t reflect.Type) *shape {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return shapeOf(t.Elem())
+		sh := shapeOf(t.Elem())
+		sh.nullable = true
+		return sh
 	case reflect.String:
 		return &shape{form: literal}
 	case reflect.Bool:
@@ -58,9 +63,15 @@ func shapeOf(t reflect.Type) *shape {
 	case reflect.Uint64, reflect.Uint32:
 		return &shape{form: unsignedInt, bits: t.Bits()}
 	case reflect.Slice:
-		return &shape{form: list, elem: shapeOf(t.Elem())}
+		return &shape{form: list, nullable: true, elem: shapeOf(t.Elem())}
 	case reflect.Struct:
-		return &shape{form: object, fields: fieldsOf(t)}
+		sh := &shape{form: object, fields: fieldsOf(t)}
+		for i, f := range sh.fields {
+			if f.omit == nil {
+				sh.required |= 1 << i
+			}
+		}
+		return sh
 	}
 	panic(fmt.Sprintf("no shape for %s", t)) // a test makes the shape of every record
 }
@@ -71,8 +82,9 @@ func fieldsOf(t reflect.Type) (fields []field) {
 			fields = append(fields, fieldsOf(f.Type)...)
 			continue
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		fields = append(fields, field{name, shapeOf(f.Type)})
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		sh := shapeOf(f.Type)
+		fields = append(fields, field{name, `"` + name + `":`, sh, omitted(sh, options)})
 	}
 	if len(fields) > 64 {
 		panic(fmt.Sprintf("%s has more fields than a scanner has bits", t))
@@ -80,14 +92,30 @@ func fieldsOf(t reflect.Type) (fields []field) {
 	return fields
 }
 
+// omitted returns the values of which encoding/json writes nothing, nil if there are none.
+func omitted(sh *shape, options string) []string {
+	switch {
+	case options == "":
+		return nil
+	case options == "omitzero" && sh.form == instant:
+		return []string{`"0001-01-01T00:00:00Z"`}
+	case options != "omitempty" || sh.form == instant:
+		panic("a field of a record has the option " + options) // a test makes the shape of every record
+	case sh.form == list:
+		return []string{"null", "[]"}
+	case sh.nullable:
+		return []string{"null"}
+	}
+	return map[form][]string{literal: {`""`}, text: {`""`}, signedInt: {"0"}, unsignedInt: {"0"}, boolean: {"false"}}[sh.form]
+}
+
 // schema is the form of a record. It is not changed once it is made.
 type schema struct {
 	record *shape
-	free   *shape // of what nothing is known of
 	kinds  []kindForm
 
 	time, observer, kind int    // places among the record's fields
-	required, payloads   uint64 // a bit for each such field
+	payloads             uint64 // a bit for each such field
 }
 
 // kindForm says which of a record's fields is a kind's payload.
@@ -111,7 +139,7 @@ func payloadName(k audit.Kind) string {
 }
 
 func newSchema() *schema {
-	s := &schema{record: shapeOf(reflect.TypeFor[audit.Record]()), free: &shape{}}
+	s := &schema{record: shapeOf(reflect.TypeFor[audit.Record]())}
 	at := func(name string) int {
 		return slices.IndexFunc(s.record.fields, func(f field) bool { return f.name == name })
 	}
@@ -119,9 +147,6 @@ func newSchema() *schema {
 		form := kindForm{k, at(payloadName(k))}
 		s.kinds = append(s.kinds, form)
 		s.payloads |= 1 << form.payload
-	}
-	for _, name := range []string{"v", "run", "seq", "time", "observer", "kind"} {
-		s.required |= 1 << at(name)
 	}
 	s.time, s.observer, s.kind = at("time"), at("observer"), at("kind")
 	return s
@@ -134,4 +159,50 @@ func (s *schema) kindForm(kind []byte) (kindForm, bool) {
 		}
 	}
 	return kindForm{}, false
+}
+
+// RecordSchema returns the form of a record as JSON, for other readers of the format. A value is one of
+//
+//	"string", "int64", "uint64", "int32", "uint32", "bool"
+//	"text"    a string, or {"base64":"..."} of bytes that are not UTF-8
+//	"time"    RFC 3339 in UTC
+//	[T]       a list of T, or null
+//	{...}     an object with these fields in this order; one whose name ends in "?" is left out if it is
+//	          "", 0, false, null, [] or the time 0001-01-01T00:00:00Z
+//	"T?"      T or null: such a field is left out if it is null only
+//
+// docs/verify.md says how values are written.
+func RecordSchema() []byte {
+	return appendShape(nil, newSchema().record)
+}
+
+func appendShape(b []byte, sh *shape) []byte {
+	switch sh.form {
+	case list:
+		return append(appendShape(append(b, '['), sh.elem), ']')
+	case object:
+		for i, f := range sh.fields {
+			mark := ""
+			if f.omit != nil {
+				mark = "?"
+			}
+			b = fmt.Appendf(append(b, "{,"[min(i, 1)]), "%q:", f.name+mark)
+			if f.shape.form == object && f.shape.nullable && f.omit == nil {
+				panic("an object that can be null") // a test makes the shape of every record
+			}
+			b = appendShape(b, f.shape)
+		}
+		return append(b, '}')
+	}
+	name := map[form]string{literal: "string", boolean: "bool", text: "text", instant: "time"}[sh.form]
+	switch sh.form {
+	case signedInt:
+		name = fmt.Sprint("int", sh.bits)
+	case unsignedInt:
+		name = fmt.Sprint("uint", sh.bits)
+	}
+	if sh.nullable {
+		name += "?"
+	}
+	return fmt.Appendf(b, "%q", name)
 }

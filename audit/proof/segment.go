@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,7 @@ type part struct {
 	present     []uint64 // seqs of records whose erasure is stated
 	erased      []proven
 	withheld    []proven
-	strange     *Verdict // a record of a kind that is not known
+	strange     *Verdict // a record that a newer version wrote: what it says of losses and copies is not known
 }
 
 type gap struct {
@@ -193,17 +194,22 @@ func (w *worker) record(p *part, f proven) error {
 		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
 	case err != nil:
 		return broken(ErrMalformed, f.seq, p.file, "%v", err)
-	case !h.known && p.strange == nil:
-		p.strange = open(ErrKind, p.file, "seq %d is of kind %.40q; a newer custody can judge it", f.seq, h.kind)
+	case h.stranger != "":
+		p.strange = cmp.Or(p.strange, open(ErrField, p.file, "seq %d has a field %q; a newer custody can judge it", f.seq, h.stranger))
+	case !h.known:
+		p.strange = cmp.Or(p.strange, open(ErrKind, p.file, "seq %d is of kind %.40q; a newer custody can judge it", f.seq, h.kind))
 	}
-	if p.count == 1 {
+	if p.count == 1 && !h.time.IsZero() {
 		p.began = h.time
 	}
 	if e, ok := w.erasures[f.seq]; ok {
-		if e.Leaf != f.leaf || e.Kind != h.kind {
+		if e.Leaf != f.leaf || h.stranger == "" && e.Kind != h.kind {
 			return broken(ErrErasureMismatch, f.seq, e.file, "the record is another")
 		}
 		p.present = append(p.present, f.seq)
+	}
+	if h.stranger != "" {
+		return nil
 	}
 	if err := p.losses.Add(f.record); err != nil {
 		return broken(ErrUndecodable, f.seq, p.file, "%v", err)

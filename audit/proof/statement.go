@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 )
@@ -44,8 +46,18 @@ func parseStatement(kind, text string, v any) error {
 	if err != nil {
 		return err
 	}
-	if again != text {
+	if again != text || !inUTC(reflect.ValueOf(v).Elem()) {
 		return errors.New("statement is not in canonical form")
 	}
 	return nil
+}
+
+// inUTC says whether the times of a statement are in UTC, in years from 1 to 9999.
+func inUTC(statement reflect.Value) bool {
+	for i := range statement.NumField() {
+		if t, ok := statement.Field(i).Interface().(time.Time); ok && (t.Location() != time.UTC || t.Year() < 1) {
+			return false
+		}
+	}
+	return true
 }

@@ -102,6 +102,7 @@ var (
 	ErrUnreadable     = &Finding{"evidence-unreadable", 83, "the evidence cannot be read"}
 	ErrPending        = &Finding{"checkpoint-pending", 84, "the record's end is not under a checkpoint of the host's log yet"}
 	ErrKind           = &Finding{"kind-unknown", 85, "a record is of a kind that this version does not know"}
+	ErrField          = &Finding{"field-unknown", 87, "a record has a field that this version does not know"}
 	ErrStampUntrusted = &Finding{"stamp-untrusted", 86, "the checkpoint was stamped by an authority that is not trusted here"}
 )
 
@@ -118,7 +119,7 @@ func Findings() []*Finding {
 		ErrNoStamp, ErrStamp, ErrStampedOther,
 		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged, ErrBackdated, ErrLate,
 		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey,
-		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted,
+		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted, ErrField,
 	}
 }
 

@@ -1,0 +1,76 @@
+package proof
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+const (
+	maxSignatures = 100 // lines of a note
+)
+
+var (
+	// keyNames is printable ASCII: what looks like a name is the name.
+	keyNames      = regexp.MustCompile(`^[!-*,-~]{1,100}$`)
+	signatureLine = regexp.MustCompile(`^— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})$`)
+	keyText       = regexp.MustCompile(`^([!-*,-~]{1,100})\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44})$`)
+)
+
+// openNote is note.Open for notes in the one form that docs/verify.md gives: C2SP signed-note,
+// with names in printable ASCII, base64 in its one form, and no key twice.
+func openNote(signed []byte, known note.Verifiers) (*note.Note, error) {
+	if err := checkNote(signed); err != nil {
+		return nil, err
+	}
+	return note.Open(signed, known)
+}
+
+func checkNote(signed []byte) error {
+	text, signatures, ok := bytes.Cut(signed, []byte("\n\n"))
+	if !ok || len(text) == 0 || !bytes.HasSuffix(signatures, []byte("\n")) {
+		return errors.New("malformed note: want text, an empty line, and lines of signatures")
+	}
+	if !utf8.Valid(signed) || bytes.ContainsFunc(signed, func(r rune) bool { return r < ' ' && r != '\n' }) {
+		return errors.New("malformed note: want UTF-8 without control characters")
+	}
+	lines := strings.Split(string(signatures[:len(signatures)-1]), "\n")
+	if len(lines) > maxSignatures {
+		return fmt.Errorf("malformed note: %d signatures, at most %d", len(lines), maxSignatures)
+	}
+	seen := map[string]bool{}
+	for _, line := range lines {
+		m := signatureLine.FindStringSubmatch(line)
+		if m == nil {
+			return fmt.Errorf("malformed note: %.200q is not a signature line", line)
+		}
+		raw, err := base64.StdEncoding.Strict().DecodeString(m[2])
+		if err != nil || len(raw) < 5 {
+			return fmt.Errorf("malformed note: the signature of %.100q is not base64 in its one form", m[1])
+		}
+		by := m[1] + string(raw[:4])
+		if seen[by] {
+			return fmt.Errorf("malformed note: %.100q signs twice", m[1])
+		}
+		seen[by] = true
+	}
+	return nil
+}
+
+// parseVerifier is note.NewVerifier for keys in their one form.
+func parseVerifier(text string) (note.Verifier, error) {
+	m := keyText.FindStringSubmatch(text)
+	if m == nil {
+		return nil, fmt.Errorf("%.160q is not a public key: want NAME+HASH+KEY", text)
+	}
+	if _, err := base64.StdEncoding.Strict().DecodeString(m[3]); err != nil {
+		return nil, fmt.Errorf("%.160q is not a public key: %w", text, err)
+	}
+	return note.NewVerifier(text)
+}
