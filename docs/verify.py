@@ -3,37 +3,169 @@
 [--within SECONDS]
 Checks a bundle, or the proof of one record, with Python, openssl and nothing of custody's; docs/verify.md says
 what the steps mean. A key is a file or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
-import base64, calendar, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile, time
+import base64, binascii, calendar, functools, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile, time
 
 def check(ok, finding, status=1):
     if not ok:
         print(("DOES NOT HOLD: ", "CANNOT BE JUDGED: ")[status - 1] + finding)
         sys.exit(status)
 
-def b64(text): return base64.b64decode(text, validate=True)
+# ---- Values: each has one form, and what is written in another one is refused.
+
+class Malformed(Exception): pass
+class Newer(Exception): pass  # a name that this version does not know
+
+def want(ok, what):
+    if not ok: raise Malformed(what)
+
+def b64(text):
+    raw = base64.b64decode(text, validate=True)
+    want(base64.b64encode(raw) == (text if isinstance(text, bytes) else text.encode()), "base64 in another form")
+    return raw
+
+def instant(text):  # seconds since 1970 of a time in UTC, without the fraction
+    m = re.fullmatch(r"((?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:)([0-5][0-9])([.][0-9]{0,8}[1-9])?Z", text, re.A)
+    want(m, "no time in UTC")
+    try: return calendar.timegm(time.strptime(m[1] + "00", "%Y-%m-%dT%H:%M:%S")) + int(m[2])
+    except ValueError: raise Malformed("no such time")
+
+ESCAPE = r'\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]|3c|3e|26)|u202[89])'
+STRING = re.compile(r'"(?:[^\x00-\x1f"\\<>&\u2028\u2029]|%s)*"' % ESCAPE)
+NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+NAME = re.compile(r'"([a-z0-9_]{1,64})":')
+KEYNAME = "[!-*,-~]{1,100}"
+EMPTY = "", 0, None, [], False, "0001-01-01T00:00:00Z"
+
+class Reader:  # reads JSON by a shape, as RecordSchema in audit/proof describes it, from the front
+    def __init__(self, text): self.text, self.at = text, 0
+    def word(self, w):
+        found = self.text.startswith(w, self.at)
+        self.at += len(w) * found
+        return found
+    def token(self, pattern, what):
+        m = pattern.match(self.text, self.at)
+        want(m, "%s at character %d" % (what, self.at))
+        self.at = m.end()
+        return m[0]
+    def string(self): return json.loads(self.token(STRING, "no string"))
+    def value(self, shape):
+        if isinstance(shape, list): return None if self.word("null") else self.row(shape[0])
+        if isinstance(shape, dict): return self.object(shape)
+        if shape.endswith("?") and self.word("null"): return None
+        return getattr(self, "read_" + shape.rstrip("?0123456789"))(shape.rstrip("?"))
+    def read_string(self, _): return self.string()
+    def read_int(self, shape):
+        n, bits = int(self.token(NUMBER, "no number")), int(shape[3:])
+        want(-1 << bits - 1 <= n < 1 << bits - 1, "a number that does not fit")
+        return n
+    def read_uint(self, shape):
+        n = int(self.token(NUMBER, "no number"))
+        want(0 <= n < 1 << int(shape[4:]), "a number that does not fit")
+        return n
+    def read_bool(self, _):
+        yes = self.word("true")
+        want(yes or self.word("false"), "neither true nor false")
+        return yes
+    def read_time(self, _):
+        text = self.string()
+        instant(text)
+        return text
+    def read_text(self, _):
+        if not self.word('{"base64":'): return self.string()
+        raw = self.read_bytes("")
+        want(self.word("}"), "no end of bytes")
+        try: raw.decode()
+        except UnicodeDecodeError: return raw
+        raise Malformed("UTF-8 as bytes")
+    def read_bytes(self, _): return b64(self.token(re.compile('"[A-Za-z0-9+/=]*"'), "no base64")[1:-1])
+    def read_hash(self, _):
+        text = self.token(re.compile('"(?:[0-9a-f]{64})?"'), "no digest")[1:-1]
+        want(text != "0" * 64, "a digest in another form")
+        return text
+    def read_losses(self, _):
+        want(self.word("{"), "no object")
+        all, last = {}, None
+        while not self.word("}"):
+            want(last is None or self.word(","), "no comma")
+            stage = self.string()
+            want(last is None or last.encode() < stage.encode(), "out of order")
+            want(self.word(":"), "no colon")
+            all[stage], last = self.object({"gaps": "uint64", "events": "uint64", "bytes": "int64"}), stage
+        return all
+    def row(self, shape):
+        want(self.word("["), "no list")
+        all = []
+        while not self.word("]"):
+            want(not all or self.word(","), "no comma")
+            all.append(self.value(shape))
+        return all
+    def object(self, shape):
+        want(self.word("{"), "no object")
+        all, due = {}, [(name.rstrip("?"), name[-1] == "?", sub) for name, sub in shape.items()]
+        while not self.word("}"):
+            want(not all or self.word(","), "no comma")
+            name = NAME.match(self.text, self.at)
+            want(name, "no name at character %d" % self.at)
+            if name[1] + "?" not in shape and name[1] not in shape: raise Newer(name[1])
+            while due and due[0][0] != name[1]:
+                want(due[0][1], "%s is missing" % due[0][0])
+                due.pop(0)
+            want(due, name[1] + " comes twice, or out of order")
+            self.at, (_, optional, sub) = name.end(), due.pop(0)
+            all[name[1]] = v = self.value(sub)
+            empty = v is None if isinstance(sub, str) and sub[-1] == "?" else type(v) is not dict and v in EMPTY or v == b""
+            if isinstance(sub, str) and sub.rstrip("?") != "time" and v == EMPTY[-1]: empty = False
+            want(not (optional and empty), name[1] + " says nothing")
+        want(all is not None and all_optional(due), "a member is missing")
+        return all
+
+def all_optional(due): return all(optional for _, optional, _ in due)
+
+def parse(data, shape):
+    try: r = Reader(data.decode() if isinstance(data, bytes) else data)
+    except UnicodeDecodeError: raise Malformed("not UTF-8")
+    value = r.value(shape)
+    want(r.at == len(r.text), "something follows")
+    return value
+
+RECORD = {"v":"int64","run":"string","seq":"uint64","time":"time","observer":"string","kind":"string","step?":"string","guest_time?":{"time":"time","offset_ns":"int64"},"lifecycle?":{"phase":"string","name?":"string","argv?":["text"],"tenant?":"string","project?":"string","template?":"string","template_digest?":"string","project_digest?":"string","policy_digest?":"string","ruleset_digest?":"string","tier?":"string","tier_note?":"string","mode?":"string","version?":"string","host?":"string","steps?":["string"],"secrets?":["string"],"exit_code?":"int64?","status?":"string","reason?":"string","duration_ns?":"int64"},"exec?":{"proc":"string","parent?":"string","pid":"int64","ppid":"int64","exe":"text","argv":["text"],"cwd":"text","uid":"int64","truncated?":"bool","argv_bytes?":"int64","argv_sha256?":"string","llm?":"string","tool_call?":"text"},"exit?":{"proc":"string","pid":"int64","code":"int64","signal?":"int64","duration_ns":"int64","synthetic?":"bool"},"file?":{"proc?":"string","pid?":"int64","parent?":"string","op":"string","path":"text","to?":"text","source?":"text","device?":"string","inode?":"string","size":"int64","sha256?":"string","unhashed?":"string"},"flow?":{"id?":"string","proc?":"string","pid?":"int64","parent?":"string","state":"string","proto":"string","src_ip?":"string","src_port?":"int64","dst_ip?":"string","dst_port?":"int64","errno?":"int64","name?":"text","verdict?":"string","rule?":"string","reason?":"string","dns_seq?":"uint64","generation?":"uint32","peer?":"string","sni?":"text","bytes_out?":"uint64","bytes_in?":"uint64","packets_out?":"uint64","packets_in?":"uint64","duration_ns?":"int64","count?":"uint64"},"dns?":{"name":"text","type":"string","proto?":"string","rcode":"string","answers?":["string"],"chain?":["text"],"ttl?":"uint32","verdict":"string","rule":"string","reason?":"string","synthetic?":"bool","dropped?":["string"],"upstream?":"string","cached?":"bool","latency_ns?":"int64","generation?":"uint32"},"http?":{"flow?":"string","proto?":"string","method":"text","host":"text","path":"text","status?":"int64","bytes_out?":"int64","bytes_in?":"int64","verdict":"string","rule":"string","reason?":"string","generation?":"uint32","duration_ns?":"int64","credential?":"string","redacted?":"int64","llm?":"string"},"llm?":{"id":"string","flow?":"string","provider":"string","api":"string","host":"text","model?":"text","input_tokens":"int64","output_tokens":"int64","cache_read_tokens?":"int64","cache_write_tokens?":"int64","reasoning_tokens?":"int64","tools?":["text"],"tool_calls?":[{"id?":"text","name":"text","sha256":"string","arguments?":"text","truncated?":"bool"}],"stop_reason?":"text","status?":"int64","error?":"text","stream?":"bool","retry?":"int64","request_sha256?":"string","incomplete?":"string","duration_ns":"int64","first_token_ns?":"int64","spent?":"int64","budget?":"int64"},"policy?":{"generation":"uint32","digest":"string","previous?":"string","rules?":["text"]},"probe?":{"name":"string","family?":"string","blocked":"bool","recorded":"bool","attacked?":"string","evidence?":"uint64","detail?":"text"},"output?":{"stream":"string","offset":"int64","text":"text"},"vm?":{"op":"string","driver?":"string","tier?":"string","reason?":"string","duration_ns?":"int64"},"copy?":{"direction":"string","op":"string","dir?":"text","first?":"int64","salt?":"string","files?":[{"path":"text","as?":"text","mode":"string","size":"int64","sha256?":"string","link?":"text"}],"count?":"int64","bytes?":"int64","root?":"string","reason?":"string"},"secret?":{"name?":"string","op":"string","broker?":"string","via?":"string","tag?":"string","accessor_sha256?":"string","ttl_ns?":"int64","expires?":"time","leases?":"int64","flow?":"string","host?":"text","reason?":"string"},"gap?":{"stage":"string","what?":"string","first?":"uint64","last?":"uint64","count":"uint64","bytes?":"int64","cause":"string"},"finding?":{"rule":"string","detail":"string","secret?":"string","proc?":"string","evidence?":"uint64","action?":"string"},"access?":{"who?":"string","via?":"string","role?":"string","tenant?":"string","action":"string","route":"string","about?":"text","query?":"text","remote?":"string","verdict":"string","reason?":"string","status?":"int64","count?":"uint64"}}
+PAYLOADS = {n[:-1] for n, s in RECORD.items() if n[-1] == "?" and isinstance(s, dict)} - {"guest_time"}
+KINDS = PAYLOADS - {"lifecycle"} | {"run", "step"}
+SUBJECT = {"run": "string", "head": "hash"}
+STATEMENTS = {
+    "manifest": {"v": "int64", "run": "string", "segment": "uint64", "first": "uint64", "last": "uint64", "count": "uint64", "bytes": "int64",
+                 "prev": "hash", "root": "hash", "losses": "losses", "policy_digest": "string", "ruleset_digest": "string",
+                 "template_digest": "string", "tier": "string", "tenant?": "string", "sealed_at": "time", "closing": "string"},
+    "erasure": {"v": "int64", "run": "string", "seq": "uint64", "leaf": "hash", "kind": "string", "reason": "string", "by": "string", "time": "time"},
+    "rotation": {"v": "int64", "old": "string", "new": "string", "time": "time"},
+    "selection": {"v": "int64", "run": "string", "head": "hash", "records": "uint64", "withheld": "uint64", "digest": "hash", "what": "string",
+                  "by": "string", "time": "time"},
+    "attachments": {"v": "int64", "about": [SUBJECT], "files": [{"name": "string", "bytes": "int64", "sha256": "hash"}], "by": "string", "time": "time"},
+    "trailer": {"v": "int64", "run": "string", "head": "hash", "files": "uint64", "bytes": "int64", "sha256": "hash"},
+}
+PATH = {"index": "uint64", "path": ["hash"]}
+NOTE = {"note": "string", "log?": PATH}
+PROOF = {"type": "string", "v": "int64", "run": "string", "seq": "uint64", "state": "string", "record?": "bytes", "salt?": "bytes", "leaf": "hash",
+         "leaf_rule": "string", "erasure?": NOTE, "segment?": PATH, "manifest?": NOTE, "checkpoint?": "string", "stamp?": "bytes",
+         "rotations?": [NOTE], "host_key?": "string"}
+
+def scan(data):  # a record; None if a newer version wrote it, as far as can be told from its members
+    try: r = parse(data, RECORD)
+    except Newer: return None
+    want(r["observer"] in ("host", "guest"), "no such observer")
+    payloads = PAYLOADS & r.keys()
+    due = "lifecycle" if r["kind"] in ("run", "step") else r["kind"]
+    want(r["kind"] not in KINDS or payloads == {due}, "not the payload of its kind")
+    return r
+
+# ---- Hashes, keys, signatures
+
 def sha(data): return hashlib.sha256(data).digest()
 def node(left, right): return sha(b"\x01" + left + right)
 def half(n): return 1 << (n - 1).bit_length() - 1  # the largest power of two below n
 def root(leaves):  # of a Merkle tree, RFC 6962, 2.1
     if len(leaves) < 2: return leaves[0] if leaves else sha(b"")
     return node(root(leaves[:half(len(leaves))]), root(leaves[half(len(leaves)):]))
-
-def text(v): return v.encode() if isinstance(v, str) else b64(v["base64"])
-def copied(rows):  # the files of each copy give its root
-    listed = {}
-    for c in rows:
-        files = listed.setdefault(c["direction"], [])
-        if c["op"] == "end":
-            said = c.get("count", 0), c.get("bytes", 0), c["root"]
-            there = len(files), sum(f["size"] for f, _ in files), root([leaf for _, leaf in files]).hex()
-            check(said == there, "the files of a copy do not give its root")
-            del listed[c["direction"]]
-        if c["op"] != "list": continue
-        check(c.get("first", 0) == len(files), "the files of a copy are not all listed")
-        for f in c.get("files", []):
-            words = text(f["path"]), text(f.get("as", "")), text(f["mode"]), text(str(f["size"]))
-            words += text(f.get("sha256", "")), text(f.get("link", ""))
-            files.append((f, sha(b"\0" + bytes.fromhex(c["salt"]) + b"\0".join(words))))
 
 def climb(m, n, path, leaf=None, old=None):
     """The roots of a tree's first m leaves and of all n: from leaf m-1 and its audit path (RFC 6962, 2.1.1), or from
@@ -44,116 +176,170 @@ def climb(m, n, path, leaf=None, old=None):
     before, now = climb(m, half(n), path, leaf, old)
     return [before, node(now, beside)]
 
+def included(index, n, path, leaf, top):
+    path = list(path)
+    try: return index < n and climb(index + 1, n, path, leaf=leaf)[1] == top and not path
+    except IndexError: return False
+
+def continues(m, n, path, old, top):  # whether a tree of n leaves goes on from one of m
+    path = list(path)
+    try: return old == top if m == n else climb(m, n, path, old=old) == [old, top] and not path
+    except IndexError: return False
+
+CRC = []
+for n in range(256):
+    for _ in range(8): n = n >> 1 ^ 0x82f63b78 * (n & 1)
+    CRC.append(n)
+
+def crc32c(*parts):
+    c = 0xffffffff
+    for part in parts:
+        for b in part: c = CRC[(c ^ b) & 255] ^ c >> 8
+    return c ^ 0xffffffff
+
 def key(text, kind=1):  # NAME+HASH+KEY: how signatures name it, and its 32 bytes behind its kind (4: a witness's)
-    name, _, raw = text.strip().split("+", 2)
-    public = bytes([kind]) + b64(raw)[1:]
+    want(re.fullmatch("%s[+][0-9a-f]{8}[+][A-Za-z0-9+/]{44}" % KEYNAME, text), "no public key")
+    name, hashed, raw = text.split("+", 2)
+    public = b64(raw)
+    want(public[0] == 1 and len(public) == 33 and sha(name.encode() + b"\n" + public)[:4].hex() == hashed, "no public key")
+    public = bytes([kind]) + public[1:]
     return (name, sha(name.encode() + b"\n" + public)[:4]), public
 
+@functools.lru_cache(maxsize=10000)
 def ed25519(public, message, signature):
     command = "openssl pkeyutl -verify -pubin -keyform DER -inkey key -rawin -in text -sigfile sig"
     der = bytes.fromhex("302a300506032b6570032100") + public  # RFC 8410
     with tempfile.TemporaryDirectory() as room:
         for n, data in ("key", der), ("text", message), ("sig", signature): pathlib.Path(room, n).write_bytes(data)
         answer = subprocess.run(command.split(), cwd=room, capture_output=True)
-    check(b"Signature Verif" in answer.stdout, "this openssl cannot check Ed25519: %r" % answer.stderr, 2)
+    check(b"Signature Verif" in answer.stdout or len(signature) != 64, "this openssl cannot check Ed25519: %r" % answer.stderr, 2)
     return answer.returncode == 0
 
-def note(data, keys):  # the lines of a signed note and which of the keys signed it; other signatures count for nothing
-    text, _, signatures = data.partition(b"\n\n")
-    by, text = [], text + b"\n"
-    for dash, name, raw in (line.split(" ") for line in signatures.decode().removesuffix("\n").split("\n")):
-        who, signature, message = (name, b64(raw)[:4]), b64(raw)[4:], text
-        if who in keys and keys[who][0] == 4:  # C2SP tlog-cosignature: the time comes first
+def note(data, keys):  # a signed note's lines, those of its signers that are known, and those that are not
+    text, gap, signatures = data.partition(b"\n\n")
+    want(text and gap and signatures.endswith(b"\n") and not re.search(rb"[\x00-\x09\x0b-\x1f]", data), "no signed note")
+    text, lines, known, others = text + b"\n", signatures[:-1].split(b"\n"), [], []
+    data.decode()
+    want(len(lines) <= 100, "too many signatures")
+    for line in lines:
+        m = re.fullmatch(b"\xe2\x80\x94 (%s) ([A-Za-z0-9+/]+={0,2})" % KEYNAME.encode(), line)
+        want(m, "no signature line")
+        raw = b64(m[2])
+        who, signature, message = (m[1].decode(), raw[:4]), raw[4:], text
+        want(signature and who not in [w for w, _ in known + others], "a signature that is empty, or comes twice")
+        if who not in keys:
+            others.append((who, raw))
+            continue
+        if keys[who][0] == 4:  # C2SP tlog-cosignature: the time comes first
+            want(len(signature) == 72, "no cosignature")
             message = b"cosignature/v1\ntime %d\n" % int.from_bytes(signature[:8], "big") + text
             signature = signature[8:]
-        check(dash == "—" and (who not in keys or ed25519(keys[who][1:], message, signature)), "forged: by " + name)
-        if who in keys: by.append(who)
-    return text.decode().split("\n")[:-1], by
+        want(ed25519(keys[who][1:], message, signature), "not what %s signed" % who[0])
+        known.append((who, raw))
+    return text.decode().split("\n")[:-1], known, others
 
-def statement(data, keys, kind, *fields):  # its content, who signed it, and the entry of the host's log for it
-    (head, line), by = note(data, keys)
-    value = json.loads(line)
-    check((head, value["v"]) == ("custody %s v1" % kind, 1), "no statement of the kind " + kind)
-    words = [kind] + [str(value[f]) for f in fields] + [sha(data).hex()]
-    return value, by[0] if by else ("", ""), ("custody leaf v1\n" + " ".join(words) + "\n").encode()
+def statement(data, keys, kind):  # what it says, who signed it, and whether that key is known
+    (head, line), known, others = note(data, keys)
+    try: value = parse(line, STATEMENTS[kind])
+    except Newer: raise Malformed("a statement of another form")
+    want((head, value["v"], len(known + others)) == ("custody %s v1" % kind, 1, 1), "no statement of the kind " + kind)
+    if kind == "manifest": want(re.fullmatch("[0-9A-Za-z._-]{1,128}", value["run"]) and value["closing"] in ("", "sealed", "interrupted"), "no manifest")
+    if kind == "rotation":
+        (old, _), (new, _) = key(value["old"]), key(value["new"])
+        want(old[0] == new[0] and value["old"] != value["new"] and old == (known + others)[0][0], "no rotation of a key")
+    if kind == "attachments":
+        names = [f["name"] for f in value["files"] or []]
+        want(value["about"] and 1 <= len(names) <= 64 and names == sorted({*names}) and all(map(attachable, names)), "no attachments")
+    return value, (known + others)[0][0], bool(known)
 
-def rotate(r, by, keys, heirs):  # what a known key signed makes the next one known
-    (old, _), (new, heir) = key(r["old"]), key(r["new"])
-    check(heirs.setdefault(old, new) == new and (by == old or old not in keys), "rotation forged or forked")
-    if by == old: keys[new] = heir
+def attachable(name): return re.fullmatch("report/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", name)
 
-def checkpoint(data, host, keys, witnesses):
-    (origin, size, top, *_), by = note(data, {**keys, **witnesses})
-    check(origin == host and any(w[0] == host and w in keys for w in by), "checkpoint forged or of another log")
-    return int(size), b64(top), len({w for w in by if w in witnesses})
+def ring(statements, keys):  # follows the rotations from the keys that are known; returns the keys that are only named
+    left, following, named, progress = list(statements), {}, {}, True
+    want(len(left) <= 1000, "too many rotations")
+    while progress:
+        progress = False
+        for data in list(left):
+            r, by, known = statement(data, keys, "rotation")
+            if not known: named.update([key(r["old"])])
+            else:
+                want(following.setdefault(by, r) == r, "a key has two successors")
+                keys.update([key(r["new"])])
+                left.remove(data)
+                progress = True
+    return named, following
 
-def cosigned_at(data, witnesses, quorum):  # when so many had cosigned, or all that did; signatures were checked before
-    lines = [line.split(" ") for line in data.decode().partition("\n\n")[2].splitlines()]
-    times = sorted(int.from_bytes(b64(raw)[4:12], "big") for _, name, raw in lines if (name, b64(raw)[:4]) in witnesses)
+def entry(kind, *words): return ("custody leaf v1\n" + " ".join([kind, *map(str, words)]) + "\n").encode()
+
+def checkpoint(data, host, keys, witnesses):  # size, root and the known signers
+    lines, known, _ = note(data, {**keys, **witnesses})
+    want(len(lines) == 3 and re.fullmatch(KEYNAME, lines[0]) and re.fullmatch("0|[1-9][0-9]{0,19}", lines[1]) and int(lines[1]) < 1 << 64, "no checkpoint")
+    want(lines[0] == host and any(w[0] == host and w not in witnesses for w, _ in known), "checkpoint forged or of another log")
+    want(len(b64(lines[2])) == 32, "no root")
+    return int(lines[1]), b64(lines[2]), {w: raw for w, raw in known if w in witnesses and w not in keys}
+
+def cosigned_at(signers, quorum):  # when so many had cosigned, or all that did
+    times = sorted(int.from_bytes(raw[4:12], "big") for raw in signers.values())
     return times[min(max(quorum, 1), len(times)) - 1] if times else None
-
-def seconds(text):  # of an instant, RFC 3339 in UTC, without the fraction
-    check(re.fullmatch("[-0-9]{10}T[:0-9]{8}([.][0-9]+)?Z", text), "no time in UTC: " + text)
-    return calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S"))
 
 SKEW = 300  # seconds that clocks may be apart
 
-def erasable(e, seq, by, host, run):
-    check((by[0], e["run"], e["seq"]) == (host, run, seq), "erasure forged, or of another record")
-    check(e["kind"] not in ("run", "step", "policy", "gap", "vm"), "a record was erased that has to stay")
+def erasure(data, host, run, seq, keys):
+    e, by, known = statement(data, keys, "erasure")
+    want(known and by[0] == host and (e["run"], e["seq"]) == (run, seq), "erasure forged, or of another record")
+    want(e["kind"] in KINDS - {"run", "step", "policy", "gap", "vm"}, "a record was erased that has to stay")
+    return e
 
-def record(p, keys, witnesses, quorum, since, within):  # the proof of one record
-    parts = "type v run seq state record salt leaf leaf_rule erasure segment manifest checkpoint stamp rotations host_key"
-    check(p.keys() <= {*parts.split()} and (p["type"], p["v"]) == ("custody record proof", 1), "no proof of a record")
-    check(p["leaf_rule"] == "SHA-256(0x00 || salt || record)" and p["state"] in ("open", "sealed", "logged"), "no such rule")
-    run, seq, leaf, heirs, entries = p["run"], p["seq"], bytes.fromhex(p["leaf"]), {}, []
-    def signed(part, *about):
-        value, by, entry = statement(part["note"].encode(), keys, *about)
-        entries.append((part.get("log"), entry))
-        return value, by
-    def included(place, n, leaf, top):
-        path = [bytes.fromhex(h) for h in place["path"]]
-        return 0 <= place["index"] < n and climb(place["index"] + 1, n, path, leaf=leaf)[1] == top and not path
-    for part in p.get("rotations", []): rotate(*signed(part, "rotation"), keys, heirs)
-    if "erasure" not in p:
-        salt, data = b64(p["salt"]), b64(p["record"])
-        check(len(salt) == 16 and sha(b"\0" + salt + data) == leaf, "record altered: it does not give the leaf")
-        r = json.loads(data)
-        check((r["v"], r["run"], r["seq"]) == (1, run, seq), "the record is another")
-    check(p["state"] != "open", "the record is written, nothing is signed yet", 2)
-    m, by = signed(p["manifest"], "manifest", "run", "segment")
-    check(by[0], "the manifest is not signed by a key which is trusted here", 2)
-    check("host_key" not in p or key(p["host_key"]) in keys.items(), "host key of another")
-    check(m["run"] == run and m["count"] and m["first"] <= seq <= m["last"], "the manifest is over other records")
-    at = p["segment"]["index"]
-    check(included(p["segment"], m["count"], leaf, bytes.fromhex(m["root"])), "record altered: not in the signed segment")
-    check(at <= seq - m["first"] and m["count"] - at <= m["last"] - seq + 1, "record out of its place")
-    if "erasure" in p:
-        e, signer = signed(p["erasure"], "erasure", "run", "seq")
-        erasable(e, seq, signer, by[0], run)
-        check(e["leaf"] == p["leaf"], "erasure of another record")
-    check(p["state"] == "logged", "the record is signed, and not under a checkpoint yet", 2)
-    size, top, cosigned = checkpoint(p["checkpoint"].encode(), by[0], keys, witnesses)
-    check(cosigned >= quorum, "too few witnesses: %d" % cosigned)
-    check(not since or checkpoint(since, by[0], keys, witnesses)[:2] == (size, top), "no proof that the log went on")
-    for place, entry in entries: check(place and included(place, size, sha(b"\0" + entry), top), "not in the log")
-    gone = ", erased" if "erasure" in p else ""
-    print(f"HOLDS: run {run}, seq {seq}{gone}, log of {size} entries, {cosigned} witnesses")
+# ---- The proof of one record
 
-def main(file="", *options):
-    given = {"--key": [], "--witness": [], "--quorum": ["0"], "--since": [], "--within": ["86400"]}
-    check(len(options) % 2 == 0 and {*options[::2]} <= {*given}, __doc__, 2)
-    for option, value in zip(options[::2], options[1::2]): given[option].append(value)
-    read = lambda value: (open(value).read() if os.path.exists(value) else value).strip()
-    hosts, others = [read(k) for k in given["--key"]], [read(k) for k in given["--witness"]]
-    check(all(re.fullmatch("[^ +]+[+][0-9a-f]{8}[+][A-Za-z0-9+/]{44}", k) for k in hosts + others), "no key", 2)
-    check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
-    check(re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]), "--within is no number of seconds", 2)
-    keys, witnesses = dict(key(k) for k in hosts), dict(key(k, 4) for k in others)
-    since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]]
-    what, data = bundle, pathlib.Path(file).read_bytes()
-    if data.lstrip()[:1] == b"{": what, data = record, json.loads(data)
-    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"", int(given["--within"][-1]))
+def record(data, keys, witnesses, quorum, since, within):
+    want(data[-1:] == b"\n" and len(data) <= 2 * (4 << 20) + (1 << 20), "no proof of a record")
+    p, doubts = parse(data[:-1], PROOF), []
+    run, seq, leaf, state, erased = p["run"], p["seq"], bytes.fromhex(p["leaf"]).ljust(32, b"\0"), p["state"], "erasure" in p
+    sealed, logged, m = state != "open", state == "logged", p.get("manifest")
+    want((p["type"], p["v"], p["leaf_rule"]) == ("custody record proof", 1, "SHA-256(0x00 || salt || record)"), "no proof of a record")
+    want(state in ("open", "sealed", "logged") and erased != ("record" in p) and erased != ("salt" in p) and (sealed or not erased), "no such state")
+    want(erased or len(p["salt"]) == 16 and len(p["record"]) <= 4 << 20, "no such record")
+    want(sealed == bool(m) == ("segment" in p) and logged == ("checkpoint" in p) and (not sealed or logged == ("log" in m)), "no such state")
+    want(logged or not ({"rotations", "stamp"} & p.keys() or erased and "log" in p["erasure"]), "no such state")
+    notes = p.get("rotations", []) + [p[n] for n in ("manifest", "erasure") if n in p]
+    paths = [n["log"] for n in notes if "log" in n] + [p[n] for n in ("segment",) if n in p]
+    want(all(len(n["note"].encode()) <= 64 << 10 for n in notes) and all(x["path"] is not None and len(x["path"]) <= 64 for x in paths), "too long")
+    want(len(p.get("checkpoint", "").encode()) <= 64 << 10 and len(p.get("stamp", b"")) <= 64 << 10, "too long")
+    under = lambda place, n, leaf, top: place and included(place["index"], n, [bytes.fromhex(h).ljust(32, b"\0") for h in place["path"]], leaf, top)
+    ring([n["note"].encode() for n in p.get("rotations", [])], keys)
+    if not erased:
+        check(sha(b"\0" + p["salt"] + p["record"]) == leaf, "record altered: it does not give the leaf")
+        check(p["record"].startswith(('{"v":1,"run":"%s","seq":%d,' % (run, seq)).encode()), "the record is another")
+        r = scan(p["record"])
+        if not r or r["kind"] not in KINDS: doubts.append("a newer version wrote the record")
+    if sealed:
+        manifest = p["manifest"]["note"].encode()
+        m, by, known = statement(manifest, keys, "manifest")
+        check(known, "the manifest is not signed by a key which is trusted here", 2)
+        check(m["run"] == run and m["count"] and m["first"] <= seq <= m["last"], "the manifest is over other records")
+        check("host_key" not in p or key(p["host_key"])[0] in keys, "host key of another")
+        at = p["segment"]["index"]
+        check(under(p["segment"], m["count"], leaf, bytes.fromhex(m["root"])), "record altered: not in the signed segment")
+        check(at <= seq - m["first"] and m["count"] - at <= m["last"] - seq + 1, "record out of its place")
+        entries = [(p["manifest"].get("log"), entry("manifest", run, m["segment"], sha(manifest).hex()))]
+        entries += [(n.get("log"), entry("rotation", sha(n["note"].encode()).hex())) for n in p.get("rotations", [])]
+        if erased:
+            e = erasure(p["erasure"]["note"].encode(), by[0], run, seq, keys)
+            check(e["leaf"] == p["leaf"], "erasure of another record")
+            entries.append((p["erasure"].get("log"), entry("erasure", run, seq, sha(p["erasure"]["note"].encode()).hex())))
+    if logged:
+        size, top, signers = checkpoint(p["checkpoint"].encode(), by[0], keys, witnesses)
+        check(len(signers) >= quorum, "too few witnesses: %d" % len(signers))
+        check(not since or checkpoint(since, by[0], keys, witnesses)[:2] == (size, top), "no proof that the log went on")
+        for place, e in entries: check(under(place, size, sha(b"\0" + e), top), "not in the log")
+    check(sealed, "the record is written, nothing is signed yet", 2)
+    check(logged, "the record is signed, and not under a checkpoint yet", 2)
+    check(not doubts, "".join(doubts), 2)
+    gone = ", erased" if erased else ""
+    print(f"HOLDS: run {run}, seq {seq}{gone}, log of {size} entries, {len(signers)} witnesses")
+
+# ---- Bundles
 
 def header(name, size):  # of a file in a tar archive: there is one form only
     parts = name.ljust(100, b"\0"), b"0000644\0" + 2 * b"0000000\0", b"%011o\0" % size + b"0" * 11 + b"\0"
@@ -161,133 +347,251 @@ def header(name, size):  # of a file in a tar archive: there is one form only
     rest = rest.ljust(512 - 156, b"\0")
     return b"".join(parts) + b"%06o\0 " % (sum(b"".join(parts) + b" " * 8 + rest)) + rest
 
+K, SEGMENT = 1 << 10, (64 << 20) + (4 << 20) + (1 << 10)
+LIMITS = {"README.txt": 64 * K, "host.pub": 64 * K, "checkpoint.tsr": 64 * K, "checkpoint": 64 * K, "since": 64 * K, "consistency": 80 * K,
+          "selection": 64 * K, "attachments": 64 * K, "trailer": 64 * K}
+NUMBERED = {"seg": SEGMENT, "leaves": SEGMENT, "manifest": 64 * K, "erasure": 64 * K, "rotation": 64 * K,
+            "tlog-proof": 80 * K, "erasure.tlog-proof": 80 * K, "rotation.tlog-proof": 80 * K,
+            "witnessed": 80 * K, "witnessed.tsr": 64 * K}
+
+def limit(name):  # how long a file of that name may be, 0 if a bundle has none
+    number, _, suffix = name.partition(".")
+    if re.fullmatch("[0-9]{20}", number) and int(number) < 1 << 64: return NUMBERED.get(suffix, 0)
+    return LIMITS.get(name, (64 << 20) * bool(attachable(name)))
+
 def unpack(data):  # the files of a bundle, and where the header of the last one begins
     files, at, last, start = {}, 0, "", 0
     while data[at:at + 512].strip(b"\0"):
         name, size = data[at:at + 100].rstrip(b"\0"), data[at + 124:at + 135]
-        check(re.fullmatch(b"[0-7]{11}", size) and data[at:at + 512] == header(name, int(size, 8)), "no bundle: a header at byte %d" % at)
+        want(re.fullmatch(b"[0-7]{11}", size) and data[at:at + 512] == header(name, int(size, 8)), "no bundle: a header at byte %d" % at)
         size, start, before, last = int(size, 8), at, last, name.decode()
-        check(last > before and len(data) >= at + 512 + size, "no bundle: cut, or its files are not in order")
+        want(last > before and size <= limit(last) > 0 and len(data) >= at + 512 + size, "no bundle: %r is cut, too long, not in order or no part of one" % last)
         files[last] = data[at + 512:at + 512 + size]
         at += 512 + size + -size % 512
-        check(not data[at - (-size % 512):at].strip(b"\0"), "no bundle: padding behind " + last)
-    check(data[at:] == bytes(1024) and last == "trailer", "no bundle: it does not end as bundles do")
+        want(not data[at - (-size % 512):at].strip(b"\0"), "no bundle: padding behind " + last)
+    want(data[at:] == bytes(1024) and last == "trailer", "no bundle: it does not end as bundles do")
+    want({"README.txt", "host.pub"} < files.keys() and ("since" in files) == ("consistency" in files), "no bundle: a file is missing")
     return files, start
 
+def walk(data, leaves, run):  # the frames of a segment: leaf, seq, "F" shown, "E" erased or "H" withheld, and the record
+    at, start = 0, ('{"v":1,"run":"%s","seq":' % run).encode()
+    for leaf in leaves:
+        want(len(data) - at >= 29, "record missing")
+        magic, size, crc = struct.unpack_from("<4sII", data, at)
+        body = data[at + 12:at + 29 + size]
+        want(size <= 4 << 20 and len(body) == 17 + size and crc32c(data[at + 4:at + 8], body) == crc, "record altered: its frame is another")
+        at += 29 + size
+        if magic == b"CWF1":
+            want(body[:1] == b"\0" and sha(body) == leaf, "record altered, missing, inserted or out of order")
+            seq = re.match(b"([1-9][0-9]*),", body[17 + len(start):])
+            want(body[17:].startswith(start) and seq and int(seq[1]) < 1 << 64, "record of another run")
+            yield leaf, int(seq[1]), "F", body[17:]
+        else:  # all that is left: what the statement says; or it is withheld by whoever made the bundle
+            want(magic in (b"CWE1", b"CWH1") and len(body) >= 41 + len(run), "record altered")
+            seq = struct.unpack_from("<Q", body, 32)[0]
+            rest = leaf + struct.pack("<QB", seq, len(run)) + run.encode()
+            want(seq > 0 and body == rest.ljust(size + 17, b"\0"), "erased or withheld record altered")
+            yield leaf, seq, chr(magic[2]), None
+    want(at == len(data), "appended to a segment")
+
+def text(v): return v.encode() if isinstance(v, str) else v
+
+def copied(rows):  # whether the files of each copy give its root
+    listed, good = {}, True
+    for c in rows:
+        if c["op"] not in ("list", "end"): continue
+        state = listed.setdefault(c["direction"], {"files": [], "bytes": 0})
+        files = state["files"]
+        if c["op"] == "end":
+            said = c.get("count", 0), c.get("bytes", 0), c.get("root", "")
+            good = good and said == (len(files), state["bytes"], root(files).hex())
+            del listed[c["direction"]]
+            continue
+        good = good and c.get("first", 0) == len(files) and re.fullmatch("[0-9a-fA-F]{32}", c.get("salt", ""))
+        for f in c.get("files", []) if good else []:
+            words = text(f["path"]), text(f.get("as", "")), text(f["mode"]), text(str(f["size"]))
+            words += text(f.get("sha256", "")), text(f.get("link", ""))
+            files.append(sha(b"\0" + bytes.fromhex(c["salt"]) + b"\0".join(words)))
+            state["bytes"] += f["size"]
+    return good
+
+class Segments:  # what the records say, over all segments
+    def __init__(self, run, erasures):
+        self.run, self.erasures, self.last, self.strange, self.seen = run, erasures, 0, None, set()
+        self.holes, self.excuses, self.copies, self.gone, self.kinds, self.hidden, self.masked = [], [], [], 0, set(), 0, hashlib.sha256()
+    def take(self, m, data, sums):
+        leaves = [sums[n:n + 32] for n in range(0, len(sums), 32)]
+        check((len(leaves), len(data)) == (m["count"], m["bytes"]) and not len(sums) % 32 and root(leaves).hex() == m["root"], "leaves altered")
+        losses, strange, first, at = {}, None, self.last + 1, self.last
+        self.began = instant(m["sealed_at"])
+        for i, (leaf, seq, magic, record) in enumerate(walk(data, leaves, self.run)):
+            check(seq > at, "records out of order")
+            if i == 0: first = seq
+            if seq > at + 1: self.holes.append((at + 1, seq - 1))
+            at = seq
+            strange = self.frame(i, leaf, seq, magic, record, losses) or strange
+        check((first, at) == (m["first"], m["last"]), "first or last is wrong")
+        check(strange or losses == m["losses"], "gap records declare other losses than the manifest")
+        self.last, self.strange = at, self.strange or strange
+    def frame(self, i, leaf, seq, magic, record, losses):  # returns what leaves the question open
+        e = self.erasures.get(seq)
+        check(not e or e["leaf"] == leaf.hex(), "erasure of another record")
+        if e: self.seen.add(seq)
+        if magic == "H":
+            self.hidden += 1
+            self.masked.update(struct.pack("<Q", seq) + leaf)
+        if magic == "E":
+            check(e, "record erased without a statement")
+            self.gone += 1
+            self.kinds.add(e["kind"])
+        if magic != "F": return None
+        try: r = scan(record)
+        except Malformed as x: check(False, "record malformed: seq %d: %s" % (seq, x))
+        if i == 0 and (r or early(record)): self.began = instant((r or early(record))["time"])
+        if not r: return "seq %d has a field that is not known" % seq
+        check(not e or e["kind"] == r["kind"], "erasure of another record")
+        if r["kind"] == "gap":
+            g = r["gap"]
+            sums = losses.setdefault(g["stage"], {"gaps": 0, "events": 0, "bytes": 0})
+            for name, n in ("gaps", 1), ("events", g["count"]), ("bytes", g.get("bytes", 0)): sums[name] += n
+            if r["observer"] == "host" and g["stage"] == "wal": self.excuses.append((g.get("first", 0), g.get("last", 0)))
+        if r["kind"] == "copy": self.copies.append(r["copy"])
+        return None if r["kind"] in KINDS else "seq %d is of a kind that is not known" % seq
+
+def early(record):  # the time of a record that cannot be read to its end
+    m = re.match(rb'\{"v":-?[0-9]+,"run":"[^"]*","seq":[0-9]+,"time":("[^"]*"),', record)
+    return m and {"time": json.loads(m[1])}
+
 def bundle(data, keys, witnesses, quorum, kept, within):
-    entries, heirs, (files, end), whole, places = {}, {}, unpack(data), data, {}
-    check(all(name in files for name in ("README.txt", "host.pub")), "no bundle: README.txt and host.pub are missing")
+    (files, end), doubts, places = unpack(data), [], {}
     said, total = files.pop("trailer"), len(files)
-    def statements(kind, *fields):  # number, content, signer and digest of each
-        for name in sorted(n for n in files if re.fullmatch("[0-9]{20}[.]" + kind, n)):
-            value, by, entry = statement(files[name], keys, kind, *fields)
-            entries[name.removesuffix(".manifest") + ".tlog-proof"] = entry
-            yield int(name[:20]), value, by, sha(files.pop(name)).hex()
-    for _, r, by, _ in statements("rotation"): rotate(r, by, keys, heirs)
-    manifests = list(statements("manifest", "run", "segment"))
-    check(any(by[0] for _, _, by, _ in manifests), "no manifest is signed by a key which is trusted here", 2)
-    run, host, prev, due = manifests[0][1]["run"], manifests[0][2][0], "", 1
-    check(key(files.pop("host.pub").decode()) in keys.items(), "host key of another")
-    erased, gone, holes, gaps, hidden, masked, copies, blind = {}, 0, [], [], 0, hashlib.sha256(), [], False
-    for seq, e, by, _ in statements("erasure", "run", "seq"):
-        erasable(e, seq, by, host, run)
-        erased[e["leaf"]] = e
-    for i, (first, m, by, digest) in enumerate(manifests):
-        chain = by[0], m["run"], m["segment"], m["prev"], m["first"]
-        check(host and chain == (host, run, i, prev, first), "manifest forged, missing or out of chain")
-        check(bool(m["closing"]) == (i == len(manifests) - 1), "tail cut, or a manifest behind the end")
-        data, sums = (files.pop("%020d.%s" % (first, s)) if m["count"] else b"" for s in ("seg", "leaves"))
-        leaves, at, prev = [sums[n:n + 32] for n in range(0, len(sums), 32)], 0, digest
-        check((len(leaves), len(data), root(leaves).hex()) == (m["count"], m["bytes"], m["root"]), "leaves altered")
-        for leaf in leaves:
-            magic, size = struct.unpack_from("<4sI", data, at)
-            body, e = data[at + 12:at + 29 + size], erased.pop(leaf.hex(), None)
-            if magic == b"CWF1":
-                check(body[:1] == b"\0" and sha(body) == leaf, "record altered, missing, inserted or out of order")
-                row = json.loads(body[17:])
-            else:  # all that is left: what the statement says; or it is withheld by whoever made the bundle
-                check(magic == b"CWE1" and e or magic == b"CWH1", "record altered, or erased without a statement")
-                told = {"v": 1, "run": run, "seq": struct.unpack_from("<Q", body, 32)[0], "kind": ""}
-                row = e if magic == b"CWE1" else told
-                rest = leaf + struct.pack("<QB", row["seq"], len(run)) + run.encode()
-                check(body == rest.ljust(size + 17, b"\0"), "erased or withheld record altered")
-                gone += magic == b"CWE1"
-                if magic == b"CWH1":
-                    hidden += 1
-                    masked.update(struct.pack("<Q", row["seq"]) + leaf)
-            seq, kind = row["seq"], row["kind"]
-            check((row["v"], row["run"]) == (1, run), "record of another run")
-            check(not e or (seq, kind or e["kind"]) == (e["seq"], e["kind"]), "erasure of another record")
-            check(seq >= due and (at or seq == first), "records out of order")
-            if seq > due: holes.append((due, seq - 1))
-            at, due = at + 29 + size, seq + 1
-            if kind == "copy" and "copy" in row: copies.append(row["copy"])
-            elif kind in ("copy", ""): blind = True  # erased or withheld: a list may be short
-            if kind == "gap" and row["observer"] == "host": gaps.append(row["gap"])
-        check((at, due) == (len(data), m["last"] + 1) and (leaves or first == due), "appended, or first or last wrong")
-    if not blind and not holes: copied(copies)
-    spans = [(g.get("first", 0), g.get("last", 0)) for g in gaps if g["stage"] == "wal"]
-    declared = [any(f <= a and b <= l for f, l in spans) for a, b in holes]
-    check(all(declared) and not erased, "seqs are missing that no gap declares, or a record that was erased")
-    count, selected = sum(m["count"] for _, m, _, _ in manifests), files.pop("selection", None)
-    check(selected or not hidden, "records are withheld, and no statement says so")
+    numbers = lambda suffix: sorted(n for n in files if re.fullmatch("[0-9]{20}[.]" + suffix, n))
+    entries = {}
+    named, following = ring([files[n] for n in numbers("rotation")], keys)
+    for i, name in enumerate(numbers("rotation")):
+        check(int(name[:20]) == i + 1, "rotations are not numbered from 1")
+        entries[name] = entry("rotation", sha(files.pop(name)).hex())
+    manifests = [(name, files[name], *statement(files[name], keys, "manifest")) for name in numbers("manifest")]
+    check(manifests or not numbers("seg"), "tail cut: there is no manifest")
+    check(manifests, "there is no record", 2)
+    signers = [by for *_, by, known in manifests if known]
+    check(len({by[0] for by in signers}) < 2, "manifests of two hosts")
+    check(signers, "no manifest is signed by a key which is trusted here", 2)
+    check(len(signers) == len(manifests), "manifest forged")
+    host, run, prev = signers[0][0], manifests[0][2]["run"], ""
+    for i, (name, raw, m, _, _) in enumerate(manifests):
+        chain = m["run"], m["segment"], m["prev"], "%020d.manifest" % m["first"]
+        check(chain == (run, i, prev, name), "manifest missing, of another run or out of chain")
+        check(not m["closing"] or i == len(manifests) - 1, "a manifest behind the end")
+        prev = sha(raw).hex()
+        entries[name[:20]] = entry("manifest", run, i, prev)
+        del files[name]
+    public = files.pop("host.pub")
+    check(public.endswith(b"\n") and key(public[:-1].decode())[0] in keys, "host key of another")
+    selected = files.pop("selection", None)
     if selected:
-        v, by, _ = statement(selected, keys, "selection")
-        about = by[0], v["run"], v["head"], v["records"], v["withheld"], v["digest"]
-        check(about == (host, run, prev, count, hidden, masked.hexdigest()), "selection forged, or of other records")
-    if "attachments" in files:
-        v, by, _ = statement(files.pop("attachments"), keys, "attachments")
-        check(by[0] == host and {"run": run, "head": prev} in v["about"], "attachments forged, or about another run")
-        for f in v["files"]: check(sha(files.pop(f["name"], b"")).hex() == f["sha256"], f["name"] + " is not what was attached")
+        s, by, known = statement(selected, keys, "selection")
+        check(known and (by[0], s["run"], s["head"]) == (host, run, prev), "selection forged, or of another run")
+    erasures = {}
+    for name in numbers("erasure"):
+        seq = int(name[:20])
+        erasures[seq] = erasure(files[name], host, run, seq, keys)
+        entries[name] = entry("erasure", run, seq, sha(files.pop(name)).hex())
+    seen = Segments(run, erasures)
+    for i, (name, _, m, by, _) in enumerate(manifests):
+        first = name[:20]
+        check(first + ".seg" in files or not m["count"], "segment missing")
+        seen.take(m, files.pop(first + ".seg", b""), files.pop(first + ".leaves", b""))
+        if i == 0:
+            for *_, by, _ in manifests:
+                check(by not in following or seen.began <= instant(following[by]["time"]) + 600, "signed by a key that was retired")
+    check(selected or not seen.hidden, "records are withheld, and no statement says so")
+    if seen.strange: doubts.append(seen.strange)
+    declared = [any(f <= a and b <= l for f, l in seen.excuses) for a, b in seen.holes]
+    check(seen.strange or all(declared), "seqs are missing that no gap declares")
+    check(m["closing"] and not numbers("seg"), "tail cut, or a segment behind the end")
+    count = sum(m["count"] for _, _, m, _, _ in manifests)
+    if selected: check((s["records"], s["withheld"], s["digest"]) == (count, seen.hidden, seen.masked.hexdigest()), "selection of other records")
+    check(seen.seen == erasures.keys(), "erasure of a record that is not there")
+    blind = seen.strange or seen.hidden or seen.holes or "copy" in seen.kinds
+    check(blind or copied(seen.copies), "the files of a copy do not give its root")
+    attached = {n: files.pop(n) for n in [*files] if attachable(n)}
+    stated = files.pop("attachments", None)
+    if stated is not None:
+        a, by, known = statement(stated, keys, "attachments")
+        check(known and by[0] == host and {"run": run, "head": prev} in a["about"], "attachments forged, or about another run")
+        for f in a["files"]:
+            own = attached.pop(f["name"], b"")
+            check((len(own), sha(own).hex()) == (f["bytes"], f["sha256"]), f["name"] + " is not what was attached")
+    check(not attached, "a file is attached that no statement names")
     def proof(start, name):  # what its start says, and its path; every proof ends with the checkpoint
-        found = re.fullmatch(start + b"\n((?:.+\n)*)\n" + re.escape(signed), files.pop(name, b""))
-        check(found, name + ": no such proof under this checkpoint")
+        found = re.fullmatch(start + b"\n((?:[A-Za-z0-9+/]{43}=\n){0,64})\n" + re.escape(signed), files.pop(name, b""))
+        check(found and int(found[1]) < 1 << 64, name + ": no such proof under this checkpoint")
         return int(found[1]), [b64(h) for h in found[2].split()]
-    t, by, _ = statement(said, keys, "trailer")
-    about = t["run"], t["head"], t["files"], t["bytes"], t["sha256"]
-    check(about == (run, prev, total, end, sha(whole[:end]).hex()), "the bundle is not what its trailer signs")
-    check(by[0], "the trailer is not signed by a key which is trusted here", 2)
+    NUM = b"(0|[1-9][0-9]{0,19})"
+    check("checkpoint" in files, "the checkpoint is missing")
     signed, since = files.pop("checkpoint"), files.pop("since", None)
-    size, top, cosigned = checkpoint(signed, host, keys, witnesses)
-    check(cosigned >= quorum, "too few witnesses: %d" % cosigned)
-    if kept:
-        n, before, _ = checkpoint(kept, host, keys, witnesses)
+    size, top, cosigners = checkpoint(signed, host, keys, witnesses)
+    check(len(cosigners) >= quorum, "too few witnesses: %d" % len(cosigners))
+    step = proof(b"old " + NUM, "consistency") if since is not None else None
+    kept_at = None
+    for old, others in ((since, named), (kept, {})):
+        if not old: continue
+        n, before, by = checkpoint(old, host, {**keys, **others}, witnesses)
+        if old is since: check(step[0] == n, "the consistency is about another tree")
         check(n < size or (n, before) == (size, top), "log rolled back or forked")
         if 0 < n < size:
-            m, path = proof(b"old ([0-9]+)", "consistency")
-            check(m == n and since in (kept, None), "the bundle's earlier checkpoint is another")
-            check(climb(n, size, path, old=before) == [before, top] and not path, "log forked")
-    files.pop("consistency", None)
-    for name, entry in entries.items():
-        extra = re.escape(base64.b64encode(entry))
-        i, path = proof(b"c2sp.org/tlog-proof@v1\nextra %s\nindex ([0-9]+)" % extra, name)
-        found = i < size and climb(i + 1, size, path, leaf=sha(b"\0" + entry))[1] == top
-        check(found and not path, name + ": not in the log")
+            check(step and step[0] == n, "there is no proof that the log went on")
+            check(continues(n, size, step[1], before, top), "log forked")
+        elif old is since: check(not step[1], "a proof of nothing")
+        if old is kept: kept_at, kept_size = cosigned_at({w: raw for w, raw in by.items() if w not in keys}, quorum), n
+    for name, e in entries.items():
+        extra = re.escape(base64.b64encode(e))
+        i, path = proof(b"c2sp.org/tlog-proof@v1\nextra " + extra + b"\nindex " + NUM, name + ".tlog-proof")
+        check(included(i, size, path, sha(b"\0" + e), top), name + ": not in the log")
         places[name] = i
-    at = cosigned_at(kept, witnesses, quorum) if kept else None
-    shown = [(size, cosigned_at(signed, witnesses, quorum))]
-    for first, _, _, _ in manifests:  # checkpoints from before, by which the manifest was in the log
-        name = "%020d.witnessed" % first
+    shown = [(size, cosigned_at(cosigners, quorum))] if len(cosigners) >= quorum else []
+    for name, *_ in manifests:  # checkpoints from before, by which the manifest was in the log
+        name = name[:20] + ".witnessed"
         if name not in files: continue
-        head, _, old = files.pop(name).partition(b"\n\n")
-        top_line, *hashes = head.split(b"\n")
-        (m, before, count), path = checkpoint(old, host, keys, witnesses), [b64(h) for h in hashes]
+        found = re.fullmatch(b"custody witnessed v1\n((?:[A-Za-z0-9+/]{43}=\n){0,64})\n(.*)", files.pop(name), re.S)
+        check(found, name + ": malformed")
         files.pop(name + ".tsr", None)
-        check(top_line == b"custody witnessed v1" and places["%020d.tlog-proof" % first] < m <= size, name + ": does not cover the manifest")
-        went_on = before == top if m == size else climb(m, size, path, old=before) == [before, top]
-        check(went_on and not path, name + ": log forked")
-        if count >= quorum: shown.append((m, cosigned_at(old, witnesses, quorum)))
-    for first, m, _, _ in manifests:  # the bundle's own checkpoint counts too
-        times = [t for n, t in shown if t and n > places["%020d.tlog-proof" % first]]
-        check(not times or seconds(m["sealed_at"]) >= min(times) - within, "witnesses saw a manifest long after it says that it was sealed")
-    for first, m, _, _ in manifests:
-        young = at and places["%020d.tlog-proof" % first] >= n
-        check(not young or seconds(m["sealed_at"]) >= at - SKEW, "an entry of the log is younger than it says")
+        (n, before, by), path = checkpoint(found[2], host, keys, witnesses), [b64(h) for h in found[1].split()]
+        check(places[name[:20]] < n <= size, name + ": does not cover the manifest")
+        check(continues(n, size, path, before, top) and (n < size or not path), name + ": log forked")
+        if len(by) >= quorum: shown.append((n, cosigned_at(by, quorum)))
+    for name, _, m, _, _ in manifests:  # the bundle's own checkpoint counts too
+        times = [t for n, t in shown if t is not None and n > places[name[:20]]]
+        check(not times or instant(m["sealed_at"]) >= min(times) - within, "witnesses saw a manifest long after it says that it was sealed")
+    for name, _, m, _, _ in manifests:
+        young = kept_at and places[name[:20]] >= kept_size
+        check(not young or instant(m["sealed_at"]) >= kept_at - SKEW, "an entry of the log is younger than it says")
     check(files.keys() <= {"README.txt", "checkpoint.tsr"}, "files that belong to nothing: " + ", ".join(files))
-    shown = f", {count - hidden - gone} of {count} records shown, the others withheld" if selected else ""
-    print(f"HOLDS: run {run}, {count} records{shown}, {gone} erased, head {prev}, log of {size} entries, {cosigned} witnesses")
+    t, by, known = statement(said, keys, "trailer")
+    about = t["run"], t["head"], t["files"], t["bytes"], t["sha256"]
+    check(about == (run, prev, total, end, sha(data[:end]).hex()), "the bundle is not what its trailer signs")
+    if not known: doubts.append("the trailer is not signed by a key which is trusted here")
+    check(not doubts, "; ".join(doubts), 2)
+    shown = f", {count - seen.hidden - seen.gone} of {count} records shown, the others withheld" if selected else ""
+    print(f"HOLDS: run {run}, {count} records{shown}, {seen.gone} erased, head {prev}, log of {size} entries, {len(cosigners)} witnesses")
+
+def main(file="", *options):
+    given = {"--key": [], "--witness": [], "--quorum": ["0"], "--since": [], "--within": ["86400"]}
+    check(len(options) % 2 == 0 and {*options[::2]} <= {*given}, __doc__, 2)
+    for option, value in zip(options[::2], options[1::2]): given[option].append(value)
+    read = lambda value: (open(value).read() if os.path.exists(value) else value).strip()
+    try: keys, witnesses = (dict(key(read(k), kind) for k in given[o]) for o, kind in (("--key", 1), ("--witness", 4)))
+    except (Malformed, binascii.Error): check(False, "no public key", 2)
+    check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
+    check(re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]), "--within is no number of seconds", 2)
+    since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]]
+    data = pathlib.Path(file).read_bytes()
+    what = record if data[:1] == b"{" else bundle
+    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"", int(given["--within"][-1]))
 
 def run():
     try: main(*sys.argv[1:])
+    except Newer as e: check(False, "malformed: %s is not known" % e)
     except Exception as e: check(False, "cannot be read: %r" % e, 2 if isinstance(e, OSError) else 1)
 if __name__ == "__main__": run()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"reflect"
 	"slices"
 
 	"github.com/custody-project/custody/audit/wal"
@@ -276,8 +275,16 @@ func (a AuditPath) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(a))
 }
 
-// ParseRecordProof reads a document. It has to say what encoding/json makes of a RecordProof and
-// nothing else; in which order and with which white space is free. The error is a Verdict with
+// Encode returns the document as JSON, in its one form: what encoding/json makes of it, and a newline.
+func (p RecordProof) Encode() ([]byte, error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode proof: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// ParseRecordProof reads a document as Encode writes it, and no other. The error is a Verdict with
 // ErrProofMalformed.
 func ParseRecordProof(data []byte) (p RecordProof, err error) {
 	if len(data) > maxRecordProof {
@@ -286,24 +293,11 @@ func ParseRecordProof(data []byte) (p RecordProof, err error) {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return p, broken(ErrProofMalformed, 0, "", "%v", err)
 	}
-	again, err := json.Marshal(p)
-	if err != nil {
-		return p, broken(ErrProofMalformed, 0, "", "%v", err)
-	}
-	if said, means := values(data), values(again); !reflect.DeepEqual(said, means) {
-		return p, broken(ErrProofMalformed, 0, "", "it says more or other things than a proof does")
+	again, err := p.Encode()
+	if err != nil || !bytes.Equal(again, data) {
+		return p, broken(ErrProofMalformed, 0, "", "it is not written as custody writes it: keep the answer as it came")
 	}
 	return p, p.shape()
-}
-
-// values decodes JSON as a reader does that knows nothing of its form.
-func values(data []byte) (v any) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	if d.Decode(&v) != nil {
-		return nil
-	}
-	return v
 }
 
 // shape checks that there is what the state says, and nothing else.

@@ -31,7 +31,7 @@ func proofOf(t testing.TB, e *proof.Evidence, seq uint64) proof.RecordProof {
 	t.Helper()
 	p, err := proof.ProofOf(t.Context(), e, seq)
 	check(t, err)
-	data, err := json.MarshalIndent(p, "", " ")
+	data, err := p.Encode()
 	check(t, err)
 	again, err := proof.ParseRecordProof(data)
 	check(t, err)
@@ -239,7 +239,7 @@ func FuzzRecordProof(f *testing.F) {
 	truth := map[uint64][]byte{}
 	for _, seq := range []uint64{7, 8} {
 		p := proofOf(f, e, seq)
-		compact, err := json.Marshal(p)
+		compact, err := p.Encode()
 		check(f, err)
 		truth[seq] = compact
 		f.Add(compact)
@@ -258,7 +258,7 @@ func FuzzRecordProof(f *testing.F) {
 			return
 		}
 		p.HostKey, p.Rotations, p.Stamp = w.public, nil, nil
-		again, err := json.Marshal(p)
+		again, err := p.Encode()
 		check(t, err)
 		if !bytes.Equal(again, truth[p.Seq]) {
 			t.Errorf("it holds: %s", again)

@@ -251,7 +251,7 @@ func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part a
 }
 
 // proof proves one record.
-func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (any, error) {
+func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error) {
 	return s.home.ProofOf(ctx, scope(run.Tenant), run.ID, seq)
 }
 

@@ -45,8 +45,8 @@ type Options struct {
 	Verify func(ctx context.Context, run store.Run) (proof.Report, error)
 	// Bundle writes an evidence bundle.
 	Bundle func(ctx context.Context, w io.Writer, run store.Run, s Selection) error
-	// Proof proves one record; the answer is JSON.
-	Proof func(ctx context.Context, run store.Run, seq uint64) (any, error)
+	// Proof proves one record.
+	Proof func(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error)
 	// Frameworks are those that Report knows.
 	Frameworks []string
 	// Report writes a report.

@@ -414,7 +414,7 @@ func TestAccess(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *api.Options) {
-		o.Proof = func(context.Context, store.Run, uint64) (any, error) { panic("secret thing") }
+		o.Proof = func(context.Context, store.Run, uint64) (proof.RecordProof, error) { panic("secret thing") }
 		o.Assets = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html>") })
 	})
 	w.whole("r-1", 400)

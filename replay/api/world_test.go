@@ -139,10 +139,10 @@ func (w *world) options() api.Options {
 		Bundle: func(ctx context.Context, out io.Writer, run store.Run, s api.Selection) error {
 			return w.home.Bundle(ctx, out, cmp.Or(run.Tenant, store.NoTenant), run.ID, home.BundleOptions{Since: s.Since, By: s.By})
 		},
-		Proof: func(ctx context.Context, run store.Run, seq uint64) (any, error) {
+		Proof: func(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error) {
 			e, done, err := w.home.Evidence(ctx, cmp.Or(run.Tenant, store.NoTenant), run.ID)
 			if err != nil {
-				return nil, err
+				return proof.RecordProof{}, err
 			}
 			defer done()
 			return proof.ProofOf(ctx, e, seq)
