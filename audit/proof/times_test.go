@@ -209,9 +209,9 @@ func TestLate(t *testing.T) {
 			other.log(t, runOn(t, w.key, "r-one", w.then))
 			f[name(4, ".witnessed")] = append([]byte("custody witnessed v1\n\n"), other.publish(t, w.witness.On(w.then))...)
 		}, proof.ErrForked},
-		"a stamp beside nothing": {func(_ *testing.T, f files) { f[name(2, ".witnessed.tsr")] = []byte("x") }, proof.ErrStray},
-		"a stamp of nothing":     {func(_ *testing.T, f files) { f[name(4, ".witnessed.tsr")] = []byte("x") }, proof.ErrStamp},
-		"beside no manifest":     {func(_ *testing.T, f files) { f[name(9, ".witnessed")] = f[name(4, ".witnessed")] }, proof.ErrStray},
+		"a stamp beside nothing":               {func(_ *testing.T, f files) { f[name(2, ".witnessed.tsr")] = []byte("x") }, proof.ErrStray},
+		"a stamp, and no authority is trusted": {func(_ *testing.T, f files) { f[name(4, ".witnessed.tsr")] = []byte("x") }, nil},
+		"beside no manifest":                   {func(_ *testing.T, f files) { f[name(9, ".witnessed")] = f[name(4, ".witnessed")] }, proof.ErrStray},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := files{}
