@@ -278,7 +278,12 @@ var (
 
 // write writes a run with these records, with all signatures and a log, as docs/verify.md describes it.
 func (d *differ) write(segments [][][]byte) []byte {
-	run := string(runOf.FindSubmatch(segments[0][min(1, len(segments[0])-1)])[1])
+	var run string // one record may have lost it
+	for _, r := range slices.Concat(segments...) {
+		if m := runOf.FindSubmatch(r); m != nil && run == "" {
+			run = string(m[1])
+		}
+	}
 	dir := filepath.Join(d.dir, "run")
 	if err := cmp.Or(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 		d.t.Fatal(err)

@@ -547,7 +547,7 @@ def bundle(data, keys, witnesses, quorum, kept, within):
         if old is kept: kept_at, kept_size = cosigned_at({w: raw for w, raw in by.items() if w not in keys}, quorum), n
     for name, e in entries.items():
         extra = re.escape(base64.b64encode(e))
-        i, path = proof(b"c2sp.org/tlog-proof@v1\nextra " + extra + b"\nindex " + NUM, name + ".tlog-proof")
+        i, path = proof(b"c2sp[.]org/tlog-proof@v1\nextra " + extra + b"\nindex " + NUM, name + ".tlog-proof")
         check(included(i, size, path, sha(b"\0" + e), top), name + ": not in the log")
         places[name] = i
     shown = [(size, cosigned_at(cosigners, quorum))] if len(cosigners) >= quorum else []
