@@ -209,7 +209,7 @@ func help(t *testing.T) (commands []string, flags map[string]bool) {
 		return string(out)
 	}
 	_, list, _ := strings.Cut(say(), "Commands:\n")
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)  `).FindAllStringSubmatch(list, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+){0,2})  `).FindAllStringSubmatch(list, -1) {
 		commands = append(commands, m[1])
 	}
 	flags = map[string]bool{}
@@ -233,13 +233,15 @@ func TestCommands(t *testing.T) {
 	group := func(word string) bool {
 		return slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, word+" ") })
 	}
-	call := regexp.MustCompile(`(?:^|[ /` + "`" + `])custody ([a-z]+)(?: ([a-z]+))?`)
+	call := regexp.MustCompile(`(?:^|[ /` + "`" + `])custody ([a-z]+)(?: ([a-z]+))?(?: ([a-z]+))?`)
 	for name, text := range pages(t) {
 		for _, span := range code.FindAllString(text, -1) {
 			for _, m := range call.FindAllStringSubmatch(span, -1) {
 				word := m[1]
-				if group(word) {
-					word += " " + m[2]
+				for _, next := range m[2:] {
+					if group(word) {
+						word += " " + next
+					}
 				}
 				if strings.HasPrefix(strings.TrimSpace(span), "custody "+word+" v1") {
 					continue // the first line of a signed text

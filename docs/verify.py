@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""verify.py BUNDLE|PROOF.json --key host.pub [--key ...] [--witness KEY ... --quorum N] [--since CHECKPOINT]
-[--within SECONDS]
+"""verify.py BUNDLE|PROOF.json --key host.pub [--key ...] [--fleet-key KEY ...] [--witness KEY ... --quorum N]
+[--since CHECKPOINT] [--within SECONDS]
 Checks a bundle, or the proof of one record, with Python, openssl and nothing of custody's; docs/verify.md says
 what the steps mean. A key is a file or the key itself. Exit status: 0 it holds, 1 it does not, 2 it cannot be judged."""
 import base64, binascii, calendar, functools, hashlib, json, os, pathlib, re, struct, subprocess, sys, tempfile, time
@@ -137,6 +137,7 @@ STATEMENTS = {
                  "prev": "hash", "root": "hash", "losses": "losses", "policy_digest": "string", "ruleset_digest": "string",
                  "template_digest": "string", "tier": "string", "tenant?": "string", "sealed_at": "time", "closing": "string"},
     "erasure": {"v": "int64", "run": "string", "seq": "uint64", "leaf": "hash", "kind": "string", "reason": "string", "by": "string", "time": "time"},
+    "host": {"v": "int64", "host": "string", "key": "string", "time": "time"},
     "rotation": {"v": "int64", "old": "string", "new": "string", "time": "time"},
     "selection": {"v": "int64", "run": "string", "head": "hash", "records": "uint64", "withheld": "uint64", "digest": "hash", "what": "string",
                   "by": "string", "time": "time"},
@@ -244,6 +245,7 @@ def statement(data, keys, kind):  # what it says, who signed it, and whether tha
     except Newer: raise Malformed("a statement of another form")
     want((head, value["v"], len(known + others)) == ("custody %s v1" % kind, 1, 1), "no statement of the kind " + kind)
     if kind == "manifest": want(re.fullmatch("[0-9A-Za-z._-]{1,128}", value["run"]) and value["closing"] in ("", "sealed", "interrupted"), "no manifest")
+    if kind == "host": want(key(value["key"])[0][0] == value["host"], "no statement about a host's key")
     if kind == "rotation":
         (old, _), (new, _) = key(value["old"]), key(value["new"])
         want(old[0] == new[0] and value["old"] != value["new"] and old == (known + others)[0][0], "no rotation of a key")
@@ -292,7 +294,7 @@ def erasure(data, host, run, seq, keys):
 
 # ---- The proof of one record
 
-def record(data, keys, witnesses, quorum, since, within):
+def record(data, keys, witnesses, quorum, since, within, _):
     want(data[-1:] == b"\n" and len(data) <= 2 * (4 << 20) + (1 << 20), "no proof of a record")
     p, doubts = parse(data[:-1], PROOF), []
     run, seq, leaf, state, erased = p["run"], p["seq"], bytes.fromhex(p["leaf"]).ljust(32, b"\0"), p["state"], "erasure" in p
@@ -350,7 +352,7 @@ def header(name, size):  # of a file in a tar archive: there is one form only
 K, SEGMENT = 1 << 10, (64 << 20) + (4 << 20) + (1 << 10)
 LIMITS = {"README.txt": 64 * K, "host.pub": 64 * K, "checkpoint.tsr": 64 * K, "checkpoint": 64 * K, "since": 64 * K, "consistency": 80 * K,
           "selection": 64 * K, "attachments": 64 * K, "trailer": 64 * K}
-NUMBERED = {"seg": SEGMENT, "leaves": SEGMENT, "manifest": 64 * K, "erasure": 64 * K, "rotation": 64 * K,
+NUMBERED = {"seg": SEGMENT, "leaves": SEGMENT, "manifest": 64 * K, "erasure": 64 * K, "rotation": 64 * K, "host": 64 * K,
             "tlog-proof": 80 * K, "erasure.tlog-proof": 80 * K, "rotation.tlog-proof": 80 * K,
             "witnessed": 80 * K, "witnessed.tsr": 64 * K}
 
@@ -462,11 +464,16 @@ def early(record):  # the time of a record that cannot be read to its end
     m = re.match(rb'\{"v":-?[0-9]+,"run":"[^"]*","seq":[0-9]+,"time":("[^"]*"),', record)
     return m and {"time": json.loads(m[1])}
 
-def bundle(data, keys, witnesses, quorum, kept, within):
+def bundle(data, keys, witnesses, quorum, kept, within, roots):
     (files, end), doubts, places = unpack(data), [], {}
     said, total = files.pop("trailer"), len(files)
     numbers = lambda suffix: sorted(n for n in files if re.fullmatch("[0-9]{20}[.]" + suffix, n))
     entries = {}
+    stated = numbers("host")
+    want(len(stated) <= 1000, "too many statements about hosts")
+    for name in stated:
+        h, _, known = statement(files.pop(name), roots, "host")
+        if known: keys.setdefault(*key(h["key"]))
     named, following = ring([files[n] for n in numbers("rotation")], keys)
     for i, name in enumerate(numbers("rotation")):
         check(int(name[:20]) == i + 1, "rotations are not numbered from 1")
@@ -488,6 +495,8 @@ def bundle(data, keys, witnesses, quorum, kept, within):
         del files[name]
     public = files.pop("host.pub")
     check(public.endswith(b"\n") and key(public[:-1].decode())[0] in keys, "host key of another")
+    check(key(public[:-1].decode())[0][0] == host, "host key of another host")
+    check(stated == ["%020d.host" % (i + 1) for i in range(len(stated))], "statements about hosts are not numbered from 1")
     selected = files.pop("selection", None)
     if selected:
         s, by, known = statement(selected, keys, "selection")
@@ -577,18 +586,19 @@ def bundle(data, keys, witnesses, quorum, kept, within):
     print(f"HOLDS: run {run}, {count} records{shown}, {seen.gone} erased, head {prev}, log of {size} entries, {len(cosigners)} witnesses")
 
 def main(file="", *options):
-    given = {"--key": [], "--witness": [], "--quorum": ["0"], "--since": [], "--within": ["86400"]}
+    given = {"--key": [], "--fleet-key": [], "--witness": [], "--quorum": ["0"], "--since": [], "--within": ["86400"]}
     check(len(options) % 2 == 0 and {*options[::2]} <= {*given}, __doc__, 2)
     for option, value in zip(options[::2], options[1::2]): given[option].append(value)
     read = lambda value: (open(value).read() if os.path.exists(value) else value).strip()
-    try: keys, witnesses = (dict(key(read(k), kind) for k in given[o]) for o, kind in (("--key", 1), ("--witness", 4)))
+    kinds = ("--key", 1), ("--witness", 4), ("--fleet-key", 1)
+    try: keys, witnesses, roots = (dict(key(read(k), kind) for k in given[o]) for o, kind in kinds)
     except (Malformed, binascii.Error): check(False, "no public key", 2)
     check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
     check(re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]), "--within is no number of seconds", 2)
     since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]]
     data = pathlib.Path(file).read_bytes()
     what = record if data[:1] == b"{" else bundle
-    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"", int(given["--within"][-1]))
+    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"", int(given["--within"][-1]), roots)
 
 def run():
     try: main(*sys.argv[1:])

@@ -35,6 +35,7 @@ const ConfigFile = "host.yaml"
 //	spool: 10GiB                                # of segments that the store does not have; then the record stalls
 //	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
 //	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
+//	fleet: {root: "fleet.example+..."}          # whose statements about hosts' keys count
 //	export: [{name: siem, to: "syslog+tls://siem:6514", format: ocsf}]
 //	projects: {sources: [vault], vault: [secret/data/agents/*], egress: [{allow: "*.example.com"}]}
 //	serve: {listen: "0.0.0.0:8443", names: [custody.example.com], cert: tls.crt, key: tls.key}
@@ -48,6 +49,7 @@ type Config struct {
 	Spool      Bytes      `yaml:"spool"`
 	Retain     Retain     `yaml:"retain"`
 	Log        Log        `yaml:"log"`
+	Fleet      Fleet      `yaml:"fleet"`
 	Isolation  Isolation  `yaml:"isolation"`
 	Commands   Commands   `yaml:"commands"`
 	// Projects is the most that the files of projects may ask for.
@@ -215,6 +217,9 @@ func (c *Config) check() error {
 		return errors.New("log.stamp needs a url and a ca")
 	}
 	if _, err := parseKeyKind(c.Key); err != nil {
+		return err
+	}
+	if err := c.Fleet.check(); err != nil {
 		return err
 	}
 	if _, err := c.Log.policy(); err != nil {

@@ -175,23 +175,28 @@ func (h *Home) Bundle(ctx context.Context, w io.Writer, tenant, run string, o Bu
 	if err != nil {
 		return err
 	}
-	all, err := h.bundleOptions(ctx, run, h.mine(tenant, run, dir), o)
+	all, err := h.bundleOptions(ctx, run, dir, h.mine(tenant, run, dir), o)
 	if err != nil {
 		return errors.Join(err, remove())
 	}
 	return errors.Join(proof.WriteBundle(ctx, w, dir, all), remove())
 }
 
-func (h *Home) bundleOptions(ctx context.Context, run string, mine bool, o BundleOptions) (all proof.BundleOptions, err error) {
+func (h *Home) bundleOptions(ctx context.Context, run, dir string, mine bool, o BundleOptions) (all proof.BundleOptions, err error) {
 	key, err := h.Key()
 	if err != nil {
 		return all, err
 	}
 	all = proof.BundleOptions{HostKey: key.Public, Since: o.Since, Select: o.Select, Attachments: o.Attachments, About: o.About,
 		Signer: key, By: cmp.Or(o.By, key.Name()), Time: time.Now()}
-	if mine {
-		all.Log, all.Past = h.proofLog(run)
+	if !mine {
+		err = h.foreignOptions(dir, key.Public, &all)
+		return all, err
 	}
+	if all.Hosts, err = h.ownStatements(key.Public); err != nil {
+		return all, err
+	}
+	all.Log, all.Past = h.proofLog(run)
 	if all.Stamp, err = h.stampOf(ctx, all.Log); err != nil {
 		return all, err
 	}

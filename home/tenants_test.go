@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/custody-project/custody/audit"
@@ -92,8 +93,9 @@ func TestOfAnotherTenant(t *testing.T) {
 		if _, err := mine.ProofOf(t.Context(), "beta", id, 15); !errors.Is(err, proof.ErrNoEvidence) {
 			t.Errorf("%s: a record that the run has not: %v", id, err)
 		}
-		if err := mine.Bundle(t.Context(), &bytes.Buffer{}, "beta", id, home.BundleOptions{}); err != nil {
-			t.Errorf("%s: bundle: %v", id, err)
+		var unknown *home.NotEnrolledError
+		if err := mine.Bundle(t.Context(), &bytes.Buffer{}, "beta", id, home.BundleOptions{}); !errors.As(err, &unknown) || !strings.Contains(unknown.Hint(), "fleet enrol") {
+			t.Errorf("%s: a bundle without its host's key: %v", id, err)
 		}
 		for _, tenant := range []string{store.NoTenant, "gamma"} {
 			if err := mine.Bundle(t.Context(), &bytes.Buffer{}, tenant, id, home.BundleOptions{}); !errors.Is(err, store.ErrNotFound) {

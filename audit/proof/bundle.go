@@ -51,7 +51,8 @@ its witnesses; checkpoint.tsr, if there is one, an RFC 3161 time stamp over that
 the SHA-256 of the manifest file. N.witnessed is the first checkpoint over it that witnesses cosigned, and
 that the log went on from there. since and consistency say that the log went on from an earlier
 checkpoint. A frame that begins with "CWE1" is a record that was erased; N.erasure says why.
-N.rotation says that the host has a new key, signed by the old one.
+N.rotation says that the host has a new key, signed by the old one. N.host says whose a key is, signed by the
+root key of a fleet.
 
 If there is a file "selection", only some of the records are shown: it says which, by whom and
 when. A frame that begins with "CWH1" is one of the others; all else holds as in a whole bundle.
@@ -77,13 +78,16 @@ type BundleOptions struct {
 	Past Past
 	// Rotations are the host's signed rotations in order, as ReadRotations returns them.
 	Rotations [][]byte
+	// Hosts are signed statements about the keys of hosts: that of HostKey, and of Signer if that is another host's.
+	Hosts [][]byte
 	// Select shows a part of the record only. Nil: all of it.
 	Select *Selection
 	// Attachments are files below report/ that go with it, and About are runs that they speak
 	// of beside this one.
 	Attachments []Attachment
 	About       []Subject
-	// Signer is the host's key, which signs the bundle as a whole.
+	// Signer signs the bundle as a whole: the key of HostKey, or of a run that another host made and of which
+	// nothing is selected and nothing attached, that of the host which writes the bundle.
 	Signer note.Signer
 	// By is who asks for the bundle, and Time when: for the statements of a selection and of
 	// attachments. They are not used without either.
@@ -114,14 +118,16 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	return nil
 }
 
-// check wants the host's own key.
+// check wants the host's own key for all that speaks of its run.
 func (o BundleOptions) check() error {
 	v, err := note.NewVerifier(strings.TrimSpace(o.HostKey))
 	switch {
 	case err != nil:
 		return fmt.Errorf("host's public key: %w", err)
-	case o.Signer == nil || idOf(o.Signer) != idOf(v):
-		return errors.New("a bundle needs the host's key to sign it")
+	case o.Signer == nil:
+		return errors.New("a bundle needs a key to sign it")
+	case idOf(o.Signer) != idOf(v) && (o.Select != nil || len(o.Attachments) > 0):
+		return errors.New("only the host that made a run can select from it, or attach files")
 	case o.Select != nil && (o.Select.Shows == nil || o.Select.What == ""):
 		return errors.New("a selection needs what it shows, and its name")
 	}
@@ -160,6 +166,9 @@ func (b *bundler) addBytes(name string, data []byte) {
 func (b *bundler) write(w io.Writer) error {
 	b.addBytes(bundleReadme, []byte(readme))
 	b.addBytes(PublicFile, []byte(strings.TrimSpace(b.HostKey)+"\n"))
+	for i, signed := range b.Hosts {
+		b.addBytes(wal.FileName(uint64(i+1), HostSuffix), signed)
+	}
 	if b.Log != nil {
 		if err := b.addLog(); err != nil {
 			return err

@@ -129,7 +129,7 @@ func limit(name string) int64 {
 	}
 	for suffix, n := range map[string]int64{
 		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: maxManifest,
-		ErasureSuffix: maxManifest, RotationSuffix: maxManifest,
+		ErasureSuffix: maxManifest, RotationSuffix: maxManifest, HostSuffix: maxManifest,
 		proofSuffix: maxProof, erasureProofSuffix: maxProof, rotationProofSuffix: maxProof,
 		witnessedSuffix: maxProof, witnessedStampSuffix: maxSmall,
 	} {

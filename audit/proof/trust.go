@@ -11,6 +11,9 @@ import (
 type Trust struct {
 	// Keys are those of hosts, as they came by another way than the evidence.
 	Keys note.Verifiers
+	// Fleets are root keys of fleets: what one of them states to be a host's key, in a bundle, is
+	// trusted like Keys. Nil: none.
+	Fleets note.Verifiers
 	// Witnesses are those whose cosignatures count (C2SP tlog-cosignature, cosignature/v1),
 	// and Quorum is how many of them the checkpoint needs.
 	Witnesses []note.Verifier

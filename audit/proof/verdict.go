@@ -95,6 +95,7 @@ var (
 	ErrRotationForked    = &Finding{"rotation-forked", 72, "a key has two successors"}
 	ErrRetired           = &Finding{"key-retired", 73, "signed by a key that was retired before the run began"}
 	ErrHostKey           = &Finding{"host-key-mismatched", 74, "the bundle names a host key that has not signed it"}
+	ErrHostForged        = &Finding{"host-forged", 75, "statement about a host's key forged"}
 	// Findings that leave the question open.
 	ErrUnknownKey     = &Finding{"key-unknown", 80, "signed by a key that is not trusted here"}
 	ErrLive           = &Finding{"run-live", 81, "the run is live: its record is not closed yet"}
@@ -118,7 +119,7 @@ func Findings() []*Finding {
 		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
 		ErrNoStamp, ErrStamp, ErrStampedOther,
 		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged, ErrBackdated, ErrLate,
-		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey,
+		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey, ErrHostForged,
 		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted, ErrField,
 	}
 }

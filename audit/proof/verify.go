@@ -36,6 +36,7 @@ type Report struct {
 	Published *Published
 	Erasures  []Erasure  // of records that are gone, in order of seq
 	Asked     []Erasure  // of records that are still there
+	Hosts     []Host     // whose keys a trusted root of a fleet states
 	Rotations []Rotation // that lead from a key that is trusted to another
 	// Withheld is how many of Records a bundle does not show, by its exporter's choice, and
 	// Selected the statement that says so; nil if all are shown but those that were erased.
@@ -99,6 +100,7 @@ type verifier struct {
 	host      string // name of the key that signed
 	manifests []signed
 	rotations []statement
+	stating   int // statements about hosts
 	erasures  map[uint64]*erasure
 	withheld  withheld
 	holes     []hole
@@ -132,8 +134,16 @@ func (v *verifier) doubt(d *Verdict) {
 	}
 }
 
-// keys follows the rotations from the keys that are trusted.
+// keys takes up the keys that fleets' roots state, and follows the rotations from all that are trusted.
 func (v *verifier) keys(context.Context) (err error) {
+	hosts, err := v.evidence.hosts()
+	if err != nil {
+		return err
+	}
+	v.stating = len(hosts)
+	if v.report.Hosts, err = v.ring.vouch(v.trust.Fleets, hosts); err != nil {
+		return err
+	}
 	if v.rotations, err = v.evidence.rotations(); err != nil {
 		return err
 	}
@@ -162,6 +172,9 @@ func (v *verifier) hostKey() error {
 	key, err := parseVerifier(v.evidence.HostKey)
 	if err != nil {
 		return broken(ErrHostKey, 0, PublicFile, "%v", err)
+	}
+	if key.Name() != v.host {
+		return broken(ErrHostKey, 0, PublicFile, "it is that of %.80s, and %.80s signed the run", key.Name(), v.host)
 	}
 	if !v.ring.knows(idOf(key)) {
 		return broken(ErrHostKey, 0, PublicFile, "%.80s is not trusted, and no rotation leads there", v.evidence.HostKey)
@@ -328,12 +341,16 @@ func (v *verifier) strays() error {
 	for i := range v.rotations {
 		rotations[uint64(i+1)] = true
 	}
+	hosts := map[uint64]bool{}
+	for i := range v.stating {
+		hosts[uint64(i+1)] = true
+	}
 	stated := map[uint64]bool{}
 	for seq := range v.erasures {
 		stated[seq] = true
 	}
 	for suffix, known := range map[string]map[uint64]bool{
-		wal.LeavesSuffix: firsts, proofSuffix: firsts, erasureProofSuffix: stated, rotationProofSuffix: rotations, RotationSuffix: rotations,
+		wal.LeavesSuffix: firsts, proofSuffix: firsts, erasureProofSuffix: stated, rotationProofSuffix: rotations, RotationSuffix: rotations, HostSuffix: hosts,
 		witnessedSuffix: firsts, witnessedStampSuffix: v.witnessedFiles(),
 	} {
 		numbers, err := v.evidence.list(suffix)

@@ -10,6 +10,7 @@ import (
 type keyCmd struct {
 	Show     keyShowCmd     `cmd:"" help:"Print the public key that this host's records are checked with."`
 	Rotate   keyRotateCmd   `cmd:"" help:"Make a new key; the old one signs for it, and is removed."`
+	Fleet    keyFleetCmd    `cmd:"" help:"A fleet's root key, which states the keys of its hosts."`
 	Identity keyIdentityCmd `cmd:"" help:"Make an age identity that can open this host's signing key (key: age:FILE in host.yaml)."`
 }
 

@@ -29,6 +29,7 @@ const (
 type verifyCmd struct {
 	What     string        `arg:"" name:"run|file" help:"A run (or last), the file of a bundle, that of the proof of one record (.json), or the directory of a report."`
 	Key      []string      `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
+	FleetKey []string      `placeholder:"KEY|FILE" help:"Trust the keys of hosts that this root key of a fleet states, in the bundle. Default: that of host.yaml."`
 	Witness  []string      `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
 	Quorum   int           `placeholder:"N" help:"Of the witnesses, so many must have cosigned (default: all that are given)."`
 	Within   time.Duration `default:"24h" placeholder:"DURATION" help:"So long after it says it was sealed the record must have been in the log, by the witnesses' time or a stamp's."`
@@ -69,7 +70,7 @@ func (c verifyCmd) status(code, found error) error {
 func (c verifyCmd) trust() (proof.Trust, error) {
 	t := proof.Trust{Quorum: c.Quorum, Within: c.Within, Unlogged: c.Unlogged}
 	var err error
-	if t.Keys, err = trust(c.Key); err != nil {
+	if t.Keys, t.Fleets, err = c.keys(); err != nil {
 		return t, err
 	}
 	if c.Within <= 0 {
@@ -94,6 +95,17 @@ func (c verifyCmd) trust() (proof.Trust, error) {
 		}
 	}
 	return t, c.authorities(&t)
+}
+
+// keys are those of hosts and those of fleets' roots.
+func (c verifyCmd) keys() (hosts, fleets note.Verifiers, err error) {
+	if len(c.Key) == 0 && len(c.FleetKey) == 0 {
+		return known()
+	}
+	if hosts, err = verifiers("--key", c.Key); err == nil {
+		fleets, err = verifiers("--fleet-key", c.FleetKey)
+	}
+	return hosts, fleets, err
 }
 
 func (c verifyCmd) authorities(t *proof.Trust) error {
@@ -127,27 +139,32 @@ func (a *app) cannotBeJudged(err error) error {
 	return exitCannotBeKnown
 }
 
-// trust returns the verifiers of the keys named, each a file or the key itself.
-func trust(keys []string) (note.Verifiers, error) {
-	if len(keys) == 0 {
-		dir, err := home.Dir()
-		if err != nil {
-			return nil, err
-		}
-		if _, err := os.Stat(filepath.Join(dir, "keys", proof.PublicFile)); err != nil {
-			return note.VerifierList(), nil // a machine without a key of its own trusts none
-		}
-		h, err := home.Open(dir)
-		if err != nil {
-			return nil, err
-		}
-		return h.Trusted()
+// known are the keys of hosts and of a fleet's root that this machine knows.
+func known() (hosts, fleets note.Verifiers, err error) {
+	dir, err := home.Dir()
+	if err != nil {
+		return nil, nil, err
 	}
+	if _, err := os.Stat(filepath.Join(dir, "keys", proof.PublicFile)); err != nil {
+		return note.VerifierList(), nil, nil // a machine without a key of its own trusts none
+	}
+	h, err := home.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if hosts, err = h.Known(); err == nil {
+		fleets, err = h.Roots()
+	}
+	return hosts, fleets, err
+}
+
+// verifiers are those of the keys that a flag names, each a file or the key itself.
+func verifiers(flag string, keys []string) (note.Verifiers, error) {
 	var list []note.Verifier
 	for _, key := range keys {
 		v, err := note.NewVerifier(keyText(key))
 		if err != nil {
-			return nil, fmt.Errorf("--key %.60q is neither a public key nor a file with one: %w", key, err)
+			return nil, fmt.Errorf("%s %.60q is neither a public key nor a file with one: %w", flag, key, err)
 		}
 		list = append(list, v)
 	}
@@ -326,6 +343,9 @@ func printReport(w io.Writer, r proof.Report) {
 	}
 	for _, e := range r.Erasures {
 		fmt.Fprintf(w, "erased    seq %d (%s) on %s for %s: %s\n", e.Seq, clean(string(e.Kind)), e.Time.Format(time.DateTime), clean(e.By), clean(e.Reason))
+	}
+	for _, h := range r.Hosts {
+		fmt.Fprintf(w, "host      %s, by the fleet's root key on %s\n", clean(h.Host), h.Time.Format(time.DateTime))
 	}
 	for _, k := range r.Rotations {
 		fmt.Fprintf(w, "rotation  %s to %s at %s\n", clean(k.Old), clean(k.New), k.Time.Format(time.DateTime))

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/custody-project/custody/home"
+)
+
+type keyFleetCmd struct {
+	New   keyFleetNewCmd   `cmd:"" help:"Make a root key on this machine, and print its public half for auditors."`
+	Show  keyFleetShowCmd  `cmd:"" help:"Print the public root key of the fleet."`
+	Enrol keyFleetEnrolCmd `cmd:"" help:"State that a public key is a host's, with the root key that is on this machine, and print the statement."`
+	Add   keyFleetAddCmd   `cmd:"" help:"Keep statements about hosts, so that bundles of their runs can be made and checked here."`
+	List  keyFleetListCmd  `cmd:"" help:"List the hosts that the root key has stated."`
+}
+
+type keyFleetNewCmd struct {
+	Name string `arg:"" help:"The fleet's name, as it stands beside the root key's signatures: fleet.example.com."`
+}
+
+func (c keyFleetNewCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	public, err := h.NewFleet(c.Name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout, public)
+	a.say("give it to auditors, and to the hosts as fleet: {root: KEY} in " + home.ConfigFile)
+	return nil
+}
+
+type keyFleetShowCmd struct{}
+
+func (keyFleetShowCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	public, err := h.FleetRoot()
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("this host knows no fleet: custody key fleet new NAME makes a root key, and fleet: {root: KEY} in " + home.ConfigFile + " names one")
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, public)
+	return err
+}
+
+type keyFleetEnrolCmd struct {
+	Key   string `arg:"" name:"key|file" help:"The host's public key: what custody key show prints there. It has to come by a way that you trust."`
+	Again bool   `help:"The host has another key already, and this one follows it."`
+}
+
+func (c keyFleetEnrolCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	signed, err := h.Enrol(keyText(c.Key), c.Again)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(signed)
+	return err
+}
+
+type keyFleetAddCmd struct {
+	Files []string `arg:"" name:"file" type:"existingfile" help:"What custody key fleet enrol printed."`
+}
+
+func (c keyFleetAddCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	for _, file := range c.Files {
+		signed, err := os.ReadFile(file)
+		if err == nil {
+			err = h.AddHost(signed)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+type keyFleetListCmd struct{}
+
+func (keyFleetListCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	hosts, err := h.Hosts()
+	if err != nil {
+		return err
+	}
+	if len(hosts) == 0 {
+		a.say("no host is enrolled here")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	for _, e := range hosts {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", clean(e.Host.Host), e.Time.Format(time.DateTime), clean(e.Key))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,262 @@
+package home
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// Fleet is what host.yaml says of the fleet that this host belongs to.
+type Fleet struct {
+	Root string `yaml:"root"` // public key of the fleet's root; default: that of the root key which is here
+	Key  string `yaml:"key"`  // how the root key is kept on the machine that has it: file (default) or age:..., as for the host's own
+}
+
+func (f Fleet) check() error {
+	if f.Root != "" {
+		if _, err := note.NewVerifier(f.Root); err != nil {
+			return fmt.Errorf("fleet.root %.80q is no public key: %w", f.Root, err)
+		}
+	}
+	k, err := parseKeyKind(f.Key)
+	if err != nil || k.name != keyInFile && k.name != keyInAge {
+		return fmt.Errorf("fleet.key %.80q: want file, age:FILE, age:credential/NAME or age:passphrase", f.Key)
+	}
+	return nil
+}
+
+// NotEnrolledError is a host whose key this one does not know.
+type NotEnrolledError struct{ Host string }
+
+// Error implements error.
+func (e *NotEnrolledError) Error() string {
+	return fmt.Sprintf("the run is of another host, %s, whose public key is not known here", strings.TrimSuffix(e.Host, "+"))
+}
+
+// Hint says what to do.
+func (e *NotEnrolledError) Hint() string {
+	return "have the fleet's root key state it, with custody key fleet enrol where that key is, and custody key fleet add here (docs/keys.md)"
+}
+
+// rootKey is the fleet's root key, on the machine that has it.
+func (h *Home) rootKey() (proof.LockedKey, error) {
+	dir := h.path("fleet")
+	k, err := parseKeyKind(h.config.Fleet.Key)
+	if err != nil || k.name != keyInAge {
+		return proof.LockedKey{Dir: dir, Lock: proof.InClear()}, err
+	}
+	lock, err := agekey.New(agekey.Config{From: k.where, Dir: dir})
+	return proof.LockedKey{Dir: dir, Lock: lock}, err
+}
+
+// NewFleet makes the root key of a fleet and returns its public half.
+func (h *Home) NewFleet(name string) (public string, err error) {
+	root, err := h.rootKey()
+	if err != nil {
+		return "", err
+	}
+	return root.NewRoot(name)
+}
+
+// FleetRoot returns the public key of the fleet's root; it is fs.ErrNotExist where there is none.
+func (h *Home) FleetRoot() (string, error) {
+	if root := h.config.Fleet.Root; root != "" {
+		return root, nil
+	}
+	public, err := regular.ReadFile(h.path("fleet", proof.RootPublicFile))
+	return strings.TrimSpace(string(public)), err
+}
+
+// Roots verifies statements about hosts; without a fleet it knows no key.
+func (h *Home) Roots() (note.Verifiers, error) {
+	public, err := h.FleetRoot()
+	if errors.Is(err, fs.ErrNotExist) {
+		return note.VerifierList(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's root key: %w", err)
+	}
+	return note.VerifierList(v), nil
+}
+
+// Enrol has the fleet's root key, which is on this machine, state that a public key is that of a host. A second key
+// of one name needs again: two hosts of one name could sign for each other. It returns the signed statement.
+func (h *Home) Enrol(key string, again bool) ([]byte, error) {
+	stated, err := proof.NewHost(key, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	all, err := h.Hosts()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		switch {
+		case e.Key == key:
+			return e.Signed, nil
+		case e.Host.Host == stated.Host && !again:
+			return nil, fmt.Errorf("the fleet has a host %s with another key: if its key was rotated, say so with --again; if it is another machine, give it another name", stated.Host)
+		}
+	}
+	root, err := h.rootKey()
+	if err != nil {
+		return nil, err
+	}
+	signer, err := root.Root()
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's root key: %w", err)
+	}
+	signed, err := stated.Sign(signer)
+	if err != nil {
+		return nil, err
+	}
+	return signed, h.AddHost(signed)
+}
+
+// AddHost keeps a statement about a host that the fleet's root key signed.
+func (h *Home) AddHost(signed []byte) error {
+	roots, err := h.Roots()
+	if err != nil {
+		return err
+	}
+	stated, err := proof.OpenHost(signed, roots)
+	var unknown *note.UnverifiedNoteError
+	if errors.As(err, &unknown) {
+		return errors.New("it is not signed by the root key of this fleet: name that as fleet: {root: KEY} in " + ConfigFile)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(h.path("fleet", "hosts"), 0o700); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%x%s", sha256.Sum256([]byte(stated.Key)), proof.HostSuffix)
+	return durable.Replace(h.path("fleet", "hosts", name), signed, 0o644)
+}
+
+// Enrolled is a host of the fleet, and the statement of the root key about it.
+type Enrolled struct {
+	proof.Host
+	Signed []byte
+}
+
+// Hosts returns the hosts that the fleet's root key has stated, by name and time. A statement of another root is left out.
+func (h *Home) Hosts() ([]Enrolled, error) {
+	roots, err := h.Roots()
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(h.path("fleet", "hosts", "*"+proof.HostSuffix))
+	if err != nil {
+		return nil, err
+	}
+	var all []Enrolled
+	for _, file := range files {
+		signed, err := regular.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		stated, err := proof.OpenHost(signed, roots)
+		var unknown *note.UnverifiedNoteError
+		if errors.As(err, &unknown) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, Enrolled{stated, signed})
+	}
+	slices.SortFunc(all, func(a, b Enrolled) int {
+		return cmp.Or(strings.Compare(a.Host.Host, b.Host.Host), a.Time.Compare(b.Time))
+	})
+	return all, nil
+}
+
+// Known are the verifiers of this host's keys, as Trusted returns them, and of the fleet's hosts.
+func (h *Home) Known() (note.Verifiers, error) {
+	list, err := h.verifiers()
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := h.Hosts()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	id := func(v note.Verifier) string { return fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash()) }
+	for _, v := range list {
+		seen[id(v)] = true
+	}
+	for _, e := range hosts {
+		v, err := note.NewVerifier(e.Key)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[id(v)] { // a list with two keys of one name and hash is ambiguous
+			seen[id(v)] = true
+			list = append(list, v)
+		}
+	}
+	return note.VerifierList(list...), nil
+}
+
+// foreignOptions are those of a bundle of another host's run, whose files are in dir: with that host's key and
+// the statements about it and about this host.
+func (h *Home) foreignOptions(dir, own string, all *proof.BundleOptions) error {
+	signers, err := proof.Signers(dir)
+	if err != nil {
+		return err
+	}
+	hosts, err := h.Hosts()
+	if err != nil {
+		return err
+	}
+	for _, signer := range signers {
+		i := slices.IndexFunc(hosts, func(e Enrolled) bool { return strings.HasPrefix(e.Key, signer) })
+		if i < 0 {
+			return &NotEnrolledError{signer}
+		}
+		all.HostKey = hosts[i].Key
+		all.Hosts = append(all.Hosts, hosts[i].Signed)
+	}
+	mine, err := h.ownStatements(own)
+	all.Hosts = append(all.Hosts, mine...)
+	return err
+}
+
+// ownStatements are those about this host's keys, the one in use and those before it.
+func (h *Home) ownStatements(public string) (all [][]byte, err error) {
+	keys := []string{strings.TrimSpace(public)}
+	retired, err := proof.Retired(h.path("keys"))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range retired {
+		keys = append(keys, r.Old)
+	}
+	hosts, err := h.Hosts()
+	for _, e := range hosts {
+		if slices.Contains(keys, e.Key) {
+			all = append(all, e.Signed)
+		}
+	}
+	return all, err
+}
