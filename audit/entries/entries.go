@@ -73,6 +73,15 @@ func Open(path string) (*Index, error) {
 	return x, nil
 }
 
+// OpenKept is Open for an index that holds what cannot be made anew: a file that is no index is an error.
+func OpenKept(path string) (*Index, error) {
+	x, err := open(path)
+	if err != nil {
+		return nil, fmt.Errorf("index of the log's entries: %s: %w", path, err)
+	}
+	return x, nil
+}
+
 func open(path string) (*Index, error) {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {

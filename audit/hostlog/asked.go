@@ -119,7 +119,7 @@ func (r Refusal) reason(size uint64) error {
 		}
 		return fmt.Errorf("%w: it has cosigned another tree of %d entries (409)", ErrForked, size)
 	case http.StatusUnprocessableEntity:
-		return fmt.Errorf("%w: this log does not continue what it has cosigned (422)", ErrForked)
+		return fmt.Errorf("%w: this log does not continue what it has cosigned, or has two histories of a run (422)", ErrForked)
 	}
 	return fmt.Errorf("it answers with status %d", r.Status)
 }

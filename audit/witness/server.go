@@ -34,6 +34,9 @@ type Config struct {
 	// Logs are the keys of the logs. A key's name is the log's origin; several keys of one name
 	// are those of one log, which changes its key.
 	Logs []note.Verifier
+	// Readers read the entries of logs, by origin, before a checkpoint over them is cosigned. What a log without
+	// one has for entries is not looked at.
+	Readers map[string]Reader
 	// PerSecond is how many requests one address may make, 0: 50. IPv6 counts by /64.
 	PerSecond float64
 	// Log is told of cosignatures and refusals; nil: slog's default.
@@ -47,6 +50,8 @@ type Config struct {
 //	  400               404            403               409, with the remembered size
 //	--> same size: same root? --> continues it? --> sign --> remember, synced --> answer 200
 //	    409                       422
+//
+// A Reader of the log is asked before it signs: 422 if it objects, 503 if it could not read the entries.
 type Witness struct {
 	c     Config
 	logs  map[string]*watched
@@ -134,7 +139,7 @@ func refuse(status int, format string, args ...any) error {
 
 // add checks a request and returns the signature line that answers it. Any error but a refusal
 // is the witness's own.
-func (w *Witness) add(body []byte) (string, error) {
+func (w *Witness) add(ctx context.Context, body []byte) (string, error) {
 	r, err := parseRequest(body)
 	if err != nil {
 		return "", refuse(http.StatusBadRequest, "%v", err)
@@ -158,7 +163,42 @@ func (w *Witness) add(body []byte) (string, error) {
 		}
 		return "", err
 	}
+	if err := w.read(ctx, l, r.signed); err != nil {
+		return "", err
+	}
 	return w.cosign(l, n, r.head)
+}
+
+// Reader reads the entries of one log. Its method is called by one goroutine at a time.
+type Reader interface {
+	// Read reads the entries under a checkpoint which its log has signed and which need not be published yet. An
+	// error that is ErrObjection says that nobody should cosign it, any other that the entries could not be read.
+	Read(ctx context.Context, signed []byte) error
+}
+
+// ErrObjection: a Reader found what a log must not have.
+var ErrObjection = errors.New("the log's entries contradict each other, or their root")
+
+// readTimeout is how long a Reader may take: the log waits for its cosignature for 5 s.
+const readTimeout = 4 * time.Second
+
+// read asks the log's Reader, if there is one.
+func (w *Witness) read(ctx context.Context, l *watched, signed []byte) error {
+	reader := w.c.Readers[l.origin]
+	if reader == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	err := reader.Read(ctx, signed)
+	switch {
+	case errors.Is(err, ErrObjection):
+		w.keepEvidence(l, signed)
+		return refuse(http.StatusUnprocessableEntity, "%v", err)
+	case err != nil:
+		return refuse(http.StatusServiceUnavailable, "the log's entries cannot be read: %v", err)
+	}
+	return nil
 }
 
 // check says whether r continues what is remembered.
@@ -280,7 +320,7 @@ func (w *Witness) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		http.Error(rw, "too many requests at once", http.StatusServiceUnavailable)
 		return
 	}
-	line, err := w.add(body)
+	line, err := w.add(req.Context(), body)
 	w.answer(req.Context(), rw, req.RemoteAddr, line, err)
 }
 

@@ -288,11 +288,11 @@ func TestClock(t *testing.T) {
 	}
 	defer w.Close()
 	l.add(t, "a", "b")
-	if _, err := w.add([]byte(l.request(t, 0, 1))); err != nil {
+	if _, err := w.add(t.Context(), []byte(l.request(t, 0, 1))); err != nil {
 		t.Fatal(err)
 	}
 	w.logs[l.name].last.at = w.logs[l.name].last.at.Add(1e12) // as if the clock had been ahead until now
-	if line, err := w.add([]byte(l.request(t, 1, 2))); err == nil || !strings.Contains(err.Error(), "clock") {
+	if line, err := w.add(t.Context(), []byte(l.request(t, 1, 2))); err == nil || !strings.Contains(err.Error(), "clock") {
 		t.Errorf("cosigned %q: %v", line, err)
 	}
 }

@@ -39,6 +39,7 @@ type cli struct {
 	Prune    pruneCmd    `cmd:"" help:"Remove from this host what host.yaml no longer keeps and the store has."`
 	Erase    eraseCmd    `cmd:"" help:"Remove what a record says, and keep its place and its proof."`
 	Ingest   ingestCmd   `cmd:"" help:"Take segments off NATS into a store, until told to stop."`
+	Monitor  monitorCmd  `cmd:"" help:"Read another host's log entry by entry, and raise an alarm where it has two histories."`
 	Witness  witnessCmd  `cmd:"" help:"Cosign other hosts' checkpoints, until told to stop."`
 	Key      keyCmd      `cmd:"" help:"Show or change this host's signing key."`
 	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`

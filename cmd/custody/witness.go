@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"slices"
+	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit/monitor"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/home"
 )
@@ -36,10 +40,11 @@ func (c witnessKeyCmd) Run(a *app) error {
 }
 
 type witnessServeCmd struct {
-	Listen string   `default:"127.0.0.1:7380" placeholder:"ADDRESS" help:"Where to listen."`
-	Log    []string `required:"" placeholder:"KEY|FILE" help:"Cosign the log that this public key signs."`
-	Cert   string   `type:"existingfile" help:"TLS certificate, with the chain."`
-	TLSKey string   `name:"tls-key" type:"existingfile" help:"Its key."`
+	Listen  string   `default:"127.0.0.1:7380" placeholder:"ADDRESS" help:"Where to listen."`
+	Log     []string `required:"" placeholder:"KEY|FILE" help:"Cosign the log that this public key signs."`
+	Entries []string `placeholder:"NAME=DIR|URL" help:"Read the entries of the log with that name there before cosigning, and refuse one with two histories of a run."`
+	Cert    string   `type:"existingfile" help:"TLS certificate, with the chain."`
+	TLSKey  string   `name:"tls-key" type:"existingfile" help:"Its key."`
 }
 
 func (c witnessServeCmd) Run(a *app) error {
@@ -58,6 +63,11 @@ func (c witnessServeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	closeReaders, err := c.readers(a, h, &config)
+	if err != nil {
+		return err
+	}
+	defer closeReaders()
 	w, err := witness.New(config)
 	if err != nil {
 		return err
@@ -103,4 +113,65 @@ func (c witnessServeCmd) tls() (*tls.Config, error) {
 		return nil, err
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// readers opens what reads the entries of logs, and has them read what is published already: later they have little time.
+func (c witnessServeCmd) readers(a *app, h *home.Home, config *witness.Config) (close func(), err error) {
+	config.Readers = map[string]witness.Reader{}
+	var open []*monitor.Monitor
+	close = func() {
+		for _, m := range open {
+			if err := m.Close(); err != nil {
+				a.complain(err)
+			}
+		}
+	}
+	for _, e := range c.Entries {
+		name, where, ok := strings.Cut(e, "=")
+		keys := slices.DeleteFunc(slices.Clone(config.Logs), func(v note.Verifier) bool { return v.Name() != name })
+		if !ok || len(keys) == 0 {
+			close()
+			return nil, fmt.Errorf("--entries %.80q does not begin with the name of a --log and =", e)
+		}
+		m, err := openMonitor(monitorState(h, name), where, keys)
+		if err != nil {
+			close()
+			return nil, err
+		}
+		open = append(open, m)
+		reader := entriesReader{m, a}
+		config.Readers[name] = reader
+		if r, err := m.Check(a.ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			reader.alarm(a.ctx, r, err)
+		}
+	}
+	return close, nil
+}
+
+// entriesReader lets a monitor object to what it finds.
+type entriesReader struct {
+	monitor *monitor.Monitor
+	app     *app
+}
+
+// Read implements witness.Reader.
+func (r entriesReader) Read(ctx context.Context, signed []byte) error {
+	report, err := r.monitor.Follow(ctx, signed)
+	if err != nil {
+		r.alarm(ctx, report, err)
+	}
+	if errors.Is(err, monitor.ErrAlarm) {
+		return fmt.Errorf("%w: %s", witness.ErrObjection, report.Alarms[len(report.Alarms)-1].Name)
+	}
+	return err
+}
+
+// alarm tells the witness's operator.
+func (r entriesReader) alarm(ctx context.Context, report monitor.Report, err error) {
+	for _, found := range report.Alarms {
+		r.app.log.ErrorContext(ctx, "alarm", "log", report.Log, "name", found.Name, "detail", found.Detail)
+	}
+	if len(report.Alarms) == 0 {
+		r.app.log.ErrorContext(ctx, "witness cannot read a log's entries", "log", report.Log, "error", err)
+	}
 }

@@ -1,0 +1,310 @@
+// Package monitor reads a host's log from outside, entry by entry, and finds what no proof about one entry can: two histories
+// of one run. It needs the log's key and what the log publishes (C2SP tlog-tiles): its checkpoint and its entries.
+//
+//	checkpoint --signed?--> not behind the one that was kept? --> the new entries
+//	     |                                                             |
+//	     '--- their root, behind those that were read before, is it? --'--> does one contradict one before it?
+//
+// It computes the tree itself, from its first entry on, and so wants no proofs and no tiles of hashes.
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/transparency-dev/merkle/compact"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/entries"
+	"github.com/custody-project/custody/audit/proof"
+)
+
+// Alarm is something that a log of an honest host does not do.
+type Alarm struct {
+	Name   string    `json:"name"`
+	Detail string    `json:"detail"`
+	Time   time.Time `json:"time"`           // when it was found
+	Note   string    `json:"note,omitempty"` // the checkpoint that shows it, as it was signed
+}
+
+// The names of alarms.
+const (
+	Forged     = "checkpoint-forged"  // no key of the log signed it, or it is another log's
+	RolledBack = "log-rolled-back"    // it has fewer entries than the one that was kept
+	Forked     = "log-forked"         // it signed two trees of one size
+	Altered    = "entries-altered"    // its root is not that of the entries that it publishes
+	Twice      = "entry-twice"        // two entries say different things of one segment, or of one erasure
+	Order      = "entry-out-of-order" // a segment is there, and the one before it is not
+	Unknown    = "entry-unknown"      // it is nothing that this version knows
+)
+
+// ErrAlarm: the log has done what it must not; the report says what.
+var ErrAlarm = errors.New("the log is not that of an honest host")
+
+// maxAlarms bounds those that are kept.
+const maxAlarms = 1000
+
+// Report is what is known of a log after a check.
+type Report struct {
+	Log    string  `json:"log"`    // its name
+	Size   uint64  `json:"size"`   // entries that were read and are under a checkpoint
+	Read   uint64  `json:"read"`   // of these, in this check
+	Alarms []Alarm `json:"alarms"` // of this check, and all from before that the log has signed
+}
+
+// Monitor keeps in one file how far it has read, and what it found. Its methods are not for concurrent use.
+type Monitor struct {
+	origin string
+	keys   note.Verifiers
+	source Source
+	index  *entries.Index
+}
+
+// Open opens the state in a file, made if need be, for the log that these keys, all of one name, sign.
+func Open(state string, source Source, keys ...note.Verifier) (*Monitor, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("monitor: no key of the log")
+	}
+	for _, k := range keys {
+		if k.Name() != keys[0].Name() {
+			return nil, fmt.Errorf("monitor: keys of two logs, %s and %s", keys[0].Name(), k.Name())
+		}
+	}
+	index, err := entries.OpenKept(state)
+	if err != nil {
+		return nil, fmt.Errorf("monitor: %w", err)
+	}
+	return &Monitor{keys[0].Name(), note.VerifierList(keys...), source, index}, nil
+}
+
+// Close closes the state.
+func (m *Monitor) Close() error { return m.index.Close() }
+
+// The names of what is kept in the index.
+const (
+	keptCheckpoint = "checkpoint" // signed: all entries under it were read
+	keptRange      = "range"      // the hashes of the tree's complete subtrees, largest first
+	keptAlarms     = "alarms"
+)
+
+// Check reads what the log has published since the last check. The error is ErrAlarm if the log
+// has, now or ever, done what it must not; any other says that the check could not be made.
+func (m *Monitor) Check(ctx context.Context) (Report, error) {
+	for tries := 1; ; tries++ {
+		signed, err := m.source.Checkpoint(ctx)
+		if err != nil {
+			return Report{Log: m.origin}, fmt.Errorf("monitor: the log's checkpoint: %w", err)
+		}
+		r, err := m.Follow(ctx, signed)
+		if tries == maxTries || !errors.Is(err, fs.ErrNotExist) {
+			return r, err
+		}
+	}
+}
+
+// maxTries is how often Check begins anew, where the log has removed a partial bundle meanwhile for a wider one.
+const maxTries = 3
+
+// Follow is Check up to a checkpoint that need not be published yet: a witness asks before it cosigns one.
+func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
+	r := Report{Log: m.origin}
+	found, err := m.advance(ctx, signed, &r)
+	if err != nil {
+		return r, fmt.Errorf("monitor: %w", err)
+	}
+	err = m.index.Do(ctx, func(tx *entries.Tx) (err error) {
+		r.Alarms, err = raise(tx, found)
+		return err
+	})
+	if err != nil {
+		return r, fmt.Errorf("monitor: %w", err)
+	}
+	if len(r.Alarms) > 0 {
+		return r, ErrAlarm
+	}
+	return r, nil
+}
+
+// shown says whether the log itself has signed what an alarm is about. Of the others, whoever stands between
+// may be the cause: they are told and not kept.
+func (a Alarm) shown() bool {
+	return a.Name == Twice || a.Name == Order || a.Name == Unknown || a.Name == Forked
+}
+
+// raise adds alarms to those that were kept, each once, and returns all.
+func raise(tx *entries.Tx, found []Alarm) (all []Alarm, err error) {
+	text, err := tx.Note(keptAlarms)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &all); err != nil {
+			return nil, fmt.Errorf("alarms that were kept: %w", err)
+		}
+	}
+	var passing []Alarm
+	for _, a := range found {
+		a.Time = time.Now().UTC().Truncate(time.Second)
+		if !a.shown() {
+			passing = append(passing, a)
+			continue
+		}
+		same := func(b Alarm) bool { return a.Name == b.Name && a.Detail == b.Detail }
+		if len(all) < maxAlarms && !slices.ContainsFunc(all, same) {
+			all = append(all, a)
+		}
+	}
+	if text, err = json.Marshal(all); err != nil {
+		return nil, err
+	}
+	return append(all, passing...), tx.Keep(keptAlarms, text)
+}
+
+// open reads a checkpoint that a key of the log signed.
+func (m *Monitor) open(signed []byte) (proof.Checkpoint, error) {
+	n, err := note.Open(signed, m.keys)
+	if err != nil {
+		return proof.Checkpoint{}, err
+	}
+	c, err := proof.ParseCheckpoint(n.Text)
+	if err == nil && c.Origin != m.origin {
+		err = fmt.Errorf("it is of the log %.80q", c.Origin)
+	}
+	return c, err
+}
+
+// advance reads the entries between the checkpoint that was kept and this one. What it finds wrong it returns;
+// where the tree is not the one that is signed, it keeps nothing else.
+func (m *Monitor) advance(ctx context.Context, signed []byte, r *Report) ([]Alarm, error) {
+	alarm := func(name, format string, args ...any) []Alarm {
+		return []Alarm{{Name: name, Detail: fmt.Sprintf(format, args...), Note: string(signed)}}
+	}
+	c, err := m.open(signed)
+	if err != nil {
+		return alarm(Forged, "%v", err), nil
+	}
+	var found []Alarm
+	err = m.index.Do(ctx, func(tx *entries.Tx) error {
+		text, err := tx.Note(keptCheckpoint)
+		if err != nil {
+			return err
+		}
+		var kept proof.Checkpoint
+		if len(text) > 0 {
+			if kept, err = m.open(text); err != nil {
+				return fmt.Errorf("the checkpoint that was kept: %w", err)
+			}
+		}
+		r.Size = kept.Size
+		switch {
+		case c.Size < kept.Size:
+			found = alarm(RolledBack, "it has %d entries, there were %d", c.Size, kept.Size)
+			return nil
+		case c.Size == kept.Size && kept.Size > 0:
+			if c.Root != kept.Root {
+				found = alarm(Forked, "two trees of %d entries have different roots", c.Size)
+			}
+			return nil
+		}
+		root, conflicts, err := m.read(ctx, tx, kept.Size, c.Size)
+		if err != nil {
+			return err
+		}
+		if root != c.Root {
+			found = alarm(Altered, "the entries that it has published, behind the %d that were read before, do not give the root that it signed for %d", kept.Size, c.Size)
+			return errAltered
+		}
+		for _, conflict := range conflicts {
+			found = append(found, alarm(name(conflict.Err), "%v", conflict)...)
+		}
+		r.Size, r.Read = c.Size, c.Size-kept.Size
+		return tx.Keep(keptCheckpoint, signed)
+	})
+	if errors.Is(err, errAltered) {
+		err = nil
+	}
+	return found, err
+}
+
+// errAltered takes back what was read of a tree that is not the one that was signed.
+var errAltered = errors.New("altered")
+
+func name(err error) string {
+	switch err {
+	case entries.ErrTwice:
+		return Twice
+	case entries.ErrOrder:
+		return Order
+	}
+	return Unknown
+}
+
+// read takes the entries from one size to another into the index, and returns the root of all.
+func (m *Monitor) read(ctx context.Context, tx *entries.Tx, from, to uint64) (root proof.Hash, conflicts []*entries.Conflict, err error) {
+	tree, err := keptTree(tx, from)
+	if err != nil {
+		return root, nil, err
+	}
+	at := from
+	for entry, err := range between(ctx, m.source, from, to) {
+		if err != nil {
+			return root, nil, err
+		}
+		conflict, err := tx.Take(at, entry)
+		if err == nil {
+			err = tree.Append(rfc6962.DefaultHasher.HashLeaf(entry), nil)
+		}
+		if err != nil {
+			return root, nil, err
+		}
+		if conflict != nil && len(conflicts) < maxAlarms {
+			conflicts = append(conflicts, conflict)
+		}
+		at++
+	}
+	sum := rfc6962.DefaultHasher.EmptyRoot()
+	if to > 0 {
+		if sum, err = tree.GetRootHash(nil); err != nil {
+			return root, nil, err
+		}
+	}
+	return proof.Hash(sum), conflicts, tx.Keep(keptRange, slices.Concat(tree.Hashes()...))
+}
+
+// keptTree is the tree of the entries that were read before.
+func keptTree(tx *entries.Tx, size uint64) (*compact.Range, error) {
+	factory := &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
+	if size == 0 {
+		return factory.NewEmptyRange(0), nil
+	}
+	text, err := tx.Note(keptRange)
+	if err != nil {
+		return nil, err
+	}
+	n := len(proof.Hash{})
+	if len(text) != n*bits.OnesCount64(size) {
+		return nil, errors.New("the tree that was kept is not of the checkpoint's size")
+	}
+	return factory.NewRange(0, size, slices.Collect(slices.Chunk(text, n)))
+}
+
+// String says what was found, for a terminal.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "log %.80q: %d entries, %d of them new", r.Log, r.Size, r.Read)
+	if len(r.Alarms) == 0 {
+		b.WriteString(", one history")
+	}
+	for _, a := range r.Alarms {
+		fmt.Fprintf(&b, "\nALARM %s, found %s: %q", a.Name, a.Time.Format(time.RFC3339), a.Detail)
+	}
+	return b.String()
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/monitor"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/home"
+)
+
+type monitorCmd struct {
+	Log      string        `arg:"" placeholder:"DIR|URL" help:"Where the log is published: the directory $CUSTODY_HOME/log of its host, a copy of it, or a URL below which its files are."`
+	Key      []string      `placeholder:"KEY|FILE" help:"The public key that signs the log; all of them if it was rotated. Default: this host's own."`
+	State    string        `placeholder:"FILE" help:"Where to keep how far the log was read, and what was found. Default: a file of that log in $CUSTODY_HOME/monitor."`
+	Interval time.Duration `placeholder:"DURATION" help:"Read it again each time after this, until told to stop. Default: read it once."`
+	JSON     bool          `name:"json" help:"One line of JSON for each reading."`
+}
+
+func (c monitorCmd) Run(a *app) error {
+	m, err := c.open(a)
+	if err != nil {
+		return a.cannotBeJudged(err)
+	}
+	defer func() {
+		if err := m.Close(); err != nil {
+			a.complain(err)
+		}
+	}()
+	var code error
+	for {
+		if found := c.once(a, m); found != nil {
+			code = found
+		}
+		if c.Interval <= 0 || a.ctx.Err() != nil {
+			return code
+		}
+		select {
+		case <-a.ctx.Done():
+			return code
+		case <-time.After(c.Interval):
+		}
+	}
+}
+
+func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
+	h, err := a.home()
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Key) == 0 {
+		c.Key = []string{filepath.Join(h.Dir, "keys", proof.PublicFile)}
+	}
+	var keys []note.Verifier
+	for _, key := range c.Key {
+		v, err := note.NewVerifier(keyText(key))
+		if err != nil {
+			return nil, fmt.Errorf("--key %.60q is neither a public key nor a file with one: %w", key, err)
+		}
+		keys = append(keys, v)
+	}
+	state := c.State
+	if state == "" {
+		state = monitorState(h, keys[0].Name())
+	}
+	return openMonitor(state, c.Log, keys)
+}
+
+// openMonitor opens the state of a log and the place where it is published.
+func openMonitor(state, where string, keys []note.Verifier) (*monitor.Monitor, error) {
+	source, err := monitor.OpenSource(where)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(state), 0o700); err != nil {
+		return nil, err
+	}
+	return monitor.Open(state, source, keys...)
+}
+
+// monitorState names the file by the log's hash, since its name can be any text.
+func monitorState(h *home.Home, log string) string {
+	sum := sha256.Sum256([]byte(log))
+	return filepath.Join(h.Dir, "monitor", hex.EncodeToString(sum[:16])+".entries")
+}
+
+// once reads the log, prints what was found and returns the code to exit with.
+func (c monitorCmd) once(a *app, m *monitor.Monitor) error {
+	r, err := m.Check(a.ctx)
+	if err != nil && !errors.Is(err, monitor.ErrAlarm) {
+		return a.cannotBeJudged(err)
+	}
+	if c.JSON {
+		line, marshalErr := json.Marshal(struct {
+			Time time.Time `json:"time"`
+			monitor.Report
+		}{time.Now().UTC().Truncate(time.Second), r})
+		if marshalErr != nil {
+			return marshalErr
+		}
+		fmt.Fprintf(a.stdout, "%s\n", line)
+	} else {
+		fmt.Fprintln(a.stdout, r)
+	}
+	if err != nil {
+		return exitDoesNotHold
+	}
+	return nil
+}
