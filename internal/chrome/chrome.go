@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -284,6 +285,16 @@ func (p *Page) Prepare(script string) {
 	}
 }
 
+// Downloads has the browser keep what it downloads in a directory.
+func (p *Page) Downloads(dir string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir}); err != nil {
+		p.t.Fatal("downloads:", err)
+	}
+}
+
 // Type sends text as keys to the element that the CSS selector finds.
 func (p *Page) Type(selector, text string) {
 	p.t.Helper()
@@ -308,6 +319,12 @@ func (p *Page) Text(selector string) string {
 func (p *Page) Wait(expression string) {
 	p.t.Helper()
 	p.until(expression, func() bool { return Eval[bool](p, `!!(`+expression+`)`) })
+}
+
+// Until waits until there is yes.
+func (p *Page) Until(what string, yes func() bool) {
+	p.t.Helper()
+	p.until(what, yes)
 }
 
 // until waits until there is yes.

@@ -84,9 +84,9 @@ func (g *Gate) byOnce(q *request, token string) (credential, *Problem) {
 	ok, used := g.once.take(token)
 	switch {
 	case used:
-		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "if that was not you, somebody else has a session: restart custody serve")
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "restart custody serve for a new link, or make a token with custody token new; if it was not you who used it, somebody else has a session, which the restart ends")
 	case !ok:
-		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its time is over", "restart custody serve for a new link")
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its time is over", "restart custody serve for a new link, or make a token with custody token new")
 	}
 	return credential{
 		principal: Principal{Name: "local", Via: ViaOnce, Grants: []Grant{{g.tenant, Role(g.config.Local)}}},

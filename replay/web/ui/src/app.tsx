@@ -21,7 +21,12 @@ export function App() {
   useEffect(() => {
     const timer = setTimeout(() => void run().catch(() => undefined), 1000); // it is what is opened next
     begin().catch((e: unknown) => setError(e instanceof Problem ? e : new Problem({ title: "The page could not start", detail: String(e) })));
-    return () => clearTimeout(timer);
+    const link = () => void once(); // a link that is opened where the page is open already
+    addEventListener("hashchange", link);
+    return () => {
+      clearTimeout(timer);
+      removeEventListener("hashchange", link);
+    };
   }, []);
   if (error) return <main class="center"><ErrorBox error={error} /></main>;
   if (who === undefined) return <main class="center"><Trouble /><Loading what="Opening" /></main>;

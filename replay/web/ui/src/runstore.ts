@@ -31,6 +31,8 @@ export class RunStore {
   readonly rested: Cell<Range>;
   /** The panel that is shown. */
   readonly panel: Cell<string>;
+  /** Grows each time that a panel is to come into sight. */
+  readonly shown = new Cell(0);
   /** Grows when a live run has new records: the version for useGet. */
   readonly version = new Cell(0);
   /** The cursor stays at the end of a live run. */
@@ -115,13 +117,26 @@ export class RunStore {
   open(seq: number, time?: string | number, panel?: string): void {
     this.seq.set(seq);
     if (time !== undefined) this.moveTo(typeof time === "number" ? time : this.instant(time));
-    if (panel !== undefined) this.panel.set(panel);
+    if (panel !== undefined) this.show(panel);
   }
 
   /** Opens a record that was clicked on: the panel shows it, unless another was chosen that follows the record. */
   visit(seq: number, ms: number): void {
     const panel = this.panel.get();
     this.open(seq, ms, panel === "" || panel === "state" ? "record" : undefined);
+  }
+
+  /** Marks the stretch between two instants; none if they are one. */
+  mark(a: number, b: number): void {
+    const from = Math.max(0, Math.min(a, b));
+    const to = Math.min(this.end.get(), Math.max(a, b));
+    this.selection.set(from < to ? { from, to } : null);
+  }
+
+  /** Shows a panel, and in a small window scrolls to it. */
+  show(panel: string): void {
+    this.panel.set(panel);
+    this.shown.set(this.shown.get() + 1);
   }
 
   /** Changes what the lanes show, within the run and no closer than 50 µs. */

@@ -75,7 +75,7 @@ export function Hash({ value, length = 12 }: { value: string | undefined; length
 }
 
 /** A button that copies text. */
-export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+export function Copy({ text, label = "Copy", words = "copy" }: { text: string; label?: string; words?: string }) {
   const [done, setDone] = useState("");
   const copy = async (e: Event) => {
     e.stopPropagation();
@@ -89,7 +89,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   };
   return (
     <button type="button" class="copy" onClick={copy} aria-label={label} title={label}>
-      <span aria-live="polite">{done || "copy"}</span>
+      <span aria-live="polite">{done || words}</span>
     </button>
   );
 }

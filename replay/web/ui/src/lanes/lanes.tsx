@@ -309,7 +309,7 @@ export class Actions {
       if (!dragged) return;
       this.show(null);
       if (what === "scrub") this.run.moveTo(instant(Math.min(Math.max(x, 0), this.now().width), this.run.view.get(), this.now().width));
-      else if (what === "mark") this.mark(this.at(start.x), this.at(x));
+      else if (what === "mark") this.run.mark(this.at(start.x), this.at(x));
       else this.run.look(panned(from, ((start.x - x) / this.now().width) * (from.to - from.from)));
     };
     const end = (e: PointerEvent) => {
@@ -321,13 +321,6 @@ export class Actions {
     plot.addEventListener("pointermove", move, { signal: stop.signal });
     plot.addEventListener("pointerup", end, { signal: stop.signal });
     plot.addEventListener("pointercancel", end, { signal: stop.signal });
-  }
-
-  private mark(a: number, b: number): void {
-    const end = this.run.end.get();
-    const from = Math.max(0, Math.min(a, b));
-    const to = Math.min(end, Math.max(a, b));
-    this.run.selection.set(from < to ? { from, to } : null);
   }
 
   private click(x: number, y: number): void {
@@ -368,8 +361,8 @@ export class Actions {
       "=": () => run.look(zoomed(view, 0.5, at)),
       "-": () => run.look(zoomed(view, 2, at)),
       "0": () => run.look({ from: 0, to: run.end.get() }),
-      "[": () => this.mark(at, run.selection.get()?.to ?? run.end.get()),
-      "]": () => this.mark(run.selection.get()?.from ?? 0, at),
+      "[": () => run.mark(at, run.selection.get()?.to ?? run.end.get()),
+      "]": () => run.mark(run.selection.get()?.from ?? 0, at),
       Escape: () => run.selection.set(null),
     };
     const act = keys[e.key];

@@ -1,7 +1,8 @@
 import { useState } from "preact/hooks";
-import { href, session, useGet } from "../api";
+import { session, useGet } from "../api";
 import { useCell } from "../cell";
 import { Seen, Words } from "../components/basic";
+import { Bundle } from "../components/bundle";
 import * as prefs from "../prefs";
 import type { Range, RunStore } from "../runstore";
 import { flat } from "../text";
@@ -9,6 +10,7 @@ import { clock, offsetText, span } from "../time";
 import { may } from "../screens/bar";
 import type { RecordPage } from "../types";
 import { holeText, known, lengthOf, moods, summary, under } from "./geometry";
+import { Jump, LinkHere } from "./jump";
 import type { Source } from "./lanes";
 
 /** The line below the picture: where the cursor stands, what is there, and what is marked. */
@@ -22,8 +24,10 @@ export function Under({ run, source, width }: { run: RunStore; source: Source; w
   return (
     <>
       <div class="under">
+        <Jump run={run} />
         <span class="num strong">{clock(run.wall(at), zone)} {zone === "utc" ? "UTC" : "local"}</span>
         <span class="num muted">{offsetText(at)}</span>
+        <LinkHere run={run} />
         <span class="under-words" aria-live="polite">{data ? summary(data, at, slack) : "Reading the lanes…"}</span>
         <button type="button" aria-expanded={open} aria-controls="under-list" onClick={() => setOpen(!open)}>
           {open ? "Hide what is under the cursor" : "List what is under the cursor"}
@@ -88,23 +92,27 @@ function Marked({ run }: { run: RunStore }) {
   const marked = useCell(run.selection);
   const who = useCell(session);
   const zone = useCell(prefs.zone);
-  if (!marked) return <span class="muted">Shift-drag marks a stretch</span>;
+  const at = useCell(run.settled);
+  const from = <button type="button" title="Mark from the cursor on ([)" onClick={() => run.mark(at, run.selection.get()?.to ?? run.end.get())}>Mark from here</button>;
+  const to = <button type="button" title="Mark up to the cursor (])" onClick={() => run.mark(run.selection.get()?.from ?? 0, at)}>to here</button>;
+  if (!marked) return <span class="marked">{from}{to}<span class="muted">or Shift-drag</span></span>;
   const auditor = who ? may(who.role, "auditor") : false;
   return (
     <span class="marked">
+      {from}{to}
       <span class="num">{clock(run.wall(marked.from), zone)} – {clock(run.wall(marked.to), zone)}</span>
       <span class="muted">{span(marked.to - marked.from)}</span>
       <button type="button" onClick={() => run.look(marked)}>Zoom to it</button>
-      <button type="button" onClick={() => run.panel.set("changes")}>What changed</button>
-      {auditor ? <Bundle run={run} marked={marked} /> : <span class="muted">A bundle needs the role auditor</span>}
+      <button type="button" onClick={() => run.show("changes")}>What changed</button>
+      {auditor ? <BundleOf run={run} range={marked} /> : <span class="muted">A bundle needs the role auditor</span>}
       <button type="button" class="link" onClick={() => run.selection.set(null)}>Clear</button>
     </span>
   );
 }
 
 /** A bundle is of seqs: the first and the last of the stretch are asked for first. */
-function Bundle({ run, marked }: { run: RunStore; marked: Range }) {
-  const query = { from: run.at(marked.from), to: run.at(marked.to), limit: 1 };
+export function BundleOf({ run, range }: { run: RunStore; range: Range }) {
+  const query = { from: run.at(range.from), to: run.at(range.to), limit: 1 };
   const first = useGet<RecordPage>(run.path("records"), query);
   const last = useGet<RecordPage>(run.path("records"), { ...query, order: "desc" });
   const error = first.error ?? last.error;
@@ -113,7 +121,7 @@ function Bundle({ run, marked }: { run: RunStore; marked: Range }) {
   const from = first.data.records[0]?.seq;
   const to = last.data.records[0]?.seq;
   if (!from || !to) return <span class="muted">No record is in it</span>;
-  return <a class="button" download href={href(run.path("bundle"), { from_seq: from, to_seq: to })}>Bundle of this selection (seq {from} to {to})</a>;
+  return <Bundle run={run} from={from} to={to}>Bundle of this selection (seq {from} to {to})</Bundle>;
 }
 
 function Keys() {

@@ -4,6 +4,7 @@ import { type Cell, settle, useCell } from "../cell";
 import { Badge, Hash, Time, Words } from "../components/basic";
 import { Empty, Loaded } from "../components/boxes";
 import { to as address } from "../router";
+import { BundleOf } from "../lanes/under";
 import type { Range, RunStore } from "../runstore";
 import { bytes, count, flat, plural } from "../text";
 import { span } from "../time";
@@ -39,6 +40,7 @@ function Take({ run, range }: { run: RunStore; range: Range }) {
   const between = { from: run.at(range.from), to: run.at(range.to) };
   return (
     <p class="actions">
+      <BundleOf run={run} range={range} />
       <a class="button" href={href(run.path("export"), { ...between, format: "csv" })} download>CSV of it</a>
       <a class="button" href={href(run.path("export"), { ...between, format: "ndjson" })} download>NDJSON of it</a>
       <a class="button" href={address(["exports"], { run: run.name, ...between })}>More exports</a>

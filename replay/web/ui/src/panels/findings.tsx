@@ -1,6 +1,7 @@
 import { useGet } from "../api";
 import { useCell } from "../cell";
 import { Badge, Time, Words } from "../components/basic";
+import { Bundle } from "../components/bundle";
 import { Empty, Loaded } from "../components/boxes";
 import type { RunStore } from "../runstore";
 import { flat } from "../text";
@@ -35,6 +36,8 @@ function Shown({ run, all }: { run: RunStore; all: Finding[] }) {
 }
 
 function Card({ run, f }: { run: RunStore; f: Finding }) {
+  const seqs = [f.seq, ...f.evidence].filter((seq) => seq > 0);
+  const [from, to] = seqs.reduce(([low, high], seq) => [Math.min(low, seq), Math.max(high, seq)], [Infinity, 0]);
   return (
     <article class="finding-card">
       <header>
@@ -50,6 +53,7 @@ function Card({ run, f }: { run: RunStore; f: Finding }) {
         {f.action && <span>done: <strong>{flat(f.action)}</strong></span>}
         {f.secret && <span>credential <Words text={f.secret} /></span>}
         <SearchFor by="rule" value={f.rule}>this rule in all runs</SearchFor>
+        {to > 0 && <Bundle run={run} from={from} to={to}>{from === to ? `Bundle of record ${from}` : `Bundle of records ${from} to ${to}`}</Bundle>}
       </p>
     </article>
   );

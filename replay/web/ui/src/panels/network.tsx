@@ -1,4 +1,4 @@
-import { useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useGet } from "../api";
 import { useCell } from "../cell";
 import { Badge, Fact, Facts, Length, Seen, Time, Words, classes } from "../components/basic";
@@ -122,8 +122,10 @@ function barLabel(run: RunStore, c: Connection): string {
 
 /** All that is known of one connection, each part with the record that says so. */
 function Details({ run, c }: { run: RunStore; c: Connection }) {
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => box.current?.scrollIntoView({ block: "nearest" }), [c.seq]);
   return (
-    <div class="details" role="region" aria-label="The chosen connection">
+    <div class="details" ref={box} role="region" aria-label="The chosen connection">
       <h2><Words text={c.name} limit={200} />{c.dst_port ? <span class="num">:{c.dst_port}</span> : null} <VerdictBadge verdict={c.verdict} state={c.state} /></h2>
       {c.unclaimed && <p class="flag warn"><Badge tone="warn">unclaimed</Badge> The host saw this connection. No process in the guest says that it was its own: the sensor lost it, or something hid it.</p>}
       {c.unseen && <p class="flag warn"><Badge tone="warn">unseen</Badge> A process in the guest says that it connected. The host, through which all must pass, saw nothing of it.</p>}

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Problem, useGet } from "../api";
 import { useCell } from "../cell";
 import { Badge, Copy, Fact, Facts, Seen, Time, Words } from "../components/basic";
+import { Bundle } from "../components/bundle";
 import { Empty, ErrorBox, Loaded, Loading } from "../components/boxes";
 import { overall, type Overall } from "../proof/words";
 import { toRecord } from "../router";
@@ -44,7 +45,7 @@ function Shown({ run, a }: { run: RunStore; a: RecordAnswer }) {
         {can("auditor") && <button type="button" class={proof ? `badge ${overall[proof][0]}` : undefined} onClick={verify}>{proof ? overall[proof][1] : "Verify its proof"}</button>}
         <button type="button" disabled={a.seq <= 1} onClick={() => run.open(a.seq - 1)} aria-label="The record before">‹</button>
         <button type="button" disabled={a.seq >= last} onClick={() => run.open(a.seq + 1)} aria-label="The next record">›</button>
-        <Copy text={location.origin + location.pathname + toRecord(run.name, a.seq, "record")} label="Copy a link to this record" />
+        <Copy text={location.origin + location.pathname + toRecord(run.name, a.seq, "record")} label="Copy link to this record" words="copy link" />
       </header>
       {a.record ? <Lead r={a.record} /> : <Gone a={a} />}
       <Findings run={run} findings={a.findings} />
@@ -152,6 +153,7 @@ function Proof({ run, a, open, told }: { run: RunStore; a: RecordAnswer; open: (
           <p><button type="button" onClick={open}>Verify in this browser</button></p>
         </>
       )}
+      <p><Bundle run={run} from={a.seq} to={a.seq}>Bundle of this record</Bundle></p>
       {told && (View ? <View run={run} seq={a.seq} record={a.record} told={told} /> : !error && <Loading what="Opening" />)}
     </Section>
   );

@@ -2,6 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, post, Problem, session } from "../api";
 import { useCell } from "../cell";
 import { Badge, Copy, Hash, Length, Time, Words } from "../components/basic";
+import { Bundle } from "../components/bundle";
 import { ErrorBox } from "../components/boxes";
 import type { LiveState } from "../live";
 import { amend, to } from "../router";
@@ -25,12 +26,13 @@ export function Header({ run, live }: { run: RunStore; live: LiveState }) {
         <Tier tier={d.tier} note={facts.tier_note} />
         <Verify run={run} />
         {found > 0
-          ? <button type="button" class="badge warn" onClick={() => run.panel.set("findings")}>{plural(found, "finding")}</button>
+          ? <button type="button" class="badge warn" onClick={() => run.show("findings")}>{plural(found, "finding")}</button>
           : <Badge tone="plain">no findings</Badge>}
         {d.gaps > 0
           ? <button type="button" class="badge warn" title="Show them in the list" onClick={() => amend({ kind: "gap" })}>{plural(d.gaps, "gap")}, {count(d.lost)} lost</button>
           : <Badge tone="plain">no gaps</Badge>}
         <span class="spring" />
+        <Bundle run={run}>Bundle</Bundle>
         <a class="button" href={to(["compare"], { a: d.run })}>Compare</a>
         <a class="button" href={to(["reports"], { run: d.run })}>Report</a>
       </div>
@@ -83,10 +85,25 @@ function Verify({ run }: { run: RunStore }) {
   }, [run, state, auditor]);
   return (
     <>
-      <Proof verification={d.verification} />
+      <Chip run={run} />
       {auditor && !d.live && state !== "checking" && <button type="button" class="link" onClick={check}>{state === "holds" ? "check again" : "check now"}</button>}
       {error && <ErrorBox error={error} />}
     </>
+  );
+}
+
+/** The proof as a chip that opens: what was found, and the bundle with which anybody can check it again. */
+function Chip({ run }: { run: RunStore }) {
+  const v = useCell(run.detail).verification;
+  return (
+    <details class="proof-chip" onKeyDown={(e) => { if (e.key === "Escape") e.currentTarget.open = false; }}>
+      <summary><Proof verification={v} /></summary>
+      <div class="pop small">
+        <p>{flat(v?.text ?? "") || "Nobody has checked the record yet."} {v?.at && <>Checked <Time at={v.at} date digits={0} />.</>}</p>
+        <p><Bundle run={run}>Download the bundle</Bundle></p>
+        <p class="muted">With the bundle and the host's key, <code>custody verify</code> and verify.py check the whole run on another machine.</p>
+      </div>
+    </details>
   );
 }
 

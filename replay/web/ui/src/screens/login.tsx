@@ -1,11 +1,11 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, post, Problem } from "../api";
 import { enter } from "../app";
-import { Cell } from "../cell";
+import { Cell, useCell } from "../cell";
 import { ErrorBox } from "../components/boxes";
 import type { Health, Session } from "../types";
 
-/** Why the one-time address did not let anybody in. */
+/** Why the one-time address did not let anybody in: it was used, or it is too old. */
 const refused = new Cell<Problem | null>(null);
 
 /**
@@ -20,15 +20,18 @@ export async function once(): Promise<void> {
   dispatchEvent(new HashChangeEvent("hashchange"));
   try {
     enter(await post<Session>("/session", { token: decodeURIComponent(token) }));
-  } catch {
-    // It was used or is too old. A session may be there already; if not, the login page says what to do.
+    refused.set(null);
+  } catch (e) {
+    // A session may be there already, which goes on; if not, the login page says why.
+    refused.set(e instanceof Problem ? e : new Problem({ detail: String(e) }));
   }
 }
 
 /** Asks for a token, or leads to the organisation's login. */
 export function Login() {
   const [token, setToken] = useState("");
-  const [error, setError] = useState<Problem | null>(refused.get());
+  const link = useCell(refused);
+  const [error, setError] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
   const [health, setHealth] = useState<Health | null>(null);
   useEffect(() => {
@@ -40,6 +43,7 @@ export function Login() {
     e.preventDefault();
     setBusy(true);
     setError(null);
+    refused.set(null);
     try {
       enter(await post<Session>("/session", { token: token.trim() }));
     } catch (e) {
@@ -52,6 +56,7 @@ export function Login() {
     <main class="center login">
       <h1>Custody</h1>
       <p>The record of what agents did, for those who review it.</p>
+      {link && <ErrorBox error={new Problem({ title: "The link did not sign you in", detail: link.message, hint: link.hint })} />}
       {health?.oidc && <p><a class="button primary" href="/oidc/login">Sign in with your organisation</a></p>}
       <form onSubmit={submit}>
         <label for="token">Token</label>

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { runPath, useGet } from "../api";
 import { Cell, useCell } from "../cell";
 import { ErrorBox, Loading } from "../components/boxes";
@@ -82,13 +82,18 @@ function useDeepLink(run: RunStore, params: URLSearchParams): void {
 /** The tabs beside the records. */
 function Panels({ run }: { run: RunStore }) {
   const shown = useCell(run.panel);
+  const asked = useCell(run.shown);
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    if (asked && matchMedia("(max-width: 900px)").matches) box.current?.scrollIntoView();
+  }, [asked]);
   useCell(run.detail);
   const panel = panels.find((p) => p.id === shown) ?? panels[0];
   if (!panel) return null;
   return (
-    <Tabs name="What to look at" tabs={panels.map((p) => ({ id: p.id, title: p.title, badge: p.badge?.(run) }))} shown={panel.id}
-      show={(id) => run.panel.set(id)}>
+    <div class="panels" ref={box}><Tabs name="What to look at" tabs={panels.map((p) => ({ id: p.id, title: p.title, badge: p.badge?.(run) }))} shown={panel.id}
+      show={(id) => run.show(id)}>
       <Lazy key={panel.id} load={panel.load} props={{ run }} />
-    </Tabs>
+    </Tabs></div>
   );
 }

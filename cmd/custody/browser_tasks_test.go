@@ -1,0 +1,195 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/chrome"
+	"github.com/custody-project/custody/internal/story"
+)
+
+// tasks is a reviewer who has a run open and questions about it.
+type tasks struct {
+	viewer
+	files string // where downloads go
+}
+
+// atMost fails the test if more than two clicks were needed.
+func (r tasks) atMost(since int) {
+	r.T.Helper()
+	if n := r.Clicks() - since; n > 2 {
+		r.T.Errorf("%d clicks were needed, want two at the most", n)
+	}
+}
+
+// inSight fails the test if a reader has to scroll to the first element of the selector.
+func (r tasks) inSight(selector string) {
+	r.T.Helper()
+	r.Wait(`(b => b && b.width > 0 && b.top < innerHeight && b.bottom > 0)(document.querySelector(` + chrome.Quote(selector) + `)?.getBoundingClientRect())`)
+}
+
+// TestBrowserTasks: four questions of a review take at most two clicks each from the run, in a window and on a
+// telephone: what ran at 14:32:07, why a connection was denied, which secret was used for how long, and a bundle.
+func TestBrowserTasks(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	run := story.Record(t, d.home, story.Review())
+	s := d.serving("--run", run)
+	p := chrome.Open(t, s.link, 1280, 800)
+	p.WaitTextIn("h1", run)
+	r := tasks{viewer{d, p, run}, t.TempDir()}
+	p.Downloads(r.files)
+	for _, size := range [][2]int{{1280, 800}, {390, 844}} {
+		p.Size(size[0], size[1])
+		for name, task := range map[string]func(tasks){
+			"moment": tasks.moment, "denial": tasks.denial, "secret": tasks.secret, "bundle": tasks.bundle, "chip": tasks.chip,
+			"finding": tasks.finding, "selection": tasks.selection,
+		} {
+			r.run(fmt.Sprintf("%s at %d", name, size[0]), func(v viewer) { task(tasks{v, r.files}) })
+		}
+	}
+	r.run("bad times", func(v viewer) { tasks{v, r.files}.badTimes() })
+	r.run("a link", func(v viewer) { tasks{v, r.files}.link() })
+}
+
+// moment: a time is typed, and the page says what ran then, as the command line does.
+func (r tasks) moment() {
+	r.open()
+	clicks := r.Clicks()
+	r.Click(".jump input")
+	r.Keys("14:32:07" + kb.Enter)
+	r.WaitTextIn(".panel.state .at", "2026-11-20 14:32:07.000 UTC")
+	r.Wait(settled)
+	r.atMost(clicks)
+	r.inSight(".panel.state .at")
+	said := r.must(0, "timeline", r.name, "--at", "2026-11-20T14:32:07Z").stdout
+	if !strings.Contains(said, "curl https://192.0.2.77/") {
+		r.T.Fatalf("nothing ran then: %s", said)
+	}
+	r.WaitTextIn(".panel.state .tree", "python3 agent.py", "curl https://192.0.2.77/")
+	shown := chrome.Eval[[]string](r.Page, `[...document.querySelectorAll(".panel.state .tree .pid")].map(e => e.innerText)`)
+	if len(shown) != 3 {
+		r.T.Errorf("the page shows the processes %q, want three", shown)
+	}
+	for _, pid := range shown {
+		if !strings.Contains(said, pid) {
+			r.T.Errorf("the page shows process %s, the command line does not: %s", pid, said)
+		}
+	}
+}
+
+// denial: the reason stands beside the connection.
+func (r tasks) denial() {
+	r.open()
+	clicks := r.Clicks()
+	r.ClickText("[role=tab]", "Network")
+	r.ClickWith(".panel .td", "192.0.2.77")
+	r.WaitTextIn(".details", "192.0.2.77", "denied", "Rule", "default", "no rule names it")
+	r.atMost(clicks)
+	r.inSight(".details .facts")
+}
+
+// secret: the step that had it, and how long it lived.
+func (r tasks) secret() {
+	r.open()
+	clicks := r.Clicks()
+	r.ClickText("[role=tab]", "Secrets")
+	r.WaitTextIn(".panel.secrets", "model", "for step agent", "lived 1 min 10 s", "Minted")
+	r.atMost(clicks)
+	r.inSight(".life-of h2 .num")
+}
+
+// bundle: the run's header has it.
+func (r tasks) bundle() {
+	r.open()
+	clicks := r.Clicks()
+	r.ClickText(".run-head > .line > a.bundle", "Bundle")
+	r.atMost(clicks)
+	r.verified()
+}
+
+// chip: the chip of the proof says what was found, and has the bundle too.
+func (r tasks) chip() {
+	r.open()
+	r.WaitTextIn(".run-head", "proof holds")
+	clicks := r.Clicks()
+	r.Click(".proof-chip summary")
+	r.WaitTextIn(".proof-chip", "every record holds")
+	r.ClickText(".proof-chip a", "Download the bundle")
+	r.atMost(clicks)
+	r.verified()
+}
+
+// finding: a card has the bundle of its records.
+func (r tasks) finding() {
+	r.open()
+	clicks := r.Clicks()
+	r.ClickText(".run-head button.badge", "1 finding")
+	r.inSight(".finding-card")
+	r.ClickText(".finding-card a.bundle", "Bundle of record")
+	r.atMost(clicks)
+	r.verified()
+}
+
+// selection: from the cursor to the end.
+func (r tasks) selection() {
+	r.open("at", "+50s")
+	clicks := r.Clicks()
+	r.ClickText(".under button", "Mark from here")
+	r.ClickText(".under a.bundle", "Bundle of this selection")
+	r.atMost(clicks)
+	r.verified()
+}
+
+// verified waits for a download, which the command line has to find good, and removes it.
+func (r tasks) verified() {
+	r.T.Helper()
+	var file string
+	r.Until("a bundle", func() bool {
+		all, _ := filepath.Glob(filepath.Join(r.files, "*"))
+		if len(all) == 1 && !strings.HasSuffix(all[0], ".crdownload") {
+			file = all[0]
+		}
+		return file != ""
+	})
+	r.must(0, "verify", file, "--key", filepath.Join(r.home, "keys", proof.PublicFile))
+	if err := os.Remove(file); err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+// badTimes: what cannot be read, or is no time of the run, is told at the field, and the cursor stays.
+func (r tasks) badTimes() {
+	r.open("at", "+5s", "panel", "state")
+	r.WaitTextIn(".panel.state .at", "14:31:05.000")
+	for text, why := range map[string]string{"noon": "is not a time", "14:20": "is before the run, which lasted from 2026-11-20 14:31:00.000", "25:00": "hours end at 23", "2026-11-21 14:32:07": "is after the run"} {
+		chrome.Eval[bool](r.Page, `(e => { e.focus(); e.select(); return true })(document.querySelector(".jump input"))`)
+		r.Keys(text + kb.Enter)
+		r.WaitTextIn(".jump [role=alert]", why)
+	}
+	r.WaitTextIn(".panel.state .at", "14:31:05.000")
+}
+
+// link: the address of a moment opens it for somebody else.
+func (r tasks) link() {
+	r.open("at", "+67s", "seq", "9", "panel", "state")
+	r.WaitTextIn(".panel.state .at", "14:32:07.000")
+	chrome.Eval[bool](r.Page, `(navigator.clipboard.writeText = async t => { window.copied = t }, true)`)
+	clicks := r.Clicks()
+	r.ClickOn(`document.querySelector("[aria-label='Copy link to this moment']")`)
+	r.Wait("window.copied")
+	r.atMost(clicks)
+	link := chrome.Eval[string](r.Page, "window.copied")
+	r.open()
+	chrome.Eval[bool](r.Page, `(location.href = `+chrome.Quote(link)+`, true)`)
+	r.WaitTextIn(".panel.state .at", "14:32:07.000")
+	if !strings.Contains(link, "seq=9") || !strings.HasPrefix(link, "http://127.0.0.1:") {
+		r.T.Errorf("the link is %s", link)
+	}
+}

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-ZG3E4A42.js";import"./chunk-S4MOOJYY.js";import"./chunk-YQ5GQT6D.js";import"./chunk-6JCOATWL.js";import"./chunk-LOVBFYE4.js";import"./chunk-GGXE5QPT.js";export{b as Runs,a as default};
