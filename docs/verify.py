@@ -23,10 +23,12 @@ def b64(text):
     want(base64.b64encode(raw) == (text if isinstance(text, bytes) else text.encode()), "base64 in another form")
     return raw
 
-def instant(text):  # seconds since 1970 of a time in UTC, without the fraction
-    m = re.fullmatch(r"((?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:)([0-5][0-9])([.][0-9]{0,8}[1-9])?Z", text, re.A)
+SECOND = 10 ** 9
+
+def instant(text):  # nanoseconds since 1970 of a time in UTC
+    m = re.fullmatch(r"((?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:)([0-5][0-9])(?:[.]([0-9]{0,8}[1-9]))?Z", text, re.A)
     want(m, "no time in UTC")
-    try: return calendar.timegm(time.strptime(m[1] + "00", "%Y-%m-%dT%H:%M:%S")) + int(m[2])
+    try: return (calendar.timegm(time.strptime(m[1] + "00", "%Y-%m-%dT%H:%M:%S")) + int(m[2])) * SECOND + int((m[3] or "").ljust(9, "0"))
     except ValueError: raise Malformed("no such time")
 
 ESCAPE = r'\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]|3c|3e|26)|u202[89])'
@@ -246,6 +248,7 @@ def statement(data, keys, kind):  # what it says, who signed it, and whether tha
     want((head, value["v"], len(known + others)) == ("custody %s v1" % kind, 1, 1), "no statement of the kind " + kind)
     if kind == "manifest": want(re.fullmatch("[0-9A-Za-z._-]{1,128}", value["run"]) and value["closing"] in ("", "sealed", "interrupted"), "no manifest")
     if kind == "host": want(key(value["key"])[0][0] == value["host"], "no statement about a host's key")
+    if kind == "manifest": want(max(value[n] for n in ("segment", "first", "last", "count")) < 1 << 63, "no manifest")
     if kind == "rotation":
         (old, _), (new, _) = key(value["old"]), key(value["new"])
         want(old[0] == new[0] and value["old"] != value["new"] and old == (known + others)[0][0], "no rotation of a key")
@@ -282,9 +285,9 @@ def checkpoint(data, host, keys, witnesses):  # size, root and the known signers
 
 def cosigned_at(signers, quorum):  # when so many had cosigned, or all that did
     times = sorted(int.from_bytes(raw[4:12], "big") for raw in signers.values())
-    return times[min(max(quorum, 1), len(times)) - 1] if times else None
+    return times[min(max(quorum, 1), len(times)) - 1] * SECOND if times else None
 
-SKEW = 300  # seconds that clocks may be apart
+SKEW = 300 * SECOND  # clocks may be so far apart
 
 def erasure(data, host, run, seq, keys):
     e, by, known = statement(data, keys, "erasure")
@@ -386,16 +389,17 @@ def walk(data, leaves, run):  # the frames of a segment: leaf, seq, "F" shown, "
         if magic == b"CWF1":
             want(body[:1] == b"\0" and sha(body) == leaf, "record altered, missing, inserted or out of order")
             seq = re.match(b"([1-9][0-9]*),", body[17 + len(start):])
-            want(body[17:].startswith(start) and seq and int(seq[1]) < 1 << 64, "record of another run")
+            want(body[17:].startswith(start) and seq and int(seq[1]) < 1 << 63, "record of another run")
             yield leaf, int(seq[1]), "F", body[17:]
         else:  # all that is left: what the statement says; or it is withheld by whoever made the bundle
             want(magic in (b"CWE1", b"CWH1") and len(body) >= 41 + len(run), "record altered")
             seq = struct.unpack_from("<Q", body, 32)[0]
             rest = leaf + struct.pack("<QB", seq, len(run)) + run.encode()
-            want(seq > 0 and body == rest.ljust(size + 17, b"\0"), "erased or withheld record altered")
+            want(0 < seq < 1 << 63 and body == rest.ljust(size + 17, b"\0"), "erased or withheld record altered")
             yield leaf, seq, chr(magic[2]), None
     want(at == len(data), "appended to a segment")
 
+def signed(n): return (n + (1 << 63)) % (1 << 64) - (1 << 63)  # sums wrap at 64 bits
 def text(v): return v.encode() if isinstance(v, str) else v
 
 def copied(rows):  # whether the files of each copy give its root
@@ -414,7 +418,7 @@ def copied(rows):  # whether the files of each copy give its root
             words = text(f["path"]), text(f.get("as", "")), text(f["mode"]), text(str(f["size"]))
             words += text(f.get("sha256", "")), text(f.get("link", ""))
             files.append(sha(b"\0" + bytes.fromhex(c["salt"]) + b"\0".join(words)))
-            state["bytes"] += f["size"]
+            state["bytes"] = signed(state["bytes"] + f["size"])
     return good
 
 class Segments:  # what the records say, over all segments
@@ -455,7 +459,8 @@ class Segments:  # what the records say, over all segments
         if r["kind"] == "gap":
             g = r["gap"]
             sums = losses.setdefault(g["stage"], {"gaps": 0, "events": 0, "bytes": 0})
-            for name, n in ("gaps", 1), ("events", g["count"]), ("bytes", g.get("bytes", 0)): sums[name] += n
+            for name, n in ("gaps", 1), ("events", g["count"]): sums[name] = (sums[name] + n) % (1 << 64)
+            sums["bytes"] = signed(sums["bytes"] + g.get("bytes", 0))
             if r["observer"] == "host" and g["stage"] == "wal": self.excuses.append((g.get("first", 0), g.get("last", 0)))
         if r["kind"] == "copy": self.copies.append(r["copy"])
         return None if r["kind"] in KINDS else "seq %d is of a kind that is not known" % seq
@@ -513,7 +518,7 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         seen.take(m, files.pop(first + ".seg", b""), files.pop(first + ".leaves", b""))
         if i == 0:
             for *_, by, _ in manifests:
-                check(by not in following or seen.began <= instant(following[by]["time"]) + 600, "signed by a key that was retired")
+                check(by not in following or seen.began <= instant(following[by]["time"]) + 600 * SECOND, "signed by a key that was retired")
     check(selected or not seen.hidden, "records are withheld, and no statement says so")
     if seen.strange: doubts.append(seen.strange)
     declared = [any(f <= a and b <= l for f, l in seen.excuses) for a, b in seen.holes]
@@ -572,7 +577,7 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         if len(by) >= quorum: shown.append((n, cosigned_at(by, quorum)))
     for name, _, m, _, _ in manifests:  # the bundle's own checkpoint counts too
         times = [t for n, t in shown if t is not None and n > places[name[:20]]]
-        check(not times or instant(m["sealed_at"]) >= min(times) - within, "witnesses saw a manifest long after it says that it was sealed")
+        check(not times or instant(m["sealed_at"]) >= min(times) - within * SECOND, "witnesses saw a manifest long after it says that it was sealed")
     for name, _, m, _, _ in manifests:
         young = kept_at and places[name[:20]] >= kept_size
         check(not young or instant(m["sealed_at"]) >= kept_at - SKEW, "an entry of the log is younger than it says")

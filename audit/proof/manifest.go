@@ -59,6 +59,8 @@ func ParseManifest(text string) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("manifest of a run that is named %.140q", m.Run)
 	case !slices.Contains([]wal.Closing{wal.Open, wal.Sealed, wal.Interrupted}, m.Closing):
 		return Manifest{}, fmt.Errorf("manifest whose closing is %.40q", m.Closing)
+	case max(m.Segment, m.First, m.Last, m.Count) > maxSeq:
+		return Manifest{}, errors.New("manifest with a number above 2^63-1")
 	case m.Losses == nil:
 		return Manifest{}, errors.New("manifest without losses")
 	}

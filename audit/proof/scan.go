@@ -17,6 +17,7 @@ type head struct {
 	known    bool // the kind is one that this version knows
 	observer audit.Observer
 	time     time.Time
+	timed    bool   // the time was read
 	stranger string // the first field that is not known; what follows it was not read
 }
 
@@ -38,6 +39,7 @@ type scanner struct {
 	seen           uint64 // a bit for each of them that is there
 	kind, observer []byte
 	time           time.Time
+	timed          bool
 }
 
 func newScanner(c *schema) *scanner { return &scanner{schema: c, unknown: map[string]struct{}{}} }
@@ -56,7 +58,7 @@ func (s *scanner) scan(record []byte) (head, error) {
 		if len(s.unknown) < maxUnknown {
 			s.unknown[s.stranger] = struct{}{}
 		}
-		return head{time: s.time, stranger: s.stranger}, nil
+		return head{time: s.time, timed: s.timed, stranger: s.stranger}, nil
 	case !ok || s.at < len(s.b):
 		return head{}, syntaxError("something follows the object")
 	}
@@ -66,7 +68,7 @@ func (s *scanner) scan(record []byte) (head, error) {
 // judge checks what a record's own fields have to do with each other.
 func (s *scanner) judge() (head, error) {
 	c := s.schema
-	h := head{time: s.time}
+	h := head{time: s.time, timed: true}
 	switch string(s.observer) {
 	case string(audit.Host):
 		h.observer = audit.Host
@@ -110,6 +112,7 @@ func (s *scanner) field(sh *shape, i int) bool {
 		case c.observer:
 			s.observer = value[1 : len(value)-1]
 		case c.time:
+			s.timed = true
 			s.time, _ = time.Parse(time.RFC3339Nano, string(value[1:len(value)-1])) // value has checked it
 		}
 	}

@@ -199,7 +199,7 @@ func (w *worker) record(p *part, f proven) error {
 	case !h.known:
 		p.strange = cmp.Or(p.strange, open(ErrKind, p.file, "seq %d is of kind %.40q; a newer custody can judge it", f.seq, h.kind))
 	}
-	if p.count == 1 && !h.time.IsZero() {
+	if p.count == 1 && h.timed {
 		p.began = h.time
 	}
 	if e, ok := w.erasures[f.seq]; ok {

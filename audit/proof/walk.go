@@ -18,6 +18,8 @@ const (
 	frameBody   = 12 // where what is summed up begins
 	frameRecord = 29 // where the record begins
 	erasedRun   = 41 // where an erased frame has the run's name
+
+	maxSeq = 1<<63 - 1 // what comes after any seq is a number, too
 )
 
 // proven is a frame whose leaf is the one that was signed.
@@ -95,8 +97,8 @@ func (w *walker) seq(record []byte) (uint64, bool) {
 		return 0, false
 	}
 	if n > 18 { // may not fit
-		seq, err := strconv.ParseUint(string(rest[:n]), 10, 64)
-		return seq, err == nil
+		seq, err := strconv.ParseInt(string(rest[:n]), 10, 64)
+		return uint64(seq), err == nil
 	}
 	var seq uint64
 	for _, c := range rest[:n] {
@@ -118,5 +120,5 @@ func (w *walker) erased(b []byte, leaf Hash) (uint64, bool) {
 		}
 	}
 	seq := binary.LittleEndian.Uint64(body[32:])
-	return seq, seq > 0
+	return seq, seq > 0 && seq <= maxSeq
 }
