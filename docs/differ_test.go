@@ -60,6 +60,8 @@ type differ struct {
 	bundles   []real
 	changes   map[string]func(real) (data []byte, what string)
 	key       proof.Key // signs everything that is written anew
+	root      proof.Key // of a fleet, signs the statements about hosts
+	hosts     [][]byte
 	trust     proof.Trust
 	arguments []string
 	others    map[string]script
@@ -76,8 +78,13 @@ type real struct {
 func newDiffer(t *testing.T) *differ {
 	d := &differ{t: t, rand: rand.New(rand.NewPCG(*differSeed, 0)), others: map[string]script{"verify.py": newScript(t)}, dir: t.TempDir()}
 	d.key = must(proof.LoadOrCreateKey(filepath.Join(d.dir, "keys")))
-	d.trust = proof.Trust{Keys: note.VerifierList(must(d.key.Verifier()))}
-	d.arguments = []string{"--key", d.key.Public}
+	d.root = signerOf(t, "fleet.example")
+	state := func(by proof.Key, public string) []byte {
+		return must(must(proof.NewHost(public, time.Unix(1, 0))).Sign(by))
+	}
+	d.hosts = [][]byte{state(d.root, signerOf(t, "custody-other").Public), state(signerOf(t, "fleet.of.others"), d.key.Public)}
+	d.trust = proof.Trust{Keys: note.VerifierList(must(d.key.Verifier())), Fleets: note.VerifierList(must(d.root.Verifier()))}
+	d.arguments = []string{"--key", d.key.Public, "--fleet-key", d.root.Public}
 	for _, path := range must(filepath.Glob("../replay/report/testdata/*.zip")) {
 		records := recordsOf(path)
 		data := d.write(records)
@@ -153,7 +160,7 @@ func (d *differ) files(from real) ([]byte, string) {
 		}
 		what = "files of another"
 	case 2:
-		news := []string{"since", "consistency", "checkpoint.tsr", "selection", "attachments", "report/x", "00000000000000000099.seg", "00000000000000000001.rotation", "00000000000000000002.erasure", "00000000000000000001.witnessed", "x"}
+		news := []string{"since", "consistency", "checkpoint.tsr", "selection", "attachments", "report/x", "00000000000000000099.seg", "00000000000000000001.rotation", "00000000000000000002.erasure", "00000000000000000001.witnessed", "00000000000000000003.host", "x"}
 		what = news[d.rand.IntN(len(news))]
 		f[what] = f[name]
 		what += " from " + name
@@ -168,11 +175,17 @@ func (d *differ) files(from real) ([]byte, string) {
 // statements changes what is signed, and signs it again, all that rests on it as well.
 func (d *differ) statements(from real) ([]byte, string) {
 	f := prooftest.Unpack(d.t, from.data)
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(f)), func(n string) bool { return filepath.Ext(n) != ".manifest" && n != "checkpoint" && n != "trailer" })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(f)), func(n string) bool {
+		return filepath.Ext(n) != ".manifest" && filepath.Ext(n) != ".host" && n != "checkpoint" && n != "trailer"
+	})
 	name := names[d.rand.IntN(len(names))]
 	text, _, _ := strings.Cut(string(f[name]), "\n\n")
 	changed, what := d.token([]byte(text + "\n"))
-	signed, err := note.Sign(&note.Note{Text: string(changed)}, d.key)
+	by := d.key
+	if filepath.Ext(name) == ".host" {
+		by = d.root
+	}
+	signed, err := note.Sign(&note.Note{Text: string(changed)}, by)
 	if err != nil {
 		return from.data, "nothing: " + err.Error()
 	}
@@ -327,7 +340,7 @@ func (d *differ) write(segments [][][]byte) []byte {
 	}
 	log.publish()
 	var b bytes.Buffer
-	if err := proof.WriteBundle(d.t.Context(), &b, dir, proof.BundleOptions{HostKey: d.key.Public, Signer: d.key, Log: log}); err != nil {
+	if err := proof.WriteBundle(d.t.Context(), &b, dir, proof.BundleOptions{HostKey: d.key.Public, Signer: d.key, Log: log, Hosts: d.hosts}); err != nil {
 		d.t.Fatal(err)
 	}
 	return b.Bytes()

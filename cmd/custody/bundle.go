@@ -39,16 +39,19 @@ func (c bundleCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
-	key, err := h.PublicKey()
-	if err != nil {
-		return err
-	}
 	if err := writeFile(c.Out, func(w io.Writer) error { return h.Bundle(a.ctx, w, "", run.ID, o) }); err != nil {
 		return err
 	}
 	a.say("wrote " + c.Out)
-	a.say("who is to verify it needs this host's public key by another way: " + key)
-	return nil
+	if root, err := h.FleetRoot(); err == nil && !h.HasLogOf(scope(run.Tenant), run.ID) {
+		a.say("the run is another host's; who is to verify it needs the fleet's root key by another way: " + root)
+		return nil
+	}
+	key, err := h.PublicKey()
+	if err == nil {
+		a.say("who is to verify it needs this host's public key by another way: " + key)
+	}
+	return err
 }
 
 // selection is what --records means; nil: all of them.

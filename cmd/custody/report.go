@@ -204,6 +204,9 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 			return err
 		}
 		o := home.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == s.Run })}
+		if !h.HasLogOf(scope(run.Tenant), run.ID) { // only the host that made a run can attach to it
+			o.Attachments, o.About = nil, nil
+		}
 		if s.Class == store.Accesses {
 			if o.Select, err = looksAt(ctx, st, run, r.Scope.Tenant); err != nil {
 				return err
