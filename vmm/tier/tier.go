@@ -81,8 +81,8 @@ const (
 	readyAtMost  = 10 * time.Minute
 	readyAtLeast = time.Minute
 	noticeEvery  = 5 * time.Second
-	// failedFor is how long a probe that failed is not repeated: a host may just have been busy.
-	failedFor = time.Hour
+	// slowFor is how long a probe that took too long is not repeated: the host may just have been busy.
+	slowFor = time.Hour
 )
 
 // ErrUnavailable means that no tier works, or not the one that is required.
@@ -153,19 +153,19 @@ func (p Picker) try(ctx context.Context, c Candidate) (Driver, error) {
 		return nil, err
 	}
 	cached := p.read()
-	if v := cached[c.Tier]; v.verdictKey == now && (v.Works || !p.Again && v.recent(time.Now())) {
+	if v := cached[c.Tier]; v.verdictKey == now && (v.Works || !p.Again && !v.stale(time.Now())) {
 		return d, v.err()
 	}
 	found := verdict{verdictKey: now, Time: time.Now()}
 	if err := p.probe(ctx, c.Tier, d); err != nil {
-		found.Reason = err.Error()
+		found.Reason, found.Slow = err.Error(), errors.Is(err, errSlow)
 	}
 	found.Works = found.Reason == ""
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if !found.Works {
-		p.Notice(fmt.Sprintf("%s does not work here: %s; it is tried again in %v, or by custody doctor", c.Tier, found.Reason, failedFor))
+	if found.Slow {
+		p.Notice(fmt.Sprintf("%s is not used: %s; it is tried again in %v, or by custody doctor", c.Tier, found.Reason, slowFor))
 	}
 	cached[c.Tier] = found
 	if err := p.write(cached); err != nil {
@@ -206,9 +206,12 @@ func readyLimit(start time.Duration) time.Duration {
 	return min(max(readyFactor*start, readyAtLeast), readyAtMost)
 }
 
+// errSlow is why a probe failed that had no time left. Another one may have.
+var errSlow = errors.New("it took longer than")
+
 func expired(ctx context.Context, what string, limit time.Duration, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%s within %v", what, limit.Round(time.Second))
+		return fmt.Errorf("%w %v: %s", errSlow, limit.Round(time.Second), what)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -237,13 +240,14 @@ type verdict struct {
 	verdictKey
 	Works  bool      `json:"works"`
 	Reason string    `json:"reason,omitempty"`
+	Slow   bool      `json:"slow,omitempty"` // it took too long, and may not the next time
 	Time   time.Time `json:"time"`
 }
 
-// recent says whether the verdict is young enough to stand although the tier failed. One of the future is not.
-func (v verdict) recent(now time.Time) bool {
+// stale says whether the verdict is one of a slow probe that is to be repeated. One of the future is, too.
+func (v verdict) stale(now time.Time) bool {
 	age := now.Sub(v.Time)
-	return age >= 0 && age < failedFor
+	return v.Slow && (age < 0 || age >= slowFor)
 }
 
 // verdictKey is what a verdict depends on.

@@ -91,8 +91,8 @@ func TestPickIsTheBestThatWorks(t *testing.T) {
 		"the best's guest hangs":      {&driver{silent: true}, &driver{}, "", "worst"},
 		"the worst is required":       {&driver{}, &driver{}, "worst", "worst"},
 		"the best is required, fails": {&driver{fails: errors.New("no device")}, &driver{}, "best", "best is required and not available: no machine started: no device"},
-		"the best is required, hangs": {&driver{silent: true}, &driver{}, "best", "best is required and not available: no guest booted within 0s"},
-		"none works":                  {&driver{fails: errors.New("no device")}, &driver{silent: true}, "", "no isolation tier works: best: no machine started: no device; worst: no guest booted within 0s"},
+		"the best is required, hangs": {&driver{silent: true}, &driver{}, "best", "best is required and not available: it took longer than 0s: no guest booted"},
+		"none works":                  {&driver{fails: errors.New("no device")}, &driver{silent: true}, "", "no isolation tier works: best: no machine started: no device; worst: it took longer than 0s: no guest booted"},
 		"unknown":                     {&driver{}, &driver{}, "other", `isolation "other" is not known: the tiers are best, worst`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,8 @@ func TestVerdictIsKept(t *testing.T) {
 	p.Limit++
 	probes(1, "another limit")
 	probes(0, "it fails as before")
-	for _, age := range []time.Duration{failedFor, -time.Minute} {
+	aged := func(age time.Duration) {
+		t.Helper()
 		b, err := os.ReadFile(p.Cache)
 		if err != nil {
 			t.Fatal(err)
@@ -143,12 +144,19 @@ func TestVerdictIsKept(t *testing.T) {
 		if err := os.WriteFile(p.Cache, was.ReplaceAll(b, []byte(`"time": "`+then+`"`)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		probes(1, fmt.Sprintf("it failed %v ago", age))
-		probes(0, "it has just failed")
+	}
+	aged(slowFor)
+	probes(0, "it is broken, whenever that was")
+	d.fails, d.silent, p.Limit = nil, true, p.Limit+1
+	probes(1, "a guest that is slow")
+	for _, age := range []time.Duration{slowFor, -time.Minute} {
+		probes(0, "it has just been slow")
+		aged(age)
+		probes(1, fmt.Sprintf("it was slow %v ago", age))
 	}
 	p.Again = true
 	probes(1, "it is to be tried again")
-	d.fails = nil
+	d.silent = false
 	probes(1, "it was repaired")
 	probes(0, "it works again")
 	if err := os.WriteFile(p.Cache, []byte(`{"best": {"wor`), 0o600); err != nil {
