@@ -115,6 +115,9 @@ func (h *Home) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	if err != nil {
 		return err
 	}
+	if len(manifests) == 0 { // a segment's rows and its manifest come into the store together
+		return store.ErrUnsigned
+	}
 	signed := make([][]byte, len(manifests))
 	for i, m := range manifests {
 		signed[i] = m.Bytes

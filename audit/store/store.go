@@ -20,6 +20,8 @@ import (
 
 // Errors that every store returns, wrapped, for the same conditions.
 var (
+	// ErrUnsigned: the store has rows of a run, and no manifest. Whoever can write to the store may have made them up.
+	ErrUnsigned = errors.New("nothing signed stands behind this run: the store has its rows, and no manifest that a host signed")
 	// ErrNotFound: no such run.
 	ErrNotFound = errors.New("no such run")
 	// ErrNoRecord: the run has no such record.

@@ -110,3 +110,25 @@ func TestBrowserStore(t *testing.T) {
 	chrome.Eval[bool](p, `location.hash = "#/runs", true`)
 	p.WaitTextIn("[aria-label=Runs]", run)
 }
+
+// TestBrowserInvented: a run that somebody wrote into the store, without any signed record, is marked in the list of runs
+// and on its page.
+func TestBrowserInvented(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	run := story.Record(t, d.home, story.Review())
+	for _, table := range []string{"runs", "records"} {
+		d.sqlite("CREATE TABLE made AS SELECT * FROM " + table + " WHERE run = '" + run + "'; UPDATE made SET run = 'r-invented'; INSERT INTO " + table + " SELECT * FROM made; DROP TABLE made")
+	}
+	p := chrome.Open(t, d.serving().link, 1280, 800)
+	p.WaitTextIn("[role=alert]", "Nothing signed stands behind 1 run", "r-invented")
+	p.WaitTextIn("[aria-label=Runs] .failing", "r-invented", "NOTHING SIGNED")
+	p.ClickText("[aria-label=Runs] a", "r-invented")
+	p.WaitTextIn("h1", "r-invented")
+	p.WaitTextIn("[role=alert]", "Nothing signed stands behind this run", "Do not rely on anything on this page", "treat the run as invented")
+	p.WaitTextIn(".run-head", "NOTHING SIGNED")
+	chrome.Eval[bool](p, `location.hash = "#/runs/`+run+`", true`)
+	p.WaitTextIn("h1", run)
+	p.WaitTextIn(".run-head", "proof holds")
+	p.Wait(`!document.querySelector(".alarm")`)
+}

@@ -14,6 +14,7 @@ import (
 const (
 	Holds     = "holds"     // it is what was sealed, from the first record to the last
 	Fails     = "fails"     // it is not: somebody changed, removed or added something
+	Unsigned  = "unsigned"  // the store has rows of it, and nothing that anybody signed stands behind them
 	Cannot    = "cannot"    // nobody can say
 	Unchecked = "unchecked" // nobody has looked since the record was as it is now
 	Checking  = "checking"  // somebody looks at it just now
@@ -97,6 +98,8 @@ func judge(report proof.Report, err error, at time.Time) Verification {
 		}
 	case errors.As(err, &differs), errors.Is(err, replay.ErrSummary):
 		v.State, v.Name = Fails, "store-differs"
+	case errors.Is(err, store.ErrUnsigned):
+		v.State, v.Name, v.Text = Unsigned, "unsigned", store.ErrUnsigned.Error()
 	case errors.Is(err, store.ErrNotFound):
 		v.State, v.Name, v.Number, v.Text = Cannot, proof.ErrNoEvidence.Name(), proof.ErrNoEvidence.Status(), proof.ErrNoEvidence.Error()
 	default:

@@ -126,6 +126,42 @@ func TestVerifyOnce(t *testing.T) {
 	}
 }
 
+// TestUnsigned: rows that somebody wrote into the store without any signed record say so in every answer that shows the run.
+func TestUnsigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.whole("r-good", 40)
+	token := w.token("", access.Auditor)
+	db, err := sql.Open("sqlite", filepath.Join(w.home.Dir, "custody.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1) // which has the temporary table
+	for _, table := range []string{"runs", "records"} {
+		for _, statement := range []string{
+			"CREATE TEMP TABLE copy AS SELECT * FROM " + table + " WHERE run = 'r-good'",
+			"UPDATE temp.copy SET run = 'r-invented'", "INSERT INTO " + table + " SELECT * FROM temp.copy", "DROP TABLE temp.copy",
+		} {
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
+				t.Fatalf("%s: %v", statement, err)
+			}
+		}
+	}
+	var v api.Verification
+	w.do("POST", "/runs/r-invented/verify", token, "").json(t, &v)
+	if v.State != api.Unsigned || v.Name != "unsigned" || !strings.Contains(v.Text, "nothing signed stands behind this run") {
+		t.Errorf("%+v", v)
+	}
+	if v := w.standing("r-invented", token); v.State != api.Unsigned {
+		t.Errorf("in the list: %+v", v)
+	}
+	w.do("POST", "/runs/r-good/verify", token, "").json(t, &v)
+	if v.State != api.Holds {
+		t.Errorf("the run that it is a copy of: %+v", v)
+	}
+}
+
 // TestUnverifiable: a run of which nobody has the record cannot be judged; a live one neither.
 func TestUnverifiable(t *testing.T) {
 	t.Parallel()
@@ -134,6 +170,7 @@ func TestUnverifiable(t *testing.T) {
 	token := w.token("", access.Auditor)
 	var v api.Verification
 	w.get("/runs/r-made-up/verify", token).json(t, &v)
+	t.Log(v)
 	if v.State == api.Holds || v.State == api.Unchecked {
 		t.Errorf("a run with made-up manifests: %+v", v)
 	}

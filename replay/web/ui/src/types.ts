@@ -34,7 +34,7 @@ export interface Health {
 }
 
 export interface Verification {
-  state: "holds" | "fails" | "cannot" | "unchecked" | "checking";
+  state: "holds" | "fails" | "unsigned" | "cannot" | "unchecked" | "checking";
   name?: string;
   number?: number;
   text?: string;

@@ -110,6 +110,15 @@ function Chip({ run }: { run: RunStore }) {
 /** Stands above everything when the record cannot be relied upon. */
 export function Alarm({ run }: { run: RunStore }) {
   const v = useCell(run.detail).verification;
+  if (v?.state === "unsigned") {
+    return (
+      <div class="alarm" role="alert">
+        <strong>Nothing signed stands behind this run. Do not rely on anything on this page.</strong>{" "}
+        The store has rows of it, and no manifest that a host signed. Whoever can write to the store can make up such rows.
+        Look for the run's signed record on the host that is said to have run it; if there is none, treat the run as invented. {v.at && <>Checked <Time at={v.at} date digits={0} />.</>}
+      </div>
+    );
+  }
   if (v?.state !== "fails") return null;
   return (
     <div class="alarm" role="alert">

@@ -31,10 +31,11 @@ export function Runs({ params }: { params: URLSearchParams }) {
       {list.error && <ErrorBox error={list.error} retry={list.reload} />}
       {!list.rows && !list.error && <Loading what="Reading the runs" />}
       {list.rows && <Failing rows={list.rows} />}
+      {list.rows && <Unsigned rows={list.rows} />}
       {list.rows && (
         <div class="fill">
           <Table label="Runs" columns={columns} rows={list.rows} keyOf={(r) => r.run} onSelect={(r) => go(to(["runs", r.run]))} height={30}
-            rowClass={(r) => (r.verification?.state === "fails" ? "failing" : undefined)} onEnd={list.more}
+            rowClass={(r) => (r.verification?.state === "fails" || r.verification?.state === "unsigned" ? "failing" : undefined)} onEnd={list.more}
             empty={filtered
               ? <Empty title="No run matches">Take a filter away to see more.</Empty>
               : <Empty title="There are no runs yet">Start one with <code>custody run -- COMMAND</code>. It appears here while it runs.</Empty>}
@@ -53,6 +54,18 @@ function Failing({ rows }: { rows: RunItem[] }) {
     <div class="alarm" role="alert">
       <strong>{plural(failing.length, "run")} {failing.length === 1 ? "fails" : "fail"} verification: {failing.length === 1 ? "its record is" : "their records are"} not what was sealed.</strong>{" "}
       {failing.slice(0, 3).map((r) => <a href={to(["runs", r.run])}>{r.run} </a>)}
+    </div>
+  );
+}
+
+/** Runs that anybody with access to the store may have made up. */
+function Unsigned({ rows }: { rows: RunItem[] }) {
+  const unsigned = rows.filter((r) => r.verification?.state === "unsigned");
+  if (!unsigned.length) return null;
+  return (
+    <div class="alarm" role="alert">
+      <strong>Nothing signed stands behind {plural(unsigned.length, "run")}.</strong> The store has {unsigned.length === 1 ? "its" : "their"} rows, and no host has signed a record of {unsigned.length === 1 ? "it" : "them"}:{" "}
+      {unsigned.slice(0, 3).map((r) => <a href={to(["runs", r.run])}>{flat(r.run)} </a>)}
     </div>
   );
 }

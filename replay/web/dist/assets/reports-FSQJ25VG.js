@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LN3SFZD6.js";import"./chunk-5ASGVAXN.js";import"./chunk-BKQFJGCS.js";import"./chunk-4XRGLJH6.js";import"./chunk-NDYUHUMZ.js";import"./chunk-QW6ON6Y3.js";export{b as Runs,a as default};
