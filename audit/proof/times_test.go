@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -177,6 +178,24 @@ func TestLate(t *testing.T) {
 		w.past = append(w.past, w.log.publish(t, w.witness.On(time.Now())))
 		_, err = w.bundle(t, dir).verify(t, w.trust())
 		late(t, err)
+	})
+	t.Run("another end, of today", func(t *testing.T) {
+		// docs/verify.md says that this holds, and what tells it.
+		w := newRewritten(t)
+		dir := clone(t, w.genuine)
+		for _, file := range []string{name(4, ".manifest"), name(3, ".manifest"), name(3, ".leaves"), name(3, ".seg")} {
+			check(t, os.Remove(filepath.Join(dir, file)))
+		}
+		l, _, err := wal.Recover(dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(w.signer, facts)})
+		check(t, err)
+		check(t, l.Close(t.Context(), wal.Interrupted))
+		w.log.log(t, dir)
+		w.past = append(w.past, w.log.publish(t, w.witness.On(time.Now())))
+		r, err := w.bundle(t, dir).verify(t, w.trust())
+		check(t, err)
+		if r.Closing != wal.Interrupted || r.Pause < 364*24*time.Hour || time.Since(r.Sealed) > time.Hour {
+			t.Errorf("%s, sealed at %s, %s after what is before it", r.Closing, r.Sealed, r.Pause)
+		}
 	})
 	t.Run("two witnesses", func(t *testing.T) {
 		// The second one has seen the log only today: it gives no old time.

@@ -27,6 +27,9 @@ type Report struct {
 	// Head is the digest of the last manifest; two copies of a run with the same head are the same.
 	Head    Hash
 	Closing wal.Closing
+	// Sealed is when the last manifest says that it was sealed, and Pause how long that is after the one before it.
+	Sealed  time.Time
+	Pause   time.Duration
 	Facts   Facts
 	Gaps    []audit.Gap // declared losses in order
 	Losses  wal.Losses  // and their sums by stage
@@ -246,6 +249,10 @@ func (v *verifier) count(m signed, last uint64, losses wal.Losses) {
 		r.Segments++
 	}
 	r.Records += m.Count
+	if !r.Sealed.IsZero() {
+		r.Pause = m.SealedAt.Sub(r.Sealed)
+	}
+	r.Sealed = m.SealedAt
 	r.Last, r.HoldsTo = last, last
 	r.Head, r.Closing, r.Facts, r.KeyName = m.digest, m.Closing, m.Facts, m.key.name
 	for stage, l := range losses {

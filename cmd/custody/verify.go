@@ -17,6 +17,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/replay"
 )
@@ -321,6 +322,9 @@ func printReport(w io.Writer, r proof.Report) {
 	fmt.Fprintf(w, "run       %s\n", clean(r.Run))
 	fmt.Fprintf(w, "records   %d in %d segments, proven up to seq %d\n", r.Records, r.Segments, r.HoldsTo)
 	fmt.Fprintf(w, "closing   %s\n", orNone(string(r.Closing)))
+	if r.Closing == wal.Interrupted {
+		fmt.Fprintf(w, "          its end was sealed at %s, %s after what is before it\n", r.Sealed.Format(time.RFC3339), r.Pause.Round(time.Second))
+	}
 	fmt.Fprintf(w, "tier      %s\n", orNone(r.Facts.Tier))
 	fmt.Fprintf(w, "template  %s\n", orNone(r.Facts.TemplateDigest))
 	fmt.Fprintf(w, "policy    %s\n", orNone(r.Facts.PolicyDigest))
