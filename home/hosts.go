@@ -2,6 +2,7 @@ package home
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -240,6 +241,45 @@ func (h *Home) foreignOptions(dir, own string, all *proof.BundleOptions) error {
 	mine, err := h.ownStatements(own)
 	all.Hosts = append(all.Hosts, mine...)
 	return err
+}
+
+// Bundles says whether a bundle of a run in the store can be made here: of this host's own runs, and of those of hosts
+// that are enrolled. Else the error is a *NotEnrolledError.
+func (h *Home) Bundles(ctx context.Context, tenant, run string) error {
+	if h.HasLogOf(tenant, run) {
+		return nil
+	}
+	st, err := h.Store(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	r, err := st.Run(ctx, tenant, run)
+	if err != nil {
+		return err
+	}
+	manifests, err := st.Manifests(ctx, r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	hosts, err := h.Hosts()
+	if err != nil {
+		return err
+	}
+	own, err := h.PublicKey()
+	if err != nil {
+		return err
+	}
+	for _, m := range manifests {
+		by, err := proof.SignerOf(m.Bytes)
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(own, by) && !slices.ContainsFunc(hosts, func(e Enrolled) bool { return strings.HasPrefix(e.Key, by) }) {
+			return &NotEnrolledError{by}
+		}
+	}
+	return nil
 }
 
 // ownStatements are those about this host's keys, the one in use and those before it.

@@ -118,6 +118,9 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	return nil
 }
 
+// ErrOtherHost is what WriteBundle says where a host selects from another host's run, or attaches files to it.
+var ErrOtherHost = errors.New("only the host that made a run can select from it, or attach files")
+
 // check wants the host's own key for all that speaks of its run.
 func (o BundleOptions) check() error {
 	v, err := note.NewVerifier(strings.TrimSpace(o.HostKey))
@@ -127,7 +130,7 @@ func (o BundleOptions) check() error {
 	case o.Signer == nil:
 		return errors.New("a bundle needs a key to sign it")
 	case idOf(o.Signer) != idOf(v) && (o.Select != nil || len(o.Attachments) > 0):
-		return errors.New("only the host that made a run can select from it, or attach files")
+		return ErrOtherHost
 	case o.Select != nil && (o.Select.Shows == nil || o.Select.What == ""):
 		return errors.New("a selection needs what it shows, and its name")
 	}

@@ -142,17 +142,28 @@ func Signers(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := unverified(data)
-		if err != nil || len(n.UnverifiedSigs) == 0 {
-			return nil, fmt.Errorf("%s: nobody signed it: %w", filepath.Base(file), errors.Join(err, fs.ErrInvalid))
+		by, err := SignerOf(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Base(file), err)
 		}
-		by := fmt.Sprintf("%s+%08x+", n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash)
 		if !known[by] {
 			known[by] = true
 			all = append(all, by)
 		}
 	}
 	return all, nil
+}
+
+// SignerOf returns how the key that signed a note begins, as Signers does. Nothing is verified.
+func SignerOf(signed []byte) (string, error) {
+	n, err := unverified(signed)
+	if err != nil {
+		return "", err
+	}
+	if len(n.UnverifiedSigs) == 0 {
+		return "", errors.New("nobody signed it")
+	}
+	return fmt.Sprintf("%s+%08x+", n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash), nil
 }
 
 // NewRoot makes a fleet's root key in Dir, encrypted by Lock, and returns its public half. It refuses to replace one.

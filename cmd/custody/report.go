@@ -91,7 +91,7 @@ func (a *app) checked(ctx context.Context, h *home.Home, st home.Reader, run sto
 
 // checkTrusted verifies a run with the keys that this host knows.
 func (a *app) checkTrusted(ctx context.Context, h *home.Home, st runReader, run store.Run) (proof.Report, error) {
-	keys, err := h.Known()
+	keys, err := h.Trusted()
 	if err != nil {
 		return proof.Report{}, err
 	}
@@ -206,6 +206,12 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 		o := home.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == s.Run })}
 		if !h.HasLogOf(scope(run.Tenant), run.ID) { // only the host that made a run can attach to it
 			o.Attachments, o.About = nil, nil
+			var unknown *home.NotEnrolledError
+			if err := h.Bundles(ctx, scope(run.Tenant), run.ID); errors.As(err, &unknown) {
+				continue // nor could its verification be in the report
+			} else if err != nil {
+				return err
+			}
 		}
 		if s.Class == store.Accesses {
 			if o.Select, err = looksAt(ctx, st, run, r.Scope.Tenant); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -74,5 +73,5 @@ func TestFleetBundles(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, id+".tar")); err != nil {
 		t.Error(err)
 	}
-	here.contains(fmt.Sprint(here.must(0, "verify", dir, "--unlogged")), "verified")
+	auditor.must(0, "verify", filepath.Join(dir, id+".tar"), "--fleet-key", fleet, "--unlogged")
 }

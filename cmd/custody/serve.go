@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -247,7 +248,14 @@ func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part a
 		o.Select = &proof.Selection{Context: true, What: fmt.Sprintf("seq %d to %d", part.First, last),
 			Shows: func(seq uint64) bool { return part.First <= seq && seq <= last }}
 	}
-	return s.home.Bundle(ctx, w, scope(run.Tenant), run.ID, o)
+	err := s.home.Bundle(ctx, w, scope(run.Tenant), run.ID, o)
+	if unknown := new(home.NotEnrolledError); errors.As(err, &unknown) {
+		return access.NewProblem(http.StatusConflict, "host-unknown", unknown.Error(), unknown.Hint())
+	}
+	if errors.Is(err, proof.ErrOtherHost) {
+		return access.NewProblem(http.StatusConflict, "host-other", err.Error(), "ask for the whole run")
+	}
+	return err
 }
 
 // proof proves one record.

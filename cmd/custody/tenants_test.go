@@ -20,8 +20,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// ranFor puts a run of a tenant into the user's store, as that tenant's own host does.
-func (d *door) ranFor(tenant, dsn string) string {
+// ranFor puts a run of a tenant into the user's store, as that tenant's own host does, and returns the host's public key, too.
+func (d *door) ranFor(tenant, dsn string) (id, key string) {
 	d.Helper()
 	dir := d.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "host.yaml"), []byte("version: 1\ntenant: "+tenant+"\n"), 0o600); err != nil {
@@ -32,7 +32,7 @@ func (d *door) ranFor(tenant, dsn string) string {
 		d.Fatal(err)
 	}
 	h.UseStore(dsn)
-	id := home.NewRunID(time.Now())
+	id = home.NewRunID(time.Now())
 	run, err := h.Begin(d.Context(), home.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tenant: tenant}, Redactor: redact.New([]byte("0123456789abcdef0123456789abcdef"))})
 	if err != nil {
 		d.Fatal(err)
@@ -46,7 +46,10 @@ func (d *door) ranFor(tenant, dsn string) string {
 	if record, stored := run.Close(d.Context(), wal.Sealed); record != nil || stored != nil {
 		d.Fatal(record, stored)
 	}
-	return id
+	if key, err = h.PublicKey(); err != nil {
+		d.Fatal(err)
+	}
+	return id, key
 }
 
 // TestReportOfATenant: a report with its bundles is had while the server writes its own access log, is
@@ -55,17 +58,30 @@ func TestReportOfATenant(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	dsn := "sqlite:" + filepath.Join(d.home, "custody.db")
-	tokens, runs := map[string]string{}, map[string]string{}
+	tokens, runs, keys := map[string]string{}, map[string]string{}, map[string]string{}
 	for _, tenant := range []string{"acme", "beta"} {
-		runs[tenant] = d.ranFor(tenant, dsn)
+		runs[tenant], keys[tenant] = d.ranFor(tenant, dsn)
 		tokens[tenant] = strings.TrimSpace(d.must(0, "token", "new", tenant+"-auditor", "--tenant", tenant, "--role", "auditor").stdout)
 	}
 	for i := range 2 { // one access log is closed before the report, and the other one goes on
+		if i == 1 {
+			d.must(0, "key", "fleet", "new", "fleet.example")
+			for _, key := range keys { // both are called after this machine
+				d.must(0, "key", "fleet", "enrol", "--again", key)
+			}
+		}
 		s := d.serving()
 		for tenant, run := range runs {
 			s.token = tokens[tenant]
-			if status, body := s.ask("GET", "runs/"+run+"/bundle", nil); status != http.StatusOK {
-				t.Errorf("the bundle of %s's run: %d %s", tenant, status, body)
+			want, word := http.StatusConflict, "fleet enrol" // another host made it, whose key is not known
+			if i > 0 {
+				want, word = http.StatusOK, "host.pub"
+			}
+			if status, body := s.ask("GET", "runs/"+run+"/bundle", nil); status != want || !strings.Contains(string(body), word) {
+				t.Errorf("the bundle of %s's run: %d %.1000s", tenant, status, body)
+			}
+			if status, body := s.ask("GET", "runs/"+run+"/bundle?from_seq=1&to_seq=1", nil); i > 0 && (status != http.StatusConflict || !strings.Contains(string(body), "host-other")) {
+				t.Errorf("a part of the bundle of %s's run: %d %.1000s", tenant, status, body)
 			}
 		}
 		for tenant, run := range runs {
