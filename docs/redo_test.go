@@ -181,11 +181,12 @@ func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
 	s.one, s.two, s.rotation = one, two, statement
 	erase(t, one, s.key, erased)
 	s.enter(t, one)
+	past := prooftest.Past{s.log.publish(s.cosigner)}
 	s.enter(t, two)
-	s.log.publish(s.cosigner)
+	past = append(past, s.log.publish(s.cosigner))
 	pack := func(dir string) map[string][]byte {
 		var b bytes.Buffer
-		o := proof.BundleOptions{HostKey: s.key.Public, Signer: s.key, Log: s.log, Since: s.before, Rotations: [][]byte{statement}}
+		o := proof.BundleOptions{HostKey: s.key.Public, Signer: s.key, Log: s.log, Since: s.before, Past: past, Rotations: [][]byte{statement}}
 		if err := proof.WriteBundle(t.Context(), &b, dir, o); err != nil {
 			t.Fatal(err)
 		}
