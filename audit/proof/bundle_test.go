@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -112,7 +113,9 @@ func TestBundleRefused(t *testing.T) {
 	}
 }
 
-// TestEveryBit flips each bit of a bundle: none of them is free.
+var bits = flag.Int("bits", 37, "how many bits TestEveryBit goes on each time")
+
+// TestEveryBit flips bits of a bundle: none of them is free. With -bits 1 it flips each.
 func TestEveryBit(t *testing.T) {
 	w := newWorld(t)
 	data := w.bundle(t, w.one).pack(t)
@@ -133,11 +136,7 @@ func TestEveryBit(t *testing.T) {
 		return err
 	}
 	check(t, judge())
-	step := 1
-	if testing.Short() {
-		step = 101
-	}
-	for bit := 0; bit < 8*len(data); bit += step {
+	for bit := 0; bit < 8*len(data); bit += *bits {
 		changed := []byte{data[bit/8] ^ 1<<(bit%8)}
 		_, err := f.WriteAt(changed, int64(bit/8))
 		check(t, err)
