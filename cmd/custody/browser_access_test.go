@@ -94,7 +94,7 @@ func byKeys(t *testing.T, p *chrome.Page, token, run string) {
 	p.WaitTextIn(".proof", "Signed manifest", "Checkpoint")
 	k.to(`e.role === "tab" && e.ariaSelected === "true"`)
 	p.Keys(kb.ArrowRight)
-	p.Wait(`document.querySelector("[role=tab][aria-selected=true]").innerText.startsWith("Terminal") && document.activeElement.role === "tab"`)
+	p.Wait(`document.querySelector("[role=tab][aria-selected=true]").innerText.startsWith("Processes") && document.activeElement.role === "tab"`)
 }
 
 // keys is a reader without a mouse.

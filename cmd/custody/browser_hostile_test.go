@@ -24,7 +24,7 @@ func spots(run, other string) (all []spot) {
 		all = append(all, spot{s, "#/" + s})
 	}
 	all = append(all, spot{"found", "#/search?q=" + url.QueryEscape("<script")}, spot{"compare", "#/compare?a=" + run + "&b=" + other})
-	for _, panel := range []string{"state", "record", "terminal", "network", "files", "llm", "secrets", "findings", "changes"} {
+	for _, panel := range []string{"state", "record", "processes", "terminal", "network", "files", "llm", "secrets", "findings", "changes"} {
 		at := spot{"run-" + panel, "#/runs/" + run + "?panel=" + panel}
 		if panel == "record" {
 			at.address += "&seq=9"

@@ -49,7 +49,7 @@ func TestBrowserTasks(t *testing.T) {
 		p.Size(size[0], size[1])
 		for name, task := range map[string]func(tasks){
 			"moment": tasks.moment, "denial": tasks.denial, "secret": tasks.secret, "bundle": tasks.bundle, "chip": tasks.chip,
-			"finding": tasks.finding, "selection": tasks.selection,
+			"processes": tasks.processes, "finding": tasks.finding, "selection": tasks.selection,
 		} {
 			r.run(fmt.Sprintf("%s at %d", name, size[0]), func(v viewer) { task(tasks{v, r.files}) })
 		}
@@ -124,6 +124,44 @@ func (r tasks) chip() {
 	r.ClickText(".proof-chip a", "Download the bundle")
 	r.atMost(clicks)
 	r.verified()
+}
+
+// processes: the tree of all processes, which can be folded and filtered.
+func (r tasks) processes() {
+	r.open()
+	clicks := r.Clicks()
+	r.ClickText("[role=tab]", "Processes")
+	r.WaitTextIn("[aria-label=Processes]", "41", "python3 agent.py", "42", "sh -c", "43", "curl https://192.0.2.77/", "exit 7", "15.0 s")
+	r.atMost(clicks)
+	r.inSight("[aria-label=Processes] .tr")
+	indents := chrome.Eval[[]float64](r.Page, `[...document.querySelectorAll("[aria-label=Processes] .pid")].map(e => e.getBoundingClientRect().left)`)
+	if len(indents) != 3 || indents[0] >= indents[1] || indents[1] >= indents[2] {
+		r.T.Errorf("the processes stand at %v, want each further in", indents)
+	}
+	r.ClickOn(`document.querySelector("[aria-label='Hide what process 42 started']")`)
+	r.Wait(`!document.querySelector("[aria-label=Processes]").innerText.includes("curl https://192.0.2.77/\n")`)
+	r.Wait(`document.querySelectorAll("[aria-label=Processes] .tr").length === 2`)
+	r.Type("[placeholder='pid, program or argument']", "/usr/bin/curl")
+	r.Wait(`document.querySelectorAll("[aria-label=Processes] .tr").length === 3 && document.querySelectorAll("[aria-label=Processes] .tr.above").length === 2`)
+}
+
+// TestBrowserRuns: the list of runs can be filtered by text, and sorted by each column.
+func TestBrowserRuns(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	review, large := story.Record(t, d.home, story.Review()), story.Record(t, d.home, story.Large(500))
+	p := chrome.Open(t, d.serving().link, 1440, 900)
+	p.WaitTextIn("[aria-label=Runs]", review, large)
+	order := func() string {
+		return chrome.Eval[string](p, `[...document.querySelectorAll("[aria-label=Runs] .tr a")].map(e => e.innerText).join(" ")`)
+	}
+	p.ClickText("[aria-label=Runs] button.sort", "Project")
+	p.Until("the projects in order", func() bool { return order() == large+" "+review })
+	p.ClickText("[aria-label=Runs] button.sort", "Project")
+	p.Until("the projects in the other order", func() bool { return order() == review+" "+large })
+	p.Type("[placeholder='name, project, host, tier, proof']", "REVIEW")
+	p.Until("one run", func() bool { return order() == review })
+	p.WaitTextIn(".screen-head [role=status]", "1 of 2 runs")
 }
 
 // finding: a card has the bundle of its records.

@@ -5,6 +5,7 @@ import { guarded } from "./guard";
 export const panels: Panel[] = [
   { id: "state", title: "State", load: () => import("./state").then(guarded) },
   { id: "record", title: "Record", load: () => import("./record").then(guarded) },
+  { id: "processes", title: "Processes", load: () => import("./processes").then(guarded) },
   { id: "terminal", title: "Terminal", load: () => import("./terminal").then(guarded) },
   { id: "network", title: "Network", load: () => import("./network").then(guarded) },
   { id: "files", title: "Files", load: () => import("./files").then(guarded) },

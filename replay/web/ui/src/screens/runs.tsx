@@ -19,22 +19,30 @@ export function Runs({ params }: { params: URLSearchParams }) {
     from: params.get("from") ?? "", to: params.get("to") ?? "",
   };
   const list = useRuns(query);
-  const filtered = Object.values(query).some(Boolean);
+  const [text, setText] = useState("");
+  const shown = useMemo(() => {
+    const needle = text.trim().toLowerCase();
+    return needle && list.rows ? list.rows.filter((r) => [r.run, r.project, r.host, r.tier, r.status, r.result, r.verification?.state].some((t) => flat(t ?? "").toLowerCase().includes(needle))) : list.rows;
+  }, [list.rows, text]);
+  const filtered = Object.values(query).some(Boolean) || text.trim() !== "";
   return (
     <section class="screen">
       <div class="screen-head">
         <h1>Runs</h1>
+        <label class="filter-field"><span class="sr">Filter the runs that are listed</span>
+          <input type="search" value={text} placeholder="name, project, host, tier, proof" maxLength={200} spellcheck={false} autocomplete="off" onInput={(e) => setText(e.currentTarget.value)} />
+        </label>
         <Filters query={query} />
         <span class="spring" />
-        <span class="muted" role="status">{list.rows ? `${plural(list.rows.length, "run")}${list.next ? ", more below" : ""}` : ""}</span>
+        <span class="muted" role="status">{list.rows && shown ? `${shown.length < list.rows.length ? `${count(shown.length)} of ` : ""}${plural(list.rows.length, "run")}${list.next ? ", more below" : ""}` : ""}</span>
       </div>
       {list.error && <ErrorBox error={list.error} retry={list.reload} />}
       {!list.rows && !list.error && <Loading what="Reading the runs" />}
       {list.rows && <Failing rows={list.rows} />}
       {list.rows && <Unsigned rows={list.rows} />}
-      {list.rows && (
+      {shown && (
         <div class="fill">
-          <Table label="Runs" columns={columns} rows={list.rows} keyOf={(r) => r.run} onSelect={(r) => go(to(["runs", r.run]))} height={30}
+          <Table label="Runs" columns={columns} rows={shown} keyOf={(r) => r.run} onSelect={(r) => go(to(["runs", r.run]))} height={30}
             rowClass={(r) => (r.verification?.state === "fails" || r.verification?.state === "unsigned" ? "failing" : undefined)} onEnd={list.more}
             empty={filtered
               ? <Empty title="No run matches">Take a filter away to see more.</Empty>
@@ -70,13 +78,15 @@ function Unsigned({ rows }: { rows: RunItem[] }) {
   );
 }
 
+const by = (of: (r: RunItem) => string) => (a: RunItem, b: RunItem) => (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : 0);
+
 const columns: Column<RunItem>[] = [
-  { id: "run", title: "Run", width: "minmax(17.5rem, 1fr)", cell: (r) => <a class="mono" href={to(["runs", r.run])} onClick={(e) => e.stopPropagation()}>{flat(r.run)}</a> },
-  { id: "status", title: "Status", width: "7rem", cell: (r) => <Status run={r} /> },
-  { id: "result", title: "Result", width: "7.2rem", cell: (r) => <Result run={r} /> },
-  { id: "proof", title: "Proof", width: "10.5rem", cell: (r) => <Proof verification={r.verification} /> },
-  { id: "project", title: "Project", width: "minmax(5.5rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span> },
-  { id: "tier", title: "Tier", width: "8.5rem", cell: (r) => <Tier tier={r.tier} quiet /> },
+  { id: "run", title: "Run", width: "minmax(17.5rem, 1fr)", cell: (r) => <a class="mono" href={to(["runs", r.run])} onClick={(e) => e.stopPropagation()}>{flat(r.run)}</a>, sort: by((r) => r.run) },
+  { id: "status", title: "Status", width: "7rem", cell: (r) => <Status run={r} />, sort: by((r) => r.status) },
+  { id: "result", title: "Result", width: "7.2rem", cell: (r) => <Result run={r} />, sort: by((r) => `${r.result ?? ""} ${r.exit_code ?? ""}`) },
+  { id: "proof", title: "Proof", width: "10.5rem", cell: (r) => <Proof verification={r.verification} />, sort: by((r) => r.verification?.state ?? "") },
+  { id: "project", title: "Project", width: "minmax(5.5rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span>, sort: by((r) => flat(r.project ?? "")) },
+  { id: "tier", title: "Tier", width: "8.5rem", cell: (r) => <Tier tier={r.tier} quiet />, sort: by((r) => r.tier) },
   { id: "start", title: "Started", width: "13rem", cell: (r) => <Time at={r.start} date digits={0} />, sort: (a, b) => parse(a.start) - parse(b.start) },
   { id: "duration", title: "Duration", width: "6.5rem", right: true, cell: (r) => r.status === "running" ? <Since at={r.start} /> : <Length ns={r.duration_ns} />, sort: (a, b) => a.duration_ns - b.duration_ns },
   { id: "events", title: "Records", width: "6.4rem", right: true, cell: (r) => <span class="num">{count(r.events)}</span>, sort: (a, b) => a.events - b.events },

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-UPZ52YOK.js";import"./chunk-5ASGVAXN.js";import"./chunk-WPJNXWAY.js";import"./chunk-5WGTPDQ3.js";import"./chunk-NDYUHUMZ.js";import"./chunk-QW6ON6Y3.js";export{b as Runs,a as default};
