@@ -85,7 +85,7 @@ const columns: Column<RunItem>[] = [
   { id: "status", title: "Status", width: "7rem", cell: (r) => <Status run={r} />, sort: by((r) => r.status) },
   { id: "result", title: "Result", width: "7.2rem", cell: (r) => <Result run={r} />, sort: by((r) => `${r.result ?? ""} ${r.exit_code ?? ""}`) },
   { id: "proof", title: "Proof", width: "10.5rem", cell: (r) => <Proof verification={r.verification} />, sort: by((r) => r.verification?.state ?? "") },
-  { id: "project", title: "Project", width: "minmax(5.5rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span>, sort: by((r) => flat(r.project ?? "")) },
+  { id: "project", title: "Project", width: "minmax(6.8rem, 0.6fr)", cell: (r) => r.project ? <Words text={r.project} limit={80} mono={false} /> : <span class="muted">–</span>, sort: by((r) => flat(r.project ?? "")) },
   { id: "tier", title: "Tier", width: "8.5rem", cell: (r) => <Tier tier={r.tier} quiet />, sort: by((r) => r.tier) },
   { id: "start", title: "Started", width: "13rem", cell: (r) => <Time at={r.start} date digits={0} />, sort: (a, b) => parse(a.start) - parse(b.start) },
   { id: "duration", title: "Duration", width: "6.5rem", right: true, cell: (r) => r.status === "running" ? <Since at={r.start} /> : <Length ns={r.duration_ns} />, sort: (a, b) => a.duration_ns - b.duration_ns },

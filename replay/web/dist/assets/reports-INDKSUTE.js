@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-I7T4W7P7.js";import"./chunk-5ASGVAXN.js";import"./chunk-FXMMPSHK.js";import"./chunk-TKDLK42I.js";import"./chunk-NDYUHUMZ.js";import"./chunk-QW6ON6Y3.js";export{b as Runs,a as default};
