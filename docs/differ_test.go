@@ -43,7 +43,8 @@ func TestDiffer(t *testing.T) {
 		kind := slices.Sorted(maps.Keys(d.changes))[d.rand.IntN(len(d.changes))]
 		data, what := d.changes[kind](from)
 		status := d.judge(from.name+", "+kind+": "+what, data, d.arguments)
-		if kind == "bytes" && status == 0 && !bytes.Equal(data, from.data) {
+		genuine := slices.ContainsFunc(d.bundles, func(b real) bool { return bytes.Equal(data, b.data) })
+		if kind == "bytes" && status == 0 && !genuine {
 			t.Errorf("%s: accepted: %s", from.name, what)
 		}
 		c := counts[kind]
