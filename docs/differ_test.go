@@ -65,7 +65,7 @@ type differ struct {
 	hosts     [][]byte
 	trust     proof.Trust
 	arguments []string
-	others    map[string]script
+	others    checkers
 	dir       string
 }
 
@@ -77,7 +77,7 @@ type real struct {
 }
 
 func newDiffer(t *testing.T) *differ {
-	d := &differ{t: t, rand: rand.New(rand.NewPCG(*differSeed, 0)), others: map[string]script{"verify.py": newScript(t)}, dir: t.TempDir()}
+	d := &differ{t: t, rand: rand.New(rand.NewPCG(*differSeed, 0)), others: newCheckers(t), dir: t.TempDir()}
 	d.key = must(proof.LoadOrCreateKey(filepath.Join(d.dir, "keys")))
 	d.root = signerOf(t, "fleet.example")
 	state := func(by proof.Key, public string) []byte {
@@ -106,11 +106,11 @@ func (d *differ) judge(what string, data []byte, arguments []string) int {
 		d.t.Fatal(err)
 	}
 	status, err := ours(d.t, path, d.trust)
-	for name, other := range d.others {
+	for _, other := range d.others.all {
 		if answer := other.ask(append([]string{path}, arguments...)...); !strings.HasPrefix(answer, fmt.Sprint(status, " ")) {
 			kept := filepath.Join(os.TempDir(), "custody-differ.tar")
 			_ = os.WriteFile(kept, data, 0o600)
-			d.t.Errorf("%s\nverify: %d, %v\n%s: %s\nthe bundle is %s, the key %s", what, status, err, name, answer, kept, d.key.Public)
+			d.t.Errorf("%s\nverify: %d, %v\n%s: %s\nthe bundle is %s, the key %s", what, status, err, other.name, answer, kept, d.key.Public)
 		}
 	}
 	return status

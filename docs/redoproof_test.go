@@ -1,15 +1,12 @@
 package docs_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,38 +16,6 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
-
-// script is verify.py in one process, asked one line of arguments after the other.
-type script struct {
-	t   *testing.T
-	in  io.Writer
-	out *bufio.Reader
-}
-
-func newScript(t *testing.T) script {
-	t.Helper()
-	c := exec.Command("python3", "-I", "-c", driver)
-	in, out := must(c.StdinPipe()), must(c.StdoutPipe())
-	c.Stderr = os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); c.Wait() })
-	return script{t, in, bufio.NewReader(out)}
-}
-
-func (s script) ask(arguments ...string) (answer string) {
-	fmt.Fprintln(s.in, strings.Join(arguments, "\t"))
-	return must(s.out.ReadString('\n'))
-}
-
-// agree wants the script to say what verify says.
-func (s script) agree(title string, want int, err error, arguments ...string) {
-	s.t.Helper()
-	if answer := s.ask(arguments...); !strings.HasPrefix(answer, fmt.Sprint(want, " ")) {
-		s.t.Errorf("%s: verify: %d, %v\nverify.py: %s", title, want, err, answer)
-	}
-}
 
 // selected packs a run again: some of it, with a report.
 func (s *scene) selected(t *testing.T, dir string, first, last uint64) map[string][]byte {
@@ -67,10 +32,10 @@ func (s *scene) selected(t *testing.T, dir string, first, last uint64) map[strin
 	return prooftest.Unpack(t, b.Bytes())
 }
 
-// TestRedoSelection: the script and verify agree on bundles that withhold records and have attachments.
+// TestRedoSelection: the script, the page and verify agree on bundles that withhold records and have attachments.
 func TestRedoSelection(t *testing.T) {
 	t.Parallel()
-	s, py := newScene(t), newScript(t)
+	s, others := newScene(t), newCheckers(t)
 	truth, other, second := s.selected(t, s.one, 3, 9), s.selected(t, s.one, 3, 8), s.selected(t, s.two, 3, 9)
 	code, out := theirs(t, write(t, truth), s.arguments...)
 	if code != 0 || !strings.Contains(out, "6 of 12 records shown, the others withheld") {
@@ -136,7 +101,7 @@ func TestRedoSelection(t *testing.T) {
 		if want == 0 {
 			t.Errorf("%s: verify holds", title)
 		}
-		py.agree(title, want, err, append([]string{bundle}, s.arguments...)...)
+		others.agree(title, want, err, append([]string{bundle}, s.arguments...)...)
 	}
 }
 
@@ -155,10 +120,10 @@ func oursRecord(data []byte, trust proof.Trust) (int, error) {
 	return 1, err
 }
 
-// TestRedoRecord: the script and Verify agree on proofs of single records.
+// TestRedoRecord: the script, the page and Verify agree on proofs of single records.
 func TestRedoRecord(t *testing.T) {
 	t.Parallel()
-	s, py := newScene(t), newScript(t)
+	s, others := newScene(t), newCheckers(t)
 	e := must(proof.OpenDir(s.one))
 	defer e.Close()
 	e.Log, e.HostKey, e.Rotations = s.log, s.key.Public, [][]byte{s.rotation}
@@ -173,7 +138,7 @@ func TestRedoRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			want, err := oursRecord(data, trust)
-			py.agree(title, want, err, append([]string{path}, arguments...)...)
+			others.agree(title, want, err, append([]string{path}, arguments...)...)
 			return want
 		}
 		if ask(title+" in another form", data) == 0 {

@@ -19,16 +19,18 @@ func main() {
 	ui := flag.String("ui", "", "directory of the sources, with node_modules")
 	out := flag.String("out", "", "directory for the assets; what it held is removed")
 	tests := flag.String("tests", "", "directory for the bundled *.test.ts files instead of the assets")
+	checker := flag.String("checker", "", "file for the page's checker of evidence, for node, instead of the assets")
 	flag.Parse()
-	if err := run(*ui, *out, *tests); err != nil {
+	if err := run(*ui, *out, *tests, *checker); err != nil {
 		fmt.Fprintf(os.Stderr, "web: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ui, out, tests string) error {
-	if ui == "" || (out == "") == (tests == "") {
-		return errors.New("give -ui and one of -out and -tests")
+func run(ui, out, tests, checker string) error {
+	asked := slices.DeleteFunc([]string{out, tests, checker}, func(s string) bool { return s == "" })
+	if ui == "" || len(asked) != 1 {
+		return errors.New("give -ui and one of -out, -tests and -checker")
 	}
 	ui, err := filepath.Abs(ui)
 	if err != nil {
@@ -36,6 +38,9 @@ func run(ui, out, tests string) error {
 	}
 	if tests != "" {
 		return bundleTests(ui, tests)
+	}
+	if checker != "" {
+		return bundleChecker(ui, checker)
 	}
 	return bundle(ui, out)
 }
@@ -111,6 +116,25 @@ func bundleTests(ui, out string) error {
 		Format:        api.FormatESModule,
 		Platform:      api.PlatformNode,
 		Target:        api.ES2022,
+		Write:         true,
+	})
+	return err
+}
+
+// bundleChecker writes the checker of evidence as a module that answers lines, for the tests in docs.
+func bundleChecker(ui, out string) error {
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return err
+	}
+	_, err = build(api.BuildOptions{
+		AbsWorkingDir: ui,
+		EntryPoints:   []string{"src/proof/driver.ts"},
+		Outfile:       out,
+		Format:        api.FormatESModule,
+		Platform:      api.PlatformNode,
+		Target:        api.ES2022,
+		Charset:       api.CharsetASCII,
 		Write:         true,
 	})
 	return err

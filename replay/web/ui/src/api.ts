@@ -44,14 +44,23 @@ export function href(path: string, query: Query = {}): string {
 export const runPath = (run: string, ...rest: (string | number)[]) =>
   "/" + ["runs", run, ...rest].map((part) => encodeURIComponent(String(part))).join("/");
 
+/** How an answer is read. */
+type Read<T> = (response: Response) => Promise<T>;
+
+const json = <T>(response: Response) => response.json() as Promise<T>;
+
+/** Asks the API for the bytes of an answer. */
+export const getBytes = (path: string, signal?: AbortSignal) =>
+  get(path, {}, signal, async (response) => new Uint8Array(await response.arrayBuffer()));
+
 /**
  * Asks the API. While the server or its store is away (no connection, 502 to 504) and where there were
  * too many requests (429) it waits and asks again until the signal aborts; `trouble` says so meanwhile.
  */
-export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal, read: Read<T> = json): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {
-      const answer = await send<T>("GET", href(path, query), undefined, signal);
+      const answer = await send<T>("GET", href(path, query), undefined, signal, read);
       trouble.set(null);
       return answer;
     } catch (error) {
@@ -74,7 +83,7 @@ export const post = <T>(path: string, body?: unknown, query: Query = {}, signal?
 export const del = <T>(path: string, query: Query = {}, signal?: AbortSignal) =>
   send<T>("DELETE", href(path, query), undefined, signal);
 
-async function send<T>(method: string, address: string, body: unknown, signal?: AbortSignal): Promise<T> {
+async function send<T>(method: string, address: string, body: unknown, signal?: AbortSignal, read: Read<T> = json): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const csrf = session.get()?.csrf;
@@ -93,7 +102,7 @@ async function send<T>(method: string, address: string, body: unknown, signal?: 
       hint: "Is custody serve running? The page goes on by itself when it is back.",
     });
   }
-  if (response.ok) return (response.status === 204 ? undefined : await response.json()) as T;
+  if (response.ok) return response.status === 204 ? (undefined as T) : read(response);
   const problem = await problemOf(response);
   if (response.status === 401 && session.get()) session.set(null); // it is over: the login page
   throw problem;

@@ -1,10 +1,11 @@
 // Signed notes (C2SP signed-note) and the keys that sign them: Ed25519 of hosts (type 1) and
 // cosignatures of witnesses (C2SP tlog-cosignature, type 4).
 
-import { type Bytes, Malformed, concat, equal, fromBase64, fromUtf8, hex, sha256, utf8 } from "./bytes";
+import { type Bytes, Malformed, concat, equal, fromBase64, fromUtf8, hex, utf8 } from "./bytes";
+import { sha256 } from "./sha256";
 
-const hostKey = 1;
-const witnessKey = 4;
+const hostKind = 1;
+const witnessKind = 4;
 const maxNote = 1 << 20;
 
 /** A public key in the form of a signed note: NAME+HASH+KEY. */
@@ -17,22 +18,51 @@ export interface Key {
   public: Bytes;
 }
 
-/** Reads NAME+HASH+KEY; the hash must be that of name and key. */
-export async function parseKey(text: string): Promise<Key> {
-  const found = /^([^\s+]{1,100})\+([0-9a-f]{8})\+([A-Za-z0-9+/=]{1,100})$/u.exec(text.trim());
+const keyForm = /^([!-*,-~]{1,100})\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44})$/;
+const signatureLine = /^— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})$/;
+
+/** Reads NAME+HASH+KEY in its one form; the hash must be that of name and key. */
+export function readKey(text: string): Key {
+  const found = keyForm.exec(text);
   if (!found) throw new Malformed("a public key is one line: NAME+HASH+KEY, as in host.pub");
   const [, name, id, encoded] = found as unknown as [string, string, string, string];
   const raw = fromBase64(encoded, "the key");
   const kind = raw[0];
-  if (raw.length !== 33 || (kind !== hostKey && kind !== witnessKey)) throw new Malformed("the key is not an Ed25519 key");
-  const computed = (await sha256(utf8(name + "\n"), raw)).slice(0, 4);
+  if (kind !== hostKind && kind !== witnessKind) throw new Malformed("the key is not an Ed25519 key");
+  const computed = keyId(name, raw);
   if (hex(computed) !== id) throw new Malformed("the key's hash does not belong to its name and key: it was copied wrongly");
-  return { text: text.trim(), name, id: computed, kind, public: raw.slice(1) };
+  return { text, name, id: computed, kind, public: raw.slice(1) };
+}
+
+function keyId(name: string, raw: Bytes): Bytes {
+  return sha256(concat(utf8(name + "\n"), raw)).slice(0, 4);
+}
+
+/** Reads a key that signs as a host does. */
+export function readHostKey(text: string): Key {
+  const key = readKey(text);
+  if (key.kind !== hostKind) throw new Malformed(`${key.name} is the key of a witness`);
+  return key;
+}
+
+/** The key of a witness, which may be written as one of a host's kind. */
+export function asWitness(key: Key): Key {
+  return { ...key, kind: witnessKind, id: keyId(key.name, concat(new Uint8Array([witnessKind]), key.public)) };
+}
+
+/** Reads a key that a person pasted. */
+export async function parseKey(text: string): Promise<Key> {
+  return readKey(text.trim());
+}
+
+/** How signatures name the key, as text. */
+export function idOf(key: { name: string; id: Bytes }): string {
+  return `${key.name}+${hex(key.id)}`;
 }
 
 /** What a person compares: SHA-256 of the key's 32 bytes, in groups of four hex digits. */
 export async function fingerprint(key: Key): Promise<string> {
-  return hex(await sha256(key.public)).replace(/(.{4})(?=.)/g, "$1 ");
+  return hex(sha256(key.public)).replace(/(.{4})(?=.)/g, "$1 ");
 }
 
 /** A note that was taken apart. Nobody vouches for its signatures yet. */
@@ -47,23 +77,25 @@ export interface Signature {
   bytes: Bytes;
 }
 
-/** Takes a note apart: text, an empty line, signature lines, and nothing else. */
+/** Takes a note apart: lines of text, an empty line, 1 to 100 signature lines, and nothing else. No key signs twice. */
 export function parseNote(data: Bytes, what: string): Note {
   if (data.length > maxNote) throw new Malformed(`${what} has ${data.length} bytes`);
   const whole = fromUtf8(data, what);
   // eslint-disable-next-line no-control-regex
   if (/[\u0000-\u0009\u000b-\u001f]/.test(whole)) throw new Malformed(`${what} holds control characters`);
-  const cut = whole.lastIndexOf("\n\n");
-  if (cut < 0 || !whole.endsWith("\n")) throw new Malformed(`${what} is not a signed note`);
+  const cut = whole.indexOf("\n\n");
+  if (cut < 1 || !whole.endsWith("\n") || cut + 2 >= whole.length) throw new Malformed(`${what} is not a signed note`);
   const lines = whole.slice(cut + 2, -1).split("\n");
   if (lines.length > 100) throw new Malformed(`${what} has ${lines.length} signatures`);
-  return { text: whole.slice(0, cut + 1), signatures: lines.map((line) => parseSignature(line, what)) };
+  const signatures = lines.map((line) => parseSignature(line, what));
+  if (new Set(signatures.map(idOf)).size < signatures.length) throw new Malformed(`a key signs ${what} twice`);
+  return { text: whole.slice(0, cut + 1), signatures };
 }
 
 function parseSignature(line: string, what: string): Signature {
-  const found = /^— ([^\s+]+) ([A-Za-z0-9+/=]+)$/u.exec(line);
+  const found = signatureLine.exec(line);
   if (!found) throw new Malformed(`${what} has a line among its signatures that is none`);
-  const raw = fromBase64(found[2], `a signature of ${what}`);
+  const raw = fromBase64(found[2]!, `a signature of ${what}`);
   if (raw.length < 5) throw new Malformed(`a signature of ${what} is too short`);
   return { name: found[1]!, id: raw.slice(0, 4), bytes: raw.slice(4) };
 }
@@ -75,7 +107,7 @@ export function by(note: Note, key: Key): Signature[] {
 
 /** Says whether the signature is the key's over the note. */
 export async function signed(note: Note, signature: Signature, key: Key): Promise<boolean> {
-  if (key.kind === hostKey) return ed25519(key.public, utf8(note.text), signature.bytes);
+  if (key.kind === hostKind) return ed25519(key.public, utf8(note.text), signature.bytes);
   if (signature.bytes.length !== 72) return false;
   const time = cosignedAt(signature);
   const message = concat(utf8(`cosignature/v1\ntime ${time}\n`), utf8(note.text));
@@ -88,12 +120,32 @@ export function cosignedAt(signature: Signature): bigint {
 }
 
 export function isWitness(key: Key): boolean {
-  return key.kind === witnessKey;
+  return key.kind === witnessKind;
 }
 
-async function ed25519(key: Bytes, message: Bytes, signature: Bytes): Promise<boolean> {
-  if (signature.length !== 64) return false;
-  const imported = await crypto.subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
+const checked = new Map<string, Promise<boolean>>();
+
+/** Says whether the signature is the key's over the message. Answers are kept for a while: notes come again. */
+function ed25519(key: Bytes, message: Bytes, signature: Bytes): Promise<boolean> {
+  if (signature.length !== 64) return Promise.resolve(false);
+  const question = hex(key) + hex(signature) + hex(sha256(message));
+  let answer = checked.get(question);
+  if (!answer) {
+    if (checked.size >= 1000) checked.clear();
+    answer = ask(key, message, signature);
+    checked.set(question, answer);
+  }
+  return answer;
+}
+
+async function ask(key: Bytes, message: Bytes, signature: Bytes): Promise<boolean> {
+  let imported: CryptoKey;
+  try {
+    imported = await crypto.subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
+  } catch (error) {
+    if (await cannotVerify()) throw error;
+    return false; // these bytes are no key
+  }
   return crypto.subtle.verify("Ed25519", imported, signature, message);
 }
 

@@ -4,14 +4,18 @@
 //
 // Nothing that comes with the document is believed. The keys are the reader's own.
 
-import { type Bytes, Malformed, equal, fromUtf8, hex, sha256, utf8 } from "./bytes";
+import { type Bytes, Malformed, concat, equal, fromDigest, fromUtf8, hex, utf8 } from "./bytes";
+import { type SignedCheckpoint, openCheckpoint } from "./checkpoint";
 import { type Document, type LoggedNote, parseDocument } from "./document";
+import { Finding } from "./finding";
+import { seqOf } from "./frames";
 import { included, leafHash } from "./merkle";
-import { type Key, type Note, by, cosignedAt, fingerprint, isWitness, parseKey, parseNote, signed } from "./note";
-import { Forged, Ring } from "./ring";
-import {
-  type Checkpoint, type Manifest, erasureEntry, manifestEntry, parseCheckpoint, parseErasure, parseManifest, parseObject, rotationEntry, parseRotation,
-} from "./statements";
+import { type Key, type Note, asWitness, fingerprint, idOf, parseKey, parseNote, readHostKey } from "./note";
+import { Forged, ForgedCosignature, type Keys, Ring, openOf } from "./ring";
+import { scan } from "./scan";
+import { sha256 } from "./sha256";
+import { kinds } from "./shapes";
+import { type Manifest, erasable, erasureEntry, manifestEntry, parseStatement, rotationEntry } from "./statements";
 import type { Overall } from "./words";
 
 /** What came of a step: it holds, it does not, it could not be judged, or there is nothing to check yet. */
@@ -43,6 +47,16 @@ export interface Trust {
   witnesses: readonly string[];
 }
 
+/** What is asked for beyond that. */
+export interface Asked {
+  /** How many of the witnesses have to have cosigned. */
+  quorum?: number;
+  /** A checkpoint that was kept from before. The document has no proof that the log went on from it. */
+  since?: Bytes;
+  /** Believe no key that came with the document. */
+  strict?: boolean;
+}
+
 /** The record that the proof has to be about, as the page shows it. */
 export interface Shown {
   run: string;
@@ -57,11 +71,11 @@ class Stop extends Error {
   }
 }
 
-/** Checks a document. It never throws: what goes wrong is in the report. */
-export async function verifyRecord(value: unknown, shown: Shown, trust: Trust): Promise<Report> {
-  const check = new Check(shown, trust);
+/** Checks a document as it came, byte for byte. It never throws: what goes wrong is in the report. */
+export async function verifyRecord(data: Bytes, shown: Shown | undefined, trust: Trust, asked: Asked = {}): Promise<Report> {
+  const check = new Check(shown, trust, asked);
   try {
-    await check.all(value);
+    await check.all(data);
   } catch (error) {
     check.stopped(error);
   }
@@ -74,14 +88,15 @@ class Check {
   #doc!: Document;
   #ring!: Ring;
   #pinned = false;
-  #witnesses: Key[] = [];
+  #witnesses: Keys = new Map();
   #manifest?: Manifest;
   #signer?: Key;
+  #doubt?: string; // what a newer version wrote
 
-  constructor(readonly shown: Shown, readonly trust: Trust) {}
+  constructor(readonly shown: Shown | undefined, readonly trust: Trust, readonly asked: Asked) {}
 
-  async all(value: unknown): Promise<void> {
-    this.#doc = parseDocument(value);
+  async all(data: Bytes): Promise<void> {
+    this.#doc = parseDocument(data);
     await this.#keys();
     await this.#record();
     if (this.#doc.state === "open") {
@@ -89,12 +104,15 @@ class Check {
       return;
     }
     await this.#seal();
+    if (this.#doc.erasure) await this.#erasure(this.#doc.erasure, this.#signer!.name);
     if (this.#doc.state === "sealed") {
       this.#end("pending", "The record is under a signed manifest, which is not under a checkpoint of the host's log yet.");
       return;
     }
     await this.#log();
-    if (this.#pinned) {
+    if (this.#doubt) {
+      this.#end("cannot", this.#doubt);
+    } else if (this.#pinned) {
       this.#end("holds", "This record is, byte for byte, what the host signed, at this place of its run, and it stands in the host's log.");
     } else {
       this.#end("consistent", "All parts fit together. The key came with the answer: whoever could forge the record could have sent that key too. "
@@ -108,8 +126,9 @@ class Check {
   }
 
   stopped(error: unknown): void {
-    const forged = error instanceof Malformed || error instanceof Forged;
-    const stop = error instanceof Stop ? error : new Stop(this.#at, forged ? "fails" : "cannot", sentence(error));
+    const forged = error instanceof Malformed || error instanceof Forged || error instanceof Finding;
+    const at = error instanceof ForgedCosignature ? "witnesses" : this.#at;
+    const stop = error instanceof Stop ? error : new Stop(at, forged ? "fails" : "cannot", sentence(error));
     this.#add(stop.step, stop.outcome, sentence(stop));
     this.#end(stop.outcome, stop.outcome === "fails" ? "The proof does not hold: " + sentence(stop) : sentence(stop));
   }
@@ -121,34 +140,45 @@ class Check {
   /** Whom to believe: the reader's keys, or for want of them what came with the answer. */
   async #keys(): Promise<void> {
     this.#at = "manifest";
-    this.#witnesses = await Promise.all(this.trust.witnesses.map(parseKey));
+    const witnesses = await Promise.all(this.trust.witnesses.map(parseKey));
+    this.#witnesses = new Map(witnesses.map(asWitness).map((k) => [idOf(k), k]));
     const pinned = await Promise.all(this.trust.hosts.map(parseKey));
-    const offered = this.#doc.hostKey === "" ? undefined : await parseKey(this.#doc.hostKey);
+    const offered = this.#offered();
     if (offered) this.report.offered = { key: offered.text, fingerprint: await fingerprint(offered) };
-    this.#pinned = pinned.length > 0;
-    const own = this.#pinned ? pinned : [...(offered ? [offered] : []), ...(await this.#retired())];
+    this.#pinned = pinned.length > 0 || this.asked.strict === true;
+    const own = this.#pinned ? pinned : [...(offered ? [offered] : []), ...this.#retired()];
     this.#ring = new Ring(own);
     await this.#ring.link(this.#doc.rotations.map((r) => r.note));
     this.#at = "record";
   }
 
-  /** The keys that the document's rotations begin with. */
-  async #retired(): Promise<Key[]> {
-    const texts = this.#doc.rotations.map((r) => parseRotation(parseNote(utf8(r.note), "a rotation").text).old);
-    return Promise.all(texts.map(parseKey));
+  /** The key that came with the document; undefined if there is none, or it is no key, which is told when it matters. */
+  #offered(): Key | undefined {
+    try {
+      return this.#doc.hostKey === undefined ? undefined : readHostKey(this.#doc.hostKey);
+    } catch {
+      return undefined;
+    }
   }
 
-  /** The record gives the leaf, and is the one that the page shows. */
+  /** The keys that the document's rotations begin with. */
+  #retired(): Key[] {
+    return this.#doc.rotations.map((r) => readHostKey(parseStatement("rotation", parseNote(r.note, "a rotation").text).old));
+  }
+
+  /** The record gives the leaf, has its form, and is the one that the page shows. */
   async #record(): Promise<void> {
     const d = this.#doc;
-    if (d.run !== this.shown.run || d.seq !== this.shown.seq) throw new Stop("record", "fails", "the proof is about another record than the one that is shown");
+    const { shown } = this;
+    if (shown && (d.run !== shown.run || d.seq !== BigInt(shown.seq))) throw new Stop("record", "fails", "the proof is about another record than the one that is shown");
     if (!d.record) return;
-    const leaf = await leafHash(d.salt!, d.record);
-    if (!equal(leaf, d.leaf)) throw new Stop("record", "fails", "the record does not give the leaf: its bytes were changed");
+    if (!equal(leafHash(concat(d.salt!, d.record)), d.leaf)) throw new Stop("record", "fails", "the record does not give the leaf: its bytes were changed");
+    if (seqOf(d.record, utf8(`{"v":1,"run":"${d.run}","seq":`)) !== d.seq) throw new Stop("record", "fails", "the record says itself that it is another one");
+    const { stranger, known } = scan(d.record);
+    if (stranger !== undefined) this.#doubt = `The record has a field ${stranger}, which a newer version wrote: what it says cannot be judged here.`;
+    else if (!known) this.#doubt = "The record is of a kind that a newer version wrote: what it says cannot be judged here.";
     const text = fromUtf8(d.record, "the record");
-    const record = parseObject(text, "the record");
-    if (record.v !== 1 || record.run !== d.run || record.seq !== d.seq) throw new Stop("record", "fails", "the record says itself that it is another one");
-    if (this.shown.record !== undefined && !same(record, this.shown.record)) {
+    if (shown?.record !== undefined && !same(JSON.parse(text), shown.record)) {
       throw new Stop("record", "fails", "the record that this page shows is not the one that was signed");
     }
     this.report.record = text;
@@ -160,39 +190,39 @@ class Check {
   async #seal(): Promise<void> {
     const d = this.#doc;
     this.#at = "manifest";
-    const note = parseNote(utf8(d.manifest!.note), "the manifest");
-    const m = parseManifest(note.text);
+    const { said: m, key, note } = await this.#ring.open("manifest", d.manifest!.note);
+    if (!key) throw new Stop("manifest", "cannot", this.#unknown(note));
     this.#manifest = m;
-    this.#signer = await this.#ring.signer(note, "the manifest");
+    this.#signer = key;
     if (m.run !== d.run) throw new Stop("manifest", "fails", "the manifest belongs to another run");
-    if (m.count === 0 || d.seq < m.first || d.seq > m.last) throw new Stop("manifest", "fails", `the manifest signs for seqs ${m.first} to ${m.last}, not for this one`);
-    await this.#segment(m);
-    if (!this.#signer) throw new Stop("manifest", "cannot", await this.#unknown(note));
+    if (m.count === 0n || d.seq < m.first || d.seq > m.last) throw new Stop("manifest", "fails", `the manifest signs for seqs ${m.first} to ${m.last}, not for this one`);
+    const named = d.hostKey === undefined ? undefined : readHostKey(d.hostKey);
+    if (named && (named.name !== key.name || !this.#ring.knows(named))) {
+      throw new Stop("manifest", "fails", "the answer names a host key that is not the one that signed, and no rotation leads there");
+    }
+    this.#segment(m);
     this.report.signer = { key: this.#signer.text, fingerprint: await fingerprint(this.#signer), pinned: this.#pinned };
     const whose = this.#pinned ? "a key that you pinned" + (this.#ring.links.length ? ", or one that a pinned key named as its successor" : "") : "the key that came with the answer";
     this.#add("manifest", "holds", `The manifest of segment ${m.segment} is signed by ${this.#signer.name}: ${whose}.`, [
-      ["Signs for", `seq ${m.first} to ${m.last}, ${m.count} records`], ["Sealed at, by the host's clock", m.sealedAt], ["Isolation tier", m.tier],
-      ["Key's fingerprint", this.report.signer.fingerprint], ["SHA-256 of the manifest", hex(await sha256(utf8(d.manifest!.note)))],
+      ["Signs for", `seq ${m.first} to ${m.last}, ${m.count} records`], ["Sealed at, by the host's clock", m.sealed_at], ["Isolation tier", m.tier],
+      ["Key's fingerprint", this.report.signer.fingerprint], ["SHA-256 of the manifest", hex(sha256(d.manifest!.note))],
     ]);
-    if (d.hostKey !== "" && !this.#ring.knows(await parseKey(d.hostKey))) {
-      throw new Stop("manifest", "fails", "the answer names a host key that is not the one that signed, and no rotation leads there");
-    }
   }
 
-  async #segment(m: Manifest): Promise<void> {
+  #segment(m: Manifest): void {
     const d = this.#doc;
     const { index, path } = d.segment!;
-    if (!(await included(d.leaf, index, m.count, path, m.root))) {
+    if (!included(d.leaf, index, m.count, path, fromDigest(m.root))) {
       throw new Stop("segment", "fails", `leaf ${index} of ${m.count} does not lead to the root that the manifest signs`);
     }
-    if (index > d.seq - m.first || m.count - index > m.last - d.seq + 1) {
+    if (index > d.seq - m.first || m.count - index > m.last - d.seq + 1n) {
       throw new Stop("segment", "fails", `a record with this seq cannot be leaf ${index} of ${m.count}`);
     }
-    this.#add("segment", "holds", `Leaf ${index + 1} of ${m.count} leads to the segment's root over ${path.length} ${path.length === 1 ? "hash" : "hashes"}.`,
-      [["Root", hex(m.root)], ...path.map((h, i): [string, string] => [`Hash ${i + 1}`, hex(h)])]);
+    this.#add("segment", "holds", `Leaf ${index + 1n} of ${m.count} leads to the segment's root over ${path.length} ${path.length === 1 ? "hash" : "hashes"}.`,
+      [["Root", m.root], ...path.map((h, i): [string, string] => [`Hash ${i + 1}`, hex(h)])]);
   }
 
-  async #unknown(note: Note): Promise<string> {
+  #unknown(note: Note): string {
     const who = note.signatures[0]!;
     const offered = this.report.offered ? ` The answer offers a key with the fingerprint ${this.report.offered.fingerprint}.` : "";
     return `The manifest is signed by ${who.name}, key ${hex(who.id)}, which is not a key that you pinned.${offered}`;
@@ -201,75 +231,67 @@ class Check {
   /** The host's log has what was signed, under a checkpoint that the host signed. */
   async #log(): Promise<void> {
     const d = this.#doc;
-    this.#at = "checkpoint";
-    const note = parseNote(utf8(d.checkpoint), "the checkpoint");
-    const c = parseCheckpoint(note.text);
-    await this.#checkpointSigned(note, c);
-    this.#at = "log";
     const m = this.#manifest!;
-    await this.#entered(d.manifest!, (digest) => manifestEntry(m.run, m.segment, digest), c, "the manifest");
-    for (const r of d.rotations) await this.#entered(r, rotationEntry, c, "a key's rotation");
-    if (d.erasure) await this.#erasure(d.erasure, c);
-    this.#add("log", "holds", `The manifest is entry ${d.manifest!.log!.index + 1} of ${c.size} in the host's log.`,
+    const host = this.#signer!.name;
+    this.#at = "checkpoint";
+    const c = await openCheckpoint(d.checkpoint!, host, this.#ring.keys, this.#witnesses);
+    const quorum = this.asked.quorum ?? 0;
+    if (c.cosigned.length < quorum) throw new Stop("witnesses", "fails", `${c.cosigned.length} of the ${quorum} witnesses that are needed have cosigned the checkpoint`);
+    if (this.asked.since) await this.#since(this.asked.since, host, c);
+    this.#at = "log";
+    for (const r of d.rotations) this.#entered(r, rotationEntry, c, "a key's rotation");
+    this.#entered(d.manifest!, (digest) => manifestEntry(m.run, m.segment, digest), c, "the manifest");
+    if (d.erasure) this.#entered(d.erasure, (digest) => erasureEntry(d.run, d.seq, digest), c, "the statement of the erasure");
+    this.#add("log", "holds", `The manifest is entry ${d.manifest!.log!.index + 1n} of ${c.size} in the host's log.`,
       [["Root of the log", hex(c.root)], ...d.manifest!.log!.path.map((h, i): [string, string] => [`Hash ${i + 1}`, hex(h)])]);
     this.#add("checkpoint", "holds", `The head of the log, ${c.size} entries, is signed by ${c.origin}.`, []);
-    await this.#cosigned(note);
+    this.#cosigned(c);
     if (d.stamp) {
       this.#add("stamp", "none", "There is a time stamp over the checkpoint. It is not checked here: download the proof, docs/verify.md says how openssl checks it.");
     }
   }
 
-  async #checkpointSigned(note: Note, c: Checkpoint): Promise<void> {
-    if (c.origin !== this.#signer!.name) throw new Stop("checkpoint", "fails", "the checkpoint is another log's");
-    let good = 0;
-    for (const s of note.signatures) {
-      const key = this.#ring.find(s.name, s.id);
-      if (!key) continue;
-      if (!(await signed(note, s, key))) throw new Stop("checkpoint", "fails", `the checkpoint is not what ${s.name} signed`);
-      if (key.name === c.origin) good++;
+  async #since(kept: Bytes, host: string, c: SignedCheckpoint): Promise<void> {
+    const old = await openCheckpoint(kept, host, this.#ring.keys, this.#witnesses);
+    if (old.size !== 0n && (old.size !== c.size || !equal(old.root, c.root))) {
+      throw new Stop("checkpoint", "fails", "there is no proof that the log went on from the checkpoint that was kept");
     }
-    if (good === 0) throw new Stop("checkpoint", this.#named(note, c.origin) ? "cannot" : "fails", "the checkpoint is not signed by a key of the host that is believed here");
   }
 
-  #named(note: Note, who: string): boolean {
-    return note.signatures.some((s) => s.name === who);
-  }
-
-  async #entered(n: LoggedNote, entry: (digest: Bytes) => string, c: Checkpoint, what: string): Promise<void> {
-    if (!n.log) throw new Stop("log", "fails", `there is no proof that ${what} is in the host's log`);
-    const leaf = await leafHash(utf8(entry(await sha256(utf8(n.note)))));
-    if (!(await included(leaf, n.log.index, c.size, n.log.path, c.root))) throw new Stop("log", "fails", `${what} is not in the tree that the checkpoint signs`);
-  }
-
-  async #erasure(n: LoggedNote, c: Checkpoint): Promise<void> {
+  /** A note is in the log where the document says; of the same note that comes twice, where it first does. */
+  #entered(n: LoggedNote, entry: (digest: Bytes) => string, c: SignedCheckpoint, what: string): void {
     const d = this.#doc;
-    const note = parseNote(utf8(n.note), "the erasure");
-    const e = parseErasure(note.text);
-    const key = await this.#ring.signer(note, "the erasure");
-    if (!key) throw new Stop("record", "cannot", "the statement of the erasure is signed by a key that is not known here");
-    if (key.name !== this.#signer!.name) throw new Stop("record", "fails", "the statement of the erasure is another host's");
-    if (e.run !== d.run || e.seq !== d.seq || !equal(e.leaf, d.leaf)) throw new Stop("record", "fails", "the statement of the erasure is about another record");
-    if (["run", "step", "policy", "gap", "vm"].includes(e.kind)) throw new Stop("record", "fails", "a record of this kind may not be erased");
-    await this.#entered(n, (digest) => erasureEntry(e.run, e.seq, digest), c, "the statement of the erasure");
+    const all = [...d.rotations, d.manifest, d.erasure].filter((x): x is LoggedNote => x?.log !== undefined && equal(x.note, n.note));
+    const log = all[0]?.log;
+    if (!log) throw new Stop("log", "fails", `there is no proof that ${what} is in the host's log`);
+    const leaf = leafHash(utf8(entry(sha256(n.note))));
+    if (!included(leaf, log.index, c.size, log.path, c.root)) throw new Stop("log", "fails", `${what} is not in the tree that the checkpoint signs`);
+  }
+
+  async #erasure(n: LoggedNote, host: string): Promise<void> {
+    const d = this.#doc;
+    this.#at = "record";
+    const e = await openOf(this.#ring, "erasure", n.note, host);
+    if (e.run !== d.run || e.seq !== d.seq || !equal(fromDigest(e.leaf), d.leaf)) throw new Stop("record", "fails", "the statement of the erasure is about another record");
+    if (!erasable(e.kind, kinds)) throw new Stop("record", "fails", "a record of this kind may not be erased");
     this.#add("record", "holds", "The record was erased. Its leaf is still in its place, and the host has signed who erased it and why.",
-      [["Kind, as the host says", e.kind], ["Reason", e.reason], ["By", e.by], ["At", e.time], ["Leaf", hex(e.leaf)]]);
+      [["Kind, as the host says", e.kind], ["Reason", e.reason], ["By", e.by], ["At", e.time], ["Leaf", hex(d.leaf)]]);
   }
 
   /** Witnesses saw this checkpoint. Those that the reader did not pin count for nothing. */
-  async #cosigned(note: Note): Promise<void> {
-    const good: string[] = [];
-    for (const key of this.#witnesses) {
-      for (const s of by(note, key)) {
-        if (!(await signed(note, s, key))) throw new Stop("witnesses", "fails", `the cosignature of ${key.name} is not over this checkpoint`);
-        good.push(isWitness(key) ? `${key.name}, at ${new Date(Number(cosignedAt(s)) * 1000).toISOString()}` : key.name);
-      }
-    }
-    const others = note.signatures.filter((s) => !this.#ring.find(s.name, s.id) && !this.#witnesses.some((w) => w.name === s.name)).map((s) => s.name);
+  #cosigned(c: SignedCheckpoint): void {
+    const good = c.cosigned.map((w) => `${w.name}, at ${moment(w.at)}`);
+    const others = c.note.signatures.filter((s) => !this.#ring.keys.has(idOf(s)) && !this.#witnesses.has(idOf(s))).map((s) => s.name);
     const facts: Step["facts"] = [...good.map((g): [string, string] => ["Cosigned by", g]), ...others.map((o): [string, string] => ["Also signed, not checked", o])];
-    if (good.length > 0) this.#add("witnesses", "holds", `${good.length} of ${this.#witnesses.length} witnesses that you pinned have cosigned this checkpoint.`, facts);
-    else if (this.#witnesses.length > 0) this.#add("witnesses", "cannot", "No witness that you pinned has cosigned this checkpoint.", facts);
+    if (good.length > 0) this.#add("witnesses", "holds", `${good.length} of ${this.#witnesses.size} witnesses that you pinned have cosigned this checkpoint.`, facts);
+    else if (this.#witnesses.size > 0) this.#add("witnesses", "cannot", "No witness that you pinned has cosigned this checkpoint.", facts);
     else this.#add("witnesses", "none", "You have pinned no witness: that the host shows everybody the same log is not checked.", facts);
   }
+}
+
+/** A time in seconds since 1970, as a witness gives it: any number of 64 bits. */
+function moment(seconds: bigint): string {
+  return seconds < 253_402_300_800n ? new Date(Number(seconds) * 1000).toISOString() : `second ${seconds}`;
 }
 
 function sentence(error: unknown): string {

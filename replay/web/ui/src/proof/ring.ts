@@ -1,76 +1,102 @@
 // The keys that a check believes: those that the reader pinned, and those to which statements of the
 // pinned ones lead.
 
-import { type Bytes, Malformed, utf8 } from "./bytes";
-import { type Key, type Note, parseKey, parseNote, signed } from "./note";
-import { type Rotation, parseRotation } from "./statements";
+import { type Bytes, Malformed } from "./bytes";
+import { type Key, type Note, idOf, parseNote, readHostKey, signed } from "./note";
+import type { Kind } from "./shapes";
+import { type Rotation, type Said, parseStatement } from "./statements";
 
 /** A statement, signed by somebody whose signature is not what it says, or one that contradicts another. */
 export class Forged extends Error {}
 
+/** A witness's signature that is not over the checkpoint. */
+export class ForgedCosignature extends Forged {}
+
+/** Keys by how signatures name them. */
+export type Keys = ReadonlyMap<string, Key>;
+
+export interface Opened<K extends Kind> {
+  said: Said[K];
+  /** How the signature names its key. */
+  by: string;
+  /** That key, undefined if nobody here knows it. */
+  key: Key | undefined;
+  note: Note;
+}
+
 export class Ring {
-  #keys = new Map<string, Key>();
-  #next = new Map<string, string>(); // by the old key
-  readonly links: Rotation[] = [];
+  readonly keys = new Map<string, Key>();
+  /** Statements of the keys that are believed, by the old key. */
+  readonly next = new Map<string, Rotation>();
+  /** Keys that statements retire and nobody here vouches for: that what they signed was not altered can be told. */
+  readonly named = new Map<string, Key>();
 
   constructor(pinned: readonly Key[]) {
-    for (const key of pinned) this.#keys.set(name(key.name, key.id), key);
-  }
-
-  find(who: string, id: Bytes): Key | undefined {
-    return this.#keys.get(name(who, id));
+    for (const key of pinned) this.keys.set(idOf(key), key);
   }
 
   knows(key: Key): boolean {
-    return this.find(key.name, key.id) !== undefined;
+    return this.keys.has(idOf(key));
   }
 
-  get keys(): Key[] {
-    return [...this.#keys.values()];
+  get links(): Rotation[] {
+    return [...this.next.values()];
   }
 
   /** Takes up the keys to which the statements lead. One that begins with an unknown key leads nowhere, and is no finding. */
-  async link(statements: readonly string[]): Promise<void> {
+  async link(statements: readonly Bytes[]): Promise<void> {
+    if (statements.length > 1000) throw new Malformed("too many rotations of keys");
     let left = [...statements];
     for (let before = -1; before !== left.length;) {
       before = left.length;
-      const later: string[] = [];
+      const later: Bytes[] = [];
       for (const s of left) if (!(await this.#take(s))) later.push(s);
       left = later;
     }
   }
 
-  async #take(statement: string): Promise<boolean> {
-    const note = parseNote(utf8(statement), "a rotation");
-    const rotation = parseRotation(note.text);
-    const old = await parseKey(rotation.old);
-    const next = await parseKey(rotation.new);
-    if (next.name !== old.name) throw new Forged("a rotation leads to a key of another name");
-    const by = await this.signer(note, "the rotation");
-    const signature = note.signatures[0]!;
-    if (name(signature.name, signature.id) !== name(old.name, old.id)) throw new Forged("a rotation is not signed by the key that it retires");
-    if (!by) return false;
-    const before = this.#next.get(rotation.old);
-    if (before !== undefined && before !== rotation.new) throw new Forged("a key has two successors");
-    this.#next.set(rotation.old, rotation.new);
-    this.#keys.set(name(next.name, next.id), next);
-    this.links.push(rotation);
+  /** Takes up the keys that roots of fleets state to be those of hosts. A statement of a root that nobody here knows says nothing. */
+  async vouch(roots: readonly Key[], statements: readonly Bytes[]): Promise<void> {
+    if (statements.length > 1000) throw new Malformed("too many statements about hosts");
+    const trusted = new Ring(roots);
+    for (const s of statements) {
+      const { said, key: root } = await trusted.open("host", s);
+      const key = readHostKey(said.key);
+      if (root && !this.knows(key)) this.keys.set(idOf(key), key);
+    }
+  }
+
+  async #take(statement: Bytes): Promise<boolean> {
+    const { said, by, key } = await this.open("rotation", statement);
+    const old = readHostKey(said.old);
+    if (idOf(old) !== by) throw new Forged("a rotation is not signed by the key that it retires");
+    if (!key) {
+      this.named.set(by, old);
+      return false;
+    }
+    const before = this.next.get(by);
+    if (before && (before.old !== said.old || before.new !== said.new || before.time !== said.time)) throw new Forged("a key has two successors");
+    this.next.set(by, said);
+    const next = readHostKey(said.new);
+    this.keys.set(idOf(next), next);
     return true;
   }
 
-  /**
-   * The key that signed a note which has exactly one signature; undefined if nobody here knows it.
-   * A signature that names a known key and is not its own is Forged.
-   */
-  async signer(note: Note, what: string): Promise<Key | undefined> {
-    if (note.signatures.length !== 1) throw new Malformed(`${what} has ${note.signatures.length} signatures, not one`);
-    const signature = note.signatures[0]!;
-    const key = this.find(signature.name, signature.id);
-    if (key && !(await signed(note, signature, key))) throw new Forged(`${what} is not what ${signature.name} signed`);
-    return key;
+  /** Reads a statement, which has exactly one signature. One that names a known key and is not its own is Forged. */
+  async open<K extends Kind>(kind: K, data: Bytes): Promise<Opened<K>> {
+    const note = parseNote(data, `the ${kind}`);
+    const [signature, ...more] = note.signatures;
+    if (!signature || more.length > 0) throw new Malformed(`the ${kind} has ${note.signatures.length} signatures, not one`);
+    const by = idOf(signature);
+    const key = this.keys.get(by);
+    if (key && !(await signed(note, signature, key))) throw new Forged(`the ${kind} is not what ${signature.name} signed`);
+    return { said: parseStatement(kind, note.text), by, key, note };
   }
 }
 
-function name(who: string, id: Bytes): string {
-  return who + "\n" + id.join(".");
+/** A statement that a key of this name signed, which is believed. */
+export async function openOf<K extends Kind>(ring: Ring, kind: K, data: Bytes, host: string): Promise<Said[K]> {
+  const { said, key } = await ring.open(kind, data);
+  if (!key || key.name !== host) throw new Forged(`the ${kind} is not signed by a key of ${host} that is trusted here`);
+  return said;
 }

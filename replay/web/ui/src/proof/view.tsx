@@ -1,18 +1,19 @@
 import { useEffect, useState } from "preact/hooks";
-import { get, Problem } from "../api";
+import { getBytes, Problem } from "../api";
 import { useCell } from "../cell";
 import { Badge, Copy, type Tone } from "../components/basic";
 import { ErrorBox, Loading } from "../components/boxes";
 import type { RunStore } from "../runstore";
 import { flat } from "../text";
 import type { RunRecord } from "../types";
+import type { Bytes } from "./bytes";
 import { Keys } from "./keys";
 import { cannotVerify } from "./note";
 import { type Outcome, type Report, type Step, verifyRecord } from "./record";
 import { trust } from "./trust";
 import { overall, type Overall } from "./words";
 
-type Work = { state: "busy" } | { state: "error"; error: Problem } | { state: "done"; report: Report; document: unknown; cannot?: string };
+type Work = { state: "busy" } | { state: "error"; error: Problem } | { state: "done"; report: Report; document: Bytes; cannot?: string };
 
 /** Fetches the proof of a record and checks it here, in the reader's browser, with the keys that the reader believes. */
 export default function ProofView({ run, seq, record, told }: { run: RunStore; seq: number; record: RunRecord | undefined; told: (overall: Overall) => void }) {
@@ -39,7 +40,7 @@ export default function ProofView({ run, seq, record, told }: { run: RunStore; s
 
 async function check(run: RunStore, seq: number, record: RunRecord | undefined, signal: AbortSignal): Promise<Work> {
   try {
-    const document = await get<unknown>(run.path("records", seq, "proof"), {}, signal);
+    const document = await getBytes(run.path("records", seq, "proof"), signal);
     const cannot = await cannotVerify();
     if (cannot) return { state: "done", document, cannot, report: { overall: "cannot", text: cannot, steps: [] } };
     return { state: "done", document, report: await verifyRecord(document, { run: run.name, seq, record }, trust.get()) };
@@ -93,10 +94,10 @@ function StepView({ step }: { step: Step }) {
   );
 }
 
-/** Saves a JSON document as a file. */
-function Download({ name, value }: { name: string; value: unknown }) {
+/** Saves a document as it came: verify refuses it in another form. */
+function Download({ name, value }: { name: string; value: Bytes }) {
   const save = () => {
-    const address = URL.createObjectURL(new Blob([JSON.stringify(value, null, 1) + "\n"], { type: "application/json" }));
+    const address = URL.createObjectURL(new Blob([value], { type: "application/json" }));
     const a = document.createElement("a");
     a.href = address;
     a.download = name;

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-D7SKV7H6.js";import"./chunk-5ASGVAXN.js";import"./chunk-PB3BXLU5.js";import"./chunk-XUO5EOCX.js";import"./chunk-NDYUHUMZ.js";import"./chunk-QW6ON6Y3.js";export{b as Runs,a as default};

@@ -1,0 +1,62 @@
+// Checks files as the page does, for the tests that hold it against custody verify. It reads lines from standard input:
+//
+//   FILE<TAB>--key<TAB>KEY<TAB>--fleet-key<TAB>KEY<TAB>--witness<TAB>KEY<TAB>--quorum<TAB>N<TAB>--since<TAB>FILE<TAB>--within<TAB>SECONDS
+//
+// and answers each with one line: the status, a space, and the finding. No line has to do with another.
+
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { type Bytes, Malformed } from "./bytes";
+import { type Demands, type Verdict, verifyBundle } from "./bundle";
+import { readHostKey } from "./note";
+import { verifyRecord } from "./record";
+
+const bytes = (file: string): Bytes => new Uint8Array(readFileSync(file));
+
+function demands(options: string[]): Demands {
+  const all: Demands = { hosts: [], fleets: [], witnesses: [], quorum: 0, within: 86400n };
+  const hosts = [];
+  const fleets = [];
+  const witnesses = [];
+  for (let i = 0; i < options.length; i += 2) {
+    const [option, value] = [options[i]!, options[i + 1] ?? ""];
+    if (option === "--key") hosts.push(readHostKey(value));
+    else if (option === "--fleet-key") fleets.push(readHostKey(value));
+    else if (option === "--witness") witnesses.push(readHostKey(value));
+    else if (option === "--since") all.since = bytes(value);
+    else if (option === "--quorum" && /^[0-9]{1,9}$/.test(value)) all.quorum = Number(value);
+    else if (option === "--within" && /^[1-9][0-9]{0,9}$/.test(value)) all.within = BigInt(value);
+    else throw new Malformed(`it was asked for in a way that is not known: ${option} ${value}`);
+  }
+  return { ...all, hosts, fleets, witnesses };
+}
+
+async function answer(line: string): Promise<Pick<Verdict, "status" | "finding">> {
+  const [file = "", ...options] = line.split("\t");
+  let asked: Demands;
+  let data: Bytes;
+  try {
+    asked = demands(options);
+    data = bytes(file);
+  } catch (error) {
+    return { status: 2, finding: String(error) };
+  }
+  try {
+    return data[0] === 0x7b ? await judge(data, asked) : await verifyBundle(data, asked);
+  } catch (error) {
+    return { status: 2, finding: `the check failed: ${error instanceof Error ? error.stack : String(error)}` };
+  }
+}
+
+
+/** The proof of one record. */
+async function judge(data: Bytes, { hosts, witnesses, quorum, since }: Demands): Promise<Verdict> {
+  const texts = { hosts: hosts.map((k) => k.text), witnesses: witnesses.map((k) => k.text) };
+  const { overall, text } = await verifyRecord(data, undefined, texts, { quorum, since, strict: true });
+  return { status: overall === "holds" ? 0 : overall === "fails" ? 1 : 2, finding: overall === "holds" ? "" : text };
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { status, finding } = await answer(line);
+  console.log(`${status} ${(finding || "holds").replace(/\s+/g, " ")}`);
+}
