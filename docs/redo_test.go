@@ -386,6 +386,7 @@ func TestRedoTrust(t *testing.T) {
 		"the old key":      {proof.Trust{Keys: list(s.old)}, []string{"--key", s.old.Public}, 0},
 		"another key":      {proof.Trust{Keys: list(stranger)}, []string{"--key", stranger.Public}, 2},
 		"two witnesses":    {proof.Trust{Keys: list(s.key), Witnesses: s.trust.Witnesses, Quorum: 2}, []string{"--key", s.key.Public, "--witness", s.witness, "--quorum", "2"}, 1},
+		"its own form":     {proof.Trust{Keys: list(s.key), Witnesses: s.trust.Witnesses, Quorum: 1}, []string{"--key", s.key.Public, "--witness", must(tnote.VKeyToCosignatureV1(s.witness)), "--quorum", "1"}, 0},
 		"unknown witness":  {proof.Trust{Keys: list(s.key), Quorum: 1}, []string{"--key", s.key.Public, "--quorum", "1"}, 1},
 		"later checkpoint": {proof.Trust{Keys: list(s.key), Since: signed}, []string{"--key", s.key.Public, "--since", later}, 1},
 	} {

@@ -204,7 +204,7 @@ def key(text, kind=1):  # NAME+HASH+KEY: how signatures name it, and its 32 byte
     want(re.fullmatch("%s[+][0-9a-f]{8}[+][A-Za-z0-9+/]{44}" % KEYNAME, text), "no public key")
     name, hashed, raw = text.split("+", 2)
     public = b64(raw)
-    want(public[0] == 1 and len(public) == 33 and sha(name.encode() + b"\n" + public)[:4].hex() == hashed, "no public key")
+    want(public[0] in (1, kind) and len(public) == 33 and sha(name.encode() + b"\n" + public)[:4].hex() == hashed, "no public key")
     public = bytes([kind]) + public[1:]
     return (name, sha(name.encode() + b"\n" + public)[:4]), public
 

@@ -20,7 +20,7 @@ type spot struct{ name, address string }
 
 // spots are all screens, and all panels of a run. other is a run to compare it with.
 func spots(run, other string) (all []spot) {
-	for _, s := range []string{"runs", "search", "findings", "reports", "exports", "access", "tokens"} {
+	for _, s := range []string{"runs", "search", "findings", "check", "reports", "exports", "access", "tokens"} {
 		all = append(all, spot{s, "#/" + s})
 	}
 	all = append(all, spot{"found", "#/search?q=" + url.QueryEscape("<script")}, spot{"compare", "#/compare?a=" + run + "&b=" + other})

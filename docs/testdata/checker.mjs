@@ -1344,6 +1344,7 @@ var BundleCheck = class {
     this.#files = new Map(archive.files);
     const publicKey = latin1(this.#take("host.pub"));
     check(publicKey.endsWith("\n"), "host.pub is not one line");
+    this.verdict.offered = publicKey.slice(0, -1);
     const stated = this.#numbered(".host");
     await this.#ring.vouch(this.demands.fleets, stated.map((n) => this.#take(n)));
     await this.#rotations();
@@ -1891,6 +1892,16 @@ function same2(a, b) {
   return x.length === Object.keys(b).length && x.every(([k2, v]) => Object.hasOwn(b, k2) && same2(v, b[k2]));
 }
 
+// src/proof/evidence.ts
+function verifyFile(data, demands2, told) {
+  return data[0] === 123 ? verifyDocument(data, demands2) : verifyBundle(data, demands2, told);
+}
+async function verifyDocument(data, { hosts, witnesses, quorum, since }) {
+  const texts = { hosts: hosts.map((k2) => k2.text), witnesses: witnesses.map((k2) => k2.text) };
+  const { overall, text, offered } = await verifyRecord(data, void 0, texts, { quorum, since, strict: true });
+  return { status: overall === "holds" ? 0 : overall === "fails" ? 1 : 2, finding: overall === "holds" ? "" : text, offered: offered?.key };
+}
+
 // src/proof/driver.ts
 var bytes2 = (file) => new Uint8Array(readFileSync(file));
 function demands(options) {
@@ -1902,7 +1913,7 @@ function demands(options) {
     const [option, value] = [options[i], options[i + 1] ?? ""];
     if (option === "--key") hosts.push(readHostKey(value));
     else if (option === "--fleet-key") fleets.push(readHostKey(value));
-    else if (option === "--witness") witnesses.push(readHostKey(value));
+    else if (option === "--witness") witnesses.push(readKey(value));
     else if (option === "--since") all.since = bytes2(value);
     else if (option === "--quorum" && /^[0-9]{1,9}$/.test(value)) all.quorum = Number(value);
     else if (option === "--within" && /^[1-9][0-9]{0,9}$/.test(value)) all.within = BigInt(value);
@@ -1921,15 +1932,10 @@ async function answer(line) {
     return { status: 2, finding: String(error) };
   }
   try {
-    return data[0] === 123 ? await judge(data, asked) : await verifyBundle(data, asked);
+    return await verifyFile(data, asked);
   } catch (error) {
     return { status: 2, finding: `the check failed: ${error instanceof Error ? error.stack : String(error)}` };
   }
-}
-async function judge(data, { hosts, witnesses, quorum, since }) {
-  const texts = { hosts: hosts.map((k2) => k2.text), witnesses: witnesses.map((k2) => k2.text) };
-  const { overall, text } = await verifyRecord(data, void 0, texts, { quorum, since, strict: true });
-  return { status: overall === "holds" ? 0 : overall === "fails" ? 1 : 2, finding: overall === "holds" ? "" : text };
 }
 for await (const line of createInterface({ input: process.stdin })) {
   const { status, finding } = await answer(line);

@@ -39,6 +39,8 @@ export interface Verdict {
   withheld?: bigint;
   size?: bigint;
   witnesses?: string[];
+  /** The key in host.pub: a hint, not evidence. */
+  offered?: string;
 }
 
 /** Checks a bundle. It throws only if the check itself cannot be made. told learns how far it is, from 0 to 1. */
@@ -93,6 +95,7 @@ class BundleCheck {
     this.#files = new Map(archive.files);
     const publicKey = latin1(this.#take("host.pub")!);
     check(publicKey.endsWith("\n"), "host.pub is not one line");
+    this.verdict.offered = publicKey.slice(0, -1);
     const stated = this.#numbered(".host");
     await this.#ring.vouch(this.demands.fleets, stated.map((n) => this.#take(n)!));
     await this.#rotations();

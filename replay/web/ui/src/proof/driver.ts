@@ -7,9 +7,9 @@
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { type Bytes, Malformed } from "./bytes";
-import { type Demands, type Verdict, verifyBundle } from "./bundle";
-import { readHostKey } from "./note";
-import { verifyRecord } from "./record";
+import type { Demands, Verdict } from "./bundle";
+import { verifyFile } from "./evidence";
+import { readHostKey, readKey } from "./note";
 
 const bytes = (file: string): Bytes => new Uint8Array(readFileSync(file));
 
@@ -22,7 +22,7 @@ function demands(options: string[]): Demands {
     const [option, value] = [options[i]!, options[i + 1] ?? ""];
     if (option === "--key") hosts.push(readHostKey(value));
     else if (option === "--fleet-key") fleets.push(readHostKey(value));
-    else if (option === "--witness") witnesses.push(readHostKey(value));
+    else if (option === "--witness") witnesses.push(readKey(value));
     else if (option === "--since") all.since = bytes(value);
     else if (option === "--quorum" && /^[0-9]{1,9}$/.test(value)) all.quorum = Number(value);
     else if (option === "--within" && /^[1-9][0-9]{0,9}$/.test(value)) all.within = BigInt(value);
@@ -42,19 +42,12 @@ async function answer(line: string): Promise<Pick<Verdict, "status" | "finding">
     return { status: 2, finding: String(error) };
   }
   try {
-    return data[0] === 0x7b ? await judge(data, asked) : await verifyBundle(data, asked);
+    return await verifyFile(data, asked);
   } catch (error) {
     return { status: 2, finding: `the check failed: ${error instanceof Error ? error.stack : String(error)}` };
   }
 }
 
-
-/** The proof of one record. */
-async function judge(data: Bytes, { hosts, witnesses, quorum, since }: Demands): Promise<Verdict> {
-  const texts = { hosts: hosts.map((k) => k.text), witnesses: witnesses.map((k) => k.text) };
-  const { overall, text } = await verifyRecord(data, undefined, texts, { quorum, since, strict: true });
-  return { status: overall === "holds" ? 0 : overall === "fails" ? 1 : 2, finding: overall === "holds" ? "" : text };
-}
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { status, finding } = await answer(line);

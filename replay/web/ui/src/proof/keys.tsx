@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../cell";
 import { Badge, Copy, Words } from "../components/basic";
@@ -5,16 +6,15 @@ import { fingerprint, isWitness, parseKey } from "./note";
 import type { Report } from "./record";
 import { pin, trust, unpin } from "./trust";
 
-/** Whose keys the check believed, and a place to put in one's own. */
-export function Keys({ report }: { report: Report }) {
+/** Whose keys the check believed, and a place to put in one's own. children say what it means that there is none. */
+export function Keys({ offered, children }: { offered: Report["offered"]; children: ComponentChildren }) {
   const { hosts, witnesses } = useCell(trust);
-  const { offered } = report;
   return (
     <section class="trusted">
       <h3>Keys that you trust</h3>
       {hosts.length === 0 && (
         <p class="flag warn">
-          <Badge tone="warn">No key of yours</Badge> The key that came with the answer was used. That proves that the parts fit together, not who signed them. Ask the
+          <Badge tone="warn">No key of yours</Badge> {children} Ask the
           operator for the host's key by another way (the file <code>host.pub</code>, or <code>custody key show</code> on the host), compare the fingerprint, and pin it.
         </p>
       )}
@@ -24,7 +24,7 @@ export function Keys({ report }: { report: Report }) {
       </ul>
       {offered && !hosts.includes(offered.key) && (
         <div class="offered">
-          <p>Came with the answer: <Words text={offered.key} limit={120} /> <Copy text={offered.key} label="Copy the key" /></p>
+          <p>Came with it: <Words text={offered.key} limit={120} /> <Copy text={offered.key} label="Copy the key" /></p>
           <p>Fingerprint <code class="fingerprint">{offered.fingerprint}</code></p>
           <p class="muted">On the host, or wherever a copy of host.pub came by another way, this prints it: <code class="wrap">cut -d+ -f3- host.pub | base64 -d | tail -c 32 | sha256sum</code></p>
           <button type="button" onClick={() => pin("hosts", offered.key)}>I have compared the fingerprint: pin this key</button>

@@ -60,7 +60,9 @@ function Result({ work, run, seq, retry }: { work: Extract<Work, { state: "done"
       </div>
       {work.cannot && <p>Download the proof and check it with <code>custody verify</code>, or as docs/verify.md describes.</p>}
       <ol class="chain">{report.steps.map((s) => <StepView key={s.name + s.outcome} step={s} />)}</ol>
-      <Keys report={report} />
+      <Keys offered={report.offered}>
+        The key that came with the answer was used. That proves that the parts fit together, not who signed them.
+      </Keys>
       <p class="actions">
         <Download name={`${run.name}-${seq}.proof.json`} value={work.document} />
         <button type="button" onClick={retry}>Check again</button>

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-6FWTE56Y.js";import"./chunk-66PDUOKU.js";import"./chunk-LXEXBEVQ.js";import"./chunk-PCYZLRID.js";import"./chunk-VOKXVVY4.js";import"./chunk-BHWJSU5I.js";export{b as Runs,a as default};
