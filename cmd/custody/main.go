@@ -85,6 +85,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	defer context.AfterFunc(ctx, stop)() // the first signal asks for an end, a second one makes it
 	stderr, err := ownStderr()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "custody:", err)
