@@ -328,13 +328,55 @@ func (v *vm) restore(ctx context.Context, state *os.File) error {
 	if err := v.ignoreShared(ctx); err != nil {
 		return err
 	}
-	if err := v.sendFile(ctx, state); err != nil {
+	ours, theirs, err := pipeOf(true)
+	if err != nil {
 		return err
 	}
-	if err := v.mon.run(ctx, "migrate-incoming", map[string]string{"uri": "fd:state"}, nil); err != nil {
+	return v.migrate(ctx, "migrate-incoming", ours, theirs, func() error {
+		_, err := io.Copy(ours, state)
+		return errors.Join(err, ours.Close()) // the end of the state
+	})
+}
+
+// pipeOf returns the ends of a pipe. QEMU takes the state of devices through one: since QEMU 11 it does not read and
+// write files that it is given.
+func pipeOf(weWrite bool) (ours, theirs *os.File, err error) {
+	r, w, err := os.Pipe()
+	if weWrite {
+		r, w = w, r
+	}
+	return r, w, err
+}
+
+// migrate has QEMU send or take the state of its devices through its end of a pipe, while carry moves it through ours.
+// Both ends are closed on return.
+func (v *vm) migrate(ctx context.Context, command string, ours, theirs *os.File, carry func() error) error {
+	err := v.sendFile(ctx, theirs)
+	theirs.Close()
+	if err != nil {
+		ours.Close()
 		return err
 	}
-	return v.migrated(ctx)
+	carried := make(chan error, 1)
+	go func() { carried <- carry() }()
+	err = v.mon.run(ctx, command, map[string]string{"uri": "fd:state"}, nil)
+	if err == nil {
+		err = v.migrated(ctx)
+	}
+	if err != nil {
+		ours.Close() // ends carry
+		<-carried
+		return err
+	}
+	select {
+	case err = <-carried:
+	case <-ctx.Done():
+		err = ctx.Err()
+		ours.Close()
+		<-carried
+	}
+	ours.Close()
+	return err
 }
 
 // migrated waits for the end of a migration in either direction.
@@ -395,13 +437,14 @@ func (v *vm) Snapshot(ctx context.Context, state *os.File) error {
 	if err := v.ignoreShared(ctx); err != nil {
 		return err
 	}
-	if err := v.sendFile(ctx, state); err != nil {
+	ours, theirs, err := pipeOf(false)
+	if err != nil {
 		return err
 	}
-	if err := v.mon.run(ctx, "migrate", map[string]string{"uri": "fd:state"}, nil); err != nil {
+	return v.explain(v.migrate(ctx, "migrate", ours, theirs, func() error {
+		_, err := io.Copy(state, ours)
 		return err
-	}
-	return v.explain(v.migrated(ctx))
+	}))
 }
 
 // event is called by the monitor's reader.
