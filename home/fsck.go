@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -20,6 +21,8 @@ var (
 	ErrNotLogged    = errors.New("manifest is not in the host's log")
 	ErrNotStored    = errors.New("the store lacks a segment")
 	ErrStoreDiffers = errors.New("the store's rows are not what the manifest signs")
+	ErrRowAltered   = errors.New("the store is not what the records give")
+	ErrRunUnsigned  = errors.New("the store has a run that nothing signed stands behind")
 )
 
 // Problem is one thing that Fsck found. Err is one of the errors above, one of package
@@ -44,12 +47,14 @@ func (p Problem) Unwrap() error { return p.Err }
 // Name is a short and stable name of the problem.
 func (p Problem) Name() string {
 	var named interface{ Name() string }
-	if errors.As(p.Err, &named) {
+	if !errors.Is(p.Err, ErrRunUnsigned) && errors.As(p.Err, &named) {
 		return named.Name()
 	}
 	for name, err := range map[string]error{
 		"not-logged": ErrNotLogged, "not-stored": ErrNotStored,
 		"store-differs":   ErrStoreDiffers,
+		"row-altered":     ErrRowAltered,
+		"run-unsigned":    ErrRunUnsigned,
 		"log-rolled-back": hostlog.ErrRolledBack, "log-forked": hostlog.ErrForked, "log-tiles-altered": hostlog.ErrTilesAltered,
 		"log-entry-altered": hostlog.ErrEntriesAltered, "log-part-missing": hostlog.ErrMissing, "log-forged": hostlog.ErrForged,
 		"log-entry-twice": hostlog.ErrTwice,
@@ -93,11 +98,16 @@ func (h *Home) Fsck(ctx context.Context) (Checked, error) {
 			return f.checked, errors.Join(err, closeWay())
 		}
 	}
-	return f.checked, errors.Join(f.log(ctx, w), closeWay())
+	err = f.log(ctx, w)
+	if err == nil && h.localStore() {
+		err = f.rows(ctx, trusted)
+	}
+	return f.checked, errors.Join(err, closeWay())
 }
 
 type fsck struct {
 	home    *Home
+	whole   []string // runs whose record is all here and holds
 	checked Checked
 	known   map[string]map[uint64]proof.Hash // digests of the manifests that are here; nil for a live run
 	logged  map[logged]bool
@@ -128,8 +138,50 @@ func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w wa
 	}
 	if err != nil {
 		f.found(run, 0, err)
+		return f.verify(ctx, run, trusted)
 	}
-	return f.verify(ctx, run, trusted)
+	before := len(f.checked.Problems)
+	err = f.verify(ctx, run, trusted)
+	if len(f.checked.Problems) == before && !f.home.IsPruned(run) {
+		f.whole = append(f.whole, run)
+	}
+	return err
+}
+
+// rows compares every row of SQLite with what the records give, and finds runs that nobody recorded.
+func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
+	found, others, err := sqlite.Check(ctx, f.home.storePath(), f.whole, f.home.segments(ctx, f.whole))
+	if err != nil {
+		return err
+	}
+	for _, d := range found {
+		f.found(d.Run, 0, fmt.Errorf("%w: %s", ErrRowAltered, d.Text))
+	}
+	for _, run := range others {
+		if _, here := f.known[run]; here {
+			continue // it goes on, was pruned, or its record does not hold, which is told already
+		}
+		if err := f.stranger(ctx, run, trusted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stranger checks a run that only the store has: its rows have to be what a key that is trusted here signed.
+func (f *fsck) stranger(ctx context.Context, run string, trusted note.Verifiers) error {
+	e, closeEvidence, err := f.home.Evidence(ctx, "", run)
+	if err == nil {
+		_, err = proof.Verify(ctx, e, proof.Trust{Keys: trusted, Unlogged: true})
+		err = errors.Join(err, closeEvidence())
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		f.found(run, 0, fmt.Errorf("%w: %w", ErrRunUnsigned, err))
+	}
+	return nil
 }
 
 // segment compares a manifest with what the store holds.

@@ -216,6 +216,11 @@ func ownerOnly(path string) error {
 	return nil
 }
 
+// localStore says whether the store is SQLite in this home, which only this host writes to.
+func (h *Home) localStore() bool {
+	return h.config.Transport == nil && (h.config.Store == "" || h.config.Store == "sqlite")
+}
+
 func (h *Home) storePath() string { return h.path("custody.db") }
 
 // sandboxPrefix is how the names of sandboxes' runs begin; access logs have store.AccessPrefix.

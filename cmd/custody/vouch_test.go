@@ -186,7 +186,11 @@ func TestFsck(t *testing.T) {
 			os.RemoveAll(filepath.Join(d.home, "runs", runs[1].ID))
 			os.Remove(filepath.Join(d.home, "custody.db"))
 		},
-		"not-stored":    func() { d.sqlite("DELETE FROM manifests WHERE idx = 0 AND run = '" + runs[1].ID + "'") },
+		"not-stored":  func() { d.sqlite("DELETE FROM manifests WHERE idx = 0 AND run = '" + runs[1].ID + "'") },
+		"row-altered": func() { d.sqlite("UPDATE runs SET findings = 9, exit_code = 3 WHERE run = '" + runs[0].ID + "'") },
+		"run-unsigned": func() {
+			d.sqlite("INSERT INTO runs SELECT 'r-invented', project, start, first_time, \"end\", status, result, exit_code, tier, mode, template, events, findings, gaps, lost, last_seq, tenant, host FROM runs LIMIT 1")
+		},
 		"store-differs": func() { d.sqlite("UPDATE records SET body = replace(body, 'one', 'two') WHERE kind = 'output'") },
 		"record-altered": func() {
 			b, err := os.ReadFile(segment)

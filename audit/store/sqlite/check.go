@@ -1,0 +1,200 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/custody-project/custody/audit/store"
+)
+
+// checkedSuffix ends the name of the database that Check makes and removes.
+const checkedSuffix = ".fsck"
+
+// notDerived are columns that the segments do not give where a record is erased: its time is in the store only.
+var notDerived = map[string]string{
+	"records.time":    " AND a.leaf IS NULL",
+	"runs.first_time": " AND NOT EXISTS (SELECT 1 FROM main.records r WHERE r.run = a.run AND r.leaf IS NOT NULL)",
+}
+
+// maxDifferences bounds what Check returns.
+const maxDifferences = 1000
+
+// Difference is a place in which the database is not what its segments give.
+type Difference struct {
+	Run  string // empty: it is about the database as a whole
+	Text string
+}
+
+// Check makes a second database from segments, which have to be all of runs, and compares every column of every
+// table with the one at path: slow, and obviously right. It also has SQLite check its own structures, and
+// compares the schema: an index that was defined anew can hide rows from a search. Of other runs it returns
+// the names: nothing here says what they should be. The order of the feed and the times of erased records are not compared.
+func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[store.Segment, error]) (found []Difference, others []string, err error) {
+	fresh := path + checkedSuffix
+	if err := remove(fresh); err != nil {
+		return nil, nil, fmt.Errorf("check store: %w", err)
+	}
+	defer func() { err = errors.Join(err, remove(fresh)) }()
+	_, refused, err := fill(ctx, fresh, segments)
+	if err != nil {
+		return nil, nil, fmt.Errorf("check store: %w", err)
+	}
+	if refused != nil {
+		found = append(found, Difference{"", "segments that the store refuses: " + refused.Error()})
+	}
+	db, err := sql.Open("sqlite", "file:"+fresh)
+	if err != nil {
+		return found, nil, fmt.Errorf("check store: %w", err)
+	}
+	db.SetMaxOpenConns(1) // what is attached is the connection's
+	c := checking{ctx: ctx, db: db, found: found}
+	err = c.all(path, runs)
+	return c.found, c.others, errors.Join(err, db.Close())
+}
+
+type checking struct {
+	ctx    context.Context
+	db     *sql.DB
+	found  []Difference
+	others []string
+}
+
+func (c *checking) add(run, format string, args ...any) {
+	if len(c.found) < maxDifferences {
+		c.found = append(c.found, Difference{run, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c *checking) all(path string, runs []string) error {
+	for _, s := range []string{"PRAGMA busy_timeout = 15000", "CREATE TEMP TABLE checked (run TEXT PRIMARY KEY)"} {
+		if _, err := c.db.ExecContext(c.ctx, s); err != nil {
+			return fmt.Errorf("check store: %w", err)
+		}
+	}
+	if _, err := c.db.ExecContext(c.ctx, "ATTACH ? AS live", path); err != nil {
+		return fmt.Errorf("check store: %w", err)
+	}
+	for _, run := range runs {
+		if _, err := c.db.ExecContext(c.ctx, "INSERT INTO checked VALUES (?)", run); err != nil {
+			return fmt.Errorf("check store: %w", err)
+		}
+	}
+	for _, step := range []func() error{c.structure, c.schema, c.tables} {
+		if err := step(); err != nil {
+			return fmt.Errorf("check store: %w", err)
+		}
+	}
+	slices.Sort(c.others)
+	c.others = slices.Compact(c.others)
+	return nil
+}
+
+// structure has SQLite check its pages, and its indexes against their tables.
+func (c *checking) structure() error {
+	return c.rows(func(values []any) {
+		if text := fmt.Sprint(values[0]); text != "ok" {
+			c.add("", "SQLite's own check: %s", text)
+		}
+	}, "PRAGMA live.integrity_check")
+}
+
+// schema compares the definitions of tables, indexes, views and triggers.
+func (c *checking) schema() error {
+	const defined = "SELECT type, name, tbl_name, coalesce(sql, '') FROM %s.sqlite_schema WHERE name NOT LIKE 'sqlite_stat%%'"
+	for _, side := range []struct{ a, b, text string }{{"main", "live", "is missing or defined in another way"}, {"live", "main", "is not custody's"}} {
+		err := c.rows(func(v []any) { c.add("", "the %s %s of table %s %s", v[0], v[1], v[2], side.text) },
+			fmt.Sprintf(defined, side.a)+" EXCEPT "+fmt.Sprintf(defined, side.b))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tables compares all tables that are about runs.
+func (c *checking) tables() error {
+	var tables []string
+	err := c.rows(func(v []any) { tables = append(tables, fmt.Sprint(v[0])) },
+		"SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if err := c.table(table); err != nil {
+			return fmt.Errorf("table %s: %w", table, err)
+		}
+	}
+	return nil
+}
+
+func (c *checking) table(table string) error {
+	var keys, columns []string
+	err := c.rows(func(v []any) {
+		name := `"` + fmt.Sprint(v[0]) + `"`
+		switch {
+		case table == "feed" && (name == `"id"` || name == `"mark"`): // where a segment came in, not what is in it
+		case table == "feed" && (name == `"run"` || name == `"idx"`), table != "feed" && fmt.Sprint(v[1]) != "0":
+			keys = append(keys, name)
+		default:
+			columns = append(columns, name)
+		}
+	}, "SELECT name, pk FROM pragma_table_info(?, 'main')", table)
+	if err != nil || !slices.Contains(keys, `"run"`) {
+		return err // it is about no run
+	}
+	same := make([]string, len(keys))
+	for i, k := range keys {
+		same[i] = "a." + k + " IS b." + k
+	}
+	row := "a." + strings.Join(keys, " || ' ' || a.")
+	on := strings.Join(same, " AND ")
+	for _, q := range []struct{ from, in, text string }{{"main", "live", "a row is missing"}, {"live", "main", "a row is there that no record gives"}} {
+		err := c.rows(func(v []any) { c.add(fmt.Sprint(v[0]), "table %s: %s: %s", table, q.text, v[1]) },
+			fmt.Sprintf("SELECT a.run, %s FROM %s.%s a WHERE a.run IN checked AND NOT EXISTS (SELECT 1 FROM %s.%s b WHERE %s)",
+				row, q.from, table, q.in, table, on))
+		if err != nil {
+			return err
+		}
+	}
+	for _, column := range columns {
+		unless := notDerived[table+"."+strings.Trim(column, `"`)]
+		err := c.rows(func(v []any) {
+			c.add(fmt.Sprint(v[0]), "table %s, column %s: another value in the row %s", table, strings.Trim(column, `"`), v[1])
+		},
+			fmt.Sprintf("SELECT a.run, %s FROM main.%s a JOIN live.%s b ON %s WHERE cast(a.%s AS BLOB) IS NOT cast(b.%s AS BLOB)%s", row, table, table, on, column, column, unless))
+		if err != nil {
+			return err
+		}
+	}
+	return c.rows(func(v []any) { c.others = append(c.others, fmt.Sprint(v[0])) },
+		fmt.Sprintf("SELECT DISTINCT run FROM live.%s WHERE run NOT IN checked", table))
+}
+
+// rows calls each with the values of each row.
+func (c *checking) rows(each func(values []any), query string, args ...any) error {
+	rows, err := c.db.QueryContext(c.ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		values, into := make([]any, len(names)), make([]any, len(names))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		each(values)
+	}
+	return rows.Err()
+}
