@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/audit/wal"
 )
@@ -122,7 +123,11 @@ func (f *fsck) found(run string, segment uint64, err error) {
 func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w way) error {
 	f.checked.Runs++
 	held, err := f.home.held(ctx, w, run)
-	if err != nil {
+	unreadable := errors.Is(err, store.ErrMalformed)
+	switch {
+	case unreadable:
+		f.found(run, 0, fmt.Errorf("%w: %w", ErrStoreDiffers, err))
+	case err != nil:
 		return err
 	}
 	f.known[run] = map[uint64]proof.Hash{}
@@ -130,7 +135,9 @@ func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w wa
 	err = follow.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
 		f.checked.Segments++
 		f.known[run][m.Segment] = proof.Digest(signed)
-		f.segment(run, m, signed, held)
+		if !unreadable {
+			f.segment(run, m, signed, held)
+		}
 		return nil
 	})
 	if ctx.Err() != nil {
@@ -158,8 +165,8 @@ func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 		f.found(d.Run, 0, fmt.Errorf("%w: %s", ErrRowAltered, d.Text))
 	}
 	for _, run := range others {
-		if _, here := f.known[run]; here {
-			continue // it goes on, was pruned, or its record does not hold, which is told already
+		if _, here := f.known[run]; here || wal.Locked(f.home.RunDir(run)) {
+			continue // it began since, goes on, was pruned, or its record does not hold, which is told already
 		}
 		if err := f.stranger(ctx, run, trusted); err != nil {
 			return err
@@ -296,6 +303,9 @@ func (f *fsck) has(ctx context.Context, w way, run string, n uint64, digest proo
 		return true
 	}
 	held, err := f.home.held(ctx, w, run)
+	if errors.Is(err, store.ErrMalformed) {
+		return false
+	}
 	if err != nil {
 		f.failed = err
 		return true

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/custody-project/custody/audit/store"
 )
 
@@ -54,6 +56,10 @@ func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[s
 	db.SetMaxOpenConns(1) // what is attached is the connection's
 	c := checking{ctx: ctx, db: db, found: found}
 	err = c.all(path, runs)
+	if isCode(err, lib.SQLITE_CORRUPT) { // so damaged that SQLite cannot go on: that is what was asked
+		c.found = append(c.found, Difference{"", (&CorruptError{Path: path, Err: err}).Error()})
+		err = nil
+	}
 	return c.found, c.others, errors.Join(err, db.Close())
 }
 

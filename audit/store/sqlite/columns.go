@@ -85,7 +85,7 @@ func scanRow(rows *sql.Rows) (store.Row, error) {
 
 func exactly(r store.Row, dst, src []byte, what string) error {
 	if len(src) != len(dst) {
-		return fmt.Errorf("record %d has a %s of %d bytes", r.Seq, what, len(src))
+		return fmt.Errorf("record %d has a %s of %d bytes: %w", r.Seq, what, len(src), store.ErrMalformed)
 	}
 	copy(dst, src)
 	return nil

@@ -1,0 +1,151 @@
+package home_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store/storetest"
+	"github.com/custody-project/custody/home"
+)
+
+// altered applies statements to the store at path.
+func altered(t *testing.T, path string, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1)
+	defer db.Close()
+	for _, s := range statements {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// columnsOf returns table and column of all that have rows of runs.
+func columnsOf(t *testing.T, path string) (all [][2]string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.Query(`SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c
+		WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' AND t.name NOT LIKE '%scrub%' AND t.name <> 'schema_version'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var one [2]string
+		if err := rows.Scan(&one[0], &one[1]); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestFsckMutations: whatever is altered in a table of the store, in any column, is named with run, table and column.
+func TestFsckMutations(t *testing.T) {
+	h, err := home.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := home.NewRunID(storetest.Start())
+	events := storetest.Events(12)
+	events[5] = audit.Event{Time: events[5].Time, Observer: audit.Host, Kind: audit.KindFinding, Finding: &audit.Finding{Rule: "x", Detail: "y"}}
+	record(t, h, id, events)
+	if err := h.Ship(t.Context(), false, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(h.Dir, "custody.db")
+	altered(t, path, "PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM INTO '"+path+".kept'")
+	problems := func(t *testing.T) string {
+		t.Helper()
+		checked, err := h.Fsck(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, p := range checked.Problems {
+			fmt.Fprintf(&text, "%s: %s\n", p.Name(), p.Error())
+		}
+		return text.String()
+	}
+	if got := problems(t); got != "" {
+		t.Fatalf("nothing was altered, and fsck says: %s", got)
+	}
+	type mutation struct {
+		name, statement string
+		want            []string
+	}
+	all := []mutation{
+		{"a row is gone", "DELETE FROM records WHERE seq = 3", []string{id, "3"}},
+		{"all rows are gone", "DELETE FROM runs", []string{id}},
+		{"a manifest more", "INSERT INTO manifests SELECT run, 77, first, last, root, bytes, tenant, host, count FROM manifests LIMIT 1", []string{id, "77"}},
+		{"a record more", "INSERT INTO records SELECT run, 7777, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records LIMIT 1",
+			[]string{id, "7777"}},
+		{"an invented run", `INSERT INTO runs SELECT 'r-invented', project, start, first_time, "end", status, result, exit_code, tier, mode, template, events, findings, gaps,
+			lost, last_seq, tenant, host FROM runs`, []string{"r-invented"}},
+		{"an invented run of another host without manifests", `INSERT INTO runs SELECT 'r-invented', project, start, first_time, "end", status, result, exit_code, tier, mode, template, events, findings, gaps,
+			lost, last_seq, tenant, 'other' FROM runs`, []string{"r-invented"}},
+		{"an index is another", "DROP INDEX records_by_host; CREATE INDEX records_by_host ON records (host, time) WHERE host IS NOT NULL AND host <> 'evil.example'",
+			[]string{"row-altered", "records_by_host"}},
+		{"an index lacks rows", `PRAGMA writable_schema = 1;
+			CREATE TABLE hidden (a);
+			UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'hidden') WHERE name = 'records_by_time'`, []string{"row-altered"}},
+		{"a trigger", "CREATE TRIGGER x AFTER INSERT ON records BEGIN DELETE FROM records; END", []string{"row-altered", "trigger x"}},
+	}
+	for _, c := range columnsOf(t, path) {
+		table, column := c[0], c[1]
+		if table == "feed" && (column == "id" || column == "mark") { // each database chooses its own
+			continue
+		}
+		want := []string{id, table}
+		if column != "idx" && column != "seq" && column != "run" { // else the row is missing, and another is there
+			want = append(want, "column "+column)
+		}
+		all = append(all, mutation{table + "." + column,
+			fmt.Sprintf(`UPDATE OR REPLACE "%s" SET "%s" = CASE typeof("%s") WHEN 'integer' THEN "%s" + 40 WHEN 'blob' THEN x'01' ELSE 'altered' END`, table, column, column, column),
+			want})
+	}
+	for _, m := range all {
+		t.Run(m.name, func(t *testing.T) {
+			defer putBack(t, path)
+			altered(t, path, m.statement)
+			got := problems(t)
+			for _, want := range m.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("fsck does not say %q:\n%s", want, got)
+				}
+			}
+		})
+	}
+	if got := problems(t); got != "" {
+		t.Errorf("the store is as it was, and fsck says: %s", got)
+	}
+}
+
+// putBack makes the store at path what it was.
+func putBack(t *testing.T, path string) {
+	t.Helper()
+	for _, suffix := range []string{"-wal", "-shm", ""} {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	altered(t, path+".kept", "VACUUM INTO '"+path+"'")
+}
