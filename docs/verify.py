@@ -103,22 +103,21 @@ class Reader:  # reads JSON by a shape, as RecordSchema in audit/proof describes
         return all
     def object(self, shape):
         want(self.word("{"), "no object")
-        all, due = {}, [(name.rstrip("?"), name[-1] == "?", sub) for name, sub in shape.items()]
+        all, lacks, due = {}, False, [(name.rstrip("?"), name[-1] == "?", sub) for name, sub in shape.items()]
         while not self.word("}"):
             want(not all or self.word(","), "no comma")
             name = NAME.match(self.text, self.at)
             want(name, "no name at character %d" % self.at)
             if name[1] + "?" not in shape and name[1] not in shape: raise Newer(name[1])
             while due and due[0][0] != name[1]:
-                want(due[0][1], "%s is missing" % due[0][0])
-                due.pop(0)
+                lacks |= not due.pop(0)[1]
             want(due, name[1] + " comes twice, or out of order")
             self.at, (_, optional, sub) = name.end(), due.pop(0)
             all[name[1]] = v = self.value(sub)
             empty = v is None if isinstance(sub, str) and sub[-1] == "?" else type(v) is not dict and v in EMPTY or v == b""
             if isinstance(sub, str) and sub.rstrip("?") != "time" and v == EMPTY[-1]: empty = False
             want(not (optional and empty), name[1] + " says nothing")
-        want(all is not None and all_optional(due), "a member is missing")
+        want(not lacks and all_optional(due), "a member is missing")
         return all
 
 def all_optional(due): return all(optional for _, optional, _ in due)
@@ -323,7 +322,7 @@ def record(data, keys, witnesses, quorum, since, within, _):
         m, by, known = statement(manifest, keys, "manifest")
         check(known, "the manifest is not signed by a key which is trusted here", 2)
         check(m["run"] == run and m["count"] and m["first"] <= seq <= m["last"], "the manifest is over other records")
-        check("host_key" not in p or key(p["host_key"])[0] in keys, "host key of another")
+        check("host_key" not in p or key(p["host_key"])[0] in keys and key(p["host_key"])[0][0] == by[0], "host key of another")
         at = p["segment"]["index"]
         check(under(p["segment"], m["count"], leaf, bytes.fromhex(m["root"])), "record altered: not in the signed segment")
         check(at <= seq - m["first"] and m["count"] - at <= m["last"] - seq + 1, "record out of its place")
@@ -375,6 +374,7 @@ def unpack(data):  # the files of a bundle, and where the header of the last one
         at += 512 + size + -size % 512
         want(not data[at - (-size % 512):at].strip(b"\0"), "no bundle: padding behind " + last)
     want(data[at:] == bytes(1024) and last == "trailer", "no bundle: it does not end as bundles do")
+    want(files.get("host.pub", b"\n").endswith(b"\n"), "host.pub is not one line")
     want({"README.txt", "host.pub"} < files.keys() and ("since" in files) == ("consistency" in files), "no bundle: a file is missing")
     return files, start
 

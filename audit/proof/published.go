@@ -181,6 +181,9 @@ func (v *verifier) since(ctx context.Context, src source, c signedCheckpoint) er
 		if _, err := v.goesOn(ctx, src, sinceFile, brought, oldKeys{v.ring}, c); err != nil {
 			return err
 		}
+		if err := v.idleProof(ctx, src, brought, c); err != nil {
+			return err
+		}
 	}
 	if v.trust.Since == nil {
 		return nil
@@ -188,6 +191,19 @@ func (v *verifier) since(ctx context.Context, src source, c signedCheckpoint) er
 	n, err := v.goesOn(ctx, src, "the checkpoint that was kept", v.trust.Since, v.ring, c)
 	if err == nil {
 		v.report.Published.SinceTime, _ = v.cosignedAt(n)
+	}
+	return err
+}
+
+// idleProof checks the proof of consistency that came with an earlier checkpoint, where there is nothing to prove.
+func (v *verifier) idleProof(ctx context.Context, src source, brought []byte, c signedCheckpoint) error {
+	old, err := readCheckpoint(brought)
+	if err != nil || old.Size > 0 && old.Size < c.Size {
+		return err
+	}
+	path, err := src.continues(ctx, old.Size, c)
+	if err == nil && len(path) > 0 {
+		err = broken(ErrProofMalformed, 0, consistencyFile, "it has %d hashes, none are needed", len(path))
 	}
 	return err
 }

@@ -103,6 +103,7 @@ type worker struct {
 	data     []byte
 	sums     []byte
 	leaves   []Hash
+	torn     bool // there are leaves, and they are no row of hashes
 }
 
 // check reads a segment and holds it against its manifest.
@@ -129,7 +130,7 @@ func (w *worker) check(m signed) part {
 // prove returns the frames if all of them are what was signed.
 func (w *worker) prove(m Manifest, file string, data []byte) ([]proven, error) {
 	w.readLeaves(m.First)
-	if uint64(len(w.leaves)) == m.Count && int64(len(data)) == m.Bytes && Root(w.leaves) == m.Root {
+	if !w.torn && uint64(len(w.leaves)) == m.Count && int64(len(data)) == m.Bytes && Root(w.leaves) == m.Root {
 		if frames, ok := w.walker.walk(data, w.leaves); ok {
 			return frames, nil
 		}
@@ -138,6 +139,9 @@ func (w *worker) prove(m Manifest, file string, data []byte) ([]proven, error) {
 	frames, err := compare(m, file, data, w.leaves)
 	if err != nil {
 		return nil, err
+	}
+	if w.torn {
+		return nil, broken(ErrLeaves, 0, wal.FileName(m.First, wal.LeavesSuffix), "they are no row of hashes")
 	}
 	var all []proven
 	for _, f := range frames {
@@ -148,10 +152,11 @@ func (w *worker) prove(m Manifest, file string, data []byte) ([]proven, error) {
 
 // readLeaves reads the segment's leaf hashes; there are none if the file is missing or malformed.
 func (w *worker) readLeaves(first uint64) {
-	w.leaves = w.leaves[:0]
+	w.leaves, w.torn = w.leaves[:0], false
 	data, err := w.evidence.readInto(w.sums, wal.FileName(first, wal.LeavesSuffix), maxLeaves)
 	w.sums = data
 	if err != nil || len(data)%len(Hash{}) != 0 {
+		w.torn = err == nil
 		return
 	}
 	for ; len(data) > 0; data = data[len(Hash{}):] {
