@@ -23,6 +23,7 @@ var (
 	ErrNotStored    = errors.New("the store lacks a segment")
 	ErrStoreDiffers = errors.New("the store's rows are not what the manifest signs")
 	ErrRowAltered   = errors.New("the store is not what the records give")
+	ErrLockHeld     = errors.New("the run counts as live, and its lock is held by a process that is not custody")
 	ErrRunUnsigned  = errors.New("the store has a run that nothing signed stands behind")
 )
 
@@ -56,6 +57,7 @@ func (p Problem) Name() string {
 		"store-differs":   ErrStoreDiffers,
 		"row-altered":     ErrRowAltered,
 		"run-unsigned":    ErrRunUnsigned,
+		"lock-held":       ErrLockHeld,
 		"log-rolled-back": hostlog.ErrRolledBack, "log-forked": hostlog.ErrForked, "log-tiles-altered": hostlog.ErrTilesAltered,
 		"log-entry-altered": hostlog.ErrEntriesAltered, "log-part-missing": hostlog.ErrMissing, "log-forged": hostlog.ErrForged,
 		"log-entry-twice": hostlog.ErrTwice,
@@ -91,6 +93,9 @@ func (h *Home) Fsck(ctx context.Context) (Checked, error) {
 	}
 	for _, run := range runs {
 		if wal.Locked(h.RunDir(run)) {
+			if who, stranger := h.lockedBy(run); stranger {
+				f.found(run, 0, fmt.Errorf("%w: %s", ErrLockHeld, who))
+			}
 			f.checked.Live++
 			f.known[run] = nil // it is here, and not to be judged
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -148,4 +149,38 @@ func putBack(t *testing.T, path string) {
 		}
 	}
 	altered(t, path+".kept", "VACUUM INTO '"+path+"'")
+}
+
+// TestFsckHeldLock: a lock that another program holds does not make a run a live one unnoticed.
+func TestFsckHeldLock(t *testing.T) {
+	h, err := home.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := home.NewRunID(storetest.Start())
+	record(t, h, id, storetest.Events(3))
+	if err := h.Ship(t.Context(), false, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	holder := exec.Command("flock", filepath.Join(h.RunDir(id), "lock"), "sh", "-c", "echo held; exec cat")
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Wait()
+	defer in.Close()
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	checked, err := h.Fsck(t.Context())
+	if err != nil || len(checked.Problems) != 1 || checked.Problems[0].Name() != "lock-held" {
+		t.Errorf("fsck says %v, %v", checked.Problems, err)
+	}
 }
