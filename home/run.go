@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -73,9 +74,9 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
-	if err := unix.Flock(int(alive.Fd()), unix.LOCK_SH); err != nil {
+	if err := flock.Lock(ctx, alive, unix.LOCK_SH); err != nil {
 		alive.Close()
-		return nil, fmt.Errorf("begin run: lock %s: %w", alive.Name(), err)
+		return nil, fmt.Errorf("begin run: %w", err)
 	}
 	watch := &keyWatch{Sealer: proof.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
 	log, err := wal.Create(h.RunDir(o.ID), wal.Options{

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -114,8 +116,8 @@ func (h *Home) Trust(t Trusted) error {
 		return err
 	}
 	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil { // one writer at a time
-		return fmt.Errorf("lock %s: %w", dir.Name(), err)
+	if err := flock.Lock(context.Background(), dir, unix.LOCK_EX); err != nil { // one writer at a time
+		return err
 	}
 	if err := durable.Replace(path, b, 0o600); err != nil {
 		return fmt.Errorf("store what is trusted: %w", err)

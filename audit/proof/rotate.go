@@ -13,6 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -227,14 +228,9 @@ func lockDir(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err = unix.Flock(int(d.Fd()), unix.LOCK_EX); err != unix.EINTR {
-			break
-		}
-	}
-	if err != nil {
+	if err := flock.Lock(context.Background(), d, unix.LOCK_EX); err != nil {
 		d.Close()
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
+		return nil, err
 	}
 	return func() { d.Close() }, nil
 }

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -74,14 +76,8 @@ func exclusive(dir string, f func() error) error {
 		return err
 	}
 	defer d.Close()
-	for {
-		err = unix.Flock(int(d.Fd()), unix.LOCK_EX)
-		if err != unix.EINTR {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("lock %s: %w", dir, err)
+	if err := flock.Lock(context.Background(), d, unix.LOCK_EX); err != nil {
+		return err
 	}
 	return f()
 }

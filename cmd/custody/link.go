@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/custody-project/custody/internal/flock"
 )
 
 // linkFile holds the link with the one-time token of a service whose standard output others may keep, as the journal
@@ -33,8 +36,8 @@ func keepLink(dir, address, link string, good time.Duration) (*linkFile, error) 
 		return nil, err
 	}
 	defer d.Close()
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil { // one at a time makes and removes files
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	if err := flock.Lock(context.Background(), d, unix.LOCK_EX); err != nil { // one at a time makes and removes files
+		return nil, err
 	}
 	left, err := filepath.Glob(filepath.Join(dir, linkPrefix+"*"))
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -21,7 +22,9 @@ func (a *app) service(h *home.Home, name string) error {
 	if err != nil {
 		return err
 	}
-	a.ctx, _ = signal.NotifyContext(a.ctx, os.Interrupt) // for as long as the program lives
+	ctx, stop := signal.NotifyContext(a.ctx, os.Interrupt) // for as long as the program lives
+	context.AfterFunc(ctx, stop)
+	a.ctx = ctx
 	a.log = slog.New(slog.NewJSONHandler(masked{a.stderr, r}, nil)).With("service", name)
 	a.adopt()
 	h.Warn = func(text string) { a.log.Warn(text) }

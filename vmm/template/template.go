@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Store is the folder that holds a host's templates.
@@ -191,7 +193,7 @@ func (s Store) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Join(s.Dir, "names"), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := regular.OpenFile(filepath.Join(s.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
