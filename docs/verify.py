@@ -33,13 +33,14 @@ def instant(text):  # nanoseconds since 1970 of a time in UTC
 
 ESCAPE = r'\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]|3c|3e|26)|u202[89])'
 STRING = re.compile(r'"(?:[^\x00-\x1f"\\<>&\u2028\u2029]|%s)*"' % ESCAPE)
+RECORDED = re.compile(r'"(?:[^\x00-\x1f"\\\u2028\u2029]|%s|\\ufffd)*"' % ESCAPE)  # records: <, > and & as they are, or escaped; U+FFFD too
 NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 NAME = re.compile(r'"([a-z0-9_]{1,64})":')
 KEYNAME = "[!-*,-~]{1,100}"
 EMPTY = "", 0, None, [], False, "0001-01-01T00:00:00Z"
 
 class Reader:  # reads JSON by a shape, as RecordSchema in audit/proof describes it, from the front
-    def __init__(self, text): self.text, self.at = text, 0
+    def __init__(self, text, strings=STRING): self.text, self.at, self.strings = text, 0, strings
     def word(self, w):
         found = self.text.startswith(w, self.at)
         self.at += len(w) * found
@@ -49,7 +50,7 @@ class Reader:  # reads JSON by a shape, as RecordSchema in audit/proof describes
         want(m, "%s at character %d" % (what, self.at))
         self.at = m.end()
         return m[0]
-    def string(self): return json.loads(self.token(STRING, "no string"))
+    def string(self): return json.loads(self.token(self.strings, "no string"))
     def value(self, shape):
         if isinstance(shape, list): return None if self.word("null") else self.row(shape[0])
         if isinstance(shape, dict): return self.object(shape)
@@ -122,8 +123,8 @@ class Reader:  # reads JSON by a shape, as RecordSchema in audit/proof describes
 
 def all_optional(due): return all(optional for _, optional, _ in due)
 
-def parse(data, shape):
-    try: r = Reader(data.decode() if isinstance(data, bytes) else data)
+def parse(data, shape, strings=STRING):
+    try: r = Reader(data.decode() if isinstance(data, bytes) else data, strings)
     except UnicodeDecodeError: raise Malformed("not UTF-8")
     value = r.value(shape)
     want(r.at == len(r.text), "something follows")
@@ -152,7 +153,7 @@ PROOF = {"type": "string", "v": "int64", "run": "string", "seq": "uint64", "stat
          "rotations?": [NOTE], "host_key?": "string"}
 
 def scan(data):  # a record; None if a newer version wrote it, as far as can be told from its members
-    try: r = parse(data, RECORD)
+    try: r = parse(data, RECORD, RECORDED)
     except Newer: return None
     want(r["observer"] in ("host", "guest"), "no such observer")
     payloads = PAYLOADS & r.keys()

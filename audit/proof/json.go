@@ -156,8 +156,8 @@ func (s *scanner) string() bool {
 		for s.at+8 <= len(s.b) {
 			w := binary.LittleEndian.Uint64(s.b[s.at:])
 			// The lowest high bit set is that of the first byte that is below ' ' or is one of these.
-			quote, slash, amp, angle, separator := w^(ones*'"'), w^(ones*'\\'), w^(ones*'&'), (w|ones*2)^(ones*'>'), w^(ones*0xe2)
-			m := ((w-ones*' ')&^w | zero(quote) | zero(slash) | zero(amp) | zero(angle) | zero(separator)) & highs
+			quote, slash, separator := w^(ones*'"'), w^(ones*'\\'), w^(ones*0xe2)
+			m := ((w-ones*' ')&^w | zero(quote) | zero(slash) | zero(separator)) & highs
 			if m != 0 {
 				s.at += bits.TrailingZeros64(m) / 8
 				break
@@ -172,7 +172,7 @@ func (s *scanner) string() bool {
 			if !s.escape() {
 				return false
 			}
-		case c < ' ' || c == '<' || c == '>' || c == '&' || c == 0xe2 && s.separator():
+		case c < ' ' || c == 0xe2 && s.separator():
 			return s.syntax("what has to be escaped, or the end, in a string")
 		default:
 			s.at++
@@ -203,10 +203,11 @@ func (s *scanner) escape() bool {
 	return s.syntax("no escape")
 }
 
-// escaped says whether encoding/json writes the character with that number, in hex, as \u and the number.
+// escaped says whether encoding/json writes the character with that number, in hex, as \u and the number. Custody
+// writes <, > and &, and U+FFFD, in both ways.
 func escaped(hex string) bool {
 	switch hex {
-	case "003c", "003e", "0026", "2028", "2029":
+	case "003c", "003e", "0026", "2028", "2029", "fffd": // the last stands for bytes that are not UTF-8
 		return true
 	case "0008", "0009", "000a", "000c", "000d": // they have names
 		return false

@@ -75,10 +75,13 @@ var second = 1000000000n;
 var Newer = class extends Error {
 };
 var Reader = class {
-  constructor(text) {
+  /** In records, <, >, & and U+FFFD stand as they are or escaped. */
+  constructor(text, recorded = false) {
     this.text = text;
+    this.recorded = recorded;
   }
   text;
+  recorded;
   at = 0;
   /** The outermost object, as far as it was read. */
   top;
@@ -108,16 +111,17 @@ var Reader = class {
         return escaped ? JSON.parse(text.slice(from, this.at)) : text.slice(from + 1, this.at - 1);
       }
       if (c === 92) {
-        this.token(escape, "no escape");
+        this.token(this.recorded ? recordedEscape : escape, "no escape");
         this.at--;
         escaped = true;
-      } else if (!(c >= 32) || c === 60 || c === 62 || c === 38 || c === 8232 || c === 8233) {
+      } else if (!(c >= 32) || !this.recorded && (c === 60 || c === 62 || c === 38) || c === 8232 || c === 8233) {
         this.fail("what has to be escaped, or the end, in a string");
       }
     }
   }
 };
 var escape = /\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]|3c|3e|26)|u202[89])/y;
+var recordedEscape = /\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]|3c|3e|26)|u202[89]|ufffd)/y;
 var number = /0|-?[1-9][0-9]*/y;
 var name = /"([a-z0-9_]{1,64})":/y;
 var base642 = /"[A-Za-z0-9+/=]*"/y;
@@ -1173,7 +1177,7 @@ function gone(body, leaf, run) {
 
 // src/proof/scan.ts
 function scan(data) {
-  const r = new Reader(fromUtf8(data, "the record"));
+  const r = new Reader(fromUtf8(data, "the record"), true);
   try {
     record(r);
   } catch (error) {

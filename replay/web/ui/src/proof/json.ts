@@ -22,7 +22,8 @@ export class Reader {
   /** The outermost object, as far as it was read. */
   top?: Record<string, unknown>;
 
-  constructor(readonly text: string) {}
+  /** In records, <, >, & and U+FFFD stand as they are or escaped. */
+  constructor(readonly text: string, readonly recorded = false) {}
 
   fail(what: string): never {
     throw new Malformed(`${what} at character ${this.at}`);
@@ -53,10 +54,10 @@ export class Reader {
         return escaped ? JSON.parse(text.slice(from, this.at)) as string : text.slice(from + 1, this.at - 1);
       }
       if (c === 0x5c) {
-        this.token(escape, "no escape");
+        this.token(this.recorded ? recordedEscape : escape, "no escape");
         this.at--;
         escaped = true;
-      } else if (!(c >= 0x20) || c === 0x3c || c === 0x3e || c === 0x26 || c === 0x2028 || c === 0x2029) {
+      } else if (!(c >= 0x20) || (!this.recorded && (c === 0x3c || c === 0x3e || c === 0x26)) || c === 0x2028 || c === 0x2029) {
         this.fail("what has to be escaped, or the end, in a string");
       }
     }
@@ -64,6 +65,7 @@ export class Reader {
 }
 
 const escape = /\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]|3c|3e|26)|u202[89])/y;
+const recordedEscape = /\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]|3c|3e|26)|u202[89]|ufffd)/y;
 const number = /0|-?[1-9][0-9]*/y;
 const name = /"([a-z0-9_]{1,64})":/y;
 const base64 = /"[A-Za-z0-9+/=]*"/y;

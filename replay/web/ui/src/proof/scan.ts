@@ -33,7 +33,7 @@ export interface Scan {
 }
 
 export function scan(data: Bytes): Scan {
-  const r = new Reader(fromUtf8(data, "the record"));
+  const r = new Reader(fromUtf8(data, "the record"), true);
   try {
     record(r);
   } catch (error) {

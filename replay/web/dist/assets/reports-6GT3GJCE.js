@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-ZDAZQC5Y.js";import"./chunk-4XXMXROO.js";import"./chunk-GZP3SNO6.js";import"./chunk-HLNJ66P2.js";import"./chunk-F4YA47E5.js";import"./chunk-JQRQIS3P.js";import"./chunk-HJSCUN5S.js";export{b as Runs,a as default};
