@@ -50,14 +50,14 @@ func Lock(ctx context.Context, f *os.File, how int) error {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return &HeldError{f.Name(), holder(f), context.Cause(ctx)}
+			return &HeldError{f.Name(), Holder(f), context.Cause(ctx)}
 		}
 	}
 }
 
-// holder returns the process that holds the flock of f, or 0. A line of /proc/locks is
+// Holder returns the process that holds the flock of f, or 0 if none does or it is not known. A line of /proc/locks is
 // "1: FLOCK ADVISORY WRITE 118 fe:01:1234 0 EOF", with the device in hex.
-func holder(f *os.File) int {
+func Holder(f *os.File) int {
 	var s unix.Stat_t
 	locks, err := os.ReadFile("/proc/locks")
 	if err != nil || unix.Fstat(int(f.Fd()), &s) != nil {
