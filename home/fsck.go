@@ -171,7 +171,7 @@ func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 	}
 	for _, run := range others {
 		if _, here := f.known[run]; here || wal.Locked(f.home.RunDir(run)) {
-			continue // it began since, goes on, was pruned, or its record does not hold, which is told already
+			continue // it began since, goes on, was pruned, or its record does not hold, which is reported above
 		}
 		if err := f.stranger(ctx, run, trusted); err != nil {
 			return err

@@ -115,8 +115,8 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestTwiceIsThere: a log that has two histories of a run, since another program wrote it, is told of, by each who
-// reads it all, and goes on.
+// TestTwiceIsThere: where another program wrote two histories of a run into a log, each full read of the log reports
+// them, and the log goes on.
 func TestTwiceIsThere(t *testing.T) {
 	dir, k := t.TempDir()+"/log", newKey(t, "custody-test")
 	l, _ := twiceOf(t, dir, k)

@@ -134,7 +134,7 @@ func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 }
 
 // shown says whether the log itself has signed what an alarm is about. Of the others, whoever stands between
-// may be the cause: they are told and not kept.
+// may be the cause: they are reported and not kept.
 func (a Alarm) shown() bool {
 	return a.Name == Twice || a.Name == Order || a.Name == Unknown || a.Name == Forked
 }

@@ -89,7 +89,7 @@ type BundleOptions struct {
 	// Signer signs the bundle as a whole: the key of HostKey, or of a run that another host made and of which
 	// nothing is selected and nothing attached, that of the host which writes the bundle.
 	Signer note.Signer
-	// By is who asks for the bundle, and Time when: for the statements of a selection and of
+	// By names the requester of the bundle, and Time is that of the request: for the statements of a selection and of
 	// attachments. They are not used without either.
 	By   string
 	Time time.Time
