@@ -44,12 +44,12 @@ func (c bundleCmd) Run(a *app) error {
 	}
 	a.say("wrote " + c.Out)
 	if root, err := h.FleetRoot(); err == nil && !h.HasLogOf(scope(run.Tenant), run.ID) {
-		a.say("the run is another host's; who is to verify it needs the fleet's root key by another way: " + root)
+		a.say("the run is another host's; send the verifier the fleet's root key separately: " + root)
 		return nil
 	}
 	key, err := h.PublicKey()
 	if err == nil {
-		a.say("who is to verify it needs this host's public key by another way: " + key)
+		a.say("send the verifier this host's public key separately: " + key)
 	}
 	return err
 }
