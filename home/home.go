@@ -184,7 +184,7 @@ func (h *Home) Store(ctx context.Context) (store.Store, error) {
 	if err := ownerOnly(h.storePath()); err != nil {
 		return nil, err
 	}
-	return sqlite.Open(h.storePath())
+	return sqlite.Open(ctx, h.storePath())
 }
 
 // ErrElsewhere means that host.yaml names a transport and not the store behind it.
@@ -193,7 +193,7 @@ var ErrElsewhere = errors.New("the store is elsewhere, and this host does not kn
 // openStore opens the store that dsn names: clickhouse://..., or sqlite:PATH.
 func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Store, error) {
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
-		return sqlite.Open(path)
+		return sqlite.Open(ctx, path)
 	}
 	switch scheme, _, _ := strings.Cut(dsn, "://"); scheme {
 	case "clickhouse", "tcp", "native", "http", "https":

@@ -155,9 +155,14 @@ func (r *Run) ship(ctx context.Context) (err error) {
 		return errors.Join(err, unvouched)
 	}
 	defer func() { err = errors.Join(err, closeWay()) }()
-	if remote, ok := w.(*ship.Remote); ok {
+	switch w := w.(type) {
+	case *ship.Remote:
 		defer r.carryLeft(bounded, w, log)()
-		defer r.tellOthers(keep, remote, ctx.Done())()
+		defer r.tellOthers(keep, w, ctx.Done())()
+	case *ship.Transport:
+		var stop context.CancelFunc
+		bounded, stop = patient(ctx, w)
+		defer stop()
 	}
 	return r.home.forward(bounded, w, vouched, r.ID, nil, ctx.Done())
 }

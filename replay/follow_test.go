@@ -17,12 +17,12 @@ import (
 func growing(t *testing.T) (w, r *sqlite.Store) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "store.db")
-	w, err := sqlite.Open(path)
+	w, err := sqlite.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.Close() })
-	if r, err = sqlite.OpenReader(path); err != nil {
+	if r, err = sqlite.OpenReader(t.Context(), path); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })

@@ -31,7 +31,7 @@ func BenchmarkExporter(b *testing.B) {
 		b.Fatal(err)
 	}
 	const events = 20000
-	st, err := sqlite.Open(filepath.Join(b.TempDir(), "store.db"))
+	st, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "store.db"))
 	if err != nil {
 		b.Fatal(err)
 	}

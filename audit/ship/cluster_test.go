@@ -236,7 +236,7 @@ func TestCluster(t *testing.T) {
 		t.Logf("n%d was cut off, n%d lost its disk; the host says: %s", cut, lost, host.stderr.String())
 		host.mu.Unlock()
 		ingest.stop()
-		db, err := sqlite.OpenReader(path)
+		db, err := sqlite.OpenReader(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}

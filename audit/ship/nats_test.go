@@ -190,7 +190,7 @@ func ingester(t testing.TB, c Config, s Store, o IngestOptions) (*Ingester, func
 
 func openStore(t testing.TB) *sqlite.Store {
 	t.Helper()
-	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"))
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

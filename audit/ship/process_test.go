@@ -131,7 +131,7 @@ func (d *deadly) Ingest(ctx context.Context, segs ...store.Segment) error {
 }
 
 func playIngest(c Config, path string, die int) error {
-	db, err := sqlite.Open(path)
+	db, err := sqlite.Open(context.Background(), path)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func TestKilled(t *testing.T) {
 			}
 		}
 		host.wait(60 * time.Second)
-		db, err := sqlite.OpenReader(path)
+		db, err := sqlite.OpenReader(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestKilledBetween(t *testing.T) {
 		}
 		ingest.mu.Unlock()
 		ingest.stop()
-		db, err := sqlite.Open(path)
+		db, err := sqlite.Open(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,7 @@ func (r *room) wait(ctx context.Context, condition func() bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (f *faulty) Ingest(ctx context.Context, segs ...store.Segment) error {
 
 func start(t testing.TB, fault func(store.Segment) error) (*Transport, *faulty) {
 	t.Helper()
-	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"))
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestCloseAtOnce(t *testing.T) {
 func TestNothingOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"))
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

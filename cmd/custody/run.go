@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -236,7 +237,7 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 	}
 	recordErr, storeErr := j.record.Close(keep, closing)
 	if storeErr != nil {
-		j.say("the run is not all in the store and under a checkpoint yet; the next custody command goes on with that: " + storeErr.Error())
+		j.late(storeErr)
 	}
 	if j.cmd.JSON {
 		recordErr = errors.Join(recordErr, j.printRecords())
@@ -251,6 +252,15 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 		return res.ExitCode, err
 	}
 	return res.ExitCode, nil
+}
+
+// late says that the log has the whole run, and the store or a checkpoint does not, in one line.
+func (j *job) late(why error) {
+	j.say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
+		strings.ReplaceAll(strings.TrimSpace(why.Error()), "\n", "; ") + "); `custody ship` or any later run continues there")
+	if h := hint(why); h != "" {
+		j.say("hint: " + h)
+	}
 }
 
 // printRecords writes what the log holds, one record a line.

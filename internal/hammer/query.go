@@ -22,7 +22,7 @@ const (
 
 // query measures the three questions that people ask of a large store.
 func (r *report) query(ctx context.Context, dir string) error {
-	st, err := sqlite.Open(filepath.Join(dir, "custody.db"))
+	st, err := sqlite.Open(ctx, filepath.Join(dir, "custody.db"))
 	if err != nil {
 		return err
 	}

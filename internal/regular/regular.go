@@ -39,6 +39,8 @@ func kind(t fs.FileMode) string {
 		return "it is a socket"
 	case t&fs.ModeDevice != 0:
 		return "it is a device"
+	case t&fs.ModeSymlink != 0:
+		return "it is a link that leads to no file"
 	}
 	return "it is something else"
 }
@@ -49,10 +51,25 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0)
 // OpenFile is os.OpenFile for regular files. What stands at path and is none is not opened,
 // or if it appears just then, without waiting and without reading or writing.
 func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, &TypeError{path, info.Mode().Type()}
+	if err := Check(path); err != nil {
+		return nil, err
 	}
 	return checked(path)(os.OpenFile(path, flag|unix.O_NONBLOCK, perm))
+}
+
+// Check returns a TypeError if something stands at path that is not a regular file, such as a link to nothing, or an
+// endless one. Nothing at all is no error, and nothing is opened.
+func Check(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return &TypeError{path, info.Mode().Type()}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP):
+		if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
+			return &TypeError{path, fs.ModeSymlink}
+		}
+	}
+	return nil
 }
 
 // ReadFile reads a whole regular file.

@@ -87,7 +87,7 @@ func openStore(ctx context.Context, where string) (store.Store, error) {
 	if strings.HasPrefix(where, "http://") {
 		return clickhouse.Open(ctx, where, clickhouse.Options{})
 	}
-	return sqlite.Open(where)
+	return sqlite.Open(ctx, where)
 }
 
 // awaitStore waits for a server that was killed.

@@ -33,7 +33,7 @@ func BenchmarkSQLite(b *testing.B) {
 	if path == "" {
 		path = b.TempDir() + "/store.db"
 	}
-	benchmark(b, func(context.Context) (store.Store, error) { return sqlite.Open(path) })
+	benchmark(b, func(ctx context.Context) (store.Store, error) { return sqlite.Open(ctx, path) })
 }
 
 // BenchmarkClickHouse does so over the ClickHouse engine, or the database that $CUSTODY_BENCH_CLICKHOUSE names.

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 func child(dir, addr string) error {
-	st, err := sqlite.OpenReader(filepath.Join(dir, "store.db"))
+	st, err := sqlite.OpenReader(context.Background(), filepath.Join(dir, "store.db"))
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (l *listener) read(c net.Conn) {
 // at least once, in its run's order, and each line of the files is whole.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
-	st, err := sqlite.Open(filepath.Join(dir, "store.db"))
+	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "store.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

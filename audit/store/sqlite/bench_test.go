@@ -114,7 +114,7 @@ func BenchmarkOpen(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "store.db")
 	storetest.Ingest(b, open1(b, path), storetest.Run("r-1", 100, 100))
 	for b.Loop() {
-		s, err := Open(path)
+		s, err := Open(b.Context(), path)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -146,7 +146,7 @@ func TestEraseAfterKill(t *testing.T) {
 const eraseEnv = "CUSTODY_TEST_ERASE" // path
 
 func childErase(path string) error {
-	s, err := Open(path)
+	s, err := Open(context.Background(), path)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func TestKilledWhileErasing(t *testing.T) {
 // TestEraseWaitsForReaders: a reader of the state before keeps its bytes alive.
 func TestEraseWaitsForReaders(t *testing.T) {
 	path, s := crowded(t)
-	r, err := OpenReader(path)
+	r, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestEraseInDamagedCopy(t *testing.T) {
 // TestEraseByAReader: who may only read cannot erase.
 func TestEraseByAReader(t *testing.T) {
 	path, _ := crowded(t)
-	r, err := OpenReader(path)
+	r, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

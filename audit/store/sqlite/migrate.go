@@ -30,12 +30,12 @@ func migrationFiles() ([]string, error) {
 }
 
 // checkVersion refuses a schema that this code cannot read.
-func checkVersion(db *sql.DB) error {
+func checkVersion(ctx context.Context, db *sql.DB) error {
 	files, err := migrationFiles()
 	if err != nil {
 		return err
 	}
-	have, err := version(db)
+	have, err := version(ctx, db)
 	if err != nil {
 		return err
 	}
@@ -49,21 +49,21 @@ func checkVersion(db *sql.DB) error {
 }
 
 // migrate applies what is missing, in one transaction that other processes wait for.
-func migrate(db *sql.DB) error {
+func migrate(ctx context.Context, db *sql.DB) error {
 	files, err := migrationFiles()
 	if err != nil {
 		return err
 	}
 	// The common case takes no lock.
-	if have, err := version(db); err != nil || have == len(files) {
+	if have, err := version(ctx, db); err != nil || have == len(files) {
 		return err
 	}
-	tx, err := db.BeginTx(context.Background(), nil)
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // after Commit it does nothing
-	have, err := version(tx)
+	have, err := version(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -95,9 +95,9 @@ func apply(tx *sql.Tx, file string, version int) error {
 	return err
 }
 
-func version(q interface {
-	QueryRow(string, ...any) *sql.Row
+func version(ctx context.Context, q interface {
+	QueryRowContext(context.Context, string, ...any) *sql.Row
 }) (v int, err error) {
-	err = q.QueryRow("PRAGMA user_version").Scan(&v)
+	err = q.QueryRowContext(ctx, "PRAGMA user_version").Scan(&v)
 	return v, err
 }

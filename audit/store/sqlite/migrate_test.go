@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"os"
@@ -49,7 +50,7 @@ func TestOldStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	segs := slices.Concat(storetest.Segments("r-a", personal("r-a", 2500), 700), storetest.Run("r-b", 300, 90))
 	now := oldStore(t, path, segs)
-	if _, err := OpenReader(path); err == nil {
+	if _, err := OpenReader(t.Context(), path); err == nil {
 		t.Error("an old store was opened by a reader, which cannot change it")
 	}
 	s := open1(t, path)
@@ -113,7 +114,7 @@ func feedOf(t *testing.T, s *Store) []string {
 const migrateEnv = "CUSTODY_TEST_MIGRATE" // path
 
 func childOpen(path string) error {
-	s, err := Open(path)
+	s, err := Open(context.Background(), path)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ const childRecords, childSegment = 20000, 500
 // childIngest ingests one run, segment by segment, and says so on its output.
 func childIngest(what string) error {
 	path, run, _ := strings.Cut(what, " ")
-	s, err := Open(path)
+	s, err := Open(context.Background(), path)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func TestKilledWhileIngesting(t *testing.T) {
 // wantPrefix checks that a reader finds whole segments and at least those up to acknowledged.
 func wantPrefix(t *testing.T, path string, acknowledged uint64) {
 	t.Helper()
-	r, err := OpenReader(path)
+	r, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

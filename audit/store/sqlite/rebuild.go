@@ -39,7 +39,7 @@ func Rebuild(ctx context.Context, path string, segments iter.Seq2[store.Segment,
 
 // fill ingests all segments into a new database, which is closed, and so one file, on return.
 func fill(ctx context.Context, path string, segments iter.Seq2[store.Segment, error]) (n int, refused, err error) {
-	s, err := Open(path)
+	s, err := Open(ctx, path)
 	if err != nil {
 		return 0, nil, err
 	}

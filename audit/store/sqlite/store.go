@@ -24,6 +24,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -47,7 +48,7 @@ type CorruptError struct {
 
 // Error implements error.
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("the store %s is damaged: %v", filepath.Base(e.Path), e.Err)
+	return fmt.Sprintf("the store %s is damaged: %v", e.Path, e.Err)
 }
 
 // Unwrap gives SQLite's own error.
@@ -60,7 +61,7 @@ func (e *CorruptError) Hint() string {
 
 // Open opens the database for reading and writing, makes it if there is none, for its owner alone, as the logs
 // are that it is made from, and brings its schema up to date.
-func Open(path string) (*Store, error) {
+func Open(ctx context.Context, path string) (*Store, error) {
 	// SQLite gives its other files the mode of this one. An existing one must not be
 	// opened beside SQLite: closing it would give up SQLite's locks (fcntl).
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -70,21 +71,26 @@ func Open(path string) (*Store, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	return open(path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_txlock=immediate", migrate)
+	return open(ctx, path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_txlock=immediate", migrate)
 }
 
 // OpenReader opens an existing database for reading, while others may write to
 // it. The error is fs.ErrNotExist when there is no database yet.
-func OpenReader(path string) (*Store, error) {
+func OpenReader(ctx context.Context, path string) (*Store, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	// Opened for writing underneath, because the first reader after a crash has
 	// to recover the write-ahead log; query_only keeps SQL from changing anything.
-	return open(path, "mode=rw&_pragma=query_only(1)", checkVersion)
+	return open(ctx, path, "mode=rw&_pragma=query_only(1)", checkVersion)
 }
 
-func open(path, options string, prepare func(*sql.DB) error) (*Store, error) {
+func open(ctx context.Context, path, options string, prepare func(context.Context, *sql.DB) error) (*Store, error) {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := regular.Check(path + suffix); err != nil { // SQLite would wait for somebody to write to a FIFO
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
 	dsn := fmt.Sprintf("file:%s?_pragma=busy_timeout(%d)&%s",
 		(&url.URL{Path: path}).EscapedPath(), busyTimeout.Milliseconds(), options)
 	db, err := sql.Open("sqlite", dsn)
@@ -93,7 +99,7 @@ func open(path, options string, prepare func(*sql.DB) error) (*Store, error) {
 	}
 	db.SetMaxOpenConns(8)
 	s := &Store{path: path, db: db}
-	if err := retryBusy(func() error { return prepare(db) }); err != nil {
+	if err := retryBusy(ctx, func() error { return prepare(ctx, db) }); err != nil {
 		db.Close()
 		return nil, s.wrap("open store", err)
 	}
@@ -107,16 +113,44 @@ func (s *Store) Close() error {
 
 // retryBusy repeats what SQLite refuses without waiting for busy_timeout: the
 // change to WAL mode and the recovery after a crash, when several processes
-// open the file at the same moment.
-func retryBusy(do func() error) error {
-	deadline := time.Now().Add(busyTimeout)
+// open the file at the same moment. It ends with ctx, and after busyTimeout.
+func retryBusy(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
 	for {
 		err := do()
-		if err == nil || !isCode(err, lib.SQLITE_BUSY) || time.Now().After(deadline) {
+		if err == nil || !isCode(err, lib.SQLITE_BUSY) {
 			return err
 		}
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
+}
+
+// AccessError says that the file cannot be written, or stays locked, and by which file that is.
+type AccessError struct {
+	Path string
+	Err  error
+}
+
+// Error implements error.
+func (e *AccessError) Error() string { return fmt.Sprintf("the store %s: %v", e.Path, e.Err) }
+
+// Unwrap gives SQLite's own error.
+func (e *AccessError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *AccessError) Hint() string {
+	switch {
+	case isCode(e.Err, lib.SQLITE_BUSY):
+		return "another process keeps it locked: `fuser " + e.Path + "` names those that have it open"
+	case isCode(e.Err, lib.SQLITE_FULL):
+		return "make room on its disk"
+	}
+	return "it and its directory must be writable, with room on the disk: look at owner, mode, mount and `df`"
 }
 
 // wrap adds what was being done and turns damage into a CorruptError.
@@ -126,9 +160,13 @@ func (s *Store) wrap(doing string, err error) error {
 		return nil
 	case isCode(err, lib.SQLITE_CORRUPT), isCode(err, lib.SQLITE_NOTADB):
 		err = &CorruptError{Path: s.path, Err: err}
+	case isCode(err, lib.SQLITE_READONLY), isCode(err, lib.SQLITE_BUSY), isCode(err, lib.SQLITE_FULL), isCode(err, lib.SQLITE_IOERR):
+		err = &AccessError{Path: s.path, Err: err}
 	case isCode(err, lib.SQLITE_CANTOPEN):
 		if _, statErr := os.Stat(filepath.Dir(s.path)); errors.Is(statErr, fs.ErrNotExist) {
 			err = statErr
+		} else {
+			err = &AccessError{Path: s.path, Err: err}
 		}
 	}
 	return fmt.Errorf("%s: %w", doing, err)

@@ -19,7 +19,7 @@ import (
 
 func open1(t testing.TB, path string) *Store {
 	t.Helper()
-	s, err := Open(path)
+	s, err := Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,13 +31,13 @@ func newStore(t testing.TB) *Store { return open1(t, filepath.Join(t.TempDir(), 
 
 func TestReaderWhileWriting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	if _, err := OpenReader(path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := OpenReader(t.Context(), path); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("got %v, want ErrNotExist", err)
 	}
 	w := open1(t, path)
 	segs := storetest.Run("r-1", 1000, 10)
 	storetest.Ingest(t, w, segs[:1])
-	r, err := OpenReader(path)
+	r, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestOpenAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			s, err := Open(path)
+			s, err := Open(t.Context(), path)
 			if err != nil {
 				t.Errorf("open %d: %v", i, err)
 				return
@@ -154,7 +154,7 @@ func damage(t *testing.T, path string) {
 
 func wantCorrupt(t *testing.T, path string) {
 	t.Helper()
-	s, err := Open(path)
+	s, err := Open(t.Context(), path)
 	if err == nil {
 		_, err = s.Runs(t.Context(), store.Filter{})
 		s.Close()
@@ -204,16 +204,16 @@ func TestNewerSchema(t *testing.T) {
 	}
 	s.Close()
 	var newer *TooNewError
-	if _, err := Open(path); !errors.As(err, &newer) {
+	if _, err := Open(t.Context(), path); !errors.As(err, &newer) {
 		t.Errorf("Open: %v", err)
 	}
-	if _, err := OpenReader(path); !errors.As(err, &newer) {
+	if _, err := OpenReader(t.Context(), path); !errors.As(err, &newer) {
 		t.Errorf("OpenReader: %v", err)
 	}
 }
 
 func TestNoDirectory(t *testing.T) {
-	if _, err := Open(filepath.Join(t.TempDir(), "no", "store.db")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(t.Context(), filepath.Join(t.TempDir(), "no", "store.db")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
 	}
 }
