@@ -20,12 +20,18 @@ import (
 // recordOn writes a run of three segments that says it was sealed on a day.
 func recordOn(t *testing.T, run string, key proof.Key, at time.Time) string {
 	t.Helper()
+	return recordOf(t, run, key, time.Time{}, at)
+}
+
+// recordOf writes one whose records say that they were written at another time.
+func recordOf(t *testing.T, run string, key proof.Key, written, at time.Time) string {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), run)
 	sealer := prooftest.SealedOn{Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"}), At: at}
 	log := must(wal.Create(dir, wal.Options{Run: run, Sealer: sealer}))
 	rec := audit.NewRecorder(log, redact.New(make([]byte, 32)))
 	for range 2 {
-		must(rec.Record(t.Context(), audit.Event{Observer: audit.Guest, Kind: audit.KindOutput, Output: &audit.Output{Stream: "stdout", Text: "what happened\n"}}))
+		must(rec.Record(t.Context(), audit.Event{Time: written, Observer: audit.Guest, Kind: audit.KindOutput, Output: &audit.Output{Stream: "stdout", Text: "what happened\n"}}))
 		if err := log.Rotate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -54,6 +60,8 @@ func TestRedoPast(t *testing.T) {
 	}
 	replaced := recordOn(t, "r-1", key, then)
 	s.enter(t, replaced)
+	old := recordOf(t, "r-3", key, then, time.Now()) // sealed today, as it says
+	s.enter(t, old)
 	past = append(past, kept, s.log.publish(w.On(time.Now())))
 	pack := func(dir string) string {
 		var b bytes.Buffer
@@ -75,6 +83,9 @@ func TestRedoPast(t *testing.T) {
 		"rewritten":                          {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 1},
 		"rewritten, ten years":               {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Within: 87600 * time.Hour}, []string{"--witness", w.Key, "--quorum", "1", "--within", "315360000"}, 0},
 		"rewritten, no witness":              {replaced, proof.Trust{Keys: host}, nil, 0},
+		"old records":                        {old, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 1},
+		"old records, since, ten years":      {old, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept, Within: 87600 * time.Hour}, []string{"--witness", w.Key, "--quorum", "1", "--since", since, "--within", "315360000"}, 0},
+		"old records, since":                 {old, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept}, []string{"--witness", w.Key, "--quorum", "1", "--since", since}, 1},
 		"genuine":                            {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 0},
 		"genuine, within seconds":            {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Within: time.Second}, []string{"--witness", w.Key, "--quorum", "1", "--within", "1"}, 1},
 		"rewritten, since without a witness": {replaced, proof.Trust{Keys: host, Since: kept}, []string{"--since", since}, 0},

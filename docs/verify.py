@@ -430,7 +430,7 @@ class Segments:  # what the records say, over all segments
         leaves = [sums[n:n + 32] for n in range(0, len(sums), 32)]
         check((len(leaves), len(data)) == (m["count"], m["bytes"]) and not len(sums) % 32 and root(leaves).hex() == m["root"], "leaves altered")
         losses, strange, first, at = {}, None, self.last + 1, self.last
-        self.began = instant(m["sealed_at"])
+        self.began, self.oldest = instant(m["sealed_at"]), None
         for i, (leaf, seq, magic, record) in enumerate(walk(data, leaves, self.run)):
             check(seq > at, "records out of order")
             if i == 0: first = seq
@@ -454,7 +454,10 @@ class Segments:  # what the records say, over all segments
         if magic != "F": return None
         try: r = scan(record)
         except Malformed as x: check(False, "record malformed: seq %d: %s" % (seq, x))
-        if i == 0 and (r or early(record)): self.began = instant((r or early(record))["time"])
+        if r or early(record):
+            at = instant((r or early(record))["time"])
+            if i == 0: self.began = at
+            self.oldest = at if self.oldest is None else min(at, self.oldest)
         if not r: return "seq %d has a field that is not known" % seq
         check(not e or e["kind"] == r["kind"], "erasure of another record")
         if r["kind"] == "gap":
@@ -512,11 +515,12 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         seq = int(name[:20])
         erasures[seq] = erasure(files[name], host, run, seq, keys)
         entries[name] = entry("erasure", run, seq, sha(files.pop(name)).hex())
-    seen = Segments(run, erasures)
+    seen, oldest = Segments(run, erasures), []
     for i, (name, _, m, by, _) in enumerate(manifests):
         first = name[:20]
         check(first + ".seg" in files or not m["count"], "segment missing")
         seen.take(m, files.pop(first + ".seg", b""), files.pop(first + ".leaves", b""))
+        oldest.append(seen.oldest)
         if i == 0:
             for *_, by, _ in manifests:
                 check(by not in following or seen.began <= instant(following[by]["time"]) + 600 * SECOND, "signed by a key that was retired")
@@ -576,12 +580,15 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         check(places[name[:20]] < n <= size, name + ": does not cover the manifest")
         check(continues(n, size, path, before, top) and (n < size or not path), name + ": log forked")
         if len(by) >= quorum: shown.append((n, cosigned_at(by, quorum)))
-    for name, _, m, _, _ in manifests:  # the bundle's own checkpoint counts too
-        times = [t for n, t in shown if t is not None and n > places[name[:20]]]
-        check(not times or instant(m["sealed_at"]) >= min(times) - within * SECOND, "witnesses saw a manifest long after it says that it was sealed")
-    for name, _, m, _, _ in manifests:
-        young = kept_at and places[name[:20]] >= kept_size
-        check(not young or instant(m["sealed_at"]) >= kept_at - SKEW, "an entry of the log is younger than it says")
+    ages = [(places[name[:20]], instant(m["sealed_at"]), age) for (name, _, m, _, _), age in zip(manifests, oldest)]
+    for place, sealed, age in ages:  # the bundle's own checkpoint counts too
+        times = [t for n, t in shown if t is not None and n > place]
+        check(not times or sealed >= min(times) - within * SECOND, "witnesses saw a manifest long after it says that it was sealed")
+        check(not times or age is None or age >= min(times) - within * SECOND, "witnesses saw a record long after it says that it was written")
+    for place, sealed, age in ages:
+        young = kept_at and place >= kept_size
+        check(not young or sealed >= kept_at - SKEW, "an entry of the log is younger than it says")
+        check(not young or age is None or age >= kept_at - within * SECOND, "a record in the log is younger than it says")
     check(files.keys() <= {"README.txt", "checkpoint.tsr"}, "files that belong to nothing: " + ", ".join(files))
     t, by, known = statement(said, keys, "trailer")
     about = t["run"], t["head"], t["files"], t["bytes"], t["sha256"]

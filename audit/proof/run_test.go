@@ -54,8 +54,13 @@ var red = redact.New([]byte("0123456789abcdef0123456789abcdef"))
 
 func output(t testing.TB, text string) redact.Sealed {
 	t.Helper()
+	return outputAt(t, time.Now().UTC(), text)
+}
+
+func outputAt(t testing.TB, at time.Time, text string) redact.Sealed {
+	t.Helper()
 	s, err := red.Seal(&audit.Event{
-		Time: time.Now().UTC(), Observer: audit.Guest, Kind: audit.KindOutput,
+		Time: at, Observer: audit.Guest, Kind: audit.KindOutput,
 		Output: &audit.Output{Stream: "stdout", Text: audit.Text(text)},
 	})
 	check(t, err)

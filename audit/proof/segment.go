@@ -26,6 +26,7 @@ type part struct {
 	first, last uint64
 	count       int
 	began       time.Time // of the first record
+	oldest      time.Time // of all records that are shown
 	holes       []hole    // between its own records
 	gaps        []gap
 	copies      []told
@@ -61,6 +62,7 @@ func (v *verifier) segments(ctx context.Context) error {
 		for i, p := range parts {
 			if p.err == nil {
 				p.err = v.take(some[i], p)
+				some[i].oldest = p.oldest
 			}
 			if p.err != nil {
 				return p.err
@@ -206,6 +208,9 @@ func (w *worker) record(p *part, f proven) error {
 	}
 	if p.count == 1 && h.timed {
 		p.began = h.time
+	}
+	if h.timed && (p.oldest.IsZero() || h.time.Before(p.oldest)) {
+		p.oldest = h.time
 	}
 	if e, ok := w.erasures[f.seq]; ok {
 		if e.Leaf != f.leaf || h.stranger == "" && e.Kind != h.kind {

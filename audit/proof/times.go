@@ -37,17 +37,28 @@ func (v *verifier) cosignedAt(n *note.Note) (time.Time, bool) {
 }
 
 // backdated finds manifests that came into the log after the checkpoint that the verifier kept, and say
-// that they were sealed before it.
+// that they were sealed before it, or have records that say that they are older still.
 func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 	p := v.report.Published
 	if p.SinceTime.IsZero() {
 		return nil
 	}
+	within := cmp.Or(v.trust.Within, DefaultWithin)
 	for _, m := range v.manifests {
-		if m.logged && m.index >= p.Since && m.SealedAt.Before(p.SinceTime.Add(-clockSkew)) {
-			return broken(ErrBackdated, 0, m.file, "it says that it was sealed at %s; at %s the log had %d entries and not this one, which is entry %d",
-				m.SealedAt.Format(time.RFC3339), p.SinceTime.Format(time.RFC3339), p.Since, m.index)
+		if !m.logged || m.index < p.Since {
+			continue
 		}
+		says := ""
+		switch {
+		case m.SealedAt.Before(p.SinceTime.Add(-clockSkew)):
+			says = "it says that it was sealed at " + m.SealedAt.Format(time.RFC3339)
+		case !m.oldest.IsZero() && m.oldest.Before(p.SinceTime.Add(-within)):
+			says = "it has a record that says it is of " + m.oldest.Format(time.RFC3339)
+		default:
+			continue
+		}
+		return broken(ErrBackdated, 0, m.file, "%s; at %s the log had %d entries and not this one, which is entry %d",
+			says, p.SinceTime.Format(time.RFC3339), p.Since, m.index)
 	}
 	return nil
 }
@@ -110,6 +121,10 @@ func (v *verifier) late(seen map[int]time.Time) error {
 		if delay > within {
 			return broken(ErrLate, 0, m.file, "first witnessed %s after it says it was sealed, at %s; at most %s is accepted",
 				delay.Round(time.Second), at.Format(time.RFC3339), within)
+		}
+		if !m.oldest.IsZero() && at.Sub(m.oldest) > within {
+			return broken(ErrLate, 0, m.file, "first witnessed %s after a record in it says it was written, at %s; at most %s is accepted",
+				at.Sub(m.oldest).Round(time.Second), at.Format(time.RFC3339), within)
 		}
 	}
 	return nil

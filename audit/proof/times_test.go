@@ -248,6 +248,58 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestOldRecords: a run that was sealed today, as it says, has records that say they are older.
+func TestOldRecords(t *testing.T) {
+	now := time.Now().UTC()
+	for name, c := range map[string]struct {
+		ages  []time.Duration // of the records of the second segment
+		since time.Duration   // age of the checkpoint that the verifier kept, if there is one
+		want  error
+	}{
+		"of a day":                      {[]time.Duration{23 * time.Hour}, 0, nil},
+		"older":                         {[]time.Duration{25 * time.Hour}, 0, proof.ErrLate},
+		"of last year":                  {[]time.Duration{365 * 24 * time.Hour}, 0, proof.ErrLate},
+		"of last year, between others":  {[]time.Duration{0, 365 * 24 * time.Hour, 0}, 0, proof.ErrLate},
+		"of tomorrow":                   {[]time.Duration{-24 * time.Hour}, 0, nil},
+		"of a day before what was kept": {[]time.Duration{23 * time.Hour}, time.Hour, nil},
+		"of last year, and a checkpoint was kept":    {[]time.Duration{365 * 24 * time.Hour}, time.Hour, proof.ErrBackdated},
+		"none in the segment behind that checkpoint": {nil, time.Hour, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, w := newKey(t), prooftest.NewWitness(t, "witness.example")
+			log := &treeLog{signer: k.signer}
+			log.log(t, runOn(t, k, "r-before", now.Add(-c.since)))
+			kept := log.publish(t, w.On(now.Add(-c.since)))
+			dir := filepath.Join(t.TempDir(), "r-one")
+			l, err := wal.Create(dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+			check(t, err)
+			_, err = l.Append(t.Context(), outputAt(t, now, "what happened\n"))
+			check(t, err)
+			check(t, l.Rotate(t.Context()))
+			for _, age := range c.ages {
+				_, err = l.Append(t.Context(), outputAt(t, now.Add(-age), "what happened\n"))
+				check(t, err)
+			}
+			check(t, l.Close(t.Context(), wal.Sealed))
+			log.log(t, dir)
+			signed := log.publish(t, w.On(now.Add(time.Second)))
+			o := proof.BundleOptions{HostKey: k.public, Signer: k.signer, Log: log, Past: prooftest.Past{signed}}
+			trust := proof.Trust{Keys: k.trusted, Witnesses: []note.Verifier{w}, Quorum: 1}
+			if c.since > 0 {
+				o.Since, trust.Since = kept, kept
+			}
+			var b bytes.Buffer
+			check(t, proof.WriteBundle(t.Context(), &b, dir, o))
+			_, err = unpack(t, b.Bytes()).verify(t, trust)
+			if c.want == nil {
+				check(t, err)
+			} else {
+				wants(t, err, proof.ErrDoesNotHold, c.want, 0)
+			}
+		})
+	}
+}
+
 // addPath puts one more hash into the proof of an earlier checkpoint.
 func addPath(t *testing.T, data []byte) []byte {
 	t.Helper()

@@ -83,7 +83,7 @@ var (
 	ErrStamp           = &Finding{"stamp-forged", 57, "time stamp forged"}
 	ErrStampedOther    = &Finding{"stamp-of-another-checkpoint", 58, "the time stamp is over another checkpoint"}
 	// Findings about times.
-	ErrLate              = &Finding{"witnessed-late", 66, "witnesses saw a manifest long after it says that it was sealed"}
+	ErrLate              = &Finding{"witnessed-late", 66, "witnesses saw a record long after it says that it was written or sealed"}
 	ErrBackdated         = &Finding{"entry-backdated", 65, "an entry of the host's log is younger than it says"}
 	ErrErasureUndeclared = &Finding{"erasure-undeclared", 60, "a record is erased and no statement says so"}
 	ErrErasureForged     = &Finding{"erasure-forged", 61, "statement of an erasure forged"}

@@ -1218,7 +1218,7 @@ var Segments = class {
   #copies = new Copies();
   #masked = [];
   #copyErased = false;
-  /** Checks a segment against its manifest. Its seqs have to come behind those before. */
+  /** Checks a segment against its manifest, and returns the time of the oldest record that is shown. Its seqs have to come behind those before. */
   take(m, data, sums) {
     const leaves = Array.from({ length: Math.ceil(sums.length / 32) }, (_, i2) => sums.subarray(32 * i2, 32 * i2 + 32));
     const fits = sums.length % 32 === 0 && BigInt(leaves.length) === m.count && BigInt(data.length) === m.bytes && equal(rootOf(leaves), fromDigest(m.root));
@@ -1238,6 +1238,7 @@ var Segments = class {
     check(part.strange !== void 0 || same(part.losses, m.losses), `segment ${m.segment}: gap records declare other losses than the manifest`);
     this.records += m.count;
     this.strange ??= part.strange;
+    return part.oldest;
   }
   #frame(f, part, opens) {
     const e = this.erasures.get(f.seq);
@@ -1263,7 +1264,11 @@ var Segments = class {
     } catch (error) {
       throw new Finding(`the record with seq ${seq} does not have its form: ${error instanceof Error ? error.message : String(error)}`);
     }
-    if (opens && r.said.time !== void 0) this.began = instant(r.said.time);
+    if (r.said.time !== void 0) {
+      const at = instant(r.said.time);
+      if (opens) this.began = at;
+      if (part.oldest === void 0 || at < part.oldest) part.oldest = at;
+    }
     if (r.stranger !== void 0) {
       part.strange ??= `seq ${seq} has a field ${r.stranger}: a newer custody can judge it`;
       return;
@@ -1433,10 +1438,11 @@ var BundleCheck = class {
   async #segments(erasures) {
     const segments = new Segments(this.#run, erasures);
     const none = new Uint8Array(0);
-    for (const [i, { said: m, name: name2 }] of this.#manifests.entries()) {
+    for (const [i, manifest] of this.#manifests.entries()) {
+      const { said: m, name: name2 } = manifest;
       await this.told?.(i / this.#manifests.length);
       check(m.count === 0n || this.#files.has(name2 + ".seg"), `segment ${m.segment} is missing`);
-      segments.take(m, this.#take(name2 + ".seg") ?? none, this.#take(name2 + ".leaves") ?? none);
+      manifest.oldest = segments.take(m, this.#take(name2 + ".seg") ?? none, this.#take(name2 + ".leaves") ?? none);
       if (i === 0) this.#retired(segments.began);
     }
     return segments;
@@ -1530,7 +1536,7 @@ var BundleCheck = class {
     check(included(leafHash(utf8(entry)), index, this.#checkpoint.size, path3, this.#checkpoint.root), `${name2} is not in the host's log`);
     return index;
   }
-  /** Witnesses saw each manifest soon after it says that it was sealed. */
+  /** Witnesses saw each manifest soon after it says that it was sealed, and after its records say that they were written. */
   async #timely() {
     const shown = [this.#checkpoint];
     for (const m of this.#manifests) {
@@ -1544,7 +1550,9 @@ var BundleCheck = class {
     for (const m of this.#manifests) {
       const times = dated.filter((c) => c.at !== void 0 && c.size > m.index).map((c) => c.at);
       const first = times.reduce((a, b) => b < a ? b : a, times[0] ?? 0n);
-      check(times.length === 0 || first * second - instant(m.said.sealed_at) <= within * second, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
+      const accepted = (first - within) * second;
+      check(times.length === 0 || instant(m.said.sealed_at) >= accepted, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
+      check(times.length === 0 || m.oldest === void 0 || m.oldest >= accepted, `witnesses saw ${m.name}.manifest long after a record in it says that it was written`);
     }
   }
   async #witnessed(m, data) {
@@ -1557,12 +1565,13 @@ var BundleCheck = class {
     check(continues(old.size, size, path2(found[1]), old.root, root), `${name2}: the log does not go on from there`);
     return old;
   }
-  /** What came into the log after the kept checkpoint does not say that it was sealed long before. */
+  /** What came into the log after the kept checkpoint does not say that it is from long before. */
   #backdated(kept) {
     const at = cosignedBy(kept, this.demands.quorum);
-    for (const { index, said, name: name2 } of this.#manifests) {
+    for (const { index, said, name: name2, oldest } of this.#manifests) {
       const young = at !== void 0 && index >= kept.size;
       check(!young || instant(said.sealed_at) >= (at - skew) * second, `${name2}.manifest is younger in the log than it says`);
+      check(!young || oldest === void 0 || oldest >= (at - this.demands.within) * second, `${name2}.manifest is younger in the log than a record in it says`);
     }
   }
   #strays() {

@@ -65,6 +65,7 @@ interface Signed extends Opened<"manifest"> {
   name: string; // of its file, without the suffix
   entry: string;
   index: bigint; // in the host's log
+  oldest?: bigint; // when its oldest record says that it was written
 }
 
 const skew = 300n; // seconds that clocks may be apart
@@ -187,10 +188,11 @@ class BundleCheck {
   async #segments(erasures: Map<bigint, Erasure>): Promise<Segments> {
     const segments = new Segments(this.#run, erasures);
     const none = new Uint8Array(0);
-    for (const [i, { said: m, name }] of this.#manifests.entries()) {
+    for (const [i, manifest] of this.#manifests.entries()) {
+      const { said: m, name } = manifest;
       await this.told?.(i / this.#manifests.length);
       check(m.count === 0n || this.#files.has(name + ".seg"), `segment ${m.segment} is missing`);
-      segments.take(m, this.#take(name + ".seg") ?? none, this.#take(name + ".leaves") ?? none);
+      manifest.oldest = segments.take(m, this.#take(name + ".seg") ?? none, this.#take(name + ".leaves") ?? none);
       if (i === 0) this.#retired(segments.began);
     }
     return segments;
@@ -293,7 +295,7 @@ class BundleCheck {
     return index;
   }
 
-  /** Witnesses saw each manifest soon after it says that it was sealed. */
+  /** Witnesses saw each manifest soon after it says that it was sealed, and after its records say that they were written. */
   async #timely(): Promise<void> {
     const shown = [this.#checkpoint];
     for (const m of this.#manifests) {
@@ -307,7 +309,9 @@ class BundleCheck {
     for (const m of this.#manifests) {
       const times = dated.filter((c) => c.at !== undefined && c.size > m.index).map((c) => c.at!);
       const first = times.reduce((a, b) => (b < a ? b : a), times[0] ?? 0n);
-      check(times.length === 0 || first * second - instant(m.said.sealed_at) <= within * second, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
+      const accepted = (first - within) * second;
+      check(times.length === 0 || instant(m.said.sealed_at) >= accepted, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
+      check(times.length === 0 || m.oldest === undefined || m.oldest >= accepted, `witnesses saw ${m.name}.manifest long after a record in it says that it was written`);
     }
   }
 
@@ -322,12 +326,13 @@ class BundleCheck {
     return old;
   }
 
-  /** What came into the log after the kept checkpoint does not say that it was sealed long before. */
+  /** What came into the log after the kept checkpoint does not say that it is from long before. */
   #backdated(kept: SignedCheckpoint): void {
     const at = cosignedBy(kept, this.demands.quorum);
-    for (const { index, said, name } of this.#manifests) {
+    for (const { index, said, name, oldest } of this.#manifests) {
       const young = at !== undefined && index >= kept.size;
       check(!young || instant(said.sealed_at) >= (at - skew) * second, `${name}.manifest is younger in the log than it says`);
+      check(!young || oldest === undefined || oldest >= (at - this.demands.within) * second, `${name}.manifest is younger in the log than a record in it says`);
     }
   }
 

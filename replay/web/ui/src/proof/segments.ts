@@ -14,6 +14,8 @@ import type { Erasure, Manifest } from "./statements";
 /** What the records of one segment declare. */
 interface Part {
   losses: Losses;
+  /** When the oldest record says that it was written, in nanoseconds since 1970. */
+  oldest?: bigint;
   /** What a newer version wrote. */
   strange?: string;
 }
@@ -36,8 +38,8 @@ export class Segments {
 
   constructor(readonly run: string, readonly erasures: ReadonlyMap<bigint, Erasure>) {}
 
-  /** Checks a segment against its manifest. Its seqs have to come behind those before. */
-  take(m: Manifest, data: Bytes, sums: Bytes): void {
+  /** Checks a segment against its manifest, and returns the time of the oldest record that is shown. Its seqs have to come behind those before. */
+  take(m: Manifest, data: Bytes, sums: Bytes): bigint | undefined {
     const leaves = Array.from({ length: Math.ceil(sums.length / 32) }, (_, i) => sums.subarray(32 * i, 32 * i + 32));
     const fits = sums.length % 32 === 0 && BigInt(leaves.length) === m.count && BigInt(data.length) === m.bytes && equal(rootOf(leaves), fromDigest(m.root));
     check(fits, `segment ${m.segment}: records or leaves are not what the manifest signs`);
@@ -56,6 +58,7 @@ export class Segments {
     check(part.strange !== undefined || same(part.losses, m.losses), `segment ${m.segment}: gap records declare other losses than the manifest`);
     this.records += m.count;
     this.strange ??= part.strange;
+    return part.oldest;
   }
 
   #frame(f: Frame, part: Part, opens: boolean): void {
@@ -83,7 +86,11 @@ export class Segments {
     } catch (error) {
       throw new Finding(`the record with seq ${seq} does not have its form: ${error instanceof Error ? error.message : String(error)}`);
     }
-    if (opens && r.said.time !== undefined) this.began = instant(r.said.time);
+    if (r.said.time !== undefined) {
+      const at = instant(r.said.time);
+      if (opens) this.began = at;
+      if (part.oldest === undefined || at < part.oldest) part.oldest = at;
+    }
     if (r.stranger !== undefined) {
       part.strange ??= `seq ${seq} has a field ${r.stranger}: a newer custody can judge it`;
       return;

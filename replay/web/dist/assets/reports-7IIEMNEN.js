@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-CGSKQTJZ.js";import"./chunk-4XXMXROO.js";import"./chunk-OS6DCITT.js";import"./chunk-H63EGD5N.js";import"./chunk-F4YA47E5.js";import"./chunk-JQRQIS3P.js";import"./chunk-HJSCUN5S.js";export{b as Runs,a as default};
