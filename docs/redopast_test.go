@@ -58,6 +58,10 @@ func TestRedoPast(t *testing.T) {
 	if err := os.WriteFile(since, kept, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	nothing := filepath.Join(t.TempDir(), "nothing")
+	if err := os.WriteFile(nothing, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	replaced := recordOn(t, "r-1", key, then)
 	s.enter(t, replaced)
 	old := recordOf(t, "r-3", key, then, time.Now()) // sealed today, as it says
@@ -89,6 +93,7 @@ func TestRedoPast(t *testing.T) {
 		"genuine":                            {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 0},
 		"genuine, within seconds":            {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Within: time.Second}, []string{"--witness", w.Key, "--quorum", "1", "--within", "1"}, 1},
 		"rewritten, since without a witness": {replaced, proof.Trust{Keys: host, Since: kept}, []string{"--since", since}, 0},
+		"genuine, since nothing":             {genuine, proof.Trust{Keys: host, Since: []byte{}}, []string{"--since", nothing}, 1},
 		"genuine, since":                     {genuine, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept}, []string{"--witness", w.Key, "--quorum", "1", "--since", since}, 0},
 	} {
 		t.Run(title, func(t *testing.T) {

@@ -165,6 +165,11 @@ func TestRedoRecord(t *testing.T) {
 			delete(changed, key)
 			judge(fmt.Sprintf("seq %d without %s", seq, key), changed, key != "host_key")
 		}
+		changed := plain(p)
+		if twice, ok := changed["rotations"].([]any); ok {
+			changed["rotations"] = append(twice, twice...)
+			judge(fmt.Sprintf("seq %d, rotations twice", seq), changed, true)
+		}
 	}
 }
 

@@ -309,6 +309,7 @@ def record(data, keys, witnesses, quorum, since, within, _):
     want(logged or not ({"rotations", "stamp"} & p.keys() or erased and "log" in p["erasure"]), "no such state")
     notes = p.get("rotations", []) + [p[n] for n in ("manifest", "erasure") if n in p]
     paths = [n["log"] for n in notes if "log" in n] + [p[n] for n in ("segment",) if n in p]
+    want(len({n["note"] for n in p.get("rotations", [])}) == len(p.get("rotations", [])), "a rotation comes twice")
     want(all(len(n["note"].encode()) <= 64 << 10 for n in notes) and all(x["path"] is not None and len(x["path"]) <= 64 for x in paths), "too long")
     want(len(p.get("checkpoint", "").encode()) <= 64 << 10 and len(p.get("stamp", b"")) <= 64 << 10, "too long")
     under = lambda place, n, leaf, top: place and included(place["index"], n, [bytes.fromhex(h).ljust(32, b"\0") for h in place["path"]], leaf, top)
@@ -336,7 +337,7 @@ def record(data, keys, witnesses, quorum, since, within, _):
     if logged:
         size, top, signers = checkpoint(p["checkpoint"].encode(), by[0], keys, witnesses)
         check(len(signers) >= quorum, "too few witnesses: %d" % len(signers))
-        check(not since or checkpoint(since, by[0], keys, witnesses)[:2] == (size, top), "no proof that the log went on")
+        check(since is None or checkpoint(since, by[0], keys, witnesses)[:2] == (size, top), "no proof that the log went on")
         for place, e in entries: check(under(place, size, sha(b"\0" + e), top), "not in the log")
     check(sealed, "the record is written, nothing is signed yet", 2)
     check(logged, "the record is signed, and not under a checkpoint yet", 2)
@@ -555,7 +556,7 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
     step = proof(b"old " + NUM, "consistency") if since is not None else None
     kept_at = None
     for old, others in ((since, named), (kept, {})):
-        if not old: continue
+        if old is None: continue
         n, before, by = checkpoint(old, host, {**keys, **others}, witnesses)
         if old is since: check(step[0] == n, "the consistency is about another tree")
         check(n < size or (n, before) == (size, top), "log rolled back or forked")
@@ -608,10 +609,10 @@ def main(file="", *options):
     except (Malformed, binascii.Error): check(False, "no public key", 2)
     check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
     check(re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]), "--within is no number of seconds", 2)
-    since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]]
+    since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]] or [None]
     data = pathlib.Path(file).read_bytes()
     what = record if data[:1] == b"{" else bundle
-    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0] if since else b"", int(given["--within"][-1]), roots)
+    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0], int(given["--within"][-1]), roots)
 
 def run():
     try: main(*sys.argv[1:])

@@ -322,12 +322,23 @@ func (p RecordProof) shape() error {
 		what = "checkpoint and path in the log belong to state logged"
 	case !logged && (len(p.Rotations) > 0 || p.Stamp != nil || erased && p.Erasure.Log != nil):
 		what = "rotations, time stamp and paths in the log belong to state logged"
+	case p.repeated():
+		what = "a rotation comes twice"
 	case p.long():
 		what = "a note or a path is longer than any can be"
 	default:
 		return nil
 	}
 	return broken(ErrProofMalformed, p.Seq, "", "%s", what)
+}
+
+// repeated says whether a rotation comes twice.
+func (p RecordProof) repeated() bool {
+	seen := map[string]bool{}
+	for _, r := range p.Rotations {
+		seen[r.Note] = true
+	}
+	return len(seen) < len(p.Rotations)
 }
 
 // long says whether a part of it is longer than what custody writes can be.

@@ -49,6 +49,9 @@ func TestRewrittenPast(t *testing.T) {
 	other.contains(monitor(0), "one history")
 	d.must(0, "bundle", genuine, "-o", bundle)
 	auditor := []string{"--key", hostKey, "--witness", witness}
+	twice := append([]string{"verify", bundle, "--since", kept}, append(auditor, auditor...)...) // each key counts once
+	other.contains(other.must(0, twice...).stdout, "witnesses witness.example\n")
+	other.contains(other.must(2, append(twice, "--quorum", "2")...).stderr, "--quorum 2 of 1 witnesses")
 	said := other.must(0, append([]string{"verify", bundle, "--since", kept}, auditor...)...)
 	other.contains(said.stdout, "in log    by ", "after it was sealed", "since     the log went on")
 

@@ -77,12 +77,9 @@ func (c verifyCmd) trust() (proof.Trust, error) {
 	if c.Within <= 0 {
 		return t, fmt.Errorf("--within %s: give a time, such as 24h", c.Within)
 	}
-	for _, name := range c.Witness {
-		v, err := cosign.NewVerifierForCosignatureV1(keyText(name))
-		if err != nil {
-			return t, fmt.Errorf("--witness %.60q is neither a witness's key nor a file with one: %w", name, err)
-		}
-		t.Witnesses = append(t.Witnesses, v)
+	t.Witnesses, err = openKeys(c.Witness, func(text string) (note.Verifier, error) { return cosign.NewVerifierForCosignatureV1(text) })
+	if err != nil {
+		return t, fmt.Errorf("--witness %w", err)
 	}
 	if t.Quorum == 0 {
 		t.Quorum = len(t.Witnesses)
@@ -161,15 +158,28 @@ func known() (hosts, fleets note.Verifiers, err error) {
 
 // verifiers are those of the keys that a flag names, each a file or the key itself.
 func verifiers(flag string, keys []string) (note.Verifiers, error) {
-	var list []note.Verifier
-	for _, key := range keys {
-		v, err := note.NewVerifier(keyText(key))
-		if err != nil {
-			return nil, fmt.Errorf("%s %.60q is neither a public key nor a file with one: %w", flag, key, err)
-		}
-		list = append(list, v)
+	list, err := openKeys(keys, note.NewVerifier)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", flag, err)
 	}
 	return note.VerifierList(list...), nil
+}
+
+// openKeys opens keys, each a file or the key itself. One that is given twice counts once.
+func openKeys(keys []string, open func(text string) (note.Verifier, error)) (list []note.Verifier, err error) {
+	seen := map[string]bool{}
+	for _, key := range keys {
+		text := keyText(key)
+		v, err := open(text)
+		if err != nil {
+			return nil, fmt.Errorf("%.60q is neither a public key nor a file with one: %w", key, err)
+		}
+		if !seen[text] {
+			list = append(list, v)
+		}
+		seen[text] = true
+	}
+	return list, nil
 }
 
 func (a *app) verifyBundle(path string, t proof.Trust) (code, found error) {

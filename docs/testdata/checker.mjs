@@ -1644,6 +1644,7 @@ function shape(d) {
   if (!logged && (d.rotations.length > 0 || d.stamp || d.erasure?.log)) {
     throw new Malformed("rotations, time stamp and paths in the log belong to state logged");
   }
+  if (new Set(d.rotations.map((r) => latin1(r.note))).size < d.rotations.length) throw new Malformed("a rotation comes twice");
   const long = (d.record?.length ?? 0) > longestRecord || (d.checkpoint?.length ?? 0) > longestNote || (d.stamp?.length ?? 0) > longestNote;
   if (long) throw new Malformed("a part of it is longer than any can be");
 }

@@ -1,6 +1,6 @@
 // The document that proves one record (audit/proof.RecordProof), taken apart and held to its form: it has one text only.
 
-import { type Bytes, Malformed, fromDigest, utf8 } from "./bytes";
+import { type Bytes, Malformed, fromDigest, latin1, utf8 } from "./bytes";
 import { Newer, parse } from "./json";
 import { proof } from "./shapes";
 
@@ -109,6 +109,7 @@ function shape(d: Document): void {
   if (!logged && (d.rotations.length > 0 || d.stamp || d.erasure?.log)) {
     throw new Malformed("rotations, time stamp and paths in the log belong to state logged");
   }
+  if (new Set(d.rotations.map((r) => latin1(r.note))).size < d.rotations.length) throw new Malformed("a rotation comes twice");
   const long = (d.record?.length ?? 0) > longestRecord || (d.checkpoint?.length ?? 0) > longestNote || (d.stamp?.length ?? 0) > longestNote;
   if (long) throw new Malformed("a part of it is longer than any can be");
 }

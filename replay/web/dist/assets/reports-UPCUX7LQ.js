@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-I3Q6OO3W.js";import"./chunk-4XXMXROO.js";import"./chunk-6R2IGUEL.js";import"./chunk-RG2MVI2X.js";import"./chunk-F4YA47E5.js";import"./chunk-JQRQIS3P.js";import"./chunk-HJSCUN5S.js";export{b as Runs,a as default};
