@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,22 +117,32 @@ func TestDiskFullMidway(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			d := smallDisk(t, kind, "96m")
 			d.script(0, "true")
-			cmd := d.command("run", "--", "sh", "-c",
-				"i=0; while [ $i -lt 400 ]; do echo line $i; echo $i > f$i; i=$((i+1)); done; echo end; exit 8")
+			cmd := d.command("run", "--", "sh", "-c", // it ends when it has read a line
+				"exec 3<&0; cat <&3 >stop & i=0; until [ -s stop ]; do echo line $i; echo $i > f$i; i=$((i+1)); done; echo end; exit 8")
 			var out, errs screen
 			cmd.Stdout, cmd.Stderr = &out, &errs
+			stop, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
 			d.start(cmd)
 			out.await(t, "line 20")
 			eventually(t, "frozen: the sandbox", func() bool {
 				d.fill()
 				return strings.Contains(errs.String(), frozen)
 			})
+			fmt.Fprintln(stop, "stop")
+			stop.Close()
 			if strings.Contains(out.String(), "end") {
 				t.Error("the command went on to its end")
 			}
 			d.free()
 			cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != 8 || strings.Count(out.String(), "\n") != 401 {
+			var want strings.Builder
+			for i := range strings.Count(out.String(), "\n") - 1 {
+				fmt.Fprintln(&want, "line", i)
+			}
+			if code := cmd.ProcessState.ExitCode(); code != 8 || out.String() != want.String()+"end\n" {
 				t.Fatalf("exit code %d, output %.300q: %s", code, out.String(), errs.String())
 			}
 			d.verified("last")
