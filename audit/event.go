@@ -50,6 +50,7 @@ const (
 	KindGap     Kind = "gap"
 	KindFinding Kind = "finding"
 	KindAccess  Kind = "access"
+	KindNote    Kind = "note"
 )
 
 // Event is one fact before redaction. Time, Observer and Kind are required, and
@@ -81,6 +82,7 @@ type Event struct {
 	Gap       *Gap       `json:"gap,omitempty"`
 	Finding   *Finding   `json:"finding,omitempty"`
 	Access    *Access    `json:"access,omitempty"`
+	Note      *Note      `json:"note,omitempty"`
 }
 
 // Record is an event as it stands in the record: with its place in the run.
@@ -485,7 +487,7 @@ type Access struct {
 	Via    string `json:"via,omitempty"`    // token, oidc or once
 	Role   string `json:"role,omitempty"`   // that the principal has in Tenant
 	Tenant string `json:"tenant,omitempty"` // whose record was asked for
-	Action string `json:"action"`           // view, follow, search, verify, export, report, login, logout or manage
+	Action string `json:"action"`           // view, follow, search, verify, export, report, note, login, logout or manage
 	Route  string `json:"route"`            // of the API, such as "GET /api/v1/runs/{run}"
 	About  Text   `json:"about,omitempty"`  // the run, as it was asked for
 	Query  Text   `json:"query,omitempty"`  // the request's query

@@ -6,7 +6,7 @@ import "slices"
 func Kinds() []Kind {
 	return []Kind{
 		KindRun, KindStep, KindExec, KindExit, KindFile, KindFlow, KindDNS, KindHTTP, KindLLM,
-		KindPolicy, KindProbe, KindOutput, KindVM, KindCopy, KindSecret, KindGap, KindFinding, KindAccess,
+		KindPolicy, KindProbe, KindOutput, KindVM, KindCopy, KindSecret, KindGap, KindFinding, KindAccess, KindNote,
 	}
 }
 

@@ -139,6 +139,7 @@ func (ev *Event) check() error {
 		{ev.Gap != nil, ev.Kind == KindGap},
 		{ev.Finding != nil, ev.Kind == KindFinding},
 		{ev.Access != nil, ev.Kind == KindAccess},
+		{ev.Note != nil, ev.Kind == KindNote},
 	}
 	known := false
 	for _, p := range payloads {

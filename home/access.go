@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// AccessLog records who looked at records through this process: in a run of its own, which is
+// AccessLog records who looked at records through this process, and what they noted on them: in a run of its own, which is
 // hashed, signed, shipped and verified as every run is. It begins with the first look, and
 // another one begins each day.
 //
@@ -54,22 +55,40 @@ func (h *Home) AccessLog(r *redact.Redactor, version string) *AccessLog {
 
 // Record returns when the look is durable. On an error nothing may be shown.
 func (l *AccessLog) Record(ctx context.Context, look audit.Access) error {
+	_, _, err := l.record(ctx, audit.Event{Observer: audit.Host, Kind: audit.KindAccess, Access: &look})
+	return err
+}
+
+// Note returns when the note is durable: its place, and the note as it was recorded, after redaction.
+func (l *AccessLog) Note(ctx context.Context, n audit.Note) (id string, _ audit.Note, _ error) {
+	if err := n.Check(); err != nil {
+		return "", n, err
+	}
+	n.Tags = slices.Clone(n.Tags) // which the redactor may change
+	log, seq, err := l.record(ctx, audit.Event{Observer: audit.Host, Kind: audit.KindNote, Note: &n})
+	return audit.NoteID(log, seq), n, err
+}
+
+// record writes an event into the log of today, and says where it stands.
+func (l *AccessLog) record(ctx context.Context, ev audit.Event) (log string, seq uint64, _ error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, accessWait, errors.New("the access log cannot be written"))
 	defer cancel()
 	for {
 		l.mu.RLock()
 		if l.closed {
 			l.mu.RUnlock()
-			return errAccessClosed
+			return "", 0, errAccessClosed
 		}
 		if l.run != nil && time.Since(l.began) < AccessDay {
-			_, err := l.run.Record(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindAccess, Access: &look})
+			ev.Time = time.Now().UTC()
+			log = l.run.ID
+			seq, err := l.run.Record(ctx, ev)
 			l.mu.RUnlock()
-			return cause(ctx, err)
+			return log, seq, cause(ctx, err)
 		}
 		l.mu.RUnlock()
 		if err := l.next(ctx); err != nil {
-			return fmt.Errorf("begin an access log: %w", cause(ctx, err))
+			return "", 0, fmt.Errorf("begin an access log: %w", cause(ctx, err))
 		}
 	}
 }

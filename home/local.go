@@ -207,6 +207,9 @@ func (r logReader) search(ctx context.Context, q store.Search) ([]store.Row, err
 		}
 	}
 	for _, id := range ids {
+		if onlyAccess(q.Kinds) && !strings.HasPrefix(id, store.AccessPrefix) {
+			continue
+		}
 		for row, err := range r.Records(ctx, store.Query{Run: id, Kinds: q.Kinds, From: q.From, To: q.To}) {
 			if err != nil {
 				return nil, cutOff(ctx, q, err)
@@ -221,6 +224,11 @@ func (r logReader) search(ctx context.Context, q store.Search) ([]store.Row, err
 	}
 	cut()
 	return found, nil
+}
+
+// onlyAccess says whether records of these kinds stand in access logs only.
+func onlyAccess(kinds []audit.Kind) bool {
+	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k audit.Kind) bool { return k != audit.KindNote && k != audit.KindAccess })
 }
 
 // cutOff is the error of a search that got nowhere because its context was over.

@@ -92,6 +92,8 @@ func only(e *audit.Event, kind audit.Kind) {
 		kept.Finding = e.Finding
 	case audit.KindAccess:
 		kept.Access = e.Access
+	case audit.KindNote:
+		kept.Note = e.Note
 	}
 	*e = kept
 }

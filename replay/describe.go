@@ -33,7 +33,7 @@ func kindStyle(k audit.Kind) style {
 		return blue
 	case audit.KindFlow, audit.KindDNS, audit.KindHTTP, audit.KindLLM:
 		return magenta
-	case audit.KindSecret, audit.KindPolicy, audit.KindAccess:
+	case audit.KindSecret, audit.KindPolicy, audit.KindAccess, audit.KindNote:
 		return yellow
 	case audit.KindGap, audit.KindFinding:
 		return alarm
@@ -118,6 +118,8 @@ func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
 		return e, true
 	case r.Kind == audit.KindAccess && r.Access != nil:
 		return access(r.Access), true
+	case r.Kind == audit.KindNote && r.Note != nil:
+		return note(r.Note), true
 	}
 	return unknown(r.Kind, body), true
 }

@@ -35,4 +35,6 @@ type Options struct {
 	Relative bool
 	// Kinds are the kinds of records to show, all when empty. Gaps are always shown.
 	Kinds []audit.Kind
+	// Notes on the run; Timeline shows each below the record that it is about.
+	Notes []Note
 }

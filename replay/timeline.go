@@ -28,6 +28,7 @@ func Timeline(w io.Writer, run store.Run, rows Rows, opt Options) error {
 		last = row.Seq
 	}
 	p.header()
+	p.notesOn(store.Row{})
 	for row, err := range rows {
 		if err != nil {
 			return err
@@ -37,6 +38,7 @@ func Timeline(w io.Writer, run store.Run, rows Rows, opt Options) error {
 		}
 		p.row(row)
 	}
+	p.strayNotes(last)
 	p.footer()
 	return p.out.Flush()
 }
@@ -64,6 +66,7 @@ type printer struct {
 	began time.Time
 	said  []evidence // of findings that are recorded
 	next  uint64     // seq that the next row should have
+	notes map[uint64][]Note
 	sums
 }
 
@@ -71,7 +74,12 @@ type printer struct {
 type sums struct{ events, findings, gaps, lost, missing, unreadable uint64 }
 
 func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
-	return &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), judge: newJudge(), began: run.Began(), next: 1}
+	p := &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), judge: newJudge(), began: run.Began(), next: 1}
+	p.notes = map[uint64][]Note{}
+	for _, n := range opt.Notes {
+		p.notes[n.Seq] = append(p.notes[n.Seq], n)
+	}
+	return p
 }
 
 // learn takes up what other lines need to know of a row.
@@ -115,6 +123,7 @@ func (p *printer) row(row store.Row) {
 	if row.Erased != nil {
 		if p.shows("") {
 			p.loud(row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify says when and why", row.Seq))
+			p.notesOn(row)
 		}
 		return
 	}
@@ -125,9 +134,11 @@ func (p *printer) row(row store.Row) {
 	if err := json.Unmarshal(row.Body, &r); err != nil {
 		p.unreadable++
 		p.loud(row.Time, "record", fmt.Sprintf("RECORD %d CANNOT BE READ: %s", row.Seq, escape(err.Error())))
+		p.notesOn(row)
 		return
 	}
 	p.record(r, row.Body)
+	p.notesOn(row)
 }
 
 // checkSeq says so where records are not there and no gap is declared for them.
@@ -222,6 +233,9 @@ func (p *printer) footer() {
 	l := newLine(p.out, p.opt)
 	l.end()
 	l.put(plain, plural(p.events, "event"))
+	if n := len(p.opt.Notes); n > 0 {
+		l.put(plain, ", "+plural(n, "note"))
+	}
 	for _, n := range []struct {
 		n    uint64
 		text string

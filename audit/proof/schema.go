@@ -127,7 +127,7 @@ type kindForm struct {
 // kinds are all that this version knows.
 var kinds = [...]audit.Kind{
 	audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow, audit.KindDNS, audit.KindHTTP,
-	audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindCopy, audit.KindSecret, audit.KindGap, audit.KindFinding, audit.KindAccess,
+	audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindCopy, audit.KindSecret, audit.KindGap, audit.KindFinding, audit.KindAccess, audit.KindNote,
 }
 
 // payloadName is the field in which a kind's payload stands.

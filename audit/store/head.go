@@ -20,7 +20,7 @@ type Head struct {
 	Step     string
 	Proc     string // uid of the process that the record is about, where there is one
 	// What it is about, where it is about such a thing. Head does not say who claims it: Observer does.
-	Path   string // of the file, or of the program
+	Path   string // of the file, or of the program; of a note, the run that it is about
 	Host   string // name of the other side, lower case and without a final dot, else its address
 	Hash   string // SHA-256 of the file's content, hex
 	Secret string // name of the credential
@@ -122,6 +122,9 @@ type wireHead struct {
 		Rule   string `json:"rule"`
 		Secret string `json:"secret"`
 	} `json:"finding"`
+	Note *struct {
+		About string `json:"about"`
+	} `json:"note"`
 	Gap *struct {
 		Count uint64 `json:"count"`
 	} `json:"gap"`
@@ -149,6 +152,8 @@ func (r *wireHead) payload(h *Head) {
 		h.Secret, h.Host = r.Secret.Name, HostName(string(r.Secret.Host))
 	case r.Kind == audit.KindFinding && r.Finding != nil:
 		h.Proc, h.Rule, h.Secret = r.Finding.Proc, r.Finding.Rule, r.Finding.Secret
+	case r.Kind == audit.KindNote && r.Note != nil:
+		h.Path = r.Note.About
 	case r.Kind == audit.KindGap && r.Gap != nil:
 		h.lost = r.Gap.Count
 	case r.Kind == audit.KindRun && r.Observer == audit.Host: // a guest cannot say how a run ended

@@ -123,6 +123,7 @@ func everyKind() []audit.Event {
 		{Time: at, Observer: audit.Host, Kind: audit.KindLLM, LLM: &audit.LLM{Host: "a.example", ToolCalls: []audit.ToolCall{{Name: "host"}}}},
 		{Time: at, Observer: audit.Host, Kind: audit.KindSecret, Secret: &audit.Secret{Name: "token", Host: "a.example"}},
 		{Time: at, Observer: audit.Host, Kind: audit.KindFinding, Finding: &audit.Finding{Rule: "x", Secret: "token", Proc: "p"}},
+		{Time: at, Observer: audit.Host, Kind: audit.KindNote, Note: &audit.Note{Who: "ann", About: "r-1", Seq: 3, Text: long, Tags: []string{"about"}}},
 		{Time: at, Observer: audit.Host, Kind: audit.KindOutput, Output: &audit.Output{Stream: "tty", Text: long}},
 		{Time: at, Observer: audit.Host, Kind: audit.KindVM, VM: &audit.VM{Op: "boot"}},
 		{Time: at, Observer: audit.Host, Kind: audit.KindPolicy, Policy: &audit.Policy{Digest: "x"}},
@@ -188,6 +189,8 @@ func columnsOf(r audit.Record) store.Head {
 		h.Secret, h.Host = r.Secret.Name, hostName(string(r.Secret.Host))
 	case r.Kind == audit.KindFinding && r.Finding != nil:
 		h.Proc, h.Rule, h.Secret = r.Finding.Proc, r.Finding.Rule, r.Finding.Secret
+	case r.Kind == audit.KindNote && r.Note != nil:
+		h.Path = r.Note.About
 	}
 	return h
 }

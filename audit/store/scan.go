@@ -87,6 +87,10 @@ func fieldOf(kind audit.Kind, key []byte) field {
 		case "secret":
 			return secret
 		}
+	case audit.KindNote:
+		if string(key) == "about" {
+			return path
+		}
 	}
 	return noField
 }
@@ -94,7 +98,7 @@ func fieldOf(kind audit.Kind, key []byte) field {
 // known returns k without an allocation where it is one that has a payload to look at, else ok is false.
 func known(k []byte) (kind audit.Kind, ok bool) {
 	for _, kind := range [...]audit.Kind{audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow, audit.KindDNS,
-		audit.KindHTTP, audit.KindLLM, audit.KindSecret, audit.KindFinding} {
+		audit.KindHTTP, audit.KindLLM, audit.KindSecret, audit.KindFinding, audit.KindNote} {
 		if string(k) == string(kind) {
 			return kind, true
 		}

@@ -162,7 +162,7 @@ type Query struct {
 // Text, or From, is set.
 type Search struct {
 	Tenant   string // NoTenant for what has none, empty for any
-	Path     string // exactly this file or program
+	Path     string // exactly this file or program, or of notes the run that they are about
 	Host     string // exactly this host name or address
 	Hash     string // SHA-256 of a file's content, hex
 	Secret   string // name of a credential

@@ -26,6 +26,8 @@ type cli struct {
 	Run      runCmd      `cmd:"" help:"Run a command, or the steps of custody.yaml, in a sandbox."`
 	Runs     runsCmd     `cmd:"" help:"List the runs, newest first."`
 	Timeline timelineCmd `cmd:"" help:"Show what a run did."`
+	Note     noteCmd     `cmd:"" help:"Note something on a run or on one of its records, signed and in your name."`
+	Notes    notesCmd    `cmd:"" help:"Show what was noted on a run."`
 	Search   searchCmd   `cmd:"" help:"Find records in all runs: a file, a host, a program, a secret, a finding."`
 	Serve    serveCmd    `cmd:"" help:"Show runs in a browser and to programs, until told to stop."`
 	Token    tokenCmd    `cmd:"" help:"Make, list and remove tokens for the API."`

@@ -77,6 +77,7 @@ type timelineCmd struct {
 	At       string   `placeholder:"TIME" help:"The state at an instant: RFC 3339, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	Follow   bool     `short:"f" help:"Go on while the run goes on."`
 	JSON     bool     `name:"json" help:"The records' exact bytes, one a line."`
+	Notes    bool     `name:"notes" help:"With --json: the records of the notes on the run too, behind its own."`
 	Relative bool     `short:"r" help:"Times since the run's start."`
 }
 
@@ -111,8 +112,22 @@ func (c timelineCmd) Run(a *app) error {
 	case c.Follow:
 		return replay.Follow(a.ctx, a.stdout, st, run, opt)
 	case c.JSON:
-		return replay.NDJSON(a.stdout, rows, kinds...)
+		if err := replay.NDJSON(a.stdout, rows, kinds...); err != nil || !c.Notes {
+			return err
+		}
+		return replay.NDJSON(a.stdout, func(yield func(store.Row, error) bool) {
+			for row, err := range st.Search(a.ctx, replay.NotesQuery(run, maxNotes)) {
+				if _, ok := replay.ReadNote(run, row); (ok || err != nil) && !yield(row, err) {
+					return
+				}
+			}
+		})
 	}
+	all, err := a.notesOn(st, run)
+	if err != nil {
+		return err
+	}
+	opt.Notes = replay.Notes(all)
 	return replay.Timeline(a.stdout, run, rows, opt)
 }
 

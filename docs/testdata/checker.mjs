@@ -718,6 +718,21 @@ var schema_default = {
     "reason?": "string",
     "status?": "int64",
     "count?": "uint64"
+  },
+  "note?": {
+    who: "string",
+    via: "string",
+    "role?": "string",
+    "tenant?": "string",
+    about: "string",
+    "seq?": "uint64",
+    "leaf?": "string",
+    "text?": "text",
+    "tags?": [
+      "string"
+    ],
+    "withdraws?": "string",
+    "remote?": "string"
   }
 };
 

@@ -73,7 +73,7 @@ func Payloads() map[audit.Kind]string {
 	return map[audit.Kind]string{
 		audit.KindExec: "Exec", audit.KindExit: "Exit", audit.KindFile: "File", audit.KindFlow: "Flow", audit.KindDNS: "DNS", audit.KindHTTP: "HTTP", audit.KindLLM: "LLM",
 		audit.KindPolicy: "Policy", audit.KindProbe: "Probe", audit.KindOutput: "Output", audit.KindVM: "VM", audit.KindCopy: "Copy", audit.KindSecret: "Secret", audit.KindGap: "Gap",
-		audit.KindFinding: "Finding", audit.KindAccess: "Access", audit.KindStep: "Lifecycle",
+		audit.KindFinding: "Finding", audit.KindAccess: "Access", audit.KindNote: "Note", audit.KindStep: "Lifecycle",
 	}
 }
 

@@ -55,8 +55,8 @@ func (s *Server) searched(r *request) (h hunt, err error) {
 	if h.Kinds, err = r.kinds(); err != nil {
 		return h, err
 	}
-	if slices.Contains(h.Kinds, audit.KindAccess) {
-		return h, bad("GET /api/v1/access lists who looked at records", "accesses are no records of runs")
+	if slices.Contains(h.Kinds, audit.KindAccess) || slices.Contains(h.Kinds, audit.KindNote) {
+		return h, bad("GET /api/v1/access lists who looked at records", "accesses and notes are no records of runs")
 	}
 	if h.From, h.To, err = r.dates(); err != nil {
 		return h, err

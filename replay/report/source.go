@@ -199,6 +199,8 @@ func (r *record) otherPayload() bool {
 		return r.Finding != nil
 	case audit.KindAccess:
 		return r.Access != nil
+	case audit.KindNote:
+		return r.Note != nil
 	}
 	return true // a newer version's
 }

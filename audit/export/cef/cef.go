@@ -85,6 +85,8 @@ func (l *line) event() {
 		l.finding(or(e.Finding))
 	case audit.KindAccess:
 		l.access(or(e.Access))
+	case audit.KindNote:
+		l.note(or(e.Note))
 	default:
 		l.begin("record", "Record", "")
 		l.str("custodyRecord", string(e.Body))

@@ -83,9 +83,24 @@ func (l *line) rest(r audit.Record, body []byte) {
 		a := r.Access
 		l.action, l.verdict, l.subject, l.reason, l.address = a.Action, string(a.Verdict), a.Who, a.Reason, a.Remote
 		l.detail = words("route", a.Route, "about", string(a.About), "query", string(a.Query), "tenant", a.Tenant, "role", a.Role, "via", a.Via)
+	case r.Note != nil:
+		l.note(r.Note)
 	default:
 		l.detail = string(body)
 	}
+}
+
+func (l *line) note(n *audit.Note) {
+	l.action, l.subject, l.reason, l.address = "add", n.Who, string(n.Text), n.Remote
+	if n.Withdraws != "" {
+		l.action = "withdraw"
+	}
+	seq := ""
+	if n.Seq != 0 {
+		seq = fmt.Sprint(n.Seq)
+	}
+	l.detail = words("about", n.About, "seq", seq, "leaf", n.Leaf, "tags", strings.Join(n.Tags, " "), "withdraws", n.Withdraws,
+		"tenant", n.Tenant, "role", n.Role, "via", n.Via)
 }
 
 func (l *line) lifecycle(c *audit.Lifecycle) {

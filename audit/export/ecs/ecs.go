@@ -107,6 +107,8 @@ func (d *doc) event() {
 		d.finding(or(e.Finding))
 	case audit.KindAccess:
 		d.access(or(e.Access))
+	case audit.KindNote:
+		d.note(or(e.Note))
 	default:
 		d.foreign()
 	}

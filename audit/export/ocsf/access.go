@@ -74,7 +74,7 @@ func (d *doc) accessClass(a audit.Access) (uid, activity int) {
 		return 6003, 2
 	case "view", "follow", "search", "verify", "report":
 		return 6003, 2
-	case "manage":
+	case "manage", "note":
 		switch method {
 		case "POST":
 			return 6003, 1

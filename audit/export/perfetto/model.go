@@ -3,6 +3,7 @@ package perfetto
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -268,6 +269,12 @@ func (m *model) rest(r audit.Record, at int64) {
 		e.say("verdict", string(a.Verdict))
 		e.say("route", a.Route)
 		e.say("reason", a.Reason)
+	case r.Note != nil:
+		e := m.of(r, laneAccess, "", at, "note on "+r.Note.About)
+		e.say("who", r.Note.Who)
+		e.say("text", string(r.Note.Text))
+		e.say("tags", strings.Join(r.Note.Tags, " "))
+		e.say("withdraws", r.Note.Withdraws)
 	default:
 		m.of(r, laneFindings, "", at, "record of kind "+wire.Legible(string(r.Kind), maxName))
 	}

@@ -14,6 +14,7 @@ import (
 var tenantTests = []namedTest{
 	{"each other's runs", testOthersRuns},
 	{"access logs", testAccessLogs},
+	{"notes", testNotes},
 }
 
 // testOthersRuns: what a tenant may not see is not there for it, however it asks.
@@ -83,6 +84,42 @@ func wantAlike(t *testing.T, s store.Store, o *Oracle, tenant, id string, own bo
 func sameError(a, b error) bool {
 	return (a == nil) == (b == nil) && errors.Is(a, store.ErrNotFound) == errors.Is(b, store.ErrNotFound) &&
 		errors.Is(a, store.ErrAmbiguous) == errors.Is(b, store.ErrAmbiguous)
+}
+
+// testNotes: notes are found by the run that they are about, in whichever log they stand.
+func testNotes(t *testing.T, s store.Store) {
+	for i, log := range []string{"a-0", "a-1"} {
+		events := Events(5)
+		for j := range events {
+			events[j].Time = start.Add(time.Duration(10*i+j) * time.Second)
+		}
+		for j, about := range []string{"r-1", "r-2", "r-1"} {
+			events[j+1] = audit.Event{Time: events[j+1].Time, Observer: audit.Host, Kind: audit.KindNote,
+				Note: &audit.Note{Who: "ann", Via: "token", About: about, Text: "r-2 is another one", Tags: []string{"r-2"}}}
+		}
+		Ingest(t, s, owned([]string{"", "t"}[i], "h", Segments(log, Frames(log, events), 10)))
+	}
+	for _, tc := range []struct {
+		q    store.Search
+		want string
+	}{
+		{store.Search{Path: "r-1", Kinds: []audit.Kind{audit.KindNote}}, "[a-1:4 a-1:2 a-0:4 a-0:2]"},
+		{store.Search{Path: "r-2", Kinds: []audit.Kind{audit.KindNote}}, "[a-1:3 a-0:3]"},
+		{store.Search{Path: "r-2", Kinds: []audit.Kind{audit.KindNote}, Tenant: "t"}, "[a-1:3]"},
+		{store.Search{Path: "r-", Kinds: []audit.Kind{audit.KindNote}}, "[]"},
+		{store.Search{From: start, Kinds: []audit.Kind{audit.KindNote}, Limit: 2}, "[a-1:4 a-1:3]"},
+	} {
+		got := []string{}
+		for row, err := range s.Search(t.Context(), tc.q) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, audit.NoteID(row.Run, row.Seq))
+		}
+		if fmt.Sprint(got) != tc.want {
+			t.Errorf("%+v: %v, want %v", tc.q, got, tc.want)
+		}
+	}
 }
 
 // testAccessLogs: a look at a run must not become the last run.

@@ -28,7 +28,7 @@ func Full(fit bool) map[audit.Kind]FullEvent {
 		audit.KindFile: "File", audit.KindFlow: "Flow", audit.KindDNS: "DNS", audit.KindHTTP: "HTTP",
 		audit.KindLLM: "LLM", audit.KindPolicy: "Policy", audit.KindProbe: "Probe", audit.KindOutput: "Output",
 		audit.KindVM: "VM", audit.KindSecret: "Secret", audit.KindGap: "Gap", audit.KindFinding: "Finding",
-		audit.KindAccess: "Access", audit.KindCopy: "Copy",
+		audit.KindAccess: "Access", audit.KindCopy: "Copy", audit.KindNote: "Note",
 	}
 	for kind, field := range payloads {
 		f := filler{fit: fit}
@@ -140,7 +140,7 @@ func (f *filler) fill(name string, v reflect.Value) {
 func (f *filler) text(name string) []string {
 	if f.fit {
 		switch name {
-		case "flow.src_ip", "flow.dst_ip", "dns.answers", "access.remote":
+		case "flow.src_ip", "flow.dst_ip", "dns.answers", "access.remote", "note.remote":
 			return []string{fmt.Sprintf("10.77.0.%d", f.n)}
 		case "flow.peer":
 			return []string{"203.0.113.7:4711", "203.0.113.7"}

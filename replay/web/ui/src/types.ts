@@ -7,11 +7,13 @@ export type Observer = "host" | "guest";
 export type Verdict = "allow" | "deny";
 export type Kind =
   | "run" | "step" | "exec" | "exit" | "file" | "flow" | "dns" | "http" | "llm" | "policy" | "probe"
-  | "output" | "vm" | "copy" | "secret" | "gap" | "finding" | "access";
+  | "output" | "vm" | "copy" | "secret" | "gap" | "finding" | "access" | "note";
 export const kinds: Kind[] = [
   "run", "step", "exec", "exit", "file", "flow", "dns", "http", "llm", "secret", "output", "vm", "copy", "policy",
-  "finding", "gap", "probe", "access",
+  "finding", "gap", "probe", "access", "note",
 ];
+/** The kinds of records that runs have; the others stand in access logs. */
+export const runKinds = kinds.filter((k) => k !== "access" && k !== "note");
 
 export type Role = "viewer" | "auditor" | "operator" | "admin";
 export interface Grant {
@@ -106,6 +108,7 @@ export interface RunRecord {
   gap?: Gap;
   finding?: FindingEvent;
   access?: Access;
+  note?: NoteEvent;
 }
 export interface RecordRow {
   seq: number;
@@ -362,6 +365,21 @@ export interface Access {
   reason?: string;
   status?: number;
   count?: number;
+}
+
+/** A note on a run or on a record of it; seq and leaf are of that record. */
+export interface NoteEvent {
+  who: string;
+  via: string;
+  role?: string;
+  tenant?: string;
+  about: string;
+  seq?: number;
+  leaf?: string;
+  text?: Text;
+  tags?: string[];
+  withdraws?: string;
+  remote?: string;
 }
 
 // replay/state.go

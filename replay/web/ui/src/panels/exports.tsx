@@ -4,7 +4,7 @@ import { Badge, Time, Words, type Tone } from "../components/basic";
 import { Empty, ErrorBox, Loaded } from "../components/boxes";
 import { runPath } from "../api";
 import { bytes, count, flat, plural } from "../text";
-import { kinds, type Kind } from "../types";
+import { runKinds, type Kind } from "../types";
 import { Days, Page, RunLink, spanOf } from "./pages";
 import { Runs } from "./reports";
 import { can, Choice, Needs } from "./shared";
@@ -77,7 +77,7 @@ function Kinds({ picked, set }: { picked: ReadonlySet<Kind>; set: (picked: Reado
   };
   return (
     <fieldset class="kinds"><legend>Kinds{picked.size === 0 && ": all"}</legend>
-      {kinds.filter((k) => k !== "access").map((k) => <label class="check"><input type="checkbox" checked={picked.has(k)} onChange={() => toggle(k)} /> {k}</label>)}
+      {runKinds.map((k) => <label class="check"><input type="checkbox" checked={picked.has(k)} onChange={() => toggle(k)} /> {k}</label>)}
     </fieldset>
   );
 }

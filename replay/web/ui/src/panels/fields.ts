@@ -124,6 +124,10 @@ const specs: Record<string, Spec[]> = {
     ["query", "Query", "text"], ["verdict", "Verdict", "verdict"], ["reason", "Reason", "text"], ["status", "Status", "number"], ["count", "Refusals that this stands for", "count"],
     ["route", "Route", "text"], ["remote", "Client's address", "text"],
   ],
+  note: [
+    ["who", "Author", "text"], ["via", "Recognised by", "text"], ["role", "Role", "text"], ["tenant", "Tenant", "text"], ["about", "Run", "text"], ["seq", "Record of that run", "number"],
+    ["leaf", "Leaf of that record", "hash"], ["text", "Text", "text"], ["tags", "Tags", "text"], ["withdraws", "Withdraws the note", "text"], ["remote", "Client's address", "text"],
+  ],
 };
 
 /** Name of the payload of a kind. */
@@ -156,7 +160,7 @@ export const kindWords: Record<string, string> = {
   run: "start or end of the run", step: "start or end of a step", exec: "a program was started", exit: "a process ended", file: "something happened to a file",
   flow: "a network connection, or an attempt", dns: "a question to the resolver", http: "a request", llm: "a model's call", policy: "the policy that holds from here on",
   probe: "an attempt of the red team", output: "what a step wrote", vm: "something was done to the VM", copy: "files were copied in or out", secret: "something was done with a credential",
-  gap: "something is missing, and it is known", finding: "something that a reviewer should look at", access: "somebody looked at the record",
+  gap: "something is missing, and it is known", finding: "something that a reviewer should look at", access: "somebody looked at the record", note: "somebody noted something on a run",
 };
 
 export function isObject(value: unknown): value is Record<string, unknown> {

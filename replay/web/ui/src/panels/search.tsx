@@ -3,7 +3,7 @@ import { Badge, Seen, Time, Words } from "../components/basic";
 import { Empty } from "../components/boxes";
 import { describe } from "../records/describe";
 import { go, to, toRecord } from "../router";
-import { type Hit, kinds } from "../types";
+import { type Hit, runKinds } from "../types";
 import { Days, MoreOf, Page, RunLink, spanOf } from "./pages";
 import { usePages } from "./paging";
 
@@ -46,7 +46,7 @@ function Form(was: { way: Way; value: string; kind: string; from: string; until:
         <input type="search" value={now.value} required placeholder={ways.find(([way]) => way === now.way)![2]} onInput={(e) => set({ value: e.currentTarget.value })} spellcheck={false} autocomplete="off" />
       </label>
       <label>Kind <select value={now.kind} disabled={now.way === "argv"} onChange={(e) => set({ kind: e.currentTarget.value })}>
-        <option value="">any</option>{kinds.filter((k) => k !== "access").map((k) => <option value={k}>{k}</option>)}
+        <option value="">any</option>{runKinds.map((k) => <option value={k}>{k}</option>)}
       </select></label>
       <Days from={now.from} until={now.until} set={set} />
       <button type="submit" class="primary">Search</button>

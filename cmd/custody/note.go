@@ -1,0 +1,202 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/replay"
+)
+
+type noteCmd struct {
+	Name     string   `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
+	Text     string   `arg:"" optional:"" help:"What to note; it can be left out where there is a tag."`
+	Seq      uint64   `name:"seq" placeholder:"SEQ" help:"The record that the note is about (default: the whole run)."`
+	At       string   `placeholder:"TIME" help:"The last record at an instant: RFC 3339, HH:MM[:SS] of the run's day, or +1.5s from its start."`
+	Tag      []string `short:"t" placeholder:"TAG" help:"A tag, such as case-7. It can be given up to 8 times."`
+	Withdraw string   `placeholder:"NOTE" help:"Withdraw this note, as custody notes names it. Both stay in the record; the text says why."`
+}
+
+// viaCLI is how a note has come that was written on the command line.
+const viaCLI = "cli"
+
+func (c noteCmd) Run(a *app) error {
+	if c.Seq != 0 && c.At != "" {
+		return errors.New("give --seq or --at, not both")
+	}
+	h, st, err := a.openReader()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	run, err := st.Run(a.ctx, "", c.Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	if run.Class() != store.Sandboxes {
+		return fmt.Errorf("%s is the log of who looked at runs, and takes no notes", run.ID)
+	}
+	if own := h.Config().Tenant; own != "" && own != run.Tenant {
+		return fmt.Errorf("the run is of the tenant %q, and this host is of the tenant %q: only a host of the same tenant, or of none, can note anything on it", run.Tenant, own)
+	}
+	n := audit.Note{Who: callerName(), Via: viaCLI, Tenant: run.Tenant, About: run.ID, Text: audit.Text(c.Text), Tags: c.Tag, Withdraws: c.Withdraw}
+	if err := c.place(a, st, run, &n); err != nil {
+		return err
+	}
+	id, err := a.note(h, n)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout, id)
+	return nil
+}
+
+// place finds the record that the note is about, or the note that it withdraws.
+func (c noteCmd) place(a *app, st home.Reader, run store.Run, n *audit.Note) error {
+	if c.Withdraw != "" {
+		if c.Seq != 0 || c.At != "" || len(c.Tag) > 0 {
+			return errors.New("--withdraw goes with a text, and with nothing else")
+		}
+		notes, err := a.notesOn(st, run)
+		if err != nil {
+			return err
+		}
+		return withdrawable(replay.Notes(notes), run, c.Withdraw)
+	}
+	q := store.Query{Tenant: run.Tenant, Run: run.ID}
+	switch {
+	case c.Seq != 0:
+		q.AfterSeq, q.Limit = c.Seq-1, 1
+	case c.At != "":
+		at, err := replay.ParseInstant(c.At, run, time.Now())
+		if err != nil {
+			return err
+		}
+		q.To = at.Add(1)
+	default:
+		return nil
+	}
+	for row, err := range st.Records(a.ctx, q) {
+		if err != nil {
+			return err
+		}
+		leaf := row.Frame().Leaf()
+		n.Seq, n.Leaf = row.Seq, hex.EncodeToString(leaf[:])
+	}
+	if n.Seq == 0 || c.Seq != 0 && n.Seq != c.Seq {
+		return fmt.Errorf("%s has no such record: %w", run.ID, store.ErrNoRecord)
+	}
+	return nil
+}
+
+// withdrawable says why a note cannot be withdrawn.
+func withdrawable(notes []replay.Note, run store.Run, id string) error {
+	for _, n := range notes {
+		switch {
+		case n.ID != id:
+		case n.Withdrawn != nil:
+			return fmt.Errorf("%.140q was withdrawn before, by %s", id, n.Withdrawn.Who)
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no note %.140q: custody notes lists them", run.ID, id)
+}
+
+// note records n in an access log of its own, which is sealed and carried to the store before it returns.
+func (a *app) note(h *home.Home, n audit.Note) (string, error) {
+	if err := n.Check(); err != nil {
+		return "", err
+	}
+	tag, err := h.TagKey()
+	if err != nil {
+		return "", err
+	}
+	redactor, err := newRedactor(tag)
+	if err != nil {
+		return "", err
+	}
+	log := h.AccessLog(redactor, version())
+	id, _, err := log.Note(a.ctx, n)
+	return id, errors.Join(err, log.Close())
+}
+
+// callerName names the user of this host who acts: of root, the one who called sudo.
+func callerName() string {
+	uid := strconv.Itoa(home.Caller())
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username
+	}
+	return "uid " + uid
+}
+
+type notesCmd struct {
+	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
+	JSON bool   `name:"json" help:"One JSON object a note."`
+}
+
+// maxNotes bounds how many notes on one run are read.
+const maxNotes = 10_000
+
+func (c notesCmd) Run(a *app) error {
+	_, st, err := a.openReader()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	run, err := st.Run(a.ctx, "", c.Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	all, err := a.notesOn(st, run)
+	if err != nil {
+		return err
+	}
+	at := func(seq uint64) (store.Row, bool, error) {
+		for row, err := range st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: seq - 1, Limit: 1}) {
+			return row, row.Seq == seq, err
+		}
+		return store.Row{}, false, nil
+	}
+	notes := replay.Notes(all)
+	if c.JSON {
+		return c.lines(a, notes, at)
+	}
+	if len(notes) == 0 {
+		a.say("nobody has noted anything on " + run.ID)
+	}
+	return replay.NoteList(a.stdout, notes, at, a.layout())
+}
+
+func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row, bool, error)) error {
+	out := json.NewEncoder(a.stdout)
+	for _, n := range notes {
+		row, there, err := at(max(n.Seq, 1))
+		if err != nil {
+			return err
+		}
+		if err := out.Encode(struct {
+			replay.Note
+			Bound replay.Bound `json:"bound"`
+		}{n, n.Binding(row, there)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notesOn reads the notes on a run, and their withdrawals.
+func (a *app) notesOn(st home.Reader, run store.Run) ([]replay.Note, error) {
+	all, err := replay.ReadNotes(run, st.Search(a.ctx, replay.NotesQuery(run, maxNotes)))
+	if err == nil && len(all) == maxNotes {
+		a.say(fmt.Sprintf("the run has more notes than %d: the oldest are left out", maxNotes))
+	}
+	return all, err
+}
