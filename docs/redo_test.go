@@ -217,7 +217,7 @@ func erase(t *testing.T, dir string, key proof.Key, seq uint64) {
 			}
 		}
 	}
-	if err := wal.Erase(dir, seq); err != nil {
+	if err := wal.Erase(t.Context(), dir, seq); err != nil {
 		t.Fatal(err)
 	}
 }

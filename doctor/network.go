@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/internal/bootid"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/netpolicy/fence"
 )
 
@@ -56,7 +57,7 @@ func CheckNetwork(ctx context.Context, home string) error {
 	var k *fence.KernelError
 	if errors.As(err, &k) && k.Log != "" {
 		path := filepath.Join(home, verifierLog)
-		if os.WriteFile(path, []byte(k.Log), 0o600) == nil {
+		if regular.WriteFile(path, []byte(k.Log), 0o600) == nil {
 			failed.log = path
 		}
 	}
@@ -69,7 +70,7 @@ func NeedNetwork(ctx context.Context, home string) error {
 	if err != nil {
 		return err
 	}
-	if seen, err := os.ReadFile(networkFile); err == nil && string(seen) == now {
+	if seen, err := regular.ReadFile(networkFile); err == nil && string(seen) == now {
 		return nil
 	}
 	if err := CheckNetwork(ctx, home); err != nil {
@@ -79,7 +80,7 @@ func NeedNetwork(ctx context.Context, home string) error {
 		return err
 	}
 	// A file that is cut short leads to another check.
-	if err := os.WriteFile(networkFile, []byte(now), 0o600); err != nil {
+	if err := regular.WriteFile(networkFile, []byte(now), 0o600); err != nil {
 		return fmt.Errorf("store that the network works: %w", err)
 	}
 	return nil

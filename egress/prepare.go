@@ -64,4 +64,4 @@ func (p *Prepared) Close() error {
 }
 
 // Sweep puts back what runs that were killed have changed on the host.
-func Sweep() error { return fence.Sweep() }
+func Sweep(ctx context.Context) error { return fence.Sweep(ctx) }

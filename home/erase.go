@@ -124,7 +124,7 @@ func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
 	if err := errors.Join(err, log.close(ctx)); err != nil {
 		return fmt.Errorf("host log: %w", err)
 	}
-	if err := wal.Erase(h.RunDir(run), e.Seq); err != nil {
+	if err := wal.Erase(ctx, h.RunDir(run), e.Seq); err != nil {
 		return err
 	}
 	st, err := h.Store(ctx)
@@ -134,14 +134,14 @@ func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
 	if err := errors.Join(st.Erase(ctx, h.tenantOf(run), run, e.Seq), st.Close()); err != nil {
 		return fmt.Errorf("the record is erased here, not in the store: %w", err)
 	}
-	if err := h.forgetLetters(run, e.Seq); err != nil {
+	if err := h.forgetLetters(ctx, run, e.Seq); err != nil {
 		return fmt.Errorf("the record is erased, not in the dead letters of exports: %w", err)
 	}
 	return h.endErasure(run, seq)
 }
 
 // forgetLetters removes a record from the dead letters of all sinks.
-func (h *Home) forgetLetters(run string, seq uint64) error {
+func (h *Home) forgetLetters(ctx context.Context, run string, seq uint64) error {
 	names, err := export.Names(h.Exports())
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (h *Home) forgetLetters(run string, seq uint64) error {
 	for _, name := range names {
 		letters, err := export.OpenDead(h.Exports(), name, 0, 0)
 		if err == nil {
-			_, err = letters.Forget(run, seq)
+			_, err = letters.Forget(ctx, run, seq)
 		}
 		if err != nil {
 			return err

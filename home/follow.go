@@ -122,7 +122,7 @@ func (f *follower) markShipped() error {
 	if !f.closed {
 		return nil
 	}
-	return os.WriteFile(filepath.Join(f.home.RunDir(f.run), shippedFile), nil, 0o600)
+	return regular.WriteFile(filepath.Join(f.home.RunDir(f.run), shippedFile), nil, 0o600)
 }
 
 // openManifest checks a manifest's signature with the host's keys, and names the one that signed it.

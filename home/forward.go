@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -270,7 +269,7 @@ func (c *carrier) ask(ctx context.Context) {
 	}
 	if n > c.stored {
 		c.stored = n
-		_ = os.WriteFile(c.home.storedFile(c.follower.run), strconv.AppendUint(nil, n, 10), 0o600) // a lost count is asked for again
+		_ = regular.WriteFile(c.home.storedFile(c.follower.run), strconv.AppendUint(nil, n, 10), 0o600) // a lost count is asked for again
 	}
 }
 

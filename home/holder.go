@@ -19,9 +19,9 @@ func (h *Home) lockedBy(run string) (who string, stranger bool) {
 	}
 	defer f.Close()
 	pid := flock.Holder(f)
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if err != nil || pid == os.Getpid() || strings.HasPrefix(string(name), "custody") {
+	name := flock.Program(pid)
+	if name == "" || pid == os.Getpid() || strings.HasPrefix(name, "custody") {
 		return "", false
 	}
-	return fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(name))), true
+	return fmt.Sprintf("pid %d (%s)", pid, name), true
 }

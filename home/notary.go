@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/stamp"
 	"github.com/custody-project/custody/audit/witness"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // notary is the host's log of manifests, open for adding. It opens behind the
@@ -150,7 +151,7 @@ func (h *Home) stamp(ctx context.Context, checkpoint []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(path+".tmp", token, 0o600), os.Rename(path+".tmp", path))
+	return errors.Join(regular.WriteFile(path+".tmp", token, 0o600), os.Rename(path+".tmp", path))
 }
 
 func (h *Home) stampFile(checkpoint []byte) string {

@@ -110,7 +110,7 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	// Nobody can wait here for a full disk: what is left undone the next start does.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	log, _, err := wal.Recover(dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, facts), OnStall: cancel})
+	log, _, err := wal.Recover(ctx, dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, facts), OnStall: cancel})
 	if errors.Is(err, wal.ErrFinished) {
 		return false, nil
 	}

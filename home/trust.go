@@ -102,7 +102,7 @@ func (h *Home) Changed(t Trusted) (what string, ok bool) {
 }
 
 // Trust accepts t.
-func (h *Home) Trust(t Trusted) error {
+func (h *Home) Trust(ctx context.Context, t Trusted) error {
 	b, err := json.Marshal(t)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (h *Home) Trust(t Trusted) error {
 		return err
 	}
 	defer dir.Close()
-	if err := flock.Lock(context.Background(), dir, unix.LOCK_EX); err != nil { // one writer at a time
+	if err := flock.Lock(ctx, dir, unix.LOCK_EX); err != nil { // one writer at a time
 		return err
 	}
 	if err := durable.Replace(path, b, 0o600); err != nil {

@@ -6,13 +6,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Replace puts a file into place: after a kill or a power loss there is the old one or the new
 // one. There is one writer at a time of each path.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	f, err := regular.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // What is wrong with an entry, given those before it.
@@ -87,7 +88,7 @@ func open(path string) (*Index, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite's own would be readable by others
+	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite's own would be readable by others
 	if err != nil {
 		return nil, err
 	}

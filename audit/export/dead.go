@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/flock"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Letter is an event that could not be delivered, and why.
@@ -86,20 +89,20 @@ func (d *Dead) path(n int) string {
 func (d *Dead) claimed() string { return filepath.Join(d.dir, d.name+".redrive.ndjson") }
 
 // locked calls f while no other process changes the files.
-func (d *Dead) locked(f func() error) (err error) {
-	l, err := os.OpenFile(filepath.Join(d.dir, d.name+".dead.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+func (d *Dead) locked(ctx context.Context, f func() error) (err error) {
+	l, err := regular.OpenFile(filepath.Join(d.dir, d.name+".dead.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	if err := unix.Flock(int(l.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", l.Name(), err)
+	if err := flock.Lock(ctx, l, unix.LOCK_EX); err != nil {
+		return err
 	}
 	return f()
 }
 
 // add appends letters, durably; dropped are the letters that fell out for want of room.
-func (d *Dead) add(letters ...Letter) (dropped uint64, err error) {
+func (d *Dead) add(ctx context.Context, letters ...Letter) (dropped uint64, err error) {
 	var lines []byte
 	for _, l := range letters {
 		b, err := json.Marshal(l)
@@ -108,7 +111,7 @@ func (d *Dead) add(letters ...Letter) (dropped uint64, err error) {
 		}
 		lines = append(append(lines, b...), '\n')
 	}
-	err = d.locked(func() (err error) {
+	err = d.locked(ctx, func() (err error) {
 		dropped, err = d.rotate(int64(len(lines)))
 		return errors.Join(err, appendLines(d.path(0), lines))
 	})
@@ -141,7 +144,7 @@ func (d *Dead) rotate(more int64) (dropped uint64, err error) {
 
 // appendLines adds whole lines to a file, durably. A line that a kill tore is ended first.
 func appendLines(path string, lines []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	f, err := regular.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -184,7 +187,7 @@ func (d *Dead) paths() []string {
 }
 
 func countLines(path string) (n uint64, err error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return 0, err
 	}
@@ -219,7 +222,7 @@ func (d *Dead) Letters() iter.Seq2[Letter, error] {
 
 func lettersOf(path string) iter.Seq2[Letter, error] {
 	return func(yield func(Letter, error) bool) {
-		f, err := os.Open(path)
+		f, err := regular.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
@@ -248,10 +251,10 @@ func lettersOf(path string) iter.Seq2[Letter, error] {
 
 // claim moves all letters aside, for one caller to send again. Letters
 // that an earlier caller claimed and did not finish are among them.
-func (d *Dead) claim() error {
-	return d.locked(func() error {
+func (d *Dead) claim(ctx context.Context) error {
+	return d.locked(ctx, func() error {
 		for n := d.files - 1; n >= 0; n-- {
-			b, err := os.ReadFile(d.path(n))
+			b, err := regular.ReadFile(d.path(n))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -277,8 +280,8 @@ func (d *Dead) release() error {
 }
 
 // Forget removes the letters of one record, which was erased. It returns how many there were.
-func (d *Dead) Forget(run string, seq uint64) (n int, err error) {
-	err = d.locked(func() error {
+func (d *Dead) Forget(ctx context.Context, run string, seq uint64) (n int, err error) {
+	err = d.locked(ctx, func() error {
 		for _, path := range d.paths() {
 			gone, err := forget(path, run, seq)
 			if n += gone; err != nil {

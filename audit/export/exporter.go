@@ -202,13 +202,13 @@ func (x *Exporter) sendOne(ctx context.Context, c *courier, b batch) error {
 
 // bury writes a dead letter. It returns an error when it could not, and then nothing is given up.
 func (x *Exporter) bury(ctx context.Context, i Item, reason string) error {
-	return x.buryNow(letter(i, x.o.Format.Name(), reason, time.Now()))
+	return x.buryNow(ctx, letter(i, x.o.Format.Name(), reason, time.Now()))
 }
 
 // buryLetter writes a dead letter, however long the disk is full.
 func (x *Exporter) buryLetter(ctx context.Context, l Letter) error {
 	for {
-		err := x.buryNow(l)
+		err := x.buryNow(ctx, l)
 		if err == nil {
 			return nil
 		}
@@ -219,8 +219,8 @@ func (x *Exporter) buryLetter(ctx context.Context, l Letter) error {
 	}
 }
 
-func (x *Exporter) buryNow(l Letter) error {
-	dropped, err := x.dead.add(l)
+func (x *Exporter) buryNow(ctx context.Context, l Letter) error {
+	dropped, err := x.dead.add(ctx, l)
 	if err != nil {
 		return err
 	}

@@ -293,7 +293,7 @@ func TestDeadAndRedrive(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	want(t, src, sink.ids(), "r-1:8")
-	if n, err := dead.Forget("r-1", 8); n != 1 || err != nil {
+	if n, err := dead.Forget(t.Context(), "r-1", 8); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	if n, err := dead.Count(); n != 0 || err != nil {

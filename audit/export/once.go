@@ -39,13 +39,13 @@ func Send(ctx context.Context, o Options, runs ...store.Run) (Stats, error) {
 			return Stats{}, err
 		}
 	}
-	bury := func(_ context.Context, i Item, reason string) error {
+	bury := func(ctx context.Context, i Item, reason string) error {
 		o.Log.Warn("an event was refused", "id", i.ID, "reason", reason)
 		told.change(func(s *Stats) { s.Dead++ })
 		if dead == nil {
 			return nil
 		}
-		dropped, err := dead.add(letter(i, o.Format.Name(), reason, time.Now()))
+		dropped, err := dead.add(ctx, letter(i, o.Format.Name(), reason, time.Now()))
 		told.change(func(s *Stats) { s.DeadDropped += dropped })
 		return err
 	}
@@ -109,13 +109,13 @@ func Redrive(ctx context.Context, o Options) (taken int, err error) {
 		return 0, err
 	}
 	defer l.Close()
-	if err := dead.claim(); err != nil {
+	if err := dead.claim(ctx); err != nil {
 		return 0, fmt.Errorf("claim dead letters: %w", err)
 	}
 	told := &tally{}
 	c := &courier{sink: o.Sink, timeout: o.Timeout, retry: o.Retry, maxRefused: math.MaxInt, told: told,
-		bury: func(_ context.Context, i Item, reason string) error {
-			_, err := dead.add(letter(i, o.Format.Name(), reason, time.Now()))
+		bury: func(ctx context.Context, i Item, reason string) error {
+			_, err := dead.add(ctx, letter(i, o.Format.Name(), reason, time.Now()))
 			return err
 		}}
 	r := newReader(o.Source)
@@ -128,7 +128,7 @@ func Redrive(ctx context.Context, o Options) (taken int, err error) {
 			return int(told.read().Sent), err
 		}
 		if again != nil {
-			_, err = dead.add(*again)
+			_, err = dead.add(ctx, *again)
 		} else {
 			err = c.deliver(ctx, []Item{item})
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Files of an exporter named N, in the directory of exporters:
@@ -67,7 +68,7 @@ func (e *LockedError) Hint() string {
 
 // lock takes the lock of a name for as long as the file is open. The kernel gives it up when the process dies.
 func lock(dir, name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, name+lockSuffix), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := regular.OpenFile(filepath.Join(dir, name+lockSuffix), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func writeAt0(f *os.File, s string) error {
 // ReadCursor reads how far the exporter of this name is. Without a file it has not begun: the zero Cursor.
 func ReadCursor(dir, name string) (Cursor, error) {
 	c := Cursor{V: 1}
-	b, err := os.ReadFile(filepath.Join(dir, name+cursorSuffix))
+	b, err := regular.ReadFile(filepath.Join(dir, name+cursorSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
 	}
@@ -135,7 +136,7 @@ func writeFile(path string, v any, synced bool) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := regular.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (s Stats) Lag(now time.Time) time.Duration {
 // ReadStats reads what the exporter of this name last said of itself, in whichever process.
 func ReadStats(dir, name string) (Stats, error) {
 	s := Stats{Name: name}
-	b, err := os.ReadFile(filepath.Join(dir, name+statusSuffix))
+	b, err := regular.ReadFile(filepath.Join(dir, name+statusSuffix))
 	if err != nil {
 		return s, err
 	}

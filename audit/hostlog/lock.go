@@ -2,13 +2,11 @@ package hostlog
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -30,32 +28,20 @@ func openLock(path string) (*lock, error) {
 	return l, nil
 }
 
-// lock returns when the lock is held, or when ctx ends. It asks again and again, since a
-// blocking flock could not be given up.
+// lock returns when the lock is held. The error is a flock.HeldError when another process keeps it for too long.
 func (l *lock) lock(ctx context.Context) error {
 	select {
 	case <-l.turn:
 	case <-l.ended:
 		return ErrClosed
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
-	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 4*time.Millisecond) {
-		err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			l.turn <- struct{}{}
-			return fmt.Errorf("lock %s: %w", l.file.Name(), err)
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			l.turn <- struct{}{}
-			return fmt.Errorf("another process holds %s: %w", l.file.Name(), ctx.Err())
-		}
+	err := flock.Lock(ctx, l.file, unix.LOCK_EX)
+	if err != nil {
+		l.turn <- struct{}{}
 	}
+	return err
 }
 
 func (l *lock) unlock() {

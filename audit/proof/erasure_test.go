@@ -48,8 +48,8 @@ func TestErasure(t *testing.T) {
 	e := state(t, w.key, w.one, 8)
 	state(t, w.key, w.one, 9)
 	pending := state(t, w.key, w.one, 14)
-	check(t, wal.Erase(w.one, 8))
-	check(t, wal.Erase(w.one, 9))
+	check(t, wal.Erase(t.Context(), w.one, 8))
+	check(t, wal.Erase(t.Context(), w.one, 9))
 
 	_, err := verifyDir(t, w.one, w.trusted) // nobody can say whether it is in the log
 	wants(t, err, proof.ErrCannotBeJudged, proof.ErrPending, 0)
@@ -116,7 +116,7 @@ func TestErasure(t *testing.T) {
 		})
 	}
 	t.Run("an erased record without a statement, in a log", func(t *testing.T) {
-		check(t, wal.Erase(w.two, 3))
+		check(t, wal.Erase(t.Context(), w.two, 3))
 		_, err := w.bundle(t, w.two).verify(t, w.trust())
 		wants(t, err, proof.ErrDoesNotHold, proof.ErrErasureUndeclared, 3)
 	})
@@ -139,7 +139,7 @@ func TestErasedSwapped(t *testing.T) {
 	w := newWorld(t)
 	for seq := uint64(7); seq <= 8; seq++ {
 		state(t, w.key, w.one, seq)
-		check(t, wal.Erase(w.one, seq))
+		check(t, wal.Erase(t.Context(), w.one, seq))
 	}
 	for _, c := range []struct{ seven, eight byte }{{8, 7}, {7, 9}, {6, 8}} {
 		dir := clone(t, w.one)

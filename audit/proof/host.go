@@ -13,6 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 const (
@@ -138,7 +139,7 @@ func Signers(dir string) ([]string, error) {
 	var all []string
 	known := map[string]bool{}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
+		data, err := regular.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}

@@ -97,7 +97,7 @@ func TestRebuildErased(t *testing.T) {
 	w := newWorld(t)
 	for _, seq := range []uint64{2, 7, 8, 9} {
 		state(t, w.key, w.one, seq)
-		check(t, wal.Erase(w.one, seq))
+		check(t, wal.Erase(t.Context(), w.one, seq))
 	}
 	w.log.log(t, w.one)
 	w.log.publish(t, w.witness)

@@ -293,7 +293,7 @@ func BenchmarkProofOf(b *testing.B) {
 func eraseRecord(t testing.TB, w *world, seq uint64) (statement []byte) {
 	t.Helper()
 	state(t, w.key, w.one, seq)
-	check(t, wal.Erase(w.one, seq))
+	check(t, wal.Erase(t.Context(), w.one, seq))
 	w.log.log(t, w.one)
 	w.log.publish(t, w.witness)
 	statement, err := os.ReadFile(filepath.Join(w.one, proof.ErasureName(seq)))

@@ -39,7 +39,7 @@ func Rotate(dir string) (statement []byte, err error) {
 // Rotate implements KeySource, as the function Rotate does for a key in the clear.
 func (f LockedKey) Rotate(ctx context.Context) (statement []byte, err error) {
 	own := func() (Key, error) { return f.Key(ctx) }
-	statement, err = f.rotate(own, time.Now, func(string) error { return nil })
+	statement, err = f.rotate(ctx, own, time.Now, func(string) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("rotate the host's key: %w", err)
 	}
@@ -47,9 +47,9 @@ func (f LockedKey) Rotate(ctx context.Context) (statement []byte, err error) {
 }
 
 // TakeOver implements KeySource.
-func (f LockedKey) TakeOver(_ context.Context, old Key) (statement []byte, err error) {
+func (f LockedKey) TakeOver(ctx context.Context, old Key) (statement []byte, err error) {
 	given := func() (Key, error) { return old, nil }
-	statement, err = f.rotate(given, time.Now, func(string) error { return nil })
+	statement, err = f.rotate(ctx, given, time.Now, func(string) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("take over the host's key: %w", err)
 	}
@@ -57,8 +57,8 @@ func (f LockedKey) TakeOver(_ context.Context, old Key) (statement []byte, err e
 }
 
 // rotate asks step before each of its steps whether to go on.
-func (f LockedKey) rotate(retiring func() (Key, error), now func() time.Time, step func(name string) error) ([]byte, error) {
-	unlock, err := lockDir(f.Dir)
+func (f LockedKey) rotate(ctx context.Context, retiring func() (Key, error), now func() time.Time, step func(name string) error) ([]byte, error) {
+	unlock, err := lockDir(ctx, f.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +160,8 @@ func DropKey(source KeySource) error {
 // Succeed states durably that the key old is followed by the key whose verifier is next, and
 // keeps old's public half. It is what a KeySource that is not a file does before it signs with
 // the new key. If that was stated before, it returns the statement of then.
-func Succeed(dir string, old Key, next string) (statement []byte, err error) {
-	unlock, err := lockDir(dir)
+func Succeed(ctx context.Context, dir string, old Key, next string) (statement []byte, err error) {
+	unlock, err := lockDir(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func makeDir(dir, name string) error {
 }
 
 // lockDir keeps other rotations in dir out.
-func lockDir(dir string) (unlock func(), err error) {
+func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func lockDir(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock.Lock(context.Background(), d, unix.LOCK_EX); err != nil {
+	if err := flock.Lock(ctx, d, unix.LOCK_EX); err != nil {
 		d.Close()
 		return nil, err
 	}

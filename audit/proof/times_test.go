@@ -186,7 +186,7 @@ func TestLate(t *testing.T) {
 		for _, file := range []string{name(4, ".manifest"), name(3, ".manifest"), name(3, ".leaves"), name(3, ".seg")} {
 			check(t, os.Remove(filepath.Join(dir, file)))
 		}
-		l, _, err := wal.Recover(dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(w.signer, facts)})
+		l, _, err := wal.Recover(t.Context(), dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(w.signer, facts)})
 		check(t, err)
 		check(t, l.Close(t.Context(), wal.Interrupted))
 		w.log.log(t, dir)

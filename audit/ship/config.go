@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Config says where the servers are and how to get in. Files are read when a connection is
@@ -163,7 +164,7 @@ func (c Config) tls() ([]nats.Option, error) {
 }
 
 func readPool(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path)
+	pem, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, hinted(fmt.Errorf("certificates of the CA: %w", err), "name a PEM file that this process can read")
 	}
@@ -198,7 +199,7 @@ func (c Config) login() ([]nats.Option, error) {
 
 // readable reports whether a secret file can be read, and by nobody else.
 func readable(path string) error {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return hinted(fmt.Errorf("NATS credentials: %w", err), "name a file that this process can read")
 	}

@@ -10,11 +10,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/digitorus/pkcs7"
 	"github.com/digitorus/timestamp"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Roots are the certificates of authorities that are trusted, and of those between them and a TSA.
@@ -29,7 +30,7 @@ const maxRoots = 4 << 20
 // LoadRoots reads certificates from a PEM file. Those that signed themselves are trusted; others
 // only help to get from a TSA's certificate to one that is.
 func LoadRoots(path string) (*Roots, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

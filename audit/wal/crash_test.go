@@ -108,7 +108,7 @@ func recoverFrom(t *testing.T, k key, c crashed, segment []byte, ends []int, at 
 	m.put(filepath.Base(c.open), segment)
 	o := k.options()
 	o.FS = m
-	l, rec, err := wal.Recover(memDir, o)
+	l, rec, err := wal.Recover(t.Context(), memDir, o)
 	check(t, err)
 	_, err = l.Append(t.Context(), event(t, 1_000_000))
 	check(t, err)
@@ -170,14 +170,14 @@ func TestRecoverRefuses(t *testing.T) {
 		if !wal.Locked(dir) {
 			t.Error("not locked while it is written")
 		}
-		if _, _, err := wal.Recover(dir, k.options()); !errors.Is(err, wal.ErrLocked) {
+		if _, _, err := wal.Recover(t.Context(), dir, k.options()); !errors.Is(err, wal.ErrLocked) {
 			t.Errorf("recover: %v", err)
 		}
 		check(t, l.Close(context.Background(), wal.Sealed))
 		if wal.Locked(dir) {
 			t.Error("locked after close")
 		}
-		if _, _, err := wal.Recover(dir, k.options()); !errors.Is(err, wal.ErrFinished) {
+		if _, _, err := wal.Recover(t.Context(), dir, k.options()); !errors.Is(err, wal.ErrFinished) {
 			t.Errorf("recover a closed run: %v", err)
 		}
 		if _, err := wal.Create(dir, k.options()); !errors.Is(err, wal.ErrExists) {
@@ -187,7 +187,7 @@ func TestRecoverRefuses(t *testing.T) {
 	t.Run("a missing manifest", func(t *testing.T) {
 		c := crashedRun(t, k)
 		check(t, os.Remove(filepath.Join(c.dir, wal.FileName(1, wal.ManifestSuffix))))
-		if _, _, err := wal.Recover(c.dir, k.options()); !errors.Is(err, wal.ErrDamaged) {
+		if _, _, err := wal.Recover(t.Context(), c.dir, k.options()); !errors.Is(err, wal.ErrDamaged) {
 			t.Errorf("recover: %v", err)
 		}
 	})
@@ -195,7 +195,7 @@ func TestRecoverRefuses(t *testing.T) {
 		c := crashedRun(t, k)
 		o := k.options()
 		o.Run = "r-other"
-		if _, _, err := wal.Recover(c.dir, o); !errors.Is(err, wal.ErrDamaged) {
+		if _, _, err := wal.Recover(t.Context(), c.dir, o); !errors.Is(err, wal.ErrDamaged) {
 			t.Errorf("recover: %v", err)
 		}
 	})
@@ -268,7 +268,7 @@ func TestKill(t *testing.T) {
 		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 			t.Fatalf("child: %v", err)
 		}
-		l, _, err := wal.Recover(dir, newKey(t).options())
+		l, _, err := wal.Recover(t.Context(), dir, newKey(t).options())
 		check(t, err)
 		check(t, l.Close(context.Background(), wal.Interrupted))
 		holds(t, read(t, dir), acked)

@@ -44,9 +44,9 @@ var (
 // segment as it was or as it shall be, never between. Overwriting the old file is
 // all that a program can do about the blocks it stood in: a file system that copies
 // on write, a snapshot, a backup and the spare cells of an SSD keep the old bytes.
-// So does whatever was shipped or bundled before.
-func Erase(dir string, seq uint64) error {
-	err := exclusive(dir, func() error {
+// So does whatever was shipped or bundled before. ctx bounds the wait for another process that erases.
+func Erase(ctx context.Context, dir string, seq uint64) error {
+	err := exclusive(ctx, dir, func() error {
 		if err := completeErase(dir); err != nil {
 			return err
 		}
@@ -60,8 +60,8 @@ func Erase(dir string, seq uint64) error {
 
 // CompleteErase finishes what an Erase began whose process died. It costs a look
 // at the directory when there is nothing to do, and writes nothing then.
-func CompleteErase(dir string) error {
-	err := exclusive(dir, func() error { return completeErase(dir) })
+func CompleteErase(ctx context.Context, dir string) error {
+	err := exclusive(ctx, dir, func() error { return completeErase(dir) })
 	if err != nil {
 		return fmt.Errorf("complete erasure in %s: %w", dir, err)
 	}
@@ -70,13 +70,13 @@ func CompleteErase(dir string) error {
 
 // exclusive runs f while no other process erases in dir. The lock is on the
 // directory itself: the one in it belongs to the process that writes the run.
-func exclusive(dir string, f func() error) error {
+func exclusive(ctx context.Context, dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := flock.Lock(context.Background(), d, unix.LOCK_EX); err != nil {
+	if err := flock.Lock(ctx, d, unix.LOCK_EX); err != nil {
 		return err
 	}
 	return f()

@@ -34,7 +34,7 @@ func closedRun(t testing.TB, k key) string {
 func erasedSegment(t testing.TB, k key) []byte {
 	t.Helper()
 	dir := closedRun(t, k)
-	check(t, wal.Erase(dir, 6))
+	check(t, wal.Erase(t.Context(), dir, 6))
 	data, err := os.ReadFile(filepath.Join(dir, wal.FileName(5, wal.SegmentSuffix)))
 	check(t, err)
 	return data
@@ -63,7 +63,7 @@ func TestErase(t *testing.T) {
 		before := frames(t, dir)
 		old := open(t, filepath.Join(dir, segmentAt(t, dir, seq)))
 		for range 2 {
-			check(t, wal.Erase(dir, seq))
+			check(t, wal.Erase(t.Context(), dir, seq))
 			wantErased(t, dir, before, seq)
 		}
 		// Whoever has the old file open finds nothing there either.
@@ -155,13 +155,13 @@ func TestEraseRefused(t *testing.T) {
 	}
 	refused := func(seq uint64, want error) {
 		t.Helper()
-		if err := wal.Erase(dir, seq); !errors.Is(err, want) {
+		if err := wal.Erase(t.Context(), dir, seq); !errors.Is(err, want) {
 			t.Errorf("erase seq %d: %v, want %v", seq, err, want)
 		}
 	}
 	refused(2, wal.ErrUnsealed)
 	check(t, l.Rotate(t.Context()))
-	check(t, wal.Erase(dir, 2)) // of a live run, in a sealed segment
+	check(t, wal.Erase(t.Context(), dir, 2)) // of a live run, in a sealed segment
 	gap, err := red.Seal(&audit.Event{Observer: audit.Host, Kind: audit.KindGap, Gap: &audit.Gap{Stage: "output", Count: 1}})
 	check(t, err)
 	claim, err := red.Seal(&audit.Event{Observer: audit.Guest, Kind: audit.KindGap, Gap: &audit.Gap{Stage: "kernel_ring", What: "of a person"}})
@@ -174,8 +174,8 @@ func TestEraseRefused(t *testing.T) {
 	refused(0, wal.ErrNoRecord)
 	refused(7, wal.ErrNoRecord)
 	refused(5, wal.ErrKept)
-	check(t, wal.Erase(dir, 6))
-	if err := wal.Erase(filepath.Join(dir, "none"), 1); !errors.Is(err, os.ErrNotExist) {
+	check(t, wal.Erase(t.Context(), dir, 6))
+	if err := wal.Erase(t.Context(), filepath.Join(dir, "none"), 1); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("erase in no directory: %v", err)
 	}
 	garble(t, filepath.Join(dir, wal.FileName(1, wal.SegmentSuffix)), 60)
@@ -200,7 +200,7 @@ func TestEraseSlipped(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(other, name))
 	check(t, err)
 	check(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
-	if err := wal.Erase(dir, 6); !errors.Is(err, wal.ErrDamaged) {
+	if err := wal.Erase(t.Context(), dir, 6); !errors.Is(err, wal.ErrDamaged) {
 		t.Errorf("erase: %v", err)
 	}
 }
@@ -210,18 +210,18 @@ func TestErasedRun(t *testing.T) {
 	k := newKey(t)
 	c := crashedRun(t, k)
 	before := frames(t, c.dir)
-	check(t, wal.Erase(c.dir, 2))
-	if err := wal.Erase(c.dir, 6); !errors.Is(err, wal.ErrUnsealed) {
+	check(t, wal.Erase(t.Context(), c.dir, 2))
+	if err := wal.Erase(t.Context(), c.dir, 6); !errors.Is(err, wal.ErrUnsealed) {
 		t.Errorf("erase in the unsealed segment of a dead run: %v", err)
 	}
-	l, rec, err := wal.Recover(c.dir, k.options())
+	l, rec, err := wal.Recover(t.Context(), c.dir, k.options())
 	check(t, err)
 	check(t, l.Close(t.Context(), wal.Interrupted))
 	if rec.Last != 7 || rec.CutBytes != 0 {
 		t.Errorf("recovery %+v", rec)
 	}
 	wantErased(t, c.dir, before, 2)
-	check(t, wal.Erase(c.dir, 6))
+	check(t, wal.Erase(t.Context(), c.dir, 6))
 	wantErased(t, c.dir, before, 2, 6)
 }
 
@@ -265,10 +265,10 @@ func TestRecoverShipped(t *testing.T) {
 	c := crashedRun(t, k)
 	check(t, os.Remove(filepath.Join(c.dir, wal.FileName(1, wal.SegmentSuffix))))
 	check(t, os.Remove(filepath.Join(c.dir, wal.FileName(1, wal.LeavesSuffix))))
-	if err := wal.Erase(c.dir, 2); !errors.Is(err, wal.ErrNoRecord) {
+	if err := wal.Erase(t.Context(), c.dir, 2); !errors.Is(err, wal.ErrNoRecord) {
 		t.Errorf("erase what is gone: %v", err)
 	}
-	l, rec, err := wal.Recover(c.dir, k.options())
+	l, rec, err := wal.Recover(t.Context(), c.dir, k.options())
 	check(t, err)
 	check(t, l.Close(t.Context(), wal.Interrupted))
 	if rec.Last != 7 || rec.Sealed != 1 || rec.Unsealed != 3 {

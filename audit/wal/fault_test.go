@@ -193,12 +193,12 @@ func TestFaultInRecover(t *testing.T) {
 		}
 		o := k.options()
 		o.FS = m
-		l, rec, err := wal.Recover(memDir, o)
+		l, rec, err := wal.Recover(t.Context(), memDir, o)
 		if err != nil {
 			if !errors.Is(err, syscall.EIO) {
 				t.Fatalf("operation %d: %v", n, err)
 			}
-			l, rec, err = wal.Recover(memDir, o)
+			l, rec, err = wal.Recover(t.Context(), memDir, o)
 			check(t, err)
 		}
 		if rec.CutBytes != torn.cut {

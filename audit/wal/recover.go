@@ -2,6 +2,7 @@ package wal
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -31,8 +32,8 @@ type Recovery struct {
 // and Close. Whatever stands in the unsealed segment up to the first invalid frame
 // survives; the torn tail behind it goes to a side file and is declared by a gap
 // record. It returns ErrLocked for a live run and ErrFinished for a closed one, and
-// completes an Erase that was cut off in either. A failed Recover can be repeated.
-func Recover(dir string, o Options) (*Log, Recovery, error) {
+// completes an Erase that was cut off in either. A failed Recover can be repeated. ctx bounds the wait for a process that erases.
+func Recover(ctx context.Context, dir string, o Options) (*Log, Recovery, error) {
 	l, err := newLog(dir, o)
 	if err != nil {
 		return nil, Recovery{}, err
@@ -40,7 +41,7 @@ func Recover(dir string, o Options) (*Log, Recovery, error) {
 	if l.lock, err = l.opt.FS.Lock(filepath.Join(dir, lockName)); err != nil {
 		return nil, Recovery{}, fmt.Errorf("recover %s: %w", dir, err)
 	}
-	rec, err := l.recover()
+	rec, err := l.recover(ctx)
 	if err != nil {
 		l.dropHandles()
 		return nil, rec, fmt.Errorf("recover %s: %w", dir, err)
@@ -49,13 +50,13 @@ func Recover(dir string, o Options) (*Log, Recovery, error) {
 	return l, rec, nil
 }
 
-func (l *Log) recover() (Recovery, error) {
+func (l *Log) recover(ctx context.Context) (Recovery, error) {
 	names, err := l.opt.FS.ReadDir(l.dir)
 	if err != nil {
 		return Recovery{}, err
 	}
 	if slices.ContainsFunc(names, leftOfErase) {
-		if err := CompleteErase(l.dir); err != nil {
+		if err := CompleteErase(ctx, l.dir); err != nil {
 			return Recovery{}, err
 		}
 	}

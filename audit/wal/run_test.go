@@ -153,7 +153,7 @@ func script(ctx context.Context, t testing.TB, l *wal.Log) (tally, error) {
 // recovered closes the run in dir as interrupted and returns how it verifies.
 func recovered(t testing.TB, dir string, k key) ([]audit.Record, wal.Recovery) {
 	t.Helper()
-	l, rec, err := wal.Recover(dir, k.options())
+	l, rec, err := wal.Recover(t.Context(), dir, k.options())
 	if errors.Is(err, wal.ErrFinished) {
 		verify(t, dir, k)
 		return read(t, dir), rec

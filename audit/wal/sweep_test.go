@@ -351,13 +351,13 @@ func TestSweepErase(t *testing.T) {
 				t.Error("something else than seq 6 is different")
 			}
 			if o.killed || !o.done {
-				check(t, wal.CompleteErase(dir))
+				check(t, wal.CompleteErase(t.Context(), dir))
 			}
 			wantErased(t, dir, before, 6)
 		} else if o.done {
 			t.Error("it said that it was done")
 		}
-		check(t, wal.Erase(dir, 6))
+		check(t, wal.Erase(t.Context(), dir, 6))
 		wantErased(t, dir, before, 6)
 	})
 }

@@ -36,7 +36,7 @@ func sweepChild(do string) {
 	case "recover":
 		err = sweepRecover(dir, th)
 	case "erase":
-		th.do(func() { err = wal.Erase(dir, 6) })
+		th.do(func() { err = wal.Erase(context.Background(), dir, 6) })
 	}
 	if err != nil {
 		fmt.Printf("failed: %v\n", err)
@@ -109,7 +109,7 @@ func sweepBurst(ctx context.Context, l *wal.Log, first, n int) error {
 
 func sweepRecover(dir string, th *thread) error {
 	o := sweepOptions(th)
-	l, _, err := wal.Recover(dir, o)
+	l, _, err := wal.Recover(context.Background(), dir, o)
 	if err != nil {
 		return err
 	}

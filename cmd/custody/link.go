@@ -26,7 +26,7 @@ type linkFile struct {
 const linkPrefix = "link-"
 
 // keepLink writes the link of who listens at address into a file in dir that only its owner can read, for as long as it is good.
-func keepLink(dir, address, link string, good time.Duration) (*linkFile, error) {
+func keepLink(ctx context.Context, dir, address, link string, good time.Duration) (*linkFile, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func keepLink(dir, address, link string, good time.Duration) (*linkFile, error) 
 		return nil, err
 	}
 	defer d.Close()
-	if err := flock.Lock(context.Background(), d, unix.LOCK_EX); err != nil { // one at a time makes and removes files
+	if err := flock.Lock(ctx, d, unix.LOCK_EX); err != nil { // one at a time makes and removes files
 		return nil, err
 	}
 	left, err := filepath.Glob(filepath.Join(dir, linkPrefix+"*"))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/vmm/qemu"
 )
 
@@ -93,7 +94,8 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "custody:", err)
 		return exitFailed
 	}
-	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: stderr}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: stderr}
+	a.ctx = flock.WithNotice(ctx, a.say)
 	if err := noCore(); err != nil { // most commands may hold the signing key
 		a.complain(err)
 		return exitFailed
@@ -127,7 +129,7 @@ func (a *app) sweep() {
 	if needRoot() != nil {
 		return // then there is nothing of ours
 	}
-	if err := egress.Sweep(); err != nil {
+	if err := egress.Sweep(a.ctx); err != nil {
 		a.complain(err)
 	}
 }

@@ -177,7 +177,7 @@ func (s *service) announce() (*linkFile, error) {
 		_, err := fmt.Fprintln(s.stdout, link)
 		return nil, err
 	}
-	kept, err := keepLink(s.home.Serve(), s.config.Listen, link, s.linkFor)
+	kept, err := keepLink(s.ctx, s.home.Serve(), s.config.Listen, link, s.linkFor)
 	if err != nil {
 		return nil, err
 	}

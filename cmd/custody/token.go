@@ -29,7 +29,7 @@ func (c tokenNewCmd) Run(a *app) error {
 	if c.Tenant != nil {
 		tenant = *c.Tenant
 	}
-	token, err := tokens.New(c.Name, tenant, access.Role(c.Role), c.Expires)
+	token, err := tokens.New(a.ctx, c.Name, tenant, access.Role(c.Role), c.Expires)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c tokenRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	t, err := tokens.Remove(c.Token)
+	t, err := tokens.Remove(a.ctx, c.Token)
 	if err != nil {
 		return err
 	}

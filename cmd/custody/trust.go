@@ -51,7 +51,7 @@ func (c trustCmd) Run(a *app) error {
 	if len(reach) == 0 {
 		reach = []string{"nothing outside its sandbox"}
 	}
-	if err := h.Trust(t); err != nil {
+	if err := h.Trust(a.ctx, t); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s is trusted as it is now. It asks for:\n  %s\n", path, reachLines(reach))
@@ -139,7 +139,7 @@ func (a *app) needTrust(h *home.Home, p *project.File, path string, accept bool)
 	if !accept && !a.accepts(no) {
 		return no
 	}
-	return h.Trust(t)
+	return h.Trust(a.ctx, t)
 }
 
 // accepts asks the person at the terminal, if there is one.

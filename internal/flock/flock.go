@@ -13,33 +13,62 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit is the longest wait for a lock. No holder needs this long.
+// Limit is the longest wait of Lock. No holder needs this long.
 const Limit = 30 * time.Second
+
+// noticeAfter is how long a wait lasts before it is reported.
+const noticeAfter = 3 * time.Second
 
 // HeldError is a lock that another process kept for the whole wait.
 type HeldError struct {
-	Path string
-	PID  int   // of the holder; 0: unknown
-	Err  error // why the wait ended
+	Path    string
+	PID     int    // of the holder; 0: unknown
+	Program string // its name, "" if unknown
+	Err     error  // why the wait ended
 }
 
 // Error implements error.
 func (e *HeldError) Error() string {
-	if e.PID == 0 {
-		return fmt.Sprintf("%s is locked by another process: %v", e.Path, e.Err)
-	}
-	return fmt.Sprintf("%s is locked by process %d: %v", e.Path, e.PID, e.Err)
+	return fmt.Sprintf("%s is locked by %s: %v", e.Path, holder(e.PID, e.Program), e.Err)
 }
 
 // Unwrap returns why the wait ended.
 func (e *HeldError) Unwrap() error { return e.Err }
 
+// Hint says what to do.
+func (e *HeldError) Hint() string {
+	return "let that process finish, or end it: a lock ends with its process"
+}
+
+func holder(pid int, program string) string {
+	switch {
+	case pid == 0:
+		return "another process"
+	case program == "":
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("%s (pid %d)", program, pid)
+}
+
+type noticeKey struct{}
+
+// WithNotice returns a context whose waits for locks are reported: tell is called once for each that lasts over 3 s,
+// from the goroutine that waits.
+func WithNotice(ctx context.Context, tell func(text string)) context.Context {
+	return context.WithValue(ctx, noticeKey{}, tell)
+}
+
 // Lock takes the flock of f, unix.LOCK_EX or unix.LOCK_SH. Closing f gives it up. The wait ends
-// with ctx and after Limit; the error is then a HeldError. Lock polls, since a blocking flock cannot be cancelled.
-func Lock(ctx context.Context, f *os.File, how int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, Limit, fmt.Errorf("gave up after %v", Limit))
+// with ctx and after Limit; the error is then a HeldError.
+func Lock(ctx context.Context, f *os.File, how int) error { return LockWithin(ctx, f, how, Limit) }
+
+// LockWithin is Lock with another limit. It polls, since a blocking flock cannot be cancelled.
+func LockWithin(ctx context.Context, f *os.File, how int, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("gave up after %v", limit))
 	defer cancel()
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+	tell, _ := ctx.Value(noticeKey{}).(func(string))
+	begun := time.Now()
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 5*time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil {
 			return nil
@@ -47,12 +76,27 @@ func Lock(ctx context.Context, f *os.File, how int) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
+		if tell != nil && time.Since(begun) >= noticeAfter {
+			pid := Holder(f)
+			tell(fmt.Sprintf("waiting for %s, held by %s", f.Name(), holder(pid, Program(pid))))
+			tell = nil
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return &HeldError{f.Name(), Holder(f), context.Cause(ctx)}
+			pid := Holder(f)
+			return &HeldError{f.Name(), pid, Program(pid), context.Cause(ctx)}
 		}
 	}
+}
+
+// Program returns the name of a process, "" if it is not known.
+func Program(pid int) string {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(name))
 }
 
 // Holder returns the process that holds the flock of f, or 0 if none does or it is not known. A line of /proc/locks is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -38,5 +39,33 @@ func TestHeld(t *testing.T) {
 	first.Close()
 	if err := Lock(t.Context(), second, unix.LOCK_SH); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNotice: a wait is reported once, with the file and its holder, and only when it is long.
+func TestNotice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	var files [2]*os.File
+	for i := range files {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	var told []string
+	ctx := WithNotice(t.Context(), func(text string) { told = append(told, text) })
+	if err := Lock(ctx, files[0], unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := LockWithin(ctx, files[1], unix.LOCK_EX, noticeAfter/4); err == nil || len(told) > 0 {
+		t.Errorf("a short wait: %v, %q", err, told)
+	}
+	if err := LockWithin(ctx, files[1], unix.LOCK_EX, noticeAfter+noticeAfter/4); err == nil {
+		t.Error("the lock is taken")
+	}
+	if want := "waiting for " + path + ", held by "; len(told) != 1 || !strings.HasPrefix(told[0], want) {
+		t.Errorf("it reports %q, want one %q", told, want)
 	}
 }

@@ -82,6 +82,16 @@ func ReadFile(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
+// WriteFile is os.WriteFile for regular files.
+func WriteFile(path string, data []byte, perm fs.FileMode) error {
+	f, err := OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
 // FS is the file system of a root in which only regular files and directories can be opened.
 func FS(root *os.Root) fs.FS { return rootFS{root, root.FS()} }
 

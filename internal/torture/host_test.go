@@ -118,7 +118,7 @@ func (h *host) options(dir string) wal.Options {
 }
 
 func (h *host) recover(dir string) error {
-	l, _, err := wal.Recover(dir, h.options(dir))
+	l, _, err := wal.Recover(context.Background(), dir, h.options(dir))
 	if errors.Is(err, wal.ErrFinished) {
 		return nil
 	}

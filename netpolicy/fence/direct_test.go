@@ -404,7 +404,7 @@ func TestSweepRemovesWhatTheDeadLeft(t *testing.T) {
 	t.Parallel()
 	site, _ := newWorld(t)
 	before := siteState(t, site)
-	sweep := func() { t.Helper(); must(t, site.in(Sweep)) }
+	sweep := func() { t.Helper(); must(t, site.in(func() error { return Sweep(t.Context()) })) }
 	sweep()
 	dead, _ := newFence(t, site, everywhere("tcp/7000")...)
 	with := siteState(t, site)

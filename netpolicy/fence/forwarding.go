@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,9 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/flock"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // forwarding is what was changed in the site so that it forwards for sandboxes.
@@ -39,9 +43,9 @@ const uplinkAlias = "custody uplink"
 // forward has the site forward between the uplink and the devices that lead out.
 // IPv6 needs Linux 6.17's force_forwarding; before that it is switched on for all
 // devices, and those that take router advertisements are told to go on doing so.
-func forward(site *space, name string) (*forwarding, error) {
+func forward(ctx context.Context, site *space, name string) (*forwarding, error) {
 	f := &forwarding{site: site, name: name}
-	return f, f.alone(f.begin)
+	return f, f.alone(ctx, f.begin)
 }
 
 func (f *forwarding) begin() error {
@@ -145,7 +149,7 @@ func notesOf(namespace *unix.Stat_t) string {
 }
 
 // alone runs do while no other process changes the forwarding of this site.
-func (f *forwarding) alone(do func() error) error {
+func (f *forwarding) alone(ctx context.Context, do func() error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.site.handle), &st); err != nil {
 		return fmt.Errorf("look at the site's namespace: %w", err)
@@ -154,7 +158,7 @@ func (f *forwarding) alone(do func() error) error {
 		return err
 	}
 	for {
-		ours, err := f.lock(notesOf(&st))
+		ours, err := f.lock(ctx, notesOf(&st))
 		if err != nil {
 			return fmt.Errorf("note which settings are changed: %w", err)
 		}
@@ -168,11 +172,11 @@ func (f *forwarding) alone(do func() error) error {
 }
 
 // lock opens and locks the notes. It says false when they were removed meanwhile.
-func (f *forwarding) lock(name string) (ours bool, err error) {
-	if f.notes, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
+func (f *forwarding) lock(ctx context.Context, name string) (ours bool, err error) {
+	if f.notes, err = regular.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
 		return false, err
 	}
-	if err := unix.Flock(int(f.notes.Fd()), unix.LOCK_EX); err != nil {
+	if err := flock.Lock(ctx, f.notes, unix.LOCK_EX); err != nil {
 		f.notes.Close()
 		return false, err
 	}
@@ -211,8 +215,8 @@ func (f *forwarding) note(c change) error {
 
 // Sweep removes the uplinks that processes which were killed have left in the namespace of the calling
 // thread, and puts back what they have changed there, unless a sandbox that lives still needs it. Where
-// there is nothing to do it costs next to nothing.
-func Sweep() error {
+// there is nothing to do it costs next to nothing. ctx bounds the wait for other processes, which is 30 s at most.
+func Sweep(ctx context.Context) error {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
 		return fmt.Errorf("look at the own network namespace: %w", err)
@@ -225,7 +229,7 @@ func Sweep() error {
 		return err
 	}
 	f := &forwarding{site: site}
-	return errors.Join(f.restore(), site.close())
+	return errors.Join(f.restore(ctx), site.close())
 }
 
 // bury removes the uplinks of processes that were killed. Their namespaces can outlive them for
@@ -308,8 +312,8 @@ func (f *forwarding) waysOut() ([]string, error) {
 
 // restore puts back what was changed, if no other sandbox needs it. What has another
 // value by now was changed by somebody else, and stays.
-func (f *forwarding) restore() error {
-	return f.alone(func() error {
+func (f *forwarding) restore(ctx context.Context) error {
+	return f.alone(ctx, func() error {
 		if err := f.bury(); err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func newUplink(ctx context.Context, sandbox, site *space, g *gates, p *programs,
 	if err := u.route(sandbox); err != nil {
 		return u, err
 	}
-	if u.forwarding, err = forward(site, u.name); err != nil {
+	if u.forwarding, err = forward(ctx, site, u.name); err != nil {
 		return u, err
 	}
 	if err := u.guard.write(nil, u.forwarding.opened()); err != nil {
@@ -196,7 +196,7 @@ func (u *uplink) close(m marks) error {
 	}
 	errs = append(errs, u.sandbox.raiseWall(m, 0))
 	if u.forwarding != nil {
-		errs = append(errs, u.forwarding.restore())
+		errs = append(errs, u.forwarding.restore(context.Background()))
 	}
 	if u.guard != nil {
 		errs = append(errs, u.guard.close())

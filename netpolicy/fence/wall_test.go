@@ -216,7 +216,7 @@ func testKilled(t *testing.T, mode string, addr netip.Addr) {
 	if siteState(t, site) == before {
 		t.Error("the site forwards as before: this proves nothing of Sweep")
 	}
-	must(t, site.in(Sweep))
+	must(t, site.in(func() error { return Sweep(t.Context()) }))
 	if after := siteState(t, site); after != before {
 		t.Errorf("the site was\n%s and is\n%s", before, after)
 	}

@@ -28,7 +28,7 @@ func BenchmarkGuard(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		text, err := tokens.New("ann", "acme", access.Viewer, 0)
+		text, err := tokens.New(b.Context(), "ann", "acme", access.Viewer, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

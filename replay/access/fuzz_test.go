@@ -25,7 +25,7 @@ func FuzzGate(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	text, err := tokens.New("ann", "acme", Viewer, 0)
+	text, err := tokens.New(f.Context(), "ann", "acme", Viewer, 0)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func FuzzTokens(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := tokens.New("ann", "acme", Viewer, 0); err != nil {
+	if _, err := tokens.New(f.Context(), "ann", "acme", Viewer, 0); err != nil {
 		f.Fatal(err)
 	}
 	file, _, err := readTokens(filepath.Join(dir, tokensName))

@@ -134,7 +134,7 @@ func (g *Gate) watch(ctx context.Context) {
 		if err := g.journal.flush(ctx); err != nil {
 			g.warn(fmt.Sprintf("refusals could not be recorded yet: %v", err))
 		}
-		if err := g.tokens.note(); err != nil {
+		if err := g.tokens.note(ctx); err != nil {
 			g.warn(fmt.Sprintf("when tokens were used could not be noted: %v", err))
 		}
 	}

@@ -105,7 +105,7 @@ func show(w http.ResponseWriter, r *http.Request) {
 
 func (s *site) token(t *testing.T, name, tenant string, role access.Role) string {
 	t.Helper()
-	text, err := s.Tokens().New(name, tenant, role, 0)
+	text, err := s.Tokens().New(t.Context(), name, tenant, role, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // issuer is the OpenID Connect provider whose users may come in (OpenID Connect Core 1.0).
@@ -70,7 +71,7 @@ func (o OIDC) secret() (string, error) {
 	if o.ClientSecretFile == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(o.ClientSecretFile)
+	b, err := regular.ReadFile(o.ClientSecretFile)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +91,7 @@ func issuerClient(c OIDC) (*http.Client, error) {
 		if err != nil {
 			pool = x509.NewCertPool()
 		}
-		pem, err := os.ReadFile(c.CA)
+		pem, err := regular.ReadFile(c.CA)
 		if err != nil {
 			return nil, err
 		}

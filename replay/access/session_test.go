@@ -146,14 +146,14 @@ func TestSessionEnds(t *testing.T) {
 
 		kept := cookie(t, s.login(text))
 		all, _ := s.Tokens().List()
-		if _, err := s.Tokens().Remove(all[0].ID); err != nil {
+		if _, err := s.Tokens().Remove(t.Context(), all[0].ID); err != nil {
 			t.Fatal(err)
 		}
 		if s.status(kept) != 401 || s.status("Authorization: Bearer "+text) != 401 {
 			t.Error("a session outlives its token")
 		}
 
-		short, err := s.Tokens().New("short", "acme", access.Viewer, 10*time.Minute)
+		short, err := s.Tokens().New(t.Context(), "short", "acme", access.Viewer, 10*time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/internal/flock"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // UnsafeFileError is a file of tokens that others than its directory's owner could have read or written.
@@ -34,7 +35,7 @@ func (e *UnsafeFileError) Hint() string {
 }
 
 func readTokens(path string) (tokenFile, stamp, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := regular.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return tokenFile{}, stamp{}, err
 	}
@@ -126,12 +127,12 @@ func stampFrom(info fs.FileInfo) stamp {
 }
 
 // lockFile takes the lock that processes share. A holder that dies gives it up.
-func lockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+func lockFile(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := flock.Lock(context.Background(), f, unix.LOCK_EX); err != nil {
+	if err := flock.Lock(ctx, f, unix.LOCK_EX); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
@@ -86,7 +87,7 @@ func OpenTokens(dir string) (*Tokens, error) {
 
 // New makes a token and returns its text, which is not kept. ttl 0 means DefaultTTL.
 // A tenant has no two tokens of one name.
-func (t *Tokens) New(name, tenant string, role Role, ttl time.Duration) (string, error) {
+func (t *Tokens) New(ctx context.Context, name, tenant string, role Role, ttl time.Duration) (string, error) {
 	if ttl == 0 {
 		ttl = DefaultTTL
 	}
@@ -101,7 +102,7 @@ func (t *Tokens) New(name, tenant string, role Role, ttl time.Duration) (string,
 	text, sum := newSecret(TokenPrefix)
 	now := time.Now().UTC().Truncate(time.Second)
 	k := kept{Token: Token{ID: newID(), Name: name, Tenant: tenant, Role: role, Created: now, Expires: now.Add(ttl)}, SHA256: hex.EncodeToString(sum[:])}
-	err := t.change(func(f *tokenFile) error {
+	err := t.change(ctx, func(f *tokenFile) error {
 		f.Tokens = slices.DeleteFunc(f.Tokens, func(o kept) bool { return !o.Expires.After(now.Add(-MaxTTL)) })
 		if len(f.Tokens) >= maxTokens {
 			return fmt.Errorf("there are %d tokens already: remove some", len(f.Tokens))
@@ -137,9 +138,9 @@ func (t *Tokens) List() ([]Token, error) {
 
 // Remove removes the token with this id, or with this name if there is one such name in all
 // tenants. The error is ErrNoToken if there is none.
-func (t *Tokens) Remove(ref string) (Token, error) {
+func (t *Tokens) Remove(ctx context.Context, ref string) (Token, error) {
 	var gone Token
-	err := t.change(func(f *tokenFile) error {
+	err := t.change(ctx, func(f *tokenFile) error {
 		match := slices.DeleteFunc(slices.Clone(f.Tokens), func(k kept) bool { return k.ID != ref && k.Name != ref })
 		if i := slices.IndexFunc(match, func(k kept) bool { return k.ID == ref }); i >= 0 {
 			match = match[i : i+1]
@@ -209,8 +210,8 @@ func (t *Tokens) set(st stamp, f tokenFile, err error) {
 }
 
 // change lets f edit the file under the lock of all processes, and puts it into place durably.
-func (t *Tokens) change(f func(*tokenFile) error) error {
-	unlock, err := lockFile(filepath.Join(t.dir, "tokens.lock"))
+func (t *Tokens) change(ctx context.Context, f func(*tokenFile) error) error {
+	unlock, err := lockFile(ctx, filepath.Join(t.dir, "tokens.lock"))
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (t *Tokens) change(f func(*tokenFile) error) error {
 }
 
 // note writes down the uses since the last call, by the hour. It is for the Gate's own goroutine.
-func (t *Tokens) note() error {
+func (t *Tokens) note(ctx context.Context) error {
 	t.mu.Lock()
 	used := t.used
 	t.used = map[string]time.Time{}
@@ -244,7 +245,7 @@ func (t *Tokens) note() error {
 	if len(used) == 0 {
 		return nil
 	}
-	return t.change(func(f *tokenFile) error {
+	return t.change(ctx, func(f *tokenFile) error {
 		for i, k := range f.Tokens {
 			if at, ok := used[k.ID]; ok {
 				f.Tokens[i].Used = at.UTC().Truncate(time.Hour)

@@ -41,11 +41,11 @@ func otherProcess(dir string, args []string) error {
 		return err
 	}
 	if args[0] == "rm" {
-		_, err := tokens.Remove(args[1])
+		_, err := tokens.Remove(context.Background(), args[1])
 		return err
 	}
 	for _, name := range args[1:] {
-		text, err := tokens.New(name, "acme", access.Viewer, time.Hour)
+		text, err := tokens.New(context.Background(), name, "acme", access.Viewer, time.Hour)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func TestTokenFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := tokens.New("ci pipeline", "acme", access.Auditor, 0)
+	text, err := tokens.New(t.Context(), "ci pipeline", "acme", access.Auditor, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,19 +140,19 @@ func TestTokenNames(t *testing.T) {
 		{"b", "acme", access.Viewer, -time.Hour, false},
 		{"b", "acme", access.Viewer, 367 * 24 * time.Hour, false},
 	} {
-		if text, err := tokens.New(c.name, c.tenant, c.role, c.ttl); (err == nil) != c.ok || (text != "") != c.ok {
+		if text, err := tokens.New(t.Context(), c.name, c.tenant, c.role, c.ttl); (err == nil) != c.ok || (text != "") != c.ok {
 			t.Errorf("New(%q, %q, %q, %v): %v", c.name, c.tenant, c.role, c.ttl, err)
 		}
 	}
-	if _, err := tokens.Remove("a"); err == nil || errors.Is(err, access.ErrNoToken) {
+	if _, err := tokens.Remove(t.Context(), "a"); err == nil || errors.Is(err, access.ErrNoToken) {
 		t.Errorf("one of several of a name was removed: %v", err)
 	}
-	if _, err := tokens.Remove("z"); !errors.Is(err, access.ErrNoToken) {
+	if _, err := tokens.Remove(t.Context(), "z"); !errors.Is(err, access.ErrNoToken) {
 		t.Errorf("none: %v", err)
 	}
 	list, _ := tokens.List()
 	for i, k := range list {
-		gone, err := tokens.Remove(k.ID)
+		gone, err := tokens.Remove(t.Context(), k.ID)
 		if left, _ := tokens.List(); err != nil || gone.ID != k.ID || len(left) != len(list)-i-1 {
 			t.Errorf("Remove(%s): %+v, %v", k.ID, gone, err)
 		}
@@ -225,7 +225,7 @@ func TestTokenKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, k := range list { // for the next round
-			if _, err := s.Tokens().Remove(k.ID); err != nil {
+			if _, err := s.Tokens().Remove(t.Context(), k.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -317,7 +317,7 @@ func TestStreamsEnd(t *testing.T) {
 			end    func(header string)
 		}{
 			"expiry": {func() string {
-				short, err := s.Tokens().New("short", "acme", access.Viewer, 5*time.Minute)
+				short, err := s.Tokens().New(t.Context(), "short", "acme", access.Viewer, 5*time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -392,7 +392,7 @@ func TestBadTokenFiles(t *testing.T) {
 		if s.status(session) == 200 {
 			t.Errorf("%s: the session goes on", name)
 		}
-		if _, err := s.Tokens().New("n"+name, "acme", access.Viewer, 0); err == nil {
+		if _, err := s.Tokens().New(t.Context(), "n"+name, "acme", access.Viewer, 0); err == nil {
 			t.Errorf("%s: a token was added", name)
 		}
 		if _, err := access.OpenTokens(dir); err == nil {

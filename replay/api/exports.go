@@ -6,11 +6,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
 )
@@ -187,7 +187,7 @@ func (s *Server) jobFile(w http.ResponseWriter, r *request) error {
 	if one.State != Done {
 		return access.NewProblem(http.StatusConflict, "not-done", "the export is "+string(one.State), "GET /api/v1/exports/"+one.ID+" says when it is done")
 	}
-	f, err := os.Open(s.jobs.file(one.ID))
+	f, err := regular.Open(s.jobs.file(one.ID))
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
 )
@@ -112,7 +113,7 @@ func removeLeft(dir string) {
 }
 
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	f, err := regular.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +291,7 @@ func (s *Server) carryOut(ctx context.Context, one *job) {
 
 // write writes the job's file.
 func (j *jobs) write(ctx context.Context, src Source, one *job) error {
-	f, err := os.OpenFile(j.file(one.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := regular.OpenFile(j.file(one.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

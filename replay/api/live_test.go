@@ -302,7 +302,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 	for e := range w.watch(t.Context(), "/runs/r-1/live", token, "") {
 		if e.name == "run" {
-			if _, err := w.tokens.Remove(list[0].ID); err != nil {
+			if _, err := w.tokens.Remove(t.Context(), list[0].ID); err != nil {
 				t.Fatal(err)
 			}
 		}

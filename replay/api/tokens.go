@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -11,9 +12,9 @@ import (
 
 // Tokens are the API's own; *access.Tokens is one.
 type Tokens interface {
-	New(name, tenant string, role access.Role, ttl time.Duration) (text string, err error)
+	New(ctx context.Context, name, tenant string, role access.Role, ttl time.Duration) (text string, err error)
 	List() ([]access.Token, error)
-	Remove(id string) (access.Token, error)
+	Remove(ctx context.Context, id string) (access.Token, error)
 }
 
 // TokenRequest is a token to be made, in the asker's tenant.
@@ -63,7 +64,7 @@ func (s *Server) newToken(w http.ResponseWriter, r *request) error {
 	if q.TTLSeconds < 0 || q.TTLSeconds > int64(access.MaxTTL/time.Second) {
 		return bad("give seconds, up to 366 days", "ttl_seconds is %d", q.TTLSeconds)
 	}
-	text, err := s.opt.Tokens.New(q.Name, r.who.Tenant, q.Role, time.Duration(q.TTLSeconds)*time.Second)
+	text, err := s.opt.Tokens.New(r.Context(), q.Name, r.who.Tenant, q.Role, time.Duration(q.TTLSeconds)*time.Second)
 	var file *fs.PathError
 	switch {
 	case errors.As(err, &file):
@@ -85,7 +86,7 @@ func (s *Server) endToken(w http.ResponseWriter, r *request) error {
 		if t.ID != r.PathValue("id") {
 			continue
 		}
-		if _, err := s.opt.Tokens.Remove(t.ID); err != nil && !errors.Is(err, access.ErrNoToken) {
+		if _, err := s.opt.Tokens.Remove(r.Context(), t.ID); err != nil && !errors.Is(err, access.ErrNoToken) {
 			return err
 		}
 		w.WriteHeader(http.StatusNoContent)

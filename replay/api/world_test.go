@@ -276,7 +276,7 @@ func (w *world) token(tenant string, role access.Role) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	text, err := w.tokens.New(fmt.Sprintf("%s-%s-%d", tenant, role, len(list)), tenant, role, time.Hour)
+	text, err := w.tokens.New(w.t.Context(), fmt.Sprintf("%s-%s-%d", tenant, role, len(list)), tenant, role, time.Hour)
 	if err != nil {
 		w.t.Fatal(err)
 	}

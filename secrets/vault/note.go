@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // note says what a step has at Vault, for whoever comes after a custody that was
@@ -94,7 +96,7 @@ func Left(dir string, alive func(run string) bool) (some bool, youngest time.Dur
 			continue
 		}
 		var n note
-		if text, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil && json.Unmarshal(text, &n) == nil && alive(n.Run) {
+		if text, err := regular.ReadFile(filepath.Join(dir, e.Name())); err == nil && json.Unmarshal(text, &n) == nil && alive(n.Run) {
 			continue
 		}
 		if age := time.Since(info.ModTime()); !some || age < youngest {
@@ -132,7 +134,7 @@ func (b *Broker) sweep(ctx context.Context, path string, alive func(run string) 
 	if strings.HasPrefix(filepath.Base(path), ".") {
 		return removeDraft(path)
 	}
-	text, err := os.ReadFile(path)
+	text, err := regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) { // another custody was here
 		return nil
 	}

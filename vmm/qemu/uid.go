@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Each QEMU process runs as a uid of its own out of a range that no
@@ -51,7 +53,7 @@ func leaseUID() (*uidLease, error) {
 }
 
 func tryUID(uid int) (*uidLease, error) {
-	f, err := os.OpenFile(filepath.Join(uidDir, strconv.Itoa(uid)), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := regular.OpenFile(filepath.Join(uidDir, strconv.Itoa(uid)), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

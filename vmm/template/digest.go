@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // stamp says that a file had a digest when its inode looked like this. Any
@@ -39,7 +41,7 @@ const stampFile = "verified.json"
 // stamps returns those of a template's directory; without a file that can be read, none.
 func stamps(dir string) map[string]stamp {
 	all := map[string]stamp{}
-	if b, err := os.ReadFile(filepath.Join(dir, stampFile)); err == nil && json.Unmarshal(b, &all) != nil {
+	if b, err := regular.ReadFile(filepath.Join(dir, stampFile)); err == nil && json.Unmarshal(b, &all) != nil {
 		return map[string]stamp{}
 	}
 	return all
@@ -122,7 +124,7 @@ func (t Template) verifyFile(ctx context.Context, name, want string, hash hasher
 
 // hashFile returns a file's SHA-256.
 func hashFile(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -187,7 +189,7 @@ func syncTree(dir string) error {
 }
 
 func syncPath(path string) error {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cavaliergopher/cpio"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // writeInitrd writes an initramfs: custody-guest as /init, and /modules. The
@@ -43,7 +45,7 @@ func writeInitrd(path, guest, modules string) error {
 }
 
 func addFile(w *cpio.Writer, name, path string, mode cpio.FileMode) error {
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func addFile(w *cpio.Writer, name, path string, mode cpio.FileMode) error {
 
 // readModules takes the modules out of an initramfs that writeInitrd wrote.
 func readModules(initrd, to string) error {
-	f, err := os.Open(initrd)
+	f, err := regular.Open(initrd)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/scratch"
 )
@@ -64,16 +65,16 @@ func (t Template) Image(ctx context.Context, d Driver, s Shape) (vmm.Image, erro
 	}
 	img := t.coldImage()
 	var err error
-	if img.Root, err = os.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
+	if img.Root, err = regular.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
 		return vmm.Image{}, err
 	}
-	if img.Memory, err = os.Open(filepath.Join(dir, "memory")); err != nil {
+	if img.Memory, err = regular.Open(filepath.Join(dir, "memory")); err != nil {
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
-	if img.Disk, err = os.Open(filepath.Join(dir, "disk")); err != nil {
+	if img.Disk, err = regular.Open(filepath.Join(dir, "disk")); err != nil {
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
-	if img.State, err = os.Open(filepath.Join(dir, "state")); err != nil {
+	if img.State, err = regular.Open(filepath.Join(dir, "state")); err != nil {
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
 	return img, nil
@@ -88,7 +89,7 @@ func (t Template) Cold(ctx context.Context, memory *os.File, s Shape) (vmm.Image
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
 	var err error
-	if img.Root, err = os.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
+	if img.Root, err = regular.Open(filepath.Join(t.dir, "root.erofs")); err != nil {
 		return vmm.Image{}, errors.Join(err, img.Close())
 	}
 	return img, memory.Truncate(s.Memory)
@@ -104,7 +105,7 @@ func (t Template) shapeDir(d Driver, s Shape) string {
 
 func (t Template) readShape(dir string) (shapeFile, error) {
 	var f shapeFile
-	b, err := os.ReadFile(filepath.Join(dir, "shape.json"))
+	b, err := regular.ReadFile(filepath.Join(dir, "shape.json"))
 	if err != nil {
 		return f, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/vmm/scratch"
 )
 
@@ -21,7 +22,7 @@ const sparseBlock = 64 << 10
 // guest's kernel zeroes all free memory once (init_on_free), and so writes to most of the
 // file; on the disk it takes only what is used.
 func makeSparse(ctx context.Context, path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := regular.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +38,7 @@ func makeSparse(ctx context.Context, path string) (string, error) {
 
 // hashSparse returns the digest of a file that may have holes.
 func hashSparse(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return "", err
 	}

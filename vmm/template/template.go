@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -104,7 +105,7 @@ func (s Store) read(link string) (Template, error) {
 	if err != nil {
 		return Template{}, err
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "template.json"))
+	b, err := regular.ReadFile(filepath.Join(dir, "template.json"))
 	if err != nil {
 		return Template{}, fmt.Errorf("%w: %w", ErrBroken, err)
 	}
@@ -198,17 +199,7 @@ func (s Store) lock(ctx context.Context) (unlock func(), err error) {
 		return nil, err
 	}
 	err = s.phase(ctx, "waiting for another process that makes a template or a snapshot", lockTimeout, func(ctx context.Context) error {
-		for {
-			err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-			if !errors.Is(err, unix.EWOULDBLOCK) {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
+		return flock.LockWithin(ctx, f, unix.LOCK_EX, lockTimeout)
 	})
 	if err != nil {
 		f.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/internal/bootid"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/vmm"
 )
 
@@ -273,7 +274,7 @@ func (p Picker) key(d Driver) (verdictKey, error) {
 // read returns the cache; what cannot be read is found out again.
 func (p Picker) read() map[string]verdict {
 	all := map[string]verdict{}
-	if b, err := os.ReadFile(p.Cache); err == nil && json.Unmarshal(b, &all) != nil {
+	if b, err := regular.ReadFile(p.Cache); err == nil && json.Unmarshal(b, &all) != nil {
 		return map[string]verdict{}
 	}
 	return all

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // TLS names the files of a connection's trust. The zero TLS trusts the system's authorities.
@@ -23,7 +25,7 @@ type TLS struct {
 func (t TLS) Config() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
+		pem, err := regular.ReadFile(t.CA)
 		if err != nil {
 			return nil, fmt.Errorf("read ca: %w", err)
 		}
@@ -70,7 +72,7 @@ func (s Secret) Value() (string, error) {
 	case s.File == "":
 		return "", nil
 	}
-	f, err := os.Open(s.File)
+	f, err := regular.Open(s.File)
 	if err != nil {
 		return "", fmt.Errorf("read credential: %w", err)
 	}

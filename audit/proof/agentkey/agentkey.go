@@ -113,7 +113,7 @@ func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	statement, err := proof.Succeed(s.config.Dir, old, next.Public)
+	statement, err := proof.Succeed(ctx, s.config.Dir, old, next.Public)
 	if err == nil {
 		err = proof.PublishKey(s.config.Dir, next.Public)
 	}

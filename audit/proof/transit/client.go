@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/vault/api"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 const (
@@ -109,7 +111,7 @@ func tokenFrom(getenv func(string) string) (string, error) {
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
 		return "", fmt.Errorf("%s is open to others than its owner: chmod 600 %s", path, path)
 	}
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if t := strings.TrimSpace(string(b)); err == nil && t != "" {
 		return t, nil
 	}

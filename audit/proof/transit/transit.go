@@ -18,6 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Config says which key of which Vault signs. Name and Dir are required.
@@ -80,7 +81,7 @@ func (s *Source) Key(ctx context.Context) (proof.Key, error) {
 	if err != nil {
 		return proof.Key{}, err
 	}
-	public, err := os.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile))
+	public, err := regular.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 			return proof.Key{}, fmt.Errorf("host key in Vault: %w", err)
@@ -132,7 +133,7 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	if latest <= now {
 		return nil, fmt.Errorf("rotate the host's key: Vault made no new version of %s", s.path("keys"))
 	}
-	return s.succeed(old, versions[latest])
+	return s.succeed(ctx, old, versions[latest])
 }
 
 // TakeOver implements proof.KeySource: the newest version in Vault follows old.
@@ -141,12 +142,12 @@ func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take over the host's key: %w", err)
 	}
-	return s.succeed(old, versions[latest])
+	return s.succeed(ctx, old, versions[latest])
 }
 
 // succeed states that old is followed by next, and publishes it.
-func (s *Source) succeed(old proof.Key, next string) ([]byte, error) {
-	statement, err := proof.Succeed(s.config.Dir, old, next)
+func (s *Source) succeed(ctx context.Context, old proof.Key, next string) ([]byte, error) {
+	statement, err := proof.Succeed(ctx, s.config.Dir, old, next)
 	if err == nil {
 		err = proof.PublishKey(s.config.Dir, next)
 	}

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	driver "github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Options are what a DSN does not say. The zero value is right for one server.
@@ -103,7 +104,7 @@ func useFiles(o *driver.Options, files url.Values) error {
 	}
 	o.TLS.MinVersion = tls.VersionTLS12
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		pem, err := regular.ReadFile(ca)
 		if err != nil {
 			return err
 		}
