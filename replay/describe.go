@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
 )
 
 // entry is what one record shows. All of it has been escaped.
@@ -44,7 +45,7 @@ func kindStyle(k audit.Kind) style {
 }
 
 // record writes the lines of r, whose exact bytes are body.
-func (p *printer) record(r audit.Record, body []byte) {
+func (p *printer) record(r audit.Record, body []byte, mark store.Mark) {
 	e, ok := p.describe(r, body)
 	if !ok {
 		return
@@ -59,6 +60,10 @@ func (p *printer) record(r audit.Record, body []byte) {
 	l.put(plain, strings.Repeat(" ", exitWidth-textWidth(cut(e.result, exitWidth))))
 	l.right(plain, e.length, lengthWidth)
 	l.put(plain, strings.Repeat("  ", min(e.indent, maxIndent)))
+	if s, word := markWord(mark); word != "" {
+		l.put(s, word)
+		l.put(plain, "  ")
+	}
 	for _, piece := range e.what {
 		l.put(piece.style, piece.text)
 	}

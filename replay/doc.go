@@ -37,4 +37,9 @@ type Options struct {
 	Kinds []audit.Kind
 	// Notes on the run; Timeline shows each below the record that it is about.
 	Notes []Note
+	// Mark says whether a row is what was signed, MarkRun whether a run's summary is, and End the last seq that is signed
+	// for. Rows and runs of which they say otherwise are marked. Nil: nobody was asked, and nothing is marked.
+	Mark    func(store.Row) store.Mark
+	MarkRun func(store.Run) store.Mark
+	End     func(store.Run) uint64
 }

@@ -54,7 +54,7 @@ func FollowJSON(ctx context.Context, w io.Writer, src Source, run string, opt Op
 					return
 				}
 			}
-		}, opt.Kinds...))
+		}, opt))
 	})
 	return err
 }

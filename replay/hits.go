@@ -29,6 +29,12 @@ func (p *printer) hit(row store.Row) {
 	l.put(dim, row.Time.UTC().Format("2006-01-02 15:04:05.000")+"  ")
 	l.put(bold, escape(row.Run)+" ")
 	l.right(plain, strconv.FormatUint(row.Seq, 10), pidWidth)
+	mark := p.opt.mark(row)
+	if !mark.Good() {
+		l.limit = 0
+		l.putMark(mark)
+		l.put(plain, "  ")
+	}
 	var r audit.Record
 	if err := json.Unmarshal(row.Body, &r); err != nil {
 		l.put(alarm, fmt.Sprintf("!! RECORD %d CANNOT BE READ: %s", row.Seq, escape(err.Error())))

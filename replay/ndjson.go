@@ -5,22 +5,27 @@ import (
 	"fmt"
 	"io"
 	"slices"
-
-	"github.com/custody-project/custody/audit"
 )
 
-// NDJSON writes the exact bytes of the records of the given kinds, all when
-// there are none, one a line. An erased record is an object with its leaf hash, and has no kind.
-func NDJSON(w io.Writer, rows Rows, kinds ...audit.Kind) error {
+// NDJSON writes the exact bytes of the records of the kinds that opt has, one a line. An erased record is an object with
+// its leaf hash, and has no kind. A row that is marked is an object with its mark and the record within, whatever its kind.
+func NDJSON(w io.Writer, rows Rows, opt Options) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	for row, err := range rows {
 		if err != nil {
 			return err
 		}
-		if len(kinds) > 0 && !slices.Contains(kinds, row.Kind) {
+		mark := opt.mark(row)
+		if len(opt.Kinds) > 0 && !slices.Contains(opt.Kinds, row.Kind) && !mark.Wrong() {
 			continue
 		}
-		if row.Erased != nil {
+		if !mark.Good() {
+			line, err := markedLine(row, mark)
+			if err != nil {
+				return err
+			}
+			out.Write(line)
+		} else if row.Erased != nil {
 			fmt.Fprintf(out, `{"v":1,"run":%q,"seq":%d,"erased":"%x"}`, row.Run, row.Seq, *row.Erased)
 		} else {
 			out.Write(row.Body)

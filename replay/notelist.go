@@ -110,6 +110,12 @@ func (p *printer) noteText(n Note, b Bound, margin string) {
 		}
 		l.end()
 	}
+	if mark := p.opt.mark(n.row); !mark.Good() {
+		l.limit = 0
+		l.put(yellow, margin)
+		l.putMark(mark)
+		l.end()
+	}
 	if warning := b.warning(n.Seq); warning != "" {
 		l.limit = 0
 		l.put(yellow, margin)

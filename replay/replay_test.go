@@ -173,7 +173,7 @@ func TestNDJSON(t *testing.T) {
 	for _, f := range frames {
 		want.Write(append(bytes.Clone(f.Body), '\n'))
 	}
-	if err := errors.Join(NDJSON(&got, rowsOf(frames)), NDJSON(&execs, rowsOf(frames), audit.KindExec)); err != nil {
+	if err := errors.Join(NDJSON(&got, rowsOf(frames), Options{}), NDJSON(&execs, rowsOf(frames), Options{Kinds: []audit.Kind{audit.KindExec}})); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Bytes(), want.Bytes()) {
@@ -194,7 +194,7 @@ func TestRuns(t *testing.T) {
 	runs := []store.Run{running, sealed, interrupted}
 	var table, ndjson bytes.Buffer
 	now := storetest.Start().Add(2 * time.Hour)
-	if err := errors.Join(Runs(&table, runs, now, Options{}), RunsJSON(&ndjson, runs)); err != nil {
+	if err := errors.Join(Runs(&table, runs, now, Options{}), RunsJSON(&ndjson, runs, Options{})); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "runs.txt", table.Bytes())

@@ -33,13 +33,13 @@ func Runs(w io.Writer, runs []store.Run, now time.Time, opt Options) error {
 		l.cell(bold, escape(r.ID), idWidth)
 		l.cell(plain, escape(r.Project), projectWidth)
 		l.cell(plain, r.Start.UTC().Format("2006-01-02 15:04:05"), 19)
-		runRest(l, r, now)
+		runRest(l, r, now, opt.markRun(r))
 		l.end()
 	}
 	return out.Flush()
 }
 
-func runRest(l *line, r store.Run, now time.Time) {
+func runRest(l *line, r store.Run, now time.Time, mark store.Mark) {
 	length := r.DurationNS
 	if r.End == nil {
 		length = int64(now.Sub(r.Start))
@@ -53,6 +53,10 @@ func runRest(l *line, r store.Run, now time.Time) {
 	l.cell(mood, exit, 5)
 	l.cell(plain, escape(r.Tier), 11)
 	l.cell(plain, strconv.FormatUint(r.Events, 10), 7)
+	if s, word := markWord(mark); word != "" {
+		l.put(s, word+": "+escape(mark.Text))
+		l.put(plain, " ")
+	}
 	if r.Findings > 0 {
 		l.put(alarm, plural(r.Findings, "finding"))
 		l.put(plain, " ")
@@ -72,12 +76,20 @@ func statusStyle(s store.Status) style {
 	return yellow
 }
 
-// RunsJSON writes one JSON object a run and line.
-func RunsJSON(w io.Writer, runs []store.Run) error {
+// RunsJSON writes one JSON object a run and line, with its mark as "verification" where opt has MarkRun.
+func RunsJSON(w io.Writer, runs []store.Run, opt Options) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)
 	for _, r := range runs {
-		if err := enc.Encode(r); err != nil {
+		line := struct {
+			store.Run
+			Mark *store.Mark `json:"verification,omitempty"`
+		}{Run: r}
+		if opt.MarkRun != nil {
+			mark := opt.MarkRun(r)
+			line.Mark = &mark
+		}
+		if err := enc.Encode(line); err != nil {
 			return err
 		}
 	}

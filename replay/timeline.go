@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -67,11 +68,15 @@ type printer struct {
 	said  []evidence // of findings that are recorded
 	next  uint64     // seq that the next row should have
 	notes map[uint64][]Note
+	why   string // the last row that was not checked was not
 	sums
 }
 
 // sums are the numbers of the footer.
-type sums struct{ events, findings, gaps, lost, missing, unreadable uint64 }
+type sums struct {
+	events, findings, gaps, lost, missing, unreadable uint64
+	wrong, unchecked, live                            uint64 // by their marks
+}
 
 func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
 	p := &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), judge: newJudge(), began: run.Began(), next: 1}
@@ -120,6 +125,8 @@ func (p *printer) row(row store.Row) {
 	case audit.KindFinding:
 		p.findings++
 	}
+	mark := p.opt.mark(row)
+	p.marked(row, mark)
 	if row.Erased != nil {
 		if p.shows("") {
 			p.loud(row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify says when and why", row.Seq))
@@ -127,7 +134,7 @@ func (p *printer) row(row store.Row) {
 		}
 		return
 	}
-	if !p.shows(row.Kind) && row.Kind != audit.KindGap {
+	if !p.shows(row.Kind) && row.Kind != audit.KindGap && !mark.Wrong() {
 		return
 	}
 	var r audit.Record
@@ -137,8 +144,23 @@ func (p *printer) row(row store.Row) {
 		p.notesOn(row)
 		return
 	}
-	p.record(r, row.Body)
+	p.record(r, row.Body, mark)
 	p.notesOn(row)
+}
+
+// marked counts the marks, and says what is wrong with a row before it is shown.
+func (p *printer) marked(row store.Row, mark store.Mark) {
+	switch {
+	case mark.Wrong():
+		p.wrong++
+		_, word := markWord(mark)
+		p.loud(row.Time, "record", fmt.Sprintf("RECORD %d: %s: %s", row.Seq, strings.TrimPrefix(word, "!! "), escape(mark.Text)))
+	case mark.State == store.Live:
+		p.live++
+	case !mark.Good():
+		p.unchecked++
+		p.why = mark.Text
+	}
 }
 
 // checkSeq says so where records are not there and no gap is declared for them.
@@ -210,6 +232,12 @@ func (p *printer) header() {
 		l.put(plain, p.began.UTC().Format("2006-01-02 15:04:05.000 UTC"))
 	}
 	l.end()
+	if mark := p.opt.markRun(p.run); !mark.Good() {
+		l.limit = 0
+		l.putMark(mark)
+		l.end()
+		l.limit = p.opt.Width
+	}
 	l.put(dim, "seen by the host: observed from outside the VM; by the guest: claimed by the kernel inside it")
 	l.end()
 	l.end()
@@ -230,6 +258,9 @@ func (p *printer) header() {
 }
 
 func (p *printer) footer() {
+	if p.opt.End != nil {
+		p.checkSeq(p.opt.End(p.run) + 1)
+	}
 	l := newLine(p.out, p.opt)
 	l.end()
 	l.put(plain, plural(p.events, "event"))
@@ -244,11 +275,18 @@ func (p *printer) footer() {
 		{p.gaps, plural(p.gaps, "gap") + " (" + plural(p.lost, "event") + " lost)"},
 		{p.missing, plural(p.missing, "record") + " missing"},
 		{p.unreadable, plural(p.unreadable, "record") + " unreadable"},
+		{p.wrong, plural(p.wrong, "record") + " not what was signed"},
 	} {
 		if n.n > 0 {
 			l.put(plain, ", ")
 			l.put(alarm, n.text)
 		}
+	}
+	if p.unchecked > 0 {
+		l.put(yellow, fmt.Sprintf(", %s not checked (%s)", plural(p.unchecked, "record"), escape(p.why)))
+	}
+	if p.live > 0 {
+		l.put(plain, fmt.Sprintf(", %s live and not sealed yet", plural(p.live, "record")))
 	}
 	if s := p.index.statusOf(p.run); s != "" {
 		l.put(plain, ", run "+s)

@@ -146,7 +146,7 @@ type notesCmd struct {
 const maxNotes = 10_000
 
 func (c notesCmd) Run(a *app) error {
-	_, st, err := a.openReader()
+	h, st, err := a.openReader()
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,11 @@ func (c notesCmd) Run(a *app) error {
 	if len(notes) == 0 {
 		a.say("nobody has noted anything on " + run.ID)
 	}
-	return replay.NoteList(a.stdout, notes, at, a.layout())
+	opt, err := a.marking(h, st)
+	if err != nil {
+		return err
+	}
+	return replay.NoteList(a.stdout, notes, at, opt)
 }
 
 func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row, bool, error)) error {

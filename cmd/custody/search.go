@@ -21,7 +21,7 @@ type searchCmd struct {
 	From   string   `placeholder:"TIME" help:"Only records of this time (RFC 3339) or later."`
 	Until  string   `placeholder:"TIME" help:"Only records before this time."`
 	Limit  int      `short:"n" default:"100" help:"Show this many at the most, the newest; 0 for all."`
-	JSON   bool     `name:"json" help:"The records' exact bytes, one a line."`
+	JSON   bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
 }
 
 func (c searchCmd) Run(a *app) error {
@@ -42,20 +42,24 @@ func (c searchCmd) Run(a *app) error {
 	if c.Limit < 0 {
 		return fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}
-	_, st, err := a.openReader()
+	h, st, err := a.openReader()
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	return c.print(a, st.Search(a.ctx, q))
+	opt, err := a.marking(h, st)
+	if err != nil {
+		return err
+	}
+	return c.print(a, st.Search(a.ctx, q), opt)
 }
 
-func (c searchCmd) print(a *app, hits iter.Seq2[store.Row, error]) error {
+func (c searchCmd) print(a *app, hits iter.Seq2[store.Row, error], opt replay.Options) error {
 	if c.JSON {
 		out := bufio.NewWriter(a.stdout)
-		return errors.Join(replay.NDJSON(out, hits), out.Flush())
+		return errors.Join(replay.NDJSON(out, hits, opt), out.Flush())
 	}
-	n, err := replay.Hits(a.stdout, hits, a.layout())
+	n, err := replay.Hits(a.stdout, hits, opt)
 	if err == nil && n == 0 {
 		a.say("nothing of that is in the record")
 	}

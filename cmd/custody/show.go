@@ -23,11 +23,15 @@ type runsCmd struct {
 }
 
 func (c runsCmd) Run(a *app) error {
-	_, st, err := a.openReader()
+	h, st, err := a.openReader()
 	if err != nil {
 		return err
 	}
 	defer st.Close()
+	opt, err := a.marking(h, st)
+	if err != nil {
+		return err
+	}
 	class := store.Sandboxes
 	if c.Access {
 		class = store.Accesses
@@ -37,13 +41,13 @@ func (c runsCmd) Run(a *app) error {
 		return err
 	}
 	if c.JSON {
-		return replay.RunsJSON(a.stdout, runs)
+		return replay.RunsJSON(a.stdout, runs, opt)
 	}
 	if len(runs) == 0 {
 		a.say("there are no runs yet: custody run -- CMD makes the first")
 		return nil
 	}
-	return replay.Runs(a.stdout, runs, time.Now(), a.layout())
+	return replay.Runs(a.stdout, runs, time.Now(), opt)
 }
 
 // openReader opens what runs are shown from, after it was brought up to date.
@@ -76,7 +80,7 @@ type timelineCmd struct {
 	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`
 	At       string   `placeholder:"TIME" help:"The state at an instant: RFC 3339, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	Follow   bool     `short:"f" help:"Go on while the run goes on."`
-	JSON     bool     `name:"json" help:"The records' exact bytes, one a line."`
+	JSON     bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
 	Notes    bool     `name:"notes" help:"With --json: the records of the notes on the run too, behind its own."`
 	Relative bool     `short:"r" help:"Times since the run's start."`
 }
@@ -101,7 +105,10 @@ func (c timelineCmd) Run(a *app) error {
 		}
 		defer st.Close()
 	}
-	opt := a.layout()
+	opt, err := a.marking(h, st)
+	if err != nil {
+		return err
+	}
 	opt.Relative, opt.Kinds = c.Relative, kinds
 	rows := st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID})
 	switch {
@@ -112,16 +119,17 @@ func (c timelineCmd) Run(a *app) error {
 	case c.Follow:
 		return replay.Follow(a.ctx, a.stdout, st, run, opt)
 	case c.JSON:
-		if err := replay.NDJSON(a.stdout, rows, kinds...); err != nil || !c.Notes {
+		if err := replay.NDJSON(a.stdout, rows, opt); err != nil || !c.Notes {
 			return err
 		}
+		opt.Kinds = nil
 		return replay.NDJSON(a.stdout, func(yield func(store.Row, error) bool) {
 			for row, err := range st.Search(a.ctx, replay.NotesQuery(run, maxNotes)) {
 				if _, ok := replay.ReadNote(run, row); (ok || err != nil) && !yield(row, err) {
 					return
 				}
 			}
-		})
+		}, opt)
 	}
 	all, err := a.notesOn(st, run)
 	if err != nil {
@@ -139,7 +147,7 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 	if err != nil {
 		return err
 	}
-	state, err := replay.StateAt(run, rows, at, tailLines)
+	state, err := replay.MarkedStateAt(run, rows, at, tailLines, opt)
 	if err != nil {
 		return err
 	}
@@ -162,6 +170,19 @@ func kindsOf(names []string) ([]audit.Kind, error) {
 		kinds = append(kinds, audit.Kind(name))
 	}
 	return kinds, nil
+}
+
+// marking is layout, and marks what r shows where it is not what was signed.
+func (a *app) marking(h *home.Home, r home.Reader) (replay.Options, error) {
+	marks, err := h.Marks(r)
+	if err != nil {
+		return replay.Options{}, err
+	}
+	opt := a.layout()
+	opt.Mark = func(row store.Row) store.Mark { return marks.Row(a.ctx, row) }
+	opt.MarkRun = func(run store.Run) store.Mark { return marks.Run(a.ctx, run) }
+	opt.End = func(run store.Run) uint64 { return marks.End(a.ctx, run) }
+	return opt, nil
 }
 
 // layout fits tables to where they go: width and colour only for a terminal.

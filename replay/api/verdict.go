@@ -10,14 +10,14 @@ import (
 	"github.com/custody-project/custody/replay"
 )
 
-// What is known of a run's record.
+// What is known of a run's record, in the words of package store.
 const (
-	Holds     = "holds"     // it is what was sealed, from the first record to the last
-	Fails     = "fails"     // it is not: somebody changed, removed or added something
-	Unsigned  = "unsigned"  // the store has rows of it, and nothing that anybody signed stands behind them
-	Cannot    = "cannot"    // nobody can say
-	Unchecked = "unchecked" // nobody has looked since the record was as it is now
-	Checking  = "checking"  // somebody looks at it just now
+	Holds     = string(store.Holds)
+	Fails     = string(store.Fails)
+	Unsigned  = string(store.Unsigned)
+	Cannot    = string(store.Cannot)
+	Unchecked = string(store.Unchecked)
+	Checking  = string(store.Checking)
 )
 
 // Verification is what a check of a run's record found.
