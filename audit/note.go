@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -26,6 +27,13 @@ type Note struct {
 	Tags      []string `json:"tags,omitempty"`
 	Withdraws string   `json:"withdraws,omitempty"` // NoteID of a note that is withdrawn by this one
 	Remote    string   `json:"remote,omitempty"`    // address of the client
+}
+
+// Noted is a note that was recorded, as it was recorded.
+type Noted struct {
+	ID   string    `json:"id"` // NoteID
+	Time time.Time `json:"time"`
+	Note
 }
 
 // Limits of a note.

@@ -55,22 +55,29 @@ func (h *Home) AccessLog(r *redact.Redactor, version string) *AccessLog {
 
 // Record returns when the look is durable. On an error nothing may be shown.
 func (l *AccessLog) Record(ctx context.Context, look audit.Access) error {
-	_, _, err := l.record(ctx, audit.Event{Observer: audit.Host, Kind: audit.KindAccess, Access: &look})
+	_, _, err := l.record(ctx, &audit.Event{Observer: audit.Host, Kind: audit.KindAccess, Access: &look})
 	return err
 }
 
-// Note returns when the note is durable: its place, and the note as it was recorded, after redaction.
-func (l *AccessLog) Note(ctx context.Context, n audit.Note) (id string, _ audit.Note, _ error) {
+// ErrOtherTenant: the note is on a run of another tenant than the log, where nobody would take it for one.
+var ErrOtherTenant = errors.New("only a host of the run's tenant, or of none, can note anything on it")
+
+// Note returns when the note is durable, and how it was recorded: after redaction.
+func (l *AccessLog) Note(ctx context.Context, n audit.Note) (audit.Noted, error) {
 	if err := n.Check(); err != nil {
-		return "", n, err
+		return audit.Noted{}, err
+	}
+	if own := l.home.config.Tenant; own != "" && own != n.Tenant {
+		return audit.Noted{}, fmt.Errorf("%w: the run is of the tenant %q, this host is of %q", ErrOtherTenant, n.Tenant, own)
 	}
 	n.Tags = slices.Clone(n.Tags) // which the redactor may change
-	log, seq, err := l.record(ctx, audit.Event{Observer: audit.Host, Kind: audit.KindNote, Note: &n})
-	return audit.NoteID(log, seq), n, err
+	ev := audit.Event{Observer: audit.Host, Kind: audit.KindNote, Note: &n}
+	log, seq, err := l.record(ctx, &ev)
+	return audit.Noted{ID: audit.NoteID(log, seq), Time: ev.Time, Note: n}, err
 }
 
-// record writes an event into the log of today, and says where it stands.
-func (l *AccessLog) record(ctx context.Context, ev audit.Event) (log string, seq uint64, _ error) {
+// record writes an event into the log of today, and says where it stands. It sets the event's time.
+func (l *AccessLog) record(ctx context.Context, ev *audit.Event) (log string, seq uint64, _ error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, accessWait, errors.New("the access log cannot be written"))
 	defer cancel()
 	for {
@@ -82,7 +89,7 @@ func (l *AccessLog) record(ctx context.Context, ev audit.Event) (log string, seq
 		if l.run != nil && time.Since(l.began) < AccessDay {
 			ev.Time = time.Now().UTC()
 			log = l.run.ID
-			seq, err := l.run.Record(ctx, ev)
+			seq, err := l.run.Record(ctx, *ev)
 			l.mu.RUnlock()
 			return log, seq, cause(ctx, err)
 		}

@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,12 +16,8 @@ import (
 
 // Note is a note on a run or on one of its records, as an access log has it.
 type Note struct {
-	ID   string    `json:"id"` // audit.NoteID of the record that the note is
-	Time time.Time `json:"time"`
-	audit.Note
+	audit.Noted
 	Withdrawn *Withdrawal `json:"withdrawn,omitempty"`
-
-	row store.Row
 }
 
 // Withdrawal tells who withdrew a note. It is a record of its own.
@@ -30,9 +28,6 @@ type Withdrawal struct {
 	Via  string     `json:"via"`
 	Text audit.Text `json:"text,omitempty"`
 }
-
-// Row is the record that the note is.
-func (n Note) Row() store.Row { return n.row }
 
 // NotesQuery finds the records of which Notes makes the run's notes.
 func NotesQuery(run store.Run, limit int) store.Search {
@@ -50,7 +45,7 @@ func ReadNote(run store.Run, row store.Row) (Note, bool) {
 	if json.Unmarshal(row.Body, &r) != nil || r.Kind != audit.KindNote || r.Note == nil || r.Observer != audit.Host {
 		return Note{}, false
 	}
-	n := Note{ID: audit.NoteID(row.Run, row.Seq), Time: row.Time, Note: *r.Note, row: row}
+	n := Note{Noted: audit.Noted{ID: audit.NoteID(row.Run, row.Seq), Time: row.Time, Note: *r.Note}}
 	return n, n.About == run.ID && n.Tenant == run.Tenant && n.Who != ""
 }
 
@@ -59,7 +54,7 @@ func Notes(all []Note) []Note {
 	var notes []Note
 	place := map[string]int{}
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b Note) int { return -a.row.Newer(b.row.Head) })
+	slices.SortFunc(all, func(a, b Note) int { return a.compare(b) })
 	for _, n := range all {
 		if n.Withdraws == "" {
 			place[n.ID] = len(notes)
@@ -73,6 +68,34 @@ func Notes(all []Note) []Note {
 	}
 	return notes
 }
+
+// compare is negative where n was recorded before o.
+func (n Note) compare(o Note) int {
+	if c := n.Time.Compare(o.Time); c != 0 {
+		return c
+	}
+	log, seq, _ := audit.ParseNoteID(n.ID)
+	otherLog, otherSeq, _ := audit.ParseNoteID(o.ID)
+	return cmp.Or(strings.Compare(log, otherLog), cmp.Compare(seq, otherSeq))
+}
+
+// Withdrawable returns the note on a run that has this id, or why it cannot be withdrawn.
+func Withdrawable(notes []Note, id string) (Note, error) {
+	i := slices.IndexFunc(notes, func(n Note) bool { return n.ID == id })
+	switch {
+	case i < 0:
+		return Note{}, fmt.Errorf("%w: %.140q", ErrNoNote, id)
+	case notes[i].Withdrawn != nil:
+		return Note{}, fmt.Errorf("%w: %.140q, by %s", ErrWithdrawn, id, notes[i].Withdrawn.Who)
+	}
+	return notes[i], nil
+}
+
+// Why a note cannot be withdrawn.
+var (
+	ErrNoNote    = errors.New("the run has no such note")
+	ErrWithdrawn = errors.New("the note was withdrawn before")
+)
 
 // Bound says how a note stands to the record that it was written about.
 type Bound string

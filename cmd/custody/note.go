@@ -43,9 +43,6 @@ func (c noteCmd) Run(a *app) error {
 	if run.Class() != store.Sandboxes {
 		return fmt.Errorf("%s is the log of who looked at runs, and takes no notes", run.ID)
 	}
-	if own := h.Config().Tenant; own != "" && own != run.Tenant {
-		return fmt.Errorf("the run is of the tenant %q, and this host is of the tenant %q: only a host of the same tenant, or of none, can note anything on it", run.Tenant, own)
-	}
 	n := audit.Note{Who: callerName(), Via: viaCLI, Tenant: run.Tenant, About: run.ID, Text: audit.Text(c.Text), Tags: c.Tag, Withdraws: c.Withdraw}
 	if err := c.place(a, st, run, &n); err != nil {
 		return err
@@ -65,10 +62,10 @@ func (c noteCmd) place(a *app, st home.Reader, run store.Run, n *audit.Note) err
 			return errors.New("--withdraw goes with a text, and with nothing else")
 		}
 		notes, err := a.notesOn(st, run)
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = replay.Withdrawable(replay.Notes(notes), c.Withdraw)
 		}
-		return withdrawable(replay.Notes(notes), run, c.Withdraw)
+		return err
 	}
 	q := store.Query{Tenant: run.Tenant, Run: run.ID}
 	switch {
@@ -96,20 +93,6 @@ func (c noteCmd) place(a *app, st home.Reader, run store.Run, n *audit.Note) err
 	return nil
 }
 
-// withdrawable says why a note cannot be withdrawn.
-func withdrawable(notes []replay.Note, run store.Run, id string) error {
-	for _, n := range notes {
-		switch {
-		case n.ID != id:
-		case n.Withdrawn != nil:
-			return fmt.Errorf("%.140q was withdrawn before, by %s", id, n.Withdrawn.Who)
-		default:
-			return nil
-		}
-	}
-	return fmt.Errorf("%s has no note %.140q: custody notes lists them", run.ID, id)
-}
-
 // note records n in an access log of its own, which is sealed and carried to the store before it returns.
 func (a *app) note(h *home.Home, n audit.Note) (string, error) {
 	if err := n.Check(); err != nil {
@@ -124,8 +107,8 @@ func (a *app) note(h *home.Home, n audit.Note) (string, error) {
 		return "", err
 	}
 	log := h.AccessLog(redactor, version())
-	id, _, err := log.Note(a.ctx, n)
-	return id, errors.Join(err, log.Close())
+	noted, err := log.Note(a.ctx, n)
+	return noted.ID, errors.Join(err, log.Close())
 }
 
 // callerName names the user of this host who acts: of root, the one who called sudo.

@@ -77,7 +77,7 @@ func TestNotes(t *testing.T) {
 	}{
 		{"a text or a tag", []string{run}}, {"no such record", []string{run, "x", "--seq", "999999"}}, {"is not a tag", []string{run, "x", "-t", "A|b=c"}},
 		{"not both", []string{run, "x", "--seq", "1", "--at", "+1s"}}, {"withdrawn before", []string{run, "x", "--withdraw", one}},
-		{"has no note", []string{run, "x", "--withdraw", "a-1:7"}}, {"4097 bytes", []string{run, strings.Repeat("x", 4097)}},
+		{"no such note", []string{run, "x", "--withdraw", "a-1:7"}}, {"4097 bytes", []string{run, strings.Repeat("x", 4097)}},
 		{"no such run", []string{"r-nothing", "x"}}, {"takes no notes", []string{strings.Split(one, ":")[0], "x"}},
 		{"with nothing else", []string{run, "x", "--withdraw", two, "-t", "y"}},
 	} {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
@@ -120,7 +121,7 @@ func (s *service) open() error {
 	}
 	s.api, err = api.New(api.Options{
 		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Bundle: s.bundle, Proof: s.proof, Report: s.report, Frameworks: frameworks(),
-		Exports: exports, ExportDir: s.home.Serve(), Tokens: tokens, Gate: s.gate, OIDC: s.config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.log,
+		Exports: exports, ExportDir: s.home.Serve(), Notes: notebook{s.looks}, Tokens: tokens, Gate: s.gate, OIDC: s.config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.log,
 	})
 	return err
 }
@@ -261,6 +262,18 @@ func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part a
 // proof proves one record.
 func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error) {
 	return s.home.ProofOf(ctx, scope(run.Tenant), run.ID, seq)
+}
+
+// notebook records notes in the access log.
+type notebook struct{ *home.AccessLog }
+
+// Note implements api.Notes.
+func (n notebook) Note(ctx context.Context, note audit.Note) (audit.Noted, error) {
+	noted, err := n.AccessLog.Note(ctx, note)
+	if errors.Is(err, home.ErrOtherTenant) {
+		return noted, access.NewProblem(http.StatusConflict, "other-tenant", err.Error(), "note it at a host of the run's tenant, or of none")
+	}
+	return noted, err
 }
 
 // frameworks are those that a report can be made for.

@@ -19,7 +19,7 @@ import (
 // Rule is what a route asks for.
 type Rule struct {
 	Role   Role
-	Action string // of the access event: view, follow, search, verify, export, report, login, logout or manage
+	Action string // of the access event: view, follow, search, verify, export, report, note, login, logout or manage
 	// Public: anybody may, and nothing is recorded. Only the host, the origin and the rate are looked at.
 	Public bool
 

@@ -16,7 +16,7 @@ type Role string
 // The roles.
 const (
 	Viewer   Role = "viewer"   // look at runs and search them
-	Auditor  Role = "auditor"  // proofs, bundles, exports, reports, and who looked
+	Auditor  Role = "auditor"  // proofs, bundles, exports, reports, notes, and who looked
 	Operator Role = "operator" // run the host
 	Admin    Role = "admin"    // tokens
 )

@@ -57,6 +57,8 @@ type Options struct {
 	ExportDir string
 	// ExportBytes bounds the file of one job; 0: 1 GiB.
 	ExportBytes int64
+	// Notes records notes on runs; nil: there are none.
+	Notes Notes
 	// Tokens are administered through the API; nil: they are not.
 	Tokens Tokens
 	// Gate stands before every route.
@@ -95,6 +97,7 @@ type Server struct {
 	streams  turnstile
 	checks   *checks
 	jobs     *jobs
+	fresh    fresh
 	handler  http.Handler
 	document []byte // the OpenAPI document, as JSON
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
 )
@@ -288,6 +289,10 @@ func (s *Server) proof(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	return answerProof(w, p)
+}
+
+func answerProof(w http.ResponseWriter, p proof.RecordProof) error {
 	text, err := p.Encode() // there is one form only
 	if err != nil {
 		return err

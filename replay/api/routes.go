@@ -36,6 +36,7 @@ var (
 	exports  = may(access.Auditor, "export")
 	reports  = may(access.Auditor, "report")
 	looks    = may(access.Auditor, "view")
+	notes    = may(access.Auditor, "note")
 	manages  = may(access.Admin, "manage")
 )
 
@@ -64,6 +65,9 @@ func routes() []*route {
 		{"GET", "/runs/{run}/findings", view, nil, (*Server).findings},
 		{"GET", "/runs/{run}/output", view, []string{"after", "limit"}, (*Server).output},
 		{"GET", "/runs/{run}/live", follow, []string{"after"}, (*Server).live},
+		{"GET", "/runs/{run}/notes", view, nil, (*Server).notes},
+		{"POST", "/runs/{run}/notes", notes, nil, (*Server).newNote},
+		{"GET", "/runs/{run}/notes/{id}/proof", verifies, nil, (*Server).noteProof},
 		{"GET", "/runs/{run}/verify", verifies, nil, (*Server).verify},
 		{"POST", "/runs/{run}/verify", verifies, nil, (*Server).verify},
 		{"GET", "/runs/{run}/bundle", exports, []string{"from_seq", "to_seq", "since"}, (*Server).bundle},

@@ -157,7 +157,7 @@ func (w *world) options() api.Options {
 		Frameworks: []string{"soc2"},
 		Report:     func(ctx context.Context, out io.Writer, q api.ReportRequest) error { return w.report(ctx, out, q) },
 		ExportDir:  filepath.Join(w.home.Dir, "serve", "exports"),
-		Tokens:     w.tokens, Gate: w.gate,
+		Notes:      w.looks, Tokens: w.tokens, Gate: w.gate,
 		Log: slog.New(slog.NewTextHandler(w.logged, nil)),
 	}
 }
