@@ -18,6 +18,8 @@ import (
 type Note struct {
 	audit.Noted
 	Withdrawn *Withdrawal `json:"withdrawn,omitempty"`
+
+	row store.Row // the record that the note is, where it was read from a store
 }
 
 // Withdrawal tells who withdrew a note. It is a record of its own.
@@ -45,7 +47,7 @@ func ReadNote(run store.Run, row store.Row) (Note, bool) {
 	if json.Unmarshal(row.Body, &r) != nil || r.Kind != audit.KindNote || r.Note == nil || r.Observer != audit.Host {
 		return Note{}, false
 	}
-	n := Note{Noted: audit.Noted{ID: audit.NoteID(row.Run, row.Seq), Time: row.Time, Note: *r.Note}}
+	n := Note{Noted: audit.Noted{ID: audit.NoteID(row.Run, row.Seq), Time: row.Time, Note: *r.Note}, row: row}
 	return n, n.About == run.ID && n.Tenant == run.Tenant && n.Who != ""
 }
 
