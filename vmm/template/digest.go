@@ -185,7 +185,11 @@ func syncTree(dir string) error {
 			return err
 		}
 	}
-	return syncPath(dir)
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func syncPath(path string) error {
