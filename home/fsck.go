@@ -100,6 +100,9 @@ func (h *Home) Fsck(ctx context.Context) (Checked, error) {
 			f.known[run] = nil // it is here, and not to be judged
 			continue
 		}
+		if err := wal.CheckLock(h.RunDir(run)); err != nil {
+			f.found(run, 0, err)
+		}
 		if err := f.run(ctx, run, trusted, w); err != nil {
 			return f.checked, errors.Join(err, closeWay())
 		}

@@ -8,12 +8,12 @@
 package project
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/netpolicy"
 )
 
@@ -133,15 +133,10 @@ func Default() File {
 const maxFile = 256 << 10
 
 // Load reads the file at path. A missing one satisfies errors.Is(err, fs.ErrNotExist).
-func Load(path string) (File, error) {
-	f, err := os.Open(path)
+func Load(ctx context.Context, path string) (File, error) {
+	b, err := regular.Given(ctx, path, 64*maxFile)
 	if err != nil {
-		return File{}, fmt.Errorf("open project file: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return File{}, fmt.Errorf("read project file: %w", err)
+		return File{}, fmt.Errorf("project file: %w", err)
 	}
 	return Parse(path, b)
 }

@@ -229,19 +229,19 @@ func TestErrors(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), Name)
-	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Load(t.Context(), path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
 	if err := os.WriteFile(path, []byte(sample), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := Load(path); err != nil || f.Project != "shop" {
+	if f, err := Load(t.Context(), path); err != nil || f.Project != "shop" {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if err := os.WriteFile(path, []byte("version: 1\nx: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+":2:1: ") {
+	if _, err := Load(t.Context(), path); err == nil || !strings.HasPrefix(err.Error(), path+":2:1: ") {
 		t.Errorf("error %v does not say where", err)
 	}
 }

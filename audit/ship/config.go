@@ -150,7 +150,7 @@ func (c Config) tls() ([]nats.Option, error) {
 	}
 	switch {
 	case c.Cert != "" && c.Key != "":
-		pair = func() (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Cert, c.Key) }
+		pair = func() (tls.Certificate, error) { return regular.KeyPair(c.Cert, c.Key) }
 		if _, err := pair(); err != nil {
 			return nil, hinted(fmt.Errorf("client certificate %s with key %s: %w", c.Cert, c.Key, err), "both are PEM files and belong together")
 		}
@@ -183,7 +183,7 @@ func (c Config) login() ([]nats.Option, error) {
 		if err := readable(c.Creds); err != nil {
 			return nil, err
 		}
-		return []nats.Option{nats.UserCredentials(c.Creds)}, nil
+		return []nats.Option{nats.UserCredentials(c.Creds)}, regular.Check(c.Creds)
 	case c.NKey != "":
 		if err := readable(c.NKey); err != nil {
 			return nil, err

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // varz is what is read of a server's monitoring endpoint /varz.
@@ -94,7 +96,7 @@ func (c Config) monitorClient() (*http.Client, error) {
 		config.RootCAs = pool
 	}
 	if c.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		pair, err := regular.KeyPair(c.Cert, c.Key)
 		if err != nil {
 			return nil, err
 		}

@@ -122,6 +122,10 @@ func (Disk) Lock(path string) (io.Closer, error) {
 	return nil, fmt.Errorf("flock %s: %w", path, err)
 }
 
+// CheckLock returns a *regular.TypeError when something stands in the place of the run's lock that is not a regular file:
+// nobody can hold it then. A lock that is missing is no error.
+func CheckLock(dir string) error { return regular.Check(filepath.Join(dir, lockName)) }
+
 // Locked says whether a live process writes the run in dir.
 func Locked(dir string) bool {
 	f, err := regular.Open(filepath.Join(dir, lockName))

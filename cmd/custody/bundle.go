@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 type bundleCmd struct {
@@ -26,7 +26,7 @@ func (c bundleCmd) Run(a *app) error {
 		return err
 	}
 	if c.Since != "" {
-		if o.Since, err = os.ReadFile(c.Since); err != nil {
+		if o.Since, err = regular.Given(a.ctx, c.Since, maxGiven); err != nil {
 			return err
 		}
 	}

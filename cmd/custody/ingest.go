@@ -41,7 +41,7 @@ func (c ingestCmd) Run(a *app) error {
 		a.complain(fmt.Errorf("refused %s (%s), which is kept in the stream of the refused: %w", r.ID, r.Subject, r.Err))
 	}}
 	if len(c.Key) > 0 {
-		if opt.Keys, err = verifiers("--key", c.Key); err != nil {
+		if opt.Keys, err = verifiers(a.ctx, "--key", c.Key); err != nil {
 			return err
 		}
 	}

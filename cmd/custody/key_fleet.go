@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 type keyFleetCmd struct {
@@ -65,7 +65,11 @@ func (c keyFleetEnrolCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	signed, err := h.Enrol(keyText(c.Key), c.Again)
+	key, err := keyText(a.ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	signed, err := h.Enrol(key, c.Again)
 	if err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ func (c keyFleetAddCmd) Run(a *app) error {
 		return err
 	}
 	for _, file := range c.Files {
-		signed, err := os.ReadFile(file)
+		signed, err := regular.Given(a.ctx, file, maxGiven)
 		if err == nil {
 			err = h.AddHost(signed)
 		}

@@ -59,13 +59,9 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 	if len(c.Key) == 0 {
 		c.Key = []string{filepath.Join(h.Dir, "keys", proof.PublicFile)}
 	}
-	var keys []note.Verifier
-	for _, key := range c.Key {
-		v, err := note.NewVerifier(keyText(key))
-		if err != nil {
-			return nil, fmt.Errorf("--key %.60q is neither a public key nor a file with one: %w", key, err)
-		}
-		keys = append(keys, v)
+	keys, err := openKeys(a.ctx, c.Key, note.NewVerifier)
+	if err != nil {
+		return nil, fmt.Errorf("--key %w", err)
 	}
 	state := c.State
 	if state == "" {

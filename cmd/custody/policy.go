@@ -22,7 +22,7 @@ type policyCheckCmd struct {
 }
 
 func (c policyCheckCmd) Run(a *app) error {
-	f, err := project.Load(c.File)
+	f, err := project.Load(a.ctx, c.File)
 	if err != nil {
 		return err
 	}

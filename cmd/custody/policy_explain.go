@@ -39,7 +39,7 @@ func (c policyExplainCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	f, err := project.Load(c.File)
+	f, err := project.Load(a.ctx, c.File)
 	if err != nil {
 		return err
 	}

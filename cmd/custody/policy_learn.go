@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -12,6 +12,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 )
@@ -23,7 +24,7 @@ type policyLearnCmd struct {
 }
 
 func (c policyLearnCmd) Run(a *app) error {
-	name, text, file, err := c.present()
+	name, text, file, err := c.present(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -58,11 +59,11 @@ func (c policyLearnCmd) Run(a *app) error {
 }
 
 // present reads the file that the diff is against, or nothing where there is none yet.
-func (c policyLearnCmd) present() (name string, text []byte, f project.File, err error) {
+func (c policyLearnCmd) present(ctx context.Context) (name string, text []byte, f project.File, err error) {
 	if name = c.Policy; name == "" {
 		name = project.Name
 	}
-	text, err = os.ReadFile(name)
+	text, err = regular.Given(ctx, name, maxGiven)
 	if errors.Is(err, fs.ErrNotExist) && c.Policy == "" {
 		return name, nil, project.Default(), nil
 	}

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 )
 
@@ -18,7 +18,7 @@ type policySetCmd struct {
 
 // Run changes the policy of a live run.
 func (c policySetCmd) Run(a *app) error {
-	file, err := os.ReadFile(c.File)
+	file, err := regular.Given(a.ctx, c.File, maxGiven)
 	if err != nil {
 		return err
 	}

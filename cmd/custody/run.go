@@ -101,7 +101,7 @@ func (c runCmd) Run(a *app) error {
 
 // load reads the project's file and whatever a mistake can be made in, before anything is begun.
 func (j *job) load() (err error) {
-	j.project, err = project.Load(j.policyFile())
+	j.project, err = project.Load(j.ctx, j.policyFile())
 	if errors.Is(err, fs.ErrNotExist) && j.cmd.Policy == "" {
 		j.project, err = project.Default(), nil
 	}

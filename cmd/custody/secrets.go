@@ -216,7 +216,7 @@ func (c secretsCheckCmd) Run(a *app) error {
 	if path == "" {
 		path = project.Name
 	}
-	p, err := project.Load(path)
+	p, err := project.Load(a.ctx, path)
 	if err != nil {
 		return err
 	}

@@ -2,28 +2,39 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/custody-project/custody/internal/story"
 )
 
-// TestSecondSignal: a command that waits where nothing can call it back ends with the second signal.
+// TestSecondSignal: a command that waits where nothing can call it back, such as for the reader of a pipe, ends with the second signal.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
-	fifo := filepath.Join(d.dir, "since")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+	bin, err := binaries()
+	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := d.command("verify", "r-1", "--since", fifo)
-	d.start(cmd)
+	home := filepath.Join(t.TempDir(), "home")
+	run := story.Record(t, home, story.Large(2000))
+	r, w, err := os.Pipe() // which nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command(filepath.Join(bin, "custody"), "export", run, "--format", "json")
+	cmd.Env, cmd.Stdout = append(os.Environ(), "CUSTODY_HOME="+home), w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	time.Sleep(500 * time.Millisecond) // it waits for somebody who writes to the FIFO
+	time.Sleep(time.Second) // the pipe is full
 	for range 2 {
 		cmd.Process.Signal(syscall.SIGTERM)
 		time.Sleep(500 * time.Millisecond)

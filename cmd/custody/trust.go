@@ -36,7 +36,7 @@ func (c trustCmd) Run(a *app) error {
 		}
 		return nil
 	}
-	p, err := project.Load(path)
+	p, err := project.Load(a.ctx, path)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -41,7 +42,7 @@ type verifyCmd struct {
 }
 
 func (c verifyCmd) Run(a *app) error {
-	t, err := c.trust()
+	t, err := c.trust(a.ctx)
 	if err != nil {
 		return a.cannotBeJudged(err)
 	}
@@ -49,7 +50,10 @@ func (c verifyCmd) Run(a *app) error {
 	if err == nil && info.IsDir() {
 		return c.status(a.verifyReport(c.What, t))
 	}
-	if err == nil && info.Mode().IsRegular() {
+	if err == nil {
+		if err := regular.Check(c.What); err != nil {
+			return a.cannotBeJudged(err)
+		}
 		if strings.HasSuffix(c.What, ".json") {
 			return c.status(a.verifyRecord(c.What, t))
 		}
@@ -68,16 +72,16 @@ func (c verifyCmd) status(code, found error) error {
 }
 
 // trust is whom the flags name, else whom this host knows.
-func (c verifyCmd) trust() (proof.Trust, error) {
+func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 	t := proof.Trust{Quorum: c.Quorum, Within: c.Within, Unlogged: c.Unlogged}
 	var err error
-	if t.Keys, t.Fleets, err = c.keys(); err != nil {
+	if t.Keys, t.Fleets, err = c.keys(ctx); err != nil {
 		return t, err
 	}
 	if c.Within <= 0 {
 		return t, fmt.Errorf("--within %s: give a time, such as 24h", c.Within)
 	}
-	t.Witnesses, err = openKeys(c.Witness, func(text string) (note.Verifier, error) { return cosign.NewVerifierForCosignatureV1(text) })
+	t.Witnesses, err = openKeys(ctx, c.Witness, func(text string) (note.Verifier, error) { return cosign.NewVerifierForCosignatureV1(text) })
 	if err != nil {
 		return t, fmt.Errorf("--witness %w", err)
 	}
@@ -88,27 +92,27 @@ func (c verifyCmd) trust() (proof.Trust, error) {
 		return t, fmt.Errorf("--quorum %d of %d witnesses: give as many --witness at least", c.Quorum, len(t.Witnesses))
 	}
 	if c.Since != "" {
-		if t.Since, err = os.ReadFile(c.Since); err != nil {
+		if t.Since, err = regular.Given(ctx, c.Since, maxGiven); err != nil {
 			return t, err
 		}
 	}
-	return t, c.authorities(&t)
+	return t, c.authorities(ctx, &t)
 }
 
 // keys are those of hosts and those of fleets' roots.
-func (c verifyCmd) keys() (hosts, fleets note.Verifiers, err error) {
+func (c verifyCmd) keys(ctx context.Context) (hosts, fleets note.Verifiers, err error) {
 	if len(c.Key) == 0 && len(c.FleetKey) == 0 {
 		return known()
 	}
-	if hosts, err = verifiers("--key", c.Key); err == nil {
-		fleets, err = verifiers("--fleet-key", c.FleetKey)
+	if hosts, err = verifiers(ctx, "--key", c.Key); err == nil {
+		fleets, err = verifiers(ctx, "--fleet-key", c.FleetKey)
 	}
 	return hosts, fleets, err
 }
 
-func (c verifyCmd) authorities(t *proof.Trust) error {
+func (c verifyCmd) authorities(ctx context.Context, t *proof.Trust) error {
 	for _, file := range c.TSA {
-		text, err := os.ReadFile(file)
+		text, err := regular.Given(ctx, file, maxGiven)
 		if err != nil {
 			return err
 		}
@@ -123,12 +127,19 @@ func (c verifyCmd) authorities(t *proof.Trust) error {
 	return nil
 }
 
+// maxGiven is how long a key, a checkpoint or a list of certificates can be, in bytes.
+const maxGiven = 1 << 20
+
 // keyText is a key that was given as it is, or as the name of a file.
-func keyText(key string) string {
-	if b, err := os.ReadFile(key); err == nil {
-		key = string(b)
+func keyText(ctx context.Context, key string) (string, error) {
+	if _, err := os.Lstat(key); err == nil {
+		text, err := regular.Given(ctx, key, maxGiven)
+		if err != nil {
+			return "", err
+		}
+		key = string(text)
 	}
-	return strings.TrimSpace(key)
+	return strings.TrimSpace(key), nil
 }
 
 // cannotBeJudged tells why, and ends with the exit code that says so.
@@ -157,8 +168,8 @@ func known() (hosts, fleets note.Verifiers, err error) {
 }
 
 // verifiers are those of the keys that a flag names, each a file or the key itself.
-func verifiers(flag string, keys []string) (note.Verifiers, error) {
-	list, err := openKeys(keys, note.NewVerifier)
+func verifiers(ctx context.Context, flag string, keys []string) (note.Verifiers, error) {
+	list, err := openKeys(ctx, keys, note.NewVerifier)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", flag, err)
 	}
@@ -166,13 +177,16 @@ func verifiers(flag string, keys []string) (note.Verifiers, error) {
 }
 
 // openKeys opens keys, each a file or the key itself. One that is given twice counts once.
-func openKeys(keys []string, open func(text string) (note.Verifier, error)) (list []note.Verifier, err error) {
+func openKeys(ctx context.Context, keys []string, open func(text string) (note.Verifier, error)) (list []note.Verifier, err error) {
 	seen := map[string]bool{}
 	for _, key := range keys {
-		text := keyText(key)
+		text, err := keyText(ctx, key)
+		if err != nil {
+			return nil, err
+		}
 		v, err := open(text)
 		if err != nil {
-			return nil, fmt.Errorf("%.60q is neither a public key nor a file with one: %w", key, err)
+			return nil, fmt.Errorf("%.300q is neither a public key nor a file with one: %w", key, err)
 		}
 		if !seen[text] {
 			list = append(list, v)
@@ -194,7 +208,7 @@ func (a *app) verifyBundle(path string, t proof.Trust) (code, found error) {
 
 // verifyRecord checks the proof of one record.
 func (a *app) verifyRecord(path string, t proof.Trust) (code, found error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return a.cannotBeJudged(err), err
 	}

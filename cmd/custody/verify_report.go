@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay/report"
 )
 
@@ -94,18 +95,14 @@ const maxReportFiles, maxReportFile = 64, 64 << 20
 
 // plainFile wants a regular file: opening a pipe waits for its writer.
 func plainFile(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", path)
+	if _, err := os.Stat(path); err != nil {
+		return err
 	}
-	return err
+	return regular.Check(path)
 }
 
 func readPlain(path string) ([]byte, error) {
-	if err := plainFile(path); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

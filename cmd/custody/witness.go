@@ -15,6 +15,7 @@ import (
 	"github.com/custody-project/custody/audit/monitor"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 type witnessCmd struct {
@@ -90,12 +91,8 @@ func (c witnessServeCmd) config(a *app, h *home.Home) (witness.Config, error) {
 	if err != nil {
 		return config, err
 	}
-	for _, key := range c.Log {
-		v, err := note.NewVerifier(keyText(key))
-		if err != nil {
-			return config, fmt.Errorf("--log %.60q is neither a public key nor a file with one: %w", key, err)
-		}
-		config.Logs = append(config.Logs, v)
+	if config.Logs, err = openKeys(a.ctx, c.Log, note.NewVerifier); err != nil {
+		return config, fmt.Errorf("--log %w", err)
 	}
 	return config, nil
 }
@@ -108,7 +105,7 @@ func (c witnessServeCmd) tls() (*tls.Config, error) {
 	if c.Cert == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(c.Cert, c.TLSKey)
+	pair, err := regular.KeyPair(c.Cert, c.TLSKey)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (a *app) worldRedactor(w *world.World, argv []string) (*redact.Redactor, er
 		return nil, err
 	}
 	path := policyOf(argv)
-	p, err := project.Load(path)
+	p, err := project.Load(a.ctx, path)
 	if err != nil {
 		return red, nil // the command says what is wrong with it
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // TLSConfig returns the server's side of TLS 1.2 and 1.3 with the certificate of two PEM files.
@@ -46,7 +48,7 @@ func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	var loaded tls.Certificate
 	if err == nil {
-		loaded, err = tls.LoadX509KeyPair(p.cert, p.key)
+		loaded, err = regular.KeyPair(p.cert, p.key)
 	}
 	switch {
 	case err == nil:

@@ -41,7 +41,7 @@ func (t TLS) Config() (*tls.Config, error) {
 		return c, nil
 	}
 	load := func() (*tls.Certificate, error) {
-		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		cert, err := regular.KeyPair(t.Cert, t.Key)
 		return &cert, err
 	}
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }

@@ -116,7 +116,7 @@ func useFiles(o *driver.Options, files url.Values) error {
 	if cert == "" && key == "" {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	pair, err := regular.KeyPair(cert, key)
 	if err != nil {
 		return err
 	}

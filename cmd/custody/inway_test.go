@@ -1,0 +1,191 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/story"
+)
+
+// inTheWay puts something else in the place of a file.
+var inTheWay = map[string]func(path string) error{
+	"FIFO":           func(path string) error { return unix.Mkfifo(path, 0o600) },
+	"device":         func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))) }, // like /dev/zero
+	"socket":         func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+	"directory":      func(path string) error { return os.Mkdir(path, 0o700) },
+	"dangling link":  func(path string) error { return os.Symlink(path+".nothing", path) },
+	"link to itself": func(path string) error { return os.Symlink(path, path) },
+}
+
+// readers are commands by a short name. RUN, HOME and OUT are put in.
+var readers = map[string][]string{
+	"verify": {"verify", "RUN"}, "fsck": {"fsck"}, "bundle": {"bundle", "RUN", "-o", "OUT"}, "timeline": {"timeline", "RUN"},
+	"runs": {"runs"}, "search": {"search", "--host", "example.com"}, "rebuild": {"rebuild"}, "ship": {"ship", "--differ"},
+	"key show": {"key", "show"}, "report": {"report", "--framework=soc2", "RUN", "-o", "OUT"}, "export": {"export", "RUN"},
+	"monitor": {"monitor", "HOME/log"}, "serve": {"serve", "--listen", "127.0.0.1:0"},
+}
+
+// kept are the files that Custody keeps, and the commands that cannot do their work without them.
+var kept = map[string]string{
+	"runs/RUN/00000000000000000001.seg":      "fsck, rebuild",
+	"runs/RUN/00000000000000000001.leaves":   "",
+	"runs/RUN/00000000000000000001.manifest": "fsck, rebuild, ship",
+	"runs/RUN/lock":                          "fsck",
+	"runs/RUN/stored":                        "",
+	"keys/host.key":                          "",
+	"keys/host.pub":                          "fsck, monitor",
+	"log/checkpoint":                         "fsck, monitor",
+	"log/tile/0/000.p/2":                     "fsck, bundle, report",
+	"log/tile/entries/000.p/2":               "fsck, monitor",
+	"log/.state/treeState":                   "",
+	"log/append.lock":                        "",
+	"log/publish.lock":                       "",
+	"log.checkpoints":                        "fsck",
+	"log.entries":                            "",
+	"custody.db":                             "verify, fsck, bundle, timeline, runs, search, ship, report, export",
+	"custody.db-wal":                         "verify, fsck, bundle, timeline, runs, search, ship, report, export",
+	"host.yaml":                              "verify, fsck, bundle, timeline, runs, search, rebuild, ship, key show, report, export, monitor, serve",
+}
+
+// TestInTheWay: whatever stands in the place of a file that Custody keeps, each command ends within a bounded time. One
+// that fails names the file, and one that needs it does not succeed.
+func TestInTheWay(t *testing.T) {
+	t.Parallel()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	original := filepath.Join(t.TempDir(), "home")
+	run := story.Record(t, original, story.Review())
+	story.Record(t, original, story.Review()) // so that the log has two entries
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(inTheWay)), func(kind string) bool { return kind == "FIFO" })
+	for at, file := range slices.Sorted(maps.Keys(kept)) {
+		needed := kept[file]
+		for i, command := range slices.Sorted(maps.Keys(readers)) {
+			args, kinds := readers[command], []string{"FIFO"}
+			if k := (at + i) % len(readers); k < len(others) && !testing.Short() { // each once for a file, with varying commands
+				kinds = append(kinds, others[k])
+			}
+			for _, kind := range kinds {
+				t.Run(strings.ReplaceAll(file, "/", ".")+"/"+command+"/"+kind, func(t *testing.T) {
+					t.Parallel()
+					c := obstacle{bin: bin, home: filepath.Join(t.TempDir(), "home"), run: run}
+					if out, err := exec.Command("cp", "-a", original, c.home).CombinedOutput(); err != nil {
+						t.Fatalf("copy: %v: %s", err, out)
+					}
+					path := filepath.Join(c.home, strings.ReplaceAll(file, "RUN", run))
+					if err := errors.Join(os.RemoveAll(path), inTheWay[kind](path)); err != nil {
+						t.Fatal(err)
+					}
+					out, code := c.call(t, args)
+					fails := slices.Contains(strings.Split(needed, ", "), command)
+					switch named := strings.Contains(out, filepath.Base(path)); {
+					case code == 0 && fails:
+						t.Errorf("it succeeds: %s", out)
+					case code != 0 && !named:
+						t.Errorf("it exits %d and does not name the file: %s", code, out)
+					}
+				})
+			}
+		}
+	}
+}
+
+type obstacle struct {
+	bin, home, run string
+	waits          bool // for somebody who writes to a pipe
+}
+
+// call runs a command to its end. One that serves, or waits, gets a signal after a while.
+func (c obstacle) call(t *testing.T, args []string) (out string, code int) {
+	t.Helper()
+	put := strings.NewReplacer("RUN", c.run, "HOME", c.home, "OUT", filepath.Join(c.home, "out"))
+	cmd := exec.Command(filepath.Join(c.bin, "custody"))
+	for _, a := range args {
+		cmd.Args = append(cmd.Args, put.Replace(a))
+	}
+	cmd.Env, cmd.Dir = append(os.Environ(), "CUSTODY_HOME="+c.home), filepath.Dir(c.home)
+	var both screen
+	cmd.Stdout, cmd.Stderr = &both, &both
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); cmd.Wait() }()
+	if args[0] == "serve" {
+		for both.String() == "" {
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Millisecond):
+				continue
+			}
+			break
+		}
+		cmd.Process.Signal(syscall.SIGTERM)
+	}
+	if c.waits {
+		select {
+		case <-ended:
+		case <-time.After(2 * time.Second):
+			cmd.Process.Signal(syscall.SIGTERM)
+		}
+	}
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Minute):
+		cmd.Process.Kill()
+		<-ended
+		t.Fatalf("it goes on: %s", both.String())
+	}
+	return both.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestGivenInTheWay: what stands in the place of a file that the command line names is refused by its name; who writes to
+// a pipe is waited for until a signal.
+func TestGivenInTheWay(t *testing.T) {
+	t.Parallel()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(t.TempDir(), "home")
+	run := story.Record(t, home, story.Review())
+	for name, args := range map[string][]string{
+		"bundle": {"verify", "FILE"}, "proof": {"verify", "FILE.json"}, "since": {"verify", run, "--since", "FILE"}, "key": {"verify", run, "--key", "FILE"},
+		"witness": {"verify", run, "--witness", "FILE"}, "tsa": {"verify", run, "--tsa", "FILE"}, "bundle since": {"bundle", run, "-o", "OUT", "--since", "FILE"},
+		"monitor key": {"monitor", "HOME/log", "--key", "FILE"}, "monitor log": {"monitor", "FILE"}, "policy": {"policy", "check", "FILE"}, "enrol": {"key", "fleet", "add", "FILE"},
+	} {
+		for kind, put := range inTheWay {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				path := filepath.Join(t.TempDir(), "given")
+				args := slices.Clone(args)
+				for i, a := range args {
+					if strings.HasSuffix(a, "FILE.json") {
+						path += ".json"
+						args[i] = path
+					} else if a == "FILE" {
+						args[i] = path
+					}
+				}
+				if err := put(path); err != nil {
+					t.Fatal(err)
+				}
+				c := obstacle{bin: bin, home: home, run: run, waits: kind == "FIFO"}
+				if out, code := c.call(t, args); code == 0 || !strings.Contains(out, filepath.Base(path)) {
+					t.Errorf("it exits %d: %s", code, out)
+				}
+			})
+		}
+	}
+}
