@@ -29,6 +29,7 @@ func (h *Home) Evidence(ctx context.Context, tenant, run string) (e *proof.Evide
 	if e, err = h.openEvidence(ctx, dir, run, h.mine(tenant, run, dir)); err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
+	e.Live = e.Live || h.HasLogOf(tenant, run) && h.Live(run) // a live run whose segments an earlier version pruned is built from the store
 	return e, func() error { return errors.Join(e.Close(), remove()) }, nil
 }
 

@@ -343,7 +343,7 @@ func (h *Home) left(all bool) ([]string, error) {
 
 func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, differ bool, notice func(string)) error {
 	var differing map[uint64]bool
-	if differ {
+	if differ || h.IsPruned(run) { // of a run that an earlier version pruned before its end, only the rest can be carried
 		held, err := w.Stored(ctx, h.tenantOf(run), run, true)
 		if err != nil {
 			return err

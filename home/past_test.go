@@ -72,7 +72,11 @@ func TestBundleShowsPast(t *testing.T) {
 	var runs []string
 	for i := range 2 {
 		runs = append(runs, home.NewRunID(storetest.Start().Add(time.Duration(i)*time.Second)))
-		record(t, h, runs[i], storetest.Events(20))
+		events := storetest.Events(20)
+		for j := range events {
+			events[j].Time = time.Now() // older ones would have been seen late
+		}
+		record(t, h, runs[i], events)
 		if err := h.Ship(t.Context(), false, func(s string) { t.Log(s) }); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ type candidate struct {
 	digest   [32]byte
 }
 
-// Prune removes the oldest segments that host.yaml's retain no longer wants here. One goes
+// Prune removes the oldest segments that host.yaml's retain no longer wants here, of runs that have ended. One goes
 // only if the store has all its rows, which are hashed anew for that, and a checkpoint covers
 // its manifest. Manifests stay: with the store's rows they give the whole record again.
 func (h *Home) Prune(ctx context.Context) (Pruned, error) {
@@ -101,7 +101,7 @@ func (h *Home) due(ctx context.Context) ([]candidate, error) {
 	return due, ctx.Err()
 }
 
-// candidates lists the sealed segments that are here.
+// candidates lists the segments that are here, of runs that are closed and that the store was given whole.
 func (h *Home) candidates() ([]candidate, error) {
 	runs, err := h.logs()
 	if err != nil {
@@ -109,6 +109,9 @@ func (h *Home) candidates() ([]candidate, error) {
 	}
 	var all []candidate
 	for _, run := range runs {
+		if h.Live(run) || !h.HasWhole(run) {
+			continue
+		}
 		segments, err := wal.Segments(h.RunDir(run))
 		if err != nil {
 			return nil, err

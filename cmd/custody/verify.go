@@ -257,6 +257,15 @@ func (a *app) verifyRun(name string, t proof.Trust) (code, found error) {
 
 // check verifies a run's record, and that the store shows what the log holds. An empty tenant is any.
 func (a *app) check(ctx context.Context, h *home.Home, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
+	pruned := h.IsPruned(run)
+	report, err := a.checkOnce(ctx, h, st, tenant, run, t)
+	if errors.Is(err, proof.ErrSegmentMissing) && !pruned && h.IsPruned(run) { // retention removed it meanwhile
+		return a.checkOnce(ctx, h, st, tenant, run, t)
+	}
+	return report, err
+}
+
+func (a *app) checkOnce(ctx context.Context, h *home.Home, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
 	e, closeEvidence, err := h.Evidence(ctx, tenant, run)
 	if err != nil {
 		return proof.Report{}, err
