@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +12,11 @@ import (
 	"github.com/chromedp/cdproto/input"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/internal/chrome"
 	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/redact"
 )
 
 // spot is a place of the page that tests go to.
@@ -58,6 +62,7 @@ func TestBrowserHostile(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	run, crowd, long := story.Record(t, d.home, story.Hostile()), story.Record(t, d.home, story.Crowd(10_000)), story.Record(t, d.home, story.Megabyte())
+	noted := d.noteAll(run)
 	s := d.serving()
 	p := chrome.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", "Runs")
@@ -73,6 +78,10 @@ func TestBrowserHostile(t *testing.T) {
 		p.Wait(settled)
 		h.sound(fmt.Sprintf("record %d, %s", record.Seq, record.Kind))
 	}
+	visit(p, spot{"run-record", fmt.Sprintf("#/runs/%s?seq=1&panel=record&tag=*", run)})
+	chrome.Eval[bool](p, `document.querySelector(".run-notes").open = true`)
+	p.Wait(fmt.Sprintf(`document.querySelectorAll(".run-notes .note").length === %d && document.querySelectorAll(".record-notes .note").length === %d`, noted, noted))
+	h.sound("notes")
 	for _, other := range []string{crowd, long} {
 		for _, at := range spots(other, run)[9:] {
 			visit(p, at)
@@ -218,4 +227,42 @@ func (h *hostile) sound(where string) {
 	if chrome.Eval[int](h.Page, `document.scripts.length`) != h.scripts {
 		h.T.Errorf("%s: another number of scripts than at the beginning", where)
 	}
+}
+
+// noteAll notes each hostile text on the run and on its first record, and returns how many there are.
+func (d *door) noteAll(run string) (n int) {
+	d.Helper()
+	h, err := home.Open(d.home)
+	if err != nil {
+		d.Fatal(err)
+	}
+	st, err := h.Store(d.Context())
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer st.Close()
+	var leaf string
+	for row, err := range st.Records(d.Context(), store.Query{Run: run, Limit: 1}) {
+		if err != nil {
+			d.Fatal(err)
+		}
+		sum := row.Frame().Leaf()
+		leaf = hex.EncodeToString(sum[:])
+	}
+	log := h.AccessLog(redact.New([]byte("0123456789abcdef0123456789abcdef")), "test")
+	for i, text := range story.Texts() {
+		note := audit.Note{Who: text, Via: text, Role: text, About: run, Text: audit.Text(text), Tags: []string{fmt.Sprint("t", i)}}
+		if _, err := log.Note(d.Context(), note); err != nil {
+			continue // it cannot be written
+		}
+		n++
+		note.Seq, note.Leaf = 1, leaf
+		if _, err := log.Note(d.Context(), note); err != nil {
+			d.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil || n < 50 {
+		d.Fatal(n, err)
+	}
+	return n
 }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -237,5 +238,59 @@ func TestNoteFromElsewhere(t *testing.T) {
 	}
 	if got := w.notes("r-one", token); len(got) != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestTaggedRecords: records are found by the tags of their notes, in both orders and page by page; withdrawn notes do not count.
+func TestTaggedRecords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.whole("r-one", 40)
+	ann := w.token("", access.Auditor)
+	for seq := uint64(3); seq <= 30; seq += 3 {
+		w.note("r-one", ann, api.NoteRequest{Seq: seq, Tags: []string{[]string{"odd", "even"}[(seq+1)%2]}})
+	}
+	w.note("r-one", ann, api.NoteRequest{Seq: 6, Tags: []string{"odd"}})
+	gone := w.note("r-one", ann, api.NoteRequest{Seq: 7, Tags: []string{"odd"}})
+	w.note("r-one", ann, api.NoteRequest{Withdraws: gone.ID})
+	w.note("r-one", ann, api.NoteRequest{Tags: []string{"odd"}})
+	for query, want := range map[string]string{
+		"tag=odd": "[3 6 9 15 21 27]", "tag=even": "[6 12 18 24 30]", "tag=*": "[3 6 9 12 15 18 21 24 27 30]", "tag=none": "[]", "tag=odd&order=desc": "[27 21 15 9 6 3]",
+		"tag=odd&after=9": "[15 21 27]", "tag=odd&after=9&order=desc": "[6 3]", "tag=odd&kind=nothing": "400", "tag=A": "400", "tag=a+b": "400",
+	} {
+		for _, limit := range []string{"", "&limit=1", "&limit=2"} {
+			got := w.taggedPages("/runs/r-one/records?"+query+limit, ann)
+			if got != want {
+				t.Errorf("%s: %s, want %s", query+limit, got, want)
+			}
+		}
+	}
+}
+
+// taggedPages reads all pages of records, and returns their seqs, or the status of a refusal.
+func (w *world) taggedPages(path, token string) string {
+	w.t.Helper()
+	seqs := []uint64{}
+	for cursor := ""; ; {
+		r := w.get(path+cursor, token)
+		if r.StatusCode != http.StatusOK {
+			return fmt.Sprint(r.StatusCode)
+		}
+		var page struct {
+			Records []struct{ Seq uint64 }
+			Next    string
+			Total   *uint64
+		}
+		r.json(w.t, &page)
+		if page.Total != nil {
+			w.t.Errorf("%s says how many there are", path)
+		}
+		for _, row := range page.Records {
+			seqs = append(seqs, row.Seq)
+		}
+		if page.Next == "" {
+			return fmt.Sprint(seqs)
+		}
+		cursor = "&cursor=" + page.Next
 	}
 }

@@ -97,9 +97,12 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), scanFor)
 	defer cancel()
-	if order == "asc" {
+	switch {
+	case r.str("tag") != "":
+		err = s.tagged(ctx, &p, run, f, m.Seq, r.str("tag"), order == "desc")
+	case order == "asc":
 		err = s.forward(ctx, &p, run, f, m.Seq)
-	} else {
+	default:
 		err = s.backward(ctx, &p, run, f, m.Seq)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil && p.last != p.begin {
@@ -126,7 +129,7 @@ func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f 
 	if p.more {
 		x.raw(`,"next":"` + s.cursors.make(r.scope(), seqMark{p.last}) + `"`)
 	}
-	if total, known := s.total(run, f); known {
+	if total, known := s.total(run, f); known && r.str("tag") == "" {
 		x.raw(`,"total":` + strconv.FormatUint(total, 10))
 	}
 	x.raw("}\n")

@@ -51,7 +51,7 @@ func routes() []*route {
 		{"GET", "/health", anybody, nil, (*Server).health},
 		{"GET", "/runs", view, append([]string{"status", "project", "findings"}, dated...), (*Server).runs},
 		{"GET", "/runs/{run}", view, nil, (*Server).run},
-		{"GET", "/runs/{run}/records", view, slices.Concat(filter, page, []string{"after", "order"}), (*Server).records},
+		{"GET", "/runs/{run}/records", view, slices.Concat(filter, page, []string{"after", "order", "tag"}), (*Server).records},
 		{"GET", "/runs/{run}/records/{seq}", view, nil, (*Server).record},
 		{"GET", "/runs/{run}/records/{seq}/proof", verifies, nil, (*Server).proof},
 		{"GET", "/runs/{run}/state", view, []string{"at", "lines"}, (*Server).state},

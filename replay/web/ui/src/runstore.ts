@@ -2,6 +2,7 @@ import { runPath } from "./api";
 import { Cell, settle } from "./cell";
 import { amend, read } from "./router";
 import { offsetText, parse, parseOffset, since } from "./time";
+import { NoteStore } from "./notes";
 import type { RunDetail } from "./types";
 
 /** A stretch of time, in milliseconds since the run began. */
@@ -39,12 +40,14 @@ export class RunStore {
   readonly following: Cell<boolean>;
   /** The end of what is known, in milliseconds since the run began. */
   readonly end: Cell<number>;
+  readonly notes: NoteStore;
   private stops: (() => void)[] = [];
   private written = ""; // the address's parameters, as the page wrote them
 
   constructor(detail: RunDetail, params: URLSearchParams) {
     this.name = detail.run;
     this.detail = new Cell(detail);
+    this.notes = new NoteStore(this.path("notes"));
     const end = Math.max(1, detail.end ? since(detail.end, detail.start) : Date.now() - parse(detail.start));
     this.end = new Cell(end);
     const at = this.instant(params.get("at") ?? "");
@@ -169,6 +172,7 @@ export class RunStore {
   }
 
   close(): void {
+    this.notes.close();
     for (const stop of this.stops) stop();
   }
 

@@ -382,6 +382,15 @@ export interface NoteEvent {
   remote?: string;
 }
 
+/** A note as GET notes of a run has it. */
+export interface RunNote extends NoteEvent {
+  id: string;
+  time: string;
+  withdrawn?: { id: string; time: string; who: string; via: string; text?: Text };
+  state: "recorded" | "stored";
+  bound: "run" | "same" | "other" | "missing";
+}
+
 // replay/state.go
 
 export interface State {

@@ -5,10 +5,11 @@ import { useCell } from "../cell";
 import { Badge, Copy, Fact, Facts, Seen, Time, Words } from "../components/basic";
 import { Bundle } from "../components/bundle";
 import { Empty, ErrorBox, Loaded, Loading } from "../components/boxes";
+import { NotesOn } from "../components/notes";
 import { overall, type Overall } from "../proof/words";
 import { toRecord } from "../router";
 import type { RunStore } from "../runstore";
-import { flat } from "../text";
+import { flat, plural } from "../text";
 import { span } from "../time";
 import type { Finding, Link, RecordAnswer, RunRecord, Why } from "../types";
 import { timelineAt, timelineKind } from "./commands";
@@ -49,6 +50,7 @@ function Shown({ run, a }: { run: RunStore; a: RecordAnswer }) {
       </header>
       {a.record ? <Lead r={a.record} /> : <Gone a={a} />}
       <Findings run={run} findings={a.findings} />
+      <Notes run={run} seq={a.seq} />
       <WhyView run={run} why={a.why} />
       {a.record && <Fields run={run} r={a.record} />}
       <div ref={place}><Proof run={run} a={a} open={verify} told={open ? setProof : null} /></div>
@@ -129,6 +131,18 @@ function Findings({ run, findings }: { run: RunStore; findings: Finding[] }) {
           {findingWords[f.rule] && <span class="muted"> {findingWords[f.rule]}</span>} {f.derived ? <span class="muted">The model found it; it stands in no record.</span> : <Seq run={run} seq={f.seq} time={f.time} />}</p>
       ))}
     </Section>
+  );
+}
+
+/** What people noted on the record. */
+function Notes({ run, seq }: { run: RunStore; seq: number }) {
+  useCell(run.notes.notes);
+  const n = run.notes.of(seq).length;
+  return (
+    <details class="record-notes" open={n > 0}>
+      <summary>{n ? plural(n, "note") : "Note something on this record"}</summary>
+      <NotesOn run={run} seq={seq} />
+    </details>
   );
 }
 

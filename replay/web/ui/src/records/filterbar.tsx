@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useCell } from "../cell";
+import { tagsOf } from "../notes";
 import type { RunStore } from "../runstore";
 import { count, flat } from "../text";
 import { kinds as all, type Kind } from "../types";
@@ -36,6 +37,7 @@ export function FilterBar({ run, filter, set }: { run: RunStore; filter: Filter;
             </select>
           </label>
         )}
+        <Tagged run={run} filter={filter} set={set} />
         {narrows(filter) && <button type="button" class="link" onClick={() => set(none)}>Clear</button>}
       </div>
       <div class="chips" role="group" aria-label="Kinds of records">
@@ -46,6 +48,21 @@ export function FilterBar({ run, filter, set }: { run: RunStore; filter: Filter;
         ))}
       </div>
     </div>
+  );
+}
+
+/** Narrows the list to records with notes, where there are some. */
+function Tagged({ run, filter, set }: { run: RunStore; filter: Filter; set: (filter: Filter) => void }) {
+  const notes = (useCell(run.notes.notes)?.list ?? []).filter((n) => n.seq);
+  const tags = tagsOf(notes);
+  if (filter.tag && filter.tag !== "*" && !tags.includes(filter.tag)) tags.push(filter.tag);
+  if (notes.length === 0 && !filter.tag) return null;
+  return (
+    <label><span class="sr">Notes</span>
+      <select value={filter.tag} onChange={(e) => set({ ...filter, tag: e.currentTarget.value })}>
+        <option value="">Noted or not</option><option value="*">Noted</option>{tags.map((t) => <option value={t}>#{flat(t)}</option>)}
+      </select>
+    </label>
   );
 }
 

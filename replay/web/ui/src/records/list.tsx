@@ -7,7 +7,8 @@ import { useWindow } from "../components/window";
 import * as prefs from "../prefs";
 import type { SeqIndex } from "../lanes/index";
 import type { RunStore } from "../runstore";
-import { clip, stretches } from "../text";
+import { tagsOf } from "../notes";
+import { clip, flat, plural, stretches } from "../text";
 import { clock, full, parse } from "../time";
 import type { RecordRow, RunRecord } from "../types";
 import { describe } from "./describe";
@@ -200,7 +201,15 @@ function Row({ index, row, run, marked, now, selected, open }: {
   return <div {...props}><Cells record={row.record} run={run} /></div>;
 }
 
-function Cells({ record: r }: { record: RunRecord; run: RunStore }) {
+/** How many notes there are on a record, as a mark before what it says. */
+function Noted({ run, seq }: { run: RunStore; seq: number }) {
+  useCell(run.notes.notes);
+  const notes = run.notes.of(seq).filter((n) => !n.withdrawn);
+  if (notes.length === 0) return null;
+  return <span class="noted" title={flat([plural(notes.length, "note"), ...tagsOf(notes).map((t) => `#${t}`)].join(" "))}><span class="sr">{plural(notes.length, "note")}: </span><span aria-hidden="true">✎{notes.length > 1 ? notes.length : ""}</span></span>;
+}
+
+function Cells({ record: r, run }: { record: RunRecord; run: RunStore }) {
   const zone = useCell(prefs.zone);
   const d = useMemo(() => describe(r), [r]);
   return (
@@ -209,7 +218,7 @@ function Cells({ record: r }: { record: RunRecord; run: RunStore }) {
       <span role="gridcell" class="right num muted">{r.seq}</span>
       <span role="gridcell"><Seen by={r.observer} short /></span>
       <span role="gridcell" class={`rkind k-${r.kind}`}>{r.kind}</span>
-      <span role="gridcell" class={classes("what mono", d.tone && `t-${d.tone}`)}><bdi dir="ltr">{line(d.words)}</bdi></span>
+      <span role="gridcell" class={classes("what mono", d.tone && `t-${d.tone}`)}><Noted run={run} seq={r.seq} /><bdi dir="ltr">{line(d.words)}</bdi></span>
       <span role="gridcell">{d.verdict ? <span class={`mood ${d.verdict === "allow" ? "ok" : "deny"}`}>{d.verdict === "allow" ? "allowed" : "denied"}</span> : null}</span>
     </>
   );

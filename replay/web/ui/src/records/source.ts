@@ -10,10 +10,11 @@ export interface Filter {
   verdict: string;
   step: string;
   q: string;
+  tag: string; // of a note on the record; * for any note
 }
 
-export const none: Filter = { kind: "", observer: "", verdict: "", step: "", q: "" };
-export const narrows = (f: Filter) => Boolean(f.kind || f.observer || f.verdict || f.step || f.q);
+export const none: Filter = { kind: "", observer: "", verdict: "", step: "", q: "", tag: "" };
+export const narrows = (f: Filter) => Boolean(f.kind || f.observer || f.verdict || f.step || f.q || f.tag);
 
 /** Records by their place in a list, as far as they are here. */
 export interface Source {

@@ -3,6 +3,7 @@ import { get, post, Problem, session } from "../api";
 import { useCell } from "../cell";
 import { Badge, Copy, Hash, Length, Time, Words } from "../components/basic";
 import { Bundle } from "../components/bundle";
+import { RunNotes } from "../components/notes";
 import { ErrorBox } from "../components/boxes";
 import type { LiveState } from "../live";
 import { amend, to } from "../router";
@@ -32,6 +33,7 @@ export function Header({ run, live }: { run: RunStore; live: LiveState }) {
           ? <button type="button" class="badge warn" title="Show them in the list" onClick={() => amend({ kind: "gap" })}>{plural(d.gaps, "gap")}, {count(d.lost)} lost</button>
           : <Badge tone="plain">no gaps</Badge>}
         <span class="spring" />
+        <RunNotes run={run} />
         <Bundle run={run}>Bundle</Bundle>
         <a class="button" href={to(["compare"], { a: d.run })}>Compare</a>
         <a class="button" href={to(["reports"], { run: d.run })}>Report</a>

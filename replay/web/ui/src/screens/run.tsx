@@ -32,6 +32,7 @@ function Page({ detail, params }: { detail: RunDetail; params: URLSearchParams }
   const [index] = useState(() => new Cell(new SeqIndex([], run.end.get(), detail.last_seq)));
   const state = useCell(live.state);
   useEffect(() => {
+    void run.notes.read();
     const title = document.title;
     document.title = `${run.name} · Custody`;
     return () => {
@@ -44,9 +45,9 @@ function Page({ detail, params }: { detail: RunDetail; params: URLSearchParams }
   const filter = useMemo<Filter>(
     () => ({
       kind: params.get("kind") ?? "", observer: params.get("observer") ?? "", verdict: params.get("verdict") ?? "",
-      step: params.get("step") ?? "", q: params.get("q") ?? "",
+      step: params.get("step") ?? "", q: params.get("q") ?? "", tag: params.get("tag") ?? "",
     }),
-    [params.get("kind"), params.get("observer"), params.get("verdict"), params.get("step"), params.get("q")],
+    [params.get("kind"), params.get("observer"), params.get("verdict"), params.get("step"), params.get("q"), params.get("tag")],
   );
   return (
     <div class="run">

@@ -1,1 +1,0 @@
-import{j as t}from"./chunk-E6NAUH4U.js";import{e as r}from"./chunk-F4YA47E5.js";import"./chunk-JQRQIS3P.js";import{c as m,n as o,v as p}from"./chunk-HJSCUN5S.js";p();r();m(o(t,{}),document.getElementById("app"));

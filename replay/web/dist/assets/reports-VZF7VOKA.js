@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-HAK6UZLI.js";import"./chunk-4XXMXROO.js";import"./chunk-XFPPTFNC.js";import"./chunk-E6NAUH4U.js";import"./chunk-F4YA47E5.js";import"./chunk-JQRQIS3P.js";import"./chunk-HJSCUN5S.js";export{b as Runs,a as default};
