@@ -15,6 +15,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/audit/witness"
 )
 
 // What Fsck finds beyond what package proof does.
@@ -69,15 +70,35 @@ func (p Problem) Name() string {
 	return "damaged"
 }
 
+// Hint says what to do about it, "" if its own words do.
+func (p Problem) Hint() string {
+	if h, ok := p.Err.(interface{ Hint() string }); ok {
+		return h.Hint()
+	}
+	return ""
+}
+
 // Checked is what Fsck looked at.
 type Checked struct {
 	Runs, Live, Segments, Entries uint64
 	Problems                      []Problem
+	// Unasked is why too few of the witnesses that were to be asked have answered; nil if enough did, or none was to be asked.
+	Unasked error
+}
+
+// FsckOptions are what Fsck holds this host against beside what is here.
+type FsckOptions struct {
+	// Since is an earlier checkpoint of the host's log that was kept elsewhere; nil: none.
+	Since []byte
+	// Witnesses are asked whether they have seen more of the log than is here; nil: none is. Quorum is how many of them have to
+	// answer; 0: as many as the policy says.
+	Witnesses *witness.Policy
+	Quorum    int
 }
 
 // Fsck checks this host's logs, the store and the host's log of manifests against each
 // other. Runs that go on are left out. An error means that it could not be done.
-func (h *Home) Fsck(ctx context.Context) (Checked, error) {
+func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	f := fsck{home: h, known: map[string]map[uint64]proof.Hash{}, logged: map[logged]bool{}}
 	runs, err := h.logs()
 	if err != nil {
@@ -108,6 +129,9 @@ func (h *Home) Fsck(ctx context.Context) (Checked, error) {
 		}
 	}
 	err = f.log(ctx, w)
+	if err == nil {
+		err = f.outside(ctx, o)
+	}
 	if err == nil && h.localStore() {
 		err = f.rows(ctx, trusted)
 	}

@@ -76,7 +76,7 @@ func TestFsckMutations(t *testing.T) {
 	altered(t, path, "PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM INTO '"+path+".kept'")
 	problems := func(t *testing.T) string {
 		t.Helper()
-		checked, err := h.Fsck(t.Context())
+		checked, err := h.Fsck(t.Context(), home.FsckOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestFsckHeldLock(t *testing.T) {
 	if _, err := out.Read(make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	checked, err := h.Fsck(t.Context())
+	checked, err := h.Fsck(t.Context(), home.FsckOptions{})
 	if err != nil || len(checked.Problems) != 1 || checked.Problems[0].Name() != "lock-held" {
 		t.Errorf("fsck says %v, %v", checked.Problems, err)
 	}

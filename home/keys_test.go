@@ -133,7 +133,7 @@ func TestKeyMoves(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if checked, err := h.Fsck(t.Context()); err != nil || len(checked.Problems) > 0 {
+	if checked, err := h.Fsck(t.Context(), home.FsckOptions{}); err != nil || len(checked.Problems) > 0 {
 		t.Errorf("fsck: %v, %v", checked.Problems, err)
 	}
 }
@@ -213,7 +213,7 @@ func TestLockedHost(t *testing.T) {
 	if err := h.Tidy(t.Context(), func(string) {}); err != nil {
 		t.Errorf("tidy: %v", err)
 	}
-	if checked, err := h.Fsck(t.Context()); err != nil || len(checked.Problems) > 0 {
+	if checked, err := h.Fsck(t.Context(), home.FsckOptions{}); err != nil || len(checked.Problems) > 0 {
 		t.Errorf("fsck: %v, %v", checked.Problems, err)
 	}
 	if err := os.Rename(id+".away", id); err != nil {

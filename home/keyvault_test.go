@@ -173,7 +173,7 @@ func TestVaultAwayAtTheEnd(t *testing.T) {
 	}
 	public, err := h.PublicKey()
 	must(t, err)
-	checked, err := h.Fsck(t.Context())
+	checked, err := h.Fsck(t.Context(), home.FsckOptions{})
 	must(t, err)
 	for _, p := range checked.Problems {
 		if p.Run == before {
@@ -195,7 +195,7 @@ func TestVaultAwayAtTheEnd(t *testing.T) {
 	}
 	must(t, bundled(t, h, id, public))
 	must(t, bundled(t, h, before, public))
-	checked, err = h.Fsck(t.Context())
+	checked, err = h.Fsck(t.Context(), home.FsckOptions{})
 	must(t, err)
 	if len(checked.Problems) > 0 {
 		t.Errorf("fsck: %v", checked.Problems)
@@ -230,7 +230,7 @@ func TestKeyToVault(t *testing.T) {
 	_, err = h.RotateKey(t.Context(), "vault-transit:transit/host")
 	must(t, err)
 	must(t, bundled(t, h, shipped(t, h), first.Public))
-	checked, err := h.Fsck(t.Context())
+	checked, err := h.Fsck(t.Context(), home.FsckOptions{})
 	must(t, err)
 	if len(checked.Problems) > 0 {
 		t.Errorf("fsck: %v", checked.Problems)

@@ -66,6 +66,13 @@ func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// spoil says that a witness's answer is of no use.
+func (a *asked) spoil(url string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answers[url] = Refusal{Err: err}
+}
+
 func readAnswer(resp *http.Response, body []byte) Refusal {
 	r := Refusal{Status: resp.StatusCode}
 	if resp.StatusCode == http.StatusConflict && resp.Header.Get("Content-Type") == "text/x.tlog.size" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/user"
@@ -36,37 +35,6 @@ func (pruneCmd) Run(a *app) error {
 		a.say(fmt.Sprintf("kept %d segments that are due: the store does not have them whole, or no checkpoint covers them yet", p.Kept))
 	}
 	return err
-}
-
-type fsckCmd struct {
-	JSON bool `name:"json" help:"One JSON object a problem."`
-}
-
-func (c fsckCmd) Run(a *app) error {
-	h, err := a.open()
-	if err != nil {
-		return a.cannotBeJudged(err)
-	}
-	checked, err := h.Fsck(a.ctx)
-	if err != nil {
-		return a.cannotBeJudged(err)
-	}
-	for _, p := range checked.Problems {
-		if c.JSON {
-			err := json.NewEncoder(a.stdout).Encode(map[string]any{"run": p.Run, "segment": p.Segment, "name": p.Name(), "problem": p.Err.Error()})
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.Name(), clean(p.Error()))
-	}
-	a.say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log: %d problems",
-		checked.Runs, checked.Live, checked.Segments, checked.Entries, len(checked.Problems)))
-	if len(checked.Problems) > 0 {
-		return exitDoesNotHold
-	}
-	return nil
 }
 
 type eraseCmd struct {

@@ -35,7 +35,7 @@ func (w *world) bundleAtHome(t *testing.T) (judge func(dir string) proof.Report)
 	t.Helper()
 	h, err := home.Open(w.home)
 	check(t, err)
-	found, err := h.Fsck(t.Context())
+	found, err := h.Fsck(t.Context(), home.FsckOptions{})
 	check(t, err)
 	for _, p := range found.Problems {
 		t.Errorf("fsck: %s: %v", p.Name(), p)

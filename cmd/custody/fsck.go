@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/custody-project/custody/audit/witness"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+type fsckCmd struct {
+	JSON    bool     `name:"json" help:"One JSON object a problem."`
+	Since   string   `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept elsewhere: this host's log must have gone on from there."`
+	Witness []string `placeholder:"KEY|POLICY|all" help:"Ask this witness of host.yaml, those of this policy file, or all of host.yaml, whether they have seen more of this host's log than is here."`
+	Quorum  int      `placeholder:"N" help:"So many witnesses have to answer (default: as the policy says; all that are named by key)."`
+}
+
+func (c fsckCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return a.cannotBeJudged(err)
+	}
+	o, err := c.options(a.ctx, h)
+	if err != nil {
+		return a.cannotBeJudged(err)
+	}
+	checked, err := h.Fsck(a.ctx, o)
+	if err != nil {
+		return a.cannotBeJudged(err)
+	}
+	for _, p := range checked.Problems {
+		if err := c.print(a, p); err != nil {
+			return err
+		}
+	}
+	a.say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log: %d problems",
+		checked.Runs, checked.Live, checked.Segments, checked.Entries, len(checked.Problems)))
+	if checked.Unasked != nil {
+		a.complain(checked.Unasked)
+	}
+	switch {
+	case len(checked.Problems) > 0:
+		return exitDoesNotHold
+	case checked.Unasked != nil:
+		return exitCannotBeKnown
+	}
+	return nil
+}
+
+func (c fsckCmd) print(a *app, p home.Problem) error {
+	if c.JSON {
+		line := map[string]any{"run": p.Run, "segment": p.Segment, "name": p.Name(), "problem": p.Err.Error()}
+		if hint := p.Hint(); hint != "" {
+			line["hint"] = hint
+		}
+		return json.NewEncoder(a.stdout).Encode(line)
+	}
+	fmt.Fprintf(a.stdout, "%s: %s\n", p.Name(), clean(p.Error()))
+	if hint := p.Hint(); hint != "" {
+		a.say("hint: " + hint)
+	}
+	return nil
+}
+
+// options are what the flags say.
+func (c fsckCmd) options(ctx context.Context, h *home.Home) (o home.FsckOptions, err error) {
+	if c.Since != "" {
+		if o.Since, err = regular.Given(ctx, c.Since, maxGiven); err != nil {
+			return o, err
+		}
+	}
+	if o.Quorum = c.Quorum; c.Quorum < 0 || c.Quorum > 0 && len(c.Witness) == 0 {
+		return o, errors.New("--quorum is how many of the witnesses have to answer: give --witness")
+	}
+	if len(c.Witness) == 0 {
+		return o, nil
+	}
+	if o.Witnesses, err = witnesses(ctx, h, c.Witness); err != nil {
+		return o, fmt.Errorf("--witness: %w", err)
+	}
+	if n := len(o.Witnesses.Peers()); c.Quorum > n {
+		return o, fmt.Errorf("--quorum %d of %d witnesses", c.Quorum, n)
+	}
+	return o, nil
+}
+
+// witnesses is the policy that is named: all of host.yaml's, some of them by their keys, or a file's.
+func witnesses(ctx context.Context, h *home.Home, names []string) (*witness.Policy, error) {
+	if len(names) == 1 {
+		text, err := keyText(ctx, names[0])
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(text, "\n") {
+			return witness.ParsePolicy([]byte(text))
+		}
+	}
+	var keys []string
+	if len(names) > 1 || names[0] != "all" {
+		for _, name := range names {
+			key, err := keyText(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, key)
+		}
+	}
+	p, err := h.Witnesses(keys...)
+	if err == nil && p == nil {
+		err = errors.New(home.ConfigFile + " names no witnesses under log")
+	}
+	return p, err
+}
