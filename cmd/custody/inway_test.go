@@ -189,3 +189,36 @@ func TestGivenInTheWay(t *testing.T) {
 		}
 	}
 }
+
+// TestFullOutput: a command whose answer cannot be written does not succeed.
+func TestFullOutput(t *testing.T) {
+	t.Parallel()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(t.TempDir(), "full")
+	if err := unix.Mknod(full, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 7))); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(t.TempDir(), "home")
+	run := story.Record(t, home, story.Review())
+	for _, args := range [][]string{
+		{"verify", run}, {"timeline", run}, {"runs"}, {"key", "show"}, {"export", run}, {"monitor", filepath.Join(home, "log")}, {"version"},
+		{"search", "--from", "2026-01-01T00:00:00Z"}, {"report", "--framework=soc2", run},
+	} {
+		out, err := os.OpenFile(full, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(bin, "custody"), args...)
+		cmd.Env = append(os.Environ(), "CUSTODY_HOME="+home)
+		var said screen
+		cmd.Stdout, cmd.Stderr = out, &said
+		cmd.Run()
+		out.Close()
+		if cmd.ProcessState.ExitCode() == 0 || !strings.Contains(said.String(), "no space left") {
+			t.Errorf("%v: %v: %s", args, cmd.ProcessState, said.String())
+		}
+	}
+}

@@ -89,6 +89,6 @@ func (l *linkFile) remove() {
 
 // shown says whether a person sees what is written to the program's standard output, and nobody keeps it.
 func (a *app) shown() bool {
-	f, ok := a.stdout.(*os.File)
+	f, ok := a.stdout.(*output)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

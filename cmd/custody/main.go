@@ -94,7 +94,8 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "custody:", err)
 		return exitFailed
 	}
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: stderr}
+	stdout := &output{file: os.Stdout}
+	a := &app{stdin: os.Stdin, stdout: stdout, stderr: stderr}
 	a.ctx = flock.WithNotice(ctx, a.say)
 	if err := noCore(); err != nil { // most commands may hold the signing key
 		a.complain(err)
@@ -121,7 +122,12 @@ func run(args []string) int {
 	}
 	a.store = c.Store
 	a.sweep()
-	return a.code(words.Run(a))
+	code := a.code(words.Run(a))
+	if err := stdout.failed(); err != nil && code == 0 { // what was asked for did not get there whole
+		a.complain(err)
+		return exitFailed
+	}
+	return code
 }
 
 // sweep puts back what runs that were killed have changed of the host's network. Each command does, if it may.

@@ -187,7 +187,7 @@ func (a *app) marking(h *home.Home, r home.Reader) (replay.Options, error) {
 
 // layout fits tables to where they go: width and colour only for a terminal.
 func (a *app) layout() replay.Options {
-	f, ok := a.stdout.(*os.File)
+	f, ok := a.stdout.(*output)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return replay.Options{}
 	}

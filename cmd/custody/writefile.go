@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // writeFile writes a file whole or not at all. Links in the path of its directory are followed, as the
-// user named it; a link in the file's own place is replaced.
+// user named it; a link in the file's own place is replaced. A device, a pipe or a directory in its place is not, nor a
+// link to what a process has open, such as /dev/stdout: the error is a *regular.TypeError.
 func writeFile(path string, write func(io.Writer) error) error {
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -26,6 +31,9 @@ func writeFile(path string, write func(io.Writer) error) error {
 // The file has no name until it is whole, so that a kill leaves nothing; where the file system
 // knows no such files, it has another name.
 func writeIn(dir *os.Root, name string, write func(io.Writer) error) error {
+	if err := replaceable(dir, name); err != nil {
+		return err
+	}
 	part := name + "." + rand.Text() + ".part"
 	f, err := dir.OpenFile(".", unix.O_TMPFILE|os.O_WRONLY, 0o600)
 	unnamed := err == nil
@@ -46,6 +54,27 @@ func writeIn(dir *os.Root, name string, write func(io.Writer) error) error {
 		dir.Remove(part) // an error: it has no name
 	}
 	return err
+}
+
+// replaceable says whether what has the name, if there is anything, may be replaced by a file.
+func replaceable(dir *os.Root, name string) error {
+	info, err := dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	kind := info.Mode().Type()
+	if kind == fs.ModeSymlink {
+		if to, err := dir.Readlink(name); err != nil || !strings.HasPrefix(to, "/proc/") {
+			return err
+		}
+	}
+	if kind != 0 {
+		return &regular.TypeError{Path: filepath.Join(dir.Name(), name), Type: kind}
+	}
+	return nil
 }
 
 // giveName names an open file that has none.

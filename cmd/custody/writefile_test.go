@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // TestWriteFile: a link that somebody has put where a file is written leads to nothing else.
@@ -65,5 +68,28 @@ func TestWriteFileFails(t *testing.T) {
 	}
 	if err := writeFile(filepath.Join(dir, "none", "out"), func(io.Writer) error { return nil }); err == nil {
 		t.Error("a file in no directory was written")
+	}
+}
+
+// TestWriteFileOverOthers: what is no file stays as it is, be it a device, a pipe, or a link to what a process has open.
+func TestWriteFileOverOthers(t *testing.T) {
+	put := maps.Clone(inTheWay)
+	delete(put, "dangling link") // links are replaced
+	delete(put, "link to itself")
+	put["standard output"] = func(path string) error { return os.Symlink("/proc/self/fd/1", path) }
+	for kind, put := range put {
+		path := filepath.Join(t.TempDir(), "out")
+		must(t, put(path))
+		before, err := os.Lstat(path)
+		must(t, err)
+		err = writeFile(path, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err })
+		var other *regular.TypeError
+		if !errors.As(err, &other) || other.Path != path {
+			t.Errorf("%s: %v", kind, err)
+		}
+		after, err := os.Lstat(path)
+		if err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s: something else is there now: %v, %v", kind, after, err)
+		}
 	}
 }
