@@ -8,7 +8,7 @@
 //	log/                     the host's log of all runs' manifests (package hostlog)
 //	stamps/                  what a time-stamping authority said of its checkpoints
 //	custody.db               the store (package sqlite)
-//	serve/                   tokens of the API, and exports on their way (package access)
+//	serve/                   tokens of the API and exports on their way (package access), saved views (package views)
 //	export/                  how far each sink has got, and what none would take
 //
 // Several processes share it. Each run's log belongs to the process that holds
@@ -135,6 +135,9 @@ func (h *Home) Exports() string { return h.path("export") }
 
 // Serve is the folder of what custody serve keeps: its tokens, and exports on their way.
 func (h *Home) Serve() string { return h.path("serve") }
+
+// Views is where saved views of the page are kept.
+func (h *Home) Views() string { return filepath.Join(h.Serve(), "views") }
 
 // Witness is the folder of this host as a witness of others: its key, and what it has seen.
 func (h *Home) Witness() string { return h.path("witness") }

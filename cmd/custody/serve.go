@@ -21,6 +21,7 @@ import (
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
+	saved "github.com/custody-project/custody/replay/views"
 	"github.com/custody-project/custody/replay/web"
 )
 
@@ -121,7 +122,7 @@ func (s *service) open() error {
 	}
 	s.api, err = api.New(api.Options{
 		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Bundle: s.bundle, Proof: s.proof, Report: s.report, Frameworks: frameworks(),
-		Exports: exports, ExportDir: s.home.Serve(), Notes: notebook{s.looks}, Tokens: tokens, Gate: s.gate, OIDC: s.config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.log,
+		Exports: exports, ExportDir: s.home.Serve(), Notes: notebook{s.looks}, Views: saved.Open(s.home.Views()), Tokens: tokens, Gate: s.gate, OIDC: s.config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.log,
 	})
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/replay/views"
 )
 
 // Source is where runs are read from; a home.Reader is one. Its methods may be
@@ -59,6 +60,8 @@ type Options struct {
 	ExportBytes int64
 	// Notes records notes on runs; nil: there are none.
 	Notes Notes
+	// Views are what people saved of the page; nil: they cannot.
+	Views *views.Shelf
 	// Tokens are administered through the API; nil: they are not.
 	Tokens Tokens
 	// Gate stands before every route.

@@ -37,6 +37,7 @@ import (
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
+	"github.com/custody-project/custody/replay/views"
 )
 
 // world is a home with its store, and a server in front of it.
@@ -157,7 +158,7 @@ func (w *world) options() api.Options {
 		Frameworks: []string{"soc2"},
 		Report:     func(ctx context.Context, out io.Writer, q api.ReportRequest) error { return w.report(ctx, out, q) },
 		ExportDir:  filepath.Join(w.home.Dir, "serve", "exports"),
-		Notes:      w.looks, Tokens: w.tokens, Gate: w.gate,
+		Notes:      w.looks, Views: views.Open(w.home.Views()), Tokens: w.tokens, Gate: w.gate,
 		Log: slog.New(slog.NewTextHandler(w.logged, nil)),
 	}
 }

@@ -80,6 +80,10 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
 export const post = <T>(path: string, body?: unknown, query: Query = {}, signal?: AbortSignal) =>
   send<T>("POST", href(path, query), body ?? {}, signal);
 
+/** Puts something in the place of what is there. */
+export const put = <T>(path: string, body: unknown, query: Query = {}, signal?: AbortSignal) =>
+  send<T>("PUT", href(path, query), body, signal);
+
 export const del = <T>(path: string, query: Query = {}, signal?: AbortSignal) =>
   send<T>("DELETE", href(path, query), undefined, signal);
 

@@ -7,6 +7,7 @@ import { flat } from "../text";
 import type { Screen } from "../registry";
 import { place, to } from "../router";
 import type { Role } from "../types";
+import { Views } from "./views";
 
 const ranks: Role[] = ["viewer", "auditor", "operator", "admin"];
 /** Whether a role may what another may. */
@@ -31,6 +32,7 @@ export function Bar({ screens }: { screens: Screen[] }) {
           <a href={to([s.route])} aria-current={here === s.route ? "page" : undefined}>{s.title}</a>
         ))}
       </nav>
+      <Views />
       <span class="spring" />
       {(who.grants?.length ?? 0) > 1 && (
         <label class="inline">Tenant

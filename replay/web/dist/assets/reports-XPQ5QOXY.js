@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-TBDVOLL2.js";import"./chunk-F2SKCSSX.js";import"./chunk-VL2FWPLQ.js";import"./chunk-ZGLBOBGU.js";import"./chunk-5DRWUZZG.js";import"./chunk-LH5CIQPS.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
