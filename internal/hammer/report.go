@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ type report struct {
 	dir     string
 	dsn     string
 	only    string
+	profile string
 
 	rows []row
 }
@@ -39,6 +41,7 @@ func reportCommand(f *flag.FlagSet) func(context.Context) error {
 	f.IntVar(&r.queried, "queried", 1_000_000, "events in the store that is searched")
 	f.StringVar(&r.dir, "dir", "", "scratch directory on the disk that is measured; default a temporary one")
 	f.StringVar(&r.dsn, "clickhouse", "", "DSN of a ClickHouse; without it none is measured")
+	f.StringVar(&r.profile, "profile", "", "write a CPU profile of all that is measured to this file")
 	f.StringVar(&r.only, "only", "", "measure only these, by comma: "+strings.Join(names(), ","))
 	return r.run
 }
@@ -74,6 +77,11 @@ func (r *report) run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	stop, err := startProfile(r.profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	load := readLoad()
 	for _, m := range measurements() {
 		if r.only != "" && !slices.Contains(strings.Split(r.only, ","), m.name) {
@@ -111,6 +119,21 @@ func (r *report) print(w io.Writer) error {
 	return err
 }
 
+// startProfile writes a CPU profile to path until stop; an empty path means none.
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { pprof.StopCPUProfile(); f.Close() }, nil
+}
+
 // readLoad returns the load average of the last minute.
 func readLoad() string {
 	text, err := os.ReadFile("/proc/loadavg")
@@ -146,6 +169,11 @@ func percentiles(d []time.Duration) (p50, p99 time.Duration, err error) {
 	}
 	slices.Sort(d)
 	return d[len(d)/2], d[len(d)*99/100], nil
+}
+
+// micros says what one of n took.
+func micros(d time.Duration, n int) string {
+	return fmt.Sprintf("%.1f us", float64(d.Microseconds())/float64(n))
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }

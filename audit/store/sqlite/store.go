@@ -71,7 +71,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	return open(ctx, path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_txlock=immediate", migrate)
+	return open(ctx, path, "mode=rwc&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_txlock=immediate"+
+		"&_pragma=cache_size(-16000)&_pragma=wal_autocheckpoint(4000)", migrate) // KiB and pages: room for what a few segments change
 }
 
 // OpenReader opens an existing database for reading, while others may write to
