@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"slices"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -141,6 +142,7 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 type fsck struct {
 	home    *Home
 	whole   []string // runs whose record is all here and holds
+	pruned  []string // runs whose record holds, parts of it in the store only
 	checked Checked
 	known   map[string]map[uint64]proof.Hash // digests of the manifests that are here; nil for a live run
 	logged  map[logged]bool
@@ -181,13 +183,18 @@ func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w wa
 	}
 	before := len(f.checked.Problems)
 	err = f.verify(ctx, run, trusted)
-	if len(f.checked.Problems) == before && !f.home.IsPruned(run) {
-		f.whole = append(f.whole, run)
+	if len(f.checked.Problems) == before {
+		if f.home.IsPruned(run) {
+			f.pruned = append(f.pruned, run)
+		} else {
+			f.whole = append(f.whole, run)
+		}
 	}
 	return err
 }
 
-// rows compares every row of SQLite with what the records give, and finds runs that nobody recorded.
+// rows compares every row of SQLite with what the records give, and finds runs that nobody recorded. Where retention removed
+// segments, or there is no log here, the records are the store's own, which are what was signed: its columns are held against them.
 func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 	found, others, err := sqlite.Check(ctx, f.home.storePath(), f.whole, f.home.segments(ctx, f.whole))
 	if err != nil {
@@ -196,31 +203,47 @@ func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 	for _, d := range found {
 		f.found(d.Run, 0, fmt.Errorf("%w: %s", ErrRowAltered, d.Text))
 	}
+	proven := f.pruned
 	for _, run := range others {
 		if _, here := f.known[run]; here || wal.Locked(f.home.RunDir(run)) {
 			continue // it began since, goes on, was pruned, or its record does not hold, which is reported above
 		}
-		if err := f.stranger(ctx, run, trusted); err != nil {
+		holds, err := f.stranger(ctx, run, trusted)
+		if err != nil {
 			return err
+		}
+		if holds {
+			proven = append(proven, run)
+		}
+	}
+	if len(proven) == 0 {
+		return nil
+	}
+	if found, _, err = sqlite.Check(ctx, f.home.storePath(), proven, f.home.storedSegments(ctx, proven)); err != nil {
+		return err
+	}
+	for _, d := range found {
+		if slices.Contains(proven, d.Run) { // what is about the whole database was found before
+			f.found(d.Run, 0, fmt.Errorf("%w: %s", ErrRowAltered, d.Text))
 		}
 	}
 	return nil
 }
 
 // stranger checks a run that only the store has: its rows have to be what a key that is trusted here signed.
-func (f *fsck) stranger(ctx context.Context, run string, trusted note.Verifiers) error {
+func (f *fsck) stranger(ctx context.Context, run string, trusted note.Verifiers) (holds bool, err error) {
 	e, closeEvidence, err := f.home.Evidence(ctx, "", run)
 	if err == nil {
 		_, err = proof.Verify(ctx, e, proof.Trust{Keys: trusted, Unlogged: true})
 		err = errors.Join(err, closeEvidence())
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	if err != nil {
 		f.found(run, 0, fmt.Errorf("%w: %w", ErrRunUnsigned, err))
 	}
-	return nil
+	return err == nil, nil
 }
 
 // segment compares a manifest with what the store holds.

@@ -108,6 +108,22 @@ func TestFsckMutations(t *testing.T) {
 		{"an index lacks rows", `PRAGMA writable_schema = 1;
 			CREATE TABLE hidden (a);
 			UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'hidden') WHERE name = 'records_by_time'`, []string{"row-altered"}},
+		{"a trigger whose name begins as statistics do", "CREATE TRIGGER sqliteXstats AFTER INSERT ON records BEGIN DELETE FROM records; END", []string{"row-altered", "trigger sqliteXstats"}},
+		{"a trigger by hand", `PRAGMA writable_schema = 1;
+			INSERT INTO sqlite_schema SELECT 'trigger', 'sqlite_stat9', 'records', 0, 'CREATE TRIGGER sqlite_stat9 AFTER INSERT ON records BEGIN DELETE FROM records; END'`,
+			[]string{"row-altered", "trigger sqlite_stat9"}},
+		{"a view", "CREATE VIEW v AS SELECT * FROM records", []string{"row-altered", "view v"}},
+		{"a generated column", "ALTER TABLE records ADD COLUMN g TEXT AS (upper(host)) VIRTUAL", []string{"row-altered", "table records"}},
+		{"another collation", "DROP INDEX records_by_path; CREATE INDEX records_by_path ON records (path COLLATE NOCASE, time) WHERE path IS NOT NULL", []string{"row-altered", "records_by_path"}},
+		{"no index", "DROP INDEX records_by_time", []string{"row-altered", "records_by_time"}},
+		{"the type of a body", "UPDATE records SET body = cast(body AS TEXT) WHERE seq = 3", []string{id, "column body", "3"}},
+		{"the type of a number", "UPDATE runs SET exit_code = cast(exit_code AS BLOB)", []string{id, "column exit_code"}},
+		{"the type of a run's name", "UPDATE records SET run = cast(run AS BLOB) WHERE seq = 3", []string{id, "a row is missing", "3"}},
+		{"a feed's row twice", "INSERT INTO feed (mark, tenant, host, run, idx, first, last, count) SELECT randomblob(8), tenant, host, run, idx, first, last, count FROM feed", []string{id, "more than one row"}},
+		{"an id of the application", "PRAGMA application_id = 7", []string{"row-altered", "application_id"}},
+		{"two rows change places", "UPDATE records SET seq = -seq WHERE seq IN (3, 4); UPDATE records SET seq = 7 + seq WHERE seq < 0", []string{id, "3", "4"}},
+		{"an erased record that was not", "UPDATE records SET leaf = zeroblob(32), body = '', salt = '' WHERE seq = 3", []string{id, "3"}},
+		{"null where a text was", "UPDATE records SET rule = NULL WHERE rule IS NOT NULL", []string{id, "column rule"}},
 		{"a trigger", "CREATE TRIGGER x AFTER INSERT ON records BEGIN DELETE FROM records; END", []string{"row-altered", "trigger x"}},
 	}
 	for _, c := range columnsOf(t, path) {
@@ -182,5 +198,58 @@ func TestFsckHeldLock(t *testing.T) {
 	checked, err := h.Fsck(t.Context(), home.FsckOptions{})
 	if err != nil || len(checked.Problems) != 1 || checked.Problems[0].Name() != "lock-held" {
 		t.Errorf("fsck says %v, %v", checked.Problems, err)
+	}
+}
+
+// TestFsckPruned: where the store alone has a run's records, its columns and summary are held against them.
+func TestFsckPruned(t *testing.T) {
+	for _, gone := range []string{"segments", "log"} {
+		h, err := home.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := home.NewRunID(storetest.Start())
+		record(t, h, id, storetest.Events(12))
+		if err := h.Ship(t.Context(), false, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(h.Dir, "custody.db")
+		altered(t, path, "PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM INTO '"+path+".kept'")
+		if gone == "log" {
+			if err := os.RemoveAll(h.RunDir(id)); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			if err := os.WriteFile(filepath.Join(h.RunDir(id), "pruned"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, suffix := range []string{"*.seg", "*.leaves"} {
+				files, _ := filepath.Glob(filepath.Join(h.RunDir(id), suffix))
+				for _, file := range files {
+					os.Remove(file)
+				}
+			}
+		}
+		for _, c := range []struct{ statement, want string }{
+			{"SELECT 1", ""},
+			{"UPDATE records SET host = 'other.example' WHERE seq = 3", "column host"},
+			{"UPDATE records SET time = time + 1 WHERE seq = 3", "column time"},
+			{"UPDATE records SET kind = 'dns' WHERE seq = 3", "column kind"},
+			{"UPDATE runs SET findings = 7", "column findings"},
+			{"UPDATE runs SET exit_code = 77", "column exit_code"},
+			{"UPDATE records SET body = body || ' ' WHERE seq = 3", id},
+			{"DELETE FROM feed", "a row is missing"},
+		} {
+			altered(t, path, c.statement)
+			checked, err := h.Fsck(t.Context(), home.FsckOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprint(checked.Problems)
+			if c.want == "" && len(checked.Problems) > 0 || !strings.Contains(got, c.want) {
+				t.Errorf("without its %s, after %q: fsck says %s, want %q", gone, c.statement, got, c.want)
+			}
+			putBack(t, path)
+		}
 	}
 }

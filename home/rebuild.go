@@ -65,3 +65,47 @@ func (h *Home) segments(ctx context.Context, runs []string) iter.Seq2[store.Segm
 		}
 	}
 }
+
+// storedSegments yields the segments of runs as the store's manifests and rows give them.
+func (h *Home) storedSegments(ctx context.Context, runs []string) iter.Seq2[store.Segment, error] {
+	return func(yield func(store.Segment, error) bool) {
+		st, err := h.Store(ctx)
+		if err != nil {
+			yield(store.Segment{}, err)
+			return
+		}
+		defer st.Close()
+		for _, run := range runs {
+			manifests, err := st.Manifests(ctx, "", run)
+			if err != nil {
+				yield(store.Segment{}, err)
+				return
+			}
+			for _, m := range manifests {
+				if seg, err := h.storedSegment(ctx, st, m); !yield(seg, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (h *Home) storedSegment(ctx context.Context, st store.Store, stored store.Manifest) (store.Segment, error) {
+	m, host, err := h.openManifest(stored.Bytes)
+	if err != nil {
+		return store.Segment{}, err
+	}
+	seg := store.Segment{
+		Tenant: m.Tenant, Host: host, Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Root: m.Root, Manifest: stored.Bytes,
+	}
+	if m.Count == 0 {
+		return seg, nil
+	}
+	for row, err := range segmentRows(ctx, st, store.Run{ID: m.Run}, store.Manifest{First: m.First, Count: m.Count}) {
+		if err != nil {
+			return seg, err
+		}
+		seg.Frames = append(seg.Frames, store.Frame(row))
+	}
+	return seg, nil
+}

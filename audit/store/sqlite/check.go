@@ -90,7 +90,7 @@ func (c *checking) all(path string, runs []string) error {
 			return fmt.Errorf("check store: %w", err)
 		}
 	}
-	for _, step := range []func() error{c.structure, c.schema, c.tables} {
+	for _, step := range []func() error{c.structure, c.schema, c.numbers, c.tables} {
 		if err := step(); err != nil {
 			return fmt.Errorf("check store: %w", err)
 		}
@@ -111,12 +111,28 @@ func (c *checking) structure() error {
 
 // schema compares the definitions of tables, indexes, views and triggers.
 func (c *checking) schema() error {
-	const defined = "SELECT type, name, tbl_name, coalesce(sql, '') FROM %s.sqlite_schema WHERE name NOT LIKE 'sqlite_stat%%'"
+	const defined = "SELECT type, name, tbl_name, coalesce(sql, '') FROM %s.sqlite_schema WHERE NOT (type = 'table' AND name IN ('sqlite_stat1', 'sqlite_stat4'))"
 	for _, side := range []struct{ a, b, text string }{{"main", "live", "is missing or defined in another way"}, {"live", "main", "is not custody's"}} {
 		err := c.rows(func(v []any) { c.add("", "the %s %s of table %s %s", v[0], v[1], v[2], side.text) },
 			fmt.Sprintf(defined, side.a)+" EXCEPT "+fmt.Sprintf(defined, side.b))
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// numbers compares what the head of the file says.
+func (c *checking) numbers() error {
+	for _, pragma := range []string{"user_version", "application_id", "encoding"} {
+		var is, want any
+		for schema, into := range map[string]*any{"main": &want, "live": &is} {
+			if err := c.db.QueryRowContext(c.ctx, "PRAGMA "+schema+"."+pragma).Scan(into); err != nil {
+				return err
+			}
+		}
+		if is != want {
+			c.add("", "PRAGMA %s is %v, not %v", pragma, is, want)
 		}
 	}
 	return nil
@@ -160,7 +176,7 @@ func (c *checking) table(table string) error {
 	row := "a." + strings.Join(keys, " || ' ' || a.")
 	on := strings.Join(same, " AND ")
 	for _, q := range []struct{ from, in, text string }{{"main", "live", "a row is missing"}, {"live", "main", "a row is there that no record gives"}} {
-		err := c.rows(func(v []any) { c.add(fmt.Sprint(v[0]), "table %s: %s: %s", table, q.text, v[1]) },
+		err := c.rows(func(v []any) { c.add(text(v[0]), "table %s: %s: %s", table, q.text, text(v[1])) },
 			fmt.Sprintf("SELECT a.run, %s FROM %s.%s a WHERE a.run IN checked AND NOT EXISTS (SELECT 1 FROM %s.%s b WHERE %s)",
 				row, q.from, table, q.in, table, on))
 		if err != nil {
@@ -170,15 +186,29 @@ func (c *checking) table(table string) error {
 	for _, column := range columns {
 		unless := notDerived[table+"."+strings.Trim(column, `"`)]
 		err := c.rows(func(v []any) {
-			c.add(fmt.Sprint(v[0]), "table %s, column %s: another value in the row %s", table, strings.Trim(column, `"`), v[1])
+			c.add(text(v[0]), "table %s, column %s: another value in the row %s", table, strings.Trim(column, `"`), text(v[1]))
 		},
-			fmt.Sprintf("SELECT a.run, %s FROM main.%s a JOIN live.%s b ON %s WHERE cast(a.%s AS BLOB) IS NOT cast(b.%s AS BLOB)%s", row, table, table, on, column, column, unless))
+			fmt.Sprintf("SELECT a.run, %s FROM main.%s a JOIN live.%s b ON %s WHERE (typeof(a.%s) IS NOT typeof(b.%s) OR cast(a.%s AS BLOB) IS NOT cast(b.%s AS BLOB))%s",
+				row, table, table, on, column, column, column, column, unless))
 		if err != nil {
 			return err
 		}
 	}
-	return c.rows(func(v []any) { c.others = append(c.others, fmt.Sprint(v[0])) },
+	err = c.rows(func(v []any) { c.add(text(v[0]), "table %s: more than one row %s", table, text(v[1])) },
+		fmt.Sprintf("SELECT a.run, %s FROM live.%s a GROUP BY %s HAVING count(*) > 1", row, table, strings.Join(keys, ", ")))
+	if err != nil {
+		return err
+	}
+	return c.rows(func(v []any) { c.others = append(c.others, text(v[0])) },
 		fmt.Sprintf("SELECT DISTINCT run FROM live.%s WHERE run NOT IN checked", table))
+}
+
+// text is a value as it is shown.
+func text(v any) string {
+	if b, ok := v.([]byte); ok {
+		return fmt.Sprintf("%q", b)
+	}
+	return fmt.Sprint(v)
 }
 
 // rows calls each with the values of each row.
