@@ -120,7 +120,7 @@ export function RunNotes({ run }: { run: RunStore }) {
   const all = (known?.list ?? []).filter((n) => !n.withdrawn);
   const records = new Set(all.filter((n) => n.seq).map((n) => n.seq)).size;
   return (
-    <details class="proof-chip run-notes" onKeyDown={(e) => {
+    <details class="drop run-notes" onKeyDown={(e) => {
       if (e.key !== "Escape") return;
       e.currentTarget.open = false;
       e.currentTarget.querySelector("summary")?.focus();

@@ -23,7 +23,7 @@ export function Views() {
     box.current.querySelector("summary")?.focus();
   };
   return (
-    <details class="proof-chip views" ref={box} onToggle={(e) => setOpen(e.currentTarget.open)} onKeyDown={(e) => { if (e.key === "Escape") close(); }}>
+    <details class="drop views" ref={box} onToggle={(e) => setOpen(e.currentTarget.open)} onKeyDown={(e) => { if (e.key === "Escape") close(); }}>
       <summary class="button">Views</summary>
       <div class="pop small">{open && <Menu key={name} close={close} />}</div>
     </details>

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-52ABI5JT.js";import"./chunk-F2SKCSSX.js";import"./chunk-TQ75I5ZC.js";import"./chunk-7EBZNQP3.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
