@@ -9,7 +9,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
@@ -40,8 +39,8 @@ func (h *Home) openEvidence(ctx context.Context, dir, run string, mine bool) (*p
 		return e, err
 	}
 	e.Log, e.Past = h.proofLog(run)
-	if key, err := regular.ReadFile(h.path("keys", proof.PublicFile)); err == nil { // goes into the proof of a record
-		e.HostKey = strings.TrimSpace(string(key))
+	if key, _, err := h.keyOf(dir); err == nil { // goes into the proof of a record
+		e.HostKey = key
 	}
 	if e.Rotations, err = proof.ReadRotations(h.path("keys")); err == nil {
 		e.Stamp, err = h.stampOf(ctx, e.Log)
@@ -195,6 +194,9 @@ func (h *Home) bundleOptions(ctx context.Context, run, dir string, mine bool, o 
 		Signer: key, By: cmp.Or(o.By, key.Name()), Time: time.Now()}
 	if !mine {
 		err = h.foreignOptions(dir, key.Public, &all)
+		return all, err
+	}
+	if all.HostKey, _, err = h.keyOf(dir); err != nil {
 		return all, err
 	}
 	if all.Hosts, err = h.ownStatements(key.Public); err != nil {

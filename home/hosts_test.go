@@ -102,7 +102,7 @@ func TestBundleOfAnotherHost(t *testing.T) {
 	}
 	rotated, err := other.PublicKey()
 	must(t, err)
-	check(other, "beta", run, rotated) // through the old key's statement and the rotation
+	check(other, "beta", run, public) // the key that signed the run, through its statement
 	if _, err := mine.Enrol(rotated, false); err == nil {
 		t.Error("a second key of the same name is enrolled")
 	}

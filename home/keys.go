@@ -112,6 +112,34 @@ func (h *Home) PublicKey() (string, error) {
 	return strings.TrimSpace(key.Public), err
 }
 
+// OlderKeys are this host's keys that were retired, and when, oldest first.
+func (h *Home) OlderKeys() ([]proof.Rotation, error) { return proof.Retired(h.path("keys")) }
+
+// KeyOf returns the public key by which a run of this host began to be signed: the one in use, or one that was retired
+// since. Of a run that has no manifest here it is the one in use.
+func (h *Home) KeyOf(run string) (public string, retired bool, err error) {
+	return h.keyOf(h.RunDir(run))
+}
+
+// keyOf is KeyOf for the run whose files are in dir.
+func (h *Home) keyOf(dir string) (public string, retired bool, err error) {
+	public, err = h.PublicKey()
+	if err != nil {
+		return "", false, err
+	}
+	signers, err := proof.Signers(dir)
+	if err != nil || len(signers) == 0 || strings.HasPrefix(public, signers[0]) {
+		return public, false, err
+	}
+	older, err := h.OlderKeys()
+	for _, r := range older {
+		if strings.HasPrefix(r.Old, signers[0]) {
+			return r.Old, true, err
+		}
+	}
+	return public, false, err
+}
+
 // keyName is the name of the host's key, which stands for the host.
 func (h *Home) keyName() (string, error) {
 	public, err := h.PublicKey()

@@ -64,7 +64,7 @@ docs/verify.md and docs/verify.py of custody's source redo all of it.
 // BundleOptions are what a bundle holds beside the record. HostKey and Signer are required,
 // and Log for a bundle that verifies.
 type BundleOptions struct {
-	HostKey string // verifier in note format
+	HostKey string // verifier in note format, of the key that signed the run
 	Log     Log    // the host's log
 	// Checkpoint is to be used instead of the log's last one. Nil: the last.
 	Checkpoint []byte
@@ -86,7 +86,7 @@ type BundleOptions struct {
 	// of beside this one.
 	Attachments []Attachment
 	About       []Subject
-	// Signer signs the bundle as a whole: the key of HostKey, or of a run that another host made and of which
+	// Signer signs the bundle as a whole: the key of HostKey or one that came after it, or of a run that another host made and of which
 	// nothing is selected and nothing attached, that of the host which writes the bundle.
 	Signer note.Signer
 	// By names the requester of the bundle, and Time is that of the request: for the statements of a selection and of
@@ -129,12 +129,33 @@ func (o BundleOptions) check() error {
 		return fmt.Errorf("host's public key: %w", err)
 	case o.Signer == nil:
 		return errors.New("a bundle needs a key to sign it")
-	case idOf(o.Signer) != idOf(v) && (o.Select != nil || len(o.Attachments) > 0):
+	case !o.leads(v) && (o.Select != nil || len(o.Attachments) > 0):
 		return ErrOtherHost
 	case o.Select != nil && (o.Select.Shows == nil || o.Select.What == ""):
 		return errors.New("a selection needs what it shows, and its name")
 	}
 	return nil
+}
+
+// leads says whether the key of a run is the one that signs the bundle, or rotations lead from it to that.
+func (o BundleOptions) leads(key note.Verifier) bool {
+	at := idOf(key)
+	for _, signed := range o.Rotations {
+		r, err := readRotation(signed)
+		if err != nil || at == idOf(o.Signer) {
+			break
+		}
+		old, err := parseVerifier(r.Old)
+		if err != nil || idOf(old) != at {
+			continue
+		}
+		next, err := parseVerifier(r.New)
+		if err != nil {
+			break
+		}
+		at = idOf(next)
+	}
+	return at == idOf(o.Signer)
 }
 
 // bundler writes one bundle. First it names the files, then it makes and writes one after the other in the order

@@ -47,8 +47,12 @@ func (c bundleCmd) Run(a *app) error {
 		a.say("the run is another host's; send the verifier the fleet's root key separately: " + root)
 		return nil
 	}
-	key, err := h.PublicKey()
-	if err == nil {
+	key, retired, err := h.KeyOf(run.ID)
+	switch {
+	case err != nil:
+	case retired:
+		a.say("send the verifier the public key that signed this run separately, which this host has retired since: " + key)
+	default:
 		a.say("send the verifier this host's public key separately: " + key)
 	}
 	return err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/custody-project/custody/audit/proof/agekey"
 )
@@ -26,6 +27,13 @@ func (keyShowCmd) Run(a *app) error {
 		return err
 	}
 	a.say("the private key is kept " + h.KeyKept())
+	older, err := h.OlderKeys()
+	if err != nil {
+		return err
+	}
+	for _, r := range older {
+		a.say("runs before " + r.Time.UTC().Format(time.RFC3339) + " are signed by an older key: " + r.Old)
+	}
 	_, err = fmt.Fprintln(a.stdout, public)
 	return err
 }
