@@ -120,12 +120,23 @@ func (h *Home) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	}
 	signed := make([][]byte, len(manifests))
 	for i, m := range manifests {
-		signed[i] = m.Bytes
+		if signed[i], err = m.Bytes, signedFor(r.ID, m.Bytes); err != nil {
+			return err
+		}
 	}
 	if err := proof.Rebuild(ctx, dir, signed, rows(ctx, st, r)); err != nil {
 		return err
 	}
 	return h.copyStatements(r, dir)
+}
+
+// signedFor wants of a manifest, which nobody has verified, that it is one of the run under whose name the store has it.
+func signedFor(run string, signed []byte) error {
+	seg, err := proof.NewSealer(nil, proof.Facts{}).Parse(signed)
+	if err != nil || seg.Run == run {
+		return nil // what cannot be read is found when it is
+	}
+	return &store.MarkError{Mark: fails("what is there is the record of another run, %s", seg.Run)}
 }
 
 func rows(ctx context.Context, st store.Store, r store.Run) iter.Seq2[proof.Row, error] {

@@ -234,14 +234,17 @@ func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 func (f *fsck) stranger(ctx context.Context, run string, trusted note.Verifiers) (holds bool, err error) {
 	e, closeEvidence, err := f.home.Evidence(ctx, "", run)
 	if err == nil {
-		_, err = proof.Verify(ctx, e, proof.Trust{Keys: trusted, Unlogged: true})
+		var report proof.Report
+		if report, err = proof.Verify(ctx, e, proof.Trust{Keys: trusted, Unlogged: true}); err == nil {
+			err = SameRun(run, report)
+		}
 		err = errors.Join(err, closeEvidence())
 	}
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
 	if err != nil {
-		f.found(run, 0, fmt.Errorf("%w: %w", ErrRunUnsigned, err))
+		f.found(run, 0, fmt.Errorf("%w: %w", ErrRunUnsigned, f.home.Doubt(ctx, "", run, err)))
 	}
 	return err == nil, nil
 }
@@ -265,7 +268,12 @@ func (f *fsck) verify(ctx context.Context, run string, trusted note.Verifiers) e
 		f.found(run, 0, err)
 		return nil
 	}
-	_, err = proof.Verify(ctx, e, proof.Trust{Keys: trusted})
+	report, err := proof.Verify(ctx, e, proof.Trust{Keys: trusted})
+	if err == nil {
+		if err = SameRun(run, report); err != nil {
+			err = fmt.Errorf("%w: %w", ErrRunUnsigned, err)
+		}
+	}
 	if ctx.Err() != nil {
 		return errors.Join(ctx.Err(), closeEvidence())
 	}

@@ -62,6 +62,9 @@ func (h *Home) rebuildSegment(ctx context.Context, tenant, run string, seq uint6
 		if m.Count == 0 || seq < m.First || seq > m.Last {
 			continue
 		}
+		if err := signedFor(r.ID, m.Bytes); err != nil {
+			return err
+		}
 		if err := proof.Rebuild(ctx, dir, [][]byte{m.Bytes}, segmentRows(ctx, st, r, m)); err != nil {
 			return fmt.Errorf("run %s, segment %d: make it anew from the store: %w", run, m.Index, err)
 		}

@@ -25,3 +25,9 @@ func (m Mark) Good() bool { return m.State == Holds || m.State == Live }
 
 // Wrong says whether what is marked is known not to be what was signed.
 func (m Mark) Wrong() bool { return m.State == Fails || m.State == Unsigned }
+
+// MarkError is a run that is not what its store shows it as. Its Mark is one that is Wrong.
+type MarkError struct{ Mark Mark }
+
+// Error implements error.
+func (e *MarkError) Error() string { return e.Mark.Text }

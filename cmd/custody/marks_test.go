@@ -152,6 +152,7 @@ func TestMarks(t *testing.T) {
 		rows      map[uint64]store.State // of the genuine run
 		run       store.State            // of its summary; empty: it holds
 		invented  store.State            // of a run that is not genuine, and of its rows
+		why       string                 // what verify and fsck say of that
 	}{
 		{name: "nothing"},
 		{name: "a body", sql: `UPDATE records SET body = replace(body, '"seq":3', '"seq":3 ') WHERE seq = 3`, rows: seq(3)},
@@ -173,11 +174,16 @@ func TestMarks(t *testing.T) {
 		{name: "a summary's length", sql: `UPDATE runs SET last_seq = 3, events = 3`, run: store.Fails},
 		{name: "another tenant's", sql: `UPDATE runs SET tenant = 'other'`, run: store.Fails, rows: seq(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)},
 		{name: "the store's manifests", sql: `DELETE FROM manifests`}, // the log has them
-		{name: "an invented run", sql: inventedRun + ";" + inventedRows, invented: store.Unsigned},
+		{name: "an invented run", sql: inventedRun + ";" + inventedRows, invented: store.Unsigned, why: "nothing signed stands behind this run"},
 		{name: "an invented run with another's manifests",
-			sql: inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, bytes, tenant, host, count FROM manifests`, invented: store.Fails},
+			sql: inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, bytes, tenant, host, count FROM manifests`, invented: store.Fails,
+			why: "manifest 0 was signed for another run or place"},
 		{name: "an invented run with a manifest of nobody's",
-			sql: inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, 'x', tenant, host, count FROM manifests`, invented: store.Fails},
+			sql: inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, 'x', tenant, host, count FROM manifests`, invented: store.Fails,
+			why: "manifest 0 is not one that a host signed"},
+		{name: "an invented run that a key of nobody's signed",
+			sql:      inventedRun + ";" + inventedRows + `; INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, CAST(replace(CAST(bytes AS TEXT), '— ', '— x') AS BLOB), tenant, host, count FROM manifests`,
+			invented: store.Unsigned, why: "and this host has no log of the run"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &recorded{t, r.home}
@@ -218,6 +224,20 @@ func TestMarks(t *testing.T) {
 				same("timeline --kind", r.says(timelineCmd{Name: run, JSON: true, Kind: []string{"gap"}}), want)
 			}
 			r.text(id, wantRows, wantRuns)
+			if c.invented == "" {
+				return
+			}
+			var out strings.Builder
+			a := &app{ctx: t.Context(), stdout: &out, stderr: &out}
+			if code := a.code(verifyCmd{What: "r-invented", Within: time.Hour}.Run(a)); code != 1 || !strings.Contains(out.String(), c.why) {
+				t.Errorf("verify exits %d and does not say %q: %s", code, c.why, out.String())
+			}
+			if code := a.code(bundleCmd{Name: "r-invented", Out: filepath.Join(t.TempDir(), "b.tar")}.Run(a)); code == 0 {
+				t.Error("a bundle is made of an invented run")
+			}
+			if code, text := r.fsck(fsckCmd{}); code != 1 || !strings.Contains(text, "run-unsigned: run r-invented: ") || !strings.Contains(text, c.why) {
+				t.Errorf("fsck exits %d and does not say %q: %s", code, c.why, text)
+			}
 		})
 	}
 }
@@ -370,5 +390,21 @@ func TestMarksBehind(t *testing.T) {
 	}
 	if text := r.says(timelineCmd{Name: id}); !strings.Contains(text, "RECORDS 13 TO 14 ARE NOT IN THE STORE") {
 		t.Errorf("timeline does not say what is missing at the end: %s", text)
+	}
+}
+
+// TestVerifyOtherName: the genuine record of one run under the name of another is not that other run's.
+func TestVerifyOtherName(t *testing.T) {
+	r := newRecorded(t, "")
+	id := r.run()
+	copied := home.NewRunID(storetest.Start().Add(time.Hour))
+	copyTree(t, r.home.RunDir(id), r.home.RunDir(copied))
+	var out strings.Builder
+	a := &app{ctx: t.Context(), stdout: &out, stderr: &out}
+	if code := a.code(verifyCmd{What: copied, Within: time.Hour}.Run(a)); code != 1 || !strings.Contains(out.String(), "the record of another run, "+id) {
+		t.Errorf("verify exits %d: %s", code, out.String())
+	}
+	if code, text := r.fsck(fsckCmd{}); code != 1 || !strings.Contains(text, "run-unsigned: run "+copied) {
+		t.Errorf("fsck exits %d: %s", code, text)
 	}
 }

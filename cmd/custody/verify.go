@@ -268,9 +268,13 @@ func (a *app) check(ctx context.Context, h *home.Home, st runReader, tenant, run
 func (a *app) checkOnce(ctx context.Context, h *home.Home, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
 	e, closeEvidence, err := h.Evidence(ctx, tenant, run)
 	if err != nil {
-		return proof.Report{}, err
+		return proof.Report{}, h.Doubt(ctx, tenant, run, err)
 	}
 	report, err := proof.Verify(ctx, e, t)
+	if err == nil {
+		err = home.SameRun(run, report)
+	}
+	err = h.Doubt(ctx, tenant, run, err)
 	if err == nil && h.HasLogOf(tenant, run) && !h.IsPruned(run) {
 		err = a.compareStore(ctx, h, st, tenant, run)
 	}

@@ -90,7 +90,13 @@ func judge(report proof.Report, err error, at time.Time) Verification {
 	v.Text = err.Error()
 	var verdict *proof.Verdict
 	var differs *replay.Differences
+	var marked *store.MarkError
 	switch {
+	case errors.As(err, &marked):
+		v.State, v.Name = string(marked.Mark.State), "store-differs"
+		if marked.Mark.State == store.Unsigned {
+			v.Name = "unsigned"
+		}
 	case errors.As(err, &verdict):
 		v.State, v.Name, v.Number = Fails, verdict.Name(), verdict.Status()
 		if errors.Is(err, proof.ErrCannotBeJudged) {

@@ -156,6 +156,13 @@ func TestUnsigned(t *testing.T) {
 	if v := w.standing("r-invented", token); v.State != api.Unsigned {
 		t.Errorf("in the list: %+v", v)
 	}
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO manifests SELECT 'r-invented', idx, first, last, root, bytes, tenant, host, count FROM manifests WHERE run = 'r-good'"); err != nil {
+		t.Fatal(err)
+	}
+	w.do("POST", "/runs/r-invented/verify", token, "").json(t, &v)
+	if v.State != api.Fails || v.Name != "store-differs" || !strings.Contains(v.Text, "another run") {
+		t.Errorf("with the manifests of another run: %+v", v)
+	}
 	w.do("POST", "/runs/r-good/verify", token, "").json(t, &v)
 	if v.State != api.Holds {
 		t.Errorf("the run that it is a copy of: %+v", v)
