@@ -114,8 +114,8 @@ func (e *embedded) configure(ctx context.Context) error {
 		Durable:       consumerName,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       ackWaitHere,
-		MaxDeliver:    -1, // a failing store gets a segment until it takes it
-		MaxAckPending: 1,  // one at a time: records appear in the store in their order
+		MaxDeliver:    -1,          // a failing store gets a segment until it takes it
+		MaxAckPending: maxTogether, // one batch at a time: records appear in the store in their order
 		MemoryStorage: true,
 	})
 	return err

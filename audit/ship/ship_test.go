@@ -23,20 +23,27 @@ type faulty struct {
 	mu    sync.Mutex
 	fault func(seg store.Segment) error // called under mu
 	order []uint64                      // first seq of what was committed
+	calls int                           // that committed something
 }
 
 func (f *faulty) Ingest(ctx context.Context, segs ...store.Segment) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seg := segs[0] // the transport here hands over one at a time
 	if f.fault != nil {
-		if err := f.fault(seg); err != nil {
+		var errs []error
+		for _, seg := range segs {
+			errs = append(errs, f.fault(seg))
+		}
+		if err := errors.Join(errs...); err != nil {
 			return err
 		}
 	}
 	err := f.Store.Ingest(ctx, segs...)
 	if err == nil {
-		f.order = append(f.order, seg.First)
+		f.calls++
+		for _, seg := range segs {
+			f.order = append(f.order, seg.First)
+		}
 	}
 	return err
 }
@@ -98,12 +105,43 @@ func TestSegmentsArrive(t *testing.T) {
 	if n := count(t, f, "r-1"); n != 1000 {
 		t.Errorf("%d records, want 1000", n)
 	}
-	if !slices.IsSorted(f.order[:10]) || tr.Committed() != uint64(len(segs)) {
+	if len(f.order) < 10 || !slices.IsSorted(f.order[:10]) || tr.Committed() != uint64(len(segs)) {
 		t.Errorf("committed %v, %d in all", f.order, tr.Committed())
 	}
 	chain, err := f.Manifests(t.Context(), "", "r-1")
 	if err != nil || len(chain) != len(segs) {
 		t.Errorf("%d manifests, want %d: %v", len(chain), len(segs), err)
+	}
+}
+
+// TestTogether publishes while the store is busy: what waited goes into it by few calls, in its order, and one
+// segment that it cannot take keeps none of the others from it.
+func TestTogether(t *testing.T) {
+	var busy sync.Mutex
+	busy.Lock()
+	tr, f := start(t, func(store.Segment) error {
+		busy.Lock()
+		defer busy.Unlock()
+		return nil
+	})
+	segs := storetest.Run("r-1", 200, 10)
+	publish(t, tr, segs[:12]...)
+	bad := store.Segment{Run: "r-2", First: 1, Last: 1, Frames: []store.Frame{{Seq: 1, Body: []byte("no json")}}}
+	publish(t, tr, bad)
+	publish(t, tr, segs[12:]...)
+	busy.Unlock()
+	if err := drain(t, tr); !errors.Is(err, store.ErrMalformed) {
+		t.Errorf("got %v, want the refusal of one segment", err)
+	}
+	if n := count(t, f, "r-1"); n != 200 {
+		t.Errorf("%d records, want 200", n)
+	}
+	// One, then at most 8 a call; those beside the one that is refused come one by one.
+	if most := 1 + 2 + 8; f.calls > most || len(f.order) != len(segs) || !slices.IsSorted(f.order[:len(segs)-1]) {
+		t.Errorf("%d calls committed %v, want at most %d, in order", f.calls, f.order, most)
+	}
+	if got := tr.Stats(); got.Stored != uint64(len(segs)) || got.Refused != 1 {
+		t.Errorf("stored %d, refused %d", got.Stored, got.Refused)
 	}
 }
 
