@@ -24,6 +24,10 @@
 // they are masked too, because the neighbour may be known to the reader, and then
 // such a digit gives away up to 4 bits of the value.
 //
+// # Digests
+//
+// Seal also masks a string that is the SHA-256, in hex, of a value and nothing else: see digest.go.
+//
 // # What is not promised
 //
 // Only added values in the listed encodings are found: not compressed or
@@ -77,6 +81,7 @@ type ruleset struct {
 	index   *index // nil without values
 	values  []*value
 	markers *sync.Map // string to *value, of all rulesets of a Redactor
+	digests *sync.Map // [sha256.Size]byte to *value, of all rulesets of a Redactor: see digest.go
 }
 
 type value struct {
@@ -97,7 +102,7 @@ type value struct {
 // values leave.
 func New(key []byte, detectors ...Detector) *Redactor {
 	r := &Redactor{key: bytes.Clone(key), detectors: detectors, known: map[[sha256.Size]byte]struct{}{}}
-	r.rules.Store(&ruleset{markers: &sync.Map{}})
+	r.rules.Store(&ruleset{markers: &sync.Map{}, digests: &sync.Map{}})
 	r.bufs.New = func() any { return newBuffer() }
 	return r
 }
@@ -114,7 +119,7 @@ func (r *Redactor) AddAll(values map[string][]byte) error {
 	r.adding.Lock()
 	defer r.adding.Unlock()
 	old := r.rules.Load()
-	next := &ruleset{values: old.values, markers: old.markers}
+	next := &ruleset{values: old.values, markers: old.markers, digests: old.digests}
 	var added []*value
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if err := check(name, values[name]); err != nil {
@@ -143,6 +148,7 @@ func (r *Redactor) AddAll(values map[string][]byte) error {
 	for _, v := range added {
 		r.known[v.sum] = struct{}{}
 		next.markers.Store(v.marker, v)
+		next.addDigests(v)
 	}
 	r.rules.Store(next)
 	return nil
@@ -195,7 +201,7 @@ var errInMarker = errors.New("the value is part of a marker, that is of a secret
 // inMarker returns a value that occurs within a marker, where it would stay readable.
 // The entries are those of the added values.
 func (s *ruleset) inMarker(entries []entry, old, added []*value) *value {
-	fresh := ruleset{index: (*index)(nil).with(entries), values: s.values, markers: s.markers}
+	fresh := ruleset{index: (*index)(nil).with(entries), values: s.values, markers: s.markers, digests: s.digests}
 	for _, v := range old {
 		if m := fresh.within(v.marker); m != nil {
 			return m

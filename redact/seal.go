@@ -161,6 +161,10 @@ func (w *walk) mask(t []byte) []byte {
 }
 
 func maskString(w *walk, v reflect.Value) error {
+	if of := w.redactor.rules.Load().digestOf(v.String()); of != nil {
+		v.SetString(of.marker)
+		return nil
+	}
 	if out := w.mask(view(v.String())); out != nil {
 		v.SetString(string(out))
 	}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -48,6 +50,7 @@ subprocess.run(["/bin/sh", "-c", "exec -a '" + s + "' true"])
 deep = b"dir-" + v + b"-end"                                # the value has a slash
 os.makedirs(deep)
 open(deep + b"/file", "wb").write(v)
+open("with a newline", "wb").write(v + b"\n")
 os.rename(deep + b"/file", deep + b"/renamed-" + v.replace(b"/", b"_"))
 subprocess.run(["/bin/pwd"], cwd=deep)
 subprocess.run([deep + b"/no-such-program"], check=False) if False else None
@@ -65,6 +68,9 @@ func needles() map[string][]byte {
 		"raw": v, "hex": []byte(hex.EncodeToString(v)), "HEX": []byte(strings.ToUpper(hex.EncodeToString(v))),
 		"query": []byte(url.QueryEscape(canary)), "path": []byte(url.PathEscape(canary)), "json": quoted[1 : len(quoted)-1],
 		"json in json": []byte(strings.ReplaceAll(strings.ReplaceAll(canary, `\`, `\\`), `"`, `\"`)),
+	}
+	for _, content := range []string{canary, canary + "\n"} {
+		all[fmt.Sprintf("digest of %d bytes", len(content))] = fmt.Appendf(nil, "%x", sha256.Sum256([]byte(content)))
 	}
 	for pad := range 3 {
 		for name, enc := range map[string]*base64.Encoding{"base64": base64.RawStdEncoding, "base64url": base64.RawURLEncoding} {
