@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -100,12 +101,14 @@ const (
 	textStep  = 10000
 )
 
-// all goes back in steps until the end of the index or of the limit.
+// all goes back in steps until the end of the index or of the limit. Of a small tenant the index may have little
+// among much of others: after as many entries as the tenant has records, these are read in its place.
 func (w *walk) all() error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	if none, err := w.noRuns(); err != nil || none {
+	none, own, err := w.tenant()
+	if err != nil || none {
 		return err
 	}
 	rest := w.rest()
@@ -116,7 +119,10 @@ func (w *walk) all() error {
 	if w.q.Text != "" {
 		most = textStep
 	}
-	for step := firstStep; ; step = min(2*step, most) {
+	for step, seen := firstStep, 0; ; step = min(2*step, most) {
+		if seen > own {
+			return w.read(w.own(rest))
+		}
 		end, err := w.skip(step)
 		if err != nil {
 			return err
@@ -125,23 +131,50 @@ func (w *walk) all() error {
 			return err
 		}
 		w.at = *end
+		seen += step
 		if err := w.ctx.Err(); err != nil {
 			return err
 		}
 	}
 }
 
-// noRuns says whether the tenant has no runs at all.
-func (w *walk) noRuns() (bool, error) {
+// A small tenant has at most so many runs and records: they are read within a tenth of a second or so.
+const (
+	ownRuns    = 200
+	ownRecords = 30000
+)
+
+// tenant says whether the search's tenant has no runs at all, and how many records it has if it is a small one.
+func (w *walk) tenant() (none bool, own int, err error) {
 	if w.q.Tenant == "" {
-		return false, nil
+		return false, math.MaxInt, nil
 	}
-	var one int
-	err := w.store.db.QueryRowContext(w.ctx, "SELECT 1 FROM runs WHERE tenant = ? LIMIT 1", tenantName(w.q.Tenant)).Scan(&one)
-	if errors.Is(err, sql.ErrNoRows) {
-		return true, nil
+	var runs, records int
+	err = w.store.db.QueryRowContext(w.ctx, "SELECT count(*), coalesce(sum(events), 0) FROM (SELECT events FROM runs WHERE tenant = ? LIMIT ?)",
+		tenantName(w.q.Tenant), ownRuns+1).Scan(&runs, &records)
+	if runs > ownRuns || records > ownRecords || w.q.Text != "" { // a text is looked for in parts of a second
+		records = math.MaxInt
 	}
-	return false, err
+	return runs == 0, records, err
+}
+
+// own selects what matches from w.at backwards out of all records of the tenant's runs.
+func (w *walk) own(rest []condition) *selection {
+	sel := &selection{}
+	sel.text.WriteString("SELECT f.tenant, " + recordColumns +
+		" FROM runs AS f INDEXED BY runs_by_tenant CROSS JOIN records INDEXED BY sqlite_autoindex_records_1 ON records.run = f.run WHERE 1")
+	sel.and("f.tenant = ?", tenantName(w.q.Tenant))
+	if w.way.column != "" {
+		sel.and("records."+w.way.column+" = ?", w.way.value)
+	}
+	sel.and("(records.time, records.run, records.seq) < (?, ?, ?)", nano(w.at.Time), w.at.Run, int64(min(w.at.Seq, store.MaxSeq)))
+	if !w.q.From.IsZero() {
+		sel.and("records.time >= ?", nano(w.q.From))
+	}
+	for _, c := range rest {
+		sel.and(c.text, c.args...)
+	}
+	return sel.order(strings.ReplaceAll(backwards, "f.", "records."), max(0, w.left-w.given))
 }
 
 // condition is one of a selection.
@@ -176,6 +209,9 @@ func (w *walk) rest() (rest []condition) {
 	}
 	return rest
 }
+
+// recordColumns are columnNames where another table has such names, too.
+var recordColumns = "records." + strings.ReplaceAll(columnNames, ", ", ", records.")
 
 const backwards = "f.time DESC, f.run DESC, f.seq DESC"
 
@@ -224,8 +260,10 @@ func (w *walk) skipping(n int) *selection {
 }
 
 // rows yields what matches from w.at back to end, that included; nil is the end of the index.
-func (w *walk) rows(rest []condition, end *store.Head) error {
-	sel := w.selection(rest, end)
+func (w *walk) rows(rest []condition, end *store.Head) error { return w.read(w.selection(rest, end)) }
+
+// read yields what a selection finds.
+func (w *walk) read(sel *selection) error {
 	rows, err := w.store.db.QueryContext(w.ctx, sel.text.String(), sel.args...)
 	if err != nil {
 		return err
@@ -246,7 +284,7 @@ func (w *walk) rows(rest []condition, end *store.Head) error {
 }
 
 func (w *walk) selection(rest []condition, end *store.Head) *selection {
-	sel := w.along(tenantOfRow+", records."+strings.ReplaceAll(columnNames, ", ", ", records."),
+	sel := w.along(tenantOfRow+", "+recordColumns,
 		" CROSS JOIN records ON records.run = f.run AND records.seq = f.seq") // CROSS: in this order
 	w.until(sel, end)
 	for _, c := range rest {
