@@ -133,8 +133,12 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	if err == nil {
 		err = f.outside(ctx, o)
 	}
-	if err == nil && h.localStore() {
+	switch {
+	case err != nil:
+	case h.localStore():
 		err = f.rows(ctx, trusted)
+	case h.config.Transport == nil || h.config.Store != "": // it can be read
+		err = f.shown(ctx)
 	}
 	return f.checked, errors.Join(err, closeWay())
 }

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -139,7 +140,7 @@ func (m *Marks) compare(c *chain, p *part, row store.Row) store.Mark {
 		}
 	}
 	if !row.Head.SameColumns(head) {
-		return fails("the store's columns are not what the record says")
+		return fails("the store's columns are not what the record says: %s", strings.Join(row.Head.Differing(head), ", "))
 	}
 	if row.Erased != nil {
 		return m.erased(c, row)

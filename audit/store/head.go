@@ -37,6 +37,23 @@ func (h Head) SameColumns(o Head) bool {
 		h.Hash == o.Hash && h.Secret == o.Secret && h.Rule == o.Rule
 }
 
+// Differing names the searchable fields in which h and o do not agree.
+func (h Head) Differing(o Head) (names []string) {
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"run", h.Run == o.Run}, {"seq", h.Seq == o.Seq}, {"time", h.Time.Equal(o.Time)}, {"observer", h.Observer == o.Observer},
+		{"kind", h.Kind == o.Kind}, {"step", h.Step == o.Step}, {"proc", h.Proc == o.Proc}, {"path", h.Path == o.Path},
+		{"host", h.Host == o.Host}, {"hash", h.Hash == o.Hash}, {"secret", h.Secret == o.Secret}, {"rule", h.Rule == o.Rule},
+	} {
+		if !f.same {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
 // ParseHead reads a record's head from its exact bytes. It decodes no more of
 // the payload than it needs, and does not object to kinds it does not know. Its
 // answers are those of encoding/json, whatever the bytes are.
