@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -31,7 +32,12 @@ func TestSmallTenant(t *testing.T) {
 		}
 	}
 	found := 0
-	for range 300 {
+	for i := range 300 {
+		if i%50 == 0 { // somebody altered the summaries
+			if _, err := s.db.Exec("UPDATE runs SET events = ? WHERE tenant <> ''", []any{120, math.MaxInt64, math.MinInt64, -1, "many", 0}[i/50]); err != nil {
+				t.Fatal(err)
+			}
+		}
 		q := randomSearch(random)
 		want, got := storetest.Collect(t, o.Search(t.Context(), q)), storetest.Collect(t, s.Search(t.Context(), q))
 		if len(want) != len(got) {
