@@ -121,7 +121,7 @@ func (s *service) open() error {
 		return err
 	}
 	s.api, err = api.New(api.Options{
-		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Bundle: s.bundle, Proof: s.proof, Report: s.report, Frameworks: frameworks(),
+		Open: s.reader, Ahead: s.ahead, Verify: s.verify, Marks: s.marks, Bundle: s.bundle, Proof: s.proof, Report: s.report, Frameworks: frameworks(),
 		Exports: exports, ExportDir: s.home.Serve(), Notes: notebook{s.looks}, Views: saved.Open(s.home.Views()), Tokens: tokens, Gate: s.gate, OIDC: s.config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.log,
 	})
 	return err
@@ -227,6 +227,24 @@ func (s *service) reader(ctx context.Context) (api.Source, error) { return s.hom
 
 func (s *service) ahead(ctx context.Context, src api.Source, run store.Run) (api.Records, error) {
 	return s.home.Ahead(ctx, src, run)
+}
+
+// marks says of what a search found whether it is what a host signed.
+func (s *service) marks(ctx context.Context) (api.Marker, error) {
+	st, err := s.home.Reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.home.Marks(st)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return marker{m, st}, nil
+}
+
+type marker struct {
+	*home.Marks
+	home.Reader
 }
 
 // verify checks a run with the keys that this host knows.

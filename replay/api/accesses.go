@@ -15,6 +15,8 @@ type Look struct {
 	Seq  uint64    `json:"seq"`
 	Time time.Time `json:"time"`
 	audit.Access
+
+	Mark *store.Mark `json:"verification,omitempty"` // where the record is not what was signed, or that is not known
 }
 
 // accesses lists who looked at records of the asker's tenant, or tried to, newest first. The logs
@@ -36,7 +38,7 @@ func (s *Server) accesses(w http.ResponseWriter, r *request) error {
 	if h.From.IsZero() {
 		h.From = time.Unix(0, 0).UTC()
 	}
-	if err := h.run(r.Context(), s.source, r.who); err != nil {
+	if err := s.hunt(r, &h); err != nil {
 		return err
 	}
 	var page struct {
@@ -45,8 +47,9 @@ func (s *Server) accesses(w http.ResponseWriter, r *request) error {
 		Next    string `json:"next,omitempty"`
 	}
 	page.Looks, page.Partial = []Look{}, h.partial
-	for _, row := range h.rows {
+	for i, row := range h.rows {
 		look, _ := lookOf(row)
+		look.Mark = h.marks[i]
 		page.Looks = append(page.Looks, look)
 	}
 	if h.next != nil {
@@ -61,5 +64,5 @@ func lookOf(row store.Row) (Look, bool) {
 	if json.Unmarshal(row.Body, &r) != nil || r.Access == nil || r.Observer != audit.Host {
 		return Look{}, false
 	}
-	return Look{row.Run, row.Seq, row.Time, *r.Access}, true
+	return Look{Run: row.Run, Seq: row.Seq, Time: row.Time, Access: *r.Access}, true
 }

@@ -44,6 +44,8 @@ type Options struct {
 	Ahead func(ctx context.Context, src Source, run store.Run) (Records, error)
 	// Verify checks a run's record. Its error is what package proof or replay's comparison says.
 	Verify func(ctx context.Context, run store.Run) (proof.Report, error)
+	// Marks says of each row that a search found whether it is what a host signed; nil: nothing is said.
+	Marks func(ctx context.Context) (Marker, error)
 	// Bundle writes an evidence bundle.
 	Bundle func(ctx context.Context, w io.Writer, run store.Run, s Selection) error
 	// Proof proves one record.

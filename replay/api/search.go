@@ -39,6 +39,7 @@ type hunt struct {
 	limit  int
 
 	rows    []store.Row
+	marks   []*store.Mark // of rows: see Server.marks
 	bytes   int
 	next    *headMark // nil: there is no more
 	partial bool      // time was up: more may be found behind next
@@ -185,13 +186,22 @@ func (s *Server) begin(r *request, h *hunt) (err error) {
 	return nil
 }
 
+// hunt fills the page, and marks what is on it.
+func (s *Server) hunt(r *request, h *hunt) error {
+	err := h.run(r.Context(), s.source, r.who)
+	if err == nil {
+		h.marks, err = s.marks(r.Context(), h.rows)
+	}
+	return err
+}
+
 func (s *Server) search(w http.ResponseWriter, r *request) error {
 	h, err := s.searched(r)
 	if err == nil {
 		err = s.begin(r, &h)
 	}
 	if err == nil {
-		err = h.run(r.Context(), s.source, r.who)
+		err = s.hunt(r, &h)
 	}
 	if err != nil {
 		return err
@@ -203,7 +213,7 @@ func (s *Server) search(w http.ResponseWriter, r *request) error {
 		if i > 0 {
 			x.raw(",\n")
 		}
-		x.hit(row)
+		x.hit(row, h.marks[i])
 	}
 	x.raw(`],"partial":` + strconv.FormatBool(h.partial))
 	s.more(x, r, &h)
@@ -218,15 +228,16 @@ func (s *Server) more(x *exact, r *request, h *hunt) {
 	}
 }
 
-// hit writes a row with the run that it is of.
-func (x *exact) hit(row store.Row) {
+// hit writes a row with the run that it is of, and with its mark if there is one.
+func (x *exact) hit(row store.Row, mark *store.Mark) {
 	text, err := encode(struct {
 		Run      string         `json:"run"`
 		Seq      uint64         `json:"seq"`
 		Time     time.Time      `json:"time"`
 		Kind     audit.Kind     `json:"kind,omitempty"`
 		Observer audit.Observer `json:"observer,omitempty"`
-	}{row.Run, row.Seq, row.Time, row.Kind, row.Observer})
+		Mark     *store.Mark    `json:"verification,omitempty"`
+	}{row.Run, row.Seq, row.Time, row.Kind, row.Observer, mark})
 	if err != nil {
 		panic(err) // a store has no times that JSON has not
 	}
@@ -247,6 +258,8 @@ type FoundFinding struct {
 	Secret   string    `json:"secret,omitempty"`
 	Proc     string    `json:"proc,omitempty"`
 	Action   string    `json:"action,omitempty"`
+
+	Mark *store.Mark `json:"verification,omitempty"` // where the record is not what was signed, or that is not known
 }
 
 // allFindings lists the recorded findings of all runs, newest first.
@@ -263,7 +276,7 @@ func (s *Server) allFindings(w http.ResponseWriter, r *request) error {
 	if h.From.IsZero() {
 		h.From = time.Unix(0, 0).UTC()
 	}
-	if err := h.run(r.Context(), s.source, r.who); err != nil {
+	if err := s.hunt(r, &h); err != nil {
 		return err
 	}
 	var page struct {
@@ -272,13 +285,13 @@ func (s *Server) allFindings(w http.ResponseWriter, r *request) error {
 		Next     string         `json:"next,omitempty"`
 	}
 	page.Findings, page.Partial = []FoundFinding{}, h.partial
-	for _, row := range h.rows {
+	for i, row := range h.rows {
 		var record audit.Record
 		if json.Unmarshal(row.Body, &record) != nil || record.Finding == nil {
 			continue // whoever verifies the run is told
 		}
 		f := record.Finding
-		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, f.Rule, f.Detail, f.Seq, f.Secret, f.Proc, f.Action})
+		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, f.Rule, f.Detail, f.Seq, f.Secret, f.Proc, f.Action, h.marks[i]})
 	}
 	if h.next != nil {
 		page.Next = s.cursors.make(r.scope(), h.next)

@@ -731,6 +731,12 @@ export interface Hit {
   kind: Kind;
   observer: Observer;
   record?: RunRecord;
+  verification?: Mark;
+}
+/** Of a record that is not what a host signed, or of which that is not known. */
+export interface Mark {
+  state: "fails" | "unsigned" | "cannot" | "unchecked";
+  text?: string;
 }
 export interface ProblemDetails {
   type?: string;

@@ -2,7 +2,9 @@ import { useState } from "preact/hooks";
 import { Badge, Time, Words } from "../components/basic";
 import { Empty } from "../components/boxes";
 import { go, to, toRecord } from "../router";
+import { Marked } from "../screens/words";
 import { flat } from "../text";
+import type { Mark } from "../types";
 import { Days, MoreOf, Page, RunLink, spanOf } from "./pages";
 import { usePages } from "./paging";
 import { disagreements, findingWords } from "./shared";
@@ -17,6 +19,7 @@ interface Found {
   evidence?: number;
   secret?: string;
   action?: string;
+  verification?: Mark;
 }
 
 /** The recorded findings of all runs, newest first. */
@@ -59,7 +62,7 @@ function List({ rows }: { rows: Found[] }) {
           <td><Time at={f.time} date /></td>
           <td><Badge tone={disagreements.has(f.rule) ? "warn" : "bad"} title={findingWords[f.rule]}>{flat(f.rule)}</Badge></td>
           <td><RunLink run={f.run} /></td>
-          <th scope="row"><Words text={f.detail} limit={300} mono={false} />{f.secret && <span class="muted"> credential <Words text={f.secret} /></span>}</th>
+          <th scope="row"><Marked mark={f.verification} /><Words text={f.detail} limit={300} mono={false} />{f.secret && <span class="muted"> credential <Words text={f.secret} /></span>}</th>
           <td><a class="seq" href={toRecord(f.run, f.seq, "record")}>#{f.seq}</a>{f.evidence ? <> <a class="seq" href={toRecord(f.run, f.evidence, "record")} aria-label={`Evidence: record ${f.evidence}`}>#{f.evidence}</a></> : null}</td>
           <td>{f.action ? <strong>{flat(f.action)}</strong> : <span class="muted">nothing</span>}</td>
         </tr>

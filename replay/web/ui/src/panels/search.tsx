@@ -3,6 +3,7 @@ import { Badge, Seen, Time, Words } from "../components/basic";
 import { Empty } from "../components/boxes";
 import { describe } from "../records/describe";
 import { go, to, toRecord } from "../router";
+import { Marked } from "../screens/words";
 import { type Hit, runKinds } from "../types";
 import { Days, MoreOf, Page, RunLink, spanOf } from "./pages";
 import { usePages } from "./paging";
@@ -68,7 +69,7 @@ function Hits({ hits }: { hits: Hit[] }) {
             <td><a class="seq" href={toRecord(h.run, h.seq, "record")}>#{h.seq}</a></td>
             <td><span class="kind">{h.kind}</span></td>
             <td>{h.observer ? <Seen by={h.observer} /> : null}</td>
-            <th scope="row">{h.record ? <Words text={describe(h.record).words} limit={240} /> : <Badge tone="warn">erased or unreadable</Badge>}</th>
+            <th scope="row"><Marked mark={h.verification} />{h.record ? <Words text={describe(h.record).words} limit={240} /> : <Badge tone="warn">erased or unreadable</Badge>}</th>
           </tr>
         ))}</tbody>
       </table>

@@ -1,6 +1,6 @@
 import { Badge, type Tone } from "../components/basic";
 import { flat } from "../text";
-import type { Run, Verification } from "../types";
+import type { Mark, Run, Verification } from "../types";
 
 // How a run's facts are said, everywhere alike.
 
@@ -31,6 +31,20 @@ const proofs: Record<Verification["state"], { tone: Tone; words: string; title: 
 export function Proof({ verification }: { verification: Verification | undefined }) {
   const v = proofs[verification?.state ?? "unchecked"] ?? proofs.unchecked;
   return <Badge tone={v.tone} title={[v.title, verification?.text].filter(Boolean).join(". ")}>{v.words}</Badge>;
+}
+
+const marks: Record<Mark["state"], { tone: Tone; words: string }> = {
+  fails: { tone: "bad", words: "NOT WHAT WAS SIGNED" },
+  unsigned: { tone: "bad", words: "NOTHING SIGNED" },
+  cannot: { tone: "warn", words: "cannot be judged" },
+  unchecked: { tone: "warn", words: "not checked" },
+};
+
+/** A record's mark, if it has one. */
+export function Marked({ mark }: { mark: Mark | undefined }) {
+  if (!mark) return null;
+  const { tone, words } = marks[mark.state] ?? marks.unchecked;
+  return <><Badge tone={tone} title={flat(mark.text ?? "")}>{words}</Badge>{" "}</>;
 }
 
 /** How much an isolation tier promises, said out loud. */

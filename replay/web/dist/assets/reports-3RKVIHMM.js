@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-T7WLAQV7.js";import"./chunk-F2SKCSSX.js";import"./chunk-SVL4HC3O.js";import"./chunk-MJVLBLE2.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
