@@ -119,7 +119,6 @@ func TestFsckMutations(t *testing.T) {
 		{"the type of a body", "UPDATE records SET body = cast(body AS TEXT) WHERE seq = 3", []string{id, "column body", "3"}},
 		{"the type of a number", "UPDATE runs SET exit_code = cast(exit_code AS BLOB)", []string{id, "column exit_code"}},
 		{"the type of a run's name", "UPDATE records SET run = cast(run AS BLOB) WHERE seq = 3", []string{id, "a row is missing", "3"}},
-		{"a feed's row twice", "INSERT INTO feed (mark, tenant, host, run, idx, first, last, count) SELECT randomblob(8), tenant, host, run, idx, first, last, count FROM feed", []string{id, "more than one row"}},
 		{"an id of the application", "PRAGMA application_id = 7", []string{"row-altered", "application_id"}},
 		{"two rows change places", "UPDATE records SET seq = -seq WHERE seq IN (3, 4); UPDATE records SET seq = 7 + seq WHERE seq < 0", []string{id, "3", "4"}},
 		{"an erased record that was not", "UPDATE records SET leaf = zeroblob(32), body = '', salt = '' WHERE seq = 3", []string{id, "3"}},

@@ -16,7 +16,7 @@ import (
 func give(p *chrome.Page, name string, data []byte, dropped bool) {
 	how := `(i => { i.files = dt.files; i.dispatchEvent(new Event("change", {bubbles: true})) })(document.querySelector("#bundle"))`
 	if dropped {
-		how = `document.querySelector(".drop").dispatchEvent(new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: dt}))`
+		how = `document.querySelector(".box.drop").dispatchEvent(new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: dt}))`
 	}
 	chrome.Eval[bool](p, `(async () => { const dt = new DataTransfer();
 		dt.items.add(new File([Uint8Array.from(atob(`+chrome.Quote(base64.StdEncoding.EncodeToString(data))+`), c => c.charCodeAt(0))], `+chrome.Quote(name)+`)); `+how+`; return true })()`)

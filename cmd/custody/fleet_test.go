@@ -82,6 +82,15 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
+// enrol has the other machine know the key of this one.
+func (f *fleet) enrol() {
+	f.Helper()
+	statement := filepath.Join(f.dir, "statement")
+	f.ops.must(0, "key", "fleet", "new", "fleet.example")
+	f.write(statement, f.ops.must(0, "key", "fleet", "enrol", strings.TrimSpace(f.must(0, "key", "show").stdout)).stdout)
+	f.ops.must(0, "key", "fleet", "add", statement)
+}
+
 // ingest starts `custody ingest`.
 func (f *fleet) ingest() {
 	f.ingester = f.ops.command("ingest")
@@ -92,6 +101,7 @@ func (f *fleet) ingest() {
 // record what its own host has, in its log and in a SQLite store made from it.
 func TestFleet(t *testing.T) {
 	f := newFleet(t)
+	f.enrol()
 	f.write(filepath.Join(f.dir, "in.txt"), "hello")
 	s := f.must(0, "run", "--workdir", f.dir, "--", "sh", "-c", "cat in.txt; for i in 1 2 3 4 5 6 7 8; do date > f$i; done; sleep 2; echo done")
 	if strings.Contains(s.stderr, "sync_interval") || strings.Contains(s.stderr, "does not have all") {
@@ -269,6 +279,7 @@ func TestSpool(t *testing.T) {
 			}
 			f.must(0, "ship")
 			f.must(0, "fsck")
+			f.enrol()
 			if here, there := f.must(0, "timeline", run, "--json").stdout, f.ops.must(0, "timeline", run, "--json").stdout; here != there {
 				t.Error("the store does not have what the log has")
 			}
@@ -281,7 +292,7 @@ func TestSpool(t *testing.T) {
 func TestTransportAway(t *testing.T) {
 	d := newDoor(t)
 	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\ntransport: {url: \"nats://127.0.0.1:1\", wait: 1s}\n")
-	d.contains(d.must(0, "run", "--", "sh", "-c", "echo one; sleep 2; echo two").stderr, "the next custody command goes on")
+	d.contains(d.must(0, "run", "--", "sh", "-c", "echo one; sleep 2; echo two").stderr, "`custody ship` or any later run continues there")
 	run := d.runs()[0].ID
 	d.contains(d.must(0, "verify", run).stdout, "0 are younger than the checkpoint")
 	d.must(0, "bundle", run, "-o", filepath.Join(d.dir, "b.tar"))

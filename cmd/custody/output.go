@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"sync"
+	"syscall"
 )
 
 // output is the program's standard output. It keeps the first error, so that nobody takes an answer for whole that is not.
@@ -16,7 +18,7 @@ type output struct {
 // Write implements io.Writer.
 func (o *output) Write(b []byte) (int, error) {
 	n, err := o.file.Write(b)
-	if err != nil {
+	if err != nil && !errors.Is(err, syscall.EPIPE) { // who went away wants no more of it
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.err == nil {

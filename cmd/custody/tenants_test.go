@@ -97,7 +97,7 @@ func TestReportOfATenant(t *testing.T) {
 				if err := unix.Mkfifo(filepath.Join(dir, "report", "pipe"), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				d.contains(d.must(2, "verify", dir).stderr, "is no regular file")
+				d.contains(d.must(2, "verify", dir).stderr, "is not a regular file")
 			}
 			for other, theirs := range runs {
 				if other != tenant && (strings.Contains(all, other+"-auditor") || strings.Contains(all, theirs)) {
