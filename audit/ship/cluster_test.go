@@ -45,6 +45,7 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, prefix: fmt.Sprintf("custody-ship-%d-", os.Getpid())}
+	c.sweep()
 	t.Cleanup(func() {
 		for _, s := range c.servers {
 			s.kill()
@@ -68,6 +69,24 @@ func startCluster(t *testing.T) *cluster {
 		c.servers = append(c.servers, s)
 	}
 	return c
+}
+
+// sweep removes the namespaces that tests left which were killed.
+func (c *cluster) sweep() {
+	c.t.Helper()
+	left, err := filepath.Glob("/run/netns/custody-ship-*")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, path := range left {
+		var pid int
+		if n, _ := fmt.Sscanf(filepath.Base(path), "custody-ship-%d-", &pid); n != 1 {
+			continue
+		}
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); errors.Is(err, os.ErrNotExist) {
+			c.ip("netns", "del", filepath.Base(path))
+		}
+	}
 }
 
 func (c *cluster) ip(args ...string) {
