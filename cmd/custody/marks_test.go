@@ -366,7 +366,7 @@ func TestMarksElsewhere(t *testing.T) {
 	}
 }
 
-// TestMarksBehind: a store that has less than was signed is told apart from one that was rolled back.
+// TestMarksBehind: a run whose end somebody removed from the store is marked, and the timeline names the records that are missing.
 func TestMarksBehind(t *testing.T) {
 	r := newRecorded(t, "")
 	id := home.NewRunID(storetest.Start())

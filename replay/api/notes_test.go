@@ -114,7 +114,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestNoteRefused: what is no note is refused, whoever asks, and the author is never the asker's to choose.
+// TestNoteRefused: an invalid note is refused for every role, and a request cannot choose the author.
 func TestNoteRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
