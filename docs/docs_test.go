@@ -322,3 +322,16 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryPageIsListed: the README's list has each page.
+func TestEveryPageIsListed(t *testing.T) {
+	_, list, found := strings.Cut(page(t, "../README.md"), "## Documentation")
+	if !found {
+		t.Fatal("the README has no section Documentation")
+	}
+	for name := range pages(t) {
+		if name != "../README.md" && !strings.Contains(list, "](docs/"+name+")") {
+			t.Errorf("the README does not list docs/%s", name)
+		}
+	}
+}
