@@ -56,8 +56,10 @@ type cli struct {
 	World    worldCmd    `cmd:"" help:"Run a command on a host of its own in a little internet, to try policies that reach nobody."`
 	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Help     helpCmd     `cmd:"" help:"Show the help of a command."`
 
-	Store string `env:"CUSTODY_STORE" placeholder:"DSN" help:"Where runs are shown from and segments go: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+	Store       string           `env:"CUSTODY_STORE" placeholder:"DSN" help:"Where runs are shown from and segments go: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
 }
 
 // app is what commands share: where to read and write, and where the state is.
@@ -104,25 +106,17 @@ func run(args []string) int {
 	a.adopt()
 	var c cli
 	done := false
-	parser, err := kong.New(&c,
-		kong.Name("custody"), kong.Description("Runs an agent's commands in a microVM and keeps a record that can be checked."),
-		kong.Writers(a.stdout, a.stderr), kong.Exit(func(int) { done = true }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
-	if err != nil {
-		panic(err) // the tags above are wrong
-	}
-	words, err := parser.Parse(args)
-	if done { // help was printed
+	words, err := a.newParser(&c, func() { done = true }).Parse(args)
+	if done { // help or the version was printed
 		return 0
 	}
 	if err != nil {
-		a.complain(err)
-		a.say("hint: custody --help lists the commands")
+		a.complain(misuseOf(words, err))
 		return exitUsage
 	}
 	a.store = c.Store
 	a.sweep()
-	code := a.code(words.Run(a))
+	code := a.code(misuseOf(words, words.Run(a)))
 	if err := stdout.failed(); err != nil && code == 0 { // what was asked for did not get there whole
 		a.complain(err)
 		return exitFailed

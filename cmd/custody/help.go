@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// newParser returns the parser of the command line. It calls exit after it has printed help or the version.
+func (a *app) newParser(c *cli, exit func()) *kong.Kong {
+	parser, err := kong.New(c,
+		kong.Name("custody"), kong.Description("Runs an agent's commands in a microVM and keeps a record that can be checked."),
+		kong.Writers(a.stdout, a.stderr), kong.Exit(func(int) { exit() }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars{"version": "custody " + version()},
+	)
+	if err != nil {
+		panic(err) // the tags of cli are wrong
+	}
+	return parser
+}
+
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command, such as run or key rotate; without one, the list of commands."`
+}
+
+// Run prints what the command prints with --help.
+func (c helpCmd) Run(a *app) error {
+	for _, word := range c.Command {
+		if strings.HasPrefix(word, "-") {
+			return usageError{fmt.Errorf("%.40q is not a command", word)}
+		}
+	}
+	printed := false
+	parser := a.newParser(new(cli), func() { printed = true })
+	if err := checkCommand(parser.Model.Node, c.Command); err != nil {
+		return err
+	}
+	_, err := parser.Parse(append(c.Command, "--help"))
+	if printed {
+		return nil
+	}
+	return err
+}
+
+// checkCommand returns an error unless words name a command, or a group of commands, below node.
+func checkCommand(node *kong.Node, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	for _, child := range node.Children {
+		if child.Name == words[0] {
+			return checkCommand(child, words[1:])
+		}
+	}
+	return misuse{fmt.Errorf("there is no command '%s %.40s'", node.FullPath(), words[0]), node.FullPath()}
+}
+
+// usageError is a mistake in how a command was called. The hint after it names the command's help.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// misuse is a mistake in a call, with the command that was called.
+type misuse struct {
+	error
+	command string // such as "custody key rotate"
+}
+
+func (m misuse) Unwrap() error { return m.error }
+
+// Hint implements hinter.
+func (m misuse) Hint() string {
+	if m.command == "custody" {
+		return "see 'custody --help' for the list of commands"
+	}
+	return fmt.Sprintf("see '%s --help'", m.command)
+}
+
+// misuseOf adds the command to an error of parsing its arguments, or to its usageError.
+func misuseOf(ctx *kong.Context, err error) error {
+	parse := new(kong.ParseError)
+	if errors.As(err, &parse) {
+		ctx = parse.Context
+	} else if u := (usageError{}); !errors.As(err, &u) {
+		return err
+	}
+	if ctx != nil && ctx.Selected() != nil {
+		return misuse{err, ctx.Selected().FullPath()}
+	}
+	return misuse{err, "custody"}
+}
