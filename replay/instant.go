@@ -8,54 +8,95 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// ParseInstant reads a point in a run's time: RFC 3339, a time of day in UTC on
-// the run's day (HH:MM, HH:MM:SS, with a fraction if need be; a run that goes
-// on past midnight has such a time on its later days), or +DURATION from the
-// run's start. now stands in for the end of a run that is still running.
+// InstantForms are the forms in which a point in a run's time may be written, beside TimeForms.
+const InstantForms = "14:32[:05] of the run's day, or +1.5s from its start"
+
+// ParseInstant reads a point in a run's time: what ParseMoment reads, a time of
+// day on the run's day (HH:MM, HH:MM:SS, with a fraction if need be, in UTC
+// unless a zone follows; a run that goes on past midnight has such a time on its
+// later days), or +DURATION from the run's start. Of a date it is the day's last
+// moment. now stands in for the end of a run that is still running.
 func ParseInstant(text string, run store.Run, now time.Time) (time.Time, error) {
-	t, err := parseInstant(strings.TrimSpace(text), run, now)
+	m, err := parseInstant(text, run, now)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if t.Before(run.Began().Truncate(time.Millisecond)) {
-		return time.Time{}, fmt.Errorf("%s is before the run began, at %s", clockOf(t), clockOf(run.Began()))
+	if m.Day {
+		return m.Until.Add(-1), notBefore(m.Until, run)
 	}
 	// Tables show milliseconds: a time that was read off one includes what happened in it.
-	return t.Truncate(time.Millisecond).Add(time.Millisecond - 1), nil
+	t := m.From.Truncate(time.Millisecond)
+	return t.Add(time.Millisecond - 1), notBefore(m.From, run)
+}
+
+// ParseRunSpan reads both ends of a part of a run, each as ParseInstant reads it
+// or empty. until is the first moment that does not belong to it: the end of
+// the millisecond, or of the day, that to names.
+func ParseRunSpan(from, to string, run store.Run, now time.Time) (since, until time.Time, err error) {
+	if from != "" {
+		m, err := parseInstant(from, run, now)
+		if err != nil {
+			return since, until, err
+		}
+		since = m.From.Truncate(time.Millisecond)
+	}
+	if to != "" {
+		t, err := ParseInstant(to, run, now)
+		if err != nil {
+			return since, until, err
+		}
+		until = t.Add(1)
+	}
+	if from != "" && to != "" && !since.Before(until) {
+		err = fmt.Errorf("%.60q is not before %.60q", from, to)
+	}
+	return since, until, err
+}
+
+func notBefore(t time.Time, run store.Run) error {
+	if t.Before(run.Began().Truncate(time.Millisecond)) {
+		return fmt.Errorf("%s is before the run began, at %s", clockOf(t), clockOf(run.Began()))
+	}
+	return nil
 }
 
 func clockOf(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-func parseInstant(text string, run store.Run, now time.Time) (time.Time, error) {
-	if after, ok := strings.CutPrefix(text, "+"); ok {
+func parseInstant(text string, run store.Run, now time.Time) (Moment, error) {
+	if after, ok := strings.CutPrefix(strings.TrimSpace(text), "+"); ok {
 		d, err := time.ParseDuration(after)
 		if err != nil || d < 0 {
-			return time.Time{}, fmt.Errorf("%.40q is not a time from the run's start, like +1.5s or +2m", text)
+			return Moment{}, fmt.Errorf("%.40q is not a time from the run's start, like +1.5s or +2m", text)
 		}
-		return run.Began().Add(d), nil
+		t := run.Began().Add(d)
+		return Moment{From: t, Until: t}, nil
 	}
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return t.UTC(), nil
-	}
-	for _, layout := range []string{"15:04", "15:04:05"} { // a fraction is accepted after seconds
-		if t, err := time.Parse(layout, text); err == nil {
-			return onRunsDay(t, run, now), nil
+	if w, err := parseWritten(text); err == nil && w.date == "" {
+		m, err := w.onRunsDay(run, now)
+		if err != nil {
+			return m, fmt.Errorf("%.60q is not a time: %w", text, err)
 		}
+		return m, nil
 	}
-	return time.Time{}, fmt.Errorf("%.40q is not a time: give RFC 3339, HH:MM[:SS] in UTC, or +1.5s from the run's start", text)
+	m, err := ParseMoment(text)
+	if err != nil {
+		return m, fmt.Errorf("%w; or %s", err, InstantForms)
+	}
+	return m, nil
 }
 
 // onRunsDay puts a time of day on the first of the run's days that has it within the run.
-func onRunsDay(clock time.Time, run store.Run, now time.Time) time.Time {
-	began := run.Began().UTC()
+func (w written) onRunsDay(run store.Run, now time.Time) (Moment, error) {
+	began := run.Began().In(w.zone)
 	end := now
 	if run.End != nil {
 		end = *run.End
 	}
-	midnight := time.Date(began.Year(), began.Month(), began.Day(), 0, 0, 0, 0, time.UTC)
-	t := midnight.Add(clock.Sub(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)))
-	if next := t.AddDate(0, 0, 1); t.Before(began.Truncate(time.Millisecond)) && !next.After(end) {
-		return next
+	m, err := w.moment(began.Format(time.DateOnly))
+	if err == nil && m.From.Before(began.Truncate(time.Millisecond)) {
+		if next, err := w.moment(began.AddDate(0, 0, 1).Format(time.DateOnly)); err == nil && !next.From.After(end) {
+			return next, nil
+		}
 	}
-	return t
+	return m, err
 }

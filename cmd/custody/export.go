@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/replay"
 )
 
 type exportCmd struct {
@@ -24,8 +25,8 @@ type exportCmd struct {
 	OCSF     string   `name:"ocsf" placeholder:"VERSION" help:"OCSF version: 1.1.0, 1.3.0, 1.5.0, 1.8.0 or 1.9.0 (default 1.8.0)."`
 	To       string   `placeholder:"SINK" help:"A sink of host.yaml by its name, or its address: file:PATH, syslog+tls://HOST:PORT, ... (default: stdout)."`
 	All      bool     `help:"Every run that the store has."`
-	From     string   `placeholder:"TIME" help:"Only runs that began at this time (RFC 3339) or later."`
-	Until    string   `placeholder:"TIME" help:"Only runs that began before this time."`
+	From     string   `placeholder:"TIME" help:"Only runs that began at this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
+	Until    string   `placeholder:"TIME" help:"Only runs that began before this time; a date includes that day."`
 	Kind     []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
 	Severity string   `placeholder:"NAME" help:"Only what is at least this severe: alert, error, warning, notice, info."`
 	Follow   bool     `short:"f" help:"Go on with what comes, from where the sink is, until told to stop. Without --to: all sinks of host.yaml."`
@@ -126,11 +127,7 @@ func (c exportCmd) once(a *app, h *home.Home) error {
 
 // runs are those that the flags name.
 func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error) {
-	from, err := instant(c.From)
-	if err != nil {
-		return nil, err
-	}
-	until, err := instant(c.Until)
+	from, until, err := replay.ParseSpan(c.From, c.Until)
 	if err != nil {
 		return nil, err
 	}
@@ -161,17 +158,6 @@ func named(ctx context.Context, st runReader, names []string) ([]store.Run, erro
 		runs = append(runs, run)
 	}
 	return runs, nil
-}
-
-func instant(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return t, fmt.Errorf("%.40q is not a time: write 2026-11-21T14:32:00Z", text)
-	}
-	return t, nil
 }
 
 // follow runs an exporter for each sink, until told to stop. They know nothing of each other.

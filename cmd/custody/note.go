@@ -19,7 +19,7 @@ type noteCmd struct {
 	Name     string   `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
 	Text     string   `arg:"" optional:"" help:"What to note; it can be left out where there is a tag."`
 	Seq      uint64   `name:"seq" placeholder:"SEQ" help:"The record that the note is about (default: the whole run)."`
-	At       string   `placeholder:"TIME" help:"The last record at an instant: RFC 3339, HH:MM[:SS] of the run's day, or +1.5s from its start."`
+	At       string   `placeholder:"TIME" help:"The last record at an instant: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	Tag      []string `short:"t" placeholder:"TAG" help:"A tag, such as case-7. It can be given up to 8 times."`
 	Withdraw string   `placeholder:"NOTE" help:"Withdraw this note, as custody notes names it. Both stay in the record; the text says why."`
 }

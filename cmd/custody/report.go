@@ -20,6 +20,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
 )
@@ -27,8 +28,8 @@ import (
 type reportCmd struct {
 	Runs      []string `arg:"" name:"run" optional:"" help:"The runs, beginnings of their names, or last. Without one, and without --from and --to: last."`
 	Framework string   `short:"f" required:"" placeholder:"NAME" help:"soc2, iso27001, nist80053, pci, gdpr or euaiact."`
-	From      string   `placeholder:"TIME" help:"Runs that began at this time (RFC 3339) or later."`
-	To        string   `placeholder:"TIME" help:"Runs that began before this time."`
+	From      string   `placeholder:"TIME" help:"Runs that began at this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
+	To        string   `placeholder:"TIME" help:"Runs that began before this time; a date includes that day."`
 	Out       string   `short:"o" type:"path" placeholder:"DIR" help:"Write the report as HTML and JSON there, signed, with a bundle of each run."`
 	JSON      bool     `name:"json" help:"Print the report as JSON."`
 }
@@ -43,10 +44,7 @@ func (c reportCmd) Run(a *app) error {
 	}
 	defer st.Close()
 	in := report.Input{Framework: c.Framework}
-	if in.From, err = instant(c.From); err != nil {
-		return err
-	}
-	if in.To, err = instant(c.To); err != nil {
+	if in.From, in.To, err = replay.ParseSpan(c.From, c.To); err != nil {
 		return err
 	}
 	runs, err := c.runs(a.ctx, st, in)

@@ -18,8 +18,8 @@ type searchCmd struct {
 	Rule   string   `placeholder:"RULE" help:"A finding of this rule."`
 	Text   string   `placeholder:"TEXT" help:"Anywhere in a record's JSON, such as in an argv. It reads all records that the rest leaves."`
 	Kind   []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
-	From   string   `placeholder:"TIME" help:"Only records of this time (RFC 3339) or later."`
-	Until  string   `placeholder:"TIME" help:"Only records before this time."`
+	From   string   `placeholder:"TIME" help:"Only records of this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
+	Until  string   `placeholder:"TIME" help:"Only records before this time; a date includes that day."`
 	Limit  int      `short:"n" default:"100" help:"Show this many at the most, the newest; 0 for all."`
 	JSON   bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
 }
@@ -30,10 +30,7 @@ func (c searchCmd) Run(a *app) error {
 	if q.Kinds, err = kindsOf(c.Kind); err != nil {
 		return err
 	}
-	if q.From, err = instant(c.From); err != nil {
-		return err
-	}
-	if q.To, err = instant(c.Until); err != nil {
+	if q.From, q.To, err = replay.ParseSpan(c.From, c.Until); err != nil {
 		return err
 	}
 	if c.Hash+c.Path+c.Host+c.Secret+c.Rule+c.Text == "" && q.From.IsZero() {

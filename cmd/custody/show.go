@@ -78,7 +78,7 @@ func (rebuildCmd) Run(a *app) error {
 type timelineCmd struct {
 	Name     string   `arg:"" name:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
 	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`
-	At       string   `placeholder:"TIME" help:"The state at an instant: RFC 3339, HH:MM[:SS] of the run's day, or +1.5s from its start."`
+	At       string   `placeholder:"TIME" help:"The state at an instant: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	Follow   bool     `short:"f" help:"Go on while the run goes on."`
 	JSON     bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
 	Notes    bool     `name:"notes" help:"With --json: the records of the notes on the run too, behind its own."`

@@ -6,7 +6,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
@@ -38,23 +37,18 @@ func (r *request) body(to any) error {
 	return strict(text, to)
 }
 
-// JobRequest is what an export is to have: runs by name, or all that began from From and before To.
+// JobRequest is what an export is to have: runs by name, or all that began in a time.
 type JobRequest struct {
 	Runs   []string     `json:"runs"`
-	From   *time.Time   `json:"from"`
-	To     *time.Time   `json:"to"`
+	From   string       `json:"from"`
+	To     string       `json:"to"`
 	Format string       `json:"format"`
 	Kinds  []audit.Kind `json:"kinds"`
 }
 
 func (q JobRequest) check() error {
-	if (len(q.Runs) == 0) == (q.From == nil && q.To == nil) {
+	if (len(q.Runs) == 0) == (q.From == "" && q.To == "") {
 		return bad("name runs, or a time by from and to, and not both", "it is not said which runs")
-	}
-	if q.From != nil && q.To != nil {
-		if err := inOrder(*q.From, *q.To); err != nil {
-			return err
-		}
 	}
 	if len(q.Runs) > maxJobRuns {
 		return bad("name fewer, or a time by from and to", "there are %d runs, at most %d are allowed", len(q.Runs), maxJobRuns)
@@ -107,14 +101,11 @@ func (s *Server) chosen(r *request, q JobRequest) ([]store.Run, error) {
 	if len(q.Runs) > 0 {
 		return s.allNamed(r, q.Runs)
 	}
-	f := store.Filter{}
-	if q.From != nil {
-		f.From = *q.From
+	from, to, err := dates(q.From, q.To)
+	if err != nil {
+		return nil, err
 	}
-	if q.To != nil {
-		f.To = *q.To
-	}
-	return s.during(r, f, maxJobRuns)
+	return s.during(r, store.Filter{From: from, To: to}, maxJobRuns)
 }
 
 // allNamed finds runs by their names, each once.

@@ -126,59 +126,29 @@ func (r *request) instant(name string, run store.Run, now time.Time) (time.Time,
 	}
 	t, err := replay.ParseInstant(text, run, now)
 	if err != nil {
-		return t, bad("give RFC 3339, or +1.5s from the run's start", "%s: %v", name, err)
+		return t, bad("give "+replay.TimeForms+"; or "+replay.InstantForms, "%s: %v", name, err)
 	}
 	return t, nil
 }
 
 // span reads from and to of a run, as a store.Query has them: to is the first moment that does not belong.
 func (r *request) span(run store.Run, now time.Time) (from, to time.Time, err error) {
-	if from, err = r.instant("from", run, now); err != nil {
-		return
+	from, to, err = replay.ParseRunSpan(r.str("from"), r.str("to"), run, now)
+	if err != nil {
+		err = bad("give "+replay.TimeForms+"; or "+replay.InstantForms+"; the earlier one as from", "from, to: %v", err)
 	}
-	if to, err = r.instant("to", run, now); err != nil {
-		return
-	}
-	if !from.IsZero() {
-		from = from.Truncate(time.Millisecond)
-	}
-	if !to.IsZero() {
-		to = to.Truncate(time.Millisecond).Add(time.Millisecond)
-	}
-	return from, to, inOrder(from, to)
-}
-
-func inOrder(from, to time.Time) error {
-	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
-		return bad("give the earlier one as from", "from is not before to")
-	}
-	return nil
+	return from, to, err
 }
 
 // dates reads from and to over all runs: to is the first moment that does not belong.
-func (r *request) dates() (from, to time.Time, err error) {
-	if from, err = r.date("from"); err != nil {
-		return
-	}
-	if to, err = r.date("to"); err != nil {
-		return
-	}
-	return from, to, inOrder(from, to)
-}
+func (r *request) dates() (time.Time, time.Time, error) { return dates(r.str("from"), r.str("to")) }
 
-func (r *request) date(name string) (time.Time, error) {
-	text := r.str(name)
-	if text == "" {
-		return time.Time{}, nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err == nil && (t.Year() < 1970 || t.Year() > 2261) {
-		return t, bad("give a time between 1970 and 2261", "%s is %.60q", name, text)
-	}
+func dates(from, to string) (since, until time.Time, err error) {
+	since, until, err = replay.ParseSpan(from, to)
 	if err != nil {
-		return t, bad("give RFC 3339, such as 2026-11-03T14:32:00Z", "%s is %.60q", name, text)
+		err = bad("give "+replay.TimeForms+"; the earlier one as from", "from, to: %v", err)
 	}
-	return t.UTC(), nil
+	return since, until, err
 }
 
 // scope is what a cursor of this request is good for: all of it but where and how much.
