@@ -111,6 +111,8 @@ printf 'version: 1\negress:\n  - allow: "*.github.io"\n' >wide.yaml; printf 'ver
 			{"sudo bin/custody template build", "takes minutes; every VM of the tests starts from the result"},
 			{"sudo custody redteam  ", "takes minutes; TestRedTeam does it"},
 			{"custody fsck --witness", "witness.md has witnesses"},
+			{"install", "writes into /etc"},
+			{"systemctl", "needs systemd; the units were tried on Debian 12"},
 		},
 	},
 	"redteam.md": {
