@@ -54,7 +54,7 @@ func (p *printer) record(r audit.Record, body []byte, mark store.Mark) {
 	if e.mood == alarm {
 		l.limit = 0 // a terminal may wrap it; it is not cut
 	}
-	p.head(l, r.Time, r.Step, string(r.Observer), string(r.Kind), kindStyle(r.Kind))
+	p.head(l, r.Seq, r.Time, r.Step, string(r.Observer), string(r.Kind), kindStyle(r.Kind))
 	l.right(plain, e.pid, pidWidth)
 	l.put(e.mood, cut(e.result, exitWidth))
 	l.put(plain, strings.Repeat(" ", exitWidth-textWidth(cut(e.result, exitWidth))))
@@ -68,12 +68,8 @@ func (p *printer) record(r audit.Record, body []byte, mark store.Mark) {
 		l.put(piece.style, piece.text)
 	}
 	l.end()
-	left := clockWidth + seenWidth + kindWidth + pidWidth + resultWidth + 10
-	if p.index.stepWidth > 0 {
-		left += p.index.stepWidth + 2
-	}
 	for _, more := range e.more {
-		l.put(plain, strings.Repeat(" ", left))
+		l.put(plain, strings.Repeat(" ", p.margin()))
 		l.put(plain, more)
 		l.end()
 	}

@@ -16,6 +16,7 @@ package replay
 
 import (
 	"iter"
+	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
@@ -31,8 +32,12 @@ type Options struct {
 	Width int
 	// Color puts in SGR sequences. No other control sequence is ever written.
 	Color bool
-	// Relative shows times since the run's start instead of UTC.
+	// Relative shows times since the run's start instead of a clock's.
 	Relative bool
+	// Zone in which times are shown; nil is UTC.
+	Zone *time.Location
+	// From and Until bound the records that are shown by their time: From inclusive, Until exclusive, zero is unbounded.
+	From, Until time.Time
 	// Kinds are the kinds of records to show, all when empty. Gaps are always shown.
 	Kinds []audit.Kind
 	// Notes on the run; Timeline shows each below the record that it is about.

@@ -27,7 +27,7 @@ const (
 // not ended yet gets a line, and its exit another one later.
 func Follow(ctx context.Context, w io.Writer, src Source, run store.Run, opt Options) error {
 	p := newPrinter(w, run, opt)
-	p.index.stepWidth = maxStep // steps yet to come may have longer names
+	p.index.stepWidth, p.seqWidth = maxStep, followSeq // what is yet to come may be longer
 	p.header()
 	err := follow(ctx, src, run.ID, p.out.Flush, func(rows []store.Row) {
 		for _, row := range rows {

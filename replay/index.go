@@ -27,6 +27,7 @@ type known struct {
 	exit     *audit.Exit
 	exitSeq  uint64
 	open     bool // its exec was shown before its exit was known
+	hidden   bool // its latest exec is not in the time that is shown
 }
 
 func newIndex() index { return index{procs: map[string]*known{}, joins: newJoins()} }
@@ -131,7 +132,7 @@ func (x *index) exitOf(seq uint64, proc string) *audit.Exit {
 // shownWithExec reports whether the exit at seq is part of its exec's line.
 func (x *index) shownWithExec(seq uint64, proc string) bool {
 	k := x.procs[proc]
-	return k != nil && proc != "" && !k.open && k.exitSeq == seq && k.lastExec > 0 && k.lastExec < seq
+	return k != nil && proc != "" && !k.open && !k.hidden && k.exitSeq == seq && k.lastExec > 0 && k.lastExec < seq
 }
 
 // declare notes that the host has recorded the loss of these seqs.

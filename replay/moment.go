@@ -76,12 +76,20 @@ func parseWritten(text string) (written, error) {
 	if found == nil {
 		return written{}, errors.New("it has another form")
 	}
-	zone, err := parseZone(found[4] + found[5])
+	zone, err := ParseZone(found[4] + found[5])
 	return written{date: found[1] + found[2], clock: found[3], zone: zone}, err
 }
 
-// parseZone reads a zone; an empty one is UTC.
-func parseZone(name string) (*time.Location, error) {
+// WithZone returns text with a zone behind it, if it is a time in one of TimeForms, or a time of day, that names none.
+func WithZone(text, zone string) string {
+	if found := timeForm.FindStringSubmatch(strings.TrimSpace(text)); zone == "" || found == nil || found[4]+found[5] != "" {
+		return text
+	}
+	return text + " " + zone
+}
+
+// ParseZone reads a zone: Z, an offset such as +01:00, a name of the time zone database, or local. An empty one is UTC.
+func ParseZone(name string) (*time.Location, error) {
 	switch name {
 	case "", "Z":
 		return time.UTC, nil

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// NDJSON writes the exact bytes of the records of the kinds that opt has, one a line. An erased record is an object with
-// its leaf hash, and has no kind. A row that is marked is an object with its mark and the record within, whatever its kind.
+// NDJSON writes the exact bytes of the records of the kinds and the time that opt has, one a line. An erased record is an object with
+// its leaf hash, and has no kind. A row that is marked is an object with its mark and the record within; one that is not what was signed is written whatever its kind and time.
 func NDJSON(w io.Writer, rows Rows, opt Options) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	for row, err := range rows {
@@ -16,7 +16,7 @@ func NDJSON(w io.Writer, rows Rows, opt Options) error {
 			return err
 		}
 		mark := opt.mark(row)
-		if len(opt.Kinds) > 0 && !slices.Contains(opt.Kinds, row.Kind) && !mark.Wrong() {
+		if shown := len(opt.Kinds) == 0 || slices.Contains(opt.Kinds, row.Kind); !(shown && opt.within(row.Time) || mark.Wrong()) {
 			continue
 		}
 		if !mark.Good() {

@@ -34,7 +34,7 @@ func NoteList(w io.Writer, notes []Note, at func(seq uint64) (store.Row, bool, e
 			}
 		}
 		l := newLine(p.out, p.opt)
-		l.put(dim, n.Time.UTC().Format("2006-01-02 15:04:05 UTC")+"  ")
+		l.put(dim, p.opt.stamp(n.Time, stampLayout+zoneLayout)+"  ")
 		l.put(bold, escape(n.Who))
 		l.put(dim, " by "+escape(n.Via))
 		if n.Seq == 0 {
@@ -59,7 +59,7 @@ func (p *printer) notesOn(row store.Row) {
 
 // strayNotes writes the notes on records up to last that are not there.
 func (p *printer) strayNotes(last uint64) {
-	if len(p.opt.Kinds) > 0 {
+	if len(p.opt.Kinds) > 0 || p.opt.windowed() {
 		return // they may be there and not be shown
 	}
 	var seqs []uint64
@@ -79,16 +79,12 @@ func (p *printer) strayNotes(last uint64) {
 // noteLine writes a note among the records of its run.
 func (p *printer) noteLine(n Note, b Bound) {
 	l := newLine(p.out, p.opt)
-	left := clockWidth + seenWidth + kindWidth + pidWidth + resultWidth + 10
-	if p.index.stepWidth > 0 {
-		left += p.index.stepWidth + 2
-	}
-	margin := strings.Repeat(" ", left)
-	l.put(yellow, margin[:left-2]+"| "+"note by ")
+	margin := strings.Repeat(" ", p.margin()-2) + "| "
+	l.put(yellow, margin+"note by ")
 	l.put(bold, escape(n.Who))
-	l.put(dim, n.Time.UTC().Format("  2006-01-02 15:04:05 UTC")+"  "+escape(n.ID))
+	l.put(dim, "  "+p.opt.stamp(n.Time, stampLayout+zoneLayout)+"  "+escape(n.ID))
 	l.end()
-	p.noteText(n, b, margin[:left-2]+"| ")
+	p.noteText(n, b, margin)
 }
 
 // noteText writes what a note says, and what is to be known of it.
@@ -104,7 +100,7 @@ func (p *printer) noteText(n Note, b Bound, margin string) {
 	l.end()
 	if w := n.Withdrawn; w != nil {
 		l.put(yellow, margin)
-		l.put(dim, "withdrawn by "+escape(w.Who)+w.Time.UTC().Format("  2006-01-02 15:04:05 UTC"))
+		l.put(dim, "withdrawn by "+escape(w.Who)+"  "+p.opt.stamp(w.Time, stampLayout+zoneLayout))
 		if w.Text != "" {
 			l.put(plain, "  "+escape(string(w.Text)))
 		}

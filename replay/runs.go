@@ -19,11 +19,18 @@ func Runs(w io.Writer, runs []store.Run, now time.Time, opt Options) error {
 		idWidth = max(idWidth, min(textWidth(escape(r.ID)), 40))
 		projectWidth = max(projectWidth, min(textWidth(escape(r.Project)), 20))
 	}
+	started, startWidth := "STARTED (UTC)", len(stampLayout)
+	if layout := opt.zoned(stampLayout); layout != stampLayout {
+		started = "STARTED"
+		for _, r := range runs {
+			startWidth = max(startWidth, len(opt.stamp(r.Start, layout)))
+		}
+	}
 	l := newLine(out, opt)
 	for _, c := range []struct {
 		name  string
 		width int
-	}{{"RUN", idWidth}, {"PROJECT", projectWidth}, {"STARTED (UTC)", 19}, {"LENGTH", 8}, {"STATUS", 11},
+	}{{"RUN", idWidth}, {"PROJECT", projectWidth}, {started, startWidth}, {"LENGTH", 8}, {"STATUS", 11},
 		{"EXIT", 5}, {"TIER", 11}, {"EVENTS", 7}} {
 		l.cell(dim, c.name, c.width)
 	}
@@ -32,7 +39,7 @@ func Runs(w io.Writer, runs []store.Run, now time.Time, opt Options) error {
 	for _, r := range runs {
 		l.cell(bold, escape(r.ID), idWidth)
 		l.cell(plain, escape(r.Project), projectWidth)
-		l.cell(plain, r.Start.UTC().Format("2006-01-02 15:04:05"), 19)
+		l.cell(plain, opt.stamp(r.Start, opt.zoned(stampLayout)), startWidth)
 		runRest(l, r, now, opt.markRun(r))
 		l.end()
 	}

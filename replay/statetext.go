@@ -13,7 +13,7 @@ import (
 
 // Write shows the state as text. began is the run's start.
 func (s State) Write(w io.Writer, began time.Time, opt Options) error {
-	v := stateView{l: newLine(bufio.NewWriterSize(w, 16<<10), opt), s: s, began: began}
+	v := stateView{l: newLine(bufio.NewWriterSize(w, 16<<10), opt), opt: opt, s: s, began: began}
 	v.title()
 	v.alarms()
 	v.steps()
@@ -36,13 +36,14 @@ func (s State) Write(w io.Writer, began time.Time, opt Options) error {
 
 type stateView struct {
 	l     *line
+	opt   Options
 	s     State
 	began time.Time
 }
 
 func (v *stateView) title() {
 	v.l.put(bold, "run "+escape(v.s.Run))
-	v.l.put(plain, " at "+v.s.At.UTC().Format("2006-01-02 15:04:05.000 UTC"))
+	v.l.put(plain, " at "+v.opt.stamp(v.s.At, stampLayout+".000"+zoneLayout))
 	v.l.put(dim, " ("+relative(v.s.At.Sub(v.began))+")")
 	v.l.put(plain, ": "+v.s.Phase+", "+plural(v.s.Events, "event")+" so far")
 	v.l.end()

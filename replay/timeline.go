@@ -28,6 +28,7 @@ func Timeline(w io.Writer, run store.Run, rows Rows, opt Options) error {
 		p.learn(row)
 		last = row.Seq
 	}
+	p.seqWidth = max(p.seqWidth, len(strconv.FormatUint(last, 10)))
 	p.header()
 	p.notesOn(store.Row{})
 	for row, err := range rows {
@@ -44,8 +45,40 @@ func Timeline(w io.Writer, run store.Run, rows Rows, opt Options) error {
 	return p.out.Flush()
 }
 
+// Records writes the records of the time between opt.From and opt.Until as Timeline does, below a line that names that
+// time, and without the lines about the whole run. It ranges over rows twice.
+func Records(w io.Writer, run store.Run, rows Rows, opt Options) error {
+	p := newPrinter(w, run, opt)
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		p.learn(row)
+		p.seqWidth = max(p.seqWidth, len(strconv.FormatUint(row.Seq, 10)))
+	}
+	l := newLine(p.out, opt)
+	l.end()
+	l.put(bold, "records from "+opt.stamp(opt.From, clockLayout)+" to "+opt.stamp(opt.Until, clockLayout+zoneLayout))
+	l.end()
+	p.columns()
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		p.next = row.Seq // what is missing is said of the whole run, not of a part
+		p.row(row)
+	}
+	if p.events == 0 {
+		l.put(dim, "none")
+		l.end()
+	}
+	return p.out.Flush()
+}
+
 // Widths of the columns in cells.
 const (
+	minSeq      = 3
+	followSeq   = 6 // where the last seq is not known yet
 	clockWidth  = 12
 	seenWidth   = 5
 	kindWidth   = 7
@@ -69,6 +102,8 @@ type printer struct {
 	next  uint64     // seq that the next row should have
 	notes map[uint64][]Note
 	why   string // the last row that was not checked was not
+	// seqWidth is that of the column SEQ. A longer number moves its line to the right.
+	seqWidth int
 	sums
 }
 
@@ -76,10 +111,11 @@ type printer struct {
 type sums struct {
 	events, findings, gaps, lost, missing, unreadable uint64
 	wrong, unchecked, live                            uint64 // by their marks
+	outside                                           uint64 // records of other times than those shown
 }
 
 func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
-	p := &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), judge: newJudge(), began: run.Began(), next: 1}
+	p := &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), judge: newJudge(), began: run.Began(), next: 1, seqWidth: minSeq}
 	p.notes = map[uint64][]Note{}
 	for _, n := range opt.Notes {
 		p.notes[n.Seq] = append(p.notes[n.Seq], n)
@@ -106,6 +142,9 @@ func (p *printer) learn(row store.Row) {
 	}
 	p.judge.add(&r)
 	p.index.learnRecord(&r)
+	if r.Exec != nil {
+		p.index.proc(r.Exec.Proc).hidden = !p.opt.within(row.Time)
+	}
 	if r.Observer == audit.Host && r.Finding != nil {
 		p.said = append(p.said, evidence{r.Finding.Rule, r.Finding.Seq})
 	}
@@ -118,6 +157,11 @@ func (p *printer) shows(k audit.Kind) bool {
 
 func (p *printer) row(row store.Row) {
 	p.checkSeq(row.Seq)
+	mark := p.opt.mark(row)
+	if !p.opt.within(row.Time) && !mark.Wrong() {
+		p.outside++
+		return
+	}
 	p.events++
 	switch row.Kind { // counted whether shown or not
 	case audit.KindGap:
@@ -125,11 +169,10 @@ func (p *printer) row(row store.Row) {
 	case audit.KindFinding:
 		p.findings++
 	}
-	mark := p.opt.mark(row)
 	p.marked(row, mark)
 	if row.Erased != nil {
 		if p.shows("") {
-			p.loud(row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify says when and why", row.Seq))
+			p.loud(row.Seq, row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify says when and why", row.Seq))
 			p.notesOn(row)
 		}
 		return
@@ -140,7 +183,7 @@ func (p *printer) row(row store.Row) {
 	var r audit.Record
 	if err := json.Unmarshal(row.Body, &r); err != nil {
 		p.unreadable++
-		p.loud(row.Time, "record", fmt.Sprintf("RECORD %d CANNOT BE READ: %s", row.Seq, escape(err.Error())))
+		p.loud(row.Seq, row.Time, "record", fmt.Sprintf("RECORD %d CANNOT BE READ: %s", row.Seq, escape(err.Error())))
 		p.notesOn(row)
 		return
 	}
@@ -154,7 +197,7 @@ func (p *printer) marked(row store.Row, mark store.Mark) {
 	case mark.Wrong():
 		p.wrong++
 		_, word := markWord(mark)
-		p.loud(row.Time, "record", fmt.Sprintf("RECORD %d: %s: %s", row.Seq, strings.TrimPrefix(word, "!! "), escape(mark.Text)))
+		p.loud(row.Seq, row.Time, "record", fmt.Sprintf("RECORD %d: %s: %s", row.Seq, strings.TrimPrefix(word, "!! "), escape(mark.Text)))
 	case mark.State == store.Live:
 		p.live++
 	case !mark.Good():
@@ -168,17 +211,17 @@ func (p *printer) checkSeq(seq uint64) {
 	if seq > p.next {
 		for _, hole := range p.index.undeclared(span{p.next, seq - 1}) {
 			p.missing += hole.len()
-			p.loud(time.Time{}, "missing", fmt.Sprintf("RECORDS %d TO %d ARE NOT IN THE STORE and no gap is declared for them", hole.first, hole.last))
+			p.loud(0, time.Time{}, "missing", fmt.Sprintf("RECORDS %d TO %d ARE NOT IN THE STORE and no gap is declared for them", hole.first, hole.last))
 		}
 	}
 	p.next = max(p.next, seq+1)
 }
 
-// loud writes a line that nobody overlooks.
-func (p *printer) loud(t time.Time, kind, text string) {
+// loud writes a line that nobody overlooks; seq 0 and a zero time are left out.
+func (p *printer) loud(seq uint64, t time.Time, kind, text string) {
 	l := newLine(p.out, p.opt)
 	l.limit = 0
-	p.head(l, t, "", string(audit.Host), kind, alarm)
+	p.head(l, seq, t, "", string(audit.Host), kind, alarm)
 	l.cell(plain, "", pidWidth)
 	l.cell(plain, "", resultWidth)
 	l.put(alarm, "!! "+text)
@@ -186,13 +229,27 @@ func (p *printer) loud(t time.Time, kind, text string) {
 }
 
 // head writes the columns that all lines begin with.
-func (p *printer) head(l *line, t time.Time, step, observer, kind string, s style) {
+func (p *printer) head(l *line, seq uint64, t time.Time, step, observer, kind string, s style) {
+	number := ""
+	if seq > 0 {
+		number = strconv.FormatUint(seq, 10)
+	}
+	l.right(dim, number, max(p.seqWidth, len(number)))
 	l.right(dim, p.clock(t), clockWidth)
 	if p.index.stepWidth > 0 {
 		l.cell(plain, escape(step), p.index.stepWidth)
 	}
 	l.cell(observerStyle(observer), escape(observer), seenWidth)
 	l.cell(s, escape(kind), kindWidth)
+}
+
+// margin is the width of the columns that head writes, of PID and of RESULT.
+func (p *printer) margin() int {
+	n := p.seqWidth + clockWidth + seenWidth + kindWidth + pidWidth + resultWidth + 12
+	if p.index.stepWidth > 0 {
+		n += p.index.stepWidth + 2
+	}
+	return n
 }
 
 // observerStyle sets claims apart from observations.
@@ -210,7 +267,7 @@ func (p *printer) clock(t time.Time) string {
 	case p.opt.Relative:
 		return relative(t.Sub(p.began))
 	}
-	return t.UTC().Format("15:04:05.000")
+	return p.opt.stamp(t, clockLayout)
 }
 
 func relative(d time.Duration) string {
@@ -229,7 +286,7 @@ func (p *printer) header() {
 	}
 	if !p.began.IsZero() {
 		l.put(dim, "  began ")
-		l.put(plain, p.began.UTC().Format("2006-01-02 15:04:05.000 UTC"))
+		l.put(plain, p.opt.stamp(p.began, stampLayout+".000"+zoneLayout))
 	}
 	l.end()
 	if mark := p.opt.markRun(p.run); !mark.Good() {
@@ -241,6 +298,13 @@ func (p *printer) header() {
 	l.put(dim, "seen by the host: observed from outside the VM; by the guest: claimed by the kernel inside it")
 	l.end()
 	l.end()
+	p.columns()
+}
+
+// columns writes the names of the columns.
+func (p *printer) columns() {
+	l := newLine(p.out, p.opt)
+	l.right(dim, "SEQ", p.seqWidth)
 	l.right(dim, "TIME", clockWidth)
 	if p.index.stepWidth > 0 {
 		l.cell(dim, "STEP", p.index.stepWidth)
@@ -264,6 +328,9 @@ func (p *printer) footer() {
 	l := newLine(p.out, p.opt)
 	l.end()
 	l.put(plain, plural(p.events, "event"))
+	if p.opt.windowed() {
+		l.put(plain, fmt.Sprintf(" in this time of %d in all", p.events+p.outside))
+	}
 	if n := len(p.opt.Notes); n > 0 {
 		l.put(plain, ", "+plural(n, "note"))
 	}

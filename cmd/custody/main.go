@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	_ "time/tzdata" // zones by name, on hosts without a time zone database
 
 	"github.com/alecthomas/kong"
 

@@ -21,6 +21,7 @@ type noteCmd struct {
 	Seq      uint64   `name:"seq" placeholder:"SEQ" help:"The record that the note is about (default: the whole run)."`
 	At       string   `placeholder:"TIME" help:"The last record at an instant: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	Tag      []string `short:"t" placeholder:"TAG" help:"A tag, such as case-7. It can be given up to 8 times."`
+	Zone     string   `placeholder:"ZONE" help:"The zone of --at, if it names none: Europe/Berlin, +01:00 or local (default: UTC)."`
 	Withdraw string   `placeholder:"NOTE" help:"Withdraw this note, as custody notes names it. Both stay in the record; the text says why."`
 }
 
@@ -72,7 +73,7 @@ func (c noteCmd) place(a *app, st home.Reader, run store.Run, n *audit.Note) err
 	case c.Seq != 0:
 		q.AfterSeq, q.Limit = c.Seq-1, 1
 	case c.At != "":
-		at, err := replay.ParseInstant(c.At, run, time.Now())
+		at, err := replay.ParseInstant(replay.WithZone(c.At, c.Zone), run, time.Now())
 		if err != nil {
 			return err
 		}
@@ -123,12 +124,17 @@ func callerName() string {
 type notesCmd struct {
 	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
 	JSON bool   `name:"json" help:"One JSON object a note."`
+	zoneFlag
 }
 
 // maxNotes bounds how many notes on one run are read.
 const maxNotes = 10_000
 
 func (c notesCmd) Run(a *app) error {
+	zone, err := c.location()
+	if err != nil {
+		return err
+	}
 	h, st, err := a.openReader()
 	if err != nil {
 		return err
@@ -159,6 +165,7 @@ func (c notesCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	opt.Zone = zone
 	return replay.NoteList(a.stdout, notes, at, opt)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -21,16 +22,24 @@ type searchCmd struct {
 	From   string   `placeholder:"TIME" help:"Only records of this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
 	Until  string   `placeholder:"TIME" help:"Only records before this time; a date includes that day."`
 	Limit  int      `short:"n" default:"100" help:"Show this many at the most, the newest; 0 for all."`
-	JSON   bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
+	Runs   bool     `help:"One line for each run, with the number of records found in it, the first and the last. --limit counts runs."`
+	JSON   bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark. With --runs: one JSON object a run."`
+	zoneFlag
 }
 
 func (c searchCmd) Run(a *app) error {
 	q := store.Search{Hash: c.Hash, Path: c.Path, Host: c.Host, Secret: c.Secret, Rule: c.Rule, Text: c.Text, Limit: c.Limit}
-	var err error
+	if c.Runs {
+		q.Limit = 0
+	}
+	zone, err := c.location()
+	if err != nil {
+		return err
+	}
 	if q.Kinds, err = kindsOf(c.Kind); err != nil {
 		return err
 	}
-	if q.From, q.To, err = replay.ParseSpan(c.From, c.Until); err != nil {
+	if q.From, q.To, err = c.span(c.From, c.Until); err != nil {
 		return err
 	}
 	if c.Hash+c.Path+c.Host+c.Secret+c.Rule+c.Text == "" && q.From.IsZero() {
@@ -48,17 +57,48 @@ func (c searchCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	opt.Zone = zone
 	return c.print(a, st.Search(a.ctx, q), opt)
 }
 
+const noHits = "no record matches"
+
 func (c searchCmd) print(a *app, hits iter.Seq2[store.Row, error], opt replay.Options) error {
+	if c.Runs {
+		return c.printRuns(a, hits, opt)
+	}
 	if c.JSON {
 		out := bufio.NewWriter(a.stdout)
 		return errors.Join(replay.NDJSON(out, hits, opt), out.Flush())
 	}
 	n, err := replay.Hits(a.stdout, hits, opt)
 	if err == nil && n == 0 {
-		a.say("nothing of that is in the record")
+		a.say(noHits)
 	}
 	return err
+}
+
+func (c searchCmd) printRuns(a *app, hits iter.Seq2[store.Row, error], opt replay.Options) error {
+	runs, err := replay.HitRuns(hits, opt)
+	if err != nil {
+		return err
+	}
+	if c.Limit > 0 && len(runs) > c.Limit {
+		a.say(fmt.Sprintf("%d runs have such records; the %d with the newest are shown: --limit 0 shows all", len(runs), c.Limit))
+		runs = runs[:c.Limit]
+	}
+	switch {
+	case c.JSON:
+		out := json.NewEncoder(a.stdout)
+		for _, r := range runs {
+			if err := out.Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(runs) == 0:
+		a.say(noHits)
+		return nil
+	}
+	return replay.HitRunTable(a.stdout, runs, opt)
 }

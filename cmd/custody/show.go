@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -16,13 +19,22 @@ import (
 )
 
 type runsCmd struct {
-	JSON   bool   `name:"json" help:"One JSON object a run."`
-	Limit  int    `short:"n" help:"Show this many at the most." default:"0"`
-	Status string `enum:",running,sealed,interrupted" default:"" help:"Only runs with this status."`
-	Access bool   `help:"The logs of who looked at runs through custody serve, instead."`
+	JSON    bool   `name:"json" help:"One JSON object a run."`
+	Limit   int    `short:"n" help:"Show this many at the most." default:"0"`
+	Status  string `enum:",running,sealed,interrupted" default:"" help:"Only runs with this status."`
+	From    string `placeholder:"TIME" help:"Only runs that began at this time or later: 2026-11-03, 2026-11-03 14:32 or RFC 3339."`
+	Until   string `placeholder:"TIME" help:"Only runs that began before this time; a date includes that day."`
+	Project string `placeholder:"NAME" help:"Only runs of this project."`
+	Tenant  string `placeholder:"NAME" help:"Only runs of this tenant; (none) are those without one."`
+	Access  bool   `help:"List the access logs of custody serve instead."`
+	zoneFlag
 }
 
 func (c runsCmd) Run(a *app) error {
+	filter, zone, err := c.filter()
+	if err != nil {
+		return err
+	}
 	h, st, err := a.openReader()
 	if err != nil {
 		return err
@@ -32,22 +44,36 @@ func (c runsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	class := store.Sandboxes
-	if c.Access {
-		class = store.Accesses
-	}
-	runs, err := st.Runs(a.ctx, store.Filter{Class: class, Limit: c.Limit, Status: store.Status(c.Status)})
+	opt.Zone = zone
+	runs, err := st.Runs(a.ctx, filter)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		return replay.RunsJSON(a.stdout, runs, opt)
 	}
-	if len(runs) == 0 {
+	if len(runs) == 0 && filter == (store.Filter{Class: filter.Class, Limit: filter.Limit}) {
 		a.say("there are no runs yet: custody run -- CMD makes the first")
 		return nil
 	}
+	if len(runs) == 0 {
+		a.say("no run matches")
+		return nil
+	}
 	return replay.Runs(a.stdout, runs, time.Now(), opt)
+}
+
+// filter is what the flags select.
+func (c runsCmd) filter() (f store.Filter, zone *time.Location, err error) {
+	f = store.Filter{Class: store.Sandboxes, Limit: c.Limit, Status: store.Status(c.Status), Project: c.Project, Tenant: c.Tenant}
+	if c.Access {
+		f.Class = store.Accesses
+	}
+	if zone, err = c.location(); err != nil {
+		return f, nil, err
+	}
+	f.From, f.To, err = c.span(c.From, c.Until)
+	return f, zone, err
 }
 
 // openReader opens what runs are shown from, after it was brought up to date.
@@ -78,17 +104,27 @@ func (rebuildCmd) Run(a *app) error {
 type timelineCmd struct {
 	Name     string   `arg:"" name:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
 	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`
-	At       string   `placeholder:"TIME" help:"The state at an instant: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
+	At       string   `placeholder:"TIME" help:"The state at an instant, and the records of its second: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
+	From     string   `placeholder:"TIME" help:"Only records of this time or later, in the same forms."`
+	Until    string   `placeholder:"TIME" help:"Only records until the end of this millisecond, or of this date."`
 	Follow   bool     `short:"f" help:"Go on while the run goes on."`
 	JSON     bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
 	Notes    bool     `name:"notes" help:"With --json: the records of the notes on the run too, behind its own."`
 	Relative bool     `short:"r" help:"Times since the run's start."`
+	zoneFlag
 }
 
 func (c timelineCmd) Run(a *app) error {
 	kinds, err := kindsOf(c.Kind)
 	if err != nil {
 		return err
+	}
+	zone, err := c.location()
+	if err != nil {
+		return err
+	}
+	if c.At != "" && (c.From != "" || c.Until != "" || c.Follow) {
+		return usageError{errors.New("--at is one instant: give it without --from, --until and --follow")}
 	}
 	h, st, err := a.openReader()
 	if err != nil {
@@ -109,7 +145,10 @@ func (c timelineCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	opt.Relative, opt.Kinds = c.Relative, kinds
+	opt.Relative, opt.Kinds, opt.Zone = c.Relative, kinds, zone
+	if opt.From, opt.Until, err = replay.ParseRunSpan(c.in(c.From), c.in(c.Until), run, time.Now()); err != nil {
+		return usageError{err}
+	}
 	rows := st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID})
 	switch {
 	case c.At != "":
@@ -143,18 +182,53 @@ func (c timelineCmd) Run(a *app) error {
 const tailLines = 10
 
 func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay.Options) error {
-	at, err := replay.ParseInstant(c.At, run, time.Now())
+	now := time.Now()
+	at, err := replay.ParseInstant(c.in(c.At), run, now)
 	if err != nil {
-		return err
+		return usageError{err}
+	}
+	if text := afterEnd(at, run, now); text != "" {
+		a.say(text)
 	}
 	state, err := replay.MarkedStateAt(run, rows, at, tailLines, opt)
 	if err != nil {
 		return err
 	}
+	opt = opt.Second(at)
 	if c.JSON {
-		return json.NewEncoder(a.stdout).Encode(state)
+		return writeStateJSON(a.stdout, state, rows, opt)
 	}
-	return state.Write(a.stdout, run.Began(), opt)
+	if err := state.Write(a.stdout, run.Began(), opt); err != nil {
+		return err
+	}
+	return replay.Records(a.stdout, run, rows, opt)
+}
+
+// afterEnd warns of an instant after the end of a run, or in the future; "" if it is neither.
+func afterEnd(at time.Time, run store.Run, now time.Time) string {
+	switch {
+	case run.End != nil && at.Truncate(time.Millisecond).After(*run.End):
+		return fmt.Sprintf("warning: the run ended before that, at %s: this is its state at the end", run.End.UTC().Format(time.RFC3339Nano))
+	case run.End == nil && at.After(now):
+		return "warning: that is in the future: this is the run's state now"
+	}
+	return ""
+}
+
+// writeStateJSON writes a state with the records of its second, which are in the form that timeline --json has.
+func writeStateJSON(w io.Writer, state replay.Marked, rows replay.Rows, opt replay.Options) error {
+	var lines bytes.Buffer
+	if err := replay.NDJSON(&lines, rows, opt); err != nil {
+		return err
+	}
+	second := []json.RawMessage{}
+	for line := range bytes.Lines(lines.Bytes()) {
+		second = append(second, line)
+	}
+	return json.NewEncoder(w).Encode(struct {
+		replay.Marked
+		Records []json.RawMessage `json:"records"` // of the second of the instant
+	}{state, second})
 }
 
 func kindsOf(names []string) ([]audit.Kind, error) {
