@@ -138,17 +138,17 @@ func copied() []*audit.Copy {
 
 // scene is two bundles of a host whose key was rotated, with an erased record, and who looks at them.
 type scene struct {
-	old, key         proof.Key
-	witness          string
-	cosigner         note.Signer
-	log              *tree
-	before           []byte
-	truth, other     map[string][]byte
-	trust            proof.Trust
-	arguments        []string
-	since, oldPublic string
-	one, two         string // directories of the runs
-	rotation         []byte
+	old, key     proof.Key
+	witness      string
+	cosigner     note.Signer
+	log          *tree
+	before       []byte
+	truth, other map[string][]byte
+	trust        proof.Trust
+	arguments    []string
+	since        string
+	one, two     string // directories of the runs
+	rotation     []byte
 }
 
 func newScene(t *testing.T) *scene {

@@ -19,7 +19,7 @@ func classes() map[string]string {
 		"latin-1 late":  "password-\xe4\xf6\xfc!",
 		"binary":        "\x00\xff\xfe\x80key\x01\x02\r\n\x9c\xfb\xff\xbf",
 		"cjk":           "密钥是一二三四五",
-		"emoji":         "key🔑🔒\U0001f9d1‍💻end",
+		"emoji":         "key🔑🔒\U0001f9d1\u200d💻end",
 		"tilde":         "\u00c3bc\u00c3\u00c3defgh\u00c3",
 		"prefix":        "hunter2-hunter2-",
 		"pem":           pem,

@@ -118,6 +118,7 @@ type unexported struct {
 	hidden string
 }
 
+//lint:ignore U1000 reflection reads it
 type hides struct{ in struct{ list []byte } }
 
 type selfish struct{ Any any }

@@ -260,7 +260,7 @@ func TestCredentialWords(t *testing.T) {
 		w.issuer.Saw(audit.KindDNS, "s", []string{"git"}, 9)
 		words("api", "revoked because of secret-in-dns")
 		_ = l.End(w.t.Context(), "x")
-		l = w.deliver("t", "api")
+		w.deliver("t", "api")
 		_ = w.issuer.RevokeAll(w.t.Context(), "the sandbox is paused")
 		words("api", "revoked because the sandbox is paused")
 		l = w.deliver("u", "api")

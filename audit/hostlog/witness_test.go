@@ -258,7 +258,7 @@ func TestBadWitness(t *testing.T) {
 		"a page":   {func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "<html>") }, "not signed by the key"},
 		"too much": {func(rw http.ResponseWriter, _ *http.Request) { rw.Write(make([]byte, 1<<20)) }, "more than"},
 		"moved": {func(rw http.ResponseWriter, r *http.Request) {
-			http.Redirect(rw, r, "http://"+honest.addr+"/add-checkpoint", 307)
+			http.Redirect(rw, r, "http://"+honest.addr+"/add-checkpoint", http.StatusTemporaryRedirect)
 		}, "status 307"},
 		"never":            {func(rw http.ResponseWriter, r *http.Request) { <-release }, "deadline"},
 		"always conflict":  {conflict("1"), "does not stay"},

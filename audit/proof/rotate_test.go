@@ -175,7 +175,7 @@ func TestRotateLostKey(t *testing.T) {
 // rotateBy rotates a key in the clear, and asks step before each step.
 func rotateBy(dir string, step func(string) error) ([]byte, error) {
 	f := LockedKey{dir, inClear{}}
-	return f.rotate(context.Background(), func() (Key, error) { return f.Key(nil) }, time.Now, step)
+	return f.rotate(context.Background(), func() (Key, error) { return f.Key(context.Background()) }, time.Now, step)
 }
 
 func ok(t testing.TB, err error) {

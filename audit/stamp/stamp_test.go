@@ -312,12 +312,14 @@ func TestReplayed(t *testing.T) {
 		answer http.HandlerFunc
 		want   error
 	}{
-		"replay":   {func(rw http.ResponseWriter, _ *http.Request) { rw.Write(first) }, ErrNonce},
-		"page":     {func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "<html>") }, ErrMalformed},
-		"status":   {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }, ErrRefused},
-		"redirect": {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, a.url, 307) }, ErrRefused},
-		"endless":  {func(rw http.ResponseWriter, _ *http.Request) { rw.Write(make([]byte, 1<<20)) }, ErrMalformed},
-		"never":    {func(http.ResponseWriter, *http.Request) { <-release }, context.DeadlineExceeded},
+		"replay": {func(rw http.ResponseWriter, _ *http.Request) { rw.Write(first) }, ErrNonce},
+		"page":   {func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "<html>") }, ErrMalformed},
+		"status": {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }, ErrRefused},
+		"redirect": {func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, a.url, http.StatusTemporaryRedirect)
+		}, ErrRefused},
+		"endless": {func(rw http.ResponseWriter, _ *http.Request) { rw.Write(make([]byte, 1<<20)) }, ErrMalformed},
+		"never":   {func(http.ResponseWriter, *http.Request) { <-release }, context.DeadlineExceeded},
 	} {
 		server := httptest.NewServer(s.answer)
 		if _, err := (Client{URL: server.URL, Roots: a.roots(t), Timeout: 300 * time.Millisecond}).Stamp(t.Context(), checkpoint); !errors.Is(err, s.want) {

@@ -66,8 +66,8 @@ var docPages = map[string]docPage{
 		},
 		replace: [][2]string{
 			{"r-01m7ys09zc5g1vcj7ytm4fh923", "$RUN"},
-			{"2026-11-01", "$(date -u -d '-2 days' +%FT00:00:00Z)"},
-			{"2026-12-01", "$(date -u -d '+2 days' +%FT00:00:00Z)"},
+			{"2026-11-01", "$(date -u -d '-2 days' +%F)"},
+			{"2026-12-01", "$(date -u -d '+2 days' +%F)"},
 			{"audit/r-....tar", "audit/$RUN.tar"},
 		},
 	},

@@ -138,7 +138,7 @@ trap 'end; kill $live $SSH_AGENT_PID $server 2>/dev/null; wait' EXIT
 service() {
 	end
 	script -qefc "exec ${2%%#*}" /dev/null >"$1" 2>&1 </dev/null & pids=$!
-	for i in $(seq 100); do [ -s "$1" ] && break; sleep 0.1; done
+	for i in $(seq 30); do [ -s "$1" ] && break; sleep 0.1; done
 	sleep 0.5
 	kill -0 $pids || echo "ended by itself" >"${1%out}code"
 }

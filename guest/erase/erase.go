@@ -50,7 +50,9 @@ func OnStack(f func()) {
 	<-done
 }
 
-// hasAVX says whether the vector registers are wider than SSE's. It is never written.
+// hasAVX reports whether the vector registers are wider than SSE's. It is never written.
+//
+//lint:ignore U1000 vectors_amd64.s reads it
 var hasAVX = cpu.X86.HasAVX
 
 // Vectors zeroes the vector registers, through which the runtime copies memory. What a

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 net/http serves listeners only, and this serves connections that are decrypted already
+
 package world
 
 import (

@@ -14,7 +14,6 @@ type policies struct {
 	promised, current             string // digests: at the run's start, and in force
 	generation                    uint32
 	began                         uint64
-	changes                       uint64
 }
 
 func newPolicies() *policies { return &policies{digests: tallies{}} }

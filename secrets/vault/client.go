@@ -93,6 +93,7 @@ func (c *client) call(ctx context.Context, token, method, path string, body map[
 			return nil, fmt.Errorf("a request for %s cannot be written", path)
 		}
 	}
+	//lint:ignore SA1019 the methods that replace it are one for each kind of request
 	resp, err := c.api.RawRequestWithContext(within, r)
 	if resp != nil {
 		defer resp.Body.Close()

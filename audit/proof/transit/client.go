@@ -164,6 +164,7 @@ func (c *client) once(ctx context.Context, method, path string, body map[string]
 			return nil, fmt.Errorf("a request for %s cannot be written", path)
 		}
 	}
+	//lint:ignore SA1019 the methods that replace it are one for each kind of request
 	resp, err := c.api.RawRequestWithContext(within, r)
 	if resp != nil {
 		defer resp.Body.Close()
