@@ -110,7 +110,7 @@ func TestCatchUpAndGoOn(t *testing.T) {
 	s := catchUp(t, o)
 	want(t, src, sink.ids())
 	wantOrder(t, sink.got)
-	if len(sink.got) != 640 || s.Sent != 50 || s.Missing != 0 || s.LagSegments != 0 {
+	if len(sink.got) != 640 || s.Sent != 640 || s.Missing != 0 {
 		t.Errorf("%d events, %+v", len(sink.got), s)
 	}
 }

@@ -88,13 +88,12 @@ func Open(o Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := lock(o.Dir, o.Name)
+	l, err := lock(context.Background(), o.Dir, o.Name)
 	if err != nil {
 		return nil, fmt.Errorf("open exporter: %w", err)
 	}
 	x := &Exporter{o: o, lock: l, dead: dead, told: &tally{s: Stats{Name: o.Name}}}
-	x.cursor, err = ReadCursor(o.Dir, o.Name)
-	if err == nil {
+	if err = x.goOn(); err == nil {
 		err = x.countDead(0)
 	}
 	if err != nil {
@@ -102,6 +101,21 @@ func Open(o Options) (*Exporter, error) {
 		return nil, fmt.Errorf("open exporter %s: %w", o.Name, err)
 	}
 	return x, nil
+}
+
+// goOn takes up cursor and figures where the process before this one left them.
+func (x *Exporter) goOn() error {
+	p, err := readProgress(x.o.Dir, x.o.Name)
+	if err != nil {
+		return err
+	}
+	before, _ := ReadStats(x.o.Dir, x.o.Name) // without them it is not known since when it fails
+	x.cursor = p.Cursor
+	x.told.change(func(s *Stats) {
+		s.Sent, s.Dead, s.LastSuccess = p.Sent, p.Dead, p.Delivered
+		s.LastError, s.LastErrorAt, s.FailingSince = before.LastError, before.LastErrorAt, before.FailingSince
+	})
+	return nil
 }
 
 // Close gives up the lock. Follow and CatchUp must have returned.
@@ -124,6 +138,15 @@ func (x *Exporter) Stats() Stats {
 		s.Warning = w.Warning()
 	}
 	return s
+}
+
+// Behind counts what the sink does not have yet. It may be called at any time.
+func (x *Exporter) Behind(ctx context.Context) (Behind, error) {
+	c, err := ReadCursor(x.o.Dir, x.o.Name)
+	if err != nil {
+		return Behind{}, err
+	}
+	return Measure(ctx, x.o.Source, c, x.o.Filter)
 }
 
 // Dead returns the sink's dead letters.
@@ -175,9 +198,6 @@ func (x *Exporter) sendAll(ctx context.Context, batches <-chan batch) error {
 }
 
 func (x *Exporter) sendOne(ctx context.Context, c *courier, b batch) error {
-	if len(b.items) > 0 {
-		x.told.change(func(s *Stats) { s.Oldest = b.items[0].Time })
-	}
 	for _, l := range b.misfits {
 		if err := x.buryLetter(ctx, l); err != nil {
 			return err
@@ -186,11 +206,11 @@ func (x *Exporter) sendOne(ctx context.Context, c *courier, b batch) error {
 	if err := c.deliver(ctx, b.items); err != nil {
 		return err
 	}
-	x.told.change(func(s *Stats) { s.Oldest = time.Time{} })
 	if b.at == x.cursor {
 		return nil
 	}
-	if err := writeCursor(x.o.Dir, x.o.Name, b.at); err != nil {
+	s := x.told.read()
+	if err := writeProgress(x.o.Dir, x.o.Name, progress{Cursor: b.at, Sent: s.Sent, Dead: s.Dead, Delivered: s.LastSuccess}); err != nil {
 		// The events are there, so going on loses nothing: they come twice if the process ends now.
 		x.told.failed(fmt.Errorf("write cursor: %w", err))
 		x.o.Log.Error("the cursor cannot be written: events will be sent again after a restart", "err", err)

@@ -45,7 +45,7 @@ func (f *feeder) run(ctx context.Context, follow bool) error {
 			sleep(ctx, min(f.x.o.Retry.First<<min(fails, 10), f.x.o.Retry.Max))
 		case err == nil && fails > 0:
 			fails = 0
-			f.x.told.change(func(s *Stats) { s.LastError = "" })
+			f.x.told.change(func(s *Stats) { s.FailingSince = time.Time{} }) // a sink that fails, too, says so again
 		case err == nil && more:
 		case err == nil && !follow && len(f.queue.refs) == 0:
 			return nil
@@ -82,7 +82,6 @@ func (f *feeder) fetch(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	f.queue.add(refs, time.Now())
-	f.x.told.change(func(s *Stats) { s.LagSegments, s.LagMore = f.queue.pending(), len(refs) == room })
 	return len(refs) > 0, nil
 }
 
@@ -96,7 +95,6 @@ func (f *feeder) segment(ctx context.Context, q *queued) error {
 	}
 	f.queue.finish(q)
 	f.b.at = Cursor{V: 1, Feed: f.queue.cursor}
-	f.x.told.change(func(s *Stats) { s.LagSegments = f.queue.pending() })
 	if f.x.o.Batch.Segments {
 		return f.flush(ctx)
 	}
@@ -107,7 +105,7 @@ func (f *feeder) segment(ctx context.Context, q *queued) error {
 // f.part, so that it does not come twice when the store fails between.
 func (f *feeder) events(ctx context.Context, ref store.Ref) error {
 	var after, seen uint64
-	if f.part.Tenant == ref.Tenant && f.part.Run == ref.Run && f.part.Index == ref.Index {
+	if f.part.in(ref) {
 		after = f.part.Seq
 	}
 	for e, err := range f.read.segment(ctx, ref, after, f.x.o.Filter.Kinds) {

@@ -104,7 +104,7 @@ func Redrive(ctx context.Context, o Options) (taken int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	l, err := lock(o.Dir, o.Name+".redrive")
+	l, err := lock(ctx, o.Dir, o.Name+".redrive")
 	if err != nil {
 		return 0, err
 	}

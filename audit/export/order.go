@@ -89,14 +89,3 @@ func (q *queue) finish(r *queued) {
 	}
 	q.refs = q.refs[n:]
 }
-
-// pending is how many segments are known and not done.
-func (q *queue) pending() int {
-	n := 0
-	for _, r := range q.refs {
-		if !r.done {
-			n++
-		}
-	}
-	return n
-}

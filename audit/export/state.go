@@ -1,6 +1,7 @@
 package export
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,12 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )
 
 // Files of an exporter named N, in the directory of exporters:
 //
-//	N.cursor        how far it is; written anew and renamed, fsynced
+//	N.cursor        how far it is, and what was delivered until there; written anew and renamed, fsynced
 //	N.lock          locked while an exporter of this name works
 //	N.status        Stats, for others to read; may be some seconds old
 //	N.dead.ndjson   what no repeat can deliver, one Letter a line; see Dead
@@ -66,20 +68,24 @@ func (e *LockedError) Hint() string {
 	return "stop the other one, or give this sink a name of its own: each name has its own cursor"
 }
 
+// lockWait is longer than ReadStatus holds a lock.
+const lockWait = 250 * time.Millisecond
+
 // lock takes the lock of a name for as long as the file is open. The kernel gives it up when the process dies.
-func lock(dir, name string) (*os.File, error) {
+func lock(ctx context.Context, dir, name string) (*os.File, error) {
 	f, err := regular.OpenFile(filepath.Join(dir, name+lockSuffix), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.LockWithin(ctx, f, unix.LOCK_EX, lockWait); err != nil {
 		owner := make([]byte, 20)
 		n, _ := f.Read(owner) // it may not have written yet
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		var held *flock.HeldError
+		if errors.As(err, &held) {
 			return nil, &LockedError{Name: name, Owner: strings.TrimSpace(string(owner[:n]))}
 		}
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, err
 	}
 	if err := errors.Join(f.Truncate(0), writeAt0(f, fmt.Sprintln(os.Getpid()))); err != nil {
 		f.Close()
@@ -95,7 +101,20 @@ func writeAt0(f *os.File, s string) error {
 
 // ReadCursor reads how far the exporter of this name is. Without a file it has not begun: the zero Cursor.
 func ReadCursor(dir, name string) (Cursor, error) {
-	c := Cursor{V: 1}
+	p, err := readProgress(dir, name)
+	return p.Cursor, err
+}
+
+// progress is what the file of a cursor has: what became of the events before it, in all processes so far.
+type progress struct {
+	Cursor
+	Sent      uint64    `json:"sent,omitempty"`
+	Dead      uint64    `json:"dead,omitempty"`
+	Delivered time.Time `json:"delivered,omitzero"` // when the sink last took an event
+}
+
+func readProgress(dir, name string) (progress, error) {
+	c := progress{Cursor: Cursor{V: 1}}
 	b, err := regular.ReadFile(filepath.Join(dir, name+cursorSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
@@ -126,8 +145,8 @@ func (e *CursorError) Hint() string {
 	return "remove the file to export everything again: events keep their ids"
 }
 
-func writeCursor(dir, name string, c Cursor) error {
-	return writeFile(filepath.Join(dir, name+cursorSuffix), c, true)
+func writeProgress(dir, name string, p progress) error {
+	return writeFile(filepath.Join(dir, name+cursorSuffix), p, true)
 }
 
 // writeFile puts v in the place of path, whole or not at all. synced: it is on the disk on return.
@@ -153,7 +172,8 @@ func writeFile(path string, v any, synced bool) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// Stats of one sink. Counters are of the exporter's process, except DeadKept.
+// Stats of one sink. Sent and Dead count over all processes of its exporter: what comes again after a kill counts once.
+// Retried, Missing and DeadDropped are of this process.
 type Stats struct {
 	Name    string    `json:"name"`
 	Running bool      `json:"running"`
@@ -163,27 +183,16 @@ type Stats struct {
 	Dead    uint64    `json:"dead"`    // events that went to the dead letters
 	Missing uint64    `json:"missing"` // records that the feed announced and the store did not have
 	// DeadKept are the letters in the files now, DeadDropped those that fell out of them for want of room.
-	DeadKept    uint64 `json:"dead_kept"`
-	DeadDropped uint64 `json:"dead_dropped"`
-	// LagSegments are the segments known and not delivered; LagMore says that the store has more.
-	LagSegments int  `json:"lag_segments"`
-	LagMore     bool `json:"lag_more,omitempty"`
-	// Oldest is the time of the oldest event read and not delivered; zero when there is none.
-	Oldest      time.Time `json:"oldest,omitzero"`
+	DeadKept    uint64    `json:"dead_kept"`
+	DeadDropped uint64    `json:"dead_dropped"`
 	LastSuccess time.Time `json:"last_success,omitzero"`
-	LastError   string    `json:"last_error,omitempty"` // "" once an event was taken after it
+	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	// FailingSince is when the first failure was since an event was taken, in this process or one before; zero: none was.
+	FailingSince time.Time `json:"failing_since,omitzero"`
 	// Halted says that the sink refuses everything, and that nothing more goes to the dead letters.
 	Halted  bool   `json:"halted,omitempty"`
 	Warning string `json:"warning,omitempty"` // what the sink does not promise
-}
-
-// Lag is how old the oldest event is that was read and not delivered, at a time.
-func (s Stats) Lag(now time.Time) time.Duration {
-	if s.Oldest.IsZero() {
-		return 0
-	}
-	return max(0, now.Sub(s.Oldest))
 }
 
 // ReadStats reads what the exporter of this name last said of itself, in whichever process.

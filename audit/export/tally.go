@@ -26,7 +26,7 @@ func (t *tally) read() Stats {
 func (t *tally) taken(n int) {
 	t.change(func(s *Stats) {
 		s.Sent += uint64(n)
-		s.LastSuccess, s.LastError, s.Halted = time.Now(), "", false
+		s.LastSuccess, s.FailingSince, s.Halted = time.Now(), time.Time{}, false
 	})
 }
 
@@ -35,5 +35,10 @@ func (t *tally) retried() { t.change(func(s *Stats) { s.Retried++ }) }
 func (t *tally) halted(yes bool) { t.change(func(s *Stats) { s.Halted = yes }) }
 
 func (t *tally) failed(err error) {
-	t.change(func(s *Stats) { s.LastError, s.LastErrorAt = err.Error(), time.Now() })
+	t.change(func(s *Stats) {
+		s.LastError, s.LastErrorAt = err.Error(), time.Now()
+		if s.FailingSince.IsZero() {
+			s.FailingSince = s.LastErrorAt
+		}
+	})
 }

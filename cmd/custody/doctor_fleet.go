@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,10 +26,7 @@ func (a *app) record(h *home.Home) []doctor.Finding {
 	if config, ok, err := h.ShipConfig(); ok && err == nil {
 		found = append(found, a.transport(ctx, config))
 	}
-	for _, t := range h.Config().Export {
-		found = append(found, sinkOf(h, t.Name))
-	}
-	return found
+	return append(found, a.sinks(ctx, h)...)
 }
 
 func (a *app) signingKey(h *home.Home) doctor.Finding {
@@ -122,18 +120,45 @@ func (a *app) transport(ctx context.Context, config ship.Config) doctor.Finding 
 	return f
 }
 
-func sinkOf(h *home.Home, name string) doctor.Finding {
-	f := doctor.Finding{Name: "export " + name, Grade: doctor.OK}
-	s, err := export.ReadStats(h.Exports(), name)
+// sinks are findings about the sinks of host.yaml, and those that have files here.
+func (a *app) sinks(ctx context.Context, h *home.Home) []doctor.Finding {
+	var found []doctor.Finding
+	all, err := sinkStatuses(ctx, h)
+	if err != nil {
+		found = append(found, doctor.Finding{Name: "export", Grade: doctor.Warn, Detail: err.Error(), Hint: hint(err)})
+	}
+	for _, s := range all {
+		found = append(found, sinkFinding(h, s))
+	}
+	return found
+}
+
+func sinkFinding(h *home.Home, s sinkStatus) doctor.Finding {
+	f := doctor.Finding{Name: "export " + s.Name, Grade: doctor.Warn, Detail: fmt.Sprintf("%s; %d events delivered, %s", s.State, s.Sent, behindText(s.Behind))}
+	if t := s.Since(); !t.IsZero() {
+		f.Detail += " since " + t.UTC().Format(time.RFC3339)
+	}
+	problem := s.State == export.Failing || s.State == export.Halted
+	if problem {
+		f.Detail += ": " + s.LastError
+	}
 	switch {
-	case err != nil:
-		f.Grade, f.Detail, f.Hint = doctor.Warn, "it never ran", "custody export --follow"
-	case s.Halted || s.LastError != "":
-		f.Grade, f.Detail = doctor.Warn, s.LastError
+	case !s.Configured:
+		f.Detail += "; " + home.ConfigFile + " does not name it"
+		f.Hint = fmt.Sprintf("name it in %s, or remove %s.*", home.ConfigFile, filepath.Join(h.Exports(), s.Name))
+	case s.State == export.NeverRan, s.State == export.Stopped:
+		f.Hint = "start custody export --follow: nothing goes to this sink"
+	case s.State == export.Killed:
+		f.Hint = "its process ended without closing it: look at its log and for the kernel's out-of-memory killer, and start custody export --follow"
+	case problem:
+		f.Hint = "look whether the sink is up, and at its address and credentials in " + home.ConfigFile + "; the exporter goes on by itself"
+	case s.Behind == nil:
+		f.Hint = "how far behind it is, is not known: " + s.BehindError
 	case s.DeadKept > 0:
-		f.Grade, f.Detail, f.Hint = doctor.Warn, fmt.Sprintf("%d dead letters", s.DeadKept), "custody export --dead "+name+" lists them, --redrive sends them again"
+		f.Detail += fmt.Sprintf("; %d dead letters", s.DeadKept)
+		f.Hint = "custody export --dead " + s.Name + " lists them, --redrive sends them again"
 	default:
-		f.Detail = fmt.Sprintf("%d events sent, %d segments behind", s.Sent, s.LagSegments)
+		f.Grade = doctor.OK
 	}
 	return f
 }

@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
-	"text/tabwriter"
-	"time"
 
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/export/sink"
@@ -30,7 +27,8 @@ type exportCmd struct {
 	Kind     []string `short:"k" placeholder:"KIND,..." help:"Only records of these kinds."`
 	Severity string   `placeholder:"NAME" help:"Only what is at least this severe: alert, error, warning, notice, info."`
 	Follow   bool     `short:"f" help:"Go on with what comes, from where the sink is, until told to stop. Without --to: all sinks of host.yaml."`
-	Status   bool     `help:"Say how far each sink of host.yaml is."`
+	Status   bool     `help:"Show of each sink whether its exporter runs, what was delivered, how far behind it is and since when, and the last error."`
+	JSON     bool     `name:"json" help:"With --status: one JSON object a sink."`
 	Dead     string   `placeholder:"NAME" help:"List the dead letters of a sink."`
 	Redrive  string   `placeholder:"NAME" help:"Send the dead letters of a sink again."`
 	Metrics  string   `placeholder:"ADDRESS" help:"With --follow: serve Prometheus metrics there."`
@@ -230,32 +228,6 @@ func openExporters(a *app, h *home.Home, st store.Store, targets []sink.Target) 
 		all = append(all, exporter{x, o.Sink})
 	}
 	return all, nil
-}
-
-func (c exportCmd) status(a *app, h *home.Home) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SINK\tSTATE\tSENT\tBEHIND\tDEAD\tLAST\tPROBLEM")
-	for _, t := range h.Config().Export {
-		s, err := export.ReadStats(h.Exports(), t.Name)
-		if err != nil {
-			fmt.Fprintf(w, "%s\tnever ran\t\t\t\t\t\n", t.Name)
-			continue
-		}
-		state := "stopped"
-		if s.Running && time.Since(s.At) < 10*time.Second {
-			state = "running"
-		}
-		if s.Halted {
-			state = "halted"
-		}
-		more := ""
-		if s.LagMore {
-			more = "+"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d%s\t%d\t%s\t%s\n", t.Name, state, s.Sent, s.LagSegments, more, s.DeadKept,
-			s.LastSuccess.UTC().Format(time.RFC3339), clean(strings.TrimSpace(s.LastError+" "+s.Warning)))
-	}
-	return w.Flush()
 }
 
 func (c exportCmd) dead(a *app, h *home.Home) error {

@@ -114,31 +114,51 @@ func (m *meters) exporters(ctx context.Context, all []exporter) {
 	}
 	for _, x := range all {
 		k := m.Sink(x.Stats().Name)
-		k.Lag(func() (time.Duration, uint64) {
-			s := x.Stats()
-			return s.Lag(time.Now()), uint64(s.LagSegments)
-		})
-		m.done.Go(func() { keepCount(ctx, k, x) })
+		k.Lag(lagOf(ctx, x))
+		last := addUp(k, x, export.Stats{}) // what was delivered before is there from the first scrape
+		m.done.Go(func() { keepCount(ctx, k, x, last) })
 	}
 }
 
-// keepCount adds up what an exporter did since the last look.
-func keepCount(ctx context.Context, k *metrics.Sink, x exporter) {
+// lagOf measures how far behind an exporter is, as custody export --status does. While the store cannot
+// be read it gives the last figure, with the age that it has by now.
+func lagOf(ctx context.Context, x exporter) metrics.LagFunc {
+	var mu sync.Mutex
+	var last export.Behind
+	return func() (time.Duration, uint64) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		b, err := x.Behind(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			last = b
+		}
+		return last.Lag(time.Now()), uint64(last.Segments)
+	}
+}
+
+// keepCount adds up what an exporter does, each second.
+func keepCount(ctx context.Context, k *metrics.Sink, x exporter, last export.Stats) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var last export.Stats
 	for {
-		s := x.Stats()
-		k.Exported(int(s.Sent - last.Sent))
-		k.Dead(int(s.Dead - last.Dead))
-		for range s.Retried - last.Retried {
-			k.Retried()
-		}
-		last = s
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			last = addUp(k, x, last)
 		}
 	}
+}
+
+// addUp adds what an exporter did since last.
+func addUp(k *metrics.Sink, x exporter, last export.Stats) export.Stats {
+	s := x.Stats()
+	k.Exported(int(s.Sent - last.Sent))
+	k.Dead(int(s.Dead - last.Dead))
+	for range s.Retried - last.Retried {
+		k.Retried()
+	}
+	return s
 }

@@ -33,7 +33,7 @@ func Faults(t *testing.T, target string, open func(addr string) export.Sink, got
 	// Events keep coming until every fault was had.
 	for p.Left() > 0 && ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
-		if s := x.Stats(); s.LagSegments == 0 && s.Oldest.IsZero() {
+		if b, err := x.Behind(ctx); err == nil && b.Segments == 0 {
 			runs++
 			src.Add(Run("acme", "r-"+string(rune('0'+runs%10))+time.Now().Format("150405.000000000"), 100, 30)...)
 		}
