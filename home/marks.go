@@ -256,6 +256,12 @@ func (m *Marks) manifest(c *chain, i int) (*part, error) {
 	p := &part{mark: store.Mark{State: store.Holds}}
 	n, err := note.Open(signed, m.keys)
 	var unknown *note.UnverifiedNoteError
+	if errors.As(err, &unknown) { // the key may have changed since
+		if m.keys, err = m.home.Known(); err != nil {
+			return nil, err
+		}
+		n, err = note.Open(signed, m.keys)
+	}
 	switch {
 	case errors.As(err, &unknown):
 		p.mark = m.stranger(c, unknown.Note)

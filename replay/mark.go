@@ -2,8 +2,6 @@ package replay
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -47,36 +45,6 @@ func (l *line) putMark(m store.Mark) {
 	if s, word := markWord(m); word != "" {
 		l.put(s, word+": "+escape(m.Text))
 	}
-}
-
-// marked is how a row that is not good stands in JSON: its bytes are not on a line of their own, where they could be
-// taken for those of a record. Record has them if they are JSON, else Bytes.
-type marked struct {
-	V      int             `json:"v"`
-	Run    string          `json:"run"`
-	Seq    uint64          `json:"seq"`
-	Mark   store.Mark      `json:"verification"`
-	Erased string          `json:"erased,omitempty"`
-	Record json.RawMessage `json:"record,omitempty"`
-	Bytes  []byte          `json:"bytes,omitempty"`
-}
-
-// markedLine returns the row with its mark, as one line without its end.
-func markedLine(row store.Row, m store.Mark) ([]byte, error) {
-	out := marked{V: 1, Run: row.Run, Seq: row.Seq, Mark: m}
-	switch {
-	case row.Erased != nil:
-		out.Erased = fmt.Sprintf("%x", *row.Erased)
-	case json.Valid(row.Body):
-		out.Record = row.Body
-	default:
-		out.Bytes = row.Body
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(out)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // Marked is a state with what is said of the run and of the records that it was made of; it has no mark if all of them are good.

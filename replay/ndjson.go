@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/custody-project/custody/audit/store"
 )
 
 // NDJSON writes the exact bytes of the records of the kinds and the time that opt has, one a line. An erased record is an object with
@@ -20,7 +22,7 @@ func NDJSON(w io.Writer, rows Rows, opt Options) error {
 			continue
 		}
 		if !mark.Good() {
-			line, err := markedLine(row, mark)
+			line, err := store.MarkedLine(row, mark)
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
 )
 
 // Event is one record on its way out, with what it takes to understand it alone.
@@ -22,6 +23,8 @@ type Event struct {
 	Host   string // name of the key of the host that recorded it
 	Body   []byte // the record's exact bytes; empty when it was erased
 	Erased bool   // of Record there are then only run, seq and time
+	// Mark says why the record is not to be taken for what a host signed; nil if it is, or if the Source does not know.
+	Mark *store.Mark
 	// Start is the run's start, nil if the record of it is missing.
 	Start *audit.Lifecycle
 	// Exec is the latest exec of the process that the record is about, and Parent that of the
@@ -31,6 +34,9 @@ type Event struct {
 
 // ID is the same whenever the record is exported, and that of no other.
 func (e Event) ID() string { return e.Run + ":" + strconv.FormatUint(e.Seq, 10) }
+
+// Wrong says whether the record is known not to be what a host signed.
+func (e Event) Wrong() bool { return e.Mark != nil && e.Mark.Wrong() }
 
 // Format writes an event in the words of a SIEM: one JSON object or one line, without a
 // newline at its end, behind dst. Every kind of record has a form; an error means that this

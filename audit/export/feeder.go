@@ -104,7 +104,7 @@ func (f *feeder) segment(ctx context.Context, q *queued) error {
 // events puts the events of ref into batches. What is in batches that were handed over is in
 // f.part, so that it does not come twice when the store fails between.
 func (f *feeder) events(ctx context.Context, ref store.Ref) error {
-	var after, seen uint64
+	var after, seen, wrong uint64
 	if f.part.in(ref) {
 		after = f.part.Seq
 	}
@@ -112,7 +112,9 @@ func (f *feeder) events(ctx context.Context, ref store.Ref) error {
 		if err != nil {
 			return err
 		}
-		seen++
+		if seen++; e.Wrong() {
+			wrong++
+		}
 		if err := f.event(ctx, e); err != nil {
 			return err
 		}
@@ -120,6 +122,10 @@ func (f *feeder) events(ctx context.Context, ref store.Ref) error {
 		f.b.at = Cursor{V: 1, Feed: f.queue.cursor, Part: f.part}
 	}
 	f.part = Part{}
+	if wrong > 0 {
+		f.x.o.Log.Error("the store has records that are not what a host signed; they are exported with a mark, and custody fsck names them",
+			"run", ref.Run, "segment", ref.Index, "count", wrong)
+	}
 	if len(f.x.o.Filter.Kinds) == 0 && after == 0 && seen < ref.Count {
 		f.missing(ref, ref.Count-seen)
 	}

@@ -157,9 +157,10 @@ func withContext(kinds []audit.Kind) []audit.Kind {
 }
 
 // event decodes a row and puts what is known beside it. A record that cannot be decoded, because a
-// later Custody wrote it, has its head only: formats that need more refuse it.
+// later Custody wrote it, has its head only: formats that need more refuse it. A row that is marked has
+// the place at which the store has it, whatever its bytes say, and one that is Wrong explains no other.
 func (r *reader) event(key runKey, host string, h *history, row store.Row) Event {
-	e := Event{Tenant: key.tenant, Host: host, Body: row.Body, Erased: row.Erased != nil}
+	e := Event{Tenant: key.tenant, Host: host, Body: row.Body, Erased: row.Erased != nil, Mark: row.Mark}
 	if e.Erased || json.Unmarshal(row.Body, &e.Record) != nil {
 		e.Record = audit.Record{V: audit.Version, Run: row.Run, Seq: row.Seq, Event: audit.Event{Time: row.Time}}
 		if !e.Erased {
@@ -167,6 +168,13 @@ func (r *reader) event(key runKey, host string, h *history, row store.Row) Event
 		}
 	}
 	h.next = max(h.next, row.Seq+1)
+	if e.Mark != nil {
+		e.Run, e.Seq = row.Run, row.Seq
+	}
+	if e.Wrong() {
+		e.Start = h.start
+		return e
+	}
 	if e.Kind == audit.KindRun && e.Observer == audit.Host && e.Lifecycle != nil && e.Lifecycle.Phase == audit.PhaseStart {
 		h.start = e.Lifecycle
 	}

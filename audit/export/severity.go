@@ -8,6 +8,9 @@ import (
 
 // SeverityOf says how much a reader should care about an event. docs/mapping.md has the table.
 func SeverityOf(e Event) Severity {
+	if e.Wrong() {
+		return Alert
+	}
 	if e.Erased {
 		return Notice
 	}

@@ -1,5 +1,13 @@
 package store
 
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+)
+
 // State is what is known of a record, or of a run as a whole: whether it is what a host signed.
 type State string
 
@@ -31,3 +39,74 @@ type MarkError struct{ Mark Mark }
 
 // Error implements error.
 func (e *MarkError) Error() string { return e.Mark.Text }
+
+// Marker says of rows whether they are what a host signed. It need not be safe for concurrent use.
+type Marker interface {
+	Row(ctx context.Context, row Row) Mark
+}
+
+// WithMarks yields rows, and sets Mark in those that are not good. It ends with ctx, so that no row is marked for want of time.
+func WithMarks(ctx context.Context, rows iter.Seq2[Row, error], marker Marker) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for row, err := range rows {
+			if err == nil {
+				if m := marker.Row(ctx, row); !m.Good() {
+					row.Mark = &m
+				}
+				err = context.Cause(ctx)
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Wrong says whether the row has a mark that is Wrong.
+func (r Row) Wrong() bool { return r.Mark != nil && r.Mark.Wrong() }
+
+// Signed yields rows until one has a mark that is Wrong: that is a *MarkError. It is for forms that cannot show a mark.
+func Signed(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for row, err := range rows {
+			if err == nil && row.Wrong() {
+				m := *row.Mark
+				m.Text = fmt.Sprintf("record %d: %s", row.Seq, m.Text)
+				row, err = Row{}, &MarkError{Mark: m}
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// marked is how a row that is not good stands in JSON: its bytes are not on a line of their own, where they could be
+// taken for those of a record. Record has them if they are JSON, else Bytes.
+type marked struct {
+	V      int             `json:"v"`
+	Run    string          `json:"run"`
+	Seq    uint64          `json:"seq"`
+	Mark   Mark            `json:"verification"`
+	Erased string          `json:"erased,omitempty"`
+	Record json.RawMessage `json:"record,omitempty"`
+	Bytes  []byte          `json:"bytes,omitempty"`
+}
+
+// MarkedLine returns the row with its mark, as one line without its end.
+func MarkedLine(row Row, m Mark) ([]byte, error) {
+	out := marked{V: 1, Run: row.Run, Seq: row.Seq, Mark: m}
+	switch {
+	case row.Erased != nil:
+		out.Erased = fmt.Sprintf("%x", *row.Erased)
+	case json.Valid(row.Body):
+		out.Record = row.Body
+	default:
+		out.Bytes = row.Body
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(out)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}

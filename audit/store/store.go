@@ -142,6 +142,7 @@ type Row struct {
 	Body   []byte
 	Salt   [16]byte
 	Erased *[32]byte // as in Frame; of Head there are then only run, seq and time
+	Mark   *Mark     // of a row from WithMarks that is not good; else nil
 }
 
 // Frame returns the record as the log holds it.

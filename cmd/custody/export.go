@@ -81,18 +81,20 @@ func options(a *app, h *home.Home, st store.Store, t sink.Target) (export.Option
 	if err != nil {
 		return o, err
 	}
-	o.Dir, o.Source, o.Log = h.Exports(), st, a.log
+	o.Dir, o.Source, o.Log = h.Exports(), h.Marked(st), a.log
 	o.Format, err = t.Encoding()
 	return o, err
 }
 
 // once writes runs as the store has them now.
 func (c exportCmd) once(a *app, h *home.Home) error {
-	st, err := h.Store(a.ctx)
+	opened, err := h.Store(a.ctx)
 	if err != nil {
 		return err
 	}
-	defer st.Close()
+	defer opened.Close()
+	st := h.Marked(opened)
+	defer func() { a.sayWrong(st.Wrong) }()
 	if written, err := c.view(a, st); written {
 		return err
 	}
@@ -100,10 +102,11 @@ func (c exportCmd) once(a *app, h *home.Home) error {
 	if err != nil {
 		return err
 	}
-	o, err := options(a, h, st, c.target(h))
+	o, err := options(a, h, opened, c.target(h))
 	if err != nil {
 		return err
 	}
+	o.Source = st
 	if c.To == "" {
 		out := bufio.NewWriter(a.stdout)
 		_, err := export.Write(a.ctx, out, st, o.Format, o.Filter, runs...)
@@ -121,6 +124,13 @@ func (c exportCmd) once(a *app, h *home.Home) error {
 		err = errors.Join(err, fmt.Errorf("%d events were refused: %s", stats.Dead, stats.LastError))
 	}
 	return errors.Join(err, o.Sink.Close())
+}
+
+// sayWrong says how many of the records that were exported are known not to be what was signed.
+func (a *app) sayWrong(n uint64) {
+	if n > 0 {
+		a.say(fmt.Sprintf("%d of the records are not what a host signed, and have a mark that says why; custody fsck names all there are", n))
+	}
 }
 
 // runs are those that the flags name.

@@ -52,10 +52,19 @@ func (c exportCmd) view(a *app, st store.Store) (bool, error) {
 			return true, err
 		}
 		out := bufio.NewWriter(a.stdout)
-		err = v.write(out, runs[0], st.Records(a.ctx, store.Query{Tenant: runs[0].Tenant, Run: runs[0].ID, Kinds: kinds}))
-		return true, errors.Join(err, out.Flush())
+		rows := st.Records(a.ctx, store.Query{Tenant: runs[0].Tenant, Run: runs[0].ID, Kinds: kinds})
+		return true, errors.Join(unmarkable(v.name, v.write(out, runs[0], store.Signed(rows))), out.Flush())
 	}
 	return false, nil
+}
+
+// unmarkable says what to do where a form cannot show a record's mark.
+func unmarkable(form string, err error) error {
+	var wrong *store.MarkError
+	if errors.As(err, &wrong) {
+		err = fmt.Errorf("%w; %s cannot show that: --format json, ocsf, ecs, cef and native mark such records", err, form)
+	}
+	return err
 }
 
 // forms are all in which records leave through the API.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +50,18 @@ func TestMarksServed(t *testing.T) {
 	}
 	if all := states(everything); all[genuine] != store.Holds || all[altered] != store.Fails {
 		t.Errorf("a column is altered: %v", all)
+	}
+	status, file := s.ask("GET", "runs/"+altered+"/export", nil)
+	if status != http.StatusOK || !strings.Contains(string(file), `"verification":{"state":"fails"`) {
+		t.Errorf("an export of an altered run: %d %s", status, file)
+	}
+	if _, body := s.ask("GET", "runs/"+genuine+"/export?format=ocsf", nil); strings.Contains(string(body), `"verification"`) {
+		t.Errorf("an export of a genuine run is marked: %s", body)
+	}
+	for format, want := range map[string]int{"csv": http.StatusConflict, "perfetto": http.StatusConflict, "ocsf": http.StatusOK} {
+		if status, body := s.ask("GET", "runs/"+altered+"/export?format="+format, nil); status != want || !strings.Contains(string(body), "what the record says: path") {
+			t.Errorf("an export of an altered run as %s: %d %.2000s", format, status, body)
+		}
 	}
 	const invented = "r-00000000000000000000000000"
 	body := `{"v":1,"run":"` + invented + `","seq":2,"time":"2026-01-01T00:00:00Z","observer":"host","kind":"finding","finding":{"rule":"x","detail":"invented"}}`

@@ -224,6 +224,7 @@ func TestMarks(t *testing.T) {
 				same("timeline --kind", r.says(timelineCmd{Name: run, JSON: true, Kind: []string{"gap"}}), want)
 			}
 			r.text(id, wantRows, wantRuns)
+			r.exported(id, wantRows)
 			if c.invented == "" {
 				return
 			}

@@ -25,7 +25,8 @@ type Export struct {
 	Write func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error
 }
 
-// Lines is the records' exact bytes, one a line; erased ones are left out.
+// Lines is the records' exact bytes, one a line; erased ones are left out. One that is marked is an object with its mark
+// and the record within.
 func Lines() Export {
 	return Export{Name: "ndjson", Type: "application/x-ndjson", Suffix: "ndjson", Write: writeLines}
 }
@@ -35,10 +36,16 @@ func writeLines(ctx context.Context, w io.Writer, src Source, f replay.Filter, r
 		if err != nil {
 			return err
 		}
-		if row.Erased != nil {
+		line := row.Body
+		switch {
+		case row.Mark != nil:
+			if line, err = store.MarkedLine(row, *row.Mark); err != nil {
+				return err
+			}
+		case row.Erased != nil:
 			continue
 		}
-		if _, err := w.Write(append(row.Body, '\n')); err != nil {
+		if _, err := w.Write(append(line, '\n')); err != nil {
 			return err
 		}
 	}
@@ -55,12 +62,18 @@ func FormatLines(format export.Format, mediaType, suffix string) Export {
 }
 
 // Rows is a form that is written of a run's rows in order. Where several runs have a form together, it
-// is a table: a line of names, which stands there once, and the lines of each run.
+// is a table: a line of names, which stands there once, and the lines of each run. It cannot show marks: a record that is
+// not what was signed is a *store.MarkError, before anything is written.
 func Rows(name, mediaType, suffix string, oneRun bool, write func(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error) Export {
 	return Export{Name: name, Type: mediaType, Suffix: suffix, OneRun: oneRun,
 		Write: func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error {
+			for _, err := range store.Signed(selected(ctx, src, f, runs)) {
+				if err != nil {
+					return err
+				}
+			}
 			for i, run := range runs {
-				if err := write(&headless{w: w, head: i > 0}, run, selected(ctx, src, f, runs[i:i+1])); err != nil {
+				if err := write(&headless{w: w, head: i > 0}, run, store.Signed(selected(ctx, src, f, runs[i:i+1]))); err != nil {
 					return err
 				}
 			}
@@ -169,7 +182,7 @@ func (s *Server) export(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return s.download(w, r, e.Type, run.ID+"."+e.Suffix, func(w io.Writer) error {
-		return e.Write(r.Context(), w, s.source, f, []store.Run{run})
+		return s.withMarks(r.Context(), s.source, func(src Source) error { return e.Write(r.Context(), w, src, f, []store.Run{run}) })
 	})
 }
 

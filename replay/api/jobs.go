@@ -271,7 +271,7 @@ func (s *Server) workJobs(ctx context.Context) {
 }
 
 func (s *Server) carryOut(ctx context.Context, one *job) {
-	err := s.jobs.write(ctx, s.source, one)
+	err := s.withMarks(ctx, s.source, func(src Source) error { return s.jobs.write(ctx, src, one) })
 	s.jobs.mu.Lock()
 	defer s.jobs.mu.Unlock()
 	one.cancel = nil

@@ -42,6 +42,7 @@ func errNotHere(what string) *access.Problem {
 func problemOf(err error) *access.Problem {
 	var p *access.Problem
 	var verdict *proof.Verdict
+	var wrong *store.MarkError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -51,6 +52,9 @@ func problemOf(err error) *access.Problem {
 		return access.NewProblem(http.StatusNotFound, "no-record", "the run has no such record", "last_seq of the run says how far its records go")
 	case errors.As(err, &verdict):
 		return access.NewProblem(http.StatusConflict, verdict.Name(), "the record does not allow it: "+verdict.Error(), "GET verify of the run says how its record stands")
+	case errors.As(err, &wrong):
+		return access.NewProblem(http.StatusConflict, "not-signed", "the store has what no host signed: "+wrong.Error(),
+			"this form cannot show it; ndjson, ocsf, ecs, cef and native mark such records, and custody fsck on the host names all")
 	case errors.Is(err, errAway):
 		return later(http.StatusServiceUnavailable, "store-away", "the store does not answer",
 			"try again; if it lasts, custody doctor on the host says what is wrong", 5*time.Second)

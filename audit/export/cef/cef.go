@@ -115,6 +115,10 @@ func (l *line) begin(signature, name, outcome string) {
 	l.b = appendUint(l.b, e.Seq)
 	l.key("custodyTime")
 	l.b = e.Time.UTC().AppendFormat(l.b, timeFormat)
+	if m := e.Mark; m != nil {
+		l.str("custodyVerification", string(m.State))
+		l.str("custodyVerificationText", m.Text)
+	}
 	if g := e.Guest; g != nil {
 		l.key("custodyGuestTime")
 		l.b = g.Time.UTC().AppendFormat(l.b, timeFormat)

@@ -204,7 +204,7 @@ var dictionary = strings.Fields(`rt externalId cat outcome deviceExternalId dvch
 // Every kind, operation and state is a line with keys of the dictionary, and keys that begin with custody.
 func TestKeys(t *testing.T) {
 	used := map[string]bool{}
-	for _, s := range sample.All() {
+	for _, s := range append(sample.All(), sample.Marked()...) {
 		p := check(t, write(t, s.Event))
 		for _, k := range p.keys {
 			used[k] = true

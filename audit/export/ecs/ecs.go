@@ -135,6 +135,9 @@ func (d *doc) head(c class) {
 	e := d.e
 	n, level := severity(export.SeverityOf(*e))
 	o := d.Obj("event")
+	if e.Wrong() {
+		c.kind = "alert"
+	}
 	d.Const("kind", c.kind)
 	d.words("category", c.category)
 	d.words("type", c.types)
@@ -176,6 +179,7 @@ func (d *doc) custody(kind string) {
 	d.StrIf("run", e.Run)
 	d.StrIf("step", e.Step)
 	d.BoolIf("erased", e.Erased)
+	d.Mark(e.Mark)
 	if g := e.Guest; g != nil {
 		d.Time("guest_time", g.Time)
 		d.Int("guest_offset_ns", g.OffsetNS)

@@ -148,7 +148,7 @@ func write(t testing.TB, e export.Event) []byte {
 // Every kind, operation and state has fields of ECS with values of their types, and no others but custody.*.
 func TestFields(t *testing.T) {
 	used := map[string]bool{}
-	for _, s := range sample.All() {
+	for _, s := range append(sample.All(), sample.Marked()...) {
 		b := write(t, s.Event)
 		for _, err := range check(b) {
 			t.Errorf("%s: %s\n%s", s.Name, err, b)

@@ -48,6 +48,16 @@ func (s *Source) Add(segs ...store.Segment) {
 	}
 }
 
+// Foreign puts bytes into the store that need not be those of a record.
+func (s *Source) Foreign(run string, seq uint64, body []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rows == nil {
+		s.rows = map[string][]store.Row{}
+	}
+	s.rows[run] = append(s.rows[run], store.Row{Body: body, Head: store.Head{Run: run, Seq: seq}})
+}
+
 // Erase does what a store's Erase does.
 func (s *Source) Erase(run string, seq uint64) {
 	s.mu.Lock()

@@ -3,7 +3,8 @@
 //
 //	{"id":"r-...:17","tenant":"acme","host":"host-1+0a1b2c3d","severity":6,"record":{...}}
 //
-// An erased record has "erased":true, and of the record what is left: run, seq and time.
+// An erased record has "erased":true, and of the record what is left: run, seq and time. One that is not what a host
+// signed, or of which that is not known, has "verification" with its state and the reason.
 package native
 
 import (
@@ -31,6 +32,7 @@ func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 	w.StrIf("tenant", e.Tenant)
 	w.StrIf("host", e.Host)
 	w.Int("severity", int64(export.SeverityOf(e)))
+	w.Mark(e.Mark)
 	switch {
 	case e.Erased || len(e.Body) == 0:
 		w.BoolIf("erased", e.Erased)

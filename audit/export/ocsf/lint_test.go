@@ -296,7 +296,7 @@ func check(r rules, version string, b []byte) []string {
 func TestVersions(t *testing.T) {
 	r := readRules(t)
 	for _, v := range Versions() {
-		for _, s := range sample.All() {
+		for _, s := range append(sample.All(), sample.Marked()...) {
 			b := write(t, v, s.Event)
 			for _, err := range check(r, v, b) {
 				t.Errorf("%s %s: %s\n%s", v, s.Name, err, b)

@@ -172,9 +172,9 @@ func (d *doc) secured(c control, old bool) {
 	}
 }
 
-// confidence tells the host's observation from the guest's claim.
+// confidence is low for a guest's claim, and for what nobody signed.
 func (d *doc) confidence() {
-	if d.e.Observer == audit.Guest {
+	if d.e.Observer == audit.Guest || d.e.Wrong() {
 		d.Int("confidence_id", 1)
 		d.Const("confidence", "Low")
 		return
@@ -221,6 +221,7 @@ func (d *doc) unmapped() {
 	if e.Erased {
 		d.Bool("erased", true)
 	}
+	d.Mark(e.Mark)
 	if g := e.Guest; g != nil {
 		d.Time("guest_time", g.Time)
 		d.Int("guest_offset_ns", g.OffsetNS)
@@ -304,11 +305,11 @@ func (d *doc) loggers() {
 }
 
 func (d *doc) labels() {
-	s := d.e.Start
-	if s == nil {
-		return
-	}
+	s := or(d.e.Start)
 	a := d.Arr("labels")
+	if m := d.e.Mark; m != nil {
+		d.Tagged("verification:", string(m.State))
+	}
 	if s.Project != "" {
 		d.Tagged("project:", s.Project)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/store"
 )
 
 // Run is the run of all events.
@@ -151,6 +152,16 @@ func All() []Sample {
 	erased := export.Event{Tenant: "acme", Host: "host-1+0a1b2c3d", Erased: true, Start: start}
 	erased.Run, erased.Seq, erased.Time = Run, uint64(n+1), Time()
 	return append(all, Sample{"erased/record", erased})
+}
+
+// Marked returns all samples, each with a mark that is Wrong.
+func Marked() []Sample {
+	all := All()
+	for i := range all {
+		all[i].Name += "/marked"
+		all[i].Mark = &store.Mark{State: store.Fails, Text: "it is not the record that was signed"}
+	}
+	return all
 }
 
 func envelope(i int, observer, payload string) []byte {

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/store"
 )
 
 // Bounds of what is written of the texts of one event, in bytes before they are escaped.
@@ -521,4 +522,15 @@ func clip(s string, n int) string {
 		}
 	}
 	return s[:n]
+}
+
+// Mark writes what is said of a record that is not known to be what a host signed, as "verification"; nothing for nil.
+func (w *Writer) Mark(m *store.Mark) {
+	if m == nil {
+		return
+	}
+	o := w.Obj("verification")
+	w.Str("state", string(m.State))
+	w.StrIf("text", m.Text)
+	w.End(o)
 }
