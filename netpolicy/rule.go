@@ -229,10 +229,22 @@ func CheckMethod(s string) error {
 	if slices.Contains(neverMethods, s) {
 		return errors.New("a gateway cannot let it through safely: remove it")
 	}
+	if upper := strings.ToUpper(s); upper != s && isWord(upper, capitals, "-", 32) {
+		return fmt.Errorf("write methods in capitals: %s", upper)
+	}
 	if !isWord(s, capitals, "-", 32) {
 		return errors.New("write methods in capitals, such as POST")
 	}
 	return nil
+}
+
+// methods are those that RFCs register, and others that servers commonly have.
+var methods = []string{
+	"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "QUERY", // HTTP
+	"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE", "MKACTIVITY", "MKCALENDAR", "MKCOL",
+	"MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH", "PROPFIND", "PROPPATCH", "REBIND", "REPORT", "SEARCH", "UNBIND", "UNCHECKOUT",
+	"UNLINK", "UNLOCK", "UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL", // WebDAV and its extensions
+	"LIST", "NOTIFY", "PURGE", "SUBSCRIBE", "UNSUBSCRIBE", // of Vault, UPnP and caches
 }
 
 // CheckPath says what is wrong with a path that a rule allows: a whole path,

@@ -110,8 +110,15 @@ func warnPorts(r *Rule, warn warnFunc) {
 }
 
 func warnHTTP(r *Rule, warn warnFunc) {
-	if h := r.HTTP; h != nil && len(h.Methods) == 0 && len(h.Paths) == 0 {
-		warn("give the methods and paths that are needed", "requests to %s are recorded, and all allowed", r.Pattern)
+	if h := r.HTTP; h != nil {
+		if len(h.Methods) == 0 && len(h.Paths) == 0 {
+			warn("give the methods and paths that are needed", "requests to %s are recorded, and all allowed", r.Pattern)
+		}
+		for _, m := range h.Methods {
+			if !slices.Contains(methods, m) {
+				warn("check the spelling, or keep it if the server has such a method", "%s is not a method of HTTP", m)
+			}
+		}
 	}
 	if r.Credential != "" && r.hasPort(Port{"tcp", 80}) {
 		warn("remove tcp/80", "the credential %s can leave without TLS", r.Credential)

@@ -2,6 +2,7 @@ package project
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -119,18 +120,40 @@ func (d *decoder) source(n ast.Node, to *string) error {
 }
 
 // Binds are the names of the secrets that a step gets: those that it names, and
-// those for a header that no step names, in order. Step nil is a command outside
-// the file, which gets all of them.
-func (f *File) Binds(step *Step) []string {
+// those for a header that no step names, in order.
+func (f *File) Binds(step Step) []string {
 	var names []string
 	for name, s := range f.Secrets {
 		named := func(st Step) bool { return slices.Contains(st.Secrets, name) }
-		if step == nil || named(*step) || s.Deliver.Header != "" && !slices.ContainsFunc(f.Steps, named) {
+		if named(step) || s.Deliver.Header != "" && !slices.ContainsFunc(f.Steps, named) {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// BindsAsked returns, in order, the names of the secrets that a command outside the file binds: those that were asked
+// for, and those without a delivery, which are masked and which no command gets. Asking for a name that the file does
+// not define is an error.
+func (f *File) BindsAsked(asked []string) ([]string, error) {
+	names := slices.Clone(asked)
+	known := slices.Sorted(maps.Keys(f.Secrets))
+	for _, name := range asked {
+		switch {
+		case len(known) == 0:
+			return nil, fmt.Errorf("there is no secret %q: the project's file defines none", name)
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("there is no secret %q: the project's file defines %s", name, strings.Join(known, ", "))
+		}
+	}
+	for _, name := range known {
+		if f.Secrets[name].Deliver == (Deliver{}) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // Clash says which two of the named secrets would be delivered to the same

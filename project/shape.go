@@ -118,7 +118,7 @@ func (d *decoder) step(f *File, n ast.Node) error {
 	}
 	f.Steps = append(f.Steps, s)
 	d.later = append(d.later, func(f *File) error {
-		if clash := f.Clash(f.Binds(&s)); clash != "" {
+		if clash := f.Clash(f.Binds(s)); clash != "" {
 			return d.err(n, fmt.Sprintf("the step %q: %s", s.Name, clash), "")
 		}
 		return nil

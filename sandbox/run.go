@@ -46,6 +46,10 @@ type Result struct {
 	ExitCode int
 	Status   audit.Status
 	Err      error // why, unless Status is done
+	// Step is the name of the step that failed, and Exit how its command ended; of one that Err ended there is no Exit.
+	// "": no step failed.
+	Step string
+	Exit channel.Exit
 }
 
 // Exit codes of a run whose command did not give one.
@@ -73,8 +77,8 @@ func Run(ctx context.Context, parts Parts, settings Settings, plan Plan, ready f
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 
-	var res Result
-	res.ExitCode, res.Err = carryOut(ctx, abort, parts, settings, plan, ready)
+	res, err := carryOut(ctx, abort, parts, settings, plan, ready)
+	res.Err = err
 	res.Status = audit.StatusDone
 	if res.Err != nil {
 		res.Status = statusOf(res.Err)
@@ -111,7 +115,7 @@ func (w Wait) events() [2]audit.Event {
 
 // carryOut starts the VM while the run's start is being made durable; the
 // guest runs only after that.
-func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (code int, err error) {
+func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, settings Settings, plan Plan, ready func(*Sandbox)) (res Result, err error) {
 	type started struct {
 		sb  *Sandbox
 		err error
@@ -127,12 +131,12 @@ func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, s
 	}
 	seq, err := parts.Recorder.Post(ctx, runEvent(&start))
 	if err != nil {
-		return 0, fmt.Errorf("record the start: %w", err)
+		return res, fmt.Errorf("record the start: %w", err)
 	}
 	for _, w := range plan.Waits {
 		for _, ev := range w.events() {
 			if seq, err = parts.Recorder.Post(ctx, ev); err != nil {
-				return 0, fmt.Errorf("record the start: %w", err)
+				return res, fmt.Errorf("record the start: %w", err)
 			}
 		}
 	}
@@ -144,11 +148,11 @@ func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, s
 	durable := parts.Recorder.Sync(ctx, seq)
 	s := <-vm
 	if s.err != nil {
-		return 0, s.err
+		return res, s.err
 	}
 	defer func() { err = errors.Join(err, s.sb.Close(context.WithoutCancel(ctx))) }()
 	if durable != nil {
-		return 0, fmt.Errorf("record the start: %w", durable)
+		return res, fmt.Errorf("record the start: %w", durable)
 	}
 	ready(s.sb)
 	// The guest's card is down until the network is there, which the first step waits for.
@@ -163,35 +167,35 @@ func carryOut(ctx context.Context, abort context.CancelCauseFunc, parts Parts, s
 	return s.sb.steps(ctx, plan, opened)
 }
 
-func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (int, error) {
+func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (res Result, err error) {
 	if err := s.Wake(ctx); err != nil {
-		return 0, err
+		return res, err
 	}
 	if err := opened(); err != nil {
-		return 0, fmt.Errorf("network: %w", err)
+		return res, fmt.Errorf("network: %w", err)
 	}
 	if plan.Workdir.Dir != "" {
 		if err := s.copyIn(ctx, plan.Workdir); err != nil {
-			return 0, s.diagnose(fmt.Errorf("copy %s in: %w", plan.Workdir.Dir, err))
+			return res, s.diagnose(fmt.Errorf("copy %s in: %w", plan.Workdir.Dir, err))
 		}
 	}
-	var exit channel.Exit
 	for _, step := range plan.Steps {
-		var err error
-		if exit, err = s.Step(ctx, step); err != nil {
-			return 0, err
+		exit, err := s.Step(ctx, step)
+		if err != nil {
+			return Result{Step: step.Name}, err
 		}
 		if exit.Error != "" {
 			s.parts.Notice(exit.Error)
 		}
 		if exit.Code != 0 {
+			res = Result{ExitCode: exit.Code, Step: step.Name, Exit: exit}
 			break
 		}
 	}
 	if plan.Out != "" {
 		if err := s.copyOut(ctx, plan.Out, plan.Guard); err != nil {
-			return 0, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out, err))
+			return Result{}, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out, err))
 		}
 	}
-	return exit.Code, nil
+	return res, nil
 }

@@ -108,7 +108,7 @@ egress:
 		t.Fatal(err)
 	}
 	d.write(filepath.Join(work, "strew.py"), strew)
-	s := d.must(0, "run", "--workdir", work, "--", "python3", "strew.py")
+	s := d.must(0, "run", "--secret", "one,two,three,header", "--workdir", work, "--", "python3", "strew.py")
 	d.contains(s.stdout, "all strewn", "[REDACTED:one:", "[REDACTED:two:", "[REDACTED:three:")
 	bundle := filepath.Join(d.dir, "bundle")
 	d.must(0, "bundle", "last", "-o", bundle)

@@ -76,7 +76,7 @@ func TestShown(t *testing.T) {
 			d := newDoor(t)
 			d.env = []string{"CANARY=" + canary}
 			d.project(lease + "anomaly: " + c.action + "\nlimits: {time: 8s}\n")
-			s := d.must(c.code, "run", "--", "sh", "-c", c.script)
+			s := d.must(c.code, "run", "--secret", "canary", "--", "sh", "-c", c.script)
 			d.clean("stdout", []byte(s.stdout))
 			d.contains(s.stderr, "canary", "revoked")
 			if strings.Contains(s.stdout, "never") || c.code == 0 && !strings.Contains(s.stdout, "done") {

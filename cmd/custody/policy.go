@@ -35,7 +35,7 @@ func (c policyCheckCmd) Run(a *app) error {
 	if c.Strict && len(warnings) > 0 {
 		return exitCode(1)
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: ok (%s)\n", c.File, p.Digest())
+	_, err = fmt.Fprintf(a.stdout, "%s: ok (egress %s)\n", c.File, p.Digest())
 	return err
 }
 

@@ -9,8 +9,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/custody-project/custody/audit"
@@ -36,6 +38,7 @@ type runCmd struct {
 	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: qemu-kvm or qemu-tcg (default: the best that works)."`
 	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, but for what its .custodyignore names. Links are never followed."`
 	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
+	Secret    []string `placeholder:"NAME,..." help:"Give the command after -- this secret of the project's file. Without it, it gets none."`
 	TTY       bool     `name:"tty" short:"t" help:"Give the command a terminal."`
 	Trust     bool     `help:"Accept what the project's file asks for, without a question."`
 	Cold      bool     `help:"Boot the VM instead of restoring its snapshot."`
@@ -51,6 +54,7 @@ type job struct {
 	cmd      runCmd
 	home     *home.Home
 	project  project.File
+	binds    [][]string // of each step of the run, the names of its secrets
 	template template.Template
 	redactor *redact.Redactor
 	policy   *netpolicy.Policy
@@ -111,8 +115,11 @@ func (j *job) load() (err error) {
 	if len(j.cmd.Command) == 0 && len(j.project.Steps) == 0 {
 		return errors.New("there is nothing to run: give a command after --, or steps in " + project.Name)
 	}
-	if clash := j.project.Clash(j.project.Binds(nil)); clash != "" && len(j.cmd.Command) > 0 {
-		return errors.New(clash + "; a command that is not in the file gets all of its secrets")
+	if j.project.SHA256 != "" && !j.cmd.Quiet {
+		j.say("project file " + j.projectPath())
+	}
+	if err := j.bind(); err != nil {
+		return err
 	}
 	if j.policy, err = j.project.Policy(); err != nil {
 		return err
@@ -121,6 +128,9 @@ func (j *job) load() (err error) {
 		return err
 	}
 	if err := j.needTrust(j.home, &j.project, j.policyFile(), j.cmd.Trust); err != nil {
+		return err
+	}
+	if err := j.needSources(); err != nil {
 		return err
 	}
 	j.meters.spool(j.home)
@@ -248,10 +258,25 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 	if !j.cmd.Quiet {
 		j.say(fmt.Sprintf("run %s (%s): custody timeline %s", j.record.ID, facts.Tier, j.record.ID))
 	}
-	if err := errors.Join(res.Err, recordErr); err != nil {
-		return res.ExitCode, err
+	return res.ExitCode, errors.Join(j.stepFailed(res), recordErr)
+}
+
+// stepFailed returns the error of a run, with the step of the project that failed and how.
+func (j *job) stepFailed(res sandbox.Result) error {
+	switch {
+	case res.Step == "" || len(j.cmd.Command) > 0: // of a command, the exit code says all
+		return res.Err
+	case res.Err != nil:
+		return fmt.Errorf("step %s: %w", res.Step, res.Err)
 	}
-	return res.ExitCode, nil
+	how := fmt.Sprintf("exit code %d", res.Exit.Code)
+	if res.Exit.Signal != 0 {
+		how = fmt.Sprintf("killed by %s, %s", unix.SignalName(syscall.Signal(res.Exit.Signal)), how)
+	}
+	if res.Exit.OOM {
+		how += ", out of memory: raise limits.memory"
+	}
+	return fmt.Errorf("step %s failed: %s", res.Step, how)
 }
 
 // late says that the log has the whole run, and the store or a checkpoint does not, in one line.
@@ -368,13 +393,13 @@ func (j *job) steps(t *terminal) []sandbox.Step {
 		base.Stdout, base.Stderr = nil, nil
 	}
 	if len(j.cmd.Command) > 0 {
-		base.Name, base.Argv, base.Secrets = "main", j.cmd.Command, j.project.Binds(nil)
+		base.Name, base.Argv, base.Secrets = "main", j.cmd.Command, j.binds[0]
 		return []sandbox.Step{base}
 	}
 	var steps []sandbox.Step
-	for _, s := range j.project.Steps {
+	for i, s := range j.project.Steps {
 		step := base
-		step.Name, step.Argv, step.Secrets = s.Name, []string{"/bin/sh", "-c", s.Run}, j.project.Binds(&s)
+		step.Name, step.Argv, step.Secrets = s.Name, []string{"/bin/sh", "-c", s.Run}, j.binds[i]
 		if s.Workdir != "" {
 			step.Dir = s.Workdir
 		}

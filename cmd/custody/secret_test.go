@@ -123,7 +123,7 @@ func TestSecrets(t *testing.T) {
 	}
 	d.write(filepath.Join(in, "leak.py"), leak)
 	d.write(filepath.Join(in, "value"), canary)
-	s := d.must(0, "run", "--workdir", in, "--out", out, "--", "python3", "leak.py")
+	s := d.must(0, "run", "--secret", "canary", "--workdir", in, "--out", out, "--", "python3", "leak.py")
 	d.contains(s.stdout, "form <", "AAAA")
 	d.clean("stdout", []byte(s.stdout))
 	d.clean("stderr", []byte(s.stderr))
@@ -163,9 +163,9 @@ func TestSecretsInComplaints(t *testing.T) {
 		code int
 		args []string
 	}{
-		{127, []string{"run", "--", canary}},
-		{127, []string{"run", "--json", "--", "/no/" + canary}},
-		{2, []string{"run", "--", "sh", "-c", "exec 2>&1; cd /" + strings.ReplaceAll(canary, `"`, "") + " || exit 2"}},
+		{127, []string{"run", "--secret", "canary", "--", canary}},
+		{127, []string{"run", "--secret", "canary", "--json", "--", "/no/" + canary}},
+		{2, []string{"run", "--secret", "canary", "--", "sh", "-c", "exec 2>&1; cd /" + strings.ReplaceAll(canary, `"`, "") + " || exit 2"}},
 	} {
 		s := d.must(c.code, c.args...)
 		d.clean("stdout", []byte(s.stdout))

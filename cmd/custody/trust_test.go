@@ -49,7 +49,7 @@ func TestTrust(t *testing.T) {
 	d.write(script, "echo the-owners-value\n")
 	refused("nobody has accepted it")
 	d.contains(d.must(0, "trust").stdout, "is trusted", `runs "sh key.sh" on this host`)
-	d.contains(d.must(0, "run", "-q", "--", "sh", "-c", "echo ${#KEY}").stdout, "16")
+	d.contains(d.must(0, "run", "-q", "--secret", "key", "--", "sh", "-c", "echo ${#KEY}").stdout, "16")
 
 	// Neither the file nor what it names can be replaced.
 	own, err := os.ReadFile(filepath.Join(d.dir, "custody.yaml"))

@@ -40,7 +40,7 @@ secrets:
 		b, _ := os.ReadFile(filepath.Join(d.dir, name))
 		was[name] = string(b)
 	}
-	d.clearError(d.custody("run", "--", "true"), "does not run as root")
+	d.clearError(d.custody("run", "--secret", "key", "--", "true"), "does not run as root")
 	for _, dir := range []string{filepath.Dir(d.dir), d.dir} { // a user's, who calls sudo
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ secrets:
 	d.env = append(d.env, "SUDO_UID=65534")
 	s := d.script(0, "true")
 	mark := filepath.Join(t.TempDir(), "executed")
-	s = d.must(0, "run", "-q", "--workdir", d.dir, "--out", d.dir, "--", "sh", "-ec", `
+	s = d.must(0, "run", "-q", "--secret", "key", "--workdir", d.dir, "--out", d.dir, "--", "sh", "-ec", `
 		evil="touch `+mark+`"
 		for f in `+strings.Join(hostile, " ")+`; do mkdir -p $(dirname $f); printf '#!/bin/sh\n%s\n' "$evil" > $f; chmod 755 $f; done
 		printf '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "%s"\n' "$evil" | tee .git/config bare/config sub/.git/config > /dev/null

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -47,18 +48,24 @@ func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, err
 
 // Tell implements secrets.Teller. It reads variables and files; a command is not run.
 func (Broker) Tell(r secrets.Request) (map[string][]byte, map[string]error) {
-	values, errs := map[string][]byte{}, map[string]error{}
-	for _, b := range r.Bindings {
+	values, errs := ReadAll(r.Bindings, r.Dir)
+	maps.DeleteFunc(errs, func(_ string, err error) bool { return errors.Is(err, fs.ErrNotExist) })
+	return values, errs
+}
+
+// ReadAll returns the values of the bindings whose sources are variables and files, with relative files below dir, and why
+// those that fail do, both by the secret's name. A command is not run. The caller may change the bytes.
+func ReadAll(bindings []secrets.Binding, dir string) (values map[string][]byte, errs map[string]error) {
+	values, errs = map[string][]byte{}, map[string]error{}
+	for _, b := range bindings {
 		scheme, rest, _ := strings.Cut(b.From, ":")
 		if scheme != "env" && scheme != "file" || rest == "" {
 			continue
 		}
-		value, err := Resolve(context.Background(), b.From, r.Dir, nil)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
+		value, err := Resolve(context.Background(), b.From, dir, nil)
+		if err != nil {
 			errs[b.Name] = err
-		default:
+		} else {
 			values[b.Name] = value
 		}
 	}

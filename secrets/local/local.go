@@ -77,7 +77,7 @@ func fits(val []byte) error {
 func fromEnv(name string) ([]byte, error) {
 	v, ok := os.LookupEnv(name)
 	if !ok {
-		return nil, fmt.Errorf("environment variable %q is %w: export it before custody starts", name, errNotSet)
+		return nil, fmt.Errorf("environment variable %q is %w: export it first", name, errNotSet)
 	}
 	return []byte(v), nil
 }
