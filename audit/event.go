@@ -125,6 +125,7 @@ type Lifecycle struct {
 	Phase          Phase    `json:"phase"`
 	Name           string   `json:"name,omitempty"`    // step name
 	Argv           []Text   `json:"argv,omitempty"`    // step start
+	Env            []Text   `json:"env,omitempty"`     // step start: the plain variables that were asked for, NAME=VALUE
 	Tenant         string   `json:"tenant,omitempty"`  // run start; empty on a host that has none
 	Project        string   `json:"project,omitempty"` // run start
 	Template       string   `json:"template,omitempty"`

@@ -38,10 +38,12 @@ type File struct {
 	// tls://9.9.9.9#dns.quad9.net; none means those of the host.
 	Resolvers []string
 	Secrets   map[string]Secret
-	Anomaly   Action
-	Record    Record
-	Limits    Limits
-	Steps     []Step
+	// Env has the plain variables that all steps get, in the file's order.
+	Env     []Variable
+	Anomaly Action
+	Record  Record
+	Limits  Limits
+	Steps   []Step
 }
 
 // Secret is where a value comes from and how a step gets it.
@@ -108,9 +110,10 @@ type Limits struct {
 // Step is one command of a run.
 type Step struct {
 	Name    string
-	Run     string   // given to sh -c
-	Secrets []string // names in File.Secrets
-	Workdir string   // in the sandbox; empty for its default
+	Run     string     // given to sh -c
+	Secrets []string   // names in File.Secrets
+	Env     []Variable // beside File.Env, which they replace
+	Workdir string     // in the sandbox; empty for its default
 }
 
 // Default returns what holds where no file says otherwise.
@@ -163,6 +166,9 @@ func Parse(name string, b []byte) (File, error) {
 	}
 	if _, err := f.Policy(); err != nil {
 		return File{}, d.ruleErr(err)
+	}
+	if err := d.checkEnv(&f); err != nil {
+		return File{}, err
 	}
 	return f, nil
 }

@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 		{"version text", "version: \"1\"\n", "write version: 1, the only one"},
 		{"typo", v + "limits:\n  cpus: 1\n  memroy: 1GiB\n", `c.yaml:4:3: unknown key "memroy" in limits; did you mean "memory"?`},
 		{"top typo", v + "step: []\n", `c.yaml:2:1: unknown key "step" in the file; did you mean "steps"?`},
-		{"unknown", v + "network: on\n", "known keys are anomaly, egress, isolation, limits, project, record, resolvers, secrets, steps, template, version"},
+		{"unknown", v + "network: on\n", "known keys are anomaly, egress, env, isolation, limits, project, record, resolvers, secrets, steps, template, version"},
 		{"twice", v + "project: a\nproject: b\n", `c.yaml:3:1: `},
 		{"two documents", v + "---\nproject: x\n", "c.yaml:3:8: a second document begins here"},
 		{"no value", v + "egress:\n", `c.yaml:2:1: "egress" has no value`},

@@ -41,6 +41,7 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"egress":    func(n ast.Node) error { return d.rules(&f.Egress, n, false) },
 		"resolvers": func(n ast.Node) error { return d.texts(n, "resolvers", &f.Resolvers, resolver) },
 		"secrets":   func(n ast.Node) error { return d.secrets(f, n) },
+		"env":       func(n ast.Node) error { return d.env(n, &f.Env) },
 		"anomaly": func(n ast.Node) error {
 			return d.checked(n, "anomaly", (*string)(&f.Anomaly), oneOf(string(Revoke), string(Freeze), string(End)))
 		},
@@ -98,6 +99,7 @@ func (d *decoder) step(f *File, n ast.Node) error {
 	err := d.mapping(n, "a step", fields{
 		"name":    func(n ast.Node) error { return d.checked(n, "name", &s.Name, label) },
 		"run":     func(n ast.Node) error { return d.checked(n, "run", &s.Run, something) },
+		"env":     func(n ast.Node) error { return d.env(n, &s.Env) },
 		"workdir": func(n ast.Node) error { return d.checked(n, "workdir", &s.Workdir, within) },
 		"secrets": func(n ast.Node) error {
 			return d.items(n, "secrets", func(n ast.Node) error {

@@ -146,6 +146,9 @@ func lifecycle(k audit.Kind, l *audit.Lifecycle) entry {
 	}
 	if len(l.Argv) > 0 {
 		e.add(bold, quoteAll(l.Argv))
+		if len(l.Env) > 0 {
+			e.add(plain, "  (env "+quoteAll(l.Env)+")")
+		}
 		if len(words) > 0 {
 			e.add(plain, "  ")
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,9 +18,11 @@ import (
 
 // Step is one command with its terminal or pipes.
 type Step struct {
-	Name    string
-	Argv    []string
-	Env     []string
+	Name string
+	Argv []string
+	Env  []string // NAME=VALUE, of Custody and the template
+	// Vars are the plain variables, NAME=VALUE, that were asked for. They replace those of Env and stand in the record.
+	Vars    []string
 	Dir     string
 	Secrets []string // names of what it binds
 	TTY     *channel.Winsize
@@ -98,6 +102,9 @@ func (s *Sandbox) begin(ctx context.Context, st Step) (lease *secrets.Lease, seq
 	for _, a := range st.Argv {
 		start.Argv = append(start.Argv, audit.Text(a))
 	}
+	for _, v := range st.Vars {
+		start.Env = append(start.Env, audit.Text(v))
+	}
 	if seq, err = s.lifecycle(ctx, st.Name, start); err != nil {
 		if lease != nil {
 			err = errors.Join(err, lease.End(context.WithoutCancel(ctx), "the step did not start"))
@@ -129,7 +136,7 @@ func statusOf(err error) audit.Status {
 func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, started uint64) (channel.Exit, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.Env, Dir: st.Dir, TTY: st.TTY}
+	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.environ(), Dir: st.Dir, TTY: st.TTY}
 	var err error
 	if cmd.Secrets, err = delivery(ctx, lease); err != nil {
 		return channel.Exit{}, fmt.Errorf("deliver the step's secrets: %w", err)
@@ -205,6 +212,20 @@ func (s *Sandbox) unreported(ctx context.Context, step string) error {
 		Gap: &audit.Gap{Stage: "guest", Cause: "the guest ended before its sensors had reported everything"},
 	})
 	return err
+}
+
+// environ returns Env with Vars, each name once.
+func (st Step) environ() []string {
+	asked := make(map[string]bool, len(st.Vars))
+	name := func(kv string) string {
+		name, _, _ := strings.Cut(kv, "=")
+		return name
+	}
+	for _, v := range st.Vars {
+		asked[name(v)] = true
+	}
+	env := slices.DeleteFunc(slices.Clone(st.Env), func(kv string) bool { return asked[name(kv)] })
+	return append(env, st.Vars...)
 }
 
 // feed copies standard input in the background. Nobody waits for it: a read of

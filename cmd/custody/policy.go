@@ -32,11 +32,17 @@ func (c policyCheckCmd) Run(a *app) error {
 	}
 	warnings := netpolicy.Warnings(p)
 	a.warn(c.File, warnings)
-	if c.Strict && len(warnings) > 0 {
+	found, err := a.warnEnv(c.File, f)
+	if err != nil {
+		return err
+	}
+	if c.Strict && len(warnings)+found > 0 {
 		return exitCode(1)
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: ok (egress %s)\n", c.File, p.Digest())
-	return err
+	if _, err := fmt.Fprintf(a.stdout, "%s: ok (egress %s)\n", c.File, p.Digest()); err != nil {
+		return err
+	}
+	return a.printEnv(f)
 }
 
 // warn says what a reviewer of a file should know, in the file's order.

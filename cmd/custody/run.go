@@ -37,6 +37,7 @@ type runCmd struct {
 	Template  string   `placeholder:"NAME" help:"What the sandbox starts from (default: the project's, else base)."`
 	Isolation string   `placeholder:"TIER" help:"Require this isolation tier: qemu-kvm or qemu-tcg (default: the best that works)."`
 	Workdir   string   `type:"existingdir" placeholder:"DIR" help:"Copy this directory to /workspace first, but for what its .custodyignore names. Links are never followed."`
+	Env       []string `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Set a plain environment variable in all steps; NAME alone takes the value from here. It stands in the record: what is secret belongs in the project's secrets."`
 	Out       string   `type:"path" placeholder:"DIR" help:"Copy /workspace's changed files to this directory at the end."`
 	Secret    []string `placeholder:"NAME,..." help:"Give the command after -- this secret of the project's file. Without it, it gets none."`
 	TTY       bool     `name:"tty" short:"t" help:"Give the command a terminal."`
@@ -55,6 +56,7 @@ type job struct {
 	home     *home.Home
 	project  project.File
 	binds    [][]string // of each step of the run, the names of its secrets
+	vars     [][]string // of each step of the run, its plain variables, NAME=VALUE
 	template template.Template
 	redactor *redact.Redactor
 	policy   *netpolicy.Policy
@@ -122,6 +124,9 @@ func (j *job) load() (err error) {
 		return err
 	}
 	if j.policy, err = j.project.Policy(); err != nil {
+		return err
+	}
+	if err := j.readEnv(); err != nil {
 		return err
 	}
 	if j.home, err = j.app.home(); err != nil {
@@ -384,9 +389,8 @@ func (j *job) disks(d template.Driver) (vmm.Image, *os.File, func(), error) {
 
 // steps are the command's one step, or the project's.
 func (j *job) steps(t *terminal) []sandbox.Step {
-	env := j.env()
 	base := sandbox.Step{
-		Env: env, Dir: "/workspace", TTY: t.size(), Stdin: t.in, Stdout: j.stdout, Stderr: j.stderr, Signals: t.signals, Resizes: t.resizes,
+		Env: j.environ(), Dir: "/workspace", TTY: t.size(), Stdin: t.in, Stdout: j.stdout, Stderr: j.stderr, Signals: t.signals, Resizes: t.resizes,
 		Live: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	if j.cmd.JSON {
@@ -394,12 +398,14 @@ func (j *job) steps(t *terminal) []sandbox.Step {
 	}
 	if len(j.cmd.Command) > 0 {
 		base.Name, base.Argv, base.Secrets = "main", j.cmd.Command, j.binds[0]
+		base.Vars = j.vars[0]
 		return []sandbox.Step{base}
 	}
 	var steps []sandbox.Step
 	for i, s := range j.project.Steps {
 		step := base
 		step.Name, step.Argv, step.Secrets = s.Name, []string{"/bin/sh", "-c", s.Run}, j.binds[i]
+		step.Vars = j.vars[i]
 		if s.Workdir != "" {
 			step.Dir = s.Workdir
 		}
@@ -408,7 +414,7 @@ func (j *job) steps(t *terminal) []sandbox.Step {
 	return steps
 }
 
-func (j *job) env() []string {
+func (j *job) environ() []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root", "LOGNAME=root",
 		"LANG=C.UTF-8", "SHELL=/bin/sh", "CUSTODY_RUN=" + j.record.ID,

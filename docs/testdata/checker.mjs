@@ -456,6 +456,9 @@ var schema_default = {
     "argv?": [
       "text"
     ],
+    "env?": [
+      "text"
+    ],
     "tenant?": "string",
     "project?": "string",
     "template?": "string",

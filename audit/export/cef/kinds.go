@@ -270,6 +270,7 @@ func (l *line) lifecycle(c audit.Lifecycle) {
 		l.fixed("cs6Label", "commandLine")
 		l.words("cs6", c.Argv)
 	}
+	l.words("custodyEnv", c.Env)
 	l.str("custodyName", c.Name)
 	l.str("custodyStatus", string(c.Status))
 	l.str("custodyTenant", c.Tenant)

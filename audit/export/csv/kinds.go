@@ -109,7 +109,7 @@ func (l *line) lifecycle(c *audit.Lifecycle) {
 		l.detail = words("status", string(c.Status))
 		return
 	}
-	l.detail = words("command", wire.CommandLine(c.Argv), "project", c.Project, "template", c.Template, "tier", c.Tier, "mode", c.Mode, "policy", c.PolicyDigest)
+	l.detail = words("command", wire.CommandLine(c.Argv), "env", wire.CommandLine(c.Env), "project", c.Project, "template", c.Template, "tier", c.Tier, "mode", c.Mode, "policy", c.PolicyDigest)
 }
 
 func (l *line) flow(f *audit.Flow) {

@@ -100,6 +100,7 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 
 	d.custody("lifecycle")
 	d.StrIf("phase", string(l.Phase))
+	d.Texts("env", l.Env)
 	d.StrIf("name", l.Name)
 	d.StrIf("tenant", l.Tenant)
 	d.StrIf("project", l.Project)

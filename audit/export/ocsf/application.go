@@ -38,6 +38,7 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 	d.StrIf("phase", string(l.Phase))
 	d.StrIf("name", l.Name)
 	d.Texts("argv", l.Argv)
+	d.Texts("env", l.Env)
 	d.StrIf("tenant", l.Tenant)
 	d.StrIf("project", l.Project)
 	d.StrIf("template", l.Template)

@@ -17,6 +17,7 @@ func (m *model) lifecycle(r audit.Record, at int64) {
 	if l.Phase == audit.PhaseStart {
 		e := m.of(r, lane, "", at, name)
 		e.say("command", wire.CommandLine(l.Argv))
+		e.say("env", wire.CommandLine(l.Env))
 		e.say("project", l.Project)
 		e.say("template", l.Template)
 		e.say("tier", l.Tier)

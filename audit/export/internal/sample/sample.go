@@ -30,6 +30,7 @@ run/start host {"kind":"run","lifecycle":{"phase":"start","tenant":"acme","proje
 run/done host {"kind":"run","lifecycle":{"phase":"end","exit_code":0,"status":"done","duration_ns":4000000000}}
 run/interrupted host {"kind":"run","lifecycle":{"phase":"end","status":"interrupted","reason":"custody died; closed at its next start"}}
 step/start host {"kind":"step","step":"agent","lifecycle":{"phase":"start","name":"agent","argv":["/bin/sh","-c","exit 3"]}}
+step/env host {"kind":"step","step":"agent","lifecycle":{"phase":"start","name":"agent","argv":["make"],"env":["CI=true","MESSAGE=it's done"]}}
 step/exit3 host {"kind":"step","step":"agent","lifecycle":{"phase":"end","name":"agent","exit_code":3,"status":"done","duration_ns":239385794}}
 step/timeout host {"kind":"step","step":"agent","lifecycle":{"phase":"end","name":"agent","status":"timeout","reason":"limits.time"}}
 step/cancelled host {"kind":"step","step":"agent","lifecycle":{"phase":"end","name":"agent","exit_code":143,"status":"cancelled"}}

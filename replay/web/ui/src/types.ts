@@ -130,6 +130,7 @@ export interface Lifecycle {
   phase: "start" | "end";
   name?: string;
   argv?: Text[];
+  env?: Text[];
   tenant?: string;
   project?: string;
   template?: string;

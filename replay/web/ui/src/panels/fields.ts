@@ -41,7 +41,7 @@ const verdict: Spec[] = [
 const specs: Record<string, Spec[]> = {
   lifecycle: [
     ["phase", "Phase", "text"], ["name", "Step", "text"], ["status", "How it ended", "text"], ["exit_code", "Exit code", "number"],
-    ["reason", "Reason", "text"], ["argv", "Command", "argv"], ["duration_ns", "Lasted", "duration"], ["tenant", "Tenant", "text"],
+    ["reason", "Reason", "text"], ["argv", "Command", "argv"], ["env", "Plain variables", "argv"], ["duration_ns", "Lasted", "duration"], ["tenant", "Tenant", "text"],
     ["project", "Project", "text"], ["tier", "Isolation tier", "text"], ["tier_note", "What that tier is worth", "text"],
     ["mode", "Mode", "text"], ["template", "Template", "text"], ["template_digest", "Template digest", "hash"],
     ["project_digest", "Project file, SHA-256", "hash"], ["policy_digest", "Policy digest", "hash"], ["ruleset_digest", "Redactor's rules, digest", "hash"],

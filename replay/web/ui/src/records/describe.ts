@@ -88,7 +88,7 @@ const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> 
 
 function lifecycle(what: string, r: RunRecord): Description {
   const l = r.lifecycle!;
-  if (l.phase === "start") return { words: `${what} starts${l.argv?.length ? `: ${command(l.argv.slice(0, 64))}` : ""}` };
+  if (l.phase === "start") return { words: `${what} starts${l.argv?.length ? `: ${command(l.argv.slice(0, 64))}` : ""}${l.env?.length ? `  (env ${command(l.env.slice(0, 64))})` : ""}` };
   const code = l.exit_code === undefined ? "" : `, exit code ${l.exit_code}`;
   const bad = l.status !== "done" || (l.exit_code ?? 0) !== 0;
   return { words: `${what} ends: ${l.status ?? "status unknown"}${code}${l.reason ? ` (${l.reason})` : ""}${ms(l.duration_ns)}`, ...(bad ? { tone: "warn" as const } : {}) };

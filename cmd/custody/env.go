@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/redact/pattern"
+)
+
+// readEnv reads the plain variables of the command line, and puts them together with those of the project's file for each step.
+func (j *job) readEnv() error {
+	given, err := project.ParseVariables(j.cmd.Env, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	used := project.File{Env: slices.Concat(j.project.Env, given)}
+	for i, binds := range j.binds {
+		var step *project.Step
+		if len(j.cmd.Command) == 0 {
+			step, used.Steps = &j.project.Steps[i], j.project.Steps
+		}
+		vars, err := j.project.Variables(step, binds, given)
+		if e := new(project.Error); errors.As(err, &e) {
+			if e.File = j.policyFile(); e.Line == 0 {
+				e.File = "--env"
+			}
+		}
+		if err != nil {
+			return err
+		}
+		var list []string
+		for _, v := range vars {
+			list = append(list, v.String())
+		}
+		j.vars = append(j.vars, list)
+	}
+	_, err = j.warnEnv(j.policyFile(), used)
+	return err
+}
+
+// warnEnv warns of plain variables whose values look like credentials, and returns how many there are.
+func (a *app) warnEnv(file string, p project.File) (found int, err error) {
+	vars := slices.Clone(p.Env)
+	for _, s := range p.Steps {
+		vars = append(vars, s.Env...)
+	}
+	if len(vars) == 0 {
+		return 0, nil
+	}
+	patterns, err := pattern.New()
+	if err != nil {
+		return 0, err
+	}
+	for _, v := range vars {
+		if len(patterns.Find(nil, []byte(v.String()))) == 0 {
+			continue
+		}
+		at := "--env"
+		if v.Line > 0 {
+			at = fmt.Sprintf("%s:%d:%d", file, v.Line, v.Column)
+		}
+		a.say("warning: " + at + ": the plain variable " + v.Name + " looks like a credential; define a secret with deliver: {env: " + v.Name + "}")
+		found++
+	}
+	return found, nil
+}
+
+// printEnv prints the plain variables of a project's file. Values that look like credentials are masked.
+func (a *app) printEnv(p project.File) error {
+	mask, err := newRedactor(nil)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	line := func(where string, vars []project.Variable) {
+		for _, v := range vars {
+			_, err := fmt.Fprintf(a.stdout, "  %s: %s\n", where, clean(mask.String(v.String())))
+			errs = append(errs, err)
+		}
+	}
+	line("env", p.Env)
+	for _, s := range p.Steps {
+		line("env of step "+s.Name, s.Env)
+	}
+	return errors.Join(errs...)
+}
