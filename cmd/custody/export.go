@@ -149,17 +149,17 @@ func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error
 			return r.Start.Before(from) || !until.IsZero() && !r.Start.Before(until)
 		}), err
 	}
-	return named(ctx, st, c.Runs)
+	return named(ctx, st, "", c.Runs)
 }
 
-// named finds runs by their names, the last one if there are none.
-func named(ctx context.Context, st runReader, names []string) ([]store.Run, error) {
+// named finds runs of a tenant, "" for any, by their names, the last one if there are none.
+func named(ctx context.Context, st runReader, tenant string, names []string) ([]store.Run, error) {
 	if len(names) == 0 {
 		names = []string{store.Last}
 	}
 	var runs []store.Run
 	for _, name := range names {
-		run, err := st.Run(ctx, "", name)
+		run, err := st.Run(ctx, tenant, name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,6 +31,7 @@ type reportCmd struct {
 	Framework string   `short:"f" required:"" placeholder:"NAME" help:"soc2, iso27001, nist80053, pci, gdpr or euaiact."`
 	From      string   `placeholder:"TIME" help:"Runs that began at this time or later: 2026-11-03, 2026-11-03 14:32, RFC 3339; in UTC, unless a zone follows."`
 	To        string   `placeholder:"TIME" help:"Runs that began before this time; a date includes that day."`
+	Tenant    *string  `placeholder:"NAME" help:"Only runs of this tenant; (none) are those without one. With --from or --to the default is host.yaml's."`
 	Out       string   `short:"o" type:"path" placeholder:"DIR" help:"Write the report as HTML and JSON there, signed, with a bundle of each run."`
 	JSON      bool     `name:"json" help:"Print the report as JSON."`
 }
@@ -47,7 +49,7 @@ func (c reportCmd) Run(a *app) error {
 	if in.From, in.To, err = replay.ParseSpan(c.From, c.To); err != nil {
 		return err
 	}
-	runs, err := c.runs(a.ctx, st, in)
+	runs, err := c.runs(a, h, st, in)
 	if err != nil {
 		return err
 	}
@@ -66,19 +68,52 @@ func (c reportCmd) Run(a *app) error {
 	return summary(a.stdout, r)
 }
 
-// runs are those that the arguments name.
-func (c reportCmd) runs(ctx context.Context, st home.Reader, in report.Input) ([]store.Run, error) {
-	if c.From != "" || c.To != "" {
-		if len(c.Runs) > 0 {
-			return nil, errors.New("give either runs, or --from and --to")
-		}
-		runs, err := st.Runs(ctx, store.Filter{Class: store.Sandboxes, From: in.From, To: in.To})
-		if err == nil && len(runs) == 0 {
-			err = errors.New("no run began in that time")
-		}
-		return runs, err
+// runs are those that the arguments name, of one tenant.
+func (c reportCmd) runs(a *app, h *home.Home, st home.Reader, in report.Input) ([]store.Run, error) {
+	tenant := ""
+	if c.Tenant != nil {
+		tenant = scope(*c.Tenant)
 	}
-	return named(ctx, st, c.Runs)
+	if c.From == "" && c.To == "" {
+		return named(a.ctx, st, tenant, c.Runs)
+	}
+	if len(c.Runs) > 0 {
+		return nil, errors.New("give either runs, or --from and --to")
+	}
+	all, err := st.Runs(a.ctx, store.Filter{Class: store.Sandboxes, Tenant: tenant, From: in.From, To: in.To})
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no run began in that time")
+	}
+	own := h.Config().Tenant
+	if !slices.ContainsFunc(all, func(r store.Run) bool { return r.Tenant == own }) {
+		if outsideOf(all[0].Tenant, all) != "" {
+			return nil, fmt.Errorf("no run of the tenant %s began in that time: %s", scope(own), outsideOf(own, all))
+		}
+		own = all[0].Tenant // that of all
+	}
+	runs := slices.DeleteFunc(slices.Clone(all), func(r store.Run) bool { return r.Tenant != own })
+	if outside := outsideOf(own, all); outside != "" {
+		a.say(fmt.Sprintf("the report is about the tenant %s; not in it: %s", scope(own), outside))
+	}
+	return runs, nil
+}
+
+// outsideOf says which of the runs belong to another tenant, and how to report on them; "" if none does.
+func outsideOf(tenant string, runs []store.Run) string {
+	others := map[string][]string{}
+	for _, r := range runs {
+		if r.Tenant != tenant {
+			others[scope(r.Tenant)] = append(others[scope(r.Tenant)], r.ID)
+		}
+	}
+	var parts []string
+	for _, other := range slices.Sorted(maps.Keys(others)) {
+		parts = append(parts, fmt.Sprintf("%s of the tenant %s (--tenant '%s' reports on them)", strings.Join(others[other], ", "), other, other))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // checked is a run with what its verification says now.
@@ -96,14 +131,14 @@ func (a *app) checkTrusted(ctx context.Context, h *home.Home, st runReader, run 
 	return a.check(ctx, h, st, scope(run.Tenant), run.ID, proof.Trust{Keys: keys})
 }
 
-// scope is how the store is asked for what belongs to a tenant, or to none.
+// scope is how the store is asked for what belongs to a tenant, or to none, and how that is shown.
 func scope(tenant string) string { return cmp.Or(tenant, store.NoTenant) }
 
 // build makes a report of in's runs, which are checked, with the access logs that may tell who looked.
 func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.Input) (*report.Report, error) {
 	for i, run := range in.Runs {
 		if run.Run.Tenant != in.Runs[0].Run.Tenant {
-			return nil, errors.New("a report is about the runs of one tenant")
+			return nil, fmt.Errorf("a report is about the runs of one tenant: %s is of %s, %s of %s", in.Runs[0].Run.ID, scope(in.Runs[0].Run.Tenant), run.Run.ID, scope(run.Run.Tenant))
 		}
 		in.Runs[i].Rows = st.Records(ctx, store.Query{Tenant: run.Run.Tenant, Run: run.Run.ID})
 	}

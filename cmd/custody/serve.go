@@ -47,7 +47,7 @@ func (c serveCmd) Run(a *app) error {
 	if err := config.Check(); err != nil {
 		return err
 	}
-	place, err := c.place(a, h)
+	place, run, err := c.place(a, h)
 	if err != nil {
 		return err
 	}
@@ -60,28 +60,28 @@ func (c serveCmd) Run(a *app) error {
 	if err := a.service(h, "serve"); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	s := &service{app: a, home: h, config: config, place: place, linkFor: cmp.Or(c.Link, usualLink)}
+	s := &service{app: a, home: h, config: config, place: place, leadsTo: run, linkFor: cmp.Or(c.Link, usualLink)}
 	if err := s.open(); err != nil {
 		return errors.Join(err, s.close(), l.Close())
 	}
 	return errors.Join(s.serve(l, c.Idle), s.close())
 }
 
-// place is where in the page the printed link leads, "" for its beginning.
-func (c serveCmd) place(a *app, h *home.Home) (string, error) {
+// place is where in the page the printed link leads, "" for its beginning, and the run that it shows there.
+func (c serveCmd) place(a *app, h *home.Home) (string, store.Run, error) {
 	if c.Show == "" {
-		return "", nil
+		return "", store.Run{}, nil
 	}
 	st, err := h.Reader(a.ctx)
 	if err != nil {
-		return "", err
+		return "", store.Run{}, err
 	}
 	defer st.Close()
 	run, err := st.Run(a.ctx, "", c.Show)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", c.Show, err)
+		return "", run, fmt.Errorf("%s: %w", c.Show, err)
 	}
-	return "/runs/" + run.ID, nil
+	return "/runs/" + run.ID, run, nil
 }
 
 // service is custody serve with its parts.
@@ -91,6 +91,7 @@ type service struct {
 	config access.Config
 	// The printed link's place in the page, and how long it is good.
 	place   string
+	leadsTo store.Run // the run of place; without an ID: none
 	linkFor time.Duration
 	looks   *home.AccessLog
 	gate    *access.Gate
@@ -112,7 +113,7 @@ func (s *service) open() error {
 		return err
 	}
 	s.looks = s.home.AccessLog(redactor, version())
-	s.gate, err = access.New(access.Options{Config: s.config, Tokens: tokens, Tenant: s.home.Config().Tenant, Recorder: s.looks, LinkFor: s.linkFor, Warn: s.say})
+	s.gate, err = access.New(access.Options{Config: s.config, Tokens: tokens, Tenant: s.home.Config().Tenant, Local: s.tenants, Recorder: s.looks, LinkFor: s.linkFor, Warn: s.say})
 	if err != nil {
 		return err
 	}
@@ -125,6 +126,32 @@ func (s *service) open() error {
 		Exports: exports, ExportDir: s.home.Serve(), Notes: notebook{s.looks}, Views: saved.Open(s.home.Views()), Tokens: tokens, Gate: s.gate, OIDC: s.config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.log,
 	})
 	return err
+}
+
+// tenants are those in which the printed link grants a role: the host's own, and those under which this host
+// recorded runs before host.yaml named another. That of the run which the link leads to is the first.
+func (s *service) tenants(ctx context.Context) []string {
+	all := []string{s.home.Config().Tenant}
+	st, err := s.home.Reader(ctx)
+	if err != nil {
+		s.say(fmt.Sprintf("the store cannot be read, so the link shows the host's own tenant only: %v", err))
+		return all
+	}
+	defer st.Close()
+	runs, err := st.Runs(ctx, store.Filter{})
+	if err != nil {
+		s.say(fmt.Sprintf("the runs cannot be listed, so the link shows the host's own tenant only: %v", err))
+	}
+	for _, run := range runs {
+		if !slices.Contains(all, run.Tenant) && s.home.HasLogOf(scope(run.Tenant), run.ID) {
+			all = append(all, run.Tenant)
+		}
+	}
+	slices.Sort(all[1:])
+	if i := slices.Index(all, s.leadsTo.Tenant); s.leadsTo.ID != "" && i > 0 {
+		all[0], all[i] = all[i], all[0]
+	}
+	return all
 }
 
 // close ends what takes requests before what records them.

@@ -31,6 +31,8 @@ type server struct {
 	base string // ends in a slash
 	// token goes along with each request, if there is one.
 	token string
+	// cookies go along, too, after signIn.
+	cookies []*http.Cookie
 }
 
 // serving starts custody serve.
@@ -90,6 +92,9 @@ func (s *server) ask(method, path string, body any) (int, []byte) {
 	}
 	if s.token != "" {
 		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	for _, c := range s.cookies {
+		req.AddCookie(c)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

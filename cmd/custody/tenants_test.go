@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -15,9 +16,11 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/replay/access"
 )
 
 // ranFor puts a run of a tenant into the user's store, as that tenant's own host does, and returns the host's public key, too.
@@ -32,7 +35,17 @@ func (d *door) ranFor(tenant, dsn string) (id, key string) {
 		d.Fatal(err)
 	}
 	h.UseStore(dsn)
-	id = home.NewRunID(time.Now())
+	id = d.recordIn(h, tenant)
+	if key, err = h.PublicKey(); err != nil {
+		d.Fatal(err)
+	}
+	return id, key
+}
+
+// recordIn records a run of a tenant in a home.
+func (d *door) recordIn(h *home.Home, tenant string) string {
+	d.Helper()
+	id := home.NewRunID(time.Now())
 	run, err := h.Begin(d.Context(), home.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tenant: tenant}, Redactor: redact.New([]byte("0123456789abcdef0123456789abcdef"))})
 	if err != nil {
 		d.Fatal(err)
@@ -46,10 +59,7 @@ func (d *door) ranFor(tenant, dsn string) (id, key string) {
 	if record, stored := run.Close(d.Context(), wal.Sealed); record != nil || stored != nil {
 		d.Fatal(record, stored)
 	}
-	if key, err = h.PublicKey(); err != nil {
-		d.Fatal(err)
-	}
-	return id, key
+	return id
 }
 
 // TestReportOfATenant: a report with its bundles is had while the server writes its own access log, is
@@ -137,3 +147,95 @@ func unpack(t *testing.T, data []byte, dir string) string {
 	}
 	return all.String()
 }
+
+// TestTenantNamedLater: a host that is given a tenant still shows and reports on the runs that it recorded before,
+// each under the tenant that was recorded; a token of the tenant sees only its runs.
+func TestTenantNamedLater(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.home = t.TempDir()
+	under := func(tenant string) string {
+		if tenant != "" {
+			d.write(filepath.Join(d.home, "host.yaml"), "version: 1\ntenant: "+tenant+"\n")
+		}
+		h, err := home.Open(d.home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.recordIn(h, tenant)
+	}
+	before := under("")
+	d.must(0, "report", "-f", "soc2", "--from", "2026-01-01") // the store has taken it in
+	former, now := under("former"), under("acme")
+
+	period := []string{"report", "-f", "soc2", "--json", "--from", "2026-01-01", "--to", "2200-01-01"}
+	reported := d.must(0, period...)
+	d.contains(reported.stdout, now)
+	d.contains(reported.stderr, before, former, "--tenant '(none)'", "--tenant 'former'")
+	if strings.Contains(reported.stdout, before) || strings.Contains(reported.stdout, former) {
+		t.Errorf("the report of acme has another tenant's run")
+	}
+	for tenant, want := range map[string]string{"(none)": before, "former": former, "acme": now} {
+		for _, args := range [][]string{append(period, "--tenant", tenant), {"report", "-f", "soc2", "--json", "--tenant", tenant}, {"report", "-f", "soc2", "--json", "--tenant", tenant, want}} {
+			out := d.must(0, args...).stdout
+			for _, run := range []string{before, former, now} {
+				if strings.Contains(out, run) != (run == want) {
+					t.Errorf("%q has %s: %v", args, run, run != want)
+				}
+			}
+		}
+	}
+	d.must(exitFailed, "report", "-f", "soc2", "--tenant", "acme", before)
+	d.contains(d.must(exitFailed, append(period, "--tenant", "nobody")...).stderr, "no run began in that time")
+	d.contains(d.must(exitFailed, "report", "-f", "soc2", before, now).stderr, "one tenant", "(none)", "acme")
+
+	token := strings.TrimSpace(d.must(0, "token", "new", "ben", "--role", "admin").stdout)
+	for _, shown := range []string{now, before} {
+		s := d.serving("--run", shown)
+		s.token = token
+		if runs := got[tenantRuns](s, "runs"); len(runs.Runs) != 1 || runs.Runs[0].ID != now {
+			t.Errorf("a token of acme sees %+v", runs)
+		}
+		for _, path := range []string{"runs?tenant=", "runs?tenant=former", "runs/" + before} {
+			if status, body := s.ask("GET", path, nil); status < 400 || strings.Contains(string(body), former) {
+				t.Errorf("a token of acme asks for %s: %d %s", path, status, body)
+			}
+		}
+		s.token = ""
+		session := s.signIn()
+		first := map[string]string{now: "acme", before: ""}[shown]
+		if len(session.Grants) != 3 || session.Grants[0].Tenant != first {
+			t.Errorf("the printed link grants %+v, want 3, of %q first", session.Grants, first)
+		}
+		for tenant, want := range map[string]string{"": before, "former": former, "acme": now} {
+			if runs := got[tenantRuns](s, "runs?tenant="+tenant); len(runs.Runs) != 1 || runs.Runs[0].ID != want {
+				t.Errorf("the printed link sees of %q %+v", tenant, runs)
+			}
+			if status, body := s.ask("GET", "reports?framework=soc2&format=json&tenant="+tenant+"&run="+want, nil); status != http.StatusOK {
+				t.Errorf("a report of %q: %d %.300s", tenant, status, body)
+			}
+		}
+		s.stop()
+	}
+}
+
+// signIn uses the printed link, as a browser does, and keeps the session's cookie.
+func (s *server) signIn() access.Principal {
+	s.Helper()
+	_, rest, _ := strings.Cut(s.link, "#once=")
+	once, _, _ := strings.Cut(rest, "/")
+	body := strings.NewReader(`{"token": "` + once + `"}`)
+	res, err := http.Post(s.base+"api/v1/session", "application/json", body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer res.Body.Close()
+	var who access.Principal
+	if err := json.NewDecoder(res.Body).Decode(&who); err != nil || res.StatusCode != http.StatusCreated {
+		s.Fatalf("sign in: %s, %v", res.Status, err)
+	}
+	s.cookies = res.Cookies()
+	return who
+}
+
+type tenantRuns struct{ Runs []store.Run }

@@ -42,6 +42,7 @@ type Gate struct {
 	journal  journal
 	live     live
 	warn     func(string)
+	local    func(ctx context.Context) []string
 
 	stop context.CancelFunc
 	done sync.WaitGroup // watch
@@ -49,9 +50,12 @@ type Gate struct {
 
 // Options are what a Gate is made of.
 type Options struct {
-	Config   Config
-	Tokens   *Tokens
-	Tenant   string // of the host: the printed link leads there. "" is what belongs to none
+	Config Config
+	Tokens *Tokens
+	Tenant string // of the host. "" is what belongs to none
+	// Local returns the tenants in which the printed link grants a role: those that this host recorded runs for. The
+	// page begins with the first. nil: Tenant alone.
+	Local    func(ctx context.Context) []string
 	Recorder Recorder
 	LinkFor  time.Duration // how long a one-time token is good; 0: ten minutes
 	Warn     func(string)  // is told what is not as it should be; nil: nobody is
@@ -72,7 +76,10 @@ func New(o Options) (*Gate, error) {
 		warn: o.Warn,
 	}
 	g.sessions.max, g.sessions.idle = c.Session.Max, c.Session.Idle
-	g.journal.to, g.once.lasts = o.Recorder, o.LinkFor
+	g.journal.to, g.once.lasts, g.local = o.Recorder, o.LinkFor, o.Local
+	if g.local == nil {
+		g.local = func(context.Context) []string { return []string{o.Tenant} }
+	}
 	if g.warn == nil {
 		g.warn = func(string) {}
 	}

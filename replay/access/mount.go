@@ -88,10 +88,11 @@ func (g *Gate) byOnce(q *request, token string) (credential, *Problem) {
 	case !ok:
 		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its time is over", "restart custody serve for a new link, or make a token with custody token new")
 	}
-	return credential{
-		principal: Principal{Name: "local", Via: ViaOnce, Grants: []Grant{{g.tenant, Role(g.config.Local)}}},
-		key:       "once",
-	}, nil
+	var grants []Grant
+	for _, tenant := range g.local(q.Context()) {
+		grants = append(grants, Grant{tenant, Role(g.config.Local)})
+	}
+	return credential{principal: Principal{Name: "local", Via: ViaOnce, Grants: grants}, key: "once"}, nil
 }
 
 // begin records a login, ends the session that the browser had, and gives it a new one.
