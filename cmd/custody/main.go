@@ -53,7 +53,7 @@ type cli struct {
 	Resume   resumeCmd   `cmd:"" help:"Let a paused sandbox go on."`
 	Snapshot snapshotCmd `cmd:"" help:"Write the memory of a live run's sandbox to a file, which no credential may be in."`
 	Redteam  redteamCmd  `cmd:"" help:"Try to get out of a sandbox, in every known way: 0 all was blocked and recorded, 1 not all."`
-	World    worldCmd    `cmd:"" help:"Run a command on a host of its own in a little internet, to try policies that reach nobody."`
+	World    worldCmd    `cmd:"" help:"Run a command against a simulated internet, to test a policy offline."`
 	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 	Help     helpCmd     `cmd:"" help:"Show the help of a command."`

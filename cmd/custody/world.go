@@ -3,12 +3,17 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 
+	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redteam/world"
@@ -17,27 +22,38 @@ import (
 )
 
 type worldCmd struct {
-	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after --."`
+	Hosts   bool     `help:"List the hosts of the simulated internet, and do nothing else."`
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"The command and its arguments, after --."`
 }
 
-// Run runs a command on a host of its own in the red team's little internet,
-// and tells what was seen outside of it.
+// Run runs a command on a host of its own in the red team's simulated internet, and reports what was seen outside that host.
 func (c worldCmd) Run(a *app) (err error) {
+	if c.Hosts {
+		return writeHosts(a.stdout, world.Hosts())
+	}
 	if err := needRoot(); err != nil {
 		return err
 	}
-	if c.Command[0] == "--" {
+	if len(c.Command) > 0 && c.Command[0] == "--" {
 		c.Command = c.Command[1:]
 	}
 	if len(c.Command) == 0 {
-		return errors.New("give a command after --, such as: custody world -- custody run -- true")
+		return usageError{errors.New("give a command after --, such as: custody world -- custody run -- true")}
 	}
 	w, err := world.New(a.ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	red, err := a.worldRedactor(w, c.Command)
+	if err := w.UseResolver(); err != nil {
+		a.complain(err) // a project that names resolvers needs none of the host's
+	}
+	path := policyOf(c.Command)
+	p, err := project.Load(a.ctx, path)
+	if err != nil {
+		p = project.File{} // the command reports what is wrong with it
+	}
+	red, err := a.worldRedactor(w, p, filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -46,13 +62,29 @@ func (c worldCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	a.tellSeen(w, red)
+	if err := a.reportSeen(w, red, p); err != nil {
+		return err
+	}
 	return exitCode(code)
 }
 
-// worldRedactor knows the key of the world's model, the values of the command's project that can be read without
-// minting, and what looks like a secret.
-func (a *app) worldRedactor(w *world.World, argv []string) (*redact.Redactor, error) {
+// writeHosts writes a table of hosts.
+func writeHosts(out io.Writer, hosts []world.Host) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "HOST\tPORTS\tADDRESSES\tWHAT")
+	for _, h := range hosts {
+		addrs := make([]string, len(h.Addrs))
+		for i, a := range h.Addrs {
+			addrs[i] = a.String()
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", h.Name, strings.Join(h.Ports, ","), strings.Join(addrs, ","), h.What)
+	}
+	return table.Flush()
+}
+
+// worldRedactor knows the key of the world's model, those values of the command's project that can be read without minting,
+// and patterns of secrets. dir is that of the project's file.
+func (a *app) worldRedactor(w *world.World, p project.File, dir string) (*redact.Redactor, error) {
 	h, err := a.home()
 	if err != nil {
 		return nil, err
@@ -68,12 +100,7 @@ func (a *app) worldRedactor(w *world.World, argv []string) (*redact.Redactor, er
 	if err := red.Add("world-llm-key", []byte(w.ModelKey())); err != nil {
 		return nil, err
 	}
-	path := policyOf(argv)
-	p, err := project.Load(a.ctx, path)
-	if err != nil {
-		return red, nil // the command says what is wrong with it
-	}
-	values, _ := local.Broker{}.Tell(secrets.Request{Bindings: bindings(p), Dir: filepath.Dir(path)})
+	values, _ := local.Broker{}.Tell(secrets.Request{Bindings: bindings(p), Dir: dir})
 	for name, value := range values {
 		if err := red.Add(name, value); err != nil {
 			a.say("the secret " + name + " is not masked here: " + err.Error())
@@ -119,18 +146,64 @@ func (a *app) inWorld(w *world.World, argv []string) (code int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// tellSeen says what got out that nobody meant to. What was seen of a packet is its beginning only, and masked
-// before it is shortened.
-func (a *app) tellSeen(w *world.World, red *redact.Redactor) {
+// reportSeen reports the requests that servers got and what reached the attacker. What was seen of a packet is its beginning
+// only, and masked before it is shortened. The DNS queries of the project's own resolver are reported apart: the policy allows them.
+func (a *app) reportSeen(w *world.World, red *redact.Redactor, p project.File) error {
 	for _, r := range w.Requests() {
 		a.say(fmt.Sprintf("a server got: %s %s%s", r.Method, r.Host, r.URI))
 	}
-	seen := w.Seen()
-	for _, s := range seen {
+	own, err := newOwnDNS(p)
+	if err != nil {
+		return err
+	}
+	attacks := 0
+	said := map[string]bool{}
+	for _, s := range w.Seen() {
+		if text := own.describe(s); text != "" {
+			if !said[text] {
+				a.say(text)
+			}
+			said[text] = true
+			continue
+		}
+		attacks++
 		s.Text = red.Cut(s.Text)
 		a.say("the attacker saw: " + s.String())
 	}
-	if len(seen) == 0 && w.Lost() == 0 {
+	if attacks == 0 && w.Lost() == 0 {
 		a.say("the attacker saw nothing")
 	}
+	return nil
+}
+
+// ownDNS recognizes the DNS queries that the gateway makes for a project's rules.
+type ownDNS struct {
+	policy    *netpolicy.Policy
+	resolvers []netip.AddrPort // that the project names
+}
+
+func newOwnDNS(p project.File) (own ownDNS, err error) {
+	if own.policy, err = p.Policy(); err != nil || len(p.Resolvers) == 0 {
+		return own, err
+	}
+	servers, err := resolvers(p)
+	for _, s := range servers {
+		own.resolvers = append(own.resolvers, s.Addr)
+	}
+	return own, err
+}
+
+// describe returns a line about a query of the gateway's, "" for any other sighting. A query for a name that a rule allows is
+// the gateway's; if it went to another resolver than the world's, the attacker's sighting of its packet says so.
+func (o ownDNS) describe(s world.Sighting) string {
+	to := netip.AddrPortFrom(s.Dst.Addr().Unmap(), s.Dst.Port())
+	switch {
+	case s.Where == world.AtResolver:
+		if name, _, _ := strings.Cut(s.Text, " "); len(o.policy.Match(name)) > 0 {
+			return "the gateway looked up " + name + ", which the policy allows; custody world --hosts lists the hosts that are here"
+		}
+	case slices.Contains(o.resolvers, to):
+		return "the gateway asked the resolver " + to.String() + ", which is not here: leave resolvers out of the project's file, or name udp://" + world.Resolver4.String()
+	}
+	return ""
 }

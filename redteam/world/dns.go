@@ -160,30 +160,19 @@ func options(m *dns.Msg) []string {
 // answer fills in m and says whether the name exists.
 func (z *zones) answer(m *dns.Msg, name string, q dns.Question) bool {
 	switch name {
-	case Allowed, Fronted, Plain:
-		return addresses(m, q, 60, Allowed4, Allowed6)
-	case API:
-		return addresses(m, q, 60, API4, API6)
-	case LLM:
-		return addresses(m, q, 60, LLM4, LLM6)
-	case Direct:
-		return addresses(m, q, 60, Direct4, Direct6)
-	case Quiet:
-		return addresses(m, q, 60, Quiet4, Quiet6)
 	case Zone, Wild, Rebind, RebindDirect:
 		return true
 	}
 	label, below, _ := strings.Cut(name, ".")
-	switch {
-	case below == Rebind || below == RebindDirect:
+	if below == Rebind || below == RebindDirect {
 		kind, _, _ := strings.Cut(label, "-")
 		return z.rebind(m, name, kind, q)
-	case strings.HasSuffix(name, "."+Wild):
-		return addresses(m, q, 60, Allowed4, Allowed6)
-	case name == Attacker || strings.HasSuffix(name, "."+Attacker):
+	}
+	host, known := hostOf(name)
+	if known && host.Addrs[0] == Attacker4 {
 		return evil(m, q)
 	}
-	return false
+	return known && addresses(m, q, 60, host.Addrs...)
 }
 
 // rebind answers for a name that leads where it should not.

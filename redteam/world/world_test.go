@@ -402,3 +402,70 @@ func TestModel(t *testing.T) {
 		t.Error(m)
 	}
 }
+
+// TestHosts: each name that is listed leads to the addresses beside it, and something answers at each port beside it.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, h := range Hosts() {
+		name := strings.Replace(h.Name, "*", "any", 1)
+		var got []netip.Addr
+		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			for _, rr := range ask(t, w, "udp", Resolver4, name, kind).Answer {
+				switch rr := rr.(type) {
+				case *dns.A:
+					got = append(got, netip.MustParseAddr(rr.A.String()))
+				case *dns.AAAA:
+					got = append(got, netip.MustParseAddr(rr.AAAA.String()))
+				}
+			}
+		}
+		if !slices.Equal(got, h.Addrs) {
+			t.Errorf("%s leads to %v, the list says %v", name, got, h.Addrs)
+		}
+		for _, addr := range h.Addrs {
+			for _, port := range h.Ports {
+				network, number, _ := strings.Cut(port, "/")
+				c, err := dial(w, network, net.JoinHostPort(addr.String(), number))
+				if err != nil {
+					t.Errorf("%s at %s, %s: %v", name, addr, port, err)
+					continue
+				}
+				if network == "udp" {
+					c.SetDeadline(time.Now().Add(3 * time.Second))
+					buf := make([]byte, 5)
+					fmt.Fprint(c, "hello")
+					if _, err := io.ReadFull(c, buf); err != nil {
+						t.Errorf("%s at %s, %s: %v", name, addr, port, err)
+					}
+				}
+				c.Close()
+			}
+		}
+	}
+}
+
+// TestUseResolver: programs on the world's host resolve its names without being given a resolver, and no others do.
+func TestUseResolver(t *testing.T) {
+	t.Parallel()
+	before, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		t.Skip(err)
+	}
+	w := newWorld(t)
+	if err := w.UseResolver(); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.Command("getent", "ahostsv4", API)
+	cmd.Stdout = &out
+	if err := w.Run(cmd); err != nil || !strings.HasPrefix(out.String(), API4.String()) {
+		t.Errorf("%v, %s", err, out.String())
+	}
+	if after, err := os.ReadFile("/etc/resolv.conf"); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("outside it is now %q, %v", after, err)
+	}
+	if seen := w.Seen(); len(seen) > 0 {
+		t.Errorf("seen: %v", seen)
+	}
+}

@@ -1,0 +1,39 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// UseResolver gives programs that Start and Run start from now on an /etc/resolv.conf that names the world's resolver. They
+// get a mount namespace for it, to which the mounts of the machine spread, and out of which none do.
+func (w *World) UseResolver() error {
+	err := w.site.do(func() error {
+		f, err := os.CreateTemp("", "custody-resolv-")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(f.Name()) // what is mounted stays
+		_, err = fmt.Fprintf(f, "nameserver %s\nnameserver %s\n", Resolver4.Addr(), Resolver6.Addr())
+		if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+			return err
+		}
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("make a mount namespace: %w", err)
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+			return fmt.Errorf("keep mounts in their namespace: %w", err)
+		}
+		if err := unix.Mount(f.Name(), "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount over /etc/resolv.conf: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("use the world's resolver: %w", err)
+	}
+	return nil
+}
