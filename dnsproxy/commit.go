@@ -101,7 +101,7 @@ func (s *session) opened(ctx context.Context, p *pending, again *[]*pending) boo
 	return true
 }
 
-// stillAllowed says whether a policy that came after the decision comes to the same.
+// stillAllowed reports whether a policy that came after the decision comes to the same.
 func (s *session) stillAllowed(policy *netpolicy.Policy, p *pending) bool {
 	if p.via == netpolicy.Gateway {
 		return netpolicy.Decide(policy, netpolicy.Question{Name: p.name, Via: p.via}).Allow

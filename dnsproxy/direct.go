@@ -96,7 +96,7 @@ func (s *session) sift(p *pending, addrs []netip.Addr) (given, dropped []netip.A
 	return given, dropped
 }
 
-// may says whether the guest may be given an address for the name: it is of the
+// may reports whether the guest may be given an address for the name: it is of the
 // type that was asked for, the policy allows it, and if it is one of the host's own, a
 // rule names it.
 func (s *session) may(policy *netpolicy.Policy, p *pending, a netip.Addr) bool {

@@ -1,5 +1,5 @@
 // Package dnsproxy is the resolver of one sandbox. It answers what the policy
-// names, asks nobody for anything else, and lets no answer leave before the record
+// names, asks no one for anything else, and lets no answer leave before the record
 // holds it.
 //
 //	UDP reader          TCP readers, a connection each

@@ -81,7 +81,7 @@ const (
 
 // stream is a TCP connection. Its reader and its writer are one goroutine each.
 // A question takes a slot before it is read, and gives it back when its reply is
-// written or there is none; so a client that does not read holds up nobody else.
+// written or there is none; so a client that does not read holds up no one else.
 type stream struct {
 	net.Conn
 	slots chan struct{} // one for each question in flight

@@ -48,11 +48,11 @@ type Config struct {
 	Upstream Resolver
 	Run      string // told to clients with a denial
 
-	// Self says whether an address is the host's own; those are treated like special
+	// Self reports whether an address is the host's own; those are treated like special
 	// ones. nil: none is known.
 	Self func(netip.Addr) bool
 
-	// Secret says whether a name that the policy allows holds a secret: then nobody is asked. nil: none does.
+	// Secret reports whether a name that the policy allows holds a secret: then no one is asked. nil: none does.
 	Secret func(name string) bool
 
 	SyntheticTTL time.Duration // default 60 s
@@ -163,7 +163,7 @@ type session struct {
 }
 
 // run ends what it starts in the order in which questions go through it, so that
-// nobody sends to who has left.
+// no one sends to who has left.
 func (s *session) run(ctx context.Context, cancel func(), ln net.Listener) error {
 	var readers, workers, committer sync.WaitGroup
 	var udpErr, tcpErr error

@@ -242,7 +242,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestDeafClient writes questions and reads nothing: it holds up nobody but itself.
+// TestDeafClient writes questions and reads nothing: it holds up no one but itself.
 func TestDeafClient(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "a.test"))
 	c, err := net.Dial("tcp", s.addr)

@@ -30,7 +30,7 @@ func (e *NetworkError) Error() string { return e.err.Error() }
 // Unwrap gives the cause.
 func (e *NetworkError) Unwrap() error { return e.err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *NetworkError) Hint() string {
 	var k *fence.KernelError
 	switch {

@@ -18,7 +18,7 @@ type self struct {
 // fresh is how long the addresses are taken for true.
 const fresh = time.Second
 
-// has says whether an address is the host's. While the host's addresses cannot
+// has reports whether an address is the host's. While the host's addresses cannot
 // be read every address is.
 func (s *self) has(a netip.Addr) bool {
 	s.mu.Lock()

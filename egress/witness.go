@@ -51,7 +51,7 @@ func (w *witness) seen(ctx context.Context, ev audit.Event, record func(context.
 	return seq, err
 }
 
-// holdsSecret says whether a secret or a placeholder stands in a name, or that it cannot be told.
+// holdsSecret reports whether a secret or a placeholder stands in a name, or that it cannot be told.
 func (w *witness) holdsSecret(name string) bool {
 	found, ok := w.find(name)
 	return !ok || len(found) > 0

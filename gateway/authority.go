@@ -111,7 +111,7 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// covers says whether the guest, trusting a, takes its certificates for name. A nil
+// covers reports whether the guest, trusting a, takes its certificates for name. A nil
 // authority covers nothing.
 func (a *Authority) covers(name string) bool {
 	if a == nil {

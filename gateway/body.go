@@ -33,7 +33,7 @@ type body struct {
 
 	taken atomic.Bool  // another goroutine reads it
 	begun atomic.Bool  // somebody wanted the first byte
-	whole atomic.Bool  // the end was read, and nobody touches r any more
+	whole atomic.Bool  // the end was read, and no one touches r any more
 	read  atomic.Int64 // bytes of content so far
 }
 
@@ -167,7 +167,7 @@ func hexDigit(c byte) (byte, bool) {
 	return 0, false
 }
 
-// trailer reads and drops the fields after the last chunk: nobody may take one
+// trailer reads and drops the fields after the last chunk: no one may take one
 // for a field of the head (RFC 9110, section 6.5.1).
 func (b *body) trailer() error {
 	for room := maxTrailer; ; {

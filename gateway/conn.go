@@ -45,7 +45,7 @@ type conn struct {
 	peers    []netip.AddrPort // to go to, in order; the first stands in the event of the opening
 	peer     netip.AddrPort   // that was reached
 	trying   map[netip.AddrPort]bool
-	blind    bool // spliced: nobody sees what is inside
+	blind    bool // spliced: no one sees what is inside
 	requests map[*netpolicy.Request]bool
 	sockets  map[*net.TCPConn]bool // to peers
 	over     bool                  // from here on no socket is added
@@ -269,7 +269,7 @@ func (c *conn) killLocked(why string) {
 	}
 }
 
-// wasEnded says whether the gateway itself ended the connection.
+// wasEnded reports whether the gateway itself ended the connection.
 func (c *conn) wasEnded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,7 +286,7 @@ func (c *conn) closeAll() {
 	}
 }
 
-// recheck decides anew and says whether the policy ended the connection now.
+// recheck decides anew and reports whether the policy ended the connection now.
 func (c *conn) recheck() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

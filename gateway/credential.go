@@ -28,7 +28,7 @@ type Credentials interface {
 	// anomaly and the request is refused. seq is that of the event of the flow's opening or refusal.
 	Presented(ctx context.Context, secret, host, where string, seq uint64) (inScope bool)
 	// Echoed tells that host sent a secret's value or placeholder beyond the end of an answer, where
-	// nobody had asked for anything. seq is as above.
+	// no one had asked for anything. seq is as above.
 	Echoed(secret, host string, seq uint64)
 }
 
@@ -156,7 +156,7 @@ func (s *substitution) substitute(sent string) (string, bool) {
 	return before + value + after, true
 }
 
-// besides says whether before and after a placeholder there is a scheme and a name at most.
+// besides reports whether before and after a placeholder there is a scheme and a name at most.
 func besides(before, after string) bool {
 	if quoted, ok := strings.CutSuffix(before, `="`); ok {
 		if after != `"` {
@@ -249,7 +249,7 @@ var (
 	authEnds  = []string{"auth", "key", "pat", "sig"}
 )
 
-// authField says whether a field's name is one in which servers look for a credential. It is
+// authField reports whether a field's name is one in which servers look for a credential. It is
 // wide: a field of another meaning that is refused by mistake is told so, and can be left out.
 func authField(name string) bool {
 	plain := squash(name)

@@ -124,7 +124,7 @@ func (c *conn) sift(p *netpolicy.Policy, addrs []netip.Addr) (good []netip.Addr,
 	return good, bad, why
 }
 
-// decidePeer says whether the connection may go to an address.
+// decidePeer reports whether the connection may go to an address.
 func (c *conn) decidePeer(p *netpolicy.Policy, a netip.Addr) netpolicy.Verdict {
 	q := c.question()
 	q.Addr = a
@@ -187,7 +187,7 @@ func (c *conn) ordered(six, four []netip.Addr) []netip.AddrPort {
 	return list
 }
 
-// routed says whether the host has a route to an address. Connecting a UDP
+// routed reports whether the host has a route to an address. Connecting a UDP
 // socket asks the kernel that, and sends nothing.
 func routed(a netip.Addr) bool {
 	s, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))

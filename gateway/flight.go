@@ -107,7 +107,7 @@ func (f *flight) failed(err error) error {
 	if no == nil && f.told && errors.Is(err, errEchoed) {
 		no = explain(err, f.x.conn.name)
 	}
-	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy did: there is nobody to tell
+	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy did: there is no one to tell
 		f.broken(no)
 		_, e := f.finish()
 		return errors.Join(err, e)

@@ -49,7 +49,7 @@ type Config struct {
 	Names    Names
 	Recorder Recorder
 	Resolver Resolver
-	// Self says whether an address is the host's own.
+	// Self reports whether an address is the host's own.
 	Self func(netip.Addr) bool
 	// Meter is optional: without it the record has no bytes of connections.
 	Meter Meter

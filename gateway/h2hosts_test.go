@@ -298,7 +298,7 @@ func TestHostileH2(t *testing.T) {
 	}
 }
 
-// leaks says whether there is more than a few bytes of the credential in text.
+// leaks reports whether there is more than a few bytes of the credential in text.
 func leaks(text string) bool {
 	for _, value := range []string{apiValue, hex.EncodeToString([]byte(apiValue))} {
 		for at := 0; at+10 <= len(value); at++ {
@@ -395,7 +395,7 @@ func TestFloodsOfH2(t *testing.T) {
 			before := inUse()
 			resp, err := w.client("a.example", withH2).Get("https://a.example/first")
 			if err == nil {
-				defer resp.Body.Close() // nobody reads it
+				defer resp.Body.Close() // no one reads it
 			}
 			select {
 			case <-ended:
@@ -435,7 +435,7 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// counting is a connection that takes so many bytes, and then fails. A write that nobody takes for 3 s fails.
+// counting is a connection that takes so many bytes, and then fails. A write that no one takes for 3 s fails.
 type counting struct {
 	net.Conn
 	n    *atomic.Int64

@@ -71,7 +71,7 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// targetOK says whether the request's target would be let through as such.
+// targetOK reports whether the request's target would be let through as such.
 func (x *exchanger) targetOK(h *head) bool {
 	_, no := x.locate(h.target)
 	return no == nil && h.method != http.MethodConnect

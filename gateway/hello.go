@@ -70,7 +70,7 @@ func readHandshake(r io.Reader, raw []byte) (message, records []byte, err error)
 	}
 }
 
-// handshakeWhole says whether a message of one type has come to its end.
+// handshakeWhole reports whether a message of one type has come to its end.
 func handshakeWhole(message []byte, kind byte, longest int) (bool, error) {
 	if message[0] != kind {
 		return false, malformed("a TLS handshake message of type %d, not %d", message[0], kind)
@@ -151,7 +151,7 @@ func parseExtensions(w wire) (hello, error) {
 }
 
 // parseServerName reads server_name (RFC 6066, section 3). A list of more than
-// one name, or of another type than host_name, nobody sends; servers would differ on it.
+// one name, or of another type than host_name, no one sends; servers would differ on it.
 func parseServerName(data wire) (string, error) {
 	list, ok := data.vector(2)
 	if !ok || len(data) > 0 {
@@ -170,7 +170,7 @@ func parseServerName(data wire) (string, error) {
 	return string(name), nil
 }
 
-// check says whether the hello is for name, which is in normal form. Letters
+// check reports whether the hello is for name, which is in normal form. Letters
 // may be of either case; everything else must be the same, a final dot included.
 func (h hello) check(name string, opened bool) *refusal {
 	switch {

@@ -64,7 +64,7 @@ func FuzzClientHello(f *testing.F) {
 		name, extensions, ok := theirHello(b)
 		if !ok {
 			// crypto/tls reads extensions that we pass over, and is stricter there; a host that is as strict refuses what we
-			// pass on. What matters is that nobody reads another name.
+			// pass on. What matters is that no one reads another name.
 			return
 		}
 		if name != h.name {

@@ -116,7 +116,7 @@ func (c *conn) surplus(p []byte, own int, credential string) (cut bool) {
 	return cut
 }
 
-// isTimeout says whether an answer that nobody asked for tells that the connection was idle for too
+// isTimeout reports whether an answer that no one asked for tells that the connection was idle for too
 // long: some servers do that in order.
 func isTimeout(p []byte) bool {
 	return len(p) >= 12 && bytes.HasPrefix(p, []byte("HTTP/1.")) && string(p[8:12]) == " 408"

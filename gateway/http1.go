@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// maxDrain is how much of a body that nobody wanted is read, to use its connection again.
+// maxDrain is how much of a body that no one wanted is read, to use its connection again.
 const maxDrain = 256 << 10
 
 // http1 serves the requests of one connection of HTTP/1, one after the other.
@@ -93,7 +93,7 @@ func (s *http1) part() {
 	s.conn.linger()
 }
 
-// one serves one request and says whether another can follow.
+// one serves one request and reports whether another can follow.
 func (s *http1) one(h *head) (again bool, why string) {
 	ctx, cancel := context.WithCancel(s.conn.ctx)
 	defer cancel()
@@ -146,7 +146,7 @@ func brokenOff(err error) string {
 // request. The function that it returns ends it and waits for its end.
 //
 // In the clear, the end of what the guest sends does not mean that it has gone: it may have ended its side and
-// wait (RFC 9112, section 9.6). Inside TLS nobody does that.
+// wait (RFC 9112, section 9.6). Inside TLS no one does that.
 func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 	stop, whole := make(chan struct{}), make(chan struct{})
 	b.end = func() { close(whole) }
@@ -177,7 +177,7 @@ func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 	}
 }
 
-// waits looks after a guest that has ended its side, until stop, and says whether it was there all along. The
+// waits looks after a guest that has ended its side, until stop, and reports whether it was there all along. The
 // kernel of one that has gone ends the connection when something is sent to it, or when the kernel's patience
 // with what is left of it is over: a minute.
 func (c *conn) waits(stop <-chan struct{}) bool {
@@ -196,7 +196,7 @@ func (c *conn) waits(stop <-chan struct{}) bool {
 	}
 }
 
-// lastOne says whether the client wants the connection to end after this request.
+// lastOne reports whether the client wants the connection to end after this request.
 func (h *head) lastOne() bool {
 	last := h.minor == 0
 	for _, option := range options(h.header["Connection"]) {
@@ -223,7 +223,7 @@ func options(fields []string) []string {
 	return list
 }
 
-// drain reads up to n bytes of a body that nobody wanted, so that the
+// drain reads up to n bytes of a body that no one wanted, so that the
 // connection can be used again.
 func (b *body) drain(n int64) {
 	p := make([]byte, 4<<10)

@@ -112,7 +112,7 @@ func (m *mask) body(resp *http.Response, method string) (io.Reader, *refusal) {
 	return r, nil
 }
 
-// bodiless says whether an answer has a header only (RFC 9112, section 6.3).
+// bodiless reports whether an answer has a header only (RFC 9112, section 6.3).
 func bodiless(method string, resp *http.Response) bool {
 	return method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified || resp.ContentLength == 0
 }

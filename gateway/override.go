@@ -35,7 +35,7 @@ func (x *exchanger) overrides(r *netpolicy.Rule, q *ask, path, query string) *re
 	return nil
 }
 
-// overrideField says whether a field's name is one by which servers, or what stands before them, take
+// overrideField reports whether a field's name is one by which servers, or what stands before them, take
 // another method or path. It is wide, like authField.
 func overrideField(name string) bool {
 	plain := squash(name)

@@ -37,7 +37,7 @@ func failed(format string, args ...any) *refusal {
 	return &refusal{http.StatusBadGateway, alertInternalError, fmt.Sprintf(format, args...)}
 }
 
-// beyond says whether the request was let through, and failed on its way or at the host.
+// beyond reports whether the request was let through, and failed on its way or at the host.
 func (r *refusal) beyond() bool {
 	return r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout
 }

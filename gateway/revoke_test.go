@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// endless sends until nobody listens, and says so.
+// endless sends until no one listens, and says so.
 func endless(gone chan<- error) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		chunk := make([]byte, 16<<10)
@@ -177,7 +177,7 @@ func TestRevokeBeforeDial(t *testing.T) {
 	}
 }
 
-// TestRevokeDial ends a dial that nobody answers.
+// TestRevokeDial ends a dial that no one answers.
 func TestRevokeDial(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	// A listener whose queue is full: further SYNs are dropped, so a dial hangs.

@@ -40,7 +40,7 @@ func (x *exchanger) vet(q *ask) (*url.URL, *refusal) {
 	return x.locate(q.target)
 }
 
-// isHost says whether a Host field or an authority is the destination: its
+// isHost reports whether a Host field or an authority is the destination: its
 // name, and its port if there is one.
 func (x *exchanger) isHost(s string) bool {
 	if host, port, ok := strings.Cut(s, ":"); ok {

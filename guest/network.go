@@ -31,7 +31,7 @@ var networkSwitches = map[string]string{
 	"net/ipv4/conf/eth0/accept_redirects":     "0",
 	"net/ipv4/conf/all/send_redirects":        "0",
 	"net/ipv4/conf/eth0/accept_source_route":  "0",
-	"net/ipv4/tcp_syn_retries":                "3", // a connection that nobody answers fails after 15 s
+	"net/ipv4/tcp_syn_retries":                "3", // a connection that no one answers fails after 15 s
 	"net/ipv4/tcp_synack_retries":             "3",
 }
 

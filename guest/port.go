@@ -15,7 +15,7 @@ import (
 
 // port is the virtio-serial port that leads to the host.
 //
-// A port can be read while nobody is at the other end, and then returns no
+// A port can be read while no one is at the other end, and then returns no
 // bytes. Until the host has spoken that means to wait: the maker of a snapshot
 // has gone and whoever restores it has not come yet. Afterwards it is the end.
 type port struct{ *os.File }

@@ -181,7 +181,7 @@ func TestSecretsLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// TestSecretsInTheCell: who can see them there, and what nobody can do.
+// TestSecretsInTheCell: who can see them there, and what no one can do.
 func TestSecretsInTheCell(t *testing.T) {
 	m := vmtest.Restore(t, vmtest.Options{})
 	odd := "it's \"$HOME\" `x` \\ \n two"

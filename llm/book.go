@@ -66,7 +66,7 @@ func (b *Book) Spent() error {
 // latest tool call counts, and only the last 128 are remembered.
 func (b *Book) Asked(argv []string) (call, tool string) { return b.asked.find(argv) }
 
-// spend adds to what is spent, and says whether the budget is used up.
+// spend adds to what is spent, and reports whether the budget is used up.
 func (b *Book) spend(tokens int64) (over bool) {
 	spent := b.spent.Add(tokens)
 	if spent < 0 { // more than can be counted

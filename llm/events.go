@@ -64,7 +64,7 @@ func (e *events) Write(p []byte) (int, error) {
 func (e *events) mark(p []byte) []byte {
 	for e.bom < len(byteOrderMark) && len(p) > 0 {
 		if p[0] != byteOrderMark[e.bom] {
-			// It was none: what was taken for one is the begin of a field's name that nobody knows.
+			// It was none: what was taken for one is the begin of a field's name that no one knows.
 			if e.bom > 0 {
 				e.state = inRest
 			}

@@ -94,7 +94,7 @@ func (c *Call) reasons(why string) (all notes) {
 	return append(all, a.notes...)
 }
 
-// billed says whether calls of this kind cost anything.
+// billed reports whether calls of this kind cost anything.
 func (c *Call) billed() bool { return c.shape.api != apiCount }
 
 // charge has the budget pay what was not reported, as far as it can be known: there are at most as many

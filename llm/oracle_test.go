@@ -39,7 +39,7 @@ func taken(stream string, cut func(int) int) (all []string) {
 		data:  func(p []byte) { data = append(data, p...) },
 		whole: func() { all, data = append(all, string(data)), nil },
 	}
-	// What was handed on of an event that the stream's end cut off is nobody's.
+	// What was handed on of an event that the stream's end cut off is no one's.
 	pieces([]byte(stream), cut, func(p []byte) { e.Write(p) })
 	return all
 }
@@ -136,7 +136,7 @@ func checkSieve(t *testing.T, text []byte, cut func(int) int) {
 	}
 }
 
-// hasTwins says whether an object in a text has two members of one name.
+// hasTwins reports whether an object in a text has two members of one name.
 func hasTwins(text []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(text))
 	var open []map[string]bool // nil: an array

@@ -264,7 +264,7 @@ func (s *sieve) comma(top *container) {
 	top.copied = true
 }
 
-// valueBegins says whether a value can stand here.
+// valueBegins reports whether a value can stand here.
 func (s *sieve) valueBegins() bool {
 	top := s.top()
 	if top == nil {

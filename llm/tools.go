@@ -111,7 +111,7 @@ func (t *toolCalls) event() []audit.ToolCall {
 }
 
 // safe returns args, or the longest beginning of it that fits and ends outside of any string of
-// JSON. A cut inside of one could leave most of a secret value, which nobody would then know for one.
+// JSON. A cut inside of one could leave most of a secret value, which no one would then know for one.
 // So arguments that are not JSON are returned whole or not at all.
 func safe(args []byte, limit int) []byte {
 	if len(args) <= limit && json.Valid(args) {

@@ -23,7 +23,7 @@ func (s *Set) Handler() http.Handler {
 	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: nil, MaxRequestsInFlight: maxReaders, Timeout: 10 * time.Second})
 }
 
-// PublicError says that an address can be reached from elsewhere, which nobody asked for.
+// PublicError reports that an address can be reached from elsewhere, which no one asked for.
 type PublicError struct{ Addr string }
 
 // Error implements error.
@@ -31,7 +31,7 @@ func (e *PublicError) Error() string {
 	return fmt.Sprintf("metrics at %s could be read from other machines", e.Addr)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *PublicError) Hint() string {
 	return "use a loopback address, or say that it is meant to be public: there is neither TLS nor a password"
 }

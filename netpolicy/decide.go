@@ -65,7 +65,7 @@ const (
 // nearest miss is what is told.
 var reasons = []Reason{WrongMode, WrongPort, WrongMethod, WrongPath, UnclearPath, SpecialRange}
 
-// IsReason says whether a reason that stands in a record is one of Decide's,
+// IsReason reports whether a reason that stands in a record is one of Decide's,
 // and so one that other rules could change.
 func IsReason(s string) bool {
 	return s == string(NoRule) || slices.Contains(reasons, Reason(s))

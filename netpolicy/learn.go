@@ -125,7 +125,7 @@ func (l *lesson) meet(q Question) {
 		h.direct = len(h.present) > 0 && h.present[0].Mode == Direct
 		l.hosts[q.Name] = h
 	}
-	// Opening a name's requests to nobody's eyes is not for a program to suggest.
+	// Opening a name's requests to no one's eyes is not for a program to suggest.
 	h.direct = h.direct || needsDirect(q) && !h.inspected()
 }
 
@@ -133,7 +133,7 @@ func needsDirect(q Question) bool {
 	return q.Via == Direct || q.Port.Proto == "udp" || q.Port == Port{"tcp", ResolverPort}
 }
 
-// inspected says whether the present policy looks into requests to the name.
+// inspected reports whether the present policy looks into requests to the name.
 func (h *host) inspected() bool {
 	return slices.ContainsFunc(h.present, func(r *Rule) bool { return r.HTTP != nil })
 }
@@ -222,7 +222,7 @@ func (h *host) closest(q Question) *Rule {
 	return best
 }
 
-// narrows says whether rules for a question have to look into requests.
+// narrows reports whether rules for a question have to look into requests.
 func (h *host) narrows(q Question) bool {
 	r := h.closest(q)
 	return !h.direct && r != nil && r.HTTP != nil

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// ClearPath says whether every server reads a path in the same way: no dot
+// ClearPath reports whether every server reads a path in the same way: no dot
 // segments, no empty ones, nothing escaped that decides where a segment ends or what it is, no
 // backslash, no parameters (";"). Beyond ASCII there are, escaped, letters, digits and signs in proper UTF-8 that
 // no server folds to any of these: overlong and wide forms of "/" and "." some do.
@@ -76,7 +76,7 @@ func escaped(s string) (byte, bool) {
 	return hi<<4 | lo, ok1 && ok2
 }
 
-// harmless says whether a character beyond ASCII is visible, stays what it is, and does not become a
+// harmless reports whether a character beyond ASCII is visible, stays what it is, and does not become a
 // structural one in any of Unicode's normal forms.
 func harmless(r rune) bool {
 	if !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.So, unicode.Pd, unicode.Pi, unicode.Pf, unicode.Ps, unicode.Pe) ||

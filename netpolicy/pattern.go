@@ -26,7 +26,7 @@ func ParseBound(s string) (Pattern, error) {
 	return ParsePattern(s)
 }
 
-// ParsePattern reads a pattern as a file writes it. The error says what to write instead.
+// ParsePattern reads a pattern as a file writes it. The error states what to write instead.
 func ParsePattern(s string) (Pattern, error) {
 	if isRange(s) {
 		prefix, err := ParseRange(s)
@@ -50,7 +50,7 @@ func isRange(s string) bool {
 }
 
 // ParseRange reads a range of addresses, such as 10.0.0.0/8. Its host bits are
-// zero; a single address is a range of one. The error says what to write instead.
+// zero; a single address is a range of one. The error states what to write instead.
 func ParseRange(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if a, notAddr := netip.ParseAddr(s); notAddr == nil {
@@ -76,7 +76,7 @@ func (p Pattern) Prefix() (netip.Prefix, bool) { return p.prefix, p.prefix.IsVal
 // Name returns the name of the pattern without its "*.", and whether it had one.
 func (p Pattern) Name() (name string, below bool) { return p.name, p.below }
 
-// Matches says whether the pattern stands for name, which is in normal form.
+// Matches reports whether the pattern stands for name, which is in normal form.
 // Ranges of addresses match no name.
 func (p Pattern) Matches(name string) bool {
 	if p == anyName {

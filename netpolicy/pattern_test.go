@@ -78,7 +78,7 @@ func TestParsePattern(t *testing.T) {
 	}
 }
 
-// numeric says whether s would be taken for an address by inet_aton(3), which
+// numeric reports whether s would be taken for an address by inet_aton(3), which
 // is far more liberal than netip: one to four numbers in three notations.
 func numeric(s string) bool {
 	parts := strings.Split(s, ".")

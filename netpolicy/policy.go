@@ -142,12 +142,12 @@ func (p *Policy) TCPPorts() []uint16 {
 	return slices.Compact(ports)
 }
 
-// HasDirect says whether a rule needs the kernel's path out.
+// HasDirect reports whether a rule needs the kernel's path out.
 func (p *Policy) HasDirect() bool {
 	return slices.ContainsFunc(p.Rules(), func(r Rule) bool { return r.Mode == Direct })
 }
 
-// OpensTLS says whether a rule needs TLS to be opened.
+// OpensTLS reports whether a rule needs TLS to be opened.
 func (p *Policy) OpensTLS() bool {
 	return slices.ContainsFunc(p.Rules(), func(r Rule) bool { return r.HTTP != nil })
 }

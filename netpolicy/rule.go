@@ -28,7 +28,7 @@ type Port struct {
 // String returns the port as a file writes it, such as tcp/443.
 func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Proto, p.Number) }
 
-// ParsePort reads a port as a file writes it. The error says what to write instead.
+// ParsePort reads a port as a file writes it. The error states what to write instead.
 func ParsePort(s string) (Port, error) {
 	proto, number, _ := strings.Cut(s, "/")
 	i, err := strconv.ParseUint(number, 10, 16)
@@ -45,7 +45,7 @@ func (p Port) valid() bool { return p.Number != 0 && (p.Proto == "tcp" || p.Prot
 type HTTP struct {
 	Methods []string // as CheckMethod wants them
 	Paths   []string // as CheckPath wants them
-	// Redact says whether credentials are masked in answers before the guest sees them;
+	// Redact reports whether credentials are masked in answers before the guest sees them;
 	// nil, which Normal resolves: if the rule has a credential.
 	Redact *bool
 }
@@ -55,7 +55,7 @@ type Rule struct {
 	Pattern Pattern
 	Ports   []Port
 	Mode    Mode
-	HTTP    *HTTP // nil: nobody looks inside TLS
+	HTTP    *HTTP // nil: no one looks inside TLS
 	// Addresses are ranges with a special purpose (private, loopback, ...) in which
 	// the name's addresses may lie all the same; see Special.
 	Addresses  []netip.Prefix
@@ -100,7 +100,7 @@ func list(b *strings.Builder, name string, items []string) {
 	}
 }
 
-// Redacts says whether credentials are masked in the answers to requests of this rule.
+// Redacts reports whether credentials are masked in the answers to requests of this rule.
 func (r *Rule) Redacts() bool {
 	if r.HTTP == nil || r.HTTP.Redact == nil {
 		return r.Credential != ""
@@ -205,7 +205,7 @@ func (r *Rule) impossible() (message, hint string) {
 	return "", ""
 }
 
-// inside says whether a range names addresses that mean something else within the sandbox.
+// inside reports whether a range names addresses that mean something else within the sandbox.
 func inside(p netip.Prefix) bool {
 	return p.Overlaps(Synthetic) && p.Bits() >= Synthetic.Bits() || p.Overlaps(Link6) && p.Bits() >= Link6.Bits()
 }
@@ -215,12 +215,12 @@ const (
 	alnum    = capitals + "abcdefghijklmnopqrstuvwxyz0123456789"
 )
 
-// isWord says whether s has 1 to most of some characters, and begins with one of those in first.
+// isWord reports whether s has 1 to most of some characters, and begins with one of those in first.
 func isWord(s, first, others string, most int) bool {
 	return s != "" && len(s) <= most && strings.Contains(first, s[:1]) && strings.Trim(s, first+others) == ""
 }
 
-// neverMethods can be allowed by no rule with http: CONNECT makes a tunnel into which nobody
+// neverMethods can be allowed by no rule with http: CONNECT makes a tunnel into which no one
 // sees, and TRACE hands the client what the gateway added to the request.
 var neverMethods = []string{"CONNECT", "TRACE", "TRACK"}
 

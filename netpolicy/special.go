@@ -89,7 +89,7 @@ func Special(a netip.Addr) (netip.Prefix, bool) {
 // SpecialRanges returns all of them, for enforcers that keep them in a table.
 func SpecialRanges() []netip.Prefix { return append([]netip.Prefix(nil), specialRanges...) }
 
-// AllowsAddr says whether a connection by this rule may go to the address: one
+// AllowsAddr reports whether a connection by this rule may go to the address: one
 // without a special purpose, or one that the rule names. A range names a special one only if it
 // lies within it: 0.0.0.0/0 does not name 10.0.0.0/8. Nothing on a wire has a zone, so an
 // address with one is refused.

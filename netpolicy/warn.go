@@ -79,7 +79,7 @@ func warnName(r *Rule, warn warnFunc) {
 
 func under(name, domain string) bool { return name == domain || strings.HasSuffix(name, "."+domain) }
 
-// isShared says whether a name is at or above the hosts of others. The public suffix
+// isShared reports whether a name is at or above the hosts of others. The public suffix
 // list has many such, but not those under which only some branches are given out. What
 // lies below one that it has is a single customer's.
 func isShared(name string) bool {

@@ -130,7 +130,7 @@ func (r *Rule) shortfall(port Port, limit *Rule) int {
 	return len(shortfalls)
 }
 
-// inRange says whether limit holds all addresses that naming p allows. A range names a special one only if it lies
+// inRange reports whether limit holds all addresses that naming p allows. A range names a special one only if it lies
 // within it (see AllowsAddr), so what 10.0.0.0/8 allows is not in 0.0.0.0/0.
 func inRange(p, limit netip.Prefix) bool {
 	if !limit.Contains(p.Addr()) || limit.Bits() > p.Bits() {
@@ -141,10 +141,10 @@ func inRange(p, limit netip.Prefix) bool {
 	})
 }
 
-// within says whether limit lets through every request that h does.
+// within reports whether limit lets through every request that h does.
 func (h *HTTP) within(limit *HTTP) bool {
 	if h == nil {
-		return false // nobody looks at what passes
+		return false // no one looks at what passes
 	}
 	allOf := func(list, limits []string, in func(s, limit string) bool) bool {
 		return len(limits) == 0 || len(list) > 0 && !slices.ContainsFunc(list, func(s string) bool {

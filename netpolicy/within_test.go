@@ -133,7 +133,7 @@ func gathered(rules ...Rule) *Policy {
 	return must(New(list))
 }
 
-// opaque are the rules as they hold for a stream that nobody can read: http allows none.
+// opaque are the rules as they hold for a stream that no one can read: http allows none.
 func opaque(rules []Rule) []Rule {
 	rules = slices.Clone(rules)
 	for i, r := range rules {

@@ -206,7 +206,7 @@ func everySplit(t *testing.T, r *Redactor, v vector) {
 	}
 }
 
-// TestRandomCanaries is the corpus with values that nobody has seen before, among other values.
+// TestRandomCanaries is the corpus with values that no one has seen before, among other values.
 func TestRandomCanaries(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))

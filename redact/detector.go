@@ -8,7 +8,7 @@ type Hit struct {
 	Rule       string // id of the rule, as it stands in the marker
 }
 
-// Detector finds secrets that nobody told the Redactor of: tier 2, which promises
+// Detector finds secrets that no one told the Redactor of: tier 2, which promises
 // nothing. A hit's marker is [REDACTED:rule:tag], with the tag that the same bytes
 // would have as an added value. A Detector is safe for concurrent use. It sees
 // text with the values already masked; a marker in it is not masked again.

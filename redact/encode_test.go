@@ -152,7 +152,7 @@ func TestEncodingsAtEverySplit(t *testing.T) {
 }
 
 // maskedWhole reports whether s is one marker between what was around it. The
-// zero byte at an end of UTF-16 text is nobody's secret.
+// zero byte at an end of UTF-16 text is no one's secret.
 func maskedWhole(s string) bool {
 	s, ok := strings.CutPrefix(s, "say: {")
 	s, end := strings.CutSuffix(s, "} done")

@@ -1,6 +1,6 @@
 // Package redteam tries to get out. It is a published suite of probes, each one
 // a bypass of egress control that others were hit by or a near relation of one, and a
-// judge that believes nobody:
+// judge that believes no one:
 //
 //	custody run --policy FILE -- python3 guest.py            (in the host's namespace of
 //	+-------------------+                                     the world, see package world)
@@ -9,7 +9,7 @@
 //	+---------|---------+        |            servers          sees whatever comes
 //	          | what it says     | the record    |                  |
 //	          v                  v               v                  v
-//	        blocked = nobody outside saw anything of it, and the guest was told no
+//	        blocked = no one outside saw anything of it, and the guest was told no
 //	        recorded = an event of the attacked run accounts for it
 //
 // Each probe carries a token of its own, and where it can it aims at an address of

@@ -37,7 +37,7 @@ func (b *about) find() *audit.Record {
 	return nil
 }
 
-// mine says whether a flow is the probe's: a name in it has the token; or both
+// mine reports whether a flow is the probe's: a name in it has the token; or both
 // its ends are those that the guest told of; or, if it could tell none, it went where only this probe goes.
 func (b *about) mine(f *audit.Flow) bool {
 	if b.hasToken(string(f.Name), string(f.SNI)) {
@@ -57,7 +57,7 @@ func (b *about) mine(f *audit.Flow) bool {
 	})
 }
 
-// named says whether the probe is about a name: where that leads others may go, too.
+// named reports whether the probe is about a name: where that leads others may go, too.
 func (b *about) named() bool { return b.task.Name != "" }
 
 func (b *about) hasToken(texts ...string) bool {
@@ -155,7 +155,7 @@ func handed(op audit.SecretOp) evidence {
 	}
 }
 
-// concerns says whether a secret is the probe's.
+// concerns reports whether a secret is the probe's.
 func (b *about) concerns(name string) bool {
 	return slices.ContainsFunc(b.about, func(s secret) bool { return s.name == name })
 }

@@ -101,7 +101,7 @@ func clientHello(name string, ech []byte) []byte {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// An error is what it comes to: nobody answers.
+		// An error is what it comes to: no one answers.
 		tls.Client(client, &tls.Config{
 			ServerName: name, InsecureSkipVerify: name == "", EncryptedClientHelloConfigList: ech, MinVersion: tls.VersionTLS13,
 		}).Handshake()
@@ -164,7 +164,7 @@ func serverName(names []string) string {
 }
 
 // echFor is a list with one configuration of ECH (RFC 9849, section 4), whose
-// key nobody has.
+// key no one has.
 func echFor(public string) []byte {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {

@@ -35,7 +35,7 @@ func (t *trial) judge(p Probe, said *report, run string, records []audit.Record,
 	default:
 		o.Blocked = true
 	}
-	if p.Control { // it has to get through: its check says whether it did
+	if p.Control { // it has to get through: its check reports whether it did
 		o.Blocked = through != "" || said == nil
 	}
 	if r := b.find(); r != nil {
@@ -118,7 +118,7 @@ func (t *trial) sightings(p Probe) []world.Sighting {
 	return list
 }
 
-// made says whether a sighting is a probe's. One with a token is that token's alone.
+// made reports whether a sighting is a probe's. One with a token is that token's alone.
 func (t *trial) made(p *Probe, s world.Sighting) bool {
 	if strings.Contains(s.Text, p.token) {
 		return true

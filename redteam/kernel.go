@@ -277,7 +277,7 @@ func (c *catalogue) segments() {
 	c.put("reply-to-resolver", IPv4, "an answer to the resolver, as an upstream server would give it", Spoofing, ip{to: netpolicy.Gateway4}.udp(53, 40000, c.token()).frame())
 }
 
-// destinations are addresses that nobody in a sandbox may reach, but a kernel can write on a packet.
+// destinations are addresses that no one in a sandbox may reach, but a kernel can write on a packet.
 func (c *catalogue) destinations() {
 	for _, d := range []struct {
 		id, title, to string

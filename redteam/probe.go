@@ -137,7 +137,7 @@ type check func(report) string
 // outer returns why what there is outside of the sandbox means that a probe got through.
 type outer func(t *trial, p Probe, said report) string
 
-// evidence says whether a record accounts for what came of a probe.
+// evidence reports whether a record accounts for what came of a probe.
 type evidence func(b *about, r *audit.Record) bool
 
 // catalogue is the list of probes in the making.

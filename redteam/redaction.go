@@ -127,7 +127,7 @@ func (c *catalogue) words(codes []encoding) {
 // encoding is a way to write a value, in words and as the script calls it.
 type encoding struct{ id, title, code string }
 
-// short says whether what it makes fits into a file's name, and has no slash in it.
+// short reports whether what it makes fits into a file's name, and has no slash in it.
 func (k encoding) short() bool {
 	return k.code != "jsonall" && k.code != "base64" && !strings.HasPrefix(k.code, "base64at") && !strings.Contains(k.code, "utf16")
 }

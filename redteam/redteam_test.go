@@ -83,7 +83,7 @@ func TestHostileKernel(t *testing.T) {
 }
 
 // A way out is found: frames that may pass are no probe that is blocked, and what
-// the suite sends itself is at nobody's door.
+// the suite sends itself is at no one's door.
 func TestFound(t *testing.T) {
 	t.Parallel()
 	c := &catalogue{nonce: "bbb"}

@@ -45,7 +45,7 @@ func newScratch() (*scratch, error) {
 	return s, nil
 }
 
-// removeDead removes a directory of ours that nobody has locked.
+// removeDead removes a directory of ours that no one has locked.
 func removeDead(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || time.Since(info.ModTime()) < young {

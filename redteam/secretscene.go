@@ -284,7 +284,7 @@ func readTree(dir string) (map[string][]byte, error) {
 	return files, err
 }
 
-// has says whether a text stands in one place.
+// has reports whether a text stands in one place.
 func (k kept) has(name string, text []byte) bool {
 	return slices.ContainsFunc(k.places, func(p copied) bool { return p.name == name && bytes.Contains(p.text, text) })
 }

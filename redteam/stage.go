@@ -56,7 +56,7 @@ func await(ctx context.Context, patience time.Duration, is func() bool) {
 // stage is the scene of the hostile kernel: a fence, and on its card no VM but the suite.
 //
 //	probes -- frames --> tap0 | fence's namespace: sockets where custody's | site
-//	         <- answers --    | would be, and where nobody may be          |
+//	         <- answers --    | would be, and where no one may be          |
 type stage struct {
 	trial *trial
 	fence *fence.Fence
@@ -65,7 +65,7 @@ type stage struct {
 
 	mu      sync.Mutex // guards what follows
 	events  []fence.Event
-	answers []string // on the card, that nobody but who was reached can have given
+	answers []string // on the card, that no one but who was reached can have given
 	taken   []string // by sockets in the namespace
 }
 

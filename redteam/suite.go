@@ -45,7 +45,7 @@ type Outcome struct {
 	Detail   string `json:"detail,omitempty"`
 }
 
-// Holds says whether the outcome is as it must be. A control must not be blocked.
+// Holds reports whether the outcome is as it must be. A control must not be blocked.
 func (o Outcome) Holds() bool { return o.Recorded && o.Blocked != o.Control }
 
 // trial is one run of the suite.

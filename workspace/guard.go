@@ -100,7 +100,7 @@ func (g *Guard) Folder(info fs.FileInfo) (why string) {
 	return ""
 }
 
-// ofRepository says whether the file controls a repository without a work tree that the host has: git
+// ofRepository reports whether the file controls a repository without a work tree that the host has: git
 // takes any folder with HEAD, objects and refs for one. No HEAD comes out of a sandbox but in .git.
 func (g *Guard) ofRepository(name string) bool {
 	dir, base := path.Split(fold(name))
@@ -116,7 +116,7 @@ func (g *Guard) ofRepository(name string) bool {
 	return false
 }
 
-// configured says whether git's configuration names the file: that of the directory's own repository, or of one below
+// configured reports whether git's configuration names the file: that of the directory's own repository, or of one below
 // it that the host has. A configuration that git cannot read is one that git does not obey.
 func (g *Guard) configured(name string) bool {
 	g.mu.Lock()

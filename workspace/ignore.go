@@ -88,7 +88,7 @@ func newRule(pattern string) (r rule, err error) {
 	return r, err
 }
 
-// Match says whether an entry is left out because of a line that is about it. What is below a directory that is left out is so, too,
+// Match reports whether an entry is left out because of a line that is about it. What is below a directory that is left out is so, too,
 // which the caller sees to: git does not look there. Without an IgnoreFile, g is nil and nothing is.
 func (g *Ignore) Match(name string, folder bool) bool {
 	if g == nil {

@@ -21,7 +21,7 @@ type OutError struct {
 // Error implements error.
 func (e *OutError) Error() string { return "--out " + e.Dir + ": " + e.Why }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *OutError) Hint() string { return e.hint }
 
 // CheckOut returns an error if files could not be copied out to dir, or should not be: it is tried. home is $CUSTODY_HOME.

@@ -33,7 +33,7 @@ func Private(name string) (why string, look bool) {
 	return "", suffix == ".pem" || strings.HasSuffix(path.Clean(name), ".git/config") || strings.Contains(base, "key") || strings.Contains(base, "_rsa")
 }
 
-// isExample says whether the end of a name says that the file is there to be copied and filled in.
+// isExample reports whether the end of a name says that the file is there to be copied and filled in.
 func isExample(suffix string) bool {
 	for _, word := range []string{"example", "sample", "template", "dist", "defaults"} {
 		if strings.Contains(suffix, word) {

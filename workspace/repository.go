@@ -77,7 +77,7 @@ func (r *repositories) add(dir, top, key, value string) {
 	}
 }
 
-// isData says whether a setting names no command: its words would only be taken for files by chance.
+// isData reports whether a setting names no command: its words would only be taken for files by chance.
 func isData(key string) bool {
 	section, _, _ := strings.Cut(key, ".")
 	switch section {
@@ -90,7 +90,7 @@ func isData(key string) bool {
 	return key == "init.defaultbranch"
 }
 
-// names says whether the configuration of a repository names the file at an absolute path, or a folder that it is in.
+// names reports whether the configuration of a repository names the file at an absolute path, or a folder that it is in.
 func (r *repositories) names(path string) bool {
 	path = fold(filepath.ToSlash(path))
 	for _, named := range r.known {

@@ -115,7 +115,7 @@ func (s *Selection) Leave(name string, info fs.FileInfo) bool {
 	return false
 }
 
-// Ignored says whether the IgnoreFile leaves out a file at this path, or a directory that it is in.
+// Ignored reports whether the IgnoreFile leaves out a file at this path, or a directory that it is in.
 func (s *Selection) Ignored(name string) bool {
 	for i := range name {
 		if name[i] == '/' && s.ignore.Match(name[:i], true) {
@@ -141,7 +141,7 @@ func (s *Selection) tell(name, text string) {
 	}
 }
 
-// private says why a file may be meant for nobody else, as far as its name and its beginning show.
+// private says why a file may be meant for no one else, as far as its name and its beginning show.
 func (s *Selection) private(name string, info fs.FileInfo) string {
 	if info.IsDir() {
 		return ""

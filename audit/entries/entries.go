@@ -1,6 +1,6 @@
 // Package entries is an index of what the entries of a host's log are about: which one is the manifest of a run's
 // segment, which one the erasure of a record. By it the log refuses a second history of a run, and who
-// watches the log finds one. It is an SQLite file that can be built anew from the log's entries.
+// watches the log finds one. It is an SQLite file that can be built again from the log's entries.
 package entries
 
 import (
@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS entries (of TEXT, run TEXT, n INTEGER, digest BLOB NO
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1`
 
-// Open opens the index in a file, and makes it if there is none. A file that is no index is made anew.
+// Open opens the index in a file, and makes it if there is none. A file that is no index is made again.
 func Open(path string) (*Index, error) {
 	x, err := open(path)
 	if err == nil {
@@ -74,7 +74,7 @@ func Open(path string) (*Index, error) {
 	return x, nil
 }
 
-// OpenKept is Open for an index that holds what cannot be made anew: a file that is no index is an error.
+// OpenKept is Open for an index that holds what cannot be made again: a file that is no index is an error.
 func OpenKept(path string) (*Index, error) {
 	x, err := open(path)
 	if err != nil {

@@ -24,7 +24,7 @@ const askTimeout = 10 * time.Second
 // Ask shows the published checkpoint to the witnesses of a policy, as if to have it cosigned, and so learns whether any
 // of them has seen more of this log, or another one. Nothing is published. The refusals are those of the witnesses that did
 // not cosign it: their Err is ErrRolledBack or ErrForked where a witness says so, else why it could not be asked. What a
-// witness refuses with is not signed: one that lies can accuse the log. quorum says whether those that cosigned are enough. The error
+// witness refuses with is not signed: one that lies can accuse the log. quorum reports whether those that cosigned are enough. The error
 // is that of the log here.
 func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http.RoundTripper) (refusals []Refusal, quorum bool, err error) {
 	now, err := r.checkpoint()

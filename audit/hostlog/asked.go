@@ -20,7 +20,7 @@ import (
 const maxAnswer = 16 << 10
 
 // asked carries the requests of one publication to the witnesses, and remembers what became of
-// them: Tessera tells whether there is a quorum, this tells who is missing and why.
+// them: Tessera reports whether there is a quorum, this tells who is missing and why.
 type asked struct {
 	next http.RoundTripper
 

@@ -67,7 +67,7 @@ func (f files) published(k keys) (Checkpoint, error) {
 	return k.open(signed)
 }
 
-// follows says whether a checkpoint can be the one that was published after before, as far as
+// follows reports whether a checkpoint can be the one that was published after before, as far as
 // sizes and roots tell without the tree.
 func (c Checkpoint) follows(before Checkpoint) error {
 	switch {

@@ -9,7 +9,7 @@
 //	  append.lock           flock: held around each Add
 //	  publish.lock          flock: held around each Publish
 //	DIR.checkpoints         every published checkpoint, beside the directory: see below
-//	DIR.entries             an index of what the entries are about, made anew if it is lost
+//	DIR.entries             an index of what the entries are about, made again if it is lost
 //
 // There is no daemon. Each process opens the log for its own life, and several do at once:
 //
@@ -25,7 +25,7 @@
 // # What is found
 //
 // A published checkpoint is kept in DIR.checkpoints, so that a directory that went back to an
-// older state, a replayed checkpoint and a tree that was written anew are found by name:
+// older state, a replayed checkpoint and a tree that was written again are found by name:
 // ErrRolledBack, ErrForked, ErrTilesAltered, ErrEntriesAltered, ErrMissing, ErrForged. Who can
 // write both the directory and the file beside it can take both back; that is found by those who
 // have a later checkpoint: a witness, a bundle, see Reader.Holds.

@@ -69,7 +69,7 @@ func (e *Unwitnessed) Unwrap() []error {
 	return all
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *Unwitnessed) Hint() string {
 	switch {
 	case errors.Is(e, ErrRolledBack), errors.Is(e, ErrForked):

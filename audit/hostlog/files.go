@@ -194,7 +194,7 @@ func (f files) root(ctx context.Context, size uint64) (proof.Hash, error) {
 	return proof.Hash(root), nil
 }
 
-// checkEdge says whether the next entry can stand behind what is on disk: the tiles at the
+// checkEdge reports whether the next entry can stand behind what is on disk: the tiles at the
 // edge have the root of the tree's state, and the last bundle has their entries.
 func (f files) checkEdge(ctx context.Context, t tree) error {
 	root, err := f.root(ctx, t.Size)

@@ -39,7 +39,7 @@ type Options struct {
 	Older    []note.Verifier
 	// Others also sign each checkpoint, under the same name: the old key, while a new one is made known.
 	Others []note.Signer
-	// Witnesses cosign; nil: nobody. Publish then waits for a quorum.
+	// Witnesses cosign; nil: no one. Publish then waits for a quorum.
 	Witnesses *witness.Policy
 	// WitnessTimeout bounds the wait for them; 0: DefaultWitnessTimeout.
 	WitnessTimeout time.Duration
@@ -48,7 +48,7 @@ type Options struct {
 	// Transport carries requests to witnesses; nil: one like http.DefaultTransport, until Close.
 	Transport http.RoundTripper
 	// Warn is told what was wrong and did not stop a publication: a witness that refused though
-	// there was a quorum, a checkpoint that was put back to an older one. Nil: nobody is.
+	// there was a quorum, a checkpoint that was put back to an older one. Nil: no one is.
 	Warn func(error)
 }
 

@@ -267,7 +267,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestOneProcess opens the log twice in one process, where Tessera's own locks exclude nobody.
+// TestOneProcess opens the log twice in one process, where Tessera's own locks exclude no one.
 func TestOneProcess(t *testing.T) {
 	dir, k := filepath.Join(t.TempDir(), "log"), newKey(t, "custody-test")
 	logs := []*Log{mustOpen(t, dir, k), mustOpen(t, dir, k)}

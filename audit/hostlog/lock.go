@@ -49,7 +49,7 @@ func (l *lock) unlock() {
 	l.turn <- struct{}{}
 }
 
-// close waits until nobody of this opener holds the lock, which then cannot be taken again.
+// close waits until no one of this opener holds the lock, which then cannot be taken again.
 func (l *lock) close(ctx context.Context) error {
 	select {
 	case <-l.ended:

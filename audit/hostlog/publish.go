@@ -110,7 +110,7 @@ func (l *Log) keep(c Checkpoint) error {
 	return l.kept.add(c)
 }
 
-// extends says whether the tiles hold a tree that continues before and is now.
+// extends reports whether the tiles hold a tree that continues before and is now.
 func (f files) extends(ctx context.Context, before, now tree) error {
 	if now.Size < before.Size {
 		return fmt.Errorf("%w: it has %d entries, %d were published", ErrRolledBack, now.Size, before.Size)

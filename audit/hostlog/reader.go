@@ -89,7 +89,7 @@ func Unchecked(data []byte) (all []Checkpoint) {
 	return all
 }
 
-// Open checks that a checkpoint is signed by the log's key, and reads it. It does not say whether it is one of this tree.
+// Open checks that a checkpoint is signed by the log's key, and reads it. It does not report whether it is one of this tree.
 func (r *Reader) Open(signed []byte) (Checkpoint, error) { return r.kept.keys.open(signed) }
 
 // Index returns the place of an entry under the last checkpoint, given its bytes; the newest
@@ -195,7 +195,7 @@ func (f files) entries(ctx context.Context, from, to uint64) iter.Seq2[[]byte, e
 	}
 }
 
-// Holds says whether the log continues a checkpoint that is kept elsewhere, in a bundle or by
+// Holds reports whether the log continues a checkpoint that is kept elsewhere, in a bundle or by
 // a witness: ErrRolledBack if the log is shorter, ErrForked if it is another one, ErrForged if the
 // note is not signed by the log's key.
 func (r *Reader) Holds(ctx context.Context, signed []byte) error {

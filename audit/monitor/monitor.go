@@ -133,7 +133,7 @@ func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 	return r, nil
 }
 
-// shown says whether the log itself has signed what an alarm is about. Of the others, whoever stands between
+// shown reports whether the log itself has signed what an alarm is about. Of the others, whoever stands between
 // may be the cause: they are reported and not kept.
 func (a Alarm) shown() bool {
 	return a.Name == Twice || a.Name == Order || a.Name == Unknown || a.Name == Forked

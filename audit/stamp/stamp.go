@@ -107,7 +107,7 @@ func (c Client) ask(ctx context.Context, query []byte) ([]byte, error) {
 	return data, nil
 }
 
-// accept says whether a response is the one that was asked for.
+// accept reports whether a response is the one that was asked for.
 func (c Client) accept(response, signed []byte, nonce *big.Int) error {
 	t, _, err := open(response)
 	if err != nil {
@@ -154,7 +154,7 @@ func Verify(response, signed []byte, roots *Roots) (Stamp, error) {
 	}, nil
 }
 
-// imprint says whether the stamp is of signed.
+// imprint reports whether the stamp is of signed.
 func imprint(t *timestamp.Timestamp, signed []byte) error {
 	sum := sha256.Sum256(signed)
 	if t.HashAlgorithm != crypto.SHA256 || !bytes.Equal(t.HashedMessage, sum[:]) {

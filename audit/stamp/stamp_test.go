@@ -255,7 +255,7 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", name, s, err, c.want)
 		}
 	}
-	// A response has bytes that nobody signs (a second copy of the CA's certificate, digest
+	// A response has bytes that no one signs (a second copy of the CA's certificate, digest
 	// algorithms that CMS states twice): altering them must not alter what is stated.
 	want, err := Verify(response, checkpoint, good.roots(t))
 	if err != nil {

@@ -148,7 +148,7 @@ func find(path string, data, leaves []byte, seq uint64) (found Frame, err error)
 	return found, nil
 }
 
-// declaresLoss says whether record is a gap of the host's. A guest's gap says
+// declaresLoss reports whether record is a gap of the host's. A guest's gap says
 // what the guest likes, and must be possible to erase.
 func declaresLoss(record []byte) bool {
 	var r audit.Record
@@ -219,7 +219,7 @@ func overwrite(old *os.File, data []byte) error {
 	return old.Sync()
 }
 
-// leftOfErase says whether a file of that name is one that Erase removes before it returns.
+// leftOfErase reports whether a file of that name is one that Erase removes before it returns.
 func leftOfErase(name string) bool {
 	return strings.HasSuffix(name, erasedSuffix) || strings.HasSuffix(name, erasingSuffix)
 }

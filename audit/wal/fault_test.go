@@ -33,7 +33,7 @@ func TestFaultInEveryOperation(t *testing.T) {
 	}
 }
 
-// oneFault says whether operation n exists.
+// oneFault reports whether operation n exists.
 func oneFault(t *testing.T, k key, n, times int, errno syscall.Errno, late bool) (hit bool) {
 	op := "none"
 	m := newMemFS(func(i int, what string) error {

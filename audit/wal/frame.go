@@ -124,7 +124,7 @@ func parseHead(record []byte) (run []byte, seq uint64, ok bool) {
 	return run, seq, err == nil && seq > 0
 }
 
-// validRun says whether a run's id can stand in a head and in a file name.
+// validRun reports whether a run's id can stand in a head and in a file name.
 func validRun(run string) bool {
 	for _, c := range []byte(run) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -178,7 +178,7 @@ func (r *Reader) Next() (Frame, error) {
 	return f, err
 }
 
-// goesOn says whether err leaves it clear where the next frame begins.
+// goesOn reports whether err leaves it clear where the next frame begins.
 func goesOn(err error) bool {
 	return errors.Is(err, ErrChecksum) || errors.Is(err, ErrHead) || errors.Is(err, ErrErased)
 }

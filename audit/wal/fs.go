@@ -123,10 +123,10 @@ func (Disk) Lock(path string) (io.Closer, error) {
 }
 
 // CheckLock returns a *regular.TypeError when something stands in the place of the run's lock that is not a regular file:
-// nobody can hold it then. A lock that is missing is no error.
+// no one can hold it then. A lock that is missing is no error.
 func CheckLock(dir string) error { return regular.Check(filepath.Join(dir, lockName)) }
 
-// Locked says whether a live process writes the run in dir.
+// Locked reports whether a live process writes the run in dir.
 func Locked(dir string) bool {
 	f, err := regular.Open(filepath.Join(dir, lockName))
 	if err != nil {

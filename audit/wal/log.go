@@ -44,7 +44,7 @@ type Options struct {
 	// BufferBytes bounds the frames that are accepted and not yet durable; default 4 MiB.
 	// When it is full, Append waits. A single record may always pass.
 	BufferBytes int
-	// Linger is how long the writer gathers more records while nobody waits in
+	// Linger is how long the writer gathers more records while no one waits in
 	// Sync; default 2 ms. Sync ends it at once.
 	Linger time.Duration
 	Retry  time.Duration // pause between attempts while stalled; default 100 ms

@@ -227,7 +227,7 @@ const (
 	all     survival = "everything"
 )
 
-// dump writes what a power cut leaves to a real directory and says whether the
+// dump writes what a power cut leaves to a real directory and reports whether the
 // directory itself is left.
 func (m *memFS) dump(t testing.TB, dir string, s survival) bool {
 	t.Helper()

@@ -123,7 +123,7 @@ func TestOnCommit(t *testing.T) {
 	}
 	l, err := wal.Create(dir, o)
 	check(t, err)
-	done, err := script(t.Context(), t, l) // closes: nobody calls OnCommit behind it
+	done, err := script(t.Context(), t, l) // closes: no one calls OnCommit behind it
 	check(t, err)
 	var size int
 	for _, f := range frames(t, dir) {

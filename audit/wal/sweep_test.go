@@ -300,7 +300,7 @@ func wantRecord(t *testing.T, k key, dir string, o outcome) {
 	}
 }
 
-// begun says whether a lock, at least, was made: Recover wants one.
+// begun reports whether a lock, at least, was made: Recover wants one.
 func begun(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "lock"))
 	return err == nil

@@ -298,7 +298,7 @@ func cause(err error) string {
 	return "the record could not be written"
 }
 
-// passing says whether err is one that a disk can recover from.
+// passing reports whether err is one that a disk can recover from.
 func passing(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, io.ErrShortWrite} {
 		if errors.Is(err, e) {

@@ -135,6 +135,6 @@ func (p *Policy) Peers() []Peer { return slices.Clone(p.peers) }
 // Group returns the policy as Tessera takes it.
 func (p *Policy) Group() tessera.WitnessGroup { return p.group }
 
-// Satisfied says whether enough witnesses have cosigned the checkpoint. It does not check
+// Satisfied reports whether enough witnesses have cosigned the checkpoint. It does not check
 // the log's own signature.
 func (p *Policy) Satisfied(checkpoint []byte) bool { return p.group.Satisfied(checkpoint) }

@@ -28,7 +28,7 @@ type request struct {
 	old    uint64
 	proof  [][]byte
 	signed []byte // the checkpoint as it came, with its signatures
-	head   head   // what it says; nobody has vouched for it
+	head   head   // what it says; no one has vouched for it
 }
 
 // head is the text of a checkpoint (C2SP tlog-checkpoint), without extension lines.
@@ -71,7 +71,7 @@ func parseRequest(body []byte) (request, error) {
 	return r, err
 }
 
-// unverifiedHead reads a signed checkpoint whose signatures nobody has checked.
+// unverifiedHead reads a signed checkpoint whose signatures no one has checked.
 func unverifiedHead(signed []byte) (head, error) {
 	_, err := note.Open(signed, note.VerifierList())
 	var unverified *note.UnverifiedNoteError

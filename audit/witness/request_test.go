@@ -47,7 +47,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzPolicy: no text makes the parser fall over, and none is taken that asks for nobody unless it says none.
+// FuzzPolicy: no text makes the parser fall over, and none is taken that asks for no one unless it says none.
 func FuzzPolicy(f *testing.F) {
 	f.Add("witness a PeterNeumann+c74f20a3+BHSbJRyMBTZQzhvF0ekLPBQZWGsDCYM6PbqGV/9tkJ2e http://x/\nquorum a\n")
 	f.Add("quorum none\n")

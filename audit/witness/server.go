@@ -172,7 +172,7 @@ func (w *Witness) add(ctx context.Context, body []byte) (string, error) {
 // Reader reads the entries of one log. Its method is called by one goroutine at a time.
 type Reader interface {
 	// Read reads the entries under a checkpoint which its log has signed and which need not be published yet. An
-	// error that is ErrObjection says that nobody should cosign it, any other that the entries could not be read.
+	// error that is ErrObjection says that no one should cosign it, any other that the entries could not be read.
 	Read(ctx context.Context, signed []byte) error
 }
 
@@ -201,7 +201,7 @@ func (w *Witness) read(ctx context.Context, l *watched, signed []byte) error {
 	return nil
 }
 
-// check says whether r continues what is remembered.
+// check reports whether r continues what is remembered.
 func (l *watched) check(r request) error {
 	if r.old != l.last.size {
 		size := l.last.size

@@ -104,7 +104,7 @@ func (c *Client) Resolve(ctx context.Context, name string, qtype uint16) (Answer
 	})
 }
 
-// gone says whether err only means that a caller has left or had no more time.
+// gone reports whether err only means that a caller has left or had no more time.
 func gone(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

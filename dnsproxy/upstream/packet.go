@@ -77,7 +77,7 @@ const (
 	truncation                 // exact, and cut off
 )
 
-// compare says whether msg is a response to the query.
+// compare reports whether msg is a response to the query.
 func (p packet) compare(msg []byte) likeness {
 	if len(msg) < p.end || !bytes.Equal(msg[:2], p.bytes[:2]) {
 		return foreign

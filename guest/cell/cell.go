@@ -95,7 +95,7 @@ func New(c Config) (*Block, error) {
 }
 
 // Open sets what only a run knows: the limits, the name of the machine, and who
-// watches the cells, nil for nobody. It must be called before the run's first command.
+// watches the cells, nil for no one. It must be called before the run's first command.
 func (b *Block) Open(l Limits, hostname string, w Watcher) error {
 	b.mu.Lock()
 	b.watcher = w

@@ -40,7 +40,7 @@ func reaperImage() []byte {
 	return b.Bytes()
 }
 
-// reaperFile puts the executable where nobody can change it.
+// reaperFile puts the executable where no one can change it.
 func reaperFile() (fd int, err error) {
 	fd, err = unix.MemfdCreate("cell", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -61,7 +61,7 @@ func filter() ([]bpf.RawInstruction, error) {
 		unix.SYS_UNSHARE: refuse(0, newNamespaces, verdictPerm),
 		unix.SYS_SOCKET:  sockets(),
 		// No direct I/O, as on a file system that has none: a direct read into a mapping of a file
-		// writes to the file after the mapping has ended, when nobody counts as its writer.
+		// writes to the file after the mapping has ended, when no one counts as its writer.
 		unix.SYS_OPENAT:  refuse(2, unix.O_DIRECT, verdictInval),
 		unix.SYS_OPENAT2: {ret(verdictNoSys)}, // its flags lie in memory; callers fall back to openat
 		unix.SYS_FCNTL:   setFlags(),

@@ -55,9 +55,9 @@ type leaf struct {
 type In struct {
 	// Leave says that an entry is not copied, of a directory nothing that is in it. Nil: everything is.
 	Leave func(name string, info fs.FileInfo) bool
-	// List takes the files as they were sent. Nil: nobody does.
+	// List takes the files as they were sent. Nil: no one does.
 	List List
-	// Progress is told how many files and bytes were copied, often. Nil: nobody is.
+	// Progress is told how many files and bytes were copied, often. Nil: no one is.
 	Progress func(files int, bytes int64)
 }
 
@@ -141,9 +141,9 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data ne
 type Out struct {
 	// Guard has files and links that the host would execute not get their own names. Nil: all do.
 	Guard Guard
-	// List takes the files before they have their names. Nil: nobody does.
+	// List takes the files before they have their names. Nil: no one does.
 	List List
-	// Progress is told how many files and bytes were copied, often. Nil: nobody is.
+	// Progress is told how many files and bytes were copied, often. Nil: no one is.
 	Progress func(files int, bytes int64)
 }
 

@@ -380,7 +380,7 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// TestProofOfOneWithoutKey: a guest that proves the life of a command which nobody leased is told off, then ended.
+// TestProofOfOneWithoutKey: a guest that proves the life of a command which no one leased is told off, then ended.
 func TestProofOfOneWithoutKey(t *testing.T) {
 	c, _ := misbehaving(t, func(s *yamux.Session) {
 		for i := range 2 {

@@ -33,7 +33,7 @@ func (b *batch) add(f audit.CopiedFile) {
 	b.names += len(f.Path) + len(f.As) + len(f.Link)
 }
 
-// full says whether no more should be gathered.
+// full reports whether no more should be gathered.
 func (b *batch) full() bool { return len(b.files) >= maxListed || b.names >= maxListedNames }
 
 // tell tells what was gathered.

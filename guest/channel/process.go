@@ -134,7 +134,7 @@ func (p *Process) listen() (*report, error) {
 	}
 }
 
-// only says whether a report holds the one thing that it was found to hold, and nothing else.
+// only reports whether a report holds the one thing that it was found to hold, and nothing else.
 func (r *report) only(has bool) bool {
 	n := 0
 	for _, set := range []bool{r.Key != nil, r.Proof != nil, r.Wiped != nil, r.Exit != nil, r.Mark != 0, r.Deleted != nil, r.Warnings != nil, r.Error != "", r.Done} {

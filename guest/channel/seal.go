@@ -69,7 +69,7 @@ func seal(point, plain, context []byte) ([]byte, error) {
 // recipient can open one sealed bundle.
 type recipient struct{ key *ecdh.PrivateKey }
 
-// newRecipient makes the key. A key made by the library would leave a copy that nobody can reach.
+// newRecipient makes the key. A key made by the library would leave a copy that no one can reach.
 func newRecipient() (*recipient, error) {
 	scalar := make([]byte, pointSize)
 	defer clear(scalar)

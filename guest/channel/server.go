@@ -31,7 +31,7 @@ type Cell interface {
 	Pipes() (stdin io.WriteCloser, stdout, stderr io.ReadCloser)
 	Signal(syscall.Signal) error
 	Resize(Winsize) error
-	// Alive says whether the main command lives.
+	// Alive reports whether the main command lives.
 	Alive() bool
 	// Wipe takes the files of the command's secrets from the cell.
 	Wipe() error
@@ -43,7 +43,7 @@ type Cell interface {
 	Close() error
 }
 
-// ExecError says that a command could not be executed, and with which code a shell would exit.
+// ExecError reports that a command could not be executed, and with which code a shell would exit.
 type ExecError struct {
 	Code int // 126 or 127
 	Err  error
@@ -343,7 +343,7 @@ type eventStream struct {
 	marks   uint64
 	pending []byte // frames to be sent; at most batchBytes and one frame
 	late    *time.Timer
-	err     error // of the last send that nobody waited for
+	err     error // of the last send that no one waited for
 }
 
 const (

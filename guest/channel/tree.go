@@ -189,7 +189,7 @@ func entryName(h *tar.Header) (string, error) {
 	return name, nil
 }
 
-// staysWithin says whether a symbolic link called name in a tree can only lead
+// staysWithin reports whether a symbolic link called name in a tree can only lead
 // to somewhere in the tree. It may climb only before it descends, and not above
 // the top: a ".." behind a name could climb out of wherever another link leads.
 func staysWithin(name, target string) bool {

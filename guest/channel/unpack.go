@@ -123,7 +123,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// directory makes name, or finds it, and says whether it may be written into.
+// directory makes name, or finds it, and reports whether it may be written into.
 func (u *unpacker) directory(name string, mode fs.FileMode) bool {
 	if ok, known := u.dirs[name]; known {
 		return ok
@@ -225,7 +225,7 @@ func (u *unpacker) wait(w waiting, name string, l leaf) {
 	u.batch.add(listed(name, w.as, l))
 }
 
-// awaited says whether something that leads to name, or name itself, waits for its name.
+// awaited reports whether something that leads to name, or name itself, waits for its name.
 func (u *unpacker) awaited(name string) bool {
 	return slices.ContainsFunc(u.waiting, func(w waiting) bool { return w.as == name || strings.HasPrefix(name, w.as+"/") })
 }
@@ -264,7 +264,7 @@ func (u *unpacker) guarded(name string) string {
 	return as
 }
 
-// free says whether name may be taken: by nobody, or by what a rename replaces, which is all but a directory.
+// free reports whether name may be taken: by no one, or by what a rename replaces, which is all but a directory.
 func (u *unpacker) free(name string) bool {
 	info, err := u.root.Lstat(name)
 	if err == nil && info.IsDir() {

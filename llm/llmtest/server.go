@@ -104,7 +104,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.answer(q)
 }
 
-// fails says whether a script's request is to fail, with which status.
+// fails reports whether a script's request is to fail, with which status.
 func (s *Server) fails(q *question) int {
 	fields := strings.Fields(q.script.fail)
 	if len(fields) == 0 {

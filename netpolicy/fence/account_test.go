@@ -118,7 +118,7 @@ func TestAccountingIsExact(t *testing.T) {
 	}
 }
 
-// While nobody reads the ring it overflows: that is counted, flows are told of later,
+// While no one reads the ring it overflows: that is counted, flows are told of later,
 // and the sums of denials are right in the end.
 func TestRingLoss(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ type duel struct {
 	before [reasons]uint64
 }
 
-// newDuel makes a fence that nobody sweeps: time plays no part.
+// newDuel makes a fence that no one sweeps: time plays no part.
 func newDuel(t testing.TB) *duel {
 	t.Helper()
 	var f *Fence
@@ -76,7 +76,7 @@ func (d *duel) enforce(p *netpolicy.Policy) {
 	d.oracle.enforce(p)
 }
 
-// runs says whether the kernel's test run takes a frame: it wants a whole IP header.
+// runs reports whether the kernel's test run takes a frame: it wants a whole IP header.
 // TestDrops sends shorter ones through a real TAP.
 func runs(frame []byte) bool {
 	need := map[uint16]int{0x0800: 34, 0x86dd: 54}

@@ -10,9 +10,9 @@
 //
 // Two walls stand behind each other. The first is made of eBPF programs on TCX or clsact, the gates,
 // which belong to the devices themselves. A gate hands each packet to a program of
-// the policy, which passes what is allowed and marks it with a number that nobody in the
+// the policy, which passes what is allowed and marks it with a number that no one in the
 // guest knows. The table of those programs is emptied by the kernel when this
-// process dies, and a gate with nobody to hand packets to drops them all. The second is
+// process dies, and a gate with no one to hand packets to drops them all. The second is
 // a table of nft in the namespace that drops what does not carry the mark, whatever
 // became of the programs.
 //

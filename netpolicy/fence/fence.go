@@ -67,7 +67,7 @@ type Event struct {
 type Options struct {
 	// Sighted is called for each event, by one goroutine, in order; what it does
 	// in its own time: the ring fills while it does not return, what does not fit there
-	// is counted, and flows are told of later. It must not call Shut or Close, which wait for it. Nil: nobody looks.
+	// is counted, and flows are told of later. It must not call Shut or Close, which wait for it. Nil: no one looks.
 	Sighted func(Event)
 
 	attach attacher // of tests; nil: what the kernel has
@@ -139,7 +139,7 @@ func New(ctx context.Context, o Options) (*Fence, error) {
 	return f, nil
 }
 
-// stands says whether the walls stand, after it has put them up if need be.
+// stands reports whether the walls stand, after it has put them up if need be.
 func (f *Fence) stands() bool {
 	f.raising.Do(func() {
 		if f.unraised = f.raise(); f.unraised == nil {

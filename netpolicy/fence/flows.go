@@ -31,7 +31,7 @@ func newHistory() *simplelru.LRU[Key, Flow] {
 	return l
 }
 
-// hasEnded says whether this very flow has, not another between the same ends.
+// hasEnded reports whether this very flow has, not another between the same ends.
 func (f *Fence) hasEnded(flow Flow) bool {
 	old, ok := f.ended.Peek(flow.Key)
 	return ok && old.began == flow.began
@@ -139,7 +139,7 @@ func patience(k programsFlowKey, v *programsFlow, question bool) instant {
 	return instant(idleTCP)
 }
 
-// dies says whether a revoked flow was told of already; its time may be up now.
+// dies reports whether a revoked flow was told of already; its time may be up now.
 func (f *Fence) dies(e ending, t instant) bool {
 	d, ok := f.dying[e.key]
 	if !ok || d.began != e.value.Began {

@@ -233,7 +233,7 @@ func Sweep(ctx context.Context) error {
 }
 
 // bury removes the uplinks of processes that were killed. Their namespaces can outlive them for
-// minutes, while the kernel ends connections for which nobody is there; their guards cannot.
+// minutes, while the kernel ends connections for which no one is there; their guards cannot.
 func (f *forwarding) bury() error {
 	links, err := f.uplinks()
 	if err != nil || len(links) == 0 {

@@ -17,7 +17,7 @@ const (
 	slots
 )
 
-// inbound says whether a gate sees what its device receives, rather than what it sends.
+// inbound reports whether a gate sees what its device receives, rather than what it sends.
 func (s slot) inbound() bool { return s != toGuest }
 
 // gates are the programs that stand on the devices themselves, and belong to them: no

@@ -122,7 +122,7 @@ func keptKey(p netip.Prefix) programsRangeKey {
 	return programsRangeKey{Bits: 32 + uint32(p.Bits()), Family: family, Addr: w}
 }
 
-// has says whether an address is kept: it is the programs' lookup, in Go.
+// has reports whether an address is kept: it is the programs' lookup, in Go.
 func (k *kept) has(a netip.Addr) bool {
 	for _, bits := range k.bits {
 		if p, err := a.Prefix(bits); err == nil {

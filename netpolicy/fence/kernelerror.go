@@ -15,7 +15,7 @@ import (
 // MinimumKernel is the oldest release of Linux that fences are tested on.
 const MinimumKernel = "6.1"
 
-// KernelError says that the host's kernel refuses what a fence needs: a program, a place to
+// KernelError reports that the host's kernel refuses what a fence needs: a program, a place to
 // attach it, or a table of nftables.
 type KernelError struct {
 	Release string // of the kernel that refuses
@@ -33,7 +33,7 @@ func (e *KernelError) Error() string {
 // Unwrap gives the kernel's error.
 func (e *KernelError) Unwrap() error { return e.err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *KernelError) Hint() string {
 	switch {
 	case older(e.Release):
@@ -46,7 +46,7 @@ func (e *KernelError) Hint() string {
 	return "use a host with Linux " + MinimumKernel + " or newer and BTF (CONFIG_DEBUG_INFO_BTF), such as Debian 12; docs/hosts.md lists what was tested"
 }
 
-// older says whether a release is one before MinimumKernel.
+// older reports whether a release is one before MinimumKernel.
 func older(release string) bool {
 	var major, minor, leastMajor, leastMinor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
@@ -56,7 +56,7 @@ func older(release string) bool {
 	return major < leastMajor || major == leastMajor && minor < leastMinor
 }
 
-// confidential says whether the kernel is in the stricter of the two modes of lockdown
+// confidential reports whether the kernel is in the stricter of the two modes of lockdown
 // (kernel_lockdown(7)), which takes bpf_probe_read_kernel away.
 func confidential() bool {
 	mode, err := os.ReadFile("/sys/kernel/security/lockdown")

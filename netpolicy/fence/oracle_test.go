@@ -137,7 +137,7 @@ func parse6(f []byte, out bool) (p parsed, why int) {
 	return parseIP(src, dst, netpolicy.Guest6, ip[6], ip[40:40+int(be16(ip[4:]))], nil, out)
 }
 
-// padded says whether a frame has the packet's length, or is as short as Ethernet allows.
+// padded reports whether a frame has the packet's length, or is as short as Ethernet allows.
 func padded(frame, packet int) bool { return frame == packet || frame > packet && frame <= 60 }
 
 func parseIP(src, dst, guest netip.Addr, proto byte, body []byte, part *parsedPart, out bool) (p parsed, why int) {
@@ -206,7 +206,7 @@ func parsePart(peer, guest netip.Addr, proto byte, b []byte, part *parsedPart, o
 	return p, allowed
 }
 
-// place says whether a fragment is the next one of its datagram. One that is not ends it.
+// place reports whether a fragment is the next one of its datagram. One that is not ends it.
 func (o *oracle) place(p *parsed, out bool) int {
 	part := p.part
 	if part == nil {
@@ -374,7 +374,7 @@ var (
 	duelsOthers = prefixes([]string{"127.255.255.255/32", "198.19.0.0/16", "fdc5:7a1c:19d3::/112", "0.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32", "::/128", "ff00::/8"})
 )
 
-// keeps says whether the site drops what goes to an address.
+// keeps reports whether the site drops what goes to an address.
 func (o *oracle) keeps(a netip.Addr) bool {
 	within := func(list []netip.Prefix) bool {
 		return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -385,7 +385,7 @@ func (o *oracle) keeps(a netip.Addr) bool {
 	return !netpolicy.Synthetic.Contains(a) && within(duelsOthers)
 }
 
-// named says whether the policy names an address by itself.
+// named reports whether the policy names an address by itself.
 func (o *oracle) named(a netip.Addr) bool {
 	for _, r := range o.policy.Rules() {
 		if p, ok := r.Pattern.Prefix(); ok && p.IsSingleIP() && p.Addr() == a {

@@ -235,7 +235,7 @@ func (b *book) reopen(t programsTarget, under []*permit) (left []*permit, change
 	return left, true
 }
 
-// holds says whether a flow may live on: it is the programs' judge, in Go.
+// holds reports whether a flow may live on: it is the programs' judge, in Go.
 func (b *book) holds(k Key, f *programsFlow) bool {
 	switch {
 	case f.State&stateRevoked != 0:

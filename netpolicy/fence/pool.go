@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Pool keeps fences ready that nobody has used before. It belongs to one process.
+// Pool keeps fences ready that no one has used before. It belongs to one process.
 type Pool struct {
 	site    *space
 	ready   chan *Fence // as many as are kept
@@ -51,7 +51,7 @@ func (p *Pool) fill(ctx context.Context) {
 		select {
 		case p.ready <- f:
 		case <-ctx.Done():
-			_ = f.discard() // Close has nothing to say of a fence that nobody saw
+			_ = f.discard() // Close has nothing to say of a fence that no one saw
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (p *Pool) Take(ctx context.Context, o Options) (*Fence, error) {
 	return f, nil
 }
 
-// Close removes the fences that nobody took. Take must not be called any more.
+// Close removes the fences that no one took. Take must not be called any more.
 func (p *Pool) Close() error {
 	p.stop()
 	p.filling.Wait()

@@ -372,7 +372,7 @@ type wire struct {
 	tap *os.File
 }
 
-// send writes a frame with an empty virtio-net header before it, and says whether the TAP took it.
+// send writes a frame with an empty virtio-net header before it, and reports whether the TAP took it.
 func (w *wire) send(frame []byte) bool {
 	_, err := w.tap.Write(append(make([]byte, 10), frame...))
 	if err != nil && !errors.Is(err, unix.EINVAL) {

@@ -268,7 +268,7 @@ func admittedBy(t testing.TB, gate ebpf.ProgramID) (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// gone says whether the kernel has none of the programs any more.
+// gone reports whether the kernel has none of the programs any more.
 func gone(ids []ebpf.ProgramID) bool {
 	for _, id := range ids {
 		if p, err := ebpf.NewProgramFromID(id); err == nil {
@@ -302,7 +302,7 @@ func powerless() {
 	}
 }
 
-// Without the capabilities that it takes there is no fence, and the error says what to do.
+// Without the capabilities that it takes there is no fence, and the error states what to do.
 func TestMissingCapability(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()

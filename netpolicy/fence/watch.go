@@ -56,7 +56,7 @@ func (w *watcher) watch(ctx context.Context) {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			w.f.mu.Lock()
 			w.f.failed(fmt.Errorf("read what the programs tell, nothing passes now: %w", err))
-			w.f.seal() // nobody could see what passes
+			w.f.seal() // no one could see what passes
 			w.f.mu.Unlock()
 			return
 		}
@@ -157,7 +157,7 @@ func (w *watcher) end(ev Event) {
 	w.tell(ev)
 }
 
-// account returns how many denials up to a total nobody was told of yet.
+// account returns how many denials up to a total no one was told of yet.
 func (w *watcher) account(why int, total uint64) uint64 {
 	if total <= w.told[why] {
 		return 0
@@ -259,7 +259,7 @@ func (w *watcher) closeAll() {
 	}
 }
 
-// lives says whether the programs still know this very flow.
+// lives reports whether the programs still know this very flow.
 func (f *Fence) lives(k Key, began uint64) bool {
 	var v programsFlow
 	return f.maps.Flows.Lookup(k.raw(), &v) == nil && v.Began == began

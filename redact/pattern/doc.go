@@ -1,4 +1,4 @@
-// Package pattern finds secrets that nobody named: tier 2 of the redactor. It
+// Package pattern finds secrets that no one named: tier 2 of the redactor. It
 // works with the rules of gitleaks v8, which come out of gitleaks' own Go module
 // as its maintainers publish them, and promises nothing.
 //

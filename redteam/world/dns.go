@@ -157,7 +157,7 @@ func options(m *dns.Msg) []string {
 	return list
 }
 
-// answer fills in m and says whether the name exists.
+// answer fills in m and reports whether the name exists.
 func (z *zones) answer(m *dns.Msg, name string, q dns.Question) bool {
 	switch name {
 	case Zone, Wild, Rebind, RebindDirect:

@@ -62,7 +62,7 @@ func (w *World) links() error {
 }
 
 // know has the two ends of a wire know each other's hardware addresses, so that
-// nobody has to ask, and the first packet does not get lost over it.
+// no one has to ask, and the first packet does not get lost over it.
 func know(a *space, nameA string, b *space, nameB string) error {
 	return errors.Join(a.meet(nameA, b, nameB), b.meet(nameB, a, nameA))
 }

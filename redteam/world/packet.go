@@ -124,10 +124,10 @@ func at(b []byte, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// neighbourly says whether a packet is what two ends of a wire say to find each
+// neighbourly reports whether a packet is what two ends of a wire say to find each
 // other, and cannot have come over a router: ARP, neighbour discovery with all its 255 hops (RFC 4861,
 // section 7.1) and multicast listener reports (RFC 3810, section 5). Router advertisements and
-// redirects are not among them: nobody in the world sends any.
+// redirects are not among them: no one in the world sends any.
 func (p packet) neighbourly() bool {
 	switch p.proto {
 	case "arp":
@@ -140,7 +140,7 @@ func (p packet) neighbourly() bool {
 	return false
 }
 
-// ofGuest says whether an address is on a guest's link (198.18.0.0/15), of which nobody outside may hear.
+// ofGuest reports whether an address is on a guest's link (198.18.0.0/15), of which no one outside may hear.
 func ofGuest(b []byte) bool { return b[0] == 198 && b[1]&^1 == 18 }
 
 func zero(b []byte) bool {

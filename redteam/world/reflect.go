@@ -48,7 +48,7 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 	case "gzip-twice":
 		h.Set("Content-Encoding", "gzip, gzip")
 		text = gzipped(gzipped(text))
-	case "unknown": // a coding that is a lie, or nobody's
+	case "unknown": // a coding that is a lie, or no one's
 		h.Set("Content-Encoding", "br")
 	case "no-gzip":
 		h.Set("Content-Encoding", "gzip")

@@ -16,8 +16,8 @@ type watcher struct {
 	world *World
 	where Where
 	file  *os.File
-	skip  []int // interfaces that others watch, or nobody
-	// minds says whether a packet that came in is a sighting.
+	skip  []int // interfaces that others watch, or no one
+	// minds reports whether a packet that came in is a sighting.
 	minds func(packet) bool
 }
 
@@ -130,16 +130,16 @@ func (t *watcher) countLost(control func(func(uintptr)) error) {
 	})
 }
 
-// strays says whether a packet is a service's answer to the host's own end of a sandbox's cable. When a
+// strays reports whether a packet is a service's answer to the host's own end of a sandbox's cable. When a
 // custody is killed, a packet to a host that the policy allows can leave without its address
 // translated, or such an answer come back that has nowhere to go any more; the host's default route then
-// leads it back over the wire to the attacker. It holds what the service said, to nobody's address.
+// leads it back over the wire to the attacker. It holds what the service said, to no one's address.
 func strays(p packet) bool {
 	src, dst := p.src.Addr(), p.dst.Addr()
 	return (hosts4.Contains(src) || hosts6.Contains(src)) && (cables4.Contains(dst) || cables6.Contains(dst))
 }
 
-// isService says whether a packet from the host is for a service that the world
+// isService reports whether a packet from the host is for a service that the world
 // offers, on a port that a policy of the suite may name.
 func isService(p packet) bool {
 	dst := p.dst.Addr()

@@ -1,4 +1,4 @@
-// Package world is a little internet for tests: a host on which Custody runs,
+// Package world is a simulated internet for tests: a host on which Custody runs,
 // servers that a policy may allow, and an attacker who owns every other address.
 //
 //	  site                        world                           rest
@@ -101,10 +101,10 @@ var (
 )
 
 // CanaryPorts are the TCP ports on which the host itself listens, on all its
-// addresses, and of which nobody in a sandbox may know.
+// addresses, and of which no one in a sandbox may know.
 var CanaryPorts = []uint16{22, 2375, 8080}
 
-// World is the little internet. Its methods may be called concurrently.
+// World is the simulated internet. Its methods may be called concurrently.
 type World struct {
 	site, world, rest *space
 	ca                *authority

@@ -96,7 +96,7 @@ func (k *kept) Post(_ context.Context, ev audit.Event) (uint64, error) {
 }
 
 // TestUnboundTurnsUp: a value that no step binds is an anomaly where one that is bound would be. To
-// whom it may be shown: nobody, unless it is a secret that is only masked.
+// whom it may be shown: no one, unless it is a secret that is only masked.
 func TestUnboundTurnsUp(t *testing.T) {
 	t.Setenv("CUSTODY_TEST_A", "the-value-of-a")
 	t.Setenv("CUSTODY_TEST_B", "the-value-of-b")

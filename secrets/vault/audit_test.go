@@ -114,7 +114,7 @@ func TestMisuseOfOne(t *testing.T) {
 	s.from(t, "127.0.0.2", delivered(one), "GET", "secret/data/agents/other")
 	heard(t, one, "from 127.0.0.2")
 	heard(t, two, "")
-	for range 3 * maxMisuse { // nobody listens: nothing waits for them
+	for range 3 * maxMisuse { // no one listens: nothing waits for them
 		s.from(t, "127.0.0.2", delivered(two), "GET", "secret/data/agents/other")
 	}
 	heard(t, two, "from 127.0.0.2")

@@ -240,7 +240,7 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// wire passes connections on to a Vault until it is cut: then bytes go nowhere, and nobody is told.
+// wire passes connections on to a Vault until it is cut: then bytes go nowhere, and no one is told.
 type wire struct {
 	ln net.Listener
 

@@ -83,8 +83,8 @@ func (b *Broker) clear(ctx context.Context, n *note) error {
 	return err
 }
 
-// Left says whether dir has notes that Sweep has to look at, and how old the youngest is. It
-// asks nobody at Vault.
+// Left reports whether dir has notes that Sweep has to look at, and how old the youngest is. It
+// asks no one at Vault.
 func Left(dir string, alive func(run string) bool) (some bool, youngest time.Duration) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

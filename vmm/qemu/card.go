@@ -28,7 +28,7 @@ func card() string {
 }
 
 // newLooseEnd returns a TAP in a network namespace that holds nothing else, is
-// nobody's and goes with the descriptor. The TAP is down and stays so: what
+// no one's and goes with the descriptor. The TAP is down and stays so: what
 // the guest sends is dropped.
 func newLooseEnd() (*os.File, error) {
 	type result struct {

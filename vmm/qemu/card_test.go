@@ -163,7 +163,7 @@ func describe(f []byte) string {
 const bulk = 2 << 20
 
 // TestCard: what the guest sends arrives and what it is sent arrives, in both
-// versions of IP, and nothing is on the cable that nobody asked for.
+// versions of IP, and nothing is on the cable that no one asked for.
 func TestCard(t *testing.T) {
 	s := newSite(t)
 	m := vmtest.Restore(t, vmtest.Options{Tap: s.tap})

@@ -65,7 +65,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestStuckProcess: a process that does not die of SIGKILL holds nobody up. Its uid and its
+// TestStuckProcess: a process that does not die of SIGKILL holds no one up. Its uid and its
 // group stay its own until it has ended.
 func TestStuckProcess(t *testing.T) {
 	freezer := "/sys/fs/cgroup/freezer"

@@ -77,7 +77,7 @@ func (l *uidLease) release() {
 }
 
 // Sweep removes the control groups of machines whose Custody was killed. A
-// machine's group has its uid for a name, so a lease says whether it lives.
+// machine's group has its uid for a name, so a lease reports whether it lives.
 func Sweep() error {
 	groups, err := os.ReadDir(filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func Sweep() error {
 	return errors.Join(errs...)
 }
 
-// caged says whether there is a control group for a machine with this uid.
+// caged reports whether there is a control group for a machine with this uid.
 func caged(uid int) bool {
 	_, err := os.Stat(filepath.Join("/sys/fs/cgroup", v1Controller(), cagePrefix, strconv.Itoa(uid)))
 	return err == nil

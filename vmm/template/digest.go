@@ -88,7 +88,7 @@ func digest(ctx context.Context, dir, key, path string, hash hasher) (string, er
 	return now.SHA256, remember(dir, key, path, now.SHA256)
 }
 
-// holdsGuest says whether the template was made with the program at path.
+// holdsGuest reports whether the template was made with the program at path.
 func (t Template) holdsGuest(ctx context.Context, path string) (bool, error) {
 	sum, err := digest(ctx, t.dir, "guest", path, hashFile)
 	if err != nil {

@@ -115,7 +115,7 @@ func (t Template) readShape(dir string) (shapeFile, error) {
 	return f, nil
 }
 
-// hasSnapshot says whether there is a snapshot that this driver can restore.
+// hasSnapshot reports whether there is a snapshot that this driver can restore.
 func (t Template) hasSnapshot(dir string, d Driver, s Shape) bool {
 	f, err := t.readShape(dir)
 	return err == nil && f.Format == shapeFormat && f.Fingerprint == d.Fingerprint() && f.Template == t.Digest()

@@ -245,7 +245,7 @@ type verdict struct {
 	Time   time.Time `json:"time"`
 }
 
-// stale says whether the verdict is one of a slow probe that is to be repeated. One of the future is, too.
+// stale reports whether the verdict is one of a slow probe that is to be repeated. One of the future is, too.
 func (v verdict) stale(now time.Time) bool {
 	age := now.Sub(v.Time)
 	return v.Slow && (age < 0 || age >= slowFor)
