@@ -127,7 +127,7 @@ func (s *session) send(p *pending, buf []byte) {
 	}
 }
 
-// why tells the client where to read on. A long rule is cut, so that run and
+// why is the text of a denial for the client. A long rule is cut, so that run and
 // seq stay.
 func (p *pending) why(run string) string {
 	const most = 100

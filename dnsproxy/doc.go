@@ -14,7 +14,7 @@
 // Everything is bounded. When the record stalls the committer stands still, the
 // queue fills, the readers stop reading, and the kernel drops what the guest sends
 // on: the guest waits, the record does not suffer. When the workers are busy a
-// question for a direct name is answered SERVFAIL at once, and recorded.
+// question for a direct name is answered SERVFAIL immediately, and recorded.
 //
 // What an answer holds depends on the rule that names the name:
 //

@@ -46,7 +46,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// accept takes TCP connections, up to the bound; one too many is closed at once.
+// accept takes TCP connections, up to the bound; one too many is closed immediately.
 func (s *session) accept(ctx context.Context, ln net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()

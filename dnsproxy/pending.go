@@ -30,7 +30,7 @@ type pending struct {
 	life  time.Duration        // from then on; 0 for the sandbox's
 	under netpolicy.Generation // of the policy by which it was decided
 
-	packet [maxQuery + 1]byte // one more, to tell what is too long
+	packet [maxQuery + 1]byte // one more, to detect what is too long
 }
 
 var pendings = sync.Pool{New: func() any { return new(pending) }}

@@ -66,7 +66,7 @@ const (
 	minUDP, maxUDP = 512, 1232
 )
 
-// parse reads a packet. What it says may be wrong in any way: flawed tells how,
+// parse reads a packet. What it says may be wrong in any way: flawed states how,
 // and the fields that were read until then are set. It is strict, and reads no more
 // of a query than an answer needs: options are not even looked at.
 func parse(msg []byte) query {

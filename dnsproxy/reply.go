@@ -7,7 +7,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// reply is what a client is told. All addresses belong to the name that was asked
+// reply is the answer to a client. All addresses belong to the name that was asked
 // for: CNAMEs are in the record, the guest has no use for them.
 type reply struct {
 	rcode int

@@ -46,7 +46,7 @@ type Config struct {
 	Names    Names
 	Recorder Recorder
 	Upstream Resolver
-	Run      string // told to clients with a denial
+	Run      string // sent to clients with a denial
 
 	// Self reports whether an address is the host's own; those are treated like special
 	// ones. nil: none is known.

@@ -379,7 +379,7 @@ func TestTableFails(t *testing.T) {
 	}
 }
 
-// TestOverload has one worker, which waits for a silent server: the others are told at once.
+// TestOverload has one worker, which waits for a silent server: the others get an answer immediately.
 func TestOverload(t *testing.T) {
 	release := make(chan struct{})
 	z := newZone(t, func(w dns.ResponseWriter, r *dns.Msg) {

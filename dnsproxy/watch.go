@@ -32,7 +32,7 @@ const (
 	window     = 10 * time.Minute // for both sums
 )
 
-// How much is kept and told.
+// How much is kept and reported.
 const (
 	maxDomains  = 1024 // watched at a time; the one seen least recently is forgotten
 	sketchBits  = 2048 // a domain; enough to count manyNames
@@ -50,7 +50,7 @@ type watch struct {
 	domains *simplelru.LRU[string, *domain]
 	since   time.Time // of the window of told
 	told    int
-	untold  int // findings over the bound, since the last that was told
+	untold  int // findings over the bound, since the last that was reported
 }
 
 // domain is what is known of the names below one domain. Which were seen is kept as
@@ -104,7 +104,7 @@ func baseOf(name string, v netpolicy.Verdict) string {
 	return strings.Join(labels[max(0, len(labels)-2):], ".")
 }
 
-// see takes note of a name below a domain and returns what there is to be told.
+// see takes note of a name below a domain and returns what there is to be reported.
 func (w *watch) see(name, base string, denied bool, now time.Time) []audit.Finding {
 	left := strings.TrimSuffix(strings.TrimSuffix(name, base), ".")
 	run := longestRun(left)

@@ -150,7 +150,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestPipelining writes many questions at once, and reads the answers late.
+// TestPipelining writes many questions without waiting, and reads the answers late.
 func TestPipelining(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "*.a.test"))
 	c, err := net.Dial("tcp", s.addr)
@@ -187,7 +187,7 @@ func TestPipelining(t *testing.T) {
 }
 
 // TestSlowClients hold connections open in every way: each is closed in time, one too
-// many at once, and others are served meanwhile.
+// many concurrently, and others are served meanwhile.
 func TestSlowClients(t *testing.T) {
 	const conns = 8
 	s := newSite(t, Config{Conns: conns, Idle: 300 * time.Millisecond}, gatewayRule(t, "a.test"))

@@ -46,7 +46,7 @@ func (v Verdict) RuleName() string {
 // Default is the name of the rule that there always is: everything is denied.
 const Default = "default"
 
-// Reason says why something is denied. The values stand in the record.
+// Reason is why something is denied. The values stand in the record.
 type Reason string
 
 // Why Decide denies.
@@ -62,7 +62,7 @@ const (
 )
 
 // reasons are those of rules by how far a question got in one, so that the
-// nearest miss is what is told.
+// nearest miss is what is reported.
 var reasons = []Reason{WrongMode, WrongPort, WrongMethod, WrongPath, UnclearPath, SpecialRange}
 
 // IsReason reports whether a reason that stands in a record is one of Decide's,

@@ -1,4 +1,4 @@
-// Package netpolicy says what may leave a sandbox: the grammar of egress rules
+// Package netpolicy decides what may leave a sandbox: the grammar of egress rules
 // and Decide, the one pure function that every enforcer is held to.
 //
 // A rule names a host (or all hosts below one, with "*." before it), the ports on
@@ -13,5 +13,5 @@
 //
 // What no rule names is denied. A name leads to public addresses only, unless
 // the rule gives the special range: a name that suddenly resolves to the cloud's metadata
-// service or to the host's own network is refused, whoever answered so.
+// service or to the host's own network is refused, whichever server gave that answer.
 package netpolicy

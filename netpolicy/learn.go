@@ -177,7 +177,7 @@ func (l *lesson) learnAddr(q Question) bool {
 }
 
 // learnableAddr: not what means the guest itself, all of a network or whoever is
-// on the link, such as a cloud's metadata. Whoever means such an address writes the rule himself.
+// on the link, such as a cloud's metadata. A user who means such an address writes the rule by hand.
 func learnableAddr(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// specialRanges are the addresses that are not simply somebody's on the
+// specialRanges are the addresses that are not simply a host's on the
 // internet: the special-purpose registries of IANA (RFC 6890 and its updates),
 // multicast, what can carry another address inside (NAT64, 6to4, Teredo), and what is
 // the sandbox's own. Names must not lead there unless a rule says so: that is how rebinding works.

@@ -42,7 +42,7 @@ func (o *Options) fill() {
 }
 
 // Client asks servers for addresses. It is safe for concurrent use, and starts
-// no goroutine of its own: who calls Resolve does the work.
+// no goroutine of its own: the caller of Resolve does the work.
 type Client struct {
 	opt     Options
 	servers []*server
@@ -74,7 +74,7 @@ var (
 	ErrQuestion = errors.New("not a question that is asked upstream")
 )
 
-// Cached returns what Resolve would return without asking anybody.
+// Cached returns what Resolve would return without asking a server.
 func (c *Client) Cached(name string, qtype uint16) (Answer, bool) {
 	return c.cache.get(question{canonical(name), qtype}, time.Now())
 }
@@ -110,7 +110,7 @@ func gone(err error) bool {
 }
 
 // resolve asks until the chain of CNAMEs ends in addresses or in nothing. A
-// server that answers recursively gives all of it at once.
+// server that answers recursively gives all of it in one answer.
 func (c *Client) resolve(ctx context.Context, q question) (Answer, error) {
 	began := time.Now()
 	a := Answer{TTL: c.opt.MaxTTL}
@@ -196,7 +196,7 @@ func over(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// words tells each error once.
+// words names each error once.
 func words(errs []string) string {
 	slices.Sort(errs)
 	if errs = slices.Compact(errs); len(errs) == 0 {

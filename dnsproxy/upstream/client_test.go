@@ -368,7 +368,7 @@ func TestTotal(t *testing.T) {
 	}
 }
 
-// TestSharing asks one question from many callers at once: upstream sees it once.
+// TestSharing asks one question from many callers concurrently: upstream sees it once.
 func TestSharing(t *testing.T) {
 	release := make(chan struct{})
 	z := serve(t, func(w dns.ResponseWriter, r *dns.Msg) {

@@ -103,7 +103,7 @@ var (
 )
 
 // maxForeign is how many responses with another id or question are overlooked:
-// few come late, many mean that somebody guesses.
+// few come late, many mean that an attacker guesses.
 const maxForeign = 16
 
 // overUDP sends the query and waits for the response to it, whatever else arrives.

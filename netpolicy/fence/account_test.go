@@ -118,7 +118,7 @@ func TestAccountingIsExact(t *testing.T) {
 	}
 }
 
-// While no one reads the ring it overflows: that is counted, flows are told of later,
+// While no one reads the ring it overflows: that is counted, flows are reported later,
 // and the sums of denials are right in the end.
 func TestRingLoss(t *testing.T) {
 	t.Parallel()
@@ -188,7 +188,7 @@ func TestFlowTableIsBounded(t *testing.T) {
 	seen.await(t, "table full", func(ev Event) bool { return ev.Reason == reasonText[tableFull] })
 }
 
-// The guest takes a port again before the old flow is swept: both are told, each with its own counters.
+// The guest takes a port again before the old flow is swept: both are reported, each with its own counters.
 func TestPortIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	f, seen := newFence(t, nil, everywhere("tcp/7000")...)
@@ -211,7 +211,7 @@ func TestPortIsUsedAgain(t *testing.T) {
 	})
 }
 
-// Close tells the end of what is still open.
+// Close reports the end of what is still open.
 func TestCloseTellsOfOpenFlows(t *testing.T) {
 	t.Parallel()
 	seen := newSightings()

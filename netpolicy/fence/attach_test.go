@@ -82,7 +82,7 @@ func attached(index int, inbound bool) (tcx, clsact []ebpf.ProgramID, err error)
 	return tcx, clsact, nil
 }
 
-// detachAll takes every program off a device, by force, as somebody with root might.
+// detachAll takes every program off a device, by force, as another program of root might.
 func detachAll(t *testing.T, s *space, device string) {
 	t.Helper()
 	index := lookup(t, s, device).Attrs().Index

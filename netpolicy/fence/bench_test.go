@@ -36,7 +36,7 @@ func learned(b *testing.B, d *duel, n int) {
 	must(b, d.fence.maps.Ids.Put(uint32(2), uint32(1)))
 }
 
-// BenchmarkPolicyProgram tells what the programs on the guest's packets cost, gates included, by the kernel's test run.
+// BenchmarkPolicyProgram measures what the programs on the guest's packets cost, gates included, by the kernel's test run.
 func BenchmarkPolicyProgram(b *testing.B) {
 	d := newDuel(b)
 	established := packet{proto: protoTCP, peer: netpolicy.FirstSynthetic, guestPort: 1000, peerPort: 443, flags: 16, payload: make([]byte, 1000)}
@@ -106,7 +106,7 @@ func offload(b *testing.B, tap *os.File) {
 	must(b, err)
 }
 
-// BenchmarkThroughput tells what the program costs a direct flow of TCP, out of the guest and
+// BenchmarkThroughput measures what the program costs a direct flow of TCP, out of the guest and
 // into it, with the program and without it by turns.
 func BenchmarkThroughput(b *testing.B) {
 	site, peer := newWorld(b)
@@ -194,7 +194,7 @@ func rate(b *testing.B, g *guest, l net.Listener, way string) float64 {
 	return float64(n) / took.Seconds()
 }
 
-// BenchmarkTake tells how long a pooled fence takes to be had.
+// BenchmarkTake measures how long a pooled fence takes to be had.
 func BenchmarkTake(b *testing.B) {
 	pool, err := NewPool(1)
 	must(b, err)
@@ -217,7 +217,7 @@ func BenchmarkTake(b *testing.B) {
 	b.ReportMetric(float64(took.Microseconds())/float64(b.N), "µs/take")
 }
 
-// BenchmarkFifty tells how long fifty fences take to be made and torn down, one after the other.
+// BenchmarkFifty measures how long fifty fences take to be made and torn down, one after the other.
 func BenchmarkFifty(b *testing.B) {
 	var made, gone time.Duration
 	for b.Loop() {
@@ -241,7 +241,7 @@ func BenchmarkFifty(b *testing.B) {
 	b.ReportMetric(gone.Seconds()*1000/float64(b.N)/50, "ms/gone")
 }
 
-// BenchmarkEnforce tells how long it takes until 10,000 flows that a change does not
+// BenchmarkEnforce measures how long it takes until 10,000 flows that a change does not
 // allow are stopped, and until all of them are reset and counted.
 func BenchmarkEnforce(b *testing.B) {
 	site, _ := newWorld(b)

@@ -138,7 +138,7 @@ func TestPinExpires(t *testing.T) {
 }
 
 // The site itself, its services and other sandboxes are out of reach, unless an
-// address is named. The guest is told at once, and the record that it was denied.
+// address is named. The guest gets an error immediately, and the record has the denial.
 func TestDirectDoesNotReachTheSite(t *testing.T) {
 	t.Parallel()
 	site, _ := newWorld(t)
@@ -430,7 +430,7 @@ func TestSweepRemovesWhatTheDeadLeft(t *testing.T) {
 	}
 }
 
-// siteState is the links, tables and forwarding of a namespace, as its tools tell.
+// siteState is the links, tables and forwarding of a namespace, as its tools print them.
 func siteState(t testing.TB, s *space) string {
 	t.Helper()
 	var b strings.Builder

@@ -117,7 +117,7 @@ func gatewayOf(peer netip.Addr) netip.Addr {
 	return netpolicy.Gateway4
 }
 
-// Each malformed or foreign packet is dropped, counted and told with its reason; a good one
+// Each malformed or foreign packet is dropped, counted and reported with its reason; a good one
 // of the same flow passes. The peer sees none but that one.
 func TestDrops(t *testing.T) {
 	t.Parallel()
@@ -265,7 +265,7 @@ func TestChecksumIsNotWrittenOverAnAddress(t *testing.T) {
 	}
 }
 
-// Nobody reaches a guest that has not asked.
+// No host reaches a guest that has not asked.
 func TestUnaskedIsDropped(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {

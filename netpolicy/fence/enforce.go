@@ -65,7 +65,7 @@ func (f *Fence) Enforce(ctx context.Context, g netpolicy.Generation) ([]Flow, er
 	return ended, f.connect(ctx, g.Policy)
 }
 
-// nudge has the watcher tell what waits.
+// nudge has the watcher report what waits.
 func (f *Fence) nudge() {
 	if f.watcher != nil {
 		_ = f.watcher.ring.Flush() // if it is closed, the watcher has ended

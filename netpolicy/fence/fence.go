@@ -28,7 +28,7 @@ type Permit struct {
 	DNSSeq uint64 // of the answer's event
 }
 
-// Key tells one flow from another. Src is the guest's end.
+// Key identifies a flow. Src is the guest's end.
 type Key struct {
 	Proto    string // tcp or udp; in denials also icmp, icmp6 or a number
 	Src, Dst netip.AddrPort
@@ -45,7 +45,7 @@ type Flow struct {
 	BytesOut, BytesIn     uint64
 	PacketsOut, PacketsIn uint64
 
-	began uint64 // as the programs tell it: with Key, what makes this flow this one
+	began uint64 // as the programs report it: with Key, what makes this flow this one
 }
 
 // Event is something that the fence saw.
@@ -55,7 +55,7 @@ type Event struct {
 	Flow   Flow
 	Reason string
 	// Count is how many denials a deny event stands for. Not every denial is
-	// told by itself; over time the sums for each reason are exact. It is 0 where the
+	// reported by itself; over time the sums for each reason are exact. It is 0 where the
 	// event before has counted this denial already.
 	Count   uint64
 	Inbound bool   // the denied packet was one for the guest
@@ -67,7 +67,7 @@ type Event struct {
 type Options struct {
 	// Sighted is called for each event, by one goroutine, in order; what it does
 	// in its own time: the ring fills while it does not return, what does not fit there
-	// is counted, and flows are told of later. It must not call Shut or Close, which wait for it. Nil: no one looks.
+	// is counted, and flows are reported later. It must not call Shut or Close, which wait for it. Nil: no one looks.
 	Sighted func(Event)
 
 	attach attacher // of tests; nil: what the kernel has
@@ -98,7 +98,7 @@ type Fence struct {
 	named      []netip.Addr // single addresses that the policy names, while there is an uplink
 	ended      *simplelru.LRU[Key, Flow]
 	dying      map[programsFlowKey]dying
-	pending    []Event // for the watcher to tell
+	pending    []Event // for the watcher to report
 	swept      instant // when permits were last looked through
 	failure    error   // of the watcher; Close returns it
 	closed     bool
@@ -285,7 +285,7 @@ func (f *Fence) Denials() (map[string]uint64, error) {
 	return counts, nil
 }
 
-// Shut tells the end of every flow that lives, and lets nothing pass any more.
+// Shut reports the end of every flow that lives, and lets nothing pass any more.
 // The guest should be gone. What there is in the kernel stays until Close.
 func (f *Fence) Shut() {
 	f.raising.Do(func() { f.unraised = net.ErrClosed })

@@ -139,7 +139,7 @@ func patience(k programsFlowKey, v *programsFlow, question bool) instant {
 	return instant(idleTCP)
 }
 
-// dies reports whether a revoked flow was told of already; its time may be up now.
+// dies reports whether a revoked flow was reported already; its time may be up now.
 func (f *Fence) dies(e ending, t instant) bool {
 	d, ok := f.dying[e.key]
 	if !ok || d.began != e.value.Began {
@@ -162,7 +162,7 @@ func (f *Fence) end(e *ending, t instant) error {
 			return fmt.Errorf("read a flow that ends: %w", err)
 		}
 	} else if err := f.maps.Flows.LookupAndDelete(e.key, &e.value); errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil // the guest has begun another in its place: the ring tells of it
+		return nil // the guest has begun another in its place: the ring reports it
 	} else if err != nil {
 		return fmt.Errorf("end a flow: %w", err)
 	}
@@ -179,7 +179,7 @@ func (f *Fence) viaGateway(id uint32) bool {
 	return p != nil && p.Via == netpolicy.Gateway
 }
 
-// conclude keeps a flow's end to be told and asked for.
+// conclude keeps a flow's end to be reported and asked for.
 func (f *Fence) conclude(how audit.FlowState, flow Flow) {
 	ev := Event{State: how, Flow: flow, Time: time.Now().UTC()}
 	if how == audit.FlowRevoke {

@@ -37,12 +37,12 @@ type forwarder struct {
 	device string // empty: every device
 }
 
-// uplinkAlias tells our uplinks from devices that only have such a name.
+// uplinkAlias marks our uplinks: other devices can have such a name.
 const uplinkAlias = "custody uplink"
 
 // forward has the site forward between the uplink and the devices that lead out.
 // IPv6 needs Linux 6.17's force_forwarding; before that it is switched on for all
-// devices, and those that take router advertisements are told to go on doing so.
+// devices, and those that take router advertisements are set to go on doing so.
 func forward(ctx context.Context, site *space, name string) (*forwarding, error) {
 	f := &forwarding{site: site, name: name}
 	return f, f.alone(ctx, f.begin)
@@ -311,7 +311,7 @@ func (f *forwarding) waysOut() ([]string, error) {
 }
 
 // restore puts back what was changed, if no other sandbox needs it. What has another
-// value by now was changed by somebody else, and stays.
+// value by now was changed by another program, and stays.
 func (f *forwarding) restore(ctx context.Context) error {
 	return f.alone(ctx, func() error {
 		if err := f.bury(); err != nil {

@@ -77,7 +77,7 @@ func sendsBack(t testing.TB, c net.Conn, datagram []byte) {
 		c.SetReadDeadline(time.Now().Add(3 * time.Second))
 		for {
 			n, err := c.Read(b)
-			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EMSGSIZE) { // lost, and the path's MTU told
+			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EMSGSIZE) { // lost, and the path's MTU reported
 				break
 			}
 			must(t, err)
@@ -309,7 +309,7 @@ func TestFragmentsDoNotOutliveTheirPolicy(t *testing.T) {
 	})
 }
 
-// A datagram in fragments that no rule allows fails at once, as a small one does.
+// A datagram in fragments that no rule allows fails immediately, as a small one does.
 func TestDeniedDatagramFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {
@@ -330,7 +330,7 @@ func TestDeniedDatagramFailsAtOnce(t *testing.T) {
 	}
 }
 
-// A path with a smaller MTU behind the site: IPv4 cuts the fragments once more on the way, IPv6 tells
+// A path with a smaller MTU behind the site: IPv4 cuts the fragments once more on the way, IPv6 reports
 // the guest, which then makes them smaller.
 func TestFragmentsOnANarrowPath(t *testing.T) {
 	t.Parallel()

@@ -69,7 +69,7 @@ func (i *injector) toPeer(peer netip.Addr, packet []byte) {
 	}
 }
 
-// answer tells the guest that a packet was denied: an attempt to begin a flow gets
+// answer notifies the guest that a packet was denied: an attempt to begin a flow gets
 // ICMP's "administratively prohibited", a packet in the middle of one a reset.
 func (i *injector) answer(why int, quote []byte) {
 	q, ok := parseQuote(quote)

@@ -74,7 +74,7 @@ func TestResolverIsReachedByBothTransports(t *testing.T) {
 	}
 }
 
-// A program that tries what is not allowed is told so at once.
+// A program that tries what is not allowed gets an error immediately.
 func TestDeniedAttemptFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -121,7 +121,7 @@ func TestDenialNamesTheNearestRule(t *testing.T) {
 	}
 }
 
-// Revoking ends an open download at once; the gateway's reset still reaches the guest.
+// Revoking ends an open download immediately; the gateway's reset still reaches the guest.
 func TestRevokeEndsGatewayFlow(t *testing.T) {
 	t.Parallel()
 	f, g, seen := gatewayFence(t)

@@ -22,7 +22,7 @@ const (
 
 const sweepEvery = time.Second
 
-// watcher tells what happens, in order. It belongs to one goroutine.
+// watcher reports what happens, in order. It belongs to one goroutine.
 //
 //	ring ------------ open, close (replaced), deny --+
 //	table, each 1 s - open (ring was full), close ---+--> Sighted
@@ -30,13 +30,13 @@ const sweepEvery = time.Second
 type watcher struct {
 	f    *Fence
 	ring *ringbuf.Reader
-	open map[Key]Flow    // told as open
+	open map[Key]Flow    // reported as open
 	told [reasons]uint64 // denials
 	lost uint64          // records of the ring that were seen to be missing
 	gap  uint64          // of those, what the next event has to say
 }
 
-// watch runs until the context ends, and then tells the end of all flows.
+// watch runs until the context ends, and then reports the end of all flows.
 func (w *watcher) watch(ctx context.Context) {
 	defer w.ring.Close()
 	next := time.Now().Add(sweepEvery)
@@ -65,8 +65,8 @@ func (w *watcher) watch(ctx context.Context) {
 	w.closeAll()
 }
 
-// tick tells what others left to be told. Totals and ends are read before the ring
-// is emptied, so that whatever the ring has on them was told before.
+// tick reports what others left to be reported. Totals and ends are read before the ring
+// is emptied, so that whatever the ring has on them was reported before.
 func (w *watcher) tick(sweep bool) {
 	f := w.f
 	var live []Flow
@@ -117,7 +117,7 @@ func (w *watcher) drain() {
 	}
 }
 
-// missing tells the end of flows that were replaced while the ring was full.
+// missing reports the end of flows that were replaced while the ring was full.
 func (w *watcher) missing(live []Flow) {
 	if len(w.open) == len(live) {
 		return
@@ -141,7 +141,7 @@ func (w *watcher) tell(ev Event) {
 	w.f.sighted(ev)
 }
 
-// begin tells that a flow is open, once.
+// begin reports that a flow is open, once.
 func (w *watcher) begin(flow Flow) {
 	if old, ok := w.open[flow.Key]; ok && old.began == flow.began {
 		return
@@ -150,14 +150,14 @@ func (w *watcher) begin(flow Flow) {
 	w.tell(Event{State: audit.FlowOpen, Flow: flow, Time: flow.Began})
 }
 
-// end tells a flow's end, and its beginning first where the ring had no room for that.
+// end reports a flow's end, and its beginning first where the ring had no room for that.
 func (w *watcher) end(ev Event) {
 	w.begin(ev.Flow)
 	delete(w.open, ev.Flow.Key)
 	w.tell(ev)
 }
 
-// account returns how many denials up to a total no one was told of yet.
+// account returns how many denials up to a total were not reported yet.
 func (w *watcher) account(why int, total uint64) uint64 {
 	if total <= w.told[why] {
 		return 0
@@ -184,7 +184,7 @@ func (w *watcher) take(sample []byte) {
 	}
 	w.f.mu.Unlock()
 	switch {
-	case over: // its end is told, or waits in pending
+	case over: // its end is reported, or waits in pending
 	case e.Kind == eventOpen:
 		w.begin(flow)
 	case e.Flow.State&stateRevoked != 0: // the guest was quicker than the review
@@ -194,8 +194,8 @@ func (w *watcher) take(sample []byte) {
 	}
 }
 
-// deny tells of a denied packet, and answers the guest so that its program fails
-// at once with an error rather than hang.
+// deny reports a denied packet, and answers the guest so that its program fails
+// immediately with an error rather than hang.
 func (w *watcher) deny(e *programsEvent) {
 	why := int(e.Reason)
 	if why >= reasons {
@@ -235,7 +235,7 @@ func (f *Fence) explain(ev *Event, why int) {
 	}
 }
 
-// closeAll tells the end of what is left.
+// closeAll reports the end of what is left.
 func (w *watcher) closeAll() {
 	f := w.f
 	f.mu.Lock()

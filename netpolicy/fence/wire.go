@@ -105,7 +105,7 @@ func keyOf(k programsFlowKey) Key {
 
 func (k Key) port() netpolicy.Port { return netpolicy.Port{Proto: k.Proto, Number: k.Dst.Port()} }
 
-// instant is a time of CLOCK_MONOTONIC in nanoseconds, as the programs tell it.
+// instant is a time of CLOCK_MONOTONIC in nanoseconds, as the programs report it.
 type instant uint64
 
 func now() instant {
