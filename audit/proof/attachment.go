@@ -106,10 +106,15 @@ func ParseAttachments(text string) (Attachments, error) {
 }
 
 // VerifyAttachments checks a statement and the files that it is about, which have to be all of
-// them and no other. Any error is a *Verdict. That the runs are what the statement says is for
-// Verify of their bundles.
-func VerifyAttachments(signed []byte, files []Attachment, keys note.Verifiers) (Attachments, error) {
+// them and no other. A key that rotations lead to from one of keys is believed like that one: they are
+// those that Verify followed in the runs' bundles (Report.Rotations). Any error is a *Verdict; with
+// ErrUnknownKey the statement is returned all the same, and nothing vouches for it. That the runs are
+// what the statement says is for Verify of their bundles.
+func VerifyAttachments(signed []byte, files []Attachment, keys note.Verifiers, rotations ...Rotation) (Attachments, error) {
 	v := newVerifier(&Evidence{}, Trust{Keys: keys})
+	if err := v.ring.follow(rotations); err != nil {
+		return Attachments{}, err
+	}
 	a, by, err := v.openAttachments(signed)
 	if err != nil {
 		return a, err

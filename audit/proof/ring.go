@@ -126,13 +126,34 @@ func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) 
 		r.named[by] = old
 		return rotation, false, nil
 	}
+	return rotation, true, r.retire(by, rotation, s.file)
+}
+
+// follow takes up the keys that rotations lead to, which were checked: of each chain the first comes first.
+func (r *ring) follow(rotations []Rotation) error {
+	for _, one := range rotations {
+		old, err := parseVerifier(one.Old)
+		if err != nil {
+			return broken(ErrRotationForged, 0, "", "%v", err)
+		}
+		if by := idOf(old); r.knows(by) {
+			if err := r.retire(by, one, ""); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// retire takes up the key that follows one that is believed.
+func (r *ring) retire(by keyID, rotation Rotation, file string) error {
 	next, err := parseVerifier(rotation.New)
 	if err != nil {
-		return rotation, false, broken(ErrRotationForged, 0, s.file, "%v", err)
+		return broken(ErrRotationForged, 0, file, "%v", err)
 	}
 	if before, ok := r.next[by]; ok && before != rotation {
-		return rotation, false, broken(ErrRotationForked, 0, s.file, "%s is followed by %s and by %s", rotation.Old, before.New, rotation.New)
+		return broken(ErrRotationForked, 0, file, "%s is followed by %s and by %s", rotation.Old, before.New, rotation.New)
 	}
 	r.next[by], r.linked[idOf(next)] = rotation, next
-	return rotation, true, nil
+	return nil
 }

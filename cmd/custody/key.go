@@ -56,7 +56,8 @@ func (c keyRotateCmd) Run(a *app) error {
 	}
 	fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
 	a.say("the new private key is kept " + h.KeyKept())
-	a.say("give the new public key to auditors and witnesses; with the old one they still can check, through the statement in each bundle")
+	a.say("give the new public key to auditors and witnesses, beside the old one: runs that the old key signed verify with the old key only, what the new one signs with either, through the statement in each bundle")
+	a.say("if the old key may be stolen, auditors must stop trusting it: with it a thief can sign such a statement, too")
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/internal/story"
 )
 
 // TestBundleAfterRotation: a bundle names the key that signed its run, not the one in use, in its host.pub and in what the
@@ -86,4 +88,60 @@ func TestBundleAfterRotation(t *testing.T) {
 			t.Errorf("key show does not list %s: %s", key, text)
 		}
 	}
+}
+
+// TestReportAfterRotation: a report that was made after a rotation verifies with the old key, through the bundles beside
+// it, as bundles do. Who stole the old key gains nothing by signing a rotation of his own: it contradicts the host's.
+func TestReportAfterRotation(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.home = t.TempDir()
+	key := func(name string) string {
+		d.write(filepath.Join(d.dir, name), d.must(0, "key", "show").stdout)
+		return name
+	}
+	story.Record(t, d.home, story.Review())
+	first, old := d.runs()[0].ID, key("old.pub")
+	stolen := t.TempDir()
+	if err := errors.Join(os.CopyFS(stolen, os.DirFS(d.home)), os.Chmod(filepath.Join(stolen, "keys", "host.key"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	d.must(0, "report", "-f", "soc2", first, "-o", "before")
+	d.contains(d.must(0, "key", "rotate").stderr, "verify with the old key only", "stolen")
+	next := key("new.pub")
+	story.Record(t, d.home, story.Review())
+	second := d.runs()[0].ID
+	d.must(0, "report", "-f", "soc2", first, "-o", "of-first")
+	d.must(0, "report", "-f", "soc2", second, "-o", "of-second")
+	d.must(0, "report", "-f", "soc2", first, second, "-o", "of-both")
+	for dir, codes := range map[string][2]int{"before": {0, 2}, "of-first": {0, 2}, "of-second": {0, 0}, "of-both": {0, 2}} {
+		for i, pinned := range [][]string{{"--key", old}, {"--key", next}} {
+			d.contains(d.must(codes[i], append([]string{"verify", dir}, pinned...)...).stdout, []string{"verified", "", "CANNOT BE JUDGED"}[codes[i]])
+		}
+		d.must(0, "verify", dir, "--key", old, "--key", next)
+		bundles, _ := filepath.Glob(filepath.Join(d.dir, dir, "r-*.tar"))
+		for _, bundle := range bundles {
+			d.must(0, "verify", bundle, "--key", old)
+			if out, err := exec.Command("python3", "../../docs/verify.py", bundle, "--key", filepath.Join(d.dir, old)).CombinedOutput(); err != nil {
+				t.Errorf("verify.py %s: %v: %s", bundle, err, out)
+			}
+		}
+	}
+
+	thief := *d
+	thief.home = stolen
+	thief.must(0, "key", "rotate")
+	story.Record(t, stolen, story.Review())
+	theirs := thief.runs()[0].ID
+	thief.must(0, "report", "-f", "soc2", first, theirs, "-o", "forged")
+	d.must(2, "verify", "forged", "--key", next)
+	if err := os.Rename(filepath.Join(d.dir, "of-first", first+".tar"), filepath.Join(d.dir, "forged", first+".tar")); err != nil {
+		t.Fatal(err)
+	}
+	got := d.must(1, "verify", "forged", "--key", old)
+	d.contains(got.stdout+got.stderr, "DOES NOT HOLD", "is followed by")
+	if err := os.Remove(filepath.Join(d.dir, "of-both", second+".tar")); err != nil { // without a bundle that leads there
+		t.Fatal(err)
+	}
+	d.must(2, "verify", "of-both", "--key", old)
 }

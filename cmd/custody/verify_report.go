@@ -25,6 +25,9 @@ func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
 		return a.cannotBeJudged(err), err
 	}
 	statement, err := proof.VerifyAttachments(signed, files, t.Keys)
+	if errors.Is(err, proof.ErrUnknownKey) { // a key may have signed it that follows one which is trusted
+		statement, err = proof.VerifyAttachments(signed, files, t.Keys, a.rotationsBeside(dir, statement.About, t)...)
+	}
 	if err != nil {
 		return a.verdict(err, ""), err
 	}
@@ -43,25 +46,41 @@ func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
 	return a.verdict(nil, "verified: the report is the host's, and so are the records of the runs above"), nil
 }
 
+// rotationsBeside are the rotations that lead from trusted keys to others, in those bundles beside a report that verify.
+func (a *app) rotationsBeside(dir string, about []proof.Subject, t proof.Trust) (all []proof.Rotation) {
+	for _, run := range about {
+		if r, err := a.subject(dir, run, t); err == nil {
+			all = append(all, r.Rotations...)
+		}
+	}
+	return all
+}
+
 // verifySubject checks the bundle of a run that a report is about.
 func (a *app) verifySubject(dir string, run proof.Subject, t proof.Trust) error {
+	r, err := a.subject(dir, run, t)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", run.Run, err)
+	}
+	fmt.Fprintf(a.stdout, "run       %s, %d records, head %s\n", clean(r.Run), r.Records, r.Head)
+	return nil
+}
+
+// subject verifies the bundle of a run beside a report.
+func (a *app) subject(dir string, run proof.Subject, t proof.Trust) (proof.Report, error) {
 	path := filepath.Join(dir, filepath.Base(run.Run)+".tar")
 	if err := plainFile(path); err != nil {
-		return fmt.Errorf("run %s: %w: %w", run.Run, errNoBundle, err)
+		return proof.Report{}, fmt.Errorf("%w: %w", errNoBundle, err)
 	}
 	e, err := proof.OpenBundle(path)
 	if err != nil {
-		return fmt.Errorf("run %s: %w", run.Run, err)
+		return proof.Report{}, err
 	}
 	r, err := proof.Verify(a.ctx, e, t)
 	if err == nil && (r.Run != run.Run || r.Head != run.Head) {
 		err = errReportOfOther
 	}
-	if err := errors.Join(err, e.Close()); err != nil {
-		return fmt.Errorf("run %s: %w", run.Run, err)
-	}
-	fmt.Fprintf(a.stdout, "run       %s, %d records, head %s\n", clean(r.Run), r.Records, r.Head)
-	return nil
+	return r, errors.Join(err, e.Close())
 }
 
 var (
