@@ -114,7 +114,7 @@ type Status string
 // How a run or a step can end.
 const (
 	StatusDone        Status = "done"        // the command ended by itself; see ExitCode
-	StatusTimeout     Status = "timeout"     // limits.time was reached
+	StatusTimeout     Status = "timeout"     // limits.time, or the time of the step, was reached
 	StatusCancelled   Status = "cancelled"   // the caller asked for the end
 	StatusInterrupted Status = "interrupted" // Custody or the VM died; closed at the next start
 	StatusFailed      Status = "failed"      // Custody could not carry it out; see Reason

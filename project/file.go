@@ -110,10 +110,11 @@ type Limits struct {
 // Step is one command of a run.
 type Step struct {
 	Name    string
-	Run     string     // given to sh -c
-	Secrets []string   // names in File.Secrets
-	Env     []Variable // beside File.Env, which they replace
-	Workdir string     // in the sandbox; empty for its default
+	Run     string        // given to sh -c
+	Secrets []string      // names in File.Secrets
+	Env     []Variable    // beside File.Env, which they replace
+	Time    time.Duration // of the step; 0: limits.time alone bounds it
+	Workdir string        // in the sandbox; empty for its default
 }
 
 // Default returns what holds where no file says otherwise.

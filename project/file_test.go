@@ -46,6 +46,7 @@ steps:
       python agent.py
     secrets: [git]
     workdir: src
+    time: 1h
 `
 
 var https = []netpolicy.Port{{Proto: "tcp", Number: 443}}
@@ -89,7 +90,7 @@ func TestParseSample(t *testing.T) {
 		Limits:  Limits{CPUs: 2, Memory: 1 << 30, Disk: 17 << 20, PIDs: 8, Time: 90 * time.Minute, LLMTokens: 5000},
 		Steps: []Step{
 			{Name: "setup", Run: "pip install -r requirements.txt"},
-			{Name: "agent", Run: "cd src\npython agent.py\n", Secrets: []string{"git"}, Workdir: "src"},
+			{Name: "agent", Run: "cd src\npython agent.py\n", Secrets: []string{"git"}, Workdir: "src", Time: time.Hour},
 		},
 	}
 	want.SHA256 = got.SHA256 // of the bytes, which TestDefaults looks at
@@ -207,6 +208,10 @@ func TestErrors(t *testing.T) {
 		{"step secret", v + "steps: [{name: a, run: b, secrets: [git]}]\n", `a step names the secret "git", which does not exist`},
 		{"step without run", v + "steps: [{name: a}]\n", "a step needs a name and a command"},
 		{"step twice", v + "steps: [{name: a, run: b}, {name: a, run: c}]\n", `two steps are called "a"`},
+		{"step time", v + "limits: {time: 5m}\nsteps: [{name: a, run: b, time: 6m}]\n", `c.yaml:3:33: time is "6m", more than the run has; give 5m0s at most, or raise limits.time`},
+		{"step time above the default", v + "steps: [{name: a, run: b, time: 16m}]\n", "give 15m0s at most"},
+		{"step time short", v + "steps: [{name: a, run: b, time: 999ms}]\n", `time is "999ms"; give a step 1s at least`},
+		{"step time unit", v + "steps: [{name: a, run: b, time: 60}]\n", "write 90s, 15m or 1h30m"},
 		{"blank run", v + "steps: [{name: a, run: \" \"}]\n", "give a command"},
 		{"empty item", v + "steps: [~]\n", "is empty"},
 		{"workdir", v + "steps: [{name: a, run: b, workdir: ../x}]\n", `without ".."`},

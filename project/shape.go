@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -100,6 +101,7 @@ func (d *decoder) step(f *File, n ast.Node) error {
 		"name":    func(n ast.Node) error { return d.checked(n, "name", &s.Name, label) },
 		"run":     func(n ast.Node) error { return d.checked(n, "run", &s.Run, something) },
 		"env":     func(n ast.Node) error { return d.env(n, &s.Env) },
+		"time":    func(n ast.Node) error { return d.stepTime(n, &s.Time) },
 		"workdir": func(n ast.Node) error { return d.checked(n, "workdir", &s.Workdir, within) },
 		"secrets": func(n ast.Node) error {
 			return d.items(n, "secrets", func(n ast.Node) error {
@@ -124,6 +126,24 @@ func (d *decoder) step(f *File, n ast.Node) error {
 			return d.err(n, fmt.Sprintf("the step %q: %s", s.Name, clash), "")
 		}
 		return nil
+	})
+	return nil
+}
+
+// stepTime reads the time limit of a step, which is part of the run's.
+func (d *decoder) stepTime(n ast.Node, to *time.Duration) error {
+	if err := d.duration(n, "time", to); err != nil {
+		return err
+	}
+	limit := *to
+	if limit < time.Second {
+		return d.err(n, "time is "+shown(n), "give a step 1s at least")
+	}
+	d.later = append(d.later, func(f *File) error {
+		if limit <= f.Limits.Time {
+			return nil
+		}
+		return d.err(n, fmt.Sprintf("time is %s, more than the run has", shown(n)), fmt.Sprintf("give %s at most, or raise limits.time", f.Limits.Time))
 	})
 	return nil
 }

@@ -50,11 +50,13 @@ type Result struct {
 	// "": no step failed.
 	Step string
 	Exit channel.Exit
+	// Timeout is set, and ExitCode is ExitTimeout, when the step reached its own time limit. The run went on to its end.
+	Timeout *StepTimeout
 }
 
 // Exit codes of a run whose command did not give one.
 const (
-	ExitTimeout = 124 // limits.time was reached, as timeout(1) says it
+	ExitTimeout = 124 // limits.time or a step's time was reached, as timeout(1) says it
 	ExitFailed  = 125 // Custody could not carry the run out
 )
 
@@ -181,6 +183,10 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 	}
 	for _, step := range plan.Steps {
 		exit, err := s.Step(ctx, step)
+		if late := new(StepTimeout); errors.As(err, &late) && ctx.Err() == nil && s.guest.Err() == nil {
+			res = Result{ExitCode: ExitTimeout, Step: step.Name, Timeout: late}
+			break
+		}
 		if err != nil {
 			return Result{Step: step.Name}, err
 		}

@@ -24,7 +24,8 @@ type Step struct {
 	// Vars are the plain variables, NAME=VALUE, that were asked for. They replace those of Env and stand in the record.
 	Vars    []string
 	Dir     string
-	Secrets []string // names of what it binds
+	Time    time.Duration // limit from the start of the step on, freezes included; 0: none but the run's
+	Secrets []string      // names of what it binds
 	TTY     *channel.Winsize
 	Stdin   io.Reader // nil: end of file at once
 	// Stdout and Stderr take the redacted output; nil discards it. With TTY all comes on Stdout.
@@ -61,7 +62,9 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 		return channel.Exit{}, err
 	}
 	s.parts.Network.Step(st.Name)
-	exit, err := s.command(ctx, st, lease, started)
+	limited, cancel := st.limit(ctx)
+	exit, err := s.command(limited, st, lease, started)
+	cancel()
 	s.parts.Network.Step("")
 	if lease != nil {
 		if err := lease.End(context.WithoutCancel(ctx), "the step has ended"); err != nil {
@@ -76,6 +79,30 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	}
 	_, recorded := s.lifecycle(context.WithoutCancel(ctx), st.Name, end)
 	return exit, errors.Join(err, recorded)
+}
+
+// ErrStepTime means that a step reached its own time limit.
+var ErrStepTime = errors.New("the step's time limit was reached")
+
+// StepTimeout is ErrStepTime with the limit. It is a context.DeadlineExceeded too.
+type StepTimeout struct{ Limit time.Duration }
+
+// Error implements error.
+func (e *StepTimeout) Error() string {
+	return fmt.Sprintf("the step's time limit of %s was reached", e.Limit)
+}
+
+// Is says which errors it is.
+func (e *StepTimeout) Is(target error) bool {
+	return target == context.DeadlineExceeded || target == ErrStepTime
+}
+
+// limit returns ctx with the step's time limit, if it has one.
+func (st Step) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if st.Time == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, st.Time, &StepTimeout{st.Time})
 }
 
 // takeTurn returns with turn held, while nothing holds the VM: in a frozen sandbox nothing

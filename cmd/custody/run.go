@@ -273,6 +273,8 @@ func (j *job) stepFailed(res sandbox.Result) error {
 		return res.Err
 	case res.Err != nil:
 		return fmt.Errorf("step %s: %w", res.Step, res.Err)
+	case res.Timeout != nil:
+		return fmt.Errorf("step %s failed: %w, exit code %d", res.Step, res.Timeout, res.ExitCode)
 	}
 	how := fmt.Sprintf("exit code %d", res.Exit.Code)
 	if res.Exit.Signal != 0 {
@@ -406,6 +408,7 @@ func (j *job) steps(t *terminal) []sandbox.Step {
 		step := base
 		step.Name, step.Argv, step.Secrets = s.Name, []string{"/bin/sh", "-c", s.Run}, j.binds[i]
 		step.Vars = j.vars[i]
+		step.Time = s.Time
 		if s.Workdir != "" {
 			step.Dir = s.Workdir
 		}
