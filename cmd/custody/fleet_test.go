@@ -125,6 +125,20 @@ func TestFleet(t *testing.T) {
 	if r := f.ops.runs()[0]; r.Tenant != "acme" || r.Host == "" || r.Status != "sealed" {
 		t.Errorf("ClickHouse lists the run as %+v", r)
 	}
+	for args, listed := range map[string]bool{
+		"--from 1999-01-01 --until 2200-01-01": true, "--until 1999-01-01": false, "--from 2200-01-01": false,
+		"--project default": true, "--project other": false, "--tenant acme": true, "--tenant initech": false, "--tenant (none)": false,
+		"--from 1999-01-01 --project default --tenant acme": true,
+	} {
+		for name, d := range map[string]*door{"SQLite": f.door, "ClickHouse": f.ops} {
+			if got := d.must(0, append([]string{"runs", "--json"}, strings.Split(args, " ")...)...).stdout; strings.Contains(got, run) != listed {
+				t.Errorf("%s: runs %s lists %q", name, args, got)
+			}
+		}
+	}
+	if a, b := f.must(0, "search", "--kind", "file", "--from", "1999-01-01", "--runs").stdout, f.ops.must(0, "search", "--kind", "file", "--from", "1999-01-01", "--runs").stdout; a != b || !strings.Contains(a, run) {
+		t.Errorf("search --runs differs:\n%s\n%s", a, b)
+	}
 	f.env = f.env[:len(f.env)-1]
 	f.must(0, "fsck")
 	f.verified(run)
