@@ -27,34 +27,34 @@ type cli struct {
 	Run      runCmd      `cmd:"" help:"Run a command, or the steps of custody.yaml, in a sandbox."`
 	Runs     runsCmd     `cmd:"" help:"List the runs, newest first."`
 	Timeline timelineCmd `cmd:"" help:"Show what a run did."`
-	Note     noteCmd     `cmd:"" help:"Note something on a run or on one of its records, signed and in your name."`
-	Notes    notesCmd    `cmd:"" help:"Show what was noted on a run."`
+	Note     noteCmd     `cmd:"" help:"Attach a note to a run or to one of its records, signed and under your user name."`
+	Notes    notesCmd    `cmd:"" help:"List the notes on a run."`
 	Search   searchCmd   `cmd:"" help:"Find records in all runs: a file, a host, a program, a secret, a finding."`
-	Serve    serveCmd    `cmd:"" help:"Show runs in a browser and to programs, until told to stop."`
-	Token    tokenCmd    `cmd:"" help:"Make, list and remove tokens for the API."`
-	Verify   verifyCmd   `cmd:"" help:"Check a run or a bundle: 0 it holds, 1 it does not, 2 it cannot be judged."`
+	Serve    serveCmd    `cmd:"" help:"Serve the page and the API until stopped."`
+	Token    tokenCmd    `cmd:"" help:"Create, list and delete API tokens."`
+	Verify   verifyCmd   `cmd:"" help:"Verify a run or a bundle. Exit status 0: it verifies; 1: it does not; 2: that cannot be determined."`
 	Bundle   bundleCmd   `cmd:"" help:"Write all that an auditor needs to verify a run into one file."`
-	Export   exportCmd   `cmd:"" help:"Write records in a SIEM's words, or carry them to one."`
-	Report   reportCmd   `cmd:"" help:"Write what runs are evidence for toward a framework's controls, signed."`
-	Fsck     fsckCmd     `cmd:"" help:"Check this host's logs, the store and the checkpoints against each other: 0 all is well, 1 something is not."`
-	Rebuild  rebuildCmd  `cmd:"" help:"Make the store anew from the runs' logs."`
-	Ship     shipCmd     `cmd:"" help:"Carry what the store does not have yet."`
+	Export   exportCmd   `cmd:"" help:"Export records as OCSF, ECS, CEF or JSON, to stdout or a SIEM."`
+	Report   reportCmd   `cmd:"" help:"Write a signed report of the evidence in runs for a framework's controls."`
+	Fsck     fsckCmd     `cmd:"" help:"Check this host's logs, the store and the checkpoints against each other. Exit status 0: no problem; 1: problems."`
+	Rebuild  rebuildCmd  `cmd:"" help:"Rebuild the store from the runs' logs."`
+	Ship     shipCmd     `cmd:"" help:"Send the store the segments that it does not have yet."`
 	Prune    pruneCmd    `cmd:"" help:"Remove from this host what host.yaml no longer keeps and the store has."`
-	Erase    eraseCmd    `cmd:"" help:"Remove what a record says, and keep its place and its proof."`
-	Ingest   ingestCmd   `cmd:"" help:"Take segments off NATS into a store, until told to stop."`
-	Monitor  monitorCmd  `cmd:"" help:"Read another host's log entry by entry, and raise an alarm where it has two histories."`
-	Witness  witnessCmd  `cmd:"" help:"Cosign other hosts' checkpoints, until told to stop."`
+	Erase    eraseCmd    `cmd:"" help:"Erase a record's contents; its hash stays, so proofs still verify."`
+	Ingest   ingestCmd   `cmd:"" help:"Ingest segments from NATS into a store until stopped."`
+	Monitor  monitorCmd  `cmd:"" help:"Read another host's log entry by entry, and report a fork of its history."`
+	Witness  witnessCmd  `cmd:"" help:"Cosign other hosts' checkpoints until stopped."`
 	Key      keyCmd      `cmd:"" help:"Show or change this host's signing key."`
 	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
 	Trust    trustCmd    `cmd:"" help:"Accept what a project's file asks for outside the sandbox, as it is now."`
 	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
-	Secrets  secretsCmd  `cmd:"" help:"Check where a project's secrets come from."`
+	Secrets  secretsCmd  `cmd:"" help:"Check the sources of a project's secrets."`
 	Pause    pauseCmd    `cmd:"" help:"Revoke a live run's credentials and freeze its sandbox."`
-	Resume   resumeCmd   `cmd:"" help:"Let a paused sandbox go on."`
-	Snapshot snapshotCmd `cmd:"" help:"Write the memory of a live run's sandbox to a file, which no credential may be in."`
-	Redteam  redteamCmd  `cmd:"" help:"Try to get out of a sandbox, in every known way: 0 all was blocked and recorded, 1 not all."`
+	Resume   resumeCmd   `cmd:"" help:"Resume a paused sandbox."`
+	Snapshot snapshotCmd `cmd:"" help:"Write the memory of a live run's sandbox to a file, unless it contains a credential."`
+	Redteam  redteamCmd  `cmd:"" help:"Attack a sandbox in every known way. Exit status 0: every attack was blocked and recorded; 1: not every one."`
 	World    worldCmd    `cmd:"" help:"Run a command against a simulated internet, to test a policy offline."`
-	Doctor   doctorCmd   `cmd:"" help:"Say what this host can do, and which isolation a run gets."`
+	Doctor   doctorCmd   `cmd:"" help:"Report what this host supports and which isolation a run gets."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 	Help     helpCmd     `cmd:"" help:"Show the help of a command."`
 

@@ -42,7 +42,7 @@ func (c noteCmd) Run(a *app) error {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	if run.Class() != store.Sandboxes {
-		return fmt.Errorf("%s is the log of who looked at runs, and takes no notes", run.ID)
+		return fmt.Errorf("%s is an access log, which takes no notes", run.ID)
 	}
 	n := audit.Note{Who: callerName(), Via: viaCLI, Tenant: run.Tenant, About: run.ID, Text: audit.Text(c.Text), Tags: c.Tag, Withdraws: c.Withdraw}
 	if err := c.place(a, st, run, &n); err != nil {
@@ -159,7 +159,7 @@ func (c notesCmd) Run(a *app) error {
 		return c.lines(a, notes, at)
 	}
 	if len(notes) == 0 {
-		a.say("nobody has noted anything on " + run.ID)
+		a.say(run.ID + " has no notes")
 	}
 	opt, err := a.marking(h, st)
 	if err != nil {

@@ -187,7 +187,7 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 	if err != nil {
 		return usageError{err}
 	}
-	if text := afterEnd(at, run, now); text != "" {
+	if text := afterEnd(at, run, now, opt.Zone); text != "" {
 		a.say(text)
 	}
 	state, err := replay.MarkedStateAt(run, rows, at, tailLines, opt)
@@ -205,10 +205,10 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 }
 
 // afterEnd warns of an instant after the end of a run, or in the future; "" if it is neither.
-func afterEnd(at time.Time, run store.Run, now time.Time) string {
+func afterEnd(at time.Time, run store.Run, now time.Time, zone *time.Location) string {
 	switch {
 	case run.End != nil && at.Truncate(time.Millisecond).After(*run.End):
-		return fmt.Sprintf("warning: the run ended before that, at %s: this is its state at the end", run.End.UTC().Format(time.RFC3339Nano))
+		return fmt.Sprintf("warning: the run ended before that, at %s: this is its state at the end", run.End.In(zone).Format("2006-01-02T15:04:05.000Z07:00"))
 	case run.End == nil && at.After(now):
 		return "warning: that is in the future: this is the run's state now"
 	}
