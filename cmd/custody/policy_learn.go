@@ -74,19 +74,28 @@ func (c policyLearnCmd) present(ctx context.Context) (name string, text []byte, 
 	return name, text, f, err
 }
 
-// traffic reads what a run asked for.
+// traffic reads what a run asked for. A record that no host signed is an error: who can write to the store does not choose rules.
 func (c policyLearnCmd) traffic(a *app) (string, *traffic, error) {
-	_, st, err := a.openReader()
+	h, st, err := a.openReader()
 	if err != nil {
 		return "", nil, err
 	}
 	defer st.Close()
+	marks, err := h.Marks(st)
+	if err != nil {
+		return "", nil, err
+	}
 	run, err := st.Run(a.ctx, "", c.Name)
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	t := newTraffic()
-	for row, err := range st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: []audit.Kind{audit.KindDNS, audit.KindFlow, audit.KindHTTP}}) {
+	rows := st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID, Kinds: []audit.Kind{audit.KindDNS, audit.KindFlow, audit.KindHTTP}})
+	for row, err := range store.Signed(store.WithMarks(a.ctx, rows, marks)) {
+		var wrong *store.MarkError
+		if errors.As(err, &wrong) {
+			return "", nil, fmt.Errorf("nothing is learnt from run %s, of which the store has what no host signed: %w; custody fsck names all of it", run.ID, err)
+		}
 		if err != nil {
 			return "", nil, err
 		}

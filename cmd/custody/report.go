@@ -136,11 +136,18 @@ func scope(tenant string) string { return cmp.Or(tenant, store.NoTenant) }
 
 // build makes a report of in's runs, which are checked, with the access logs that may tell who looked.
 func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.Input) (*report.Report, error) {
+	marks, err := h.Marks(st)
+	if err != nil {
+		return nil, err
+	}
+	rows := func(run store.Run) replay.Rows {
+		return store.WithMarks(ctx, st.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID}), marks)
+	}
 	for i, run := range in.Runs {
 		if run.Run.Tenant != in.Runs[0].Run.Tenant {
 			return nil, fmt.Errorf("a report is about the runs of one tenant: %s is of %s, %s of %s", in.Runs[0].Run.ID, scope(in.Runs[0].Run.Tenant), run.Run.ID, scope(run.Run.Tenant))
 		}
-		in.Runs[i].Rows = st.Records(ctx, store.Query{Tenant: run.Run.Tenant, Run: run.Run.ID})
+		in.Runs[i].Rows = rows(run.Run)
 	}
 	in.Tenant = in.Runs[0].Run.Tenant
 	in.Generated, in.Version = time.Now().UTC(), version()
@@ -156,7 +163,7 @@ func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.
 	}
 	for _, log := range logs {
 		found, err := a.checkTrusted(ctx, h, st, log)
-		in.Access = append(in.Access, report.Run{Run: log, Rows: st.Records(ctx, store.Query{Tenant: log.Tenant, Run: log.ID}),
+		in.Access = append(in.Access, report.Run{Run: log, Rows: rows(log),
 			Verification: report.Verified(found, err, time.Now().UTC())})
 	}
 	return report.Build(ctx, in)

@@ -261,6 +261,9 @@ func TestVerified(t *testing.T) {
 		{fmt.Errorf("the store: %w", replay.ErrSummary), Fails, StoreDiffers},
 		{context.Canceled, Cannot, ""},
 		{errors.New("the store is away"), Cannot, ""},
+		{store.ErrUnsigned, Fails, Unsigned},
+		{&store.MarkError{Mark: store.Mark{State: store.Unsigned}}, Fails, Unsigned},
+		{&store.MarkError{Mark: store.Mark{State: store.Fails}}, Fails, StoreDiffers},
 	} {
 		if v := Verified(held, tc.err, made); v.State != tc.state || v.Name != tc.name {
 			t.Errorf("%v: %+v", tc.err, v)
@@ -321,6 +324,37 @@ func TestLive(t *testing.T) {
 	}
 	if !slices.ContainsFunc(report.Limits, func(l string) bool { return strings.Contains(l, "had not ended") }) {
 		t.Error("the limits do not say that it goes on")
+	}
+}
+
+// TestLiveAltered: a record that no host signed, in the store of a run that goes on, is left out, and nothing of the run is evidence.
+func TestLiveAltered(t *testing.T) {
+	p := newTape("r-1")
+	p.secret(audit.SecretMint, time.Minute)
+	sealed := p.seq
+	r := p.all()
+	part := proof.Report{Run: p.run, Records: sealed, Last: sealed, HoldsTo: sealed}
+	r.Verification = Verified(part, &proof.Verdict{Outcome: proof.ErrCannotBeJudged, Finding: proof.ErrLive}, made)
+	rows := r.Rows
+	r.Rows = func(yield func(store.Row, error) bool) {
+		for row, err := range rows {
+			if row.Seq == sealed {
+				row.Mark = &store.Mark{State: store.Fails, Text: "altered"}
+			}
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
+	report := build(t, input("soc2", r))
+	if s := report.Sources[0]; s.Unsigned != 1 || s.Records != sealed-1 || s.Verification.State != Fails {
+		t.Errorf("%+v", s)
+	}
+	if report.Tally.Supports > 0 || len(report.Against) == 0 {
+		t.Errorf("%+v %+v", report.Tally, report.Against)
+	}
+	if !slices.ContainsFunc(report.Limits, func(l string) bool { return strings.Contains(l, "records that no host signed: 1") }) {
+		t.Errorf("the limits do not say it: %q", report.Limits)
 	}
 }
 

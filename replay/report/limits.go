@@ -61,6 +61,7 @@ func (b *builder) limits() []string {
 	}
 	t := b.totals()
 	say(t.unproven, "Not everything is verified: %s. No claim that rests on the runs concerned is counted as evidence.", count(t.unproven, "source"))
+	say(int(t.unsigned), "The store has records that no host signed: %s. They are left out, and nothing of the runs that have them is counted as evidence.", number(t.unsigned))
 	say(t.tcg, "The isolation tier of %s is qemu-tcg, software emulation, of which QEMU's project gives no security promise: what happened behind it may have reached further than the record says.", count(t.tcg, "run"))
 	say(int(t.guest), "%s of %s are claims of a sensor inside the guest. Once a guest's kernel is taken over it can claim what it likes, and nothing marks the moment.", number(t.guest), count(t.records, "record"))
 	say(t.broken, "Not ended in order, as Custody or the VM died, or could not carry it out: %s.", count(t.broken, "run"))
@@ -91,6 +92,7 @@ var always = [...]string{
 type totals struct {
 	unproven, tcg, live, alone, broken          int
 	guest, records, leftOut, tail, gaps, erased uint64
+	unsigned                                    uint64
 }
 
 func (b *builder) totals() (t totals) {
@@ -108,6 +110,7 @@ func (b *builder) totals() (t totals) {
 			}
 		}
 		t.leftOut += s.LeftOut
+		t.unsigned += s.Unsigned
 		t.erased += s.Erased
 		if s.class == store.Accesses {
 			continue

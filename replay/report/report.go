@@ -52,7 +52,7 @@ type Input struct {
 // Run is one run for a report.
 type Run struct {
 	Run          store.Run
-	Rows         replay.Rows // all of the run's; ranged over twice
+	Rows         replay.Rows // all of the run's, with their marks; ranged over twice
 	Verification Verification
 }
 
@@ -170,6 +170,8 @@ type Source struct {
 	Last    uint64 `json:"last_seq"`
 	Erased  uint64 `json:"erased"`   // of them
 	LeftOut uint64 `json:"left_out"` // younger than what verification reached in a run that is going on
+	// Unsigned are records that the store has and no host signed. They are left out, and nothing of the run is evidence.
+	Unsigned uint64 `json:"unsigned,omitempty"`
 	// LeavesSHA256 is over the leaves of the records read, in order: what the .leaves files of
 	// the run's bundle give, one after the other.
 	LeavesSHA256 string       `json:"leaves_sha256"`

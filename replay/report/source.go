@@ -102,17 +102,30 @@ func (s *source) read(ctx context.Context, see func(*record)) error {
 		if err != nil {
 			return fmt.Errorf("run %s: read records: %w", s.Run, err)
 		}
-		if !s.counts(row) {
+		switch {
+		case row.Wrong():
+			s.reject(row)
+		case !s.counts(row):
 			s.LeftOut++
-			continue
+		default:
+			see(s.take(row))
 		}
-		see(s.take(row))
 	}
 	s.LeavesSHA256 = hex.EncodeToString(s.leaves.Sum(nil))
 	if r := s.run.Verification.Report; s.proven && r != nil && r.Records != s.Records {
 		s.proven = false // what was read is not what was verified
 	}
 	return nil
+}
+
+// reject leaves out a row that no host signed. Where such a row is, nothing of the run is evidence.
+func (s *source) reject(row store.Row) {
+	s.Unsigned++
+	s.proven = false
+	if s.Verification.State != Fails {
+		s.Verification = Verification{State: Fails, Name: StoreDiffers, At: s.Verification.At,
+			Text: visible(fmt.Sprintf("the store has what no host signed, first record %d: %s", row.Seq, row.Mark.Text))}
+	}
 }
 
 func (s *source) counts(row store.Row) bool { return s.limit == 0 || row.Seq <= s.limit }
@@ -123,6 +136,9 @@ func (s *source) rows() replay.Rows {
 		for row, err := range s.run.Rows {
 			if err == nil && !s.counts(row) {
 				return
+			}
+			if row.Wrong() {
+				continue
 			}
 			if !yield(row, err) {
 				return
@@ -220,8 +236,11 @@ func (s *source) cite(row store.Row) Record {
 	return r
 }
 
-// StoreDiffers names that the store shows something else than the log holds.
-const StoreDiffers = "store-differs"
+// The names of findings about what the store has.
+const (
+	StoreDiffers = "store-differs" // it shows something else than the log holds
+	Unsigned     = "unsigned"      // nothing that a host signed stands behind the run
+)
 
 // Verified is the Verification of what proof.Verify, or the comparison of the store with the
 // log behind it, returned: err is its error. An error that is neither leaves the question open.
@@ -232,13 +251,16 @@ func Verified(r proof.Report, err error, at time.Time) Verification {
 	}
 	v.State, v.Text = Cannot, err.Error()
 	var verdict *proof.Verdict
+	var wrong *store.MarkError
 	switch {
 	case errors.As(err, &verdict):
 		v.Name, v.Number = verdict.Finding.Name(), verdict.Status()
 		if errors.Is(err, proof.ErrDoesNotHold) {
 			v.State = Fails
 		}
-	case storeDiffers(err):
+	case errors.Is(err, store.ErrUnsigned), errors.As(err, &wrong) && wrong.Mark.State == store.Unsigned:
+		v.State, v.Name = Fails, Unsigned
+	case storeDiffers(err), wrong != nil:
 		v.State, v.Name = Fails, StoreDiffers
 	}
 	return v
