@@ -56,7 +56,7 @@ func (b *book) answered(name string, seq uint64) {
 	}
 }
 
-// Name returns the name that an address stands for, once the guest was told.
+// Name returns the name that an address stands for, once the guest has it.
 func (b *book) Name(a netip.Addr) (name string, seq uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *book) Name(a netip.Addr) (name string, seq uint64, ok bool) {
 	return e.name, e.seq, e.seq != 0
 }
 
-// told are the names whose address the guest was told, with their entries.
+// told are the names whose address the guest has, with their entries.
 func (b *book) told() map[netip.Addr]entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()

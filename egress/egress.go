@@ -58,7 +58,7 @@ type Options struct {
 	Redactor *redact.Redactor
 	// Tokens is how many tokens calls of models may use; 0: no limit.
 	Tokens int64
-	// Notice tells the caller's user something, a line without a prefix.
+	// Notice prints a message for the user, a line without a prefix.
 	Notice func(string)
 }
 

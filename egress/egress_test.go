@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// memory is a record that is durable at once. onPolicy is called when a policy has its place.
+// memory is a record that is durable immediately. onPolicy is called when a policy has its place.
 type memory struct {
 	mu       sync.Mutex // guards events
 	events   []audit.Event
@@ -51,7 +51,7 @@ func policy(t *testing.T, names ...string) *netpolicy.Policy {
 
 // TestChange: a policy can be changed only while the network is open, else the one that
 // a run begins with could undo it; and one that is recorded takes effect, also
-// when whoever asked for it has gone.
+// when the caller has gone.
 func TestChange(t *testing.T) {
 	record := &memory{}
 	prepared := Prepare(t.Context())
@@ -87,7 +87,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestBook: one name, one address, and neither before the guest was told; no address twice.
+// TestBook: one name, one address, and neither before the guest has the answer; no address twice.
 func TestBook(t *testing.T) {
 	b := newBook()
 	a, err := b.address("a.example.com")

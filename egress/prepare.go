@@ -29,7 +29,7 @@ func Prepare(ctx context.Context) *Prepared {
 	return p
 }
 
-// sighted hands on what the fence saw, once there is somebody to take it.
+// sighted hands on what the fence saw, once there is someone to take it.
 func (p *Prepared) sighted(ev fence.Event) {
 	<-p.bound
 	p.to(ev)

@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// TestBodies sends many bodies at once, of all sizes and in all forms, over connections that are used again.
+// TestBodies sends many bodies concurrently, of all sizes and in all forms, over connections that are used again.
 // Each host answers with the hash of what it got, and each answer is one that the guest can check.
 func TestBodies(t *testing.T) {
 	for _, guest := range []string{"HTTP/1.1", "HTTP/2"} {
@@ -99,7 +99,7 @@ func (w *world) bodyHost(name string, protocols []string) {
 	w.newHostFor(name, protocols, handler)
 }
 
-// flushing sends on what it is given at once.
+// flushing sends on what it is given immediately.
 type flushing struct {
 	io.Writer
 	control *http.ResponseController

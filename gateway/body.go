@@ -32,7 +32,7 @@ type body struct {
 	flawed atomic.Pointer[refusal] // why it is not whole, where that is the guest's doing
 
 	taken atomic.Bool  // another goroutine reads it
-	begun atomic.Bool  // somebody wanted the first byte
+	begun atomic.Bool  // someone wanted the first byte
 	whole atomic.Bool  // the end was read, and no one touches r any more
 	read  atomic.Int64 // bytes of content so far
 }

@@ -440,7 +440,7 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// TestGone has guests go away in every way while the host thinks: the host is told.
+// TestGone has guests go away in every way while the host thinks: the host is notified.
 func TestGone(t *testing.T) {
 	began, gone := make(chan struct{}, 1), make(chan struct{}, 1)
 	think := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

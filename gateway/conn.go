@@ -286,7 +286,7 @@ func (c *conn) closeAll() {
 	}
 }
 
-// recheck decides anew and reports whether the policy ended the connection now.
+// recheck decides again and reports whether the policy ended the connection now.
 func (c *conn) recheck() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -93,7 +93,7 @@ func (c *conn) resolve(current netpolicy.Generation, v netpolicy.Verdict) ([]net
 	return nil, failed("%s has no address", c.name)
 }
 
-// lookUp asks for both kinds of addresses at once.
+// lookUp asks for both kinds of addresses concurrently.
 func (c *conn) lookUp() []lookup {
 	ctx, cancel := context.WithTimeout(c.ctx, c.g.limits.Resolve)
 	defer cancel()

@@ -173,7 +173,7 @@ func (f *flight) finish() (uint64, error) {
 	return seq, err
 }
 
-// outgoing writes the request anew, out of the parts that were looked at.
+// outgoing writes the request again, out of the parts that were looked at.
 func (f *flight) outgoing(r *netpolicy.Rule, u *url.URL) (*http.Request, *refusal) {
 	q := f.q
 	header := endToEnd(q.header)
@@ -250,7 +250,7 @@ func (f *flight) length(header http.Header, resp *http.Response) {
 	header.Set("Content-Length", strconv.FormatInt(n, 10))
 }
 
-// copy passes on what there is at once, so that events arrive as they happen.
+// copy passes on what there is immediately, so that events arrive as they happen.
 func (f *flight) copy(r io.Reader, flush *http.ResponseController) error {
 	buffer := f.x.conn.g.buffers.Get().(*[]byte)
 	// After an error it is not used again: HTTP/2's library may still be sending out of it.

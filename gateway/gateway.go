@@ -73,9 +73,9 @@ type Config struct {
 
 // Limits bound what one sandbox may use; a zero field has its default.
 type Limits struct {
-	Conns     int           // connections at once, default 512: more are reset
-	Requests  int           // at once on a connection of HTTP/2, default 100
-	Exchanges int           // requests at once on all connections, default 1024: more are refused
+	Conns     int           // concurrent connections, default 512: more are reset
+	Requests  int           // concurrent requests on a connection of HTTP/2, default 100
+	Exchanges int           // concurrent requests on all connections, default 1024: more are refused
 	Hello     time.Duration // for a connection's first bytes or ClientHello, default 30 s: a guest can be slow
 	Head      time.Duration // for the rest of a request's head after its first byte, default 30 s
 	KeepAlive time.Duration // between requests, default 2 min
@@ -134,7 +134,7 @@ func New(cfg Config) *Gateway {
 }
 
 // Serve takes connections from l until ctx ends, l is closed or Close is
-// called, and then closes l. It may run for several listeners at once. Connections outlive
+// called, and then closes l. It may run for several listeners concurrently. Connections outlive
 // it: they end with Close. The error is nil after ctx's end and after Close.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -202,9 +202,9 @@ func (g *Gateway) all() []*conn {
 	return list
 }
 
-// Recheck decides anew, under the policy now in force, on every connection,
+// Recheck decides again, under the policy now in force, on every connection,
 // every dial and every request under way. Those that are no longer allowed are reset on both
-// sides at once; Recheck returns their number when the record has their bytes, or when ctx ends.
+// sides immediately; Recheck returns their number when the record has their bytes, or when ctx ends.
 func (g *Gateway) Recheck(ctx context.Context) (ended int) {
 	var gone []*conn
 	for _, c := range g.all() {

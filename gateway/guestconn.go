@@ -15,7 +15,7 @@ type guestConn struct {
 	waits func()        // called before each read of what the guest has yet to send; nil: nothing
 
 	mu          sync.Mutex    // guards what follows, and the deadline for reads
-	patience    time.Duration // for one read; 0: none is set anew
+	patience    time.Duration // for one read; 0: none is set again
 	interrupted bool
 }
 

@@ -21,7 +21,7 @@ func (w *world) trusted() *tls.Config {
 	return &tls.Config{RootCAs: roots, ServerName: "a.example"}
 }
 
-// TestSlowGuests has many guests at once that take long over their part of the handshake, and over
+// TestSlowGuests has many guests concurrently that take long over their part of the handshake, and over
 // their first request after it.
 func TestSlowGuests(t *testing.T) {
 	w, _ := openedWorld(t, nil, func(c *Config) { c.Limits.Hello, c.Limits.Conns = 200*time.Millisecond, 100 })
@@ -142,7 +142,7 @@ func TestHandshakeReasons(t *testing.T) {
 	}
 }
 
-// TestOneLeaf has many ask for the certificate of one name at once: there is one.
+// TestOneLeaf has many ask for the certificate of one name concurrently: there is one.
 func TestOneLeaf(t *testing.T) {
 	for range 20 {
 		a, err := NewAuthority("r-test", []string{"a.example"})

@@ -90,7 +90,7 @@ func TestSurplus(t *testing.T) {
 	echo := "you sent x-api-key: " + apiValue + "\r\n"
 	for _, c := range []struct {
 		name, method string
-		first, later string // what the host sends, at once and after a while
+		first, later string // what the host sends, immediately and after a while
 		body         string // that the guest gets
 		rule         string // of the finding; "echo": Credentials are told; empty: nothing
 		status       int

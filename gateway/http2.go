@@ -38,7 +38,7 @@ func (c *conn) serveOpened(hello []byte, no *refusal) string {
 	return (&http1{exchanger: x, guest: guest, stream: t, no: no}).serve()
 }
 
-// shakeHands does the handshake of TLS. The gateway's own part waits for its turn: of many at once the
+// shakeHands does the handshake of TLS. The gateway's own part waits for its turn: of many at a time the
 // first to come is the first to be answered. The guest's part can take it a while, when many of its
 // programs are at it, and has no bound but that of a silent connection.
 func (c *conn) shakeHands(t *tls.Conn, guest *guestConn) error {

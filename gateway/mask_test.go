@@ -238,7 +238,7 @@ func TestMaskedStream(t *testing.T) {
 	}
 }
 
-// TestReflectionCertificate has a host say the value in its certificate, which the guest is told about.
+// TestReflectionCertificate has a host say the value in its certificate, which the guest sees.
 func TestReflectionCertificate(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	h := w.newHostAt(newAddr(), w.ca.leaf(t, apiValue+".example"), 443, nil)

@@ -343,7 +343,7 @@ func TestOpenedGuest(t *testing.T) {
 	if _, err := w.handshake("a.example", "a.example", func(c *tls.Config) { c.InsecureSkipVerify, c.MaxVersion = true, tls.VersionTLS11 }); err == nil {
 		t.Error("TLS 1.1 was spoken")
 	}
-	// What looks like ECH cannot hide a name from whoever opens the connection.
+	// What looks like ECH cannot hide a name from a gateway that opens the connection.
 	raw := withExtension(rawHello(t, &tls.Config{ServerName: "a.example"}), extECH, []byte{0, 0, 1, 0, 1, 0, 0, 0, 0, 0})
 	c := w.dial("a.example", 443)
 	c.Write(raw)
@@ -356,7 +356,7 @@ func TestOpenedGuest(t *testing.T) {
 	}
 }
 
-// TestOpenedStream checks that both directions of HTTP/2 flow at once.
+// TestOpenedStream checks that both directions of HTTP/2 flow concurrently.
 func TestOpenedStream(t *testing.T) {
 	w, _ := openedWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(200)
@@ -461,7 +461,7 @@ func TestNotCovered(t *testing.T) {
 	}
 }
 
-// TestManyStreams sends many requests at once on one connection.
+// TestManyStreams sends many requests concurrently on one connection.
 func TestManyStreams(t *testing.T) {
 	w, _ := openedWorld(t, nil)
 	client := w.client("a.example", withH2, func(t *http.Transport) { t.MaxConnsPerHost = 4 }) // not one for each

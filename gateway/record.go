@@ -27,7 +27,7 @@ func (c *conn) flow(state audit.FlowState, verdict audit.Verdict) *audit.Flow {
 const maxSNI = 300
 
 // deny records that the connection was refused before it was open. It is
-// durable before the guest is told; without a record the guest is refused all the same.
+// durable before the guest gets an answer; without a record the guest is refused all the same.
 func (c *conn) deny(rule string, no *refusal, sni string) {
 	c.mu.Lock()
 	f := c.flow(audit.FlowDeny, audit.Deny)

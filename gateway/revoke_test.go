@@ -211,7 +211,7 @@ func TestRevokeDial(t *testing.T) {
 
 func (w *world) handshakeErr(name string) (*tls.Conn, error) { return w.handshake(name, name) }
 
-// mustReset connects, and checks that this ends in a reset, at once or soon.
+// mustReset connects, and checks that this ends in a reset, immediately or soon.
 func (w *world) mustReset(name string) {
 	w.Helper()
 	w.book.stands(name)

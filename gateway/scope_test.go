@@ -288,7 +288,7 @@ func chunks(text string, at int) io.Reader {
 	return r
 }
 
-// TestBodyStreams has a body and an answer flow at once: what is not held back goes on.
+// TestBodyStreams has a body and an answer flow concurrently: what is not held back goes on.
 func TestBodyStreams(t *testing.T) {
 	w := newKeyWorld(t, nil)
 	h := w.newHostAt(newAddr(), w.ca.leaf(t, "b.example"), 443, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

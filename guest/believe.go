@@ -27,7 +27,7 @@ var bundles = []string{
 
 // links lead to the host's certificate where it is looked for beside a list:
 // by OpenSSL, whose own file some Debians leave away, and by Debian's
-// update-ca-certificates, which makes the list anew when a package has it do so.
+// update-ca-certificates, which makes the list again when a package has it do so.
 var links = []string{"/usr/lib/ssl/cert.pem", "/usr/local/share/ca-certificates/custody.crt"}
 
 // maxBundle is far more than the 230 KB that a distribution's has.

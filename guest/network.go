@@ -36,7 +36,7 @@ var networkSwitches = map[string]string{
 }
 
 // resolvConf is the cells' /etc/resolv.conf. The resolver is one hop away and
-// has a time limit of its own, so whoever waits longer waits for nothing.
+// has a time limit of its own, so a caller that waits longer waits for nothing.
 var resolvConf = "nameserver " + link.Gateway4.String() + "\noptions timeout:2 attempts:2\n"
 
 // raiseNetwork makes the guest's end of the link, whose addresses package link

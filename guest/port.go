@@ -17,7 +17,7 @@ import (
 //
 // A port can be read while no one is at the other end, and then returns no
 // bytes. Until the host has spoken that means to wait: the maker of a snapshot
-// has gone and whoever restores it has not come yet. Afterwards it is the end.
+// has gone and the process that restores it has not come yet. Afterwards it is the end.
 type port struct{ *os.File }
 
 // openPort opens the port of that name, which must exist by now.
@@ -41,7 +41,7 @@ func openPort(name string) (*port, error) {
 	return nil, fmt.Errorf("no virtio-serial port is called %q", name)
 }
 
-// awaitWake says READY once somebody listens and waits for the wake.
+// awaitWake says READY once someone listens and waits for the wake.
 func (p *port) awaitWake() (channel.Wake, error) {
 	for p.poll(unix.POLLOUT)&unix.POLLHUP != 0 {
 		time.Sleep(pause)

@@ -85,7 +85,7 @@ func (st *stage) settle() {
 	time.Sleep(rest)
 }
 
-// warmThreads makes the runtime start the threads that a session needs at once.
+// warmThreads makes the runtime start the threads that a session needs concurrently.
 func warmThreads() {
 	const threads = 8
 	var all sync.WaitGroup

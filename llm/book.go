@@ -52,7 +52,7 @@ func (b *Book) Begin(r Request) *Call {
 	return newCall(b, "m"+strconv.FormatUint(b.calls.Add(1), 10), s, r)
 }
 
-// Spent returns an error once the budget is used up: no call may begin. Its words are for whoever wanted one.
+// Spent returns an error once the budget is used up: no call may begin. Its words are for the caller.
 func (b *Book) Spent() error {
 	if spent := b.spent.Load(); b.isOver(spent) {
 		return fmt.Errorf("the run's token budget is used up: %d of %d tokens are spent (limits.llm_tokens)", spent, b.budget)

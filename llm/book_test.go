@@ -76,7 +76,7 @@ func TestAmazon(t *testing.T) {
 // Calls at the same time share the budget, and nothing is counted twice or lost.
 func TestBudgetShared(t *testing.T) {
 	b := NewBook(16 * 35 * 2)
-	f := named(t, "anthropic-stream") // 35 tokens of input at once, 142 of output at the end
+	f := named(t, "anthropic-stream") // 35 tokens of input at the start, 142 of output at the end
 	head, tail, _ := bytes.Cut(f.body, []byte("event: message_delta"))
 	var calls []*Call
 	for range 16 {
@@ -106,7 +106,7 @@ func TestBudgetShared(t *testing.T) {
 	}
 }
 
-// Whoever has no figures sent, or breaks off before they come, does not get by the budget.
+// A client that has no figures sent, or breaks off before they come, does not get by the budget.
 func TestBudgetWithoutUsage(t *testing.T) {
 	for _, c := range []struct {
 		name, path, body string

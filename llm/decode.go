@@ -74,7 +74,7 @@ func (d *decoder) start(coding string) {
 
 // run is the coroutine.
 func (d *decoder) run(open func(io.Reader) (io.Reader, error)) (err error) {
-	defer func() { // the decompressors are not ours, and what they read is anybody's
+	defer func() { // the decompressors are not ours, and what they read is anyone's
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%v", p)
 		}

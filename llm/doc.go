@@ -2,7 +2,7 @@
 // which model, what it cost, and which tools it wants called.
 //
 // A Book belongs to one sandbox. It knows a call by the shape of its request
-// (see Begin), whatever the host is, since anybody can serve these APIs. A Call is fed the
+// (see Begin), whatever the host is, since anyone can serve these APIs. A Call is fed the
 // bytes of request and answer as they pass, and never holds them up, changes or
 // keeps them: what it does not understand, or finds too long, is said in the
 // event's field incomplete, and the exchange goes on.

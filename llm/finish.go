@@ -49,7 +49,7 @@ func (c *Call) trouble(err error) string {
 	a := &c.answer
 	switch {
 	case c.stream && a.ended && a.usage.last:
-		return "" // whoever asked need not wait for more
+		return "" // the client need not wait for more
 	case err != nil:
 		return "the exchange broke off: " + string(whole(err.Error(), maxWords))
 	case c.in == nil:
@@ -98,7 +98,7 @@ func (c *Call) reasons(why string) (all notes) {
 func (c *Call) billed() bool { return c.shape.api != apiCount }
 
 // charge has the budget pay what was not reported, as far as it can be known: there are at most as many
-// tokens as bytes of text. Otherwise whoever breaks off before the report, or does
+// tokens as bytes of text. Otherwise a client that breaks off before the report, or does
 // not ask for one, could go on for ever. It returns how many were charged.
 func (c *Call) charge() (tokens int64) {
 	u := c.answer.usage

@@ -14,7 +14,7 @@ const (
 	esc          // backslash escapes of JSON (RFC 8259 section 7), C, Go, Python and $'...'
 	entity       // HTML character references
 	quoted       // quoted-printable, RFC 2045 section 6.7
-	anyEsc       // pct, esc and entity at once, over a text in which their first characters do not occur
+	anyEsc       // pct, esc and entity together, over a text in which their first characters do not occur
 	shell        // quoted words; off says where in one a value begins
 	doubled      // quotes written twice, as in SQL and CSV: off says which
 	hexa

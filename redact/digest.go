@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 )
 
-// Whoever has the SHA-256 of a file that holds a value alone can test guesses of the value against it. So a
+// Anyone with the SHA-256 of a file that holds a value alone can test guesses of the value against it. So a
 // string of an event that is such a digest, in hex and nothing else, becomes the value's marker, whose tag says
 // the same to those who have the key. It does not count as found: a digest gives the value to no one who does not have it.
 

@@ -138,7 +138,7 @@ func TestStreamHoldsLittle(t *testing.T) {
 	}
 }
 
-// With a pause at any place, text without a value is shown at once and whole,
+// With a pause at any place, text without a value is shown immediately and whole,
 // and of a value at most its first 3 symbols are, in any encoding.
 func TestPause(t *testing.T) {
 	r := redactor(t, testValues)

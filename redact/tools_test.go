@@ -69,7 +69,7 @@ type tool struct {
 	script   func(programs []program) string // is added to argv
 	programs []program
 	inGo     bool // programs are functions
-	filter   bool // reads a text with all values of a class at once; else each value by itself
+	filter   bool // reads a text with all values of a class together; else each value by itself
 	sole     bool // runs over values that stand alone only
 	few      bool // and over one of each class only: it is slow
 }

@@ -11,7 +11,7 @@ import (
 
 // The writers below write a value's beginning as programs do. They differ where
 // two programs would write one byte differently, as the first symbols of a form
-// must be known exactly; what comes after those is decoded, whoever wrote it.
+// must be known exactly; what comes after those is decoded, regardless of its author.
 
 // writer appends what p looks like in an encoding.
 type writer struct {

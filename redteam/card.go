@@ -19,7 +19,7 @@ func (c *card) write(frame []byte) error {
 	return err
 }
 
-// read tells of answers until the card is gone: of all that only somebody can
+// read tells of answers until the card is gone: of all that only someone can
 // have sent who was reached. Resets and ICMP errors are how the fence says no.
 func (c *card) read(tell func(string)) {
 	buf := make([]byte, 1<<16)

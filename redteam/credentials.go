@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/redteam/world"
 )
 
-// steering are the probes that would have the gateway put a credential into what somebody else gets.
+// steering are the probes that would have the gateway put a credential into what someone else gets.
 func (c *catalogue) steering() {
 	add := func(id, title string, bypass Bypass, t *task) {
 		if t.Timeout = 3; id != "second-request" && t.TLS.ALPN[0] != "h2" {

@@ -108,7 +108,7 @@ func clientHello(name string, ech []byte) []byte {
 		client.Close()
 	}()
 	b := make([]byte, 16<<10)
-	n, _ := server.Read(b) // the client writes a hello at once
+	n, _ := server.Read(b) // the client writes a hello immediately
 	server.Close()
 	<-done
 	return b[:n]

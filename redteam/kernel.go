@@ -125,7 +125,7 @@ func (c *catalogue) packets4() {
 	c.malformed4()
 }
 
-// malformed4 are packets that are taken for other ones by whoever is less strict.
+// malformed4 are packets that are taken for other ones by less strict programs.
 func (c *catalogue) malformed4() {
 	p := c.good4()
 	p.version = 0x44

@@ -20,7 +20,7 @@ func (c *catalogue) names() {
 	c.questions()
 }
 
-// otherResolvers asks somebody else than the sandbox's resolver.
+// otherResolvers asks someone else than the sandbox's resolver.
 func (c *catalogue) otherResolvers() {
 	ask := func(proto string, port int, to func(Family) netip.Addr) func(Family) Probe {
 		return func(v Family) Probe {

@@ -14,7 +14,7 @@ func (c *catalogue) rebinding() {
 	kinds := world.Rebinding()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if kind == "public" || kind == "many" || kind == "mixed" {
-			continue // lead to somebody who may be reached, too
+			continue // lead to someone who may be reached, too
 		}
 		title := "a name that leads to " + rebound[kind]
 		c.rebind("gateway-"+kind, title+", through the gateway", Rebinding, kind, world.Rebind, kinds[kind])

@@ -58,7 +58,7 @@ func removeDead(dir string) error {
 	defer f.Close()
 	var owner unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &owner) != nil || int(owner.Uid) != os.Geteuid() {
-		return nil // somebody else's
+		return nil // someone else's
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil // it lives

@@ -49,7 +49,7 @@ type tlsTask struct {
 	ALPN []string `json:"alpn,omitempty"`
 }
 
-// piece is what is written at once.
+// piece is what is written in one call.
 type piece struct {
 	Data []byte `json:"data"`
 	Wait int    `json:"wait,omitempty"` // ms after it
@@ -100,7 +100,7 @@ func addrPort(s string) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone("").Unmap(), a.Port())
 }
 
-// escaped says what in an answer only somebody outside can have said.
+// escaped says what in an answer only someone outside can have said.
 func (r report) escaped(token string, allowed reach) string {
 	text := string(r.Answer)
 	switch {

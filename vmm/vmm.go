@@ -92,7 +92,7 @@ type VM interface {
 	// Done is closed when the machine is gone; Err then says why, nil after Destroy.
 	Done() <-chan struct{}
 	Err() error
-	// Destroy ends the machine at once and returns when nothing of it is left.
+	// Destroy ends the machine immediately and returns when nothing of it is left.
 	Destroy(ctx context.Context) error
 }
 

@@ -32,7 +32,7 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // DefaultDir is where a command without a directory runs.
 const DefaultDir = "/workspace"
 
-// Watcher is told which control group belongs to which step, before anything runs in it.
+// Watcher is called with which control group belongs to which step, before anything runs in it.
 type Watcher interface {
 	Track(cgroupID uint64, step, root string) error
 	Untrack(cgroupID uint64) error

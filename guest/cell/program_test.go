@@ -121,7 +121,7 @@ func TestReaperReaps(t *testing.T) {
 	}
 	p = &program{}
 	p.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, unsafe.Pointer(new(uint64)), 0, 8)
-	// An orphan that ends at once; then, as the only child left, one that is killed with the namespace.
+	// An orphan that ends immediately; then, as the only child left, one that is killed with the namespace.
 	execute1(p, "/bin/sh", "-c", "(sleep 0.05 & sleep 1000 & echo $$); exit 3")
 	if err := main.run(p); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestSleeperKilled(t *testing.T) {
 	unix.Kill(main.pid, unix.SIGKILL)
 	p := &program{}
 	execute1(p, "/bin/true")
-	// Either the pipe is known to be closed, or the command seems to have been killed at once.
+	// Either the pipe is known to be closed, or the command seems to have been killed immediately.
 	if err := main.run(p); err == nil {
 		if ws := main.wait(); !ws.Signaled() || ws.Signal() != unix.SIGKILL {
 			t.Fatalf("a killed process was woken: wait status %#x", ws)

@@ -57,7 +57,7 @@ type In struct {
 	Leave func(name string, info fs.FileInfo) bool
 	// List takes the files as they were sent. Nil: no one does.
 	List List
-	// Progress is told how many files and bytes were copied, often. Nil: no one is.
+	// Progress is called with how many files and bytes were copied, often. Nil: no one is.
 	Progress func(files int, bytes int64)
 }
 
@@ -143,7 +143,7 @@ type Out struct {
 	Guard Guard
 	// List takes the files before they have their names. Nil: no one does.
 	List List
-	// Progress is told how many files and bytes were copied, often. Nil: no one is.
+	// Progress is called with how many files and bytes were copied, often. Nil: no one is.
 	Progress func(files int, bytes int64)
 }
 

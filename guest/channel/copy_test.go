@@ -167,7 +167,7 @@ func TestLeave(t *testing.T) {
 		if strings.HasPrefix(name, "no/") {
 			t.Errorf("asked about %s", name)
 		}
-		if name == "b" { // as somebody on the host may change it just then
+		if name == "b" { // as someone on the host may change it just then
 			must(t, os.Remove(filepath.Join(in, "b")))
 			must(t, os.Symlink("secret", filepath.Join(in, "b")))
 		}

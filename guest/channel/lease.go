@@ -13,7 +13,7 @@ import (
 
 // Bounds of what the host takes from a guest for a step's credentials.
 const (
-	// maxRefusals is how many wrong answers are told and forgiven; the next one ends the session.
+	// maxRefusals is how many wrong answers are reported and tolerated; the next one ends the session.
 	maxRefusals = 8
 	maxAsked    = 16 // challenges that are remembered
 )
@@ -68,7 +68,7 @@ const (
 	spent
 )
 
-// request is a control frame whose answer somebody waits for.
+// request is a control frame whose answer someone waits for.
 type request struct {
 	control
 	sending func() // called before it is sent

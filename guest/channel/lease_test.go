@@ -113,7 +113,7 @@ func TestProveMainProcess(t *testing.T) {
 	}
 }
 
-// TestProveFrozen: while nothing moves Prove ends with its context; when it moves again the late proof is told and forgiven.
+// TestProveFrozen: while nothing moves Prove ends with its context; when it moves again the late proof is reported and tolerated.
 func TestProveFrozen(t *testing.T) {
 	g := newGuest(t, localRunner{})
 	g.Run = "r-1"
@@ -210,7 +210,7 @@ func withPuppet(t *testing.T, play func(*puppet)) (*Client, *Process, func() []s
 	return c, p, func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(reasons) }
 }
 
-// TestHostileProofs: what is not the one answer to the one question renews nothing and is told.
+// TestHostileProofs: what is not the one answer to the one question renews nothing and is reported.
 func TestHostileProofs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		play   func(*puppet)
@@ -260,7 +260,7 @@ func TestHostileProofs(t *testing.T) {
 	}
 }
 
-// TestHostileFlood: refusals are told a few times, and then the session ends, however the guest varies them.
+// TestHostileFlood: refusals are reported a few times, and then the session ends, however the guest varies them.
 func TestHostileFlood(t *testing.T) {
 	for name, flood := range map[string]func(*puppet, int){
 		"unsolicited":  func(g *puppet, i int) { g.say(report{Proof: g.proof([]byte{byte(i)})}) },
@@ -380,7 +380,7 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// TestProofOfOneWithoutKey: a guest that proves the life of a command which no one leased is told off, then ended.
+// TestProofOfOneWithoutKey: a guest that proves the life of a command which no one leased is reported, then ended.
 func TestProofOfOneWithoutKey(t *testing.T) {
 	c, _ := misbehaving(t, func(s *yamux.Session) {
 		for i := range 2 {

@@ -57,7 +57,7 @@ type Command struct {
 	Secrets []Secret `json:"-"`
 	// Leased says that Prove will be called. Secrets imply it.
 	Leased bool `json:"-"`
-	// Refused is told why something that the guest sent for the step's credentials was refused: a few times, then
+	// Refused is called with why something that the guest sent for the step's credentials was refused: a few times, then
 	// the session ends, and once for each proof that came too late. It must neither block nor call the Process.
 	Refused func(reason string) `json:"-"`
 }

@@ -17,7 +17,7 @@ import (
 //	                          v
 //	          report read --> mark handled --> Wait returns
 //
-// Whoever starts a process must read Stdout and Stderr to their ends; what is
+// A caller that starts a process must read Stdout and Stderr to their ends; what is
 // not read holds the process up, and with it its end.
 type Process struct {
 	// Stdin is the command's standard input. Closing it is the command's end of

@@ -103,7 +103,7 @@ func checkFrame(h [frameHead]byte) error {
 	return nil
 }
 
-// past is a deadline that wakes whoever waits on a stream.
+// past is a deadline that wakes a caller that waits on a stream.
 func past() time.Time { return time.Unix(1, 0) }
 
 // unblock ends the reads and writes that wait on a stream, which then fail.

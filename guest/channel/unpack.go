@@ -26,7 +26,7 @@ const (
 //
 // A directory that it writes into is one that it made itself or found to be a
 // real directory, component by component, so no link is ever written through;
-// os.Root holds even if somebody swaps one for a link meanwhile. Files are
+// os.Root holds even if someone swaps one for a link meanwhile. Files are
 // written beside their place, listed some at a time, and then renamed into it.
 type unpacker struct {
 	root     *os.Root

@@ -27,7 +27,7 @@ import (
 //
 // Data streams carry bytes and no frames. yamux gives each stream a window of
 // its own (256 KiB), so a reader that does not keep up holds up its own stream
-// and, through it, whoever writes to it, but no one else.
+// and, through it, the processes that write to it, but no one else.
 
 // Bounds of a frame's length. What comes from the host is trusted, and large
 // only because an argv can be; what comes from the guest is not.

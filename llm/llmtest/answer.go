@@ -43,7 +43,7 @@ func (a *answer) refuse(status int, kind, message string) {
 		a.w.Header().Set("Retry-After", "0")
 	}
 	a.w.WriteHeader(status)
-	json.NewEncoder(a.w).Encode(a.fault(status, kind, message)) // whoever asked may be gone
+	json.NewEncoder(a.w).Encode(a.fault(status, kind, message)) // the client may be gone
 }
 
 func (a *answer) fault(status int, kind, message string) any {
@@ -132,7 +132,7 @@ func (a *answer) write(name string, v any) {
 	if name != "" && !a.q.array {
 		data = "event: " + name + "\n" + data
 	}
-	io.WriteString(a.out, data) // whoever asked may be gone
+	io.WriteString(a.out, data) // the client may be gone
 	a.flush()
 }
 

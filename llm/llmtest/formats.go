@@ -152,6 +152,6 @@ func (a *answer) gemini(r reply) {
 	}
 	a.event("", piece(append([]any{m{"text": ""}}, calls...), a.output-a.thinking, "STOP"))
 	if a.q.array && !a.broken {
-		a.out.Write([]byte("\n]\n")) // whoever asked may be gone
+		a.out.Write([]byte("\n]\n")) // the client may be gone
 	}
 }

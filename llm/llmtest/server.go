@@ -3,7 +3,7 @@
 // Responses, and Gemini's generateContent, whole and streamed. What it "thinks" is a script in the
 // first message that a user sends, a line for each wish; other lines are small talk:
 //
-//	run: COMMAND       asks for a tool call with {"command": COMMAND}; several lines in a row: all at once
+//	run: COMMAND       asks for a tool call with {"command": COMMAND}; several lines in a row: all in one answer
 //	then: COMMAND      the same, after the results of those before
 //	say: TEXT          the last answer, when all results are there
 //	pad: N             N words more in it
@@ -52,7 +52,7 @@ type Served struct {
 	Key      string // that was presented
 }
 
-// New returns a server that answers whoever presents the key, and only the key: another one
+// New returns a server that answers clients that present the key, and only the key: another one
 // beside it is refused. It is presented as the providers want it: x-api-key, api-key or x-goog-api-key,
 // as a bearer's token, or as the parameter key.
 func New(key string) *Server { return &Server{key: key, failed: map[string]int{}} }

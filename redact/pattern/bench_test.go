@@ -96,7 +96,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// worst are texts that somebody made to cost time.
+// worst are texts that someone made to cost time.
 func worst() map[string][]byte {
 	fill := func(unit string) []byte { return bytes.Repeat([]byte(unit), benchSize/len(unit)+1)[:benchSize] }
 	all := map[string][]byte{

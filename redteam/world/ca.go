@@ -13,7 +13,7 @@ import (
 )
 
 // authority signs the certificates of all servers of the world, the attacker's
-// included: he has a certificate for his own names, as anybody has.
+// included: he has a certificate for his own names, as anyone has.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -16,7 +16,7 @@ func (w *World) spaces() (err error) {
 		if *s, err = newSpace(name); err != nil {
 			return err
 		}
-		// All forward: the host does where it has containers. Nobody filters by the way back, or speaks unasked.
+		// All forward: the host does where it has containers. No one filters by the way back, or speaks unasked.
 		values := map[string]string{
 			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
 			"ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",

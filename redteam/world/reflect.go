@@ -82,7 +82,7 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		return
-	case "cut": // the connection ends within the answer, at once with data
+	case "cut": // the connection ends within the answer, together with data
 		h.Set("Content-Length", strconv.Itoa(len(text)+1000))
 		io.WriteString(rw, text)
 		http.NewResponseController(rw).Flush()

@@ -251,7 +251,7 @@ func sni(r *http.Request) string {
 
 func (s *web) note(r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 4096))
-	r.Body = struct { // whoever answers reads it from its begin
+	r.Body = struct { // a handler that answers reads it from its begin
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}

@@ -46,7 +46,7 @@ const (
 	Fronted = "fronted.site.example"
 	// API is a web server too, for rules with http.
 	API = "api.site.example"
-	// LLM acts as a language model over HTTPS, for whoever has its key; see package llmtest.
+	// LLM acts as a language model over HTTPS, for clients with its key; see package llmtest.
 	LLM = "llm.site.example"
 	// Plain is one for cleartext HTTP.
 	Plain = "plain.site.example"

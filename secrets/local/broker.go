@@ -26,7 +26,7 @@ type Broker struct {
 // Name implements secrets.Broker.
 func (Broker) Name() string { return "local" }
 
-// Mint reads each value anew.
+// Mint reads each value again.
 func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, error) {
 	now := time.Now()
 	g := &grant{accessor: rand.Text(), limit: now.Add(r.Limit), values: map[string][]byte{}}

@@ -161,7 +161,7 @@ func TestWrongAudit(t *testing.T) {
 	}
 }
 
-// A line is judged by what it says, whoever wrote it.
+// A line is judged by what it says, regardless of its author.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	l := &auditLog{live: map[string]*watch{}, users: 1}

@@ -52,7 +52,7 @@ func victim(text string) error {
 	return errors.New("nobody killed it")
 }
 
-// After a kill -9, what is left ends by itself within a minute, and Sweep ends it at once.
+// After a kill -9, what is left ends by itself within a minute, and Sweep ends it immediately.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -240,7 +240,7 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// wire passes connections on to a Vault until it is cut: then bytes go nowhere, and no one is told.
+// wire passes connections on to a Vault until it is cut: then bytes go nowhere, and no one is notified.
 type wire struct {
 	ln net.Listener
 

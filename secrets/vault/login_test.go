@@ -85,7 +85,7 @@ func TestAppRole(t *testing.T) {
 	}
 }
 
-// A login that ends, by itself or by somebody's hand, is made again; steps go on.
+// A login that ends, by itself or by someone's hand, is made again; steps go on.
 func TestLoginAnew(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// note says what a step has at Vault, for whoever comes after a custody that was
+// note says what a step has at Vault, for the command that comes after a custody that was
 // killed. It holds nothing that can read a secret. It need not survive a power loss
 // for the tokens' sake: those die of themselves within a minute.
 type note struct {

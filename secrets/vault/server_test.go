@@ -57,7 +57,7 @@ func start(t testing.TB, args ...string) *server {
 	return s
 }
 
-// stop ends Vault at once, as kill -9 does.
+// stop ends Vault immediately, as kill -9 does.
 func (s *server) stop() {
 	s.cmd.Process.Kill()
 	s.stdin.Close()

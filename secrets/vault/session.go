@@ -18,14 +18,14 @@ const keepEvery = 500 * time.Millisecond
 //
 //	     login           half its life is over
 //	none -----> own --------------------------> renewed, or, if that gains
-//	             ^                              nothing, logged in anew
+//	             ^                              nothing, logged in again
 //	             |     Vault does not accept it     |
 //	             +----------- login <---------------+
 type session struct {
 	client *client
 	cfg    Config
 
-	// turn is taken by whoever logs in, so that one does at a time.
+	// turn is taken by the goroutine that logs in, so that one does at a time.
 	turn chan struct{}
 
 	mu  sync.Mutex // guards own
@@ -74,7 +74,7 @@ func (s *session) valid(ctx context.Context, t token) bool {
 	return !refused(err, http.StatusForbidden)
 }
 
-// relogin replaces a token of custody's own that is of no more use, unless somebody has already.
+// relogin replaces a token of custody's own that is of no more use, unless someone has already.
 func (s *session) relogin(ctx context.Context, old token) (token, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -141,7 +141,7 @@ func (s *session) keep(ctx context.Context) {
 }
 
 // refresh renews custody's own token, or logs in again, when it is time. What fails is tried again at
-// the next tick; whoever needs the token meanwhile gets the error.
+// the next tick; a caller that needs the token meanwhile gets the error.
 func (s *session) refresh(ctx context.Context) {
 	own := s.token()
 	now := time.Now()

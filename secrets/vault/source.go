@@ -14,7 +14,7 @@ import (
 // source is what a binding's from says: vault:PATH#FIELD, or vault:PATH for a token.
 type source struct{ path, field string }
 
-// maxPath is longer than any path that somebody writes down.
+// maxPath is longer than any path in use.
 const maxPath = 1024
 
 // parseSource reads a binding's source. A path is as Vault's API has it (of a KV v2

@@ -261,7 +261,7 @@ func TestLimit(t *testing.T) {
 	if left := time.Until(g.Expires()); left > r.Limit {
 		t.Errorf("renewed, it expires in %s", left)
 	}
-	// By somebody else, who asks for more: Vault holds the limit as well.
+	// By someone else, who asks for more: Vault holds the limit as well.
 	answer := s.root(t, "POST", "auth/token/renew-accessor", map[string]any{"accessor": g.Accessor(), "increment": "1h"})
 	if got := answer["auth"].(map[string]any)["lease_duration"].(float64); got > 3 {
 		t.Errorf("Vault would let it live %v s more", got)

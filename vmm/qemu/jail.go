@@ -104,7 +104,7 @@ func (j jail) spawn() (*os.Process, error) {
 	if stdout == nil {
 		stdout = null
 	}
-	// Whoever has the process's uid may limit it, without a capability for that.
+	// A process with the process's uid may limit it, without a capability for that.
 	if err := beReally(j.uid); err != nil {
 		return nil, err
 	}

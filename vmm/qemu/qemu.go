@@ -252,7 +252,7 @@ func (d *Driver) args(m vmm.Machine, files *descriptors, mon, channel, tap *os.F
 		"-chardev", "socket,id=qmp,fd=" + files.add(mon), "-mon", "chardev=qmp,mode=control",
 		"-device", "virtio-serial-device,max_ports=2",
 		"-chardev", "socket,id=channel,fd=" + files.add(channel), "-device", "virtserialport,chardev=channel,name=custody",
-		// Nobody is to be told, at a restore, that the machine has moved.
+		// No host is to be notified, at a restore, that the machine has moved.
 		"-global", "migration.announce-rounds=0",
 		"-S",
 	}
@@ -293,10 +293,10 @@ func (d *Driver) kernelWords() string {
 		// What a step had in its memory must not be found in a snapshot after it: freed pages are zeroed.
 		" init_on_free=1 lsm=landlock,lockdown,yama,bpf psi=0 audit=0 nowatchdog" +
 		// What the kernel does not know is the environment of its first process, a Go program: no
-		// signals, collections or checks of the CPUs while it works for somebody who waits.
+		// signals, collections or checks of the CPUs while it works for someone who waits.
 		" GODEBUG=asyncpreemptoff=1,updatemaxprocs=0 GOGC=off GOMEMLIMIT=48MiB"
 	if !d.kvm {
-		// Emulated code is translated anew at each address: with randomised addresses every exec pays
+		// Emulated code is translated again at each address: with randomised addresses every exec pays
 		// some 20 ms for that. Speculation is not emulated, so there is nothing to mitigate.
 		words += " norandmaps mitigations=off"
 	}

@@ -109,7 +109,7 @@ func (s Store) publish(ctx context.Context, t Template, out string) (Template, e
 	return s.read(link)
 }
 
-// renew makes the template anew with this program's custody-guest, from the
+// renew makes the template again with this program's custody-guest, from the
 // kernel, modules and userland that it has, unless that has been done already.
 func (s Store) renew(ctx context.Context, name string) (Template, error) {
 	unlock, err := s.lock(ctx)

@@ -19,7 +19,7 @@ import (
 
 // stamp says that a file had a digest when its inode looked like this. Any
 // write, rename or replacement of the file changes the inode or its ctime,
-// which no call can set; the digest is then computed anew.
+// which no call can set; the digest is then computed again.
 type stamp struct {
 	Dev, Ino     uint64
 	Size         int64

@@ -188,7 +188,7 @@ func (s Store) sweep() error {
 // Blanks is the folder of the empty scratch disks that cold boots copy.
 func (s Store) Blanks() string { return filepath.Join(s.Dir, "blank") }
 
-// lock is held by whoever changes the store; the kernel releases it with the process. It
+// lock is held by a process that changes the store; the kernel releases it with the process. It
 // waits for another holder until the context ends.
 func (s Store) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Join(s.Dir, "names"), 0o700); err != nil {
