@@ -34,6 +34,7 @@ const ConfigFile = "host.yaml"
 //	transport: {url: "tls://nats:4222", creds: /etc/custody/host.creds, monitor: "https://nats:8222"}
 //	spool: 10GiB                                # of segments that the store does not have; then the record stalls
 //	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
+//	delete_after: 2160h                         # a whole run goes that long after its end; only with SQLite
 //	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
 //	fleet: {root: "fleet.example+..."}          # whose statements about hosts' keys count
 //	export: [{name: siem, to: "syslog+tls://siem:6514", format: ocsf}]
@@ -48,10 +49,12 @@ type Config struct {
 	Transport  *Transport `yaml:"transport"`
 	Spool      Bytes      `yaml:"spool"`
 	Retain     Retain     `yaml:"retain"`
-	Log        Log        `yaml:"log"`
-	Fleet      Fleet      `yaml:"fleet"`
-	Isolation  Isolation  `yaml:"isolation"`
-	Commands   Commands   `yaml:"commands"`
+	// DeleteAfter is how long after its end a run is deleted from this host, its rows in SQLite included; 0: never.
+	DeleteAfter Duration  `yaml:"delete_after"`
+	Log         Log       `yaml:"log"`
+	Fleet       Fleet     `yaml:"fleet"`
+	Isolation   Isolation `yaml:"isolation"`
+	Commands    Commands  `yaml:"commands"`
 	// Projects is the most that the files of projects may ask for.
 	Projects project.Allowed `yaml:"projects"`
 	Export   []sink.Target   `yaml:"export"`
@@ -216,6 +219,9 @@ func (c *Config) check() error {
 	case c.Log.Stamp != nil && (c.Log.Stamp.URL == "" || c.Log.Stamp.CA == ""):
 		return errors.New("log.stamp needs a url and a ca")
 	}
+	if err := c.checkDeleteAfter(); err != nil {
+		return err
+	}
 	if _, err := parseKeyKind(c.Key); err != nil {
 		return err
 	}
@@ -234,6 +240,19 @@ func (c *Config) check() error {
 			return fmt.Errorf("export %q: each sink needs a name of its own, of letters, digits, '-', '_' or '.'", t.Name)
 		}
 		names[t.Name] = true
+	}
+	return nil
+}
+
+// checkDeleteAfter refuses a deletion of runs that could not be done, or that another setting contradicts.
+func (c *Config) checkDeleteAfter() error {
+	switch {
+	case c.DeleteAfter == 0:
+	case c.Transport != nil || c.Store != "" && c.Store != "sqlite":
+		return errors.New("delete_after deletes runs from this host and its SQLite; the store here is another one: clickhouse.retain bounds what ClickHouse keeps, and retain what stays on this host")
+	case c.Retain.Age >= c.DeleteAfter:
+		return fmt.Errorf("retain.age is %v and delete_after %v: the segments would stay longer than the run they are of",
+			time.Duration(c.Retain.Age), time.Duration(c.DeleteAfter))
 	}
 	return nil
 }

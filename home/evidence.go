@@ -80,22 +80,29 @@ func (h *Home) mine(tenant, run, dir string) bool {
 }
 
 // recordDir returns a directory with all of the run's files, and what removes it if it was made for that.
+// Until then no deletion takes it away.
 func (h *Home) recordDir(ctx context.Context, tenant, run string) (dir string, remove func() error, err error) {
-	keep := func() error { return nil }
-	if h.HasLogOf(tenant, run) && !h.IsPruned(run) {
-		return h.RunDir(run), keep, nil
-	}
-	temp, err := os.MkdirTemp(h.Dir, "rebuilt-")
+	keep, err := h.readRuns(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() error { return os.RemoveAll(temp) }
+	if h.HasLogOf(tenant, run) && !h.IsPruned(run) {
+		return h.RunDir(run), keep, nil
+	}
+	temp, err := os.MkdirTemp(h.Dir, rebuiltPrefix)
+	if err != nil {
+		return "", nil, errors.Join(err, keep())
+	}
+	remove = func() error { return errors.Join(os.RemoveAll(temp), keep()) }
 	dir = filepath.Join(temp, rebuiltDir)
 	if err := h.rebuildRun(ctx, tenant, run, dir); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("run %s: make its record anew from the store: %w", run, err), remove())
 	}
 	return dir, remove, nil
 }
+
+// rebuiltPrefix begins the names of directories in which records are built anew. Who makes one shares the lock of runs.
+const rebuiltPrefix = "rebuilt-"
 
 // rebuiltDir is the name of a directory that a record is built in: that of the run is a store's word.
 const rebuiltDir = "record"

@@ -299,6 +299,13 @@ func (h *Home) storedCount(run string) uint64 {
 // which runs those were. With differ it compares all runs that are here with the rows
 // the store has, and has it repair what it lacks or has otherwise.
 func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error {
+	if differ {
+		unlock, err := h.readRuns(ctx)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
 	left, err := h.left(differ)
 	if err != nil || len(left) == 0 {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"slices"
 
 	"golang.org/x/mod/sumdb/note"
@@ -58,6 +59,7 @@ func (p Problem) Name() string {
 		"not-logged": ErrNotLogged, "not-stored": ErrNotStored,
 		"store-differs":   ErrStoreDiffers,
 		"row-altered":     ErrRowAltered,
+		"deletion-forged": ErrDeletionForged, "undeleted": ErrUndeleted,
 		"run-unsigned":    ErrRunUnsigned,
 		"lock-held":       ErrLockHeld,
 		"log-rolled-back": hostlog.ErrRolledBack, "log-forked": hostlog.ErrForked, "log-tiles-altered": hostlog.ErrTilesAltered,
@@ -75,6 +77,9 @@ func (p Problem) Name() string {
 func (p Problem) Hint() string {
 	if h, ok := p.Err.(interface{ Hint() string }); ok {
 		return h.Hint()
+	}
+	if errors.Is(p.Err, ErrUndeleted) {
+		return "a copy from before the deletion was put back: `custody prune` deletes it again"
 	}
 	return ""
 }
@@ -100,6 +105,11 @@ type FsckOptions struct {
 // Fsck checks this host's logs, the store and the host's log of manifests against each
 // other. Runs that go on are left out. An error means that it could not be done.
 func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
+	unlock, err := h.readRuns(ctx)
+	if err != nil {
+		return Checked{}, err
+	}
+	defer unlock()
 	f := fsck{home: h, known: map[string]map[uint64]proof.Hash{}, logged: map[logged]bool{}}
 	runs, err := h.logs()
 	if err != nil {
@@ -107,6 +117,9 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	}
 	trusted, err := h.Trusted()
 	if err != nil {
+		return f.checked, err
+	}
+	if err := f.statements(ctx); err != nil {
 		return f.checked, err
 	}
 	w, closeWay, err := h.openWay(ctx)
@@ -148,6 +161,7 @@ type fsck struct {
 	whole   []string // runs whose record is all here and holds
 	pruned  []string // runs whose record holds, parts of it in the store only
 	checked Checked
+	deleted map[string]proof.Deletion        // statements that hold
 	known   map[string]map[uint64]proof.Hash // digests of the manifests that are here; nil for a live run
 	logged  map[logged]bool
 	failed  error // the store could not be asked
@@ -208,7 +222,21 @@ func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 		f.found(d.Run, 0, fmt.Errorf("%w: %s", ErrRowAltered, d.Text))
 	}
 	proven := f.pruned
+	st, err := sqlite.OpenReader(ctx, f.home.storePath())
+	if err != nil {
+		return err
+	}
+	undeleted, err := st.Has(ctx, slices.Sorted(maps.Keys(f.deleted))...)
+	if err := errors.Join(err, st.Close()); err != nil {
+		return err
+	}
+	for _, run := range undeleted {
+		f.found(run, 0, ErrUndeleted)
+	}
 	for _, run := range others {
+		if _, deleted := f.deleted[run]; deleted {
+			continue // its rows in the feed stay
+		}
 		if _, here := f.known[run]; here || wal.Locked(f.home.RunDir(run)) {
 			continue // it began since, goes on, was pruned, or its record does not hold, which is reported above
 		}
@@ -378,5 +406,9 @@ func (f *fsck) has(ctx context.Context, w way, run string, n uint64, digest proo
 		return true
 	}
 	one, there := held[n]
-	return there && one.Manifest == [32]byte(digest)
+	if there && one.Manifest == [32]byte(digest) {
+		return true
+	}
+	d, deleted := f.deleted[run]
+	return deleted && n < d.Segments && (n+1 < d.Segments || d.Manifest == digest)
 }

@@ -8,6 +8,7 @@
 //	log/                     the host's log of all runs' manifests (package hostlog)
 //	stamps/                  what a time-stamping authority said of its checkpoints
 //	custody.db               the store (package sqlite)
+//	deleted/ holds/          signed statements about runs that retention deleted; runs that it must not delete
 //	serve/                   tokens of the API and exports on their way (package access), saved views (package views)
 //	export/                  how far each sink has got, and what none would take
 //
@@ -187,7 +188,11 @@ func (h *Home) Store(ctx context.Context) (store.Store, error) {
 	if err := ownerOnly(h.storePath()); err != nil {
 		return nil, err
 	}
-	return sqlite.Open(ctx, h.storePath())
+	st, err := sqlite.Open(ctx, h.storePath())
+	if err != nil {
+		return nil, err
+	}
+	return remembering{st, h}, nil
 }
 
 // ErrElsewhere means that host.yaml names a transport and not the store behind it.

@@ -121,7 +121,7 @@ func (r logReader) Run(ctx context.Context, tenant, name string) (store.Run, err
 	}
 	switch len(found) {
 	case 0:
-		return store.Run{}, fmt.Errorf("%w: %.140q", store.ErrNotFound, name)
+		return store.Run{}, r.home.notFound(ctx, tenant, name)
 	case 1:
 		return r.summary(ctx, found[0])
 	}

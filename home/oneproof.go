@@ -16,13 +16,18 @@ import (
 // retention removed it or the run was made elsewhere. The error is a *proof.Verdict where the
 // segment is not what was signed, or has no such record (proof.ErrNoEvidence).
 func (h *Home) ProofOf(ctx context.Context, tenant, run string, seq uint64) (proof.RecordProof, error) {
+	unlock, err := h.readRuns(ctx)
+	if err != nil {
+		return proof.RecordProof{}, err
+	}
+	defer unlock()
 	if h.HasLogOf(tenant, run) {
 		p, err := h.proofIn(ctx, h.RunDir(run), run, true, seq)
 		if !errors.Is(err, proof.ErrSegmentMissing) || !h.IsPruned(run) {
 			return p, err
 		}
 	}
-	temp, err := os.MkdirTemp(h.Dir, "rebuilt-")
+	temp, err := os.MkdirTemp(h.Dir, rebuiltPrefix)
 	if err != nil {
 		return proof.RecordProof{}, err
 	}

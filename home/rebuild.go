@@ -16,6 +16,11 @@ import (
 // refuses while a run goes on, whose process has the old store open, and when retention has
 // removed segments here.
 func (h *Home) Rebuild(ctx context.Context) (int, error) {
+	unlock, err := h.readRuns(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
 	runs, err := h.logs()
 	if err != nil {
 		return 0, err

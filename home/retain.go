@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Pruned is what Prune removed.
+// Pruned is what Prune removed, or would remove.
 type Pruned struct {
+	Deleted  []string // runs that are older than delete_after
+	KeptRuns []Kept   // that are, and have to stay
 	Segments int
 	Bytes    int64
 	Kept     int // that were due and are not in the store, or under no checkpoint
@@ -34,25 +37,33 @@ type candidate struct {
 	digest   [32]byte
 }
 
-// Prune removes the oldest segments that host.yaml's retain no longer wants here, of runs that have ended. One goes
+// Prune deletes the runs that are older than host.yaml's delete_after, and removes the oldest segments that host.yaml's retain no longer wants here, of runs that have ended. One goes
 // only if the store has all its rows, which are hashed anew for that, and a checkpoint covers
-// its manifest. Manifests stay: with the store's rows they give the whole record again.
-func (h *Home) Prune(ctx context.Context) (Pruned, error) {
-	var p Pruned
+// its manifest. Manifests stay: with the store's rows they give the whole record again. With dry nothing is removed.
+// When ctx ends before all is done, the next Prune goes on.
+func (h *Home) Prune(ctx context.Context, dry bool) (p Pruned, err error) {
+	p.Deleted, p.KeptRuns, err = h.expire(ctx, dry)
+	return p, errors.Join(err, h.pruneSegments(ctx, dry, &p))
+}
+
+func (h *Home) pruneSegments(ctx context.Context, dry bool, p *Pruned) error {
 	due, err := h.due(ctx)
 	if err != nil || len(due) == 0 {
-		return p, err
+		return err
 	}
 	w, closeWay, err := h.openWay(ctx)
 	if err != nil {
-		return p, err
+		return err
 	}
 	covered, err := h.covered(ctx)
 	if err != nil {
-		return p, errors.Join(err, closeWay())
+		return errors.Join(err, closeWay())
 	}
 	held := map[string]map[uint64]ship.Held{}
 	for _, c := range due {
+		if dry && slices.Contains(p.Deleted, c.run) {
+			continue
+		}
 		if held[c.run] == nil {
 			if held[c.run], err = h.held(ctx, w, c.run); err != nil {
 				break
@@ -63,13 +74,15 @@ func (h *Home) Prune(ctx context.Context) (Pruned, error) {
 			p.Kept++
 			continue
 		}
-		if err = c.remove(); err != nil {
-			break
+		if !dry {
+			if err = c.remove(); err != nil {
+				break
+			}
 		}
 		p.Segments++
 		p.Bytes += c.size
 	}
-	return p, errors.Join(err, closeWay())
+	return errors.Join(err, closeWay())
 }
 
 // due lists what is older than the age or beyond the size, oldest first.

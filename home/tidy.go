@@ -19,16 +19,16 @@ import (
 	"github.com/custody-project/custody/sandbox"
 )
 
-// Tidy closes the logs of runs whose process died, goes on with erasures that were
+// Tidy closes the logs of runs whose process died, goes on with erasures and deletions that were
 // broken off, and carries into a store on this host what is not there yet; into one elsewhere
 // Ship does. It tells the user of each run it closes, a line. Several processes may do it at
 // once; a live run is left alone.
 func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
+	errs := []error{h.finishDeletions(ctx)}
 	runs, err := h.logs()
 	if err != nil {
 		return err
 	}
-	var errs []error
 	for _, run := range runs {
 		if h.HasWhole(run) || wal.Locked(h.RunDir(run)) || !h.begun(run) {
 			continue

@@ -281,9 +281,18 @@ func (d *Dead) release() error {
 
 // Forget removes the letters of one record, which was erased. It returns how many there were.
 func (d *Dead) Forget(ctx context.Context, run string, seq uint64) (n int, err error) {
+	return d.forget(ctx, func(l Letter) bool { return l.Run == run && l.Seq == seq })
+}
+
+// ForgetRun removes the letters of a whole run, which was deleted. It returns how many there were.
+func (d *Dead) ForgetRun(ctx context.Context, run string) (n int, err error) {
+	return d.forget(ctx, func(l Letter) bool { return l.Run == run })
+}
+
+func (d *Dead) forget(ctx context.Context, those func(Letter) bool) (n int, err error) {
 	err = d.locked(ctx, func() error {
 		for _, path := range d.paths() {
-			gone, err := forget(path, run, seq)
+			gone, err := forget(path, those)
 			if n += gone; err != nil {
 				return err
 			}
@@ -294,13 +303,13 @@ func (d *Dead) Forget(ctx context.Context, run string, seq uint64) (n int, err e
 }
 
 // forget writes a file anew without some letters, and puts it in the place of the old one.
-func forget(path, run string, seq uint64) (n int, err error) {
+func forget(path string, those func(Letter) bool) (n int, err error) {
 	var kept []byte
 	for l, err := range lettersOf(path) {
 		if err != nil {
 			return 0, err
 		}
-		if l.Run == run && l.Seq == seq {
+		if those(l) {
 			n++
 			continue
 		}

@@ -22,6 +22,11 @@ func ErasureLeaf(run string, seq uint64, statement Hash) []byte {
 	return Leaf{OfErasure, run, seq, statement}.entry()
 }
 
+// DeletionLeaf returns the host log's entry for a signed statement that a whole run of so many segments was deleted.
+func DeletionLeaf(run string, segments uint64, statement Hash) []byte {
+	return Leaf{OfDeletion, run, segments, statement}.entry()
+}
+
 // RotationLeaf returns the host log's entry for a signed statement that the host has a new key.
 func RotationLeaf(statement Hash) []byte { return Leaf{Of: OfRotation, Digest: statement}.entry() }
 
@@ -32,6 +37,7 @@ func LogHash(entry []byte) Hash { return sha256.Sum256(append([]byte{0}, entry..
 const (
 	OfManifest = "manifest"
 	OfErasure  = "erasure"
+	OfDeletion = "deletion"
 	OfRotation = "rotation"
 )
 
@@ -39,7 +45,7 @@ const (
 type Leaf struct {
 	Of     string
 	Run    string // not of a rotation
-	N      uint64 // number of the segment, or seq of the record
+	N      uint64 // number of the segment, seq of the record, or how many segments a deleted run had
 	Digest Hash   // SHA-256 of the signed note
 }
 
@@ -57,7 +63,7 @@ func ParseLeaf(entry []byte) (Leaf, error) {
 	line := strings.TrimPrefix(string(entry), leafType)
 	if n, _ := fmt.Sscanf(line, OfRotation+" %s\n", &digest); n == 1 {
 		l.Of = OfRotation
-	} else if n, _ := fmt.Sscanf(line, "%s %s %d %s\n", &l.Of, &l.Run, &l.N, &digest); n != 4 || l.Of != OfManifest && l.Of != OfErasure {
+	} else if n, _ := fmt.Sscanf(line, "%s %s %d %s\n", &l.Of, &l.Run, &l.N, &digest); n != 4 || l.Of != OfManifest && l.Of != OfErasure && l.Of != OfDeletion {
 		return Leaf{}, fmt.Errorf("%.200q is no entry of a host's log", entry)
 	}
 	if err := l.Digest.UnmarshalText([]byte(digest)); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Log is the host's log as it was published: an RFC 6962 tree whose entries are those that
-// ManifestLeaf, ErasureLeaf and RotationLeaf make. Nothing that it answers is trusted. Its
+// ManifestLeaf, ErasureLeaf, DeletionLeaf and RotationLeaf make. Nothing that it answers is trusted. Its
 // methods may be called concurrently.
 type Log interface {
 	// Checkpoint returns the last published signed note (C2SP tlog-checkpoint), with what

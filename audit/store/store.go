@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -34,6 +35,25 @@ var (
 	// ErrMalformed: a segment contradicts itself. Trying again cannot help.
 	ErrMalformed = errors.New("malformed segment")
 )
+
+// DeletedError is a run that retention deleted: ErrNotFound, and what the host has signed of it.
+type DeletedError struct {
+	Run, Rule string
+	Time      time.Time
+}
+
+// Error implements error.
+func (e *DeletedError) Error() string {
+	return fmt.Sprintf("run %s was deleted by retention on %s (%s)", e.Run, e.Time.UTC().Format("2006-01-02 15:04:05 UTC"), e.Rule)
+}
+
+// Unwrap returns ErrNotFound.
+func (e *DeletedError) Unwrap() error { return ErrNotFound }
+
+// Hint says what is left of it.
+func (e *DeletedError) Hint() string {
+	return "`custody runs --deleted` lists the signed statements; of the record itself nothing is left on this host"
+}
 
 // Limits of a segment that a transport or a store accepts. The log cuts its
 // segments at 4 MiB of records, far below them.

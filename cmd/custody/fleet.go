@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os/user"
 
-	"github.com/docker/go-units"
-
 	"github.com/custody-project/custody/home"
 )
 
@@ -20,21 +18,6 @@ func (c shipCmd) Run(a *app) error {
 		return err
 	}
 	return h.Ship(a.ctx, c.Differ, a.say)
-}
-
-type pruneCmd struct{}
-
-func (pruneCmd) Run(a *app) error {
-	h, err := a.open()
-	if err != nil {
-		return err
-	}
-	p, err := h.Prune(a.ctx)
-	a.say(fmt.Sprintf("removed %d segments (%s)", p.Segments, units.BytesSize(float64(p.Bytes))))
-	if p.Kept > 0 {
-		a.say(fmt.Sprintf("kept %d segments that are due: the store does not have them whole, or no checkpoint covers them yet", p.Kept))
-	}
-	return err
 }
 
 type eraseCmd struct {

@@ -39,7 +39,8 @@ type cli struct {
 	Fsck     fsckCmd     `cmd:"" help:"Check this host's logs, the store and the checkpoints against each other. Exit status 0: no problem; 1: problems."`
 	Rebuild  rebuildCmd  `cmd:"" help:"Rebuild the store from the runs' logs."`
 	Ship     shipCmd     `cmd:"" help:"Send the store the segments that it does not have yet."`
-	Prune    pruneCmd    `cmd:"" help:"Remove from this host what host.yaml no longer keeps and the store has."`
+	Prune    pruneCmd    `cmd:"" help:"Remove from this host what host.yaml no longer keeps: segments that the store has, and runs older than delete_after."`
+	Hold     holdCmd     `cmd:"" help:"Keep a run from being deleted by retention, release it, or list the held runs."`
 	Erase    eraseCmd    `cmd:"" help:"Erase a record's contents; its hash stays, so proofs still verify."`
 	Ingest   ingestCmd   `cmd:"" help:"Ingest segments from NATS into a store until stopped."`
 	Monitor  monitorCmd  `cmd:"" help:"Read another host's log entry by entry, and report a fork of its history."`

@@ -257,7 +257,9 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 	if j.cmd.JSON {
 		recordErr = errors.Join(recordErr, j.printRecords())
 	}
-	if _, err := j.home.Prune(keep); err != nil {
+	brief, cancel := context.WithTimeoutCause(keep, pruneTime, errors.New("the time for it at a run's end is over; `custody prune` goes on"))
+	defer cancel()
+	if _, err := j.home.Prune(brief, false); err != nil {
 		j.say("what host.yaml no longer keeps is still here: " + err.Error())
 	}
 	if !j.cmd.Quiet {
@@ -285,6 +287,9 @@ func (j *job) stepFailed(res sandbox.Result) error {
 	}
 	return fmt.Errorf("step %s failed: %s", res.Step, how)
 }
+
+// pruneTime bounds retention at the end of a run.
+const pruneTime = time.Minute
 
 // late says that the log has the whole run, and the store or a checkpoint does not, in one line.
 func (j *job) late(why error) {

@@ -27,6 +27,7 @@ type runsCmd struct {
 	Project string `placeholder:"NAME" help:"Only runs of this project."`
 	Tenant  string `placeholder:"NAME" help:"Only runs of this tenant; (none) are those without one."`
 	Access  bool   `help:"List the access logs of custody serve instead."`
+	Deleted bool   `help:"List the runs that retention deleted, as this host signed it, instead."`
 	zoneFlag
 }
 
@@ -40,6 +41,9 @@ func (c runsCmd) Run(a *app) error {
 		return err
 	}
 	defer st.Close()
+	if c.Deleted {
+		return a.deletedRuns(h, c.JSON)
+	}
 	opt, err := a.marking(h, st)
 	if err != nil {
 		return err

@@ -43,9 +43,12 @@ func problemOf(err error) *access.Problem {
 	var p *access.Problem
 	var verdict *proof.Verdict
 	var wrong *store.MarkError
+	var deleted *store.DeletedError
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &deleted):
+		return access.NewProblem(http.StatusGone, "deleted", deleted.Error(), "the host's signed statement is left of it, and nothing of its record")
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrAmbiguous):
 		return errNoRun()
 	case errors.Is(err, store.ErrNoRecord):

@@ -14,6 +14,9 @@ import (
 // damagedSuffix ends the name of the file that Rebuild replaced.
 const damagedSuffix = ".damaged"
 
+// rebuildSuffix ends the name of the file that Rebuild makes.
+const rebuildSuffix = ".rebuild"
+
 // Rebuild makes the database anew from segments, which the caller reads from
 // the logs, and puts it in the place of the one at path. The old file, if there
 // is one, is kept beside it with the ending ".damaged".
@@ -23,7 +26,7 @@ const damagedSuffix = ".damaged"
 // rebuilt store is in place all the same. Any other error leaves the old file
 // where it is. No other process may have the store open.
 func Rebuild(ctx context.Context, path string, segments iter.Seq2[store.Segment, error]) (int, error) {
-	fresh := path + ".rebuild"
+	fresh := path + rebuildSuffix
 	if err := remove(fresh); err != nil {
 		return 0, fmt.Errorf("rebuild store: %w", err)
 	}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/docker/go-units"
+
+	"github.com/custody-project/custody/home"
+)
+
+type pruneCmd struct {
+	DryRun bool `name:"dry-run" help:"Say what would be removed and what would be kept, and remove nothing."`
+}
+
+func (c pruneCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	p, err := h.Prune(a.ctx, c.DryRun)
+	deleted, removed := "deleted", "removed"
+	if c.DryRun {
+		deleted, removed = "would delete", "would remove"
+	}
+	for _, run := range p.Deleted {
+		a.say(deleted + " run " + run)
+	}
+	for _, kept := range p.KeptRuns {
+		a.say("kept run " + kept.Run + ", which is due: " + strings.ReplaceAll(kept.Why.Error(), "\n", "; "))
+	}
+	a.say(fmt.Sprintf("%s %d segments (%s)", removed, p.Segments, units.BytesSize(float64(p.Bytes))))
+	if p.Kept > 0 {
+		a.say(fmt.Sprintf("kept %d segments that are due: the store does not have them whole, or no checkpoint covers them yet", p.Kept))
+	}
+	return err
+}
+
+type holdCmd struct {
+	Name    string `arg:"" name:"run" optional:"" help:"The run, or a beginning of its name. Without it, the runs that are held are listed."`
+	Reason  string `help:"Why retention must not delete it."`
+	By      string `help:"Who asked for it (default: you)."`
+	Release bool   `help:"Take the hold off the run."`
+}
+
+func (c holdCmd) Run(a *app) error {
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	if c.Name == "" {
+		return a.holds(h)
+	}
+	run, err := h.Logs().Run(a.ctx, "", c.Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	if c.Release {
+		return h.Release(run.ID)
+	}
+	if c.Reason == "" {
+		return errors.New("a hold needs a reason: give --reason")
+	}
+	if c.By == "" {
+		c.By = whoAmI()
+	}
+	return h.Hold(home.Hold{Run: run.ID, Reason: c.Reason, By: c.By})
+}
+
+func (a *app) holds(h *home.Home) error {
+	all, err := h.Holds()
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		a.say("no run is held")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tSINCE\tBY\tREASON")
+	for _, hold := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", hold.Run, hold.Time.Format("2006-01-02 15:04:05"), clean(hold.By), clean(hold.Reason))
+	}
+	return w.Flush()
+}
+
+// deletedRuns lists the runs that retention deleted from this host.
+func (a *app) deletedRuns(h *home.Home, asJSON bool) error {
+	all, err := h.Deletions(a.ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		for _, d := range all {
+			if err := json.NewEncoder(a.stdout).Encode(d); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(all) == 0 {
+		a.say("retention has deleted no run on this host")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tBEGAN\tENDED\tRECORDS\tDELETED\tRULE")
+	for _, d := range all {
+		const at = "2006-01-02 15:04:05"
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.Run, d.Began.Format(at), d.Ended.Format(at), d.Records, d.Time.Format(at), d.Rule)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,172 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// Errors of statements that runs were deleted.
+var (
+	ErrDeletionForged = errors.New("the statement that the run was deleted is not one that this host made")
+	ErrUndeleted      = errors.New("the run was deleted, and parts of it are here again")
+)
+
+// deletionFile is where the signed statement stands that a run was deleted.
+func (h *Home) deletionFile(run string) string { return h.path("deleted", run+proof.DeletionSuffix) }
+
+// stated says whether there is a statement about a run. It is not checked.
+func (h *Home) stated(run string) bool {
+	_, err := os.Stat(h.deletionFile(run))
+	return err == nil && isRun(run)
+}
+
+// deletions names the runs about which there are statements, oldest first.
+func (h *Home) deletions() ([]string, error) {
+	entries, err := os.ReadDir(h.path("deleted"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var runs []string
+	for _, e := range entries {
+		if run, ok := strings.CutSuffix(e.Name(), proof.DeletionSuffix); ok && isRun(run) {
+			runs = append(runs, run)
+		}
+	}
+	slices.SortFunc(runs, func(a, b string) int { return newer(b, a) })
+	return runs, err
+}
+
+// Deletions returns what this host has signed about the runs that retention deleted, oldest first.
+func (h *Home) Deletions(ctx context.Context) ([]proof.Deletion, error) {
+	runs, err := h.deletions()
+	if err != nil {
+		return nil, err
+	}
+	var all []proof.Deletion
+	for _, run := range runs {
+		d, err := h.deletion(ctx, run)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// deletion reads a statement, and wants it signed by this host and in its log. The error is fs.ErrNotExist where there is none.
+func (h *Home) deletion(ctx context.Context, run string) (proof.Deletion, error) {
+	d, signed, err := h.openDeletion(run)
+	if err != nil {
+		return d, err
+	}
+	r, err := h.LogReader()
+	if err != nil {
+		return d, fmt.Errorf("host log: %w", err)
+	}
+	manifest, deletion := d.Leaves(signed)
+	for _, entry := range [][]byte{manifest, deletion} {
+		if _, err := r.Index(ctx, entry); errors.Is(err, fs.ErrNotExist) {
+			return d, fmt.Errorf("%w: %s: it is not in the host's log", ErrDeletionForged, h.deletionFile(run))
+		} else if err != nil {
+			return d, fmt.Errorf("host log: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// openDeletion reads a statement that may not be in the host's log yet.
+func (h *Home) openDeletion(run string) (d proof.Deletion, signed []byte, err error) {
+	path := h.deletionFile(run)
+	if signed, err = regular.ReadFile(path); err != nil {
+		return d, nil, err
+	}
+	trusted, err := h.Trusted()
+	if err != nil {
+		return d, nil, err
+	}
+	n, err := note.Open(signed, trusted)
+	if err == nil {
+		d, err = proof.ParseDeletion(n.Text)
+	}
+	if err == nil && d.Run != run {
+		err = fmt.Errorf("it is about run %s", d.Run)
+	}
+	if err != nil {
+		return d, nil, fmt.Errorf("%w: %s: %w", ErrDeletionForged, path, err)
+	}
+	return d, signed, nil
+}
+
+// notFound is the error for a name that no run here has: a *store.DeletedError where retention deleted the one that
+// is meant, and it was the tenant's, which is as store.Store's Run takes it.
+func (h *Home) notFound(ctx context.Context, tenant, name string) error {
+	missing := fmt.Errorf("%w: %.140q", store.ErrNotFound, name)
+	runs, err := h.deletions()
+	if err != nil || len(runs) == 0 || name == "" || name == store.Last {
+		return missing
+	}
+	if !slices.Contains(runs, name) {
+		runs = slices.DeleteFunc(runs, func(run string) bool { return !strings.HasPrefix(run, name) })
+		if len(runs) != 1 {
+			return missing
+		}
+		name = runs[0]
+	}
+	d, err := h.deletion(ctx, name)
+	if err != nil || !store.OfTenant(tenant, d.Tenant) {
+		return missing // a statement that does not hold is for Fsck to find
+	}
+	return &store.DeletedError{Run: d.Run, Rule: d.Rule, Time: d.Time}
+}
+
+// remembering is the host's own store: it knows of the runs that were deleted from it.
+type remembering struct {
+	*sqlite.Store
+	home *Home
+}
+
+// Run implements store.Store.
+func (s remembering) Run(ctx context.Context, tenant, name string) (store.Run, error) {
+	run, err := s.Store.Run(ctx, tenant, name)
+	if errors.Is(err, store.ErrNotFound) {
+		err = s.home.notFound(ctx, tenant, name)
+	}
+	return run, err
+}
+
+// statements checks the signed deletions, and that of the runs which they are about nothing is here.
+func (f *fsck) statements(ctx context.Context) error {
+	runs, err := f.home.deletions()
+	if err != nil {
+		return err
+	}
+	f.deleted = map[string]proof.Deletion{}
+	for _, run := range runs {
+		d, err := f.home.deletion(ctx, run)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			f.found(run, 0, err)
+			continue
+		}
+		f.deleted[run] = d
+		if _, err := os.Lstat(filepath.Join(f.home.RunDir(run))); err == nil {
+			f.found(run, 0, ErrUndeleted)
+		}
+	}
+	return nil
+}

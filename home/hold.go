@@ -1,0 +1,76 @@
+package home
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// Hold keeps a run from being deleted by retention, until it is released: for as long as a dispute or an inquiry lasts.
+type Hold struct {
+	Run    string    `json:"run"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by"`
+	Time   time.Time `json:"time"`
+}
+
+func (h *Home) holdFile(run string) string { return h.path("holds", filepath.Base(h.RunDir(run))) }
+
+// IsHeld says whether a hold is on the run. A file that cannot be read is one.
+func (h *Home) IsHeld(run string) bool {
+	_, err := os.Lstat(h.holdFile(run))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Hold puts a hold on a run that has a log here; one that is there is replaced.
+func (h *Home) Hold(hold Hold) error {
+	if !h.HasLog(hold.Run) {
+		return fmt.Errorf("run %s has no log on this host: there is nothing to hold", hold.Run)
+	}
+	hold.Time = time.Now().UTC()
+	text, err := json.Marshal(hold)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(h.path("holds"), 0o700); err != nil {
+		return err
+	}
+	return durable.Replace(h.holdFile(hold.Run), append(text, '\n'), 0o600)
+}
+
+// Release takes the hold off a run.
+func (h *Home) Release(run string) error {
+	err := os.Remove(h.holdFile(run))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("run %s is not held", run)
+	}
+	return err
+}
+
+// Holds lists the runs that are held, oldest run first.
+func (h *Home) Holds() ([]Hold, error) {
+	entries, err := os.ReadDir(h.path("holds"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []Hold
+	for _, e := range entries {
+		if err != nil || !isRun(e.Name()) {
+			continue
+		}
+		var hold Hold
+		var text []byte
+		if text, err = regular.ReadFile(h.path("holds", e.Name())); err == nil {
+			err = json.Unmarshal(text, &hold)
+		}
+		all = append(all, hold)
+	}
+	return all, err
+}
