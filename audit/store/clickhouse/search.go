@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 )
 
@@ -58,51 +59,86 @@ func (g *searching) all() error {
 	if err != nil {
 		return err
 	}
-	for _, from := range append(cuts, earliest) {
-		if from.After(g.at.Time) {
+	for goal := g.s.stretch; len(cuts) > 0; {
+		n := 1
+		for n < len(cuts) && cuts[n].sofar <= goal {
+			n++
+		}
+		cut := cuts[n-1]
+		cuts = cuts[n:]
+		if cut.at.After(g.at.Time) {
 			continue
 		}
-		if err := g.stretch(from); err != nil {
+		if err := g.stretch(cut.at); err != nil {
 			return err
 		}
-		if g.at = (store.Head{Time: from}); from.Before(g.q.From) {
+		if g.at = (store.Head{Time: cut.at}); cut.at.Before(g.q.From) {
 			return nil
 		}
+		goal = g.goal(cut.sofar)
 	}
 	return nil
 }
 
-// Records of a stretch. Fields are looked for in the first, where what is common is found, and then in
-// so many times more; a text is read for, which is to take some tenths of a second at a time.
+// Records of a stretch. A search for fields begins with the first, where what is common is found. How many more records the
+// next one takes depends on how many matched so far. A text is read for, some tenths of a second at a time.
 const (
 	firstStretch = 200000
-	moreStretch  = 8
+	moreStretch  = 8   // times as many, without a limit: all that matches in a stretch is sorted with its body
+	mostStretch  = 64  // times as many at most, with a limit
+	finestCut    = 1.5 // times as many from one cut to the next
 	firstText    = 50000
 	textStretch  = 400000
 )
 
-// cuts returns where stretches end, the newest first. They divide the time, and nothing else depends on them.
-func (g *searching) cuts() ([]time.Time, error) {
+// goal returns how many of the newest records are searched after the next stretch: as many as should have the rest of the
+// limit, with a quarter to spare.
+func (g *searching) goal(searched uint64) uint64 {
+	switch {
+	case g.q.Text != "":
+		return 0 // to the next cut
+	case g.q.Limit <= 0:
+		return moreStretch * searched
+	}
+	perMatch := float64(searched) / float64(g.given+1)
+	more := 1.25 * perMatch * float64(g.q.Limit-g.given+forkSpare)
+	return searched + uint64(min(more, mostStretch*float64(searched)))
+}
+
+// cut is a place at which a stretch can end.
+type cut struct {
+	at    time.Time
+	sofar uint64 // records from there on, about
+}
+
+// cuts returns where stretches can end, the newest first; the last is the beginning of time. They divide the time, and nothing
+// else depends on them.
+func (g *searching) cuts() ([]cut, error) {
 	level := fmt.Sprintf("if(sofar <= %d, 0, 1 + intDiv(sofar, %d))", firstText, textStretch)
 	if g.q.Text == "" {
-		level = fmt.Sprintf("toInt32(floor(log(greatest(sofar / %d, 0.9)) / log(%d)))", firstStretch, moreStretch)
+		level = fmt.Sprintf("toInt32(floor(log(greatest(sofar / %d, 0.9)) / log(%g)))", g.s.stretch, finestCut)
 	}
 	where := append([]string{ofTenant(g.q.Tenant), "count > 0", "first_time <= " + instant(g.at.Time)}, timesBetween("first_time", g.q.From, g.q.To)...)
-	rows, err := g.s.db.Query(g.ctx, fmt.Sprintf(`SELECT assumeNotNull(min(first_time)) AS cut FROM
+	rows, err := g.s.db.Query(g.ctx, fmt.Sprintf(`SELECT assumeNotNull(min(first_time)) AS cut, max(sofar) FROM
 		(SELECT first_time, sum(count) OVER (ORDER BY first_time DESC) AS sofar FROM segments WHERE %s)
 		GROUP BY %s ORDER BY cut DESC`, strings.Join(where, " AND "), level))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var cuts []time.Time
+	var cuts []cut
 	for rows.Next() {
-		var t time.Time
-		if err := rows.Scan(&t); err != nil {
+		var c cut
+		if err := rows.Scan(&c.at, &c.sofar); err != nil {
 			return nil, err
 		}
-		cuts = append(cuts, t.UTC())
+		c.at = c.at.UTC()
+		cuts = append(cuts, c)
 	}
+	if len(cuts) == 0 {
+		return []cut{{at: earliest}}, rows.Err()
+	}
+	cuts[len(cuts)-1].at = earliest // also what is older than its segment says
 	return cuts, rows.Err()
 }
 
@@ -166,6 +202,9 @@ func searchWhere(q store.Search) string {
 	} {
 		if one.value != "" {
 			where = append(where, one.column+" = "+quote(one.value))
+			if kinded[one.column] {
+				where = append(where, kindAnd(q.Kinds, one.column, one.value)...)
+			}
 		}
 	}
 	if q.Text != "" { // as bytes, and of them only ASCII letters have a case
@@ -176,6 +215,22 @@ func searchWhere(q store.Search) string {
 	}
 	where = append(append(where, ofTenant(q.Tenant)), timesBetween("time", q.From, q.To)...)
 	return strings.Join(where, " AND ")
+}
+
+// kinded are the columns that the index by_kind has together with the kind (migrations/004_kinds.sql).
+var kinded = map[string]bool{"path": true, "host": true, "hash": true}
+
+// kindAnd is the condition that a column has the value in a record of one of the kinds, as the index by_kind has it: what is
+// common in records of other kinds then prunes as well as what is rare. Nothing without kinds.
+func kindAnd(kinds []audit.Kind, column, value string) []string {
+	if len(kinds) == 0 {
+		return nil
+	}
+	both := make([]string, len(kinds))
+	for i, kind := range kinds {
+		both[i] = quote(string(kind) + " " + value)
+	}
+	return []string{"concat(toString(kind), ' ', " + column + ") IN (" + strings.Join(both, ", ") + ")"}
 }
 
 // searchClasses are those of the records that can have what is searched for; nil is all. They divide

@@ -51,9 +51,10 @@ var _ store.Store = (*Store)(nil)
 // Counting is done by markers, whose segments do not overlap unless somebody cut the log in another
 // way; such runs are counted by their rows. A run belongs to the tenant and host of its first marker.
 type Store struct {
-	db     driver.Conn
-	schema schema
-	settle time.Duration
+	db      driver.Conn
+	schema  schema
+	settle  time.Duration
+	stretch uint64 // records that a search begins with
 }
 
 // Open connects to the database that dsn names, native (clickhouse://user:password@host:9000/database)
@@ -74,7 +75,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		opts.Settings["select_sequential_consistency"] = 1 // and is seen on each
 		opts.Settings["distributed_foreground_insert"] = 1
 	}
-	s := &Store{schema: schema{opts.Auth.Database, o}, settle: o.Settle}
+	s := &Store{schema: schema{opts.Auth.Database, o}, settle: o.Settle, stretch: firstStretch}
 	if s.settle == 0 {
 		s.settle = defaultSettle
 	}
