@@ -38,12 +38,12 @@ func (h *Home) Doubt(ctx context.Context, tenant, run string, err error) error {
 func (m *Marks) first(ctx context.Context, st store.Store, run store.Run) store.Mark {
 	c, err := m.chain(ctx, run.Tenant, run.ID)
 	if err != nil {
-		return cannot(err)
+		return m.cannot(err)
 	}
 	for i := range c.firsts {
 		p, err := m.part(ctx, c, i, run.Tenant)
 		if err != nil {
-			return cannot(err)
+			return m.cannot(err)
 		}
 		if p.mark.Wrong() {
 			return p.mark
@@ -51,7 +51,7 @@ func (m *Marks) first(ctx context.Context, st store.Store, run store.Run) store.
 	}
 	for row, err := range st.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID}) {
 		if err != nil {
-			return cannot(err)
+			return m.cannot(err)
 		}
 		if mark := m.Row(ctx, row); mark.Wrong() {
 			mark.Text = fmt.Sprintf("record %d: %s", row.Seq, mark.Text)

@@ -42,6 +42,7 @@ type Marks struct {
 	chains map[string]*chain
 	parts  *lru.Cache[partKey, *part]
 	budget int64
+	told   string // the last reason why something could not be read
 }
 
 // manifests is a store's part that has what was signed.
@@ -96,7 +97,7 @@ type partKey struct {
 func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 	c, err := m.chain(ctx, row.Tenant, row.Run)
 	if err != nil {
-		return cannot(err)
+		return m.cannot(err)
 	}
 	if len(c.firsts) == 0 && !c.here {
 		return store.Mark{State: store.Unsigned, Text: store.ErrUnsigned.Error()}
@@ -104,7 +105,7 @@ func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 	p, err := m.covering(ctx, c, row)
 	switch {
 	case err != nil:
-		return cannot(err)
+		return m.cannot(err)
 	case p == nil && m.ahead && (!c.here || m.home.Live(row.Run)):
 		return store.Mark{State: store.Live, Text: "it is not sealed yet"}
 	case p == nil:
@@ -115,7 +116,14 @@ func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 	return m.compare(c, p, row)
 }
 
-func cannot(err error) store.Mark { return store.Mark{State: store.Cannot, Text: err.Error()} }
+// cannot is the mark of what could not be read. The reason can have a path of this host, so it goes to the host's log only, once.
+func (m *Marks) cannot(err error) store.Mark {
+	if text := err.Error(); text != m.told {
+		m.told = text
+		m.home.warn("what was signed cannot be read: " + text)
+	}
+	return store.Mark{State: store.Cannot, Text: "what was signed cannot be read here; the host's log says why"}
+}
 
 func fails(format string, args ...any) store.Mark {
 	return store.Mark{State: store.Fails, Text: fmt.Sprintf(format, args...)}

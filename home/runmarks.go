@@ -12,7 +12,7 @@ import (
 func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 	c, err := m.chain(ctx, run.Tenant, run.ID)
 	if err != nil {
-		return cannot(err)
+		return m.cannot(err)
 	}
 	switch {
 	case c.here && m.home.Live(run.ID):
@@ -23,7 +23,7 @@ func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 	first, err := m.manifest(c, 0)
 	switch {
 	case err != nil:
-		return cannot(err)
+		return m.cannot(err)
 	case first.mark.State != store.Holds:
 		return first.mark
 	case m.budget <= 0:
@@ -31,7 +31,7 @@ func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 	}
 	mark, err := m.summary(ctx, c, run)
 	if err != nil {
-		return cannot(err)
+		return m.cannot(err)
 	}
 	return mark
 }

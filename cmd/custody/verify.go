@@ -144,6 +144,9 @@ func keyText(ctx context.Context, key string) (string, error) {
 
 // cannotBeJudged tells why, and ends with the exit code that says so.
 func (a *app) cannotBeJudged(err error) error {
+	if a.ctx.Err() != nil && !errors.Is(err, proof.ErrDoesNotHold) {
+		err = errors.New("interrupted by a signal before the check was done; this says nothing about the record")
+	}
 	a.complain(err)
 	return exitCannotBeKnown
 }
@@ -345,7 +348,7 @@ func (a *app) verdict(err error, holds string) error {
 	case err == nil:
 		fmt.Fprintln(a.stdout, holds)
 		return nil
-	case errors.Is(err, proof.ErrCannotBeJudged), a.ctx.Err() != nil:
+	case errors.Is(err, proof.ErrCannotBeJudged), a.ctx.Err() != nil && !errors.Is(err, proof.ErrDoesNotHold):
 		fmt.Fprintln(a.stdout, "CANNOT BE JUDGED")
 		return a.cannotBeJudged(err)
 	default:
