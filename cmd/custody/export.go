@@ -35,6 +35,9 @@ type exportCmd struct {
 }
 
 func (c exportCmd) Run(a *app) error {
+	if c.JSON && !c.Status {
+		return usageError{errors.New("--json is for --status: --format json writes the records' exact bytes")}
+	}
 	h, err := a.open()
 	if err != nil {
 		return err
