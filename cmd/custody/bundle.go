@@ -73,7 +73,7 @@ func selection(records []string, context bool) (*proof.Selection, error) {
 		first, err := strconv.ParseUint(from, 10, 63)
 		last, err2 := strconv.ParseUint(to, 10, 63)
 		if err != nil || err2 != nil || first > last {
-			return nil, fmt.Errorf("--records %.40q: write seqs such as 40-60,71", text)
+			return nil, usageError{fmt.Errorf("--records %.40q: write seqs such as 40-60,71", text)}
 		}
 		spans = append(spans, span{first, last})
 	}

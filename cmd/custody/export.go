@@ -144,7 +144,7 @@ func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error
 	}
 	if c.All || c.From != "" || c.Until != "" {
 		if len(c.Runs) > 0 {
-			return nil, errors.New("give either runs, or --all, --from and --until")
+			return nil, usageError{errors.New("give either runs, or --all, --from and --until")}
 		}
 		runs, err := st.Runs(ctx, store.Filter{})
 		slices.Reverse(runs)
@@ -177,7 +177,7 @@ func (c exportCmd) follow(a *app, h *home.Home) error {
 	if c.To != "" {
 		t := c.target(h)
 		if t.Name == "" {
-			return errors.New("--follow needs a sink of host.yaml: how far it is, is kept under its name")
+			return usageError{errors.New("--follow needs a sink of host.yaml: how far it is, is kept under its name")}
 		}
 		targets = []sink.Target{t}
 	}

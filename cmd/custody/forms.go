@@ -45,7 +45,7 @@ func (c exportCmd) view(a *app, st store.Store) (bool, error) {
 		case len(runs) != 1:
 			return true, fmt.Errorf("%d runs have no %s together: name one", len(runs), v.name)
 		case c.To != "":
-			return true, errors.New("--format " + v.name + " goes to stdout: it is no format of a sink's")
+			return true, usageError{errors.New("--format " + v.name + " goes to stdout: it is no format of a sink's")}
 		}
 		kinds, err := kindsOf(c.Kind)
 		if err != nil {

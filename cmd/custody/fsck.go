@@ -74,7 +74,7 @@ func (c fsckCmd) options(ctx context.Context, h *home.Home) (o home.FsckOptions,
 		}
 	}
 	if o.Quorum = c.Quorum; c.Quorum < 0 || c.Quorum > 0 && len(c.Witness) == 0 {
-		return o, errors.New("--quorum is how many of the witnesses have to answer: give --witness")
+		return o, usageError{errors.New("--quorum is how many of the witnesses have to answer: give --witness")}
 	}
 	if len(c.Witness) == 0 {
 		return o, nil
@@ -83,7 +83,7 @@ func (c fsckCmd) options(ctx context.Context, h *home.Home) (o home.FsckOptions,
 		return o, fmt.Errorf("--witness: %w", err)
 	}
 	if n := len(o.Witnesses.Peers()); c.Quorum > n {
-		return o, fmt.Errorf("--quorum %d of %d witnesses", c.Quorum, n)
+		return o, usageError{fmt.Errorf("--quorum %d of %d witnesses", c.Quorum, n)}
 	}
 	return o, nil
 }

@@ -78,16 +78,19 @@ func (m misuse) Hint() string {
 	return fmt.Sprintf("see '%s --help'", m.command)
 }
 
-// misuseOf adds the command to an error of parsing its arguments, or to its usageError.
-func misuseOf(ctx *kong.Context, err error) error {
+// parseMisuse adds the command to an error of parsing its arguments.
+func parseMisuse(err error) error {
 	parse := new(kong.ParseError)
-	if errors.As(err, &parse) {
-		ctx = parse.Context
-	} else if u := (usageError{}); !errors.As(err, &u) {
-		return err
-	}
-	if ctx != nil && ctx.Selected() != nil {
-		return misuse{err, ctx.Selected().FullPath()}
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		return misuse{err, parse.Context.Selected().FullPath()}
 	}
 	return misuse{err, "custody"}
+}
+
+// withHelp adds the command that runs to its usageError.
+func (a *app) withHelp(err error) error {
+	if u := (usageError{}); errors.As(err, &u) {
+		return misuse{err, a.command}
+	}
+	return err
 }

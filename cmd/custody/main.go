@@ -70,6 +70,8 @@ type app struct {
 	stdout io.Writer
 	stderr io.Writer
 	store  string // of --store
+	// command is what was called, such as "custody key rotate".
+	command string
 	// mask takes the values of secrets out of Custody's own words, once there are any; nil: there are none.
 	mask func(string) string
 	// log is where a service's words go, instead of lines for a person; nil: there is a person.
@@ -112,12 +114,13 @@ func run(args []string) int {
 		return 0
 	}
 	if err != nil {
-		a.complain(misuseOf(words, err))
+		a.complain(parseMisuse(err))
 		return exitUsage
 	}
 	a.store = c.Store
 	a.sweep()
-	code := a.code(misuseOf(words, words.Run(a)))
+	a.command = words.Selected().FullPath()
+	code := a.code(words.Run(a))
 	if err := stdout.failed(); err != nil && code == 0 { // what was asked for did not get there whole
 		a.complain(err)
 		return exitFailed
@@ -164,6 +167,7 @@ func (a *app) say(text string) {
 
 // complain writes an error and what can be done about it.
 func (a *app) complain(err error) {
+	err = a.withHelp(err)
 	if a.log != nil {
 		a.log.Error(clean(wording(err)), "hint", hint(err))
 		return

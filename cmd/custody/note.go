@@ -30,7 +30,7 @@ const viaCLI = "cli"
 
 func (c noteCmd) Run(a *app) error {
 	if c.Seq != 0 && c.At != "" {
-		return errors.New("give --seq or --at, not both")
+		return usageError{errors.New("give --seq or --at, not both")}
 	}
 	h, st, err := a.openReader()
 	if err != nil {
@@ -60,7 +60,7 @@ func (c noteCmd) Run(a *app) error {
 func (c noteCmd) place(a *app, st home.Reader, run store.Run, n *audit.Note) error {
 	if c.Withdraw != "" {
 		if c.Seq != 0 || c.At != "" || len(c.Tag) > 0 {
-			return errors.New("--withdraw goes with a text, and with nothing else")
+			return usageError{errors.New("--withdraw goes with a text, and with nothing else")}
 		}
 		notes, err := a.notesOn(st, run)
 		if err == nil {

@@ -78,7 +78,7 @@ func (c reportCmd) runs(a *app, h *home.Home, st home.Reader, in report.Input) (
 		return named(a.ctx, st, tenant, c.Runs)
 	}
 	if len(c.Runs) > 0 {
-		return nil, errors.New("give either runs, or --from and --to")
+		return nil, usageError{errors.New("give either runs, or --from and --to")}
 	}
 	all, err := st.Runs(a.ctx, store.Filter{Class: store.Sandboxes, Tenant: tenant, From: in.From, To: in.To})
 	if err != nil {

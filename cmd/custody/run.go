@@ -115,7 +115,7 @@ func (j *job) load() (err error) {
 		return err
 	}
 	if len(j.cmd.Command) == 0 && len(j.project.Steps) == 0 {
-		return errors.New("there is nothing to run: give a command after --, or steps in " + project.Name)
+		return usageError{errors.New("there is nothing to run: give a command after --, or steps in " + project.Name)}
 	}
 	if j.project.SHA256 != "" && !j.cmd.Quiet {
 		j.say("project file " + j.projectPath())

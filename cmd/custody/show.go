@@ -243,7 +243,7 @@ func kindsOf(names []string) ([]audit.Kind, error) {
 			for i, k := range audit.Kinds() {
 				known[i] = string(k)
 			}
-			return nil, fmt.Errorf("%q is not a kind of record: there are %s", name, strings.Join(known, ", "))
+			return nil, usageError{fmt.Errorf("%q is not a kind of record: there are %s", name, strings.Join(known, ", "))}
 		}
 		kinds = append(kinds, audit.Kind(name))
 	}

@@ -79,7 +79,7 @@ func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 		return t, err
 	}
 	if c.Within <= 0 {
-		return t, fmt.Errorf("--within %s: give a time, such as 24h", c.Within)
+		return t, usageError{fmt.Errorf("--within %s: give a time, such as 24h", c.Within)}
 	}
 	t.Witnesses, err = openKeys(ctx, c.Witness, func(text string) (note.Verifier, error) { return cosign.NewVerifierForCosignatureV1(text) })
 	if err != nil {
@@ -89,7 +89,7 @@ func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 		t.Quorum = len(t.Witnesses)
 	}
 	if t.Quorum < 0 || t.Quorum > len(t.Witnesses) {
-		return t, fmt.Errorf("--quorum %d of %d witnesses: give as many --witness at least", c.Quorum, len(t.Witnesses))
+		return t, usageError{fmt.Errorf("--quorum %d of %d witnesses: give as many --witness at least", c.Quorum, len(t.Witnesses))}
 	}
 	if c.Since != "" {
 		if t.Since, err = regular.Given(ctx, c.Since, maxGiven); err != nil {

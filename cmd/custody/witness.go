@@ -100,7 +100,7 @@ func (c witnessServeCmd) config(a *app, h *home.Home) (witness.Config, error) {
 // tls is nil where there is no certificate: then something in front of this speaks TLS.
 func (c witnessServeCmd) tls() (*tls.Config, error) {
 	if (c.Cert == "") != (c.TLSKey == "") {
-		return nil, errors.New("--cert and --tls-key go together")
+		return nil, usageError{errors.New("--cert and --tls-key go together")}
 	}
 	if c.Cert == "" {
 		return nil, nil
@@ -128,7 +128,7 @@ func (c witnessServeCmd) readers(a *app, h *home.Home, config *witness.Config) (
 		keys := slices.DeleteFunc(slices.Clone(config.Logs), func(v note.Verifier) bool { return v.Name() != name })
 		if !ok || len(keys) == 0 {
 			close()
-			return nil, fmt.Errorf("--entries %.80q does not begin with the name of a --log and =", e)
+			return nil, usageError{fmt.Errorf("--entries %.80q does not begin with the name of a --log and =", e)}
 		}
 		m, err := openMonitor(monitorState(h, name), where, keys)
 		if err != nil {
