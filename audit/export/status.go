@@ -189,7 +189,7 @@ func owner(dir, name string) (int, error) {
 		return 0, err
 	}
 	defer f.Close()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) // given up with f; who wants to own it waits a moment
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) // given up with f; lock waits longer than that takes
 	if err == nil {
 		return 0, nil
 	}
