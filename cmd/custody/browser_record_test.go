@@ -132,3 +132,29 @@ func TestBrowserInvented(t *testing.T) {
 	p.WaitTextIn(".run-head", "proof holds")
 	p.Wait(`!document.querySelector(".alarm")`)
 }
+
+// TestBrowserAltered: in the list of a run's records, each one that is not what a host signed is marked, and no other.
+func TestBrowserAltered(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	run := story.Record(t, d.home, story.Review())
+	const rows, marked = `[...document.querySelectorAll(".records .rrow")]`, `.filter(e => e.innerText.includes("NOT WHAT WAS SIGNED"))`
+	p := chrome.Open(t, d.serving("--run", run).link, 1280, 800)
+	p.WaitTextIn("h1", run)
+	p.Wait(settled)
+	p.Wait(rows + `.length > 5`)
+	if n := chrome.Eval[int](p, rows+marked+`.length`); n != 0 {
+		t.Errorf("nothing is altered, and %d records are marked", n)
+	}
+	d.sqlite("UPDATE records SET host = 'evil.example' WHERE run = '" + run + "' AND seq % 2 = 0")
+	chrome.Eval[bool](p, `location.reload(), true`)
+	p.WaitTextIn("h1", run)
+	p.Wait(settled)
+	p.Wait(rows + marked + `.length > 2`)
+	if n := chrome.Eval[int](p, rows+marked+`.filter(e => e.children[1].innerText % 2 !== 0).length`); n != 0 {
+		t.Errorf("%d records are marked that were not altered", n)
+	}
+	if n := chrome.Eval[int](p, rows+`.filter(e => !e.innerText.includes("NOT WHAT WAS SIGNED") && e.children[1].innerText % 2 === 0).length`); n != 0 {
+		t.Errorf("%d altered records are not marked", n)
+	}
+}

@@ -33,9 +33,15 @@ func answerWith(w http.ResponseWriter, status int, v any) error {
 //	{"seq":17,"record":{...}}
 //	{"seq":18,"erased":"<leaf, hex>"}
 //	{"seq":19,"unreadable":"<base64>"}   bytes that are no JSON: somebody changed the store
+//	{"seq":20,"verification":{...},"record":{...}}   what no host signed
 func appendRecord(dst []byte, row store.Row) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, row.Seq, 10)
+	if row.Mark != nil {
+		if text, err := encode(row.Mark); err == nil { // a Mark has texts only
+			dst = append(append(dst, `,"verification":`...), text...)
+		}
+	}
 	return append(appendBody(dst, row), '}')
 }
 

@@ -108,11 +108,23 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil && p.last != p.begin {
 		p.more, err = true, nil // what was looked at is answered, and the rest is another page
 	}
+	if err == nil {
+		err = s.markPage(r.Context(), &p)
+	}
 	if err != nil {
 		return err
 	}
 	s.answerPage(w, r, run, f, &p)
 	return nil
+}
+
+// markPage sets the marks of a page's rows.
+func (s *Server) markPage(ctx context.Context, p *page) error {
+	marks, err := s.marks(ctx, p.rows)
+	for i := range marks {
+		p.rows[i].Mark = marks[i]
+	}
+	return err
 }
 
 func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f replay.Filter, p *page) {

@@ -113,6 +113,7 @@ export interface RunRecord {
 export interface RecordRow {
   seq: number;
   record?: RunRecord;
+  verification?: Mark;
   /** The hash that stands in the record's place once it has been erased. */
   erased?: string;
 }

@@ -8,9 +8,10 @@ import * as prefs from "../prefs";
 import type { SeqIndex } from "../lanes/index";
 import type { RunStore } from "../runstore";
 import { tagsOf } from "../notes";
+import { Marked } from "../screens/words";
 import { clip, flat, plural, stretches } from "../text";
 import { clock, full, parse } from "../time";
-import type { RecordRow, RunRecord } from "../types";
+import type { Mark, RecordRow, RunRecord } from "../types";
 import { describe } from "./describe";
 import { BySeq, Filtered, type Filter, narrows, type Source } from "./source";
 
@@ -196,9 +197,9 @@ function Row({ index, row, run, marked, now, selected, open }: {
   const props = { id: `record-${index}`, role: "row" as const, class: name, "aria-rowindex": index + 2, "aria-selected": row?.seq === selected && selected > 0, onClick: () => open(index) };
   if (row === undefined) return <div {...props}><span role="gridcell" class="wait">…</span></div>;
   if (row === null) return <div {...props}><span role="gridcell" /><span role="gridcell" class="right num">{index + 1}</span><span role="gridcell" class="whole warn">There is no record of this number in the store</span></div>;
-  if (row.erased) return <div {...props}><span role="gridcell" /><span role="gridcell" class="right num">{row.seq}</span><span role="gridcell" class="whole muted">Erased: only its hash is left, and still proves its place</span></div>;
-  if (!row.record) return <div {...props}><span role="gridcell" /><span role="gridcell" class="right num">{row.seq}</span><span role="gridcell" class="whole bad">This record cannot be read</span></div>;
-  return <div {...props}><Cells record={row.record} run={run} /></div>;
+  if (row.erased) return <div {...props}><span role="gridcell" /><span role="gridcell" class="right num">{row.seq}</span><span role="gridcell" class="whole muted"><Marked mark={row.verification} />Erased: only its hash is left, and still proves its place</span></div>;
+  if (!row.record) return <div {...props}><span role="gridcell" /><span role="gridcell" class="right num">{row.seq}</span><span role="gridcell" class="whole bad"><Marked mark={row.verification} />This record cannot be read</span></div>;
+  return <div {...props}><Cells record={row.record} mark={row.verification} run={run} /></div>;
 }
 
 /** How many notes there are on a record, as a mark before what it says. */
@@ -209,7 +210,7 @@ function Noted({ run, seq }: { run: RunStore; seq: number }) {
   return <span class="noted" title={flat([plural(notes.length, "note"), ...tagsOf(notes).map((t) => `#${t}`)].join(" "))}><span class="sr">{plural(notes.length, "note")}: </span><span aria-hidden="true">✎{notes.length > 1 ? notes.length : ""}</span></span>;
 }
 
-function Cells({ record: r, run }: { record: RunRecord; run: RunStore }) {
+function Cells({ record: r, mark, run }: { record: RunRecord; mark: Mark | undefined; run: RunStore }) {
   const zone = useCell(prefs.zone);
   const d = useMemo(() => describe(r), [r]);
   return (
@@ -218,7 +219,7 @@ function Cells({ record: r, run }: { record: RunRecord; run: RunStore }) {
       <span role="gridcell" class="right num muted">{r.seq}</span>
       <span role="gridcell"><Seen by={r.observer} short /></span>
       <span role="gridcell" class={`rkind k-${r.kind}`}>{r.kind}</span>
-      <span role="gridcell" class={classes("what mono", d.tone && `t-${d.tone}`)}><Noted run={run} seq={r.seq} /><bdi dir="ltr">{line(d.words)}</bdi></span>
+      <span role="gridcell" class={classes("what mono", d.tone && `t-${d.tone}`)}><Marked mark={mark} /><Noted run={run} seq={r.seq} /><bdi dir="ltr">{line(d.words)}</bdi></span>
       <span role="gridcell">{d.verdict ? <span class={`mood ${d.verdict === "allow" ? "ok" : "deny"}`}>{d.verdict === "allow" ? "allowed" : "denied"}</span> : null}</span>
     </>
   );
