@@ -42,9 +42,26 @@ type Options struct {
 	Kinds []audit.Kind
 	// Notes on the run; Timeline shows each below the record that it is about.
 	Notes []Note
+	// Withheld says whether the exporter of a bundle did not show a record; nil: all are shown.
+	Withheld func(seq uint64) bool
 	// Mark says whether a row is what was signed, MarkRun whether a run's summary is, and End the last seq that is signed
 	// for. Rows and runs of which they say otherwise are marked. Nil: nobody was asked, and nothing is marked.
 	Mark    func(store.Row) store.Mark
 	MarkRun func(store.Run) store.Mark
 	End     func(store.Run) uint64
+
+	markup bool // HTML instead of SGR sequences
+}
+
+// withholds says whether the exporter of a bundle did not show any record of s.
+func (o Options) withholds(s span) bool {
+	if o.Withheld == nil {
+		return false
+	}
+	for seq := s.first; seq <= s.last; seq++ {
+		if !o.Withheld(seq) {
+			return false
+		}
+	}
+	return true
 }

@@ -30,6 +30,7 @@ const (
 type line struct {
 	out    *bufio.Writer
 	color  bool
+	html   bool
 	limit  int // cells, 0 for none
 	pieces []piece
 }
@@ -40,7 +41,7 @@ type piece struct {
 }
 
 func newLine(out *bufio.Writer, opt Options) *line {
-	return &line{out: out, color: opt.Color, limit: opt.Width}
+	return &line{out: out, color: opt.Color, html: opt.markup, limit: opt.Width}
 }
 
 func (l *line) put(s style, text string) {
@@ -83,6 +84,10 @@ func (l *line) width() (n int) {
 }
 
 func (l *line) write(p piece) {
+	if l.html {
+		l.markup(p)
+		return
+	}
 	if l.color && p.style != plain {
 		l.out.WriteString(string(p.style))
 		l.out.WriteString(p.text)

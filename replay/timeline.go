@@ -109,9 +109,9 @@ type printer struct {
 
 // sums are the numbers of the footer.
 type sums struct {
-	events, findings, gaps, lost, missing, unreadable uint64
-	wrong, unchecked, live                            uint64 // by their marks
-	outside                                           uint64 // records of other times than those shown
+	events, findings, gaps, lost, missing, unreadable, withheld uint64
+	wrong, unchecked, live                                      uint64 // by their marks
+	outside                                                     uint64 // records of other times than those shown
 }
 
 func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
@@ -210,6 +210,10 @@ func (p *printer) marked(row store.Row, mark store.Mark) {
 func (p *printer) checkSeq(seq uint64) {
 	if seq > p.next {
 		for _, hole := range p.index.undeclared(span{p.next, seq - 1}) {
+			if p.opt.withholds(hole) {
+				p.withheld += hole.len()
+				continue
+			}
 			p.missing += hole.len()
 			p.loud(0, time.Time{}, "missing", fmt.Sprintf("RECORDS %d TO %d ARE NOT IN THE STORE and no gap is declared for them", hole.first, hole.last))
 		}
@@ -351,6 +355,9 @@ func (p *printer) footer() {
 	}
 	if p.unchecked > 0 {
 		l.put(yellow, fmt.Sprintf(", %s not checked (%s)", plural(p.unchecked, "record"), escape(p.why)))
+	}
+	if p.withheld > 0 {
+		l.put(plain, fmt.Sprintf(", %s withheld by the exporter of the bundle", plural(p.withheld, "record")))
 	}
 	if p.live > 0 {
 		l.put(plain, fmt.Sprintf(", %s live and not sealed yet", plural(p.live, "record")))

@@ -26,6 +26,8 @@ import (
 )
 
 type serveCmd struct {
+	File   string        `arg:"" optional:"" help:"The file of a bundle, - for standard input: show it alone, without anything of this host."`
+	Key    []string      `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
 	Idle   time.Duration `placeholder:"TIME" help:"End when nobody has been connected for so long, such as 1h."`
 	Link   time.Duration `name:"link-for" default:"10m" help:"How long the printed link is good, once."`
@@ -36,6 +38,12 @@ type serveCmd struct {
 const usualLink = 10 * time.Minute
 
 func (c serveCmd) Run(a *app) error {
+	switch {
+	case c.File != "":
+		return c.bundle(a)
+	case len(c.Key) > 0:
+		return usageError{errors.New("--key is for the file of a bundle")}
+	}
 	h, err := a.open()
 	if err != nil {
 		return err
@@ -60,7 +68,7 @@ func (c serveCmd) Run(a *app) error {
 	if err := a.service(h, "serve"); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	s := &service{app: a, home: h, config: config, place: place, leadsTo: run, linkFor: cmp.Or(c.Link, usualLink)}
+	s := &service{app: a, home: h, dir: h.Serve(), config: config, place: place, leadsTo: run, linkFor: cmp.Or(c.Link, usualLink)}
 	if err := s.open(); err != nil {
 		return errors.Join(err, s.close(), l.Close())
 	}
@@ -87,7 +95,8 @@ func (c serveCmd) place(a *app, h *home.Home) (string, store.Run, error) {
 // service is custody serve with its parts.
 type service struct {
 	*app
-	home   *home.Home
+	home   *home.Home // nil: a bundle is shown alone
+	dir    string     // where a link is kept that nobody sees printed
 	config access.Config
 	// The printed link's place in the page, and how long it is good.
 	place   string
@@ -188,7 +197,9 @@ func (s *service) serve(l net.Listener, idle time.Duration) error {
 	var tidying sync.WaitGroup
 	defer tidying.Wait()
 	defer stop()
-	tidying.Go(func() { s.tidyOn(ctx) })
+	if s.home != nil {
+		tidying.Go(func() { s.tidyOn(ctx) })
+	}
 	return s.api.Serve(ctx, watchQuiet(l, idle, stop), conf)
 }
 
@@ -206,7 +217,7 @@ func (s *service) announce() (*linkFile, error) {
 		_, err := fmt.Fprintln(s.stdout, link)
 		return nil, err
 	}
-	kept, err := keepLink(s.ctx, s.home.Serve(), s.config.Listen, link, s.linkFor)
+	kept, err := keepLink(s.ctx, s.dir, s.config.Listen, link, s.linkFor)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,13 +107,15 @@ func (rebuildCmd) Run(a *app) error {
 }
 
 type timelineCmd struct {
-	Name     string   `arg:"" name:"run" help:"The run, a beginning of its name, or last." default:"last" optional:""`
+	Name     string   `arg:"" name:"run|file" help:"The run, a beginning of its name, or last; or the file of a bundle, - for standard input." default:"last" optional:""`
+	Key      []string `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
 	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`
 	At       string   `placeholder:"TIME" help:"The state at an instant, and the records of its second: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`
 	From     string   `placeholder:"TIME" help:"Only records of this time or later, in the same forms."`
 	Until    string   `placeholder:"TIME" help:"Only records until the end of this millisecond, or of this date."`
 	Follow   bool     `short:"f" help:"Go on while the run goes on."`
 	JSON     bool     `name:"json" help:"The records' exact bytes, one a line; a marked one is an object with its mark."`
+	HTML     bool     `name:"html" help:"One HTML page without scripts that needs no other file."`
 	Notes    bool     `name:"notes" help:"With --json: the records of the notes on the run too, behind its own."`
 	Relative bool     `short:"r" help:"Times since the run's start."`
 	zoneFlag
@@ -130,25 +133,15 @@ func (c timelineCmd) Run(a *app) error {
 	if c.At != "" && (c.From != "" || c.Until != "" || c.Follow) {
 		return usageError{errors.New("--at is one instant: give it without --from, --until and --follow")}
 	}
-	h, st, err := a.openReader()
+	if c.HTML && (c.JSON || c.At != "" || c.Follow) {
+		return usageError{errors.New("--html is the whole timeline as a page: give it without --json, --at and --follow")}
+	}
+	src, err := c.open(a)
 	if err != nil {
 		return err
 	}
-	defer st.Close()
-	run, err := st.Run(a.ctx, "", c.Name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
-	}
-	if c.Follow && run.End == nil {
-		if st, err = h.Ahead(a.ctx, st, run); err != nil {
-			return err
-		}
-		defer st.Close()
-	}
-	opt, err := a.marking(h, st)
-	if err != nil {
-		return err
-	}
+	defer src.Close()
+	st, run, opt := src.Reader, src.run, src.opt
 	opt.Relative, opt.Kinds, opt.Zone = c.Relative, kinds, zone
 	if opt.From, opt.Until, err = replay.ParseRunSpan(c.in(c.From), c.in(c.Until), run, time.Now()); err != nil {
 		return usageError{err}
@@ -162,6 +155,9 @@ func (c timelineCmd) Run(a *app) error {
 	case c.Follow:
 		return replay.Follow(a.ctx, a.stdout, st, run, opt)
 	case c.JSON:
+		if src.warning != "" {
+			a.say(src.warning)
+		}
 		if err := replay.NDJSON(a.stdout, rows, opt); err != nil || !c.Notes {
 			return err
 		}
@@ -179,7 +175,75 @@ func (c timelineCmd) Run(a *app) error {
 		return err
 	}
 	opt.Notes = replay.Notes(all)
+	if c.HTML {
+		return replay.HTML(a.stdout, run, rows, opt, src.verdict)
+	}
 	return replay.Timeline(a.stdout, run, rows, opt)
+}
+
+// shown is a run that is shown, from the store or from a bundle.
+type shown struct {
+	home.Reader
+	run     store.Run
+	opt     replay.Options
+	verdict replay.Verdict
+	warning string // of a bundle that was not verified
+	close   []func() error
+}
+
+// Close implements home.Reader.
+func (s *shown) Close() error {
+	var errs []error
+	for _, f := range slices.Backward(s.close) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// open opens the run or the bundle that the command names.
+func (c timelineCmd) open(a *app) (*shown, error) {
+	if c.Name != store.Last {
+		if file, err := isFile(c.Name); err != nil {
+			return nil, err
+		} else if file {
+			b, err := a.openBundle(c.Name, c.Key)
+			if err != nil {
+				return nil, err
+			}
+			s := &shown{Reader: b, run: b.Shown, opt: b.options(a), verdict: replay.Verdict{Good: b.doubt == nil, Text: b.verdict()}, close: []func() error{b.Close}}
+			if b.doubt != nil {
+				s.warning = b.verdict()
+			}
+			return s, nil
+		}
+	}
+	if len(c.Key) > 0 {
+		return nil, usageError{errors.New("--key is for the file of a bundle; custody verify RUN --key checks a run")}
+	}
+	h, st, err := a.openReader()
+	if err != nil {
+		return nil, err
+	}
+	s := &shown{Reader: st, close: []func() error{st.Close}}
+	if err := c.openRun(a, h, s); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (c timelineCmd) openRun(a *app, h *home.Home, s *shown) (err error) {
+	if s.run, err = s.Run(a.ctx, "", c.Name); err != nil {
+		return noRun(c.Name, err)
+	}
+	if c.Follow && s.run.End == nil {
+		if s.Reader, err = h.Ahead(a.ctx, s.Reader, s.run); err != nil {
+			return err
+		}
+		s.close = append(s.close, s.Reader.Close)
+	}
+	s.verdict.Text = "shown from the store of the host; custody verify " + s.run.ID + " checks its record"
+	s.opt, err = a.marking(h, s.Reader)
+	return err
 }
 
 // tailLines is how much of the output a state shows.

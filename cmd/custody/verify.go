@@ -17,11 +17,13 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 )
+
+// usualWithin is the default of verify's --within.
+const usualWithin = 24 * time.Hour
 
 const (
 	exitDoesNotHold   exitCode = 1
@@ -29,7 +31,7 @@ const (
 )
 
 type verifyCmd struct {
-	What     string        `arg:"" name:"run|file" help:"A run (or last), the file of a bundle, that of the proof of one record (.json), or the directory of a report."`
+	What     string        `arg:"" name:"run|file" help:"A run (or last), the file of a bundle (- for standard input), that of the proof of one record (.json), or the directory of a report."`
 	Key      []string      `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
 	FleetKey []string      `placeholder:"KEY|FILE" help:"Trust the keys of hosts that this root key of a fleet states, in the bundle. Default: that of host.yaml."`
 	Witness  []string      `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
@@ -38,28 +40,47 @@ type verifyCmd struct {
 	Since    string        `type:"existingfile" placeholder:"FILE" help:"An earlier checkpoint that you kept: the host's log must have gone on from there."`
 	TSA      []string      `name:"tsa" type:"existingfile" placeholder:"FILE" help:"The checkpoint must be stamped by an authority with one of these roots."`
 	Unlogged bool          `help:"Accept a bundle without a checkpoint, as early versions wrote. It proves less."`
+	JSON     bool          `name:"json" help:"Print the result as one JSON object (docs/verify.md)."`
 	Detailed bool          `help:"Exit with each failure's own status (docs/verify.md) rather than 1 or 2."`
 }
 
 func (c verifyCmd) Run(a *app) error {
+	out := a.stdout
+	if c.JSON {
+		quiet := *a
+		quiet.stdout = io.Discard
+		a = &quiet
+	}
+	j := c.judge(a)
+	code := c.status(j.code, j.found)
+	if !c.JSON {
+		return code
+	}
+	return errors.Join(j.writeJSON(out, c.What, code), code)
+}
+
+// judge finds out what is named, and checks it.
+func (c verifyCmd) judge(a *app) judged {
 	t, err := c.trust(a.ctx)
 	if err != nil {
-		return a.cannotBeJudged(err)
+		return judged{code: a.cannotBeJudged(err), found: err}
 	}
-	info, err := os.Stat(c.What)
-	if err == nil && info.IsDir() {
-		return c.status(a.verifyReport(c.What, t))
+	if info, err := os.Stat(c.What); err == nil && info.IsDir() {
+		return a.verifyReport(c.What, t)
 	}
-	if err == nil {
-		if err := regular.Check(c.What); err != nil {
-			return a.cannotBeJudged(err)
-		}
-		if strings.HasSuffix(c.What, ".json") {
-			return c.status(a.verifyRecord(c.What, t))
-		}
-		return c.status(a.verifyBundle(c.What, t))
+	file, err := isFile(c.What)
+	if err == nil && file && c.What != stdinName {
+		err = regular.Check(c.What)
 	}
-	return c.status(a.verifyRun(c.What, t))
+	switch {
+	case err != nil:
+		return judged{code: a.cannotBeJudged(err), found: err}
+	case file && strings.HasSuffix(c.What, ".json"):
+		return a.verifyRecord(c.What, t)
+	case file:
+		return a.verifyBundle(c.What, t)
+	}
+	return a.verifyRun(c.What, t)
 }
 
 // status is the code to exit with for what verify found.
@@ -199,25 +220,30 @@ func openKeys(ctx context.Context, keys []string, open func(text string) (note.V
 	return list, nil
 }
 
-func (a *app) verifyBundle(path string, t proof.Trust) (code, found error) {
+func (a *app) verifyBundle(name string, t proof.Trust) judged {
+	path, remove, err := a.bundleFile(name)
+	if err != nil {
+		return judged{of: ofBundle, code: a.cannotBeJudged(err), found: err}
+	}
+	defer remove()
 	e, err := proof.OpenBundle(path)
 	if err != nil {
-		return a.judge(proof.Report{}, err), err
+		return judged{of: ofBundle, code: a.judge(proof.Report{}, err), found: err}
 	}
 	defer e.Close()
 	report, err := proof.Verify(a.ctx, e, t)
-	return a.judge(report, err), err
+	return judged{of: ofBundle, report: report, code: a.judge(report, err), found: err}
 }
 
 // verifyRecord checks the proof of one record.
-func (a *app) verifyRecord(path string, t proof.Trust) (code, found error) {
+func (a *app) verifyRecord(path string, t proof.Trust) judged {
 	data, err := regular.ReadFile(path)
 	if err != nil {
-		return a.cannotBeJudged(err), err
+		return judged{of: ofRecord, code: a.cannotBeJudged(err), found: err}
 	}
 	p, err := proof.ParseRecordProof(data)
 	if err != nil {
-		return a.verdict(err, ""), err
+		return judged{of: ofRecord, code: a.verdict(err, ""), found: err}
 	}
 	r, err := p.Verify(t)
 	fmt.Fprintf(a.stdout, "run       %s\nrecord    seq %d, leaf %s\nkey       %s\n", clean(r.Run), r.Seq, r.Leaf, orNone(r.KeyName))
@@ -232,18 +258,27 @@ func (a *app) verifyRecord(path string, t proof.Trust) (code, found error) {
 	case proof.StateSealed:
 		said = "verified: this record, under the host's signature and no checkpoint"
 	}
-	return a.verdict(err, said), err
+	return judged{of: ofRecord, report: proof.Report{Run: r.Run, KeyName: r.KeyName, Published: r.Log}, record: &judgedRecord{r.Seq, r.Leaf, string(r.State)}, code: a.verdict(err, said), found: err}
 }
 
 // verifyRun checks the host's log of a run, and what the store says of it.
-func (a *app) verifyRun(name string, t proof.Trust) (code, found error) {
+func (a *app) verifyRun(name string, t proof.Trust) judged {
+	report, err, barred := a.findRun(name, t)
+	if barred {
+		return judged{of: ofRun, code: a.cannotBeJudged(err), found: err}
+	}
+	return judged{of: ofRun, report: report, code: a.judge(report, err), found: err}
+}
+
+// findRun finds a run and checks it. barred says that err kept it from being checked.
+func (a *app) findRun(name string, t proof.Trust) (report proof.Report, err error, barred bool) {
 	h, err := a.open()
 	if err != nil {
-		return a.cannotBeJudged(err), err
+		return report, err, true
 	}
 	st, err := h.Reader(a.ctx)
 	if err != nil {
-		return a.cannotBeJudged(err), err
+		return report, err, true
 	}
 	defer st.Close()
 	run, err := st.Run(a.ctx, "", name)
@@ -251,11 +286,10 @@ func (a *app) verifyRun(name string, t proof.Trust) (code, found error) {
 		run, err = store.NewRun(name), nil
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: %w", name, err)
-		return a.cannotBeJudged(err), err
+		return report, noRun(name, err), true
 	}
-	report, err := a.check(a.ctx, h, st, "", run.ID, t)
-	return a.judge(report, err), err
+	report, err = a.check(a.ctx, h, st, "", run.ID, t)
+	return report, err, false
 }
 
 // check verifies a run's record, and that the store shows what the log holds. An empty tenant is any.
@@ -356,90 +390,4 @@ func (a *app) verdict(err error, holds string) error {
 		a.complain(err)
 		return exitDoesNotHold
 	}
-}
-
-func printReport(w io.Writer, r proof.Report) {
-	fmt.Fprintf(w, "run       %s\n", clean(r.Run))
-	fmt.Fprintf(w, "records   %d in %d segments, proven up to seq %d\n", r.Records, r.Segments, r.HoldsTo)
-	fmt.Fprintf(w, "closing   %s\n", orNone(string(r.Closing)))
-	if r.Closing == wal.Interrupted {
-		fmt.Fprintf(w, "          its end was sealed at %s, %s after what is before it\n", r.Sealed.Format(time.RFC3339), r.Pause.Round(time.Second))
-	}
-	fmt.Fprintf(w, "tier      %s\n", orNone(r.Facts.Tier))
-	fmt.Fprintf(w, "template  %s\n", orNone(r.Facts.TemplateDigest))
-	fmt.Fprintf(w, "policy    %s\n", orNone(r.Facts.PolicyDigest))
-	fmt.Fprintf(w, "head      %s\n", r.Head)
-	fmt.Fprintf(w, "key       %s\n", orNone(r.KeyName))
-	printPublished(w, r.Published)
-	if len(r.Gaps) == 0 {
-		fmt.Fprintln(w, "losses    none declared")
-	}
-	printSelected(w, r)
-	for _, g := range r.Gaps {
-		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", clean(g.Stage), g.Count, g.Bytes, clean(g.Cause))
-	}
-	for _, c := range r.Copies {
-		listed := ""
-		if !c.Listed {
-			listed = ", not all of them shown"
-		}
-		fmt.Fprintf(w, "copied    %s: %d files%s, %d bytes, root %s\n", clean(c.Direction), c.Count, listed, c.Bytes, clean(c.Root))
-	}
-	for _, e := range r.Erasures {
-		fmt.Fprintf(w, "erased    seq %d (%s) on %s for %s: %s\n", e.Seq, clean(string(e.Kind)), e.Time.Format(time.DateTime), clean(e.By), clean(e.Reason))
-	}
-	for _, h := range r.Hosts {
-		fmt.Fprintf(w, "host      %s, by the fleet's root key on %s\n", clean(h.Host), h.Time.Format(time.DateTime))
-	}
-	for _, k := range r.Rotations {
-		fmt.Fprintf(w, "rotation  %s to %s at %s\n", clean(k.Old), clean(k.New), k.Time.Format(time.DateTime))
-	}
-	for _, name := range r.Unknown {
-		fmt.Fprintf(w, "unknown   field %s: a newer version wrote this record\n", clean(name))
-	}
-}
-
-// printSelected tells what of the record a bundle shows, and what goes with it.
-func printSelected(w io.Writer, r proof.Report) {
-	if s := r.Selected; s != nil {
-		fmt.Fprintf(w, "shown     %d of %d records (%s); the others are withheld, chosen by %s\n", r.Shown(), r.Records, clean(s.What), clean(s.By))
-	}
-	if r.Attached == nil {
-		return
-	}
-	for _, f := range r.Attached.Files {
-		fmt.Fprintf(w, "attached  %s, %d bytes, by %s on %s\n", clean(f.Name), f.Bytes, clean(r.Attached.By), r.Attached.Time.Format(time.DateTime))
-	}
-}
-
-// printPublished tells what the host's log says.
-func printPublished(w io.Writer, p *proof.Published) {
-	if p == nil {
-		fmt.Fprintln(w, "log       not asked")
-		return
-	}
-	fmt.Fprintf(w, "log       %s, checkpoint of %d entries, root %s\n", clean(p.Origin), p.Size, p.Root)
-	if p.Covered+p.Tail > 0 { // else it is about one record
-		fmt.Fprintf(w, "covered   %d records; %d are younger than the checkpoint\n", p.Covered, p.Tail)
-	}
-	fmt.Fprintf(w, "witnesses %s\n", orNone(strings.Join(p.Witnesses, ", ")))
-	if !p.Witnessed.IsZero() {
-		fmt.Fprintf(w, "in log    by %s, at the most %s after it was sealed\n", p.Witnessed.Format(time.RFC3339), max(p.Delay, 0).Round(time.Second))
-	}
-	if p.Since > 0 {
-		fmt.Fprintf(w, "since     the log went on from your checkpoint of %d entries\n", p.Since)
-		if p.SinceTime.IsZero() {
-			fmt.Fprintln(w, "          no --witness has cosigned that one: what is younger and says it is older cannot be told")
-		}
-	}
-	if !p.Stamp.IsZero() {
-		fmt.Fprintf(w, "stamped   %s by %s\n", p.Stamp.Format(time.RFC3339), clean(p.Authority))
-	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return clean(s)
 }

@@ -14,7 +14,14 @@ import (
 )
 
 // verifyReport checks what custody report -o wrote: that the host made these files of these runs, and each run's bundle.
-func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
+func (a *app) verifyReport(dir string, t proof.Trust) (j judged) {
+	j.of = ofReport
+	j.code, j.found = a.checkReport(dir, t, &j)
+	return j
+}
+
+// checkReport notes the runs whose bundles hold in j.
+func (a *app) checkReport(dir string, t proof.Trust, j *judged) (code, found error) {
 	signed, err := readPlain(filepath.Join(dir, report.Statement))
 	if err != nil {
 		err = fmt.Errorf("this is no report that was signed: %w", err)
@@ -42,6 +49,7 @@ func (a *app) verifyReport(dir string, t proof.Trust) (code, found error) {
 		if err != nil {
 			return a.verdict(err, ""), err
 		}
+		j.runs = append(j.runs, run)
 	}
 	return a.verdict(nil, "verified: the report is the host's, and so are the records of the runs above"), nil
 }

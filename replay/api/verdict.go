@@ -80,9 +80,9 @@ func reportOf(r proof.Report) *VerifyReport {
 	return v
 }
 
-// judge puts the outcome of a check into words. What is neither a verdict nor a difference from
+// Judge puts the outcome of a check into words. What is neither a verdict nor a difference from
 // the log says nothing about the record.
-func judge(report proof.Report, err error, at time.Time) Verification {
+func Judge(report proof.Report, err error, at time.Time) Verification {
 	v := Verification{State: Holds, Text: "every record holds, from the first to the closing manifest", At: at, Report: reportOf(report)}
 	if err == nil {
 		return v

@@ -178,7 +178,7 @@ func (c *checks) carry(ctx context.Context, p *check) error {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()
 	report, err := c.verify(ctx, p.run)
-	v := judge(report, err, c.now())
+	v := Judge(report, err, c.now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.busy = nil
