@@ -208,8 +208,7 @@ func help(t *testing.T) (commands []string, flags map[string]bool) {
 		}
 		return string(out)
 	}
-	_, list, _ := strings.Cut(say(), "Commands:\n")
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+){0,2})  `).FindAllStringSubmatch(list, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+){0,2})  `).FindAllStringSubmatch(say(), -1) {
 		commands = append(commands, m[1])
 	}
 	flags = map[string]bool{}

@@ -8,12 +8,21 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+// groups are the headings of the list of commands.
+var groups = []kong.Group{
+	{Key: "run", Title: "Run and control sandboxes:"},
+	{Key: "runs", Title: "Inspect runs:"},
+	{Key: "proof", Title: "Prove and verify:"},
+	{Key: "store", Title: "Store, export and delete records:"},
+	{Key: "host", Title: "Host and program:"},
+}
+
 // newParser returns the parser of the command line. It calls exit after it has printed help or the version.
 func (a *app) newParser(c *cli, exit func()) *kong.Kong {
 	parser, err := kong.New(c,
 		kong.Name("custody"), kong.Description("Runs an agent's commands in a microVM and keeps a record that can be checked."),
 		kong.Writers(a.stdout, a.stderr), kong.Exit(func(int) { exit() }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": "custody " + version()},
+		kong.ExplicitGroups(groups), kong.Vars{"version": "custody " + version()},
 	)
 	if err != nil {
 		panic(err) // the tags of cli are wrong

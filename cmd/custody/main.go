@@ -24,40 +24,40 @@ import (
 
 // cli is the command line. Each command's Run gets the app.
 type cli struct {
-	Run      runCmd      `cmd:"" help:"Run a command, or the steps of custody.yaml, in a sandbox."`
-	Runs     runsCmd     `cmd:"" help:"List the runs, newest first."`
-	Timeline timelineCmd `cmd:"" help:"Show what a run did."`
-	Note     noteCmd     `cmd:"" help:"Attach a note to a run or to one of its records, signed and under your user name."`
-	Notes    notesCmd    `cmd:"" help:"List the notes on a run."`
-	Search   searchCmd   `cmd:"" help:"Find records in all runs: a file, a host, a program, a secret, a finding."`
-	Serve    serveCmd    `cmd:"" help:"Serve the page and the API until stopped."`
-	Token    tokenCmd    `cmd:"" help:"Create, list and delete API tokens."`
-	Verify   verifyCmd   `cmd:"" help:"Verify a run or a bundle. Exit status 0: it verifies; 1: it does not; 2: that cannot be determined."`
-	Bundle   bundleCmd   `cmd:"" help:"Write all that an auditor needs to verify a run into one file."`
-	Export   exportCmd   `cmd:"" help:"Export records as OCSF, ECS, CEF or JSON, to stdout or a SIEM."`
-	Report   reportCmd   `cmd:"" help:"Write a signed report of the evidence in runs for a framework's controls."`
-	Fsck     fsckCmd     `cmd:"" help:"Check this host's logs, the store and the checkpoints against each other. Exit status 0: no problem; 1: problems."`
-	Rebuild  rebuildCmd  `cmd:"" help:"Rebuild the store from the runs' logs."`
-	Ship     shipCmd     `cmd:"" help:"Send the store the segments that it does not have yet."`
-	Prune    pruneCmd    `cmd:"" help:"Remove from this host what host.yaml no longer keeps: segments that the store has, and runs older than delete_after."`
-	Hold     holdCmd     `cmd:"" help:"Keep a run from being deleted by retention, release it, or list the held runs."`
-	Erase    eraseCmd    `cmd:"" help:"Erase a record's contents; its hash stays, so proofs still verify."`
-	Ingest   ingestCmd   `cmd:"" help:"Ingest segments from NATS into a store until stopped."`
-	Monitor  monitorCmd  `cmd:"" help:"Read another host's log entry by entry, and report a fork of its history."`
-	Witness  witnessCmd  `cmd:"" help:"Cosign other hosts' checkpoints until stopped."`
-	Key      keyCmd      `cmd:"" help:"Show or change this host's signing key."`
-	Template templateCmd `cmd:"" help:"Make, list and remove what sandboxes start from."`
-	Trust    trustCmd    `cmd:"" help:"Accept what a project's file asks for outside the sandbox, as it is now."`
-	Policy   policyCmd   `cmd:"" help:"Check a project's file."`
-	Secrets  secretsCmd  `cmd:"" help:"Check the sources of a project's secrets."`
-	Pause    pauseCmd    `cmd:"" help:"Revoke a live run's credentials and freeze its sandbox."`
-	Resume   resumeCmd   `cmd:"" help:"Resume a paused sandbox."`
-	Snapshot snapshotCmd `cmd:"" help:"Write the memory of a live run's sandbox to a file, unless it contains a credential."`
-	Redteam  redteamCmd  `cmd:"" help:"Attack a sandbox in every known way. Exit status 0: every attack was blocked and recorded; 1: not every one."`
-	World    worldCmd    `cmd:"" help:"Run a command against a simulated internet, to test a policy offline."`
-	Doctor   doctorCmd   `cmd:"" help:"Report what this host supports and which isolation a run gets."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
-	Help     helpCmd     `cmd:"" help:"Show the help of a command."`
+	Run      runCmd      `cmd:"" group:"run" help:"Run a command, or the steps of custody.yaml, in a sandbox."`
+	Runs     runsCmd     `cmd:"" group:"runs" help:"List the runs, newest first."`
+	Timeline timelineCmd `cmd:"" group:"runs" help:"Show what a run did."`
+	Note     noteCmd     `cmd:"" group:"runs" help:"Attach a note to a run or to one of its records, signed and under your user name."`
+	Notes    notesCmd    `cmd:"" group:"runs" help:"List the notes on a run."`
+	Search   searchCmd   `cmd:"" group:"runs" help:"Find records in all runs: a file, a host, a program, a secret, a finding."`
+	Serve    serveCmd    `cmd:"" group:"runs" help:"Serve the page and the API until stopped."`
+	Token    tokenCmd    `cmd:"" group:"runs" help:"Create, list and delete API tokens."`
+	Verify   verifyCmd   `cmd:"" group:"proof" help:"Verify a run or a bundle. Exit status 0: it verifies; 1: it does not; 2: that cannot be determined."`
+	Bundle   bundleCmd   `cmd:"" group:"proof" help:"Write all that an auditor needs to verify a run into one file."`
+	Export   exportCmd   `cmd:"" group:"store" help:"Export records as OCSF, ECS, CEF or JSON, to stdout or a SIEM."`
+	Report   reportCmd   `cmd:"" group:"proof" help:"Write a signed report of the evidence in runs for a framework's controls."`
+	Fsck     fsckCmd     `cmd:"" group:"store" help:"Check this host's logs, the store and the checkpoints against each other. Exit status 0: no problem; 1: problems."`
+	Rebuild  rebuildCmd  `cmd:"" group:"store" help:"Rebuild the store from the runs' logs."`
+	Ship     shipCmd     `cmd:"" group:"store" help:"Send the store the segments that it does not have yet."`
+	Prune    pruneCmd    `cmd:"" group:"store" help:"Remove from this host what host.yaml no longer keeps: segments that the store has, and runs older than delete_after."`
+	Hold     holdCmd     `cmd:"" group:"store" help:"Keep a run from being deleted by retention, release it, or list the held runs."`
+	Erase    eraseCmd    `cmd:"" group:"store" help:"Erase a record's contents; its hash stays, so proofs still verify."`
+	Ingest   ingestCmd   `cmd:"" group:"store" help:"Ingest segments from NATS into a store until stopped."`
+	Monitor  monitorCmd  `cmd:"" group:"proof" help:"Read another host's log entry by entry, and report a fork of its history."`
+	Witness  witnessCmd  `cmd:"" group:"proof" help:"Cosign other hosts' checkpoints until stopped."`
+	Key      keyCmd      `cmd:"" group:"proof" help:"Show or change this host's signing key."`
+	Template templateCmd `cmd:"" group:"run" help:"Make, list and remove what sandboxes start from."`
+	Trust    trustCmd    `cmd:"" group:"run" help:"Accept what a project's file asks for outside the sandbox, as it is now."`
+	Policy   policyCmd   `cmd:"" group:"run" help:"Check a project's file."`
+	Secrets  secretsCmd  `cmd:"" group:"run" help:"Check the sources of a project's secrets."`
+	Pause    pauseCmd    `cmd:"" group:"run" help:"Revoke a live run's credentials and freeze its sandbox."`
+	Resume   resumeCmd   `cmd:"" group:"run" help:"Resume a paused sandbox."`
+	Snapshot snapshotCmd `cmd:"" group:"run" help:"Write the memory of a live run's sandbox to a file, unless it contains a credential."`
+	Redteam  redteamCmd  `cmd:"" group:"host" help:"Attack a sandbox in every known way. Exit status 0: every attack was blocked and recorded; 1: not every one."`
+	World    worldCmd    `cmd:"" group:"host" help:"Run a command against a simulated internet, to test a policy offline."`
+	Doctor   doctorCmd   `cmd:"" group:"host" help:"Report what this host supports and which isolation a run gets."`
+	Version  versionCmd  `cmd:"" group:"host" help:"Print the version."`
+	Help     helpCmd     `cmd:"" group:"host" help:"Show the help of a command."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 	Store       string           `env:"CUSTODY_STORE" placeholder:"DSN" help:"Where runs are shown from and segments go: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`

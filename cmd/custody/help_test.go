@@ -1,0 +1,19 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// TestCommandGroups: the list of commands has each under one of the headings.
+func TestCommandGroups(t *testing.T) {
+	a := &app{stdout: io.Discard, stderr: io.Discard}
+	for _, node := range a.newParser(new(cli), func() {}).Model.Children {
+		if node.Group == nil || !slices.ContainsFunc(groups, func(g kong.Group) bool { return g.Key == node.Group.Key }) {
+			t.Errorf("%s stands under no heading: give it a group in cli", node.Name)
+		}
+	}
+}
