@@ -99,7 +99,7 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "custody:", err)
 		return exitFailed
 	}
-	stdout := &output{file: os.Stdout}
+	stdout := &output{file: os.Stdout, ctx: ctx}
 	a := &app{stdin: os.Stdin, stdout: stdout, stderr: stderr}
 	a.ctx = flock.WithNotice(ctx, a.say)
 	if err := noCore(); err != nil { // most commands may hold the signing key

@@ -1,23 +1,35 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // output is the program's standard output. It keeps the first error, so that nobody takes an answer for whole that is not.
 type output struct {
 	file *os.File
+	ctx  context.Context // of the program: after its end a write that blocks is given up
 
 	mu  sync.Mutex // guards err
 	err error
 }
 
+// lastWrites is how long a write may block after a signal: the reader of a pipe may just be slow.
+const lastWrites = 2 * time.Second
+
+var errBlocked = errors.New("interrupted by a signal, and the reader of standard output takes nothing")
+
 // Write implements io.Writer.
 func (o *output) Write(b []byte) (int, error) {
-	n, err := o.file.Write(b)
+	if errors.Is(o.failed(), errBlocked) {
+		return 0, errBlocked
+	}
+	n, err := o.write(b)
 	if err != nil && !errors.Is(err, syscall.EPIPE) { // who went away wants no more of it
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -26,6 +38,31 @@ func (o *output) Write(b []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// write gives up, and leaves its goroutine to the end of the program, when the file still blocks some time after ctx is done.
+func (o *output) write(b []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	done := make(chan result, 1)
+	mine := bytes.Clone(b) // the caller may use its own again
+	go func() {
+		n, err := o.file.Write(mine)
+		done <- result{n, err}
+	}()
+	select {
+	case r := <-done:
+		return r.n, r.err
+	case <-o.ctx.Done():
+	}
+	select {
+	case r := <-done:
+		return r.n, r.err
+	case <-time.After(lastWrites):
+		return 0, errBlocked
+	}
 }
 
 // Fd returns the file's descriptor.
