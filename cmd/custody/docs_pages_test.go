@@ -167,6 +167,7 @@ printf 'version: 1\nexport:\n  - {name: siem, to: "file://%s/feed"}\n' "$W" >"$C
 			{"sudo custody template build agent", "needs an agent's program"},
 			{"sudo custody run --policy agent.yaml", "needs an agent's program and a model's key; the README runs examples/agent"},
 		},
+		before: []docBefore{{"sudo custody prune --dry-run", `cp host.yaml "$CUSTODY_HOME/host.yaml"`}},
 	},
 	"verify.md": {
 		setup: docRun + `; cp "$ROOT/docs/verify.py" .; witnessed; custody run --quiet -- true; cp "$CUSTODY_HOME/log/checkpoint" checkpoint-of-last-month
