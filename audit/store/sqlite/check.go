@@ -186,10 +186,14 @@ func (c *checking) table(table string) error {
 	for _, column := range columns {
 		unless := notDerived[table+"."+strings.Trim(column, `"`)]
 		err := c.rows(func(v []any) {
-			c.add(text(v[0]), "table %s, column %s: another value in the row %s", table, strings.Trim(column, `"`), text(v[1]))
+			said := "another value in the row " + text(v[1])
+			if fmt.Sprint(v[2]) == "1" { // a repair compares what is signed, which is the same
+				said = "the same value with another type in the row " + text(v[1]) + "; custody rebuild repairs that, custody ship --differ does not"
+			}
+			c.add(text(v[0]), "table %s, column %s: %s", table, strings.Trim(column, `"`), said)
 		},
-			fmt.Sprintf("SELECT a.run, %s FROM main.%s a JOIN live.%s b ON %s WHERE (typeof(a.%s) IS NOT typeof(b.%s) OR cast(a.%s AS BLOB) IS NOT cast(b.%s AS BLOB))%s",
-				row, table, table, on, column, column, column, column, unless))
+			fmt.Sprintf("SELECT a.run, %s, cast(a.%s AS BLOB) IS cast(b.%s AS BLOB) FROM main.%s a JOIN live.%s b ON %s WHERE (typeof(a.%s) IS NOT typeof(b.%s) OR cast(a.%s AS BLOB) IS NOT cast(b.%s AS BLOB))%s",
+				row, column, column, table, table, on, column, column, column, column, unless))
 		if err != nil {
 			return err
 		}

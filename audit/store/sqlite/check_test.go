@@ -107,6 +107,7 @@ func TestCheck(t *testing.T) {
 		other      string // run
 	}{
 		"record deleted":  {[]string{`DELETE FROM records WHERE run = 'r-1' AND seq = 3`}, "table records: a row is missing: r-1 3", ""},
+		"type of a value": {[]string{`UPDATE records SET body = CAST(body AS TEXT) WHERE run = 'r-1' AND seq = 3`}, "table records, column body: the same value with another type in the row r-1 3; custody rebuild repairs that", ""},
 		"summary deleted": {[]string{`DELETE FROM runs WHERE run = 'r-2'`}, "table runs: a row is missing: r-2", ""},
 		"record added":    {[]string{`INSERT INTO records SELECT run, 77, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records WHERE run = 'r-1' AND seq = 3`}, "table records: a row is there that no record gives: r-1 77", ""},
 		"run invented":    {[]string{`UPDATE runs SET run = 'r-3' WHERE run = 'r-2'`}, "a row is missing: r-2", "r-3"},
