@@ -37,11 +37,16 @@ type Recorder struct {
 	log     Log
 	red     *redact.Redactor
 	sighted Sighted
+	posted  Posted
 }
 
 // Sighted is told of an event in which values were masked, once it has its place: which
 // values, by name. It is called before Post returns and must not wait for anything.
 type Sighted func(kind Kind, step string, names []string, seq uint64)
+
+// Posted is called with each event that has its place, as it was redacted. It is called before Post returns
+// and must not wait for anything, or change the event.
+type Posted func(ev Event, seq uint64)
 
 // NewRecorder returns a Recorder that redacts with r.
 func NewRecorder(log Log, r *redact.Redactor) *Recorder {
@@ -50,6 +55,9 @@ func NewRecorder(log Log, r *redact.Redactor) *Recorder {
 
 // OnSighted has f be told of values; it is called before the first event, if at all.
 func (r *Recorder) OnSighted(f Sighted) { r.sighted = f }
+
+// OnPosted has f be called with each event; it is called before the first event, if at all.
+func (r *Recorder) OnPosted(f Posted) { r.posted = f }
 
 // Record returns when the event is durable. The event's payload is redacted in
 // place: the caller hands it over. Time is filled in if it is zero.
@@ -79,6 +87,9 @@ func (r *Recorder) Post(ctx context.Context, ev Event) (seq uint64, err error) {
 	seq, err = r.log.Append(ctx, sealed)
 	if names := sealed.Found(); len(names) > 0 && r.sighted != nil {
 		r.sighted(ev.Kind, ev.Step, names, seq)
+	}
+	if r.posted != nil && err == nil {
+		r.posted(ev, seq)
 	}
 	return seq, err
 }

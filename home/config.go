@@ -16,6 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store/clickhouse"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/vmm"
@@ -39,6 +40,7 @@ const ConfigFile = "host.yaml"
 //	fleet: {root: "fleet.example+..."}          # whose statements about hosts' keys count
 //	export: [{name: siem, to: "syslog+tls://siem:6514", format: ocsf}]
 //	projects: {sources: [vault], vault: [secret/data/agents/*], egress: [{allow: "*.example.com"}]}
+//	notify: {webhooks: [{name: ops, url: "https://ops.example.com/custody", key: "file:/etc/custody/ops.key"}]}
 //	serve: {listen: "0.0.0.0:8443", names: [custody.example.com], cert: tls.crt, key: tls.key}
 type Config struct {
 	Version    int        `yaml:"version"`
@@ -60,6 +62,8 @@ type Config struct {
 	Export   []sink.Target   `yaml:"export"`
 	// Serve is who may look at the record through custody serve, and where.
 	Serve access.Config `yaml:"serve"`
+	// Notify is which messages this host sends, and the commands that it starts for them.
+	Notify notify.Config `yaml:"notify"`
 }
 
 // ClickHouse is how its tables are made, where store names one.
@@ -232,6 +236,9 @@ func (c *Config) check() error {
 		return fmt.Errorf("log.witnesses: %w", err)
 	}
 	if err := c.Serve.Check(); err != nil {
+		return err
+	}
+	if err := c.Notify.Check(); err != nil {
 		return err
 	}
 	names := map[string]bool{}

@@ -18,6 +18,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/notify"
 )
 
 // Erasure says what is to be erased, why, and who asked for it.
@@ -140,7 +141,7 @@ func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
 	return h.endErasure(run, seq)
 }
 
-// forgetLetters removes a record from the dead letters of all sinks.
+// forgetLetters removes a record from the dead letters of all sinks, and from the messages that wait.
 func (h *Home) forgetLetters(ctx context.Context, run string, seq uint64) error {
 	names, err := export.Names(h.Exports())
 	if err != nil {
@@ -155,7 +156,7 @@ func (h *Home) forgetLetters(ctx context.Context, run string, seq uint64) error 
 			return err
 		}
 	}
-	return nil
+	return notify.Forget(h.Notifications(), run, seq)
 }
 
 // An erasure that was begun has a file in a folder of its own, named RUN.SEQ, so that one that

@@ -134,6 +134,9 @@ func (h *Home) Leases() string { return h.path("leases") }
 // Exports is the folder in which each sink's exporter keeps how far it is, and its dead letters.
 func (h *Home) Exports() string { return h.path("export") }
 
+// Notifications is the directory of the messages that wait to be delivered.
+func (h *Home) Notifications() string { return h.path("notify") }
+
 // Serve is the folder of what custody serve keeps: its tokens, and exports on their way.
 func (h *Home) Serve() string { return h.path("serve") }
 

@@ -28,6 +28,8 @@ type RunOptions struct {
 	Redactor *redact.Redactor
 	// Sighted is told where values turn up; nil: nobody is.
 	Sighted audit.Sighted
+	// Posted is called with each redacted event; nil: nothing is.
+	Posted audit.Posted
 	// OnStall is called when the record cannot be written, OnResume when it can be again.
 	OnStall  func(error)
 	OnResume func()
@@ -89,6 +91,7 @@ func (h *Home) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	}
 	recorder := audit.NewRecorder(log, o.Redactor)
 	recorder.OnSighted(o.Sighted)
+	recorder.OnPosted(o.Posted)
 	return &Run{Recorder: recorder, ID: o.ID, Dir: h.RunDir(o.ID), home: h, log: log, key: watch, alive: alive}, nil
 }
 

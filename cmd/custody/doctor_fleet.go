@@ -26,7 +26,7 @@ func (a *app) record(h *home.Home) []doctor.Finding {
 	if config, ok, err := h.ShipConfig(); ok && err == nil {
 		found = append(found, a.transport(ctx, config))
 	}
-	return append(found, a.sinks(ctx, h)...)
+	return append(append(found, a.sinks(ctx, h)...), notifications(h)...)
 }
 
 func (a *app) signingKey(h *home.Home) doctor.Finding {

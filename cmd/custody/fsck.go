@@ -44,6 +44,8 @@ func (c fsckCmd) Run(a *app) error {
 	}
 	switch {
 	case len(checked.Problems) > 0:
+		first := checked.Problems[0]
+		a.notifyFailed(h, first.Run, fmt.Sprintf("fsck: %d problems, the first: %s: %s", len(checked.Problems), first.Name(), first.Error()))
 		return exitDoesNotHold
 	case checked.Unasked != nil:
 		return exitCannotBeKnown

@@ -46,6 +46,7 @@ type cli struct {
 	Monitor  monitorCmd  `cmd:"" group:"proof" help:"Read another host's log entry by entry, and report a fork of its history."`
 	Witness  witnessCmd  `cmd:"" group:"proof" help:"Cosign other hosts' checkpoints until stopped."`
 	Key      keyCmd      `cmd:"" group:"proof" help:"Show or change this host's signing key."`
+	Notify   notifyCmd   `cmd:"" group:"run" help:"Try, list and deliver the notifications of host.yaml."`
 	Template templateCmd `cmd:"" group:"run" help:"Make, list and remove what sandboxes start from."`
 	Trust    trustCmd    `cmd:"" group:"run" help:"Accept what a project's file asks for outside the sandbox, as it is now."`
 	Policy   policyCmd   `cmd:"" group:"run" help:"Check a project's file."`

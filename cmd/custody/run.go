@@ -23,6 +23,7 @@ import (
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
@@ -66,9 +67,11 @@ type job struct {
 	network  *egress.Network
 	record   *home.Run
 	meters   *meters
+	notifier *notify.Notifier
 	files    files
 
 	mu      sync.Mutex // guards what follows
+	runID   string     // empty before the run has one
 	sandbox *sandbox.Sandbox
 	stalled bool
 	since   time.Time      // of the stall
@@ -94,6 +97,7 @@ func (c runCmd) Run(a *app) error {
 		defer j.close(j.prepared)
 	}
 	defer j.close(&j.files)
+	defer func() { j.notifier.Close() }()
 	if err != nil {
 		return err
 	}
@@ -139,6 +143,7 @@ func (j *job) load() (err error) {
 		return err
 	}
 	j.meters.spool(j.home)
+	j.notifier = j.openNotifier(j.home, notify.Message{Project: j.project.Project})
 	if err := j.lookAtFiles(); err != nil {
 		return err
 	}
@@ -195,6 +200,9 @@ func (j *job) run() (int, error) {
 	}
 	defer cleanup()
 	id := home.NewRunID(time.Now())
+	j.mu.Lock()
+	j.runID = id
+	j.mu.Unlock()
 	if err := j.broker(id); err != nil {
 		return exitFailed, err
 	}
@@ -215,6 +223,7 @@ func (j *job) run() (int, error) {
 		ID: id, Mode: wal.Mode(j.project.Record.Mode), Redactor: j.redactor,
 		Facts:   proof.Facts{Tenant: facts.Tenant, PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier},
 		OnStall: j.stall, OnResume: j.resume, OnCommit: j.meters.commit(), Sighted: j.sighted,
+		Posted: j.posted(id),
 	})
 	if err != nil {
 		return exitFailed, err
@@ -254,6 +263,7 @@ func (j *job) carryOut(parts sandbox.Parts, facts audit.Lifecycle) (int, error) 
 	if storeErr != nil {
 		j.late(storeErr)
 	}
+	j.notClosed(recordErr)
 	if j.cmd.JSON {
 		recordErr = errors.Join(recordErr, j.printRecords())
 	}
@@ -329,6 +339,7 @@ const stallReason = "the record cannot be written"
 func (j *job) stall(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.notifyStall(err)
 	if j.project.Record.Mode != project.Strict {
 		j.say(stallReason + " (" + err.Error() + "): going on, what is lost will be declared (record.mode: degrade)")
 		return

@@ -52,6 +52,7 @@ func (c verifyCmd) Run(a *app) error {
 		a = &quiet
 	}
 	j := c.judge(a)
+	a.notifyJudged(c.What, j)
 	code := c.status(j.code, j.found)
 	if !c.JSON {
 		return code

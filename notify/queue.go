@@ -1,0 +1,154 @@
+package notify
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// Limits of a queue. What is over them is dropped, and counted in the State.
+const (
+	maxWaiting = 1000           // messages of one webhook
+	maxAge     = 72 * time.Hour // of a message that is not delivered
+)
+
+var errFull = errors.New("the queue is full")
+
+// queue is the messages of one webhook that wait on the disk, a file each, and what became of earlier ones.
+//
+//	notify/NAME/lock, state.json, 20261123T070000.000000000-msg_....json
+type queue struct{ dir string }
+
+// State is what is known of one target's deliveries.
+type State struct {
+	Name      string    `json:"-"`
+	Waiting   int       `json:"-"`
+	Delivered uint64    `json:"delivered"`
+	Dropped   uint64    `json:"dropped"` // the queue was full, the message too old, or refused for good
+	Last      time.Time `json:"last,omitzero"`
+	Since     time.Time `json:"failing_since,omitzero"` // zero: the last attempt was good
+	Error     string    `json:"error,omitempty"`
+}
+
+// entry is one waiting message.
+type entry struct {
+	path string // "" while it is only in memory
+	m    Message
+}
+
+// add makes a message durable. A message that is there already stays.
+func (q queue) add(m Message) (string, error) {
+	waiting, err := q.names()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range waiting {
+		if strings.HasSuffix(name, "-"+m.ID+".json") {
+			return filepath.Join(q.dir, name), nil
+		}
+	}
+	if len(waiting) >= maxWaiting {
+		return "", errFull
+	}
+	if err := os.MkdirAll(q.dir, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(q.dir, m.Time.Format("20060102T150405.000000000")+"-"+m.ID+".json")
+	return path, durable.Replace(path, m.body("json"), 0o600)
+}
+
+// names lists the waiting messages, oldest first.
+func (q queue) names() ([]string, error) {
+	all, err := os.ReadDir(q.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range all {
+		if name := e.Name(); strings.Contains(name, "-msg_") && strings.HasSuffix(name, ".json") {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// read returns a waiting message. One that cannot be read is set aside, so that it does not stop the others.
+func (q queue) read(name string) (entry, error) {
+	path := filepath.Join(q.dir, name)
+	b, err := regular.ReadFile(path)
+	if err != nil {
+		return entry{}, err
+	}
+	e := entry{path: path}
+	if err := json.Unmarshal(b, &e.m); err != nil {
+		return entry{}, errors.Join(fmt.Errorf("%s: %w", path, err), os.Rename(path, path+".bad"))
+	}
+	return e, nil
+}
+
+func (q queue) state() (State, error) {
+	s := State{Name: filepath.Base(q.dir)}
+	b, err := regular.ReadFile(filepath.Join(q.dir, "state.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return s, err
+}
+
+// note changes the state; the caller holds the lock.
+func (q queue) note(change func(*State)) error {
+	s, err := q.state()
+	if err != nil {
+		s = State{} // it is a count, and begins anew
+	}
+	change(&s)
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(filepath.Join(q.dir, "state.json"), append(b, '\n'), 0o600)
+}
+
+func (s *State) good() { s.Delivered++; s.Last, s.Since, s.Error = time.Now().UTC(), time.Time{}, "" }
+
+func (s *State) bad(err error) {
+	if s.Since.IsZero() {
+		s.Since = time.Now().UTC()
+	}
+	s.Error = err.Error()
+}
+
+// Forget removes the waiting messages about a record that is erased, of all webhooks.
+func Forget(dir, run string, seq uint64) error {
+	targets, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, t := range targets {
+		q := queue{filepath.Join(dir, t.Name())}
+		names, listErr := q.names()
+		err = errors.Join(err, listErr)
+		for _, name := range names {
+			e, readErr := q.read(name)
+			if errors.Is(readErr, fs.ErrNotExist) {
+				continue // delivered meanwhile
+			}
+			if readErr == nil && e.m.Run == run && e.m.Seq == seq {
+				readErr = os.Remove(e.path)
+			}
+			err = errors.Join(err, readErr)
+		}
+	}
+	return err
+}
