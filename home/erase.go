@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/notify"
 )
@@ -50,12 +52,12 @@ func (h *Home) Erase(ctx context.Context, e Erasure) error {
 	}
 	path := filepath.Join(h.RunDir(e.Run), proof.ErasureName(e.Seq))
 	if _, err := os.Stat(path); err == nil { // it was stated already
-		return h.carryOut(ctx, e.Run, e.Seq)
+		return h.carryOut(ctx, e.Run, e.Seq, lockWait)
 	}
 	if err := h.state(e); err != nil {
 		return errors.Join(err, h.endErasure(e.Run, e.Seq))
 	}
-	return h.carryOut(ctx, e.Run, e.Seq)
+	return h.carryOut(ctx, e.Run, e.Seq, lockWait)
 }
 
 // state writes the statement: from here on the record will be erased.
@@ -95,8 +97,14 @@ func (h *Home) frame(run string, seq uint64) (wal.Frame, error) {
 	return wal.Frame{}, fmt.Errorf("run %s has no record %d", run, seq)
 }
 
-// carryOut does what a statement says. It can be repeated.
-func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
+// carryOut does what a statement says. It can be repeated. It waits for those who verify records: to them, log and store
+// would differ meanwhile.
+func (h *Home) carryOut(ctx context.Context, run string, seq uint64, wait time.Duration) error {
+	unlock, err := h.lockRuns(ctx, unix.LOCK_EX, wait)
+	if err != nil {
+		return fmt.Errorf("the erasure is stated; the next command carries it out: %w", err)
+	}
+	defer unlock()
 	path := filepath.Join(h.RunDir(run), proof.ErasureName(seq))
 	signed, err := regular.ReadFile(path)
 	if err != nil {
@@ -125,8 +133,8 @@ func (h *Home) carryOut(ctx context.Context, run string, seq uint64) error {
 	if err := errors.Join(err, log.close(ctx)); err != nil {
 		return fmt.Errorf("host log: %w", err)
 	}
-	if err := wal.Erase(ctx, h.RunDir(run), e.Seq); err != nil {
-		return err
+	if err := wal.Erase(ctx, h.RunDir(run), e.Seq); err != nil && !(errors.Is(err, wal.ErrNoRecord) && h.IsPruned(run)) {
+		return err // where retention removed the segment meanwhile, the record is in the store only
 	}
 	st, err := h.Store(ctx)
 	if err != nil {
@@ -195,7 +203,11 @@ func (h *Home) finishErasures(ctx context.Context) error {
 			errs = append(errs, h.endErasure(run, seq)) // nothing was stated
 			continue
 		}
-		errs = append(errs, h.carryOut(ctx, run, seq))
+		err := h.carryOut(ctx, run, seq, 0)
+		if held := new(flock.HeldError); errors.As(err, &held) {
+			continue // somebody reads the record: the next command goes on
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -38,14 +38,14 @@ func (h *Home) openEvidence(ctx context.Context, dir, run string, mine bool) (*p
 	if err != nil || !mine {
 		return e, err
 	}
+	if e.Rotations, err = h.rotations(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
 	e.Log, e.Past = h.proofLog(run)
 	if key, _, err := h.keyOf(dir); err == nil { // goes into the proof of a record
 		e.HostKey = key
 	}
-	if e.Rotations, err = proof.ReadRotations(h.path("keys")); err == nil {
-		e.Stamp, err = h.stampOf(ctx, e.Log)
-	}
-	if err != nil {
+	if e.Stamp, err = h.stampOf(ctx, e.Log); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
@@ -220,10 +220,10 @@ func (h *Home) bundleOptions(ctx context.Context, run, dir string, mine bool, o 
 	if all.Hosts, err = h.ownStatements(key.Public); err != nil {
 		return all, err
 	}
-	all.Log, all.Past = h.proofLog(run)
-	if all.Stamp, err = h.stampOf(ctx, all.Log); err != nil {
+	if all.Rotations, err = h.rotations(ctx); err != nil {
 		return all, err
 	}
-	all.Rotations, err = proof.ReadRotations(h.path("keys"))
+	all.Log, all.Past = h.proofLog(run)
+	all.Stamp, err = h.stampOf(ctx, all.Log)
 	return all, err
 }

@@ -179,7 +179,17 @@ func (h *Home) verifiers() ([]note.Verifier, error) {
 		if err != nil {
 			return nil, fmt.Errorf("keys: %w", err)
 		}
-		list = append(list, old)
+		if list = append(list, old); old.KeyHash() != current.KeyHash() {
+			continue
+		}
+		// The key was rotated after it was read above: the one in use is that of the last rotation.
+		r, err := readRotation(rotations[len(rotations)-1])
+		if err != nil {
+			return nil, fmt.Errorf("keys: %w", err)
+		}
+		if list[0], err = note.NewVerifier(r.New); err != nil {
+			return nil, fmt.Errorf("keys: %w", err)
+		}
 	}
 	return list, nil
 }
@@ -291,6 +301,16 @@ func (h *Home) drop(was, now keyKind, old proof.KeySource) error {
 		return fmt.Errorf("the key is changed, and the old private key is still there: %w", err)
 	}
 	return nil
+}
+
+// rotations reads the statements of rotations, all of which are then in the host's log: one that another process is making,
+// or was killed over, is entered first.
+func (h *Home) rotations(ctx context.Context) ([][]byte, error) {
+	all, err := proof.ReadRotations(h.path("keys"))
+	if err == nil && h.logRotations(ctx) != nil && ctx.Err() == nil {
+		return all, nil // verification says which one is missing
+	}
+	return all, errors.Join(err, ctx.Err())
 }
 
 // logRotations enters the rotations that a process which died did not.

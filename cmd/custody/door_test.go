@@ -49,6 +49,9 @@ var binaries = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(writerEnv); dir != "" { // a child of TestRetentionKilled
+		writeRuns(dir)
+	}
 	code := m.Run()
 	if dir, err := binaries(); err == nil && os.Getenv(programsEnv) == "" {
 		os.RemoveAll(dir)

@@ -23,14 +23,15 @@ var Begin = time.Date(2026, 11, 20, 14, 31, 0, 0, time.UTC)
 // The run is sealed, in the store and verifies.
 func Record(t testing.TB, dir string, events iter.Seq[audit.Event]) string {
 	t.Helper()
-	name, err := record(context.Background(), dir, events)
+	name, err := Write(context.Background(), dir, events)
 	if err != nil {
 		t.Fatal("make a run:", err)
 	}
 	return name
 }
 
-func record(ctx context.Context, dir string, events iter.Seq[audit.Event]) (string, error) {
+// Write is Record for a process that is no test.
+func Write(ctx context.Context, dir string, events iter.Seq[audit.Event]) (string, error) {
 	h, err := home.Open(dir)
 	if err != nil {
 		return "", err
