@@ -109,6 +109,7 @@ func (f *File) write(w *writer) {
 	w.int("size", f.Size)
 	w.stringIf("sha256", f.SHA256)
 	w.stringIf("unhashed", f.Unhashed)
+	w.stringsIf("secrets", f.Secrets)
 	w.end()
 }
 
@@ -164,6 +165,21 @@ func (w *writer) stringIf(name, s string) {
 	if s != "" {
 		w.string(name, s)
 	}
+}
+
+func (w *writer) stringsIf(name string, list []string) {
+	if len(list) == 0 {
+		return
+	}
+	w.name(name)
+	w.b = append(w.b, '[')
+	for i, s := range list {
+		if i > 0 {
+			w.b = append(w.b, ',')
+		}
+		w.value(Text(s))
+	}
+	w.b = append(w.b, ']')
 }
 
 func (w *writer) int(name string, n int64) {

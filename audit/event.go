@@ -207,6 +207,8 @@ type File struct {
 	SHA256 string `json:"sha256,omitempty"`
 	// Unhashed says why there is no hash where one could be expected.
 	Unhashed string `json:"unhashed,omitempty"`
+	// Secrets are the names of the secrets that are in a file which was read. The host adds them: it knows what it delivered where.
+	Secrets []string `json:"secrets,omitempty"`
 }
 
 // FlowState is a point in a flow's life.

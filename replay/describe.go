@@ -250,6 +250,10 @@ func (p *printer) file(f *audit.File) entry {
 	if f.Source != "" {
 		e.add(plain, ", a link to "+quote(f.Source))
 	}
+	if len(f.Secrets) > 0 {
+		e.length = ""
+		e.add(plain, ", which holds the secrets "+escape(strings.Join(f.Secrets, ", ")))
+	}
 	if f.SHA256 != "" {
 		e.add(dim, "  sha256:"+p.digest(f.SHA256))
 	}

@@ -17,6 +17,9 @@ func (s *Sandbox) sighted(ctx context.Context, ev *audit.Event) error {
 	if ev.Flow != nil {
 		s.parts.Network.Attempted(ev.Flow)
 	}
+	if ev.File != nil && ev.File.Op == audit.FileRead {
+		ev.File.Secrets = s.delivered.names(ev.Step, string(ev.File.Path))
+	}
 	if ev.Exec != nil {
 		s.parts.Network.Executed(ev.Exec)
 	}

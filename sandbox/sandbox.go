@@ -94,6 +94,7 @@ type Sandbox struct {
 	closing  chan struct{}
 	abort    context.CancelCauseFunc
 
+	delivered delivered
 	// turn is held while a step begins and while the run ends, and over a Dump, which so has
 	// the sandbox to itself but for the step under way. It guards over.
 	turn sync.Mutex

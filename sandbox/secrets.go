@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/custody-project/custody/guest/channel"
@@ -47,16 +48,49 @@ func (s *Sandbox) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
 }
 
 // delivery is what goes into the step; that it does is in the record first.
-func delivery(ctx context.Context, lease *secrets.Lease) ([]channel.Secret, error) {
+func (s *Sandbox) delivery(ctx context.Context, step string, lease *secrets.Lease) ([]channel.Secret, error) {
 	if lease == nil {
 		return nil, nil
 	}
 	items, err := lease.Deliver(ctx)
+	s.delivered.set(step, items)
 	var list []channel.Secret
 	for _, i := range items {
 		list = append(list, channel.Secret{Env: i.Env, File: i.File, Value: i.Value})
 	}
 	return list, err
+}
+
+// delivered says which secrets the latest step to get any has in which file. The zero value is of no step.
+type delivered struct {
+	mu    sync.Mutex // guards what follows
+	step  string
+	files map[string][]string // names by path
+}
+
+// set replaces what is known with the items of a step.
+func (d *delivered) set(step string, items []secrets.Item) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.step, d.files = step, map[string][]string{}
+	for _, i := range items {
+		if i.File != "" {
+			d.files[channel.SecretsDir+"/"+i.File] = []string{i.Name}
+		}
+		if i.Env != "" {
+			d.files[channel.SecretsEnvFile] = append(d.files[channel.SecretsEnvFile], i.Name)
+		}
+	}
+}
+
+// names returns the secrets in the file with this path in a step; none if it holds none.
+func (d *delivered) names(step, path string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if step == "" || step != d.step {
+		return nil
+	}
+	return d.files[path]
 }
 
 // keep has the guest prove again and again that the step lives, and renews its

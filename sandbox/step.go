@@ -165,7 +165,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	defer end(nil)
 	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.environ(), Dir: st.Dir, TTY: st.TTY}
 	var err error
-	if cmd.Secrets, err = delivery(ctx, lease); err != nil {
+	if cmd.Secrets, err = s.delivery(ctx, st.Name, lease); err != nil {
 		return channel.Exit{}, fmt.Errorf("deliver the step's secrets: %w", err)
 	}
 	if lease != nil {

@@ -519,7 +519,10 @@ var schema_default = {
     "inode?": "string",
     size: "int64",
     "sha256?": "string",
-    "unhashed?": "string"
+    "unhashed?": "string",
+    "secrets?": [
+      "string"
+    ]
   },
   "flow?": {
     "id?": "string",

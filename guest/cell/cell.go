@@ -36,6 +36,9 @@ const DefaultDir = "/workspace"
 type Watcher interface {
 	Track(cgroupID uint64, step, root string) error
 	Untrack(cgroupID uint64) error
+	// Secrets and Forget are told the device of the file system with a step's secrets, before anything runs and after all has ended.
+	Secrets(device uint64) error
+	Forget(device uint64) error
 }
 
 // Config says what cells stand on.
@@ -184,7 +187,8 @@ type cell struct {
 	block   *Block
 	shell   *shell
 	watcher Watcher
-	secret  bool // the step was handed secrets
+	secret  bool   // the step was handed secrets
+	device  uint64 // of the file system with them, 0: the sensors do not watch it
 
 	ending   sync.Mutex // guards finished, and is held while the secrets' files are being zeroed
 	finished bool
@@ -198,6 +202,9 @@ func (c *cell) start(cmd channel.Command) error {
 	env, secret := environment(cmd)
 	defer erase(secret)
 	err := errors.Join(c.announce(cmd.Step), c.shell.deposit(cmd.Secrets))
+	if err == nil && c.watcher != nil && len(cmd.Secrets) > 0 {
+		err = c.watchSecrets()
+	}
 	var p *program
 	if err == nil {
 		p, err = c.shell.finale(cmd, env)
@@ -213,6 +220,21 @@ func (c *cell) start(cmd channel.Command) error {
 	}
 	c.main = &c.shell.main.process
 	return nil
+}
+
+// watchSecrets has the sensors report the processes that open the step's secrets.
+func (c *cell) watchSecrets() error {
+	dir, err := c.shell.secretsDir()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return fmt.Errorf("find the device of the step's secrets: %w", err)
+	}
+	c.device = st.Dev
+	return c.watcher.Secrets(c.device)
 }
 
 // announce tells the sensors, and makes the process one that the kernel may
@@ -385,6 +407,9 @@ func (c *cell) Close() error {
 	var err error
 	if c.watcher != nil {
 		err = c.watcher.Untrack(c.shell.group.id)
+		if c.device != 0 {
+			err = errors.Join(err, c.watcher.Forget(c.device))
+		}
 	}
 	err = errors.Join(err, c.shell.group.remove())
 	c.block.prepare()

@@ -88,6 +88,9 @@ func checkFile(f *audit.File) error {
 	if err := checkDigest(f.SHA256); err != nil {
 		return err
 	}
+	if len(f.Secrets) > 0 {
+		return hostile("file with names of secrets, which the host gives")
+	}
 	return checkNames(f.Proc, f.Unhashed, f.Device, f.Inode)
 }
 

@@ -111,6 +111,30 @@ struct {
 	__type(value, u64);
 } losses SEC(".maps");
 
+/* devices of the file systems that hold the steps' secrets */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u8);
+} secret_devices SEC(".maps");
+
+/* a process and a file of a secret that it has opened */
+struct secret_reader {
+	u64 inode;
+	u64 start;
+	u32 pid;
+	u32 reserved;
+};
+
+/* those whose opening was reported */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct secret_reader);
+	__type(value, u8);
+} secret_readers SEC(".maps");
+
 /* one ring each, so that a flood of one kind starves no other */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -218,6 +218,9 @@ func files(r *fileRecord) []*audit.File {
 		f.Op = audit.FileWrite
 	case opRead:
 		f.Op = audit.FileRead
+		if r.flags&fileSecret != 0 {
+			f.Size = 0 // it is the value's
+		}
 	case opDelete:
 		f.Op = audit.FileDelete
 	case opRename:
@@ -248,9 +251,10 @@ func renames(f *audit.File, r *fileRecord) []*audit.File {
 	return []*audit.File{f}
 }
 
+const minorBits = 20 // of the kernel's own device numbers
+
 // fileAt names a file by its path, and by its device and inode as stat(2) gives them.
 func fileAt(p path, dev uint32, ino uint64) *audit.File {
-	const minorBits = 20 // of the kernel's own device numbers
 	return &audit.File{
 		Path:   audit.Text(p.String()),
 		Device: fmt.Sprintf("%d:%d", dev>>minorBits, dev&(1<<minorBits-1)),
@@ -284,7 +288,11 @@ func (c *collector) file(e *audit.Event, h head, r *fileRecord, root string) {
 	c.hasher.add(nil, state{}, []*closing{cl})
 }
 
+// hashed reports whether the event gets a digest. That of a secret would let its reader test guesses.
 func (c *collector) hashed(r *fileRecord) bool {
+	if r.flags&fileSecret != 0 {
+		return false
+	}
 	if r.op == opRead {
 		return true
 	}

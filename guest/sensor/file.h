@@ -11,6 +11,7 @@
 #define S_IFREG 0100000
 #define RENAME_EXCHANGE 2
 #define F_GETFL 3
+#define EEXIST 17
 #define FILE_HIGH ((4 << 20) / 8)
 #define OVERLAYFS_MAGIC 0x794c7630
 #define MNT_NS_INTERNAL ((void *)-22L)
@@ -189,6 +190,32 @@ static __always_inline bool internal(struct vfsmount *mnt)
 	return BPF_CORE_READ(m, mnt_ns) == MNT_NS_INTERNAL;
 }
 
+/* The file system holds the secrets of a step. */
+static __always_inline bool secret(struct inode *inode)
+{
+	u32 dev = BPF_CORE_READ(inode, i_sb, s_dev);
+
+	return bpf_map_lookup_elem(&secret_devices, &dev);
+}
+
+/* Reports that a process opens the file of a secret for reading, the first time that it does. */
+static __always_inline void secret_opened(struct file *file, struct inode *inode)
+{
+	struct proc *p = self();
+	struct secret_reader key = {};
+	u8 seen = 1;
+
+	if (!p)
+		return;
+	key.inode = (u64)inode;
+	key.start = p->start;
+	key.pid = p->pid;
+	/* before Linux 6.4 the upper half of the result is not set */
+	if ((s32)bpf_map_update_elem(&secret_readers, &key, &seen, BPF_NOEXIST) == -EEXIST)
+		return;
+	report(p, OP_READ, FILE_SECRET, &file->f_path, inode, 0);
+}
+
 SEC("fentry/security_file_open")
 int BPF_PROG(opened, struct file *file)
 {
@@ -198,7 +225,11 @@ int BPF_PROG(opened, struct file *file)
 	u64 key = (u64)file;
 	struct proc *p;
 
-	if (!(mode & (FMODE_WRITE | FMODE_CREATED)) || !regular(inode))
+	if (!regular(inode))
+		return 0;
+	if (mode & FMODE_READ && !(mode & FMODE_CREATED) && secret(inode))
+		secret_opened(file, inode);
+	if (!(mode & (FMODE_WRITE | FMODE_CREATED)))
 		return 0;
 	dentry = file->f_path.dentry;
 	if (dentry->d_sb != inode->i_sb || interface_fs(inode->i_sb->s_magic) || internal(file->f_path.mnt))
@@ -304,7 +335,7 @@ int BPF_PROG(released, struct file *file)
 		written(file);
 		return 0;
 	}
-	if (file->f_flags & OPENED_FOR_EXEC || read_over < 0 || inode->i_size <= read_over)
+	if (file->f_flags & OPENED_FOR_EXEC || read_over < 0 || inode->i_size <= read_over || secret(inode))
 		return 0;
 	p = self();
 	if (p)

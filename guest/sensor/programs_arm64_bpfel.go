@@ -56,6 +56,14 @@ type programsProc struct {
 	Threads     uint32
 }
 
+type programsSecretReader struct {
+	_        structs.HostLayout
+	Inode    uint64
+	Start    uint64
+	Pid      uint32
+	Reserved uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -70,6 +78,8 @@ const (
 	programsMapMapped             = "mapped"
 	programsMapProcRing           = "proc_ring"
 	programsMapProcs              = "procs"
+	programsMapSecretDevices      = "secret_devices"
+	programsMapSecretReaders      = "secret_readers"
 	programsMapWriters            = "writers"
 	programsProgChrooted          = "chrooted"
 	programsProgConnected         = "connected"
@@ -193,17 +203,19 @@ type programsProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programsMapSpecs struct {
-	Buffers     *ebpf.MapSpec `ebpf:"buffers"`
-	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
-	FileRing    *ebpf.MapSpec `ebpf:"file_ring"`
-	FlowRing    *ebpf.MapSpec `ebpf:"flow_ring"`
-	Generations *ebpf.MapSpec `ebpf:"generations"`
-	Intents     *ebpf.MapSpec `ebpf:"intents"`
-	Losses      *ebpf.MapSpec `ebpf:"losses"`
-	Mapped      *ebpf.MapSpec `ebpf:"mapped"`
-	ProcRing    *ebpf.MapSpec `ebpf:"proc_ring"`
-	Procs       *ebpf.MapSpec `ebpf:"procs"`
-	Writers     *ebpf.MapSpec `ebpf:"writers"`
+	Buffers       *ebpf.MapSpec `ebpf:"buffers"`
+	Cgroups       *ebpf.MapSpec `ebpf:"cgroups"`
+	FileRing      *ebpf.MapSpec `ebpf:"file_ring"`
+	FlowRing      *ebpf.MapSpec `ebpf:"flow_ring"`
+	Generations   *ebpf.MapSpec `ebpf:"generations"`
+	Intents       *ebpf.MapSpec `ebpf:"intents"`
+	Losses        *ebpf.MapSpec `ebpf:"losses"`
+	Mapped        *ebpf.MapSpec `ebpf:"mapped"`
+	ProcRing      *ebpf.MapSpec `ebpf:"proc_ring"`
+	Procs         *ebpf.MapSpec `ebpf:"procs"`
+	SecretDevices *ebpf.MapSpec `ebpf:"secret_devices"`
+	SecretReaders *ebpf.MapSpec `ebpf:"secret_readers"`
+	Writers       *ebpf.MapSpec `ebpf:"writers"`
 }
 
 // programsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -246,17 +258,19 @@ func (o *programsObjects) Close() error {
 //
 // It can be passed to loadProgramsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programsMaps struct {
-	Buffers     *ebpf.Map `ebpf:"buffers"`
-	Cgroups     *ebpf.Map `ebpf:"cgroups"`
-	FileRing    *ebpf.Map `ebpf:"file_ring"`
-	FlowRing    *ebpf.Map `ebpf:"flow_ring"`
-	Generations *ebpf.Map `ebpf:"generations"`
-	Intents     *ebpf.Map `ebpf:"intents"`
-	Losses      *ebpf.Map `ebpf:"losses"`
-	Mapped      *ebpf.Map `ebpf:"mapped"`
-	ProcRing    *ebpf.Map `ebpf:"proc_ring"`
-	Procs       *ebpf.Map `ebpf:"procs"`
-	Writers     *ebpf.Map `ebpf:"writers"`
+	Buffers       *ebpf.Map `ebpf:"buffers"`
+	Cgroups       *ebpf.Map `ebpf:"cgroups"`
+	FileRing      *ebpf.Map `ebpf:"file_ring"`
+	FlowRing      *ebpf.Map `ebpf:"flow_ring"`
+	Generations   *ebpf.Map `ebpf:"generations"`
+	Intents       *ebpf.Map `ebpf:"intents"`
+	Losses        *ebpf.Map `ebpf:"losses"`
+	Mapped        *ebpf.Map `ebpf:"mapped"`
+	ProcRing      *ebpf.Map `ebpf:"proc_ring"`
+	Procs         *ebpf.Map `ebpf:"procs"`
+	SecretDevices *ebpf.Map `ebpf:"secret_devices"`
+	SecretReaders *ebpf.Map `ebpf:"secret_readers"`
+	Writers       *ebpf.Map `ebpf:"writers"`
 }
 
 func (m *programsMaps) Close() error {
@@ -271,6 +285,8 @@ func (m *programsMaps) Close() error {
 		m.Mapped,
 		m.ProcRing,
 		m.Procs,
+		m.SecretDevices,
+		m.SecretReaders,
 		m.Writers,
 	)
 }

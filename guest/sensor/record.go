@@ -34,6 +34,7 @@ const (
 	fileReplaced  = 4
 	fileExchanged = 8
 	fileShared    = 16
+	fileSecret    = 32
 )
 
 const (

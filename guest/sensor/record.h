@@ -49,6 +49,7 @@ enum file_flag {
 	FILE_REPLACED = 4,  /* the rename deleted what had the new name */
 	FILE_EXCHANGED = 8, /* the rename swapped both names */
 	FILE_SHARED = 16,   /* another open file or mapping can still write it */
+	FILE_SECRET = 32,   /* opened for reading in a file system that holds a step's secrets */
 };
 
 struct head {

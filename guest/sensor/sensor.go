@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/audit"
 )
 
@@ -113,6 +115,26 @@ func (s *Sensor) Track(cgroupID uint64, step, root string) error {
 	}
 	return nil
 }
+
+// Secrets reports from now on which tracked processes open the files of the file system with this device number, as
+// stat(2) gives it: the first time that a process opens one for reading. It holds the secrets of a step.
+func (s *Sensor) Secrets(device uint64) error {
+	if err := s.kernel.coll.Maps["secret_devices"].Put(kernelDevice(device), uint8(1)); err != nil {
+		return fmt.Errorf("watch the step's secrets: %w", err)
+	}
+	return nil
+}
+
+// Forget ends Secrets, once the file system is gone: the kernel gives its number to another one.
+func (s *Sensor) Forget(device uint64) error {
+	if err := s.kernel.coll.Maps["secret_devices"].Delete(kernelDevice(device)); err != nil {
+		return fmt.Errorf("stop watching the step's secrets: %w", err)
+	}
+	return nil
+}
+
+// kernelDevice is a device number as the kernel keeps it.
+func kernelDevice(device uint64) uint32 { return unix.Major(device)<<minorBits | unix.Minor(device) }
 
 // Untrack ends Track for new processes. Those that were seen stay watched, so
 // that one which outlives its step still shows; kill a step's cgroup and Flush first.

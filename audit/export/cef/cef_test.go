@@ -239,9 +239,9 @@ func TestNothingIsDropped(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	const want = `CEF:0|Custody|Custody|1.0.0|exec|Process started|2|rt=1795215438722 externalId=r-01m7xjv1a823je79x1yt6ytbn4:12 cat=exec outcome=success ` +
+	const want = `CEF:0|Custody|Custody|1.0.0|exec|Process started|2|rt=1795215439722 externalId=r-01m7xjv1a823je79x1yt6ytbn4:13 cat=exec outcome=success ` +
 		`deviceExternalId=host-1+0a1b2c3d dvchost=vm-host-1 cs2Label=run cs2=r-01m7xjv1a823je79x1yt6ytbn4 cs3Label=step cs3=agent ` +
-		`cs4Label=observer cs4=guest cs5Label=tenant cs5=acme custodySeq=12 custodyTime=2026-11-20T22:57:18.722398033Z ` +
+		`cs4Label=observer cs4=guest cs5Label=tenant cs5=acme custodySeq=13 custodyTime=2026-11-20T22:57:19.722398033Z ` +
 		`custodyGuestTime=2026-11-20T22:57:07.625850987Z custodyGuestOffsetNs=39734027 custodyProject=shop custodyTier=qemu-tcg ` +
 		`dproc=/tmp/\\xff\nk\\xfe dpid=118 duid=0 spid=115 cs6Label=commandLine cs6='x\\x00y' 'a\nCEF:0|b\\u2028c\\x1b[2J' '\\x80\\x81\\x82' '` + "\u202e" + `\=|\\' ` +
 		`custodyProc=11ccec29abfb7c42af3a96b08bb3f1ba custodyCwd=/tmp`

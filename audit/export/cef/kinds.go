@@ -86,6 +86,7 @@ func (l *line) file(f audit.File) {
 	l.str("custodySource", string(f.Source))
 	l.process(f.Proc, f.PID, f.Parent)
 	l.str("custodyUnhashed", f.Unhashed)
+	l.list("custodySecrets", f.Secrets)
 }
 
 func flowName(s audit.FlowState) (name, outcome string) {

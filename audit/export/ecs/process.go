@@ -141,6 +141,7 @@ func (d *doc) file(f audit.File) {
 		d.Str("original_path", string(f.Path))
 	}
 	d.StrIf("unhashed", f.Unhashed)
+	d.Strs("secrets", f.Secrets)
 	d.StrIf("source", string(f.Source))
 	d.orphan(f.Proc, f.PID, f.Parent)
 }

@@ -107,6 +107,7 @@ func (d *doc) file(f audit.File) {
 
 	d.unmapped()
 	d.StrIf("unhashed", f.Unhashed)
+	d.Strs("secrets", f.Secrets)
 	d.StrIf("device", f.Device)
 	d.StrIf("source", string(f.Source))
 	if f.Parent != "" && d.e.Exec != nil {

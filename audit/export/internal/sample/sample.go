@@ -47,6 +47,7 @@ file/write guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd
 file/link guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"create","path":"/workspace/x","source":"/etc/passwd","device":"0:26","inode":"4611686018427387947","size":1024}}
 file/chroot guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"chroot","path":"/workspace/jail","device":"0:26","inode":"2052","size":4096}}
 file/read guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"read","path":"/usr/lib/libc.so.6","size":9588895,"unhashed":"changed after it was closed"}}
+file/secret guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"read","path":"/run/secrets/git/token","device":"0:41","inode":"3","size":0,"secrets":["git"]}}
 file/rename guest {"kind":"file","step":"agent","file":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"op":"rename","path":"/workspace/a","to":"/workspace/b","size":4}}
 file/delete guest {"kind":"file","step":"agent","file":{"op":"delete","path":"relative","size":0}}
 flow/attempt guest {"kind":"flow","step":"agent","flow":{"proc":"897ef210a4a8969bd99c8290de82b14e","pid":116,"state":"attempt","proto":"tcp","src_ip":"198.18.0.2","src_port":41554,"dst_ip":"198.18.1.0","dst_port":443,"errno":115}}

@@ -207,6 +207,7 @@ export interface FileEvent {
   size: number;
   sha256?: string;
   unhashed?: string;
+  secrets?: string[];
 }
 export interface Flow {
   id?: string;

@@ -59,7 +59,7 @@ const specs: Record<string, Spec[]> = {
   ],
   file: [
     ["op", "Operation", "text"], ["path", "Path", "path"], ["to", "New path", "path"], ["source", "Link to", "path"], ["size", "Size", "bytes"], ["sha256", "Content, SHA-256", "hash"],
-    ["unhashed", "No hash because", "text"], ["inode", "Inode", "text"], ["device", "Device", "text"], ["pid", "Process id", "number"], ["proc", "Process", "proc"], ["parent", "Process's parent", "proc"],
+    ["unhashed", "No hash because", "text"], ["secrets", "Holds the secrets", "list"], ["inode", "Inode", "text"], ["device", "Device", "text"], ["pid", "Process id", "number"], ["proc", "Process", "proc"], ["parent", "Process's parent", "proc"],
   ],
   flow: [
     ["state", "State", "text"], ...verdict, ["name", "Host name", "host"], ["sni", "Server asked for (SNI)", "host"], ["dst_ip", "Destination address", "host"],

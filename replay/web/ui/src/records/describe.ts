@@ -39,7 +39,7 @@ const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> 
   file: (r) => {
     const f = r.file!;
     const to = f.to === undefined ? "" : ` → ${text(f.to)}`;
-    const what = f.op === "write" || f.op === "read" ? `  ${bytes(f.size)}${short(f.sha256)}${f.unhashed ? ` (no hash: ${f.unhashed})` : ""}` : "";
+    const what = f.op === "write" || f.op === "read" ? `  ${bytes(f.size)}${short(f.sha256)}${f.unhashed ? ` (no hash: ${f.unhashed})` : ""}${f.secrets?.length ? `, which holds the secrets ${f.secrets.join(", ")}` : ""}` : "";
     return { words: `${f.op} ${text(f.path)}${to}${what}` };
   },
   flow: (r) => {

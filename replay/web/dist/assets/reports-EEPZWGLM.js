@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-VLBXOPMN.js";import"./chunk-F2SKCSSX.js";import"./chunk-N7GVRTF3.js";import"./chunk-BTN4J4GP.js";import"./chunk-VNX4L6OU.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
