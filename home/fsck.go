@@ -79,7 +79,7 @@ func (p Problem) Hint() string {
 		return h.Hint()
 	}
 	if errors.Is(p.Err, ErrUndeleted) {
-		return "a copy from before the deletion was put back: `custody prune` deletes it again"
+		return "a copy from before the deletion was put back, or the deletion was killed a moment ago: `custody prune` deletes what is here"
 	}
 	return ""
 }

@@ -122,8 +122,8 @@ func (a *assault) round(seconds int) {
 		}
 		return ""
 	}
-	lost := func(code int, output string) string { // a run that ends just now is not in the host's log yet
-		for _, name := range []string{"run-missing", "deletion-forged", "undeleted", "damaged"} {
+	lost := func(code int, output string) string { // a run that ends just now is not in the host's log yet, a deletion that was killed just now not carried out
+		for _, name := range []string{"run-missing", "deletion-forged", "damaged"} {
 			if code == 1 && strings.Contains(output, name+": ") {
 				return name
 			}
