@@ -356,6 +356,9 @@ func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, diff
 			return err
 		}
 		differing, err = h.differing(ctx, run, held)
+		if d, here := w.(*direct); here && differ && err == nil {
+			err = h.alteredRows(ctx, run, d.store, differing, notice)
+		}
 		if err != nil || len(differing) == 0 && h.HasWhole(run) {
 			return err
 		}
@@ -366,6 +369,28 @@ func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, diff
 		return err
 	}
 	notice("run " + run + " is in the store now")
+	return nil
+}
+
+// alteredRows adds the segments whose rows give the root that was signed, and are altered otherwise, if the store can tell.
+func (h *Home) alteredRows(ctx context.Context, run string, st store.Store, differing map[uint64]bool, notice func(string)) error {
+	c, can := st.(comparing)
+	if !can || h.IsPruned(run) {
+		return nil
+	}
+	for seg, err := range h.segments(ctx, []string{run}) {
+		if err != nil {
+			return err
+		}
+		what, err := c.Differs(ctx, seg)
+		if err != nil {
+			return err
+		}
+		if what != "" {
+			differing[seg.Index] = true
+			notice(fmt.Sprintf("run %s, segment %d: %s", run, seg.Index, what))
+		}
+	}
 	return nil
 }
 

@@ -88,6 +88,8 @@ func (p Problem) Hint() string {
 type Checked struct {
 	Runs, Live, Segments, Entries uint64
 	Problems                      []Problem
+	// Unknown is how many runs of other hosts the store has whose keys are not known here; nothing was checked of them.
+	Unknown uint64
 	// Unasked is why too few of the witnesses that were to be asked have answered; nil if enough did, or none was to be asked.
 	Unasked error
 }
@@ -151,7 +153,7 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	case h.localStore():
 		err = f.rows(ctx, trusted)
 	case h.config.Transport == nil || h.config.Store != "": // it can be read
-		err = f.shown(ctx)
+		err = f.shown(ctx, trusted)
 	}
 	return f.checked, errors.Join(err, closeWay())
 }
@@ -175,7 +177,7 @@ func (f *fsck) found(run string, segment uint64, err error) {
 func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w way) error {
 	f.checked.Runs++
 	held, err := f.home.held(ctx, w, run)
-	unreadable := errors.Is(err, store.ErrMalformed)
+	unreadable := errors.Is(err, store.ErrMalformed) || errors.Is(err, store.ErrAmbiguous) // it may have the run under two tenants
 	switch {
 	case unreadable:
 		f.found(run, 0, fmt.Errorf("%w: %w", ErrStoreDiffers, err))
@@ -398,7 +400,7 @@ func (f *fsck) has(ctx context.Context, w way, run string, n uint64, digest proo
 		return true
 	}
 	held, err := f.home.held(ctx, w, run)
-	if errors.Is(err, store.ErrMalformed) {
+	if errors.Is(err, store.ErrMalformed) || errors.Is(err, store.ErrAmbiguous) {
 		return false
 	}
 	if err != nil {

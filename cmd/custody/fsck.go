@@ -39,6 +39,9 @@ func (c fsckCmd) Run(a *app) error {
 	}
 	a.say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log: %d problems",
 		checked.Runs, checked.Live, checked.Segments, checked.Entries, len(checked.Problems)))
+	if checked.Unknown > 0 {
+		a.say(fmt.Sprintf("%d runs of other hosts are not checked: their keys are not known here (docs/keys.md)", checked.Unknown))
+	}
 	if checked.Unasked != nil {
 		a.complain(checked.Unasked)
 	}

@@ -55,9 +55,7 @@ func (s *Store) migrate(ctx context.Context) error {
 func (s *Store) migrateTo(ctx context.Context, files []string, have int) error {
 	ctx, cancel := context.WithTimeout(ctx, migrateFor)
 	defer cancel()
-	err := s.exec(ctx, "CREATE TABLE IF NOT EXISTS "+s.schema.local("schema_versions")+s.schema.on()+
-		" (version UInt32, at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')) ENGINE = "+
-		s.schema.engine("schema_versions", "ReplacingMergeTree", "at")+" ORDER BY version")
+	err := s.exec(ctx, s.schema.versions())
 	for i := have; i < len(files) && err == nil; i++ {
 		err = s.apply(ctx, files[i], i+1)
 	}

@@ -87,6 +87,7 @@ func (s *Store) repaired(ctx context.Context, in *segment, k *known, begin time.
 // plan is what a repair has to do.
 type plan struct {
 	rows       rowBuffer // to be added
+	seqs       []uint64  // of rows that are not right, or missing
 	badRows    []string  // by their hash
 	sum        store.Run // what the marker has to say
 	marker     bool      // it is to be added
@@ -141,19 +142,24 @@ func (p *plan) planRows(in *segment, k *known, have map[uint64][]storedRow) erro
 			return err
 		}
 		p.sum.Add(h)
-		right := false
+		right, bad := false, 0
 		for _, r := range rows {
 			if r.is(in.Tenant, f, h, in.leaves[i]) {
 				right = true
 			} else {
+				bad++
 				p.badRows = append(p.badRows, r.hash)
 			}
 		}
 		if !right {
 			p.rows.add(in, f, h, in.leaves[i])
 		}
+		if bad > 0 || !right {
+			p.seqs = append(p.seqs, f.Seq)
+		}
 	}
-	for _, rows := range have {
+	for seq, rows := range have {
+		p.seqs = append(p.seqs, seq)
 		for _, r := range rows {
 			p.badRows = append(p.badRows, r.hash)
 		}

@@ -69,6 +69,13 @@ func (s schema) sharded(tables ...string) []string {
 	return ddl
 }
 
+// versions makes the table of the schema's versions.
+func (s schema) versions() string {
+	return "CREATE TABLE IF NOT EXISTS " + s.local("schema_versions") + s.on() +
+		" (version UInt32, at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')) ENGINE = " +
+		s.engine("schema_versions", "ReplacingMergeTree", "at") + " ORDER BY version"
+}
+
 // statements fills in a migration's file and cuts it at the semicolons that end lines.
 func (s schema) statements(file string) ([]string, error) {
 	text, err := migrations.ReadFile(file)

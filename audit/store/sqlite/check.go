@@ -26,17 +26,11 @@ var notDerived = map[string]string{
 // maxDifferences bounds what Check returns.
 const maxDifferences = 1000
 
-// Difference is a place in which the database is not what its segments give.
-type Difference struct {
-	Run  string // empty: it is about the database as a whole
-	Text string
-}
-
 // Check makes a second database from segments, which have to be all of runs, and compares every column of every
 // table with the one at path: slow, and obviously right. It also has SQLite check its own structures, and
 // compares the schema: an index that was defined anew can hide rows from a search. Of other runs it returns
 // the names: nothing here says what they should be. The order of the feed, in which a segment that was repaired stands twice, and the times of erased records are not compared.
-func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[store.Segment, error]) (found []Difference, others []string, err error) {
+func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[store.Segment, error]) (found []store.Difference, others []string, err error) {
 	fresh := path + checkedSuffix
 	if err := remove(fresh); err != nil {
 		return nil, nil, fmt.Errorf("check store: %w", err)
@@ -47,7 +41,7 @@ func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[s
 		return nil, nil, fmt.Errorf("check store: %w", err)
 	}
 	if refused != nil {
-		found = append(found, Difference{"", "segments that the store refuses: " + refused.Error()})
+		found = append(found, store.Difference{Text: "segments that the store refuses: " + refused.Error()})
 	}
 	db, err := sql.Open("sqlite", "file:"+fresh)
 	if err != nil {
@@ -57,7 +51,7 @@ func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[s
 	c := checking{ctx: ctx, db: db, found: found}
 	err = c.all(path, runs)
 	if isCode(err, lib.SQLITE_CORRUPT) { // so damaged that SQLite cannot go on: that is what was asked
-		c.found = append(c.found, Difference{"", (&CorruptError{Path: path, Err: err}).Error()})
+		c.found = append(c.found, store.Difference{Text: (&CorruptError{Path: path, Err: err}).Error()})
 		err = nil
 	}
 	return c.found, c.others, errors.Join(err, db.Close())
@@ -66,13 +60,13 @@ func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[s
 type checking struct {
 	ctx    context.Context
 	db     *sql.DB
-	found  []Difference
+	found  []store.Difference
 	others []string
 }
 
 func (c *checking) add(run, format string, args ...any) {
 	if len(c.found) < maxDifferences {
-		c.found = append(c.found, Difference{run, fmt.Sprintf(format, args...)})
+		c.found = append(c.found, store.Difference{Run: run, Text: fmt.Sprintf(format, args...)})
 	}
 }
 

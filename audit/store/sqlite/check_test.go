@@ -12,7 +12,7 @@ import (
 )
 
 // checkedStore has two runs; the function gives what Check finds when statements were carried out behind its back.
-func checkedStore(t *testing.T) func(statements ...string) (found []Difference, others []string) {
+func checkedStore(t *testing.T) func(statements ...string) (found []store.Difference, others []string) {
 	t.Helper()
 	all := slices.Concat(storetest.Segments("r-1", personal("r-1", 9), 4), storetest.Segments("r-2", personal("r-2", 5), 4))
 	segments := func(yield func(store.Segment, error) bool) {
@@ -23,7 +23,7 @@ func checkedStore(t *testing.T) func(statements ...string) (found []Difference, 
 		}
 	}
 	path := filepath.Join(t.TempDir(), "custody.db")
-	return func(statements ...string) ([]Difference, []string) {
+	return func(statements ...string) ([]store.Difference, []string) {
 		t.Helper()
 		if err := remove(path); err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func TestCheckEveryColumn(t *testing.T) {
 			if value == "NULL" && len(found) == 0 {
 				continue
 			}
-			named := slices.ContainsFunc(found, func(d Difference) bool {
+			named := slices.ContainsFunc(found, func(d store.Difference) bool {
 				return d.Run == "r-1" && strings.Contains(d.Text, "table "+table) && (strings.Contains(d.Text, "column "+column+":") || strings.Contains(d.Text, "a row is"))
 			})
 			if !named {
@@ -125,7 +125,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, others := check(c.statements...)
-			if !slices.ContainsFunc(found, func(d Difference) bool { return strings.Contains(d.Text, c.want) }) {
+			if !slices.ContainsFunc(found, func(d store.Difference) bool { return strings.Contains(d.Text, c.want) }) {
 				t.Errorf("found %v", found)
 			}
 			if c.other != "" && !slices.Equal(others, []string{c.other}) {
