@@ -134,7 +134,7 @@ func (a *app) sinks(ctx context.Context, h *home.Home) []doctor.Finding {
 }
 
 func sinkFinding(h *home.Home, s sinkStatus) doctor.Finding {
-	f := doctor.Finding{Name: "export " + s.Name, Grade: doctor.Warn, Detail: fmt.Sprintf("%s; %d events delivered, %s", s.State, s.Sent, behindText(s.Behind))}
+	f := doctor.Finding{Name: "export " + s.Name, Grade: doctor.Warn, Detail: fmt.Sprintf("%s; %d events delivered, behind: %s", s.State, s.Sent, behindText(s.Behind))}
 	if t := s.Since(); !t.IsZero() {
 		f.Detail += " since " + t.UTC().Format(time.RFC3339)
 	}

@@ -38,7 +38,7 @@ func (c monitorCmd) Run(a *app) error {
 	var code error
 	reported := ""
 	for {
-		found, report := c.once(a, m)
+		report, found := c.once(a, m)
 		if found != nil {
 			code = found
 		}
@@ -94,11 +94,11 @@ func monitorState(h *home.Home, log string) string {
 	return filepath.Join(h.Dir, "monitor", hex.EncodeToString(sum[:16])+".entries")
 }
 
-// once reads the log, prints what was found and returns the code to exit with, and what was found as text.
-func (c monitorCmd) once(a *app, m *monitor.Monitor) (code error, report string) {
+// once reads the log, prints what was found and returns it as text, and the code to exit with.
+func (c monitorCmd) once(a *app, m *monitor.Monitor) (report string, code error) {
 	r, err := m.Check(a.ctx)
 	if err != nil && !errors.Is(err, monitor.ErrAlarm) {
-		return a.cannotBeJudged(err), ""
+		return "", a.cannotBeJudged(err)
 	}
 	if c.JSON {
 		line, marshalErr := json.Marshal(struct {
@@ -106,14 +106,14 @@ func (c monitorCmd) once(a *app, m *monitor.Monitor) (code error, report string)
 			monitor.Report
 		}{time.Now().UTC().Truncate(time.Second), r})
 		if marshalErr != nil {
-			return marshalErr, ""
+			return "", marshalErr
 		}
 		fmt.Fprintf(a.stdout, "%s\n", line)
 	} else {
 		fmt.Fprintln(a.stdout, r)
 	}
 	if err != nil {
-		return exitDoesNotHold, r.String()
+		return r.String(), exitDoesNotHold
 	}
-	return nil, ""
+	return "", nil
 }

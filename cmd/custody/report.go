@@ -192,8 +192,31 @@ func (c reportCmd) write(a *app, h *home.Home, st api.Source, r *report.Report) 
 	})
 	if err == nil {
 		a.say("wrote " + filepath.Join(c.Out, report.Folder+c.Framework+".html") + ", signed, and the runs' bundles beside it")
+		err = a.sayKeys(h, r)
 	}
 	return err
+}
+
+// sayKeys names the older keys that signed runs of a report: with the present one alone these cannot be judged.
+func (a *app) sayKeys(h *home.Home, r *report.Report) error {
+	said := map[string]bool{}
+	for _, s := range r.Sources {
+		if !s.Whole() || !store.ValidRun(s.Run) {
+			continue
+		}
+		if _, err := os.Stat(h.RunDir(s.Run)); err != nil {
+			continue // another host's
+		}
+		key, retired, err := h.KeyOf(s.Run)
+		if err != nil {
+			return err
+		}
+		if retired && !said[key] {
+			said[key] = true
+			a.say("an older key of this host signed some of these runs: give the verifier that one too, with a second --key: " + key)
+		}
+	}
+	return nil
 }
 
 // deliver gives put each file of a report: the report itself, the host's statement about it, and of each

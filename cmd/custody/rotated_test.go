@@ -112,8 +112,15 @@ func TestReportAfterRotation(t *testing.T) {
 	story.Record(t, d.home, story.Review())
 	second := d.runs()[0].ID
 	d.must(0, "report", "-f", "soc2", first, "-o", "of-first")
-	d.must(0, "report", "-f", "soc2", second, "-o", "of-second")
-	d.must(0, "report", "-f", "soc2", first, second, "-o", "of-both")
+	oldKey, err := os.ReadFile(filepath.Join(d.dir, old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hint := "with a second --key: " + string(oldKey)
+	if s := d.must(0, "report", "-f", "soc2", second, "-o", "of-second"); strings.Contains(s.stderr, "second --key") {
+		t.Errorf("a key that signed none of the runs is named: %s", s.stderr)
+	}
+	d.contains(d.must(0, "report", "-f", "soc2", first, second, "-o", "of-both").stderr, hint)
 	for dir, codes := range map[string][2]int{"before": {0, 2}, "of-first": {0, 2}, "of-second": {0, 0}, "of-both": {0, 2}} {
 		for i, pinned := range [][]string{{"--key", old}, {"--key", next}} {
 			d.contains(d.must(codes[i], append([]string{"verify", dir}, pinned...)...).stdout, []string{"verified", "", "CANNOT BE JUDGED"}[codes[i]])

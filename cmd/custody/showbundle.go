@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"golang.org/x/term"
@@ -38,9 +39,12 @@ func isFile(name string) (bool, error) {
 	return false, nil
 }
 
+// runID matches what is a run's id, or its beginning, and no name of a file.
+var runID = regexp.MustCompile(`^[ar]-[0-9a-z]+$`)
+
 // noRun adds to an error of looking for a run that there is no file of that name either.
 func noRun(name string, err error) error {
-	if errors.Is(err, store.ErrNotFound) && name != store.Last {
+	if errors.Is(err, store.ErrNotFound) && name != store.Last && !runID.MatchString(name) {
 		return fmt.Errorf("%s: %w; there is no such file either", name, err)
 	}
 	return fmt.Errorf("%s: %w", name, err)
