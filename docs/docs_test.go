@@ -223,7 +223,7 @@ func help(t *testing.T) (commands []string, flags map[string]bool) {
 // code is what stands in a page as code: spans, blocks and indented lines.
 var code = regexp.MustCompile("(?m)`[^`\n]+`|^    .*$")
 
-// TestCommands: what the pages tell a reader to type exists, and the README leaves no command out.
+// TestCommands: the commands and flags in the pages exist, and reference.md has every command.
 func TestCommands(t *testing.T) {
 	commands, flags := help(t)
 	if len(commands) < 10 {
@@ -249,7 +249,7 @@ func TestCommands(t *testing.T) {
 					t.Errorf("%s: %s: there is no command %q", name, span, word)
 				}
 			}
-			if name != "../README.md" && name != "operations.md" {
+			if name != "../README.md" && name != "operations.md" && name != "reference.md" {
 				continue
 			}
 			for _, f := range regexp.MustCompile(`(?:^|[ `+"`"+`])(--[a-z]+)`).FindAllStringSubmatch(span, -1) {
@@ -259,23 +259,30 @@ func TestCommands(t *testing.T) {
 			}
 		}
 	}
-	readme := page(t, "../README.md")
+	reference := page(t, "reference.md")
 	for _, c := range commands {
-		if !strings.Contains(readme, "`custody "+c) && !strings.Contains(readme, "`"+c+"`") {
-			t.Errorf("the README does not name the command %q", c)
+		if !strings.Contains(reference, "\n#### custody "+c+"\n") {
+			t.Errorf("reference.md does not have the command %q", c)
 		}
 	}
 }
 
-// TestProjectKeys: the README's table has the keys that custody.yaml can have, and no other.
+// TestReadmeLength: the README has at most 150 lines.
+func TestReadmeLength(t *testing.T) {
+	if n := strings.Count(page(t, "../README.md"), "\n"); n > 150 {
+		t.Errorf("the README has %d lines: move the reference to docs", n)
+	}
+}
+
+// TestProjectKeys: the table in reference.md has the keys that custody.yaml can have, and no other.
 func TestProjectKeys(t *testing.T) {
-	_, table, _ := strings.Cut(page(t, "../README.md"), "\n## custody.yaml\n")
+	_, table, _ := strings.Cut(page(t, "reference.md"), "\n## custody.yaml\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	keys := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^\t+"([a-z_]+)": +func\(n ast\.Node\) error`).FindAllStringSubmatch(page(t, root+"/project/shape.go")+page(t, root+"/project/egress.go")+page(t, root+"/project/secret.go"), -1) {
 		keys[m[1]] = true
 		if !regexp.MustCompile("`[^`]*\\b" + m[1] + "\\b[^`]*`").MatchString(table) {
-			t.Errorf("the README's table has no key %s", m[1])
+			t.Errorf("the table in reference.md has no key %s", m[1])
 		}
 	}
 	if len(keys) < 20 {
@@ -284,7 +291,7 @@ func TestProjectKeys(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|").FindAllStringSubmatch(table, -1) {
 		for _, w := range regexp.MustCompile("[a-z_]+").FindAllString(m[1], -1) {
 			if !keys[w] {
-				t.Errorf("the README's table has the key %s, which custody.yaml has not", w)
+				t.Errorf("the table in reference.md has the key %s, which custody.yaml does not have", w)
 			}
 		}
 	}
