@@ -374,16 +374,34 @@ func TestNothingLocal(t *testing.T) {
 	}
 }
 
-// TestLinks: what the pages link to in this repository is there.
+// anchors returns the anchors of a page's headings, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all[strings.ReplaceAll(kept, " ", "-")] = true
+	}
+	return all
+}
+
+// TestLinks: the files and headings of this repository that the pages link to exist.
 func TestLinks(t *testing.T) {
 	for name, text := range pages(t) {
 		for _, m := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(text, -1) {
-			target, _, _ := strings.Cut(m[1], "#")
+			target, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(target, "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), target)); err != nil {
+			path := filepath.Join(filepath.Dir(name), target)
+			if target == "" {
+				path = name
+			}
+			if _, err := os.Stat(path); err != nil {
 				t.Errorf("%s links to %s: %v", name, m[1], err)
+				continue
+			}
+			if anchor != "" && !anchors(page(t, path))[anchor] {
+				t.Errorf("%s links to %s: there is no such heading", name, m[1])
 			}
 		}
 	}
