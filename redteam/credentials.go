@@ -188,7 +188,7 @@ func (c *catalogue) reflections() {
 		{"header", "in a header and a cookie", Reflection}, {"trailer", "in a trailer", Reflection}, {"error", "in an error page", Reflection},
 		{"unknown", "in a coding that the gateway does not know, and it is a lie", MaskOpen}, {"no-gzip", "in what is said to be gzip and is not", MaskOpen},
 		{"gzip-twice", "compressed twice", MaskOpen}, {"gzip-broken", "in gzip that breaks off", MaskOpen}, {"part", "in a part of an answer", MaskOpen},
-		{"cut", "in an answer that breaks off: data and an error at once", MaskOpen},
+		{"cut", "in an answer that breaks off: data and an error together", MaskOpen},
 	} {
 		add := func(id, how string, t *task) {
 			c.secretive(Probe{ID: "reflect/" + id, step: "reflect", Title: "an answer gives a credential back " + h.title + how, Bypass: h.bypass, allowed: reaches, task: t, binds: []secret{apiKey},

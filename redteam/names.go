@@ -88,7 +88,7 @@ func (c *catalogue) tunnels() {
 		list = append(list, fmt.Sprintf("%s-%s%02x.%s", token, strings.Repeat("9f3k7q", 7), i, world.Wild))
 	}
 	c.add(Probe{
-		ID: "dns/wildcard-labels", Title: "data in labels below an allowed wildcard: nothing of it goes upstream, and it is told", Bypass: DNSTunnel,
+		ID: "dns/wildcard-labels", Title: "data in labels below an allowed wildcard: nothing of it goes upstream, and it is reported", Bypass: DNSTunnel,
 		task: &task{Do: "flood", Names: list}, check: onlySynthetic, proof: found("dns-tunnel", world.Wild),
 	})
 }

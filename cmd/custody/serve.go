@@ -29,7 +29,7 @@ type serveCmd struct {
 	File   string        `arg:"" optional:"" help:"The file of a bundle, - for standard input: show it alone, without anything of this host."`
 	Key    []string      `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
 	Listen string        `placeholder:"ADDRESS" help:"Where to listen (default: host.yaml's, else 127.0.0.1:8333). Port 0 takes any."`
-	Idle   time.Duration `placeholder:"TIME" help:"End when nobody has been connected for so long, such as 1h."`
+	Idle   time.Duration `placeholder:"TIME" help:"End when no client has been connected for this long, such as 1h."`
 	Link   time.Duration `name:"link-for" default:"10m" help:"How long the printed link is good, once."`
 	Show   string        `name:"run" placeholder:"RUN" help:"Have the printed link lead to this run (or last)."`
 }

@@ -11,11 +11,11 @@ import (
 type tokenCmd struct {
 	New tokenNewCmd `cmd:"" help:"Make a token for the API and print it, once."`
 	Ls  tokenLsCmd  `cmd:"" help:"List the tokens."`
-	Rm  tokenRmCmd  `cmd:"" help:"Remove a token; whoever uses it is shut out at once."`
+	Rm  tokenRmCmd  `cmd:"" help:"Remove a token; it stops working within a second."`
 }
 
 type tokenNewCmd struct {
-	Name    string        `arg:"" help:"Who uses it: the access log says so."`
+	Name    string        `arg:"" help:"Name of its user, which stands in the access log."`
 	Role    string        `enum:"viewer,auditor,operator,admin" default:"viewer" help:"viewer, auditor, operator or admin."`
 	Tenant  *string       `placeholder:"NAME" help:"Whose record it is for (default: host.yaml's tenant)."`
 	Expires time.Duration `placeholder:"TIME" help:"How long it is good for, such as 720h (default 2160h)."`
