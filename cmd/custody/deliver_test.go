@@ -147,13 +147,19 @@ func TestPause(t *testing.T) {
 	d := newDoor(t)
 	d.env = []string{"CANARY=" + canary}
 	d.project(lease + `steps:
-  - {name: has, run: 'echo "begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!"; while test -e /run/secrets/deep/canary && test -s /run/secrets/deep/canary; do sleep 0.2; done; echo wiped', secrets: [canary]}
-`)
+  - {name: has, run: 'echo "begun !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!! !!!"; while test -e /run/secrets/deep/canary && test -s /run/secrets/deep/canary; do sleep 0.2; done; sleep 2; echo wiped', secrets: [canary]}
+`) // the files are wiped before the freeze: the step goes on for long enough to be frozen
 	var all bytes.Buffer
 	cmd, out := d.begun("run", "-q")
 	d.must(0, "pause", "last")
-	for !strings.Contains(d.custody("timeline", "last", "--at", "+1h").stdout, "frozen") { // the store has it after a moment
-		time.Sleep(100 * time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // the store has it after a moment
+		s := d.custody("timeline", "last", "--at", "+1h")
+		if strings.Contains(s.stdout, "frozen") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the sandbox is not frozen: %s", s.stdout)
+		}
 	}
 	d.contains(strings.Join(d.ops("last", "has"), " "), "revoke")
 	d.must(0, "resume", "last")
