@@ -21,8 +21,8 @@ func (i *Issuer) Learn() map[string]error {
 		}
 		values, errs := t.Tell(Request{Run: i.cfg.Run, Bindings: by[s], Dir: i.cfg.Dir})
 		maps.Copy(failed, errs)
-		for name, value := range values {
-			if err := i.cfg.Redactor.Add(name, value); err != nil {
+		for _, name := range slices.Sorted(maps.Keys(values)) { // of two names for one value, the first stands in markers
+			if err := i.cfg.Redactor.Add(name, values[name]); err != nil {
 				failed[name] = err
 				delete(values, name)
 			}

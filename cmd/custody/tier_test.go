@@ -107,7 +107,7 @@ func (d *door) hasTier(want string) {
 // kindsOfARun are the kinds of records of a run that does a bit of everything, with who saw it and what
 // came of it. They are the same whatever isolates the run.
 var kindsOfARun = []string{
-	"guest exec", "guest exit", "guest file create", "guest file write",
+	"guest exec", "guest exit", "guest file create", "guest file read", "guest file write",
 	"guest flow attempt",
 	"host copy end", "host copy list",
 	"host dns allow", "host dns deny", "host flow close", "host flow deny", "host flow open",

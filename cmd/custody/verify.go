@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -167,7 +168,11 @@ func keyText(ctx context.Context, key string) (string, error) {
 // cannotBeJudged tells why, and ends with the exit code that says so.
 func (a *app) cannotBeJudged(err error) error {
 	if a.ctx.Err() != nil && !errors.Is(err, proof.ErrDoesNotHold) {
-		err = errors.New("interrupted by a signal before the check was done; this says nothing about the record")
+		where := ""
+		if waited := new(fs.PathError); errors.As(err, &waited) && errors.Is(waited, context.Canceled) {
+			where = " while reading " + waited.Path
+		}
+		err = fmt.Errorf("interrupted by a signal%s, before the check was done: this is no finding about the record", where)
 	}
 	a.complain(err)
 	return exitCannotBeKnown

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -30,7 +31,7 @@ func Given(ctx context.Context, path string, limit int64) ([]byte, error) {
 	case c := <-read:
 		return c.text, c.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("read %s: %w", path, context.Cause(ctx))
+		return nil, &fs.PathError{Op: "read", Path: path, Err: context.Cause(ctx)}
 	}
 }
 
