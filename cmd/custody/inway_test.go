@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/internal/story"
 )
 
@@ -27,34 +31,35 @@ var inTheWay = map[string]func(path string) error{
 	"link to itself": func(path string) error { return os.Symlink(path, path) },
 }
 
-// readers are commands by a short name. RUN, HOME and OUT are put in.
-var readers = map[string][]string{
+// commands are calls by a short name. RUN, SEQ, HOME and OUT are put in.
+var commands = map[string][]string{
 	"verify": {"verify", "RUN"}, "fsck": {"fsck"}, "bundle": {"bundle", "RUN", "-o", "OUT"}, "timeline": {"timeline", "RUN"},
 	"runs": {"runs"}, "search": {"search", "--host", "example.com"}, "rebuild": {"rebuild"}, "ship": {"ship", "--differ"},
 	"key show": {"key", "show"}, "report": {"report", "--framework=soc2", "RUN", "-o", "OUT"}, "export": {"export", "RUN"},
 	"monitor": {"monitor", "HOME/log"}, "serve": {"serve", "--listen", "127.0.0.1:0"},
+	"prune": {"prune"}, "erase": {"erase", "RUN", "SEQ", "--reason", "test"}, "key rotate": {"key", "rotate"}, "run": {"run", "-q", "--", "true"},
 }
 
 // kept are the files that Custody keeps, and the commands that cannot do their work without them.
 var kept = map[string]string{
-	"runs/RUN/00000000000000000001.seg":      "fsck, rebuild",
-	"runs/RUN/00000000000000000001.leaves":   "",
+	"runs/RUN/00000000000000000001.seg":      "fsck, rebuild, erase",
+	"runs/RUN/00000000000000000001.leaves":   "erase",
 	"runs/RUN/00000000000000000001.manifest": "fsck, rebuild, ship",
 	"runs/RUN/lock":                          "fsck",
 	"runs/RUN/stored":                        "",
-	"keys/host.key":                          "",
-	"keys/host.pub":                          "fsck, monitor",
-	"log/checkpoint":                         "fsck, monitor",
-	"log/tile/0/000.p/2":                     "fsck, bundle, report",
-	"log/tile/entries/000.p/2":               "fsck, monitor",
-	"log/.state/treeState":                   "",
-	"log/append.lock":                        "",
-	"log/publish.lock":                       "",
-	"log.checkpoints":                        "fsck",
+	"keys/host.key":                          "erase, key rotate, run",
+	"keys/host.pub":                          "fsck, monitor, erase, key rotate, run",
+	"log/checkpoint":                         "fsck, monitor, erase, key rotate",
+	"log/tile/0/000.p/2":                     "fsck, bundle, report, erase, key rotate",
+	"log/tile/entries/000.p/2":               "fsck, monitor, erase, key rotate",
+	"log/.state/treeState":                   "erase, key rotate",
+	"log/append.lock":                        "erase, key rotate",
+	"log/publish.lock":                       "erase, key rotate",
+	"log.checkpoints":                        "fsck, erase, key rotate",
 	"log.entries":                            "",
-	"custody.db":                             "verify, fsck, bundle, timeline, runs, search, ship, report, export",
-	"custody.db-wal":                         "verify, fsck, bundle, timeline, runs, search, ship, report, export",
-	"host.yaml":                              "verify, fsck, bundle, timeline, runs, search, rebuild, ship, key show, report, export, monitor, serve",
+	"custody.db":                             "verify, fsck, bundle, timeline, runs, search, ship, report, export, erase",
+	"custody.db-wal":                         "verify, fsck, bundle, timeline, runs, search, ship, report, export, erase",
+	"host.yaml":                              "verify, fsck, bundle, timeline, runs, search, rebuild, ship, key show, report, export, monitor, serve, erase, key rotate, prune, run",
 }
 
 // TestInTheWay: whatever stands in the place of a file that Custody keeps, each command ends within a bounded time. One
@@ -68,18 +73,22 @@ func TestInTheWay(t *testing.T) {
 	original := filepath.Join(t.TempDir(), "home")
 	run := story.Record(t, original, story.Review())
 	story.Record(t, original, story.Review()) // so that the log has two entries
+	if err := os.Symlink(os.Getenv(templatesEnv), filepath.Join(original, "templates")); err != nil {
+		t.Fatal(err)
+	}
+	seq := firstExec(t, bin, original, run)
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(inTheWay)), func(kind string) bool { return kind == "FIFO" })
 	for at, file := range slices.Sorted(maps.Keys(kept)) {
 		needed := kept[file]
-		for i, command := range slices.Sorted(maps.Keys(readers)) {
-			args, kinds := readers[command], []string{"FIFO"}
-			if k := (at + i) % len(readers); k < len(others) && !testing.Short() { // each once for a file, with varying commands
+		for i, command := range slices.Sorted(maps.Keys(commands)) {
+			args, kinds := commands[command], []string{"FIFO"}
+			if k := (at + i) % len(commands); k < len(others) && !testing.Short() { // each once for a file, with varying commands
 				kinds = append(kinds, others[k])
 			}
 			for _, kind := range kinds {
 				t.Run(strings.ReplaceAll(file, "/", ".")+"/"+command+"/"+kind, func(t *testing.T) {
 					t.Parallel()
-					c := obstacle{bin: bin, home: filepath.Join(t.TempDir(), "home"), run: run}
+					c := obstacle{bin: bin, home: filepath.Join(t.TempDir(), "home"), run: run, seq: seq}
 					if out, err := exec.Command("cp", "-a", original, c.home).CombinedOutput(); err != nil {
 						t.Fatalf("copy: %v: %s", err, out)
 					}
@@ -101,15 +110,31 @@ func TestInTheWay(t *testing.T) {
 	}
 }
 
+// firstExec returns the seq of a run's first exec, which can be erased.
+func firstExec(t *testing.T, bin, home, run string) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, "custody"), "timeline", run, "--json", "--kind", "exec")
+	cmd.Env = append(os.Environ(), "CUSTODY_HOME="+home)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r audit.Record
+	if err := json.Unmarshal(bytes.SplitN(out, []byte("\n"), 2)[0], &r); err != nil {
+		t.Fatal(err)
+	}
+	return strconv.FormatUint(r.Seq, 10)
+}
+
 type obstacle struct {
-	bin, home, run string
-	waits          bool // for somebody who writes to a pipe
+	bin, home, run, seq string
+	waits               bool // for somebody who writes to a pipe
 }
 
 // call runs a command to its end. One that serves, or waits, gets a signal after a while.
 func (c obstacle) call(t *testing.T, args []string) (out string, code int) {
 	t.Helper()
-	put := strings.NewReplacer("RUN", c.run, "HOME", c.home, "OUT", filepath.Join(c.home, "out"))
+	put := strings.NewReplacer("RUN", c.run, "SEQ", c.seq, "HOME", c.home, "OUT", filepath.Join(c.home, "out"))
 	cmd := exec.Command(filepath.Join(c.bin, "custody"))
 	for _, a := range args {
 		cmd.Args = append(cmd.Args, put.Replace(a))
