@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,4 +52,32 @@ func TestOneSignal(t *testing.T) {
 		cmd.Process.Kill()
 		<-ended
 	}
+}
+
+// TestStopped: Custody is stopped (SIGSTOP) in the middle of a step and continued later. Nothing of what the step did meanwhile is lost.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	cmd, out := d.begun("run", "-q", "--", "sh", "-c", "echo begun; for i in 1 2 3 4 5 6; do sleep 0.5; echo $i > f$i; done; echo over")
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(4 * time.Second) // the step ends meanwhile
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(out)
+	if err := errors.Join(err, cmd.Wait()); err != nil || !strings.Contains(string(rest), "over") {
+		t.Errorf("%v, %q", err, rest)
+	}
+	written := map[string]bool{}
+	for _, r := range d.records("last", "file") {
+		written[string(r.File.Path)] = true
+	}
+	for i := 1; i <= 6; i++ {
+		if path := fmt.Sprintf("/workspace/f%d", i); !written[path] {
+			t.Errorf("no record of %s", path)
+		}
+	}
+	d.verified("last")
 }
