@@ -52,6 +52,9 @@ func hint(err error) string {
 	if p := new(project.Error); errors.As(err, &p) {
 		return p.Hint
 	}
+	if p := new(os.PathError); errors.As(err, &p) && errors.Is(p, unix.ENOSPC) && (p.Path == os.Stdout.Name() || p.Path == os.Stderr.Name()) {
+		return "make room where " + p.Path + " leads: the output is not complete"
+	}
 	for _, known := range hints {
 		if errors.Is(err, known.err) {
 			return known.hint
