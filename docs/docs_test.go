@@ -249,7 +249,7 @@ func TestCommands(t *testing.T) {
 					t.Errorf("%s: %s: there is no command %q", name, span, word)
 				}
 			}
-			if name != "../README.md" && name != "operations.md" && name != "reference.md" {
+			if name != "../README.md" && name != "operations.md" && name != "reference.md" || strings.HasPrefix(strings.TrimSpace(span), "sudo mmdebstrap ") {
 				continue
 			}
 			for _, f := range regexp.MustCompile(`(?:^|[ `+"`"+`])(--[a-z]+)`).FindAllStringSubmatch(span, -1) {

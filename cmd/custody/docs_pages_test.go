@@ -108,6 +108,8 @@ printf 'version: 1\negress:\n  - allow: "*.github.io"\n' >wide.yaml; printf 'ver
 		skip: []docSkip{
 			{"make deps", "installs packages"},
 			{"make build", "the test has built it"},
+			{"sudo mmdebstrap", "fetches packages"},
+			{"sudo custody template build mine", "needs the userland"},
 			{"sudo bin/custody template build", "takes minutes; every VM of the tests starts from the result"},
 			{"sudo custody redteam  ", "takes minutes; TestRedTeam does it"},
 			{"custody fsck --witness", "witness.md has witnesses"},
@@ -164,6 +166,8 @@ steps:
 		setup: `cp -r "$ROOT/examples" .; cp "$ROOT/docs/verify.py" .; cp examples/egress/custody.yaml .; custody run --trust
 printf 'version: 1\nexport:\n  - {name: siem, to: "file://%s/feed"}\n' "$W" >"$CUSTODY_HOME/host.yaml"`,
 		skip: []docSkip{
+			{"sudo custody template build tools", "takes a minute, and fetches packages"},
+			{"sudo custody run --template tools", "needs the template"},
 			{"sudo custody template build agent", "needs an agent's program"},
 			{"sudo custody run --policy agent.yaml", "needs an agent's program and a model's key; the README runs examples/agent"},
 		},

@@ -23,22 +23,39 @@ type templateBuildCmd struct {
 	Name string `arg:"" help:"Name of the template; base needs no source."`
 	OCI  string `name:"oci" type:"path" placeholder:"FILE|LAYOUT" help:"From a docker-save archive or an OCI image layout." xor:"source"`
 	Dir  string `type:"path" placeholder:"DIR" help:"From a directory that holds a userland." xor:"source"`
+
+	Packages []string `placeholder:"NAME" help:"Debian's userland of base with these packages too; NAME=VERSION fixes a version."`
+	Suite    string   `placeholder:"NAME" help:"Debian's userland of this release (default bookworm). The kernel stays bookworm's."`
+	Mirror   string   `placeholder:"URL" help:"Fetch Debian's userland from this mirror (default: as the host's apt does)."`
+}
+
+// source is what the template is made from.
+func (c templateBuildCmd) source() (template.Source, error) {
+	debian := template.Base{Packages: c.Packages, Suite: c.Suite, Mirror: c.Mirror}
+	asked := len(c.Packages) > 0 || c.Suite != "" || c.Mirror != ""
+	switch {
+	case (c.OCI != "" || c.Dir != "") && asked:
+		return nil, usageError{errors.New("--packages, --suite and --mirror are about Debian's userland: they do not go with --oci or --dir")}
+	case c.OCI != "":
+		return template.OCI{Path: c.OCI}, nil
+	case c.Dir != "":
+		return template.Dir{Path: c.Dir}, nil
+	case c.Name != "base" && !asked:
+		return nil, usageError{fmt.Errorf("template %s: name its source: --packages, --suite, --oci or --dir (only base needs none)", c.Name)}
+	}
+	if err := debian.Check(); err != nil {
+		return nil, usageError{err}
+	}
+	return debian, nil
 }
 
 func (c templateBuildCmd) Run(a *app) error {
-	if err := needHost(); err != nil {
+	src, err := c.source()
+	if err != nil {
 		return err
 	}
-	var src template.Source
-	switch {
-	case c.OCI != "":
-		src = template.OCI{Path: c.OCI}
-	case c.Dir != "":
-		src = template.Dir{Path: c.Dir}
-	case c.Name == "base":
-		src = template.Base{}
-	default:
-		return fmt.Errorf("template %s: say what to make it from: --oci or --dir (only base needs neither)", c.Name)
+	if err := needHost(); err != nil {
+		return err
 	}
 	h, err := a.home()
 	if err != nil {
@@ -103,7 +120,7 @@ func (templateLsCmd) Run(a *app) error {
 			fmt.Fprintf(w, "%s\t(broken)\t\t\t\n", t.Name)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, t.Source, t.Release, t.Created.Format("2006-01-02 15:04Z"), t.Digest()[:19])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, strings.Join(append([]string{strings.TrimSpace(t.Source + " " + t.Suite)}, t.Packages...), " +"), t.Release, t.Created.Format("2006-01-02 15:04Z"), t.Digest()[:19])
 	}
 	return w.Flush()
 }

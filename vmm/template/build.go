@@ -69,6 +69,9 @@ func (s Store) Build(ctx context.Context, name string, src Source) (Template, er
 		return Template{}, err
 	}
 	t := Template{Name: name, Arch: runtime.GOARCH, Source: src.Kind(), Release: release, Env: env, Created: time.Now().UTC()}
+	if b, ok := src.(Base); ok {
+		t.Packages, t.Suite = b.Packages, b.Suite
+	}
 	return s.publish(ctx, t, out)
 }
 

@@ -42,16 +42,19 @@ type Store struct {
 
 // Template is one template of a store.
 type Template struct {
-	Name    string    `json:"name"`
-	Arch    string    `json:"arch"`
-	Source  string    `json:"source"` // base, dir or oci
-	Kernel  string    `json:"kernel_sha256"`
-	Initrd  string    `json:"initrd_sha256"`
-	Root    string    `json:"root_sha256"`
-	Guest   string    `json:"guest_sha256"`
-	Release string    `json:"kernel_release"`
-	Env     []string  `json:"env,omitempty"`
-	Created time.Time `json:"created"`
+	Name    string   `json:"name"`
+	Arch    string   `json:"arch"`
+	Source  string   `json:"source"` // base, dir or oci
+	Kernel  string   `json:"kernel_sha256"`
+	Initrd  string   `json:"initrd_sha256"`
+	Root    string   `json:"root_sha256"`
+	Guest   string   `json:"guest_sha256"`
+	Release string   `json:"kernel_release"`
+	Env     []string `json:"env,omitempty"`
+	// What a template of kind base has beside or instead of the usual; empty otherwise.
+	Packages []string  `json:"packages,omitempty"`
+	Suite    string    `json:"suite,omitempty"`
+	Created  time.Time `json:"created"`
 
 	store Store
 	dir   string

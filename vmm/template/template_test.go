@@ -3,6 +3,7 @@ package template
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -362,5 +363,45 @@ func ok(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBaseArguments: packages, suite and mirror reach mmdebstrap, and names that are none are refused before.
+func TestBaseArguments(t *testing.T) {
+	args := Base{Packages: []string{"jq", "libstdc++6=12.2.0-14"}, Suite: "trixie", Mirror: "https://mirror.example/debian"}.arguments("/root-of-it")
+	if want := []string{"trixie", "/root-of-it", "https://mirror.example/debian"}; !slices.Equal(args[len(args)-3:], want) {
+		t.Errorf("%q", args)
+	}
+	if !slices.ContainsFunc(args, func(a string) bool {
+		return strings.HasPrefix(a, "--include=bash,") && strings.HasSuffix(a, ",jq,libstdc++6=12.2.0-14")
+	}) {
+		t.Errorf("%q", args)
+	}
+	if args := (Base{}).arguments("r"); !slices.Equal(args[len(args)-2:], []string{debianSuite, "r"}) {
+		t.Errorf("%q", args)
+	}
+	for _, b := range []Base{
+		{Packages: []string{"--hook"}}, {Packages: []string{"a b"}}, {Packages: []string{"jq,git"}}, {Packages: []string{"jq=$(x)"}}, {Packages: []string{""}},
+		{Suite: "--x"}, {Suite: "a/b"}, {Mirror: "file:///srv"}, {Mirror: "https://me:secret@mirror.example/"}, {Mirror: "mirror.example"},
+	} {
+		if err := b.Check(); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v: %v", b, err)
+		}
+	}
+}
+
+// TestDigestOfOlderTemplates: a template without packages has the digest that it had before there were any.
+func TestDigestOfOlderTemplates(t *testing.T) {
+	var old Template
+	if err := json.Unmarshal([]byte(`{"name":"base","arch":"amd64","source":"base","kernel_sha256":"k","initrd_sha256":"i","root_sha256":"r","guest_sha256":"g","kernel_release":"6.1","created":"2026-11-21T00:00:00Z"}`), &old); err != nil {
+		t.Fatal(err)
+	}
+	if d := old.Digest(); d != "sha256-0f29295a89f608ab547e268725424b56cc31a438dbd456418b206c3c43d8e255" {
+		t.Error(d)
+	}
+	with := old
+	with.Packages = []string{"jq"}
+	if with.Digest() == old.Digest() {
+		t.Error("the packages are not in the digest")
 	}
 }

@@ -1,15 +1,50 @@
 package template
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 // Base is Debian's minimal userland with what an agent's commands expect.
-type Base struct{}
+type Base struct {
+	Packages []string // more packages of the suite, each NAME or NAME=VERSION
+	Suite    string   // a release of the distribution; empty: bookworm
+	Mirror   string   // where it is fetched from, by HTTP or HTTPS; empty: as the host's apt does
+}
+
+var (
+	validPackage = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+:~-]+)?$`) // Debian Policy, 5.6.1 and 5.6.12
+	validSuite   = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
+)
+
+// Check returns what is wrong with the names, before anything is fetched.
+func (b Base) Check() error {
+	for _, p := range b.Packages {
+		if !validPackage.MatchString(p) {
+			return fmt.Errorf("%q is not the name of a Debian package: give NAME or NAME=VERSION", p)
+		}
+	}
+	if b.Suite != "" && !validSuite.MatchString(b.Suite) {
+		return fmt.Errorf("%q is not the name of a suite: give one such as bookworm or trixie", b.Suite)
+	}
+	if b.Mirror == "" {
+		return nil
+	}
+	switch u, err := url.Parse(b.Mirror); {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return errors.New("the mirror is not a URL of HTTP or HTTPS: give one such as https://mirror.example/debian")
+	case u.User != nil:
+		return errors.New("the URL of the mirror has a credential in it: put that into apt's auth.conf.d")
+	}
+	return nil
+}
 
 var basePackages = []string{
 	"bash", "coreutils", "python3", "git", "curl", "ca-certificates", "procps", "less", "patch", "xz-utils",
@@ -19,12 +54,24 @@ var basePackages = []string{
 func (Base) Kind() string { return "base" }
 
 // Fill implements Source by way of mmdebstrap.
-func (Base) Fill(ctx context.Context, root string) ([]string, error) {
-	return nil, tool(ctx, "mmdebstrap", "--variant=minbase", "--mode=root", "--format=directory",
-		"--include="+strings.Join(basePackages, ","),
+func (b Base) Fill(ctx context.Context, root string) ([]string, error) {
+	if err := b.Check(); err != nil {
+		return nil, err
+	}
+	return nil, tool(ctx, "mmdebstrap", b.arguments(root)...)
+}
+
+// arguments are those of mmdebstrap. docs/operations.md prints them, for those who make a userland by hand.
+func (b Base) arguments(root string) []string {
+	args := []string{"--variant=minbase", "--mode=root", "--format=directory",
+		"--include=" + strings.Join(slices.Concat(basePackages, b.Packages), ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
 		"--dpkgopt=path-include=/usr/share/doc/*/copyright", "--dpkgopt=path-exclude=/usr/share/locale/*",
-		"--skip=check/empty", debianSuite, root)
+		"--skip=check/empty", cmp.Or(b.Suite, debianSuite), root}
+	if b.Mirror != "" {
+		args = append(args, b.Mirror)
+	}
+	return args
 }
 
 // Dir is a tree on this host, copied as it is.
