@@ -98,6 +98,10 @@ printf 'version: 1\negress:\n  - allow: "*.github.io"\n' >wide.yaml; printf 'ver
 	"llm.md": {
 		setup: `cp -r "$ROOT/examples" .; custody world -- custody run --trust --policy examples/agent/custody.yaml --workdir examples/agent/work`,
 	},
+	"notify.md": {
+		setup:   `printf 'version: 1\nnotify: {hooks: [{name: after, argv: [/bin/true]}]}\n' >"$CUSTODY_HOME/host.yaml"`,
+		replace: [][2]string{{"/etc/custody", "$W"}},
+	},
 	"operations.md": {
 		setup:  docRun + `; printf 'version: 1\negress:\n  - allow: api.example.com\n' >custody.yaml`,
 		before: []docBefore{{"custody fsck --since", `cp "$CUSTODY_HOME/log/checkpoint" checkpoint`}},
