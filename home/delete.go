@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -247,17 +248,33 @@ func (h *Home) remove(ctx context.Context, run string) error {
 
 // finishDeletions goes on with the deletions that were broken off. It does not wait for those who read runs.
 func (h *Home) finishDeletions(ctx context.Context) error {
-	entries, err := os.ReadDir(h.path("runs"))
+	left, err := h.unfinished()
 	if err != nil {
 		return err
 	}
-	var left []string
+	return h.removeAll(ctx, left, 0)
+}
+
+// halfDeleted names those of them that are not in the host's log yet, or of which a part is removed. A whole run that is here
+// although its deletion is complete was put back, which is for Fsck to find.
+func (h *Home) halfDeleted(ctx context.Context) ([]string, error) {
+	left, err := h.unfinished()
+	return slices.DeleteFunc(left, func(run string) bool {
+		_, going := os.Lstat(h.path("runs", goingPrefix+run))
+		_, logged := h.deletion(ctx, run)
+		return going != nil && logged == nil
+	}), err
+}
+
+// unfinished names the runs whose deletion is stated, and whose directory is still here.
+func (h *Home) unfinished() (left []string, err error) {
+	entries, err := os.ReadDir(h.path("runs"))
 	for _, e := range entries {
 		if run := strings.TrimPrefix(e.Name(), goingPrefix); isRun(run) && h.stated(run) {
 			left = append(left, run)
 		}
 	}
-	return h.removeAll(ctx, left, 0)
+	return left, err
 }
 
 // deleteAgain removes from the store what came back of runs that were deleted, such as by a copy from before that was put in its place.

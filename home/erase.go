@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,28 +183,47 @@ func (h *Home) beginErasure(run string, seq uint64) error {
 
 func (h *Home) endErasure(run string, seq uint64) error { return os.Remove(h.erasing(run, seq)) }
 
-// finishErasures goes on with the erasures that were broken off.
-func (h *Home) finishErasures(ctx context.Context) error {
+// unfinishedErasures lists the erasures that were begun: they go on, or were broken off.
+func (h *Home) unfinishedErasures() (left []Erasure, err error) {
 	entries, err := os.ReadDir(h.path("erasing"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
-	errs := []error{err}
 	for _, entry := range entries {
-		var seq uint64
-		i := strings.LastIndexByte(entry.Name(), '.')
-		if i < 0 {
-			continue
+		run, n, _ := strings.Cut(entry.Name(), ".")
+		if seq, err := strconv.ParseUint(n, 10, 64); err == nil { // else it is a file that was being written
+			left = append(left, Erasure{Run: run, Seq: seq})
 		}
-		if seq, err = strconv.ParseUint(entry.Name()[i+1:], 10, 64); err != nil {
-			continue // a file that was being written
-		}
-		run := entry.Name()[:i]
+	}
+	return left, err
+}
+
+// FinishErasures carries out the erasures of a run that were broken off, and reports whether there were any. It
+// waits for those who read runs: the caller must not.
+func (h *Home) FinishErasures(ctx context.Context, run string) (any bool, err error) {
+	left, err := h.unfinishedErasures()
+	left = slices.DeleteFunc(left, func(e Erasure) bool { return e.Run != run })
+	if err != nil || len(left) == 0 {
+		return false, err
+	}
+	return true, h.carryOutAll(ctx, left, lockWait)
+}
+
+// finishErasures goes on with the erasures that were broken off. It does not wait for those who read runs.
+func (h *Home) finishErasures(ctx context.Context) error {
+	left, err := h.unfinishedErasures()
+	return errors.Join(err, h.carryOutAll(ctx, left, 0))
+}
+
+func (h *Home) carryOutAll(ctx context.Context, erasures []Erasure, wait time.Duration) error {
+	var errs []error
+	for _, e := range erasures {
+		run, seq := e.Run, e.Seq
 		if _, err := os.Stat(filepath.Join(h.RunDir(run), proof.ErasureName(seq))); errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, h.endErasure(run, seq)) // nothing was stated
 			continue
 		}
-		err := h.carryOut(ctx, run, seq, 0)
+		err := h.carryOut(ctx, run, seq, wait)
 		if held := new(flock.HeldError); errors.As(err, &held) {
 			continue // somebody reads the record: the next command goes on
 		}

@@ -107,7 +107,7 @@ type FsckOptions struct {
 // Fsck checks this host's logs, the store and the host's log of manifests against each
 // other. Runs that go on are left out. An error means that it could not be done.
 func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
-	unlock, err := h.readRuns(ctx)
+	unlock, err := h.settle(ctx)
 	if err != nil {
 		return Checked{}, err
 	}
@@ -137,6 +137,9 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 			f.known[run] = nil // it is here, and not to be judged
 			continue
 		}
+		if !h.begun(run) && !h.IsPruned(run) {
+			continue // its process died before it recorded anything, or has just made the directory
+		}
 		if err := wal.CheckLock(h.RunDir(run)); err != nil {
 			f.found(run, 0, err)
 		}
@@ -157,6 +160,32 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	}
 	return f.checked, errors.Join(err, closeWay())
 }
+
+// settle keeps deletions and erasures away, as readRuns does, once none is half done: the command that began it may have been killed.
+func (h *Home) settle(ctx context.Context) (unlock func() error, err error) {
+	for try := 0; ; try++ {
+		if unlock, err = h.readRuns(ctx); err != nil {
+			return nil, err
+		}
+		deletions, err := h.halfDeleted(ctx)
+		erasures, erasuresErr := h.unfinishedErasures()
+		if err := errors.Join(err, erasuresErr); err != nil {
+			return nil, errors.Join(err, unlock())
+		}
+		if len(deletions)+len(erasures) == 0 || try == settleTries {
+			return unlock, nil // fsck reports what could not be finished
+		}
+		if err := unlock(); err != nil {
+			return nil, err
+		}
+		if err := errors.Join(h.removeAll(ctx, deletions, lockWait), h.carryOutAll(ctx, erasures, lockWait)); err != nil {
+			h.warn(err.Error())
+		}
+	}
+}
+
+// settleTries is how often Fsck finishes deletions and erasures before it begins: others may be cut off meanwhile.
+const settleTries = 3
 
 type fsck struct {
 	home    *Home

@@ -17,8 +17,29 @@ import (
 )
 
 // Key returns the host's signing key, wherever host.yaml says that it is kept. The first call
-// makes it, if the host never had one.
+// makes it, if the host never had one. It finishes a rotation that was cut off: a retired key must not sign.
 func (h *Home) Key() (proof.Key, error) {
+	key, err := h.signingKey()
+	if err != nil {
+		return key, err
+	}
+	if retired, err := proof.IsRetired(h.path("keys"), key.Public); err != nil || !retired {
+		return key, err
+	}
+	source, err := h.keySource()
+	if err != nil {
+		return proof.Key{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
+	defer cancel()
+	if err := source.Finish(ctx); err != nil {
+		return proof.Key{}, err
+	}
+	return h.signingKey()
+}
+
+// signingKey returns the key that signs now, whatever rotations say.
+func (h *Home) signingKey() (proof.Key, error) {
 	kind, _ := parseKeyKind(h.config.Key) // loadConfig has checked it
 	if kind.name == keyInFile {
 		return proof.FileKey(h.path("keys")).Key(context.Background())
@@ -306,11 +327,16 @@ func (h *Home) drop(was, now keyKind, old proof.KeySource) error {
 // rotations reads the statements of rotations, all of which are then in the host's log: one that another process is making,
 // or was killed over, is entered first.
 func (h *Home) rotations(ctx context.Context) ([][]byte, error) {
-	all, err := proof.ReadRotations(h.path("keys"))
-	if err == nil && h.logRotations(ctx) != nil && ctx.Err() == nil {
-		return all, nil // verification says which one is missing
+	for {
+		all, err := proof.ReadRotations(h.path("keys"))
+		if err != nil || h.logRotations(ctx) == nil || ctx.Err() != nil {
+			return all, errors.Join(err, ctx.Err())
+		}
+		if now, err := proof.ReadRotations(h.path("keys")); err != nil || len(now) == len(all) {
+			return all, err // verification says which one is missing
+		}
+		// the key was rotated meanwhile, and the one that was to sign for the log no longer does
 	}
-	return all, errors.Join(err, ctx.Err())
 }
 
 // logRotations enters the rotations that a process which died did not.

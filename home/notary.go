@@ -50,7 +50,11 @@ func (h *Home) openLog(ctx context.Context, key proof.Key) (*hostlog.Log, error)
 	if err != nil {
 		return nil, err
 	}
-	o := hostlog.Options{Dir: h.path("log"), Signer: key, Verifier: keys[0], Older: keys[1:], Warn: func(err error) { h.warn(err.Error()) }}
+	own, err := key.Verifier() // another process may have rotated the key since it was read
+	if err != nil {
+		return nil, err
+	}
+	o := hostlog.Options{Dir: h.path("log"), Signer: key, Verifier: own, Older: keys, Warn: func(err error) { h.warn(err.Error()) }}
 	if o.Witnesses, err = h.config.Log.policy(); err != nil {
 		return nil, err
 	}

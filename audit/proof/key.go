@@ -67,6 +67,8 @@ type KeySource interface {
 	// TakeOver is Rotate for an old key that another source holds: the new key is here. What
 	// the other source keeps of the old private key stays there; see DropKey.
 	TakeOver(ctx context.Context, old Key) (statement []byte, err error)
+	// Finish completes a rotation that was stated and cut off before the new key signed. Without one it does nothing.
+	Finish(ctx context.Context) error
 }
 
 // Lock encrypts private keys that are kept in files. Its methods may be used concurrently.
@@ -91,6 +93,11 @@ func (dir FileKey) Rotate(context.Context) ([]byte, error) { return Rotate(strin
 // TakeOver implements KeySource.
 func (dir FileKey) TakeOver(ctx context.Context, old Key) ([]byte, error) {
 	return LockedKey{string(dir), inClear{}}.TakeOver(ctx, old)
+}
+
+// Finish implements KeySource.
+func (dir FileKey) Finish(ctx context.Context) error {
+	return LockedKey{string(dir), inClear{}}.Finish(ctx)
 }
 
 // LockedKey is a key in the directory Dir that Lock encrypts. The private key is in the clear

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -70,6 +71,11 @@ func (f LockedKey) rotate(ctx context.Context, retiring func() (Key, error), now
 	if err != nil {
 		return nil, err
 	}
+	return f.replace(old, now, step)
+}
+
+// replace gives the host a key that follows old, or goes on with that. The caller holds the lock of the directory.
+func (f LockedKey) replace(old Key, now func() time.Time, step func(name string) error) ([]byte, error) {
 	if err := step("next"); err != nil {
 		return nil, err
 	}
@@ -100,6 +106,58 @@ func (f LockedKey) rotate(ctx context.Context, retiring func() (Key, error), now
 		return nil, err
 	}
 	return statement, PublishKey(f.Dir, next.Public)
+}
+
+// Finish implements KeySource: it goes on from the statement.
+func (f LockedKey) Finish(ctx context.Context) error {
+	unlock, err := lockDir(ctx, f.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if statement, err := f.finish(); statement != nil || err != nil {
+		return err
+	}
+	old, err := f.load(KeyFile)
+	if err != nil {
+		return err
+	}
+	retired, err := IsRetired(f.Dir, old.Public)
+	if err != nil || !retired {
+		return err
+	}
+	if _, err := f.load(nextFile); err != nil {
+		return fmt.Errorf("a rotation of the host's key was stated and not finished, and the new key is not here: put %s back: %w", f.path(nextFile), err)
+	}
+	if _, err := f.replace(old, time.Now, func(string) error { return nil }); err != nil {
+		return fmt.Errorf("finish the rotation of the host's key: %w", err)
+	}
+	return nil
+}
+
+// PublishNext finishes a rotation of a key that is not in a file: if the last statement in dir retires the key that
+// is published there, it publishes the key that follows.
+func PublishNext(ctx context.Context, dir string) error {
+	unlock, err := lockDir(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	all, err := Retired(dir)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	public, err := regular.ReadFile(filepath.Join(dir, PublicFile))
+	if last := all[len(all)-1]; err == nil && string(public) == last.Old+"\n" {
+		err = PublishKey(dir, last.New)
+	}
+	return err
+}
+
+// IsRetired reports whether a rotation in dir retires the key.
+func IsRetired(dir, public string) (bool, error) {
+	all, err := Retired(dir)
+	return slices.ContainsFunc(all, func(r Rotation) bool { return r.Old == public }), err
 }
 
 // finish does the last step of a rotation that was cut off before it.

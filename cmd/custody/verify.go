@@ -305,7 +305,14 @@ func (a *app) check(ctx context.Context, h *home.Home, st runReader, tenant, run
 	if errors.Is(err, proof.ErrSegmentMissing) && !pruned && h.IsPruned(run) { // retention removed it meanwhile
 		return a.checkOnce(ctx, h, st, tenant, run, t)
 	}
-	return report, err
+	var d *replay.Differences
+	if !errors.As(err, &d) {
+		return report, err
+	}
+	if any, finishErr := h.FinishErasures(ctx, run); !any || finishErr != nil { // one that was cut off is in the log and not in the store
+		return report, errors.Join(err, finishErr)
+	}
+	return a.checkOnce(ctx, h, st, tenant, run, t)
 }
 
 func (a *app) checkOnce(ctx context.Context, h *home.Home, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {

@@ -107,6 +107,9 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	return s.TakeOver(ctx, old)
 }
 
+// Finish implements proof.KeySource.
+func (s *Source) Finish(ctx context.Context) error { return proof.PublishNext(ctx, s.config.Dir) }
+
 // TakeOver implements proof.KeySource: the agent's only key that has not signed for this host yet follows old.
 func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
 	next, err := s.only(ctx, old.Name())

@@ -136,6 +136,9 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	return s.succeed(ctx, old, versions[latest])
 }
 
+// Finish implements proof.KeySource.
+func (s *Source) Finish(ctx context.Context) error { return proof.PublishNext(ctx, s.config.Dir) }
+
 // TakeOver implements proof.KeySource: the newest version in Vault follows old.
 func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
 	versions, latest, err := s.versions(ctx)
