@@ -89,6 +89,7 @@ func TestFsckUnborn(t *testing.T) {
 	if err := os.Mkdir(unborn, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	shareLock(t, filepath.Join(d.home, "runs")) // as a run that begins does: no command removes the directory
 	d.must(0, "fsck")
 }
 
@@ -125,7 +126,7 @@ func TestErasureCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.home = killed
-	reading := shareRuns(t, killed)
+	reading := shareLock(t, killed)
 	released := time.AfterFunc(2*time.Second, func() { reading.Close() })
 	defer released.Stop()
 	d.must(0, "verify", run)
@@ -152,17 +153,17 @@ func TestDeletionCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.home = killed
-	reading := shareRuns(t, killed)
+	reading := shareLock(t, killed)
 	released := time.AfterFunc(2*time.Second, func() { reading.Close() })
 	defer released.Stop()
 	d.must(0, "fsck")
 	d.contains(d.must(2, "verify", run).stderr, "was deleted by retention")
 }
 
-// shareRuns reads runs' directories, as a verification does, until the file is closed.
-func shareRuns(t *testing.T, home string) *os.File {
+// shareLock shares the lock of a directory, as a verification shares that of $CUSTODY_HOME, until the file is closed.
+func shareLock(t *testing.T, dir string) *os.File {
 	t.Helper()
-	f, err := os.Open(home)
+	f, err := os.Open(dir)
 	if err == nil {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
 	}
