@@ -23,7 +23,8 @@ type Credential struct {
 	// Bars are the lengths of time that the broker promised: one of 60 s at mint, one more at each renewal.
 	Bars []Bar    `json:"bars"`
 	Uses []Use    `json:"uses"`
-	Seqs []uint64 `json:"seqs"` // of all its records
+	Seqs []uint64 `json:"seqs"` // of all its records on the host
+	Openings
 }
 
 // Bar is one promise of a broker's.
@@ -58,8 +59,13 @@ func (s *Story) makeCredentials() []Credential {
 	p := purse{list: []Credential{}, alive: map[string][]int{}, used: map[heldKey]int{}}
 	for i := range s.moments {
 		m := &s.moments[i]
-		if c, is := m.what.(*audit.Secret); is && m.host() {
-			p.add(m, c)
+		switch what := m.what.(type) {
+		case *audit.Secret:
+			if m.host() {
+				p.add(m, what)
+			}
+		case *audit.File:
+			p.open(s, m, what)
 		}
 	}
 	if end, over := s.ended(); over {
@@ -78,7 +84,7 @@ func (p *purse) add(m *moment, s *audit.Secret) {
 	case audit.SecretMint:
 		p.alive[m.step] = append(p.alive[m.step], len(p.list))
 		p.list = append(p.list, Credential{Step: m.step, Name: s.Name, Broker: s.Broker, Via: s.Via, Tag: s.Tag, Accessor: s.Accessor, Seq: m.seq,
-			Start: m.time(), Bars: []Bar{}, Uses: []Use{}, Seqs: []uint64{}})
+			Start: m.time(), Bars: []Bar{}, Uses: []Use{}, Seqs: []uint64{}, Openings: Openings{Readers: []Reader{}}})
 		p.used[key] = len(p.list)
 		p.list[len(p.list)-1].promise(m, s)
 	case audit.SecretUse:

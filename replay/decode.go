@@ -44,9 +44,15 @@ func payload(e *audit.Event, body []byte) error {
 			P **audit.Exit `json:"exit"`
 		}{&e.Exit})
 	case audit.KindFile:
-		return part(body, &struct {
+		err := part(body, &struct {
 			P **audit.File `json:"file"`
 		}{&e.File})
+		if err != nil || e.File == nil || len(e.File.Secrets) == 0 {
+			return err
+		}
+		return part(body, &struct { // whether a secret was opened before its end
+			P **audit.GuestTime `json:"guest_time"`
+		}{&e.Guest})
 	case audit.KindOutput:
 		return part(body, &struct {
 			P **audit.Output `json:"output"`

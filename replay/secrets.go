@@ -92,7 +92,13 @@ type Held struct {
 	Expires  time.Time `json:"expires"` // unless it was renewed afterwards
 	Renewals int       `json:"renewals,omitempty"`
 	Seq      uint64    `json:"seq"` // of the mint
+	// OpenedBy are the first 8 processes that opened a file with it, as the guest's sensor claims; Opened counts all openings.
+	OpenedBy []*Actor `json:"opened_by,omitempty"`
+	Opened   int      `json:"opened,omitempty"`
 }
+
+// maxOpenedBy is how many processes a Held names.
+const maxOpenedBy = 8
 
 // heldFold has the credentials that were minted and have not been revoked.
 type heldFold map[heldKey]*Held
@@ -129,6 +135,24 @@ func (f heldFold) each(step string, s *audit.Secret, do func(heldKey, *Held)) {
 	}
 }
 
+// open adds that a process opened a file for reading.
+func (f heldFold) open(s *Story, m *moment, file *audit.File) {
+	if file.Op != audit.FileRead {
+		return
+	}
+	for _, name := range file.Secrets {
+		h := f[heldKey{m.step, name}]
+		if h == nil {
+			continue
+		}
+		h.Opened++
+		by := s.actorOf(m, file.Proc, file.PID)
+		if by != nil && len(h.OpenedBy) < maxOpenedBy && !slices.ContainsFunc(h.OpenedBy, func(a *Actor) bool { return *a == *by }) {
+			h.OpenedBy = append(h.OpenedBy, by)
+		}
+	}
+}
+
 // at returns those that had not run out at t.
 func (f heldFold) at(t time.Time) []Held {
 	list := []Held{}
@@ -154,7 +178,22 @@ func (v *stateView) secrets() {
 		if h.Renewals > 0 {
 			text += ", " + plural(h.Renewals, "renewal") + " so far"
 		}
+		if h.Opened > 0 {
+			text += ", opened " + plural(h.Opened, "time") + " by " + actors(h.OpenedBy)
+		}
 		v.l.put(plain, "  "+escape(text))
 		v.l.end()
 	}
+}
+
+// actors lists processes in words; there may be more of them.
+func actors(list []*Actor) string {
+	var words []string
+	for _, a := range list {
+		words = append(words, a.String())
+	}
+	if len(list) == maxOpenedBy {
+		words = append(words, "…")
+	}
+	return cmp.Or(strings.Join(words, ", "), "an unknown process")
 }

@@ -149,6 +149,7 @@ func (n *scene) add(m *moment, place int32) {
 		}
 	case *audit.File:
 		n.file(m, place, p)
+		n.held.open(n.s, m, p)
 	case *audit.Gap:
 		n.st.Gaps = append(n.st.Gaps, gapAt(m, p))
 	}

@@ -44,6 +44,7 @@ type Story struct {
 type moment struct {
 	seq      uint64
 	at       int64 // nanoseconds since 1970
+	claimed  int64 // when a guest's event happened, by its clock less its offset to the host's; 0: unknown
 	kind     audit.Kind
 	observer audit.Observer
 	step     string
@@ -138,6 +139,9 @@ func (s *Story) add(row store.Row, r audit.Record, err error) {
 		m.state = unreadable
 	default:
 		m.kind, m.observer, m.step = r.Kind, r.Observer, r.Step
+		if g := r.Guest; g != nil {
+			m.claimed = nanos(g.Time) - g.OffsetNS
+		}
 		s.take(&m, place, &r)
 		s.known.learnRecord(&r)
 	}

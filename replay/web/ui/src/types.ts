@@ -616,6 +616,21 @@ export interface Credential {
   bars: { seq: number; from: string; to: string }[];
   uses: { seq: number; time: string; host?: Text; flow?: string }[];
   seqs: number[];
+  /** The first 100 processes that opened a file with it. */
+  readers: Reader[];
+  opened?: number;
+  opened_after?: number;
+}
+export interface Reader {
+  by?: Actor;
+  exe?: Text;
+  argv?: Text[];
+  paths: Text[];
+  seq: number;
+  first: string;
+  last: string;
+  times: number;
+  after?: number;
 }
 export interface Finding {
   /** 0: it stands in no record, the model derived it. */

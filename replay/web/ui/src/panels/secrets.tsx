@@ -7,7 +7,7 @@ import { flat, plural } from "../text";
 import { span } from "../time";
 import type { Credential, Items } from "../types";
 import { Bars, type Mark, type Stretch } from "./bars";
-import { Figure, SearchFor, Seq } from "./shared";
+import { Argv, By, Figure, SearchFor, Seq } from "./shared";
 
 /** The life of each credential: minted, promised for 60 s at a time, used, revoked. */
 export default function SecretsPanel({ run }: { run: RunStore }) {
@@ -27,9 +27,10 @@ function Shown({ run, all }: { run: RunStore; all: Credential[] }) {
         <Figure name="credentials">{named.length}</Figure>
         <Figure name="alive now" tone={all.some((c) => !c.end && detail.live) ? "info" : "plain"}>{all.filter((c) => !c.end && detail.live).length}</Figure>
         <Figure name="uses by the gateway">{all.reduce((n, c) => n + c.uses.length, 0)}</Figure>
+        <Figure name="openings of files" tone={all.some((c) => c.opened_after) ? "warn" : "plain"}>{all.reduce((n, c) => n + (c.opened ?? 0), 0)}</Figure>
         <Figure name="ran out instead of being revoked" tone={all.some((c) => c.ended_by === "expire") ? "warn" : "plain"}>{all.filter((c) => c.ended_by === "expire").length}</Figure>
       </div>
-      <p class="muted small">The host saw all of this. The value itself is in no record. Each hatched bar is one promise of the broker's, 60 s at most; the solid line is how long the credential lived.</p>
+      <p class="muted small">The host saw all of this but the openings of files, which the guest's sensor claims. The value itself is in no record. Each hatched bar is one promise of the broker's, 60 s at most; the solid line is how long the credential lived.</p>
       {all.map((c) => <Life key={c.seq} run={run} c={c} scale={scale} />)}
     </>
   );
@@ -63,6 +64,7 @@ function Life({ run, c, scale }: { run: RunStore; c: Credential; scale: { from: 
         {c.tag && <Fact name="Tag of the value"><code>{flat(c.tag)}</code></Fact>}
         {c.accessor_sha256 && <Fact name="Accessor, SHA-256"><Hash value={c.accessor_sha256} /></Fact>}
         {c.uses.length > 0 && <Fact name="Used by the gateway"><Uses run={run} c={c} /></Fact>}
+        {c.opened !== undefined && <Fact name="Opened by"><Readers run={run} c={c} /></Fact>}
         {c.name && <Fact name="This name"><SearchFor by="secret" value={c.name} /></Fact>}
       </Facts>
     </section>
@@ -83,5 +85,20 @@ function Uses({ run, c }: { run: RunStore; c: Credential }) {
     <ul class="plain-list">{c.uses.slice(0, 50).map((u) => (
       <li><Seq run={run} seq={u.seq} time={u.time} /> <Time at={u.time} /> {u.host !== undefined && <>to <Words text={u.host} limit={80} /></>}{u.flow && <span class="muted"> in flow {flat(u.flow)}</span>}</li>
     ))}{c.uses.length > 50 && <li class="muted">and {c.uses.length - 50} more</li>}</ul>
+  );
+}
+
+/** The processes that opened a file with the credential, and whether one did so after its end. */
+function Readers({ run, c }: { run: RunStore; c: Credential }) {
+  const listed = c.readers.reduce((n, r) => n + r.times, 0);
+  const more = (c.opened ?? 0) - listed;
+  return (
+    <ul class="plain-list readers">{c.readers.map((r) => (
+      <li>
+        <Seq run={run} seq={r.seq} time={r.first} /> <Time at={r.first} /> <By run={run} by={r.by} />: {r.exe !== undefined && <><Words text={r.exe} limit={80} /> </>}<Argv argv={r.argv} limit={80} />
+        <span class="muted"> opened {r.paths.map((p) => <><Words text={p} limit={80} /> </>)}{plural(r.times, "time")}{r.times > 1 && <>, last at <Time at={r.last} /></>}</span>
+        {r.after !== undefined && <> <Badge tone="warn">{r.after === r.times ? "after its end" : `${r.after} of them after its end`}</Badge></>}
+      </li>
+    ))}{more > 0 && <li class="muted">and {plural(more, "opening")} by other processes</li>}</ul>
   );
 }

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-CRGPC2HC.js";import"./chunk-F2SKCSSX.js";import"./chunk-I243F5Z6.js";import"./chunk-TUG64TJ5.js";import"./chunk-VNX4L6OU.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
