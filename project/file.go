@@ -53,6 +53,8 @@ type Secret struct {
 	// Hosts are the only ones to which requests may carry the secret, where the gateway reads
 	// them; none means all that the egress rules allow. A header secret goes where rules name it.
 	Hosts []netpolicy.Pattern
+	// Line and Column are the place of its name in the project's file, from 1.
+	Line, Column int
 }
 
 // Deliver is the way of a value to a step. With Header, Env and File get a

@@ -82,8 +82,8 @@ func TestParseSample(t *testing.T) {
 		},
 		Resolvers: []string{"udp://10.0.0.53", "tls://9.9.9.9#dns.quad9.net"},
 		Secrets: map[string]Secret{
-			"anthropic": {From: "vault:secret/data/agents/anthropic#key", Deliver: Deliver{Header: "x-api-key"}},
-			"git":       {From: "env:TOKEN", Deliver: Deliver{Env: "GIT_TOKEN", File: "git/token"}, Hosts: []netpolicy.Pattern{pattern(t, "github.com")}},
+			"anthropic": {From: "vault:secret/data/agents/anthropic#key", Deliver: Deliver{Header: "x-api-key"}, Line: 18, Column: 3},
+			"git":       {From: "env:TOKEN", Deliver: Deliver{Env: "GIT_TOKEN", File: "git/token"}, Hosts: []netpolicy.Pattern{pattern(t, "github.com")}, Line: 19, Column: 3},
 		},
 		Anomaly: End,
 		Record:  Record{Mode: Degrade, Files: Files{HashOver: 4096, ReadOver: -1}, Output: 1 << 20},

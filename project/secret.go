@@ -65,6 +65,7 @@ func (d *decoder) secret(e entry) (Secret, error) {
 	if message, hint := s.impossible(); message != "" {
 		return s, d.err(e.at, fmt.Sprintf("the secret %q %s", e.key, message), hint)
 	}
+	s.Line, s.Column = place(e.at)
 	return s, nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,7 +42,8 @@ func (j *job) bind() error {
 	return nil
 }
 
-// needSources returns an error that lists each secret of the run whose env: or file: source has no usable value.
+// needSources returns an error that lists each secret of the run whose env: or file: source has no usable value, or whose
+// cmd: source names a program that cannot be executed.
 func (j *job) needSources() error {
 	bound := slices.DeleteFunc(bindings(j.project), func(b secrets.Binding) bool {
 		return !slices.ContainsFunc(j.binds, func(names []string) bool { return slices.Contains(names, b.Name) })
@@ -50,10 +52,18 @@ func (j *job) needSources() error {
 	for _, v := range values {
 		clear(v)
 	}
+	caller, err := local.FindCaller(os.Getenv, j.policyFile(), j.home.Config().Commands.User)
+	if err != nil {
+		caller = nil // the program is looked for all the same; the step says that it does not run as root
+	}
 	e := &unready{file: j.projectPath()}
 	for _, b := range bound {
-		if err := errs[b.Name]; err != nil {
-			e.why = append(e.why, fmt.Sprintf("secret %s: %v", b.Name, err))
+		err := errs[b.Name]
+		if err == nil {
+			err = local.CheckProgram(j.ctx, b.From, sourceDir(j.cmd.Policy), caller)
+		}
+		if err != nil {
+			e.why = append(e.why, fmt.Sprintf("secret %s (line %d): %v", b.Name, j.project.Secrets[b.Name].Line, err))
 		}
 	}
 	if len(e.why) == 0 {
