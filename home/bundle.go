@@ -20,18 +20,20 @@ type BundleReader struct {
 	// Shown is the run.
 	Shown    store.Run
 	withheld map[uint64]bool
+	lock     *os.File // on Dir, for as long as the reader is open
 }
 
-// ReadBundle returns a reader of a bundle's records. They are what the manifests in the bundle list; no signature is
+// ReadBundle first removes the temporary directories of readers whose process died. It returns a reader of a bundle's records. They are what the manifests in the bundle list; no signature is
 // checked: that is proof.Verify's part.
 func ReadBundle(ctx context.Context, e *proof.Evidence) (*BundleReader, error) {
-	dir, err := os.MkdirTemp("", "custody-bundle-")
+	sweepBundles()
+	dir, lock, err := bundleDir()
 	if err != nil {
 		return nil, err
 	}
-	b := &BundleReader{Dir: dir, withheld: map[uint64]bool{}}
+	b := &BundleReader{Dir: dir, withheld: map[uint64]bool{}, lock: lock}
 	if b.Store, err = sqlite.Open(ctx, filepath.Join(dir, "bundle.db")); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, os.RemoveAll(dir), lock.Close())
 	}
 	if err := b.fill(ctx, e); err != nil {
 		return nil, errors.Join(err, b.Close())
@@ -69,4 +71,6 @@ func (b *BundleReader) fill(ctx context.Context, e *proof.Evidence) error {
 func (b *BundleReader) Withheld(seq uint64) bool { return b.withheld[seq] }
 
 // Close closes the reader and removes its directory.
-func (b *BundleReader) Close() error { return errors.Join(b.Store.Close(), os.RemoveAll(b.Dir)) }
+func (b *BundleReader) Close() error {
+	return errors.Join(b.Store.Close(), os.RemoveAll(b.Dir), b.lock.Close())
+}
