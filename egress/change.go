@@ -70,7 +70,7 @@ func (n *Network) canOpen(p *netpolicy.Policy) error {
 	trusted := opened(n.options.Policy)
 	for _, name := range opened(p) {
 		if !slices.Contains(trusted, name) {
-			return fmt.Errorf("%s cannot get http in a run that lives: its guest was told at the start for which names TLS may be opened; begin a new run", name)
+			return fmt.Errorf("%s cannot get http in a live run: the names for which TLS may be opened are set when the guest starts; begin a new run", name)
 		}
 	}
 	return nil

@@ -119,7 +119,7 @@ func panicSite() string {
 func (c *conn) serve() string {
 	name, seq, ok := c.g.cfg.Names.Name(c.dst.Addr())
 	if !ok {
-		c.deny(netpolicy.Default, denied("the address stands for no name that the guest was told"), "")
+		c.deny(netpolicy.Default, denied("the address stands for no name that the resolver gave the guest"), "")
 		c.abort()
 		return ""
 	}

@@ -69,7 +69,7 @@ func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask)
 	defer f.stop(nil)
 	defer x.conn.g.asking.Add(-1)
 	if n := x.conn.g.asking.Add(1); n > int64(x.conn.g.limits.Exchanges) && q.no == nil {
-		q.no = &refusal{http.StatusServiceUnavailable, alertInternalError, fmt.Sprintf("the sandbox has %d requests at once already", n-1)}
+		q.no = &refusal{http.StatusServiceUnavailable, alertInternalError, fmt.Sprintf("the sandbox has %d concurrent requests already", n-1)}
 	}
 	u, no := x.vet(q)
 	if no != nil {

@@ -263,7 +263,7 @@ func (g *Gateway) tellExcess() {
 	defer cancel()
 	g.post(ctx, audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{
 		State: audit.FlowDeny, Proto: "tcp", Verdict: audit.Deny, Rule: netpolicy.Default, Count: n,
-		Reason: fmt.Sprintf("the sandbox has %d connections at once already", g.limits.Conns),
+		Reason: fmt.Sprintf("the sandbox has %d concurrent connections already", g.limits.Conns),
 	}})
 }
 

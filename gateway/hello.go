@@ -175,7 +175,7 @@ func parseServerName(data wire) (string, error) {
 func (h hello) check(name string, opened bool) *refusal {
 	switch {
 	case h.name == "":
-		return misnamed("the client names no server (SNI), so nobody can tell that it wants %s", name)
+		return misnamed("the client names no server (SNI), so it cannot be checked that it wants %s", name)
 	case !sameName(h.name, name):
 		return misnamed("the client asks for another server (SNI) than the destination's name")
 	case h.ech && !opened:

@@ -128,7 +128,7 @@ func (l *AccessLog) begin(ctx context.Context, now time.Time) (*Run, error) {
 	run, err := l.home.Begin(ctx, RunOptions{
 		ID: store.AccessPrefix + strings.TrimPrefix(NewRunID(now), sandboxPrefix), Mode: wal.Strict, Facts: facts, Redactor: l.redactor,
 		OnStall: func(err error) {
-			l.home.warn("nobody can look at records: the access log cannot be written: " + err.Error())
+			l.home.warn("records cannot be read: the access log cannot be written: " + err.Error())
 		},
 		OnResume: func() { l.home.warn("the access log can be written again") },
 	})

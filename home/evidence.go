@@ -96,7 +96,7 @@ func (h *Home) recordDir(ctx context.Context, tenant, run string) (dir string, r
 	remove = func() error { return errors.Join(os.RemoveAll(temp), keep()) }
 	dir = filepath.Join(temp, rebuiltDir)
 	if err := h.rebuildRun(ctx, tenant, run, dir); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("run %s: make its record anew from the store: %w", run, err), remove())
+		return "", nil, errors.Join(fmt.Errorf("run %s: restore its record from the store: %w", run, err), remove())
 	}
 	return dir, remove, nil
 }

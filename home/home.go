@@ -93,7 +93,7 @@ func (e *unsafeHome) Unwrap() error { return e.err }
 
 // Hint says what to do.
 func (e *unsafeHome) Hint() string {
-	return "whoever can change it decides what Custody does as root: use a directory of your own or of root's, on a way that others cannot write to (chmod go-w), or call custody as its owner"
+	return "anyone who can change it controls what Custody does as root: use a directory of your own or of root's, on a path that others cannot write to (chmod go-w), or call custody as its owner"
 }
 
 // Config returns what host.yaml says.

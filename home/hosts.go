@@ -114,7 +114,7 @@ func (h *Home) Enrol(key string, again bool) ([]byte, error) {
 		case e.Key == key:
 			return e.Signed, nil
 		case e.Host.Host == stated.Host && !again:
-			return nil, fmt.Errorf("the fleet has a host %s with another key: if its key was rotated, say so with --again; if it is another machine, give it another name", stated.Host)
+			return nil, fmt.Errorf("the fleet has a host %s with another key: if its key was rotated, give --again; if it is another machine, give it another name", stated.Host)
 		}
 	}
 	root, err := h.rootKey()

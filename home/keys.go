@@ -269,7 +269,7 @@ func (h *Home) RotateKey(ctx context.Context, from string) (proof.Key, error) {
 	}
 	err = log.enter(ctx, proof.RotationLeaf(proof.Digest(statement)))
 	if err := errors.Join(err, log.close(ctx)); err != nil {
-		return proof.Key{}, fmt.Errorf("the key is changed, and the host's log does not say so yet: %w", err)
+		return proof.Key{}, fmt.Errorf("the key is changed, and the host's log has no entry of it yet: %w", err)
 	}
 	return h.Key()
 }

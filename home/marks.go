@@ -290,7 +290,7 @@ func (m *Marks) manifest(c *chain, i int) (*part, error) {
 
 // stranger is the mark of what is signed by a key that is not known here. Where all runs are this host's own, that is nobody's.
 func (m *Marks) stranger(c *chain, n *note.Note) store.Mark {
-	by := "nobody"
+	by := "no known key"
 	if len(n.UnverifiedSigs) > 0 {
 		by = fmt.Sprintf("%s+%08x", n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash)
 	}

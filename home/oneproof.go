@@ -71,7 +71,7 @@ func (h *Home) rebuildSegment(ctx context.Context, tenant, run string, seq uint6
 			return err
 		}
 		if err := proof.Rebuild(ctx, dir, [][]byte{m.Bytes}, segmentRows(ctx, st, r, m)); err != nil {
-			return fmt.Errorf("run %s, segment %d: make it anew from the store: %w", run, m.Index, err)
+			return fmt.Errorf("run %s, segment %d: restore it from the store: %w", run, m.Index, err)
 		}
 		return h.copyStatements(r, dir)
 	}

@@ -37,7 +37,7 @@ func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 }
 
 func tooMuch(run string) store.Mark {
-	return store.Mark{State: store.Unchecked, Text: "there is too much to check at once: custody verify " + run}
+	return store.Mark{State: store.Unchecked, Text: "this is too much to check here: custody verify " + run}
 }
 
 // summary compares a run's summary with its records.

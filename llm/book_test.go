@@ -117,7 +117,7 @@ func TestBudgetWithoutUsage(t *testing.T) {
 		{"none asked for", "/v1/chat/completions", "data: {\"choices\":[{\"delta\":{\"content\":\"123456789\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", nil,
 			13 + 9, "the provider sent no usage; the budget was charged 22 tokens more, one for each byte of text"},
 		{"broken off", "/v1/messages", "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":100,\"output_tokens\":2}}}\n\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"123456789\"}}\n\n", errors.New("the guest went away"),
-			100 + 9, "the exchange broke off: the guest went away; the provider did not say what the output cost; the budget was charged 7 tokens more, one for each byte of text"},
+			100 + 9, "the exchange broke off: the guest went away; the provider did not report the tokens of the output; the budget was charged 7 tokens more, one for each byte of text"},
 		{"not understood", "/v1/messages", "what is this", nil,
 			13 + 12, "the stream ended before the answer did; the provider sent no usage; the budget was charged 25 tokens more, one for each byte of text"},
 	} {

@@ -83,7 +83,7 @@ func (c *Call) reasons(why string) (all notes) {
 	case !a.usage.in && a.usage.output == 0:
 		all.add("the provider sent no usage")
 	case !a.usage.last:
-		all.add("the provider did not say what the output cost")
+		all.add("the provider did not report the tokens of the output")
 	}
 	if a.tools.lost > 0 {
 		all.add(fmt.Sprintf("there were %d more tool calls", a.tools.lost))

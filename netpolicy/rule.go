@@ -192,7 +192,7 @@ func (r *Rule) impossible() (message, hint string) {
 	case isRange && len(r.Addresses) > 0:
 		return "a rule for a range of addresses cannot have addresses", "the range itself says which: remove addresses"
 	case r.Mode == Direct && (r.HTTP != nil || r.Credential != ""):
-		return "a rule with mode direct cannot have http or credential", "nobody looks inside a direct stream: use mode gateway, or remove them"
+		return "a rule with mode direct cannot have http or credential", "a direct stream is not inspected: use mode gateway, or remove them"
 	case r.Mode == Gateway && slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Proto != "tcp" }):
 		return "the gateway carries TCP only", "give the rule mode: direct for UDP"
 	case r.Mode == Gateway && r.hasPort(Port{"tcp", ResolverPort}):

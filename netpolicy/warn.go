@@ -50,7 +50,7 @@ func warnRange(prefix netip.Prefix, warn warnFunc) {
 	if prefix.Addr().Is4() && prefix.Bits() < narrow4 || !prefix.Addr().Is4() && prefix.Bits() < narrow6 {
 		warn("give the addresses that are needed, or names", "%s is a wide range: all its hosts can be reached", prefix)
 	} else {
-		warn("prefer a name: its addresses are looked up and checked", "no name is checked for %s: whoever answers there is reached", prefix)
+		warn("prefer a name: its addresses are looked up and checked", "no name is checked for %s: any server that answers there is reached", prefix)
 	}
 }
 
@@ -70,7 +70,7 @@ func warnName(r *Rule, warn warnFunc) {
 		}
 	}
 	if r.Mode == Direct {
-		warn("use mode gateway where the traffic is TLS or HTTP", "nobody checks that a direct stream to %s is for that name: others at its addresses can be reached", r.Pattern)
+		warn("use mode gateway where the traffic is TLS or HTTP", "it is not checked that a direct stream to %s is for that name: others at its addresses can be reached", r.Pattern)
 	}
 	if slices.ContainsFunc(resolvers, func(s string) bool { return under(name, s) }) {
 		warn("remove it: the sandbox has a resolver", "%s answers DNS over HTTPS: any name can be asked there, with any data in it", name)

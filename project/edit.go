@@ -109,7 +109,7 @@ func findEgress(name string, text []byte) (section, error) {
 		}
 	}
 	if from > to || to > len(lines) {
-		return section{}, d.err(body, "the lines of its egress rules cannot be told", "end lines with a newline")
+		return section{}, d.err(body, "the lines of its egress rules cannot be found", "end lines with a newline")
 	}
 	for to > from+1 && isFiller(lines[to-1]) {
 		to--

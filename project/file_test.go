@@ -182,7 +182,7 @@ func TestErrors(t *testing.T) {
 		{"port", v + "egress: [{allow: a.com, ports: [443]}]\n", `"443" is not a port; write tcp/443`},
 		{"port name", v + "egress: [{allow: a.com, ports: [tcp/https]}]\n", "write tcp/443 or udp/53"},
 		{"port zero", v + "egress: [{allow: a.com, ports: [tcp/0]}]\n", "write tcp/443 or udp/53"},
-		{"direct http", v + "egress: [{allow: a.com, mode: direct, http: {methods: [GET]}}]\n", "nobody looks inside"},
+		{"direct http", v + "egress: [{allow: a.com, mode: direct, http: {methods: [GET]}}]\n", "is not inspected"},
 		{"method", v + "egress: [{allow: a.com, http: {methods: [get]}}]\n", "capitals"},
 		{"path", v + "egress: [{allow: a.com, http: {paths: [x]}}]\n", "slash"},
 		{"credential", v + "egress: [{allow: a.com, http: {}, credential: nope}]\n", `the secret "nope", which does not exist; define it`},

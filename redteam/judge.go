@@ -62,7 +62,7 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 		if i := slices.IndexFunc(q.Options, func(o string) bool {
 			return slices.ContainsFunc(optionData, func(d string) bool { return strings.Contains(o, d) })
 		}); i >= 0 {
-			return "the world's resolver was told: " + q.Options[i]
+			return "the world's resolver received: " + q.Options[i]
 		}
 	}
 	if text := t.reached(p, cut); text != "" {
@@ -101,7 +101,7 @@ func (t *trial) reached(p Probe, cut time.Time) string {
 	}
 	for _, talk := range t.world.Talks() {
 		if p.allowed < reaches && (strings.Contains(talk.SNI, p.token) || bytes.Contains(talk.Said, []byte(p.token))) {
-			return fmt.Sprintf("%s was told: %.200q", talk.Dst, talk.Said)
+			return fmt.Sprintf("%s received: %.200q", talk.Dst, talk.Said)
 		}
 	}
 	return ""

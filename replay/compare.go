@@ -14,11 +14,11 @@ import (
 var (
 	ErrAltered = errors.New("the record is altered in the store")
 	ErrSalt    = errors.New("the record's salt is altered in the store")
-	ErrColumns = errors.New("the columns to search by do not say what the record says")
+	ErrColumns = errors.New("the search columns differ from the record")
 	ErrMissing = errors.New("the record is missing from the store")
 	ErrExtra   = errors.New("the store has a record that the log has not")
 	ErrOrder   = errors.New("records are not in order of seq")
-	ErrSummary = errors.New("the run's summary does not say what its records say")
+	ErrSummary = errors.New("the run's summary differs from its records")
 )
 
 // Difference is one of the errors above at one record.
@@ -75,7 +75,7 @@ func (d *Differences) add(seq uint64, err error) {
 
 // Hint says what to do.
 func (d *Differences) Hint() string {
-	return "the log is the record: `custody ship --differ` mends the store; `custody rebuild` makes SQLite's anew, and keeps the old file as evidence"
+	return "the log is the record: `custody ship --differ` mends the store; `custody rebuild` makes a new SQLite store, and keeps the old file as evidence"
 }
 
 // CompareStore compares the rows that a store has of a run with the frames of

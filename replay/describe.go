@@ -354,7 +354,7 @@ func access(a *audit.Access) entry {
 	}
 	who := orUnknown(a.Who)
 	if a.Who == "" {
-		who = "nobody known"
+		who = "unknown"
 	}
 	e.add(bold, escape(who))
 	e.add(plain, " "+escape(a.Action)+" "+escape(a.Route))

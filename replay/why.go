@@ -474,7 +474,7 @@ func (s *Story) sentence(m *moment) string {
 	case *audit.Flow:
 		text = s.flowSentence(m, p)
 	case *audit.DNS:
-		text = "The guest asked for " + escape(p.Type) + " of " + quote(p.Name) + " and was told " + answer(p) + "."
+		text = "The guest asked for " + escape(p.Type) + " of " + quote(p.Name) + " and the answer was " + answer(p) + "."
 		if !asked(p) {
 			text = "The gateway looked up " + quote(p.Name) + " and found " + answer(p) + "."
 		}

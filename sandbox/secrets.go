@@ -34,7 +34,7 @@ func (s *Sandbox) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
 		return nil, nil
 	}
 	if s.parts.Secrets == nil {
-		return nil, fmt.Errorf("step %s names secrets, and nobody mints any", st.Name)
+		return nil, fmt.Errorf("step %s names secrets, and there is no issuer", st.Name)
 	}
 	limit := secrets.MaxLimit
 	if until, ok := ctx.Deadline(); ok {

@@ -162,7 +162,7 @@ func SignerOf(signed []byte) (string, error) {
 		return "", err
 	}
 	if len(n.UnverifiedSigs) == 0 {
-		return "", errors.New("nobody signed it")
+		return "", errors.New("it has no signature")
 	}
 	return fmt.Sprintf("%s+%08x+", n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash), nil
 }

@@ -169,7 +169,7 @@ func (e *NoKeyError) Error() string {
 
 // Hint says what to do.
 func (e *NoKeyError) Hint() string {
-	return "if the key is kept in another way, name that way as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
+	return "if the key is kept elsewhere, name its driver as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
 }
 
 // errAbsent says that a file with a private key is not there. Of what opens it, fs.ErrNotExist may say the same.

@@ -46,7 +46,7 @@ const (
 )
 
 // ErrNoIngester means that nobody answers questions: no ingester is connected to the servers.
-var ErrNoIngester = errors.New("no ingester is there to say what the store has")
+var ErrNoIngester = errors.New("no ingester reports what the store has")
 
 // errBroken is an answer of which a part is missing.
 var errBroken = errors.New("the answer broke off")

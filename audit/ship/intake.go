@@ -196,7 +196,7 @@ func (g *Ingester) receive(ctx context.Context, in *intake) {
 		g.note(err)
 		g.probe(err)
 		if errors.Is(err, jetstream.ErrStreamNotFound) { // the servers have lost all: hosts send it again
-			g.where.warn("the NATS servers have lost the stream %s with all that was in it; it is made anew", streamName)
+			g.where.warn("the NATS servers have lost the stream %s with all that was in it; it is created again", streamName)
 			g.note(g.prepare(ctx))
 		}
 		g.rest(ctx, jitter(delay))
@@ -252,7 +252,7 @@ func (g *Ingester) consumer(ctx context.Context) (consumer jetstream.Consumer, e
 
 func checkConsumer(c jetstream.ConsumerConfig) error {
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver > 0 || c.FilterSubject != "" || len(c.FilterSubjects) > 0 {
-		return hinted(fmt.Errorf("%w: its consumer %s gives up segments or leaves some out", ErrStream, consumerName), "remove the consumer: it is made anew as it has to be")
+		return hinted(fmt.Errorf("%w: its consumer %s gives up segments or leaves some out", ErrStream, consumerName), "remove the consumer: it is created again with the right settings")
 	}
 	return nil
 }

@@ -163,7 +163,7 @@ func (l *link) try(ctx context.Context, subject string, timeout time.Duration, r
 const requestTimeout = 10 * time.Second
 
 // errTurned is the cause of requests that ended because the connection went or came.
-var errTurned = errors.New("the connection to the NATS server was lost or made anew")
+var errTurned = errors.New("the connection to the NATS server was lost or replaced")
 
 // wake ends all guarded requests: their answers will not come, or can be had now.
 func (l *link) wake() {

@@ -184,7 +184,7 @@ func (l *link) check(c jetstream.StreamConfig) error {
 		{c.Sealed, "it is sealed", "a stream that takes messages"},
 	} {
 		if rule.broken {
-			return hinted(fmt.Errorf("%w: %s", ErrStream, rule.what), "give it %s, or remove it when it is empty: it is made anew as it has to be", rule.fix)
+			return hinted(fmt.Errorf("%w: %s", ErrStream, rule.what), "give it %s, or remove it when it is empty: it is created again with the right settings", rule.fix)
 		}
 	}
 	if c.Replicas < 3 && l.conn.ConnectedClusterName() != "" {

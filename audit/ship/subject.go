@@ -43,7 +43,7 @@ func subject(root string, names ...string) (string, error) {
 	for i, name := range names {
 		t, ok := token(name)
 		if !ok {
-			return "", fmt.Errorf("%w: nobody and nothing can be called %.40q", store.ErrMalformed, name)
+			return "", fmt.Errorf("%w: invalid name %.40q", store.ErrMalformed, name)
 		}
 		if i > 0 {
 			root += "."

@@ -38,7 +38,7 @@ const (
 // of which that is not known. It works behind the caller, until close.
 func (l *link) checkSync(ctx context.Context) {
 	if l.config.Monitor == "" {
-		l.config.warn("nobody checks that the NATS servers write to disk before they acknowledge (sync_interval: always): set their monitoring endpoints")
+		l.config.warn("nothing checks that the NATS servers write to disk before they acknowledge (sync_interval: always): set their monitoring endpoints")
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), monitorTimeout)

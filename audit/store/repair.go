@@ -26,7 +26,7 @@ func (s Segment) CheckSigned() error {
 	}
 	lines := bytes.SplitN(s.Manifest, []byte("\n"), 3) // package proof describes it
 	if len(lines) < 2 || json.Unmarshal(lines[1], &m) != nil {
-		return malformed("there is no manifest that says what is to be repaired")
+		return malformed("no manifest names what to repair")
 	}
 	root := RootOf(s.Frames)
 	switch {

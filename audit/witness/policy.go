@@ -89,7 +89,7 @@ func checkOnce(text []byte) error {
 			}
 		case len(f) > 2 && f[0] == "group":
 			if strings.Trim(f[2], "0") == "" {
-				return fmt.Errorf("group %s asks for nobody", f[1])
+				return fmt.Errorf("group %s requires no witness", f[1])
 			}
 			for _, child := range f[3:] {
 				if err := once("child", child); err != nil {

@@ -317,7 +317,7 @@ func (w *Witness) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		defer func() { <-w.turns }()
 	default:
 		rw.Header().Set("Retry-After", "1")
-		http.Error(rw, "too many requests at once", http.StatusServiceUnavailable)
+		http.Error(rw, "too many concurrent requests", http.StatusServiceUnavailable)
 		return
 	}
 	line, err := w.add(req.Context(), body)

@@ -19,7 +19,7 @@ func TestBrowserLink(t *testing.T) {
 
 	q := chrome.Open(t, s.link, 1280, 800)
 	q.Allow("status of 401")
-	q.WaitTextIn("[role=alert]", "The link did not sign you in", "was used before", "restart custody serve for a new link", "custody token new", "somebody else has a session")
+	q.WaitTextIn("[role=alert]", "The link did not sign you in", "was used before", "restart custody serve for a new link", "custody token new", "someone else has a session")
 	q.Go(s.base + "#once=cso_" + "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
 	q.WaitTextIn("[role=alert]", "The link did not sign you in", "is not known, or its time is over", "restart custody serve for a new link")
 	if at := chrome.Eval[string](q, "location.href"); strings.Contains(at, "once") || !strings.HasSuffix(at, "#/runs") {

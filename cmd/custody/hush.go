@@ -22,7 +22,7 @@ func ownStderr() (*os.File, error) {
 	}
 	own := os.NewFile(uintptr(fd), "/dev/stderr")
 	if err := debug.SetCrashOutput(own, debug.CrashOptions{}); err != nil {
-		return nil, fmt.Errorf("have crashes told on standard error: %w", err)
+		return nil, fmt.Errorf("report crashes on standard error: %w", err)
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

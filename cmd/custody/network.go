@@ -63,7 +63,7 @@ func resolvers(p project.File) ([]upstream.Server, error) {
 	}
 	servers, err := upstream.ResolvConf(hostResolvers)
 	if err != nil {
-		return nil, fmt.Errorf("who resolves the names that may be reached is not known (name servers under resolvers in %s): %w", project.Name, err)
+		return nil, fmt.Errorf("no DNS resolver found: set resolvers in %s: %w", project.Name, err)
 	}
 	return servers, nil
 }

@@ -189,7 +189,7 @@ func guestGets(p *netpolicy.Policy, q netpolicy.Question, v netpolicy.Verdict) s
 	case q.Name == "":
 		return "its packets are dropped and recorded; a name that leads there is another question"
 	case v.Rule == nil:
-		return "the resolver answers REFUSED, records the question, and asks nobody else"
+		return "the resolver answers REFUSED, records the question, and asks no other server"
 	}
 	switch v.Reason {
 	case netpolicy.WrongMethod, netpolicy.WrongPath, netpolicy.UnclearPath:
@@ -213,7 +213,7 @@ func allowedGets(q netpolicy.Question, r *netpolicy.Rule) string {
 	case q.Name == "":
 		return "its packets pass, in both directions for what it began"
 	case r.Mode == netpolicy.Direct:
-		return "the resolver answers with the name's real addresses, to which its packets pass while the answer lives; nobody looks inside"
+		return "the resolver answers with the name's real addresses, to which its packets pass while the answer lives; their contents are not inspected"
 	case r.HTTP != nil && q.Request == nil:
 		return "a synthetic address at which the gateway opens TLS and checks each request, then dials the name itself"
 	case r.HTTP != nil:

@@ -13,7 +13,7 @@ import (
 )
 
 type pruneCmd struct {
-	DryRun bool `name:"dry-run" help:"Say what would be removed and what would be kept, and remove nothing."`
+	DryRun bool `name:"dry-run" help:"Print what would be removed and what would be kept, and remove nothing."`
 }
 
 func (c pruneCmd) Run(a *app) error {

@@ -43,7 +43,7 @@ func (c searchCmd) Run(a *app) error {
 		return err
 	}
 	if c.Hash+c.Path+c.Host+c.Secret+c.Rule+c.Text == "" && q.From.IsZero() {
-		return usageError{errors.New("say what to look for: --hash, --path, --host, --secret, --rule, --text or --from")}
+		return usageError{errors.New("give a search term: --hash, --path, --host, --secret, --rule, --text or --from")}
 	}
 	if c.Limit < 0 {
 		return usageError{fmt.Errorf("--limit %d: want 0 or more", c.Limit)}

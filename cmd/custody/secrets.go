@@ -202,7 +202,7 @@ func (a *app) revokeLeft(h *home.Home) {
 }
 
 type secretsCmd struct {
-	Check secretsCheckCmd `cmd:"" help:"Mint each of a project's secrets, revoke it again, and say what came of it. No value is shown."`
+	Check secretsCheckCmd `cmd:"" help:"Mint each of a project's secrets, revoke it again, and print the results. No value is shown."`
 }
 
 type secretsCheckCmd struct {

@@ -221,7 +221,7 @@ func (s *service) announce() (*linkFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.say(fmt.Sprintf("who is at this host opens the link in %s: it is good once, for %v", kept.path(), s.linkFor))
+	s.say(fmt.Sprintf("to log in from this host, open the link in %s: it works once and expires in %v", kept.path(), s.linkFor))
 	if _, err := fmt.Fprintf(s.stdout, "%s\n%s\n", s.address(ok), kept.path()); err != nil {
 		kept.remove()
 		return nil, err

@@ -102,7 +102,7 @@ func (rebuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	a.say(fmt.Sprintf("the store was made anew from %d segments; the old one is custody.db.damaged", n))
+	a.say(fmt.Sprintf("the store was rebuilt from %d segments; the old one is custody.db.damaged", n))
 	return h.Tidy(a.ctx, a.say)
 }
 

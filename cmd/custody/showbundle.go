@@ -137,7 +137,7 @@ func (b *shownBundle) Close() error {
 // verdict is what is known of the bundle, in a sentence.
 func (b *shownBundle) verdict() string {
 	if b.doubt != nil {
-		return fmt.Sprintf("NOT VERIFIED: %v; anybody could have made these records. --key FILE verifies the bundle", b.doubt)
+		return fmt.Sprintf("NOT VERIFIED: %v; anyone could have made these records. --key FILE verifies the bundle", b.doubt)
 	}
 	text := "verified with the key " + b.report.KeyName
 	if s := b.report.Selected; s != nil {

@@ -66,7 +66,7 @@ type untrusted struct {
 
 // Error implements error.
 func (e *untrusted) Error() string {
-	why := "nobody has accepted it on this host"
+	why := "it has not been accepted on this host"
 	if e.changed != "" {
 		why = e.changed + " has changed since it was accepted"
 	}

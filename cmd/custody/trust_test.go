@@ -44,10 +44,10 @@ func TestTrust(t *testing.T) {
 	d.project("version: 1\nlimits: {memory: 512MiB}\n")
 	d.must(0, "run", "-q", "--", "true") // asks for nothing
 	d.project(hostile)
-	refused("nobody has accepted it", `runs "touch `)
+	refused("it has not been accepted", `runs "touch `)
 	d.project("version: 1\nsecrets:\n  key: {from: \"cmd:sh key.sh\", deliver: {env: KEY}}\n")
 	d.write(script, "echo the-owners-value\n")
-	refused("nobody has accepted it")
+	refused("it has not been accepted")
 	d.contains(d.must(0, "trust").stdout, "is trusted", `runs "sh key.sh" on this host`)
 	d.contains(d.must(0, "run", "-q", "--secret", "key", "--", "sh", "-c", "echo ${#KEY}").stdout, "16")
 
@@ -66,7 +66,7 @@ func TestTrust(t *testing.T) {
 	d.write(script, "echo the-owners-value\n")
 	d.must(0, "run", "-q", "--", "true")
 	d.must(0, "trust", "--forget")
-	d.clearError(d.custody("run", "--", "true"), "nobody has accepted it")
+	d.clearError(d.custody("run", "--", "true"), "it has not been accepted")
 	d.must(0, "run", "-q", "--trust", "--", "true")
 	d.must(0, "run", "-q", "--", "true")
 	if _, err := os.Stat(mark); err == nil {
@@ -78,7 +78,7 @@ func TestTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.write(filepath.Join(sub, "custody.yaml"), string(own))
-	d.clearError(d.custody("run", "--policy", "sub/custody.yaml", "--", "true"), "nobody has accepted it")
+	d.clearError(d.custody("run", "--policy", "sub/custody.yaml", "--", "true"), "it has not been accepted")
 
 	// A file of somebody else, or one that everyone can write, is not used at all.
 	path := filepath.Join(d.dir, "custody.yaml")

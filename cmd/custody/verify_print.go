@@ -82,7 +82,7 @@ func printPublished(w io.Writer, p *proof.Published) {
 	if p.Since > 0 {
 		fmt.Fprintf(w, "since     the log went on from your checkpoint of %d entries\n", p.Since)
 		if p.SinceTime.IsZero() {
-			fmt.Fprintln(w, "          no --witness has cosigned that one: what is younger and says it is older cannot be told")
+			fmt.Fprintln(w, "          no --witness has cosigned that one: a younger record that claims to be older is not detected")
 		}
 	}
 	if !p.Stamp.IsZero() {

@@ -1737,7 +1737,7 @@ var Check = class {
     } else if (this.#pinned) {
       this.#end("holds", "This record is, byte for byte, what the host signed, at this place of its run, and it stands in the host's log.");
     } else {
-      this.#end("consistent", "All parts fit together. The key came with the answer: whoever could forge the record could have sent that key too. Pin the host's key, from somebody you trust, to know that it is the host's record.");
+      this.#end("consistent", "All parts fit together. The key came with the answer: whoever could forge the record could have sent that key too. Pin the host's key, from someone you trust, to know that it is the host's record.");
     }
   }
   #end(overall, text) {

@@ -230,7 +230,7 @@ func (l *lease) judge(p *proof) error {
 		}
 	}
 	if open == nil {
-		return l.refuse("it sent a proof that nobody had asked for")
+		return l.refuse("it sent an unrequested proof")
 	}
 	open.state = spent
 	open.answer <- ErrProof
@@ -278,7 +278,7 @@ func (l *lease) wiped(w *wiped) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.wipes) == 0 {
-		return hostile("secrets were wiped that nobody wanted to be")
+		return hostile("secrets were wiped without a request")
 	}
 	var err error
 	if w.Error != "" {

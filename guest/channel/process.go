@@ -124,7 +124,7 @@ func (p *Process) listen() (*report, error) {
 			err = p.lease.wiped(r.Wiped)
 		case r.Key != nil:
 			p.lease.tell("it asked for secrets that are not the step's to have")
-			err = hostile("a key to seal secrets for that nobody wants to hand over")
+			err = hostile("an unrequested key to seal secrets with")
 		default:
 			err = hostile("report of a command without its exit and mark")
 		}

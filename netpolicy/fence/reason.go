@@ -44,7 +44,7 @@ var reasonText = [reasons]string{
 	noFlow:        "TCP without a connection that began here",
 	notPermitted:  "no rule names this destination",
 	expired:       "the name's answer that led here has expired",
-	tableFull:     "too many flows at once",
+	tableFull:     "too many concurrent flows",
 	revoked:       "the policy does not allow this flow any more",
 	unasked:       "not an answer to the guest",
 	withheld:      "the address is the host's own, which the rule does not name, or not a single host's",

@@ -65,7 +65,7 @@ func (w *World) canaries() error {
 		c.SetDeadline(time.Now().Add(200 * time.Millisecond))
 		said := make([]byte, 512)
 		n, _ := c.Read(said) // to have come is enough
-		w.visited(c, AtHost, "a canary was told: "+string(said[:n]))
+		w.visited(c, AtHost, "a canary received: "+string(said[:n]))
 		c.SetDeadline(time.Now().Add(time.Second))
 		fmt.Fprintf(c, "%s\r\n", HostService)
 	})

@@ -28,7 +28,7 @@ func newAuthority() (*authority, error) {
 		return nil, err
 	}
 	a := &authority{key: key}
-	t := certificate("The little internet's authority")
+	t := certificate("The simulated internet's authority")
 	t.IsCA, t.BasicConstraintsValid, t.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {

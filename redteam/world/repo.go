@@ -12,7 +12,7 @@ import (
 // RepoFile is the one file of the repository, and RepoText what is in it.
 const (
 	RepoFile = "README"
-	RepoText = "cloned from the little internet\n"
+	RepoText = "cloned from the simulated internet\n"
 )
 
 // repository serves a git repository with one commit over the "dumb" protocol:

@@ -21,7 +21,7 @@ import (
 )
 
 // Hello is in every answer of a web server of the world, and nowhere else.
-const Hello = "hello from the little internet"
+const Hello = "hello from the simulated internet"
 
 // WebPorts are the TCP ports on which the web servers listen, 443 and 8443 with TLS.
 var WebPorts = []uint16{80, 443, 8443}

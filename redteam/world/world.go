@@ -123,7 +123,7 @@ func New(ctx context.Context) (w *World, err error) {
 	w.model = llmtest.New(w.modelKey)
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("make the little internet: %w", err), w.Close())
+			err = errors.Join(fmt.Errorf("make the simulated internet: %w", err), w.Close())
 			w = nil
 		}
 	}()

@@ -244,7 +244,7 @@ func (o *OIDC) check() error {
 	case o.ClientID == "":
 		return errors.New("client_id is missing")
 	case len(o.Grants) == 0:
-		return errors.New("grants is empty: nobody could do anything")
+		return errors.New("grants is empty: it would permit nothing")
 	}
 	for _, alg := range o.Algs {
 		if !slices.Contains(signing(), alg) {

@@ -84,7 +84,7 @@ func (g *Gate) byOnce(q *request, token string) (credential, *Problem) {
 	ok, used := g.once.take(token)
 	switch {
 	case used:
-		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "restart custody serve for a new link, or make a token with custody token new; if it was not you who used it, somebody else has a session, which the restart ends")
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "restart custody serve for a new link, or make a token with custody token new; if it was not you who used it, someone else has a session, which the restart ends")
 	case !ok:
 		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its time is over", "restart custody serve for a new link, or make a token with custody token new")
 	}

@@ -26,7 +26,7 @@ func severalCredentials() *Problem {
 
 func tokensAway() *Problem {
 	return NewProblem(http.StatusServiceUnavailable, "tokens-away", "the file of tokens cannot be read, so no token holds",
-		"on the host, custody token ls says what is wrong with it")
+		"on the host, custody token ls shows what is wrong with it")
 }
 
 func notGranted() *Problem {

@@ -194,7 +194,7 @@ func strict(text []byte, to any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(to); err != nil {
-		return bad("openapi.json says what belongs there", "the body cannot be read: %v", err)
+		return bad("openapi.json has its schema", "the body cannot be read: %v", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return bad("send one JSON object", "something follows the body")

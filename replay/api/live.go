@@ -37,7 +37,7 @@ func (t *turnstile) enter(who, what string) (func(), error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.all >= t.most || t.of[who] >= t.each {
-		return nil, later(http.StatusTooManyRequests, "too-many", "too many "+what+" at once", "end some, or try again later", 5*time.Second)
+		return nil, later(http.StatusTooManyRequests, "too-many", "too many concurrent "+what, "end some, or try again later", 5*time.Second)
 	}
 	if t.of == nil {
 		t.of = map[string]int{}

@@ -205,7 +205,7 @@ func (s *Server) mayWithdraw(r *request, run store.Run, q NoteRequest) error {
 	case err != nil:
 		return access.NewProblem(http.StatusConflict, "withdrawn", "the note was withdrawn before", "GET its notes: it says by whom")
 	case (n.Who != r.who.Name || n.Via != r.who.Via) && !r.who.Role.May(access.Admin):
-		return access.NewProblem(http.StatusForbidden, "not-yours", "the note is somebody else's", "its author or an admin can withdraw it; you can write one that answers it")
+		return access.NewProblem(http.StatusForbidden, "not-yours", "the note is someone else's", "its author or an admin can withdraw it; you can write one that answers it")
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func errNotNoted(err error) error {
 	if errors.As(err, &p) {
 		return err
 	}
-	return errors.Join(later(http.StatusServiceUnavailable, "not-recorded", "the note could not be recorded", "try again; custody doctor on the host says what is wrong", 5*time.Second), err)
+	return errors.Join(later(http.StatusServiceUnavailable, "not-recorded", "the note could not be recorded", "try again; custody doctor on the host shows the cause", 5*time.Second), err)
 }
 
 // remote is the address of a client, "" where it has none.

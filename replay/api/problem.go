@@ -35,7 +35,7 @@ func errEnding() *access.Problem {
 
 // errNotHere is the answer of a route whose part was not plugged in.
 func errNotHere(what string) *access.Problem {
-	return access.NewProblem(http.StatusNotImplemented, "not-here", "this server has no "+what, "ask whoever runs it")
+	return access.NewProblem(http.StatusNotImplemented, "not-here", "this server has no "+what, "ask its operator")
 }
 
 // problemOf says what to answer after err. What a store or a part says of itself is for the log.
@@ -60,7 +60,7 @@ func problemOf(err error) *access.Problem {
 			"this form cannot show it; ndjson, ocsf, ecs, cef and native mark such records, and custody fsck on the host names all")
 	case errors.Is(err, errAway):
 		return later(http.StatusServiceUnavailable, "store-away", "the store does not answer",
-			"try again; if it lasts, custody doctor on the host says what is wrong", 5*time.Second)
+			"try again; if it lasts, custody doctor on the host shows the cause", 5*time.Second)
 	case errors.Is(err, context.DeadlineExceeded):
 		return later(http.StatusServiceUnavailable, "too-slow", "the answer took too long", "ask for less: a shorter time, fewer kinds", 5*time.Second)
 	}

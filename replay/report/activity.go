@@ -115,7 +115,7 @@ func (q *commands) claims() []Claim {
 		"Recorded %s: %s of programs by %s, each with its arguments, directory, user and parent. Processes that ended with another status than 0: %s; starts whose arguments are longer than what is kept: %s; starts that a model's call asked for: %s.",
 		q.all.runsText(), count(q.all.n, "start"), countAs(q.procs, "process", "processes"), number(q.failed), number(q.cut), number(q.asked))}
 	if q.made.n > 0 {
-		claims = append(claims, q.made.claim(Lacks, ByHost, "The end of %s was seen by nobody: the run's end stands in for it.", countAs(q.made.n, "process", "processes")))
+		claims = append(claims, q.made.claim(Lacks, ByHost, "The end of %s was not observed: the run's end stands in for it.", countAs(q.made.n, "process", "processes")))
 	}
 	if q.open.n > 0 {
 		claims = append(claims, q.open.claim(Contradicts, ByGuest, "NO END IS RECORDED of %s in a run that has ended. The records cited are their starts.", countAs(q.open.n, "process", "processes")))

@@ -296,7 +296,7 @@ func (q *published) claims() []Claim {
 		claims = append(claims, q.out.claim(Lacks, ByCheck, "It was not established whether the host's log has %s.", count(q.out.n, "run")))
 	}
 	if q.tail.n > 0 {
-		claims = append(claims, q.tail.claim(Lacks, ByCheck, "Younger than the checkpoint: %s in %s. Nothing outside the host vouches for them yet.", count(q.young, "record"), count(q.tail.n, "run")))
+		claims = append(claims, q.tail.claim(Lacks, ByCheck, "Younger than the checkpoint: %s in %s. Nothing outside the host attests to them yet.", count(q.young, "record"), count(q.tail.n, "run")))
 	}
 	return claims
 }
@@ -326,7 +326,7 @@ func (q *witnessed) claims() []Claim {
 		claims = append(claims, q.by.claim(Supports, ByCheck, "Witnesses other than the host have cosigned the checkpoint over %s: %s.", count(q.by.n, "run"), some(q.names.names())))
 	}
 	if q.alone.n > 0 {
-		claims = append(claims, q.alone.claim(Lacks, ByCheck, "No witness that is trusted here is known to have cosigned a checkpoint over %s: whoever has the host's key could write another history.", count(q.alone.n, "run")))
+		claims = append(claims, q.alone.claim(Lacks, ByCheck, "No witness that is trusted here is known to have cosigned a checkpoint over %s: a holder of the host's key could write another history.", count(q.alone.n, "run")))
 	}
 	return claims
 }
@@ -353,10 +353,10 @@ func (q *stamped) end(s *source) {
 func (q *stamped) claims() []Claim {
 	var claims []Claim
 	if q.by.n > 0 {
-		claims = append(claims, q.by.claim(Supports, ByCheck, "A time-stamping authority vouches that the checkpoint over %s existed at %s.", count(q.by.n, "run"), instant(q.latest)))
+		claims = append(claims, q.by.claim(Supports, ByCheck, "A time-stamping authority attests that the checkpoint over %s existed at %s.", count(q.by.n, "run"), instant(q.latest)))
 	}
 	if q.without.n > 0 {
-		claims = append(claims, q.without.claim(Lacks, ByCheck, "No time-stamping authority is known to vouch for when %s took place.", count(q.without.n, "run")))
+		claims = append(claims, q.without.claim(Lacks, ByCheck, "No time-stamping authority is known to attest when %s took place.", count(q.without.n, "run")))
 	}
 	return claims
 }

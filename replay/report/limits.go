@@ -73,7 +73,7 @@ func (b *builder) limits() []string {
 	if !slices.ContainsFunc(b.sources, func(s *source) bool { return s.class == store.Accesses }) {
 		list = append(list, "No access log was given, so nothing is said about who looked at the records.")
 	} else {
-		list = append(list, "The access log has what was asked through the API. Who reads the files on the host, or asks the store itself, is not in it.")
+		list = append(list, "The access log has what was asked through the API. Reads of the files on the host, and queries to the store itself, are not in it.")
 	}
 	list = append(list, always[:]...)
 	return append(list, b.m.Limits...)

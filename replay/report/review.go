@@ -59,7 +59,7 @@ func (q *findings) claims() []Claim {
 	if q.n == 0 {
 		return []Claim{none("no finding")}
 	}
-	return []Claim{q.claim(Contradicts, ByHost, "TO BE LOOKED AT: %s %s (%s). The record does not say whether anybody has.", count(q.n, "finding"), q.runsText(), q.rules)}
+	return []Claim{q.claim(Contradicts, ByHost, "TO BE LOOKED AT: %s %s (%s). The record does not show whether anyone has.", count(q.n, "finding"), q.runsText(), q.rules)}
 }
 
 // response looks what was done about findings.
@@ -110,7 +110,7 @@ func (q *response) end(s *source) {
 func (q *response) claims() []Claim {
 	var claims []Claim
 	if q.done.n > 0 {
-		claims = append(claims, q.done.claim(Supports, ByHost, "Something was done at once about %s, and the record shows it. Actions that findings name: %s.", count(q.done.n, "finding"), q.actions))
+		claims = append(claims, q.done.claim(Supports, ByHost, "Custody acted immediately on %s, and the record shows it. Actions that findings name: %s.", count(q.done.n, "finding"), q.actions))
 	}
 	if q.unseen.n > 0 {
 		claims = append(claims, q.unseen.claim(Contradicts, ByHost, "NO EFFECT IS RECORDED of what was done according to %s.", count(q.unseen.n, "finding")))

@@ -67,7 +67,7 @@ func fits(val []byte) error {
 	case n == 0:
 		return errors.New("the value is empty")
 	case n < redact.MinValue:
-		return fmt.Errorf("the value has %d bytes; under %d it cannot be told from chance in the record: use a longer secret", n, redact.MinValue)
+		return fmt.Errorf("the value has %d bytes; under %d it cannot be distinguished from chance in the record: use a longer secret", n, redact.MinValue)
 	case n > redact.MaxValue:
 		return fmt.Errorf("the value has more than %d bytes, the most that can be masked in the record", redact.MaxValue)
 	}

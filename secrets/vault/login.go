@@ -96,7 +96,7 @@ func (c *client) givenToken(ctx context.Context, cfg Config) (token, error) {
 	since := time.Now()
 	s, err := c.call(ctx, secret, http.MethodGet, "auth/token/lookup-self", nil)
 	if refused(err, http.StatusForbidden) {
-		return token{}, errors.New("Vault does not accept custody's token: it has ended, or may not look itself up (auth/token/lookup-self); log in anew and check its policy (docs/vault.md)")
+		return token{}, errors.New("Vault does not accept custody's token: it has ended, or may not look itself up (auth/token/lookup-self); log in again and check its policy (docs/vault.md)")
 	}
 	if err != nil {
 		return token{}, err

@@ -83,7 +83,7 @@ func (m *monitor) read() {
 			select {
 			case m.repl <- msg.reply:
 			default:
-				m.err = errors.New("qmp: a reply that nobody asked for")
+				m.err = errors.New("qmp: an unexpected reply")
 				m.conn.Close()
 				return
 			}

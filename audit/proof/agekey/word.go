@@ -102,7 +102,7 @@ func askTerminal(prompt string) (string, error) {
 	case <-ended:
 		err = errors.New("told to end")
 	case <-time.After(maxTyping):
-		err = fmt.Errorf("nobody typed one within %s", maxTyping)
+		err = fmt.Errorf("none was typed within %s", maxTyping)
 	}
 	return "", errors.Join(fmt.Errorf("no passphrase for the host's key: %w", err), term.Restore(int(tty.Fd()), before))
 }

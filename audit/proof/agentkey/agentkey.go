@@ -95,7 +95,7 @@ func (s *Source) Key(ctx context.Context) (proof.Key, error) {
 		}
 	}
 	return proof.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys, and none of them is the one in %s", len(all), proof.PublicFile),
-		"ssh-add the host's key again; if the key was kept in another way before, have it sign for this one with custody key rotate --from"}
+		"ssh-add the host's key again; if the key was kept elsewhere before, have it sign for this one with custody key rotate --from"}
 }
 
 // Rotate implements proof.KeySource. The new key is the one that was added to the agent beside the one that signs.

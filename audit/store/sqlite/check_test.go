@@ -111,7 +111,7 @@ func TestCheck(t *testing.T) {
 		"summary deleted": {[]string{`DELETE FROM runs WHERE run = 'r-2'`}, "table runs: a row is missing: r-2", ""},
 		"record added":    {[]string{`INSERT INTO records SELECT run, 77, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records WHERE run = 'r-1' AND seq = 3`}, "table records: a row is there that no record gives: r-1 77", ""},
 		"run invented":    {[]string{`UPDATE runs SET run = 'r-3' WHERE run = 'r-2'`}, "a row is missing: r-2", "r-3"},
-		"index dropped":   {[]string{`DROP INDEX runs_by_start`}, "the index runs_by_start of table runs is missing or defined in another way", ""},
+		"index dropped":   {[]string{`DROP INDEX runs_by_start`}, "the index runs_by_start of table runs is missing or has another definition", ""},
 		"index of part":   {[]string{`DROP INDEX runs_by_start`, `CREATE INDEX runs_by_start ON runs (coalesce(start, first_time)) WHERE run > 'r-1'`}, "runs_by_start", ""},
 		"trigger":         {[]string{`CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records WHERE run = new.run; END`}, "the trigger t of table records is not custody's", ""},
 		"index that is not true": {[]string{

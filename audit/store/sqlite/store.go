@@ -56,7 +56,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
 func (e *CorruptError) Hint() string {
-	return "no record is lost: the store is only an index over the logs in the runs' directories; `custody rebuild` makes it anew from them"
+	return "no record is lost: the store is only an index over the logs in the runs' directories; `custody rebuild` makes a new one from them"
 }
 
 // Open opens the database for reading and writing, makes it if there is none, for its owner alone, as the logs

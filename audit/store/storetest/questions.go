@@ -50,7 +50,7 @@ func (l Large) questions() []question {
 		{"looks of a tenant", store.Search{From: start, Kinds: []audit.Kind{audit.KindAccess}, Tenant: "initech"}},
 		{"all of an hour", store.Search{From: l.begin(l.Runs() / 2), To: l.begin(l.Runs()/2 + 12)}},
 		{"text, common", store.Search{Text: "PKG7"}},
-		{"text, in calls of models", store.Search{Text: "TOOL_USE", Kinds: []audit.Kind{audit.KindLLM}}},
+		{"text, in LLM calls", store.Search{Text: "TOOL_USE", Kinds: []audit.Kind{audit.KindLLM}}},
 		{"text, in one run's hour", store.Search{Text: "module_7", From: l.begin(l.Runs() / 2), To: l.begin(l.Runs()/2 + 12)}},
 	} {
 		for _, tenant := range []string{"", "acme"} {

@@ -17,7 +17,7 @@ var repairTests = []namedTest{
 	{"rows that differ", testRepairRows},
 	{"erased stays erased", testRepairErased},
 	{"refused", testRepairRefused},
-	{"at once", testRepairConcurrent},
+	{"concurrent", testRepairConcurrent},
 	{"at random", testRepairRandom},
 }
 
@@ -88,7 +88,7 @@ func testRepairNothing(t *testing.T, s store.Store) {
 	}
 	wantLike(t, s, o)
 	if n := len(follow(t, s, "", 0)); n != told {
-		t.Errorf("the feed told of %d segments, and of %d after repairs of nothing", told, n)
+		t.Errorf("the feed reported %d segments, and of %d after repairs of nothing", told, n)
 	}
 }
 
@@ -125,7 +125,7 @@ func testRepairRows(t *testing.T, s store.Store) {
 		wantLike(t, s, o)
 	}
 	if after := follow(t, s, told[len(told)-1].Cursor, 0); len(after) == 0 || after[0].Index != 1 {
-		t.Errorf("after the repair the feed tells of %v, want segment 1", after)
+		t.Errorf("after the repair the feed reports %v, want segment 1", after)
 	}
 	Ingest(t, s, segs) // as if it had always been so
 	Repair(t, s, segs...)

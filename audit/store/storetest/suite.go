@@ -168,7 +168,7 @@ func wantRefs(t *testing.T, got, want []store.Ref) {
 	}
 	for _, g := range got {
 		if !slices.ContainsFunc(want, func(w store.Ref) bool { return sameRef(g, w) }) {
-			t.Fatalf("the feed has what nobody ingested: %+v", g)
+			t.Fatalf("the feed has what was never ingested: %+v", g)
 		}
 	}
 }

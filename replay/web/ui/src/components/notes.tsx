@@ -20,7 +20,7 @@ export function NotesOn({ run, seq }: { run: RunStore; seq: number }) {
       {known?.error && <ErrorBox error={known.error} retry={() => void run.notes.read()} />}
       {known?.partial && !known.error && <p class="flag warn">There are more notes on this run than are shown: the oldest are left out.</p>}
       {notes.length > 0 && <ul class="note-list" aria-label={`Notes on ${about}`}>{notes.map((n) => <Note key={n.id} run={run} n={n} />)}</ul>}
-      {can("auditor") ? <Write run={run} seq={seq} about={about} /> : notes.length === 0 && <p class="muted">Nobody has noted anything on {about}. The role auditor can.</p>}
+      {can("auditor") ? <Write run={run} seq={seq} about={about} /> : notes.length === 0 && <p class="muted">No notes on {about}. The role auditor can.</p>}
     </div>
   );
 }

@@ -30,7 +30,7 @@ export function Tip({ run, over, end, width }: { run: RunStore; over: { hit: Hit
       <div class="tip" style={style} aria-hidden="true">
         <strong>{flat(holeText(hit.hole, hit.what ?? "Gap"))}</strong>
         <div><span class="num">{clock(run.wall(hit.hole.from), zone)}</span> <span class="muted">for {span(hit.hole.to - hit.hole.from)}</span></div>
-        {!hit.hole.seq && <div class="warn">Nobody declared it: it was found by its missing numbers</div>}
+        {!hit.hole.seq && <div class="warn">Not declared: it was found by its missing numbers</div>}
       </div>
     );
   }

@@ -68,7 +68,7 @@ function UnderTable({ run, source, slack, at }: { run: RunStore; source: Source;
             <td class="num">{clock(run.wall(hole.from), zone)}</td>
             <td class="num">{span(hole.to - hole.from)}</td>
             <td>–</td>
-            <td>{hole.seq ? <Seen by="host" /> : "nobody declared it"}</td>
+            <td>{hole.seq ? <Seen by="host" /> : "not declared"}</td>
           </tr>
         ))}
         {rows.slice(0, most).map(({ lane, item }) => (

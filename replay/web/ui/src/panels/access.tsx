@@ -44,7 +44,7 @@ function List({ rows }: { rows: Look[] }) {
       <tbody>{rows.map((l) => (
         <tr key={`${l.run} ${l.seq}`} class={l.verdict === "deny" ? "denied-row" : undefined}>
           <td><Time at={l.time} date /></td>
-          <th scope="row"><Marked mark={l.verification} />{l.who ? <Words text={l.who} mono={false} limit={60} /> : <span class="muted">nobody that is known</span>} <span class="muted">{flat([l.role, l.via].filter(Boolean).join(", "))}</span></th>
+          <th scope="row"><Marked mark={l.verification} />{l.who ? <Words text={l.who} mono={false} limit={60} /> : <span class="muted">unknown</span>} <span class="muted">{flat([l.role, l.via].filter(Boolean).join(", "))}</span></th>
           <td><Badge tone="plain">{flat(l.action)}</Badge> <span class="muted mono">{flat(l.route)}</span></td>
           <td>{l.about === undefined ? "–" : /^[a-z]-[0-9a-z]{26}$/.test(decode(l.about)) ? <RunLink run={decode(l.about)} /> : <Words text={l.about} limit={60} />}</td>
           <td>{l.query ? <Words text={l.query} limit={120} /> : "–"}</td>

@@ -55,7 +55,7 @@ const specs: Record<string, Spec[]> = {
   ],
   exit: [
     ["code", "Exit code", "number"], ["signal", "Ended by signal", "number"], ["duration_ns", "Lasted", "duration"], ["pid", "Process id", "number"],
-    ["proc", "Process", "proc"], ["synthetic", "Nobody saw this exit: the VM was gone", "flag"],
+    ["proc", "Process", "proc"], ["synthetic", "This exit was not observed: the VM was gone", "flag"],
   ],
   file: [
     ["op", "Operation", "text"], ["path", "Path", "path"], ["to", "New path", "path"], ["source", "Link to", "path"], ["size", "Size", "bytes"], ["sha256", "Content, SHA-256", "hash"],
@@ -160,7 +160,7 @@ export const kindWords: Record<string, string> = {
   run: "start or end of the run", step: "start or end of a step", exec: "a program was started", exit: "a process ended", file: "something happened to a file",
   flow: "a network connection, or an attempt", dns: "a question to the resolver", http: "a request", llm: "a model's call", policy: "the policy that holds from here on",
   probe: "an attempt of the red team", output: "what a step wrote", vm: "something was done to the VM", copy: "files were copied in or out", secret: "something was done with a credential",
-  gap: "something is missing, and it is known", finding: "something that a reviewer should look at", access: "somebody looked at the record", note: "somebody noted something on a run",
+  gap: "something is missing, and it is known", finding: "something that a reviewer should look at", access: "an access to the record", note: "a note on a run",
 };
 
 export function isObject(value: unknown): value is Record<string, unknown> {

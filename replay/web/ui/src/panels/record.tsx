@@ -85,7 +85,7 @@ function Gone({ a }: { a: RecordAnswer }) {
   if (a.erased) {
     return <p class="flag warn"><Badge tone="warn">erased</Badge> What this record said is gone for good. Its place and its leaf, <code class="wrap">{flat(a.erased)}</code>, are still there; its proof says who erased it and why.</p>;
   }
-  return <p class="flag bad"><Badge tone="bad">unreadable</Badge> The bytes in the store are no JSON: somebody changed the store, or it is damaged. Compare it with the host's log: <code>custody verify</code>.</p>;
+  return <p class="flag bad"><Badge tone="bad">unreadable</Badge> The bytes in the store are no JSON: the store was changed or is damaged. Compare it with the host's log: <code>custody verify</code>.</p>;
 }
 
 /** Why it was allowed or denied, what it rests on and what came of it. */

@@ -45,7 +45,7 @@ export default function ReportsScreen({ params }: { params: URLSearchParams }) {
               </>
             ) : <p class="muted">Choose {by === "runs" ? "at least one run" : "a day"} first.</p>}
           </div>
-          <p class="muted small">Runs that nobody has verified lately are verified first, which can take a minute. Each report is an entry in the access log.</p>
+          <p class="muted small">Runs that were not verified lately are verified first, which can take a minute. Each report is an entry in the access log.</p>
           {ready && <Command line={`custody report --framework ${framework} ${by === "runs" ? [...chosen].join(" ") : `${days.from && `--from ${days.from}`} ${days.until && `--to ${days.until}`}`.trim()}`} />}
         </>
       )}

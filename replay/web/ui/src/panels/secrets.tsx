@@ -71,7 +71,7 @@ function Life({ run, c, scale }: { run: RunStore; c: Credential; scale: { from: 
   );
 }
 
-const endWords: Record<string, string> = { revoke: "revoked: the broker was told", expire: "it ran out before it was revoked", run: "the run's end" };
+const endWords: Record<string, string> = { revoke: "revoked at the broker", expire: "it ran out before it was revoked", run: "the run's end" };
 
 function End({ c }: { c: Credential }) {
   if (!c.end) return <Badge tone="info">alive</Badge>;

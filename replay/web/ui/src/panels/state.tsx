@@ -166,7 +166,7 @@ function Net({ at, e }: { at: string; e: Egress }) {
             <tr>
               <th scope="row"><Words text={f.name || f.dst_ip} limit={60} /><span class="muted num">:{f.dst_port} {f.proto}</span></th>
               <td><Words text={f.rule} limit={60} /></td>
-              <td>{f.by ? <Words text={f.by} /> : <span class="muted">nobody named</span>}</td>
+              <td>{f.by ? <Words text={f.by} /> : <span class="muted">not named</span>}</td>
               <td class="right num">{span(since(at, f.opened))}</td>
             </tr>
           ))}</tbody>

@@ -82,7 +82,7 @@ const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> 
   },
   gap: (r) => ({ words: `gap: ${count(r.gap!.count)} events lost at ${r.gap!.stage}${r.gap!.bytes ? `, ${bytes(r.gap!.bytes)} of output` : ""}  ${r.gap!.cause}`, tone: "warn" }),
   finding: (r) => ({ words: `${r.finding!.rule}: ${r.finding!.detail}${r.finding!.action ? `  (${r.finding!.action})` : ""}`, tone: "finding" }),
-  access: (r) => ({ words: `${r.access!.who || "nobody known"}: ${r.access!.action} ${r.access!.route} ${text(r.access!.about)}`, ...verdict(r.access!.verdict) }),
+  access: (r) => ({ words: `${r.access!.who || "unknown"}: ${r.access!.action} ${r.access!.route} ${text(r.access!.about)}`, ...verdict(r.access!.verdict) }),
   note: (r) => ({ words: `${r.note!.who} on ${r.note!.about}${r.note!.seq ? ` record ${r.note!.seq}` : ""}: ${text(r.note!.text)}${(r.note!.tags ?? []).map((t) => `  #${t}`).join("")}` }),
 };
 

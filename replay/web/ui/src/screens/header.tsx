@@ -94,14 +94,14 @@ function Verify({ run }: { run: RunStore }) {
   );
 }
 
-/** The proof as a chip that opens: what was found, and the bundle with which anybody can check it again. */
+/** The proof as a chip that opens: what was found, and the bundle with which anyone can check it again. */
 function Chip({ run }: { run: RunStore }) {
   const v = useCell(run.detail).verification;
   return (
     <details class="proof-chip" onKeyDown={(e) => { if (e.key === "Escape") e.currentTarget.open = false; }}>
       <summary><Proof verification={v} /></summary>
       <div class="pop small">
-        <p>{flat(v?.text ?? "") || "Nobody has checked the record yet."} {v?.at && <>Checked <Time at={v.at} date digits={0} />.</>}</p>
+        <p>{flat(v?.text ?? "") || "The record has not been checked yet."} {v?.at && <>Checked <Time at={v.at} date digits={0} />.</>}</p>
         <p><Bundle run={run}>Download the bundle</Bundle></p>
         <p class="muted">With the bundle and the host's key, <code>custody verify</code> and verify.py check the whole run on another machine.</p>
       </div>

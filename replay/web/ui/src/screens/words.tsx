@@ -24,7 +24,7 @@ const proofs: Record<Verification["state"], { tone: Tone; words: string; title: 
   fails: { tone: "bad", words: "PROOF FAILS", title: "The record is not what was sealed: do not rely on it" },
   unsigned: { tone: "bad", words: "NOTHING SIGNED", title: "The store has rows of this run, and no signed record stands behind them: do not rely on it" },
   cannot: { tone: "warn", words: "cannot be judged", title: "Something that the check needs is missing" },
-  unchecked: { tone: "plain", words: "not checked yet", title: "Nobody has checked this run's proof since the server started" },
+  unchecked: { tone: "plain", words: "not checked yet", title: "This run's proof has not been checked since the server started" },
   checking: { tone: "busy", words: "checking…", title: "The proof is being checked" },
 };
 

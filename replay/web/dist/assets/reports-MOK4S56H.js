@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-PE2I36SS.js";import"./chunk-F2SKCSSX.js";import"./chunk-7SG7RMBV.js";import"./chunk-WG4F74ZX.js";import"./chunk-VNX4L6OU.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
