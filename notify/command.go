@@ -3,8 +3,14 @@ package notify
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // Result is how one target answered.
@@ -14,19 +20,21 @@ type Result struct {
 	Err    error
 }
 
-// Try sends a test message to the targets of these names, or to all, once and around their queues.
+// Try sends a test message to the targets of these names, or to all, once and around their queues. A name that c does not
+// have has a Result with an error.
 func Try(ctx context.Context, c Config, about Message, names ...string) []Result {
 	m := about
 	m.Type, m.Severity, m.Detail = Test, "info", "a test of this host's notifications"
 	m = m.finish()
 	var all []Result
+	unknown := map[string]bool{}
+	for _, name := range names {
+		unknown[name] = true
+	}
 	wanted := func(name string) bool {
-		for _, n := range names {
-			if n == name {
-				return true
-			}
-		}
-		return len(names) == 0
+		known := unknown[name]
+		delete(unknown, name)
+		return known || len(names) == 0
 	}
 	for _, w := range c.Webhooks {
 		if wanted(w.Name) {
@@ -43,32 +51,40 @@ func Try(ctx context.Context, c Config, about Message, names ...string) []Result
 			all = append(all, Result{Name: h.Name, Answer: "exit code 0", Err: h.run(ctx, m)})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(unknown)) {
+		all = append(all, Result{Name: name, Err: errors.New("no webhook or hook of host.yaml has this name")})
+	}
 	return all
 }
 
-// Deliver sends what waits for each webhook, once.
+// Deliver sends what waits for each webhook, once, and to one webhook independently of the others.
 func Deliver(ctx context.Context, dir string, c Config, warn func(string)) error {
-	var errs []error
-	for _, w := range c.Webhooks {
-		d := &deliverer{webhook: w, queue: queue{filepath.Join(dir, w.Name)}, warn: warn}
-		if err := d.deliver(ctx, &target{}); err != nil {
-			errs = append(errs, errors.New(w.Name+": "+err.Error()))
-		}
+	errs := make([]error, len(c.Webhooks))
+	var sending sync.WaitGroup
+	for i, w := range c.Webhooks {
+		sending.Go(func() {
+			d := &deliverer{webhook: w, queue: queue{filepath.Join(dir, w.Name)}, warn: warn}
+			if r := d.pass(ctx, &target{}, isKept); r.err != nil {
+				errs[i] = fmt.Errorf("%s: %w", w.Name, r.err)
+			}
+		})
 	}
+	sending.Wait()
 	return errors.Join(errs...)
 }
 
-// States returns what is known of each target of c.
-func States(dir string, c Config) ([]State, error) {
+// States returns what is known of each target of c. What cannot be read of one is its error.
+func States(dir string, c Config) []State {
 	var all []State
-	var errs []error
 	add := func(name string) {
 		q := queue{filepath.Join(dir, name)}
 		s, err := q.state()
 		waiting, listErr := q.names()
 		s.Waiting = len(waiting)
+		if err := errors.Join(err, listErr, regular.Check(filepath.Join(q.dir, "lock"))); err != nil {
+			s.Error = err.Error()
+		}
 		all = append(all, s)
-		errs = append(errs, err, listErr)
 	}
 	for _, w := range c.Webhooks {
 		add(w.Name)
@@ -76,5 +92,5 @@ func States(dir string, c Config) ([]State, error) {
 	for _, h := range c.Hooks {
 		add(h.Name)
 	}
-	return all, errors.Join(errs...)
+	return all
 }

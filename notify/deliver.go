@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,17 +36,20 @@ type deliverer struct {
 	webhook Webhook
 	queue   queue
 	warn    func(string)
-	memory  []Message // that the disk did not take
-	failing bool      // the last attempt
+	memory  []Message            // that the disk did not take
+	due     map[string]time.Time // when a message that failed is tried again, by its id
+	failing bool                 // the last pass
+	down    bool                 // a message that was new ended the last pass: later ones wait too
 }
 
-// work stores what comes, and delivers until the buffer is closed and the queue is empty, or ctx ends.
+// work stores what comes, and delivers until the buffer is closed and nothing is due soon, or ctx ends.
 func (d *deliverer) work(ctx, _ context.Context, t *target) {
 	wait := &backoff.ExponentialBackOff{InitialInterval: firstWait, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: longestWait}
 	wait.Reset()
-	due := time.NewTimer(0)
-	defer due.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for open := true; ; {
+		which := isDue
 		select {
 		case m, ok := <-t.buffer:
 			if ok {
@@ -54,28 +61,37 @@ func (d *deliverer) work(ctx, _ context.Context, t *target) {
 				t.buffer, open = nil, false
 			}
 			if d.failing && open {
-				continue // its time comes
+				if d.down {
+					continue // until the timer
+				}
+				which = isNew
 			}
-		case <-due.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			d.drain(t)
 			return
 		}
-		err := d.deliver(ctx, t)
-		if err == nil {
+		r := d.pass(ctx, t, which)
+		if r.delivered {
 			wait.Reset()
-			d.failing = false
-			if !open {
-				return
-			}
-			due.Stop()
-			continue
 		}
-		if !d.failing {
-			d.warn(fmt.Sprintf("notify webhook %s: %v; it is tried again", d.webhook.Name, err))
-			d.failing = true
+		if r.err != nil && !d.failing {
+			d.warn(fmt.Sprintf("notify webhook %s: %v; it is tried again", d.webhook.Name, r.err))
 		}
-		due.Reset(max(wait.NextBackOff(), after(err)))
+		switch {
+		case r.early:
+			r.next = max(wait.NextBackOff(), after(r.err))
+		case r.next > 0:
+			r.next = max(r.next, firstWait)
+		}
+		d.failing, d.down = r.next > 0, r.early && r.isNew
+		if !open && (r.next == 0 || r.next > closeWait) {
+			return
+		}
+		timer.Stop()
+		if r.next > 0 {
+			timer.Reset(r.next)
+		}
 	}
 }
 
@@ -106,45 +122,6 @@ func (d *deliverer) keep(m Message, t *target) {
 	}
 }
 
-// deliver sends what waits, oldest first, and returns the first failure.
-func (d *deliverer) deliver(ctx context.Context, t *target) error {
-	unlock, err := d.queue.lock(ctx)
-	if err == nil {
-		defer unlock()
-	}
-	if n := t.dropped.Swap(0); n > 0 {
-		if err := d.queue.note(func(s *State) { s.Dropped += n }); err != nil {
-			t.dropped.Add(n)
-		}
-	}
-	for len(d.memory) > 0 {
-		if err := d.one(ctx, entry{m: d.memory[0]}); err != nil {
-			return err
-		}
-		d.memory = d.memory[1:]
-	}
-	if err != nil {
-		return err // another process delivers what is on the disk
-	}
-	names, err := d.queue.names()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		e, err := d.queue.read(name)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // another process has delivered it
-		}
-		if err == nil {
-			err = d.one(ctx, e)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // one sends a message and forgets it, unless it has to be tried again.
 func (d *deliverer) one(ctx context.Context, e entry) error {
 	_, err := d.webhook.post(ctx, e.m, time.Now())
@@ -159,8 +136,12 @@ func (d *deliverer) one(ctx context.Context, e entry) error {
 				return err
 			}
 		}
+		d.memory = slices.DeleteFunc(d.memory, func(m Message) bool { return m.ID == e.m.ID })
+		delete(d.due, e.m.ID)
+	} else {
+		d.due[e.m.ID] = time.Now().Add(max(retryAfter(time.Since(e.m.Time)), after(err)))
 	}
-	noteErr := d.queue.settle(err, map[bool]uint64{true: 1}[drop])
+	noteErr := d.settle(err, map[bool]uint64{true: 1}[drop])
 	if drop {
 		d.warn(fmt.Sprintf("notify webhook %s: message %s dropped: %v", d.webhook.Name, e.m.ID, err))
 		return nil
@@ -169,6 +150,12 @@ func (d *deliverer) one(ctx context.Context, e entry) error {
 		return noteErr
 	}
 	return err
+}
+
+// retryAfter is how long a message of this age waits after a failure: as long as it is old, so that the waits double.
+func retryAfter(age time.Duration) time.Duration {
+	wait := min(max(age, firstWait), longestWait)
+	return wait + rand.N(wait/2)
 }
 
 // post is one attempt. No error has the address, which may be a secret.
@@ -205,7 +192,22 @@ func (w Webhook) post(ctx context.Context, m Message, now time.Time) (peer.Answe
 	case err != nil:
 		return answer, err
 	}
-	return answer, answer.Outcome()
+	return answer, outcome(answer)
+}
+
+// outcome is peer.Answer's, but each status of 4xx is final, except 408 and 429, and where a redirect leads is not
+// quoted: it can be the address with another host.
+func outcome(a peer.Answer) error {
+	err := a.Outcome()
+	if a.Status >= 300 && a.Status <= 399 {
+		return &export.Later{After: after(err), Err: fmt.Errorf("HTTP %d: redirects are not followed: name the server that it leads to", a.Status)}
+	}
+	var refused *export.Refused
+	if err == nil || errors.As(err, &refused) || a.Status < 400 || a.Status > 499 ||
+		a.Status == http.StatusRequestTimeout || a.Status == http.StatusTooManyRequests {
+		return err
+	}
+	return &export.Refused{Reason: err.Error()}
 }
 
 func after(err error) time.Duration {
@@ -235,15 +237,13 @@ func (q queue) lock(ctx context.Context) (unlock func(), err error) {
 
 // settle notes how an attempt ended.
 func (q queue) settle(err error, dropped uint64) error {
-	if err := os.MkdirAll(q.dir, 0o700); err != nil {
-		return err
-	}
-	return q.note(func(s *State) {
-		s.Dropped += dropped
-		if err == nil {
-			s.good()
-			return
-		}
-		s.bad(err)
+	return q.note(func(s *State) { s.settle(err, dropped) })
+}
+
+// settle notes how an attempt ended, and when each message that failed is tried again.
+func (d *deliverer) settle(err error, dropped uint64) error {
+	return d.queue.note(func(s *State) {
+		s.Retries = maps.Clone(d.due)
+		s.settle(err, dropped)
 	})
 }

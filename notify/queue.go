@@ -36,6 +36,8 @@ type State struct {
 	Last      time.Time `json:"last,omitzero"`
 	Since     time.Time `json:"failing_since,omitzero"` // zero: the last attempt was good
 	Error     string    `json:"error,omitempty"`
+
+	Retries map[string]time.Time `json:"retries,omitempty"` // when what failed is tried again, by the message's id
 }
 
 // entry is one waiting message.
@@ -51,7 +53,7 @@ func (q queue) add(m Message) (string, error) {
 		return "", err
 	}
 	for _, name := range waiting {
-		if strings.HasSuffix(name, "-"+m.ID+".json") {
+		if idOf(name) == m.ID {
 			return filepath.Join(q.dir, name), nil
 		}
 	}
@@ -80,18 +82,33 @@ func (q queue) names() ([]string, error) {
 	return names, nil
 }
 
-// read returns a waiting message. One that cannot be read is set aside, so that it does not stop the others.
+// errNoMessage is a file that stands in the place of a message.
+var errNoMessage = errors.New("it is set aside as .bad")
+
+// read returns a waiting message. A file that holds none is set aside: the error is errNoMessage then.
 func (q queue) read(name string) (entry, error) {
 	path := filepath.Join(q.dir, name)
+	e := entry{path: path}
 	b, err := regular.ReadFile(path)
-	if err != nil {
+	if err == nil {
+		if err = json.Unmarshal(b, &e.m); err == nil && e.m.ID != idOf(name) {
+			err = fmt.Errorf("it holds another message, %.100q", e.m.ID)
+		}
+	} else if !errors.Is(err, fs.ErrInvalid) {
 		return entry{}, err
 	}
-	e := entry{path: path}
-	if err := json.Unmarshal(b, &e.m); err != nil {
-		return entry{}, errors.Join(fmt.Errorf("%s: %w", path, err), os.Rename(path, path+".bad"))
+	if err == nil {
+		return e, nil
 	}
-	return e, nil
+	if err := os.Rename(path, path+".bad"); err != nil {
+		return entry{}, err
+	}
+	return entry{}, fmt.Errorf("%s: %w: %w", path, err, errNoMessage)
+}
+
+// idOf is the id of the message in a file of this name.
+func idOf(name string) string {
+	return strings.TrimSuffix(name[strings.Index(name, "-msg_")+1:], ".json")
 }
 
 func (q queue) state() (State, error) {
@@ -113,6 +130,9 @@ func (q queue) note(change func(*State)) error {
 		s = State{} // it is a count, and begins anew
 	}
 	change(&s)
+	if err := os.MkdirAll(q.dir, 0o700); err != nil {
+		return err
+	}
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -120,9 +140,17 @@ func (q queue) note(change func(*State)) error {
 	return durable.Replace(filepath.Join(q.dir, "state.json"), append(b, '\n'), 0o600)
 }
 
-func (s *State) good() { s.Delivered++; s.Last, s.Since, s.Error = time.Now().UTC(), time.Time{}, "" }
-
-func (s *State) bad(err error) {
+// settle notes how an attempt ended. A success ends the failing if no message waits for another attempt.
+func (s *State) settle(err error, dropped uint64) {
+	s.Dropped += dropped
+	if err == nil {
+		s.Delivered++
+		s.Last = time.Now().UTC()
+		if len(s.Retries) == 0 {
+			s.Since, s.Error = time.Time{}, ""
+		}
+		return
+	}
 	if s.Since.IsZero() {
 		s.Since = time.Now().UTC()
 	}

@@ -30,8 +30,8 @@ func (c notifyTestCmd) Run(a *app) error {
 		return err
 	}
 	results := notify.Try(a.ctx, h.Config().Notify, aboutHost(h), c.Name...)
-	if len(results) == 0 || len(c.Name) > 0 && len(results) < len(c.Name) {
-		return errors.New(home.ConfigFile + " has no such webhook or hook under notify: docs/notify.md shows one")
+	if len(results) == 0 {
+		return errors.New(home.ConfigFile + " has no webhook or hook under notify: docs/notify.md shows one")
 	}
 	failed := false
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
@@ -55,10 +55,7 @@ func (notifyLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	states, err := notify.States(h.Notifications(), h.Config().Notify)
-	if err != nil {
-		return err
-	}
+	states := notify.States(h.Notifications(), h.Config().Notify)
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tWAITING\tDELIVERED\tDROPPED\tLAST\tERROR")
 	for _, s := range states {
@@ -66,7 +63,7 @@ func (notifyLsCmd) Run(a *app) error {
 		if !s.Last.IsZero() {
 			last = s.Last.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.Waiting, s.Delivered, s.Dropped, last, orNone(s.Error))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.Waiting, s.Delivered, s.Dropped, last, orNone(clean(s.Error)))
 	}
 	return w.Flush()
 }
@@ -156,16 +153,16 @@ func (j *job) masked(err error) string {
 
 // notifications says whether messages get to where host.yaml sends them.
 func notifications(h *home.Home) []doctor.Finding {
-	states, err := notify.States(h.Notifications(), h.Config().Notify)
-	if err != nil {
-		return []doctor.Finding{{Name: "notify", Grade: doctor.Warn, Detail: err.Error()}}
-	}
 	var found []doctor.Finding
-	for _, s := range states {
+	for _, s := range notify.States(h.Notifications(), h.Config().Notify) {
 		f := doctor.Finding{Name: "notify " + s.Name, Grade: doctor.OK, Detail: fmt.Sprintf("%d delivered, %d waiting, %d dropped", s.Delivered, s.Waiting, s.Dropped)}
 		if s.Error != "" {
 			f.Grade = doctor.Warn
-			f.Detail += ", failing since " + s.Since.UTC().Format(time.RFC3339) + ": " + s.Error
+			f.Detail += ", failing"
+			if !s.Since.IsZero() {
+				f.Detail += " since " + s.Since.UTC().Format(time.RFC3339)
+			}
+			f.Detail += ": " + s.Error
 			f.Hint = "custody notify test " + s.Name + " tries it"
 		}
 		found = append(found, f)
