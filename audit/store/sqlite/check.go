@@ -107,7 +107,9 @@ func (c *checking) structure() error {
 func (c *checking) schema() error {
 	const defined = "SELECT type, name, tbl_name, coalesce(sql, '') FROM %s.sqlite_schema WHERE NOT (type = 'table' AND name IN ('sqlite_stat1', 'sqlite_stat4'))"
 	for _, side := range []struct{ a, b, text string }{{"main", "live", "is missing or has another definition"}, {"live", "main", "is not custody's"}} {
-		err := c.rows(func(v []any) { c.add("", "the %s %s of table %s %s", v[0], v[1], v[2], side.text) },
+		err := c.rows(func(v []any) {
+			c.add("", "the %s %s of table %s %s; custody rebuild repairs that", v[0], v[1], v[2], side.text)
+		},
 			fmt.Sprintf(defined, side.a)+" EXCEPT "+fmt.Sprintf(defined, side.b))
 		if err != nil {
 			return err

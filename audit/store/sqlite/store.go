@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -154,12 +155,17 @@ func (e *AccessError) Hint() string {
 	return "it and its directory must be writable, with room on the disk: look at owner, mode, mount and `df`"
 }
 
+// undefined reports whether a table or column that this package makes is not in the database.
+func undefined(err error) bool {
+	return isCode(err, lib.SQLITE_ERROR) && (strings.Contains(err.Error(), "no such column") || strings.Contains(err.Error(), "no such table"))
+}
+
 // wrap adds what was being done and turns damage into a CorruptError.
 func (s *Store) wrap(doing string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isCode(err, lib.SQLITE_CORRUPT), isCode(err, lib.SQLITE_NOTADB):
+	case isCode(err, lib.SQLITE_CORRUPT), isCode(err, lib.SQLITE_NOTADB), undefined(err):
 		err = &CorruptError{Path: s.path, Err: err}
 	case isCode(err, lib.SQLITE_READONLY), isCode(err, lib.SQLITE_BUSY), isCode(err, lib.SQLITE_FULL), isCode(err, lib.SQLITE_IOERR):
 		err = &AccessError{Path: s.path, Err: err}
