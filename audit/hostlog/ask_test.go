@@ -15,7 +15,7 @@ func TestAsk(t *testing.T) {
 	k := newKey(t, "custody-test")
 	a, b := newWatcher(t, "a", k.v), newWatcher(t, "b", k.v)
 	policy := quorum(t, 1, a, b)
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	l := mustOpen(t, dir, k, under(t, policy))
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -49,7 +49,7 @@ func TestAsk(t *testing.T) {
 		t.Errorf("of a log of which one has seen less: %v, %v", refusals, enough)
 	}
 
-	other := filepath.Join(t.TempDir(), "log")
+	other := filepath.Join(tempDir(t), "log")
 	o := mustOpen(t, other, k)
 	for i := range 3 {
 		mustPublish(t, o, mustAdd(t, o, manifest(100+i)))
@@ -73,7 +73,7 @@ func TestAsk(t *testing.T) {
 func TestFreshCosignature(t *testing.T) {
 	k := newKey(t, "custody-test")
 	w := newWatcher(t, "a", k.v)
-	l := mustOpen(t, filepath.Join(t.TempDir(), "log"), k, under(t, quorum(t, 1, w)))
+	l := mustOpen(t, filepath.Join(tempDir(t), "log"), k, under(t, quorum(t, 1, w)))
 	n, err := note.Open(mustPublish(t, l, mustAdd(t, l, manifest(0))), note.VerifierList(w.key))
 	if err != nil {
 		t.Fatal(err)

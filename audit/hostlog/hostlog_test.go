@@ -144,7 +144,7 @@ func (o *oracle) root(t testing.TB, size int64) proof.Hash {
 // TestOracle holds everything a Reader says against the oracle, across the sizes where tiles fill up.
 func TestOracle(t *testing.T) {
 	t.Parallel()
-	dir, k := filepath.Join(t.TempDir(), "log"), newKey(t, "custody-test")
+	dir, k := filepath.Join(tempDir(t), "log"), newKey(t, "custody-test")
 	l := mustOpen(t, dir, k)
 	entries := fill(t, l, 530, 7)
 	o, r := newOracle(t, entries), reader(t, dir, k)
@@ -220,7 +220,7 @@ func tlogPath(path []proof.Hash) []tlog.Hash {
 }
 
 func TestIndex(t *testing.T) {
-	dir, k := filepath.Join(t.TempDir(), "log"), newKey(t, "custody-test")
+	dir, k := filepath.Join(tempDir(t), "log"), newKey(t, "custody-test")
 	l := mustOpen(t, dir, k)
 	r := reader(t, dir, k)
 	if _, err := r.Index(t.Context(), []byte("a")); !errors.Is(err, fs.ErrNotExist) {
@@ -242,7 +242,7 @@ func TestIndex(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	dir, k := filepath.Join(t.TempDir(), "log"), newKey(t, "custody-test")
+	dir, k := filepath.Join(tempDir(t), "log"), newKey(t, "custody-test")
 	l := mustOpen(t, dir, k)
 	if _, err := l.Add(t.Context(), make([]byte, MaxEntry+1)); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("too large an entry: %v", err)
@@ -269,7 +269,7 @@ func TestLimits(t *testing.T) {
 
 // TestOneProcess opens the log twice in one process, where Tessera's own locks exclude no one.
 func TestOneProcess(t *testing.T) {
-	dir, k := filepath.Join(t.TempDir(), "log"), newKey(t, "custody-test")
+	dir, k := filepath.Join(tempDir(t), "log"), newKey(t, "custody-test")
 	logs := []*Log{mustOpen(t, dir, k), mustOpen(t, dir, k)}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -310,7 +310,7 @@ func TestOneProcess(t *testing.T) {
 }
 
 func TestLockGivesUp(t *testing.T) {
-	dir, k := filepath.Join(t.TempDir(), "log"), newKey(t, "custody-test")
+	dir, k := filepath.Join(tempDir(t), "log"), newKey(t, "custody-test")
 	l := mustOpen(t, dir, k)
 	other, err := openLock(filepath.Join(dir, "append.lock"))
 	if err != nil {
@@ -332,7 +332,7 @@ func TestLockGivesUp(t *testing.T) {
 }
 
 func TestRotation(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	old, next := newKey(t, "custody-test"), newKey(t, "custody-test")
 	l := mustOpen(t, dir, old)
 	mustPublish(t, l, mustAdd(t, l, []byte("a")))
@@ -373,4 +373,23 @@ func diskUsage(t testing.TB, dir string) (bytes int64) {
 		t.Fatal(err)
 	}
 	return bytes
+}
+
+// tempDir is t.TempDir, but removing it is repeated: Tessera's goroutines, which end right after Close, may still make a file.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hostlog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 100 {
+			if err = os.RemoveAll(dir); err == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Error(err)
+	})
+	return dir
 }

@@ -131,7 +131,7 @@ func rounds(n int) int {
 // TestProcesses: several processes append at once; each index is given once.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	skey, vkey := keyText(t)
 	var all []*appender
 	for i := range 4 {
@@ -147,7 +147,7 @@ func TestProcesses(t *testing.T) {
 // everything that anybody was told.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	skey, vkey := keyText(t)
 	var all []*appender
 	for round := range rounds(20) {
@@ -259,7 +259,7 @@ func strays(t *testing.T, dir string) {
 
 // TestDisk: no room, and a file system that turns read-only, are errors that pass.
 func TestDisk(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "disk")
+	dir := filepath.Join(tempDir(t), "disk")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

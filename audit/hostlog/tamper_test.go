@@ -52,10 +52,10 @@ func remove(t *testing.T, path string) {
 func TestTampering(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
-	origin := t.TempDir()
+	origin := tempDir(t)
 	l := mustOpen(t, filepath.Join(origin, "log"), k)
 	entries := fill(t, l, 290, 30)
-	older := filepath.Join(t.TempDir(), "older")
+	older := filepath.Join(tempDir(t), "older")
 	copyTree(t, origin, older)
 	for i := range 10 {
 		entries = append(entries, fmt.Appendf(nil, "last %d", i))
@@ -122,7 +122,7 @@ func TestTampering(t *testing.T) {
 		"kept, swapped":      {func(t *testing.T, dir string) { edit(t, keptPath(dir), swapKept) }, ErrRolledBack},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := filepath.Join(t.TempDir(), "root")
+			root := filepath.Join(tempDir(t), "root")
 			copyTree(t, origin, root)
 			dir := filepath.Join(root, "log")
 			c.change(t, dir)
@@ -172,11 +172,11 @@ func resign(t *testing.T, signed []byte, k key) []byte {
 // TestRolledBack: a writer does not go on over a directory that went back, nor sign it.
 func TestRolledBack(t *testing.T) {
 	k := newKey(t, "custody-test")
-	root := t.TempDir()
+	root := tempDir(t)
 	dir := filepath.Join(root, "log")
 	l := mustOpen(t, dir, k)
 	fill(t, l, 5, 1)
-	older := filepath.Join(t.TempDir(), "older")
+	older := filepath.Join(tempDir(t), "older")
 	copyTree(t, dir, older)
 	fill(t, l, 3, 1)
 	if err := os.RemoveAll(dir); err != nil {
@@ -201,7 +201,7 @@ func TestRolledBack(t *testing.T) {
 // TestEmptied: whoever takes the whole directory away gets no new log in its place.
 func TestEmptied(t *testing.T) {
 	k := newKey(t, "custody-test")
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	fill(t, mustOpen(t, dir, k), 3, 1)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestAlteredEdge(t *testing.T) {
 		"state":    {".state/treeState", func(b []byte) []byte { return b[:9] }, ErrTilesAltered},
 		"larger":   {".state/treeState", func(b []byte) []byte { return bytes.Replace(b, []byte(":5"), []byte(":6"), 1) }, ErrMissing},
 	} {
-		dir := filepath.Join(t.TempDir(), "log")
+		dir := filepath.Join(tempDir(t), "log")
 		l := mustOpen(t, dir, k)
 		fill(t, l, 5, 1)
 		edit(t, filepath.Join(dir, c.file), c.change)
@@ -245,7 +245,7 @@ func TestAlteredEdge(t *testing.T) {
 func TestHealed(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	var told []error
 	l := mustOpen(t, dir, k, func(o *Options) { o.Warn = func(err error) { told = append(told, err) } })
 	fill(t, l, 3, 1)
@@ -276,11 +276,11 @@ func TestHealed(t *testing.T) {
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
-	root := t.TempDir()
+	root := tempDir(t)
 	dir := filepath.Join(root, "log")
 	l := mustOpen(t, dir, k)
 	fill(t, l, 5, 1)
-	copyOf := filepath.Join(t.TempDir(), "copy")
+	copyOf := filepath.Join(tempDir(t), "copy")
 	copyTree(t, root, copyOf)
 	later := mustPublish(t, l, mustAdd(t, l, []byte("a")))
 	other := filepath.Join(copyOf, "log")
@@ -312,7 +312,7 @@ func TestHolds(t *testing.T) {
 func TestKeptIsBounded(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	l := mustOpen(t, dir, k)
 	l.kept.max = 6 << 10
 	for i := range 120 {
@@ -338,7 +338,7 @@ func TestKeptIsBounded(t *testing.T) {
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	l := mustOpen(t, dir, k)
 	entries := fill(t, l, 300, 1)
 	files := 0
@@ -362,7 +362,7 @@ func TestPrune(t *testing.T) {
 func TestReadWhileWriting(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	l := mustOpen(t, dir, k)
 	fill(t, l, 250, 250)
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -400,7 +400,7 @@ func TestNoGoroutineStays(t *testing.T) {
 	k := newKey(t, "custody-test")
 	w := newWatcher(t, "w", k.v)
 	for range 5 {
-		l, err := Open(t.Context(), Options{Dir: filepath.Join(t.TempDir(), "log"), Signer: k, Verifier: k.v, Witnesses: quorum(t, 1, w)})
+		l, err := Open(t.Context(), Options{Dir: filepath.Join(tempDir(t), "log"), Signer: k, Verifier: k.v, Witnesses: quorum(t, 1, w)})
 		if err != nil {
 			t.Fatal(err)
 		}

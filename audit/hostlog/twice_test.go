@@ -45,7 +45,7 @@ func wantTwice(t *testing.T, l *Log, entry []byte) {
 // TestTwice: the log takes one manifest for each segment of a run, and one erasure for each record, whatever becomes
 // of its index.
 func TestTwice(t *testing.T) {
-	dir, k := t.TempDir()+"/log", newKey(t, "custody-test")
+	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
 	l, warned := twiceOf(t, dir, k)
 	one, other := proof.Hash{1}, proof.Hash{2}
 	for i := range uint64(300) { // more than a tile
@@ -118,7 +118,7 @@ func TestTwice(t *testing.T) {
 // TestTwiceIsThere: where another program wrote two histories of a run into a log, each full read of the log reports
 // them, and the log goes on.
 func TestTwiceIsThere(t *testing.T) {
-	dir, k := t.TempDir()+"/log", newKey(t, "custody-test")
+	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
 	l, _ := twiceOf(t, dir, k)
 	wantIndex(t, l, proof.ManifestLeaf("r-a", 0, proof.Hash{1}), 0)
 	// Whoever has the host needs no leave of this program.

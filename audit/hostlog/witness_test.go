@@ -28,7 +28,7 @@ type watcher struct {
 
 func newWatcher(t testing.TB, name string, logs ...note.Verifier) *watcher {
 	t.Helper()
-	w := &watcher{dir: t.TempDir(), stop: func() {}}
+	w := &watcher{dir: tempDir(t), stop: func() {}}
 	var err error
 	if w.vkey, err = witness.Generate(w.dir, name); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func cosignedBy(cp []byte, w *watcher) bool {
 func TestWitnessed(t *testing.T) {
 	k := newKey(t, "custody-test")
 	a, b, c := newWatcher(t, "a", k.v), newWatcher(t, "b", k.v), newWatcher(t, "c", k.v)
-	dir, policy := filepath.Join(t.TempDir(), "log"), quorum(t, 2, a, b, c)
+	dir, policy := filepath.Join(tempDir(t), "log"), quorum(t, 2, a, b, c)
 	l := mustOpen(t, dir, k, under(t, policy))
 	for i := range 20 {
 		cp := mustPublish(t, l, mustAdd(t, l, manifest(i)))
@@ -153,7 +153,7 @@ func TestWitnessed(t *testing.T) {
 func TestFailOpen(t *testing.T) {
 	k := newKey(t, "custody-test")
 	a, b := newWatcher(t, "a", k.v), newWatcher(t, "b", k.v)
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	policy := quorum(t, 2, a, b)
 	l := mustOpen(t, dir, k, under(t, policy, func(o *Options) { o.FailOpen = true }))
 	b.stop()
@@ -181,11 +181,11 @@ func TestFailOpen(t *testing.T) {
 func TestWitnessKnowsMore(t *testing.T) {
 	k := newKey(t, "custody-test")
 	w := newWatcher(t, "w", k.v)
-	root := t.TempDir()
+	root := tempDir(t)
 	dir := filepath.Join(root, "log")
 	l := mustOpen(t, dir, k, under(t, quorum(t, 1, w)))
 	mustPublish(t, l, mustAdd(t, l, []byte("a")))
-	copyOf := filepath.Join(t.TempDir(), "copy")
+	copyOf := filepath.Join(tempDir(t), "copy")
 	copyTree(t, root, copyOf)
 	mustPublish(t, l, mustAdd(t, l, []byte("b")))
 	mustPublish(t, l, mustAdd(t, l, []byte("c")))
@@ -209,11 +209,11 @@ func TestWitnessKnowsMore(t *testing.T) {
 func TestWitnessRestored(t *testing.T) {
 	k := newKey(t, "custody-test")
 	w := newWatcher(t, "w", k.v)
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	l := mustOpen(t, dir, k, under(t, quorum(t, 1, w)))
 	fill(t, l, 3, 1)
 	w.stop()
-	old := filepath.Join(t.TempDir(), "old")
+	old := filepath.Join(tempDir(t), "old")
 	copyTree(t, w.dir, old)
 	w.start(t, k.v)
 	fill(t, l, 100, 50)
@@ -229,7 +229,7 @@ func TestWitnessRestored(t *testing.T) {
 func TestWitnessRotation(t *testing.T) {
 	old, next := newKey(t, "custody-test"), newKey(t, "custody-test")
 	w := newWatcher(t, "w", old.v)
-	dir := filepath.Join(t.TempDir(), "log")
+	dir := filepath.Join(tempDir(t), "log")
 	l := mustOpen(t, dir, old, under(t, quorum(t, 1, w)))
 	mustPublish(t, l, mustAdd(t, l, []byte("a")))
 	both := func(o *Options) { o.Others, o.Older = []note.Signer{old}, []note.Verifier{old.v} }
@@ -270,7 +270,7 @@ func TestBadWitness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answer)
 			w := &watcher{vkey: honest.vkey, addr: server.Listener.Addr().String(), key: honest.key}
-			l := mustOpen(t, filepath.Join(t.TempDir(), "log"), k, under(t, quorum(t, 1, w), func(o *Options) { o.WitnessTimeout = 300 * time.Millisecond }))
+			l := mustOpen(t, filepath.Join(tempDir(t), "log"), k, under(t, quorum(t, 1, w), func(o *Options) { o.WitnessTimeout = 300 * time.Millisecond }))
 			mustAdd(t, l, []byte("a"))
 			cp, err := l.Publish(t.Context(), mustAdd(t, l, []byte("b")))
 			if cp != nil || !errors.Is(err, ErrUnwitnessed) || !strings.Contains(err.Error(), c.want) {
