@@ -101,7 +101,7 @@ func run(args []string) int {
 		return exitFailed
 	}
 	stdout := &output{file: os.Stdout, ctx: ctx}
-	a := &app{stdin: os.Stdin, stdout: stdout, stderr: stderr}
+	a := &app{stdin: os.Stdin, stdout: stdout, stderr: &output{file: stderr, ctx: ctx}}
 	a.ctx = flock.WithNotice(ctx, a.say)
 	if err := noCore(); err != nil { // most commands may hold the signing key
 		a.complain(err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// output is the program's standard output. It keeps the first error, so that nobody takes an answer for whole that is not.
+// output is the program's standard output or standard error. It keeps the first error, so that nobody takes an answer for whole that is not.
 type output struct {
 	file *os.File
 	ctx  context.Context // of the program: after its end a write that blocks is given up

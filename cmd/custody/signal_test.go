@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/internal/story"
 )
 
@@ -80,4 +82,49 @@ func TestStopped(t *testing.T) {
 		}
 	}
 	d.verified("last")
+}
+
+// TestOneSignalStderr: so does one whose standard error is a full pipe.
+func TestOneSignalStderr(t *testing.T) {
+	t.Parallel()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	size, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err == nil {
+		_, err = w.Write(make([]byte, size))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(bin, "custody"), "verify", "r-none")
+	cmd.Env, cmd.Stderr = append(os.Environ(), "CUSTODY_HOME="+t.TempDir()), w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		t.Fatalf("it did not wait for the reader: %v", err)
+	case <-time.After(time.Second):
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-ended:
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() < 1 {
+			t.Errorf("it ended otherwise: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
+		cmd.Process.Kill()
+	}
 }
