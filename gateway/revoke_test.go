@@ -242,7 +242,7 @@ func TestTooMany(t *testing.T) {
 	w.until("4 denials", func() bool {
 		var n uint64
 		for _, ev := range w.log.all() {
-			if ev.Flow != nil && ev.Flow.State == audit.FlowDeny && strings.Contains(ev.Flow.Reason, "3 connections") {
+			if ev.Flow != nil && ev.Flow.State == audit.FlowDeny && strings.Contains(ev.Flow.Reason, "3 concurrent connections") {
 				n += ev.Flow.Count
 			}
 		}

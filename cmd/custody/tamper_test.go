@@ -202,7 +202,7 @@ func (d *door) tamperStore(t *testing.T, run string) {
 		d.sqlite(c.sql)
 		s := d.must(1, "verify", run)
 		d.contains(s.stderr, c.says)
-		d.contains(d.must(0, "rebuild").stderr, "the store was made anew")
+		d.contains(d.must(0, "rebuild").stderr, "the store was rebuilt")
 		d.verified(run)
 	}
 	d.write(filepath.Join(d.home, "custody.db"), strings.Repeat("not a database. ", 1000))
