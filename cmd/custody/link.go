@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/custody-project/custody/internal/flock"
 )
@@ -87,8 +86,7 @@ func (l *linkFile) remove() {
 	l.file.Close()
 }
 
-// shown says whether a person sees what is written to the program's standard output, and nobody keeps it.
+// shown reports whether standard output is a terminal: its text is shown, and kept in no log.
 func (a *app) shown() bool {
-	f, ok := a.stdout.(*output)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return isTerminal(a.stdout)
 }

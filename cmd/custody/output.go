@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/term"
 )
 
-// output is the program's standard output or standard error. It keeps the first error, so that nobody takes an answer for whole that is not.
+// output is the program's standard output or standard error. It keeps the first error, so that a partial answer does not pass for a whole one.
 type output struct {
 	file *os.File
 	ctx  context.Context // of the program: after its end a write that blocks is given up
@@ -22,7 +25,7 @@ type output struct {
 // lastWrites is how long a write may block after a signal: the reader of a pipe may just be slow.
 const lastWrites = 2 * time.Second
 
-var errBlocked = errors.New("interrupted by a signal, and the reader of standard output takes nothing")
+var errBlocked = errors.New("interrupted by a signal, and the reader of the output takes nothing")
 
 // Write implements io.Writer.
 func (o *output) Write(b []byte) (int, error) {
@@ -30,7 +33,7 @@ func (o *output) Write(b []byte) (int, error) {
 		return 0, errBlocked
 	}
 	n, err := o.write(b)
-	if err != nil && !errors.Is(err, syscall.EPIPE) { // who went away wants no more of it
+	if err != nil && !errors.Is(err, syscall.EPIPE) { // a closed pipe: its reader needs no more
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.err == nil {
@@ -73,4 +76,18 @@ func (o *output) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
+}
+
+// isTerminal reports whether w is one of the program's outputs and a terminal.
+func isTerminal(w io.Writer) bool {
+	o, ok := w.(*output)
+	return ok && term.IsTerminal(int(o.Fd()))
+}
+
+// inherited returns what a child process writes to in place of w: the file itself, so that a terminal stays one.
+func inherited(w io.Writer) io.Writer {
+	if o, ok := w.(*output); ok {
+		return o.file
+	}
+	return w
 }

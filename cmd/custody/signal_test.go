@@ -46,7 +46,7 @@ func TestOneSignal(t *testing.T) {
 	select {
 	case err := <-ended:
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(said.String(), "the reader of standard output takes nothing") {
+		if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(said.String(), "the reader of the output takes nothing") {
 			t.Errorf("it ended otherwise: %v: %s", err, said.String())
 		}
 	case <-time.After(10 * time.Second):

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -144,8 +143,7 @@ func (a *app) needTrust(h *home.Home, p *project.File, path string, accept bool)
 
 // accepts asks the person at the terminal, if there is one.
 func (a *app) accepts(no *untrusted) bool {
-	stderr, ok := a.stderr.(*os.File)
-	if !ok || !term.IsTerminal(int(a.stdin.Fd())) || !term.IsTerminal(int(stderr.Fd())) {
+	if !term.IsTerminal(int(a.stdin.Fd())) || !isTerminal(a.stderr) {
 		return false
 	}
 	a.say(no.Error())

@@ -135,7 +135,7 @@ func (a *app) inWorld(w *world.World, argv []string) (code int, err error) {
 		return 0, err
 	}
 	cmd := exec.CommandContext(a.ctx, argv[0], argv[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, inherited(a.stdout), inherited(a.stderr)
 	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+ca, "WORLD_LLM_KEY="+w.ModelKey())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

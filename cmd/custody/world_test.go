@@ -1,9 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/creack/pty"
 )
 
 // TestWorldMasks: what the world tells of requests has no secret of the command's project in it, nor the
@@ -46,5 +49,21 @@ secrets:
 				t.Errorf("%q is left in\n%s", left, s.stderr)
 			}
 		}
+	}
+}
+
+// TestWorldTerminal: the command of custody world has the caller's terminal.
+func TestWorldTerminal(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	cmd := d.command("world", "--", "sh", "-c", "test -t 0 && test -t 1 && test -t 2")
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	io.Copy(io.Discard, terminal) // until the terminal closes
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it is not a terminal: %v", err)
 	}
 }
