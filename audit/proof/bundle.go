@@ -27,7 +27,7 @@ const (
 
 const readme = `This is the record of one run under custody: what happened, in order, signed.
 
-To check it, with a public key that you got from someone you trust:
+To check it, with a public key that you got from somebody you trust:
 
     custody verify --key host.pub THIS-FILE
 
