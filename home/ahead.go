@@ -108,7 +108,7 @@ func (a *ahead) take(q store.Query, seq uint64) (store.Row, bool, error) {
 		return store.Row{}, false, errors.Join(a.err)
 	}
 	head, err := store.HeadOf(q.Run, f)
-	return store.Row{Head: head, Tenant: q.Tenant, Body: f.Body, Salt: f.Salt}, true, err
+	return store.Row{Head: head, Tenant: q.Tenant, Body: f.Body, Salt: f.Salt, Early: true}, true, err
 }
 
 // tellEvery is how often a live run's new records are told on the transport.

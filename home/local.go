@@ -244,7 +244,7 @@ func cutOff(ctx context.Context, q store.Search, err error) error {
 }
 
 func (r logReader) row(q store.Query, f store.Frame, err error) (store.Row, error) {
-	row := store.Row{Tenant: r.home.config.Tenant, Body: f.Body, Salt: f.Salt, Erased: f.Erased}
+	row := store.Row{Tenant: r.home.config.Tenant, Body: f.Body, Salt: f.Salt, Erased: f.Erased, Early: true}
 	row.Run, row.Seq = q.Run, f.Seq
 	if err == nil && f.Erased == nil {
 		row.Head, err = store.HeadOf(q.Run, f)

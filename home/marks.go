@@ -37,7 +37,6 @@ type Marks struct {
 	shown  Reader
 	signed manifests // nil: only runs of this host are shown
 	keys   note.Verifiers
-	ahead  bool // records come before they are sealed
 	logs   bool // all that is shown is from logs here
 	chains map[string]*chain
 	parts  *lru.Cache[partKey, *part]
@@ -60,9 +59,9 @@ func (h *Home) Marks(r Reader) (*Marks, error) {
 	m := &Marks{home: h, shown: r, keys: keys, chains: map[string]*chain{}, parts: parts, budget: markedBytes}
 	switch inner := r.(type) {
 	case logReader:
-		m.ahead, m.logs = true, true
+		m.logs = true
 	case *ahead:
-		m.shown, m.ahead = inner.Reader, true
+		m.shown = inner.Reader
 	case unclosed:
 		m.shown = inner.Reader
 	}
@@ -99,14 +98,14 @@ func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 	if err != nil {
 		return m.cannot(err)
 	}
-	if len(c.firsts) == 0 && !c.here {
+	if len(c.firsts) == 0 && !c.here && !row.Early {
 		return store.Mark{State: store.Unsigned, Text: store.ErrUnsigned.Error()}
 	}
 	p, err := m.covering(ctx, c, row)
 	switch {
 	case err != nil:
 		return m.cannot(err)
-	case p == nil && m.ahead && (!c.here || m.home.Live(row.Run)):
+	case p == nil && row.Early && (!c.here || m.home.Live(row.Run)):
 		return store.Mark{State: store.Live, Text: "it is not sealed yet"}
 	case p == nil:
 		return store.Mark{State: store.Unsigned, Text: fmt.Sprintf("no signed segment of the run has a record %d", row.Seq)}
@@ -218,7 +217,7 @@ func (m *Marks) covering(ctx context.Context, c *chain, row store.Row) (*part, e
 				return p, err
 			}
 		}
-		if time.Since(c.read) < chainAge || c.here && m.ahead && m.home.Live(c.run) {
+		if time.Since(c.read) < chainAge || c.here && row.Early && m.home.Live(c.run) {
 			return nil, nil
 		}
 		delete(m.chains, c.run) // more may have been sealed

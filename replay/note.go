@@ -29,6 +29,26 @@ type Withdrawal struct {
 	Who  string     `json:"who"`
 	Via  string     `json:"via"`
 	Text audit.Text `json:"text,omitempty"`
+
+	row store.Row // the record that it is
+}
+
+// Mark returns the first mark that is not good of the note's record and of its withdrawal's, nil if both are what was
+// signed. A note that was not read from a store has none.
+func (n Note) Mark(mark func(store.Row) store.Mark) *store.Mark {
+	rows := []store.Row{n.row}
+	if n.Withdrawn != nil {
+		rows = append(rows, n.Withdrawn.row)
+	}
+	for _, row := range rows {
+		if row.Run == "" {
+			continue
+		}
+		if m := mark(row); !m.Good() {
+			return &m
+		}
+	}
+	return nil
 }
 
 // NotesQuery finds the records of which Notes makes the run's notes.
@@ -65,7 +85,7 @@ func Notes(all []Note) []Note {
 	}
 	for _, w := range all {
 		if i, ok := place[w.Withdraws]; ok && w.Withdraws != "" && notes[i].Withdrawn == nil {
-			notes[i].Withdrawn = &Withdrawal{w.ID, w.Time, w.Who, w.Via, w.Text}
+			notes[i].Withdrawn = &Withdrawal{w.ID, w.Time, w.Who, w.Via, w.Text, w.row}
 		}
 	}
 	return notes

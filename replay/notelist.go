@@ -106,10 +106,10 @@ func (p *printer) noteText(n Note, b Bound, margin string) {
 		}
 		l.end()
 	}
-	if mark := p.opt.mark(n.row); !mark.Good() {
+	if mark := n.Mark(p.opt.mark); mark != nil {
 		l.limit = 0
 		l.put(yellow, margin)
-		l.putMark(mark)
+		l.putMark(*mark)
 		l.end()
 	}
 	if warning := b.warning(n.Seq); warning != "" {

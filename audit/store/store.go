@@ -163,6 +163,7 @@ type Row struct {
 	Salt   [16]byte
 	Erased *[32]byte // as in Frame; of Head there are then only run, seq and time
 	Mark   *Mark     // of a row from WithMarks that is not good; else nil
+	Early  bool      // it came from its host's log or live feed, where records are before their segment is sealed; not from a store
 }
 
 // Frame returns the record as the log holds it.

@@ -155,21 +155,21 @@ func (c notesCmd) Run(a *app) error {
 		return store.Row{}, false, nil
 	}
 	notes := replay.Notes(all)
-	if c.JSON {
-		return c.lines(a, notes, at)
-	}
-	if len(notes) == 0 {
-		a.say(run.ID + " has no notes")
-	}
 	opt, err := a.marking(h, st)
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return c.lines(a, notes, at, opt)
+	}
+	if len(notes) == 0 {
+		a.say(run.ID + " has no notes")
 	}
 	opt.Zone = zone
 	return replay.NoteList(a.stdout, notes, at, opt)
 }
 
-func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row, bool, error)) error {
+func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row, bool, error), opt replay.Options) error {
 	out := json.NewEncoder(a.stdout)
 	for _, n := range notes {
 		row, there, err := at(max(n.Seq, 1))
@@ -179,7 +179,8 @@ func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row,
 		if err := out.Encode(struct {
 			replay.Note
 			Bound replay.Bound `json:"bound"`
-		}{n, n.Binding(row, there)}); err != nil {
+			Mark  *store.Mark  `json:"verification,omitempty"`
+		}{n, n.Binding(row, there), n.Mark(opt.Mark)}); err != nil {
 			return err
 		}
 	}

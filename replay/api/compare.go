@@ -30,6 +30,7 @@ func (s *Server) compare(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		items[i] = s.item(run)
+		items[i].Doubt = models[i].doubt
 	}
 	c := replay.Compare(models[0].Story, models[1].Story)
 	return answer(w, Comparison{items[0], items[1], c.OnlyA, c.OnlyB, c.Both})

@@ -134,7 +134,7 @@ func (h *hub) poll(ctx context.Context) {
 func (h *hub) read(ctx context.Context) (int, error) {
 	n := 0
 	q := store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: h.last, Limit: pollRows}
-	for row, err := range h.src.Records(ctx, q) {
+	for row, err := range h.server.marking(ctx, h.src.Records(ctx, q)) {
 		if err != nil {
 			return n, err
 		}
@@ -209,5 +209,5 @@ func (h *hub) look(after uint64) glimpse {
 
 // catchUp reads what is not kept any more.
 func (h *hub) catchUp(ctx context.Context, after uint64) iter.Seq2[store.Row, error] {
-	return h.src.Records(ctx, store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: after, Limit: eventRows})
+	return h.server.marking(ctx, h.src.Records(ctx, store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: after, Limit: eventRows}))
 }

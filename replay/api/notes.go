@@ -34,6 +34,7 @@ type RunNote struct {
 	replay.Note
 	State NoteState    `json:"state"`
 	Bound replay.Bound `json:"bound"`
+	Mark  *store.Mark  `json:"verification,omitempty"` // where its record, or its withdrawal's, is not what was signed
 }
 
 // NoteState says how far a note has got.
@@ -127,6 +128,8 @@ func (s *Server) notes(w http.ResponseWriter, r *request) error {
 		Partial bool      `json:"partial"`
 	}
 	list.Notes, list.Partial = []RunNote{}, partial
+	marker := &lateMarker{server: s}
+	defer marker.Close()
 	bindings := map[uint64]store.Row{}
 	for _, n := range notes {
 		row, asked := bindings[n.Seq]
@@ -136,7 +139,9 @@ func (s *Server) notes(w http.ResponseWriter, r *request) error {
 			}
 			bindings[n.Seq] = row
 		}
-		list.Notes = append(list.Notes, runNote(n, waiting[n.ID] || n.Withdrawn != nil && waiting[n.Withdrawn.ID], n.Binding(row, row.Seq == n.Seq)))
+		shown := runNote(n, waiting[n.ID] || n.Withdrawn != nil && waiting[n.Withdrawn.ID], n.Binding(row, row.Seq == n.Seq))
+		shown.Mark = n.Mark(func(row store.Row) store.Mark { return marker.Row(r.Context(), row) })
+		list.Notes = append(list.Notes, shown)
 	}
 	return answer(w, list)
 }
@@ -147,7 +152,7 @@ func runNote(n replay.Note, waiting bool, bound replay.Bound) RunNote {
 	if waiting {
 		state = NoteRecorded
 	}
-	return RunNote{n, state, bound}
+	return RunNote{Note: n, State: state, Bound: bound}
 }
 
 func (s *Server) newNote(w http.ResponseWriter, r *request) error {

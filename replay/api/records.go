@@ -262,6 +262,10 @@ func (s *Server) record(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	marks, err := s.marks(r.Context(), []store.Row{row})
+	if err != nil {
+		return err
+	}
 	st, err := s.story(r.Context(), run)
 	if err != nil {
 		return err
@@ -280,6 +284,15 @@ func (s *Server) record(w http.ResponseWriter, r *request) error {
 	x.raw(`{"seq":` + strconv.FormatUint(row.Seq, 10))
 	_, _ = x.w.Write(appendBody(nil, row))
 	if err := errors.Join(x.member("why", why), x.member("findings", findings)); err != nil {
+		return err
+	}
+	if marks[0] != nil {
+		err = x.member("verification", marks[0])
+	}
+	if err == nil && st.doubt != nil {
+		err = x.member("doubt", st.doubt)
+	}
+	if err != nil {
 		return err
 	}
 	x.raw("}\n")

@@ -20,6 +20,7 @@ type RunItem struct {
 	Class        store.Class  `json:"class"`
 	Live         bool         `json:"live"` // it has not ended
 	Verification Verification `json:"verification"`
+	Doubt        *Doubt       `json:"doubt,omitempty"` // of a run by itself and of runs that are compared
 }
 
 // RunDetail is a run by itself.
@@ -126,6 +127,7 @@ func (s *Server) run(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	detail := RunDetail{RunItem: s.item(run), Facts: st.facts, Kinds: st.kinds, Policies: st.policies}
+	detail.Doubt = st.doubt
 	detail.Steps = st.steps()
 	if detail.Steps == nil {
 		detail.Steps = []replay.StepState{}

@@ -15,6 +15,24 @@ const (
 	fewColumns, maxColumns = 1000, 8192
 )
 
+// State is a run at one moment.
+type State struct {
+	replay.State
+	Doubt *Doubt `json:"doubt,omitempty"`
+}
+
+// Changes is what happened between two moments of a run.
+type Changes struct {
+	replay.Changes
+	Doubt *Doubt `json:"doubt,omitempty"`
+}
+
+// Lanes is a picture of a run.
+type Lanes struct {
+	replay.Lanes
+	Doubt *Doubt `json:"doubt,omitempty"`
+}
+
 // told is a run that was asked for, and what is known of it.
 func (s *Server) told(r *request) (store.Run, *model, error) {
 	run, err := s.find(r)
@@ -53,7 +71,7 @@ func (s *Server) state(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, m.StateAt(at, int(lines)))
+	return answer(w, State{m.StateAt(at, int(lines)), m.doubt})
 }
 
 // changes answers with what happened behind one instant and until another: what the state at from
@@ -84,7 +102,7 @@ func (s *Server) changes(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, m.Changes(from, to))
+	return answer(w, Changes{m.Changes(from, to), m.doubt})
 }
 
 func (s *Server) lanes(w http.ResponseWriter, r *request) error {
@@ -118,7 +136,7 @@ func (s *Server) lanes(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, m.Lanes(from, to, int(columns)))
+	return answer(w, Lanes{m.Lanes(from, to, int(columns)), m.doubt})
 }
 
 // items answers with a list that a run's story has.
@@ -132,8 +150,9 @@ func items[T any](s *Server, w http.ResponseWriter, r *request, of func(*model) 
 		list = []T{}
 	}
 	return answer(w, struct {
-		Items []T `json:"items"`
-	}{list})
+		Items []T    `json:"items"`
+		Doubt *Doubt `json:"doubt,omitempty"`
+	}{list, m.doubt})
 }
 
 func (s *Server) processes(w http.ResponseWriter, r *request) error {
@@ -180,7 +199,9 @@ func (s *Server) output(w http.ResponseWriter, r *request) error {
 	var page struct {
 		Pieces []replay.Piece `json:"pieces"`
 		Next   uint64         `json:"next,omitempty"` // for after; 0: there is no more now
+		Doubt  *Doubt         `json:"doubt,omitempty"`
 	}
+	page.Doubt = m.doubt
 	page.Pieces = m.Outputs(after, limit+1)
 	bytes := 0
 	for i, piece := range page.Pieces {

@@ -58,6 +58,7 @@ type model struct {
 	facts    audit.Lifecycle
 	kinds    map[audit.Kind]uint64
 	policies []replay.Policy
+	doubt    *Doubt                    // nil: all records are what was signed
 	steps    func() []replay.StepState // all of them; found out once
 }
 
@@ -166,9 +167,9 @@ func (s *Server) grow(ctx context.Context, st *story, m *model, run store.Run) (
 	src := s.reader(run)
 	next := &model{kinds: map[audit.Kind]uint64{}, policies: []replay.Policy{}}
 	if m != nil {
-		next = &model{Story: m.Story, facts: m.facts, kinds: maps.Clone(m.kinds), policies: slices.Clone(m.policies)}
+		next = &model{Story: m.Story, facts: m.facts, kinds: maps.Clone(m.kinds), policies: slices.Clone(m.policies), doubt: m.doubt}
 	}
-	rows := s.counted(st, next, src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: st.last}))
+	rows := s.counted(st, next, s.marking(ctx, src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: st.last})))
 	var err error
 	if m == nil {
 		st.full = now
@@ -214,6 +215,7 @@ func (s *Server) counted(st *story, m *model, rows iter.Seq2[store.Row, error]) 
 }
 
 func (m *model) learn(row store.Row) {
+	m.doubt = m.doubt.add(row)
 	if row.Erased != nil {
 		return
 	}
