@@ -157,4 +157,12 @@ func TestBrowserAltered(t *testing.T) {
 	if n := chrome.Eval[int](p, rows+`.filter(e => !e.innerText.includes("NOT WHAT WAS SIGNED") && e.children[1].innerText % 2 === 0).length`); n != 0 {
 		t.Errorf("%d altered records are not marked", n)
 	}
+	// A server that reads the altered run marks all that is derived from it, on each panel, and the record by itself.
+	p = chrome.Open(t, d.serving("--run", run).link, 1280, 800)
+	p.WaitTextIn("h1", run)
+	for _, panel := range []string{"state", "processes", "network", "terminal", "record"} {
+		chrome.Eval[bool](p, `location.hash = "#/runs/`+run+`?panel=`+panel+`&seq=2", true`)
+		p.WaitTextIn(".alarm", "of this run are not what was signed", "derived from them", "record 2: the store's columns are not what the record says: host")
+	}
+	p.WaitTextIn(".record .flag", "NOT WHAT WAS SIGNED", "host")
 }

@@ -68,6 +68,12 @@ export interface RunItem extends Run {
   class?: string;
   live?: boolean;
   verification: Verification;
+  doubt?: Doubt;
+}
+/** The records of a run that are not what was signed: how many, and the first of them. */
+export interface Doubt {
+  count: number;
+  records: { seq: number; verification: Mark }[];
 }
 export interface RunDetail extends RunItem {
   facts: Lifecycle;
@@ -392,6 +398,8 @@ export interface RunNote extends NoteEvent {
   withdrawn?: { id: string; time: string; who: string; via: string; text?: Text };
   state: "recorded" | "stored";
   bound: "run" | "same" | "other" | "missing";
+  /** Of its record, or its withdrawal's, where that is not what was signed. */
+  verification?: Mark;
 }
 
 // replay/state.go

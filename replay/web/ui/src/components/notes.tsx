@@ -5,6 +5,7 @@ import { readTags } from "../notes";
 import { NoteProof } from "../proof/note-proof";
 import { can } from "../panels/shared";
 import type { RunStore } from "../runstore";
+import { Marked } from "../screens/words";
 import { flat, plural } from "../text";
 import type { RunNote } from "../types";
 import { Badge, Time, Words } from "./basic";
@@ -32,6 +33,7 @@ function Note({ run, n }: { run: RunStore; n: RunNote }) {
         {" "}{n.state === "recorded" ? <Badge tone="busy" title="It is durable in the host's log; its segment is not in the store yet">being signed</Badge> : <NoteProof run={run} note={n} />}</p>
       {n.text && <p class="note-text"><Words text={n.text} mono={false} multiline limit={4200} /></p>}
       <Tags tags={n.tags} />
+      {n.verification && <p class="flag bad"><Marked mark={n.verification} />{flat(n.verification.text ?? "")}</p>}
       {n.bound === "other" && <p class="flag bad">This note was written about another record than the one that now stands at {n.seq}: the store was changed.</p>}
       {n.bound === "missing" && <p class="flag bad">The record that this note is about is not in the store.</p>}
       {n.withdrawn

@@ -16,6 +16,7 @@ import { timelineAt, timelineKind } from "./commands";
 import { exactRecord } from "./exact";
 import { fieldsOf, kindWords } from "./fields";
 import { can, Command, findingWords, Needs, Section, Seq, VerdictBadge } from "./shared";
+import { Marked } from "../screens/words";
 import { Value } from "./value";
 
 /** One record: what it says, why, what it led to, and its proof. */
@@ -48,6 +49,7 @@ function Shown({ run, a }: { run: RunStore; a: RecordAnswer }) {
         <button type="button" disabled={a.seq >= last} onClick={() => run.open(a.seq + 1)} aria-label="The next record">›</button>
         <Copy text={location.origin + location.pathname + toRecord(run.name, a.seq, "record")} label="Copy link to this record" words="copy link" />
       </header>
+      {a.verification && <p class={`flag ${a.verification.state === "fails" || a.verification.state === "unsigned" ? "bad" : "warn"}`}><Marked mark={a.verification} />{flat(a.verification.text ?? "")}</p>}
       {a.record ? <Lead r={a.record} /> : <Gone a={a} />}
       <Findings run={run} findings={a.findings} />
       <Notes run={run} seq={a.seq} />

@@ -9,7 +9,7 @@ import type { LiveState } from "../live";
 import { amend, to } from "../router";
 import type { RunStore } from "../runstore";
 import { count, flat, plural } from "../text";
-import type { Verification } from "../types";
+import type { Doubt, Verification } from "../types";
 import { may } from "./bar";
 import { Proof, Result, Status, Tier } from "./words";
 
@@ -111,21 +111,33 @@ function Chip({ run }: { run: RunStore }) {
 
 /** Stands above everything when the record cannot be relied upon. */
 export function Alarm({ run }: { run: RunStore }) {
-  const v = useCell(run.detail).verification;
+  const { verification: v, doubt } = useCell(run.detail);
   if (v?.state === "unsigned") {
     return (
       <div class="alarm" role="alert">
         <strong>Nothing signed stands behind this run. Do not rely on anything on this page.</strong>{" "}
-        The store has rows of it, and no manifest that a host signed. Whoever can write to the store can make up such rows.
+        The store has rows of it, and no manifest that a host signed. Anyone who can write to the store can make up such rows.
         Look for the run's signed record on the host that is said to have run it; if there is none, treat the run as invented. {v.at && <>Checked <Time at={v.at} date digits={0} />.</>}
       </div>
     );
   }
-  if (v?.state !== "fails") return null;
+  if (v?.state !== "fails") return doubt ? <Doubted run={run} doubt={doubt} /> : null;
   return (
     <div class="alarm" role="alert">
       <strong>Verification fails: this record is not what was sealed. Do not rely on anything on this page.</strong>{" "}
       {v.name && <code>{flat(v.name)}</code>} {flat(v.text)} {v.at && <>Checked <Time at={v.at} date digits={0} />.</>}
+    </div>
+  );
+}
+
+/** Stands above everything when records of the run are not what was signed, whether the run was verified or not: every panel is made of them. */
+function Doubted({ run, doubt }: { run: RunStore; doubt: Doubt }) {
+  const wrong = doubt.records.some((r) => r.verification.state === "fails" || r.verification.state === "unsigned");
+  return (
+    <div class={wrong ? "alarm" : "alarm mild"} role="alert">
+      <strong>{plural(doubt.count, "record")} of this run {doubt.count === 1 ? "is" : "are"} {wrong ? "not what was signed" : "not known to be what was signed"}. Lists, states and findings on this page are derived from {doubt.count === 1 ? "it" : "them"}, too.</strong>{" "}
+      {doubt.records.slice(0, 5).map((r) => <><button type="button" class="link" onClick={() => run.open(r.seq)}>record {r.seq}</button>: {flat(r.verification.text ?? r.verification.state)}. </>)}
+      {doubt.count > 5 && <>The list of records marks the others.</>}
     </div>
   );
 }
