@@ -1,14 +1,202 @@
 package audit
 
-import "slices"
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
 
-// Kinds returns all kinds that this version writes.
+// KindInfo describes a kind of event: one entry in the table of kinds. Tests compare every other list of kinds with the
+// table; CONTRIBUTING.md says how to add an entry.
+type KindInfo struct {
+	Kind Kind
+	// Payload is the JSON name of the field of Event that holds the payload.
+	Payload string
+	// Observers are those that may record the kind.
+	Observers []Observer
+	// Columns are the fields of the payload that stores make searchable.
+	Columns []ColumnField
+	// Severity of an event of the kind with nothing unusual in its payload.
+	Severity Severity
+	// AccessLog is set for kinds that occur in access logs only, which are runs of their own.
+	AccessLog bool
+	// Text is what an event of the kind records, in one line.
+	Text string
+}
+
+// Column is a searchable column of a store's table of records.
+type Column string
+
+// The searchable columns that payloads fill. Address fills the column host where the payload has no host name.
+const (
+	ColumnProc    Column = "proc"
+	ColumnPath    Column = "path"
+	ColumnHost    Column = "host"
+	ColumnAddress Column = "address"
+	ColumnHash    Column = "hash"
+	ColumnSecret  Column = "secret"
+	ColumnRule    Column = "rule"
+)
+
+// ColumnField is a field of a payload, by its JSON name, with the column that it fills.
+type ColumnField struct {
+	Field  string
+	Column Column
+}
+
+var (
+	byHost  = []Observer{Host}
+	byGuest = []Observer{Guest}
+	byBoth  = []Observer{Guest, Host}
+)
+
+// kinds is the table. It is not changed.
+var kinds = []KindInfo{
+	{Kind: KindRun, Payload: "lifecycle", Observers: byHost, Severity: SeverityInfo, Text: "the start or the end of a run"},
+	{Kind: KindStep, Payload: "lifecycle", Observers: byHost, Severity: SeverityInfo, Text: "the start or the end of a step"},
+	{Kind: KindExec, Payload: "exec", Observers: byGuest, Severity: SeverityInfo,
+		Columns: []ColumnField{{"proc", ColumnProc}, {"exe", ColumnPath}},
+		Text:    "a program was started: a successful execve(2)"},
+	{Kind: KindExit, Payload: "exit", Observers: byBoth, Severity: SeverityInfo,
+		Columns: []ColumnField{{"proc", ColumnProc}},
+		Text:    "the end of a process that had an exec; the host writes it where the guest reported none"},
+	{Kind: KindFile, Payload: "file", Observers: byGuest, Severity: SeverityInfo,
+		Columns: []ColumnField{{"proc", ColumnProc}, {"path", ColumnPath}, {"sha256", ColumnHash}},
+		Text:    "a file or directory was created, written, read, renamed or deleted"},
+	{Kind: KindFlow, Payload: "flow", Observers: byBoth, Severity: SeverityInfo,
+		Columns: []ColumnField{{"proc", ColumnProc}, {"name", ColumnHost}, {"dst_ip", ColumnAddress}},
+		Text:    "a network connection: the guest reports the attempt, the host what was enforced"},
+	{Kind: KindDNS, Payload: "dns", Observers: byHost, Severity: SeverityInfo,
+		Columns: []ColumnField{{"name", ColumnHost}},
+		Text:    "a DNS query to the sandbox's resolver, and its answer"},
+	{Kind: KindHTTP, Payload: "http", Observers: byHost, Severity: SeverityInfo,
+		Columns: []ColumnField{{"host", ColumnHost}, {"credential", ColumnSecret}},
+		Text:    "an HTTP request through the gateway"},
+	{Kind: KindLLM, Payload: "llm", Observers: byHost, Severity: SeverityInfo,
+		Columns: []ColumnField{{"host", ColumnHost}},
+		Text:    "an LLM API call through the gateway"},
+	{Kind: KindPolicy, Payload: "policy", Observers: byHost, Severity: SeverityNotice, Text: "the egress policy that holds from here on"},
+	{Kind: KindProbe, Payload: "probe", Observers: byHost, Severity: SeverityInfo, Text: "an attempt of the red team's to escape, and its result"},
+	{Kind: KindOutput, Payload: "output", Observers: byHost, Severity: SeverityInfo, Text: "a piece of the output of a step"},
+	{Kind: KindVM, Payload: "vm", Observers: byHost, Severity: SeverityInfo, Text: "an operation on the VM"},
+	{Kind: KindCopy, Payload: "copy", Observers: byHost, Severity: SeverityInfo, Text: "files that were copied into or out of the sandbox"},
+	{Kind: KindSecret, Payload: "secret", Observers: byHost, Severity: SeverityInfo,
+		Columns: []ColumnField{{"name", ColumnSecret}, {"host", ColumnHost}},
+		Text:    "an operation on a credential"},
+	{Kind: KindGap, Payload: "gap", Observers: byBoth, Severity: SeverityWarning, Text: "a known loss of events, hashes or output"},
+	{Kind: KindFinding, Payload: "finding", Observers: byHost, Severity: SeverityError,
+		Columns: []ColumnField{{"proc", ColumnProc}, {"rule", ColumnRule}, {"secret", ColumnSecret}},
+		Text:    "something that a reviewer should look at"},
+	{Kind: KindAccess, Payload: "access", Observers: byHost, Severity: SeverityInfo, AccessLog: true,
+		Text: "an access to records through the API, or a refused one"},
+	{Kind: KindNote, Payload: "note", Observers: byHost, Severity: SeverityInfo, AccessLog: true,
+		Columns: []ColumnField{{"about", ColumnPath}},
+		Text:    "a note on a run or on a record of it"},
+}
+
+// KindTable returns the table of the kinds that this version writes. The caller may change the list, not what its entries point to.
+func KindTable() []KindInfo { return slices.Clone(kinds) }
+
+// Kinds returns all kinds that this version writes, in the order of the table.
 func Kinds() []Kind {
-	return []Kind{
-		KindRun, KindStep, KindExec, KindExit, KindFile, KindFlow, KindDNS, KindHTTP, KindLLM,
-		KindPolicy, KindProbe, KindOutput, KindVM, KindCopy, KindSecret, KindGap, KindFinding, KindAccess, KindNote,
+	list := make([]Kind, len(kinds))
+	for i := range kinds {
+		list[i] = kinds[i].Kind
+	}
+	return list
+}
+
+// Info returns k's entry in the table; ok is false where this version does not know k.
+func (k Kind) Info() (info KindInfo, ok bool) {
+	for i := range kinds {
+		if kinds[i].Kind == k {
+			return kinds[i], true
+		}
+	}
+	return KindInfo{}, false
+}
+
+// Known reports whether this version writes such records; a newer one may write others.
+func (k Kind) Known() bool {
+	_, ok := k.Info()
+	return ok
+}
+
+// InAccessLog reports whether records of the kind occur in access logs only.
+func (k Kind) InAccessLog() bool {
+	info, _ := k.Info()
+	return info.AccessLog
+}
+
+// ObservedBy reports whether o may record events of the kind k.
+func (k Kind) ObservedBy(o Observer) bool {
+	info, _ := k.Info()
+	return slices.Contains(info.Observers, o)
+}
+
+// payloadFields are the places of the payloads in Event, by their JSON names.
+var payloadFields = placesOf(reflect.TypeFor[Event]())
+
+func placesOf(event reflect.Type) map[string]int {
+	places := map[string]int{}
+	for i := range event.NumField() {
+		name, _, _ := strings.Cut(event.Field(i).Tag.Get("json"), ",")
+		if slices.ContainsFunc(kinds, func(k KindInfo) bool { return k.Payload == name }) {
+			places[name] = i
+		}
+	}
+	return places
+}
+
+// Payload returns the payload of e's kind, a pointer such as *Exec. It is nil where e has none,
+// and where this version does not know the kind.
+func (e *Event) Payload() any {
+	info, _ := e.Kind.Info()
+	place, ok := payloadFields[info.Payload]
+	if !ok {
+		return nil
+	}
+	if p := reflect.ValueOf(e).Elem().Field(place); !p.IsNil() {
+		return p.Interface()
+	}
+	return nil
+}
+
+// SetPayload gives e a new, empty payload of its kind and returns it; it is nil where this version does not know the kind.
+func (e *Event) SetPayload() any {
+	info, _ := e.Kind.Info()
+	place, ok := payloadFields[info.Payload]
+	if !ok {
+		return nil
+	}
+	p := reflect.ValueOf(e).Elem().Field(place)
+	p.Set(reflect.New(p.Type().Elem()))
+	return p.Interface()
+}
+
+// DropOthers removes every payload that is not of e's kind.
+func (e *Event) DropOthers() {
+	info, _ := e.Kind.Info()
+	v := reflect.ValueOf(e).Elem()
+	for name, place := range payloadFields {
+		if name != info.Payload {
+			v.Field(place).SetZero()
+		}
 	}
 }
 
-// Known says whether this version writes such records; a newer one may write others.
-func (k Kind) Known() bool { return slices.Contains(Kinds(), k) }
+// OwnPayload returns an error unless e has exactly the payload of its kind, which this version has to know.
+func (e *Event) OwnPayload() error {
+	info, ok := e.Kind.Info()
+	if !ok {
+		return fmt.Errorf("unknown kind %q", e.Kind)
+	}
+	v := reflect.ValueOf(e).Elem()
+	for name, place := range payloadFields {
+		if v.Field(place).IsNil() == (name == info.Payload) {
+			return fmt.Errorf("kind %q does not have exactly its own payload", e.Kind)
+		}
+	}
+	return nil
+}

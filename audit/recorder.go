@@ -130,37 +130,5 @@ func (ev *Event) check() error {
 	if ev.Observer != Host && ev.Observer != Guest {
 		return fmt.Errorf("observer %q, want %q or %q", ev.Observer, Host, Guest)
 	}
-	payloads := [...]struct {
-		is, want bool
-	}{
-		{ev.Lifecycle != nil, ev.Kind == KindRun || ev.Kind == KindStep},
-		{ev.Exec != nil, ev.Kind == KindExec},
-		{ev.Exit != nil, ev.Kind == KindExit},
-		{ev.File != nil, ev.Kind == KindFile},
-		{ev.Flow != nil, ev.Kind == KindFlow},
-		{ev.DNS != nil, ev.Kind == KindDNS},
-		{ev.HTTP != nil, ev.Kind == KindHTTP},
-		{ev.LLM != nil, ev.Kind == KindLLM},
-		{ev.Policy != nil, ev.Kind == KindPolicy},
-		{ev.Probe != nil, ev.Kind == KindProbe},
-		{ev.Output != nil, ev.Kind == KindOutput},
-		{ev.VM != nil, ev.Kind == KindVM},
-		{ev.Copy != nil, ev.Kind == KindCopy},
-		{ev.Secret != nil, ev.Kind == KindSecret},
-		{ev.Gap != nil, ev.Kind == KindGap},
-		{ev.Finding != nil, ev.Kind == KindFinding},
-		{ev.Access != nil, ev.Kind == KindAccess},
-		{ev.Note != nil, ev.Kind == KindNote},
-	}
-	known := false
-	for _, p := range payloads {
-		known = known || p.want
-		if p.is != p.want {
-			return fmt.Errorf("kind %q does not have exactly its own payload", ev.Kind)
-		}
-	}
-	if !known {
-		return fmt.Errorf("unknown kind %q", ev.Kind)
-	}
-	return nil
+	return ev.OwnPayload()
 }

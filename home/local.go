@@ -228,7 +228,7 @@ func (r logReader) search(ctx context.Context, q store.Search) ([]store.Row, err
 
 // onlyAccess says whether records of these kinds stand in access logs only.
 func onlyAccess(kinds []audit.Kind) bool {
-	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k audit.Kind) bool { return k != audit.KindNote && k != audit.KindAccess })
+	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k audit.Kind) bool { return !k.InAccessLog() })
 }
 
 // cutOff is the error of a search that got nowhere because its context was over.

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/custody-project/custody/audit"
 )
 
 // Stage is a part of the way of a segment.
@@ -29,9 +31,6 @@ const (
 	Denied    Reason = "denied"    // its sender may not say what it says
 	Other     Reason = "other"
 )
-
-// lossStages are the stages that gap records name; whatever else stands there is counted as "other".
-var lossStages = [...]string{"kernel_ring", "guest_queue", "guest", "output", "redact", "wal", "transport", "store"}
 
 // latencies are bounds in seconds, from a fast NVMe's fsync to a disk that hangs.
 func latencies() []float64 {
@@ -91,8 +90,8 @@ func New(version string) *Set {
 
 // zero makes series exist before something happens, so that a first loss is an increase.
 func (s *Set) zero() {
-	for _, stage := range lossStages {
-		s.lost.WithLabelValues(stage)
+	for _, stage := range audit.Stages() {
+		s.lost.WithLabelValues(string(stage.Stage))
 	}
 	s.lost.WithLabelValues(string(Other))
 	for _, r := range []Reason{Malformed, Conflict, Denied, Other} {
@@ -107,15 +106,12 @@ func (s *Set) Commit(records, bytes int, took time.Duration) {
 	add(s.walBytes, bytes)
 }
 
-// Lost counts events that were lost at a stage, as gap records name it.
+// Lost counts events that were lost at a stage, as gap records name it. A stage that is not in the table counts as "other".
 func (s *Set) Lost(stage string, events uint64) {
-	for _, known := range lossStages {
-		if stage == known {
-			s.lost.WithLabelValues(known).Add(float64(events))
-			return
-		}
+	if _, ok := audit.Stage(stage).Info(); !ok {
+		stage = string(Other)
 	}
-	s.lost.WithLabelValues(string(Other)).Add(float64(events))
+	s.lost.WithLabelValues(stage).Add(float64(events))
 }
 
 // Freeze counts a VM as frozen until thaw is called, once or more.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/metrics"
 )
 
@@ -269,5 +270,15 @@ func TestPublic(t *testing.T) {
 	}
 	if err := metrics.New("x").Serve(t.Context(), l.Addr().String(), true); err == nil {
 		t.Error("a port was taken twice")
+	}
+}
+
+// TestLostStages: a loss is counted at each stage of the table, and there is a series of it before the first loss.
+func TestLostStages(t *testing.T) {
+	for _, stage := range audit.Stages() {
+		s := metrics.New("x")
+		want(t, s, fmt.Sprintf(`custody_lost_events_total{stage=%q} 0`, stage.Stage))
+		s.Lost(string(stage.Stage), 3)
+		want(t, s, fmt.Sprintf(`custody_lost_events_total{stage=%q} 3`, stage.Stage), `custody_lost_events_total{stage="other"} 0`)
 	}
 }

@@ -64,45 +64,12 @@ func payload(e *audit.Event, body []byte) error {
 	}
 	kind := e.Kind
 	err := json.Unmarshal(body, e)
-	only(e, kind)
+	e.Kind, e.Guest = kind, nil
+	e.DropOthers()
 	return err
 }
 
 func part[T any](body []byte, into *T) error { return json.Unmarshal(body, into) }
-
-// only drops the payloads that are not kind's.
-func only(e *audit.Event, kind audit.Kind) {
-	kept := audit.Event{Kind: kind}
-	switch kind {
-	case audit.KindRun, audit.KindStep:
-		kept.Lifecycle = e.Lifecycle
-	case audit.KindDNS:
-		kept.DNS = e.DNS
-	case audit.KindHTTP:
-		kept.HTTP = e.HTTP
-	case audit.KindLLM:
-		kept.LLM = e.LLM
-	case audit.KindPolicy:
-		kept.Policy = e.Policy
-	case audit.KindProbe:
-		kept.Probe = e.Probe
-	case audit.KindVM:
-		kept.VM = e.VM
-	case audit.KindCopy:
-		kept.Copy = e.Copy
-	case audit.KindSecret:
-		kept.Secret = e.Secret
-	case audit.KindGap:
-		kept.Gap = e.Gap
-	case audit.KindFinding:
-		kept.Finding = e.Finding
-	case audit.KindAccess:
-		kept.Access = e.Access
-	case audit.KindNote:
-		kept.Note = e.Note
-	}
-	*e = kept
-}
 
 // The earliest and the latest instant that a number of nanoseconds since 1970 can name.
 const minNanos, maxNanos = math.MinInt64, math.MaxInt64

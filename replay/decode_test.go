@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"io"
 	"reflect"
 	"slices"
 	"testing"
@@ -47,5 +48,26 @@ func TestOtherPayloads(t *testing.T) {
 	r, err := decode(store.Row{Head: store.Head{Seq: 1, Time: time.Unix(1, 0)}, Body: body})
 	if err != nil || r.Secret != nil || r.Exec != nil || r.Observer != audit.Guest {
 		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// TestEveryKind: a record of each kind of the table is decoded with its payload, and has a line of its own in the table.
+func TestEveryKind(t *testing.T) {
+	for _, k := range audit.Kinds() {
+		e := audit.Event{Time: storetest.Start(), Observer: audit.Host, Kind: k}
+		want := e.SetPayload()
+		body, err := json.Marshal(audit.Record{V: audit.Version, Run: "r-1", Seq: 1, Event: e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := decode(store.Row{Head: store.Head{Run: "r-1", Seq: 1, Time: e.Time}, Body: body})
+		if err != nil || r.OwnPayload() != nil || !reflect.DeepEqual(r.Payload(), want) {
+			t.Errorf("kind %s: decoded as %+v, %v", k, r.Payload(), err)
+			continue
+		}
+		p := newPrinter(io.Discard, store.Run{ID: "r-1"}, Options{})
+		if got, _ := p.describe(r, body); reflect.DeepEqual(got, unknown(k, body)) {
+			t.Errorf("kind %s: its line is that of a kind that the timeline does not know", k)
+		}
 	}
 }

@@ -59,14 +59,14 @@ type Item struct {
 	Data     []byte // as Format wrote it
 }
 
-// Severity is how much a reader should care. The numbers are those of RFC 5424, section 6.2.1.
-type Severity int
+// Severity is how much a reader should care.
+type Severity = audit.Severity
 
 // The severities that records have.
 const (
-	Alert   Severity = 1
-	Error   Severity = 3
-	Warning Severity = 4
-	Notice  Severity = 5
-	Info    Severity = 6
+	Alert   = audit.SeverityAlert
+	Error   = audit.SeverityError
+	Warning = audit.SeverityWarning
+	Notice  = audit.SeverityNotice
+	Info    = audit.SeverityInfo
 )

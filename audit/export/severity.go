@@ -35,12 +35,13 @@ func SeverityOf(e Event) Severity {
 		}
 	case audit.KindAccess:
 		return ofAccess(e.Access)
-	case audit.KindPolicy:
-		return Notice
 	case audit.KindCopy:
 		if e.Copy != nil && e.Copy.Reason != "" {
 			return Warning
 		}
+	}
+	if info, ok := e.Kind.Info(); ok {
+		return info.Severity
 	}
 	return Info
 }

@@ -3,6 +3,7 @@ package export_test
 import (
 	"testing"
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/export/internal/sample"
 )
@@ -41,5 +42,20 @@ func TestSeverityOf(t *testing.T) {
 	p.Blocked = true
 	if blocked.Probe = &p; export.SeverityOf(blocked) != export.Error {
 		t.Error("a control that does not get through proves nothing")
+	}
+}
+
+// TestSeverityOfKinds: an event with nothing unusual in its payload has the severity of the table of kinds.
+func TestSeverityOfKinds(t *testing.T) {
+	for _, k := range audit.KindTable() {
+		e := export.Event{}
+		e.Kind = k.Kind
+		e.SetPayload()
+		if p := e.Probe; p != nil { // the zero value is an attempt that was neither blocked nor recorded
+			p.Blocked, p.Recorded = true, true
+		}
+		if got := export.SeverityOf(e); got != k.Severity {
+			t.Errorf("kind %s: severity %d, the table has %d", k.Kind, got, k.Severity)
+		}
 	}
 }

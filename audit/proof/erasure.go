@@ -50,7 +50,7 @@ func Erasable(k audit.Kind) bool {
 	case audit.KindRun, audit.KindStep, audit.KindPolicy, audit.KindGap, audit.KindVM:
 		return false
 	}
-	return slices.Contains(kinds[:], k)
+	return k.Known()
 }
 
 // NewErasure states that the record in f is to be erased. Reason and by must not be empty:

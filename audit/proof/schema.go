@@ -124,27 +124,13 @@ type kindForm struct {
 	payload int
 }
 
-// kinds are all that this version knows.
-var kinds = [...]audit.Kind{
-	audit.KindRun, audit.KindStep, audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow, audit.KindDNS, audit.KindHTTP,
-	audit.KindLLM, audit.KindPolicy, audit.KindProbe, audit.KindOutput, audit.KindVM, audit.KindCopy, audit.KindSecret, audit.KindGap, audit.KindFinding, audit.KindAccess, audit.KindNote,
-}
-
-// payloadName is the field in which a kind's payload stands.
-func payloadName(k audit.Kind) string {
-	if k == audit.KindRun || k == audit.KindStep {
-		return "lifecycle"
-	}
-	return string(k)
-}
-
 func newSchema() *schema {
 	s := &schema{record: shapeOf(reflect.TypeFor[audit.Record]())}
 	at := func(name string) int {
 		return slices.IndexFunc(s.record.fields, func(f field) bool { return f.name == name })
 	}
-	for _, k := range kinds {
-		form := kindForm{k, at(payloadName(k))}
+	for _, k := range audit.KindTable() {
+		form := kindForm{k.Kind, at(k.Payload)}
 		s.kinds = append(s.kinds, form)
 		s.payloads |= 1 << form.payload
 	}

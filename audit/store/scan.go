@@ -24,86 +24,52 @@ const (
 	fields
 )
 
-// fieldOf says what a payload's key is for.
-func fieldOf(kind audit.Kind, key []byte) field {
-	switch kind {
-	case audit.KindExec:
-		switch string(key) {
-		case "proc":
-			return proc
-		case "exe":
-			return path
+// columns are the fields of a head that the columns of payloads fill.
+var columns = map[audit.Column]field{
+	audit.ColumnProc: proc, audit.ColumnPath: path, audit.ColumnHost: host, audit.ColumnAddress: address,
+	audit.ColumnHash: hash, audit.ColumnSecret: secret, audit.ColumnRule: rule,
+}
+
+// searchable is a kind with searchable fields in its payload.
+type searchable struct {
+	kind   audit.Kind
+	names  []string
+	fields []field
+}
+
+// searchables are the kinds of the table that have such fields.
+var searchables = func() (list []searchable) {
+	for _, k := range audit.KindTable() {
+		if len(k.Columns) == 0 {
+			continue
 		}
-	case audit.KindExit:
-		if string(key) == "proc" {
-			return proc
+		s := searchable{kind: k.Kind}
+		for _, c := range k.Columns {
+			s.names, s.fields = append(s.names, c.Field), append(s.fields, columns[c.Column])
 		}
-	case audit.KindFile:
-		switch string(key) {
-		case "proc":
-			return proc
-		case "path":
-			return path
-		case "sha256":
-			return hash
-		}
-	case audit.KindFlow:
-		switch string(key) {
-		case "proc":
-			return proc
-		case "name":
-			return host
-		case "dst_ip":
-			return address
-		}
-	case audit.KindDNS:
-		if string(key) == "name" {
-			return host
-		}
-	case audit.KindHTTP:
-		switch string(key) {
-		case "host":
-			return host
-		case "credential":
-			return secret
-		}
-	case audit.KindLLM:
-		if string(key) == "host" {
-			return host
-		}
-	case audit.KindSecret:
-		switch string(key) {
-		case "name":
-			return secret
-		case "host":
-			return host
-		}
-	case audit.KindFinding:
-		switch string(key) {
-		case "proc":
-			return proc
-		case "rule":
-			return rule
-		case "secret":
-			return secret
-		}
-	case audit.KindNote:
-		if string(key) == "about" {
-			return path
+		list = append(list, s)
+	}
+	return list
+}()
+
+// fieldOf returns the field of a head that a payload's key fills.
+func (s *searchable) fieldOf(key []byte) field {
+	for i, name := range s.names {
+		if string(key) == name {
+			return s.fields[i]
 		}
 	}
 	return noField
 }
 
-// known returns k without an allocation where it is one that has a payload to look at, else ok is false.
-func known(k []byte) (kind audit.Kind, ok bool) {
-	for _, kind := range [...]audit.Kind{audit.KindExec, audit.KindExit, audit.KindFile, audit.KindFlow, audit.KindDNS,
-		audit.KindHTTP, audit.KindLLM, audit.KindSecret, audit.KindFinding, audit.KindNote} {
-		if string(k) == string(kind) {
-			return kind, true
+// known returns the searchable kind of that name, nil if there is none. It allocates nothing.
+func known(k []byte) *searchable {
+	for i := range searchables {
+		if string(k) == string(searchables[i].kind) {
+			return &searchables[i]
 		}
 	}
-	return "", false
+	return nil
 }
 
 // The keys of the envelope, as bits to find one that comes twice.
@@ -175,8 +141,8 @@ func (s *scanner) member(h *Head, key []byte, run string) (saw int, ok bool) {
 	case "lifecycle", "gap": // rare, and decoded further
 		return 0, false
 	}
-	if kind, ok := known(key); ok {
-		return sawPayload, kind == h.Kind && s.payload(h)
+	if k := known(key); k != nil {
+		return sawPayload, k.kind == h.Kind && s.payload(h, k)
 	}
 	return 0, s.value()
 }
@@ -192,8 +158,8 @@ func observer(text []byte) audit.Observer {
 }
 
 func kindOf(text []byte) audit.Kind {
-	if kind, ok := known(text); ok {
-		return kind
+	if k := known(text); k != nil {
+		return k.kind
 	}
 	if string(text) == string(audit.KindOutput) {
 		return audit.KindOutput
@@ -201,8 +167,8 @@ func kindOf(text []byte) audit.Kind {
 	return audit.Kind(text)
 }
 
-// payload reads the payload of h's kind.
-func (s *scanner) payload(h *Head) bool {
+// payload reads the payload of h's kind, which is k.
+func (s *scanner) payload(h *Head, k *searchable) bool {
 	if !s.is('{') {
 		return false
 	}
@@ -215,7 +181,7 @@ func (s *scanner) payload(h *Head) bool {
 		if !ok {
 			return false
 		}
-		if f := fieldOf(h.Kind, key); f == noField {
+		if f := k.fieldOf(key); f == noField {
 			ok = s.value()
 		} else if values[f] != nil {
 			return false // twice

@@ -275,3 +275,28 @@ func FuzzEvent(f *testing.F) {
 		}
 	})
 }
+
+// TestKindsOfTheGuest: of the table's kinds the host takes those that a guest observes, and has a check for each.
+func TestKindsOfTheGuest(t *testing.T) {
+	valid := map[audit.Kind]func(*audit.Event){
+		audit.KindFile: func(e *audit.Event) { e.File.Op = audit.FileRead },
+		audit.KindFlow: func(e *audit.Event) { e.Flow.State = audit.FlowAttempt },
+		audit.KindGap:  func(e *audit.Event) { e.Gap.Stage = "kernel_ring" },
+	}
+	for _, k := range audit.Kinds() {
+		e := audit.Event{Kind: k}
+		e.SetPayload()
+		if set := valid[k]; set != nil {
+			set(&e)
+		}
+		if err := checkPayload(&e); (err == nil) != k.ObservedBy(audit.Guest) {
+			t.Errorf("kind %s: %v, and the guest observes it: %v", k, err, k.ObservedBy(audit.Guest))
+		}
+	}
+	for _, s := range audit.Stages() {
+		e := audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: string(s.Stage)}}
+		if err := checkPayload(&e); (err == nil) != (s.Observer == audit.Guest) {
+			t.Errorf("gap of stage %s: %v, and %s declares it", s.Stage, err, s.Observer)
+		}
+	}
+}

@@ -36,34 +36,25 @@ func admit(e *audit.Event, now time.Time, offset time.Duration, knownStep func(s
 }
 
 func checkPayload(e *audit.Event) error {
-	got := 0
-	for _, set := range []bool{
-		e.Lifecycle != nil, e.Exec != nil, e.Exit != nil, e.File != nil, e.Flow != nil, e.DNS != nil, e.HTTP != nil, e.LLM != nil, e.Policy != nil, e.Probe != nil,
-		e.Output != nil, e.VM != nil, e.Secret != nil, e.Gap != nil, e.Finding != nil,
-	} {
-		if set {
-			got++
-		}
+	if err := e.OwnPayload(); err != nil || !e.Kind.ObservedBy(audit.Guest) {
+		return hostile("event of kind %.40q is not one that a guest may send, or its payload is another's", e.Kind)
 	}
-	if got != 1 {
-		return hostile("event with %d payloads", got)
-	}
-	switch {
-	case e.Kind == audit.KindExec && e.Exec != nil:
+	switch e.Kind {
+	case audit.KindExec:
 		return checkExec(e.Exec)
-	case e.Kind == audit.KindExit && e.Exit != nil:
+	case audit.KindExit:
 		return checkNames(e.Exit.Proc)
-	case e.Kind == audit.KindFile && e.File != nil:
+	case audit.KindFile:
 		return checkFile(e.File)
-	case e.Kind == audit.KindFlow && e.Flow != nil:
+	case audit.KindFlow:
 		return checkFlow(e.Flow)
-	case e.Kind == audit.KindGap && e.Gap != nil:
-		if e.Gap.Stage != "kernel_ring" && e.Gap.Stage != "guest_queue" {
+	case audit.KindGap:
+		if stage, ok := audit.Stage(e.Gap.Stage).Info(); !ok || stage.Observer != audit.Guest {
 			return hostile("gap of stage %.40q, which is not in the guest", e.Gap.Stage)
 		}
 		return checkNames(e.Gap.What, e.Gap.Cause)
 	}
-	return hostile("event of kind %.40q is not one that a guest may send, or its payload is another's", e.Kind)
+	return hostile("event of kind %.40q, which has no check", e.Kind)
 }
 
 func checkExec(x *audit.Exec) error {

@@ -54,7 +54,7 @@ func (q JobRequest) check() error {
 		return bad("name fewer, or a time by from and to", "there are %d runs, at most %d are allowed", len(q.Runs), maxJobRuns)
 	}
 	for _, k := range q.Kinds {
-		if !k.Known() || k == audit.KindAccess || k == audit.KindNote {
+		if !k.Known() || k.InAccessLog() {
 			return bad("kinds are "+kindNames(), "%.60q is not a kind of a run's records", k)
 		}
 	}

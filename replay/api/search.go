@@ -56,7 +56,7 @@ func (s *Server) searched(r *request) (h hunt, err error) {
 	if h.Kinds, err = r.kinds(); err != nil {
 		return h, err
 	}
-	if slices.Contains(h.Kinds, audit.KindAccess) || slices.Contains(h.Kinds, audit.KindNote) {
+	if slices.ContainsFunc(h.Kinds, audit.Kind.InAccessLog) {
 		return h, bad("GET /api/v1/access lists who looked at records", "accesses and notes are no records of runs")
 	}
 	if h.From, h.To, err = r.dates(); err != nil {

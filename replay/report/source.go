@@ -172,54 +172,8 @@ func (s *source) decode(row store.Row) *record {
 	return r
 }
 
-// payload says whether the record has what its kind promises, so that no query has to ask.
-func (r *record) payload() bool {
-	switch r.Kind {
-	case audit.KindRun, audit.KindStep:
-		return r.Lifecycle != nil
-	case audit.KindExec:
-		return r.Exec != nil
-	case audit.KindExit:
-		return r.Exit != nil
-	case audit.KindFile:
-		return r.File != nil
-	case audit.KindFlow:
-		return r.Flow != nil
-	case audit.KindDNS:
-		return r.DNS != nil
-	case audit.KindHTTP:
-		return r.HTTP != nil
-	case audit.KindLLM:
-		return r.LLM != nil
-	case audit.KindPolicy:
-		return r.Policy != nil
-	}
-	return r.otherPayload()
-}
-
-func (r *record) otherPayload() bool {
-	switch r.Kind {
-	case audit.KindProbe:
-		return r.Probe != nil
-	case audit.KindOutput:
-		return r.Output != nil
-	case audit.KindVM:
-		return r.VM != nil
-	case audit.KindCopy:
-		return r.Copy != nil
-	case audit.KindSecret:
-		return r.Secret != nil
-	case audit.KindGap:
-		return r.Gap != nil
-	case audit.KindFinding:
-		return r.Finding != nil
-	case audit.KindAccess:
-		return r.Access != nil
-	case audit.KindNote:
-		return r.Note != nil
-	}
-	return true // a newer version's
-}
+// payload reports whether the record has what its kind promises, so that no query has to check. A newer version's kind promises nothing.
+func (r *record) payload() bool { return !r.Kind.Known() || r.Event.Payload() != nil }
 
 const maxJSON = 64 << 10 // bytes of a cited record that a report holds
 

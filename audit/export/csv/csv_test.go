@@ -209,3 +209,16 @@ func BenchmarkWrite(b *testing.B) {
 	}
 	b.ReportMetric(float64(records)/b.Elapsed().Seconds(), "records/s")
 }
+
+// TestEveryKind: a record of each kind of the table has cells of its own, and not only its JSON.
+func TestEveryKind(t *testing.T) {
+	for kind, full := range sample.Full(true) {
+		body, err := json.Marshal(full.Record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table(t, rowsOf(body))[0]; strings.HasPrefix(got["detail"], `{"v":1`) {
+			t.Errorf("kind %s stands as JSON in detail", kind)
+		}
+	}
+}

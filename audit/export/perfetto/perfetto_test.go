@@ -253,3 +253,18 @@ func BenchmarkWrite(b *testing.B) {
 	}
 	b.ReportMetric(float64(out.Len())/1e6, "MB")
 }
+
+// TestEveryKind: a record of each kind of the table is in the trace as what it is, and not as one of an unknown kind.
+func TestEveryKind(t *testing.T) {
+	for kind, full := range sample.Full(true) {
+		body, err := json.Marshal(full.Record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range traceOf(t, script{{Head: store.Head{Run: full.Run, Seq: full.Seq, Time: full.Time}, Body: body}}).slices {
+			if strings.HasPrefix(s.name, "record of kind ") {
+				t.Errorf("kind %s is in the trace as %q", kind, s.name)
+			}
+		}
+	}
+}

@@ -23,22 +23,14 @@ type Leaf struct {
 // an address has the form of one, and a port can be one; else they have not.
 func Full(fit bool) map[audit.Kind]FullEvent {
 	all := map[audit.Kind]FullEvent{}
-	payloads := map[audit.Kind]string{
-		audit.KindRun: "Lifecycle", audit.KindStep: "Lifecycle", audit.KindExec: "Exec", audit.KindExit: "Exit",
-		audit.KindFile: "File", audit.KindFlow: "Flow", audit.KindDNS: "DNS", audit.KindHTTP: "HTTP",
-		audit.KindLLM: "LLM", audit.KindPolicy: "Policy", audit.KindProbe: "Probe", audit.KindOutput: "Output",
-		audit.KindVM: "VM", audit.KindSecret: "Secret", audit.KindGap: "Gap", audit.KindFinding: "Finding",
-		audit.KindAccess: "Access", audit.KindCopy: "Copy", audit.KindNote: "Note",
-	}
-	for kind, field := range payloads {
+	for _, info := range audit.KindTable() {
+		kind := info.Kind
 		f := filler{fit: fit}
 		e := export.Event{Tenant: "tenant-x", Host: "host-x"}
 		e.V, e.Run, e.Seq = 1, "r-run-x", 4242424242
 		e.Time, e.Observer, e.Kind, e.Step = Time(), "observer-x", kind, "step-x"
 		e.Guest = &audit.GuestTime{Time: Time().Add(-time.Hour), OffsetNS: 12345678987}
-		p := reflect.ValueOf(&e.Event).Elem().FieldByName(field)
-		p.Set(reflect.New(p.Type().Elem()))
-		f.fill(strings.ToLower(field), p.Elem())
+		f.fill(info.Payload, reflect.ValueOf(e.SetPayload()).Elem())
 		f.leaf("run", "r-run-x")
 		f.leaf("seq", "4242424242")
 		f.leaf("time", Time().Format(time.RFC3339Nano))

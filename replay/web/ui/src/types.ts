@@ -1,19 +1,14 @@
 // The JSON of the API: replay/answers.go, replay/state.go, audit/event.go, audit/store/run.go
 // and replay/api. Instants are RFC 3339 with nanoseconds.
 
+import type { Kind } from "./kinds";
+
+export { kinds, runKinds, type Kind } from "./kinds";
+
 /** Bytes of the guest's choosing: a string where they are UTF-8. Show it with <Words>. */
 export type Text = string | { base64: string };
 export type Observer = "host" | "guest";
 export type Verdict = "allow" | "deny";
-export type Kind =
-  | "run" | "step" | "exec" | "exit" | "file" | "flow" | "dns" | "http" | "llm" | "policy" | "probe"
-  | "output" | "vm" | "copy" | "secret" | "gap" | "finding" | "access" | "note";
-export const kinds: Kind[] = [
-  "run", "step", "exec", "exit", "file", "flow", "dns", "http", "llm", "secret", "output", "vm", "copy", "policy",
-  "finding", "gap", "probe", "access", "note",
-];
-/** The kinds of records that runs have; the others stand in access logs. */
-export const runKinds = kinds.filter((k) => k !== "access" && k !== "note");
 
 export type Role = "viewer" | "auditor" | "operator" | "admin";
 export interface Grant {
@@ -106,7 +101,7 @@ export interface RunRecord {
   http?: HTTP;
   llm?: LLM;
   policy?: PolicyEvent;
-  probe?: Record<string, unknown>;
+  probe?: Probe;
   output?: Output;
   vm?: VM;
   copy?: Copy;
@@ -133,6 +128,15 @@ export interface RecordAnswer extends RecordRow {
   findings: Finding[];
 }
 
+export interface Probe {
+  name: string;
+  family?: string;
+  blocked: boolean;
+  recorded: boolean;
+  attacked?: string;
+  evidence?: number;
+  detail?: Text;
+}
 export interface Lifecycle {
   phase: "start" | "end";
   name?: string;

@@ -7,7 +7,7 @@ import { flat } from "../text";
 import type { Mark } from "../types";
 import { Days, MoreOf, Page, RunLink, spanOf } from "./pages";
 import { usePages } from "./paging";
-import { disagreements, findingWords } from "./shared";
+import { disagreements, findingWords } from "../kinds";
 
 interface Found {
   run: string;
@@ -60,7 +60,7 @@ function List({ rows }: { rows: Found[] }) {
       <tbody>{rows.map((f) => (
         <tr key={`${f.run} ${f.seq}`}>
           <td><Time at={f.time} date /></td>
-          <td><Badge tone={disagreements.has(f.rule) ? "warn" : "bad"} title={findingWords[f.rule]}>{flat(f.rule)}</Badge></td>
+          <td><Badge tone={disagreements.has(f.rule) ? "warn" : "bad"} title={findingWords.get(f.rule)}>{flat(f.rule)}</Badge></td>
           <td><RunLink run={f.run} /></td>
           <th scope="row"><Marked mark={f.verification} /><Words text={f.detail} limit={300} mono={false} />{f.secret && <span class="muted"> credential <Words text={f.secret} /></span>}</th>
           <td><a class="seq" href={toRecord(f.run, f.seq, "record")}>#{f.seq}</a>{f.evidence ? <> <a class="seq" href={toRecord(f.run, f.evidence, "record")} aria-label={`Evidence: record ${f.evidence}`}>#{f.evidence}</a></> : null}</td>

@@ -3,6 +3,7 @@ import { href, useGet } from "../api";
 import { type Cell, settle, useCell } from "../cell";
 import { Badge, Hash, Time, Words } from "../components/basic";
 import { Empty, Loaded } from "../components/boxes";
+import { stageWords } from "../kinds";
 import { to as address } from "../router";
 import { BundleOf } from "../lanes/under";
 import type { Range, RunStore } from "../runstore";
@@ -53,7 +54,7 @@ function Shown({ run, c }: { run: RunStore; c: Changes }) {
   return (
     <>
       <p><strong class="num">{plural(c.events, "record")}</strong>, {bytes(c.output_bytes)} of output.</p>
-      {c.gaps.map((g) => <p class="flag warn"><Badge tone="warn">gap</Badge> {flat(g.stage)}: {plural(g.count, "event")} lost. {flat(g.cause)}</p>)}
+      {c.gaps.map((g) => <p class="flag warn"><Badge tone="warn" title={stageWords.get(g.stage)}>gap</Badge> {flat(g.stage)}: {plural(g.count, "event")} lost. {flat(g.cause)}</p>)}
       {c.findings.length > 0 && <Section title="Findings" n={c.findings.length}><ul class="plain-list">{c.findings.map((f) => <li><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} limit={300} mono={false} /> {f.seq ? <Seq run={run} seq={f.seq} time={f.time} /> : null}</li>)}</ul></Section>}
       <Section title="Processes started" n={c.started.length}><Procs run={run} list={c.started} /></Section>
       <Section title="Processes ended" n={c.ended.length}><Procs run={run} list={c.ended} ended /></Section>

@@ -1,6 +1,8 @@
 // What the fields of a record mean, in words, and how each is shown. docs/events.md is the source. A field
 // that is not listed is shown all the same, by its name: nothing of a record is left out.
 
+import type { Payload } from "../kinds";
+
 /** How a value is shown. */
 export type Form =
   | "text" // anything; as text
@@ -38,7 +40,7 @@ const verdict: Spec[] = [
   ["reason", "Reason", "text"],
 ];
 
-const specs: Record<string, Spec[]> = {
+const specs: Record<Payload, Spec[]> = {
   lifecycle: [
     ["phase", "Phase", "text"], ["name", "Step", "text"], ["status", "How it ended", "text"], ["exit_code", "Exit code", "number"],
     ["reason", "Reason", "text"], ["argv", "Command", "argv"], ["env", "Plain variables", "argv"], ["duration_ns", "Lasted", "duration"], ["tenant", "Tenant", "text"],
@@ -130,6 +132,8 @@ const specs: Record<string, Spec[]> = {
   ],
 };
 
+const isPayload = (name: string): name is Payload => Object.hasOwn(specs, name);
+
 /** Name of the payload of a kind. */
 export function payloadName(kind: string): string {
   return kind === "run" || kind === "step" ? "lifecycle" : kind;
@@ -141,7 +145,7 @@ export function fieldsOf(record: Record<string, unknown>): Field[] {
   const payload = record[name];
   const fields: Field[] = [];
   const rest = isObject(payload) ? new Map(Object.entries(payload)) : new Map<string, unknown>();
-  for (const [key, label, form] of specs[name] ?? []) {
+  for (const [key, label, form] of isPayload(name) ? specs[name] : []) {
     if (!rest.has(key)) continue;
     fields.push({ name: `${name}.${key}`, label, form, value: rest.get(key) });
     rest.delete(key);
@@ -154,14 +158,6 @@ export function fieldsOf(record: Record<string, unknown>): Field[] {
 }
 
 const envelope = new Set(["v", "run", "seq", "time", "observer", "kind", "step", "guest_time"]);
-
-/** What a kind of record is, in a few words. */
-export const kindWords: Record<string, string> = {
-  run: "start or end of the run", step: "start or end of a step", exec: "a program was started", exit: "a process ended", file: "something happened to a file",
-  flow: "a network connection, or an attempt", dns: "a question to the resolver", http: "a request", llm: "a model's call", policy: "the policy that holds from here on",
-  probe: "an attempt of the red team", output: "what a step wrote", vm: "something was done to the VM", copy: "files were copied in or out", secret: "something was done with a credential",
-  gap: "something is missing, and it is known", finding: "something that a reviewer should look at", access: "an access to the record", note: "a note on a run",
-};
 
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);

@@ -6,7 +6,8 @@ import { Empty, Loaded } from "../components/boxes";
 import type { RunStore } from "../runstore";
 import { flat } from "../text";
 import type { Finding, Items } from "../types";
-import { disagreements, findingWords, SearchFor, Seq } from "./shared";
+import { disagreements, findingWords } from "../kinds";
+import { SearchFor, Seq } from "./shared";
 
 /** What a reviewer should look at: recorded when it happened, or found by the model in what guest and host say. */
 export default function FindingsPanel({ run }: { run: RunStore }) {
@@ -47,7 +48,7 @@ function Card({ run, f }: { run: RunStore; f: Finding }) {
         {f.derived ? <span class="muted" title="It stands in no record: it follows from those below">derived from the records</span> : <>recorded as <Seq run={run} seq={f.seq} time={f.time} /></>}
       </header>
       <p><Words text={f.detail} limit={1500} mono={false} /></p>
-      {findingWords[f.rule] && <p class="muted">{findingWords[f.rule]}</p>}
+      {findingWords.has(f.rule) && <p class="muted">{findingWords.get(f.rule)}</p>}
       <p class="evidence">
         {f.evidence.length > 0 && <span>Shown by {f.evidence.slice(0, 20).map((seq) => <><Seq run={run} seq={seq} label={`Evidence: record ${seq}`} /> </>)}{f.evidence.length > 20 && `and ${f.evidence.length - 20} more`}</span>}
         {f.action && <span>done: <strong>{flat(f.action)}</strong></span>}

@@ -14,8 +14,9 @@ import { span } from "../time";
 import type { Finding, Link, RecordAnswer, RunRecord, Why } from "../types";
 import { timelineAt, timelineKind } from "./commands";
 import { exactRecord } from "./exact";
-import { fieldsOf, kindWords } from "./fields";
-import { can, Command, findingWords, Needs, Section, Seq, VerdictBadge } from "./shared";
+import { findingWords, kindWords } from "../kinds";
+import { fieldsOf } from "./fields";
+import { can, Command, Needs, Section, Seq, VerdictBadge } from "./shared";
 import { Marked } from "../screens/words";
 import { Value } from "./value";
 
@@ -64,7 +65,7 @@ function Shown({ run, a }: { run: RunStore; a: RecordAnswer }) {
 /** What kind of thing it is, and who says so. */
 function Lead({ r }: { r: RunRecord }) {
   return (
-    <p class="lead"><Seen by={r.observer} /> {kindWords[r.kind] ?? "a record of a kind that this page does not know"}
+    <p class="lead"><Seen by={r.observer} /> {kindWords.get(r.kind) ?? "a record of a kind that this page does not know"}
       {r.observer === "guest" && <span class="muted">: a claim of the kernel inside the VM, which the workload may have taken over</span>}.</p>
   );
 }
@@ -130,7 +131,7 @@ function Findings({ run, findings }: { run: RunStore; findings: Finding[] }) {
     <Section title="Findings about this record" n={findings.length}>
       {findings.map((f) => (
         <p class="flag bad"><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} mono={false} limit={600} />
-          {findingWords[f.rule] && <span class="muted"> {findingWords[f.rule]}</span>} {f.derived ? <span class="muted">The model found it; it stands in no record.</span> : <Seq run={run} seq={f.seq} time={f.time} />}</p>
+          {findingWords.has(f.rule) && <span class="muted"> {findingWords.get(f.rule)}</span>} {f.derived ? <span class="muted">The model found it; it stands in no record.</span> : <Seq run={run} seq={f.seq} time={f.time} />}</p>
       ))}
     </Section>
   );

@@ -65,18 +65,6 @@ export function Argv({ argv, limit = 200 }: { argv: Text[] | null | undefined; l
   return argv?.length ? <Words text={command(argv)} limit={limit} /> : <span class="muted">no arguments</span>;
 }
 
-/** What a finding's rule means to a reader, where it is known. */
-export const findingWords: Record<string, string> = {
-  "flow-unclaimed": "The host saw a connection, and no process in the guest says that it was its own.",
-  "connect-unseen": "A process in the guest says that it connected, and the host saw nothing of it.",
-  "dns-tunnel": "Names that were asked for look like data on its way out.",
-  "dns-sweep": "Very many different domains were asked for and denied.",
-  "gateway-panic": "A mistake in the gateway's code ended a connection.",
-};
-
-/** Who said what, for findings that guest and host disagree about. */
-export const disagreements = new Set(["flow-unclaimed", "connect-unseen"]);
-
 /** The role of who is signed in, for the tenant that is looked at. */
 export function roleNow(): Role {
   const who = session.get();

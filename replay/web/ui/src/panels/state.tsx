@@ -3,6 +3,7 @@ import { useGet } from "../api";
 import { useCell } from "../cell";
 import { Badge, Hash, Time, Words, type Tone } from "../components/basic";
 import { Loaded } from "../components/boxes";
+import { stageWords } from "../kinds";
 import * as prefs from "../prefs";
 import type { RunStore } from "../runstore";
 import { bytes, command, decode, flat, plural } from "../text";
@@ -63,7 +64,7 @@ function Alarms({ s }: { s: State }) {
     <>
       {lines.map(([tone, text]) => <p class={`flag ${tone}`}><Badge tone={tone}>doubt</Badge> {text}</p>)}
       {(s.gaps ?? []).map((g) => (
-        <p class="flag warn"><Badge tone="warn">gap</Badge> Lost at {flat(g.stage)}{g.what ? ` (${flat(g.what)})` : ""}: {plural(g.count, "event")}{g.bytes ? `, ${bytes(g.bytes)}` : ""}. <Words text={g.cause} mono={false} /></p>
+        <p class="flag warn"><Badge tone="warn" title={stageWords.get(g.stage)}>gap</Badge> Lost at {flat(g.stage)}{g.what ? ` (${flat(g.what)})` : ""}: {plural(g.count, "event")}{g.bytes ? `, ${bytes(g.bytes)}` : ""}. <Words text={g.cause} mono={false} /></p>
       ))}
       {(s.findings ?? []).map((f) => <p class="flag bad"><Badge tone="bad">{flat(f.rule)}</Badge> <Words text={f.detail} mono={false} /></p>)}
     </>

@@ -17,6 +17,9 @@ test("what records say", () => {
     [{ kind: "secret", secret: { op: "mint", name: "git", ttl_ns: 6e10 } }, "mint git  lives 1 min 0 s"],
     [{ kind: "run", lifecycle: { phase: "end", status: "done", exit_code: 1, duration_ns: 5e9 } }, "run ends: done, exit code 1 after 5.00 s", undefined, "warn"],
     [{ kind: "gap", gap: { stage: "kernel_ring", count: 1200, cause: "full" } }, "gap: 1,200 events lost at kernel_ring  full", undefined, "warn"],
+    [{ kind: "probe", probe: { name: "dns/x", family: "ipv6", blocked: true, recorded: true, detail: "denied" } }, "probe dns/x (ipv6): blocked  denied"],
+    [{ kind: "probe", probe: { name: "dns/x", blocked: false, recorded: false } }, "probe dns/x: got through, not recorded  ", undefined, "bad"],
+    [{ kind: "probe", probe: { name: "control/https", blocked: false, recorded: true } }, "probe control/https: got through  "],
   ];
   for (const [more, words, verdict, tone] of cases) {
     const d = describe(record(more));

@@ -1,6 +1,6 @@
 import { bytes, clip, command, count, decode } from "../text";
 import { span } from "../time";
-import type { RunRecord, Text, Verdict } from "../types";
+import type { Kind, RunRecord, Text, Verdict } from "../types";
 
 /** A record in a line: the words may hold text of the guest's and are shown with Line or Words. */
 export interface Description {
@@ -18,7 +18,7 @@ const address = (ip: string | undefined, port: number | undefined) => `${ip?.inc
 
 /** Says what a record is about. */
 export function describe(r: RunRecord): Description {
-  const make = makers[r.kind];
+  const make = Object.hasOwn(makers, r.kind) ? makers[r.kind] : undefined;
   try {
     return make?.(r) ?? { words: r.kind };
   } catch {
@@ -26,7 +26,7 @@ export function describe(r: RunRecord): Description {
   }
 }
 
-const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> = {
+const makers: Record<Kind, (r: RunRecord) => Description> = {
   run: (r) => lifecycle("run", r),
   step: (r) => lifecycle(`step ${text(r.lifecycle?.name ?? r.step)}`, r),
   exec: (r) => ({ words: `${command(r.exec!.argv.slice(0, 64).map((a) => text(a)))}${r.exec!.argv.length > 64 ? " …" : ""}  (pid ${r.exec!.pid}, in ${text(r.exec!.cwd)})` }),
@@ -65,6 +65,12 @@ const makers: Partial<Record<RunRecord["kind"], (r: RunRecord) => Description>> 
     return { words: `${l.provider} ${text(l.model)}  ${count(l.input_tokens)} tokens in, ${count(l.output_tokens)} out${tools}${l.error ? `  ${text(l.error)}` : ""}`, ...(bad ? { tone: "warn" as const } : {}) };
   },
   policy: (r) => ({ words: `policy generation ${r.policy!.generation}${short(r.policy!.digest)}  ${r.policy!.rules?.length ?? 0} rules` }),
+  probe: (r) => {
+    const p = r.probe!;
+    const came = !p.blocked ? "got through" : "blocked";
+    const bad = p.name.startsWith("control/") ? p.blocked : !p.blocked;
+    return { words: `probe ${p.name}${p.family ? ` (${p.family})` : ""}: ${came}${p.recorded ? "" : ", not recorded"}  ${text(p.detail)}`, ...(bad || !p.recorded ? { tone: "bad" as const } : {}) };
+  },
   output: (r) => ({ words: `${r.output!.stream}: ${text(r.output!.text).replace(/\r?\n$/, "")}` }),
   vm: (r) => {
     const v = r.vm!;

@@ -1,1 +1,0 @@
-var t=["run","step","exec","exit","file","flow","dns","http","llm","secret","output","vm","copy","policy","finding","gap","probe","access","note"],r=t.filter(e=>e!=="access"&&e!=="note");export{t as a,r as b};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-34V6A3CH.js";import"./chunk-F2SKCSSX.js";import"./chunk-3SRUVNVJ.js";import"./chunk-JFGCUBUR.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
