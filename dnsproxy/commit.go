@@ -70,9 +70,8 @@ func last(batch []*pending) uint64 {
 	return seq
 }
 
-// opened makes way for the traffic that follows from an answer. If the policy
-// of now does not allow it, or the way cannot be opened, there is another answer,
-// which has to become durable first: it goes into again.
+// opened opens the path for the traffic that follows from an answer. If the policy in force no longer allows it, or the
+// path cannot be opened, a different answer is needed, and that has to become durable first: it goes into again.
 func (s *session) opened(ctx context.Context, p *pending, again *[]*pending) bool {
 	if len(p.open) == 0 {
 		return true

@@ -94,7 +94,7 @@ func FuzzServer(f *testing.F) {
 		}
 		var again []*pending
 		if !s.opened(t.Context(), p, &again) {
-			t.Fatal("the way was not opened")
+			t.Fatal("the path was not opened")
 		}
 		if p.silent {
 			return

@@ -40,7 +40,7 @@ func newPending() *pending { return pendings.Get().(*pending) }
 // read takes the packet's first n bytes for the question.
 func (p *pending) read(n int) { p.query = parse(p.packet[:n]) }
 
-// proto returns how the record names the way on which the question came.
+// proto returns the record's name for the transport of the query.
 func (p *pending) proto() string {
 	if p.conn != nil {
 		return "tcp"

@@ -66,9 +66,8 @@ const (
 	minUDP, maxUDP = 512, 1232
 )
 
-// parse reads a packet. What it says may be wrong in any way: flawed states how,
-// and the fields that were read until then are set. It is strict, and reads no more
-// of a query than an answer needs: options are not even looked at.
+// parse reads a packet, which may be malformed in any way: flawed then describes the flaw, and the fields that were
+// read before it are set. It is strict, and reads no more of a query than an answer needs: it ignores EDNS options.
 func parse(msg []byte) query {
 	q := query{size: minUDP}
 	if len(msg) < headerSize {

@@ -13,7 +13,7 @@ type reply struct {
 	rcode int
 	addrs []netip.Addr // all of the type that was asked for
 	ttl   uint32       // seconds
-	// info and text say why there is no answer (RFC 8914), to clients that speak EDNS.
+	// info and text give the reason for a refusal as an extended DNS error (RFC 8914), to clients that speak EDNS.
 	info uint16
 	text string
 }

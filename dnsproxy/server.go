@@ -33,8 +33,8 @@ type Recorder interface {
 	Sync(ctx context.Context, seq uint64) error
 }
 
-// Resolver finds real addresses; upstream.Client is one. What also has a
-// method Cached like that client's is asked for what it has at hand first.
+// Resolver finds real addresses; upstream.Client implements it. If it also has a method Cached like that client's, its
+// cached answers are used first.
 type Resolver interface {
 	Resolve(ctx context.Context, name string, qtype uint16) (upstream.Answer, error)
 }
@@ -162,8 +162,7 @@ type session struct {
 	out  chan *pending // posted, to the committer; full: the sender waits
 }
 
-// run ends what it starts in the order in which questions go through it, so that
-// no one sends to who has left.
+// run ends its parts in the order in which queries pass through them, so that no part sends to one that has ended.
 func (s *session) run(ctx context.Context, cancel func(), ln net.Listener) error {
 	var readers, workers, committer sync.WaitGroup
 	var udpErr, tcpErr error

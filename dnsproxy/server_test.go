@@ -100,7 +100,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%s %s over %s is in the record as %+v", c.name, dns.Type(c.qtype), network, d)
 			}
 			if want := fmt.Sprintf("rule %s, run %s, seq %d", c.rule, testRun, e.Seq); denied && text != want {
-				t.Errorf("%s: told %q, want %q", c.name, text, want)
+				t.Errorf("%s: extended error text %q, want %q", c.name, text, want)
 			}
 		}
 		if got := z.asked.Load() - before; got != c.asked {
@@ -215,7 +215,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestUpstreamFails: clear errors, and the record says who failed.
+// TestUpstreamFails: clear errors, and the record names the server that failed.
 func TestUpstreamFails(t *testing.T) {
 	silent := newZone(t, func(dns.ResponseWriter, *dns.Msg) {})
 	failing := newZone(t, func(w dns.ResponseWriter, r *dns.Msg) { w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeServerFailure)) })
@@ -254,7 +254,7 @@ func TestDurableFirst(t *testing.T) {
 	}
 }
 
-// TestStall fills the disk: no answer leaves and nothing is opened, until there is room.
+// TestStall fills the disk: no answer leaves and no path is opened until there is space.
 func TestStall(t *testing.T) {
 	s := newSite(t, Config{}, gatewayRule(t, "a.test"))
 	s.ask(t, "a.test", dns.TypeA)

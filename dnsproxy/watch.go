@@ -202,8 +202,8 @@ func longestRun(s string) int {
 	return best
 }
 
-// random says so of a row. In English two letters of five are vowels, in Base32
-// one of six, in Base64 one of six, in hexadecimal digits one of eight.
+// random reports whether a row looks random. In English two letters of five are vowels, in Base32 one of six, in Base64
+// one of six, in hexadecimal digits one of eight.
 func random(row string) bool {
 	var vowels, digits, escapes int
 	for i := range len(row) {

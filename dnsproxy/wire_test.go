@@ -102,7 +102,7 @@ func TestCapitals(t *testing.T) {
 	}
 }
 
-// TestSizes: an answer fits what the client takes, and says so if it is cut.
+// TestSizes: an answer fits the client's buffer size, or has the truncation bit.
 func TestSizes(t *testing.T) {
 	name := strings.Repeat("a", 60) + "." + strings.Repeat("b", 60) + ".d.test"
 	var lines []string

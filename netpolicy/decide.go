@@ -14,7 +14,7 @@ type Question struct {
 	Addr netip.Addr
 	// Port is the destination port. The zero Port asks whether there is any, as a DNS question does.
 	Port Port
-	// Via is the way that the enforcer serves. Empty asks for either.
+	// Via is the mode that the enforcer serves; empty means either.
 	Via Mode
 	// Request is set for a request whose inside can be seen.
 	Request *Request

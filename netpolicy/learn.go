@@ -12,11 +12,10 @@ import (
 // allowed, in their normal form and order, and the questions that no rule should answer (see
 // learnable). Without any one of the rules some of the rest would be denied.
 //
-// The rules have whole names and single addresses, the ports asked for, and
-// the methods and paths asked for where the present policy has any; never a pattern that the
-// present policy has not. A rule is direct only where the gateway cannot carry what was
-// asked: for UDP, for addresses that no name led to, for a name that the present policy has
-// as direct, and for a question whose Via says so. A name that was only looked up gets tcp/443.
+// The rules have whole names and single addresses, the ports asked for, and the methods and paths asked for where the
+// present policy has any; never a pattern that the present policy has not. A rule is direct only where the gateway
+// cannot carry what was asked: for UDP, for addresses that no name led to, for a name that the present policy has as
+// direct, and for a question with Via Direct. A name that was only looked up gets tcp/443.
 //
 // Questions come from a record: what a program inside a sandbox asked for. So
 // the answer is for people to read, and nothing that may be put into force unread.
@@ -176,8 +175,9 @@ func (l *lesson) learnAddr(q Question) bool {
 	return true
 }
 
-// learnableAddr: not what means the guest itself, all of a network or whoever is
-// on the link, such as a cloud's metadata. A user who means such an address writes the rule by hand.
+// learnableAddr reports whether a rule may be learned for an address: not for one that means the guest itself, a whole
+// network or a host on the link, such as a cloud's metadata server. A user who means such an address writes the rule by
+// hand.
 func learnableAddr(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})

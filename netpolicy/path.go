@@ -8,10 +8,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// ClearPath reports whether every server reads a path in the same way: no dot
-// segments, no empty ones, nothing escaped that decides where a segment ends or what it is, no
-// backslash, no parameters (";"). Beyond ASCII there are, escaped, letters, digits and signs in proper UTF-8 that
-// no server folds to any of these: overlong and wide forms of "/" and "." some do.
+// ClearPath reports whether every server reads a path in the same way: without dot segments, empty segments, escapes
+// that decide where a segment ends or what it is, backslashes and parameters (";"). Beyond ASCII it allows escaped
+// letters, digits and signs in valid UTF-8, except those that some servers fold to one of these, such as overlong and
+// wide forms of "/" and ".".
 func ClearPath(path string) bool {
 	if !strings.HasPrefix(path, "/") {
 		return false
@@ -41,7 +41,7 @@ func ClearPath(path string) bool {
 	return true
 }
 
-// structural are the characters that decide where a segment ends or what it is.
+// structural are the characters that delimit a segment or change its meaning.
 const structural = `./\%;?#`
 
 // harmlessEscape returns the length of the escape with which s begins, or of those that are one
@@ -76,8 +76,8 @@ func escaped(s string) (byte, bool) {
 	return hi<<4 | lo, ok1 && ok2
 }
 
-// harmless reports whether a character beyond ASCII is visible, stays what it is, and does not become a
-// structural one in any of Unicode's normal forms.
+// harmless reports whether a character beyond ASCII is visible, does not change under any of Unicode's normal forms,
+// and does not become a structural one.
 func harmless(r rune) bool {
 	if !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.So, unicode.Pd, unicode.Pi, unicode.Pf, unicode.Ps, unicode.Pe) ||
 		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == '\u034f' || r == '\ufffd' {

@@ -66,7 +66,7 @@ func (p *Policy) add(r *Rule) error {
 	return nil
 }
 
-// contradiction says why two rules of one pattern cannot both hold.
+// contradiction returns why two rules of one pattern cannot both hold.
 func contradiction(a, b *Rule) error {
 	message, hint := "", ""
 	shared := slices.ContainsFunc(a.Ports, b.hasPort)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Mode says which way the traffic of a rule takes.
+// Mode is how the traffic of a rule leaves the sandbox.
 type Mode string
 
 // The ways out of the sandbox.
@@ -224,7 +224,7 @@ func isWord(s, first, others string, most int) bool {
 // sees, and TRACE hands the client what the gateway added to the request.
 var neverMethods = []string{"CONNECT", "TRACE", "TRACK"}
 
-// CheckMethod says what is wrong with a method that a rule allows.
+// CheckMethod returns what is wrong with a method that a rule allows.
 func CheckMethod(s string) error {
 	if slices.Contains(neverMethods, s) {
 		return errors.New("a gateway cannot let it through safely: remove it")
@@ -247,8 +247,8 @@ var methods = []string{
 	"LIST", "NOTIFY", "PURGE", "SUBSCRIBE", "UNSUBSCRIBE", // of Vault, UPnP and caches
 }
 
-// CheckPath says what is wrong with a path that a rule allows: a whole path,
-// or the beginning of one with "*" after it.
+// CheckPath returns what is wrong with a path that a rule allows: a whole path, or the beginning of one with "*" after
+// it.
 func CheckPath(s string) error {
 	stem := strings.TrimSuffix(s, "*")
 	switch {

@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// specialRanges are the addresses that are not simply a host's on the
-// internet: the special-purpose registries of IANA (RFC 6890 and its updates),
-// multicast, what can carry another address inside (NAT64, 6to4, Teredo), and what is
-// the sandbox's own. Names must not lead there unless a rule says so: that is how rebinding works.
+// specialRanges are the addresses that are not plain hosts on the internet: the special-purpose registries of IANA (RFC
+// 6890 and its updates), multicast, ranges that can embed another address (NAT64, 6to4, Teredo), and the sandbox's own.
+// Names must not lead there unless a rule allows it: that is how DNS rebinding works.
 var specialRanges = withEmbedded(parsePrefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
@@ -19,11 +18,11 @@ var specialRanges = withEmbedded(parsePrefixes(
 	"::/3", "4000::/2", "8000::/1",
 	"2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
 	"64:ff9b::/96", "64:ff9b:1::/48", "fc00::/7", "fe80::/10", "ff00::/8", // within those above; named so that a rule can name them
-	Synthetic.String(), Link6.String(), // so that who names what is around them does not name them
+	Synthetic.String(), Link6.String(), // so that a rule for the ranges around them does not include them
 ))
 
-// withEmbedded adds the forms in which NAT64 (RFC 6052) and 6to4 (RFC 3056)
-// carry the IPv4 ranges: who names all of NAT64 has not named 10.0.0.0/8 behind it.
+// withEmbedded adds the forms in which NAT64 (RFC 6052) and 6to4 (RFC 3056) carry the IPv4 ranges: a rule for all of
+// NAT64 does not include 10.0.0.0/8 behind it.
 func withEmbedded(ranges []netip.Prefix) []netip.Prefix {
 	for _, p := range ranges {
 		if !p.Addr().Is4() {
@@ -67,8 +66,8 @@ func indexed(ranges []netip.Prefix) (v4, v6 *firstByte) {
 	return v4, v6
 }
 
-// Special returns the smallest range with a special purpose that holds the
-// address. An IPv4 address mapped into IPv6 is taken for what it is, and a zone for nothing.
+// Special returns the smallest special-purpose range that holds the address. An IPv4 address mapped into IPv6 is
+// treated as IPv4, and zones are ignored.
 func Special(a netip.Addr) (netip.Prefix, bool) {
 	a = a.WithZone("").Unmap()
 	if !a.IsValid() {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// Warning is what a reviewer should know of a rule that may well be meant.
+// Warning describes a rule that is valid, and that a reviewer should look at.
 type Warning struct {
 	Rule    *Rule
 	Message string

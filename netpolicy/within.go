@@ -17,7 +17,7 @@ type Excess struct {
 	What  string // why that one is not enough
 }
 
-// Error says which rule, and why.
+// Error names the rule, and the reason.
 func (e *Excess) Error() string {
 	text := e.Rule.String()
 	if e.Name != "" && e.Name != e.Rule.Pattern.String() {
@@ -88,7 +88,7 @@ func representatives(policies ...*Policy) []string {
 	return slices.Compact(names)
 }
 
-// excess says where r goes beyond the rules that decide on the same destination; nil: nowhere.
+// excess returns where r goes beyond the rules that decide on the same destination, or nil.
 func (r *Rule) excess(name string, limits []*Rule) *Excess {
 	for _, port := range r.Ports {
 		best, nearest := 0, (*Rule)(nil)

@@ -19,12 +19,12 @@ type Answer struct {
 	Addrs []netip.Addr
 	// Omitted is how many there were beyond those.
 	Omitted int
-	// TTL is for how long the answer holds: the smallest on the way, less the time in the cache.
+	// TTL is the time for which the answer holds: the smallest TTL in the chain, less the time in the cache.
 	TTL time.Duration
 	// Chain are the names that CNAMEs led over, the last of which has the addresses.
 	// The caller must not change it.
 	Chain  []string
-	Server string // who answered, as ParseServer reads it
+	Server string // the server that answered, in the form that ParseServer reads
 	// Latency is how long asking took; 0 out of the cache.
 	Latency time.Duration
 	Cached  bool
@@ -53,9 +53,8 @@ type part struct {
 	settled bool
 }
 
-// read takes out of a response what belongs to the question. Records of other
-// owners, classes and types, and the sections that are not the answer, count for nothing,
-// but for the SOA that says how long a negative answer holds.
+// read extracts the records that answer the question. It ignores records of other owners, classes and types, and the
+// other sections, except for the SOA record that gives the lifetime of a negative answer.
 func read(m *dns.Msg, q question) (part, error) {
 	p := part{rcode: m.Rcode, ttl: 1<<31 - 1}
 	name, aliases := q.name, cnames(m)

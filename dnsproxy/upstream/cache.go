@@ -7,8 +7,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// cache holds answers until they run out. It is bounded by their number; the
-// one that was asked for least recently makes room.
+// cache holds answers until they expire. The number of entries is bounded; the least recently used one is evicted.
 type cache struct {
 	mu      sync.Mutex // guards entries, which each look-up reorders
 	entries *simplelru.LRU[question, entry]

@@ -345,12 +345,12 @@ func TestAllDead(t *testing.T) {
 	c := client(t, Options{Attempt: 50 * time.Millisecond, Total: 10 * time.Second}, a.server(UDP), b.server(UDP))
 	_, err := c.Resolve(t.Context(), "a.test", dns.TypeA)
 	if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), a.server(UDP).String()) || !strings.Contains(err.Error(), b.server(UDP).String()) || len(err.Error()) > 600 {
-		t.Errorf("the error does not say who failed: %v", err)
+		t.Errorf("the error does not name the server that failed: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := c.Resolve(ctx, "b.test", dns.TypeA); err == nil {
-		t.Error("an answer from nobody")
+		t.Error("an answer though no server sent one")
 	}
 }
 

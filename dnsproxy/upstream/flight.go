@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// flights lets callers who ask the same question at the same time share one
-// asking. There is no goroutine: the first caller asks, the others wait for it.
+// flights lets concurrent callers with the same question share one lookup. There is no goroutine: the first caller does
+// the lookup, the others wait for it.
 type flights struct {
 	mu   sync.Mutex // guards open
 	open map[question]*flight

@@ -41,7 +41,7 @@ func (h *health) failed(now time.Time) {
 	}
 }
 
-// rank is smaller for who is asked sooner.
+// rank is smaller for a server that is asked sooner.
 func (h *health) rank(now time.Time) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -67,7 +67,7 @@ func (p packet) shuffle(mixed bool) {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// likeness says how well a response answers a query.
+// likeness returns how well a response matches a query.
 type likeness int
 
 const (

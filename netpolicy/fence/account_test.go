@@ -152,7 +152,7 @@ func TestRingLoss(t *testing.T) {
 	}
 	close(hold)
 	var opens, denied, lost uint64
-	eventually(t, "everything is told", func() bool {
+	eventually(t, "every flow is reported", func() bool {
 		opens, denied, lost = 0, 0, 0
 		for _, ev := range seen.list() {
 			lost += ev.Lost
@@ -168,11 +168,11 @@ func TestRingLoss(t *testing.T) {
 		return opens >= flows && denied >= denials
 	})
 	if opens != flows || denied != denials || lost == 0 {
-		t.Errorf("%d flows and %d denials were told, %d records lost; want %d, %d and some", opens, denied, lost, flows, denials)
+		t.Errorf("%d flows and %d denials were reported, %d records lost; want %d, %d and some", opens, denied, lost, flows, denials)
 	}
 }
 
-// A table that is full of the guest's own flows denies more, and says so.
+// A table that is full of the guest's own flows denies more, and the denials name that reason.
 func TestFlowTableIsBounded(t *testing.T) {
 	t.Parallel()
 	f, seen := newFence(t, nil, everywhere("udp/7000", "udp/7001")...)
@@ -224,7 +224,7 @@ func TestCloseTellsOfOpenFlows(t *testing.T) {
 	(&wire{t, f.Tap()}).send(packet{proto: protoUDP, peer: peerAddr4, guestPort: 1000, peerPort: 7000}.frame())
 	must(t, f.Close())
 	must(t, f.Close())
-	all := slices.DeleteFunc(seen.list(), func(ev Event) bool { return ev.State == audit.FlowDeny }) // the site has no way to the peer, and says so
+	all := slices.DeleteFunc(seen.list(), func(ev Event) bool { return ev.State == audit.FlowDeny }) // the site has no route to the peer, and reports that
 	if len(all) != 2 || all[0].State != audit.FlowOpen || all[1].State != audit.FlowClose || all[1].Flow.PacketsOut != 1 {
 		t.Errorf("events: %s", tell(all))
 	}

@@ -220,7 +220,7 @@ func TestDirectReachesSingleHostsOnly(t *testing.T) {
 			t.Parallel()
 			reachSingleHosts(t, forwards, false)
 		})
-		t.Run(what+", and the programs know of nothing that it keeps", func(t *testing.T) {
+		t.Run(what+", and the programs deny no address that the site keeps", func(t *testing.T) {
 			t.Parallel()
 			reachSingleHosts(t, forwards, true)
 		})

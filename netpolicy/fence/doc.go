@@ -22,14 +22,12 @@
 //
 // # What passes
 //
-// Out of the guest: ARP of its own address for the gateway's; TCP and UDP over
-// IPv4 and IPv6, from its own addresses, without options or extension headers,
-// to the resolver, to what Open opened, or to a range that a rule of the policy names, less
-// the site's own addresses and those of no single host. They are whole, but for UDP datagrams of
-// direct flows: those may come in fragments, in their order, which the namespace puts together.
-// A TCP flow begins with a SYN. Into the guest: the other direction of those flows, and
-// the ICMP errors of path MTU discovery that quote one. All else is dropped, counted and
-// told; see Event and Denials.
+// Out of the guest: ARP of its own address for the gateway's; TCP and UDP over IPv4 and IPv6, from its own addresses,
+// without options or extension headers, to the resolver, to what Open opened, or to a range that a rule of the policy
+// names, less the site's own addresses and those of no single host. They are whole, but for UDP datagrams of direct
+// flows: those may come in fragments, in their order, which the namespace puts together. A TCP flow begins with a SYN.
+// Into the guest: the other direction of those flows, and the ICMP errors of path MTU discovery that quote one. All
+// else is dropped, counted and reported; see Event and Denials.
 //
 // Every packet is judged under the policy in force: a flow that began under another
 // generation is looked at again with its next packet, and ends if nothing allows

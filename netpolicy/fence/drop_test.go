@@ -221,8 +221,8 @@ func TestARP(t *testing.T) {
 	}
 }
 
-// A guest that has its card fill in a checksum says where. Elsewhere than in the
-// transport's header it would change an address behind both walls.
+// A guest that has its card fill in a checksum names the checksum's offset. Outside the transport header that would
+// change an address after both filters have checked it.
 func TestChecksumIsNotWrittenOverAnAddress(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {

@@ -16,11 +16,10 @@ var errNoUplink = errors.New("there is no way out for direct flows: the policy c
 // maxNamed bounds the site's own addresses that a sandbox may reach.
 const maxNamed = 256
 
-// Enforce puts a generation of the policy into force: for every packet from the
-// moment that the programs see its number. It returns the flows that it ended, with
-// what they had carried; direct ones are reset on both sides, the gateway resets
-// its own. Each of them has a revoke event too. On an error that leaves in doubt what
-// would pass, nothing passes any more.
+// Enforce puts a generation of the policy into force, for every packet from the moment that the programs see its
+// number. It returns the flows that it ended, with the bytes they carried. Direct flows are reset on both sides; the
+// gateway resets its own. Each of them has a revoke event, too. After an error that leaves the state of the programs
+// uncertain, all packets are dropped.
 func (f *Fence) Enforce(ctx context.Context, g netpolicy.Generation) ([]Flow, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -65,9 +65,9 @@ type Event struct {
 
 // Options of a fence.
 type Options struct {
-	// Sighted is called for each event, by one goroutine, in order; what it does
-	// in its own time: the ring fills while it does not return, what does not fit there
-	// is counted, and flows are reported later. It must not call Shut or Close, which wait for it. Nil: no one looks.
+	// Sighted, if set, is called for each event, by one goroutine, in order. While it does not return, the ring fills;
+	// events that do not fit are counted, and flows are reported later. It must not call Shut or Close, which wait for
+	// it.
 	Sighted func(Event)
 
 	attach attacher // of tests; nil: what the kernel has
@@ -201,8 +201,8 @@ func (f *Fence) ListenPacket(ctx context.Context, network, address string) (c ne
 	return c, err
 }
 
-// sockets carry the mark, so that what they send passes the namespace's table.
-// A socket that another part of the process made there by accident does not.
+// sockets carry the mark, so that their packets pass the namespace's table. A socket that another part of the process
+// made there by accident does not.
 func (f *Fence) sockets() *net.ListenConfig {
 	return &net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var set error

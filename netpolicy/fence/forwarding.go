@@ -213,9 +213,9 @@ func (f *forwarding) note(c change) error {
 	return nil
 }
 
-// Sweep removes the uplinks that processes which were killed have left in the namespace of the calling
-// thread, and puts back what they have changed there, unless a sandbox that lives still needs it. Where
-// there is nothing to do it costs next to nothing. ctx bounds the wait for other processes, which is 30 s at most.
+// Sweep removes the uplinks that killed processes have left in the namespace of the calling thread, and restores the
+// settings that they changed there, unless a live sandbox still needs them. It is cheap if there is nothing to do. ctx
+// bounds the wait for other processes, which is 30 s at most.
 func Sweep(ctx context.Context) error {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {

@@ -100,8 +100,8 @@ func random(n int) []byte {
 	return b
 }
 
-// Datagrams of any size reach the host that a rule allows, and its answers the guest; those that
-// are larger than the MTU do so in fragments. See newWorld for the way.
+// Datagrams of any size reach the host that a rule allows, and its answers the guest; those that are larger than the
+// MTU do so in fragments. See newWorld for the topology.
 func TestDirectDatagramsOfAnySize(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, way attacher, addr netip.Addr) {
@@ -156,8 +156,8 @@ func hostile(addr netip.Addr) map[string]struct {
 		"in order":                   {[]part{{from: 0, to: 24}, {from: 24, to: 48}, {from: 48, to: 72, last: true}}, 0, 0},
 		"the header alone first":     {[]part{{from: 0, to: 8}, {from: 8, to: 72, last: true}}, 0, 0},
 		"the first again":            {[]part{{from: 0, to: 24}, {from: 0, to: 24}, {from: 24, to: 72, last: true}}, 0, 0},
-		"one between for nobody":     {[]part{{from: 0, to: 24}, {from: 0, to: 24, port: 7009, id: 2}, {from: 24, to: 72, last: true}}, 1, notPermitted},
-		"a first for nobody":         {[]part{{from: 0, to: 24, port: 7009}, {from: 24, to: 72, last: true}}, 1, fragment},
+		"one between to a port that is not allowed":     {[]part{{from: 0, to: 24}, {from: 0, to: 24, port: 7009, id: 2}, {from: 24, to: 72, last: true}}, 1, notPermitted},
+		"a first to a port that is not allowed":         {[]part{{from: 0, to: 24, port: 7009}, {from: 24, to: 72, last: true}}, 1, fragment},
 		"no first":                   {[]part{{from: 24, to: 48}, {from: 48, to: 72, last: true}}, 2, fragment},
 		"the last first":             {[]part{{from: 24, to: 72, last: true}, {from: 0, to: 24}}, 1, fragment},
 		"a gap":                      {[]part{{from: 0, to: 24}, {from: 48, to: 72, last: true}}, 1, fragment},
@@ -330,8 +330,8 @@ func TestDeniedDatagramFailsAtOnce(t *testing.T) {
 	}
 }
 
-// A path with a smaller MTU behind the site: IPv4 cuts the fragments once more on the way, IPv6 reports
-// the guest, which then makes them smaller.
+// A path with a smaller MTU behind the site: an IPv4 router fragments again, an IPv6 one reports to the guest, which
+// then makes smaller fragments.
 func TestFragmentsOnANarrowPath(t *testing.T) {
 	t.Parallel()
 	for family := range peers {

@@ -15,9 +15,9 @@ import (
 // maxKept is how many the programs' map has room for.
 const maxKept = 65536
 
-// kept is what the site keeps from direct flows, as the programs know it. The guard drops what goes
-// there; the programs deny it before, so that the record does not say that it was let out. It is as old as the watcher's
-// last look, and is guarded by its fence's mu.
+// kept is the programs' copy of the addresses that the site keeps from direct flows. The guard drops packets to them;
+// the programs deny them before that, so that the record does not count them as let out. The copy is as old as the
+// watcher's last update, and is guarded by its fence's mu.
 type kept struct {
 	maps *programs
 	now  map[netip.Prefix]bool // false: of the site's own, and named

@@ -37,7 +37,7 @@ func (e *KernelError) Unwrap() error { return e.err }
 func (e *KernelError) Hint() string {
 	switch {
 	case older(e.Release):
-		// Why an old kernel refuses is of no use: it may say that root lacks a right.
+		// An old kernel's reason misleads: it may be that root lacks a permission.
 	case e.Log == "" && (errors.Is(e.err, unix.EPERM) || errors.Is(e.err, unix.EACCES)):
 		return "run as root; a sandbox's network needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"
 	case confidential():
@@ -76,8 +76,8 @@ func refused(err error) error {
 	return e
 }
 
-// reason is the end of the verifier's log that says why: the last instruction and what is wrong with
-// it. Since Linux 7.x an explanation of many lines follows, from "Verification failed:" on.
+// reason returns the end of the verifier's log: the last instruction and what is wrong with it. Since Linux 7.x an
+// explanation of many lines follows, from "Verification failed:" on.
 func reason(log []string) string {
 	var lines []string
 	for _, line := range log {

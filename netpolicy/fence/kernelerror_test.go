@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/internal/bootid"
 )
 
-// A program that the verifier rejects: one line says which kernel, which one can, and why. The whole
-// log is kept, and the hint is about kernels, though the kernel says "permission denied".
+// A program that the verifier rejects: one line names the kernel, the first one that accepts the program, and the
+// reason. The whole log is kept, and the hint is about kernels, though the kernel's error is "permission denied".
 func TestRejectedProgram(t *testing.T) {
 	t.Parallel()
 	_, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -177,7 +177,7 @@ func parseIP(src, dst, guest netip.Addr, proto byte, body []byte, part *parsedPa
 	return p, allowed
 }
 
-// parseFragment reads what follows an IPv6 header that says so.
+// parseFragment reads the fragment header that follows an IPv6 header.
 func parseFragment(peer, guest netip.Addr, b []byte, out bool) (p parsed, why int) {
 	switch {
 	case peer.Is4In6():
@@ -459,7 +459,7 @@ func (f *oracleFlow) received(p parsed) {
 	f.ins++
 }
 
-// enforce changes the policy. What it does not allow any more is gone for good.
+// enforce changes the policy. State that it does not allow any more is gone for good.
 func (o *oracle) enforce(p *netpolicy.Policy) {
 	o.policy = p
 	for _, op := range o.opened {

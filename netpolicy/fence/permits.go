@@ -101,7 +101,7 @@ func limit(until time.Time) instant {
 	return max(at(until), 1)
 }
 
-// check refuses what the policy in force does not allow, whoever decided so before.
+// check refuses what the policy in force does not allow, even if an earlier decision allowed it.
 func (b *book) check(addr netip.Addr, p Permit, until time.Time) (*permit, error) {
 	synthetic := netpolicy.Synthetic.Contains(addr)
 	fresh := &permit{Permit: p, until: limit(until)}
@@ -180,7 +180,7 @@ func (b *book) takeErrs() []error {
 	return errs
 }
 
-// revisit asks the new policy about everything that was opened, and shuts what it does not allow.
+// revisit decides again on everything that was opened, under the new policy, and shuts what that does not allow.
 func (b *book) revisit(policy *netpolicy.Policy) error {
 	b.policy = policy
 	for id, p := range b.byID {

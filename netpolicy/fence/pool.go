@@ -36,8 +36,7 @@ func NewPool(n int) (*Pool, error) {
 	return p, nil
 }
 
-// fill makes fences as long as there is room. When none can be made it tries again
-// after a while: Take says why.
+// fill makes fences until the pool is full. If one cannot be made it tries again after a while; Take returns the error.
 func (p *Pool) fill(ctx context.Context) {
 	for ctx.Err() == nil {
 		f, err := p.make(ctx)

@@ -48,7 +48,7 @@ func lay(site *space, o Options) (f *Fence, err error) {
 	return f, nil
 }
 
-// raise puts up the walls, and then the TAP. What it has made when it fails release gives back.
+// raise installs the packet filters, and then the TAP. If it fails, release frees what it has made.
 func (f *Fence) raise() error {
 	spec, err := readPrograms(f.marks)
 	if err != nil {

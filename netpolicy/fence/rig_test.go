@@ -298,7 +298,7 @@ func (s *space) listenPacket(t testing.TB, network, addr string) net.PacketConn 
 	return c
 }
 
-// echo answers each connection with what it says, until the listener closes.
+// echo sends each connection its own bytes back, until the listener closes.
 func echo(t testing.TB, l net.Listener) {
 	var all sync.WaitGroup
 	all.Go(func() {

@@ -17,10 +17,9 @@ const (
 	linkMTU = 1500
 )
 
-// quiet has the namespace say nothing of its own accord, learn nothing from the
-// guest and forward nothing. Answers of its kernel carry the mark of what they answer.
-// Sockets whose process was killed hold a namespace until they have given up: some
-// seconds must do, or it would outlive its sandbox by minutes.
+// quiet are the settings with which the namespace sends nothing on its own, learns nothing from the guest and forwards
+// nothing. Answers of its kernel carry the mark of the packet that they answer. Sockets whose process was killed hold a
+// namespace until they time out: that has to take seconds, or the namespace would outlive its sandbox by minutes.
 var quiet = sysctls{
 	"ipv4/tcp_orphan_retries":                "3",
 	"ipv4/tcp_fin_timeout":                   "5",
@@ -44,9 +43,8 @@ var quiet = sysctls{
 	"ipv6/conf/default/dad_transmits":        "0",
 }
 
-// newTap makes the guest's device in the namespace of the calling thread. It lives
-// as long as that: who closes its last descriptor has not to wait for the kernel
-// to remove it.
+// newTap makes the guest's device in the namespace of the calling thread. The device lives as long as the namespace, so
+// that closing its last descriptor does not wait for the kernel to remove it.
 func newTap() (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -152,7 +152,7 @@ func TestRevokeEndsGatewayFlow(t *testing.T) {
 	}
 	for _, ev := range seen.list() {
 		if ev.State == audit.FlowClose {
-			t.Errorf("a revoked flow was told as closed, too: %+v", ev)
+			t.Errorf("a revoked flow was reported as closed, too: %+v", ev)
 		}
 	}
 }

@@ -153,8 +153,8 @@ func hold(way attacher) {
 	time.Sleep(time.Minute)
 }
 
-// With Custody killed nothing passes any more, though the VM's descriptor of the TAP and
-// somebody's of the namespace keep both alive. With those gone nothing is left.
+// With Custody killed no packet passes any more, though the VM's descriptor of the TAP and another process's descriptor
+// of the namespace keep both alive. When those are closed nothing is left.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for name := range attachers(t) {

@@ -215,7 +215,7 @@ func (w *watcher) deny(e *programsEvent) {
 	w.tell(ev)
 }
 
-// explain says which rule came nearest to a packet that was denied. It runs under mu.
+// explain returns the rule that came nearest to a packet that was denied. It runs under mu.
 func (f *Fence) explain(ev *Event, why int) {
 	k := ev.Flow.Key
 	ev.Flow.Rule = netpolicy.Default
