@@ -116,14 +116,20 @@ const maxTries = 3
 // Follow is Check up to a checkpoint that need not be published yet: a witness asks before it cosigns one.
 func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 	r := Report{Log: m.origin}
-	found, err := m.advance(ctx, signed, &r)
-	if err != nil {
-		return r, fmt.Errorf("monitor: %w", err)
-	}
-	err = m.index.Do(ctx, func(tx *entries.Tx) (err error) {
+	var found []Alarm
+	keep := func(tx *entries.Tx) (err error) {
 		r.Alarms, err = raise(tx, found)
 		return err
+	}
+	err := m.index.Do(ctx, func(tx *entries.Tx) (err error) { // in one transaction: entries that were read are not read again
+		if found, err = m.advance(ctx, tx, signed, &r); err != nil {
+			return err
+		}
+		return keep(tx)
 	})
+	if errors.Is(err, errAltered) {
+		err = m.index.Do(ctx, keep)
+	}
 	if err != nil {
 		return r, fmt.Errorf("monitor: %w", err)
 	}
@@ -181,9 +187,9 @@ func (m *Monitor) open(signed []byte) (proof.Checkpoint, error) {
 	return c, err
 }
 
-// advance reads the entries between the checkpoint that was kept and this one. What it finds wrong it returns;
-// where the tree is not the one that is signed, it keeps nothing else.
-func (m *Monitor) advance(ctx context.Context, signed []byte, r *Report) ([]Alarm, error) {
+// advance reads the entries between the checkpoint that was kept and this one, and returns what it finds wrong. The error
+// is errAltered where the tree is not the one that is signed.
+func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r *Report) (found []Alarm, err error) {
 	alarm := func(name, format string, args ...any) []Alarm {
 		return []Alarm{{Name: name, Detail: fmt.Sprintf(format, args...), Note: string(signed)}}
 	}
@@ -191,47 +197,38 @@ func (m *Monitor) advance(ctx context.Context, signed []byte, r *Report) ([]Alar
 	if err != nil {
 		return alarm(Forged, "%v", err), nil
 	}
-	var found []Alarm
-	err = m.index.Do(ctx, func(tx *entries.Tx) error {
-		text, err := tx.Note(keptCheckpoint)
-		if err != nil {
-			return err
-		}
-		var kept proof.Checkpoint
-		if len(text) > 0 {
-			if kept, err = m.open(text); err != nil {
-				return fmt.Errorf("the checkpoint that was kept: %w", err)
-			}
-		}
-		r.Size = kept.Size
-		switch {
-		case c.Size < kept.Size:
-			found = alarm(RolledBack, "it has %d entries, there were %d", c.Size, kept.Size)
-			return nil
-		case c.Size == kept.Size && kept.Size > 0:
-			if c.Root != kept.Root {
-				found = alarm(Forked, "two trees of %d entries have different roots", c.Size)
-			}
-			return nil
-		}
-		root, conflicts, err := m.read(ctx, tx, kept.Size, c.Size)
-		if err != nil {
-			return err
-		}
-		if root != c.Root {
-			found = alarm(Altered, "the entries that it has published, behind the %d that were read before, do not give the root that it signed for %d", kept.Size, c.Size)
-			return errAltered
-		}
-		for _, conflict := range conflicts {
-			found = append(found, alarm(name(conflict.Err), "%v", conflict)...)
-		}
-		r.Size, r.Read = c.Size, c.Size-kept.Size
-		return tx.Keep(keptCheckpoint, signed)
-	})
-	if errors.Is(err, errAltered) {
-		err = nil
+	text, err := tx.Note(keptCheckpoint)
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	var kept proof.Checkpoint
+	if len(text) > 0 {
+		if kept, err = m.open(text); err != nil {
+			return nil, fmt.Errorf("the checkpoint that was kept: %w", err)
+		}
+	}
+	r.Size = kept.Size
+	switch {
+	case c.Size < kept.Size:
+		return alarm(RolledBack, "it has %d entries, there were %d", c.Size, kept.Size), nil
+	case c.Size == kept.Size && kept.Size > 0:
+		if c.Root != kept.Root {
+			found = alarm(Forked, "two trees of %d entries have different roots", c.Size)
+		}
+		return found, nil
+	}
+	root, conflicts, err := m.read(ctx, tx, kept.Size, c.Size)
+	if err != nil {
+		return nil, err
+	}
+	if root != c.Root {
+		return alarm(Altered, "the entries that it has published, behind the %d that were read before, do not give the root that it signed for %d", kept.Size, c.Size), errAltered
+	}
+	for _, conflict := range conflicts {
+		found = append(found, alarm(name(conflict.Err), "%v", conflict)...)
+	}
+	r.Size, r.Read = c.Size, c.Size-kept.Size
+	return found, tx.Keep(keptCheckpoint, signed)
 }
 
 // errAltered takes back what was read of a tree that is not the one that was signed.

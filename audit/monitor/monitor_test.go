@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -322,4 +323,35 @@ type failing struct{}
 func (failing) Checkpoint(context.Context) ([]byte, error) { return nil, errors.New("away") }
 func (failing) Bundle(context.Context, uint64, uint8) ([][]byte, error) {
 	return nil, errors.New("away")
+}
+
+// TestAlarmKept: entries are read once only, so a monitor that ends between reading two histories and keeping that it did (a kill,
+// a full disk, the end of its time) finds them the next time.
+func TestAlarmKept(t *testing.T) {
+	h := newHost(t)
+	check(t, h.add(t, manifest("r-a", 0, 1)))
+	h.force(t, manifest("r-a", 0, 2))
+	check(t, h.add(t, manifest("r-b", 0, 1)))
+	state := filepath.Join(t.TempDir(), "state")
+	m := h.watch(t, h.source(t, "directory"), state)
+	db, err := sql.Open("sqlite", state)
+	check(t, err)
+	t.Cleanup(func() { check(t, db.Close()) })
+	exec := func(statement string) {
+		t.Helper()
+		_, err := db.ExecContext(t.Context(), statement)
+		check(t, err)
+	}
+	exec("CREATE TRIGGER ended BEFORE INSERT ON notes WHEN new.name = 'alarms' BEGIN SELECT RAISE(ABORT, 'ended'); END")
+	if r, err := m.Check(t.Context()); err == nil || errors.Is(err, ErrAlarm) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	exec("DROP TRIGGER ended")
+	r, err := m.Check(t.Context())
+	wantNames(t, r, err, Twice)
+	if r.Size != 3 || r.Read != 3 {
+		t.Errorf("%+v", r)
+	}
+	r, err = m.Check(t.Context())
+	wantNames(t, r, err, Twice)
 }
