@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 type templateCmd struct {
 	Build templateBuildCmd `cmd:"" help:"Make a template: base from Debian, or one from an image or a directory."`
 	Ls    templateLsCmd    `cmd:"" help:"List the templates."`
+	Show  templateShowCmd  `cmd:"" help:"Show what a template was made from."`
 	Rm    templateRmCmd    `cmd:"" help:"Remove a template."`
 }
 
@@ -24,16 +26,29 @@ type templateBuildCmd struct {
 	OCI  string `name:"oci" type:"path" placeholder:"FILE|LAYOUT" help:"From a docker-save archive or an OCI image layout." xor:"source"`
 	Dir  string `type:"path" placeholder:"DIR" help:"From a directory that holds a userland." xor:"source"`
 
-	Packages []string `placeholder:"NAME" help:"Debian's userland of base with these packages too; NAME=VERSION fixes a version."`
+	From string `placeholder:"TEMPLATE" help:"On top of another template, of which it is a copy: add --packages, --add or both." xor:"source"`
+	Add  string `type:"existingdir" placeholder:"DIR" help:"With --from: copy the files of this directory over the userland, as root's."`
+
+	Packages []string `placeholder:"NAME" help:"Debian's userland of base, or that of --from, with these packages too; NAME=VERSION fixes a version."`
 	Suite    string   `placeholder:"NAME" help:"Debian's userland of this release (default bookworm). The kernel stays bookworm's."`
 	Mirror   string   `placeholder:"URL" help:"Fetch Debian's userland from this mirror (default: as the host's apt does)."`
 }
 
 // source is what the template is made from.
-func (c templateBuildCmd) source() (template.Source, error) {
+func (c templateBuildCmd) source(s template.Store) (template.Source, error) {
 	debian := template.Base{Packages: c.Packages, Suite: c.Suite, Mirror: c.Mirror}
 	asked := len(c.Packages) > 0 || c.Suite != "" || c.Mirror != ""
 	switch {
+	case c.From == "" && c.Add != "":
+		return nil, usageError{errors.New("--add copies files over the userland of another template: name it with --from")}
+	case c.From != "" && c.Suite != "":
+		return nil, usageError{errors.New("--suite does not go with --from: the userland has the release of the other template")}
+	case c.From != "":
+		src := &template.Layered{Store: s, From: c.From, Packages: c.Packages, Mirror: c.Mirror, Files: c.Add}
+		if err := src.Check(); err != nil {
+			return nil, usageError{err}
+		}
+		return src, nil
 	case (c.OCI != "" || c.Dir != "") && asked:
 		return nil, usageError{errors.New("--packages, --suite and --mirror are about Debian's userland: they do not go with --oci or --dir")}
 	case c.OCI != "":
@@ -41,7 +56,7 @@ func (c templateBuildCmd) source() (template.Source, error) {
 	case c.Dir != "":
 		return template.Dir{Path: c.Dir}, nil
 	case c.Name != "base" && !asked:
-		return nil, usageError{fmt.Errorf("template %s: name its source: --packages, --suite, --oci or --dir (only base needs none)", c.Name)}
+		return nil, usageError{fmt.Errorf("template %s: name its source: --packages, --suite, --from, --oci or --dir (only base needs none)", c.Name)}
 	}
 	if err := debian.Check(); err != nil {
 		return nil, usageError{err}
@@ -50,19 +65,19 @@ func (c templateBuildCmd) source() (template.Source, error) {
 }
 
 func (c templateBuildCmd) Run(a *app) error {
-	src, err := c.source()
-	if err != nil {
-		return err
-	}
-	if err := needHost(); err != nil {
-		return err
-	}
 	h, err := a.home()
 	if err != nil {
 		return err
 	}
 	store, err := a.templates(h)
 	if err != nil {
+		return err
+	}
+	src, err := c.source(store)
+	if err != nil {
+		return err
+	}
+	if err := needHost(); err != nil {
 		return err
 	}
 	t, err := store.Build(a.ctx, c.Name, src)
@@ -120,7 +135,64 @@ func (templateLsCmd) Run(a *app) error {
 			fmt.Fprintf(w, "%s\t(broken)\t\t\t\n", t.Name)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, strings.Join(append([]string{strings.TrimSpace(t.Source + " " + t.Suite)}, t.Packages...), " +"), t.Release, t.Created.Format("2006-01-02 15:04Z"), t.Digest()[:19])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, sourceOf(t), t.Release, t.Created.Format("2006-01-02 15:04Z"), t.Digest()[:19])
+	}
+	return w.Flush()
+}
+
+// sourceOf says what a template was made from.
+func sourceOf(t template.Template) string {
+	parts := append([]string{strings.TrimSpace(t.Source + " " + t.Suite)}, t.Packages...)
+	if t.Added {
+		parts = append(parts, "files")
+	}
+	return strings.Join(parts, " +")
+}
+
+type templateShowCmd struct {
+	Name string `arg:"" help:"Name of the template."`
+	JSON bool   `name:"json" help:"One JSON object."`
+}
+
+func (c templateShowCmd) Run(a *app) error {
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
+	t, err := template.Store{Dir: h.Templates()}.Find(c.Name)
+	if err != nil {
+		return err
+	}
+	snapshots, err := t.Snapshots()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(a.stdout).Encode(struct {
+			template.Template
+			Digest    string              `json:"digest"`
+			Snapshots []template.Snapshot `json:"snapshots"`
+		}{t, t.Digest(), snapshots})
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, value)
+		}
+	}
+	line("name", t.Name)
+	line("digest", t.Digest())
+	line("created", t.Created.Format("2006-01-02 15:04Z"))
+	line("source", sourceOf(t))
+	if t.From != nil {
+		line("on top of", t.From.Name+", "+t.From.Digest)
+	}
+	line("architecture", t.Arch)
+	line("kernel", t.Release)
+	line("environment", strings.Join(t.Env, " "))
+	line("userland", "sha256 "+t.Root)
+	for _, s := range snapshots {
+		line("snapshot", fmt.Sprintf("%s, %d CPU, %d MiB, disk %d MiB", s.Tier, s.CPUs, s.Memory>>20, s.Disk>>20))
 	}
 	return w.Flush()
 }

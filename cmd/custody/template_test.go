@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/custody-project/custody/vmm/template"
 )
 
 const helloSource = `package main
@@ -110,11 +113,36 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("%s: exit code %d, said %q, want 3 and %q\n%s", source, s.code, s.stdout, want, s.stderr)
 		}
 	}
+	d.layered(fmt.Sprintf("door-dir-%d", os.Getpid()), program)
 	info, err := os.Stat(victim)
 	must(t, err)
 	if list, err := os.ReadDir(victim); err != nil || len(list) > 0 || info.Mode().Perm() != 0o700 {
 		t.Errorf("a directory that links lead to has mode %v and %d entries, %v", info.Mode(), len(list), err)
 	}
+}
+
+// layered builds a template with one more file on top of another one, and runs that.
+func (d *door) layered(base string, program []byte) {
+	d.Helper()
+	dir := d.TempDir()
+	must(d.T, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
+	must(d.T, os.WriteFile(filepath.Join(dir, "bin", "hello-again"), program, 0o755))
+	id := base + "-more"
+	d.must(0, "template", "build", id, "--from", base, "--add", dir)
+	d.Cleanup(func() { d.must(0, "template", "rm", id) })
+	for _, command := range []string{"hello", "hello-again"} {
+		if s := d.custody("run", "--template", id, "--", command, "a"); s.code != 3 || s.stdout != "hello [a] \n" {
+			d.Errorf("%s: exit code %d, %q\n%s", command, s.code, s.stdout, s.stderr)
+		}
+	}
+	shown := d.must(0, "template", "show", id).stdout
+	d.contains(shown, "dir +files", "on top of", base+", sha256-", "snapshot")
+	var t template.Template
+	if err := json.Unmarshal([]byte(d.must(0, "template", "show", "--json", id).stdout), &t); err != nil || t.From == nil || t.From.Name != base || !t.Added {
+		d.Errorf("template show --json: %+v, %v", t, err)
+	}
+	d.contains(d.must(0, "template", "ls").stdout, "dir +files")
+	d.contains(d.custody("template", "build", id+"x", "--from", id, "--packages", "jq").stderr, "packages cannot be installed on template "+id)
 }
 
 func must(t *testing.T, err error) {

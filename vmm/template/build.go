@@ -18,8 +18,10 @@ import (
 
 // Source fills a folder with a userland.
 type Source interface {
-	// Kind is recorded in the template: base, dir or oci.
+	// Kind names the source to people.
 	Kind() string
+	// Describe sets what is recorded of the source in a template that Fill has filled.
+	Describe(t *Template)
 	// Fill puts the userland's tree into root and returns the environment that it asks for.
 	Fill(ctx context.Context, root string) (env []string, err error)
 }
@@ -27,8 +29,8 @@ type Source interface {
 // Build makes a template out of a source and gives it a name, replacing what
 // had the name before. A build that fails or dies leaves the old one in place.
 func (s Store) Build(ctx context.Context, name string, src Source) (Template, error) {
-	if !validName.MatchString(name) {
-		return Template{}, fmt.Errorf("%q is not a template name: use a-z, 0-9, '.', '_' and '-'", name)
+	if err := checkName(name); err != nil {
+		return Template{}, err
 	}
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -68,10 +70,8 @@ func (s Store) Build(ctx context.Context, name string, src Source) (Template, er
 	if err := writeInitrd(filepath.Join(out, "initrd"), s.Guest, modules); err != nil {
 		return Template{}, err
 	}
-	t := Template{Name: name, Arch: runtime.GOARCH, Source: src.Kind(), Release: release, Env: env, Created: time.Now().UTC()}
-	if b, ok := src.(Base); ok {
-		t.Packages, t.Suite = b.Packages, b.Suite
-	}
+	t := Template{Name: name, Arch: runtime.GOARCH, Release: release, Env: env, Created: time.Now().UTC()}
+	src.Describe(&t)
 	return s.publish(ctx, t, out)
 }
 

@@ -26,6 +26,9 @@ type OCI struct{ Path string }
 // Kind implements Source.
 func (OCI) Kind() string { return "oci" }
 
+// Describe implements Source.
+func (o OCI) Describe(t *Template) { t.Source = o.Kind() }
+
 // Fill implements Source.
 func (o OCI) Fill(ctx context.Context, root string) ([]string, error) {
 	img, err := o.open()

@@ -115,6 +115,35 @@ func (t Template) readShape(dir string) (shapeFile, error) {
 	return f, nil
 }
 
+// Snapshot is a snapshot that a template has.
+type Snapshot struct {
+	Tier   string `json:"tier"`
+	CPUs   int    `json:"cpus"`
+	Memory int64  `json:"memory"` // bytes
+	Disk   int64  `json:"disk"`   // bytes of the scratch disk
+}
+
+// Snapshots returns the snapshots of a template by tier and size. Whether this host can restore one is found when a run needs it.
+func (t Template) Snapshots() ([]Snapshot, error) {
+	dirs, err := filepath.Glob(filepath.Join(t.dir, "shapes", "*"))
+	if err != nil {
+		return nil, err
+	}
+	all := []Snapshot{}
+	for _, dir := range dirs {
+		f, err := t.readShape(dir)
+		if err != nil || f.Template != t.Digest() {
+			continue // not finished, or of a template that was renewed
+		}
+		s := Snapshot{Tier: f.Tier, CPUs: f.CPUs, Memory: f.Memory}
+		if disk, err := os.Stat(filepath.Join(dir, "disk")); err == nil {
+			s.Disk = disk.Size()
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
 // hasSnapshot reports whether there is a snapshot that this driver can restore.
 func (t Template) hasSnapshot(dir string, d Driver, s Shape) bool {
 	f, err := t.readShape(dir)

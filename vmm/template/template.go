@@ -44,7 +44,7 @@ type Store struct {
 type Template struct {
 	Name    string   `json:"name"`
 	Arch    string   `json:"arch"`
-	Source  string   `json:"source"` // base, dir or oci
+	Source  string   `json:"source"` // base, dir or oci; on top of another template: that one's
 	Kernel  string   `json:"kernel_sha256"`
 	Initrd  string   `json:"initrd_sha256"`
 	Root    string   `json:"root_sha256"`
@@ -52,12 +52,22 @@ type Template struct {
 	Release string   `json:"kernel_release"`
 	Env     []string `json:"env,omitempty"`
 	// What a template of kind base has beside or instead of the usual; empty otherwise.
-	Packages []string  `json:"packages,omitempty"`
-	Suite    string    `json:"suite,omitempty"`
-	Created  time.Time `json:"created"`
+	Packages []string `json:"packages,omitempty"`
+	Suite    string   `json:"suite,omitempty"`
+	// From is the template that it was built on top of; nil: none.
+	From *Origin `json:"from,omitempty"`
+	// Added is set when files that are no package's were copied over the userland.
+	Added   bool      `json:"added,omitempty"`
+	Created time.Time `json:"created"`
 
 	store Store
 	dir   string
+}
+
+// Origin is a template as it was when another one was built on top of it.
+type Origin struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
 }
 
 // ErrNotFound is returned for a name that the store does not have.
@@ -67,6 +77,13 @@ var ErrNotFound = errors.New("no such template")
 var ErrBroken = errors.New("template is broken")
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+func checkName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q is not a template name: use a-z, 0-9, '.', '_' and '-'", name)
+	}
+	return nil
+}
 
 // Digest identifies the contents: kernel, initramfs, userland and environment.
 func (t Template) Digest() string {
@@ -82,8 +99,8 @@ func (t Template) Digest() string {
 // Open finds a template by name and refreshes it when it holds another
 // custody-guest than the one that belongs to this program.
 func (s Store) Open(ctx context.Context, name string) (Template, error) {
-	if !validName.MatchString(name) {
-		return Template{}, fmt.Errorf("%q is not a template name: use a-z, 0-9, '.', '_' and '-'", name)
+	if err := checkName(name); err != nil {
+		return Template{}, err
 	}
 	t, err := s.read(filepath.Join(s.Dir, "names", name))
 	if errors.Is(err, ErrNotFound) {
@@ -124,6 +141,14 @@ func (s Store) read(link string) (Template, error) {
 	}
 	t.Name, t.store, t.dir = name, s, dir
 	return t, nil
+}
+
+// Find returns the template of a name as it is, without renewing it.
+func (s Store) Find(name string) (Template, error) {
+	if err := checkName(name); err != nil {
+		return Template{}, err
+	}
+	return s.read(filepath.Join(s.Dir, "names", name))
 }
 
 // List returns the store's templates by name. A broken one has only its name.

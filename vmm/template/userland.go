@@ -53,6 +53,9 @@ var basePackages = []string{
 // Kind implements Source.
 func (Base) Kind() string { return "base" }
 
+// Describe implements Source.
+func (b Base) Describe(t *Template) { t.Source, t.Packages, t.Suite = b.Kind(), b.Packages, b.Suite }
+
 // Fill implements Source by way of mmdebstrap.
 func (b Base) Fill(ctx context.Context, root string) ([]string, error) {
 	if err := b.Check(); err != nil {
@@ -63,8 +66,13 @@ func (b Base) Fill(ctx context.Context, root string) ([]string, error) {
 
 // arguments are those of mmdebstrap. docs/operations.md prints them, for those who make a userland by hand.
 func (b Base) arguments(root string) []string {
-	args := []string{"--variant=minbase", "--mode=root", "--format=directory",
-		"--include=" + strings.Join(slices.Concat(basePackages, b.Packages), ","),
+	return b.command("minbase", slices.Concat(basePackages, b.Packages), root)
+}
+
+// command returns the arguments of mmdebstrap that install packages into root.
+func (b Base) command(variant string, packages []string, root string) []string {
+	args := []string{"--variant=" + variant, "--mode=root", "--format=directory",
+		"--include=" + strings.Join(packages, ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
 		"--dpkgopt=path-include=/usr/share/doc/*/copyright", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--skip=check/empty", cmp.Or(b.Suite, debianSuite), root}
@@ -79,6 +87,9 @@ type Dir struct{ Path string }
 
 // Kind implements Source.
 func (Dir) Kind() string { return "dir" }
+
+// Describe implements Source.
+func (d Dir) Describe(t *Template) { t.Source = d.Kind() }
 
 // Fill implements Source. Links are copied as links.
 func (d Dir) Fill(ctx context.Context, root string) ([]string, error) {
