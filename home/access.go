@@ -17,9 +17,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// AccessLog records who looked at records through this process, and what they noted on them: in a run of its own, which is
-// hashed, signed, shipped and verified as every run is. It begins with the first look, and
-// another one begins each day.
+// AccessLog records each access to records through this process, and the notes made on them, in a run of its own, which
+// is hashed, signed, shipped and verified like every run. It begins with the first access; each day begins another one.
 //
 //	none -- first Record --> open -- older than a day, at a Record --> another is open, this one closes
 //	                          `----- Close ---------------------------> closed
@@ -48,7 +47,7 @@ const (
 
 var errAccessClosed = errors.New("the access log is closed")
 
-// AccessLog returns the log of who looks at records; version is the program's. The caller closes it.
+// AccessLog returns the log of accesses to records; version is the program's. The caller closes it.
 func (h *Home) AccessLog(r *redact.Redactor, version string) *AccessLog {
 	return &AccessLog{home: h, redactor: r, version: version}
 }
@@ -76,7 +75,7 @@ func (l *AccessLog) Note(ctx context.Context, n audit.Note) (audit.Noted, error)
 	return audit.Noted{ID: audit.NoteID(log, seq), Time: ev.Time, Note: n}, err
 }
 
-// record writes an event into the log of today, and says where it stands. It sets the event's time.
+// record writes an event into the log of today, and returns its position. It sets the event's time.
 func (l *AccessLog) record(ctx context.Context, ev *audit.Event) (log string, seq uint64, _ error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, accessWait, errors.New("the access log cannot be written"))
 	defer cancel()
@@ -108,7 +107,7 @@ func (l *AccessLog) next(ctx context.Context) error {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
-		return err // it has waited for others long enough, who could not begin one
+		return err // it has waited long enough for others, which could not begin one
 	}
 	now := time.Now()
 	run, err := l.begin(ctx, now)
@@ -153,7 +152,7 @@ func lifecycle(l audit.Lifecycle) audit.Event {
 }
 
 func (l *AccessLog) end(run *Run) error {
-	// Nobody's to cancel, as the log would be left open; on a full disk the next start closes it.
+	// The caller cannot cancel this, as the log would be left open; on a full disk the next start closes it.
 	ctx, cancel := context.WithTimeout(context.Background(), accessEnd)
 	defer cancel()
 	code := 0

@@ -21,8 +21,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// TestAccessLog has many look at once: each look is in the log before Record returns, the log is a
-// run that verifies, and `last` never means it.
+// TestAccessLog makes many accesses concurrently: each is in the log before Record returns, the log is a run that
+// verifies, and `last` never means it.
 func TestAccessLog(t *testing.T) {
 	h, err := home.Open(t.TempDir())
 	if err != nil {
@@ -131,12 +131,12 @@ func TestAccessLogKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(told) != 1 || !strings.Contains(told[0], store.AccessPrefix) {
-		t.Errorf("told %q, want that one access log was closed", told)
+		t.Errorf("warnings %q, want that one access log was closed", told)
 	}
 }
 
-// TestAccessLogFull: where the disk is full a look is refused in time, however many ask at once, and one log
-// is enough for them all once there is room.
+// TestAccessLogFull: on a full disk an access is refused in time, however many are concurrent, and one log is enough
+// for them all once there is space.
 func TestAccessLogFull(t *testing.T) {
 	h, err := home.Open(t.TempDir())
 	if err != nil {
@@ -179,7 +179,7 @@ func TestAccessLogFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := log.Record(t.Context(), look); err != nil {
-		t.Errorf("with room again: %v", err)
+		t.Errorf("with space again: %v", err)
 	}
 	if err := log.Close(); err != nil {
 		t.Error(err)

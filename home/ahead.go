@@ -11,9 +11,8 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Ahead returns a Reader that has a live run's records before its segments are sealed: from
-// the log, if the run is on this host, else from what its host tells on the transport. Close
-// ends it and leaves r open.
+// Ahead returns a Reader that has a live run's records before its segments are sealed: from the log, if the run is on
+// this host, else from its host, over the transport. Close ends it and leaves r open.
 func (h *Home) Ahead(ctx context.Context, r Reader, run store.Run) (Reader, error) {
 	if h.Live(run.ID) {
 		return h.Logs(), nil
@@ -33,13 +32,13 @@ func (h *Home) Ahead(ctx context.Context, r Reader, run store.Run) (Reader, erro
 	return a, nil
 }
 
-// unclosed is a Reader that somebody else closes.
+// unclosed is a Reader that its user does not close.
 type unclosed struct{ Reader }
 
 // Close does nothing.
 func (unclosed) Close() error { return nil }
 
-// maxHeard bounds the frames that wait for their turn; of those beyond it the store will tell.
+// maxHeard bounds the frames that wait for their turn; records of further ones come from the store.
 const maxHeard = 1 << 16
 
 // ahead puts what was heard of a run behind what the store has of it.
@@ -111,21 +110,21 @@ func (a *ahead) take(q store.Query, seq uint64) (store.Row, bool, error) {
 	return store.Row{Head: head, Tenant: q.Tenant, Body: f.Body, Salt: f.Salt, Early: true}, true, err
 }
 
-// tellEvery is how often a live run's new records are told on the transport.
-const tellEvery = 100 * time.Millisecond
+// publishEvery is the interval at which a live run's new records are published on the transport.
+const publishEvery = 100 * time.Millisecond
 
-// teller tells others of a run's records as soon as they are durable. What it cannot
-// tell in time they learn from the store.
-type teller struct {
+// livePublisher publishes a run's records on the transport as soon as they are durable. Records that it cannot publish
+// in time reach readers through the store.
+type livePublisher struct {
 	run  *Run
 	tail *ship.Tail
 	next uint64
 }
 
-// tell runs until stop is closed, and tells the end then.
-func (t *teller) tell(ctx context.Context, stop <-chan struct{}) {
+// follow runs until stop is closed, and publishes the end then.
+func (t *livePublisher) follow(ctx context.Context, stop <-chan struct{}) {
 	defer t.tail.Close()
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(publishEvery)
 	defer tick.Stop()
 	for last := false; ; {
 		t.pass(ctx)
@@ -140,7 +139,7 @@ func (t *teller) tell(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-func (t *teller) pass(ctx context.Context) {
+func (t *livePublisher) pass(ctx context.Context) {
 	durable := t.run.log.Durable()
 	if durable < t.next {
 		return

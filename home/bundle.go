@@ -67,7 +67,7 @@ func (b *BundleReader) fill(ctx context.Context, e *proof.Evidence) error {
 	return err
 }
 
-// Withheld says whether the bundle's exporter did not show the record.
+// Withheld reports whether the bundle's exporter withheld the record's contents.
 func (b *BundleReader) Withheld(seq uint64) bool { return b.withheld[seq] }
 
 // Close closes the reader and removes its directory.

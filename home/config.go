@@ -26,7 +26,7 @@ import (
 // stands alone: a key in a file, a store in SQLite, no witnesses.
 const ConfigFile = "host.yaml"
 
-// Config is what host.yaml says: where this host's record goes, and who vouches for it.
+// Config is the contents of host.yaml: where this host's record goes, and who attests it.
 //
 //	version: 1
 //	tenant: acme
@@ -60,7 +60,7 @@ type Config struct {
 	// Projects is the most that the files of projects may ask for.
 	Projects project.Allowed `yaml:"projects"`
 	Export   []sink.Target   `yaml:"export"`
-	// Serve is who may look at the record through custody serve, and where.
+	// Serve sets who has access to the record through custody serve, and its address.
 	Serve access.Config `yaml:"serve"`
 	// Notify is which messages this host sends, and the commands that it starts for them.
 	Notify notify.Config `yaml:"notify"`
@@ -118,11 +118,11 @@ type Isolation struct {
 
 // Commands is how the commands of cmd: sources run on this host.
 type Commands struct {
-	// User runs them; empty: the user who calls custody. It cannot be root.
+	// User runs them; empty: the user that runs custody. It cannot be root.
 	User string `yaml:"user"`
 }
 
-// Log says who vouches for the host's log of manifests.
+// Log names those that attest the host's log of manifests.
 type Log struct {
 	Witnesses []Witness `yaml:"witnesses"`
 	Quorum    int       `yaml:"quorum"` // of the witnesses; default all of them
@@ -131,7 +131,7 @@ type Log struct {
 	Wait Duration `yaml:"wait"`
 }
 
-// Witness is somebody who cosigns checkpoints (C2SP tlog-witness).
+// Witness is a server that cosigns checkpoints (C2SP tlog-witness).
 type Witness struct {
 	Key string `yaml:"key"` // verifier key
 	URL string `yaml:"url"`
@@ -183,7 +183,7 @@ func (e *ConfigError) Error() string { return e.Path + ": " + strings.TrimSpace(
 // Unwrap gives the mistake.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *ConfigError) Hint() string {
 	return "docs/operations.md lists what host.yaml may say; without the file this host stands alone"
 }

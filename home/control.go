@@ -44,13 +44,13 @@ type PolicyChange struct {
 	Ended      int    `json:"ended"` // flows
 }
 
-// SnapshotRequest says where a sandbox's memory is written. The file must not be there yet.
+// SnapshotRequest has the file to which a sandbox's memory is written. It must not exist yet.
 type SnapshotRequest struct {
 	File    string `json:"file"`     // absolute
 	EndStep bool   `json:"end_step"` // kill the step under way first, with what it holds
 }
 
-// Controls are what a live run does when it is told to.
+// Controls are the requests that a live run carries out.
 type Controls struct {
 	SetPolicy func(ctx context.Context, file []byte) (PolicyChange, error)
 	Pause     func(ctx context.Context) error
@@ -190,7 +190,7 @@ func (h *Home) Snapshot(ctx context.Context, run string, r SnapshotRequest) erro
 	return h.tell(ctx, run, "snapshot", body, &struct{}{})
 }
 
-// tell asks something of a live run.
+// tell sends a request to a live run.
 func (h *Home) tell(ctx context.Context, run, what string, body []byte, answer any) error {
 	path, d, err := shortPath(h.RunDir(run))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -36,7 +36,8 @@ var (
 	errHeld        = errors.New("it is held")
 )
 
-// lockWait is how long a deletion waits for those who read runs' directories: a verification, a bundle, fsck or rebuild.
+// lockWait is how long a deletion waits for the readers of runs' directories: a verification, a bundle, fsck or
+// rebuild.
 const lockWait = 10 * time.Second
 
 // expire deletes the runs whose end is longer ago than host.yaml's delete_after. One goes only if it has ended, is in the
@@ -127,7 +128,8 @@ func (h *Home) unsent(ctx context.Context) (map[string]bool, error) {
 	return all, st.Close()
 }
 
-// keep says why a run that is due has to stay, nil if it may go. A record that does not verify is evidence, and stays.
+// keep returns why a run that is due has to stay, nil if it may go. A record that does not verify is evidence, and
+// stays.
 func (h *Home) keep(ctx context.Context, run string, unsent map[string]bool) error {
 	switch {
 	case !h.HasWhole(run):
@@ -204,7 +206,7 @@ func (h *Home) remove(ctx context.Context, run string) error {
 	if err != nil {
 		return err
 	}
-	log, err := h.openNotary(ctx)
+	log, err := h.openManifestLog(ctx)
 	if err != nil {
 		return err
 	}
@@ -246,7 +248,7 @@ func (h *Home) remove(ctx context.Context, run string) error {
 	return errors.Join(os.RemoveAll(going), os.RemoveAll(h.holdFile(run)), durable.SyncDir(h.path("runs")))
 }
 
-// finishDeletions goes on with the deletions that were broken off. It does not wait for those who read runs.
+// finishDeletions completes deletions that were interrupted. It does not wait for readers of runs.
 func (h *Home) finishDeletions(ctx context.Context) error {
 	left, err := h.unfinished()
 	if err != nil {
@@ -344,7 +346,8 @@ func (h *Home) scrub(ctx context.Context) error {
 	return errors.Join(err, st.Scrub(ctx), st.Close())
 }
 
-// lockRuns keeps deletions away from those who read runs' directories: readers share it. The lock is that of $CUSTODY_HOME itself.
+// lockRuns locks the runs' directories, shared for readers, exclusive for deletions. The lock is that of $CUSTODY_HOME
+// itself.
 func (h *Home) lockRuns(ctx context.Context, how int, wait time.Duration) (unlock func() error, err error) {
 	dir, err := os.Open(h.Dir)
 	if err != nil {

@@ -27,7 +27,7 @@ var (
 // deletionFile is where the signed statement stands that a run was deleted.
 func (h *Home) deletionFile(run string) string { return h.path("deleted", run+proof.DeletionSuffix) }
 
-// stated says whether there is a statement about a run. It is not checked.
+// stated reports whether there is a statement about a run. It is not checked.
 func (h *Home) stated(run string) bool {
 	_, err := os.Stat(h.deletionFile(run))
 	return err == nil && isRun(run)
@@ -132,7 +132,7 @@ func (h *Home) notFound(ctx context.Context, tenant, name string) error {
 	return &store.DeletedError{Run: d.Run, Rule: d.Rule, Time: d.Time}
 }
 
-// remembering is the host's own store: it knows of the runs that were deleted from it.
+// remembering is the host's own store with the deletions from it: it answers for deleted runs, too.
 type remembering struct {
 	*sqlite.Store
 	home *Home

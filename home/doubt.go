@@ -9,8 +9,9 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Doubt says more of a run without a log here whose check failed with err: a *store.MarkError names what is wrong with what
-// the store has of it, by the same rules as Marks. Where nothing is, or that cannot be told, it returns err.
+// Doubt returns a more precise error for a run without a log here whose check failed with err: a *store.MarkError names
+// what is wrong with the store's copy, by the same rules as Marks. If nothing is wrong there, or that cannot be
+// decided, it returns err.
 func (h *Home) Doubt(ctx context.Context, tenant, run string, err error) error {
 	if err == nil || h.HasLog(run) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnsigned) {
 		return err

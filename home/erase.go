@@ -24,15 +24,14 @@ import (
 	"github.com/custody-project/custody/notify"
 )
 
-// Erasure says what is to be erased, why, and who asked for it.
+// Erasure states what is to be erased, the reason, and the user who asked for it.
 type Erasure struct {
 	Run, Reason, By string
 	Seq             uint64
 }
 
-// Erase removes what a record said, here and in the store, and keeps its hash, so that
-// the proof of the run still holds. First comes a signed statement, which the host's log
-// gets an entry of: nobody can erase without that being seen.
+// Erase removes the contents of a record, here and in the store, and keeps its hash, so that the proof of the run still
+// holds. A signed statement comes first and gets an entry in the host's log, so that every erasure can be seen.
 //
 //	statement durable --> entry in the host's log --> log's frame --> store's row
 //
@@ -98,8 +97,7 @@ func (h *Home) frame(run string, seq uint64) (wal.Frame, error) {
 	return wal.Frame{}, fmt.Errorf("run %s has no record %d", run, seq)
 }
 
-// carryOut does what a statement says. It can be repeated. It waits for those who verify records: to them, log and store
-// would differ meanwhile.
+// carryOut carries out a statement. It can be repeated. It waits for verifications, as log and store differ meanwhile.
 func (h *Home) carryOut(ctx context.Context, run string, seq uint64, wait time.Duration) error {
 	unlock, err := h.lockRuns(ctx, unix.LOCK_EX, wait)
 	if err != nil {
@@ -126,7 +124,7 @@ func (h *Home) carryOut(ctx context.Context, run string, seq uint64, wait time.D
 	if e.Run != run || e.Seq != seq {
 		return fmt.Errorf("%s is about seq %d of run %s", path, e.Seq, e.Run)
 	}
-	log, err := h.openNotary(ctx)
+	log, err := h.openManifestLog(ctx)
 	if err != nil {
 		return err
 	}
@@ -198,8 +196,8 @@ func (h *Home) unfinishedErasures() (left []Erasure, err error) {
 	return left, err
 }
 
-// FinishErasures carries out the erasures of a run that were broken off, and reports whether there were any. It
-// waits for those who read runs: the caller must not.
+// FinishErasures completes interrupted erasures of a run, and reports whether there were any. It waits for readers of
+// runs: the caller must not be one.
 func (h *Home) FinishErasures(ctx context.Context, run string) (any bool, err error) {
 	left, err := h.unfinishedErasures()
 	left = slices.DeleteFunc(left, func(e Erasure) bool { return e.Run != run })
@@ -209,7 +207,7 @@ func (h *Home) FinishErasures(ctx context.Context, run string) (any bool, err er
 	return true, h.carryOutAll(ctx, left, lockWait)
 }
 
-// finishErasures goes on with the erasures that were broken off. It does not wait for those who read runs.
+// finishErasures completes interrupted erasures. It does not wait for readers of runs.
 func (h *Home) finishErasures(ctx context.Context) error {
 	left, err := h.unfinishedErasures()
 	return errors.Join(err, h.carryOutAll(ctx, left, 0))
@@ -225,7 +223,7 @@ func (h *Home) carryOutAll(ctx context.Context, erasures []Erasure, wait time.Du
 		}
 		err := h.carryOut(ctx, run, seq, wait)
 		if held := new(flock.HeldError); errors.As(err, &held) {
-			continue // somebody reads the record: the next command goes on
+			continue // the record is being read: the next command goes on
 		}
 		errs = append(errs, err)
 	}

@@ -16,10 +16,9 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Evidence opens a run's record for checking, with this host's log. What retention removed
-// here, or the whole of a run that was made elsewhere, is built anew from the store. tenant is the
-// run's, as store.Store's Run takes it: a run of that name that is another tenant's is not read.
-// The caller calls close, which removes what was built.
+// Evidence opens a run's record for checking, with this host's log. Segments that retention removed here, or a whole
+// run that was made elsewhere, are rebuilt from the store. tenant is the run's, as store.Store's Run takes it: a run of
+// that name of another tenant is not read. The caller calls close, which removes the rebuilt files.
 func (h *Home) Evidence(ctx context.Context, tenant, run string) (e *proof.Evidence, close func() error, err error) {
 	dir, remove, err := h.recordDir(ctx, tenant, run)
 	if err != nil {
@@ -32,7 +31,7 @@ func (h *Home) Evidence(ctx context.Context, tenant, run string) (e *proof.Evide
 	return e, func() error { return errors.Join(e.Close(), remove()) }, nil
 }
 
-// openEvidence opens a directory with a run's files, and adds what this host knows of it if it is mine: key and log.
+// openEvidence opens a directory with a run's files and, if the run is this host's own, adds its key and log.
 func (h *Home) openEvidence(ctx context.Context, dir, run string, mine bool) (*proof.Evidence, error) {
 	e, err := proof.OpenDir(dir)
 	if err != nil || !mine {
@@ -58,7 +57,7 @@ func (h *Home) stampOf(ctx context.Context, log proof.Log) ([]byte, error) {
 	}
 	checkpoint, err := log.Checkpoint(ctx)
 	if err != nil {
-		return nil, nil // Verify says so itself
+		return nil, nil // Verify reports that itself
 	}
 	return h.stampFileOf(checkpoint)
 }
@@ -72,8 +71,8 @@ func (h *Home) proofLog(run string) (proof.Log, proof.Past) {
 	return r, h.pastOf(run, r)
 }
 
-// mine says whether this host made the run whose files are in dir. Another host's run is in no log of
-// this one, and its key is not this one's.
+// mine reports whether this host made the run whose files are in dir. Another host's run is in no log of this one, and
+// its key is not this one's.
 func (h *Home) mine(tenant, run, dir string) bool {
 	_, signed := h.firstManifest(dir)
 	return signed || h.HasLogOf(tenant, run)
@@ -101,7 +100,7 @@ func (h *Home) recordDir(ctx context.Context, tenant, run string) (dir string, r
 	return dir, remove, nil
 }
 
-// rebuiltPrefix begins the names of directories in which records are built anew. Who makes one shares the lock of runs.
+// rebuiltPrefix begins the names of directories in which records are rebuilt. Their maker shares the lock of runs.
 const rebuiltPrefix = "rebuilt-"
 
 // rebuiltDir is the name of a directory that a record is built in: that of the run is a store's word.
@@ -137,7 +136,7 @@ func (h *Home) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 	return h.copyStatements(r, dir)
 }
 
-// signedFor wants of a manifest, which nobody has verified, that it is one of the run under whose name the store has it.
+// signedFor checks that a manifest, which is not verified yet, belongs to the run under whose name the store has it.
 func signedFor(run string, signed []byte) error {
 	seg, err := proof.NewSealer(nil, proof.Facts{}).Parse(signed)
 	if err != nil || seg.Run == run {
@@ -186,7 +185,7 @@ type BundleOptions struct {
 	// Attachments are files that go with it, and About are other runs that they speak of.
 	Attachments []proof.Attachment
 	About       []proof.Subject
-	// By is who asks for it; empty: this host.
+	// By is the user who asks for it; empty: this host.
 	By string
 }
 

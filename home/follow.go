@@ -21,7 +21,7 @@ import (
 // segments, which come once a second at the most often.
 const pollEvery = 200 * time.Millisecond
 
-// shippedFile in a run's directory says that the store has the whole run.
+// shippedFile in a run's directory marks a run that the store has whole.
 const shippedFile = "shipped"
 
 // follower reads a run's sealed segments in order, each once.
@@ -31,10 +31,10 @@ type follower struct {
 	next   uint64 // index of the next segment
 	host   string // name of the key that signed the last manifest that was read
 	closed bool   // the closing manifest was read
-	told   string // the last trouble that the user was told of
+	told   string // the last trouble that was reported to the user
 }
 
-// tell tells the user what keeps segments from going on, once. It is tried again.
+// tell reports to the user what keeps segments from being shipped, once. Shipping is retried.
 func (f *follower) tell(err error) {
 	text := ""
 	if err != nil {
@@ -108,7 +108,7 @@ func (f *follower) segment(m proof.Manifest, signed []byte, file string) (store.
 	return seg, nil
 }
 
-// wait returns after a while, and true when it was told to stop.
+// wait returns after a while, and true when it was stopped.
 func (f *follower) wait(stop <-chan struct{}) bool {
 	select {
 	case <-stop:
@@ -162,7 +162,7 @@ func (h *Home) firstManifest(dir string) (proof.Manifest, bool) {
 	return m, err == nil
 }
 
-// HasWhole says whether the store was given the whole run.
+// HasWhole reports whether the store has the whole run.
 func (h *Home) HasWhole(run string) bool {
 	_, err := os.Stat(filepath.Join(h.RunDir(run), shippedFile))
 	return !errors.Is(err, fs.ErrNotExist)

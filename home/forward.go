@@ -18,8 +18,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// way is how segments get into the store: a transport in this process, or NATS.
-type way interface {
+// transport is how segments reach the store: within this process, or over NATS.
+type transport interface {
 	Publish(ctx context.Context, seg store.Segment) error
 	Republish(ctx context.Context, seg store.Segment) error
 	Drain(ctx context.Context) error
@@ -27,9 +27,8 @@ type way interface {
 	Close()
 }
 
-// openWay opens the way into the store that host.yaml names. The caller calls
-// close when it is done with it.
-func (h *Home) openWay(ctx context.Context) (w way, close func() error, err error) {
+// openTransport opens the transport into the store that host.yaml names. The caller closes it.
+func (h *Home) openTransport(ctx context.Context) (w transport, close func() error, err error) {
 	if t := h.config.Transport; t != nil {
 		name, err := h.keyName()
 		if err != nil {
@@ -49,21 +48,20 @@ func (h *Home) openWay(ctx context.Context) (w way, close func() error, err erro
 	return t, func() error { t.Close(); return st.Close() }, nil
 }
 
-// direct hands segments to a store on this host, for what is left of runs that are over. Nobody
-// can wait there for a store that fails, such as one on a full disk: what is left undone the
-// next command does.
+// direct writes segments to a store on this host, for the rest of runs that are over. It does not wait for a store that
+// fails, such as one on a full disk: the next command does what is left.
 type direct struct {
 	*ship.Transport
 	store   store.Store
 	refused []error
 }
 
-// Publish implements way.
+// Publish implements transport.
 func (d *direct) Publish(ctx context.Context, seg store.Segment) error {
 	return d.taken(d.store.Ingest(ctx, seg))
 }
 
-// Republish implements way.
+// Republish implements transport.
 func (d *direct) Republish(ctx context.Context, seg store.Segment) error {
 	return d.taken(d.store.Repair(ctx, seg))
 }
@@ -76,7 +74,7 @@ func (d *direct) taken(err error) error {
 	return err
 }
 
-// Drain implements way. Each run's refusals are told once.
+// Drain implements transport. Each run's refusals are reported once.
 func (d *direct) Drain(context.Context) error {
 	err := errors.Join(d.refused...)
 	d.refused = nil
@@ -84,9 +82,9 @@ func (d *direct) Drain(context.Context) error {
 }
 
 // openDirect is openWay for runs that are over.
-func (h *Home) openDirect(ctx context.Context) (w way, close func() error, err error) {
+func (h *Home) openDirect(ctx context.Context) (w transport, close func() error, err error) {
 	if h.config.Transport != nil {
-		return h.openWay(ctx)
+		return h.openTransport(ctx)
 	}
 	st, err := h.Store(ctx)
 	if err != nil {
@@ -123,24 +121,24 @@ func (h *Home) shipConfig(t Transport, host string) ship.Config {
 //	sealed --|                                                             |--> shipped
 //	         '--Publish--> under way --Drain--> in the store --------------'
 //
-// Neither way waits for the other: vouched, which vouch returned, is waited for at the end. ctx
-// bounds the way into the store. Where differing is not nil, only the segments in it are
-// carried, for the store to repair what it has. What stays undone the next process does.
-func (h *Home) forward(ctx context.Context, w way, vouched func() (closed bool, err error), run string, differing map[uint64]bool, stop <-chan struct{}) error {
-	c := carrier{follower: follower{home: h, run: run}, way: w, differing: differing}
+// Neither path waits for the other: logged, which logManifests returned, is waited for at the end.
+// ctx bounds the transport to the store. Where differing is not nil, only the segments in it are
+// carried, for the store to repair what it has. The next process does what is left.
+func (h *Home) forward(ctx context.Context, w transport, logged func() (closed bool, err error), run string, differing map[uint64]bool, stop <-chan struct{}) error {
+	c := carrier{follower: follower{home: h, run: run}, transport: w, differing: differing}
 	err := c.run(ctx, stop)
-	closed, unvouched := vouched()
-	if err := errors.Join(err, unvouched); err != nil || !closed {
+	closed, logErr := logged()
+	if err := errors.Join(err, logErr); err != nil || !closed {
 		return err // the closing manifest may have come after one of them had looked
 	}
 	return c.markShipped()
 }
 
-// vouch begins to enter a run's manifests into the host's log, as they are sealed, until stop is
-// closed. That does not wait for a transport or a store. The returned function waits for its end, and says
-// whether the closing manifest is among them. With again another process may have done part of it.
-func (h *Home) vouch(ctx context.Context, log *notary, run string, again bool, stop <-chan struct{}) (wait func() (closed bool, err error)) {
-	v := voucher{follower: follower{home: h, run: run}, log: log, again: again}
+// logManifests begins to enter a run's manifests into the host's log, as they are sealed, until stop is closed. It waits for
+// neither the transport nor the store. The returned function waits for its end, and reports whether the closing
+// manifest is among them. If again is set, another process may have done part of it.
+func (h *Home) logManifests(ctx context.Context, log *manifestLog, run string, again bool, stop <-chan struct{}) (wait func() (closed bool, err error)) {
+	v := manifestLogger{follower: follower{home: h, run: run}, log: log, again: again}
 	ended := make(chan error, 1)
 	go func() { ended <- v.run(context.WithoutCancel(ctx), stop) }()
 	return func() (bool, error) {
@@ -149,10 +147,10 @@ func (h *Home) vouch(ctx context.Context, log *notary, run string, again bool, s
 	}
 }
 
-// voucher enters a run's manifests into the host's log, and has checkpoints made over them.
-type voucher struct {
+// manifestLogger enters a run's manifests into the host's log, and has checkpoints made over them.
+type manifestLogger struct {
 	follower
-	log       *notary
+	log       *manifestLog
 	again     bool
 	top       uint64 // index of the last entry
 	entered   bool   // there is one
@@ -161,11 +159,11 @@ type voucher struct {
 	kept      time.Time // when a checkpoint was last kept with the run
 }
 
-// checkpointEvery is how often a live run's manifests get a checkpoint: who takes the host
-// over can change no more than what is younger.
+// checkpointEvery is how often a live run's manifests get a checkpoint: an attacker who takes over the host can change
+// only younger ones.
 const checkpointEvery = 5 * time.Second
 
-func (v *voucher) run(ctx context.Context, stop <-chan struct{}) error {
+func (v *manifestLogger) run(ctx context.Context, stop <-chan struct{}) error {
 	v.published = time.Now()
 	for last := false; ; {
 		if !last {
@@ -182,7 +180,7 @@ func (v *voucher) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-func (v *voucher) pass(ctx context.Context) error {
+func (v *manifestLogger) pass(ctx context.Context) error {
 	return v.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
 		index, err := v.log.add(ctx, proof.ManifestLeaf(m.Run, m.Segment, proof.Digest(signed)), v.again)
 		if err != nil {
@@ -193,7 +191,7 @@ func (v *voucher) pass(ctx context.Context) error {
 	})
 }
 
-func (v *voucher) publish(ctx context.Context) error {
+func (v *manifestLogger) publish(ctx context.Context) error {
 	if !v.entered {
 		return nil
 	}
@@ -213,7 +211,7 @@ func (v *voucher) publish(ctx context.Context) error {
 // carrier brings a run's segments into the store.
 type carrier struct {
 	follower
-	way       way
+	transport transport
 	differing map[uint64]bool // nil: all are carried
 	stored    uint64          // segments that the store is known to have
 }
@@ -225,7 +223,7 @@ func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
 		}
 		err := c.pass(ctx)
 		if last {
-			return errors.Join(err, c.way.Drain(ctx))
+			return errors.Join(err, c.transport.Drain(ctx))
 		}
 		if c.stored < c.next {
 			c.ask(ctx)
@@ -246,9 +244,9 @@ func (c *carrier) pass(ctx context.Context) error {
 		case err != nil:
 			return err
 		case c.differing != nil:
-			return c.way.Republish(ctx, seg)
+			return c.transport.Republish(ctx, seg)
 		}
-		return c.way.Publish(ctx, seg)
+		return c.transport.Publish(ctx, seg)
 	})
 }
 
@@ -256,7 +254,7 @@ func (c *carrier) pass(ctx context.Context) error {
 func (c *carrier) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	held, err := c.way.Stored(ctx, c.home.tenantOf(c.follower.run), c.follower.run, false)
+	held, err := c.transport.Stored(ctx, c.home.tenantOf(c.follower.run), c.follower.run, false)
 	if err != nil {
 		return // asked again with the next pass
 	}
@@ -295,9 +293,8 @@ func (h *Home) storedCount(run string) uint64 {
 	return n
 }
 
-// Ship carries what the store does not have yet, of runs that have ended, and tells
-// which runs those were. With differ it compares all runs that are here with the rows
-// the store has, and has it repair what it lacks or has otherwise.
+// Ship carries to the store what it lacks of runs that have ended, and returns those runs. With differ it compares all
+// runs that are here with the rows of the store, which then repairs missing and altered ones.
 func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error {
 	if differ {
 		unlock, err := h.readRuns(ctx)
@@ -315,13 +312,13 @@ func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error
 		ctx, cancel = context.WithTimeoutCause(ctx, shipTimeout, errors.New("NATS or the store did not answer in time"))
 		defer cancel()
 	}
-	w, closeWay, err := h.openDirect(ctx)
+	w, closeTransport, err := h.openDirect(ctx)
 	if err != nil {
 		return err
 	}
-	log, err := h.openNotary(ctx)
+	log, err := h.openManifestLog(ctx)
 	if err != nil {
-		return errors.Join(err, closeWay())
+		return errors.Join(err, closeTransport())
 	}
 	log.brief = true
 	var errs []error
@@ -330,7 +327,7 @@ func (h *Home) Ship(ctx context.Context, differ bool, notice func(string)) error
 			errs = append(errs, fmt.Errorf("run %s: %w", run, err))
 		}
 	}
-	return errors.Join(append(errs, log.close(ctx), closeWay())...)
+	return errors.Join(append(errs, log.close(ctx), closeTransport())...)
 }
 
 // shipTimeout bounds one call of Ship; the next one goes on.
@@ -348,7 +345,7 @@ func (h *Home) left(all bool) ([]string, error) {
 	}), nil
 }
 
-func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, differ bool, notice func(string)) error {
+func (h *Home) shipOne(ctx context.Context, w transport, log *manifestLog, run string, differ bool, notice func(string)) error {
 	var differing map[uint64]bool
 	if differ || h.IsPruned(run) { // of a run that an earlier version pruned before its end, only the rest can be carried
 		held, err := w.Stored(ctx, h.tenantOf(run), run, true)
@@ -365,14 +362,15 @@ func (h *Home) shipOne(ctx context.Context, w way, log *notary, run string, diff
 	}
 	done := make(chan struct{})
 	close(done)
-	if err := h.forward(ctx, w, h.vouch(ctx, log, run, true, done), run, differing, done); err != nil {
+	if err := h.forward(ctx, w, h.logManifests(ctx, log, run, true, done), run, differing, done); err != nil {
 		return err
 	}
 	notice("run " + run + " is in the store now")
 	return nil
 }
 
-// alteredRows adds the segments whose rows give the root that was signed, and are altered otherwise, if the store can tell.
+// alteredRows adds the segments whose rows give the root that was signed, but are altered otherwise, if the store can
+// detect that.
 func (h *Home) alteredRows(ctx context.Context, run string, st store.Store, differing map[uint64]bool, notice func(string)) error {
 	c, can := st.(comparing)
 	if !can || h.IsPruned(run) {

@@ -73,7 +73,7 @@ func (p Problem) Name() string {
 	return "damaged"
 }
 
-// Hint says what to do about it, "" if its own words do.
+// Hint returns what to do about it; "" if the text itself has it.
 func (p Problem) Hint() string {
 	if h, ok := p.Err.(interface{ Hint() string }); ok {
 		return h.Hint()
@@ -124,7 +124,7 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	if err := f.statements(ctx); err != nil {
 		return f.checked, err
 	}
-	w, closeWay, err := h.openWay(ctx)
+	w, closeTransport, err := h.openTransport(ctx)
 	if err != nil {
 		return f.checked, fmt.Errorf("fsck: store: %w", err)
 	}
@@ -144,7 +144,7 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 			f.found(run, 0, err)
 		}
 		if err := f.run(ctx, run, trusted, w); err != nil {
-			return f.checked, errors.Join(err, closeWay())
+			return f.checked, errors.Join(err, closeTransport())
 		}
 	}
 	err = f.log(ctx, w)
@@ -158,7 +158,7 @@ func (h *Home) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	case h.config.Transport == nil || h.config.Store != "": // it can be read
 		err = f.shown(ctx, trusted)
 	}
-	return f.checked, errors.Join(err, closeWay())
+	return f.checked, errors.Join(err, closeTransport())
 }
 
 // settle keeps deletions and erasures away, as readRuns does, once none is half done: the command that began it may have been killed.
@@ -203,7 +203,7 @@ func (f *fsck) found(run string, segment uint64, err error) {
 }
 
 // run checks one run: its record, and its rows in the store.
-func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w way) error {
+func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w transport) error {
 	f.checked.Runs++
 	held, err := f.home.held(ctx, w, run)
 	unreadable := errors.Is(err, store.ErrMalformed) || errors.Is(err, store.ErrAmbiguous) // it may have the run under two tenants
@@ -242,8 +242,9 @@ func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w wa
 	return err
 }
 
-// rows compares every row of SQLite with what the records give, and finds runs that nobody recorded. Where retention removed
-// segments, or there is no log here, the records are the store's own, which are what was signed: its columns are held against them.
+// rows compares every row of SQLite with the records, and finds runs that were never recorded. Where retention removed
+// segments, or there is no log here, the records are the store's own, which are as signed: its columns are compared
+// with them.
 func (f *fsck) rows(ctx context.Context, trusted note.Verifiers) error {
 	found, others, err := sqlite.Check(ctx, f.home.storePath(), f.whole, f.home.segments(ctx, f.whole))
 	if err != nil {
@@ -347,7 +348,7 @@ func (f *fsck) verify(ctx context.Context, run string, trusted note.Verifiers) e
 }
 
 // log checks the host's log in itself, and that all it names is somewhere.
-func (f *fsck) log(ctx context.Context, w way) error {
+func (f *fsck) log(ctx context.Context, w transport) error {
 	r, err := f.home.LogReader()
 	if errors.Is(err, fs.ErrNotExist) && f.checked.Segments == 0 {
 		return nil
@@ -419,8 +420,8 @@ func (f *fsck) counted(entries iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error
 	}
 }
 
-// has says whether a manifest is here, or in the store. Runs that go on are not judged.
-func (f *fsck) has(ctx context.Context, w way, run string, n uint64, digest proof.Hash) bool {
+// has reports whether a manifest is here, or in the store. Runs that go on are not judged.
+func (f *fsck) has(ctx context.Context, w transport, run string, n uint64, digest proof.Hash) bool {
 	here, known := f.known[run]
 	if known && here == nil {
 		return true

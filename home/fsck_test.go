@@ -155,7 +155,7 @@ func TestFsckMutations(t *testing.T) {
 	}
 }
 
-// putBack makes the store at path what it was.
+// putBack restores the store at path.
 func putBack(t *testing.T, path string) {
 	t.Helper()
 	for _, suffix := range []string{"-wal", "-shm", ""} {

@@ -69,8 +69,8 @@ func TestFsckClickHouse(t *testing.T) {
 	}
 }
 
-// TestFsckClickHouseMutations: definitions, rows and runs that are altered in ClickHouse are named, each by itself. What is altered
-// in rows of a run whose log is here, Ship puts right, and says where.
+// TestFsckClickHouseMutations: fsck names altered definitions, rows and runs in ClickHouse, each by itself. Ship
+// repairs altered rows of runs whose log is here, and reports where.
 func TestFsckClickHouseMutations(t *testing.T) {
 	dsn := clickhousetest.Start(t).Fresh()
 	h, err := home.Open(t.TempDir())

@@ -21,8 +21,8 @@ type comparing interface {
 	Differs(ctx context.Context, seg store.Segment) (string, error)
 }
 
-// shown compares what a store elsewhere answers, row by row and column by column, with the records of this host's runs, then its
-// definitions and rows. Of a run without a log here the record has to be what was signed where the store says that it is this
+// shown compares the rows and columns that a store elsewhere returns with the records of this host's runs, then its
+// definitions and rows. For a run without a log here, the record has to be what was signed if the store has it as this
 // host's; of other hosts' runs the first manifest has to be signed.
 func (f *fsck) shown(ctx context.Context, trusted note.Verifiers) error {
 	st, err := f.home.Store(ctx)
@@ -123,7 +123,7 @@ func (f *fsck) strangers(ctx context.Context, st store.Store, marks *Marks, trus
 	return nil
 }
 
-// foreign checks who signed a run of another host.
+// foreign checks the signer of a run of another host.
 func (f *fsck) foreign(ctx context.Context, marks *Marks, run store.Run) {
 	c, err := marks.chain(ctx, run.Tenant, run.ID)
 	mark := store.Mark{State: store.Unsigned, Text: store.ErrUnsigned.Error()}

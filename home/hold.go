@@ -23,7 +23,7 @@ type Hold struct {
 
 func (h *Home) holdFile(run string) string { return h.path("holds", filepath.Base(h.RunDir(run))) }
 
-// IsHeld says whether a hold is on the run. A file that cannot be read is one.
+// IsHeld reports whether a hold is on the run. An unreadable file counts as one.
 func (h *Home) IsHeld(run string) bool {
 	_, err := os.Lstat(h.holdFile(run))
 	return !errors.Is(err, fs.ErrNotExist)

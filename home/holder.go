@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// lockedBy names the process that holds a run's lock if it is known and is not Custody: nobody
-// writes such a run, whatever its lock says.
+// lockedBy returns the name of the process that holds a run's lock if it is known and is not Custody: no one writes
+// such a run, though its lock is held.
 func (h *Home) lockedBy(run string) (who string, stranger bool) {
 	f, err := regular.Open(filepath.Join(h.RunDir(run), "lock"))
 	if err != nil {

@@ -38,7 +38,7 @@ import (
 // Home is an open $CUSTODY_HOME. Its methods may be called concurrently.
 type Home struct {
 	Dir string
-	// Warn is told what is not as it should be and keeps nobody from working; nil: nobody is.
+	// Warn, if set, is called with non-fatal problems.
 	Warn func(string)
 
 	config  Config
@@ -62,8 +62,8 @@ func Dir() (string, error) {
 	return filepath.Join(user, ".local", "share", "custody"), nil
 }
 
-// Open makes the directory if need be. A full disk is no error: a run finds it
-// out where it can wait for room. A directory that other users could change is an *OwnerError.
+// Open makes the directory if needed. A full disk is no error: a run detects it where it can wait for space. A
+// directory that other users could change is an *OwnerError.
 func Open(dir string) (*Home, error) {
 	if err := CheckOwner(dir, 0o022); err != nil {
 		return nil, &unsafeHome{dir, err}
@@ -91,7 +91,7 @@ func (e *unsafeHome) Error() string { return fmt.Sprintf("CUSTODY_HOME is %s: %v
 // Unwrap gives what others can change.
 func (e *unsafeHome) Unwrap() error { return e.err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *unsafeHome) Hint() string {
 	return "anyone who can change it controls what Custody does as root: use a directory of your own or of root's, on a path that others cannot write to (chmod go-w), or call custody as its owner"
 }
@@ -143,7 +143,7 @@ func (h *Home) Serve() string { return h.path("serve") }
 // Views is where saved views of the page are kept.
 func (h *Home) Views() string { return filepath.Join(h.Serve(), "views") }
 
-// Witness is the folder of this host as a witness of others: its key, and what it has seen.
+// Witness is the folder of this host as a witness of others: its key, and the checkpoints that it has seen.
 func (h *Home) Witness() string { return h.path("witness") }
 
 // TagKey returns the key with which the redactor makes its tags, made on first use.
@@ -227,7 +227,7 @@ func ownerOnly(path string) error {
 	return nil
 }
 
-// localStore says whether the store is SQLite in this home, which only this host writes to.
+// localStore reports whether the store is SQLite in this home, which only this host writes.
 func (h *Home) localStore() bool {
 	return h.config.Transport == nil && (h.config.Store == "" || h.config.Store == "sqlite")
 }

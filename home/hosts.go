@@ -48,7 +48,7 @@ func (e *NotEnrolledError) Error() string {
 	return fmt.Sprintf("the run is of another host, %s, whose public key is not known here", strings.TrimSuffix(e.Host, "+"))
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *NotEnrolledError) Hint() string {
 	return "have the fleet's root key state it, with custody key fleet enrol where that key is, and custody key fleet add here (docs/keys.md)"
 }
@@ -243,8 +243,8 @@ func (h *Home) foreignOptions(dir, own string, all *proof.BundleOptions) error {
 	return err
 }
 
-// Bundles says whether a bundle of a run in the store can be made here: of this host's own runs, and of those of hosts
-// that are enrolled. Else the error is a *NotEnrolledError.
+// Bundles reports whether a bundle of a run in the store can be made here: for this host's own runs, and for those of
+// enrolled hosts. Otherwise the error is a *NotEnrolledError.
 func (h *Home) Bundles(ctx context.Context, tenant, run string) error {
 	if h.HasLogOf(tenant, run) {
 		return nil

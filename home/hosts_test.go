@@ -17,8 +17,8 @@ import (
 	"github.com/custody-project/custody/home"
 )
 
-// TestBundleOfAnotherHost: it has that host's key, and who knows the fleet's root key alone can check it. Two homes
-// share a store, and have keys of two names, as two machines do.
+// TestBundleOfAnotherHost: the bundle has that host's key, and can be checked with the fleet's root key alone. Two
+// homes share a store, and have keys of two names, as two machines do.
 func TestBundleOfAnotherHost(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "shared.db")
 	mine, other := homeOf(t, "acme", dsn), homeOf(t, "beta", dsn)

@@ -23,7 +23,7 @@ const (
 	keyInAgent = "ssh-agent"     // ssh-agent:SOCKET
 )
 
-// keyKind is a way to keep the signing key.
+// keyKind is where and how to keep the signing key.
 type keyKind struct {
 	name  string // one of those above
 	where string // what stands behind the colon
@@ -60,7 +60,7 @@ func (k keyKind) vault() (mount, name string) {
 	return k.where[:max(i, 0)], k.where[i+1:]
 }
 
-// elsewhere says whether another process has the key, which can be away.
+// elsewhere reports whether another process has the key, which can be unavailable.
 func (k keyKind) elsewhere() bool { return k.name == keyInVault || k.name == keyInAgent }
 
 // String says it for a person.
@@ -76,13 +76,13 @@ func (k keyKind) String() string {
 	return "in a file, in the clear"
 }
 
-// KeyKept says in which way the signing key is kept.
+// KeyKept names how the signing key is kept.
 func (h *Home) KeyKept() string {
 	k, _ := parseKeyKind(h.config.Key) // loadConfig has checked it
 	return k.String()
 }
 
-// KeyInClear is the path of a private key that is kept in the clear though host.yaml names another way; empty if
+// KeyInClear is the path of a private key that is kept in the clear though host.yaml names another key kind; empty if
 // there is none.
 func (h *Home) KeyInClear() string {
 	k, _ := parseKeyKind(h.config.Key)

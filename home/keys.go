@@ -16,8 +16,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Key returns the host's signing key, wherever host.yaml says that it is kept. The first call
-// makes it, if the host never had one. It finishes a rotation that was cut off: a retired key must not sign.
+// Key returns the host's signing key, from where host.yaml keeps it. The first call makes it, if the host never had
+// one. It finishes an interrupted rotation: a retired key must not sign.
 func (h *Home) Key() (proof.Key, error) {
 	key, err := h.signingKey()
 	if err != nil {
@@ -215,8 +215,7 @@ func (h *Home) verifiers() ([]note.Verifier, error) {
 	return list, nil
 }
 
-// readRotation checks a rotation against the old key that it names itself: who keeps this
-// directory keeps that key.
+// readRotation checks a rotation against the old key that it names itself, which is as safe as this directory.
 func readRotation(signed []byte) (proof.Rotation, error) {
 	n, err := note.Open(signed, note.VerifierList())
 	var unverified *note.UnverifiedNoteError
@@ -246,9 +245,9 @@ func signedBy(signed []byte) (note.Verifier, error) {
 	return note.NewVerifier(r.Old)
 }
 
-// RotateKey gives the host a new key, which the old one signs for, and enters that into
-// the host's log. Checkpoints from then on are signed by the new key. from is how the old key was kept, in the words
-// of host.yaml, if that is another way than today's: the new key is kept in today's way. Empty: in the same.
+// RotateKey gives the host a new key, signed by the old one, and enters that into the host's log. Checkpoints from then
+// on are signed by the new key. from is how the old key was kept, as host.yaml writes it, if that differs from the
+// present setting, which the new key follows; empty: the same.
 func (h *Home) RotateKey(ctx context.Context, from string) (proof.Key, error) {
 	source, err := h.keySource()
 	if err != nil {
@@ -263,7 +262,7 @@ func (h *Home) RotateKey(ctx context.Context, from string) (proof.Key, error) {
 	if err != nil {
 		return proof.Key{}, err
 	}
-	log, err := h.openNotary(ctx)
+	log, err := h.openManifestLog(ctx)
 	if err != nil {
 		return proof.Key{}, err
 	}
@@ -333,7 +332,7 @@ func (h *Home) rotations(ctx context.Context) ([][]byte, error) {
 			return all, errors.Join(err, ctx.Err())
 		}
 		if now, err := proof.ReadRotations(h.path("keys")); err != nil || len(now) == len(all) {
-			return all, err // verification says which one is missing
+			return all, err // verification names the missing one
 		}
 		// the key was rotated meanwhile, and the one that was to sign for the log no longer does
 	}
@@ -353,7 +352,7 @@ func (h *Home) logRotations(ctx context.Context) error {
 				continue
 			}
 		}
-		log, err := h.openNotary(ctx)
+		log, err := h.openManifestLog(ctx)
 		if err != nil {
 			return err
 		}

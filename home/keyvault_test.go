@@ -117,7 +117,7 @@ func TestVaultAway(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("a segment that cannot be signed stalls nothing")
 	}
-	if _, err := h.Key(); err != nil { // what this process knows of the key
+	if _, err := h.Key(); err != nil { // caches the key in this process
 		t.Error(err)
 	}
 	v.unseal(t)
@@ -213,7 +213,7 @@ func TestKeyToVault(t *testing.T) {
 	must(t, err)
 	h = configured(t, dir, "vault-transit:transit/host")
 	if _, err := h.Key(); err == nil {
-		t.Error("a key that nobody signed for is used")
+		t.Error("a key without a signature of the old one is used")
 	}
 	second, err := h.RotateKey(t.Context(), "file")
 	must(t, err)

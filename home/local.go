@@ -25,8 +25,8 @@ type Reader interface {
 	Close() error
 }
 
-// Reader opens what runs are shown from: the store, or the logs here where the store
-// is elsewhere and host.yaml does not say how to read it.
+// Reader opens the source from which runs are shown: the store, or the logs here if the store is elsewhere and
+// host.yaml does not say how to read it.
 func (h *Home) Reader(ctx context.Context) (Reader, error) {
 	if h.config.Transport != nil && h.config.Store == "" {
 		return h.Logs(), nil
@@ -37,7 +37,7 @@ func (h *Home) Reader(ctx context.Context) (Reader, error) {
 // Logs shows the runs of this host as their logs have them, with what is not sealed yet.
 func (h *Home) Logs() Reader { return logReader{h} }
 
-// Live says whether a process on this host writes the run.
+// Live reports whether a process on this host writes the run.
 func (h *Home) Live(run string) bool { return h.HasLog(run) && wal.Locked(h.RunDir(run)) }
 
 // logReader reads logs as a store would be read. Finding runs takes time in proportion to all logs,
@@ -226,7 +226,7 @@ func (r logReader) search(ctx context.Context, q store.Search) ([]store.Row, err
 	return found, nil
 }
 
-// onlyAccess says whether records of these kinds stand in access logs only.
+// onlyAccess reports whether records of these kinds are in access logs only.
 func onlyAccess(kinds []audit.Kind) bool {
 	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k audit.Kind) bool { return !k.InAccessLog() })
 }

@@ -156,7 +156,7 @@ func wantSearched(t *testing.T, r home.Reader, o *storetest.Oracle, q store.Sear
 	}
 }
 
-// TestLogsSearchCut: where a search got nowhere, it says so, and one for nothing is refused.
+// TestLogsSearchCut: a search that stopped early returns where it stopped, and an empty search is refused.
 func TestLogsSearchCut(t *testing.T) {
 	h, _ := logged(t, "")
 	ctx, cancel := context.WithCancel(t.Context())

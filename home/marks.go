@@ -78,7 +78,7 @@ type chain struct {
 	signed [][]byte // by the same index; nil where they are here
 }
 
-// part is a segment whose manifest was verified. Where mark is not good, there is no more than that.
+// part is a segment whose manifest was verified. If mark is not good, the other fields are not set.
 type part struct {
 	manifest proof.Manifest
 	host     string // name of the key that signed
@@ -92,7 +92,7 @@ type partKey struct {
 	index int
 }
 
-// Row says whether a row is what was signed.
+// Row returns the mark of a row: whether it is as signed.
 func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 	c, err := m.chain(ctx, row.Tenant, row.Run)
 	if err != nil {
@@ -155,7 +155,7 @@ func (m *Marks) compare(c *chain, p *part, row store.Row) store.Mark {
 	return store.Mark{State: store.Holds}
 }
 
-// erased says whether the log of a record that the store has as erased has it as erased too.
+// erased reports whether a record that is erased in the store is erased in the log, too.
 func (m *Marks) erased(c *chain, row store.Row) store.Mark {
 	if c.here {
 		for f, err := range m.home.framesFrom(row.Run, row.Seq) {
@@ -248,7 +248,7 @@ func (m *Marks) part(ctx context.Context, c *chain, i int, tenant string) (*part
 	return p, nil
 }
 
-// manifest verifies who signed one.
+// manifest verifies a manifest's signer.
 func (m *Marks) manifest(c *chain, i int) (*part, error) {
 	signed := []byte(nil)
 	if c.here {
@@ -287,7 +287,8 @@ func (m *Marks) manifest(c *chain, i int) (*part, error) {
 	return p, nil
 }
 
-// stranger is the mark of what is signed by a key that is not known here. Where all runs are this host's own, that is nobody's.
+// stranger is the mark of what is signed by a key that is not known here. If all runs are this host's own, no such key
+// is valid.
 func (m *Marks) stranger(c *chain, n *note.Note) store.Mark {
 	by := "no known key"
 	if len(n.UnverifiedSigs) > 0 {
@@ -303,7 +304,7 @@ func (m *Marks) stranger(c *chain, n *note.Note) store.Mark {
 	return store.Mark{State: store.Cannot, Text: fmt.Sprintf("it is signed by %s, whose key is not known here", by)}
 }
 
-// leaves reads the leaves that a segment's root is made of: from its file, else made anew from its records.
+// leaves reads the leaves of a segment's root: from its file, or computed from its records.
 func (m *Marks) leaves(ctx context.Context, c *chain, p *part, tenant string) error {
 	want := p.manifest
 	if c.here && want.Count == want.Last-want.First+1 {

@@ -58,7 +58,7 @@ func TestProofOf(t *testing.T) {
 		}
 	}
 	if _, err := h.ProofOf(t.Context(), "", id, 7); !errors.Is(err, proof.ErrSegmentMissing) {
-		t.Errorf("a segment that nobody says was removed: %v", err)
+		t.Errorf("a segment that is missing without a statement: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(h.RunDir(id), "pruned"), nil, 0o600); err != nil {
 		t.Fatal(err)

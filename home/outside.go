@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/witness"
 )
 
-// outsideError is a finding about the host's log by what others know of it.
+// outsideError is a finding about the host's log from what others have seen of it.
 type outsideError struct {
 	who  string
 	err  error
@@ -25,7 +25,7 @@ func (e *outsideError) Error() string { return e.who + ": " + e.err.Error() }
 // Unwrap gives what was found.
 func (e *outsideError) Unwrap() error { return e.err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *outsideError) Hint() string { return e.hint }
 
 const (
@@ -34,7 +34,7 @@ const (
 	hintForged     = "give a checkpoint of this host's log, as custody verify, a bundle or a witness has it"
 )
 
-// seenElsewhere makes a finding of what was found by somebody's knowledge.
+// seenElsewhere makes a finding of a difference from another party's copy.
 func seenElsewhere(who string, err error) error {
 	hint := ""
 	switch {
@@ -48,8 +48,8 @@ func seenElsewhere(who string, err error) error {
 	return &outsideError{who, err, hint}
 }
 
-// outside holds the host's log against what others know of it. Who puts back an old copy of all that is here leaves nothing
-// here that tells.
+// outside compares the host's log with what others have seen of it. An old copy of the whole home, put back, has no
+// trace of that in itself.
 func (f *fsck) outside(ctx context.Context, o FsckOptions) error {
 	if o.Since == nil && o.Witnesses == nil {
 		return nil

@@ -20,7 +20,7 @@ type OwnerError struct {
 // Error implements error.
 func (e *OwnerError) Error() string { return e.Path + " " + e.Why }
 
-// Caller is the user in whose name the program acts: of root, the one who called sudo.
+// Caller is the user for whom the program acts: for root, the user who called sudo.
 func Caller() int {
 	uid := os.Geteuid()
 	if sudo, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && uid == 0 {
@@ -32,10 +32,9 @@ func Caller() int {
 // maxLinks is how many links a path may lead over, as for the kernel.
 const maxLinks = 40
 
-// CheckOwner returns an *OwnerError unless what is at path, and every directory and link on the way to it, belongs to
-// root or to Caller, and others cannot write to it: nobody whom the bits of writers stand for to the last, and not everybody
-// to a directory on the way, unless it is one in which nobody can remove what is another's (sticky). What is
-// not there yet is right.
+// CheckOwner returns an *OwnerError unless the file at path, and every directory and link that leads to it, belongs to
+// root or to Caller, and others cannot write to it: no group or other users to the file itself; not all users to a
+// directory above it, unless only owners can remove files there (sticky). A missing file is fine.
 func CheckOwner(path string, writers fs.FileMode) error {
 	caller := Caller()
 	path, err := filepath.Abs(path)

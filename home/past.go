@@ -52,7 +52,7 @@ func (h *Home) stampFileOf(checkpoint []byte) ([]byte, error) {
 	return token, err
 }
 
-// past is what this host knows of the checkpoints that covered a run. It implements proof.Past.
+// past has this host's checkpoints that covered a run. It implements proof.Past.
 type past struct {
 	home *Home
 	log  *hostlog.Reader

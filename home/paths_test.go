@@ -85,7 +85,7 @@ func TestStoreNamesNoPath(t *testing.T) {
 	}
 }
 
-// renameRun gives a run another name in the store, as whoever can write to it may.
+// renameRun gives a run another name in the store, as anyone who can write to it could.
 func renameRun(t *testing.T, h *home.Home, from, to string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(h.Dir, "custody.db"))
@@ -100,7 +100,7 @@ func renameRun(t *testing.T, h *home.Home, from, to string) {
 	}
 }
 
-// TestStoreMode: nobody but its owner can read the store, be it new, made anew or of a version that let others do so.
+// TestStoreMode: only its owner can read the store, be it new, rebuilt or of a version that let others do so.
 func TestStoreMode(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	h, err := home.Open(t.TempDir())
@@ -132,7 +132,7 @@ func TestStoreMode(t *testing.T) {
 	if n, err := h.Rebuild(t.Context()); err != nil || n == 0 {
 		t.Fatalf("%d segments, %v", n, err)
 	}
-	modes("made anew")
+	modes("rebuilt")
 	if err := os.Chmod(filepath.Join(h.Dir, "custody.db"), 0o644); err != nil {
 		t.Fatal(err)
 	}

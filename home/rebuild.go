@@ -11,10 +11,9 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Rebuild makes the store anew from all logs, keeps the old one beside it with
-// the ending ".damaged", and returns the number of segments that went in. It
-// refuses while a run goes on, whose process has the old store open, and when retention has
-// removed segments here.
+// Rebuild makes a new store from all logs, keeps the old one beside it with the ending ".damaged", and returns the
+// number of segments in the new one. It refuses while a run goes on, whose process has the old store open, and when
+// retention has removed segments here.
 func (h *Home) Rebuild(ctx context.Context) (int, error) {
 	unlock, err := h.readRuns(ctx)
 	if err != nil {

@@ -37,10 +37,10 @@ type candidate struct {
 	digest   [32]byte
 }
 
-// Prune deletes the runs that are older than host.yaml's delete_after, and removes the oldest segments that host.yaml's retain no longer wants here, of runs that have ended. One goes
-// only if the store has all its rows, which are hashed anew for that, and a checkpoint covers
-// its manifest. Manifests stay: with the store's rows they give the whole record again. With dry nothing is removed.
-// When ctx ends before all is done, the next Prune goes on.
+// Prune deletes the runs that are older than host.yaml's delete_after, and removes the oldest segments beyond
+// host.yaml's retain, of runs that have ended. It removes a segment only if the store has all its rows, which it hashes
+// again for that, and a checkpoint covers its manifest. Manifests stay: with the store's rows they give the whole
+// record again. With dry nothing is removed. If ctx ends before all is done, the next Prune goes on.
 func (h *Home) Prune(ctx context.Context, dry bool) (p Pruned, err error) {
 	p.Deleted, p.KeptRuns, err = h.expire(ctx, dry)
 	return p, errors.Join(err, h.pruneSegments(ctx, dry, &p))
@@ -51,13 +51,13 @@ func (h *Home) pruneSegments(ctx context.Context, dry bool, p *Pruned) error {
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	w, closeWay, err := h.openWay(ctx)
+	w, closeTransport, err := h.openTransport(ctx)
 	if err != nil {
 		return err
 	}
 	covered, err := h.covered(ctx)
 	if err != nil {
-		return errors.Join(err, closeWay())
+		return errors.Join(err, closeTransport())
 	}
 	held := map[string]map[uint64]ship.Held{}
 	for _, c := range due {
@@ -82,7 +82,7 @@ func (h *Home) pruneSegments(ctx context.Context, dry bool, p *Pruned) error {
 		p.Segments++
 		p.Bytes += c.size
 	}
-	return errors.Join(err, closeWay())
+	return errors.Join(err, closeTransport())
 }
 
 // due lists what is older than the age or beyond the size, oldest first.
@@ -158,7 +158,7 @@ func (h *Home) read(c *candidate) error {
 	return nil
 }
 
-func (h *Home) held(ctx context.Context, w way, run string) (map[uint64]ship.Held, error) {
+func (h *Home) held(ctx context.Context, w transport, run string) (map[uint64]ship.Held, error) {
 	list, err := w.Stored(ctx, h.tenantOf(run), run, true)
 	if err != nil {
 		return nil, fmt.Errorf("run %s: what the store has of it is not known: %w", run, err)
@@ -170,7 +170,7 @@ func (h *Home) held(ctx context.Context, w way, run string) (map[uint64]ship.Hel
 	return held, nil
 }
 
-// covered tells whether the last checkpoint covers a segment's manifest.
+// covered reports whether the last checkpoint covers a segment's manifest.
 func (h *Home) covered(ctx context.Context) (func(candidate) bool, error) {
 	r, err := h.LogReader()
 	if err != nil {
@@ -186,7 +186,7 @@ func (h *Home) covered(ctx context.Context) (func(candidate) bool, error) {
 	}, nil
 }
 
-// remove takes the segment and its leaves away; the mark that tells so comes first.
+// remove removes the segment and its leaves; it writes the mark of that first.
 func (c candidate) remove() error {
 	mark := filepath.Join(filepath.Dir(c.path), prunedFile)
 	f, err := regular.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -200,10 +200,10 @@ func (c candidate) remove() error {
 	return errors.Join(os.Remove(c.path), os.Remove(leaves))
 }
 
-// prunedFile in a run's directory says that retention removed segments of it.
+// prunedFile in a run's directory marks that retention removed segments of it.
 const prunedFile = "pruned"
 
-// IsPruned says whether parts of a run's log are in the store only.
+// IsPruned reports whether parts of a run's log are in the store only.
 func (h *Home) IsPruned(run string) bool {
 	_, err := os.Stat(filepath.Join(h.RunDir(run), prunedFile))
 	return err == nil

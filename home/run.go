@@ -26,20 +26,21 @@ type RunOptions struct {
 	Mode     wal.Mode
 	Facts    proof.Facts
 	Redactor *redact.Redactor
-	// Sighted is told where values turn up; nil: nobody is.
+	// Sighted, if set, is called with the places where values occur.
 	Sighted audit.Sighted
 	// Posted is called with each redacted event; nil: nothing is.
 	Posted audit.Posted
 	// OnStall is called when the record cannot be written, OnResume when it can be again.
 	OnStall  func(error)
 	OnResume func()
-	// OnCommit is told of each commit to the disk: records, bytes and how long it took; nil: nobody is.
+	// OnCommit, if set, is called after each commit to the disk with the number of records and bytes and the time it
+	// took.
 	OnCommit func(records, bytes int, took time.Duration)
 	// KeyWait is how long Close waits for a key that cannot sign, such as one in a Vault that is away; default 30 s.
 	KeyWait time.Duration
 }
 
-// Run is a live run's record: recorder, log, and the way into the store.
+// Run is a live run's record: recorder, log, and the transport into the store.
 type Run struct {
 	*audit.Recorder
 	ID  string
@@ -144,30 +145,30 @@ func (r *Run) Ship(ctx context.Context) {
 
 func (r *Run) ship(ctx context.Context) (err error) {
 	keep := context.WithoutCancel(ctx)
-	log, err := r.home.openNotary(keep)
+	log, err := r.home.openManifestLog(keep)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.close(keep)) }()
-	vouched := r.home.vouch(keep, log, r.ID, false, ctx.Done())
+	logged := r.home.logManifests(keep, log, r.ID, false, ctx.Done())
 	bounded, cancel := r.bounded(ctx)
 	defer cancel()
-	w, closeWay, err := r.home.openWay(bounded)
+	w, closeTransport, err := r.home.openTransport(bounded)
 	if err != nil {
-		_, unvouched := vouched()
-		return errors.Join(err, unvouched)
+		_, logErr := logged()
+		return errors.Join(err, logErr)
 	}
-	defer func() { err = errors.Join(err, closeWay()) }()
+	defer func() { err = errors.Join(err, closeTransport()) }()
 	switch w := w.(type) {
 	case *ship.Remote:
 		defer r.carryLeft(bounded, w, log)()
-		defer r.tellOthers(keep, w, ctx.Done())()
+		defer r.publishLive(keep, w, ctx.Done())()
 	case *ship.Transport:
 		var stop context.CancelFunc
 		bounded, stop = patient(ctx, w)
 		defer stop()
 	}
-	return r.home.forward(bounded, w, vouched, r.ID, nil, ctx.Done())
+	return r.home.forward(bounded, w, logged, r.ID, nil, ctx.Done())
 }
 
 // bounded returns a context that ends some time after ctx does, where the store is elsewhere:
@@ -187,18 +188,18 @@ func (r *Run) bounded(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// tellOthers has records told on the transport as soon as they are durable. The returned
-// function waits for the last of them.
-func (r *Run) tellOthers(ctx context.Context, remote *ship.Remote, stop <-chan struct{}) (wait func()) {
-	t := teller{run: r, tail: remote.Tail(r.ID), next: 1}
-	var telling sync.WaitGroup
-	telling.Go(func() { t.tell(ctx, stop) })
-	return telling.Wait
+// publishLive publishes records on the transport as soon as they are durable. The returned function waits for the last
+// of them.
+func (r *Run) publishLive(ctx context.Context, remote *ship.Remote, stop <-chan struct{}) (wait func()) {
+	t := livePublisher{run: r, tail: remote.Tail(r.ID), next: 1}
+	var publishing sync.WaitGroup
+	publishing.Go(func() { t.follow(ctx, stop) })
+	return publishing.Wait
 }
 
 // carryLeft carries what earlier runs left behind, while this one goes on. The returned
 // function ends it and waits for that.
-func (r *Run) carryLeft(ctx context.Context, w way, log *notary) (stop func()) {
+func (r *Run) carryLeft(ctx context.Context, w transport, log *manifestLog) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var carrying sync.WaitGroup
 	carrying.Go(func() {

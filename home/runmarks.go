@@ -7,8 +7,8 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Run says whether the summary of a run is what its signed records give. It reads them all, of all runs together no more
-// than 64 MiB; what is beyond that is Unchecked, unless its signature tells already.
+// Run returns the mark of a run's summary: whether it follows from the signed records. It reads them all, but at most
+// 64 MiB of all runs together; the rest is Unchecked, unless its signature decides already.
 func (m *Marks) Run(ctx context.Context, run store.Run) store.Mark {
 	c, err := m.chain(ctx, run.Tenant, run.ID)
 	if err != nil {

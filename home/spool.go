@@ -21,7 +21,7 @@ func (e *ErrSpoolFull) Error() string {
 		units.BytesSize(float64(e.Have)), units.BytesSize(float64(e.Limit)))
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *ErrSpoolFull) Hint() string {
 	return "it goes on when the store takes segments again: look at the transport and the store, or raise spool: in " + ConfigFile
 }
@@ -37,7 +37,7 @@ type spool struct {
 // recorded meanwhile.
 const spoolAge = 500 * time.Millisecond
 
-// room is asked by a log before it writes.
+// room is called by a log before it writes.
 func (h *Home) room() error {
 	limit := int64(h.config.Spool)
 	if limit == 0 {
@@ -70,8 +70,8 @@ func (h *Home) Unshipped() int64 {
 	return h.spool.bytes
 }
 
-// unshipped sums up the segments behind those that the store has. Manifests stay when
-// retention removes their segments, and so tell how far those are.
+// unshipped sums up the segments after those that the store has. Manifests stay when retention removes their segments,
+// and so show how far the store is.
 func (h *Home) unshipped(run string) int64 {
 	dir, stored := h.RunDir(run), h.storedCount(run)
 	manifests, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is good

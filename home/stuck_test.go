@@ -20,9 +20,9 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// TestStoreInTheWay: a run whose store cannot be written ends within a bounded time, whole in its log, and says why it
-// is not in the store. Once the store can be written, Ship brings it there.
-func TestStoreInTheWay(t *testing.T) {
+// TestStoreBlocked: a run whose store cannot be written ends within a bounded time, whole in its log, with a warning
+// that names why it is not in the store. Once the store can be written, Ship carries it there.
+func TestStoreBlocked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("tests run as root: this one mounts file systems")
 	}

@@ -19,10 +19,9 @@ import (
 	"github.com/custody-project/custody/sandbox"
 )
 
-// Tidy closes the logs of runs whose process died, goes on with erasures and deletions that were
-// broken off, and carries into a store on this host what is not there yet; into one elsewhere
-// Ship does. It tells the user of each run it closes, a line. Several processes may do it at
-// once; a live run is left alone.
+// Tidy closes the logs of runs whose process died, completes interrupted erasures and deletions, and carries what is
+// missing into a store on this host; for one elsewhere Ship does that. It reports each run it closes to the user, in
+// one line. It may run concurrently in several processes; live runs are left alone.
 func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
 	errs := []error{h.finishDeletions(ctx)}
 	runs, err := h.logs()
@@ -44,8 +43,8 @@ func (h *Home) Tidy(ctx context.Context, notice func(string)) error {
 	return errors.Join(append(errs, h.removeUnborn())...)
 }
 
-// begun says whether anything of a run was ever written. If not, its process is
-// just making the directory, or died over it; either way there is nothing to close.
+// begun reports whether anything of a run was ever written. If not, its process is just making the directory, or died
+// over it; either way there is nothing to close.
 func (h *Home) begun(run string) bool {
 	for _, suffix := range []string{wal.SegmentSuffix, wal.ManifestSuffix} {
 		files, _ := filepath.Glob(filepath.Join(h.RunDir(run), "*"+suffix))
@@ -96,7 +95,7 @@ func (h *Home) finish(ctx context.Context, run string, notice func(string)) erro
 	return nil
 }
 
-// recover closes the log of a dead run. It says whether it had to.
+// recover closes the log of a dead run. It reports whether that was necessary.
 func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	dir := h.RunDir(run)
 	key, err := h.Key()
@@ -107,7 +106,7 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Nobody can wait here for a full disk: what is left undone the next start does.
+	// Do not wait here for a full disk: the next start does what is left.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	log, _, err := wal.Recover(ctx, dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, facts), OnStall: cancel})
@@ -137,13 +136,14 @@ func (h *Home) recover(ctx context.Context, run string) (bool, error) {
 	return interrupted, nil
 }
 
-// HasLog says whether there is a log of that name on this host.
+// HasLog reports whether there is a log of that name on this host.
 func (h *Home) HasLog(run string) bool {
 	info, err := os.Stat(h.RunDir(run))
 	return err == nil && info.IsDir() && isRun(run)
 }
 
-// HasLogOf says whether there is a log of the run and it is that tenant's, whose name is as store.Store's Run takes it.
+// HasLogOf reports whether there is a log of the run and it belongs to that tenant, whose name is as store.Store's Run
+// takes it.
 func (h *Home) HasLogOf(tenant, run string) bool {
 	return h.HasLog(run) && store.OfTenant(tenant, h.tenantOf(run))
 }

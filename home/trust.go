@@ -77,8 +77,8 @@ func digestOf(path string, key []byte) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
-// Changed says what of t is not as it was accepted: the project's file, a file that it names, or "" if nothing is.
-// ok is false if nothing was accepted for that path.
+// Changed returns what of t differs from what was accepted: the project's file, a file that it names, or "" if nothing
+// does. ok is false if nothing was accepted for that path.
 func (h *Home) Changed(t Trusted) (what string, ok bool) {
 	b, err := regular.ReadFile(h.trustFile(t.Path))
 	var was Trusted

@@ -80,7 +80,7 @@ func checkPieces(t *testing.T, r *Redactor, l layout, value string, cuts [][]int
 	}
 }
 
-// A form whose end only what follows tells is found where nothing follows, and what follows stays.
+// A form whose end depends on what follows is found where nothing follows, and the text after it stays.
 func TestEnds(t *testing.T) {
 	const value = "hunter2-hunter2-\x00\x07"
 	r := redactor(t, map[string]string{"v": value, "zero": value[:17]})

@@ -15,7 +15,7 @@ const (
 	entity       // HTML character references
 	quoted       // quoted-printable, RFC 2045 section 6.7
 	anyEsc       // pct, esc and entity together, over a text in which their first characters do not occur
-	shell        // quoted words; off says where in one a value begins
+	shell        // quoted words; off is the position in one at which a value begins
 	doubled      // quotes written twice, as in SQL and CSV: off says which
 	hexa
 	b64   // RFC 4648 section 4 and 5

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-var update = flag.Bool("update", false, "write the corpus in testdata anew")
+var update = flag.Bool("update", false, "rewrite the corpus in testdata")
 
 // blob is bytes in JSON: a string if they are UTF-8, else {"base64":"..."}.
 type blob string

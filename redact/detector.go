@@ -8,10 +8,9 @@ type Hit struct {
 	Rule       string // id of the rule, as it stands in the marker
 }
 
-// Detector finds secrets that no one told the Redactor of: tier 2, which promises
-// nothing. A hit's marker is [REDACTED:rule:tag], with the tag that the same bytes
-// would have as an added value. A Detector is safe for concurrent use. It sees
-// text with the values already masked; a marker in it is not masked again.
+// Detector finds secrets that were not added to the Redactor, as far as it can: tier 2, without a guarantee. A hit's
+// marker is [REDACTED:rule:tag], with the tag that the same bytes would have as an added value. A Detector is safe for
+// concurrent use. It sees text with the values already masked; a marker in it is not masked again.
 type Detector interface {
 	// Find adds the hits in text to dst, sorted and not overlapping.
 	Find(dst []Hit, text []byte) []Hit

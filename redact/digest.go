@@ -6,9 +6,10 @@ import (
 	"encoding/hex"
 )
 
-// Anyone with the SHA-256 of a file that holds a value alone can test guesses of the value against it. So a
-// string of an event that is such a digest, in hex and nothing else, becomes the value's marker, whose tag says
-// the same to those who have the key. It does not count as found: a digest gives the value to no one who does not have it.
+// Anyone who has the SHA-256 of a file that holds only a value can test guesses of the value against it. So a string of
+// an event that is nothing but such a digest, in hex, is replaced by the value's marker, whose tag identifies the value
+// to those who have the key. It does not count as found: a digest does not reveal the value to anyone who does not have
+// it.
 
 // lineEnds are what programs put behind a value that they write to a file.
 var lineEnds = []string{"", "\n", "\r\n"}

@@ -1,11 +1,9 @@
 package redact
 
-// Text is compared in a folded view: ASCII letters are lower case and filler is
-// left out: blanks, and dots that the value does not have. What is left are its
-// symbols. Folding makes mixed-case hex, mixed-case percent escapes, base64 or hex
-// wrapped at any column or cut into the labels of a domain name equal to what
-// they stand for, in one pass. Whatever matches byte for byte also matches folded,
-// so folding can only mask more, never less.
+// Text is compared in a folded view: ASCII letters are lower case and filler is left out: blanks, and dots that the
+// value does not have. What is left are its symbols. Folding makes mixed-case hex, mixed-case percent escapes, base64
+// or hex wrapped at any column or cut into the labels of a domain name equal to the plain form, in one pass. Whatever
+// matches byte for byte also matches folded, so folding can only mask more, never less.
 
 // maxGap is how much filler in a row a match may contain: enough for a line
 // break and the indentation after it. It bounds what a Stream holds back.

@@ -14,8 +14,8 @@ const encodings = "custody-redact-8"
 // read. The shortest value has as many; only one with blanks in it can have fewer.
 const windowSize = 8
 
-// prefixSize is how many symbols of a value or of its encoding suffice to tell
-// the first windowSize symbols of a further encoding, at every alignment.
+// prefixSize is the number of symbols of a value, or of its encoding, that determine the first windowSize symbols of a
+// further encoding, at every alignment.
 const prefixSize = 14
 
 // written is a value's beginning in one encoding.
@@ -72,7 +72,7 @@ var all = func() (s scribes) {
 	return s
 }()
 
-// entry says that text which begins with key may go on as a form of a value.
+// entry states that text which begins with key may go on as a form of a value.
 type entry struct {
 	key   uint64 // the first symbols, the first of them highest
 	value uint32 // index into ruleset.values

@@ -10,7 +10,7 @@ import (
 // a diff, a log or a comment, and what a program puts around the lines of a string in its source.
 const maxBetween = 100
 
-// breaks says where in a folded value its lines begin.
+// breaks are the offsets in a folded value at which its lines begin.
 type breaks struct {
 	first []int // all but the first line's, in order; none of a value of one line
 	// shorter[i] is how many of the symbols of i's line before i are its beginning as

@@ -73,8 +73,8 @@ func (v *value) literal(i int) []byte {
 	return text
 }
 
-// literalPrefix is how many symbols of a value suffice to tell the first windowSize symbols of a
-// literal: uuencode begins a line with the number of its bytes.
+// literalPrefix is the number of symbols of a value that determine the first windowSize symbols of a literal: uuencode
+// begins a line with the number of its bytes.
 const literalPrefix = 64
 
 // beginning returns the first symbols of literals[i], or nil if it is no form of its own.
@@ -90,7 +90,7 @@ func (v *value) beginning(i int) []byte {
 	text := l.write(nil, part)
 	switch {
 	case l.size > 0 && (len(text) < windowSize || len(bytes.Trim(part, "\x00")) == 0):
-		return nil // too little to tell it by
+		return nil // too short to recognise it
 	case bytes.Equal(fold(text), fold(p)) && bytes.Equal(v.literal(i), v.folded):
 		return nil
 	}

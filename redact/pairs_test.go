@@ -27,7 +27,7 @@ type encoder struct {
 	do   func(s string) string
 	once bool                // promised for a value itself only
 	sole bool                // and only where nothing is encoded with it
-	fits func(s string) bool // nil, or what it can write
+	fits func(s string) bool // reports whether it can write s; nil: any
 }
 
 func (e encoder) writes(s string) bool {

@@ -10,9 +10,8 @@
 //
 // # Encodings
 //
-// The list is in docs/redaction.md, with what is not on it; forms.go says how
-// they are combined: hex, base64, base32, percent escapes, string literals,
-// HTML, shell words and UTF-16, and each of them of each of them.
+// The list is in docs/redaction.md, with what is not on it; forms.go has how they are combined: hex, base64, base32,
+// percent escapes, string literals, HTML, shell words and UTF-16, and each of them of each of them.
 //
 // # What is compared
 //
@@ -191,8 +190,8 @@ func marker(name string, sum [sha256.Size]byte) string {
 	return markerHead + name + ":" + tag(sum) + "]"
 }
 
-// Tag returns the tag that value has in markers: equal values have equal tags,
-// and without the key a tag tells nothing. The value need not have been added.
+// Tag returns the tag that value has in markers: equal values have equal tags, and without the key a tag reveals
+// nothing. The value need not have been added.
 func (r *Redactor) Tag(value []byte) string { return tag(r.sum(value)) }
 
 var errInMarker = errors.New("the value is part of a marker, that is of a secret's name or the word REDACTED, " +
@@ -227,8 +226,8 @@ func (s *ruleset) within(marker string) *value {
 	return nil
 }
 
-// Digest identifies the ruleset: the version of the encodings, each value's
-// name and tag, and the detectors' rules. It tells two rulesets apart without telling values.
+// Digest identifies the ruleset: the version of the encodings, each value's name and tag, and the detectors' rules.
+// Digests of two rulesets differ, and reveal no values.
 func (r *Redactor) Digest() string {
 	var lines []string
 	for _, v := range r.rules.Load().values {
@@ -242,8 +241,8 @@ func (r *Redactor) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// String returns s with all values masked; s itself when there is none in it.
-// What cannot be scanned is withheld, and says so.
+// String returns s with all values masked, or s itself if there are none in it. Text that cannot be scanned is replaced
+// by a notice.
 func (r *Redactor) String(s string) string {
 	if out := r.closed(view(s), false); out != nil {
 		return string(out)

@@ -16,7 +16,7 @@ func TestAddRefuses(t *testing.T) {
 		{"blank", "v", " \n \t  a  ", "white space"},
 		{"no name", "", secret, "name"},
 		{"name breaks the marker", "a:b]", secret, "name"},
-		{"name tells the value", "my-" + secret, secret, "another name"},
+		{"name reveals the value", "my-" + secret, secret, "another name"},
 		{"marker's word", "v", "REDACTED", "another name"},
 		{"another's name", "v", "anthropic", "another name"},
 	}
@@ -27,7 +27,7 @@ func TestAddRefuses(t *testing.T) {
 			t.Errorf("%s: error %v, want one with %q", c.what, err, c.want)
 		}
 		if c.value == secret && c.name != "my-"+secret && strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: the error tells the value: %v", c.what, err)
+			t.Errorf("%s: the error reveals the value: %v", c.what, err)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestMarkers(t *testing.T) {
 		t.Error("the tag does not depend on the key")
 	}
 	if a.Digest() == b.Digest() || a.Digest() == New(testKey).Digest() || len(a.Digest()) != 64 {
-		t.Error("digests do not tell rulesets apart")
+		t.Error("different rulesets have the same digest")
 	}
 }
 
@@ -90,7 +90,7 @@ func TestCut(t *testing.T) {
 		if strings.Contains(form, "twice") || form == "powershell" || form == "base64 query" {
 			continue
 		}
-		for n := minCut; n < len(w)-2; n++ { // the last two are padding, or a digit that tells nothing
+		for n := minCut; n < len(w)-2; n++ { // the last two are padding, or a digit that carries no bits of the value
 			if len(fold([]byte(w[:n]))) < minCut {
 				continue
 			}

@@ -109,9 +109,9 @@ func (s *scanner) end(t []byte, cut bool) {
 // minCut is how many symbols of a value's beginning are taken for one at a cut.
 const minCut = 4
 
-// partial adds the longest beginning of a form at the end of t that is shorter
-// than a window. Of values that were encoded twice it is not: so few symbols tell
-// at most two of their bytes, and many a word begins like one of so many forms.
+// partial adds the longest beginning of a form at the end of t that is shorter than a window. It does not for values
+// that were encoded twice: so few symbols carry at most two of their bytes, and many words begin like one of so many
+// forms.
 func (s *scanner) partial(t []byte) {
 	if s.rules.index == nil {
 		return

@@ -178,7 +178,7 @@ func maskBytes(w *walk, v reflect.Value) error {
 	return nil
 }
 
-// checkArray refuses a value in an array of bytes, where no marker has room.
+// checkArray refuses a value in an array of bytes, which has no space for a marker.
 func checkArray(w *walk, v reflect.Value) error {
 	if w.mask(v.Bytes()) != nil {
 		return fmt.Errorf("a %s holds a secret and cannot be masked", v.Type())

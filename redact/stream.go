@@ -18,8 +18,8 @@ import "bytes"
 // gone, its marker comes when its end is known. What is held is bounded by the
 // longest form of a value (and the blanks allowed in it), not by the text.
 //
-// What detectors find is masked after that, see tail. A Stream that cannot scan
-// says so once and withholds all that comes after.
+// What detectors find is masked after that, see tail. A Stream that cannot scan writes one notice and withholds all
+// that comes after.
 type Stream struct {
 	redactor *Redactor
 	scanner  scanner
@@ -68,13 +68,11 @@ func (s *Stream) flush(cut bool) []byte {
 	return out
 }
 
-// Pause returns what can be shown to a person who waits, say for the echo of a
-// key: all that is held back but a match, or 4 and more symbols that may begin
-// one. The price is that a writer who pauses after 3 symbols of a value gets
-// those 3 shown, before the marker that then stands for the whole, of a dump in words
-// the word that the value begins in, and that
-// detectors find nothing across a pause. Use it for a terminal after a moment of
-// silence, not for a stream that goes to a disk.
+// Pause returns held-back text for display to a person who waits, say for the echo of a key: all of it except a match,
+// or 4 and more symbols that may begin one. The price: if a writer pauses after 3 symbols of a value, those 3 are shown
+// before the marker that stands for the whole value; in a dump of words, the word in which the value begins is shown;
+// and detectors find nothing across a pause. Use it for a terminal after a moment of silence, not for a stream that
+// goes to a disk.
 func (s *Stream) Pause() []byte {
 	return s.closed(func() []byte {
 		return s.tail.write(s.pause(), true)

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// tail is the second part of a Stream: it runs the detectors over what the first
-// part releases. A Follower says what it must hold back; of other detectors'
-// text the last line is held until it is whole, or longer than a match can be.
+// tail is the second part of a Stream: it runs the detectors over what the first part releases. A Follower decides what
+// must be held back; of other detectors' text the last line is held until it is whole, or longer than a match can be.
 //
 //	 went out, context | to be looked at |
 //	-------------------+-----------------+

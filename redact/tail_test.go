@@ -67,11 +67,11 @@ func TestDetector(t *testing.T) {
 		}
 	}
 	if a, b := New(testKey).Digest(), New(testKey, words{regexp.MustCompile("x")}).Digest(); a == b {
-		t.Error("the digest does not tell of the detector")
+		t.Error("the digest does not cover the detector")
 	}
 }
 
-// A scan that fails withholds the text, says so, and says nothing else.
+// A scan that fails withholds the text and writes a notice, and nothing else.
 func TestFailsClosed(t *testing.T) {
 	r := detecting(t)
 	const text = "boom and more of it\n"

@@ -22,7 +22,7 @@ func tools() []tool {
 	}
 }
 
-// filters are programs that read a text, with the values in it, and print it in another way.
+// filters are programs that read a text with the values in it, and print it in another encoding.
 func filters() []program {
 	plain := []string{
 		"od", "od -b", "od -c", "od -x", "od -tx1", "od -tx1z", "od -tx2", "od -An -tx1", "od -v -An -tx1 -w8", "od -tx1 -Ax", "od -to1", "od -tx4", "xxd -b", "od -tx1z -w32",

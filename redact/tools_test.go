@@ -281,7 +281,7 @@ func (m *matrix) judge(t *testing.T, tool tool, p program, out map[int][2]string
 
 var tags = regexp.MustCompile(`\[REDACTED:v:[0-9a-f]{8}\]`)
 
-// leak says what of the values is left in what p printed, or what else was masked; "" if nothing.
+// leak returns what of the values is left in what p printed, or what else was masked; "" if nothing.
 func (p program) leak(it item, out [2]string) string {
 	var masked [2]string
 	for n, s := range it.twin {

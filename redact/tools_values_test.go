@@ -194,7 +194,7 @@ func inCharacters(s string) (list []string) {
 	return list
 }
 
-// kindOf says which characters may stand in one's place: those that a tool treats alike.
+// kindOf returns the characters that may replace one: those that a tool treats alike.
 func kindOf(u string) string {
 	for _, set := range []string{lowers, uppers, decimals, specials} {
 		if strings.Contains(set, u) {

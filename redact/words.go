@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// word says how a dump writes words of bytes of a little-endian machine: od -tx4, hexdump, xxd -e. A
-// value may begin within one: only the words that have no other bytes are compared, and those before
-// and after them, which have bytes of the value and of its neighbours, are masked.
+// word describes how a dump writes words of bytes of a little-endian machine: od -tx4, hexdump, xxd -e. A value may
+// begin within one: only the words that have no other bytes are compared, and those before and after them, which have
+// bytes of the value and of its neighbours, are masked.
 //
 //	bytes       k q z h  u n t e  r 2 - h  u n t e  r 2 ! !
 //	od -tx4     687a716b 65746e75 682d3272 65746e75 21213272
@@ -100,9 +100,9 @@ func (c passage) before(i int) byte {
 	return c.text[i-1]
 }
 
-// wordBefore returns where the word begins that stands before start in a dump: at the end of the row
-// before if start is the first word of a row. Of a row with an address all words are taken, as
-// text may follow them. It returns start if there is none. From keep on the text tells that.
+// wordBefore returns where the word begins that stands before start in a dump: at the end of the row before if start is
+// the first word of a row. Of a row with an address all words are taken, as text may follow them. It returns start if
+// there is none. From keep on the text shows that.
 func (c passage) wordBefore(start int) (begin, keep int) {
 	end := c.blanksBefore(start)
 	if end < start && c.before(end) != '\n' {

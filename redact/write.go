@@ -19,7 +19,7 @@ type writer struct {
 	off   uint8
 	write func(dst, p []byte) []byte
 
-	all    bool // it writes letters and digits in another way too
+	all    bool // whether it also writes letters and digits in another form
 	again  bool // another differs only in case
 	beyond bool // another differs only beyond ASCII
 }
@@ -318,7 +318,7 @@ func cookie(dst []byte, r rune) []byte {
 	return utf8.AppendRune(dst, r)
 }
 
-// references says how a program writes HTML: what stands for which characters,
+// references describes how a program writes HTML: what stands for which characters,
 // and whether those beyond ASCII are written as numbers.
 type references struct {
 	names   map[rune]string

@@ -134,7 +134,7 @@ func (s *scanner) weigh(r *rule, m []int, at int) (open int) {
 	return len(s.text)
 }
 
-// secret says what of a match is a secret, and whether that is not certain yet.
+// secret returns the part of a match that is a secret, and whether that is still uncertain.
 func (s *scanner) secret(r *rule, m []int, at int) (found match, waits bool) {
 	text := s.text[at:]
 	found = match{start: at + m[0], end: at + m[1], generic: r.generic}

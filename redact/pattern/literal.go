@@ -38,9 +38,8 @@ type factor struct {
 	before, after []*syntax.Regexp // in the order of the text
 }
 
-// split takes apart the concatenation of seq at the best place, and says how good
-// that is; 0 when there is none. Four bytes are rare enough in a text. Of such
-// places the first is best, since a stream must hold back what comes before.
+// split splits the concatenation seq at the best place, and returns how good that place is; 0 when there is none. Four
+// bytes are rare enough in a text. Of such places the first is best, since a stream must hold back what comes before.
 func split(seq []*syntax.Regexp) (best []factor, score int) {
 	for i := range seq {
 		before := width(seq[:i]...)

@@ -40,7 +40,7 @@ func isLazy(re *syntax.Regexp) bool {
 	return slices.ContainsFunc(re.Sub, isLazy)
 }
 
-// classes cuts the bytes into ranges that no instruction tells apart.
+// classes cuts the bytes into ranges that no instruction distinguishes.
 func (m *machine) classes() {
 	var cut [257]bool
 	edge := func(lo, hi rune) {

@@ -47,7 +47,7 @@ const (
 	onLine   = "line"
 )
 
-// allowlist tells what is no secret: all of its conditions hold, or one of them.
+// allowlist recognises what is not a secret: if all of its conditions hold, or one of them.
 type allowlist struct {
 	target  string
 	and     bool

@@ -15,7 +15,7 @@ import (
 	"github.com/zricethezav/gitleaks/v8/config"
 )
 
-// version names the way in which the rules are applied; it is part of Digest.
+// version identifies how the rules are applied; it is part of Digest.
 const version = "custody-pattern-1"
 
 // nearby is how many bytes after a keyword a rule is tried whose expression has
@@ -237,7 +237,7 @@ func matchesEmpty(re *syntax.Regexp) bool {
 	return false
 }
 
-// Digest identifies the rules and the way in which they are applied.
+// Digest identifies the rules and how they are applied.
 func (rs *Rules) Digest() string { return rs.digest }
 
 // Reach is the most bytes that Follow leaves open, and that a match with what
@@ -256,7 +256,7 @@ func (rs *Rules) scanner() *scanner {
 	return newScanner(rs)
 }
 
-// release makes s idle. After a panic it is not called: who knows what s holds.
+// release makes s idle. After a panic it is not called, as the state of s is unknown then.
 func (rs *Rules) release(s *scanner) {
 	s.clear()
 	rs.mu.Lock()

@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// words finds all occurrences of many strings in one pass, in any case: an
-// Aho-Corasick automaton (Aho and Corasick, 1975) with a row for every state.
-// Bytes that stand in no string share a class. The states in which a string
-// ends come last, so that one comparison tells them. It never changes once built.
+// words finds all occurrences of many strings in one pass, in any case: an Aho-Corasick automaton (Aho and Corasick,
+// 1975) with a row for every state. Bytes that stand in no string share a class. The states in which a string ends come
+// last, so that one comparison identifies them. It never changes once built.
 type words struct {
 	class  [256]uint8
 	width  uint32

@@ -19,9 +19,9 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// notary is the host's log of manifests, open for adding. It opens behind the
-// caller's back: a run must not wait for it before there is anything to add.
-type notary struct {
+// manifestLog is the host's log of manifests, open for appending. It opens in the background: a run must not wait for
+// it before there is anything to add.
+type manifestLog struct {
 	home   *Home
 	opened chan struct{} // closed when log and err are set
 	log    *hostlog.Log
@@ -31,9 +31,9 @@ type notary struct {
 	failed error // of one goroutine at a time
 }
 
-// openNotary begins to open the log and returns at once.
-func (h *Home) openNotary(ctx context.Context) (*notary, error) {
-	n := &notary{home: h, opened: make(chan struct{})}
+// openManifestLog begins to open the log and returns immediately.
+func (h *Home) openManifestLog(ctx context.Context) (*manifestLog, error) {
+	n := &manifestLog{home: h, opened: make(chan struct{})}
 	key, err := h.Key()
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (l Log) policy() (*witness.Policy, error) {
 }
 
 // add puts an entry into the log and returns its index. With again it is looked for first.
-func (n *notary) add(ctx context.Context, entry []byte, again bool) (uint64, error) {
+func (n *manifestLog) add(ctx context.Context, entry []byte, again bool) (uint64, error) {
 	<-n.opened
 	if n.err != nil {
 		return 0, n.err
@@ -93,7 +93,7 @@ func (n *notary) add(ctx context.Context, entry []byte, again bool) (uint64, err
 
 // publish waits for a checkpoint over index, has it stamped where host.yaml asks for
 // it, and keeps the stamp beside the log. It returns the checkpoint.
-func (n *notary) publish(ctx context.Context, index uint64) (checkpoint []byte, err error) {
+func (n *manifestLog) publish(ctx context.Context, index uint64) (checkpoint []byte, err error) {
 	<-n.opened
 	if n.err != nil {
 		return nil, n.err
@@ -120,7 +120,7 @@ func (n *notary) publish(ctx context.Context, index uint64) (checkpoint []byte, 
 }
 
 // enter puts an entry into the log, if it is not there, and has a checkpoint made over it.
-func (n *notary) enter(ctx context.Context, entry []byte) error {
+func (n *manifestLog) enter(ctx context.Context, entry []byte) error {
 	index, err := n.add(ctx, entry, true)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (n *notary) enter(ctx context.Context, entry []byte) error {
 	return err
 }
 
-func (n *notary) close(ctx context.Context) error {
+func (n *manifestLog) close(ctx context.Context) error {
 	<-n.opened
 	if n.log == nil {
 		return nil
@@ -137,8 +137,7 @@ func (n *notary) close(ctx context.Context) error {
 	return n.log.Close(ctx)
 }
 
-// stamp has the time-stamping authority vouch for a checkpoint. A stamp stands beside
-// the log under the checkpoint's hash.
+// stamp gets a time stamp of a checkpoint from the authority. It is stored beside the log under the checkpoint's hash.
 func (h *Home) stamp(ctx context.Context, checkpoint []byte) error {
 	path := h.stampFile(checkpoint)
 	if _, err := os.Stat(path); err == nil {
