@@ -92,8 +92,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
-// goOn tells a client that waits for it to send its body (RFC 9110, section
-// 10.1.1), unless it has its answer already.
+// goOn has a client that waits for it send its body (RFC 9110, section 10.1.1), unless it has its answer already.
 func (a *answer) goOn() error {
 	a.begin.Lock()
 	defer a.begin.Unlock()

@@ -38,7 +38,7 @@ type Authority struct {
 	key      *ecdsa.PrivateKey
 	leafKey  *ecdsa.PrivateKey // of all names alike: they have the same holder
 	leaves   *lru.Cache[string, *tls.Certificate]
-	making   sync.Mutex // of one leaf at a time: who asks for the same meanwhile gets that
+	making   sync.Mutex // of one leaf at a time: concurrent requests for the same name share it
 }
 
 // NewAuthority makes an authority for names, each exact or with "*." before it, as rules

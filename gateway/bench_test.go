@@ -115,8 +115,8 @@ func BenchmarkConnection(b *testing.B) {
 	}
 }
 
-// BenchmarkFiftyConnections makes 50 connections concurrently, each with its TLS, for a small request, and tells
-// how long one of them takes from its beginning to the end of its answer. The record is on a disk.
+// BenchmarkFiftyConnections makes 50 connections concurrently, each with its TLS, for a small request, and reports how
+// long one of them takes from its beginning to the end of its answer. The record is on a disk.
 func BenchmarkFiftyConnections(b *testing.B) {
 	for _, kind := range []string{"direct", "spliced", "opened"} {
 		r := rule("a.example")

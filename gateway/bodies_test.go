@@ -99,7 +99,7 @@ func (w *world) bodyHost(name string, protocols []string) {
 	w.newHostFor(name, protocols, handler)
 }
 
-// flushing sends on what it is given immediately.
+// flushing passes on each write immediately.
 type flushing struct {
 	io.Writer
 	control *http.ResponseController

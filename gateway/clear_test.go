@@ -382,7 +382,7 @@ func TestStream(t *testing.T) {
 			sent = false
 		case next <- struct{}{}:
 		case <-time.After(10 * time.Second):
-			t.Fatal("the host was not told that the guest has gone")
+			t.Fatal("the connection to the host was not ended after the guest's")
 		}
 	}
 	if ev := w.http(1); ev.Reason == "" || ev.BytesIn == 0 {
@@ -411,7 +411,7 @@ func TestHalfClosed(t *testing.T) {
 		answers int
 	}{
 		"get":       {"GET /" + end + "\r\n", 1},
-		"at once":   {"GET /now" + end + "\r\n", 1},
+		"immediate": {"GET /now" + end + "\r\n", 1},
 		"slow":      {"GET /slow" + end + "\r\n", 1},
 		"close":     {"GET /slow" + end + "Connection: close\r\n\r\n", 1},
 		"1.0":       {"GET /slow HTTP/1.0\r\nHost: a.example\r\n\r\n", 1},
@@ -482,7 +482,7 @@ func TestGone(t *testing.T) {
 			select {
 			case <-gone:
 			case <-time.After(10 * time.Second):
-				t.Error("the host was not told")
+				t.Error("the host's connection was not ended")
 			}
 		})
 	}

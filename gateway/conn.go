@@ -86,8 +86,8 @@ func (c *conn) run() {
 	why = c.serve()
 }
 
-// survive keeps a mistake in the code from ending more than this connection.
-// The record says where it was, not what the guest had sent.
+// survive keeps a panic from ending more than this connection. The record has the place in the code, not the guest's
+// bytes.
 func (c *conn) survive() {
 	if recover() == nil {
 		return
@@ -137,7 +137,7 @@ func (c *conn) serve() string {
 	return c.serveClear(first)
 }
 
-// silent says what it means that a client's first bytes did not come.
+// silent returns the reason if a client's first bytes did not come.
 func silent(err error) *refusal {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return denied("the client did not send the first bytes in time: neither TLS nor HTTP. " +
@@ -202,7 +202,7 @@ func (c *conn) serveClear(first []byte) string {
 	current := c.g.cfg.Live.Current()
 	v := netpolicy.Decide(current.Policy, c.question())
 	switch {
-	case !isTokenByte(first[0]) && !bytes.Contains([]byte("\r\n\t "), first): // white space before a request is told so in HTTP
+	case !isTokenByte(first[0]) && !bytes.Contains([]byte("\r\n\t "), first): // white space before a request gets an HTTP error
 		c.deny(v.RuleName(), denied("the first byte is of neither TLS nor HTTP: give the rule mode: direct"), "")
 		c.abort()
 		return ""

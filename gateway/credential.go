@@ -15,20 +15,20 @@ import (
 
 // Credentials are the secrets of the sandbox. It is safe for concurrent use.
 type Credentials interface {
-	// Credential returns what is put into a request under a rule with credential: secret. There is
-	// one only while a step lives that may use it; the words of the error are told to the guest.
+	// Credential returns what is put into a request under a rule with credential: secret. There is one only while a step
+	// lives that may use it; the guest sees the error's text.
 	Credential(secret string) (secrets.Credential, error)
 	// Find returns the names of the secrets whose value or placeholder stands in text, in any
 	// encoding that the redactor knows.
 	Find(text []byte) []string
 	// Watch looks for the same in a text that comes piece by piece.
 	Watch() *secrets.Watch
-	// Presented tells that a secret stands in what the guest sends to host, and where in it, before any
-	// of it is sent. It returns whether that is within the secret's scope. If not, it is an
-	// anomaly and the request is refused. seq is that of the event of the flow's opening or refusal.
+	// Presented reports that a secret occurs in what the guest sends to host, and where in it, before any of it is sent.
+	// It returns whether that is within the secret's scope. If not, it is an anomaly and the request is refused. seq is
+	// that of the event of the flow's opening or refusal.
 	Presented(ctx context.Context, secret, host, where string, seq uint64) (inScope bool)
-	// Echoed tells that host sent a secret's value or placeholder beyond the end of an answer, where
-	// no one had asked for anything. seq is as above.
+	// Echoed reports that host sent a secret's value or placeholder after the end of an answer, without a request. seq
+	// is as above.
 	Echoed(secret, host string, seq uint64)
 }
 
@@ -249,8 +249,8 @@ var (
 	authEnds  = []string{"auth", "key", "pat", "sig"}
 )
 
-// authField reports whether a field's name is one in which servers look for a credential. It is
-// wide: a field of another meaning that is refused by mistake is told so, and can be left out.
+// authField reports whether a field's name is one in which servers look for a credential. It is wide: if a field of
+// another meaning is refused by mistake, the refusal names it, and it can be left out.
 func authField(name string) bool {
 	plain := squash(name)
 	if strings.Contains(plain, "idempotency") {

@@ -142,7 +142,7 @@ func TestInject(t *testing.T) {
 			w.checkUse(n)
 		}
 		if told := w.keys.sightings(); len(told) > 0 {
-			t.Errorf("told of %v", told)
+			t.Errorf("sightings %v", told)
 		}
 		w.checkRecord()
 	}
@@ -201,7 +201,7 @@ func TestInjectDead(t *testing.T) {
 		}
 		told := w.keys.sightings()
 		if (len(told) == 1) != (sent != "") {
-			t.Errorf("%q: told of %v", sent, told)
+			t.Errorf("%q: sightings %v", sent, told)
 		}
 	}
 	if seen := w.seen(); len(seen) > 0 {

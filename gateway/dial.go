@@ -25,7 +25,7 @@ const ownAddress netpolicy.Reason = "the address is the host's own, which the ru
 // open resolves the name and makes it durable that the flow goes to the first
 // of its addresses. Nothing is dialled yet.
 func (c *conn) open(current netpolicy.Generation, v netpolicy.Verdict, blind bool) *refusal {
-	if found := c.find(nil, c.name); len(found) > 0 { // to ask for it would be to tell it
+	if found := c.find(nil, c.name); len(found) > 0 { // a query for it would reveal it
 		no := denied("the secret %s stands in the destination's name", found[0])
 		c.deny(v.RuleName(), no, "")
 		c.presentAll(found, "the destination's name")
@@ -111,8 +111,7 @@ func (c *conn) lookUp() []lookup {
 	return append(list, <-results)
 }
 
-// sift parts the addresses that may be used from those that may not, and says
-// why the last of these may not.
+// sift separates the addresses that may be used from those that may not, and returns why the last of these may not.
 func (c *conn) sift(p *netpolicy.Policy, addrs []netip.Addr) (good []netip.Addr, bad []string, why netpolicy.Reason) {
 	for _, a := range addrs {
 		if v := c.decidePeer(p, a); v.Allow {

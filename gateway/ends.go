@@ -36,7 +36,7 @@ const (
 	inRest
 )
 
-// expect says that a request was sent, and that its answer is due.
+// expect records that a request was sent, and that its answer is due.
 func (e *ends) expect(method string) { *e = ends{at: inHead, method: method} }
 
 // take goes on by p, and returns how many of its bytes belong to the answer that is due.

@@ -73,7 +73,7 @@ func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask)
 	}
 	u, no := x.vet(q)
 	if no != nil {
-		_ = f.scope.head(q) // to be told of; the request is refused in any case
+		_ = f.scope.head(q) // for the report; the request is refused in any case
 		return x.refuse(w, q, x.conn.verdict(), no)
 	}
 	req := &netpolicy.Request{Method: q.method, Path: u.RawPath}
@@ -112,7 +112,7 @@ func (x *exchanger) decide(v netpolicy.Verdict, q *ask, u *url.URL) *refusal {
 	return x.overrides(v.Rule, q, u.RawPath, u.RawQuery)
 }
 
-// explain says why no answer came, in words that do not depend on the guest's.
+// explain returns why no answer came, in words that do not depend on the guest's.
 func explain(err error, name string) *refusal {
 	var cert *tls.CertificateVerificationError
 	var no *refusal
@@ -135,7 +135,7 @@ func explain(err error, name string) *refusal {
 	return failed("%s broke the connection or did not speak proper TLS and HTTP", name)
 }
 
-// refuse records that a request is not carried and says why, in HTTP.
+// refuse records that a request is not carried, and answers with the reason in HTTP.
 func (x *exchanger) refuse(w http.ResponseWriter, q *ask, v netpolicy.Verdict, no *refusal) error {
 	ev := x.event(q)
 	ev.Verdict, ev.Rule, ev.Reason, ev.Status = audit.Deny, v.RuleName(), no.reason, no.status
@@ -207,4 +207,4 @@ func (s *streamed) take()       {}
 func (s *streamed) sent() int64 { return s.n.Load() }
 func (s *streamed) ended() bool { return true }
 
-func (s *streamed) flaw() *refusal { return nil } // the library has told of it, see malformedStream
+func (s *streamed) flaw() *refusal { return nil } // the library has reported it, see malformedStream

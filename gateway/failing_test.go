@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/secrets"
 )
 
-// failing is a host that fails in the way that a request asks for, and checks the bodies that it gets whole.
+// failing is a host that fails in the manner that a request asks for, and checks that the bodies it gets are whole.
 type failing struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -145,7 +145,7 @@ func failBodies(t *testing.T, guest, host string, clients, requests int) {
 	all.Wait()
 }
 
-// sendFailing makes one request. It may fail where how says so; it may not hang, or get another's answer.
+// sendFailing makes one request. It may fail if how allows that; it may not hang, or get another's answer.
 func sendFailing(client *http.Client, d *rand.Rand, id, how string) error {
 	body := make([]byte, []int{1, 4096, 16384, 70_000, 300_000, 1 << 20}[d.IntN(6)]+d.IntN(3))
 	for i := range body {

@@ -18,7 +18,7 @@ import (
 //
 //	vetted -> decided -> scope of its head -> credential put in -> sent -> answer -> recorded
 //	   \________\____________\___________________\______________________/
-//	                refused: nothing more of it leaves, and the record says why
+//	                refused: nothing more of it leaves, and the record has the reason
 type flight struct {
 	x     *exchanger
 	w     http.ResponseWriter
@@ -96,8 +96,8 @@ func (f *flight) carryOut(r *netpolicy.Rule, u *url.URL) error {
 	return f.failed(err)
 }
 
-// failed says why an exchange is not whole: to the guest, if it was not told
-// anything yet and is still there, and in the record.
+// failed reports why an exchange is not whole: to the guest, if it has no answer yet and is still there, and in the
+// record.
 func (f *flight) failed(err error) error {
 	var no *refusal
 	stopped := errors.As(context.Cause(f.ctx), &no)
@@ -107,7 +107,7 @@ func (f *flight) failed(err error) error {
 	if no == nil && f.told && errors.Is(err, errEchoed) {
 		no = explain(err, f.x.conn.name)
 	}
-	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy did: there is no one to tell
+	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy changed: no one waits for an answer
 		f.broken(no)
 		_, e := f.finish()
 		return errors.Join(err, e)
@@ -118,7 +118,7 @@ func (f *flight) failed(err error) error {
 	return f.answer(no)
 }
 
-// answer tells the guest why the request was not carried, or not to its end.
+// answer sends the guest the reason why the request was not carried, or only in part.
 func (f *flight) answer(no *refusal) error {
 	f.ev.Status, f.ev.Reason = no.status, no.reason
 	if !no.beyond() {
@@ -132,8 +132,8 @@ func (f *flight) answer(no *refusal) error {
 	return f.x.tell(f.w, no, f.ev.Rule, seq)
 }
 
-// closing has an answer of HTTP/1 that comes before the request's end be the connection's last. The guest is
-// told so, or it would send its next request into the rest of this one, or into a connection that has ended.
+// closing makes an HTTP/1 answer that comes before the request's end the connection's last. It announces that to the
+// guest, which would otherwise send its next request into the rest of this one, or into a closed connection.
 func (f *flight) closing() {
 	if a, ok := f.w.(*answer); ok && !f.q.body.ended() {
 		a.last = true

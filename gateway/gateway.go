@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// Names says which name a synthetic address stands for.
+// Names returns the name for which a synthetic address stands.
 type Names interface {
 	// Name returns the name in normal form and the seq of the DNS answer that gave the address away.
 	Name(addr netip.Addr) (name string, dnsSeq uint64, ok bool)
@@ -111,14 +111,14 @@ type Gateway struct {
 	stop    context.CancelFunc
 	buffers sync.Pool      // of *[]byte, for bodies
 	running sync.WaitGroup // connections and the sweeper
-	turns   chan struct{}  // holds one for each handshake of TLS that is being answered; who waits gets in by turns
+	turns   chan struct{}  // one token for each TLS handshake that is being answered; further ones wait their turn
 	asking  atomic.Int64   // requests under way
 
 	mu       sync.Mutex // guards what follows
 	conns    map[*conn]struct{}
 	carrying map[*flight]string // requests under way with a credential, and its name
 	closed   bool
-	excess   uint64 // connections reset since the last event that told of them
+	excess   uint64 // connections reset since the last event that reported them
 }
 
 // New returns a Gateway that serves nothing yet. Close must be called.
@@ -234,7 +234,7 @@ func (g *Gateway) Close() {
 	g.tellExcess()
 }
 
-// sweep ends idle connections and tells of those that were too many.
+// sweep ends idle connections and reports the number of those above the limit.
 func (g *Gateway) sweep() {
 	for {
 		wait(g.ctx, min(time.Second, g.limits.Idle/4))

@@ -44,8 +44,7 @@ func (h *h2Host) head(stream uint32, end bool, list ...string) {
 	h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: h.fields(list...), EndHeaders: true, EndStream: end}) // a gateway that is gone is found out by reading
 }
 
-// newH2Host starts a host that answers a request for /second in order, and to every other one says
-// what it wants to.
+// newH2Host starts a host that answers requests for /second normally, and each other one with a given behaviour.
 func (w *keyWorld) newH2Host(name string, say func(h *h2Host, stream uint32)) {
 	w.Helper()
 	addr := newAddr()
@@ -139,8 +138,8 @@ func getH2(client *http.Client, path string) (got heard) {
 	return got
 }
 
-// TestHostileH2 has hosts answer with frames that no proper host sends, and with what holds the credential that the
-// gateway has put into the request. The guest gets nothing of that, nor does a log, and the record says what happened.
+// TestHostileH2 has hosts answer with frames that no proper host sends, and with frames that contain the credential
+// that the gateway has put into the request. None of that reaches the guest or a log, and the record has what happened.
 func TestHostileH2(t *testing.T) {
 	const proper = "a.example broke the connection or did not speak proper TLS and HTTP"
 	const halfway = "the exchange broke off before its end"
@@ -251,7 +250,7 @@ func TestHostileH2(t *testing.T) {
 			h.head(2, false, append(ok, "x-echo", echo)...)
 			h.WriteData(2, true, []byte(echo))
 		}, 502, proper, 0},
-		{"a stream that nobody asked for", func(h *h2Host, s uint32) {
+		{"a stream without a request", func(h *h2Host, s uint32) {
 			h.head(s+100, false, append(ok, "x-echo", echo)...)
 			h.WriteData(s+100, true, []byte(echo))
 		}, 502, proper, 0},
@@ -322,8 +321,8 @@ func (h *h2Host) conts(stream uint32, block []byte, end bool) {
 	}
 }
 
-// TestFloodsOfH2 has hosts send without an end. The gateway keeps no more of it than it has room for, and
-// takes no more where that can be told to the host.
+// TestFloodsOfH2 has hosts send without an end. The gateway buffers a bounded amount, and uses flow control to stop the
+// host where the protocol has it.
 func TestFloodsOfH2(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(h *h2Host, stream uint32) error
@@ -431,7 +430,7 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 	time.Sleep(500 * time.Millisecond) // as much comes as may
 	if more := inUse() - before; more > requests*maxUnread+16<<20 {
-		t.Errorf("%d bytes are in use for answers that nobody reads", more)
+		t.Errorf("%d bytes are in use for answers that are not read", more)
 	}
 }
 

@@ -87,7 +87,7 @@ func TestTurns(t *testing.T) {
 		t.Error(err)
 	}
 	w.until("all places are free", func() bool { return len(w.turns) == 0 })
-	for range 3 * cap(w.turns) { // who says nothing has no place
+	for range 3 * cap(w.turns) { // a silent client holds no handshake slot
 		c := w.dial("a.example", 443)
 		c.Write(rawHello(t, w.trusted()))
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
@@ -96,7 +96,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestHandshakeReasons: the record says why a handshake came to nothing.
+// TestHandshakeReasons: the record has the reason why a handshake failed.
 func TestHandshakeReasons(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(w *world, c *net.TCPConn)
@@ -109,7 +109,7 @@ func TestHandshakeReasons(t *testing.T) {
 			io.ReadFull(c, make([]byte, 1))
 			c.Close()
 		}, "its program ended the connection without saying why"},
-		"at once": {func(w *world, c *net.TCPConn) {
+		"immediately": {func(w *world, c *net.TCPConn) {
 			c.Write(rawHello(t, w.trusted()))
 			c.CloseWrite()
 			hear(c)

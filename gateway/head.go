@@ -169,7 +169,7 @@ func (h *head) oneHost() error {
 	return nil
 }
 
-// framing says how long the body is. What RFC 9112, section 6.1 and 6.3, let a
+// framing determines how long the body is. What RFC 9112, section 6.1 and 6.3, let a
 // server repair is refused: that is where two readers come to differ.
 func (h *head) framing() error {
 	codings, lengths := h.header["Transfer-Encoding"], h.header["Content-Length"]

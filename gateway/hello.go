@@ -27,7 +27,7 @@ const (
 	oldestLegacyVer = 0x0301
 )
 
-// hello is what the gateway needs to know of a ClientHello.
+// hello has the fields of a ClientHello that the gateway uses.
 type hello struct {
 	name string // the server name as it came; empty when there is none
 	ech  bool   // there is an encrypted hello inside, or what looks like one

@@ -31,7 +31,7 @@ type hostConn struct {
 	over       bool
 }
 
-// due says that the next bytes are the answer to a request, with a credential or none.
+// due records that the next bytes are the answer to a request, with a credential or none.
 func (h *hostConn) due(method, credential string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +116,8 @@ func (c *conn) surplus(p []byte, own int, credential string) (cut bool) {
 	return cut
 }
 
-// isTimeout reports whether an answer that no one asked for tells that the connection was idle for too
-// long: some servers do that in order.
+// isTimeout reports whether an unsolicited answer only announces that the connection was idle for too long: some
+// servers do that properly.
 func isTimeout(p []byte) bool {
 	return len(p) >= 12 && bytes.HasPrefix(p, []byte("HTTP/1.")) && string(p[8:12]) == " 408"
 }
@@ -147,7 +147,7 @@ func (x *exchanger) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) 
 		return nil, err
 	}
 	if t.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
-		return t, nil // whose frames say what belongs to what
+		return t, nil // its frames name the stream that they belong to
 	}
 	return &hostConn{Conn: t, of: x.conn}, nil
 }

@@ -81,8 +81,8 @@ func (n *noise) String() string {
 	return n.said.String()
 }
 
-// TestSurplus has a host send more than its answer: what its credential is, what could be taken for the
-// next answer, and what is neither. None of it comes to the guest or to the program's log, and the record says so.
+// TestSurplus has a host send more than its answer: its credential, bytes that could be taken for the next answer, and
+// others. None of it reaches the guest or the program's log, and the record reports it.
 func TestSurplus(t *testing.T) {
 	head := func(status string, fields ...string) string {
 		return "HTTP/1.1 " + status + "\r\n" + strings.Join(append(fields, "", ""), "\r\n")
@@ -92,7 +92,7 @@ func TestSurplus(t *testing.T) {
 		name, method string
 		first, later string // what the host sends, immediately and after a while
 		body         string // that the guest gets
-		rule         string // of the finding; "echo": Credentials are told; empty: nothing
+		rule         string // of the finding; "echo": Credentials gets a report; empty: nothing
 		status       int
 	}{
 		{name: "head", method: "HEAD", first: head("200 OK", "Content-Length: 40") + echo, rule: "echo"},
@@ -165,15 +165,15 @@ func TestSurplus(t *testing.T) {
 				switch c.rule {
 				case "echo":
 					if len(told) != 1 || told[0].secret != "api" || told[0].host != "a.example" || told[0].where != "after an answer" || told[0].seq == 0 || len(found) > 0 {
-						t.Errorf("told of %+v; findings %+v", told, found)
+						t.Errorf("sightings %+v; findings %+v", told, found)
 					}
 				case "":
 					if len(told)+len(found) > 0 {
-						t.Errorf("told of %+v; findings %+v", told, found)
+						t.Errorf("sightings %+v; findings %+v", told, found)
 					}
 				default:
 					if len(told) > 0 || len(found) != 1 || found[0].Rule != c.rule || found[0].Secret != "api" || found[0].Seq == 0 {
-						t.Errorf("told of %+v; findings %+v", told, found)
+						t.Errorf("sightings %+v; findings %+v", told, found)
 					}
 				}
 				if s := said.String(); s != "" {
@@ -207,7 +207,7 @@ func TestSurplusOther(t *testing.T) {
 		}
 	}
 	if told := w.keys.sightings(); len(told) > 0 {
-		t.Errorf("told of %v", told)
+		t.Errorf("sightings %v", told)
 	}
 	if s := said.String(); s != "" {
 		t.Errorf("the program's log has %q", s)
@@ -241,7 +241,7 @@ func TestBadTrailer(t *testing.T) {
 			}
 		}
 		if told := w.keys.sightings(); len(told) > 0 || said.String() != "" {
-			t.Errorf("told of %v; the log has %q", told, said)
+			t.Errorf("sightings %v; the log has %q", told, said)
 		}
 		w.checkRecord()
 	}

@@ -131,8 +131,8 @@ func (s *http1) one(h *head) (again bool, why string) {
 	return again, ""
 }
 
-// brokenOff says why an exchange was the connection's last. A library's words can hold what the host
-// sent, a credential for one: they have no place in the record.
+// brokenOff returns why an exchange was the connection's last. A library's error can quote what the host sent, a
+// credential for instance: such text must not enter the record.
 func brokenOff(err error) string {
 	var no *refusal
 	if errors.As(err, &no) {

@@ -52,7 +52,7 @@ func (c *conn) shakeHands(t *tls.Conn, guest *guestConn) error {
 	return t.HandshakeContext(c.ctx)
 }
 
-// unshaken says why a handshake came to nothing.
+// unshaken returns why a handshake failed.
 func unshaken(err error) string {
 	const way = "the TLS handshake with the guest failed: "
 	op := new(net.OpError)
@@ -99,7 +99,7 @@ func (x *exchanger) serveHTTP2(t *tls.Conn, no *refusal) {
 	})
 }
 
-// malformedStream records a request that the library has refused, of which it only says what was wrong.
+// malformedStream records a request that the library has refused; the library reports only the reason.
 func (x *exchanger) malformedStream(kind string) {
 	_, what, ok := strings.Cut(kind, "PROTOCOL_ERROR")
 	if !ok {

@@ -80,7 +80,7 @@ func (k *keys) Echoed(secret, host string, seq uint64) {
 	k.told = append(k.told, sighting{secret, host, "after an answer", seq})
 }
 
-// sightings returns what was told since the last call.
+// sightings returns the reports since the last call.
 func (k *keys) sightings() []sighting {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -89,8 +89,8 @@ func (m *mask) counted(out []byte) []byte {
 	return out
 }
 
-// body returns an answer's body as it can be masked. An encoding that cannot be undone
-// leaves nothing to be told to the guest but why.
+// body returns an answer's body as it can be masked. For an encoding that cannot be undone, the guest gets only the
+// reason.
 func (m *mask) body(resp *http.Response, method string) (io.Reader, *refusal) {
 	if m.red == nil {
 		return resp.Body, nil

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// mirror is a host that answers with what its credential is, in the way that its path asks for.
+// mirror is a host that answers with its credential, in the form that its path asks for.
 func mirror(rw http.ResponseWriter, r *http.Request) {
 	value := apiValue
 	text := `{"you sent":"` + value + `","and":1}`
@@ -103,7 +103,7 @@ func encodeAs(coding, text string) []byte {
 	return b.Bytes()
 }
 
-// TestReflection has a host send back what it was sent: the guest must not see it.
+// TestReflection has a host send back the request it got: the guest must not see the credential.
 func TestReflection(t *testing.T) {
 	const whole = `{"you sent":"` + apiValue + `","and":1}`
 	w := newKeyWorld(t, http.HandlerFunc(mirror))

@@ -335,7 +335,7 @@ func TestOpenedCertificates(t *testing.T) {
 func TestOpenedGuest(t *testing.T) {
 	w, h := openedWorld(t, nil)
 	if _, err := w.handshake("a.example", "a.example"); err == nil {
-		t.Error("a certificate of the authority was trusted without being told to")
+		t.Error("a certificate of the authority was trusted without being set as trusted")
 	}
 	if f := w.flow(audit.FlowClose); !strings.Contains(f.Reason, "does its program trust the sandbox's authority?") {
 		t.Errorf("%+v", f)

@@ -39,7 +39,7 @@ func (x *exchanger) overrides(r *netpolicy.Rule, q *ask, path, query string) *re
 // another method or path. It is wide, like authField.
 func overrideField(name string) bool {
 	plain := squash(name)
-	if plain == "accesscontrolrequestmethod" { // a browser asks what it may ask for
+	if plain == "accesscontrolrequestmethod" { // a browser announces a method
 		return false
 	}
 	if slices.Contains(overrideNames, plain) || slices.ContainsFunc(overrideParts, func(part string) bool { return strings.Contains(plain, part) }) {

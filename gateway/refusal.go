@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// refusal is why a connection or a request is not served. The reason stands in
-// the record and is told to the guest, as HTTP or as an alert of TLS.
+// refusal is why a connection or a request is not served. The reason is recorded and sent to the guest, as HTTP or as
+// an alert of TLS.
 type refusal struct {
 	status int   // of the HTTP answer
 	alert  alert // of TLS
@@ -42,7 +42,7 @@ func (r *refusal) beyond() bool {
 	return r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout
 }
 
-// word is how the answer's "error" says what kind of refusal it is.
+// word returns the kind of refusal for the answer's "error" field.
 func (r *refusal) word() string {
 	switch {
 	case r.status == http.StatusForbidden:

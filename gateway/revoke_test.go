@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// endless sends until no one listens, and says so.
+// endless sends until its client is gone, and reports that.
 func endless(gone chan<- error) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		chunk := make([]byte, 16<<10)
@@ -334,7 +334,7 @@ func TestCloseEndsAll(t *testing.T) {
 	}
 }
 
-// ending runs its cleanups when told, not at the test's end.
+// ending runs its cleanups when called, not at the test's end.
 type ending struct {
 	testing.TB
 	todo []func()

@@ -63,7 +63,7 @@ type scope struct {
 	asked map[string]*refusal // secrets that were found, and why each may not be there
 }
 
-// head looks for secrets in a request's head, and says why it is not carried.
+// head looks for secrets in a request's head, and returns why it is not carried.
 func (s *scope) head(q *ask) (no *refusal) {
 	if s.of == nil {
 		return nil
@@ -85,7 +85,7 @@ func (s *scope) head(q *ask) (no *refusal) {
 	return no
 }
 
-// judge says why a request that shows some secrets is not carried.
+// judge returns why a request that presents some secrets is not carried.
 func (s *scope) judge(names []string, where string) (no *refusal) {
 	for _, name := range names {
 		if why := s.verdict(name, where); no == nil {
@@ -95,8 +95,8 @@ func (s *scope) judge(names []string, where string) (no *refusal) {
 	return no
 }
 
-// verdict says why a request is not carried that shows a secret. A placeholder that is sent to its own
-// host does no harm there, and is put in its header only.
+// verdict returns why a request that presents a secret is not carried. A placeholder that is sent to its own host does
+// no harm there, and is put in its header only.
 func (s *scope) verdict(name, where string) *refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +126,8 @@ func (c *conn) credentials() []string {
 	return list
 }
 
-// present tells that the guest is about to show a secret to the connection's host, and returns
-// whether it may. What comes of it does not end with the connection.
+// present reports that the guest is about to send a secret to the connection's host, and returns whether it may. The
+// consequences outlast the connection.
 func (c *conn) present(name, where string) bool {
 	ctx, cancel := lastWords(c.ctx)
 	defer cancel()
@@ -137,7 +137,7 @@ func (c *conn) present(name, where string) bool {
 	return c.g.cfg.Credentials.Presented(ctx, name, c.name, where, seq)
 }
 
-// presentOwn tells that the guest used a placeholder for which there is nothing now.
+// presentOwn reports that the guest used a placeholder for which there is no credential now.
 func (f *flight) presentOwn(name string) {
 	f.scope.mu.Lock()
 	_, sent := f.scope.asked[name]
@@ -159,7 +159,7 @@ func (c *conn) find(raw []byte, name string) []string {
 	return slices.Compact(found)
 }
 
-// presentAll tells of secrets for whose sake a connection was refused.
+// presentAll reports secrets for which a connection was refused.
 func (c *conn) presentAll(found []string, where string) {
 	for _, name := range found {
 		c.present(name, where)

@@ -126,12 +126,12 @@ func TestSteering(t *testing.T) {
 		}
 		told := w.keys.sightings()
 		if (len(told) > 0) != (c.told != "") || len(told) > 1 {
-			t.Errorf("%d %s: told of %v", n, c.what, told)
+			t.Errorf("%d %s: sightings %v", n, c.what, told)
 			continue
 		}
 		if c.told != "" {
 			if s := told[0]; !strings.HasPrefix(s.secret+" "+s.host+" "+s.where, c.told) || s.seq == 0 || w.log.all()[s.seq-1].Flow == nil {
-				t.Errorf("%d %s: told of %+v", n, c.what, s)
+				t.Errorf("%d %s: sighting %+v", n, c.what, s)
 			}
 		}
 		if c.status == 403 && c.told != "" && !strings.Contains(reason, "the secret ") && !strings.Contains(c.what, "Host") && !strings.Contains(c.what, "absolute") {
@@ -198,12 +198,12 @@ func TestHello(t *testing.T) {
 		})
 		told := w.keys.sightings()
 		if err == nil || len(told) != 1 {
-			t.Errorf("%s: %v, told of %v", name, err, told)
+			t.Errorf("%s: %v, sightings %v", name, err, told)
 			continue
 		}
 		ev := w.log.all()[told[0].seq-1]
 		if ev.Flow == nil || ev.Flow.State != audit.FlowDeny || told[0].host != c.dialled {
-			t.Errorf("%s: told of %v, the record says %+v", name, told, ev.Flow)
+			t.Errorf("%s: sightings %v, the record has %+v", name, told, ev.Flow)
 		}
 	}
 	if q := w.zone.questions(); len(q) > 0 {
@@ -261,7 +261,7 @@ func TestBody(t *testing.T) {
 					t.Fatalf("%+v", ev)
 				}
 				if !slices.ContainsFunc(w.keys.sightings(), func(s sighting) bool { return s.host == c.host && s.where == "body" }) {
-					t.Fatalf("%q at %d: nobody was told", c.text, at)
+					t.Fatalf("%q at %d: no sighting", c.text, at)
 				}
 			}
 		}
@@ -317,7 +317,7 @@ func TestBodyStreams(t *testing.T) {
 			t.Fatalf("%q %v", buf[:n], err)
 		}
 	}
-	go io.WriteString(wr, "x"+gitValue+"y, more") // after the answer has begun: its end tells
+	go io.WriteString(wr, "x"+gitValue+"y, more") // after the answer has begun: only its end can report it
 	if rest, err := io.ReadAll(resp.Body); err == nil || strings.Contains(string(rest), gitValue) {
 		t.Errorf("%q %v", rest, err)
 	}

@@ -62,7 +62,7 @@ func (c *conn) pass(to, from *net.TCPConn) {
 	_ = to.CloseWrite() // fails only if that side is gone, which its own direction will see
 }
 
-// What the gateway knows of a ServerHello (RFC 8446, section 4.1.3).
+// The parts of a ServerHello (RFC 8446, section 4.1.3) that the gateway reads.
 const (
 	serverHelloType = 2
 	serverHelloHead = 4 + 2 + randomSize // as far as the random value

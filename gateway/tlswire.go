@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// What the gateway knows of TLS records (RFC 8446, section 5.1).
+// The parts of TLS records (RFC 8446, section 5.1) that the gateway reads.
 const (
 	recordHeader  = 5
 	recordPayload = 1 << 14 // the most that a record in the clear may carry

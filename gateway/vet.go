@@ -78,8 +78,8 @@ func (x *exchanger) locate(target string) (*url.URL, *refusal) {
 	return u, nil
 }
 
-// vetFields refuses fields that say that the request is another than it looks,
-// and those whose names some servers take for names that frame or route a request.
+// vetFields refuses fields that make the request another than it looks, and those whose names some servers take for
+// names that frame or route a request.
 func (x *exchanger) vetFields(header http.Header) *refusal {
 	for name, values := range header {
 		plain := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
@@ -106,13 +106,12 @@ func (x *exchanger) vetFields(header http.Header) *refusal {
 	return nil
 }
 
-// Fields that decide how a request is read, how it is routed, or what it is.
-// Their names are canonical.
+// Fields that decide how a request is read or routed, or what kind it is. Their names are canonical.
 var (
 	framingFields = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Expect", "Te", "Trailer"}
 	hostFields    = []string{"X-Forwarded-Host", "X-Forwarded-Server", "X-Original-Host", "X-Host", "X-Http-Host-Override"}
 	hopFields     = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
-		"Expect"} // the gateway itself tells a client to go on, once the request is let through
+		"Expect"} // the gateway itself sends 100 Continue, once the request is let through
 )
 
 // endToEnd returns the fields that are meant for the other end (RFC 9110, section 7.6.1).

@@ -38,10 +38,10 @@ type sighting struct {
 	rule   string
 }
 
-// Saw is told which secrets were masked in a record of a kind: names as the redactor has
-// them, of values. For a stream whose markers the redactor counts too, there is Printed. In a DNS question, an output or a flow none has any business. In an argv or a
-// path it may have. It never blocks; the credentials are useless on this side when it
-// returns.
+// Saw reports the secrets that were masked in a record of a kind, by the redactor's names of their values. Streams
+// whose markers the redactor counts too are reported with Printed. A secret in a DNS question, an output or a flow is
+// an anomaly; in an argv or a path it need not be. It never blocks; when it returns the credentials are useless on this
+// side.
 func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
 	rules := map[audit.Kind]string{audit.KindDNS: ruleDNS, audit.KindOutput: ruleOutput, audit.KindFlow: ruleFlow}
 	rule, ok := rules[kind]
@@ -58,9 +58,9 @@ func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
 	}
 }
 
-// Presented is told that a secret or its placeholder is about to be shown to a host, and reports
-// whether that is in scope. It never blocks; out of scope the credentials are useless on this
-// side when it returns. A placeholder on its way to the hosts of its rules is none of its business.
+// Presented reports that a secret or its placeholder is about to be sent to a host, and returns whether that is in
+// scope. It never blocks; if it is out of scope, the credentials are useless on this side when it returns. It ignores a
+// placeholder that is sent to a host of its rules.
 func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq uint64) (inScope bool) {
 	b, ok := i.bindings[secret]
 	if !ok || slices.ContainsFunc(i.alike(secret), func(name string) bool { return i.permits(name, host) }) {
@@ -75,8 +75,8 @@ func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq ui
 	return false
 }
 
-// Echoed is told that a host sent a secret's value or placeholder beyond the end of an answer. It
-// never blocks; the credentials are useless on this side when it returns.
+// Echoed reports that a host sent a secret's value or placeholder after the end of an answer. It never blocks; when it
+// returns the credentials are useless on this side.
 func (i *Issuer) Echoed(secret, host string, seq uint64) {
 	if _, ok := i.bindings[secret]; ok {
 		i.report(i.owner(secret, ""), secret, ruleAnswer, seq, cut(host+" sent it beyond the end of an answer"))
@@ -90,7 +90,7 @@ func (i *Issuer) permits(name, host string) bool {
 		return false
 	}
 	l := i.owner(name, "")
-	if l == nil { // no step has bound it: one that is only masked is nobody's to keep
+	if l == nil { // no step has bound it: it is only masked, and there is no lease to revoke
 		return b.Deliver == (Deliver{}) && (b.Hosts == nil || b.Hosts(host))
 	}
 	return !l.after() && (b.Hosts == nil || b.Hosts(host))
@@ -135,7 +135,7 @@ func (l *Lease) binds(secret string) bool {
 	return ok
 }
 
-// misused is told what the broker saw.
+// misused handles a misuse that the broker reported.
 func (i *Issuer) misused(l *Lease, h *held, what string) {
 	name := h.names[0]
 	if at := slices.IndexFunc(h.names, func(n string) bool { return l.bindings[n].Deliver.Token != "" }); at >= 0 {

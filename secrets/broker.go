@@ -12,15 +12,15 @@ const TTL = 60 * time.Second
 type Binding struct {
 	Name string
 	From string // its source
-	// Deliver says how a step gets it; without any it is only masked.
+	// Deliver is how a step gets it; if empty, the secret is only masked.
 	Deliver Deliver
-	// Hosts says whether the secret may be shown to a host in a request that the gateway can
-	// read; nil: to every host that the policy allows, unless Deliver.Header is set.
+	// Hosts reports whether the secret may be sent to a host in a request that the gateway can read; nil: to every host
+	// that the policy allows, unless Deliver.Header is set.
 	Hosts func(host string) bool
 }
 
-// Deliver is the way of a credential to a step. With Header, the value never enters
-// the sandbox, and Env and File, if set, hold a placeholder that is useless elsewhere.
+// Deliver is how a step gets a credential. With Header, the value never enters the sandbox, and Env and File, if set,
+// hold a placeholder that is useless elsewhere.
 type Deliver struct {
 	Header string // name of the header that the gateway puts into requests of rules with this credential
 	Env    string // name of an environment variable
@@ -50,8 +50,8 @@ type Grant interface {
 	Renew(ctx context.Context) error
 	// Revoke returns when the broker has confirmed that grant and leases are dead. Calling it again does no harm.
 	Revoke(ctx context.Context) error
-	// Misuse reports each use of the grant that its owner cannot have made, as far as the broker
-	// can tell; nil: it never can. It is closed with Revoke.
+	// Misuse reports each use of the grant that its owner cannot have made, as far as the broker can detect it; nil: the
+	// broker cannot. It is closed with Revoke.
 	Misuse() <-chan string
 }
 
@@ -64,8 +64,8 @@ type Broker interface {
 	Mint(ctx context.Context, r Request) (Grant, error)
 }
 
-// Teller is a Broker that can tell values without minting anything: where reading a source has
-// no effect and is nothing that its owner would see.
+// Teller is a Broker that can return values without minting anything: where reading a source has no effect, and none
+// that its owner would see.
 type Teller interface {
 	Broker
 	// Tell returns the values of those bindings whose sources can be read so, and why others with

@@ -1,10 +1,8 @@
 // Package secrets hands each step credentials that live for a minute.
 //
-// A source is what custody.yaml writes under "from": env:NAME, file:PATH,
-// cmd:COMMAND or vault:PATH#FIELD. A Broker mints what a step binds, the Issuer
-// keeps its lease: it writes each operation down, renews on proof that the step
-// lives, revokes at the step's end, and at once when a credential turns up where
-// it does not belong.
+// A source is what custody.yaml writes under "from": env:NAME, file:PATH, cmd:COMMAND or vault:PATH#FIELD. A Broker
+// mints what a step binds, the Issuer keeps its lease: it writes each operation down, renews on proof that the step
+// lives, and revokes at the step's end, or immediately when a credential occurs where it does not belong.
 //
 //	Begin            Deliver             Renew (proof of life)
 //	------> minted ----------> delivered -------+

@@ -39,15 +39,15 @@ func (l *Lease) finish(reason string) {
 	l.finished = true
 }
 
-// kill makes the credentials useless on this side at once, and starts their revocation. It
-// waits for nobody: who calls it may be carrying a request that is to be withdrawn.
+// kill makes the credentials useless on this side immediately, and starts their revocation. It does not block: its
+// caller may be carrying a request that is to be withdrawn.
 func (l *Lease) kill(o *over) {
 	if l.dies(o) {
 		l.issuer.start(func() { l.withdraw(o) })
 	}
 }
 
-// dies says whether it was alive until now. The first reason stands.
+// dies marks the lease dead, and reports whether it was alive until now. The first reason stands.
 func (l *Lease) dies(o *over) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *Lease) withdraw(o *over) {
 	}
 }
 
-// settle waits for a dead lease's grants. Without an error they are dead, and the record says so.
+// settle waits for a dead lease's grants. Without an error they are dead and recorded as dead.
 func (l *Lease) settle(ctx context.Context) error {
 	select {
 	case <-l.begun:

@@ -246,7 +246,7 @@ func TestSlowRevocation(t *testing.T) {
 		l := w.begin("s", "git")
 		w.vault.set(func() { w.vault.revokeTakes = 3500 * time.Millisecond })
 		if err := l.End(w.t.Context(), "the step has ended"); err == nil {
-			t.Error("nobody confirmed it")
+			t.Error("it is not confirmed")
 		}
 		if err := l.End(w.t.Context(), "again"); err != nil {
 			t.Error(err)

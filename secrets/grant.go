@@ -20,12 +20,12 @@ const (
 	renewTry   = 5 * time.Second
 	revokeTry  = 1500 * time.Millisecond
 	longestTry = 4 * time.Second
-	// patience is how long a revocation is tried before the record says that it is not confirmed.
+	// patience is how long a revocation is tried before it is recorded as not confirmed.
 	patience = 3 * time.Second
 	// longestPause is between two tries. With longestTry it is less than settleTime, in which a
 	// broker that works again is asked again.
 	longestPause = 500 * time.Millisecond
-	// slack is how much later than TTL a broker may say that a grant expires, for the way there and back.
+	// slack is how much later than TTL a broker may set a grant's expiry, for the latency of the request.
 	slack = 2 * time.Second
 )
 
@@ -43,7 +43,7 @@ type held struct {
 	lost       error  // the last answer, if it was no renewal
 	confirmed  bool   // the broker said that it is dead
 	failed     error  // the last answer to the revocation
-	unrecorded error  // why the record does not say what became of it
+	unrecorded error  // why its end is not in the record
 
 	done chan struct{} // closed when it is dead and recorded as such, or nothing more is done about it
 }
@@ -125,7 +125,7 @@ func (l *Lease) watch() {
 	}
 }
 
-// expiry says why a grant ran out.
+// expiry returns why a grant ran out.
 func (l *Lease) expiry() *over {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 	settleTime = 5 * time.Second
 )
 
-// Recorder is the way into the run's record; audit.Recorder is one.
+// Recorder writes to the run's record; audit.Recorder implements it.
 type Recorder interface {
 	// Record returns when the event is durable.
 	Record(ctx context.Context, ev audit.Event) (seq uint64, err error)
@@ -42,12 +42,12 @@ type Config struct {
 	Dir      string            // where relative sources begin
 	Recorder Recorder
 	Redactor *redact.Redactor
-	// Withdrawn is told of each header secret whose credential is dead, so that requests
-	// under way that carry it are ended; optional. It must not wait for Close.
+	// Withdrawn, if set, is called with each header secret whose credential is dead, so that requests under way that
+	// carry it are ended. It must not wait for Close.
 	Withdrawn func(secret, reason string)
-	// Action is what follows an anomaly beside the revocation: revoke (nothing more; the
-	// default), freeze or end. Act carries out the last two, and tells of all three. It is called
-	// once a finding that had any effect, perhaps several times at once, and must not wait for Close.
+	// Action is what follows an anomaly besides the revocation: revoke (nothing more; the default), freeze or end. Act
+	// carries out the last two, and reports all three. It is called once for each finding that had any effect, perhaps
+	// concurrently, and must not wait for Close.
 	Action string
 	Act    func(ctx context.Context, action, reason string)
 	// Recorded looks through what was recorded of the run so far, as it is stored, for bytes
@@ -123,9 +123,8 @@ func (i *Issuer) start(f func()) {
 	}
 }
 
-// Begin mints what step binds, to be renewed for at most limit (none or more than
-// MaxLimit: MaxLimit). It returns when the redactor knows the values and the record says
-// so. With an error, whatever was minted is revoked.
+// Begin mints what step binds, to be renewed for at most limit (none or more than MaxLimit: MaxLimit). It returns when
+// the redactor knows the values and the minting is recorded. With an error, whatever was minted is revoked.
 func (i *Issuer) Begin(ctx context.Context, step string, names []string, limit time.Duration) (*Lease, error) {
 	l, err := i.open(step, names, limit)
 	if err != nil {
@@ -312,9 +311,8 @@ func (i *Issuer) unmarked(text []byte) []byte {
 	return text
 }
 
-// RevokeAll revokes all credentials that are alive, and waits some seconds for the
-// brokers' word. Without an error none is alive. It comes before a pause, a snapshot, a
-// fork; who calls it sees to it that no step begins meanwhile.
+// RevokeAll revokes all credentials that are alive, and waits some seconds for the brokers' confirmation. Without an
+// error none is alive. It comes before a pause, a snapshot, a fork; the caller ensures that no step begins meanwhile.
 func (i *Issuer) RevokeAll(ctx context.Context, reason string) error {
 	i.mu.Lock()
 	leases := slices.Clone(i.leases)
@@ -346,7 +344,7 @@ func (i *Issuer) Close(ctx context.Context) error {
 	wait(tasks, time.Second)
 	i.cancel()
 	wait(tasks, time.Second)
-	for _, l := range i.leases { // nobody changes it any more
+	for _, l := range i.leases { // they do not change any more
 		for _, h := range l.held() {
 			wait(h.done, time.Second)
 		}

@@ -52,10 +52,10 @@ type Lease struct {
 	refusals     map[string]int
 }
 
-// Over is closed when the credentials are dead before End; Err says why.
+// Over is closed when the credentials are dead before End; Err returns the reason.
 func (l *Lease) Over() <-chan struct{} { return l.over }
 
-// Err says why the credentials are dead; nil while they live and after an End that found them alive.
+// Err returns why the credentials are dead; nil while they live and after an End that found them alive.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,9 +155,8 @@ func (l *Lease) hold() error {
 	return nil
 }
 
-// keep takes what a broker minted into the lease. The grant is kept, to be revoked, even
-// when something is wrong with it. Nothing but the redactor sees a value before the record
-// says that it was minted.
+// keep takes what a broker minted into the lease. The grant is kept, to be revoked, even when something is wrong with
+// it. Only the redactor sees a value before its minting is recorded.
 func (l *Lease) keep(ctx context.Context, r request, g Grant, asked moment) error {
 	i := l.issuer
 	h := &held{grant: g, broker: r.broker.Name(), accessor: digest(g.Accessor()),

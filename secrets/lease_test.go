@@ -134,7 +134,7 @@ func TestPlaceholders(t *testing.T) {
 	})
 }
 
-// Begin gives all or nothing, and what it had to give back is recorded.
+// Begin mints all or nothing, and grants that it had to revoke are recorded.
 func TestBeginFails(t *testing.T) {
 	give := func(v map[string]string) func(Request) map[string][]byte {
 		return func(Request) map[string][]byte {

@@ -6,12 +6,11 @@ import "errors"
 // alive any more, so that asking again is of no use.
 var ErrLost = errors.New("the broker does not know the grant any more")
 
-// Expired reports whether err, of a lease, says that its credentials ran out or that the
-// broker lost them.
+// Expired reports whether err, of a lease, means that its credentials ran out or that the broker lost them.
 func Expired(err error) bool { return is(err, expired) }
 
-// Anomalous reports whether err, of a lease, says that its credentials were revoked
-// because one of them turned up where it does not belong.
+// Anomalous reports whether err, of a lease, means that its credentials were revoked because one of them occurred where
+// it does not belong.
 func Anomalous(err error) bool { return is(err, anomalous) }
 
 func is(err error, w why) bool {
@@ -32,7 +31,7 @@ const (
 type over struct {
 	why    why
 	reason string // for the record
-	guest  string // what the guest is told: nothing about the broker
+	guest  string // what the guest sees: nothing about the broker
 }
 
 func (o *over) Error() string { return o.reason }

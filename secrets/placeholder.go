@@ -14,7 +14,7 @@ import (
 //
 //	custody-NAME-RRRRRRRRRRRRRRRRLLLLLLLLLLLLLLLL
 //	             |               + of the lease: the gateway takes no other
-//	             + of the run and the secret: what it is known by
+//	             + of the run and the secret: its identifier
 //
 // They are not in the run's redactor: one may be printed, and gives nothing away.
 type placeholders struct {

@@ -5,10 +5,9 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// Printed looks through what a step prints, as it comes and before it is masked, and reports the
-// values in it as Saw does. What the redactor found in a record cannot tell a value from its
-// marker, which a step may print with good reason: it stands in an answer that the gateway
-// masked. It is not safe for concurrent use.
+// Printed searches what a step prints, as it comes and before it is masked, and reports the values in it as Saw does.
+// The redactor's findings in a record do not suffice: they do not distinguish a value from its marker, which a step may
+// print for good reason, as it stands in an answer that the gateway masked. It is not safe for concurrent use.
 type Printed struct {
 	issuer *Issuer
 	step   string

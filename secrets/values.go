@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Learn makes the redactor know the project's values that can be read without minting them,
-// whether a step binds them or not. It is called before anything is recorded. The errors, by the
-// secret's name, say which of these values will not be masked unless a step binds them.
+// Learn adds to the redactor the project's values that can be read without minting them, whether a step binds them or
+// not. It is called before anything is recorded. The errors, by the secret's name, are of values that will not be
+// masked unless a step binds them.
 func (i *Issuer) Learn() map[string]error {
 	by := map[string][]Binding{}
 	for _, b := range i.cfg.Bindings {

@@ -16,8 +16,8 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// A world is an issuer between brokers with faults and a real recorder over a log in memory.
-// The tests run in bubbles of testing/synctest, where minutes pass at once.
+// A world is an issuer between brokers with faults and a real recorder over a log in memory. The tests run in bubbles
+// of testing/synctest, where minutes pass immediately.
 type world struct {
 	t      *testing.T
 	log    *memory
@@ -379,7 +379,7 @@ func equal(t *testing.T, got, want []string) {
 	}
 }
 
-// closed says whether a channel is closed.
+// closed reports whether a channel is closed.
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -19,7 +19,7 @@ import (
 // as long as their owner lets them: a revocation wipes the copies and ends the grant, it cannot
 // make the value useless elsewhere. It has no state.
 type Broker struct {
-	// Caller says who runs the commands of cmd: sources; nil: the user of this process.
+	// Caller returns the user that runs the commands of cmd: sources; nil: the user of this process.
 	Caller func() (*Caller, error)
 }
 
@@ -156,7 +156,7 @@ func (g *grant) Revoke(context.Context) error {
 	return nil
 }
 
-// Misuse implements secrets.Grant: who else uses the value is not known here.
+// Misuse implements secrets.Grant: other uses of the value cannot be detected here.
 func (g *grant) Misuse() <-chan string { return nil }
 
 // ranOut is called by the timer, also by one that Renew came too late to stop.

@@ -23,9 +23,9 @@ type Caller struct {
 // ErrRoot means that a command would have to run as root.
 var ErrRoot = errors.New("a cmd: source does not run as root")
 
-// FindCaller returns who called the program: of root, the user who called sudo
-// (SUDO_UID), and without one the owner of the project's file; nil for another user, who needs no change. configured is the
-// name of a user that comes before these; it may be empty. It returns ErrRoot if that leaves root only.
+// FindCaller returns the user who called the program: for root, the user who called sudo (SUDO_UID), and without one
+// the owner of the project's file; nil for another user, who needs no change. configured is the name of a user that
+// takes precedence; it may be empty. It returns ErrRoot if that leaves root only.
 func FindCaller(getenv func(string) string, file, configured string) (*Caller, error) {
 	if configured != "" {
 		return lookup(user.Lookup(configured))
@@ -80,7 +80,7 @@ func lookup(u *user.User, err error) (*Caller, error) {
 	return c, nil
 }
 
-// Become has a command run as the caller, with the variables that say so. A nil Caller changes nothing.
+// Become has a command run as the caller, with the environment variables of that user. A nil Caller changes nothing.
 func (c *Caller) Become(cmd *exec.Cmd) {
 	if c == nil || os.Getuid() != 0 {
 		return

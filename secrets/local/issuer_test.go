@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 	select {
 	case <-two.Over():
 	default:
-		t.Error("not over at once")
+		t.Error("not over immediately")
 	}
 	if err := two.Err(); !secrets.Anomalous(err) {
 		t.Errorf("error %v", err)

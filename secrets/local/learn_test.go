@@ -54,7 +54,7 @@ func TestLearn(t *testing.T) {
 	var failed []string
 	for name, err := range iss.Learn() {
 		if strings.Contains(err.Error(), "nobody") {
-			t.Errorf("%s: the error tells the value: %v", name, err)
+			t.Errorf("%s: the error reveals the value: %v", name, err)
 		}
 		failed = append(failed, name)
 	}

@@ -30,10 +30,9 @@ const (
 	maxStderr = 512
 )
 
-// Resolve returns the value of from: env:NAME, file:PATH or cmd:COMMAND. Files
-// and commands lose one newline at their end. A file must be a regular one that
-// only its owner can read; a command runs under sh -c in dir, as the caller, and has 10 s.
-// Errors say what to do and never contain a value.
+// Resolve returns the value of from: env:NAME, file:PATH or cmd:COMMAND. Files and commands lose one newline at their
+// end. A file must be a regular one that only its owner can read; a command runs under sh -c in dir, as the caller, and
+// has 10 s. Errors name the remedy and never contain a value.
 func Resolve(ctx context.Context, from, dir string, as *Caller) ([]byte, error) {
 	scheme, rest, _ := strings.Cut(from, ":")
 	val, err := read(ctx, scheme, rest, dir, as)

@@ -100,7 +100,7 @@ func TestResolveRefuses(t *testing.T) {
 		if err == nil || got != nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %q, error %v, want one with %q", c.from, got, err, c.want)
 		} else if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "h2hunt7") || strings.Contains(err.Error(), "aHVudGVy") {
-			t.Errorf("%q: the error tells the value: %v", c.from, err)
+			t.Errorf("%q: the error reveals the value: %v", c.from, err)
 		}
 	}
 }

@@ -17,16 +17,15 @@ import (
 const (
 	// pollEvery is how often the audit log is looked at.
 	pollEvery = 100 * time.Millisecond
-	// probeTime is how long Vault may take to write down what it was asked.
+	// probeTime is how long Vault may take to log a request.
 	probeTime = 3 * time.Second
 	// maxHeard, maxWaiting and maxAddresses bound what is remembered of the log. What comes
 	// beyond them is not: a probe fails then, and uses of a token are many enough to be reported.
 	maxHeard, maxWaiting, maxAddresses = 1024, 1024, 32
 )
 
-// auditLog reads what Vault's file audit device writes
-// (https://developer.hashicorp.com/vault/docs/audit/schema) and tells grants which uses
-// of their tokens were not theirs. It is read only while there are grants.
+// auditLog reads the log of Vault's file audit device (https://developer.hashicorp.com/vault/docs/audit/schema) and
+// reports to grants the uses of their tokens that were not their own. It is read only while there are grants.
 type auditLog struct {
 	tail *tail // of read's alone
 
@@ -61,7 +60,7 @@ type watch struct {
 	ids     map[string]bool // of the broker's own requests
 	settled bool            // there will be no more of these
 	waiting []entry         // until then
-	last    string          // request that was reported: a line tells of it, and one of its answer
+	last    string          // request that was reported: it has a line, and its answer another one
 }
 
 func openAudit(path string) (*auditLog, error) {
@@ -106,7 +105,7 @@ func (l *auditLog) use(n int) {
 	l.users += n
 }
 
-// line judges a line of the log; cut says that it was longer than what is kept.
+// line judges a line of the log; cut is set if it was longer than what is kept.
 func (l *auditLog) line(text []byte, cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +162,7 @@ func (w *watch) saw(e entry) {
 	}
 }
 
-// judge says what is wrong with a use, if anything is.
+// judge returns what is wrong with a use, if anything is.
 func (w *watch) judge(e entry) string {
 	r := e.Request
 	use := fmt.Sprintf("%s of %.200q from %s", r.Operation, r.Path, r.Address)
@@ -217,7 +216,7 @@ func (w *watch) report(what string) {
 	}
 }
 
-// made tells of a request of the broker's own.
+// made records a request of the broker's own.
 func (w *watch) made(id string) {
 	if w == nil {
 		return
@@ -270,7 +269,7 @@ func (g *grant) unwatch() {
 	close(g.misuse)
 }
 
-// probe makes sure that the log is this Vault's, and that tokens can be told from each other in it.
+// probe checks that the log is this Vault's, and that tokens can be distinguished in it.
 func (l *auditLog) probe(ctx context.Context, s *session) error {
 	l.listen(map[string]string{}, 1)
 	defer l.listen(nil, -1)

@@ -143,7 +143,7 @@ func TestMisuseRotated(t *testing.T) {
 	heard(t, g, "from 127.0.0.2")
 }
 
-// A log that cannot tell tokens apart, or is not Vault's, is found out at the start.
+// A log that does not distinguish tokens, or is not Vault's, is detected at the start.
 func TestWrongAudit(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -161,7 +161,7 @@ func TestWrongAudit(t *testing.T) {
 	}
 }
 
-// A line is judged by what it says, regardless of its author.
+// A line is judged by its contents, regardless of its author.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	l := &auditLog{live: map[string]*watch{}, users: 1}

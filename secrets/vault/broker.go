@@ -23,7 +23,7 @@ type Broker struct {
 
 var _ secrets.Broker = (*Broker)(nil)
 
-// Open logs in and keeps the login alive until Close. It fails, with words that say what to do.
+// Open logs in and keeps the login alive until Close. Its errors name the remedy.
 func Open(ctx context.Context, c Config) (*Broker, error) {
 	b, err := open(ctx, c)
 	if err != nil {

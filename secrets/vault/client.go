@@ -80,8 +80,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// call makes one request and returns Vault's answer, nil if it has none. Errors say
-// what to do, and contain neither a token nor what was sent.
+// call makes one request and returns Vault's answer, nil if it has none. Errors name the remedy, and contain neither a
+// token nor what was sent.
 func (c *client) call(ctx context.Context, token, method, path string, body map[string]any) (*api.Secret, error) {
 	within, cancel := context.WithTimeout(ctx, c.wait)
 	defer cancel()

@@ -27,7 +27,7 @@ const (
 	kubernetesToken  = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 )
 
-// Config says where Vault is and who custody is there.
+// Config has Vault's address and custody's login there.
 type Config struct {
 	Address   string // https://HOST:PORT, unix://PATH, or http:// to this machine
 	Namespace string

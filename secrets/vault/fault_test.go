@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// TestMain plays, where it is told to, the custody that is killed.
+// TestMain runs, if the environment asks for it, the custody process that is killed.
 func TestMain(m *testing.M) {
 	if text := os.Getenv("VAULT_TEST_VICTIM"); text != "" {
 		if err := victim(text); err != nil {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim mints what its environment says, tells of it, and waits to be killed.
+// victim mints the secrets that its environment names, prints them, and waits to be killed.
 func victim(text string) error {
 	var c Config
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -49,7 +49,7 @@ func victim(text string) error {
 		return err
 	}
 	io.Copy(io.Discard, os.Stdin) // ends with the test at the latest
-	return errors.New("nobody killed it")
+	return errors.New("it was not killed")
 }
 
 // After a kill -9, what is left ends by itself within a minute, and Sweep ends it immediately.
@@ -213,7 +213,7 @@ func TestServerKilled(t *testing.T) {
 	minted(t, b, request("next", git))
 }
 
-// A sealed Vault says so in every error; unsealed, it goes on.
+// A sealed Vault is named in every error; unsealed, it goes on.
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -311,7 +311,7 @@ func (w *wire) cut(is bool) {
 	w.isCut = is
 }
 
-// The network to Vault is cut: every call ends in bounded time, and says what was the matter.
+// The network to Vault is cut: every call ends in bounded time, with an error that names the cause.
 func TestNetworkCut(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)

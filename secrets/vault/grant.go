@@ -20,7 +20,7 @@ type lease struct {
 	ends      time.Time
 }
 
-// grant implements secrets.Grant: the tokens of one step, and what they have read.
+// grant implements secrets.Grant: the tokens of one step, and the leases they have read.
 type grant struct {
 	broker    *Broker
 	run, step string

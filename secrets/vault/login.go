@@ -44,8 +44,7 @@ func tokenOf(s *api.Secret, since time.Time) (token, error) {
 	}, nil
 }
 
-// login gets custody a token of its own. Credentials are read again each time: whoever
-// gives them out may have changed them.
+// login gets custody a token of its own. Credentials are read again each time, as they may have been rotated.
 func (c *client) login(ctx context.Context, cfg Config) (token, error) {
 	if cfg.Login == LoginToken {
 		return c.givenToken(ctx, cfg)

@@ -187,11 +187,11 @@ func TestJWT(t *testing.T) {
 		Dir: filepath.Join(t.TempDir(), "leases"),
 	}
 	works(t, c)
-	claims["aud"] = "somebody"
+	claims["aud"] = "another"
 	wrong := signed(t, key, claims)
 	c.JWTFile = file(t, wrong, 0o600)
 	if _, err := Open(t.Context(), c); err == nil || strings.Contains(err.Error(), wrong) {
-		t.Errorf("a token for somebody else: %v", err)
+		t.Errorf("a token for another audience: %v", err)
 	}
 }
 
@@ -241,13 +241,13 @@ func TestTLS(t *testing.T) {
 	s := start(t, "-tls")
 	c := Config{Address: s.Address, Login: LoginToken, Token: s.Token, Dir: t.TempDir()}
 	if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of nobody's: %v", err)
+		t.Errorf("a certificate of no role's: %v", err)
 	}
 	c.CACert = file(t, s.CA, 0o644)
 	opened(t, c)
 	c.ServerName = "elsewhere.example"
 	if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of somebody else's: %v", err)
+		t.Errorf("a certificate of another role's: %v", err)
 	}
 	c.ServerName, c.CACert = "", file(t, "nonsense", 0o600)
 	if _, err := Open(t.Context(), c); err == nil {

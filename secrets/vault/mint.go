@@ -108,10 +108,9 @@ func (g *grant) makePolicies(ctx context.Context, orders []order) error {
 	return nil
 }
 
-// makeParent makes the token whose children the step's tokens are. It can do what they
-// can together, and make children, which Vault holds to a part of that and, unlike
-// tokens that come from a role, to the explicit maximum that they are made with.
-// Where there is no role, and none was asked for, custody's own token has to be strong
+// makeParent makes the token whose children the step's tokens are. It has their capabilities together and can make
+// children, which Vault restricts to a part of those and, unlike tokens that come from a role, to the explicit maximum
+// TTL that they are made with. Where there is no role, and none was configured, custody's own token has to be strong
 // enough to make tokens without a parent.
 func (g *grant) makeParent(ctx context.Context, orders []order) error {
 	role := or(g.broker.cfg.TokenRole, defaultTokenRole)

@@ -16,9 +16,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// note says what a step has at Vault, for the command that comes after a custody that was
-// killed. It holds nothing that can read a secret. It need not survive a power loss
-// for the tokens' sake: those die of themselves within a minute.
+// note lists what a step has at Vault, for the command that runs after a custody that was killed. It holds nothing that
+// can read a secret. It need not survive a power loss: the tokens expire by themselves within a minute.
 type note struct {
 	Vault     string   `json:"vault"` // address and namespace
 	Run       string   `json:"run"`

@@ -93,7 +93,7 @@ func (s *session) relogin(ctx context.Context, old token) (token, error) {
 	return own, nil
 }
 
-// kill revokes a token and what hangs on it, and returns when Vault says that it knows it no more.
+// kill revokes a token and its children and leases, and returns when Vault no longer has it.
 func (s *session) kill(ctx context.Context, accessor string) error {
 	body := map[string]any{"accessor": accessor}
 	_, err := s.ask(ctx, http.MethodPost, "auth/token/revoke-accessor", body)
@@ -113,7 +113,7 @@ func (s *session) kill(ctx context.Context, accessor string) error {
 	return errors.New("Vault still knows a token that it said it had revoked")
 }
 
-// renew makes a token live for d more, and returns how long Vault says that it does.
+// renew makes a token live for d more, and returns the lifetime in Vault's answer.
 func (s *session) renew(ctx context.Context, accessor string, d time.Duration) (time.Duration, error) {
 	body := map[string]any{"accessor": accessor, "increment": fmt.Sprintf("%ds", int(d/time.Second))}
 	answer, err := s.ask(ctx, http.MethodPost, "auth/token/renew-accessor", body)

@@ -60,7 +60,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// plan is what a step binds, by who may read it.
+// plan is what a step binds, grouped by the login that may read it.
 type plan struct {
 	reads  []string          // paths, each read once
 	fields map[string]source // by the binding's name

@@ -13,8 +13,8 @@ const (
 	maxLine = 1 << 20
 	// readSize is how much is read at a time.
 	readSize = 64 << 10
-	// oldTime is for how long a file is read on that has been rotated away: until the
-	// writer is told, it goes on writing there.
+	// oldTime is how long a file is still read after it was rotated away: its writer goes on writing there until it is
+	// signalled.
 	oldTime = time.Minute
 )
 

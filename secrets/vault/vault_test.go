@@ -98,7 +98,7 @@ func TestParent(t *testing.T) {
 	if s.lookup(t, g.Accessor()) == nil {
 		t.Error("the step's token has ended with the login")
 	}
-	// The parent ends: the step's tokens do, and the renewal says so.
+	// The parent ends: the step's tokens end, too, and the renewal returns that.
 	c.Token, c.Dir = s.login(t, nil), t.TempDir()
 	g = minted(t, opened(t, c), request("agent", git))
 	s.root(t, "POST", "auth/token/revoke-accessor", map[string]any{"accessor": g.parent.accessor})
@@ -261,7 +261,7 @@ func TestLimit(t *testing.T) {
 	if left := time.Until(g.Expires()); left > r.Limit {
 		t.Errorf("renewed, it expires in %s", left)
 	}
-	// By someone else, who asks for more: Vault holds the limit as well.
+	// By another client, which asks for more: Vault enforces the limit, too.
 	answer := s.root(t, "POST", "auth/token/renew-accessor", map[string]any{"accessor": g.Accessor(), "increment": "1h"})
 	if got := answer["auth"].(map[string]any)["lease_duration"].(float64); got > 3 {
 		t.Errorf("Vault would let it live %v s more", got)
@@ -316,7 +316,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// Token roles that give more than the documented ones are found out, and nothing of what they gave lives on.
+// Token roles that grant more than the documented ones are detected, and nothing of what they granted stays valid.
 func TestWrongRoles(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
@@ -444,7 +444,7 @@ func lifeOf(t *testing.T, s *server, login string) error {
 	return nil
 }
 
-// No error has a token or a value in it, whatever Vault or who stands in its place says.
+// No error has a token or a value in it, whatever Vault or a server in its place answers.
 func TestErrorsKeepSecrets(t *testing.T) {
 	t.Parallel()
 	s := prepared(t)
