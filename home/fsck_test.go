@@ -59,6 +59,8 @@ func columnsOf(t *testing.T, path string) (all [][2]string) {
 	return all
 }
 
+const anotherRecord = "INSERT INTO records SELECT run, 7777, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records LIMIT 1"
+
 // TestFsckMutations: whatever is altered in a table of the store, in any column, is named with run, table and column.
 func TestFsckMutations(t *testing.T) {
 	h, err := home.Open(t.TempDir())
@@ -97,8 +99,7 @@ func TestFsckMutations(t *testing.T) {
 		{"a row is gone", "DELETE FROM records WHERE seq = 3", []string{id, "3"}},
 		{"all rows are gone", "DELETE FROM runs", []string{id}},
 		{"a manifest more", "INSERT INTO manifests SELECT run, 77, first, last, root, bytes, tenant, host, count FROM manifests LIMIT 1", []string{id, "77"}},
-		{"a record more", "INSERT INTO records SELECT run, 7777, time, kind, step, observer, proc, body, salt, path, host, hash, secret, rule, leaf FROM records LIMIT 1",
-			[]string{id, "7777"}},
+		{"a record more", anotherRecord, []string{id, "7777"}},
 		{"an invented run", `INSERT INTO runs SELECT 'r-invented', project, start, first_time, "end", status, result, exit_code, tier, mode, template, events, findings, gaps,
 			lost, last_seq, tenant, host FROM runs`, []string{"r-invented"}},
 		{"an invented run of another host without manifests", `INSERT INTO runs SELECT 'r-invented', project, start, first_time, "end", status, result, exit_code, tier, mode, template, events, findings, gaps,
@@ -123,6 +124,19 @@ func TestFsckMutations(t *testing.T) {
 		{"two rows change places", "UPDATE records SET seq = -seq WHERE seq IN (3, 4); UPDATE records SET seq = 7 + seq WHERE seq < 0", []string{id, "3", "4"}},
 		{"an erased record that was not", "UPDATE records SET leaf = zeroblob(32), body = '', salt = '' WHERE seq = 3", []string{id, "3"}},
 		{"null where a text was", "UPDATE records SET rule = NULL WHERE rule IS NOT NULL", []string{id, "column rule"}},
+		{"a seq between two", strings.Replace(anotherRecord, "7777", "3.5", 1), []string{"row-altered", "table records: a row is there that no record gives", "3.5"}},
+		{"a seq that is text", strings.Replace(anotherRecord, "7777", "'x'", 1), []string{"row-altered", "table records: a row is there that no record gives", " x"}},
+		{"a time that is text", "UPDATE records SET time = 'x' WHERE seq = 3", []string{id, "column time", "3"}},
+		{"a time that is no integer", "UPDATE records SET time = 1.5 WHERE seq = 3", []string{id, "column time", "3"}},
+		{"a manifest's first seq that is text", "UPDATE manifests SET first = 'x'", []string{id, "column first"}},
+		{"a segment that is not exported", "UPDATE feed SET id = -id", []string{"row-altered", "table feed", id, "no id that exporters read"}},
+		{"no more segments can be taken in", "UPDATE sqlite_sequence SET seq = 9223372036854775807", []string{"row-altered", "table sqlite_sequence"}},
+		{"no more segments can be taken in, by a row", "UPDATE feed SET id = 9223372036854775807", []string{"row-altered", "table feed", "no id that exporters read"}},
+		{"the last id of the feed is gone", "DELETE FROM sqlite_sequence", []string{"row-altered", "table sqlite_sequence"}},
+		{"the last id of the feed is text", "UPDATE sqlite_sequence SET seq = 'x'", []string{"row-altered", "table sqlite_sequence"}},
+		{"the feed's marks", "UPDATE feed SET mark = ''", []string{"row-altered", "table feed", "no mark of 8 bytes"}},
+		{"a row of what is to be rewritten", "INSERT INTO scrub VALUES (9)", []string{"row-altered", "table scrub", "9"}},
+		{"no table of what is to be rewritten", "DROP TABLE scrub", []string{"row-altered", "table scrub is missing"}},
 		{"a trigger", "CREATE TRIGGER x AFTER INSERT ON records BEGIN DELETE FROM records; END", []string{"row-altered", "trigger x"}},
 	}
 	for _, c := range columnsOf(t, path) {

@@ -66,7 +66,7 @@ func scanRow(rows *sql.Rows) (store.Row, error) {
 	err := rows.Scan(&r.Tenant, &r.Run, &r.Seq, &ns, &r.Kind, &r.Step, &r.Observer, &r.Proc,
 		&path, &host, &hash, &secret, &rule, &r.Body, &salt, &leaf)
 	if err != nil {
-		return r, err
+		return r, rowError(rows, "records", r.Run, err)
 	}
 	r.Time = fromNano(ns)
 	r.Path, r.Host, r.Secret, r.Rule = path.String, host.String, secret.String, rule.String
@@ -85,8 +85,35 @@ func scanRow(rows *sql.Rows) (store.Row, error) {
 
 func exactly(r store.Row, dst, src []byte, what string) error {
 	if len(src) != len(dst) {
-		return fmt.Errorf("record %d has a %s of %d bytes: %w", r.Seq, what, len(src), store.ErrMalformed)
+		return &RowError{"records", r.Run, fmt.Errorf("record %d has a %s of %d bytes", r.Seq, what, len(src))}
 	}
 	copy(dst, src)
 	return nil
+}
+
+// RowError is a row with a value that custody does not write, such as text in the place of a number. It is store.ErrMalformed.
+type RowError struct {
+	Table, Run string // Run is "" if it cannot be read
+	Err        error
+}
+
+// Error implements error.
+func (e *RowError) Error() string {
+	return fmt.Sprintf("a row in the store's table %s, of run %.140q, has a value that custody does not write: %v", e.Table, e.Run, e.Err)
+}
+
+// Unwrap gives store.ErrMalformed and Err.
+func (e *RowError) Unwrap() []error { return []error{store.ErrMalformed, e.Err} }
+
+// Hint says what to do about it.
+func (e *RowError) Hint() string {
+	return "custody fsck names what was altered in the store; custody rebuild makes it again from the logs in the runs' directories"
+}
+
+// rowError is the error of a Scan: what it could not convert, or that the query has ended.
+func rowError(rows *sql.Rows, table, run string, err error) error {
+	if ended := rows.Err(); ended != nil {
+		return ended
+	}
+	return &RowError{table, run, err}
 }

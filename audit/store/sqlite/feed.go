@@ -42,7 +42,7 @@ func (s *Store) Feed(ctx context.Context, after string, limit int) ([]store.Ref,
 		var r store.Ref
 		var mark []byte
 		if err := rows.Scan(&id, &mark, &r.Tenant, &r.Host, &r.Run, &r.Index, &r.First, &r.Last, &r.Count); err != nil {
-			return nil, s.wrap("read feed", err)
+			return nil, s.wrap("read feed", rowError(rows, "feed", r.Run, err))
 		}
 		r.Cursor = fmt.Sprintf("%d-%x", id, mark)
 		refs = append(refs, r)

@@ -125,7 +125,7 @@ func (s *Store) Manifests(ctx context.Context, tenant, run string) ([]store.Mani
 		var m store.Manifest
 		var root []byte
 		if err := rows.Scan(&m.Index, &m.First, &m.Last, &m.Count, &root, &m.Bytes); err != nil {
-			return nil, s.wrap("read manifests", err)
+			return nil, s.wrap("read manifests", rowError(rows, "manifests", run, err))
 		}
 		copy(m.Root[:], root)
 		chain = append(chain, m)

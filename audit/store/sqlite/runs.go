@@ -116,7 +116,7 @@ func (s *Store) runs(ctx context.Context, sel *selection, limit int) ([]store.Ru
 	for rows.Next() {
 		r, err := scanRun(rows.Scan)
 		if err != nil {
-			return nil, err
+			return nil, rowError(rows, "runs", r.ID, err)
 		}
 		r.Start = r.Began()
 		runs = append(runs, r)

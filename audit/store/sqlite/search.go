@@ -184,7 +184,8 @@ type condition struct {
 	args []any
 }
 
-const tenantOfRow = "(SELECT tenant FROM runs WHERE runs.run = f.run)"
+// tenantOfRow is ” where the store has no summary of the run, so that its records are found and marked.
+const tenantOfRow = "coalesce((SELECT tenant FROM runs WHERE runs.run = f.run), '')"
 
 // rest is what the way does not answer. Whose a record is comes first, as that is known before its row is read.
 func (w *walk) rest() (rest []condition) {

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,9 +156,11 @@ func (e *AccessError) Hint() string {
 	return "it and its directory must be writable, with room on the disk: look at owner, mode, mount and `df`"
 }
 
-// undefined reports whether a table or column that this package makes is not in the database.
+// undefined reports whether a table, column or index that this package makes is not in the database, or is where its version
+// says that it is not yet.
 func undefined(err error) bool {
-	return isCode(err, lib.SQLITE_ERROR) && (strings.Contains(err.Error(), "no such column") || strings.Contains(err.Error(), "no such table"))
+	return isCode(err, lib.SQLITE_ERROR) && slices.ContainsFunc([]string{"no such column", "no such table", "no such index", "already exists"},
+		func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // wrap adds what was being done and turns damage into a CorruptError.
