@@ -83,7 +83,8 @@ type door struct {
 	env  []string // beside PATH, HOME and CUSTODY_HOME
 	// launch starts a program where the user is; nil: here.
 	launch func(*exec.Cmd) error
-	asks   bool // runs are not given --trust
+	asks   bool     // runs are not given --trust
+	stdin  *os.File // of serving; nil: none
 }
 
 // newDoor returns a user with a home of its own.

@@ -40,6 +40,9 @@ func (d *door) serving(args ...string) *server {
 	d.Helper()
 	cmd := d.command(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Stderr = os.Stderr
+	if d.stdin != nil {
+		cmd.Stdin = d.stdin
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		d.Fatal(err)

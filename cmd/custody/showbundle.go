@@ -50,7 +50,8 @@ func noRun(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// bundleFile returns the path of a bundle's file. Standard input is copied to a temporary file first, which remove removes.
+// bundleFile returns the path of a bundle's file. Standard input is copied to a temporary file first, which has no name, so that a kill
+// leaves nothing; remove ends it.
 func (a *app) bundleFile(name string) (path string, remove func(), err error) {
 	if name != stdinName {
 		return name, func() {}, nil
@@ -62,13 +63,15 @@ func (a *app) bundleFile(name string) (path string, remove func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() { os.Remove(f.Name()) }
-	_, err = io.Copy(f, a.stdin)
-	if err := errors.Join(err, f.Close()); err != nil {
+	remove = func() { f.Close() }
+	if err = os.Remove(f.Name()); err == nil {
+		_, err = io.Copy(f, a.stdin)
+	}
+	if err != nil {
 		remove()
 		return "", nil, fmt.Errorf("read standard input: %w", err)
 	}
-	return f.Name(), remove, nil
+	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), remove, nil
 }
 
 // shownBundle is a bundle that is read rather than only verified.
