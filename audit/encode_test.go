@@ -34,7 +34,7 @@ func FuzzAppendJSON(f *testing.F) {
 			e.File = &File{Proc: proc, PID: int(n), Parent: step, Op: FileOp(step), Path: text(0), To: text(1), Source: text(2), Device: proc, Inode: step, Size: m, SHA256: proc, Unhashed: step}
 		case 3:
 			e.Exec = &Exec{} // no argv: null
-			e.Gap = &Gap{Stage: step, Count: uint64(n)}
+			e.Gap = &Gap{Stage: Stage(step), Count: uint64(n)}
 		case 4:
 			e.Flow = &Flow{Proc: proc, Errno: int(n)}
 		}

@@ -423,7 +423,7 @@ type Secret struct {
 
 // Gap is a hole in the record that is known: what was lost, where and why.
 type Gap struct {
-	Stage string `json:"stage"` // kernel_ring, guest_queue, output, wal, transport, store
+	Stage Stage  `json:"stage"`
 	What  string `json:"what,omitempty"`
 	First uint64 `json:"first,omitempty"` // first lost seq, where lost records had one
 	Last  uint64 `json:"last,omitempty"`
@@ -432,9 +432,9 @@ type Gap struct {
 	Cause string `json:"cause"`
 }
 
-// Finding is something that a reviewer should look at. docs/events.md lists the rules.
+// Finding is something that a reviewer should look at.
 type Finding struct {
-	Rule   string `json:"rule"`
+	Rule   Rule   `json:"rule"`
 	Detail string `json:"detail"`
 	Secret string `json:"secret,omitempty"` // name of the credential that it is about
 	Proc   string `json:"proc,omitempty"`

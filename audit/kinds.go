@@ -135,29 +135,38 @@ func (k Kind) ObservedBy(o Observer) bool {
 	return slices.Contains(info.Observers, o)
 }
 
-// payloadFields are the places of the payloads in Event, by their JSON names.
+// payloadFields are the places of the payloads in Event, with their JSON names.
 var payloadFields = placesOf(reflect.TypeFor[Event]())
 
-func placesOf(event reflect.Type) map[string]int {
-	places := map[string]int{}
+type payloadField struct {
+	name  string
+	place int
+}
+
+func placesOf(event reflect.Type) (fields []payloadField) {
 	for i := range event.NumField() {
 		name, _, _ := strings.Cut(event.Field(i).Tag.Get("json"), ",")
 		if slices.ContainsFunc(kinds, func(k KindInfo) bool { return k.Payload == name }) {
-			places[name] = i
+			fields = append(fields, payloadField{name, i})
 		}
 	}
-	return places
+	return fields
+}
+
+// field returns the field of e that holds the payload of its kind; ok is false where this version does not know the kind.
+func (e *Event) field() (v reflect.Value, ok bool) {
+	info, _ := e.Kind.Info()
+	i := slices.IndexFunc(payloadFields, func(f payloadField) bool { return f.name == info.Payload })
+	if i < 0 {
+		return v, false
+	}
+	return reflect.ValueOf(e).Elem().Field(payloadFields[i].place), true
 }
 
 // Payload returns the payload of e's kind, a pointer such as *Exec. It is nil where e has none,
 // and where this version does not know the kind.
 func (e *Event) Payload() any {
-	info, _ := e.Kind.Info()
-	place, ok := payloadFields[info.Payload]
-	if !ok {
-		return nil
-	}
-	if p := reflect.ValueOf(e).Elem().Field(place); !p.IsNil() {
+	if p, ok := e.field(); ok && !p.IsNil() {
 		return p.Interface()
 	}
 	return nil
@@ -165,12 +174,10 @@ func (e *Event) Payload() any {
 
 // SetPayload gives e a new, empty payload of its kind and returns it; it is nil where this version does not know the kind.
 func (e *Event) SetPayload() any {
-	info, _ := e.Kind.Info()
-	place, ok := payloadFields[info.Payload]
+	p, ok := e.field()
 	if !ok {
 		return nil
 	}
-	p := reflect.ValueOf(e).Elem().Field(place)
 	p.Set(reflect.New(p.Type().Elem()))
 	return p.Interface()
 }
@@ -179,9 +186,9 @@ func (e *Event) SetPayload() any {
 func (e *Event) DropOthers() {
 	info, _ := e.Kind.Info()
 	v := reflect.ValueOf(e).Elem()
-	for name, place := range payloadFields {
-		if name != info.Payload {
-			v.Field(place).SetZero()
+	for _, f := range payloadFields {
+		if f.name != info.Payload {
+			v.Field(f.place).SetZero()
 		}
 	}
 }
@@ -193,8 +200,8 @@ func (e *Event) OwnPayload() error {
 		return fmt.Errorf("unknown kind %q", e.Kind)
 	}
 	v := reflect.ValueOf(e).Elem()
-	for name, place := range payloadFields {
-		if v.Field(place).IsNil() == (name == info.Payload) {
+	for _, f := range payloadFields {
+		if v.Field(f.place).IsNil() == (f.name == info.Payload) {
 			return fmt.Errorf("kind %q does not have exactly its own payload", e.Kind)
 		}
 	}

@@ -111,7 +111,7 @@ func (r *Recorder) seal(ev *Event) (redact.Sealed, error) {
 // record: an encoder's error may quote what it could not encode.
 func (r *Recorder) withhold(ctx context.Context, ev Event, cause error) (uint64, error) {
 	gap := Event{Time: time.Now().UTC(), Observer: Host, Kind: KindGap, Gap: &Gap{
-		Stage: "redact", What: string(ev.Kind), Count: 1,
+		Stage: StageRedact, What: string(ev.Kind), Count: 1,
 		Cause: "the event could not be redacted and encoded, or was too long",
 	}}
 	sealed, err := r.red.Seal(&gap)

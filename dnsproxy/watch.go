@@ -15,12 +15,6 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// Names of the rules by which findings are raised.
-const (
-	ruleTunnel = "dns-tunnel" // names below one domain look like data
-	ruleSweep  = "dns-sweep"  // very many domains were asked for and denied
-)
-
 // When names look like data. Ordinary names of CDNs and load balancers stay
 // below: they have up to 32 random characters in a row, and few of them are asked for.
 const (
@@ -113,7 +107,7 @@ func (w *watch) see(name, base string, denied bool, now time.Time) []audit.Findi
 	var out []audit.Finding
 	if denied {
 		if d := w.note(".", base, 0, now); d.names >= manyNames {
-			out = w.raise(out, d, now, ruleSweep, fmt.Sprintf("%d domains were asked for and denied within %s", d.names, now.Sub(d.since).Round(time.Second)))
+			out = w.raise(out, d, now, audit.RuleDNSSweep, fmt.Sprintf("%d domains were asked for and denied within %s", d.names, now.Sub(d.since).Round(time.Second)))
 		}
 	}
 	if left == "" {
@@ -126,13 +120,13 @@ func (w *watch) see(name, base string, denied bool, now time.Time) []audit.Findi
 	d := w.note(base, left, counted, now)
 	switch {
 	case len(left) >= longData:
-		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("a name below %s is %d characters long", base, len(left)))
+		return w.raise(out, d, now, audit.RuleDNSTunnel, fmt.Sprintf("a name below %s is %d characters long", base, len(left)))
 	case run >= longRun:
-		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("a name below %s has %d random characters in a row", base, run))
+		return w.raise(out, d, now, audit.RuleDNSTunnel, fmt.Sprintf("a name below %s has %d random characters in a row", base, run))
 	case d.data >= manyData:
-		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("random names below %s came to %d characters within %s", base, d.data, now.Sub(d.since).Round(time.Second)))
+		return w.raise(out, d, now, audit.RuleDNSTunnel, fmt.Sprintf("random names below %s came to %d characters within %s", base, d.data, now.Sub(d.since).Round(time.Second)))
 	case d.names >= manyNames:
-		return w.raise(out, d, now, ruleTunnel, fmt.Sprintf("%d different names below %s within %s", d.names, base, now.Sub(d.since).Round(time.Second)))
+		return w.raise(out, d, now, audit.RuleDNSTunnel, fmt.Sprintf("%d different names below %s within %s", d.names, base, now.Sub(d.since).Round(time.Second)))
 	}
 	return out
 }
@@ -163,7 +157,7 @@ func (d *domain) begin(now time.Time) {
 
 // raise adds a finding, unless there was one about the domain lately or there
 // were too many. Each pause is twice as long as the one before.
-func (w *watch) raise(out []audit.Finding, d *domain, now time.Time, rule, detail string) []audit.Finding {
+func (w *watch) raise(out []audit.Finding, d *domain, now time.Time, rule audit.Rule, detail string) []audit.Finding {
 	if now.Before(d.quiet) {
 		return out
 	}

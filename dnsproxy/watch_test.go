@@ -43,21 +43,21 @@ func TestWatch(t *testing.T) {
 		question func(i int) string
 		n        int
 		every    time.Duration
-		want     string // the rule of the finding; empty for none
-		within   int    // questions, until it has to be raised
+		want     audit.Rule // of the finding; empty for none
+		within   int        // questions, until it has to be raised
 	}{
 		// Tunnels and the like.
-		"iodine, denied":           {func(int) string { return spread(random32(110), 57) + ".t.evil.example" }, 1, 0, ruleTunnel, 1},
-		"dnscat2, denied":          {func(int) string { return spread(randomHex(50), 60) + ".evil.example" }, 1, 0, ruleTunnel, 1},
-		"one key, denied":          {func(int) string { return randomHex(20) + ".evil.example" }, 1, 0, ruleTunnel, 1},
-		"raw bytes, denied":        {func(int) string { return strings.Repeat(`\200\201\202`, 9) + ".evil.example" }, 1, 0, ruleTunnel, 1},
-		"iodine, allowed":          {func(int) string { return spread(random32(110), 57) + ".cdn.test" }, 1, 0, ruleTunnel, 1},
-		"one key, allowed":         {func(int) string { return randomHex(20) + ".cdn.test" }, 1, 0, ruleTunnel, 1},
-		"16 digits at a time":      {func(int) string { return randomHex(8) + ".cdn.test" }, 200, time.Second, ruleTunnel, 120},
-		"a byte at a time":         {func(i int) string { return fmt.Sprintf("%02x-%d.evil.example", i%256, i) }, 600, time.Second, ruleTunnel, 500},
-		"words at a time, allowed": {func(i int) string { return fmt.Sprintf("apple-house-%d.cdn.test", i) }, 600, time.Second, ruleTunnel, 500},
-		"many domains":             {func(i int) string { return fmt.Sprintf("www.domain%d.example", i) }, 600, time.Second, ruleSweep, 500},
-		"many domains of co.uk":    {func(i int) string { return fmt.Sprintf("www.domain%d.co.uk", i) }, 600, time.Second, ruleSweep, 500},
+		"iodine, denied":           {func(int) string { return spread(random32(110), 57) + ".t.evil.example" }, 1, 0, audit.RuleDNSTunnel, 1},
+		"dnscat2, denied":          {func(int) string { return spread(randomHex(50), 60) + ".evil.example" }, 1, 0, audit.RuleDNSTunnel, 1},
+		"one key, denied":          {func(int) string { return randomHex(20) + ".evil.example" }, 1, 0, audit.RuleDNSTunnel, 1},
+		"raw bytes, denied":        {func(int) string { return strings.Repeat(`\200\201\202`, 9) + ".evil.example" }, 1, 0, audit.RuleDNSTunnel, 1},
+		"iodine, allowed":          {func(int) string { return spread(random32(110), 57) + ".cdn.test" }, 1, 0, audit.RuleDNSTunnel, 1},
+		"one key, allowed":         {func(int) string { return randomHex(20) + ".cdn.test" }, 1, 0, audit.RuleDNSTunnel, 1},
+		"16 digits at a time":      {func(int) string { return randomHex(8) + ".cdn.test" }, 200, time.Second, audit.RuleDNSTunnel, 120},
+		"a byte at a time":         {func(i int) string { return fmt.Sprintf("%02x-%d.evil.example", i%256, i) }, 600, time.Second, audit.RuleDNSTunnel, 500},
+		"words at a time, allowed": {func(i int) string { return fmt.Sprintf("apple-house-%d.cdn.test", i) }, 600, time.Second, audit.RuleDNSTunnel, 500},
+		"many domains":             {func(i int) string { return fmt.Sprintf("www.domain%d.example", i) }, 600, time.Second, audit.RuleDNSSweep, 500},
+		"many domains of co.uk":    {func(i int) string { return fmt.Sprintf("www.domain%d.co.uk", i) }, 600, time.Second, audit.RuleDNSSweep, 500},
 		// Ordinary names.
 		"one exact name":    {func(int) string { return "exact.test" }, 5000, time.Millisecond, "", 0},
 		"googlevideo":       {func(i int) string { return fmt.Sprintf("rr%d---sn-4g5e6nz%d.cdn.test", i%20+1, i%10) }, 2000, time.Second, "", 0},
@@ -135,7 +135,7 @@ func TestFindingRecorded(t *testing.T) {
 	for _, name := range []string{spread(random32(100), 50) + ".a.test", spread(random32(100), 50) + ".evil.test", strings.Repeat(`\200`, 40) + ".raw.test"} {
 		s.ask(t, name, dns.TypeTXT)
 		all := s.records(t)
-		if f := all[len(all)-2].Finding; f == nil || f.Rule != ruleTunnel || all[len(all)-1].DNS == nil {
+		if f := all[len(all)-2].Finding; f == nil || f.Rule != audit.RuleDNSTunnel || all[len(all)-1].DNS == nil {
 			t.Errorf("%s: %+v", name, all)
 		}
 		before := len(all)

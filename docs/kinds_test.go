@@ -3,7 +3,12 @@ package docs_test
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -174,5 +179,63 @@ func TestRulePlaces(t *testing.T) {
 	}
 	if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 		t.Errorf("secrets.md lists the rules %v, package audit has %v", got, want)
+	}
+}
+
+// TestConstants: code that raises a finding or declares a gap names the rule or the stage by its constant, so that none is missing in the tables.
+func TestConstants(t *testing.T) {
+	of := map[string]string{"Finding": "Rule", "Gap": "Stage"}
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != root || slices.Contains([]string{"storetest", "story", "sample", "hammer"}, d.Name())):
+			return fs.SkipDir // these write records for tests
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			name := ""
+			switch typ := lit.Type.(type) {
+			case *ast.SelectorExpr:
+				if x, ok := typ.X.(*ast.Ident); ok && x.Name == "audit" {
+					name = typ.Sel.Name
+				}
+			case *ast.Ident:
+				if file.Name.Name == "audit" {
+					name = typ.Name
+				}
+			}
+			for _, element := range lit.Elts {
+				pair, ok := element.(*ast.KeyValueExpr)
+				if !ok {
+					continue
+				}
+				if key, ok := pair.Key.(*ast.Ident); !ok || of[name] != key.Name || name == "" {
+					continue
+				}
+				found++
+				if text, ok := pair.Value.(*ast.BasicLit); ok {
+					t.Errorf("%s: audit.%s with %s %s: use a constant of package audit", path, name, of[name], text.Value)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 10 {
+		t.Errorf("only %d findings and gaps were found in the code", found)
 	}
 }

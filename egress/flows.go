@@ -16,7 +16,7 @@ import (
 func (n *Network) sighted(ev fence.Event) {
 	if ev.Lost > 0 {
 		n.post(audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{
-			Stage: "flow_ring", What: string(audit.KindFlow), Count: ev.Lost, Cause: "the ring between the sandbox's packet filter and custody was full",
+			Stage: audit.StageFlowRing, What: string(audit.KindFlow), Count: ev.Lost, Cause: "the ring between the sandbox's packet filter and custody was full",
 		}})
 	}
 	switch {

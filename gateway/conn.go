@@ -96,7 +96,7 @@ func (c *conn) survive() {
 	ctx, cancel := lastWords(c.ctx)
 	defer cancel()
 	_, _ = c.g.post(ctx, audit.Event{Kind: audit.KindFinding, Finding: &audit.Finding{ // the connection is closed in any case
-		Rule: "gateway-panic", Detail: "a mistake in the gateway ended a connection at " + panicSite(),
+		Rule: audit.RuleGatewayPanic, Detail: "a mistake in the gateway ended a connection at " + panicSite(),
 	}})
 }
 

@@ -109,7 +109,7 @@ func (c *conn) surplus(p []byte, own int, credential string) (cut bool) {
 	}
 	if len(found) == 0 {
 		_, _ = c.g.post(ctx, audit.Event{Kind: audit.KindFinding, Finding: &audit.Finding{ // the connection is closed in any case
-			Rule: "answer-overrun", Secret: credential, Seq: seq,
+			Rule: audit.RuleAnswerOverrun, Secret: credential, Seq: seq,
 			Detail: c.name + " sent more than its answer on a connection that had carried a credential; it was dropped",
 		}})
 	}

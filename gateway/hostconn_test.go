@@ -90,9 +90,9 @@ func TestSurplus(t *testing.T) {
 	echo := "you sent x-api-key: " + apiValue + "\r\n"
 	for _, c := range []struct {
 		name, method string
-		first, later string // what the host sends, immediately and after a while
-		body         string // that the guest gets
-		rule         string // of the finding; "echo": Credentials gets a report; empty: nothing
+		first, later string     // what the host sends, immediately and after a while
+		body         string     // that the guest gets
+		rule         audit.Rule // of the finding; "echo": Credentials gets a report; empty: nothing
 		status       int
 	}{
 		{name: "head", method: "HEAD", first: head("200 OK", "Content-Length: 40") + echo, rule: "echo"},

@@ -41,7 +41,7 @@ func Of(ev audit.Event, run string, seq uint64) (Message, bool) {
 	m := Message{Run: run, Seq: seq, Time: ev.Time, Step: ev.Step}
 	switch {
 	case ev.Finding != nil:
-		m.Type, m.Rule, m.Detail, m.Action = Finding, ev.Finding.Rule, ev.Finding.Detail, ev.Finding.Action
+		m.Type, m.Rule, m.Detail, m.Action = Finding, string(ev.Finding.Rule), ev.Finding.Detail, ev.Finding.Action
 	case ev.VM != nil && ev.VM.Op == "freeze":
 		m.Type, m.Detail = Frozen, ev.VM.Reason
 	case ev.Kind == audit.KindRun && ev.Lifecycle != nil && ev.Lifecycle.Phase == audit.PhaseEnd:

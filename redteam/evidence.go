@@ -131,17 +131,17 @@ func interrupted(_ *about, r *audit.Record) bool {
 }
 
 // found: a finding of a rule about something.
-func found(rule, what string) evidence {
+func found(rule audit.Rule, what string) evidence {
 	return func(_ *about, r *audit.Record) bool {
 		return r.Finding != nil && r.Finding.Rule == rule && strings.Contains(r.Finding.Detail, what)
 	}
 }
 
 // flagged: a finding of a rule about a secret that the probe's step has, made while it ran.
-func flagged(rule string) evidence {
+func flagged(rule audit.Rule) evidence {
 	return func(b *about, r *audit.Record) bool {
 		return r.Finding != nil && r.Finding.Rule == rule && b.concerns(r.Finding.Secret) &&
-			(r.Step == b.step || rule == "secret-after-step")
+			(r.Step == b.step || rule == audit.RuleSecretAfterStep)
 	}
 }
 
@@ -182,7 +182,7 @@ func explain(r *audit.Record) string {
 	case r.HTTP != nil:
 		return "http " + strconv.Itoa(r.HTTP.Status) + ": " + r.HTTP.Reason
 	case r.Finding != nil:
-		return "finding " + r.Finding.Rule
+		return "finding " + string(r.Finding.Rule)
 	case r.Secret != nil:
 		return "secret " + string(r.Secret.Op)
 	case r.Exec != nil, r.File != nil:

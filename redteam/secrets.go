@@ -212,8 +212,8 @@ func (c *catalogue) templated(text, host string, s secret) string {
 	return strings.ReplaceAll(c.fill(text, host, world.Fronted), "{{V|", "{{"+strings.ToUpper(s.name)+"|")
 }
 
-func flaggedAs(rules ...string) evidence {
+func flaggedAs(rules ...audit.Rule) evidence {
 	return func(b *about, r *audit.Record) bool {
-		return slices.ContainsFunc(rules, func(rule string) bool { return flagged(rule)(b, r) })
+		return slices.ContainsFunc(rules, func(rule audit.Rule) bool { return flagged(rule)(b, r) })
 	}
 }

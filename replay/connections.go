@@ -248,15 +248,15 @@ func loneQuestion(m *moment, d *audit.DNS) Connection {
 
 // mark says which connections guest and host disagree about.
 func (w *waterfall) mark(list []disagreement) {
-	rules := map[uint64]string{}
+	rules := map[uint64]audit.Rule{}
 	for _, d := range list {
 		rules[d.seq] = d.rule
 	}
 	for i := range w.list {
 		switch rules[w.list[i].Seq] {
-		case RuleUnclaimed:
+		case audit.RuleFlowUnclaimed:
 			w.list[i].Unclaimed = true
-		case RuleUnseen:
+		case audit.RuleConnectUnseen:
 			w.list[i].Unseen = true
 		}
 	}

@@ -204,11 +204,11 @@ func (s *Story) secretTraits() []SecretTrait {
 func (s *Story) findingTraits() []FindingTrait {
 	t := newTally[FindingTrait, [2]string]()
 	for _, f := range s.Findings() {
-		first := FindingTrait{Rule: f.Rule, Detail: f.Detail, Seq: f.Seq}
+		first := FindingTrait{Rule: string(f.Rule), Detail: f.Detail, Seq: f.Seq}
 		if f.Seq == 0 && len(f.Evidence) > 0 {
 			first.Seq = f.Evidence[0]
 		}
-		t.of([2]string{f.Rule, f.Detail}, first).Count++
+		t.of([2]string{string(f.Rule), f.Detail}, first).Count++
 	}
 	slices.SortStableFunc(t.list, func(a, b FindingTrait) int {
 		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Detail, b.Detail))

@@ -14,14 +14,6 @@ import (
 	"github.com/custody-project/custody/netpolicy/link"
 )
 
-// The rules of disagreements.
-const (
-	// RuleUnclaimed: a flow that the host saw and no process of the guest's claims.
-	RuleUnclaimed = "flow-unclaimed"
-	// RuleUnseen: a connect that a guest's process claims and the host never saw.
-	RuleUnseen = "connect-unseen"
-)
-
 const (
 	// unsettled is how long after it began one side may still have something to say
 	// of a flow: longer than the gateway waits for a client's first bytes.
@@ -88,7 +80,7 @@ func (s *Story) makeDisagreements() []disagreement {
 
 // disagreement is one flow or claim that the other side knows nothing of.
 type disagreement struct {
-	rule string
+	rule audit.Rule
 	seq  uint64
 	at   int64
 	step string
@@ -183,11 +175,11 @@ func (j *judge) add(r *audit.Record) {
 
 func (j *judge) gap(g *audit.Gap, host bool, at int64) {
 	switch {
-	case !host && g.Stage == "kernel_ring" && (g.What == "" || g.What == string(audit.KindFlow)):
+	case !host && g.Stage == audit.StageKernelRing && (g.What == "" || g.What == string(audit.KindFlow)):
 		j.deaf.add(at, at)
-	case host && g.Stage == "flow_ring":
+	case host && g.Stage == audit.StageFlowRing:
 		j.blind.add(at, at)
-	case host && (g.Stage != "output"):
+	case host && g.Stage != audit.StageOutput:
 		j.lost(at)
 	}
 }
@@ -260,16 +252,16 @@ func (j *judge) verdicts() []disagreement {
 	j.blind.settle()
 	for key, s := range j.seen {
 		if j.unclaimed(key, s) {
-			list = append(list, disagreement{rule: RuleUnclaimed, seq: s.seq, at: s.at, step: s.step, key: key, what: s.state})
+			list = append(list, disagreement{rule: audit.RuleFlowUnclaimed, seq: s.seq, at: s.at, step: s.step, key: key, what: s.state})
 		}
 	}
 	for key, s := range j.claimed {
 		if j.unseen(key, s) {
-			list = append(list, disagreement{rule: RuleUnseen, seq: s.seq, at: s.at, step: s.step, key: key, what: s.state, by: s.proc, pid: s.pid})
+			list = append(list, disagreement{rule: audit.RuleConnectUnseen, seq: s.seq, at: s.at, step: s.step, key: key, what: s.state, by: s.proc, pid: s.pid})
 		}
 	}
 	if j.over != 0 {
-		list = append(list, disagreement{rule: RuleUnclaimed, seq: j.over, at: j.overAt,
+		list = append(list, disagreement{rule: audit.RuleFlowUnclaimed, seq: j.over, at: j.overAt,
 			more: fmt.Sprintf("more than %d flows or claims: from here on guest and host were not compared", maxCompared)})
 	}
 	slices.SortFunc(list, func(a, b disagreement) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.rule, b.rule)) })
@@ -349,13 +341,14 @@ func (s *stretches) near(at int64) bool {
 // group makes findings of disagreements: those of one step about one destination are one.
 func group(list []disagreement) []Finding {
 	type about struct {
-		rule, step, by, more string
-		dst                  netip.AddrPort
-		proto                string
-		what                 audit.FlowState
+		rule           audit.Rule
+		step, by, more string
+		dst            netip.AddrPort
+		proto          string
+		what           audit.FlowState
 	}
 	found := []Finding{}
-	at, counts, rules := map[about]int{}, map[int]int{}, map[string]int{}
+	at, counts, rules := map[about]int{}, map[int]int{}, map[audit.Rule]int{}
 	for _, d := range list {
 		key := about{d.rule, d.step, d.by, d.more, netip.AddrPortFrom(d.key.dst, uint16(d.key.dstPort)), d.key.proto, d.what}
 		n, known := at[key]
@@ -391,7 +384,7 @@ func (d *disagreement) String() string {
 	switch {
 	case d.more != "":
 		return d.more
-	case d.rule == RuleUnseen:
+	case d.rule == audit.RuleConnectUnseen:
 		return "a process of the guest" + pidText(d.pid) + " claims a connection over " + to + " that the host never saw"
 	case d.what == audit.FlowDeny:
 		return "the host denied " + to + ", and no process of the guest says that it was its own"

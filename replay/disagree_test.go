@@ -130,11 +130,11 @@ func TestDisagreements(t *testing.T) {
 		}},
 		{"it is recorded", "", func(r *told) {
 			r.flow(audit.Host, denied)
-			r.add(audit.Host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: RuleUnclaimed, Seq: 3}})
+			r.add(audit.Host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.RuleFlowUnclaimed, Seq: 3}})
 		}},
 		{"a guest cannot record it", "flow-unclaimed [3]", func(r *told) {
 			r.flow(audit.Host, denied)
-			r.add(audit.Guest, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: RuleUnclaimed, Seq: 3}})
+			r.add(audit.Guest, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.RuleFlowUnclaimed, Seq: 3}})
 		}},
 	} {
 		r := told{}
@@ -236,7 +236,7 @@ func TestRecordedDisagreement(t *testing.T) {
 	for i := range 3 {
 		r.flow(audit.Host, audit.Flow{State: audit.FlowDeny, SrcPort: 1000 + i})
 	}
-	r.add(audit.Host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: RuleUnclaimed, Seq: 3, Detail: "as recorded"}})
+	r.add(audit.Host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.RuleFlowUnclaimed, Seq: 3, Detail: "as recorded"}})
 	r.run(audit.PhaseEnd)
 	f := r.story(t).Findings()
 	if len(f) != 1 || f[0].Seq != 6 || f[0].Derived || f[0].Detail != "as recorded" || fmt.Sprint(f[0].Evidence) != "[3 4 5]" {

@@ -12,16 +12,16 @@ import (
 
 // Finding is a recorded finding, or a disagreement between guest and host that the model found.
 type Finding struct {
-	Seq      uint64    `json:"seq"` // 0: it stands in no record, the model derived it
-	Time     time.Time `json:"time"`
-	Step     string    `json:"step,omitempty"`
-	Rule     string    `json:"rule"`
-	Detail   string    `json:"detail"`
-	Evidence []uint64  `json:"evidence"` // seqs of the records that show it
-	Secret   string    `json:"secret,omitempty"`
-	Proc     string    `json:"proc,omitempty"`
-	Action   string    `json:"action,omitempty"`
-	Derived  bool      `json:"derived"`
+	Seq      uint64     `json:"seq"` // 0: it stands in no record, the model derived it
+	Time     time.Time  `json:"time"`
+	Step     string     `json:"step,omitempty"`
+	Rule     audit.Rule `json:"rule"`
+	Detail   string     `json:"detail"`
+	Evidence []uint64   `json:"evidence"` // seqs of the records that show it
+	Secret   string     `json:"secret,omitempty"`
+	Proc     string     `json:"proc,omitempty"`
+	Action   string     `json:"action,omitempty"`
+	Derived  bool       `json:"derived"`
 }
 
 // Findings returns the recorded findings, and the derived ones that no recorded
@@ -56,7 +56,7 @@ func (s *Story) makeFindings() []Finding {
 
 // evidence is what makes two findings one.
 type evidence struct {
-	rule string
+	rule audit.Rule
 	seq  uint64
 }
 
@@ -70,7 +70,7 @@ func recordedFinding(m *moment, f *audit.Finding) Finding {
 
 // line is the finding as text, escaped.
 func (f *Finding) line() string {
-	text := orUnknown(f.Rule) + ": " + f.Detail
+	text := orUnknown(string(f.Rule)) + ": " + f.Detail
 	if f.Derived {
 		text = "guest and host disagree: " + text
 	}

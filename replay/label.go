@@ -47,9 +47,9 @@ func (m *moment) label() audit.Text {
 	case *audit.Secret:
 		return shorten(string(p.Op) + " " + p.Name)
 	case *audit.Gap:
-		return shorten(p.Stage + ": " + p.Cause)
+		return shorten(string(p.Stage) + ": " + p.Cause)
 	case *audit.Finding:
-		return shorten(p.Rule)
+		return shorten(string(p.Rule))
 	case *audit.Access:
 		return shorten(p.Action + " " + string(p.About))
 	case *audit.Lifecycle:

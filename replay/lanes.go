@@ -305,7 +305,7 @@ func (s *Story) makeLanes() []laneFull {
 		add(laneSecrets, b)
 	}
 	for _, f := range s.derived.findings() {
-		b := bar{place: -1, at: nanos(f.Time), seq: f.Seq, mood: findingMood, observer: audit.Host, label: shorten(f.Rule)}
+		b := bar{place: -1, at: nanos(f.Time), seq: f.Seq, mood: findingMood, observer: audit.Host, label: shorten(string(f.Rule))}
 		if f.Seq == 0 {
 			b.seq = f.Evidence[0]
 		}
@@ -431,7 +431,7 @@ func (s *Story) makeStops() (gaps, freezes []stop) {
 		m := &s.moments[i]
 		switch p := m.what.(type) {
 		case *audit.Gap:
-			g := stop{from: m.at, to: m.at, seq: m.seq, what: p.Stage + ": " + p.Cause, lost: p.Count, bytes: p.Bytes, observer: m.observer}
+			g := stop{from: m.at, to: m.at, seq: m.seq, what: string(p.Stage) + ": " + p.Cause, lost: p.Count, bytes: p.Bytes, observer: m.observer}
 			if m.host() && p.First > 0 && p.Last >= p.First {
 				g.from, g.to = s.around(span{p.First, p.Last})
 			}

@@ -501,9 +501,9 @@ func randomEvent(random *rand.Rand) audit.Event {
 		switch random.IntN(4) {
 		case 0:
 			first := random.Uint64N(300)
-			e.Kind, e.Gap = audit.KindGap, &audit.Gap{Stage: pick("wal", "kernel_ring", "flow_ring"), First: first, Last: first + random.Uint64N(9), Count: 1}
+			e.Kind, e.Gap = audit.KindGap, &audit.Gap{Stage: audit.Stage(pick("wal", "kernel_ring", "flow_ring")), First: first, Last: first + random.Uint64N(9), Count: 1}
 		case 1:
-			e.Kind, e.Finding = audit.KindFinding, &audit.Finding{Rule: pick("x", RuleUnclaimed, RuleUnseen), Seq: random.Uint64N(200)}
+			e.Kind, e.Finding = audit.KindFinding, &audit.Finding{Rule: audit.Rule(pick("x", "flow-unclaimed", "connect-unseen")), Seq: random.Uint64N(200)}
 		case 2:
 			e.Kind, e.Policy = audit.KindPolicy, &audit.Policy{Generation: random.Uint32N(4), Digest: pick("a", "b")}
 		case 3:

@@ -77,11 +77,11 @@ func TestLieInRealRun(t *testing.T) {
 	if err != nil || at == 0 {
 		t.Fatal(at, err)
 	}
-	rules := map[string]int{}
+	rules := map[audit.Rule]int{}
 	for _, f := range found {
 		rules[f.Rule]++
 	}
-	if rules[RuleUnclaimed] != 0 || rules[RuleUnseen] != 1 { // the host names the process itself: its own record had the word
+	if rules[audit.RuleFlowUnclaimed] != 0 || rules[audit.RuleConnectUnseen] != 1 { // the host names the process itself: its own record had the word
 		t.Errorf("found %s", toJSON(t, found))
 	}
 }

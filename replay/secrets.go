@@ -44,7 +44,7 @@ func secret(s *audit.Secret) entry {
 
 func finding(f *audit.Finding) entry {
 	e := entry{result: "FINDING", mood: alarm}
-	text := orUnknown(f.Rule) + ": " + f.Detail
+	text := orUnknown(string(f.Rule)) + ": " + f.Detail
 	if f.Seq > 0 {
 		text += " (see " + strconv.FormatUint(f.Seq, 10) + ")"
 	}

@@ -230,7 +230,7 @@ func (q *quota) declare(ctx context.Context, r Recorder) error {
 	}
 	_, err := r.Post(ctx, audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap,
-		Gap: &audit.Gap{Stage: "output", What: "output", Bytes: q.lost, Cause: fmt.Sprintf("record.output allows %d bytes", q.total-q.lost+q.left)},
+		Gap: &audit.Gap{Stage: audit.StageOutput, What: "output", Bytes: q.lost, Cause: fmt.Sprintf("record.output allows %d bytes", q.total-q.lost+q.left)},
 	})
 	return err
 }

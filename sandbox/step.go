@@ -236,7 +236,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 func (s *Sandbox) unreported(ctx context.Context, step string) error {
 	_, err := s.parts.Recorder.Post(ctx, audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap, Step: step,
-		Gap: &audit.Gap{Stage: "guest", Cause: "the guest ended before its sensors had reported everything"},
+		Gap: &audit.Gap{Stage: audit.StageGuest, Cause: "the guest ended before its sensors had reported everything"},
 	})
 	return err
 }

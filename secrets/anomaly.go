@@ -9,19 +9,6 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// The rules of findings about credentials. docs/events.md describes them.
-const (
-	ruleDNS       = "secret-in-dns"
-	ruleOutput    = "secret-in-output"
-	ruleFlow      = "secret-in-flow"
-	ruleHost      = "secret-to-other-host"
-	rulePlace     = "placeholder-to-other-host"
-	ruleAnswer    = "secret-after-answer"
-	ruleAfter     = "secret-after-step"
-	ruleMisuse    = "token-misuse"
-	ruleKnownLate = "secret-known-late"
-)
-
 const (
 	// answerTime is how long an anomaly's finding waits for the broker's word.
 	answerTime = time.Second
@@ -35,7 +22,7 @@ const (
 type sighting struct {
 	lease  *Lease // whose it is
 	secret string
-	rule   string
+	rule   audit.Rule
 }
 
 // Saw reports the secrets that were masked in a record of a kind, by the redactor's names of their values. Streams
@@ -43,7 +30,7 @@ type sighting struct {
 // an anomaly; in an argv or a path it need not be. It never blocks; when it returns the credentials are useless on this
 // side.
 func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
-	rules := map[audit.Kind]string{audit.KindDNS: ruleDNS, audit.KindOutput: ruleOutput, audit.KindFlow: ruleFlow}
+	rules := map[audit.Kind]audit.Rule{audit.KindDNS: audit.RuleSecretInDNS, audit.KindOutput: audit.RuleSecretInOutput, audit.KindFlow: audit.RuleSecretInFlow}
 	rule, ok := rules[kind]
 	if !ok {
 		return
@@ -66,9 +53,9 @@ func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq ui
 	if !ok || slices.ContainsFunc(i.alike(secret), func(name string) bool { return i.permits(name, host) }) {
 		return true
 	}
-	rule := ruleHost
+	rule := audit.RuleSecretToOtherHost
 	if b.Deliver.Header != "" {
-		rule = rulePlace
+		rule = audit.RulePlaceholderToOtherHost
 	}
 	detail := cut(fmt.Sprintf("it was to be shown to %s, in %s", host, where))
 	i.report(i.owner(secret, ""), secret, rule, seq, detail)
@@ -79,7 +66,7 @@ func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq ui
 // returns the credentials are useless on this side.
 func (i *Issuer) Echoed(secret, host string, seq uint64) {
 	if _, ok := i.bindings[secret]; ok {
-		i.report(i.owner(secret, ""), secret, ruleAnswer, seq, cut(host+" sent it beyond the end of an answer"))
+		i.report(i.owner(secret, ""), secret, audit.RuleSecretAfterAnswer, seq, cut(host+" sent it beyond the end of an answer"))
 	}
 }
 
@@ -141,17 +128,17 @@ func (i *Issuer) misused(l *Lease, h *held, what string) {
 	if at := slices.IndexFunc(h.names, func(n string) bool { return l.bindings[n].Deliver.Token != "" }); at >= 0 {
 		name = h.names[at]
 	}
-	i.report(l, name, ruleMisuse, 0, cut(what))
+	i.report(l, name, audit.RuleTokenMisuse, 0, cut(what))
 }
 
 // report revokes the credentials of the lease, and has the rest done by a goroutine.
-func (i *Issuer) report(l *Lease, secret, rule string, seq uint64, detail string) {
+func (i *Issuer) report(l *Lease, secret string, rule audit.Rule, seq uint64, detail string) {
 	action := i.cfg.Action
 	if l != nil && !l.after() {
 		l.kill(errAnomalous(rule, detail))
 	} else {
-		if l != nil && rule != ruleMisuse {
-			rule = ruleAfter
+		if l != nil && rule != audit.RuleTokenMisuse {
+			rule = audit.RuleSecretAfterStep
 		}
 		if action == "revoke" {
 			action = "" // there was nothing alive

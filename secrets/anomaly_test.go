@@ -34,7 +34,7 @@ func TestAnomalies(t *testing.T) {
 	cases := []struct {
 		name   string
 		do     func(*world)
-		rule   string // empty: none
+		rule   audit.Rule // empty: none
 		secret string
 	}{
 		{"dns", saw(audit.KindDNS, "git"), "secret-in-dns", "git"},
@@ -89,11 +89,11 @@ func TestAnomalies(t *testing.T) {
 						t.Errorf("alive: %v", l.Err())
 					}
 					acts := w.acted()
-					if len(acts) != 1 || !strings.HasPrefix(acts[0], cmp.Or(action, "revoke")+" "+c.rule+": ") {
+					if len(acts) != 1 || !strings.HasPrefix(acts[0], cmp.Or(action, "revoke")+" "+string(c.rule)+": ") {
 						t.Errorf("acts %q", acts)
 					}
 					ops := w.log.ops()
-					if i, j := slices.Index(ops, "s revoke"), slices.Index(ops, "finding "+c.rule+" "+c.secret); i < 0 || j < i {
+					if i, j := slices.Index(ops, "s revoke"), slices.Index(ops, "finding "+string(c.rule)+" "+c.secret); i < 0 || j < i {
 						t.Errorf("ops %q", ops)
 					}
 				})

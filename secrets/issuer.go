@@ -268,7 +268,7 @@ func (i *Issuer) late(ctx context.Context, step, name string, value []byte) erro
 		return nil
 	}
 	return i.post(ctx, audit.Event{Kind: audit.KindFinding, Step: step, Finding: &audit.Finding{
-		Rule: ruleKnownLate, Secret: name, Seq: seq,
+		Rule: audit.RuleSecretKnownLate, Secret: name, Seq: seq,
 		Detail: "the value stands unmasked in what was recorded before it was minted: replace it where it comes from",
 	}})
 }

@@ -1,6 +1,10 @@
 package secrets
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/custody-project/custody/audit"
+)
 
 // ErrLost is wrapped by Grant.Renew when the broker has answered that the grant is not
 // alive any more, so that asking again is of no use.
@@ -48,6 +52,6 @@ func errRevoked(reason string) *over {
 	return &over{revoked, reason, "revoked because " + reason}
 }
 
-func errAnomalous(rule, detail string) *over {
-	return &over{anomalous, rule + ": " + detail, "revoked because of " + rule}
+func errAnomalous(rule audit.Rule, detail string) *over {
+	return &over{anomalous, string(rule) + ": " + detail, "revoked because of " + string(rule)}
 }

@@ -181,7 +181,7 @@ func (m *memory) ops() []string {
 		case ev.Secret != nil:
 			out = append(out, strings.TrimSpace(ev.Step+" "+string(ev.Secret.Op)+" "+ev.Secret.Name))
 		case ev.Finding != nil:
-			out = append(out, "finding "+ev.Finding.Rule+" "+ev.Finding.Secret)
+			out = append(out, "finding "+string(ev.Finding.Rule)+" "+ev.Finding.Secret)
 		}
 	}
 	return out

@@ -72,7 +72,7 @@ func ofProbe(p *audit.Probe) Severity {
 
 // ofGap: lost events are an error, wherever they were lost; lost hashes and bytes a warning.
 func ofGap(g *audit.Gap) Severity {
-	if g != nil && g.Count > 0 && g.Stage != "guest_queue" {
+	if g != nil && g.Count > 0 && g.Stage != audit.StageGuestQueue {
 		return Error
 	}
 	return Warning

@@ -231,7 +231,7 @@ func (w *worker) record(p *part, f proven) error {
 	err = json.Unmarshal(f.record, &r)
 	switch {
 	case err == nil && h.kind == audit.KindGap && r.Gap != nil:
-		p.gaps = append(p.gaps, gap{*r.Gap, h.observer == audit.Host && r.Gap.Stage == "wal"})
+		p.gaps = append(p.gaps, gap{*r.Gap, h.observer == audit.Host && r.Gap.Stage == audit.StageWAL})
 	case err == nil && h.kind == audit.KindCopy && r.Copy != nil:
 		p.copies = append(p.copies, told{*r.Copy, f.seq, p.file})
 	default:

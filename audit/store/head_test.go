@@ -188,7 +188,7 @@ func columnsOf(r audit.Record) store.Head {
 	case r.Kind == audit.KindSecret && r.Secret != nil:
 		h.Secret, h.Host = r.Secret.Name, hostName(string(r.Secret.Host))
 	case r.Kind == audit.KindFinding && r.Finding != nil:
-		h.Proc, h.Rule, h.Secret = r.Finding.Proc, r.Finding.Rule, r.Finding.Secret
+		h.Proc, h.Rule, h.Secret = r.Finding.Proc, string(r.Finding.Rule), r.Finding.Secret
 	case r.Kind == audit.KindNote && r.Note != nil:
 		h.Path = r.Note.About
 	}

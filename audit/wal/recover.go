@@ -185,7 +185,7 @@ func (l *Log) declareCut(note string, torn []byte, hole span, names []string, re
 		}
 	}
 	gap := audit.Gap{
-		Stage: "wal", What: "torn tail", First: hole.first, Last: hole.last, Bytes: int64(len(torn)),
+		Stage: audit.StageWAL, What: "torn tail", First: hole.first, Last: hole.last, Bytes: int64(len(torn)),
 		Cause: "the process died while writing; recovery cut what was not whole",
 	}
 	if hole.last > 0 {

@@ -73,11 +73,11 @@ func (l Losses) Add(record []byte) error {
 	if r.Gap == nil || r.Kind != audit.KindGap {
 		return nil
 	}
-	loss := l[r.Gap.Stage]
+	loss := l[string(r.Gap.Stage)]
 	loss.Gaps++
 	loss.Events += r.Gap.Count
 	loss.Bytes += r.Gap.Bytes
-	l[r.Gap.Stage] = loss
+	l[string(r.Gap.Stage)] = loss
 	return nil
 }
 

@@ -261,7 +261,7 @@ func (l *Log) endStall() {
 	defer l.mu.Unlock()
 	if l.dropping.last > 0 {
 		l.accept(gapBody(audit.Gap{
-			Stage: "wal", First: l.dropping.first, Last: l.dropping.last,
+			Stage: audit.StageWAL, First: l.dropping.first, Last: l.dropping.last,
 			Count: l.dropping.last - l.dropping.first + 1, Cause: cause(l.stalled),
 		}))
 		l.dropped = append(l.dropped, l.dropping)

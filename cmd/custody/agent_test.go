@@ -135,7 +135,7 @@ steps:
 	rules := map[string]bool{}
 	for _, r := range d.records("last", "finding") {
 		if r.Finding.Secret == "key" {
-			rules[r.Step+" "+r.Finding.Rule] = true
+			rules[r.Step+" "+string(r.Finding.Rule)] = true
 		}
 	}
 	for _, want := range []string{"other placeholder-to-other-host", "clear placeholder-to-other-host", "body placeholder-to-other-host", "dns placeholder-to-other-host"} {

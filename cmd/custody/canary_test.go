@@ -146,7 +146,7 @@ egress:
 	}
 	rules := map[string]bool{}
 	for _, f := range d.findings("last") {
-		rules[f.Rule] = true
+		rules[string(f.Rule)] = true
 	}
 	if !rules["secret-in-output"] && !rules["secret-in-dns"] {
 		t.Errorf("findings: %v", rules)

@@ -83,7 +83,7 @@ func TestShown(t *testing.T) {
 				t.Errorf("the step said %q", s.stdout)
 			}
 			found := slices.DeleteFunc(d.findings("last"), func(f audit.Finding) bool { return f.Secret == "" })
-			if len(found) == 0 || found[0].Rule != c.rule || found[0].Secret != "canary" || found[0].Seq == 0 || found[0].Action != c.action {
+			if len(found) == 0 || string(found[0].Rule) != c.rule || found[0].Secret != "canary" || found[0].Seq == 0 || found[0].Action != c.action {
 				t.Fatalf("findings: %+v", found)
 			}
 			var shown, revoked audit.Record

@@ -29,7 +29,7 @@ func printReport(w io.Writer, r proof.Report) {
 	}
 	printSelected(w, r)
 	for _, g := range r.Gaps {
-		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", clean(g.Stage), g.Count, g.Bytes, clean(g.Cause))
+		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", clean(string(g.Stage)), g.Count, g.Bytes, clean(g.Cause))
 	}
 	for _, c := range r.Copies {
 		listed := ""

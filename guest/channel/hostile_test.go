@@ -281,7 +281,7 @@ func TestKindsOfTheGuest(t *testing.T) {
 	valid := map[audit.Kind]func(*audit.Event){
 		audit.KindFile: func(e *audit.Event) { e.File.Op = audit.FileRead },
 		audit.KindFlow: func(e *audit.Event) { e.Flow.State = audit.FlowAttempt },
-		audit.KindGap:  func(e *audit.Event) { e.Gap.Stage = "kernel_ring" },
+		audit.KindGap:  func(e *audit.Event) { e.Gap.Stage = audit.StageKernelRing },
 	}
 	for _, k := range audit.Kinds() {
 		e := audit.Event{Kind: k}
@@ -294,7 +294,7 @@ func TestKindsOfTheGuest(t *testing.T) {
 		}
 	}
 	for _, s := range audit.Stages() {
-		e := audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: string(s.Stage)}}
+		e := audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: s.Stage}}
 		if err := checkPayload(&e); (err == nil) != (s.Observer == audit.Guest) {
 			t.Errorf("gap of stage %s: %v, and %s declares it", s.Stage, err, s.Observer)
 		}

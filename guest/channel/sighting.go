@@ -49,7 +49,7 @@ func checkPayload(e *audit.Event) error {
 	case audit.KindFlow:
 		return checkFlow(e.Flow)
 	case audit.KindGap:
-		if stage, ok := audit.Stage(e.Gap.Stage).Info(); !ok || stage.Observer != audit.Guest {
+		if stage, ok := e.Gap.Stage.Info(); !ok || stage.Observer != audit.Guest {
 			return hostile("gap of stage %.40q, which is not in the guest", e.Gap.Stage)
 		}
 		return checkNames(e.Gap.What, e.Gap.Cause)

@@ -68,18 +68,18 @@ func (l *losses) take(now uint64, overflow, flush bool) []audit.Gap {
 	l.last = now
 	var gaps []audit.Gap
 	for i, kind := range lossKinds {
-		gaps = since(gaps, l.ring, kind, l.dropped(uint32(i)), "kernel_ring", causeRing)
-		gaps = since(gaps, l.missed, kind, l.misses(kind), "kernel_ring", causeMissed)
+		gaps = since(gaps, l.ring, kind, l.dropped(uint32(i)), audit.StageKernelRing, causeRing)
+		gaps = since(gaps, l.missed, kind, l.misses(kind), audit.StageKernelRing, causeMissed)
 	}
 	if l.overflows > 0 {
-		gaps = append(gaps, audit.Gap{Stage: "guest_queue", What: string(audit.KindFile), Count: l.overflows, Cause: causeWatched})
+		gaps = append(gaps, audit.Gap{Stage: audit.StageGuestQueue, What: string(audit.KindFile), Count: l.overflows, Cause: causeWatched})
 		l.overflows = 0
 	}
 	return gaps
 }
 
 // since appends a gap for what total has grown by.
-func since(gaps []audit.Gap, reported map[audit.Kind]uint64, kind audit.Kind, total uint64, stage, cause string) []audit.Gap {
+func since(gaps []audit.Gap, reported map[audit.Kind]uint64, kind audit.Kind, total uint64, stage audit.Stage, cause string) []audit.Gap {
 	if total <= reported[kind] {
 		return gaps
 	}

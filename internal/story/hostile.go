@@ -141,7 +141,7 @@ func (s *script) plausible(texts []string, i int) {
 		ToolCalls: []audit.ToolCall{{ID: say(18), Name: say(19), SHA256: digest("x"), Arguments: say(20)}}, StopReason: say(21), Status: 200, Error: say(22), DurationNS: 1e9}})
 	s.host(ms, audit.KindFlow, step, audit.Event{Flow: &audit.Flow{State: audit.FlowDeny, Proto: "tcp", DstIP: "192.0.2.9", DstPort: 80, Name: say(23), Verdict: audit.Deny, Rule: "default", Reason: texts[(i+24)%len(texts)], Generation: 1}})
 	s.host(ms, audit.KindOutput, step, audit.Event{Output: &audit.Output{Stream: "stdout", Offset: int64(i * 9), Text: say(25) + "\n"}})
-	s.host(ms, audit.KindFinding, step, audit.Event{Finding: &audit.Finding{Rule: texts[(i+26)%len(texts)], Detail: texts[(i+27)%len(texts)], Secret: texts[(i+3)%len(texts)], Proc: proc, Seq: 3}})
+	s.host(ms, audit.KindFinding, step, audit.Event{Finding: &audit.Finding{Rule: audit.Rule(texts[(i+26)%len(texts)]), Detail: texts[(i+27)%len(texts)], Secret: texts[(i+3)%len(texts)], Proc: proc, Seq: 3}})
 	if i%2 == 0 { // the others are still there at the end
 		s.guest(ms, audit.KindExit, step, audit.Event{Exit: &audit.Exit{Proc: proc, PID: 100 + i, Code: i, DurationNS: 1e6}})
 		s.host(ms, audit.KindFlow, step, audit.Event{Flow: &audit.Flow{ID: flow, State: audit.FlowClose, Proto: "tcp", DstIP: "198.18.0.7", DstPort: 443, Name: say(12), Verdict: audit.Allow, BytesOut: math.MaxUint64, BytesIn: 1 << 60}})

@@ -291,7 +291,7 @@ func (s *Server) allFindings(w http.ResponseWriter, r *request) error {
 			continue // whoever verifies the run is told
 		}
 		f := record.Finding
-		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, f.Rule, f.Detail, f.Seq, f.Secret, f.Proc, f.Action, h.marks[i]})
+		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, string(f.Rule), f.Detail, f.Seq, f.Secret, f.Proc, f.Action, h.marks[i]})
 	}
 	if h.next != nil {
 		page.Next = s.cursors.make(r.scope(), h.next)

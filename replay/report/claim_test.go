@@ -169,7 +169,7 @@ func TestContradictions(t *testing.T) {
 			return []uint64{a, p.add(host, audit.KindProbe, audit.Event{Probe: &audit.Probe{Name: "control/z", Blocked: true, Recorded: true}})}
 		}, "OF THE RED TEAM'S ATTEMPTS 2 got out"},
 		{"disagreement", func(p *tape) []uint64 {
-			return []uint64{p.add(host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: replay.RuleUnseen}})}
+			return []uint64{p.add(host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.RuleConnectUnseen}})}
 		}, "GUEST AND HOST DISAGREE"},
 	} {
 		p := newTape("r-1")

@@ -184,7 +184,7 @@ func (q *losses) see(r *record) {
 	q.add(r)
 	q.events += r.Gap.Count
 	q.bytes += max(r.Gap.Bytes, 0)
-	q.stages.add(r.Gap.Stage, 1)
+	q.stages.add(string(r.Gap.Stage), 1)
 	if r.Observer != audit.Host {
 		q.guest++
 	}

@@ -190,9 +190,9 @@ func TestHostile(t *testing.T) {
 		p.add(host, audit.KindFlow, audit.Event{Flow: &audit.Flow{State: audit.FlowOpen, Verdict: audit.Allow, Name: x, Rule: s}})
 		p.add(host, audit.KindDNS, audit.Event{DNS: &audit.DNS{Name: x, Verdict: audit.Deny, Rule: s, Reason: s}})
 		p.add(host, audit.KindLLM, audit.Event{LLM: &audit.LLM{Model: x}})
-		p.add(host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: s, Detail: s, Action: s}})
+		p.add(host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.Rule(s), Detail: s, Action: s}})
 		p.add(host, audit.KindPolicy, audit.Event{Policy: &audit.Policy{Digest: s}})
-		p.add(guest, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: s, Cause: s}})
+		p.add(guest, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: audit.Stage(s), Cause: s}})
 		p.secretOf(audit.Secret{Op: audit.SecretMint, Name: s, Broker: s})
 		p.secretOf(audit.Secret{Op: audit.SecretUse, Name: s, Host: x})
 	}
@@ -247,7 +247,7 @@ func TestNoUTF8(t *testing.T) {
 // FuzzBuild: any bytes that a store could show end in a page that is whole.
 func FuzzBuild(f *testing.F) {
 	for _, s := range nasty[:len(nasty)-5] {
-		body, err := json.Marshal(audit.Record{V: 1, Run: "r-1", Seq: 2, Event: audit.Event{Observer: host, Kind: audit.KindFinding, Step: s, Finding: &audit.Finding{Rule: s}}})
+		body, err := json.Marshal(audit.Record{V: 1, Run: "r-1", Seq: 2, Event: audit.Event{Observer: host, Kind: audit.KindFinding, Step: s, Finding: &audit.Finding{Rule: audit.Rule(s)}}})
 		if err != nil {
 			f.Fatal(err)
 		}

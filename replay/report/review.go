@@ -22,7 +22,7 @@ func (q *detection) see(r *record) {
 		return
 	}
 	q.add(r)
-	q.rules.add(r.Finding.Rule, 1)
+	q.rules.add(string(r.Finding.Rule), 1)
 	if r.Finding.Seq > 0 {
 		q.cited++
 	}
@@ -49,7 +49,7 @@ func newFindings() *findings { return &findings{rules: tallies{}} }
 func (q *findings) see(r *record) {
 	if r.host(audit.KindFinding) {
 		q.add(r)
-		q.rules.add(r.Finding.Rule, 1)
+		q.rules.add(string(r.Finding.Rule), 1)
 	}
 }
 
@@ -89,7 +89,7 @@ func (q *response) see(r *record) {
 		q.idle.add(r)
 	case r.host(audit.KindFinding):
 		q.actions.add(r.Finding.Action, 1)
-		q.waiting = append(q.waiting, waiting{r.row.Seq, r.Finding.Action, r.Step + "\x00" + r.Finding.Rule})
+		q.waiting = append(q.waiting, waiting{r.row.Seq, r.Finding.Action, r.Step + "\x00" + string(r.Finding.Rule)})
 	}
 }
 
@@ -136,9 +136,9 @@ type disagreement struct {
 
 func (q *disagreement) see(r *record) {
 	switch {
-	case r.host(audit.KindFinding) && (r.Finding.Rule == replay.RuleUnclaimed || r.Finding.Rule == replay.RuleUnseen):
+	case r.host(audit.KindFinding) && (r.Finding.Rule == audit.RuleFlowUnclaimed || r.Finding.Rule == audit.RuleConnectUnseen):
 		q.recorded.add(r)
-		q.rules.add(r.Finding.Rule, 1)
+		q.rules.add(string(r.Finding.Rule), 1)
 		q.said = true
 	case r.host(audit.KindFlow) && r.Flow.State != audit.FlowClose && r.Flow.State != audit.FlowRevoke:
 		q.seen++
@@ -164,7 +164,7 @@ func (q *disagreement) derive(s *source) {
 	s.err = errors.Join(s.err, err)
 	for _, f := range list {
 		q.derived.n++
-		q.rules.add(f.Rule, 1)
+		q.rules.add(string(f.Rule), 1)
 		for _, seq := range f.Evidence {
 			q.derived.keep(s, seq)
 		}

@@ -213,9 +213,13 @@ type exposure struct {
 	rules  tallies
 }
 
-// aboutCredential says whether a rule of findings is about credentials; docs/secrets.md lists them.
-func aboutCredential(rule string) bool {
-	return strings.HasPrefix(rule, "secret-") || strings.HasPrefix(rule, "placeholder-") || strings.HasPrefix(rule, "token-")
+// aboutCredential reports whether a rule of findings is about credentials. Those of a newer version are recognised by their names.
+func aboutCredential(rule audit.Rule) bool {
+	if info, ok := rule.Info(); ok {
+		return info.Credential
+	}
+	name := string(rule)
+	return strings.HasPrefix(name, "secret-") || strings.HasPrefix(name, "placeholder-") || strings.HasPrefix(name, "token-")
 }
 
 func (q *exposure) see(r *record) {
@@ -227,7 +231,7 @@ func (q *exposure) see(r *record) {
 			q.rules = tallies{}
 		}
 		q.add(r)
-		q.rules.add(r.Finding.Rule, 1)
+		q.rules.add(string(r.Finding.Rule), 1)
 	}
 }
 

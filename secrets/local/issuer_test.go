@@ -127,7 +127,7 @@ func timeline(t *testing.T, dir string) {
 			case r.Secret != nil:
 				got = append(got, strings.TrimSpace(r.Step+" "+string(r.Secret.Op)+" "+r.Secret.Name))
 			case r.Finding != nil:
-				got = append(got, r.Step+" "+r.Finding.Rule+" "+r.Finding.Secret+" "+r.Finding.Action)
+				got = append(got, r.Step+" "+string(r.Finding.Rule)+" "+r.Finding.Secret+" "+r.Finding.Action)
 			}
 		}
 	}

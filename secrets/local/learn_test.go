@@ -90,7 +90,7 @@ func (k *kept) Post(_ context.Context, ev audit.Event) (uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ev.Finding != nil {
-		k.findings = append(k.findings, ev.Finding.Rule+" "+ev.Finding.Secret)
+		k.findings = append(k.findings, string(ev.Finding.Rule)+" "+ev.Finding.Secret)
 	}
 	return 1, nil
 }

@@ -114,9 +114,9 @@ func (c *caster) row(row store.Row) error {
 		c.step(r.Lifecycle)
 	case r.VM != nil && (r.VM.Op == "freeze" || r.VM.Op == "thaw"):
 		c.mark("%s: %s", r.VM.Op, r.VM.Reason)
-	case r.Gap != nil && r.Gap.Stage == "output":
+	case r.Gap != nil && r.Gap.Stage == audit.StageOutput:
 		c.mark("output is missing, %d bytes: %s", r.Gap.Bytes, r.Gap.Cause)
-	case r.Gap != nil && r.Gap.Stage == "wal":
+	case r.Gap != nil && r.Gap.Stage == audit.StageWAL:
 		c.mark("records %d to %d are missing: %s", r.Gap.First, r.Gap.Last, r.Gap.Cause)
 	}
 	return c.err

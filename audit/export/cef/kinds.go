@@ -379,9 +379,9 @@ func (l *line) secret(s audit.Secret) {
 }
 
 func (l *line) gap(g audit.Gap) {
-	l.begin("gap:"+g.Stage, "Events lost", "failure")
+	l.begin("gap:"+string(g.Stage), "Events lost", "failure")
 	l.str("reason", g.Cause)
-	l.str("custodyGapStage", g.Stage)
+	l.str("custodyGapStage", string(g.Stage))
 	l.str("custodyGapWhat", g.What)
 	l.uintIf("custodyGapFirst", g.First)
 	l.uintIf("custodyGapLast", g.Last)
@@ -391,9 +391,9 @@ func (l *line) gap(g audit.Gap) {
 }
 
 func (l *line) finding(f audit.Finding) {
-	l.begin("finding:"+f.Rule, "Finding", "")
+	l.begin("finding:"+string(f.Rule), "Finding", "")
 	l.str("act", f.Action)
-	l.custom("cs1", "rule", f.Rule)
+	l.custom("cs1", "rule", string(f.Rule))
 	l.str("msg", f.Detail)
 	l.process(f.Proc, 0, "")
 	l.str("custodySecret", f.Secret)

@@ -71,11 +71,11 @@ func (l *line) rest(r audit.Record, body []byte) {
 		l.detail = words("broker", s.Broker, "via", s.Via, "tag", s.Tag, "expires", clock(s.Expires))
 	case r.Gap != nil:
 		g := r.Gap
-		l.action, l.subject, l.reason = g.Stage, g.What, g.Cause
+		l.action, l.subject, l.reason = string(g.Stage), g.What, g.Cause
 		l.detail = fmt.Sprintf("lost %d events, %d bytes; seqs %d to %d", g.Count, g.Bytes, g.First, g.Last)
 	case r.Finding != nil:
 		f := r.Finding
-		l.action, l.subject, l.detail, l.rule, l.secret, l.proc = f.Action, f.Rule, f.Detail, f.Rule, f.Secret, f.Proc
+		l.action, l.subject, l.detail, l.rule, l.secret, l.proc = f.Action, string(f.Rule), f.Detail, string(f.Rule), f.Secret, f.Proc
 		if f.Seq != 0 {
 			l.reason = fmt.Sprintf("seq %d shows it", f.Seq)
 		}

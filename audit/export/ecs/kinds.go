@@ -244,10 +244,10 @@ func (d *doc) secret(s audit.Secret) {
 
 func (d *doc) gap(g audit.Gap) {
 	d.head(class{kind: "event", types: []string{"error"}, action: "gap", outcome: "failure", reason: g.Cause})
-	d.Join("message", "gap", g.Stage, g.What, g.Cause)
+	d.Join("message", "gap", string(g.Stage), g.What, g.Cause)
 
 	d.custody("gap")
-	d.StrIf("stage", g.Stage)
+	d.StrIf("stage", string(g.Stage))
 	d.StrIf("what", g.What)
 	d.UintIf("first", g.First)
 	d.UintIf("last", g.Last)
@@ -258,9 +258,9 @@ func (d *doc) gap(g audit.Gap) {
 func (d *doc) finding(f audit.Finding) {
 	d.head(class{kind: "alert", category: []string{"intrusion_detection"}, types: []string{"info"}, action: "finding",
 		outcome: "success", reason: f.Detail})
-	d.Join("message", "finding", f.Rule+":", f.Detail)
+	d.Join("message", "finding", string(f.Rule)+":", f.Detail)
 	o := d.Obj("rule")
-	d.StrIf("name", f.Rule)
+	d.StrIf("name", string(f.Rule))
 	d.Const("ruleset", "findings")
 	d.End(o)
 	if f.Proc != "" {

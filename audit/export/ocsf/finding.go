@@ -28,12 +28,12 @@ func (d *doc) output(o audit.Output) {
 
 func (d *doc) gap(g audit.Gap) {
 	d.logEvent(other, "Loss", "custody", failure)
-	d.StrIf("status_code", g.Stage)
+	d.StrIf("status_code", string(g.Stage))
 	d.StrIf("status_detail", g.Cause)
-	d.Join("message", "gap", g.Stage, g.What, g.Cause)
+	d.Join("message", "gap", string(g.Stage), g.What, g.Cause)
 
 	d.unmapped()
-	d.StrIf("stage", g.Stage)
+	d.StrIf("stage", string(g.Stage))
 	d.StrIf("what", g.What)
 	d.UintIf("first", g.First)
 	d.UintIf("last", g.Last)
@@ -84,7 +84,7 @@ func (d *doc) finding(f audit.Finding) {
 		c = blocked
 	}
 	d.head(2004, 1, "", findingNew)
-	d.Join("message", "finding", f.Rule+":", f.Detail)
+	d.Join("message", "finding", string(f.Rule)+":", f.Detail)
 	d.found(c, true)
 	d.device(true)
 	if f.Proc != "" {
@@ -97,7 +97,7 @@ func (d *doc) finding(f audit.Finding) {
 		d.End(e)
 		d.EndArr(a)
 	}
-	d.info(f.Rule, f.Detail, d.e.Run, f.Seq)
+	d.info(string(f.Rule), f.Detail, d.e.Run, f.Seq)
 	if f.Secret != "" {
 		a := d.Arr("resources")
 		r := d.Elem()

@@ -238,13 +238,13 @@ func (m *model) rest(r audit.Record, at int64) {
 		e.say("digest", r.Policy.Digest)
 	case r.Gap != nil:
 		g := r.Gap
-		e := m.of(r, laneFindings, "", at, "gap: "+g.Stage+" "+g.What)
+		e := m.of(r, laneFindings, "", at, "gap: "+string(g.Stage)+" "+g.What)
 		e.say("cause", g.Cause)
 		e.count("events lost", int64(min(g.Count, 1<<62)))
 		e.count("bytes lost", g.Bytes)
 	case r.Finding != nil:
 		f := r.Finding
-		e := m.of(r, laneFindings, "", at, "finding: "+f.Rule)
+		e := m.of(r, laneFindings, "", at, "finding: "+string(f.Rule))
 		e.say("detail", f.Detail)
 		e.say("secret", f.Secret)
 		e.say("action", f.Action)

@@ -95,7 +95,7 @@ func (l Large) event(i, j int) audit.Event {
 		e.Access = &audit.Access{Who: fmt.Sprint("reviewer-", j%9), Via: "token", Role: "viewer", Action: "view", Route: "GET /api/v1/runs/{run}",
 			About: audit.Text(l.ID((i + j) % l.Runs())), Remote: "192.0.2.7", Verdict: audit.Allow}
 	case i%8 == 3 && j%1500 == 700:
-		e.Kind, e.Finding = audit.KindFinding, &audit.Finding{Rule: []string{"secret-in-output", "flow-unclaimed", "connect-unseen"}[j/1500%3],
+		e.Kind, e.Finding = audit.KindFinding, &audit.Finding{Rule: []audit.Rule{audit.RuleSecretInOutput, audit.RuleFlowUnclaimed, audit.RuleConnectUnseen}[j/1500%3],
 			Detail: fmt.Sprintf("seen in record %d of the run", j-1), Seq: uint64(j - 1)}
 	case j%400 == 17:
 		e.Kind, e.HTTP = audit.KindHTTP, &audit.HTTP{Flow: fmt.Sprint("f-", j), Proto: "HTTP/2.0", Method: "POST", Host: "api.anthropic.com", Path: "/v1/messages",
