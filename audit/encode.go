@@ -35,7 +35,7 @@ func (e *Event) AppendJSON(b []byte) ([]byte, error) {
 	return append(w.b, '}'), nil
 }
 
-// claim says whether the event is one exec, exit or file and nothing else, with years that JSON has.
+// claim reports whether the event is exactly one exec, exit or file, with years that JSON can hold.
 func (e *Event) claim() bool {
 	if e.Guest != nil && !fourDigits(e.Guest.Time) || !fourDigits(e.Time) {
 		return false

@@ -1,5 +1,5 @@
-// Package audit holds the vocabulary that every other room speaks: what an
-// event is, who saw it, and how it enters the record.
+// Package audit holds the vocabulary that all other packages share: what an event is, who observed it, and how it
+// enters the record.
 //
 // An Event is one fact. The Recorder redacts it, encodes it once and hands the
 // exact bytes to the Log; nothing after that re-encodes them. On the wire a
@@ -17,7 +17,7 @@ import "time"
 // Version is the value of "v" in every record that this code writes.
 const Version = 1
 
-// Observer says who saw an event.
+// Observer names who observed an event.
 type Observer string
 
 const (
@@ -200,12 +200,12 @@ type File struct {
 	Path   Text   `json:"path"`
 	To     Text   `json:"to,omitempty"`     // rename only
 	Source Text   `json:"source,omitempty"` // another name of the file; of the create of a hard link only
-	// Device (major:minor) and Inode tell files apart, whatever their names.
+	// Device (major:minor) and Inode identify a file, whatever its names.
 	Device string `json:"device,omitempty"`
 	Inode  string `json:"inode,omitempty"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"`
-	// Unhashed says why there is no hash where one could be expected.
+	// Unhashed is why there is no hash where one could be expected.
 	Unhashed string `json:"unhashed,omitempty"`
 	// Secrets are the names of the secrets that are in a file which was read. The host adds them: it knows what it delivered where.
 	Secrets []string `json:"secrets,omitempty"`
@@ -269,7 +269,7 @@ type Flow struct {
 	Count uint64 `json:"count,omitempty"`
 }
 
-// DNS is a question that a guest asked the resolver, and what it was told.
+// DNS is a query that a guest sent to the resolver, and the answer that it got.
 type DNS struct {
 	Name      Text     `json:"name"`
 	Type      string   `json:"type"`            // A, AAAA, HTTPS, ...
@@ -284,7 +284,7 @@ type DNS struct {
 	Synthetic bool     `json:"synthetic,omitempty"` // the address stands for the name in this sandbox only
 	// Dropped are addresses that were in the upstream's answer and not given to the guest.
 	Dropped    []string `json:"dropped,omitempty"`
-	Upstream   string   `json:"upstream,omitempty"` // who was asked; empty when nobody was
+	Upstream   string   `json:"upstream,omitempty"` // the server that was asked; empty if none was
 	Cached     bool     `json:"cached,omitempty"`
 	LatencyNS  int64    `json:"latency_ns,omitempty"`
 	Generation uint32   `json:"generation,omitempty"`
@@ -333,7 +333,7 @@ type LLM struct {
 	Stream           bool       `json:"stream,omitempty"`      // the answer came as server-sent events
 	Retry            int        `json:"retry,omitempty"`       // the request's ordinal among equal ones in a row, from 1 for the first repeat
 	RequestSHA256    string     `json:"request_sha256,omitempty"`
-	// Incomplete says why the figures above may be short: the answer broke off, was too long or not understood.
+	// Incomplete is why the figures above may be short: the answer was cut off, was too long or not understood.
 	Incomplete string `json:"incomplete,omitempty"`
 	DurationNS int64  `json:"duration_ns"`
 	// FirstTokenNS is the time from the request to the first byte of content; 0 when there was none.
@@ -361,14 +361,14 @@ type Policy struct {
 	Rules      []Text `json:"rules,omitempty"`    // in normal form; the flows that they end have revoke events
 }
 
-// Probe is one attempt of the red team's to get out, and what came of it.
+// Probe is one attempt of the red team's to get out, and its outcome.
 type Probe struct {
 	Name     string `json:"name"`
 	Family   string `json:"family,omitempty"` // ipv4 or ipv6
-	Blocked  bool   `json:"blocked"`          // nobody outside saw anything of it
-	Recorded bool   `json:"recorded"`         // the record of the attacked run says so
+	Blocked  bool   `json:"blocked"`          // no host outside saw anything of it
+	Recorded bool   `json:"recorded"`         // the record of the attacked run has it
 	Run      string `json:"attacked,omitempty"`
-	Seq      uint64 `json:"evidence,omitempty"` // of that run's record that says so
+	Seq      uint64 `json:"evidence,omitempty"` // the event of that run's record that has it
 	Detail   Text   `json:"detail,omitempty"`
 }
 
@@ -397,7 +397,7 @@ const (
 	SecretDeliver SecretOp = "deliver" // it is about to be handed over
 	SecretUse     SecretOp = "use"     // the gateway is about to put it into a request of Flow
 	SecretRenew   SecretOp = "renew"   // the step proved that it lives, and the broker agreed
-	SecretRevoke  SecretOp = "revoke"  // the broker was told that it is over
+	SecretRevoke  SecretOp = "revoke"  // the broker has confirmed the end
 	SecretExpire  SecretOp = "expire"  // it ran out before it was revoked
 	SecretRefuse  SecretOp = "refuse"  // something was asked for that is not given; see Reason
 )
@@ -410,7 +410,7 @@ type Secret struct {
 	Broker string   `json:"broker,omitempty"` // local or vault
 	Via    string   `json:"via,omitempty"`    // how it is delivered: env, file, header, token
 	Tag    string   `json:"tag,omitempty"`    // of the value, as in markers: equal values have equal tags
-	// Accessor is the SHA-256 of the lease's accessor at the broker: it tells leases apart and is of no use there.
+	// Accessor is the SHA-256 of the lease's accessor at the broker: it identifies the lease and cannot be used there.
 	Accessor string `json:"accessor_sha256,omitempty"`
 	// TTLNS is how long the credential lives from here unless it is renewed.
 	TTLNS   int64     `json:"ttl_ns,omitempty"`
@@ -442,7 +442,7 @@ type Finding struct {
 	Action string `json:"action,omitempty"`   // what was done: revoke, freeze or end
 }
 
-// CopyOp says what a Copy tells of a copy.
+// CopyOp is what happened in a copy.
 type CopyOp string
 
 // The kinds of copy events.
@@ -457,8 +457,8 @@ const (
 	CopyOut = "out" // from the workspace to the host
 )
 
-// Copy tells of a copy between a directory of the host and the workspace. Each list is durable before a file
-// in it gets its name on the host.
+// Copy reports a copy between a directory of the host and the workspace. Each list is durable before a file in it gets
+// its name on the host.
 type Copy struct {
 	Direction string       `json:"direction"` // in or out
 	Op        CopyOp       `json:"op"`
@@ -482,11 +482,10 @@ type CopiedFile struct {
 	Link   Text   `json:"link,omitempty"`   // where a symbolic link leads
 }
 
-// Access is somebody's look at the record through the API, recorded before anything is
-// shown, or an attempt that was refused. It stands in the access log of the host that
-// served it, which is a run of its own.
+// Access is an access to the record through the API, recorded before anything is shown, or an attempt that was refused.
+// It is in the access log of the host that served it, which is a run of its own.
 type Access struct {
-	Who    string `json:"who,omitempty"`    // name of the principal; empty when nobody was recognised
+	Who    string `json:"who,omitempty"`    // name of the principal; empty if none was recognised
 	Via    string `json:"via,omitempty"`    // token, oidc or once
 	Role   string `json:"role,omitempty"`   // that the principal has in Tenant
 	Tenant string `json:"tenant,omitempty"` // whose record was asked for

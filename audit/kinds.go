@@ -8,7 +8,7 @@ import (
 )
 
 // KindInfo describes a kind of event: one entry in the table of kinds. Tests compare every other list of kinds with the
-// table; CONTRIBUTING.md says how to add an entry.
+// table; CONTRIBUTING.md describes how to add an entry.
 type KindInfo struct {
 	Kind Kind
 	// Payload is the JSON name of the field of Event that holds the payload.

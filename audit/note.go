@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Note is what somebody says about a run or about one of its records. It is a claim of its
-// author and no evidence of what ran. It stands in the access log of the host that took it, so it is
-// signed there, and is never changed: another Note withdraws it, and both stay.
+// Note is a remark about a run or about one of its records. It is a claim of its author and no evidence of what ran. It
+// is in the access log of the host that accepted it, so it is signed there, and is never changed: another Note
+// withdraws it, and both stay.
 type Note struct {
 	Who    string `json:"who"`              // name of the author, as the host established it
 	Via    string `json:"via"`              // how: token, oidc, once, or cli for a user of the host
@@ -75,7 +75,7 @@ func (n Note) Check() error {
 	return nil
 }
 
-// ValidTag says whether a note can have this tag.
+// ValidTag reports whether a note can have this tag.
 func ValidTag(tag string) bool {
 	return tag != "" && len(tag) <= MaxNoteTag && !strings.ContainsAny(tag[:1], "._-") &&
 		!strings.ContainsFunc(tag, func(c rune) bool {

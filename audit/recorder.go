@@ -40,8 +40,8 @@ type Recorder struct {
 	posted  Posted
 }
 
-// Sighted is told of an event in which values were masked, once it has its place: which
-// values, by name. It is called before Post returns and must not wait for anything.
+// Sighted is called with an event in which values were masked, once it has its place, and the names of those values. It
+// is called before Post returns and must not block.
 type Sighted func(kind Kind, step string, names []string, seq uint64)
 
 // Posted is called with each event that has its place, as it was redacted. It is called before Post returns
@@ -53,7 +53,7 @@ func NewRecorder(log Log, r *redact.Redactor) *Recorder {
 	return &Recorder{log: log, red: r}
 }
 
-// OnSighted has f be told of values; it is called before the first event, if at all.
+// OnSighted sets the function that is called with masked values; it is called before the first event, if at all.
 func (r *Recorder) OnSighted(f Sighted) { r.sighted = f }
 
 // OnPosted has f be called with each event; it is called before the first event, if at all.
@@ -125,7 +125,7 @@ func (r *Recorder) withhold(ctx context.Context, ev Event, cause error) (uint64,
 	return seq, fmt.Errorf("%w: %w", ErrWithheld, cause)
 }
 
-// check says whether ev has an observer and exactly the payload of its kind.
+// check reports whether ev has an observer and exactly the payload of its kind.
 func (ev *Event) check() error {
 	if ev.Observer != Host && ev.Observer != Guest {
 		return fmt.Errorf("observer %q, want %q or %q", ev.Observer, Host, Guest)

@@ -15,7 +15,7 @@ import (
 
 const secret = "hunter2-correct-horse"
 
-// memory is a log in memory that says what was synced.
+// memory is a log in memory that records what was synced.
 type memory struct {
 	bodies []string
 	synced []uint64
@@ -111,8 +111,7 @@ func TestRecorderRefuses(t *testing.T) {
 	}
 }
 
-// TestRecorderWithholds has events that cannot be recorded: a gap stands in
-// their place, and says nothing of what they held.
+// TestRecorderWithholds has events that cannot be recorded: a gap replaces each, without their contents.
 func TestRecorderWithholds(t *testing.T) {
 	rec, log := newRecorder(t)
 	ctx := context.Background()

@@ -28,9 +28,8 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(encodedText{Base64: &s})
 }
 
-// plain says whether t stands in JSON as it is: printable ASCII that
-// encoding/json does not escape. Most text is, and encoding is the costliest part
-// of an event's way to the disk.
+// plain reports whether t is the same in JSON: printable ASCII that encoding/json does not escape. Most text is, and
+// encoding is the costliest part of writing an event to the disk.
 func (t Text) plain() bool {
 	for i := range len(t) {
 		switch c := t[i]; {

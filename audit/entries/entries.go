@@ -1,6 +1,6 @@
-// Package entries is an index of what the entries of a host's log are about: which one is the manifest of a run's
-// segment, which one the erasure of a record. By it the log refuses a second history of a run, and who
-// watches the log finds one. It is an SQLite file that can be built again from the log's entries.
+// Package entries is an index of the entries of a host's log by their subject: the manifest of a run's segment, the
+// erasure of a record. With it the log refuses a second history of a run, and a monitor detects one. It is an SQLite
+// file that can be rebuilt from the log's entries.
 package entries
 
 import (
@@ -152,9 +152,9 @@ func (t *Tx) Clear() error {
 	return err
 }
 
-// Find returns the first entry that is about the same as l, and what it says.
+// Find returns the first entry about the same subject as l, and its contents.
 func (t *Tx) Find(l proof.Leaf) (index uint64, digest proof.Hash, found bool, err error) {
-	if l.Of == proof.OfRotation { // it does not say which key it is about
+	if l.Of == proof.OfRotation { // it does not name the key
 		return 0, digest, false, nil
 	}
 	var raw []byte

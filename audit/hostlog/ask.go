@@ -21,11 +21,11 @@ import (
 // askTimeout is how long one witness has for its answer.
 const askTimeout = 10 * time.Second
 
-// Ask shows the published checkpoint to the witnesses of a policy, as if to have it cosigned, and so learns whether any
-// of them has seen more of this log, or another one. Nothing is published. The refusals are those of the witnesses that did
-// not cosign it: their Err is ErrRolledBack or ErrForked where a witness says so, else why it could not be asked. What a
-// witness refuses with is not signed: one that lies can accuse the log. quorum reports whether those that cosigned are enough. The error
-// is that of the log here.
+// Ask sends the published checkpoint to the witnesses of a policy, as if to have it cosigned, and so learns whether any
+// of them has seen a larger checkpoint of this log, or a different log. Nothing is published. The refusals are those of
+// the witnesses that did not cosign it: their Err is ErrRolledBack or ErrForked if the witness answered that, else why
+// it could not be asked. A refusal is not signed: a witness that lies can accuse the log. quorum reports whether enough
+// witnesses cosigned. The error is that of the log here.
 func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http.RoundTripper) (refusals []Refusal, quorum bool, err error) {
 	now, err := r.checkpoint()
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http
 	}
 	head := append(slices.Clone(text), "\n\n"...)
 	signed := slices.Clone(head)
-	for line := range strings.Lines(string(now.Note[len(head):])) { // who cosigned it once does not count
+	for line := range strings.Lines(string(now.Note[len(head):])) { // earlier cosignatures do not count
 		if n, err := note.Open(append(slices.Clone(head), line...), r.kept.keys.list); err == nil && len(n.Sigs) > 0 {
 			signed = append(signed, line...)
 		}
@@ -69,8 +69,8 @@ func (r *Reader) Ask(ctx context.Context, policy *witness.Policy, transport http
 	return asked.refusals(policy.Peers(), cosigned, now.Size), policy.Satisfied(cosigned), ctx.Err()
 }
 
-// askOne returns the signature lines that a witness answers with, nil if it refuses. One that has seen less than this log
-// says how much, and is shown that the log went on from there.
+// askOne returns the signature lines of a witness's answer, nil if it refuses. One that has seen less than this log
+// answers with the size, and is sent a proof that the log grew from there.
 func (r *Reader) askOne(ctx context.Context, client *http.Client, p witness.Peer, now Checkpoint, signed []byte) []byte {
 	old := now.Size
 	for range 2 {

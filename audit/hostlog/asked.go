@@ -19,8 +19,8 @@ import (
 // maxAnswer bounds what is read of a witness's answer, in bytes.
 const maxAnswer = 16 << 10
 
-// asked carries the requests of one publication to the witnesses, and remembers what became of
-// them: Tessera reports whether there is a quorum, this tells who is missing and why.
+// asked carries the requests of one publication to the witnesses, and keeps their results: Tessera reports whether
+// there is a quorum, asked which witnesses are missing and why.
 type asked struct {
 	next http.RoundTripper
 
@@ -32,7 +32,7 @@ func newAsked(next http.RoundTripper) *asked {
 	return &asked{next: next, answers: map[string]Refusal{}}
 }
 
-// client follows no redirects: the policy says where a witness is.
+// client follows no redirects: the policy has the address of each witness.
 func (a *asked) client() *http.Client {
 	return &http.Client{Transport: a, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
@@ -66,7 +66,7 @@ func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// spoil says that a witness's answer is of no use.
+// spoil marks a witness's answer as useless.
 func (a *asked) spoil(url string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,8 +81,8 @@ func readAnswer(resp *http.Response, body []byte) Refusal {
 	return r
 }
 
-// refusals says which witnesses have not cosigned the checkpoint of that size, and why. Those
-// that were given up because the others were enough are left out.
+// refusals returns the witnesses that have not cosigned the checkpoint of that size, and why. Those that were given up
+// because the others were enough are left out.
 func (a *asked) refusals(peers []witness.Peer, signed []byte, size uint64) []Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()

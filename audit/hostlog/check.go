@@ -14,9 +14,8 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// Check computes the tree anew from the entries and holds it against every tile, against each
-// checkpoint that was kept and against the one that is published. It takes a few seconds for each
-// million entries.
+// Check computes the tree from the entries and compares it with every tile, with each stored checkpoint and with the
+// published one. It takes a few seconds for each million entries.
 //
 //	entries -> leaf hashes -> roots -> kept checkpoints, published checkpoint, tree state
 //	             |              |
@@ -49,7 +48,7 @@ func (r *Reader) Check(ctx context.Context) error {
 	return (&checker{files: r.files, size: state.Size, want: want}).run(ctx)
 }
 
-// claim is a root that somebody has stated for a size.
+// claim is a root that is stated for a size.
 type claim struct {
 	root proof.Hash
 	who  string
@@ -67,7 +66,7 @@ func claims(kept []Checkpoint, published Checkpoint) map[uint64][]claim {
 	return want
 }
 
-// checker builds the tree from entries and compares on the way.
+// checker builds the tree from entries and compares as it goes.
 type checker struct {
 	files files
 	size  uint64
@@ -184,8 +183,8 @@ func (c *checker) compare(ctx context.Context, size uint64) error {
 	return nil
 }
 
-// blame finds out why the entries do not have the root that was stated. The tiles of the part
-// that is not complete yet are compared too: they tell which entry it is.
+// blame finds out why the entries do not have the stated root. It compares the tiles of the incomplete part too: they
+// show which entry it is.
 func (c *checker) blame(ctx context.Context, size uint64, root []byte, cl claim) error {
 	if c.leaf == nil {
 		if p := uint8(size % layout.TileWidth); p > 0 {

@@ -55,7 +55,7 @@ func (k keys) open(signed []byte) (Checkpoint, error) {
 	return Checkpoint{Note: signed, Size: c.Size, Root: c.Root}, nil
 }
 
-// published reads the file that says what was published last; the zero Checkpoint if there is none.
+// published reads the file that holds the last published checkpoint; the zero Checkpoint if there is none.
 func (f files) published(k keys) (Checkpoint, error) {
 	signed, err := regular.ReadFile(f.path("checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,8 +67,8 @@ func (f files) published(k keys) (Checkpoint, error) {
 	return k.open(signed)
 }
 
-// follows reports whether a checkpoint can be the one that was published after before, as far as
-// sizes and roots tell without the tree.
+// follows reports whether a checkpoint can be the one published after before, as far as sizes and roots show without
+// the tree.
 func (c Checkpoint) follows(before Checkpoint) error {
 	switch {
 	case c.Size < before.Size:

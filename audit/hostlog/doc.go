@@ -11,7 +11,7 @@
 //	DIR.checkpoints         every published checkpoint, beside the directory: see below
 //	DIR.entries             an index of what the entries are about, made again if it is lost
 //
-// There is no daemon. Each process opens the log for its own life, and several do at once:
+// There is no daemon. Each process opens the log for its own life, and several may have it open concurrently:
 //
 //	Add      append.lock -> Tessera writes bundle, tiles, tree state (each synced) -> index
 //	Publish  publish.lock -> tree state and tiles agree -> they extend the last checkpoint
@@ -24,11 +24,10 @@
 //
 // # What is found
 //
-// A published checkpoint is kept in DIR.checkpoints, so that a directory that went back to an
-// older state, a replayed checkpoint and a tree that was written again are found by name:
-// ErrRolledBack, ErrForked, ErrTilesAltered, ErrEntriesAltered, ErrMissing, ErrForged. Who can
-// write both the directory and the file beside it can take both back; that is found by those who
-// have a later checkpoint: a witness, a bundle, see Reader.Holds.
+// A published checkpoint is kept in DIR.checkpoints, so that a directory that went back to an older state, a replayed
+// checkpoint and a rewritten tree get an error of their own: ErrRolledBack, ErrForked, ErrTilesAltered,
+// ErrEntriesAltered, ErrMissing, ErrForged. An attacker who can write both the directory and the file beside it can
+// roll both back; a party that has a later checkpoint detects that: a witness, the owner of a bundle, see Reader.Holds.
 //
 // DIR.checkpoints is bounded: when it has grown to 8 MiB, every second one of its older half is
 // left out. The last thousands are always there, and the tree proves the ones between.

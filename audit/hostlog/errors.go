@@ -45,8 +45,8 @@ type Refusal struct {
 
 func (r Refusal) String() string { return fmt.Sprintf("%s at %s: %v", r.Name, r.URL, r.Err) }
 
-// Unwitnessed is the error of a publication without quorum. It is ErrUnwitnessed, and also
-// ErrRolledBack or ErrForked if a witness says so.
+// Unwitnessed is the error of a publication without quorum. It is ErrUnwitnessed, and also ErrRolledBack or ErrForked
+// if a witness answered that.
 type Unwitnessed struct {
 	Published bool // Options.FailOpen: the checkpoint stands nevertheless
 	Refusals  []Refusal

@@ -133,8 +133,8 @@ func partialWidth(name string) (uint8, bool) {
 	return uint8(w), err == nil && w > 0 && strconv.FormatUint(w, 10) == name
 }
 
-// nodes calls compute with a fetcher of tiles. An error of the fetcher is returned as it was:
-// Tessera's client says what it was and does not wrap it.
+// nodes calls compute with a fetcher of tiles. An error of the fetcher is returned unchanged: Tessera's client quotes
+// it and does not wrap it.
 func (f files) nodes(compute func(client.TileFetcherFunc) ([][]byte, error)) ([][]byte, error) {
 	var failed error
 	nodes, err := compute(func(ctx context.Context, level, index uint64, p uint8) ([]byte, error) {
@@ -259,8 +259,8 @@ func (f files) pruneAt(size uint64, path func(index uint64) string) {
 // random number behind it. A partial tile's name is a number of its own.
 var stray = regexp.MustCompile(`^(x?\d{3}\d+|\d{4,}|(treeState|version|checkpoint)\d+)$`)
 
-// sweep removes temporary files of writers that died, or that had no room, around the edge of
-// a tree of that size. The caller holds the lock of those who append.
+// sweep removes temporary files of writers that died, or that had no space, around the edge of a tree of that size. The
+// caller holds the append lock.
 func (f files) sweep(size uint64) {
 	dirs := []string{".state", "."}
 	for level, n := uint64(0), size; ; level, n = level+1, n/layout.TileWidth {

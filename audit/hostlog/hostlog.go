@@ -28,7 +28,7 @@ const DefaultWitnessTimeout = 5 * time.Second
 // never is an interval that does not come round: publication is this package's.
 const never = 100 * 365 * 24 * time.Hour
 
-// Options say which log it is, who signs it and who watches it.
+// Options name the log, its signer and its witnesses.
 type Options struct {
 	Dir string // made if need be
 	// Signer signs the checkpoints. Its name is the log's origin, for as long as the log lives.
@@ -43,12 +43,12 @@ type Options struct {
 	Witnesses *witness.Policy
 	// WitnessTimeout bounds the wait for them; 0: DefaultWitnessTimeout.
 	WitnessTimeout time.Duration
-	// FailOpen publishes without quorum, which Publish then tells beside the checkpoint.
+	// FailOpen publishes without quorum; Publish then returns an error beside the checkpoint.
 	FailOpen bool
 	// Transport carries requests to witnesses; nil: one like http.DefaultTransport, until Close.
 	Transport http.RoundTripper
-	// Warn is told what was wrong and did not stop a publication: a witness that refused though
-	// there was a quorum, a checkpoint that was put back to an older one. Nil: no one is.
+	// Warn, if set, is called with problems that did not stop a publication: a witness that refused though there was a
+	// quorum, a checkpoint that was reset to an older one.
 	Warn func(error)
 }
 
@@ -75,8 +75,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Log is an open log. Its methods may be called at once from many goroutines, and many
-// processes may have the same one open.
+// Log is an open log. It is safe for concurrent use, and many processes may have the same log open.
 type Log struct {
 	o      Options
 	files  files
@@ -104,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 }
 
 func open(ctx context.Context, o Options) (*Log, error) {
-	hush()
+	redirectKlog()
 	if err := o.check(); err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func mustPublish(t testing.TB, l *Log, index uint64) []byte {
 	return cp
 }
 
-// fill adds n entries and publishes after each that every says so for.
+// fill adds n entries and publishes after each for which every returns true.
 func fill(t testing.TB, l *Log, n int, every int) [][]byte {
 	t.Helper()
 	var all [][]byte

@@ -24,9 +24,8 @@ const (
 	tailMax = 256 << 10
 )
 
-// kept is the file of published checkpoints: signed notes one behind the other, each followed by
-// an empty line, so that a note ends where an empty line follows a signature. Who appends holds
-// the publish lock.
+// kept is the file of published checkpoints: signed notes one behind the other, each followed by an empty line, so that
+// a note ends where an empty line follows a signature. Its writer holds the publish lock.
 type kept struct {
 	path string
 	keys keys

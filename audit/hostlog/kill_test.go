@@ -68,7 +68,7 @@ func child(dir string) error {
 	return l.Close(ctx)
 }
 
-// appender is a child process and what it has said.
+// appender is a child process and its output.
 type appender struct {
 	cmd   *exec.Cmd
 	mu    sync.Mutex        // guards the others
@@ -128,7 +128,7 @@ func rounds(n int) int {
 	return n
 }
 
-// TestProcesses: several processes append at once; each index is given once.
+// TestProcesses: several processes append concurrently; each index is given once.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "log")
@@ -143,8 +143,8 @@ func TestProcesses(t *testing.T) {
 	verifyAll(t, dir, skey, vkey, all, 160)
 }
 
-// TestKilled kills processes at random moments while others append, reopens the log and looks at
-// everything that anybody was told.
+// TestKilled kills processes at random moments while others append, reopens the log and checks every index and
+// checkpoint that a process returned.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "log")
@@ -257,7 +257,7 @@ func strays(t *testing.T, dir string) {
 	}
 }
 
-// TestDisk: no room, and a file system that turns read-only, are errors that pass.
+// TestDisk: errors from a full disk, and from a file system that turns read-only, are transient.
 func TestDisk(t *testing.T) {
 	dir := filepath.Join(tempDir(t), "disk")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -276,7 +276,7 @@ func TestDisk(t *testing.T) {
 	}
 	l := mustOpen(t, logDir, k)
 	n := fillDisk(t, l)
-	for range 3 { // again and again, as one who waits for room does
+	for range 3 { // again and again, as a caller that waits for space does
 		if _, err := l.Add(t.Context(), manifest(0)); !errors.Is(err, unix.ENOSPC) && !strings.Contains(fmt.Sprint(err), "no space") {
 			t.Errorf("on a full disk: %v", err)
 		}
@@ -288,7 +288,7 @@ func TestDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	index := mustAdd(t, l, []byte("there is room"))
+	index := mustAdd(t, l, []byte("there is space"))
 	if index < n {
 		t.Errorf("index %d was given again", index)
 	}
@@ -305,7 +305,7 @@ func TestDisk(t *testing.T) {
 	}
 }
 
-// fillDisk adds and publishes until one of the two has no room, and returns how many were added.
+// fillDisk adds and publishes until one of the two finds no space, and returns how many were added.
 func fillDisk(t *testing.T, l *Log) (added uint64) {
 	t.Helper()
 	for i := range 10000 {

@@ -12,7 +12,7 @@ import (
 
 // lock excludes other goroutines and other openers of the same file, in this process or another.
 type lock struct {
-	turn  chan struct{} // holds one token: who has it may ask for the flock
+	turn  chan struct{} // holds one token: its owner may take the flock
 	ended chan struct{} // closed by close
 	file  *os.File
 }

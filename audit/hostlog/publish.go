@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/audit/durable"
 )
 
-// Publish returns a checkpoint that covers the entry at index, published if none did yet, and
-// with a quorum if there are witnesses. Several callers at once are served by one checkpoint.
+// Publish returns a checkpoint that covers the entry at index, published if none did yet, and with a quorum if there
+// are witnesses. Several concurrent callers are served by one checkpoint.
 //
 // Without a quorum the error is an *Unwitnessed, and nothing is published; with FailOpen it is
 // published and returned beside that error, and the next Publish asks for a quorum again. ErrRolledBack,

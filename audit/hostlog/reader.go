@@ -92,10 +92,9 @@ func Unchecked(data []byte) (all []Checkpoint) {
 // Open checks that a checkpoint is signed by the log's key, and reads it. It does not report whether it is one of this tree.
 func (r *Reader) Open(signed []byte) (Checkpoint, error) { return r.kept.keys.open(signed) }
 
-// Index returns the place of an entry under the last checkpoint, given its bytes; the newest
-// place if it was added more than once. It searches from the newest backward: a recent entry is
-// found at once, an old one at some 20 ms for each million entries behind it. The error is
-// ErrNotFound, which wraps fs.ErrNotExist.
+// Index returns the index of an entry under the last checkpoint, given its bytes; the newest index if it was added more
+// than once. It searches from the newest backward: a recent entry is found immediately, an old one in some 20 ms for
+// each million entries behind it. The error is ErrNotFound, which wraps fs.ErrNotExist.
 func (r *Reader) Index(ctx context.Context, entry []byte) (uint64, error) {
 	c, err := r.checkpoint()
 	if err != nil {

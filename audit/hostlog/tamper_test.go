@@ -148,7 +148,7 @@ func swapKept(b []byte) []byte {
 	return append(bytes.Join(notes, []byte("\n")), '\n')
 }
 
-// alterBoth changes an entry and its hash, as one would who knows the format.
+// alterBoth changes an entry and its hash, as an attacker would who knows the format.
 func alterBoth(t *testing.T, dir string) {
 	var leaf []byte
 	edit(t, filepath.Join(dir, "tile/entries/000"), func(b []byte) []byte {
@@ -198,7 +198,7 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// TestEmptied: whoever takes the whole directory away gets no new log in its place.
+// TestEmptied: an attacker who removes the whole directory gets no new log in its place.
 func TestEmptied(t *testing.T) {
 	k := newKey(t, "custody-test")
 	dir := filepath.Join(tempDir(t), "log")
@@ -240,8 +240,8 @@ func TestAlteredEdge(t *testing.T) {
 	}
 }
 
-// TestHealed: what a killed process leaves between two of its steps is made good, and what was put
-// back is told and overwritten.
+// TestHealed: what a killed process leaves between two of its steps is repaired, and what was rolled back is reported
+// and overwritten.
 func TestHealed(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
@@ -255,7 +255,7 @@ func TestHealed(t *testing.T) {
 	}
 	edit(t, keptPath(dir), cut(len(first)+1)) // it was published and not kept
 	if got := mustPublish(t, l, 2); !bytes.Equal(got, first) {
-		t.Errorf("published %q anew", got)
+		t.Errorf("published %q again", got)
 	}
 	if all, err := reader(t, dir, k).Checkpoints(t.Context()); err != nil || len(all) != 4 {
 		t.Errorf("%d are kept: %v", len(all), err)
@@ -265,14 +265,14 @@ func TestHealed(t *testing.T) {
 	edit(t, filepath.Join(dir, "checkpoint"), func([]byte) []byte { return first }) // put back
 	mustPublish(t, l, mustAdd(t, l, []byte("y")))
 	if len(told) == 0 || !errors.Is(told[0], ErrRolledBack) {
-		t.Errorf("told %v", told)
+		t.Errorf("warnings %v", told)
 	}
 	if err := reader(t, dir, k).Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestHolds: a checkpoint that somebody else has kept is held against the log.
+// TestHolds: a checkpoint that another party has kept is compared with the log.
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")
@@ -334,7 +334,7 @@ func TestKeptIsBounded(t *testing.T) {
 	}
 }
 
-// TestPrune: partial tiles do not pile up, and a reader that goes by an older checkpoint finds what it needs.
+// TestPrune: partial tiles do not pile up, and a reader with an older checkpoint finds what it needs.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, "custody-test")

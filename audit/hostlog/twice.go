@@ -12,8 +12,8 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// indexed is the index of the log's entries in DIR.entries, by which a second history of a run is refused. It is opened with
-// the first entry that is added. Who calls its methods holds the append lock.
+// indexed is the index of the log's entries in DIR.entries, with which a second history of a run is refused. It is
+// opened with the first entry that is added. Callers of its methods hold the append lock.
 type indexed struct {
 	path  string
 	files files
@@ -58,7 +58,8 @@ func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index ui
 	return index, true, x.confirm(index, entry)
 }
 
-// confirm holds what the index said against the log: who can write one can write the other, but not by accident.
+// confirm compares the index's answer with the log: an attacker who can write one can write the other, but this detects
+// accidents.
 func (x *indexed) confirm(index uint64, entry []byte) error {
 	for e, err := range x.files.entries(context.Background(), index, index+1) {
 		if err == nil && !bytes.Equal(e, entry) {
@@ -107,7 +108,7 @@ func (x *indexed) from(ctx context.Context, tx *entries.Tx, size uint64) (uint64
 	return 0, tx.Clear()
 }
 
-// take enters one entry, and tells of a second history that is there already.
+// take enters one entry, and reports a second history that is there already.
 func (x *indexed) take(tx *entries.Tx, at uint64, entry []byte) error {
 	conflict, err := tx.Take(at, entry)
 	if err == nil && conflict != nil && conflict.Err == entries.ErrTwice {

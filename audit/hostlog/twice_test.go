@@ -121,7 +121,7 @@ func TestTwiceIsThere(t *testing.T) {
 	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
 	l, _ := twiceOf(t, dir, k)
 	wantIndex(t, l, proof.ManifestLeaf("r-a", 0, proof.Hash{1}), 0)
-	// Whoever has the host needs no leave of this program.
+	// An attacker who controls the host does not need this program's permission.
 	if err := l.append.lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -176,8 +176,8 @@ func TestFailOpen(t *testing.T) {
 	}
 }
 
-// TestWitnessKnowsMore: the log was restored from a copy, and its file of checkpoints with it.
-// Only the witness can tell.
+// TestWitnessKnowsMore: the log was restored from a copy, and its file of checkpoints with it. Only the witness can
+// detect that.
 func TestWitnessKnowsMore(t *testing.T) {
 	k := newKey(t, "custody-test")
 	w := newWatcher(t, "w", k.v)

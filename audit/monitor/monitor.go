@@ -46,7 +46,7 @@ const (
 	Unknown    = "entry-unknown"      // it is nothing that this version knows
 )
 
-// ErrAlarm: the log has done what it must not; the report says what.
+// ErrAlarm: the log violates its rules; the report has how.
 var ErrAlarm = errors.New("the log is not that of an honest host")
 
 // maxAlarms bounds those that are kept.
@@ -95,8 +95,8 @@ const (
 	keptAlarms     = "alarms"
 )
 
-// Check reads what the log has published since the last check. The error is ErrAlarm if the log
-// has, now or ever, done what it must not; any other says that the check could not be made.
+// Check reads what the log has published since the last check. The error is ErrAlarm if the log violates its rules, now
+// or at any time before; any other error means that the check could not be made.
 func (m *Monitor) Check(ctx context.Context) (Report, error) {
 	for tries := 1; ; tries++ {
 		signed, err := m.source.Checkpoint(ctx)
@@ -110,7 +110,7 @@ func (m *Monitor) Check(ctx context.Context) (Report, error) {
 	}
 }
 
-// maxTries is how often Check begins anew, where the log has removed a partial bundle meanwhile for a wider one.
+// maxTries is how often Check starts again when the log has meanwhile replaced a partial bundle by a wider one.
 const maxTries = 3
 
 // Follow is Check up to a checkpoint that need not be published yet: a witness asks before it cosigns one.
@@ -139,8 +139,8 @@ func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 	return r, nil
 }
 
-// shown reports whether the log itself has signed what an alarm is about. Of the others, whoever stands between
-// may be the cause: they are reported and not kept.
+// shown reports whether the log itself has signed what an alarm is about. Other alarms may be caused by a party between
+// log and monitor: they are reported and not kept.
 func (a Alarm) shown() bool {
 	return a.Name == Twice || a.Name == Order || a.Name == Unknown || a.Name == Forked
 }
@@ -293,7 +293,7 @@ func keptTree(tx *entries.Tx, size uint64) (*compact.Range, error) {
 	return factory.NewRange(0, size, slices.Collect(slices.Chunk(text, n)))
 }
 
-// String says what was found, for a terminal.
+// String describes the finding, for a terminal.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "log %.80q: %d entries, %d of them new", r.Log, r.Size, r.Read)

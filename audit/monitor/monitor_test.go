@@ -67,7 +67,7 @@ func (h *host) add(t testing.TB, all ...[]byte) error {
 	return errors.Join(err, l.Close(context.WithoutCancel(t.Context())))
 }
 
-// force adds an entry as somebody does who has the host and another program.
+// force adds an entry as an attacker does who has the host and another program.
 func (h *host) force(t testing.TB, entry []byte) {
 	t.Helper()
 	driver, err := posix.New(t.Context(), posix.Config{Path: h.dir})
@@ -120,8 +120,8 @@ func wantNames(t *testing.T, r Report, err error, want ...string) {
 	}
 }
 
-// TestMonitor: a run that is written into the log again, by whoever has key and disk, is found on each way to the log, and
-// stays found.
+// TestMonitor: a run that is entered into the log again, by anyone with key and disk, is found over each transport to
+// the log, and stays found.
 func TestMonitor(t *testing.T) {
 	for _, way := range []string{"directory", "web"} {
 		t.Run(way, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestTrees(t *testing.T) {
 	wantNames(t, r, err)
 	r, err = read(old)
 	wantNames(t, r, err, RolledBack)
-	r, err = read(h.dir) // whoever stands between could have shown the old one
+	r, err = read(h.dir) // a party between could have shown the old one
 	wantNames(t, r, err)
 	r, err = read(other.dir)
 	wantNames(t, r, err, Forked)

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// Questions that are worked on at once. Others wait in the connection, or are asked again.
+// The number of questions that are answered concurrently. Others wait in the connection, or are asked again.
 const (
 	answersAtOnce = 8
 	deepAtOnce    = 1 // reads all records of a run
@@ -127,10 +127,10 @@ func (w *answering) end(err error) {
 	if err != nil {
 		w.next.Held, w.next.Error = nil, fmt.Sprintf("%.500s", err)
 	}
-	_ = w.send() // who does not get it asks again
+	_ = w.send() // a client that does not get it asks again
 }
 
-// beat sends something each beatEvery, so that who asked knows that somebody is at work.
+// beat sends a message each beatEvery, so that the client knows that the question is being answered.
 func (w *answering) beat(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var beating sync.WaitGroup

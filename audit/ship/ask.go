@@ -12,9 +12,8 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// A question goes to custody.v1.ask.<tenant> and any one ingester answers it with a row of
-// messages, numbered from 0 on, of which the last says so. While it is at work, one that
-// holds nothing comes each beatEvery.
+// A question goes to custody.v1.ask.<tenant> and any one ingester answers it with a row of messages, numbered from 0
+// on, of which the last is marked as such. While it is at work, it sends an empty one each beatEvery.
 type question struct {
 	Run  string `json:"run"`
 	From uint64 `json:"from,omitempty"` // index of the first manifest that is asked for
@@ -45,7 +44,7 @@ const (
 	silence = 5 * time.Second
 )
 
-// ErrNoIngester means that nobody answers questions: no ingester is connected to the servers.
+// ErrNoIngester means that no ingester is connected to the servers to answer questions.
 var ErrNoIngester = errors.New("no ingester reports what the store has")
 
 // errBroken is an answer of which a part is missing.

@@ -210,8 +210,8 @@ func (c *cluster) settled(js jetstream.JetStream) {
 	}
 }
 
-// TestCluster: the leader of the stream is cut off for a while, later another one dies and loses its disk, while
-// segments are published and nobody takes them. All that was acknowledged is in the store in the end.
+// TestCluster: the leader of the stream is cut off for a while, later another server dies and loses its disk, while
+// segments are published and not taken. All that was acknowledged is in the store in the end.
 //
 // That holds for one fault at a time: a server that is behind and one that has lost its disk can make a majority, and the
 // servers then forget what they have acknowledged. From the second round on (CUSTODY_ROUNDS) nothing waits for the

@@ -119,8 +119,8 @@ func (g *Ingester) later(it *item) {
 	g.intake.done(it)
 }
 
-// stored acks what is committed and tells the hosts. An ack that gets lost means a repeat,
-// which the store does not mind.
+// stored acks what is committed and notifies the hosts. An ack that gets lost means a repeat, which the store does not
+// mind.
 func (g *Ingester) stored(items ...*item) {
 	told := map[string]*notice{}
 	for _, it := range items {
@@ -133,7 +133,7 @@ func (g *Ingester) stored(items ...*item) {
 	g.tell(told)
 }
 
-// noticeFor returns the notice for the host of it, nil if there is nobody to tell.
+// noticeFor returns the notice for the item's host, nil if no host waits for one.
 func (g *Ingester) noticeFor(told map[string]*notice, it *item) *notice {
 	whose, err := names(segmentRoot, it.msg.Subject(), 3)
 	if err != nil || it.id == "" {
@@ -157,7 +157,7 @@ func (g *Ingester) tell(told map[string]*notice) {
 	}
 }
 
-// refuse moves what no store can take to the stream of such, says so, and is done with it.
+// refuse moves a segment that no store can take to the stream of refused ones, reports it, and acks it.
 func (g *Ingester) refuse(ctx context.Context, it *item, why error) {
 	if err := g.keepRefused(ctx, it, why); err != nil {
 		g.note(fmt.Errorf("keep a refused segment: %w", err))
@@ -197,7 +197,7 @@ func (g *Ingester) keepRefused(ctx context.Context, it *item, why error) error {
 		_, err := g.js.PublishMsg(ctx, msg, options...)
 		return err
 	})
-	if errors.Is(err, jetstream.ErrNoStreamResponse) { // somebody has removed it: it is there for the next try
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // it was removed: it is there for the next try
 		_, again := g.stream(ctx, refusedConfig(g.replicas()))
 		return errors.Join(err, again)
 	}

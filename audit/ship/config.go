@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Config says where the servers are and how to get in. Files are read when a connection is
-// made, and again at each reconnect, so that they can be renewed.
+// Config has the addresses of the servers and the credentials for them. Files are read when a connection is made, and
+// again at each reconnect, so that they can be renewed.
 type Config struct {
 	// URL is of one or more servers of one cluster, separated by commas: nats://host:4222, or tls://.
 	URL string
@@ -28,15 +28,15 @@ type Config struct {
 	Creds     string // JWT credentials file, as nsc writes it
 	NKey      string // file with an NKey seed
 
-	// Monitor has the monitoring endpoints of the servers, http(s)://host:8222, separated by
-	// commas: there sync_interval is checked. Without it nobody can.
+	// Monitor has the monitoring endpoints of the servers, http(s)://host:8222, separated by commas: sync_interval is
+	// checked there. If empty, it is not checked.
 	Monitor string
 	// Replicas of the streams if they have to be made. 0 means 3 in a cluster, else 1.
 	Replicas int
-	// StreamBytes is the room of the stream CUSTODY if it has to be made. 0 means DefaultStreamBytes.
+	// StreamBytes is the size limit of the stream CUSTODY if it has to be made. 0 means DefaultStreamBytes.
 	StreamBytes int64
-	// Warn is told, in a sentence, what does not end the work but should be seen. It may be
-	// called from several goroutines. Nil: nobody is told.
+	// Warn, if set, is called with a sentence on a problem that does not end the work. It may be called from several
+	// goroutines.
 	Warn func(string)
 }
 
@@ -61,7 +61,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint says what to do, in one line.
+// Hint returns the remedy, in one line.
 func (e *Error) Hint() string { return e.hint }
 
 func hinted(err error, format string, args ...any) error {
@@ -197,7 +197,7 @@ func (c Config) login() ([]nats.Option, error) {
 	return nil, nil
 }
 
-// readable reports whether a secret file can be read, and by nobody else.
+// readable reports whether a secret file can be read, and by its owner only.
 func readable(path string) error {
 	f, err := regular.Open(path)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// notice is what an ingester tells a host: which messages are committed, and which never will be.
+// notice is a message of an ingester to a host: which messages are committed, and which never will be.
 type notice struct {
 	Stored  []string  `json:"stored,omitempty"`
 	Refused []refusal `json:"refused,omitempty"`
@@ -30,7 +30,7 @@ const (
 	lastAsk  = 2 * time.Second
 )
 
-// listen takes notices. They are a shortcut only: Drain asks for what they do not tell.
+// listen takes notices. They are a shortcut only: Drain asks for what they leave out.
 func (r *Remote) listen() error {
 	subject, err := subject(storedRoot, r.config.Tenant, r.config.Host)
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *Remote) suspect() {
 	}
 }
 
-// askAll asks the store for what it has of each run with segments under way.
+// askAll asks the store for its segments of each run with segments under way.
 func (r *Remote) askAll(ctx context.Context) error {
 	type key struct{ tenant, run string }
 	from, deep := map[key]uint64{}, map[key]bool{}
@@ -139,7 +139,7 @@ func (r *Remote) askAll(ctx context.Context) error {
 		if least, there := from[k]; !there || s.held.Index < least {
 			from[k] = s.held.Index
 		}
-		deep[k] = deep[k] || s.repair // only its rows say whether it is done
+		deep[k] = deep[k] || s.repair // only its rows show whether it is done
 	}
 	r.mu.Unlock()
 	for k, least := range from {

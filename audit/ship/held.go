@@ -13,8 +13,8 @@ import (
 type Held struct {
 	Index, First, Last uint64
 	Manifest           [32]byte // SHA-256 of the signed manifest
-	// Root and Count are what the manifest came with. In a deep answer they are computed anew
-	// from the records that the store has; a segment without records then has the root of none.
+	// Root and Count are those of the manifest. In a deep answer they are computed from the records that the store has;
+	// a segment without records then has the root of none.
 	Root  [32]byte
 	Count uint64
 }
@@ -32,8 +32,8 @@ func (h Held) bare() Held {
 
 func digest(manifest []byte) [32]byte { return sha256.Sum256(manifest) }
 
-// held answers from a store what it has of a run from the manifest with that index on. It is
-// empty when the run is unknown or another tenant's. found is called as answers come, and ends it by an error.
+// held answers from a store which segments of a run it has, from the manifest with that index on. The answer is empty
+// when the run is unknown or another tenant's. found is called as answers come, and ends it by an error.
 func held(ctx context.Context, s Store, tenant, run string, from uint64, deep bool, found func(Held) error) error {
 	chain, err := s.Manifests(ctx, tenant, run)
 	if err != nil {

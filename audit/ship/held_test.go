@@ -39,7 +39,7 @@ func TestStoredIsWhatTheStoreHas(t *testing.T) {
 	}
 }
 
-// TestHeldOracle compares deep answers with ones that are made from all records at once.
+// TestHeldOracle compares deep answers with ones that are made from all records in one pass.
 func TestHeldOracle(t *testing.T) {
 	signer, _ := hostKey(t, "h1")
 	db := openStore(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Batch says how much an ingester hands to the store at once.
+// Batch bounds the segments that an ingester gives to the store in one call.
 type Batch struct {
 	Rows  int           // 0 means 50,000
 	Bytes int           // of messages; 0 means 32 MiB
@@ -36,18 +36,18 @@ func (b Batch) withDefaults() Batch {
 	return b
 }
 
-// IngestOptions are what an ingester needs not to be told. Functions are called from one goroutine.
+// IngestOptions are the optional settings of an ingester. Functions are called from one goroutine.
 type IngestOptions struct {
 	Batch Batch
-	// AckWait after the last word of an ingester the stream gives what it had to another. All
-	// ingesters say the same; the first one makes it so. 0 means 30 s.
+	// AckWait after an ingester's last sign of life the stream gives its messages to another. All ingesters use the same
+	// value; the first one sets it. 0 means 30 s.
 	AckWait time.Duration
 	// Keys verifies the signatures of manifests: the key must have the host's name. Nil: signatures
 	// are not checked here, the readers of the store can.
 	Keys note.Verifiers
-	// Refused is told of each segment that no store can take. It is kept in the stream CUSTODY_REFUSED.
+	// Refused is called with each segment that no store can take. It is kept in the stream CUSTODY_REFUSED.
 	Refused func(Refused)
-	// Observe is told of each commit, and of each that failed.
+	// Observe is called with each commit, and with each that failed.
 	Observe func(Commit)
 }
 
@@ -121,7 +121,7 @@ func (g *Ingester) Run(ctx context.Context) (err error) {
 	err = g.persist(ctx, func() error {
 		consumer, err := g.consumer(ctx)
 		if err == nil {
-			wait = consumer.CachedInfo().Config.AckWait // as it is, whoever made it
+			wait = consumer.CachedInfo().Config.AckWait // the present setting, by any ingester
 		}
 		return err
 	})

@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("Drain: %v", err)
 	}
 	if err := drainRemote(t, r, 20*time.Second); err != nil {
-		t.Errorf("Drain, once it was told: %v", err)
+		t.Errorf("Drain, after the notice: %v", err)
 	}
 	if err := waitFor(t, func() error {
 		mu.Lock()
@@ -257,7 +257,7 @@ func TestSharedWork(t *testing.T) {
 	}
 }
 
-// TestGracefulEnd: an ingester that is told to end gives back what it has, at once.
+// TestGracefulEnd: an ingester that is asked to end gives back its messages immediately.
 func TestGracefulEnd(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")

@@ -18,7 +18,7 @@ const (
 	ackWait = 30 * time.Second
 	// maxAckPending segments are with ingesters at most.
 	maxAckPending = 8192
-	// pullMessages segments are asked for at once.
+	// pullMessages is the number of segments in one pull request.
 	pullMessages = 512
 	// A request for segments that finds none ends after pullExpiry; the server says each
 	// pullHeartbeat that it is there.
@@ -73,7 +73,7 @@ func (in *intake) add(it *item) bool {
 	return in.room()
 }
 
-// room says whether to ask for more. The caller holds mu.
+// room reports whether to pull more. The caller holds mu.
 func (in *intake) room() bool { return in.bytes < in.batch.Bytes && len(in.queue) < 2*pullMessages }
 
 // done lets go of an item.
@@ -159,7 +159,7 @@ func (in *intake) fill() (count int, full bool) {
 	return len(in.queue), rows >= in.batch.Rows || bytes >= in.batch.Bytes || !in.room()
 }
 
-// keep tells the server every so often that all items are worked on, until ctx ends.
+// keep reports to the server at intervals that all items are being worked on, until ctx ends.
 func (in *intake) keep(ctx context.Context, every time.Duration) {
 	for pause(ctx, every); ctx.Err() == nil; pause(ctx, every) {
 		in.mu.Lock()
@@ -174,7 +174,7 @@ func (in *intake) keep(ctx context.Context, every time.Duration) {
 	}
 }
 
-// giveBack returns all items to the stream at once.
+// giveBack returns all items to the stream immediately.
 func (in *intake) giveBack() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -203,7 +203,7 @@ func (g *Ingester) receive(ctx context.Context, in *intake) {
 	}
 }
 
-// pull takes messages until there is no more room, and then what was asked for already.
+// pull takes messages until there is no more space, and then those that were requested already.
 func (g *Ingester) pull(ctx context.Context, in *intake) error {
 	consumer, err := g.consumer(ctx)
 	if err != nil {

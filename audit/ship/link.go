@@ -33,8 +33,8 @@ type link struct {
 	guards   map[*guard]struct{} // requests under way
 }
 
-// guard ends a request early that would otherwise be without an answer: because the server
-// says that it is not permitted, or because the connection goes or comes (errTurned).
+// guard ends a request early that would otherwise be without an answer: because the server does not permit it, or
+// because the connection is lost or remade (errTurned).
 type guard struct {
 	subject string
 	cancel  context.CancelCauseFunc
@@ -102,7 +102,7 @@ func (c Config) explain(err error) error {
 // violation finds the subject in what the server says of a permission.
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 
-// failed is told what the server says out of turn.
+// failed is called with the server's asynchronous errors.
 func (l *link) failed(err error) {
 	m := violation.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -138,8 +138,8 @@ func (l *link) guarded(ctx context.Context, subject string) (context.Context, co
 	}
 }
 
-// api runs a request to JetStream under subject's guard, tells a denial from a
-// silence, and gives up after requestTimeout.
+// api makes a request to JetStream under subject's guard, distinguishes a denial from a missing answer, and gives up
+// after requestTimeout.
 func (l *link) api(ctx context.Context, subject string, request func(context.Context) error) error {
 	return l.try(ctx, subject, requestTimeout, request)
 }
@@ -214,7 +214,7 @@ func (l *link) close() {
 	l.wake()
 }
 
-// jitter returns between d and half of it, so that many do not come at once.
+// jitter returns between d/2 and d, so that many clients do not come in the same moment.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // pause returns after d or at the end of ctx.

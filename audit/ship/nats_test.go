@@ -61,8 +61,7 @@ func serverBinary(t testing.TB) string {
 	return built.path
 }
 
-// natsServer is a real nats-server in a process of its own, at an address in 127/8 that
-// nobody else has.
+// natsServer is a real nats-server in a process of its own, at an address in 127/8 of its own.
 type natsServer struct {
 	t    testing.TB
 	addr string

@@ -144,7 +144,7 @@ func (f *fleet) as(seed, tenant, host string) Config {
 	return c
 }
 
-// TestPermissions: with the permissions of the documentation everybody can do their work, and nobody another's.
+// TestPermissions: with the permissions of the documentation every client can do its own work, and not another's.
 func TestPermissions(t *testing.T) {
 	f := startFleet(t)
 	signer, _ := hostKey(t, "h1")
@@ -185,7 +185,7 @@ func TestPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range db.Records(t.Context(), store.Query{Run: "r-2"}) {
-		t.Fatal("records of a run that nobody may publish are in the store")
+		t.Fatal("records of a run that no client may publish are in the store")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// TestMissingStream: who may look and not make it is told so.
+// TestMissingStream: a client that may look the stream up but not make it gets an error with that cause.
 func TestMissingStream(t *testing.T) {
 	seed, public := nkey(t)
 	s := startNATS(t, alwaysSync, fmt.Sprintf(`accounts { CUSTODY { jetstream: enabled, users: [ { nkey: %s, permissions: {

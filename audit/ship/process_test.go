@@ -114,7 +114,7 @@ func reconcile(ctx context.Context, r *Remote, segs []store.Segment) (n int, err
 	return n, nil
 }
 
-// deadly kills its process after so many commits, before anybody hears of the last one.
+// deadly kills its process after so many commits, before the last one is acknowledged.
 type deadly struct {
 	Store
 	left int
@@ -173,7 +173,7 @@ func (p *process) run() {
 	}
 }
 
-// once runs the process to its end and says whether to start it again.
+// once runs the process to its end and reports whether to start it again.
 func (p *process) once() bool {
 	args := append(append([]string{}, p.wrap...), os.Args[0])
 	cmd := exec.Command(args[0], args[1:]...)

@@ -13,8 +13,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Remote carries segments to a NATS cluster elsewhere, where an Ingester takes them. Its
-// methods may be called at once.
+// Remote carries segments to a NATS cluster elsewhere, where an Ingester takes them. It is safe for concurrent use.
 //
 //	             +-- full, no leader, no server, no answer: same id again --+
 //	             v                                                         |
@@ -49,9 +48,9 @@ const (
 	maxPublishTimeout = 5 * time.Minute
 )
 
-// Dial connects to the servers in c and looks whether the stream there keeps what it is given.
-// It waits for servers that cannot be reached until ctx ends. Other errors are an *Error, whose
-// Hint says what to do. Once it is connected, Remote finds the servers again however often they go.
+// Dial connects to the servers in c and checks that the stream there keeps its messages. It waits for servers that
+// cannot be reached until ctx ends. Other errors are an *Error, whose Hint is the remedy. Once it is connected, Remote
+// finds the servers again however often they go.
 func Dial(ctx context.Context, c Config) (*Remote, error) {
 	l, err := connect(ctx, c)
 	if err != nil {
@@ -88,8 +87,8 @@ func (r *Remote) Publish(ctx context.Context, seg store.Segment) error {
 	return r.publish(ctx, seg, false)
 }
 
-// Republish hands over a segment of which the store lacks something or has something else: the
-// stream takes it for another message, and the ingester has the store repair what it has.
+// Republish publishes a segment that the store has incompletely or altered: the stream treats it as a new message, and
+// the ingester has the store repair its rows.
 func (r *Remote) Republish(ctx context.Context, seg store.Segment) error {
 	return r.publish(ctx, seg, true)
 }
@@ -112,7 +111,7 @@ func (r *Remote) publish(ctx context.Context, seg store.Segment, repair bool) er
 	return nil
 }
 
-// send waits for the run's turn and for room, and then for the stream.
+// send waits for the run's turn and for space, and then for the stream.
 func (r *Remote) send(ctx context.Context, seg store.Segment, msg *nats.Msg) error {
 	turn := r.turns[turnOf(seg.Run)]
 	select {
@@ -133,7 +132,7 @@ func (r *Remote) send(ctx context.Context, seg store.Segment, msg *nats.Msg) err
 	msg.Data = message
 	id := msg.Header.Get(jetstream.MsgIDHeader)
 	s := sent{held: heldAs(seg), tenant: seg.Tenant, run: seg.Run, size: len(message), at: time.Now(), repair: isRepair(msg.Header)}
-	fresh := r.track(id, s) // before the store can say that it has it
+	fresh := r.track(id, s) // before the store can report that it has it
 	duplicate, err := r.insist(ctx, msg)
 	if err != nil && fresh {
 		r.forget(id)

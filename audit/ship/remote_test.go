@@ -61,7 +61,7 @@ func TestOverTheWire(t *testing.T) {
 	wantExactly(t, db, two)
 	mu.Lock()
 	if len(commits) > len(one)/2 {
-		t.Errorf("%d commits for %d segments that were there at once", len(commits), len(one))
+		t.Errorf("%d commits for %d segments that were there together", len(commits), len(one))
 	}
 	mu.Unlock()
 	for _, deep := range []bool{false, true} {
@@ -83,7 +83,7 @@ func TestOverTheWire(t *testing.T) {
 	}
 }
 
-// TestFullStream: a publisher waits for room, and goes on when the ingester has made some.
+// TestFullStream: a publisher waits for space, and goes on when the ingester has made some.
 func TestFullStream(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -155,7 +155,7 @@ func TestRepublish(t *testing.T) {
 	wantExactly(t, db, segs)
 }
 
-// TestDialWaits: a server that comes up later is no error, and one that never does is told with its cause.
+// TestDialWaits: a server that comes up later is no error, and for one that never does the error has the cause.
 func TestDialWaits(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	server.kill()
@@ -174,7 +174,7 @@ func TestDialWaits(t *testing.T) {
 	<-dialled
 }
 
-// TestServerAway: publishing waits for the server, says so once, and goes on.
+// TestServerAway: publishing waits for the server, warns once, and goes on.
 func TestServerAway(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
@@ -235,8 +235,8 @@ func TestRemoteClosed(t *testing.T) {
 	r.Close() // again is harmless
 }
 
-// TestNobodyAnswers: without an ingester Drain says that nobody is there.
-func TestNobodyAnswers(t *testing.T) {
+// TestNoIngester: without an ingester Drain returns ErrNoIngester.
+func TestNoIngester(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")
 	r := dial(t, server.config())

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// untrue is seg with its manifest and other rows, as somebody left it in a store.
+// untrue is seg with its manifest and other rows, as an altered store has it.
 func untrue(seg store.Segment) store.Segment {
 	seg.Frames = slices.Clone(seg.Frames)
 	seg.Frames[3].Salt[0]++
@@ -40,8 +40,8 @@ func TestRepairHere(t *testing.T) {
 	storetest.WantRecords(t, f2.Store, "r-1", segs)
 }
 
-// TestRepairThere: the ingester repairs what it has checked, and Drain waits for the rows. What is
-// not what the manifest signs is refused, and changes nothing.
+// TestRepairThere: the ingester repairs what it has checked, and Drain waits for the rows. A segment that differs from
+// its manifest is refused, and changes nothing.
 func TestRepairThere(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, verifier := hostKey(t, "h1")

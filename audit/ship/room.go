@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// room bounds what is under way, and lets those wait who need some of it, or anything else
-// that depends on what they hold its lock for.
+// room bounds the bytes under way. Callers wait for space in it, or for a change of other state that they guard with
+// its lock.
 type room struct {
 	limit int
 
-	mu      sync.Mutex // guards what follows, and what the owner of the room says
+	mu      sync.Mutex // guards what follows, and state of the owner
 	changed chan struct{}
 	held    int
 	closed  bool

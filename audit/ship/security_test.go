@@ -80,7 +80,7 @@ func serverCert(addr string) *x509.Certificate {
 	return &x509.Certificate{IPAddresses: []net.IP{net.ParseIP(addr)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 }
 
-// wantHint dials and fails unless the error is one that says what to do, in which those words are.
+// wantHint dials and fails unless the error has a hint that contains those words.
 func wantHint(t *testing.T, c Config, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -24,7 +24,7 @@ const (
 	maxMemory = 2 * maxHeld
 	// startTimeout bounds the server's start, which takes milliseconds.
 	startTimeout = 10 * time.Second
-	// ackWaitHere is for a store that hangs. One that fails says so at once.
+	// ackWaitHere is for a store that hangs. One that fails returns an error immediately.
 	ackWaitHere = time.Minute
 	// duplicates with the same message id are dropped within this time; later
 	// ones reach the store, to which they are as harmless.

@@ -20,11 +20,11 @@ type Stats struct {
 	Reconnects                uint64 // to the servers
 	StoreFailures             uint64 // commits that did not work and are tried again
 	Questions                 uint64 // answered
-	Dropped                   uint64 // records left out of live tails because the way was too slow
+	Dropped                   uint64 // records left out of live tails because the connection was too slow
 
 	Publish Latency // from Publish to the stream's acknowledgement
 	Commit  Latency // of Store.Ingest
-	// Failing says why segments do not move just now, "" if they do.
+	// Failing is why segments do not move just now, "" if they do.
 	Failing string
 }
 

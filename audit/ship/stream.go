@@ -93,8 +93,8 @@ func (l *link) prepare(ctx context.Context) error {
 	})
 }
 
-// patienceForJetStream is how long nobody may answer for JetStream before it is taken for off: all
-// servers that have it may just be away.
+// patienceForJetStream is how long JetStream may be without an answer before it is taken for off: all servers that have
+// it may just be away.
 const patienceForJetStream = 2 * time.Second
 
 // persist repeats f while its error is one that time can heal.
@@ -165,7 +165,7 @@ func explainStream(name string, err error) error {
 	return err
 }
 
-// check refuses a stream that can lose segments, and says why.
+// check refuses a stream that can lose segments, and returns why.
 func (l *link) check(c jetstream.StreamConfig) error {
 	for _, rule := range []struct {
 		broken    bool

@@ -92,8 +92,8 @@ func names(root, subject string, count int) ([]string, error) {
 	return tokens, nil
 }
 
-// messageID names what a message says, for the server to drop repeats. A closing manifest has
-// no records and so no root of its own; its digest stands there, which nobody else can foresee.
+// messageID identifies a message's contents, for the server to drop repeats. A closing manifest has no records and so
+// no root of its own; its digest is used instead, which no other client can foresee.
 func messageID(seg store.Segment) string {
 	if len(seg.Frames) == 0 {
 		return fmt.Sprintf("%s:manifest-%d:%x", seg.Run, seg.Index, digest(seg.Manifest))

@@ -31,13 +31,12 @@ const (
 const (
 	maxTailQueue   = 2 << 20  // bytes that wait; then records are left out
 	maxTailMessage = 64 << 10 // bytes after which a message gets no further record
-	// tailBeat is how often a quiet tail says where it is, so that a watcher notices that it
-	// has missed the newest.
+	// tailBeat is how often a quiet tail sends its position, so that a watcher notices that it has missed the newest.
 	tailBeat = time.Second
 )
 
-// Tail sends a run's records to those who watch it, as they come. It never waits: what the way
-// has no room for is left out, and watchers notice. Its methods may be called at once.
+// Tail sends a run's records to its watchers, as they come. It never waits: records that the connection cannot take are
+// left out, and watchers notice. It is safe for concurrent use.
 //
 //	Publish --> queue (bounded) --goroutine--> subject --> watchers
 type Tail struct {
@@ -74,8 +73,8 @@ func (r *Remote) countDropped(n uint64) {
 	r.counts.Dropped += n
 }
 
-// Publish sends frames, which are in order and behind those before, at the best of its
-// ability, and returns at once. It keeps the frames' bytes for a while: they must not change.
+// Publish sends frames, which are in order and behind those before, as far as it can, and returns immediately. It keeps
+// the frames' bytes for a while: they must not change.
 func (t *Tail) Publish(_ context.Context, frames []store.Frame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +94,7 @@ func (t *Tail) Publish(_ context.Context, frames []store.Frame) {
 	t.kick()
 }
 
-// Close sends what waits, tells the watchers that the run has ended, and returns within seconds.
+// Close sends what waits, announces the run's end to the watchers, and returns within seconds.
 func (t *Tail) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -131,7 +130,7 @@ func (t *Tail) run() {
 				last = frames[n-1].Seq
 			}
 			end := closed && n == len(frames)
-			// Without a connection it is lost; the next one tells the watchers.
+			// Without a connection it is lost; watchers learn of it from the next one.
 			_ = t.conn.Publish(t.subject, encodeTail(last, frames[:n], end))
 			frames = frames[n:]
 		}
@@ -189,8 +188,8 @@ func decodeTail(message []byte) (last uint64, frames []store.Frame, end bool, er
 	return last, frames, flags[0] == tailEnd, nil
 }
 
-// Missed says that the live tail left out records: all with a seq greater than After and less
-// than Before. The store has them, or will.
+// Missed is the error for records that the live tail left out: all with a seq greater than After and less than Before.
+// The store has them, or will.
 type Missed struct{ After, Before uint64 }
 
 // Error implements error.
@@ -198,10 +197,9 @@ func (m *Missed) Error() string {
 	return fmt.Sprintf("the live tail left out records %d to %d", m.After+1, m.Before-1)
 }
 
-// Watch yields a run's records as they come, in order, each once, until the run ends, ctx ends or
-// the caller stops. What came before, and whatever gets lost, is told by a *Missed error, after
-// which it goes on; any other error is the last. Records are as the host sends them, before they
-// are sealed: nothing has checked them.
+// Watch yields a run's records as they come, in order, each once, until the run ends, ctx ends or the caller stops. For
+// earlier records and for lost ones it yields a *Missed error, after which it goes on; any other error is the last.
+// Records are as the host sends them, before they are sealed: nothing has checked them.
 func Watch(ctx context.Context, c Config, tenant, run string) iter.Seq2[store.Frame, error] {
 	return func(yield func(store.Frame, error) bool) {
 		if err := watch(ctx, c, tenant, run, yield); err != nil && ctx.Err() == nil {
@@ -267,7 +265,7 @@ func (l *link) nextTail(ctx context.Context, sub *nats.Subscription) (*nats.Msg,
 
 // watcher notices what is missing.
 type watcher struct {
-	last  uint64 // seq of the newest record that was yielded or told missing
+	last  uint64 // seq of the newest record that was yielded or reported missing
 	yield func(store.Frame, error) bool
 }
 
@@ -284,7 +282,7 @@ func (w *watcher) take(last uint64, frames []store.Frame) bool {
 	return w.missing(last + 1)
 }
 
-// missing tells of the records before the one with seq before, if they were not yielded.
+// missing reports the records before the one with seq before, if they were not yielded.
 func (w *watcher) missing(before uint64) bool {
 	if before <= w.last+1 {
 		return true

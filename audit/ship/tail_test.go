@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// seen is what a watcher was told, in order.
+// seen is what a watcher received, in order.
 type seen struct {
 	seqs   []uint64
 	missed []Missed
@@ -45,7 +45,7 @@ func watching(t *testing.T, c Config, run string) (wait func() seen, stop func()
 	return func() seen { defer cancel(); return <-done }, cancel
 }
 
-// interested waits until somebody watches the run: then the server does not say that nobody does.
+// interested waits until the run has a watcher: until then the server reports no subscriber.
 func interested(t *testing.T, s *natsServer, run string) {
 	t.Helper()
 	c := s.conn()
@@ -54,7 +54,7 @@ func interested(t *testing.T, s *natsServer, run string) {
 		if errors.Is(err, nats.ErrTimeout) {
 			return nil
 		}
-		return fmt.Errorf("nobody watches: %v", err)
+		return fmt.Errorf("no watcher: %v", err)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTail(t *testing.T) {
 	erased := frames[7].Leaf()
 	frames[7] = store.Frame{Seq: 8, Erased: &erased}
 	tail := r.Tail("r-1")
-	tail.Publish(t.Context(), frames[:10]) // nobody watches
+	tail.Publish(t.Context(), frames[:10]) // there is no watcher
 	if err := r.conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailThroughServerDeath: records that were sent while there was no server are told as missed, by the
-// next record or, if none comes, by the beat.
+// TestTailThroughServerDeath: records that were sent while there was no server are reported missed, with the next
+// record or, if none comes, with the beat.
 func TestTailThroughServerDeath(t *testing.T) {
 	s := startNATS(t, alwaysSync, "")
 	r := dial(t, s.config())
@@ -140,7 +140,7 @@ func TestTailThroughServerDeath(t *testing.T) {
 	}
 }
 
-// TestTailIsBounded: what is over the bound is left out, counted, and told by the seq of what follows.
+// TestTailIsBounded: records over the bound are left out, counted, and shown by the seq of the next one.
 func TestTailIsBounded(t *testing.T) {
 	counted := uint64(0)
 	tail := &Tail{wake: make(chan struct{}, 1), count: func(n uint64) { counted += n }} // nothing is taken out of it
@@ -177,7 +177,7 @@ func TestWatcherOracle(t *testing.T) {
 		}
 		for seq := uint64(1); seq <= newest; seq++ {
 			if c := covered[seq]; c != "r" && c != "m" {
-				t.Errorf("%v: seq %d was told as %q", sent, seq, c)
+				t.Errorf("%v: seq %d was reported as %q", sent, seq, c)
 			}
 		}
 		if len(covered) != int(newest) {

@@ -13,7 +13,7 @@
 //	   +--full----+                                   | malformed, conflicting
 //	                                                  +--> term, Drain reports it
 //
-// Who publishes asks what the store has (Stored), and lets go of its log only then.
+// A publisher asks which segments the store has (Stored), and only then removes its log.
 package ship
 
 import (
@@ -31,8 +31,8 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Store takes segments in and says what it has; see store.Store. It must not mind a segment
-// that it already has. store.ErrConflict and store.ErrMalformed are final; other errors are tried again.
+// Store ingests segments and reports which it has; see store.Store. It must accept a segment that it already has.
+// store.ErrConflict and store.ErrMalformed are final; other errors are tried again.
 type Store interface {
 	Ingest(ctx context.Context, segs ...store.Segment) error
 	Repair(ctx context.Context, seg store.Segment) error
@@ -50,7 +50,7 @@ const (
 // ErrClosed means that the transport was closed.
 var ErrClosed = errors.New("transport is closed")
 
-// Transport is a running transport. Its methods may be called at once.
+// Transport is a running transport. It is safe for concurrent use.
 type Transport struct {
 	store Store
 	stop  context.CancelFunc
@@ -69,9 +69,8 @@ type Transport struct {
 	counts  Stats // without what is looked up when it is asked for
 }
 
-// Start starts a transport into s and returns at once; the server comes up
-// behind it within milliseconds, and an error of that is what Publish and Drain
-// return. The caller ends it with Close; the end of ctx does not.
+// Start starts a transport into s and returns immediately; the server comes up in the background within milliseconds,
+// and if it fails Publish and Drain return the error. The caller ends it with Close; the end of ctx does not.
 func Start(ctx context.Context, s Store) *Transport {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	t := &Transport{store: s, stop: stop, done: make(chan struct{}), ready: make(chan struct{}),
@@ -101,8 +100,8 @@ func (t *Transport) Publish(ctx context.Context, seg store.Segment) error {
 	return t.publish(ctx, seg, &nats.Msg{Header: nats.Header{jetstream.MsgIDHeader: {messageID(seg)}}})
 }
 
-// Republish hands over a segment of which the store lacks something or has something else: the
-// stream takes it for another message, and the store repairs what it has.
+// Republish publishes a segment that the store has incompletely or altered: the stream treats it as a new message, and
+// the store repairs its rows.
 func (t *Transport) Republish(ctx context.Context, seg store.Segment) error {
 	return t.publish(ctx, seg, &nats.Msg{Header: repairHeader(seg)})
 }
@@ -162,7 +161,7 @@ func (t *Transport) send(ctx context.Context, msg *nats.Msg) error {
 	return nil
 }
 
-// hold waits for room, counts a message as under way and reports whether it was not before.
+// hold waits for space, counts a message as under way and reports whether it was not before.
 func (t *Transport) hold(ctx context.Context, id string, s sent) (fresh bool, err error) {
 	if err := t.enter(ctx, s.size); err != nil {
 		return false, err

@@ -31,7 +31,7 @@ var (
 	ErrImprint = errors.New("the time stamp is of something else")
 	// ErrNonce: it answers another request.
 	ErrNonce = errors.New("the time stamp answers another request")
-	// ErrUntrusted: no trusted authority vouches for who made it, at the time that it states.
+	// ErrUntrusted: no trusted authority attests the signer's certificate at the stated time.
 	ErrUntrusted = errors.New("the time stamp is not by a trusted authority")
 	// ErrRefused: the authority did not make one.
 	ErrRefused = errors.New("the time-stamping authority refuses")
@@ -45,8 +45,7 @@ const (
 // Client asks one authority for stamps. It may be used concurrently.
 type Client struct {
 	URL string
-	// Roots, if set, must vouch for every stamp that is accepted; without them only what the
-	// authority was asked is checked.
+	// Roots, if set, must attest every stamp that is accepted; without them only the match with the request is checked.
 	Roots *Roots
 	// Timeout bounds one request; 0: 10 s.
 	Timeout time.Duration
@@ -132,10 +131,9 @@ type Stamp struct {
 	Serial    *big.Int
 }
 
-// Verify checks that response is a stamp of signed by an authority that roots vouch for. The
-// authority's certificate must have been valid at the stated time, which is enough: a stamp outlives
-// the certificate. Revocation is not looked at; an authority whose key was stolen can have made
-// stamps of any time.
+// Verify checks that response is a stamp of signed by an authority that roots attest. The authority's certificate must
+// have been valid at the stated time, which is enough: a stamp outlives the certificate. Revocation is not checked; an
+// authority whose key was stolen can have made stamps of any time.
 func Verify(response, signed []byte, roots *Roots) (Stamp, error) {
 	t, p, err := open(response)
 	if err != nil {
@@ -144,7 +142,7 @@ func Verify(response, signed []byte, roots *Roots) (Stamp, error) {
 	if err := imprint(t, signed); err != nil {
 		return Stamp{}, err
 	}
-	authority, err := vouched(p, t.Time, roots)
+	authority, err := attested(p, t.Time, roots)
 	if err != nil {
 		return Stamp{}, err
 	}

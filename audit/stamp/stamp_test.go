@@ -298,7 +298,7 @@ func TestWrongCertificate(t *testing.T) {
 	}
 }
 
-// TestReplayed: an authority, or who sits before it, answers with something else.
+// TestReplayed: an authority, or a party in between, answers with something else.
 func TestReplayed(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t, kind{})

@@ -161,9 +161,9 @@ func meant(p *pkcs7.PKCS7, signer *x509.Certificate) error {
 	return errors.New("its certificate is not the one that the signer named")
 }
 
-// vouched returns the certificate of the authority if roots vouch for it at that time, for time
-// stamps alone (RFC 3161, section 2.3).
-func vouched(p *pkcs7.PKCS7, at time.Time, roots *Roots) (*x509.Certificate, error) {
+// attested returns the certificate of the authority if roots attest it at that time, for time stamps alone (RFC 3161,
+// section 2.3).
+func attested(p *pkcs7.PKCS7, at time.Time, roots *Roots) (*x509.Certificate, error) {
 	if roots == nil {
 		return nil, fmt.Errorf("%w: none is trusted", ErrUntrusted)
 	}

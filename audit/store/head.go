@@ -19,7 +19,7 @@ type Head struct {
 	Kind     audit.Kind
 	Step     string
 	Proc     string // uid of the process that the record is about, where there is one
-	// What it is about, where it is about such a thing. Head does not say who claims it: Observer does.
+	// The subject, where the event has one. Its observer is in Observer.
 	Path   string // of the file, or of the program; of a note, the run that it is about
 	Host   string // name of the other side, lower case and without a final dot, else its address
 	Hash   string // SHA-256 of the file's content, hex
@@ -87,7 +87,7 @@ func (h Head) check() error {
 	return usable("record", h.Time)
 }
 
-// usable says whether a store can keep t, which is in UTC: as nanoseconds, whose 63 bits end in 2262.
+// usable reports whether a store can keep t, which is in UTC: as nanoseconds, whose 63 bits end in 2262.
 func usable(what string, t time.Time) error {
 	if y := t.Year(); y < 1970 || y > 2261 {
 		return malformed("%s has no usable time: %s", what, t)
@@ -173,7 +173,7 @@ func (r *wireHead) payload(h *Head) {
 		h.Path = r.Note.About
 	case r.Kind == audit.KindGap && r.Gap != nil:
 		h.lost = r.Gap.Count
-	case r.Kind == audit.KindRun && r.Observer == audit.Host: // a guest cannot say how a run ended
+	case r.Kind == audit.KindRun && r.Observer == audit.Host: // a guest's claim does not decide how a run ended
 		h.lifecycle = r.Lifecycle
 	}
 }

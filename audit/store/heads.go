@@ -48,8 +48,8 @@ func (s Segment) Heads() ([]Head, error) {
 	return heads, nil
 }
 
-// sealedAt reads the time out of a manifest: package proof describes it. The
-// signature is not looked at: who asks for proof asks elsewhere.
+// sealedAt reads the time out of a manifest, which package proof describes. It does not check the signature: proofs are
+// made elsewhere.
 func sealedAt(manifest []byte) (time.Time, error) {
 	var m struct {
 		SealedAt time.Time `json:"sealed_at"`

@@ -14,24 +14,24 @@ type State string
 // The states.
 const (
 	Holds     State = "holds"     // it is what was signed
-	Fails     State = "fails"     // it is not: somebody changed, removed or added something
-	Unsigned  State = "unsigned"  // nothing that anybody signed stands behind it
+	Fails     State = "fails"     // it does not: a part was changed, removed or added
+	Unsigned  State = "unsigned"  // no signature covers it
 	Live      State = "live"      // it is in the log of a run that goes on, and is not sealed yet
 	Cannot    State = "cannot"    // it cannot be known here, such as where the key of its host is not known
-	Unchecked State = "unchecked" // nobody has looked, or not since it is as it is now
+	Unchecked State = "unchecked" // not checked, or changed since
 	Checking  State = "checking"  // it is being checked just now
 )
 
-// Mark is what those who show a record or a run say of it. Text says why, unless it holds.
+// Mark is shown beside a record or a run. Text is the reason, unless it holds.
 type Mark struct {
 	State State  `json:"state"`
 	Text  string `json:"text,omitempty"`
 }
 
-// Good says whether what is marked can be shown as it is.
+// Good reports whether the marked row can be shown as it is.
 func (m Mark) Good() bool { return m.State == Holds || m.State == Live }
 
-// Wrong says whether what is marked is known not to be what was signed.
+// Wrong reports whether the marked row is known to differ from what was signed.
 func (m Mark) Wrong() bool { return m.State == Fails || m.State == Unsigned }
 
 // MarkError is a run that is not what its store shows it as. Its Mark is one that is Wrong.
@@ -62,7 +62,7 @@ func WithMarks(ctx context.Context, rows iter.Seq2[Row, error], marker Marker) i
 	}
 }
 
-// Wrong says whether the row has a mark that is Wrong.
+// Wrong reports whether the row has a mark that is Wrong.
 func (r Row) Wrong() bool { return r.Mark != nil && r.Mark.Wrong() }
 
 // Signed yields rows until one has a mark that is Wrong: that is a *MarkError. It is for forms that cannot show a mark.

@@ -29,7 +29,7 @@ func (e *CutError) Error() string {
 // Unwrap gives the context's error.
 func (e *CutError) Unwrap() error { return e.Err }
 
-// OfTenant says whether what belongs to tenant have is meant by asked: any when it is empty.
+// OfTenant reports whether asked includes what belongs to tenant have: any when it is empty.
 func OfTenant(asked, have string) bool {
 	return asked == "" || asked == have || asked == NoTenant && have == ""
 }
@@ -45,7 +45,7 @@ func (s Search) Check() error {
 // Needle returns Text as it is compared with a record whose ASCII letters are in lower case.
 func (s Search) Needle() []byte { return []byte(lower(s.Text)) }
 
-// Match says whether a search finds the row, Limit aside.
+// Match reports whether a search finds the row, Limit aside.
 func (s Search) Match(r Row) bool {
 	is := func(asked, have string) bool { return asked == "" || asked == have }
 	return OfTenant(s.Tenant, r.Tenant) && is(s.Path, r.Path) && is(HostName(s.Host), r.Host) && is(s.Hash, r.Hash) &&
@@ -76,7 +76,7 @@ func (h Head) Newer(o Head) int {
 	return 0
 }
 
-// Match says whether the filter selects the run, Limit aside.
+// Match reports whether the filter selects the run, Limit aside.
 func (f Filter) Match(r Run) bool {
 	return OfTenant(f.Tenant, r.Tenant) && (f.Class == "" || f.Class == r.Class()) && (f.Project == "" || f.Project == r.Project) &&
 		(f.Status == "" || f.Status == r.Status) && (!f.Findings || r.Findings > 0) && within(r.Began(), f.From, f.To) &&

@@ -55,8 +55,8 @@ func RootOf(frames []Frame) [32]byte {
 	return sha256.Sum256(append(append(node, left[:]...), right[:]...))
 }
 
-// Mended returns what Repair leaves at the place of f, whose head is h, where the store has have with
-// that time. A record that is erased on either side stays what it is in the store, as with Ingest:
+// Mended returns what Repair leaves at the place of f, whose head is h, where the store has have with that time. A
+// record that is erased on either side does not change in the store, as with Ingest:
 //
 //	store   segment   left
 //	full    full      the segment's

@@ -108,7 +108,7 @@ func scanHead(body []byte, run string) (h Head, ok bool) {
 	}
 }
 
-// member reads the value of a key of the envelope, and says which it was.
+// member reads the value of a key of the envelope, and returns the key.
 func (s *scanner) member(h *Head, key []byte, run string) (saw int, ok bool) {
 	var text []byte
 	switch string(key) {

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// scanner walks over JSON without space. Its methods move i behind what they
-// read, and return false where that is not what they are for.
+// scanner walks over JSON without space. Its methods move i behind what they read, and return false if they cannot read
+// it.
 type scanner struct {
 	b []byte
 	i int

@@ -21,7 +21,8 @@ import (
 
 // Errors that every store returns, wrapped, for the same conditions.
 var (
-	// ErrUnsigned: the store has rows of a run, and no manifest. Whoever can write to the store may have made them up.
+	// ErrUnsigned: the store has rows of a run, and no manifest. Anyone who can write to the store may have made them
+	// up.
 	ErrUnsigned = errors.New("nothing signed stands behind this run: the store has its rows, and no manifest that a host signed")
 	// ErrNotFound: no such run.
 	ErrNotFound = errors.New("no such run")
@@ -50,7 +51,7 @@ func (e *DeletedError) Error() string {
 // Unwrap returns ErrNotFound.
 func (e *DeletedError) Unwrap() error { return ErrNotFound }
 
-// Hint says what is left of it.
+// Hint names what is left of it.
 func (e *DeletedError) Hint() string {
 	return "`custody runs --deleted` lists the signed statements; of the record itself nothing is left on this host"
 }
@@ -91,8 +92,8 @@ func (f Frame) Leaf() [32]byte {
 // Segment is a sealed segment of a run: its signed manifest and its frames,
 // ordered by Seq. A run's closing manifest travels as a segment without frames.
 type Segment struct {
-	Tenant   string // who it belongs to, empty where there are no tenants
-	Host     string // name of the host's key, which says where the log is
+	Tenant   string // the tenant, empty where there are no tenants
+	Host     string // name of the host's key, by which the log is found
 	Run      string
 	Index    uint64 // of the manifest in the run's chain
 	First    uint64 // seq of the first and last frame; meaningless without frames
@@ -134,14 +135,14 @@ func (s Segment) Check() error {
 	return nil
 }
 
-// ValidRun says whether a run can have this name. It stands in paths, in names of files and in subjects: it is
-// made of letters, digits, '-', '_' and '.', begins with a letter or a digit, and is at most MaxRunID long.
+// ValidRun reports whether a run can have this name. It occurs in paths, in names of files and in subjects: it is made
+// of letters, digits, '-', '_' and '.', begins with a letter or a digit, and is at most MaxRunID long.
 func ValidRun(name string) bool {
 	return name != "" && len(name) <= MaxRunID && !strings.ContainsAny(name[:1], "-_.") && plain(name)
 }
 
-// validName says whether s is empty or fit for a tenant or a host: it stands in
-// subjects, in keys and in file names.
+// validName reports whether s is empty or valid as a tenant or a host, which occur in subjects, in keys and in file
+// names.
 func validName(s string) bool { return len(s) <= MaxName && plain(s) }
 
 func plain(s string) bool {
@@ -214,13 +215,13 @@ type Filter struct {
 // NoTenant selects what belongs to no tenant, where an empty name means any. No tenant can have that name.
 const NoTenant = "(none)"
 
-// Class tells what a run is the record of, by how its name begins.
+// Class is the kind of a run, by the prefix of its name.
 type Class string
 
 // The classes of runs.
 const (
 	Sandboxes Class = "run"    // an agent's commands in a sandbox
-	Accesses  Class = "access" // who looked at records through a host's API
+	Accesses  Class = "access" // accesses to records through a host's API
 )
 
 // AccessPrefix is how the names of access logs begin. Run never means one by Last.
@@ -244,7 +245,7 @@ type Manifest struct {
 	Bytes []byte
 }
 
-// Ref is a segment that a store has taken in, as its Feed tells of it.
+// Ref is a segment that a store has taken in, as in its Feed.
 type Ref struct {
 	Tenant string
 	Host   string
@@ -257,28 +258,26 @@ type Ref struct {
 	Cursor string
 }
 
-// Store is what a database of records does, whichever it is. Methods may be called at
-// once from many goroutines and processes. package storetest has the tests that every one passes.
+// Store is the interface of a database of records. It is safe for concurrent use by goroutines and processes. Package
+// storetest has the tests that every implementation passes.
 type Store interface {
-	// Ingest adds segments: their records, their manifests and what they change in the runs'
-	// summaries. When it returns nil all of them are durable and visible. What is there already
-	// stays as it is, so that repeats are harmless, however the segments are grouped.
-	// ErrConflict and ErrMalformed mean that one of them can never be taken; the caller hands
-	// them over one by one to find out which. After any error, parts may be stored.
+	// Ingest adds segments: their records, their manifests and what they change in the runs' summaries. When it returns
+	// nil all of them are durable and visible. Existing rows do not change, so that repeats are harmless, however the
+	// segments are grouped. ErrConflict and ErrMalformed mean that one of them can never be taken; the caller passes
+	// them one by one to find out which. After any error, parts may be stored.
 	Ingest(ctx context.Context, segs ...Segment) error
-	// Repair puts right what the store has of one segment, where somebody changed it behind the
-	// store's back. If the segment's manifest is there, byte for byte, rows that are missing or
-	// not what the segment has are written anew, rows between First and Last that it has not are
-	// removed, and the summary of the run is what the rows say. Another manifest is ErrConflict;
-	// if there is none, Repair is Ingest. Frames that are not those which the manifest names are
-	// ErrMalformed. So Repair never changes what was recorded first: it can only write what the
-	// manifest that was taken in then has signed. What is erased stays erased, and what is erased
-	// in the segment only is not erased by it. After an error, or a kill, another Repair finishes.
+	// Repair repairs the rows of one segment that were altered in the store. If the segment's manifest is there, byte
+	// for byte, it writes rows that are missing or differ from the segment's, removes rows between First and Last that
+	// the segment lacks, and computes the summary of the run from the rows. Another manifest is ErrConflict; if there is
+	// none, Repair is Ingest. Frames that are not those which the manifest names are ErrMalformed. So Repair never
+	// changes what was recorded first: it can only write what the first manifest has signed. What is erased stays
+	// erased; a record that is erased in the segment only is not erased in the store. After an error, or a kill, another
+	// Repair finishes.
 	Repair(ctx context.Context, seg Segment) error
 	// Records yields what matches, in order of seq; an error ends it. Bodies are the caller's.
 	Records(ctx context.Context, q Query) iter.Seq2[Row, error]
-	// Search yields what matches, newest first, each row as it is found. What is taken in meanwhile may be seen.
-	// When ctx is over before that, it ends with a *CutError, which says how far it got.
+	// Search yields what matches, newest first, each row as it is found. Rows that are ingested meanwhile may be seen.
+	// If ctx ends before that, it ends with a *CutError, which has how far it got.
 	Search(ctx context.Context, s Search) iter.Seq2[Row, error]
 	// Runs returns summaries, newest first.
 	Runs(ctx context.Context, f Filter) ([]Run, error)

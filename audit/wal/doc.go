@@ -24,8 +24,8 @@
 // hash stands on disk as it is hashed. The salt keeps a leaf hash from
 // giving away a record that has been erased.
 //
-// A record that was erased (see Erase) leaves a frame of the same length with
-// another magic, its leaf, and nothing of what it said. The rest is zeros.
+// A record that was erased (see Erase) leaves a frame of the same length with another magic, its leaf, and none of its
+// contents. The rest is zeros.
 //
 //	0       4        8        12     44       52       53
 //	+-------+--------+--------+------+--------+--------+-----+----------+

@@ -148,8 +148,8 @@ func find(path string, data, leaves []byte, seq uint64) (found Frame, err error)
 	return found, nil
 }
 
-// declaresLoss reports whether record is a gap of the host's. A guest's gap says
-// what the guest likes, and must be possible to erase.
+// declaresLoss reports whether record is a gap of the host's. The guest chooses a guest gap's contents, so it must be
+// possible to erase that.
 func declaresLoss(record []byte) bool {
 	var r audit.Record
 	return json.Unmarshal(record, &r) == nil && r.Kind == audit.KindGap && r.Observer == audit.Host
@@ -210,8 +210,7 @@ func writeLike(like, path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// overwrite gives the old file the new bytes, so that whoever still reads it
-// finds frames.
+// overwrite gives the old file the new bytes, so that processes that still read it find frames.
 func overwrite(old *os.File, data []byte) error {
 	if _, err := old.WriteAt(data, 0); err != nil {
 		return err

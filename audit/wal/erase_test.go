@@ -66,7 +66,7 @@ func TestErase(t *testing.T) {
 			check(t, wal.Erase(t.Context(), dir, seq))
 			wantErased(t, dir, before, seq)
 		}
-		// Whoever has the old file open finds nothing there either.
+		// Through a descriptor of the old file nothing of it can be read either.
 		data, err := os.ReadFile(old)
 		check(t, err)
 		if bytes.Contains(data, before[seq-1].Bytes[30:]) || bytes.Contains(data, before[seq-1].Salt[:]) {
@@ -96,7 +96,7 @@ func segmentAt(t testing.TB, dir string, seq uint64) (name string) {
 	return name
 }
 
-// wantErased compares a run with what it was before those seqs were erased.
+// wantErased compares a run with its state before those seqs were erased.
 func wantErased(t testing.TB, dir string, before []wal.Frame, erased ...uint64) {
 	t.Helper()
 	after := frames(t, dir)

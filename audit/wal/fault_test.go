@@ -174,8 +174,8 @@ func TestPowerCutInEveryOperation(t *testing.T) {
 	}
 }
 
-// TestFaultInRecover fails each operation of Recover once; the next try must
-// succeed and lose nothing, and say so of what was cut.
+// TestFaultInRecover fails each operation of Recover once; the next try must succeed, lose nothing, and report what was
+// cut.
 func TestFaultInRecover(t *testing.T) {
 	k := newKey(t)
 	torn := tornRun(t, k)

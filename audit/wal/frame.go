@@ -33,7 +33,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// What can be wrong with a frame. A FrameError says where.
+// What can be wrong with a frame. A FrameError has the position.
 var (
 	ErrTorn     = errors.New("frame is cut off")
 	ErrMagic    = errors.New("frame does not begin with its magic")
@@ -65,8 +65,8 @@ type Frame struct {
 	Seq   uint64
 	Salt  [saltSize]byte // zero when Erased
 	Bytes []byte         // the record: the exact JSON that was hashed; nil when Erased
-	// Erased says that only place and leaf of the record are left. Nothing here proves
-	// that the leaf is the one that was sealed: compare it with the segment's leaves.
+	// Erased is set if only place and leaf of the record are left. Nothing here proves that the leaf is the one that was
+	// sealed: compare it with the segment's leaves.
 	Erased bool
 
 	Offset int64 // of the frame in its segment

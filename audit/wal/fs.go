@@ -25,8 +25,8 @@ type FS interface {
 	Open(path string) (File, error)
 	Rename(from, to string) error
 	Remove(path string) error
-	// Lock takes an exclusive flock until the Closer is closed or the process
-	// ends, and returns ErrLocked when somebody holds it.
+	// Lock takes an exclusive flock until the Closer is closed or the process ends, and returns ErrLocked if another
+	// process holds it.
 	Lock(path string) (io.Closer, error)
 }
 
@@ -98,8 +98,7 @@ func (Disk) ReadDir(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Lock implements FS. Somebody asking Locked holds the lock for a moment, so
-// a few tries are made.
+// Lock implements FS. A process that calls Locked holds the lock for a moment, so a few tries are made.
 func (Disk) Lock(path string) (io.Closer, error) {
 	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

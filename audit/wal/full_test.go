@@ -12,8 +12,8 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// TestFullDisk writes to a real file system of 512 KiB that somebody else has
-// filled: before the run begins, and again in the middle of it.
+// TestFullDisk writes to a real file system of 512 KiB that other files have filled: before the run begins, and again
+// in the middle of it.
 func TestFullDisk(t *testing.T) {
 	k := newKey(t)
 	disk := t.TempDir()

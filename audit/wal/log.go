@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// Mode says what happens when the record cannot be written.
+// Mode is what happens when the record cannot be written.
 type Mode string
 
 // The modes of a log.
@@ -44,8 +44,8 @@ type Options struct {
 	// BufferBytes bounds the frames that are accepted and not yet durable; default 4 MiB.
 	// When it is full, Append waits. A single record may always pass.
 	BufferBytes int
-	// Linger is how long the writer gathers more records while no one waits in
-	// Sync; default 2 ms. Sync ends it at once.
+	// Linger is how long the writer gathers more records while no one waits in Sync; default 2 ms. Sync ends it
+	// immediately.
 	Linger time.Duration
 	Retry  time.Duration // pause between attempts while stalled; default 100 ms
 
@@ -54,13 +54,12 @@ type Options struct {
 	OnStall  func(error)
 	OnResume func()
 
-	// Room is asked before records are written, up to a thousand times a second. Its error is
-	// a stall, as a full disk is: strict waits, degrade drops and declares. The segment that
-	// is being written is sealed first, so that it can leave and make room. Room does not use the log.
+	// Room is called before records are written, up to a thousand times a second. Its error is a stall, like a full
+	// disk: strict waits, degrade drops and declares. The segment that is being written is sealed first, so that it can
+	// be shipped and make space. Room does not use the log.
 	Room func() error
-	// OnCommit is told of each group of records that has become durable: how many, their
-	// bytes in the segment, and how long the write with its fsync took. Like Room it
-	// holds up the writer.
+	// OnCommit is called with each group of records that has become durable: their number, their bytes in the segment,
+	// and how long the write with its fsync took. Like Room it blocks the writer.
 	OnCommit func(records, bytes int, took time.Duration)
 
 	FS FS // default Disk
@@ -101,7 +100,7 @@ type Log struct {
 	ctx    context.Context // done when Close gives up
 	cancel context.CancelFunc
 	wake   chan struct{} // cap 1: there is work
-	hurry  chan struct{} // cap 1: somebody waits for it
+	hurry  chan struct{} // cap 1: a caller waits for it
 	exited chan struct{} // closed when the writer and the notifier have ended
 
 	// Owned by the writer.
@@ -174,7 +173,7 @@ func newLog(dir string, o Options) (*Log, error) {
 // start starts the writer, which ends the notifier when it ends.
 func (l *Log) start() {
 	if l.lock == nil {
-		poke(l.wake) // a stall at the very beginning is told at once
+		poke(l.wake) // a stall at the very beginning is reported immediately
 		poke(l.hurry)
 	}
 	notified := make(chan struct{})

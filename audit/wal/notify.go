@@ -2,8 +2,8 @@ package wal
 
 import "sync"
 
-// notifier tells OnStall and OnResume in turn. It holds a state, not a queue: a
-// stall that came and went while a callback was running is told once, never half.
+// notifier calls OnStall and OnResume in turn. It holds a state, not a queue: a stall that came and went while a
+// callback was running is reported once, never half.
 //
 //	             stalled            OnStall returned, resumed
 //	(nothing) ----------> to tell --------------------------> OnResume --> (nothing)

@@ -19,7 +19,7 @@ var (
 	ErrDamaged  = errors.New("the record is damaged beyond what a crash can do; verify says where")
 )
 
-// Recovery says what was found of a run whose process died.
+// Recovery describes what was found of a run whose process died.
 type Recovery struct {
 	Last     uint64 // seq of the last record that survived, 0 for none
 	Sealed   uint64 // segments that were sealed before
@@ -145,8 +145,8 @@ func (l *Log) recoverSegment(name string, names []string, rec *Recovery) error {
 	return l.declareCut(tornName(first, whole), torn, hole, names, rec)
 }
 
-// skipTo leaves out the seqs before an empty segment's first: they were dropped
-// in degrade mode, and the gap record that was to say so is what got torn.
+// skipTo leaves out the seqs before an empty segment's first: they were dropped in degrade mode, and the gap record
+// that should declare them was torn.
 func (l *Log) skipTo(first uint64) (hole span) {
 	if l.seg.count > 0 || first == l.next {
 		return span{}

@@ -47,12 +47,12 @@ func TestRoom(t *testing.T) {
 		t.Errorf("stalled with %v", err)
 	}
 	if sealed := glob(t, dir, "*"+wal.ManifestSuffix); len(sealed) != 1 {
-		t.Errorf("%d segments are sealed while there is no room, want 1", len(sealed))
+		t.Errorf("%d segments are sealed while there is no space, want 1", len(sealed))
 	}
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := l.Sync(short, waiting); !errors.Is(err, context.DeadlineExceeded) || l.Durable() != 1 {
-		t.Errorf("sync without room: %v, durable to %d", err, l.Durable())
+		t.Errorf("sync without space: %v, durable to %d", err, l.Durable())
 	}
 	full.Store(false)
 	<-resumed

@@ -20,7 +20,7 @@ import (
 
 const testRun = "r-test"
 
-// key is a signing key and who trusts it.
+// key is a signing key and its verifier.
 type key struct {
 	signer  note.Signer
 	trusted note.Verifiers

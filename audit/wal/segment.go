@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Closing says how a run's record ended; it stands in the last manifest.
+// Closing is how a run's record ended; it is in the last manifest.
 type Closing string
 
 // The ways a record ends.
@@ -22,8 +22,8 @@ const (
 	Interrupted Closing = "interrupted" // the process died; Recover closed it
 )
 
-// Segment is what a Sealer is told about a finished segment. Count may be 0 in
-// the closing one only; First is then the seq that would have come next.
+// Segment is a finished segment, as a Sealer gets it. Count may be 0 in the closing one only; First is then the seq
+// that would have come next.
 type Segment struct {
 	Run         string
 	Index       uint64 // 0 for a run's first segment
@@ -93,7 +93,7 @@ type active struct {
 	file        File
 	suspect     bool // a write or fsync failed: whatever is behind size is unknown
 	unnamed     bool // the directory has not been fsynced since file got its name
-	cut         bool // recovery cut its tail, and the gap record that says so belongs into it, however full it is
+	cut         bool // recovery cut its tail, and the gap record that declares that belongs into it, however full it is
 }
 
 // add takes over the frames in chunk, which have become durable.
@@ -135,8 +135,8 @@ func frameSize(frame []byte) int {
 	return recordAt + int(binary.LittleEndian.Uint32(frame[4:]))
 }
 
-// fit returns how many bytes of whole frames at the front of buf fit into room,
-// at least one frame if force is set.
+// fit returns how many bytes of whole frames at the front of buf fit into room bytes, at least one frame if force is
+// set.
 func fit(buf []byte, room int64, force bool) int {
 	n := 0
 	for n < len(buf) {

@@ -192,8 +192,7 @@ type point struct {
 	n    int
 }
 
-// sweep calls f for each fault at each point, or for some of them (see
-// sweepEvery), and says how many that were.
+// sweep calls f for each fault at each point, or for some of them (see sweepEvery), and returns how many those were.
 func sweep(t *testing.T, points []point, faults []string, f func(t *testing.T, fault string)) {
 	t.Helper()
 	if len(points) == 0 {

@@ -20,8 +20,8 @@ import (
 
 const sweepEnv = "CUSTODY_SWEEP"
 
-// sweepChild is the process that the sweep's faults happen to. It names the
-// thread on which it will work, and begins when it is told to.
+// sweepChild is the process in which the sweep injects faults. It names the thread on which it will work, and begins on
+// a signal.
 func sweepChild(do string) {
 	th := newThread()
 	fmt.Printf("thread %d\n", th.id)
@@ -56,7 +56,7 @@ func sweepOptions(th *thread) wal.Options {
 	return o
 }
 
-// sweepWrite writes a small run and says what was accepted and acknowledged.
+// sweepWrite writes a small run and returns what was accepted and acknowledged.
 func sweepWrite(dir string, mode wal.Mode, th *thread) error {
 	o := sweepOptions(th)
 	if o.Mode = mode; mode == wal.Degrade {

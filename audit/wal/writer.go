@@ -59,8 +59,8 @@ func (l *Log) waitForWork() {
 	case <-l.hurry:
 	case <-linger.C:
 	}
-	// Whoever else can run is let run first: callers that the last commit has
-	// woken bring their next events into this one.
+	// Let other runnable goroutines run first: callers that the last commit has woken bring their next events into this
+	// one.
 	runtime.Gosched()
 }
 
@@ -250,7 +250,7 @@ func (l *Log) beginStall(err error) {
 	l.stalled = err
 	if l.opt.Mode == Degrade {
 		close(l.stall)
-		l.makeRoom() // those who wait for it are to drop their events
+		l.makeRoom() // callers that wait for it are to drop their events
 	}
 	l.told.stalled(err)
 }

@@ -184,7 +184,7 @@ func TestKilledAnywhere(t *testing.T) {
 			l.add(t, fmt.Sprint("entry ", l.n))
 			other.add(t, fmt.Sprint("lie ", l.n), "more")
 			old := cosignedTo
-			for range 2 { // a second time with the size that the witness has told
+			for range 2 { // a second time with the size in the witness's answer
 				r := try(url, l.request(t, old, l.n))
 				if alive = r.status != 0; r.status == http.StatusOK {
 					cosigned(t, r, l.checkpoint(t, l.n), v)

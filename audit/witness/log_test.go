@@ -41,7 +41,7 @@ func newTestLog(t testing.TB, name string) *testLog {
 	return l
 }
 
-// fork returns a log of the same key that tells another story from here.
+// fork returns a log of the same key with a different history from here on.
 func (l *testLog) fork() *testLog {
 	other := *l
 	other.hashes = append([]tlog.Hash(nil), l.hashes...)

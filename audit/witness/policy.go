@@ -22,8 +22,8 @@ var ErrPolicy = errors.New("witness policy")
 
 const maxPolicy = 1 << 20 // bytes
 
-// Policy says which witnesses are asked and whose cosignatures are enough. It does not
-// change and may be used concurrently.
+// Policy names the witnesses that are asked and which cosignatures are enough. It does not change and may be used
+// concurrently.
 type Policy struct {
 	group tessera.WitnessGroup
 	peers []Peer
@@ -115,7 +115,7 @@ func rawKey(vkey string) (string, error) {
 	if err != nil || len(key) < 2 {
 		return "", fmt.Errorf("%.80q is not a public key", vkey)
 	}
-	return base64.StdEncoding.EncodeToString(key[1:]), nil // the first byte says what it signs
+	return base64.StdEncoding.EncodeToString(key[1:]), nil // the first byte is the kind of signature
 }
 
 func checkURL(s string) error {

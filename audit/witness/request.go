@@ -28,7 +28,7 @@ type request struct {
 	old    uint64
 	proof  [][]byte
 	signed []byte // the checkpoint as it came, with its signatures
-	head   head   // what it says; no one has vouched for it
+	head   head   // what it states; not authenticated
 }
 
 // head is the text of a checkpoint (C2SP tlog-checkpoint), without extension lines.

@@ -21,10 +21,9 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Config says who a witness is and which logs it watches.
+// Config names a witness and the logs that it watches.
 type Config struct {
-	// Dir is where it remembers what it has cosigned, as Generate made it. No other process
-	// may use it meanwhile.
+	// Dir keeps what the witness has cosigned, as Generate made it. No other process may use it meanwhile.
 	Dir string
 	// Signer makes cosignature/v1 signatures (C2SP tlog-cosignature), Verifier checks them.
 	Signer   note.Signer
@@ -39,7 +38,7 @@ type Config struct {
 	Readers map[string]Reader
 	// PerSecond is how many requests one address may make, 0: 50. IPv6 counts by /64.
 	PerSecond float64
-	// Log is told of cosignatures and refusals; nil: slog's default.
+	// Log gets cosignatures and refusals; nil: slog's default.
 	Log *slog.Logger
 }
 
@@ -57,7 +56,7 @@ type Witness struct {
 	logs  map[string]*watched
 	lock  *os.File
 	limit *limiter
-	turns chan struct{} // bounds requests that are worked on at once
+	turns chan struct{} // bounds the requests that are handled concurrently
 }
 
 // watched is one log.
@@ -171,8 +170,8 @@ func (w *Witness) add(ctx context.Context, body []byte) (string, error) {
 
 // Reader reads the entries of one log. Its method is called by one goroutine at a time.
 type Reader interface {
-	// Read reads the entries under a checkpoint which its log has signed and which need not be published yet. An
-	// error that is ErrObjection says that no one should cosign it, any other that the entries could not be read.
+	// Read reads the entries under a checkpoint which its log has signed and which need not be published yet. An error
+	// that is ErrObjection means that no one should cosign it, any other that the entries could not be read.
 	Read(ctx context.Context, signed []byte) error
 }
 
@@ -236,7 +235,7 @@ func (w *Witness) cosign(l *watched, n *note.Note, h head) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if at.Before(l.last.at) { // a cosignature says that none larger was seen until then
+	if at.Before(l.last.at) { // a cosignature states that none larger was seen until then
 		return "", fmt.Errorf("the clock went back: it is %s, the last cosignature is of %s", at.UTC(), l.last.at.UTC())
 	}
 	if err := durable.Replace(l.path, signed, 0o600); err != nil {

@@ -128,7 +128,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestFork: a log that tells two stories gets cosignatures for one of them only.
+// TestFork: a log with two histories gets cosignatures for one of them only.
 func TestFork(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, v := newWitness(t, "example.com/witness")
@@ -164,7 +164,7 @@ func TestFork(t *testing.T) {
 	cosigned(t, post(t, url, l.request(t, 5, 6)), l.checkpoint(t, 6), v)
 }
 
-// TestRace: of many requests at once that start from one size, each cosignature is for one history.
+// TestRace: of many concurrent requests that start from one size, each cosignature is for one history.
 func TestRace(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, _ := newWitness(t, "w")
@@ -274,7 +274,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestClock: a cosignature says that nothing larger was seen until its time, so the time must not go back.
+// TestClock: a cosignature states that nothing larger was seen until its time, so the time must not go back.
 func TestClock(t *testing.T) {
 	l := newTestLog(t, "example.com/log")
 	dir, _ := newWitness(t, "w")
@@ -304,7 +304,7 @@ func TestUnwritable(t *testing.T) {
 	url, _ := start(t, dir, l.key)
 	l.add(t, "a", "b")
 	tmp := statePath(dir, l.name) + ".tmp"
-	if err := os.Mkdir(tmp, 0o700); err != nil { // in the way, for root as well
+	if err := os.Mkdir(tmp, 0o700); err != nil { // makes the write fail, for root as well
 		t.Fatal(err)
 	}
 	refused(t, post(t, url, l.request(t, 0, 1)), http.StatusInternalServerError)

@@ -22,10 +22,9 @@ func (s *Store) Erase(ctx context.Context, tenant, run string, seq uint64) error
 //
 //	there --noted in erasures--> not read any more --parts rewritten--> erased
 //
-// Parts that have such a record are rewritten (a mutation), which is waited for. The old
-// parts stay on the disk for old_parts_lifetime, one minute, until the server removes their
-// files. Blocks that the file system has given up, and back-ups, are not within its reach.
-// When it failed or was killed on the way, repeating it does the rest.
+// Parts that have such a record are rewritten (a mutation), which is waited for. The old parts stay on the disk for
+// old_parts_lifetime, one minute, until the server removes their files. Blocks that the file system has given up, and
+// back-ups, are not within its reach. When it failed or was killed in between, repeating it does the rest.
 func (s *Store) EraseAll(ctx context.Context, tenant, run string, seqs ...uint64) error {
 	if err := s.eraseAll(ctx, tenant, run, seqs); err != nil {
 		return fmt.Errorf("erase of run %.140q: %w", run, err)
@@ -135,7 +134,7 @@ func (s *Store) partitions(ctx context.Context, table, where string) (ids []stri
 	return ids, rows.Err()
 }
 
-// refold makes the summaries of the segments with these records anew.
+// refold computes the summaries of the segments with these records again.
 func (s *Store) refold(ctx context.Context, run runKey, seqs []uint64) error {
 	rows, err := s.db.Query(ctx, fmt.Sprintf("SELECT DISTINCT first, last FROM segments WHERE tenant = %s AND run = %s AND count > 0", quote(run.tenant), quote(run.run)))
 	if err != nil {
@@ -234,5 +233,5 @@ func (s *Store) unerased(ctx context.Context, run runKey, seqs []uint64) (rows u
 	return rows, err
 }
 
-// unerased is the rest of a condition; whoever ingests may not read bodies.
+// unerased is the rest of a condition; the ingesting user may not read bodies.
 const unerased = " AND kind != ''"

@@ -12,13 +12,13 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// maxStamps is how often segments are stamped anew before the server counts as too slow.
+// maxStamps is how often segments are stamped again before the server counts as too slow.
 const maxStamps = 5
 
-// feedIn puts segments into the feed. Several processes stamp and commit at once, so that a stamp
-// says only about when its row appears. The feed therefore stays Settle behind the
-// server's clock, and a row is good if it was visible long before the feed gets there: within half
-// of Settle, by this process's clock. After a slower commit there is a second row.
+// feedIn puts segments into the feed. Several processes stamp and commit concurrently, so that a stamp gives only
+// roughly the time when its row appears. The feed therefore stays Settle behind the server's clock, and a row is good
+// if it was visible long before the feed gets there: within half of Settle, by this process's clock. After a slower
+// commit there is a second row.
 func (s *Store) feedIn(ctx context.Context, segs []*segment) error {
 	for range maxStamps {
 		begin := time.Now()
@@ -82,7 +82,7 @@ type cursor struct {
 	id    string
 }
 
-// feedID tells rows of one stamp apart, and orders them.
+// feedID distinguishes rows of one stamp, and orders them.
 const feedID = "hex(sipHash128(tenant, run, idx, first, last, count))"
 
 // feed returns what has settled behind a place, and whether there is anything that has not.

@@ -190,8 +190,8 @@ func (s *Store) verify(ctx context.Context, batch []*segment, k *known, b *rowBu
 	}
 }
 
-// compare says whether records of the batch are missing in what there is, and
-// fails if there are others at their places, unless the segment was taken before them.
+// compare reports whether records of the batch are missing in the database, and fails if there are others at their
+// places, unless the segment was taken before them.
 func compare(batch []*segment, have map[place][][32]byte, taken func(*segment) bool) (missing bool, err error) {
 	for _, in := range batch {
 		for i, f := range in.Frames {

@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// TestKilledBetweenSteps ends an ingest and the server at each of its steps, with kill -9, and does
-// it again: every record is there once, counted once, and told of by the feed.
+// TestKilledBetweenSteps ends an ingest and the server at each of its steps, with kill -9, and does it again: every
+// record is there once, counted once, and in the feed.
 func TestKilledBetweenSteps(t *testing.T) {
 	server := clickhousetest.Start(t)
 	for i, stop := range []struct {
@@ -104,14 +104,14 @@ func wantOnce(t *testing.T, s *Store, run string, segs []store.Segment) {
 	}
 	for i := range uint64(len(segs)) {
 		if !told[i] {
-			t.Errorf("the feed did not tell of segment %d", i)
+			t.Errorf("the feed lacks segment %d", i)
 		}
 	}
 }
 
-// TestKilledAtRandom kills the server again and again while two ingesters bring the same segments,
-// grouped as it comes, and try until they are told yes. What was acknowledged is there
-// after each restart, and at the end everything is, once.
+// TestKilledAtRandom kills the server again and again while two ingesters bring the same segments, grouped as it comes,
+// and retry until they are acknowledged. What was acknowledged is there after each restart, and at the end everything
+// is, once.
 func TestKilledAtRandom(t *testing.T) {
 	const run, rounds = "r-k", 6
 	server := clickhousetest.Start(t)

@@ -189,7 +189,7 @@ func (k *known) checkManifests(batch []*segment) error {
 	return nil
 }
 
-// marked says whether exactly this segment has a marker.
+// marked reports whether exactly this segment has a marker.
 func (k *known) marked(in *segment) bool {
 	for _, m := range k.markers[in.key()] {
 		if m.index == in.Index && m.digest == in.digest && m.frames == in.frames {
@@ -199,8 +199,8 @@ func (k *known) marked(in *segment) bool {
 	return false
 }
 
-// needsMarker says whether a segment whose records are all there, and that has no
-// marker of its own, needs one: its manifest is new, or no marker counts its records.
+// needsMarker reports whether a segment whose records are all there, and that has no marker of its own, needs one: its
+// manifest is new, or no marker counts its records.
 func (k *known) needsMarker(in *segment) bool {
 	markers := k.markers[in.key()]
 	isNew := len(in.Manifest) > 0
@@ -218,7 +218,7 @@ func (k *known) add(in *segment) {
 	k.markers[in.key()] = append(k.markers[in.key()], marker{in.Index, in.First, in.Last, uint64(len(in.Frames)), in.digest, in.frames})
 }
 
-// covered says whether a marker counts the record. One that has holes proves nothing of a single seq.
+// covered reports whether a marker counts the record. One that has holes proves nothing of a single seq.
 func covered(markers []marker, seq uint64) bool {
 	for _, m := range markers {
 		if m.count > 0 && m.first <= seq && seq <= m.last && m.count == m.last-m.first+1 {
@@ -270,8 +270,8 @@ func eachRange(batch []*segment, do func(where string) error) error {
 	return nil
 }
 
-// fingerprint tells a set of rows from others without reading them one by one: how many they are
-// and the sums of two parts of their leaves.
+// fingerprint identifies a set of rows without comparing them one by one: by their number and the sums of two parts of
+// their leaves.
 type fingerprint struct{ count, a, b uint64 }
 
 func (f *fingerprint) add(leaf [32]byte) {
@@ -327,7 +327,7 @@ func wanted(batch []*segment) map[runKey]fingerprint {
 	return all
 }
 
-// disjoint says whether the segments of each run follow each other, as they mostly do.
+// disjoint reports whether the segments of each run follow each other, as they mostly do.
 func disjoint(batch []*segment) bool {
 	last := map[runKey]uint64{}
 	for _, in := range batch {

@@ -13,8 +13,8 @@ import (
 const segmentColumns = "tenant, host, run, idx, first, last, count, root, digest, frames, manifest, first_time, last_seq, " +
 	"start, end, project, template, tier, mode, result, exit_code, findings, gaps, lost"
 
-// mark puts the segments that are new into the feed and writes their markers. missing tells
-// how many records of each were.
+// mark puts the segments that are new into the feed and writes their markers. missing has how many records of each were
+// new.
 func (s *Store) mark(ctx context.Context, batch []*segment, missing []int, k *known) (marked bool, err error) {
 	var fresh, unmarked []*segment
 	for i, in := range batch {
@@ -71,7 +71,7 @@ func erased(in *segment) bool {
 	return false
 }
 
-// rowsBefore says whether some records of in were there before it.
+// rowsBefore reports whether some records of in were there before it.
 func rowsBefore(in *segment, batch []*segment, missing []int) bool {
 	for i, other := range batch {
 		if other == in {

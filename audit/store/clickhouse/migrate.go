@@ -11,16 +11,15 @@ import (
 	driver "github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// Migration N of the sorted files takes the schema from version N-1 to N. A released
-// file is never changed, only followed by another. ClickHouse has no transactions
-// over DDL: each statement can be repeated, and the version is written when all of a file's
-// have worked, so that a migration that was cut off, or that several processes do at
-// once, ends the same.
+// Migration N of the sorted files takes the schema from version N-1 to N. A released file is never changed, only
+// followed by another. ClickHouse has no transactions over DDL: each statement can be repeated, and the version is
+// written when all of a file's have worked, so that a migration that was interrupted, or that several processes do
+// concurrently, ends the same.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// TooNewError says that a later Custody has changed the schema.
+// TooNewError means that a later Custody has changed the schema.
 type TooNewError struct{ Have, Known int }
 
 // Error implements error.
@@ -28,7 +27,7 @@ func (e *TooNewError) Error() string {
 	return fmt.Sprintf("the store has schema %d, this custody knows up to %d", e.Have, e.Known)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *TooNewError) Hint() string { return "use the newer custody that wrote this store" }
 
 // migrateFor is how long a process keeps trying while others change the same tables.
@@ -107,8 +106,8 @@ func createDatabase(ctx context.Context, o driver.Options, on string) error {
 	return errors.Join(db.Exec(ctx, "CREATE DATABASE IF NOT EXISTS "+name(database)+on), db.Close())
 }
 
-// retain makes the tables keep records as Options.Retain says, unless they do already.
-// The times of parts that exist are computed anew, in the background.
+// retain makes the tables keep records for Options.Retain, unless they do already. The times of existing parts are
+// computed again, in the background.
 func (s *Store) retain(ctx context.Context) error {
 	if s.schema.Retain == nil {
 		return nil

@@ -240,8 +240,8 @@ func (s *Store) keyOf(ctx context.Context, tenant, run string) (runKey, error) {
 	return runKey{have, run}, err
 }
 
-// tenantOf finds whose a run is. The error is store.ErrNotFound, or ErrAmbiguous where
-// several tenants have one of that name: then the caller has to say which it means.
+// tenantOf returns the tenant of a run. The error is store.ErrNotFound, or ErrAmbiguous where several tenants have one
+// of that name: then the caller has to name the tenant.
 func (s *Store) tenantOf(ctx context.Context, run string) (string, error) {
 	rows, err := s.db.Query(ctx, "SELECT DISTINCT tenant FROM segments WHERE run = "+quote(run)+" LIMIT 2")
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// repairs is how often rows are read and put right before somebody else counts as changing them.
+// repairs is how often rows are read and repaired before another process counts as changing them.
 const repairs = 4
 
 // Repair implements store.Store:
 //
 //	plan ---- what is there, row by row: nothing to do ends here
 //	|
-//	feed ---- the segment is told of again, before, so that no kill can keep that from happening
+//	feed ---- the segment is in the feed again, first, so that no kill can prevent that
 //	rows ---- right ones are added, beside those that are not: there is no moment without any
 //	marker -- the right one is added, beside those that are not
 //	remove -- what is not right, by the hash that the server has of it, so that right rows and those
@@ -73,8 +73,8 @@ func (s *Store) repair(ctx context.Context, in *segment) error {
 	return errors.New("the rows keep changing: stop what writes to the database, and repeat the repair")
 }
 
-// repaired ends a repair: what was erased meanwhile is erased again, and the feed tells of the segment
-// once more if it got there before the rows may have.
+// repaired ends a repair: it erases again what was erased meanwhile, and adds the segment to the feed once more if the
+// feed's reader may have got there before the rows.
 func (s *Store) repaired(ctx context.Context, in *segment, k *known, begin time.Time, changed bool) error {
 	if changed && time.Since(begin) > s.settle/2 {
 		if err := s.feedIn(ctx, []*segment{in}); err != nil {
@@ -167,14 +167,14 @@ func (p *plan) planRows(in *segment, k *known, have map[uint64][]storedRow) erro
 	return nil
 }
 
-// storedRow is a row as it stands, whatever somebody put there.
+// storedRow is a row as it is in the database, however it was altered.
 type storedRow struct {
 	found
 	class, hash string
 }
 
-// chosen returns what the rows of one seq say that the record is: erased, if one of them does,
-// else what has the leaf, if there is such a one.
+// chosen returns the record that the rows of one seq stand for: erased, if one of them is, else the one with the leaf,
+// if there is one.
 func chosen(rows []storedRow, leaf [32]byte) (frame store.Frame, at time.Time) {
 	for _, r := range rows {
 		switch f := r.Frame(); {
@@ -187,7 +187,7 @@ func chosen(rows []storedRow, leaf [32]byte) (frame store.Frame, at time.Time) {
 	return frame, at
 }
 
-// is says whether r is the row of a frame. Where it came from, by its root, does not matter.
+// is reports whether r is the row of a frame. The segment that it came with, by its root, does not matter.
 func (r storedRow) is(tenant string, f store.Frame, h store.Head, leaf [32]byte) bool {
 	erased := f.Erased != nil
 	return r.Tenant == tenant && r.leaf == leaf && (erased || r.class == string(classOf(h.Kind))) &&
@@ -234,7 +234,7 @@ type storedMarker struct {
 	findings, gaps, lost                        uint64
 }
 
-// is says whether m is what mark writes for the segment.
+// is reports whether m is what mark writes for the segment.
 func (m storedMarker) is(in *segment, sum store.Run) bool {
 	return m.first == in.First && m.last == in.Last && m.count == uint64(len(in.Frames)) && m.root == in.rootText &&
 		m.digest == string(in.digest[:]) && m.frames == string(in.frames[:]) && m.lastSeq == sum.LastSeq &&

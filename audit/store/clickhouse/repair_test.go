@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// tampers are what somebody does to the segment from seq 21 to 40 of run r-1, a statement each.
+// tampers are alterations of the segment from seq 21 to 40 of run r-1, a statement each.
 var tampers = map[string]string{
 	"rows removed":      "ALTER TABLE records DELETE WHERE seq BETWEEN 25 AND 30",
 	"all removed":       "ALTER TABLE records DELETE WHERE seq BETWEEN 21 AND 40",

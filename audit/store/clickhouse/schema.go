@@ -115,9 +115,8 @@ func withoutComments(stmt string) string {
 // forever is a moment that no retention reaches: DateTime ends in 2106.
 const forever = 4102444800 // 2100-01-01
 
-// retention returns the ALTERs' ends that make the tables keep what Retain says, and the
-// comment that says so. The moment is counted in seconds and cut, so that no number
-// of days can wrap around into the past.
+// retention returns the ALTERs' ends that set the tables' time to live to Retain, and the comment with that value. The
+// moment is counted in seconds and cut, so that no number of days can wrap around into the past.
 func (s schema) retention() (ttl, comment string) {
 	comment = "retain:"
 	ttl = "multiIf("

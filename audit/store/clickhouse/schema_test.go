@@ -13,10 +13,10 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// TestSchema opens new databases by many at once, old ones of every version, and one of tomorrow.
+// TestSchema opens new databases concurrently, old ones of every version, and one of a later version.
 func TestSchema(t *testing.T) {
 	server := clickhousetest.Start(t)
-	t.Run("at once", func(t *testing.T) {
+	t.Run("concurrently", func(t *testing.T) {
 		dsn := server.Fresh()
 		var all sync.WaitGroup
 		for i := range 6 {
@@ -225,7 +225,7 @@ func TestOptions(t *testing.T) {
 		if _, err := parse(dsn); err == nil {
 			t.Errorf("%q is accepted", dsn)
 		} else if strings.Contains(err.Error(), "geheim") {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error reveals the password: %v", err)
 		}
 	}
 }

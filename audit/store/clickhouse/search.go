@@ -250,7 +250,7 @@ func searchClasses(q store.Search) []Class {
 // forkSpare is how many rows more than wanted are asked for, in the place of those that lose in a fork.
 const forkSpare = 16
 
-// searchChunk rows are looked up at once: they fit into one query's text.
+// searchChunk is the number of rows in one lookup: they fit into one query's text.
 const searchChunk = 500
 
 // give yields rows, but for those that do not match once they are read, or that lose in a fork.

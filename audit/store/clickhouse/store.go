@@ -1,5 +1,5 @@
-// Package clickhouse is the store of a fleet: a ClickHouse database that many
-// hosts' records are ingested into by several processes at once.
+// Package clickhouse is the store of a fleet: a ClickHouse database into which several processes ingest many hosts'
+// records concurrently.
 //
 // Tables: records (a row a record), segments (a row a segment: its signed
 // manifest, and what it adds to the run's summary), feed and erasures. ClickHouse has
@@ -20,11 +20,11 @@ import (
 
 var _ store.Store = (*Store)(nil)
 
-// Store is an open database. Its methods may be called at once from many
-// goroutines and processes; nothing is held in memory between calls.
+// Store is an open database. It is safe for concurrent use by goroutines and processes; it holds no state in memory
+// between calls.
 //
-// Ingest goes through these steps. Killed at any of them it has not been
-// acknowledged, and whoever is given the segments next begins at the first:
+// Ingest has these steps. Killed at any of them it has not been acknowledged, and the process that gets the segments
+// next begins at the first:
 //
 //	1 look ---- who has rows, manifests, erasures of these runs; conflicts end here
 //	|           killed: nothing is stored
@@ -34,9 +34,9 @@ var _ store.Store = (*Store)(nil)
 //	|           equal inserts from being made twice, equal rows that get in all the same become one
 //	3 look ---- are all there, and no others at their places?
 //	|           a token that the server remembers of rows that are gone: inserted again without it
-//	|           others: two forks came at once. Both are kept, and both are refused
+//	|           others: two forks came concurrently. Both are kept, and both are refused
 //	4 feed ---- the segments' rows in the feed, stamped; see feedIn
-//	|           killed: the records can be read and are told of, but the run does not count them yet;
+//	|           killed: the records can be read and are in the feed, but the run does not count them yet;
 //	|           step 1 finds all rows, and no marker, and goes on here: the feed has the segment twice
 //	5 marker -- the rows of the segments
 //	|           killed: nothing is missing; step 1 finds it so
@@ -48,8 +48,8 @@ var _ store.Store = (*Store)(nil)
 // equal ones any, of different ones (a fork) the one whose segment has a marker,
 // else the one with the smallest leaf: a record that was acknowledged is the one that is read.
 //
-// Counting is done by markers, whose segments do not overlap unless somebody cut the log in another
-// way; such runs are counted by their rows. A run belongs to the tenant and host of its first marker.
+// Counting is done by markers, whose segments do not overlap unless the log was cut differently; such runs are counted
+// by their rows. A run belongs to the tenant and host of its first marker.
 type Store struct {
 	db      driver.Conn
 	schema  schema

@@ -84,7 +84,7 @@ func bareInsert(ctx context.Context, db *sql.DB, args []any) error {
 	return tx.Commit()
 }
 
-// BenchmarkDisk tells what an event takes in the file, columns and indexes included.
+// BenchmarkDisk reports the bytes that an event takes in the file, columns and indexes included.
 func BenchmarkDisk(b *testing.B) {
 	const rows = 100000
 	for b.Loop() {

@@ -26,10 +26,11 @@ var notDerived = map[string]string{
 // maxDifferences bounds what Check returns.
 const maxDifferences = 1000
 
-// Check makes a second database from segments, which have to be all of runs, and compares every column of every
-// table with the one at path: slow, and obviously right. It also has SQLite check its own structures, and
-// compares the schema: an index that was defined anew can hide rows from a search. Of other runs it returns
-// the names: nothing here says what they should be. The order of the feed, in which a segment that was repaired stands twice, and the times of erased records are not compared.
+// Check makes a second database from segments, which have to be complete runs, and compares every column of every table
+// with the one at path: slow, and obviously right. It also has SQLite check its own structures, and compares the
+// schema: a redefined index can hide rows from a search. It returns the names of other runs, for which there is nothing
+// to compare with. It does not compare the order of the feed, in which a repaired segment occurs twice, nor the times
+// of erased records.
 func Check(ctx context.Context, path string, runs []string, segments iter.Seq2[store.Segment, error]) (found []store.Difference, others []string, err error) {
 	fresh := path + checkedSuffix
 	if err := remove(fresh); err != nil {

@@ -23,12 +23,10 @@ func (s *Store) Erase(ctx context.Context, tenant, run string, seq uint64) error
 //
 //	there --rows emptied--> scrub pending --file rewritten--> erased
 //
-// That a row is empty does not take its old bytes out of the file: pages that were
-// split keep copies in their slack, and so does the write-ahead log. Therefore the
-// whole file is rewritten (VACUUM) and the log is cut to nothing, which takes as
-// long as copying the file, up to twice its room, and no reader that is still at
-// work on an older state: EraseAll waits for it as long as ctx lets it, at most 15 s.
-// When it failed or was killed on the way, repeating it does the rest.
+// Emptying a row does not take its old bytes out of the file: pages that were split keep copies in their slack, and so
+// does the write-ahead log. Therefore the whole file is rewritten (VACUUM) and the log is truncated. That takes as long
+// as copying the file, up to twice its size, and needs that no reader still works on an older state: EraseAll waits for
+// them as long as ctx allows, at most 15 s. If it failed or was killed in between, repeating it does the rest.
 //
 // A copy that Rebuild kept as ".damaged" is removed. Blocks that the file system has given up,
 // and backups, are not within its reach.
@@ -96,7 +94,7 @@ func eraseRow(ctx context.Context, tx *sql.Tx, run string, seq uint64) (done boo
 	return true, err
 }
 
-// refold makes the summary anew from the records that say more in it than that they are there.
+// refold computes the summary again from the records that contribute more to it than their number.
 func refold(ctx context.Context, tx *sql.Tx, sum *store.Run) error {
 	rows, err := tx.QueryContext(ctx, "SELECT body FROM records WHERE run = ? AND kind IN (?, ?, ?)",
 		sum.ID, string(audit.KindRun), string(audit.KindGap), string(audit.KindFinding))
@@ -112,7 +110,7 @@ func refold(ctx context.Context, tx *sql.Tx, sum *store.Run) error {
 		}
 		h, err := store.ParseHead(body)
 		if errors.Is(err, store.ErrMalformed) {
-			continue // somebody altered it; the repair of its segment counts it
+			continue // the row was altered; the repair of its segment counts it
 		}
 		r.Add(h)
 	}

@@ -43,7 +43,7 @@ func personal(run string, n int) []store.Frame {
 	return frames
 }
 
-// holds says whether mark stands in any of the store's files.
+// holds reports whether mark occurs in any of the store's files.
 func holds(t *testing.T, path, mark string) (in []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
@@ -101,7 +101,7 @@ func TestEraseLeavesNoByte(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What ends a name tells it from one that a page's end has cut.
+			// The byte after a name distinguishes it from one that a page's end has cut.
 			for _, m := range regexp.MustCompile(`r-a-alice(\d+)[" ./-]`).FindAllSubmatch(content, -1) {
 				if gone[string(m[1])] {
 					n++
@@ -237,7 +237,7 @@ func TestEraseInDamagedCopy(t *testing.T) {
 	}
 }
 
-// TestEraseByAReader: who may only read cannot erase.
+// TestEraseByAReader: a user with read permission only cannot erase.
 func TestEraseByAReader(t *testing.T) {
 	path, _ := crowded(t)
 	r, err := OpenReader(t.Context(), path)

@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// TestFeedOfReplacedStore: a cursor of a database that was made anew, or put
-// back from a copy and then written on, begins at the beginning and skips nothing.
+// TestFeedOfReplacedStore: a cursor of a database that was rebuilt, or restored from a copy and then written to, begins
+// at the beginning and skips nothing.
 func TestFeedOfReplacedStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := open1(t, path)
@@ -39,12 +39,12 @@ func TestFeedOfReplacedStore(t *testing.T) {
 		t.Errorf("behind a new cursor are %v, %v, want 3", rest, err)
 	}
 	if _, err := s.Feed(t.Context(), "nonsense", 0); err == nil {
-		t.Error("a cursor of nobody's was taken")
+		t.Error("a cursor of another store was accepted")
 	}
 }
 
-// TestFeedWithoutManifest: a segment of a log that was cut off is told of, and
-// again when it comes with its manifest.
+// TestFeedWithoutManifest: a segment of a log that was cut off is in the feed, and again when it comes with its
+// manifest.
 func TestFeedWithoutManifest(t *testing.T) {
 	s := newStore(t)
 	seg := storetest.Run("r-1", 10, 10)[0]

@@ -11,10 +11,9 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Ingest adds segments: their records, their manifests and what they change in
-// the runs' summaries, durably and all at once. What is already there stays as it is.
-// store.ErrConflict and store.ErrMalformed mean that trying again is useless. After
-// an error nothing of them is stored.
+// Ingest adds segments: their records, their manifests and what they change in the runs' summaries, durably and in one
+// transaction. What is already there does not change. store.ErrConflict and store.ErrMalformed mean that trying again
+// is useless. After an error nothing of them is stored.
 func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
 	heads := make([][]store.Head, len(segs))
 	for i, seg := range segs { // before the transaction, which others wait for
@@ -114,8 +113,8 @@ func (b *batch) save() error {
 	return nil
 }
 
-// presentRows tells which frames of seg are stored already, and fails if one of
-// them is stored with other bytes. Of an erased record the leaf is compared.
+// presentRows returns which frames of seg are stored already, and fails if one of them is stored with other bytes. Of
+// an erased record the leaf is compared.
 func presentRows(ctx context.Context, tx *sql.Tx, seg store.Segment) (map[uint64]bool, error) {
 	if len(seg.Frames) == 0 {
 		return nil, nil
@@ -152,7 +151,7 @@ func presentRows(ctx context.Context, tx *sql.Tx, seg store.Segment) (map[uint64
 	return present, rows.Err()
 }
 
-// sameRecord compares f with a row. Where one of them is erased, leaves tell.
+// sameRecord compares f with a row. If one of them is erased, it compares leaves.
 func sameRecord(f store.Frame, body, salt, leaf []byte) bool {
 	if leaf == nil && f.Erased == nil {
 		return bytes.Equal(f.Body, body) && bytes.Equal(f.Salt[:], salt)

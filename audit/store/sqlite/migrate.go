@@ -14,7 +14,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// TooNewError says that a later Custody has changed the schema.
+// TooNewError means that a later Custody has changed the schema.
 type TooNewError struct{ Have, Known int }
 
 // Error implements error.
@@ -22,7 +22,7 @@ func (e *TooNewError) Error() string {
 	return fmt.Sprintf("the store has schema %d, this custody knows up to %d", e.Have, e.Known)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *TooNewError) Hint() string { return "use the newer custody that wrote this store" }
 
 func migrationFiles() ([]string, error) {

@@ -55,7 +55,7 @@ func TestOldStore(t *testing.T) {
 	}
 	s := open1(t, path)
 	wantSame(t, s, now)
-	// Later segments of the same runs say what host it is.
+	// Later segments of the same runs name the host.
 	more := store.Segment{Host: "h", Run: "r-b", Index: 9, First: 301, Last: 301, Manifest: []byte("m"),
 		Frames: []store.Frame{storetest.Frame("r-b", 301, storetest.Events(5)[3])}}
 	storetest.Ingest(t, s, []store.Segment{more})
@@ -64,7 +64,7 @@ func TestOldStore(t *testing.T) {
 	}
 }
 
-// wantSame compares all rows, columns, manifests, summaries, and what the feed tells of.
+// wantSame compares all rows, columns, manifests, summaries, and feeds.
 func wantSame(t *testing.T, got, want *Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -141,7 +141,7 @@ func TestKilledWhileMigrating(t *testing.T) {
 	wantSame(t, open1(t, path), now)
 }
 
-// TestMigratedByMany: processes that open an old store at once all find it new.
+// TestMigratedByMany: processes that open an old store concurrently all find it migrated.
 func TestMigratedByMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	now := oldStore(t, path, storetest.Run("r-k", 3000, 1000))

@@ -33,7 +33,7 @@ func TestSmallTenant(t *testing.T) {
 	}
 	found := 0
 	for i := range 300 {
-		if i%50 == 0 { // somebody altered the summaries
+		if i%50 == 0 { // altered summaries
 			if _, err := s.db.Exec("UPDATE runs SET events = ? WHERE tenant <> ''", []any{120, math.MaxInt64, math.MinInt64, -1, "many", 0}[i/50]); err != nil {
 				t.Fatal(err)
 			}

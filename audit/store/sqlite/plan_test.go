@@ -29,7 +29,7 @@ func plan(t *testing.T, s *Store, sel *selection) string {
 	return strings.Join(all, "; ")
 }
 
-// sorts says whether a plan goes through all there is.
+// sorts reports whether a plan reads all rows to sort them.
 func sorts(plan string) bool {
 	return strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE")
 }

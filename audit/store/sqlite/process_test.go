@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 const childRecords, childSegment = 20000, 500
 
-// childIngest ingests one run, segment by segment, and says so on its output.
+// childIngest ingests one run, segment by segment, and reports each on its output.
 func childIngest(what string) error {
 	path, run, _ := strings.Cut(what, " ")
 	s, err := Open(context.Background(), path)

@@ -17,9 +17,8 @@ const damagedSuffix = ".damaged"
 // rebuildSuffix ends the name of the file that Rebuild makes.
 const rebuildSuffix = ".rebuild"
 
-// Rebuild makes the database anew from segments, which the caller reads from
-// the logs, and puts it in the place of the one at path. The old file, if there
-// is one, is kept beside it with the ending ".damaged".
+// Rebuild makes a new database from segments, which the caller reads from the logs, and replaces the one at path with
+// it. The old file, if there is one, is kept beside it with the ending ".damaged".
 //
 // Segments that are refused as malformed or conflicting are left out and
 // returned, joined, as an error beside the number of segments that went in; the
@@ -63,7 +62,7 @@ func fill(ctx context.Context, path string, segments iter.Seq2[store.Segment, er
 	return n, refused, s.Close()
 }
 
-// swap moves path out of the way and fresh into its place.
+// swap moves the file at path aside and fresh into its place.
 func swap(fresh, path string) error {
 	if err := remove(path + damagedSuffix); err != nil { // of an earlier rebuild
 		return err

@@ -12,9 +12,8 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Records returns the records that match, in order of seq. Each range over it
-// asks anew; it sees one state of the store, whatever is written meanwhile. An
-// error ends it. A row's Body is its own copy.
+// Records returns the records that match, in order of seq. Each range over it runs the query again and sees one state
+// of the store, whatever is written meanwhile. An error ends it. A row's Body is its own copy.
 func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		tenant, err := s.tenantOf(ctx, q.Run)

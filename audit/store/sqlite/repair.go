@@ -57,7 +57,7 @@ func (b *batch) repair(seg store.Segment, heads []store.Head) error {
 	return addFeed(b.ctx, b.tx, seg)
 }
 
-// repairManifest puts right what stands beside the manifest's bytes. isNew says that there is none.
+// repairManifest repairs the columns beside the manifest's bytes. isNew is set if there is no row.
 func repairManifest(ctx context.Context, tx *sql.Tx, seg store.Segment) (isNew, changed bool, err error) {
 	var have []byte
 	err = tx.QueryRowContext(ctx, "SELECT CAST(bytes AS BLOB) FROM manifests WHERE run = ? AND idx = ?", seg.Run, int64(seg.Index)).Scan(&have)
@@ -120,7 +120,7 @@ func (b *batch) remove(run string, seq any) error {
 	return err
 }
 
-// rawRow has columnNames as they stand in the database, whatever somebody put there.
+// rawRow has columnNames as they are in the database, however they were altered.
 type rawRow []any
 
 func (r rawRow) time() int64 {
@@ -174,7 +174,7 @@ func rawRows(ctx context.Context, tx *sql.Tx, seg store.Segment) (map[any]rawRow
 	return all, rows.Err()
 }
 
-// recount makes all of the summary anew from the rows.
+// recount computes the whole summary from the rows.
 func recount(ctx context.Context, tx *sql.Tx, run *store.Run) error {
 	var events, last uint64
 	var first int64

@@ -50,14 +50,14 @@ type way struct {
 	index  string
 	column string // "" for records_by_time
 	value  any
-	// more holds for all rows of a partial index, which SQLite has to be told.
+	// more holds for all rows of a partial index; SQLite uses the index only if the query has it.
 	more string
 }
 
 // fewKinds is the condition of records_by_kind.
 const fewKinds = "f.kind NOT IN ('', 'output', 'exec', 'exit', 'file', 'dns', 'flow', 'http')"
 
-// wayOf picks the way that is likely to be the shortest.
+// wayOf picks the index that is likely to be the fastest.
 func wayOf(q store.Search) way {
 	for _, w := range []way{
 		{index: "records_by_hash", column: "hash", value: hashColumn(q.Hash)},
@@ -144,8 +144,8 @@ const (
 	ownRecords = 30000
 )
 
-// tenant says whether the search's tenant has no runs at all, and how many records it has if it is a small one. It
-// believes the summaries: one that is wrong costs time, and changes no answer.
+// tenant reports whether the search's tenant has no runs at all, and how many records it has if it is a small one. It
+// relies on the summaries: a wrong one costs time, and changes no answer.
 func (w *walk) tenant() (none bool, own int, err error) {
 	if w.q.Tenant == "" {
 		return false, math.MaxInt, nil
@@ -187,7 +187,8 @@ type condition struct {
 // tenantOfRow is ” where the store has no summary of the run, so that its records are found and marked.
 const tenantOfRow = "coalesce((SELECT tenant FROM runs WHERE runs.run = f.run), '')"
 
-// rest is what the way does not answer. Whose a record is comes first, as that is known before its row is read.
+// rest is the part of the condition that the index does not answer. The tenant comes first, as it is known before a
+// record's row is read.
 func (w *walk) rest() (rest []condition) {
 	if w.q.Tenant != "" {
 		rest = append(rest, condition{tenantOfRow + " = ?", []any{tenantName(w.q.Tenant)}})
@@ -217,7 +218,7 @@ var recordColumns = "records." + strings.ReplaceAll(columnNames, ", ", ", record
 
 const backwards = "f.time DESC, f.run DESC, f.seq DESC"
 
-// along selects from entries f of the way, from w.at backwards, and from what is joined to them.
+// along selects from entries f of the index, from w.at backwards, and from the tables joined to them.
 func (w *walk) along(columns, join string) *selection {
 	sel := &selection{}
 	sel.text.WriteString("SELECT " + columns + " FROM records AS f INDEXED BY " + w.way.index + join + " WHERE 1" + w.way.more)

@@ -1,5 +1,5 @@
-// Package sqlite is the store of one machine: a single SQLite file in WAL
-// mode, that several processes write and read at once.
+// Package sqlite is the store of one machine: a single SQLite file in WAL mode, that several processes write and read
+// concurrently.
 //
 // Segments that are handed over together are ingested in one transaction, all or
 // none of them. Ingesting one again changes nothing; a record that differs from the one already stored at
@@ -35,14 +35,13 @@ var _ store.Store = (*Store)(nil)
 // full segment takes well under a second, so this is many waiting writers.
 const busyTimeout = 15 * time.Second
 
-// Store is an open database. Its methods may be called at once from many
-// goroutines; writers wait for each other, readers for nobody.
+// Store is an open database. It is safe for concurrent use; writers wait for each other, readers do not wait.
 type Store struct {
 	path string
 	db   *sql.DB
 }
 
-// CorruptError says that SQLite found the file damaged, or not a database.
+// CorruptError means that SQLite found the file damaged, or not a database.
 type CorruptError struct {
 	Path string
 	Err  error
@@ -56,7 +55,7 @@ func (e *CorruptError) Error() string {
 // Unwrap gives SQLite's own error.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *CorruptError) Hint() string {
 	return "no record is lost: the store is only an index over the logs in the runs' directories; `custody rebuild` makes a new one from them"
 }
@@ -90,7 +89,7 @@ func OpenReader(ctx context.Context, path string) (*Store, error) {
 
 func open(ctx context.Context, path, options string, prepare func(context.Context, *sql.DB) error) (*Store, error) {
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := regular.Check(path + suffix); err != nil { // SQLite would wait for somebody to write to a FIFO
+		if err := regular.Check(path + suffix); err != nil { // SQLite would wait for a writer of a FIFO
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
@@ -133,7 +132,7 @@ func retryBusy(ctx context.Context, do func() error) error {
 	}
 }
 
-// AccessError says that the file cannot be written, or stays locked, and by which file that is.
+// AccessError means that the file cannot be written, or stays locked, and has the file that causes it.
 type AccessError struct {
 	Path string
 	Err  error
@@ -145,7 +144,7 @@ func (e *AccessError) Error() string { return fmt.Sprintf("the store %s: %v", e.
 // Unwrap gives SQLite's own error.
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *AccessError) Hint() string {
 	switch {
 	case isCode(e.Err, lib.SQLITE_BUSY):

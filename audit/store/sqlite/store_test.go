@@ -165,8 +165,8 @@ func wantCorrupt(t *testing.T, path string) {
 	}
 }
 
-// TestFullStore lets the file grow no further: the segment is refused whole, not
-// for good, and goes in once there is room.
+// TestFullStore stops the file from growing: the segment is refused whole, not for good, and is taken once there is
+// space.
 func TestFullStore(t *testing.T) {
 	s := newStore(t)
 	s.db.SetMaxOpenConns(1) // the limit is one of the connection

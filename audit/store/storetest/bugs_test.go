@@ -42,7 +42,7 @@ var bugs = map[string]string{
 	"others are found by name":    "Tenants",
 	"a look is the last run":      "Tenants",
 	"manifests of any tenant":     "Tenants",
-	"anybody may erase":           "Tenants",
+	"any tenant may erase":        "Tenants",
 	"the page's last comes again": "Pages",
 	"pages by time alone":         "Pages",
 	"runs' pages by time alone":   "Pages",
@@ -53,7 +53,7 @@ var bugs = map[string]string{
 	"text minds case":             "Pages",
 	"letters beyond ASCII fold":   "Pages",
 	"the cut is too late":         "Pages",
-	"a cut is not told":           "Pages",
+	"a cut is not reported":       "Pages",
 	"feed goes backwards":         "Feed",
 	"feed skips":                  "Feed",
 	"erase loses the row":         "Erase",
@@ -201,7 +201,7 @@ func (b *buggy) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row,
 		q.Before = &store.Head{Time: q.Before.Time}
 	case b.bug == "none is any":
 		q.Tenant = plainTenant(q.Tenant)
-	case b.bug == "a cut is not told":
+	case b.bug == "a cut is not reported":
 		ctx = context.WithoutCancel(ctx)
 	}
 	rows := b.Oracle.Search(ctx, q)
@@ -234,7 +234,7 @@ func reversed(rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	}
 }
 
-// cutLate says that all of the last row's time is behind the cut.
+// cutLate places the cut before all of the last row's time.
 func cutLate(rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		for r, err := range rows {
@@ -301,7 +301,7 @@ func (b *buggy) Erase(ctx context.Context, tenant, run string, seq uint64) error
 	if r != nil {
 		path = r.Path
 	}
-	if b.bug == "anybody may erase" {
+	if b.bug == "any tenant may erase" {
 		tenant = ""
 	}
 	err := b.Oracle.Erase(ctx, tenant, run, seq)

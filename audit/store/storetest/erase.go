@@ -121,7 +121,7 @@ func testEraseStays(t *testing.T, s store.Store) {
 	wantLike(t, s, o)
 }
 
-// testErasedFirst is a store that is made anew from a log in which records were erased.
+// testErasedFirst is a store that is built from a log in which records were erased.
 func testErasedFirst(t *testing.T, s store.Store) {
 	segs, full := Run("r-1", 40, 10), Run("r-1", 40, 10)
 	for _, i := range []int{0, 3, 4, 9} {

@@ -20,7 +20,7 @@ func testFeedOrder(t *testing.T, s store.Store) {
 	segs := slices.Concat(owned("a", "h1", Run("r-z", 60, 7)), owned("b", "h2", Run("r-a", 30, 4)))
 	rand.New(rand.NewPCG(6, 6)).Shuffle(len(segs), func(i, j int) { segs[i], segs[j] = segs[j], segs[i] })
 	Ingest(t, s, segs)
-	Ingest(t, s, segs[3:9]) // repeats may be told of again, or not
+	Ingest(t, s, segs[3:9]) // repeats may be in the feed again, or not
 	same(t, s, segs...)
 	all := follow(t, s, "", 0)
 	if order := places(t, all, segs); !slices.IsSorted(order) {
@@ -54,8 +54,8 @@ func places(t *testing.T, refs []store.Ref, segs []store.Segment) (order []int) 
 	return order
 }
 
-// testFeedConcurrent follows the feed while writers work: whoever only ever goes
-// forward misses nothing, and sees each writer's segments in order.
+// testFeedConcurrent follows the feed while writers work: a reader that only goes forward misses nothing, and sees each
+// writer's segments in order.
 func testFeedConcurrent(t *testing.T, s store.Store) {
 	const writers, perRun = 4, 15
 	var work sync.WaitGroup

@@ -123,7 +123,7 @@ func testBytes(t *testing.T, s store.Store) {
 			frames[i].Salt[j] = byte(i * 37 * j) // all bytes, zero ones at the end too
 		}
 	}
-	// JSON may hold bytes that are no UTF-8, space, and keys that nobody knows.
+	// JSON may hold bytes that are no UTF-8, space, and unknown keys.
 	odd := []byte(" {\"run\":\"r-1\" ,\n\"seq\":99,\"time\":\"2026-11-03T12:00:00+01:00\",\"kind\":\"new kind\",\"x\":\"\xff\xfe\"}\t")
 	frames = append(frames, store.Frame{Seq: 99, Body: odd})
 	segs := Segments("r-1", frames, 8)

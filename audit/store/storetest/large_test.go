@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// TestLarge has the questions of the benchmarks find what they are about.
+// TestLarge checks that the questions of the benchmarks find their rows.
 func TestLarge(t *testing.T) {
 	l := Large{Records: 1}
 	o := &Oracle{}

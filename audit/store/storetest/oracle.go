@@ -122,7 +122,7 @@ func (o *Oracle) Repair(ctx context.Context, seg store.Segment) error {
 		Count: uint64(len(seg.Frames)), Root: seg.Root, Bytes: seg.Manifest}}
 	changed := own.Count != fresh.Count || own.First != fresh.First || own.Last != fresh.Last
 	if o.repairRows(seg, heads) || changed {
-		own.Bytes = nil // it was told of once; the manifest is the new link's
+		own.Bytes = nil // it is in the feed already; the manifest is the new link's
 		o.links = append(o.links, fresh)
 	}
 	return nil
@@ -224,7 +224,7 @@ func (o *Oracle) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row
 	return yieldAll(ctx, rows, q.Limit)
 }
 
-// ofTenant says whether a row's tenant is meant.
+// ofTenant reports whether a row's tenant is included.
 func ofTenant(asked, have string) bool {
 	switch asked {
 	case "":
@@ -313,7 +313,7 @@ func (o *Oracle) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) 
 	return runs, nil
 }
 
-// fold makes the summaries anew from all rows.
+// fold computes the summaries from all rows.
 func (o *Oracle) fold() map[string]store.Run {
 	runs := map[string]store.Run{}
 	for _, r := range o.where(func(store.Row) bool { return true }) {

@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// question is what somebody asks of a Large store; i is another time it is asked, and so may be about another run.
+// question is a query of a Large store; each i is another instance of it, perhaps about another run.
 type question struct {
 	name string
 	ask  func(ctx context.Context, s store.Store, i int) (int, error)
@@ -178,7 +178,7 @@ func LargeOf(b *testing.B) Large {
 	return l
 }
 
-// fillBatch is about how many records are taken in at once.
+// fillBatch is roughly the number of records that are ingested in one call.
 const fillBatch = 80000
 
 // Fill makes the runs that are not there yet, so that a store that was kept is filled once.

@@ -88,7 +88,7 @@ func searchable() []audit.Event {
 	return events
 }
 
-// searches ask for each field alone, for two at once, within a time, with a limit.
+// searches query each field alone, two together, within a time, with a limit.
 func searches() []store.Search {
 	hash := fmt.Sprintf("%064x", 0xabc)
 	one := []store.Search{{Path: "/bin/sh"}, {Path: "/etc/passwd"}, {Path: "/bin"}, {Path: "/raw\xff\x00"}, {Path: "/raw\xff"}, {Hash: hash}, {Hash: "ABC"},

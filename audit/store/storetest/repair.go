@@ -31,8 +31,8 @@ func Repair(t testing.TB, s store.Store, segs ...store.Segment) {
 	}
 }
 
-// untrue is seg as a store has it in which somebody altered, removed and added rows. A store
-// takes it in, because it is not the one that checks roots.
+// untrue is seg as it is in a store with altered, removed and added rows. A store takes it, because it does not check
+// roots.
 func untrue(random *rand.Rand, seg store.Segment) store.Segment {
 	var frames []store.Frame
 	for i, f := range seg.Frames {

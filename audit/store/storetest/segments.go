@@ -94,7 +94,7 @@ func Segments(run string, frames []store.Frame, size int) []store.Segment {
 	return append(segs, segment(run, uint64(len(segs)), nil))
 }
 
-// sealed is when a made-up manifest says that its segment was sealed.
+// sealed is the time at which a made-up manifest seals its segment.
 func sealed(index uint64) time.Time { return start.Add(time.Hour + time.Duration(index)*time.Second) }
 
 func segment(run string, index uint64, frames []store.Frame) store.Segment {

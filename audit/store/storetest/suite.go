@@ -14,10 +14,10 @@ import (
 // Suite runs the tests that every store passes. open returns a new, empty store
 // and closes it when its test is over; Suite never closes one.
 //
-// What it holds a store to, beyond what store.Store says:
+// The requirements on a store beyond those of store.Store:
 //
 //   - A run has one tenant and one host, those of the first segment of it that was
-//     taken. A segment that names others is a conflict: nobody writes into another's
+//     taken. A segment that names others is a conflict: no run writes into
 //     run. Only where the store does not know the host, as in what an older Custody
 //     wrote, does the next segment give it.
 //   - An erased frame does not erase what the store has: a host that has been taken over

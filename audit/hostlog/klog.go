@@ -8,9 +8,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// hush sends what Tessera says to slog's default logger: left alone, klog writes to the
-// terminal. klog knows only one way out for a whole process.
-var hush = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(toDefault{})) })
+// redirectKlog sends Tessera's messages to slog's default logger: left alone, klog writes to the terminal. klog has
+// only one output for a whole process.
+var redirectKlog = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(toDefault{})) })
 
 // toDefault hands a record to whatever logger is the default then. What Tessera merely notes is
 // not worth more than debug.
