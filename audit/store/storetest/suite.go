@@ -17,7 +17,7 @@ import (
 // The requirements on a store beyond those of store.Store:
 //
 //   - A run has one tenant and one host, those of the first segment of it that was
-//     taken. A segment that names others is a conflict: no run writes into
+//     taken. A segment that names others is a conflict: no run writes into another's
 //     run. Only where the store does not know the host, as in what an older Custody
 //     wrote, does the next segment give it.
 //   - An erased frame does not erase what the store has: a host that has been taken over
