@@ -31,8 +31,7 @@ type Attachment struct {
 	Data []byte
 }
 
-// Attachments is the signed statement of the host's that it made these files of these runs. The
-// host's log does not know of it.
+// Attachments is the host's signed statement that it made these files of these runs. It is not in the host's log.
 //
 //	custody attachments v1
 //	{"v":1,"about":[{"run":"r-...","head":"..."}],"files":[{"name":"report/soc2.html","bytes":9,"sha256":"..."}],"by":"...","time":"..."}
@@ -105,11 +104,10 @@ func ParseAttachments(text string) (Attachments, error) {
 	return a, a.check()
 }
 
-// VerifyAttachments checks a statement and the files that it is about, which have to be all of
-// them and no other. A key that rotations lead to from one of keys is believed like that one: they are
-// those that Verify followed in the runs' bundles (Report.Rotations). Any error is a *Verdict; with
-// ErrUnknownKey the statement is returned all the same, and nothing vouches for it. That the runs are
-// what the statement says is for Verify of their bundles.
+// VerifyAttachments checks a statement and its files, which have to be all of them and no other. A key to which
+// rotations lead from one of keys is trusted like that one: they are the rotations that Verify followed in the runs'
+// bundles (Report.Rotations). Any error is a *Verdict; with ErrUnknownKey the statement is returned all the same,
+// unauthenticated. Whether the runs are those in the statement is for Verify of their bundles.
 func VerifyAttachments(signed []byte, files []Attachment, keys note.Verifiers, rotations ...Rotation) (Attachments, error) {
 	v := newVerifier(&Evidence{}, Trust{Keys: keys})
 	if err := v.ring.follow(rotations); err != nil {
@@ -138,7 +136,7 @@ func VerifyAttachments(signed []byte, files []Attachment, keys note.Verifiers, r
 	return a, nil
 }
 
-// openAttachments reads a statement; by is empty if nobody here knows the key.
+// openAttachments reads a statement; by is empty if its key is not trusted here.
 func (v *verifier) openAttachments(signed []byte) (a Attachments, by keyID, err error) {
 	n, by, known, err := v.ring.openSigned(signed)
 	if err == nil {
@@ -160,7 +158,7 @@ func (f AttachedFile) holds(data []byte) error {
 	return nil
 }
 
-// attachable says whether a file of that name may be attached.
+// attachable reports whether a file of that name may be attached.
 func attachable(name string) bool {
 	base, ok := strings.CutPrefix(name, AttachmentDir)
 	odd := func(r rune) bool {

@@ -118,7 +118,7 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	return nil
 }
 
-// ErrOtherHost is what WriteBundle says where a host selects from another host's run, or attaches files to it.
+// ErrOtherHost is WriteBundle's error if a host selects from another host's run, or attaches files to it.
 var ErrOtherHost = errors.New("only the host that made a run can select from it, or attach files")
 
 // check wants the host's own key for all that speaks of its run.
@@ -137,7 +137,7 @@ func (o BundleOptions) check() error {
 	return nil
 }
 
-// leads says whether the key of a run is the one that signs the bundle, or rotations lead from it to that.
+// leads reports whether the key of a run is the one that signs the bundle, or rotations lead from it to that.
 func (o BundleOptions) leads(key note.Verifier) bool {
 	at := idOf(key)
 	for _, signed := range o.Rotations {
@@ -274,7 +274,7 @@ func (b *bundler) addSince() error {
 	return nil
 }
 
-// readCheckpoint reads a signed checkpoint that nobody vouches for.
+// readCheckpoint reads a signed checkpoint without checking its signatures.
 func readCheckpoint(signed []byte) (Checkpoint, error) {
 	n, err := unverified(signed)
 	if err != nil {
@@ -341,7 +341,7 @@ func (b *bundler) proveFile(name string) error {
 	if b.Log != nil {
 		entry := ManifestLeaf(m.Run, m.Segment, Digest(data))
 		b.prove(wal.FileName(first, ""), entry)
-		if index, err := b.place(entry); err == nil { // else prove says why
+		if index, err := b.place(entry); err == nil { // else prove returns why
 			b.logged = append(b.logged, placed{m, index})
 		}
 	}
@@ -400,7 +400,7 @@ func (b *bundler) prove(name string, entry []byte) {
 	})
 }
 
-// ofRecord says whether a file of that name in a run's directory belongs into a bundle.
+// ofRecord reports whether a file of that name in a run's directory belongs into a bundle.
 func ofRecord(name string) bool {
 	for _, suffix := range []string{wal.SegmentSuffix, wal.LeavesSuffix, wal.ManifestSuffix, ErasureSuffix} {
 		if numbered(name, suffix) {

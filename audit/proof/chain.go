@@ -89,8 +89,8 @@ func canonical(n *note.Note) (string, bool) {
 	return b.String(), true
 }
 
-// keys tells a run signed by a key that nobody here knows from a manifest that
-// was slipped in among others that are signed well. A host can have had several keys of one name.
+// keys distinguishes a run signed by a key that is unknown here from a manifest that was slipped in among others that
+// are signed well. A host can have had several keys of one name.
 func keys(all []signed) error {
 	var good, bad *signed
 	for i := range all {
@@ -145,7 +145,7 @@ func link(all []signed, i int) error {
 	return nil
 }
 
-// nothing says what a run without any manifest is.
+// nothing returns the verdict on a run without any manifest.
 func (v *verifier) nothing() error {
 	segments, err := v.evidence.list(wal.SegmentSuffix)
 	switch {

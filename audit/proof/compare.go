@@ -40,7 +40,7 @@ func compare(m Manifest, file string, data []byte, leaves []Hash) ([]wal.Frame, 
 	return frames, nil
 }
 
-// scan reads all frames, as far as their bounds can be told.
+// scan reads all frames, as far as their bounds can be found.
 func scan(file string, data []byte) (frames []wal.Frame, all []found) {
 	r := wal.NewReader(file, bytes.NewReader(data))
 	for {
@@ -60,7 +60,7 @@ func scan(file string, data []byte) (frames []wal.Frame, all []found) {
 	}
 }
 
-// withoutLeaves says what can be said when the leaf hashes are no help.
+// withoutLeaves returns the findings when the leaf hashes are no help.
 func withoutLeaves(m Manifest, file string, all []found) error {
 	var tree Tree
 	for _, f := range all {
@@ -104,7 +104,7 @@ func (c *comparison) run() error {
 	return nil
 }
 
-// name says what is wrong at i, the first difference.
+// name returns what is wrong at i, the first difference.
 func (c *comparison) name(i int) error {
 	f := c.found[i]
 	switch {
@@ -141,19 +141,19 @@ func (c *comparison) missing(i int, detail string) error {
 	return broken(ErrMissing, c.seq(i), c.file, "%s", detail)
 }
 
-// again says whether what was found at i is a signed record that comes again further on.
+// again reports whether the record found at i is a signed record that comes again further on.
 func (c *comparison) again(i int) bool {
 	leaf := c.found[i].leaf
 	same := func(f found) bool { return f.err == nil && f.leaf == leaf }
 	return slices.Contains(c.leaves, leaf) && slices.ContainsFunc(c.found[i+1:], same)
 }
 
-// right says whether what was found at i is what was signed for there.
+// right reports whether the record found at i is the one signed for there.
 func (c *comparison) right(i int) bool {
 	return i < len(c.found) && i < len(c.leaves) && c.found[i].leaf == c.leaves[i]
 }
 
-// later says whether the record signed for at i comes further on.
+// later reports whether the record signed for at i comes further on.
 func (c *comparison) later(i int) bool {
 	signed := func(f found) bool { return f.err == nil && f.leaf == c.leaves[i] }
 	return slices.ContainsFunc(c.found[i+1:], signed)

@@ -99,14 +99,14 @@ func (s *copies) suspect(c told, format string, args ...any) {
 	}
 }
 
-// told is what a record says of a copy.
+// told is a record's statement on a copy.
 type told struct {
 	audit.Copy
 	seq  uint64
 	file string
 }
 
-// copied says whether the copies are as their lists say. Where a record is not there to be read, a list may be short.
+// copied returns whether the copies match their lists. If a record cannot be read, a list may be short.
 func (v *verifier) copied() error {
 	v.report.Copies = v.copies.ended
 	gone := v.strange || v.report.Withheld > 0 || len(v.holes) > 0

@@ -81,7 +81,7 @@ func told(change func(lists []*audit.Copy, end *audit.Copy)) (records []string) 
 	return records
 }
 
-// TestCopies: whoever signs a run cannot have its copies say what their lists do not.
+// TestCopies: the signer of a run cannot have its copies differ from their lists.
 func TestCopies(t *testing.T) {
 	k := newKey(t)
 	type change = func(lists []*audit.Copy, end *audit.Copy)
@@ -99,7 +99,7 @@ func TestCopies(t *testing.T) {
 		"another order":        {func(l []*audit.Copy, _ *audit.Copy) { f := l[0].Files; f[0], f[1] = f[1], f[0] }, 3},
 		"one file less":        {func(l []*audit.Copy, _ *audit.Copy) { l[0].Files = l[0].Files[:1] }, 2},
 		"another place":        {func(l []*audit.Copy, _ *audit.Copy) { l[1].First = 3 }, 2},
-		"another way":          {func(l []*audit.Copy, _ *audit.Copy) { l[1].Direction = "in" }, 2},
+		"other direction":      {func(l []*audit.Copy, _ *audit.Copy) { l[1].Direction = "in" }, 2},
 		"another count":        {func(_ []*audit.Copy, e *audit.Copy) { e.Count = 2 }, 3},
 		"another size":         {func(_ []*audit.Copy, e *audit.Copy) { e.Bytes = 14 }, 3},
 		"another root":         {func(_ []*audit.Copy, e *audit.Copy) { e.Root = strings.Repeat("00", 32) }, 3},

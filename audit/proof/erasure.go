@@ -40,11 +40,11 @@ type Erasure struct {
 	Time   time.Time  `json:"time"` // host time, UTC
 }
 
-// ErrNotErasable says that a record of that kind has to stay.
+// ErrNotErasable: records of that kind have to stay.
 var ErrNotErasable = errors.New("a record of this kind cannot be erased: the rest of the record rests on it")
 
-// Erasable says whether records of a kind may be erased. What says how the run was set up, how
-// it went and what was lost has to stay.
+// Erasable reports whether records of a kind may be erased. Records of how the run was set up, how it went and what was
+// lost have to stay.
 func Erasable(k audit.Kind) bool {
 	switch k {
 	case audit.KindRun, audit.KindStep, audit.KindPolicy, audit.KindGap, audit.KindVM:

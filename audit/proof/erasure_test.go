@@ -51,7 +51,7 @@ func TestErasure(t *testing.T) {
 	check(t, wal.Erase(t.Context(), w.one, 8))
 	check(t, wal.Erase(t.Context(), w.one, 9))
 
-	_, err := verifyDir(t, w.one, w.trusted) // nobody can say whether it is in the log
+	_, err := verifyDir(t, w.one, w.trusted) // it cannot be decided whether it is in the log
 	wants(t, err, proof.ErrCannotBeJudged, proof.ErrPending, 0)
 	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, w.options()); !errors.Is(err, proof.ErrPending) {
 		t.Errorf("a bundle whose erasures are not in the log: %v", err)

@@ -23,15 +23,15 @@ const (
 type Evidence struct {
 	// Live is set when a process still writes the run; a missing end is then no finding.
 	Live bool
-	// HostKey is the public key that came with a bundle. It proves nothing: compare it
-	// with one that came another way.
+	// HostKey is the public key that came with a bundle. It proves nothing: compare it with one from a separate trusted
+	// channel.
 	HostKey string
 
 	// Log is the host's log, for evidence from a directory: set it after OpenDir. Nil: the
 	// log is not asked. A bundle brings its own proofs.
 	Log Log
-	// Past knows earlier checkpoints of that log, by which Verify tells when the run's manifests were in it. Nil: only
-	// the last checkpoint tells.
+	// Past has earlier checkpoints of that log, from which Verify derives when the run's manifests were in it. Nil: it
+	// has only the last checkpoint.
 	Past Past
 	// Stamp is the RFC 3161 response over the log's last checkpoint, and Rotations are the
 	// host's signed rotations in order, for evidence from a directory.

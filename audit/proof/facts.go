@@ -42,7 +42,7 @@ func startFacts(dir string) (Facts, error) {
 	}
 	for f, err := range wal.ReadSegment(segments[0]) {
 		if err != nil {
-			break // torn at once: there is no start
+			break // torn right away: there is no start
 		}
 		var r audit.Record
 		if err := json.Unmarshal(f.Bytes, &r); err != nil {

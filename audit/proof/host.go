@@ -35,7 +35,7 @@ const (
 //	custody host v1
 //	{"v":1,"host":"NAME","key":"NAME+HASH+KEY","time":"..."}
 //
-// Who trusts the root key can trust the host's for the runs that the host signed. It does not end: a fleet
+// A verifier who trusts the root key can trust the host's for the runs that the host signed. It does not end: a fleet
 // that no longer trusts a host begins with another root key.
 type Host struct {
 	V    int       `json:"v"`
@@ -87,9 +87,9 @@ func OpenHost(signed []byte, roots note.Verifiers) (Host, error) {
 	return ParseHost(n.Text)
 }
 
-// vouch takes up the keys that trusted roots state to be those of hosts. A statement of a root
-// that nobody here knows says nothing, and is no finding.
-func (r *ring) vouch(roots note.Verifiers, statements []statement) (used []Host, err error) {
+// attest adds the keys that trusted roots state to be those of hosts. A statement of an unknown root has no effect, and
+// is no finding.
+func (r *ring) attest(roots note.Verifiers, statements []statement) (used []Host, err error) {
 	if len(statements) > maxHosts {
 		return nil, broken(ErrBundleSize, 0, "", "%d statements about hosts, at most %d", len(statements), maxHosts)
 	}

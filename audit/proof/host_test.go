@@ -23,8 +23,8 @@ func stateHost(t testing.TB, root key, public string) []byte {
 	return signed
 }
 
-// TestFleet: who trusts the root key of a fleet alone believes what the fleet's hosts signed: a run of one of them, in
-// a bundle that another one wrote.
+// TestFleet: a verifier who trusts only the root key of a fleet trusts what the fleet's hosts signed: a run of one of
+// them, in a bundle that another one wrote.
 func TestFleet(t *testing.T) {
 	root, other := newKeyNamed(t, "fleet.example"), newKeyNamed(t, "fleet.example")
 	web, store := newKeyNamed(t, "custody-web"), newKeyNamed(t, "custody-store")
@@ -80,7 +80,7 @@ func TestFleet(t *testing.T) {
 		"a name of another":            {func(f files) { f[one] = misnamed(t, root, web.public) }, proof.ErrHostForged},
 		"another kind":                 {func(f files) { f[one] = f[name(1, ".manifest")] }, proof.ErrHostForged},
 		"a rotation":                   {forged("custody host v1", "custody rotation v1"), proof.ErrHostForged},
-		"numbered anew":                {func(f files) { f[name(3, ".host")] = f[two]; delete(f, two) }, proof.ErrStray},
+		"renumbered":                   {func(f files) { f[name(3, ".host")] = f[two]; delete(f, two) }, proof.ErrStray},
 		"the writer's key in host.pub": {func(f files) { f["host.pub"] = []byte(store.public + "\n") }, proof.ErrHostKey},
 	} {
 		t.Run(title, func(t *testing.T) {

@@ -139,7 +139,7 @@ func (s *scanner) name(sh *shape, due int) (i int, ok bool) {
 // maxFieldName bounds the name of a field, in bytes, with the quote before it.
 const maxFieldName = 65
 
-// isName says whether c can stand in the name of a field, of this version or a later one.
+// isName reports whether c can occur in the name of a field, of this version or a later one.
 func isName(c byte) bool { return c >= 'a' && c <= 'z' || isDigit(c) || c == '_' }
 
 const (
@@ -183,7 +183,7 @@ func (s *scanner) string() bool {
 // zero has the high bit of each byte of w that is zero; of the lowest such byte for sure, of those above it maybe more.
 func zero(w uint64) uint64 { return (w - ones) &^ w }
 
-// separator says whether a line or paragraph separator, U+2028 or U+2029, is next.
+// separator reports whether a line or paragraph separator, U+2028 or U+2029, is next.
 func (s *scanner) separator() bool {
 	rest := s.b[s.at:]
 	return len(rest) >= 3 && rest[1] == 0x80 && rest[2]&^1 == 0xa8
@@ -203,8 +203,8 @@ func (s *scanner) escape() bool {
 	return s.syntax("no escape")
 }
 
-// escaped says whether encoding/json writes the character with that number, in hex, as \u and the number. Custody
-// writes <, > and &, and U+FFFD, in both ways.
+// escaped reports whether encoding/json writes the character with that number, in hex, as \u and the number. Custody
+// writes <, > and &, and U+FFFD, in both forms.
 func escaped(hex string) bool {
 	switch hex {
 	case "003c", "003e", "0026", "2028", "2029", "fffd": // the last stands for bytes that are not UTF-8

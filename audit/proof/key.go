@@ -41,7 +41,7 @@ func (e *KeyModeError) Error() string {
 	return fmt.Sprintf("%s has mode %#o: others can read or change the host's signing key", e.Path, e.Mode.Perm())
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *KeyModeError) Hint() string {
 	return fmt.Sprintf("chmod 600 %s; if others may have read it, move it away so that a new one is made", e.Path)
 }
@@ -114,15 +114,15 @@ func (inClear) Suffix() string                     { return "" }
 func (inClear) Seal(key []byte) ([]byte, error)    { return key, nil }
 func (inClear) Open(sealed []byte) ([]byte, error) { return sealed, nil }
 
-// LoadOrCreateKey returns the key in dir, usually CUSTODY_HOME/keys, and makes
-// dir and key on first use. Several processes may do that at once: all get the same key.
+// LoadOrCreateKey returns the key in dir, usually CUSTODY_HOME/keys, and makes dir and key on first use. Several
+// processes may do that concurrently: all get the same key.
 func LoadOrCreateKey(dir string) (Key, error) {
 	return LockedKey{dir, inClear{}}.Key(context.Background())
 }
 
 func (f LockedKey) path(file string) string { return filepath.Join(f.Dir, file+f.Lock.Suffix()) }
 
-// Key implements KeySource. Several processes may make the first key at once: all get the same.
+// Key implements KeySource. Several processes may make the first key concurrently: all get the same.
 func (f LockedKey) Key(context.Context) (Key, error) {
 	for try := 0; ; try++ {
 		k, err := f.first()
@@ -167,15 +167,16 @@ func (e *NoKeyError) Error() string {
 	return fmt.Sprintf("%s is not there, and %s beside it says that this host has a key", e.Path, PublicFile)
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *NoKeyError) Hint() string {
 	return "if the key is kept elsewhere, name its driver as key: in host.yaml, or move it here with custody key rotate --from; if it is lost, move the directories keys and log away to begin with a new one"
 }
 
-// errAbsent says that a file with a private key is not there. Of what opens it, fs.ErrNotExist may say the same.
+// errAbsent means that a file with a private key is missing. fs.ErrNotExist may come from another file that is needed
+// to open the key.
 var errAbsent = errors.New("no private key")
 
-// errStale says that a key has been rotated.
+// errStale means that a key has been rotated.
 var errStale = errors.New("the host's key was retired, and its successor is published")
 
 // PublishKey keeps the public half of the host's key in dir, where others look for it. It

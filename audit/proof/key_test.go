@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// TestKeyRace has many first users at once, who all must get the same key.
+// TestKeyRace has many concurrent first users, who all must get the same key.
 func TestKeyRace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home", "keys")
 	public := make([]string, 16)

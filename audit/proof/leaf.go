@@ -78,9 +78,9 @@ func ParseLeaf(entry []byte) (Leaf, error) {
 // maxAbsent bounds what Absent returns.
 const maxAbsent = 1000
 
-// Absent goes through the entries of the host's log and returns a verdict for each run of which
-// a manifest is in the log and not here, at most 1000. has says whether that manifest, with
-// exactly that digest, is here, or was removed from here as it may be.
+// Absent goes through the entries of the host's log and returns a verdict for each run of which a manifest is in the
+// log and not here, at most 1000. has reports whether that manifest, with exactly that digest, is here, or was removed
+// from here legitimately.
 func Absent(entries iter.Seq2[[]byte, error], has func(run string, segment uint64, manifest Hash) bool) ([]*Verdict, error) {
 	var all []*Verdict
 	told := map[string]bool{}

@@ -66,7 +66,7 @@ func parseHash64(s string) (h Hash, err error) {
 	return Hash(raw), nil
 }
 
-// unverified reads a note whose signatures nobody vouches for.
+// unverified reads a note without checking its signatures.
 func unverified(signed []byte) (*note.Note, error) {
 	n, err := openNote(signed, note.VerifierList())
 	var open *note.UnverifiedNoteError

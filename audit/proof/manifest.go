@@ -144,7 +144,7 @@ func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
 	}, err
 }
 
-// parseSigned reads the manifest in a note whose signatures nobody vouches for.
+// parseSigned reads the manifest in a note without checking its signatures.
 func parseSigned(signed []byte) (Manifest, error) {
 	n, err := unverified(signed)
 	if err != nil {

@@ -53,7 +53,7 @@ func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
 	return e, nil
 }
 
-// oldBundle says whether it is a bundle of a version that wrote zip files.
+// oldBundle reports whether it is a bundle of a version that wrote zip files.
 func oldBundle(r io.ReaderAt) bool {
 	var magic [4]byte
 	_, err := r.ReadAt(magic[:], 0)
@@ -80,7 +80,7 @@ func (e *Evidence) fixedFiles() error {
 	return nil
 }
 
-// has says whether a bundle has a file of that name.
+// has reports whether a bundle has a file of that name.
 func (e *Evidence) has(name string) bool {
 	f, err := e.files.Open(name)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 
 // Past knows the checkpoints of the host's log that were published. Nothing that it answers is trusted.
 type Past interface {
-	// First returns the first checkpoint that it knows of which covers the entry at index and was cosigned or
-	// stamped, and the RFC 3161 response over it, nil if there is none. The error wraps fs.ErrNotExist
-	// if it knows none.
+	// First returns the first known checkpoint that covers the entry at index and was cosigned or stamped, and the RFC
+	// 3161 response over it, nil if there is none. The error wraps fs.ErrNotExist if there is no such checkpoint.
 	First(ctx context.Context, index uint64) (signed, stamp []byte, err error)
 }
 
@@ -112,11 +111,11 @@ func proveEarlier(ctx context.Context, log Log, all map[uint64]earlier, size uin
 	return nil
 }
 
-// Dated says whether somebody states in a checkpoint, or in the stamp over it, when that was: then Past can tell of it.
-// It does not say whether that is true.
+// Dated reports whether a checkpoint, or the stamp over it, states a time: then Past can use it. It does not check
+// whether the time is true.
 func Dated(signed, stamp []byte) bool { return !statedTime(signed, stamp).IsZero() }
 
-// statedTime is the latest time in a checkpoint's cosignatures, else that of its stamp; nobody vouches for it here.
+// statedTime is the latest time in a checkpoint's cosignatures, else that of its stamp; neither is verified here.
 func statedTime(signed, stamp []byte) (last time.Time) {
 	n, err := unverified(signed)
 	if err != nil {

@@ -33,7 +33,7 @@ func (v *verifier) published(ctx context.Context) error {
 	return nil
 }
 
-// source says where proofs come from; nil if there are none and none are needed.
+// source returns the source of proofs; nil if there are none and none are needed.
 func (v *verifier) source() (source, error) {
 	switch {
 	case v.evidence.Log != nil:
@@ -169,9 +169,9 @@ func (v *verifier) quorum(n *note.Note) error {
 	return broken(ErrQuorum, 0, checkpointFile, "%d of the %d that are needed", len(p.Witnesses), v.trust.Quorum)
 }
 
-// since checks that the log went on from the earlier checkpoints, the verifier's own and
-// the one that came with the evidence. The latter may be signed by a key that nobody here
-// trusts any more; it then only has to be what that key signed.
+// since checks that the log went on from the earlier checkpoints, the verifier's own and the one that came with the
+// evidence. The latter may be signed by a key that is not trusted here any more; it then only has to be what that key
+// signed.
 func (v *verifier) since(ctx context.Context, src source, c signedCheckpoint) error {
 	brought, err := src.since()
 	if err != nil {

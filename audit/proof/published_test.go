@@ -287,7 +287,7 @@ func (l *treeLog) cut(t testing.TB, n int, witnesses ...note.Signer) []byte {
 	return c.publish(t, witnesses...)
 }
 
-// continuation writes the file that says that the log went on.
+// continuation writes the file that proves that the log went on.
 func (l *treeLog) continuation(t testing.TB, from, to uint64, checkpoint []byte) []byte {
 	t.Helper()
 	path, err := l.Consistency(t.Context(), from, to)

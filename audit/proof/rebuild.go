@@ -24,12 +24,11 @@ type Row struct {
 	Erased *[32]byte
 }
 
-// Rebuild makes a run's directory anew from what a store has of it: its signed manifests
-// in order and its rows in order of seq. dir must not exist; it appears whole or not at all.
-// What was not erased is byte for byte what the host wrote. An erased record's frame can have another length,
-// if several of one segment were erased: their sum is what the manifest signs. Nothing is
-// verified beyond what it takes to write the files: Verify does that. Statements of erasures
-// are not in a store; they go into dir by hand.
+// Rebuild writes a run's directory from a store's copy of it: its signed manifests in order and its rows in order of
+// seq. dir must not exist; it appears whole or not at all. What was not erased is byte for byte what the host wrote. An
+// erased record's frame can have another length, if several of one segment were erased: the manifest signs the sum of
+// their lengths. Rebuild verifies only what it needs to write the files: Verify does the rest. Statements of erasures
+// are not in a store; copy them into dir yourself.
 func Rebuild(ctx context.Context, dir string, manifests [][]byte, rows iter.Seq2[Row, error]) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("rebuild %s: it is there already", dir)

@@ -23,12 +23,11 @@ type RecordReport struct {
 	Rotations []Rotation
 }
 
-// Verify checks the document against whom the verifier trusts. A nil error means: this record
-// is, byte for byte, what the host signed, at this place of its run, and stands in the host's
-// log under the checkpoint. Any error is a *Verdict. A record that is not sealed yet is
-// ErrLive, one that is not under a checkpoint ErrPending: both say that what is there holds.
-// It says nothing of the records around it, and a document has no proof that the log went on
-// from Trust.Since: that is for a bundle.
+// Verify checks the document against the keys, policy and time in trust. A nil error means: this record is, byte for
+// byte, what the host signed, at this place of its run, and is in the host's log under the checkpoint. Any error is a
+// *Verdict. A record that is not sealed yet is ErrLive, one that is not under a checkpoint ErrPending: both mean that
+// what is there holds. It does not cover the records around it, and a document has no proof that the log went on from
+// Trust.Since: that takes a bundle.
 func (p RecordProof) Verify(t Trust) (RecordReport, error) {
 	c := recordCheck{RecordProof: p, report: RecordReport{Run: p.Run, Seq: p.Seq, State: p.State, Leaf: p.Leaf}}
 	c.v = newVerifier(&Evidence{HostKey: p.HostKey, bundle: true}, t)
@@ -99,7 +98,7 @@ func (c *recordCheck) record() error {
 	return nil
 }
 
-// manifest checks who signed the manifest, and that it is one over this record.
+// manifest checks the manifest's signer, and that it is one over this record.
 func (c *recordCheck) manifest() (err error) {
 	if c.State == StateOpen {
 		return nil
@@ -123,7 +122,7 @@ func (c *recordCheck) manifest() (err error) {
 	return c.v.hostKey()
 }
 
-// segment checks the way from the leaf to the root that the manifest signs.
+// segment checks the path from the leaf to the root that the manifest signs.
 func (c *recordCheck) segment() error {
 	if c.State == StateOpen {
 		return nil

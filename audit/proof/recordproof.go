@@ -20,7 +20,7 @@ const (
 	maxRecordProof = 2*wal.MaxRecord + 1<<20
 )
 
-// State says how far a record's way into the host's log has gone.
+// State is how far a record has got on its way into the host's log.
 //
 //	StateOpen --- its segment is sealed ---> StateSealed --- a checkpoint covers the manifest ---> StateLogged
 type State string
@@ -32,8 +32,8 @@ const (
 	StateLogged State = "logged" // all of it
 )
 
-// RecordProof is all that it takes to check one record with public keys alone. It is a JSON
-// document; docs/verify.md says how to check one by hand. Nothing in it is trusted.
+// RecordProof is all that it takes to check one record with public keys alone. It is a JSON document; docs/verify.md
+// describes how to check one by hand. Nothing in it is trusted.
 //
 //	record --leaf--> segment's tree --root--> manifest --entry--> host's log --root--> checkpoint
 type RecordProof struct {
@@ -248,7 +248,7 @@ func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c sign
 		switch err := n.enter(ctx, src, r.file, RotationLeaf(r.digest), c); {
 		case err == nil:
 			p.Rotations = append(p.Rotations, n)
-		case err != errTail: // one of a moment ago cannot be told yet
+		case err != errTail: // one of a moment ago cannot be judged yet
 			return err
 		}
 	}
@@ -332,7 +332,7 @@ func (p RecordProof) shape() error {
 	return broken(ErrProofMalformed, p.Seq, "", "%s", what)
 }
 
-// repeated says whether a rotation comes twice.
+// repeated reports whether a rotation occurs twice.
 func (p RecordProof) repeated() bool {
 	seen := map[string]bool{}
 	for _, r := range p.Rotations {
@@ -341,7 +341,7 @@ func (p RecordProof) repeated() bool {
 	return len(seen) < len(p.Rotations)
 }
 
-// long says whether a part of it is longer than what custody writes can be.
+// long reports whether a part of it is longer than any that custody writes.
 func (p RecordProof) long() bool {
 	notes := slices.Clone(p.Rotations)
 	for _, n := range []*LoggedNote{p.Manifest, p.Erasure} {

@@ -34,8 +34,8 @@ type ring struct {
 	pinned note.Verifiers
 	linked map[keyID]note.Verifier
 	next   map[keyID]Rotation // by the old key
-	// named are keys that statements retire and nobody here vouches for. What they signed
-	// counts for nothing; that it was not altered since can be told.
+	// named are keys that statements retire and that are not trusted here. Their signatures prove only that what they
+	// signed was not altered since.
 	named map[keyID]note.Verifier
 }
 
@@ -63,8 +63,8 @@ type statement struct {
 	digest Hash
 }
 
-// openSigned checks the one signature of a signed note that this package made. The id is
-// that of the key; it is false with a nil error if nobody here knows the key.
+// openSigned checks the one signature of a signed note that this package made. The id is that of the key; it is false
+// with a nil error if the key is unknown here.
 func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, err error) {
 	n, err = openNote(signed, r)
 	var unknown *note.UnverifiedNoteError
@@ -83,8 +83,8 @@ func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, er
 	return n, keyID{n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash}, false, nil
 }
 
-// link takes up the keys that the statements lead to from those that are believed. What
-// begins with a key that nobody here knows leads nowhere, and is no finding.
+// link adds the keys to which the statements lead from trusted ones. A chain that begins with an unknown key adds none,
+// and is no finding.
 func (r *ring) link(statements []statement) (used []Rotation, err error) {
 	if len(statements) > maxRotations {
 		return nil, broken(ErrBundleSize, 0, "", "%d rotations of keys, at most %d", len(statements), maxRotations)
@@ -109,7 +109,7 @@ func (r *ring) link(statements []statement) (used []Rotation, err error) {
 	return used, nil
 }
 
-// rotation checks one statement; known says whether the old key is believed.
+// rotation checks one statement; known reports whether the old key is trusted.
 func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) {
 	n, by, known, err := r.openSigned(s.signed)
 	if err == nil {

@@ -172,7 +172,7 @@ func (f LockedKey) finish() ([]byte, error) {
 	}
 	public, err := regular.ReadFile(filepath.Join(f.Dir, PublicFile))
 	if err != nil || string(public) == last.New+"\n" {
-		return nil, nil // Key says what is wrong, if anything is
+		return nil, nil // Key reports what is wrong, if anything is
 	}
 	k, err := f.load(KeyFile)
 	if err != nil || last.New != k.Public { // it is still the old one, which another lock may open
@@ -181,9 +181,8 @@ func (f LockedKey) finish() ([]byte, error) {
 	return all[len(all)-1], PublishKey(f.Dir, k.Public)
 }
 
-// DropKey removes the private key of a source that keeps it in a file, once statements in its directory say
-// that the key is retired. A source that keeps it elsewhere has nothing to remove. What was on a
-// disk can stay in its free blocks and in back-ups.
+// DropKey removes the private key of a source that keeps it in a file, once statements in its directory retire the key.
+// A source that keeps it elsewhere has nothing to remove. Copies can remain in the disk's free blocks and in back-ups.
 func DropKey(source KeySource) error {
 	if dir, ok := source.(FileKey); ok {
 		source = LockedKey{string(dir), inClear{}}
@@ -335,7 +334,7 @@ func readRotation(signed []byte) (Rotation, error) {
 	return ParseRotation(n.Text)
 }
 
-// leads says whether rotations lead from one key to another.
+// leads reports whether rotations lead from one key to another.
 func leads(all []Rotation, from, to string) bool {
 	for range all {
 		for _, r := range all {

@@ -80,7 +80,7 @@ func rotated(t *testing.T, dir string, first Key, statement []byte) {
 	}
 }
 
-// TestRotatePublished reads the key at once after the last step but one, as any process would.
+// TestRotatePublished reads the key immediately after the last step but one, as any process would.
 func TestRotatePublished(t *testing.T) {
 	dir := t.TempDir()
 	first, err := LoadOrCreateKey(dir)
@@ -121,8 +121,8 @@ func TestRotatePublished(t *testing.T) {
 	}
 }
 
-// TestRotateAtOnce has many rotate at once: the statements make one chain.
-func TestRotateAtOnce(t *testing.T) {
+// TestRotateConcurrently has many processes rotate concurrently: the statements make one chain.
+func TestRotateConcurrently(t *testing.T) {
 	dir := t.TempDir()
 	first, err := LoadOrCreateKey(dir)
 	ok(t, err)

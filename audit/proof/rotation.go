@@ -19,8 +19,8 @@ const (
 //	custody rotation v1
 //	{"v":1,"old":"NAME+HASH+KEY","new":"NAME+HASH+KEY","time":"..."}
 //
-// Who trusts the old key can trust the new one. The other way round it says nothing: who
-// has only the new key would have to believe the old one's thief.
+// A verifier who trusts the old key can trust the new one. The reverse does not hold: a verifier with only the new key
+// would have to trust a thief of the old one.
 type Rotation struct {
 	V    int       `json:"v"`
 	Old  string    `json:"old"`  // verifier in note format

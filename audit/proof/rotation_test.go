@@ -107,7 +107,7 @@ func TestRotation(t *testing.T) {
 		"signed by another":     {func(f files) { f[name(1, ".rotation")] = resignAs(t, f[name(1, ".rotation")], thief) }, proof.ErrRotationForged},
 		"a second successor":    {func(f files) { f[name(4, ".rotation")] = sign(keys[0], thief.public) }, proof.ErrRotationForked},
 		"one that is not in it": {func(f files) { f[name(4, ".rotation")] = sign(keys[3], thief.public) }, proof.ErrNoProof},
-		"numbered anew":         {func(f files) { f[name(7, ".rotation")] = f[name(1, ".rotation")]; delete(f, name(1, ".rotation")) }, proof.ErrStray},
+		"renumbered":            {func(f files) { f[name(7, ".rotation")] = f[name(1, ".rotation")]; delete(f, name(1, ".rotation")) }, proof.ErrStray},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := maps.Clone(two)

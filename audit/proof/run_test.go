@@ -28,7 +28,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// key is a signing key and who trusts it.
+// key is a signing key and its verifier.
 type key struct {
 	signer  note.Signer
 	public  string

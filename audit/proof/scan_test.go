@@ -58,7 +58,7 @@ func oracle(record []byte) error {
 
 var escapes = regexp.MustCompile(`\\(?:u[0-9a-f]{4}|.)`)
 
-// allUTC says whether all times below v are in UTC, in years that RFC 3339 has.
+// allUTC reports whether all times below v are in UTC, in years that RFC 3339 has.
 func allUTC(v reflect.Value) bool {
 	if t, ok := v.Interface().(time.Time); ok {
 		return t.Location() == time.UTC && t.Year() >= 1 && t.Year() < 10000

@@ -118,7 +118,7 @@ type schema struct {
 	payloads             uint64 // a bit for each such field
 }
 
-// kindForm says which of a record's fields is a kind's payload.
+// kindForm returns which of a record's fields is a kind's payload.
 type kindForm struct {
 	kind    audit.Kind
 	payload int
@@ -157,7 +157,7 @@ func (s *schema) kindForm(kind []byte) (kindForm, bool) {
 //	          "", 0, false, null, [] or the time 0001-01-01T00:00:00Z
 //	"T?"      T or null: such a field is left out if it is null only
 //
-// docs/verify.md says how values are written.
+// docs/verify.md describes how values are written.
 func RecordSchema() []byte {
 	return appendShape(nil, newSchema().record)
 }

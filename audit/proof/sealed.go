@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// Sealed is a segment as evidence has it. The records are those that its manifest lists; who signed the manifest is not
-// checked.
+// Sealed is a segment as evidence has it. The records are those that its manifest lists; the manifest's signature is
+// not checked.
 type Sealed struct {
 	Manifest
 	Signed   []byte   // the manifest's signed note

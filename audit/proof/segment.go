@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// maxWorkers bounds how many segments are in memory at once.
+// maxWorkers bounds the number of segments that are in memory together.
 const maxWorkers = 4
 
 // part is what one segment was found to hold. It does not know what stands before it.
@@ -34,7 +34,7 @@ type part struct {
 	present     []uint64 // seqs of records whose erasure is stated
 	erased      []proven
 	withheld    []proven
-	strange     *Verdict // a record that a newer version wrote: what it says of losses and copies is not known
+	strange     *Verdict // a record that a newer version wrote: its statements of losses and copies are not understood
 }
 
 type gap struct {
@@ -42,7 +42,7 @@ type gap struct {
 	excuse bool // the host's log said so: a guest has no say in what the log lost
 }
 
-// segments checks all segments, several at a time, and takes what they hold in their order.
+// segments checks all segments, several concurrently, and takes their results in order.
 func (v *verifier) segments(ctx context.Context) error {
 	if len(v.manifests) == 0 {
 		return nil

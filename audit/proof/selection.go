@@ -20,8 +20,8 @@ const (
 	withheldMagic    = "CWH1"      // a frame as that of an erased record, of one that the exporter did not show
 )
 
-// Selection says which records a bundle shows. Of the others it has the leaf and the place
-// only. Records that the check of the whole rests on, those of kind run and gap, are always shown.
+// Selection names the records that a bundle shows. Of the others it has only the leaf and the place. Records on which
+// the check of the whole rests, those of kind run and gap, are always shown.
 type Selection struct {
 	Shows func(seq uint64) bool
 	// Context shows what explains the others as well: steps, policies, operations on the VM and findings.
@@ -29,7 +29,7 @@ type Selection struct {
 	What    string // names the selection for people, such as "seq 40 to 60"
 }
 
-// shows says whether a record is to be shown.
+// shows reports whether a record is to be shown.
 func (s Selection) shows(seq uint64, k audit.Kind) bool {
 	switch k {
 	case audit.KindRun, audit.KindGap:
@@ -40,9 +40,9 @@ func (s Selection) shows(seq uint64, k audit.Kind) bool {
 	return s.Shows(seq)
 }
 
-// Selected is the signed statement that a bundle shows some records of a run only: by the
-// exporter's choice, and which. Digest is over the withheld ones in their order, SHA-256 of seq
-// (uint64, little-endian) and leaf of each. The host's log does not know of it.
+// Selected is the signed statement that a bundle shows only some records of a run, by the exporter's choice, and which.
+// Digest is over the withheld ones in their order, SHA-256 of seq (uint64, little-endian) and leaf of each. It is not
+// in the host's log.
 //
 //	custody selection v1
 //	{"v":1,"run":"r-...","head":"...","records":900,"withheld":880,"digest":"...","what":"seq 40 to 59","by":"...","time":"..."}
@@ -86,8 +86,8 @@ func (w *withheld) add(seq uint64, leaf Hash) {
 
 func (w *withheld) digest() Hash { return Hash(w.hash.Sum(nil)) }
 
-// selected returns a segment in which only the selection is in clear. The segment has to be
-// what its manifest says: of one that is not, nobody could tell which bytes to leave out.
+// selected returns a segment in which only the selection is in clear. The segment has to match its manifest: otherwise
+// it would be unclear which bytes to leave out.
 func (b *bundler) selected(name string) ([]byte, error) {
 	first, _ := wal.ParseName(name, wal.SegmentSuffix)
 	m, signed, err := b.evidence.manifestOver(first)

@@ -113,7 +113,7 @@ func TestSelectionContext(t *testing.T) {
 	}
 }
 
-// TestSelectionRefused: what cannot be told apart or signed is not withheld.
+// TestSelectionRefused: records that cannot be distinguished or signed are not withheld.
 func TestSelectionRefused(t *testing.T) {
 	w, stranger := newWorld(t), newKey(t)
 	try := func(s *proof.Selection, signer note.Signer) error {

@@ -57,7 +57,7 @@ func stampedOver(file string, response, checkpoint []byte) (*timestamp.Timestamp
 	return t, signer, nil
 }
 
-// stampOver returns when an earlier checkpoint was stamped; zero if it was not, or by nobody who is trusted.
+// stampOver returns when an earlier checkpoint was stamped; zero if it was not, or not by a trusted authority.
 func (v *verifier) stampOver(file string, response, checkpoint []byte) (time.Time, error) {
 	if response == nil || v.trust.Authorities == nil {
 		return time.Time{}, nil
@@ -69,8 +69,8 @@ func (v *verifier) stampOver(file string, response, checkpoint []byte) (time.Tim
 	return t.Time.UTC(), nil
 }
 
-// authority checks that the certificate of who stamped is one for that purpose alone, which
-// has to be critical (RFC 3161, section 2.3), and was given out by an authority that is trusted.
+// authority checks that the signer's certificate is for time stamps alone, marked critical (RFC 3161, section 2.3), and
+// was issued by an authority that is trusted.
 func (v *verifier) authority(t *timestamp.Timestamp, signer *x509.Certificate) error {
 	_, err := signer.Verify(x509.VerifyOptions{
 		Roots: v.trust.Authorities, Intermediates: pool(t.Certificates), CurrentTime: t.Time,
@@ -90,7 +90,7 @@ func (v *verifier) authority(t *timestamp.Timestamp, signer *x509.Certificate) e
 
 // openStamp reads a response and checks that the certificate in it signed it.
 func openStamp(response []byte) (t *timestamp.Timestamp, signer *x509.Certificate, err error) {
-	defer func() { // the parsers are not ours, and this comes from whoever wrote the bundle
+	defer func() { // the parsers are a library's, and their input is from the bundle's author
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it cannot be parsed: %v", r)
 		}

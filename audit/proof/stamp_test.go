@@ -127,13 +127,13 @@ func TestStamp(t *testing.T) {
 		f := maps.Clone(truth)
 		f["checkpoint.tsr"] = flipped(f["checkpoint.tsr"], at)
 		if _, err := f.verify(t, trust); err == nil && !sameStamp(t, truth["checkpoint.tsr"], f["checkpoint.tsr"]) {
-			t.Errorf("byte %d of the stamp is flipped, and nobody says so", at)
+			t.Errorf("byte %d of the stamp is flipped, and no error reports it", at)
 		}
 	}
 	t.Run("openssl", func(t *testing.T) { opensslStamp(t, truth, a) })
 }
 
-// sameStamp says whether two responses hold the same signed token in other wrapping.
+// sameStamp reports whether two responses hold the same signed token in other wrapping.
 func sameStamp(t testing.TB, a, b []byte) bool {
 	t.Helper()
 	x, err := timestamp.ParseResponse(a)
@@ -151,7 +151,7 @@ func flipped(b []byte, at int) []byte {
 	return b
 }
 
-// opensslStamp has somebody else say the same, in the words of docs/verify.md.
+// opensslStamp checks the same with OpenSSL, as docs/verify.md describes.
 func opensslStamp(t *testing.T, f files, a authority) {
 	dir := t.TempDir()
 	pem := exec.Command("openssl", "x509", "-inform", "der", "-out", filepath.Join(dir, "tsa.pem"))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// statementText returns what is signed: a line that says what it is, and one of JSON. The
-// first line keeps a signature on one kind of statement from being one on another.
+// statementText returns what is signed: a line that names the kind of statement, and one of JSON. The first line keeps
+// a signature on one kind of statement from being one on another.
 func statementText(kind string, v any) (string, error) {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -52,7 +52,7 @@ func parseStatement(kind, text string, v any) error {
 	return nil
 }
 
-// inUTC says whether the times of a statement are in UTC, in years from 1 to 9999.
+// inUTC reports whether the times of a statement are in UTC, in years from 1 to 9999.
 func inUTC(statement reflect.Value) bool {
 	for i := range statement.NumField() {
 		if t, ok := statement.Field(i).Interface().(time.Time); ok && (t.Location() != time.UTC || t.Year() < 1) {

@@ -36,8 +36,8 @@ func (v *verifier) cosignedAt(n *note.Note) (time.Time, bool) {
 	return times[min(max(v.trust.Quorum, 1), len(times))-1], true
 }
 
-// backdated finds manifests that came into the log after the checkpoint that the verifier kept, and say
-// that they were sealed before it, or have records that say that they are older still.
+// backdated finds manifests that came into the log after the checkpoint that the verifier kept, and state that they
+// were sealed before it, or have records with times that are older still.
 func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 	p := v.report.Published
 	if p.SinceTime.IsZero() {
@@ -63,8 +63,8 @@ func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 	return nil
 }
 
-// DefaultWithin is how long after it says that it was sealed a manifest has to be in the log, as witnesses saw it, unless
-// the verifier demands another time: a host can be without its witnesses for a while.
+// DefaultWithin is the time after its stated sealing within which a manifest has to be in the log, as witnesses saw it,
+// unless the verifier demands another time: a host can be without its witnesses for a while.
 const DefaultWithin = 24 * time.Hour
 
 // dated is a checkpoint with a time that the verifier believes.
@@ -73,8 +73,8 @@ type dated struct {
 	at   time.Time
 }
 
-// timely checks that each manifest was in the log not long after it says that it was sealed: by the checkpoints that
-// were shown, and by the last one.
+// timely checks that each manifest was in the log soon after its stated sealing: by the checkpoints that were shown,
+// and by the last one.
 func (v *verifier) timely(ctx context.Context, src source, c signedCheckpoint) error {
 	shown, err := v.shownCheckpoints(ctx, src, c)
 	if err != nil {

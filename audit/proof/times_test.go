@@ -111,7 +111,7 @@ func TestBackdated(t *testing.T) {
 		})
 	}
 
-	// Without a witness nobody says when the checkpoint was kept.
+	// Without a witness there is no time of the kept checkpoint.
 	r, err = w.inLog(t, w.replaced, proof.Trust{Keys: w.trusted, Since: w.kept})
 	check(t, err)
 	if !r.Published.SinceTime.IsZero() {
@@ -119,7 +119,7 @@ func TestBackdated(t *testing.T) {
 	}
 }
 
-// bundle is one of the run in dir, with what the host knows of its past.
+// bundle is one of the run in dir, with the host's past checkpoints.
 func (r *rewritten) bundle(t testing.TB, dir string) files {
 	t.Helper()
 	var b bytes.Buffer
@@ -128,7 +128,7 @@ func (r *rewritten) bundle(t testing.TB, dir string) files {
 	return unpack(t, b.Bytes())
 }
 
-// TestLate: who writes the past again finds no witness that saw it then.
+// TestLate: an attacker who rewrites the past finds no witness that saw it then.
 func TestLate(t *testing.T) {
 	w := newRewritten(t)
 	late := func(t *testing.T, err error) { t.Helper(); wants(t, err, proof.ErrDoesNotHold, proof.ErrLate, 0) }
@@ -145,7 +145,7 @@ func TestLate(t *testing.T) {
 	check(t, err)
 	_, err = w.inLog(t, w.replaced, w.trust())
 	late(t, err)
-	_, err = again.verify(t, proof.Trust{Keys: w.trusted}) // docs/verify.md says that this holds
+	_, err = again.verify(t, proof.Trust{Keys: w.trusted}) // docs/verify.md states that this holds
 	check(t, err)
 
 	t.Run("bounds", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestLate(t *testing.T) {
 		late(t, err)
 	})
 	t.Run("another end, of today", func(t *testing.T) {
-		// docs/verify.md says that this holds, and what tells it.
+		// docs/verify.md states that this holds, and what detects it.
 		w := newRewritten(t)
 		dir := clone(t, w.genuine)
 		for _, file := range []string{name(4, ".manifest"), name(3, ".manifest"), name(3, ".leaves"), name(3, ".seg")} {

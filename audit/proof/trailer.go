@@ -13,8 +13,8 @@ const (
 	trailerFile    = "trailer" // the last file of a bundle
 )
 
-// Trailer is the signed statement at a bundle's end that all bytes before it are what the host wrote.
-// The host's log does not know of it.
+// Trailer is the signed statement at a bundle's end that all bytes before it are as the host wrote them. It is not in
+// the host's log.
 //
 //	custody trailer v1
 //	{"v":1,"run":"r-...","head":"...","files":9,"bytes":40960,"sha256":"..."}

@@ -107,8 +107,8 @@ func Inclusion(leaves []Hash, i int) []Hash {
 	return append(Inclusion(leaves[k:], i-k), Root(leaves[:k]))
 }
 
-// VerifyInclusion says whether path proves that leaf is the one at index i in
-// the tree of that size and root (the algorithm of RFC 9162 section 2.1.3.2).
+// VerifyInclusion reports whether path proves that leaf is the one at index i in the tree of that size and root (the
+// algorithm of RFC 9162 section 2.1.3.2).
 func VerifyInclusion(leaf Hash, i, size uint64, path []Hash, root Hash) bool {
 	if i >= size {
 		return false
@@ -131,8 +131,8 @@ func VerifyInclusion(leaf Hash, i, size uint64, path []Hash, root Hash) bool {
 	return last == 0 && h == root
 }
 
-// VerifyConsistency says whether path proves that the tree of size n and root second goes on
-// from the one of size m and root first (the algorithm of RFC 9162, section 2.1.4.2).
+// VerifyConsistency reports whether path proves that the tree of size n and root second goes on from the one of size m
+// and root first (the algorithm of RFC 9162, section 2.1.4.2).
 func VerifyConsistency(m, n uint64, path []Hash, first, second Hash) bool {
 	switch {
 	case m == n:

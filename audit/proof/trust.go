@@ -9,7 +9,7 @@ import (
 
 // Trust is whom a verifier believes and what it demands. Only Keys is required.
 type Trust struct {
-	// Keys are those of hosts, as they came by another way than the evidence.
+	// Keys are those of hosts, from a separate trusted channel, not from the evidence.
 	Keys note.Verifiers
 	// Fleets are root keys of fleets: what one of them states to be a host's key, in a bundle, is
 	// trusted like Keys. Nil: none.
@@ -21,8 +21,8 @@ type Trust struct {
 	// Since is an earlier checkpoint of the host's log that the verifier kept: the log must
 	// have gone on from there. Nil: none was kept.
 	Since []byte
-	// Within is how long after it says that it was sealed each manifest has to be in the log, by the time that
-	// the quorum of Witnesses, or an authority, gives. 0: DefaultWithin.
+	// Within is the time after its stated sealing within which each manifest has to be in the log, by the time that the
+	// quorum of Witnesses, or an authority, gives. 0: DefaultWithin.
 	Within time.Duration
 	// Authorities are roots of time stamp authorities (RFC 3161); nil: a stamp is not looked
 	// at. With Stamped a stamp must be there.

@@ -29,7 +29,7 @@ func (f *Finding) Status() int { return f.status }
 // Error implements error.
 func (f *Finding) Error() string { return f.text }
 
-// What Verify can find. Each comes in a Verdict, which says where. docs/verify.md has them in a table.
+// What Verify can find. Each comes in a Verdict, which has the place. docs/verify.md has them in a table.
 var (
 	// Findings about records: the evidence does not hold.
 	ErrAltered     = &Finding{"record-altered", 10, "record altered"}

@@ -27,7 +27,7 @@ type Report struct {
 	// Head is the digest of the last manifest; two copies of a run with the same head are the same.
 	Head    Hash
 	Closing wal.Closing
-	// Sealed is when the last manifest says that it was sealed, and Pause how long that is after the one before it.
+	// Sealed is the sealing time in the last manifest, and Pause its distance from the one before it.
 	Sealed  time.Time
 	Pause   time.Duration
 	Facts   Facts
@@ -41,8 +41,8 @@ type Report struct {
 	Asked     []Erasure  // of records that are still there
 	Hosts     []Host     // whose keys a trusted root of a fleet states
 	Rotations []Rotation // that lead from a key that is trusted to another
-	// Withheld is how many of Records a bundle does not show, by its exporter's choice, and
-	// Selected the statement that says so; nil if all are shown but those that were erased.
+	// Withheld is how many of Records a bundle does not show, by its exporter's choice, and Selected the statement of
+	// that; nil if all are shown but those that were erased.
 	Withheld uint64
 	Selected *Selected
 	Attached *Attachments // files that are no part of the record; nil if there are none
@@ -60,19 +60,19 @@ type Published struct {
 	Covered, Tail uint64
 	Since         uint64 // size of the earlier checkpoint that the log goes on from, 0 if none was asked for
 	// Witnessed is when the run's last manifest is known to have been in the log: by the quorum of witnesses, or a
-	// stamp. Delay is the longest time from the seal of a manifest to such a moment. Zero if nobody is trusted to say when.
+	// stamp. Delay is the longest time from the seal of a manifest to such a moment. Zero without a trusted source of
+	// time.
 	Witnessed time.Time
 	Delay     time.Duration
 	SinceTime time.Time // by when witnesses had cosigned that one; zero if none that is trusted did
 	Stamp     time.Time // of the checkpoint by an authority; zero if there is none or none was asked for
-	Authority string    // who stamped: the subject of its certificate
+	Authority string    // the subject of the stamping authority's certificate
 }
 
-// Verify checks evidence against whom the verifier trusts: every signature, the chain of
-// manifests, every record against its leaf and root, its form, the seqs, the gaps, what was
-// erased, and what the host's log says of all of it. A nil error means that it holds from the
-// first record to the closing manifest. Any error is a *Verdict, or ctx's. What leaves the
-// question open is told only if nothing else was found.
+// Verify checks evidence against the keys, witnesses and time in trust: every signature, the chain of manifests, every
+// record against its leaf and root, its form, the seqs, the gaps, what was erased, and the host's log on all of it. A
+// nil error means that it holds from the first record to the closing manifest. Any error is a *Verdict, or ctx's.
+// Findings that leave the question open are returned only if there is no other.
 func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	v := newVerifier(e, t)
 	if e.bundle {
@@ -144,7 +144,7 @@ func (v *verifier) keys(context.Context) (err error) {
 		return err
 	}
 	v.stating = len(hosts)
-	if v.report.Hosts, err = v.ring.vouch(v.trust.Fleets, hosts); err != nil {
+	if v.report.Hosts, err = v.ring.attest(v.trust.Fleets, hosts); err != nil {
 		return err
 	}
 	if v.rotations, err = v.evidence.rotations(); err != nil {
@@ -376,7 +376,7 @@ func (v *verifier) strays() error {
 // witnessedFiles are those that a stamp may stand beside.
 func (v *verifier) witnessedFiles() map[uint64]bool {
 	known := map[uint64]bool{}
-	numbers, _ := v.evidence.list(witnessedSuffix) // strays reads them too, and tells what is wrong
+	numbers, _ := v.evidence.list(witnessedSuffix) // strays reads them too, and reports what is wrong
 	for _, n := range numbers {
 		known[n] = true
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-// The format of frames, as package wal documents it. It is written down here a second time:
-// who checks the record should not share the code of who writes it.
+// The format of frames, as package wal documents it. It is written down here a second time: the verifier should not
+// share code with the writer.
 const (
 	frameMagic  = "CWF1"
 	erasedMagic = "CWE1"
@@ -44,9 +44,8 @@ func newWalker(run string) *walker {
 	return &walker{head: []byte(`{"v":1,"run":"` + run + `","seq":`), run: run, table: crc32.MakeTable(crc32.Castagnoli)}
 }
 
-// walk returns the frames of a segment if all is as the leaves say, which the caller has
-// held against the signed root. Otherwise compare says what is wrong. The frames hold until
-// the next call and share memory with data.
+// walk returns the frames of a segment if all match the leaves, which the caller has compared with the signed root.
+// Otherwise compare finds what is wrong. The frames hold until the next call and share memory with data.
 func (w *walker) walk(data []byte, leaves []Hash) ([]proven, bool) {
 	w.frames = w.frames[:0]
 	for _, leaf := range leaves {

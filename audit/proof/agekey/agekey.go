@@ -30,7 +30,7 @@ const (
 	maxWorkToTry = 22
 )
 
-// Config says what decrypts the key.
+// Config names what decrypts the key.
 type Config struct {
 	// From is the absolute path of a file with age identities, "credential/NAME" for such a
 	// file among a service's credentials of systemd, or "passphrase".
@@ -42,7 +42,7 @@ type Config struct {
 	Ask func(prompt string) (string, error)
 }
 
-// Lock is a proof.Lock. It reads identities anew each time, and asks for a passphrase once.
+// Lock is a proof.Lock. It reads identities again each time, and asks for a passphrase once.
 type Lock struct {
 	config Config
 
@@ -64,10 +64,10 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *Error) Hint() string { return e.hint }
 
-// Check says what is wrong with a Config's From, without reading what it names.
+// Check returns what is wrong with a Config's From, without reading the source that it names.
 func Check(from string) error {
 	name, isCredential := strings.CutPrefix(from, credential)
 	switch {
@@ -79,7 +79,7 @@ func Check(from string) error {
 	return fmt.Errorf("%.80q: want passphrase, credential/NAME, or the absolute path of a file with an age identity", from)
 }
 
-// New returns a Lock. Nothing is read and nobody is asked yet.
+// New returns a Lock. It reads nothing and does not ask for a passphrase yet.
 func New(c Config) (*Lock, error) {
 	if err := Check(c.From); err != nil {
 		return nil, err

@@ -41,7 +41,10 @@ func identity(t testing.TB) string {
 func source(t testing.TB, dir, from string, change ...func(*agekey.Config)) proof.LockedKey {
 	t.Helper()
 	c := agekey.Config{From: from, Dir: dir, Getenv: func(string) string { return "" },
-		Ask: func(string) (string, error) { t.Error("somebody is asked"); return "", errors.New("nobody") }}
+		Ask: func(string) (string, error) {
+			t.Error("a passphrase is asked for")
+			return "", errors.New("no terminal")
+		}}
 	for _, f := range change {
 		f(&c)
 	}
@@ -225,7 +228,7 @@ func TestPassphrase(t *testing.T) {
 	}
 }
 
-// TestFails: without what opens the key there is none, no other one is made, and the errors say what to do.
+// TestFails: without what opens the key there is none, no other one is made, and the errors name the remedy.
 func TestFails(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "keys")

@@ -3,6 +3,5 @@
 // a file on another medium, one that systemd gives to a service as a credential, or a
 // passphrase. A copy of the disk or of a back-up without that is worth nothing.
 //
-// A process that signs has the key in its memory. Who is root on the running host can take it
-// from there.
+// A process that signs has the key in its memory. Root on the running host can take it from there.
 package agekey

@@ -89,7 +89,7 @@ func askTerminal(prompt string) (string, error) {
 		err  error
 	}
 	typed := make(chan answer, 1)
-	go func() { // it outlives this call if nobody types anything; the process is about to end then
+	go func() { // it outlives this call if no input comes; the process is about to end then
 		word, err := term.ReadPassword(int(tty.Fd()))
 		typed <- answer{word, err}
 	}()

@@ -24,10 +24,10 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// maxWait bounds one question to the agent, in which somebody may have to touch a token.
+// maxWait bounds one request to the agent, for which a person may have to touch a token.
 const maxWait = 30 * time.Second
 
-// Config says which agent signs. Both are required.
+// Config names the agent and the key. Both are required.
 type Config struct {
 	Socket string // absolute path of the agent's socket
 	Dir    string // where the public halves are kept: CUSTODY_HOME/keys
@@ -50,10 +50,10 @@ func (e *Error) Error() string { return "the agent that holds the host's key: " 
 // Unwrap returns what happened.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *Error) Hint() string { return e.hint }
 
-// Check says what is wrong with the path of a socket, without opening it.
+// Check returns what is wrong with the path of a socket, without opening it.
 func Check(socket string) error {
 	if !filepath.IsAbs(socket) || filepath.Clean(socket) != socket {
 		return fmt.Errorf("%.80q: want the absolute path of an agent's socket", socket)

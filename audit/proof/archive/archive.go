@@ -129,9 +129,9 @@ func (w *Writer) Close() error {
 
 var errClosed = errors.New("the archive is complete")
 
-// Open reads the headers of an archive of size bytes. It refuses whatever a Writer would not have written,
-// byte by byte; the contents are read later. check is called with each file in order; the first error ends it and is
-// returned as it is. Any other error says what is wrong with the archive.
+// Open reads the headers of an archive of size bytes. It refuses any byte that a Writer would not have written; the
+// contents are read later. check is called with each file in order; its first error ends Open and is returned
+// unchanged. Any other error describes what is wrong with the archive.
 func Open(r io.ReaderAt, size int64, check func(name string, size int64) error) (*FS, error) {
 	a := &FS{r: r}
 	at, last := int64(0), ""
@@ -174,7 +174,7 @@ func readBlock(r io.ReaderAt, at, size int64) (h [block]byte, err error) {
 	return h, err
 }
 
-// parse reads a header: what it says is written again, and has to be the same.
+// parse reads a header: encoding it again has to give the same bytes.
 func parse(h [block]byte, before string) (f file, err error) {
 	name, _, _ := bytes.Cut(h[:maxName], []byte{0})
 	size, err := strconv.ParseInt(string(h[124:135]), 8, 64)

@@ -42,7 +42,7 @@ func (e *VaultError) Error() string { return fmt.Sprintf("Vault, %s: %v", e.Path
 // Unwrap returns what happened.
 func (e *VaultError) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *VaultError) Hint() string { return e.hint }
 
 // client makes requests to one Vault with custody's own token.
@@ -91,7 +91,7 @@ func newClient(getenv func(string) string) (*client, error) {
 	return &client{api: v, address: address, token: func() (string, error) { return tokenFrom(getenv) }}, nil
 }
 
-// tokenFrom reads the token anew each time: whoever gives it out may have changed it.
+// tokenFrom reads the token again each time, as it may have been renewed.
 func tokenFrom(getenv func(string) string) (string, error) {
 	if t := getenv("VAULT_TOKEN"); t != "" {
 		return t, nil
@@ -185,7 +185,7 @@ func (c *client) once(ctx context.Context, method, path string, body map[string]
 	return secret.Data, nil
 }
 
-// explain says what an error means for who runs the host.
+// explain returns what an error means to the operator of the host.
 func (c *client) explain(path string, err error) error {
 	var answer *api.ResponseError
 	if !errors.As(err, &answer) {

@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// Config says which key of which Vault signs. Name and Dir are required.
+// Config names the Vault and the key that signs. Name and Dir are required.
 type Config struct {
 	Mount string // of the transit engine; default transit
 	Name  string // of the key in Vault
@@ -66,7 +66,7 @@ func New(c Config) (*Source, error) {
 	return &Source{config: c, client: cl}, nil
 }
 
-// Check says what is wrong with the names of a mount and of a key in it, without asking Vault.
+// Check returns what is wrong with the names of a mount and of a key in it, without asking Vault.
 func Check(mount, name string) error {
 	clean := mount == "" || path.Clean(mount) == mount && !strings.HasPrefix(mount, "/") && !strings.HasPrefix(mount, "..")
 	if name == "" || name == "." || name == ".." || !clean || strings.ContainsAny(name+mount, "?#% \n") || strings.Contains(name, "/") {
@@ -108,7 +108,7 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("no version of %s in Vault belongs to %s in %s", e.Name, proof.PublicFile, e.Dir)
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *MismatchError) Hint() string {
 	return "the host had a key in a file or another one in Vault before: name that one again, or have it sign for this one with custody key rotate --from"
 }

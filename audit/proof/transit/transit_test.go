@@ -144,7 +144,7 @@ func TestSignAndRotate(t *testing.T) {
 	}
 	must(t, verify(t, record(t, first), first.Public))
 
-	s.call(t, s.Token, "transit/keys/host/rotate", nil) // by somebody who does not know of the host
+	s.call(t, s.Token, "transit/keys/host/rotate", nil) // by an administrator, not by the host
 	again, err := src.Key(t.Context())
 	must(t, err)
 	if again.Public != first.Public {
