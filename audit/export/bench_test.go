@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/audit/store/sqlite"
 )
 
-// null takes everything at once.
+// null takes everything immediately.
 type null struct{}
 
 func (null) Send(context.Context, []export.Item) error { return nil }

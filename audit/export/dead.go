@@ -54,9 +54,9 @@ const (
 	deadFiles = 4
 )
 
-// Dead are the dead letters of one sink: NAME.dead.ndjson, and older ones in NAME.dead.1.ndjson and
-// so on. The oldest file goes when there are too many; how many letters went with it is
-// counted. The store still has their records. Several processes may use it at once.
+// Dead are the dead letters of one sink: NAME.dead.ndjson, and older ones in NAME.dead.1.ndjson and so on. The oldest
+// file goes when there are too many; how many letters went with it is counted. The store still has their records.
+// Several processes may use it concurrently.
 type Dead struct {
 	dir, name string
 	bytes     int64 // of one file
@@ -101,7 +101,7 @@ func (d *Dead) locked(ctx context.Context, f func() error) (err error) {
 	return f()
 }
 
-// add appends letters, durably; dropped are the letters that fell out for want of room.
+// add appends letters, durably; dropped are the letters that were removed for want of space.
 func (d *Dead) add(ctx context.Context, letters ...Letter) (dropped uint64, err error) {
 	var lines []byte
 	for _, l := range letters {
@@ -302,7 +302,7 @@ func (d *Dead) forget(ctx context.Context, those func(Letter) bool) (n int, err 
 	return n, err
 }
 
-// forget writes a file anew without some letters, and puts it in the place of the old one.
+// forget rewrites a file without some letters, and replaces the old one with it.
 func forget(path string, those func(Letter) bool) (n int, err error) {
 	var kept []byte
 	for l, err := range lettersOf(path) {

@@ -1,6 +1,5 @@
-// Package export carries the record to those who watch over it: the formats of
-// SIEMs, and the ways into them. The packages below it are the formats (ocsf,
-// ecs, cef) and the sinks (file, syslog, hec, elastic, otlp, natsio, s3).
+// Package export delivers the record to those who monitor it: it has the formats of SIEMs, and the transports to them.
+// The packages below it are the formats (ocsf, ecs, cef) and the sinks (file, syslog, hec, elastic, otlp, natsio, s3).
 //
 //	store --Feed--> Exporter --Event--> Format --Item--> Sink
 //	                   |                                  | ok: cursor goes on
@@ -23,7 +22,7 @@ type Event struct {
 	Host   string // name of the key of the host that recorded it
 	Body   []byte // the record's exact bytes; empty when it was erased
 	Erased bool   // of Record there are then only run, seq and time
-	// Mark says why the record is not to be taken for what a host signed; nil if it is, or if the Source does not know.
+	// Mark is why the record is not as a host signed it; nil if it is, or if the Source does not know.
 	Mark *store.Mark
 	// Start is the run's start, nil if the record of it is missing.
 	Start *audit.Lifecycle
@@ -35,7 +34,7 @@ type Event struct {
 // ID is the same whenever the record is exported, and that of no other.
 func (e Event) ID() string { return e.Run + ":" + strconv.FormatUint(e.Seq, 10) }
 
-// Wrong says whether the record is known not to be what a host signed.
+// Wrong reports whether the record is known not to be what a host signed.
 func (e Event) Wrong() bool { return e.Mark != nil && e.Mark.Wrong() }
 
 // Format writes an event in the words of a SIEM: one JSON object or one line, without a

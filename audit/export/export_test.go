@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/export/exporttest"
 )
 
-// receiver is a sink that keeps what it was given, and fails as it is told.
+// receiver is a sink that keeps what it was given, and fails on demand.
 type receiver struct {
 	mu   sync.Mutex // guards what follows
 	got  []export.Item

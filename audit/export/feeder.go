@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// batch is what is sent at once, and how far that is.
+// batch is the events of one request, and the position in the feed behind them.
 type batch struct {
 	items   []Item
 	misfits []Letter // events that the format has no words for
@@ -45,7 +45,7 @@ func (f *feeder) run(ctx context.Context, follow bool) error {
 			sleep(ctx, min(f.x.o.Retry.First<<min(fails, 10), f.x.o.Retry.Max))
 		case err == nil && fails > 0:
 			fails = 0
-			f.x.told.change(func(s *Stats) { s.FailingSince = time.Time{} }) // a sink that fails, too, says so again
+			f.x.told.change(func(s *Stats) { s.FailingSince = time.Time{} }) // a sink that fails, too, reports that again
 		case err == nil && more:
 		case err == nil && !follow && len(f.queue.refs) == 0:
 			return nil
@@ -132,7 +132,7 @@ func (f *feeder) events(ctx context.Context, ref store.Ref) error {
 	return nil
 }
 
-// missing says that the store has fewer records than it took in: it cannot be known which, and waiting does not help.
+// missing is the error for a store with fewer records than it took in: it is unknown which, and waiting does not help.
 func (f *feeder) missing(ref store.Ref, n uint64) {
 	f.x.told.change(func(s *Stats) { s.Missing += n })
 	f.x.o.Log.Error("the store lacks records that it took in; custody fsck compares it with the log",

@@ -19,13 +19,13 @@ type Filter struct {
 	MinSeverity Severity
 }
 
-// run says whether events of this run can pass.
+// run reports whether events of this run can pass.
 func (f Filter) run(tenant, run string) bool {
 	return (f.Tenant == "" || f.Tenant == tenant) && (len(f.Runs) == 0 || slices.Contains(f.Runs, run))
 }
 
-// kind says whether records of this kind and observer can pass. An erased record has neither: that
-// it was erased is told to whoever gets all kinds.
+// kind reports whether records of this kind and observer can pass. An erased record has neither: that it was erased is
+// reported to sinks that get all kinds.
 func (f Filter) kind(k audit.Kind, o audit.Observer, erased bool) bool {
 	if erased {
 		return len(f.Kinds) == 0 && f.Observer == ""
@@ -33,7 +33,7 @@ func (f Filter) kind(k audit.Kind, o audit.Observer, erased bool) bool {
 	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, k)) && (f.Observer == "" || f.Observer == o)
 }
 
-// severity says whether an event this severe passes. The more severe, the lower the number.
+// severity reports whether an event this severe passes. The more severe, the lower the number.
 func (f Filter) severity(s Severity) bool { return f.MinSeverity == 0 || s <= f.MinSeverity }
 
 // item formats an event that passes. An event that the format has no words for is still an

@@ -122,7 +122,7 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// TestLocked: two exporters of one name refuse each other, and say what to do.
+// TestLocked: two exporters of one name refuse each other, with an error that names the remedy.
 func TestLocked(t *testing.T) {
 	o := options(t, &exporttest.Source{}, &receiver{})
 	_, stop := follow(t, o)
@@ -286,7 +286,7 @@ func TestDeadAndRedrive(t *testing.T) {
 	}
 	delete(bad, "r-1:7")
 	delete(bad, "r-1:150")
-	src.Erase("r-1", 150) // meanwhile: what is sent again says so
+	src.Erase("r-1", 150) // meanwhile: the repeat has it as erased
 	if n, err := export.Redrive(t.Context(), o); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}

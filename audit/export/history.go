@@ -22,7 +22,7 @@ type Source interface {
 
 // Bounds of what a reader keeps in memory.
 const (
-	pageRows     = 1000     // read from the store at once,
+	pageRows     = 1000     // read from the store in one query,
 	pageBytes    = 4 << 20  // or fewer, if they are as large as this
 	historyRuns  = 1024     // runs that are known how far they were read
 	historyExecs = 1 << 17  // execs that are remembered,
@@ -30,8 +30,8 @@ const (
 	execOverhead = 256      // bytes of one beside its text, about
 )
 
-// reader makes events of a store's rows: it remembers, within bounds, what came before them.
-// Not for several goroutines at once.
+// reader makes events of a store's rows: it remembers, within bounds, what came before them. It is not safe for
+// concurrent use.
 type reader struct {
 	src   Source
 	runs  *simplelru.LRU[runKey, *history]
@@ -94,7 +94,7 @@ func (r *reader) segment(ctx context.Context, ref store.Ref, after uint64, kinds
 	}
 }
 
-// page reads the next records with seq from to last; more says that there may be others behind them.
+// page reads the next records with seq from to last; more is set if there may be others behind them.
 func (r *reader) page(ctx context.Context, key runKey, from, last uint64, kinds []audit.Kind) (rows []store.Row, more bool, err error) {
 	q := store.Query{Tenant: key.tenant, Run: key.run, Kinds: kinds, Limit: pageRows}
 	if from > 0 {
@@ -208,7 +208,7 @@ func (r *reader) remember(key procKey, e *audit.Exec) {
 	}
 }
 
-// procs returns the process that an event is about, and its parent where the event itself says so.
+// procs returns the process that an event is about, and its parent if the event itself names it.
 func procs(e audit.Event) (proc, parent string) {
 	switch {
 	case e.Exec != nil:

@@ -43,7 +43,7 @@ func (s seen) Append(dst []byte, e export.Event) ([]byte, error) {
 	return append(dst, '.'), nil
 }
 
-// TestMarkedExplainsNothing: an altered record of an exec does not say what program another record is about.
+// TestMarkedExplainsNothing: an altered record of an exec does not supply the program of another record.
 func TestMarkedExplainsNothing(t *testing.T) {
 	src := marking{Source: &exporttest.Source{}}
 	run := []audit.Event{
@@ -76,7 +76,7 @@ func TestMarkedExplainsNothing(t *testing.T) {
 	}
 }
 
-// TestMarkedKeepsItsPlace: bytes that somebody put into the store do not choose the id of their event.
+// TestMarkedKeepsItsPlace: bytes that were put into the store do not choose the id of their event.
 func TestMarkedKeepsItsPlace(t *testing.T) {
 	src := marking{Source: &exporttest.Source{}, wrong: []uint64{7}}
 	body := []byte(`{"v":1,"run":"r-genuine","seq":1,"time":"2026-01-01T00:00:00Z","observer":"host","kind":"gap"}`)

@@ -94,10 +94,10 @@ func items(ctx context.Context, src Source, format Format, filter Filter, runs [
 	}
 }
 
-// Redrive sends the dead letters again, each event made anew of its record, by the format of now; where
-// the store has the record no more, what was kept is sent. It returns how many were taken; those that
-// are refused again are dead letters again. While another Redrive of the same name is at
-// work it returns a *LockedError; an exporter may be. After a kill the rest comes with the next call.
+// Redrive sends the dead letters again, each event formatted again from its record, by the present format; if the store
+// no longer has the record, the kept event is sent. It returns how many were taken; those that are refused again are
+// dead letters again. While another Redrive of the same name is at work it returns a *LockedError; an exporter may be
+// at work. After a kill the next call does the rest.
 func Redrive(ctx context.Context, o Options) (taken int, err error) {
 	o.defaults()
 	dead, err := OpenDead(o.Dir, o.Name, o.DeadBytes, o.DeadFiles)
@@ -139,7 +139,7 @@ func Redrive(ctx context.Context, o Options) (taken int, err error) {
 	return int(told.read().Sent), dead.release()
 }
 
-// again makes the item of a dead letter anew; when the format still has no words for it, the letter is returned.
+// again formats the item of a dead letter again; if the format no longer supports it, the letter is returned.
 func (o Options) again(ctx context.Context, r *reader, l Letter) (Item, *Letter, error) {
 	ref := store.Ref{Tenant: l.Tenant, Host: l.Host, Run: l.Run, First: l.Seq, Last: l.Seq}
 	for e, err := range r.segment(ctx, ref, 0, nil) {

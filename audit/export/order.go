@@ -41,7 +41,7 @@ func newQueue(cursor string) *queue {
 	return q
 }
 
-// room is how many more refs fit.
+// room returns how many more refs fit.
 func (q *queue) room() int { return queueRefs - len(q.refs) }
 
 func (q *queue) add(refs []store.Ref, now time.Time) {

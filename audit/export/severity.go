@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// SeverityOf says how much a reader should care about an event. docs/mapping.md has the table.
+// SeverityOf returns how urgent an event is. docs/mapping.md has the table.
 func SeverityOf(e Event) Severity {
 	if e.Wrong() {
 		return Alert
@@ -134,7 +134,7 @@ func ofSecret(s *audit.Secret) Severity {
 	return Info
 }
 
-// ofAccess: what was refused, and then what leaves the host or says who may do what.
+// ofAccess: first refused accesses, then those that carry records off the host or change permissions.
 func ofAccess(a *audit.Access) Severity {
 	switch {
 	case a == nil:

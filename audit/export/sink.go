@@ -40,13 +40,13 @@ func (o Outcomes) Error() string {
 	return fmt.Sprintf("%d of %d events were not taken: %v", n, len(o), first)
 }
 
-// Refused says that the other side will never take it like this.
+// Refused means that the receiver will never take the event in this form.
 type Refused struct{ Reason string }
 
 // Error implements error.
 func (r *Refused) Error() string { return "refused: " + r.Reason }
 
-// Later says that the other side wants to be asked again, and not before After.
+// Later means that the sink is to retry, and not before After.
 type Later struct {
 	After time.Duration // 0 when it did not say
 	Err   error
@@ -60,7 +60,7 @@ func (l *Later) Unwrap() error { return l.Err }
 
 // Warner is a Sink that cannot promise all that others do, or is set up so.
 type Warner interface {
-	// Warning says what is not promised, "" when there is nothing to say. It may be called at any time.
+	// Warning returns a guarantee that the sink cannot give, "" if there is none. It may be called at any time.
 	Warning() string
 }
 

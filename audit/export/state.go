@@ -21,7 +21,7 @@ import (
 
 // Files of an exporter named N, in the directory of exporters:
 //
-//	N.cursor        how far it is, and what was delivered until there; written anew and renamed, fsynced
+//	N.cursor        how far it is, and what was delivered until there; rewritten and renamed, fsynced
 //	N.lock          locked while an exporter of this name works
 //	N.status        Stats, for others to read; may be some seconds old
 //	N.dead.ndjson   what no repeat can deliver, one Letter a line; see Dead
@@ -52,7 +52,7 @@ var ErrName = errors.New("a sink's name has letters, digits, - and _, at most 64
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// LockedError says that another exporter of this name is at work.
+// LockedError means that another exporter of this name is at work.
 type LockedError struct {
 	Name  string
 	Owner string // process id, as the owner wrote it
@@ -63,7 +63,7 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("another exporter named %q is at work, in process %s", e.Name, e.Owner)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *LockedError) Hint() string {
 	return "stop the other one, or give this sink a name of its own: each name has its own cursor"
 }
@@ -128,7 +128,7 @@ func readProgress(dir, name string) (progress, error) {
 	return c, nil
 }
 
-// CursorError says that a cursor cannot be read, and so that it is not known what was exported.
+// CursorError means that a cursor cannot be read, and so it is unknown what was exported.
 type CursorError struct {
 	Path string
 	Err  error
@@ -140,7 +140,7 @@ func (e *CursorError) Error() string { return fmt.Sprintf("%s is not a cursor: %
 // Unwrap returns the cause.
 func (e *CursorError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *CursorError) Hint() string {
 	return "remove the file to export everything again: events keep their ids"
 }
@@ -182,7 +182,7 @@ type Stats struct {
 	Retried uint64    `json:"retried"` // calls of the sink that were repeats
 	Dead    uint64    `json:"dead"`    // events that went to the dead letters
 	Missing uint64    `json:"missing"` // records that the feed announced and the store did not have
-	// DeadKept are the letters in the files now, DeadDropped those that fell out of them for want of room.
+	// DeadKept are the letters in the files now, DeadDropped those that were removed for want of space.
 	DeadKept    uint64    `json:"dead_kept"`
 	DeadDropped uint64    `json:"dead_dropped"`
 	LastSuccess time.Time `json:"last_success,omitzero"`
@@ -190,7 +190,7 @@ type Stats struct {
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 	// FailingSince is when the first failure was since an event was taken, in this process or one before; zero: none was.
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	// Halted says that the sink refuses everything, and that nothing more goes to the dead letters.
+	// Halted is set if the sink refuses everything, and no more events go to the dead letters.
 	Halted  bool   `json:"halted,omitempty"`
 	Warning string `json:"warning,omitempty"` // what the sink does not promise
 }

@@ -85,7 +85,7 @@ func Measure(ctx context.Context, src Source, c Cursor, f Filter) (Behind, error
 	return b, nil
 }
 
-// in says whether the segment is the one that was begun.
+// in reports whether the segment is the one that was begun.
 func (p Part) in(ref store.Ref) bool {
 	return p.Tenant == ref.Tenant && p.Run == ref.Run && p.Index == ref.Index
 }

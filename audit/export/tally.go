@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// tally counts what becomes of events. Its methods may be called at once.
+// tally counts the results of events. It is safe for concurrent use.
 type tally struct {
 	mu sync.Mutex // guards s
 	s  Stats

@@ -1,10 +1,10 @@
 // Package asciicast writes what a run's terminal showed as a recording, asciicast version 2
 // (docs.asciinema.org/manual/asciicast/v2): a header, then one JSON array an event. Players show it in step with time.
 //
-// The text is the recorded one, which has passed the redactor. It is played as it is, with every
-// escape sequence that a guest wrote: play it in a browser, or in a terminal that you would have
-// let the guest write to. What the record cannot give stands in markers ("m"): output that was not
-// recorded, records that were erased, the time that a sandbox was frozen. Markers also say where steps begin and end.
+// The text is the recorded one, which has passed the redactor. It is played as it is, with every escape sequence that a
+// guest wrote: play it in a browser, or in a terminal that you would have let the guest write to. Markers ("m") stand
+// for what the record lacks: output that was not recorded, records that were erased, the time that a sandbox was
+// frozen. Markers also show where steps begin and end.
 //
 // A pipe's line feeds get the carriage return that a terminal would have put before them. A byte
 // that is no UTF-8 becomes U+FFFD, for the format has no other: the record has the byte.
@@ -26,7 +26,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Options say what is shown, and where.
+// Options select what is shown.
 type Options struct {
 	Step   string // of this step alone; "" for all
 	Stream string // stdout, stderr or tty alone; "" for all
@@ -209,7 +209,7 @@ func (c *caster) mark(format string, args ...any) {
 	c.event("m", wire.Legible(fmt.Sprintf(format, args...), maxMarker))
 }
 
-// event writes one line: seconds since the start, what it is, and its text.
+// event writes one line: seconds since the start, its type, and its text.
 func (c *caster) event(code, data string) {
 	c.line([]any{json.Number(strconv.FormatFloat(max(c.at, 0).Seconds(), 'f', 6, 64)), code, data})
 }

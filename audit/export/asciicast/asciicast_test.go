@@ -131,7 +131,7 @@ func TestWrite(t *testing.T) {
 	s.output("a", "tty", 0, "\x1b[31mred\n\r\n")
 	s.output("a", "stdout", 100, "later\n")
 	s.add(audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: "output", Bytes: 77, Cause: "record.output"}})
-	s.add(audit.Event{Kind: audit.KindVM, VM: &audit.VM{Op: "freeze", Reason: "no room"}, Time: began})
+	s.add(audit.Event{Kind: audit.KindVM, VM: &audit.VM{Op: "freeze", Reason: "no space"}, Time: began})
 	s.output("a", "stdout", 106, "half \xe2\x82")
 	s.add(audit.Event{Kind: audit.KindStep, Step: "a", Lifecycle: &audit.Lifecycle{Phase: audit.PhaseEnd, Name: "a", Status: audit.StatusDone, ExitCode: &zero}})
 	s = append(s, store.Row{Head: store.Head{Seq: 12, Time: began.Add(2 * time.Second)}, Erased: &[32]byte{}})
@@ -148,7 +148,7 @@ func TestWrite(t *testing.T) {
 	marks := `step a: sh -c 'echo \x1b[2J'
 stdout of step a: bytes 32 to 100 are not in these records
 output is missing, 77 bytes: record.output
-freeze: no room
+freeze: no space
 step a: done, exit code 0
 record 12 was erased
 `

@@ -93,7 +93,7 @@ func (l *line) event() {
 	}
 }
 
-// begin writes the header and what every event has: when, where, who says so.
+// begin writes the header and the fields of every event: time, place and observer.
 func (l *line) begin(signature, name, outcome string) {
 	e := l.e
 	l.header(signature, name)

@@ -137,7 +137,7 @@ func (p parsed) render() string {
 	return b.String()
 }
 
-// shown is the slow way to say how a text looks in a value that is long enough for it.
+// shown is the slow form of a text in a value that is long enough for it.
 func shown(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {

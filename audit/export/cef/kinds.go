@@ -139,7 +139,7 @@ func (l *line) flow(f audit.Flow) {
 	l.uintIf("custodyPacketsOut", f.PacketsOut)
 	l.uintIf("custodyPacketsIn", f.PacketsIn)
 	if l.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		l.fixed("custodyProcObserver", "guest") // who had the ports the guest alone can say
+		l.fixed("custodyProcObserver", "guest") // only the guest can report which process had the ports
 	}
 }
 

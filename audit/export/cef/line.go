@@ -15,7 +15,7 @@ import (
 const (
 	maxOwn   = 32 << 10
 	maxLine  = 256 << 10 // of all values together
-	maxMarks = 32        // cuts that are told one by one
+	maxMarks = 32        // cuts that are listed one by one
 )
 
 // length is how long the value of a key may be: as the dictionary has it for texts (Implementing
@@ -277,7 +277,7 @@ func (l *line) mark(key string, n int) {
 	}
 }
 
-// finish says what was cut.
+// finish adds what was cut.
 func (l *line) finish() []byte {
 	for i, c := range l.cuts {
 		if i == 0 {

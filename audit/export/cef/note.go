@@ -2,7 +2,7 @@ package cef
 
 import "github.com/custody-project/custody/audit"
 
-// note tells what somebody said about a run or a record of it.
+// note writes a note on a run or on a record of it.
 func (l *line) note(n audit.Note) {
 	signature, name := "note", "Note added"
 	if n.Withdraws != "" {

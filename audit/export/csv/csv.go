@@ -1,12 +1,12 @@
 // Package csv writes records as a table for spreadsheets: RFC 4180, UTF-8, a line of names first,
 // always the same columns. It is made of the record and proves nothing; a bundle does.
 //
-// What a guest chose cannot become a formula: a cell that would begin with one of = + - @ or their
-// full-width forms, spaces before it or not, gets an apostrophe in front, and so does what follows a
-// semicolon, which many spreadsheets take for the end of a cell. Numbers that Custody counted stay
-// numbers. Control and format characters, and bytes that are no UTF-8, stand as \x1b, \u202e or \xff, and
-// a backslash as two, so that no cell has a second line and each can be read back. A text of more than
-// 32,000 bytes is cut, and says how long it was: spreadsheets end a cell at 32,767 characters.
+// What a guest chose cannot become a formula: a cell that would begin with one of = + - @ or their full-width forms,
+// spaces before it or not, gets an apostrophe in front, and so does what follows a semicolon, which many spreadsheets
+// take for the end of a cell. Numbers that Custody counted stay numbers. Control and format characters, and bytes that
+// are no UTF-8, stand as \x1b, \u202e or \xff, and a backslash as two, so that no cell has a second line and each can
+// be read back. A text of more than 32,000 bytes is cut, and ends with its full length: spreadsheets end a cell at
+// 32,767 characters.
 package csv
 
 import (
@@ -34,8 +34,8 @@ func Columns() []string {
 	}
 }
 
-// Write writes the rows in their order. An erased record and one that cannot be read have a line,
-// whose action says so.
+// Write writes the rows in their order. An erased record and one that cannot be read have a line with an action of
+// their own.
 func Write(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(Columns()); err != nil {
@@ -112,7 +112,7 @@ func text(s string) string {
 	return strings.Join(parts, ";")
 }
 
-// formula says whether a spreadsheet would compute a cell that begins like that.
+// formula reports whether a spreadsheet would compute a cell that begins like that.
 func formula(s string) bool {
 	s = strings.TrimLeft(s, " \u00a0\u3000\"'")
 	return strings.HasPrefix(s, "=") || strings.HasPrefix(s, "+") || strings.HasPrefix(s, "-") || strings.HasPrefix(s, "@") ||

@@ -59,7 +59,7 @@ func table(t testing.TB, rows iter.Seq2[store.Row, error]) []map[string]string {
 	return out
 }
 
-// TestKinds: every kind has a line with what it is about.
+// TestKinds: every kind has a line with its subject.
 func TestKinds(t *testing.T) {
 	var bodies [][]byte
 	var names []string

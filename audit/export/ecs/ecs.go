@@ -1,9 +1,9 @@
 // Package ecs writes events in the Elastic Common Schema, version 8.16. docs/mapping.md has the tables.
 //
-// Fields of ECS have the meaning that ECS gives them, and values of the right type: an address
-// that is none does not stand in a field of type ip, where it would make Elasticsearch refuse the
-// event. What ECS has no field for stands under "custody", in the words of docs/events.md.
-// custody.observer tells the host's observations from the guest's claims.
+// Fields of ECS have the meaning that ECS gives them, and values of the right type: an address that is none does not
+// stand in a field of type ip, where it would make Elasticsearch refuse the event. Values without a field in ECS are
+// under "custody", with the names of docs/events.md. custody.observer distinguishes the host's observations from the
+// guest's claims.
 package ecs
 
 import (
@@ -208,7 +208,7 @@ func (d *doc) finish() []byte {
 	return d.Finish()
 }
 
-// where writes who recorded it, and in which sandbox of whom it happened.
+// where writes the host that recorded it, and the tenant and sandbox in which it happened.
 func (d *doc) where() {
 	e, s := d.e, or(d.e.Start)
 	o := d.Obj("observer")
@@ -256,7 +256,7 @@ func (d *doc) related() {
 	d.Quiet = false
 }
 
-// seeIP notes an address for related.ip, and says whether it is one.
+// seeIP notes an address for related.ip, and reports whether it is one.
 func (d *doc) seeIP(s string) bool {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {

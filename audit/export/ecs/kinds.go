@@ -273,7 +273,7 @@ func (d *doc) finding(f audit.Finding) {
 	d.StrIf("action", f.Action)
 }
 
-// access tells who looked at records. A login is an authentication, all else the call of an API.
+// access writes an access to records. A login is an authentication, all else an API call.
 func (d *doc) access(a audit.Access) {
 	c := class{kind: "event", category: []string{"api"}, types: []string{"access", verdict(a.Verdict)},
 		action: "access-" + a.Action, outcome: "success", reason: a.Reason}

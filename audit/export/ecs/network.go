@@ -66,11 +66,11 @@ func (d *doc) flow(f audit.Flow) {
 	d.UintIf("count", f.Count)
 	d.orphan(f.Proc, f.PID, f.Parent)
 	if d.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		d.Const("proc_observer", "guest") // who had the ports the guest alone can say
+		d.Const("proc_observer", "guest") // only the guest can report which process had the ports
 	}
 }
 
-// end writes source or destination, and says whether the address was one.
+// end writes source or destination, and reports whether the address was one.
 func (d *doc) end(key, ip string, port int, domain, peer string, bytes, packets uint64) bool {
 	o := d.Obj(key)
 	ok := d.seeIP(ip)

@@ -2,7 +2,7 @@ package ecs
 
 import "github.com/custody-project/custody/audit"
 
-// note tells what somebody said about a run or a record of it.
+// note writes a note on a run or on a record of it.
 func (d *doc) note(n audit.Note) {
 	c := class{kind: "event", category: []string{"api"}, types: []string{"user", "creation"}, action: "note", outcome: "success"}
 	if n.Withdraws != "" {

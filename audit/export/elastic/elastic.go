@@ -126,8 +126,8 @@ type itemAnswer struct {
 	} `json:"error"`
 }
 
-// outcomes reads what became of each event. An answer that does not speak of each, in order, is
-// none: all is sent again, and what is there already says so.
+// outcomes reads the result of each event. An answer that does not have one for each, in order, is invalid: all is sent
+// again, and results of events that are there already report that.
 func outcomes(a peer.Answer, items []export.Item) error {
 	var v answer
 	if err := json.Unmarshal(a.Body, &v); err != nil || a.Cut || v.Errors == nil || len(v.Items) != len(items) {
@@ -160,7 +160,7 @@ func (i itemAnswer) outcome(a peer.Answer) error {
 	case i.Status == 400 || i.Status == 413:
 		return &export.Refused{Reason: what}
 	}
-	// Too busy, or an index, a permission, a node that somebody has to put right.
+	// Too busy, or an index, a permission, a node that an administrator has to repair.
 	a.Body, a.Status = []byte(what), i.Status
 	return a.Later()
 }

@@ -131,7 +131,7 @@ func start(t *testing.T, c *cluster) (*httptest.Server, Options) {
 	t.Cleanup(func() {
 		server.Close()
 		for _, bad := range c.bad {
-			t.Error("the cluster got what it does not know:", bad)
+			t.Error("the cluster got unknown requests:", bad)
 		}
 	})
 	path := filepath.Join(t.TempDir(), "key")

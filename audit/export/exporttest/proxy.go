@@ -15,7 +15,7 @@ type Fault int
 // The faults.
 const (
 	Pass    Fault = iota
-	Refuse        // reset at once
+	Refuse        // reset immediately
 	Hang          // takes everything, answers nothing
 	Break         // passes, and resets in the middle of the first answer
 	Late          // passes, and resets when some answers have gone through
@@ -120,7 +120,7 @@ func (p *Proxy) serve(c *net.TCPConn) {
 	}
 }
 
-// pass carries bytes both ways, and resets the connection within an answer if it is told to.
+// pass carries bytes in both directions, and resets the connection within an answer on demand.
 func (p *Proxy) pass(c *net.TCPConn, f Fault) {
 	up, err := net.Dial("tcp", p.target)
 	if err != nil {

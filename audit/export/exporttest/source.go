@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// Source is a feed in memory, that can be made to fail. It may be used at once.
+// Source is a feed in memory that can be made to fail. It is safe for concurrent use.
 type Source struct {
 	mu   sync.Mutex // guards what follows
 	refs []store.Ref

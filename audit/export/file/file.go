@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/audit/export"
 )
 
-// Options say where to write and when to begin a new file. Path is required.
+// Options have the path, which is required, and when to begin a new file.
 type Options struct {
 	Path string
 	// Bytes and Age are after how much, and how long, the file is set aside as
@@ -31,7 +31,7 @@ type Options struct {
 	Gzip  bool // those that were set aside
 }
 
-// Sink writes whole lines, and says that they are taken when they are on the disk.
+// Sink writes whole lines, and reports them as taken when they are on the disk.
 //
 //	open: a torn last line is cut off, a rotation that was cut short is ended
 //	 |
@@ -157,7 +157,7 @@ func (s *Sink) Send(_ context.Context, items []export.Item) error {
 	return nil
 }
 
-// moved says that somebody else, as logrotate does, has put the file elsewhere.
+// moved reports whether another program, such as logrotate, has moved the file.
 func (s *Sink) moved() bool {
 	there, err := os.Lstat(s.o.Path)
 	if err != nil {

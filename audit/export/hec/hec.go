@@ -1,8 +1,8 @@
 // Package hec is the sink for Splunk's HTTP Event Collector, with indexer acknowledgement.
 //
-// A 200 says that Splunk received a request, not that it indexed it. With acknowledgement, which is a
-// property of the token, the answer has an id, and the sink asks until Splunk says that
-// what has this id is indexed; what is not in time is sent again.
+// A 200 means that Splunk received a request, not that it indexed it. With acknowledgement, which is a property of the
+// token, the answer has an id, and the sink asks until Splunk reports that id as indexed; requests that are not indexed
+// in time are sent again.
 package hec
 
 import (
@@ -185,7 +185,7 @@ type verdict struct {
 	Ack  *uint64 `json:"ackId"`
 }
 
-// post sends a request; acked says that its acknowledgement is to be waited for.
+// post sends a request; acked is set if the sink is to wait for its acknowledgement.
 func (s *Sink) post(ctx context.Context, r *request) (acked bool, err error) {
 	a, err := s.http.Post(ctx, s.o.URL+"/services/collector/event", "application/json", r.body, false, answerBytes)
 	if err != nil {
@@ -211,8 +211,8 @@ func (s *Sink) post(ctx context.Context, r *request) (acked bool, err error) {
 	return true, nil
 }
 
-// aboutEvents says whether a collector's code is about the data: no data, invalid format, no event, an empty
-// one, wrong fields. The others are about tokens, indexes and channels, which somebody has to put right.
+// aboutEvents reports whether a collector's code is about the data: no data, invalid format, no event, an empty one,
+// wrong fields. The others are about tokens, indexes and channels, which an administrator has to repair.
 func aboutEvents(code int) bool { return slices.Contains([]int{5, 6, 12, 13, 15}, code) }
 
 // acknowledged waits for requests to be indexed, and gives those that were not in time an outcome.
@@ -242,7 +242,7 @@ func (s *Sink) acknowledged(ctx context.Context, waiting []request, outcomes exp
 	}
 }
 
-// ask asks about all at once. The answer is true once for each that is indexed.
+// ask asks about all in one request. The answer is true once for each that is indexed.
 func (s *Sink) ask(ctx context.Context, waiting []request) (map[string]bool, error) {
 	var q struct {
 		Acks []uint64 `json:"acks"`

@@ -21,8 +21,8 @@ import (
 	"github.com/custody-project/custody/audit/export/peer"
 )
 
-// splunk answers as Splunk's documentation of the HTTP Event Collector says, with indexer acknowledgement. It is
-// strict: what it does not know is an error. It is not Splunk.
+// splunk answers as Splunk's documentation of the HTTP Event Collector specifies, with indexer acknowledgement. It is
+// strict: it answers unknown requests with an error. It is not Splunk.
 type splunk struct {
 	mu      sync.Mutex // guards what follows
 	indexed map[string]int
@@ -128,7 +128,7 @@ func (s *splunk) index(ids []string) {
 	}
 }
 
-// ack forgets what it said yes to, as Splunk does.
+// ack forgets the ids that it has reported, as Splunk does.
 func (s *splunk) ack(w http.ResponseWriter, body []byte) {
 	var q struct{ Acks []uint64 }
 	if err := json.Unmarshal(body, &q); err != nil || len(q.Acks) == 0 {
@@ -162,7 +162,7 @@ func start(t *testing.T, s *splunk) *httptest.Server {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, bad := range s.bad {
-			t.Error("the collector got what it does not know:", bad)
+			t.Error("the collector got unknown requests:", bad)
 		}
 	})
 	return server

@@ -1,5 +1,5 @@
-// Package native writes events as they are, in an envelope: the record's exact bytes, with who
-// recorded it beside them, for receivers that get events of many hosts and tenants. Who has the record's bytes can prove them with the run's bundle.
+// Package native writes events unchanged, in an envelope: the record's exact bytes, and the host that recorded it, for
+// receivers that get events of many hosts and tenants. With the run's bundle the record's bytes can be proven.
 //
 //	{"id":"r-...:17","tenant":"acme","host":"host-1+0a1b2c3d","severity":6,"record":{...}}
 //
@@ -49,7 +49,7 @@ func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 	return w.Finish(), nil
 }
 
-// object says whether b is a JSON object on one line, with nothing around it.
+// object reports whether b is a JSON object on one line, with nothing around it.
 func object(b []byte) bool {
 	return b[0] == '{' && b[len(b)-1] == '}' && !bytes.ContainsAny(b, "\r\n") && utf8.Valid(b) && json.Valid(b)
 }

@@ -1,4 +1,4 @@
-// Package natsio is the sink for a NATS subject, in a JetStream stream unless it is told otherwise.
+// Package natsio is the sink for a NATS subject, in a JetStream stream unless it is set to a plain subject.
 //
 // Each message has our event id as Nats-Msg-Id: within the stream's window of duplicates a repeat
 // is dropped by the server. A publish counts when the stream has acknowledged it.
@@ -25,7 +25,7 @@ import (
 type Options struct {
 	URL      string // comma-separated; nats:// or tls://
 	Subject  string // {tenant}, {run} and {kind} are replaced
-	Plain    bool   // no stream: whoever listens gets it, nobody confirms it
+	Plain    bool   // no stream: every subscriber gets it, without acknowledgement
 	TLS      *tls.Config
 	Token    peer.Secret
 	User     string

@@ -169,7 +169,7 @@ func TestTooLargeAndNoStream(t *testing.T) {
 	}
 }
 
-// TestPlain: a plain subject has a warning, and whoever listens gets the events.
+// TestPlain: a plain subject has a warning, and every subscriber gets the events.
 func TestPlain(t *testing.T) {
 	s := start(t, nil)
 	o := options(t, s)

@@ -7,8 +7,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// access tells who looked at records: a login as an authentication, an export as what was done
-// with a log, all else as the call of an API.
+// access writes an access to records: a login as an authentication, an export as an activity on a log, all else as an
+// API call.
 func (d *doc) access(a audit.Access) {
 	status, c := success, allowed
 	if a.Verdict == audit.Deny {
@@ -59,7 +59,7 @@ func (d *doc) access(a audit.Access) {
 	}
 }
 
-// accessClass says what an action is in OCSF's words.
+// accessClass returns the OCSF class and activity of an action.
 func (d *doc) accessClass(a audit.Access) (uid, activity int) {
 	method, _, _ := strings.Cut(a.Route, " ")
 	switch a.Action {
@@ -89,7 +89,7 @@ func (d *doc) accessClass(a audit.Access) (uid, activity int) {
 	return 6003, other
 }
 
-// accessActor writes who asked, or that it was nobody known.
+// accessActor writes the principal, or that there was no known one.
 func (d *doc) accessActor(who string) {
 	if who == "" {
 		d.stepActor()

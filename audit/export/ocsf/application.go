@@ -80,7 +80,7 @@ func (d *doc) vm(v audit.VM) {
 	d.StrIf("tier", v.Tier)
 }
 
-// secretActivity says what an operation on a credential is in an API's words.
+// secretActivity returns an operation on a credential as the activity of an API.
 func secretActivity(op audit.SecretOp) (activity, status int, c control) {
 	switch op {
 	case audit.SecretMint:

@@ -67,7 +67,7 @@ func severity(s export.Severity) (int, string) {
 	return 1, "Informational"
 }
 
-// control is the profile security_control as far as it is used: what was done, and what came of it.
+// control is the profile security_control as far as it is used: the action and its outcome.
 type control struct{ action, disposition int }
 
 // What enforcers and observers say.
@@ -145,7 +145,7 @@ func observableType(id int) string {
 	return "Unknown"
 }
 
-// maxObservables are written of one event; what they repeat stands in its attributes in full.
+// maxObservables is the number written of one event; they only repeat attributes, which are complete.
 const maxObservables = 24
 
 func (d *doc) see(at, attribute string, id int, value string) {

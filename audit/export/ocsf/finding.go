@@ -41,14 +41,14 @@ func (d *doc) gap(g audit.Gap) {
 	d.IntIf("bytes", g.Bytes)
 }
 
-// erased tells of a record that is no more: that it was there, and where.
+// erased writes an erased record: that it existed, and its place.
 func (d *doc) erased() {
 	d.logEvent(2, "Delete", "custody", success)
 	d.Const("message", "the record was erased; its place and its proof remain")
 	d.unmapped()
 }
 
-// foreign tells of a record of a kind that this code does not know.
+// foreign writes a record of an unknown kind.
 func (d *doc) foreign() {
 	d.logEvent(other, string(d.e.Kind), "custody", unknown)
 	d.Join("message", "record of kind", string(d.e.Kind))

@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// flowActivity says what happened to a flow, in numbers. A guest's attempt is its own word: 115
-// is a connect that goes on in the background, of which nobody knows yet how it ends.
+// flowActivity returns the number of what happened to a flow. A guest's attempt has its own number: 115 is a connect
+// that goes on in the background, whose outcome is still unknown.
 func flowActivity(f audit.Flow) (activity int, status int, c control) {
 	switch f.State {
 	case audit.FlowOpen:
@@ -66,7 +66,7 @@ func (d *doc) flow(f audit.Flow) {
 		d.Str("parent", f.Parent)
 	}
 	if d.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		d.Str("proc_observer", string(audit.Guest)) // who had the ports the guest alone can say
+		d.Str("proc_observer", string(audit.Guest)) // only the guest can report which process had the ports
 	}
 }
 
@@ -98,8 +98,8 @@ func hostOf(hostport string) string {
 	return strings.Trim(hostport[:i], "[]")
 }
 
-// rcode returns the number and the caption of a DNS response code by the names that records use
-// (RFC 6895). fixed says that the caption of 16 is no longer the wrong one.
+// rcode returns the number and the caption of a DNS response code by the names that records use (RFC 6895). fixed is
+// set if the caption of 16 is no longer the wrong one.
 func rcode(name string, fixed bool) (id int, caption string) {
 	switch name {
 	case "NOERROR":

@@ -2,7 +2,7 @@ package ocsf
 
 import "github.com/custody-project/custody/audit"
 
-// note tells what somebody said about a run or a record of it, as the call of an API.
+// note writes a note on a run or on a record of it, as an API call.
 func (d *doc) note(n audit.Note) {
 	activity, name := 1, "note"
 	if n.Withdraws != "" {

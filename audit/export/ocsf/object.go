@@ -23,7 +23,7 @@ func (d *doc) ms(key string, ns int64) {
 	}
 }
 
-// device writes the sandbox. profile says that the class has it of the profile host.
+// device writes the sandbox. profile is set if the class has it from the profile host.
 func (d *doc) device(profile bool) {
 	d.host = d.host || profile
 	o := d.Obj("device")
@@ -153,9 +153,8 @@ type endpoint struct {
 	host string
 }
 
-// end writes an end of a flow, and says whether its address and its port had the form for it;
-// what had not belongs into unmapped. The guest's end of which nothing is known is the sandbox;
-// any other has at least an empty name.
+// end writes an end of a flow, and reports whether its address and its port had the form for it; otherwise they belong
+// into unmapped. The guest's end without an address is the sandbox; any other has at least an empty name.
 func (d *doc) end(key string, p endpoint) (ip, port bool) {
 	o := d.Obj(key)
 	addr, err := netip.ParseAddr(p.ip)
@@ -191,7 +190,7 @@ func (d *doc) end(key string, p endpoint) (ip, port bool) {
 	return ip, port
 }
 
-// hostname says whether a name can stand in a hostname: until 1.3.0 it had to have the form.
+// hostname reports whether a name can be a hostname: until 1.3.0 the form was required.
 func (d *doc) hostname(s string) bool {
 	if d.has(sinceAnyHostname) {
 		return true

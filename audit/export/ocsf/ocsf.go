@@ -1,10 +1,9 @@
 // Package ocsf writes events in the Open Cybersecurity Schema Framework, schema.ocsf.io, in one
 // of several versions. docs/mapping.md has the tables.
 //
-// An event has the attributes that its class has in the chosen version, and no other. What has
-// no place there stands under "unmapped", in the words of docs/events.md: nothing is dropped.
-// Who observed it, host or guest, is always in unmapped.observer; where the version has
-// confidence_id, a guest's claim has 1 (Low) and what the host saw 3 (High).
+// An event has the attributes that its class has in the chosen version, and no other. Values without an attribute are
+// under "unmapped", with the names of docs/events.md: nothing is dropped. Who observed it, host or guest, is always in
+// unmapped.observer; where the version has confidence_id, a guest's claim has 1 (Low) and what the host saw 3 (High).
 package ocsf
 
 import (
@@ -53,7 +52,7 @@ type doc struct {
 	marks   [2]int // of unmapped, and of the payload in it
 }
 
-// has says whether something that came with a version can be written.
+// has reports whether an attribute that came with a version can be written.
 func (d *doc) has(since minor) bool { return d.f.minor >= since }
 
 // or returns what p points to, or nothing at all: a record whose payload is missing still has a form.
@@ -172,7 +171,7 @@ func (d *doc) secured(c control, old bool) {
 	}
 }
 
-// confidence is low for a guest's claim, and for what nobody signed.
+// confidence is low for a guest's claim, and for an unsigned record.
 func (d *doc) confidence() {
 	if d.e.Observer == audit.Guest || d.e.Wrong() {
 		d.Int("confidence_id", 1)
@@ -202,7 +201,7 @@ func (d *doc) rule(rule string, generation uint32) {
 	}
 }
 
-// digest writes that of the first policy, which the run's start tells.
+// digest writes that of the first policy, which is in the run's start.
 func (d *doc) digest(generation uint32) {
 	if s := d.e.Start; s != nil && generation == 1 {
 		d.StrIf("uid", s.PolicyDigest)
@@ -237,7 +236,7 @@ func (d *doc) unmapped() {
 	d.marks[1] = d.Obj(key)
 }
 
-// finish ends unmapped and writes the metadata, which say what was cut and which profiles were used.
+// finish ends unmapped and writes the metadata, which list what was cut and which profiles were used.
 func (d *doc) finish() []byte {
 	d.End(d.marks[1])
 	cut := len(d.Cuts) > 0
@@ -277,7 +276,7 @@ func (d *doc) metadata(cut bool) {
 	d.End(m)
 }
 
-// loggers says which host recorded it: by the name of its key, and its own.
+// loggers writes the host that recorded it: the name of its key, and its own.
 func (d *doc) loggers() {
 	host := ""
 	if d.e.Start != nil {

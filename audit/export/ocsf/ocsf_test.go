@@ -46,7 +46,7 @@ func TestNothingIsDropped(t *testing.T) {
 	}
 }
 
-// The checks of lint_test.go find what they are there to find.
+// The checks of lint_test.go find the faults that they are for.
 func TestChecksFind(t *testing.T) {
 	r := readRules(t)
 	all := map[string]sample.Sample{}
@@ -97,7 +97,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// An event is bounded, however long what a guest chose, and says what was cut.
+// An event is bounded, however long the guest's texts, and lists what was cut.
 func TestBounds(t *testing.T) {
 	e := sample.Named("exec/plain")
 	x := *e.Record.Exec

@@ -11,8 +11,8 @@ const Default = "1.8.0"
 // Versions are those that can be written, oldest first.
 func Versions() []string { return []string{"1.1.0", "1.3.0", "1.5.0", "1.8.0", "1.9.0"} }
 
-// minor is the second number of a version: within 1.x, attributes are added and almost never
-// taken away, so that one number says what there is.
+// minor is the second number of a version: within 1.x, attributes are added and almost never taken away, so that one
+// number determines what there is.
 type minor int
 
 // What was added in which version, as far as it is written here. Source: the changelog of

@@ -47,8 +47,8 @@ func (h *overHTTP) export(ctx context.Context, req *collector.ExportLogsServiceR
 	return answer(a)
 }
 
-// answer reads what came with a success. Not all receivers answer with protobuf, as they should; but what
-// is neither that, nor its JSON, nor nothing at all, may be of anybody.
+// answer reads the body of a success. Not all receivers answer with protobuf, as they should; but a body that is
+// neither that, nor its JSON, nor empty, may be of any other server.
 func answer(a peer.Answer) (*collector.ExportLogsServiceResponse, error) {
 	res := &collector.ExportLogsServiceResponse{}
 	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type")) // "" when it is not readable

@@ -1,11 +1,10 @@
 // Package otlp is the sink for receivers of OpenTelemetry logs (OTLP 1.x), over gRPC and over HTTP with protobuf.
 //
 // Each event is one log record: its body is the event in its format, its attributes are what finds it.
-// https://opentelemetry.io/docs/specs/otlp/ says what an answer means. Two things differ, so that
-// nothing is thrown away: an answer that the specification calls final, and that is about the
-// set-up and not about the data (no permission, unknown method, internal error), is asked again; and when a
-// receiver says that it rejected some of a request, without saying which, its halves are sent
-// again until those are alone. Events that it had taken then come twice, with the same id.
+// https://opentelemetry.io/docs/specs/otlp/ specifies the answers. Two things differ, so that nothing is thrown away:
+// an answer that the specification calls final, and that is about the set-up and not about the data (no permission,
+// unknown method, internal error), is retried; and when a receiver reports that it rejected some of a request, but not
+// which, its halves are sent again until those are alone. Events that it had taken then come twice, with the same id.
 package otlp
 
 import (
@@ -37,7 +36,7 @@ type Sink struct {
 	said string     // by the receiver, beside taking everything
 }
 
-// Batch implements export.Batcher: a gRPC server takes messages of 4 MiB unless it is told otherwise.
+// Batch implements export.Batcher: a gRPC server takes messages of 4 MiB by default.
 func (s *Sink) Batch() export.Batch { return export.Batch{Items: 500, Bytes: 1 << 20} }
 
 // Warning implements export.Warner.

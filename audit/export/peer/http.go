@@ -18,8 +18,8 @@ import (
 	"github.com/custody-project/custody/audit/export"
 )
 
-// HTTP posts to one server. It follows no redirect, which would carry the credential elsewhere,
-// and reads no more of an answer than it is told to.
+// HTTP posts to one server. It follows no redirect, which would carry the credential elsewhere, and reads at most limit
+// bytes of an answer.
 type HTTP struct {
 	client *http.Client
 	// Header is set on each request.
@@ -58,8 +58,8 @@ type Answer struct {
 	Cut    bool
 }
 
-// Post sends a body and reads at most limit bytes of the answer. The error is about the way there or
-// back: whether the server took it is then not known.
+// Post sends a body and reads at most limit bytes of the answer. The error is about the connection: whether the server
+// took the body is then unknown.
 func (h *HTTP) Post(ctx context.Context, url, contentType string, body []byte, zip bool, limit int64) (Answer, error) {
 	header := http.Header{"Content-Type": {contentType}}
 	if zip {
@@ -126,9 +126,9 @@ func (a Answer) Said() string {
 	return fmt.Sprintf("HTTP %d: %s", a.Status, strings.Join(strings.Fields(clean), " "))
 }
 
-// Outcome is what a status means when the body says nothing more: nil for 2xx; *export.Refused for
-// what is about these very events (400, 413, 422); *export.Later for all others. A
-// credential, an address or an index that is wrong is somebody's to put right: nothing is thrown away for it.
+// Outcome is the meaning of a status when the body has nothing more: nil for 2xx; *export.Refused for what is about
+// these very events (400, 413, 422); *export.Later for all others. A wrong credential, address or index is for an
+// administrator to repair: nothing is thrown away for it.
 func (a Answer) Outcome() error {
 	switch {
 	case a.Status >= 200 && a.Status <= 299:

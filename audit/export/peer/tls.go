@@ -21,7 +21,7 @@ type TLS struct {
 	ServerName string // that its certificate must have, where it is not the host's
 }
 
-// Config reads the files. Our own certificate is read anew for each connection, so that it can be renewed.
+// Config reads the files. The client certificate is read again for each connection, so that it can be renewed.
 func (t TLS) Config() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
@@ -55,7 +55,7 @@ type Secret struct{ File, Env string }
 // maxSecret bounds what is read of a file.
 const maxSecret = 64 << 10
 
-// Set says whether there is one.
+// Set reports whether there is one.
 func (s Secret) Set() bool { return s.File != "" || s.Env != "" }
 
 // Value reads it. It is read whenever it is needed, so that it can be renewed, and kept nowhere.
@@ -98,7 +98,7 @@ func checked(v, from string) (string, error) {
 	return v, nil
 }
 
-// Local says whether a host is this machine by its own address, so that nothing travels in the open.
+// Local reports whether a host is this machine by its own address, so that no bytes leave it.
 func Local(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

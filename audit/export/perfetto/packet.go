@@ -91,7 +91,7 @@ func (t *tracer) packet(p message) {
 	_, t.err = t.out.Write(t.buf)
 }
 
-// begin says which clock the times are of.
+// begin names the clock of the times.
 func (t *tracer) begin(at int64) {
 	var snapshot, p message
 	for _, id := range []uint64{clockBoottime, clockRealtime} {

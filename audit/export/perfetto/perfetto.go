@@ -2,8 +2,8 @@
 // sends it nowhere, or for a copy of that page, or trace_processor: "Open trace file".
 //
 // The format is Perfetto's own, TrackEvent in protobuf (perfetto.dev/docs/reference/synthetic-track-event and
-// trace-packet-proto). Times are the record's, in nanoseconds since 1970, with a clock snapshot that
-// says so. What is drawn:
+// trace-packet-proto). Times are the record's, in nanoseconds since 1970, with a clock snapshot that states that. What
+// is drawn:
 //
 //	run, steps            a slice each
 //	processes             a track each, below its parent's: a slice for each program, instants for files and connects
@@ -13,10 +13,10 @@
 //	findings and gaps     instants
 //	output                a counter of bytes for each stream
 //
-// Arrows lead from a name's answer to the flow that rests on it, on to its requests and the model's call, from that
-// to the programs that it asked for, from flows to the uses of a secret, and to findings from what shows them.
-// The category of an event is who saw it, host or guest; a track of the guest's claims says so in its name.
-// Each event has the seq of its record. A trace is made of the record and proves nothing; a bundle does.
+// Arrows lead from a name's answer to the flow that rests on it, on to its requests and the model's call, from that to
+// the programs that it asked for, from flows to the uses of a secret, and to findings from what shows them. The
+// category of an event is its observer, host or guest; a track of the guest's claims has that in its name. Each event
+// has the seq of its record. A trace is made of the record and proves nothing; a bundle does.
 package perfetto
 
 import (

@@ -89,7 +89,7 @@ func TestWrite(t *testing.T) {
 	denied := s.add(audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{State: audit.FlowDeny, Proto: "tcp", DstIP: "10.0.0.1", DstPort: 22, Verdict: audit.Deny, Rule: "default"}})
 	s.add(audit.Event{Kind: audit.KindFinding, Finding: &audit.Finding{Rule: "scan", Seq: denied}})
 	s.add(audit.Event{Kind: audit.KindVM, VM: &audit.VM{Op: "freeze"}})
-	s.add(audit.Event{Kind: audit.KindVM, VM: &audit.VM{Op: "thaw", Reason: "room again"}})
+	s.add(audit.Event{Kind: audit.KindVM, VM: &audit.VM{Op: "thaw", Reason: "space again"}})
 	s.add(audit.Event{Kind: audit.KindOutput, Step: "agent", Output: &audit.Output{Stream: "stdout", Offset: 0, Text: "hello"}})
 	s.add(audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{ID: "f1", State: audit.FlowClose, Proto: "tcp", BytesOut: 77}})
 	s.add(audit.Event{Kind: audit.KindSecret, Step: "agent", Secret: &audit.Secret{Op: audit.SecretRevoke}})
@@ -126,7 +126,7 @@ func TestWrite(t *testing.T) {
 	if life := one(t, tr, "/model of agent", "model"); life.start != second(3) || life.end != second(19) || life.instant {
 		t.Errorf("%+v", life)
 	}
-	if freeze := one(t, tr, "/sandbox", "freeze"); freeze.end-freeze.start != 1e9 || freeze.args["reason"] != "room again" {
+	if freeze := one(t, tr, "/sandbox", "freeze"); freeze.end-freeze.start != 1e9 || freeze.args["reason"] != "space again" {
 		t.Errorf("%+v", freeze)
 	}
 	if c := tr.counts["custody r-trace/output/stdout of agent"]; len(c) != 1 || c[0] != 5 {
@@ -254,7 +254,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(out.Len())/1e6, "MB")
 }
 
-// TestEveryKind: a record of each kind of the table is in the trace as what it is, and not as one of an unknown kind.
+// TestEveryKind: a record of each kind of the table has its own form in the trace, and not that of an unknown kind.
 func TestEveryKind(t *testing.T) {
 	for kind, full := range sample.Full(true) {
 		body, err := json.Marshal(full.Record)

@@ -258,7 +258,7 @@ func (tr trace) find(path, name string) (all []slice) {
 	return all
 }
 
-// linked says whether an arrow leads from one to the other.
+// linked reports whether an arrow leads from one to the other.
 func linked(a, b slice) bool {
 	return slices.ContainsFunc(a.flows, func(f uint64) bool { return slices.Contains(b.flows, f) })
 }

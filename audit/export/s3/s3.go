@@ -150,8 +150,8 @@ func name(s string) string {
 	return fmt.Sprintf("%s-%x", strings.Trim(clean, "."), sha256.Sum256([]byte(s)))[:len(strings.Trim(clean, "."))+17]
 }
 
-// outcome reads an error. Only an object that is too large is about the events; a key, a bucket
-// or a permission that is wrong is somebody's to put right.
+// outcome reads an error. Only an object that is too large is about the events; a wrong key, bucket or permission is
+// for an administrator to repair.
 func outcome(err error) error {
 	var res minio.ErrorResponse
 	switch {

@@ -163,7 +163,7 @@ func TestObjects(t *testing.T) {
 	src := &exporttest.Source{}
 	src.Add(exporttest.Run("acme", "r-1", 250, 100)...)
 	src.Add(exporttest.Run("", "r-2", 30, 100)...)
-	for range 2 { // the second exporter begins anew, and writes the same objects
+	for range 2 { // the second exporter starts over, and writes the same objects
 		x, err := export.Open(export.Options{Name: "s3", Dir: t.TempDir(), Source: src, Format: export.JSON{}, Sink: open(t, s.options(t))})
 		if err != nil {
 			t.Fatal(err)

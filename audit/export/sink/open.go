@@ -16,18 +16,18 @@ import (
 	"github.com/custody-project/custody/audit/export/peer"
 )
 
-// SchemeError says that a URL names no sink that there is.
+// SchemeError means that a URL names no known sink.
 type SchemeError struct{ To string }
 
 // Error implements error.
 func (e *SchemeError) Error() string { return fmt.Sprintf("%.80q names no sink", e.To) }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *SchemeError) Hint() string {
 	return "begin with file:, stdout:, syslog+tls://, hec+https://, elastic+https://, otlp+grpcs://, otlp+https://, tls+nats:// or s3://"
 }
 
-// CredentialError says that a URL has a credential, which would stand in process lists, logs and shell histories.
+// CredentialError means that a URL has a credential, which would be exposed in process lists, logs and shell histories.
 type CredentialError struct{ Name string }
 
 // Error implements error.
@@ -35,12 +35,12 @@ func (e *CredentialError) Error() string {
 	return fmt.Sprintf("the URL of %s has a credential in it, and is not used", e.Name)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *CredentialError) Hint() string {
 	return "take it out of the URL, put it into a file of mode 0600, and name that as token_file or password_file, with user beside it"
 }
 
-// PlainError says that events would travel in plain text to another machine.
+// PlainError means that events would travel in plain text to another machine.
 type PlainError struct{ Scheme, Host string }
 
 // Error implements error.
@@ -48,7 +48,7 @@ func (e *PlainError) Error() string {
 	return fmt.Sprintf("%s to %s would carry the record in plain text", e.Scheme, e.Host)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *PlainError) Hint() string {
 	return "use the scheme with TLS, or say insecure: true if the way there is protected otherwise"
 }

@@ -94,7 +94,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestHints: refusals say what to do.
+// TestHints: refusals name the remedy.
 func TestHints(t *testing.T) {
 	for _, to := range []string{"hec+https://u:p@h", "hec+http://h.example", "what:x"} {
 		_, err := sink.Open(t.Context(), sink.Target{Name: "siem", To: to, TokenEnv: "X"})

@@ -10,8 +10,8 @@
 //	tls+nats://HOST:4222/SUBJECT  nats://         JetStream; several hosts with commas
 //	s3://BUCKET/PREFIX?endpoint=HOST&region=R     objects
 //
-// No URL has a credential: those come from files or the environment. What travels in plain text
-// to another machine is refused unless Insecure says that it may.
+// No URL has a credential: those come from files or the environment. Plain text to another machine is refused unless
+// Insecure allows it.
 package sink
 
 import (
@@ -61,7 +61,7 @@ type Target struct {
 
 	Headers map[string]string `yaml:"headers"` // hec, elastic, otlp; none of them a credential
 
-	// How much at once, and for how long. 0 is what suits the sink.
+	// The size of a batch, and how long to wait for it. 0 is the sink's default.
 	BatchEvents int           `yaml:"batch_events"`
 	BatchBytes  Size          `yaml:"batch_bytes"`
 	Timeout     time.Duration `yaml:"timeout"`

@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/audit/export"
 )
 
-// Parts of each message. The facility is "log audit" of RFC 5424, table 1. 32473 is the
-// number that RFC 5612 sets aside for those who have none of their own.
+// Parts of each message. The facility is "log audit" of RFC 5424, table 1. 32473 is the enterprise number that RFC 5612
+// reserves for examples.
 const (
 	facility = 13
 	appName  = "custody"

@@ -46,7 +46,7 @@ func text(s *string) string {
 	return *s
 }
 
-// legible says whether a parameter can hold s as it is.
+// legible reports whether a parameter can hold s as it is.
 func legible(s string) bool {
 	return strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

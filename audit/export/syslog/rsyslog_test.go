@@ -162,8 +162,8 @@ func send(t *testing.T, s export.Sink, items []export.Item) {
 	}
 }
 
-// TestRsyslogKilled: rsyslog is killed while it takes the feed, several times, and comes back. What it had
-// in memory is sent again.
+// TestRsyslogKilled: rsyslog is killed while it takes the feed, several times, and comes back. Messages that it had in
+// memory are sent again.
 func TestRsyslogKilled(t *testing.T) {
 	r := startRsyslog(t, nil)
 	src := &exporttest.Source{}

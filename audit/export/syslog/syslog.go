@@ -1,11 +1,10 @@
 // Package syslog is the sink for receivers of RFC 5424 over TCP (RFC 6587) and TLS (RFC 5425), each message
 // behind its length.
 //
-// The protocol has no answer. What is done instead: a Send ends when the other side's kernel has
-// acknowledged every byte; a connection that the other side has closed is noticed before
-// anything is written to it; and what was last sent, up to a few megabytes, is sent again over the
-// next connection, since nobody knows how much of it was read. What remains: a receiver that dies
-// with more than that in its buffers, or that drops what it has read, loses events, and says nothing.
+// The protocol has no answer. Instead: a Send ends when the receiver's kernel has acknowledged every byte; a connection
+// that the receiver has closed is noticed before anything is written to it; and the last messages, up to a few
+// megabytes, are sent again over the next connection, since it is unknown how much of them was read. What remains: a
+// receiver that dies with more than that in its buffers, or that drops what it has read, loses events without a sign.
 package syslog
 
 import (

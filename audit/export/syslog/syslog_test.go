@@ -62,7 +62,7 @@ func (r *receiver) next(t *testing.T) net.Conn {
 		t.Cleanup(func() { c.Close() })
 		return c
 	case <-time.After(10 * time.Second):
-		t.Fatal("nobody connected")
+		t.Fatal("no connection")
 		return nil
 	}
 }
@@ -170,7 +170,7 @@ func TestTooLong(t *testing.T) {
 	contains(t, r.next(t), "r-1:3")
 }
 
-// TestCertificates: a receiver that cannot show who it is gets nothing.
+// TestCertificates: a receiver without a valid certificate gets nothing.
 func TestCertificates(t *testing.T) {
 	certs := exporttest.NewCerts(t)
 	r := listen(t, &tls.Config{Certificates: []tls.Certificate{certs.Server}, ClientCAs: certs.Pool, ClientAuth: tls.RequireAndVerifyClientCert})

@@ -94,7 +94,7 @@ func newest(t *testing.T) export.Format {
 	return f
 }
 
-// state says what tells an event from the others of its kind.
+// state returns what distinguishes an event from the others of its kind.
 func state(e export.Event) string {
 	switch {
 	case e.Erased:
@@ -288,7 +288,7 @@ func cefValues(b []byte) values {
 	return v
 }
 
-// echo are places that repeat what stands in another: they are told only if there is no other.
+// echo are places that repeat a value of another: they count only if there is no other.
 func echo(path string) bool {
 	for _, p := range []string{"message", "observables.", "related.", "finding_info.title", "header", "type_name"} {
 		if path == p || strings.HasSuffix(p, ".") && strings.HasPrefix(path, p) {
@@ -298,7 +298,7 @@ func echo(path string) bool {
 	return false
 }
 
-// places says where a value stands, in any of the forms that an event has.
+// places returns where a value occurs, in any of the forms that an event has.
 func places(l sample.Leaf, forms ...values) string {
 	var found, echoes []string
 	for _, v := range forms {
@@ -326,7 +326,7 @@ func (v values) places(l sample.Leaf) (found, echoes []string) {
 	return found, echoes
 }
 
-// same says whether s has the value: as a whole for numbers, within it for words.
+// same reports whether s has the value: as a whole for numbers, within it for words.
 func same(s string, forms []string) bool {
 	for _, f := range forms {
 		_, err := strconv.ParseInt(f, 10, 64)

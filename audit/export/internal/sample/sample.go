@@ -20,7 +20,7 @@ func Time() time.Time { return time.Date(2026, 11, 20, 22, 57, 7, 722398033, tim
 
 // Sample is an event with a name to find it by.
 type Sample struct {
-	Name string // kind, then what tells it from the others of its kind
+	Name string // kind, then what distinguishes it from the others of its kind
 	export.Event
 }
 
@@ -175,7 +175,7 @@ func envelope(i int, observer, payload string) []byte {
 	return fmt.Appendf(nil, `{"v":1,"run":%q,"seq":%d,"time":%q,"observer":%q,%s%s`, Run, i+1, at, observer, guest, payload[1:])
 }
 
-// link gives an event what the exporter knows of its process.
+// link adds to an event the process that the exporter derives for it.
 func link(e *export.Event, execs map[string]*audit.Exec) {
 	proc := ""
 	switch {

@@ -9,10 +9,10 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Legible returns text on one line in which nothing is invisible: control and format characters
-// (bidirectional ones among them) and line separators are numbers such as \x1b and \u202e, bytes
-// that are no UTF-8 such as \xff, and a backslash is two. What is not longer than limit bytes can
-// be read back exactly; of what is longer the end says how long it was. limit 0 means none.
+// Legible returns text on one line in which nothing is invisible: control and format characters (bidirectional ones
+// among them) and line separators are numbers such as \x1b and \u202e, bytes that are no UTF-8 such as \xff, and a
+// backslash is two. Text of up to limit bytes can be read back exactly; longer text is cut and ends with its full
+// length. limit 0 means none.
 func Legible(text string, limit int) string {
 	cut := ""
 	if limit > 0 && len(text) > limit {
@@ -50,7 +50,7 @@ func Legible(text string, limit int) string {
 	return b.String() + cut
 }
 
-// odd says whether a character is not written as it is.
+// odd reports whether a character is escaped.
 func odd(r rune) bool {
 	switch {
 	case r >= ' ' && r < 0x7f:

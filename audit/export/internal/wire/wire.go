@@ -1,6 +1,6 @@
-// Package wire writes one JSON object after the other, without reflection, for the formats of
-// package export. Whatever bytes a guest put into a string, what comes out is valid UTF-8 JSON
-// on one line, bounded, and says where something was cut or was no UTF-8:
+// Package wire writes one JSON object after the other, without reflection, for the formats of package export. Whatever
+// bytes a guest put into a string, the output is valid UTF-8 JSON on one line, bounded, with marks where a text was cut
+// or was not UTF-8:
 //
 //	bytes that are no UTF-8     each as \xNN, the exact bytes kept beside (Raw)
 //	control characters, U+2028  \u00NN, as JSON escapes them; also DEL, C1 and U+2029
@@ -28,7 +28,7 @@ const (
 	MaxLists = 256 << 10 // of these, those in lists: a long list leaves room for what is no list
 	envelope = 16 << 10  // that Envelope sees to
 	listCost = 8         // that an element of a list counts beside its text
-	maxMarks = 64        // cuts, and raw texts, that are told one by one
+	maxMarks = 64        // cuts, and raw texts, that are listed one by one
 )
 
 // Cut is a place where something was left out.
@@ -43,8 +43,7 @@ type Raw struct {
 	Bytes string // as far as it was written
 }
 
-// Writer appends JSON. Keys are the caller's constants; they are not escaped. Not for several
-// goroutines at once.
+// Writer appends JSON. Keys are the caller's constants; they are not escaped. It is not safe for concurrent use.
 type Writer struct {
 	B    []byte
 	Cuts []Cut
@@ -194,8 +193,8 @@ func (w *Writer) Path(key, at, attribute string) {
 	w.B = append(w.B, '"')
 }
 
-// Command writes a command line of its arguments, quoted as a POSIX shell would need it, so that
-// it says where an argument begins and ends.
+// Command writes a command line of its arguments, quoted as for a POSIX shell, so that it shows where an argument
+// begins and ends.
 func (w *Writer) Command(key string, argv []audit.Text) {
 	if len(argv) == 0 {
 		return
@@ -216,8 +215,8 @@ func (w *Writer) Command(key string, argv []audit.Text) {
 	w.inner--
 }
 
-// Room says whether there is room for a further element of the array that is open; if not, it
-// is marked that elements are missing, the first of which has n bytes.
+// Room reports whether there is space for a further element of the array that is open; if not, it is marked that
+// elements are missing, the first of which has n bytes.
 func (w *Writer) Room(n int) bool { return w.room("", n) }
 
 func (w *Writer) room(key string, n int) bool {
@@ -462,7 +461,7 @@ func (w *Writer) escape(key, s string) {
 	w.B = append(w.B, s...)
 }
 
-// rest writes what has other characters than plain ones, and says whether it is UTF-8.
+// rest writes text with other characters than plain ones, and reports whether it is UTF-8.
 func (w *Writer) rest(s string) (valid bool) {
 	valid = true
 	for i := 0; i < len(s); {

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// shown is the slow way to say what a text becomes.
+// shown is the slow oracle for the written form of a text.
 func shown(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
