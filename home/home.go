@@ -215,10 +215,10 @@ func openStore(ctx context.Context, dsn string, o clickhouse.Options) (store.Sto
 
 // ownerOnly takes a database from others, whom an earlier version's rebuild let read it.
 func ownerOnly(path string) error {
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		info, err := os.Lstat(path + suffix)
+	for _, file := range regular.DatabaseFiles(path) {
+		info, err := os.Lstat(file)
 		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-			err = os.Chmod(path+suffix, 0o600)
+			err = os.Chmod(file, 0o600)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("open store: %w", err)

@@ -63,8 +63,8 @@ func Open(path string) (*Index, error) {
 	if err == nil {
 		return x, nil
 	}
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Remove(path + suffix); err != nil && !os.IsNotExist(err) {
+	for _, file := range regular.DatabaseFiles(path) {
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 			return nil, fmt.Errorf("index of the log's entries: %w", err)
 		}
 	}
@@ -87,6 +87,9 @@ func open(path string) (*Index, error) {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	if err := regular.CheckDatabase(path); err != nil {
+		return nil, err
 	}
 	f, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite's own would be readable by others
 	if err != nil {

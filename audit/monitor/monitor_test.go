@@ -20,6 +20,7 @@ import (
 	"github.com/transparency-dev/tessera"
 	"github.com/transparency-dev/tessera/storage/posix"
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
@@ -354,4 +355,30 @@ func TestAlarmKept(t *testing.T) {
 	}
 	r, err = m.Check(t.Context())
 	wantNames(t, r, err, Twice)
+}
+
+// TestStateFIFO: a FIFO in the place of a file that SQLite opens for the state is an error, and nothing waits for a writer.
+func TestStateFIFO(t *testing.T) {
+	h := newHost(t)
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		state := filepath.Join(t.TempDir(), "state")
+		check(t, unix.Mkfifo(state+suffix, 0o600))
+		opened := make(chan error, 1)
+		go func() {
+			m, err := Open(state, nil, h.key)
+			if err == nil {
+				err = m.Close()
+				t.Errorf("state%s: it was opened", suffix)
+			}
+			opened <- err
+		}()
+		select {
+		case err := <-opened:
+			if err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+				t.Errorf("state%s: %v", suffix, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("state%s: it waits", suffix)
+		}
+	}
 }

@@ -59,6 +59,8 @@ var kept = map[string]string{
 	"log.entries":                            "",
 	"custody.db":                             "verify, fsck, bundle, timeline, runs, search, ship, report, export, erase",
 	"custody.db-wal":                         "verify, fsck, bundle, timeline, runs, search, ship, report, export, erase",
+	"custody.db-journal":                     "verify, fsck, bundle, timeline, runs, search, ship, report, export, erase",
+	"log.entries-journal":                    "",
 	"host.yaml":                              "verify, fsck, bundle, timeline, runs, search, rebuild, ship, key show, report, export, monitor, serve, erase, key rotate, prune, run",
 }
 

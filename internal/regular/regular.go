@@ -141,3 +141,19 @@ func checked(name string) func(*os.File, error) (*os.File, error) {
 		return f, nil
 	}
 }
+
+// DatabaseFiles are the paths that SQLite opens for a database: itself, its write-ahead log with the index of that, and
+// the journal of other modes, which SQLite looks for in each mode.
+func DatabaseFiles(path string) []string {
+	return []string{path, path + "-wal", path + "-shm", path + "-journal"}
+}
+
+// CheckDatabase is Check for each of DatabaseFiles. SQLite would wait for a writer of a FIFO.
+func CheckDatabase(path string) error {
+	for _, file := range DatabaseFiles(path) {
+		if err := Check(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}

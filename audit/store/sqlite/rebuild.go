@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/internal/regular"
 )
 
 // damagedSuffix ends the name of the file that Rebuild replaced.
@@ -67,8 +68,9 @@ func swap(fresh, path string) error {
 	if err := remove(path + damagedSuffix); err != nil { // of an earlier rebuild
 		return err
 	}
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		err := os.Rename(path+suffix, path+damagedSuffix+suffix)
+	damaged := regular.DatabaseFiles(path + damagedSuffix)
+	for i, file := range regular.DatabaseFiles(path) { // SQLite would carry out an old journal on the new file
+		err := os.Rename(file, damaged[i])
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -77,8 +79,8 @@ func swap(fresh, path string) error {
 }
 
 func remove(path string) error {
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, file := range regular.DatabaseFiles(path) {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -88,10 +88,8 @@ func OpenReader(ctx context.Context, path string) (*Store, error) {
 }
 
 func open(ctx context.Context, path, options string, prepare func(context.Context, *sql.DB) error) (*Store, error) {
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := regular.Check(path + suffix); err != nil { // SQLite would wait for a writer of a FIFO
-			return nil, fmt.Errorf("open store: %w", err)
-		}
+	if err := regular.CheckDatabase(path); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
 	}
 	dsn := fmt.Sprintf("file:%s?_pragma=busy_timeout(%d)&%s",
 		(&url.URL{Path: path}).EscapedPath(), busyTimeout.Milliseconds(), options)
