@@ -65,7 +65,7 @@ func (s *session) resolved(ctx context.Context, p *pending, ev *audit.DNS, a ups
 		return s.fail(ctx, p, ev, reasonUpstream+dns.RcodeToString[a.RCode])
 	}
 	given, dropped := s.sift(p, a.Addrs)
-	ev.Dropped = told(dropped, len(a.Addrs)-len(given)-len(dropped)+a.Omitted)
+	ev.Dropped = listDropped(dropped, len(a.Addrs)-len(given)-len(dropped)+a.Omitted)
 	if len(given) == 0 && len(dropped) > 0 {
 		return s.deny(ctx, p, ev, dns.RcodeRefused, dns.ExtendedErrorCodeBlocked, string(netpolicy.SpecialRange))
 	}
@@ -111,14 +111,14 @@ func (s *session) may(policy *netpolicy.Policy, p *pending, a netip.Addr) bool {
 	})
 }
 
-// maxTold bounds the addresses that the record lists as dropped.
-const maxTold = 32
+// maxListed bounds the addresses that the record lists as dropped.
+const maxListed = 32
 
-// told lists addresses that the guest does not get, and how many more there were.
-func told(dropped []netip.Addr, more int) []string {
+// listDropped lists addresses that the guest does not get, and how many more there were.
+func listDropped(dropped []netip.Addr, more int) []string {
 	var out []string
 	for i, a := range dropped {
-		if i == maxTold {
+		if i == maxListed {
 			more += len(dropped) - i
 			break
 		}

@@ -40,11 +40,11 @@ const (
 type watch struct {
 	seed maphash.Seed
 
-	mu      sync.Mutex // guards the rest
-	domains *simplelru.LRU[string, *domain]
-	since   time.Time // of the window of told
-	told    int
-	untold  int // findings over the bound, since the last that was reported
+	mu       sync.Mutex // guards the rest
+	domains  *simplelru.LRU[string, *domain]
+	since    time.Time // of the window of reported
+	reported int
+	untold   int // findings over the bound, since the last that was reported
 }
 
 // domain is what is known of the names below one domain. Which were seen is kept as
@@ -165,13 +165,13 @@ func (w *watch) raise(out []audit.Finding, d *domain, now time.Time, rule audit.
 	d.raised++
 	d.begin(now)
 	if now.Sub(w.since) >= window {
-		w.since, w.told = now, 0
+		w.since, w.reported = now, 0
 	}
-	if w.told == maxFindings {
+	if w.reported == maxFindings {
 		w.untold++
 		return out
 	}
-	w.told++
+	w.reported++
 	if w.untold > 0 {
 		detail += fmt.Sprintf("; %d findings before this were too many to tell", w.untold)
 		w.untold = 0

@@ -20,17 +20,17 @@ import (
 //	   \________\____________\___________________\______________________/
 //	                refused: nothing more of it leaves, and the record has the reason
 type flight struct {
-	x     *exchanger
-	w     http.ResponseWriter
-	q     *ask
-	ev    *audit.HTTP
-	began time.Time
-	ctx   context.Context
-	stop  context.CancelCauseFunc // with a *refusal: why the gateway ends it
-	scope scope
-	call  *llm.Call // nil: it is no call of a model
-	mask  mask
-	told  bool // the answer's header was sent
+	x        *exchanger
+	w        http.ResponseWriter
+	q        *ask
+	ev       *audit.HTTP
+	began    time.Time
+	ctx      context.Context
+	stop     context.CancelCauseFunc // with a *refusal: why the gateway ends it
+	scope    scope
+	call     *llm.Call // nil: it is no call of a model
+	mask     mask
+	headSent bool // the answer's header was sent
 }
 
 func (x *exchanger) newFlight(ctx context.Context, w http.ResponseWriter, q *ask) *flight {
@@ -104,10 +104,10 @@ func (f *flight) failed(err error) error {
 	if !stopped && !f.x.conn.wasEnded() {
 		no = f.q.body.flaw()
 	}
-	if no == nil && f.told && errors.Is(err, errEchoed) {
+	if no == nil && f.headSent && errors.Is(err, errEchoed) {
 		no = explain(err, f.x.conn.name)
 	}
-	if f.told || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy changed: no one waits for an answer
+	if f.headSent || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy changed: no one waits for an answer
 		f.broken(no)
 		_, e := f.finish()
 		return errors.Join(err, e)
@@ -217,7 +217,7 @@ func (f *flight) relay(resp *http.Response) error {
 		header["Content-Type"] = nil // or HTTP/2 guesses one
 	}
 	f.answering(resp.StatusCode, header)
-	f.told = true
+	f.headSent = true
 	f.closing()
 	f.w.WriteHeader(resp.StatusCode)
 	if f.q.method == http.MethodHead {

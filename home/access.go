@@ -58,7 +58,7 @@ func (l *AccessLog) Record(ctx context.Context, look audit.Access) error {
 	return err
 }
 
-// ErrOtherTenant: the note is on a run of another tenant than the log, where nobody would take it for one.
+// ErrOtherTenant: the note is on a run of another tenant than the log, where it would not be found.
 var ErrOtherTenant = errors.New("only a host of the run's tenant, or of none, can note anything on it")
 
 // Note returns when the note is durable, and how it was recorded: after redaction.

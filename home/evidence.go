@@ -185,7 +185,7 @@ type BundleOptions struct {
 	// Attachments are files that go with it, and About are other runs that they speak of.
 	Attachments []proof.Attachment
 	About       []proof.Subject
-	// By is the user who asks for it; empty: this host.
+	// By is the user whose request it is; empty: this host.
 	By string
 }
 

@@ -26,12 +26,12 @@ const shippedFile = "shipped"
 
 // follower reads a run's sealed segments in order, each once.
 type follower struct {
-	home   *Home
-	run    string
-	next   uint64 // index of the next segment
-	host   string // name of the key that signed the last manifest that was read
-	closed bool   // the closing manifest was read
-	told   string // the last trouble that was reported to the user
+	home     *Home
+	run      string
+	next     uint64 // index of the next segment
+	host     string // name of the key that signed the last manifest that was read
+	closed   bool   // the closing manifest was read
+	reported string // the last trouble that was reported to the user
 }
 
 // tell reports to the user what keeps segments from being shipped, once. Shipping is retried.
@@ -40,10 +40,10 @@ func (f *follower) tell(err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != f.told {
+	if text != "" && text != f.reported {
 		f.home.warn("run " + f.run + ": " + text)
 	}
-	f.told = text
+	f.reported = text
 }
 
 // eachSealed hands over the manifests that were written since the last call, with their files.

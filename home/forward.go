@@ -121,9 +121,9 @@ func (h *Home) shipConfig(t Transport, host string) ship.Config {
 //	sealed --|                                                             |--> shipped
 //	         '--Publish--> under way --Drain--> in the store --------------'
 //
-// Neither path waits for the other: logged, which logManifests returned, is waited for at the end.
-// ctx bounds the transport to the store. Where differing is not nil, only the segments in it are
-// carried, for the store to repair what it has. The next process does what is left.
+// Neither path waits for the other: logged, which logManifests returned, is waited for at the end. ctx bounds the
+// transport to the store. Where differing is not nil, only the segments in it are carried, for the store to repair what
+// it has. The next process does the rest.
 func (h *Home) forward(ctx context.Context, w transport, logged func() (closed bool, err error), run string, differing map[uint64]bool, stop <-chan struct{}) error {
 	c := carrier{follower: follower{home: h, run: run}, transport: w, differing: differing}
 	err := c.run(ctx, stop)

@@ -26,7 +26,7 @@ type Reader interface {
 }
 
 // Reader opens the source from which runs are shown: the store, or the logs here if the store is elsewhere and
-// host.yaml does not say how to read it.
+// host.yaml has no settings to read it.
 func (h *Home) Reader(ctx context.Context) (Reader, error) {
 	if h.config.Transport != nil && h.config.Store == "" {
 		return h.Logs(), nil

@@ -33,15 +33,15 @@ const (
 // signed segment has for it, from the log if that is here, and each of its columns against its bytes. Not for
 // concurrent use. It proves nothing of what is not shown: that is Fsck's, and verification's.
 type Marks struct {
-	home   *Home
-	shown  Reader
-	signed manifests // nil: only runs of this host are shown
-	keys   note.Verifiers
-	logs   bool // all that is shown is from logs here
-	chains map[string]*chain
-	parts  *lru.Cache[partKey, *part]
-	budget int64
-	told   string // the last reason why something could not be read
+	home       *Home
+	shown      Reader
+	signed     manifests // nil: only runs of this host are shown
+	keys       note.Verifiers
+	logs       bool // all that is shown is from logs here
+	chains     map[string]*chain
+	parts      *lru.Cache[partKey, *part]
+	budget     int64
+	lastReason string // the last reason why something could not be read
 }
 
 // manifests is a store's part that has what was signed.
@@ -117,8 +117,8 @@ func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
 
 // cannot is the mark of what could not be read. The reason can have a path of this host, so it goes to the host's log only, once.
 func (m *Marks) cannot(err error) store.Mark {
-	if text := err.Error(); text != m.told {
-		m.told = text
+	if text := err.Error(); text != m.lastReason {
+		m.lastReason = text
 		m.home.warn("what was signed cannot be read: " + text)
 	}
 	return store.Mark{State: store.Cannot, Text: "what was signed cannot be read here; the host's log says why"}

@@ -16,15 +16,15 @@ const (
 	quoted       // quoted-printable, RFC 2045 section 6.7
 	anyEsc       // pct, esc and entity together, over a text in which their first characters do not occur
 	shell        // quoted words; off is the position in one at which a value begins
-	doubled      // quotes written twice, as in SQL and CSV: off says which
+	doubled      // quotes written twice, as in SQL and CSV: off is which
 	hexa
 	b64   // RFC 4648 section 4 and 5
 	b32   // section 6
 	b32h  // section 7
 	u16le // UTF-16
 	u16be
-	lit  // compared as it is written: off says how, see literals
-	rows // lines of a dump, each after its address: off says what comes after the bytes
+	lit  // compared as it is written: off is how, see literals
+	rows // lines of a dump, each after its address: off is what comes after the bytes
 	mark
 )
 

@@ -62,7 +62,7 @@ type copies struct {
 }
 
 // take takes what a record says of a copy; what a newer version may say beside lists and ends is nothing to it.
-func (s *copies) take(c told) {
+func (s *copies) take(c copyClaim) {
 	if c.Op != audit.CopyList && c.Op != audit.CopyEnd {
 		return
 	}
@@ -93,14 +93,14 @@ func (s *copies) take(c told) {
 	delete(s.short, d)
 }
 
-func (s *copies) suspect(c told, format string, args ...any) {
+func (s *copies) suspect(c copyClaim, format string, args ...any) {
 	if s.wrong == nil {
 		s.wrong = broken(ErrCopied, c.seq, c.file, format, args...)
 	}
 }
 
-// told is a record's statement on a copy.
-type told struct {
+// copyClaim is a record's statement on a copy.
+type copyClaim struct {
 	audit.Copy
 	seq  uint64
 	file string

@@ -54,7 +54,7 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
-// told makes records of a copy of three files, in lists of two and one, and its end.
+// told returns records of a copy of three files, in lists of two and one, and its end.
 func told(change func(lists []*audit.Copy, end *audit.Copy)) (records []string) {
 	file := func(name string) audit.CopiedFile {
 		return audit.CopiedFile{Path: audit.Text(name), Mode: "0644", Size: 5, SHA256: strings.Repeat("ab", 32)}

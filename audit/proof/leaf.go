@@ -83,16 +83,16 @@ const maxAbsent = 1000
 // from here legitimately.
 func Absent(entries iter.Seq2[[]byte, error], has func(run string, segment uint64, manifest Hash) bool) ([]*Verdict, error) {
 	var all []*Verdict
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for entry, err := range entries {
 		if err != nil {
 			return all, err
 		}
 		l, err := ParseLeaf(entry)
-		if err != nil || l.Of != OfManifest || told[l.Run] || has(l.Run, l.N, l.Digest) { // a newer version may log more
+		if err != nil || l.Of != OfManifest || reported[l.Run] || has(l.Run, l.N, l.Digest) { // a newer version may log more
 			continue
 		}
-		told[l.Run] = true
+		reported[l.Run] = true
 		all = append(all, broken(ErrRunMissing, 0, "", "run %s, segment %d, manifest %s", l.Run, l.N, l.Digest))
 		if len(all) == maxAbsent {
 			break

@@ -29,7 +29,7 @@ type part struct {
 	oldest      time.Time // of all records that are shown
 	holes       []hole    // between its own records
 	gaps        []gap
-	copies      []told
+	copies      []copyClaim
 	losses      wal.Losses
 	present     []uint64 // seqs of records whose erasure is stated
 	erased      []proven
@@ -233,7 +233,7 @@ func (w *worker) record(p *part, f proven) error {
 	case err == nil && h.kind == audit.KindGap && r.Gap != nil:
 		p.gaps = append(p.gaps, gap{*r.Gap, h.observer == audit.Host && r.Gap.Stage == audit.StageWAL})
 	case err == nil && h.kind == audit.KindCopy && r.Copy != nil:
-		p.copies = append(p.copies, told{*r.Copy, f.seq, p.file})
+		p.copies = append(p.copies, copyClaim{*r.Copy, f.seq, p.file})
 	default:
 		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
 	}

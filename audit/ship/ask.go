@@ -71,9 +71,9 @@ func (l *link) ask(ctx context.Context, tenant string, q question) ([]Held, erro
 	}
 	for delay := firstAsk; ; delay = min(2*delay, lastAsk) {
 		found, err := l.askOnce(ctx, subject, body)
-		var told *toldError
+		var remote *remoteError
 		switch {
-		case err == nil || final(err) || errors.As(err, &told):
+		case err == nil || final(err) || errors.As(err, &remote):
 			return found, err
 		case ctx.Err() != nil:
 			return nil, errors.Join(err, ctx.Err())
@@ -87,10 +87,10 @@ func (l *link) ask(ctx context.Context, tenant string, q question) ([]Held, erro
 	}
 }
 
-// toldError is an ingester's own word that it cannot answer.
-type toldError struct{ text string }
+// remoteError is an ingester's error about a question.
+type remoteError struct{ text string }
 
-func (e *toldError) Error() string { return "the ingester says: " + e.text }
+func (e *remoteError) Error() string { return "the ingester says: " + e.text }
 
 func (l *link) askOnce(ctx context.Context, subject string, body []byte) (found []Held, err error) {
 	ctx, release := l.guarded(ctx, subject)
@@ -110,7 +110,7 @@ func (l *link) askOnce(ctx context.Context, subject string, body []byte) (found 
 		case err != nil:
 			return nil, err
 		case a.Error != "":
-			return nil, &toldError{fmt.Sprintf("%.500s", a.Error)}
+			return nil, &remoteError{fmt.Sprintf("%.500s", a.Error)}
 		case a.N != n:
 			return nil, errBroken
 		}

@@ -30,8 +30,8 @@ import (
 //	  | what was acked <---|                     ^
 //	  +----------------> strace -p THREAD -------+ call C: fails with E, or SIGKILL, the Nth time
 //
-// An injected error means that the kernel did not do what was asked (strace(1),
-// "inject"); what it does halfway is in shortwrite_test.go and in the tests with memFS.
+// An injected error means that the kernel did not carry out the call (strace(1), "inject"); half-done calls are in
+// shortwrite_test.go and in the tests with memFS.
 
 // swept are the system calls that are counted and failed.
 const swept = "openat,read,pwrite64,write,fsync,fdatasync,rename,renameat,renameat2,close,ftruncate," +

@@ -105,7 +105,7 @@ func (e *RowError) Error() string {
 // Unwrap gives store.ErrMalformed and Err.
 func (e *RowError) Unwrap() []error { return []error{store.ErrMalformed, e.Err} }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *RowError) Hint() string {
 	return "custody fsck names what was altered in the store; custody rebuild makes it again from the logs in the runs' directories"
 }

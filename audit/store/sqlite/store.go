@@ -153,8 +153,8 @@ func (e *AccessError) Hint() string {
 	return "it and its directory must be writable, with room on the disk: look at owner, mode, mount and `df`"
 }
 
-// undefined reports whether a table, column or index that this package makes is not in the database, or is where its version
-// says that it is not yet.
+// undefined reports whether a table, column or index that this package makes is missing in the database, or exists
+// before the version that adds it.
 func undefined(err error) bool {
 	return isCode(err, lib.SQLITE_ERROR) && slices.ContainsFunc([]string{"no such column", "no such table", "no such index", "already exists"},
 		func(text string) bool { return strings.Contains(err.Error(), text) })
