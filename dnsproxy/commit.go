@@ -16,8 +16,7 @@ import (
 // maxBatch is how many answers wait for the disk together.
 const maxBatch = 512
 
-// commit is the committer: it makes durable what was posted, as much as there
-// is at a time, and only then lets the answers go.
+// commit is the committer: it makes posted events durable, in batches, and only then releases the answers.
 func (s *session) commit(ctx context.Context) {
 	var batch, again []*pending
 	buf := make([]byte, 0, maxUDP)

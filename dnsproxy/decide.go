@@ -105,8 +105,7 @@ func (s *session) fail(ctx context.Context, p *pending, ev *audit.DNS, reason st
 // maxReason bounds, in bytes, errors in the record that others had a hand in.
 const maxReason = 500
 
-// post gives the event its place in the record. If there is none to be had, the
-// question stays without an answer.
+// post gives the event its place in the record. If that fails, the query stays without an answer.
 func (s *session) post(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	ev.RCode = dns.RcodeToString[p.reply.rcode]
 	seq, err := s.cfg.Recorder.Post(ctx, audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindDNS, DNS: ev})

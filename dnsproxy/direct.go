@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// direct answers with real addresses: those at hand, or a worker's.
+// direct answers with real addresses: cached ones, or a worker's.
 func (s *session) direct(ctx context.Context, p *pending, ev *audit.DNS) bool {
 	if a, ok := s.cached(p.name, p.qtype); ok {
 		return s.resolved(ctx, p, ev, a)

@@ -34,7 +34,7 @@ func (l *lastOnly) Append(_ context.Context, s redact.Sealed) (uint64, error) {
 
 func (l *lastOnly) Sync(context.Context, uint64) error { return nil }
 
-// answers is an upstream that always has the same addresses at hand.
+// answers is an upstream that always has the same addresses in its cache.
 type answers []netip.Addr
 
 func (a answers) Cached(string, uint16) (upstream.Answer, bool) {
@@ -157,8 +157,8 @@ func rdata(rr dns.RR) []byte {
 	return nil
 }
 
-// FuzzParse holds parse against miekg/dns: what parse finds no flaw in, miekg/dns
-// reads in the same way; and what miekg/dns reads as an ordinary question, parse does.
+// FuzzParse compares parse with miekg/dns: a packet in which parse finds no flaw, miekg/dns reads in the same way; and
+// what miekg/dns reads as an ordinary query, parse does, too.
 func FuzzParse(f *testing.F) {
 	f.Add(template(f, "api.example.test"))
 	f.Add(template(f, `a\.b.test`))

@@ -79,9 +79,8 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// stream is a TCP connection. Its reader and its writer are one goroutine each.
-// A question takes a slot before it is read, and gives it back when its reply is
-// written or there is none; so a client that does not read holds up no one else.
+// stream is a TCP connection. Its reader and its writer are one goroutine each. A query takes a slot before it is read,
+// and gives it back when its reply is written or there is none; so a client that does not read blocks no other one.
 type stream struct {
 	net.Conn
 	slots chan struct{} // one for each question in flight
@@ -132,8 +131,8 @@ func (s *session) readTCP(ctx context.Context, c *stream) bool {
 	return ok
 }
 
-// read reads one message into buf (RFC 7766, section 8). A message that has no
-// room in buf fills it, and is the last. n is negative if there is none.
+// read reads one message into buf (RFC 7766, section 8). A message that does not fit fills buf, and is the last. n is
+// negative if there is none.
 func (c *stream) read(buf []byte, idle time.Duration) (n int, ok bool) {
 	c.SetReadDeadline(time.Now().Add(idle))
 	var head [2]byte

@@ -133,7 +133,7 @@ func (a *Authority) config(name string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{http2.NextProtoTLS, "http/1.1"},
-		// A ticket of one name has no business with another.
+		// A ticket of one name must not be used for another.
 		SessionTicketsDisabled: true,
 		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if !sameName(h.ServerName, name) { // it was read before, by our own parser: both must agree

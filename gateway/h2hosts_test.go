@@ -41,7 +41,7 @@ func (h *h2Host) fields(list ...string) []byte {
 
 // head sends header fields on a stream, whole.
 func (h *h2Host) head(stream uint32, end bool, list ...string) {
-	h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: h.fields(list...), EndHeaders: true, EndStream: end}) // a gateway that is gone is found out by reading
+	h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: h.fields(list...), EndHeaders: true, EndStream: end}) // reading detects a gateway that is gone
 }
 
 // newH2Host starts a host that answers requests for /second normally, and each other one with a given behaviour.

@@ -285,7 +285,7 @@ func TestPanic(t *testing.T) {
 	w.until("the connection's end", func() bool { return len(w.all()) == 0 })
 }
 
-// TestUnknownAddress dials an address that stands for nothing.
+// TestUnknownAddress dials a synthetic address without a name.
 func TestUnknownAddress(t *testing.T) {
 	w := newWorld(t, []netpolicy.Rule{rule("a.example")})
 	w.mustReset("")

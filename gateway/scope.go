@@ -166,9 +166,8 @@ func (c *conn) presentAll(found []string, where string) {
 	}
 }
 
-// outward is a request's body on its way out. What could be the beginning of a secret's value or
-// placeholder is held back until it is clear that it is none, or that it may pass: of one
-// that may not, the end never leaves.
+// outward is a request's body on its way out. Bytes that could begin a secret's value or placeholder are held back
+// until it is clear that they do not, or that it may pass: of one that may not, the end never leaves.
 //
 //	read ->  | may go | may begin a value | -> call, watch
 //	         0      ready                len(raw)

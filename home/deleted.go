@@ -66,7 +66,8 @@ func (h *Home) Deletions(ctx context.Context) ([]proof.Deletion, error) {
 	return all, nil
 }
 
-// deletion reads a statement, and wants it signed by this host and in its log. The error is fs.ErrNotExist where there is none.
+// deletion reads a statement, which has to be signed by this host and in its log. The error is fs.ErrNotExist if there
+// is none.
 func (h *Home) deletion(ctx context.Context, run string) (proof.Deletion, error) {
 	d, signed, err := h.openDeletion(run)
 	if err != nil {

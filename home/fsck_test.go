@@ -214,7 +214,7 @@ func TestFsckHeldLock(t *testing.T) {
 	}
 }
 
-// TestFsckPruned: where the store alone has a run's records, its columns and summary are held against them.
+// TestFsckPruned: where the store alone has a run's records, its columns and summary are compared with them.
 func TestFsckPruned(t *testing.T) {
 	for _, gone := range []string{"segments", "log"} {
 		h, err := home.Open(t.TempDir())

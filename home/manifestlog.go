@@ -26,7 +26,7 @@ type manifestLog struct {
 	opened chan struct{} // closed when log and err are set
 	log    *hostlog.Log
 	err    error
-	// brief is for what goes through many runs: once no checkpoint was to be had, it asks no more.
+	// brief is for a caller with many runs: once a checkpoint has failed, it requests no more.
 	brief  bool
 	failed error // of one goroutine at a time
 }

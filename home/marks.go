@@ -29,9 +29,9 @@ const (
 	chainAge = 200 * time.Millisecond
 )
 
-// Marks says of what a Reader shows whether it is what a host signed: each record is held against the leaf that its
-// signed segment has for it, from the log if that is here, and each of its columns against its bytes. Not for
-// concurrent use. It proves nothing of what is not shown: that is Fsck's, and verification's.
+// Marks decides for shown records whether they are as a host signed them: it compares each record with the leaf that
+// its signed segment has for it, from the log if that is here, and each of its columns with its bytes. It is not safe
+// for concurrent use. It proves nothing about records that are not shown: Fsck and verification do.
 type Marks struct {
 	home       *Home
 	shown      Reader

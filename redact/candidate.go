@@ -142,8 +142,8 @@ func newCandidate(v *value, f form, at int) candidate {
 	return c
 }
 
-// candidate begins to read the entry's form at that place of t. It is not ok if that has no room
-// for what must stand before.
+// candidate begins to read the entry's form at that place of t. It is not ok if there is no space for what must stand
+// before.
 func (s *ruleset) candidate(e *entry, t passage, at int) (c candidate, ok bool) {
 	f := e.form.unpack()
 	if f.inner == mark {

@@ -28,7 +28,7 @@ func (r *Redactor) detect(t []byte) (hits []Hit) {
 	return hits
 }
 
-// mergeHits adds those of b that a leaves room for.
+// mergeHits adds those of b that do not overlap with a.
 func mergeHits(a, b []Hit) []Hit {
 	if len(a) == 0 {
 		return b

@@ -250,7 +250,7 @@ func (r *Redactor) String(s string) string {
 	return s
 }
 
-// Bytes returns b with all values masked; b itself when there is none in it.
+// Bytes returns b with all values masked, or b itself if there are none in it.
 func (r *Redactor) Bytes(b []byte) []byte {
 	if out := r.closed(b, false); out != nil {
 		return out

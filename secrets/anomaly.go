@@ -20,7 +20,7 @@ const (
 // There cannot be more than leases times secrets times rules, so this set is the queue
 // that has no end to run out of.
 type sighting struct {
-	lease  *Lease // whose it is
+	lease  *Lease // the lease that it belongs to
 	secret string
 	rule   audit.Rule
 }

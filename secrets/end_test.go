@@ -106,7 +106,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// A renewal that failed for some time is made good by a later one, and Renew is not long.
+// A renewal that failed for some time is made up for by a later one, and Renew does not take long.
 func TestRenewAgain(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		l := w.deliver("s", "git")

@@ -290,8 +290,8 @@ func (i *Issuer) Credential(secret string) (Credential, error) {
 	return l.credential(secret)
 }
 
-// Find returns the names of the secrets of which a value or placeholder stands in text, in
-// any encoding. A marker is none.
+// Find returns the names of the secrets of which a value or placeholder occurs in text, in any encoding. Markers do not
+// count.
 func (i *Issuer) Find(text []byte) []string {
 	text = i.unmarked(text)
 	return union(i.cfg.Redactor.Find(text), i.placeholders.known.Find(text))

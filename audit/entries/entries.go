@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS entries (of TEXT, run TEXT, n INTEGER, digest BLOB NO
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1`
 
-// Open opens the index in a file, and makes it if there is none. A file that is no index is made again.
+// Open opens the index in a file, and makes it if it does not exist. A file that is not an index is replaced.
 func Open(path string) (*Index, error) {
 	x, err := open(path)
 	if err == nil {

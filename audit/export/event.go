@@ -37,9 +37,8 @@ func (e Event) ID() string { return e.Run + ":" + strconv.FormatUint(e.Seq, 10) 
 // Wrong reports whether the record is known not to be what a host signed.
 func (e Event) Wrong() bool { return e.Mark != nil && e.Mark.Wrong() }
 
-// Format writes an event in the words of a SIEM: one JSON object or one line, without a
-// newline at its end, behind dst. Every kind of record has a form; an error means that this
-// event has none, and goes to the dead letters.
+// Format appends an event in a SIEM's format to dst: one JSON object or one line, without a newline at its end. Every
+// kind of record has a form; an error means that this event cannot be formatted, and goes to the dead letters.
 type Format interface {
 	Name() string // as on the command line: ocsf, ecs, cef, native, json
 	Append(dst []byte, e Event) ([]byte, error)

@@ -51,7 +51,7 @@ func (q *queue) add(refs []store.Ref, now time.Time) {
 	}
 }
 
-// next returns the segment to go on with, nil when there is none or all that there are wait.
+// next returns the segment to go on with, nil when there is none or all of them wait.
 func (q *queue) next(now time.Time) *queued {
 	lowest := map[runKey]uint64{}
 	for i := range q.refs {

@@ -184,8 +184,8 @@ func keyText(t *testing.T) (skey, vkey string) {
 	return skey, vkey
 }
 
-// verifyAll reopens the log, publishes what is there and holds it against what the processes said.
-// least is how many entries must be there.
+// verifyAll reopens the log, publishes its entries and compares it with the processes' output. least is how many
+// entries must be there.
 func verifyAll(t *testing.T, dir, skey, vkey string, all []*appender, least uint64) {
 	t.Helper()
 	s, err := note.NewSigner(skey)

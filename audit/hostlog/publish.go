@@ -136,8 +136,8 @@ func (f files) extends(ctx context.Context, before, now tree) error {
 	return nil
 }
 
-// sign returns a checkpoint of t with all signatures that could be had. With an error that is
-// not Unwitnessed, or in a log that fails closed, it returns none.
+// sign returns a checkpoint of t with all signatures that it could get. With an error that is not Unwitnessed, or in a
+// log that fails closed, it returns none.
 func (l *Log) sign(ctx context.Context, t tree) ([]byte, error) {
 	options := tessera.NewAppendOptions().WithCheckpointSigner(l.o.Signer, l.o.Others...)
 	asked := newAsked(l.o.Transport)

@@ -63,9 +63,8 @@ func (r *Reader) checkpoint() (Checkpoint, error) {
 	return c, nil
 }
 
-// Checkpoints returns the checkpoints that were published, oldest first; of very many the older
-// ones are thinned out. Each is checked by itself, and no two of them contradict each other in
-// size; Check holds them against the tree.
+// Checkpoints returns the checkpoints that were published, oldest first; of very many the older ones are thinned out.
+// Each is checked by itself, and no two of them contradict each other in size; Check compares them with the tree.
 func (r *Reader) Checkpoints(context.Context) ([]Checkpoint, error) { return r.kept.all() }
 
 // Unchecked returns what Checkpoints does, without looking at signatures: Open checks the one that is wanted.
@@ -77,7 +76,7 @@ func (r *Reader) Unchecked(context.Context) ([]Checkpoint, error) {
 	return Unchecked(data), err
 }
 
-// Unchecked reads the checkpoints in data, each followed by an empty line. What is none is passed over.
+// Unchecked reads the checkpoints in data, each followed by an empty line. It skips anything else.
 func Unchecked(data []byte) (all []Checkpoint) {
 	notes, _ := splitNotes(data)
 	for _, signed := range notes {

@@ -122,7 +122,7 @@ func TestErasure(t *testing.T) {
 	})
 }
 
-// erasedFrame changes the body of the frame of seq 8, the third of its segment, checksum put right.
+// erasedFrame changes the body of the frame of seq 8, the third of its segment, and corrects the checksum.
 func erasedFrame(t *testing.T, change func(body []byte)) func(files) {
 	return func(f files) {
 		data := bytes.Clone(f[name(6, ".seg")])

@@ -97,7 +97,7 @@ func (e *Evidence) readInto(buf []byte, name string, limit int64) ([]byte, error
 	if info.Size() > limit {
 		return buf[:0], fmt.Errorf("%s is longer than %d bytes", name, limit)
 	}
-	buf = slices.Grow(buf[:0], int(info.Size())+1) // room to see the end
+	buf = slices.Grow(buf[:0], int(info.Size())+1) // space to see the end
 	for {
 		n, err := f.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

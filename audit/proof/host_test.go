@@ -59,7 +59,7 @@ func TestFleet(t *testing.T) {
 	check(t, err)
 	_, err = truth.verify(t, proof.Trust{Fleets: other.trusted})
 	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
-	_, err = truth.verify(t, proof.Trust{Keys: root.trusted}) // a root key is none of a host
+	_, err = truth.verify(t, proof.Trust{Keys: root.trusted}) // a root key is not a host's key
 	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
 
 	one, two := name(1, ".host"), name(2, ".host")

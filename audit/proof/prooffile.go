@@ -32,8 +32,8 @@ const (
 	maxProof    = maxCheckpoint + 16<<10
 )
 
-// inclusion is one proof in the format of C2SP tlog-proof. The extra data is the entry
-// itself, so that a reader can redo the proof with nothing else at hand.
+// inclusion is one proof in the format of C2SP tlog-proof. The extra data is the entry itself, so that a reader can
+// check the proof without other data.
 type inclusion struct {
 	entry      []byte
 	index      uint64

@@ -21,11 +21,11 @@ type head struct {
 	stranger string // the first field that is not known; what follows it was not read
 }
 
-// scanner reads records against the schema, one after the other. It takes exactly the records that
-// encoding/json makes of an audit.Record, with or without escapes of <, >, & and U+FFFD, and is several times faster than
-// decoding them; the tests hold it against encoding/json. Nothing else can be written in two ways: there is no white
-// space, fields come in their order, and strings and numbers have one form. It reads from the front; the first
-// fault, or the first field that is not known, ends it. It is not safe for concurrent use.
+// scanner reads records against the schema, one after the other. It takes exactly the records that encoding/json makes
+// of an audit.Record, with or without escapes of <, >, & and U+FFFD, and is several times faster than decoding them;
+// the tests compare it with encoding/json. Nothing else can be written in two ways: there is no white space, fields
+// come in their order, and strings and numbers have one form. It reads from the front; the first fault, or the first
+// field that is not known, ends it. It is not safe for concurrent use.
 type scanner struct {
 	schema  *schema
 	unknown map[string]struct{} // names of fields, of all records so far

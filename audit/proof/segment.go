@@ -108,7 +108,7 @@ type worker struct {
 	torn     bool // there are leaves, and they are no row of hashes
 }
 
-// check reads a segment and holds it against its manifest.
+// check reads a segment and compares it with its manifest.
 func (w *worker) check(m signed) part {
 	p := part{file: wal.FileName(m.First, wal.SegmentSuffix), losses: wal.Losses{}, began: m.SealedAt}
 	data, err := w.evidence.readInto(w.data, p.file, maxSegment)

@@ -130,8 +130,8 @@ func TestHashText(t *testing.T) {
 	}
 }
 
-// TestConsistencyAgainstTlog holds VerifyConsistency against golang.org/x/mod/sumdb/tlog, with
-// right proofs and with wrong ones.
+// TestConsistencyAgainstTlog compares VerifyConsistency with golang.org/x/mod/sumdb/tlog, for right proofs and wrong
+// ones.
 func TestConsistencyAgainstTlog(t *testing.T) {
 	l := &treeLog{}
 	var roots []proof.Hash

@@ -129,7 +129,7 @@ func Findings() []*Finding {
 type Verdict struct {
 	Outcome error // ErrDoesNotHold or ErrCannotBeJudged
 	Finding *Finding
-	Seq     uint64 // first record concerned, 0 if it is none in particular
+	Seq     uint64 // first record concerned, 0 if there is no particular one
 	File    string // manifest, leaves or segment concerned
 	Detail  string
 }

@@ -34,7 +34,7 @@ const magic = "CSG2"
 // 4 MiB of records and at most one more record, so that this is never reached by it.
 const MaxMessage = 16 << 20
 
-// maxEncoded leaves room for the headers of a message.
+// maxEncoded leaves space for the headers of a message.
 const maxEncoded = MaxMessage - 4<<10
 
 // ErrTooLarge means that a segment does not fit into one message.

@@ -56,7 +56,7 @@ func (t *Transport) next(ctx context.Context) []delivery {
 	return batch
 }
 
-// open adds the segment in a message to batch, and refuses what is none.
+// open adds the segment in a message to batch, and refuses other messages.
 func (t *Transport) open(batch []delivery, m jetstream.Msg) []delivery {
 	d := delivery{msg: m, id: m.Headers().Get(jetstream.MsgIDHeader), repair: isRepair(m.Headers())}
 	var err error

@@ -62,7 +62,7 @@ type intake struct {
 
 func newIntake(b Batch) *intake { return &intake{batch: b, mine: map[*item]struct{}{}} }
 
-// add takes an item in and reports whether there is room for more.
+// add takes an item in and reports whether there is space for more.
 func (in *intake) add(it *item) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

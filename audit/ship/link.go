@@ -165,7 +165,7 @@ const requestTimeout = 10 * time.Second
 // errTurned is the cause of requests that ended because the connection went or came.
 var errTurned = errors.New("the connection to the NATS server was lost or replaced")
 
-// wake ends all guarded requests: their answers will not come, or can be had now.
+// wake ends all guarded requests: their answers will not come, or a repeat will get one now.
 func (l *link) wake() {
 	l.guarding.Lock()
 	defer l.guarding.Unlock()
@@ -181,8 +181,8 @@ func (l *link) rest(ctx context.Context, d time.Duration) {
 	pause(guarded, d)
 }
 
-// probe looks for a sign of life of the server, after a request to which none came, and goes to
-// another one if there is none. Pings find that out too, later.
+// probe checks that the server is alive, after a request that it did not answer, and connects to another one if it is
+// not. Pings detect that too, later.
 func (l *link) probe(err error) {
 	timeout := probeTimeout
 	switch {

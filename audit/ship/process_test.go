@@ -355,8 +355,8 @@ func TestKilledBetween(t *testing.T) {
 	}
 }
 
-// TestSlowStore: a commit that takes longer than AckWait is not done twice, and one that comes to nothing for
-// longer is done once the store is back.
+// TestSlowStore: a commit that takes longer than AckWait is not done twice, and one that fails for longer is done once
+// the store is back.
 func TestSlowStore(t *testing.T) {
 	s := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")

@@ -278,7 +278,7 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-// TestServersLoseAll: the stream is gone with all that it had acknowledged; the host finds out, and sends it again.
+// TestServersLoseAll: the stream is gone with all that it had acknowledged; the host detects that, and sends it again.
 func TestServersLoseAll(t *testing.T) {
 	server := startNATS(t, alwaysSync, "")
 	signer, _ := hostKey(t, "h1")

@@ -20,7 +20,7 @@ func untrue(seg store.Segment) store.Segment {
 	return seg
 }
 
-// TestRepairHere: the transport in this process has the store put right what was altered.
+// TestRepairHere: the transport in this process has the store repair what was altered.
 func TestRepairHere(t *testing.T) {
 	tr, f := start(t, nil)
 	segs := storetest.Run("r-1", 50, 10)

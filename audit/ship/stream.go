@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// refusedStream keeps the segments that no store can take, for people to look at. Old ones
-// make room for new ones, and no tenant can push out what is another's.
+// refusedStream keeps the segments that no store can take, for inspection. New ones replace old ones, and no tenant can
+// push out those of another.
 const (
 	refusedStream    = "CUSTODY_REFUSED"
 	refusedBytes     = 1 << 30

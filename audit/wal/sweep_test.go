@@ -70,7 +70,7 @@ func sweepKey(t testing.TB) (key, string) {
 	return key{signer, note.VerifierList(verifier)}, private
 }
 
-// run has a child do its task under faults, each in the words of strace's inject.
+// run has a child do its task under faults, each in the syntax of strace's inject.
 func (c task) run(t *testing.T, faults ...string) outcome {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")

@@ -156,9 +156,8 @@ func (a *Answer) add(p part, q question) error {
 // rounds is how often each server is asked: a packet can get lost.
 const rounds = 2
 
-// ask asks server by server until one gives an answer to rely on: addresses, that
-// there are none, or that there is no such name. If there is none to rely on, the
-// last response is the answer.
+// ask asks server by server until one gives a reliable answer: addresses, that there are none, or that there is no such
+// name. Otherwise the last response is the answer.
 func (c *Client) ask(ctx context.Context, q question) (*dns.Msg, string, error) {
 	if len(c.servers) == 0 {
 		return nil, "", errors.New("no DNS server is configured")

@@ -56,7 +56,7 @@ func (p packet) shuffle(mixed bool) {
 	rand.Read(random[:]) // never fails: see crypto/rand
 	copy(p.bytes, random[:2])
 	for i, name := 0, p.bytes[headerSize:p.end-4]; i < len(name); i++ {
-		if isLetter(name[i]) { // a length of a label is none: it is under 64
+		if isLetter(name[i]) { // a length byte is never a letter: it is under 64
 			name[i] |= 0x20
 			if mixed && random[2+i/8]>>(i%8)&1 == 1 {
 				name[i] &^= 0x20
@@ -110,8 +110,8 @@ func sameFolded(a, b []byte) bool {
 
 var errResponse = errors.New("the response cannot be read")
 
-// unpack reads a response that compare has accepted. One that announces records
-// that are not there is no answer, not even that there is none.
+// unpack reads a response that compare has accepted. One that lacks records that it announces is no answer, not even a
+// negative one.
 func unpack(msg []byte) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	if err := m.Unpack(msg); err != nil {

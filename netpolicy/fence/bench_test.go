@@ -194,7 +194,7 @@ func rate(b *testing.B, g *guest, l net.Listener, way string) float64 {
 	return float64(n) / took.Seconds()
 }
 
-// BenchmarkTake measures how long a pooled fence takes to be had.
+// BenchmarkTake measures how long it takes to get a pooled fence.
 func BenchmarkTake(b *testing.B) {
 	pool, err := NewPool(1)
 	must(b, err)

@@ -59,7 +59,7 @@ type Event struct {
 	// event before has counted this denial already.
 	Count   uint64
 	Inbound bool   // the denied packet was one for the guest
-	Lost    uint64 // records that the kernel's ring had no room for since the last event
+	Lost    uint64 // records for which the kernel's ring had no space since the last event
 	Time    time.Time
 }
 

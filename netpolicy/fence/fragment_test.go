@@ -153,31 +153,31 @@ func hostile(addr netip.Addr) map[string]struct {
 	}
 	other := addr.Next()
 	rows := map[string]row{
-		"in order":                   {[]part{{from: 0, to: 24}, {from: 24, to: 48}, {from: 48, to: 72, last: true}}, 0, 0},
-		"the header alone first":     {[]part{{from: 0, to: 8}, {from: 8, to: 72, last: true}}, 0, 0},
-		"the first again":            {[]part{{from: 0, to: 24}, {from: 0, to: 24}, {from: 24, to: 72, last: true}}, 0, 0},
-		"one between to a port that is not allowed":     {[]part{{from: 0, to: 24}, {from: 0, to: 24, port: 7009, id: 2}, {from: 24, to: 72, last: true}}, 1, notPermitted},
-		"a first to a port that is not allowed":         {[]part{{from: 0, to: 24, port: 7009}, {from: 24, to: 72, last: true}}, 1, fragment},
-		"no first":                   {[]part{{from: 24, to: 48}, {from: 48, to: 72, last: true}}, 2, fragment},
-		"the last first":             {[]part{{from: 24, to: 72, last: true}, {from: 0, to: 24}}, 1, fragment},
-		"a gap":                      {[]part{{from: 0, to: 24}, {from: 48, to: 72, last: true}}, 1, fragment},
-		"an overlap over the ports":  {[]part{{from: 0, to: 24}, {from: 0, to: 24, port: 7009}, {from: 8, to: 32}, {from: 24, to: 72, last: true}}, 2, fragment},
-		"an overlap":                 {[]part{{from: 0, to: 24}, {from: 16, to: 40}, {from: 24, to: 72, last: true}}, 2, fragment},
-		"one twice":                  {[]part{{from: 0, to: 24}, {from: 24, to: 48}, {from: 24, to: 48}, {from: 48, to: 72, last: true}}, 2, fragment},
-		"more after the end":         {[]part{{from: 0, to: 24}, {from: 24, to: 80, last: true}, {from: 24, to: 72, last: true}}, 2, fragment},
-		"an end before the end":      {[]part{{from: 0, to: 24}, {from: 24, to: 64, last: true}, {from: 24, to: 72, last: true}}, 2, fragment},
-		"no end at the end":          {[]part{{from: 0, to: 24}, {from: 24, to: 72}}, 1, fragment},
-		"a first with all of it":     {[]part{{from: 0, to: 72}}, 1, malformed},
-		"a first with more":          {[]part{{from: 0, to: 80}}, 1, malformed},
-		"a place beyond all":         {[]part{{from: 0, to: 24}, {from: 65528, to: 65536, last: true}}, 1, fragment},
-		"not whole units":            {[]part{{from: 0, to: 20}}, 1, fragment},
-		"not whole units, later":     {[]part{{from: 0, to: 24}, {from: 24, to: 44}}, 1, fragment},
-		"nothing in it":              {[]part{{from: 0, to: 0}}, 1, fragment},
-		"nothing in the last":        {[]part{{from: 0, to: 24}, {from: 72, to: 72, last: true}}, 1, fragment},
-		"another identification":     {[]part{{from: 0, to: 24}, {from: 24, to: 72, last: true, id: 2}}, 1, fragment},
-		"another destination":        {[]part{{from: 0, to: 24}, {from: 24, to: 72, last: true, peer: other}}, 1, fragment},
-		"a checksum to be filled in": {[]part{{from: 0, to: 24, header: needsChecksum}}, 1, checksum},
-		"one to be filled in later":  {[]part{{from: 0, to: 24}, {from: 24, to: 72, last: true, header: needsChecksum}}, 1, checksum},
+		"in order":               {[]part{{from: 0, to: 24}, {from: 24, to: 48}, {from: 48, to: 72, last: true}}, 0, 0},
+		"the header alone first": {[]part{{from: 0, to: 8}, {from: 8, to: 72, last: true}}, 0, 0},
+		"the first again":        {[]part{{from: 0, to: 24}, {from: 0, to: 24}, {from: 24, to: 72, last: true}}, 0, 0},
+		"one between to a port that is not allowed": {[]part{{from: 0, to: 24}, {from: 0, to: 24, port: 7009, id: 2}, {from: 24, to: 72, last: true}}, 1, notPermitted},
+		"a first to a port that is not allowed":     {[]part{{from: 0, to: 24, port: 7009}, {from: 24, to: 72, last: true}}, 1, fragment},
+		"no first":                                  {[]part{{from: 24, to: 48}, {from: 48, to: 72, last: true}}, 2, fragment},
+		"the last first":                            {[]part{{from: 24, to: 72, last: true}, {from: 0, to: 24}}, 1, fragment},
+		"a gap":                                     {[]part{{from: 0, to: 24}, {from: 48, to: 72, last: true}}, 1, fragment},
+		"an overlap over the ports":                 {[]part{{from: 0, to: 24}, {from: 0, to: 24, port: 7009}, {from: 8, to: 32}, {from: 24, to: 72, last: true}}, 2, fragment},
+		"an overlap":                                {[]part{{from: 0, to: 24}, {from: 16, to: 40}, {from: 24, to: 72, last: true}}, 2, fragment},
+		"one twice":                                 {[]part{{from: 0, to: 24}, {from: 24, to: 48}, {from: 24, to: 48}, {from: 48, to: 72, last: true}}, 2, fragment},
+		"more after the end":                        {[]part{{from: 0, to: 24}, {from: 24, to: 80, last: true}, {from: 24, to: 72, last: true}}, 2, fragment},
+		"an end before the end":                     {[]part{{from: 0, to: 24}, {from: 24, to: 64, last: true}, {from: 24, to: 72, last: true}}, 2, fragment},
+		"no end at the end":                         {[]part{{from: 0, to: 24}, {from: 24, to: 72}}, 1, fragment},
+		"a first with all of it":                    {[]part{{from: 0, to: 72}}, 1, malformed},
+		"a first with more":                         {[]part{{from: 0, to: 80}}, 1, malformed},
+		"a place beyond all":                        {[]part{{from: 0, to: 24}, {from: 65528, to: 65536, last: true}}, 1, fragment},
+		"not whole units":                           {[]part{{from: 0, to: 20}}, 1, fragment},
+		"not whole units, later":                    {[]part{{from: 0, to: 24}, {from: 24, to: 44}}, 1, fragment},
+		"nothing in it":                             {[]part{{from: 0, to: 0}}, 1, fragment},
+		"nothing in the last":                       {[]part{{from: 0, to: 24}, {from: 72, to: 72, last: true}}, 1, fragment},
+		"another identification":                    {[]part{{from: 0, to: 24}, {from: 24, to: 72, last: true, id: 2}}, 1, fragment},
+		"another destination":                       {[]part{{from: 0, to: 24}, {from: 24, to: 72, last: true, peer: other}}, 1, fragment},
+		"a checksum to be filled in":                {[]part{{from: 0, to: 24, header: needsChecksum}}, 1, checksum},
+		"one to be filled in later":                 {[]part{{from: 0, to: 24}, {from: 24, to: 72, last: true, header: needsChecksum}}, 1, checksum},
 	}
 	next, segment := 23, protoTCP
 	if addr.Is6() {
@@ -352,8 +352,7 @@ func TestFragmentsOnANarrowPath(t *testing.T) {
 	}
 }
 
-// Fragments in large numbers, of datagrams that never end, take no more than what there is room for,
-// and others still pass.
+// Large numbers of fragments, of datagrams that never end, use bounded memory, and others still pass.
 func TestUnfinishedDatagrams(t *testing.T) {
 	t.Parallel()
 	for family, addr := range peers {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxKept is how many the programs' map has room for.
+// maxKept is the capacity of the programs' map.
 const maxKept = 65536
 
 // kept is the programs' copy of the addresses that the site keeps from direct flows. The guard drops packets to them;

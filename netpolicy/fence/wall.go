@@ -8,9 +8,9 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// raiseWall writes the table that stands behind the programs: in one transaction,
-// so that there is no moment without one. Packets must carry the mark; those of
-// direct flows pass only where there is an uplink, for one generation's sake; 0 says there is none.
+// raiseWall writes the table behind the programs in one transaction, so that there is no moment without one. Packets
+// must carry the mark; those of direct flows pass only if there is an uplink, for the generation direct; 0 means that
+// there is none.
 func (s *space) raiseWall(m marks, direct uint32) error {
 	c, err := nftables.New(nftables.WithNetNSFd(int(s.handle)))
 	if err != nil {

@@ -150,7 +150,7 @@ func (w *watcher) begin(flow Flow) {
 	w.tell(Event{State: audit.FlowOpen, Flow: flow, Time: flow.Began})
 }
 
-// end reports a flow's end, and its beginning first where the ring had no room for that.
+// end reports a flow's end, and first its beginning if the ring had no space for that.
 func (w *watcher) end(ev Event) {
 	w.begin(ev.Flow)
 	delete(w.open, ev.Flow.Key)

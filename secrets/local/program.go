@@ -38,7 +38,7 @@ func CheckProgram(ctx context.Context, from, dir string, as *Caller) error {
 	as.Become(cmd)
 	var exit *exec.ExitError
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
-		return nil // it exists, or the step finds out
+		return nil // it exists, or the step fails to start it
 	}
 	if strings.Contains(words[0], "/") {
 		return fmt.Errorf("the command of a cmd: source: %s is not a file that %s can execute", words[0], as)

@@ -122,7 +122,7 @@ func (b *Broker) Sweep(ctx context.Context, alive func(run string) bool) error {
 		}
 		err := b.sweep(ctx, filepath.Join(b.cfg.Dir, e.Name()), alive)
 		failed = errors.Join(failed, err)
-		if errors.Is(err, errGone) { // the others would take as long to find out
+		if errors.Is(err, errGone) { // the others would take as long to fail
 			return failed
 		}
 	}

@@ -27,8 +27,8 @@ func dataOf(s *api.Secret) (map[string]any, error) {
 	return data, nil
 }
 
-// fieldOf is a field's value: a string as it is, anything else as JSON text. The error
-// names no other field: what exists is none of the step's business.
+// fieldOf is a field's value: a string unchanged, anything else as JSON text. The error names no other field: the step
+// must not learn which exist.
 func fieldOf(data map[string]any, field string) ([]byte, error) {
 	v, ok := data[field]
 	switch text := v.(type) {

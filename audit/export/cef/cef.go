@@ -144,7 +144,7 @@ func (l *line) process(proc string, pid int, parent string) {
 	}
 }
 
-// end writes an end of a flow: dictionary keys have room for IPv4, others for IPv6.
+// end writes an end of a flow: some dictionary keys are for IPv4, others for IPv6.
 func (l *line) end(ip string, v4, v6, v6label, own string) {
 	a, err := netip.ParseAddr(ip)
 	switch {

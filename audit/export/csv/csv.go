@@ -56,7 +56,7 @@ func Write(w io.Writer, run store.Run, rows iter.Seq2[store.Row, error]) error {
 	return nil
 }
 
-// line is one record in the words of the columns.
+// line is one record, as values of the columns.
 type line struct {
 	run, time, observer, kind, step, action, verdict, subject, detail, rule, reason string
 	proc, host, address, sha256, secret                                             string

@@ -44,7 +44,7 @@ type doc struct {
 	nIP, nHost, nHash  int
 }
 
-// class is where an event belongs, in the words of ECS's categorisation fields.
+// class is the ECS categorisation of an event.
 type class struct {
 	kind     string // event, alert
 	category []string
@@ -114,8 +114,7 @@ func (d *doc) event() {
 	}
 }
 
-// severity puts the severities of RFC 5424 in the words of syslog, and in the numbers by which
-// Elastic's detection rules count.
+// severity writes the severities of RFC 5424 as syslog's keywords, and as the numbers of Elastic's detection rules.
 func severity(s export.Severity) (int64, string) {
 	switch s {
 	case export.Alert:

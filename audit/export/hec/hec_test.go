@@ -194,7 +194,7 @@ func open(t *testing.T, s *splunk) *Sink {
 	return sink
 }
 
-// TestReceivedIsNotIndexed: a 200 counts for nothing until the acknowledgement is true.
+// TestReceivedIsNotIndexed: a 200 does not count until the acknowledgement is true.
 func TestReceivedIsNotIndexed(t *testing.T) {
 	s := &splunk{noIndex: true}
 	sink := open(t, s)

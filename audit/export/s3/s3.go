@@ -132,8 +132,8 @@ func (s *Sink) key(items []export.Item) string {
 		fmt.Sprintf("%020d-%020d.ndjson.gz", first.Seq, last.Seq))
 }
 
-// name makes one part of a key; "_" for nothing. A name that has to be changed for it gets a
-// hash behind it, so that it is that of no other.
+// name makes one part of a key; "_" if it is empty. A name that has to be changed gets a hash as suffix, so that it
+// remains unique.
 func name(s string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' || strings.ContainsRune(`/\?*"<>|`, r) {

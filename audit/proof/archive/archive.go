@@ -55,7 +55,7 @@ func header(name string, size int64) (h [block]byte) {
 // padding is how many zero bytes follow a content of that size.
 func padding(size int64) int64 { return -size & (block - 1) }
 
-// checkName wants a name that a header has room for, and that comes behind the one before.
+// checkName requires a name that fits into a header and sorts after the one before.
 func checkName(name, before string) error {
 	switch {
 	case name == "" || len(name) > maxName || strings.Contains(name, "\x00"):

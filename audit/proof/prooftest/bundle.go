@@ -56,8 +56,8 @@ func (b Bundle) Pack(t testing.TB) []byte {
 	return out.Bytes()
 }
 
-// Seal returns the files with a trailer over them as they are, signed by s. It says of the run what the old
-// trailer says, or the last manifest if there is none.
+// Seal returns the files with a trailer over them as they are, signed by s. The new trailer states of the run what the
+// old one does, or else the last manifest.
 func (b Bundle) Seal(t testing.TB, s note.Signer) Bundle {
 	t.Helper()
 	sealed := maps.Clone(b)

@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Differs returns in what the rows of a sealed segment are not what its records give, which is what Repair would put right;
-// "" if in nothing, or if the store does not have the segment.
+// Differs returns how the rows of a sealed segment differ from its records, which Repair would mend; "" if they do not,
+// or if the store does not have the segment.
 func (s *Store) Differs(ctx context.Context, seg store.Segment) (string, error) {
 	in, err := prepare(seg)
 	if err != nil {

@@ -34,7 +34,7 @@ type rowBuffer struct {
 	seq                                              []uint64
 }
 
-// grow makes room for n rows.
+// grow reserves space for n rows.
 func (b *rowBuffer) grow(n int) {
 	for _, c := range b.strings() {
 		*c = slices.Grow(*c, n)

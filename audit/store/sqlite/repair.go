@@ -128,7 +128,7 @@ func (r rawRow) time() int64 {
 	return ns
 }
 
-// frame is what the row says it is; a body or a salt that is none is left out.
+// frame is the frame that a row's columns give; an invalid body or salt is left out.
 func (r rawRow) frame() store.Frame {
 	if r[14] != nil {
 		leaf := new([32]byte)

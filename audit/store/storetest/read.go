@@ -122,7 +122,7 @@ func testSearches(t *testing.T, s store.Store) {
 	}
 }
 
-// testSearchAll: a search for nothing is a mistake, and not an empty answer.
+// testSearchAll: a search without a condition is an error, and not an empty answer.
 func testSearchAll(t *testing.T, s store.Store) {
 	Ingest(t, s, Run("r-1", 10, 10))
 	for _, q := range []store.Search{{}, {Tenant: "a"}, {To: start}, {Kinds: []audit.Kind{audit.KindExec}, Limit: 3}} {

@@ -62,7 +62,7 @@ func New(dst []byte) Writer {
 	return Writer{B: append(dst, '{'), left: MaxTotal, lists: MaxTotal - MaxLists}
 }
 
-// Envelope makes sure that there is room for some more texts, however much was written.
+// Envelope reserves space for some more texts, however much was written.
 func (w *Writer) Envelope() {
 	w.left = max(w.left, envelope)
 	w.lists = 0
