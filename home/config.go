@@ -247,6 +247,9 @@ func (c *Config) check() error {
 			return fmt.Errorf("export %q: each sink needs a name of its own, of letters, digits, '-', '_' or '.'", t.Name)
 		}
 		names[t.Name] = true
+		if err := t.Check(); err != nil {
+			return fmt.Errorf("export %s: %w", t.Name, err)
+		}
 	}
 	return nil
 }

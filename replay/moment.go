@@ -120,7 +120,7 @@ func (w written) moment(date string) (Moment, error) {
 	}
 	wall, err := time.Parse("2006-01-02 15:04:05", date+" "+clock) // a fraction is accepted after seconds
 	if err != nil {
-		return Moment{}, errors.New("no day or hour is called that")
+		return Moment{}, errors.New("no such day or time of day")
 	}
 	if w.clock == "" {
 		return Moment{From: midnight(wall, w.zone), Until: midnight(wall.AddDate(0, 0, 1), w.zone), Day: true}, nil

@@ -73,14 +73,7 @@ func open(_ context.Context, t Target) (export.Sink, error) {
 	case scheme == "stdout" && rest == "":
 		return file.NewStream(os.Stdout), nil
 	}
-	by := map[string]func(Target, *url.URL) (export.Sink, error){
-		"syslog+tcp": openSyslog, "syslog+tls": openSyslog,
-		"hec+http": openHEC, "hec+https": openHEC,
-		"elastic+http": openElastic, "elastic+https": openElastic,
-		"otlp+grpc": openGRPC, "otlp+grpcs": openGRPC, "otlp+http": openOTLP, "otlp+https": openOTLP,
-		"nats": openNATS, "tls+nats": openNATS, "nats+tls": openNATS,
-		"s3": openS3,
-	}[scheme]
+	by := openers[scheme]
 	if by == nil {
 		return nil, &SchemeError{t.To}
 	}
@@ -89,6 +82,29 @@ func open(_ context.Context, t Target) (export.Sink, error) {
 		return nil, err
 	}
 	return by(t, u)
+}
+
+// openers open sinks, by scheme.
+var openers = map[string]func(Target, *url.URL) (export.Sink, error){
+	"syslog+tcp": openSyslog, "syslog+tls": openSyslog,
+	"hec+http": openHEC, "hec+https": openHEC,
+	"elastic+http": openElastic, "elastic+https": openElastic,
+	"otlp+grpc": openGRPC, "otlp+grpcs": openGRPC, "otlp+http": openOTLP, "otlp+https": openOTLP,
+	"nats": openNATS, "tls+nats": openNATS, "nats+tls": openNATS,
+	"s3": openS3,
+}
+
+// Check returns what is wrong with the target's URL, as far as that can be known without opening anything.
+func (t Target) Check() error {
+	scheme, rest, ok := strings.Cut(t.To, ":")
+	if ok && (scheme == "file" || scheme == "stdout" && rest == "") {
+		return nil
+	}
+	if !ok || openers[scheme] == nil {
+		return &SchemeError{t.To}
+	}
+	_, err := parse(t)
+	return err
 }
 
 // parse reads a URL, which has no credential and, unless that is accepted, no plain text to another machine.
