@@ -71,7 +71,7 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 	}
 	state := c.State
 	if state == "" {
-		state = monitorState(h, keys[0].Name())
+		state = monitorState(h, keys[0].Name(), ".entries")
 	}
 	return openMonitor(state, c.Log, keys)
 }
@@ -88,10 +88,11 @@ func openMonitor(state, where string, keys []note.Verifier) (*monitor.Monitor, e
 	return monitor.Open(state, source, keys...)
 }
 
-// monitorState names the file by the log's hash, since its name can be any text.
-func monitorState(h *home.Home, log string) string {
+// monitorState names the file by the log's hash, since its name can be any text. A witness has one with an ending of its own: it
+// reads checkpoints before they are published, and what is published then would be a log that was rolled back.
+func monitorState(h *home.Home, log, suffix string) string {
 	sum := sha256.Sum256([]byte(log))
-	return filepath.Join(h.Dir, "monitor", hex.EncodeToString(sum[:16])+".entries")
+	return filepath.Join(h.Dir, "monitor", hex.EncodeToString(sum[:16])+suffix)
 }
 
 // once reads the log, prints what was found and returns it as text, and the code to exit with.

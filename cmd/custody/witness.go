@@ -130,7 +130,7 @@ func (c witnessServeCmd) readers(a *app, h *home.Home, config *witness.Config) (
 			close()
 			return nil, usageError{fmt.Errorf("--entries %.80q does not begin with the name of a --log and =", e)}
 		}
-		m, err := openMonitor(monitorState(h, name), where, keys)
+		m, err := openMonitor(monitorState(h, name, ".witness"), where, keys)
 		if err != nil {
 			close()
 			return nil, err
