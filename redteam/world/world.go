@@ -33,7 +33,7 @@ import (
 	"os/exec"
 	"sync"
 
-	"github.com/custody-project/custody/llm/llmtest"
+	"github.com/custody-project/custody/redteam/world/llmapi"
 )
 
 // Names of the world. All of them are below Zone but the attacker's.
@@ -46,7 +46,7 @@ const (
 	Fronted = "fronted.site.example"
 	// API is a web server too, for rules with http.
 	API = "api.site.example"
-	// LLM acts as a language model over HTTPS, for clients with its key; see package llmtest.
+	// LLM acts as a language model over HTTPS, for clients with its key; see package llmapi.
 	LLM = "llm.site.example"
 	// Plain is one for cleartext HTTP.
 	Plain = "plain.site.example"
@@ -109,7 +109,7 @@ type World struct {
 	site, world, rest *space
 	ca                *authority
 	log               log
-	model             *llmtest.Server
+	model             *llmapi.Server
 	modelKey          string
 
 	mu      sync.Mutex // guards closers
@@ -120,7 +120,7 @@ type World struct {
 // New makes a world. It needs root, or CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_NET_RAW.
 func New(ctx context.Context) (w *World, err error) {
 	w = &World{modelKey: "sk-world-" + rand.Text()}
-	w.model = llmtest.New(w.modelKey)
+	w.model = llmapi.New(w.modelKey)
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("make the simulated internet: %w", err), w.Close())
@@ -164,7 +164,7 @@ func (w *World) CA() []byte { return w.ca.pem }
 func (w *World) Roots() *x509.CertPool { return w.ca.pool() }
 
 // Model is what answers at LLM, and tells what it served.
-func (w *World) Model() *llmtest.Server { return w.model }
+func (w *World) Model() *llmapi.Server { return w.model }
 
 // ModelKey is the key that it wants, another one in each world.
 func (w *World) ModelKey() string { return w.modelKey }

@@ -1,4 +1,4 @@
-package llmtest_test
+package llmapi_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/llm"
-	"github.com/custody-project/custody/llm/llmtest"
+	"github.com/custody-project/custody/redteam/world/llmapi"
 )
 
 const key = "sk-test-0123456789"
@@ -70,8 +70,8 @@ type body struct{ *llm.Call }
 
 func (b body) Write(p []byte) (int, error) { b.Body(p); return len(p), nil }
 
-func serve(t *testing.T) (*llmtest.Server, string) {
-	s := llmtest.New(key)
+func serve(t *testing.T) (*llmapi.Server, string) {
+	s := llmapi.New(key)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	return s, h.URL

@@ -1,4 +1,4 @@
-package llmtest_test
+package llmapi_test
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ func TestAgents(t *testing.T) {
 	} {
 		t.Run(a.script, func(t *testing.T) {
 			s, url := serve(t)
-			script, err := filepath.Abs(filepath.Join("../../examples/agent/work", a.script))
+			script, err := filepath.Abs(filepath.Join("../../../examples/agent/work", a.script))
 			if err != nil {
 				t.Fatal(err)
 			}

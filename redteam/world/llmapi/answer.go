@@ -1,4 +1,4 @@
-package llmtest
+package llmapi
 
 import (
 	"compress/gzip"

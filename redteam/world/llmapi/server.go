@@ -1,4 +1,4 @@
-// Package llmtest is a server that acts as a language model, for tests and demonstrations. It
+// Package llmapi is the LLM API of the simulated internet, for policies that are tried there, demonstrations and tests. It
 // speaks the wire formats of Anthropic's Messages, OpenAI's Chat Completions and
 // Responses, and Gemini's generateContent, whole and streamed. What it "thinks" is a script in the
 // first message that a user sends, a line for each wish; other lines are small talk:
@@ -18,7 +18,7 @@
 //
 // A token is a word: what white space parts. Input is all strings of the conversation, roles and ids as well; after
 // the first round the script itself counts as read from a cache.
-package llmtest
+package llmapi
 
 import (
 	"encoding/json"

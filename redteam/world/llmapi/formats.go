@@ -1,4 +1,4 @@
-package llmtest
+package llmapi
 
 // anthropic answers as Anthropic's Messages do. Input tokens are without the cache's.
 func (a *answer) anthropic(r reply) {
