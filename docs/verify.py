@@ -284,7 +284,7 @@ def checkpoint(data, host, keys, witnesses):  # size, root and the known signers
     return int(lines[1]), b64(lines[2]), {w: raw for w, raw in known if w in witnesses and w not in keys}
 
 def cosigned_at(signers, quorum):  # when so many had cosigned, or all that did
-    times = sorted(int.from_bytes(raw[4:12], "big") for raw in signers.values())
+    times = sorted(min(int.from_bytes(raw[4:12], "big"), 253402300799) for raw in signers.values())  # the end of the year 9999
     return times[min(max(quorum, 1), len(times)) - 1] * SECOND if times else None
 
 SKEW = 300 * SECOND  # clocks may be so far apart

@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"strings"
 	"time"
-
-	cosign "github.com/transparency-dev/formats/note"
 )
 
 // Past knows the checkpoints of the host's log that were published. Nothing that it answers is trusted.
@@ -126,7 +124,7 @@ func statedTime(signed, stamp []byte) (last time.Time) {
 		if err != nil || len(raw) != 4+8+64 { // C2SP tlog-cosignature, cosignature/v1
 			continue
 		}
-		if t, err := cosign.CoSigV1Timestamp(s); err == nil && t.After(last) {
+		if t, err := cosignTime(s); err == nil && t.After(last) {
 			last = t
 		}
 	}

@@ -25,8 +25,8 @@ func (v *verifier) cosignedAt(n *note.Note) (time.Time, bool) {
 		if !w.has(keyID{s.Name, s.Hash}) || v.ring.knows(keyID{s.Name, s.Hash}) {
 			continue
 		}
-		if t, err := cosign.CoSigV1Timestamp(s); err == nil {
-			times = append(times, t.UTC())
+		if t, err := cosignTime(s); err == nil {
+			times = append(times, t)
 		}
 	}
 	if len(times) == 0 {
@@ -34,6 +34,16 @@ func (v *verifier) cosignedAt(n *note.Note) (time.Time, bool) {
 	}
 	slices.SortFunc(times, time.Time.Compare)
 	return times[min(max(v.trust.Quorum, 1), len(times))-1], true
+}
+
+// lastSecond is the last that RFC 3339 can write, in seconds since 1970: the end of the year 9999.
+const lastSecond = 253402300799
+
+// cosignTime returns the time that a witness's cosignature states, in UTC. Its unsigned 64 bits hold more than a
+// time.Time: any time after lastSecond counts as lastSecond.
+func cosignTime(s note.Signature) (time.Time, error) {
+	t, err := cosign.CoSigV1Timestamp(s)
+	return time.Unix(int64(min(uint64(t.Unix()), lastSecond)), 0).UTC(), err
 }
 
 // backdated finds manifests that came into the log after the checkpoint that the verifier kept, and state that they

@@ -48,8 +48,9 @@ func (w Witness) On(at time.Time) Witness { w.at = at; return w }
 
 // Sign implements note.Signer.
 func (w Witness) Sign(msg []byte) ([]byte, error) {
-	sig := binary.BigEndian.AppendUint64(nil, uint64(w.at.Unix()))
-	return append(sig, ed25519.Sign(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", w.at.Unix(), msg))...), nil
+	at := uint64(w.at.Unix())
+	sig := binary.BigEndian.AppendUint64(nil, at)
+	return append(sig, ed25519.Sign(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, msg))...), nil
 }
 
 // SealedOn is a Sealer whose clock stands still.

@@ -22,6 +22,11 @@ export function fromUtf8(bytes: Bytes, what: string): string {
 }
 
 export function concat(...parts: Bytes[]): Bytes {
+  return join(parts);
+}
+
+/** What concat does, of more parts than a call has room for as arguments. */
+export function join(parts: readonly Bytes[]): Bytes {
   const all = new Uint8Array(parts.reduce((n, p) => n + p.length, 0));
   let at = 0;
   for (const p of parts) {

@@ -29,8 +29,10 @@ export async function openCheckpoint(data: Bytes, host: string, keys: Keys, witn
   return c;
 }
 
+const lastSecond = 253402300799n; // the end of the year 9999, the last that RFC 3339 can write
+
 /** When so many witnesses had cosigned, or all that did if they are fewer. */
 export function cosignedBy(c: SignedCheckpoint, quorum: number): bigint | undefined {
-  const times = c.cosigned.map((w) => w.at).sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
+  const times = c.cosigned.map((w) => (w.at < lastSecond ? w.at : lastSecond)).sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
   return times[Math.min(Math.max(quorum, 1), times.length) - 1];
 }

@@ -1,6 +1,6 @@
 // What the segments of a run hold, one after the other.
 
-import { type Bytes, concat, equal, fromDigest, hex } from "./bytes";
+import { type Bytes, equal, fromDigest, hex, join } from "./bytes";
 import { Copies } from "./copies";
 import { Finding, check } from "./finding";
 import { type Frame, frames } from "./frames";
@@ -122,7 +122,7 @@ export class Segments {
 
   /** The digest over all that is withheld. */
   masked(): string {
-    return hex(sha256(concat(...this.#masked)));
+    return hex(sha256(join(this.#masked)));
   }
 }
 

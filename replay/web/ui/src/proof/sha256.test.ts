@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { hex, utf8 } from "./bytes";
+import { hex, join, utf8 } from "./bytes";
 import { crc32c } from "./crc32c";
 import { instant } from "./instant";
 import { continues, included, leafHash, nodeHash, rootOf } from "./merkle";
@@ -73,4 +73,11 @@ test("trees up to 17 leaves", () => {
       assert.ok(p.length === 0 || !continues(BigInt(m), BigInt(n), p.slice(1), old, root));
     }
   }
+});
+
+test("as many parts are joined as a run has records", () => {
+  const parts = Array.from({ length: 500_000 }, (_, i) => new Uint8Array([i & 255]));
+  const all = join(parts);
+  assert.equal(all.length, parts.length);
+  assert.equal(all.at(-1), (parts.length - 1) & 255);
 });

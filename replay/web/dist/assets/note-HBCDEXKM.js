@@ -1,1 +1,0 @@
-import{n as a,o as b,p as c,q as d,r as e,s as f,t as g,u as h,v as i,w as j,x as k,y as l}from"./chunk-FRSI3XWE.js";export{c as asWitness,h as by,l as cannotVerify,j as cosignedAt,f as fingerprint,e as idOf,k as isWitness,d as parseKey,g as parseNote,b as readHostKey,a as readKey,i as signed};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-UMPXV3LP.js";import"./chunk-F2SKCSSX.js";import"./chunk-MWV5ISNH.js";import"./chunk-SKLB43O6.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
