@@ -35,6 +35,7 @@ func TestRedoEdges(t *testing.T) {
 			last := names[len(names)-1]
 			f[last[:20]+".leaves"] = []byte("x")
 		}, s.key.Public, 1},
+		"an empty selection":      {func(f map[string][]byte) { f["selection"] = nil }, s.key.Public, 1},
 		"host.pub without an end": {func(f map[string][]byte) { f["host.pub"] = f["host.pub"][:len(f["host.pub"])-1] }, stranger.Public, 1},
 	} {
 		for name, truth := range map[string]map[string][]byte{"one": s.truth, "two": s.other} {

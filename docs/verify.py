@@ -508,7 +508,7 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
     check(key(public[:-1].decode())[0][0] == host, "host key of another host")
     check(stated == ["%020d.host" % (i + 1) for i in range(len(stated))], "statements about hosts are not numbered from 1")
     selected = files.pop("selection", None)
-    if selected:
+    if selected is not None:
         s, by, known = statement(selected, keys, "selection")
         check(known and (by[0], s["run"], s["head"]) == (host, run, prev), "selection forged, or of another run")
     erasures = {}
