@@ -32,7 +32,7 @@ var (
 )
 
 // TestDiffer changes bundles of real runs at random, and wants verify and the other checkers to agree on each. A change
-// by somebody without a key is never accepted. Changes under the trailer, and under all signatures, reach
+// by someone without a key is never accepted. Changes under the trailer, and under all signatures, reach
 // what a key would hide: there only the answers have to be the same.
 func TestDiffer(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ type differ struct {
 	rand      *rand.Rand
 	bundles   []real
 	changes   map[string]func(real) (data []byte, what string)
-	key       proof.Key // signs everything that is written anew
+	key       proof.Key // signs everything that is written again
 	root      proof.Key // of a fleet, signs the statements about hosts
 	hosts     [][]byte
 	trust     proof.Trust
@@ -116,7 +116,7 @@ func (d *differ) judge(what string, data []byte, arguments []string) int {
 	return status
 }
 
-// bytes changes a bundle as somebody without a key can.
+// bytes changes a bundle as someone without a key can.
 func (d *differ) bytes(from real) ([]byte, string) {
 	b := bytes.Clone(from.data)
 	at, other := d.rand.IntN(len(b)), d.bundles[d.rand.IntN(len(d.bundles))].data

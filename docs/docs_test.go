@@ -357,7 +357,7 @@ func TestProjectKeys(t *testing.T) {
 	}
 }
 
-// TestNothingLocal: no page holds a path of somebody's machine or the host of a registry.
+// TestNothingLocal: no page holds a path of someone's machine or the host of a registry.
 func TestNothingLocal(t *testing.T) {
 	for _, pattern := range []string{
 		`(^|[^a-z0-9.])/(work|tmp|home|root|Users)/`, `golang\.org/(dl|toolchain)`, `proxy\.golang\.org`, `sum\.golang\.org`,

@@ -48,11 +48,22 @@ var commentIdioms = compiled([]idiom{
 var cleanFolders = []string{
 	"audit",
 	"dnsproxy",
+	"doctor",
+	"egress",
 	"gateway",
+	"guest",
 	"home",
+	"internal",
+	"llm",
+	"metrics",
 	"netpolicy",
+	"notify",
+	"project",
 	"redact",
+	"sandbox",
 	"secrets",
+	"vmm",
+	"workspace",
 }
 
 type idiom struct{ pattern, instead string }

@@ -49,7 +49,7 @@ func (c checker) ask(arguments ...string) string {
 	return must(c.out.ReadString('\n'))
 }
 
-// agree wants all of them to say what verify says.
+// agree wants all of them to describe what verify says.
 func (s checkers) agree(title string, want int, err error, arguments ...string) {
 	s.t.Helper()
 	for _, c := range s.all {

@@ -136,7 +136,7 @@ func copied() []*audit.Copy {
 	return append(lists, &audit.Copy{Direction: "out", Op: audit.CopyEnd, Dir: "/srv/out", Count: tree.Count(), Bytes: tree.Bytes(), Root: tree.Root().String()})
 }
 
-// scene is two bundles of a host whose key was rotated, with an erased record, and who looks at them.
+// scene is two bundles of a host whose key was rotated, with an erased record, and their checkers.
 type scene struct {
 	old, key     proof.Key
 	witness      string

@@ -23,7 +23,7 @@ func recordOn(t *testing.T, run string, key proof.Key, at time.Time) string {
 	return recordOf(t, run, key, time.Time{}, at)
 }
 
-// recordOf writes one whose records say that they were written at another time.
+// recordOf writes one whose records report that they were written at another time.
 func recordOf(t *testing.T, run string, key proof.Key, written, at time.Time) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), run)

@@ -18,7 +18,7 @@ const networkFile = "/run/custody/network"
 // verifierLog is the file below $CUSTODY_HOME with the whole reason why the kernel rejected a program.
 const verifierLog = "verifier.log"
 
-// NetworkError says why this host cannot make a sandbox's network.
+// NetworkError reports why this host cannot make a sandbox's network.
 type NetworkError struct {
 	err error
 	log string // file with the verifier's log; empty: there is none

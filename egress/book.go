@@ -13,7 +13,7 @@ import (
 // synthetic addresses.
 var ErrNamesSpent = errors.New("every synthetic address of this sandbox stands for a name already")
 
-// book says which synthetic address stands for which name. Both stay together
+// book maps synthetic addresses to the names that they stand for. Both stay together
 // for the sandbox's life, whatever becomes of the policy.
 type book struct {
 	mu    sync.Mutex // guards what follows

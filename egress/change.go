@@ -65,7 +65,7 @@ func (n *Network) enforce(ctx context.Context, p *netpolicy.Policy) (Change, err
 }
 
 // canOpen refuses what cannot be changed in a sandbox that lives: its guest
-// trusts an authority that can vouch for the names of its first policy only.
+// trusts an authority that can issue certificates for the names of its first policy only.
 func (n *Network) canOpen(p *netpolicy.Policy) error {
 	trusted := opened(n.options.Policy)
 	for _, name := range opened(p) {

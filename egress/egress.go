@@ -45,7 +45,7 @@ type Recorder interface {
 	Sync(ctx context.Context, seq uint64) error
 }
 
-// Options say what a sandbox may reach and how.
+// Options describe what a sandbox may reach and how.
 type Options struct {
 	Run       string
 	Policy    *netpolicy.Policy
@@ -54,9 +54,9 @@ type Options struct {
 	Roots     *x509.CertPool // that upstream servers are verified with; nil: the host's
 	// Credentials are what rules put into requests; nil: there are none.
 	Credentials gateway.Credentials
-	// Redactor masks values in answers, for rules that say so; needed with Credentials.
+	// Redactor masks values in answers, for rules that demand it; needed with Credentials.
 	Redactor *redact.Redactor
-	// Tokens is how many tokens calls of models may use; 0: no limit.
+	// Tokens is how many tokens LLM API calls may use; 0: no limit.
 	Tokens int64
 	// Notice prints a message for the user, a line without a prefix.
 	Notice func(string)
@@ -272,7 +272,7 @@ type ids struct {
 
 func (i *ids) next() string { return "f" + strconv.FormatUint(i.last.Add(1), 10) }
 
-// of returns the id of a flow that the fence tells of; it forgets it with the flow's end.
+// of returns the id of a flow that the fence reports; it forgets it with the flow's end.
 func (i *ids) of(k fence.Key, ended bool) string {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // sighted writes down what the fence saw. Flows to the gateway are the gateway's
-// to tell of, since it knows what became of them, and the resolver's questions the resolver's.
+// to report, since it knows what became of them, and the resolver's questions the resolver's.
 func (n *Network) sighted(ev fence.Event) {
 	if ev.Lost > 0 {
 		n.post(audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{

@@ -14,7 +14,7 @@ type witness struct {
 	recorder Recorder
 	attempts *attempts
 	step     atomic.Pointer[string]
-	// credentials are told of placeholders in questions; values are masked in the record, and found there. Nil: there are none.
+	// credentials gets the placeholders in questions; values are masked in the record, and found there. Nil: there are none.
 	credentials gateway.Credentials
 }
 
@@ -51,7 +51,7 @@ func (w *witness) seen(ctx context.Context, ev audit.Event, record func(context.
 	return seq, err
 }
 
-// holdsSecret reports whether a secret or a placeholder stands in a name, or that it cannot be told.
+// holdsSecret reports whether a secret or a placeholder stands in a name, or that this cannot be known.
 func (w *witness) holdsSecret(name string) bool {
 	found, ok := w.find(name)
 	return !ok || len(found) > 0

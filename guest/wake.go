@@ -41,8 +41,8 @@ func setClock(t time.Time) error {
 // entropyForKernel is how much of a wake's 64 bytes of entropy the kernel gets; the rest is the sensor's cookie.
 const entropyForKernel = 56
 
-// stir credits the entropy to the kernel's generator and has it reseed at
-// once. Without that every restore of a snapshot would draw the same numbers.
+// stir credits the entropy to the kernel's generator and has it reseed
+// immediately. Without that every restore of a snapshot would draw the same numbers.
 func stir(random int, entropy []byte) error {
 	if len(entropy) != entropyForKernel+8 {
 		return fmt.Errorf("%d bytes of entropy, expected %d", len(entropy), entropyForKernel+8)

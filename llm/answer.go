@@ -155,7 +155,7 @@ func (n *notes) add(note string) {
 	}
 }
 
-// whole returns s, or says how long it is where it is longer than a record should hold. It is not cut:
+// whole returns s, or describes how long it is where it is longer than a record should hold. It is not cut:
 // what is cut in the midst of a secret value would no longer be known for one.
 func whole(s string, limit int) audit.Text {
 	if len(s) > limit {

@@ -138,7 +138,7 @@ func (a *answer) anthropicUsage(u *anthropicUsage, last bool) {
 	a.usage.raise(n)
 }
 
-// amazonUsage takes what Bedrock says in fields of its answers, whoever's the model is.
+// amazonUsage takes what Bedrock says in fields of its answers, of any model.
 func (a *answer) amazonUsage(h http.Header) {
 	in, errIn := strconv.ParseUint(h.Get("X-Amzn-Bedrock-Input-Token-Count"), 10, 40)
 	out, errOut := strconv.ParseUint(h.Get("X-Amzn-Bedrock-Output-Token-Count"), 10, 40)

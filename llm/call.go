@@ -187,7 +187,7 @@ func (c *Call) read(read dialect, text []byte) {
 	}
 }
 
-// Body takes a piece of the answer's body, as it comes from the server. over says
+// Body takes a piece of the answer's body, as it comes from the server. over reports
 // that the budget is used up, by this call or by others: the flow has to end. It does not keep p.
 func (c *Call) Body(p []byte) (over bool) {
 	c.mu.Lock()

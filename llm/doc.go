@@ -1,4 +1,4 @@
-// Package llm reads calls of language models as they pass: what was asked of
+// Package llm reads LLM API calls as they pass: what was asked of
 // which model, what it cost, and which tools it wants called.
 //
 // A Book belongs to one sandbox. It knows a call by the shape of its request
@@ -14,7 +14,7 @@
 //	                                   +--> tool calls -> Asked
 //
 // Figures are those that the provider reports, brought to one meaning (see
-// audit.LLM). None is made up: where the provider sends none, the event says so. Only the
+// audit.LLM). None is made up: where the provider sends none, the event has a note of it. Only the
 // budget, which has to hold all the same, is then charged what the call can
 // have cost at most if its content is text: one token a byte.
 //

@@ -170,7 +170,7 @@ func (a *answer) chatCall(key callKey, id string, f *chatFunction) {
 	a.tools.add(c, []byte(f.Arguments+f.Input))
 }
 
-// allDoneOf says that a choice's tool calls are whole.
+// allDoneOf reports that a choice's tool calls are whole.
 func (a *answer) allDoneOf(choice int) {
 	for key, c := range a.tools.at {
 		if key.choice == choice {

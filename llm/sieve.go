@@ -2,7 +2,7 @@ package llm
 
 import "encoding/json"
 
-// keep says which members of a JSON text matter: those named, and of them what
+// keep lists the members of a JSON text matter: those named, and of them what
 // their own keep says; nil: all. Arrays are looked through: what is said holds for each element.
 type keep map[string]keep
 
@@ -66,7 +66,7 @@ func (s *sieve) reset() {
 	s.tops, s.mode, s.esc, s.drop, s.wrong = 0, between, false, 0, ""
 }
 
-// idle says that no text has begun.
+// idle reports that no text has begun.
 func (s *sieve) idle() bool {
 	return len(s.stack) == 0 && s.tops == 0 && s.mode == between
 }

@@ -80,7 +80,7 @@ func (t *toolCalls) replace(c *toolCall, args []byte) {
 	t.add(c, args)
 }
 
-// done says that a tool call's arguments are whole.
+// done reports that a tool call's arguments are whole.
 func (a *answer) done(c *toolCall) {
 	if c != nil && !c.ready {
 		c.ready = true
@@ -88,7 +88,7 @@ func (a *answer) done(c *toolCall) {
 	}
 }
 
-// allDone says so of all.
+// allDone reports whether all are.
 func (a *answer) allDone() {
 	for _, c := range a.tools.list {
 		a.done(c)

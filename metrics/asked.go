@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// LagFunc says how old the oldest is that has not passed a stage, and how many
+// LagFunc returns how old the oldest is that has not passed a stage, and how many
 // segments have not. Like all functions that a Set asks, it is called whenever metrics are
 // read, from any goroutine, and must not wait for anything.
 type LagFunc func() (oldest time.Duration, segments uint64)
 
-// QueueFunc says how much waits in a queue, and at how much it pushes back; 0 if it has no bound.
+// QueueFunc returns how much waits in a queue, and at how much it pushes back; 0 if it has no bound.
 type QueueFunc func() (depth, capacity int)
 
-// SpoolFunc says how many bytes the logs take, and how many they may; 0 if there is no limit.
+// SpoolFunc returns how many bytes the logs take, and how many they may; 0 if there is no limit.
 type SpoolFunc func() (used, limit int64)
 
 // Lag registers the lag of a stage, until stop is called. For sinks there is Sink.Lag.

@@ -15,7 +15,7 @@ import (
 // Path is where Serve answers.
 const Path = "/metrics"
 
-// maxReaders are answered at once; others get status 503.
+// maxReaders are answered concurrently; others get status 503.
 const maxReaders = 4
 
 // Handler answers with all metrics in the format that the reader asks for.

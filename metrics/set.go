@@ -12,7 +12,7 @@ import (
 // Stage is a part of the way of a segment.
 type Stage string
 
-// The stages for which a lag is told. Export has one for each sink.
+// The stages for which a lag is measured. Export has one for each sink.
 const (
 	Log        Stage = "log"        // from the event until it is sealed
 	Transport  Stage = "transport"  // until the transport has it
@@ -28,7 +28,7 @@ type Reason string
 const (
 	Malformed Reason = "malformed" // it contradicts itself
 	Conflict  Reason = "conflict"  // the store has other bytes at its place
-	Denied    Reason = "denied"    // its sender may not say what it says
+	Denied    Reason = "denied"    // its sender may not report this
 	Other     Reason = "other"
 )
 
@@ -38,7 +38,7 @@ func latencies() []float64 {
 }
 
 // Set is the metrics of one process, in a registry of its own. Its methods may be
-// called at once from many goroutines, and none of them waits.
+// called concurrently, and none of them waits.
 type Set struct {
 	registry *prometheus.Registry
 	asked    *asked

@@ -1,5 +1,5 @@
 // Package notify sends messages about findings, failed verifications, frozen runs and ends of
-// runs to webhooks, and starts commands of this host for them. host.yaml says which.
+// runs to webhooks, and starts commands of this host for them. host.yaml names them.
 //
 // A message for a webhook is a file of $CUSTODY_HOME/notify until it is delivered, so the next
 // command delivers what a killed one left. A command is started at most once for a message.
@@ -125,7 +125,7 @@ func (f Filter) check() error {
 	return nil
 }
 
-// takes says whether a message is wanted. A test always is.
+// takes reports whether a message is wanted. A test always is.
 func (f Filter) takes(m Message, byDefault []string) bool {
 	on := f.On
 	if len(on) == 0 {

@@ -127,7 +127,7 @@ func (q queue) state() (State, error) {
 func (q queue) note(change func(*State)) error {
 	s, err := q.state()
 	if err != nil {
-		s = State{} // it is a count, and begins anew
+		s = State{} // it is a count, and begins again
 	}
 	change(&s)
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {

@@ -71,7 +71,7 @@ func vaultPaths(s string) string {
 	return ""
 }
 
-// clearPath says whether a path of Vault's, or the beginning of one, has no segments that lead elsewhere.
+// clearPath reports whether a path of Vault's, or the beginning of one, has no segments that lead elsewhere.
 func clearPath(s string) bool {
 	parts := strings.Split(strings.TrimSuffix(s, "/"), "/")
 	return !slices.ContainsFunc(parts, func(p string) bool { return p == "" || p == "." || p == ".." })

@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 }
 
 // decoder walks the syntax tree by hand rather than into tagged structs, because
-// each value must be able to say where it stands when it turns out to be wrong.
+// each value must be able to report where it stands when it turns out to be wrong.
 type decoder struct {
 	file  string
 	later []func(*File) error // checks that need the whole file

@@ -50,7 +50,7 @@ func WithEgress(name string, text []byte, rules []netpolicy.Rule) ([]byte, error
 	return out, nil
 }
 
-// sameBut reads a changed file again: it says what was meant, and else what it said before.
+// sameBut reads a changed file again: only what was meant may differ.
 func (f *File) sameBut(rules []netpolicy.Rule, name string, text []byte) error {
 	odd := errors.New(name + ": it is laid out in a way that a program cannot change; make the change by hand")
 	g, err := Parse(name, text)
@@ -117,7 +117,7 @@ func findEgress(name string, text []byte) (section, error) {
 	return section{before: lines[:from], lines: lines[from:to], after: lines[to:], first: from + 1}, nil
 }
 
-// isFiller says whether a line belongs to what comes after it: a comment at the
+// isFiller reports whether a line belongs to what comes after it: a comment at the
 // left edge, a mark between documents or nothing.
 func isFiller(line string) bool {
 	s := strings.TrimRight(line, " \t\r\n")
@@ -163,7 +163,7 @@ func (s section) above(at int) int {
 	return at
 }
 
-// compose writes the section anew.
+// compose writes the section again.
 func (s section) compose(kept []string, fresh []netpolicy.Rule, block bool) []string {
 	if len(kept) == 0 && len(fresh) == 0 {
 		return nil

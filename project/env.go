@@ -91,7 +91,7 @@ func ParseVariables(args []string, lookup func(name string) (string, bool)) ([]V
 
 // Variables returns the plain variables of a step, ordered by name: those of the file, which those of the step replace,
 // which those in more replace. Step nil is a command outside the file. binds are the secrets that the step gets. The
-// error says which variable cannot be set.
+// error returns the variable that cannot be set, and why.
 func (f *File) Variables(step *Step, binds []string, more []Variable) ([]Variable, error) {
 	layers := [][]Variable{f.Env, nil, more}
 	if step != nil {

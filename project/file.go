@@ -3,7 +3,7 @@
 // The file is read strictly: an unknown key, a duplicate one, a value of the
 // wrong type or out of bounds is an *Error with file, line, column and what to
 // do about it. Anchors, aliases, merge keys and tags are refused, as a policy
-// should say what it says in one place. What egress rules mean, and which make
+// should define each thing in one place. What egress rules mean, and which make
 // no sense, is netpolicy's business; here its errors get a place in the file.
 package project
 
@@ -76,7 +76,7 @@ const (
 	End    Action = "end"    // and the run is ended
 )
 
-// Mode says what happens when the record cannot be written.
+// Mode describes what happens when the record cannot be written.
 type Mode string
 
 // The modes of the record.
@@ -85,7 +85,7 @@ const (
 	Degrade Mode = "degrade" // the run goes on and the gap is declared
 )
 
-// Record says how much is recorded.
+// Record describes how much is recorded.
 type Record struct {
 	Mode   Mode
 	Files  Files
@@ -105,7 +105,7 @@ type Limits struct {
 	Disk   int64 // bytes of the scratch disk
 	PIDs   int
 	Time   time.Duration // of the whole run
-	// LLMTokens is how many tokens, in and out, the run's calls of models may use; 0 is no limit.
+	// LLMTokens is how many tokens, in and out, the run's LLM API calls may use; 0 is no limit.
 	LLMTokens int64
 }
 

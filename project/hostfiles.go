@@ -47,5 +47,5 @@ func beside(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// betweenWords says whether a shell ends a word at r, or quotes with it.
+// betweenWords reports whether a shell ends a word at r, or quotes with it.
 func betweenWords(r rune) bool { return strings.ContainsRune(" \t\n\"'`;&|<>()$={}\\", r) }

@@ -157,7 +157,7 @@ func (f *File) BindsAsked(asked []string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Clash says which two of the named secrets would be delivered to the same
+// Clash returns the two of the named secrets would be delivered to the same
 // place, and is empty when none would.
 func (f *File) Clash(names []string) string {
 	taken := map[string]string{}

@@ -68,7 +68,7 @@ func says(words ...string) check {
 	}
 }
 
-// allowedFlow: an enforcer says that it let the flow pass.
+// allowedFlow: an enforcer reports that it let the flow pass.
 func allowedFlow(b *about, r *audit.Record) bool {
 	if r.HTTP != nil {
 		return r.HTTP.Verdict == audit.Allow && b.hasToken(string(r.HTTP.Path))
@@ -76,7 +76,7 @@ func allowedFlow(b *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Observer == audit.Host && r.Flow.State == audit.FlowOpen && r.Flow.Verdict == audit.Allow && b.mine(r.Flow)
 }
 
-// flowTo: an enforcer says that it let a flow to a name pass.
+// flowTo: an enforcer reports that it let a flow to a name pass.
 func flowTo(name string) evidence {
 	return func(_ *about, r *audit.Record) bool {
 		return r.Flow != nil && r.Flow.State == audit.FlowOpen && r.Flow.Verdict == audit.Allow && string(r.Flow.Name) == name

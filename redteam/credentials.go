@@ -176,7 +176,7 @@ func sniTask(at, sni string) *task {
 }
 
 // reflections are the probes of answers in which the host gives back what it was sent. The control
-// beside them has the value come back where the rule says that answers are not masked.
+// beside them has the value come back where the rule reports that answers are not masked.
 func (c *catalogue) reflections() {
 	for _, h := range []struct {
 		as, title string

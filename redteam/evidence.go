@@ -69,7 +69,7 @@ func (b *about) hasToken(texts ...string) bool {
 	return false
 }
 
-// denied: an enforcer says that it denied the probe.
+// denied: an enforcer reports that it denied the probe.
 func denied(b *about, r *audit.Record) bool {
 	if r.Observer != audit.Host {
 		return false
@@ -99,13 +99,13 @@ func deniedOrRefused(b *about, r *audit.Record) bool {
 	return false
 }
 
-// deniedOrEnded: an enforcer says that it denied the probe, or that its connection
+// deniedOrEnded: an enforcer reports that it denied the probe, or that its connection
 // came to its end without a request that could be read.
 func deniedOrEnded(b *about, r *audit.Record) bool {
 	return denied(b, r) || r.Flow != nil && r.Flow.State == audit.FlowClose && b.mine(r.Flow)
 }
 
-// asked: the resolver says what it was asked, and gave no address for it that the policy does not name.
+// asked: the resolver describes what it was asked, and gave no address for it that the policy does not name.
 func asked(b *about, r *audit.Record) bool {
 	return r.DNS != nil && b.hasToken(string(r.DNS.Name))
 }
@@ -145,7 +145,7 @@ func flagged(rule audit.Rule) evidence {
 	}
 }
 
-// handed: the record says that the secret was handed to its step, or taken back: all there is to be told
+// handed: the record reports that the secret was handed to its step, or taken back: all there is to be told
 // of files and processes that are the guest's own.
 func handed(op audit.SecretOp) evidence {
 	return func(b *about, r *audit.Record) bool {

@@ -47,7 +47,7 @@ func (t *trial) judge(p Probe, said *report, run string, records []audit.Record,
 	t.outcomes = append(t.outcomes, o)
 }
 
-// through says what shows that a probe got through, "" when nothing does.
+// through describes what shows that a probe got through, "" when nothing does.
 func (t *trial) through(p Probe, said report, cut time.Time) string {
 	if s := t.sightings(p); len(s) > 0 && p.scene != outside {
 		return "seen " + s[0].String()
@@ -85,7 +85,7 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 	return ""
 }
 
-// reached says which server of the world heard of a probe, if none should have,
+// reached names which server of the world heard of a probe, if none should have,
 // or none any more.
 func (t *trial) reached(p Probe, cut time.Time) string {
 	for _, r := range t.world.Requests() {

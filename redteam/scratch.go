@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scratch is where a suite keeps its files. Its lock says that the suite lives.
+// scratch is where a suite keeps its files. Its lock reports that the suite lives.
 type scratch struct {
 	dir  string
 	lock *os.File

@@ -33,7 +33,7 @@ func (c *catalogue) secretive(p Probe) {
 	c.add(p)
 }
 
-// spilled says where outside a value was seen that the probe is about, or what the script put into its
+// spilled reports where outside a value was seen that the probe is about, or what the script put into its
 // place, if that server is not one that may be told it.
 func spilled(t *trial, p Probe, said report) string {
 	for _, s := range p.about {

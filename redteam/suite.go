@@ -60,7 +60,7 @@ type trial struct {
 }
 
 // Run makes the probes and returns what came of each, in the order of the
-// list, with a line more for what was seen and fits none. The error says why the suite could
+// list, with a line more for what was seen and fits none. The error reports why the suite could
 // not be carried out; that a probe got through is no error.
 func (s Suite) Run(ctx context.Context) ([]Outcome, error) {
 	nonce := newNonce()

@@ -15,7 +15,7 @@ import (
 //go:embed guest.py
 var script []byte
 
-// task is what the script is told; guest.py says what each verb does.
+// task is what the script is told; guest.py describes what each verb does.
 type task struct {
 	ID        string   `json:"id"`
 	Do        string   `json:"do"`
@@ -100,7 +100,7 @@ func addrPort(s string) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone("").Unmap(), a.Port())
 }
 
-// escaped says what in an answer only someone outside can have said.
+// escaped describes what in an answer only someone outside can have said.
 func (r report) escaped(token string, allowed reach) string {
 	text := string(r.Answer)
 	switch {

@@ -26,7 +26,7 @@ type ToolUsed struct {
 	Execs []uint64   `json:"execs"`
 }
 
-// Calls returns the calls of models in order of seq. Nobody may change the list.
+// Calls returns the LLM API calls in order of seq. No one may change the list.
 func (s *Story) Calls() []Call {
 	defer s.read()()
 	return s.derived.calls()

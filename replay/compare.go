@@ -73,7 +73,7 @@ func (d *Differences) add(seq uint64, err error) {
 	}
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (d *Differences) Hint() string {
 	return "the log is the record: `custody ship --differ` mends the store; `custody rebuild` makes a new SQLite store, and keeps the old file as evidence"
 }
@@ -173,7 +173,7 @@ func (c *comparison) equal(f store.Frame) {
 	}
 }
 
-// CompareSummary folds the frames of a log anew and compares the result with
+// CompareSummary folds the frames of a log again and compares the result with
 // the summary that the store shows of the run. A difference is ErrSummary.
 func CompareSummary(run store.Run, frames iter.Seq2[store.Frame, error]) error {
 	want := store.NewRun(run.ID)

@@ -36,7 +36,7 @@ type Connection struct {
 	Requests []Request      `json:"requests"`
 	By       *Actor         `json:"by,omitempty"` // as the guest claims
 	Claim    uint64         `json:"claim_seq,omitempty"`
-	// Unclaimed: the host saw it, and no process of the guest's says that it was its own.
+	// Unclaimed: the host saw it, and no process of the guest's reports that it was its own.
 	// Unseen: a process of the guest's says so, and the host saw nothing of it.
 	Unclaimed bool `json:"unclaimed,omitempty"`
 	Unseen    bool `json:"unseen,omitempty"`
@@ -72,7 +72,7 @@ type Request struct {
 	BytesIn    int64         `json:"bytes_in"`
 }
 
-// Connections returns what wanted to get out, in order of its beginning. Nobody may change the list.
+// Connections returns what wanted to get out, in order of its beginning. No one may change the list.
 func (s *Story) Connections() []Connection {
 	defer s.read()()
 	return s.derived.connections()
@@ -246,7 +246,7 @@ func loneQuestion(m *moment, d *audit.DNS) Connection {
 	return c
 }
 
-// mark says which connections guest and host disagree about.
+// mark marks the connections that guest and host disagree about.
 func (w *waterfall) mark(list []disagreement) {
 	rules := map[uint64]audit.Rule{}
 	for _, d := range list {

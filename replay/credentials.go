@@ -42,7 +42,7 @@ type Use struct {
 	Flow string     `json:"flow,omitempty"`
 }
 
-// Credentials returns the lives of credentials in order of their begin. Nobody may change the list.
+// Credentials returns the lives of credentials in order of their begin. No one may change the list.
 func (s *Story) Credentials() []Credential {
 	defer s.read()()
 	return s.derived.credentials()

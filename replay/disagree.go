@@ -21,7 +21,7 @@ const (
 	// teardown is how long before the end of a run's last step a connection may reach
 	// the gateway and not be taken any more.
 	teardown = 250 * time.Millisecond
-	// maxCompared flows and claims are compared; of further ones a finding says that they were not.
+	// maxCompared flows and claims are compared; of further ones a finding reports that they were not.
 	maxCompared = 1 << 18
 	// maxDisagreements are told of each rule, and maxEvidence records of each.
 	maxDisagreements = 100
@@ -227,7 +227,7 @@ func (j *judge) note(m map[tuple]side, key tuple, s side) {
 	}
 }
 
-// leaves says whether a connect that the guest reports must have put a packet on its card.
+// leaves reports whether a connect that the guest reports must have put a packet on its card.
 func leaves(f *audit.Flow, dst netip.Addr) bool {
 	switch {
 	case f.Errno != 0 && syscall.Errno(f.Errno) != syscall.EINPROGRESS:
@@ -239,7 +239,7 @@ func leaves(f *audit.Flow, dst netip.Addr) bool {
 	return err != nil || src.Unmap() != dst
 }
 
-// toResolver says whether a flow carries questions, which are events of their own.
+// toResolver reports whether a flow carries questions, which are events of their own.
 func toResolver(f *audit.Flow) bool {
 	dst, err := netip.ParseAddr(f.DstIP)
 	return err == nil && f.DstPort == 53 && (dst.Unmap() == link.Gateway4 || dst.Unmap() == link.Gateway6)
@@ -291,7 +291,7 @@ func (j *judge) unseen(key tuple, s side) bool {
 	return j.settled(s.at, grace)
 }
 
-// settled says whether all has been said about what began at an instant.
+// settled reports whether all has been said about what began at an instant.
 func (j *judge) settled(at int64, grace time.Duration) bool {
 	if j.end != nil && j.end.Status == audit.StatusDone {
 		if grace > 0 && j.drained != 0 {

@@ -4,7 +4,7 @@
 //
 // A Story is a run's records held in memory, and the answers that they give: the
 // state at an instant, what changed between two, lanes over time, processes,
-// connections, files, calls of models, credentials, findings, and what each record
+// connections, files, LLM API calls, credentials, findings, and what each record
 // rests on and led to. The command line, the API and reports all ask it. Guest and
 // host are told apart in all of it, and what they disagree about is a finding.
 //
@@ -26,7 +26,7 @@ import (
 // Functions that say so range over them twice.
 type Rows = iter.Seq2[store.Row, error]
 
-// Options say how text is laid out.
+// Options describe how text is laid out.
 type Options struct {
 	// Width in characters that lines are cut to, 0 for no limit.
 	Width int
@@ -42,10 +42,10 @@ type Options struct {
 	Kinds []audit.Kind
 	// Notes on the run; Timeline shows each below the record that it is about.
 	Notes []Note
-	// Withheld says whether the exporter of a bundle did not show a record; nil: all are shown.
+	// Withheld reports whether the exporter of a bundle did not show a record; nil: all are shown.
 	Withheld func(seq uint64) bool
-	// Mark says whether a row is what was signed, MarkRun whether a run's summary is, and End the last seq that is signed
-	// for. Rows and runs of which they say otherwise are marked. Nil: nobody was asked, and nothing is marked.
+	// Mark reports whether a row is what was signed, MarkRun whether a run's summary is, and End the last seq that is signed
+	// for. Rows and runs of which they say otherwise are marked. Nil: no one was asked, and nothing is marked.
 	Mark    func(store.Row) store.Mark
 	MarkRun func(store.Run) store.Mark
 	End     func(store.Run) uint64
@@ -53,7 +53,7 @@ type Options struct {
 	markup bool // HTML instead of SGR sequences
 }
 
-// withholds says whether the exporter of a bundle did not show any record of s.
+// withholds reports whether the exporter of a bundle did not show any record of s.
 func (o Options) withholds(s span) bool {
 	if o.Withheld == nil {
 		return false

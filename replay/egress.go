@@ -155,7 +155,7 @@ func dns(d *audit.DNS) entry {
 	return e
 }
 
-// asked says whether the guest asked, and not the gateway on its behalf: a
+// asked reports whether the guest asked, and not the gateway on its behalf: a
 // question of the guest's came over UDP or TCP.
 func asked(d *audit.DNS) bool { return d.Proto != "" }
 

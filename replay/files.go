@@ -37,7 +37,7 @@ type FileChange struct {
 	By     *Actor       `json:"by,omitempty"`
 }
 
-// Files returns what happened to files, by path. Nobody may change the list.
+// Files returns what happened to files, by path. No one may change the list.
 func (s *Story) Files() []FileHistory {
 	defer s.read()()
 	return s.derived.files()
@@ -100,7 +100,7 @@ func (h *FileHistory) change(m *moment, f *audit.File, by *Actor) {
 	case audit.FileRename:
 		h.MovedTo = f.To
 	case audit.FileRead:
-		if !h.Written { // what a read tells of a file that nobody was seen to write
+		if !h.Written { // what a read tells of a file that no one was seen to write
 			h.Size, h.SHA256, h.Unhashed = f.Size, f.SHA256, f.Unhashed
 		}
 		if h.Seq != 0 {

@@ -25,7 +25,7 @@ type Finding struct {
 }
 
 // Findings returns the recorded findings, and the derived ones that no recorded
-// one repeats, by time. Nobody may change the list.
+// one repeats, by time. No one may change the list.
 func (s *Story) Findings() []Finding {
 	defer s.read()()
 	return s.derived.findings()

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 )
 
-// hostile are runs in which a guest says what costs a careless reader most.
+// hostile are runs in which a guest describes what costs a careless reader most.
 func hostile(n int) map[string][]audit.Event {
 	const host, guest = audit.Host, audit.Guest
 	runs := map[string]*told{}

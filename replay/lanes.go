@@ -60,7 +60,7 @@ type Bucket struct {
 
 // Hole is a stretch of time of which less is known, or in which nothing could happen.
 type Hole struct {
-	Seq   uint64  `json:"seq"` // 0: nobody declared it
+	Seq   uint64  `json:"seq"` // 0: no one declared it
 	From  float64 `json:"from"`
 	To    float64 `json:"to"`
 	What  string  `json:"what"`
@@ -324,7 +324,7 @@ func (s *Story) makeLanes() []laneFull {
 	return lanes
 }
 
-// pointOf says where a record is drawn that is a point.
+// pointOf reports where a record is drawn that is a point.
 func pointOf(m *moment) (lane int, mood mood, ok bool) {
 	switch p := m.what.(type) {
 	case *audit.File:

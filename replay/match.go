@@ -25,7 +25,7 @@ type Filter struct {
 	AfterSeq uint64
 }
 
-// Match says whether a record is among those that f selects. Erased records have
+// Match reports whether a record is among those that f selects. Erased records have
 // no more than their place and time, and unreadable ones what their row says.
 func Match(f Filter, row store.Row) bool {
 	switch {
@@ -105,7 +105,7 @@ func inBase64(s, want string) bool {
 	return err == nil && t.UnmarshalJSON(quoted) == nil && strings.Contains(strings.ToLower(string(t)), want)
 }
 
-// plainText says whether JSON writes text as it is.
+// plainText reports whether JSON writes text as it is.
 func plainText(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -119,7 +119,7 @@ var (
 	ErrWithdrawn = errors.New("the note was withdrawn before")
 )
 
-// Bound says how a note stands to the record that it was written about.
+// Bound describes how a note stands to the record that it was written about.
 type Bound string
 
 // What Binding can say.
@@ -143,7 +143,7 @@ func (n Note) Binding(row store.Row, there bool) Bound {
 	return BoundOther
 }
 
-// note shows what somebody said about a run.
+// note shows what someone said about a run.
 func note(n *audit.Note) entry {
 	e := entry{result: "note", mood: yellow}
 	e.add(bold, escape(orUnknown(n.Who)))

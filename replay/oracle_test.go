@@ -40,7 +40,7 @@ func newOracle(run store.Run, rows Rows) *oracle {
 	return o
 }
 
-// is says whether r has the payload of its kind.
+// is reports whether r has the payload of its kind.
 func is(r *audit.Record, k audit.Kind, payload bool) bool { return r.Kind == k && payload }
 
 func (o *oracle) at(t time.Time, lines int) State {

@@ -49,7 +49,7 @@ type Proc struct {
 	Flows     int        `json:"flows"` // attempts that name it
 }
 
-// Processes returns the run's processes in order of seq. Nobody may change the list.
+// Processes returns the run's processes in order of seq. No one may change the list.
 func (s *Story) Processes() []Proc {
 	defer s.read()()
 	return s.derived.procs()

@@ -23,7 +23,7 @@ type State struct {
 	Output   []OutputLine `json:"output"`  // the last lines
 	Gaps     []GapAt      `json:"gaps"`
 	Findings []Finding    `json:"findings"` // recorded ones, and disagreements of guest and host that the model found
-	// Observed says who saw what each list is made of.
+	// Observed names the observer of each list.
 	Observed map[string]audit.Observer `json:"observed"`
 	// Missing and Unreadable count records that could not be taken into account.
 	Missing    uint64 `json:"missing"`

@@ -12,7 +12,7 @@ import (
 
 // Story is a run's records, read once and held in memory, and the answers that
 // they give. Its methods may be called concurrently; what they return is the
-// caller's, but for text and lists of records, which nobody may change.
+// caller's, but for text and lists of records, which no one may change.
 //
 // Whatever the records say, a question costs time and memory in proportion to
 // their number: a guest that lies about parents, clocks and names gains nothing.
@@ -371,5 +371,5 @@ func (s *Story) ended() (int64, bool) {
 // time of a moment.
 func (m *moment) time() time.Time { return instantOf(m.at) }
 
-// host says whether code outside the VM saw it.
+// host reports whether code outside the VM saw it.
 func (m *moment) host() bool { return m.observer == audit.Host }

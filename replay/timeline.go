@@ -191,7 +191,7 @@ func (p *printer) row(row store.Row) {
 	p.notesOn(row)
 }
 
-// marked counts the marks, and says what is wrong with a row before it is shown.
+// marked counts the marks, and describes what is wrong with a row before it is shown.
 func (p *printer) marked(row store.Row, mark store.Mark) {
 	switch {
 	case mark.Wrong():
@@ -221,7 +221,7 @@ func (p *printer) checkSeq(seq uint64) {
 	p.next = max(p.next, seq+1)
 }
 
-// loud writes a line that nobody overlooks; seq 0 and a zero time are left out.
+// loud writes a line that no one overlooks; seq 0 and a zero time are left out.
 func (p *printer) loud(seq uint64, t time.Time, kind, text string) {
 	l := newLine(p.out, p.opt)
 	l.limit = 0

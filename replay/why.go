@@ -463,7 +463,7 @@ func (s *Story) place(seq uint64) (int32, bool) {
 	return i, known
 }
 
-// sentence says what a record says, with the guest's text in quotes.
+// sentence describes what a record says, with the guest's text in quotes.
 func (s *Story) sentence(m *moment) string {
 	who := "The host saw"
 	if !m.host() {

@@ -14,7 +14,7 @@ import (
 // maxNotices bounds how many warnings of one copy the user is shown.
 const maxNotices = 10
 
-// After progressFirst, and then every progressEvery, a copy says how far it is.
+// After progressFirst, and then every progressEvery, a copy describes how far it is.
 const (
 	progressFirst = 3 * time.Second
 	progressEvery = 10 * time.Second

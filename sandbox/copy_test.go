@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestProgress: a copy says how far it is after a while and then now and then, and one whose user wants to know nothing never.
+// TestProgress: a copy describes how far it is after a while and then now and then, and one whose user wants to know nothing never.
 func TestProgress(t *testing.T) {
 	begin := time.Unix(1e9, 0)
 	p := pace{begin.Add(progressFirst)}

@@ -90,7 +90,7 @@ func (s *Sandbox) searched(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// What is searched at once, and how much of it again with what follows: more
+// What is searched in one piece, and how much of it again with what follows: more
 // than the longest form of a value, with the blanks that may be in it.
 const (
 	searchPiece   = 8 << 20

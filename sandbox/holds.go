@@ -89,7 +89,7 @@ func (h *holds) wait(ctx context.Context) error {
 	}
 }
 
-// frozen says whether anything holds the VM, and has whether a reason does.
+// frozen reports whether anything holds the VM, and has whether a reason does.
 func (h *holds) frozen() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // Interrupted writes the end of a run whose Custody died: an exit for each
 // process without one, an expire for each credential that was not revoked, an end for each step
 // without one, and the run's. It
-// says whether there was anything to end: a run can die between its end and
+// reports whether there was anything to end: a run can die between its end and
 // its seal. records are those that survived, in order.
 func Interrupted(ctx context.Context, r Recorder, records iter.Seq2[audit.Record, error]) (bool, error) {
 	var left procs
@@ -76,7 +76,7 @@ func (l *leases) note(ev *audit.Event) {
 	}
 }
 
-// expired says of each that nobody revoked it in this record, and by when it is dead.
+// expired says of each that no one revoked it in this record, and by when it is dead.
 func (l leases) expired() []audit.Event {
 	var all []audit.Event
 	for _, ev := range l {

@@ -32,7 +32,7 @@ type pump struct {
 	to       io.Writer
 	unread   chan<- struct{} // receives when the reader of to has gone; has room for one
 	redact   *redact.Stream
-	// killed waits for the command's end and says whether it was killed: what it had written may
+	// killed waits for the command's end and reports whether it was killed: what it had written may
 	// end within a value.
 	killed func() bool
 
@@ -208,7 +208,7 @@ type quota struct {
 	total int64
 }
 
-// take says whether n more bytes are to be recorded.
+// take reports whether n more bytes are to be recorded.
 func (q *quota) take(n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

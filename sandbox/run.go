@@ -17,13 +17,13 @@ type Plan struct {
 	Steps   []Step
 	Workdir Workdir
 	Out     string        // takes /workspace's changed files after the last step; empty: nothing does
-	Guard   channel.Guard // says what Out does not replace; nil: it replaces everything
+	Guard   channel.Guard // describes what Out does not replace; nil: it replaces everything
 	Time    time.Duration
 	Waits   []Wait // for room, before there was a record
 	// Facts of the run for its first event: project, template, digests, tier, mode.
 	Facts audit.Lifecycle
 	// Review is called when the guest is gone and only the run's end is still to be recorded: it
-	// can add what the record as a whole shows. Its error is told and changes nothing. May be nil.
+	// can add what the record as a whole shows. Its error is reported and changes nothing. May be nil.
 	Review func(context.Context) error
 }
 

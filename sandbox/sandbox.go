@@ -57,7 +57,7 @@ type Parts struct {
 	Redactor *redact.Redactor
 	// Notice tells the caller's user something, a line without a prefix. It may be called at any time.
 	Notice func(string)
-	// Progress is the same for how far something is that takes long; nil: nobody wants to know.
+	// Progress is the same for how far something is that takes long; nil: no one wants to know.
 	Progress func(string)
 }
 
@@ -113,7 +113,7 @@ var ErrVMDied = vmm.ErrDied
 // wakeTimeout bounds the guest's handshake, which takes some 10 ms.
 const wakeTimeout = 30 * time.Second
 
-// Start starts the VM, frozen, and returns at once; Wake makes the guest usable.
+// Start starts the VM, frozen, and returns immediately; Wake makes the guest usable.
 // hold stands from the beginning when the record is stalled already. abort ends
 // what the sandbox was started for.
 func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFunc) (*Sandbox, error) {

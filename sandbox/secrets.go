@@ -61,7 +61,7 @@ func (s *Sandbox) delivery(ctx context.Context, step string, lease *secrets.Leas
 	return list, err
 }
 
-// delivered says which secrets the latest step to get any has in which file. The zero value is of no step.
+// delivered lists which secrets the latest step to get any has in which file. The zero value is of no step.
 type delivered struct {
 	mu    sync.Mutex // guards what follows
 	step  string
@@ -146,17 +146,17 @@ func (s *Sandbox) wipe(ctx context.Context, proc *channel.Process) {
 // ErrEnded is wrapped by what Abort ends a run with.
 var ErrEnded = errors.New("ended by the project's policy")
 
-// Abort ends the run: its step is told to end, then killed.
+// Abort ends the run: its step is asked to end, then killed.
 func (s *Sandbox) Abort(reason string) { s.abort(fmt.Errorf("%w: %s", ErrEnded, reason)) }
 
-// The reasons for which somebody, and not the record, has the VM frozen.
+// The reasons for which someone, and not the record, has the VM frozen.
 const (
 	pauseHold   = "paused"
 	anomalyHold = "a credential turned up where it does not belong"
 )
 
 // Pause freezes the VM until Resume. The step's credentials are revoked first, and
-// removed from its tmpfs: nobody knows how long it will take. They do not come back.
+// removed from its tmpfs: no one knows how long it will take. They do not come back.
 func (s *Sandbox) Pause(ctx context.Context) error {
 	s.turn.Lock() // no step begins meanwhile
 	defer s.turn.Unlock()

@@ -27,10 +27,10 @@ type Step struct {
 	Time    time.Duration // limit from the start of the step on, freezes included; 0: none but the run's
 	Secrets []string      // names of what it binds
 	TTY     *channel.Winsize
-	Stdin   io.Reader // nil: end of file at once
+	Stdin   io.Reader // nil: end of file immediately
 	// Stdout and Stderr take the redacted output; nil discards it. With TTY all comes on Stdout.
 	Stdout, Stderr io.Writer
-	// Live says that a person looks at them, who is shown what has come after a moment, but for
+	// Live reports that a person looks at them, who is shown what has come after a moment, but for
 	// what could be the beginning of a value. Otherwise it may wait for what follows.
 	Live    bool
 	Signals <-chan syscall.Signal  // are handed on to the command
@@ -40,10 +40,10 @@ type Step struct {
 // signalled is the largest exit code that says of no signal, neither to Custody nor to a shell.
 const signalled = 128
 
-// killGrace is how long a command may take to end after it was told to.
+// killGrace is how long a command may take to end after it was asked to.
 const killGrace = 5 * time.Second
 
-// reportGrace is how long the guest may take to report after it was told to kill a
+// reportGrace is how long the guest may take to report after it was asked to kill a
 // command. Its sensors take up to 10 s to hash what was closed last.
 const reportGrace = 15 * time.Second
 
@@ -92,7 +92,7 @@ func (e *StepTimeout) Error() string {
 	return fmt.Sprintf("the step's time limit of %s was reached", e.Limit)
 }
 
-// Is says which errors it is.
+// Is reports whether the error is one of those.
 func (e *StepTimeout) Is(target error) bool {
 	return target == context.DeadlineExceeded || target == ErrStepTime
 }
@@ -106,7 +106,7 @@ func (st Step) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 // takeTurn returns with turn held, while nothing holds the VM: in a frozen sandbox nothing
-// is minted, because there may be no record of it, or nobody to use it.
+// is minted, because there may be no record of it, or no one to use it.
 func (s *Sandbox) takeTurn(ctx context.Context) error {
 	for {
 		if err := s.holds.wait(ctx); err != nil {
@@ -147,7 +147,7 @@ func (s *Sandbox) lifecycle(ctx context.Context, step string, l *audit.Lifecycle
 	})
 }
 
-// statusOf tells how something ended from the error that ended it.
+// statusOf derives how something ended from the error that ended it.
 func statusOf(err error) audit.Status {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -255,7 +255,7 @@ func (st Step) environ() []string {
 	return append(env, st.Vars...)
 }
 
-// feed copies standard input in the background. Nobody waits for it: a read of
+// feed copies standard input in the background. No one waits for it: a read of
 // the caller's terminal cannot be ended, and it touches nothing but the two.
 func feed(to io.WriteCloser, from io.Reader) {
 	if from == nil {
@@ -268,7 +268,7 @@ func feed(to io.WriteCloser, from io.Reader) {
 	}()
 }
 
-// control hands signals and window sizes on until the command has ended. Where nobody reads its output any more,
+// control hands signals and window sizes on until the command has ended. Where no one reads its output any more,
 // it gets what a command at the end of a pipe would get.
 func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, unread, done <-chan struct{}) {
 	for {
@@ -289,7 +289,7 @@ func (s *Sandbox) control(ctx context.Context, proc *channel.Process, st Step, u
 	}
 }
 
-// ended says whether the guest has reported the command's end, and with it all that its sensors saw.
+// ended reports whether the guest has reported the command's end, and with it all that its sensors saw.
 func ended(proc *channel.Process) bool {
 	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
@@ -297,7 +297,7 @@ func ended(proc *channel.Process) bool {
 	return err == nil
 }
 
-// await waits for the command. When ctx ends the command is told to end, then killed.
+// await waits for the command. When ctx ends the command is asked to end, then killed.
 func (s *Sandbox) await(ctx context.Context, proc *channel.Process) (channel.Exit, error) {
 	exit, err := proc.Wait(ctx)
 	if err == nil || ctx.Err() == nil {

@@ -1,4 +1,4 @@
-// Package vmm says what Custody asks of a virtual machine monitor. A Driver
+// Package vmm defines what Custody asks of a virtual machine monitor. A Driver
 // starts machines, by a cold boot or from a memory snapshot; a VM is one of
 // them while it lives. Implementations stand in folders below this one.
 package vmm
@@ -89,7 +89,7 @@ type VM interface {
 	// Stalls reports each time the machine stopped by itself because its scratch disk could not
 	// be written (the host's disk is full). Thaw makes it try again.
 	Stalls() <-chan string
-	// Done is closed when the machine is gone; Err then says why, nil after Destroy.
+	// Done is closed when the machine is gone; Err then reports why, nil after Destroy.
 	Done() <-chan struct{}
 	Err() error
 	// Destroy ends the machine immediately and returns when nothing of it is left.

@@ -1,4 +1,4 @@
-// Package workspace says which files of a sandbox's workspace the host must not take as they are.
+// Package workspace decides which files of a sandbox's workspace the host must not take as they are.
 //
 // A step may write any file into its workspace. Programs on the host execute some files only because of
 // their place: git runs its hooks and the commands in its configuration, a shell loads .envrc, an editor runs

@@ -9,7 +9,7 @@ import (
 // Suffix is added to the name of a file that is not copied out under its own.
 const Suffix = ".from-sandbox"
 
-// Executes says why a file at this slash-separated path, relative to a directory of the host, would be executed there, or
+// Executes reports why a file at this slash-separated path, relative to a directory of the host, would be executed there, or
 // would decide what is, without a person who starts it; "" if nothing is known to do so. All spellings
 // of a name that some file system takes for the same count as that name.
 func Executes(name string) string {
@@ -27,7 +27,7 @@ func Executes(name string) string {
 	return file(parts[len(parts)-1])
 }
 
-// file says why a file of this name would be executed in any folder.
+// file reports why a file of this name would be executed in any folder.
 func file(base string) string {
 	if why, ok := files[base]; ok {
 		return why
@@ -86,7 +86,7 @@ var folders = map[string]string{
 	".ssh": "ssh runs commands that it names", ".config": "programs execute commands that it names",
 }
 
-// git says why a file in a repository's .git would be executed. Only what git itself writes as
+// git reports why a file in a repository's .git would be executed. Only what git itself writes as
 // data is known not to be.
 func git(rest []string) string {
 	const why = "git executes it, or commands that it names"
@@ -111,7 +111,7 @@ func git(rest []string) string {
 	return why
 }
 
-// mercurial says why a file in a repository's .hg would be executed. Only what mercurial itself
+// mercurial reports why a file in a repository's .hg would be executed. Only what mercurial itself
 // writes as data is known not to be.
 func mercurial(rest []string) string {
 	switch {

@@ -22,7 +22,7 @@ type Guard struct {
 	repos repositories
 }
 
-// GuardOptions say what a Guard keeps beside what the host would execute.
+// GuardOptions describe what a Guard keeps beside what the host would execute.
 type GuardOptions struct {
 	// Named are files of the host that Custody reads or executes, such as the project's file.
 	Named []string
@@ -61,7 +61,7 @@ func NewGuard(out string, o GuardOptions) (*Guard, error) {
 	return g, nil
 }
 
-// File returns the name that a file at this path is written as. If it is not its own, why says what would happen on the host.
+// File returns the name that a file at this path is written as. If it is not its own, why describes what would happen on the host.
 func (g *Guard) File(name string) (as, why string) {
 	why = Executes(name)
 	switch {
@@ -79,7 +79,7 @@ func (g *Guard) File(name string) (as, why string) {
 	return name + Suffix, why
 }
 
-// Link says why a symbolic link may not be made at this path; "" if it may. What it stands for is not known.
+// Link reports why a symbolic link may not be made at this path; "" if it may. What it stands for is not known.
 func (g *Guard) Link(name string) (why string) {
 	for _, part := range strings.Split(fold(name), "/") {
 		if part == ".git" || part == gitShort {
@@ -92,7 +92,7 @@ func (g *Guard) Link(name string) (why string) {
 	return why
 }
 
-// Folder says why nothing may be written into a directory that exists; "" if it may.
+// Folder reports why nothing may be written into a directory that exists; "" if it may.
 func (g *Guard) Folder(info fs.FileInfo) (why string) {
 	if g.home != nil && os.SameFile(g.home, info) {
 		return "it is CUSTODY_HOME"
@@ -137,7 +137,7 @@ func (g *Guard) exists(name string) bool {
 }
 
 func (g *Guard) isNamed(name string) bool {
-	if g.named[fold(name)] { // some file systems do not tell them apart
+	if g.named[fold(name)] { // some file systems do not distinguish them
 		return true
 	}
 	info, err := os.Stat(g.at(name))

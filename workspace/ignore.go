@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// IgnoreFile is the name of the file, in the directory that is copied in, that says what is not copied.
+// IgnoreFile is the name of the file, in the directory that is copied in, that describes what is not copied.
 const IgnoreFile = ".custodyignore"
 
 // maxIgnore is far more than a list of patterns that people write.

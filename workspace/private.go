@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Private says why a file at this path may hold what is meant for nobody else, as far as its name shows; "" if it
+// Private reports why a file at this path may hold what is meant for no one else, as far as its name shows; "" if it
 // does not. look: it does if its content has a key or a password in it. Letters are compared without regard to case.
 func Private(name string) (why string, look bool) {
 	parts := strings.Split(strings.ToLower(path.Clean(name)), "/")
@@ -33,7 +33,7 @@ func Private(name string) (why string, look bool) {
 	return "", suffix == ".pem" || strings.HasSuffix(path.Clean(name), ".git/config") || strings.Contains(base, "key") || strings.Contains(base, "_rsa")
 }
 
-// isExample reports whether the end of a name says that the file is there to be copied and filled in.
+// isExample reports whether the end of a name reports that the file is there to be copied and filled in.
 func isExample(suffix string) bool {
 	for _, word := range []string{"example", "sample", "template", "dist", "defaults"} {
 		if strings.Contains(suffix, word) {
@@ -46,7 +46,7 @@ func isExample(suffix string) bool {
 // maxHead is how much of a file is looked at for a key: what comes before one in a bundle with certificates.
 const maxHead = 64 << 10
 
-// holds says what of a key or a password there is in a text.
+// holds describes what of a key or a password there is in a text.
 func holds(text []byte) string {
 	switch {
 	case bytes.Contains(text, []byte("PRIVATE KEY-----")), bytes.HasPrefix(text, []byte("PuTTY-User-Key-File-")):

@@ -16,7 +16,7 @@ type Selection struct {
 	ignore *Ignore
 	never  []never
 	told   map[string]bool
-	// Notices are what a person should know of what is copied, and what is not, so far.
+	// Notices are what a person should know about what is copied, and what is not, so far.
 	Notices []string
 }
 
@@ -98,7 +98,7 @@ func resolved(path string) string {
 	return path
 }
 
-// Leave says that an entry is not copied; of a directory nothing below it is.
+// Leave reports that an entry is not copied; of a directory nothing below it is.
 func (s *Selection) Leave(name string, info fs.FileInfo) bool {
 	for _, n := range s.never {
 		if n.is(name, info) {
@@ -141,7 +141,7 @@ func (s *Selection) tell(name, text string) {
 	}
 }
 
-// private says why a file may be meant for no one else, as far as its name and its beginning show.
+// private reports why a file may be meant for no one else, as far as its name and its beginning show.
 func (s *Selection) private(name string, info fs.FileInfo) string {
 	if info.IsDir() {
 		return ""

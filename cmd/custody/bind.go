@@ -54,7 +54,7 @@ func (j *job) needSources() error {
 	}
 	caller, err := local.FindCaller(os.Getenv, j.policyFile(), j.home.Config().Commands.User)
 	if err != nil {
-		caller = nil // the program is looked for all the same; the step says that it does not run as root
+		caller = nil // the program is looked for all the same; the step reports that it does not run as root
 	}
 	e := &unready{file: j.projectPath()}
 	for _, b := range bound {

@@ -43,7 +43,7 @@ func TestBrowserAccess(t *testing.T) {
 	other, run := story.Record(t, d.home, story.Large(500)), story.Record(t, d.home, story.Large(3000))
 	s := d.serving()
 	p := chrome.Open(t, s.base, 1280, 800)
-	p.Allow("status of 401") // nobody is logged in at first
+	p.Allow("status of 401") // no one is logged in at first
 	source := axeSource(t)
 	chrome.Eval[bool](p, source+"; true")
 	p.Wait(`document.querySelector("#token")`)

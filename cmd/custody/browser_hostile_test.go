@@ -120,7 +120,7 @@ func (h *hostile) hover(run string) {
 	}
 }
 
-// addresses opens links that somebody may have sent to a reviewer.
+// addresses opens links that someone may have sent to a reviewer.
 func (h *hostile) addresses(run string) {
 	for _, status := range []string{"400", "404", "414", "431"} {
 		h.Allow("status of " + status)
@@ -140,7 +140,7 @@ func (h *hostile) addresses(run string) {
 	}
 }
 
-// aReport opens a report over the run as somebody does who was sent it: from a server without any policy.
+// aReport opens a report over the run as someone does who was sent it: from a server without any policy.
 func aReport(t *testing.T, s *server, run string) {
 	s.token = s.newToken("reports", "auditor")
 	status, html := s.ask("GET", "reports?framework=soc2&format=html&run="+run, nil)
@@ -175,7 +175,7 @@ func (d *door) sampled(run string) (some []audit.Record) {
 	return some
 }
 
-// hostile is a page that shows what somebody wrote to harm it.
+// hostile is a page that shows what someone wrote to harm it.
 type hostile struct {
 	*testing.T
 	*chrome.Page

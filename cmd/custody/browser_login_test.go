@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/internal/chrome"
 )
 
-// TestBrowserLink: a link that somebody has used already, or that this server never made, says so and what to do. A
+// TestBrowserLink: a link that someone has used already, or that this server never made, says so and what to do. A
 // new one signs in where the page is open already.
 func TestBrowserLink(t *testing.T) {
 	t.Parallel()

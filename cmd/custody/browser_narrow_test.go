@@ -25,7 +25,7 @@ func TestBrowserNarrow(t *testing.T) {
 	large, mean := story.Record(t, d.home, story.Large(3000)), story.Record(t, d.home, story.Hostile())
 	s := d.serving()
 	p := chrome.Open(t, s.base, 390, 844)
-	p.Allow("status of 401") // nobody is logged in at first
+	p.Allow("status of 401") // no one is logged in at first
 	p.Wait(`document.querySelector("#token")`)
 	for _, bad := range wide(p) {
 		t.Errorf("login: %s", bad)

@@ -96,7 +96,7 @@ func TestBrowserNotesViewer(t *testing.T) {
 	}
 }
 
-// openRecord5 shows a record of the run anew, in its panel.
+// openRecord5 shows a record of the run again, in its panel.
 func (v viewer) openRecord5() {
 	v.T.Helper()
 	chrome.Eval[bool](v.Page, `location.hash = "#/runs", true`)

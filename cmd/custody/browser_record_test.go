@@ -111,7 +111,7 @@ func TestBrowserStore(t *testing.T) {
 	p.WaitTextIn("[aria-label=Runs]", run)
 }
 
-// TestBrowserInvented: a run that somebody wrote into the store, without any signed record, is marked in the list of runs
+// TestBrowserInvented: a run that someone wrote into the store, without any signed record, is marked in the list of runs
 // and on its page.
 func TestBrowserInvented(t *testing.T) {
 	t.Parallel()

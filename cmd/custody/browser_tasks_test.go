@@ -58,7 +58,7 @@ func TestBrowserTasks(t *testing.T) {
 	r.run("a link", func(v viewer) { tasks{v, r.files}.link() })
 }
 
-// moment: a time is typed, and the page says what ran then, as the command line does.
+// moment: a time is typed, and the page describes what ran then, as the command line does.
 func (r tasks) moment() {
 	r.open()
 	clicks := r.Clicks()
@@ -114,7 +114,7 @@ func (r tasks) bundle() {
 	r.verified()
 }
 
-// chip: the chip of the proof says what was found, and has the bundle too.
+// chip: the chip of the proof describes what was found, and has the bundle too.
 func (r tasks) chip() {
 	r.open()
 	r.WaitTextIn(".run-head", "proof holds")
@@ -214,7 +214,7 @@ func (r tasks) badTimes() {
 	r.WaitTextIn(".panel.state .at", "14:31:05.000")
 }
 
-// link: the address of a moment opens it for somebody else.
+// link: the address of a moment opens it for someone else.
 func (r tasks) link() {
 	r.open("at", "+67s", "seq", "9", "panel", "state")
 	r.WaitTextIn(".panel.state .at", "14:32:07.000")

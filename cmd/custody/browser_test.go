@@ -65,7 +65,7 @@ func TestBrowser(t *testing.T) {
 	})
 }
 
-// viewer is somebody who looks at a run in a browser.
+// viewer is someone who looks at a run in a browser.
 type viewer struct {
 	*door
 	*chrome.Page
@@ -81,7 +81,7 @@ func (v viewer) run(name string, part func(viewer)) {
 	})
 }
 
-// open shows the run anew, with parameters of its address such as "panel", "files".
+// open shows the run again, with parameters of its address such as "panel", "files".
 func (v viewer) open(params ...string) {
 	v.door.Helper()
 	q := url.Values{}
@@ -103,7 +103,7 @@ func (v viewer) within(since int) {
 	}
 }
 
-// anInstant: one click into the lanes says what ran then.
+// anInstant: one click into the lanes describes what ran then.
 func (v viewer) anInstant() {
 	v.open()
 	var agent audit.Record

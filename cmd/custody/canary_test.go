@@ -53,7 +53,7 @@ for v in values:
 print("all strewn")
 `
 
-// needlesOf are forms of a value that must be nowhere. They are made here anew, not by the redactor.
+// needlesOf are forms of a value that must be nowhere. They are made here again, not by the redactor.
 func needlesOf(v string) map[string][]byte {
 	b := []byte(v)
 	quoted, _ := json.Marshal(v)

@@ -27,7 +27,7 @@ func needHost() error {
 }
 
 // needGroups makes the host's control groups visible to this process where they are
-// not: `ip netns exec` mounts a bare /sys over them. The program begins anew then, in a
+// not: `ip netns exec` mounts a bare /sys over them. The program begins again then, in a
 // mount namespace of its own; it returns only if there is nothing to do, or it fails.
 func needGroups() error {
 	var st unix.Statfs_t

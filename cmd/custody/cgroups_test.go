@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHiddenGroups: a run starts where /sys was mounted anew over the host's
+// TestHiddenGroups: a run starts where /sys was mounted again over the host's
 // control groups, as `ip netns exec` does it.
 func TestHiddenGroups(t *testing.T) {
 	t.Parallel()

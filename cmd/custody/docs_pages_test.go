@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// docPage says how the commands of a page run in a test.
+// docPage describes how the commands of a page run in a test.
 type docPage struct {
 	world   bool        // the page runs in the simulated internet instead of a namespace with nothing in it
 	setup   string      // shell, run first; $W is the directory in which the page runs, $ROOT the repository

@@ -20,7 +20,7 @@ import (
 type docCommand struct {
 	line   int      // of the page, from 1
 	text   string   // as the page prints it
-	output []string // what the page says that it prints; nil if it says nothing
+	output []string // what the page reports that it prints; nil if it says nothing
 }
 
 var (

@@ -52,7 +52,7 @@ func (a *app) printFindings(found []doctor.Finding) error {
 	return w.Flush()
 }
 
-// vault says whether Vault can be logged in to, where the environment names one.
+// vault reports whether Vault can be logged in to, where the environment names one.
 func (a *app) vault(h *home.Home) []doctor.Finding {
 	if os.Getenv("VAULT_ADDR") == "" {
 		return nil
@@ -68,7 +68,7 @@ func (a *app) vault(h *home.Home) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// isolation says which tier a run gets, by booting a guest where that was not tried before.
+// isolation reports the tier that a run gets, by booting a guest where that was not tried before.
 func (a *app) isolation(h *home.Home) []doctor.Finding {
 	store, err := a.templates(h)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/home"
 )
 
-// record says whether what is recorded here gets to where it survives this host.
+// record reports whether what is recorded here gets to where it survives this host.
 func (a *app) record(h *home.Home) []doctor.Finding {
 	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
 	defer cancel()

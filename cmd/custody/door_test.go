@@ -35,7 +35,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // a test calls them as nobody
+	if err := os.Chmod(dir, 0o755); err != nil { // a test calls them as no one
 		return dir, err
 	}
 	for _, name := range []string{"custody", "custody-guest"} {

@@ -95,7 +95,7 @@ func TestAllowedFetch(t *testing.T) {
 }
 
 // TestDeniedFetch: everything else fails soon and with a reason, in the sandbox
-// and in the record, and nobody outside hears of it.
+// and in the record, and no one outside hears of it.
 func TestDeniedFetch(t *testing.T) {
 	d, w := newSite(t)
 	d.project(rules("  - allow: "+world.Allowed, "  - {allow: "+world.API+", http: {methods: [GET], paths: [/v1/*]}}"))

@@ -129,7 +129,7 @@ func (c exportCmd) once(a *app, h *home.Home) error {
 	return errors.Join(err, o.Sink.Close())
 }
 
-// sayWrong says how many of the records that were exported are known not to be what was signed.
+// sayWrong prints how many of the records that were exported are known not to be what was signed.
 func (a *app) sayWrong(n uint64) {
 	if n > 0 {
 		a.say(fmt.Sprintf("%d of the records are not what a host signed, and have a mark that says why; custody fsck names all there are", n))

@@ -58,7 +58,7 @@ exec "$@"`
 }
 
 // TestKernelRefuses: on a kernel that takes no packet program a run ends before a VM starts,
-// with one line that says why and one that says what to do.
+// with one line that reports why and one that describes what to do.
 func TestKernelRefuses(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -171,7 +171,7 @@ func (f *fleet) clickhouse(statement string) {
 	}
 }
 
-// TestFleetRepair: rows that somebody altered, removed and added in ClickHouse are named on
+// TestFleetRepair: rows that someone altered, removed and added in ClickHouse are named on
 // the host that recorded them, and put right over NATS.
 func TestFleetRepair(t *testing.T) {
 	f := newFleet(t)

@@ -58,7 +58,7 @@ func (c exportCmd) view(a *app, st store.Store) (bool, error) {
 	return false, nil
 }
 
-// unmarkable says what to do where a form cannot show a record's mark.
+// unmarkable describes what to do where a form cannot show a record's mark.
 func unmarkable(form string, err error) error {
 	var wrong *store.MarkError
 	if errors.As(err, &wrong) {

@@ -48,7 +48,7 @@ func smallDisk(t *testing.T, kind, size string) *door {
 }
 
 // fill takes all the room that is left on the home's disk. It can be called
-// again, and again, until nobody else can write either.
+// again, and again, until no one else can write either.
 func (d *door) fill() {
 	d.Helper()
 	f, err := os.OpenFile(filepath.Join(d.home, "filler"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

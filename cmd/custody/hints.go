@@ -43,7 +43,7 @@ var hints = []struct {
 // notAllowed is about files: of system calls the kernel says the same for many reasons.
 const notAllowed = "the files belong to another user: run it as the user who owns $CUSTODY_HOME"
 
-// hint says what the user can do about an error, "" when nothing is known.
+// hint returns what the user can do about an error, "" when nothing is known.
 func hint(err error) string {
 	var h hinter
 	if errors.As(err, &h) {

@@ -14,7 +14,7 @@ import (
 // ownStderr parts the program's own words from all others: it returns standard error, for those who
 // have the words masked, and puts /dev/null in its place. Libraries write there what they like,
 // such as the bytes of a server that answers with a credential. Only when the program crashes, Go's trace
-// goes to standard error as it is: nobody is left to look through it.
+// goes to standard error as it is: no one is left to look through it.
 func ownStderr() (*os.File, error) {
 	fd, err := unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {

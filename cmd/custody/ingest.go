@@ -105,7 +105,7 @@ func (c ingestCmd) store(a *app, h *home.Home) (store.Store, error) {
 	}
 }
 
-// passing says whether waiting may help.
+// passing reports whether waiting may help.
 func passing(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "connection refused") || strings.Contains(text, "i/o timeout") || errors.Is(err, os.ErrDeadlineExceeded)

@@ -130,7 +130,7 @@ func firstExec(t *testing.T, bin, home, run string) string {
 
 type obstacle struct {
 	bin, home, run, seq string
-	waits               bool // for somebody who writes to a pipe
+	waits               bool // for someone who writes to a pipe
 }
 
 // call runs a command to its end. One that serves, or waits, gets a signal after a while.

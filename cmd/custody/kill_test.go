@@ -114,7 +114,7 @@ func (d *door) tidy(gone ...machine) {
 	}
 }
 
-// leased says whether some live machine has the uid now.
+// leased reports whether some live machine has the uid now.
 func leased(uid int) bool {
 	f, err := os.Open(fmt.Sprintf("/run/custody/uid/%d", uid))
 	if err != nil {

@@ -52,7 +52,7 @@ func (r *recorded) unaltered(id string) {
 	}
 }
 
-// notEvidence wants of a report that it counts nothing of a run as evidence, and says why.
+// notEvidence wants of a report that it counts nothing of a run as evidence, and reports why.
 func (r *recorded) notEvidence(id string) {
 	r.Helper()
 	got := r.reported(id)

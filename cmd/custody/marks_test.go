@@ -367,7 +367,7 @@ func TestMarksElsewhere(t *testing.T) {
 	}
 }
 
-// TestMarksBehind: a run whose end somebody removed from the store is marked, and the timeline names the records that are missing.
+// TestMarksBehind: a run whose end someone removed from the store is marked, and the timeline names the records that are missing.
 func TestMarksBehind(t *testing.T) {
 	r := newRecorded(t, "")
 	id := home.NewRunID(storetest.Start())

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/metrics"
 )
 
-// meters are this process's metrics, if somebody wants them; nil: nobody does.
+// meters are this process's metrics, if someone wants them; nil: no one does.
 type meters struct {
 	*metrics.Set
 	done sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 )
 
 // TestNotes: what is noted on a run is signed, names its author and its record, is shown beside it, and is withdrawn by
-// another record; nobody can write a note as somebody else, or on what is not there.
+// another record; no one can write a note as someone else, or on what is not there.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

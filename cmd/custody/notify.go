@@ -151,7 +151,7 @@ func (j *job) masked(err error) string {
 	return j.mask(err.Error())
 }
 
-// notifications says whether messages get to where host.yaml sends them.
+// notifications reports whether messages get to where host.yaml sends them.
 func notifications(h *home.Home) []doctor.Finding {
 	var found []doctor.Finding
 	for _, s := range notify.States(h.Notifications(), h.Config().Notify) {

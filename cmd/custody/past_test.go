@@ -21,7 +21,7 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// TestRewrittenPast: somebody who has a host's key and disk writes an old run again under the same id, and appends it to the
+// TestRewrittenPast: someone who has a host's key and disk writes an old run again under the same id, and appends it to the
 // same log. The witness, a real one, cosigns that; who demands the witness or kept a checkpoint refuses it, a monitor
 // finds it, and a witness that reads the log does not cosign.
 func TestRewrittenPast(t *testing.T) {

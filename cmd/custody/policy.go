@@ -45,7 +45,7 @@ func (c policyCheckCmd) Run(a *app) error {
 	return a.printEnv(f)
 }
 
-// warn says what a reviewer of a file should know, in the file's order.
+// warn lists what a reviewer of a file should know, in the file's order.
 func (a *app) warn(file string, warnings []netpolicy.Warning) {
 	slices.SortStableFunc(warnings, func(x, y netpolicy.Warning) int { return cmp.Compare(x.Rule.Line, y.Rule.Line) })
 	for _, w := range warnings {

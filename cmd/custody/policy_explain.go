@@ -181,7 +181,7 @@ func shownQuestion(q netpolicy.Question) string {
 	return s
 }
 
-// guestGets says what becomes of the question inside the sandbox.
+// guestGets describes what becomes of the question inside the sandbox.
 func guestGets(p *netpolicy.Policy, q netpolicy.Question, v netpolicy.Verdict) string {
 	switch {
 	case v.Allow:

@@ -113,7 +113,7 @@ func (c policyLearnCmd) learn(present *netpolicy.Policy, asked []netpolicy.Quest
 	return netpolicy.Learn(present, asked)
 }
 
-// passes says whether a policy allows all that was asked but what is left out.
+// passes reports whether a policy allows all that was asked but what is left out.
 func passes(p *netpolicy.Policy, asked, left []netpolicy.Question) bool {
 	return !slices.ContainsFunc(asked, func(q netpolicy.Question) bool {
 		return !netpolicy.Decide(p, q).Allow && !slices.Contains(left, q)

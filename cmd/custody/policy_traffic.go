@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// maxQuestions bounds what is learnt of one run: more than anybody would read.
+// maxQuestions bounds what is learnt of one run: more than anyone would read.
 const maxQuestions = 1000
 
 // traffic is what a run asked for, as questions to its policy, each once.
@@ -83,7 +83,7 @@ func (t *traffic) otherReason(v audit.Verdict, reason string) bool {
 	return true
 }
 
-// wantsDirect says whether the gateway could not carry what a client began with.
+// wantsDirect reports whether the gateway could not carry what a client began with.
 func wantsDirect(reason string) bool { return strings.Contains(reason, "mode: direct") }
 
 func (t *traffic) addDNS(d *audit.DNS) {
@@ -154,7 +154,7 @@ func reached(f *audit.Flow) netip.Addr {
 	return at
 }
 
-// notes end the collection, and say what is not among the questions.
+// notes end the collection, and describe what is not among the questions.
 func (t *traffic) notes() []string {
 	for _, h := range t.requests {
 		if !t.otherReason(h.Verdict, h.Reason) {

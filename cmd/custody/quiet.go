@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// quiet is a listener of a service that ends when nobody has been connected for a while.
+// quiet is a listener of a service that ends when no one has been connected for a while.
 type quiet struct {
 	net.Listener
 	after time.Duration
@@ -16,7 +16,7 @@ type quiet struct {
 	connected int
 }
 
-// watchQuiet calls stop once nobody has been connected to l for so long; 0 is never.
+// watchQuiet calls stop once no one has been connected to l for so long; 0 is never.
 func watchQuiet(l net.Listener, after time.Duration, stop func()) net.Listener {
 	if after <= 0 {
 		return l

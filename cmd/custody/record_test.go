@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// work is a command of many kinds; the test below says what its record must hold.
+// work is a command of many kinds; the test below describes what its record must hold.
 const work = `
 import os, socket, subprocess
 run = lambda *argv, **kw: subprocess.run(argv, **kw)

@@ -101,7 +101,7 @@ func (c reportCmd) runs(a *app, h *home.Home, st home.Reader, in report.Input) (
 	return runs, nil
 }
 
-// outsideOf says which of the runs belong to another tenant, and how to report on them; "" if none does.
+// outsideOf returns which of the runs belong to another tenant, and how to report on them; "" if none does.
 func outsideOf(tenant string, runs []store.Run) string {
 	others := map[string][]string{}
 	for _, r := range runs {
@@ -241,7 +241,7 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 	write := func(name string, data []byte) error {
 		return put(name, func(w io.Writer) error { _, err := w.Write(data); return err })
 	}
-	if len(about) > 0 { // nobody can sign for runs of which none verifies
+	if len(about) > 0 { // no one can sign for runs of which none verifies
 		signed, err := r.Sign(key, by, r.Generated)
 		if err != nil {
 			return err

@@ -62,7 +62,7 @@ func (a *assault) roll(n int) int {
 }
 
 // attack has a process work, again and again until stop is closed, and kills it at a random time, if it lives then.
-// Of those that end by themselves, judge says what is wrong.
+// Of those that end by themselves, judge describes what is wrong.
 func (a *assault) attack(stop <-chan struct{}, name string, within time.Duration, make func() *exec.Cmd, judge func(code int, output string) string) {
 	for {
 		select {

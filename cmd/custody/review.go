@@ -36,7 +36,7 @@ func (j *job) review(ctx context.Context) error {
 	return nil
 }
 
-// ended are a run's rows with its end, which is still to come: nobody has anything to say any more.
+// ended are a run's rows with its end, which is still to come: no one has anything to say any more.
 func ended(rows replay.Rows) replay.Rows {
 	return func(yield func(store.Row, error) bool) {
 		var last store.Row

@@ -301,7 +301,7 @@ func (j *job) stepFailed(res sandbox.Result) error {
 // pruneTime bounds retention at the end of a run.
 const pruneTime = time.Minute
 
-// late says that the log has the whole run, and the store or a checkpoint does not, in one line.
+// late reports that the log has the whole run, and the store or a checkpoint does not, in one line.
 func (j *job) late(why error) {
 	j.say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
 		strings.ReplaceAll(strings.TrimSpace(why.Error()), "\n", "; ") + "); `custody ship` or any later run continues there")

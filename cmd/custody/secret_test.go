@@ -60,7 +60,7 @@ for name in (v.hex().encode(), base64.urlsafe_b64encode(v), urllib.parse.quote(s
 os.symlink(b"/" + v, "link")
 `
 
-// needles are the forms that must be nowhere. They are made here anew, not by the redactor.
+// needles are the forms that must be nowhere. They are made here again, not by the redactor.
 func needles() map[string][]byte {
 	v := []byte(canary)
 	quoted, _ := json.Marshal(canary)

@@ -182,7 +182,7 @@ func (b *brokers) close(ctx context.Context) error {
 	return b.vault.Close(ctx)
 }
 
-// revokeLeft revokes what runs that died have left at Vault. Where nobody said how to
+// revokeLeft revokes what runs that died have left at Vault. Where no one said how to
 // get there, it is left to a start that knows; the credentials are dead after a minute in any case.
 func (a *app) revokeLeft(h *home.Home) {
 	alive := func(run string) bool { return wal.Locked(h.RunDir(run)) }
@@ -265,7 +265,7 @@ func tryBinding(ctx context.Context, all *brokers, b secrets.Binding, dir string
 			clear(v)
 		}
 	}()
-	return redact.New(nil).AddAll(values) // says what a step would be refused for
+	return redact.New(nil).AddAll(values) // describes what a step would be refused for
 }
 
 func ways(d secrets.Deliver) string {

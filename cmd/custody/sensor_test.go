@@ -32,7 +32,7 @@ func TestTimeLimitLosesNoWrite(t *testing.T) {
 	d.verified("last")
 }
 
-// TestNoDirectIO: direct I/O could write to the pages of a file that nobody has open, which would make
+// TestNoDirectIO: direct I/O could write to the pages of a file that no one has open, which would make
 // its digest another content's. It is refused by each call that could ask for it, and by these as file
 // systems without it refuse it; process_vm_writev(2), which can do the same, is denied.
 func TestNoDirectIO(t *testing.T) {

@@ -34,7 +34,7 @@ type serveCmd struct {
 	Show   string        `name:"run" placeholder:"RUN" help:"Have the printed link lead to this run (or last)."`
 }
 
-// usualLink is how long the link is good where nobody says otherwise.
+// usualLink is how long the link is good where no one says otherwise.
 const usualLink = 10 * time.Minute
 
 func (c serveCmd) Run(a *app) error {
@@ -96,7 +96,7 @@ func (c serveCmd) place(a *app, h *home.Home) (string, store.Run, error) {
 type service struct {
 	*app
 	home   *home.Home // nil: a bundle is shown alone
-	dir    string     // where a link is kept that nobody sees printed
+	dir    string     // where a link is kept that no one sees printed
 	config access.Config
 	// The printed link's place in the page, and how long it is good.
 	place   string
@@ -178,7 +178,7 @@ func (s *service) close() error {
 	return errors.Join(errs...)
 }
 
-// serve answers until it is told to stop, or nobody has been connected for so long.
+// serve answers until it is told to stop, or no one has been connected for so long.
 func (s *service) serve(l net.Listener, idle time.Duration) error {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
@@ -204,7 +204,7 @@ func (s *service) serve(l net.Listener, idle time.Duration) error {
 }
 
 // announce prints where to look, with the link for a person at this host if there is one: a one-time
-// token is good on loopback only. Where nobody sees what is printed but whoever keeps it, such as systemd's journal, the
+// token is good on loopback only. Where no one sees what is printed but whoever keeps it, such as systemd's journal, the
 // link goes into a file, which is returned and whose path is printed.
 func (s *service) announce() (*linkFile, error) {
 	once, ok := s.gate.Once()

@@ -52,7 +52,7 @@ func (c serveCmd) bundle(a *app) (err error) {
 	return errors.Join(s.serve(l, c.Idle), s.close())
 }
 
-// loopback says whether a host's name or address is this machine's own.
+// loopback reports whether a host's name or address is this machine's own.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -139,7 +139,7 @@ func (d *door) looks() (all []audit.Access) {
 	return all
 }
 
-// TestServe: nobody looks without a login, and each look and each refusal is in an access log that
+// TestServe: no one looks without a login, and each look and each refusal is in an access log that
 // verifies, also after the server was killed; no run is called last that is an access log.
 func TestServe(t *testing.T) {
 	t.Parallel()
@@ -189,7 +189,7 @@ func TestServe(t *testing.T) {
 	d.must(0, "fsck")
 }
 
-// TestServeRefuses: what would show the record to others is no way to start, and says what to do.
+// TestServeRefuses: what would show the record to others is no way to start, and describes what to do.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -262,7 +262,7 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// TestServeLink: the link with the one-time token is printed to a terminal only. Elsewhere it stands in a file that nobody
+// TestServeLink: the link with the one-time token is printed to a terminal only. Elsewhere it stands in a file that no one
 // else can read, until it is not good any more or the server has ended, however that came about.
 func TestServeLink(t *testing.T) {
 	t.Parallel()

@@ -115,7 +115,7 @@ func (b *shownBundle) open(a *app, name string, keyed bool) (err error) {
 	return nil
 }
 
-// refuse says why a bundle is not shown, and returns the exit code that verify has for it.
+// refuse reports why a bundle is not shown, and returns the exit code that verify has for it.
 func (a *app) refuse(name string, err error) error {
 	a.complain(fmt.Errorf("%s is not shown: %w", name, err))
 	if errors.Is(err, proof.ErrDoesNotHold) {

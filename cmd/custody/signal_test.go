@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/internal/story"
 )
 
-// TestOneSignal: a command that waits for the reader of a full pipe ends with one signal, and says why.
+// TestOneSignal: a command that waits for the reader of a full pipe ends with one signal, and reports why.
 func TestOneSignal(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()
@@ -27,7 +27,7 @@ func TestOneSignal(t *testing.T) {
 	}
 	home := filepath.Join(t.TempDir(), "home")
 	run := story.Record(t, home, story.Large(2000))
-	r, w, err := os.Pipe() // which nobody reads
+	r, w, err := os.Pipe() // which no one reads
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func (templateLsCmd) Run(a *app) error {
 	return w.Flush()
 }
 
-// sourceOf says what a template was made from.
+// sourceOf describes what a template was made from.
 func sourceOf(t template.Template) string {
 	parts := append([]string{strings.TrimSpace(t.Source + " " + t.Suite)}, t.Packages...)
 	if t.Added {

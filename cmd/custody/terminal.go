@@ -56,7 +56,7 @@ func (j *job) terminal() *terminal {
 	return t
 }
 
-// forward hands a signal on; what nobody takes in time is dropped, as the kernel does.
+// forward hands a signal on; what no one takes in time is dropped, as the kernel does.
 func forward(s syscall.Signal, in *os.File, tty bool, signals chan<- syscall.Signal, resizes chan<- channel.Winsize) {
 	if s == syscall.SIGPIPE {
 		return

@@ -143,7 +143,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestOutputGoesAway: where nobody reads its output any more, a command ends as at the end of a pipe, unless it
+// TestOutputGoesAway: where no one reads its output any more, a command ends as at the end of a pipe, unless it
 // ignores that; the record is whole either way.
 func TestOutputGoesAway(t *testing.T) {
 	t.Parallel()

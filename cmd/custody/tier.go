@@ -50,7 +50,7 @@ func boot(ctx context.Context, t template.Template, d vmm.Driver) (vmm.VM, error
 	return d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory})
 }
 
-// requirement is the tier that somebody requires, "" if nobody does. Each of the three who may
+// requirement is the tier that someone requires, "" if no one does. Each of the three who may
 // require one is obeyed: where they differ there is no run.
 func requirement(flag string, p project.File, h *home.Home) (string, error) {
 	var tiers, who []string

@@ -87,7 +87,7 @@ func TestRequiredTier(t *testing.T) {
 	}
 }
 
-// hasTier says whether the last run's record names this tier, and the driver that gave it.
+// hasTier reports whether the last run's record names this tier, and the driver that gave it.
 func (d *door) hasTier(want string) {
 	d.Helper()
 	var run, vm bool

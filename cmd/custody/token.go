@@ -38,7 +38,7 @@ func (c tokenNewCmd) Run(a *app) error {
 	return err
 }
 
-// tokens opens those of this host, and says which tenant is meant when none is named.
+// tokens opens those of this host, and names which tenant is meant when none is named.
 func (a *app) tokens() (*access.Tokens, string, error) {
 	h, err := a.home()
 	if err != nil {

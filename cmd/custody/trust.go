@@ -57,7 +57,7 @@ func (c trustCmd) Run(a *app) error {
 	return err
 }
 
-// untrusted means that a project's file asks for more than an empty sandbox and nobody has accepted that.
+// untrusted means that a project's file asks for more than an empty sandbox and no one has accepted that.
 type untrusted struct {
 	path, changed string
 	reach         []string
@@ -72,7 +72,7 @@ func (e *untrusted) Error() string {
 	return fmt.Sprintf("%s is not trusted: %s. It asks for:\n  %s", e.path, why, reachLines(e.reach))
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *untrusted) Hint() string {
 	return "read it, and accept it as it is now: custody trust " + e.path
 }
@@ -96,7 +96,7 @@ func (e *overreach) Error() string {
 	return fmt.Sprintf("%s asks for more than %s allows:\n  %s", e.path, home.ConfigFile, reachLines(e.beyond))
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *overreach) Hint() string {
 	return "remove it from the project's file, or have it allowed under projects in " + home.ConfigFile
 }
@@ -162,13 +162,13 @@ func safeOwner(path string) error {
 	return err
 }
 
-// ownerError says why a project's file is not used whatever it contains.
+// ownerError reports why a project's file is not used whatever it contains.
 type ownerError struct{ error }
 
 // Unwrap gives what others can change.
 func (e *ownerError) Unwrap() error { return e.error }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *ownerError) Hint() string {
 	return "what a project's file asks for is asked in your name: use one that you or root own and others cannot write"
 }

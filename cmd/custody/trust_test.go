@@ -9,7 +9,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// TestTrust: what a project's file asks for outside the sandbox it gets when somebody on this host has accepted it as it is.
+// TestTrust: what a project's file asks for outside the sandbox it gets when someone on this host has accepted it as it is.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -80,7 +80,7 @@ func TestTrust(t *testing.T) {
 	d.write(filepath.Join(sub, "custody.yaml"), string(own))
 	d.clearError(d.custody("run", "--policy", "sub/custody.yaml", "--", "true"), "it has not been accepted")
 
-	// A file of somebody else, or one that everyone can write, is not used at all.
+	// A file of someone else, or one that everyone can write, is not used at all.
 	path := filepath.Join(d.dir, "custody.yaml")
 	if err := os.Chown(path, 1, 1); err != nil {
 		t.Fatal(err)

@@ -276,7 +276,7 @@ func (a *app) verifyRun(name string, t proof.Trust) judged {
 	return judged{of: ofRun, report: report, code: a.judge(report, err), found: err}
 }
 
-// findRun finds a run and checks it. barred says that err kept it from being checked.
+// findRun finds a run and checks it. barred reports that err kept it from being checked.
 func (a *app) findRun(name string, t proof.Trust) (report proof.Report, err error, barred bool) {
 	h, err := a.open()
 	if err != nil {
@@ -372,7 +372,7 @@ func compare(ctx context.Context, h *home.Home, st runReader, tenant, id string)
 	return nil
 }
 
-// lags says whether all that the store lacks is the end.
+// lags reports whether all that the store lacks is the end.
 func lags(err error) bool {
 	var d *replay.Differences
 	return errors.As(err, &d) && d.Total == d.Behind

@@ -47,7 +47,7 @@ type verification struct {
 	Selection *judgedSelection `json:"selection,omitempty"`
 }
 
-// judgedSelection says which records a bundle shows.
+// judgedSelection describes the records that a bundle shows.
 type judgedSelection struct {
 	What     string `json:"what"`
 	By       string `json:"by"`

@@ -30,7 +30,7 @@ func (d *door) serve(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// freePort is a port of loopback that nobody listens at just now.
+// freePort is a port of loopback that no one listens at just now.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -225,7 +225,7 @@ func TestFsck(t *testing.T) {
 	d.must(0, "fsck")
 }
 
-// TestShipDiffer: what somebody did to the store behind Custody's back is named, and put right from the logs.
+// TestShipDiffer: what someone did to the store behind Custody's back is named, and put right from the logs.
 func TestShipDiffer(t *testing.T) {
 	d := newDoor(t)
 	d.script(0, "echo one; touch /workspace/left; sleep 2; echo two")

@@ -111,7 +111,7 @@ func (e *tooLarge) Error() string {
 		e.size.Files, e.size.Folders, units.BytesSize(float64(e.size.Room)), units.BytesSize(float64(e.disk)), units.BytesSize(float64(e.bytes)), e.places)
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *tooLarge) Hint() string {
 	return "raise limits.disk in custody.yaml, or leave files out with lines in " + workspace.IgnoreFile
 }

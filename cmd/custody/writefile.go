@@ -56,7 +56,7 @@ func writeIn(dir *os.Root, name string, write func(io.Writer) error) error {
 	return err
 }
 
-// replaceable says whether what has the name, if there is anything, may be replaced by a file.
+// replaceable reports whether what has the name, if there is anything, may be replaced by a file.
 func replaceable(dir *os.Root, name string) error {
 	info, err := dir.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

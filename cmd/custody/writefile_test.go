@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// TestWriteFile: a link that somebody has put where a file is written leads to nothing else.
+// TestWriteFile: a link that someone has put where a file is written leads to nothing else.
 func TestWriteFile(t *testing.T) {
 	for what, links := range map[string]map[string]string{
 		"nothing there":                     {},

@@ -36,12 +36,12 @@ const DefaultDir = "/workspace"
 type Watcher interface {
 	Track(cgroupID uint64, step, root string) error
 	Untrack(cgroupID uint64) error
-	// Secrets and Forget are told the device of the file system with a step's secrets, before anything runs and after all has ended.
+	// Secrets and Forget are called with the device of the file system with a step's secrets, before anything runs and after all has ended.
 	Secrets(device uint64) error
 	Forget(device uint64) error
 }
 
-// Config says what cells stand on.
+// Config describes what cells stand on.
 type Config struct {
 	Root  string // the mounted overlay, with proc, sys, dev/pts, dev/shm and run in it
 	Group string // directory of the control group that holds the cells' own
@@ -367,7 +367,7 @@ func (c *cell) Wait() channel.Exit {
 	c.main = nil
 	c.mu.Unlock()
 	ws := main.wait()
-	if c.secret || !c.shell.alone() { // of secrets nothing may be left once the end is told
+	if c.secret || !c.shell.alone() { // of secrets nothing may be left once the end is reported
 		c.finish()
 	}
 	exit := channel.Exit{Code: ws.ExitStatus(), OOM: c.shell.group.count("memory.events", "oom_kill") > 0}

@@ -115,8 +115,8 @@ func (s *shell) kill() {
 	}
 }
 
-// alone says that of the cell only its first process is left, which runs
-// nothing; the cell need not be taken down before the command's end is told.
+// alone reports that of the cell only its first process is left, which runs
+// nothing; the cell need not be taken down before the command's end is reported.
 func (s *shell) alone() bool {
 	b, err := os.ReadFile(filepath.Join(s.group.path, "cgroup.procs"))
 	return err == nil && strings.TrimSpace(string(b)) == strconv.Itoa(s.first.pid)

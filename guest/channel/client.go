@@ -91,7 +91,7 @@ func connect(ctx context.Context, conn io.ReadWriteCloser, w Wake, h Handler) (*
 // Awake returns what the guest said when it woke, and how far its clock was ahead of the host's.
 func (c *Client) Awake() (Awake, time.Duration) { return c.awake, c.offset }
 
-// Done is closed when the session has ended; Err then says why.
+// Done is closed when the session has ended; Err then reports why.
 func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
 
 // Err returns why the session ended, or nil while it lives.

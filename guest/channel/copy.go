@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Copied says what a copy did.
+// Copied describes what a copy did.
 type Copied struct {
 	Files int   // regular files and symbolic links that were written
 	Bytes int64 // of their content
@@ -27,9 +27,9 @@ type Copied struct {
 type Guard interface {
 	// File returns the name for a file, and why it is not the file's own.
 	File(name string) (as, why string)
-	// Link says why there may be no symbolic link of this name.
+	// Link reports why there may be no symbolic link of this name.
 	Link(name string) (why string)
-	// Folder says why nothing may be written into a directory that is there.
+	// Folder reports why nothing may be written into a directory that is there.
 	Folder(info fs.FileInfo) (why string)
 }
 
@@ -51,9 +51,9 @@ type leaf struct {
 	link string
 }
 
-// In says how a directory is copied in.
+// In describes how a directory is copied in.
 type In struct {
-	// Leave says that an entry is not copied, of a directory nothing that is in it. Nil: everything is.
+	// Leave reports that an entry is not copied, of a directory nothing that is in it. Nil: everything is.
 	Leave func(name string, info fs.FileInfo) bool
 	// List takes the files as they were sent. Nil: no one does.
 	List List
@@ -137,7 +137,7 @@ func (c *Client) sendTree(ctx context.Context, root *os.Root, o In, ctl, data ne
 	return Copied{Files: census.files, Bytes: census.bytes, Warnings: warnings.all()}, nil
 }
 
-// Out says how changes are copied out.
+// Out describes how changes are copied out.
 type Out struct {
 	// Guard has files and links that the host would execute not get their own names. Nil: all do.
 	Guard Guard

@@ -36,7 +36,7 @@ type Awake struct {
 	Error string    `json:"error,omitempty"`
 }
 
-// AwaitReady waits on the host for a guest that boots to say that it is ready
+// AwaitReady waits on the host for a guest that boots to report that it is ready
 // for its Wake, or to be snapshotted. When ctx ends first, conn is closed.
 func AwaitReady(ctx context.Context, conn io.ReadWriteCloser) error {
 	defer closeOnDone(ctx, conn)()

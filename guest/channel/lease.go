@@ -79,7 +79,7 @@ func (l *lease) open(cmd Command) {
 }
 
 // hand waits for the guest's key and sends the step's bundle sealed for it. A
-// guest that could not start the command says so instead: that is its last report.
+// guest that could not start the command reports that instead: that is its last report.
 func (p *Process) hand(ctx context.Context, cmd Command) (last *report, err error) {
 	stop := context.AfterFunc(ctx, func() { unblock(p.ctl) })
 	defer func() {

@@ -86,7 +86,7 @@ func TestProveMainProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More than a window of its output is unread, so that its end will not be told.
+	// More than a window of its output is unread, so that its end will not be reported.
 	if _, err := io.ReadFull(p.Stderr, make([]byte, len("ready\n"))); err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +419,7 @@ func TestHandOverSlow(t *testing.T) {
 	}
 }
 
-// TestHandOverRefused: a guest that cannot start the command says so instead of its key.
+// TestHandOverRefused: a guest that cannot start the command reports that instead of its key.
 func TestHandOverRefused(t *testing.T) {
 	c, _ := misbehaving(t, func(s *yamux.Session) {
 		for i := range 2 {

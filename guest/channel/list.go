@@ -36,7 +36,7 @@ func (b *batch) add(f audit.CopiedFile) {
 // full reports whether no more should be gathered.
 func (b *batch) full() bool { return len(b.files) >= maxListed || b.names >= maxListedNames }
 
-// tell tells what was gathered.
+// tell reports what was gathered.
 func (b *batch) tell() error {
 	if len(b.files) == 0 {
 		return nil

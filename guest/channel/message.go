@@ -36,7 +36,7 @@ type Limits struct {
 	Memory int64 `json:"memory"` // bytes of the VM; the cells get it less a reserve for init
 }
 
-// FileSettings say which file events are reported and hashed.
+// FileSettings name which file events are reported and hashed.
 type FileSettings struct {
 	// HashOver: files written and closed above this many bytes are hashed; 0 hashes all.
 	HashOver int64 `json:"hash_over"`
@@ -55,7 +55,7 @@ type Command struct {
 	// Secrets are what the step is handed in its cell, and in no other way. At most MaxSecrets
 	// of at most MaxSecret bytes; Start does not use the values after it has returned.
 	Secrets []Secret `json:"-"`
-	// Leased says that Prove will be called. Secrets imply it.
+	// Leased reports that Prove will be called. Secrets imply it.
 	Leased bool `json:"-"`
 	// Refused is called with why something that the guest sent for the step's credentials was refused: a few times, then
 	// the session ends, and once for each proof that came too late. It must neither block nor call the Process.
@@ -70,7 +70,7 @@ type Winsize struct {
 
 // Exit is how a command ended. Code is 128+Signal when a signal ended it, 127 when the
 // command was not found, 126 when it could not be executed or its directory not be
-// entered, and 125 when the guest itself failed; Error then says why.
+// entered, and 125 when the guest itself failed; Error then reports why.
 type Exit struct {
 	Code   int    `json:"code"`
 	Signal int    `json:"signal,omitempty"`

@@ -40,7 +40,7 @@ type Process struct {
 }
 
 // Start starts a command. It does not wait for the guest: that the command
-// could not be found or executed is told by its Exit. A command with secrets or
+// could not be found or executed is reported by its Exit. A command with secrets or
 // a lease is the exception: when Start returns its secrets are on their way.
 func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
 	p, err := c.start(ctx, cmd)

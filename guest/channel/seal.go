@@ -36,7 +36,7 @@ const (
 	maxSealed = pointSize + maxBundle + sealTag
 )
 
-// sealContext says what is sealed and for whom. A run's and a step's name hold no NUL.
+// sealContext describes what is sealed and for whom. A run's and a step's name hold no NUL.
 func sealContext(run, step string) []byte {
 	return []byte("custody secrets v1\x00" + run + "\x00" + step)
 }

@@ -28,7 +28,7 @@ const (
 // walker goes through a tree, and calls each for what is in it: for a directory before what is below.
 type walker struct {
 	root *os.Root
-	// leave says that an entry is left out, of a directory all that is below it. Nil: nothing is.
+	// leave reports that an entry is left out, of a directory all that is below it. Nil: nothing is.
 	leave func(name string, info fs.FileInfo) bool
 	each  func(name string, info fs.FileInfo) error
 	warn  func(format string, args ...any)
@@ -94,7 +94,7 @@ func (w *walker) entry(name string, depth int) error {
 type packer struct {
 	walker
 	out *tar.Writer
-	// skip says that an entry need not be sent; what is below a directory is looked at all the same. Nil: all is sent.
+	// skip reports that an entry need not be sent; what is below a directory is looked at all the same. Nil: all is sent.
 	skip func(name string, info fs.FileInfo) bool
 	// sent sees each entry that was sent; content passes through what it returns, if that is not nil.
 	sent func(h *tar.Header) io.Writer

@@ -12,7 +12,7 @@ import (
 )
 
 // After the handshake both ends speak yamux. The host opens every stream, the
-// guest none. The first frame on a stream is the host's hello, which says what
+// guest none. The first frame on a stream is the host's hello, which describes what
 // the stream is for; a frame is four bytes of big-endian length and that many
 // bytes of JSON.
 //

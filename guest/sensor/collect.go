@@ -88,7 +88,7 @@ func (c *collector) openRings() (err error) {
 		if err != nil {
 			return fmt.Errorf("open the sensor's %s: %w", name, err)
 		}
-		r.SetDeadline(time.Unix(1, 0)) // never wait in Read: we wait for all rings at once
+		r.SetDeadline(time.Unix(1, 0)) // never wait in Read: we wait for all rings together
 		c.rings = append(c.rings, r)
 		fds = append(fds, m.FD())
 	}
@@ -160,7 +160,7 @@ func (c *collector) run(ctx context.Context) {
 	}
 }
 
-// unsettled says that something which happened before is still on its way to the line.
+// unsettled reports that something which happened before is still on its way to the line.
 func (c *collector) unsettled() bool { return len(c.pending) > 0 || c.waited }
 
 // wait lets records gather, or when there were none waits for the first.
@@ -194,7 +194,7 @@ func (c *collector) available() bool {
 	return false
 }
 
-// kick makes the collector look at once.
+// kick makes the collector look immediately.
 func (c *collector) kick() {
 	one := [8]byte{1}
 	unix.Write(c.bell, one[:])
@@ -206,7 +206,7 @@ func (c *collector) sync(ctx context.Context) error {
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
-		return nil // the line says why
+		return nil // the line reports why
 	}
 	c.waiters = append(c.waiters, done)
 	c.mu.Unlock()
@@ -227,7 +227,7 @@ func (c *collector) takeWaiters() []chan struct{} {
 	return w
 }
 
-// release lets nobody wait for a collector that has ended.
+// release lets no one wait for a collector that has ended.
 func (c *collector) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

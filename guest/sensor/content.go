@@ -43,7 +43,7 @@ func newContent(size int64) *content {
 	return c
 }
 
-// read hashes the next turnBytes. more says that there may be others.
+// read hashes the next turnBytes. more reports that there may be others.
 func (c *content) read(f *os.File) (more bool, err error) {
 	for end := min(c.at+turnBytes, c.size); c.at < end; {
 		if c.at >= c.hole {

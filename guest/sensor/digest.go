@@ -55,7 +55,7 @@ type closing struct {
 
 // job is one content to be read: through a descriptor that fanotify gave, or by path.
 //
-//	           open, generation as at close     nobody writes        all read, generation as at close
+//	           open, generation as at close     no one writes        all read, generation as at close
 //	(queued) -----------------------------> open ----------> reading ---------> digest
 //	    |                                    |  ^               |
 //	    +--> no digest, and why <------------+  +- a turn each -+
@@ -75,7 +75,7 @@ type job struct {
 //
 // A digest is only given for the content that the file was closed with. What the
 // proof rests on is the kernel's: the generation of the content is the one at
-// close, before and after it was read, and nobody had it open for writing when
+// close, before and after it was read, and no one had it open for writing when
 // the reading began. Sizes and times, which a workload can set, prove nothing.
 type hasher struct {
 	line    *line
@@ -206,7 +206,7 @@ func (h *hasher) rest(d time.Duration) {
 	}
 }
 
-// turn takes a job one step further. over says that its events are complete.
+// turn takes a job one step further. over reports that its events are complete.
 func (h *hasher) turn(j *job) (over bool) {
 	if j.content != nil {
 		return h.read(j)

@@ -53,7 +53,7 @@ func join(records []record) []record {
 	return out
 }
 
-// partial says that more of an exec's argv can still come.
+// partial reports that more of an exec's argv can still come.
 func partial(r record) bool {
 	e, ok := r.body.(*execRecord)
 	return ok && len(e.argv) > 0 && len(e.argv) < min(e.argvSize, argvKept)

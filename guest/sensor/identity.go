@@ -19,7 +19,7 @@ type identity struct {
 	mu sync.Mutex // guards the kernel's answer, "identified"
 }
 
-// state is what the kernel knows of an open file: file.h gives the fields' meaning.
+// state is what the kernel has about an open file: file.h gives the fields' meaning.
 type state = programsIdentity
 
 // state asks for what is behind a descriptor.

@@ -92,7 +92,7 @@ func (l *line) done(it *item, sum, unhashed string) {
 	l.change.Broadcast()
 }
 
-// waits says whether an event still waits for its digest.
+// waits reports whether an event still waits for its digest.
 func (l *line) waits(it *item) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *line) take() *item {
 	return nil
 }
 
-// overtake says whether the head has held up the others for too long. The caller holds mu.
+// overtake reports whether the head has held up the others for too long. The caller holds mu.
 func (l *line) overtake(head *item) bool {
 	left := patience - time.Since(head.pushed)
 	if left <= 0 || l.bytes > l.limit/2 {
@@ -198,7 +198,7 @@ func (l *line) emit(ctx context.Context, send func(context.Context, *audit.Event
 	}
 }
 
-// fail empties the line: nobody takes events any more.
+// fail empties the line: no one takes events any more.
 func (l *line) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -402,7 +402,7 @@ func (l *raceLog) contentsOf() []contents {
 	return all
 }
 
-// possible says whether a content with this digest can have been the file's during the close.
+// possible reports whether a content with this digest can have been the file's during the close.
 func (c contents) possible(cl *closure, sum string) bool {
 	return slices.ContainsFunc(c[sum], func(s stay) bool { return s.from <= cl.End+slack && s.gone >= cl.Begin-slack })
 }

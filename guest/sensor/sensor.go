@@ -155,7 +155,7 @@ const (
 
 // Flush returns when everything that happened before the call has been
 // emitted, losses and the events of dead processes included. An event whose
-// content is not hashed within hashTime is emitted without its digest, and says so.
+// content is not hashed within hashTime is emitted without its digest, and with the reason.
 func (s *Sensor) Flush(ctx context.Context) error {
 	if err := s.collector.sync(ctx); err != nil {
 		return err

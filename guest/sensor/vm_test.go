@@ -84,7 +84,7 @@ func TestSensor(t *testing.T) {
 		{"exec", testExec}, {"exit", testExit}, {"argv", testArgv}, {"pids", testPIDs}, {"unexeced", testForkOnly},
 		{"unlinked", testUnlinked}, {"rewrite", testRewrite}, {"mapped", testMapped}, {"otherways", testOtherWays},
 		{"read", testRead}, {"flow", testFlow}, {"flow's source", testFlowSource}, {"large", testLarge}, {"flood", testFlood}, {"untracked", testUntracked},
-		{"vouch", testVouch}, {"chroot", testChroot}, {"emptied", testEmptied}, {"sparse", testSparse}, {"race", testRace},
+		{"attest", testAttest}, {"chroot", testChroot}, {"emptied", testEmptied}, {"sparse", testSparse}, {"race", testRace},
 		{"copy up", testCopyUp}, {"aliases", testAliases},
 		{"files", testFiles}, // the last: it deletes what others read
 	} {
@@ -485,15 +485,15 @@ func testUntracked(t *testing.T, c *cell) {
 	c.remake("given")
 }
 
-// testVouch: nothing that a workload controls makes a digest that is not of the content at close.
-func testVouch(t *testing.T, c *cell) {
+// testAttest: nothing that a workload controls makes a digest that is not of the content at close.
+func testAttest(t *testing.T, c *cell) {
 	contents := map[string][]string{}
 	for i := range 3 {
 		good := strings.Repeat("good ", 1000)
 		contents[fmt.Sprint("/workspace/v", i)] = []string{good, "", "", "evil " + good[5:]}
 		contents[fmt.Sprint("/workspace/w", i)] = []string{"good", "", "evil"}
 	}
-	for _, e := range c.run("vouch") {
+	for _, e := range c.run("attest") {
 		if e.File == nil || e.File.Op != audit.FileWrite {
 			continue
 		}
@@ -571,7 +571,7 @@ func testAliases(t *testing.T, c *cell) {
 	}
 }
 
-// testSparse: contents that cannot be hashed in time have an event that says so, and hold up no other.
+// testSparse: contents that cannot be hashed in time have an event with the reason, and hold up no other.
 func testSparse(t *testing.T, c *cell) {
 	c.sensor.hashTime = 3 * time.Second
 	defer func() { c.sensor.hashTime = hashTime }()

@@ -67,7 +67,7 @@ func (w *watch) mark(root string) error {
 }
 
 // read hands over the closed files at hand, at most about room of them. more
-// says that there may be others; overflow that the kernel's queue was full.
+// reports that there may be others; overflow that the kernel's queue was full.
 func (w *watch) read(room int, each func(fd int)) (more, overflow bool, err error) {
 	for room > 0 {
 		n, err := unix.Read(w.fd, w.buf)

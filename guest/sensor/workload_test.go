@@ -40,7 +40,7 @@ var workloads = map[string]func(args []string) error{
 	"./run.sh":  func([]string) error { return nil },
 	"nested":    func([]string) error { return nested() },
 	"race":      race,
-	"vouch":     func([]string) error { return vouch() },
+	"attest":     func([]string) error { return attest() },
 	"chroot":    func([]string) error { return changeRoot() },
 	"copyup":    func([]string) error { return appendTo("given", "more") },
 	"emptied":   func([]string) error { return empty() },
@@ -348,8 +348,8 @@ func nested() error {
 	return cmd.Run()
 }
 
-// vouch has the kernel's and its own witnesses say that a file did not change, and changes it.
-func vouch() error {
+// attest checks with the kernel and by itself that a file did not change, and changes it.
+func attest() error {
 	for i, trick := range []func(name string, mem []byte) error{
 		func(name string, _ []byte) error { return touch(name) },
 		func(string, []byte) error { time.Sleep(200 * time.Millisecond); return nil },

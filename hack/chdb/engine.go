@@ -165,7 +165,7 @@ func (s *session) call(f queryFunc, query, format string, params []param) uintpt
 		unsafe.Pointer(&values[0]), unsafe.Pointer(&valueLens[0]), uintptr(len(params)))
 }
 
-// piece hands over what a result holds, and says whether there was any.
+// piece hands over what a result holds, and reports whether there was any.
 func (s *session) piece(r uintptr, write func([]byte) error) (bool, error) {
 	if msg := s.e.resultError(r); msg != "" {
 		return false, engineError(msg)

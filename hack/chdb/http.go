@@ -27,7 +27,7 @@ type handler struct {
 const hello = "SELECT displayName(), version(), revision(), timezone()"
 
 // answerHello writes the answer's block as a server of the client's own revision
-// does: with the block's info, and a byte a column that says that nothing is special about it.
+// does: with the block's info, and a byte a column that reports that nothing is special about it.
 func answerHello(version string) []byte {
 	b := []byte{1, 0, 2, 0xff, 0xff, 0xff, 0xff, 0} // no overflow, no bucket
 	b = append(b, 4, 1)                             // columns, rows

@@ -59,7 +59,7 @@ func run() error {
 	return serve(&handler{engine: e}, ln)
 }
 
-// serve says that the server is ready, and serves until it is told to end.
+// serve reports that the server is ready, and serves until it is asked to end.
 func serve(h *handler, ln net.Listener) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

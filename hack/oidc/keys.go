@@ -25,7 +25,7 @@ func newKeys() *keys {
 	return k
 }
 
-// rotate makes a new key; the old ones stay published if keep says so.
+// rotate makes a new key; the old ones stay published if keep is set.
 func (k *keys) rotate(alg jose.SignatureAlgorithm, keep bool) {
 	var key any
 	var err error

@@ -1,6 +1,6 @@
 // Command oidc is an OpenID Connect provider for tests: Ory's fosite, which is what Ory Hydra is
 // made of, with users and clients from a file and a form to log in. It does the authorization code
-// flow with PKCE S256, and nothing else. Its first line of output says where it is:
+// flow with PKCE S256, and nothing else. Its first line of output reports where it is:
 //
 //	{"issuer": "http://127.0.0.1:40001", "control": "http://127.0.0.1:40002"}
 //

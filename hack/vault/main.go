@@ -82,7 +82,7 @@ func run() error {
 	})
 }
 
-// serve says that the server is ready, and serves until it is told to end.
+// serve reports that the server is ready, and serves until it is asked to end.
 func serve(core *vault.Core, ln net.Listener, ready map[string]string) error {
 	srv := &http.Server{Handler: vaulthttp.Handler.Handler(&vault.HandlerProperties{
 		Core: core, ListenerConfig: &configutil.Listener{},

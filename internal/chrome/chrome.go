@@ -90,7 +90,7 @@ func Open(t testing.TB, address string, width, height int) *Page {
 	return p
 }
 
-// enable has the browser tell of what watch wants to know.
+// enable has the browser report what watch needs.
 func (p *Page) enable() {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -150,7 +150,7 @@ func (p *tab) note(problem string) {
 	p.problems = append(p.problems, problem)
 }
 
-// Allow has problems that contain part be none: where a test has the server fail the browser says so.
+// Allow has problems that contain part be none: where a test has the server fail, the browser reports it.
 func (p *Page) Allow(part string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -337,13 +337,13 @@ func (p *Page) until(what string, yes func() bool) {
 	}
 }
 
-// WaitText waits until the page shows all the texts at once.
+// WaitText waits until the page shows all the texts together.
 func (p *Page) WaitText(texts ...string) {
 	p.t.Helper()
 	p.WaitTextIn("body", texts...)
 }
 
-// WaitTextIn waits until the first element of the selector shows all the texts at once.
+// WaitTextIn waits until the first element of the selector shows all the texts together.
 func (p *Page) WaitTextIn(selector string, texts ...string) {
 	p.t.Helper()
 	list, err := json.Marshal(texts)

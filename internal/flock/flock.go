@@ -35,7 +35,7 @@ func (e *HeldError) Error() string {
 // Unwrap returns why the wait ended.
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *HeldError) Hint() string {
 	return "let that process finish, or end it: a lock ends with its process"
 }

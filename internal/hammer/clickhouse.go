@@ -22,7 +22,7 @@ import (
 
 // clickhouseEnd measures the whole way of events into a ClickHouse, with the transport in this
 // process, against inserts of the same rows in batches by the driver alone. Then the store is
-// searched. The database must be one that nobody needs: its tables are emptied.
+// searched. The database must be one that no one needs: its tables are emptied.
 func (r *report) clickhouseEnd(ctx context.Context, dir string) error {
 	if r.dsn == "" {
 		return nil

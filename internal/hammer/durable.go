@@ -30,7 +30,7 @@ func newRedactor() (*redact.Redactor, error) {
 	return r, nil
 }
 
-// newSealer signs with a key that nobody keeps; trusted is the list of who checks it.
+// newSealer signs with a key that no one keeps; trusted is the list of who checks it.
 func newSealer() (s *proof.Sealer, public string, err error) {
 	private, public, err := note.GenerateKey(nil, "custody-hammer")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 //	of 16 events: 4 exec, 4 exit, 4 file, 1 dns, 2 flow, 1 output
 
 // made is event n of a made-up run. The number stands in one of its fields, so that
-// what was recorded can be told from what should have been: see Number.
+// what was recorded can be compared with what should have been: see Number.
 func made(n int, t time.Time) audit.Event {
 	job := n / 16
 	switch n % 16 {

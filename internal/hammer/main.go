@@ -1,7 +1,7 @@
 // Command hammer puts the record under load. It is a tool for those who work on
 // Custody; nothing installs it.
 //
-//	hammer write    records events of a made-up run and says which were acknowledged
+//	hammer write    records events of a made-up run and names which were acknowledged
 //	hammer tidy     closes what died and carries what was left into the store
 //	hammer report   measures, in one run, against bare loops over the same bytes
 package main

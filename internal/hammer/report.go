@@ -16,7 +16,7 @@ import (
 
 // report measures one thing after the other. Each figure stands beside what the
 // same machine does in the same run without Custody: the ratio is what counts,
-// the rates say how busy or slow the machine was.
+// the rates describe how busy or slow the machine was.
 type report struct {
 	events  int
 	queried int
@@ -157,7 +157,7 @@ func perSecond(n int, d time.Duration, unit string) string {
 	return count(int(float64(n)/d.Seconds())) + " " + unit + "/s"
 }
 
-// ratio says how fast ours was, where bare is 1.
+// ratio returns how fast ours was, where bare is 1.
 func ratio(ours, bare time.Duration) string {
 	return fmt.Sprintf("%.2f", bare.Seconds()/ours.Seconds())
 }
@@ -171,7 +171,7 @@ func percentiles(d []time.Duration) (p50, p99 time.Duration, err error) {
 	return d[len(d)/2], d[len(d)*99/100], nil
 }
 
-// micros says what one of n took.
+// micros returns what one of n took, in microseconds.
 func micros(d time.Duration, n int) string {
 	return fmt.Sprintf("%.1f us", float64(d.Microseconds())/float64(n))
 }

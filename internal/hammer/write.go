@@ -138,7 +138,7 @@ func (w *writing) group(ctx context.Context, r *home.Run, n int) error {
 		}
 	}
 	if err != nil {
-		return nil // stalled: what has its seq may become durable, but nobody has said so
+		return nil // stalled: what has its seq may become durable, but no one has said so
 	}
 	for i := n; i < last; i++ {
 		if seq, ok := seqs[i]; ok {

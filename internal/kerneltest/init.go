@@ -12,7 +12,7 @@ import (
 // passed is what the VM's console says at the end when all tests passed.
 const passed = "kerneltest: passed"
 
-// InVM says whether this process is the init of a VM that Run started.
+// InVM reports whether this process is the init of a VM that Run started.
 func InVM() bool { return os.Getpid() == 1 }
 
 // Main runs the tests and ends the program. As the init of a VM it first does what an

@@ -23,7 +23,7 @@ func (e *TypeError) Error() string {
 	return fmt.Sprintf("%s is not a regular file: %s", e.Path, kind(e.Type))
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *TypeError) Hint() string { return "find out who put it there, and move it away" }
 
 // Is has a file of another type count as one that cannot be valid (fs.ErrInvalid).
@@ -124,7 +124,7 @@ func (r rootFS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(
 // checked returns what looks at an opened file, which may be another than the one before.
 func checked(name string) func(*os.File, error) (*os.File, error) {
 	return func(f *os.File, err error) (*os.File, error) {
-		if errors.Is(err, unix.ENXIO) { // a FIFO that nobody reads
+		if errors.Is(err, unix.ENXIO) { // a FIFO that no one reads
 			return nil, &TypeError{name, fs.ModeNamedPipe}
 		}
 		if err != nil {

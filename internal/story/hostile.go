@@ -17,7 +17,7 @@ const Canary = "custodyOwned"
 // Outside is a host that hostile texts ask for where a browser takes them for markup (TEST-NET-1, RFC 5737).
 const Outside = "192.0.2.1"
 
-// Texts are what somebody would have a reviewer's browser or terminal do, as text.
+// Texts are what someone would have a reviewer's browser or terminal do, as text.
 func Texts() []string {
 	run := "window." + Canary + "=1"
 	away := "http://" + Outside + "/x"
@@ -150,7 +150,7 @@ func (s *script) plausible(texts []string, i int) {
 	}
 }
 
-// Crowd is a run with so many processes at once, half of them children of one, half each below the one before it.
+// Crowd is a run with so many concurrent processes, half of them children of one, half each below the one before it.
 func Crowd(n int) iter.Seq[audit.Event] {
 	return events(func(s *script) {
 		s.begin("crowd", "agent")

@@ -66,7 +66,7 @@ func post(ctx context.Context, run *home.Run, events iter.Seq[audit.Event]) erro
 type script struct {
 	yield func(audit.Event) bool
 	at    time.Time
-	over  bool // nobody wants more
+	over  bool // no one wants more
 }
 
 // say writes an event some time after the one before it.

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/replay"
 )
 
-// TestRecord: the runs are whole, verify, and say what was told.
+// TestRecord: the runs are whole, verify, and have the records that were made.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	for name, events := range map[string]iter.Seq[audit.Event]{

@@ -150,7 +150,7 @@ func (w *world) bundle(t *testing.T) (judge func(dir string) proof.Report) {
 	}
 }
 
-// verify wants a bundle to hold for somebody who has the host's public key only.
+// verify wants a bundle to hold for someone who has the host's public key only.
 func verify(t *testing.T, run string, keys note.Verifiers, write func(io.Writer) error) proof.Report {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bundle")

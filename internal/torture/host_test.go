@@ -182,7 +182,7 @@ func record(ctx context.Context, rec *audit.Recorder) error {
 			if i == n+7 {
 				put = rec.Record
 			}
-			// A strict log that is stalled lets nobody go on, and the end comes in spite of that.
+			// A strict log that is stalled lets no one go on, and the end comes in spite of that.
 			seqs[i], err = put(ctx, numbered(i))
 			switch {
 			case errors.Is(err, wal.ErrDropped):

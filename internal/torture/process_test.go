@@ -18,7 +18,7 @@ type process struct {
 	name string
 	args []string // of another program than this one
 	env  []string
-	hear func(string) // told of each line that it prints
+	hear func(string) // called with each line that it prints
 
 	cmd   *exec.Cmd
 	heard sync.WaitGroup
@@ -28,7 +28,7 @@ type process struct {
 	said []string   // first words of its lines since it was started, each once
 }
 
-// start starts it anew.
+// start starts it again.
 func (p *process) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")

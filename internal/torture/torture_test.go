@@ -45,7 +45,7 @@ type summary struct {
 
 // TestTorture is rounds of kills. After each, every acknowledged event is in the
 // store once, with the bytes that the log has, and every run's bundle verifies. Rounds wait
-// more than they work, so several go on at once, each with processes of its own.
+// more than they work, so several run concurrently, each with processes of its own.
 func TestTorture(t *testing.T) { rounds(t, "SQLite", number("CUSTODY_ROUNDS", fewRounds), atOnce) }
 
 // TestTortureClickHouse is the same with the current ClickHouse engine in a server

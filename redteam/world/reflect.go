@@ -104,7 +104,7 @@ func beyond(rw http.ResponseWriter, how, text string) {
 		"chunks": fmt.Sprintf("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(Hello), Hello),
 	}[how]
 	c, _, err := http.NewResponseController(rw).Hijack()
-	if err != nil { // HTTP/2, whose frames say what belongs to what
+	if err != nil { // HTTP/2, whose frames describe what belongs to what
 		panic(http.ErrAbortHandler)
 	}
 	defer c.Close()

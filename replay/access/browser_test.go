@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/replay/access"
 )
 
-// front is a page that says who it is for, as far as its own requests can tell.
+// front is a page that names who it is for, as far as its own requests can tell.
 const front = `<!doctype html><title>front</title><body>asking<script>
 fetch("/api/v1/session").then(async r => {
   document.body.textContent = r.status + " " + ((await r.json()).name || "");
@@ -59,7 +59,7 @@ func TestBrowserLogin(t *testing.T) {
 	p := chrome.Open(t, s.base+"/blank", 800, 600)
 	p.Allow("another host: " + s.Issuer)
 	p.Allow("favicon.ico")
-	p.Allow("status of 401") // who is nobody is told so
+	p.Allow("status of 401") // who is no one is told so
 	p.Go(s.base + "/")
 	heard(t, told, "401 ")
 	p.Go(s.base + "/oidc/login?next=/")
@@ -83,7 +83,7 @@ func TestBrowserLogin(t *testing.T) {
 }
 
 // TestBrowserAttacks: a page at another port of this host, which is the same site to SameSite, and one
-// of another site do all that a page can do with somebody's session. Nothing comes of it.
+// of another site do all that a page can do with someone's session. Nothing comes of it.
 func TestBrowserAttacks(t *testing.T) {
 	s := newOIDC(t, nil)
 	told := s.serveFront()

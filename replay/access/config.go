@@ -118,7 +118,7 @@ type ConfigError struct {
 // Error implements error.
 func (e *ConfigError) Error() string { return "serve: " + e.Text }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *ConfigError) Hint() string { return e.Todo }
 
 // WithDefaults returns c with what it leaves open filled in.
@@ -148,7 +148,7 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// Check says what is wrong with c. The error is a *ConfigError.
+// Check describes what is wrong with c. The error is a *ConfigError.
 func (c Config) Check() error {
 	c = c.WithDefaults()
 	if err := c.checkListen(); err != nil {
@@ -208,7 +208,7 @@ func knownAs(name string) (string, bool) {
 	return h, ok && h == strings.ToLower(name)
 }
 
-// TLS says whether c serves with a certificate.
+// TLS reports whether c serves with a certificate.
 func (c Config) TLS() bool { return c.Cert != "" }
 
 // known returns the names that a request may give as its host.

@@ -1,4 +1,4 @@
-// Package access says who may look at the record through custody serve, and has every
+// Package access decides who may read the record through custody serve, and has every
 // look written down before anything is shown.
 //
 // A Gate stands in front of each route. Guard asks, in this order:
@@ -12,7 +12,7 @@
 //	record    the access event is durable
 //
 // and only then comes the handler. What is refused is recorded too. Nothing is open by
-// default: without tokens, without an issuer and without the printed one-time token nobody
+// default: without tokens, without an issuer and without the printed one-time token no one
 // gets in.
 //
 // Credentials are kept as SHA-256 only. Those that Custody makes have 256 random bits, so

@@ -82,7 +82,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// onDisk says whether a log below dir has text.
+// onDisk reports whether a log below dir has text.
 func onDisk(t *testing.T, dir, text string) (found bool) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(dir, "runs"), func(path string, d fs.DirEntry, err error) error {

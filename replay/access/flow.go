@@ -101,7 +101,7 @@ func newUsedStates() usedStates {
 	return usedStates{new(sync.Mutex), cache}
 }
 
-// use says whether a state comes for the first time.
+// use reports whether a state comes for the first time.
 func (u usedStates) use(state string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 type Rule struct {
 	Role   Role
 	Action string // of the access event: view, follow, search, verify, export, report, note, login, logout or manage
-	// Public: anybody may, and nothing is recorded. Only the host, the origin and the rate are looked at.
+	// Public: anyone may, and nothing is recorded. Only the host, the origin and the rate are looked at.
 	Public bool
 
 	whoever bool // any principal, in any tenant: for questions about oneself
@@ -58,7 +58,7 @@ type Options struct {
 	Local    func(ctx context.Context) []string
 	Recorder Recorder
 	LinkFor  time.Duration // how long a one-time token is good; 0: ten minutes
-	Warn     func(string)  // is told what is not as it should be; nil: nobody is
+	Warn     func(string)  // is told what is not as it should be; nil: no one is
 }
 
 // New returns a Gate. Close it: it has a goroutine that cuts off what was withdrawn.

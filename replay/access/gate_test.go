@@ -93,7 +93,7 @@ func newSiteAt(t *testing.T, c access.Config, dir string) *site {
 	return s
 }
 
-// show says who asks.
+// show prints the client.
 func show(w http.ResponseWriter, r *http.Request) {
 	p, ok := access.From(r.Context())
 	if !ok {
@@ -430,7 +430,7 @@ type nowhere struct{}
 
 func (nowhere) Record(context.Context, audit.Access) error { return nil }
 
-// TestAsked: an access event says which record was looked at.
+// TestAsked: an access event names the record that was read.
 func TestAsked(t *testing.T) {
 	s := newSite(t, access.Config{})
 	const route = "GET /api/v1/record/{run}/{seq}"

@@ -79,7 +79,7 @@ func (s *keySet) known(head jose.Header) (_ jose.JSONWebKey, ok, fresh bool) {
 	return fit[0], true, fresh
 }
 
-// fetch asks the issuer for its keys, unless somebody did a moment ago.
+// fetch asks the issuer for its keys, unless someone did a moment ago.
 func (s *keySet) fetch(ctx context.Context, url string) error {
 	s.asking.Lock()
 	defer s.asking.Unlock()

@@ -66,7 +66,7 @@ func newIssuer(c OIDC) (*issuer, error) {
 	return &issuer{conf: c, client: client, keys: keySet{client: client, algs: algs}, seal: newSeal(), states: newUsedStates()}, nil
 }
 
-// secret reads the client's secret, each time anew: it may be exchanged while serve runs.
+// secret reads the client's secret, each time again: it may be exchanged while serve runs.
 func (o OIDC) secret() (string, error) {
 	if o.ClientSecretFile == "" {
 		return "", nil
@@ -162,7 +162,7 @@ func (i *issuer) ask(ctx context.Context) (*provider, error) {
 	return p, nil
 }
 
-// identity is what a token's claims say that matters here.
+// identity is what a token's claims report that matters here.
 type identity struct {
 	Subject   string          `json:"sub"`
 	Email     string          `json:"email"`
@@ -180,7 +180,7 @@ type identity struct {
 var errToken = errors.New("the token does not hold")
 
 // verify looks whether a JWT was made by the issuer for one of audiences and holds now. The
-// error is errAway, or one that says what is wrong.
+// error is errAway, or one that describes what is wrong.
 func (i *issuer) verify(ctx context.Context, raw string, audiences ...string) (identity, error) {
 	p, err := i.discover(ctx)
 	if err != nil {
@@ -223,7 +223,7 @@ func (i *issuer) identify(raw string, tok *oidc.IDToken) (identity, error) {
 	return id, nil
 }
 
-// checkType refuses JWTs that say that they are something else (RFC 8725, section 3.11).
+// checkType refuses JWTs that report that they are something else (RFC 8725, section 3.11).
 func checkType(raw string) error {
 	jws, err := jose.ParseSignedCompact(raw, []jose.SignatureAlgorithm{
 		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA})

@@ -109,7 +109,7 @@ func TestFlowAttacks(t *testing.T) {
 	refused("a victim who was logging in", victim, back, "state")
 
 	refused("another state", c, with(back, "state", strings.Repeat("A", 43)), "state")
-	// That answer took the cookie away: each try below begins anew.
+	// That answer took the cookie away: each try below begins again.
 	again := func() (*http.Client, string) {
 		c := browser(t)
 		return c, s.toIssuer(t, c, "/")
@@ -352,7 +352,7 @@ func TestIssuerAway(t *testing.T) {
 	if w := s.do(s.request("GET", "/api/v1/viewer/r", "", bearer(jwt))); w.Code != 200 {
 		t.Errorf("back: %d %s", w.Code, w.Body)
 	}
-	// It goes while somebody logs in: what was begun is refused, and the session that is there goes on.
+	// It goes while someone logs in: what was begun is refused, and the session that is there goes on.
 	c := browser(t)
 	get(t, c, s.atIssuer(t, c, s.toIssuer(t, c, "/"), "ada"))
 	late := browser(t)

@@ -39,7 +39,7 @@ func (o *once) add() string {
 	return text
 }
 
-// take uses a token up. used: somebody was here before.
+// take uses a token up. used: someone was here before.
 func (o *once) take(text string) (ok, used bool) {
 	sum := digestOf(text)
 	o.mu.Lock()

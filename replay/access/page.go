@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// page says a problem to somebody whose browser was sent here, and not by a script.
+// page says a problem to someone whose browser was sent here, and not by a script.
 func page() *template.Template {
 	return template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Custody: {{.Title}}</title>

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Role is what somebody may do. Each may do what those before may.
+// Role is what someone may do. Each may do what those before may.
 type Role string
 
 // The roles.
@@ -24,7 +24,7 @@ const (
 // Roles are all of them, each above those before it.
 func Roles() []Role { return []Role{Viewer, Auditor, Operator, Admin} }
 
-// May says whether r is enough where need is asked for. What is not a role may nothing and is never enough.
+// May reports whether r is enough where need is asked for. What is not a role may nothing and is never enough.
 func (r Role) May(need Role) bool {
 	have, want := slices.Index(Roles(), r), slices.Index(Roles(), need)
 	return want >= 0 && have >= want
@@ -48,7 +48,7 @@ func (g Grant) check() error {
 	return nil
 }
 
-// validTenant says whether a tenant can have this name; "" is none.
+// validTenant reports whether a tenant can have this name; "" is none.
 func validTenant(s string) bool {
 	return len(s) <= store.MaxName && !strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.", r)

@@ -30,7 +30,7 @@ func newSecret(prefix string) (string, digest) {
 
 func digestOf(s string) digest { return sha256.Sum256([]byte(s)) }
 
-// isSecret says whether s has the shape of a secret with this prefix.
+// isSecret reports whether s has the shape of a secret with this prefix.
 func isSecret(s, prefix string) bool {
 	body, ok := strings.CutPrefix(s, prefix)
 	if !ok || len(body) != secretText {

@@ -91,7 +91,7 @@ func (s *sessions) find(id string) (credential, bool) {
 	return found.credential, true
 }
 
-// has says whether a session is still there.
+// has reports whether a session is still there.
 func (s *sessions) has(sum digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *sessions) has(sum digest) bool {
 	return ok && s.live(found)
 }
 
-// live says whether its time is not over. mu is held.
+// live reports whether its time is not over. mu is held.
 func (s *sessions) live(o *session) bool {
 	now := time.Now()
 	return now.Before(o.principal.Expires) && now.Before(o.seen.Add(s.idle))

@@ -302,7 +302,7 @@ func TestOrigins(t *testing.T) {
 			t.Errorf("%s %q: %d, recorded %+v", c.method, c.headers[1:], w.Code, e)
 		}
 	}
-	// No form of another site can log somebody in, or out.
+	// No form of another site can log someone in, or out.
 	form := s.do(s.request("POST", "/api/v1/session", `{"token":"`+text+`"}`, "Content-Type: text/plain"))
 	cross := s.login(text, "Origin: http://evil.example")
 	out := s.do(s.request("DELETE", "/api/v1/session", "", session, "Origin: http://evil.example"))

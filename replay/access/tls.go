@@ -71,7 +71,7 @@ func (p *pair) stat() (s [2]stamp, err error) {
 	return s, nil
 }
 
-// date tells of a certificate that nobody will take.
+// date tells of a certificate that no one will take.
 func (p *pair) date(leaf *x509.Certificate) {
 	if leaf != nil && time.Now().After(leaf.NotAfter) {
 		p.tell(fmt.Sprintf("the certificate ran out on %s", leaf.NotAfter.Format(time.DateOnly)))

@@ -29,7 +29,7 @@ func (e *UnsafeFileError) Error() string {
 	return fmt.Sprintf("%s has the mode %v and belongs to the user %d: others could have made themselves tokens", e.Path, e.Mode, e.UID)
 }
 
-// Hint says what to do.
+// Hint returns what to do about it.
 func (e *UnsafeFileError) Hint() string {
 	return "it should be a file of mode 600, of the user who owns its directory; see whose work it is, and chmod or remove it"
 }
@@ -60,7 +60,7 @@ func readTokens(path string) (tokenFile, stamp, error) {
 	return f, st, err
 }
 
-// mayOwn says whether a user's file of tokens is to be believed: root's, this process's user's, and
+// mayOwn reports whether a user's file of tokens is to be believed: root's, this process's user's, and
 // that of who owns the directory, who could put any file there.
 func mayOwn(uid uint32, dir string) bool {
 	info, err := os.Stat(dir)

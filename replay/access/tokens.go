@@ -177,7 +177,7 @@ func (t *Tokens) find(text string) (Token, bool, error) {
 	return k.Token, true, t.err
 }
 
-// holds says whether tok is still there as it was: not removed, not expired, in the same tenant and role.
+// holds reports whether tok is still there as it was: not removed, not expired, in the same tenant and role.
 func (t *Tokens) holds(tok Token) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,13 +257,13 @@ func (t *Tokens) note(ctx context.Context) error {
 
 func (t *Tokens) path() string { return filepath.Join(t.dir, tokensName) }
 
-// validName says whether s can be the name of a principal: it is shown to people.
+// validName reports whether s can be the name of a principal: it is shown to people.
 func validName(s string) bool {
 	return s != "" && len(s) <= maxTokenName && strings.TrimSpace(s) == s &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
 }
 
-// validUser says whether s can be a user's name at an issuer.
+// validUser reports whether s can be a user's name at an issuer.
 func validUser(s string) bool {
 	return s != "" && len(s) <= 256 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }

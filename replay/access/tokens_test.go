@@ -344,7 +344,7 @@ func TestStreamsEnd(t *testing.T) {
 	})
 }
 
-// TestBadTokenFiles: a file that others could have written, or that cannot be read, lets nobody in.
+// TestBadTokenFiles: a file that others could have written, or that cannot be read, lets no one in.
 func TestBadTokenFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens.json")

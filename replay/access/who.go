@@ -13,7 +13,7 @@ type credential struct {
 	holds     func() bool
 }
 
-// stands says whether it still holds.
+// stands reports whether it still holds.
 func (c credential) stands() bool {
 	e := c.principal.Expires
 	return (e.IsZero() || time.Now().Before(e)) && (c.holds == nil || c.holds())
@@ -44,7 +44,7 @@ func (g *Gate) checkOrigin(q *request) *Problem {
 	return otherSite()
 }
 
-// checkCookie asks of a change that rests on a cookie to say where it comes from. Browsers do.
+// checkCookie asks of a change that rests on a cookie to report where it comes from. Browsers do.
 func checkCookie(q *request) *Problem {
 	safe := q.Method == http.MethodGet || q.Method == http.MethodHead
 	if !q.cookie || safe || q.Header.Get("Origin") != "" || q.Header.Get("Sec-Fetch-Site") != "" {
@@ -112,7 +112,7 @@ func parseBearer(header string) (string, bool) {
 	})
 }
 
-// isJWT says whether a token has the compact form of a JWS (RFC 7515, section 7.1).
+// isJWT reports whether a token has the compact form of a JWS (RFC 7515, section 7.1).
 func isJWT(token string) bool {
 	return strings.Count(token, ".") == 2 && !strings.ContainsAny(token, "~+/=")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Look is an access event: somebody looked at the asker's tenant, or was refused.
+// Look is an access event: someone looked at the asker's tenant, or was refused.
 type Look struct {
 	Run  string    `json:"run"` // the access log
 	Seq  uint64    `json:"seq"`

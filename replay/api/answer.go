@@ -24,7 +24,7 @@ func answerWith(w http.ResponseWriter, status int, v any) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(buf.Bytes()) // nobody is left to tell
+	_, _ = w.Write(buf.Bytes()) // no one is left to tell
 	return nil
 }
 
@@ -32,7 +32,7 @@ func answerWith(w http.ResponseWriter, status int, v any) error {
 //
 //	{"seq":17,"record":{...}}
 //	{"seq":18,"erased":"<leaf, hex>"}
-//	{"seq":19,"unreadable":"<base64>"}   bytes that are no JSON: somebody changed the store
+//	{"seq":19,"unreadable":"<base64>"}   bytes that are no JSON: someone changed the store
 //	{"seq":20,"verification":{...},"record":{...}}   what no host signed
 func appendRecord(dst []byte, row store.Row) []byte {
 	dst = append(dst, `{"seq":`...)
@@ -61,7 +61,7 @@ func appendBody(dst []byte, row store.Row) []byte {
 	return append(dst, row.Body...)
 }
 
-// embeddable says whether a body can stand in JSON, and on a line of an event stream, as it is.
+// embeddable reports whether a body can stand in JSON, and on a line of an event stream, as it is.
 func embeddable(body []byte) bool {
 	return len(body) > 0 && body[0] == '{' && !bytes.ContainsAny(body, "\r\n") && json.Valid(body)
 }

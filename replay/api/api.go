@@ -18,7 +18,7 @@ import (
 )
 
 // Source is where runs are read from; a home.Reader is one. Its methods may be
-// called at once from many goroutines.
+// called concurrently.
 type Source interface {
 	Runs(ctx context.Context, f store.Filter) ([]store.Run, error)
 	Run(ctx context.Context, tenant, name string) (store.Run, error)
@@ -68,11 +68,11 @@ type Options struct {
 	Tokens Tokens
 	// Gate stands before every route.
 	Gate Gate
-	// OIDC says that browsers can log in with an OIDC issuer.
+	// OIDC reports that browsers can log in with an OIDC issuer.
 	OIDC bool
 	// Assets serves all that is not below /api/; nil: nothing is there.
 	Assets http.Handler
-	// Log is told what the asker cannot be told; nil: nobody is.
+	// Log is told what the asker cannot be told; nil: no one is.
 	Log *slog.Logger
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -90,7 +90,7 @@ type Selection struct {
 	Since       []byte // an earlier checkpoint of the host's log; nil: none
 }
 
-// Server answers requests. Its methods may be called at once from many goroutines.
+// Server answers requests. Its methods may be called concurrently.
 type Server struct {
 	opt      Options
 	log      *slog.Logger

@@ -8,7 +8,7 @@ import (
 )
 
 // cursors makes and reads cursors: a place in an answer that goes on, signed together with
-// what was asked. So a cursor is good for the same tenant, run and filter only, and for nobody
+// what was asked. So a cursor is good for the same tenant, run and filter only, and for no one
 // who made it up.
 //
 //	base64url( HMAC-SHA256(key, len(scope) || scope || place)[:16] || place as JSON )

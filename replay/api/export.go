@@ -21,7 +21,7 @@ type Export struct {
 	Type   string // media type
 	Suffix string // of a file, without the dot
 	OneRun bool   // several runs have no form together
-	// Write writes those of the runs' records that f selects. It may be called at once from many goroutines.
+	// Write writes those of the runs' records that f selects. It may be called concurrently.
 	Write func(ctx context.Context, w io.Writer, src Source, f replay.Filter, runs []store.Run) error
 }
 
@@ -220,7 +220,7 @@ func (s *Server) bundle(w http.ResponseWriter, r *request) error {
 }
 
 // download sends a file that is made while it is sent. An error before its first byte is a problem;
-// after it the connection breaks off, so that nobody takes a part for the whole.
+// after it the connection breaks off, so that no one takes a part for the whole.
 func (s *Server) download(w http.ResponseWriter, r *request, mediaType, name string, write func(io.Writer) error) error {
 	leave, err := s.downloads.enter(r.who.Tenant+"\x00"+r.who.Name, "downloads")
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *Server) download(w http.ResponseWriter, r *request, mediaType, name str
 	panic(http.ErrAbortHandler)
 }
 
-// attach says that a file follows, which no browser is to show as a page, but for reports.
+// attach reports that a file follows, which no browser is to show as a page, but for reports.
 func attach(w http.ResponseWriter, mediaType, name string) {
 	w.Header().Set("Content-Type", mediaType)
 	if strings.HasPrefix(mediaType, "text/html") {

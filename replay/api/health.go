@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// Health is how the server is. It is told to anybody.
+// Health is how the server is. It is told to anyone.
 type Health struct {
 	Store string `json:"store"` // ok or away
 	OIDC  bool   `json:"oidc"`  // a browser can log in with the OIDC issuer
@@ -38,6 +38,6 @@ func documentJSON() ([]byte, error) { return yaml.YAMLToJSON(document) }
 
 func (s *Server) openapi(w http.ResponseWriter, _ *request) error {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(s.document) // nobody is left to tell
+	_, _ = w.Write(s.document) // no one is left to tell
 	return nil
 }

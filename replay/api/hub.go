@@ -95,13 +95,13 @@ func (s *Server) ahead(ctx context.Context, run store.Run) (Records, error) {
 	return src, away(ctx, err)
 }
 
-// asIs is a Source that somebody else closes.
+// asIs is a Source that someone else closes.
 type asIs struct{ Source }
 
 // Close does nothing.
 func (asIs) Close() error { return nil }
 
-// poll reads until the run has ended, nobody watches, or the store fails.
+// poll reads until the run has ended, no one watches, or the store fails.
 func (h *hub) poll(ctx context.Context) {
 	defer close(h.done)
 	defer h.src.Close()

@@ -104,7 +104,7 @@ func newJobs(dir string, most int64) (*jobs, error) {
 	return j, j.open()
 }
 
-// removeLeft removes the directory of a server that is gone: nobody holds its lock.
+// removeLeft removes the directory of a server that is gone: no one holds its lock.
 func removeLeft(dir string) {
 	if f, err := lockDir(dir); err == nil {
 		_ = os.RemoveAll(dir) // the next start tries again

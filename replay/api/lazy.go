@@ -13,10 +13,10 @@ import (
 // errAway means that the store does not answer. What it said is wrapped.
 var errAway = errors.New("the store is away")
 
-// openAgain is how long after a failure the store is opened anew.
+// openAgain is how long after a failure the store is opened again.
 const openAgain = time.Second
 
-// lazySource is a Source that is opened when it is first asked, and anew after a failure.
+// lazySource is a Source that is opened when it is first asked, and again after a failure.
 //
 //	closed -- a call --> open -- an error of the store's --> closed, when the last call has ended
 //	   `-- Open fails: all calls fail for openAgain

@@ -13,7 +13,7 @@ import (
 const (
 	// eventRows and eventBytes bound the records of one event; one record is always there.
 	eventRows, eventBytes = 500, 1 << 20
-	// beat is how often a stream without news says that it lives.
+	// beat is how often a stream without news reports that it lives.
 	beat = 15 * time.Second
 	// slowest is how long a reader may take for one event; a slower one is dropped, and can resume.
 	slowest = 10 * time.Second
@@ -229,7 +229,7 @@ func (s *Server) catchUp(ctx context.Context, st *stream, h *hub, after *uint64)
 	return len(rows), st.records(rows)
 }
 
-// finish says that there is no more: the run has ended, or the store does not answer.
+// finish reports that there is no more: the run has ended, or the store does not answer.
 func (s *Server) finish(st *stream, v glimpse) error {
 	if v.err != nil {
 		return st.event("problem", problemOf(v.err))

@@ -257,7 +257,7 @@ func TestOnePoll(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a reader that does not read is dropped, and holds nobody up. The others get everything.
+// TestSlowReader: a reader that does not read is dropped, and holds no one up. The others get everything.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -26,7 +26,7 @@ type NoteRequest struct {
 	Seq       uint64     `json:"seq,omitempty"` // of the record that it is about; 0: the whole run
 	Text      audit.Text `json:"text,omitempty"`
 	Tags      []string   `json:"tags,omitempty"`
-	Withdraws string     `json:"withdraws,omitempty"` // the id of a note; the text says why
+	Withdraws string     `json:"withdraws,omitempty"` // the id of a note; the text reports why
 }
 
 // RunNote is a note on a run, as the API has it.
@@ -37,7 +37,7 @@ type RunNote struct {
 	Mark  *store.Mark  `json:"verification,omitempty"` // where its record, or its withdrawal's, is not what was signed
 }
 
-// NoteState says how far a note has got.
+// NoteState describes how far a note has got.
 type NoteState string
 
 // The states of a note.

@@ -141,7 +141,7 @@ func eachField(t reflect.Type, f func(name string, field reflect.Type, optional 
 	}
 }
 
-// TestServedDocument: anybody gets the document, and it is the one in the tree.
+// TestServedDocument: anyone gets the document, and it is the one in the tree.
 func TestServedDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -36,7 +36,7 @@ func (s *Server) outer(next http.Handler) http.Handler {
 	})
 }
 
-// zipped compresses answers that are worth it. Their lengths vary at random, so that nobody
+// zipped compresses answers that are worth it. Their lengths vary at random, so that no one
 // learns from them what text of theirs is also elsewhere in an answer (BREACH).
 func zipped(next http.Handler) http.Handler {
 	zip, err := gzhttp.NewWrapper(gzhttp.MinSize(2048), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.RandomJitter(32, 0, false), gzhttp.ContentTypes([]string{

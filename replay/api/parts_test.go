@@ -57,7 +57,7 @@ func (b breakable) Search(ctx context.Context, q store.Search) iter.Seq2[store.R
 	return b.Source.Search(ctx, q)
 }
 
-// TestAway: the server starts without its store, says that it is away and nothing of how, and recovers by itself.
+// TestAway: the server starts without its store, reports that it is away and nothing of how, and recovers by itself.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	var away atomic.Bool
@@ -133,7 +133,7 @@ func TestBundleAndProof(t *testing.T) {
 	}
 }
 
-// TestBrokenDownload: a download that fails on its way is cut off, so that nobody takes a part for the whole.
+// TestBrokenDownload: a download that fails on its way is cut off, so that no one takes a part for the whole.
 func TestBrokenDownload(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *api.Options) {

@@ -38,7 +38,7 @@ func errNotHere(what string) *access.Problem {
 	return access.NewProblem(http.StatusNotImplemented, "not-here", "this server has no "+what, "ask its operator")
 }
 
-// problemOf says what to answer after err. What a store or a part says of itself is for the log.
+// problemOf describes what to answer after err. What a store or a part says of itself is for the log.
 func problemOf(err error) *access.Problem {
 	var p *access.Problem
 	var verdict *proof.Verdict
@@ -73,7 +73,7 @@ const errorID = "Custody-Error"
 // fail answers err, and tells the log what the asker is not told.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // nobody is there, or their credential was withdrawn
+		return // no one is there, or their credential was withdrawn
 	}
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError {

@@ -62,7 +62,7 @@ type page struct {
 	more  bool   // there may be further ones
 }
 
-// take keeps a row and says whether there is room for another.
+// take keeps a row and reports whether there is room for another.
 func (p *page) take(row store.Row) bool {
 	p.rows = append(p.rows, row)
 	p.bytes += len(row.Body)
@@ -155,7 +155,7 @@ func (s *Server) total(run store.Run, f replay.Filter) (uint64, bool) {
 	return run.Events, true
 }
 
-// plain says whether a store's query selects all that f does.
+// plain reports whether a store's query selects all that f does.
 func plain(f replay.Filter) bool {
 	return f.Steps == nil && f.Observer == "" && f.Verdict == "" && f.Proc == "" && f.Text == ""
 }
@@ -326,6 +326,6 @@ func answerProof(w http.ResponseWriter, p proof.RecordProof) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // nobody is left to tell
+	_, _ = w.Write(text) // no one is left to tell
 	return nil
 }

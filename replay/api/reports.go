@@ -83,7 +83,7 @@ func (s *Server) reported(r *request, q ReportRequest) ([]store.Run, error) {
 	return s.allNamed(r, strings.Split(names, ","))
 }
 
-// checked returns the runs with what is known of their records, after those that nobody looked at were checked.
+// checked returns the runs with what is known of their records, after those that no one looked at were checked.
 func (s *Server) checked(ctx context.Context, runs []store.Run) []CheckedRun {
 	ctx, cancel := context.WithTimeout(ctx, checksFor)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *Server) checked(ctx context.Context, runs []store.Run) []CheckedRun {
 func (s *Server) await(ctx context.Context, run store.Run) {
 	done, err := s.checks.ask(run, false)
 	if err != nil {
-		return // too many wait: the report says that nobody has looked
+		return // too many wait: the report reports that no one has looked
 	}
 	select {
 	case <-done:

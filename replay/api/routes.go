@@ -22,7 +22,7 @@ type route struct {
 // name is how the access log has it.
 func (rt *route) name() string { return rt.method + " " + Base + rt.pattern }
 
-// streams says whether the answer goes out as it is made, uncompressed.
+// streams reports whether the answer goes out as it is made, uncompressed.
 func (rt *route) streams() bool { return slices.Contains([]string{"follow", "export"}, rt.rule.Action) }
 
 func may(role access.Role, action string) access.Rule { return access.Rule{Role: role, Action: action} }

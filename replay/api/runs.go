@@ -111,7 +111,7 @@ func (s *Server) named(ctx context.Context, who access.Principal, name string) (
 	return run, nil
 }
 
-// plausible says whether a run could have that name.
+// plausible reports whether a run could have that name.
 func plausible(name string) bool {
 	return name != "" && len(name) <= store.MaxRunID && utf8.ValidString(name) && name != store.Last &&
 		!strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '/' || c == '\\' })

@@ -182,7 +182,7 @@ func TestOneNotFound(t *testing.T) {
 	}
 }
 
-// TestTenants: nobody sees a run, a record or a count of another tenant's.
+// TestTenants: no one sees a run, a record or a count of another tenant's.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

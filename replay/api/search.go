@@ -160,7 +160,7 @@ func (h *hunt) run(ctx context.Context, src Source, who access.Principal) error 
 	return nil
 }
 
-// owned says whether a row is the asker's to see. Access logs are a host's, with events about all
+// owned reports whether a row is the asker's to see. Access logs are a host's, with events about all
 // tenants: accept picks the asker's.
 func (h *hunt) owned(row store.Row, who access.Principal) bool {
 	if strings.HasPrefix(row.Run, store.AccessPrefix) {

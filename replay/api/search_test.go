@@ -105,7 +105,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// endless is a store whose searches take longer than anybody waits.
+// endless is a store whose searches take longer than anyone waits.
 type endless struct{ api.Source }
 
 func (e endless) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row, error] {

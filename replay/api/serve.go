@@ -57,7 +57,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 }
 
 // deadline bounds how long the client may take for what is written next; 0: nothing is being written.
-// HTTP/2 ends a stream whose deadline is over even while nobody writes.
+// HTTP/2 ends a stream whose deadline is over even while no one writes.
 func deadline(rc *http.ResponseController, d time.Duration) error {
 	var at time.Time
 	if d > 0 {

@@ -22,7 +22,7 @@ import (
 
 const (
 	defaultStoryBytes = 512 << 20
-	// storyAge is how long a run is answered from memory before it is read anew: what was erased
+	// storyAge is how long a run is answered from memory before it is read again: what was erased
 	// in the store is not in what is read then.
 	storyAge = 5 * time.Minute
 	// growEvery is how often a live run is asked for more.
@@ -41,7 +41,7 @@ const (
 //	   ^                         `-- older than storyAge --> empty
 //	   `-- too big: that is the answer from then on
 type story struct {
-	turn chan struct{} // holds a token while nobody reads; guards what follows but model
+	turn chan struct{} // holds a token while no one reads; guards what follows but model
 	last uint64
 	size int64
 	full time.Time // when it was read from the begin
@@ -147,7 +147,7 @@ func (s *Server) story(ctx context.Context, run store.Run) (*model, error) {
 	return m, err
 }
 
-// stale says whether the run may have records that the story has not.
+// stale reports whether the run may have records that the story has not.
 func (st *story) stale(run store.Run) bool {
 	if run.End != nil {
 		return !st.ends || st.last < run.LastSeq
@@ -184,7 +184,7 @@ func (s *Server) grow(ctx context.Context, st *story, m *model, run store.Run) (
 		st.model.Store(nil)
 		return nil, err
 	case err != nil:
-		st.full = time.Time{} // what was read is dropped: the next asker begins anew
+		st.full = time.Time{} // what was read is dropped: the next asker begins again
 		return nil, err
 	}
 	st.size, st.grew, st.ends = max(next.Story.Size(), st.size), now, run.End != nil
@@ -235,7 +235,7 @@ func (m *model) learn(row store.Row) {
 	}
 }
 
-// reader is the best source of a run's records: of a live one that somebody watches, what they watch.
+// reader is the best source of a run's records: of a live one that someone watches, what they watch.
 func (s *Server) reader(run store.Run) interface {
 	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
 } {

@@ -23,7 +23,7 @@ const (
 	checkFor = 10 * time.Minute
 	// waitForCheck is how long an answer waits for one.
 	waitForCheck = 8 * time.Second
-	// maxWanted bounds the runs that wait for one because somebody asked.
+	// maxWanted bounds the runs that wait for one because someone asked.
 	maxWanted = 64
 	// lookEvery is how often the worker looks for runs that it has not checked, newest runs so many.
 	lookEvery, lookAt = 10 * time.Second, 200
@@ -42,7 +42,7 @@ type checked struct {
 	status store.Status
 }
 
-// current says whether c is about the run as it is now, and not too old.
+// current reports whether c is about the run as it is now, and not too old.
 func (c checked) current(run store.Run, now time.Time) bool {
 	age := checkAgain
 	if c.State == Cannot {
@@ -53,15 +53,15 @@ func (c checked) current(run store.Run, now time.Time) bool {
 
 func (c checked) about(run store.Run) bool { return c.events == run.Events && c.status == run.Status }
 
-// checks verifies runs, one at a time: those that somebody asked for first, then the newest.
+// checks verifies runs, one at a time: those that someone asked for first, then the newest.
 //
 //	unchecked -- ask, or the worker's turn --> checking --> holds | fails | cannot
 //	    ^------------- the run has grown (not after fails) -------'
 type checks struct {
 	verify func(context.Context, store.Run) (proof.Report, error)
 	now    func() time.Time
-	wake   chan struct{} // has room for one: somebody wants something
-	look   chan struct{} // has room for one: there may be a run that nobody has checked
+	wake   chan struct{} // has room for one: someone wants something
+	look   chan struct{} // has room for one: there may be a run that no one has checked
 
 	mu     sync.Mutex // guards what follows
 	known  *lru.Cache[runKey, checked]
@@ -83,7 +83,7 @@ func newChecks(verify func(context.Context, store.Run) (proof.Report, error), no
 	return &checks{verify: verify, now: now, known: known, wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 }
 
-// of says what is known of the run. A record that failed says so until another check has found otherwise.
+// of describes what is known of the run. A record that failed says so until another check has found otherwise.
 func (c *checks) of(run store.Run) Verification {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *Server) checkNewest(ctx context.Context) {
 	}
 }
 
-// rest waits, unless somebody wants something.
+// rest waits, unless someone wants something.
 func (s *Server) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(min(max(d, 20*time.Millisecond), 10*time.Second))
 	defer timer.Stop()
@@ -253,7 +253,7 @@ func (s *Server) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// verification is what a list says of a run's record. That nobody has checked it is told to the worker.
+// verification is what a list says of a run's record. That no one has checked it is told to the worker.
 func (s *Server) verification(run store.Run) Verification {
 	v := s.checks.of(run)
 	v.Report = nil

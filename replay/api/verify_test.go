@@ -126,7 +126,7 @@ func TestVerifyOnce(t *testing.T) {
 	}
 }
 
-// TestUnsigned: rows that somebody wrote into the store without any signed record say so in every answer that shows the run.
+// TestUnsigned: rows that someone wrote into the store without any signed record say so in every answer that shows the run.
 func TestUnsigned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -169,7 +169,7 @@ func TestUnsigned(t *testing.T) {
 	}
 }
 
-// TestUnverifiable: a run of which nobody has the record cannot be judged; a live one neither.
+// TestUnverifiable: a run of which no one has the record cannot be judged; a live one neither.
 func TestUnverifiable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -74,7 +74,7 @@ func (s *Server) readView(r *request, q *ViewRequest) error {
 	return r.body(q)
 }
 
-// viewProblem says what to answer where a view could not be kept.
+// viewProblem describes what to answer where a view could not be kept.
 func viewProblem(err error) error {
 	switch {
 	case errors.Is(err, views.ErrInvalid):

@@ -188,7 +188,7 @@ func (q *files) claims() []Claim {
 	return claims
 }
 
-// modelCalls counts calls of language models.
+// modelCalls counts LLM API calls.
 type modelCalls struct {
 	all, short cites
 	models     tallies

@@ -27,7 +27,7 @@ func (r *Report) Attachments() ([]proof.Attachment, error) {
 
 // Subjects are the runs, and the access logs, that the report is about, each with the head
 // that was verified. What was not verified has none, and what goes on has one that will not be
-// its last: they are left out, as nobody can sign for them.
+// its last: they are left out, as no one can sign for them.
 func (r *Report) Subjects() ([]proof.Subject, error) {
 	var list []proof.Subject
 	for _, s := range r.Sources {

@@ -358,7 +358,7 @@ func TestLiveAltered(t *testing.T) {
 	}
 }
 
-// TestCredentials holds the fold against the model's, which was made by somebody else.
+// TestCredentials holds the fold against the model's, which was made by someone else.
 func TestCredentials(t *testing.T) {
 	for _, name := range []string{"agent", "egress", "secret", "long", "interrupted"} {
 		r := bundled(t, name, nil)

@@ -5,7 +5,7 @@
 // What is asked for each control is data: maps/*.yaml name it, in our own words, with the
 // queries that make its evidence and its limits. The queries are a closed vocabulary (Queries),
 // plain folds over records. A query that finds records to the contrary says so in a claim of
-// its own, and one that finds none says that there are none:
+// its own, and one that finds none reports that there are none:
 //
 //	supports         records show it, and their runs are verified
 //	does not support what ought to show it is not there, or is not verified
@@ -13,7 +13,7 @@
 //	not applicable   no record of this kind in these runs
 //
 // A control contradicts if one of its claims does. Else the first of its queries decides that
-// has anything to say: maps name that first which the control is about. A report says what is evidence and what is not. It never says that a requirement
+// has anything to say: maps name that first which the control is about. A report describes what is evidence and what is not. It never reports that a requirement
 // is met: that is the auditor's to judge.
 //
 // Build reads each run's records twice, one run after the other, and keeps no more of them

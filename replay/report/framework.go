@@ -46,7 +46,7 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("there is no map of the framework %.40q", e.Framework)
 }
 
-// Hint says what there is.
+// Hint returns what there is.
 func (e *UnknownError) Hint() string {
 	return "the frameworks are " + strings.Join(frameworks[:], ", ")
 }

@@ -84,7 +84,7 @@ func (q *verification) claim(o *outcome) Claim {
 	return o.claim(Lacks, ByCheck, "The record of %s was not verified%s. Concerned: %s.", count(o.n, "run"), why, some(o.names))
 }
 
-// sequence looks for numbers that no record has and nobody declared.
+// sequence looks for numbers that no record has and no one declared.
 type sequence struct {
 	next      uint64
 	holes     []hole

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 )
 
-// scope says what was looked at.
+// scope describes what was looked at.
 func (b *builder) scope() Scope {
 	s := Scope{Tenant: visible(b.in.Tenant)}
 	for _, src := range b.sources {
@@ -37,7 +37,7 @@ func (b *builder) scope() Scope {
 	return s
 }
 
-// chosen says how the runs were.
+// chosen describes how the runs were.
 func (s Scope) chosen() string {
 	switch {
 	case s.From != nil && s.To != nil:
@@ -50,7 +50,7 @@ func (s Scope) chosen() string {
 	return "chosen by name"
 }
 
-// limits says what the evidence as a whole cannot show: first what these runs give cause to
+// limits describes what the evidence as a whole cannot show: first what these runs give cause to
 // say, then what is so of every report, then what is so of the framework.
 func (b *builder) limits() []string {
 	var list []string

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMaps: each map loads, which checks ids, queries and limits; and says what a map has to.
+// TestMaps: each map loads, which checks ids, queries and limits; and describes what a map has to.
 func TestMaps(t *testing.T) {
 	controls, used := 0, map[string]bool{}
 	for _, id := range frameworks {
@@ -79,7 +79,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestBadMaps: a map that is not whole is refused, with a word that says why.
+// TestBadMaps: a map that is not whole is refused, with a word that reports why.
 func TestBadMaps(t *testing.T) {
 	const good = "id: x\ntitle: X\nedition: e\nabout: a\nids: '^X[0-9]$'\nlimits: [l]\ncontrols:\n  - {id: X1, title: t, evidence: e, queries: [denied], limits: [l]}\n"
 	if _, err := parseMap([]byte(good)); err != nil {
@@ -109,7 +109,7 @@ func TestBadMaps(t *testing.T) {
 	}
 }
 
-// TestNoPromise: no claim, title or limit says that a requirement is met.
+// TestNoPromise: no claim, title or limit reports that a requirement is met.
 func TestNoPromise(t *testing.T) {
 	promise := regexp.MustCompile(`(?i)complian|certif|guarant|conform|satisf|fulfil|\bmeets\b|\bproves that\b`)
 	say := func(where, text string) {

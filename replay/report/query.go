@@ -135,7 +135,7 @@ func (a *asked) answer() []Claim {
 	return claims
 }
 
-// temper takes a claim back that rests on records which nobody has proven.
+// temper takes a claim back that rests on records which no one has proven.
 func (c *Claim) temper() {
 	if c.Status != Supports {
 		return
@@ -170,7 +170,7 @@ type record struct {
 	foreign bool
 }
 
-// host says that the host saw it, and that it is of kind k.
+// host reports that the host saw it, and that it is of kind k.
 func (r *record) host(k audit.Kind) bool {
 	return r.readable && r.Observer == audit.Host && r.Kind == k
 }

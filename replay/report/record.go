@@ -143,7 +143,7 @@ func (q *erased) see(r *record) {
 	q.unsaid.add(r)
 }
 
-// stated says whether verification has found a signed statement about an erased record.
+// stated reports whether verification has found a signed statement about an erased record.
 func (s *source) stated(seq uint64) bool {
 	if s.run.Verification.Report == nil {
 		return false

@@ -181,7 +181,7 @@ type Source struct {
 	Log          *Log         `json:"log"` // nil if the host's log was not asked
 }
 
-// Whole says whether the record is closed, and under a checkpoint of the host's log: there can be a bundle of it.
+// Whole reports whether the record is closed, and under a checkpoint of the host's log: there can be a bundle of it.
 func (s Source) Whole() bool {
 	v := s.Verification
 	return s.End != nil && (v.State != Cannot || v.Name != proof.ErrLive.Name() && v.Name != proof.ErrPending.Name())

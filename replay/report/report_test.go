@@ -218,7 +218,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestLeaves: the digest of a source is that of its bundle's leaves, which anybody can take.
+// TestLeaves: the digest of a source is that of its bundle's leaves, which anyone can take.
 func TestLeaves(t *testing.T) {
 	r := build(t, input("soc2", bundled(t, "egress", nil)))
 	z, err := zip.OpenReader("testdata/egress.zip")

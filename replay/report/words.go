@@ -36,7 +36,7 @@ func number[N int | int64 | uint64](n N) string {
 	return s
 }
 
-// some lists names, and says how many more there are. They are made safe to show.
+// some lists names, and describes how many more there are. They are made safe to show.
 func some(names []string) string {
 	shown := make([]string, 0, maxNames)
 	for _, name := range names[:min(len(names), maxNames)] {

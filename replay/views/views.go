@@ -1,5 +1,5 @@
 // Package views keeps the views that people saved of the page: a name, and an address within the page. They are
-// no part of the record. Nobody sees another's.
+// no part of the record. No one sees another's.
 package views
 
 import (
@@ -167,7 +167,7 @@ func (s *Shelf) change(ctx context.Context, o Owner, bad error, f func([]View) (
 	return durable.Replace(s.path(o), text, 0o600)
 }
 
-// room says whether one more owner can have a file.
+// room reports whether one more owner can have a file.
 func (s *Shelf) room() error {
 	entries, err := os.ReadDir(s.dir)
 	if err == nil && len(entries) >= MaxOwners {

@@ -158,7 +158,7 @@ func acceptsGzip(header string) bool {
 	return any
 }
 
-// wanted says whether a weight ("q=0.5", or none) is above zero.
+// wanted reports whether a weight ("q=0.5", or none) is above zero.
 func wanted(weight string) bool {
 	q, found := strings.CutPrefix(strings.ToLower(strings.TrimSpace(weight)), "q=")
 	value, err := strconv.ParseFloat(strings.TrimSpace(q), 64)

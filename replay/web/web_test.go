@@ -136,7 +136,7 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// Offline means that nothing in the assets can ask anybody else: addresses in them are names of XML namespaces or text.
+// Offline means that nothing in the assets can ask anyone else: addresses in them are names of XML namespaces or text.
 func TestOffline(t *testing.T) {
 	for path, content := range assets(t) {
 		if path == "/NOTICE.txt" {
@@ -158,7 +158,7 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// preactOnly says whether innerHTML is set at the one place where Preact does it, for a
+// preactOnly reports whether innerHTML is set at the one place where Preact does it, for a
 // property that no component of ours has (and that Trusted Types would refuse).
 func preactOnly(content []byte) bool {
 	return bytes.Contains(content, []byte("dangerouslySetInnerHTML")) && bytes.Count(content, []byte("innerHTML=")) <= 3

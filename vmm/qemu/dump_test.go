@@ -98,7 +98,7 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// dumpFails: where it cannot be written the error says so, and the machine goes on.
+// dumpFails: where it cannot be written the error names the reason, and the machine goes on.
 func dumpFails(t *testing.T, m *vmtest.Machine) {
 	if err := m.VM.Dump(t.Context(), &full{room: 10 << 20}); !errors.Is(err, errFull) {
 		t.Errorf("dump to a full disk: %v", err)

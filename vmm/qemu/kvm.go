@@ -22,7 +22,7 @@ const (
 
 var errKVMHangs = fmt.Errorf("%s does not answer within %v", kvmPath, kvmPatience)
 
-// openKVM opens the host's KVM, if it says that it is one. A device that hangs costs a
+// openKVM opens the host's KVM, if it reports that it is one. A device that hangs costs a
 // goroutine, which ends with the call into the kernel.
 func openKVM() (*os.File, error) {
 	type result struct {

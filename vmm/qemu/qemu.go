@@ -503,7 +503,7 @@ func (v *vm) state() string {
 	return status.Status
 }
 
-// watch ends with the process and says why it ended.
+// watch ends with the process and reports why it ended.
 func (v *vm) watch() {
 	<-v.inmate.waited
 	v.mu.Lock()

@@ -111,7 +111,7 @@ func TestStuckProcess(t *testing.T) {
 	}
 }
 
-// TestFaultOfVirtualization: a machine whose virtual CPU failed is ended, and its end says why.
+// TestFaultOfVirtualization: a machine whose virtual CPU failed is ended, and its end reports why.
 // One that was stopped for another reason goes on.
 func TestFaultOfVirtualization(t *testing.T) {
 	for state, ends := range map[string]bool{"internal-error": true, "paused": false, "io-error": false} {
@@ -159,7 +159,7 @@ func TestFaultOfVirtualization(t *testing.T) {
 	}
 }
 
-// The host does not swap a VM's memory, as far as its control groups can say so.
+// The host does not swap a VM's memory, as far as its control groups show.
 func TestNoSwap(t *testing.T) {
 	l, err := leaseUID()
 	ok(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// stamp says that a file had a digest when its inode looked like this. Any
+// stamp reports that a file had a digest when its inode looked like this. Any
 // write, rename or replacement of the file changes the inode or its ctime,
 // which no call can set; the digest is then computed again.
 type stamp struct {

@@ -14,11 +14,11 @@ const (
 	lockTimeout = time.Hour
 )
 
-// phaseNotice is how often a phase that takes long says that it goes on.
+// phaseNotice is how often a phase that takes long reports that it goes on.
 const phaseNotice = 15 * time.Second
 
 // phase runs do, which ends soon after its context does. While that takes long the store's
-// log says so, and when it takes too long the error states what did.
+// log reports it, and when it takes too long the error states what did.
 func (s Store) phase(ctx context.Context, what string, limit time.Duration, do func(context.Context) error) error {
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, limit)

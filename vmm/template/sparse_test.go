@@ -82,7 +82,7 @@ func TestSparseDigestTellsFilesApart(t *testing.T) {
 	}
 }
 
-// What may take long ends with its context, says that it goes on, and bounds itself.
+// What may take long ends with its context, reports that it goes on, and bounds itself.
 func TestPhase(t *testing.T) {
 	var log strings.Builder
 	s := Store{Log: &log}

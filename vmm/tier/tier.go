@@ -2,7 +2,7 @@
 // best first, and takes the first that works on this host.
 //
 // That a driver's parts are there proves nothing: a /dev/kvm can exist and boot no guest. So
-// a candidate may ask for a probe, which boots one. What came of it is stored for one boot of
+// a candidate may ask for a probe, which boots one. Its outcome is stored for one boot of
 // the host.
 package tier
 

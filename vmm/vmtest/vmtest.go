@@ -22,7 +22,7 @@ import (
 	"github.com/custody-project/custody/vmm/template"
 )
 
-// Options say how a machine differs from the usual one.
+// Options describe how a machine differs from the usual one.
 type Options struct {
 	Tap     *os.File        // see vmm.Machine
 	Trust   []byte          // see channel.Wake

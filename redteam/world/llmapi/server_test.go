@@ -77,7 +77,7 @@ func serve(t *testing.T) (*llmapi.Server, string) {
 	return s, h.URL
 }
 
-// What package llm reads of each format is what the model says that it sent, to the token.
+// What package llm reads of each format is what the model reports that it sent, to the token.
 func TestToTheToken(t *testing.T) {
 	const prompt = "Please work:\nrun: echo \"grüße\" > 你好.txt\nrun: ls -la\nthen: cat 你好.txt\nthink: 7\nsay: all is well\n"
 	for _, gz := range []string{"", "gzip: on\n"} {
