@@ -40,7 +40,7 @@ var workloads = map[string]func(args []string) error{
 	"./run.sh":  func([]string) error { return nil },
 	"nested":    func([]string) error { return nested() },
 	"race":      race,
-	"attest":     func([]string) error { return attest() },
+	"attest":    func([]string) error { return attest() },
 	"chroot":    func([]string) error { return changeRoot() },
 	"copyup":    func([]string) error { return appendTo("given", "more") },
 	"emptied":   func([]string) error { return empty() },

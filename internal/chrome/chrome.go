@@ -314,8 +314,8 @@ func (p *Page) Text(selector string) string {
 	return Eval[string](p, `document.querySelector(`+Quote(selector)+`)?.innerText ?? ""`)
 }
 
-// Wait waits until the JavaScript expression is true. The page is asked from outside: its policy lets
-// nothing in it turn text into code.
+// Wait waits until the JavaScript expression is true. The question comes from outside the page, whose policy
+// does not allow text to become code.
 func (p *Page) Wait(expression string) {
 	p.t.Helper()
 	p.until(expression, func() bool { return Eval[bool](p, `!!(`+expression+`)`) })
