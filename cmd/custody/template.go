@@ -41,6 +41,8 @@ func (c templateBuildCmd) source(s template.Store) (template.Source, error) {
 	switch {
 	case c.From == "" && c.Add != "":
 		return nil, usageError{errors.New("--add copies files over the userland of another template: name it with --from")}
+	case c.From != "" && c.From == c.Name:
+		return nil, usageError{fmt.Errorf("template %s cannot be built on top of itself: give the new one another name", c.Name)}
 	case c.From != "" && c.Suite != "":
 		return nil, usageError{errors.New("--suite does not go with --from: the userland has the release of the other template")}
 	case c.From != "":
