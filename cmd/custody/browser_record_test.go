@@ -33,7 +33,7 @@ func TestBrowserRecord(t *testing.T) {
 func (v viewer) aDisagreement() {
 	v.ClickText("button.badge", "1 finding")
 	v.WaitTextIn(".panel.findings", "Guest and host disagree", "connect-unseen", "93.184.66.66",
-		"A process in the guest says that it connected, and the host saw nothing of it.", "is a claim")
+		"A process of the guest claims a connection that the host never saw.", "is a claim")
 }
 
 // aLiveRun: a run appears in the list while it goes on, and its page grows until it has ended.

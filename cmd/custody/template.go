@@ -67,6 +67,9 @@ func (c templateBuildCmd) source(s template.Store) (template.Source, error) {
 }
 
 func (c templateBuildCmd) Run(a *app) error {
+	if err := needHost(); err != nil {
+		return err
+	}
 	h, err := a.home()
 	if err != nil {
 		return err
@@ -77,9 +80,6 @@ func (c templateBuildCmd) Run(a *app) error {
 	}
 	src, err := c.source(store)
 	if err != nil {
-		return err
-	}
-	if err := needHost(); err != nil {
 		return err
 	}
 	t, err := store.Build(a.ctx, c.Name, src)
