@@ -41,9 +41,10 @@ type Evidence struct {
 	bundle bool
 	files  fs.FS
 	close  func() error
-	// Of a bundle only: its container, its bytes, and where the header of its trailer begins.
+	// Of a bundle only: its container, its bytes and how many there are, and where the header of its trailer begins.
 	archive *archive.FS
 	raw     io.ReaderAt
+	size    int64
 	trailer int64
 }
 
@@ -58,6 +59,14 @@ func OpenDir(dir string) (*Evidence, error) {
 
 // Close gives the files free.
 func (e *Evidence) Close() error { return e.close() }
+
+// Raw returns a reader of a bundle's bytes, from the first to the last; nil for a run's directory.
+func (e *Evidence) Raw() io.Reader {
+	if !e.bundle {
+		return nil
+	}
+	return io.NewSectionReader(e.raw, 0, e.size)
+}
 
 // list returns the first seqs of the files with that suffix in order.
 func (e *Evidence) list(suffix string) ([]uint64, error) {

@@ -46,7 +46,7 @@ func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
 	if last != trailerFile {
 		return nil, broken(ErrBundle, 0, trailerFile, "it is not the last file")
 	}
-	e := &Evidence{bundle: true, files: a, archive: a, raw: r, trailer: start, close: func() error { return nil }}
+	e := &Evidence{bundle: true, files: a, archive: a, raw: r, size: size, trailer: start, close: func() error { return nil }}
 	if err := e.fixedFiles(); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -50,8 +51,7 @@ func noRun(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// bundleFile returns the path of a bundle's file. Standard input is copied to a temporary file first, which has no name, so that a kill
-// leaves nothing; remove ends it.
+// bundleFile returns the path of a bundle's file; that of standard input is a copy. remove ends the copy.
 func (a *app) bundleFile(name string) (path string, remove func(), err error) {
 	if name != stdinName {
 		return name, func() {}, nil
@@ -59,26 +59,64 @@ func (a *app) bundleFile(name string) (path string, remove func(), err error) {
 	if term.IsTerminal(int(a.stdin.Fd())) {
 		return "", nil, usageError{errors.New("standard input is a terminal: name a file, or redirect a bundle to it")}
 	}
-	f, err := os.CreateTemp("", "custody-stdin-")
+	path, remove, err = unnamedCopy(a.ctx, a.stdin)
+	if err != nil {
+		return "", nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return path, remove, nil
+}
+
+// ownBundle returns the path of a copy of a bundle, which stays as it is when the file is replaced or written to. What is
+// not even an archive is refused before it is copied.
+func (a *app) ownBundle(name string) (path string, remove func(), err error) {
+	if name == stdinName {
+		return a.bundleFile(name)
+	}
+	e, err := proof.OpenBundle(name)
+	if err != nil {
+		return "", nil, a.refuse(name, err)
+	}
+	path, remove, err = unnamedCopy(a.ctx, e.Raw())
+	if err = errors.Join(err, e.Close()); err != nil {
+		return "", nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return path, remove, nil
+}
+
+// unnamedCopy copies r to a temporary file without a name, so that a kill leaves nothing.
+func unnamedCopy(ctx context.Context, r io.Reader) (path string, remove func(), err error) {
+	f, err := os.CreateTemp("", "custody-copy-")
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() { f.Close() }
 	if err = os.Remove(f.Name()); err == nil {
-		_, err = io.Copy(f, a.stdin)
+		_, err = io.Copy(f, untilDone{ctx, r})
 	}
 	if err != nil {
-		remove()
-		return "", nil, fmt.Errorf("read standard input: %w", err)
+		return "", nil, errors.Join(err, f.Close())
 	}
-	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), remove, nil
+	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), func() { f.Close() }, nil
+}
+
+// untilDone reads until ctx ends.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read implements io.Reader.
+func (u untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(p)
 }
 
 // shownBundle is a bundle that is read rather than only verified.
 type shownBundle struct {
 	*home.BundleReader
 	path     string
-	remove   func() // the copy of standard input
+	remove   func() // the copy that path leads to
 	evidence *proof.Evidence
 	trust    proof.Trust
 	report   proof.Report
@@ -92,7 +130,7 @@ func (a *app) openBundle(name string, keys []string) (b *shownBundle, err error)
 	if b.trust, err = (verifyCmd{Key: keys, Within: usualWithin}).trust(a.ctx); err != nil {
 		return nil, err
 	}
-	if b.path, b.remove, err = a.bundleFile(name); err != nil {
+	if b.path, b.remove, err = a.ownBundle(name); err != nil {
 		return nil, err
 	}
 	if err = b.open(a, name, len(keys) > 0); err != nil {
