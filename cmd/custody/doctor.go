@@ -11,6 +11,7 @@ import (
 	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/tier"
 )
@@ -58,7 +59,7 @@ func (a *app) vault(h *home.Home) []doctor.Finding {
 		return nil
 	}
 	f := doctor.Finding{Name: "vault", Grade: doctor.OK, Detail: os.Getenv("VAULT_ADDR")}
-	v, err := openVault(a.ctx, h)
+	v, err := run.OpenVault(a.ctx, h)
 	if err == nil {
 		err = v.Close(a.ctx)
 	}
@@ -80,10 +81,10 @@ func (a *app) isolation(h *home.Home) []doctor.Finding {
 	}
 	found := []doctor.Finding{{Name: "template", Grade: doctor.OK, Detail: "base, kernel " + t.Release}}
 	isolation := doctor.Finding{Name: "isolation", Grade: doctor.OK}
-	required, err := requirement("", project.Default(), h)
+	required, err := run.RequiredTier("", project.Default(), h)
 	var choice tier.Choice
 	if err = errors.Join(needRoot(), err); err == nil {
-		picker := a.picker(h, t)
+		picker := run.TierPicker(h, t, a.say)
 		picker.Again = true
 		choice, err = picker.Pick(a.ctx, required)
 	}

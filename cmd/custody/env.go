@@ -3,43 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact/pattern"
 )
-
-// readEnv reads the plain variables of the command line, and puts them together with those of the project's file for each step.
-func (j *job) readEnv() error {
-	given, err := project.ParseVariables(j.cmd.Env, os.LookupEnv)
-	if err != nil {
-		return err
-	}
-	used := project.File{Env: slices.Concat(j.project.Env, given)}
-	for i, binds := range j.binds {
-		var step *project.Step
-		if len(j.cmd.Command) == 0 {
-			step, used.Steps = &j.project.Steps[i], j.project.Steps
-		}
-		vars, err := j.project.Variables(step, binds, given)
-		if e := new(project.Error); errors.As(err, &e) {
-			if e.File = j.policyFile(); e.Line == 0 {
-				e.File = "--env"
-			}
-		}
-		if err != nil {
-			return err
-		}
-		var list []string
-		for _, v := range vars {
-			list = append(list, v.String())
-		}
-		j.vars = append(j.vars, list)
-	}
-	_, err = j.warnEnv(j.policyFile(), used)
-	return err
-}
 
 // warnEnv warns of plain variables whose values look like credentials, and returns how many there are.
 func (a *app) warnEnv(file string, p project.File) (found int, err error) {
@@ -70,7 +38,7 @@ func (a *app) warnEnv(file string, p project.File) (found int, err error) {
 
 // printEnv prints the plain variables of a project's file. Values that look like credentials are masked.
 func (a *app) printEnv(p project.File) error {
-	mask, err := newRedactor(nil)
+	mask, err := pattern.NewRedactor(nil)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/run"
 )
 
 // machine is a QEMU process as the host sees it.
@@ -187,7 +188,7 @@ func TestKilled(t *testing.T) {
 func (d *door) killAt(at time.Duration, nextIsRun bool) {
 	d.Helper()
 	if at < time.Second {
-		os.Remove(tiersFile) // so that it is killed in the probe of KVM, too
+		os.Remove(run.TierCache) // so that it is killed in the probe of KVM, too
 	}
 	before := d.logNames()
 	cmd := d.command("run", "--", "sh", "-c", busy)
@@ -196,11 +197,11 @@ func (d *door) killAt(at time.Duration, nextIsRun bool) {
 	d.start(cmd)
 	time.Sleep(at)
 	vms := machines(cmd.Process.Pid)
-	var run string
+	var id string
 	if names := d.logNames(); len(names) > len(before) {
-		run = names[len(names)-1] // names sort by time
+		id = names[len(names)-1] // names sort by time
 	}
-	written := d.logged(run)
+	written := d.logged(id)
 	cmd.Process.Kill()
 	cmd.Wait()
 	for _, m := range vms {
@@ -211,7 +212,7 @@ func (d *door) killAt(at time.Duration, nextIsRun bool) {
 	}
 	runs := d.runs()
 	d.tidy(vms...)
-	if _, err := os.Stat(filepath.Join(d.home, "runs", run)); run == "" || len(written) == 0 && err != nil {
+	if _, err := os.Stat(filepath.Join(d.home, "runs", id)); id == "" || len(written) == 0 && err != nil {
 		return // killed before anything was written: nothing is left to show
 	}
 	for _, r := range runs {
@@ -219,8 +220,8 @@ func (d *door) killAt(at time.Duration, nextIsRun bool) {
 			d.Errorf("killed after %v: run %s is still listed as running", at, r.ID)
 		}
 	}
-	d.verified(run)
-	after := d.logged(run)
+	d.verified(id)
+	after := d.logged(id)
 	if len(after) < len(written) {
 		d.Fatalf("killed after %v: %d records were written, %d are left", at, len(written), len(after))
 	}
@@ -229,7 +230,7 @@ func (d *door) killAt(at time.Duration, nextIsRun bool) {
 			d.Errorf("killed after %v: record %d is not what was written", at, i+1)
 		}
 	}
-	if text := d.must(0, "timeline", run, "--json").stdout; out.String() != "" {
+	if text := d.must(0, "timeline", id, "--json").stdout; out.String() != "" {
 		d.contains(text, `"kind":"run"`, `"kind":"step"`)
 	}
 }

@@ -15,11 +15,12 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/internal/flock"
-	"github.com/custody-project/custody/vmm/qemu"
+	"github.com/custody-project/custody/run"
 )
 
 // cli is the command line. Each command's Run gets the app.
@@ -79,6 +80,19 @@ type app struct {
 	log *slog.Logger
 }
 
+// noCore keeps this process and those that it begins, which have keys and values in their memory, from writing it
+// to a disk. The limit holds for files; a program that the kernel pipes cores to gets none of this process either.
+func noCore() error {
+	err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("forbid core files: %w", err)
+	}
+	return nil
+}
+
 // exitCode ends the program with a code and no message.
 type exitCode int
 
@@ -89,9 +103,9 @@ const (
 	exitUsage  = 125
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() { os.Exit(execute(os.Args[1:])) }
 
-func run(args []string) int {
+func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)() // the first signal asks for an end, a second one makes it
@@ -200,16 +214,9 @@ func (a *app) open() (*home.Home, error) {
 }
 
 // tidy closes the records of runs that died and removes what is left of their
-// VMs. What it cannot do it tells: what is asked for may still be there.
+// VMs. It reports what it cannot do, and the command goes on.
 func (a *app) tidy(h *home.Home) {
-	if err := h.Tidy(a.ctx, a.say); err != nil {
-		a.complain(err)
-	}
-	a.revokeLeft(h)
-	if needRoot() != nil {
-		return // then there is nothing of ours to remove
-	}
-	if err := qemu.Sweep(); err != nil {
+	if err := run.Tidy(a.ctx, h, a.say); err != nil {
 		a.complain(err)
 	}
 }

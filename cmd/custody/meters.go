@@ -56,29 +56,6 @@ func (m *meters) spool(h *home.Home) {
 	}
 }
 
-// commit is for a log's OnCommit.
-func (m *meters) commit() func(records, bytes int, took time.Duration) {
-	if m == nil {
-		return nil
-	}
-	return m.Commit
-}
-
-// freeze counts a freeze; the returned function ends it.
-func (m *meters) freeze() (thaw func()) {
-	if m == nil {
-		return func() {}
-	}
-	return m.Freeze()
-}
-
-// sighted counts values that were masked.
-func (m *meters) sighted(values int) {
-	if m != nil {
-		m.Redact(values)
-	}
-}
-
 // ingester tells of an ingester's commits, and of what it refused.
 func (m *meters) ingester(opt *ship.IngestOptions, g func() ship.Stats) {
 	if m == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -103,7 +104,7 @@ func (a *app) note(h *home.Home, n audit.Note) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	redactor, err := newRedactor(tag)
+	redactor, err := pattern.NewRedactor(tag)
 	if err != nil {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/run"
 )
 
 type policySetCmd struct {
@@ -30,20 +31,20 @@ func (c policySetCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.needTrust(h, &p, c.File, c.Trust); err != nil {
+	if err := run.CheckTrust(a.ctx, h, &p, c.File, a.accepts(c.Trust)); err != nil {
 		return err
 	}
-	run, err := h.LiveRun(c.Name)
+	id, err := h.LiveRun(c.Name)
 	if err != nil {
 		return err
 	}
-	change, err := h.SetPolicy(a.ctx, run, file)
+	change, err := h.SetPolicy(a.ctx, id, file)
 	if errors.Is(err, home.ErrNotLive) {
 		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: generation %d, %s (before: %s), flows ended: %d\n", run, change.Generation, change.Digest, change.Previous, change.Ended)
+	_, err = fmt.Fprintf(a.stdout, "%s: generation %d, %s (before: %s), flows ended: %d\n", id, change.Generation, change.Digest, change.Previous, change.Ended)
 	return err
 }

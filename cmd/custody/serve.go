@@ -18,6 +18,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
@@ -113,7 +114,7 @@ func (s *service) open() error {
 	if err != nil {
 		return err
 	}
-	redactor, err := newRedactor(tag)
+	redactor, err := pattern.NewRedactor(tag)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/redact/pattern"
 )
 
 // service has the program's own words leave as lines of JSON, through the redactor, as
@@ -18,7 +19,7 @@ func (a *app) service(h *home.Home, name string) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRedactor(tag)
+	r, err := pattern.NewRedactor(tag)
 	if err != nil {
 		return err
 	}

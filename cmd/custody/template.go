@@ -11,6 +11,7 @@ import (
 
 	"github.com/custody-project/custody/home"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm/template"
 )
 
@@ -86,15 +87,15 @@ func (c templateBuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	required, err := requirement("", project.Default(), h)
+	required, err := run.RequiredTier("", project.Default(), h)
 	if err != nil {
 		return err
 	}
-	choice, err := a.picker(h, t).Pick(a.ctx, required)
+	choice, err := run.TierPicker(h, t, a.say).Pick(a.ctx, required)
 	if err != nil {
 		return err
 	}
-	img, err := t.Image(a.ctx, choice.Driver, defaultShape())
+	img, err := t.Image(a.ctx, choice.Driver, run.Shape(project.Default()))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/run"
 )
 
 // terminal is the caller's side of a command: its input, its signals and, with
@@ -24,12 +25,27 @@ type terminal struct {
 	undo   func()
 }
 
-// terminal takes the caller's terminal over until restore.
-func (j *job) terminal() *terminal {
-	t := &terminal{in: j.stdin, stop: make(chan struct{}), done: make(chan struct{}), undo: func() {}}
-	if j.cmd.TTY {
+// console returns what takes the caller's terminal over for the steps of a run.
+func (c runCmd) console(a *app) func() (run.Console, func()) {
+	return func() (run.Console, func()) {
+		t := c.takeTerminal(a.stdin)
+		out := run.Console{
+			Stdin: t.in, Stdout: a.stdout, Stderr: a.stderr, Live: term.IsTerminal(int(os.Stdout.Fd())),
+			Window: t.window, Term: os.Getenv("TERM"), Signals: t.signals, Resizes: t.resizes,
+		}
+		if c.JSON {
+			out.Stdout, out.Stderr = nil, nil
+		}
+		return out, t.restore
+	}
+}
+
+// takeTerminal takes the terminal of in over until restore.
+func (c runCmd) takeTerminal(in *os.File) *terminal {
+	t := &terminal{in: in, stop: make(chan struct{}), done: make(chan struct{}), undo: func() {}}
+	if c.TTY {
 		t.window = &channel.Winsize{Rows: 24, Cols: 80}
-		if fd := int(j.stdin.Fd()); term.IsTerminal(fd) {
+		if fd := int(in.Fd()); term.IsTerminal(fd) {
 			if state, err := term.MakeRaw(fd); err == nil {
 				t.undo = func() { term.Restore(fd, state) }
 			}
@@ -47,7 +63,7 @@ func (j *job) terminal() *terminal {
 		for {
 			select {
 			case s := <-got:
-				forward(s.(syscall.Signal), j.stdin, j.cmd.TTY, signals, resizes)
+				forward(s.(syscall.Signal), in, c.TTY, signals, resizes)
 			case <-t.stop:
 				return
 			}
@@ -84,8 +100,6 @@ func windowOf(fd int) *channel.Winsize {
 	}
 	return &channel.Winsize{Rows: uint16(rows), Cols: uint16(cols)}
 }
-
-func (t *terminal) size() *channel.Winsize { return t.window }
 
 // restore gives the terminal back.
 func (t *terminal) restore() {

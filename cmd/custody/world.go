@@ -16,7 +16,9 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/secrets"
 	"github.com/custody-project/custody/secrets/local"
 )
@@ -93,14 +95,14 @@ func (a *app) worldRedactor(w *world.World, p project.File, dir string) (*redact
 	if err != nil {
 		return nil, err
 	}
-	red, err := newRedactor(tag)
+	red, err := pattern.NewRedactor(tag)
 	if err != nil {
 		return nil, err
 	}
 	if err := red.Add("world-llm-key", []byte(w.ModelKey())); err != nil {
 		return nil, err
 	}
-	values, _ := local.Broker{}.Tell(secrets.Request{Bindings: bindings(p), Dir: dir})
+	values, _ := local.Broker{}.Tell(secrets.Request{Bindings: run.Bindings(p), Dir: dir})
 	for name, value := range values {
 		if err := red.Add(name, value); err != nil {
 			a.say("the secret " + name + " is not masked here: " + err.Error())
@@ -186,7 +188,7 @@ func newOwnDNS(p project.File) (own ownDNS, err error) {
 	if own.policy, err = p.Policy(); err != nil || len(p.Resolvers) == 0 {
 		return own, err
 	}
-	servers, err := resolvers(p)
+	servers, err := run.Resolvers(p)
 	for _, s := range servers {
 		own.resolvers = append(own.resolvers, s.Addr)
 	}

@@ -14,8 +14,8 @@ type packet struct {
 	hops     uint8
 	icmp     uint8 // type, for icmp and icmp6
 	fragment bool  // any part of a datagram that came in parts
-	// refuses is set on an ICMP error: where the packet came from that it quotes.
-	refuses netip.AddrPort
+	// refuses and refuser are set on an ICMP error: the source and the destination of the packet that it quotes.
+	refuses, refuser netip.AddrPort
 }
 
 const (
@@ -111,10 +111,12 @@ func (p *packet) transport(proto uint8, b []byte, first bool) {
 	default:
 		p.icmp, p.payload = b[0], b[8:]
 		if p.proto == "icmp" && p.icmp == 3 {
-			p.refuses = parse4(p.payload).src
+			quoted := parse4(p.payload)
+			p.refuses, p.refuser = quoted.src, quoted.dst
 		}
 		if p.proto == "icmp6" && p.icmp == 1 {
-			p.refuses = parse6(p.payload).src
+			quoted := parse6(p.payload)
+			p.refuses, p.refuser = quoted.src, quoted.dst
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -152,7 +153,7 @@ func isService(p packet) bool {
 	case dst == Quiet4 || dst == Quiet6:
 		return echoes(p)
 	case dst == Direct4 || dst == Direct6:
-		return echoes(p) || webs(p)
+		return echoes(p) || webs(p) || refusesEcho(p)
 	case many4.Contains(dst):
 		return p.proto == "tcp" && port == 7000 || webs(p)
 	case hosts4.Contains(dst) || hosts6.Contains(dst):
@@ -163,6 +164,12 @@ func isService(p packet) bool {
 
 func echoes(p packet) bool {
 	return p.proto == "tcp" && p.dst.Port() == 7000 || p.proto == "udp" && p.dst.Port() == 7001
+}
+
+// refusesEcho reports whether the host itself refuses what the UDP echo sent to it. After a custody was killed, no socket
+// takes an echo that is still on its way.
+func refusesEcho(p packet) bool {
+	return p.refuses == netip.AddrPortFrom(p.dst.Addr(), 7001) && p.refuser.Addr() == p.src.Addr()
 }
 
 func webs(p packet) bool { return p.proto == "tcp" && (p.dst.Port() == 80 || p.dst.Port() == 443) }

@@ -340,6 +340,28 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
+// TestRefusedEcho: the host may refuse a late echo, which it sent for itself; an ICMP error about any other packet is seen.
+func TestRefusedEcho(t *testing.T) {
+	host, guest := netip.MustParseAddrPort("[2600:dead:1::2]:40000"), netip.MustParseAddrPort("[fdc5:7a1c:19d2::2]:40000")
+	echo := netip.AddrPortFrom(Direct6, 7001)
+	for _, c := range []struct {
+		name             string
+		refuses, refuser netip.AddrPort
+		want             bool
+	}{
+		{"its own late echo", echo, host, true},
+		{"an echo to the guest", echo, guest, false},
+		{"another port", netip.AddrPortFrom(Direct6, 443), host, false},
+		{"another host", netip.AddrPortFrom(Quiet6, 7001), host, false},
+		{"nothing", netip.AddrPort{}, netip.AddrPort{}, false},
+	} {
+		p := packet{proto: "icmp6", icmp: 1, src: netip.AddrPortFrom(host.Addr(), 0), dst: netip.AddrPortFrom(Direct6, 0), refuses: c.refuses, refuser: c.refuser}
+		if got := isService(p); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // No frame makes the parser fail, and a packet that came in parts is never one for a service.
 func FuzzParse(f *testing.F) {
 	eth := func(kind string, body string) []byte {

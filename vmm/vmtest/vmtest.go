@@ -52,7 +52,7 @@ func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	ctx, shape := t.Context(), template.Shape{CPUs: max(1, o.CPUs), Memory: 512 << 20, Disk: 2 << 30}
 	d, err := qemu.New(os.Getenv("CUSTODY_TEST_TIER") == vmm.QEMUKVM)
 	check(t, err)
-	base, err := template.Store{Dir: templates(t), Guest: guestProgram(t), Log: io.Discard}.Open(ctx, "base")
+	base, err := Templates(t).Open(ctx, "base")
 	check(t, err)
 	img, err := base.Image(ctx, d, shape)
 	check(t, err)
@@ -74,13 +74,14 @@ func TryRestore(t testing.TB, o Options) (*Machine, error) {
 	return m, err
 }
 
-func templates(t testing.TB) string {
+// Templates is the store that hack/test makes the base template in. Its absence fails the test.
+func Templates(t testing.TB) template.Store {
 	t.Helper()
 	dir := os.Getenv("CUSTODY_TEST_TEMPLATES")
 	if dir == "" {
 		t.Fatal("CUSTODY_TEST_TEMPLATES is not set: this test starts real VMs; run `make test`, which makes a template for them")
 	}
-	return dir
+	return template.Store{Dir: dir, Guest: guestProgram(t), Log: io.Discard}
 }
 
 // guestProgram builds custody-guest as the Makefile does, byte for byte: a

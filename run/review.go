@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -10,16 +10,15 @@ import (
 	"github.com/custody-project/custody/replay"
 )
 
-// maxReviewed bounds the findings that a review adds; what there is beyond them the timeline still tells.
+// maxReviewed bounds the findings that a review adds. The timeline shows what is beyond them.
 const maxReviewed = 100
 
-// review adds to the record where guest and host say different things, as findings for who reads it
-// elsewhere: it is called when the guest is gone, before the run's end.
-func (j *job) review(ctx context.Context) error {
+// review records where guest and host disagree, as findings. It is called when the guest is gone, before the run's end.
+func (j *Job) review(ctx context.Context) error {
 	if err := j.record.Flush(ctx); err != nil {
 		return err
 	}
-	found, err := replay.Disagreements(ended(j.home.Logs().Records(ctx, store.Query{Run: j.record.ID})))
+	found, err := replay.Disagreements(ended(j.o.Home.Logs().Records(ctx, store.Query{Run: j.id})))
 	if err != nil {
 		return err
 	}
@@ -36,7 +35,7 @@ func (j *job) review(ctx context.Context) error {
 	return nil
 }
 
-// ended are a run's rows with its end, which is still to come: no one has anything to say any more.
+// ended adds the run's end to its rows: it is recorded only after the review, and nothing comes in between.
 func ended(rows replay.Rows) replay.Rows {
 	return func(yield func(store.Row, error) bool) {
 		var last store.Row

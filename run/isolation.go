@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 	"github.com/custody-project/custody/vmm/tier"
 )
 
-// tiersFile stores what probes of this host found, for all homes on it.
-const tiersFile = "/run/custody/tiers.json"
+// TierCache stores what probes of this host found, for all homes on it.
+const TierCache = "/run/custody/tiers.json"
 
-// candidates are the tiers that there are drivers for, best first.
-func candidates() []tier.Candidate {
+// Tiers are the isolation tiers that there are drivers for, best first.
+func Tiers() []tier.Candidate {
 	driver := func(kvm bool) func() (tier.Driver, error) {
 		return func() (tier.Driver, error) { return qemu.New(kvm) }
 	}
@@ -31,17 +31,17 @@ func candidates() []tier.Candidate {
 	}
 }
 
-// picker picks the isolation of runs that start from a template.
-func (a *app) picker(h *home.Home, t template.Template) tier.Picker {
+// TierPicker picks the isolation of runs that start from a template.
+func TierPicker(h *home.Home, t template.Template, notice func(string)) tier.Picker {
 	return tier.Picker{
-		Candidates: candidates(), Cache: tiersFile, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: a.say,
+		Candidates: Tiers(), Cache: TierCache, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: notice,
 		Boot: func(ctx context.Context, d tier.Driver) (vmm.VM, error) { return boot(ctx, t, d) },
 	}
 }
 
 // boot boots the template. Without a scratch disk its guest is ready as soon as it has booted.
 func boot(ctx context.Context, t template.Template, d vmm.Driver) (vmm.VM, error) {
-	shape := defaultShape()
+	shape := Shape(project.Default())
 	img, err := coldImage(ctx, t, shape)
 	if err != nil {
 		return nil, err
@@ -50,9 +50,9 @@ func boot(ctx context.Context, t template.Template, d vmm.Driver) (vmm.VM, error
 	return d.Start(ctx, vmm.Machine{ID: "probe", Image: img, CPUs: shape.CPUs, Memory: shape.Memory})
 }
 
-// requirement is the tier that someone requires, "" if no one does. Each of the three who may
-// require one is obeyed: where they differ there is no run.
-func requirement(flag string, p project.File, h *home.Home) (string, error) {
+// RequiredTier is the tier that the host, the project or the user (flag) requires, "" if none does. It is an error if
+// they require different ones.
+func RequiredTier(flag string, p project.File, h *home.Home) (string, error) {
 	var tiers, who []string
 	for _, r := range []struct{ tier, who string }{
 		{h.Config().Isolation.Require, "isolation.require in " + home.ConfigFile},
@@ -85,8 +85,7 @@ func coldImage(ctx context.Context, t template.Template, s template.Shape) (vmm.
 	return t.Cold(ctx, os.NewFile(uintptr(fd), "custody-memory"), s)
 }
 
-func defaultShape() template.Shape { return shapeOf(project.Default()) }
-
-func shapeOf(p project.File) template.Shape {
+// Shape is the size of the machine that a project asks for.
+func Shape(p project.File) template.Shape {
 	return template.Shape{CPUs: p.Limits.CPUs, Memory: p.Limits.Memory, Disk: p.Limits.Disk}
 }

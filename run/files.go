@@ -1,10 +1,11 @@
-package main
+package run
 
 import (
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -39,42 +40,44 @@ func (f *files) Close() error {
 	return f.pick.Close()
 }
 
-// lookAtFiles looks at what is to be copied in, and at where files are to be copied out to, before anything is begun.
-func (j *job) lookAtFiles() error {
-	if j.cmd.Workdir != "" {
-		if err := j.measure(); err != nil {
-			return fmt.Errorf("--workdir %s: %w", j.cmd.Workdir, err)
+// checkFiles checks what is copied in, and where files are copied out to.
+func (j *Job) checkFiles(ctx context.Context) error {
+	if j.o.Workdir != "" {
+		if err := j.measure(ctx); err != nil {
+			return fmt.Errorf("--workdir %s: %w", j.o.Workdir, err)
 		}
 	}
-	if j.cmd.Out == "" {
+	if j.o.Out == "" {
 		return nil
 	}
-	if err := workspace.CheckOut(j.cmd.Out, j.home.Dir); err != nil {
+	if err := workspace.CheckOut(j.o.Out, j.o.Home.Dir); err != nil {
 		return err
 	}
-	o := workspace.GuardOptions{Named: j.project.HostFiles(j.policyFile(), sourceDir(j.cmd.Policy)), Home: j.home.Dir, Git: j.git}
-	if j.files.pick != nil && sameFolder(j.cmd.Workdir, j.cmd.Out) {
+	o := workspace.GuardOptions{Named: j.o.Project.HostFiles(j.o.File, filepath.Dir(j.o.File)), Home: j.o.Home.Dir, Git: j.git(ctx)}
+	if j.files.pick != nil && sameFolder(j.o.Workdir, j.o.Out) {
 		o.Left = j.files.pick.Ignored
 	}
 	var err error
-	j.files.guard, err = workspace.NewGuard(j.cmd.Out, o)
+	j.files.guard, err = workspace.NewGuard(j.o.Out, o)
 	return err
 }
 
-// git returns a git command. Root runs it as the owner of the directory of --out, so that it reads that user's
+// git returns what makes git commands. Root runs it as the owner of the directory of --out, so that it reads that user's
 // configuration and no file that the owner cannot read; so safe.directory has nothing to protect.
-func (j *job) git(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(j.ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...)
-	// These would lead to another repository; git sets them for its hooks.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return name == "GIT_DIR" || name == "GIT_WORK_TREE" || name == "GIT_COMMON_DIR"
-	})
-	ofOwner := func(string) string { return "" }
-	if owner, err := local.FindCaller(ofOwner, j.cmd.Out, ""); err == nil {
-		owner.Become(cmd)
+func (j *Job) git(ctx context.Context) func(args ...string) *exec.Cmd {
+	return func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...)
+		// These would lead to another repository; git sets them for its hooks.
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+			name, _, _ := strings.Cut(kv, "=")
+			return name == "GIT_DIR" || name == "GIT_WORK_TREE" || name == "GIT_COMMON_DIR"
+		})
+		ofOwner := func(string) string { return "" }
+		if owner, err := local.FindCaller(ofOwner, j.o.Out, ""); err == nil {
+			owner.Become(cmd)
+		}
+		return cmd
 	}
-	return cmd
 }
 
 func sameFolder(a, b string) bool {
@@ -84,19 +87,19 @@ func sameFolder(a, b string) bool {
 }
 
 // measure finds out what of the directory is copied in, and whether the scratch disk has room for it.
-func (j *job) measure() (err error) {
-	dir := j.cmd.Workdir
-	j.files.pick, err = workspace.NewSelection(dir, j.project.SecretFiles(sourceDir(j.cmd.Policy)), j.home.Dir)
+func (j *Job) measure(ctx context.Context) (err error) {
+	dir := j.o.Workdir
+	j.files.pick, err = workspace.NewSelection(dir, j.o.Project.SecretFiles(filepath.Dir(j.o.File)), j.o.Home.Dir)
 	if err != nil {
 		return err
 	}
-	size, err := channel.Measure(j.ctx, dir, j.files.pick.Leave)
+	size, err := channel.Measure(ctx, dir, j.files.pick.Leave)
 	if err != nil {
 		return err
 	}
-	sandbox.Tell(j.say, j.files.pick.Notices)
+	sandbox.Tell(j.notice, j.files.pick.Notices)
 	j.files.in = sandbox.Workdir{Dir: dir, Leave: j.files.pick.Leave, Size: size}
-	return fits(j.ctx, j.home, size, j.project.Limits.Disk)
+	return fits(ctx, j.o.Home, size, j.o.Project.Limits.Disk)
 }
 
 // tooLarge means that a scratch disk has no room for a directory.

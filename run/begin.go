@@ -1,0 +1,176 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/egress"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/notify"
+	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/scratch"
+	"github.com/custody-project/custody/vmm/template"
+	"github.com/custody-project/custody/vmm/tier"
+)
+
+// Run carries the run out and returns when its record is closed. An error means that no run began. When ctx is done, the
+// run ends as interrupted, and its record is closed all the same.
+func (j *Job) Run(ctx context.Context) (Result, error) {
+	required, err := RequiredTier(j.o.Isolation, j.o.Project, j.o.Home)
+	if err != nil {
+		return Result{}, err
+	}
+	choice, err := TierPicker(j.o.Home, j.template, j.notice).Pick(ctx, required)
+	if err != nil {
+		return Result{}, err
+	}
+	image, disk, err := j.disks(ctx, choice.Driver)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() {
+		if err := errors.Join(scratch.Wipe(disk), image.Close()); err != nil {
+			j.problem(err)
+		}
+	}()
+	j.mu.Lock()
+	j.id = home.NewRunID(time.Now())
+	j.mu.Unlock()
+	if err := j.openIssuer(ctx); err != nil {
+		return Result{}, err
+	}
+	if j.network, err = j.openNetwork(); err != nil {
+		return Result{}, err
+	}
+	defer func() {
+		if err := j.network.Close(); err != nil { // a run that is over is not undone by it
+			j.problem(err)
+		}
+	}()
+	facts := j.facts(choice)
+	if err := j.openRecord(ctx, facts); err != nil {
+		return Result{}, err
+	}
+	defer j.control()()
+	res := j.carryOut(ctx, facts, sandbox.Parts{
+		Driver: choice.Driver, Image: image, Scratch: disk, Network: j.network, Secrets: j.issuer, Recorder: j.record, Redactor: j.redactor,
+		Notice: j.notice, Progress: j.progress,
+	})
+	for _, err := range []*error{&res.Err, &res.Late} {
+		if *err != nil {
+			*err = &maskedError{*err, j.Mask}
+		}
+	}
+	return res, nil
+}
+
+// disks opens what the VM starts from and makes its scratch disk.
+func (j *Job) disks(ctx context.Context, d template.Driver) (image vmm.Image, disk *os.File, err error) {
+	shape := Shape(j.o.Project)
+	if j.o.Cold {
+		image, err = coldImage(ctx, j.template, shape)
+	} else {
+		image, err = j.template.Image(ctx, d, shape)
+	}
+	if err != nil {
+		return image, nil, err
+	}
+	h := j.o.Home
+	err = home.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
+		if image.Disk != nil {
+			disk, err = scratch.Clone(h.Dir, image.Disk)
+		} else {
+			disk, err = scratch.New(ctx, h.Dir, h.Blanks(), j.o.Project.Limits.Disk)
+		}
+		return err
+	})
+	if err != nil {
+		return image, nil, errors.Join(err, image.Close())
+	}
+	return image, disk, nil
+}
+
+// openNetwork makes the sandbox's network behind the fence that was prepared. It exists before the record, and records
+// nothing before the sandbox starts.
+func (j *Job) openNetwork() (*egress.Network, error) {
+	servers, err := Resolvers(j.o.Project)
+	if err != nil {
+		return nil, err
+	}
+	return j.prepared.Network(egress.Options{
+		Run: j.id, Policy: j.policy, Resolvers: servers, Recorder: recorder{j}, Notice: j.notice,
+		Credentials: j.issuer, Redactor: j.redactor, Tokens: j.o.Project.Limits.LLMTokens,
+	})
+}
+
+// facts are what the record's first event describes the run with.
+func (j *Job) facts(c tier.Choice) audit.Lifecycle {
+	p := j.o.Project
+	facts := audit.Lifecycle{
+		Tenant: j.o.Home.Config().Tenant, Project: p.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(),
+		PolicyDigest: j.policy.Digest(), RulesetDigest: j.redactor.Digest(), Tier: c.Driver.Tier(), TierNote: c.Note,
+		Mode: string(p.Record.Mode), Version: j.o.Version, Secrets: p.Sources(),
+	}
+	if p.SHA256 != "" {
+		facts.ProjectDigest = "sha256-" + p.SHA256
+	}
+	facts.Host, _ = os.Hostname()
+	return facts
+}
+
+func (j *Job) openRecord(ctx context.Context, facts audit.Lifecycle) (err error) {
+	o := home.RunOptions{
+		ID: j.id, Mode: wal.Mode(j.o.Project.Record.Mode), Redactor: j.redactor,
+		Facts: proof.Facts{
+			Tenant: facts.Tenant, PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier,
+		},
+		OnStall: j.stalled, OnResume: j.resumed, Sighted: j.sighted, Posted: j.posted(),
+	}
+	if j.o.Meters != nil {
+		o.OnCommit = j.o.Meters.Commit
+	}
+	j.record, err = j.o.Home.Begin(ctx, o)
+	return err
+}
+
+// carryOut runs the steps in a sandbox, and closes the record.
+func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, parts sandbox.Parts) Result {
+	keep := context.WithoutCancel(ctx)
+	j.record.Ship(keep)
+	p := j.o.Project
+	settings := sandbox.Settings{
+		Run: j.id, CPUs: p.Limits.CPUs, Memory: p.Limits.Memory, ScratchSize: p.Limits.Disk, PIDs: p.Limits.PIDs,
+		Files:  channel.FileSettings{HashOver: p.Record.Files.HashOver, ReadOver: p.Record.Files.ReadOver},
+		Output: p.Record.Output, Sensor: true,
+	}
+	var console Console
+	detach := func() {}
+	if j.o.Attach != nil {
+		console, detach = j.o.Attach()
+	}
+	plan := sandbox.Plan{
+		Steps: j.sandboxSteps(console), Workdir: j.files.in, Out: j.o.Out, Guard: j.files.guard, Time: p.Limits.Time, Facts: facts, Review: j.review,
+	}
+	j.mu.Lock()
+	plan.Waits = j.stall.waits
+	j.mu.Unlock()
+	ended := sandbox.Run(ctx, parts, settings, plan, j.started(ctx))
+	detach()
+	j.revokeAll(keep)
+	closing := wal.Sealed
+	if ended.Status == audit.StatusInterrupted {
+		closing = wal.Interrupted
+	}
+	recordErr, storeErr := j.record.Close(keep, closing)
+	if recordErr != nil {
+		j.notifier.Send(notify.Message{Type: notify.Verify, Severity: "error", Run: j.id, Detail: "the record could not be closed: " + j.Mask(recordErr.Error())})
+	}
+	return Result{ID: j.id, Tier: facts.Tier, ExitCode: ended.ExitCode, Err: errors.Join(j.stepError(ended), recordErr), Late: storeErr}
+}

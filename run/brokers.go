@@ -1,0 +1,114 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/secrets"
+	"github.com/custody-project/custody/secrets/local"
+	"github.com/custody-project/custody/secrets/vault"
+)
+
+// Bindings are the project's secrets as an issuer knows them.
+func Bindings(p project.File) []secrets.Binding {
+	var list []secrets.Binding
+	for name, s := range p.Secrets {
+		b := secrets.Binding{Name: name, From: s.From, Deliver: secrets.Deliver(s.Deliver)}
+		if len(s.Hosts) > 0 {
+			b.Hosts = func(host string) bool {
+				for _, pattern := range s.Hosts {
+					if pattern.Matches(host) {
+						return true
+					}
+				}
+				return false
+			}
+		}
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b secrets.Binding) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Brokers mint the credentials of a project, each by the schemes of its sources.
+type Brokers struct {
+	by    map[string]secrets.Broker
+	vault *vault.Broker // nil: no secret of the project comes from there
+}
+
+// OpenBrokers logs in to Vault only where a secret comes from there. The project's file is at path.
+func OpenBrokers(ctx context.Context, h *home.Home, p project.File, path string) (*Brokers, error) {
+	here := local.Broker{Caller: func() (*local.Caller, error) { return local.FindCaller(os.Getenv, path, h.Config().Commands.User) }}
+	b := &Brokers{by: map[string]secrets.Broker{"env": here, "file": here, "cmd": here}}
+	for name, s := range p.Secrets {
+		if !strings.HasPrefix(s.From, "vault:") {
+			continue
+		}
+		v, err := OpenVault(ctx, h)
+		if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", name, err)
+		}
+		b.vault, b.by["vault"] = v, v
+		break
+	}
+	return b, nil
+}
+
+// OpenVault logs in to the Vault that the environment names.
+func OpenVault(ctx context.Context, h *home.Home) (*vault.Broker, error) {
+	c, err := vault.FromEnv(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	c.Dir = h.Leases()
+	return vault.Open(ctx, c)
+}
+
+// Close ends the login to Vault. b may be nil.
+func (b *Brokers) Close(ctx context.Context) error {
+	if b == nil || b.vault == nil {
+		return nil
+	}
+	return b.vault.Close(ctx)
+}
+
+// Try mints the credential of a binding, checks that it can be redacted, and revokes it again. Relative sources begin in dir.
+func (b *Brokers) Try(ctx context.Context, bind secrets.Binding, dir string) (err error) {
+	scheme, _, _ := strings.Cut(bind.From, ":")
+	g, err := b.by[scheme].Mint(ctx, secrets.Request{Run: "check", Step: "check", Bindings: []secrets.Binding{bind}, Limit: secrets.TTL, Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.Revoke(ctx)) }()
+	values := g.Values()
+	defer func() {
+		for _, v := range values {
+			clear(v)
+		}
+	}()
+	return redact.New(nil).AddAll(values) // describes what a step would be refused for
+}
+
+// revokeLeft revokes at Vault what runs that died have left. Where the environment names no Vault, it is left to a process
+// that has one; the credentials are dead after a minute in any case.
+func revokeLeft(ctx context.Context, h *home.Home) error {
+	alive := func(run string) bool { return wal.Locked(h.RunDir(run)) }
+	some, youngest := vault.Left(h.Leases(), alive)
+	if !some || os.Getenv("VAULT_ADDR") == "" && youngest > secrets.TTL {
+		return nil
+	}
+	v, err := OpenVault(ctx, h)
+	if err != nil {
+		return fmt.Errorf("credentials of a run that died cannot be revoked now; they are dead within a minute, and the next start tries again: %w", err)
+	}
+	defer v.Close(ctx)
+	return v.Sweep(ctx, alive)
+}

@@ -1,0 +1,74 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/sandbox"
+)
+
+// control serves the run's socket, through which other processes change its policy, freeze it and take a snapshot of it.
+// It returns what ends that.
+func (j *Job) control() (stop func()) {
+	stop, err := j.record.Control(home.Controls{
+		SetPolicy: j.setPolicy,
+		Pause:     j.awake((*sandbox.Sandbox).Pause),
+		Resume:    j.awake((*sandbox.Sandbox).Resume),
+		Snapshot: func(ctx context.Context, r home.SnapshotRequest) error {
+			return j.awake(func(s *sandbox.Sandbox, ctx context.Context) error { return snapshot(ctx, s, r) })(ctx)
+		},
+	})
+	if err != nil {
+		j.notice("this run cannot be controlled while it lives: " + err.Error())
+		return func() {}
+	}
+	return stop
+}
+
+// setPolicy puts the rules of a project's file into force in the run.
+func (j *Job) setPolicy(ctx context.Context, file []byte) (home.PolicyChange, error) {
+	const name = "the new policy"
+	p, err := project.Parse(name, file)
+	if err != nil {
+		return home.PolicyChange{}, err
+	}
+	if err := CheckAllowed(j.o.Home, &p, name); err != nil {
+		return home.PolicyChange{}, err
+	}
+	policy, err := p.Policy()
+	if err != nil {
+		return home.PolicyChange{}, err
+	}
+	c, err := j.network.Change(ctx, policy)
+	if err != nil {
+		return home.PolicyChange{}, err
+	}
+	j.notice(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
+	return home.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
+}
+
+// snapshot writes the sandbox's memory to a file that is whole and holds no
+// credential, or is not there: it has no name until then, however this process ends.
+func snapshot(ctx context.Context, s *sandbox.Sandbox, r home.SnapshotRequest) error {
+	if _, err := os.Lstat(r.File); err == nil {
+		return fmt.Errorf("%s is there already: give another name", r.File)
+	}
+	f, err := os.OpenFile(filepath.Dir(r.File), unix.O_TMPFILE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("a file in %s: %w", filepath.Dir(r.File), err)
+	}
+	defer f.Close()
+	if err := s.Dump(ctx, f, r.EndStep); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return os.NewSyscallError("link", unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, r.File, unix.AT_SYMLINK_FOLLOW))
+}

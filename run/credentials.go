@@ -1,0 +1,126 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/secrets"
+	"github.com/custody-project/custody/secrets/local"
+)
+
+// revokeTime bounds the revocation of what is left at a run's end.
+const revokeTime = 10 * time.Second
+
+// openIssuer makes the run's issuer. It mints nothing before a step begins. From here on, values that can be known
+// without minting are masked.
+func (j *Job) openIssuer(ctx context.Context) (err error) {
+	if j.brokers, err = OpenBrokers(ctx, j.o.Home, j.o.Project, j.o.File); err != nil {
+		return err
+	}
+	j.issuer = secrets.NewIssuer(secrets.Config{
+		Run: j.id, Bindings: Bindings(j.o.Project), Brokers: j.brokers.by, Dir: filepath.Dir(j.o.File),
+		Recorder: recorder{j}, Redactor: j.redactor, Action: string(j.o.Project.Anomaly), Act: j.act,
+		Withdrawn: func(secret, reason string) { j.network.Withdraw(secret, reason) },
+		Recorded:  func(_ string, find func([]byte) bool) (uint64, bool) { return j.record.Recorded(find) },
+	})
+	for name, err := range j.issuer.Learn() {
+		j.notice("the secret " + name + " is masked only from where a step gets it on: " + err.Error())
+	}
+	return nil
+}
+
+// sighted reports to the issuer which values the record was to contain. It has already seen what a step prints.
+func (j *Job) sighted(kind audit.Kind, step string, names []string, seq uint64) {
+	if j.o.Meters != nil {
+		j.o.Meters.Redact(len(names))
+	}
+	if kind != audit.KindOutput {
+		j.issuer.Saw(kind, step, names, seq)
+	}
+}
+
+// act does what the project asks for on an anomaly, beyond the revocation.
+func (j *Job) act(ctx context.Context, action, reason string) {
+	j.mu.Lock()
+	s := j.sandbox
+	j.mu.Unlock()
+	j.notice(reason + ": its credentials are revoked")
+	switch {
+	case s == nil:
+	case action == string(project.End):
+		s.Abort(reason)
+	case action == string(project.Freeze):
+		if err := s.Quarantine(ctx); err != nil {
+			j.notice("freeze: " + err.Error())
+			return
+		}
+		j.notice("the sandbox is frozen: custody resume " + j.id + " lets it go on, custody snapshot keeps its memory")
+	}
+}
+
+// revokeAll ends what leases are left, and closes the brokers.
+func (j *Job) revokeAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, revokeTime)
+	defer cancel()
+	if err := errors.Join(j.issuer.Close(ctx), j.brokers.Close(ctx)); err != nil {
+		j.problem(err)
+	}
+}
+
+// checkSources returns an error that lists each secret of the run whose env: or file: source has no usable value, or whose
+// cmd: source names a program that cannot be executed.
+func (j *Job) checkSources(ctx context.Context) error {
+	bound := slices.DeleteFunc(Bindings(j.o.Project), func(b secrets.Binding) bool {
+		return !slices.ContainsFunc(j.steps, func(s step) bool { return slices.Contains(s.secrets, b.Name) })
+	})
+	values, errs := local.ReadAll(bound, filepath.Dir(j.o.File))
+	for _, v := range values {
+		clear(v)
+	}
+	caller, err := local.FindCaller(os.Getenv, j.o.File, j.o.Home.Config().Commands.User)
+	if err != nil {
+		caller = nil // the program is looked for all the same; the step reports that it does not run as root
+	}
+	file, err := filepath.Abs(j.o.File)
+	if err != nil {
+		file = j.o.File
+	}
+	e := &unready{file: file}
+	for _, b := range bound {
+		err := errs[b.Name]
+		if err == nil {
+			err = local.CheckProgram(ctx, b.From, filepath.Dir(j.o.File), caller)
+		}
+		if err != nil {
+			e.why = append(e.why, fmt.Sprintf("secret %s (line %d): %v", b.Name, j.o.Project.Secrets[b.Name].Line, err))
+		}
+	}
+	if len(e.why) == 0 {
+		return nil
+	}
+	return e
+}
+
+// unready means that secrets which the run's steps bind have no usable value.
+type unready struct {
+	file string
+	why  []string // one line for each secret
+}
+
+// Error implements error.
+func (e *unready) Error() string {
+	return fmt.Sprintf("nothing was started: %d of the secrets that %s gives to this run cannot be read:\n  %s", len(e.why), e.file, strings.Join(e.why, "\n  "))
+}
+
+// Hint implements hinter.
+func (e *unready) Hint() string {
+	return "sudo removes most variables: pass them with `sudo --preserve-env=NAME`; `custody secrets check` tries every source of the file"
+}

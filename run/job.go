@@ -1,0 +1,266 @@
+// Package run carries out one run, from a checked project file to its sealed record. It starts a sandbox with its
+// network and credentials, runs the steps in it, and closes the record and ships it to the store.
+//
+// Callers choose what a run is made from and where its output goes; see [Options]. They need nothing of the packages
+// below.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/doctor"
+	"github.com/custody-project/custody/egress"
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/notify"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/redact/pattern"
+	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/secrets"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// Options describe a run. Home, Project, File, Templates, Notice and Problem must be set.
+type Options struct {
+	Home      *home.Home
+	Templates template.Store
+
+	Project project.File
+	File    string // path of the project's file; relative sources of secrets begin in its directory
+	// Command runs as the step "main" in place of the project's steps, with the project's secrets of these names.
+	Command []string
+	Secrets []string
+	Env     []project.Variable // of every step, in addition to the project's
+
+	Template  string // "": the project's
+	Isolation string // the tier that the run must have, "": the best that works
+	Cold      bool   // boot the VM instead of restoring its snapshot
+	Workdir   string // copied to /workspace before the first step, "": nothing is
+	Out       string // gets the changed files of /workspace after the last step, "": nothing does
+	Version   string // of the program, for the record
+
+	// Accept reports whether the user accepts what an untrusted project file asks for. nil: no.
+	Accept func(*Untrusted) bool
+	// Attach is called when the steps are about to begin, and returns what they are connected to. Its second result is
+	// called after the last step. nil: the steps have no input, and their output goes to the record alone.
+	Attach func() (Console, func())
+
+	// Notice reports something to the user, Problem an error that does not end the run. Progress, if set, reports how
+	// far the run is. They may be called at any time, concurrently. Values of secrets are masked in their text.
+	Notice   func(string)
+	Progress func(string)
+	Problem  func(error)
+	Meters   Meters // nil: nothing is counted
+}
+
+// Console is what the steps of a run are connected to.
+type Console struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Live           bool // output is shown as it comes, in place of in blocks
+	// Window is the size of the terminal that the steps get, nil: they get none. Term is its type, for TERM.
+	Window *channel.Winsize
+	Term   string
+
+	Signals <-chan syscall.Signal
+	Resizes <-chan channel.Winsize
+}
+
+// Meters counts what a run does. It is safe for concurrent use.
+type Meters interface {
+	Commit(records, bytes int, took time.Duration)
+	Redact(values int)
+	Freeze() (thaw func())
+}
+
+// Result is how a run ended.
+type Result struct {
+	ID       string
+	Tier     string
+	ExitCode int
+	Err      error // why the run failed, or why its record is not whole; nil where the exit code of a command says all
+	// Late is why the store or a checkpoint does not have all of the record yet. The log on this host is complete.
+	Late error
+}
+
+// Job is a run whose options were checked. It runs once.
+//
+//	Prepare --> prepared --Run--> running --> ended --Close--> closed
+//	                |                                            ^
+//	                +--------------------------------------------+
+type Job struct {
+	o        Options
+	policy   *netpolicy.Policy
+	steps    []step
+	files    files
+	prepared *egress.Prepared
+	notifier *notify.Notifier
+	redactor *redact.Redactor
+	template template.Template
+
+	// What follows is set as the run begins.
+	id      string // guarded by mu
+	brokers *Brokers
+	issuer  *secrets.Issuer
+	network *egress.Network
+	record  *home.Run
+
+	mu      sync.Mutex       // guards id and what follows
+	sandbox *sandbox.Sandbox // nil before there is one
+	stall   stall
+}
+
+// Prepare checks everything in a run's options in which a mistake can be made, and opens what the run needs. It starts
+// nothing. The caller closes the job.
+func Prepare(ctx context.Context, o Options) (*Job, error) {
+	j := &Job{o: o}
+	if err := j.prepare(ctx); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+func (j *Job) prepare(ctx context.Context) (err error) {
+	if err := j.plan(); err != nil {
+		return err
+	}
+	if j.policy, err = j.o.Project.Policy(); err != nil {
+		return err
+	}
+	h := j.o.Home
+	if err := CheckTrust(ctx, h, &j.o.Project, j.o.File, j.o.Accept); err != nil {
+		return err
+	}
+	if err := j.checkSources(ctx); err != nil {
+		return err
+	}
+	j.notifier = h.Notifier(ctx, notify.Message{Project: j.o.Project.Project}, j.notice)
+	if err := j.checkFiles(ctx); err != nil {
+		return err
+	}
+	if err := doctor.NeedNetwork(ctx, h.Dir); err != nil {
+		return err
+	}
+	j.prepared = egress.Prepare(ctx)
+	var tag []byte
+	err = home.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
+		tag, err = h.TagKey()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if j.redactor, err = pattern.NewRedactor(tag); err != nil {
+		return err
+	}
+	if err := Tidy(ctx, h, j.notice); err != nil {
+		j.problem(err)
+	}
+	name := j.o.Template
+	if name == "" {
+		name = j.o.Project.Template
+	}
+	j.template, err = j.o.Templates.Open(ctx, name)
+	return err
+}
+
+// Close releases what Prepare opened, and waits for messages that are being delivered.
+func (j *Job) Close() error {
+	var err error
+	if j.prepared != nil {
+		err = j.prepared.Close()
+	}
+	err = errors.Join(err, j.files.Close())
+	j.notifier.Close()
+	return err
+}
+
+// Mask returns text with the values of secrets and what looks like one replaced. It is safe for concurrent use.
+func (j *Job) Mask(text string) string {
+	if j.redactor == nil {
+		return text
+	}
+	return j.redactor.String(text)
+}
+
+func (j *Job) notice(text string) { j.o.Notice(j.Mask(text)) }
+
+func (j *Job) progress(text string) {
+	if j.o.Progress != nil {
+		j.o.Progress(j.Mask(text))
+	}
+}
+
+func (j *Job) problem(err error) { j.o.Problem(&maskedError{err, j.Mask}) }
+
+// maskedError is an error whose text has no values of secrets.
+type maskedError struct {
+	err  error
+	mask func(string) string
+}
+
+// Error implements error.
+func (e *maskedError) Error() string { return e.mask(e.err.Error()) }
+
+// Unwrap gives the error as it is.
+func (e *maskedError) Unwrap() error { return e.err }
+
+// started is called with the sandbox before its guest runs.
+func (j *Job) started(ctx context.Context) func(*sandbox.Sandbox) {
+	return func(s *sandbox.Sandbox) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.sandbox = s
+		if j.stall.frozen {
+			s.Hold(ctx, stallReason)
+		}
+	}
+}
+
+// awake calls do with the sandbox, once there is one.
+func (j *Job) awake(do func(*sandbox.Sandbox, context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		j.mu.Lock()
+		s := j.sandbox
+		j.mu.Unlock()
+		if s == nil {
+			return errors.New("the run is just beginning: try again")
+		}
+		return do(s, ctx)
+	}
+}
+
+// recorder is the run's record for the parts that are made before it. They record nothing before the sandbox starts.
+type recorder struct{ *Job }
+
+func (r recorder) Record(ctx context.Context, ev audit.Event) (uint64, error) {
+	return r.record.Record(ctx, ev)
+}
+
+func (r recorder) Post(ctx context.Context, ev audit.Event) (uint64, error) {
+	return r.record.Post(ctx, ev)
+}
+
+func (r recorder) Sync(ctx context.Context, seq uint64) error { return r.record.Sync(ctx, seq) }
+
+// stepError is why a step of the project failed.
+func (j *Job) stepError(res sandbox.Result) error {
+	switch {
+	case res.Step == "" || len(j.o.Command) > 0: // of a command, the exit code says all
+		return res.Err
+	case res.Err != nil:
+		return fmt.Errorf("step %s: %w", res.Step, res.Err)
+	case res.Timeout != nil:
+		return fmt.Errorf("step %s failed: %w, exit code %d", res.Step, res.Timeout, res.ExitCode)
+	}
+	return fmt.Errorf("step %s failed: %s", res.Step, describeExit(res.Exit))
+}

@@ -1,0 +1,133 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/channel"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/sandbox"
+)
+
+// step is a step of the run: the command's one, or one of the project's.
+type step struct {
+	name    string
+	argv    []string
+	dir     string
+	secrets []string // names of those that it gets
+	vars    []string // its plain variables, NAME=VALUE
+	time    time.Duration
+}
+
+// plan decides which steps the run has, with which secrets and plain variables.
+func (j *Job) plan() error {
+	p := &j.o.Project
+	if len(j.o.Command) == 0 && len(p.Steps) == 0 {
+		return errors.New("there is nothing to run: give a command, or steps in " + project.Name)
+	}
+	if len(j.o.Command) > 0 {
+		return j.planCommand()
+	}
+	if len(j.o.Secrets) > 0 {
+		return fmt.Errorf("secrets %s: they are chosen for a command; the steps of %s name their own", strings.Join(j.o.Secrets, ", "), j.o.File)
+	}
+	for i, s := range p.Steps {
+		planned := step{name: s.Name, argv: []string{"/bin/sh", "-c", s.Run}, dir: "/workspace", secrets: p.Binds(s), time: s.Time}
+		if s.Workdir != "" {
+			planned.dir = s.Workdir
+		}
+		var err error
+		if planned.vars, err = j.variables(&p.Steps[i], planned.secrets); err != nil {
+			return err
+		}
+		j.steps = append(j.steps, planned)
+	}
+	return nil
+}
+
+func (j *Job) planCommand() error {
+	p := &j.o.Project
+	names, err := p.BindsAsked(j.o.Secrets)
+	if err != nil {
+		return err
+	}
+	if clash := p.Clash(names); clash != "" {
+		return errors.New(clash)
+	}
+	var others []string
+	for _, b := range Bindings(*p) {
+		if !slices.Contains(names, b.Name) {
+			others = append(others, b.Name)
+		}
+	}
+	if len(others) > 0 {
+		j.progress("secrets that the command does not get: " + strings.Join(others, ", ") + "; --secret NAME gives it one")
+	}
+	vars, err := j.variables(nil, names)
+	j.steps = []step{{name: "main", argv: j.o.Command, dir: "/workspace", secrets: names, vars: vars}}
+	return err
+}
+
+// variables are the plain variables of a step that gets the named secrets, NAME=VALUE. A nil step is the command's.
+func (j *Job) variables(s *project.Step, names []string) ([]string, error) {
+	list, err := j.o.Project.Variables(s, names, j.o.Env)
+	if e := new(project.Error); errors.As(err, &e) {
+		if e.File = j.o.File; e.Line == 0 {
+			e.File = "--env"
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var vars []string
+	for _, v := range list {
+		vars = append(vars, v.String())
+	}
+	return vars, nil
+}
+
+// sandboxSteps are the steps, connected to the console.
+func (j *Job) sandboxSteps(c Console) []sandbox.Step {
+	env := j.environ(c)
+	var steps []sandbox.Step
+	for _, s := range j.steps {
+		steps = append(steps, sandbox.Step{
+			Name: s.name, Argv: s.argv, Dir: s.dir, Secrets: s.secrets, Vars: s.vars, Time: s.time,
+			Env: env, TTY: c.Window, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Live: c.Live, Signals: c.Signals, Resizes: c.Resizes,
+		})
+	}
+	return steps
+}
+
+// environ is the environment that every step starts from.
+func (j *Job) environ(c Console) []string {
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root", "LOGNAME=root",
+		"LANG=C.UTF-8", "SHELL=/bin/sh", "CUSTODY_RUN=" + j.id,
+	}
+	if c.Window != nil && c.Term != "" {
+		env = append(env, "TERM="+c.Term)
+	}
+	if j.policy.OpensTLS() {
+		env = append(env, channel.TrustEnv()...)
+	}
+	return append(env, j.template.Env...)
+}
+
+// describeExit describes how a failed step's command ended.
+func describeExit(e channel.Exit) string {
+	how := fmt.Sprintf("exit code %d", e.Code)
+	if e.Signal != 0 {
+		how = fmt.Sprintf("killed by %s, %s", unix.SignalName(syscall.Signal(e.Signal)), how)
+	}
+	if e.OOM {
+		how += ", out of memory: raise limits.memory"
+	}
+	return how
+}

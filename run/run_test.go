@@ -1,0 +1,87 @@
+package run_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/run"
+	"github.com/custody-project/custody/vmm/vmtest"
+)
+
+// TestRun is a program that carries out a run without the command line.
+func TestRun(t *testing.T) {
+	ctx := t.Context()
+	h, err := home.Open(t.TempDir())
+	check(t, err)
+	p, err := project.Parse("custody.yaml", []byte("version: 1\nproject: shop\nsteps:\n- {name: greet, run: echo hello}\n- {name: fail, run: exit 3}\n"))
+	check(t, err)
+	var out bytes.Buffer
+	job, err := run.Prepare(ctx, run.Options{
+		Home: h, Templates: vmtest.Templates(t), Project: p, File: "custody.yaml",
+		Attach: func() (run.Console, func()) { return run.Console{Stdout: &out, Stderr: &out}, func() {} },
+		Accept: func(*run.Untrusted) bool { return true },
+		Notice: func(text string) { t.Log(text) }, Problem: func(err error) { t.Error(err) },
+	})
+	check(t, err)
+	res, err := job.Run(ctx)
+	check(t, err)
+	check(t, job.Close())
+	if res.ExitCode != 3 || res.Err == nil || res.Err.Error() != "step fail failed: exit code 3" || res.Late != nil || out.String() != "hello\n" {
+		t.Errorf("%+v, output %q", res, out.String())
+	}
+	var kinds []string
+	for frame, err := range h.Frames(res.ID) {
+		check(t, err)
+		kinds = append(kinds, string(frame.Body))
+	}
+	for _, want := range []string{`"project":"shop"`, `"name":"greet"`, `"exit_code":3`} {
+		if !strings.Contains(strings.Join(kinds, "\n"), want) {
+			t.Errorf("no record has %s", want)
+		}
+	}
+}
+
+// TestPrepareRefuses: what a run cannot be made from is refused before anything is started.
+func TestPrepareRefuses(t *testing.T) {
+	h, err := home.Open(t.TempDir())
+	check(t, err)
+	for _, c := range []struct {
+		name string
+		file string
+		o    run.Options
+		want string
+	}{
+		{"nothing to run", "project: shop\n", run.Options{}, "there is nothing to run"},
+		{"secrets without a command", "secrets: {a: {from: 'env:A', deliver: {env: A}}}\nsteps: [{name: s, run: 'true'}]\n", run.Options{Secrets: []string{"a"}}, "secrets a: they are chosen for a command"},
+		{"an unknown secret", "project: shop\n", run.Options{Command: []string{"true"}, Secrets: []string{"b"}}, "b"},
+		{"not trusted", "egress: [{allow: example.com}]\nsteps: [{name: s, run: 'true'}]\n", run.Options{}, "is not trusted"},
+		{"no such source", "secrets: {a: {from: 'env:CUSTODY_NOT_SET', deliver: {env: A}}}\nsteps: [{name: s, run: 'true', secrets: [a]}]\n",
+			run.Options{Accept: func(*run.Untrusted) bool { return true }}, "nothing was started: 1 of the secrets"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := project.Parse("custody.yaml", []byte("version: 1\n"+c.file))
+			check(t, err)
+			c.o.Home, c.o.Project, c.o.File = h, p, "custody.yaml"
+			c.o.Notice, c.o.Problem = func(string) {}, func(err error) { t.Error(err) }
+			job, err := run.Prepare(context.Background(), c.o)
+			if err == nil {
+				job.Close()
+				t.Fatal("prepared")
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,142 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/project"
+)
+
+// Untrusted means that a project's file asks for more than an empty sandbox, and was not accepted as it is now.
+type Untrusted struct {
+	path, changed string
+	reach         []string
+}
+
+// Error implements error.
+func (e *Untrusted) Error() string {
+	why := "it has not been accepted on this host"
+	if e.changed != "" {
+		why = e.changed + " has changed since it was accepted"
+	}
+	return fmt.Sprintf("%s is not trusted: %s. It asks for:\n  %s", e.path, why, reachLines(e.reach))
+}
+
+// Hint returns what to do about it.
+func (e *Untrusted) Hint() string {
+	return "read it, and accept it as it is now: custody trust " + e.path
+}
+
+// reachLines joins what a file asks for, each on a line of its own. The texts may be hostile: they get no control characters.
+func reachLines(reach []string) string {
+	for i, line := range reach {
+		reach[i] = strings.Map(printable, line)
+	}
+	return strings.Join(reach, "\n  ")
+}
+
+// printable replaces a control character.
+func printable(r rune) rune {
+	if unicode.IsControl(r) && r != '\t' {
+		return unicode.ReplacementChar
+	}
+	return r
+}
+
+// Overreach means that a project's file asks for more than host.yaml allows.
+type Overreach struct {
+	path   string
+	beyond []string
+}
+
+// Error implements error.
+func (e *Overreach) Error() string {
+	return fmt.Sprintf("%s asks for more than %s allows:\n  %s", e.path, home.ConfigFile, reachLines(e.beyond))
+}
+
+// Hint returns what to do about it.
+func (e *Overreach) Hint() string {
+	return "remove it from the project's file, or have it allowed under projects in " + home.ConfigFile
+}
+
+// CheckAllowed returns an error if the project's file at path asks for more than the host allows.
+func CheckAllowed(h *home.Home, p *project.File, path string) error {
+	beyond, err := p.Beyond(h.Config().Projects)
+	if err != nil {
+		return err
+	}
+	if len(beyond) > 0 {
+		return &Overreach{path, beyond}
+	}
+	return nil
+}
+
+// CheckTrust returns an error unless the host allows what the project's file at path asks for, and the file asks for
+// nothing outside its sandbox or was accepted as it is now: before, or by accept, which may be nil.
+func CheckTrust(ctx context.Context, h *home.Home, p *project.File, path string, accept func(*Untrusted) bool) error {
+	if err := CheckAllowed(h, p, path); err != nil {
+		return err
+	}
+	reach := p.Reach()
+	if len(reach) == 0 || p.SHA256 == "" {
+		return nil
+	}
+	if err := CheckOwner(path); err != nil {
+		return err
+	}
+	t, err := h.NewTrusted(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
+	if err != nil {
+		return err
+	}
+	changed, known := h.Changed(t)
+	if known && changed == "" {
+		return nil
+	}
+	no := &Untrusted{path: path, changed: changed, reach: reach}
+	if accept == nil || !accept(no) {
+		return no
+	}
+	return h.Trust(ctx, t)
+}
+
+// Trust accepts what the project's file at path asks for, as it is now, and returns that.
+func Trust(ctx context.Context, h *home.Home, p *project.File, path string) (reach string, err error) {
+	if err := errors.Join(CheckAllowed(h, p, path), CheckOwner(path)); err != nil {
+		return "", err
+	}
+	t, err := h.NewTrusted(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
+	if err != nil {
+		return "", err
+	}
+	asks := p.Reach()
+	if len(asks) == 0 {
+		asks = []string{"nothing outside its sandbox"}
+	}
+	return reachLines(asks), h.Trust(ctx, t)
+}
+
+// CheckOwner returns an error unless the file, and what leads to it, belongs to root or to the user who calls, and
+// not everyone can write to it, as git demands of a repository (safe.directory).
+func CheckOwner(path string) error {
+	err := home.CheckOwner(path, 0o002)
+	if e := new(home.OwnerError); errors.As(err, &e) {
+		return &ownerError{err}
+	}
+	return err
+}
+
+// ownerError means that others can change a project's file.
+type ownerError struct{ error }
+
+// Unwrap gives what others can change.
+func (e *ownerError) Unwrap() error { return e.error }
+
+// Hint returns what to do about it.
+func (e *ownerError) Hint() string {
+	return "what a project's file asks for is asked in your name: use one that you or root own and others cannot write"
+}
