@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/custody-project/custody/audit"
@@ -49,7 +48,7 @@ func (c policyExplainCmd) Run(a *app) error {
 	}
 	v := netpolicy.Decide(p, q)
 	e := explanation{
-		Target: shownQuestion(q), Verdict: audit.Deny, Rule: v.RuleName(), File: c.File, Reason: string(v.Reason), Guest: guestGets(p, q, v), Digest: p.Digest(),
+		Target: q.String(), Verdict: audit.Deny, Rule: v.RuleName(), File: c.File, Reason: string(v.Reason), Guest: p.Effect(q, v), Digest: p.Digest(),
 	}
 	if v.Allow {
 		e.Verdict = audit.Allow
@@ -99,7 +98,7 @@ func (c policyExplainCmd) question() (netpolicy.Question, error) {
 		path = "/" + strings.TrimPrefix(path, "/")
 		q.Port = netpolicy.Port{Proto: "tcp", Number: map[string]uint16{"https": 443, "http": 80}[scheme]}
 	}
-	host, port, err := splitPort(host)
+	host, port, err := netpolicy.SplitPort(host)
 	if err != nil {
 		return q, fmt.Errorf("%q: %w", c.Target, err)
 	}
@@ -139,85 +138,4 @@ func (c policyExplainCmd) destination(host string, q *netpolicy.Question) error 
 	}
 	q.Name = name
 	return nil
-}
-
-// splitPort parts host:port, [v6]:port, or either without a port.
-func splitPort(s string) (host string, port uint16, err error) {
-	if _, err := netip.ParseAddr(s); err == nil {
-		return s, 0, nil
-	}
-	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
-		return s[1 : len(s)-1], 0, nil
-	}
-	i := strings.LastIndexByte(s, ':')
-	if i < 0 {
-		return s, 0, nil
-	}
-	n, err := strconv.ParseUint(s[i+1:], 10, 16)
-	if err != nil || n == 0 {
-		return "", 0, fmt.Errorf("%q is not a port", s[i+1:])
-	}
-	host = s[:i]
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		host = host[1 : len(host)-1]
-	}
-	return host, uint16(n), nil
-}
-
-func shownQuestion(q netpolicy.Question) string {
-	s := q.Name
-	switch {
-	case s == "":
-		s = q.Addr.String()
-	case q.Addr.IsValid():
-		s += " at " + q.Addr.String()
-	}
-	if q.Port.Number != 0 {
-		s += " " + q.Port.String()
-	}
-	if q.Request != nil {
-		s += " " + q.Request.Method + " " + q.Request.Path
-	}
-	return s
-}
-
-// guestGets describes what becomes of the question inside the sandbox.
-func guestGets(p *netpolicy.Policy, q netpolicy.Question, v netpolicy.Verdict) string {
-	switch {
-	case v.Allow:
-		return allowedGets(q, v.Rule)
-	case q.Name == "":
-		return "its packets are dropped and recorded; a name that leads there is another question"
-	case v.Rule == nil:
-		return "the resolver answers REFUSED, records the question, and asks no other server"
-	}
-	switch v.Reason {
-	case netpolicy.WrongMethod, netpolicy.WrongPath, netpolicy.UnclearPath:
-		return "the gateway answers 403 with the rule, the run and the record's number"
-	case netpolicy.SpecialRange:
-		if v.Rule.Mode == netpolicy.Direct {
-			return "the resolver leaves the address out of its answer, and the record says so"
-		}
-		return "the gateway does not dial the address, and the record says so"
-	}
-	for _, r := range p.Match(q.Name) {
-		if r.Mode == netpolicy.Direct {
-			return "the name is resolved, as it has other ports; packets to this one are dropped and recorded"
-		}
-	}
-	return "the name gets an address, as it has other ports; a connection to this one is refused and recorded"
-}
-
-func allowedGets(q netpolicy.Question, r *netpolicy.Rule) string {
-	switch {
-	case q.Name == "":
-		return "its packets pass, in both directions for what it began"
-	case r.Mode == netpolicy.Direct:
-		return "the resolver answers with the name's real addresses, to which its packets pass while the answer lives; their contents are not inspected"
-	case r.HTTP != nil && q.Request == nil:
-		return "a synthetic address at which the gateway opens TLS and checks each request, then dials the name itself"
-	case r.HTTP != nil:
-		return "the gateway opens TLS and passes this request on"
-	}
-	return "a synthetic address at which the gateway checks that TLS or HTTP is for this name, then dials the name itself"
 }

@@ -1,4 +1,7 @@
-package main
+// Package learn finds the smallest policy under which a run's traffic would have passed, and presents it as a change of
+// a project's file. The traffic is what code in a sandbox asked for, good or bad: people read the change before they
+// take it.
+package learn
 
 import (
 	"encoding/json"
@@ -12,11 +15,12 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// maxQuestions bounds what is learnt of one run: more than anyone would read.
+// maxQuestions bounds what is learnt of one run. It is more than people read.
 const maxQuestions = 1000
 
-// traffic is what a run asked for, as questions to its policy, each once.
-type traffic struct {
+// Traffic is what a run asked of the network, as questions to its policy, each once. The zero value is not usable; see
+// [NewTraffic].
+type Traffic struct {
 	questions []netpolicy.Question
 	seen      map[asked]bool
 	flows     map[string]flowEnd // by id
@@ -37,12 +41,13 @@ type flowEnd struct {
 	port netpolicy.Port
 }
 
-func newTraffic() *traffic {
-	return &traffic{seen: map[asked]bool{}, flows: map[string]flowEnd{}, reasons: map[string]int{}}
+// NewTraffic returns one without questions.
+func NewTraffic() *Traffic {
+	return &Traffic{seen: map[asked]bool{}, flows: map[string]flowEnd{}, reasons: map[string]int{}}
 }
 
-// add takes a record. Only what the host saw counts: a guest could say anything.
-func (t *traffic) add(body []byte) error {
+// Add adds a record, as JSON. Only what the host observed counts: a guest can claim anything.
+func (t *Traffic) Add(body []byte) error {
 	var r audit.Record
 	if err := json.Unmarshal(body, &r); err != nil {
 		return err
@@ -59,7 +64,7 @@ func (t *traffic) add(body []byte) error {
 	return nil
 }
 
-func (t *traffic) ask(q netpolicy.Question) {
+func (t *Traffic) ask(q netpolicy.Question) {
 	key := asked{q: q}
 	if key.q.Request = nil; q.Request != nil {
 		key.r = *q.Request
@@ -74,8 +79,8 @@ func (t *traffic) ask(q netpolicy.Question) {
 	}
 }
 
-// otherReason counts a denial that rules have nothing to do with.
-func (t *traffic) otherReason(v audit.Verdict, reason string) bool {
+// otherReason counts a denial that no rule would change, and reports whether it was one.
+func (t *Traffic) otherReason(v audit.Verdict, reason string) bool {
 	if v != audit.Deny || netpolicy.IsReason(reason) || wantsDirect(reason) {
 		return false
 	}
@@ -83,10 +88,10 @@ func (t *traffic) otherReason(v audit.Verdict, reason string) bool {
 	return true
 }
 
-// wantsDirect reports whether the gateway could not carry what a client began with.
+// wantsDirect reports whether the gateway denied a flow because it cannot carry its protocol.
 func wantsDirect(reason string) bool { return strings.Contains(reason, "mode: direct") }
 
-func (t *traffic) addDNS(d *audit.DNS) {
+func (t *Traffic) addDNS(d *audit.DNS) {
 	if t.otherReason(d.Verdict, d.Reason) {
 		return
 	}
@@ -106,7 +111,7 @@ func (t *traffic) addDNS(d *audit.DNS) {
 	}
 }
 
-func (t *traffic) addFlow(f *audit.Flow) {
+func (t *Traffic) addFlow(f *audit.Flow) {
 	port := netpolicy.Port{Proto: f.Proto, Number: uint16(f.DstPort)}
 	if f.State == audit.FlowAttempt || f.State != audit.FlowRevoke && t.otherReason(f.Verdict, f.Reason) {
 		return
@@ -154,8 +159,8 @@ func reached(f *audit.Flow) netip.Addr {
 	return at
 }
 
-// notes end the collection, and describe what is not among the questions.
-func (t *traffic) notes() []string {
+// notes ends the collection and describes what is not among the questions.
+func (t *Traffic) notes() []string {
 	for _, h := range t.requests {
 		if !t.otherReason(h.Verdict, h.Reason) {
 			t.addRequest(h)
@@ -183,10 +188,10 @@ func times(n int) string {
 }
 
 // addRequest takes a request, whose port is that of its flow.
-func (t *traffic) addRequest(h *audit.HTTP) {
+func (t *Traffic) addRequest(h *audit.HTTP) {
 	flow, ok := t.flows[h.Flow]
 	if !ok {
-		host, port, err := splitPort(string(h.Host))
+		host, port, err := netpolicy.SplitPort(string(h.Host))
 		name, isName := netpolicy.Name(host)
 		if err != nil || !isName {
 			return
