@@ -1,13 +1,18 @@
 package docs_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
 )
 
 // TestRedoEdges: all refuse what a signed trailer covers and nothing else needs.
@@ -16,6 +21,12 @@ func TestRedoEdges(t *testing.T) {
 	s, others := newScene(t), newCheckers(t)
 	stranger := signerOf(t, "stranger")
 	size := len(s.log.entries)
+	renumbered := func(f map[string][]byte) {
+		one, two := "00000000000000000001.rotation", "00000000000000000002.rotation"
+		f[two], f[two+".tlog-proof"] = f[one], f[one+".tlog-proof"]
+		delete(f, one)
+		delete(f, one+".tlog-proof")
+	}
 	for title, c := range map[string]struct {
 		change func(map[string][]byte)
 		key    string
@@ -35,8 +46,21 @@ func TestRedoEdges(t *testing.T) {
 			last := names[len(names)-1]
 			f[last[:20]+".leaves"] = []byte("x")
 		}, s.key.Public, 1},
-		"an empty selection":      {func(f map[string][]byte) { f["selection"] = nil }, s.key.Public, 1},
-		"host.pub without an end": {func(f map[string][]byte) { f["host.pub"] = f["host.pub"][:len(f["host.pub"])-1] }, stranger.Public, 1},
+		"host.pub is another trusted key":  {func(f map[string][]byte) { f["host.pub"] = []byte(s.old.Public + "\n") }, s.old.Public, 1},
+		"host.pub is another, and unknown": {func(f map[string][]byte) { f["host.pub"] = []byte(s.old.Public + "\n") }, stranger.Public, 2},
+		"a rotation twice": {func(f map[string][]byte) {
+			one, two := "00000000000000000001.rotation", "00000000000000000002.rotation"
+			f[two], f[two+".tlog-proof"] = f[one], f[one+".tlog-proof"]
+		}, s.key.Public, 1},
+		"rotations numbered from 2":           {renumbered, s.key.Public, 1},
+		"rotations from 2, of an unknown key": {renumbered, stranger.Public, 2},
+		"an empty file attached": {func(f map[string][]byte) {
+			f["report/x"] = nil
+			f["attachments"] = s.attached(t, f, "report/x")
+		}, s.key.Public, 1},
+		"an empty file attached, not there": {func(f map[string][]byte) { f["attachments"] = s.attached(t, f, "report/x") }, s.key.Public, 1},
+		"an empty selection":                {func(f map[string][]byte) { f["selection"] = nil }, s.key.Public, 1},
+		"host.pub without an end":           {func(f map[string][]byte) { f["host.pub"] = f["host.pub"][:len(f["host.pub"])-1] }, stranger.Public, 1},
 	} {
 		for name, truth := range map[string]map[string][]byte{"one": s.truth, "two": s.other} {
 			files := maps.Clone(truth)
@@ -52,4 +76,15 @@ func TestRedoEdges(t *testing.T) {
 			others.agree(title+", "+name, want, err, bundle, "--key", c.key)
 		}
 	}
+}
+
+// attached is a statement by the host that an empty file of this name goes with a bundle.
+func (s *scene) attached(t *testing.T, f map[string][]byte, name string) []byte {
+	t.Helper()
+	text, _, _ := strings.Cut(string(f["trailer"]), "\n\n")
+	trailer := must(proof.ParseTrailer(text + "\n"))
+	line := must(json.Marshal(proof.Attachments{
+		V: 1, About: []proof.Subject{{Run: trailer.Run, Head: trailer.Head}}, Files: []proof.AttachedFile{{Name: name, SHA256: proof.Digest(nil)}}, Time: time.Unix(1, 0).UTC(),
+	}))
+	return must(note.Sign(&note.Note{Text: fmt.Sprintf("custody attachments v1\n%s\n", line)}, s.key))
 }

@@ -255,6 +255,7 @@ def statement(data, keys, kind):  # what it says, who signed it, and whether tha
     if kind == "attachments":
         names = [f["name"] for f in value["files"] or []]
         want(value["about"] and 1 <= len(names) <= 64 and names == sorted({*names}) and all(map(attachable, names)), "no attachments")
+        want(all(1 <= f["bytes"] <= 64 << 20 for f in value["files"]), "an attached file of another length")
     return value, (known + others)[0][0], bool(known)
 
 def attachable(name): return re.fullmatch("report/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", name)
@@ -485,9 +486,9 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         h, _, known = statement(files.pop(name), roots, "host")
         if known: keys.setdefault(*key(h["key"]))
     named, following = ring([files[n] for n in numbers("rotation")], keys)
-    for i, name in enumerate(numbers("rotation")):
-        check(int(name[:20]) == i + 1, "rotations are not numbered from 1")
-        entries[name] = entry("rotation", sha(files.pop(name)).hex())
+    rotated = numbers("rotation")
+    once = len({files[n] for n in rotated}) == len(rotated)
+    for name in rotated: entries[name] = entry("rotation", sha(files.pop(name)).hex())
     manifests = [(name, files[name], *statement(files[name], keys, "manifest")) for name in numbers("manifest")]
     check(manifests or not numbers("seg"), "tail cut: there is no manifest")
     check(manifests, "there is no record", 2)
@@ -505,8 +506,9 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         del files[name]
     public = files.pop("host.pub")
     check(public.endswith(b"\n") and key(public[:-1].decode())[0] in keys, "host key of another")
-    check(key(public[:-1].decode())[0][0] == host, "host key of another host")
+    check(key(public[:-1].decode())[0] == manifests[0][3], "host key of another host, or not the one that signed first")
     check(stated == ["%020d.host" % (i + 1) for i in range(len(stated))], "statements about hosts are not numbered from 1")
+    check(rotated == ["%020d.rotation" % (i + 1) for i in range(len(rotated))] and once, "rotations are not numbered from 1, or one comes twice")
     selected = files.pop("selection", None)
     if selected is not None:
         s, by, known = statement(selected, keys, "selection")

@@ -235,7 +235,9 @@ func (h *Home) foreignOptions(dir, own string, all *proof.BundleOptions) error {
 		if i < 0 {
 			return &NotEnrolledError{signer}
 		}
-		all.HostKey = hosts[i].Key
+		if len(all.Hosts) == 0 { // of the first manifest
+			all.HostKey = hosts[i].Key
+		}
 		all.Hosts = append(all.Hosts, hosts[i].Signed)
 	}
 	mine, err := h.ownStatements(own)

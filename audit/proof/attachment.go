@@ -91,6 +91,9 @@ func (a Attachments) check() error {
 		if !attachable(f.Name) || i > 0 && f.Name <= a.Files[i-1].Name {
 			return fmt.Errorf("a file is named %.200q", f.Name)
 		}
+		if f.Bytes < 1 || f.Bytes > maxAttachment {
+			return fmt.Errorf("%s has %d bytes, from 1 to %d", f.Name, f.Bytes, maxAttachment)
+		}
 	}
 	return nil
 }

@@ -336,6 +336,9 @@ func (b *bundler) proveFile(name string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	if by, err := SignerOf(data); b.head.Run == "" && (err != nil || !strings.HasPrefix(b.HostKey, by)) {
+		return fmt.Errorf("%s: the key %.80s did not sign it", name, b.HostKey)
+	}
 	b.head = Subject{m.Run, Digest(data)}
 	b.records += m.Count
 	if b.Log != nil {

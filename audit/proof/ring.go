@@ -63,6 +63,18 @@ type statement struct {
 	digest Hash
 }
 
+// repeated returns the name of a statement that is another one again, and "" if none is.
+func repeated(all []statement) string {
+	seen := map[Hash]bool{}
+	for _, s := range all {
+		if seen[s.digest] {
+			return s.file
+		}
+		seen[s.digest] = true
+	}
+	return ""
+}
+
 // openSigned checks the one signature of a signed note that this package made. The id is that of the key; it is false
 // with a nil error if the key is unknown here.
 func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, err error) {

@@ -57,14 +57,19 @@ func TestRotation(t *testing.T) {
 	w, keys, dir := rotatedWorld(t)
 	rotations, err := proof.ReadRotations(dir)
 	check(t, err)
-	pack := func(run string) files {
+	pack := func(run string, by key) files {
 		o := w.options()
-		o.HostKey, o.Signer, o.Rotations = keys[3].public, keys[3].signer, rotations
+		o.HostKey, o.Signer, o.Rotations = by.public, keys[3].signer, rotations
 		var b bytes.Buffer
 		check(t, proof.WriteBundle(t.Context(), &b, run, o))
 		return unpack(t, b.Bytes())
 	}
-	one, two := pack(w.one), pack(w.two)
+	one, two := pack(w.one, keys[0]), pack(w.two, keys[3])
+	wrong := w.options()
+	wrong.HostKey, wrong.Signer, wrong.Rotations = keys[3].public, keys[3].signer, rotations
+	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, wrong); err == nil {
+		t.Error("a bundle names a host key that has not signed the run")
+	}
 	trust := func(i int) proof.Trust {
 		return proof.Trust{Keys: keys[i].trusted, Quorum: 1, Witnesses: w.trust().Witnesses}
 	}
@@ -107,7 +112,10 @@ func TestRotation(t *testing.T) {
 		"signed by another":     {func(f files) { f[name(1, ".rotation")] = resignAs(t, f[name(1, ".rotation")], thief) }, proof.ErrRotationForged},
 		"a second successor":    {func(f files) { f[name(4, ".rotation")] = sign(keys[0], thief.public) }, proof.ErrRotationForked},
 		"one that is not in it": {func(f files) { f[name(4, ".rotation")] = sign(keys[3], thief.public) }, proof.ErrNoProof},
-		"renumbered":            {func(f files) { f[name(7, ".rotation")] = f[name(1, ".rotation")]; delete(f, name(1, ".rotation")) }, proof.ErrStray},
+		"comes twice": {func(f files) {
+			f[name(4, ".rotation")], f[name(4, ".rotation.tlog-proof")] = f[name(3, ".rotation")], f[name(3, ".rotation.tlog-proof")]
+		}, proof.ErrStray},
+		"renumbered": {func(f files) { f[name(7, ".rotation")] = f[name(1, ".rotation")]; delete(f, name(1, ".rotation")) }, proof.ErrStray},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := maps.Clone(two)

@@ -182,6 +182,9 @@ func (v *verifier) hostKey() error {
 	if !v.ring.knows(idOf(key)) {
 		return broken(ErrHostKey, 0, PublicFile, "%.80s is not trusted, and no rotation leads there", v.evidence.HostKey)
 	}
+	if len(v.manifests) > 0 && idOf(key) != v.manifests[0].key {
+		return broken(ErrHostKey, 0, PublicFile, "%.80s did not sign %s", v.evidence.HostKey, v.manifests[0].file)
+	}
 	return nil
 }
 
@@ -347,6 +350,9 @@ func (v *verifier) strays() error {
 	firsts, rotations := v.firsts(), map[uint64]bool{}
 	for i := range v.rotations {
 		rotations[uint64(i+1)] = true
+	}
+	if twice := repeated(v.rotations); twice != "" {
+		return broken(ErrStray, 0, twice, "it comes twice")
 	}
 	hosts := map[uint64]bool{}
 	for i := range v.stating {

@@ -99,12 +99,17 @@ class BundleCheck {
     this.verdict.offered = publicKey.slice(0, -1);
     const stated = this.#numbered(".host");
     await this.#ring.vouch(this.demands.fleets, stated.map((n) => this.#take(n)!));
-    await this.#rotations();
+    const rotated = this.#numbered(".rotation");
+    await this.#rotations(rotated);
     await this.#chain();
     const own = readHostKey(publicKey.slice(0, -1));
     check(own.name === this.#host, "host.pub is the key of another host");
     check(this.#ring.knows(own), "host.pub is not a key that is trusted here, and no rotation leads there");
-    check(stated.every((n, i) => BigInt(n.slice(0, 20)) === BigInt(i + 1)), "statements about hosts are not numbered from 1");
+    check(idOf(own) === this.#manifests[0]!.by, "host.pub is not the key that signed the first manifest");
+    const fromOne = (names: string[]) => names.every((n, i) => BigInt(n.slice(0, 20)) === BigInt(i + 1));
+    check(fromOne(stated), "statements about hosts are not numbered from 1");
+    check(fromOne(rotated), "rotations are not numbered from 1");
+    check(new Set(this.#entries.map(([, entry]) => entry)).size === rotated.length, "a rotation comes twice");
     const selection = await this.#selection();
     const segments = await this.#segments(await this.#erasures());
     this.#end(segments, selection);
@@ -125,14 +130,10 @@ class BundleCheck {
     return [...this.#files.keys()].filter((n) => n.length === 20 + suffix.length && n.endsWith(suffix) && /^[0-9]{20}/.test(n));
   }
 
-  async #rotations(): Promise<void> {
-    const names = this.#numbered(".rotation");
+  async #rotations(names: string[]): Promise<void> {
     const notes = names.map((n) => this.#take(n)!);
     await this.#ring.link(notes);
-    names.forEach((name, i) => {
-      check(BigInt(name.slice(0, 20)) === BigInt(i + 1), "rotations are not numbered from 1");
-      this.#entries.push([name, rotationEntry(sha256(notes[i]!))]);
-    });
+    names.forEach((name, i) => this.#entries.push([name, rotationEntry(sha256(notes[i]!))]));
   }
 
   /** Manifests are signed by trusted keys of one name, and each names the one before. */
