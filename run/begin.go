@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/vmm"
@@ -41,7 +41,7 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 		}
 	}()
 	j.mu.Lock()
-	j.id = home.NewRunID(time.Now())
+	j.id = host.NewRunID(time.Now())
 	j.mu.Unlock()
 	if err := j.openIssuer(ctx); err != nil {
 		return Result{}, err
@@ -83,7 +83,7 @@ func (j *Job) disks(ctx context.Context, d template.Driver) (image vmm.Image, di
 		return image, nil, err
 	}
 	h := j.o.Home
-	err = home.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
+	err = host.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
 		if image.Disk != nil {
 			disk, err = scratch.Clone(h.Dir, image.Disk)
 		} else {
@@ -126,7 +126,7 @@ func (j *Job) facts(c tier.Choice) audit.Lifecycle {
 }
 
 func (j *Job) openRecord(ctx context.Context, facts audit.Lifecycle) (err error) {
-	o := home.RunOptions{
+	o := host.RunOptions{
 		ID: j.id, Mode: wal.Mode(j.o.Project.Record.Mode), Redactor: j.redactor,
 		Facts: proof.Facts{
 			Tenant: facts.Tenant, PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier,

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/secrets"
@@ -45,7 +45,7 @@ type Brokers struct {
 }
 
 // OpenBrokers logs in to Vault only where a secret comes from there. The project's file is at path.
-func OpenBrokers(ctx context.Context, h *home.Home, p project.File, path string) (*Brokers, error) {
+func OpenBrokers(ctx context.Context, h *host.Host, p project.File, path string) (*Brokers, error) {
 	here := local.Broker{Caller: func() (*local.Caller, error) { return local.FindCaller(os.Getenv, path, h.Config().Commands.User) }}
 	b := &Brokers{by: map[string]secrets.Broker{"env": here, "file": here, "cmd": here}}
 	for name, s := range p.Secrets {
@@ -63,7 +63,7 @@ func OpenBrokers(ctx context.Context, h *home.Home, p project.File, path string)
 }
 
 // OpenVault logs in to the Vault that the environment names.
-func OpenVault(ctx context.Context, h *home.Home) (*vault.Broker, error) {
+func OpenVault(ctx context.Context, h *host.Host) (*vault.Broker, error) {
 	c, err := vault.FromEnv(os.Getenv)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (b *Brokers) Try(ctx context.Context, bind secrets.Binding, dir string) (er
 
 // revokeLeft revokes at Vault what runs that died have left. Where the environment names no Vault, it is left to a process
 // that has one; the credentials are dead after a minute in any case.
-func revokeLeft(ctx context.Context, h *home.Home) error {
+func revokeLeft(ctx context.Context, h *host.Host) error {
 	alive := func(run string) bool { return wal.Locked(h.RunDir(run)) }
 	some, youngest := vault.Left(h.Leases(), alive)
 	if !some || os.Getenv("VAULT_ADDR") == "" && youngest > secrets.TTL {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/sandbox"
 )
@@ -16,11 +16,11 @@ import (
 // control serves the run's socket, through which other processes change its policy, freeze it and take a snapshot of it.
 // It returns what ends that.
 func (j *Job) control() (stop func()) {
-	stop, err := j.record.Control(home.Controls{
+	stop, err := j.record.Control(host.Controls{
 		SetPolicy: j.setPolicy,
 		Pause:     j.awake((*sandbox.Sandbox).Pause),
 		Resume:    j.awake((*sandbox.Sandbox).Resume),
-		Snapshot: func(ctx context.Context, r home.SnapshotRequest) error {
+		Snapshot: func(ctx context.Context, r host.SnapshotRequest) error {
 			return j.awake(func(s *sandbox.Sandbox, ctx context.Context) error { return snapshot(ctx, s, r) })(ctx)
 		},
 	})
@@ -32,30 +32,30 @@ func (j *Job) control() (stop func()) {
 }
 
 // setPolicy puts the rules of a project's file into force in the run.
-func (j *Job) setPolicy(ctx context.Context, file []byte) (home.PolicyChange, error) {
+func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, error) {
 	const name = "the new policy"
 	p, err := project.Parse(name, file)
 	if err != nil {
-		return home.PolicyChange{}, err
+		return host.PolicyChange{}, err
 	}
 	if err := CheckAllowed(j.o.Home, &p, name); err != nil {
-		return home.PolicyChange{}, err
+		return host.PolicyChange{}, err
 	}
 	policy, err := p.Policy()
 	if err != nil {
-		return home.PolicyChange{}, err
+		return host.PolicyChange{}, err
 	}
 	c, err := j.network.Change(ctx, policy)
 	if err != nil {
-		return home.PolicyChange{}, err
+		return host.PolicyChange{}, err
 	}
 	j.notice(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
-	return home.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
+	return host.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
 }
 
 // snapshot writes the sandbox's memory to a file that is whole and holds no
 // credential, or is not there: it has no name until then, however this process ends.
-func snapshot(ctx context.Context, s *sandbox.Sandbox, r home.SnapshotRequest) error {
+func snapshot(ctx context.Context, s *sandbox.Sandbox, r host.SnapshotRequest) error {
 	if _, err := os.Lstat(r.File); err == nil {
 		return fmt.Errorf("%s is there already: give another name", r.File)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/custody-project/custody/guest/channel"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets/local"
 	"github.com/custody-project/custody/vmm/scratch"
@@ -119,7 +119,7 @@ func (e *tooLarge) Hint() string {
 	return "raise limits.disk in custody.yaml, or leave files out with lines in " + workspace.IgnoreFile
 }
 
-func fits(ctx context.Context, h *home.Home, size channel.Size, disk int64) error {
+func fits(ctx context.Context, h *host.Host, size channel.Size, disk int64) error {
 	bytes, places, err := scratch.Room(ctx, h.Blanks(), disk)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm"
 	"github.com/custody-project/custody/vmm/qemu"
@@ -32,7 +32,7 @@ func Tiers() []tier.Candidate {
 }
 
 // TierPicker picks the isolation of runs that start from a template.
-func TierPicker(h *home.Home, t template.Template, notice func(string)) tier.Picker {
+func TierPicker(h *host.Host, t template.Template, notice func(string)) tier.Picker {
 	return tier.Picker{
 		Candidates: Tiers(), Cache: TierCache, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: notice,
 		Boot: func(ctx context.Context, d tier.Driver) (vmm.VM, error) { return boot(ctx, t, d) },
@@ -52,10 +52,10 @@ func boot(ctx context.Context, t template.Template, d vmm.Driver) (vmm.VM, error
 
 // RequiredTier is the tier that the host, the project or the user (flag) requires, "" if none does. It is an error if
 // they require different ones.
-func RequiredTier(flag string, p project.File, h *home.Home) (string, error) {
+func RequiredTier(flag string, p project.File, h *host.Host) (string, error) {
 	var tiers, who []string
 	for _, r := range []struct{ tier, who string }{
-		{h.Config().Isolation.Require, "isolation.require in " + home.ConfigFile},
+		{h.Config().Isolation.Require, "isolation.require in " + host.ConfigFile},
 		{p.Isolation, "isolation in " + project.Name},
 		{flag, "--isolation"},
 	} {

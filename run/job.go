@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
@@ -31,7 +31,7 @@ import (
 
 // Options describe a run. Home, Project, File, Templates, Notice and Problem must be set.
 type Options struct {
-	Home      *home.Home
+	Home      *host.Host
 	Templates template.Store
 
 	Project project.File
@@ -112,7 +112,7 @@ type Job struct {
 	brokers *Brokers
 	issuer  *secrets.Issuer
 	network *egress.Network
-	record  *home.Run
+	record  *host.Run
 
 	mu      sync.Mutex       // guards id and what follows
 	sandbox *sandbox.Sandbox // nil before there is one
@@ -152,7 +152,7 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	}
 	j.prepared = egress.Prepare(ctx)
 	var tag []byte
-	err = home.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
+	err = host.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
 		tag, err = h.TagKey()
 		return err
 	})

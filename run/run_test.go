@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm/vmtest"
@@ -15,7 +15,7 @@ import (
 // TestRun is a program that carries out a run without the command line.
 func TestRun(t *testing.T) {
 	ctx := t.Context()
-	h, err := home.Open(t.TempDir())
+	h, err := host.Open(t.TempDir())
 	check(t, err)
 	p, err := project.Parse("custody.yaml", []byte("version: 1\nproject: shop\nsteps:\n- {name: greet, run: echo hello}\n- {name: fail, run: exit 3}\n"))
 	check(t, err)
@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%+v, output %q", res, out.String())
 	}
 	var kinds []string
-	for frame, err := range h.Frames(res.ID) {
+	for frame, err := range h.RunLogs().Frames(res.ID) {
 		check(t, err)
 		kinds = append(kinds, string(frame.Body))
 	}
@@ -47,7 +47,7 @@ func TestRun(t *testing.T) {
 
 // TestPrepareRefuses: what a run cannot be made from is refused before anything is started.
 func TestPrepareRefuses(t *testing.T) {
-	h, err := home.Open(t.TempDir())
+	h, err := host.Open(t.TempDir())
 	check(t, err)
 	for _, c := range []struct {
 		name string

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 )
 
@@ -56,16 +56,16 @@ type Overreach struct {
 
 // Error implements error.
 func (e *Overreach) Error() string {
-	return fmt.Sprintf("%s asks for more than %s allows:\n  %s", e.path, home.ConfigFile, reachLines(e.beyond))
+	return fmt.Sprintf("%s asks for more than %s allows:\n  %s", e.path, host.ConfigFile, reachLines(e.beyond))
 }
 
 // Hint returns what to do about it.
 func (e *Overreach) Hint() string {
-	return "remove it from the project's file, or have it allowed under projects in " + home.ConfigFile
+	return "remove it from the project's file, or have it allowed under projects in " + host.ConfigFile
 }
 
 // CheckAllowed returns an error if the project's file at path asks for more than the host allows.
-func CheckAllowed(h *home.Home, p *project.File, path string) error {
+func CheckAllowed(h *host.Host, p *project.File, path string) error {
 	beyond, err := p.Beyond(h.Config().Projects)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func CheckAllowed(h *home.Home, p *project.File, path string) error {
 
 // CheckTrust returns an error unless the host allows what the project's file at path asks for, and the file asks for
 // nothing outside its sandbox or was accepted as it is now: before, or by accept, which may be nil.
-func CheckTrust(ctx context.Context, h *home.Home, p *project.File, path string, accept func(*Untrusted) bool) error {
+func CheckTrust(ctx context.Context, h *host.Host, p *project.File, path string, accept func(*Untrusted) bool) error {
 	if err := CheckAllowed(h, p, path); err != nil {
 		return err
 	}
@@ -89,11 +89,11 @@ func CheckTrust(ctx context.Context, h *home.Home, p *project.File, path string,
 	if err := CheckOwner(path); err != nil {
 		return err
 	}
-	t, err := h.NewTrusted(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
+	t, err := h.TrustStore().Read(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
 	if err != nil {
 		return err
 	}
-	changed, known := h.Changed(t)
+	changed, known := h.TrustStore().Changed(t)
 	if known && changed == "" {
 		return nil
 	}
@@ -101,15 +101,15 @@ func CheckTrust(ctx context.Context, h *home.Home, p *project.File, path string,
 	if accept == nil || !accept(no) {
 		return no
 	}
-	return h.Trust(ctx, t)
+	return h.TrustStore().Accept(ctx, t)
 }
 
 // Trust accepts what the project's file at path asks for, as it is now, and returns that.
-func Trust(ctx context.Context, h *home.Home, p *project.File, path string) (reach string, err error) {
+func Trust(ctx context.Context, h *host.Host, p *project.File, path string) (reach string, err error) {
 	if err := errors.Join(CheckAllowed(h, p, path), CheckOwner(path)); err != nil {
 		return "", err
 	}
-	t, err := h.NewTrusted(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
+	t, err := h.TrustStore().Read(path, p.SHA256, p.CommandFiles(filepath.Dir(path)))
 	if err != nil {
 		return "", err
 	}
@@ -117,14 +117,14 @@ func Trust(ctx context.Context, h *home.Home, p *project.File, path string) (rea
 	if len(asks) == 0 {
 		asks = []string{"nothing outside its sandbox"}
 	}
-	return reachLines(asks), h.Trust(ctx, t)
+	return reachLines(asks), h.TrustStore().Accept(ctx, t)
 }
 
 // CheckOwner returns an error unless the file, and what leads to it, belongs to root or to the user who calls, and
 // not everyone can write to it, as git demands of a repository (safe.directory).
 func CheckOwner(path string) error {
-	err := home.CheckOwner(path, 0o002)
-	if e := new(home.OwnerError); errors.As(err, &e) {
+	err := host.CheckOwner(path, 0o002)
+	if e := new(host.OwnerError); errors.As(err, &e) {
 		return &ownerError{err}
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/chrome"
 	"github.com/custody-project/custody/internal/story"
 	"github.com/custody-project/custody/redact"
@@ -232,7 +232,7 @@ func (h *hostile) sound(where string) {
 // noteAll notes each hostile text on the run and on its first record, and returns how many there are.
 func (d *door) noteAll(run string) (n int) {
 	d.Helper()
-	h, err := home.Open(d.home)
+	h, err := host.Open(d.home)
 	if err != nil {
 		d.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -20,7 +20,7 @@ type bundleCmd struct {
 }
 
 func (c bundleCmd) Run(a *app) error {
-	o := home.BundleOptions{}
+	o := host.BundleOptions{}
 	var err error
 	if o.Select, err = selection(c.Records, c.Context); err != nil {
 		return err
@@ -39,15 +39,15 @@ func (c bundleCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
-	if err := writeFile(c.Out, func(w io.Writer) error { return h.Bundle(a.ctx, w, "", run.ID, o) }); err != nil {
+	if err := writeFile(c.Out, func(w io.Writer) error { return h.Proofs().Bundle(a.ctx, w, "", run.ID, o) }); err != nil {
 		return err
 	}
 	a.say("wrote " + c.Out)
-	if root, err := h.FleetRoot(); err == nil && !h.HasLogOf(scope(run.Tenant), run.ID) {
+	if root, err := h.Fleet().Root(); err == nil && !h.RunLogs().HasOf(scope(run.Tenant), run.ID) {
 		a.say("the run is another host's; send the verifier the fleet's root key separately: " + root)
 		return nil
 	}
-	key, retired, err := h.KeyOf(run.ID)
+	key, retired, err := h.Keys().Of(run.ID)
 	switch {
 	case err != nil:
 	case retired:

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 type pauseCmd struct {
@@ -14,14 +14,14 @@ type pauseCmd struct {
 }
 
 // Run freezes a live run's sandbox.
-func (c pauseCmd) Run(a *app) error { return a.tellRun(c.Name, (*home.Home).Pause) }
+func (c pauseCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.Pause) }
 
 type resumeCmd struct {
 	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
 }
 
 // Run lets a paused sandbox go on.
-func (c resumeCmd) Run(a *app) error { return a.tellRun(c.Name, (*home.Home).Resume) }
+func (c resumeCmd) Run(a *app) error { return a.controlRun(c.Name, host.Control.Resume) }
 
 type snapshotCmd struct {
 	Name    string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
@@ -35,22 +35,24 @@ func (c snapshotCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.tellRun(c.Name, func(h *home.Home, ctx context.Context, run string) error {
-		return h.Snapshot(ctx, run, home.SnapshotRequest{File: file, EndStep: c.EndStep})
+	endStep := c.EndStep
+	return a.controlRun(c.Name, func(c host.Control, ctx context.Context, run string) error {
+		return c.Snapshot(ctx, run, host.SnapshotRequest{File: file, EndStep: endStep})
 	})
 }
 
-func (a *app) tellRun(name string, tell func(*home.Home, context.Context, string) error) error {
+func (a *app) controlRun(name string, do func(host.Control, context.Context, string) error) error {
 	h, err := a.home()
 	if err != nil {
 		return err
 	}
-	run, err := h.LiveRun(name)
+	c := h.Control()
+	run, err := c.Find(name)
 	if err != nil {
 		return err
 	}
-	err = tell(h, a.ctx, run)
-	if errors.Is(err, home.ErrNotLive) {
+	err = do(c, a.ctx, run)
+	if errors.Is(err, host.ErrNotLive) {
 		return fmt.Errorf("%w; custody runs lists the runs", err)
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/custody-project/custody/doctor"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
@@ -54,7 +54,7 @@ func (a *app) printFindings(found []doctor.Finding) error {
 }
 
 // vault reports whether Vault can be logged in to, where the environment names one.
-func (a *app) vault(h *home.Home) []doctor.Finding {
+func (a *app) vault(h *host.Host) []doctor.Finding {
 	if os.Getenv("VAULT_ADDR") == "" {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (a *app) vault(h *home.Home) []doctor.Finding {
 }
 
 // isolation reports the tier that a run gets, by booting a guest where that was not tried before.
-func (a *app) isolation(h *home.Home) []doctor.Finding {
+func (a *app) isolation(h *host.Host) []doctor.Finding {
 	store, err := a.templates(h)
 	if err != nil {
 		return []doctor.Finding{{Name: "template", Grade: doctor.Missing, Detail: err.Error()}}

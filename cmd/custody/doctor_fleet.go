@@ -15,36 +15,36 @@ import (
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/doctor"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 // record reports whether what is recorded here gets to where it survives this host.
-func (a *app) record(h *home.Home) []doctor.Finding {
+func (a *app) record(h *host.Host) []doctor.Finding {
 	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
 	defer cancel()
 	found := []doctor.Finding{a.signingKey(h), a.storeWorks(ctx, h), a.hostLog(ctx, h), spoolOf(h)}
-	if config, ok, err := h.ShipConfig(); ok && err == nil {
+	if config, ok, err := h.Shipping().Config(); ok && err == nil {
 		found = append(found, a.transport(ctx, config))
 	}
 	return append(append(found, a.sinks(ctx, h)...), notifications(h)...)
 }
 
-func (a *app) signingKey(h *home.Home) doctor.Finding {
+func (a *app) signingKey(h *host.Host) doctor.Finding {
 	f := doctor.Finding{Name: "key", Grade: doctor.OK}
-	key, err := h.Key()
+	key, err := h.Keys().Signing()
 	if err != nil {
 		f.Grade, f.Detail, f.Hint = doctor.Missing, err.Error(), hint(err)
 		return f
 	}
-	f.Detail = strings.TrimSpace(key.Public) + ", " + h.KeyKept()
-	if path := h.KeyInClear(); path != "" {
+	f.Detail = strings.TrimSpace(key.Public) + ", " + h.Keys().Kept()
+	if path := h.Keys().InClear(); path != "" {
 		f.Grade, f.Detail = doctor.Warn, f.Detail+"; "+path+" is there, too, in the clear"
 		f.Hint = "custody key rotate --from file removes it, if it is the host's old key"
 	}
 	return f
 }
 
-func (a *app) storeWorks(ctx context.Context, h *home.Home) doctor.Finding {
+func (a *app) storeWorks(ctx context.Context, h *host.Host) doctor.Finding {
 	f := doctor.Finding{Name: "store", Grade: doctor.OK}
 	st, err := h.Reader(ctx)
 	if err == nil {
@@ -66,9 +66,9 @@ func (a *app) storeWorks(ctx context.Context, h *home.Home) doctor.Finding {
 }
 
 // hostLog looks at the log of manifests, and whether its last checkpoint is one.
-func (a *app) hostLog(ctx context.Context, h *home.Home) doctor.Finding {
+func (a *app) hostLog(ctx context.Context, h *host.Host) doctor.Finding {
 	f := doctor.Finding{Name: "host log", Grade: doctor.OK}
-	r, err := h.LogReader()
+	r, err := h.ManifestLog().Reader()
 	if err == nil {
 		_, err = r.Checkpoint(ctx)
 	}
@@ -83,13 +83,13 @@ func (a *app) hostLog(ctx context.Context, h *home.Home) doctor.Finding {
 	if n := len(h.Config().Log.Witnesses); n > 0 {
 		f.Detail += fmt.Sprintf(", %d witnesses are asked", n)
 	} else if f.Grade == doctor.OK {
-		f.Grade, f.Hint = doctor.Warn, "name a witness in "+home.ConfigFile+": without one, who owns this host's key can tell two histories"
+		f.Grade, f.Hint = doctor.Warn, "name a witness in "+host.ConfigFile+": without one, who owns this host's key can tell two histories"
 	}
 	return f
 }
 
-func spoolOf(h *home.Home) doctor.Finding {
-	have, limit := h.Unshipped(), int64(h.Config().Spool)
+func spoolOf(h *host.Host) doctor.Finding {
+	have, limit := h.Shipping().Unshipped(), int64(h.Config().Spool)
 	f := doctor.Finding{Name: "spool", Grade: doctor.OK, Detail: units.BytesSize(float64(have)) + " are not in the store"}
 	if limit > 0 {
 		f.Detail += ", at most " + units.BytesSize(float64(limit))
@@ -121,7 +121,7 @@ func (a *app) transport(ctx context.Context, config ship.Config) doctor.Finding 
 }
 
 // sinks are findings about the sinks of host.yaml, and those that have files here.
-func (a *app) sinks(ctx context.Context, h *home.Home) []doctor.Finding {
+func (a *app) sinks(ctx context.Context, h *host.Host) []doctor.Finding {
 	var found []doctor.Finding
 	all, err := sinkStatuses(ctx, h)
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *app) sinks(ctx context.Context, h *home.Home) []doctor.Finding {
 	return found
 }
 
-func sinkFinding(h *home.Home, s sinkStatus) doctor.Finding {
+func sinkFinding(h *host.Host, s sinkStatus) doctor.Finding {
 	f := doctor.Finding{Name: "export " + s.Name, Grade: doctor.Warn, Detail: fmt.Sprintf("%s; %d events delivered, behind: %s", s.State, s.Sent, behindText(s.Behind))}
 	if t := s.Since(); !t.IsZero() {
 		f.Detail += " since " + t.UTC().Format(time.RFC3339)
@@ -144,14 +144,14 @@ func sinkFinding(h *home.Home, s sinkStatus) doctor.Finding {
 	}
 	switch {
 	case !s.Configured:
-		f.Detail += "; " + home.ConfigFile + " does not name it"
-		f.Hint = fmt.Sprintf("name it in %s, or remove %s.*", home.ConfigFile, filepath.Join(h.Exports(), s.Name))
+		f.Detail += "; " + host.ConfigFile + " does not name it"
+		f.Hint = fmt.Sprintf("name it in %s, or remove %s.*", host.ConfigFile, filepath.Join(h.Exports(), s.Name))
 	case s.State == export.NeverRan, s.State == export.Stopped:
 		f.Hint = "start custody export --follow: nothing goes to this sink"
 	case s.State == export.Killed:
 		f.Hint = "its process ended without closing it: look at its log and for the kernel's out-of-memory killer, and start custody export --follow"
 	case problem:
-		f.Hint = "look whether the sink is up, and at its address and credentials in " + home.ConfigFile + "; the exporter goes on by itself"
+		f.Hint = "look whether the sink is up, and at its address and credentials in " + host.ConfigFile + "; the exporter goes on by itself"
 	case s.Behind == nil:
 		f.Hint = "how far behind it is, is not known: " + s.BehindError
 	case s.DeadKept > 0:

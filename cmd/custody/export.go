@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -56,7 +56,7 @@ func (c exportCmd) Run(a *app) error {
 }
 
 // target is the sink that the flags mean: one of host.yaml's, or an address.
-func (c exportCmd) target(h *home.Home) sink.Target {
+func (c exportCmd) target(h *host.Host) sink.Target {
 	t := sink.Target{To: c.To}
 	for _, known := range h.Config().Export {
 		if known.Name == c.To {
@@ -79,24 +79,24 @@ func (c exportCmd) target(h *home.Home) sink.Target {
 }
 
 // options are an exporter's, all but the sink.
-func options(a *app, h *home.Home, st store.Store, t sink.Target) (export.Options, error) {
+func options(a *app, h *host.Host, st store.Store, t sink.Target) (export.Options, error) {
 	o, err := t.Options()
 	if err != nil {
 		return o, err
 	}
-	o.Dir, o.Source, o.Log = h.Exports(), h.Marked(st), a.log
+	o.Dir, o.Source, o.Log = h.Exports(), h.Checks().Marked(st), a.log
 	o.Format, err = t.Encoding()
 	return o, err
 }
 
 // once writes runs as the store has them now.
-func (c exportCmd) once(a *app, h *home.Home) error {
+func (c exportCmd) once(a *app, h *host.Host) error {
 	opened, err := h.Store(a.ctx)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
-	st := h.Marked(opened)
+	st := h.Checks().Marked(opened)
 	defer func() { a.sayWrong(st.Wrong) }()
 	if written, err := c.view(a, st); written {
 		return err
@@ -172,7 +172,7 @@ func named(ctx context.Context, st runReader, tenant string, names []string) ([]
 }
 
 // follow runs an exporter for each sink, until told to stop. They know nothing of each other.
-func (c exportCmd) follow(a *app, h *home.Home) error {
+func (c exportCmd) follow(a *app, h *host.Host) error {
 	targets := h.Config().Export
 	if c.To != "" {
 		t := c.target(h)
@@ -225,7 +225,7 @@ type exporter struct {
 // Close ends both.
 func (x exporter) Close() error { return errors.Join(x.Exporter.Close(), x.sink.Close()) }
 
-func openExporters(a *app, h *home.Home, st store.Store, targets []sink.Target) (all []exporter, err error) {
+func openExporters(a *app, h *host.Host, st store.Store, targets []sink.Target) (all []exporter, err error) {
 	for _, t := range targets {
 		o, err := options(a, h, st, t)
 		if err == nil {
@@ -243,7 +243,7 @@ func openExporters(a *app, h *home.Home, st store.Store, targets []sink.Target) 
 	return all, nil
 }
 
-func (c exportCmd) dead(a *app, h *home.Home) error {
+func (c exportCmd) dead(a *app, h *host.Host) error {
 	letters, err := export.OpenDead(h.Exports(), c.Dead, 0, 0)
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ func (c exportCmd) dead(a *app, h *home.Home) error {
 	return nil
 }
 
-func (c exportCmd) redrive(a *app, h *home.Home) error {
+func (c exportCmd) redrive(a *app, h *host.Host) error {
 	c.To = c.Redrive
 	t := c.target(h)
 	if t.Name == "" {

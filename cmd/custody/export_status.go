@@ -12,7 +12,7 @@ import (
 
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/export/sink"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 // sinkStatus is how a sink stands, and whether host.yaml names it.
@@ -23,7 +23,7 @@ type sinkStatus struct {
 
 // sinkStatuses reads how the sinks of host.yaml stand, and then those others that have files here. If the store
 // cannot be read it is an error beside them: the rest of each is right.
-func sinkStatuses(ctx context.Context, h *home.Home) ([]sinkStatus, error) {
+func sinkStatuses(ctx context.Context, h *host.Host) ([]sinkStatus, error) {
 	targets := slices.Clone(h.Config().Export)
 	configured := len(targets)
 	names, errs := export.Names(h.Exports())
@@ -59,7 +59,7 @@ func sinkStatuses(ctx context.Context, h *home.Home) ([]sinkStatus, error) {
 	return all, errs
 }
 
-func (c exportCmd) status(a *app, h *home.Home) error {
+func (c exportCmd) status(a *app, h *host.Host) error {
 	all, err := sinkStatuses(a.ctx, h)
 	if c.JSON {
 		enc := json.NewEncoder(a.stdout)
@@ -73,7 +73,7 @@ func (c exportCmd) status(a *app, h *home.Home) error {
 	for _, s := range all {
 		name := s.Name
 		if !s.Configured {
-			name += " (not in " + home.ConfigFile + ")"
+			name += " (not in " + host.ConfigFile + ")"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\n", name, s.State, s.Sent, behindText(s.Behind), timeText(s.Since()), s.DeadKept,
 			timeText(s.LastSuccess), clean(lastError(s.Stats)))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os/user"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 type shipCmd struct {
@@ -17,7 +17,7 @@ func (c shipCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return h.Ship(a.ctx, c.Differ, a.say)
+	return h.Shipping().Ship(a.ctx, c.Differ, a.say)
 }
 
 type eraseCmd struct {
@@ -39,7 +39,7 @@ func (c eraseCmd) Run(a *app) error {
 	if c.By == "" {
 		c.By = whoAmI()
 	}
-	if err := h.Erase(a.ctx, home.Erasure{Run: run.ID, Seq: c.Seq, Reason: c.Reason, By: c.By}); err != nil {
+	if err := h.Erasures().Erase(a.ctx, host.Erasure{Run: run.ID, Seq: c.Seq, Reason: c.Reason, By: c.By}); err != nil {
 		return err
 	}
 	a.say(fmt.Sprintf("erased seq %d of run %s; its hash stays, and the run verifies", c.Seq, run.ID))

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit/witness"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -28,7 +28,7 @@ func (c fsckCmd) Run(a *app) error {
 	if err != nil {
 		return a.cannotBeJudged(err)
 	}
-	checked, err := h.Fsck(a.ctx, o)
+	checked, err := h.Checks().Fsck(a.ctx, o)
 	if err != nil {
 		return a.cannotBeJudged(err)
 	}
@@ -56,7 +56,7 @@ func (c fsckCmd) Run(a *app) error {
 	return nil
 }
 
-func (c fsckCmd) print(a *app, p home.Problem) error {
+func (c fsckCmd) print(a *app, p host.Problem) error {
 	if c.JSON {
 		line := map[string]any{"run": p.Run, "segment": p.Segment, "name": p.Name(), "problem": p.Err.Error()}
 		if hint := p.Hint(); hint != "" {
@@ -72,7 +72,7 @@ func (c fsckCmd) print(a *app, p home.Problem) error {
 }
 
 // options are what the flags say.
-func (c fsckCmd) options(ctx context.Context, h *home.Home) (o home.FsckOptions, err error) {
+func (c fsckCmd) options(ctx context.Context, h *host.Host) (o host.FsckOptions, err error) {
 	if c.Since != "" {
 		if o.Since, err = regular.Given(ctx, c.Since, maxGiven); err != nil {
 			return o, err
@@ -94,7 +94,7 @@ func (c fsckCmd) options(ctx context.Context, h *home.Home) (o home.FsckOptions,
 }
 
 // witnesses is the policy that is named: all of host.yaml's, some of them by their keys, or a file's.
-func witnesses(ctx context.Context, h *home.Home, names []string) (*witness.Policy, error) {
+func witnesses(ctx context.Context, h *host.Host, names []string) (*witness.Policy, error) {
 	if len(names) == 1 {
 		text, err := keyText(ctx, names[0])
 		if err != nil {
@@ -114,9 +114,9 @@ func witnesses(ctx context.Context, h *home.Home, names []string) (*witness.Poli
 			keys = append(keys, key)
 		}
 	}
-	p, err := h.Witnesses(keys...)
+	p, err := h.ManifestLog().Witnesses(keys...)
 	if err == nil && p == nil {
-		err = errors.New(home.ConfigFile + " names no witnesses under log")
+		err = errors.New(host.ConfigFile + " names no witnesses under log")
 	}
 	return p, err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 type ingestCmd struct {
@@ -66,8 +66,8 @@ func (c ingestCmd) Run(a *app) error {
 }
 
 // config is host.yaml's transport, with what the flags say instead.
-func (c ingestCmd) config(h *home.Home, warn func(string)) (ship.Config, error) {
-	config, ok, err := h.ShipConfig()
+func (c ingestCmd) config(h *host.Host, warn func(string)) (ship.Config, error) {
+	config, ok, err := h.Shipping().Config()
 	if err != nil {
 		return config, err
 	}
@@ -88,7 +88,7 @@ func (c ingestCmd) config(h *home.Home, warn func(string)) (ship.Config, error) 
 }
 
 // store waits for a store that is not up yet: both may be started at the same time.
-func (c ingestCmd) store(a *app, h *home.Home) (store.Store, error) {
+func (c ingestCmd) store(a *app, h *host.Host) (store.Store, error) {
 	for told := false; ; told = true {
 		st, err := h.Store(a.ctx)
 		if err == nil || a.ctx.Err() != nil || !passing(err) {

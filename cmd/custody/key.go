@@ -22,12 +22,12 @@ func (keyShowCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	public, err := h.PublicKey()
+	public, err := h.Keys().Public()
 	if err != nil {
 		return err
 	}
-	a.say("the private key is kept " + h.KeyKept())
-	older, err := h.OlderKeys()
+	a.say("the private key is kept " + h.Keys().Kept())
+	older, err := h.Keys().Older()
 	if err != nil {
 		return err
 	}
@@ -50,12 +50,12 @@ func (c keyRotateCmd) Run(a *app) error {
 	if c.From == "" {
 		a.tidy(h) // else the key that host.yaml names does not sign yet
 	}
-	key, err := h.RotateKey(a.ctx, c.From)
+	key, err := h.Keys().Rotate(a.ctx, c.From)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
-	a.say("the new private key is kept " + h.KeyKept())
+	a.say("the new private key is kept " + h.Keys().Kept())
 	a.say("give the new public key to auditors and witnesses, beside the old one: runs that the old key signed verify with the old key only, what the new one signs with either, through the statement in each bundle")
 	a.say("if the old key may be stolen, auditors must stop trusting it: with it a thief can sign such a statement, too")
 	return nil

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -28,12 +28,12 @@ func (c keyFleetNewCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	public, err := h.NewFleet(c.Name)
+	public, err := h.Fleet().Create(c.Name)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stdout, public)
-	a.say("give it to auditors, and to the hosts as fleet: {root: KEY} in " + home.ConfigFile)
+	a.say("give it to auditors, and to the hosts as fleet: {root: KEY} in " + host.ConfigFile)
 	return nil
 }
 
@@ -44,9 +44,9 @@ func (keyFleetShowCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	public, err := h.FleetRoot()
+	public, err := h.Fleet().Root()
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("this host knows no fleet: custody key fleet new NAME makes a root key, and fleet: {root: KEY} in " + home.ConfigFile + " names one")
+		return errors.New("this host knows no fleet: custody key fleet new NAME makes a root key, and fleet: {root: KEY} in " + host.ConfigFile + " names one")
 	}
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c keyFleetEnrolCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	signed, err := h.Enrol(key, c.Again)
+	signed, err := h.Fleet().Enrol(key, c.Again)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (c keyFleetAddCmd) Run(a *app) error {
 	for _, file := range c.Files {
 		signed, err := regular.Given(a.ctx, file, maxGiven)
 		if err == nil {
-			err = h.AddHost(signed)
+			err = h.Fleet().Add(signed)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
@@ -105,7 +105,7 @@ func (keyFleetListCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	hosts, err := h.Hosts()
+	hosts, err := h.Fleet().Hosts()
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/egress"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/run"
 )
@@ -204,7 +204,7 @@ func clean(s string) string {
 }
 
 // open opens $CUSTODY_HOME and cleans up after runs that died.
-func (a *app) open() (*home.Home, error) {
+func (a *app) open() (*host.Host, error) {
 	h, err := a.home()
 	if err != nil {
 		return nil, err
@@ -215,18 +215,18 @@ func (a *app) open() (*home.Home, error) {
 
 // tidy closes the records of runs that died and removes what is left of their
 // VMs. It reports what it cannot do, and the command goes on.
-func (a *app) tidy(h *home.Home) {
+func (a *app) tidy(h *host.Host) {
 	if err := run.Tidy(a.ctx, h, a.say); err != nil {
 		a.complain(err)
 	}
 }
 
-func (a *app) home() (*home.Home, error) {
-	dir, err := home.Dir()
+func (a *app) home() (*host.Host, error) {
+	dir, err := host.Dir()
 	if err != nil {
 		return nil, err
 	}
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 func TestMarksCannot(t *testing.T) {
 	r := newRecorded(t, "")
 	id := r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	manifests, err := filepath.Glob(filepath.Join(r.home.RunDir(id), "*"+wal.ManifestSuffix))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 // TestMarksDerived: each answer that is derived from a run's records lists those that are not what was signed; one record, the
@@ -18,11 +18,11 @@ import (
 func TestMarksDerived(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	h, err := home.Open(d.home)
+	h, err := host.Open(d.home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	genuine, altered := pastRun(t, h, home.NewRunID(time.Now())), pastRun(t, h, home.NewRunID(time.Now()))
+	genuine, altered := pastRun(t, h, host.NewRunID(time.Now())), pastRun(t, h, host.NewRunID(time.Now()))
 	d.must(0, "note", altered, "a note")
 	d.must(0, "note", altered, "a second note")
 	second := d.notes(altered)[1].ID

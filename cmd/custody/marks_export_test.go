@@ -67,7 +67,7 @@ func (s *sentItems) Close() error { return nil }
 func TestMarksFollow(t *testing.T) {
 	r := newRecorded(t, "")
 	altered := r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	st, err := r.home.Store(t.Context())
@@ -77,7 +77,7 @@ func TestMarksFollow(t *testing.T) {
 	defer st.Close()
 	(&door{T: t, home: r.home.Dir}).sqlite(`UPDATE records SET host = 'evil.example' WHERE seq = 3`)
 	var sent sentItems
-	x, err := export.Open(export.Options{Name: "siem", Dir: t.TempDir(), Source: r.home.Marked(st), Format: export.JSON{}, Sink: &sent})
+	x, err := export.Open(export.Options{Name: "siem", Dir: t.TempDir(), Source: r.home.Checks().Marked(st), Format: export.JSON{}, Sink: &sent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +85,11 @@ func TestMarksFollow(t *testing.T) {
 	if err := x.CatchUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.home.RotateKey(t.Context(), ""); err != nil {
+	if _, err := r.home.Keys().Rotate(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := x.CatchUp(t.Context()); err != nil {

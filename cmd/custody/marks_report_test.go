@@ -23,7 +23,7 @@ func TestMarksReport(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := newRecorded(t, "")
 			id := r.run()
-			if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+			if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 				t.Fatal(err)
 			}
 			if kind != "ended" {

@@ -11,7 +11,7 @@ import (
 func TestMarksNoSummary(t *testing.T) {
 	r := newRecorded(t, "")
 	id, gone := r.run(), r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	(&door{T: t, home: r.home.Dir}).sqlite(`DELETE FROM runs WHERE run = '` + gone + `';
@@ -34,7 +34,7 @@ func TestMarksNoSummary(t *testing.T) {
 func TestRowOfOtherTypes(t *testing.T) {
 	r := newRecorded(t, "")
 	id := r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	kept := r.keepStore()

@@ -7,18 +7,18 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 // TestMarksServed: what a search over the API finds is marked where it is not what was signed; so are findings and accesses.
 func TestMarksServed(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	h, err := home.Open(d.home)
+	h, err := host.Open(d.home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	genuine, altered := pastRun(t, h, home.NewRunID(time.Now())), pastRun(t, h, home.NewRunID(time.Now()))
+	genuine, altered := pastRun(t, h, host.NewRunID(time.Now())), pastRun(t, h, host.NewRunID(time.Now()))
 	s := d.serving()
 	s.token = d.newToken("auditor", "auditor")
 	type hit struct {

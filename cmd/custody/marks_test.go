@@ -14,24 +14,24 @@ import (
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 )
 
 // recorded is a home with runs that were recorded without a VM, and a user of it.
 type recorded struct {
 	*testing.T
-	home *home.Home
+	home *host.Host
 }
 
 func newRecorded(t *testing.T, config string) *recorded {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("CUSTODY_HOME", dir)
-	if err := os.WriteFile(filepath.Join(dir, home.ConfigFile), []byte("version: 1\n"+config), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, host.ConfigFile), []byte("version: 1\n"+config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func newRecorded(t *testing.T, config string) *recorded {
 // run records one.
 func (r *recorded) run() string {
 	r.Helper()
-	id := home.NewRunID(storetest.Start())
+	id := host.NewRunID(storetest.Start())
 	run := r.begin(id)
 	if record, stored := run.Close(r.Context(), wal.Sealed); record != nil || stored != nil {
 		r.Fatal(record, stored)
@@ -49,10 +49,10 @@ func (r *recorded) run() string {
 	return id
 }
 
-func (r *recorded) begin(id string) *home.Run {
+func (r *recorded) begin(id string) *host.Run {
 	r.Helper()
 	red := redact.New([]byte("0123456789abcdef0123456789abcdef"))
-	run, err := r.home.Begin(r.Context(), home.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: red})
+	run, err := r.home.Begin(r.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: red})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -136,7 +136,7 @@ const (
 func TestMarks(t *testing.T) {
 	r := newRecorded(t, "")
 	id := r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	kept := r.keepStore()
@@ -283,14 +283,14 @@ func text1(n uint64) string { b, _ := json.Marshal(n); return string(b) }
 // TestMarksLive: what is not sealed yet is live, in a run that goes on, and not taken for invented; an invented row in it is.
 func TestMarksLive(t *testing.T) {
 	r := newRecorded(t, "")
-	id := home.NewRunID(storetest.Start())
+	id := host.NewRunID(storetest.Start())
 	run := r.begin(id)
 	logs := r.home.Logs()
-	marks, err := r.home.Marks(logs)
+	marks, err := r.home.Checks().Marks(logs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := func(reader home.Reader) map[store.State]int {
+	states := func(reader host.Reader) map[store.State]int {
 		all := map[store.State]int{}
 		for row, err := range reader.Records(t.Context(), store.Query{Run: id}) {
 			if err != nil {
@@ -319,7 +319,7 @@ func TestMarksLive(t *testing.T) {
 func TestMarksElsewhere(t *testing.T) {
 	r := newRecorded(t, "")
 	id := r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	dir := r.home.RunDir(id)
@@ -370,7 +370,7 @@ func TestMarksElsewhere(t *testing.T) {
 // TestMarksBehind: a run whose end someone removed from the store is marked, and the timeline names the records that are missing.
 func TestMarksBehind(t *testing.T) {
 	r := newRecorded(t, "")
-	id := home.NewRunID(storetest.Start())
+	id := host.NewRunID(storetest.Start())
 	run := r.begin(id)
 	time.Sleep(1500 * time.Millisecond) // a segment is sealed
 	for _, e := range storetest.Events(12)[10:] {
@@ -381,7 +381,7 @@ func TestMarksBehind(t *testing.T) {
 	if record, stored := run.Close(t.Context(), wal.Sealed); record != nil || stored != nil {
 		t.Fatal(record, stored)
 	}
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	(&door{T: t, home: r.home.Dir}).sqlite(`DELETE FROM records WHERE seq > 12; DELETE FROM manifests WHERE idx > 0;
@@ -398,7 +398,7 @@ func TestMarksBehind(t *testing.T) {
 func TestVerifyOtherName(t *testing.T) {
 	r := newRecorded(t, "")
 	id := r.run()
-	copied := home.NewRunID(storetest.Start().Add(time.Hour))
+	copied := host.NewRunID(storetest.Start().Add(time.Hour))
 	copyTree(t, r.home.RunDir(id), r.home.RunDir(copied))
 	var out strings.Builder
 	a := &app{ctx: t.Context(), stdout: &out, stderr: &out}

@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/metrics"
 )
 
@@ -50,9 +50,9 @@ func (m *meters) Close() error {
 }
 
 // spool tells how much of the host's logs the store does not have.
-func (m *meters) spool(h *home.Home) {
+func (m *meters) spool(h *host.Host) {
 	if m != nil {
-		m.Spool(func() (used, limit int64) { return h.Unshipped(), int64(h.Config().Spool) })
+		m.Spool(func() (used, limit int64) { return h.Shipping().Unshipped(), int64(h.Config().Spool) })
 	}
 }
 

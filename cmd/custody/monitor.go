@@ -14,7 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit/monitor"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 type monitorCmd struct {
@@ -90,7 +90,7 @@ func openMonitor(state, where string, keys []note.Verifier) (*monitor.Monitor, e
 
 // monitorState names the file by the log's hash, since its name can be any text. A witness has one with an ending of its own: it
 // reads checkpoints before they are published, and what is published then would be a log that was rolled back.
-func monitorState(h *home.Home, log, suffix string) string {
+func monitorState(h *host.Host, log, suffix string) string {
 	sum := sha256.Sum256([]byte(log))
 	return filepath.Join(h.Dir, "monitor", hex.EncodeToString(sum[:16])+suffix)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/monitor"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/witness"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 // TestMonitorBesideWitness: a witness reads a checkpoint before it is published. A monitor of the same home does not take the
@@ -22,11 +22,11 @@ import (
 func TestMonitorBesideWitness(t *testing.T) {
 	r := newRecorded(t, "")
 	r.run()
-	if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+	if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	log := filepath.Join(r.home.Dir, "log")
-	key, err := r.home.Key()
+	key, err := r.home.Keys().Signing()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestMonitorBesideWitness(t *testing.T) {
 		t.Fatalf("monitor exits %d: %s", code, text)
 	}
 
-	next := filepath.Join(t.TempDir(), home.NewRunID(time.Now()))
+	next := filepath.Join(t.TempDir(), host.NewRunID(time.Now()))
 	forge(t, r.home, next, filepath.Base(next))
 	forceLog(t, r.home, log, next) // an entry that no published checkpoint has
 	source, err := monitor.OpenSource(log)

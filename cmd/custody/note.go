@@ -11,7 +11,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/replay"
 )
@@ -58,7 +58,7 @@ func (c noteCmd) Run(a *app) error {
 }
 
 // place finds the record that the note is about, or the note that it withdraws.
-func (c noteCmd) place(a *app, st home.Reader, run store.Run, n *audit.Note) error {
+func (c noteCmd) place(a *app, st host.Reader, run store.Run, n *audit.Note) error {
 	if c.Withdraw != "" {
 		if c.Seq != 0 || c.At != "" || len(c.Tag) > 0 {
 			return usageError{errors.New("--withdraw goes with a text, and with nothing else")}
@@ -96,7 +96,7 @@ func (c noteCmd) place(a *app, st home.Reader, run store.Run, n *audit.Note) err
 }
 
 // note records n in an access log of its own, which is sealed and carried to the store before it returns.
-func (a *app) note(h *home.Home, n audit.Note) (string, error) {
+func (a *app) note(h *host.Host, n audit.Note) (string, error) {
 	if err := n.Check(); err != nil {
 		return "", err
 	}
@@ -115,7 +115,7 @@ func (a *app) note(h *home.Home, n audit.Note) (string, error) {
 
 // callerName names the user of this host who acts: of root, the one who called sudo.
 func callerName() string {
-	uid := strconv.Itoa(home.Caller())
+	uid := strconv.Itoa(host.Caller())
 	if u, err := user.LookupId(uid); err == nil {
 		return u.Username
 	}
@@ -189,7 +189,7 @@ func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row,
 }
 
 // notesOn reads the notes on a run, and their withdrawals.
-func (a *app) notesOn(st home.Reader, run store.Run) ([]replay.Note, error) {
+func (a *app) notesOn(st host.Reader, run store.Run) ([]replay.Note, error) {
 	all, err := replay.ReadNotes(run, st.Search(a.ctx, replay.NotesQuery(run, maxNotes)))
 	if err == nil && len(all) == maxNotes {
 		a.say(fmt.Sprintf("the run has more notes than %d: the oldest are left out", maxNotes))

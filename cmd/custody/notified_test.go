@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/notify"
 )
 
@@ -118,12 +118,12 @@ func TestNotifiedChecks(t *testing.T) {
 	d.env = []string{to.env()}
 	heard := filepath.Join(d.dir, "heard")
 	d.write(filepath.Join(d.home, "host.yaml"), to.host(heard, "verify"))
-	h, err := home.Open(d.home)
+	h, err := host.Open(d.home)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hostKey := strings.TrimSpace(d.must(0, "key", "show").stdout)
-	run := pastRun(t, h, home.NewRunID(time.Now()))
+	run := pastRun(t, h, host.NewRunID(time.Now()))
 	bundle, log := filepath.Join(d.dir, "run.bundle"), filepath.Join(d.home, "log")
 	d.must(0, "bundle", run, "-o", bundle)
 	for _, check := range [][]string{{"fsck"}, {"verify", run}, {"verify", bundle, "--key", hostKey}, {"monitor", log, "--key", hostKey}} {
@@ -161,6 +161,6 @@ func TestNotifiedChecks(t *testing.T) {
 	forged := filepath.Join(t.TempDir(), run)
 	forge(t, h, forged, run)
 	forceLog(t, h, log, forged)
-	pastRun(t, h, home.NewRunID(time.Now()))
+	pastRun(t, h, host.NewRunID(time.Now()))
 	sent("monitor of "+log, "monitor", log, "--key", hostKey)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/doctor"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/notify"
 )
 
@@ -29,7 +29,7 @@ func (c notifyTestCmd) Run(a *app) error {
 	}
 	results := notify.Try(a.ctx, h.Config().Notify, h.NotifyHost(), c.Name...)
 	if len(results) == 0 {
-		return errors.New(home.ConfigFile + " has no webhook or hook under notify: docs/notify.md shows one")
+		return errors.New(host.ConfigFile + " has no webhook or hook under notify: docs/notify.md shows one")
 	}
 	failed := false
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
@@ -77,7 +77,7 @@ func (notifySendCmd) Run(a *app) error {
 }
 
 // notifyFailed sends that a check found something. h may be nil; a host without a usable home sends nothing.
-func (a *app) notifyFailed(h *home.Home, run, detail string) {
+func (a *app) notifyFailed(h *host.Host, run, detail string) {
 	if h == nil {
 		var err error
 		if h, err = a.home(); err != nil {
@@ -97,7 +97,7 @@ func (a *app) notifyJudged(what string, j judged) {
 }
 
 // notifications reports whether messages get to where host.yaml sends them.
-func notifications(h *home.Home) []doctor.Finding {
+func notifications(h *host.Host) []doctor.Finding {
 	var found []doctor.Finding
 	for _, s := range notify.States(h.Notifications(), h.Config().Notify) {
 		f := doctor.Finding{Name: "notify " + s.Name, Grade: doctor.OK, Detail: fmt.Sprintf("%d delivered, %d waiting, %d dropped", s.Delivered, s.Waiting, s.Dropped)}

@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/audit/witness"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 // witnessServer is a witness on loopback for the log of a host; stop ends it.
@@ -72,30 +72,30 @@ func (r *recorded) fsck(c fsckCmd) (int, string) {
 // kept elsewhere, and by a witness, and by nothing that is on the host.
 func TestFsckRolledBack(t *testing.T) {
 	t.Setenv("CUSTODY_HOME", t.TempDir())
-	h, err := home.Open(os.Getenv("CUSTODY_HOME"))
+	h, err := host.Open(os.Getenv("CUSTODY_HOME"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	hostKey, err := h.PublicKey()
+	hostKey, err := h.Keys().Public()
 	if err != nil {
 		t.Fatal(err)
 	}
 	vkey, address, stop := witnessServer(t, t.TempDir(), "127.0.0.1:0", hostKey)
 	config := fmt.Sprintf("version: 1\nlog: {wait: 5s, witnesses: [{key: %q, url: %q}]}\n", vkey, "http://"+address)
-	if err := os.WriteFile(filepath.Join(h.Dir, home.ConfigFile), []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.Dir, host.ConfigFile), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = home.Open(h.Dir); err != nil {
+	if h, err = host.Open(h.Dir); err != nil {
 		t.Fatal(err)
 	}
 	r := &recorded{t, h}
 	record := func(after time.Duration) {
 		t.Helper()
-		run := r.begin(home.NewRunID(storetest.Start().Add(after)))
+		run := r.begin(host.NewRunID(storetest.Start().Add(after)))
 		if record, stored := run.Close(t.Context(), wal.Sealed); record != nil || stored != nil {
 			t.Fatal(record, stored)
 		}
-		if err := h.Ship(t.Context(), false, func(text string) { t.Log(text) }); err != nil {
+		if err := h.Shipping().Ship(t.Context(), false, func(text string) { t.Log(text) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,10 +156,10 @@ func TestFsckRolledBack(t *testing.T) {
 	// The log goes on from there without the witness: it has two histories.
 	stop()
 	outcome("put back, witness away", fsckCmd{Witness: []string{"all"}}, 2, "too few witnesses have answered")
-	if err := os.WriteFile(filepath.Join(h.Dir, home.ConfigFile), []byte("version: 1\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.Dir, host.ConfigFile), []byte("version: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = home.Open(h.Dir); err != nil {
+	if h, err = host.Open(h.Dir); err != nil {
 		t.Fatal(err)
 	}
 	r.home = h

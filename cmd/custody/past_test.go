@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -33,7 +33,7 @@ func TestRewrittenPast(t *testing.T) {
 	served := other.serve("witness", "serve", "--listen", address, "--log", hostKey)
 	awaitPort(t, address)
 	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\nlog: {wait: 3s, witnesses: [{key: \""+witness+"\", url: \"http://"+address+"\"}]}\n")
-	h, err := home.Open(d.home)
+	h, err := host.Open(d.home)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestRewrittenPast(t *testing.T) {
 		return other.must(code, append([]string{"monitor", log, "--key", hostKey}, more...)...).stdout
 	}
 
-	genuine := pastRun(t, h, home.NewRunID(time.Now().AddDate(-1, 0, 0)))
+	genuine := pastRun(t, h, host.NewRunID(time.Now().AddDate(-1, 0, 0)))
 	kept, bundle := filepath.Join(d.dir, "kept"), filepath.Join(d.dir, "genuine.tar")
 	copyTree(t, filepath.Join(log, "checkpoint"), kept)
 	other.contains(monitor(0), "one history")
@@ -59,16 +59,16 @@ func TestRewrittenPast(t *testing.T) {
 	forged := filepath.Join(t.TempDir(), genuine)
 	forge(t, h, forged, genuine)
 	forceLog(t, h, log, forged)
-	pastRun(t, h, home.NewRunID(time.Now())) // the next run has the log published and cosigned
+	pastRun(t, h, host.NewRunID(time.Now())) // the next run has the log published and cosigned
 	other.contains(monitor(1), "ALARM entry-twice", genuine)
 	other.contains(monitor(1, "--json"), `"name":"entry-twice"`)
 	other.contains(d.custody("fsck").stdout, "log-entry-twice")
 
-	reader, err := h.LogReader()
+	reader, err := h.ManifestLog().Reader()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := h.Key()
+	key, err := h.Keys().Signing()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,16 +95,16 @@ func TestRewrittenPast(t *testing.T) {
 	name, _, _ := strings.Cut(hostKey, "+")
 	other.serve("witness", "serve", "--listen", address, "--log", hostKey, "--entries", name+"="+log)
 	awaitPort(t, address)
-	blind := home.NewRunID(time.Now())
+	blind := host.NewRunID(time.Now())
 	if _, stored := makeRun(t, h, blind); stored == nil || !strings.Contains(stored.Error(), "two histories") {
 		t.Errorf("it is cosigned: %v", stored)
 	}
 }
 
 // makeRun writes a run and ends it.
-func makeRun(t *testing.T, h *home.Home, id string) (recorded, stored error) {
+func makeRun(t *testing.T, h *host.Host, id string) (recorded, stored error) {
 	t.Helper()
-	run, err := h.Begin(t.Context(), home.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,10 +114,10 @@ func makeRun(t *testing.T, h *home.Home, id string) (recorded, stored error) {
 		}
 	}
 	recorded, stored = run.Close(t.Context(), wal.Sealed)
-	return recorded, errors.Join(stored, h.Ship(t.Context(), false, func(string) {}))
+	return recorded, errors.Join(stored, h.Shipping().Ship(t.Context(), false, func(string) {}))
 }
 
-func pastRun(t *testing.T, h *home.Home, id string) string {
+func pastRun(t *testing.T, h *host.Host, id string) string {
 	t.Helper()
 	if recorded, stored := makeRun(t, h, id); recorded != nil || stored != nil {
 		t.Fatal(recorded, stored)
@@ -130,9 +130,9 @@ func pastEvent(text string) audit.Event {
 }
 
 // forge writes a record of a year ago with the host's key.
-func forge(t *testing.T, h *home.Home, dir, run string) {
+func forge(t *testing.T, h *host.Host, dir, run string) {
 	t.Helper()
-	key, err := h.Key()
+	key, err := h.Keys().Signing()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,9 +151,9 @@ func forge(t *testing.T, h *home.Home, dir, run string) {
 }
 
 // forceLog adds a run's manifests to a log, which Custody itself refuses.
-func forceLog(t *testing.T, h *home.Home, log, dir string) {
+func forceLog(t *testing.T, h *host.Host, log, dir string) {
 	t.Helper()
-	key, err := h.Key()
+	key, err := h.Keys().Signing()
 	if err != nil {
 		t.Fatal(err)
 	}

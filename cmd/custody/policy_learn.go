@@ -76,7 +76,7 @@ func (c policyLearnCmd) traffic(a *app) (string, *learn.Traffic, error) {
 		return "", nil, err
 	}
 	defer st.Close()
-	marks, err := h.Marks(st)
+	marks, err := h.Checks().Marks(st)
 	if err != nil {
 		return "", nil, err
 	}

@@ -11,21 +11,21 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 )
 
 // writeRun makes a run's record of events, through recorder, log and store.
-func writeRun(t *testing.T, h *home.Home, events ...audit.Event) string {
+func writeRun(t *testing.T, h *host.Host, events ...audit.Event) string {
 	t.Helper()
 	tag, err := h.TagKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	r, err := h.Begin(ctx, home.RunOptions{ID: home.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redact.New(tag)})
+	r, err := h.Begin(ctx, host.RunOptions{ID: host.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redact.New(tag)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +121,11 @@ func patched(t *testing.T, file, diff string) string {
 	return string(b)
 }
 
-func newHome(t *testing.T) *home.Home {
+func newHome(t *testing.T) *host.Host {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("CUSTODY_HOME", dir)
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

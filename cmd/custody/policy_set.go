@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
@@ -34,12 +34,12 @@ func (c policySetCmd) Run(a *app) error {
 	if err := run.CheckTrust(a.ctx, h, &p, c.File, a.accepts(c.Trust)); err != nil {
 		return err
 	}
-	id, err := h.LiveRun(c.Name)
+	id, err := h.Control().Find(c.Name)
 	if err != nil {
 		return err
 	}
-	change, err := h.SetPolicy(a.ctx, id, file)
-	if errors.Is(err, home.ErrNotLive) {
+	change, err := h.Control().SetPolicy(a.ctx, id, file)
+	if errors.Is(err, host.ErrNotLive) {
 		return fmt.Errorf("%w; custody runs lists the runs, a policy for the next one goes into its project's file", err)
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/docker/go-units"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 )
 
 type pruneCmd struct {
@@ -21,7 +21,7 @@ func (c pruneCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	p, err := h.Prune(a.ctx, c.DryRun)
+	p, err := h.Retention().Prune(a.ctx, c.DryRun)
 	deleted, removed := "deleted", "removed"
 	if c.DryRun {
 		deleted, removed = "would delete", "would remove"
@@ -59,7 +59,7 @@ func (c holdCmd) Run(a *app) error {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	if c.Release {
-		return h.Release(run.ID)
+		return h.Retention().Release(run.ID)
 	}
 	if c.Reason == "" {
 		return errors.New("a hold needs a reason: give --reason")
@@ -67,11 +67,11 @@ func (c holdCmd) Run(a *app) error {
 	if c.By == "" {
 		c.By = whoAmI()
 	}
-	return h.Hold(home.Hold{Run: run.ID, Reason: c.Reason, By: c.By})
+	return h.Retention().Hold(host.Hold{Run: run.ID, Reason: c.Reason, By: c.By})
 }
 
-func (a *app) holds(h *home.Home) error {
-	all, err := h.Holds()
+func (a *app) holds(h *host.Host) error {
+	all, err := h.Retention().Holds()
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (a *app) holds(h *home.Home) error {
 }
 
 // deletedRuns lists the runs that retention deleted from this host.
-func (a *app) deletedRuns(h *home.Home, asJSON bool) error {
-	all, err := h.Deletions(a.ctx)
+func (a *app) deletedRuns(h *host.Host, asJSON bool) error {
+	all, err := h.Deletions().All(a.ctx)
 	if err != nil {
 		return err
 	}

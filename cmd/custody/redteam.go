@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redteam"
 )
@@ -68,7 +68,7 @@ func printJSON[T any](a *app, list []T) error {
 }
 
 // attack carries the suite out under a record of its own.
-func (c redteamCmd) attack(a *app, h *home.Home) (outcomes []redteam.Outcome, run string, err error) {
+func (c redteamCmd) attack(a *app, h *host.Host) (outcomes []redteam.Outcome, run string, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, "", err
@@ -83,8 +83,8 @@ func (c redteamCmd) attack(a *app, h *home.Home) (outcomes []redteam.Outcome, ru
 		TierNote: "the suite itself, outside of any sandbox; each probe's event names the run that it attacked",
 	}
 	start.Host, _ = os.Hostname()
-	record, err := h.Begin(a.ctx, home.RunOptions{
-		ID: home.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redactor,
+	record, err := h.Begin(a.ctx, host.RunOptions{
+		ID: host.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redactor,
 		Facts: proof.Facts{RulesetDigest: start.RulesetDigest, Tier: start.Tier},
 		OnStall: func(err error) {
 			a.say("the suite's record cannot be written (" + err.Error() + "): it waits until it can")

@@ -20,7 +20,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
@@ -69,7 +69,7 @@ func (c reportCmd) Run(a *app) error {
 }
 
 // runs are those that the arguments name, of one tenant.
-func (c reportCmd) runs(a *app, h *home.Home, st home.Reader, in report.Input) ([]store.Run, error) {
+func (c reportCmd) runs(a *app, h *host.Host, st host.Reader, in report.Input) ([]store.Run, error) {
 	tenant := ""
 	if c.Tenant != nil {
 		tenant = scope(*c.Tenant)
@@ -117,14 +117,14 @@ func outsideOf(tenant string, runs []store.Run) string {
 }
 
 // checked is a run with what its verification says now.
-func (a *app) checked(ctx context.Context, h *home.Home, st home.Reader, run store.Run) report.Run {
+func (a *app) checked(ctx context.Context, h *host.Host, st host.Reader, run store.Run) report.Run {
 	found, err := a.checkTrusted(ctx, h, st, run)
 	return report.Run{Run: run, Verification: report.Verified(found, err, time.Now().UTC())}
 }
 
 // checkTrusted verifies a run with the keys that this host knows.
-func (a *app) checkTrusted(ctx context.Context, h *home.Home, st runReader, run store.Run) (proof.Report, error) {
-	keys, err := h.Trusted()
+func (a *app) checkTrusted(ctx context.Context, h *host.Host, st runReader, run store.Run) (proof.Report, error) {
+	keys, err := h.Keys().Trusted()
 	if err != nil {
 		return proof.Report{}, err
 	}
@@ -135,8 +135,8 @@ func (a *app) checkTrusted(ctx context.Context, h *home.Home, st runReader, run 
 func scope(tenant string) string { return cmp.Or(tenant, store.NoTenant) }
 
 // build makes a report of in's runs, which are checked, with the access logs that may tell who looked.
-func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.Input) (*report.Report, error) {
-	marks, err := h.Marks(st)
+func (a *app) build(ctx context.Context, h *host.Host, st api.Source, in report.Input) (*report.Report, error) {
+	marks, err := h.Checks().Marks(st)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.
 			first = run.Run.Start
 		}
 	}
-	logs, err := st.Runs(ctx, store.Filter{Class: store.Accesses, From: first.Add(-home.AccessDay)})
+	logs, err := st.Runs(ctx, store.Filter{Class: store.Accesses, From: first.Add(-host.AccessDay)})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (a *app) build(ctx context.Context, h *home.Home, st api.Source, in report.
 }
 
 // write puts the report's files into the directory.
-func (c reportCmd) write(a *app, h *home.Home, st api.Source, r *report.Report) error {
+func (c reportCmd) write(a *app, h *host.Host, st api.Source, r *report.Report) error {
 	if err := os.MkdirAll(c.Out, 0o700); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (c reportCmd) write(a *app, h *home.Home, st api.Source, r *report.Report) 
 }
 
 // sayKeys names the older keys that signed runs of a report: with the present one alone these cannot be judged.
-func (a *app) sayKeys(h *home.Home, r *report.Report) error {
+func (a *app) sayKeys(h *host.Host, r *report.Report) error {
 	said := map[string]bool{}
 	for _, s := range r.Sources {
 		if !s.Whole() || !store.ValidRun(s.Run) {
@@ -207,7 +207,7 @@ func (a *app) sayKeys(h *home.Home, r *report.Report) error {
 		if _, err := os.Stat(h.RunDir(s.Run)); err != nil {
 			continue // another host's
 		}
-		key, retired, err := h.KeyOf(s.Run)
+		key, retired, err := h.Keys().Of(s.Run)
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (a *app) sayKeys(h *home.Home, r *report.Report) error {
 // deliver gives put each file of a report: the report itself, the host's statement about it, and of each
 // run a bundle that has both as well. by is who asked for it; empty: this host.
 // What goes on has no bundle yet; of an access log the bundle shows what is about the report's tenant.
-func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report, by string, put func(name string, write func(io.Writer) error) error) error {
+func deliver(ctx context.Context, h *host.Host, st api.Source, r *report.Report, by string, put func(name string, write func(io.Writer) error) error) error {
 	files, err := r.Attachments()
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 	if err != nil {
 		return err
 	}
-	key, err := h.Key()
+	key, err := h.Keys().Signing()
 	if err != nil {
 		return err
 	}
@@ -266,11 +266,11 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 		if err != nil {
 			return err
 		}
-		o := home.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == s.Run })}
-		if !h.HasLogOf(scope(run.Tenant), run.ID) { // only the host that made a run can attach to it
+		o := host.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == s.Run })}
+		if !h.RunLogs().HasOf(scope(run.Tenant), run.ID) { // only the host that made a run can attach to it
 			o.Attachments, o.About = nil, nil
-			var unknown *home.NotEnrolledError
-			if err := h.Bundles(ctx, scope(run.Tenant), run.ID); errors.As(err, &unknown) {
+			var unknown *host.NotEnrolledError
+			if err := h.Proofs().Bundles(ctx, scope(run.Tenant), run.ID); errors.As(err, &unknown) {
 				continue // nor could its verification be in the report
 			} else if err != nil {
 				return err
@@ -281,7 +281,7 @@ func deliver(ctx context.Context, h *home.Home, st api.Source, r *report.Report,
 				return err
 			}
 		}
-		if err := put(s.Run+".tar", func(w io.Writer) error { return h.Bundle(ctx, w, scope(run.Tenant), run.ID, o) }); err != nil {
+		if err := put(s.Run+".tar", func(w io.Writer) error { return h.Proofs().Bundle(ctx, w, scope(run.Tenant), run.ID, o) }); err != nil {
 			return err
 		}
 	}

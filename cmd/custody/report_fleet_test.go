@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -22,7 +22,7 @@ func TestFleetBundles(t *testing.T) {
 	for _, d := range []*door{there, here} {
 		d.env = append(d.env, "CUSTODY_STORE="+dsn)
 	}
-	h, err := home.Open(there.home)
+	h, err := host.Open(there.home)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +37,8 @@ func TestFleetBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := home.NewRunID(storetest.Start())
-	run, err := h.Begin(t.Context(), home.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
+	id := host.NewRunID(storetest.Start())
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/story"
 )
 
@@ -23,12 +23,12 @@ func TestBundleAfterRotation(t *testing.T) {
 	r := newRecorded(t, "")
 	record := func(after time.Duration) string {
 		t.Helper()
-		id := home.NewRunID(storetest.Start().Add(after))
+		id := host.NewRunID(storetest.Start().Add(after))
 		run := r.begin(id)
 		if record, stored := run.Close(t.Context(), wal.Sealed); record != nil || stored != nil {
 			t.Fatal(record, stored)
 		}
-		if err := r.home.Ship(t.Context(), false, func(string) {}); err != nil {
+		if err := r.home.Shipping().Ship(t.Context(), false, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
 		return id
@@ -36,11 +36,11 @@ func TestBundleAfterRotation(t *testing.T) {
 	var keys, runs []string
 	for i := range 3 {
 		if i > 0 {
-			if _, err := r.home.RotateKey(t.Context(), ""); err != nil {
+			if _, err := r.home.Keys().Rotate(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
 		}
-		key, err := r.home.PublicKey()
+		key, err := r.home.Keys().Public()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 )
@@ -124,7 +124,7 @@ func absolute(path string) string {
 }
 
 // finish does what follows a run: it prints its records, if asked to, and prunes what host.yaml no longer keeps.
-func (c runCmd) finish(a *app, h *home.Home, res run.Result) error {
+func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 	if res.Late != nil {
 		a.late(res.Late)
 	}
@@ -134,7 +134,7 @@ func (c runCmd) finish(a *app, h *home.Home, res run.Result) error {
 	}
 	brief, cancel := context.WithTimeoutCause(context.WithoutCancel(a.ctx), pruneTime, errors.New("the time for it at a run's end is over; `custody prune` goes on"))
 	defer cancel()
-	if _, err := h.Prune(brief, false); err != nil {
+	if _, err := h.Retention().Prune(brief, false); err != nil {
 		a.say("what host.yaml no longer keeps is still here: " + err.Error())
 	}
 	if !c.Quiet {
@@ -159,9 +159,9 @@ func (a *app) late(why error) {
 }
 
 // printRecords writes what the log of a run holds, one record a line.
-func (a *app) printRecords(h *home.Home, id string) error {
+func (a *app) printRecords(h *host.Host, id string) error {
 	out := bufio.NewWriter(a.stdout)
-	for frame, err := range h.Frames(id) {
+	for frame, err := range h.RunLogs().Frames(id) {
 		if err != nil {
 			return fmt.Errorf("print the records: %w", err)
 		}

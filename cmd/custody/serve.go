@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
@@ -77,7 +77,7 @@ func (c serveCmd) Run(a *app) error {
 }
 
 // place is where in the page the printed link leads, "" for its beginning, and the run that it shows there.
-func (c serveCmd) place(a *app, h *home.Home) (string, store.Run, error) {
+func (c serveCmd) place(a *app, h *host.Host) (string, store.Run, error) {
 	if c.Show == "" {
 		return "", store.Run{}, nil
 	}
@@ -96,14 +96,14 @@ func (c serveCmd) place(a *app, h *home.Home) (string, store.Run, error) {
 // service is custody serve with its parts.
 type service struct {
 	*app
-	home   *home.Home // nil: a bundle is shown alone
+	home   *host.Host // nil: a bundle is shown alone
 	dir    string     // where a link is kept that no one sees printed
 	config access.Config
 	// The printed link's place in the page, and how long it is good.
 	place   string
 	leadsTo store.Run // the run of place; without an ID: none
 	linkFor time.Duration
-	looks   *home.AccessLog
+	looks   *host.AccessLog
 	gate    *access.Gate
 	api     *api.Server
 }
@@ -153,7 +153,7 @@ func (s *service) tenants(ctx context.Context) []string {
 		s.say(fmt.Sprintf("the runs cannot be listed, so the link shows the host's own tenant only: %v", err))
 	}
 	for _, run := range runs {
-		if !slices.Contains(all, run.Tenant) && s.home.HasLogOf(scope(run.Tenant), run.ID) {
+		if !slices.Contains(all, run.Tenant) && s.home.RunLogs().HasOf(scope(run.Tenant), run.ID) {
 			all = append(all, run.Tenant)
 		}
 	}
@@ -274,7 +274,7 @@ func (s *service) marks(ctx context.Context) (api.Marker, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.home.Marks(st)
+	m, err := s.home.Checks().Marks(st)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -282,8 +282,8 @@ func (s *service) marks(ctx context.Context) (api.Marker, error) {
 }
 
 type marker struct {
-	*home.Marks
-	home.Reader
+	*host.Marks
+	host.Reader
 }
 
 // verify checks a run with the keys that this host knows.
@@ -298,7 +298,7 @@ func (s *service) verify(ctx context.Context, run store.Run) (proof.Report, erro
 
 // bundle writes the evidence of a run, or of a part of it.
 func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part api.Selection) error {
-	o := home.BundleOptions{Since: part.Since, By: part.By}
+	o := host.BundleOptions{Since: part.Since, By: part.By}
 	if part.First > 0 || part.Last > 0 {
 		last := part.Last
 		if last == 0 {
@@ -307,8 +307,8 @@ func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part a
 		o.Select = &proof.Selection{Context: true, What: fmt.Sprintf("seq %d to %d", part.First, last),
 			Shows: func(seq uint64) bool { return part.First <= seq && seq <= last }}
 	}
-	err := s.home.Bundle(ctx, w, scope(run.Tenant), run.ID, o)
-	if unknown := new(home.NotEnrolledError); errors.As(err, &unknown) {
+	err := s.home.Proofs().Bundle(ctx, w, scope(run.Tenant), run.ID, o)
+	if unknown := new(host.NotEnrolledError); errors.As(err, &unknown) {
 		return access.NewProblem(http.StatusConflict, "host-unknown", unknown.Error(), unknown.Hint())
 	}
 	if errors.Is(err, proof.ErrOtherHost) {
@@ -319,16 +319,16 @@ func (s *service) bundle(ctx context.Context, w io.Writer, run store.Run, part a
 
 // proof proves one record.
 func (s *service) proof(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error) {
-	return s.home.ProofOf(ctx, scope(run.Tenant), run.ID, seq)
+	return s.home.Proofs().OfRecord(ctx, scope(run.Tenant), run.ID, seq)
 }
 
 // notebook records notes in the access log.
-type notebook struct{ *home.AccessLog }
+type notebook struct{ *host.AccessLog }
 
 // Note implements api.Notes.
 func (n notebook) Note(ctx context.Context, note audit.Note) (audit.Noted, error) {
 	noted, err := n.AccessLog.Note(ctx, note)
-	if errors.Is(err, home.ErrOtherTenant) {
+	if errors.Is(err, host.ErrOtherTenant) {
 		return noted, access.NewProblem(http.StatusConflict, "other-tenant", err.Error(), "note it at a host of the run's tenant, or of none")
 	}
 	return noted, err

@@ -7,14 +7,14 @@ import (
 	"os"
 	"os/signal"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
 )
 
 // service has the program's own words leave as lines of JSON, through the redactor, as
 // what runs for long and is watched by others wants them.
-func (a *app) service(h *home.Home, name string) error {
+func (a *app) service(h *host.Host, name string) error {
 	tag, err := h.TagKey()
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -82,7 +82,7 @@ func (c runsCmd) filter() (f store.Filter, zone *time.Location, err error) {
 }
 
 // openReader opens what runs are shown from, after it was brought up to date.
-func (a *app) openReader() (*home.Home, home.Reader, error) {
+func (a *app) openReader() (*host.Host, host.Reader, error) {
 	h, err := a.open()
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +98,7 @@ func (rebuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	n, err := h.Rebuild(a.ctx)
+	n, err := h.Shipping().Rebuild(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (c timelineCmd) Run(a *app) error {
 
 // shown is a run that is shown, from the store or from a bundle.
 type shown struct {
-	home.Reader
+	host.Reader
 	run     store.Run
 	opt     replay.Options
 	verdict replay.Verdict
@@ -191,7 +191,7 @@ type shown struct {
 	close   []func() error
 }
 
-// Close implements home.Reader.
+// Close implements host.Reader.
 func (s *shown) Close() error {
 	var errs []error
 	for _, f := range slices.Backward(s.close) {
@@ -231,7 +231,7 @@ func (c timelineCmd) open(a *app) (*shown, error) {
 	return s, nil
 }
 
-func (c timelineCmd) openRun(a *app, h *home.Home, s *shown) (err error) {
+func (c timelineCmd) openRun(a *app, h *host.Host, s *shown) (err error) {
 	if s.run, err = s.Run(a.ctx, "", c.Name); err != nil {
 		return noRun(c.Name, err)
 	}
@@ -315,8 +315,8 @@ func kindsOf(names []string) ([]audit.Kind, error) {
 }
 
 // marking is layout, and marks what r shows where it is not what was signed.
-func (a *app) marking(h *home.Home, r home.Reader) (replay.Options, error) {
-	marks, err := h.Marks(r)
+func (a *app) marking(h *host.Host, r host.Reader) (replay.Options, error) {
+	marks, err := h.Checks().Marks(r)
 	if err != nil {
 		return replay.Options{}, err
 	}

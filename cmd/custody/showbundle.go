@@ -15,7 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -114,7 +114,7 @@ func (u untilDone) Read(p []byte) (int, error) {
 
 // shownBundle is a bundle that is read rather than only verified.
 type shownBundle struct {
-	*home.BundleReader
+	*host.BundleReader
 	path     string
 	remove   func() // the copy that path leads to
 	evidence *proof.Evidence
@@ -147,7 +147,7 @@ func (b *shownBundle) open(a *app, name string, keyed bool) (err error) {
 	if b.doubt != nil && (keyed || !errors.Is(b.doubt, proof.ErrCannotBeJudged)) {
 		return a.refuse(name, b.doubt)
 	}
-	if b.BundleReader, err = home.ReadBundle(a.ctx, b.evidence); err != nil {
+	if b.BundleReader, err = host.ReadBundle(a.ctx, b.evidence); err != nil {
 		return a.refuse(name, err)
 	}
 	return nil
@@ -162,7 +162,7 @@ func (a *app) refuse(name string, err error) error {
 	return exitCannotBeKnown
 }
 
-// Close implements home.Reader.
+// Close implements host.Reader.
 func (b *shownBundle) Close() error {
 	var errs []error
 	if b.BundleReader != nil {

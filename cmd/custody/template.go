@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm/template"
@@ -103,7 +103,7 @@ func (c templateBuildCmd) Run(a *app) error {
 }
 
 // templates opens the store of templates of a home.
-func (a *app) templates(h *home.Home) (template.Store, error) {
+func (a *app) templates(h *host.Host) (template.Store, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return template.Store{}, err

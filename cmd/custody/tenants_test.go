@@ -18,7 +18,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/replay/access"
 )
@@ -30,23 +30,23 @@ func (d *door) ranFor(tenant, dsn string) (id, key string) {
 	if err := os.WriteFile(filepath.Join(dir, "host.yaml"), []byte("version: 1\ntenant: "+tenant+"\n"), 0o600); err != nil {
 		d.Fatal(err)
 	}
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		d.Fatal(err)
 	}
 	h.UseStore(dsn)
 	id = d.recordIn(h, tenant)
-	if key, err = h.PublicKey(); err != nil {
+	if key, err = h.Keys().Public(); err != nil {
 		d.Fatal(err)
 	}
 	return id, key
 }
 
 // recordIn records a run of a tenant in a home.
-func (d *door) recordIn(h *home.Home, tenant string) string {
+func (d *door) recordIn(h *host.Host, tenant string) string {
 	d.Helper()
-	id := home.NewRunID(time.Now())
-	run, err := h.Begin(d.Context(), home.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tenant: tenant}, Redactor: redact.New([]byte("0123456789abcdef0123456789abcdef"))})
+	id := host.NewRunID(time.Now())
+	run, err := h.Begin(d.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tenant: tenant}, Redactor: redact.New([]byte("0123456789abcdef0123456789abcdef"))})
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestTenantNamedLater(t *testing.T) {
 		if tenant != "" {
 			d.write(filepath.Join(d.home, "host.yaml"), "version: 1\ntenant: "+tenant+"\n")
 		}
-		h, err := home.Open(d.home)
+		h, err := host.Open(d.home)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func (c trustCmd) Run(a *app) error {
 		return err
 	}
 	if c.Forget {
-		if err := h.Distrust(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := h.TrustStore().Forget(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil

@@ -18,7 +18,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 )
@@ -180,19 +180,19 @@ func (a *app) cannotBeJudged(err error) error {
 
 // known are the keys of hosts and of a fleet's root that this machine knows.
 func known() (hosts, fleets note.Verifiers, err error) {
-	dir, err := home.Dir()
+	dir, err := host.Dir()
 	if err != nil {
 		return nil, nil, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, "keys", proof.PublicFile)); err != nil {
 		return note.VerifierList(), nil, nil // a machine without a key of its own trusts none
 	}
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	if hosts, err = h.Known(); err == nil {
-		fleets, err = h.Roots()
+	if hosts, err = h.Fleet().Known(); err == nil {
+		fleets, err = h.Fleet().Roots()
 	}
 	return hosts, fleets, err
 }
@@ -288,7 +288,7 @@ func (a *app) findRun(name string, t proof.Trust) (report proof.Report, err erro
 	}
 	defer st.Close()
 	run, err := st.Run(a.ctx, "", name)
-	if errors.Is(err, store.ErrNotFound) && h.HasLog(name) { // the store does not know it, the log does
+	if errors.Is(err, store.ErrNotFound) && h.RunLogs().Has(name) { // the store does not know it, the log does
 		run, err = store.NewRun(name), nil
 	}
 	if err != nil {
@@ -299,33 +299,33 @@ func (a *app) findRun(name string, t proof.Trust) (report proof.Report, err erro
 }
 
 // check verifies a run's record, and that the store shows what the log holds. An empty tenant is any.
-func (a *app) check(ctx context.Context, h *home.Home, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
-	pruned := h.IsPruned(run)
+func (a *app) check(ctx context.Context, h *host.Host, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
+	pruned := h.Retention().IsPruned(run)
 	report, err := a.checkOnce(ctx, h, st, tenant, run, t)
-	if errors.Is(err, proof.ErrSegmentMissing) && !pruned && h.IsPruned(run) { // retention removed it meanwhile
+	if errors.Is(err, proof.ErrSegmentMissing) && !pruned && h.Retention().IsPruned(run) { // retention removed it meanwhile
 		return a.checkOnce(ctx, h, st, tenant, run, t)
 	}
 	var d *replay.Differences
 	if !errors.As(err, &d) {
 		return report, err
 	}
-	if any, finishErr := h.FinishErasures(ctx, run); !any || finishErr != nil { // one that was cut off is in the log and not in the store
+	if any, finishErr := h.Erasures().Finish(ctx, run); !any || finishErr != nil { // one that was cut off is in the log and not in the store
 		return report, errors.Join(err, finishErr)
 	}
 	return a.checkOnce(ctx, h, st, tenant, run, t)
 }
 
-func (a *app) checkOnce(ctx context.Context, h *home.Home, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
-	e, closeEvidence, err := h.Evidence(ctx, tenant, run)
+func (a *app) checkOnce(ctx context.Context, h *host.Host, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
+	e, closeEvidence, err := h.Proofs().OfRun(ctx, tenant, run)
 	if err != nil {
-		return proof.Report{}, h.Doubt(ctx, tenant, run, err)
+		return proof.Report{}, h.Checks().Doubt(ctx, tenant, run, err)
 	}
 	report, err := proof.Verify(ctx, e, t)
 	if err == nil {
-		err = home.SameRun(run, report)
+		err = host.SameRun(run, report)
 	}
-	err = h.Doubt(ctx, tenant, run, err)
-	if err == nil && h.HasLogOf(tenant, run) && !h.IsPruned(run) {
+	err = h.Checks().Doubt(ctx, tenant, run, err)
+	if err == nil && h.RunLogs().HasOf(tenant, run) && !h.Retention().IsPruned(run) {
 		err = a.compareStore(ctx, h, st, tenant, run)
 	}
 	return report, errors.Join(err, closeEvidence())
@@ -339,7 +339,7 @@ type runReader interface {
 
 // compareStore checks that the store shows what the log holds. A store that
 // only lags behind is brought up to date first: the run may have ended just now.
-func (a *app) compareStore(ctx context.Context, h *home.Home, st runReader, tenant, run string) error {
+func (a *app) compareStore(ctx context.Context, h *host.Host, st runReader, tenant, run string) error {
 	err := compare(ctx, h, st, tenant, run)
 	if !lags(err) {
 		return err
@@ -348,13 +348,13 @@ func (a *app) compareStore(ctx context.Context, h *home.Home, st runReader, tena
 		return err
 	}
 	err = compare(ctx, h, st, tenant, run)
-	if lags(err) && !h.HasWhole(run) {
+	if lags(err) && !h.RunLogs().HasWhole(run) {
 		return nil // the run's process carries the rest over
 	}
 	return err
 }
 
-func compare(ctx context.Context, h *home.Home, st runReader, tenant, id string) error {
+func compare(ctx context.Context, h *host.Host, st runReader, tenant, id string) error {
 	const finding = "the log holds, but not what the store shows of it: %w"
 	run, err := st.Run(ctx, tenant, id)
 	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
@@ -363,10 +363,10 @@ func compare(ctx context.Context, h *home.Home, st runReader, tenant, id string)
 	if err != nil {
 		return err
 	}
-	if _, err := replay.CompareStore(ctx, st.Records(ctx, store.Query{Tenant: run.Tenant, Run: id}), h.Frames(id)); err != nil {
+	if _, err := replay.CompareStore(ctx, st.Records(ctx, store.Query{Tenant: run.Tenant, Run: id}), h.RunLogs().Frames(id)); err != nil {
 		return fmt.Errorf(finding, err)
 	}
-	if err := replay.CompareSummary(run, h.Frames(id)); err != nil {
+	if err := replay.CompareSummary(run, h.RunLogs().Frames(id)); err != nil {
 		return fmt.Errorf(finding, err)
 	}
 	return nil

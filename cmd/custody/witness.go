@@ -14,7 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit/monitor"
 	"github.com/custody-project/custody/audit/witness"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -81,7 +81,7 @@ func (c witnessServeCmd) Run(a *app) error {
 	return errors.Join(w.Serve(a.ctx, l, secure), w.Close())
 }
 
-func (c witnessServeCmd) config(a *app, h *home.Home) (witness.Config, error) {
+func (c witnessServeCmd) config(a *app, h *host.Host) (witness.Config, error) {
 	config := witness.Config{Dir: h.Witness(), Log: a.log}
 	var err error
 	config.Signer, config.Verifier, err = witness.Load(h.Witness())
@@ -113,7 +113,7 @@ func (c witnessServeCmd) tls() (*tls.Config, error) {
 }
 
 // readers opens what reads the entries of logs, and has them read what is published already: later they have little time.
-func (c witnessServeCmd) readers(a *app, h *home.Home, config *witness.Config) (close func(), err error) {
+func (c witnessServeCmd) readers(a *app, h *host.Host, config *witness.Config) (close func(), err error) {
 	config.Readers = map[string]witness.Reader{}
 	var open []*monitor.Monitor
 	close = func() {

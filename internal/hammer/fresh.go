@@ -10,7 +10,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -52,7 +52,7 @@ func (a *arrivals) Write(p []byte) (int, error) {
 // fresh measures how long it takes from an event until `timeline --follow` has
 // written its line, with events at a steady rate.
 func (r *report) fresh(ctx context.Context, dir string) error {
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (r *report) fresh(ctx context.Context, dir string) error {
 }
 
 // follow waits for the run to be in the store and writes its timeline until it ends.
-func follow(ctx context.Context, h *home.Home, run string, to *arrivals) error {
+func follow(ctx context.Context, h *host.Host, run string, to *arrivals) error {
 	st, err := h.Store(ctx)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -44,7 +44,7 @@ func (r *report) sqliteEnd(ctx context.Context, dir string) error {
 // endToEnd records events in a home and returns how long it took until the store
 // that the home names had all of them.
 func endToEnd(ctx context.Context, dir string, events int) (time.Duration, error) {
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -67,9 +67,9 @@ func endToEnd(ctx context.Context, dir string, events int) (time.Duration, error
 	return time.Since(began), nil
 }
 
-func begin(ctx context.Context, h *home.Home, red *redact.Redactor) (*home.Run, error) {
+func begin(ctx context.Context, h *host.Host, red *redact.Redactor) (*host.Run, error) {
 	now := time.Now()
-	run, err := h.Begin(ctx, home.RunOptions{ID: home.NewRunID(now), Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: red})
+	run, err := h.Begin(ctx, host.RunOptions{ID: host.NewRunID(now), Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: red})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -47,12 +47,12 @@ func writeCommand(f *flag.FlagSet) func(context.Context) error {
 }
 
 // openHome opens the directory given, or the usual one.
-func openHome(dir string) (*home.Home, error) {
-	usual, err := home.Dir()
+func openHome(dir string) (*host.Host, error) {
+	usual, err := host.Dir()
 	if err != nil {
 		return nil, err
 	}
-	return home.Open(cmp.Or(dir, usual))
+	return host.Open(cmp.Or(dir, usual))
 }
 
 func (w *writing) run(ctx context.Context) error {
@@ -65,8 +65,8 @@ func (w *writing) run(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	r, err := h.Begin(ctx, home.RunOptions{
-		ID: home.NewRunID(began), Mode: wal.Mode(w.mode), Redactor: redact.New(tag),
+	r, err := h.Begin(ctx, host.RunOptions{
+		ID: host.NewRunID(began), Mode: wal.Mode(w.mode), Redactor: redact.New(tag),
 		Facts:    proof.Facts{Tier: "none", Tenant: h.Config().Tenant},
 		OnStall:  func(error) { fmt.Fprintln(os.Stderr, "stalled") },
 		OnResume: func() { fmt.Fprintln(os.Stderr, "resumed") },
@@ -91,7 +91,7 @@ func (w *writing) run(ctx context.Context) error {
 }
 
 // work records events until there were enough of them.
-func (w *writing) work(ctx context.Context, r *home.Run, tenant string, began time.Time) error {
+func (w *writing) work(ctx context.Context, r *host.Run, tenant string, began time.Time) error {
 	if w.long > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.long)
@@ -116,7 +116,7 @@ func (w *writing) work(ctx context.Context, r *home.Run, tenant string, began ti
 
 // group records the events from n on, and says of each what became of it. They
 // are acknowledged together: the log is durable in the order of its seqs.
-func (w *writing) group(ctx context.Context, r *home.Run, n int) error {
+func (w *writing) group(ctx context.Context, r *host.Run, n int) error {
 	last := n + w.batch
 	if w.count > 0 {
 		last = min(last, w.count)
@@ -175,6 +175,6 @@ func tidyCommand(f *flag.FlagSet) func(context.Context) error {
 			return err
 		}
 		say := func(line string) { fmt.Println(line) }
-		return errors.Join(h.Tidy(ctx, say), h.Ship(ctx, false, say))
+		return errors.Join(h.Tidy(ctx, say), h.Shipping().Ship(ctx, false, say))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -32,7 +32,7 @@ func Record(t testing.TB, dir string, events iter.Seq[audit.Event]) string {
 
 // Write is Record for a process that is no test.
 func Write(ctx context.Context, dir string, events iter.Seq[audit.Event]) (string, error) {
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		return "", err
 	}
@@ -40,7 +40,7 @@ func Write(ctx context.Context, dir string, events iter.Seq[audit.Event]) (strin
 	if err != nil {
 		return "", err
 	}
-	run, err := h.Begin(ctx, home.RunOptions{ID: home.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redact.New(key)})
+	run, err := h.Begin(ctx, host.RunOptions{ID: host.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redact.New(key)})
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func Write(ctx context.Context, dir string, events iter.Seq[audit.Event]) (strin
 }
 
 // post records the events without waiting for each of them.
-func post(ctx context.Context, run *home.Run, events iter.Seq[audit.Event]) error {
+func post(ctx context.Context, run *host.Run, events iter.Seq[audit.Event]) error {
 	n := 0
 	for e := range events {
 		n++

@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/story"
 	"github.com/custody-project/custody/replay"
 )
@@ -23,7 +23,7 @@ func TestRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			id := story.Record(t, dir, events)
-			h, err := home.Open(dir)
+			h, err := host.Open(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,12 +57,12 @@ func TestRecord(t *testing.T) {
 			if name == "crowd" && len(s.StateAt(story.Begin.Add(30_000_000), 1).Procs) == 0 {
 				t.Error("nothing runs")
 			}
-			evidence, done, err := h.Evidence(t.Context(), "", id)
+			evidence, done, err := h.Proofs().OfRun(t.Context(), "", id)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer done()
-			keys, err := h.Trusted()
+			keys, err := h.Keys().Trusted()
 			if err != nil {
 				t.Fatal(err)
 			}

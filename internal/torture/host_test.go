@@ -22,9 +22,9 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// host is a process that writes a run and ships it, and ships what the ones
+// machine is a process that writes a run and ships it, and ships what the ones
 // before it left.
-type host struct {
+type machine struct {
 	runs   string // directory of runs
 	signer note.Signer
 	log    *hostlog.Log
@@ -51,7 +51,7 @@ func hostRole(ctx context.Context) error {
 	if tidy {
 		dial = context.Background()
 	}
-	h := &host{runs: os.Getenv("CUSTODY_TORTURE_RUNS"), signer: signer, connected: make(chan struct{})}
+	h := &machine{runs: os.Getenv("CUSTODY_TORTURE_RUNS"), signer: signer, connected: make(chan struct{})}
 	h.spool, _ = strconv.ParseInt(os.Getenv("CUSTODY_TORTURE_SPOOL"), 10, 64)
 	verifier, err := note.NewVerifier(os.Getenv("CUSTODY_TORTURE_PUBLIC"))
 	if err != nil {
@@ -83,7 +83,7 @@ func hostRole(ctx context.Context) error {
 }
 
 // shipOld closes the runs of dead processes and ships what was not shipped.
-func (h *host) shipOld() error {
+func (h *machine) shipOld() error {
 	entries, err := os.ReadDir(h.runs)
 	if err != nil {
 		return err
@@ -113,11 +113,11 @@ func closed() <-chan struct{} {
 	return c
 }
 
-func (h *host) options(dir string) wal.Options {
+func (h *machine) options(dir string) wal.Options {
 	return wal.Options{Run: filepath.Base(dir), Sealer: proof.NewSealer(h.signer, proof.Facts{}), SegmentAge: 100 * time.Millisecond}
 }
 
-func (h *host) recover(dir string) error {
+func (h *machine) recover(dir string) error {
 	l, _, err := wal.Recover(context.Background(), dir, h.options(dir))
 	if errors.Is(err, wal.ErrFinished) {
 		return nil
@@ -129,7 +129,7 @@ func (h *host) recover(dir string) error {
 }
 
 // write records events of a new run until ctx ends.
-func (h *host) write(ctx context.Context) error {
+func (h *machine) write(ctx context.Context) error {
 	dir := filepath.Join(h.runs, fmt.Sprintf("r-%d", time.Now().UnixNano()))
 	o := h.options(dir)
 	o.Mode, o.BufferBytes = wal.Mode(os.Getenv("CUSTODY_TORTURE_MODE")), 64<<10
@@ -156,7 +156,7 @@ func (h *host) write(ctx context.Context) error {
 }
 
 // room says no while more than the spool holds waits for the store.
-func (h *host) room() error {
+func (h *machine) room() error {
 	if h.spool == 0 {
 		return nil
 	}
@@ -210,7 +210,7 @@ func numbered(n int) audit.Event {
 }
 
 // ship publishes sealed segments until stop is closed and all are in the store.
-func (h *host) ship(ctx context.Context, dir string, stop <-chan struct{}) error {
+func (h *machine) ship(ctx context.Context, dir string, stop <-chan struct{}) error {
 	next := 0
 	for last := false; ; {
 		files, err := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix))
@@ -248,7 +248,7 @@ func (h *host) ship(ctx context.Context, dir string, stop <-chan struct{}) error
 }
 
 // witness puts a manifest under a checkpoint of the host's log.
-func (h *host) witness(ctx context.Context, seg store.Segment) error {
+func (h *machine) witness(ctx context.Context, seg store.Segment) error {
 	index, err := h.log.Add(ctx, proof.ManifestLeaf(seg.Run, seg.Index, proof.Digest(seg.Manifest)))
 	if err == nil {
 		_, err = h.log.Publish(ctx, index)

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/replay/access"
 )
@@ -17,7 +17,7 @@ func BenchmarkGuard(b *testing.B) {
 	fast := access.Rate{PerSecond: 1e6, Burst: 1e6}
 	iss := startIssuer(b)
 	oidc := &access.OIDC{Issuer: iss.Issuer, ClientID: "custody", Grants: map[string]access.Grants{"custody-auditors": {{Tenant: "acme", Role: access.Auditor}}}}
-	h, err := home.Open(b.TempDir())
+	h, err := host.Open(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}

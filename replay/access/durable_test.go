@@ -11,7 +11,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/replay/access"
 )
@@ -19,7 +19,7 @@ import (
 // TestAccessLog: with a host's own access log, what a handler shows stands on the disk already, and all of it verifies.
 func TestAccessLog(t *testing.T) {
 	dir := t.TempDir()
-	h, err := home.Open(dir)
+	h, err := host.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

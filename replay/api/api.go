@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/replay/views"
 )
 
-// Source is where runs are read from; a home.Reader is one. Its methods may be
+// Source is where runs are read from; a host.Reader is one. Its methods may be
 // called concurrently.
 type Source interface {
 	Runs(ctx context.Context, f store.Filter) ([]store.Run, error)

@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/replay/access"
 )
 
-// Notes records notes; a home.AccessLog does. When Note returns nil the note is durable.
+// Notes records notes; host.AccessLog does. When Note returns nil the note is durable.
 type Notes interface {
 	Note(ctx context.Context, n audit.Note) (audit.Noted, error)
 }

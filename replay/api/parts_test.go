@@ -106,7 +106,7 @@ func TestBundleAndProof(t *testing.T) {
 	w := newWorld(t)
 	w.whole("r-1", 40)
 	token := w.token("", access.Auditor)
-	keys, err := w.home.Trusted()
+	keys, err := w.home.Keys().Trusted()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/home"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
@@ -46,8 +46,8 @@ import (
 //	                            `-- the home's store, logs and proofs
 type world struct {
 	t      testing.TB
-	home   *home.Home
-	looks  *home.AccessLog
+	home   *host.Host
+	looks  *host.AccessLog
 	tokens *access.Tokens
 	gate   *access.Gate
 	server *api.Server
@@ -79,7 +79,7 @@ func newRedactor() *redact.Redactor { return redact.New([]byte("0123456789abcdef
 // newWorld starts a server over a new home; change may change its parts.
 func newWorld(t testing.TB, change ...func(*world, *api.Options)) *world {
 	t.Helper()
-	h, err := home.Open(t.TempDir())
+	h, err := host.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,10 +138,10 @@ func (w *world) options() api.Options {
 			return w.verify(ctx, run)
 		},
 		Bundle: func(ctx context.Context, out io.Writer, run store.Run, s api.Selection) error {
-			return w.home.Bundle(ctx, out, cmp.Or(run.Tenant, store.NoTenant), run.ID, home.BundleOptions{Since: s.Since, By: s.By})
+			return w.home.Proofs().Bundle(ctx, out, cmp.Or(run.Tenant, store.NoTenant), run.ID, host.BundleOptions{Since: s.Since, By: s.By})
 		},
 		Proof: func(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error) {
-			e, done, err := w.home.Evidence(ctx, cmp.Or(run.Tenant, store.NoTenant), run.ID)
+			e, done, err := w.home.Proofs().OfRun(ctx, cmp.Or(run.Tenant, store.NoTenant), run.ID)
 			if err != nil {
 				return proof.RecordProof{}, err
 			}
@@ -187,12 +187,12 @@ func (w *world) report(ctx context.Context, out io.Writer, q api.ReportRequest) 
 
 // verify checks the run's evidence, and that the store shows what the log holds.
 func (w *world) verify(ctx context.Context, run store.Run) (proof.Report, error) {
-	e, done, err := w.home.Evidence(ctx, cmp.Or(run.Tenant, store.NoTenant), run.ID)
+	e, done, err := w.home.Proofs().OfRun(ctx, cmp.Or(run.Tenant, store.NoTenant), run.ID)
 	if err != nil {
 		return proof.Report{}, err
 	}
 	defer done()
-	keys, err := w.home.Trusted()
+	keys, err := w.home.Keys().Trusted()
 	if err != nil {
 		return proof.Report{}, err
 	}
@@ -205,7 +205,7 @@ func (w *world) verify(ctx context.Context, run store.Run) (proof.Report, error)
 		return report, err
 	}
 	defer st.Close()
-	_, err = replay.CompareStore(ctx, st.Records(ctx, store.Query{Run: run.ID}), w.home.Frames(run.ID))
+	_, err = replay.CompareStore(ctx, st.Records(ctx, store.Query{Run: run.ID}), w.home.RunLogs().Frames(run.ID))
 	return report, err
 }
 
@@ -226,9 +226,9 @@ func (w *world) ingest(tenant string, segs ...store.Segment) {
 }
 
 // begin begins a run of this host.
-func (w *world) begin(id string) *home.Run {
+func (w *world) begin(id string) *host.Run {
 	w.t.Helper()
-	run, err := w.home.Begin(w.t.Context(), home.RunOptions{ID: id, Mode: wal.Strict, Redactor: newRedactor()})
+	run, err := w.home.Begin(w.t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Redactor: newRedactor()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func (w *world) begin(id string) *home.Run {
 }
 
 // record records events in a run.
-func (w *world) record(run *home.Run, events ...audit.Event) {
+func (w *world) record(run *host.Run, events ...audit.Event) {
 	w.t.Helper()
 	for _, e := range events {
 		if _, err := run.Record(w.t.Context(), e); err != nil {
@@ -246,7 +246,7 @@ func (w *world) record(run *home.Run, events ...audit.Event) {
 }
 
 // end closes a run, and waits until the store has it.
-func (w *world) end(run *home.Run) {
+func (w *world) end(run *host.Run) {
 	w.t.Helper()
 	run.Ship(context.Background())
 	record, stored := run.Close(context.Background(), wal.Sealed)

@@ -1,0 +1,274 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+	"github.com/goccy/go-yaml"
+
+	"github.com/custody-project/custody/audit/export/sink"
+	"github.com/custody-project/custody/audit/store/clickhouse"
+	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/notify"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/vmm"
+)
+
+// ConfigFile is the host's own file below $CUSTODY_HOME. Without it the host
+// stands alone: a key in a file, a store in SQLite, no witnesses.
+const ConfigFile = "host.yaml"
+
+// Config is the contents of host.yaml: where this host's record goes, and who attests it.
+//
+//	version: 1
+//	tenant: acme
+//	key: vault-transit:transit/custody-host     # or age:FILE and others; default: a file below keys/
+//	store: clickhouse://reader@ch:9000/custody  # default: SQLite; with transport, where timeline reads
+//	transport: {url: "tls://nats:4222", creds: /etc/custody/host.creds, monitor: "https://nats:8222"}
+//	spool: 10GiB                                # of segments that the store does not have; then the record stalls
+//	retain: {age: 720h, size: 50GiB}            # of segments that the store has and a checkpoint covers
+//	delete_after: 2160h                         # a whole run goes that long after its end; only with SQLite
+//	log: {quorum: 1, witnesses: [{key: "witness+...", url: "https://witness/"}], stamp: {url: "https://tsa/", ca: tsa.pem}}
+//	fleet: {root: "fleet.example+..."}          # whose statements about hosts' keys count
+//	export: [{name: siem, to: "syslog+tls://siem:6514", format: ocsf}]
+//	projects: {sources: [vault], vault: [secret/data/agents/*], egress: [{allow: "*.example.com"}]}
+//	notify: {webhooks: [{name: ops, url: "https://ops.example.com/custody", key: "file:/etc/custody/ops.key"}]}
+//	serve: {listen: "0.0.0.0:8443", names: [custody.example.com], cert: tls.crt, key: tls.key}
+type Config struct {
+	Version    int        `yaml:"version"`
+	Tenant     string     `yaml:"tenant"`
+	Key        string     `yaml:"key"`
+	Store      string     `yaml:"store"`
+	ClickHouse ClickHouse `yaml:"clickhouse"`
+	Transport  *Transport `yaml:"transport"`
+	Spool      Bytes      `yaml:"spool"`
+	Retain     Retain     `yaml:"retain"`
+	// DeleteAfter is how long after its end a run is deleted from this host, its rows in SQLite included; 0: never.
+	DeleteAfter Duration    `yaml:"delete_after"`
+	Log         Log         `yaml:"log"`
+	Fleet       FleetConfig `yaml:"fleet"`
+	Isolation   Isolation   `yaml:"isolation"`
+	Commands    Commands    `yaml:"commands"`
+	// Projects is the most that the files of projects may ask for.
+	Projects project.Allowed `yaml:"projects"`
+	Export   []sink.Target   `yaml:"export"`
+	// Serve sets who has access to the record through custody serve, and its address.
+	Serve access.Config `yaml:"serve"`
+	// Notify is which messages this host sends, and the commands that it starts for them.
+	Notify notify.Config `yaml:"notify"`
+}
+
+// ClickHouse is how its tables are made, where store names one.
+type ClickHouse struct {
+	Cluster    string `yaml:"cluster"`     // makes replicated tables on this cluster
+	KeeperPath string `yaml:"keeper_path"` // of the replicas
+	Sharded    bool   `yaml:"sharded"`     // a run is whole on one shard
+	// Retain is for how long records of a class (output, activity, evidence) are kept, by whole days.
+	Retain map[string]Duration `yaml:"retain"`
+}
+
+func (c ClickHouse) options() clickhouse.Options {
+	o := clickhouse.Options{Cluster: c.Cluster, KeeperPath: c.KeeperPath, Sharded: c.Sharded}
+	for class, d := range c.Retain {
+		if o.Retain == nil {
+			o.Retain = map[clickhouse.Class]time.Duration{}
+		}
+		o.Retain[clickhouse.Class(class)] = time.Duration(d)
+	}
+	return o
+}
+
+// Transport is a NATS cluster that carries segments to a store elsewhere. All but
+// URL and Monitor are files.
+type Transport struct {
+	URL     string `yaml:"url"` // or several, with commas
+	CA      string `yaml:"ca"`
+	Cert    string `yaml:"cert"`
+	Key     string `yaml:"key"`
+	Creds   string `yaml:"creds"`
+	NKey    string `yaml:"nkey"`
+	Monitor string `yaml:"monitor"`
+	// Wait is how long the end of a run waits for the store; the next command carries over what is left.
+	Wait Duration `yaml:"wait"`
+}
+
+// Retain bounds what stays on this host. Zero is no bound. What the store does not have,
+// or no checkpoint covers, stays in any case.
+type Retain struct {
+	Age  Duration `yaml:"age"`
+	Size Bytes    `yaml:"size"`
+}
+
+// Isolation is how the runs of this host are isolated.
+type Isolation struct {
+	// Require is the only tier that runs may have; empty: the best that works.
+	Require string `yaml:"require"`
+	// Probe bounds how long a guest may take to boot when a tier is tried; 0: as long as the
+	// host's speed lets expect.
+	Probe Duration `yaml:"probe"`
+}
+
+// Commands is how the commands of cmd: sources run on this host.
+type Commands struct {
+	// User runs them; empty: the user that runs custody. It cannot be root.
+	User string `yaml:"user"`
+}
+
+// Log names those that attest the host's log of manifests.
+type Log struct {
+	Witnesses []Witness `yaml:"witnesses"`
+	Quorum    int       `yaml:"quorum"` // of the witnesses; default all of them
+	Stamp     *Stamp    `yaml:"stamp"`
+	// Wait is how long the end of a run waits for its checkpoint; default 10 s.
+	Wait Duration `yaml:"wait"`
+}
+
+// Witness is a server that cosigns checkpoints (C2SP tlog-witness).
+type Witness struct {
+	Key string `yaml:"key"` // verifier key
+	URL string `yaml:"url"`
+}
+
+// Stamp is a time-stamping authority (RFC 3161).
+type Stamp struct {
+	URL string `yaml:"url"`
+	CA  string `yaml:"ca"` // file with its roots
+}
+
+// Duration is a time.Duration as Go writes it: 90s, 720h.
+type Duration time.Duration
+
+// UnmarshalYAML reads it.
+func (d *Duration) UnmarshalYAML(b []byte) error {
+	v, err := time.ParseDuration(scalar(b))
+	if err != nil || v < 0 {
+		return fmt.Errorf("%s is not a length of time: write 90s, 15m or 720h", bytes.TrimSpace(b))
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Bytes is a size: 512MiB, 10GiB.
+type Bytes int64
+
+// UnmarshalYAML reads it.
+func (n *Bytes) UnmarshalYAML(b []byte) error {
+	v, err := units.RAMInBytes(scalar(b))
+	if err != nil || v < 0 {
+		return fmt.Errorf("%s is not a size: write 512MiB or 10GiB", bytes.TrimSpace(b))
+	}
+	*n = Bytes(v)
+	return nil
+}
+
+func scalar(b []byte) string { return strings.Trim(strings.TrimSpace(string(b)), `"'`) }
+
+// ConfigError is a host.yaml that cannot be used.
+type ConfigError struct {
+	Path string
+	Err  error
+}
+
+// Error implements error.
+func (e *ConfigError) Error() string { return e.Path + ": " + strings.TrimSpace(e.Err.Error()) }
+
+// Unwrap gives the mistake.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Hint returns what to do about it.
+func (e *ConfigError) Hint() string {
+	return "docs/operations.md lists what host.yaml may say; without the file this host stands alone"
+}
+
+// loadConfig reads dir's host.yaml. The zero Config stands for none.
+func loadConfig(dir string) (Config, error) {
+	path := filepath.Join(dir, ConfigFile)
+	text, err := regular.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Config{}, nil
+	}
+	var c Config
+	if err == nil {
+		err = yaml.NewDecoder(bytes.NewReader(text), yaml.Strict(), yaml.DisallowUnknownField()).Decode(&c)
+	}
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return Config{}, &ConfigError{path, err}
+	}
+	return c, nil
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Version != 1:
+		return fmt.Errorf("version is %d, want 1", c.Version)
+	case !validName(c.Tenant):
+		return fmt.Errorf("tenant %q: want at most 64 letters, digits, '-', '_' or '.'", c.Tenant)
+	case c.Isolation.Require != "" && !slices.Contains(vmm.Tiers(), c.Isolation.Require):
+		return fmt.Errorf("isolation.require %q: want one of %s", c.Isolation.Require, strings.Join(vmm.Tiers(), ", "))
+	case c.Transport != nil && c.Transport.URL == "":
+		return errors.New("transport has no url")
+	case c.Log.Quorum < 0 || c.Log.Quorum > len(c.Log.Witnesses):
+		return fmt.Errorf("log.quorum is %d of %d witnesses", c.Log.Quorum, len(c.Log.Witnesses))
+	case c.Log.Stamp != nil && (c.Log.Stamp.URL == "" || c.Log.Stamp.CA == ""):
+		return errors.New("log.stamp needs a url and a ca")
+	}
+	if err := c.checkDeleteAfter(); err != nil {
+		return err
+	}
+	if _, err := parseKeyKind(c.Key); err != nil {
+		return err
+	}
+	if err := c.Fleet.check(); err != nil {
+		return err
+	}
+	if _, err := c.Log.policy(); err != nil {
+		return fmt.Errorf("log.witnesses: %w", err)
+	}
+	if err := c.Serve.Check(); err != nil {
+		return err
+	}
+	if err := c.Notify.Check(); err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, t := range c.Export {
+		if !validName(t.Name) || t.Name == "" || names[t.Name] {
+			return fmt.Errorf("export %q: each sink needs a name of its own, of letters, digits, '-', '_' or '.'", t.Name)
+		}
+		names[t.Name] = true
+		if err := t.Check(); err != nil {
+			return fmt.Errorf("export %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkDeleteAfter refuses a deletion of runs that could not be done, or that another setting contradicts.
+func (c *Config) checkDeleteAfter() error {
+	switch {
+	case c.DeleteAfter == 0:
+	case c.Transport != nil || c.Store != "" && c.Store != "sqlite":
+		return errors.New("delete_after deletes runs from this host and its SQLite; the store here is another one: clickhouse.retain bounds what ClickHouse keeps, and retain what stays on this host")
+	case c.Retain.Age >= c.DeleteAfter:
+		return fmt.Errorf("retain.age is %v and delete_after %v: the segments would stay longer than the run they are of",
+			time.Duration(c.Retain.Age), time.Duration(c.DeleteAfter))
+	}
+	return nil
+}
+
+func validName(s string) bool {
+	return len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.", r)
+	})
+}

@@ -1,0 +1,233 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// A live run can be spoken to over a socket in its directory, which only the
+// run's owner can reach, in HTTP:
+//
+//	PUT /policy    the body is a project's file; the answer a PolicyChange
+//	PUT /pause     revokes the step's credentials and freezes the sandbox
+//	PUT /resume    lets it go on
+//	PUT /snapshot  the body is a SnapshotRequest: writes the sandbox's memory to a new file
+//
+// Any answer but 200 is {"error": ...}. The socket is gone when the run has
+// ended, or with its directory's next tidying.
+const controlSocket = "control"
+
+// ErrNotLive means that a run has ended, or never was on this host.
+var ErrNotLive = errors.New("the run does not live")
+
+// PolicyChange is the answer to a policy put into force.
+type PolicyChange struct {
+	Generation uint32 `json:"generation"`
+	Digest     string `json:"digest"`
+	Previous   string `json:"previous"`
+	Ended      int    `json:"ended"` // flows
+}
+
+// SnapshotRequest has the file to which a sandbox's memory is written. It must not exist yet.
+type SnapshotRequest struct {
+	File    string `json:"file"`     // absolute
+	EndStep bool   `json:"end_step"` // kill the step under way first, with what it holds
+}
+
+// Controls are the requests that a live run carries out.
+type Controls struct {
+	SetPolicy func(ctx context.Context, file []byte) (PolicyChange, error)
+	Pause     func(ctx context.Context) error
+	Resume    func(ctx context.Context) error
+	Snapshot  func(ctx context.Context, r SnapshotRequest) error
+}
+
+// maxPolicy is the longest file that is taken, in bytes.
+const maxPolicy = 1 << 20
+
+type refusal struct {
+	Error string `json:"error"`
+}
+
+// Control serves the run's socket until the returned function is called, which
+// waits for what is under way.
+func (r *Run) Control(c Controls) (stop func(), err error) {
+	l, err := listenControl(r.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	s := &http.Server{Handler: c.mux(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.Serve(l)
+	}()
+	return func() {
+		s.Shutdown(context.Background())
+		<-served
+		os.Remove(filepath.Join(r.Dir, controlSocket))
+	}, nil
+}
+
+func (c Controls) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	handle := func(pattern string, do func(ctx context.Context, body []byte) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxPolicy))
+			var answer any = struct{}{}
+			if err == nil {
+				answer, err = do(req.Context(), body)
+			}
+			if err != nil {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				answer = refusal{err.Error()}
+			}
+			json.NewEncoder(w).Encode(answer)
+		})
+	}
+	handle("PUT /policy", func(ctx context.Context, body []byte) (any, error) { return c.SetPolicy(ctx, body) })
+	handle("PUT /pause", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Pause(ctx) })
+	handle("PUT /resume", func(ctx context.Context, _ []byte) (any, error) { return struct{}{}, c.Resume(ctx) })
+	handle("PUT /snapshot", func(ctx context.Context, body []byte) (any, error) {
+		var r SnapshotRequest
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, fmt.Errorf("snapshot request: %w", err)
+		}
+		return struct{}{}, c.Snapshot(ctx, r)
+	})
+	return mux
+}
+
+// shortPath names a socket in a directory whose own path may be longer than a
+// socket's may be (108 bytes). The directory stays open as long as the name is used.
+func shortPath(dir string) (string, *os.File, error) {
+	d, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), controlSocket), d, nil
+}
+
+func listenControl(dir string) (net.Listener, error) {
+	path, d, err := shortPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // the name is not good for that any more
+	if err := os.Chmod(filepath.Join(dir, controlSocket), 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Find returns the live run that is called name, or begins so; "last" is the
+// youngest.
+func (c Control) Find(name string) (string, error) {
+	runs, err := c.host.RunLogs().all()
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, run := range runs {
+		if strings.HasPrefix(run, sandboxPrefix) && (name == "last" || strings.HasPrefix(run, name)) && wal.Locked(c.host.RunDir(run)) {
+			found = append(found, run)
+		}
+	}
+	slices.Sort(found) // by time
+	switch {
+	case len(found) == 0:
+		return "", fmt.Errorf("%w: %s", ErrNotLive, name)
+	case name != "last" && len(found) > 1:
+		return "", fmt.Errorf("%d live runs begin with %s: %s", len(found), name, strings.Join(found, ", "))
+	}
+	return found[len(found)-1], nil
+}
+
+// SetPolicy puts the policy of a project's file into force in a live run.
+func (ct Control) SetPolicy(ctx context.Context, run string, file []byte) (PolicyChange, error) {
+	var c PolicyChange
+	err := ct.put(ctx, run, "policy", file, &c)
+	return c, err
+}
+
+// Pause revokes a live run's credentials and freezes its sandbox.
+func (c Control) Pause(ctx context.Context, run string) error {
+	return c.put(ctx, run, "pause", nil, &struct{}{})
+}
+
+// Resume lets a paused sandbox go on.
+func (c Control) Resume(ctx context.Context, run string) error {
+	return c.put(ctx, run, "resume", nil, &struct{}{})
+}
+
+// Snapshot has a live run write its sandbox's memory to a file.
+func (c Control) Snapshot(ctx context.Context, run string, r SnapshotRequest) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return c.put(ctx, run, "snapshot", body, &struct{}{})
+}
+
+// put sends a request to a live run.
+func (c Control) put(ctx context.Context, run, what string, body []byte, answer any) error {
+	path, d, err := shortPath(c.host.RunDir(run))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotLive, run)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://run/"+what, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotLive, run)
+	}
+	if err != nil {
+		return fmt.Errorf("speak to run %s: %w", run, err)
+	}
+	defer resp.Body.Close()
+	text := json.NewDecoder(io.LimitReader(resp.Body, maxPolicy))
+	var no refusal
+	if resp.StatusCode != http.StatusOK {
+		answer = &no
+	}
+	if err := text.Decode(answer); err != nil {
+		return fmt.Errorf("speak to run %s: %w", run, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(no.Error)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// Errors of statements that runs were deleted.
+var (
+	ErrDeletionForged = errors.New("the statement that the run was deleted is not one that this host made")
+	ErrUndeleted      = errors.New("the run was deleted, and parts of it are here again")
+)
+
+// file is where the signed statement stands that a run was deleted.
+func (d Deletions) file(run string) string { return d.host.path("deleted", run+proof.DeletionSuffix) }
+
+// stated reports whether there is a statement about a run. It is not checked.
+func (d Deletions) stated(run string) bool {
+	_, err := os.Stat(d.file(run))
+	return err == nil && isRun(run)
+}
+
+// all names the runs about which there are statements, oldest first.
+func (d Deletions) all() ([]string, error) {
+	entries, err := os.ReadDir(d.host.path("deleted"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var runs []string
+	for _, e := range entries {
+		if run, ok := strings.CutSuffix(e.Name(), proof.DeletionSuffix); ok && isRun(run) {
+			runs = append(runs, run)
+		}
+	}
+	slices.SortFunc(runs, func(a, b string) int { return newer(b, a) })
+	return runs, err
+}
+
+// All returns what this host has signed about the runs that retention deleted, oldest first.
+func (ds Deletions) All(ctx context.Context) ([]proof.Deletion, error) {
+	runs, err := ds.all()
+	if err != nil {
+		return nil, err
+	}
+	var all []proof.Deletion
+	for _, run := range runs {
+		d, err := ds.of(ctx, run)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// of reads a statement, which has to be signed by this host and in its log. The error is fs.ErrNotExist if there
+// is none.
+func (ds Deletions) of(ctx context.Context, run string) (proof.Deletion, error) {
+	d, signed, err := ds.open(run)
+	if err != nil {
+		return d, err
+	}
+	r, err := ds.host.ManifestLog().Reader()
+	if err != nil {
+		return d, fmt.Errorf("host log: %w", err)
+	}
+	manifest, deletion := d.Leaves(signed)
+	for _, entry := range [][]byte{manifest, deletion} {
+		if _, err := r.Index(ctx, entry); errors.Is(err, fs.ErrNotExist) {
+			return d, fmt.Errorf("%w: %s: it is not in the host's log", ErrDeletionForged, ds.file(run))
+		} else if err != nil {
+			return d, fmt.Errorf("host log: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// open reads a statement that may not be in the host's log yet.
+func (ds Deletions) open(run string) (d proof.Deletion, signed []byte, err error) {
+	path := ds.file(run)
+	if signed, err = regular.ReadFile(path); err != nil {
+		return d, nil, err
+	}
+	trusted, err := ds.host.Keys().Trusted()
+	if err != nil {
+		return d, nil, err
+	}
+	n, err := note.Open(signed, trusted)
+	if err == nil {
+		d, err = proof.ParseDeletion(n.Text)
+	}
+	if err == nil && d.Run != run {
+		err = fmt.Errorf("it is about run %s", d.Run)
+	}
+	if err != nil {
+		return d, nil, fmt.Errorf("%w: %s: %w", ErrDeletionForged, path, err)
+	}
+	return d, signed, nil
+}
+
+// notFound is the error for a name that no run here has: a *store.DeletedError where retention deleted the one that
+// is meant, and it was the tenant's, which is as store.Store's Run takes it.
+func (ds Deletions) notFound(ctx context.Context, tenant, name string) error {
+	missing := fmt.Errorf("%w: %.140q", store.ErrNotFound, name)
+	runs, err := ds.all()
+	if err != nil || len(runs) == 0 || name == "" || name == store.Last {
+		return missing
+	}
+	if !slices.Contains(runs, name) {
+		runs = slices.DeleteFunc(runs, func(run string) bool { return !strings.HasPrefix(run, name) })
+		if len(runs) != 1 {
+			return missing
+		}
+		name = runs[0]
+	}
+	d, err := ds.of(ctx, name)
+	if err != nil || !store.OfTenant(tenant, d.Tenant) {
+		return missing // a statement that does not hold is for Fsck to find
+	}
+	return &store.DeletedError{Run: d.Run, Rule: d.Rule, Time: d.Time}
+}
+
+// remembering is the host's own store with the deletions from it: it answers for deleted runs, too.
+type remembering struct {
+	*sqlite.Store
+	host *Host
+}
+
+// Run implements store.Store.
+func (s remembering) Run(ctx context.Context, tenant, name string) (store.Run, error) {
+	run, err := s.Store.Run(ctx, tenant, name)
+	if errors.Is(err, store.ErrNotFound) {
+		err = s.host.Deletions().notFound(ctx, tenant, name)
+	}
+	return run, err
+}
+
+// statements checks the signed deletions, and that of the runs which they are about nothing is here.
+func (f *fsck) statements(ctx context.Context) error {
+	runs, err := f.host.Deletions().all()
+	if err != nil {
+		return err
+	}
+	f.deleted = map[string]proof.Deletion{}
+	for _, run := range runs {
+		d, err := f.host.Deletions().of(ctx, run)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			f.found(run, 0, err)
+			continue
+		}
+		f.deleted[run] = d
+		if _, err := os.Lstat(filepath.Join(f.host.RunDir(run))); err == nil {
+			f.found(run, 0, ErrUndeleted)
+		}
+	}
+	return nil
+}

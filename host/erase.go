@@ -1,0 +1,231 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/flock"
+	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/notify"
+)
+
+// Erasure states what is to be erased, the reason, and the user who asked for it.
+type Erasure struct {
+	Run, Reason, By string
+	Seq             uint64
+}
+
+// Erase removes the contents of a record, here and in the store, and keeps its hash, so that the proof of the run still
+// holds. A signed statement comes first and gets an entry in the host's log, so that every erasure can be seen.
+//
+//	statement durable --> entry in the host's log --> log's frame --> store's row
+//
+// A process that dies in between is followed by Tidy, which goes on from the statement.
+func (es Erasures) Erase(ctx context.Context, e Erasure) error {
+	if !es.host.RunLogs().Has(e.Run) {
+		return fmt.Errorf("run %s has no log on this host: erase on the host that recorded it", e.Run)
+	}
+	if wal.Locked(es.host.RunDir(e.Run)) {
+		return fmt.Errorf("run %s goes on: wait for its end", e.Run)
+	}
+	st, err := es.host.Store(ctx) // before anything is stated
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(st.Close(), es.begin(e.Run, e.Seq)); err != nil {
+		return err
+	}
+	path := filepath.Join(es.host.RunDir(e.Run), proof.ErasureName(e.Seq))
+	if _, err := os.Stat(path); err == nil { // it was stated already
+		return es.carryOut(ctx, e.Run, e.Seq, lockWait)
+	}
+	if err := es.state(e); err != nil {
+		return errors.Join(err, es.end(e.Run, e.Seq))
+	}
+	return es.carryOut(ctx, e.Run, e.Seq, lockWait)
+}
+
+// state writes the statement: from here on the record will be erased.
+func (es Erasures) state(e Erasure) error {
+	f, err := es.frame(e.Run, e.Seq)
+	if err != nil {
+		return err
+	}
+	statement, err := proof.NewErasure(f, e.Reason, e.By, time.Now())
+	if err != nil {
+		return err
+	}
+	key, err := es.host.Keys().Signing()
+	if err != nil {
+		return err
+	}
+	_, err = proof.StateErasure(es.host.RunDir(e.Run), statement, key)
+	return err
+}
+
+// frame finds a record in the log.
+func (e Erasures) frame(run string, seq uint64) (wal.Frame, error) {
+	segments, err := wal.Segments(e.host.RunDir(run))
+	if err != nil {
+		return wal.Frame{}, err
+	}
+	for _, path := range segments {
+		for f, err := range wal.ReadSegment(path) {
+			if err != nil || f.Seq == seq {
+				return f, err
+			}
+		}
+	}
+	if e.host.Retention().IsPruned(run) {
+		return wal.Frame{}, fmt.Errorf("seq %d is not in the log here: retention may have removed its segment", seq)
+	}
+	return wal.Frame{}, fmt.Errorf("run %s has no record %d", run, seq)
+}
+
+// carryOut carries out a statement. It can be repeated. It waits for verifications, as log and store differ meanwhile.
+func (es Erasures) carryOut(ctx context.Context, run string, seq uint64, wait time.Duration) error {
+	unlock, err := es.host.Deletions().lockRuns(ctx, unix.LOCK_EX, wait)
+	if err != nil {
+		return fmt.Errorf("the erasure is stated; the next command carries it out: %w", err)
+	}
+	defer unlock()
+	path := filepath.Join(es.host.RunDir(run), proof.ErasureName(seq))
+	signed, err := regular.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	trusted, err := es.host.Keys().Trusted()
+	if err != nil {
+		return err
+	}
+	n, err := note.Open(signed, trusted)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	e, err := proof.ParseErasure(n.Text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if e.Run != run || e.Seq != seq {
+		return fmt.Errorf("%s is about seq %d of run %s", path, e.Seq, e.Run)
+	}
+	log, err := es.host.ManifestLog().open(ctx)
+	if err != nil {
+		return err
+	}
+	err = log.enter(ctx, proof.ErasureLeaf(run, e.Seq, proof.Digest(signed)))
+	if err := errors.Join(err, log.close(ctx)); err != nil {
+		return fmt.Errorf("host log: %w", err)
+	}
+	if err := wal.Erase(ctx, es.host.RunDir(run), e.Seq); err != nil && !(errors.Is(err, wal.ErrNoRecord) && es.host.Retention().IsPruned(run)) {
+		return err // where retention removed the segment meanwhile, the record is in the store only
+	}
+	st, err := es.host.Store(ctx)
+	if err != nil {
+		return fmt.Errorf("the record is erased here, not in the store: %w", err)
+	}
+	if err := errors.Join(st.Erase(ctx, es.host.RunLogs().tenantOf(run), run, e.Seq), st.Close()); err != nil {
+		return fmt.Errorf("the record is erased here, not in the store: %w", err)
+	}
+	if err := es.forgetLetters(ctx, run, e.Seq); err != nil {
+		return fmt.Errorf("the record is erased, not in the dead letters of exports: %w", err)
+	}
+	return es.end(run, seq)
+}
+
+// forgetLetters removes a record from the dead letters of all sinks, and from the messages that wait.
+func (e Erasures) forgetLetters(ctx context.Context, run string, seq uint64) error {
+	names, err := export.Names(e.host.Exports())
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		letters, err := export.OpenDead(e.host.Exports(), name, 0, 0)
+		if err == nil {
+			_, err = letters.Forget(ctx, run, seq)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return notify.Forget(e.host.Notifications(), run, seq)
+}
+
+// An erasure that was begun has a file in a folder of its own, named RUN.SEQ, so that one that
+// was broken off is found without a look at every run.
+func (e Erasures) erasing(run string, seq uint64) string {
+	return e.host.path("erasing", fmt.Sprintf("%s.%d", run, seq))
+}
+
+func (e Erasures) begin(run string, seq uint64) error {
+	if err := os.MkdirAll(e.host.path("erasing"), 0o700); err != nil {
+		return err
+	}
+	return durable.Replace(e.erasing(run, seq), nil, 0o600)
+}
+
+func (e Erasures) end(run string, seq uint64) error { return os.Remove(e.erasing(run, seq)) }
+
+// unfinished lists the erasures that were begun: they go on, or were broken off.
+func (e Erasures) unfinished() (left []Erasure, err error) {
+	entries, err := os.ReadDir(e.host.path("erasing"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, entry := range entries {
+		run, n, _ := strings.Cut(entry.Name(), ".")
+		if seq, err := strconv.ParseUint(n, 10, 64); err == nil { // else it is a file that was being written
+			left = append(left, Erasure{Run: run, Seq: seq})
+		}
+	}
+	return left, err
+}
+
+// Finish completes interrupted erasures of a run, and reports whether there were any. It waits for readers of
+// runs: the caller must not be one.
+func (es Erasures) Finish(ctx context.Context, run string) (any bool, err error) {
+	left, err := es.unfinished()
+	left = slices.DeleteFunc(left, func(e Erasure) bool { return e.Run != run })
+	if err != nil || len(left) == 0 {
+		return false, err
+	}
+	return true, es.carryOutAll(ctx, left, lockWait)
+}
+
+// finish completes interrupted erasures. It does not wait for readers of runs.
+func (e Erasures) finish(ctx context.Context) error {
+	left, err := e.unfinished()
+	return errors.Join(err, e.carryOutAll(ctx, left, 0))
+}
+
+func (es Erasures) carryOutAll(ctx context.Context, erasures []Erasure, wait time.Duration) error {
+	var errs []error
+	for _, e := range erasures {
+		run, seq := e.Run, e.Seq
+		if _, err := os.Stat(filepath.Join(es.host.RunDir(run), proof.ErasureName(seq))); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, es.end(run, seq)) // nothing was stated
+			continue
+		}
+		err := es.carryOut(ctx, run, seq, wait)
+		if held := new(flock.HeldError); errors.As(err, &held) {
+			continue // the record is being read: the next command goes on
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

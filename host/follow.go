@@ -1,0 +1,169 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// pollEvery is how often a live run's directory is looked at for sealed
+// segments, which come once a second at the most often.
+const pollEvery = 200 * time.Millisecond
+
+// shippedFile in a run's directory marks a run that the store has whole.
+const shippedFile = "shipped"
+
+// follower reads a run's sealed segments in order, each once.
+type follower struct {
+	host     *Host
+	run      string
+	next     uint64 // index of the next segment
+	signer   string // name of the key that signed the last manifest that was read
+	closed   bool   // the closing manifest was read
+	reported string // the last trouble that was reported to the user
+}
+
+// tell reports to the user what keeps segments from being shipped, once. Shipping is retried.
+func (f *follower) tell(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != f.reported {
+		f.host.warn("run " + f.run + ": " + text)
+	}
+	f.reported = text
+}
+
+// eachSealed hands over the manifests that were written since the last call, with their files.
+func (f *follower) eachSealed(ctx context.Context, take func(m proof.Manifest, signed []byte, file string) error) error {
+	files, err := filepath.Glob(filepath.Join(f.host.RunDir(f.run), "*"+wal.ManifestSuffix))
+	if err != nil {
+		return err
+	}
+	for i := f.next; i < uint64(len(files)) && err == nil; i++ {
+		err = f.one(files[i], take)
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(files[i]), err)
+		}
+		f.next, err = i+1, ctx.Err()
+	}
+	return err
+}
+
+func (f *follower) one(file string, take func(m proof.Manifest, signed []byte, file string) error) error {
+	signed, err := regular.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	m, signer, err := f.host.RunLogs().openManifest(signed)
+	if err != nil {
+		return err
+	}
+	f.signer = signer
+	if err := take(m, signed, file); err != nil {
+		return err
+	}
+	f.closed = m.Closing != wal.Open
+	return nil
+}
+
+// each hands over the segments that were sealed since the last call.
+func (f *follower) each(ctx context.Context, take func(context.Context, store.Segment) error) error {
+	return f.eachSealed(ctx, func(m proof.Manifest, signed []byte, file string) error {
+		seg, err := f.segment(m, signed, file)
+		if err != nil {
+			return err
+		}
+		return take(ctx, seg)
+	})
+}
+
+// segment reads a sealed segment back from the log, as the transport takes it.
+func (f *follower) segment(m proof.Manifest, signed []byte, file string) (store.Segment, error) {
+	seg := store.Segment{
+		Tenant: m.Tenant, Host: f.signer, Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Root: m.Root, Manifest: signed,
+	}
+	if m.Count == 0 {
+		return seg, nil
+	}
+	seg.Frames = make([]store.Frame, 0, m.Count)
+	for frame, err := range wal.ReadSegment(filepath.Join(filepath.Dir(file), wal.FileName(m.First, wal.SegmentSuffix))) {
+		if err != nil {
+			return seg, err
+		}
+		seg.Frames = append(seg.Frames, frameOf(frame))
+	}
+	return seg, nil
+}
+
+// wait returns after a while, and true when it was stopped.
+func (f *follower) wait(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	case <-time.After(pollEvery):
+		return false
+	}
+}
+
+func (f *follower) markShipped() error {
+	if !f.closed {
+		return nil
+	}
+	return regular.WriteFile(filepath.Join(f.host.RunDir(f.run), shippedFile), nil, 0o600)
+}
+
+// openManifest checks a manifest's signature with the host's keys, and names the one that signed it.
+func (l RunLogs) openManifest(signed []byte) (proof.Manifest, string, error) {
+	trusted, err := l.host.Keys().Trusted()
+	if err != nil {
+		return proof.Manifest{}, "", err
+	}
+	n, err := note.Open(signed, trusted)
+	if err != nil {
+		return proof.Manifest{}, "", err
+	}
+	m, err := proof.ParseManifest(n.Text)
+	return m, n.Sigs[0].Name, err
+}
+
+// tenantOf is the tenant that a run was begun for, which its manifests sign; it can be another one
+// than host.yaml names today. Of a run without a manifest it is today's.
+func (l RunLogs) tenantOf(run string) string {
+	if m, ok := l.firstManifest(l.host.RunDir(run)); ok {
+		return m.Tenant
+	}
+	return l.host.config.Tenant
+}
+
+// firstManifest returns the first manifest in a run's directory, if this host signed it.
+func (l RunLogs) firstManifest(dir string) (proof.Manifest, bool) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is good
+	if len(files) == 0 {
+		return proof.Manifest{}, false
+	}
+	signed, err := regular.ReadFile(files[0])
+	if err != nil {
+		return proof.Manifest{}, false
+	}
+	m, _, err := l.openManifest(signed)
+	return m, err == nil
+}
+
+// HasWhole reports whether the store has the whole run.
+func (l RunLogs) HasWhole(run string) bool {
+	_, err := os.Stat(filepath.Join(l.host.RunDir(run), shippedFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,159 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// comparing is a store that says itself where its rows are not what signed segments give.
+type comparing interface {
+	// Check compares definitions, and names runs with rows that no segment counts.
+	Check(ctx context.Context) ([]store.Difference, error)
+	// Differs says in what the rows of a segment are not what its records give, "" if in nothing.
+	Differs(ctx context.Context, seg store.Segment) (string, error)
+}
+
+// shown compares the rows and columns that a store elsewhere returns with the records of this host's runs, then its
+// definitions and rows. For a run without a log here, the record has to be what was signed if the store has it as this
+// host's; of other hosts' runs the first manifest has to be signed.
+func (f *fsck) shown(ctx context.Context, trusted note.Verifiers) error {
+	st, err := f.host.Store(ctx)
+	if err != nil {
+		return fmt.Errorf("fsck: store: %w", err)
+	}
+	defer st.Close()
+	marks, err := f.host.Checks().Marks(st)
+	if err != nil {
+		return err
+	}
+	marks.budget = math.MaxInt64
+	for _, id := range append(f.whole, f.pruned...) {
+		run, err := st.Run(ctx, f.host.RunLogs().tenantOf(id), id)
+		if errors.Is(err, store.ErrNotFound) {
+			f.found(id, 0, fmt.Errorf("%w: it has no summary of the run", ErrRowAltered))
+			continue
+		}
+		if errors.Is(err, store.ErrAmbiguous) {
+			continue // it has the run under several tenants, which strangers reports
+		}
+		if err != nil {
+			return err
+		}
+		before := len(f.checked.Problems)
+		if err := f.shownRun(ctx, st, marks, run); err != nil {
+			return err
+		}
+		if c, can := st.(comparing); can && len(f.checked.Problems) == before && slices.Contains(f.whole, id) {
+			if err := f.compared(ctx, c, id); err != nil {
+				return err
+			}
+		}
+	}
+	if c, can := st.(comparing); can {
+		differences, err := c.Check(ctx)
+		if err != nil {
+			return fmt.Errorf("fsck: store: %w", err)
+		}
+		for _, d := range differences {
+			f.differs(d)
+		}
+	}
+	return errors.Join(f.strangers(ctx, st, marks, trusted), ctx.Err())
+}
+
+// compared has the store compare the rows of a run with its log: what readers pass over, such as a second row of a record.
+func (f *fsck) compared(ctx context.Context, c comparing, run string) error {
+	for seg, err := range f.host.Shipping().segments(ctx, []string{run}) {
+		if err != nil {
+			return err
+		}
+		what, err := c.Differs(ctx, seg)
+		if err != nil {
+			return err
+		}
+		if what != "" {
+			f.found(run, seg.Index, fmt.Errorf("%w: segment %d: %s", ErrRowAltered, seg.Index, what))
+		}
+	}
+	return nil
+}
+
+// differs reports what the store's own check found. Rows of a run that goes on may have no segment yet.
+func (f *fsck) differs(d store.Difference) {
+	switch {
+	case d.Run == "":
+		f.found("", 0, fmt.Errorf("%w: %s", ErrRowAltered, d.Text))
+	case !f.host.RunLogs().Live(d.Run):
+		f.found(d.Run, 0, fmt.Errorf("%w: %s", ErrRunUnsigned, d.Text))
+	}
+}
+
+// strangers checks the runs that the store has under another tenant than their log, or without a log here.
+func (f *fsck) strangers(ctx context.Context, st store.Store, marks *Marks, trusted note.Verifiers) error {
+	own, err := f.host.Keys().name()
+	if err != nil {
+		return err
+	}
+	runs, err := st.Runs(ctx, store.Filter{})
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		_, here := f.known[run.ID]
+		switch {
+		case here && run.Tenant == f.host.RunLogs().tenantOf(run.ID), wal.Locked(f.host.RunDir(run.ID)):
+		case here:
+			f.found(run.ID, 0, fmt.Errorf("%w: it has the run under tenant %q, too", ErrRunUnsigned, run.Tenant))
+		case run.Host == own:
+			if _, err := f.stranger(ctx, run.ID, trusted); err != nil {
+				return err
+			}
+		default:
+			f.foreign(ctx, marks, run)
+		}
+	}
+	return nil
+}
+
+// foreign checks the signer of a run of another host.
+func (f *fsck) foreign(ctx context.Context, marks *Marks, run store.Run) {
+	c, err := marks.chain(ctx, run.Tenant, run.ID)
+	mark := store.Mark{State: store.Unsigned, Text: store.ErrUnsigned.Error()}
+	if err == nil && len(c.firsts) > 0 {
+		var first *part
+		if first, err = marks.manifest(c, 0); err == nil {
+			mark = first.mark
+		}
+	}
+	switch {
+	case err != nil:
+		f.found(run.ID, 0, fmt.Errorf("%w: %w", ErrRunUnsigned, err))
+	case mark.Wrong():
+		f.found(run.ID, 0, fmt.Errorf("%w: %w", ErrRunUnsigned, &store.MarkError{Mark: mark}))
+	case !mark.Good():
+		f.checked.Unknown++
+	}
+}
+
+func (f *fsck) shownRun(ctx context.Context, st store.Store, marks *Marks, run store.Run) error {
+	for row, err := range st.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID}) {
+		if err != nil {
+			return err
+		}
+		if mark := marks.Row(ctx, row); mark.Wrong() {
+			f.found(run.ID, 0, fmt.Errorf("%w: record %d: %s", ErrRowAltered, row.Seq, mark.Text))
+		}
+	}
+	if mark := marks.Run(ctx, run); mark.Wrong() {
+		f.found(run.ID, 0, fmt.Errorf("%w: the run's summary: %s", ErrRowAltered, mark.Text))
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,304 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// FleetConfig configures the fleet that this host belongs to.
+type FleetConfig struct {
+	Root string `yaml:"root"` // public key of the fleet's root; default: that of the root key which is here
+	Key  string `yaml:"key"`  // how the root key is kept on the machine that has it: file (default) or age:..., as for the host's own
+}
+
+func (f FleetConfig) check() error {
+	if f.Root != "" {
+		if _, err := note.NewVerifier(f.Root); err != nil {
+			return fmt.Errorf("fleet.root %.80q is no public key: %w", f.Root, err)
+		}
+	}
+	k, err := parseKeyKind(f.Key)
+	if err != nil || k.name != keyInFile && k.name != keyInAge {
+		return fmt.Errorf("fleet.key %.80q: want file, age:FILE, age:credential/NAME or age:passphrase", f.Key)
+	}
+	return nil
+}
+
+// NotEnrolledError is a host whose key this one does not know.
+type NotEnrolledError struct{ Host string }
+
+// Error implements error.
+func (e *NotEnrolledError) Error() string {
+	return fmt.Sprintf("the run is of another host, %s, whose public key is not known here", strings.TrimSuffix(e.Host, "+"))
+}
+
+// Hint returns what to do about it.
+func (e *NotEnrolledError) Hint() string {
+	return "have the fleet's root key state it, with custody key fleet enrol where that key is, and custody key fleet add here (docs/keys.md)"
+}
+
+// rootKey is the fleet's root key, on the machine that has it.
+func (f Fleet) rootKey() (proof.LockedKey, error) {
+	dir := f.host.path("fleet")
+	k, err := parseKeyKind(f.host.config.Fleet.Key)
+	if err != nil || k.name != keyInAge {
+		return proof.LockedKey{Dir: dir, Lock: proof.InClear()}, err
+	}
+	lock, err := agekey.New(agekey.Config{From: k.where, Dir: dir})
+	return proof.LockedKey{Dir: dir, Lock: lock}, err
+}
+
+// Create makes the root key of a fleet and returns its public half.
+func (f Fleet) Create(name string) (public string, err error) {
+	root, err := f.rootKey()
+	if err != nil {
+		return "", err
+	}
+	return root.NewRoot(name)
+}
+
+// Root returns the public key of the fleet's root; it is fs.ErrNotExist where there is none.
+func (f Fleet) Root() (string, error) {
+	if root := f.host.config.Fleet.Root; root != "" {
+		return root, nil
+	}
+	public, err := regular.ReadFile(f.host.path("fleet", proof.RootPublicFile))
+	return strings.TrimSpace(string(public)), err
+}
+
+// Roots verifies statements about hosts; without a fleet it knows no key.
+func (f Fleet) Roots() (note.Verifiers, error) {
+	public, err := f.Root()
+	if errors.Is(err, fs.ErrNotExist) {
+		return note.VerifierList(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's root key: %w", err)
+	}
+	return note.VerifierList(v), nil
+}
+
+// Enrol has the fleet's root key, which is on this machine, state that a public key is that of a host. A second key
+// of one name needs again: two hosts of one name could sign for each other. It returns the signed statement.
+func (f Fleet) Enrol(key string, again bool) ([]byte, error) {
+	stated, err := proof.NewHost(key, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	all, err := f.Hosts()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		switch {
+		case e.Key == key:
+			return e.Signed, nil
+		case e.Host.Host == stated.Host && !again:
+			return nil, fmt.Errorf("the fleet has a host %s with another key: if its key was rotated, give --again; if it is another machine, give it another name", stated.Host)
+		}
+	}
+	root, err := f.rootKey()
+	if err != nil {
+		return nil, err
+	}
+	signer, err := root.Root()
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's root key: %w", err)
+	}
+	signed, err := stated.Sign(signer)
+	if err != nil {
+		return nil, err
+	}
+	return signed, f.Add(signed)
+}
+
+// Add keeps a statement about a host that the fleet's root key signed.
+func (f Fleet) Add(signed []byte) error {
+	roots, err := f.Roots()
+	if err != nil {
+		return err
+	}
+	stated, err := proof.OpenHost(signed, roots)
+	var unknown *note.UnverifiedNoteError
+	if errors.As(err, &unknown) {
+		return errors.New("it is not signed by the root key of this fleet: name that as fleet: {root: KEY} in " + ConfigFile)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.host.path("fleet", "hosts"), 0o700); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%x%s", sha256.Sum256([]byte(stated.Key)), proof.HostSuffix)
+	return durable.Replace(f.host.path("fleet", "hosts", name), signed, 0o644)
+}
+
+// Enrolled is a host of the fleet, and the statement of the root key about it.
+type Enrolled struct {
+	proof.Host
+	Signed []byte
+}
+
+// Hosts returns the hosts that the fleet's root key has stated, by name and time. A statement of another root is left out.
+func (f Fleet) Hosts() ([]Enrolled, error) {
+	roots, err := f.Roots()
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(f.host.path("fleet", "hosts", "*"+proof.HostSuffix))
+	if err != nil {
+		return nil, err
+	}
+	var all []Enrolled
+	for _, file := range files {
+		signed, err := regular.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		stated, err := proof.OpenHost(signed, roots)
+		var unknown *note.UnverifiedNoteError
+		if errors.As(err, &unknown) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, Enrolled{stated, signed})
+	}
+	slices.SortFunc(all, func(a, b Enrolled) int {
+		return cmp.Or(strings.Compare(a.Host.Host, b.Host.Host), a.Time.Compare(b.Time))
+	})
+	return all, nil
+}
+
+// Known are the verifiers of this host's keys, as Trusted returns them, and of the fleet's hosts.
+func (f Fleet) Known() (note.Verifiers, error) {
+	list, err := f.host.Keys().verifiers()
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := f.Hosts()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	id := func(v note.Verifier) string { return fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash()) }
+	for _, v := range list {
+		seen[id(v)] = true
+	}
+	for _, e := range hosts {
+		v, err := note.NewVerifier(e.Key)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[id(v)] { // a list with two keys of one name and hash is ambiguous
+			seen[id(v)] = true
+			list = append(list, v)
+		}
+	}
+	return note.VerifierList(list...), nil
+}
+
+// foreignOptions are those of a bundle of another host's run, whose files are in dir: with that host's key and
+// the statements about it and about this host.
+func (p Proofs) foreignOptions(dir, own string, all *proof.BundleOptions) error {
+	signers, err := proof.Signers(dir)
+	if err != nil {
+		return err
+	}
+	hosts, err := p.host.Fleet().Hosts()
+	if err != nil {
+		return err
+	}
+	for _, signer := range signers {
+		i := slices.IndexFunc(hosts, func(e Enrolled) bool { return strings.HasPrefix(e.Key, signer) })
+		if i < 0 {
+			return &NotEnrolledError{signer}
+		}
+		if len(all.Hosts) == 0 { // of the first manifest
+			all.HostKey = hosts[i].Key
+		}
+		all.Hosts = append(all.Hosts, hosts[i].Signed)
+	}
+	mine, err := p.ownStatements(own)
+	all.Hosts = append(all.Hosts, mine...)
+	return err
+}
+
+// Bundles reports whether a bundle of a run in the store can be made here: for this host's own runs, and for those of
+// enrolled hosts. Otherwise the error is a *NotEnrolledError.
+func (p Proofs) Bundles(ctx context.Context, tenant, run string) error {
+	if p.host.RunLogs().HasOf(tenant, run) {
+		return nil
+	}
+	st, err := p.host.Store(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	r, err := st.Run(ctx, tenant, run)
+	if err != nil {
+		return err
+	}
+	manifests, err := st.Manifests(ctx, r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	hosts, err := p.host.Fleet().Hosts()
+	if err != nil {
+		return err
+	}
+	own, err := p.host.Keys().Public()
+	if err != nil {
+		return err
+	}
+	for _, m := range manifests {
+		by, err := proof.SignerOf(m.Bytes)
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(own, by) && !slices.ContainsFunc(hosts, func(e Enrolled) bool { return strings.HasPrefix(e.Key, by) }) {
+			return &NotEnrolledError{by}
+		}
+	}
+	return nil
+}
+
+// ownStatements are those about this host's keys, the one in use and those before it.
+func (p Proofs) ownStatements(public string) (all [][]byte, err error) {
+	keys := []string{strings.TrimSpace(public)}
+	retired, err := proof.Retired(p.host.path("keys"))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range retired {
+		keys = append(keys, r.Old)
+	}
+	hosts, err := p.host.Fleet().Hosts()
+	for _, e := range hosts {
+		if slices.Contains(keys, e.Key) {
+			all = append(all, e.Signed)
+		}
+	}
+	return all, err
+}

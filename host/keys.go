@@ -1,0 +1,364 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// Signing returns the host's signing key, from where host.yaml keeps it. The first call makes it, if the host never had
+// one. It finishes an interrupted rotation: a retired key must not sign.
+func (k Keys) Signing() (proof.Key, error) {
+	key, err := k.signingKey()
+	if err != nil {
+		return key, err
+	}
+	if retired, err := proof.IsRetired(k.host.path("keys"), key.Public); err != nil || !retired {
+		return key, err
+	}
+	source, err := k.keySource()
+	if err != nil {
+		return proof.Key{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
+	defer cancel()
+	if err := source.Finish(ctx); err != nil {
+		return proof.Key{}, err
+	}
+	return k.signingKey()
+}
+
+// signingKey returns the key that signs now, whatever rotations say.
+func (k Keys) signingKey() (proof.Key, error) {
+	kind, _ := parseKeyKind(k.host.config.Key) // loadConfig has checked it
+	if kind.name == keyInFile {
+		return proof.FileKey(k.host.path("keys")).Key(context.Background())
+	}
+	return k.host.signing.key(k.host, kind)
+}
+
+// heldKey is a key that costs an effort to get, kept for as long as host.pub stays as it is.
+type heldKey struct {
+	mu     sync.Mutex // guards what follows
+	source proof.KeySource
+	known  proof.Key
+	public string // as it stood in host.pub then
+	failed failure
+}
+
+// failure is what asking the source for the key came to.
+type failure struct {
+	err    error
+	public string    // as it stood in host.pub then
+	until  time.Time // it counts until then
+}
+
+// failedFor is how long a source that is elsewhere is not asked again after it failed: what goes through many runs would wait for each.
+const failedFor = time.Second
+
+func (v *heldKey) key(h *Host, kind keyKind) (proof.Key, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	public, _ := regular.ReadFile(h.path("keys", proof.PublicFile)) // not there yet: then the source is asked
+	if len(public) > 0 && string(public) == v.public {
+		return v.known, nil
+	}
+	if v.failed.public == string(public) && time.Now().Before(v.failed.until) {
+		return proof.Key{}, v.failed.err
+	}
+	source, err := v.from(h, kind)
+	if err != nil {
+		return proof.Key{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
+	defer cancel()
+	key, err := source.Key(ctx)
+	if err != nil {
+		err = fmt.Errorf("signing key: %w", err)
+		if kind.elsewhere() {
+			v.failed = failure{err, string(public), time.Now().Add(failedFor)}
+		}
+		return proof.Key{}, err
+	}
+	v.known, v.public = key, strings.TrimSpace(key.Public)+"\n"
+	return key, nil
+}
+
+// from returns the one source of this process, which may know a passphrase by now.
+func (v *heldKey) from(h *Host, kind keyKind) (_ proof.KeySource, err error) {
+	if v.source == nil {
+		v.source, err = h.Keys().sourceOf(kind)
+	}
+	return v.source, err
+}
+
+// keyTimeout bounds a question about the key to another process; signing has its own bound.
+const keyTimeout = 15 * time.Second
+
+// keySource is where the signing key is.
+func (k Keys) keySource() (proof.KeySource, error) {
+	kind, err := parseKeyKind(k.host.config.Key)
+	if err != nil {
+		return nil, err
+	}
+	k.host.signing.mu.Lock()
+	defer k.host.signing.mu.Unlock()
+	return k.host.signing.from(k.host, kind)
+}
+
+// Public returns the public half of the host's key as it is published, which no secret and no other process is
+// needed for. Of a host that has none yet it makes the key.
+func (k Keys) Public() (string, error) {
+	if k.host.config.Key != "" && k.host.config.Key != keyInFile {
+		public, err := regular.ReadFile(k.host.path("keys", proof.PublicFile))
+		if err == nil {
+			_, err = note.NewVerifier(strings.TrimSpace(string(public)))
+			return strings.TrimSpace(string(public)), err
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	key, err := k.Signing()
+	return strings.TrimSpace(key.Public), err
+}
+
+// Older are this host's keys that were retired, and when, oldest first.
+func (k Keys) Older() ([]proof.Rotation, error) { return proof.Retired(k.host.path("keys")) }
+
+// Of returns the public key by which a run of this host began to be signed: the one in use, or one that was retired
+// since. Of a run that has no manifest here it is the one in use.
+func (k Keys) Of(run string) (public string, retired bool, err error) {
+	return k.of(k.host.RunDir(run))
+}
+
+// of is KeyOf for the run whose files are in dir.
+func (k Keys) of(dir string) (public string, retired bool, err error) {
+	public, err = k.Public()
+	if err != nil {
+		return "", false, err
+	}
+	signers, err := proof.Signers(dir)
+	if err != nil || len(signers) == 0 || strings.HasPrefix(public, signers[0]) {
+		return public, false, err
+	}
+	older, err := k.Older()
+	for _, r := range older {
+		if strings.HasPrefix(r.Old, signers[0]) {
+			return r.Old, true, err
+		}
+	}
+	return public, false, err
+}
+
+// name is the name of the host's key, which stands for the host.
+func (k Keys) name() (string, error) {
+	public, err := k.Public()
+	if err != nil {
+		return "", err
+	}
+	v, err := note.NewVerifier(public)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", proof.PublicFile, err)
+	}
+	return v.Name(), nil
+}
+
+// Trusted are the verifiers of this host's keys, the one in use and those before it.
+func (k Keys) Trusted() (note.Verifiers, error) {
+	keys, err := k.verifiers()
+	return note.VerifierList(keys...), err
+}
+
+// verifiers of this host's keys, the one in use first.
+func (k Keys) verifiers() ([]note.Verifier, error) {
+	public, err := k.Public()
+	if err != nil {
+		return nil, err
+	}
+	current, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, err
+	}
+	rotations, err := proof.ReadRotations(k.host.path("keys"))
+	if err != nil {
+		return nil, err
+	}
+	list := []note.Verifier{current}
+	for _, signed := range rotations {
+		old, err := signedBy(signed)
+		if err != nil {
+			return nil, fmt.Errorf("keys: %w", err)
+		}
+		if list = append(list, old); old.KeyHash() != current.KeyHash() {
+			continue
+		}
+		// The key was rotated after it was read above: the one in use is that of the last rotation.
+		r, err := readRotation(rotations[len(rotations)-1])
+		if err != nil {
+			return nil, fmt.Errorf("keys: %w", err)
+		}
+		if list[0], err = note.NewVerifier(r.New); err != nil {
+			return nil, fmt.Errorf("keys: %w", err)
+		}
+	}
+	return list, nil
+}
+
+// readRotation checks a rotation against the old key that it names itself, which is as safe as this directory.
+func readRotation(signed []byte) (proof.Rotation, error) {
+	n, err := note.Open(signed, note.VerifierList())
+	var unverified *note.UnverifiedNoteError
+	if errors.As(err, &unverified) {
+		n, err = unverified.Note, nil
+	}
+	if err != nil {
+		return proof.Rotation{}, err
+	}
+	r, err := proof.ParseRotation(n.Text)
+	if err != nil {
+		return r, err
+	}
+	old, err := note.NewVerifier(r.Old)
+	if err == nil {
+		_, err = note.Open(signed, note.VerifierList(old))
+	}
+	return r, err
+}
+
+// signedBy returns the old key that a rotation names, if that signed it.
+func signedBy(signed []byte) (note.Verifier, error) {
+	r, err := readRotation(signed)
+	if err != nil {
+		return nil, err
+	}
+	return note.NewVerifier(r.Old)
+}
+
+// Rotate gives the host a new key, signed by the old one, and enters that into the host's log. Checkpoints from then
+// on are signed by the new key. from is how the old key was kept, as host.yaml writes it, if that differs from the
+// present setting, which the new key follows; empty: the same.
+func (k Keys) Rotate(ctx context.Context, from string) (proof.Key, error) {
+	source, err := k.keySource()
+	if err != nil {
+		return proof.Key{}, err
+	}
+	var statement []byte
+	if from == "" {
+		statement, err = source.Rotate(ctx)
+	} else {
+		statement, err = k.takeOver(ctx, source, from)
+	}
+	if err != nil {
+		return proof.Key{}, err
+	}
+	log, err := k.host.ManifestLog().open(ctx)
+	if err != nil {
+		return proof.Key{}, err
+	}
+	err = log.enter(ctx, proof.RotationLeaf(proof.Digest(statement)))
+	if err := errors.Join(err, log.close(ctx)); err != nil {
+		return proof.Key{}, fmt.Errorf("the key is changed, and the host's log has no entry of it yet: %w", err)
+	}
+	return k.Signing()
+}
+
+// takeOver has the key that is kept as from says sign for one of source, and removes the old private key if it is
+// in a file. If all but that was done before, it does that.
+func (k Keys) takeOver(ctx context.Context, source proof.KeySource, from string) ([]byte, error) {
+	was, err := parseKeyKind(from)
+	if err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	now, err := parseKeyKind(k.host.config.Key)
+	if err != nil {
+		return nil, err
+	}
+	if was == now {
+		return nil, fmt.Errorf("--from %s is how the key is kept today: without --from it is rotated there", from)
+	}
+	if _, err := os.Stat(k.host.path("keys", proof.PublicFile)); err != nil {
+		return nil, fmt.Errorf("this host has no key yet that could sign for another one: %w", err)
+	}
+	old, err := k.sourceOf(was)
+	if err != nil {
+		return nil, err
+	}
+	all, err := proof.ReadRotations(k.host.path("keys"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := source.Key(ctx); err == nil && len(all) > 0 { // a call before this one was cut off near its end
+		return all[len(all)-1], k.drop(was, now, old)
+	}
+	key, err := old.Key(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("--from %s: %w", from, err)
+	}
+	statement, err := source.TakeOver(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return statement, k.drop(was, now, old)
+}
+
+// drop removes a retired private key, unless the new one has taken its file.
+func (k Keys) drop(was, now keyKind, old proof.KeySource) error {
+	if was.name == now.name {
+		return nil
+	}
+	if err := proof.DropKey(old); err != nil {
+		return fmt.Errorf("the key is changed, and the old private key is still there: %w", err)
+	}
+	return nil
+}
+
+// rotations reads the statements of rotations, all of which are then in the host's log: one that another process is making,
+// or was killed over, is entered first.
+func (k Keys) rotations(ctx context.Context) ([][]byte, error) {
+	for {
+		all, err := proof.ReadRotations(k.host.path("keys"))
+		if err != nil || k.logRotations(ctx) == nil || ctx.Err() != nil {
+			return all, errors.Join(err, ctx.Err())
+		}
+		if now, err := proof.ReadRotations(k.host.path("keys")); err != nil || len(now) == len(all) {
+			return all, err // verification names the missing one
+		}
+		// the key was rotated meanwhile, and the one that was to sign for the log no longer does
+	}
+}
+
+// logRotations enters the rotations that a process which died did not.
+func (k Keys) logRotations(ctx context.Context) error {
+	rotations, err := proof.ReadRotations(k.host.path("keys"))
+	if err != nil || len(rotations) == 0 {
+		return err
+	}
+	r, err := k.host.ManifestLog().Reader()
+	for _, signed := range rotations {
+		entry := proof.RotationLeaf(proof.Digest(signed))
+		if err == nil {
+			if _, err := r.Index(ctx, entry); err == nil {
+				continue
+			}
+		}
+		log, err := k.host.ManifestLog().open(ctx)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(log.enter(ctx, entry), log.close(ctx)); err != nil {
+			return fmt.Errorf("host log: %w", err)
+		}
+	}
+	return nil
+}

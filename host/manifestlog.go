@@ -1,0 +1,188 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/hostlog"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/stamp"
+	"github.com/custody-project/custody/audit/witness"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// manifestLog is the host's log of manifests, open for appending. It opens in the background: a run must not wait for
+// it before there is anything to add.
+type manifestLog struct {
+	host   *Host
+	opened chan struct{} // closed when log and err are set
+	log    *hostlog.Log
+	err    error
+	// brief is for a caller with many runs: once a checkpoint has failed, it requests no more.
+	brief  bool
+	failed error // of one goroutine at a time
+}
+
+// open begins to open the log and returns immediately.
+func (l ManifestLog) open(ctx context.Context) (*manifestLog, error) {
+	n := &manifestLog{host: l.host, opened: make(chan struct{})}
+	key, err := l.host.Keys().Signing()
+	if err != nil {
+		return nil, err
+	}
+	go func() { // close waits for it
+		defer close(n.opened)
+		n.log, n.err = l.openLog(ctx, key)
+	}()
+	return n, nil
+}
+
+func (l ManifestLog) openLog(ctx context.Context, key proof.Key) (*hostlog.Log, error) {
+	keys, err := l.host.Keys().verifiers()
+	if err != nil {
+		return nil, err
+	}
+	own, err := key.Verifier() // another process may have rotated the key since it was read
+	if err != nil {
+		return nil, err
+	}
+	o := hostlog.Options{Dir: l.host.path("log"), Signer: key, Verifier: own, Older: keys, Warn: func(err error) { l.host.warn(err.Error()) }}
+	if o.Witnesses, err = l.host.config.Log.policy(); err != nil {
+		return nil, err
+	}
+	return hostlog.Open(ctx, o)
+}
+
+// policy is that of the witnesses; nil without any.
+func (l Log) policy() (*witness.Policy, error) {
+	if len(l.Witnesses) == 0 {
+		return nil, nil
+	}
+	var text, group strings.Builder
+	for i, w := range l.Witnesses {
+		fmt.Fprintf(&text, "witness w%d %s %s\n", i, w.Key, w.URL)
+		fmt.Fprintf(&group, " w%d", i)
+	}
+	fmt.Fprintf(&text, "group witnesses %d%s\nquorum witnesses\n", cmp.Or(l.Quorum, len(l.Witnesses)), group.String())
+	return witness.ParsePolicy([]byte(text.String()))
+}
+
+// add puts an entry into the log and returns its index. With again it is looked for first.
+func (n *manifestLog) add(ctx context.Context, entry []byte, again bool) (uint64, error) {
+	<-n.opened
+	if n.err != nil {
+		return 0, n.err
+	}
+	if again {
+		if r, err := n.host.ManifestLog().Reader(); err == nil {
+			if index, err := r.Index(ctx, entry); err == nil {
+				return index, nil
+			}
+		}
+	}
+	return n.log.Add(ctx, entry)
+}
+
+// publish waits for a checkpoint over index, has it stamped where host.yaml asks for
+// it, and keeps the stamp beside the log. It returns the checkpoint.
+func (n *manifestLog) publish(ctx context.Context, index uint64) (checkpoint []byte, err error) {
+	<-n.opened
+	if n.err != nil {
+		return nil, n.err
+	}
+	if n.failed != nil {
+		return nil, n.failed
+	}
+	wait := 10 * time.Second
+	if n.host.config.Log.Wait > 0 {
+		wait = time.Duration(n.host.config.Log.Wait)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if checkpoint, err = n.log.Publish(ctx, index); err != nil {
+		if n.brief {
+			n.failed = err
+		}
+		return nil, err
+	}
+	if n.host.config.Log.Stamp == nil {
+		return checkpoint, nil
+	}
+	return checkpoint, n.host.ManifestLog().stamp(ctx, checkpoint)
+}
+
+// enter puts an entry into the log, if it is not there, and has a checkpoint made over it.
+func (n *manifestLog) enter(ctx context.Context, entry []byte) error {
+	index, err := n.add(ctx, entry, true)
+	if err != nil {
+		return err
+	}
+	_, err = n.publish(ctx, index)
+	return err
+}
+
+func (n *manifestLog) close(ctx context.Context) error {
+	<-n.opened
+	if n.log == nil {
+		return nil
+	}
+	return n.log.Close(ctx)
+}
+
+// stamp gets a time stamp of a checkpoint from the authority. It is stored beside the log under the checkpoint's hash.
+func (l ManifestLog) stamp(ctx context.Context, checkpoint []byte) error {
+	path := l.stampFile(checkpoint)
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	roots, err := stamp.LoadRoots(l.host.config.Log.Stamp.CA)
+	if err != nil {
+		return fmt.Errorf("time stamp: %w", err)
+	}
+	token, err := stamp.Client{URL: l.host.config.Log.Stamp.URL, Roots: roots}.Stamp(ctx, checkpoint)
+	if err != nil {
+		return fmt.Errorf("time stamp: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return errors.Join(regular.WriteFile(path+".tmp", token, 0o600), os.Rename(path+".tmp", path))
+}
+
+func (l ManifestLog) stampFile(checkpoint []byte) string {
+	return l.host.path("stamps", proof.Digest(checkpoint).String()+".tsr")
+}
+
+// Reader opens the host's log for reading. Before the first entry it is fs.ErrNotExist.
+func (l ManifestLog) Reader() (*hostlog.Reader, error) {
+	keys, err := l.host.Keys().verifiers()
+	if err != nil {
+		return nil, err
+	}
+	return hostlog.OpenReader(l.host.path("log"), keys[0], keys[1:]...)
+}
+
+// checkpoint is the last one of the host's log, checked.
+func (l ManifestLog) checkpoint(ctx context.Context, r *hostlog.Reader) (proof.Checkpoint, error) {
+	signed, err := r.Checkpoint(ctx)
+	if err != nil {
+		return proof.Checkpoint{}, err
+	}
+	trusted, err := l.host.Keys().Trusted()
+	if err != nil {
+		return proof.Checkpoint{}, err
+	}
+	n, err := note.Open(signed, trusted)
+	if err != nil {
+		return proof.Checkpoint{}, err
+	}
+	return proof.ParseCheckpoint(n.Text)
+}

@@ -1,0 +1,371 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+const (
+	// markedParts is of how many segments Marks keeps the leaves: a search goes back and forth between runs.
+	markedParts = 16
+	// markedBytes bounds the records, in bytes, that Marks reads to check summaries of runs.
+	markedBytes = 64 << 20
+	// chainAge is how old a list of manifests may be where a record is behind its end.
+	chainAge = 200 * time.Millisecond
+)
+
+// Marks decides for shown records whether they are as a host signed them: it compares each record with the leaf that
+// its signed segment has for it, from the log if that is here, and each of its columns with its bytes. It is not safe
+// for concurrent use. It proves nothing about records that are not shown: Fsck and verification do.
+type Marks struct {
+	host       *Host
+	shown      Reader
+	signed     manifests // nil: only runs of this host are shown
+	keys       note.Verifiers
+	logs       bool // all that is shown is from logs here
+	chains     map[string]*chain
+	parts      *lru.Cache[partKey, *part]
+	budget     int64
+	lastReason string // the last reason why something could not be read
+}
+
+// manifests is a store's part that has what was signed.
+type manifests interface {
+	Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error)
+}
+
+// Marks returns marks for what r shows, which it also reads where there is no log here.
+func (c Checks) Marks(r Reader) (*Marks, error) {
+	keys, err := c.host.Fleet().Known()
+	if err != nil {
+		return nil, err
+	}
+	parts, err := lru.New[partKey, *part](markedParts)
+	m := &Marks{host: c.host, shown: r, keys: keys, chains: map[string]*chain{}, parts: parts, budget: markedBytes}
+	switch inner := r.(type) {
+	case logReader:
+		m.logs = true
+	case *ahead:
+		m.shown = inner.Reader
+	case unclosed:
+		m.shown = inner.Reader
+	}
+	m.signed, _ = m.shown.(manifests)
+	return m, err
+}
+
+// chain is a run's signed manifests, not verified.
+type chain struct {
+	run    string
+	here   bool // they are from the run's log
+	read   time.Time
+	firsts []uint64 // the seqs that segments begin with
+	signed [][]byte // by the same index; nil where they are here
+}
+
+// part is a segment whose manifest was verified. If mark is not good, the other fields are not set.
+type part struct {
+	manifest proof.Manifest
+	host     string // name of the key that signed
+	mark     store.Mark
+	seqs     []uint64
+	leaves   []proof.Hash
+}
+
+type partKey struct {
+	run   string
+	index int
+}
+
+// Row returns the mark of a row: whether it is as signed.
+func (m *Marks) Row(ctx context.Context, row store.Row) store.Mark {
+	c, err := m.chain(ctx, row.Tenant, row.Run)
+	if err != nil {
+		return m.cannot(err)
+	}
+	if len(c.firsts) == 0 && !c.here && !row.Early {
+		return store.Mark{State: store.Unsigned, Text: store.ErrUnsigned.Error()}
+	}
+	p, err := m.covering(ctx, c, row)
+	switch {
+	case err != nil:
+		return m.cannot(err)
+	case p == nil && row.Early && (!c.here || m.host.RunLogs().Live(row.Run)):
+		return store.Mark{State: store.Live, Text: "it is not sealed yet"}
+	case p == nil:
+		return store.Mark{State: store.Unsigned, Text: fmt.Sprintf("no signed segment of the run has a record %d", row.Seq)}
+	case p.mark.State != store.Holds:
+		return p.mark
+	}
+	return m.compare(c, p, row)
+}
+
+// cannot is the mark of what could not be read. The reason can have a path of this host, so it goes to the host's log only, once.
+func (m *Marks) cannot(err error) store.Mark {
+	if text := err.Error(); text != m.lastReason {
+		m.lastReason = text
+		m.host.warn("what was signed cannot be read: " + text)
+	}
+	return store.Mark{State: store.Cannot, Text: "what was signed cannot be read here; the host's log says why"}
+}
+
+func fails(format string, args ...any) store.Mark {
+	return store.Mark{State: store.Fails, Text: fmt.Sprintf(format, args...)}
+}
+
+// compare holds a row against the leaf that was signed, and its columns against its bytes.
+func (m *Marks) compare(c *chain, p *part, row store.Row) store.Mark {
+	i, signed := slices.BinarySearch(p.seqs, row.Seq)
+	switch {
+	case !signed:
+		return store.Mark{State: store.Unsigned, Text: fmt.Sprintf("signed segment %d has no record %d", p.manifest.Segment, row.Seq)}
+	case proof.Hash(row.Frame().Leaf()) != p.leaves[i]:
+		return fails("it is not the record that was signed")
+	case row.Tenant != p.manifest.Tenant:
+		return fails("it was signed as another tenant's")
+	}
+	head := store.Head{Run: row.Run, Seq: row.Seq, Time: row.Time}
+	if row.Erased == nil {
+		var err error
+		if head, err = store.HeadOf(row.Run, row.Frame()); err != nil {
+			return fails("%v", err)
+		}
+	}
+	if !row.Head.SameColumns(head) {
+		return fails("the store's columns are not what the record says: %s", strings.Join(row.Head.Differing(head), ", "))
+	}
+	if row.Erased != nil {
+		return m.erased(c, row)
+	}
+	return store.Mark{State: store.Holds}
+}
+
+// erased reports whether a record that is erased in the store is erased in the log, too.
+func (m *Marks) erased(c *chain, row store.Row) store.Mark {
+	if c.here {
+		for f, err := range m.host.RunLogs().framesFrom(row.Run, row.Seq) {
+			if err != nil || f.Seq > row.Seq {
+				break
+			}
+			if f.Seq == row.Seq && f.Erased == nil {
+				return fails("the store has it as erased, and the log does not")
+			}
+			if f.Seq == row.Seq {
+				return store.Mark{State: store.Holds}
+			}
+		}
+	}
+	return store.Mark{State: store.Unchecked, Text: "it is erased, and its log is not here"}
+}
+
+// chain returns the manifests of a run: those of its log, else those of the store.
+func (m *Marks) chain(ctx context.Context, tenant, run string) (*chain, error) {
+	if c := m.chains[run]; c != nil {
+		return c, nil
+	}
+	c := &chain{run: run, here: m.host.RunLogs().Has(run), read: time.Now()}
+	var err error
+	switch {
+	case c.here:
+		var files []string
+		files, err = filepath.Glob(filepath.Join(m.host.RunDir(run), "*"+wal.ManifestSuffix))
+		for _, file := range files {
+			if first, ok := wal.ParseName(filepath.Base(file), wal.ManifestSuffix); ok {
+				c.firsts = append(c.firsts, first)
+			}
+		}
+	case m.signed != nil:
+		var all []store.Manifest
+		all, err = m.signed.Manifests(ctx, tenant, run)
+		for _, one := range all {
+			c.firsts = append(c.firsts, one.First)
+			c.signed = append(c.signed, one.Bytes)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.chains[run] = c
+	return c, nil
+}
+
+// covering returns the segment that signs for a row's seq, nil if there is none.
+func (m *Marks) covering(ctx context.Context, c *chain, row store.Row) (*part, error) {
+	for {
+		i, begins := slices.BinarySearch(c.firsts, row.Seq)
+		if !begins {
+			i--
+		}
+		if i >= 0 {
+			p, err := m.part(ctx, c, i, row.Tenant)
+			if err != nil || p.mark.State != store.Holds || p.manifest.Count > 0 && row.Seq <= p.manifest.Last {
+				return p, err
+			}
+		}
+		if time.Since(c.read) < chainAge || c.here && row.Early && m.host.RunLogs().Live(c.run) {
+			return nil, nil
+		}
+		delete(m.chains, c.run) // more may have been sealed
+		fresh, err := m.chain(ctx, row.Tenant, c.run)
+		if err != nil {
+			return nil, err
+		}
+		*c = *fresh
+	}
+}
+
+// part verifies a segment's manifest, and reads what it signs for.
+func (m *Marks) part(ctx context.Context, c *chain, i int, tenant string) (*part, error) {
+	key := partKey{c.run, i}
+	if p, there := m.parts.Get(key); there {
+		return p, nil
+	}
+	p, err := m.manifest(c, i)
+	if err != nil {
+		return nil, err
+	}
+	if p.mark.State == store.Holds && p.manifest.Count > 0 {
+		if err := m.leaves(ctx, c, p, tenant); err != nil {
+			return nil, err
+		}
+	}
+	m.parts.Add(key, p)
+	return p, nil
+}
+
+// manifest verifies a manifest's signer.
+func (m *Marks) manifest(c *chain, i int) (*part, error) {
+	signed := []byte(nil)
+	if c.here {
+		var err error
+		signed, err = regular.ReadFile(filepath.Join(m.host.RunDir(c.run), wal.FileName(c.firsts[i], wal.ManifestSuffix)))
+		if err != nil {
+			return nil, err
+		}
+	} else {
+		signed = c.signed[i]
+	}
+	p := &part{mark: store.Mark{State: store.Holds}}
+	n, err := note.Open(signed, m.keys)
+	var unknown *note.UnverifiedNoteError
+	if errors.As(err, &unknown) { // the key may have changed since
+		if m.keys, err = m.host.Fleet().Known(); err != nil {
+			return nil, err
+		}
+		n, err = note.Open(signed, m.keys)
+	}
+	switch {
+	case errors.As(err, &unknown):
+		p.mark = m.stranger(c, unknown.Note)
+		return p, nil
+	case err == nil:
+		p.manifest, err = proof.ParseManifest(n.Text)
+	}
+	switch {
+	case err != nil:
+		p.mark = fails("manifest %d is not one that a host signed: %v", i, err)
+	case p.manifest.Run != c.run || p.manifest.First != c.firsts[i] || p.manifest.Segment != uint64(i):
+		p.mark = fails("manifest %d was signed for another run or place", i)
+	default:
+		p.host = n.Sigs[0].Name
+	}
+	return p, nil
+}
+
+// stranger is the mark of what is signed by a key that is not known here. If all runs are this host's own, no such key
+// is valid.
+func (m *Marks) stranger(c *chain, n *note.Note) store.Mark {
+	by := "no known key"
+	if len(n.UnverifiedSigs) > 0 {
+		by = fmt.Sprintf("%s+%08x", n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash)
+	}
+	if m.host.localStore() {
+		there := "this host has no log of the run"
+		if c.here {
+			there = "it stands in a log on this host"
+		}
+		return store.Mark{State: store.Unsigned, Text: fmt.Sprintf("it is not signed by this host's key but by %s, and %s", by, there)}
+	}
+	return store.Mark{State: store.Cannot, Text: fmt.Sprintf("it is signed by %s, whose key is not known here", by)}
+}
+
+// leaves reads the leaves of a segment's root: from its file, or computed from its records.
+func (m *Marks) leaves(ctx context.Context, c *chain, p *part, tenant string) error {
+	want := p.manifest
+	if c.here && want.Count == want.Last-want.First+1 {
+		data, err := regular.ReadFile(filepath.Join(m.host.RunDir(c.run), wal.FileName(want.First, wal.LeavesSuffix)))
+		if err == nil && uint64(len(data)) == want.Count*uint64(len(proof.Hash{})) {
+			for i := range want.Count {
+				p.seqs = append(p.seqs, want.First+i)
+				p.leaves = append(p.leaves, proof.Hash(data[i*uint64(len(proof.Hash{})):]))
+			}
+			if proof.Root(p.leaves) == want.Root {
+				return nil
+			}
+		}
+	}
+	return m.sum(ctx, c, p, tenant, func(store.Frame) error { return nil })
+}
+
+// sum makes the leaves of a segment's records, calls each for every one of them, and compares the root.
+func (m *Marks) sum(ctx context.Context, c *chain, p *part, tenant string, each func(store.Frame) error) error {
+	p.seqs, p.leaves = nil, nil
+	for f, err := range m.frames(ctx, c, p.manifest, tenant) {
+		if err == nil {
+			err = each(f)
+		}
+		if err != nil {
+			return err
+		}
+		p.seqs = append(p.seqs, f.Seq)
+		p.leaves = append(p.leaves, f.Leaf())
+	}
+	if proof.Root(p.leaves) != p.manifest.Root || !slices.IsSorted(p.seqs) {
+		p.mark = fails("records %d to %d are not those that were signed in segment %d", p.manifest.First, p.manifest.Last, p.manifest.Segment)
+	}
+	return nil
+}
+
+// frames yields the records of a segment: from the log, else from what is shown.
+func (m *Marks) frames(ctx context.Context, c *chain, of proof.Manifest, tenant string) iter.Seq2[store.Frame, error] {
+	return func(yield func(store.Frame, error) bool) {
+		n := 0
+		if c.here {
+			for f, err := range wal.ReadSegment(filepath.Join(m.host.RunDir(c.run), wal.FileName(of.First, wal.SegmentSuffix))) {
+				if n == 0 && errors.Is(err, fs.ErrNotExist) {
+					break // retention removed it
+				}
+				if n++; !yield(frameOf(f), err) || err != nil {
+					return
+				}
+			}
+		}
+		if n > 0 {
+			return
+		}
+		q := store.Query{Tenant: tenant, Run: c.run, AfterSeq: max(of.First, 1) - 1}
+		for row, err := range m.shown.Records(ctx, q) {
+			if err == nil && row.Seq > of.Last {
+				return
+			}
+			if !yield(row.Frame(), err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package host
+
+import (
+	"context"
+	"os"
+
+	"github.com/custody-project/custody/notify"
+)
+
+// NotifyHost is what every message of this host has in common.
+func (h *Host) NotifyHost() notify.Message {
+	m := notify.Message{Tenant: h.config.Tenant}
+	m.Host, _ = os.Hostname()
+	return m
+}
+
+// Notifier starts the delivery of messages, if host.yaml names a webhook or a hook; else it returns nil. The caller
+// closes it.
+func (h *Host) Notifier(ctx context.Context, about notify.Message, warn func(string)) *notify.Notifier {
+	c := h.config.Notify
+	if len(c.Webhooks)+len(c.Hooks) == 0 {
+		return nil
+	}
+	host := h.NotifyHost()
+	about.Host, about.Tenant = host.Host, host.Tenant
+	return notify.Open(ctx, h.Notifications(), c, about, warn)
+}

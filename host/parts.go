@@ -1,0 +1,79 @@
+package host
+
+// Layout names the files and directories below $CUSTODY_HOME.
+type Layout struct{ Dir string }
+
+// Keys are the host's signing key, the older ones that it replaced, and the certificates between them.
+type Keys struct{ host *Host }
+
+// Keys returns the host's keys.
+func (h *Host) Keys() Keys { return Keys{h} }
+
+// Fleet is what the host knows of other hosts: the fleet's root key, and the hosts that it has enrolled.
+type Fleet struct{ host *Host }
+
+// Fleet returns the host's fleet.
+func (h *Host) Fleet() Fleet { return Fleet{h} }
+
+// Retention removes what host.yaml no longer keeps, except for runs under a hold.
+type Retention struct{ host *Host }
+
+// Retention returns the host's retention.
+func (h *Host) Retention() Retention { return Retention{h} }
+
+// Deletions are the runs that retention deleted. A signed statement remains of each.
+type Deletions struct{ host *Host }
+
+// Deletions returns the host's deletions.
+func (h *Host) Deletions() Deletions { return Deletions{h} }
+
+// Erasures remove the contents of single records.
+type Erasures struct{ host *Host }
+
+// Erasures returns the host's erasures.
+func (h *Host) Erasures() Erasures { return Erasures{h} }
+
+// Proofs put together what proves a run or a record to others.
+type Proofs struct{ host *Host }
+
+// Proofs returns the host's proofs.
+func (h *Host) Proofs() Proofs { return Proofs{h} }
+
+// ManifestLog is the host's log of all runs' manifests, with its checkpoints, witnesses and time stamps.
+type ManifestLog struct{ host *Host }
+
+// ManifestLog returns the host's log of manifests.
+func (h *Host) ManifestLog() ManifestLog { return ManifestLog{h} }
+
+// TrustStore has the project files that the user has accepted.
+type TrustStore struct{ host *Host }
+
+// TrustStore returns the host's trust store.
+func (h *Host) TrustStore() TrustStore { return TrustStore{h} }
+
+// Control controls the live runs of the host.
+type Control struct{ host *Host }
+
+// Control returns what controls live runs.
+func (h *Host) Control() Control { return Control{h} }
+
+// Shipping carries sealed segments of the runs' logs to the store.
+type Shipping struct{ host *Host }
+
+// Shipping returns what carries segments to the store.
+func (h *Host) Shipping() Shipping { return Shipping{h} }
+
+// RunLogs are the logs of the runs on this host.
+type RunLogs struct{ host *Host }
+
+// RunLogs returns the logs of the runs.
+func (h *Host) RunLogs() RunLogs { return RunLogs{h} }
+
+// Checks compare the store with the logs.
+type Checks struct{ host *Host }
+
+// Checks returns what compares the store with the logs.
+func (h *Host) Checks() Checks { return Checks{h} }
+
+// recovery closes the logs of runs whose process died.
+type recovery struct{ host *Host }

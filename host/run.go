@@ -1,0 +1,244 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/flock"
+	"github.com/custody-project/custody/redact"
+)
+
+// RunOptions are what a run's log needs to know.
+type RunOptions struct {
+	ID       string
+	Mode     wal.Mode
+	Facts    proof.Facts
+	Redactor *redact.Redactor
+	// Sighted, if set, is called with the places where values occur.
+	Sighted audit.Sighted
+	// Posted is called with each redacted event; nil: nothing is.
+	Posted audit.Posted
+	// OnStall is called when the record cannot be written, OnResume when it can be again.
+	OnStall  func(error)
+	OnResume func()
+	// OnCommit, if set, is called after each commit to the disk with the number of records and bytes and the time it
+	// took.
+	OnCommit func(records, bytes int, took time.Duration)
+	// KeyWait is how long Close waits for a key that cannot sign, such as one in a Vault that is away; default 30 s.
+	KeyWait time.Duration
+}
+
+// Run is a live run's record: recorder, log, and the transport into the store.
+type Run struct {
+	*audit.Recorder
+	ID  string
+	Dir string
+
+	host  *Host
+	log   *wal.Log
+	key   *keyWatch
+	alive *os.File // a shared lock on the directory of runs: see removeUnborn
+
+	shipping sync.WaitGroup
+	stopShip context.CancelFunc
+	shipped  error // set before shipping is done
+}
+
+// Begin makes the log of a new run. While the disk is full it waits, after
+// telling OnStall.
+func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
+	if !isRun(o.ID) {
+		return nil, fmt.Errorf("begin run: no run can be called %.80q", o.ID)
+	}
+	var key proof.Key
+	err := WaitForRoom(ctx, o.OnStall, o.OnResume, func() (err error) {
+		if err := os.MkdirAll(h.path("runs"), 0o700); err != nil {
+			return err
+		}
+		key, err = h.Keys().Signing()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	alive, err := os.Open(h.path("runs"))
+	if err != nil {
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	if err := flock.Lock(ctx, alive, unix.LOCK_SH); err != nil {
+		alive.Close()
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	watch := &keyWatch{Sealer: proof.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
+	log, err := wal.Create(h.RunDir(o.ID), wal.Options{
+		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume,
+		Room: h.room, OnCommit: o.OnCommit,
+	})
+	if err != nil {
+		alive.Close()
+		return nil, fmt.Errorf("begin run: %w", err)
+	}
+	recorder := audit.NewRecorder(log, o.Redactor)
+	recorder.OnSighted(o.Sighted)
+	recorder.OnPosted(o.Posted)
+	return &Run{Recorder: recorder, ID: o.ID, Dir: h.RunDir(o.ID), host: h, log: log, key: watch, alive: alive}, nil
+}
+
+// Record returns when the event is durable. In degrade mode it also returns
+// while the record cannot be written: the loss is declared later.
+func (r *Run) Record(ctx context.Context, ev audit.Event) (uint64, error) {
+	seq, err := r.Recorder.Record(ctx, ev)
+	return seq, goOn(err)
+}
+
+// Post returns when the event has its place, or was dropped in degrade mode.
+func (r *Run) Post(ctx context.Context, ev audit.Event) (uint64, error) {
+	seq, err := r.Recorder.Post(ctx, ev)
+	return seq, goOn(err)
+}
+
+// Sync returns when the record with that seq is durable; see Record.
+func (r *Run) Sync(ctx context.Context, seq uint64) error { return goOn(r.log.Sync(ctx, seq)) }
+
+// Flush returns when every event so far is durable; see Record.
+func (r *Run) Flush(ctx context.Context) error { return goOn(r.log.Flush(ctx)) }
+
+// goOn leaves out the errors that only a log in degrade mode gives.
+func goOn(err error) error {
+	if errors.Is(err, wal.ErrStalled) || errors.Is(err, wal.ErrDropped) {
+		return nil
+	}
+	return err
+}
+
+// Recorded returns the seq of the first durable record so far that find says yes to.
+func (r *Run) Recorded(find func(record []byte) bool) (seq uint64, ok bool) {
+	for f, err := range r.host.RunLogs().Frames(r.ID) {
+		if err != nil {
+			break // the end of what is whole: it is being written
+		}
+		if find(f.Body) {
+			return f.Seq, true
+		}
+	}
+	return 0, false
+}
+
+// Ship starts to carry sealed segments into the store, in the background,
+// until Close. What does not get there is carried by the next process.
+func (r *Run) Ship(ctx context.Context) {
+	ctx, r.stopShip = context.WithCancel(ctx)
+	r.shipping.Go(func() { r.shipped = r.ship(ctx) })
+}
+
+func (r *Run) ship(ctx context.Context) (err error) {
+	keep := context.WithoutCancel(ctx)
+	log, err := r.host.ManifestLog().open(keep)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.close(keep)) }()
+	logged := r.host.Shipping().logManifests(keep, log, r.ID, false, ctx.Done())
+	bounded, cancel := r.bounded(ctx)
+	defer cancel()
+	w, closeTransport, err := r.host.Shipping().openTransport(bounded)
+	if err != nil {
+		_, logErr := logged()
+		return errors.Join(err, logErr)
+	}
+	defer func() { err = errors.Join(err, closeTransport()) }()
+	switch w := w.(type) {
+	case *ship.Remote:
+		defer r.carryLeft(bounded, w, log)()
+		defer r.publishLive(keep, w, ctx.Done())()
+	case *ship.Transport:
+		var stop context.CancelFunc
+		bounded, stop = patient(ctx, w)
+		defer stop()
+	}
+	return r.host.Shipping().forward(bounded, w, logged, r.ID, nil, ctx.Done())
+}
+
+// bounded returns a context that ends some time after ctx does, where the store is elsewhere:
+// a run's end waits for it, not for ever.
+func (r *Run) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	keep, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	if r.host.config.Transport == nil {
+		return keep, func() { cancel(nil) }
+	}
+	late := func() { cancel(errors.New("NATS or the store did not answer in time")) }
+	timer := time.AfterFunc(math.MaxInt64, late)
+	stop := context.AfterFunc(ctx, func() { timer.Reset(r.host.Shipping().waitForStore()) })
+	return keep, func() {
+		stop()
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// publishLive publishes records on the transport as soon as they are durable. The returned function waits for the last
+// of them.
+func (r *Run) publishLive(ctx context.Context, remote *ship.Remote, stop <-chan struct{}) (wait func()) {
+	t := livePublisher{run: r, tail: remote.Tail(r.ID), next: 1}
+	var publishing sync.WaitGroup
+	publishing.Go(func() { t.follow(ctx, stop) })
+	return publishing.Wait
+}
+
+// carryLeft carries what earlier runs left behind, while this one goes on. The returned
+// function ends it and waits for that.
+func (r *Run) carryLeft(ctx context.Context, w transport, log *manifestLog) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var carrying sync.WaitGroup
+	carrying.Go(func() {
+		left, err := r.host.Shipping().left(false)
+		for _, run := range left {
+			if ctx.Err() == nil && err == nil {
+				err = r.host.Shipping().shipOne(ctx, w, log, run, false, r.host.warn)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			r.host.warn("earlier runs are not in the store yet: " + err.Error())
+		}
+	})
+	return func() {
+		cancel()
+		carrying.Wait()
+	}
+}
+
+// Close closes the log with its closing manifest and waits until the store has
+// all of it. An error of the store is returned apart: the record is whole. A key that cannot
+// sign is waited for as long as RunOptions says; the next process that can sign closes the log then.
+func (r *Run) Close(ctx context.Context, closing wal.Closing) (record, store error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go r.key.giveUp(ctx, cancel)
+	record = r.log.Close(ctx, closing)
+	if record != nil && r.key.away.Load() {
+		record = fmt.Errorf("every record is on the disk, and the last of them are not signed; the next custody command that can sign does that: %w", record)
+	}
+	r.alive.Close()
+	if r.stopShip != nil {
+		r.stopShip()
+		r.shipping.Wait()
+		store = r.shipped
+	}
+	return record, store
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
