@@ -9,7 +9,7 @@ type Keys struct{ host *Host }
 // Keys returns the host's keys.
 func (h *Host) Keys() Keys { return Keys{h} }
 
-// Fleet is what the host knows of other hosts: the fleet's root key, and the hosts that it has enrolled.
+// Fleet has the fleet's root key and the hosts that were enrolled with it.
 type Fleet struct{ host *Host }
 
 // Fleet returns the host's fleet.
