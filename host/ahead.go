@@ -110,7 +110,7 @@ func (a *ahead) take(q store.Query, seq uint64) (store.Row, bool, error) {
 	return store.Row{Head: head, Tenant: q.Tenant, Body: f.Body, Salt: f.Salt, Early: true}, true, err
 }
 
-// publishEvery is the interval at which a live run's new records are published on the transport.
+// publishEvery is the shortest interval at which a live run's new records are published on the transport.
 const publishEvery = 100 * time.Millisecond
 
 // livePublisher publishes a run's records on the transport as soon as they are durable. Records that it cannot publish
@@ -124,17 +124,17 @@ type livePublisher struct {
 // follow runs until stop is closed, and publishes the end then.
 func (t *livePublisher) follow(ctx context.Context, stop <-chan struct{}) {
 	defer t.tail.Close()
-	tick := time.NewTicker(publishEvery)
-	defer tick.Stop()
-	for last := false; ; {
-		t.pass(ctx)
-		if last {
-			return
-		}
+	for {
 		select {
 		case <-stop:
-			last = true
-		case <-tick.C:
+			t.pass(ctx)
+			return
+		case <-t.run.toTail:
+			t.pass(ctx)
+		}
+		select { // what comes meanwhile goes out together
+		case <-stop:
+		case <-time.After(publishEvery):
 		}
 	}
 }

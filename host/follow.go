@@ -17,9 +17,8 @@ import (
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// pollEvery is how often a live run's directory is looked at for sealed
-// segments, which come once a second at the most often.
-const pollEvery = 200 * time.Millisecond
+// retryEvery is the interval at which what failed is tried again.
+const retryEvery = time.Second
 
 // shippedFile in a run's directory marks a run that the store has whole.
 const shippedFile = "shipped"
@@ -32,6 +31,20 @@ type follower struct {
 	signer   string // name of the key that signed the last manifest that was read
 	closed   bool   // the closing manifest was read
 	reported string // the last trouble that was reported to the user
+	sealed   signal // set when the run's log, of this process, has sealed a segment; nil: all were sealed before
+}
+
+// signal wakes one goroutine. Signals that were not received yet are one.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+// set wakes the goroutine, now or when it waits next.
+func (s signal) set() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
 }
 
 // tell reports to the user what keeps segments from being shipped, once. Shipping is retried.
@@ -108,14 +121,19 @@ func (f *follower) segment(m proof.Manifest, signed []byte, file string) (store.
 	return seg, nil
 }
 
-// wait returns after a while, and true when it was stopped.
-func (f *follower) wait(stop <-chan struct{}) bool {
+// wait returns when a segment was sealed, or after the given time unless it is 0. It returns true when stop was closed.
+func (f *follower) wait(stop <-chan struct{}, after time.Duration) bool {
+	var timer <-chan time.Time
+	if after > 0 {
+		timer = time.After(after)
+	}
 	select {
 	case <-stop:
 		return true
-	case <-time.After(pollEvery):
-		return false
+	case <-f.sealed:
+	case <-timer:
 	}
+	return false
 }
 
 func (f *follower) markShipped() error {

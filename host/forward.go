@@ -124,8 +124,8 @@ func (s Shipping) config(t Transport, host string) ship.Config {
 // Neither path waits for the other: logged, which logManifests returned, is waited for at the end. ctx bounds the
 // transport to the store. Where differing is not nil, only the segments in it are carried, for the store to repair what
 // it has. The next process does the rest.
-func (s Shipping) forward(ctx context.Context, w transport, logged func() (closed bool, err error), run string, differing map[uint64]bool, stop <-chan struct{}) error {
-	c := carrier{follower: follower{host: s.host, run: run}, transport: w, differing: differing}
+func (s Shipping) forward(ctx context.Context, w transport, logged func() (closed bool, err error), f follower, differing map[uint64]bool, stop <-chan struct{}) error {
+	c := carrier{follower: f, transport: w, differing: differing}
 	err := c.run(ctx, stop)
 	closed, logErr := logged()
 	if err := errors.Join(err, logErr); err != nil || !closed {
@@ -137,8 +137,8 @@ func (s Shipping) forward(ctx context.Context, w transport, logged func() (close
 // logManifests begins to enter a run's manifests into the host's log, as they are sealed, until stop is closed. It waits for
 // neither the transport nor the store. The returned function waits for its end, and reports whether the closing
 // manifest is among them. If again is set, another process may have done part of it.
-func (s Shipping) logManifests(ctx context.Context, log *manifestLog, run string, again bool, stop <-chan struct{}) (wait func() (closed bool, err error)) {
-	v := manifestLogger{follower: follower{host: s.host, run: run}, log: log, again: again}
+func (s Shipping) logManifests(ctx context.Context, log *manifestLog, f follower, again bool, stop <-chan struct{}) (wait func() (closed bool, err error)) {
+	v := manifestLogger{follower: f, log: log, again: again}
 	ended := make(chan error, 1)
 	go func() { ended <- v.run(context.WithoutCancel(ctx), stop) }()
 	return func() (bool, error) {
@@ -165,19 +165,32 @@ const checkpointEvery = 5 * time.Second
 
 func (v *manifestLogger) run(ctx context.Context, stop <-chan struct{}) error {
 	v.published = time.Now()
+	var next time.Duration
 	for last := false; ; {
 		if !last {
-			last = v.closed || v.wait(stop)
+			last = v.closed || v.wait(stop, next)
 		}
 		err := v.pass(ctx)
 		if last {
 			return errors.Join(err, v.publish(ctx))
 		}
-		if err == nil && v.open && time.Since(v.published) > checkpointEvery {
+		if err == nil && v.open && time.Since(v.published) >= checkpointEvery {
 			err = v.publish(ctx)
 		}
 		v.tell(err)
+		next = v.due(err)
 	}
+}
+
+// due is the time until there is something to do even if no segment is sealed, 0 if there is nothing.
+func (v *manifestLogger) due(err error) time.Duration {
+	switch {
+	case err != nil:
+		return retryEvery
+	case v.open:
+		return max(checkpointEvery-time.Since(v.published), time.Millisecond)
+	}
+	return 0
 }
 
 func (v *manifestLogger) pass(ctx context.Context) error {
@@ -217,16 +230,24 @@ type carrier struct {
 }
 
 func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
+	var next time.Duration
 	for last := false; ; {
 		if !last {
-			last = c.closed || c.wait(stop)
+			last = c.closed || c.wait(stop, next)
 		}
 		err := c.pass(ctx)
 		if last {
 			return errors.Join(err, c.transport.Drain(ctx))
 		}
+		next = 0
 		if c.stored < c.next {
 			c.ask(ctx)
+		}
+		if c.stored < c.next {
+			next = askEvery
+		}
+		if err != nil {
+			next = retryEvery
 		}
 		c.tell(err)
 	}
@@ -271,7 +292,11 @@ func (c *carrier) ask(ctx context.Context) {
 	}
 }
 
-const askTimeout = 2 * time.Second
+// The store is asked for the segments that are under way to it every askEvery, and has askTimeout to answer.
+const (
+	askEvery   = 200 * time.Millisecond
+	askTimeout = 2 * time.Second
+)
 
 // waitForStore is how long the end of a run waits for a store elsewhere.
 func (s Shipping) waitForStore() time.Duration {
@@ -362,7 +387,8 @@ func (s Shipping) shipOne(ctx context.Context, w transport, log *manifestLog, ru
 	}
 	done := make(chan struct{})
 	close(done)
-	if err := s.forward(ctx, w, s.logManifests(ctx, log, run, true, done), run, differing, done); err != nil {
+	f := follower{host: s.host, run: run}
+	if err := s.forward(ctx, w, s.logManifests(ctx, log, f, true, done), f, differing, done); err != nil {
 		return err
 	}
 	notice("run " + run + " is in the store now")

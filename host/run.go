@@ -51,9 +51,11 @@ type Run struct {
 	key   *keyWatch
 	alive *os.File // a shared lock on the directory of runs: see removeUnborn
 
-	shipping sync.WaitGroup
-	stopShip context.CancelFunc
-	shipped  error // set before shipping is done
+	toLog, toStore signal // set when a segment was sealed
+	toTail         signal // set when records have become durable
+	shipping       sync.WaitGroup
+	stopShip       context.CancelFunc
+	shipped        error // set before shipping is done
 }
 
 // Begin makes the log of a new run. While the disk is full it waits, after
@@ -82,18 +84,28 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
 	watch := &keyWatch{Sealer: proof.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
-	log, err := wal.Create(h.RunDir(o.ID), wal.Options{
-		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume,
-		Room: h.room, OnCommit: o.OnCommit,
+	r := &Run{ID: o.ID, Dir: h.RunDir(o.ID), host: h, key: watch, alive: alive, toLog: newSignal(), toStore: newSignal(), toTail: newSignal()}
+	r.log, err = wal.Create(r.Dir, wal.Options{
+		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: h.room,
+		OnCommit: func(records, bytes int, took time.Duration) {
+			r.toTail.set()
+			if o.OnCommit != nil {
+				o.OnCommit(records, bytes, took)
+			}
+		},
+		OnSeal: func() {
+			r.toLog.set()
+			r.toStore.set()
+		},
 	})
 	if err != nil {
 		alive.Close()
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
-	recorder := audit.NewRecorder(log, o.Redactor)
-	recorder.OnSighted(o.Sighted)
-	recorder.OnPosted(o.Posted)
-	return &Run{Recorder: recorder, ID: o.ID, Dir: h.RunDir(o.ID), host: h, log: log, key: watch, alive: alive}, nil
+	r.Recorder = audit.NewRecorder(r.log, o.Redactor)
+	r.OnSighted(o.Sighted)
+	r.OnPosted(o.Posted)
+	return r, nil
 }
 
 // Record returns when the event is durable. In degrade mode it also returns
@@ -143,6 +155,11 @@ func (r *Run) Ship(ctx context.Context) {
 	r.shipping.Go(func() { r.shipped = r.ship(ctx) })
 }
 
+// follower reads the run's segments as they are sealed.
+func (r *Run) follower(sealed signal) follower {
+	return follower{host: r.host, run: r.ID, sealed: sealed}
+}
+
 func (r *Run) ship(ctx context.Context) (err error) {
 	keep := context.WithoutCancel(ctx)
 	log, err := r.host.ManifestLog().open(keep)
@@ -150,7 +167,7 @@ func (r *Run) ship(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.close(keep)) }()
-	logged := r.host.Shipping().logManifests(keep, log, r.ID, false, ctx.Done())
+	logged := r.host.Shipping().logManifests(keep, log, r.follower(r.toLog), false, ctx.Done())
 	bounded, cancel := r.bounded(ctx)
 	defer cancel()
 	w, closeTransport, err := r.host.Shipping().openTransport(bounded)
@@ -168,7 +185,7 @@ func (r *Run) ship(ctx context.Context) (err error) {
 		bounded, stop = patient(ctx, w)
 		defer stop()
 	}
-	return r.host.Shipping().forward(bounded, w, logged, r.ID, nil, ctx.Done())
+	return r.host.Shipping().forward(bounded, w, logged, r.follower(r.toStore), nil, ctx.Done())
 }
 
 // bounded returns a context that ends some time after ctx does, where the store is elsewhere:

@@ -61,6 +61,8 @@ type Options struct {
 	// OnCommit is called with each group of records that has become durable: their number, their bytes in the segment,
 	// and how long the write with its fsync took. Like Room it blocks the writer.
 	OnCommit func(records, bytes int, took time.Duration)
+	// OnSeal is called after each segment's manifest has become durable. Like Room it blocks the writer.
+	OnSeal func()
 
 	FS FS // default Disk
 }

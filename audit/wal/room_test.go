@@ -109,7 +109,7 @@ func TestRoomDegrade(t *testing.T) {
 	}
 }
 
-// TestOnCommit wants each record counted once, with its bytes.
+// TestOnCommit wants each record counted once, with its bytes, and each seal reported once its manifest is there.
 func TestOnCommit(t *testing.T) {
 	k := newKey(t)
 	dir := runDir(t)
@@ -121,10 +121,20 @@ func TestOnCommit(t *testing.T) {
 		records, bytes = records+r, bytes+b
 		took = append(took, d)
 	}
+	seals := 0
+	o.OnSeal = func() {
+		seals++
+		if manifests := glob(t, filepath.Clean(dir), "*"+wal.ManifestSuffix); len(manifests) != seals {
+			t.Errorf("seal %d was reported with %d manifests", seals, len(manifests))
+		}
+	}
 	l, err := wal.Create(dir, o)
 	check(t, err)
 	done, err := script(t.Context(), t, l) // closes: no one calls OnCommit behind it
 	check(t, err)
+	if manifests := glob(t, filepath.Clean(dir), "*"+wal.ManifestSuffix); len(manifests) != seals {
+		t.Errorf("%d seals were reported, there are %d manifests", seals, len(manifests))
+	}
 	var size int
 	for _, f := range frames(t, dir) {
 		size += int(f.Size())

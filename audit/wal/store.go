@@ -122,6 +122,9 @@ func (l *Log) sealSegment(closing Closing) error {
 	}
 	l.prev = manifest
 	l.seg.next()
+	if l.opt.OnSeal != nil {
+		l.opt.OnSeal()
+	}
 	return nil
 }
 
