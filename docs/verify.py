@@ -361,19 +361,23 @@ NUMBERED = {"seg": SEGMENT, "leaves": SEGMENT, "manifest": 64 * K, "erasure": 64
             "tlog-proof": 80 * K, "erasure.tlog-proof": 80 * K, "rotation.tlog-proof": 80 * K,
             "witnessed": 80 * K, "witnessed.tsr": 64 * K}
 
+FILES, BYTES = 5_000_000, 64 << 30  # of all files of a bundle
+
 def limit(name):  # how long a file of that name may be, 0 if a bundle has none
     number, _, suffix = name.partition(".")
     if re.fullmatch("[0-9]{20}", number) and int(number) < 1 << 64: return NUMBERED.get(suffix, 0)
     return LIMITS.get(name, (64 << 20) * bool(attachable(name)))
 
 def unpack(data):  # the files of a bundle, and where the header of the last one begins
-    files, at, last, start = {}, 0, "", 0
+    files, at, last, start, total = {}, 0, "", 0, 0
     while data[at:at + 512].strip(b"\0"):
         name, size = data[at:at + 100].rstrip(b"\0"), data[at + 124:at + 135]
         want(re.fullmatch(b"[0-7]{11}", size) and data[at:at + 512] == header(name, int(size, 8)), "no bundle: a header at byte %d" % at)
         size, start, before, last = int(size, 8), at, last, name.decode()
         want(last > before and size <= limit(last) > 0 and len(data) >= at + 512 + size, "no bundle: %r is cut, too long, not in order or no part of one" % last)
         files[last] = data[at + 512:at + 512 + size]
+        total += size
+        want(len(files) <= FILES and total <= BYTES, "no bundle: it holds too much")
         at += 512 + size + -size % 512
         want(not data[at - (-size % 512):at].strip(b"\0"), "no bundle: padding behind " + last)
     want(data[at:] == bytes(1024) and last == "trailer", "no bundle: it does not end as bundles do")
@@ -612,6 +616,7 @@ def main(file="", *options):
     check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
     check(re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]), "--within is no number of seconds", 2)
     since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]] or [None]
+    check(os.path.isfile(file), "%s is not a regular file" % file, 2)
     data = pathlib.Path(file).read_bytes()
     what = record if data[:1] == b"{" else bundle
     what(data, keys, witnesses, int(given["--quorum"][-1]), since[0], int(given["--within"][-1]), roots)
@@ -619,5 +624,5 @@ def main(file="", *options):
 def run():
     try: main(*sys.argv[1:])
     except Newer as e: check(False, "malformed: %s is not known" % e)
-    except Exception as e: check(False, "cannot be read: %r" % e, 2 if isinstance(e, OSError) else 1)
+    except Exception as e: check(False, "cannot be read: %r" % e, 2 if isinstance(e, (OSError, MemoryError)) else 1)
 if __name__ == "__main__": run()

@@ -71,10 +71,10 @@ func SignAttachments(s note.Signer, about []Subject, files []Attachment, by stri
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	signed, err := signStatement(attachmentsType, a, s)
-	if err == nil && len(signed) > maxManifest {
-		err = fmt.Errorf("attach: the statement has %d bytes, at most %d: it is about too many runs", len(signed), maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("attach to %d runs: %w", len(about), err)
 	}
-	return signed, err
+	return signed, nil
 }
 
 // check wants what SignAttachments makes.

@@ -108,12 +108,7 @@ func (s *Sealer) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 		leaves = append(leaves, leaf[:]...)
 	}
 	m.Root = tree.Root()
-	text, err := statementText(manifestType, m)
-	if err != nil {
-		return nil, nil, err
-	}
-	manifest, err = note.Sign(&note.Note{Text: text}, s.signer)
-	if err != nil {
+	if manifest, err = signStatement(manifestType, m, s.signer); err != nil {
 		return nil, nil, fmt.Errorf("sign manifest: %w", err)
 	}
 	return leaves, manifest, nil

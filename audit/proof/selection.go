@@ -151,14 +151,10 @@ func (b *bundler) addSelection() {
 		return
 	}
 	b.add(selectionFile, func() ([]byte, error) {
-		signed, err := signStatement(selectionType, Selected{
+		return signStatement(selectionType, Selected{
 			V: selectionVersion, Run: b.head.Run, Head: b.head.Head, Records: b.records, Withheld: b.withheld.count,
 			Digest: b.withheld.digest(), What: b.Select.What, By: b.By, Time: b.Time.UTC(),
 		}, b.Signer)
-		if err == nil && len(signed) > maxManifest {
-			err = fmt.Errorf("the statement of the selection has %d bytes, at most %d", len(signed), maxManifest)
-		}
-		return signed, err
 	})
 }
 

@@ -21,14 +21,22 @@ func statementText(kind string, v any) (string, error) {
 	return kind + string(line) + "\n", nil
 }
 
+// signStatement signs v, a struct. It refuses what Verify would not accept: a text that is not UTF-8, a time that is not
+// in UTC, and more than 64 KiB.
 func signStatement(kind string, v any, s note.Signer) ([]byte, error) {
 	text, err := statementText(kind, v)
 	if err != nil {
 		return nil, err
 	}
+	if err := parseStatement(kind, text, reflect.New(reflect.TypeOf(v)).Interface()); err != nil {
+		return nil, fmt.Errorf("sign statement: a text in it is not UTF-8, or a time not in UTC: %w", err)
+	}
 	signed, err := note.Sign(&note.Note{Text: text}, s)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("sign statement: %w", err)
+	case len(signed) > maxManifest:
+		return nil, fmt.Errorf("sign statement: it has %d bytes, at most %d", len(signed), maxManifest)
 	}
 	return signed, nil
 }

@@ -93,6 +93,18 @@ func TestFsckUnborn(t *testing.T) {
 	d.must(0, "fsck")
 }
 
+// TestErasureRefused: an erasure whose statement could never be verified is refused, and the run stays as it is.
+func TestErasureRefused(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.home = t.TempDir()
+	run := story.Record(t, d.home, story.Review())
+	d.must(exitFailed, "erase", run, "5", "--reason", strings.Repeat("x", 64<<10), "--by", "test")
+	d.must(0, "verify", run)
+	d.must(0, "erase", run, "5", "--reason", "request 4711", "--by", "test")
+	d.must(0, "verify", run)
+}
+
 // TestErasureCutOff: an erasure that is killed between log and store is carried out by a verification, once others that read
 // the record let it.
 func TestErasureCutOff(t *testing.T) {

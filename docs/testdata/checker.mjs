@@ -883,6 +883,7 @@ function rotationEntry(digest2) {
 var block2 = 512;
 var kib = 1 << 10;
 var segment = (64 << 20) + (4 << 20) + kib;
+var most = { files: 5e6, bytes: 64 * 2 ** 30 };
 var fixed = {
   "README.txt": 64 * kib,
   "host.pub": 64 * kib,
@@ -930,21 +931,24 @@ function unpack(data) {
   let at = 0;
   let last2 = "";
   let trailer = 0;
+  let total = 0;
   for (; at + block2 <= data.length && !zero(data.subarray(at, at + block2)); ) {
     const h = data.subarray(at, at + block2);
     const name2 = latin1(h.subarray(0, 100)).replace(/\0[^]*$/, "");
     const digits2 = latin1(h.subarray(124, 135));
-    const most = limit(name2);
-    if (most === 0 || !/^[0-7]{11}$/.test(digits2) || !equal(h, header(name2, parseInt(digits2, 8)))) {
+    const longest = limit(name2);
+    if (longest === 0 || !/^[0-7]{11}$/.test(digits2) || !equal(h, header(name2, parseInt(digits2, 8)))) {
       throw new Malformed(`it is no bundle: at byte ${at} is no header of a file that bundles have`);
     }
     const size = parseInt(digits2, 8);
     const end = at + block2 + size;
     const next = end + (block2 - size % block2) % block2;
     if (name2 <= last2) throw new Malformed(`it is no bundle: ${name2} comes after ${last2}`);
-    if (size > most || next > data.length) throw new Malformed(`it is no bundle: ${name2} is cut, or too long`);
+    if (size > longest || next > data.length) throw new Malformed(`it is no bundle: ${name2} is cut, or too long`);
     if (!zero(data.subarray(end, next))) throw new Malformed(`it is no bundle: what fills up the last block of ${name2} is not zero`);
     files.set(name2, data.subarray(at + block2, end));
+    total += size;
+    if (files.size > most.files || total > most.bytes) throw new Malformed("it is no bundle: it holds too much");
     trailer = at;
     last2 = name2;
     at = next;

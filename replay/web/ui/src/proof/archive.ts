@@ -14,6 +14,9 @@ const block = 512;
 const kib = 1 << 10;
 const segment = (64 << 20) + (4 << 20) + kib;
 
+/** How many files a bundle holds at most, and how many bytes in them. */
+const most = { files: 5_000_000, bytes: 64 * 2 ** 30 };
+
 const fixed: Record<string, number> = {
   "README.txt": 64 * kib, "host.pub": 64 * kib, "checkpoint.tsr": 64 * kib, checkpoint: 64 * kib, since: 64 * kib, consistency: 80 * kib,
   selection: 64 * kib, attachments: 64 * kib, trailer: 64 * kib,
@@ -52,21 +55,24 @@ export function unpack(data: Bytes): Archive {
   let at = 0;
   let last = "";
   let trailer = 0;
+  let total = 0;
   for (; at + block <= data.length && !zero(data.subarray(at, at + block)); ) {
     const h = data.subarray(at, at + block);
     const name = latin1(h.subarray(0, 100)).replace(/\0[^]*$/, "");
     const digits = latin1(h.subarray(124, 135));
-    const most = limit(name);
-    if (most === 0 || !/^[0-7]{11}$/.test(digits) || !equal(h, header(name, parseInt(digits, 8)))) {
+    const longest = limit(name);
+    if (longest === 0 || !/^[0-7]{11}$/.test(digits) || !equal(h, header(name, parseInt(digits, 8)))) {
       throw new Malformed(`it is no bundle: at byte ${at} is no header of a file that bundles have`);
     }
     const size = parseInt(digits, 8);
     const end = at + block + size;
     const next = end + ((block - (size % block)) % block);
     if (name <= last) throw new Malformed(`it is no bundle: ${name} comes after ${last}`);
-    if (size > most || next > data.length) throw new Malformed(`it is no bundle: ${name} is cut, or too long`);
+    if (size > longest || next > data.length) throw new Malformed(`it is no bundle: ${name} is cut, or too long`);
     if (!zero(data.subarray(end, next))) throw new Malformed(`it is no bundle: what fills up the last block of ${name} is not zero`);
     files.set(name, data.subarray(at + block, end));
+    total += size;
+    if (files.size > most.files || total > most.bytes) throw new Malformed("it is no bundle: it holds too much");
     trailer = at;
     last = name;
     at = next;

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-QVU4A53N.js";import"./chunk-F2SKCSSX.js";import"./chunk-6BVEGCZE.js";import"./chunk-GX5CYS7F.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
