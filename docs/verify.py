@@ -475,6 +475,13 @@ class Segments:  # what the records say, over all segments
         if r["kind"] == "copy": self.copies.append(r["copy"])
         return None if r["kind"] in KINDS else "seq %d is of a kind that is not known" % seq
 
+def declared(holes, gaps):  # whether each hole lies in a gap
+    gaps, last = sorted(gaps, reverse=True), 0
+    for a, b in holes:
+        while gaps and gaps[-1][0] <= a: last = max(last, gaps.pop()[1])
+        if last < b: return False
+    return True
+
 def early(record):  # the time of a record that cannot be read to its end
     m = re.match(rb'\{"v":-?[0-9]+,"run":"[^"]*","seq":[0-9]+,"time":("[^"]*"),', record)
     return m and {"time": json.loads(m[1])}
@@ -533,8 +540,7 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
                 check(by not in following or seen.began <= instant(following[by]["time"]) + 600 * SECOND, "signed by a key that was retired")
     check(selected or not seen.hidden, "records are withheld, and no statement says so")
     if seen.strange: doubts.append(seen.strange)
-    declared = [any(f <= a and b <= l for f, l in seen.excuses) for a, b in seen.holes]
-    check(seen.strange or all(declared), "seqs are missing that no gap declares")
+    check(seen.strange or declared(seen.holes, seen.excuses), "seqs are missing that no gap declares")
     check(m["closing"] and not numbers("seg"), "tail cut, or a segment behind the end")
     count = sum(m["count"] for _, _, m, _, _ in manifests)
     if selected: check((s["records"], s["withheld"], s["digest"]) == (count, seen.hidden, seen.masked.hexdigest()), "selection of other records")
@@ -588,10 +594,14 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         check(continues(n, size, path, before, top) and (n < size or not path), name + ": log forked")
         if len(by) >= quorum: shown.append((n, cosigned_at(by, quorum)))
     ages = [(places[name[:20]], instant(m["sealed_at"]), age) for (name, _, m, _, _), age in zip(manifests, oldest)]
-    for place, sealed, age in ages:  # the bundle's own checkpoint counts too
-        times = [t for n, t in shown if t is not None and n > place]
-        check(not times or sealed >= min(times) - within * SECOND, "witnesses saw a manifest long after it says that it was sealed")
-        check(not times or age is None or age >= min(times) - within * SECOND, "witnesses saw a record long after it says that it was written")
+    shown, first = sorted(c for c in shown if c[1] is not None), None  # the bundle's own checkpoint counts too
+    for place, sealed, age in sorted(ages, key=lambda a: -a[0]):
+        while shown and shown[-1][0] > place:
+            at = shown.pop()[1]
+            first = at if first is None else min(first, at)
+        accepted = first is not None and first - within * SECOND
+        check(first is None or sealed >= accepted, "witnesses saw a manifest long after it says that it was sealed")
+        check(first is None or age is None or age >= accepted, "witnesses saw a record long after it says that it was written")
     for place, sealed, age in ages:
         young = kept_at and place >= kept_size
         check(not young or sealed >= kept_at - SKEW, "an entry of the log is younger than it says")

@@ -273,10 +273,8 @@ func (v *verifier) end(context.Context) error {
 	if len(v.manifests) == 0 {
 		return nil
 	}
-	for _, h := range v.holes {
-		if !v.strange && !v.declared(h) {
-			return broken(ErrHole, h.first, h.file, "seqs %d to %d", h.first, h.last)
-		}
+	if h, ok := undeclared(v.holes, v.excuses); ok && !v.strange {
+		return broken(ErrHole, h.first, h.file, "seqs %d to %d", h.first, h.last)
 	}
 	if err := v.surplusSegments(); err != nil {
 		return err
@@ -337,8 +335,19 @@ func (v *verifier) closed(last signed) error {
 		v.report.HoldsTo)
 }
 
-func (v *verifier) declared(h hole) bool {
-	return slices.ContainsFunc(v.excuses, func(g audit.Gap) bool { return g.First <= h.first && g.Last >= h.last })
+// undeclared returns the first hole, of holes in the order of their seqs, that no gap covers as a whole. It sorts the gaps.
+func undeclared(holes []hole, gaps []audit.Gap) (h hole, ok bool) {
+	slices.SortFunc(gaps, func(a, b audit.Gap) int { return cmp.Compare(a.First, b.First) })
+	var last uint64 // that a gap covers which begins no later than the hole
+	for _, h := range holes {
+		for ; len(gaps) > 0 && gaps[0].First <= h.first; gaps = gaps[1:] {
+			last = max(last, gaps[0].Last)
+		}
+		if last < h.last {
+			return h, true
+		}
+	}
+	return hole{}, false
 }
 
 // strays finds files in a bundle that belong to no manifest and no statement. A run's

@@ -1320,11 +1320,20 @@ var Segments = class {
   }
   /** Checks what only all segments together show. */
   end() {
-    const declared = (a, b) => this.#excuses.some(([first, last2]) => first <= a && b <= last2);
-    check(this.strange !== void 0 || this.#holes.every(([a, b]) => declared(a, b)), "seqs are missing that no gap declares");
+    check(this.strange !== void 0 || this.#declared(), "seqs are missing that no gap declares");
     const blind = this.strange !== void 0 || this.withheld > 0n || this.#holes.length > 0 || this.#copyErased;
     check(blind || !this.#copies.wrong, "the files of a copy do not give its root");
     for (const seq of this.erasures.keys()) check(this.seen.has(seq), `a statement says that seq ${seq} was erased, and the run has no such record`);
+  }
+  /** Each hole lies in a gap. The holes are in the order of their seqs. */
+  #declared() {
+    const gaps = this.#excuses.sort(([a], [b]) => a < b ? -1 : a > b ? 1 : 0);
+    let next = 0;
+    let last2 = 0n;
+    return this.#holes.every(([from, to]) => {
+      for (; next < gaps.length && gaps[next][0] <= from; next++) if (gaps[next][1] > last2) last2 = gaps[next][1];
+      return to <= last2;
+    });
   }
   /** The digest over all that is withheld. */
   masked() {
@@ -1578,12 +1587,17 @@ var BundleCheck = class {
     }
     const { quorum, within } = this.demands;
     const dated = shown.filter((c) => c.cosigned.length >= quorum).map((c) => ({ size: c.size, at: cosignedBy(c, quorum) }));
-    for (const m of this.#manifests) {
-      const times = dated.filter((c) => c.at !== void 0 && c.size > m.index).map((c) => c.at);
-      const first = times.reduce((a, b) => b < a ? b : a, times[0] ?? 0n);
+    dated.sort((a, b) => order(a.size, b.size));
+    let first;
+    for (const m of [...this.#manifests].sort((a, b) => order(b.index, a.index))) {
+      for (; dated.length > 0 && dated.at(-1).size > m.index; dated.pop()) {
+        const { at } = dated.at(-1);
+        if (at !== void 0 && (first === void 0 || at < first)) first = at;
+      }
+      if (first === void 0) continue;
       const accepted = (first - within) * second;
-      check(times.length === 0 || instant(m.said.sealed_at) >= accepted, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
-      check(times.length === 0 || m.oldest === void 0 || m.oldest >= accepted, `witnesses saw ${m.name}.manifest long after a record in it says that it was written`);
+      check(instant(m.said.sealed_at) >= accepted, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
+      check(m.oldest === void 0 || m.oldest >= accepted, `witnesses saw ${m.name}.manifest long after a record in it says that it was written`);
     }
   }
   async #witnessed(m, data) {
@@ -1618,6 +1632,7 @@ var BundleCheck = class {
     check(key, "the trailer is not signed by a key that is trusted here", 2);
   }
 };
+var order = (a, b) => a < b ? -1 : a > b ? 1 : 0;
 function path2(lines) {
   return lines.split("\n").slice(0, -1).map((line) => fromBase64(line, "a hash of a path"));
 }

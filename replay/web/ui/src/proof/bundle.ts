@@ -307,12 +307,17 @@ class BundleCheck {
     }
     const { quorum, within } = this.demands;
     const dated = shown.filter((c) => c.cosigned.length >= quorum).map((c) => ({ size: c.size, at: cosignedBy(c, quorum) }));
-    for (const m of this.#manifests) {
-      const times = dated.filter((c) => c.at !== undefined && c.size > m.index).map((c) => c.at!);
-      const first = times.reduce((a, b) => (b < a ? b : a), times[0] ?? 0n);
+    dated.sort((a, b) => order(a.size, b.size)); // the largest is last
+    let first: bigint | undefined; // time at which one covered this manifest and those behind it in the log
+    for (const m of [...this.#manifests].sort((a, b) => order(b.index, a.index))) {
+      for (; dated.length > 0 && dated.at(-1)!.size > m.index; dated.pop()) {
+        const { at } = dated.at(-1)!;
+        if (at !== undefined && (first === undefined || at < first)) first = at;
+      }
+      if (first === undefined) continue;
       const accepted = (first - within) * second;
-      check(times.length === 0 || instant(m.said.sealed_at) >= accepted, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
-      check(times.length === 0 || m.oldest === undefined || m.oldest >= accepted, `witnesses saw ${m.name}.manifest long after a record in it says that it was written`);
+      check(instant(m.said.sealed_at) >= accepted, `witnesses saw ${m.name}.manifest long after it says that it was sealed`);
+      check(m.oldest === undefined || m.oldest >= accepted, `witnesses saw ${m.name}.manifest long after a record in it says that it was written`);
     }
   }
 
@@ -351,6 +356,8 @@ class BundleCheck {
     check(key, "the trailer is not signed by a key that is trusted here", 2);
   }
 }
+
+const order = (a: bigint, b: bigint) => (a < b ? -1 : a > b ? 1 : 0);
 
 function path(lines: string): Bytes[] {
   return lines.split("\n").slice(0, -1).map((line) => fromBase64(line, "a hash of a path"));

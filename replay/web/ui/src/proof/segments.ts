@@ -113,11 +113,21 @@ export class Segments {
 
   /** Checks what only all segments together show. */
   end(): void {
-    const declared = (a: bigint, b: bigint) => this.#excuses.some(([first, last]) => first <= a && b <= last);
-    check(this.strange !== undefined || this.#holes.every(([a, b]) => declared(a, b)), "seqs are missing that no gap declares");
+    check(this.strange !== undefined || this.#declared(), "seqs are missing that no gap declares");
     const blind = this.strange !== undefined || this.withheld > 0n || this.#holes.length > 0 || this.#copyErased;
     check(blind || !this.#copies.wrong, "the files of a copy do not give its root");
     for (const seq of this.erasures.keys()) check(this.seen.has(seq), `a statement says that seq ${seq} was erased, and the run has no such record`);
+  }
+
+  /** Each hole lies in a gap. The holes are in the order of their seqs. */
+  #declared(): boolean {
+    const gaps = this.#excuses.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    let next = 0;
+    let last = 0n;
+    return this.#holes.every(([from, to]) => {
+      for (; next < gaps.length && gaps[next]![0] <= from; next++) if (gaps[next]![1] > last) last = gaps[next]![1];
+      return to <= last;
+    });
   }
 
   /** The digest over all that is withheld. */
