@@ -1,7 +1,11 @@
 package docs_test
 
 import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -59,6 +63,13 @@ func TestRedoEdges(t *testing.T) {
 			f["attachments"] = s.attached(t, f, "report/x")
 		}, s.key.Public, 1},
 		"an empty file attached, not there": {func(f map[string][]byte) { f["attachments"] = s.attached(t, f, "report/x") }, s.key.Public, 1},
+		"a zip file in the stamp":           {func(f map[string][]byte) { f["checkpoint.tsr"] = zipped(t, "") }, s.key.Public, 1},
+		"a zip file with a comment":         {func(f map[string][]byte) { f["README.txt"] = zipped(t, strings.Repeat("x", 40000)) }, s.key.Public, 1},
+		"a zip file by its length":          {func(f map[string][]byte) { f["checkpoint.tsr"] = misplaced(zipped(t, ""), 16) }, s.key.Public, 1},
+		"a zip file of 64 bits": {func(f map[string][]byte) {
+			f["checkpoint.tsr"] = append([]byte("PK\x06\x07"), append(make([]byte, 16), misplaced(zipped(t, ""), 12, 16)[len(zipped(t, ""))-22:]...)...)
+		}, s.key.Public, 1},
+		"the end of a zip file without one": {func(f map[string][]byte) { f["checkpoint.tsr"] = misplaced(zipped(t, ""), 12, 16) }, s.key.Public, 0},
 		"an empty selection":                {func(f map[string][]byte) { f["selection"] = nil }, s.key.Public, 1},
 		"host.pub without an end":           {func(f map[string][]byte) { f["host.pub"] = f["host.pub"][:len(f["host.pub"])-1] }, stranger.Public, 1},
 	} {
@@ -87,4 +98,25 @@ func (s *scene) attached(t *testing.T, f map[string][]byte, name string) []byte 
 		V: 1, About: []proof.Subject{{Run: trailer.Run, Head: trailer.Head}}, Files: []proof.AttachedFile{{Name: name, SHA256: proof.Digest(nil)}}, Time: time.Unix(1, 0).UTC(),
 	}))
 	return must(note.Sign(&note.Note{Text: fmt.Sprintf("custody attachments v1\n%s\n", line)}, s.key))
+}
+
+// zipped is a zip file with a forged record.
+func zipped(t *testing.T, comment string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w := must(z.CreateHeader(&zip.FileHeader{Name: "00000000000000000001.seg"}))
+	must(w.Write([]byte("forged")))
+	if err := errors.Join(z.SetComment(comment), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// misplaced changes a number of 32 bits in the record that ends a zip file: its directory's length is at 12, its offset at 16.
+func misplaced(file []byte, fields ...int) []byte {
+	for _, at := range fields {
+		binary.LittleEndian.PutUint32(file[len(file)-22+at:], 1<<31)
+	}
+	return file
 }

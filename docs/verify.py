@@ -368,6 +368,15 @@ def limit(name):  # how long a file of that name may be, 0 if a bundle has none
     if re.fullmatch("[0-9]{20}", number) and int(number) < 1 << 64: return NUMBERED.get(suffix, 0)
     return LIMITS.get(name, (64 << 20) * bool(attachable(name)))
 
+def zipped(data):  # whether programs that read zip files find one at the end
+    at = data.find(b"PK\5\6", max(0, len(data) - (128 << 10)))
+    while 0 <= at <= len(data) - 22:
+        length, offset = struct.unpack_from("<II", data, at + 12)
+        places = (at - length, b"PK\1\2"), (offset, b"PK\1\2"), (at - 20, b"PK\6\7")  # the last: of Zip64
+        if any(data[max(p, 0):max(p, 0) + 4] == magic for p, magic in places): return True
+        at = data.find(b"PK\5\6", at + 1)
+    return False
+
 def unpack(data):  # the files of a bundle, and where the header of the last one begins
     files, at, last, start, total = {}, 0, "", 0, 0
     while data[at:at + 512].strip(b"\0"):
@@ -380,6 +389,7 @@ def unpack(data):  # the files of a bundle, and where the header of the last one
         want(len(files) <= FILES and total <= BYTES, "no bundle: it holds too much")
         at += 512 + size + -size % 512
         want(not data[at - (-size % 512):at].strip(b"\0"), "no bundle: padding behind " + last)
+    want(not zipped(data), "no bundle: it is a zip file as well")
     want(data[at:] == bytes(1024) and last == "trailer", "no bundle: it does not end as bundles do")
     want(files.get("host.pub", b"\n").endswith(b"\n"), "host.pub is not one line")
     want({"README.txt", "host.pub"} < files.keys() and ("since" in files) == ("consistency" in files), "no bundle: a file is missing")

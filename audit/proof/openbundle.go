@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,9 @@ func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
 	case err != nil:
 		return nil, broken(ErrBundle, 0, "", "%v", err)
 	}
+	if alsoZip(r, size) {
+		return nil, broken(ErrBundle, 0, "", "it is a zip file as well, with other contents")
+	}
 	last, start := a.Last()
 	if last != trailerFile {
 		return nil, broken(ErrBundle, 0, trailerFile, "it is not the last file")
@@ -58,6 +62,35 @@ func oldBundle(r io.ReaderAt) bool {
 	var magic [4]byte
 	_, err := r.ReadAt(magic[:], 0)
 	return err == nil && (string(magic[:]) == "PK\x03\x04" || string(magic[:]) == "PK\x05\x06")
+}
+
+// zipTail is how far from a file's end programs look for the end of a zip file: at most 66,000 bytes, and some room.
+const zipTail = 128 << 10
+
+// alsoZip reports whether programs that read zip files find one at the end: the record that ends its directory, and a
+// directory where that one says.
+func alsoZip(r io.ReaderAt, size int64) bool {
+	start := max(size-zipTail, 0)
+	tail := make([]byte, size-start)
+	if _, err := r.ReadAt(tail, start); err != nil && err != io.EOF {
+		return false // the check of the contents reports it
+	}
+	has := func(at int64, magic string) bool {
+		b := make([]byte, len(magic))
+		_, err := r.ReadAt(b, max(at, 0))
+		return err == nil && string(b) == magic
+	}
+	for i := 0; len(tail)-i >= 22; i++ {
+		if string(tail[i:i+4]) != "PK\x05\x06" {
+			continue
+		}
+		at := start + int64(i)
+		length, offset := int64(binary.LittleEndian.Uint32(tail[i+12:])), int64(binary.LittleEndian.Uint32(tail[i+16:]))
+		if has(at-length, "PK\x01\x02") || has(offset, "PK\x01\x02") || has(at-20, "PK\x06\x07") { // the last: of Zip64
+			return true
+		}
+	}
+	return false
 }
 
 // fixedFiles reads those that every bundle has.

@@ -925,6 +925,16 @@ function header(name2, size) {
   put(148, h.reduce((sum, c) => sum + c, 0).toString(8).padStart(6, "0") + "\0 ");
   return h;
 }
+function zipped(data) {
+  const view = new DataView(data.buffer, data.byteOffset, data.length);
+  const has = (at, magic) => Math.max(at, 0) + 4 <= data.length && view.getUint32(Math.max(at, 0)) === magic;
+  for (let at = Math.max(data.length - 128 * kib, 0); at + 22 <= data.length; at++) {
+    if (view.getUint32(at) !== 1347093766) continue;
+    const [length, offset] = [view.getUint32(at + 12, true), view.getUint32(at + 16, true)];
+    if (has(at - length, 1347092738) || has(offset, 1347092738) || has(at - 20, 1347094023)) return true;
+  }
+  return false;
+}
 var zero = (bytes3) => bytes3.every((b) => b === 0);
 function unpack(data) {
   const files = /* @__PURE__ */ new Map();
@@ -953,6 +963,7 @@ function unpack(data) {
     last2 = name2;
     at = next;
   }
+  if (zipped(data)) throw new Malformed("it is no bundle: it is a zip file as well");
   if (data.length !== at + 2 * block2 || !zero(data.subarray(at)) || last2 !== "trailer") throw new Malformed("it is no bundle: it does not end as bundles do");
   if (!files.has("README.txt") || !files.has("host.pub")) throw new Malformed("it is no bundle: README.txt or host.pub is missing");
   if (files.has("since") !== files.has("consistency")) throw new Malformed("it is no bundle: since and consistency go together");

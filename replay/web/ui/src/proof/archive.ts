@@ -47,6 +47,18 @@ function header(name: string, size: number): Bytes {
   return h;
 }
 
+/** Whether programs that read zip files find one at the end: the record that ends its directory, and a directory where that one says. */
+function zipped(data: Bytes): boolean {
+  const view = new DataView(data.buffer, data.byteOffset, data.length);
+  const has = (at: number, magic: number) => Math.max(at, 0) + 4 <= data.length && view.getUint32(Math.max(at, 0)) === magic;
+  for (let at = Math.max(data.length - 128 * kib, 0); at + 22 <= data.length; at++) {
+    if (view.getUint32(at) !== 0x504b0506) continue;
+    const [length, offset] = [view.getUint32(at + 12, true), view.getUint32(at + 16, true)];
+    if (has(at - length, 0x504b0102) || has(offset, 0x504b0102) || has(at - 20, 0x504b0607)) return true; // the last: of Zip64
+  }
+  return false;
+}
+
 const zero = (bytes: Bytes) => bytes.every((b) => b === 0);
 
 /** Takes a bundle apart. The files share memory with data. */
@@ -77,6 +89,7 @@ export function unpack(data: Bytes): Archive {
     last = name;
     at = next;
   }
+  if (zipped(data)) throw new Malformed("it is no bundle: it is a zip file as well");
   if (data.length !== at + 2 * block || !zero(data.subarray(at)) || last !== "trailer") throw new Malformed("it is no bundle: it does not end as bundles do");
   if (!files.has("README.txt") || !files.has("host.pub")) throw new Malformed("it is no bundle: README.txt or host.pub is missing");
   if (files.has("since") !== files.has("consistency")) throw new Malformed("it is no bundle: since and consistency go together");
