@@ -302,3 +302,23 @@ func (p Proofs) ownStatements(public string) (all [][]byte, err error) {
 	}
 	return all, err
 }
+
+// KnownKeys are the public keys of hosts and of a fleet's root that this machine knows. Without a key of its own it knows
+// none.
+func KnownKeys() (hosts, fleets note.Verifiers, err error) {
+	dir, err := Dir()
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "keys", proof.PublicFile)); err != nil {
+		return note.VerifierList(), nil, nil
+	}
+	h, err := Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if hosts, err = h.Fleet().Known(); err == nil {
+		fleets, err = h.Fleet().Roots()
+	}
+	return hosts, fleets, err
+}

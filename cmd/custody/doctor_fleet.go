@@ -123,7 +123,7 @@ func (a *app) transport(ctx context.Context, config ship.Config) doctor.Finding 
 // sinks are findings about the sinks of host.yaml, and those that have files here.
 func (a *app) sinks(ctx context.Context, h *host.Host) []doctor.Finding {
 	var found []doctor.Finding
-	all, err := sinkStatuses(ctx, h)
+	all, err := h.SinkStatuses(ctx)
 	if err != nil {
 		found = append(found, doctor.Finding{Name: "export", Grade: doctor.Warn, Detail: err.Error(), Hint: hint(err)})
 	}
@@ -133,7 +133,7 @@ func (a *app) sinks(ctx context.Context, h *host.Host) []doctor.Finding {
 	return found
 }
 
-func sinkFinding(h *host.Host, s sinkStatus) doctor.Finding {
+func sinkFinding(h *host.Host, s host.SinkStatus) doctor.Finding {
 	f := doctor.Finding{Name: "export " + s.Name, Grade: doctor.Warn, Detail: fmt.Sprintf("%s; %d events delivered, behind: %s", s.State, s.Sent, behindText(s.Behind))}
 	if t := s.Since(); !t.IsZero() {
 		f.Detail += " since " + t.UTC().Format(time.RFC3339)

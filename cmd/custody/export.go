@@ -78,17 +78,6 @@ func (c exportCmd) target(h *host.Host) sink.Target {
 	return t
 }
 
-// options are an exporter's, all but the sink.
-func options(a *app, h *host.Host, st store.Store, t sink.Target) (export.Options, error) {
-	o, err := t.Options()
-	if err != nil {
-		return o, err
-	}
-	o.Dir, o.Source, o.Log = h.Exports(), h.Checks().Marked(st), a.log
-	o.Format, err = t.Encoding()
-	return o, err
-}
-
 // once writes runs as the store has them now.
 func (c exportCmd) once(a *app, h *host.Host) error {
 	opened, err := h.Store(a.ctx)
@@ -105,7 +94,7 @@ func (c exportCmd) once(a *app, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	o, err := options(a, h, opened, c.target(h))
+	o, err := h.ExportOptions(opened, c.target(h), a.log)
 	if err != nil {
 		return err
 	}
@@ -156,7 +145,7 @@ func (c exportCmd) runs(ctx context.Context, st store.Store) ([]store.Run, error
 }
 
 // named finds runs of a tenant, "" for any, by their names, the last one if there are none.
-func named(ctx context.Context, st runReader, tenant string, names []string) ([]store.Run, error) {
+func named(ctx context.Context, st host.RunReader, tenant string, names []string) ([]store.Run, error) {
 	if len(names) == 0 {
 		names = []string{store.Last}
 	}
@@ -192,7 +181,7 @@ func (c exportCmd) follow(a *app, h *host.Host) error {
 		return err
 	}
 	defer st.Close()
-	exporters, err := openExporters(a, h, st, targets)
+	exporters, err := h.OpenExporters(a.ctx, st, targets, a.log)
 	defer func() {
 		for _, x := range exporters {
 			a.close(x)
@@ -214,33 +203,6 @@ func (c exportCmd) follow(a *app, h *host.Host) error {
 	}
 	following.Wait()
 	return errors.Join(errs...)
-}
-
-// exporter is one that closes its sink, too.
-type exporter struct {
-	*export.Exporter
-	sink export.Sink
-}
-
-// Close ends both.
-func (x exporter) Close() error { return errors.Join(x.Exporter.Close(), x.sink.Close()) }
-
-func openExporters(a *app, h *host.Host, st store.Store, targets []sink.Target) (all []exporter, err error) {
-	for _, t := range targets {
-		o, err := options(a, h, st, t)
-		if err == nil {
-			o.Sink, err = sink.Open(a.ctx, t)
-		}
-		if err != nil {
-			return all, fmt.Errorf("sink %s: %w", t.Name, err)
-		}
-		x, err := export.Open(o)
-		if err != nil {
-			return all, errors.Join(fmt.Errorf("sink %s: %w", t.Name, err), o.Sink.Close())
-		}
-		all = append(all, exporter{x, o.Sink})
-	}
-	return all, nil
 }
 
 func (c exportCmd) dead(a *app, h *host.Host) error {
@@ -271,7 +233,7 @@ func (c exportCmd) redrive(a *app, h *host.Host) error {
 		return err
 	}
 	defer st.Close()
-	o, err := options(a, h, st, t)
+	o, err := h.ExportOptions(st, t, a.log)
 	if err != nil {
 		return err
 	}

@@ -1,66 +1,19 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/export/sink"
 	"github.com/custody-project/custody/host"
 )
 
-// sinkStatus is how a sink stands, and whether host.yaml names it.
-type sinkStatus struct {
-	export.Status
-	Configured bool `json:"configured"`
-}
-
-// sinkStatuses reads how the sinks of host.yaml stand, and then those others that have files here. If the store
-// cannot be read it is an error beside them: the rest of each is right.
-func sinkStatuses(ctx context.Context, h *host.Host) ([]sinkStatus, error) {
-	targets := slices.Clone(h.Config().Export)
-	configured := len(targets)
-	names, errs := export.Names(h.Exports())
-	for _, name := range names {
-		if !slices.ContainsFunc(targets, func(t sink.Target) bool { return t.Name == name }) {
-			targets = append(targets, sink.Target{Name: name})
-		}
-	}
-	if len(targets) == 0 {
-		return nil, errs
-	}
-	var src export.Source
-	st, err := h.Store(ctx)
-	if err == nil {
-		src = st
-		defer st.Close()
-	}
-	errs = errors.Join(errs, err)
-	var all []sinkStatus
-	for i, t := range targets {
-		var o export.Options
-		if i < configured {
-			o, err = t.Options()
-			errs = errors.Join(errs, err)
-		}
-		s, err := export.ReadStatus(ctx, h.Exports(), t.Name, src, o.Filter)
-		if err != nil {
-			errs = errors.Join(errs, fmt.Errorf("sink %s: %w", t.Name, err))
-			continue
-		}
-		all = append(all, sinkStatus{Status: s, Configured: i < configured})
-	}
-	return all, errs
-}
-
 func (c exportCmd) status(a *app, h *host.Host) error {
-	all, err := sinkStatuses(a.ctx, h)
+	all, err := h.SinkStatuses(a.ctx)
 	if c.JSON {
 		enc := json.NewEncoder(a.stdout)
 		for _, s := range all {

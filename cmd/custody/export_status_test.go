@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/doctor"
+	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/story"
 )
 
@@ -66,11 +67,11 @@ func (l *listener) leave() {
 }
 
 // sinks is what custody export --status has of each sink.
-func (d *door) sinks() map[string]sinkStatus {
+func (d *door) sinks() map[string]host.SinkStatus {
 	d.Helper()
-	all := map[string]sinkStatus{}
+	all := map[string]host.SinkStatus{}
 	for _, line := range lines(d.must(0, "export", "--status", "--json").stdout) {
-		var s sinkStatus
+		var s host.SinkStatus
 		if err := json.Unmarshal([]byte(line), &s); err != nil {
 			d.Fatal(err)
 		}
@@ -80,9 +81,9 @@ func (d *door) sinks() map[string]sinkStatus {
 }
 
 // awaitSink waits until a sink is as it should be.
-func (d *door) awaitSink(name, what string, ok func(sinkStatus) bool) sinkStatus {
+func (d *door) awaitSink(name, what string, ok func(host.SinkStatus) bool) host.SinkStatus {
 	d.Helper()
-	var s sinkStatus
+	var s host.SinkStatus
 	for range 300 {
 		if s = d.sinks()[name]; ok(s) {
 			return s
@@ -139,7 +140,7 @@ func TestExportStatus(t *testing.T) {
 
 	exporter := d.command("export", "--follow", "--metrics", metrics)
 	d.start(exporter)
-	delivered := func(s sinkStatus) bool { return s.State == export.Running && s.Behind.Records == 0 }
+	delivered := func(s host.SinkStatus) bool { return s.State == export.Running && s.Behind.Records == 0 }
 	s = d.awaitSink("siem", "all is delivered", delivered)
 	if s.Sent != records || s.PID != exporter.Process.Pid || s.LastSuccess.IsZero() || !s.Since().IsZero() || s.Behind.Segments != 0 {
 		t.Errorf("delivered: %+v behind %+v", s, s.Behind)
@@ -151,7 +152,7 @@ func TestExportStatus(t *testing.T) {
 	receiver.leave()
 	gone := time.Now()
 	story.Record(t, d.home, story.Review())
-	s = d.awaitSink("siem", "the receiver is away", func(s sinkStatus) bool { return s.State == export.Failing })
+	s = d.awaitSink("siem", "the receiver is away", func(s host.SinkStatus) bool { return s.State == export.Failing })
 	if s.Behind.Records == 0 || s.LastError == "" || s.FailingSince.Before(gone.Add(-time.Second)) || !s.LastSuccess.After(last.Add(-time.Second)) {
 		t.Errorf("away: %+v behind %+v", s, s.Behind)
 	}
@@ -173,7 +174,7 @@ func TestExportStatus(t *testing.T) {
 
 	exporter = d.command("export", "--follow", "--metrics", metrics)
 	d.start(exporter)
-	again := d.awaitSink("siem", "it fails again", func(s sinkStatus) bool { return s.State == export.Failing })
+	again := d.awaitSink("siem", "it fails again", func(s host.SinkStatus) bool { return s.State == export.Failing })
 	if !again.FailingSince.Equal(s.FailingSince) {
 		t.Errorf("it fails since %v, and before since %v", again.FailingSince, s.FailingSince)
 	}

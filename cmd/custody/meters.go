@@ -85,7 +85,7 @@ func (m *meters) ingester(opt *ship.IngestOptions, g func() ship.Stats) {
 }
 
 // exporters keeps each sink's counters up to its exporter's, until the meters are closed.
-func (m *meters) exporters(ctx context.Context, all []exporter) {
+func (m *meters) exporters(ctx context.Context, all []host.Exporter) {
 	if m == nil {
 		return
 	}
@@ -99,7 +99,7 @@ func (m *meters) exporters(ctx context.Context, all []exporter) {
 
 // lagOf measures how far behind an exporter is, as custody export --status does. While the store cannot
 // be read it gives the last figure, with the age that it has by now.
-func lagOf(ctx context.Context, x exporter) metrics.LagFunc {
+func lagOf(ctx context.Context, x host.Exporter) metrics.LagFunc {
 	var mu sync.Mutex
 	var last export.Behind
 	return func() (time.Duration, uint64) {
@@ -116,7 +116,7 @@ func lagOf(ctx context.Context, x exporter) metrics.LagFunc {
 }
 
 // keepCount adds up what an exporter does, each second.
-func keepCount(ctx context.Context, k *metrics.Sink, x exporter, last export.Stats) {
+func keepCount(ctx context.Context, k *metrics.Sink, x host.Exporter, last export.Stats) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -130,7 +130,7 @@ func keepCount(ctx context.Context, k *metrics.Sink, x exporter, last export.Sta
 }
 
 // addUp adds what an exporter did since last.
-func addUp(k *metrics.Sink, x exporter, last export.Stats) export.Stats {
+func addUp(k *metrics.Sink, x host.Exporter, last export.Stats) export.Stats {
 	s := x.Stats()
 	k.Exported(int(s.Sent - last.Sent))
 	k.Dead(int(s.Dead - last.Dead))

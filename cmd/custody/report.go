@@ -123,12 +123,12 @@ func (a *app) checked(ctx context.Context, h *host.Host, st host.Reader, run sto
 }
 
 // checkTrusted verifies a run with the keys that this host knows.
-func (a *app) checkTrusted(ctx context.Context, h *host.Host, st runReader, run store.Run) (proof.Report, error) {
+func (a *app) checkTrusted(ctx context.Context, h *host.Host, st host.RunReader, run store.Run) (proof.Report, error) {
 	keys, err := h.Keys().Trusted()
 	if err != nil {
 		return proof.Report{}, err
 	}
-	return a.check(ctx, h, st, scope(run.Tenant), run.ID, proof.Trust{Keys: keys})
+	return h.Checks().Verify(ctx, st, scope(run.Tenant), run.ID, proof.Trust{Keys: keys})
 }
 
 // scope is how the store is asked for what belongs to a tenant, or to none, and how that is shown.

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
-	"github.com/custody-project/custody/replay"
 )
 
 // usualWithin is the default of verify's --within.
@@ -125,7 +122,7 @@ func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 // keys are those of hosts and those of fleets' roots.
 func (c verifyCmd) keys(ctx context.Context) (hosts, fleets note.Verifiers, err error) {
 	if len(c.Key) == 0 && len(c.FleetKey) == 0 {
-		return known()
+		return host.KnownKeys()
 	}
 	if hosts, err = verifiers(ctx, "--key", c.Key); err == nil {
 		fleets, err = verifiers(ctx, "--fleet-key", c.FleetKey)
@@ -176,25 +173,6 @@ func (a *app) cannotBeJudged(err error) error {
 	}
 	a.complain(err)
 	return exitCannotBeKnown
-}
-
-// known are the keys of hosts and of a fleet's root that this machine knows.
-func known() (hosts, fleets note.Verifiers, err error) {
-	dir, err := host.Dir()
-	if err != nil {
-		return nil, nil, err
-	}
-	if _, err := os.Stat(filepath.Join(dir, "keys", proof.PublicFile)); err != nil {
-		return note.VerifierList(), nil, nil // a machine without a key of its own trusts none
-	}
-	h, err := host.Open(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	if hosts, err = h.Fleet().Known(); err == nil {
-		fleets, err = h.Fleet().Roots()
-	}
-	return hosts, fleets, err
 }
 
 // verifiers are those of the keys that a flag names, each a file or the key itself.
@@ -294,88 +272,8 @@ func (a *app) findRun(name string, t proof.Trust) (report proof.Report, err erro
 	if err != nil {
 		return report, noRun(name, err), true
 	}
-	report, err = a.check(a.ctx, h, st, "", run.ID, t)
+	report, err = h.Checks().Verify(a.ctx, st, "", run.ID, t)
 	return report, err, false
-}
-
-// check verifies a run's record, and that the store shows what the log holds. An empty tenant is any.
-func (a *app) check(ctx context.Context, h *host.Host, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
-	pruned := h.Retention().IsPruned(run)
-	report, err := a.checkOnce(ctx, h, st, tenant, run, t)
-	if errors.Is(err, proof.ErrSegmentMissing) && !pruned && h.Retention().IsPruned(run) { // retention removed it meanwhile
-		return a.checkOnce(ctx, h, st, tenant, run, t)
-	}
-	var d *replay.Differences
-	if !errors.As(err, &d) {
-		return report, err
-	}
-	if any, finishErr := h.Erasures().Finish(ctx, run); !any || finishErr != nil { // one that was cut off is in the log and not in the store
-		return report, errors.Join(err, finishErr)
-	}
-	return a.checkOnce(ctx, h, st, tenant, run, t)
-}
-
-func (a *app) checkOnce(ctx context.Context, h *host.Host, st runReader, tenant, run string, t proof.Trust) (proof.Report, error) {
-	e, closeEvidence, err := h.Proofs().OfRun(ctx, tenant, run)
-	if err != nil {
-		return proof.Report{}, h.Checks().Doubt(ctx, tenant, run, err)
-	}
-	report, err := proof.Verify(ctx, e, t)
-	if err == nil {
-		err = host.SameRun(run, report)
-	}
-	err = h.Checks().Doubt(ctx, tenant, run, err)
-	if err == nil && h.RunLogs().HasOf(tenant, run) && !h.Retention().IsPruned(run) {
-		err = a.compareStore(ctx, h, st, tenant, run)
-	}
-	return report, errors.Join(err, closeEvidence())
-}
-
-// runReader is as much of a store as a comparison with the log needs.
-type runReader interface {
-	Run(ctx context.Context, tenant, name string) (store.Run, error)
-	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
-}
-
-// compareStore checks that the store shows what the log holds. A store that
-// only lags behind is brought up to date first: the run may have ended just now.
-func (a *app) compareStore(ctx context.Context, h *host.Host, st runReader, tenant, run string) error {
-	err := compare(ctx, h, st, tenant, run)
-	if !lags(err) {
-		return err
-	}
-	if err := h.Tidy(ctx, a.say); err != nil {
-		return err
-	}
-	err = compare(ctx, h, st, tenant, run)
-	if lags(err) && !h.RunLogs().HasWhole(run) {
-		return nil // the run's process carries the rest over
-	}
-	return err
-}
-
-func compare(ctx context.Context, h *host.Host, st runReader, tenant, id string) error {
-	const finding = "the log holds, but not what the store shows of it: %w"
-	run, err := st.Run(ctx, tenant, id)
-	if errors.Is(err, store.ErrNotFound) { // the store does not know it, the log does
-		run, err = store.NewRun(id), nil
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := replay.CompareStore(ctx, st.Records(ctx, store.Query{Tenant: run.Tenant, Run: id}), h.RunLogs().Frames(id)); err != nil {
-		return fmt.Errorf(finding, err)
-	}
-	if err := replay.CompareSummary(run, h.RunLogs().Frames(id)); err != nil {
-		return fmt.Errorf(finding, err)
-	}
-	return nil
-}
-
-// lags reports whether all that the store lacks is the end.
-func lags(err error) bool {
-	var d *replay.Differences
-	return errors.As(err, &d) && d.Total == d.Behind
 }
 
 // judge prints what was found and turns it into the exit code.

@@ -1,0 +1,96 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/audit/export/sink"
+	"github.com/custody-project/custody/audit/store"
+)
+
+// ExportOptions are those of an exporter of st to t, without the sink. log may be nil.
+func (h *Host) ExportOptions(st store.Store, t sink.Target, log *slog.Logger) (export.Options, error) {
+	o, err := t.Options()
+	if err != nil {
+		return o, err
+	}
+	o.Dir, o.Source, o.Log = h.Exports(), h.Checks().Marked(st), log
+	o.Format, err = t.Encoding()
+	return o, err
+}
+
+// Exporter is an exporter with its sink.
+type Exporter struct {
+	*export.Exporter
+	sink export.Sink
+}
+
+// Close closes both.
+func (x Exporter) Close() error { return errors.Join(x.Exporter.Close(), x.sink.Close()) }
+
+// OpenExporters opens an exporter of st to each target. The caller closes those that it returns, also after an error.
+func (h *Host) OpenExporters(ctx context.Context, st store.Store, targets []sink.Target, log *slog.Logger) (all []Exporter, err error) {
+	for _, t := range targets {
+		o, err := h.ExportOptions(st, t, log)
+		if err == nil {
+			o.Sink, err = sink.Open(ctx, t)
+		}
+		if err != nil {
+			return all, fmt.Errorf("sink %s: %w", t.Name, err)
+		}
+		x, err := export.Open(o)
+		if err != nil {
+			return all, errors.Join(fmt.Errorf("sink %s: %w", t.Name, err), o.Sink.Close())
+		}
+		all = append(all, Exporter{x, o.Sink})
+	}
+	return all, nil
+}
+
+// SinkStatus is how a sink stands, and whether host.yaml names it.
+type SinkStatus struct {
+	export.Status
+	Configured bool `json:"configured"`
+}
+
+// SinkStatuses reads how the sinks of host.yaml stand, and then those others that have files here. If the store
+// cannot be read it is an error beside them: the rest of each is right.
+func (h *Host) SinkStatuses(ctx context.Context) ([]SinkStatus, error) {
+	targets := slices.Clone(h.Config().Export)
+	configured := len(targets)
+	names, errs := export.Names(h.Exports())
+	for _, name := range names {
+		if !slices.ContainsFunc(targets, func(t sink.Target) bool { return t.Name == name }) {
+			targets = append(targets, sink.Target{Name: name})
+		}
+	}
+	if len(targets) == 0 {
+		return nil, errs
+	}
+	var src export.Source
+	st, err := h.Store(ctx)
+	if err == nil {
+		src = st
+		defer st.Close()
+	}
+	errs = errors.Join(errs, err)
+	var all []SinkStatus
+	for i, t := range targets {
+		var o export.Options
+		if i < configured {
+			o, err = t.Options()
+			errs = errors.Join(errs, err)
+		}
+		s, err := export.ReadStatus(ctx, h.Exports(), t.Name, src, o.Filter)
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("sink %s: %w", t.Name, err))
+			continue
+		}
+		all = append(all, SinkStatus{Status: s, Configured: i < configured})
+	}
+	return all, errs
+}
