@@ -112,6 +112,9 @@ func (l Layout) path(elem ...string) string {
 	return filepath.Join(append([]string{l.Dir}, elem...)...)
 }
 
+// Runs is where the runs' logs stand.
+func (l Layout) Runs() string { return l.path("runs") }
+
 // RunDir is where a run's log stands. A name that no run can have, wherever it comes from, leads to no other
 // place: to a directory that there never is.
 func (l Layout) RunDir(run string) string {

@@ -17,7 +17,7 @@ import (
 )
 
 type exportCmd struct {
-	Runs     []string `arg:"" name:"run" optional:"" help:"The runs, beginnings of their names, or last. Without one: last."`
+	Runs     []string `arg:"" name:"run" predictor:"run" optional:"" help:"The runs, beginnings of their names, or last. Without one: last."`
 	Format   string   `short:"F" enum:"ocsf,ecs,cef,native,json,asciicast,perfetto,csv," default:"" help:"ocsf, ecs, cef, native, or json: the record's exact bytes (default: the sink's, else ocsf). Of one run, to stdout: asciicast, perfetto or csv."`
 	OCSF     string   `name:"ocsf" placeholder:"VERSION" help:"OCSF version: 1.1.0, 1.3.0, 1.5.0, 1.8.0 or 1.9.0 (default 1.8.0)."`
 	To       string   `placeholder:"SINK" help:"A sink of host.yaml by its name, or its address: file:PATH, syslog+tls://HOST:PORT, ... (default: stdout)."`

@@ -21,7 +21,7 @@ func (c shipCmd) Run(a *app) error {
 }
 
 type eraseCmd struct {
-	Name   string `arg:"" name:"run" help:"The run, or a beginning of its name."`
+	Name   string `arg:"" name:"run" predictor:"run" help:"The run, or a beginning of its name."`
 	Seq    uint64 `arg:"" help:"The record's number in the run."`
 	Reason string `required:"" help:"Why; it stands in a signed statement for as long as the run does."`
 	By     string `help:"Who asked for it (default: you)."`

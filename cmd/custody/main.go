@@ -61,6 +61,9 @@ type cli struct {
 	Version  versionCmd  `cmd:"" group:"host" help:"Print the version."`
 	Help     helpCmd     `cmd:"" group:"host" help:"Show the help of a command."`
 
+	Completion completionCmd `cmd:"" group:"host" help:"Print the code that sets up tab completion in a shell."`
+	Man        manCmd        `cmd:"" group:"host" help:"Print the manual page, for man(1)."`
+
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 	Store       string           `env:"CUSTODY_STORE" placeholder:"DSN" help:"Where runs are shown from and segments go: sqlite:PATH or clickhouse://... (default: host.yaml's, else SQLite here)."`
 }
@@ -124,7 +127,11 @@ func execute(args []string) int {
 	a.adopt()
 	var c cli
 	done := false
-	words, err := a.newParser(&c, func() { done = true }).Parse(args)
+	parser := a.newParser(&c, func() { done = true })
+	if answerCompletion(parser); done {
+		return 0
+	}
+	words, err := parser.Parse(args)
 	if done { // help or the version was printed
 		return 0
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 type policySetCmd struct {
-	Name string `arg:"" name:"run" help:"The run, a beginning of its name, or last."`
+	Name string `arg:"" name:"run" predictor:"run" help:"The run, a beginning of its name, or last."`
 	File string `arg:"" type:"path" help:"The project's file whose egress rules shall hold."`
 
 	Trust bool `help:"Accept what the project's file asks for, without a question."`

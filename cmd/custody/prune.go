@@ -40,7 +40,7 @@ func (c pruneCmd) Run(a *app) error {
 }
 
 type holdCmd struct {
-	Name    string `arg:"" name:"run" optional:"" help:"The run, or a beginning of its name. Without it, the runs that are held are listed."`
+	Name    string `arg:"" name:"run" predictor:"run" optional:"" help:"The run, or a beginning of its name. Without it, the runs that are held are listed."`
 	Reason  string `help:"Why retention must not delete it."`
 	By      string `help:"Who asked for it (default: you)."`
 	Release bool   `help:"Take the hold off the run."`

@@ -107,7 +107,7 @@ func (rebuildCmd) Run(a *app) error {
 }
 
 type timelineCmd struct {
-	Name     string   `arg:"" name:"run|file" help:"The run, a beginning of its name, or last; or the file of a bundle, - for standard input." default:"last" optional:""`
+	Name     string   `arg:"" name:"run|file" predictor:"run" help:"The run, a beginning of its name, or last; or the file of a bundle, - for standard input." default:"last" optional:""`
 	Key      []string `placeholder:"KEY|FILE" help:"Of a bundle: show it only if it verifies with this public key (default: this host's keys)."`
 	Kind     []string `short:"k" help:"Only records of these kinds." placeholder:"KIND,..."`
 	At       string   `placeholder:"TIME" help:"The state at an instant, and the records of its second: a date and time, HH:MM[:SS] of the run's day, or +1.5s from its start."`

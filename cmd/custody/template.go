@@ -153,7 +153,7 @@ func sourceOf(t template.Template) string {
 }
 
 type templateShowCmd struct {
-	Name string `arg:"" help:"Name of the template."`
+	Name string `arg:"" predictor:"template" help:"Name of the template."`
 	JSON bool   `name:"json" help:"One JSON object."`
 }
 
@@ -201,7 +201,7 @@ func (c templateShowCmd) Run(a *app) error {
 }
 
 type templateRmCmd struct {
-	Name string `arg:""`
+	Name string `arg:"" predictor:"template"`
 }
 
 func (c templateRmCmd) Run(a *app) error {

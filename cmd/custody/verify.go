@@ -29,7 +29,7 @@ const (
 )
 
 type verifyCmd struct {
-	What     string        `arg:"" name:"run|file" help:"A run (or last), the file of a bundle (- for standard input), that of the proof of one record (.json), or the directory of a report."`
+	What     string        `arg:"" name:"run|file" predictor:"run" help:"A run (or last), the file of a bundle (- for standard input), that of the proof of one record (.json), or the directory of a report."`
 	Key      []string      `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
 	FleetKey []string      `placeholder:"KEY|FILE" help:"Trust the keys of hosts that this root key of a fleet states, in the bundle. Default: that of host.yaml."`
 	Witness  []string      `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
