@@ -9,8 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // axeSource is axe-core, which hack/web/build fetches with the other packages of the page's sources.
@@ -24,15 +24,15 @@ func axeSource(t *testing.T) string {
 }
 
 // axe returns where the page breaks WCAG 2.1, levels A and AA, as far as axe-core finds it.
-func axe(p *chrome.Page) []string {
-	return chrome.Eval[[]string](p, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], resultTypes: ["violations"]}).then(r =>
+func axe(p *browser.Page) []string {
+	return browser.Eval[[]string](p, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], resultTypes: ["violations"]}).then(r =>
 		r.violations.flatMap(v => v.nodes.slice(0, 3).map(n => v.id + ": " + n.target.join(" ") + ": " + n.html.slice(0, 160) + ": " + (n.any[0] ?? n.all[0] ?? n.none[0])?.message)))`)
 }
 
 // theme chooses how the page looks.
-func theme(p *chrome.Page, name string) {
-	chrome.Eval[bool](p, `(s => { s.value = `+chrome.Quote(name)+`; s.dispatchEvent(new Event("change", {bubbles: true})); return true })([...document.querySelectorAll(".bar select")].at(-1))`)
-	p.Wait(`document.documentElement.dataset.theme === ` + chrome.Quote(name))
+func theme(p *browser.Page, name string) {
+	browser.Eval[bool](p, `(s => { s.value = `+browser.Quote(name)+`; s.dispatchEvent(new Event("change", {bubbles: true})); return true })([...document.querySelectorAll(".bar select")].at(-1))`)
+	p.Wait(`document.documentElement.dataset.theme === ` + browser.Quote(name))
 }
 
 // TestBrowserAccess: axe-core finds nothing on any screen or panel, dark or light; and the way from the login to
@@ -40,12 +40,12 @@ func theme(p *chrome.Page, name string) {
 func TestBrowserAccess(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	other, run := story.Record(t, d.home, story.Large(500)), story.Record(t, d.home, story.Large(3000))
+	other, run := sampleruns.Record(t, d.home, sampleruns.Large(500)), sampleruns.Record(t, d.home, sampleruns.Large(3000))
 	s := d.serving()
-	p := chrome.Open(t, s.base, 1280, 800)
+	p := browser.Open(t, s.base, 1280, 800)
 	p.Allow("status of 401") // no one is logged in at first
 	source := axeSource(t)
-	chrome.Eval[bool](p, source+"; true")
+	browser.Eval[bool](p, source+"; true")
 	p.Wait(`document.querySelector("#token")`)
 	for _, v := range append(axe(p), layout(p)...) {
 		t.Error("login: ", v)
@@ -64,7 +64,7 @@ func TestBrowserAccess(t *testing.T) {
 }
 
 // byKeys goes from the login to a record, its proof and another panel by keys alone.
-func byKeys(t *testing.T, p *chrome.Page, token, run string) {
+func byKeys(t *testing.T, p *browser.Page, token, run string) {
 	k := keys{t, p}
 	k.to(`e.id === "token"`)
 	p.Keys(token + kb.Enter)
@@ -76,15 +76,15 @@ func byKeys(t *testing.T, p *chrome.Page, token, run string) {
 	p.Wait(settled)
 
 	k.to(`e.role === "slider" && e.ariaLabel === "Cursor in time"`)
-	end := chrome.Eval[string](p, `document.activeElement.ariaValueText`)
+	end := browser.Eval[string](p, `document.activeElement.ariaValueText`)
 	p.Keys(kb.Home)
-	p.Wait(`document.activeElement.ariaValueText !== ` + chrome.Quote(end))
+	p.Wait(`document.activeElement.ariaValueText !== ` + browser.Quote(end))
 	p.WaitTextIn(".panel.state .at", "+0.000000s")
 	p.Keys(strings.Repeat(kb.ArrowRight, 20))
 	p.Wait(`!document.querySelector(".panel.state .at").innerText.includes("+0.000000s")`)
-	before := chrome.Eval[string](p, `document.querySelector(".under-words").innerText`)
+	before := browser.Eval[string](p, `document.querySelector(".under-words").innerText`)
 	p.Keys("+++")
-	p.Wait(`document.querySelector(".under-words").innerText !== ` + chrome.Quote(before) + ` || location.hash.includes("from=")`)
+	p.Wait(`document.querySelector(".under-words").innerText !== ` + browser.Quote(before) + ` || location.hash.includes("from=")`)
 
 	k.to(`e.ariaLabel === "Records"`)
 	p.Keys(kb.ArrowDown + kb.ArrowDown + kb.Enter)
@@ -100,7 +100,7 @@ func byKeys(t *testing.T, p *chrome.Page, token, run string) {
 // keys is a reader without a mouse.
 type keys struct {
 	*testing.T
-	*chrome.Page
+	*browser.Page
 }
 
 // to presses Tab until the focused element e is the one wanted. Each one on the way has to show that it has the focus.
@@ -109,7 +109,7 @@ func (k keys) to(wanted string) {
 	var way []string
 	for range 120 {
 		k.Keys(kb.Tab)
-		at := chrome.Eval[struct {
+		at := browser.Eval[struct {
 			There, Shown bool
 			Name         string
 		}](k.Page, `(e => {

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // give puts a file into the screen that checks bundles: chosen, or dropped there.
-func give(p *chrome.Page, name string, data []byte, dropped bool) {
+func give(p *browser.Page, name string, data []byte, dropped bool) {
 	how := `(i => { i.files = dt.files; i.dispatchEvent(new Event("change", {bubbles: true})) })(document.querySelector("#bundle"))`
 	if dropped {
 		how = `document.querySelector(".box.drop").dispatchEvent(new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: dt}))`
 	}
-	chrome.Eval[bool](p, `(async () => { const dt = new DataTransfer();
-		dt.items.add(new File([Uint8Array.from(atob(`+chrome.Quote(base64.StdEncoding.EncodeToString(data))+`), c => c.charCodeAt(0))], `+chrome.Quote(name)+`)); `+how+`; return true })()`)
+	browser.Eval[bool](p, `(async () => { const dt = new DataTransfer();
+		dt.items.add(new File([Uint8Array.from(atob(`+browser.Quote(base64.StdEncoding.EncodeToString(data))+`), c => c.charCodeAt(0))], `+browser.Quote(name)+`)); `+how+`; return true })()`)
 }
 
 // TestBrowserCheck: a bundle and the proof of a record are checked in the page, under keys that are pinned there, and
@@ -27,7 +27,7 @@ func give(p *chrome.Page, name string, data []byte, dropped bool) {
 func TestBrowserCheck(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Large(500))
+	run := sampleruns.Record(t, d.home, sampleruns.Large(500))
 	s := d.serving()
 	file := filepath.Join(t.TempDir(), "b.tar")
 	d.must(0, "bundle", run, "-o", file)
@@ -39,12 +39,12 @@ func TestBrowserCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := chrome.Open(t, s.link, 1280, 800)
+	p := browser.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", "Runs")
 	visit(p, spot{"check", "#/check"})
 	p.WaitTextIn("h1", "Check a bundle")
-	proof := []byte(chrome.Eval[string](p, `fetch(`+chrome.Quote("/api/v1/runs/"+run+"/records/7/proof")+`).then(r => r.text())`))
-	chrome.Eval[bool](p, `performance.clearResourceTimings(), true`)
+	proof := []byte(browser.Eval[string](p, `fetch(`+browser.Quote("/api/v1/runs/"+run+"/records/7/proof")+`).then(r => r.text())`))
+	browser.Eval[bool](p, `performance.clearResourceTimings(), true`)
 
 	give(p, "b.tar", bundle, false)
 	p.WaitTextIn(".verdict", "It cannot be judged", "not trusted here")
@@ -64,7 +64,7 @@ func TestBrowserCheck(t *testing.T) {
 	p.WaitTextIn(".verdict", "It holds", "proof.json")
 	give(p, "spaced.json", bytes.Replace(proof, []byte(","), []byte(", "), 1), false)
 	p.WaitTextIn(".verdict", "It does not hold", "spaced.json")
-	if sent := chrome.Eval[[]string](p, `performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.includes("/assets/"))`); len(sent) > 0 {
+	if sent := browser.Eval[[]string](p, `performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.includes("/assets/"))`); len(sent) > 0 {
 		t.Errorf("while bundles were checked, the page asked for %v", sent)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -43,30 +43,30 @@ const settled = `document.querySelector("main") && ![...document.querySelectorAl
 	!(document.querySelector(".under-words")?.innerText ?? "").startsWith("Reading")`
 
 // visit shows a place and waits until all of it is there.
-func visit(p *chrome.Page, s spot) {
+func visit(p *browser.Page, s spot) {
 	there := settled
 	if panel, is := strings.CutPrefix(s.name, "run-"); is {
 		there += ` && document.querySelector("#tab-` + panel + `")?.ariaSelected == "true"`
 	}
 	there += " /* " + s.name + " */"
-	chrome.Eval[bool](p, `(window.before = [...document.querySelectorAll("div")], location.hash === `+chrome.Quote(s.address)+` || (location.hash = `+chrome.Quote(s.address)+`, true))`)
+	browser.Eval[bool](p, `(window.before = [...document.querySelectorAll("div")], location.hash === `+browser.Quote(s.address)+` || (location.hash = `+browser.Quote(s.address)+`, true))`)
 	p.Wait(there)
-	chrome.Eval[bool](p, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))`)
+	browser.Eval[bool](p, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))`)
 	p.Wait(there)
 	// A browser may send the end of a scroll to what is no longer in the page.
-	chrome.Eval[bool](p, `before.filter(e => !e.isConnected).forEach(e => e.dispatchEvent(new Event("scroll"))), true`)
+	browser.Eval[bool](p, `before.filter(e => !e.isConnected).forEach(e => e.dispatchEvent(new Event("scroll"))), true`)
 }
 
 // TestBrowserHostile: no text of a record becomes code, markup, a request or a broken page, on any screen.
 func TestBrowserHostile(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run, crowd, long := story.Record(t, d.home, story.Hostile()), story.Record(t, d.home, story.Crowd(10_000)), story.Record(t, d.home, story.Megabyte())
+	run, crowd, long := sampleruns.Record(t, d.home, sampleruns.Hostile()), sampleruns.Record(t, d.home, sampleruns.Crowd(10_000)), sampleruns.Record(t, d.home, sampleruns.Megabyte())
 	noted := d.noteAll(run)
 	s := d.serving()
-	p := chrome.Open(t, s.link, 1280, 800)
+	p := browser.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", "Runs")
-	h := &hostile{T: t, Page: p, seen: map[string]bool{"<script>window.": false, "<U+202E>": false, "<U+001B>": false, "<0xFF>": false, "__proto__": false, "<U+0000>": false}, scripts: chrome.Eval[int](p, `document.scripts.length`)}
+	h := &hostile{T: t, Page: p, seen: map[string]bool{"<script>window.": false, "<U+202E>": false, "<U+001B>": false, "<0xFF>": false, "__proto__": false, "<U+0000>": false}, scripts: browser.Eval[int](p, `document.scripts.length`)}
 	for _, at := range spots(run, crowd) {
 		visit(p, at)
 		h.sound(at.name)
@@ -74,12 +74,12 @@ func TestBrowserHostile(t *testing.T) {
 	for _, record := range d.sampled(run) {
 		visit(p, spot{"run-record", fmt.Sprintf("#/runs/%s?seq=%d&panel=record", run, record.Seq)})
 		p.WaitTextIn(".panel.record h2", fmt.Sprint("Record ", record.Seq))
-		chrome.Eval[bool](p, `document.querySelectorAll(".panel details").forEach(d => d.open = true), document.querySelectorAll(".panel .more").forEach(b => b.click()), true`)
+		browser.Eval[bool](p, `document.querySelectorAll(".panel details").forEach(d => d.open = true), document.querySelectorAll(".panel .more").forEach(b => b.click()), true`)
 		p.Wait(settled)
 		h.sound(fmt.Sprintf("record %d, %s", record.Seq, record.Kind))
 	}
 	visit(p, spot{"run-record", fmt.Sprintf("#/runs/%s?seq=1&panel=record&tag=*", run)})
-	chrome.Eval[bool](p, `document.querySelector(".run-notes").open = true`)
+	browser.Eval[bool](p, `document.querySelector(".run-notes").open = true`)
 	p.Wait(fmt.Sprintf(`document.querySelectorAll(".run-notes .note").length === %d && document.querySelectorAll(".record-notes .note").length === %d`, noted, noted))
 	h.sound("notes")
 	for _, other := range []string{crowd, long} {
@@ -107,12 +107,12 @@ func TestBrowserHostile(t *testing.T) {
 func (h *hostile) hover(run string) {
 	visit(h.Page, spot{"run-state", "#/runs/" + run + "?panel=state"})
 	h.ClickText("button", "List what is under the cursor")
-	box := chrome.Eval[[]float64](h.Page, `(b => [b.left, b.top, b.width, b.height])(document.querySelector(".lanes .plot").getBoundingClientRect())`)
+	box := browser.Eval[[]float64](h.Page, `(b => [b.left, b.top, b.width, b.height])(document.querySelector(".lanes .plot").getBoundingClientRect())`)
 	tips := 0
 	for i := range 20 {
 		x, y := box[0]+box[2]*float64(i%5)/5+3, box[1]+box[3]*float64(i/5)/4+26
 		h.Mouse(input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
-		tips += chrome.Eval[int](h.Page, `document.querySelectorAll(".tip").length`)
+		tips += browser.Eval[int](h.Page, `document.querySelectorAll(".tip").length`)
 		h.sound(fmt.Sprintf("the mouse at %.0f, %.0f", x, y))
 	}
 	if tips == 0 {
@@ -126,7 +126,7 @@ func (h *hostile) addresses(run string) {
 		h.Allow("status of " + status)
 	}
 	var all []string
-	for i, text := range story.Texts() {
+	for i, text := range sampleruns.Texts() {
 		all = append(all, "#/runs/"+url.PathEscape(text), "#/search?q="+url.QueryEscape(text), "#/"+text,
 			"#/runs/"+run+"?"+[]string{"panel", "seq", "at", "from", "kind", "q", "step", "observer"}[i%8]+"="+url.QueryEscape(text))
 	}
@@ -134,8 +134,8 @@ func (h *hostile) addresses(run string) {
 		if i%9 != 0 && len(address) < 1000 { // each form often enough
 			continue
 		}
-		chrome.Eval[bool](h.Page, `location.hash = `+chrome.Quote(address)+`, true`)
-		chrome.Eval[bool](h.Page, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 50))))`)
+		browser.Eval[bool](h.Page, `location.hash = `+browser.Quote(address)+`, true`)
+		browser.Eval[bool](h.Page, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 50))))`)
 		h.sound(fmt.Sprintf("the address %.80q", address))
 	}
 }
@@ -156,9 +156,9 @@ func aReport(t *testing.T, s *server, run string) {
 		w.Write(html)
 	}))
 	defer elsewhere.Close()
-	p := chrome.Open(t, elsewhere.URL, 1280, 800)
+	p := browser.Open(t, elsewhere.URL, 1280, 800)
 	p.WaitText("SOC 2", "<script>window.")
-	if chrome.Eval[bool](p, `window.`+story.Canary+` !== undefined || document.scripts.length > 0 || document.querySelector("img, iframe, object, [onload], [onerror], base, link") !== null`) {
+	if browser.Eval[bool](p, `window.`+sampleruns.Canary+` !== undefined || document.scripts.length > 0 || document.querySelector("img, iframe, object, [onload], [onerror], base, link") !== null`) {
 		t.Error("a report took text for markup")
 	}
 }
@@ -168,7 +168,7 @@ func (d *door) sampled(run string) (some []audit.Record) {
 	seen := map[audit.Kind]int{}
 	for _, r := range d.records(run) {
 		seen[r.Kind]++
-		if n := seen[r.Kind]; n == 1 || n == 100 || n == 104 || n == len(story.Texts()) {
+		if n := seen[r.Kind]; n == 1 || n == 100 || n == 104 || n == len(sampleruns.Texts()) {
 			some = append(some, r)
 		}
 	}
@@ -178,7 +178,7 @@ func (d *door) sampled(run string) (some []audit.Record) {
 // hostile is a page that shows what someone wrote to harm it.
 type hostile struct {
 	*testing.T
-	*chrome.Page
+	*browser.Page
 	scripts int             // of the page's own
 	seen    map[string]bool // texts that have to be shown as text somewhere
 }
@@ -186,7 +186,7 @@ type hostile struct {
 // sound fails the test if a text did something.
 func (h *hostile) sound(where string) {
 	h.T.Helper()
-	bad := chrome.Eval[[]string](h.Page, fmt.Sprintf(`(() => {
+	bad := browser.Eval[[]string](h.Page, fmt.Sprintf(`(() => {
 		const bad = [];
 		if (window.%s !== undefined) bad.push("a script of the record's ran");
 		const made = document.querySelectorAll("body img, iframe, object, embed, frame, base, body link, body style, body meta, audio, video, math, marquee, template, body svg[onload], [onerror], [onload], [onfocus], [onclick], [srcdoc], [style*='url(']");
@@ -216,15 +216,15 @@ func (h *hostile) sound(where string) {
 		const root = document.scrollingElement;
 		if (root.scrollWidth > innerWidth || document.body.scrollWidth > innerWidth) bad.push("the page is wider than its window: " + Math.max(root.scrollWidth, document.body.scrollWidth));
 		return bad.slice(0, 8);
-	})()`, story.Canary))
+	})()`, sampleruns.Canary))
 	for _, b := range bad {
 		h.T.Errorf("%s: %s", where, b)
 	}
-	text := chrome.Eval[string](h.Page, `document.body.innerText`)
+	text := browser.Eval[string](h.Page, `document.body.innerText`)
 	for what := range h.seen {
 		h.seen[what] = h.seen[what] || strings.Contains(text, what)
 	}
-	if chrome.Eval[int](h.Page, `document.scripts.length`) != h.scripts {
+	if browser.Eval[int](h.Page, `document.scripts.length`) != h.scripts {
 		h.T.Errorf("%s: another number of scripts than at the beginning", where)
 	}
 }
@@ -250,7 +250,7 @@ func (d *door) noteAll(run string) (n int) {
 		leaf = hex.EncodeToString(sum[:])
 	}
 	log := h.AccessLog(redact.New([]byte("0123456789abcdef0123456789abcdef")), "test")
-	for i, text := range story.Texts() {
+	for i, text := range sampleruns.Texts() {
 		note := audit.Note{Who: text, Via: text, Role: text, About: run, Text: audit.Text(text), Tags: []string{fmt.Sprint("t", i)}}
 		if _, err := log.Note(d.Context(), note); err != nil {
 			continue // it cannot be written

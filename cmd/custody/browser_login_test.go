@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/internal/chrome"
+	"github.com/custody-project/custody/internal/browser"
 )
 
 // TestBrowserLink: a link that someone has used already, or that this server never made, says so and what to do. A
@@ -13,21 +13,21 @@ func TestBrowserLink(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	s := d.serving()
-	p := chrome.Open(t, s.link, 1280, 800)
+	p := browser.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", "Runs")
 	p.Allow("status of 401")
 
-	q := chrome.Open(t, s.link, 1280, 800)
+	q := browser.Open(t, s.link, 1280, 800)
 	q.Allow("status of 401")
 	q.WaitTextIn("[role=alert]", "The link did not sign you in", "was used before", "restart custody serve for a new link", "custody token new", "someone else has a session")
 	q.Go(s.base + "#once=cso_" + "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
 	q.WaitTextIn("[role=alert]", "The link did not sign you in", "is not known, or its time is over", "restart custody serve for a new link")
-	if at := chrome.Eval[string](q, "location.href"); strings.Contains(at, "once") || !strings.HasSuffix(at, "#/runs") {
+	if at := browser.Eval[string](q, "location.href"); strings.Contains(at, "once") || !strings.HasSuffix(at, "#/runs") {
 		t.Errorf("the address is %s, it has to be without the token", at)
 	}
 
 	again := d.serving()
-	q = chrome.Open(t, again.base, 1280, 800)
+	q = browser.Open(t, again.base, 1280, 800)
 	q.Allow("status of 401")
 	q.WaitTextIn("h1", "Custody")
 	q.Wait(`document.querySelector("#token")`)

@@ -3,13 +3,13 @@ package main
 import (
 	"testing"
 
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // wide returns what is beyond the right edge of a page that would scroll sideways, nothing if it does not.
-func wide(p *chrome.Page) []string {
-	return chrome.Eval[[]string](p, `(() => {
+func wide(p *browser.Page) []string {
+	return browser.Eval[[]string](p, `(() => {
 		const root = document.scrollingElement, most = Math.max(root.scrollWidth, document.body.scrollWidth);
 		if (most <= innerWidth) return [];
 		const contained = e => { for (let a = e.parentElement; a && a !== document.body; a = a.parentElement) if (getComputedStyle(a).overflowX !== "visible") return true; return false; };
@@ -22,9 +22,9 @@ func wide(p *chrome.Page) []string {
 func TestBrowserNarrow(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	large, mean := story.Record(t, d.home, story.Large(3000)), story.Record(t, d.home, story.Hostile())
+	large, mean := sampleruns.Record(t, d.home, sampleruns.Large(3000)), sampleruns.Record(t, d.home, sampleruns.Hostile())
 	s := d.serving()
-	p := chrome.Open(t, s.base, 390, 844)
+	p := browser.Open(t, s.base, 390, 844)
 	p.Allow("status of 401") // no one is logged in at first
 	p.Wait(`document.querySelector("#token")`)
 	for _, bad := range wide(p) {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -17,15 +17,15 @@ import (
 func TestBrowserNotes(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	s := d.serving("--run", run)
-	p := chrome.Open(t, s.link, 1280, 800)
+	p := browser.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", run)
 	v := viewer{d, p, run}
 
 	v.openRecord5()
 	v.Click(".record-notes summary")
-	v.Type(".record-notes textarea", "asked the team: <img src=x onerror=window."+story.Canary+"=1>")
+	v.Type(".record-notes textarea", "asked the team: <img src=x onerror=window."+sampleruns.Canary+"=1>")
 	v.Type(".record-notes .note-form input", "Case-7, #exfil")
 	v.Keys(kb.Enter) // a form is sent from its field
 	v.WaitTextIn(".record-notes .note", "local", "by once, admin", "asked the team: <img src=x", "#case-7", "#exfil")
@@ -42,9 +42,9 @@ func TestBrowserNotes(t *testing.T) {
 	v.Keys(kb.Escape)
 	v.Wait(`!document.querySelector(".run-notes[open]")`)
 
-	chrome.Eval[bool](p, `(s => { s.value = "case-7"; s.dispatchEvent(new Event("change", { bubbles: true })); return true })([...document.querySelectorAll(".filters select")].find(s => [...s.options].some(o => o.value === "case-7")))`)
+	browser.Eval[bool](p, `(s => { s.value = "case-7"; s.dispatchEvent(new Event("change", { bubbles: true })); return true })([...document.querySelectorAll(".filters select")].find(s => [...s.options].some(o => o.value === "case-7")))`)
 	v.Wait(`document.querySelectorAll(".rrow").length === 1 && document.querySelector(".rrow .noted")`)
-	if at := chrome.Eval[string](p, "location.hash"); !strings.Contains(at, "tag=case-7") {
+	if at := browser.Eval[string](p, "location.hash"); !strings.Contains(at, "tag=case-7") {
 		t.Errorf("the address does not have the tag: %s", at)
 	}
 
@@ -69,7 +69,7 @@ func TestBrowserNotes(t *testing.T) {
 	v.ClickText(".record-notes button", "Withdraw the note")
 	v.WaitTextIn(".record-notes .note.withdrawn", "Withdrawn by local", "it was theirs")
 	v.Wait(`!document.querySelector(".rrow .noted") && !document.querySelector(".note .badge.busy")`)
-	if chrome.Eval[bool](p, `window.`+story.Canary+` !== undefined || document.querySelector("img") !== null`) {
+	if browser.Eval[bool](p, `window.`+sampleruns.Canary+` !== undefined || document.querySelector("img") !== null`) {
 		t.Error("a note became part of the page")
 	}
 	d.contains(d.must(0, "timeline", run).stdout, "withdrawn by local", "it was theirs")
@@ -79,10 +79,10 @@ func TestBrowserNotes(t *testing.T) {
 func TestBrowserNotesViewer(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	d.must(0, "note", run, "seen \u202etxt.exe", "--seq", "5", "-t", "x")
 	s := d.serving()
-	p := chrome.Open(t, s.base, 1280, 800)
+	p := browser.Open(t, s.base, 1280, 800)
 	p.Allow("status of 401")
 	p.Wait(`document.querySelector("#token")`)
 	p.Type("#token", d.newToken("vic", "viewer"))
@@ -91,7 +91,7 @@ func TestBrowserNotesViewer(t *testing.T) {
 	v := viewer{d, p, run}
 	v.openRecord5()
 	v.WaitTextIn(".record-notes .note", "seen <U+202E>txt.exe", "by cli", "#x", "signed")
-	if chrome.Eval[bool](p, `document.querySelector(".note-form, .note button") !== null`) {
+	if browser.Eval[bool](p, `document.querySelector(".note-form, .note button") !== null`) {
 		t.Error("a viewer is offered to write")
 	}
 }
@@ -99,9 +99,9 @@ func TestBrowserNotesViewer(t *testing.T) {
 // openRecord5 shows a record of the run again, in its panel.
 func (v viewer) openRecord5() {
 	v.T.Helper()
-	chrome.Eval[bool](v.Page, `location.hash = "#/runs", true`)
+	browser.Eval[bool](v.Page, `location.hash = "#/runs", true`)
 	v.WaitTextIn("h1", "Runs")
-	chrome.Eval[bool](v.Page, `location.hash = "#/runs/`+v.name+`?seq=5&panel=record", true`)
+	browser.Eval[bool](v.Page, `location.hash = "#/runs/`+v.name+`?seq=5&panel=record", true`)
 	v.WaitTextIn(".panel.record h2", "Record 5")
 	v.Wait(settled)
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/custody-project/custody/audit/store/clickhouse/clickhousetest"
 	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestBrowserRecord: what makes a record doubtful is said in words, a run that goes on grows on the page, and
@@ -21,7 +21,7 @@ func TestBrowserRecord(t *testing.T) {
 	d.must(0, "run", "--", "python3", "-c", liar)
 	run := d.runs()[0].ID
 	s := d.serving("--run", run)
-	p := chrome.Open(t, s.link, 1280, 800)
+	p := browser.Open(t, s.link, 1280, 800)
 	v := viewer{door: d, Page: p, name: run}
 	p.WaitTextIn("h1", run)
 	v.run("a disagreement", viewer.aDisagreement)
@@ -44,16 +44,16 @@ func (v viewer) aLiveRun() {
 	cmd.Stdout = &out
 	v.start(cmd)
 	out.await(v.T, "tick 1\n")
-	chrome.Eval[bool](v.Page, `location.hash = "#/runs", true`)
+	browser.Eval[bool](v.Page, `location.hash = "#/runs", true`)
 	v.WaitTextIn("[role=grid][aria-label=Runs]", "running")
 	v.ClickWith("[aria-label=Runs] .tr", "running")
 	v.WaitTextIn(".run-head", "live", "goes on")
 	v.WaitTextIn(".records", "tick ")
-	before := chrome.Eval[string](v.Page, count)
+	before := browser.Eval[string](v.Page, count)
 	seen := out.String()
 	// The list shows the latest; which of them just now depends on how busy the machine is.
 	v.Wait(`Math.max(...[...document.querySelector(".records").innerText.matchAll(/tick (\d+)/g)].map(m => +m[1])) > ` + fmt.Sprint(len(lines(seen))+10))
-	v.Wait(count + ` !== ` + chrome.Quote(before))
+	v.Wait(count + ` !== ` + browser.Quote(before))
 	v.ClickText("[role=tab]", "Terminal")
 	v.WaitTextIn(".panel", "tick")
 	cmd.Process.Signal(os.Interrupt)
@@ -76,7 +76,7 @@ func (v viewer) tampering() {
 	v.ClickText("button", "check again")
 	v.WaitTextIn("[role=alert]", "Verification fails", "Do not rely on anything on this page", "record altered: seq 2")
 	v.WaitTextIn(".run-head", "PROOF FAILS")
-	chrome.Eval[bool](v.Page, `location.hash = "#/runs", true`)
+	browser.Eval[bool](v.Page, `location.hash = "#/runs", true`)
 	v.WaitTextIn("[role=alert]", "1 run fails verification", v.name)
 	v.WaitTextIn("[aria-label=Runs]", "PROOF FAILS")
 	v.put(v.name, whole)
@@ -96,18 +96,18 @@ func TestBrowserStore(t *testing.T) {
 	d := newDoor(t)
 	ch := clickhousetest.Start(t)
 	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\nstore: "+ch.Fresh()+"\n")
-	run := story.Record(t, d.home, story.Large(1000))
-	p := chrome.Open(t, d.serving("--run", run).link, 1280, 800)
+	run := sampleruns.Record(t, d.home, sampleruns.Large(1000))
+	p := browser.Open(t, d.serving("--run", run).link, 1280, 800)
 	p.Allow("status of 503")
 	p.WaitTextIn("h1", run)
 	p.Wait(settled)
 	ch.Stop()
-	chrome.Eval[bool](p, `location.hash = "#/findings", true`)
+	browser.Eval[bool](p, `location.hash = "#/findings", true`)
 	p.WaitTextIn("[role=alert], .trouble", "the store does not answer", "Trying again")
 	ch.Restart()
 	p.WaitTextIn("main", "secret-in-output")
 	p.Wait(`!document.querySelector(".trouble")`)
-	chrome.Eval[bool](p, `location.hash = "#/runs", true`)
+	browser.Eval[bool](p, `location.hash = "#/runs", true`)
 	p.WaitTextIn("[aria-label=Runs]", run)
 }
 
@@ -116,18 +116,18 @@ func TestBrowserStore(t *testing.T) {
 func TestBrowserInvented(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	for _, table := range []string{"runs", "records"} {
 		d.sqlite("CREATE TABLE made AS SELECT * FROM " + table + " WHERE run = '" + run + "'; UPDATE made SET run = 'r-invented'; INSERT INTO " + table + " SELECT * FROM made; DROP TABLE made")
 	}
-	p := chrome.Open(t, d.serving().link, 1280, 800)
+	p := browser.Open(t, d.serving().link, 1280, 800)
 	p.WaitTextIn("[role=alert]", "Nothing signed stands behind 1 run", "r-invented")
 	p.WaitTextIn("[aria-label=Runs] .failing", "r-invented", "NOTHING SIGNED")
 	p.ClickText("[aria-label=Runs] a", "r-invented")
 	p.WaitTextIn("h1", "r-invented")
 	p.WaitTextIn("[role=alert]", "Nothing signed stands behind this run", "Do not rely on anything on this page", "treat the run as invented")
 	p.WaitTextIn(".run-head", "NOTHING SIGNED")
-	chrome.Eval[bool](p, `location.hash = "#/runs/`+run+`", true`)
+	browser.Eval[bool](p, `location.hash = "#/runs/`+run+`", true`)
 	p.WaitTextIn("h1", run)
 	p.WaitTextIn(".run-head", "proof holds")
 	p.Wait(`!document.querySelector(".alarm")`)
@@ -137,31 +137,31 @@ func TestBrowserInvented(t *testing.T) {
 func TestBrowserAltered(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	const rows, marked = `[...document.querySelectorAll(".records .rrow")]`, `.filter(e => e.innerText.includes("NOT WHAT WAS SIGNED"))`
-	p := chrome.Open(t, d.serving("--run", run).link, 1280, 800)
+	p := browser.Open(t, d.serving("--run", run).link, 1280, 800)
 	p.WaitTextIn("h1", run)
 	p.Wait(settled)
 	p.Wait(rows + `.length > 5`)
-	if n := chrome.Eval[int](p, rows+marked+`.length`); n != 0 {
+	if n := browser.Eval[int](p, rows+marked+`.length`); n != 0 {
 		t.Errorf("nothing is altered, and %d records are marked", n)
 	}
 	d.sqlite("UPDATE records SET host = 'evil.example' WHERE run = '" + run + "' AND seq % 2 = 0")
-	chrome.Eval[bool](p, `location.reload(), true`)
+	browser.Eval[bool](p, `location.reload(), true`)
 	p.WaitTextIn("h1", run)
 	p.Wait(settled)
 	p.Wait(rows + marked + `.length > 2`)
-	if n := chrome.Eval[int](p, rows+marked+`.filter(e => e.children[1].innerText % 2 !== 0).length`); n != 0 {
+	if n := browser.Eval[int](p, rows+marked+`.filter(e => e.children[1].innerText % 2 !== 0).length`); n != 0 {
 		t.Errorf("%d records are marked that were not altered", n)
 	}
-	if n := chrome.Eval[int](p, rows+`.filter(e => !e.innerText.includes("NOT WHAT WAS SIGNED") && e.children[1].innerText % 2 === 0).length`); n != 0 {
+	if n := browser.Eval[int](p, rows+`.filter(e => !e.innerText.includes("NOT WHAT WAS SIGNED") && e.children[1].innerText % 2 === 0).length`); n != 0 {
 		t.Errorf("%d altered records are not marked", n)
 	}
 	// A server that reads the altered run marks all that is derived from it, on each panel, and the record by itself.
-	p = chrome.Open(t, d.serving("--run", run).link, 1280, 800)
+	p = browser.Open(t, d.serving("--run", run).link, 1280, 800)
 	p.WaitTextIn("h1", run)
 	for _, panel := range []string{"state", "processes", "network", "terminal", "record"} {
-		chrome.Eval[bool](p, `location.hash = "#/runs/`+run+`?panel=`+panel+`&seq=2", true`)
+		browser.Eval[bool](p, `location.hash = "#/runs/`+run+`?panel=`+panel+`&seq=2", true`)
 		p.WaitTextIn(".alarm", "not what was s") // signed, or once the run has been verified: sealed
 	}
 	p.WaitTextIn(".record .flag", "NOT WHAT WAS SIGNED", "host")

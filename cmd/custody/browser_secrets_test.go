@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/custody-project/custody/internal/chrome"
+	"github.com/custody-project/custody/internal/browser"
 )
 
 // TestBrowserSecretReaders: the page names the processes of a run that opened a secret's file, with their programs and arguments.
@@ -19,10 +19,10 @@ steps:
 `)
 	d.must(0, "run", "-q")
 	s := d.elsewhere().serving("--run", "last")
-	p := chrome.Open(t, s.link, 1440, 900)
+	p := browser.Open(t, s.link, 1440, 900)
 	p.ClickText("[role=tab]", "Secrets")
 	p.WaitTextIn(".panel.secrets .readers", "cat[", "/bin/cat", "cat /run/secrets/dir/token", "opened /run/secrets/dir/token", "1 time")
-	if after := chrome.Eval[int](p, `document.querySelectorAll(".readers .badge").length`); after != 0 {
+	if after := browser.Eval[int](p, `document.querySelectorAll(".readers .badge").length`); after != 0 {
 		t.Errorf("%d openings are said to be after the credential's end", after)
 	}
 }

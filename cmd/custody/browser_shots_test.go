@@ -4,19 +4,19 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/custody-project/custody/internal/chrome"
+	"github.com/custody-project/custody/internal/browser"
 )
 
 // rows are parts of the page whose children stand beside each other.
 const rows = `.bar, .bar nav, .screen-head, .filter-row, .chips, .run-head .line, .tablist, .thead, .rhead, .tr, .rrow, .record-head, .figures, .controls, .under, .finding-card header, .life-of h2, .facts > div, table tr`
 
 // layout returns what of those parts overlaps, is wider than its place or beyond the window.
-func layout(p *chrome.Page) []string {
-	return chrome.Eval[[]string](p, `(() => {
+func layout(p *browser.Page) []string {
+	return browser.Eval[[]string](p, `(() => {
 		const bad = [];
 		const name = e => "<" + e.tagName.toLowerCase() + (e.className ? "." + e.className : "") + "> " + JSON.stringify(e.innerText.slice(0, 40));
 		const scrolls = e => { for (let a = e.parentElement; a; a = a.parentElement) { const o = getComputedStyle(a); if (a.scrollWidth > a.clientWidth && o.overflowX !== "visible") return true; } return false; };
-		for (const row of document.querySelectorAll(`+chrome.Quote(rows)+`)) {
+		for (const row of document.querySelectorAll(`+browser.Quote(rows)+`)) {
 			const list = [...row.children].filter(e => e.innerText?.trim() && !e.matches(".sr, .skip, .pop") && getComputedStyle(e).position !== "absolute").map(e => [e, e.getBoundingClientRect()]).filter(([, b]) => b.width > 1 && b.height > 1 && b.bottom > 0 && b.top < innerHeight);
 			list.forEach(([e, b], i) => {
 				if ((b.right > innerWidth + 1 || b.left < -1) && !scrolls(e)) bad.push(name(e) + " of " + row.className + " is beyond the window: " + Math.round(b.left) + " to " + Math.round(b.right));
@@ -52,10 +52,10 @@ func layout(p *chrome.Page) []string {
 }
 
 // painted fails the test if a picture of the window is empty: nearly all of one colour, or of few.
-func painted(t *testing.T, p *chrome.Page, name string) {
+func painted(t *testing.T, p *browser.Page, name string) {
 	t.Helper()
 	img := p.Shot(name)
-	colours := chrome.Colours(img)
+	colours := browser.Colours(img)
 	most, all := 0, img.Bounds().Dx()*img.Bounds().Dy()
 	for _, n := range colours {
 		most = max(most, n)
@@ -66,7 +66,7 @@ func painted(t *testing.T, p *chrome.Page, name string) {
 }
 
 // pictures: each screen has something on it and nothing that overlaps or is cut off, at two sizes of a window, light and dark.
-func pictures(t *testing.T, p *chrome.Page, places []spot) {
+func pictures(t *testing.T, p *browser.Page, places []spot) {
 	for _, size := range [][2]int{{1440, 900}, {1280, 800}} {
 		p.Size(size[0], size[1])
 		for _, look := range []string{"dark", "light"} {

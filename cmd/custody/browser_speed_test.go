@@ -10,8 +10,8 @@ import (
 
 	"github.com/chromedp/cdproto/input"
 
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // painting notes when the lanes were on the screen, in milliseconds since the navigation began.
@@ -29,13 +29,13 @@ func TestBrowserSpeed(t *testing.T) {
 	}
 	d := newDoor(t)
 	const records = 100_000
-	run := story.Record(t, d.home, story.Large(records))
+	run := sampleruns.Record(t, d.home, sampleruns.Large(records))
 	t.Logf("%d records in the run; load %s", d.runs()[0].Events, load(t))
 	token := d.newToken("figures", "auditor")
 	var cold, warm []float64
 	for range 3 {
 		s := d.serving()
-		p := chrome.Open(t, s.base, 1440, 900)
+		p := browser.Open(t, s.base, 1440, 900)
 		p.Allow("status of 401")
 		p.Prepare(painting)
 		p.Type("#token", token+"\r")
@@ -44,7 +44,7 @@ func TestBrowserSpeed(t *testing.T) {
 			p.Go("about:blank")
 			p.Go(s.base + "#/runs/" + run)
 			p.Wait(`window.custodyPainted`)
-			ms := chrome.Eval[float64](p, `window.custodyPainted`)
+			ms := browser.Eval[float64](p, `window.custodyPainted`)
 			if i == 0 {
 				cold = append(cold, ms)
 			} else {
@@ -60,9 +60,9 @@ func TestBrowserSpeed(t *testing.T) {
 }
 
 // motion measures how the page moves.
-func motion(t *testing.T, p *chrome.Page) {
-	box := chrome.Eval[[]float64](p, `(b => [b.left, b.top, b.width, b.height])(document.querySelector(".lanes .plot").getBoundingClientRect())`)
-	list := chrome.Eval[[]float64](p, `(b => [b.left + b.width / 2, b.top + b.height / 2])(document.querySelector(".records").getBoundingClientRect())`)
+func motion(t *testing.T, p *browser.Page) {
+	box := browser.Eval[[]float64](p, `(b => [b.left, b.top, b.width, b.height])(document.querySelector(".lanes .plot").getBoundingClientRect())`)
+	list := browser.Eval[[]float64](p, `(b => [b.left + b.width / 2, b.top + b.height / 2])(document.querySelector(".records").getBoundingClientRect())`)
 	at := func(i int) float64 { return box[0] + box[2]*(0.5+0.45*float64((i*7)%200-100)/100) }
 	button := func(kind input.DispatchMouseEventType, x, y float64) {
 		p.Mouse(input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: input.MouseButtonLeft, Buttons: 1, ClickCount: 1})
@@ -78,12 +78,12 @@ func motion(t *testing.T, p *chrome.Page) {
 }
 
 // measured moves for some seconds and describes how often the page was drawn meanwhile.
-func measured(p *chrome.Page, move func(i int)) string {
-	chrome.Eval[bool](p, `window.custodyFrames = [], window.custodyStop = false, (function frame(t) { custodyFrames.push(t); if (!custodyStop) requestAnimationFrame(frame) })(performance.now()), true`)
+func measured(p *browser.Page, move func(i int)) string {
+	browser.Eval[bool](p, `window.custodyFrames = [], window.custodyStop = false, (function frame(t) { custodyFrames.push(t); if (!custodyStop) requestAnimationFrame(frame) })(performance.now()), true`)
 	for i, end := 0, time.Now().Add(6*time.Second); time.Now().Before(end); i++ {
 		move(i)
 	}
-	at := chrome.Eval[[]float64](p, `(custodyStop = true, custodyFrames)`)
+	at := browser.Eval[[]float64](p, `(custodyStop = true, custodyFrames)`)
 	var gaps []float64
 	for i := 1; i < len(at); i++ {
 		gaps = append(gaps, at[i]-at[i-1])

@@ -10,8 +10,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // tasks is a reviewer who has a run open and questions about it.
@@ -31,7 +31,7 @@ func (r tasks) atMost(since int) {
 // inSight fails the test if a reader has to scroll to the first element of the selector.
 func (r tasks) inSight(selector string) {
 	r.T.Helper()
-	r.Wait(`(b => b && b.width > 0 && b.top < innerHeight && b.bottom > 0)(document.querySelector(` + chrome.Quote(selector) + `)?.getBoundingClientRect())`)
+	r.Wait(`(b => b && b.width > 0 && b.top < innerHeight && b.bottom > 0)(document.querySelector(` + browser.Quote(selector) + `)?.getBoundingClientRect())`)
 }
 
 // TestBrowserTasks: four questions of a review take at most two clicks each from the run, in a window and on a
@@ -39,9 +39,9 @@ func (r tasks) inSight(selector string) {
 func TestBrowserTasks(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	s := d.serving("--run", run)
-	p := chrome.Open(t, s.link, 1280, 800)
+	p := browser.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", run)
 	r := tasks{viewer{d, p, run}, t.TempDir()}
 	p.Downloads(r.files)
@@ -73,7 +73,7 @@ func (r tasks) moment() {
 		r.T.Fatalf("nothing ran then: %s", said)
 	}
 	r.WaitTextIn(".panel.state .tree", "python3 agent.py", "curl https://192.0.2.77/")
-	shown := chrome.Eval[[]string](r.Page, `[...document.querySelectorAll(".panel.state .tree .pid")].map(e => e.innerText)`)
+	shown := browser.Eval[[]string](r.Page, `[...document.querySelectorAll(".panel.state .tree .pid")].map(e => e.innerText)`)
 	if len(shown) != 3 {
 		r.T.Errorf("the page shows the processes %q, want three", shown)
 	}
@@ -134,7 +134,7 @@ func (r tasks) processes() {
 	r.WaitTextIn("[aria-label=Processes]", "41", "python3 agent.py", "42", "sh -c", "43", "curl https://192.0.2.77/", "exit 7", "15.0 s")
 	r.atMost(clicks)
 	r.inSight("[aria-label=Processes] .tr")
-	indents := chrome.Eval[[]float64](r.Page, `[...document.querySelectorAll("[aria-label=Processes] .pid")].map(e => e.getBoundingClientRect().left)`)
+	indents := browser.Eval[[]float64](r.Page, `[...document.querySelectorAll("[aria-label=Processes] .pid")].map(e => e.getBoundingClientRect().left)`)
 	if len(indents) != 3 || indents[0] >= indents[1] || indents[1] >= indents[2] {
 		r.T.Errorf("the processes stand at %v, want each further in", indents)
 	}
@@ -149,11 +149,11 @@ func (r tasks) processes() {
 func TestBrowserRuns(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	review, large := story.Record(t, d.home, story.Review()), story.Record(t, d.home, story.Large(500))
-	p := chrome.Open(t, d.serving().link, 1440, 900)
+	review, large := sampleruns.Record(t, d.home, sampleruns.Review()), sampleruns.Record(t, d.home, sampleruns.Large(500))
+	p := browser.Open(t, d.serving().link, 1440, 900)
 	p.WaitTextIn("[aria-label=Runs]", review, large)
 	order := func() string {
-		return chrome.Eval[string](p, `[...document.querySelectorAll("[aria-label=Runs] .tr a")].map(e => e.innerText).join(" ")`)
+		return browser.Eval[string](p, `[...document.querySelectorAll("[aria-label=Runs] .tr a")].map(e => e.innerText).join(" ")`)
 	}
 	p.ClickText("[aria-label=Runs] button.sort", "Project")
 	p.Until("the projects in order", func() bool { return order() == large+" "+review })
@@ -207,7 +207,7 @@ func (r tasks) badTimes() {
 	r.open("at", "+5s", "panel", "state")
 	r.WaitTextIn(".panel.state .at", "14:31:05.000")
 	for text, why := range map[string]string{"noon": "is not a time", "14:20": "is before the run, which lasted from 2026-11-20 14:31:00.000", "25:00": "hours end at 23", "2026-11-21 14:32:07": "is after the run"} {
-		chrome.Eval[bool](r.Page, `(e => { e.focus(); e.select(); return true })(document.querySelector(".jump input"))`)
+		browser.Eval[bool](r.Page, `(e => { e.focus(); e.select(); return true })(document.querySelector(".jump input"))`)
 		r.Keys(text + kb.Enter)
 		r.WaitTextIn(".jump [role=alert]", why)
 	}
@@ -218,14 +218,14 @@ func (r tasks) badTimes() {
 func (r tasks) link() {
 	r.open("at", "+67s", "seq", "9", "panel", "state")
 	r.WaitTextIn(".panel.state .at", "14:32:07.000")
-	chrome.Eval[bool](r.Page, `(navigator.clipboard.writeText = async t => { window.copied = t }, true)`)
+	browser.Eval[bool](r.Page, `(navigator.clipboard.writeText = async t => { window.copied = t }, true)`)
 	clicks := r.Clicks()
 	r.ClickOn(`document.querySelector("[aria-label='Copy link to this moment']")`)
 	r.Wait("window.copied")
 	r.atMost(clicks)
-	link := chrome.Eval[string](r.Page, "window.copied")
+	link := browser.Eval[string](r.Page, "window.copied")
 	r.open()
-	chrome.Eval[bool](r.Page, `(location.href = `+chrome.Quote(link)+`, true)`)
+	browser.Eval[bool](r.Page, `(location.href = `+browser.Quote(link)+`, true)`)
 	r.WaitTextIn(".panel.state .at", "14:32:07.000")
 	if !strings.Contains(link, "seq=9") || !strings.HasPrefix(link, "http://127.0.0.1:") {
 		r.T.Errorf("the link is %s", link)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -46,10 +46,10 @@ func TestBrowser(t *testing.T) {
 	run := d.runs()[0].ID
 
 	s := d.elsewhere().serving("--run", "last")
-	p := chrome.Open(t, s.link, 1440, 900)
+	p := browser.Open(t, s.link, 1440, 900)
 	v := viewer{door: s.door, Page: p, name: run}
 	p.WaitTextIn("h1", run)
-	if at := chrome.Eval[string](p, "location.href"); strings.Contains(at, "once") || strings.Contains(at, "cso_") {
+	if at := browser.Eval[string](p, "location.href"); strings.Contains(at, "once") || strings.Contains(at, "cso_") {
 		t.Errorf("the address bar still has the token: %s", at)
 	}
 	v.run("an instant", viewer.anInstant)
@@ -57,7 +57,7 @@ func TestBrowser(t *testing.T) {
 	v.run("a secret", viewer.aSecret)
 	v.run("a proof", viewer.aProof)
 	v.run("the same state", viewer.theSameState)
-	other := story.Record(t, d.home, story.Large(2000))
+	other := sampleruns.Record(t, d.home, sampleruns.Large(2000))
 	v.run("pictures", func(v viewer) {
 		places := slices.DeleteFunc(spots(v.name, other), func(s spot) bool { return s.name == "run-findings" })
 		places = append(places, spot{"run-findings", "#/runs/" + other + "?panel=findings"}) // the agent's run has none
@@ -68,7 +68,7 @@ func TestBrowser(t *testing.T) {
 // viewer is someone who looks at a run in a browser.
 type viewer struct {
 	*door
-	*chrome.Page
+	*browser.Page
 	name string // the run's
 }
 
@@ -88,9 +88,9 @@ func (v viewer) open(params ...string) {
 	for i := 0; i < len(params); i += 2 {
 		q.Set(params[i], params[i+1])
 	}
-	chrome.Eval[bool](v.Page, `location.hash = "#/runs", true`)
+	browser.Eval[bool](v.Page, `location.hash = "#/runs", true`)
 	v.WaitTextIn("h1", "Runs")
-	chrome.Eval[bool](v.Page, `location.hash = `+chrome.Quote("#/runs/"+v.name+"?"+q.Encode())+`, true`)
+	browser.Eval[bool](v.Page, `location.hash = `+browser.Quote("#/runs/"+v.name+"?"+q.Encode())+`, true`)
 	v.WaitTextIn("h1", v.name)
 	v.Wait(`document.querySelector(".tabpanel") && !document.querySelector(".tabpanel .loading")`)
 }
@@ -118,7 +118,7 @@ func (v viewer) anInstant() {
 	run := v.runs()[0]
 	share := float64(agent.Time.Add(500*time.Millisecond).Sub(run.Start)) / float64(run.End.Sub(run.Start))
 	v.Wait(`document.querySelector(".lanes canvas")?.width > 0 && !document.querySelector(".under-words").innerText.startsWith("Reading")`)
-	plot := chrome.Eval[[]float64](v.Page, `(b => [b.left, b.top, b.width])(document.querySelector(".lanes .plot").getBoundingClientRect())`)
+	plot := browser.Eval[[]float64](v.Page, `(b => [b.left, b.top, b.width])(document.querySelector(".lanes .plot").getBoundingClientRect())`)
 	clicks := v.Clicks()
 	v.ClickAt(plot[0]+share*plot[2], plot[1]+10) // on the axis
 	v.WaitTextIn(".panel.state", "agent_anthropic.py", "running", "as the guest claims", "Live secrets", "model")
@@ -159,7 +159,7 @@ func (v viewer) aSecret() {
 			revoked = r.Time
 		}
 	}
-	lived := chrome.Eval[string](v.Page, `[...document.querySelectorAll(".life-of")].find(e => e.querySelector("h2").innerText.startsWith("model")).querySelector("h2 .num").innerText`)
+	lived := browser.Eval[string](v.Page, `[...document.querySelectorAll(".life-of")].find(e => e.querySelector("h2").innerText.startsWith("model")).querySelector("h2 .num").innerText`)
 	length, err := time.ParseDuration(strings.ReplaceAll(strings.TrimPrefix(lived, "lived "), " ", ""))
 	if err != nil || (length-revoked.Sub(minted)).Abs() > 50*time.Millisecond {
 		v.T.Errorf("the page says %q, the record has %s from mint to revoke: %v", lived, revoked.Sub(minted), err)
@@ -188,7 +188,7 @@ func (v viewer) theSameState() {
 		if err := json.Unmarshal([]byte(v.must(0, "timeline", v.name, "--at", at, "--json").stdout), &said); err != nil {
 			v.T.Fatal(err)
 		}
-		api := chrome.Eval[replay.State](v.Page, `fetch(`+chrome.Quote("/api/v1/runs/"+v.name+"/state?lines=20&at="+url.QueryEscape(at))+`).then(r => r.json())`)
+		api := browser.Eval[replay.State](v.Page, `fetch(`+browser.Quote("/api/v1/runs/"+v.name+"/state?lines=20&at="+url.QueryEscape(at))+`).then(r => r.json())`)
 		if a, b := asJSON(v.T, api), asJSON(v.T, said); a != b {
 			v.T.Errorf("at %s the API and the command line differ:\n%s\n%s", at, a, b)
 		}
@@ -212,8 +212,8 @@ func asJSON(t *testing.T, v any) string {
 func (v viewer) shows(at string, s replay.State) {
 	v.T.Helper()
 	part := func(title string) []string {
-		return chrome.Eval[[]string](v.Page, `(s => s ? [...s.querySelectorAll("li .pid, tbody th")].map(e => e.innerText.replace(/\s*in all runs$/, "").trim()) : [])(
-			[...document.querySelectorAll(".panel.state section")].find(e => e.querySelector("h2").innerText.startsWith(`+chrome.Quote(title)+`)))`)
+		return browser.Eval[[]string](v.Page, `(s => s ? [...s.querySelectorAll("li .pid, tbody th")].map(e => e.innerText.replace(/\s*in all runs$/, "").trim()) : [])(
+			[...document.querySelectorAll(".panel.state section")].find(e => e.querySelector("h2").innerText.startsWith(`+browser.Quote(title)+`)))`)
 	}
 	var pids, files, flows, secrets, names []string
 	var walk func([]*replay.Process)

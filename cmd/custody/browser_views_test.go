@@ -6,8 +6,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/custody-project/custody/internal/chrome"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/browser"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestBrowserViews: what is shown is saved under a name, opened again from another screen, renamed and removed, with the
@@ -15,9 +15,9 @@ import (
 func TestBrowserViews(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	s := d.serving("--run", run)
-	p := chrome.Open(t, s.link, 1280, 800)
+	p := browser.Open(t, s.link, 1280, 800)
 	p.WaitTextIn("h1", run)
 	v := viewer{d, p, run}
 	v.open("kind", "dns,secret", "panel", "network", "seq", "5")
@@ -29,13 +29,13 @@ func TestBrowserViews(t *testing.T) {
 	v.Keys(kb.Escape)
 	v.Wait(`!document.querySelector(".views[open]") && document.activeElement === document.querySelector(".views summary")`)
 
-	chrome.Eval[bool](p, `location.hash = "#/runs", true`)
+	browser.Eval[bool](p, `location.hash = "#/runs", true`)
 	v.WaitTextIn("h1", "Runs")
 	v.Click(".views summary")
 	v.ClickText(".view-list a", "credentials <b>&")
 	v.WaitTextIn("h1", run)
 	v.Wait(`!document.querySelector(".views[open]")`)
-	if at := chrome.Eval[string](p, "location.hash"); !strings.Contains(at, "kind=dns%2Csecret") || !strings.Contains(at, "seq=5") || !strings.Contains(at, "panel=network") {
+	if at := browser.Eval[string](p, "location.hash"); !strings.Contains(at, "kind=dns%2Csecret") || !strings.Contains(at, "seq=5") || !strings.Contains(at, "panel=network") {
 		t.Errorf("the view leads to %s", at)
 	}
 
@@ -45,7 +45,7 @@ func TestBrowserViews(t *testing.T) {
 	for _, bad := range wide(p) {
 		t.Errorf("the menu: %s", bad)
 	}
-	chrome.Eval[bool](p, `document.querySelector(".view-list input").value = "mine", true`)
+	browser.Eval[bool](p, `document.querySelector(".view-list input").value = "mine", true`)
 	v.ClickText(".view-list button", "Rename")
 	v.WaitTextIn(".view-list", "mine")
 	v.ClickText(".view-list button", "Remove mine")

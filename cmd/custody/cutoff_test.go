@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestRotationCutOff: a rotation that is killed after its statement, and before the new key signs, is finished by the next
@@ -19,7 +19,7 @@ func TestRotationCutOff(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.home = t.TempDir()
-	before := story.Record(t, d.home, story.Review())
+	before := sampleruns.Record(t, d.home, sampleruns.Review())
 	killed := t.TempDir() // the host as it is when the rotation is killed
 	if err := os.CopyFS(killed, os.DirFS(d.home)); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestRotationCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.home = killed
-	after := story.Record(t, d.home, story.Review())
+	after := sampleruns.Record(t, d.home, sampleruns.Review())
 	for _, run := range []string{before, after} {
 		d.must(0, "verify", run)
 	}
@@ -53,7 +53,7 @@ func TestRotationKeyLost(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.home = t.TempDir()
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	old, err := os.ReadFile(filepath.Join(d.home, "keys", "host.key"))
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestFsckUnborn(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.home = t.TempDir()
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	unborn := filepath.Join(d.home, "runs", run[:len(run)-2]+"zz")
 	if err := os.Mkdir(unborn, 0o700); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestErasureRefused(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.home = t.TempDir()
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	d.must(exitFailed, "erase", run, "5", "--reason", strings.Repeat("x", 64<<10), "--by", "test")
 	d.must(0, "verify", run)
 	d.must(0, "erase", run, "5", "--reason", "request 4711", "--by", "test")
@@ -111,7 +111,7 @@ func TestErasureCutOff(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.home = t.TempDir()
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	erased, killed := d.home, t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(d.home)); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestDeletionCutOff(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.home = t.TempDir()
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	killed := t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(d.home)); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestDefinitionsRepaired: fsck names the command that repairs a changed definition in custody.db, and it does.
@@ -20,7 +20,7 @@ func TestDefinitionsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDoor(t)
 			d.home = t.TempDir()
-			run := story.Record(t, d.home, story.Review())
+			run := sampleruns.Record(t, d.home, sampleruns.Review())
 			d.must(0, "fsck")
 			d.sqlite(statement)
 			s := d.custody("fsck")

@@ -15,7 +15,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // marked is a run's events with a text in their output, arguments and paths.
@@ -80,7 +80,7 @@ const goneText = "canary-5f0e1c-of-the-run"
 func TestDeleteAfter(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	gone := story.Record(t, d.home, marked(story.Review(), goneText))
+	gone := sampleruns.Record(t, d.home, marked(sampleruns.Review(), goneText))
 	d.must(0, "search", "--text", goneText)
 	if files := d.having(goneText); len(files) < 2 {
 		t.Fatalf("the text is only in %q", files)
@@ -103,7 +103,7 @@ func TestDeleteAfter(t *testing.T) {
 		t.Errorf("the run's text is still in %q", files)
 	}
 	d.retaining("delete_after: 100h")
-	kept := story.Record(t, d.home, story.Review())
+	kept := sampleruns.Record(t, d.home, sampleruns.Review())
 	for _, args := range [][]string{{"timeline", gone}, {"verify", gone}, {"bundle", gone, "-o", filepath.Join(d.dir, "x.tar")}, {"timeline", gone[:20]}, {"report", gone, "-f", "soc2"}} {
 		if s := d.custody(args...); s.code == 0 || !strings.Contains(s.stderr, "run "+gone+" was deleted by retention on 20") {
 			t.Errorf("%q: %d: %s", args, s.code, s.stderr)
@@ -146,7 +146,7 @@ func TestDeleteAfter(t *testing.T) {
 func TestDeletedByNobody(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	one, two := story.Record(t, d.home, marked(story.Review(), goneText)), story.Record(t, d.home, story.Review())
+	one, two := sampleruns.Record(t, d.home, marked(sampleruns.Review(), goneText)), sampleruns.Record(t, d.home, sampleruns.Review())
 	before, err := os.ReadFile(filepath.Join(d.home, "custody.db"))
 	if err != nil {
 		t.Fatal(err)

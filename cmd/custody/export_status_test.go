@@ -16,7 +16,7 @@ import (
 	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // listener takes what comes on a port of loopback, until it goes away.
@@ -129,7 +129,7 @@ func TestExportStatus(t *testing.T) {
 	config := filepath.Join(d.home, "host.yaml")
 	yaml := "version: 1\nexport:\n"
 	d.write(config, yaml+`  - {name: siem, to: "syslog+tcp://`+address+`"}`+"\n")
-	story.Record(t, d.home, story.Review())
+	sampleruns.Record(t, d.home, sampleruns.Review())
 	records := uint64(len(d.records("last")))
 
 	s := d.sinks()["siem"]
@@ -151,7 +151,7 @@ func TestExportStatus(t *testing.T) {
 
 	receiver.leave()
 	gone := time.Now()
-	story.Record(t, d.home, story.Review())
+	sampleruns.Record(t, d.home, sampleruns.Review())
 	s = d.awaitSink("siem", "the receiver is away", func(s host.SinkStatus) bool { return s.State == export.Failing })
 	if s.Behind.Records == 0 || s.LastError == "" || s.FailingSince.Before(gone.Add(-time.Second)) || !s.LastSuccess.After(last.Add(-time.Second)) {
 		t.Errorf("away: %+v behind %+v", s, s.Behind)
@@ -167,7 +167,7 @@ func TestExportStatus(t *testing.T) {
 		t.Errorf("killed: %+v behind %+v", killed, killed.Behind)
 	}
 	d.wantFinding("siem", doctor.Warn, "killed", "custody export --follow")
-	story.Record(t, d.home, story.Review()) // it falls further behind, without a process that could count
+	sampleruns.Record(t, d.home, sampleruns.Review()) // it falls further behind, without a process that could count
 	if now := d.sinks()["siem"]; now.Behind.Records != killed.Behind.Records+records || now.Since().IsZero() {
 		t.Errorf("later: %+v behind %+v", now, now.Behind)
 	}

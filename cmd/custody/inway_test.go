@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // inTheWay puts something else in the place of a file.
@@ -73,8 +73,8 @@ func TestInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	original := filepath.Join(t.TempDir(), "home")
-	run := story.Record(t, original, story.Review())
-	story.Record(t, original, story.Review()) // so that the log has two entries
+	run := sampleruns.Record(t, original, sampleruns.Review())
+	sampleruns.Record(t, original, sampleruns.Review()) // so that the log has two entries
 	if err := os.Symlink(os.Getenv(templatesEnv), filepath.Join(original, "templates")); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestGivenInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := filepath.Join(t.TempDir(), "home")
-	run := story.Record(t, home, story.Review())
+	run := sampleruns.Record(t, home, sampleruns.Review())
 	for name, args := range map[string][]string{
 		"bundle": {"verify", "FILE"}, "proof": {"verify", "FILE.json"}, "since": {"verify", run, "--since", "FILE"}, "key": {"verify", run, "--key", "FILE"},
 		"witness": {"verify", run, "--witness", "FILE"}, "tsa": {"verify", run, "--tsa", "FILE"}, "bundle since": {"bundle", run, "-o", "OUT", "--since", "FILE"},
@@ -229,7 +229,7 @@ func TestFullOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := filepath.Join(t.TempDir(), "home")
-	run := story.Record(t, home, story.Review())
+	run := sampleruns.Record(t, home, sampleruns.Review())
 	for _, args := range [][]string{
 		{"verify", run}, {"timeline", run}, {"runs"}, {"key", "show"}, {"export", run}, {"monitor", filepath.Join(home, "log")}, {"version"},
 		{"search", "--from", "2026-01-01T00:00:00Z"}, {"report", "--framework=soc2", run},

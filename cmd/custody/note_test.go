@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	me := "root"
 	if u, err := user.Current(); err == nil {
 		me = u.Username

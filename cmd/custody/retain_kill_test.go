@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // writerEnv names the $CUSTODY_HOME in which a child of TestRetentionKilled records runs until it is killed.
@@ -27,7 +27,7 @@ const writerEnv = "CUSTODY_TEST_WRITER"
 // writeRuns records one run after the other, some seconds each, and does not return.
 func writeRuns(dir string) {
 	for {
-		if _, err := story.Write(context.Background(), dir, slowly(story.Large(60))); err != nil {
+		if _, err := sampleruns.Write(context.Background(), dir, slowly(sampleruns.Large(60))); err != nil {
 			fmt.Fprintln(os.Stderr, "writer:", err)
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -178,7 +178,7 @@ func TestRetentionKilled(t *testing.T) {
 	}
 	a := &assault{door: newDoor(t), dice: rand.New(rand.NewPCG(seed, 0)), kills: map[string]int{}}
 	var verified []string
-	held := story.Record(t, a.home, story.Review())
+	held := sampleruns.Record(t, a.home, sampleruns.Review())
 	a.must(0, "hold", held, "--reason", "it stays")
 	deleted := 0
 	for i := range max(rounds, 2) {

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestBundleAfterRotation: a bundle names the key that signed its run, not the one in use, in its host.pub and in what the
@@ -100,7 +100,7 @@ func TestReportAfterRotation(t *testing.T) {
 		d.write(filepath.Join(d.dir, name), d.must(0, "key", "show").stdout)
 		return name
 	}
-	story.Record(t, d.home, story.Review())
+	sampleruns.Record(t, d.home, sampleruns.Review())
 	first, old := d.runs()[0].ID, key("old.pub")
 	stolen := t.TempDir()
 	if err := errors.Join(os.CopyFS(stolen, os.DirFS(d.home)), os.Chmod(filepath.Join(stolen, "keys", "host.key"), 0o600)); err != nil {
@@ -109,7 +109,7 @@ func TestReportAfterRotation(t *testing.T) {
 	d.must(0, "report", "-f", "soc2", first, "-o", "before")
 	d.contains(d.must(0, "key", "rotate").stderr, "verify with the old key only", "stolen")
 	next := key("new.pub")
-	story.Record(t, d.home, story.Review())
+	sampleruns.Record(t, d.home, sampleruns.Review())
 	second := d.runs()[0].ID
 	d.must(0, "report", "-f", "soc2", first, "-o", "of-first")
 	oldKey, err := os.ReadFile(filepath.Join(d.dir, old))
@@ -138,7 +138,7 @@ func TestReportAfterRotation(t *testing.T) {
 	thief := *d
 	thief.home = stolen
 	thief.must(0, "key", "rotate")
-	story.Record(t, stolen, story.Review())
+	sampleruns.Record(t, stolen, sampleruns.Review())
 	theirs := thief.runs()[0].ID
 	thief.must(0, "report", "-f", "soc2", first, theirs, "-o", "forged")
 	d.must(2, "verify", "forged", "--key", next)

@@ -15,7 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestScripts runs the scripts in testdata/script, each with a home of its own.
@@ -25,7 +25,7 @@ import (
 //	custody CODE ARG...    calls custody, which must exit with the code
 //	hint                   the last call complained with a line that begins "custody:" and gave a hint
 //	ndjson                 the last call's output is one JSON object a line
-//	record NAME            makes the run "review" or "hostile" of package story in the home, without a VM
+//	record NAME            makes the run "review" or "hostile" of package sampleruns in the home, without a VM
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireUniqueNames: true,
@@ -43,8 +43,8 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"custody": scriptCustody, "hint": scriptHint, "ndjson": scriptNDJSON,
 			"record": func(ts *testscript.TestScript, _ bool, args []string) {
-				stories := map[string]iter.Seq[audit.Event]{"review": story.Review(), "hostile": story.Hostile()}
-				story.Record(t, ts.Getenv("CUSTODY_HOME"), stories[strings.Join(args, " ")])
+				stories := map[string]iter.Seq[audit.Event]{"review": sampleruns.Review(), "hostile": sampleruns.Hostile()}
+				sampleruns.Record(t, ts.Getenv("CUSTODY_HOME"), stories[strings.Join(args, " ")])
 			},
 		},
 	})

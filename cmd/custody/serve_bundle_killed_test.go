@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestServeBundleKilled: the temporary directory of a killed serve of a bundle goes with the next command that reads a bundle; that of a
@@ -13,7 +13,7 @@ import (
 func TestServeBundleKilled(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Large(100))
+	run := sampleruns.Record(t, d.home, sampleruns.Large(100))
 	bundle := filepath.Join(d.dir, "run.bundle")
 	d.must(0, "bundle", run, "-o", bundle)
 	temp := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestServeBundle: the API and the page show a bundle on a machine that has no state of Custody and leave none there, and
@@ -18,7 +18,7 @@ import (
 func TestServeBundle(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	run := story.Record(t, d.home, story.Review())
+	run := sampleruns.Record(t, d.home, sampleruns.Review())
 	d.must(0, "bundle", run, "-o", filepath.Join(d.dir, "run.tar"))
 	d.write(filepath.Join(d.dir, "host.pub"), d.must(0, "key", "show").stdout)
 	records := d.must(0, "timeline", run, "--json").stdout

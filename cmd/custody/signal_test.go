@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/internal/story"
+	"github.com/custody-project/custody/internal/sampleruns"
 )
 
 // TestOneSignal: a command that waits for the reader of a full pipe ends with one signal, and reports why.
@@ -26,7 +26,7 @@ func TestOneSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := filepath.Join(t.TempDir(), "home")
-	run := story.Record(t, home, story.Large(2000))
+	run := sampleruns.Record(t, home, sampleruns.Large(2000))
 	r, w, err := os.Pipe() // which no one reads
 	if err != nil {
 		t.Fatal(err)

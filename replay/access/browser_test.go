@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/internal/chrome"
+	"github.com/custody-project/custody/internal/browser"
 	"github.com/custody-project/custody/replay/access"
 )
 
@@ -56,7 +56,7 @@ func heard(t *testing.T, told chan string, want string) {
 func TestBrowserLogin(t *testing.T) {
 	s := newOIDC(t, nil)
 	told := s.serveFront()
-	p := chrome.Open(t, s.base+"/blank", 800, 600)
+	p := browser.Open(t, s.base+"/blank", 800, 600)
 	p.Allow("another host: " + s.Issuer)
 	p.Allow("favicon.ico")
 	p.Allow("status of 401") // who is no one is told so
@@ -69,13 +69,13 @@ func TestBrowserLogin(t *testing.T) {
 	heard(t, told, "200 ada@example.com")
 	p.Go(s.base + "/?later")
 	heard(t, told, "200 ada@example.com")
-	if got := chrome.Eval[string](p, "document.cookie"); got != "" {
+	if got := browser.Eval[string](p, "document.cookie"); got != "" {
 		t.Errorf("a script can read %q", got)
 	}
-	if got := chrome.Eval[int](p, `fetch("/api/v1/auditor/r-1", {method: "POST"}).then(r => r.status)`); got != 200 {
+	if got := browser.Eval[int](p, `fetch("/api/v1/auditor/r-1", {method: "POST"}).then(r => r.status)`); got != 200 {
 		t.Errorf("the page's own POST: %d", got)
 	}
-	if got := chrome.Eval[int](p, `fetch("/api/v1/session", {method: "DELETE"}).then(r => r.status)`); got != 204 {
+	if got := browser.Eval[int](p, `fetch("/api/v1/session", {method: "DELETE"}).then(r => r.status)`); got != 204 {
 		t.Errorf("logout: %d", got)
 	}
 	p.Go(s.base + "/?again")
@@ -100,10 +100,10 @@ func TestBrowserAttacks(t *testing.T) {
 	}))
 	defer evil.Close()
 
-	p := chrome.Open(t, s.base+"/blank", 800, 600)
+	p := browser.Open(t, s.base+"/blank", 800, 600)
 	p.Allow("") // all that fails is meant to
 	once, _ := s.Once()
-	if got := chrome.Eval[int](p, `fetch("/api/v1/session", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({token: "`+once+`"})}).then(r => r.status)`); got != 201 {
+	if got := browser.Eval[int](p, `fetch("/api/v1/session", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({token: "`+once+`"})}).then(r => r.status)`); got != 201 {
 		t.Fatalf("login: %d", got)
 	}
 	before := len(s.log.all())

@@ -32,7 +32,7 @@ func startIssuer(t testing.TB, redirects ...string) *issuer {
 	t.Helper()
 	bin := os.Getenv("CUSTODY_TEST_OIDC")
 	if bin == "" {
-		t.Fatal("CUSTODY_TEST_OIDC does not name an OpenID Connect provider to test with: run hack/test, or set it to what hack/oidcd prints")
+		t.Fatal("CUSTODY_TEST_OIDC does not name an OpenID Connect provider to test with: run hack/test, or set it to what hack/build-oidc prints")
 	}
 	conf, err := json.Marshal(map[string]any{
 		"clients": []any{
@@ -163,8 +163,8 @@ func newOIDC(t *testing.T, change func(*access.OIDC)) *withOIDC {
 	return s
 }
 
-// browser is one, as far as cookies and redirects go.
-func browser(t *testing.T) *http.Client {
+// newClient returns an HTTP client that acts as a browser, as far as cookies and redirects go.
+func newClient(t *testing.T) *http.Client {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 
 func TestCodeFlow(t *testing.T) {
 	s := newOIDC(t, nil)
-	c := browser(t)
+	c := newClient(t)
 	to := s.toIssuer(t, c, "/runs/r-1?at=2")
 	if param(to, "code_challenge_method") != "S256" || len(param(to, "code_challenge")) != 43 || len(param(to, "state")) != 43 || len(param(to, "nonce")) != 43 {
 		t.Errorf("the request at the issuer is %s", to)
@@ -46,14 +46,14 @@ func TestCodeFlow(t *testing.T) {
 	if code, _, _ := get(t, c, back); code != 401 || s.log.last(t).Reason != "state" {
 		t.Errorf("replayed: %d %+v", code, s.log.last(t))
 	}
-	if code, _, _ := get(t, browser(t), back); code != 401 {
+	if code, _, _ := get(t, newClient(t), back); code != 401 {
 		t.Errorf("replayed elsewhere: %d", code)
 	}
 }
 
 func TestSeveralGrants(t *testing.T) {
 	s := newOIDC(t, nil)
-	c := browser(t)
+	c := newClient(t)
 	get(t, c, s.atIssuer(t, c, s.toIssuer(t, c, "//evil.example/"), "sam"))
 	if code, _, body := get(t, c, s.base+"/api/v1/viewer/r-1"); code != 400 || !strings.Contains(body, `"tenants":["acme","beta"]`) {
 		t.Errorf("without a tenant: %d %s", code, body)
@@ -73,7 +73,7 @@ func TestSeveralGrants(t *testing.T) {
 
 func TestNoGrant(t *testing.T) {
 	s := newOIDC(t, nil)
-	c := browser(t)
+	c := newClient(t)
 	code, _, body := get(t, c, s.atIssuer(t, c, s.toIssuer(t, c, "/"), "eve"))
 	if e := s.log.last(t); code != 403 || !strings.Contains(body, "nothing is granted") || e.Who != "eve" || e.Reason != "no-grant" {
 		t.Errorf("%d %s, recorded %+v", code, body, e)
@@ -100,18 +100,18 @@ func TestFlowAttacks(t *testing.T) {
 			t.Errorf("%s: has a session: %d", name, code)
 		}
 	}
-	c := browser(t)
+	c := newClient(t)
 	back := s.atIssuer(t, c, s.toIssuer(t, c, "/"), "ada")
-	refused("another browser", browser(t), back, "state") // an attacker's code in a victim's browser
+	refused("another browser", newClient(t), back, "state") // an attacker's code in a victim's browser
 
-	victim := browser(t)
+	victim := newClient(t)
 	s.toIssuer(t, victim, "/")
 	refused("a victim who was logging in", victim, back, "state")
 
 	refused("another state", c, with(back, "state", strings.Repeat("A", 43)), "state")
 	// That answer took the cookie away: each try below begins again.
 	again := func() (*http.Client, string) {
-		c := browser(t)
+		c := newClient(t)
 		return c, s.toIssuer(t, c, "/")
 	}
 	c, to := again()
@@ -140,7 +140,7 @@ func TestNext(t *testing.T) {
 		"/": "/", "/runs/r-1#seq=4": "/runs/r-1#seq=4", "": "/", "https://evil.example/": "/", "//evil.example": "/", "/\\evil.example": "/", "\\\\evil.example": "/",
 		"javascript:alert(1)": "/", "/\t/evil.example": "/", "runs": "/", "/\r\nSet-Cookie: a=b": "/", "http:/evil": "/", " //evil.example": "/",
 	} {
-		c := browser(t)
+		c := newClient(t)
 		if code, to, body := get(t, c, s.atIssuer(t, c, s.toIssuer(t, c, next), "ada")); code != 303 || to != want {
 			t.Errorf("next %q leads to %q, %d %s", next, to, code, body)
 		}
@@ -341,7 +341,7 @@ func TestIssuerAway(t *testing.T) {
 	if e := s.log.last(t); w.Code != 503 || w.Header().Get("Retry-After") == "" || e.Reason != "issuer-away" || e.Status != 503 {
 		t.Errorf("away: %d %s, recorded %+v", w.Code, w.Body, e)
 	}
-	if code, _, body := get(t, browser(t), s.base+"/oidc/login"); code != 503 || !strings.Contains(body, "does not answer") {
+	if code, _, body := get(t, newClient(t), s.base+"/oidc/login"); code != 503 || !strings.Contains(body, "does not answer") {
 		t.Errorf("login: %d %s", code, body)
 	}
 	if w := s.do(s.request("GET", "/api/v1/viewer/r", "", own)); w.Code != 200 {
@@ -353,9 +353,9 @@ func TestIssuerAway(t *testing.T) {
 		t.Errorf("back: %d %s", w.Code, w.Body)
 	}
 	// It goes while someone logs in: what was begun is refused, and the session that is there goes on.
-	c := browser(t)
+	c := newClient(t)
 	get(t, c, s.atIssuer(t, c, s.toIssuer(t, c, "/"), "ada"))
-	late := browser(t)
+	late := newClient(t)
 	back := s.atIssuer(t, late, s.toIssuer(t, late, "/"), "ada")
 	s.control(t, "POST", "/close", nil)
 	if code, _, _ := get(t, late, back); code != 503 || s.log.last(t).Reason != "issuer-away" {

@@ -36,7 +36,7 @@ func start(t testing.TB, args ...string) *server {
 	t.Helper()
 	bin := os.Getenv("CUSTODY_TEST_VAULT")
 	if bin == "" {
-		t.Fatal("CUSTODY_TEST_VAULT does not name a Vault to test with: run hack/test, or set it to what hack/vaultd prints")
+		t.Fatal("CUSTODY_TEST_VAULT does not name a Vault to test with: run hack/test, or set it to what hack/build-vault prints")
 	}
 	s := &server{cmd: exec.Command(bin, args...)}
 	var said bytes.Buffer

@@ -29,14 +29,14 @@ type server struct {
 	certs     exporttest.Certs
 }
 
-// start runs the program that hack/s3d builds. That takes a while the first time.
+// start runs the program that hack/build-s3 builds. That takes a while the first time.
 func start(t *testing.T, secure bool) *server {
 	t.Helper()
 	program := os.Getenv("CUSTODY_TEST_S3")
 	if program == "" {
-		out, err := exec.Command("../../../hack/s3d").Output()
+		out, err := exec.Command("../../../hack/build-s3").Output()
 		if err != nil {
-			t.Fatalf("hack/s3d: %v", err)
+			t.Fatalf("hack/build-s3: %v", err)
 		}
 		program = strings.TrimSpace(string(out))
 	}

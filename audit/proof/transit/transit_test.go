@@ -41,7 +41,7 @@ func start(t testing.TB) *server {
 	t.Helper()
 	bin := os.Getenv("CUSTODY_TEST_VAULT")
 	if bin == "" {
-		t.Fatal("CUSTODY_TEST_VAULT does not name a Vault to test with: run hack/test, or set it to what hack/vaultd prints")
+		t.Fatal("CUSTODY_TEST_VAULT does not name a Vault to test with: run hack/test, or set it to what hack/build-vault prints")
 	}
 	cmd := exec.Command(bin)
 	stdin, err := cmd.StdinPipe()

@@ -26,7 +26,7 @@ type Server struct {
 }
 
 // Start starts a server, which ends with the test. The program is $CUSTODY_TEST_CHDB,
-// which hack/chdbd prints; without it the test fails.
+// which hack/build-chdb prints; without it the test fails.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), address: "127.0.0.1:0"}
@@ -40,7 +40,7 @@ func Program(t testing.TB) string {
 	t.Helper()
 	program := os.Getenv("CUSTODY_TEST_CHDB")
 	if program == "" {
-		t.Fatal("CUSTODY_TEST_CHDB is not set: it is what hack/chdbd prints")
+		t.Fatal("CUSTODY_TEST_CHDB is not set: it is what hack/build-chdb prints")
 	}
 	return program
 }
