@@ -70,6 +70,9 @@ func TestRedoEdges(t *testing.T) {
 			f["checkpoint.tsr"] = append([]byte("PK\x06\x07"), append(make([]byte, 16), misplaced(zipped(t, ""), 12, 16)[len(zipped(t, ""))-22:]...)...)
 		}, s.key.Public, 1},
 		"the end of a zip file without one": {func(f map[string][]byte) { f["checkpoint.tsr"] = misplaced(zipped(t, ""), 12, 16) }, s.key.Public, 0},
+		"no README.txt":                     {func(f map[string][]byte) { delete(f, "README.txt") }, s.key.Public, 1},
+		"another README.txt":                {func(f map[string][]byte) { f["README.txt"] = []byte("x") }, s.key.Public, 0},
+		"the statement of a deletion":       {func(f map[string][]byte) { f["00000000000000000001.deletion"] = f["trailer"] }, s.key.Public, 1},
 		"an empty selection":                {func(f map[string][]byte) { f["selection"] = nil }, s.key.Public, 1},
 		"host.pub without an end":           {func(f map[string][]byte) { f["host.pub"] = f["host.pub"][:len(f["host.pub"])-1] }, stranger.Public, 1},
 	} {

@@ -20,6 +20,7 @@ type BundleReader struct {
 	// Shown is the run.
 	Shown    store.Run
 	withheld map[uint64]bool
+	last     uint64
 	lock     *os.File // on Dir, for as long as the reader is open
 }
 
@@ -60,12 +61,15 @@ func (b *BundleReader) fill(ctx context.Context, e *proof.Evidence) error {
 		if err := b.Ingest(ctx, seg); err != nil {
 			return err
 		}
-		run = s.Run
+		run, b.last = s.Run, s.Last
 	}
 	var err error
 	b.Shown, err = b.Run(ctx, "", run)
 	return err
 }
+
+// Last is the seq of the run's last record, which may be withheld.
+func (b *BundleReader) Last(store.Run) uint64 { return b.last }
 
 // Withheld reports whether the bundle's exporter withheld the record's contents.
 func (b *BundleReader) Withheld(seq uint64) bool { return b.withheld[seq] }

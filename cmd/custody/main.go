@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
@@ -200,10 +201,10 @@ func (a *app) complain(err error) {
 	}
 }
 
-// clean keeps text that others could have chosen from moving the cursor.
+// clean keeps text that others could have chosen from moving the cursor, and from being seen as another.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if unicode.Is(unicode.C, r) && r != '\t' || unicode.In(r, unicode.Zl, unicode.Zp) { // bidirectional overrides are of C
 			return '\uFFFD'
 		}
 		return r

@@ -190,7 +190,7 @@ func (b *shownBundle) verdict() string {
 // options are a's layout, with what is not verified marked.
 func (b *shownBundle) options(a *app) replay.Options {
 	opt := a.layout()
-	opt.Withheld = b.Withheld
+	opt.Withheld, opt.End = b.Withheld, b.Last
 	if b.doubt != nil {
 		opt.Mark = func(store.Row) store.Mark {
 			return store.Mark{State: store.Unchecked, Text: "the bundle was not verified"}
