@@ -60,9 +60,9 @@ func TestRedoEdges(t *testing.T) {
 		"rotations from 2, of an unknown key": {renumbered, stranger.Public, 2},
 		"an empty file attached": {func(f map[string][]byte) {
 			f["report/x"] = nil
-			f["attachments"] = s.attached(t, f, "report/x")
+			f["attachments"] = s.attached(t, f, nil, "report/x")
 		}, s.key.Public, 1},
-		"an empty file attached, not there": {func(f map[string][]byte) { f["attachments"] = s.attached(t, f, "report/x") }, s.key.Public, 1},
+		"an empty file attached, not there": {func(f map[string][]byte) { f["attachments"] = s.attached(t, f, nil, "report/x") }, s.key.Public, 1},
 		"a zip file in the stamp":           {func(f map[string][]byte) { f["checkpoint.tsr"] = zipped(t, "") }, s.key.Public, 1},
 		"a zip file with a comment":         {func(f map[string][]byte) { f["README.txt"] = zipped(t, strings.Repeat("x", 40000)) }, s.key.Public, 1},
 		"a zip file by its length":          {func(f map[string][]byte) { f["checkpoint.tsr"] = misplaced(zipped(t, ""), 16) }, s.key.Public, 1},
@@ -70,11 +70,19 @@ func TestRedoEdges(t *testing.T) {
 			f["checkpoint.tsr"] = append([]byte("PK\x06\x07"), append(make([]byte, 16), misplaced(zipped(t, ""), 12, 16)[len(zipped(t, ""))-22:]...)...)
 		}, s.key.Public, 1},
 		"the end of a zip file without one": {func(f map[string][]byte) { f["checkpoint.tsr"] = misplaced(zipped(t, ""), 12, 16) }, s.key.Public, 0},
-		"no README.txt":                     {func(f map[string][]byte) { delete(f, "README.txt") }, s.key.Public, 1},
-		"another README.txt":                {func(f map[string][]byte) { f["README.txt"] = []byte("x") }, s.key.Public, 0},
-		"the statement of a deletion":       {func(f map[string][]byte) { f["00000000000000000001.deletion"] = f["trailer"] }, s.key.Public, 1},
-		"an empty selection":                {func(f map[string][]byte) { f["selection"] = nil }, s.key.Public, 1},
-		"host.pub without an end":           {func(f map[string][]byte) { f["host.pub"] = f["host.pub"][:len(f["host.pub"])-1] }, stranger.Public, 1},
+		"attached": {func(f map[string][]byte) {
+			f["report/X"], f["report/y"] = []byte("x"), []byte("x")
+			f["attachments"] = s.attached(t, f, []byte("x"), "report/X", "report/y")
+		}, s.key.Public, 0},
+		"attached, names that differ in case only": {func(f map[string][]byte) {
+			f["report/X"], f["report/x"] = []byte("x"), []byte("x")
+			f["attachments"] = s.attached(t, f, []byte("x"), "report/X", "report/x")
+		}, s.key.Public, 1},
+		"no README.txt":               {func(f map[string][]byte) { delete(f, "README.txt") }, s.key.Public, 1},
+		"another README.txt":          {func(f map[string][]byte) { f["README.txt"] = []byte("x") }, s.key.Public, 0},
+		"the statement of a deletion": {func(f map[string][]byte) { f["00000000000000000001.deletion"] = f["trailer"] }, s.key.Public, 1},
+		"an empty selection":          {func(f map[string][]byte) { f["selection"] = nil }, s.key.Public, 1},
+		"host.pub without an end":     {func(f map[string][]byte) { f["host.pub"] = f["host.pub"][:len(f["host.pub"])-1] }, stranger.Public, 1},
 	} {
 		for name, truth := range map[string]map[string][]byte{"one": s.truth, "two": s.other} {
 			files := maps.Clone(truth)
@@ -92,14 +100,16 @@ func TestRedoEdges(t *testing.T) {
 	}
 }
 
-// attached is a statement by the host that an empty file of this name goes with a bundle.
-func (s *scene) attached(t *testing.T, f map[string][]byte, name string) []byte {
+// attached is a statement by the host that files of these names, each with the same content, go with a bundle.
+func (s *scene) attached(t *testing.T, f map[string][]byte, content []byte, names ...string) []byte {
 	t.Helper()
 	text, _, _ := strings.Cut(string(f["trailer"]), "\n\n")
 	trailer := must(proof.ParseTrailer(text + "\n"))
-	line := must(json.Marshal(proof.Attachments{
-		V: 1, About: []proof.Subject{{Run: trailer.Run, Head: trailer.Head}}, Files: []proof.AttachedFile{{Name: name, SHA256: proof.Digest(nil)}}, Time: time.Unix(1, 0).UTC(),
-	}))
+	a := proof.Attachments{V: 1, About: []proof.Subject{{Run: trailer.Run, Head: trailer.Head}}, Time: time.Unix(1, 0).UTC()}
+	for _, name := range names {
+		a.Files = append(a.Files, proof.AttachedFile{Name: name, Bytes: int64(len(content)), SHA256: proof.Digest(content)})
+	}
+	line := must(json.Marshal(a))
 	return must(note.Sign(&note.Note{Text: fmt.Sprintf("custody attachments v1\n%s\n", line)}, s.key))
 }
 

@@ -255,6 +255,7 @@ def statement(data, keys, kind):  # what it says, who signed it, and whether tha
     if kind == "attachments":
         names = [f["name"] for f in value["files"] or []]
         want(value["about"] and 1 <= len(names) <= 64 and names == sorted({*names}) and all(map(attachable, names)), "no attachments")
+        want(len({n.lower() for n in names}) == len(names), "two names that differ in case only")
         want(all(1 <= f["bytes"] <= 64 << 20 for f in value["files"]), "an attached file of another length")
     return value, (known + others)[0][0], bool(known)
 

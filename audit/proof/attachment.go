@@ -87,7 +87,13 @@ func (a Attachments) check() error {
 	case len(a.Files) == 0 || len(a.Files) > maxAttachments:
 		return fmt.Errorf("%d files, from 1 to %d", len(a.Files), maxAttachments)
 	}
+	seen := map[string]bool{} // a file system may not distinguish case
 	for i, f := range a.Files {
+		lower := strings.ToLower(f.Name)
+		if seen[lower] {
+			return fmt.Errorf("%s differs from another file's name in case only", f.Name)
+		}
+		seen[lower] = true
 		if !attachable(f.Name) || i > 0 && f.Name <= a.Files[i-1].Name {
 			return fmt.Errorf("a file is named %.200q", f.Name)
 		}

@@ -846,6 +846,7 @@ var forms = {
   attachments: (a) => {
     const names = a.files?.map((f) => f.name) ?? [];
     if (!a.about?.length || names.length < 1 || names.length > 64) throw new Malformed("the attachments are none, or about nothing");
+    if (new Set(names.map((n) => n.toLowerCase())).size < names.length) throw new Malformed("two attached files have names that differ in case only");
     if (!a.files.every((f) => f.bytes >= 1n && f.bytes <= 64n << 20n)) throw new Malformed("an attached file is empty, or too long");
     if (!names.every((n, i) => attachable(n) && (i === 0 || names[i - 1] < n))) throw new Malformed("the attachments are not named as they have to be");
   }
