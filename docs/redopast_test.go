@@ -66,6 +66,8 @@ func TestRedoPast(t *testing.T) {
 	s.enter(t, replaced)
 	old := recordOf(t, "r-3", key, then, time.Now()) // sealed today, as it says
 	s.enter(t, old)
+	invented := recordOf(t, "r-4", key, then, then) // a run that never was
+	s.enter(t, invented)
 	past = append(past, kept, s.log.publish(w.On(time.Now())))
 	pack := func(dir string) string {
 		var b bytes.Buffer
@@ -87,6 +89,9 @@ func TestRedoPast(t *testing.T) {
 		"rewritten":                          {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 1},
 		"rewritten, ten years":               {replaced, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Within: 87600 * time.Hour}, []string{"--witness", w.Key, "--quorum", "1", "--within", "315360000"}, 0},
 		"rewritten, no witness":              {replaced, proof.Trust{Keys: host}, nil, 0},
+		"invented":                           {invented, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 1},
+		"invented, since":                    {invented, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept, Within: 87600 * time.Hour}, []string{"--witness", w.Key, "--quorum", "1", "--since", since, "--within", "315360000"}, 1},
+		"invented, no witness":               {invented, proof.Trust{Keys: host}, nil, 0},
 		"old records":                        {old, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1}, []string{"--witness", w.Key, "--quorum", "1"}, 1},
 		"old records, since, ten years":      {old, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept, Within: 87600 * time.Hour}, []string{"--witness", w.Key, "--quorum", "1", "--since", since, "--within", "315360000"}, 0},
 		"old records, since":                 {old, proof.Trust{Keys: host, Witnesses: witnesses, Quorum: 1, Since: kept}, []string{"--witness", w.Key, "--quorum", "1", "--since", since}, 1},

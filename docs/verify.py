@@ -518,6 +518,9 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
     check(len({by[0] for by in signers}) < 2, "manifests of two hosts")
     check(signers, "no manifest is signed by a key which is trusted here", 2)
     check(len(signers) == len(manifests), "manifest forged")
+    for _, _, m, by, _ in manifests:
+        since = [instant(r["time"]) for r in following.values() if key(r["new"])[0] == by]
+        check(not since or instant(m["sealed_at"]) >= max(since) - 600 * SECOND, "signed by a key that the host did not have yet")
     host, run, prev = signers[0][0], manifests[0][2]["run"], ""
     for i, (name, raw, m, _, _) in enumerate(manifests):
         chain = m["run"], m["segment"], m["prev"], "%020d.manifest" % m["first"]

@@ -18,7 +18,7 @@ type signed struct {
 	key    keyID // of the trusted key that signed it, empty if none did
 	logged bool  // it stands under the checkpoint, as entry index of the log
 	index  uint64
-	oldest time.Time // of its records that are shown; zero if there is none
+	oldest *time.Time // of its records that are shown; nil if there is none
 }
 
 // readManifests reads all manifests and checks signatures and chain.

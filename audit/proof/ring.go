@@ -11,7 +11,8 @@ import (
 const (
 	maxRotations = 1000
 	// rotationGrace is how long after its retirement a key may still begin runs: a process
-	// that was just starting has loaded it before.
+	// that was just starting has loaded it before. It is also how long before a rotation its new key may seal: clocks
+	// are set back.
 	rotationGrace = 10 * time.Minute
 )
 
@@ -33,14 +34,15 @@ func idOf(v interface {
 type ring struct {
 	pinned note.Verifiers
 	linked map[keyID]note.Verifier
-	next   map[keyID]Rotation // by the old key
+	next   map[keyID]Rotation  // by the old key
+	since  map[keyID]time.Time // of the latest rotation that leads to the key
 	// named are keys that statements retire and that are not trusted here. Their signatures prove only that what they
 	// signed was not altered since.
 	named map[keyID]note.Verifier
 }
 
 func newRing(pinned note.Verifiers) *ring {
-	return &ring{pinned: pinned, linked: map[keyID]note.Verifier{}, next: map[keyID]Rotation{}, named: map[keyID]note.Verifier{}}
+	return &ring{pinned: pinned, linked: map[keyID]note.Verifier{}, next: map[keyID]Rotation{}, since: map[keyID]time.Time{}, named: map[keyID]note.Verifier{}}
 }
 
 // Verifier implements note.Verifiers.
@@ -167,5 +169,8 @@ func (r *ring) retire(by keyID, rotation Rotation, file string) error {
 		return broken(ErrRotationForked, 0, file, "%s is followed by %s and by %s", rotation.Old, before.New, rotation.New)
 	}
 	r.next[by], r.linked[idOf(next)] = rotation, next
+	if rotation.Time.After(r.since[idOf(next)]) {
+		r.since[idOf(next)] = rotation.Time
+	}
 	return nil
 }

@@ -25,9 +25,9 @@ type part struct {
 	file        string
 	first, last uint64
 	count       int
-	began       time.Time // of the first record
-	oldest      time.Time // of all records that are shown
-	holes       []hole    // between its own records
+	began       time.Time  // of the first record
+	oldest      *time.Time // of all records that are shown; nil if there is none
+	holes       []hole     // between its own records
 	gaps        []gap
 	copies      []copyClaim
 	losses      wal.Losses
@@ -209,8 +209,9 @@ func (w *worker) record(p *part, f proven) error {
 	if p.count == 1 && h.timed {
 		p.began = h.time
 	}
-	if h.timed && (p.oldest.IsZero() || h.time.Before(p.oldest)) {
-		p.oldest = h.time
+	if h.timed && (p.oldest == nil || h.time.Before(*p.oldest)) {
+		at := h.time
+		p.oldest = &at
 	}
 	if e, ok := w.erasures[f.seq]; ok {
 		if e.Leaf != f.leaf || h.stranger == "" && e.Kind != h.kind {

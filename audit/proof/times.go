@@ -62,7 +62,7 @@ func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 		switch {
 		case m.SealedAt.Before(p.SinceTime.Add(-clockSkew)):
 			says = "it says that it was sealed at " + m.SealedAt.Format(time.RFC3339)
-		case !m.oldest.IsZero() && m.oldest.Before(p.SinceTime.Add(-within)):
+		case m.oldest != nil && m.oldest.Before(p.SinceTime.Add(-within)):
 			says = "it has a record that says it is of " + m.oldest.Format(time.RFC3339)
 		default:
 			continue
@@ -132,9 +132,9 @@ func (v *verifier) late(seen map[int]time.Time) error {
 			return broken(ErrLate, 0, m.file, "first witnessed %s after it says it was sealed, at %s; at most %s is accepted",
 				delay.Round(time.Second), at.Format(time.RFC3339), within)
 		}
-		if !m.oldest.IsZero() && at.Sub(m.oldest) > within {
+		if m.oldest != nil && at.Sub(*m.oldest) > within {
 			return broken(ErrLate, 0, m.file, "first witnessed %s after a record in it says it was written, at %s; at most %s is accepted",
-				at.Sub(m.oldest).Round(time.Second), at.Format(time.RFC3339), within)
+				at.Sub(*m.oldest).Round(time.Second), at.Format(time.RFC3339), within)
 		}
 	}
 	return nil

@@ -300,6 +300,24 @@ func TestOldRecords(t *testing.T) {
 	}
 }
 
+// TestFirstSecond: a record of the first second of year 1, a time like any other, is old.
+func TestFirstSecond(t *testing.T) {
+	k, w := newKey(t), prooftest.NewWitness(t, "witness.example")
+	log := &treeLog{signer: k.signer}
+	dir := filepath.Join(t.TempDir(), "r-one")
+	l, err := wal.Create(dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+	check(t, err)
+	_, err = l.Append(t.Context(), outputAt(t, time.Time{}, "what happened\n"))
+	check(t, err)
+	check(t, l.Close(t.Context(), wal.Sealed))
+	log.log(t, dir)
+	log.publish(t, w.On(time.Now()))
+	var b bytes.Buffer
+	check(t, proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: k.public, Signer: k.signer, Log: log}))
+	_, err = unpack(t, b.Bytes()).verify(t, proof.Trust{Keys: k.trusted, Witnesses: []note.Verifier{w}, Quorum: 1})
+	wants(t, err, proof.ErrDoesNotHold, proof.ErrLate, 0)
+}
+
 // addPath puts one more hash into the proof of an earlier checkpoint.
 func addPath(t *testing.T, data []byte) []byte {
 	t.Helper()

@@ -96,6 +96,7 @@ var (
 	ErrRetired           = &Finding{"key-retired", 73, "signed by a key that was retired before the run began"}
 	ErrHostKey           = &Finding{"host-key-mismatched", 74, "the bundle names a host key that has not signed it"}
 	ErrHostForged        = &Finding{"host-forged", 75, "statement about a host's key forged"}
+	ErrEarly             = &Finding{"key-early", 76, "signed by a key that the host did not have yet"}
 	// Findings that leave the question open.
 	ErrUnknownKey     = &Finding{"key-unknown", 80, "signed by a key that is not trusted here"}
 	ErrLive           = &Finding{"run-live", 81, "the run is live: its record is not closed yet"}
@@ -119,7 +120,7 @@ func Findings() []*Finding {
 		ErrOtherEntry, ErrOtherCheckpoint, ErrNotIncluded, ErrUnlogged, ErrRunMissing, ErrQuorum, ErrUnknownWitness, ErrCosignature,
 		ErrNoStamp, ErrStamp, ErrStampedOther,
 		ErrErasureUndeclared, ErrErasureForged, ErrErasureMismatch, ErrErasureForbidden, ErrErasureUnlogged, ErrBackdated, ErrLate,
-		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey, ErrHostForged,
+		ErrRotationForged, ErrRotationUnlogged, ErrRotationForked, ErrRetired, ErrHostKey, ErrHostForged, ErrEarly,
 		ErrUnknownKey, ErrLive, ErrNoEvidence, ErrUnreadable, ErrPending, ErrKind, ErrStampUntrusted, ErrField,
 	}
 }

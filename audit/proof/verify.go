@@ -163,6 +163,9 @@ func (v *verifier) chain(context.Context) (err error) {
 	if err := v.hostKey(); err != nil {
 		return err
 	}
+	if err := v.early(); err != nil {
+		return err
+	}
 	return v.selection()
 }
 
@@ -184,6 +187,18 @@ func (v *verifier) hostKey() error {
 	}
 	if len(v.manifests) > 0 && idOf(key) != v.manifests[0].key {
 		return broken(ErrHostKey, 0, PublicFile, "%.80s did not sign %s", v.evidence.HostKey, v.manifests[0].file)
+	}
+	return nil
+}
+
+// early checks that no manifest states a sealing time before the rotation that leads to the key which signed it: the key
+// that the host had then is gone, and cannot sign another history of that time.
+func (v *verifier) early() error {
+	for _, m := range v.manifests {
+		if since, ok := v.ring.since[m.key]; ok && m.SealedAt.Before(since.Add(-rotationGrace)) {
+			return broken(ErrEarly, 0, m.file, "it says that it was sealed at %s, the host has that key since %s",
+				m.SealedAt.Format(time.RFC3339), since.Format(time.RFC3339))
+		}
 	}
 	return nil
 }

@@ -209,11 +209,14 @@ func TestLogRotation(t *testing.T) {
 	cosigned(t, post(t, url, old.request(t, 0, 1)), old.checkpoint(t, 1), v)
 	stop()
 	url, stop = start(t, dir, old.key, next.key)
+	thief := *old // has the old key, and the log's entries
 	old.signer = next.signer
 	cosigned(t, post(t, url, old.request(t, 1, 2)), old.checkpoint(t, 2), v)
+	cosigned(t, post(t, url, thief.request(t, 2, 2)), thief.checkpoint(t, 2), v)
 	stop()
 	url, _ = start(t, dir, next.key)
 	cosigned(t, post(t, url, old.request(t, 2, 2)), old.checkpoint(t, 2), v)
+	refused(t, post(t, url, thief.request(t, 2, 2)), http.StatusForbidden)
 }
 
 // TestState: what a witness remembers is believed only if it wrote it itself.

@@ -1464,6 +1464,7 @@ var BundleCheck = class {
       check(place, `${name2}.manifest is of another run or out of chain, or one before it is missing`);
       check(m.closing === "" || i === all.length - 1, "there is a manifest behind the end");
     });
+    this.#early();
     this.#head = digests.at(-1);
     Object.assign(this.verdict, { run: this.#run, head: this.#head });
   }
@@ -1498,6 +1499,13 @@ var BundleCheck = class {
       if (i === 0) this.#retired(segments.began);
     }
     return segments;
+  }
+  /** No key signs a manifest that says it was sealed before a rotation led to the key. */
+  #early() {
+    for (const { by, said, name: name2 } of this.#manifests) {
+      const early = this.#ring.links.some((r) => idOf(readHostKey(r.new)) === by && instant(said.sealed_at) < instant(r.time) - grace * second);
+      check(!early, `${name2}.manifest is signed by a key that the host did not have yet`);
+    }
   }
   /** No key signs for a run that began after the key was retired. */
   #retired(began) {

@@ -69,7 +69,7 @@ interface Signed extends Opened<"manifest"> {
 }
 
 const skew = 300n; // seconds that clocks may be apart
-const grace = 600n; // seconds after its retirement in which a key may still begin a run
+const grace = 600n; // seconds after its retirement in which a key may still begin a run, and before a rotation in which the new one may seal
 const hashes = "((?:[A-Za-z0-9+/]{43}=\\n){0,64})";
 const decimal = "(0|[1-9][0-9]{0,19})";
 
@@ -160,6 +160,7 @@ class BundleCheck {
       check(place, `${name}.manifest is of another run or out of chain, or one before it is missing`);
       check(m.closing === "" || i === all.length - 1, "there is a manifest behind the end");
     });
+    this.#early();
     this.#head = digests.at(-1)!;
     Object.assign(this.verdict, { run: this.#run, head: this.#head });
   }
@@ -197,6 +198,14 @@ class BundleCheck {
       if (i === 0) this.#retired(segments.began);
     }
     return segments;
+  }
+
+  /** No key signs a manifest that says it was sealed before a rotation led to the key. */
+  #early(): void {
+    for (const { by, said, name } of this.#manifests) {
+      const early = this.#ring.links.some((r) => idOf(readHostKey(r.new)) === by && instant(said.sealed_at) < instant(r.time) - grace * second);
+      check(!early, `${name}.manifest is signed by a key that the host did not have yet`);
+    }
   }
 
   /** No key signs for a run that began after the key was retired. */

@@ -1,0 +1,66 @@
+package docs_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/prooftest"
+)
+
+// TestRedoEarlyKey: all refuse a run that says it was sealed before the host had the key that signed it. The old key is gone, so
+// nobody can write another history of its time.
+func TestRedoEarlyKey(t *testing.T) {
+	t.Parallel()
+	old := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "old")))
+	key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "key")))
+	rotated := time.Now().UTC().AddDate(0, -6, 0).Truncate(time.Second)
+	statement := must(must(proof.NewRotation(old.Public, key.Public, rotated)).Sign(old))
+	s := &scene{log: &tree{signer: key}}
+	s.log.add(proof.RotationLeaf(proof.Digest(statement)))
+	oldOnly, both := []proof.Key{old}, []proof.Key{old, key}
+	others := newCheckers(t)
+	for title, c := range map[string]struct {
+		key       proof.Key
+		sealed    time.Time
+		rotations [][]byte
+		pinned    []proof.Key
+		want      int
+	}{
+		"the old key's, genuine":            {old, rotated.AddDate(0, -1, 0), [][]byte{statement}, oldOnly, 0},
+		"written again by the new key":      {key, rotated.AddDate(0, -1, 0), [][]byte{statement}, oldOnly, 1},
+		"written again, both keys pinned":   {key, rotated.AddDate(0, -1, 0), [][]byte{statement}, both, 1},
+		"a second over ten minutes before":  {key, rotated.Add(-601 * time.Second), [][]byte{statement}, oldOnly, 1},
+		"ten minutes before":                {key, rotated.Add(-600 * time.Second), [][]byte{statement}, oldOnly, 0},
+		"the new key's, genuine":            {key, rotated.AddDate(0, 1, 0), [][]byte{statement}, oldOnly, 0},
+		"without the rotation":              {key, rotated.AddDate(0, -1, 0), nil, oldOnly, 2},
+		"without the rotation, both pinned": {key, rotated.AddDate(0, -1, 0), nil, both, 0}, // nothing shows which key was the host's then
+	} {
+		t.Run(title, func(t *testing.T) {
+			dir := recordOf(t, "r-1", c.key, c.sealed, c.sealed)
+			s.enter(t, dir)
+			s.log.publish()
+			var b bytes.Buffer
+			o := proof.BundleOptions{HostKey: c.key.Public, Signer: c.key, Log: s.log, Rotations: c.rotations}
+			if err := proof.WriteBundle(t.Context(), &b, dir, o); err != nil {
+				t.Fatal(err)
+			}
+			bundle := write(t, prooftest.Unpack(t, b.Bytes()))
+			arguments := []string{bundle}
+			var pinned []note.Verifier
+			for _, k := range c.pinned {
+				arguments = append(arguments, "--key", k.Public)
+				pinned = append(pinned, must(k.Verifier()))
+			}
+			got, err := ours(t, bundle, proof.Trust{Keys: note.VerifierList(pinned...)})
+			if got != c.want {
+				t.Errorf("want %d; verify: %d, %v", c.want, got, err)
+			}
+			others.agree(title, got, err, arguments...)
+		})
+	}
+}
