@@ -50,6 +50,7 @@ var cleanFolders = []string{
 	"dnsproxy",
 	"doctor",
 	"egress",
+	"export",
 	"gateway",
 	"guest",
 	"host",
@@ -63,6 +64,8 @@ var cleanFolders = []string{
 	"run",
 	"sandbox",
 	"secrets",
+	"ship",
+	"store",
 	"vmm",
 	"workspace",
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/store"
 )
 
 // AccessLog records each access to records through this process, and the notes made on them, in a run of its own, which

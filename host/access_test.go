@@ -16,9 +16,9 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/store"
 )
 
 // TestAccessLog makes many accesses concurrently: each is in the log before Record returns, the log is a run that

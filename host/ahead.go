@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
 )
 
 // Ahead returns a Reader that has a live run's records before its segments are sealed: from the log, if the run is on

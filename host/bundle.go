@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // BundleReader shows the one run of a bundle. It reads a store of its own in a temporary directory, which Close removes,

@@ -7,8 +7,8 @@ import (
 	"iter"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 // Verify verifies a run's record, and that st shows what the log holds. An empty tenant is any.

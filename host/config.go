@@ -13,12 +13,12 @@ import (
 	"github.com/docker/go-units"
 	"github.com/goccy/go-yaml"
 
-	"github.com/custody-project/custody/audit/export/sink"
-	"github.com/custody-project/custody/audit/store/clickhouse"
+	"github.com/custody-project/custody/export/sink"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store/clickhouse"
 	"github.com/custody-project/custody/vmm"
 )
 

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
-	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // Kept is a run that is older than delete_after and stays, and why.

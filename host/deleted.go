@@ -13,9 +13,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // Errors of statements that runs were deleted.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Doubt returns a more precise error for a run without a log here whose check failed with err: a *store.MarkError names

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
-	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/notify"

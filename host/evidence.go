@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/store"
 )
 
 // OfRun opens a run's record for checking, with this host's log. Segments that retention removed here, or a whole

@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/export/sink"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/sink"
+	"github.com/custody-project/custody/store"
 )
 
 // ExportOptions are those of an exporter of st to t, without the sink. log may be nil.

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
 )
 
 // transport is how segments reach the store: within this process, or over NATS.

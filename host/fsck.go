@@ -13,11 +13,11 @@ import (
 
 	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/audit/witness"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // What Fsck finds beyond what package proof does.

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // altered applies statements to the store at path.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/clickhouse/clickhousetest"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // queryClickHouse has a server carry out a statement.

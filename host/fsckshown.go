@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/store"
 )
 
 // comparing is a store that says itself where its rows are not what signed segments give.

@@ -29,10 +29,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/clickhouse"
-	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/clickhouse"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // Host is an open $CUSTODY_HOME. It is safe for concurrent use.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // TestBundleOfAnotherHost: the bundle has that host's key, and can be checked with the fleet's root key alone. Two

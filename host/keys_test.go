@@ -14,8 +14,8 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/agekey"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // configured opens a home whose host.yaml keeps the key in a way.

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // vault is a real Vault (hack/vault) on the loopback, to which this process is logged in.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/store"
 )
 
 // Reader is what shows runs: a store, or the logs on this host.

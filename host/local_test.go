@@ -11,11 +11,11 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // logged makes logs of runs, of both classes, of a tenant, and an oracle with the same records.

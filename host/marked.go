@@ -5,7 +5,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Marked is a store whose Records come with their marks. Records is not for concurrent use.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // OfRecord proves one record. It reads the one segment that has it: here, or from the store where

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // TestProofOf: a record's proof is the same whether its segment is here or in the store only.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // witnessed is a host whose log a real witness cosigns, and whom an auditor trusts.

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // hostileNames are names of runs that no run has, and that lead elsewhere where they become a path.

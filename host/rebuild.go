@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // Rebuild makes a new store from all logs, keeps the old one beside it with the ending ".damaged", and returns the

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/ship"
 )
 
 // Pruned is what Prune removed, or would remove.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/ship"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/ship"
 )
 
 // RunOptions are what a run's log needs to know.

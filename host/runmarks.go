@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Run returns the mark of a run's summary: whether it follows from the signed records. It reads them all, but at most

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/custody-project/custody/audit/ship"
+	"github.com/custody-project/custody/ship"
 )
 
 // How long the end of a run waits for a store that this process writes to, since it last took a segment.

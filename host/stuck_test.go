@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // TestStoreBlocked: a run whose store cannot be written ends within a bounded time, whole in its log, with a warning

@@ -13,10 +13,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
+	"github.com/custody-project/custody/store"
 )
 
 // Tidy closes the logs of runs whose process died, completes interrupted erasures and deletions, and carries what is

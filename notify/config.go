@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/export/peer"
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/sink/peer"
 )
 
 // The types of messages.

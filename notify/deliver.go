@@ -17,8 +17,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/export/peer"
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/sink/peer"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
 )

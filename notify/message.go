@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/export"
 )
 
 // Message is one notification. Its texts are those of the record, after redaction.

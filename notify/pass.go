@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/export"
 )
 
 // outage is the number of failures in a row that end a pass: the receiver does not work, whatever the message.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // What can differ between a store and the log it was made from.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Comparison is in what two runs differ.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // traffic is a run that went out: an allowed fetch, requests, a direct flow,

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Source is a store that can be asked again and again.

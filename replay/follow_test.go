@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
-	"github.com/custody-project/custody/audit/store/storetest"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/sqlite"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // growing opens a store for writing and another view of it for reading.

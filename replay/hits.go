@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Hits writes records of many runs, a line a record, in the order in which they come: what a search

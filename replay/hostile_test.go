@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store/storetest"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // hostile are runs in which a guest describes what costs a careless reader most.

@@ -9,7 +9,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Verdict is what a page says of the record that it shows.

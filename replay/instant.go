@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // InstantForms are the forms in which a point in a run's time may be written, beside TimeForms.

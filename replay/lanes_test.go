@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store/storetest"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // TestLanes: nothing that is in the window is lost from the picture, however wide it

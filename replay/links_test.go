@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // TestLinkedFile: what is written under one name of a file is the content of its other names too,

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // mark of a row; without Options.Mark it holds.

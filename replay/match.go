@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Filter selects records of a run. Fields that are empty do not matter; of the others all must hold.

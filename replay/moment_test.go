@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 func TestParseMoment(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // NDJSON writes the exact bytes of the records of the kinds and the time that opt has, one a line. An erased record is an object with

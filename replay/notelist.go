@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // ReadNotes reads the notes on the run, and their withdrawals, out of rows that NotesQuery found.

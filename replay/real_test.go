@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // realRun is the record of a run in a VM, on the red team's little internet: a Python

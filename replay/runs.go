@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Runs writes runs as a table in the order given. now, for how long the

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Timeline writes the run as a table, a line a record. An exec and the exit of

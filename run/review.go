@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 // maxReviewed bounds the findings that a review adds. The timeline shows what is beyond them.

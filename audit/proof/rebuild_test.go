@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/store"
 )
 
 // stored is what a store would have of a run.

@@ -12,11 +12,11 @@ import (
 	"github.com/chromedp/cdproto/input"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/browser"
 	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/store"
 )
 
 // spot is a place of the page that tests go to.

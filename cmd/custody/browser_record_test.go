@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/custody-project/custody/audit/store/clickhouse/clickhousetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/browser"
 	"github.com/custody-project/custody/internal/sampleruns"
+	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
 )
 
 // TestBrowserRecord: what makes a record doubtful is said in words, a run that goes on grows on the page, and

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/internal/sampleruns"
 )
 

@@ -11,11 +11,11 @@ import (
 
 	"github.com/docker/go-units"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/doctor"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
 )
 
 // record reports whether what is recorded here gets to where it survives this host.

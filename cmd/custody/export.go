@@ -9,11 +9,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/export/sink"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/sink"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 type exportCmd struct {

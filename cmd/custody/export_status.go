@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/custody-project/custody/audit/export"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/host"
 )
 

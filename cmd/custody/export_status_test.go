@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/export"
 	"github.com/custody-project/custody/doctor"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/sampleruns"
 )

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/custody-project/custody/audit/export/asciicast"
-	"github.com/custody-project/custody/audit/export/csv"
-	"github.com/custody-project/custody/audit/export/perfetto"
-	"github.com/custody-project/custody/audit/export/sink"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/export/format/asciicast"
+	"github.com/custody-project/custody/export/format/csv"
+	"github.com/custody-project/custody/export/format/perfetto"
+	"github.com/custody-project/custody/export/sink"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/store"
 )
 
 // view is a form of a run for people's programs: a player, a trace viewer, a spreadsheet.

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets/local"
+	"github.com/custody-project/custody/store"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/tier"

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
 )
 
 type ingestCmd struct {

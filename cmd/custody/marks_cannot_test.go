@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/store"
 )
 
 // TestMarksCannot: where the log cannot be read, the mark has no path of this host, and the host's log has the reason.

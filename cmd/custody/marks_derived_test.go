@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store"
 )
 
 // TestMarksDerived: each answer that is derived from a run's records lists those that are not what was signed; one record, the

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/store"
 )
 
 // exported wants of exports that they mark those records of the genuine run and of the invented one that rows has, and of

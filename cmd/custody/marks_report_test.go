@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay/report"
+	"github.com/custody-project/custody/store"
 )
 
 // TestMarksReport alters the store of runs with and without a log here. A report leaves out

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // TestMarksNoSummary: search finds the records of a run that the store has no summary of, and marks those that nothing signed.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/store"
 )
 
 // TestMarksServed: what a search over the API finds is marked where it is not what was signed; so are findings and accesses.

@@ -11,11 +11,11 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // recorded is a home with runs that were recorded without a VM, and a user of it.

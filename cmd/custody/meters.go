@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/metrics"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
 )
 
 // meters are this process's metrics, if someone wants them; nil: no one does.

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/learn"
+	"github.com/custody-project/custody/store"
 )
 
 type policyLearnCmd struct {

@@ -19,11 +19,11 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
+	"github.com/custody-project/custody/store"
 )
 
 type reportCmd struct {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/sampleruns"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // TestBundleAfterRotation: a bundle names the key that signed its run, not the one in use, in its host.pub and in what the

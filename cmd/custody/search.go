@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 type searchCmd struct {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/replay/access"
@@ -24,6 +23,7 @@ import (
 	"github.com/custody-project/custody/replay/report"
 	saved "github.com/custody-project/custody/replay/views"
 	"github.com/custody-project/custody/replay/web"
+	"github.com/custody-project/custody/store"
 )
 
 type serveCmd struct {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/web"
+	"github.com/custody-project/custody/store"
 )
 
 // bundle serves the page over one bundle, read-only, to this machine. It needs nothing of $CUSTODY_HOME.

@@ -18,8 +18,8 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 // server is a custody serve of the test's own, and a program that asks it.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
 )
 
 // ranFor puts a run of a tenant into the user's store, as that tenant's own host does, and returns the host's public key, too.

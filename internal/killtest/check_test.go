@@ -14,8 +14,8 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/store"
 )
 
 // check compares what the hosts said with what their logs hold, and the logs with the

@@ -16,10 +16,10 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
 )
 
 // machine is a process that writes a run and ships it, and ships what the ones

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/clickhouse"
-	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/clickhouse"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // The test binary is each of the processes that are killed.

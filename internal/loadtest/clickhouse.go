@@ -14,10 +14,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/ship"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/clickhouse"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/ship"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/clickhouse"
 )
 
 // clickhouseEnd measures the whole way of events into a ClickHouse, with the transport in this

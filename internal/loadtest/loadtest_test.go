@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // TestWrite writes a small run, and wants each acknowledged event to be in the store at its seq.

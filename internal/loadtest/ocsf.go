@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/export/ocsf"
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/format/ocsf"
 )
 
 // ocsf measures the mapping of records to OCSF on one core, from their exact bytes to the line

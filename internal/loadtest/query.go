@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/sqlite"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/sqlite"
 )
 
 // The store that is searched: runs of this many events, an hour each, over the last days.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/sampleruns"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 // TestRecord: the runs are whole, verify, and have the records that were made.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Role is what someone may do. Each may do what those before may.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Look is an access event: someone looked at the asker's tenant, or was refused.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay/views"
+	"github.com/custody-project/custody/store"
 )
 
 // Source is where runs are read from; a host.Reader is one. Its methods may be

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/clickhouse"
-	"github.com/custody-project/custody/audit/store/clickhouse/clickhousetest"
-	"github.com/custody-project/custody/audit/store/sqlite"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/clickhouse"
+	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
+	"github.com/custody-project/custody/store/sqlite"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // benchStore is a Large store behind a server. What is asked for is asked over TCP with a token; each

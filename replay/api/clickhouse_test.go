@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/store/clickhouse"
-	"github.com/custody-project/custody/audit/store/clickhouse/clickhousetest"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/store/clickhouse"
+	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
 )
 
 // TestClickHouse asks the same server over SQLite and over the ClickHouse engine, with the same records in both:

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/custody-project/custody/audit/export"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 // Export is a form in which records leave.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // FuzzQuery sends any query to each route that reads parameters: the answer is one of those that the

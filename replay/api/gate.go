@@ -4,8 +4,8 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
 )
 
 // Gate stands before every route: it lets a request through to next, with the principal in

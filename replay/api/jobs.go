@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
 )
 
 const (

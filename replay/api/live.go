@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // Marker says of rows whether they are what a host signed. It is for one request.

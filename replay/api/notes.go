@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
 )
 
 // Notes records notes; host.AccessLog does. When Note returns nil the note is durable.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
 )
 
 // bad is a request that cannot be answered as it stands.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // ReportRequest is what a report is to be made of.

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 
 	"github.com/custody-project/custody/replay/access"
 )

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
 )
 
 // searchFor is how long one page of a search may take.

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 type searchPage struct {

@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 const (

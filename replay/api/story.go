@@ -15,9 +15,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/replay/access"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // TestTLS follows a quiet run over HTTP/2 for longer than a slow reader would be waited for: the stream stays,

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/store"
 )
 
 // What is known of a run's record, in the words of package store.

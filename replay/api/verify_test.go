@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
+	"github.com/custody-project/custody/store"
 
 	_ "modernc.org/sqlite"
 )

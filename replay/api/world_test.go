@@ -22,15 +22,13 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/export/cef"
-	"github.com/custody-project/custody/audit/export/csv"
-	"github.com/custody-project/custody/audit/export/ecs"
-	"github.com/custody-project/custody/audit/export/native"
-	"github.com/custody-project/custody/audit/export/perfetto"
 	"github.com/custody-project/custody/audit/proof"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/export/format/cef"
+	"github.com/custody-project/custody/export/format/csv"
+	"github.com/custody-project/custody/export/format/ecs"
+	"github.com/custody-project/custody/export/format/native"
+	"github.com/custody-project/custody/export/format/perfetto"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/replay"
@@ -38,6 +36,8 @@ import (
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
 	"github.com/custody-project/custody/replay/views"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // world is a home with its store, and a server in front of it.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
-	"github.com/custody-project/custody/audit/store/storetest"
+	"github.com/custody-project/custody/store"
+	"github.com/custody-project/custody/store/storetest"
 )
 
 // looked is an access log in which several tenants' people looked at several runs.

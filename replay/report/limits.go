@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // scope describes what was looked at.

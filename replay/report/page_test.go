@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/store"
+	"github.com/custody-project/custody/store"
 )
 
 // crc puts a frame's checksum right again; docs/verify.md has the format.

@@ -1,4 +1,4 @@
-// The JSON of the API: replay/answers.go, replay/state.go, audit/event.go, audit/store/run.go
+// The JSON of the API: replay/answers.go, replay/state.go, audit/event.go, store/run.go
 // and replay/api. Instants are RFC 3339 with nanoseconds.
 
 import type { Kind } from "./kinds";

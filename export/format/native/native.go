@@ -1,0 +1,55 @@
+// Package native writes events unchanged, in an envelope: the record's exact bytes, and the host that recorded it, for
+// receivers that get events of many hosts and tenants. With the run's bundle the record's bytes can be proven.
+//
+//	{"id":"r-...:17","tenant":"acme","host":"host-1+0a1b2c3d","severity":6,"record":{...}}
+//
+// An erased record has "erased":true, and of the record what is left: run, seq and time. One that is not what a host
+// signed, or of which that is not known, has "verification" with its state and the reason.
+package native
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/internal/wire"
+)
+
+type format struct{}
+
+// New returns the format. It is safe for concurrent use.
+func New() export.Format { return format{} }
+
+// Name implements export.Format.
+func (format) Name() string { return "native" }
+
+// Append implements export.Format. A record that is no JSON on one line stands as base64, so that
+// its bytes are exact all the same.
+func (format) Append(dst []byte, e export.Event) ([]byte, error) {
+	w := wire.New(dst)
+	w.Str("id", e.ID())
+	w.StrIf("tenant", e.Tenant)
+	w.StrIf("host", e.Host)
+	w.Int("severity", int64(export.SeverityOf(e)))
+	w.Mark(e.Mark)
+	switch {
+	case e.Erased || len(e.Body) == 0:
+		w.BoolIf("erased", e.Erased)
+		o := w.Obj("record")
+		w.Str("run", e.Run)
+		w.Uint("seq", e.Seq)
+		w.Time("time", e.Time)
+		w.End(o)
+	case object(e.Body):
+		w.JSON("record", e.Body)
+	default:
+		w.Base64("record_base64", e.Body)
+	}
+	return w.Finish(), nil
+}
+
+// object reports whether b is a JSON object on one line, with nothing around it.
+func object(b []byte) bool {
+	return b[0] == '{' && b[len(b)-1] == '}' && !bytes.ContainsAny(b, "\r\n") && utf8.Valid(b) && json.Valid(b)
+}

@@ -1,0 +1,156 @@
+package ocsf
+
+import "github.com/custody-project/custody/export"
+
+// class is an event class with the activities that are used of it.
+type class struct {
+	uid        int
+	name       string
+	category   string
+	activities map[int]string
+}
+
+// The classes. Their captions and numbers are those of the schema.
+func classes() map[int]class {
+	return map[int]class{
+		0: {0, "Base Event", "Uncategorized", nil},
+		1001: {1001, "File System Activity", "System Activity", map[int]string{
+			1: "Create", 2: "Read", 3: "Update", 4: "Delete", 5: "Rename"}},
+		1007: {1007, "Process Activity", "System Activity", map[int]string{1: "Launch", 2: "Terminate"}},
+		1008: {1008, "Event Log Activity", "System Activity", map[int]string{2: "Delete", 3: "Export"}},
+		2004: {2004, "Detection Finding", "Findings", map[int]string{1: "Create"}},
+		3002: {3002, "Authentication", "Identity & Access Management", map[int]string{1: "Logon", 2: "Logoff"}},
+		4001: {4001, "Network Activity", "Network Activity", map[int]string{
+			1: "Open", 2: "Close", 3: "Reset", 4: "Fail", 5: "Refuse"}},
+		4002: {4002, "HTTP Activity", "Network Activity", map[int]string{
+			1: "Connect", 2: "Delete", 3: "Get", 4: "Head", 5: "Options", 6: "Post", 7: "Put", 8: "Trace", 9: "Patch"}},
+		4003: {4003, "DNS Activity", "Network Activity", map[int]string{6: "Traffic"}},
+		5019: {5019, "Device Config State Change", "Discovery", map[int]string{1: "Log"}},
+		6002: {6002, "Application Lifecycle", "Application Activity", map[int]string{3: "Start", 4: "Stop"}},
+		6003: {6003, "API Activity", "Application Activity", map[int]string{
+			1: "Create", 2: "Read", 3: "Update", 4: "Delete"}},
+	}
+}
+
+// other is the activity of what a class has no number for; its name is then our own.
+const other = 99
+
+// status_id of all classes but findings.
+const (
+	unknown = 0
+	success = 1
+	failure = 2
+)
+
+func statusName(id int) string {
+	switch id {
+	case success:
+		return "Success"
+	case failure:
+		return "Failure"
+	}
+	return "Unknown"
+}
+
+// severity puts the severities of RFC 5424 in OCSF's words.
+func severity(s export.Severity) (int, string) {
+	switch s {
+	case export.Alert:
+		return 5, "Critical"
+	case export.Error:
+		return 4, "High"
+	case export.Warning:
+		return 3, "Medium"
+	case export.Notice:
+		return 2, "Low"
+	}
+	return 1, "Informational"
+}
+
+// control is the profile security_control as far as it is used: the action and its outcome.
+type control struct{ action, disposition int }
+
+// What enforcers and observers say.
+var (
+	allowed   = control{1, 1}
+	blocked   = control{2, 2}
+	isolated  = control{2, 4}
+	revoked   = control{2, 24}
+	rejected  = control{2, 25}
+	detected  = control{1, 15} // nothing was stopped
+	logged    = control{3, 17} // seen, not decided upon; action 3 is not in all versions
+	noControl = control{}
+)
+
+func actionName(id int) string {
+	return [...]string{"Unknown", "Allowed", "Denied", "Observed"}[id]
+}
+
+func dispositionName(id int) string {
+	switch id {
+	case 1:
+		return "Allowed"
+	case 2:
+		return "Blocked"
+	case 4:
+		return "Isolated"
+	case 15:
+		return "Detected"
+	case 17:
+		return "Logged"
+	case 24:
+		return "Access Revoked"
+	case 25:
+		return "Rejected"
+	}
+	return "Unknown"
+}
+
+// observable is something to search for, by the numbers of observable.type_id.
+type observable struct {
+	at        string // the object that has it
+	attribute string // its name there
+	id        int
+	value     string
+}
+
+// observable.type_id
+const (
+	seenHostname = 1
+	seenIP       = 2
+	seenURL      = 6
+	seenFile     = 7
+	seenHash     = 8
+	seenProcess  = 9
+	seenPath     = 45
+)
+
+func observableType(id int) string {
+	switch id {
+	case seenHostname:
+		return "Hostname"
+	case seenIP:
+		return "IP Address"
+	case seenURL:
+		return "URL String"
+	case seenFile:
+		return "File Name"
+	case seenHash:
+		return "Hash"
+	case seenProcess:
+		return "Process Name"
+	case seenPath:
+		return "File Path"
+	}
+	return "Unknown"
+}
+
+// maxObservables is the number written of one event; they only repeat attributes, which are complete.
+const maxObservables = 24
+
+func (d *doc) see(at, attribute string, id int, value string) {
+	if value != "" && d.nSeen < maxObservables {
+		d.seen[d.nSeen] = observable{at, attribute, id, value}
+		d.nSeen++
+	}
+}

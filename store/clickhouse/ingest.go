@@ -1,0 +1,209 @@
+package clickhouse
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	driver "github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/custody-project/custody/store"
+)
+
+// segment is one on its way in, with what is taken from its frames.
+type segment struct {
+	store.Segment
+	rootText string   // of the row, as a FixedString
+	digest   [32]byte // of the manifest
+	frames   [32]byte // of the numbers and leaves
+	heads    []store.Head
+	leaves   [][32]byte
+}
+
+// Ingest implements store.Store. It costs a few round trips whatever the number of
+// segments, so give it many: 10,000 to 100,000 records, or what came in a second.
+func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
+	batch := make([]*segment, 0, len(segs))
+	for _, seg := range segs {
+		in, err := prepare(seg)
+		if err != nil {
+			return fmt.Errorf("ingest: run %.140q: %w", seg.Run, err)
+		}
+		batch = append(batch, in)
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := s.ingest(ctx, batch); err != nil {
+		return fmt.Errorf("ingest: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) ingest(ctx context.Context, batch []*segment) error {
+	k, err := s.look(ctx, batch)
+	if err != nil {
+		return err
+	}
+	for _, in := range batch {
+		in.erase(k.erased)
+	}
+	missing, b, err := k.sort(batch)
+	if err != nil {
+		return err
+	}
+	if len(b.seq) > 0 {
+		if err := s.insertRows(ctx, b, b.token()); err != nil {
+			return err
+		}
+		if err := s.verify(ctx, batch, k, b); err != nil {
+			return err
+		}
+	}
+	marked, err := s.mark(ctx, batch, missing, k)
+	if err != nil {
+		return err
+	}
+	return s.eraseLate(ctx, batch, k, marked)
+}
+
+// prepare checks a segment and takes from its frames all that is needed.
+func prepare(seg store.Segment) (*segment, error) {
+	if err := seg.Check(); err != nil {
+		return nil, err
+	}
+	heads, err := seg.Heads()
+	if err != nil {
+		return nil, err
+	}
+	in := &segment{Segment: seg, rootText: string(seg.Root[:]), heads: heads, leaves: make([][32]byte, len(seg.Frames))}
+	in.digest = digest(seg.Manifest)
+	if len(seg.Frames) == 0 { // the bounds mean nothing, and are part of the row's key
+		in.First, in.Last = 0, 0
+	}
+	frames := sha256.New()
+	var number [8]byte
+	for i, f := range seg.Frames {
+		in.leaves[i] = f.Leaf()
+		binary.BigEndian.PutUint64(number[:], f.Seq)
+		frames.Write(number[:])
+		frames.Write(in.leaves[i][:])
+	}
+	frames.Sum(in.frames[:0])
+	return in, nil
+}
+
+// erase makes frames of what was erased since they were sealed.
+func (in *segment) erase(gone map[place]bool) {
+	if len(gone) == 0 {
+		return
+	}
+	in.Frames = slices.Clone(in.Frames)
+	for i, f := range in.Frames {
+		if gone[place{in.Tenant, in.Run, f.Seq}] {
+			in.Frames[i] = store.Frame{Seq: f.Seq, Erased: &in.leaves[i]}
+			in.heads[i] = store.Head{Run: in.Run, Seq: f.Seq, Time: in.heads[i].Time}
+		}
+	}
+}
+
+// sort returns the rows that the store lacks, and of each segment how many of them are its.
+func (k *known) sort(batch []*segment) (missing []int, b *rowBuffer, err error) {
+	b, missing = new(rowBuffer), make([]int, len(batch))
+	total := 0
+	for _, in := range batch {
+		total += len(in.Frames)
+	}
+	b.grow(total)
+	compare, remember := len(k.leaves) > 0, !disjoint(batch)
+	for n, in := range batch {
+		for i, f := range in.Frames {
+			at := place{in.Tenant, in.Run, f.Seq}
+			if compare || remember {
+				leaf, ok := k.leaves[at]
+				if ok && leaf != in.leaves[i] {
+					return nil, nil, fmt.Errorf("run %s record %d: %w", in.Run, f.Seq, store.ErrConflict)
+				}
+				if ok {
+					continue
+				}
+			}
+			if remember {
+				k.leaves[at] = in.leaves[i]
+			}
+			b.add(in, f, in.heads[i], in.leaves[i])
+			missing[n]++
+		}
+	}
+	return missing, b, nil
+}
+
+const dedupToken = "insert_deduplication_token"
+
+// unheardOf makes an insert one that the server has not seen, whatever is in it. That
+// insert_deduplicate is 0 does not: some servers compare the rows all the same.
+func unheardOf() driver.Settings { return driver.Settings{dedupToken: rand.Text()} }
+
+// insertRows adds rows; an insert whose token the server remembers is taken for a repeat. An empty token is none's.
+func (s *Store) insertRows(ctx context.Context, b *rowBuffer, token string) error {
+	settings := unheardOf()
+	if token != "" {
+		settings[dedupToken] = "rows-" + hex.EncodeToString([]byte(token))
+	}
+	batch, err := s.db.PrepareBatch(driver.Context(ctx, driver.WithSettings(settings)), "INSERT INTO records ("+recordColumns+")")
+	if err != nil {
+		return err
+	}
+	if err := b.fill(batch); err != nil {
+		return errors.Join(err, batch.Abort())
+	}
+	return batch.Send()
+}
+
+// verify looks whether what was inserted is there, and nothing else at its places.
+func (s *Store) verify(ctx context.Context, batch []*segment, k *known, b *rowBuffer) error {
+	whole, err := s.fingerprints(ctx, batch)
+	if err != nil || maps.Equal(whole, wanted(batch)) {
+		return err
+	}
+	for again := false; ; again = true {
+		have, err := s.readLeaves(ctx, batch)
+		if err != nil {
+			return err
+		}
+		missing, err := compare(batch, have, k.marked)
+		if err != nil || !missing {
+			return err
+		}
+		if again {
+			return errors.New("the server took rows and does not have them")
+		}
+		if err := s.insertRows(ctx, b, ""); err != nil { // it remembered the token, but has not the rows
+			return err
+		}
+	}
+}
+
+// compare reports whether records of the batch are missing in the database, and fails if there are others at their
+// places, unless the segment was taken before them.
+func compare(batch []*segment, have map[place][][32]byte, taken func(*segment) bool) (missing bool, err error) {
+	for _, in := range batch {
+		for i, f := range in.Frames {
+			leaves := have[place{in.Tenant, in.Run, f.Seq}]
+			own := slices.Contains(leaves, in.leaves[i])
+			missing = missing || !own
+			if len(leaves) > 1 || len(leaves) == 1 && !own {
+				if !own || !taken(in) {
+					return false, fmt.Errorf("run %s record %d: %w", in.Run, f.Seq, store.ErrConflict)
+				}
+			}
+		}
+	}
+	return missing, nil
+}

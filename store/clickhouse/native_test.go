@@ -1,0 +1,113 @@
+package clickhouse
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	driver "github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
+	"github.com/custody-project/custody/store/storetest"
+)
+
+// oldRecords is as much of the table as a server of 2018 can have: seconds for time, no codecs,
+// no LowCardinality, no retention, no indexes.
+const oldRecords = `CREATE TABLE records (
+	tenant String, run String, time DateTime, seq UInt64, leaf FixedString(32),
+	class Enum8('output' = 1, 'activity' = 2, 'evidence' = 3), ingested DateTime DEFAULT now(), root FixedString(32),
+	kind String, observer String, step String, proc String, path String, host String, hash String, secret String, rule String,
+	salt FixedString(16), body String
+) ENGINE = ReplacingMergeTree PARTITION BY (toDate(ingested), class) ORDER BY (tenant, run, time, seq, leaf)`
+
+// TestNativeProtocol sends our batches to a real server over the native protocol and reads back
+// exactly what was sent. It covers the connection, the column list, the blocks and the reading of our
+// bytes, and the end of a connection. What that server has not, it does not: the schema's
+// types, deduplication, parameters, projections, retention, erasure; TestSuite has those over HTTP.
+func TestNativeProtocol(t *testing.T) {
+	o, err := parse(clickhousetest.StartOld(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(o.Settings) // those of our time are not known there
+	db, err := driver.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s := &Store{db: db, schema: schema{database: "default"}, settle: time.Second}
+	if err := s.exec(t.Context(), oldRecords); err != nil {
+		t.Fatal(err)
+	}
+	events := storetest.Events(5000)
+	for i, text := range storetest.AnyText() { // in the place of a line of output
+		exec := *events[4].Exec
+		exec.Exe = text
+		events[2+4*i].Kind, events[2+4*i].Output, events[2+4*i].Exec = audit.KindExec, nil, &exec
+	}
+	seg := storetest.Segments("r-1", storetest.Frames("r-1", events), 5000)[0]
+	in, err := prepare(seg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, compression := range []driver.CompressionMethod{driver.CompressionNone, driver.CompressionLZ4} {
+		t.Run(compression.String(), func(t *testing.T) {
+			o := *o
+			o.Compression = &driver.Compression{Method: compression}
+			db, err := driver.Open(&o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			s.db = db
+			sendAndRead(t, s, in)
+		})
+	}
+}
+
+func sendAndRead(t *testing.T, s *Store, in *segment) {
+	ctx := t.Context()
+	if err := s.exec(ctx, "TRUNCATE TABLE records"); err != nil {
+		t.Fatal(err)
+	}
+	var b rowBuffer
+	for i, f := range in.Frames {
+		b.add(in, f, in.heads[i], in.leaves[i])
+	}
+	batch, err := s.db.PrepareBatch(ctx, "INSERT INTO records ("+recordColumns+")")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.fill(batch); err != nil {
+		t.Fatal(err)
+	}
+	if err := batch.Send(); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := s.db.Query(ctx, "SELECT tenant, run, seq, time, leaf, root, body = '', kind, observer, step, proc, path, host, hash, secret, rule, salt, body FROM records ORDER BY seq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	n := 0
+	for ; rows.Next(); n++ {
+		got, err := scanRow(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := in.heads[n]
+		want.Time = want.Time.Truncate(time.Second)
+		if f := got.Frame(); string(f.Body) != string(in.Frames[n].Body) || f.Salt != in.Frames[n].Salt || got.leaf != in.leaves[n] || !got.SameColumns(want) {
+			t.Fatalf("record %d came back as %+v", n, got)
+		}
+	}
+	if err := rows.Err(); err != nil || n != len(in.Frames) {
+		t.Fatalf("%d rows, want %d: %v", n, len(in.Frames), err)
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := s.exec(over, "SELECT 1"); err == nil {
+		t.Error("a context that is over does not end a query")
+	}
+}
