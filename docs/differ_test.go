@@ -43,6 +43,9 @@ func TestDiffer(t *testing.T) {
 		kind := slices.Sorted(maps.Keys(d.changes))[d.rand.IntN(len(d.changes))]
 		data, what := d.changes[kind](from)
 		status := d.judge(from.name+", "+kind+": "+what, data, d.arguments)
+		if d.rand.IntN(4) == 0 { // what cannot be judged ends the check at the same place
+			d.judgeBy(from.name+", unknown key, "+kind+": "+what, data, proof.Trust{Keys: note.VerifierList(must(d.stranger.Verifier()))}, []string{"--key", d.stranger.Public})
+		}
 		genuine := slices.ContainsFunc(d.bundles, func(b real) bool { return bytes.Equal(data, b.data) })
 		if kind == "bytes" && status == 0 && !genuine {
 			t.Errorf("%s: accepted: %s", from.name, what)
@@ -62,6 +65,7 @@ type differ struct {
 	changes   map[string]func(real) (data []byte, what string)
 	key       proof.Key // signs everything that is written again
 	root      proof.Key // of a fleet, signs the statements about hosts
+	stranger  proof.Key // signs nothing
 	hosts     [][]byte
 	trust     proof.Trust
 	arguments []string
@@ -79,7 +83,7 @@ type real struct {
 func newDiffer(t *testing.T) *differ {
 	d := &differ{t: t, rand: rand.New(rand.NewPCG(*differSeed, 0)), others: newCheckers(t), dir: t.TempDir()}
 	d.key = must(proof.LoadOrCreateKey(filepath.Join(d.dir, "keys")))
-	d.root = signerOf(t, "fleet.example")
+	d.root, d.stranger = signerOf(t, "fleet.example"), signerOf(t, "stranger.example")
 	state := func(by proof.Key, public string) []byte {
 		return must(must(proof.NewHost(public, time.Unix(1, 0))).Sign(by))
 	}
@@ -99,13 +103,20 @@ func newDiffer(t *testing.T) *differ {
 	return d
 }
 
-// judge asks all checkers, and fails the test if they differ.
+// judge asks all checkers, which trust the host's key, and fails the test if they differ.
 func (d *differ) judge(what string, data []byte, arguments []string) int {
+	d.t.Helper()
+	return d.judgeBy(what, data, d.trust, arguments)
+}
+
+// judgeBy is judge for another trust, which arguments give the other checkers.
+func (d *differ) judgeBy(what string, data []byte, trust proof.Trust, arguments []string) int {
+	d.t.Helper()
 	path := filepath.Join(d.dir, "bundle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		d.t.Fatal(err)
 	}
-	status, err := ours(d.t, path, d.trust)
+	status, err := ours(d.t, path, trust)
 	for _, other := range d.others.all {
 		if answer := other.ask(append([]string{path}, arguments...)...); !strings.HasPrefix(answer, fmt.Sprint(status, " ")) {
 			kept := filepath.Join(os.TempDir(), "custody-differ.tar")
