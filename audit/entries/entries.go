@@ -21,6 +21,8 @@ import (
 var (
 	// ErrTwice: an entry before it is about the same segment or record, and says something else.
 	ErrTwice = errors.New("the log has two different entries about one thing")
+	// ErrAgain: the same entry is in the log already.
+	ErrAgain = errors.New("the log has an entry twice")
 	// ErrOrder: the segment before it is not in the log.
 	ErrOrder = errors.New("the segment before is not in the log")
 	// ErrUnknown: it is of no kind that this version knows.
@@ -31,7 +33,7 @@ var (
 type Conflict struct {
 	Index uint64
 	Leaf  proof.Leaf // zero with ErrUnknown
-	First uint64     // with ErrTwice: the entry before it
+	First uint64     // with ErrTwice and ErrAgain: the entry before it
 	Err   error
 }
 
@@ -40,6 +42,8 @@ func (c *Conflict) Error() string {
 	switch c.Err {
 	case ErrTwice:
 		return fmt.Sprintf("%v: entry %d is %s %s %d, entry %d another", c.Err, c.First, c.Leaf.Of, c.Leaf.Run, c.Leaf.N, c.Index)
+	case ErrAgain:
+		return fmt.Sprintf("%v: entry %d is %s %s %d, entry %d the same", c.Err, c.First, c.Leaf.Of, c.Leaf.Run, c.Leaf.N, c.Index)
 	case ErrOrder:
 		return fmt.Sprintf("%v: entry %d is segment %d of run %s", c.Err, c.Index, c.Leaf.N, c.Leaf.Run)
 	}
@@ -59,7 +63,7 @@ PRAGMA user_version = 1`
 
 // Open opens the index in a file, and makes it if it does not exist. A file that is not an index is replaced.
 func Open(path string) (*Index, error) {
-	x, err := open(path)
+	x, err := open(path, "NORMAL")
 	if err == nil {
 		return x, nil
 	}
@@ -68,22 +72,23 @@ func Open(path string) (*Index, error) {
 			return nil, fmt.Errorf("index of the log's entries: %w", err)
 		}
 	}
-	if x, err = open(path); err != nil {
+	if x, err = open(path, "NORMAL"); err != nil {
 		return nil, fmt.Errorf("index of the log's entries: %w", err)
 	}
 	return x, nil
 }
 
-// OpenKept is Open for an index that holds what cannot be made again: a file that is no index is an error.
+// OpenKept is Open for an index that holds what cannot be made again: a file that is no index is an error, and what was
+// changed survives a loss of power.
 func OpenKept(path string) (*Index, error) {
-	x, err := open(path)
+	x, err := open(path, "FULL")
 	if err != nil {
 		return nil, fmt.Errorf("index of the log's entries: %s: %w", path, err)
 	}
 	return x, nil
 }
 
-func open(path string) (*Index, error) {
+func open(path, synchronous string) (*Index, error) {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
@@ -99,7 +104,7 @@ func open(path string) (*Index, error) {
 		return nil, err
 	}
 	dsn := (&url.URL{Scheme: "file", Opaque: url.PathEscape(path)}).String()
-	db, err := sql.Open("sqlite", dsn+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_txlock=immediate")
+	db, err := sql.Open("sqlite", dsn+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous("+synchronous+")&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +181,7 @@ func (t *Tx) Find(l proof.Leaf) (index uint64, digest proof.Hash, found bool, er
 }
 
 // Take enters what the entry at index says, and returns what is wrong with it; nil if nothing is. The first entry about a thing
-// stays the one that Find returns. The same entry once more is nothing wrong.
+// stays the one that Find returns.
 func (t *Tx) Take(index uint64, entry []byte) (*Conflict, error) {
 	l, err := proof.ParseLeaf(entry)
 	switch {
@@ -192,7 +197,7 @@ func (t *Tx) Take(index uint64, entry []byte) (*Conflict, error) {
 	case found && digest != l.Digest:
 		return &Conflict{index, l, first, ErrTwice}, nil
 	case found:
-		return nil, nil
+		return &Conflict{index, l, first, ErrAgain}, nil
 	}
 	if _, err := t.tx.ExecContext(t.ctx, "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", l.Of, l.Run, int64(l.N), l.Digest[:], int64(index)); err != nil {
 		return nil, fmt.Errorf("index of the log's entries: %w", err)

@@ -42,6 +42,7 @@ const (
 	Forked     = "log-forked"         // it signed two trees of one size
 	Altered    = "entries-altered"    // its root is not that of the entries that it publishes
 	Twice      = "entry-twice"        // two entries say different things of one segment, or of one erasure
+	Again      = "entry-again"        // an entry about a run is there a second time
 	Order      = "entry-out-of-order" // a segment is there, and the one before it is not
 	Unknown    = "entry-unknown"      // it is nothing that this version knows
 )
@@ -58,6 +59,9 @@ type Report struct {
 	Size   uint64  `json:"size"`   // entries that were read and are under a checkpoint
 	Read   uint64  `json:"read"`   // of these, in this check
 	Alarms []Alarm `json:"alarms"` // of this check, and all from before that the log has signed
+	// Checkpoint is the signed note over the Size entries, empty if none was read. Two monitors that were shown two
+	// logs have notes that contradict each other.
+	Checkpoint string `json:"checkpoint,omitempty"`
 }
 
 // Monitor keeps in one file how far it has read, and what it found. Its methods are not for concurrent use.
@@ -142,7 +146,7 @@ func (m *Monitor) Follow(ctx context.Context, signed []byte) (Report, error) {
 // shown reports whether the log itself has signed what an alarm is about. Other alarms may be caused by a party between
 // log and monitor: they are reported and not kept.
 func (a Alarm) shown() bool {
-	return a.Name == Twice || a.Name == Order || a.Name == Unknown || a.Name == Forked
+	return a.Name == Twice || a.Name == Again || a.Name == Order || a.Name == Unknown || a.Name == Forked
 }
 
 // raise adds alarms to those that were kept, each once, and returns all.
@@ -207,7 +211,7 @@ func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r 
 			return nil, fmt.Errorf("the checkpoint that was kept: %w", err)
 		}
 	}
-	r.Size = kept.Size
+	r.Size, r.Checkpoint = kept.Size, string(text)
 	switch {
 	case c.Size < kept.Size:
 		return alarm(RolledBack, "it has %d entries, there were %d", c.Size, kept.Size), nil
@@ -227,7 +231,7 @@ func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r 
 	for _, conflict := range conflicts {
 		found = append(found, alarm(name(conflict.Err), "%v", conflict)...)
 	}
-	r.Size, r.Read = c.Size, c.Size-kept.Size
+	r.Size, r.Read, r.Checkpoint = c.Size, c.Size-kept.Size, string(signed)
 	return found, tx.Keep(keptCheckpoint, signed)
 }
 
@@ -238,6 +242,8 @@ func name(err error) string {
 	switch err {
 	case entries.ErrTwice:
 		return Twice
+	case entries.ErrAgain:
+		return Again
 	case entries.ErrOrder:
 		return Order
 	}

@@ -159,19 +159,21 @@ func TestMonitor(t *testing.T) {
 			h.force(t, manifest("r-d", 1, 1))
 			h.force(t, proof.ErasureLeaf("r-a", 4, proof.Hash{2}))
 			h.force(t, []byte("something else"))
+			h.force(t, manifest("r-b", 0, 1)) // so that it seems to be younger than it is
+			h.force(t, proof.RotationLeaf(proof.Hash{1}))
 			check(t, h.add(t, manifest("r-c", 1, 1)))
 			r, err = m.Check(t.Context())
-			wantNames(t, r, err, Twice, Order, Twice, Unknown)
+			wantNames(t, r, err, Twice, Order, Twice, Unknown, Again)
 			check(t, m.index.Close())
 			m = h.watch(t, h.source(t, way), state)
 			r, err = m.Check(t.Context())
-			wantNames(t, r, err, Twice, Order, Twice, Unknown)
-			if r.Read != 0 || r.Size != 272 {
+			wantNames(t, r, err, Twice, Order, Twice, Unknown, Again)
+			if r.Read != 0 || r.Size != 274 {
 				t.Errorf("%+v", r)
 			}
 			fresh := h.watch(t, h.source(t, way), filepath.Join(t.TempDir(), "state"))
 			r, err = fresh.Check(t.Context())
-			wantNames(t, r, err, Twice, Order, Twice, Unknown)
+			wantNames(t, r, err, Twice, Order, Twice, Unknown, Again)
 			text, err := json.Marshal(r)
 			if err != nil || !strings.Contains(string(text), `"name":"entry-twice","detail":"`) {
 				t.Errorf("%s, %v", text, err)
@@ -216,6 +218,29 @@ func TestTrees(t *testing.T) {
 	check(t, stranger.add(t, manifest("r-a", 0, 1)))
 	r, err = read(stranger.dir)
 	wantNames(t, r, err, Forked, Forged)
+}
+
+// TestViews: two monitors that are shown two logs of one key find nothing wrong with either. What each reports is signed by the
+// log, and both together show the fork.
+func TestViews(t *testing.T) {
+	h, other := newHost(t), newHost(t)
+	other.signer, other.key = h.signer, h.key
+	check(t, h.add(t, manifest("r-a", 0, 1), manifest("r-a", 1, 1)))
+	check(t, other.add(t, manifest("r-a", 0, 1), manifest("r-a", 1, 2)))
+	var shown []proof.Checkpoint
+	for _, h := range []*host{h, other} {
+		m := h.watch(t, h.source(t, "directory"), filepath.Join(t.TempDir(), "state"))
+		for range 2 { // the second time there is nothing new
+			r, err := m.Check(t.Context())
+			wantNames(t, r, err)
+			c, err := m.open([]byte(r.Checkpoint))
+			check(t, err)
+			shown = append(shown, c)
+		}
+	}
+	if shown[0] != shown[1] || shown[2] != shown[3] || shown[0].Size != shown[2].Size || shown[0].Root == shown[2].Root {
+		t.Errorf("they report %v", shown)
+	}
 }
 
 // TestSources: what cannot be read is no alarm, and nothing is read without bound.
