@@ -61,6 +61,7 @@ var cleanFolders = []string{
 	"notify",
 	"project",
 	"redact",
+	"redteam",
 	"run",
 	"sandbox",
 	"secrets",

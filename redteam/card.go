@@ -19,9 +19,9 @@ func (c *card) write(frame []byte) error {
 	return err
 }
 
-// read tells of answers until the card is gone: of all that only someone can
-// have sent who was reached. Resets and ICMP errors are how the fence says no.
-func (c *card) read(tell func(string)) {
+// read reports, until the card is gone, the answers that only a host which was reached can have sent. Resets and ICMP
+// errors are the fence's refusals.
+func (c *card) read(report func(string)) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := c.file.Read(buf)
@@ -30,7 +30,7 @@ func (c *card) read(tell func(string)) {
 		}
 		if n > vnetHeader {
 			if what := answer(buf[vnetHeader:n]); what != "" {
-				tell(what)
+				report(what)
 			}
 		}
 	}

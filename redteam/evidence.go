@@ -38,7 +38,7 @@ func (b *about) find() *audit.Record {
 }
 
 // mine reports whether a flow is the probe's: a name in it has the token; or both
-// its ends are those that the guest told of; or, if it could tell none, it went where only this probe goes.
+// its ends are those that the guest reported; or, if it reported none, its destination is this probe's alone.
 func (b *about) mine(f *audit.Flow) bool {
 	if b.hasToken(string(f.Name), string(f.SNI)) {
 		return true
@@ -85,8 +85,8 @@ func denied(b *about, r *audit.Record) bool {
 	return false
 }
 
-// deniedOrRefused: an enforcer says so; or the guest's own kernel refused, and there
-// was no packet, which only the guest can say: its sensor, or the probe's own words in the output.
+// deniedOrRefused: an enforcer recorded a denial; or the guest's own kernel refused and sent
+// no packet, which only the guest can report: its sensor, or the probe in its output.
 func deniedOrRefused(b *about, r *audit.Record) bool {
 	switch {
 	case denied(b, r):
@@ -125,7 +125,7 @@ func revoked(b *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Flow.State == audit.FlowRevoke && b.mine(r.Flow)
 }
 
-// interrupted: whoever came next found the run dead, and said so in its record.
+// interrupted: the next custody process found the run dead, and recorded that.
 func interrupted(_ *about, r *audit.Record) bool {
 	return r.Kind == audit.KindRun && r.Lifecycle.Phase == audit.PhaseEnd && r.Lifecycle.Status == audit.StatusInterrupted
 }
@@ -145,8 +145,8 @@ func flagged(rule audit.Rule) evidence {
 	}
 }
 
-// handed: the record reports that the secret was handed to its step, or taken back: all there is to be told
-// of files and processes that are the guest's own.
+// handed: the record reports that the secret was handed to its step, or taken back. There is nothing else to
+// record of files and processes in the guest.
 func handed(op audit.SecretOp) evidence {
 	return func(b *about, r *audit.Record) bool {
 		return r.Secret != nil && r.Secret.Op == op && slices.ContainsFunc(b.records, func(m audit.Record) bool {

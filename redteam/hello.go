@@ -10,43 +10,43 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // hello are the probes of what a TLS client says first. They go to the allowed
 // name's address with another name inside, or with the allowed name to another address.
 func (c *catalogue) hello() {
 	c.both("tls/allowed-sni-to-attacker", "the allowed name as SNI, at the attacker's address", AnyAddress, func(v Family) Probe {
-		return Probe{task: &task{Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 443, TLS: &tlsTask{SNI: world.Allowed}, Send: get(c.token(), world.Allowed)}}
+		return Probe{task: &task{Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 443, TLS: &tlsTask{SNI: simnet.Allowed}, Send: get(c.token(), simnet.Allowed)}}
 	})
-	evil := c.token() + "." + world.Attacker
+	evil := c.token() + "." + simnet.Attacker
 	c.add(Probe{ID: "tls/other-sni", Title: "the attacker's name as SNI, at the allowed name's address", Bypass: AnyAddress, task: c.shake(evil)})
-	c.add(Probe{ID: "tls/fronted-sni", Title: "another site at the same servers as SNI", Bypass: Shared, task: c.shake(world.Fronted)})
+	c.add(Probe{ID: "tls/fronted-sni", Title: "another site at the same servers as SNI", Bypass: Shared, task: c.shake(simnet.Fronted)})
 	c.add(Probe{ID: "tls/no-sni", Title: "no SNI, the name in Host only", Bypass: AnyAddress, task: c.shake("")})
 	c.raw("tls/split-sni", "a denied SNI, a few bytes a segment", LateSNI, func(token string) []piece {
-		return chop(clientHello(token+"."+world.Attacker, nil), 7)
+		return chop(clientHello(token+"."+simnet.Attacker, nil), 7)
 	})
 	c.raw("tls/late-sni", "a denied SNI beyond the first segment, behind a post-quantum key share", LateSNI, func(token string) []piece {
-		b := nameLast(clientHello(token+"."+world.Attacker, nil), token+"."+world.Attacker)
+		b := nameLast(clientHello(token+"."+simnet.Attacker, nil), token+"."+simnet.Attacker)
 		return []piece{{b[:1200], 200}, {b[1200:], 0}}
 	})
 	c.raw("tls/split-records", "a denied SNI, spread over TLS records", LateSNI, func(token string) []piece {
-		return []piece{{Data: rerecord(clientHello(token+"."+world.Attacker, nil), 48)}}
+		return []piece{{Data: rerecord(clientHello(token+"."+simnet.Attacker, nil), 48)}}
 	})
 	c.raw("tls/split-records-segments", "the same, a record a segment", LateSNI, func(token string) []piece {
-		return chop(rerecord(clientHello(token+"."+world.Attacker, nil), 48), 53)
+		return chop(rerecord(clientHello(token+"."+simnet.Attacker, nil), 48), 53)
 	})
 	c.raw("tls/two-names", "two names in one SNI, the allowed one first", LateSNI, func(token string) []piece {
-		return []piece{{Data: withNames(clientHello(world.Allowed, nil), world.Allowed, token+"."+world.Attacker)}}
+		return []piece{{Data: withNames(clientHello(simnet.Allowed, nil), simnet.Allowed, token+"."+simnet.Attacker)}}
 	})
 	c.raw("tls/ech", "ECH: the allowed name outside, another inside", ECH, func(token string) []piece {
-		return []piece{{Data: clientHello(token+"."+world.Attacker, echFor(world.Allowed))}}
+		return []piece{{Data: clientHello(token+"."+simnet.Attacker, echFor(simnet.Allowed))}}
 	})
 	c.raw("tls/not-tls", "another protocol on the port of TLS", OtherWay, func(token string) []piece {
 		return once("SSH-2.0-" + token + "\r\n")
 	})
 	c.raw("tls/cleartext", "HTTP without TLS on the port of TLS", HostHeader, func(token string) []piece {
-		return get(token, world.Allowed)
+		return get(token, simnet.Allowed)
 	})
 	c.raw("tls/other-content", "application data before any handshake", OtherWay, func(token string) []piece {
 		return once("\x17\x03\x03\x00\x40" + strings.Repeat(token, 64)[:64])
@@ -58,13 +58,13 @@ func (c *catalogue) hello() {
 	c.raw("tls/silence", "a connection that says nothing, to see whether one is made all the same", AnyAddress, func(string) []piece { return nil })
 	token := c.token()
 	c.add(Probe{ID: "tls/on-cleartext-port", Title: "TLS with another name on the port of cleartext", Bypass: AnyAddress, check: noHandshake, task: &task{
-		Do: "talk", Name: world.Plain, Port: 80, Send: []piece{{Data: clientHello(token+"."+world.Attacker, nil)}},
+		Do: "talk", Name: simnet.Plain, Port: 80, Send: []piece{{Data: clientHello(token+"."+simnet.Attacker, nil)}},
 	}})
 }
 
 // shake is a TLS handshake with the allowed name's address, and a request if there is an answer.
 func (c *catalogue) shake(sni string) *task {
-	return &task{Do: "talk", Name: world.Allowed, Port: 443, TLS: &tlsTask{SNI: sni}, Send: get(c.token(), cmp.Or(sni, world.Fronted))}
+	return &task{Do: "talk", Name: simnet.Allowed, Port: 443, TLS: &tlsTask{SNI: sni}, Send: get(c.token(), cmp.Or(sni, simnet.Fronted))}
 }
 
 // noHandshake finds fault with an answer that goes on with a handshake: an alert says no.
@@ -77,7 +77,7 @@ func noHandshake(r report) string {
 
 // raw adds a probe that says bytes to the allowed name.
 func (c *catalogue) raw(id, title string, bypass Bypass, say func(token string) []piece) {
-	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{Do: "talk", Name: world.Allowed, Port: 443, Send: say(c.token()), Timeout: 15}, check: noHandshake})
+	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{Do: "talk", Name: simnet.Allowed, Port: 443, Send: say(c.token()), Timeout: 15}, check: noHandshake})
 }
 
 func get(token, host string) []piece {

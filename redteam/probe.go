@@ -43,7 +43,7 @@ type Probe struct {
 	binds   []secret // in the scene secrets: what the step has
 	about   []secret // what it is about, binds unless given
 	outer   outer    // what else is looked at outside; may be nil
-	proof   evidence // where the record says so
+	proof   evidence // the records that account for it
 }
 
 // Bypass is a published bypass of a sandbox's egress control.
@@ -147,7 +147,7 @@ type catalogue struct {
 }
 
 // Probes returns the suite. The nonce, of a few lower-case letters and digits,
-// tells its traffic from another's.
+// distinguishes its traffic from another's.
 func Probes(nonce string) []Probe {
 	c := &catalogue{nonce: nonce}
 	for _, part := range []func(){c.controls, c.names, c.addresses, c.hello, c.hosts, c.requests, c.rebinding, c.narrowing, c.configs, c.secrets, c.hostileKernel} {

@@ -5,24 +5,24 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // rebinding are the probes of names that a rule allows, and that lead where no
 // name may: through the gateway, which has to refuse them, and directly, where the resolver must not give the address.
 func (c *catalogue) rebinding() {
-	kinds := world.Rebinding()
+	kinds := simnet.Rebinding()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if kind == "public" || kind == "many" || kind == "mixed" {
-			continue // lead to someone who may be reached, too
+			continue // also leads to a host that the policy allows
 		}
 		title := "a name that leads to " + rebound[kind]
-		c.rebind("gateway-"+kind, title+", through the gateway", Rebinding, kind, world.Rebind, kinds[kind])
-		c.rebind("direct-"+kind, title+", directly", Rebinding, kind, world.RebindDirect, kinds[kind])
+		c.rebind("gateway-"+kind, title+", through the gateway", Rebinding, kind, simnet.Rebind, kinds[kind])
+		c.rebind("direct-"+kind, title+", directly", Rebinding, kind, simnet.RebindDirect, kinds[kind])
 	}
-	inside := []netip.Addr{world.SiteLAN4, world.SiteLAN6, world.Metadata4, world.Metadata6}
-	c.rebind("gateway-cname", "a CNAME into the attacker's zone, which leads to the host's network, through the gateway", Rebinding, "cname", world.Rebind, inside)
-	c.rebind("direct-cname", "the same, directly", Rebinding, "cname", world.RebindDirect, inside)
+	inside := []netip.Addr{simnet.SiteLAN4, simnet.SiteLAN6, simnet.Metadata4, simnet.Metadata6}
+	c.rebind("gateway-cname", "a CNAME into the attacker's zone, which leads to the host's network, through the gateway", Rebinding, "cname", simnet.Rebind, inside)
+	c.rebind("direct-cname", "the same, directly", Rebinding, "cname", simnet.RebindDirect, inside)
 	c.mixed()
 }
 
@@ -38,7 +38,7 @@ var rebound = map[string]string{
 func (c *catalogue) rebind(id, title string, bypass Bypass, kind, zone string, to []netip.Addr) {
 	p := Probe{ID: "rebind/" + id, Title: title, Bypass: bypass, allowed: asks, proof: withheld}
 	name := kind + "-" + c.token() + "." + zone
-	if zone == world.Rebind {
+	if zone == simnet.Rebind {
 		p.task = &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name)}
 		p.check = onlySynthetic
 	} else {
@@ -71,7 +71,7 @@ func noAddressOf(list []netip.Addr) check {
 
 // mixed are names that lead to a server that may be reached, among others or at first.
 func (c *catalogue) mixed() {
-	private := []netip.Addr{world.SiteLAN4, world.SiteLAN6}
+	private := []netip.Addr{simnet.SiteLAN4, simnet.SiteLAN6}
 	for _, m := range []struct {
 		id, title, kind string
 		bypass          Bypass
@@ -79,16 +79,16 @@ func (c *catalogue) mixed() {
 		{"mixed", "a name that leads to a public and to private addresses", "mixed", Rebinding},
 		{"flip", "a name with TTL 0 that leads to a public address at first, and then to the host's network", "flip", TTLZero},
 	} {
-		c.rebind("gateway-"+m.id, m.title+", through the gateway", m.bypass, m.kind, world.Rebind, private)
+		c.rebind("gateway-"+m.id, m.title+", through the gateway", m.bypass, m.kind, simnet.Rebind, private)
 		p := c.last()
 		p.allowed, p.task.Turns, p.task.Pause, p.Family = reaches, 2, 11000, ""
-		c.rebind("direct-"+m.id, m.title+", directly", m.bypass, m.kind, world.RebindDirect, private)
+		c.rebind("direct-"+m.id, m.title+", directly", m.bypass, m.kind, simnet.RebindDirect, private)
 		p = c.last()
 		p.allowed, p.task.Ports, p.task.Turns, p.task.Pause, p.Family = reaches, []int{7000}, 2, 11000, "" // longer than any answer is kept for a TTL of 0
 	}
-	many := world.Rebinding()["many"]
+	many := simnet.Rebinding()["many"]
 	beyond := many[len(many)-1]
-	c.rebind("direct-many", "a name with thousands of addresses: few of them are opened", Shared, "many", world.RebindDirect, nil)
+	c.rebind("direct-many", "a name with thousands of addresses: few of them are opened", Shared, "many", simnet.RebindDirect, nil)
 	p := c.last()
 	p.allowed, p.proof, p.task.Ports, p.task.Timeout = reaches, asked, nil, 3
 	p.check = func(r report) string {
@@ -103,7 +103,7 @@ func (c *catalogue) mixed() {
 	}})
 	token := c.token()
 	c.add(Probe{ID: "rebind/synthetic-as-answer", Family: IPv4, Title: "the address of one name for another", Bypass: Shared, allowed: asks, task: &task{
-		Do: "talk", Name: "same-" + token + "." + world.Wild, Port: 443, TLS: &tlsTask{SNI: "other-" + token + "." + world.Wild}, Send: get(token, world.Wild),
+		Do: "talk", Name: "same-" + token + "." + simnet.Wild, Port: 443, TLS: &tlsTask{SNI: "other-" + token + "." + simnet.Wild}, Send: get(token, simnet.Wild),
 	}})
 }
 

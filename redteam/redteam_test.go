@@ -61,7 +61,7 @@ func TestList(t *testing.T) {
 }
 
 // The hostile kernel, whose scene needs no VM. The topology is drawn at the type
-// stage and at the head of package world.
+// stage and at the head of package simnet.
 func TestHostileKernel(t *testing.T) {
 	t.Parallel()
 	rec := &record{}

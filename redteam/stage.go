@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/netpolicy/fence"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // outside is the scene without a sandbox: the suite itself sends from the host,
@@ -112,7 +112,7 @@ func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
 		return netpolicy.Rule{Pattern: pattern, Mode: mode, Ports: ports}
 	}
 	web, echo, echoUDP := netpolicy.Port{Proto: "tcp", Number: 443}, netpolicy.Port{Proto: "tcp", Number: 7000}, netpolicy.Port{Proto: "udp", Number: 7001}
-	list := []netpolicy.Rule{rule(world.Allowed, netpolicy.Gateway, web), rule(world.Direct, netpolicy.Direct, echo, echoUDP)}
+	list := []netpolicy.Rule{rule(simnet.Allowed, netpolicy.Gateway, web), rule(simnet.Direct, netpolicy.Direct, echo, echoUDP)}
 	policy, bad := netpolicy.New(list)
 	if err = errors.Join(err, bad); err != nil {
 		return nil, err
@@ -124,10 +124,10 @@ func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
 	open := func(a netip.Addr, name string, port netpolicy.Port, via netpolicy.Mode, until time.Time) {
 		err = errors.Join(err, s.fence.Open(a, fence.Permit{Name: name, Port: port, Via: via, Rule: name}, until))
 	}
-	open(knownSynthetic, world.Allowed, web, netpolicy.Gateway, time.Time{})
-	for _, a := range []netip.Addr{world.Direct4, world.Direct6} {
-		open(a, world.Direct, echo, netpolicy.Direct, later)
-		open(a, world.Direct, echoUDP, netpolicy.Direct, later)
+	open(knownSynthetic, simnet.Allowed, web, netpolicy.Gateway, time.Time{})
+	for _, a := range []netip.Addr{simnet.Direct4, simnet.Direct6} {
+		open(a, simnet.Direct, echo, netpolicy.Direct, later)
+		open(a, simnet.Direct, echoUDP, netpolicy.Direct, later)
 	}
 	if err != nil {
 		return nil, err
@@ -137,8 +137,8 @@ func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
 	return s.sockets(ctx)
 }
 
-// sockets are where custody's own would be, and on other ports, where whoever
-// comes was not held back.
+// sockets listen where Custody's own would, and on other ports, where a connection means that
+// the fence let it pass.
 func (s *stage) sockets(ctx context.Context) (closers []io.Closer, err error) {
 	for _, port := range []string{"22", "53", "80", "443", "8080", "8443"} {
 		l, err := s.fence.Listen(ctx, "tcp", net.JoinHostPort("", port))
@@ -195,8 +195,8 @@ func (s *stage) answered(what string) {
 	s.answers = append(s.answers, what)
 }
 
-// denials is how many packets were dropped so far, and what was told of it since the event n.
-func (s *stage) denials(n int) (count uint64, told []fence.Event, err error) {
+// denials is how many packets were dropped so far, and the fence's events about them since event n.
+func (s *stage) denials(n int) (count uint64, events []fence.Event, err error) {
 	sums, err := s.fence.Denials()
 	for _, sum := range sums {
 		count += sum
@@ -205,13 +205,13 @@ func (s *stage) denials(n int) (count uint64, told []fence.Event, err error) {
 	defer s.mu.Unlock()
 	for _, ev := range s.events[n:] {
 		if ev.State == audit.FlowDeny && !ev.Inbound {
-			told = append(told, ev)
+			events = append(events, ev)
 		}
 	}
-	return count, told, err
+	return count, events, err
 }
 
-// play makes one probe, and waits until the fence has told of it, or of nothing.
+// play makes one probe, and waits until the fence has reported it, or has nothing to report.
 func (s *stage) play(ctx context.Context, p Probe) error {
 	s.mu.Lock()
 	s.answers, s.taken = nil, nil
@@ -229,23 +229,23 @@ func (s *stage) play(ctx context.Context, p Probe) error {
 	if p.Control {
 		return s.control(ctx, p)
 	}
-	var told []fence.Event
+	var denials []fence.Event
 	dropped := uint64(0)
 	await(ctx, 2*time.Second, func() bool {
 		var now uint64
-		now, told, err = s.denials(n)
+		now, denials, err = s.denials(n)
 		dropped = now - before
-		return err != nil || dropped >= uint64(len(p.frames)-p.held) && len(told) > 0
+		return err != nil || dropped >= uint64(len(p.frames)-p.held) && len(denials) > 0
 	})
 	if err != nil {
 		return err
 	}
 	time.Sleep(2 * time.Millisecond) // what got through in spite of that is seen by then
-	return s.outcome(ctx, p, dropped, told)
+	return s.outcome(ctx, p, dropped, denials)
 }
 
-// outcome writes the first denial that the fence told of into the suite's record.
-func (s *stage) outcome(ctx context.Context, p Probe, dropped uint64, told []fence.Event) error {
+// outcome writes the first denial that the fence reported into the suite's record.
+func (s *stage) outcome(ctx context.Context, p Probe, dropped uint64, denials []fence.Event) error {
 	o := Outcome{Probe: p, Run: s.trial.Own, Blocked: true}
 	s.mu.Lock()
 	seen := append(append([]string{}, s.answers...), s.taken...)
@@ -259,13 +259,13 @@ func (s *stage) outcome(ctx context.Context, p Probe, dropped uint64, told []fen
 	if len(seen) > 0 {
 		o.Blocked, o.Detail = false, strings.Join(seen, "; ")
 	}
-	if len(told) > 0 {
-		seq, err := s.trial.Recorder.Record(ctx, denial(told[0]))
+	if len(denials) > 0 {
+		seq, err := s.trial.Recorder.Record(ctx, denial(denials[0]))
 		if err != nil {
 			return err
 		}
 		o.Recorded, o.Seq = true, seq
-		o.Detail = strings.TrimPrefix(o.Detail+"; flow deny: "+told[0].Reason, "; ")
+		o.Detail = strings.TrimPrefix(o.Detail+"; flow deny: "+denials[0].Reason, "; ")
 	}
 	s.trial.outcomes = append(s.trial.outcomes, o)
 	return nil

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // Recorder takes events into the suite's own record.
@@ -31,14 +31,14 @@ type Suite struct {
 	// Extra are egress rules, as a project's file writes them, that are added to the policies:
 	// to see that what they let out is found.
 	Extra []string
-	// Say tells the user how far the suite is, a line at a time; may be nil.
+	// Say, if set, is called with the suite's progress, a line at a time.
 	Say func(string)
 }
 
 // Outcome is what came of a probe.
 type Outcome struct {
 	Probe
-	Blocked  bool   `json:"blocked"`  // nothing was seen of it outside, and the guest was told no
+	Blocked  bool   `json:"blocked"`  // nothing of it was observed outside, and the guest got a refusal
 	Recorded bool   `json:"recorded"` // a record accounts for it
 	Run      string `json:"attacked,omitempty"`
 	Seq      uint64 `json:"evidence,omitempty"`
@@ -51,7 +51,7 @@ func (o Outcome) Holds() bool { return o.Recorded && o.Blocked != o.Control }
 // trial is one run of the suite.
 type trial struct {
 	Suite
-	world    *world.World
+	world    *simnet.World
 	dir      string
 	tokens   *regexp.Regexp // any of the probes'
 	outcomes []Outcome
@@ -83,7 +83,7 @@ func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outco
 	}
 	defer func() { err = errors.Join(err, files.remove()) }()
 	t.dir = files.dir
-	if t.world, err = world.New(ctx); err != nil {
+	if t.world, err = simnet.New(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.world.Close()) }()
@@ -140,16 +140,16 @@ const (
 	head = "version: 1\nproject: redteam\nresolvers: [\"udp://93.184.0.53\"]\nlimits: {time: 10m}\n"
 
 	rules = head + `egress:
-  - {allow: ` + world.Allowed + `}
-  - {allow: ` + world.Plain + `, ports: [tcp/80]}
-  - {allow: ` + world.API + `, http: {methods: [GET, POST], paths: ["/v1/*"]}}
-  - {allow: ` + world.Direct + `, ports: [tcp/7000, udp/7001], mode: direct}
-  - {allow: ` + world.Quiet + `, ports: [tcp/7000, udp/7001], mode: direct}
-  - {allow: "*.` + world.Wild + `"}
-  - {allow: "*.` + world.Rebind + `"}
-  - {allow: "*.` + world.RebindDirect + `", ports: [tcp/7000, udp/7001], mode: direct}
+  - {allow: ` + simnet.Allowed + `}
+  - {allow: ` + simnet.Plain + `, ports: [tcp/80]}
+  - {allow: ` + simnet.API + `, http: {methods: [GET, POST], paths: ["/v1/*"]}}
+  - {allow: ` + simnet.Direct + `, ports: [tcp/7000, udp/7001], mode: direct}
+  - {allow: ` + simnet.Quiet + `, ports: [tcp/7000, udp/7001], mode: direct}
+  - {allow: "*.` + simnet.Wild + `"}
+  - {allow: "*.` + simnet.Rebind + `"}
+  - {allow: "*.` + simnet.RebindDirect + `", ports: [tcp/7000, udp/7001], mode: direct}
 `
-	narrowed = head + "egress:\n  - {allow: " + world.Allowed + "}\n"
+	narrowed = head + "egress:\n  - {allow: " + simnet.Allowed + "}\n"
 	none     = head + "egress: []\n"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // script carries out tasks inside the sandbox.
@@ -15,7 +15,7 @@ import (
 //go:embed guest.py
 var script []byte
 
-// task is what the script is told; guest.py describes what each verb does.
+// task is what the script does; guest.py describes each verb.
 type task struct {
 	ID        string   `json:"id"`
 	Do        string   `json:"do"`
@@ -74,8 +74,8 @@ type report struct {
 	at time.Time // of its arrival
 }
 
-// cloaked is what the script reports of what it was told: written so that the redactor, through which all
-// output goes, finds nothing in it.
+// cloaked is what the script reports of the answers that it got, encoded so that the redactor, through which
+// all output passes, finds nothing in it.
 type cloaked []byte
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -104,11 +104,11 @@ func addrPort(s string) netip.AddrPort {
 func (r report) escaped(token string, allowed reach) string {
 	text := string(r.Answer)
 	switch {
-	case strings.Contains(text, world.Orders):
+	case strings.Contains(text, simnet.Orders):
 		return "the attacker answered"
-	case strings.Contains(text, world.HostService):
+	case strings.Contains(text, simnet.HostService):
 		return "a service of the host answered"
-	case allowed < reaches && strings.Contains(text, world.Hello) && strings.Contains(text, token):
+	case allowed < reaches && strings.Contains(text, simnet.Hello) && strings.Contains(text, token):
 		return "a server answered that should not have been reached"
 	}
 	return ""

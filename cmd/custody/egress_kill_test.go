@@ -12,19 +12,19 @@ import (
 
 	"github.com/google/nftables"
 
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // TestKilledWithFlowsOpen: kill -9 of custody stops what flows, through the
 // gateway and past it, and after any other command nothing of the sandbox's network is left.
 func TestKilledWithFlowsOpen(t *testing.T) {
 	d, w := newSite(t)
-	d.project(rules("  - allow: "+world.Allowed, "  - {allow: "+world.Direct+", ports: [tcp/7000, udp/7001], mode: direct}"))
+	d.project(rules("  - allow: "+simnet.Allowed, "  - {allow: "+simnet.Direct+", ports: [tcp/7000, udp/7001], mode: direct}"))
 	const script = `
-		curl -sS --cacert ca.pem -o /dev/null https://` + world.Allowed + `/big &
+		curl -sS --cacert ca.pem -o /dev/null https://` + simnet.Allowed + `/big &
 		python3 -c 'import socket, time
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-u.connect(("` + world.Direct + `", 7001))
+u.connect(("` + simnet.Direct + `", 7001))
 while True: u.send(b"still here"); time.sleep(0.01)' &
 		wait`
 	if err := w.Do(func() error { // this host has no containers
@@ -62,7 +62,7 @@ while True: u.send(b"still here"); time.sleep(0.01)' &
 }
 
 // forwarding is what the world's host forwards.
-func forwarding(t *testing.T, w *world.World) string {
+func forwarding(t *testing.T, w *simnet.World) string {
 	t.Helper()
 	var b strings.Builder
 	err := w.Do(func() error {
@@ -82,7 +82,7 @@ func forwarding(t *testing.T, w *world.World) string {
 }
 
 // echoes counts what the echo of the direct flow got.
-func echoes(w *world.World) int {
+func echoes(w *simnet.World) int {
 	n := 0
 	for _, r := range w.Requests() {
 		if r.Proto == "echo" {
@@ -93,7 +93,7 @@ func echoes(w *world.World) int {
 }
 
 // leftovers names the links and tables on the world's host that are custody's.
-func leftovers(t *testing.T, w *world.World) string {
+func leftovers(t *testing.T, w *simnet.World) string {
 	t.Helper()
 	var left []string
 	err := w.Do(func() error {

@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // The tests of this file use the program on a host of its own in a little
-// internet; package world draws it.
+// internet; package simnet draws it.
 
 // newSite returns a user on the world's host. The world's authority is trusted
 // there, and a workspace holds its certificate for the guest.
-func newSite(t *testing.T) (*door, *world.World) {
+func newSite(t *testing.T) (*door, *simnet.World) {
 	t.Helper()
-	w, err := world.New(t.Context())
+	w, err := simnet.New(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,18 +59,18 @@ func (d *door) flows(run string, state audit.FlowState) []audit.Flow {
 // the record says by whom, how, and why it could.
 func TestAllowedFetch(t *testing.T) {
 	d, w := newSite(t)
-	d.project(rules("  - allow: " + world.Allowed))
+	d.project(rules("  - allow: " + simnet.Allowed))
 	s := d.must(0, "run", "--workdir", d.dir, "--", "sh", "-ec", `
-		curl -sS --cacert ca.pem https://`+world.Allowed+`/page
-		git -c http.sslCAInfo=/workspace/ca.pem clone -q https://`+world.Allowed+`/repo.git copy
-		cat copy/`+world.RepoFile)
-	d.contains(s.stdout, world.Hello)
+		curl -sS --cacert ca.pem https://`+simnet.Allowed+`/page
+		git -c http.sslCAInfo=/workspace/ca.pem clone -q https://`+simnet.Allowed+`/repo.git copy
+		cat copy/`+simnet.RepoFile)
+	d.contains(s.stdout, simnet.Hello)
 
 	asked := false
 	for _, r := range d.records("last", "dns") {
 		if r.DNS.Type == "A" && r.DNS.Synthetic {
 			asked = true
-			if r.DNS.Name != world.Allowed || r.DNS.Verdict != audit.Allow || len(r.DNS.Answers) != 1 || r.DNS.Rule != world.Allowed+" tcp/443" {
+			if r.DNS.Name != simnet.Allowed || r.DNS.Verdict != audit.Allow || len(r.DNS.Answers) != 1 || r.DNS.Rule != simnet.Allowed+" tcp/443" {
 				t.Errorf("the question is recorded as %+v", *r.DNS)
 			}
 		}
@@ -83,11 +83,11 @@ func TestAllowedFetch(t *testing.T) {
 		t.Fatalf("%d flows were opened and %d closed", len(opened), len(closed))
 	}
 	for _, f := range closed {
-		if f.Name != world.Allowed || f.Rule != world.Allowed+" tcp/443" || f.DNSSeq == 0 || f.BytesIn < 1000 || f.BytesOut < 500 || f.Proc == "" || f.DurationNS == 0 {
+		if f.Name != simnet.Allowed || f.Rule != simnet.Allowed+" tcp/443" || f.DNSSeq == 0 || f.BytesIn < 1000 || f.BytesOut < 500 || f.Proc == "" || f.DurationNS == 0 {
 			t.Errorf("a flow's end is recorded as %+v", f)
 		}
 	}
-	d.contains(d.must(0, "timeline", "last").stdout, world.Allowed, "curl")
+	d.contains(d.must(0, "timeline", "last").stdout, simnet.Allowed, "curl")
 	d.verified("last")
 	if seen := w.Seen(); len(seen) > 0 {
 		t.Errorf("something else got out: %v", seen)
@@ -98,17 +98,17 @@ func TestAllowedFetch(t *testing.T) {
 // and in the record, and no one outside hears of it.
 func TestDeniedFetch(t *testing.T) {
 	d, w := newSite(t)
-	d.project(rules("  - allow: "+world.Allowed, "  - {allow: "+world.API+", http: {methods: [GET], paths: [/v1/*]}}"))
+	d.project(rules("  - allow: "+simnet.Allowed, "  - {allow: "+simnet.API+", http: {methods: [GET], paths: [/v1/*]}}"))
 	s := d.must(0, "run", "--workdir", d.dir, "--", "sh", "-c", `
 		try() { echo "== $1"; shift; "$@" 2>&1; echo "exit $?"; }
-		try name curl -sS -m 10 https://`+world.Attacker+`/
-		try address curl -sSk -m 10 https://`+world.Attacker4.String()+`/
-		try address6 curl -sSk -m 10 'https://[`+world.Attacker6.String()+`]/'
-		try port curl -sSk -m 10 https://`+world.Allowed+`:8443/
-		try front curl -sSk -m 10 --connect-to `+world.Fronted+`:443:`+world.Allowed+`:443 https://`+world.Fronted+`/
-		try method curl -sS -m 10 -X DELETE https://`+world.API+`/v1/x
-		try path curl -sS -m 10 https://`+world.API+`/admin
-		try allowed curl -sS -m 10 https://`+world.API+`/v1/x`)
+		try name curl -sS -m 10 https://`+simnet.Attacker+`/
+		try address curl -sSk -m 10 https://`+simnet.Attacker4.String()+`/
+		try address6 curl -sSk -m 10 'https://[`+simnet.Attacker6.String()+`]/'
+		try port curl -sSk -m 10 https://`+simnet.Allowed+`:8443/
+		try front curl -sSk -m 10 --connect-to `+simnet.Fronted+`:443:`+simnet.Allowed+`:443 https://`+simnet.Fronted+`/
+		try method curl -sS -m 10 -X DELETE https://`+simnet.API+`/v1/x
+		try path curl -sS -m 10 https://`+simnet.API+`/admin
+		try allowed curl -sS -m 10 https://`+simnet.API+`/v1/x`)
 	out := strings.Split(s.stdout, "== ")
 	if len(out) != 9 {
 		t.Fatalf("the script said %s", s.stdout)
@@ -121,10 +121,10 @@ func TestDeniedFetch(t *testing.T) {
 	for _, part := range out[6:8] {
 		d.contains(part, `"error"`, `"rule"`, `"run"`, `"seq"`)
 	}
-	d.contains(out[8], world.Hello, "exit 0")
+	d.contains(out[8], simnet.Hello, "exit 0")
 
 	denied := d.flows("last", audit.FlowDeny)
-	for _, want := range []string{world.Attacker4.String(), world.Attacker6.String()} {
+	for _, want := range []string{simnet.Attacker4.String(), simnet.Attacker6.String()} {
 		found := false
 		for _, f := range denied {
 			found = found || f.DstIP == want && f.Verdict == audit.Deny && f.Rule == "default" && f.Reason != ""
@@ -147,7 +147,7 @@ func TestDeniedFetch(t *testing.T) {
 }
 
 // download starts a run that fetches without end and returns when bytes flow.
-func (d *door) download(w *world.World, script string) (*exec.Cmd, *bytes.Buffer) {
+func (d *door) download(w *simnet.World, script string) (*exec.Cmd, *bytes.Buffer) {
 	d.Helper()
 	cmd := d.command("run", "--workdir", d.dir, "--", "sh", "-c", script)
 	var out bytes.Buffer
@@ -162,9 +162,9 @@ func (d *door) download(w *world.World, script string) (*exec.Cmd, *bytes.Buffer
 // through the gateway and past it, and the record has the bytes.
 func TestRevoke(t *testing.T) {
 	for name, c := range map[string]struct{ rule, script string }{
-		"gateway": {"  - allow: " + world.Allowed, `curl -sS --cacert ca.pem -o /dev/null https://` + world.Allowed + `/big; echo "curl: $?"`},
-		"http":    {"  - {allow: " + world.API + ", http: {methods: [GET]}}", `curl -sS -o /dev/null https://` + world.API + `/big; echo "curl: $?"`},
-		"direct":  {"  - {allow: " + world.Allowed + ", mode: direct}", `curl -sS --cacert ca.pem -o /dev/null https://` + world.Allowed + `/big; echo "curl: $?"`},
+		"gateway": {"  - allow: " + simnet.Allowed, `curl -sS --cacert ca.pem -o /dev/null https://` + simnet.Allowed + `/big; echo "curl: $?"`},
+		"http":    {"  - {allow: " + simnet.API + ", http: {methods: [GET]}}", `curl -sS -o /dev/null https://` + simnet.API + `/big; echo "curl: $?"`},
+		"direct":  {"  - {allow: " + simnet.Allowed + ", mode: direct}", `curl -sS --cacert ca.pem -o /dev/null https://` + simnet.Allowed + `/big; echo "curl: $?"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, w := newSite(t)

@@ -17,7 +17,7 @@ import (
 )
 
 // The whole suite, as a user calls it. The topology is drawn at the head of the
-// packages redteam and redteam/world.
+// packages redteam and redteam/simnet.
 func TestRedteam(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
 )
@@ -124,7 +124,7 @@ func TestTiersRecordAlike(t *testing.T) {
 		t.Run(c.Tier, func(t *testing.T) {
 			d, _ := newSite(t)
 			d.env = append(d.env, "TOKEN=a-secret-of-the-test")
-			d.project(rules("  - allow: "+world.Allowed) + `secrets:
+			d.project(rules("  - allow: "+simnet.Allowed) + `secrets:
   token: {from: "env:TOKEN", deliver: {env: TOKEN, file: token}}
 steps:
   - name: works
@@ -132,7 +132,7 @@ steps:
     run: |
       test "$(cat /run/secrets/token)" = "$TOKEN"
       echo content >file
-      curl -sS --cacert ca.pem https://` + world.Allowed + `/page
+      curl -sS --cacert ca.pem https://` + simnet.Allowed + `/page
       curl -sS --max-time 20 https://evil.example/ || true
       curl -sS --max-time 20 https://93.184.66.66/ || true
 `)

@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
-	"github.com/custody-project/custody/redteam/world"
+	"github.com/custody-project/custody/redteam/simnet"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/secrets"
 	"github.com/custody-project/custody/secrets/local"
@@ -31,7 +31,7 @@ type worldCmd struct {
 // Run runs a command on a host of its own in the red team's simulated internet, and reports what was seen outside that host.
 func (c worldCmd) Run(a *app) (err error) {
 	if c.Hosts {
-		return writeHosts(a.stdout, world.Hosts())
+		return writeHosts(a.stdout, simnet.Hosts())
 	}
 	if err := needRoot(); err != nil {
 		return err
@@ -42,7 +42,7 @@ func (c worldCmd) Run(a *app) (err error) {
 	if len(c.Command) == 0 {
 		return usageError{errors.New("give a command after --, such as: custody world -- custody run -- true")}
 	}
-	w, err := world.New(a.ctx)
+	w, err := simnet.New(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (c worldCmd) Run(a *app) (err error) {
 }
 
 // writeHosts writes a table of hosts.
-func writeHosts(out io.Writer, hosts []world.Host) error {
+func writeHosts(out io.Writer, hosts []simnet.Host) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "HOST\tPORTS\tADDRESSES\tWHAT")
 	for _, h := range hosts {
@@ -86,7 +86,7 @@ func writeHosts(out io.Writer, hosts []world.Host) error {
 
 // worldRedactor knows the key of the world's model, those values of the command's project that can be read without minting,
 // and patterns of secrets. dir is that of the project's file.
-func (a *app) worldRedactor(w *world.World, p project.File, dir string) (*redact.Redactor, error) {
+func (a *app) worldRedactor(w *simnet.World, p project.File, dir string) (*redact.Redactor, error) {
 	h, err := a.home()
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func policyOf(argv []string) string {
 
 // inWorld runs a command that trusts the world's authority, and has the key of its model in
 // WORLD_LLM_KEY.
-func (a *app) inWorld(w *world.World, argv []string) (code int, err error) {
+func (a *app) inWorld(w *simnet.World, argv []string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "custody-world-")
 	if err != nil {
 		return 0, err
@@ -150,7 +150,7 @@ func (a *app) inWorld(w *world.World, argv []string) (code int, err error) {
 
 // reportSeen reports the requests that servers got and what reached the attacker. What was seen of a packet is its beginning
 // only, and masked before it is shortened. The DNS queries of the project's own resolver are reported apart: the policy allows them.
-func (a *app) reportSeen(w *world.World, red *redact.Redactor, p project.File) error {
+func (a *app) reportSeen(w *simnet.World, red *redact.Redactor, p project.File) error {
 	for _, r := range w.Requests() {
 		a.say(fmt.Sprintf("a server got: %s %s%s", r.Method, r.Host, r.URI))
 	}
@@ -197,15 +197,15 @@ func newOwnDNS(p project.File) (own ownDNS, err error) {
 
 // describe returns a line about a query of the gateway's, "" for any other sighting. A query for a name that a rule allows is
 // the gateway's; if it went to another resolver than the world's, the attacker's sighting of its packet says so.
-func (o ownDNS) describe(s world.Sighting) string {
+func (o ownDNS) describe(s simnet.Sighting) string {
 	to := netip.AddrPortFrom(s.Dst.Addr().Unmap(), s.Dst.Port())
 	switch {
-	case s.Where == world.AtResolver:
+	case s.Where == simnet.AtResolver:
 		if name, _, _ := strings.Cut(s.Text, " "); len(o.policy.Match(name)) > 0 {
 			return "the gateway looked up " + name + ", which the policy allows; custody world --hosts lists the hosts that are here"
 		}
 	case slices.Contains(o.resolvers, to):
-		return "the gateway asked the resolver " + to.String() + ", which is not here: leave resolvers out of the project's file, or name udp://" + world.Resolver4.String()
+		return "the gateway asked the resolver " + to.String() + ", which is not here: leave resolvers out of the project's file, or name udp://" + simnet.Resolver4.String()
 	}
 	return ""
 }

@@ -1,4 +1,4 @@
-package world
+package simnet
 
 import (
 	"bytes"
@@ -239,7 +239,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// What a server was told is kept even when it is no request that the server would take.
+// What a client sends to a server is kept even when it is no request that the server would take.
 func TestTalks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

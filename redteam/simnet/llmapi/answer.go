@@ -28,7 +28,7 @@ type answer struct {
 
 type m = map[string]any
 
-// Served tells what was answered.
+// Served returns what was answered.
 func (a *answer) Served() Served {
 	v := Served{API: a.api, Status: a.status, Key: a.key, Input: a.in, Cached: a.cached, Output: a.output, Thinking: a.thinking, Calls: a.calls, Sent: a.sent}
 	v.Stream = a.q != nil && a.q.stream
@@ -143,7 +143,7 @@ func (a *answer) flush() {
 	http.NewResponseController(a.w).Flush()
 }
 
-// usage returns v, or nothing where the script says so.
+// usage returns v, or nothing where the script omits it.
 func (a *answer) usage(v m) any {
 	if a.q.script.mute {
 		return nil

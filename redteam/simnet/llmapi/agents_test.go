@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The agents of examples/agent work: they call the model, run what it wants, send back what
-// came of it, and add up what it cost.
+// The agents of examples/agent work: they call the model, run what it wants, send back its
+// results, and add up the cost.
 func TestAgents(t *testing.T) {
 	for _, a := range []struct{ script, base, key, path string }{
 		{"agent_anthropic.py", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", ""},

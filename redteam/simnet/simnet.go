@@ -1,4 +1,4 @@
-// Package world is a simulated internet for tests: a host on which Custody runs,
+// Package simnet is a simulated internet for tests: a host on which Custody runs,
 // servers that a policy may allow, and an attacker who owns every other address.
 //
 //	  site                        world                           rest
@@ -19,7 +19,7 @@
 //
 // The namespaces have no names. They live as long as a descriptor, a socket or a
 // process is in them, so that nothing is left of them however this process ends.
-package world
+package simnet
 
 import (
 	"context"
@@ -33,7 +33,7 @@ import (
 	"os/exec"
 	"sync"
 
-	"github.com/custody-project/custody/redteam/world/llmapi"
+	"github.com/custody-project/custody/redteam/simnet/llmapi"
 )
 
 // Names of the world. All of them are below Zone but the attacker's.
@@ -163,7 +163,7 @@ func (w *World) CA() []byte { return w.ca.pem }
 // Roots returns it as a pool.
 func (w *World) Roots() *x509.CertPool { return w.ca.pool() }
 
-// Model is what answers at LLM, and tells what it served.
+// Model is the server behind LLM. It logs what it served.
 func (w *World) Model() *llmapi.Server { return w.model }
 
 // ModelKey is the key that it wants, another one in each world.

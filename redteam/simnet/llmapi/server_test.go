@@ -13,7 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/llm"
-	"github.com/custody-project/custody/redteam/world/llmapi"
+	"github.com/custody-project/custody/redteam/simnet/llmapi"
 )
 
 const key = "sk-test-0123456789"

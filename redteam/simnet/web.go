@@ -1,6 +1,6 @@
 //lint:file-ignore SA1019 net/http serves listeners only, and this serves connections that are decrypted already
 
-package world
+package simnet
 
 import (
 	"bytes"
@@ -161,7 +161,7 @@ func (q queueListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 type talkKey struct{}
 
-// talk is a connection that keeps what it was told.
+// talk is a connection that keeps what its client sent.
 type talk struct {
 	net.Conn
 	web    *web
@@ -198,7 +198,7 @@ func (t *talk) Close() error {
 	return err
 }
 
-// heard keeps what a connection was told so far.
+// heard keeps what the client of a connection has sent so far.
 func (w *World) heard(t *talk) {
 	t.mu.Lock()
 	said := t.said
