@@ -62,6 +62,7 @@ var cleanFolders = []string{
 	"project",
 	"redact",
 	"redteam",
+	"replay",
 	"run",
 	"sandbox",
 	"secrets",

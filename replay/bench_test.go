@@ -44,7 +44,7 @@ func (b *busyRun) add(e audit.Event) uint64 {
 	return uint64(len(b.events))
 }
 
-// turn is one turn of the agent: a call of its model, and what the command does that came of it.
+// turn is one turn of the agent: a call of its model, and what the resulting command does.
 func (b *busyRun) turn(i int) {
 	const host, guest = audit.Host, audit.Guest
 	if i%50 == 0 {

@@ -20,7 +20,7 @@ type Call struct {
 	Tools []ToolUsed `json:"tools"`
 }
 
-// ToolUsed is a tool's call and the commands that came of it.
+// ToolUsed is a tool's call and the commands that it caused.
 type ToolUsed struct {
 	Name  audit.Text `json:"name"`
 	Execs []uint64   `json:"execs"`

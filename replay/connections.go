@@ -36,8 +36,8 @@ type Connection struct {
 	Requests []Request      `json:"requests"`
 	By       *Actor         `json:"by,omitempty"` // as the guest claims
 	Claim    uint64         `json:"claim_seq,omitempty"`
-	// Unclaimed: the host saw it, and no process of the guest's reports that it was its own.
-	// Unseen: a process of the guest's says so, and the host saw nothing of it.
+	// Unclaimed: the host observed it, and no process of the guest claims it.
+	// Unseen: a process of the guest claims it, and the host did not observe it.
 	Unclaimed bool `json:"unclaimed,omitempty"`
 	Unseen    bool `json:"unseen,omitempty"`
 }

@@ -14,7 +14,7 @@ import (
 // entry is what one record shows. All of it has been escaped.
 type entry struct {
 	pid    string
-	result string // what came of it, or what was done
+	result string // the result, or what was done
 	length string // how long or how much
 	mood   style  // of the result
 	indent int
@@ -75,8 +75,8 @@ func (p *printer) record(r audit.Record, body []byte, mark store.Mark) {
 	}
 }
 
-// describe returns what r shows, or false if another line shows it. It goes by
-// the kind: a payload of another kind is none.
+// describe returns what r shows, or false if another line shows it. Only the payload of
+// the record's own kind counts.
 func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
 	switch {
 	case (r.Kind == audit.KindRun || r.Kind == audit.KindStep) && r.Lifecycle != nil:

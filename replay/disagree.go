@@ -23,7 +23,7 @@ const (
 	teardown = 250 * time.Millisecond
 	// maxCompared flows and claims are compared; of further ones a finding reports that they were not.
 	maxCompared = 1 << 18
-	// maxDisagreements are told of each rule, and maxEvidence records of each.
+	// maxDisagreements are reported of each rule, with maxEvidence records each.
 	maxDisagreements = 100
 	maxEvidence      = 32
 )
@@ -166,7 +166,7 @@ func (j *judge) add(r *audit.Record) {
 	case r.Kind == audit.KindStep && r.Lifecycle != nil && host && r.Lifecycle.Phase == audit.PhaseEnd:
 		j.drained = at
 		if r.Lifecycle.Status != audit.StatusDone {
-			j.lost(at) // what was under way when it was ended may be told by one side only
+			j.lost(at) // what was under way at its end may be recorded by one side only
 		}
 	case r.Kind == audit.KindRun && r.Lifecycle != nil && host && r.Lifecycle.Phase == audit.PhaseEnd:
 		j.end, j.endedAt = r.Lifecycle, at
@@ -231,7 +231,7 @@ func (j *judge) note(m map[tuple]side, key tuple, s side) {
 func leaves(f *audit.Flow, dst netip.Addr) bool {
 	switch {
 	case f.Errno != 0 && syscall.Errno(f.Errno) != syscall.EINPROGRESS:
-		return false // it failed where it began, or was answered with a refusal that the host tells of
+		return false // it failed where it began, or was answered with a refusal that the host recorded
 	case dst.IsLoopback(), dst.IsUnspecified(), dst.IsMulticast(), dst.IsLinkLocalUnicast(), dst == link.Guest4, dst == link.Guest6:
 		return false
 	}

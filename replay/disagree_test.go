@@ -30,59 +30,59 @@ func TestDisagreements(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		want string // rules, and the numbers of the records that are the evidence
-		tell func(r *told)
+		tell func(r *script)
 	}{
-		{"both", "", func(r *told) { r.flow(audit.Guest, attempt(audit.Flow{})); r.flow(audit.Host, denied) }},
-		{"both, the host first", "", func(r *told) { r.flow(audit.Host, denied); r.flow(audit.Guest, attempt(audit.Flow{})) }},
-		{"the host alone", "flow-unclaimed [3]", func(r *told) { r.flow(audit.Host, denied) }},
-		{"the host alone, and it was let through", "flow-unclaimed [3]", func(r *told) {
+		{"both", "", func(r *script) { r.flow(audit.Guest, attempt(audit.Flow{})); r.flow(audit.Host, denied) }},
+		{"both, the host first", "", func(r *script) { r.flow(audit.Host, denied); r.flow(audit.Guest, attempt(audit.Flow{})) }},
+		{"the host alone", "flow-unclaimed [3]", func(r *script) { r.flow(audit.Host, denied) }},
+		{"the host alone, and it was let through", "flow-unclaimed [3]", func(r *script) {
 			r.flow(audit.Host, audit.Flow{ID: "f1", State: audit.FlowOpen, SrcPort: 1000, Verdict: audit.Allow})
 			r.flow(audit.Host, audit.Flow{ID: "f1", State: audit.FlowClose, SrcPort: 1000, Verdict: audit.Allow})
 		}},
-		{"the host alone, again and again", "flow-unclaimed [3 4]", func(r *told) {
+		{"the host alone, again and again", "flow-unclaimed [3 4]", func(r *script) {
 			r.flow(audit.Host, denied)
 			again := denied
 			again.SrcPort = 1001
 			r.flow(audit.Host, again)
 		}},
-		{"the guest alone", "connect-unseen [3]", func(r *told) { r.flow(audit.Guest, attempt(audit.Flow{})) }},
-		{"the guest alone, pending", "connect-unseen [3]", func(r *told) { r.flow(audit.Guest, attempt(audit.Flow{Errno: 115})) }},
-		{"the guest alone, to a name that is allowed", "connect-unseen [4]", func(r *told) {
+		{"the guest alone", "connect-unseen [3]", func(r *script) { r.flow(audit.Guest, attempt(audit.Flow{})) }},
+		{"the guest alone, pending", "connect-unseen [3]", func(r *script) { r.flow(audit.Guest, attempt(audit.Flow{Errno: 115})) }},
+		{"the guest alone, to a name that is allowed", "connect-unseen [4]", func(r *script) {
 			r.add(audit.Host, audit.KindDNS, given)
 			done := pending
 			done.Errno = 0
 			r.flow(audit.Guest, done)
 		}},
-		{"given up before the gateway took it", "", func(r *told) { r.add(audit.Host, audit.KindDNS, given); r.flow(audit.Guest, pending) }},
-		{"no route", "", func(r *told) { r.flow(audit.Guest, attempt(audit.Flow{Errno: 101})) }},
-		{"refused", "", func(r *told) { r.flow(audit.Guest, attempt(audit.Flow{Errno: 111})) }},
-		{"loopback", "", func(r *told) {
+		{"given up before the gateway took it", "", func(r *script) { r.add(audit.Host, audit.KindDNS, given); r.flow(audit.Guest, pending) }},
+		{"no route", "", func(r *script) { r.flow(audit.Guest, attempt(audit.Flow{Errno: 101})) }},
+		{"refused", "", func(r *script) { r.flow(audit.Guest, attempt(audit.Flow{Errno: 111})) }},
+		{"loopback", "", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{DstIP: "127.0.0.1", DstPort: 1}))
 			r.flow(audit.Guest, attempt(audit.Flow{DstIP: "::1", DstPort: 1}))
 			r.flow(audit.Guest, attempt(audit.Flow{DstIP: "::ffff:127.0.0.1", DstPort: 1}))
 			r.flow(audit.Guest, attempt(audit.Flow{DstIP: "0.0.0.0", DstPort: 1}))
 		}},
-		{"its own address", "", func(r *told) {
+		{"its own address", "", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{DstIP: "198.18.0.2", DstPort: 1}))
 			r.flow(audit.Guest, attempt(audit.Flow{SrcIP: "10.0.0.1", DstIP: "10.0.0.1", DstPort: 1}))
 		}},
-		{"the resolver", "", func(r *told) {
+		{"the resolver", "", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{DstIP: "198.18.0.1", DstPort: 53}))
 			r.flow(audit.Guest, attempt(audit.Flow{Proto: "udp", DstIP: "198.18.0.1", DstPort: 53}))
 		}},
-		{"a socket for messages, of which none was sent", "", func(r *told) {
+		{"a socket for messages, of which none was sent", "", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{Proto: "udp", DstIP: "8.8.8.8", DstPort: 53}))
 		}},
-		{"a message that nobody sent", "flow-unclaimed [3]", func(r *told) {
+		{"a message that nobody sent", "flow-unclaimed [3]", func(r *script) {
 			f := denied
 			f.Proto = "udp"
 			r.flow(audit.Host, f)
 		}},
-		{"what kernels send", "", func(r *told) {
+		{"what kernels send", "", func(r *script) {
 			r.flow(audit.Host, audit.Flow{State: audit.FlowDeny, Proto: "icmp6", DstIP: "ff02::2", Verdict: audit.Deny})
 			r.flow(audit.Host, audit.Flow{State: audit.FlowDeny, Proto: "0", Verdict: audit.Deny, Reason: "no IP packet"})
 		}},
-		{"late packets of a flow long after its begin", "", func(r *told) {
+		{"late packets of a flow long after its begin", "", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{}))
 			r.flow(audit.Host, audit.Flow{ID: "f1", State: audit.FlowOpen, SrcPort: 1000})
 			for range 100 {
@@ -90,54 +90,54 @@ func TestDisagreements(t *testing.T) {
 			}
 			r.flow(audit.Host, denied)
 		}},
-		{"the sensor lost something", "", func(r *told) {
+		{"the sensor lost something", "", func(r *script) {
 			r.flow(audit.Host, denied)
 			r.add(audit.Guest, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: "kernel_ring", What: "flow", Count: 3}})
 		}},
-		{"the sensor lost something else", "flow-unclaimed [3]", func(r *told) {
+		{"the sensor lost something else", "flow-unclaimed [3]", func(r *script) {
 			r.flow(audit.Host, denied)
 			r.add(audit.Guest, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: "kernel_ring", What: "exec", Count: 3}})
 		}},
-		{"the sensor lost something long before", "flow-unclaimed [24]", func(r *told) {
+		{"the sensor lost something long before", "flow-unclaimed [24]", func(r *script) {
 			r.add(audit.Guest, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: "kernel_ring", What: "flow", Count: 3}})
 			for range 20 {
 				r.exec("p2", "", "sleep")
 			}
 			r.flow(audit.Host, denied)
 		}},
-		{"denials that were put together", "", func(r *told) {
+		{"denials that were put together", "", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{}))
 			r.add(audit.Host, audit.KindFlow, audit.Event{Flow: &audit.Flow{State: audit.FlowDeny, Proto: "tcp", Count: 300, Verdict: audit.Deny}})
 		}},
-		{"the filter's ring was full", "", func(r *told) {
+		{"the filter's ring was full", "", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{}))
 			r.add(audit.Host, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: "flow_ring", Count: 300}})
 		}},
-		{"a claim without a port of its own", "", func(r *told) {
+		{"a claim without a port of its own", "", func(r *script) {
 			f := attempt(audit.Flow{})
 			f.SrcPort = 0
 			r.flow(audit.Guest, f)
 			r.flow(audit.Host, denied)
 		}},
-		{"the host's record has the guest's word", "", func(r *told) {
+		{"the host's record has the guest's word", "", func(r *script) {
 			f := denied
 			f.Proc = "p1"
 			r.flow(audit.Host, f)
 		}},
-		{"a guest that gives verdicts", "connect-unseen [3]", func(r *told) {
+		{"a guest that gives verdicts", "connect-unseen [3]", func(r *script) {
 			r.flow(audit.Guest, attempt(audit.Flow{}))
 			r.flow(audit.Guest, denied)
 		}},
-		{"it is recorded", "", func(r *told) {
+		{"it is recorded", "", func(r *script) {
 			r.flow(audit.Host, denied)
 			r.add(audit.Host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.RuleFlowUnclaimed, Seq: 3}})
 		}},
-		{"a guest cannot record it", "flow-unclaimed [3]", func(r *told) {
+		{"a guest cannot record it", "flow-unclaimed [3]", func(r *script) {
 			r.flow(audit.Host, denied)
 			r.add(audit.Guest, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.RuleFlowUnclaimed, Seq: 3}})
 		}},
 	} {
-		r := told{}
+		r := script{}
 		r.run(audit.PhaseStart)
 		r.exec("p1", "", "sh")
 		tc.tell(&r)
@@ -160,7 +160,7 @@ func disputes(s *Story) string {
 
 // TestUnsettled: nothing is said too early, nor of a run without a sensor, nor where records are not there.
 func TestUnsettled(t *testing.T) {
-	r := told{}
+	r := script{}
 	r.run(audit.PhaseStart)
 	r.exec("p1", "", "sh")
 	r.flow(audit.Host, audit.Flow{State: audit.FlowDeny, SrcPort: 1000})
@@ -182,7 +182,7 @@ func TestUnsettled(t *testing.T) {
 	if got := disputes(s); got != "" {
 		t.Errorf("beside a hole: %s", got)
 	}
-	deaf := told{}
+	deaf := script{}
 	deaf.run(audit.PhaseStart)
 	deaf.flow(audit.Host, audit.Flow{State: audit.FlowDeny, SrcPort: 1000})
 	deaf.run(audit.PhaseEnd)
@@ -191,9 +191,9 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
-// TestDisagreementsShown: connections, timeline and state say so.
+// TestDisagreementsShown: connections, timeline and state show them.
 func TestDisagreementsShown(t *testing.T) {
-	r := told{}
+	r := script{}
 	r.run(audit.PhaseStart)
 	r.exec("p1", "", "sh")
 	r.flow(audit.Host, audit.Flow{State: audit.FlowDeny, SrcPort: 1000, Verdict: audit.Deny})
@@ -230,7 +230,7 @@ func TestDisagreementsShown(t *testing.T) {
 
 // TestRecordedDisagreement: a recorded finding names the first record that shows it, and the model the others.
 func TestRecordedDisagreement(t *testing.T) {
-	r := told{}
+	r := script{}
 	r.run(audit.PhaseStart)
 	r.exec("p1", "", "sh")
 	for i := range 3 {
@@ -244,9 +244,9 @@ func TestRecordedDisagreement(t *testing.T) {
 	}
 }
 
-// TestManyDisagreements: a flood of them is told in few words.
+// TestManyDisagreements: a flood of them is summarized.
 func TestManyDisagreements(t *testing.T) {
-	r := told{}
+	r := script{}
 	r.run(audit.PhaseStart)
 	r.exec("p1", "", "sh")
 	for i := range 3000 {

@@ -5,8 +5,8 @@
 // A Story is a run's records held in memory, and the answers that they give: the
 // state at an instant, what changed between two, lanes over time, processes,
 // connections, files, LLM API calls, credentials, findings, and what each record
-// rests on and led to. The command line, the API and reports all ask it. Guest and
-// host are told apart in all of it, and what they disagree about is a finding.
+// rests on and led to. The command line, the API and reports all use it. It
+// distinguishes guest and host throughout, and their disagreements are findings.
 //
 // Its functions are pure: rows in, text or a model out. They read no flags, no
 // clock and no terminal. Everything that a guest could have chosen (argv, paths,
@@ -23,7 +23,7 @@ import (
 )
 
 // Rows are the records of one run in order of seq, as a store gives them.
-// Functions that say so range over them twice.
+// Some functions range over them twice: see their comments.
 type Rows = iter.Seq2[store.Row, error]
 
 // Options describe how text is laid out.

@@ -16,7 +16,7 @@ const (
 )
 
 // flow shows a guest's attempt, or what an enforcer did with a flow. The
-// process of a flow that the host saw is told from what the host saw: a guest said it.
+// process of a flow that the host observed is marked as a claim of the guest.
 func (p *printer) flow(r audit.Record) entry {
 	f := r.Flow
 	e := entry{pid: shortPID(f.PID, f.Proc), result: escape(string(f.State)), mood: magenta}
@@ -159,7 +159,7 @@ func dns(d *audit.DNS) entry {
 // question of the guest's came over UDP or TCP.
 func asked(d *audit.DNS) bool { return d.Proto != "" }
 
-// answer is what the guest was told.
+// answer is the answer that the guest got.
 func answer(d *audit.DNS) string {
 	switch {
 	case len(d.Answers) > 0:

@@ -217,7 +217,7 @@ func randomFlow(random *rand.Rand) audit.Flow {
 	}
 }
 
-// TestJoin: which process a flow of the host's is told to be of.
+// TestJoin: which process a flow that the host observed belongs to.
 func TestJoin(t *testing.T) {
 	at := func(s int) time.Time { return storetest.Start().Add(time.Duration(s) * time.Second) }
 	x := newIndex()

@@ -100,7 +100,7 @@ func (h *FileHistory) change(m *moment, f *audit.File, by *Actor) {
 	case audit.FileRename:
 		h.MovedTo = f.To
 	case audit.FileRead:
-		if !h.Written { // what a read tells of a file that no one was seen to write
+		if !h.Written { // known from a read: no write was observed
 			h.Size, h.SHA256, h.Unhashed = f.Size, f.SHA256, f.Unhashed
 		}
 		if h.Seq != 0 {

@@ -18,7 +18,7 @@ type Source interface {
 const (
 	// pollEvery is how often Follow asks for more.
 	pollEvery = 200 * time.Millisecond
-	// batch bounds what Follow holds in memory at once.
+	// batch bounds the rows that Follow holds in memory.
 	batch = 4096
 )
 

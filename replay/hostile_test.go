@@ -13,50 +13,50 @@ import (
 // hostile are runs in which a guest describes what costs a careless reader most.
 func hostile(n int) map[string][]audit.Event {
 	const host, guest = audit.Host, audit.Guest
-	runs := map[string]*told{}
-	tell := func(name string, each func(r *told, i int)) {
-		r := &told{}
+	runs := map[string]*script{}
+	tell := func(name string, each func(r *script, i int)) {
+		r := &script{}
 		r.run(audit.PhaseStart)
 		for i := range n {
 			each(r, i)
 		}
 		runs[name] = r
 	}
-	tell("a chain of parents", func(r *told, i int) { r.exec(fmt.Sprint("p", i), fmt.Sprint("p", i-1), "x") })
-	tell("a chain that is told backwards", func(r *told, i int) { r.exec(fmt.Sprint("p", n-i), fmt.Sprint("p", n-i-1), "x") })
-	tell("one circle of parents", func(r *told, i int) { r.exec(fmt.Sprint("p", i), fmt.Sprint("p", (i+1)%n), "x") })
-	tell("circles of ended parents", func(r *told, i int) {
+	tell("a chain of parents", func(r *script, i int) { r.exec(fmt.Sprint("p", i), fmt.Sprint("p", i-1), "x") })
+	tell("a chain that is told backwards", func(r *script, i int) { r.exec(fmt.Sprint("p", n-i), fmt.Sprint("p", n-i-1), "x") })
+	tell("one circle of parents", func(r *script, i int) { r.exec(fmt.Sprint("p", i), fmt.Sprint("p", (i+1)%n), "x") })
+	tell("circles of ended parents", func(r *script, i int) {
 		r.exec(fmt.Sprint("p", i), fmt.Sprint("p", i^1), "x")
 		if i%3 > 0 {
 			r.exit(fmt.Sprint("p", i), 0)
 		}
 	})
-	tell("one process again and again", func(r *told, i int) { r.exec("p", "q", "x") })
-	tell("children of one parent", func(r *told, i int) { r.exec(fmt.Sprint("p", i), "p0", "x") })
-	tell("one file renamed to and fro", func(r *told, i int) {
+	tell("one process again and again", func(r *script, i int) { r.exec("p", "q", "x") })
+	tell("children of one parent", func(r *script, i int) { r.exec(fmt.Sprint("p", i), "p0", "x") })
+	tell("one file renamed to and fro", func(r *script, i int) {
 		r.file("p", audit.FileRename, audit.Text(fmt.Sprint("/", i%2)), audit.Text(fmt.Sprint("/", 1-i%2)), "")
 	})
-	tell("names of directories", func(r *told, i int) {
+	tell("names of directories", func(r *script, i int) {
 		r.file("p", audit.FileWrite, audit.Text(fmt.Sprint("/a/b/", i)), "", "")
 		r.file("p", audit.FileRename, "/a", "/b", "")
 	})
-	tell("one claim from many processes", func(r *told, i int) {
+	tell("one claim from many processes", func(r *script, i int) {
 		r.flow(guest, audit.Flow{State: audit.FlowAttempt, Proc: fmt.Sprint("p", i), SrcPort: 1})
 		r.flow(host, audit.Flow{ID: fmt.Sprint("f", i), State: audit.FlowOpen, SrcPort: 1})
 	})
-	tell("claims of many connections", func(r *told, i int) {
+	tell("claims of many connections", func(r *script, i int) {
 		r.flow(guest, audit.Flow{State: audit.FlowAttempt, Proc: "p", SrcPort: 1 + i%60000})
 	})
-	tell("one name with many answers", func(r *told, i int) {
+	tell("one name with many answers", func(r *script, i int) {
 		r.add(host, audit.KindDNS, audit.Event{DNS: &audit.DNS{Name: "a.example", Proto: "udp", Verdict: audit.Allow, Answers: []string{fmt.Sprint(i)}}})
 	})
-	tell("gaps and holes", func(r *told, i int) {
+	tell("gaps and holes", func(r *script, i int) {
 		r.add(host, audit.KindGap, audit.Event{Gap: &audit.Gap{Stage: "wal", First: uint64(i*3 + 1), Last: uint64(i*3 + 2), Count: 1}})
 	})
-	tell("a terminal that is cleared", func(r *told, i int) {
+	tell("a terminal that is cleared", func(r *script, i int) {
 		r.add(host, audit.KindOutput, audit.Event{Output: &audit.Output{Stream: "tty", Text: "\x1b[2J\x1b[9999;9999Hx"}})
 	})
-	tell("freezes", func(r *told, i int) {
+	tell("freezes", func(r *script, i int) {
 		r.add(host, audit.KindVM, audit.Event{VM: &audit.VM{Op: []string{"freeze", "thaw"}[i%2]}})
 	})
 	events := map[string][]audit.Event{}

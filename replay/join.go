@@ -51,7 +51,7 @@ type tuple struct {
 	dstPort int
 }
 
-// tupleOf returns false for a flow that has too little to be told from others.
+// tupleOf returns false for a flow that cannot be distinguished from others.
 func tupleOf(f *audit.Flow) (tuple, bool) {
 	dst, err := netip.ParseAddr(f.DstIP)
 	t := tuple{strings.ToLower(f.Proto), f.SrcPort, dst.WithZone("").Unmap(), f.DstPort}

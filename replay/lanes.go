@@ -66,7 +66,7 @@ type Hole struct {
 	What  string  `json:"what"`
 	Lost  uint64  `json:"lost"`
 	Bytes int64   `json:"bytes"`
-	// Observer is who says so.
+	// Observer is who observed it.
 	Observer audit.Observer `json:"observer"`
 }
 
@@ -91,7 +91,7 @@ func laneNames() []string {
 const (
 	// maxColumns of a picture are drawn.
 	maxColumns = 8192
-	// maxLong items of a lane that last longer than a column are told one by one, the longest of them.
+	// maxLong items of a lane that last longer than a column are listed one by one, the longest of them.
 	maxLong = 2000
 )
 

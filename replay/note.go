@@ -57,8 +57,8 @@ func NotesQuery(run store.Run, limit int) store.Search {
 }
 
 // ReadNote reads a row as a note on the run, false if it is none. Only a host can take notes, and only in
-// an access log of the run's tenant or of a host that has no tenant: else whoever may write records of one
-// tenant could speak in the name of another one's people.
+// an access log of the run's tenant or of a host that has no tenant: else a writer of one tenant's records
+// could forge notes of another tenant's users.
 func ReadNote(run store.Run, row store.Row) (Note, bool) {
 	if !strings.HasPrefix(row.Run, store.AccessPrefix) || row.Tenant != "" && row.Tenant != run.Tenant || row.Erased != nil {
 		return Note{}, false

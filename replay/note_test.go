@@ -97,7 +97,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestTimelineNotes: a note stands below its record and is escaped; one whose record is another, or is not there, says so.
+// TestTimelineNotes: a note stands below its record and is escaped; one whose record is another, or is not there, is marked.
 func TestTimelineNotes(t *testing.T) {
 	run := store.Run{ID: "r-1"}
 	rows := []store.Row{

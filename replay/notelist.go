@@ -120,7 +120,7 @@ func (p *printer) noteText(n Note, b Bound, margin string) {
 	}
 }
 
-// warning tells what is wrong with the record that a note is about, "" if nothing is.
+// warning describes what is wrong with the record that a note is about, "" if nothing is.
 func (b Bound) warning(seq uint64) string {
 	switch b {
 	case BoundOther:

@@ -10,7 +10,7 @@ import (
 )
 
 // opened adds that a process opened a file with the credential key, at a time of the guest's clock that is lag before the arrival.
-func (r *told) opened(proc string, pid int, path audit.Text, lag time.Duration) uint64 {
+func (r *script) opened(proc string, pid int, path audit.Text, lag time.Duration) uint64 {
 	seq := r.add(audit.Guest, audit.KindFile, audit.Event{File: &audit.File{Proc: proc, PID: pid, Op: audit.FileRead, Path: path, Secrets: []string{"key"}}})
 	ev := &r.events[seq-1]
 	const offset = 5 * time.Second
@@ -21,7 +21,7 @@ func (r *told) opened(proc string, pid int, path audit.Text, lag time.Duration) 
 // TestOpenings: a credential has the processes that opened its files, how often, and which openings were after its end.
 func TestOpenings(t *testing.T) {
 	const file, vars = "/run/secrets/key", "/run/secrets/env"
-	r := told{}
+	r := script{}
 	r.secret(audit.Secret{Name: "key", Op: audit.SecretMint, Broker: "local", TTLNS: int64(time.Minute)})
 	r.exec("p1", "", "cat", file)
 	first := r.opened("p1", 2, file, 0)
@@ -54,7 +54,7 @@ func TestOpenings(t *testing.T) {
 
 // TestOpeningsBounded: the list of processes has an end, the count does not.
 func TestOpeningsBounded(t *testing.T) {
-	r := told{}
+	r := script{}
 	r.secret(audit.Secret{Name: "key", Op: audit.SecretMint, Broker: "local", TTLNS: int64(time.Hour)})
 	const all = maxReaders + 23
 	for i := range all {

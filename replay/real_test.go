@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// realRun is the record of a run in a VM, on the red team's little internet: a Python
+// realRun is the record of a run in a VM, on the simulated internet: a Python
 // program that connects in every honest way to what is allowed and what is not, and
 // breaks off, binds ports, forks, sends messages, and asks for names.
 func realRun(t testing.TB) []store.Frame {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// screen is what a terminal shows, as far as it can be told without its size:
+// screen is what a terminal shows, as far as its size does not matter:
 // lines that are written over by carriage returns, cursor moves and erasure.
 // Colours are left out, and so is every sequence that it does not know. It is no
 // terminal: lines are not wrapped, and where the size matters it takes 24 rows.

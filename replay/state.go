@@ -70,7 +70,7 @@ type FileState struct {
 	Observer audit.Observer `json:"observer"`
 }
 
-// GapAt is a gap, and who says so.
+// GapAt is a gap, and who declared it.
 type GapAt struct {
 	audit.Gap
 	Seq      uint64         `json:"seq"`

@@ -232,7 +232,7 @@ func keep[K comparable](m map[K]int32, key K, place int32) {
 
 func (s *Story) exec(m *moment, place int32, e *audit.Exec) {
 	uid := e.Proc
-	if uid == "" { // cannot be told from others, nor be ended; shown all the same
+	if uid == "" { // cannot be distinguished from others, nor be ended; shown all the same
 		uid = fmt.Sprintf("seq %d", m.seq)
 	}
 	m.x = s.proc(uid)

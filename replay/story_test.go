@@ -17,14 +17,14 @@ import (
 	"github.com/custody-project/custody/store/storetest"
 )
 
-// told is a run as a test tells it: each event is a second behind the one before.
-type told struct{ events []audit.Event }
+// script is a run as a test writes it: each event is a second after the one before.
+type script struct{ events []audit.Event }
 
-func (r *told) now() time.Time {
+func (r *script) now() time.Time {
 	return storetest.Start().Add(time.Duration(len(r.events)) * time.Second)
 }
 
-func (r *told) add(o audit.Observer, k audit.Kind, e audit.Event) uint64 {
+func (r *script) add(o audit.Observer, k audit.Kind, e audit.Event) uint64 {
 	e.Time, e.Observer, e.Kind = r.now(), o, k
 	if e.Step == "" && k != audit.KindRun {
 		e.Step = "agent"
@@ -33,24 +33,24 @@ func (r *told) add(o audit.Observer, k audit.Kind, e audit.Event) uint64 {
 	return uint64(len(r.events))
 }
 
-func (r *told) run(p audit.Phase) uint64 {
+func (r *script) run(p audit.Phase) uint64 {
 	return r.add(audit.Host, audit.KindRun, audit.Event{Lifecycle: &audit.Lifecycle{Phase: p, Status: audit.StatusDone}})
 }
 
-func (r *told) exec(proc, parent string, argv ...audit.Text) uint64 {
+func (r *script) exec(proc, parent string, argv ...audit.Text) uint64 {
 	return r.add(audit.Guest, audit.KindExec, audit.Event{Exec: &audit.Exec{Proc: proc, Parent: parent, PID: len(r.events), Exe: "/bin/" + argv[0], Argv: argv}})
 }
 
-func (r *told) exit(proc string, code int) uint64 {
+func (r *script) exit(proc string, code int) uint64 {
 	return r.add(audit.Guest, audit.KindExit, audit.Event{Exit: &audit.Exit{Proc: proc, Code: code}})
 }
 
-func (r *told) file(proc string, op audit.FileOp, path, to audit.Text, hash string) uint64 {
+func (r *script) file(proc string, op audit.FileOp, path, to audit.Text, hash string) uint64 {
 	return r.add(audit.Guest, audit.KindFile, audit.Event{File: &audit.File{Proc: proc, Op: op, Path: path, To: to, SHA256: hash, Size: int64(len(hash))}})
 }
 
 // flow adds a flow to 192.0.2.PORT.
-func (r *told) flow(o audit.Observer, f audit.Flow) uint64 {
+func (r *script) flow(o audit.Observer, f audit.Flow) uint64 {
 	if f.Proto == "" {
 		f.Proto = "tcp"
 	}
@@ -60,11 +60,11 @@ func (r *told) flow(o audit.Observer, f audit.Flow) uint64 {
 	return r.add(o, audit.KindFlow, audit.Event{Flow: &f})
 }
 
-func (r *told) secret(s audit.Secret) uint64 {
+func (r *script) secret(s audit.Secret) uint64 {
 	return r.add(audit.Host, audit.KindSecret, audit.Event{Secret: &s})
 }
 
-func (r *told) story(t testing.TB) *Story {
+func (r *script) story(t testing.TB) *Story {
 	t.Helper()
 	frames := storetest.Frames("r-1", r.events)
 	s, err := Read(summary(frames), rowsOf(frames))
@@ -75,7 +75,7 @@ func (r *told) story(t testing.TB) *Story {
 }
 
 // agent is a run in which a model asks for a command, which fetches something and writes it down.
-func agent() (r told, seqs map[string]uint64) {
+func agent() (r script, seqs map[string]uint64) {
 	seqs = map[string]uint64{}
 	code := 0
 	seqs["start"] = r.run(audit.PhaseStart)
@@ -287,7 +287,7 @@ func TestCompareRuns(t *testing.T) {
 }
 
 func TestOutputs(t *testing.T) {
-	r := told{}
+	r := script{}
 	r.run(audit.PhaseStart)
 	for i := range 5 {
 		r.add(audit.Host, audit.KindOutput, audit.Event{Output: &audit.Output{Stream: "tty", Text: audit.Text(fmt.Sprint(i))}})
@@ -419,8 +419,8 @@ func ask(s *Story, seq uint64) []any {
 		s.Processes(), s.Connections(), s.Files(), s.Calls(), s.Credentials(), s.Findings(), s.Outputs(0, 10), why, Compare(s, s)}
 }
 
-// FuzzStory reads whatever stands in a row, between rows that are sound, and asks
-// everything: it never panics, what it says can be encoded, and no list is null.
+// FuzzStory reads any row between valid rows, and calls every method:
+// none panics, each result can be encoded, and no list is null.
 func FuzzStory(f *testing.F) {
 	r, _ := agent()
 	known := storetest.Frames("r-1", r.events)

@@ -123,7 +123,7 @@ func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
 	return p
 }
 
-// learn takes up what other lines need to know of a row.
+// learn keeps what other lines need from a row.
 func (p *printer) learn(row store.Row) {
 	if p.began.IsZero() {
 		p.began = row.Time
@@ -136,7 +136,7 @@ func (p *printer) learn(row store.Row) {
 		return
 	}
 	r, err := decode(row)
-	if err != nil { // row says so when it gets there
+	if err != nil { // row reports it when it gets there
 		p.judge.lost(nanos(row.Time))
 		return
 	}
@@ -206,7 +206,7 @@ func (p *printer) marked(row store.Row, mark store.Mark) {
 	}
 }
 
-// checkSeq says so where records are not there and no gap is declared for them.
+// checkSeq reports records that are missing without a declared gap.
 func (p *printer) checkSeq(seq uint64) {
 	if seq > p.next {
 		for _, hole := range p.index.undeclared(span{p.next, seq - 1}) {

@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// maxTree levels of processes are told apart; deeper ones hang below their ancestor on the last.
+// maxTree bounds the levels of processes; deeper ones are placed below their ancestor on the last.
 const maxTree = 128
 
 // tree links the running processes. One whose parent has ended, or is not
@@ -56,7 +56,7 @@ func (n *scene) processes() []node {
 }
 
 // ancestors returns the index of each node's nearest running ancestor, -1 for
-// none. Each process that has ended is passed once, whoever's ancestor it is.
+// none. Each process that has ended is visited once.
 func (n *scene) ancestors(nodes []node, at []int32) []int32 {
 	const unknown, none = 0, -1
 	beyond := make([]int32, len(n.procs)) // of ended processes: 1 + index of the nearest running one above, or none

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Why is what one record rests on, and what came of it.
+// Why is what one record rests on, and what followed from it.
 type Why struct {
 	Seq     uint64        `json:"seq"`
 	Verdict audit.Verdict `json:"verdict,omitempty"`

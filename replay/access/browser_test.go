@@ -23,28 +23,28 @@ fetch("/api/v1/session").then(async r => {
 });
 </script>`
 
-// serveFront adds the page, and an empty one to begin at. The channel has what the page was told, each time.
-func (s *withOIDC) serveFront() (told chan string) {
-	told = make(chan string, 100)
+// serveFront adds the page, and an empty one to begin at. The channel has each answer that the page got.
+func (s *withOIDC) serveFront() (answers chan string) {
+	answers = make(chan string, 100)
 	s.mux.HandleFunc("GET /blank", func(w http.ResponseWriter, r *http.Request) {})
 	s.mux.HandleFunc("GET /arrived", func(w http.ResponseWriter, r *http.Request) {
 		text, _ := url.QueryUnescape(r.URL.RawQuery)
-		told <- text
+		answers <- text
 	})
 	s.mux.Handle("GET /{$}", s.Host(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Write([]byte(front))
 	})))
-	return told
+	return answers
 }
 
-// heard waits for what the page was told.
-func heard(t *testing.T, told chan string, want string) {
+// heard waits for the answer that the page got.
+func heard(t *testing.T, answers chan string, want string) {
 	t.Helper()
 	select {
-	case got := <-told:
+	case got := <-answers:
 		if got != want {
-			t.Fatalf("a page was told %q, want %q", got, want)
+			t.Fatalf("a page got %q, want %q", got, want)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the page did not come")
@@ -55,20 +55,20 @@ func heard(t *testing.T, told chan string, want string) {
 // set on the way back from another site, and the page has it.
 func TestBrowserLogin(t *testing.T) {
 	s := newOIDC(t, nil)
-	told := s.serveFront()
+	answers := s.serveFront()
 	p := browser.Open(t, s.base+"/blank", 800, 600)
 	p.Allow("another host: " + s.Issuer)
 	p.Allow("favicon.ico")
-	p.Allow("status of 401") // who is no one is told so
+	p.Allow("status of 401") // the answer without credentials
 	p.Go(s.base + "/")
-	heard(t, told, "401 ")
+	heard(t, answers, "401 ")
 	p.Go(s.base + "/oidc/login?next=/")
 	p.Type("input[name=user]", "ada")
 	p.Type("input[name=password]", "pw")
 	p.Click("button")
-	heard(t, told, "200 ada@example.com")
+	heard(t, answers, "200 ada@example.com")
 	p.Go(s.base + "/?later")
-	heard(t, told, "200 ada@example.com")
+	heard(t, answers, "200 ada@example.com")
 	if got := browser.Eval[string](p, "document.cookie"); got != "" {
 		t.Errorf("a script can read %q", got)
 	}
@@ -79,14 +79,14 @@ func TestBrowserLogin(t *testing.T) {
 		t.Errorf("logout: %d", got)
 	}
 	p.Go(s.base + "/?again")
-	heard(t, told, "401 ")
+	heard(t, answers, "401 ")
 }
 
 // TestBrowserAttacks: a page at another port of this host, which is the same site to SameSite, and one
-// of another site do all that a page can do with someone's session. Nothing comes of it.
+// of another site do all that a page can do with someone's session. It has no effect.
 func TestBrowserAttacks(t *testing.T) {
 	s := newOIDC(t, nil)
-	told := s.serveFront()
+	answers := s.serveFront()
 	s.mux.Handle("POST /form", s.Guard("POST /form", access.Rule{Role: access.Viewer, Action: "view"}, http.HandlerFunc(show)))
 	seen := make(chan string, 10)
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -129,7 +129,7 @@ func TestBrowserAttacks(t *testing.T) {
 	p.Go(strings.Replace(s.base, "127.0.0.1", "evil.localhost", 1) + "/")
 	wait(t, func() bool { return s.log.last(t).Reason == "host" })
 	p.Go(s.base + "/")
-	heard(t, told, "200 local")
+	heard(t, answers, "200 local")
 }
 
 // wait waits until something is so, which the browser brings about.

@@ -58,7 +58,7 @@ type Options struct {
 	Local    func(ctx context.Context) []string
 	Recorder Recorder
 	LinkFor  time.Duration // how long a one-time token is good; 0: ten minutes
-	Warn     func(string)  // is told what is not as it should be; nil: no one is
+	Warn     func(string)  // if set, is called with non-fatal problems
 }
 
 // New returns a Gate. Close it: it has a goroutine that cuts off what was withdrawn.

@@ -154,7 +154,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestTenants: who may look where, by each way to name a tenant.
+// TestTenants: who has access to which tenant, for each form of naming one.
 func TestTenants(t *testing.T) {
 	s := newSite(t, access.Config{})
 	acme := "Authorization: Bearer " + s.token(t, "ann", "acme", access.Admin)
@@ -214,7 +214,7 @@ func TestTenants(t *testing.T) {
 			t.Errorf("?%s: answered %s", c.query, w.Body)
 		}
 	}
-	// Whether a tenant exists cannot be told from the answer.
+	// The answer does not disclose whether a tenant exists.
 	s.token(t, "bob", "beta", access.Viewer)
 	there, not := s.do(s.request("GET", "/api/v1/viewer/r-1?tenant=beta", "", acme)), s.do(s.request("GET", "/api/v1/viewer/r-1?tenant=nowhere", "", acme))
 	if there.Body.String() != not.Body.String() {

@@ -14,10 +14,9 @@ type Recorder interface {
 	Record(ctx context.Context, a audit.Access) error
 }
 
-// journal hands access events to the Recorder. What was let in is written at once, each
-// on its own. What was refused is written at once too, as long as there are few: then it is
-// counted, with its like, and the counts are written at the end of the minute. So a flood
-// cannot fill the disk, and nothing is lost but detail.
+// journal hands access events to the Recorder. It writes each granted access immediately, and each
+// refused one as long as there are few. Beyond that it counts refused ones of the same kind, and writes
+// the counts at the end of the minute: a flood cannot fill the disk, and only details are lost.
 type journal struct {
 	to Recorder
 
@@ -32,7 +31,7 @@ type journal struct {
 const (
 	refusalsOfOne = 30  // events a minute of one address
 	refusalsOfAll = 300 // events a minute of all of them
-	maxHeld       = 512 // counts a minute: further ones go by less of what tells them apart
+	maxHeld       = 512 // counts a minute: further ones are put together under fewer attributes
 
 	recordTime = 10 * time.Second // for one event to become durable
 )

@@ -20,8 +20,8 @@ var errAway = errors.New("the issuer is away")
 var errKey = errors.New("no key of the issuer's fits")
 
 // keySet has the issuer's public keys. They are fetched when a token names one that is not
-// known, and again when they are old: so a new key works at once, and one that the issuer took
-// back stops working. An issuer is asked seldom, however many tokens with made-up keys come.
+// known, and again when they are old: a new key works immediately, and one that the issuer
+// withdrew stops working. Requests to the issuer are limited, however many tokens with made-up keys come.
 type keySet struct {
 	client *http.Client
 	algs   []jose.SignatureAlgorithm

@@ -50,8 +50,8 @@ func (l *limits) take(key string) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// Failed logins of one address: afterwards it is told to wait. Good credentials are never
-// held up by it: an attacker beside a user must not keep the user out, and 256 bits are not
+// Failed logins of one address: afterwards it has to wait. Valid credentials are never
+// delayed by it: an attacker beside a user must not keep the user out, and 256 bits are not
 // guessed at any rate.
 const (
 	failedEvery = rate.Limit(10.0 / 60)

@@ -129,7 +129,7 @@ func TestFlowAttacks(t *testing.T) {
 	refused("another issuer", c, with(s.atIssuer(t, c, to, "ada"), "iss", "https://evil.example"), "state")
 	c, to = again()
 	refused("an error", c, s.base+"/oidc/callback?error=access_denied&state="+param(to, "state"), "issuer-refused")
-	s = newOIDC(t, nil) // the one before is told to wait by now
+	s = newOIDC(t, nil) // the one before has to wait by now
 	c, to = again()
 	refused("no code", c, s.base+"/oidc/callback?state="+param(to, "state"), "issuer-refused")
 }
@@ -303,7 +303,7 @@ func TestForgedJWT(t *testing.T) {
 	}
 }
 
-// TestKeyRotation: a new key works at once, and made-up ones do not make the issuer work.
+// TestKeyRotation: a new key works immediately, and made-up ones do not make the issuer work.
 func TestKeyRotation(t *testing.T) {
 	s := newOIDC(t, nil)
 	status := func(jwt string) int { return s.do(s.request("GET", "/api/v1/viewer/r", "", bearer(jwt))).Code }

@@ -21,7 +21,7 @@ type Problem struct {
 	// Tenants are those to choose from, where the request names none.
 	Tenants []string `json:"tenants,omitempty"`
 
-	// After is how long to wait; the Retry-After header says so. 0: nothing is said.
+	// After is how long to wait, for the Retry-After header. 0: there is no such header.
 	After time.Duration `json:"-"`
 }
 

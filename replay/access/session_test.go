@@ -76,7 +76,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// TestOnceRace: of many who use it at once, one gets in.
+// TestOnceRace: of many concurrent uses of a link, one succeeds.
 func TestOnceRace(t *testing.T) {
 	s := newSite(t, access.Config{})
 	token, _ := s.Once()

@@ -12,7 +12,7 @@ import (
 
 // TLSConfig returns the server's side of TLS 1.2 and 1.3 with the certificate of two PEM files.
 // When the files change, connections that come later get the new certificate; while they
-// cannot be read, the one before, and warn is told. There is an error if they cannot be read now.
+// cannot be read, they get the one before, and warn is called. It is an error if they cannot be read now.
 func TLSConfig(cert, key string, warn func(string)) (*tls.Config, error) {
 	p := &pair{cert: cert, key: key, warn: warn}
 	if _, err := p.get(nil); err != nil {
@@ -71,7 +71,7 @@ func (p *pair) stat() (s [2]stamp, err error) {
 	return s, nil
 }
 
-// date tells of a certificate that no one will take.
+// date warns of a certificate that clients will refuse.
 func (p *pair) date(leaf *x509.Certificate) {
 	if leaf != nil && time.Now().After(leaf.NotAfter) {
 		p.tell(fmt.Sprintf("the certificate ran out on %s", leaf.NotAfter.Format(time.DateOnly)))

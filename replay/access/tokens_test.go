@@ -22,7 +22,7 @@ import (
 	"github.com/custody-project/custody/replay/access"
 )
 
-// TestMain is another process at the same tokens where the environment says so.
+// TestMain is another process on the same tokens if the environment asks for it.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("CUSTODY_TEST_TOKENS"); dir != "" {
 		if err := otherProcess(dir, os.Args[1:]); err != nil {
@@ -159,7 +159,7 @@ func TestTokenNames(t *testing.T) {
 	}
 }
 
-// TestTokenProcesses: several processes make tokens at once, and none is lost.
+// TestTokenProcesses: several processes make tokens concurrently, and none is lost.
 func TestTokenProcesses(t *testing.T) {
 	dir := t.TempDir()
 	var all sync.Map

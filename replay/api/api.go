@@ -72,7 +72,7 @@ type Options struct {
 	OIDC bool
 	// Assets serves all that is not below /api/; nil: nothing is there.
 	Assets http.Handler
-	// Log is told what the asker cannot be told; nil: no one is.
+	// Log, if set, gets the errors whose details the client must not see.
 	Log *slog.Logger
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time

@@ -18,7 +18,7 @@ type Gate interface {
 // errNobody means that the Gate let a request through and does not say whose it is.
 var errNobody = errors.New("the gate names no principal")
 
-// whoIs returns the principal, who may be no one at a public route.
+// whoIs returns the principal, which is anonymous at a public route.
 func whoIs(r *http.Request, rule access.Rule) (access.Principal, error) {
 	p, ok := access.From(r.Context())
 	if !rule.Public && (!ok || !p.Role.May(rule.Role)) {

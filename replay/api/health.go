@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Health is how the server is. It is told to anyone.
+// Health is the state of the server. It is public.
 type Health struct {
 	Store string `json:"store"` // ok or away
 	OIDC  bool   `json:"oidc"`  // a browser can log in with the OIDC issuer

@@ -160,7 +160,7 @@ func (j *jobs) add(one *job, now time.Time) (Job, error) {
 	j.all = append(j.all, one)
 	select {
 	case j.wake <- struct{}{}:
-	default: // it was told
+	default: // it was signalled already
 	}
 	return one.Job, nil
 }

@@ -23,7 +23,7 @@ const (
 	maxStreams, maxStreamsOf = 512, 32
 )
 
-// turnstile counts what goes on at once, of all and of each principal.
+// turnstile counts concurrent requests, in total and of each principal.
 type turnstile struct {
 	most, each int
 
@@ -128,7 +128,7 @@ func (s *Server) live(w http.ResponseWriter, r *request) error {
 	if err := st.send([]byte("retry: 1000\n\n")); err != nil {
 		return nil // the reader has gone
 	}
-	_ = s.follow(ctx, st, h, after) // a reader that is gone resumes, and is told by the connection's end
+	_ = s.follow(ctx, st, h, after) // a client that is gone resumes; the connection's end reports it
 	_ = deadline(st.rc, slowest)    // for what ends the answer
 	return nil
 }

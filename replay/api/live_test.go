@@ -96,7 +96,7 @@ func upTo(a, b uint64) (list []uint64) {
 }
 
 // TestLive follows a run of this host from its begin to its end: each record comes once and in order,
-// soon after it was recorded; a reader that comes again goes on where it was; the end is told.
+// soon after it was recorded; a client that reconnects goes on where it was; the end is reported.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -216,7 +216,7 @@ func (c counting) Records(ctx context.Context, q store.Query) iter.Seq2[store.Ro
 	return c.Source.Records(ctx, q)
 }
 
-// TestOnePoll: however many watch a run, the store is asked as often as for one. Those beyond the bound are told so.
+// TestOnePoll: however many clients watch a run, the store is polled as for one. Clients beyond the bound are refused.
 func TestOnePoll(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

@@ -21,7 +21,7 @@ type Notes interface {
 	Note(ctx context.Context, n audit.Note) (audit.Noted, error)
 }
 
-// NoteRequest is a note to be recorded, or the withdrawal of one. Its author is whoever the Gate let in.
+// NoteRequest is a note to be recorded, or the withdrawal of one. Its author is the principal of the request.
 type NoteRequest struct {
 	Seq       uint64     `json:"seq,omitempty"` // of the record that it is about; 0: the whole run
 	Text      audit.Text `json:"text,omitempty"`
@@ -147,7 +147,7 @@ func (s *Server) notes(w http.ResponseWriter, r *request) error {
 }
 
 func runNote(n replay.Note, waiting bool, bound replay.Bound) RunNote {
-	n.Remote = "" // where an author was is for those who may read the access log
+	n.Remote = "" // the author's address is only for readers of the access log
 	state := NoteStored
 	if waiting {
 		state = NoteRecorded

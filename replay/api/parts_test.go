@@ -410,7 +410,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestHeaders: every answer tells browsers to be careful; what is not there is a problem; a panic is told by an id.
+// TestHeaders: every answer has the security headers; what is not found is a problem; a panic is reported by an id.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *api.Options) {
@@ -470,8 +470,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestStories: many questions at once about many runs read each run once; memory is bounded; a run that is
-// too big for it is told so, and its records are still there.
+// TestStories: many concurrent requests about many runs read each run once; memory is bounded; a run that is
+// too large for it is a problem of its own, and its records are still there.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

@@ -20,7 +20,7 @@ const (
 	scanFor = 3 * time.Second
 	// pageBytes bounds the records of one page; one record is always there.
 	pageBytes = 8 << 20
-	// window is how many seqs are read at once against their order.
+	// window is how many records are read together when the order is descending.
 	window = 4096
 )
 

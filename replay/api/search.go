@@ -288,7 +288,7 @@ func (s *Server) allFindings(w http.ResponseWriter, r *request) error {
 	for i, row := range h.rows {
 		var record audit.Record
 		if json.Unmarshal(row.Body, &record) != nil || record.Finding == nil {
-			continue // whoever verifies the run is told
+			continue // verification of the run reports it
 		}
 		f := record.Finding
 		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, string(f.Rule), f.Detail, f.Seq, f.Secret, f.Proc, f.Action, h.marks[i]})

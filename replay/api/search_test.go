@@ -123,7 +123,7 @@ func (e endless) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row
 	}
 }
 
-// TestPartial: a search that takes too long answers with what it found, says so, and goes on there.
+// TestPartial: a search that takes too long answers with what it found, reports that it is partial, and can be continued.
 func TestPartial(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *api.Options) {

@@ -83,7 +83,7 @@ func newChecks(verify func(context.Context, store.Run) (proof.Report, error), no
 	return &checks{verify: verify, now: now, known: known, wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 }
 
-// of describes what is known of the run. A record that failed says so until another check has found otherwise.
+// of describes what is known of the run. A run that failed stays failed until another check finds otherwise.
 func (c *checks) of(run store.Run) Verification {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *checks) ask(run store.Run, again bool) (<-chan struct{}, error) {
 	c.wanted = append(c.wanted, p)
 	select {
 	case c.wake <- struct{}{}:
-	default: // it was told
+	default: // it was signalled already
 	}
 	return p.done, nil
 }
@@ -227,7 +227,7 @@ func (s *Server) carry(ctx context.Context, p *check) {
 func (s *Server) checkNewest(ctx context.Context) {
 	runs, err := s.source.Runs(ctx, store.Filter{Class: store.Sandboxes, Limit: lookAt})
 	if err != nil {
-		return // whoever asks for something is told that the store is away
+		return // requests report that the store is away
 	}
 	for _, run := range runs {
 		if run.End == nil || ctx.Err() != nil {
@@ -253,14 +253,14 @@ func (s *Server) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// verification is what a list says of a run's record. That no one has checked it is told to the worker.
+// verification is the state of a run's record in a list. The worker is asked to check it if nothing has.
 func (s *Server) verification(run store.Run) Verification {
 	v := s.checks.of(run)
 	v.Report = nil
 	if v.State == Unchecked && run.End != nil {
 		select {
 		case s.checks.look <- struct{}{}:
-		default: // it was told
+		default: // it was signalled already
 		}
 	}
 	return v

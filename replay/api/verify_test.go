@@ -33,8 +33,8 @@ func (w *world) standing(run, token string) api.Verification {
 	return api.Verification{}
 }
 
-// TestVerify: a record that holds says so without being asked. One that was tampered with, in the log or in the
-// store, fails once it is looked at, with the finding's name, number and words, in every answer that shows the run.
+// TestVerify: a run that verifies is shown so without a request for it. One that was tampered with, in the log or in the
+// store, fails once it is checked, with the finding's name, number and text, in every answer that shows the run.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -91,7 +91,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyOnce: however many ask at once, a record is checked once; what could not be carried out says so.
+// TestVerifyOnce: however many requests come concurrently, a run is checked once; a check that could not be made is reported as such.
 func TestVerifyOnce(t *testing.T) {
 	t.Parallel()
 	var checks atomic.Int64
@@ -126,7 +126,7 @@ func TestVerifyOnce(t *testing.T) {
 	}
 }
 
-// TestUnsigned: rows that someone wrote into the store without any signed record say so in every answer that shows the run.
+// TestUnsigned: rows that were written into the store without any signed record are marked in every answer that shows the run.
 func TestUnsigned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -271,7 +271,7 @@ func TestVerified(t *testing.T) {
 	}
 }
 
-// TestTampered: a changed byte of a real bundle ends in a report that says so.
+// TestTampered: a report names a changed byte of a real bundle.
 func TestTampered(t *testing.T) {
 	r := bundled(t, "secret", func(dir string) {
 		file := filepath.Join(dir, "00000000000000000001.seg")

@@ -4,7 +4,7 @@
 //
 // What is asked for each control is data: maps/*.yaml name it, in our own words, with the
 // queries that make its evidence and its limits. The queries are a closed vocabulary (Queries),
-// plain folds over records. A query that finds records to the contrary says so in a claim of
+// plain folds over records. A query that finds records to the contrary states them in a claim of
 // its own, and one that finds none reports that there are none:
 //
 //	supports         records show it, and their runs are verified
@@ -12,11 +12,10 @@
 //	contradicts      records, or a check, show the contrary
 //	not applicable   no record of this kind in these runs
 //
-// A control contradicts if one of its claims does. Else the first of its queries decides that
-// has anything to say: maps name that first which the control is about. A report describes what is evidence and what is not. It never reports that a requirement
+// A control contradicts if one of its claims does. Else the first query with a result decides:
+// maps name the query first that the control is about. A report describes what is evidence and what is not. It never reports that a requirement
 // is met: that is the auditor's to judge.
 //
 // Build reads each run's records twice, one run after the other, and keeps no more of them
-// than what it cites. The same input gives the same bytes. Everything in the package may be
-// called concurrently.
+// than what it cites. The same input gives the same bytes. The package is safe for concurrent use.
 package report

@@ -235,7 +235,7 @@ func (q *recipients) claims() []Claim {
 		count(len(q.hosts), "host"), count(q.n, "opening"), q.runsText(), bytesText(q.out), bytesText(q.in), q.hosts)}
 }
 
-// probes tells of the red team's attempts.
+// probes sums up the red team's attempts.
 type probes struct{ stopped, out, controls cites }
 
 func (q *probes) see(r *record) {

@@ -88,7 +88,7 @@ func class(s any) string {
 	return "none"
 }
 
-// mark is the shape that goes with a status, so that colour is not all that tells them apart.
+// mark is the shape that goes with a status, so that colour is not the only difference.
 func mark(s any) string {
 	return map[string]string{"supports": "✓", "contradicts": "✕", "lacks": "○", "none": "–"}[class(s)]
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// verification tells what came of checking each run's signatures, chain and proofs.
+// verification has the results of checking each run's signatures, chain and proofs.
 type verification struct {
 	outcomes []*outcome
 	records  uint64
@@ -204,7 +204,7 @@ func (q *losses) claims() []Claim {
 		count(q.n, "gap record"), q.runsText(), count(q.events, "event"), bytesText(uint64(q.bytes)), q.stages, number(q.guest))}
 }
 
-// closed tells how runs began and ended.
+// closed counts how runs began and ended.
 type closed struct {
 	done, bad, open cites
 	began, over     bool
@@ -301,7 +301,7 @@ func (q *published) claims() []Claim {
 	return claims
 }
 
-// witnessed tells whether others vouch for the host's log.
+// witnessed reports whether witnesses have cosigned the host's log.
 type witnessed struct {
 	by, alone cites
 	names     tallies
@@ -331,7 +331,7 @@ func (q *witnessed) claims() []Claim {
 	return claims
 }
 
-// stamped tells whether an authority vouches for the time.
+// stamped reports whether a time-stamping authority has stamped the log.
 type stamped struct {
 	by, without cites
 	latest      time.Time

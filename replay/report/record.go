@@ -129,7 +129,7 @@ func (q *retained) claims() []Claim {
 		instant(s.Start), age, count(q.months, "month"))}
 }
 
-// erased tells of records that are gone on purpose.
+// erased counts records that were erased.
 type erased struct{ gone, unsaid, asked cites }
 
 func (q *erased) see(r *record) {
@@ -183,7 +183,7 @@ func (q *erased) claims() []Claim {
 	return claims
 }
 
-// onFailure tells what a run does when its record cannot be written, and whether that happened.
+// onFailure reports what a run does when its record cannot be written, and whether that happened.
 type onFailure struct {
 	strict, lax, froze cites
 	frozen             time.Duration

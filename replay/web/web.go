@@ -2,8 +2,8 @@
 // embedded in the binary. The page speaks to nothing but the API of the server that it
 // came from (see package api), and shows nothing that the API does not give it.
 //
-// The sources are in ui, the built assets in dist: hack/web/build makes the one out of the
-// other, and hack/web/build --check tells whether they belong together.
+// The sources are in ui, the built assets in dist: hack/web/build makes the assets from the
+// sources, and hack/web/build --check reports whether they match.
 package web
 
 import (
