@@ -89,8 +89,7 @@ func (x *index) culprit(f *audit.Flow) culprit {
 	return c
 }
 
-// by names the process of a flow that the host saw, "" if no one said. What it
-// says is the guest's claim.
+// by names the process of a flow that the host observed, "" if none is known. The name is the guest's claim.
 func (x *index) by(f *audit.Flow, at time.Time) string {
 	a, found := x.joins.of(f, at)
 	switch {

@@ -85,7 +85,7 @@ type Options struct {
 
 // Selection is a part of a run.
 type Selection struct {
-	By          string // who asks
+	By          string // the principal of the request
 	First, Last uint64 // 0: from the begin, to the end
 	Since       []byte // an earlier checkpoint of the host's log; nil: none
 }

@@ -17,7 +17,7 @@ type ReportRequest struct {
 	Framework string
 	Format    string // json, html or bundle
 	Tenant    string
-	By        string // who asks
+	By        string // the principal of the request
 	Runs      []CheckedRun
 	From, To  time.Time // in which the runs began, if they were chosen so; To is exclusive
 }
