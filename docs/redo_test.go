@@ -206,13 +206,19 @@ func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
 
 func erase(t *testing.T, dir string, key proof.Key, seq uint64) {
 	t.Helper()
+	eraseOn(t, dir, key, seq, time.Now())
+}
+
+// eraseOn erases a record and states that it was then.
+func eraseOn(t *testing.T, dir string, key proof.Key, seq uint64, at time.Time) {
+	t.Helper()
 	for _, path := range must(wal.Segments(dir)) {
 		for f, err := range wal.ReadSegment(path) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if f.Seq == seq {
-				e := must(proof.NewErasure(f, "asked for", "dpo", time.Now()))
+				e := must(proof.NewErasure(f, "asked for", "dpo", at))
 				must(proof.StateErasure(dir, e, key))
 			}
 		}

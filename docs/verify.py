@@ -616,6 +616,9 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
         accepted = first is not None and first - within * SECOND
         check(first is None or sealed >= accepted, "witnesses saw a manifest long after it says that it was sealed")
         check(first is None or age is None or age >= accepted, "witnesses saw a record long after it says that it was written")
+    for seq, e in erasures.items():
+        young = kept_at and places["%020d.erasure" % seq] >= kept_size
+        check(not young or instant(e["time"]) >= kept_at - within * SECOND, "an erasure in the log is younger than it says")
     for place, sealed, age in ages:
         young = kept_at and place >= kept_size
         check(not young or sealed >= kept_at - SKEW, "an entry of the log is younger than it says")

@@ -126,6 +126,8 @@ type erasure struct {
 	digest Hash
 	seen   bool // the record is there
 	done   bool // it is erased
+	logged bool // it stands under the checkpoint, as entry index of the log
+	index  uint64
 }
 
 // stated reads the statements of erasures.

@@ -313,7 +313,8 @@ func (v *verifier) includeRotations(ctx context.Context, src source, c signedChe
 func (v *verifier) includeErasures(ctx context.Context, src source, c signedCheckpoint) error {
 	for _, seq := range v.erasureSeqs() {
 		s := v.erasures[seq]
-		err := v.include(ctx, src, s.file, ErasureLeaf(s.Run, s.Seq, s.digest), c)
+		index, err := v.place(ctx, src, s.file, ErasureLeaf(s.Run, s.Seq, s.digest), c)
+		s.logged, s.index = err == nil, index
 		if err == errTail && !s.done {
 			continue // stated a moment ago, not carried out
 		}

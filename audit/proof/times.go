@@ -47,7 +47,7 @@ func cosignTime(s note.Signature) (time.Time, error) {
 }
 
 // backdated finds manifests that came into the log after the checkpoint that the verifier kept, and state that they
-// were sealed before it, or have records with times that are older still.
+// were sealed before it, or have records with times that are older still; and erasures that state such a time.
 func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 	p := v.report.Published
 	if p.SinceTime.IsZero() {
@@ -67,10 +67,21 @@ func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 		default:
 			continue
 		}
-		return broken(ErrBackdated, 0, m.file, "%s; at %s the log had %d entries and not this one, which is entry %d",
-			says, p.SinceTime.Format(time.RFC3339), p.Since, m.index)
+		return v.younger(m.file, m.index, says)
+	}
+	for _, seq := range v.erasureSeqs() {
+		if e := v.erasures[seq]; e.logged && e.index >= p.Since && e.Time.Before(p.SinceTime.Add(-within)) {
+			return v.younger(e.file, e.index, "it says that the record was erased at "+e.Time.Format(time.RFC3339))
+		}
 	}
 	return nil
+}
+
+// younger is the finding about an entry that is not under the checkpoint that the verifier kept.
+func (v *verifier) younger(file string, index uint64, says string) error {
+	p := v.report.Published
+	return broken(ErrBackdated, 0, file, "%s; at %s the log had %d entries and not this one, which is entry %d",
+		says, p.SinceTime.Format(time.RFC3339), p.Since, index)
 }
 
 // DefaultWithin is the time after its stated sealing within which a manifest has to be in the log, as witnesses saw it,

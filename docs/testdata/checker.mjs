@@ -1377,7 +1377,7 @@ var grace = 600n;
 var hashes = "((?:[A-Za-z0-9+/]{43}=\\n){0,64})";
 var decimal = "(0|[1-9][0-9]{0,19})";
 var BundleCheck = class {
-  // of rotations and erasures
+  // when erasures say that they were
   constructor(demands2, told) {
     this.demands = demands2;
     this.told = told;
@@ -1399,6 +1399,10 @@ var BundleCheck = class {
   // the checkpoint
   #checkpoint;
   #entries = [];
+  // of rotations and erasures
+  #places = /* @__PURE__ */ new Map();
+  // in the log, of these
+  #erasedAt = [];
   async all(data) {
     const archive = unpack(data);
     this.#files = new Map(archive.files);
@@ -1485,6 +1489,7 @@ var BundleCheck = class {
       check(erasable(e.kind, kinds), "a record was erased that has to stay");
       all.set(seq, e);
       this.#entries.push([name2, erasureEntry(this.#run, seq, sha256(data))]);
+      this.#erasedAt.push([name2, e.time]);
     }
     return all;
   }
@@ -1549,7 +1554,7 @@ var BundleCheck = class {
     Object.assign(this.verdict, { size, witnesses: cosigned.map((w2) => w2.name) });
     check(cosigned.length >= this.demands.quorum, `too few witnesses that are trusted here have cosigned the checkpoint: ${cosigned.length}`);
     const kept = await this.#since();
-    for (const [name2, entry] of this.#entries) this.#place(name2, entry);
+    for (const [name2, entry] of this.#entries) this.#places.set(name2, this.#place(name2, entry));
     for (const m of this.#manifests) m.index = this.#place(m.name, m.entry);
     await this.#timely();
     if (kept) this.#backdated(kept);
@@ -1633,6 +1638,10 @@ var BundleCheck = class {
   /** What came into the log after the kept checkpoint does not say that it is from long before. */
   #backdated(kept) {
     const at = cosignedBy(kept, this.demands.quorum);
+    for (const [name2, time2] of this.#erasedAt) {
+      const young = at !== void 0 && this.#places.get(name2) >= kept.size;
+      check(!young || instant(time2) >= (at - this.demands.within) * second, `${name2} is younger in the log than it says`);
+    }
     for (const { index, said, name: name2, oldest } of this.#manifests) {
       const young = at !== void 0 && index >= kept.size;
       check(!young || instant(said.sealed_at) >= (at - skew) * second, `${name2}.manifest is younger in the log than it says`);

@@ -85,6 +85,8 @@ class BundleCheck {
   #signed!: Bytes; // the checkpoint
   #checkpoint!: SignedCheckpoint;
   #entries: [name: string, entry: string][] = []; // of rotations and erasures
+  #places = new Map<string, bigint>(); // in the log, of these
+  #erasedAt: [name: string, time: string][] = []; // when erasures say that they were
 
   constructor(readonly demands: Demands, readonly told?: (part: number) => Promise<void>) {
     this.#ring = new Ring(demands.hosts);
@@ -183,6 +185,7 @@ class BundleCheck {
       check(erasable(e.kind, kinds), "a record was erased that has to stay");
       all.set(seq, e);
       this.#entries.push([name, erasureEntry(this.#run, seq, sha256(data))]);
+      this.#erasedAt.push([name, e.time]);
     }
     return all;
   }
@@ -253,7 +256,7 @@ class BundleCheck {
     Object.assign(this.verdict, { size, witnesses: cosigned.map((w) => w.name) });
     check(cosigned.length >= this.demands.quorum, `too few witnesses that are trusted here have cosigned the checkpoint: ${cosigned.length}`);
     const kept = await this.#since();
-    for (const [name, entry] of this.#entries) this.#place(name, entry);
+    for (const [name, entry] of this.#entries) this.#places.set(name, this.#place(name, entry));
     for (const m of this.#manifests) m.index = this.#place(m.name, m.entry);
     await this.#timely();
     if (kept) this.#backdated(kept);
@@ -344,6 +347,10 @@ class BundleCheck {
   /** What came into the log after the kept checkpoint does not say that it is from long before. */
   #backdated(kept: SignedCheckpoint): void {
     const at = cosignedBy(kept, this.demands.quorum);
+    for (const [name, time] of this.#erasedAt) {
+      const young = at !== undefined && this.#places.get(name)! >= kept.size;
+      check(!young || instant(time) >= (at - this.demands.within) * second, `${name} is younger in the log than it says`);
+    }
     for (const { index, said, name, oldest } of this.#manifests) {
       const young = at !== undefined && index >= kept.size;
       check(!young || instant(said.sealed_at) >= (at - skew) * second, `${name}.manifest is younger in the log than it says`);

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-6QZZC4JG.js";import"./chunk-F2SKCSSX.js";import"./chunk-6YGRV2GM.js";import"./chunk-7BVTPCR5.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
