@@ -47,8 +47,8 @@ func (s signal) set() {
 	}
 }
 
-// tell reports to the user what keeps segments from being shipped, once. Shipping is retried.
-func (f *follower) tell(err error) {
+// warn reports to the user what keeps segments from being shipped, once. Shipping is retried.
+func (f *follower) warn(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()

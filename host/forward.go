@@ -177,7 +177,7 @@ func (v *manifestLogger) run(ctx context.Context, stop <-chan struct{}) error {
 		if err == nil && v.open && time.Since(v.published) >= checkpointEvery {
 			err = v.publish(ctx)
 		}
-		v.tell(err)
+		v.warn(err)
 		next = v.due(err)
 	}
 }
@@ -249,7 +249,7 @@ func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
 		if err != nil {
 			next = retryEvery
 		}
-		c.tell(err)
+		c.warn(err)
 	}
 }
 

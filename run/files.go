@@ -97,7 +97,7 @@ func (j *Job) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	sandbox.Tell(j.notice, j.files.pick.Notices)
+	sandbox.Warn(j.notice, j.files.pick.Notices)
 	j.files.in = sandbox.Workdir{Dir: dir, Leave: j.files.pick.Leave, Size: size}
 	return fits(ctx, j.o.Home, size, j.o.Project.Limits.Disk)
 }

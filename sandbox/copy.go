@@ -24,7 +24,7 @@ func (s *Sandbox) copyIn(ctx context.Context, w Workdir) error {
 	of := fmt.Sprintf(" of %d files, %%s of %s", w.Size.Files, units.BytesSize(float64(w.Size.Bytes)))
 	m := newManifest(s.parts.Recorder, audit.CopyIn, w.Dir)
 	done, err := s.guest.CopyIn(ctx, w.Dir, channel.In{Leave: w.Leave, List: m.list(ctx), Progress: s.progress("copying in: %d" + of)})
-	s.tell(done)
+	s.warn(done)
 	return m.end(ctx, err)
 }
 
@@ -32,7 +32,7 @@ func (s *Sandbox) copyOut(ctx context.Context, dir string, guard channel.Guard) 
 	m := newManifest(s.parts.Recorder, audit.CopyOut, dir)
 	done, err := s.guest.CopyOut(ctx, dir, channel.Out{Guard: guard, List: m.list(ctx), Progress: s.progress("copying out: %d files, %s")})
 	err = m.end(ctx, err)
-	s.tell(done)
+	s.warn(done)
 	switch n := len(done.Deleted); n {
 	case 0:
 	case 1:
@@ -67,10 +67,10 @@ func (p *pace) due(now time.Time) bool {
 	return true
 }
 
-func (s *Sandbox) tell(done channel.Copied) { Tell(s.parts.Notice, done.Warnings) }
+func (s *Sandbox) warn(done channel.Copied) { Warn(s.parts.Notice, done.Warnings) }
 
-// Tell gives notice of warnings, and of how many more there are when they are many.
-func Tell(notice func(string), warnings []string) {
+// Warn gives notice of warnings, and of how many more there are when they are many.
+func Warn(notice func(string), warnings []string) {
 	for i, w := range warnings {
 		if i == maxNotices {
 			notice(fmt.Sprintf("and %d more", len(warnings)-i))

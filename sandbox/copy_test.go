@@ -29,7 +29,7 @@ func TestProgress(t *testing.T) {
 
 func TestTell(t *testing.T) {
 	var told []string
-	Tell(func(s string) { told = append(told, s) }, slices.Repeat([]string{"x"}, 25))
+	Warn(func(s string) { told = append(told, s) }, slices.Repeat([]string{"x"}, 25))
 	if len(told) != maxNotices+1 || !strings.HasPrefix(told[maxNotices], "and 15 more") {
 		t.Errorf("told %q", told)
 	}

@@ -64,11 +64,11 @@ type Broker interface {
 	Mint(ctx context.Context, r Request) (Grant, error)
 }
 
-// Teller is a Broker that can return values without minting anything: where reading a source has no effect, and none
+// Reader is a Broker that can return values without minting anything: where reading a source has no effect, and none
 // that its owner would see.
-type Teller interface {
+type Reader interface {
 	Broker
-	// Tell returns the values of those bindings whose sources can be read so, and why others with
+	// ReadValues returns the values of those bindings whose sources can be read so, and why others with
 	// such a source could not be. A source that is not there is neither. The caller may change the bytes.
-	Tell(r Request) (values map[string][]byte, errs map[string]error)
+	ReadValues(r Request) (values map[string][]byte, errs map[string]error)
 }

@@ -15,11 +15,11 @@ func (i *Issuer) Learn() map[string]error {
 	}
 	failed := map[string]error{}
 	for _, s := range slices.Sorted(maps.Keys(by)) {
-		t, ok := i.cfg.Brokers[s].(Teller)
+		t, ok := i.cfg.Brokers[s].(Reader)
 		if !ok {
 			continue
 		}
-		values, errs := t.Tell(Request{Run: i.cfg.Run, Bindings: by[s], Dir: i.cfg.Dir})
+		values, errs := t.ReadValues(Request{Run: i.cfg.Run, Bindings: by[s], Dir: i.cfg.Dir})
 		maps.Copy(failed, errs)
 		for _, name := range slices.Sorted(maps.Keys(values)) { // of two names for one value, the first stands in markers
 			if err := i.cfg.Redactor.Add(name, values[name]); err != nil {

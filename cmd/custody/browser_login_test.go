@@ -7,7 +7,7 @@ import (
 	"github.com/custody-project/custody/internal/browser"
 )
 
-// TestBrowserLink: a link that someone has used already, or that this server never made, says so and what to do. A
+// TestBrowserLink: a link that was used already, or that this server never made, is refused with the reason and a hint. A
 // new one signs in where the page is open already.
 func TestBrowserLink(t *testing.T) {
 	t.Parallel()

@@ -75,7 +75,7 @@ func TestBrowserNotes(t *testing.T) {
 	d.contains(d.must(0, "timeline", run).stdout, "withdrawn by local", "it was theirs")
 }
 
-// TestBrowserNotesViewer: whoever may only look sees notes, and no way to write one.
+// TestBrowserNotesViewer: a viewer sees notes, and no form to write one.
 func TestBrowserNotesViewer(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

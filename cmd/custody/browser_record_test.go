@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/store/clickhouse/clickhousetest"
 )
 
-// TestBrowserRecord: what makes a record doubtful is said in words, a run that goes on grows on the page, and
-// a store that is away is told of until it is back.
+// TestBrowserRecord: the page explains what makes a record doubtful, shows a live run as it grows, and
+// reports a store that is away until it is back.
 func TestBrowserRecord(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -29,7 +29,7 @@ func TestBrowserRecord(t *testing.T) {
 	v.run("tampering", viewer.tampering)
 }
 
-// aDisagreement: what a process claims and the host never saw is told apart in words.
+// aDisagreement: a connection that a process claims and the host never saw is shown as a claim.
 func (v viewer) aDisagreement() {
 	v.ClickText("button.badge", "1 finding")
 	v.WaitTextIn(".panel.findings", "Guest and host disagree", "connect-unseen", "93.184.66.66",
@@ -90,7 +90,7 @@ func (v viewer) tampering() {
 	v.WaitTextIn(".run-head", "proof holds")
 }
 
-// TestBrowserStore: while the store is away the page says so, and goes on by itself when it is back.
+// TestBrowserStore: the page reports that the store is away, and goes on by itself when it is back.
 func TestBrowserStore(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

@@ -202,7 +202,7 @@ func (r tasks) verified() {
 	}
 }
 
-// badTimes: what cannot be read, or is no time of the run, is told at the field, and the cursor stays.
+// badTimes: what cannot be read, or is no time of the run, is an error at the field, and the cursor stays.
 func (r tasks) badTimes() {
 	r.open("at", "+5s", "panel", "state")
 	r.WaitTextIn(".panel.state .at", "14:31:05.000")

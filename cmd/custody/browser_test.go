@@ -20,7 +20,7 @@ import (
 // The tests of this file and of browser_*_test.go look at runs as a reviewer does: in Chromium, through
 // the link that custody serve prints. What a page shows is compared with what the command line says.
 
-// elsewhere is the same user where no custody.yaml is, and outside of any little internet.
+// elsewhere is the same user in a directory without custody.yaml, outside of any simulated internet.
 func (d *door) elsewhere() *door {
 	d.Helper()
 	return &door{T: d.T, home: d.home, bin: d.bin, dir: d.TempDir()}
@@ -65,7 +65,7 @@ func TestBrowser(t *testing.T) {
 	})
 }
 
-// viewer is someone who looks at a run in a browser.
+// viewer is a user who views a run in a browser.
 type viewer struct {
 	*door
 	*browser.Page

@@ -62,7 +62,7 @@ func (d *door) retaining(settings ...string) {
 	d.write(filepath.Join(d.home, "host.yaml"), "version: 1\n"+strings.Join(settings, "\n")+"\n")
 }
 
-// exporting lets an exporter of host.yaml's sinks work until done says so.
+// exporting lets an exporter of host.yaml's sinks work until done returns true.
 func (d *door) exporting(done func() bool) {
 	d.Helper()
 	cmd := d.command("export", "--follow")
@@ -75,8 +75,8 @@ func (d *door) exporting(done func() bool) {
 
 const goneText = "canary-5f0e1c-of-the-run"
 
-// TestDeleteAfter: retention deletes a run with all its bytes, says so wherever the run is asked for, and leaves what
-// proves the other runs.
+// TestDeleteAfter: retention deletes a run with all its bytes, every command that names the run reports that, and the
+// proofs of the other runs stay.
 func TestDeleteAfter(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -189,7 +189,7 @@ func TestDeletedByNobody(t *testing.T) {
 		t.Errorf("what came back is still in %q", files)
 	}
 
-	// The other one goes by hand, with a copy of the statement.
+	// The other one is removed by hand, with a copy of the statement.
 	if err := os.RemoveAll(filepath.Join(d.home, "runs", two)); err != nil {
 		t.Fatal(err)
 	}

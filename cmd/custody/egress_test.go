@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// The tests of this file use the program on a host of its own in a little
+// The tests of this file use the program on a host of its own in a simulated
 // internet; package simnet draws it.
 
 // newSite returns a user on the world's host. The world's authority is trusted

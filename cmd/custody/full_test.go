@@ -79,7 +79,7 @@ func (d *door) free() {
 
 const frozen = "the sandbox is frozen until it can"
 
-// A run that begins on a full disk waits, and says so; nothing is lost, nothing runs unrecorded.
+// A run that begins on a full disk waits, and reports that; nothing is lost, nothing runs unrecorded.
 func TestDiskFullAtStart(t *testing.T) {
 	t.Parallel()
 	for _, fresh := range []bool{true, false} {

@@ -60,7 +60,7 @@ func (c ingestCmd) Run(a *app) error {
 	a.say("taking segments from " + config.URL)
 	err = g.Run(a.ctx)
 	if a.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		err = nil // it was told to stop
+		err = nil // a signal ended it
 	}
 	return errors.Join(err, st.Close())
 }
@@ -89,12 +89,12 @@ func (c ingestCmd) config(h *host.Host, warn func(string)) (ship.Config, error) 
 
 // store waits for a store that is not up yet: both may be started at the same time.
 func (c ingestCmd) store(a *app, h *host.Host) (store.Store, error) {
-	for told := false; ; told = true {
+	for warned := false; ; warned = true {
 		st, err := h.Store(a.ctx)
 		if err == nil || a.ctx.Err() != nil || !passing(err) {
 			return st, err
 		}
-		if !told {
+		if !warned {
 			a.say("the store cannot be reached yet, trying on: " + err.Error())
 		}
 		select {

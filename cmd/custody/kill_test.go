@@ -24,7 +24,7 @@ import (
 // machine is a QEMU process as the host sees it.
 type machine struct {
 	pid     int
-	started string // in clock ticks since boot: tells it from a later process with its pid
+	started string // in clock ticks since boot: a later process with the same pid has another one
 	uid     int
 	spaces  []string // its mount and network namespaces
 }
@@ -235,7 +235,7 @@ func (d *door) killAt(at time.Duration, nextIsRun bool) {
 	}
 }
 
-// A QEMU that dies ends the run, and both the user and the record are told.
+// A QEMU that dies ends the run, with an error for the user and in the record.
 func TestMachineKilled(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
@@ -300,7 +300,7 @@ func TestKilledBesideAnother(t *testing.T) {
 }
 
 func TestParallel(t *testing.T) {
-	d := newDoor(t) // not in parallel with others: ten at once are enough
+	d := newDoor(t) // not in parallel with others: ten concurrent runs are enough
 	type call struct {
 		cmd       *exec.Cmd
 		out, errs screen

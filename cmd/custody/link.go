@@ -15,7 +15,7 @@ import (
 )
 
 // linkFile holds the link with the one-time token of a service whose standard output others may keep, as the journal
-// does. Whoever serves holds a lock on it; one that no one holds is of a process that was killed.
+// does. The service holds a lock on it; a file without a lock was left by a process that was killed.
 type linkFile struct {
 	file *os.File
 	gone *time.Timer

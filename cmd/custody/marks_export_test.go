@@ -62,7 +62,7 @@ func (s *sentItems) Send(_ context.Context, items []export.Item) error {
 
 func (s *sentItems) Close() error { return nil }
 
-// TestMarksFollow: an exporter that goes on marks what it exports, and its log says so. After a rotation of the key, records
+// TestMarksFollow: an exporter that follows the store marks what it exports, and logs that. After a rotation of the key, records
 // that the new one signed have no mark.
 func TestMarksFollow(t *testing.T) {
 	r := newRecorded(t, "")

@@ -12,7 +12,7 @@ import (
 )
 
 // TestMarksReport alters the store of runs with and without a log here. A report leaves out
-// what was altered, says so, and counts nothing of the run as evidence.
+// what was altered, reports that, and counts nothing of the run as evidence.
 func TestMarksReport(t *testing.T) {
 	alterations := map[string]string{
 		"a body":    `UPDATE records SET body = replace(body, '"seq":6', '"seq":6 ') WHERE seq = 6`,

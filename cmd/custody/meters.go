@@ -49,14 +49,14 @@ func (m *meters) Close() error {
 	return nil
 }
 
-// spool tells how much of the host's logs the store does not have.
+// spool reports how much of the host's logs the store does not have.
 func (m *meters) spool(h *host.Host) {
 	if m != nil {
 		m.Spool(func() (used, limit int64) { return h.Shipping().Unshipped(), int64(h.Config().Spool) })
 	}
 }
 
-// ingester tells of an ingester's commits, and of what it refused.
+// ingester counts an ingester's commits, and what it refused.
 func (m *meters) ingester(opt *ship.IngestOptions, g func() ship.Stats) {
 	if m == nil {
 		return

@@ -91,7 +91,7 @@ func TestRewrittenPast(t *testing.T) {
 	if err := proof.WriteBundle(t.Context(), out, forged, proof.BundleOptions{HostKey: key.Public, Signer: key, Log: reader, Since: since}); err != nil {
 		t.Fatal(err)
 	}
-	other.must(0, "verify", out.Name(), "--key", hostKey) // it is signed and in the log: docs/verify.md says so
+	other.must(0, "verify", out.Name(), "--key", hostKey) // it is signed and in the log: see docs/verify.md
 	other.contains(other.must(66, append([]string{"verify", out.Name(), "--detailed"}, auditor...)...).stderr, "first witnessed")
 	other.contains(other.must(65, append([]string{"verify", out.Name(), "--detailed", "--since", kept}, auditor...)...).stderr, "younger than it says")
 	other.must(0, append([]string{"verify", bundle, "--since", kept}, auditor...)...)

@@ -51,7 +51,7 @@ func (c secretsCheckCmd) Run(a *app) error {
 			result, bad = err.Error(), bad+1
 		}
 		scheme, _, _ := strings.Cut(b.From, ":")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Name, scheme, ways(b.Deliver), clean(result))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Name, scheme, deliveries(b.Deliver), clean(result))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (c secretsCheckCmd) Run(a *app) error {
 	return nil
 }
 
-func ways(d secrets.Deliver) string {
+func deliveries(d secrets.Deliver) string {
 	var list []string
 	for _, w := range []struct{ kind, name string }{{"header", d.Header}, {"env", d.Env}, {"file", d.File}, {"token", d.Token}} {
 		if w.name != "" {

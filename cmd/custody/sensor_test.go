@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// TestTimeLimitLosesNoWrite: a write that cannot be hashed before the run's time limit has an event that says so.
+// TestTimeLimitLosesNoWrite: a write that cannot be hashed before the run's time limit has an event with that reason.
 func TestTimeLimitLosesNoWrite(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

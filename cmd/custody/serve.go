@@ -179,7 +179,7 @@ func (s *service) close() error {
 	return errors.Join(errs...)
 }
 
-// serve answers until it is told to stop, or no one has been connected for so long.
+// serve answers requests until its context is done, or no client has been connected for the idle time.
 func (s *service) serve(l net.Listener, idle time.Duration) error {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
@@ -205,7 +205,7 @@ func (s *service) serve(l net.Listener, idle time.Duration) error {
 }
 
 // announce prints where to look, with the link for a person at this host if there is one: a one-time
-// token is good on loopback only. Where no one sees what is printed but whoever keeps it, such as systemd's journal, the
+// token is good on loopback only. Where standard output is kept, as by systemd's journal, the
 // link goes into a file, which is returned and whose path is printed.
 func (s *service) announce() (*linkFile, error) {
 	once, ok := s.gate.Once()

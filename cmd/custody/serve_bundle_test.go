@@ -14,7 +14,7 @@ import (
 )
 
 // TestServeBundle: the API and the page show a bundle on a machine that has no state of Custody and leave none there, and
-// what they say of its record is what verify says.
+// their verification of its record agrees with verify.
 func TestServeBundle(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

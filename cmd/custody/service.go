@@ -38,7 +38,7 @@ type masked struct {
 	red *redact.Redactor
 }
 
-// Write implements io.Writer for slog, which writes a line at once.
+// Write implements io.Writer for slog, which writes each line with one call.
 func (m masked) Write(line []byte) (int, error) {
 	if _, err := io.WriteString(m.out, m.red.String(string(line))); err != nil {
 		return 0, err

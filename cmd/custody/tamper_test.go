@@ -217,7 +217,7 @@ func (d *door) tamperStore(t *testing.T, run string) {
 	}
 }
 
-// A run that goes on is no broken one: verify never says so, not even at the moment of its end.
+// A live run is not broken: verify never reports it as such, not even at the moment of its end.
 func TestVerifyLive(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

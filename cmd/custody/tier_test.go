@@ -33,7 +33,7 @@ func TestCandidatesAreTheTiers(t *testing.T) {
 	}
 }
 
-// Whoever requires a tier that is not available gets an error before there is a run. A device
+// Requiring a tier that is not available is an error before there is a run. A device
 // that only has the name of KVM is none.
 func TestRequiredTier(t *testing.T) {
 	t.Parallel()
@@ -105,8 +105,8 @@ func (d *door) hasTier(want string) {
 	}
 }
 
-// kindsOfARun are the kinds of records of a run that does a bit of everything, with who saw it and what
-// came of it. They are the same whatever isolates the run.
+// kindsOfARun are the kinds of records of a run that does a bit of everything, with observer and
+// result. They are the same in every isolation tier.
 var kindsOfARun = []string{
 	"guest exec", "guest exit", "guest file create", "guest file read", "guest file write",
 	"guest flow attempt",

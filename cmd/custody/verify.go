@@ -162,7 +162,7 @@ func keyText(ctx context.Context, key string) (string, error) {
 	return strings.TrimSpace(key), nil
 }
 
-// cannotBeJudged tells why, and ends with the exit code that says so.
+// cannotBeJudged reports why a check could not be made, and returns the exit code for that.
 func (a *app) cannotBeJudged(err error) error {
 	if a.ctx.Err() != nil && !errors.Is(err, proof.ErrDoesNotHold) {
 		where := ""

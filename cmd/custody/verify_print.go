@@ -52,7 +52,7 @@ func printReport(w io.Writer, r proof.Report) {
 	}
 }
 
-// printSelected tells what of the record a bundle shows, and what goes with it.
+// printSelected prints which records a bundle shows, and its attachments.
 func printSelected(w io.Writer, r proof.Report) {
 	if s := r.Selected; s != nil {
 		fmt.Fprintf(w, "shown     %d of %d records (%s); the others are withheld, chosen by %s\n", r.Shown(), r.Records, clean(s.What), clean(s.By))
@@ -65,7 +65,7 @@ func printSelected(w io.Writer, r proof.Report) {
 	}
 }
 
-// printPublished tells what the host's log says.
+// printPublished prints what the host's log proves.
 func printPublished(w io.Writer, p *proof.Published) {
 	if p == nil {
 		fmt.Fprintln(w, "log       not asked")

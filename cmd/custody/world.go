@@ -102,7 +102,7 @@ func (a *app) worldRedactor(w *simnet.World, p project.File, dir string) (*redac
 	if err := red.Add("world-llm-key", []byte(w.ModelKey())); err != nil {
 		return nil, err
 	}
-	values, _ := local.Broker{}.Tell(secrets.Request{Bindings: run.Bindings(p), Dir: dir})
+	values, _ := local.Broker{}.ReadValues(secrets.Request{Bindings: run.Bindings(p), Dir: dir})
 	for name, value := range values {
 		if err := red.Add(name, value); err != nil {
 			a.say("the secret " + name + " is not masked here: " + err.Error())
@@ -196,7 +196,7 @@ func newOwnDNS(p project.File) (own ownDNS, err error) {
 }
 
 // describe returns a line about a query of the gateway's, "" for any other sighting. A query for a name that a rule allows is
-// the gateway's; if it went to another resolver than the world's, the attacker's sighting of its packet says so.
+// the gateway's; if it went to another resolver than the world's, the attacker's sighting of its packet shows that.
 func (o ownDNS) describe(s simnet.Sighting) string {
 	to := netip.AddrPortFrom(s.Dst.Addr().Unmap(), s.Dst.Port())
 	switch {

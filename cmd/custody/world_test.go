@@ -9,7 +9,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// TestWorldMasks: what the world tells of requests has no secret of the command's project in it, nor the
+// TestWorldMasks: the report on requests has no secret of the command's project in it, nor the
 // key of its model, whole or where the text was shortened.
 func TestWorldMasks(t *testing.T) {
 	t.Parallel()

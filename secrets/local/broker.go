@@ -46,8 +46,8 @@ func (b Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, err
 	return g, nil
 }
 
-// Tell implements secrets.Teller. It reads variables and files; a command is not run.
-func (Broker) Tell(r secrets.Request) (map[string][]byte, map[string]error) {
+// ReadValues implements secrets.Reader. It reads variables and files; a command is not run.
+func (Broker) ReadValues(r secrets.Request) (map[string][]byte, map[string]error) {
 	values, errs := ReadAll(r.Bindings, r.Dir)
 	maps.DeleteFunc(errs, func(_ string, err error) bool { return errors.Is(err, fs.ErrNotExist) })
 	return values, errs

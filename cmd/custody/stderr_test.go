@@ -51,7 +51,7 @@ func TestServiceLibraries(t *testing.T) {
 	}
 }
 
-// TestCrash has a goroutine crash: where it was is told.
+// TestCrash has a goroutine crash: standard error has its stack.
 func TestCrash(t *testing.T) {
 	said, err := noise(t, "crash")
 	exit := new(exec.ExitError)

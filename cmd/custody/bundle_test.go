@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// serve starts a command of the program that serves until it is told to stop.
+// serve starts a command of the program that serves until it is stopped.
 func (d *door) serve(args ...string) *exec.Cmd {
 	d.Helper()
 	cmd := d.command(args...)
@@ -115,7 +115,7 @@ func TestKeyRotation(t *testing.T) {
 		d.must(0, "bundle", run, "-o", bundle)
 		stranger.must(0, "verify", bundle, "--key", old)
 	}
-	// The new key cannot vouch for what the old one signed.
+	// The new key cannot prove what the old one signed.
 	stranger.must(2, "verify", filepath.Join(d.dir, first+".tar"), "--key", fresh)
 	stranger.must(0, "verify", filepath.Join(d.dir, second+".tar"), "--key", fresh)
 }
