@@ -31,9 +31,9 @@ var (
 	differSeed = flag.Uint64("seed", 1, "of the changes of TestDiffer")
 )
 
-// TestDiffer changes bundles of real runs at random, and wants verify and the other checkers to agree on each. A change
-// by someone without a key is never accepted. Changes under the trailer, and under all signatures, reach
-// what a key would hide: there only the answers have to be the same.
+// TestDiffer changes bundles of real runs at random and requires that verify and the other checkers agree on each. A
+// change made without a key must be refused. Changes that are signed again reach checks that a broken signature would
+// hide; for those the checkers only have to agree.
 func TestDiffer(t *testing.T) {
 	t.Parallel()
 	d := newDiffer(t)
@@ -57,7 +57,7 @@ func TestDiffer(t *testing.T) {
 	t.Logf("seed %d: held, did not hold, could not be judged: %v", *differSeed, counts)
 }
 
-// differ has bundles, who changes them and who judges them.
+// differ has the bundles to change, the keys to sign with and the checkers.
 type differ struct {
 	t         *testing.T
 	rand      *rand.Rand
@@ -73,7 +73,7 @@ type differ struct {
 	dir       string
 }
 
-// real is a bundle, and the records that it was made of, by segment.
+// real is a bundle and its records, by segment.
 type real struct {
 	name    string
 	data    []byte
@@ -103,13 +103,13 @@ func newDiffer(t *testing.T) *differ {
 	return d
 }
 
-// judge asks all checkers, which trust the host's key, and fails the test if they differ.
+// judge runs all checkers with the host's key as trusted, and fails the test if their verdicts differ.
 func (d *differ) judge(what string, data []byte, arguments []string) int {
 	d.t.Helper()
 	return d.judgeBy(what, data, d.trust, arguments)
 }
 
-// judgeBy is judge for another trust, which arguments give the other checkers.
+// judgeBy is judge with the given trust; arguments state the same trust for the other checkers.
 func (d *differ) judgeBy(what string, data []byte, trust proof.Trust, arguments []string) int {
 	d.t.Helper()
 	path := filepath.Join(d.dir, "bundle")
@@ -127,7 +127,7 @@ func (d *differ) judgeBy(what string, data []byte, trust proof.Trust, arguments 
 	return status
 }
 
-// bytes changes a bundle as someone without a key can.
+// bytes changes a bundle without signing anything again.
 func (d *differ) bytes(from real) ([]byte, string) {
 	b := bytes.Clone(from.data)
 	at, other := d.rand.IntN(len(b)), d.bundles[d.rand.IntN(len(d.bundles))].data
@@ -184,7 +184,7 @@ func (d *differ) files(from real) ([]byte, string) {
 	return f.Seal(d.t, d.key).Pack(d.t), what
 }
 
-// statements changes what is signed, and signs it again, all that rests on it as well.
+// statements changes a signed statement, and signs it and everything that depends on it again.
 func (d *differ) statements(from real) ([]byte, string) {
 	f := prooftest.Unpack(d.t, from.data)
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(f)), func(n string) bool {
@@ -205,7 +205,7 @@ func (d *differ) statements(from real) ([]byte, string) {
 	if name == "trailer" {
 		return f.Pack(d.t), name + ": " + what
 	}
-	if name == "checkpoint" { // every proof ends with it
+	if name == "checkpoint" { // every proof leads to it
 		for n, b := range f {
 			if filepath.Ext(n) == ".tlog-proof" {
 				head, _, _ := bytes.Cut(b, []byte("\n\n"))
@@ -231,7 +231,7 @@ func (d *differ) records(from real) ([]byte, string) {
 
 var tokens = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?[0-9]+|[a-z]+|[A-Za-z0-9+/=]{20,}|[^\s]|\s`)
 
-// strange are pieces of text that readers may take in different ways.
+// strange are pieces of text that parsers may read differently.
 var strange = []string{
 	"0", "-0", "00", "01", "1", "-1", "1e0", "1E0", "1.0", "0x1", "+1", "18446744073709551615", "18446744073709551616", "-9223372036854775808", "9223372036854775808", "9007199254740993",
 	"true", "false", "null", "True", "NaN", "{}", "[]", "[null]", `""`, `"x"`, `"\u0041"`, `"\u003C"`, `"\u003c"`, `"<"`, `"&"`, `"\/"`, `"\ud800"`, `"\ufffd"`, `"\\\\ufffd"`, `"\ud83d\ude00"`, `"\u0000"`, `"\u007f"`, "\"\x7f\"", "\"\u2028\"", `"\u2028"`, "\"\u00a0\"", "\"\ufeff\"", "\"\xff\"", "\"\u00e9\"", "\"e\u0301\"",
@@ -303,7 +303,7 @@ var (
 
 // write writes a run with these records, with all signatures and a log, as docs/verify.md describes it.
 func (d *differ) write(segments [][][]byte) []byte {
-	var run string // one record may have lost it
+	var run string // a record may lack it after a change
 	for _, r := range slices.Concat(segments...) {
 		if m := runOf.FindSubmatch(r); m != nil && run == "" {
 			run = string(m[1])

@@ -1,4 +1,4 @@
-// Package docs_test holds the pages in this folder, and the README, to the code.
+// Package docs_test checks the pages in this folder, and the README, against the code.
 package docs_test
 
 import (
@@ -132,10 +132,10 @@ func TestEventWords(t *testing.T) {
 	}
 }
 
-// imports are the rooms, each with the rooms that its own code imports.
+// imports returns the packages, each with the packages that its code, tests aside, imports.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
-	rooms := map[string][]string{}
+	packages := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -151,37 +151,37 @@ func imports(t *testing.T) map[string][]string {
 		if err != nil {
 			return err
 		}
-		room, err := filepath.Rel(root, filepath.Dir(path))
+		folder, err := filepath.Rel(root, filepath.Dir(path))
 		if err != nil {
 			return err
 		}
-		list := rooms[room]
+		list := packages[folder]
 		for _, spec := range file.Imports {
 			if to, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module); ours && !slices.Contains(list, to) {
 				list = append(list, to)
 			}
 		}
 		slices.Sort(list)
-		rooms[room] = list
+		packages[folder] = list
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rooms
+	return packages
 }
 
-// TestRooms: architecture.md names every folder with code, and draws its arrows as the imports are.
-func TestRooms(t *testing.T) {
+// TestPackages: architecture.md names every folder with code, and its arrows are the imports.
+func TestPackages(t *testing.T) {
 	text := page(t, "architecture.md")
-	rooms := imports(t)
+	packages := imports(t)
 	var arrows []string
-	for _, room := range slices.Sorted(maps.Keys(rooms)) {
-		if !strings.Contains(text, "`"+room+"`") {
-			t.Errorf("%s is not in architecture.md", room)
+	for _, folder := range slices.Sorted(maps.Keys(packages)) {
+		if !strings.Contains(text, "`"+folder+"`") {
+			t.Errorf("%s is not in architecture.md", folder)
 		}
-		if to := rooms[room]; len(to) > 0 {
-			arrows = append(arrows, room+" -> "+strings.Join(to, " "))
+		if to := packages[folder]; len(to) > 0 {
+			arrows = append(arrows, folder+" -> "+strings.Join(to, " "))
 		}
 	}
 	_, rest, _ := strings.Cut(text, "```arrows\n")
@@ -194,7 +194,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// help returns what the program says of its commands and flags.
+// help returns the program's commands, and its flags by command.
 func help(t *testing.T) (commands []string, flags map[string]bool) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "custody")
@@ -220,7 +220,7 @@ func help(t *testing.T) (commands []string, flags map[string]bool) {
 	return commands, flags
 }
 
-// code is what stands in a page as code: spans, blocks and indented lines.
+// code matches the code in a page: spans and indented lines.
 var code = regexp.MustCompile("(?m)`[^`\n]+`|^    .*$")
 
 // TestCommands: the commands and flags in the pages exist, and reference.md has every command.
@@ -304,7 +304,7 @@ func projectKeys(t *testing.T) (paths []string) {
 	return paths
 }
 
-// fieldKeys returns the keys in the literals of type fields below a node, each with the keys of the literals around it.
+// fieldKeys returns the keys in the literals of type fields below a node, each prefixed with the keys of the enclosing literals.
 func fieldKeys(n ast.Node, prefix string) (keys []string) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		lit, ok := n.(*ast.CompositeLit)
@@ -357,7 +357,7 @@ func TestProjectKeys(t *testing.T) {
 	}
 }
 
-// TestNothingLocal: no page holds a path of someone's machine or the host of a registry.
+// TestNothingLocal: no page contains a path of a developer's machine or the host name of a registry.
 func TestNothingLocal(t *testing.T) {
 	for _, pattern := range []string{
 		`(^|[^a-z0-9.])/(work|tmp|home|root|Users)/`, `golang\.org/(dl|toolchain)`, `proxy\.golang\.org`, `sum\.golang\.org`,

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// idioms are private words for things that have a standard term, and what to write instead. The list grows; glossary.md
-// has the terms. Only this file and the glossary may contain them.
+// idioms are private words for things that have a standard term, and what to write instead. glossary.md has the terms.
+// Only this file and the glossary may contain them.
 var idioms = compiled([]idiom{
 	{`\bwhoever\b`, "name the actor, or: anyone who"},
 	{`\b(nobody|somebody|anybody)\b`, "name the actor, or: no one, someone, anyone"},
@@ -31,7 +31,7 @@ var idioms = compiled([]idiom{
 	{`\bkeeps? (no one|nobody) from\b`, "does not prevent"},
 })
 
-// commentIdioms are refused in comments besides.
+// commentIdioms are refused in comments only.
 var commentIdioms = compiled([]idiom{
 	{`\bsays? (so|what|which|whether|who|how|why|where|that)\b`, "reports whether, returns, names, states"},
 	{`\bwhat (it|they) says?\b`, "its contents, or name the field"},
@@ -49,11 +49,13 @@ var cleanFolders = []string{
 	"audit",
 	"cmd",
 	"dnsproxy",
+	"docs",
 	"doctor",
 	"egress",
 	"export",
 	"gateway",
 	"guest",
+	"hack",
 	"host",
 	"internal",
 	"llm",
@@ -87,7 +89,7 @@ func compiled(list []idiom) (all []rule) {
 	return all
 }
 
-// TestIdioms: the pages use standard terms. What programs print stands on pages as it is.
+// TestIdioms: the pages use standard terms. Indented lines are left out: they quote the output of programs.
 func TestIdioms(t *testing.T) {
 	for name, text := range pages(t) {
 		if name == "glossary.md" { // it lists what not to write
@@ -106,10 +108,10 @@ func TestIdioms(t *testing.T) {
 	}
 }
 
-// bundleText has the text that stands in every bundle: bundles that exist have to stay what they are.
+// bundleText has the explanation in every bundle. It is part of the format, so that its words stay.
 const bundleText = "../audit/proof/bundle.go"
 
-// TestIdiomsInStrings: help, errors and all else that the programs print use standard terms.
+// TestIdiomsInStrings: help, errors and all other string literals use standard terms.
 func TestIdiomsInStrings(t *testing.T) {
 	files := token.NewFileSet()
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {

@@ -19,7 +19,7 @@ import (
 
 const generated = "// Generated from the tables in package audit by go test ./docs -run TestKinds -update. Do not edit.\n\n"
 
-// TestKinds: the lists of kinds, rules and stages in docs, the OpenAPI document and the page are those of package audit.
+// TestKinds: docs, the OpenAPI document and the page list the kinds, rules and stages of package audit.
 func TestKinds(t *testing.T) {
 	for path, change := range map[string]func(*testing.T, []byte) []byte{
 		"events.md":                     eventTables,
@@ -77,7 +77,7 @@ func eventTables(t *testing.T, text []byte) []byte {
 	return between(t, text, "rules", "| rule | raised when |\n| --- | --- |\n"+rules.String())
 }
 
-// between replaces what stands between the marks of a table.
+// between replaces the text between the marks of a table.
 func between(t *testing.T, text []byte, name, table string) []byte {
 	t.Helper()
 	begin, end := "<!-- table "+name+" -->\n", "<!-- end "+name+" -->"
@@ -144,7 +144,7 @@ func pageKinds() []byte {
 	return b.Bytes()
 }
 
-// TestKindPlaces: the pages, and the sources of the page that no table can write, have a place for each kind.
+// TestKindPlaces: the docs, and the page's hand-written sources, handle each kind.
 func TestKindPlaces(t *testing.T) {
 	describe, fields, types := page(t, "../replay/web/ui/src/records/describe.ts"), page(t, "../replay/web/ui/src/panels/fields.ts"), page(t, "../replay/web/ui/src/types.ts")
 	events, mapping := page(t, "events.md"), page(t, "mapping.md")
@@ -182,7 +182,7 @@ func TestRulePlaces(t *testing.T) {
 	}
 }
 
-// TestConstants: code that raises a finding or declares a gap names the rule or the stage by its constant, so that none is missing in the tables.
+// TestConstants: code that raises a finding or declares a gap uses the constant of its rule or stage, so that the tables are complete.
 func TestConstants(t *testing.T) {
 	of := map[string]string{"Finding": "Rule", "Gap": "Stage"}
 	found := 0

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// checkers are those that have to come to the verdicts of verify: verify.py, and the page's checker, which
-// hack/web/build puts into testdata. Each is one process that is asked line by line.
+// checkers are the implementations that must reach the same verdicts as verify: verify.py, and the page's checker, which
+// hack/web/build puts into testdata. Each is one process that answers a line of arguments with a line.
 type checkers struct {
 	t   *testing.T
 	all []checker
@@ -49,7 +49,7 @@ func (c checker) ask(arguments ...string) string {
 	return must(c.out.ReadString('\n'))
 }
 
-// agree wants all of them to describe what verify says.
+// agree fails the test unless all checkers report verify's verdict.
 func (s checkers) agree(title string, want int, err error, arguments ...string) {
 	s.t.Helper()
 	for _, c := range s.all {

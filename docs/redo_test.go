@@ -89,7 +89,7 @@ func (l *tree) Consistency(_ context.Context, from, to uint64) (all []proof.Hash
 	return all, nil
 }
 
-// record writes a run of several segments, the last of them without records if empty is set.
+// record writes a run of several segments and returns its directory. If empty is set, the last segment has no records.
 func record(t *testing.T, run string, key proof.Key, empty bool, copies []*audit.Copy) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), run)
@@ -113,7 +113,7 @@ func record(t *testing.T, run string, key proof.Key, empty bool, copies []*audit
 	return dir
 }
 
-// firstCopy is how many records stand before those of the copy.
+// firstCopy is the number of records before those of the copy.
 const firstCopy = 7
 
 // copied is a copy of three files: two lists, and the end.
@@ -156,7 +156,7 @@ func newScene(t *testing.T) *scene {
 	return newSceneOf(t, copied(), 5)
 }
 
-// newSceneOf has these records of a copy in the first run, and one that is erased.
+// newSceneOf returns a scene whose first run has these records of a copy, and the record erased, which is erased.
 func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
@@ -244,7 +244,7 @@ func (s *scene) enter(t *testing.T, dir string) {
 	}
 }
 
-// write writes a bundle with these files and this trailer.
+// write packs these files, which include the trailer, into a bundle and returns its path.
 func write(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bundle.tar")
@@ -254,13 +254,13 @@ func write(t *testing.T, files map[string][]byte) string {
 	return path
 }
 
-// seal writes a bundle with these files, whose trailer is over them as they are.
+// seal writes a bundle with these files and a valid trailer over them.
 func (s *scene) seal(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	return write(t, prooftest.Bundle(files).Seal(t, s.key))
 }
 
-// ours is what custody verify's exit status would be.
+// ours returns the exit status that custody verify would have.
 func ours(t *testing.T, bundle string, trust proof.Trust) (int, error) {
 	t.Helper()
 	e, err := proof.OpenBundle(bundle)
@@ -277,7 +277,7 @@ func ours(t *testing.T, bundle string, trust proof.Trust) (int, error) {
 	return 1, err
 }
 
-// theirs is the script's exit status.
+// theirs returns verify.py's exit status and output.
 func theirs(t *testing.T, bundle string, arguments ...string) (int, string) {
 	t.Helper()
 	c := exec.Command("python3", append([]string{"-I", "verify.py", bundle}, arguments...)...)
@@ -289,8 +289,8 @@ func theirs(t *testing.T, bundle string, arguments ...string) (int, string) {
 	return c.ProcessState.ExitCode(), string(out)
 }
 
-// driver runs the script for each line of arguments in one process: most of a short run is Python's own start. What it
-// made of the same record before, it knows.
+// driver runs the script for each line of arguments in one process, because Python's start takes most of a short run. It
+// caches parsed records.
 const driver = `
 import contextlib, functools, importlib.util, io, sys
 spec = importlib.util.spec_from_file_location("verify", "verify.py")
@@ -306,7 +306,7 @@ for line in sys.stdin:
     print(code, out.getvalue().replace("\n", " "), flush=True)
 `
 
-// TestRedo: the script and the page come to the same verdict as verify, whatever was changed.
+// TestRedo: the script and the page reach the same verdict as verify for each change of a bundle.
 func TestRedo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -330,7 +330,7 @@ func TestRedo(t *testing.T) {
 	}
 }
 
-// TestRedoCopies: both hold the files of a copy against its root, unless a list can be one that is erased.
+// TestRedoCopies: all checkers compare the files of a copy with its root, unless an erased record may have listed some.
 func TestRedoCopies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -370,7 +370,7 @@ func TestRedoCopies(t *testing.T) {
 	}
 }
 
-// TestRedoTrust asks for the good bundle with other keys and demands.
+// TestRedoTrust checks the good bundle with other keys and demands.
 func TestRedoTrust(t *testing.T) {
 	t.Parallel()
 	s, others := newScene(t), newCheckers(t)
@@ -404,7 +404,7 @@ func TestRedoTrust(t *testing.T) {
 	}
 }
 
-// TestRedoAsked: what was asked for in a way that cannot be answered is no finding.
+// TestRedoAsked: arguments that cannot be used are an error of usage, not a finding about the bundle.
 func TestRedoAsked(t *testing.T) {
 	t.Parallel()
 	s, others := newScene(t), newCheckers(t)
@@ -448,7 +448,7 @@ func (s *scene) mutations() map[string]func(map[string][]byte) {
 		}
 		all["drop "+name] = func(f map[string][]byte) { delete(f, name) }
 		if strings.HasPrefix(name, n(8, "")) {
-			continue // as the files of the other segments
+			continue // like the files of the other segments
 		}
 		all["cut "+name] = func(f map[string][]byte) { f[name] = f[name][:len(b)/2] }
 		for _, at := range []int{3, len(b) * 2 / 5, -2} { // in a segment of six: within the third record
@@ -503,7 +503,7 @@ func (s *scene) mutations() map[string]func(map[string][]byte) {
 	return all
 }
 
-// TestFindingsTable holds the table in verify.md against the code.
+// TestFindingsTable compares the table in verify.md with the code.
 func TestFindingsTable(t *testing.T) {
 	rows := map[string][2]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| (\\d\\d) \\| `([a-z-]+)` \\| (.+) \\|$").FindAllStringSubmatch(page(t, "verify.md"), -1) {
@@ -524,7 +524,7 @@ func TestFindingsTable(t *testing.T) {
 	}
 }
 
-// TestByHand runs the shell lines of verify.md on a bundle, as a reviewer would.
+// TestByHand runs the shell commands of verify.md on a bundle.
 func TestByHand(t *testing.T) {
 	s := newScene(t)
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 )
 
-// TestRedoEdges: all refuse what a signed trailer covers and nothing else needs.
+// TestRedoEdges: all checkers refuse faults under a valid trailer in parts that no other check reads.
 func TestRedoEdges(t *testing.T) {
 	t.Parallel()
 	s, others := newScene(t), newCheckers(t)
@@ -100,7 +100,7 @@ func TestRedoEdges(t *testing.T) {
 	}
 }
 
-// attached is a statement by the host that files of these names, each with the same content, go with a bundle.
+// attached returns the host's signed statement that the bundle has attachments of these names, all with the same content.
 func (s *scene) attached(t *testing.T, f map[string][]byte, content []byte, names ...string) []byte {
 	t.Helper()
 	text, _, _ := strings.Cut(string(f["trailer"]), "\n\n")
@@ -126,7 +126,7 @@ func zipped(t *testing.T, comment string) []byte {
 	return b.Bytes()
 }
 
-// misplaced changes a number of 32 bits in the record that ends a zip file: its directory's length is at 12, its offset at 16.
+// misplaced changes 32-bit fields of a zip file's end record: the directory's length is at 12, its offset at 16.
 func misplaced(file []byte, fields ...int) []byte {
 	for _, at := range fields {
 		binary.LittleEndian.PutUint32(file[len(file)-22+at:], 1<<31)

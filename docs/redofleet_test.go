@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
-// signerOf makes a key of a name.
+// signerOf derives a key from a name.
 func signerOf(t *testing.T, name string) proof.Key {
 	t.Helper()
 	skey, vkey, err := note.GenerateKey(rand.Reader, name)
@@ -24,7 +24,7 @@ func signerOf(t *testing.T, name string) proof.Key {
 	return proof.Key{Signer: must(note.NewSigner(skey)), Public: vkey}
 }
 
-// TestRedoFleet: with a fleet's root key alone the script, the page and verify come to the same verdict about another host's run.
+// TestRedoFleet: with only a fleet's root key the script, the page and verify reach the same verdict about another host's run.
 func TestRedoFleet(t *testing.T) {
 	t.Parallel()
 	root, other, web, store := signerOf(t, "fleet.example"), signerOf(t, "fleet.example"), signerOf(t, "custody-web"), signerOf(t, "custody-store")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRedoHoles: all find each hole that no gap of the host's log covers as a whole, and no other.
+// TestRedoHoles: all checkers report a hole in the sequence numbers exactly if no single gap record covers it.
 func TestRedoHoles(t *testing.T) {
 	t.Parallel()
 	d := newDiffer(t)
@@ -35,7 +35,7 @@ func TestRedoHoles(t *testing.T) {
 	}
 }
 
-// holed makes a run of gap records with holes between their seqs, and reports whether each hole is in one of the gaps.
+// holed returns a run of gap records with holes between their sequence numbers, and whether each hole is within one gap.
 func holed(random *rand.Rand) (segments [][][]byte, declared bool) {
 	type span struct{ first, last int }
 	var holes, gaps []span

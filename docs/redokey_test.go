@@ -12,8 +12,8 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
-// TestRedoEarlyKey: all refuse a run that says it was sealed before the host had the key that signed it. The old key is gone, so
-// no one can write another history of its time.
+// TestRedoEarlyKey: all checkers refuse a run whose stated sealing time is before the host had the key that signed it. As
+// the old key is deleted at a rotation, the earlier history cannot be rewritten.
 func TestRedoEarlyKey(t *testing.T) {
 	t.Parallel()
 	old := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "old")))
@@ -38,7 +38,7 @@ func TestRedoEarlyKey(t *testing.T) {
 		"ten minutes before":                {key, rotated.Add(-600 * time.Second), [][]byte{statement}, oldOnly, 0},
 		"the new key's, genuine":            {key, rotated.AddDate(0, 1, 0), [][]byte{statement}, oldOnly, 0},
 		"without the rotation":              {key, rotated.AddDate(0, -1, 0), nil, oldOnly, 2},
-		"without the rotation, both pinned": {key, rotated.AddDate(0, -1, 0), nil, both, 0}, // nothing shows which key was the host's then
+		"without the rotation, both pinned": {key, rotated.AddDate(0, -1, 0), nil, both, 0}, // nothing states which key the host had then
 	} {
 		t.Run(title, func(t *testing.T) {
 			dir := recordOf(t, "r-1", c.key, c.sealed, c.sealed)

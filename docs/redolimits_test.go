@@ -19,7 +19,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
-// TestRedoLimits: a file may be as long as the table in verify.md says, and not longer, for all checkers.
+// TestRedoLimits: all checkers accept a file of the maximum length in verify.md, and refuse a longer one.
 func TestRedoLimits(t *testing.T) {
 	t.Parallel()
 	s, others := newScene(t), newCheckers(t)
@@ -68,7 +68,7 @@ func TestRedoLimits(t *testing.T) {
 	}
 }
 
-// TestRedoTotals: the script counts files and bytes. What verify refuses from there on is tested in package proof.
+// TestRedoTotals: the script limits the number of files and their total size. Package proof tests these limits of verify.
 func TestRedoTotals(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -90,7 +90,7 @@ func TestRedoTotals(t *testing.T) {
 	}
 }
 
-// TestRedoUnread: what cannot be read is no finding about the record.
+// TestRedoUnread: a file that cannot be read is an error, not a finding about the record.
 func TestRedoUnread(t *testing.T) {
 	t.Parallel()
 	s, dir := newScene(t), t.TempDir()

@@ -17,13 +17,13 @@ import (
 	"github.com/custody-project/custody/redact"
 )
 
-// recordOn writes a run of three segments that says it was sealed on a day.
+// recordOn writes a run of three segments whose manifests state the sealing time at.
 func recordOn(t *testing.T, run string, key proof.Key, at time.Time) string {
 	t.Helper()
 	return recordOf(t, run, key, time.Time{}, at)
 }
 
-// recordOf writes one whose records report that they were written at another time.
+// recordOf is recordOn with another time stated in the records.
 func recordOf(t *testing.T, run string, key proof.Key, written, at time.Time) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), run)
@@ -42,7 +42,7 @@ func recordOf(t *testing.T, run string, key proof.Key, written, at time.Time) st
 	return dir
 }
 
-// TestRedoPast: all refuse a run of last year that was written again today under the same id, with the same key, in the same log.
+// TestRedoPast: all checkers refuse a run of last year that was rewritten today with the same id and key, in the same log.
 func TestRedoPast(t *testing.T) {
 	t.Parallel()
 	key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
@@ -64,9 +64,9 @@ func TestRedoPast(t *testing.T) {
 	}
 	replaced := recordOn(t, "r-1", key, then)
 	s.enter(t, replaced)
-	old := recordOf(t, "r-3", key, then, time.Now()) // sealed today, as it says
+	old := recordOf(t, "r-3", key, then, time.Now()) // states that it was sealed today, which is true
 	s.enter(t, old)
-	invented := recordOf(t, "r-4", key, then, then) // a run that never was
+	invented := recordOf(t, "r-4", key, then, then) // never happened
 	s.enter(t, invented)
 	past = append(past, kept, s.log.publish(w.On(time.Now())))
 	pack := func(dir string) string {

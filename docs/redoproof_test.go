@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
-// selected packs a run again: some of it, with a report.
+// selected returns the files of a bundle with only the records from first to last, and a report.
 func (s *scene) selected(t *testing.T, dir string, first, last uint64) map[string][]byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -105,7 +105,7 @@ func TestRedoSelection(t *testing.T) {
 	}
 }
 
-// oursRecord is verify's exit status for the proof of one record.
+// oursRecord returns verify's exit status for the proof of one record.
 func oursRecord(data []byte, trust proof.Trust) (int, error) {
 	p, err := proof.ParseRecordProof(data)
 	if err == nil {
@@ -173,7 +173,7 @@ func TestRedoRecord(t *testing.T) {
 	}
 }
 
-// plain is a document as a reader of JSON has it.
+// plain decodes a document into maps and slices.
 func plain(p proof.RecordProof) map[string]any {
 	dec := json.NewDecoder(bytes.NewReader(must(json.Marshal(p))))
 	dec.UseNumber()
@@ -201,7 +201,7 @@ func leavesOf(v any) (n int) {
 	return n
 }
 
-// alter changes the text or number that comes as number *at, and returns the path to it.
+// alter changes the text or number with the index *at, and returns its path.
 func alter(v any, at *int) string {
 	change := func(e any) (any, string) {
 		switch e := e.(type) {

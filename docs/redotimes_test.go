@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
-// TestRedoCosignedAt: all judge the times of cosignatures alike, at the ends of 64 bits too.
+// TestRedoCosignedAt: all checkers judge the times of cosignatures alike, at the limits of 64 bits too.
 func TestRedoCosignedAt(t *testing.T) {
 	t.Parallel()
 	others := newCheckers(t)

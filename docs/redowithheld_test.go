@@ -17,7 +17,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
-// TestRedoWithheldGap: the host's key can withhold any record, as custody bundle does not; all find that one was a gap.
+// TestRedoWithheldGap: all checkers report a withheld gap record. custody bundle withholds none, but a host's key could.
 func TestRedoWithheldGap(t *testing.T) {
 	t.Parallel()
 	d := newDiffer(t)
@@ -52,7 +52,7 @@ func TestRedoWithheldGap(t *testing.T) {
 	}
 }
 
-// hide makes a record's frame that of one which is withheld.
+// hide turns a record's frame into that of a withheld record.
 func hide(frame, record []byte, seq uint64) {
 	leaf := proof.LeafHash([16]byte{}, record)
 	copy(frame, "CWH1")

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the form of records anew")
 
-// TestRecordSchema: record.json, verify.py and the page have the form of records that verify has.
+// TestRecordSchema: record.json, verify.py and the page accept the same fields of records as verify.
 func TestRecordSchema(t *testing.T) {
 	schema := proof.RecordSchema()
 	var pretty bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// engine is ClickHouse itself, as libchdb.so has it: one a process, over one
-// data directory. The functions are those of chdb.h of the chdb-core project.
+// engine is the ClickHouse engine in libchdb.so. A process has one, over one data
+// directory. The functions are those of chdb.h of the chdb-core project.
 type engine struct {
 	path string // the argument --path=DIR
 	keep *session
@@ -39,7 +39,7 @@ type engine struct {
 	insertDestroy func(stream uintptr)
 }
 
-// queryFunc is chdb_query_with_params_n and its streaming sister, which takes SELECTs only.
+// queryFunc is chdb_query_with_params_n, or its streaming variant, which accepts only SELECTs.
 type queryFunc func(conn uintptr, q unsafe.Pointer, n uintptr, format unsafe.Pointer, fn uintptr,
 	names, nameLens, values, valueLens unsafe.Pointer, count uintptr) uintptr
 
@@ -74,7 +74,7 @@ func load(library, dir string) (*engine, error) {
 	} {
 		purego.RegisterLibFunc(f, lib, name)
 	}
-	signals(0)             // they are Go's
+	signals(0)             // Go handles them
 	e.keep, err = e.open() // the engine ends with its last session
 	return e, err
 }
@@ -84,8 +84,8 @@ func (e *engine) close() {
 	e.shutdown()
 }
 
-// session is a connection within the process, with settings of its own. One
-// goroutine uses it, on one thread, and closes it.
+// session is a connection within the process, with its own settings. It must be used and
+// closed by one goroutine, locked to its thread.
 type session struct {
 	e      *engine
 	handle unsafe.Pointer // chdb_connection *
@@ -110,7 +110,7 @@ func (s *session) close() { s.e.closeConn(s.handle) }
 
 func (s *session) conn() uintptr { return *(*uintptr)(s.handle) }
 
-// engineError is what the engine said: "Code: 60. DB::Exception: ...".
+// engineError is the engine's error message: "Code: 60. DB::Exception: ...".
 type engineError string
 
 func (e engineError) Error() string { return string(e) }
@@ -120,8 +120,8 @@ type param struct{ name, value string }
 
 var selects = regexp.MustCompile(`(?i)^(\s|--.*\n)*(SELECT|WITH)\b`)
 
-// run executes a query and hands over its result piece by piece, in format
-// unless the query names another. The pieces are valid until write returns.
+// run executes a query and passes its result to write piece by piece, in format
+// unless the query names another. A piece is valid until write returns.
 func (s *session) run(query, format string, params []param, write func([]byte) error) error {
 	if !selects.MatchString(query) {
 		r := s.call(s.e.query, query, format, params)
@@ -150,7 +150,7 @@ func (s *session) run(query, format string, params []param, write func([]byte) e
 func (s *session) call(f queryFunc, query, format string, params []param) uintptr {
 	q, n := text(query)
 	fp, fn := text(format)
-	size := len(params) + 1 // so that there is a first
+	size := len(params) + 1 // not empty, so that &names[0] exists
 	names, values := make([]unsafe.Pointer, size), make([]unsafe.Pointer, size)
 	nameLens, valueLens := make([]uintptr, size), make([]uintptr, size)
 	var pin runtime.Pinner
@@ -165,7 +165,7 @@ func (s *session) call(f queryFunc, query, format string, params []param) uintpt
 		unsafe.Pointer(&values[0]), unsafe.Pointer(&valueLens[0]), uintptr(len(params)))
 }
 
-// piece hands over what a result holds, and reports whether there was any.
+// piece passes a result's data to write, and reports whether there was any.
 func (s *session) piece(r uintptr, write func([]byte) error) (bool, error) {
 	if msg := s.e.resultError(r); msg != "" {
 		return false, engineError(msg)
@@ -177,7 +177,7 @@ func (s *session) piece(r uintptr, write func([]byte) error) (bool, error) {
 	return true, write(unsafe.Slice((*byte)(s.e.resultBuffer(r)), n))
 }
 
-// load executes an INSERT, without its FORMAT, over what read returns until it is empty.
+// load executes an INSERT, without its FORMAT, with the data that read returns; an empty slice ends the data.
 func (s *session) load(insert, format string, read func() ([]byte, error)) error {
 	q, n := text(insert)
 	f, fn := text(format)
@@ -195,7 +195,7 @@ func (s *session) load(insert, format string, read func() ([]byte, error)) error
 		if len(data) == 0 {
 			break
 		}
-		s.e.insertAppend(stream, unsafe.Pointer(&data[0]), uintptr(len(data))) // an error shows above
+		s.e.insertAppend(stream, unsafe.Pointer(&data[0]), uintptr(len(data))) // insertError or the result reports its failure
 	}
 	r := s.e.insertDone(stream)
 	defer s.e.destroy(r)

@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// handler answers ClickHouse's HTTP interface: a query in the body, or in the
-// address with the data of an INSERT in the body; settings and parameters in the
-// address. Each request has a session of its own.
+// handler serves ClickHouse's HTTP interface: a query in the body, or in the
+// URL with the data of an INSERT in the body; settings and parameters in the
+// URL. Each request has its own session.
 type handler struct {
 	engine *engine
 
@@ -22,12 +22,12 @@ type handler struct {
 	mu sync.RWMutex
 }
 
-// hello is what clickhouse-go asks first. The answer's revision is 0: by any other
-// the client would expect fields that only a server of its own protocol writes.
+// hello is the first query of clickhouse-go. The answer's revision is 0: with any other
+// the client would expect fields of the native protocol.
 const hello = "SELECT displayName(), version(), revision(), timezone()"
 
-// answerHello writes the answer's block as a server of the client's own revision
-// does: with the block's info, and a byte a column that reports that nothing is special about it.
+// answerHello returns the answer's block in the form for the client's own revision: with
+// the block's info, and a byte for each column that states its default serialization.
 func answerHello(version string) []byte {
 	b := []byte{1, 0, 2, 0xff, 0xff, 0xff, 0xff, 0} // no overflow, no bucket
 	b = append(b, 4, 1)                             // columns, rows
@@ -40,7 +40,7 @@ func answerHello(version string) []byte {
 	return b
 }
 
-// ours are the arguments of an address that are no settings of the engine.
+// ours are the URL's parameters that are not settings of the engine.
 var ours = []string{"query", "database", "default_format", "query_id", "quota_key", "client_protocol_version",
 	"user", "password", "compress", "decompress"}
 
@@ -107,7 +107,7 @@ func (h *handler) serve(w *writer, r *http.Request) error {
 	return s.run(query, format, params, w.write)
 }
 
-// split sorts an address's arguments into parameters of the query and settings.
+// split sorts the URL's parameters into parameters of the query and settings.
 func split(args url.Values) (params, settings []param) {
 	for key := range args {
 		if p, ok := strings.CutPrefix(key, "param_"); ok {
@@ -119,8 +119,8 @@ func split(args url.Values) (params, settings []param) {
 	return params, settings
 }
 
-// pieces reads r piece by piece; the end is an empty piece. A client that goes
-// away in the middle is an error, and nothing of it is inserted.
+// pieces reads r piece by piece; an empty piece is the end. If the client disconnects
+// before the end, the read fails and nothing is inserted.
 func pieces(r io.Reader) func() ([]byte, error) {
 	buf := make([]byte, 1<<20)
 	return func() ([]byte, error) {
@@ -139,7 +139,7 @@ func pieces(r io.Reader) func() ([]byte, error) {
 	}
 }
 
-// writer sends a result as it comes.
+// writer streams a result to the client.
 type writer struct {
 	w     http.ResponseWriter
 	begun bool
@@ -156,8 +156,8 @@ func (w *writer) write(b []byte) error {
 
 var errorCode = regexp.MustCompile(`^Code: (\d+)\.`)
 
-// fail answers with the error, or, when part of the result is on its way, puts it
-// behind that, marked as the real server does.
+// fail responds with the error or, if part of the result was sent, appends it
+// with the marker that a ClickHouse server uses.
 func (w *writer) fail(err error) {
 	if w.begun {
 		io.WriteString(w.w, "\r\n__exception__\r\n"+err.Error()+"\n")

@@ -1,15 +1,14 @@
-// Command chdb is a ClickHouse server for Custody's tests: the current engine as
-// the library libchdb.so, which stands beside the program, behind ClickHouse's
-// HTTP interface as clickhouse-go speaks it. It is a module of its own: nothing of
-// it is part of Custody.
+// Command chdb is a ClickHouse server for Custody's tests: the engine in the library
+// libchdb.so, which lies beside the program, behind the part of ClickHouse's HTTP
+// interface that clickhouse-go uses. It is a separate module and no part of Custody.
 //
-// It prints one line of JSON when it answers (address), keeps its data under
+// It prints one line of JSON when it is ready (address), keeps its data under
 // -path, and ends on SIGTERM or when its standard input closes, so that it cannot
-// outlive the test that started it. Started again over the directory of a server
-// that was killed, it goes on with what was committed.
+// outlive the test that started it. After a kill, a server started over the same
+// directory has all that was committed.
 //
-// It differs from a real server in what its clients cannot see (one process, no
-// users, no native protocol) and in that it knows no compression but gzip.
+// Unlike a real server it has one process, no users, no native protocol, and no
+// compression other than gzip.
 package main
 
 import (
@@ -59,7 +58,7 @@ func run() error {
 	return serve(&handler{engine: e}, ln)
 }
 
-// serve reports that the server is ready, and serves until it is asked to end.
+// serve prints that the server is ready, and serves until SIGTERM or the end of standard input.
 func serve(h *handler, ln net.Listener) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

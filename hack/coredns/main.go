@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with the few plugins that Custody's resolver is
-// measured against. It is a module of its own: nothing of it is part of Custody.
+// Command coredns is CoreDNS with the few plugins that a benchmark compares with
+// Custody's resolver. It is a separate module and no part of Custody.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/coredns/coredns/coremain"
 )
 
-// main serves what the Corefile says. The order of plugins is that of plugin.cfg.
+// main runs CoreDNS with the Corefile. The plugins are in the order of plugin.cfg.
 func main() {
 	dnsserver.Directives = []string{"bind", "errors", "cache", "template", "forward"}
 	coremain.Run()

@@ -21,12 +21,12 @@ type input struct {
 	text []byte
 }
 
-// inputs are texts as an agent's commands print them, a mebibyte each.
+// inputs are typical outputs of an agent's commands, one MiB each.
 func inputs(b *testing.B) []input {
 	return []input{{"build", build()}, {"git", gitLog(b)}, {"source", source(b)}}
 }
 
-// build is what build tools print.
+// build is the output of build tools.
 func build() []byte {
 	var out bytes.Buffer
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -70,13 +70,11 @@ func repeated(text []byte) []byte {
 	return text[:size]
 }
 
-// piece is what a stream passes on at a time. gitleaks' own sources cut files
-// into pieces of 100 kB.
+// piece is the size of a read from a stream. gitleaks itself reads files in pieces of 100 kB.
 const piece = 32 << 10
 
-// BenchmarkDetect gives both the same text in the same pieces. Beside the time
-// that passed it reports megabytes for each second of CPU, which says more when
-// the machine has other things to do.
+// BenchmarkDetect passes the same text in the same pieces to both. It also reports
+// megabytes for each second of CPU time, which depends less on the machine's load.
 func BenchmarkDetect(b *testing.B) {
 	ours, theirs := pair(b)
 	for _, in := range inputs(b) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
-	_ "github.com/zricethezav/gitleaks/v8/cmd/generate/config/rules" // has the examples; go.mod must know what it needs
+	_ "github.com/zricethezav/gitleaks/v8/cmd/generate/config/rules" // has the examples; imported so that go.mod has its dependencies
 	"github.com/zricethezav/gitleaks/v8/detect"
 )
 
@@ -25,9 +25,9 @@ type example struct {
 	Positive         bool
 }
 
-// examples builds gitleaks' generator of rules out of a copy of its source, in
-// which our capture stands in place of the check of a rule against its examples,
-// and runs it. Parts of the examples are random, so each call returns others.
+// examples builds gitleaks' rule generator from a copy of its source, with the check of
+// a rule against its examples replaced by package capture, and runs it. Parts of the
+// examples are random and differ from call to call.
 func examples(t *testing.T) []example {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,10 +81,10 @@ func read(t *testing.T, path string) (list []example) {
 	return list
 }
 
-// pathOnly is the rule that is for paths alone: there are none in a stream.
+// pathOnly is the rule that matches only paths, which a stream does not have.
 const pathOnly = "pkcs12-file"
 
-// score is what was found of the positives of one rule.
+// score counts the detected positives of one rule.
 type score struct{ positives, theirs, ours, same int }
 
 func TestRecall(t *testing.T) {

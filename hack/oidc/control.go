@@ -32,11 +32,11 @@ func (d *door) close() {
 	d.server.Close()
 }
 
-// controls are what tests ask for:
+// controls returns the handler of the control address:
 //
 //	POST /rotate?alg=ES256&keep=1  another key; with keep the old ones stay published
-//	POST /sign                     {"claims": {...}, "header": {...}} as a JWT signed by the key of now
-//	GET  /asked                    how often the public keys were asked for
+//	POST /sign                     {"claims": {...}, "header": {...}} as a JWT signed by the current key
+//	GET  /asked                    the number of requests for the public keys
 //	POST /close  POST /open        the issuer's socket
 func controls(p *provider, d *door) http.Handler {
 	mux := http.NewServeMux()

@@ -11,12 +11,12 @@ import (
 	"github.com/go-jose/go-jose/v3"
 )
 
-// keys are what tokens are signed with: the last one, and those before it that are still published.
+// keys are the published signing keys, oldest first. The last one signs tokens.
 type keys struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	all   []jose.JSONWebKey
 	made  int
-	asked int // how often the public keys were
+	asked int // requests for the public keys
 }
 
 func newKeys() *keys {

@@ -1,11 +1,11 @@
-// Command oidc is an OpenID Connect provider for tests: Ory's fosite, which is what Ory Hydra is
-// made of, with users and clients from a file and a form to log in. It does the authorization code
-// flow with PKCE S256, and nothing else. Its first line of output reports where it is:
+// Command oidc is an OpenID Connect provider for tests: Ory's fosite, on which Ory Hydra is
+// built, with users and clients from a file and a login form. It supports only the authorization
+// code flow with PKCE S256. Its first line of output has its addresses:
 //
 //	{"issuer": "http://127.0.0.1:40001", "control": "http://127.0.0.1:40002"}
 //
-// The control address does what no provider offers, and tests need: other keys, tokens with any
-// claims signed by them, and being away. The process ends when its standard input does.
+// The control address offers what tests need beyond a provider's interface: key rotation, signed
+// tokens with any claims, and outages. The process ends when its standard input closes.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// config is the file that -config names.
+// config is the content of the file given by -config.
 type config struct {
 	Listen  string        `json:"listen"` // default a free port of 127.0.0.1
 	TokenS  int           `json:"token_seconds"`

@@ -86,13 +86,13 @@ func (p *provider) discovery(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// form posts to the address that it was opened at: the query is the client's request.
+// form posts to its own URL, whose query is the client's request.
 var form = template.Must(template.New("").Parse(`<!doctype html><title>Log in</title>
 <form method="post"><label>Name <input name="user" autofocus></label> <label>Password <input name="password" type="password"></label>
 <button>Log in</button></form>{{if .}}<p role="alert">{{.}}</p>{{end}}
 `))
 
-// auth shows the form, and sends who fills it in rightly back to the client with a code.
+// auth shows the login form, and redirects a user who logs in to the client with a code.
 func (p *provider) auth(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	req, err := p.oauth.NewAuthorizeRequest(ctx, r)

@@ -8,10 +8,10 @@ import (
 	"github.com/hashicorp/vault/sdk/logical"
 )
 
-// leaseFactory makes the dynamic engine: what a database engine does, without a
-// database. Users that are alive stand in its storage; Vault's expiration manager
-// calls revoke, as it does for every engine. How long a lease lasts is the mount's
-// setting (default_lease_ttl, max_lease_ttl).
+// leaseFactory makes the dynamic engine: a database secrets engine without a database.
+// Users whose lease has not ended are in its storage; Vault's expiration manager calls
+// revoke, as for every engine. The mount's settings default_lease_ttl and max_lease_ttl
+// limit a lease.
 func leaseFactory(ctx context.Context, c *logical.BackendConfig) (logical.Backend, error) {
 	user := &framework.Secret{
 		Type:   "user",

@@ -1,16 +1,15 @@
 // Command vault is a Vault server for Custody's tests: Vault's own core, request
 // handler, token store, KV, transit, AppRole, JWT, Kubernetes and file audit, with storage
-// in memory or in a directory. It is a module of its own: nothing of it is part of
-// Custody.
+// in memory or in a directory. It is a separate module and no part of Custody.
 //
-// It initialises and unseals itself, prints one line of JSON when it answers
+// It initialises and unseals itself, prints one line of JSON when it is ready
 // (address, token, unseal_key, ca), and ends on SIGTERM or when its standard input
-// closes, so that it cannot outlive the test that started it. With -dir a server
-// that was killed goes on where it stood.
+// closes, so that it cannot outlive the test that started it. With -dir its state
+// survives a kill.
 //
-// Besides "kv" it has one dynamic engine of its own, "lease": a read of creds/NAME
-// makes a user name and a password that hang on a lease of Vault's, and users/
-// lists those that are alive.
+// Besides "kv" it has one dynamic engine, "lease": a read of creds/NAME makes a user
+// name and a password under a Vault lease, and users/ lists those whose lease has not
+// ended.
 package main
 
 import (
@@ -82,7 +81,7 @@ func run() error {
 	})
 }
 
-// serve reports that the server is ready, and serves until it is asked to end.
+// serve prints that the server is ready, and serves until SIGTERM or the end of standard input.
 func serve(core *vault.Core, ln net.Listener, ready map[string]string) error {
 	srv := &http.Server{Handler: vaulthttp.Handler.Handler(&vault.HandlerProperties{
 		Core: core, ListenerConfig: &configutil.Listener{},
@@ -134,7 +133,7 @@ func newStorage(dir string, logger hclog.Logger) (physical.Backend, error) {
 	return file.NewFileBackend(map[string]string{"path": filepath.Join(dir, "data")}, logger)
 }
 
-// keys are what the first start gives away, kept beside the storage for the next.
+// keys are the root token and the unseal key of the first start, kept beside the storage for later starts.
 type keys struct{ Token, Unseal string }
 
 // open initialises a core whose storage is new, and unseals it.

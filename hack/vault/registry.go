@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/vault/sdk/logical"
 )
 
-// registry tells Vault's plugin catalogue what is linked in.
+// registry lists the linked plugins for Vault's plugin catalogue.
 type registry struct {
 	engines, logins map[string]logical.Factory
 }

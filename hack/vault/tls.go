@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// withTLS serves ln with a certificate of its own making for the loopback
-// addresses, and returns it as PEM for clients to trust.
+// withTLS wraps ln with TLS and a self-signed certificate for the loopback
+// addresses, and returns the certificate as PEM for clients to trust.
 func withTLS(ln net.Listener) (net.Listener, string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

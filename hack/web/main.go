@@ -96,7 +96,7 @@ func bundle(ui, out string) error {
 	return write(out, files)
 }
 
-// bundleTests writes one module for each test of pure code, for node to run.
+// bundleTests writes one module for each test that needs no browser, for node to run.
 func bundleTests(ui, out string) error {
 	var entries []string
 	err := filepath.WalkDir(filepath.Join(ui, "src"), func(path string, d os.DirEntry, err error) error {
@@ -121,7 +121,7 @@ func bundleTests(ui, out string) error {
 	return err
 }
 
-// bundleChecker writes the checker of evidence as a module that answers lines, for the tests in docs.
+// bundleChecker writes the page's checker as a module that answers lines of arguments, for the tests in docs.
 func bundleChecker(ui, out string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {
@@ -144,7 +144,7 @@ func build(options api.BuildOptions) (api.BuildResult, error) {
 	options.Bundle = true
 	options.JSX = api.JSXAutomatic
 	options.JSXImportSource = "preact"
-	// The package's own field names a file that is not in it.
+	// The package.json of @xterm/headless names a file that the package does not contain.
 	options.Alias = map[string]string{"@xterm/headless": "@xterm/headless/lib-headless/xterm-headless.mjs"}
 	options.LogLevel = api.LogLevelSilent
 	result := api.Build(options)
@@ -156,7 +156,7 @@ func build(options api.BuildOptions) (api.BuildResult, error) {
 	return result, errors.New("esbuild:\n" + strings.Join(lines, ""))
 }
 
-// write replaces what out holds. A file that keeps its bytes is not touched.
+// write replaces the content of out. A file with the same content is not written again.
 func write(out string, files map[string][]byte) error {
 	if err := os.MkdirAll(filepath.Join(out, "assets"), 0o755); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// metafile is as much of esbuild's account of a build as is needed here.
+// metafile is the part of esbuild's metafile that is used here.
 type metafile struct {
 	Outputs map[string]struct {
 		EntryPoint string `json:"entryPoint"`
@@ -24,8 +24,8 @@ type metafile struct {
 	} `json:"outputs"`
 }
 
-// page fills the names of the assets into src/index.html. What the first paint needs is
-// preloaded; what is imported lazily is not.
+// page fills the names of the assets into src/index.html. Assets of the first paint are
+// preloaded; lazily imported ones are not.
 func page(ui string, meta metafile) ([]byte, error) {
 	template, err := os.ReadFile(filepath.Join(ui, "src/index.html"))
 	if err != nil {
@@ -56,8 +56,8 @@ func page(ui string, meta metafile) ([]byte, error) {
 	return []byte(strings.NewReplacer("{{script}}", script, "{{style}}", style, "{{icon}}", icon, "{{preload}}\n", preload.String()).Replace(string(template))), nil
 }
 
-// notice puts together the licences of the packages whose code is in the assets. A package
-// that is published without its licence's text has it in licences/ under its name.
+// notice returns the licences of the packages whose code is in the assets. For a package
+// published without its licence, the text is in licences/ under the package's name.
 func notice(ui string, meta metafile) ([]byte, error) {
 	packages := map[string]bool{}
 	for _, output := range meta.Outputs {
@@ -82,7 +82,7 @@ func notice(ui string, meta metafile) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// packageOf names the package that a module belongs to, or nothing for our own.
+// packageOf returns the package that a module belongs to, "" for our own code.
 func packageOf(input string) string {
 	_, rest, found := strings.Cut(filepath.ToSlash(input), "node_modules/")
 	if !found {

@@ -1,6 +1,6 @@
-// Package utils takes the place of the file validate.go of the same package of
-// gitleaks when its rule generator is built for Cases: instead of testing a rule
-// against its examples it writes them down.
+// Package utils replaces the file validate.go of gitleaks' package utils in a build
+// of its rule generator: instead of testing a rule against its examples it writes the
+// examples to a file.
 package utils
 
 import (
