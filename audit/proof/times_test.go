@@ -179,24 +179,31 @@ func TestLate(t *testing.T) {
 		_, err = w.bundle(t, dir).verify(t, w.trust())
 		late(t, err)
 	})
-	t.Run("another end, of today", func(t *testing.T) {
-		// docs/verify.md states that this holds, and what detects it.
-		w := newRewritten(t)
-		dir := clone(t, w.genuine)
-		for _, file := range []string{name(4, ".manifest"), name(3, ".manifest"), name(3, ".leaves"), name(3, ".seg")} {
-			check(t, os.Remove(filepath.Join(dir, file)))
-		}
-		l, _, err := wal.Recover(t.Context(), dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(w.signer, facts)})
-		check(t, err)
-		check(t, l.Close(t.Context(), wal.Interrupted))
-		w.log.log(t, dir)
-		w.past = append(w.past, w.log.publish(t, w.witness.On(time.Now())))
-		r, err := w.bundle(t, dir).verify(t, w.trust())
-		check(t, err)
-		if r.Closing != wal.Interrupted || r.Pause < 364*24*time.Hour || time.Since(r.Sealed) > time.Hour {
-			t.Errorf("%s, sealed at %s, %s after what is before it", r.Closing, r.Sealed, r.Pause)
-		}
-	})
+	for title, closing := range map[string]wal.Closing{"another end, of today": wal.Interrupted, "another end, of today, in two parts": wal.Sealed} {
+		t.Run(title, func(t *testing.T) {
+			// docs/verify.md states that this holds, and what detects it.
+			w := newRewritten(t)
+			dir := clone(t, w.genuine)
+			for _, file := range []string{name(4, ".manifest"), name(3, ".manifest"), name(3, ".leaves"), name(3, ".seg")} {
+				check(t, os.Remove(filepath.Join(dir, file)))
+			}
+			l, _, err := wal.Recover(t.Context(), dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(w.signer, facts)})
+			check(t, err)
+			if closing == wal.Sealed { // a manifest between the pause and the end
+				_, err := l.Append(t.Context(), outputAt(t, time.Now(), "what did not happen\n"))
+				check(t, err)
+				check(t, l.Rotate(t.Context()))
+			}
+			check(t, l.Close(t.Context(), closing))
+			w.log.log(t, dir)
+			w.past = append(w.past, w.log.publish(t, w.witness.On(time.Now())))
+			r, err := w.bundle(t, dir).verify(t, w.trust())
+			check(t, err)
+			if r.Closing != closing || r.Pause < 364*24*time.Hour || r.Paused != 2 || time.Since(r.Sealed) > time.Hour {
+				t.Errorf("%s, sealed at %s; %s after seq %d", r.Closing, r.Sealed, r.Pause, r.Paused)
+			}
+		})
+	}
 	t.Run("two witnesses", func(t *testing.T) {
 		// The second one has seen the log only today: it gives no old time.
 		w := newRewritten(t)

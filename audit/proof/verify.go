@@ -27,9 +27,11 @@ type Report struct {
 	// Head is the digest of the last manifest; two copies of a run with the same head are the same.
 	Head    Hash
 	Closing wal.Closing
-	// Sealed is the sealing time in the last manifest, and Pause its distance from the one before it.
+	// Sealed is the sealing time in the last manifest. Pause is the longest time between those of two manifests in a row,
+	// and Paused is the seq at which it began: the record of an old run that was given another end has one.
 	Sealed  time.Time
 	Pause   time.Duration
+	Paused  uint64
 	Facts   Facts
 	Gaps    []audit.Gap // declared losses in order
 	Losses  wal.Losses  // and their sums by stage
@@ -267,8 +269,8 @@ func (v *verifier) count(m signed, last uint64, losses wal.Losses) {
 		r.Segments++
 	}
 	r.Records += m.Count
-	if !r.Sealed.IsZero() {
-		r.Pause = m.SealedAt.Sub(r.Sealed)
+	if pause := m.SealedAt.Sub(r.Sealed); m.Segment > 0 && pause > r.Pause {
+		r.Pause, r.Paused = pause, r.Last
 	}
 	r.Sealed = m.SealedAt
 	r.Last, r.HoldsTo = last, last

@@ -10,13 +10,19 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
+// longPause is how long nothing was sealed in a run that verify points out.
+const longPause = time.Hour
+
 // printReport writes what a check established, for people.
 func printReport(w io.Writer, r proof.Report) {
 	fmt.Fprintf(w, "run       %s\n", clean(r.Run))
 	fmt.Fprintf(w, "records   %d in %d segments, proven up to seq %d\n", r.Records, r.Segments, r.HoldsTo)
 	fmt.Fprintf(w, "closing   %s\n", orNone(string(r.Closing)))
 	if r.Closing == wal.Interrupted {
-		fmt.Fprintf(w, "          its end was sealed at %s, %s after what is before it\n", r.Sealed.Format(time.RFC3339), r.Pause.Round(time.Second))
+		fmt.Fprintf(w, "          its end was sealed at %s\n", r.Sealed.Format(time.RFC3339))
+	}
+	if r.Closing == wal.Interrupted || r.Pause > longPause {
+		fmt.Fprintf(w, "          the longest pause between two seals is %s, after seq %d\n", r.Pause.Round(time.Second), r.Paused)
 	}
 	fmt.Fprintf(w, "tier      %s\n", orNone(r.Facts.Tier))
 	fmt.Fprintf(w, "template  %s\n", orNone(r.Facts.TemplateDigest))
