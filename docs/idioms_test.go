@@ -1,10 +1,13 @@
 package docs_test
 
 import (
+	"bytes"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -43,37 +46,6 @@ var commentIdioms = compiled([]idiom{
 	{`\bwho may\b`, "name the user"},
 	{`\bby another way\b`, "over a separate trusted channel"},
 })
-
-// cleanFolders are those whose comments contain no idioms, in tests and other code. The list grows.
-var cleanFolders = []string{
-	"audit",
-	"cmd",
-	"dnsproxy",
-	"docs",
-	"doctor",
-	"egress",
-	"export",
-	"gateway",
-	"guest",
-	"hack",
-	"host",
-	"internal",
-	"llm",
-	"metrics",
-	"netpolicy",
-	"notify",
-	"project",
-	"redact",
-	"redteam",
-	"replay",
-	"run",
-	"sandbox",
-	"secrets",
-	"ship",
-	"store",
-	"vmm",
-	"workspace",
-}
 
 type idiom struct{ pattern, instead string }
 
@@ -114,13 +86,7 @@ const bundleText = "../audit/proof/bundle.go"
 // TestIdiomsInStrings: help, errors and all other string literals use standard terms.
 func TestIdiomsInStrings(t *testing.T) {
 	files := token.NewFileSet()
-	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() && path != ".." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules") {
-			return fs.SkipDir
-		}
+	walk(t, func(path string) error {
 		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || path == filepath.FromSlash(bundleText) {
 			return nil
 		}
@@ -145,41 +111,94 @@ func TestIdiomsInStrings(t *testing.T) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
+}
+
+// TestIdiomsInComments: comments of Go files use standard terms.
+func TestIdiomsInComments(t *testing.T) {
+	files := token.NewFileSet()
+	walk(t, func(path string) error {
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil || path == "idioms_test.go" { // which lists them
+			return err
+		}
+		for _, comment := range file.Comments {
+			checkComment(t, files.Position(comment.Pos()).String(), comment.Text())
+		}
+		return nil
+	})
+}
+
+// commentsOf finds the comments of other languages, line by line, and the texts of an OpenAPI document.
+var commentsOf = map[string]*regexp.Regexp{
+	".ts": slashes, ".tsx": slashes, ".c": slashes, ".h": slashes, ".css": slashes,
+	".py": hashes, ".sh": hashes, ".toml": hashes, ".yml": hashes, ".txtar": hashes, "": hashes,
+	".yaml": regexp.MustCompile(`#.*|(description|summary|title):.*`),
+}
+
+var (
+	slashes = regexp.MustCompile(`//.*|/\*.*|^\s*\*.*`)
+	hashes  = regexp.MustCompile(`#.*`)
+)
+
+// TestIdiomsInOtherFiles: comments in other languages use standard terms.
+func TestIdiomsInOtherFiles(t *testing.T) {
+	seen := map[string]int{}
+	walk(t, func(path string) error {
+		comment := commentsOf[filepath.Ext(path)]
+		if comment == nil {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if filepath.Ext(path) == "" && !bytes.HasPrefix(text, []byte("#!")) && filepath.Base(path) != "Makefile" {
+			return nil
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if found := comment.FindString(line); found != "" {
+				seen[filepath.Ext(path)]++
+				checkComment(t, fmt.Sprintf("%s:%d", path, i+1), found)
+			}
+		}
+		return nil
+	})
+	for _, kind := range []string{".ts", ".tsx", ".h", ".py", ".txtar", ".yaml", ""} {
+		if seen[kind] == 0 {
+			t.Errorf("no comment was found in files that end in %q", kind)
+		}
 	}
 }
 
-// TestIdiomsInComments: comments in cleanFolders use standard terms.
-func TestIdiomsInComments(t *testing.T) {
-	rules := append(slices.Clip(idioms), commentIdioms...)
-	files := token.NewFileSet()
-	for _, folder := range cleanFolders {
-		seen := 0
-		err := filepath.WalkDir(filepath.Join("..", folder), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
-				return err
-			}
-			file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			seen++
-			for _, comment := range file.Comments {
-				text := comment.Text()
-				for _, idiom := range rules {
-					if word := idiom.FindString(text); word != "" {
-						t.Errorf("%s: %q: write: %s", files.Position(comment.Pos()), word, idiom.instead)
-					}
-				}
-			}
-			return nil
-		})
+func checkComment(t *testing.T, at, text string) {
+	t.Helper()
+	for _, idiom := range append(slices.Clip(idioms), commentIdioms...) {
+		if word := idiom.FindString(text); word != "" {
+			t.Errorf("%s: %q: write: %s", at, word, idiom.instead)
+		}
+	}
+}
+
+// walk calls do with each file of the project that is not built or fetched.
+func walk(t *testing.T, do func(path string) error) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		if seen == 0 {
-			t.Errorf("%s has no Go files: correct cleanFolders", folder)
+		hidden := strings.HasPrefix(entry.Name(), ".") && path != ".." && entry.Name() != ".ci" && entry.Name() != ".github"
+		if entry.IsDir() && (hidden || slices.Contains([]string{"node_modules", "bin", "dist"}, entry.Name())) {
+			return fs.SkipDir
 		}
+		if entry.Type().IsRegular() {
+			return do(path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
-// TestRedoErasedPast: all refuse an erasure that came into the log after the checkpoint that was kept and says that it is older.
+// TestRedoErasedPast: all refuse an erasure that came into the log after the checkpoint that was kept and claims to be older.
 func TestRedoErasedPast(t *testing.T) {
 	t.Parallel()
 	then := time.Now().UTC().AddDate(-1, 0, 0).Truncate(time.Second)

@@ -152,7 +152,7 @@ PROOF = {"type": "string", "v": "int64", "run": "string", "seq": "uint64", "stat
          "leaf_rule": "string", "erasure?": NOTE, "segment?": PATH, "manifest?": NOTE, "checkpoint?": "string", "stamp?": "bytes",
          "rotations?": [NOTE], "host_key?": "string"}
 
-def scan(data):  # a record; None if a newer version wrote it, as far as can be told from its members
+def scan(data):  # a record; None if a newer version wrote it, as far as its members show
     try: r = parse(data, RECORD, RECORDED)
     except Newer: return None
     want(r["observer"] in ("host", "guest"), "no such observer")
@@ -241,7 +241,7 @@ def note(data, keys):  # a signed note's lines, those of its signers that are kn
         known.append((who, raw))
     return text.decode().split("\n")[:-1], known, others
 
-def statement(data, keys, kind):  # what it says, who signed it, and whether that key is known
+def statement(data, keys, kind):  # its contents, its signer, and whether that key is known
     (head, line), known, others = note(data, keys)
     try: value = parse(line, STATEMENTS[kind])
     except Newer: raise Malformed("a statement of another form")
@@ -409,7 +409,7 @@ def walk(data, leaves, run):  # the frames of a segment: leaf, seq, "F" shown, "
             seq = re.match(b"([1-9][0-9]*),", body[17 + len(start):])
             want(body[17:].startswith(start) and seq and int(seq[1]) < 1 << 63, "record of another run")
             yield leaf, int(seq[1]), "F", body[17:]
-        else:  # all that is left: what the statement says; or it is withheld by whoever made the bundle
+        else:  # the rest: as the statement has it; or the maker of the bundle withheld it
             want(magic in (b"CWE1", b"CWH1") and len(body) >= 41 + len(run), "record altered")
             seq = struct.unpack_from("<Q", body, 32)[0]
             rest = leaf + struct.pack("<QB", seq, len(run)) + run.encode()

@@ -1,5 +1,5 @@
 # Carries out the probes of tasks.json inside the sandbox, several at a time, and
-# prints what came of each as one JSON object a line. What it says is a claim: the
+# prints the result of each as one JSON object a line. A result is a claim: the
 # suite believes it only where it agrees with what was seen outside.
 import base64, concurrent.futures, glob, json, os, re, socket, ssl, subprocess, sys, threading, time, urllib.parse
 
@@ -287,7 +287,7 @@ def keep(t, out):
         with open("/var/tmp/kept-" + n, "w") as f:
             f.write(os.environ[n])
     p = subprocess.Popen(["sh", "-c", "trap '' HUP TERM; sleep 300"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(100):  # the kernel tells of an exec a little before the new environment can be read
+    for _ in range(100):  # the kernel reports an exec a little before the new environment can be read
         with open("/proc/%d/environ" % p.pid, "rb") as f:
             found = f.read()
         if found:

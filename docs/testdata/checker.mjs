@@ -980,7 +980,7 @@ var Ring = class _Ring {
   keys = /* @__PURE__ */ new Map();
   /** Statements of the keys that are believed, by the old key. */
   next = /* @__PURE__ */ new Map();
-  /** Keys that statements retire and nobody here vouches for: that what they signed was not altered can be told. */
+  /** Keys that statements retire and that are not trusted: they still show that what they signed was not altered. */
   named = /* @__PURE__ */ new Map();
   constructor(pinned) {
     for (const key of pinned) this.keys.set(idOf(key), key);
@@ -1002,7 +1002,7 @@ var Ring = class _Ring {
       left = later;
     }
   }
-  /** Takes up the keys that roots of fleets state to be those of hosts. A statement of a root that nobody here knows says nothing. */
+  /** Takes up the keys that roots of fleets state to be those of hosts. A statement of an unknown root has no effect. */
   async vouch(roots, statements2) {
     if (statements2.length > 1e3) throw new Malformed("too many statements about hosts");
     const trusted = new _Ring(roots);
@@ -1377,7 +1377,7 @@ var grace = 600n;
 var hashes = "((?:[A-Za-z0-9+/]{43}=\\n){0,64})";
 var decimal = "(0|[1-9][0-9]{0,19})";
 var BundleCheck = class {
-  // when erasures say that they were
+  // the stated times of erasures
   constructor(demands2, told) {
     this.demands = demands2;
     this.told = told;
@@ -1601,7 +1601,7 @@ var BundleCheck = class {
     check(included(leafHash(utf8(entry)), index, this.#checkpoint.size, path3, this.#checkpoint.root), `${name2} is not in the host's log`);
     return index;
   }
-  /** Witnesses saw each manifest soon after it says that it was sealed, and after its records say that they were written. */
+  /** Witnesses saw each manifest soon after its stated time of sealing, and its records soon after their stated times. */
   async #timely() {
     const shown = [this.#checkpoint];
     for (const m of this.#manifests) {
@@ -1635,7 +1635,7 @@ var BundleCheck = class {
     check(continues(old.size, size, path2(found[1]), old.root, root), `${name2}: the log does not go on from there`);
     return old;
   }
-  /** What came into the log after the kept checkpoint does not say that it is from long before. */
+  /** No entry that was added to the log after the kept checkpoint claims to be much older. */
   #backdated(kept) {
     const at = cosignedBy(kept, this.demands.quorum);
     for (const [name2, time2] of this.#erasedAt) {
@@ -1652,7 +1652,7 @@ var BundleCheck = class {
     for (const name2 of ["README.txt", "checkpoint.tsr", "trailer"]) this.#files.delete(name2);
     check(this.#files.size === 0, `files belong to nothing: ${[...this.#files.keys()].slice(0, 10).join(", ")}`);
   }
-  /** All bytes are what the signer of the trailer wrote. What leaves the question open is told last. */
+  /** All bytes are what the signer of the trailer wrote. What cannot be determined is reported last. */
   async #trailed(data, archive, segments) {
     const { said: t, key } = await this.#ring.open("trailer", archive.files.get("trailer"));
     const about = t.run === this.#run && t.head === this.#head && t.files === BigInt(archive.files.size - 1) && t.bytes === BigInt(archive.trailer);
@@ -1822,7 +1822,7 @@ var Check = class {
     await this.#ring.link(this.#doc.rotations.map((r) => r.note));
     this.#at = "record";
   }
-  /** The key that came with the document; undefined if there is none, or it is no key, which is told when it matters. */
+  /** The key that came with the document; undefined if there is none, or it is no key, which is reported when it matters. */
   #offered() {
     try {
       return this.#doc.hostKey === void 0 ? void 0 : readHostKey(this.#doc.hostKey);

@@ -242,7 +242,7 @@ static __always_inline void fill(struct head *h, u8 kind, struct proc *p)
 }
 
 /*
- * The verifier follows what it knows of a value through each iteration of a loop, and off
+ * The verifier tracks the bounds of a value through each iteration of a loop, and off
  * grows with each: since Linux 6.8 it would never be done. It knows nothing of two bytes
  * on the stack that do not begin a slot of eight.
  */

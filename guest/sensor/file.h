@@ -29,7 +29,7 @@ struct identity {
 };
 
 /* fcntl(fd, F_GETFL, cookie) by the sensor asks for the identity of fd */
-volatile u64 cookie; /* 0: nobody asks */
+volatile u64 cookie; /* 0: no query */
 struct identity identified;
 
 static __always_inline bool overlaid(struct inode *inode)
@@ -45,7 +45,7 @@ static __always_inline struct file *backing(struct file *file)
 	return file;
 }
 
-/* How often an inode is open for writing. The count is negative while the file is executed: nobody can then. */
+/* How often an inode is open for writing. The count is negative while the file is executed: none can then. */
 static __always_inline u32 writers_of(struct inode *inode)
 {
 	int n = BPF_CORE_READ(inode, i_writecount.counter);
@@ -161,8 +161,8 @@ static __always_inline void report(struct proc *p, u8 op, u8 flags, struct path 
 
 /*
  * Gives an inode's content a new generation and returns it. Every opening and
- * closing for writing and every truncation does, whoever the process is: while
- * the generation is the same and nobody has the file open for writing, the
+ * closing for writing and every truncation does, of any process: while
+ * the generation is the same and no process has the file open for writing, the
  * content is the same. Where the map has no room the generation is not known.
  */
 static __always_inline u64 renew(struct inode *inode)
@@ -256,9 +256,9 @@ static __always_inline s64 references(struct file *file)
 }
 
 /*
- * Says whether the content can still be written when this file is gone, and
+ * Returns whether the content can still be written when this file is gone, and
  * remembers an overlay's backing file that a mapping keeps: its own release
- * then ends the writing. That can be done by whoever used the memory last,
+ * then ends the writing. That can be done by the last user of the memory,
  * so it is the doing of p.
  */
 static __always_inline bool shared(struct file *file, struct proc *p)

@@ -12,7 +12,7 @@
 #define INET6_SIZE 24
 
 /*
- * The local end, which the socket has by now, whether or not anybody answered:
+ * The local end, which the socket has by now, whether or not the peer answered:
  * a connection is bound before its first packet. inet_sport outlives a
  * connection that was refused; the address does not.
  */

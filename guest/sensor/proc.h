@@ -81,7 +81,7 @@ static long more_argv(u32 i, struct argv_walk *w)
 	r->offset = w->at - w->from;
 	r->size = size;
 	if (bpf_ringbuf_output(&proc_ring, r, sizeof(*r) + size, BPF_RB_FORCE_WAKEUP))
-		return 1; /* the record of the exec says how long argv is: the cut shows */
+		return 1; /* the record of the exec has the length of argv: the cut shows */
 	w->at += size;
 	return 0;
 }
@@ -151,7 +151,7 @@ int BPF_PROG(exec, struct task_struct *task, int old_pid, struct linux_binprm *b
 
 /*
  * Runs in each dying task after its files were released and before its parent
- * is told, so that the exit is the last record of a process and is there when
+ * is reported, so that the exit is the last record of a process and is there when
  * the parent's wait returns.
  */
 SEC("fentry/cgroup_exit")

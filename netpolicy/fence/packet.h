@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * Reads a frame between guest and gateway, and refuses all that is not a plain
- * TCP or UDP packet between the guest's own address and somebody.
+ * TCP or UDP packet between the guest's own address and another.
  */
 #pragma once
 
@@ -63,7 +63,7 @@ static __always_inline u32 read_arp(void *at, void *end, const bool out)
 }
 
 /*
- * A guest says where in its frame a checksum is to be filled in later. Were that
+ * A guest states where in its frame a checksum is to be filled in later. Were that
  * not its transport's own checksum, the kernel would write over an address after
  * all walls had looked at it.
  *

@@ -227,7 +227,7 @@ u32 generation;		/* of the policy; a flow of another is looked at again */
 u64 denials[REASONS];	/* exact */
 u64 lost;		/* records for which the ring had no room */
 
-/* denied packets that are told at once: RATE a second, BURST at a time, for each direction */
+/* denied packets that are reported singly: RATE a second, BURST at a time, for each direction */
 #define RATE 200
 #define BURST 400
 struct bucket {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Which flows there may be, what they carried, and what is told of it. */
+/* Which flows are allowed, what they carried, and what is reported of it. */
 #pragma once
 
 #include "packet.h"

@@ -17,7 +17,7 @@ print("wrote report.txt:", hashlib.sha256(open("report.txt", "rb").read()).hexdi
 subprocess.run(["git", "add", "report.txt"], check=True)
 subprocess.run(["git", "commit", "-q", "-m", "report"], check=True)
 
-try:  # nothing leaves a sandbox whose policy names nobody
+try:  # nothing leaves a sandbox whose policy allows no host
     urllib.request.urlopen("http://203.0.113.7/", timeout=3)
     print("reached the network?!")
 except OSError as err:

@@ -16,7 +16,7 @@ export class Problem extends Error {
   }
 }
 
-/** Who is signed in; null when nobody is, undefined before that is known. */
+/** The principal that is signed in; null when there is none, undefined before that is known. */
 export const session = new Cell<Session | null | undefined>(undefined);
 
 /** The tenant that is looked at; undefined where there is only one. */
@@ -55,7 +55,7 @@ export const getBytes = (path: string, signal?: AbortSignal) =>
 
 /**
  * Asks the API. While the server or its store is away (no connection, 502 to 504) and where there were
- * too many requests (429) it waits and asks again until the signal aborts; `trouble` says so meanwhile.
+ * too many requests (429) it waits and retries until the signal aborts; `trouble` reports that meanwhile.
  */
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal, read: Read<T> = json): Promise<T> {
   for (let attempt = 0; ; attempt++) {

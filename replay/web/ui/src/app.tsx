@@ -53,7 +53,7 @@ async function begin(): Promise<void> {
   }
 }
 
-/** Somebody is there. Who may look at several tenants looks at the first of them to begin with. */
+/** A principal is signed in. With access to several tenants, it sees the first of them to begin with. */
 export function enter(who: Session): void {
   if ((who.grants?.length ?? 0) > 1) choose(who, who.grants[0]!.tenant);
   else {

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 
-/** A value that can be watched. Setting the value that it has tells nobody. */
+/** A value that can be watched. Setting the value that it has notifies no watcher. */
 export class Cell<T> {
   private value: T;
   private watchers = new Set<(value: T) => void>();
@@ -42,7 +42,7 @@ export function useCell<T>(cell: Cell<T>): T {
   return cell.get();
 }
 
-/** Resolves when the page is looked at: what nobody sees is not asked for, as every question is recorded. */
+/** Resolves when the page is visible: a hidden page makes no requests, as every request is recorded. */
 export function looked(): Promise<void> {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => {

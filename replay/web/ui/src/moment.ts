@@ -14,7 +14,7 @@ const help = "Enter a time such as 14:32:07, a date and a time such as 2026-11-2
 const dayLength = 864e5;
 
 /**
- * Reads an instant that somebody typed. A time of day without a date is the first such time in the run; a time
+ * Parses an instant that the user typed. A time of day without a date is the first such time in the run; a time
  * without a zone is in `zone`. What has less than a second's precision, and only partly lies in the run, is where
  * it first does: 14:31 is the start of a run that began at 14:31:20.
  */

@@ -60,7 +60,7 @@ export const tagsOf = (notes: RunNote[]): string[] => [...new Set(notes.filter((
 
 const tag = /^[a-z0-9][a-z0-9._-]{0,31}$/;
 
-/** Reads tags that somebody typed: words with spaces, commas or # between; error says what is none. */
+/** Parses tags that the user typed: words with spaces, commas or # between; error names what is none. */
 export function readTags(text: string): { tags: string[]; error?: string } {
   const words = [...new Set(text.toLowerCase().split(/[\s,#]+/).filter(Boolean))];
   const bad = words.find((word) => !tag.test(word));

@@ -156,7 +156,7 @@ export class RunStore {
     return view.from < view.to ? view : null;
   }
 
-  /** Follows an address that somebody else wrote: a link, or the way back. Says whether it names a record without an instant. */
+  /** Follows an address that was not set here: a link, or the back button. Reports whether it names a record without an instant. */
   follow(params: URLSearchParams): boolean {
     if (params.toString() === this.written) return false;
     this.written = params.toString();
@@ -180,7 +180,7 @@ export class RunStore {
   private keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const write = () => {
-      if (read(location.hash).params.toString() !== this.written) return later(); // somebody wrote another, which is followed first
+      if (read(location.hash).params.toString() !== this.written) return later(); // another was set, which is followed first
       const end = this.end.get();
       const { from, to } = this.view.get();
       const whole = from <= 0 && to >= end;

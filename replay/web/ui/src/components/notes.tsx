@@ -49,7 +49,7 @@ export function Tags({ tags }: { tags: string[] | undefined }) {
   return <p class="tags">{tags.map((t) => <span class="tag">#{flat(t)}</span>)}</p>;
 }
 
-/** Sends what a form has, and says what was wrong with it. */
+/** Sends the form, and shows what was wrong with it. */
 function useSend() {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<Problem | null>(null);

@@ -49,7 +49,7 @@ export const known: Record<string, { title: string; one: string; many?: string; 
 export const axisHeight = 22;
 const padding = 5;
 
-/** Lays lanes out below each other; rows says how many rows of bars each has had so far. */
+/** Lays lanes out below each other; rows is the number of rows of bars that each has had so far. */
 export function layout(names: string[], rows: Map<string, number>): { lanes: Row[]; height: number } {
   let top = axisHeight;
   const lanes: Row[] = [];

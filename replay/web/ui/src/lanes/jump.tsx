@@ -7,7 +7,7 @@ import { to } from "../router";
 import type { RunStore } from "../runstore";
 import { flat } from "../text";
 
-/** A field for a time: the cursor goes there, and the panel says what the run was then. */
+/** A field for a time: the cursor goes there, and the panel shows the run's state at it. */
 export function Jump({ run }: { run: RunStore }) {
   const zone = useCell(prefs.zone);
   const [text, setText] = useState("");

@@ -27,7 +27,7 @@ interface Job {
   hint?: string;
 }
 
-/** Exports: of one run or a part of it at once, of many as a job. */
+/** Exports: of one run or a part of it directly, of many as a job. */
 export default function ExportsScreen({ params }: { params: URLSearchParams }) {
   const run = params.get("run");
   return (
@@ -37,7 +37,7 @@ export default function ExportsScreen({ params }: { params: URLSearchParams }) {
   );
 }
 
-/** One run, or a stretch of it, at once. */
+/** One run, or a part of it, directly. */
 function OfRun({ run, params }: { run: string; params: URLSearchParams }) {
   const [format, setFormat] = useState("ndjson");
   const [picked, setPicked] = useState<ReadonlySet<Kind>>(new Set());

@@ -11,7 +11,7 @@ import { By, Choice, FilterField, SearchFor, Section, Seq } from "./shared";
 
 type Which = "written" | "deleted" | "read" | "all";
 
-/** Every path that the guest's sensor told of, with hashes, and what happened there. */
+/** Every path that the guest's sensor reported, with hashes, and what happened there. */
 export default function FilesPanel({ run }: { run: RunStore }) {
   const version = useCell(run.version);
   const got = useGet<Items<FileHistory>>(run.path("files"), {}, version);

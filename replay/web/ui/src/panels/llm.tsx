@@ -9,7 +9,7 @@ import { count, decode, flat, plural } from "../text";
 import type { Call, Items, ToolCall } from "../types";
 import { By, Figure, Section, Seq } from "./shared";
 
-/** The calls of models: tokens against the budget, and the commands that they asked for. */
+/** The LLM API calls: tokens against the budget, and the commands that they asked for. */
 export default function CallsPanel({ run }: { run: RunStore }) {
   const version = useCell(run.version);
   const got = useGet<Items<Call>>(run.path("calls"), {}, version);

@@ -13,7 +13,7 @@ import { By, Choice, FilterField, SearchFor, Section, Seq, VerdictBadge } from "
 
 type Which = "all" | "allowed" | "denied" | "doubt";
 
-/** What wanted to get out, in order of time: question, connection, requests, bytes, and who says that it was his. */
+/** Attempts to connect, in order of time: query, connection, requests, bytes, and the process that claims it. */
 export default function NetworkPanel({ run }: { run: RunStore }) {
   const version = useCell(run.version);
   const got = useGet<Items<Connection>>(run.path("connections"), {}, version);
@@ -120,7 +120,7 @@ function barLabel(run: RunStore, c: Connection): string {
   return `from ${run.at(start)} ${length}${c.requests.length ? `, ${plural(c.requests.length, "request")}` : ""}`;
 }
 
-/** All that is known of one connection, each part with the record that says so. */
+/** All that is known of one connection, each part with the record that shows it. */
 function Details({ run, c }: { run: RunStore; c: Connection }) {
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => box.current?.scrollIntoView({ block: "nearest" }), [c.seq]);

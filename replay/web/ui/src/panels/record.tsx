@@ -20,7 +20,7 @@ import { can, Command, Needs, Section, Seq, VerdictBadge } from "./shared";
 import { Marked } from "../screens/words";
 import { Value } from "./value";
 
-/** One record: what it says, why, what it led to, and its proof. */
+/** One record: its contents, why it happened, what it led to, and its proof. */
 export default function RecordPanel({ run }: { run: RunStore }) {
   const seq = useCell(run.seq);
   const got = useGet<RecordAnswer>(seq ? run.path("records", seq) : null);
@@ -62,7 +62,7 @@ function Shown({ run, a }: { run: RunStore; a: RecordAnswer }) {
   );
 }
 
-/** What kind of thing it is, and who says so. */
+/** Its kind, and its observer. */
 function Lead({ r }: { r: RunRecord }) {
   return (
     <p class="lead"><Seen by={r.observer} /> {kindWords.get(r.kind) ?? "a record of a kind that this page does not know"}
@@ -91,7 +91,7 @@ function Gone({ a }: { a: RecordAnswer }) {
   return <p class="flag bad"><Badge tone="bad">unreadable</Badge> The bytes in the store are no JSON: the store was changed or is damaged. Compare it with the host's log: <code>custody verify</code>.</p>;
 }
 
-/** Why it was allowed or denied, what it rests on and what came of it. */
+/** Why it was allowed or denied, what it rests on and what followed. */
 function WhyView({ run, why }: { run: RunStore; why: Why }) {
   const links = why.causes.length + why.effects.length;
   if (!why.text && !why.verdict && links === 0) return null;

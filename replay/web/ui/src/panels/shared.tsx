@@ -76,7 +76,7 @@ export function can(least: Role): boolean {
   return may(roleNow(), least);
 }
 
-/** Says which role is missing, instead of a button that would not work. */
+/** Names the role that is missing, in place of a button that would not work. */
 export function Needs({ role, what }: { role: Role; what: string }) {
   return <p class="needs muted">{what} needs the role {role}; yours is {roleNow()}. An admin can give it to you.</p>;
 }

@@ -131,7 +131,7 @@ function Rows({ rows }: { rows: Row[] }) {
   })}</>;
 }
 
-/** Tells how many characters fit into a line of an element, now and when its size has changed and rested. */
+/** Reports how many characters fit into a line of an element, now and when its size has changed and rested. */
 function whenSized(box: HTMLElement, fit: (columns: number) => void): () => void {
   const measure = () => {
     const probe = document.createElement("span");

@@ -65,7 +65,7 @@ interface Signed extends Opened<"manifest"> {
   name: string; // of its file, without the suffix
   entry: string;
   index: bigint; // in the host's log
-  oldest?: bigint; // when its oldest record says that it was written
+  oldest?: bigint; // the stated time of its oldest record
 }
 
 const skew = 300n; // seconds that clocks may be apart
@@ -86,7 +86,7 @@ class BundleCheck {
   #checkpoint!: SignedCheckpoint;
   #entries: [name: string, entry: string][] = []; // of rotations and erasures
   #places = new Map<string, bigint>(); // in the log, of these
-  #erasedAt: [name: string, time: string][] = []; // when erasures say that they were
+  #erasedAt: [name: string, time: string][] = []; // the stated times of erasures
 
   constructor(readonly demands: Demands, readonly told?: (part: number) => Promise<void>) {
     this.#ring = new Ring(demands.hosts);
@@ -308,7 +308,7 @@ class BundleCheck {
     return index;
   }
 
-  /** Witnesses saw each manifest soon after it says that it was sealed, and after its records say that they were written. */
+  /** Witnesses saw each manifest soon after its stated time of sealing, and its records soon after their stated times. */
   async #timely(): Promise<void> {
     const shown = [this.#checkpoint];
     for (const m of this.#manifests) {
@@ -344,7 +344,7 @@ class BundleCheck {
     return old;
   }
 
-  /** What came into the log after the kept checkpoint does not say that it is from long before. */
+  /** No entry that was added to the log after the kept checkpoint claims to be much older. */
   #backdated(kept: SignedCheckpoint): void {
     const at = cosignedBy(kept, this.demands.quorum);
     for (const [name, time] of this.#erasedAt) {
@@ -363,7 +363,7 @@ class BundleCheck {
     check(this.#files.size === 0, `files belong to nothing: ${[...this.#files.keys()].slice(0, 10).join(", ")}`);
   }
 
-  /** All bytes are what the signer of the trailer wrote. What leaves the question open is told last. */
+  /** All bytes are what the signer of the trailer wrote. What cannot be determined is reported last. */
   async #trailed(data: Bytes, archive: Archive, segments: Segments): Promise<void> {
     const { said: t, key } = await this.#ring.open("trailer", archive.files.get("trailer")!);
     const about = t.run === this.#run && t.head === this.#head && t.files === BigInt(archive.files.size - 1) && t.bytes === BigInt(archive.trailer);

@@ -1,5 +1,5 @@
 // A reader of JSON that is written in the one form of docs/verify.md: no white space, members in their order, each
-// string and number in one form. A shape says what is due. The reader goes from the front, and the first fault ends it.
+// string and number in one form. A shape describes what is expected. The reader goes from the front, and the first fault ends it.
 
 import { type Bytes, Malformed, fromBase64, fromUtf8 } from "./bytes";
 import { instant } from "./instant";

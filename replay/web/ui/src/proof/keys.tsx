@@ -6,7 +6,7 @@ import { fingerprint, isWitness, parseKey } from "./note";
 import type { Report } from "./record";
 import { pin, trust, unpin } from "./trust";
 
-/** Whose keys the check believed, and a place to put in one's own. children say what it means that there is none. */
+/** The keys that the check trusted, and a field for one's own. children explain what it means that there is none. */
 export function Keys({ offered, children }: { offered: Report["offered"]; children: ComponentChildren }) {
   const { hosts, witnesses } = useCell(trust);
   return (

@@ -29,14 +29,14 @@ export function rootOf(leaves: readonly Bytes[]): Bytes {
   return roots.length === 0 ? sha256(new Uint8Array(0)) : roots.reduceRight((right, left) => nodeHash(left, right));
 }
 
-/** Says whether path proves that leaf is the one at index in the tree of that size and root (RFC 9162, section 2.1.3.2). */
+/** Reports whether path proves that leaf is the one at index in the tree of that size and root (RFC 9162, section 2.1.3.2). */
 export function included(leaf: Bytes, index: bigint, size: bigint, path: readonly Bytes[], root: Bytes): boolean {
   if (index >= size) return false;
   const up = climb(leaf, leaf, index, size - 1n, path);
   return up !== undefined && equal(up[1], root);
 }
 
-/** Says whether path proves that the tree of size n and root now goes on from the one of size m and root old (section 2.1.4.2). */
+/** Reports whether path proves that the tree of size n and root now goes on from the one of size m and root old (section 2.1.4.2). */
 export function continues(m: bigint, n: bigint, path: readonly Bytes[], old: Bytes, now: Bytes): boolean {
   if (m === n) return path.length === 0 && equal(old, now);
   if (m <= 0n || m > n || path.length === 0) return false;

@@ -9,7 +9,7 @@ import { overall, type Overall } from "./words";
 
 type Work = { state: "none" | "busy" } | { state: "done"; overall: Overall; text: string } | { state: "error"; text: string };
 
-/** A button that has the record which a note is checked here, in the browser, and what came of it. */
+/** A button that has the record which a note is checked here, in the browser, and the result. */
 export function NoteProof({ run, note }: { run: RunStore; note: RunNote }) {
   const [work, setWork] = useState<Work>({ state: "none" });
   const ask = () => check(run, note).catch((e: unknown): Work => ({ state: "error", text: e instanceof Problem ? e.message : String(e) }));
@@ -50,7 +50,7 @@ async function check(run: RunStore, note: RunNote): Promise<Work> {
   return { state: "done", overall: report.overall, text: report.text };
 }
 
-/** Whether a record says what the page shows of the note. */
+/** Whether a record has what the page shows of the note. */
 export function says(record: string, shown: RunNote): boolean {
   const signed = (JSON.parse(record) as { note?: NoteEvent }).note;
   const parts = (n: NoteEvent) => JSON.stringify([n.who, n.via, n.role ?? "", n.tenant ?? "", n.about, n.seq ?? 0, n.leaf ?? "", n.text ?? "", n.tags ?? [], n.withdraws ?? ""]);

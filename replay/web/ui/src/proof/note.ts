@@ -65,7 +65,7 @@ export async function fingerprint(key: Key): Promise<string> {
   return hex(sha256(key.public)).replace(/(.{4})(?=.)/g, "$1 ");
 }
 
-/** A note that was taken apart. Nobody vouches for its signatures yet. */
+/** A parsed note. Its signatures are not verified yet. */
 export interface Note {
   text: string;
   signatures: Signature[];
@@ -105,7 +105,7 @@ export function by(note: Note, key: Key): Signature[] {
   return note.signatures.filter((s) => s.name === key.name && equal(s.id, key.id));
 }
 
-/** Says whether the signature is the key's over the note. */
+/** Reports whether the signature is the key's over the note. */
 export async function signed(note: Note, signature: Signature, key: Key): Promise<boolean> {
   if (key.kind === hostKind) return ed25519(key.public, utf8(note.text), signature.bytes);
   if (signature.bytes.length !== 72) return false;
@@ -114,7 +114,7 @@ export async function signed(note: Note, signature: Signature, key: Key): Promis
   return ed25519(key.public, message, signature.bytes.slice(8));
 }
 
-/** When a witness says that it cosigned, in seconds since 1970. */
+/** The stated time of a witness's cosignature, in seconds since 1970. */
 export function cosignedAt(signature: Signature): bigint {
   return new DataView(signature.bytes.buffer, signature.bytes.byteOffset).getBigUint64(0);
 }
@@ -125,7 +125,7 @@ export function isWitness(key: Key): boolean {
 
 const checked = new Map<string, Promise<boolean>>();
 
-/** Says whether the signature is the key's over the message. Answers are kept for a while: notes come again. */
+/** Reports whether the signature is the key's over the message. Answers are kept for a while: notes come again. */
 function ed25519(key: Bytes, message: Bytes, signature: Bytes): Promise<boolean> {
   if (signature.length !== 64) return Promise.resolve(false);
   const question = hex(key) + hex(signature) + hex(sha256(message));

@@ -69,7 +69,7 @@ test("a proof of another record is none", async () => {
 });
 
 // Each character of each part is changed in turn: no change may hold. Those of the witness's own line count
-// for nothing as long as nobody has pinned it, so it is left out here and has a test of its own.
+// for nothing as long as it is not pinned, so it is left out here and has a test of its own.
 for (const [name, doc, about] of [["logged", logged, shown], ["erased", erased, shownErased]] as const) {
   test(`no character of a proof can be changed: ${name}`, async () => {
     const text = encode({ ...doc, checkpoint: doc.checkpoint.split("\n").slice(0, 5).join("\n") + "\n" });
@@ -140,7 +140,7 @@ test("witnesses", async () => {
   const good = await check(doc, trust);
   assert.deepEqual([good.overall, outcomes(good).witnesses], ["holds", "holds"], good.text);
 
-  const of = await check(logged, trust); // nobody of those pinned has cosigned
+  const of = await check(logged, trust); // none of the pinned witnesses has cosigned
   assert.deepEqual([of.overall, outcomes(of).witnesses], ["holds", "cannot"]);
   const forged = await check(await withLines(logged, [await cosign(witness, logged.checkpoint.replace("12", "13"), 1n)]), trust);
   assert.deepEqual([forged.overall, outcomes(forged).witnesses], ["fails", "fails"]);

@@ -152,7 +152,7 @@ class Check {
     this.#at = "record";
   }
 
-  /** The key that came with the document; undefined if there is none, or it is no key, which is told when it matters. */
+  /** The key that came with the document; undefined if there is none, or it is no key, which is reported when it matters. */
   #offered(): Key | undefined {
     try {
       return this.#doc.hostKey === undefined ? undefined : readHostKey(this.#doc.hostKey);

@@ -6,7 +6,7 @@ import { type Key, type Note, idOf, parseNote, readHostKey, signed } from "./not
 import type { Kind } from "./shapes";
 import { type Rotation, type Said, parseStatement } from "./statements";
 
-/** A statement, signed by somebody whose signature is not what it says, or one that contradicts another. */
+/** A statement whose signature does not verify, or one that contradicts another. */
 export class Forged extends Error {}
 
 /** A witness's signature that is not over the checkpoint. */
@@ -19,7 +19,7 @@ export interface Opened<K extends Kind> {
   said: Said[K];
   /** How the signature names its key. */
   by: string;
-  /** That key, undefined if nobody here knows it. */
+  /** That key, undefined if it is not known. */
   key: Key | undefined;
   note: Note;
 }
@@ -28,7 +28,7 @@ export class Ring {
   readonly keys = new Map<string, Key>();
   /** Statements of the keys that are believed, by the old key. */
   readonly next = new Map<string, Rotation>();
-  /** Keys that statements retire and nobody here vouches for: that what they signed was not altered can be told. */
+  /** Keys that statements retire and that are not trusted: they still show that what they signed was not altered. */
   readonly named = new Map<string, Key>();
 
   constructor(pinned: readonly Key[]) {
@@ -55,7 +55,7 @@ export class Ring {
     }
   }
 
-  /** Takes up the keys that roots of fleets state to be those of hosts. A statement of a root that nobody here knows says nothing. */
+  /** Takes up the keys that roots of fleets state to be those of hosts. A statement of an unknown root has no effect. */
   async vouch(roots: readonly Key[], statements: readonly Bytes[]): Promise<void> {
     if (statements.length > 1000) throw new Malformed("too many statements about hosts");
     const trusted = new Ring(roots);

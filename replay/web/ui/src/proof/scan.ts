@@ -26,7 +26,7 @@ export interface Copy {
 
 export interface Scan {
   said: Scanned;
-  /** What this version does not know of it; it was not read behind that. */
+  /** The members that this version does not know; it was not read behind that. */
   stranger?: string;
   /** The kind is one that this version knows. */
   known: boolean;

@@ -14,7 +14,7 @@ import type { Erasure, Manifest } from "./statements";
 /** What the records of one segment declare. */
 interface Part {
   losses: Losses;
-  /** When the oldest record says that it was written, in nanoseconds since 1970. */
+  /** The stated time of the oldest record, in nanoseconds since 1970. */
   oldest?: bigint;
   /** What a newer version wrote. */
   strange?: string;

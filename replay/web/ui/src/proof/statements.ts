@@ -21,7 +21,7 @@ export interface Manifest {
   closing: string;
 }
 
-/** An erasure: the host says that a record is gone, why, and what its leaf was. */
+/** An erasure: the host's statement that a record was erased, with the reason and its leaf. */
 export interface Erasure {
   run: string;
   seq: bigint;
@@ -38,7 +38,7 @@ export interface Host {
   key: string;
 }
 
-/** A rotation: the host's old key says which one comes after it. */
+/** A rotation: the host's old key names the next one. */
 export interface Rotation {
   old: string;
   new: string;
@@ -119,7 +119,7 @@ const forms: { [K in Kind]?: (said: Said[K]) => void } = {
 
 const runName = /^[0-9A-Za-z._-]{1,128}$/;
 
-/** Says whether a file of that name may be attached. */
+/** Reports whether a file of that name may be attached. */
 export function attachable(name: string): boolean {
   return /^report\/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$/.test(name);
 }

@@ -1,5 +1,5 @@
-// The keys that the reader believes, kept in this browser. They are public; that nobody changed them here is
-// as certain as that nobody changed the browser.
+// The keys that the user trusts, kept in this browser. They are public; that they were not changed here is
+// as certain as that the browser was not changed.
 
 import { Cell } from "../cell";
 import type { Trust } from "./record";

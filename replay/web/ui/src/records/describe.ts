@@ -16,7 +16,7 @@ const ms = (ns: number | undefined) => (ns ? ` after ${span(ns / 1e6)}` : "");
 const short = (hash: string | undefined) => (hash ? ` ${hash.replace(/^sha256:/, "").slice(0, 12)}…` : "");
 const address = (ip: string | undefined, port: number | undefined) => `${ip?.includes(":") ? `[${ip}]` : ip ?? ""}${port ? `:${port}` : ""}`;
 
-/** Says what a record is about. */
+/** Describes a record. */
 export function describe(r: RunRecord): Description {
   const make = Object.hasOwn(makers, r.kind) ? makers[r.kind] : undefined;
   try {

@@ -136,7 +136,7 @@ function useStep(run: RunStore, source: Source, reveal: (index: number, middle?:
       for (const stop of stops) stop();
     };
   }, [run, source]);
-  useEffect(() => void follow(), [changed, known]); // what came in may tell it better
+  useEffect(() => void follow(), [changed, known]); // new rows may know it better
   return { now, release: () => (held.current = false) };
 }
 
@@ -202,7 +202,7 @@ function Row({ index, row, run, marked, now, selected, open }: {
   return <div {...props}><Cells record={row.record} mark={row.verification} run={run} /></div>;
 }
 
-/** How many notes there are on a record, as a mark before what it says. */
+/** How many notes there are on a record, as a mark before its text. */
 function Noted({ run, seq }: { run: RunStore; seq: number }) {
   useCell(run.notes.notes);
   const notes = run.notes.of(seq).filter((n) => !n.withdrawn);

@@ -24,11 +24,11 @@ export interface Source {
   size(): number;
   /** undefined: not here yet; null: there is no record of that seq. */
   row(index: number): RecordRow | null | undefined;
-  /** Says which rows are in sight. The answer is how many rows came in above them, at a later change. */
+  /** Sets which rows are in sight. The answer is how many rows came in above them, at a later change. */
   want(first: number, last: number): void;
   /** The place of the last record up to a seq; undefined when that is not here. */
   find(seq: number): number | undefined;
-  /** Begins anew around a seq, where the source has no fixed places. */
+  /** Starts again around a seq, where the source has no fixed places. */
   around(seq: number): void;
   /** How many rows were put before the first since the last question. */
   shifted(): number;

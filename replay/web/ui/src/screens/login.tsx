@@ -5,7 +5,7 @@ import { Cell, useCell } from "../cell";
 import { ErrorBox } from "../components/boxes";
 import type { Health, Session } from "../types";
 
-/** Why the one-time address did not let anybody in: it was used, or it is too old. */
+/** Why the one-time link was refused: it was used, or it is too old. */
 const refused = new Cell<Problem | null>(null);
 
 /**
@@ -22,7 +22,7 @@ export async function once(): Promise<void> {
     enter(await post<Session>("/session", { token: decodeURIComponent(token) }));
     refused.set(null);
   } catch (e) {
-    // A session may be there already, which goes on; if not, the login page says why.
+    // A session may be there already, which goes on; if not, the login page gives the reason.
     refused.set(e instanceof Problem ? e : new Problem({ detail: String(e) }));
   }
 }

@@ -73,7 +73,7 @@ function useDeepLink(run: RunStore, params: URLSearchParams): void {
   }, [run, params]);
   const named = useGet<RecordAnswer>(seq ? run.path("records", seq) : null);
   useEffect(() => {
-    if (seq && named.error) run.panel.set("record"); // which says what is wrong
+    if (seq && named.error) run.panel.set("record"); // which shows what is wrong
     if (!seq || named.data?.seq !== seq || !named.data.record) return;
     run.moveTo(run.instant(named.data.record.time));
     if (!run.panel.get()) run.panel.set("record");

@@ -66,7 +66,7 @@ function Failing({ rows }: { rows: RunItem[] }) {
   );
 }
 
-/** Runs that anybody with access to the store may have made up. */
+/** Runs that a writer of the store may have invented. */
 function Unsigned({ rows }: { rows: RunItem[] }) {
   const unsigned = rows.filter((r) => r.verification?.state === "unsigned");
   if (!unsigned.length) return null;
@@ -198,7 +198,7 @@ function useRuns(query: Record<string, string>): List {
   return { rows: shown.rows, next: shown.next, error: shown.error, more, reload: () => setAgain((n) => n + 1) };
 }
 
-/** The first page anew, with what further pages had below it. */
+/** The first page again, with what further pages had below it. */
 function fresh<S extends { key: string; rows: RunItem[] | null; next?: string | undefined }>(old: S, page: RunPage) {
   if (!old.rows || old.rows.length <= page.runs.length) return { ...old, rows: page.runs, next: page.next, error: null };
   return { ...old, rows: merge(page.runs, old.rows), error: null };

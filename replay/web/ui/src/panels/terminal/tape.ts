@@ -15,7 +15,7 @@ export interface Selection {
   streams: ReadonlySet<string>;
 }
 
-/** Output that is fed again when somebody goes back in time: enough for any screen, and done in an instant. */
+/** Output that is fed again when the user goes back in time: enough for any screen, and done in an instant. */
 export const window = 512 << 10;
 
 interface Cut {
