@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -61,6 +62,19 @@ func TestRedoEarlyKey(t *testing.T) {
 				t.Errorf("want %d; verify: %d, %v", c.want, got, err)
 			}
 			others.agree(title, got, err, arguments...)
+
+			e := must(proof.OpenDir(dir))
+			defer e.Close()
+			e.Log, e.HostKey, e.Rotations = s.log, c.key.Public, c.rotations
+			arguments[0] = filepath.Join(t.TempDir(), "proof.json")
+			one := must(must(proof.ProofOf(t.Context(), e, 1)).Encode())
+			if err := os.WriteFile(arguments[0], one, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got, err = oursRecord(one, proof.Trust{Keys: note.VerifierList(pinned...)}); got != c.want {
+				t.Errorf("proof of one record: want %d; verify: %d, %v", c.want, got, err)
+			}
+			others.agree(title+", one record", got, err, arguments...)
 		})
 	}
 }

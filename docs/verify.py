@@ -276,6 +276,10 @@ def ring(statements, keys):  # follows the rotations from the keys that are know
                 progress = True
     return named, following
 
+def premature(m, by, following):  # a manifest that says it was sealed before a rotation led to the key
+    since = [instant(r["time"]) for r in following.values() if key(r["new"])[0] == by]
+    return since and instant(m["sealed_at"]) < max(since) - 600 * SECOND
+
 def entry(kind, *words): return ("custody leaf v1\n" + " ".join([kind, *map(str, words)]) + "\n").encode()
 
 def checkpoint(data, host, keys, witnesses):  # size, root and the known signers
@@ -315,7 +319,7 @@ def record(data, keys, witnesses, quorum, since, within, _):
     want(all(len(n["note"].encode()) <= 64 << 10 for n in notes) and all(x["path"] is not None and len(x["path"]) <= 64 for x in paths), "too long")
     want(len(p.get("checkpoint", "").encode()) <= 64 << 10 and len(p.get("stamp", b"")) <= 64 << 10, "too long")
     under = lambda place, n, leaf, top: place and included(place["index"], n, [bytes.fromhex(h).ljust(32, b"\0") for h in place["path"]], leaf, top)
-    ring([n["note"].encode() for n in p.get("rotations", [])], keys)
+    _, following = ring([n["note"].encode() for n in p.get("rotations", [])], keys)
     if not erased:
         check(sha(b"\0" + p["salt"] + p["record"]) == leaf, "record altered: it does not give the leaf")
         check(p["record"].startswith(('{"v":1,"run":"%s","seq":%d,' % (run, seq)).encode()), "the record is another")
@@ -326,6 +330,7 @@ def record(data, keys, witnesses, quorum, since, within, _):
         m, by, known = statement(manifest, keys, "manifest")
         check(known, "the manifest is not signed by a key which is trusted here", 2)
         check(m["run"] == run and m["count"] and m["first"] <= seq <= m["last"], "the manifest is over other records")
+        check(not premature(m, by, following), "signed by a key that the host did not have yet")
         check("host_key" not in p or key(p["host_key"])[0] in keys and key(p["host_key"])[0][0] == by[0], "host key of another")
         at = p["segment"]["index"]
         check(under(p["segment"], m["count"], leaf, bytes.fromhex(m["root"])), "record altered: not in the signed segment")
@@ -518,9 +523,7 @@ def bundle(data, keys, witnesses, quorum, kept, within, roots):
     check(len({by[0] for by in signers}) < 2, "manifests of two hosts")
     check(signers, "no manifest is signed by a key which is trusted here", 2)
     check(len(signers) == len(manifests), "manifest forged")
-    for _, _, m, by, _ in manifests:
-        since = [instant(r["time"]) for r in following.values() if key(r["new"])[0] == by]
-        check(not since or instant(m["sealed_at"]) >= max(since) - 600 * SECOND, "signed by a key that the host did not have yet")
+    for _, _, m, by, _ in manifests: check(not premature(m, by, following), "signed by a key that the host did not have yet")
     host, run, prev = signers[0][0], manifests[0][2]["run"], ""
     for i, (name, raw, m, _, _) in enumerate(manifests):
         chain = m["run"], m["segment"], m["prev"], "%020d.manifest" % m["first"]

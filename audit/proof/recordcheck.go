@@ -114,6 +114,9 @@ func (c *recordCheck) manifest() (err error) {
 	case c.m.Count == 0 || c.Seq < c.m.First || c.Seq > c.m.Last:
 		return broken(ErrContradiction, c.Seq, partManifest, "it signs for seqs %d to %d", c.m.First, c.m.Last)
 	}
+	if err := c.v.early(c.m); err != nil {
+		return err
+	}
 	c.v.host, c.v.report.Run = c.m.key.name, c.m.Run
 	c.report.Manifest, c.report.KeyName = c.m.Manifest, c.m.key.name
 	if c.HostKey == "" {

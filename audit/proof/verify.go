@@ -165,8 +165,10 @@ func (v *verifier) chain(context.Context) (err error) {
 	if err := v.hostKey(); err != nil {
 		return err
 	}
-	if err := v.early(); err != nil {
-		return err
+	for _, m := range v.manifests {
+		if err := v.early(m); err != nil {
+			return err
+		}
 	}
 	return v.selection()
 }
@@ -193,16 +195,15 @@ func (v *verifier) hostKey() error {
 	return nil
 }
 
-// early checks that no manifest states a sealing time before the rotation that leads to the key which signed it: the key
+// early checks that a manifest states no sealing time before the rotation that leads to the key which signed it: the key
 // that the host had then is gone, and cannot sign another history of that time.
-func (v *verifier) early() error {
-	for _, m := range v.manifests {
-		if since, ok := v.ring.since[m.key]; ok && m.SealedAt.Before(since.Add(-rotationGrace)) {
-			return broken(ErrEarly, 0, m.file, "it says that it was sealed at %s, the host has that key since %s",
-				m.SealedAt.Format(time.RFC3339), since.Format(time.RFC3339))
-		}
+func (v *verifier) early(m signed) error {
+	since, ok := v.ring.since[m.key]
+	if !ok || !m.SealedAt.Before(since.Add(-rotationGrace)) {
+		return nil
 	}
-	return nil
+	return broken(ErrEarly, 0, m.file, "it says that it was sealed at %s, the host has that key since %s",
+		m.SealedAt.Format(time.RFC3339), since.Format(time.RFC3339))
 }
 
 // retired checks that the run did not begin after a key that signed for it was retired.

@@ -972,6 +972,7 @@ function unpack(data) {
 }
 
 // src/proof/ring.ts
+var grace = 600n;
 var Forged = class extends Error {
 };
 var ForgedCosignature = class extends Forged {
@@ -987,6 +988,10 @@ var Ring = class _Ring {
   }
   knows(key) {
     return this.keys.has(idOf(key));
+  }
+  /** Reports whether a manifest states a sealing time before the rotation that leads to the key which signed it. */
+  early(by, sealed) {
+    return this.links.some((r) => idOf(readHostKey(r.new)) === by && instant(sealed) < instant(r.time) - grace * second);
   }
   get links() {
     return [...this.next.values()];
@@ -1373,7 +1378,6 @@ function refusal(error) {
   throw error;
 }
 var skew = 300n;
-var grace = 600n;
 var hashes = "((?:[A-Za-z0-9+/]{43}=\\n){0,64})";
 var decimal = "(0|[1-9][0-9]{0,19})";
 var BundleCheck = class {
@@ -1508,8 +1512,7 @@ var BundleCheck = class {
   /** No key signs a manifest that says it was sealed before a rotation led to the key. */
   #early() {
     for (const { by, said, name: name2 } of this.#manifests) {
-      const early = this.#ring.links.some((r) => idOf(readHostKey(r.new)) === by && instant(said.sealed_at) < instant(r.time) - grace * second);
-      check(!early, `${name2}.manifest is signed by a key that the host did not have yet`);
+      check(!this.#ring.early(by, said.sealed_at), `${name2}.manifest is signed by a key that the host did not have yet`);
     }
   }
   /** No key signs for a run that began after the key was retired. */
@@ -1867,6 +1870,7 @@ var Check = class {
     this.#signer = key;
     if (m.run !== d.run) throw new Stop("manifest", "fails", "the manifest belongs to another run");
     if (m.count === 0n || d.seq < m.first || d.seq > m.last) throw new Stop("manifest", "fails", `the manifest signs for seqs ${m.first} to ${m.last}, not for this one`);
+    if (this.#ring.early(idOf(key), m.sealed_at)) throw new Stop("manifest", "fails", "the manifest is signed by a key that the host did not have yet");
     const named = d.hostKey === void 0 ? void 0 : readHostKey(d.hostKey);
     if (named && (named.name !== key.name || !this.#ring.knows(named))) {
       throw new Stop("manifest", "fails", "the answer names a host key that is not the one that signed, and no rotation leads there");

@@ -8,7 +8,7 @@ import { Finding, check } from "./finding";
 import { instant, second } from "./instant";
 import { continues, included, leafHash } from "./merkle";
 import { type Key, asWitness, idOf, readHostKey } from "./note";
-import { Forged, type Keys, type Opened, Ring, openOf } from "./ring";
+import { Forged, type Keys, type Opened, Ring, grace, openOf } from "./ring";
 import { Segments } from "./segments";
 import { digest, sha256 } from "./sha256";
 import { kinds } from "./shapes";
@@ -69,7 +69,6 @@ interface Signed extends Opened<"manifest"> {
 }
 
 const skew = 300n; // seconds that clocks may be apart
-const grace = 600n; // seconds after its retirement in which a key may still begin a run, and before a rotation in which the new one may seal
 const hashes = "((?:[A-Za-z0-9+/]{43}=\\n){0,64})";
 const decimal = "(0|[1-9][0-9]{0,19})";
 
@@ -206,8 +205,7 @@ class BundleCheck {
   /** No key signs a manifest that says it was sealed before a rotation led to the key. */
   #early(): void {
     for (const { by, said, name } of this.#manifests) {
-      const early = this.#ring.links.some((r) => idOf(readHostKey(r.new)) === by && instant(said.sealed_at) < instant(r.time) - grace * second);
-      check(!early, `${name}.manifest is signed by a key that the host did not have yet`);
+      check(!this.#ring.early(by, said.sealed_at), `${name}.manifest is signed by a key that the host did not have yet`);
     }
   }
 

@@ -196,6 +196,7 @@ class Check {
     this.#signer = key;
     if (m.run !== d.run) throw new Stop("manifest", "fails", "the manifest belongs to another run");
     if (m.count === 0n || d.seq < m.first || d.seq > m.last) throw new Stop("manifest", "fails", `the manifest signs for seqs ${m.first} to ${m.last}, not for this one`);
+    if (this.#ring.early(idOf(key), m.sealed_at)) throw new Stop("manifest", "fails", "the manifest is signed by a key that the host did not have yet");
     const named = d.hostKey === undefined ? undefined : readHostKey(d.hostKey);
     if (named && (named.name !== key.name || !this.#ring.knows(named))) {
       throw new Stop("manifest", "fails", "the answer names a host key that is not the one that signed, and no rotation leads there");

@@ -3,8 +3,12 @@
 
 import { type Bytes, Malformed } from "./bytes";
 import { type Key, type Note, idOf, parseNote, readHostKey, signed } from "./note";
+import { instant, second } from "./instant";
 import type { Kind } from "./shapes";
 import { type Rotation, type Said, parseStatement } from "./statements";
+
+/** In seconds: how long after its retirement a key may still begin a run, and how long before a rotation the new one may seal. */
+export const grace = 600n;
 
 /** A statement whose signature does not verify, or one that contradicts another. */
 export class Forged extends Error {}
@@ -37,6 +41,11 @@ export class Ring {
 
   knows(key: Key): boolean {
     return this.keys.has(idOf(key));
+  }
+
+  /** Reports whether a manifest states a sealing time before the rotation that leads to the key which signed it. */
+  early(by: string, sealed: string): boolean {
+    return this.links.some((r) => idOf(readHostKey(r.new)) === by && instant(sealed) < instant(r.time) - grace * second);
   }
 
   get links(): Rotation[] {

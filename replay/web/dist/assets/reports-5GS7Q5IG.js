@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-AKO53VDT.js";import"./chunk-F2SKCSSX.js";import"./chunk-Q3VFWE7E.js";import"./chunk-2CO4MCWJ.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
