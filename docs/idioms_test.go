@@ -173,6 +173,36 @@ func TestIdiomsInOtherFiles(t *testing.T) {
 	}
 }
 
+// TestIdiomsInTexts: the texts of the page, the API's description, the reports' maps and the scripts use standard terms.
+func TestIdiomsInTexts(t *testing.T) {
+	seen := map[string]bool{}
+	walk(t, func(path string) error {
+		ext := filepath.Ext(path)
+		if !slices.Contains([]string{".ts", ".tsx", ".html", ".yaml", ".py", ""}, ext) || strings.Contains(filepath.ToSlash(path), "/testdata/") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if ext == "" && !bytes.HasPrefix(text, []byte("#!")) {
+			return nil
+		}
+		seen[ext] = true
+		for i, line := range strings.Split(string(text), "\n") {
+			for _, idiom := range idioms {
+				if word := idiom.FindString(line); word != "" {
+					t.Errorf("%s:%d: %q: write: %s", path, i+1, word, idiom.instead)
+				}
+			}
+		}
+		return nil
+	})
+	if len(seen) != 6 {
+		t.Errorf("only these types of files were found: %v", seen)
+	}
+}
+
 func checkComment(t *testing.T, at, text string) {
 	t.Helper()
 	for _, idiom := range append(slices.Clip(idioms), commentIdioms...) {

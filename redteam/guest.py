@@ -344,7 +344,7 @@ def scan(t, out):
 
 
 def write(t, out):
-    """Writes to the script's own output: piece by piece, each at once."""
+    """Writes to the script's own output: piece by piece, without buffering."""
     with said:
         for piece in t["send"]:
             os.write(1, base64.b64decode(piece["data"]))

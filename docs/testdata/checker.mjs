@@ -1008,7 +1008,7 @@ var Ring = class _Ring {
     }
   }
   /** Takes up the keys that roots of fleets state to be those of hosts. A statement of an unknown root has no effect. */
-  async vouch(roots, statements2) {
+  async attest(roots, statements2) {
     if (statements2.length > 1e3) throw new Malformed("too many statements about hosts");
     const trusted = new _Ring(roots);
     for (const s of statements2) {
@@ -1414,7 +1414,7 @@ var BundleCheck = class {
     check(publicKey.endsWith("\n"), "host.pub is not one line");
     this.verdict.offered = publicKey.slice(0, -1);
     const stated = this.#numbered(".host");
-    await this.#ring.vouch(this.demands.fleets, stated.map((n) => this.#take(n)));
+    await this.#ring.attest(this.demands.fleets, stated.map((n) => this.#take(n)));
     const rotated = this.#numbered(".rotation");
     await this.#rotations(rotated);
     await this.#chain();
@@ -1794,7 +1794,7 @@ var Check = class {
     } else if (this.#pinned) {
       this.#end("holds", "This record is, byte for byte, what the host signed, at this place of its run, and it stands in the host's log.");
     } else {
-      this.#end("consistent", "All parts fit together. The key came with the answer: whoever could forge the record could have sent that key too. Pin the host's key, from someone you trust, to know that it is the host's record.");
+      this.#end("consistent", "All parts fit together. The key came with the answer: an attacker who could forge the record could have sent that key, too. Pin the host's key, from someone you trust, to know that it is the host's record.");
     }
   }
   #end(overall, text) {
@@ -1846,8 +1846,8 @@ var Check = class {
     if (!equal(leafHash(concat(d.salt, d.record)), d.leaf)) throw new Stop("record", "fails", "the record does not give the leaf: its bytes were changed");
     if (seqOf(d.record, utf8(`{"v":1,"run":"${d.run}","seq":`)) !== d.seq) throw new Stop("record", "fails", "the record says itself that it is another one");
     const { stranger, known } = scan(d.record);
-    if (stranger !== void 0) this.#doubt = `The record has a field ${stranger}, which a newer version wrote: what it says cannot be judged here.`;
-    else if (!known) this.#doubt = "The record is of a kind that a newer version wrote: what it says cannot be judged here.";
+    if (stranger !== void 0) this.#doubt = `The record has a field ${stranger}, which a newer version wrote: it cannot be judged here.`;
+    else if (!known) this.#doubt = "The record is of a kind that a newer version wrote: it cannot be judged here.";
     const text = fromUtf8(d.record, "the record");
     if (shown?.record !== void 0 && !same2(JSON.parse(text), shown.record)) {
       throw new Stop("record", "fails", "the record that this page shows is not the one that was signed");
@@ -1930,7 +1930,7 @@ var Check = class {
     this.#add("checkpoint", "holds", `The head of the log, ${c.size} entries, is signed by ${c.origin}.`, []);
     this.#cosigned(c);
     if (d.stamp) {
-      this.#add("stamp", "none", "There is a time stamp over the checkpoint. It is not checked here: download the proof, docs/verify.md says how openssl checks it.");
+      this.#add("stamp", "none", "There is a time stamp over the checkpoint. It is not checked here: download the proof and check it with openssl, as docs/verify.md describes.");
     }
   }
   async #since(kept, host, c) {

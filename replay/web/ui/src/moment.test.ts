@@ -23,7 +23,7 @@ test("times of a run over midnight", () => {
   assert.equal(readMoment("2026-11-21 23:52:00", "utc", night).ms, 2 * 60e3 + 864e5);
 });
 
-test("what is no time of the run says why", () => {
+test("a time outside the run is refused with a reason", () => {
   for (const [text, why] of [
     ["", "Enter a time"], ["noon", '"noon" is not a time'], ["14:32:07 PM", "is not a time"], ["25:00", "hours end at 23"], ["14:61", "hours end at 23"],
     ["2026-02-30 14:32", "2026-02-30 is not a date"], ["2026-13-01", "is not a date"], ["20.11.2026", "is not a time"], ["14:20:00", "2026-11-20 14:20:00 is before the run"],

@@ -29,7 +29,7 @@ export default function AccessScreen({ params }: { params: URLSearchParams }) {
             <button type="button" onClick={pages.reload}>Look again</button>
           </form>
           {rows.length > 0 && <List rows={rows} />}
-          {!pages.loading && !pages.error && rows.length === 0 && <Empty title="No entries">Nobody {which === "deny" ? "was refused" : "has looked at records"} in that time, as far as the entries here tell.</Empty>}
+          {!pages.loading && !pages.error && rows.length === 0 && <Empty title="No entries">{which === "deny" ? "No refused attempts" : "No accesses"} in that time among the entries loaded here.</Empty>}
           <MoreOf pages={pages} what="entries" />
         </>
       )}

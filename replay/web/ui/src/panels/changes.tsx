@@ -64,7 +64,7 @@ function Shown({ run, c }: { run: RunStore; c: Changes }) {
       <Section title="Files" n={c.files.length}>
         <ul class="plain-list">{c.files.slice(0, most).map((f) => <li><Seq run={run} seq={f.seq} time={f.last} /> {f.changes.map((x) => flat(x.op)).filter((x, i, all) => all.indexOf(x) === i).join(", ")} <Words text={f.path} limit={200} /> {f.sha256 && <Hash value={f.sha256} length={10} />}</li>)}<More n={c.files.length} /></ul>
       </Section>
-      <Section title="Calls of models" n={c.calls.length}>
+      <Section title="LLM API calls" n={c.calls.length}>
         <ul class="plain-list">{c.calls.slice(0, most).map((l) => <li><Seq run={run} seq={l.seq} time={l.start} /> {flat(l.llm.id)} <Words text={l.llm.model} limit={60} /> <span class="num muted">{count(l.llm.input_tokens)} in, {count(l.llm.output_tokens)} out</span></li>)}<More n={c.calls.length} /></ul>
       </Section>
       <Section title="Credentials minted" n={c.minted.length}>

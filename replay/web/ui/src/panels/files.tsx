@@ -32,7 +32,7 @@ function Shown({ run, all }: { run: RunStore; all: FileHistory[] }) {
   }, [all, which, text]);
   const columns = useMemo(() => columnsOf(run), [run]);
   const current = all.find((f) => keyOf(f) === chosen);
-  if (all.length === 0) return <Empty title="No file was touched">The guest's sensor told of no file that was created, written, renamed or deleted, and of no large one that was read.</Empty>;
+  if (all.length === 0) return <Empty title="No file was touched">The guest's sensor reported no file that was created, written, renamed or deleted, and no large file that was read.</Empty>;
   return (
     <>
       <div class="controls">

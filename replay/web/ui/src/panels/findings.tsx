@@ -28,7 +28,7 @@ function Shown({ run, all }: { run: RunStore; all: Finding[] }) {
       {apart.length > 0 && (
         <section class="part-of-panel">
           <h2>Guest and host disagree<span class="count">{apart.length}</span></h2>
-          <p class="muted">The guest's sensor is software inside the VM: what it says is a claim. The host stands outside, and everything has to pass it. Where the two do not fit, the sensor lost something, or somebody in the VM hid or made up something.</p>
+          <p class="muted">The guest's sensor is software inside the VM: its reports are claims. All of the VM's traffic passes the host. Where the two disagree, the sensor lost events, or a process in the VM hid or forged some.</p>
           {apart.slice(0, 500).map((f) => <Card key={`${f.rule} ${f.seq} ${f.evidence[0]}`} run={run} f={f} />)}
         </section>
       )}

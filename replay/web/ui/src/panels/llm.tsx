@@ -25,7 +25,7 @@ function Shown({ run, all }: { run: RunStore; all: Call[] }) {
     <>
       <Totals all={all} />
       <div class="fill">
-        <Table label="Calls of models" columns={columns} rows={all} keyOf={(c) => c.seq} selected={chosen || null} height={30} onSelect={(c) => { setChosen(c.seq); run.open(c.seq, c.start); }} />
+        <Table label="LLM API calls" columns={columns} rows={all} keyOf={(c) => c.seq} selected={chosen || null} height={30} onSelect={(c) => { setChosen(c.seq); run.open(c.seq, c.start); }} />
       </div>
       {current && <Details run={run} c={current} />}
     </>
@@ -43,7 +43,7 @@ function Totals({ all }: { all: Call[] }) {
       <Figure name="tokens in">{count(add((c) => c.llm.input_tokens))}</Figure>
       <Figure name="of those from a cache">{count(add((c) => c.llm.cache_read_tokens))}</Figure>
       <Figure name="tokens out">{count(add((c) => c.llm.output_tokens))}</Figure>
-      <Figure name="commands that came of them">{count(add((c) => c.execs.length))}</Figure>
+      <Figure name="commands from tool calls">{count(add((c) => c.execs.length))}</Figure>
       {failed > 0 && <Figure name="failed" tone="bad">{count(failed)}</Figure>}
       {budget > 0 && (
         <div class="figure budget">
@@ -104,7 +104,7 @@ function Tool({ run, t, execs }: { run: RunStore; t: ToolCall; execs: number[] }
     <>
       <Words text={t.name} limit={80} /> <Hash value={t.sha256} /> {t.truncated && <Badge tone="warn">cut</Badge>}
       {execs.length > 0 ? <> → {execs.slice(0, 20).map((seq) => <><Seq run={run} seq={seq} label={`Record ${seq}, a command that this tool call asked for`} /> </>)}{execs.length > 20 && `and ${execs.length - 20} more`}</>
-        : <span class="muted"> no command is known to come of it</span>}
+        : <span class="muted"> no matching command was recorded</span>}
       {t.arguments !== undefined && <pre class="lines"><Words text={t.arguments} limit={1500} multiline /></pre>}
     </>
   );

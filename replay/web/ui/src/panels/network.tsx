@@ -35,7 +35,7 @@ function Shown({ run, all }: { run: RunStore; all: Connection[] }) {
   const columns = useMemo(() => columnsOf(run, all), [run, all]);
   const current = all.find((c) => c.seq === chosen);
   const totals = useMemo(() => ({ denied: all.filter(wanted.denied).length, doubt: all.filter(wanted.doubt).length, out: sum(all, "bytes_out"), in: sum(all, "bytes_in") }), [all]);
-  if (all.length === 0) return <Empty title="Nothing wanted to get out">No question, connection or request was recorded in this run.</Empty>;
+  if (all.length === 0) return <Empty title="No egress">No DNS query, connection or request was recorded in this run.</Empty>;
   return (
     <>
       <div class="controls">
@@ -127,8 +127,8 @@ function Details({ run, c }: { run: RunStore; c: Connection }) {
   return (
     <div class="details" ref={box} role="region" aria-label="The chosen connection">
       <h2><Words text={c.name} limit={200} />{c.dst_port ? <span class="num">:{c.dst_port}</span> : null} <VerdictBadge verdict={c.verdict} state={c.state} /></h2>
-      {c.unclaimed && <p class="flag warn"><Badge tone="warn">unclaimed</Badge> The host saw this connection. No process in the guest says that it was its own: the sensor lost it, or something hid it.</p>}
-      {c.unseen && <p class="flag warn"><Badge tone="warn">unseen</Badge> A process in the guest says that it connected. The host, through which all must pass, saw nothing of it.</p>}
+      {c.unclaimed && <p class="flag warn"><Badge tone="warn">unclaimed</Badge> The host saw this connection. No process in the guest claims it: the sensor lost it, or something hid it.</p>}
+      {c.unseen && <p class="flag warn"><Badge tone="warn">unseen</Badge> A process in the guest claims this connection. The host, which carries all traffic, did not see it.</p>}
       <Facts>
         <Fact name="Record"><Seq run={run} seq={c.seq} time={c.start} /> <Seen by={c.observer} /></Fact>
         <Fact name="Began"><Time at={c.start} date /></Fact>

@@ -31,7 +31,7 @@ function Shown({ run, all }: { run: RunStore; all: Proc[] }) {
     if (!next.delete(of)) next.add(of);
     setFolded(next);
   }), [run, folded]);
-  if (all.length === 0) return <Empty title="No process was started">The guest's sensor told of no exec.</Empty>;
+  if (all.length === 0) return <Empty title="No process was started">The guest's sensor reported no exec.</Empty>;
   return (
     <>
       <div class="controls">

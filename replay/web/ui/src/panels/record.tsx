@@ -72,7 +72,7 @@ function Lead({ r }: { r: RunRecord }) {
 
 function Fields({ run, r }: { run: RunStore; r: RunRecord }) {
   return (
-    <Section title="What it says">
+    <Section title="Contents">
       <Facts>
         <Fact name="Time, host clock"><Time at={r.time} date digits={3} /> <button type="button" class="link" onClick={() => run.moveTo(run.instant(r.time))}>move the cursor here</button></Fact>
         {r.step && <Fact name="Step"><Words text={r.step} mono={false} /></Fact>}
@@ -86,7 +86,7 @@ function Fields({ run, r }: { run: RunStore; r: RunRecord }) {
 /** A record that is not there any more, or cannot be read. */
 function Gone({ a }: { a: RecordAnswer }) {
   if (a.erased) {
-    return <p class="flag warn"><Badge tone="warn">erased</Badge> What this record said is gone for good. Its place and its leaf, <code class="wrap">{flat(a.erased)}</code>, are still there; its proof says who erased it and why.</p>;
+    return <p class="flag warn"><Badge tone="warn">erased</Badge> This record's contents were erased for good. Its place and its leaf, <code class="wrap">{flat(a.erased)}</code>, remain; its proof names who erased it and why.</p>;
   }
   return <p class="flag bad"><Badge tone="bad">unreadable</Badge> The bytes in the store are no JSON: the store was changed or is damaged. Compare it with the host's log: <code>custody verify</code>.</p>;
 }

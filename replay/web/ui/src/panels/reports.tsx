@@ -25,7 +25,7 @@ export default function ReportsScreen({ params }: { params: URLSearchParams }) {
   const query = { framework, ...(by === "runs" ? { run: [...chosen].join(",") } : spanOf(days.from, days.until)) };
   const ready = by === "runs" ? chosen.size > 0 : days.from !== "" || days.until !== "";
   return (
-    <Page title="Reports" lead="Evidence toward the controls of a framework, out of the record. Never “compliant”: a report says what the evidence supports, what it does not, and what it cannot show.">
+    <Page title="Reports" lead="Evidence from the record for the controls of a framework. A report never states “compliant”: it lists what the evidence supports, what it contradicts, and what it cannot show.">
       {!can("auditor") ? <Needs role="auditor" what="A report" /> : (
         <>
           <fieldset class="frameworks"><legend>Framework</legend>

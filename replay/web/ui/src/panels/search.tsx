@@ -27,7 +27,7 @@ export default function SearchScreen({ params }: { params: URLSearchParams }) {
       <Form key={params.toString()} way={asked ?? "q"} value={value} kind={kind} from={from} until={until} />
       {!asked && <Empty title="What are you looking for?">A file's content by its hash, a host, a path, a command, a credential, a finding, or any text.</Empty>}
       {asked && pages.rows.length > 0 && <Hits hits={pages.rows} />}
-      {asked && !pages.loading && !pages.error && pages.rows.length === 0 && !pages.more && <Empty title="Nothing was found">No record says so. Hosts and paths have to be given exactly; try “any text” for a part of them.</Empty>}
+      {asked && !pages.loading && !pages.error && pages.rows.length === 0 && !pages.more && <Empty title="Nothing was found">No record matches. Hosts and paths must be exact; to search for a part of one, use “any text”.</Empty>}
       {asked && <MoreOf pages={pages} what="records" />}
     </Page>
   );
@@ -61,7 +61,7 @@ function Hits({ hits }: { hits: Hit[] }) {
     <>
       <p class="muted">In {runs} {runs === 1 ? "run" : "runs"}.</p>
       <table class="wide-table">
-        <thead><tr><th scope="col">Time</th><th scope="col">Run</th><th scope="col">Record</th><th scope="col">Kind</th><th scope="col">Seen</th><th scope="col">What it says</th></tr></thead>
+        <thead><tr><th scope="col">Time</th><th scope="col">Run</th><th scope="col">Record</th><th scope="col">Kind</th><th scope="col">Seen</th><th scope="col">Contents</th></tr></thead>
         <tbody>{hits.map((h) => (
           <tr key={`${h.run} ${h.seq}`}>
             <td><Time at={h.time} date /></td>

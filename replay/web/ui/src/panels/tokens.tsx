@@ -67,7 +67,7 @@ function Make({ made }: { made: () => void }) {
         <div class="box made" role="status">
           <strong>The token, for this once</strong>
           <p><code class="wrap">{token}</code> <Copy text={token} label="Copy the token" /></p>
-          <p class="muted">It is good at once. Send it as <code>Authorization: Bearer …</code>, or paste it at the login.</p>
+          <p class="muted">It is valid immediately. Send it as <code>Authorization: Bearer …</code>, or paste it at the login.</p>
           <button type="button" onClick={() => setToken("")}>I have it</button>
         </div>
       )}
@@ -101,7 +101,7 @@ function List({ tokens, changed }: { tokens: Token[]; changed: () => void }) {
             <th scope="row"><Words text={t.name} mono={false} limit={80} /></th><td class="mono">{t.id}</td><td><Badge tone={t.role === "admin" ? "warn" : "plain"}>{t.role}</Badge></td>
             <td><Time at={t.created} date digits={0} /></td><td><Time at={t.expires} date digits={0} />{Date.parse(t.expires) < Date.now() && <> <Badge tone="warn">over</Badge></>}</td>
             <td>{t.used ? <Time at={t.used} date digits={0} /> : <span class="muted">never</span>}</td>
-            <td><button type="button" onClick={() => remove(t.id)} onBlur={() => setSure("")}>{sure === t.id ? "Sure? It stops working at once" : "Remove"}</button></td>
+            <td><button type="button" onClick={() => remove(t.id)} onBlur={() => setSure("")}>{sure === t.id ? "Sure? It stops working immediately" : "Remove"}</button></td>
           </tr>
         ))}</tbody>
       </table>

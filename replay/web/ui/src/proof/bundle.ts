@@ -99,7 +99,7 @@ class BundleCheck {
     check(publicKey.endsWith("\n"), "host.pub is not one line");
     this.verdict.offered = publicKey.slice(0, -1);
     const stated = this.#numbered(".host");
-    await this.#ring.vouch(this.demands.fleets, stated.map((n) => this.#take(n)!));
+    await this.#ring.attest(this.demands.fleets, stated.map((n) => this.#take(n)!));
     const rotated = this.#numbered(".rotation");
     await this.#rotations(rotated);
     await this.#chain();

@@ -15,7 +15,7 @@ export function Keys({ offered, children }: { offered: Report["offered"]; childr
       {hosts.length === 0 && (
         <p class="flag warn">
           <Badge tone="warn">No key of yours</Badge> {children} Ask the
-          operator for the host's key by another way (the file <code>host.pub</code>, or <code>custody key show</code> on the host), compare the fingerprint, and pin it.
+          operator for the host's key over a separate trusted channel (the file <code>host.pub</code>, or <code>custody key show</code> on the host), compare the fingerprint, and pin it.
         </p>
       )}
       <ul class="plain-list">
@@ -26,7 +26,7 @@ export function Keys({ offered, children }: { offered: Report["offered"]; childr
         <div class="offered">
           <p>Came with it: <Words text={offered.key} limit={120} /> <Copy text={offered.key} label="Copy the key" /></p>
           <p>Fingerprint <code class="fingerprint">{offered.fingerprint}</code></p>
-          <p class="muted">On the host, or wherever a copy of host.pub came by another way, this prints it: <code class="wrap">cut -d+ -f3- host.pub | base64 -d | tail -c 32 | sha256sum</code></p>
+          <p class="muted">On the host, or where you have a trusted copy of host.pub, this prints it: <code class="wrap">cut -d+ -f3- host.pub | base64 -d | tail -c 32 | sha256sum</code></p>
           <button type="button" onClick={() => pin("hosts", offered.key)}>I have compared the fingerprint: pin this key</button>
         </div>
       )}

@@ -14,7 +14,7 @@ import logged from "./testdata/logged.json";
 type Loose = Record<string, any>; // eslint-disable-line @typescript-eslint/no-explicit-any
 
 const pinned: Trust = { hosts: [logged.host_key], witnesses: [] };
-const nobody: Trust = { hosts: [], witnesses: [] };
+const noKeys: Trust = { hosts: [], witnesses: [] };
 const shown = { run: logged.run, seq: logged.seq, record: JSON.parse(atob(logged.record)) };
 const shownErased = { run: erased.run, seq: erased.seq };
 
@@ -49,7 +49,7 @@ test("a real proof of an erased record holds", async () => {
 });
 
 test("a key that came with the answer proves consistency only", async () => {
-  const r = await check(logged, nobody);
+  const r = await check(logged, noKeys);
   assert.equal(r.overall, "consistent");
   assert.match(r.text, /came with the answer/);
 });
@@ -122,7 +122,7 @@ test("no part can be left out, doubled or be of another type", async () => {
   for (const value of [null, undefined, 1, "x", [], {}]) assert.notEqual((await check(value)).overall, "holds");
 });
 
-test("what is not sealed or logged yet is told so, and holds as far as it goes", async () => {
+test("a record that is not sealed or logged yet is reported as such, and what exists of its proof holds", async () => {
   const { manifest, segment, checkpoint, ...rest } = clone(logged);
   void checkpoint;
   const open = await check({ ...rest, state: "open" });
@@ -164,7 +164,7 @@ test("a key's successor is believed through the log, and not otherwise", async (
   doc.manifest.log = { index: 0, path: [hex(leaves[1])] };
   doc.rotations = [{ note, log: { index: 1, path: [hex(leaves[0])] } }];
   assert.equal((await check(doc, trust)).overall, "holds", (await check(doc, trust)).text);
-  assert.equal((await check(doc, nobody)).overall, "consistent");
+  assert.equal((await check(doc, noKeys)).overall, "consistent");
 
   const unlogged = clone(doc);
   delete unlogged.rotations[0].log;

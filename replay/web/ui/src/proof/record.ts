@@ -115,7 +115,7 @@ class Check {
     } else if (this.#pinned) {
       this.#end("holds", "This record is, byte for byte, what the host signed, at this place of its run, and it stands in the host's log.");
     } else {
-      this.#end("consistent", "All parts fit together. The key came with the answer: whoever could forge the record could have sent that key too. "
+      this.#end("consistent", "All parts fit together. The key came with the answer: an attacker who could forge the record could have sent that key, too. "
         + "Pin the host's key, from someone you trust, to know that it is the host's record.");
     }
   }
@@ -175,8 +175,8 @@ class Check {
     if (!equal(leafHash(concat(d.salt!, d.record)), d.leaf)) throw new Stop("record", "fails", "the record does not give the leaf: its bytes were changed");
     if (seqOf(d.record, utf8(`{"v":1,"run":"${d.run}","seq":`)) !== d.seq) throw new Stop("record", "fails", "the record says itself that it is another one");
     const { stranger, known } = scan(d.record);
-    if (stranger !== undefined) this.#doubt = `The record has a field ${stranger}, which a newer version wrote: what it says cannot be judged here.`;
-    else if (!known) this.#doubt = "The record is of a kind that a newer version wrote: what it says cannot be judged here.";
+    if (stranger !== undefined) this.#doubt = `The record has a field ${stranger}, which a newer version wrote: it cannot be judged here.`;
+    else if (!known) this.#doubt = "The record is of a kind that a newer version wrote: it cannot be judged here.";
     const text = fromUtf8(d.record, "the record");
     if (shown?.record !== undefined && !same(JSON.parse(text), shown.record)) {
       throw new Stop("record", "fails", "the record that this page shows is not the one that was signed");
@@ -248,7 +248,7 @@ class Check {
     this.#add("checkpoint", "holds", `The head of the log, ${c.size} entries, is signed by ${c.origin}.`, []);
     this.#cosigned(c);
     if (d.stamp) {
-      this.#add("stamp", "none", "There is a time stamp over the checkpoint. It is not checked here: download the proof, docs/verify.md says how openssl checks it.");
+      this.#add("stamp", "none", "There is a time stamp over the checkpoint. It is not checked here: download the proof and check it with openssl, as docs/verify.md describes.");
     }
   }
 

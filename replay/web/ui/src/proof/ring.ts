@@ -65,7 +65,7 @@ export class Ring {
   }
 
   /** Takes up the keys that roots of fleets state to be those of hosts. A statement of an unknown root has no effect. */
-  async vouch(roots: readonly Key[], statements: readonly Bytes[]): Promise<void> {
+  async attest(roots: readonly Key[], statements: readonly Bytes[]): Promise<void> {
     if (statements.length > 1000) throw new Malformed("too many statements about hosts");
     const trusted = new Ring(roots);
     for (const s of statements) {

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-7MRXZCIE.js";import"./chunk-F2SKCSSX.js";import"./chunk-HMT5BBL2.js";import"./chunk-L327OLAB.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
