@@ -8,6 +8,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -214,6 +215,9 @@ type Filter struct {
 
 // NoTenant selects what belongs to no tenant, where an empty name means any. No tenant can have that name.
 const NoTenant = "(none)"
+
+// TenantFilter selects what belongs to a tenant, for Filter.Tenant and Query.Tenant; of "" what belongs to none.
+func TenantFilter(tenant string) string { return cmp.Or(tenant, NoTenant) }
 
 // Class is the kind of a run, by the prefix of its name.
 type Class string

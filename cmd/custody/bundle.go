@@ -9,6 +9,7 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/store"
 )
 
 type bundleCmd struct {
@@ -43,7 +44,7 @@ func (c bundleCmd) Run(a *app) error {
 		return err
 	}
 	a.say("wrote " + c.Out)
-	if root, err := h.Fleet().Root(); err == nil && !h.RunLogs().HasOf(scope(run.Tenant), run.ID) {
+	if root, err := h.Fleet().Root(); err == nil && !h.RunLogs().HasOf(store.TenantFilter(run.Tenant), run.ID) {
 		a.say("the run is another host's; send the verifier the fleet's root key separately: " + root)
 		return nil
 	}

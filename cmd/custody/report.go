@@ -72,7 +72,7 @@ func (c reportCmd) Run(a *app) error {
 func (c reportCmd) runs(a *app, h *host.Host, st host.Reader, in report.Input) ([]store.Run, error) {
 	tenant := ""
 	if c.Tenant != nil {
-		tenant = scope(*c.Tenant)
+		tenant = store.TenantFilter(*c.Tenant)
 	}
 	if c.From == "" && c.To == "" {
 		return named(a.ctx, st, tenant, c.Runs)
@@ -90,13 +90,13 @@ func (c reportCmd) runs(a *app, h *host.Host, st host.Reader, in report.Input) (
 	own := h.Config().Tenant
 	if !slices.ContainsFunc(all, func(r store.Run) bool { return r.Tenant == own }) {
 		if outsideOf(all[0].Tenant, all) != "" {
-			return nil, fmt.Errorf("no run of the tenant %s began in that time: %s", scope(own), outsideOf(own, all))
+			return nil, fmt.Errorf("no run of the tenant %s began in that time: %s", store.TenantFilter(own), outsideOf(own, all))
 		}
 		own = all[0].Tenant // that of all
 	}
 	runs := slices.DeleteFunc(slices.Clone(all), func(r store.Run) bool { return r.Tenant != own })
 	if outside := outsideOf(own, all); outside != "" {
-		a.say(fmt.Sprintf("the report is about the tenant %s; not in it: %s", scope(own), outside))
+		a.say(fmt.Sprintf("the report is about the tenant %s; not in it: %s", store.TenantFilter(own), outside))
 	}
 	return runs, nil
 }
@@ -106,7 +106,7 @@ func outsideOf(tenant string, runs []store.Run) string {
 	others := map[string][]string{}
 	for _, r := range runs {
 		if r.Tenant != tenant {
-			others[scope(r.Tenant)] = append(others[scope(r.Tenant)], r.ID)
+			others[store.TenantFilter(r.Tenant)] = append(others[store.TenantFilter(r.Tenant)], r.ID)
 		}
 	}
 	var parts []string
@@ -118,21 +118,9 @@ func outsideOf(tenant string, runs []store.Run) string {
 
 // checked is a run with what its verification says now.
 func (a *app) checked(ctx context.Context, h *host.Host, st host.Reader, run store.Run) report.Run {
-	found, err := a.checkTrusted(ctx, h, st, run)
+	found, err := h.Checks().VerifyTrusted(ctx, st, run)
 	return report.Run{Run: run, Verification: report.Verified(found, err, time.Now().UTC())}
 }
-
-// checkTrusted verifies a run with the keys that this host knows.
-func (a *app) checkTrusted(ctx context.Context, h *host.Host, st host.RunReader, run store.Run) (proof.Report, error) {
-	keys, err := h.Keys().Trusted()
-	if err != nil {
-		return proof.Report{}, err
-	}
-	return h.Checks().Verify(ctx, st, scope(run.Tenant), run.ID, proof.Trust{Keys: keys})
-}
-
-// scope is how the store is asked for what belongs to a tenant, or to none, and how that is shown.
-func scope(tenant string) string { return cmp.Or(tenant, store.NoTenant) }
 
 // build makes a report of in's runs, which are checked, with the access logs that may tell who looked.
 func (a *app) build(ctx context.Context, h *host.Host, st api.Source, in report.Input) (*report.Report, error) {
@@ -145,7 +133,7 @@ func (a *app) build(ctx context.Context, h *host.Host, st api.Source, in report.
 	}
 	for i, run := range in.Runs {
 		if run.Run.Tenant != in.Runs[0].Run.Tenant {
-			return nil, fmt.Errorf("a report is about the runs of one tenant: %s is of %s, %s of %s", in.Runs[0].Run.ID, scope(in.Runs[0].Run.Tenant), run.Run.ID, scope(run.Run.Tenant))
+			return nil, fmt.Errorf("a report is about the runs of one tenant: %s is of %s, %s of %s", in.Runs[0].Run.ID, store.TenantFilter(in.Runs[0].Run.Tenant), run.Run.ID, store.TenantFilter(run.Run.Tenant))
 		}
 		in.Runs[i].Rows = rows(run.Run)
 	}
@@ -162,7 +150,7 @@ func (a *app) build(ctx context.Context, h *host.Host, st api.Source, in report.
 		return nil, err
 	}
 	for _, log := range logs {
-		found, err := a.checkTrusted(ctx, h, st, log)
+		found, err := h.Checks().VerifyTrusted(ctx, st, log)
 		in.Access = append(in.Access, report.Run{Run: log, Rows: rows(log),
 			Verification: report.Verified(found, err, time.Now().UTC())})
 	}
@@ -267,10 +255,10 @@ func deliver(ctx context.Context, h *host.Host, st api.Source, r *report.Report,
 			return err
 		}
 		o := host.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == s.Run })}
-		if !h.RunLogs().HasOf(scope(run.Tenant), run.ID) { // only the host that made a run can attach to it
+		if !h.RunLogs().HasOf(store.TenantFilter(run.Tenant), run.ID) { // only the host that made a run can attach to it
 			o.Attachments, o.About = nil, nil
 			var unknown *host.NotEnrolledError
-			if err := h.Proofs().Bundles(ctx, scope(run.Tenant), run.ID); errors.As(err, &unknown) {
+			if err := h.Proofs().Bundles(ctx, store.TenantFilter(run.Tenant), run.ID); errors.As(err, &unknown) {
 				continue // nor could its verification be in the report
 			} else if err != nil {
 				return err
@@ -281,7 +269,7 @@ func deliver(ctx context.Context, h *host.Host, st api.Source, r *report.Report,
 				return err
 			}
 		}
-		if err := put(s.Run+".tar", func(w io.Writer) error { return h.Proofs().Bundle(ctx, w, scope(run.Tenant), run.ID, o) }); err != nil {
+		if err := put(s.Run+".tar", func(w io.Writer) error { return h.Proofs().Bundle(ctx, w, store.TenantFilter(run.Tenant), run.ID, o) }); err != nil {
 			return err
 		}
 	}
@@ -304,8 +292,8 @@ func looksAt(ctx context.Context, st api.Source, log store.Run, tenant string) (
 }
 
 // report writes one for the API.
-func (s *service) report(ctx context.Context, w io.Writer, q api.ReportRequest) error {
-	st, err := s.home.Reader(ctx)
+func (a *app) report(ctx context.Context, h *host.Host, w io.Writer, q api.ReportRequest) error {
+	st, err := h.Reader(ctx)
 	if err != nil {
 		return err
 	}
@@ -315,7 +303,7 @@ func (s *service) report(ctx context.Context, w io.Writer, q api.ReportRequest) 
 		in.Runs = append(in.Runs, report.Run{Run: run.Run, Verification: report.Verification{State: report.State(run.Verification.State),
 			Name: run.Verification.Name, Number: run.Verification.Number, Text: run.Verification.Text, At: run.Verification.At, Report: run.Report}})
 	}
-	r, err := s.build(ctx, s.home, st, in)
+	r, err := a.build(ctx, h, st, in)
 	switch {
 	case err != nil:
 		return err
@@ -325,7 +313,7 @@ func (s *service) report(ctx context.Context, w io.Writer, q api.ReportRequest) 
 		return r.JSON(w)
 	}
 	z := zip.NewWriter(w)
-	err = deliver(ctx, s.home, st, r, q.By, func(name string, write func(io.Writer) error) error {
+	err = deliver(ctx, h, st, r, q.By, func(name string, write func(io.Writer) error) error {
 		f, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: r.Generated})
 		if err != nil {
 			return err

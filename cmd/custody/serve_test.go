@@ -269,7 +269,7 @@ func TestServeLink(t *testing.T) {
 	d := newDoor(t)
 	links := func() []string {
 		t.Helper()
-		all, err := filepath.Glob(filepath.Join(d.home, "serve", linkPrefix+"*"))
+		all, err := filepath.Glob(filepath.Join(d.home, "serve", "link-*"))
 		if err != nil {
 			t.Fatal(err)
 		}

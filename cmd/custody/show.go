@@ -210,8 +210,8 @@ func (c timelineCmd) open(a *app) (*shown, error) {
 			if err != nil {
 				return nil, err
 			}
-			s := &shown{Reader: b, run: b.Shown, opt: b.options(a), verdict: replay.Verdict{Good: b.doubt == nil, Text: b.verdict()}, close: []func() error{b.Close}}
-			if b.doubt != nil {
+			s := &shown{Reader: b, run: b.Shown, opt: b.options(a), verdict: replay.Verdict{Good: b.Doubt == nil, Text: b.verdict()}, close: []func() error{b.Close}}
+			if b.Doubt != nil {
 				s.warning = b.verdict()
 			}
 			return s, nil

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -14,18 +14,20 @@ import (
 	"github.com/custody-project/custody/internal/flock"
 )
 
-// linkFile holds the link with the one-time token of a service whose standard output others may keep, as the journal
-// does. The service holds a lock on it; a file without a lock was left by a process that was killed.
+// linkFile holds the login link with the one-time token of a service whose standard output is kept, such as in the systemd
+// journal. The service holds a lock on it. A file without a lock is left from a process that was killed: the next service
+// removes it.
 type linkFile struct {
-	file *os.File
-	gone *time.Timer
+	file   *os.File
+	expiry *time.Timer // removes the file when the link has expired
 }
 
 // linkPrefix begins the name of each; the port follows.
 const linkPrefix = "link-"
 
-// keepLink writes the link of who listens at address into a file in dir that only its owner can read, for as long as it is good.
-func keepLink(ctx context.Context, dir, address, link string, good time.Duration) (*linkFile, error) {
+// writeLink writes the login link of the service that listens at address to a file in dir that only its owner can read. The file is
+// removed after validFor.
+func writeLink(ctx context.Context, dir, address, link string, validFor time.Duration) (*linkFile, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -35,7 +37,7 @@ func keepLink(ctx context.Context, dir, address, link string, good time.Duration
 		return nil, err
 	}
 	defer d.Close()
-	if err := flock.Lock(ctx, d, unix.LOCK_EX); err != nil { // one at a time makes and removes files
+	if err := flock.Lock(ctx, d, unix.LOCK_EX); err != nil { // one process at a time makes and removes files
 		return nil, err
 	}
 	left, err := filepath.Glob(filepath.Join(dir, linkPrefix+"*"))
@@ -44,7 +46,7 @@ func keepLink(ctx context.Context, dir, address, link string, good time.Duration
 	}
 	for _, old := range left {
 		if f, err := lockFile(old, os.O_RDONLY); err == nil {
-			os.Remove(old) // an error: the next start tries again, and the token in it is dead
+			os.Remove(old) // an error: the next start tries again, and the token in it is not valid any more
 			f.Close()
 		}
 	}
@@ -57,7 +59,7 @@ func keepLink(ctx context.Context, dir, address, link string, good time.Duration
 		l.remove()
 		return nil, fmt.Errorf("keep the link: %w", err)
 	}
-	l.gone = time.AfterFunc(good, func() { os.Remove(f.Name()) })
+	l.expiry = time.AfterFunc(validFor, func() { os.Remove(f.Name()) })
 	return l, nil
 }
 
@@ -74,19 +76,14 @@ func lockFile(path string, flags int) (*os.File, error) {
 
 func (l *linkFile) path() string { return l.file.Name() }
 
-// remove ends the file. It can be called for none.
+// remove removes the file; of nil it removes none.
 func (l *linkFile) remove() {
 	if l == nil {
 		return
 	}
-	if l.gone != nil {
-		l.gone.Stop()
+	if l.expiry != nil {
+		l.expiry.Stop()
 	}
 	os.Remove(l.file.Name()) // an error: it is gone already
 	l.file.Close()
-}
-
-// shown reports whether standard output is a terminal: its text is shown, and kept in no log.
-func (a *app) shown() bool {
-	return isTerminal(a.stdout)
 }
