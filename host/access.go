@@ -115,7 +115,7 @@ func (l *AccessLog) next(ctx context.Context) error {
 		return err
 	}
 	if old := l.run; old != nil {
-		l.closing.Go(func() { l.host.warnOf(l.end(old)) })
+		l.closing.Go(func() { warnOf(l.host, l.end(old)) })
 	}
 	l.run, l.began = run, now
 	return nil
@@ -182,7 +182,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-func (h *Host) warnOf(err error) {
+func warnOf(h *Host, err error) {
 	if err != nil {
 		h.warn(err.Error())
 	}

@@ -47,7 +47,7 @@ const lockWait = 10 * time.Second
 //
 // A process that dies in between is followed by Tidy, which goes on from the statement, and by the next expire.
 func (d Deletions) expire(ctx context.Context, dry bool) (deleted []string, kept []Kept, err error) {
-	if d.host.config.DeleteAfter == 0 || !d.host.localStore() {
+	if d.host.config.DeleteAfter == 0 || !d.host.config.localStore() {
 		return nil, nil, nil
 	}
 	runs, err := d.host.RunLogs().all()

@@ -12,13 +12,13 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// ExportOptions are those of an exporter of st to t, without the sink. log may be nil.
-func (h *Host) ExportOptions(st store.Store, t sink.Target, log *slog.Logger) (export.Options, error) {
+// Options are those of an exporter of st to t, without the sink. log may be nil.
+func (x Exporters) Options(st store.Store, t sink.Target, log *slog.Logger) (export.Options, error) {
 	o, err := t.Options()
 	if err != nil {
 		return o, err
 	}
-	o.Dir, o.Source, o.Log = h.Exports(), h.Checks().Marked(st), log
+	o.Dir, o.Source, o.Log = x.host.Exports(), x.host.Checks().Marked(st), log
 	o.Format, err = t.Encoding()
 	return o, err
 }
@@ -32,10 +32,10 @@ type Exporter struct {
 // Close closes both.
 func (x Exporter) Close() error { return errors.Join(x.Exporter.Close(), x.sink.Close()) }
 
-// OpenExporters opens an exporter of st to each target. The caller closes those that it returns, also after an error.
-func (h *Host) OpenExporters(ctx context.Context, st store.Store, targets []sink.Target, log *slog.Logger) (all []Exporter, err error) {
+// Open opens an exporter of st to each target. The caller closes those that it returns, also after an error.
+func (x Exporters) Open(ctx context.Context, st store.Store, targets []sink.Target, log *slog.Logger) (all []Exporter, err error) {
 	for _, t := range targets {
-		o, err := h.ExportOptions(st, t, log)
+		o, err := x.Options(st, t, log)
 		if err == nil {
 			o.Sink, err = sink.Open(ctx, t)
 		}
@@ -57,12 +57,12 @@ type SinkStatus struct {
 	Configured bool `json:"configured"`
 }
 
-// SinkStatuses reads how the sinks of host.yaml stand, and then those others that have files here. If the store
+// Statuses reads how the sinks of host.yaml stand, and then those others that have files here. If the store
 // cannot be read it is an error beside them: the rest of each is right.
-func (h *Host) SinkStatuses(ctx context.Context) ([]SinkStatus, error) {
-	targets := slices.Clone(h.Config().Export)
+func (x Exporters) Statuses(ctx context.Context) ([]SinkStatus, error) {
+	targets := slices.Clone(x.host.Config().Export)
 	configured := len(targets)
-	names, errs := export.Names(h.Exports())
+	names, errs := export.Names(x.host.Exports())
 	for _, name := range names {
 		if !slices.ContainsFunc(targets, func(t sink.Target) bool { return t.Name == name }) {
 			targets = append(targets, sink.Target{Name: name})
@@ -72,7 +72,7 @@ func (h *Host) SinkStatuses(ctx context.Context) ([]SinkStatus, error) {
 		return nil, errs
 	}
 	var src export.Source
-	st, err := h.Store(ctx)
+	st, err := x.host.Store(ctx)
 	if err == nil {
 		src = st
 		defer st.Close()
@@ -85,7 +85,7 @@ func (h *Host) SinkStatuses(ctx context.Context) ([]SinkStatus, error) {
 			o, err = t.Options()
 			errs = errors.Join(errs, err)
 		}
-		s, err := export.ReadStatus(ctx, h.Exports(), t.Name, src, o.Filter)
+		s, err := export.ReadStatus(ctx, x.host.Exports(), t.Name, src, o.Filter)
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("sink %s: %w", t.Name, err))
 			continue

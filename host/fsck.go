@@ -153,7 +153,7 @@ func (c Checks) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 	}
 	switch {
 	case err != nil:
-	case c.host.localStore():
+	case c.host.config.localStore():
 		err = f.rows(ctx, trusted)
 	case c.host.config.Transport == nil || c.host.config.Store != "": // it can be read
 		err = f.shown(ctx, trusted)

@@ -231,11 +231,11 @@ func ownerOnly(path string) error {
 }
 
 // localStore reports whether the store is SQLite in this home, which only this host writes.
-func (h *Host) localStore() bool {
-	return h.config.Transport == nil && (h.config.Store == "" || h.config.Store == "sqlite")
+func (c Config) localStore() bool {
+	return c.Transport == nil && (c.Store == "" || c.Store == "sqlite")
 }
 
-func (h *Host) storePath() string { return h.path("custody.db") }
+func (l Layout) storePath() string { return l.path("custody.db") }
 
 // sandboxPrefix is how the names of sandboxes' runs begin; access logs have store.AccessPrefix.
 const sandboxPrefix = "r-"

@@ -294,7 +294,7 @@ func (m *Marks) stranger(c *chain, n *note.Note) store.Mark {
 	if len(n.UnverifiedSigs) > 0 {
 		by = fmt.Sprintf("%s+%08x", n.UnverifiedSigs[0].Name, n.UnverifiedSigs[0].Hash)
 	}
-	if m.host.localStore() {
+	if m.host.config.localStore() {
 		there := "this host has no log of the run"
 		if c.here {
 			there = "it stands in a log on this host"

@@ -8,7 +8,7 @@ import (
 )
 
 // NotifyHost is what every message of this host has in common.
-func (h *Host) NotifyHost() notify.Message {
+func NotifyHost(h *Host) notify.Message {
 	m := notify.Message{Tenant: h.config.Tenant}
 	m.Host, _ = os.Hostname()
 	return m
@@ -21,7 +21,7 @@ func (h *Host) Notifier(ctx context.Context, about notify.Message, warn func(str
 	if len(c.Webhooks)+len(c.Hooks) == 0 {
 		return nil
 	}
-	host := h.NotifyHost()
+	host := NotifyHost(h)
 	about.Host, about.Tenant = host.Host, host.Tenant
 	return notify.Open(ctx, h.Notifications(), c, about, warn)
 }

@@ -75,5 +75,11 @@ type Checks struct{ host *Host }
 // Checks returns what compares the store with the logs.
 func (h *Host) Checks() Checks { return Checks{h} }
 
+// Exporters export the store's records to sinks.
+type Exporters struct{ host *Host }
+
+// Exporters returns what exports records.
+func (h *Host) Exporters() Exporters { return Exporters{h} }
+
 // recovery closes the logs of runs whose process died.
 type recovery struct{ host *Host }

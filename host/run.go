@@ -86,7 +86,7 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	watch := &keyWatch{Sealer: proof.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
 	r := &Run{ID: o.ID, Dir: h.RunDir(o.ID), host: h, key: watch, alive: alive, toLog: newSignal(), toStore: newSignal(), toTail: newSignal()}
 	r.log, err = wal.Create(r.Dir, wal.Options{
-		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: h.room,
+		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: h.Shipping().room,
 		OnCommit: func(records, bytes int, took time.Duration) {
 			r.toTail.set()
 			if o.OnCommit != nil {

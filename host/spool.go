@@ -38,12 +38,12 @@ type spool struct {
 const spoolAge = 500 * time.Millisecond
 
 // room is called by a log before it writes.
-func (h *Host) room() error {
-	limit := int64(h.config.Spool)
+func (s Shipping) room() error {
+	limit := int64(s.host.config.Spool)
 	if limit == 0 {
 		return nil
 	}
-	if have := h.Shipping().Unshipped(); have > limit {
+	if have := s.Unshipped(); have > limit {
 		return &ErrSpoolFull{have, limit}
 	}
 	return nil

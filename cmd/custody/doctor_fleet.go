@@ -123,7 +123,7 @@ func (a *app) transport(ctx context.Context, config ship.Config) doctor.Finding 
 // sinks are findings about the sinks of host.yaml, and those that have files here.
 func (a *app) sinks(ctx context.Context, h *host.Host) []doctor.Finding {
 	var found []doctor.Finding
-	all, err := h.SinkStatuses(ctx)
+	all, err := h.Exporters().Statuses(ctx)
 	if err != nil {
 		found = append(found, doctor.Finding{Name: "export", Grade: doctor.Warn, Detail: err.Error(), Hint: hint(err)})
 	}

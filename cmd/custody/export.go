@@ -94,7 +94,7 @@ func (c exportCmd) once(a *app, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	o, err := h.ExportOptions(opened, c.target(h), a.log)
+	o, err := h.Exporters().Options(opened, c.target(h), a.log)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (c exportCmd) follow(a *app, h *host.Host) error {
 		return err
 	}
 	defer st.Close()
-	exporters, err := h.OpenExporters(a.ctx, st, targets, a.log)
+	exporters, err := h.Exporters().Open(a.ctx, st, targets, a.log)
 	defer func() {
 		for _, x := range exporters {
 			a.close(x)
@@ -233,7 +233,7 @@ func (c exportCmd) redrive(a *app, h *host.Host) error {
 		return err
 	}
 	defer st.Close()
-	o, err := h.ExportOptions(st, t, a.log)
+	o, err := h.Exporters().Options(st, t, a.log)
 	if err != nil {
 		return err
 	}

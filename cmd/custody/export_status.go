@@ -13,7 +13,7 @@ import (
 )
 
 func (c exportCmd) status(a *app, h *host.Host) error {
-	all, err := h.SinkStatuses(a.ctx)
+	all, err := h.Exporters().Statuses(a.ctx)
 	if c.JSON {
 		enc := json.NewEncoder(a.stdout)
 		for _, s := range all {

@@ -27,7 +27,7 @@ func (c notifyTestCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	results := notify.Try(a.ctx, h.Config().Notify, h.NotifyHost(), c.Name...)
+	results := notify.Try(a.ctx, h.Config().Notify, host.NotifyHost(h), c.Name...)
 	if len(results) == 0 {
 		return errors.New(host.ConfigFile + " has no webhook or hook under notify: docs/notify.md shows one")
 	}
