@@ -11,7 +11,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// addresses are the probes that go to an address, without a name.
+// addresses adds the probes that send to an address, without a name.
 func (c *catalogue) addresses() {
 	c.services()
 	c.places()
@@ -20,7 +20,7 @@ func (c *catalogue) addresses() {
 	c.sockets()
 }
 
-// talkTo is a task that says its token to an address.
+// talkTo returns a task that sends its token to an address.
 func (c *catalogue) talkTo(v Family, proto string, to netip.Addr, port int) *task {
 	return &task{
 		Do: "talk", Host: to.String(), Family: v.number(), Port: port, Proto: proto,
@@ -28,7 +28,7 @@ func (c *catalogue) talkTo(v Family, proto string, to netip.Addr, port int) *tas
 	}
 }
 
-// services are what a program would look for anywhere on the internet.
+// services adds the probes of common internet services.
 func (c *catalogue) services() {
 	for _, s := range []struct {
 		id, title, proto string
@@ -51,7 +51,7 @@ func (c *catalogue) services() {
 	}
 }
 
-// places are addresses with a meaning of their own.
+// places adds the probes of special-purpose addresses.
 func (c *catalogue) places() {
 	c.both("address/metadata", "the cloud's metadata service", Metadata, func(v Family) Probe {
 		return Probe{task: c.talkTo(v, "tcp", v.of(simnet.Metadata4, simnet.Metadata6), 80)}
@@ -100,7 +100,7 @@ func (c *catalogue) places() {
 	}
 }
 
-// ownEnds are addresses that mean this host, whichever host that is.
+// ownEnds adds the probes of addresses that refer to the sender's own host.
 func (c *catalogue) ownEnds() {
 	for _, s := range []struct{ id, title, to string }{
 		{"loopback-v4", "127.0.0.1: the guest's own, not the host's", "127.0.0.1"},
@@ -135,7 +135,7 @@ func (c *catalogue) ownEnds() {
 	})
 }
 
-// otherPorts go to hosts that are allowed, in another way than they are.
+// otherPorts adds the probes of allowed hosts on ports and protocols that are not allowed.
 func (c *catalogue) otherPorts() {
 	hello := func() []piece { return once("GET /" + c.token() + " HTTP/1.1\r\nHost: h\r\n\r\n") }
 	for _, s := range []struct {
@@ -193,7 +193,7 @@ func familyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// sockets are of kinds with which packets could be made at will.
+// sockets adds the probes of socket types that can send arbitrary packets.
 func (c *catalogue) sockets() {
 	for _, s := range []struct {
 		id, title             string

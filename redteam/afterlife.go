@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// afterlife are the probes of credentials once their step has ended, and of what another user sees of
-// them while it runs.
+// afterlife adds the probes of credentials after the end of their step, and of access to them by another user
+// while the step runs.
 func (c *catalogue) afterlife() {
 	c.sameStep()
 	s := c.env()
@@ -41,7 +41,7 @@ func (c *catalogue) afterlife() {
 		task: refusedTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", simnet.API, ""))})
 }
 
-// sameStep are of another user in the step itself.
+// sameStep adds the probes by another user in the same step.
 func (c *catalogue) sameStep() {
 	for _, h := range []struct {
 		id, title string
@@ -66,7 +66,7 @@ func (c *catalogue) sameStep() {
 		}})
 }
 
-// unread finds fault with what a probe read if there is a value in it.
+// unread fails a probe that read a secret's value.
 func unread(t *trial, p Probe, said report) string {
 	for _, s := range p.about {
 		if shown(said.Answer, t.values[s.name]) != "" {
@@ -76,7 +76,7 @@ func unread(t *trial, p Probe, said report) string {
 	return spilled(t, p, said)
 }
 
-// copies are the probes of links between the workspace and what lies beside it.
+// copies adds the probes of links from the workspace to files outside it.
 func (c *catalogue) copies() {
 	s := c.env()
 	s.deliver = "{file: " + s.name + "}"
@@ -105,7 +105,7 @@ func (c *catalogue) copies() {
 		}})
 }
 
-// notOut finds fault with files that were copied out, if one has a value in it.
+// notOut fails a probe if a file that was copied out contains a value.
 func notOut(t *trial, p Probe, _ report) string {
 	for path, text := range t.kept.out {
 		if shown(text, t.values[p.about[0].name]) != "" || bytes.Contains(text, []byte(t.hostSecret())) {

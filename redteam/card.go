@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// vnetHeader is before each frame on the card (virtio specification 1.2, section
-// 5.1.6): zero means that there is nothing to do for the host.
+// vnetHeader is the length of the header before each frame on the card (virtio
+// specification 1.2, section 5.1.6). A zero header requests no offloads.
 const vnetHeader = 10
 
-// card is the guest's network card, without a guest.
+// card is the host's end of the guest's network card. The suite writes the guest's frames.
 type card struct{ file *os.File }
 
 func (c *card) write(frame []byte) error {
@@ -19,8 +19,8 @@ func (c *card) write(frame []byte) error {
 	return err
 }
 
-// read reports, until the card is gone, the answers that only a host which was reached can have sent. Resets and ICMP
-// errors are the fence's refusals.
+// read reports, until the card is removed, the answers that prove that a packet reached a host. Resets and ICMP errors
+// are left out: the fence sends them as refusals.
 func (c *card) read(report func(string)) {
 	buf := make([]byte, 1<<16)
 	for {
@@ -36,7 +36,7 @@ func (c *card) read(report func(string)) {
 	}
 }
 
-// answer describes a frame for the guest, "" for none that is an answer.
+// answer describes a frame to the guest, "" if the frame is not an answer.
 func answer(frame []byte) string {
 	if len(frame) < 14 {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// controls are what must work: a policy under which nothing passes blocks every
-// probe, and proves nothing; nor does a watcher that sees nothing.
+// controls adds what must work. Without it, a blocked probe proves nothing: the policy
+// might block all traffic, or the watchers might not work.
 func (c *catalogue) controls() {
 	page := func(id, title string, t *task) {
 		c.control("control/"+id, title, t, allowedFlow, func(token string) check { return says(simnet.Hello, token) })
@@ -51,12 +51,12 @@ func (c *catalogue) publicName() *task {
 	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10}
 }
 
-// control adds something that must work: done returns what must be in the answer.
+// control adds a control. done returns the check of its answer.
 func (c *catalogue) control(id, title string, t *task, proof evidence, done func(token string) check) {
 	c.add(Probe{ID: id, Title: title, Bypass: Positive, Control: true, task: t, allowed: reaches, check: done(c.token()), proof: proof})
 }
 
-// says finds fault with an answer in which one of the words is missing.
+// says fails an answer that lacks one of the words.
 func says(words ...string) check {
 	return func(r report) string {
 		for _, w := range words {
@@ -68,7 +68,7 @@ func says(words ...string) check {
 	}
 }
 
-// allowedFlow: an enforcer reports that it let the flow pass.
+// allowedFlow: an enforcer reports that it allowed the flow.
 func allowedFlow(b *about, r *audit.Record) bool {
 	if r.HTTP != nil {
 		return r.HTTP.Verdict == audit.Allow && b.hasToken(string(r.HTTP.Path))
@@ -76,14 +76,14 @@ func allowedFlow(b *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Observer == audit.Host && r.Flow.State == audit.FlowOpen && r.Flow.Verdict == audit.Allow && b.mine(r.Flow)
 }
 
-// flowTo: an enforcer reports that it let a flow to a name pass.
+// flowTo: an enforcer reports that it allowed a flow to a name.
 func flowTo(name string) evidence {
 	return func(_ *about, r *audit.Record) bool {
 		return r.Flow != nil && r.Flow.State == audit.FlowOpen && r.Flow.Verdict == audit.Allow && string(r.Flow.Name) == name
 	}
 }
 
-// outsiders are made by the suite itself, from the host, and must be seen.
+// outsiders adds probes that the suite itself sends from the host. The watchers must see them.
 func (c *catalogue) outsiders() {
 	for _, v := range []Family{IPv4, IPv6} {
 		for _, proto := range []string{"tcp", "udp"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// steering are the probes that would have the gateway put a credential into what someone else gets.
+// steering adds the probes that try to have the gateway send a credential to another host.
 func (c *catalogue) steering() {
 	add := func(id, title string, bypass Bypass, t *task) {
 		if t.Timeout = 3; id != "second-request" && t.TLS.ALPN[0] != "h2" {
@@ -81,7 +81,7 @@ func notInTheClear(t *trial, p Probe, said report) string {
 	return spilled(t, p, report{})
 }
 
-// notFollowed finds fault with a request that went where a redirect led.
+// notFollowed fails a probe if a request followed a redirect.
 func notFollowed(t *trial, p Probe, said report) string {
 	for _, r := range t.world.Requests() {
 		if strings.Contains(r.URI, p.token) && !strings.Contains(r.URI, "/redirect?") {
@@ -91,8 +91,8 @@ func notFollowed(t *trial, p Probe, said report) string {
 	return spilled(t, p, said)
 }
 
-// secondAuth are the probes of a credential of the guest's own, beside the gateway's or in its place: with
-// one, an allowed host is a way out.
+// secondAuth adds the probes with the guest's own credential, in addition to the gateway's or in its place. With
+// its own account at an allowed host, a guest could exfiltrate data.
 func (c *catalogue) secondAuth() {
 	for _, h := range []struct{ id, title, text string }{
 		{"authorization", "a second header that authenticates", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Bearer own-key-of-{T}\r\n\r\n"},
@@ -120,7 +120,7 @@ func (c *catalogue) secondAuth() {
 		}})
 }
 
-// placeholders are the probes of what stands for a credential in the step.
+// placeholders adds the probes of the placeholder that a step has in place of a credential.
 func (c *catalogue) placeholders() {
 	other := "other." + simnet.Wild
 	add := func(id, title string, allowed reach, t *task, proof evidence) {
@@ -159,10 +159,10 @@ func (c *catalogue) placeholders() {
 		}})
 }
 
-// onlyPlaceholder finds fault with the value, not with what stands for it.
+// onlyPlaceholder fails a probe on the value, not on its placeholder.
 func onlyPlaceholder(t *trial, p Probe, _ report) string { return spilled(t, p, report{}) }
 
-// refusedTo is a task that ends with the first answer: a refusal, or an answer that the host's own servers have logged.
+// refusedTo returns a task that ends with the first answer: a refusal, or an answer that the host's servers have logged.
 func refusedTo(name, text string) *task {
 	t := tlsTo(name, text)
 	t.Enough = "\r\n\r\n"
@@ -175,8 +175,8 @@ func sniTask(at, sni string) *task {
 	return t
 }
 
-// reflections are the probes of answers in which the host gives back what it was sent. The control
-// beside them has the value come back where the rule reports that answers are not masked.
+// reflections adds the probes of answers in which the host returns what it was sent. Their control receives
+// the value under a rule that turns masking off.
 func (c *catalogue) reflections() {
 	for _, h := range []struct {
 		as, title string
@@ -200,7 +200,7 @@ func (c *catalogue) reflections() {
 	for _, how := range []struct{ as, method, title string }{
 		{"head", "HEAD", "the body of an answer to HEAD"}, {"204", "GET", "the body of an answer that has none (204)"}, {"304", "GET", "the body of an answer that has none (304)"},
 		{"short", "GET", "what follows a body that is longer than its Content-Length"}, {"chunks", "GET", "what follows the last chunk"},
-	} { // each takes its step's credentials away
+	} { // each has its step's credentials revoked
 		c.secretive(Probe{ID: "reflect/beyond-" + how.as, step: "beyond-" + how.as, Title: "a host gives a credential back in " + how.title, Bypass: Reflection, allowed: reaches, binds: []secret{apiKey},
 			proof: flagged("secret-after-answer"), outer: unsaid,
 			task: tlsTo(simnet.API, how.method+" /v1/reflect?as=beyond-"+how.as+"&"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nConnection: close\r\n\r\n")})
@@ -211,12 +211,12 @@ func (c *catalogue) reflections() {
 		task: tlsTo(simnet.API, "GET /v1/reflect?as=raw&"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nRange: bytes=9-30\r\nConnection: close\r\n\r\n")})
 }
 
-// answered: the record has the request with its credential.
+// answered: the record has the request and the credential that the gateway used.
 func answered(b *about, r *audit.Record) bool {
 	return r.HTTP != nil && r.HTTP.Credential == apiKey.name && b.hasToken(string(r.HTTP.Path))
 }
 
-// body is what an answer holds without the marks of its chunks, as far as it came.
+// body returns an answer's decoded body, as far as it was received.
 func body(answer []byte) []byte {
 	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer)), nil)
 	if err != nil {
@@ -227,7 +227,7 @@ func body(answer []byte) []byte {
 	return fmt.Append(b, resp.Trailer)
 }
 
-// unsaid finds fault, beside what masked does, with a value that is in the run's files or in what custody said.
+// unsaid is masked, and also fails a probe if the value is in the run's files or in custody's output.
 func unsaid(t *trial, p Probe, said report) string {
 	if where := t.kept.holds([]byte(t.values[apiKey.name])); where != "" {
 		return "the value is in " + where
@@ -235,7 +235,7 @@ func unsaid(t *trial, p Probe, said report) string {
 	return masked(t, p, said)
 }
 
-// masked finds fault with an answer that has the value, and with a probe that proves nothing: the host did not get it.
+// masked fails an answer that contains the value, and a probe that proves nothing because the host did not receive it.
 func masked(t *trial, p Probe, said report) string {
 	if form := shown(append(said.Answer, body(said.Answer)...), t.values[apiKey.name]); form != "" {
 		return "the sandbox got the value, in the form " + form

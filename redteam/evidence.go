@@ -9,7 +9,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// about is a probe with what the guest said of it and the record of its run.
+// about is a probe with the guest's report of it and the record of its run.
 type about struct {
 	*Probe
 	said    report
@@ -27,7 +27,7 @@ func (b *about) gather() {
 	}
 }
 
-// find returns the first record that accounts for what came of the probe.
+// find returns the first record that accounts for the probe's outcome.
 func (b *about) find() *audit.Record {
 	for i := range b.records {
 		if b.proof(b, &b.records[i]) {
@@ -57,7 +57,7 @@ func (b *about) mine(f *audit.Flow) bool {
 	})
 }
 
-// named reports whether the probe is about a name: where that leads others may go, too.
+// named reports whether the probe is about a name. Other probes may have the same destination.
 func (b *about) named() bool { return b.task.Name != "" }
 
 func (b *about) hasToken(texts ...string) bool {
@@ -105,7 +105,7 @@ func deniedOrEnded(b *about, r *audit.Record) bool {
 	return denied(b, r) || r.Flow != nil && r.Flow.State == audit.FlowClose && b.mine(r.Flow)
 }
 
-// asked: the resolver describes what it was asked, and gave no address for it that the policy does not name.
+// asked: the resolver recorded the query, and gave no address for it that the policy does not name.
 func asked(b *about, r *audit.Record) bool {
 	return r.DNS != nil && b.hasToken(string(r.DNS.Name))
 }
@@ -115,12 +115,12 @@ func withheld(b *about, r *audit.Record) bool {
 	return denied(b, r) || r.DNS != nil && len(r.DNS.Dropped) > 0 && b.hasToken(string(r.DNS.Name))
 }
 
-// toAll: the fence denied a frame to another MAC than its own, of which it reads no more.
+// toAll: the fence denied a frame to another MAC address than its own. It parses no more of such a frame.
 func toAll(_ *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Flow.State == audit.FlowDeny && strings.Contains(r.Flow.Reason, "MAC address")
 }
 
-// revoked: the flow was ended by the policy, or was denied after.
+// revoked: the policy ended the flow, or denied it later.
 func revoked(b *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Flow.State == audit.FlowRevoke && b.mine(r.Flow)
 }
@@ -145,8 +145,8 @@ func flagged(rule audit.Rule) evidence {
 	}
 }
 
-// handed: the record reports that the secret was handed to its step, or taken back. There is nothing else to
-// record of files and processes in the guest.
+// handed: the record reports that the secret was delivered to its step, or revoked. Accesses to it through files and
+// processes in the guest are not recorded.
 func handed(op audit.SecretOp) evidence {
 	return func(b *about, r *audit.Record) bool {
 		return r.Secret != nil && r.Secret.Op == op && slices.ContainsFunc(b.records, func(m audit.Record) bool {
@@ -160,7 +160,7 @@ func (b *about) concerns(name string) bool {
 	return slices.ContainsFunc(b.about, func(s secret) bool { return s.name == name })
 }
 
-// flawed: the resolver denied a packet in which it read no question, with such a reason.
+// flawed: the resolver denied a packet without a valid question, with this reason.
 func flawed(reason string) evidence {
 	return func(_ *about, r *audit.Record) bool {
 		return r.DNS != nil && r.DNS.Verdict == audit.Deny && strings.Contains(r.DNS.Reason, reason)
@@ -172,7 +172,7 @@ func anyDenial(_ *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Flow.State == audit.FlowDeny
 }
 
-// explain says in a few words what a record is.
+// explain describes a record briefly.
 func explain(r *audit.Record) string {
 	switch {
 	case r.Flow != nil:

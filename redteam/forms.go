@@ -12,9 +12,8 @@ import (
 	"unicode/utf16"
 )
 
-// forms are the ways in which the suite looks for a value, by the name that the guest's script has for
-// them: few, plain, and made without the redactor. Of base64 at an offset it is the part that is the
-// value's alone.
+// forms returns the encodings of a value that the suite searches for, by their names in the guest's script.
+// They do not use the redactor's code. For base64 at an offset it is the part that depends on the value only.
 func forms(value string) map[string][]byte {
 	v := []byte(value)
 	all := map[string]string{
@@ -39,7 +38,7 @@ func forms(value string) map[string][]byte {
 	return forms
 }
 
-// inner is base64 of the value behind a prefix, without the digits that the prefix or what may follow has a part in.
+// inner returns base64 of the value after a prefix, without the digits that also depend on the prefix or on following bytes.
 func inner(v []byte, prefix string) string {
 	s := base64.StdEncoding.EncodeToString(append([]byte(prefix), v...))
 	from, to := (len(prefix)*8+5)/6, (len(prefix)+len(v))*8/6
@@ -54,7 +53,7 @@ func each(v []byte, format string) string {
 	return b.String()
 }
 
-// shown says in which form a value stands in text, dots and letters' case aside as in names; "" for none.
+// shown returns the form in which text contains a value, "" for none. It ignores dots and case, as in names.
 func shown(text []byte, value string) string {
 	flat := bytes.ToLower(bytes.ReplaceAll(text, []byte("."), nil))
 	for name, f := range forms(value) {

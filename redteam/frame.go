@@ -42,15 +42,15 @@ func etherBetween(from, to [6]byte, kind uint16, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(b, kind), body...)
 }
 
-// ip is a packet to be written; what is zero is as it should be.
+// ip is a packet to be written. A zero field gets its correct value.
 type ip struct {
 	from, to netip.Addr // from: the guest's unless given
 	proto    uint8
 	body     []byte
 	options  []byte // IPv4, a multiple of 4
-	place    uint16 // IPv4: flags and offset of a fragment
-	length   int    // what the header says, if it lies
-	version  uint8  // IPv4: version and length of the header, if it lies
+	place    uint16 // IPv4: flags and fragment offset
+	length   int    // a false length for the header, if not 0
+	version  uint8  // IPv4: a false version and header length, if not 0
 	hops     uint8
 }
 

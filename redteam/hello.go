@@ -13,8 +13,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// hello are the probes of what a TLS client says first. They go to the allowed
-// name's address with another name inside, or with the allowed name to another address.
+// hello adds the probes of the TLS ClientHello. They send another name to the allowed
+// name's address, or the allowed name to another address.
 func (c *catalogue) hello() {
 	c.both("tls/allowed-sni-to-attacker", "the allowed name as SNI, at the attacker's address", AnyAddress, func(v Family) Probe {
 		return Probe{task: &task{Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 443, TLS: &tlsTask{SNI: simnet.Allowed}, Send: get(c.token(), simnet.Allowed)}}
@@ -62,12 +62,12 @@ func (c *catalogue) hello() {
 	}})
 }
 
-// shake is a TLS handshake with the allowed name's address, and a request if there is an answer.
+// shake returns a task that does a TLS handshake with the allowed name's address, and sends a request if it succeeds.
 func (c *catalogue) shake(sni string) *task {
 	return &task{Do: "talk", Name: simnet.Allowed, Port: 443, TLS: &tlsTask{SNI: sni}, Send: get(c.token(), cmp.Or(sni, simnet.Fronted))}
 }
 
-// noHandshake finds fault with an answer that goes on with a handshake: an alert says no.
+// noHandshake fails an answer that continues the handshake. An alert is a refusal.
 func noHandshake(r report) string {
 	if len(r.Answer) > 0 && r.Answer[0] == 0x16 {
 		return "a server went on with the handshake"
@@ -75,7 +75,7 @@ func noHandshake(r report) string {
 	return ""
 }
 
-// raw adds a probe that says bytes to the allowed name.
+// raw adds a probe that sends bytes to the allowed name.
 func (c *catalogue) raw(id, title string, bypass Bypass, say func(token string) []piece) {
 	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{Do: "talk", Name: simnet.Allowed, Port: 443, Send: say(c.token()), Timeout: 15}, check: noHandshake})
 }
@@ -84,7 +84,7 @@ func get(token, host string) []piece {
 	return once("GET /" + token + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n")
 }
 
-// chop cuts bytes into segments, with a little time between them.
+// chop cuts bytes into segments, with a short pause between them.
 func chop(b []byte, size int) []piece {
 	var list []piece
 	for part := range slices.Chunk(b, size) {
@@ -93,7 +93,7 @@ func chop(b []byte, size int) []piece {
 	return list
 }
 
-// clientHello is what Go's client says first: with a post-quantum key share it
+// clientHello returns the ClientHello of Go's client. With a post-quantum key share it
 // is longer than a segment.
 func clientHello(name string, ech []byte) []byte {
 	client, server := net.Pipe()
@@ -101,7 +101,7 @@ func clientHello(name string, ech []byte) []byte {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// An error is what it comes to: no one answers.
+		// The handshake always fails, because no server answers.
 		tls.Client(client, &tls.Config{
 			ServerName: name, InsecureSkipVerify: name == "", EncryptedClientHelloConfigList: ech, MinVersion: tls.VersionTLS13,
 		}).Handshake()

@@ -7,8 +7,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// hosts are the probes of cleartext HTTP, where Host must be the name: each says
-// another host, or says it twice, or hides it.
+// hosts adds the probes of cleartext HTTP, where Host must be the allowed name: each
+// has another host, two hosts, or an obfuscated one.
 func (c *catalogue) hosts() {
 	other := simnet.Fronted
 	for _, h := range []struct {

@@ -12,11 +12,11 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// settle is how long what is under way when a scene ends may take to be seen.
+// settle is how long packets in flight at the end of a scene may take to be observed.
 const settle = 300 * time.Millisecond
 
-// judge finds out what came of a probe that was made in a run. cut is when what
-// was open had to end, zero where nothing had to.
+// judge determines the outcome of a probe that was made in a run. cut is the time by
+// which open flows had to end, zero if none had to.
 func (t *trial) judge(p Probe, said *report, run string, records []audit.Record, cut time.Time) {
 	o := Outcome{Probe: p, Run: run}
 	b := &about{Probe: &p, records: records}
@@ -35,7 +35,7 @@ func (t *trial) judge(p Probe, said *report, run string, records []audit.Record,
 	default:
 		o.Blocked = true
 	}
-	if p.Control { // it has to get through: its check reports whether it did
+	if p.Control { // a control must get through: its check reports whether it did
 		o.Blocked = through != "" || said == nil
 	}
 	if r := b.find(); r != nil {
@@ -47,7 +47,7 @@ func (t *trial) judge(p Probe, said *report, run string, records []audit.Record,
 	t.outcomes = append(t.outcomes, o)
 }
 
-// through describes what shows that a probe got through, "" when nothing does.
+// through describes the evidence that a probe got through, "" if there is none.
 func (t *trial) through(p Probe, said report, cut time.Time) string {
 	if s := t.sightings(p); len(s) > 0 && p.scene != outside {
 		return "seen " + s[0].String()
@@ -85,8 +85,8 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 	return ""
 }
 
-// reached names which server of the world heard of a probe, if none should have,
-// or none any more.
+// reached names the server that received data of a probe, if none was allowed to, or
+// not at that time any more.
 func (t *trial) reached(p Probe, cut time.Time) string {
 	for _, r := range t.world.Requests() {
 		if !strings.Contains(strings.Join([]string{r.URI, r.Host, r.SNI, r.Body}, " "), p.token) {
@@ -107,7 +107,7 @@ func (t *trial) reached(p Probe, cut time.Time) string {
 	return ""
 }
 
-// sightings are those of a probe: with its token, or where only it would be seen.
+// sightings returns those of a probe: with its token, or at a target that only this probe has.
 func (t *trial) sightings(p Probe) []simnet.Sighting {
 	var list []simnet.Sighting
 	for _, s := range t.world.Seen() {
@@ -118,7 +118,7 @@ func (t *trial) sightings(p Probe) []simnet.Sighting {
 	return list
 }
 
-// made reports whether a sighting is a probe's. One with a token is that token's alone.
+// made reports whether a sighting is a probe's. One with a token belongs only to the probe with that token.
 func (t *trial) made(p *Probe, s simnet.Sighting) bool {
 	if strings.Contains(s.Text, p.token) {
 		return true
@@ -130,7 +130,7 @@ func (t *trial) made(p *Probe, s simnet.Sighting) bool {
 	return slices.ContainsFunc(p.targets, func(t target) bool { return t.is(s.Proto, to) })
 }
 
-// late corrects the outcomes of probes of which something was seen only after their scene.
+// late corrects the outcomes of probes that were observed only after the end of their scene.
 func (t *trial) late() {
 	for i := range t.outcomes {
 		o := &t.outcomes[i]
@@ -140,8 +140,8 @@ func (t *trial) late() {
 	}
 }
 
-// unexplained adds an outcome for what was seen and fits no probe, and for what
-// may have been seen but was lost.
+// unexplained adds an outcome for sightings that fit no probe, and for frames that the
+// watchers lost.
 func (t *trial) unexplained(list []Probe) {
 	o := Outcome{Probe: Probe{ID: "unexplained", Title: "what was seen outside and fits no probe", Bypass: Positive}, Blocked: true, Recorded: true}
 	for _, s := range t.world.Seen() {
