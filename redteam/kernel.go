@@ -13,9 +13,9 @@ import (
 // knownSynthetic stands for a name in the scene of the hostile kernel, on tcp/443.
 var knownSynthetic = netpolicy.FirstSynthetic
 
-// hostileKernel are the probes that a program in a sandbox could not make, but
-// the guest's kernel could, once it was taken over: frames as they are put on the
-// card. Most of them go where packets may go, and differ from one that may pass in one thing.
+// hostileKernel adds the probes that only a compromised guest kernel could send: raw
+// frames on the card. Most have an allowed destination, and differ from an allowed frame
+// in one property.
 func (c *catalogue) hostileKernel() {
 	c.linkLayer()
 	c.packets4()
@@ -30,8 +30,8 @@ func (c *catalogue) put(id string, v Family, title string, bypass Bypass, frames
 	c.add(Probe{ID: "kernel/" + id, Family: v, Title: title, Bypass: bypass, scene: kernel, frames: frames, proof: anyDenial})
 }
 
-// holds says of the last probe that n of its frames may pass the first wall: each is the first fragment of a
-// datagram that would be allowed, and that never becomes whole.
+// holds sets that the card's program may pass n frames of the last probe: each is the first fragment of a
+// datagram that would be allowed, and that never becomes complete.
 func (c *catalogue) holds(n int) { c.list[len(c.list)-1].held = n }
 
 // good4 and good6 may pass: UDP to the direct host.
@@ -45,7 +45,7 @@ func (c *catalogue) good(v Family) ip {
 	return c.good4()
 }
 
-// from is good with another source.
+// from is good4 or good6 with another source.
 func (c *catalogue) from(a, to netip.Addr) ip { return ip{from: a, to: to}.udp(40000, 7001, c.token()) }
 
 func (c *catalogue) linkLayer() {
@@ -125,7 +125,7 @@ func (c *catalogue) packets4() {
 	c.malformed4()
 }
 
-// malformed4 are packets that are taken for other ones by less strict programs.
+// malformed4 adds packets that lenient parsers misread.
 func (c *catalogue) malformed4() {
 	p := c.good4()
 	p.version = 0x44
@@ -193,7 +193,7 @@ func (c *catalogue) packets6() {
 	c.put("length-short-v6", IPv6, "a length that ends inside of the ports", Fragments, p.frame())
 }
 
-// protocols are neither TCP nor UDP, or say something about the link.
+// protocols adds frames of protocols other than TCP and UDP, and messages about the link.
 func (c *catalogue) protocols() {
 	for _, v := range []Family{IPv4, IPv6} {
 		to := v.of(simnet.Direct4, simnet.Direct6)
@@ -227,7 +227,7 @@ func (c *catalogue) protocols() {
 	c.neighbours()
 }
 
-// neighbours are the messages with which IPv6 finds routers and neighbours.
+// neighbours adds messages of IPv6 neighbour discovery.
 func (c *catalogue) neighbours() {
 	lladdr := slices.Concat([]byte{1, 1}, netpolicy.GuestMAC[:])
 	target := slices.Concat([]byte{2, 1}, netpolicy.GuestMAC[:])
@@ -253,7 +253,7 @@ func (c *catalogue) neighbours() {
 	}
 }
 
-// segments play games with TCP and with ports, where a port may be reached.
+// segments adds unusual TCP segments and ports, to a host with an allowed port.
 func (c *catalogue) segments() {
 	for _, v := range []Family{IPv4, IPv6} {
 		to := v.of(simnet.Direct4, simnet.Direct6)
@@ -277,7 +277,7 @@ func (c *catalogue) segments() {
 	c.put("reply-to-resolver", IPv4, "an answer to the resolver, as an upstream server would give it", Spoofing, ip{to: netpolicy.Gateway4}.udp(53, 40000, c.token()).frame())
 }
 
-// destinations are addresses that no one in a sandbox may reach, but a kernel can write on a packet.
+// destinations adds forbidden addresses, which only a kernel can put into a packet.
 func (c *catalogue) destinations() {
 	for _, d := range []struct {
 		id, title, to string

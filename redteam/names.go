@@ -13,14 +13,14 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// names are the probes of DNS: other resolvers, and ours as a tunnel.
+// names adds the probes of DNS: other resolvers, and the sandbox's resolver as a tunnel.
 func (c *catalogue) names() {
 	c.otherResolvers()
 	c.tunnels()
 	c.questions()
 }
 
-// otherResolvers asks someone else than the sandbox's resolver.
+// otherResolvers adds DNS queries to resolvers other than the sandbox's.
 func (c *catalogue) otherResolvers() {
 	ask := func(proto string, port int, to func(Family) netip.Addr) func(Family) Probe {
 		return func(v Family) Probe {
@@ -57,7 +57,7 @@ func (c *catalogue) otherResolvers() {
 	})
 }
 
-// tunnels use the sandbox's resolver to carry data.
+// tunnels adds queries that exfiltrate data through the sandbox's resolver.
 func (c *catalogue) tunnels() {
 	c.add(Probe{
 		ID: "dns/resolve-first", Title: "have a name resolved that is denied only at the connection", Bypass: ResolveFirst,
@@ -93,7 +93,7 @@ func (c *catalogue) tunnels() {
 	})
 }
 
-// questions are such as a resolver may take for others than they are.
+// questions adds queries that a resolver may misread.
 func (c *catalogue) questions() {
 	c.ask("dns/ech-gateway", "an HTTPS question, for the key of ECH, for a name through the gateway", ECH, "udp", func(token string) []byte {
 		return question("ech-"+token+"."+simnet.Rebind, dns.TypeHTTPS, false)
@@ -144,8 +144,8 @@ func (c *catalogue) questions() {
 // optionData is how the world's resolver prints the data in the options above.
 var optionData = []string{simnet.Attacker4.String(), "64617461"}
 
-// ask adds a question to the sandbox's own resolver, which must not give any
-// answer to it, and returns the probe.
+// ask adds a query to the sandbox's resolver, which must not answer it, and returns
+// the probe.
 func (c *catalogue) ask(id, title string, bypass Bypass, proto string, packet func(token string) []byte) *Probe {
 	c.add(Probe{ID: id, Title: title, Bypass: bypass, check: noAnswer, task: &task{
 		Do: "talk", Host: netpolicy.Gateway4.String(), Family: 4, Port: netpolicy.ResolverPort, Proto: proto, Send: []piece{{Data: packet(c.token())}},
@@ -181,7 +181,7 @@ func wire(m *dns.Msg, stream bool) []byte {
 	return b
 }
 
-// reply reads a DNS message, whichever way it came.
+// reply parses a DNS message, with or without the length of a stream before it.
 func reply(b []byte) *dns.Msg {
 	m := new(dns.Msg)
 	if m.Unpack(b) == nil {
@@ -193,7 +193,7 @@ func reply(b []byte) *dns.Msg {
 	return nil
 }
 
-// noAnswer finds fault with any answer but an empty one.
+// noAnswer fails any answer that is not empty.
 func noAnswer(r report) string {
 	if m := reply(r.Answer); m != nil && len(m.Answer) > 0 {
 		return "the resolver answered: " + m.Answer[0].String()
@@ -201,7 +201,7 @@ func noAnswer(r report) string {
 	return ""
 }
 
-// onlySynthetic finds fault with addresses of the world outside.
+// onlySynthetic fails an answer with an address outside the sandbox.
 func onlySynthetic(r report) string {
 	i := slices.IndexFunc(r.Addrs, func(s string) bool {
 		a, err := netip.ParseAddr(s)

@@ -6,7 +6,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// narrowing are the probes of flows that are open when the policy is narrowed,
+// narrowing adds the probes of flows that are open when the policy is narrowed,
 // or when Custody is killed.
 func (c *catalogue) narrowing() {
 	stays := func(s scene, id string, proof evidence, title string, bypass Bypass) {
@@ -39,8 +39,8 @@ func (c *catalogue) narrowing() {
 	stays(crash, "crash/", interrupted, "an open flow when custody is killed with SIGKILL", FailOpen)
 }
 
-// configs are the probes of project files that cannot be used: nothing may run
-// with them, nor with less than they say.
+// configs adds the probes of invalid project files: custody must not run anything
+// with them, not even by ignoring the invalid part.
 func (c *catalogue) configs() {
 	for _, f := range []struct{ id, title, text string }{
 		{"empty", "an empty file", ""},
@@ -80,7 +80,7 @@ func (c *catalogue) configs() {
 		task: c.talkTo(IPv4, "tcp", netip.MustParseAddr("198.18.0.1"), 443)})
 }
 
-// In the place of a project's file's text.
+// Special values in place of a project file's text.
 const (
 	missing   = "\x00missing"
 	directory = "\x00directory"

@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Family is the version of IP that a probe is about; empty where it is none in particular.
+// Family is the version of IP that a probe is about, empty for none in particular.
 type Family string
 
 // The families.
@@ -19,37 +19,37 @@ const (
 	IPv6 Family = "ipv6"
 )
 
-// Probe is one way out, tried. IDs are stable: a probe that is no longer made
-// takes its ID with it.
+// Probe is one attempt to bypass egress control. IDs are stable: the ID of a removed
+// probe is not used again.
 type Probe struct {
 	ID     string `json:"id"` // GROUP/WHAT, with -v4 or -v6 where there are both
 	Family Family `json:"family,omitempty"`
 	Title  string `json:"title"`  // what is tried
-	Bypass Bypass `json:"bypass"` // the known bypass that it stands for
+	Bypass Bypass `json:"bypass"` // the known bypass that it is a variant of
 
-	// Control is set on what must work: without it, that all is blocked proves nothing.
+	// Control is set on probes that must get through, which shows that blocked ones were blocked by the policy.
 	Control bool `json:"control,omitempty"`
 
 	scene   scene
 	token   string   // is in whatever the probe sends
 	task    *task    // what the guest's script does, nil in scenes without
 	frames  [][]byte // what the guest's kernel puts on its card
-	held    int      // of frames, those that are no more than the beginning of a datagram that might pass
+	held    int      // number of frames that are first fragments of a datagram that might be allowed
 	config  string   // the project's file, in the scene refused
 	targets []target // where its packets would be seen
 	allowed reach    // what of it may be seen in the world's logs
-	check   check    // beyond what is checked of every answer; may be nil
+	check   check    // in addition to the checks of every answer; may be nil
 	step    string   // in the scene secrets: the step that makes it
 	binds   []secret // in the scene secrets: what the step has
 	about   []secret // what it is about, binds unless given
-	outer   outer    // what else is looked at outside; may be nil
+	outer   outer    // additional check of observations outside; may be nil
 	proof   evidence // the records that account for it
 }
 
 // Bypass is a published bypass of a sandbox's egress control.
 type Bypass string
 
-// The bypasses that others were hit by.
+// The bypasses, all found in other sandboxes.
 const (
 	DNSTunnel    Bypass = "DNS tunnel"
 	DNSOverTCP   Bypass = "DNS over TCP"
@@ -122,7 +122,7 @@ func (t target) is(proto string, to netip.AddrPort) bool {
 	return t.to.Addr() == to.Addr().Unmap() && (t.to.Port() == 0 || t.to.Port() == to.Port()) && (t.proto == "" || t.proto == proto)
 }
 
-// reach is what the policy lets a probe do on the way to what it does not.
+// reach is the part of a probe's traffic that the policy allows.
 type reach int
 
 const (
@@ -134,13 +134,13 @@ const (
 // check returns why a report means that the probe got through, "" if it did not.
 type check func(report) string
 
-// outer returns why what there is outside of the sandbox means that a probe got through.
+// outer returns why observations outside the sandbox mean that a probe got through, "" if it did not.
 type outer func(t *trial, p Probe, said report) string
 
-// evidence reports whether a record accounts for what came of a probe.
+// evidence reports whether a record accounts for a probe's outcome.
 type evidence func(b *about, r *audit.Record) bool
 
-// catalogue is the list of probes in the making.
+// catalogue builds the list of probes.
 type catalogue struct {
 	nonce string // makes the tokens those of one suite
 	list  []Probe
@@ -180,10 +180,10 @@ func Match(list []Probe, pattern string) ([]Probe, error) {
 // next is the number of the probe that is added next.
 func (c *catalogue) next() int { return len(c.list) + 1 }
 
-// token is what the probe that is added next says.
+// token returns the token of the probe that is added next.
 func (c *catalogue) token() string { return fmt.Sprintf("p%s%03d", c.nonce, c.next()) }
 
-// victim is an address of the attacker's that only the probe that is added next aims at.
+// victim returns an address of the attacker that only the probe that is added next targets.
 func (c *catalogue) victim(v Family) netip.Addr {
 	n := c.next()
 	if v == IPv6 {

@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// rebinding are the probes of names that a rule allows, and that lead where no
-// name may: through the gateway, which has to refuse them, and directly, where the resolver must not give the address.
+// rebinding adds the probes of names that a rule allows and that resolve to forbidden addresses: through the
+// gateway, which must refuse them, and directly, where the resolver must withhold the address.
 func (c *catalogue) rebinding() {
 	kinds := simnet.Rebinding()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -57,7 +57,7 @@ func (c *catalogue) rebind(id, title string, bypass Bypass, kind, zone string, t
 	c.add(p)
 }
 
-// noAddressOf finds fault with the addresses that the name must not lead to.
+// noAddressOf fails an answer with one of the addresses.
 func noAddressOf(list []netip.Addr) check {
 	return func(r report) string {
 		for _, s := range r.Addrs {
@@ -69,7 +69,7 @@ func noAddressOf(list []netip.Addr) check {
 	}
 }
 
-// mixed are names that lead to a server that may be reached, among others or at first.
+// mixed adds names that resolve to an allowed server and to others, or first to it and later to others.
 func (c *catalogue) mixed() {
 	private := []netip.Addr{simnet.SiteLAN4, simnet.SiteLAN6}
 	for _, m := range []struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// redaction are the probes of values that a step prints, gives to a program or calls a file by: none may be in the
-// run's files, in its record, or in what it printed. Beside each encoding a word that is no secret is written in
-// the same way, and has to be there: what the suite looks for, it would find.
+// redaction adds the probes of values that a step prints, passes to a program or uses as a file's name: none may be in
+// the run's files, its record, or its output. A word that is not secret is written in each encoding, too, and must be
+// found there, which shows that the suite's search works.
 func (c *catalogue) redaction() {
 	codes := []encoding{
 		{"raw", "as it is", "raw"}, {"base64", "in base64", "base64"}, {"base64-1", "in base64 behind one byte", "base64at1"}, {"base64-2", "in base64 behind two bytes", "base64at2"},
@@ -79,7 +79,7 @@ func (c *catalogue) written(id, title string, bypass Bypass, s secret, code stri
 	}})
 }
 
-// marked: a secret's marker stands in the arguments of a program, or in a file's name.
+// marked: a program's arguments or a file's name contain the secret's marker.
 func marked(s secret) evidence {
 	marker := "[REDACTED:" + s.name + ":"
 	return func(_ *about, r *audit.Record) bool {
@@ -97,7 +97,7 @@ func marked(s secret) evidence {
 	}
 }
 
-// words writes a word that is no secret, in each encoding: what the suite looks for, it would find.
+// words adds controls that write a word that is not secret in each encoding, which the suite must find.
 func (c *catalogue) words(codes []encoding) {
 	add := func(id, title, place string, make func(words []string) *task) {
 		word := "sk-" + c.token() + `+&"~AAAABBBBCCCCDDDDEEEEFFFFGG`

@@ -15,8 +15,8 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// The list is what is published: IDs are unique, every published bypass has a
-// probe, and what has a form for IPv4 has one for IPv6.
+// TestList: IDs are unique, every published bypass has a probe, and each probe for
+// IPv4 has one for IPv6.
 func TestList(t *testing.T) {
 	t.Parallel()
 	list := Probes("aaa")
@@ -60,8 +60,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// The hostile kernel, whose scene needs no VM. The topology is drawn at the type
-// stage and at the head of package simnet.
+// TestHostileKernel plays the scene of the hostile kernel, which needs no VM. Type stage and package
+// simnet describe the topology.
 func TestHostileKernel(t *testing.T) {
 	t.Parallel()
 	rec := &record{}
@@ -82,8 +82,8 @@ func TestHostileKernel(t *testing.T) {
 	}
 }
 
-// A way out is found: frames that may pass are no probe that is blocked, and what
-// the suite sends itself is at no one's door.
+// TestFound: the suite reports a bypass. Frames that are allowed count as a probe that got
+// through, and frames that fit no probe as unexplained.
 func TestFound(t *testing.T) {
 	t.Parallel()
 	c := &catalogue{nonce: "bbb"}
@@ -108,7 +108,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// record keeps what it is given.
+// record keeps the events it gets.
 type record struct {
 	mu     sync.Mutex // guards events
 	events []audit.Event
@@ -121,7 +121,7 @@ func (r *record) Record(_ context.Context, ev audit.Event) (uint64, error) {
 	return uint64(len(r.events)), nil
 }
 
-// The files of a suite that was killed go with the next one, a living one's do not.
+// TestScratch: a suite removes the files of suites that were killed, and not those of running ones.
 func TestScratch(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	age := func(s *scratch) {
@@ -155,7 +155,7 @@ func must(t *testing.T) func(*scratch, error) *scratch {
 	}
 }
 
-// No frame on the card makes the reader fail.
+// FuzzAnswer: no frame on the card makes the parser panic.
 func FuzzAnswer(f *testing.F) {
 	f.Add(ip{to: knownSynthetic}.tcp(443, 40000, tcpSYN|tcpACK, "").frame())
 	f.Add(ip{to: knownSynthetic}.udp(53, 40000, "data").frame())

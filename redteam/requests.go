@@ -10,8 +10,8 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// requests are the probes of a rule with http: TLS is opened for it, and only
-// GET and POST below /v1/ may pass.
+// requests adds the probes of a rule with http: the gateway terminates its TLS and
+// allows only GET and POST below /v1/.
 func (c *catalogue) requests() {
 	other := simnet.Fronted
 	for _, h := range []struct {
@@ -81,15 +81,15 @@ func (c *catalogue) requests() {
 	c.opened("http/h2-connect", "CONNECT in HTTP/2", Fronting, "h2", h2(":method", "CONNECT", ":authority", token+"."+simnet.Attacker+":443"))
 }
 
-// opened adds a probe that says something inside of the TLS that the gateway opens.
+// opened adds a probe that sends bytes inside the TLS that the gateway terminates.
 func (c *catalogue) opened(id, title string, bypass Bypass, alpn string, say []byte) {
 	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{
 		Do: "talk", Name: simnet.API, Port: 443, TLS: &tlsTask{SNI: simnet.API, ALPN: []string{alpn}}, Send: []piece{{Data: say}}, Timeout: 8,
 	}})
 }
 
-// h2 is what an HTTP/2 client says to make one request with these header fields,
-// names and values by turns.
+// h2 returns the bytes of an HTTP/2 client for one request with these header fields,
+// names and values in turn.
 func h2(fields ...string) []byte {
 	var block, out bytes.Buffer
 	enc := hpack.NewEncoder(&block)
