@@ -382,6 +382,8 @@ func TestRedoTrust(t *testing.T) {
 	if err := os.WriteFile(later, signed, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	absent := prooftest.NewWitness(t, "absent.example")
+	both := append(slices.Clone(s.trust.Witnesses), note.Verifier(absent))
 	list := func(k proof.Key) note.Verifiers { return note.VerifierList(must(k.Verifier())) }
 	for title, c := range map[string]struct {
 		trust     proof.Trust
@@ -391,9 +393,9 @@ func TestRedoTrust(t *testing.T) {
 		"the new key":      {proof.Trust{Keys: list(s.key)}, []string{"--key", s.key.Public}, 0},
 		"the old key":      {proof.Trust{Keys: list(s.old)}, []string{"--key", s.old.Public}, 0},
 		"another key":      {proof.Trust{Keys: list(stranger)}, []string{"--key", stranger.Public}, 2},
-		"two witnesses":    {proof.Trust{Keys: list(s.key), Witnesses: s.trust.Witnesses, Quorum: 2}, []string{"--key", s.key.Public, "--witness", s.witness, "--quorum", "2"}, 1},
+		"two witnesses":    {proof.Trust{Keys: list(s.key), Witnesses: both, Quorum: 2}, []string{"--key", s.key.Public, "--witness", s.witness, "--witness", absent.Key}, 1},
 		"its own form":     {proof.Trust{Keys: list(s.key), Witnesses: s.trust.Witnesses, Quorum: 1}, []string{"--key", s.key.Public, "--witness", must(tnote.VKeyToCosignatureV1(s.witness)), "--quorum", "1"}, 0},
-		"unknown witness":  {proof.Trust{Keys: list(s.key), Quorum: 1}, []string{"--key", s.key.Public, "--quorum", "1"}, 1},
+		"unknown witness":  {proof.Trust{Keys: list(s.key), Witnesses: both[1:], Quorum: 1}, []string{"--key", s.key.Public, "--witness", absent.Key}, 1},
 		"later checkpoint": {proof.Trust{Keys: list(s.key), Since: signed}, []string{"--key", s.key.Public, "--since", later}, 1},
 	} {
 		want, err := ours(t, bundle, c.trust)

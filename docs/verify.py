@@ -164,6 +164,7 @@ def scan(data):  # a record; None if a newer version wrote it, as far as its mem
 # ---- Hashes, keys, signatures
 
 def sha(data): return hashlib.sha256(data).digest()
+def digest(text): return bytes.fromhex(text).ljust(32, b"\0")  # of a hash in JSON
 def node(left, right): return sha(b"\x01" + left + right)
 def half(n): return 1 << (n - 1).bit_length() - 1  # the largest power of two below n
 def root(leaves):  # of a Merkle tree, RFC 6962, 2.1
@@ -248,7 +249,7 @@ def statement(data, keys, kind):  # its contents, its signer, and whether that k
     want((head, value["v"], len(known + others)) == ("custody %s v1" % kind, 1, 1), "no statement of the kind " + kind)
     if kind == "manifest": want(re.fullmatch("[0-9A-Za-z._-]{1,128}", value["run"]) and value["closing"] in ("", "sealed", "interrupted"), "no manifest")
     if kind == "host": want(key(value["key"])[0][0] == value["host"], "no statement about a host's key")
-    if kind == "manifest": want(max(value[n] for n in ("segment", "first", "last", "count")) < 1 << 63, "no manifest")
+    if kind == "manifest": want(max(value[n] for n in ("segment", "first", "last", "count")) < 1 << 63 and (value["count"] or value["closing"]), "no manifest")
     if kind == "rotation":
         (old, _), (new, _) = key(value["old"]), key(value["new"])
         want(old[0] == new[0] and value["old"] != value["new"] and old == (known + others)[0][0], "no rotation of a key")
@@ -306,9 +307,10 @@ def erasure(data, host, run, seq, keys):
 def record(data, keys, witnesses, quorum, since, within, _):
     want(data[-1:] == b"\n" and len(data) <= 2 * (4 << 20) + (1 << 20), "no proof of a record")
     p, doubts = parse(data[:-1], PROOF), []
-    run, seq, leaf, state, erased = p["run"], p["seq"], bytes.fromhex(p["leaf"]).ljust(32, b"\0"), p["state"], "erasure" in p
+    run, seq, leaf, state, erased = p["run"], p["seq"], digest(p["leaf"]), p["state"], "erasure" in p
     sealed, logged, m = state != "open", state == "logged", p.get("manifest")
     want((p["type"], p["v"], p["leaf_rule"]) == ("custody record proof", 1, "SHA-256(0x00 || salt || record)"), "no proof of a record")
+    want(0 < seq < 1 << 63, "no such record")
     want(state in ("open", "sealed", "logged") and erased != ("record" in p) and erased != ("salt" in p) and (sealed or not erased), "no such state")
     want(erased or len(p["salt"]) == 16 and len(p["record"]) <= 4 << 20, "no such record")
     want(sealed == bool(m) == ("segment" in p) and logged == ("checkpoint" in p) and (not sealed or logged == ("log" in m)), "no such state")
@@ -318,7 +320,7 @@ def record(data, keys, witnesses, quorum, since, within, _):
     want(len({n["note"] for n in p.get("rotations", [])}) == len(p.get("rotations", [])), "a rotation comes twice")
     want(all(len(n["note"].encode()) <= 64 << 10 for n in notes) and all(x["path"] is not None and len(x["path"]) <= 64 for x in paths), "too long")
     want(len(p.get("checkpoint", "").encode()) <= 64 << 10 and len(p.get("stamp", b"")) <= 64 << 10, "too long")
-    under = lambda place, n, leaf, top: place and included(place["index"], n, [bytes.fromhex(h).ljust(32, b"\0") for h in place["path"]], leaf, top)
+    under = lambda place, n, leaf, top: place and included(place["index"], n, [digest(h) for h in place["path"]], leaf, top)
     _, following = ring([n["note"].encode() for n in p.get("rotations", [])], keys)
     if not erased:
         check(sha(b"\0" + p["salt"] + p["record"]) == leaf, "record altered: it does not give the leaf")
@@ -344,7 +346,8 @@ def record(data, keys, witnesses, quorum, since, within, _):
     if logged:
         size, top, signers = checkpoint(p["checkpoint"].encode(), by[0], keys, witnesses)
         check(len(signers) >= quorum, "too few witnesses: %d" % len(signers))
-        check(since is None or checkpoint(since, by[0], keys, witnesses)[:2] == (size, top), "no proof that the log went on")
+        kept = checkpoint(since, by[0], keys, witnesses)[:2] if since is not None else (0, None)
+        check(kept[0] == 0 or kept == (size, top), "no proof that the log went on")
         for place, e in entries: check(under(place, size, sha(b"\0" + e), top), "not in the log")
     check(sealed, "the record is written, nothing is signed yet", 2)
     check(logged, "the record is signed, and not under a checkpoint yet", 2)
@@ -464,7 +467,7 @@ class Segments:  # what the records say, over all segments
         self.last, self.strange = at, self.strange or strange
     def frame(self, i, leaf, seq, magic, record, losses):  # returns what leaves the question open
         e = self.erasures.get(seq)
-        check(not e or e["leaf"] == leaf.hex(), "erasure of another record")
+        check(not e or digest(e["leaf"]) == leaf, "erasure of another record")
         if e: self.seen.add(seq)
         if magic == "H":
             self.hidden += 1
@@ -639,17 +642,22 @@ def main(file="", *options):
     given = {"--key": [], "--fleet-key": [], "--witness": [], "--quorum": ["0"], "--since": [], "--within": ["86400"]}
     check(len(options) % 2 == 0 and {*options[::2]} <= {*given}, __doc__, 2)
     for option, value in zip(options[::2], options[1::2]): given[option].append(value)
-    read = lambda value: (open(value).read() if os.path.exists(value) else value).strip()
+    read = lambda value: (open(value).read() if os.path.exists(value) else value).strip(" \t\r\n")
     kinds = ("--key", 1), ("--witness", 4), ("--fleet-key", 1)
-    try: keys, witnesses, roots = (dict(key(read(k), kind) for k in given[o]) for o, kind in kinds)
-    except (Malformed, binascii.Error): check(False, "no public key", 2)
-    check(given["--quorum"][-1].isdigit(), "the quorum is no number", 2)
-    check(re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]), "--within is no number of seconds", 2)
+    try: named = [{key(read(k), kind) for k in given[o]} for o, kind in kinds]
+    except (Malformed, ValueError): check(False, "no public key", 2)
+    check(all(len(dict(all)) == len(all) for all in named), "two keys of one name and hash", 2)
+    keys, witnesses, roots = map(dict, named)
+    check(re.fullmatch("[0-9]{1,9}", given["--quorum"][-1]), "the quorum is no number", 2)
+    quorum = int(given["--quorum"][-1]) or len(witnesses)
+    check(quorum <= len(witnesses), "the quorum is larger than the number of witnesses", 2)
+    within = int(given["--within"][-1]) if re.fullmatch("[1-9][0-9]{0,9}", given["--within"][-1]) else 0
+    check(0 < within <= 9223372036, "--within is no number of seconds, at most 292 years", 2)
     since = [pathlib.Path(name).read_bytes() for name in given["--since"][-1:]] or [None]
     check(os.path.isfile(file), "%s is not a regular file" % file, 2)
     data = pathlib.Path(file).read_bytes()
     what = record if data[:1] == b"{" else bundle
-    what(data, keys, witnesses, int(given["--quorum"][-1]), since[0], int(given["--within"][-1]), roots)
+    what(data, keys, witnesses, quorum, since[0], within, roots)
 
 def run():
     try: main(*sys.argv[1:])

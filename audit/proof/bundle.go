@@ -145,11 +145,11 @@ func (o BundleOptions) leads(key note.Verifier) bool {
 		if err != nil || at == idOf(o.Signer) {
 			break
 		}
-		old, err := parseVerifier(r.Old)
+		old, err := ParseVerifier(r.Old)
 		if err != nil || idOf(old) != at {
 			continue
 		}
-		next, err := parseVerifier(r.New)
+		next, err := ParseVerifier(r.New)
 		if err != nil {
 			break
 		}

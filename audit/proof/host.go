@@ -46,7 +46,7 @@ type Host struct {
 
 // NewHost states that a key is that of the host which it names.
 func NewHost(key string, at time.Time) (Host, error) {
-	v, err := parseVerifier(key)
+	v, err := ParseVerifier(key)
 	if err != nil {
 		return Host{}, fmt.Errorf("host's key: %w", err)
 	}
@@ -65,7 +65,7 @@ func ParseHost(text string) (Host, error) {
 	if h.V != hostVersion {
 		return Host{}, fmt.Errorf("host statement version %d, want %d: a newer custody can read it", h.V, hostVersion)
 	}
-	v, err := parseVerifier(h.Key)
+	v, err := ParseVerifier(h.Key)
 	switch {
 	case err != nil:
 		return Host{}, fmt.Errorf("host's key: %w", err)
@@ -109,7 +109,7 @@ func (r *ring) attest(roots note.Verifiers, statements []statement) (used []Host
 		if !known {
 			continue
 		}
-		v, err := parseVerifier(h.Key)
+		v, err := ParseVerifier(h.Key)
 		if err != nil {
 			return used, broken(ErrHostForged, 0, s.file, "%v", err)
 		}

@@ -61,6 +61,8 @@ func ParseManifest(text string) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("manifest whose closing is %.40q", m.Closing)
 	case max(m.Segment, m.First, m.Last, m.Count) > maxSeq:
 		return Manifest{}, errors.New("manifest with a number above 2^63-1")
+	case m.Count == 0 && m.Closing == wal.Open:
+		return Manifest{}, errors.New("manifest of no records that does not close the run")
 	case m.Losses == nil:
 		return Manifest{}, errors.New("manifest without losses")
 	}

@@ -2,13 +2,16 @@ package proof
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
+	cosign "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 )
 
@@ -63,14 +66,35 @@ func checkNote(signed []byte) error {
 	return nil
 }
 
-// parseVerifier is note.NewVerifier for keys in their one form.
-func parseVerifier(text string) (note.Verifier, error) {
-	m := keyText.FindStringSubmatch(text)
-	if m == nil {
-		return nil, fmt.Errorf("%.160q is not a public key: want NAME+HASH+KEY", text)
-	}
-	if _, err := base64.StdEncoding.Strict().DecodeString(m[3]); err != nil {
-		return nil, fmt.Errorf("%.160q is not a public key: %w", text, err)
+// ParseVerifier is note.NewVerifier for keys in their one form (docs/verify.md).
+func ParseVerifier(text string) (note.Verifier, error) {
+	if err := checkKey(text); err != nil {
+		return nil, err
 	}
 	return note.NewVerifier(text)
+}
+
+// ParseWitness reads the public key of a witness, in the same form. Its kind is that of cosignatures (C2SP
+// tlog-cosignature, cosignature/v1), or that of a host's key.
+func ParseWitness(text string) (note.Verifier, error) {
+	if err := checkKey(text); err != nil {
+		return nil, err
+	}
+	return cosign.NewVerifierForCosignatureV1(text)
+}
+
+// checkKey wants NAME+HASH+KEY, where HASH is that of the other two.
+func checkKey(text string) error {
+	m := keyText.FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%.160q is not a public key: want NAME+HASH+KEY", text)
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(m[3])
+	if err != nil {
+		return fmt.Errorf("%.160q is not a public key: %w", text, err)
+	}
+	if sum := sha256.Sum256([]byte(m[1] + "\n" + string(raw))); hex.EncodeToString(sum[:4]) != m[2] {
+		return fmt.Errorf("%.160q is not a public key: the hash is not that of name and key", text)
+	}
+	return nil
 }

@@ -310,6 +310,8 @@ func (p RecordProof) shape() error {
 		what = fmt.Sprintf("it is %.40q, version %d", p.Type, p.V)
 	case !slices.Contains([]State{StateOpen, StateSealed, StateLogged}, p.State):
 		what = fmt.Sprintf("its state is %.40q", p.State)
+	case p.Seq == 0 || p.Seq > maxSeq:
+		what = fmt.Sprintf("no record has seq %d", p.Seq)
 	case p.LeafRule != leafRule:
 		what = fmt.Sprintf("its leaf rule is %.60q", p.LeafRule)
 	case erased != (len(p.Record) == 0) || erased != (len(p.Salt) == 0) || erased && !sealed:

@@ -132,7 +132,7 @@ func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) 
 	if err != nil {
 		return rotation, false, broken(ErrRotationForged, 0, s.file, "%v", err)
 	}
-	old, err := parseVerifier(rotation.Old)
+	old, err := ParseVerifier(rotation.Old)
 	if err != nil || idOf(old) != by {
 		return rotation, false, broken(ErrRotationForged, 0, s.file, "%s signed it, not the key that it retires", by.name)
 	}
@@ -146,7 +146,7 @@ func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) 
 // follow takes up the keys that rotations lead to, which were checked: of each chain the first comes first.
 func (r *ring) follow(rotations []Rotation) error {
 	for _, one := range rotations {
-		old, err := parseVerifier(one.Old)
+		old, err := ParseVerifier(one.Old)
 		if err != nil {
 			return broken(ErrRotationForged, 0, "", "%v", err)
 		}
@@ -161,7 +161,7 @@ func (r *ring) follow(rotations []Rotation) error {
 
 // retire takes up the key that follows one that is believed.
 func (r *ring) retire(by keyID, rotation Rotation, file string) error {
-	next, err := parseVerifier(rotation.New)
+	next, err := ParseVerifier(rotation.New)
 	if err != nil {
 		return broken(ErrRotationForged, 0, file, "%v", err)
 	}

@@ -36,11 +36,11 @@ func NewRotation(old, next string, at time.Time) (Rotation, error) {
 
 // check wants two keys of one name.
 func (r Rotation) check() error {
-	old, err := parseVerifier(r.Old)
+	old, err := ParseVerifier(r.Old)
 	if err != nil {
 		return fmt.Errorf("rotation: old key: %w", err)
 	}
-	next, err := parseVerifier(r.New)
+	next, err := ParseVerifier(r.New)
 	switch {
 	case err != nil:
 		return fmt.Errorf("rotation: new key: %w", err)

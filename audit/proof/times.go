@@ -139,11 +139,11 @@ func (v *verifier) late(seen map[int]time.Time) error {
 		p.Witnessed = at
 		delay := at.Sub(m.SealedAt)
 		p.Delay = max(p.Delay, delay)
-		if delay > within {
+		if m.SealedAt.Before(at.Add(-within)) {
 			return broken(ErrLate, 0, m.file, "first witnessed %s after it says it was sealed, at %s; at most %s is accepted",
 				delay.Round(time.Second), at.Format(time.RFC3339), within)
 		}
-		if m.oldest != nil && at.Sub(*m.oldest) > within {
+		if m.oldest != nil && m.oldest.Before(at.Add(-within)) {
 			return broken(ErrLate, 0, m.file, "first witnessed %s after a record in it says it was written, at %s; at most %s is accepted",
 				at.Sub(*m.oldest).Round(time.Second), at.Format(time.RFC3339), within)
 		}

@@ -179,7 +179,7 @@ func (v *verifier) hostKey() error {
 	if !v.evidence.bundle {
 		return nil
 	}
-	key, err := parseVerifier(v.evidence.HostKey)
+	key, err := ParseVerifier(v.evidence.HostKey)
 	if err != nil {
 		return broken(ErrHostKey, 0, PublicFile, "%v", err)
 	}

@@ -65,7 +65,7 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 	if len(c.Key) == 0 {
 		c.Key = []string{filepath.Join(h.Dir, "keys", proof.PublicFile)}
 	}
-	keys, err := openKeys(a.ctx, c.Key, note.NewVerifier)
+	keys, err := openKeys(a.ctx, c.Key, proof.ParseVerifier)
 	if err != nil {
 		return nil, fmt.Errorf("--key %w", err)
 	}

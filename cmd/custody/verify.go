@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	cosign "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
@@ -29,7 +30,7 @@ const (
 )
 
 type verifyCmd struct {
-	What     string        `arg:"" name:"run|file" predictor:"run" help:"A run (or last), the file of a bundle (- for standard input), that of the proof of one record (.json), or the directory of a report."`
+	What     string        `arg:"" name:"run|file" predictor:"run" help:"A run (or last), the file of a bundle (- for standard input), that of the proof of one record, or the directory of a report."`
 	Key      []string      `placeholder:"KEY|FILE" help:"Trust this public key (host.pub of the host that made the record). Default: this host's own."`
 	FleetKey []string      `placeholder:"KEY|FILE" help:"Trust the keys of hosts that this root key of a fleet states, in the bundle. Default: that of host.yaml."`
 	Witness  []string      `placeholder:"KEY|FILE" help:"Count this witness's cosignature. Default: those of host.yaml."`
@@ -74,10 +75,8 @@ func (c verifyCmd) judge(a *app) judged {
 	switch {
 	case err != nil:
 		return judged{code: a.cannotBeJudged(err), found: err}
-	case file && strings.HasSuffix(c.What, ".json"):
-		return a.verifyRecord(c.What, t)
 	case file:
-		return a.verifyBundle(c.What, t)
+		return a.verifyFile(c.What, t)
 	}
 	return a.verifyRun(c.What, t)
 }
@@ -101,7 +100,7 @@ func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 	if c.Within <= 0 {
 		return t, usageError{fmt.Errorf("--within %s: give a time, such as 24h", c.Within)}
 	}
-	t.Witnesses, err = openKeys(ctx, c.Witness, func(text string) (note.Verifier, error) { return cosign.NewVerifierForCosignatureV1(text) })
+	t.Witnesses, err = openKeys(ctx, c.Witness, proof.ParseWitness)
 	if err != nil {
 		return t, fmt.Errorf("--witness %w", err)
 	}
@@ -159,7 +158,7 @@ func keyText(ctx context.Context, key string) (string, error) {
 		}
 		key = string(text)
 	}
-	return strings.TrimSpace(key), nil
+	return strings.Trim(key, " \t\r\n"), nil
 }
 
 // cannotBeJudged reports why a check could not be made, and returns the exit code for that.
@@ -177,16 +176,16 @@ func (a *app) cannotBeJudged(err error) error {
 
 // verifiers are those of the keys that a flag names, each a file or the key itself.
 func verifiers(ctx context.Context, flag string, keys []string) (note.Verifiers, error) {
-	list, err := openKeys(ctx, keys, note.NewVerifier)
+	list, err := openKeys(ctx, keys, proof.ParseVerifier)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", flag, err)
 	}
 	return note.VerifierList(list...), nil
 }
 
-// openKeys opens keys, each a file or the key itself. One that is given twice counts once.
+// openKeys opens keys, each a file or the key itself. One that is given twice, also as one of another kind, counts once.
 func openKeys(ctx context.Context, keys []string, open func(text string) (note.Verifier, error)) (list []note.Verifier, err error) {
-	seen := map[string]bool{}
+	seen := map[string]string{} // the text of a key, by how signatures name it
 	for _, key := range keys {
 		text, err := keyText(ctx, key)
 		if err != nil {
@@ -196,20 +195,58 @@ func openKeys(ctx context.Context, keys []string, open func(text string) (note.V
 		if err != nil {
 			return nil, fmt.Errorf("%.300q is neither a public key nor a file with one: %w", key, err)
 		}
-		if !seen[text] {
+		id := fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash())
+		switch other, ok := seen[id]; {
+		case !ok:
 			list = append(list, v)
+		case !sameKey(text, other):
+			return nil, fmt.Errorf("%.300q: signatures name another key that was given in the same way, %s", key, other)
 		}
-		seen[text] = true
+		seen[id] = text
 	}
 	return list, nil
 }
 
-func (a *app) verifyBundle(name string, t proof.Trust) judged {
+// verifyFile checks a bundle, or the proof of one record, which is a JSON object.
+func (a *app) verifyFile(name string, t proof.Trust) judged {
 	path, remove, err := a.bundleFile(name)
 	if err != nil {
 		return judged{of: ofBundle, code: a.cannotBeJudged(err), found: err}
 	}
 	defer remove()
+	object, err := beginsWith(path, '{')
+	switch {
+	case err != nil:
+		return judged{code: a.cannotBeJudged(err), found: err}
+	case object:
+		return a.verifyRecord(path, t)
+	}
+	return a.verifyBundle(path, t)
+}
+
+// beginsWith reports whether a file's first byte is c. An empty file has none.
+func beginsWith(path string, c byte) (bool, error) {
+	f, err := regular.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var first [1]byte
+	if _, err := f.Read(first[:]); err != nil && err != io.EOF {
+		return false, err
+	}
+	return first[0] == c, nil
+}
+
+// sameKey reports whether two public keys, each NAME+HASH+KEY, end with the same 32 bytes, whatever their kinds.
+func sameKey(a, b string) bool {
+	const encoded = 44 // a byte for the kind and 32 more, in base64
+	x, err := base64.StdEncoding.DecodeString(a[len(a)-encoded:])
+	y, otherErr := base64.StdEncoding.DecodeString(b[len(b)-encoded:])
+	return err == nil && otherErr == nil && bytes.Equal(x[1:], y[1:])
+}
+
+func (a *app) verifyBundle(path string, t proof.Trust) judged {
 	e, err := proof.OpenBundle(path)
 	if err != nil {
 		return judged{of: ofBundle, code: a.judge(proof.Report{}, err), found: err}

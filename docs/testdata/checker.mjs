@@ -367,6 +367,15 @@ function asWitness(key) {
 async function parseKey(text) {
   return readKey(text.trim());
 }
+function keysById(keys) {
+  const all = /* @__PURE__ */ new Map();
+  for (const key of keys) {
+    const other = all.get(idOf(key));
+    if (other && !equal(other.public, key.public)) throw new Error(`two keys of the name ${key.name} have the same hash`);
+    all.set(idOf(key), key);
+  }
+  return all;
+}
 function idOf(key) {
   return `${key.name}+${hex(key.id)}`;
 }
@@ -834,6 +843,7 @@ var forms = {
   manifest: (m) => {
     if (!runName.test(m.run)) throw new Malformed("the manifest is of no run");
     if ([m.segment, m.first, m.last, m.count].some((n) => n >= 1n << 63n)) throw new Malformed("a number of the manifest does not fit");
+    if (m.count === 0n && m.closing === "") throw new Malformed("a manifest of no records does not close the run");
     if (!["", "sealed", "interrupted"].includes(m.closing)) throw new Malformed("the manifest closes the run in a way that is not known");
   },
   host: (h) => {
@@ -978,13 +988,13 @@ var Forged = class extends Error {
 var ForgedCosignature = class extends Forged {
 };
 var Ring = class _Ring {
-  keys = /* @__PURE__ */ new Map();
+  keys;
   /** Statements of the keys that are believed, by the old key. */
   next = /* @__PURE__ */ new Map();
   /** Keys that statements retire and that are not trusted: they still show that what they signed was not altered. */
   named = /* @__PURE__ */ new Map();
   constructor(pinned) {
-    for (const key of pinned) this.keys.set(idOf(key), key);
+    this.keys = keysById(pinned);
   }
   knows(key) {
     return this.keys.has(idOf(key));
@@ -1386,7 +1396,7 @@ var BundleCheck = class {
     this.demands = demands2;
     this.told = told;
     this.#ring = new Ring(demands2.hosts);
-    this.#witnesses = new Map(demands2.witnesses.map(asWitness).map((k2) => [idOf(k2), k2]));
+    this.#witnesses = keysById(demands2.witnesses.map(asWitness));
   }
   demands;
   told;
@@ -1706,6 +1716,7 @@ function parseDocument(data) {
   return doc;
 }
 function shape(d) {
+  if (d.seq < 1n || d.seq >= 1n << 63n) throw new Malformed(`no record has seq ${d.seq}`);
   const sealed = d.state !== "open";
   const logged = d.state === "logged";
   const erased = d.erasure !== void 0;
@@ -1815,7 +1826,7 @@ var Check = class {
   async #keys() {
     this.#at = "manifest";
     const witnesses = await Promise.all(this.trust.witnesses.map(parseKey));
-    this.#witnesses = new Map(witnesses.map(asWitness).map((k2) => [idOf(k2), k2]));
+    this.#witnesses = keysById(witnesses.map(asWitness));
     const pinned = await Promise.all(this.trust.hosts.map(parseKey));
     const offered = this.#offered();
     if (offered) this.report.offered = { key: offered.text, fingerprint: await fingerprint(offered) };
@@ -1996,6 +2007,7 @@ async function verifyDocument(data, { hosts, witnesses, quorum, since }) {
 }
 
 // src/proof/driver.ts
+var mostSeconds = 9223372036;
 var bytes2 = (file) => new Uint8Array(readFileSync(file));
 function demands(options) {
   const all = { hosts: [], fleets: [], witnesses: [], quorum: 0, within: 86400n };
@@ -2009,10 +2021,12 @@ function demands(options) {
     else if (option === "--witness") witnesses.push(readKey(value));
     else if (option === "--since") all.since = bytes2(value);
     else if (option === "--quorum" && /^[0-9]{1,9}$/.test(value)) all.quorum = Number(value);
-    else if (option === "--within" && /^[1-9][0-9]{0,9}$/.test(value)) all.within = BigInt(value);
+    else if (option === "--within" && /^[1-9][0-9]{0,9}$/.test(value) && Number(value) <= mostSeconds) all.within = BigInt(value);
     else throw new Malformed(`it was asked for in a way that is not known: ${option} ${value}`);
   }
-  return { ...all, hosts, fleets, witnesses };
+  const given = keysById(witnesses.map(asWitness)).size;
+  if (all.quorum > given) throw new Malformed(`a quorum of ${all.quorum}, and ${given} witnesses`);
+  return { ...all, hosts, fleets, witnesses, quorum: all.quorum || given };
 }
 async function answer(line) {
   const [file = "", ...options] = line.split("	");

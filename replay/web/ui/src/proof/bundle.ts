@@ -7,7 +7,7 @@ import { type SignedCheckpoint, cosignedBy, openCheckpoint } from "./checkpoint"
 import { Finding, check } from "./finding";
 import { instant, second } from "./instant";
 import { continues, included, leafHash } from "./merkle";
-import { type Key, asWitness, idOf, readHostKey } from "./note";
+import { type Key, asWitness, idOf, keysById, readHostKey } from "./note";
 import { Forged, type Keys, type Opened, Ring, grace, openOf } from "./ring";
 import { Segments } from "./segments";
 import { digest, sha256 } from "./sha256";
@@ -89,7 +89,7 @@ class BundleCheck {
 
   constructor(readonly demands: Demands, readonly told?: (part: number) => Promise<void>) {
     this.#ring = new Ring(demands.hosts);
-    this.#witnesses = new Map(demands.witnesses.map(asWitness).map((k) => [idOf(k), k]));
+    this.#witnesses = keysById(demands.witnesses.map(asWitness));
   }
 
   async all(data: Bytes): Promise<void> {

@@ -43,7 +43,7 @@ export default function CheckScreen(_: { params: URLSearchParams }) {
         {believed.witnesses.length > 0 && (
           <label>
             Witnesses that must have cosigned, of the {believed.witnesses.length} above{" "}
-            <input type="number" min={0} max={believed.witnesses.length} value={needed} onInput={(e) => setQuorum(Math.max(0, Math.trunc(Number(e.currentTarget.value))))} />
+            <input type="number" min={1} max={believed.witnesses.length} value={needed} onInput={(e) => setQuorum(Math.max(1, Math.trunc(Number(e.currentTarget.value))))} />
           </label>
         )}
       </div>

@@ -93,6 +93,7 @@ export function parseDocument(data: Bytes): Document {
 
 /** There is what the state says, and nothing else. */
 function shape(d: Document): void {
+  if (d.seq < 1n || d.seq >= 1n << 63n) throw new Malformed(`no record has seq ${d.seq}`);
   const sealed = d.state !== "open";
   const logged = d.state === "logged";
   const erased = d.erasure !== undefined;

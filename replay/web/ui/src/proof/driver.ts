@@ -9,7 +9,9 @@ import { createInterface } from "node:readline";
 import { type Bytes, Malformed } from "./bytes";
 import type { Demands, Verdict } from "./bundle";
 import { verifyFile } from "./evidence";
-import { readHostKey, readKey } from "./note";
+import { asWitness, keysById, readHostKey, readKey } from "./note";
+
+const mostSeconds = 9223372036; // as long as a duration of custody verify can be
 
 const bytes = (file: string): Bytes => new Uint8Array(readFileSync(file));
 
@@ -25,10 +27,12 @@ function demands(options: string[]): Demands {
     else if (option === "--witness") witnesses.push(readKey(value));
     else if (option === "--since") all.since = bytes(value);
     else if (option === "--quorum" && /^[0-9]{1,9}$/.test(value)) all.quorum = Number(value);
-    else if (option === "--within" && /^[1-9][0-9]{0,9}$/.test(value)) all.within = BigInt(value);
+    else if (option === "--within" && /^[1-9][0-9]{0,9}$/.test(value) && Number(value) <= mostSeconds) all.within = BigInt(value);
     else throw new Malformed(`it was asked for in a way that is not known: ${option} ${value}`);
   }
-  return { ...all, hosts, fleets, witnesses };
+  const given = keysById(witnesses.map(asWitness)).size;
+  if (all.quorum > given) throw new Malformed(`a quorum of ${all.quorum}, and ${given} witnesses`);
+  return { ...all, hosts, fleets, witnesses, quorum: all.quorum || given };
 }
 
 async function answer(line: string): Promise<Pick<Verdict, "status" | "finding">> {

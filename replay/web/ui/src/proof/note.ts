@@ -55,6 +55,17 @@ export async function parseKey(text: string): Promise<Key> {
   return readKey(text.trim());
 }
 
+/** Keys by how signatures name them. Two that signatures name alike cannot be judged. */
+export function keysById(keys: readonly Key[]): Map<string, Key> {
+  const all = new Map<string, Key>();
+  for (const key of keys) {
+    const other = all.get(idOf(key));
+    if (other && !equal(other.public, key.public)) throw new Error(`two keys of the name ${key.name} have the same hash`);
+    all.set(idOf(key), key);
+  }
+  return all;
+}
+
 /** How signatures name the key, as text. */
 export function idOf(key: { name: string; id: Bytes }): string {
   return `${key.name}+${hex(key.id)}`;

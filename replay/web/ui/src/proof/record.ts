@@ -10,7 +10,7 @@ import { type Document, type LoggedNote, parseDocument } from "./document";
 import { Finding } from "./finding";
 import { seqOf } from "./frames";
 import { included, leafHash } from "./merkle";
-import { type Key, type Note, asWitness, fingerprint, idOf, parseKey, parseNote, readHostKey } from "./note";
+import { type Key, type Note, asWitness, fingerprint, idOf, keysById, parseKey, parseNote, readHostKey } from "./note";
 import { Forged, ForgedCosignature, type Keys, Ring, openOf } from "./ring";
 import { scan } from "./scan";
 import { sha256 } from "./sha256";
@@ -141,7 +141,7 @@ class Check {
   async #keys(): Promise<void> {
     this.#at = "manifest";
     const witnesses = await Promise.all(this.trust.witnesses.map(parseKey));
-    this.#witnesses = new Map(witnesses.map(asWitness).map((k) => [idOf(k), k]));
+    this.#witnesses = keysById(witnesses.map(asWitness));
     const pinned = await Promise.all(this.trust.hosts.map(parseKey));
     const offered = this.#offered();
     if (offered) this.report.offered = { key: offered.text, fingerprint: await fingerprint(offered) };

@@ -2,7 +2,7 @@
 // pinned ones lead.
 
 import { type Bytes, Malformed } from "./bytes";
-import { type Key, type Note, idOf, parseNote, readHostKey, signed } from "./note";
+import { type Key, type Note, idOf, keysById, parseNote, readHostKey, signed } from "./note";
 import { instant, second } from "./instant";
 import type { Kind } from "./shapes";
 import { type Rotation, type Said, parseStatement } from "./statements";
@@ -29,14 +29,14 @@ export interface Opened<K extends Kind> {
 }
 
 export class Ring {
-  readonly keys = new Map<string, Key>();
+  readonly keys: Map<string, Key>;
   /** Statements of the keys that are believed, by the old key. */
   readonly next = new Map<string, Rotation>();
   /** Keys that statements retire and that are not trusted: they still show that what they signed was not altered. */
   readonly named = new Map<string, Key>();
 
   constructor(pinned: readonly Key[]) {
-    for (const key of pinned) this.keys.set(idOf(key), key);
+    this.keys = keysById(pinned);
   }
 
   knows(key: Key): boolean {

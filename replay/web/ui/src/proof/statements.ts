@@ -99,6 +99,7 @@ const forms: { [K in Kind]?: (said: Said[K]) => void } = {
   manifest: (m) => {
     if (!runName.test(m.run)) throw new Malformed("the manifest is of no run");
     if ([m.segment, m.first, m.last, m.count].some((n) => n >= 1n << 63n)) throw new Malformed("a number of the manifest does not fit");
+    if (m.count === 0n && m.closing === "") throw new Malformed("a manifest of no records does not close the run");
     if (!["", "sealed", "interrupted"].includes(m.closing)) throw new Malformed("the manifest closes the run in a way that is not known");
   },
   host: (h) => {

@@ -1,1 +1,0 @@
-import{o as a,p as b,q as c,r as d,s as e,t as f,u as g,v as h,w as i,x as j,y as k,z as l}from"./chunk-2QIK7RNA.js";export{c as asWitness,h as by,l as cannotVerify,j as cosignedAt,f as fingerprint,e as idOf,k as isWitness,d as parseKey,g as parseNote,b as readHostKey,a as readKey,i as signed};

@@ -1,0 +1,1 @@
+import{A as m,o as a,p as b,q as c,r as d,s as e,t as f,u as g,v as h,w as i,x as j,y as k,z as l}from"./chunk-3N6GVRLB.js";export{c as asWitness,i as by,m as cannotVerify,k as cosignedAt,g as fingerprint,f as idOf,l as isWitness,e as keysById,d as parseKey,h as parseNote,b as readHostKey,a as readKey,j as signed};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-U5ATR4HW.js";import"./chunk-F2SKCSSX.js";import"./chunk-DMRP7ADI.js";import"./chunk-SWNHTGJI.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
