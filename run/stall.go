@@ -32,7 +32,6 @@ func (j *Job) stalled(err error) {
 		j.notice(stallReason + " (" + err.Error() + "): the run continues, and the record will declare what is lost (record.mode: degrade)")
 		return
 	}
-	j.problem(fmt.Errorf(stallReason+" (%w): the sandbox is frozen until it can", err))
 	j.stall.frozen, j.stall.since, j.stall.thaw = true, time.Now().UTC(), func() {}
 	if j.o.Meters != nil {
 		j.stall.thaw = j.o.Meters.Freeze()
@@ -40,6 +39,7 @@ func (j *Job) stalled(err error) {
 	if j.sandbox != nil {
 		j.sandbox.Hold(context.Background(), stallReason)
 	}
+	j.problem(fmt.Errorf(stallReason+" (%w): the sandbox is frozen until it can", err))
 }
 
 // resumed lets the VM go on.

@@ -55,7 +55,7 @@ func TestServiceLibraries(t *testing.T) {
 func TestCrash(t *testing.T) {
 	said, err := noise(t, "crash")
 	exit := new(exec.ExitError)
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(said, "panic: a mistake") || !strings.Contains(said, "hush_test.go") {
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(said, "panic: a mistake") || !strings.Contains(said, "stderr_test.go") {
 		t.Errorf("%v\n%s", err, said)
 	}
 }
