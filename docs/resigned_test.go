@@ -31,6 +31,7 @@ type resigned struct {
 	notes      map[string]string               // texts of other statements by file; HEAD stands for the run's head
 	by         map[string]note.Signer          // whose statement it is, if it is not the key's
 	log        [][]byte                        // entries that come first
+	more       [][]byte                        // and last
 	cosign     []note.Signer                   // of the checkpoint
 	checkpoint func(text string) string        // before it is signed
 	files      func(map[string][]byte, *tree)  // before the trailer
@@ -138,6 +139,9 @@ func (r resigned) packed(t *testing.T) map[string][]byte {
 		case ".rotation":
 			enter(name, proof.RotationLeaf(digest))
 		}
+	}
+	for _, e := range r.more {
+		log.add(e)
 	}
 	r.publish(f, log, entries)
 	if r.files != nil {
