@@ -281,7 +281,7 @@ func documentOf(t *testing.T, key proof.Key, state proof.State, seq uint64, eras
 	p.Checkpoint = string(log.publish())
 	for i, n := range []*proof.LoggedNote{p.Manifest, p.Erasure} {
 		if n != nil {
-			n.Log = &proof.AuditPath{Index: uint64(i), Path: must(log.Inclusion(nil, uint64(i), uint64(len(entries))))}
+			n.Log = &proof.AuditPath{Index: uint64(i), Path: must(log.Inclusion(t.Context(), uint64(i), uint64(len(entries))))}
 		}
 	}
 	return p

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -24,7 +25,7 @@ func earlier(log *tree, signer proof.Key, size int, by ...note.Signer) (checkpoi
 		old.add([]byte("more"))
 	}
 	if size > 0 && size < len(log.entries) {
-		for _, h := range must(log.Consistency(nil, uint64(size), uint64(len(log.entries)))) {
+		for _, h := range must(log.Consistency(context.Background(), uint64(size), uint64(len(log.entries)))) {
 			path = append(path, base64.StdEncoding.EncodeToString(h[:]))
 		}
 	}

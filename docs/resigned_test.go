@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -174,9 +175,9 @@ func (r resigned) publish(f map[string][]byte, log *tree, entries map[string][]b
 	}
 	f["checkpoint"] = sign(text, append([]note.Signer{r.signer("checkpoint")}, r.cosign...)...)
 	for name, entry := range entries {
-		index := must(log.Index(nil, entry))
+		index := must(log.Index(context.Background(), entry))
 		p := fmt.Appendf(nil, "c2sp.org/tlog-proof@v1\nextra %s\nindex %d\n", base64.StdEncoding.EncodeToString(entry), index)
-		for _, h := range must(log.Inclusion(nil, index, uint64(len(log.entries)))) {
+		for _, h := range must(log.Inclusion(context.Background(), index, uint64(len(log.entries)))) {
 			p = append(base64.StdEncoding.AppendEncode(p, h[:]), '\n')
 		}
 		f[name] = append(append(p, '\n'), f["checkpoint"]...)
