@@ -33,7 +33,7 @@ func TestBrowserRecord(t *testing.T) {
 func (v viewer) aDisagreement() {
 	v.ClickText("button.badge", "1 finding")
 	v.WaitTextIn(".panel.findings", "Guest and host disagree", "connect-unseen", "93.184.66.66",
-		"A process of the guest claims a connection that the host never saw.", "is a claim")
+		"A process of the guest claims a connection that the host never saw.", "its reports are claims")
 }
 
 // aLiveRun: a run appears in the list while it goes on, and its page grows until it has ended.
@@ -147,7 +147,7 @@ func TestBrowserAltered(t *testing.T) {
 		t.Errorf("nothing is altered, and %d records are marked", n)
 	}
 	d.sqlite("UPDATE records SET host = 'evil.example' WHERE run = '" + run + "' AND seq % 2 = 0")
-	browser.Eval[bool](p, `location.reload(), true`)
+	p.Reload()
 	p.WaitTextIn("h1", run)
 	p.Wait(settled)
 	p.Wait(rows + marked + `.length > 2`)

@@ -85,9 +85,12 @@ func cosigned(t *testing.T, bundle []byte, host proof.Key, w prooftest.Witness) 
 	list := note.VerifierList(mustOf[note.Verifier](t)(host.Verifier()))
 	n := mustOf[*note.Note](t)(note.Open(files["checkpoint"], list))
 	signed := mustOf[[]byte](t)(note.Sign(n, w.On(storetest.Start())))
-	for name := range files {
-		files[name] = bytes.ReplaceAll(files[name], files["checkpoint"], signed)
+	for name, data := range files {
+		if name != "checkpoint" {
+			files[name] = bytes.ReplaceAll(data, files["checkpoint"], signed)
+		}
 	}
+	files["checkpoint"] = signed
 	return files.Seal(t, host).Pack(t)
 }
 

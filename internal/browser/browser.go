@@ -209,6 +209,12 @@ func (p *Page) Go(address string) {
 	p.Do(chromedp.Navigate(address))
 }
 
+// Reload loads the page again.
+func (p *Page) Reload() {
+	p.t.Helper()
+	p.Do(chromedp.Reload())
+}
+
 // Click clicks the first element that the CSS selector finds, with the mouse, once it is in sight.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
