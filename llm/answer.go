@@ -21,7 +21,6 @@ type answer struct {
 	ended              bool      // the provider said so
 	running            bool      // it goes on at the provider's after the answer
 	notes              notes
-	ready              func(*toolCall) // a tool call that is whole; called once for each
 }
 
 // dialect reads one JSON text of an answer: all of it, an element of it, or an event's data.

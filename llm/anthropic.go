@@ -80,7 +80,7 @@ func (a *answer) anthropic(text []byte) error {
 		a.came(len(m.Delta.Text) + len(m.Delta.JSON) + len(m.Delta.Thinking))
 		a.tools.add(a.tools.at[callKey{index: m.Index}], []byte(m.Delta.JSON))
 	case "content_block_stop":
-		a.anthropicDone(a.tools.at[callKey{index: m.Index}])
+		a.tools.blockDone(a.tools.at[callKey{index: m.Index}])
 	case "message_delta":
 		a.stopped(m.Delta.Stop)
 		a.anthropicUsage(m.Usage, true)
@@ -100,11 +100,12 @@ func (c *toolCall) begins(input json.RawMessage) {
 	}
 }
 
-func (a *answer) anthropicDone(c *toolCall) {
+// blockDone reports that the block with a tool call has ended.
+func (t *toolCalls) blockDone(c *toolCall) {
 	if c != nil && c.size == 0 {
-		a.tools.add(c, c.initial)
+		t.add(c, c.initial)
 	}
-	a.done(c)
+	t.done(c)
 }
 
 // message reads a whole one.
@@ -115,7 +116,7 @@ func (a *answer) message(m *anthropicMessage) {
 		if b.isCall() {
 			c := a.tools.begin(callKey{index: i}, b.ID, b.Name)
 			a.tools.add(c, b.Input)
-			a.done(c)
+			a.tools.done(c)
 		}
 	}
 	a.anthropicUsage(m.Usage, true)

@@ -22,7 +22,7 @@ func BenchmarkBody(b *testing.B) {
 				for _, e := range events {
 					c.Body(e)
 				}
-				c.answer.tools = toolCalls{} // as many as in one answer
+				c.answer.tools = toolCalls{ready: c.ready} // as many as in one answer
 			}
 		})
 	}

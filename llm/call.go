@@ -94,7 +94,7 @@ func newCall(b *Book, id string, s shape, r Request) *Call {
 		_ = json.Unmarshal(text, &c.asked) // what has other types than it should is left out
 	}}
 	c.out = newDecoder(r.Header.Values("Content-Encoding"), c.outText)
-	c.answer.ready = c.ready
+	c.answer.tools.ready = c.ready
 	return c
 }
 

@@ -32,7 +32,7 @@ func (c *Call) Finish(err error) *audit.LLM {
 		c.answer.usage.last = c.answer.usage.in
 	}
 	if why == "" && c.answer.ended {
-		c.answer.allDone()
+		c.answer.tools.allDone()
 	}
 	reasons := c.reasons(why)
 	if n := c.charge(); n > 0 {

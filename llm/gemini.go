@@ -80,7 +80,7 @@ func (a *answer) geminiAnswer(m *geminiAnswer) {
 			}
 			call := a.tools.begin(callKey{choice: c.Index, index: len(a.tools.list)}, p.Call.ID, p.Call.Name)
 			a.tools.add(call, p.Call.Args)
-			a.done(call)
+			a.tools.done(call)
 		}
 		a.stopped(c.Finish)
 		a.ended = a.ended || c.Finish != ""

@@ -114,7 +114,7 @@ func (a *answer) chat(text []byte) error {
 		a.stopped(c.Finish)
 		if c.Finish != "" {
 			a.ended = true
-			a.allDoneOf(c.Index)
+			a.tools.allDoneOf(c.Index)
 		}
 	}
 	a.openaiUsage(m.Usage)
@@ -158,7 +158,7 @@ func (a *answer) chatCall(key callKey, id string, f *chatFunction) {
 	c := a.tools.at[key]
 	switch {
 	case c == nil, id != "" && c.id != "" && id != c.id:
-		a.done(c)
+		a.tools.done(c)
 		c = a.tools.begin(key, id, f.Name)
 	case c.id == "":
 		c.id = id
@@ -168,15 +168,6 @@ func (a *answer) chatCall(key callKey, id string, f *chatFunction) {
 	}
 	a.came(len(f.Arguments) + len(f.Input))
 	a.tools.add(c, []byte(f.Arguments+f.Input))
-}
-
-// allDoneOf reports that a choice's tool calls are whole.
-func (a *answer) allDoneOf(choice int) {
-	for key, c := range a.tools.at {
-		if key.choice == choice {
-			a.done(c)
-		}
-	}
 }
 
 // responsesKeep is what matters of responses and the events of their streams
@@ -295,7 +286,7 @@ func (a *answer) item(key callKey, i *responseItem, whole bool) {
 		a.tools.replace(c, args)
 	}
 	if whole {
-		a.done(c)
+		a.tools.done(c)
 	}
 }
 

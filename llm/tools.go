@@ -34,10 +34,11 @@ type callKey struct{ choice, index int }
 
 // toolCalls are those of one answer, in order.
 type toolCalls struct {
-	list []*toolCall
-	at   map[callKey]*toolCall // the latest there
-	kept int                   // bytes of arguments
-	lost int                   // tool calls for which there was no room
+	list  []*toolCall
+	at    map[callKey]*toolCall // the latest there
+	kept  int                   // bytes of arguments
+	lost  int                   // tool calls for which there was no room
+	ready func(*toolCall)       // a tool call that is whole; called once for each
 }
 
 // begin adds a tool call; nil: there is no room.
@@ -81,17 +82,26 @@ func (t *toolCalls) replace(c *toolCall, args []byte) {
 }
 
 // done reports that a tool call's arguments are whole.
-func (a *answer) done(c *toolCall) {
+func (t *toolCalls) done(c *toolCall) {
 	if c != nil && !c.ready {
 		c.ready = true
-		a.ready(c)
+		t.ready(c)
 	}
 }
 
-// allDone reports whether all are.
-func (a *answer) allDone() {
-	for _, c := range a.tools.list {
-		a.done(c)
+// allDone reports that all are whole.
+func (t *toolCalls) allDone() {
+	for _, c := range t.list {
+		t.done(c)
+	}
+}
+
+// allDoneOf reports that a choice's tool calls are whole.
+func (t *toolCalls) allDoneOf(choice int) {
+	for key, c := range t.at {
+		if key.choice == choice {
+			t.done(c)
+		}
 	}
 }
 
