@@ -2,7 +2,6 @@ package redact
 
 import (
 	"bytes"
-	"sync"
 	"unicode/utf8"
 )
 
@@ -111,12 +110,11 @@ type candidate struct {
 	loose, stray bool   // outer and inner have read on since end, without a sign that it belongs to the match
 	half         bool   // of UTF-16 the last zero is missing, as where zeros end a string
 	done         bool
-	skipping     int       // the line before which something was skipped, as an index into want
-	skipped      int       // how many symbols
-	lastWord     bool      // a word that has the value's last bytes follows
-	inWord       bool      // it has begun
-	early        bool      // the value ended before the last byte that was read
-	markers      *sync.Map // only when a marker is read
+	skipped      skipped
+	lastWord     bool     // a word that has the value's last bytes follows
+	inWord       bool     // it has begun
+	early        bool     // the value ended before the last byte that was read
+	markers      *markers // only when a marker is read
 }
 
 func newCandidate(v *value, f form, at int) candidate {
@@ -165,7 +163,9 @@ const (
 // read takes what it can from t.
 func (c *candidate) read(t []byte) verdict {
 	if c.form.inner == mark {
-		return c.readMarker(t)
+		v, n, is := c.markers.read(t[c.start:])
+		c.value, c.end = v, c.start+n
+		return is
 	}
 	for c.at < len(t) {
 		if c.simple() && !c.run(t) {
@@ -340,7 +340,7 @@ func (c *candidate) compare(u unit) bool {
 	switch {
 	case u < 256 && isBlank(byte(u)), u == '.' && want[0] != '.':
 		c.gap++
-		return c.gap <= maxGap || c.between() && c.skip(c.matched, 1)
+		return c.gap <= maxGap || c.between() && c.skipped.add(c.matched, 1)
 	case c.same(u, want), c.optional() && len(want) > 1 && c.sameAfter(u):
 		return true
 	}

@@ -77,13 +77,19 @@ func (c *candidate) between() bool {
 	return ok && at == c.matched && !c.done
 }
 
-// skip counts n symbols before the line that begins at that place.
-func (c *candidate) skip(at, n int) bool {
-	if c.skipping != at {
-		c.skipping, c.skipped = at, 0
+// skipped is what stood before the line of a value that is being looked for and is none of it.
+type skipped struct {
+	line    int // where the line begins in what is compared
+	symbols int
+}
+
+// add counts n symbols before the line that begins at that place, and reports whether so many may stand there.
+func (s *skipped) add(line, n int) bool {
+	if s.line != line {
+		*s = skipped{line: line}
 	}
-	c.skipped += n
-	return c.skipped <= maxBetween
+	s.symbols += n
+	return s.symbols <= maxBetween
 }
 
 // before takes u for a part of what stands before a line, as it does not go on with
@@ -95,7 +101,7 @@ func (c *candidate) before(u unit) bool {
 	}
 	for c.matched > at {
 		n := at + int(c.value.lines.shorter[c.matched])
-		if !c.skip(at, c.matched-n) {
+		if !c.skipped.add(at, c.matched-n) {
 			return false
 		}
 		c.matched = n
@@ -104,7 +110,7 @@ func (c *candidate) before(u unit) bool {
 		}
 	}
 	c.gap = 0
-	return c.skip(at, 1)
+	return c.skipped.add(at, 1)
 }
 
 // linePrefixes are those that are also found before the lines of a value whose first line is so

@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // A marker is a form of its value and is replaced by itself, so that redacting
 // twice changes nothing and what was masked before is found again.
@@ -11,21 +14,28 @@ const (
 
 var markEntry = entry{key: 0x5b72656461637465, form: form{inner: mark, symbols: windowSize}.pack()} // "[redacte"
 
-// readMarker reads a marker from its beginning; it is too short to go on where it stopped.
-func (c *candidate) readMarker(t []byte) verdict {
-	n, ok := markerLen(t[c.start:])
+// markers are those of all values. They are safe for concurrent use.
+type markers struct {
+	values sync.Map // string to *value
+}
+
+func (m *markers) add(v *value) { m.values.Store(v.marker, v) }
+
+// read reads a marker that t begins with, always from its beginning: it is too short to go on where it stopped. It
+// returns the value and the marker's length if that is found.
+func (m *markers) read(t []byte) (v *value, n int, is verdict) {
+	n, ok := markerLen(t)
 	switch {
 	case n > 0:
-		v, known := c.markers.Load(string(t[c.start : c.start+n]))
-		if !known {
-			return dead
+		known, ok := m.values.Load(string(t[:n]))
+		if !ok {
+			return nil, 0, dead
 		}
-		c.value, c.end = v.(*value), c.start+n
-		return found
+		return known.(*value), n, found
 	case ok:
-		return reading
+		return nil, 0, reading
 	}
-	return dead
+	return nil, 0, dead
 }
 
 // markerLen returns the length of the marker that t begins with, or 0 and

@@ -79,7 +79,7 @@ type Redactor struct {
 type ruleset struct {
 	index   *index // nil without values
 	values  []*value
-	markers *sync.Map // string to *value, of all rulesets of a Redactor
+	markers *markers  // of all rulesets of a Redactor
 	digests *sync.Map // [sha256.Size]byte to *value, of all rulesets of a Redactor: see digest.go
 }
 
@@ -101,7 +101,7 @@ type value struct {
 // values leave.
 func New(key []byte, detectors ...Detector) *Redactor {
 	r := &Redactor{key: bytes.Clone(key), detectors: detectors, known: map[[sha256.Size]byte]struct{}{}}
-	r.rules.Store(&ruleset{markers: &sync.Map{}, digests: &sync.Map{}})
+	r.rules.Store(&ruleset{markers: &markers{}, digests: &sync.Map{}})
 	r.bufs.New = func() any { return newBuffer() }
 	return r
 }
@@ -146,7 +146,7 @@ func (r *Redactor) AddAll(values map[string][]byte) error {
 	}
 	for _, v := range added {
 		r.known[v.sum] = struct{}{}
-		next.markers.Store(v.marker, v)
+		next.markers.add(v)
 		next.addDigests(v)
 	}
 	r.rules.Store(next)
