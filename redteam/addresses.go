@@ -11,8 +11,11 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// addresses adds the probes that send to an address, without a name.
-func (c *catalogue) addresses() {
+// addressProbes send to an address, without a name.
+type addressProbes struct{ *catalogue }
+
+// all adds the probes that send to an address, without a name.
+func (c addressProbes) all() {
 	c.services()
 	c.places()
 	c.ownEnds()
@@ -29,7 +32,7 @@ func (c *catalogue) talkTo(v Family, proto string, to netip.Addr, port int) *tas
 }
 
 // services adds the probes of common internet services.
-func (c *catalogue) services() {
+func (c addressProbes) services() {
 	for _, s := range []struct {
 		id, title, proto string
 		port             int
@@ -52,7 +55,7 @@ func (c *catalogue) services() {
 }
 
 // places adds the probes of special-purpose addresses.
-func (c *catalogue) places() {
+func (c addressProbes) places() {
 	c.both("address/metadata", "the cloud's metadata service", Metadata, func(v Family) Probe {
 		return Probe{task: c.talkTo(v, "tcp", v.of(simnet.Metadata4, simnet.Metadata6), 80)}
 	})
@@ -101,7 +104,7 @@ func (c *catalogue) places() {
 }
 
 // ownEnds adds the probes of addresses that refer to the sender's own host.
-func (c *catalogue) ownEnds() {
+func (c addressProbes) ownEnds() {
 	for _, s := range []struct{ id, title, to string }{
 		{"loopback-v4", "127.0.0.1: the guest's own, not the host's", "127.0.0.1"},
 		{"loopback-high", "127.1.2.3: the same", "127.1.2.3"},
@@ -136,7 +139,7 @@ func (c *catalogue) ownEnds() {
 }
 
 // otherPorts adds the probes of allowed hosts on ports and protocols that are not allowed.
-func (c *catalogue) otherPorts() {
+func (c addressProbes) otherPorts() {
 	hello := func() []piece { return once("GET /" + c.token() + " HTTP/1.1\r\nHost: h\r\n\r\n") }
 	for _, s := range []struct {
 		id, title, name, proto string
@@ -194,7 +197,7 @@ func familyOf(a netip.Addr) Family {
 }
 
 // sockets adds the probes of socket types that can send arbitrary packets.
-func (c *catalogue) sockets() {
+func (c addressProbes) sockets() {
 	for _, s := range []struct {
 		id, title             string
 		v                     Family

@@ -8,9 +8,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
+// leftoverProbes are the probes of what a step leaves behind: values, processes and files.
+type leftoverProbes struct{ secretProbes }
+
 // afterlife adds the probes of credentials after the end of their step, and of access to them by another user
 // while the step runs.
-func (c *catalogue) afterlife() {
+func (c leftoverProbes) afterlife() {
 	c.sameStep()
 	s := c.env()
 	s.deliver = "{env: " + strings.ToUpper(s.name) + ", file: " + s.name + "}"
@@ -42,7 +45,7 @@ func (c *catalogue) afterlife() {
 }
 
 // sameStep adds the probes by another user in the same step.
-func (c *catalogue) sameStep() {
+func (c leftoverProbes) sameStep() {
 	for _, h := range []struct {
 		id, title string
 		files     []string
@@ -77,7 +80,7 @@ func unread(t *trial, p Probe, said report) string {
 }
 
 // copies adds the probes of links from the workspace to files outside it.
-func (c *catalogue) copies() {
+func (c leftoverProbes) copies() {
 	s := c.env()
 	s.deliver = "{file: " + s.name + "}"
 	add := func(id, title, path, to string, o outer) {

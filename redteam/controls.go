@@ -7,9 +7,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// controls adds what must work. Without it, a blocked probe proves nothing: the policy
+// controls are the probes that must get through.
+type controls struct{ *catalogue }
+
+// all adds what must work. Without it, a blocked probe proves nothing: the policy
 // might block all traffic, or the watchers might not work.
-func (c *catalogue) controls() {
+func (c controls) all() {
 	page := func(id, title string, t *task) {
 		c.control("control/"+id, title, t, allowedFlow, func(token string) check { return says(simnet.Hello, token) })
 	}
@@ -40,19 +43,19 @@ func (c *catalogue) controls() {
 	c.outsiders()
 	for _, v := range []Family{IPv4, IPv6} {
 		c.add(Probe{ID: "control/frame-" + v.short(), Family: v, Title: "a frame that may pass, written to the fence's card, arrives", Bypass: Positive, Control: true,
-			scene: kernel, frames: [][]byte{c.good(v).frame()}, allowed: reaches})
+			scene: kernel, frames: [][]byte{kernelProbes{c.catalogue}.good(v).frame()}, allowed: reaches})
 	}
 	c.add(Probe{ID: "control/frame-gateway", Family: IPv4, Title: "a connection to an address that stands for a name is taken", Bypass: Positive, Control: true,
 		scene: kernel, frames: [][]byte{ip{to: knownSynthetic}.tcp(40010, 443, tcpSYN, "").frame()}, allowed: reaches})
 }
 
-func (c *catalogue) publicName() *task {
+func (c controls) publicName() *task {
 	name := "public-" + c.token() + "." + simnet.Rebind
 	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10}
 }
 
 // control adds a control. done returns the check of its answer.
-func (c *catalogue) control(id, title string, t *task, proof evidence, done func(token string) check) {
+func (c controls) control(id, title string, t *task, proof evidence, done func(token string) check) {
 	c.add(Probe{ID: id, Title: title, Bypass: Positive, Control: true, task: t, allowed: reaches, check: done(c.token()), proof: proof})
 }
 
@@ -84,7 +87,7 @@ func flowTo(name string) evidence {
 }
 
 // outsiders adds probes that the suite itself sends from the host. The watchers must see them.
-func (c *catalogue) outsiders() {
+func (c controls) outsiders() {
 	for _, v := range []Family{IPv4, IPv6} {
 		for _, proto := range []string{"tcp", "udp"} {
 			c.add(Probe{

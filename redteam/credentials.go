@@ -12,8 +12,11 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
+// credentialProbes are the probes of credentials that the gateway puts into requests.
+type credentialProbes struct{ secretProbes }
+
 // steering adds the probes that try to have the gateway send a credential to another host.
-func (c *catalogue) steering() {
+func (c credentialProbes) steering() {
 	add := func(id, title string, bypass Bypass, t *task) {
 		if t.Timeout = 3; id != "second-request" && t.TLS.ALPN[0] != "h2" {
 			t.Enough = "\r\n\r\n"
@@ -93,7 +96,7 @@ func notFollowed(t *trial, p Probe, said report) string {
 
 // secondAuth adds the probes with the guest's own credential, in addition to the gateway's or in its place. With
 // its own account at an allowed host, a guest could exfiltrate data.
-func (c *catalogue) secondAuth() {
+func (c credentialProbes) secondAuth() {
 	for _, h := range []struct{ id, title, text string }{
 		{"authorization", "a second header that authenticates", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Bearer own-key-of-{T}\r\n\r\n"},
 		{"same", "a key of the guest's own in the credential's header", "GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: own-key-of-{T}\r\n\r\n"},
@@ -121,7 +124,7 @@ func (c *catalogue) secondAuth() {
 }
 
 // placeholders adds the probes of the placeholder that a step has in place of a credential.
-func (c *catalogue) placeholders() {
+func (c credentialProbes) placeholders() {
 	other := "other." + simnet.Wild
 	add := func(id, title string, allowed reach, t *task, proof evidence) {
 		t.Enough = "\r\n\r\n"
@@ -177,7 +180,7 @@ func sniTask(at, sni string) *task {
 
 // reflections adds the probes of answers in which the host returns what it was sent. Their control receives
 // the value under a rule that turns masking off.
-func (c *catalogue) reflections() {
+func (c credentialProbes) reflections() {
 	for _, h := range []struct {
 		as, title string
 		bypass    Bypass

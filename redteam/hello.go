@@ -13,9 +13,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// hello adds the probes of the TLS ClientHello. They send another name to the allowed
+// helloProbes are the probes of the TLS ClientHello.
+type helloProbes struct{ *catalogue }
+
+// all adds the probes of the TLS ClientHello. They send another name to the allowed
 // name's address, or the allowed name to another address.
-func (c *catalogue) hello() {
+func (c helloProbes) all() {
 	c.both("tls/allowed-sni-to-attacker", "the allowed name as SNI, at the attacker's address", AnyAddress, func(v Family) Probe {
 		return Probe{task: &task{Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 443, TLS: &tlsTask{SNI: simnet.Allowed}, Send: get(c.token(), simnet.Allowed)}}
 	})
@@ -63,7 +66,7 @@ func (c *catalogue) hello() {
 }
 
 // shake returns a task that does a TLS handshake with the allowed name's address, and sends a request if it succeeds.
-func (c *catalogue) shake(sni string) *task {
+func (c helloProbes) shake(sni string) *task {
 	return &task{Do: "talk", Name: simnet.Allowed, Port: 443, TLS: &tlsTask{SNI: sni}, Send: get(c.token(), cmp.Or(sni, simnet.Fronted))}
 }
 
@@ -76,7 +79,7 @@ func noHandshake(r report) string {
 }
 
 // raw adds a probe that sends bytes to the allowed name.
-func (c *catalogue) raw(id, title string, bypass Bypass, say func(token string) []piece) {
+func (c helloProbes) raw(id, title string, bypass Bypass, say func(token string) []piece) {
 	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{Do: "talk", Name: simnet.Allowed, Port: 443, Send: say(c.token()), Timeout: 15}, check: noHandshake})
 }
 

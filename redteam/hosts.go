@@ -7,9 +7,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// hosts adds the probes of cleartext HTTP, where Host must be the allowed name: each
+// hostProbes are the probes of the Host header in cleartext HTTP.
+type hostProbes struct{ *catalogue }
+
+// all adds the probes of cleartext HTTP, where Host must be the allowed name: each
 // has another host, two hosts, or an obfuscated one.
-func (c *catalogue) hosts() {
+func (c hostProbes) all() {
 	other := simnet.Fronted
 	for _, h := range []struct {
 		id, title string

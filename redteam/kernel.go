@@ -13,10 +13,13 @@ import (
 // knownSynthetic stands for a name in the scene of the hostile kernel, on tcp/443.
 var knownSynthetic = netpolicy.FirstSynthetic
 
-// hostileKernel adds the probes that only a compromised guest kernel could send: raw
+// kernelProbes are the probes that write raw frames to the card.
+type kernelProbes struct{ *catalogue }
+
+// all adds the probes that only a compromised guest kernel could send: raw
 // frames on the card. Most have an allowed destination, and differ from an allowed frame
 // in one property.
-func (c *catalogue) hostileKernel() {
+func (c kernelProbes) all() {
 	c.linkLayer()
 	c.packets4()
 	c.packets6()
@@ -26,19 +29,19 @@ func (c *catalogue) hostileKernel() {
 }
 
 // put adds a probe of frames.
-func (c *catalogue) put(id string, v Family, title string, bypass Bypass, frames ...[]byte) {
+func (c kernelProbes) put(id string, v Family, title string, bypass Bypass, frames ...[]byte) {
 	c.add(Probe{ID: "kernel/" + id, Family: v, Title: title, Bypass: bypass, scene: kernel, frames: frames, proof: anyDenial})
 }
 
 // holds sets that the card's program may pass n frames of the last probe: each is the first fragment of a
 // datagram that would be allowed, and that never becomes complete.
-func (c *catalogue) holds(n int) { c.list[len(c.list)-1].held = n }
+func (c kernelProbes) holds(n int) { c.list[len(c.list)-1].held = n }
 
 // good4 and good6 may pass: UDP to the direct host.
-func (c *catalogue) good4() ip { return ip{to: simnet.Direct4}.udp(40000, 7001, c.token()) }
-func (c *catalogue) good6() ip { return ip{to: simnet.Direct6}.udp(40000, 7001, c.token()) }
+func (c kernelProbes) good4() ip { return ip{to: simnet.Direct4}.udp(40000, 7001, c.token()) }
+func (c kernelProbes) good6() ip { return ip{to: simnet.Direct6}.udp(40000, 7001, c.token()) }
 
-func (c *catalogue) good(v Family) ip {
+func (c kernelProbes) good(v Family) ip {
 	if v == IPv6 {
 		return c.good6()
 	}
@@ -46,9 +49,11 @@ func (c *catalogue) good(v Family) ip {
 }
 
 // from is good4 or good6 with another source.
-func (c *catalogue) from(a, to netip.Addr) ip { return ip{from: a, to: to}.udp(40000, 7001, c.token()) }
+func (c kernelProbes) from(a, to netip.Addr) ip {
+	return ip{from: a, to: to}.udp(40000, 7001, c.token())
+}
 
-func (c *catalogue) linkLayer() {
+func (c kernelProbes) linkLayer() {
 	other, all := [6]byte{2, 0xc0, 0xde, 0, 0, 9}, [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	for _, v := range []Family{IPv4, IPv6} {
 		kind := map[Family]uint16{IPv4: ether4, IPv6: ether6}[v]
@@ -83,7 +88,7 @@ func tagged(kind uint16, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{0, 7}, kind), body...)
 }
 
-func (c *catalogue) packets4() {
+func (c kernelProbes) packets4() {
 	for _, s := range []struct{ id, title, from string }{
 		{"other", "a source beside the guest's", "198.18.0.9"}, {"host", "the host's address as source", "93.184.1.2"}, {"gateway", "the gateway's address as source", "198.18.0.1"},
 		{"world", "a source from the world", "93.184.10.10"}, {"loopback", "the loopback as source", "127.0.0.1"}, {"zero", "no source", "0.0.0.0"},
@@ -126,7 +131,7 @@ func (c *catalogue) packets4() {
 }
 
 // malformed4 adds packets that lenient parsers misread.
-func (c *catalogue) malformed4() {
+func (c kernelProbes) malformed4() {
 	p := c.good4()
 	p.version = 0x44
 	c.put("short-header-v4", IPv4, "a header of 16 bytes", Fragments, p.frame())
@@ -145,7 +150,7 @@ func (c *catalogue) malformed4() {
 	c.put("runt", "", "a frame that ends in its header", Fragments, ether(ether4, []byte{0x45}))
 }
 
-func (c *catalogue) packets6() {
+func (c kernelProbes) packets6() {
 	for _, s := range []struct{ id, title, from string }{
 		{"other", "a source beside the guest's", "fdc5:7a1c:19d2::9"}, {"host", "the host's address as source", "2600:dead:1::2"},
 		{"gateway", "the gateway's address as source", "fdc5:7a1c:19d2::1"}, {"world", "a source from the world", "2600:dead:10::10"},
@@ -194,7 +199,7 @@ func (c *catalogue) packets6() {
 }
 
 // protocols adds frames of protocols other than TCP and UDP, and messages about the link.
-func (c *catalogue) protocols() {
+func (c kernelProbes) protocols() {
 	for _, v := range []Family{IPv4, IPv6} {
 		to := v.of(simnet.Direct4, simnet.Direct6)
 		inner := ip{from: to, to: v.of(simnet.Attacker4, simnet.Attacker6)}.udp(40000, 443, "a packet inside").bytes()
@@ -228,7 +233,7 @@ func (c *catalogue) protocols() {
 }
 
 // neighbours adds messages of IPv6 neighbour discovery.
-func (c *catalogue) neighbours() {
+func (c kernelProbes) neighbours() {
 	lladdr := slices.Concat([]byte{1, 1}, netpolicy.GuestMAC[:])
 	target := slices.Concat([]byte{2, 1}, netpolicy.GuestMAC[:])
 	gw, guest := netpolicy.Gateway6.As16(), netpolicy.Guest6.As16()
@@ -254,7 +259,7 @@ func (c *catalogue) neighbours() {
 }
 
 // segments adds unusual TCP segments and ports, to a host with an allowed port.
-func (c *catalogue) segments() {
+func (c kernelProbes) segments() {
 	for _, v := range []Family{IPv4, IPv6} {
 		to := v.of(simnet.Direct4, simnet.Direct6)
 		for _, s := range []struct {
@@ -278,7 +283,7 @@ func (c *catalogue) segments() {
 }
 
 // destinations adds forbidden addresses, which only a kernel can put into a packet.
-func (c *catalogue) destinations() {
+func (c kernelProbes) destinations() {
 	for _, d := range []struct {
 		id, title, to string
 		bypass        Bypass

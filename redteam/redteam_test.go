@@ -87,10 +87,11 @@ func TestHostileKernel(t *testing.T) {
 func TestFound(t *testing.T) {
 	t.Parallel()
 	c := &catalogue{nonce: "bbb"}
-	c.put("open-v4", IPv4, "a way out", AnyAddress, c.good4().frame())
-	c.put("open-v6", IPv6, "a way out", AnyAddress, c.good6().frame())
-	c.put("gateway", IPv4, "a socket of the host's", ProxyPort, ip{to: knownSynthetic}.tcp(40020, 443, tcpSYN, c.token()).frame())
-	c.outsiders()
+	k := kernelProbes{c}
+	k.put("open-v4", IPv4, "a way out", AnyAddress, k.good4().frame())
+	k.put("open-v6", IPv6, "a way out", AnyAddress, k.good6().frame())
+	k.put("gateway", IPv4, "a socket of the host's", ProxyPort, ip{to: knownSynthetic}.tcp(40020, 443, tcpSYN, c.token()).frame())
+	controls{c}.outsiders()
 	sent := c.list[3:]
 	c.list = append(c.list[:3:3], sent[0])
 	c.list[3].token, c.list[3].targets = "nothing", nil

@@ -10,9 +10,12 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// requests adds the probes of a rule with http: the gateway terminates its TLS and
+// requestProbes are the probes of requests inside TLS that the gateway terminates.
+type requestProbes struct{ *catalogue }
+
+// all adds the probes of a rule with http: the gateway terminates its TLS and
 // allows only GET and POST below /v1/.
-func (c *catalogue) requests() {
+func (c requestProbes) all() {
 	other := simnet.Fronted
 	for _, h := range []struct {
 		id, title string
@@ -82,7 +85,7 @@ func (c *catalogue) requests() {
 }
 
 // opened adds a probe that sends bytes inside the TLS that the gateway terminates.
-func (c *catalogue) opened(id, title string, bypass Bypass, alpn string, say []byte) {
+func (c requestProbes) opened(id, title string, bypass Bypass, alpn string, say []byte) {
 	c.add(Probe{ID: id, Title: title, Bypass: bypass, task: &task{
 		Do: "talk", Name: simnet.API, Port: 443, TLS: &tlsTask{SNI: simnet.API, ALPN: []string{alpn}}, Send: []piece{{Data: say}}, Timeout: 8,
 	}})

@@ -10,22 +10,23 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// secrets are the probes of credentials, each in a step of its own, as the first value that turns up
-// where it should not takes all of a step's away.
-func (c *catalogue) secrets() {
-	c.secretControls()
-	c.leaks()
-	c.steering()
-	c.secondAuth()
-	c.placeholders()
-	c.afterlife()
-	c.reflections()
-	c.copies()
-	c.redaction()
+// all adds the probes of credentials. A secret that is seen where it must not be costs its step all its secrets, so
+// most of them are made in a step of their own.
+func (c secretProbes) all() {
+	leaks, credentials, leftovers := leakProbes{c}, credentialProbes{c}, leftoverProbes{c}
+	leaks.controls()
+	leaks.all()
+	credentials.steering()
+	credentials.secondAuth()
+	credentials.placeholders()
+	leftovers.afterlife()
+	credentials.reflections()
+	leftovers.copies()
+	redactionProbes{c}.all()
 }
 
 // secretive adds a probe of the scene. Whatever its secrets are, none may be seen but where it may be.
-func (c *catalogue) secretive(p Probe) {
+func (c secretProbes) secretive(p Probe) {
 	p.scene = withSecrets
 	if p.outer == nil {
 		p.outer = spilled
@@ -94,8 +95,11 @@ func arrives(s secret) outer {
 	}
 }
 
-// secretControls are what must work of secrets, and what shows that the probes beside them could have.
-func (c *catalogue) secretControls() {
+// leakProbes are the probes of a value that the step has, on its way to a host that it is not for.
+type leakProbes struct{ secretProbes }
+
+// controls adds what must work with secrets, and shows that the other probes can get through.
+func (c leakProbes) controls() {
 	add := func(id, title string, t *task, proof evidence, o outer, binds ...secret) {
 		c.secretive(Probe{ID: "control/" + id, Title: title, Bypass: Positive, Control: true, step: "works", task: t, allowed: reaches, proof: proof, outer: o, binds: binds})
 	}
@@ -132,8 +136,8 @@ func tlsTo(name, text string) *task {
 	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name, ALPN: []string{"http/1.1"}}, Send: once(text), Timeout: 5}
 }
 
-// leaks are the probes of a value that the step has, on its way to a host that it is not for.
-func (c *catalogue) leaks() {
+// all adds the leaks in requests, and has namedLeaks add those in names.
+func (c leakProbes) all() {
 	other := "other." + simnet.Wild
 	for _, l := range []struct{ id, title, text string }{
 		{"url", "in a path, with percent escapes", "GET /x/{{V|url}}/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
@@ -180,7 +184,7 @@ func (c *catalogue) leaks() {
 }
 
 // namedLeaks are of values in names.
-func (c *catalogue) namedLeaks() {
+func (c leakProbes) namedLeaks() {
 	for _, l := range []struct{ id, title, code, zone string }{
 		{"dns-gateway", "in the labels of a name that goes through the gateway, in base32", "labels32", simnet.Wild},
 		{"dns-attacker", "in the labels of the attacker's name, in hex", "labels16", simnet.Attacker},
@@ -208,7 +212,7 @@ func (c *catalogue) namedLeaks() {
 }
 
 // templated fills a text, and puts the name of a secret's variable where the script puts its value.
-func (c *catalogue) templated(text, host string, s secret) string {
+func (c secretProbes) templated(text, host string, s secret) string {
 	return strings.ReplaceAll(c.fill(text, host, simnet.Fronted), "{{V|", "{{"+strings.ToUpper(s.name)+"|")
 }
 

@@ -28,8 +28,11 @@ type secret struct {
 	homes   []string // TLS names of the servers that may receive it
 }
 
+// secretProbes adds probes to the scene of steps that have credentials.
+type secretProbes struct{ *catalogue }
+
 // env is a secret that the step has in its environment, by its own name in capitals.
-func (c *catalogue) env() secret {
+func (c secretProbes) env() secret {
 	name := fmt.Sprintf("s%03d", c.next())
 	return secret{name: name, deliver: "{env: " + strings.ToUpper(name) + "}", hosts: []string{simnet.API}, homes: []string{simnet.API}}
 }
