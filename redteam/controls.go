@@ -43,7 +43,7 @@ func (c controls) all() {
 	c.outsiders()
 	for _, v := range []Family{IPv4, IPv6} {
 		c.add(Probe{ID: "control/frame-" + v.short(), Family: v, Title: "a frame that may pass, written to the fence's card, arrives", Bypass: Positive, Control: true,
-			scene: kernel, frames: [][]byte{kernelProbes{c.catalogue}.good(v).frame()}, allowed: reaches})
+			scene: kernel, frames: [][]byte{kernelProbes(c).good(v).frame()}, allowed: reaches})
 	}
 	c.add(Probe{ID: "control/frame-gateway", Family: IPv4, Title: "a connection to an address that stands for a name is taken", Bypass: Positive, Control: true,
 		scene: kernel, frames: [][]byte{ip{to: knownSynthetic}.tcp(40010, 443, tcpSYN, "").frame()}, allowed: reaches})

@@ -76,7 +76,7 @@ func (c credentialProbes) steering() {
 
 // notInTheClear reports a value that its own host received without TLS.
 func notInTheClear(t *trial, p Probe, said report) string {
-	for _, r := range t.world.Requests() {
+	for _, r := range t.net.Requests() {
 		if r.SNI == "" && shown([]byte(fmt.Sprint(r.URI, r.Header, r.Body)), t.values[apiKey.name]) != "" {
 			return "the credential was seen in the clear"
 		}
@@ -86,7 +86,7 @@ func notInTheClear(t *trial, p Probe, said report) string {
 
 // notFollowed fails a probe if a request followed a redirect.
 func notFollowed(t *trial, p Probe, said report) string {
-	for _, r := range t.world.Requests() {
+	for _, r := range t.net.Requests() {
 		if strings.Contains(r.URI, p.token) && !strings.Contains(r.URI, "/redirect?") {
 			return "the redirect was followed to " + r.Host
 		}
@@ -114,7 +114,7 @@ func (c credentialProbes) secondAuth() {
 	c.secretive(Probe{ID: "second/cookie", step: "second", Title: "a session of the guest's own in a cookie: it is left out", Bypass: SecondAuth, allowed: reaches, binds: []secret{apiKey}, proof: allowedFlow,
 		task: tlsTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nCookie: session=own-key-of-{T}\r\nConnection: close\r\n\r\n", simnet.API, "")),
 		outer: func(t *trial, p Probe, _ report) string {
-			for _, r := range t.world.Requests() {
+			for _, r := range t.net.Requests() {
 				if strings.Contains(fmt.Sprint(r.Header), "own-key-of-"+p.token) {
 					return "the host got it"
 				}
@@ -153,7 +153,7 @@ func (c credentialProbes) placeholders() {
 	c.secretive(Probe{ID: "holder/own-body", step: "holder", Title: "a placeholder in a body to its own host: the value does not come in its place", Bypass: Reflection, allowed: reaches, binds: []secret{apiKey},
 		task: tlsTo(simnet.API, c.fill("POST /v1/{T} HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{API_KEY|length}}\r\nConnection: close\r\n\r\n{{API_KEY|raw}}", simnet.API, "")), proof: allowedFlow,
 		outer: func(t *trial, p Probe, _ report) string {
-			for _, r := range t.world.Requests() {
+			for _, r := range t.net.Requests() {
 				if strings.Contains(r.URI, p.token) && shown([]byte(r.Body+r.URI), t.values[apiKey.name]) != "" {
 					return "the host got the value in its body"
 				}

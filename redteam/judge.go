@@ -1,15 +1,12 @@
 package redteam
 
 import (
-	"bytes"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/redteam/simnet"
 )
 
 // settle is how long packets in flight at the end of a scene may take to be observed.
@@ -49,10 +46,10 @@ func (t *trial) judge(p Probe, said *report, run string, records []audit.Record,
 
 // through describes the evidence that a probe got through, "" if there is none.
 func (t *trial) through(p Probe, said report, cut time.Time) string {
-	if s := t.sightings(p); len(s) > 0 && p.scene != outside {
+	if s := t.watch.sightings(p); len(s) > 0 && p.scene != outside {
 		return "seen " + s[0].String()
 	}
-	for _, q := range t.world.Queries() {
+	for _, q := range t.net.Queries() {
 		if !strings.Contains(q.Name, p.token) {
 			continue
 		}
@@ -65,7 +62,7 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 			return "the world's resolver received: " + q.Options[i]
 		}
 	}
-	if text := t.reached(p, cut); text != "" {
+	if text := t.watch.reached(p, cut); text != "" {
 		return text
 	}
 	if text := said.escaped(p.token, p.allowed); text != "" {
@@ -85,56 +82,11 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 	return ""
 }
 
-// reached names the server that received data of a probe, if none was allowed to, or
-// not at that time any more.
-func (t *trial) reached(p Probe, cut time.Time) string {
-	for _, r := range t.world.Requests() {
-		if !strings.Contains(strings.Join([]string{r.URI, r.Host, r.SNI, r.Body}, " "), p.token) {
-			continue
-		}
-		if p.allowed < reaches {
-			return fmt.Sprintf("%s was reached: %s %s%s", r.Dst, r.Method, r.Host, r.URI)
-		}
-		if !cut.IsZero() && r.Time.After(cut.Add(settle)) {
-			return fmt.Sprintf("%s was still reached %s after the end", r.Dst, r.Time.Sub(cut).Round(time.Millisecond))
-		}
-	}
-	for _, talk := range t.world.Talks() {
-		if p.allowed < reaches && (strings.Contains(talk.SNI, p.token) || bytes.Contains(talk.Said, []byte(p.token))) {
-			return fmt.Sprintf("%s received: %.200q", talk.Dst, talk.Said)
-		}
-	}
-	return ""
-}
-
-// sightings returns those of a probe: with its token, or at a target that only this probe has.
-func (t *trial) sightings(p Probe) []simnet.Sighting {
-	var list []simnet.Sighting
-	for _, s := range t.world.Seen() {
-		if t.made(&p, s) {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
-// made reports whether a sighting is a probe's. One with a token belongs only to the probe with that token.
-func (t *trial) made(p *Probe, s simnet.Sighting) bool {
-	if strings.Contains(s.Text, p.token) {
-		return true
-	}
-	if t.tokens.MatchString(s.Text) {
-		return false
-	}
-	to := netip.AddrPortFrom(s.Dst.Addr().Unmap(), s.Dst.Port())
-	return slices.ContainsFunc(p.targets, func(t target) bool { return t.is(s.Proto, to) })
-}
-
 // late corrects the outcomes of probes that were observed only after the end of their scene.
 func (t *trial) late() {
 	for i := range t.outcomes {
 		o := &t.outcomes[i]
-		if s := t.sightings(o.Probe); o.Blocked && len(s) > 0 {
+		if s := t.watch.sightings(o.Probe); o.Blocked && len(s) > 0 {
 			o.Blocked, o.Detail = false, "seen late "+s[0].String()
 		}
 	}
@@ -144,13 +96,13 @@ func (t *trial) late() {
 // watchers lost.
 func (t *trial) unexplained(list []Probe) {
 	o := Outcome{Probe: Probe{ID: "unexplained", Title: "what was seen outside and fits no probe", Bypass: Positive}, Blocked: true, Recorded: true}
-	for _, s := range t.world.Seen() {
-		if !slices.ContainsFunc(list, func(p Probe) bool { return t.made(&p, s) }) {
+	for _, s := range t.net.Seen() {
+		if !slices.ContainsFunc(list, func(p Probe) bool { return t.watch.made(&p, s) }) {
 			o.Blocked = false
 			o.Detail = strings.TrimPrefix(o.Detail+"; "+s.String(), "; ")
 		}
 	}
-	if n := t.world.Lost(); n > 0 {
+	if n := t.net.Lost(); n > 0 {
 		o.Blocked = false
 		o.Detail = fmt.Sprintf("the watchers missed %d packets; %s", n, o.Detail)
 	}

@@ -13,10 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"github.com/custody-project/custody/audit"
 )
 
 // session is a custody run under way.
@@ -33,66 +30,6 @@ type session struct {
 	run     string
 	reports map[string]*report
 	ended   bool
-}
-
-// custody is a call of the program under attack, on the world's host. It dies with the suite.
-func (t *trial) custody(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, t.Custody, args...)
-	cmd.Dir = t.dir
-	cmd.Env = append(append([]string{}, t.Env...), "SSL_CERT_FILE="+filepath.Join(t.dir, "ca.pem"), "SSL_CERT_DIR=/nonexistent")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	return cmd
-}
-
-// start starts a run that makes the probes' tasks.
-func (t *trial) start(ctx context.Context, name, policy string, probes []Probe) (*session, error) {
-	var tasks []*task
-	for _, p := range probes {
-		tasks = append(tasks, p.task)
-	}
-	list, err := json.Marshal(tasks)
-	if err != nil {
-		return nil, err
-	}
-	for _, rule := range t.Extra {
-		policy += "  - " + rule + "\n"
-	}
-	file, err := t.write(name+".yaml", []byte(policy))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := t.write(name+"/tasks.json", list); err != nil {
-		return nil, err
-	}
-	return t.launch(ctx, name, file, nil, "--", "python3", "/workspace/guest.py")
-}
-
-// launch starts a run with a directory of the suite's as its workspace, and reads what its scripts say.
-func (t *trial) launch(ctx context.Context, name, policy string, env []string, args ...string) (*session, error) {
-	for path, content := range map[string][]byte{"ca.pem": t.world.CA(), name + "/ca.pem": t.world.CA(), name + "/guest.py": script} {
-		if _, err := t.write(path, content); err != nil {
-			return nil, err
-		}
-	}
-	s := &session{stderr: &bytes.Buffer{}, stdout: &bytes.Buffer{}, opened: make(chan string, 1000), reports: map[string]*report{}}
-	s.cmd = t.custody(ctx, append([]string{"run", "-q", "--trust", "--policy", policy, "--workdir", filepath.Join(t.dir, name)}, args...)...)
-	s.cmd.Env = append(s.cmd.Env, env...)
-	s.cmd.Stderr = s.stderr
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	s.cmd.Stdout = w
-	err = t.world.Start(s.cmd)
-	w.Close()
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	s.read.Go(func() {
-		defer r.Close()
-		s.listen(io.TeeReader(r, s.stdout))
-	})
-	return s, nil
 }
 
 // listen takes what the script says.
@@ -176,32 +113,13 @@ func (s *session) awaitOpen(ctx context.Context, n int, patience time.Duration) 
 	return open
 }
 
-// records returns a run's record.
-func (t *trial) records(ctx context.Context, run string) ([]audit.Record, error) {
-	cmd := t.custody(ctx, "timeline", run, "--json")
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := t.world.Run(cmd); err != nil {
-		return nil, fmt.Errorf("read the record of %s: %w\n%s", run, err, lastLines(stderr.String()))
-	}
-	var all []audit.Record
-	for line := range bytes.Lines(stdout.Bytes()) {
-		var r audit.Record
-		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, fmt.Errorf("read the record of %s: %w", run, err)
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
-
 // sandboxed is the scene of one run from its begin to its end.
 func (t *trial) sandboxed(ctx context.Context, probes []Probe) error {
 	policy := rules
 	if probes[0].scene == closed {
 		policy = none
 	}
-	s, err := t.start(ctx, string(probes[0].scene), policy, probes)
+	s, err := t.custody.start(ctx, string(probes[0].scene), policy, probes)
 	if err != nil {
 		return err
 	}
@@ -213,7 +131,7 @@ func (t *trial) sandboxed(ctx context.Context, probes []Probe) error {
 
 func (t *trial) judgeAll(ctx context.Context, probes []Probe, s *session, cut time.Time) error {
 	time.Sleep(settle) // what is on its way is seen by then
-	records, err := t.records(ctx, s.id())
+	records, err := t.custody.records(ctx, s.id())
 	if err != nil {
 		return err
 	}
@@ -225,17 +143,17 @@ func (t *trial) judgeAll(ctx context.Context, probes []Probe, s *session, cut ti
 
 // live is the scene in which the policy is narrowed while flows are open.
 func (t *trial) live(ctx context.Context, probes []Probe) error {
-	s, err := t.start(ctx, string(live), rules, probes)
+	s, err := t.custody.start(ctx, string(live), rules, probes)
 	if err != nil {
 		return err
 	}
 	open := s.awaitOpen(ctx, staying(probes), time.Minute)
-	file, err := t.write("narrowed.yaml", []byte(narrowed))
+	file, err := t.custody.write("narrowed.yaml", []byte(narrowed))
 	if err != nil {
 		return err
 	}
-	set := t.custody(ctx, "policy", "set", "--trust", s.id(), file)
-	said, setErr := t.output(set)
+	set := t.custody.command(ctx, "policy", "set", "--trust", s.id(), file)
+	said, setErr := t.custody.output(set)
 	cut := time.Now()
 	if setErr != nil {
 		t.Say(fmt.Sprintf("custody policy set: %v: %s", setErr, lastLines(said)))
@@ -248,14 +166,6 @@ func (t *trial) live(ctx context.Context, probes []Probe) error {
 	}
 	t.neverOpen(probes, open)
 	return nil
-}
-
-// output runs a call and returns all that it said.
-func (t *trial) output(cmd *exec.Cmd) (string, error) {
-	var b bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &b, &b
-	err := t.world.Run(cmd)
-	return b.String(), err
 }
 
 func staying(probes []Probe) (n int) {
@@ -279,7 +189,7 @@ func (t *trial) neverOpen(probes []Probe, open map[string]bool) {
 
 // crash is the scene in which custody is killed while flows are open.
 func (t *trial) crash(ctx context.Context, probes []Probe) error {
-	s, err := t.start(ctx, string(crash), rules, probes)
+	s, err := t.custody.start(ctx, string(crash), rules, probes)
 	if err != nil {
 		return err
 	}
@@ -301,20 +211,20 @@ func (t *trial) crash(ctx context.Context, probes []Probe) error {
 func (t *trial) refused(ctx context.Context, probes []Probe) error {
 	for _, p := range probes {
 		name := "refused/" + filepath.Base(p.ID) + ".yaml"
-		path := filepath.Join(t.dir, name)
+		path := filepath.Join(t.custody.dir, name)
 		var err error
 		switch p.config {
 		case missing:
 		case directory:
 			err = os.MkdirAll(path, 0o755)
 		default:
-			_, err = t.write(name, []byte(p.config))
+			_, err = t.custody.write(name, []byte(p.config))
 		}
 		if err != nil {
 			return err
 		}
-		cmd := t.custody(ctx, "run", "--trust", "--policy", path, "--", "sh", "-c", "echo it runs")
-		said, err := t.output(cmd)
+		cmd := t.custody.command(ctx, "run", "--trust", "--policy", path, "--", "sh", "-c", "echo it runs")
+		said, err := t.custody.output(cmd)
 		o := Outcome{Probe: p, Detail: firstLine(said)}
 		o.Blocked = cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 125 && !strings.Contains(said, "it runs")
 		o.Recorded = o.Blocked && strings.Contains(said, filepath.Base(path))

@@ -38,11 +38,11 @@ func (c secretProbes) secretive(p Probe) {
 // receive it.
 func spilled(t *trial, p Probe, said report) string {
 	for _, s := range p.about {
-		if where := t.seenOutside(s, func(text string) string { return shown([]byte(text), t.values[s.name]) }); where != "" {
+		if where := t.watch.seenOutside(s, func(text string) string { return shown([]byte(text), t.values[s.name]) }); where != "" {
 			return "the secret " + s.name + " was seen " + where
 		}
 		for _, f := range said.Filled {
-			if where := t.seenOutside(s, func(text string) string { return hit(strings.Contains(text, string(f)), "as it was sent") }); where != "" {
+			if where := t.watch.seenOutside(s, func(text string) string { return hit(strings.Contains(text, string(f)), "as it was sent") }); where != "" {
 				return "what stands for the secret " + s.name + " was seen " + where
 			}
 		}
@@ -57,36 +57,10 @@ func hit(yes bool, how string) string {
 	return ""
 }
 
-// seenOutside looks through all that the world has heard, but at the secret's homes.
-func (t *trial) seenOutside(s secret, find func(text string) string) string {
-	for _, r := range t.world.Requests() {
-		text := fmt.Sprint(r.SNI, "\n", r.Host, "\n", r.URI, "\n", r.Header, "\n", r.Body)
-		if how := find(text); how != "" && !slices.Contains(s.homes, r.SNI) {
-			return fmt.Sprintf("at %s, %s: %s %s", r.SNI, r.Dst, r.Method, how)
-		}
-	}
-	for _, talk := range t.world.Talks() {
-		if how := find(talk.SNI + "\n" + string(talk.Said)); how != "" && !slices.Contains(s.homes, talk.SNI) {
-			return fmt.Sprintf("at %s, %s: %s", talk.SNI, talk.Dst, how)
-		}
-	}
-	for _, q := range t.world.Queries() {
-		if how := find(q.Name); how != "" {
-			return "in a question: " + q.Name
-		}
-	}
-	for _, at := range t.world.Seen() {
-		if how := find(at.Text); how != "" {
-			return at.String()
-		}
-	}
-	return ""
-}
-
 // arrives finds fault unless a server got the value in its header.
 func arrives(s secret) outer {
 	return func(t *trial, p Probe, said report) string {
-		for _, r := range t.world.Requests() {
+		for _, r := range t.net.Requests() {
 			if strings.Contains(r.URI, p.token) && slices.Contains(s.homes, r.SNI) && slices.Equal(r.Header[simnet.KeyHeader], []string{t.values[s.name]}) {
 				return spilled(t, p, report{})
 			}
@@ -122,7 +96,7 @@ func (c leakProbes) controls() {
 	add("in-scope", "a value that goes where its hosts let it arrives",
 		tlsTo(simnet.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nX-Data: {{"+strings.ToUpper(s.name)+"|base64}}\r\nConnection: close\r\n\r\n"), allowedFlow,
 		func(t *trial, p Probe, said report) string {
-			for _, r := range t.world.Requests() {
+			for _, r := range t.net.Requests() {
 				if strings.Contains(r.URI, p.token) && shown([]byte(fmt.Sprint(r.Header)), t.values[p.binds[0].name]) != "" {
 					return ""
 				}

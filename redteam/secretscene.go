@@ -127,7 +127,7 @@ func (t *trial) secrets(ctx context.Context, probes []Probe) error {
 		}
 		list, err := json.Marshal(tasks)
 		if err == nil {
-			_, err = t.write(dir+"/"+step+".json", list)
+			_, err = t.custody.write(dir+"/"+step+".json", list)
 		}
 		if err != nil {
 			return err
@@ -137,14 +137,14 @@ func (t *trial) secrets(ctx context.Context, probes []Probe) error {
 		return err
 	}
 	policy := secretPolicy(probes)
-	for _, rule := range t.Extra {
+	for _, rule := range t.custody.extra {
 		policy += "  - " + rule + "\n"
 	}
-	file, err := t.write(dir+".yaml", []byte(policy))
+	file, err := t.custody.write(dir+".yaml", []byte(policy))
 	if err != nil {
 		return err
 	}
-	s, err := t.launch(ctx, dir, file, env, "--out", filepath.Join(t.dir, outDir))
+	s, err := t.custody.launch(ctx, dir, file, env, "--out", filepath.Join(t.custody.dir, outDir))
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (t *trial) secrets(ctx context.Context, probes []Probe) error {
 		return err
 	}
 	time.Sleep(settle)
-	records, err := t.records(ctx, s.id())
+	records, err := t.custody.records(ctx, s.id())
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (t *trial) mint(probes []Probe) (env []string, err error) {
 			}
 			t.values[s.name] = newValue(p.token)
 			if s.file {
-				path := filepath.Join(t.dir, s.name+".key")
+				path := filepath.Join(t.custody.dir, s.name+".key")
 				err = errors.Join(err, os.WriteFile(path, []byte(t.values[s.name]), 0o600))
 				continue
 			}
@@ -196,22 +196,22 @@ func (t *trial) placed(k *task) *task {
 	c := *k
 	c.Argv = slices.Clone(k.Argv)
 	for i := range c.Argv {
-		c.Argv[i] = strings.ReplaceAll(c.Argv[i], "{DIR}", t.dir)
+		c.Argv[i] = strings.ReplaceAll(c.Argv[i], "{DIR}", t.custody.dir)
 	}
 	return &c
 }
 
 // trap puts links into the workspace that lead out of it, on the host.
 func (t *trial) trap(dir string) error {
-	path, err := t.write(hostFile, []byte(t.hostSecret()))
+	path, err := t.custody.write(hostFile, []byte(t.hostSecret()))
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.Mkdir(filepath.Join(t.dir, outDir), 0o700), os.Symlink(path, filepath.Join(t.dir, dir, "host-link")), os.Symlink(t.dir, filepath.Join(t.dir, dir, "host-dir")))
+	return errors.Join(os.Mkdir(filepath.Join(t.custody.dir, outDir), 0o700), os.Symlink(path, filepath.Join(t.custody.dir, dir, "host-link")), os.Symlink(t.custody.dir, filepath.Join(t.custody.dir, dir, "host-dir")))
 }
 
 // hostSecret is what the file beside the workspace holds.
-func (t *trial) hostSecret() string { return "a secret of the host's, in " + t.dir }
+func (t *trial) hostSecret() string { return "a secret of the host's, in " + t.custody.dir }
 
 // kept is what is left of a run: all in which a value could have been kept or shown.
 type kept struct {
@@ -228,7 +228,7 @@ type copied struct {
 // escaped in it undone, and what the run printed.
 func (t *trial) keepings(s *session, records []audit.Record) (k kept, err error) {
 	dir := ""
-	for _, v := range t.Env {
+	for _, v := range t.custody.env {
 		if home, ok := strings.CutPrefix(v, "CUSTODY_HOME="); ok {
 			dir = filepath.Join(home, "runs", s.id())
 		}
@@ -249,7 +249,7 @@ func (t *trial) keepings(s *session, records []audit.Record) (k kept, err error)
 	}
 	k.places = append(k.places, copied{"the record's output", said.Bytes()}, copied{"the record", plain.Bytes()},
 		copied{"what the run printed", s.stdout.Bytes()}, copied{"what custody said", s.stderr.Bytes()})
-	k.out, err = readTree(filepath.Join(t.dir, outDir))
+	k.out, err = readTree(filepath.Join(t.custody.dir, outDir))
 	return k, err
 }
 

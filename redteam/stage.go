@@ -23,7 +23,7 @@ func (t *trial) outside(ctx context.Context, probes []Probe) error {
 	for _, p := range probes {
 		to := net.JoinHostPort(p.task.Host, fmt.Sprint(p.task.Port))
 		network := p.task.Proto
-		err := t.world.Do(func() error {
+		err := t.net.Do(func() error {
 			c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, to)
 			if err != nil {
 				return err
@@ -38,8 +38,8 @@ func (t *trial) outside(ctx context.Context, probes []Probe) error {
 	}
 	for _, p := range probes {
 		o := Outcome{Probe: p, Blocked: true, Detail: "it was not seen"}
-		await(ctx, 3*time.Second, func() bool { return len(t.sightings(p)) > 0 })
-		if list := t.sightings(p); len(list) > 0 {
+		await(ctx, 3*time.Second, func() bool { return len(t.watch.sightings(p)) > 0 })
+		if list := t.watch.sightings(p); len(list) > 0 {
 			o.Blocked, o.Recorded, o.Detail = false, true, "seen "+list[0].String()
 		}
 		t.outcomes = append(t.outcomes, o)
@@ -72,7 +72,7 @@ type stage struct {
 // kernel plays the scene.
 func (t *trial) kernel(ctx context.Context, probes []Probe) (err error) {
 	s := &stage{trial: t}
-	err = t.world.Do(func() (err error) {
+	err = t.net.Do(func() (err error) {
 		s.fence, err = fence.New(ctx, fence.Options{Sighted: s.sighted})
 		return err
 	})
@@ -297,7 +297,7 @@ func (s *stage) control(ctx context.Context, p Probe) error {
 				return true
 			}
 		}
-		for _, r := range s.trial.world.Requests() {
+		for _, r := range s.trial.net.Requests() {
 			if strings.Contains(r.Body, p.token) {
 				return true
 			}

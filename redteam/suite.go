@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -51,9 +49,9 @@ func (o Outcome) Holds() bool { return o.Recorded && o.Blocked != o.Control }
 // trial is one run of the suite.
 type trial struct {
 	Suite
-	world    *simnet.World
-	dir      string
-	tokens   *regexp.Regexp // any of the probes'
+	net      *simnet.World
+	custody  *custody
+	watch    *watch
 	outcomes []Outcome
 	values   map[string]string // of the secrets that the attacked run has, by name
 	kept     kept              // what is left of that run
@@ -73,7 +71,7 @@ func (s Suite) Run(ctx context.Context) ([]Outcome, error) {
 
 // try makes the probes of a list.
 func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outcome, err error) {
-	t := &trial{Suite: s, tokens: regexp.MustCompile("p" + nonce + "[0-9]{3}")}
+	t := &trial{Suite: s}
 	if t.Say == nil {
 		t.Say = func(string) {}
 	}
@@ -82,11 +80,12 @@ func (s Suite) try(ctx context.Context, nonce string, list []Probe) (all []Outco
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, files.remove()) }()
-	t.dir = files.dir
-	if t.world, err = simnet.New(ctx); err != nil {
+	if t.net, err = simnet.New(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, t.world.Close()) }()
+	defer func() { err = errors.Join(err, t.net.Close()) }()
+	t.custody = &custody{program: s.Custody, env: s.Env, extra: s.Extra, dir: files.dir, net: t.net}
+	t.watch = &watch{net: t.net, tokens: regexp.MustCompile("p" + nonce + "[0-9]{3}")}
 	for _, part := range []struct {
 		scene scene
 		play  func(context.Context, []Probe) error
@@ -152,12 +151,3 @@ const (
 	narrowed = head + "egress:\n  - {allow: " + simnet.Allowed + "}\n"
 	none     = head + "egress: []\n"
 )
-
-// write puts a file into the suite's directory and returns its path.
-func (t *trial) write(name string, content []byte) (string, error) {
-	path := filepath.Join(t.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
-	return path, os.WriteFile(path, content, 0o644)
-}
