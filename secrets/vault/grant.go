@@ -28,10 +28,6 @@ type grant struct {
 	values    map[string][]byte
 	misuse    chan string // nil without an audit log
 
-	// What follows is set by the mint alone.
-	noRole      error  // why there is no parent, if there is none: Vault's answer when it was asked for one
-	parentWatch *watch // nil without an audit log
-
 	// turn is taken by Renew and Revoke; it guards what follows after the mint.
 	turn      chan struct{}
 	note      *note
@@ -126,7 +122,7 @@ func (g *grant) renew(parent context.Context) error {
 	if left <= 0 {
 		return errors.New("the step's time limit is over")
 	}
-	if g.noRole == nil {
+	if g.parent != (token{}) {
 		if err := g.renewToken(ctx, &g.parent, min(left, secrets.TTL)); err != nil {
 			return err
 		}

@@ -34,7 +34,8 @@ func (b *Broker) Mint(ctx context.Context, r secrets.Request) (secrets.Grant, er
 		return nil, errors.New("vault: a grant needs bindings, and a time limit above zero")
 	}
 	g := newGrant(b, r)
-	if err := g.mint(ctx, p); err != nil {
+	m := mint{broker: b, grant: g, plan: p}
+	if err := m.run(ctx); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 		defer cancel()
 		if e := g.revoke(clean); e != nil {
@@ -66,41 +67,51 @@ func (p plan) orders() []order {
 	return list
 }
 
-func (g *grant) mint(ctx context.Context, p plan) error {
-	orders := p.orders()
-	if err := g.makePolicies(ctx, orders); err != nil {
+// mint makes the tokens of a grant, and reads with them what is bound. Nothing else uses the grant meanwhile.
+type mint struct {
+	broker      *Broker
+	grant       *grant
+	plan        plan
+	noRole      error  // why there is no parent, if there is none: Vault's answer when it was asked for one
+	parentWatch *watch // nil without an audit log
+}
+
+func (m *mint) run(ctx context.Context) error {
+	g := m.grant
+	orders := m.plan.orders()
+	if err := m.makePolicies(ctx, orders); err != nil {
 		return err
 	}
-	if err := g.makeParent(ctx, orders); err != nil {
+	if err := m.makeParent(ctx, orders); err != nil {
 		return fmt.Errorf("make the parent of a step's tokens: %w", err)
 	}
 	for _, o := range orders {
-		t, err := g.makeToken(ctx, o)
+		t, err := m.makeToken(ctx, o)
 		if err != nil {
 			return fmt.Errorf("make a step's token: %w", err)
 		}
 		if o.secret != "" {
 			g.watch(t, o.paths[0])
 			g.values[o.secret] = []byte(t.secret)
-		} else if err := g.readAll(ctx, t, p); err != nil {
+		} else if err := m.readAll(ctx, t); err != nil {
 			return err
 		}
 	}
-	g.parentWatch.settle()
+	m.parentWatch.settle()
 	g.expires = g.earliest()
 	return nil
 }
 
 // makePolicies writes a policy for each token. The note names them before they exist.
-func (g *grant) makePolicies(ctx context.Context, orders []order) error {
+func (m *mint) makePolicies(ctx context.Context, orders []order) error {
 	for _, o := range orders {
-		g.note.Policies = append(g.note.Policies, o.policy)
+		m.grant.note.Policies = append(m.grant.note.Policies, o.policy)
 	}
-	if err := g.note.save(); err != nil {
+	if err := m.grant.note.save(); err != nil {
 		return err
 	}
 	for _, o := range orders {
-		_, err := g.broker.session.ask(ctx, http.MethodPut, "sys/policies/acl/"+o.policy, map[string]any{"policy": policy(o.paths)})
+		_, err := m.broker.session.ask(ctx, http.MethodPut, "sys/policies/acl/"+o.policy, map[string]any{"policy": policy(o.paths)})
 		if err != nil {
 			return fmt.Errorf("write a policy: %w", err)
 		}
@@ -112,25 +123,25 @@ func (g *grant) makePolicies(ctx context.Context, orders []order) error {
 // children, which Vault restricts to a part of those and, unlike tokens that come from a role, to the explicit maximum
 // TTL that they are made with. Where there is no role, and none was configured, custody's own token has to be strong
 // enough to make tokens without a parent.
-func (g *grant) makeParent(ctx context.Context, orders []order) error {
-	role := or(g.broker.cfg.TokenRole, defaultTokenRole)
+func (m *mint) makeParent(ctx context.Context, orders []order) error {
+	role := or(m.broker.cfg.TokenRole, defaultTokenRole)
 	policies := []string{role + "-parent"}
 	for _, o := range orders {
 		policies = append(policies, o.policy)
 	}
 	since := time.Now()
-	answer, err := g.broker.session.ask(ctx, http.MethodPost, "auth/token/create/"+role, g.tokenBody(policies))
+	answer, err := m.broker.session.ask(ctx, http.MethodPost, "auth/token/create/"+role, m.tokenBody(policies))
 	if err != nil {
-		if g.broker.cfg.TokenRole == "" && refused(err, http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound) {
-			g.noRole = err
+		if m.broker.cfg.TokenRole == "" && refused(err, http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound) {
+			m.noRole = err
 			return nil
 		}
 		return err
 	}
-	if g.parent, err = g.register(answer, since); err != nil {
+	if m.grant.parent, err = m.register(answer, since); err != nil {
 		return err
 	}
-	g.parentWatch = g.watch(g.parent, "")
+	m.parentWatch = m.grant.watch(m.grant.parent, "")
 	if err := checkToken(answer.Auth, true, policies); err != nil {
 		return fmt.Errorf("the token role %s gives %w (docs/vault.md has its settings)", role, err)
 	}
@@ -138,52 +149,52 @@ func (g *grant) makeParent(ctx context.Context, orders []order) error {
 }
 
 // makeToken makes one of the step's tokens.
-func (g *grant) makeToken(ctx context.Context, o order) (token, error) {
-	left := time.Until(g.until)
+func (m *mint) makeToken(ctx context.Context, o order) (token, error) {
+	left := time.Until(m.grant.until)
 	if left <= 0 {
 		return token{}, errors.New("the step's time limit is over")
 	}
-	body := g.tokenBody([]string{o.policy})
+	body := m.tokenBody([]string{o.policy})
 	body["ttl"], body["explicit_max_ttl"] = inSeconds(min(left, secrets.TTL)), inSeconds(left)
 	since := time.Now()
 	var answer *api.Secret
 	var err error
-	if g.noRole == nil {
-		answer, err = g.broker.client.call(ctx, g.parent.secret, http.MethodPost, "auth/token/create", body)
+	if m.noRole == nil {
+		answer, err = m.broker.client.call(ctx, m.grant.parent.secret, http.MethodPost, "auth/token/create", body)
 	} else {
 		body["no_parent"] = true
-		if answer, err = g.broker.session.ask(ctx, http.MethodPost, "auth/token/create", body); err != nil {
-			err = g.noRole
+		if answer, err = m.broker.session.ask(ctx, http.MethodPost, "auth/token/create", body); err != nil {
+			err = m.noRole
 		}
 	}
 	if err != nil {
 		return token{}, err
 	}
-	t, err := g.register(answer, since)
+	t, err := m.register(answer, since)
 	if err != nil {
 		return token{}, err
 	}
-	g.tokens = append(g.tokens, t)
-	g.parentWatch.made(answer.RequestID)
-	return t, checkToken(answer.Auth, g.noRole != nil, []string{o.policy})
+	m.grant.tokens = append(m.grant.tokens, t)
+	m.parentWatch.made(answer.RequestID)
+	return t, checkToken(answer.Auth, m.noRole != nil, []string{o.policy})
 }
 
-func (g *grant) tokenBody(policies []string) map[string]any {
+func (m *mint) tokenBody(policies []string) map[string]any {
 	return map[string]any{
 		"policies": policies, "no_default_policy": true, "type": "service", "renewable": true, "ttl": inSeconds(secrets.TTL),
-		"meta": map[string]string{"run": g.run, "step": g.step}, "display_name": "custody-step",
+		"meta": map[string]string{"run": m.grant.run, "step": m.grant.step}, "display_name": "custody-step",
 	}
 }
 
 // register takes the token out of the answer, and into the note. Until its accessor is
 // known there, it lives for a minute at most.
-func (g *grant) register(answer *api.Secret, since time.Time) (token, error) {
+func (m *mint) register(answer *api.Secret, since time.Time) (token, error) {
 	t, err := tokenOf(answer, since)
 	if err != nil {
 		return token{}, err
 	}
-	g.note.Accessors = append(g.note.Accessors, t.accessor)
-	return t, g.note.save()
+	m.grant.note.Accessors = append(m.grant.note.Accessors, t.accessor)
+	return t, m.grant.note.save()
 }
 
 // inSeconds is a duration in Vault's words, rounded up.
@@ -209,10 +220,10 @@ func checkToken(a *api.SecretAuth, orphan bool, policies []string) error {
 }
 
 // readAll reads what is bound with the step's own token.
-func (g *grant) readAll(ctx context.Context, t token, p plan) error {
-	w := g.watch(t, "")
-	for _, path := range p.reads {
-		answer, err := g.broker.client.call(ctx, t.secret, http.MethodGet, path, nil)
+func (m *mint) readAll(ctx context.Context, t token) error {
+	w := m.grant.watch(t, "")
+	for _, path := range m.plan.reads {
+		answer, err := m.broker.client.call(ctx, t.secret, http.MethodGet, path, nil)
 		if refused(err, http.StatusNotFound) {
 			err = fmt.Errorf("there is nothing at %s (of a KV v2 engine, paths begin MOUNT/data/)", path)
 		}
@@ -221,9 +232,9 @@ func (g *grant) readAll(ctx context.Context, t token, p plan) error {
 		}
 		if answer != nil {
 			w.made(answer.RequestID)
-			g.addLease(answer)
+			m.addLease(answer)
 		}
-		if err := g.pick(answer, path, p); err != nil {
+		if err := m.pick(answer, path); err != nil {
 			return fmt.Errorf("read %s: %w", path, err)
 		}
 	}
@@ -232,16 +243,16 @@ func (g *grant) readAll(ctx context.Context, t token, p plan) error {
 }
 
 // pick keeps the values of the fields that are bound.
-func (g *grant) pick(answer *api.Secret, path string, p plan) error {
+func (m *mint) pick(answer *api.Secret, path string) error {
 	data, err := dataOf(answer)
 	if err != nil {
 		return err
 	}
-	for name, src := range p.fields {
+	for name, src := range m.plan.fields {
 		if src.path != path {
 			continue
 		}
-		if g.values[name], err = fieldOf(data, src.field); err != nil {
+		if m.grant.values[name], err = fieldOf(data, src.field); err != nil {
 			return fmt.Errorf("secret %s: %w", name, err)
 		}
 	}
@@ -249,11 +260,11 @@ func (g *grant) pick(answer *api.Secret, path string, p plan) error {
 }
 
 // addLease keeps the lease that came with a secret of a dynamic engine.
-func (g *grant) addLease(answer *api.Secret) {
+func (m *mint) addLease(answer *api.Secret) {
 	if answer.LeaseID == "" {
 		return
 	}
-	g.leases = append(g.leases, lease{
+	m.grant.leases = append(m.grant.leases, lease{
 		id: answer.LeaseID, renewable: answer.Renewable,
 		ends: time.Now().Add(time.Duration(answer.LeaseDuration) * time.Second),
 	})
