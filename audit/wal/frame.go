@@ -3,6 +3,7 @@ package wal
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -279,4 +280,19 @@ func ReadSegment(path string) iter.Seq2[Frame, error] {
 			}
 		}
 	}
+}
+
+// salts hands out random bytes, drawn from the kernel 256 salts at a time.
+type salts struct {
+	pool [256 * saltSize]byte
+	left int
+}
+
+func (s *salts) next() []byte {
+	if s.left == 0 {
+		rand.Read(s.pool[:]) // never fails: see crypto/rand
+		s.left = len(s.pool)
+	}
+	s.left -= saltSize
+	return s.pool[s.left : s.left+saltSize]
 }

@@ -3,99 +3,15 @@ package wal
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync"
-	"time"
 
 	"github.com/custody-project/custody/redact"
 )
 
-// Mode is what happens when the record cannot be written.
-type Mode string
-
-// The modes of a log.
-const (
-	Strict  Mode = "strict"  // Append and Sync wait; nothing is lost
-	Degrade Mode = "degrade" // events beyond the buffer are dropped and declared
-)
-
-// Errors of a Log.
-var (
-	ErrClosed    = errors.New("the log is closed")
-	ErrAborted   = errors.New("the log was given up before all of it was durable")
-	ErrStalled   = errors.New("the log is stalled: the record cannot be written just now")
-	ErrDropped   = errors.New("the event was dropped while the log was stalled; a gap record declares it")
-	ErrTooLarge  = fmt.Errorf("the record is longer than %d bytes", MaxRecord)
-	ErrNotSealed = errors.New("not a sealed JSON object")
-	ErrExists    = errors.New("the directory already holds a record")
-	ErrNoRoom    = errors.New("there is no room for the record")
-)
-
-// Options of a Log. Run and Sealer are required.
-type Options struct {
-	Run    string // letters, digits, '-', '_', '.'; at most 128
-	Sealer Sealer
-	Mode   Mode // default Strict
-
-	SegmentBytes int64         // a segment is sealed before it grows beyond; default 4 MiB, at most MaxSegment
-	SegmentAge   time.Duration // and when its first record is this old; default 1 s
-	// BufferBytes bounds the frames that are accepted and not yet durable; default 4 MiB.
-	// When it is full, Append waits. A single record may always pass.
-	BufferBytes int
-	// Linger is how long the writer gathers more records while no one waits in Sync; default 2 ms. Sync ends it
-	// immediately.
-	Linger time.Duration
-	Retry  time.Duration // pause between attempts while stalled; default 100 ms
-
-	// OnStall is called when writing begins to fail and OnResume when it works
-	// again, in turn, from a goroutine of the log's own. They may use the log, but not Close it.
-	OnStall  func(error)
-	OnResume func()
-
-	// Room is called before records are written, up to a thousand times a second. Its error is a stall, like a full
-	// disk: strict waits, degrade drops and declares. The segment that is being written is sealed first, so that it can
-	// be shipped and make space. Room does not use the log.
-	Room func() error
-	// OnCommit is called with each group of records that has become durable: their number, their bytes in the segment,
-	// and how long the write with its fsync took. Like Room it blocks the writer.
-	OnCommit func(records, bytes int, took time.Duration)
-	// OnSeal is called after each segment's manifest has become durable. Like Room it blocks the writer.
-	OnSeal func()
-
-	FS FS // default Disk
-}
-
-func (o *Options) fill() error {
-	if !validRun(o.Run) {
-		return fmt.Errorf("run id %q: want 1 to 128 letters, digits, '-', '_' or '.'", o.Run)
-	}
-	if o.Sealer == nil {
-		return errors.New("wal options: no Sealer")
-	}
-	o.Mode = cmp.Or(o.Mode, Strict)
-	if o.Mode != Strict && o.Mode != Degrade {
-		return fmt.Errorf("record mode %q: want %q or %q", o.Mode, Strict, Degrade)
-	}
-	o.SegmentBytes = cmp.Or(o.SegmentBytes, 4<<20)
-	o.SegmentAge = cmp.Or(o.SegmentAge, time.Second)
-	if o.SegmentBytes < 0 || o.SegmentBytes > MaxSegment {
-		return fmt.Errorf("segment size %d: want at most %d bytes", o.SegmentBytes, MaxSegment)
-	}
-	o.BufferBytes = cmp.Or(o.BufferBytes, 4<<20)
-	o.Linger = cmp.Or(o.Linger, 2*time.Millisecond)
-	o.Retry = cmp.Or(o.Retry, 100*time.Millisecond)
-	if o.FS == nil {
-		o.FS = Disk{}
-	}
-	return nil
-}
-
 // Log is the record of one run, open for writing. It is safe for concurrent
-// use. One goroutine writes; Close waits for it.
+// use. One goroutine, the writer, makes durable what the Log accepts; Close waits for it.
 type Log struct {
-	dir  string
 	opt  Options
 	head []byte // of every record, up to the seq
 
@@ -104,11 +20,6 @@ type Log struct {
 	wake   chan struct{} // cap 1: there is work
 	hurry  chan struct{} // cap 1: a caller waits for it
 	exited chan struct{} // closed when the writer and the notifier have ended
-
-	// Owned by the writer.
-	lock io.Closer // nil until set-up is complete
-	seg  active
-	prev []byte // the last manifest
 
 	told notifier
 
@@ -145,23 +56,24 @@ func (s span) has(seq uint64) bool { return s.first <= seq && seq <= s.last }
 // disk that is full or failing is no error but the first stall; anything else
 // that is wrong with dir is.
 func Create(dir string, o Options) (*Log, error) {
-	l, err := newLog(dir, o)
+	l, err := newLog(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.setUp(); err != nil && !passing(err) {
+	w := newWriter(l, dir)
+	if err := w.setUp(); err != nil && !passing(err) {
 		return nil, fmt.Errorf("create record: %w", err)
 	}
-	l.start()
+	l.start(w)
 	return l, nil
 }
 
-func newLog(dir string, o Options) (*Log, error) {
+func newLog(o Options) (*Log, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
 	l := &Log{
-		dir: dir, opt: o, head: fmt.Appendf(nil, headFormat, o.Run), next: 1,
+		opt: o, head: fmt.Appendf(nil, headFormat, o.Run), next: 1,
 		wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
 		exited: make(chan struct{}), room: make(chan struct{}), stall: make(chan struct{}),
 	}
@@ -173,8 +85,8 @@ func newLog(dir string, o Options) (*Log, error) {
 }
 
 // start starts the writer, which ends the notifier when it ends.
-func (l *Log) start() {
-	if l.lock == nil {
+func (l *Log) start(w *writer) {
+	if w.lock == nil {
 		poke(l.wake) // a stall at the very beginning is reported immediately
 		poke(l.hurry)
 	}
@@ -185,7 +97,7 @@ func (l *Log) start() {
 	}()
 	go func() {
 		defer close(l.exited)
-		l.write()
+		w.write()
 		l.told.stop()
 		<-notified
 	}()
@@ -395,6 +307,65 @@ func (l *Log) Close(ctx context.Context, final Closing) error {
 func (l *Log) makeRoom() {
 	close(l.room)
 	l.room = make(chan struct{})
+}
+
+// take makes the pending batch the one in flight.
+func (l *Log) take() job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := job{rotate: l.rotate}
+	l.rotate = nil
+	if l.closed && len(l.pending.frames) == 0 {
+		j.closing = l.closing
+		return j
+	}
+	if l.closed {
+		poke(l.wake) // for the last turn
+		poke(l.hurry)
+	}
+	spare := l.inflight.frames[:0]
+	l.inflight = l.pending
+	l.pending = batch{frames: spare, done: make(chan struct{})}
+	j.frames = l.inflight.frames
+	return j
+}
+
+// acknowledge declares every seq up to last durable.
+func (l *Log) acknowledge(last uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.durable = last
+}
+
+// finish empties the batch in flight.
+func (l *Log) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.inflight.frames) == 0 {
+		return
+	}
+	if cap(l.inflight.frames) > 2*l.opt.BufferBytes {
+		l.inflight.frames = nil
+	}
+	l.inflight.frames = l.inflight.frames[:0]
+	close(l.inflight.done)
+	l.makeRoom()
+}
+
+// end ends the log for its callers, those of Rotate that wait for the writer included: err nil after a proper close.
+func (l *Log) end(rotate []chan error, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = err
+	for _, done := range append(rotate, l.rotate...) {
+		done <- cmp.Or(err, ErrClosed)
+	}
+	l.rotate = nil
+	if len(l.inflight.frames) > 0 {
+		close(l.inflight.done)
+	}
+	close(l.pending.done)
+	l.makeRoom()
 }
 
 func poke(c chan struct{}) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -34,54 +33,63 @@ type Recovery struct {
 // record. It returns ErrLocked for a live run and ErrFinished for a closed one, and
 // completes an Erase that was cut off in either. A failed Recover can be repeated. ctx bounds the wait for a process that erases.
 func Recover(ctx context.Context, dir string, o Options) (*Log, Recovery, error) {
-	l, err := newLog(dir, o)
+	l, err := newLog(o)
 	if err != nil {
 		return nil, Recovery{}, err
 	}
-	if l.lock, err = l.opt.FS.Lock(filepath.Join(dir, lockName)); err != nil {
+	r := recoverer{log: l, writer: newWriter(l, dir)}
+	if r.writer.lock, err = r.writer.dir.lock(); err != nil {
 		return nil, Recovery{}, fmt.Errorf("recover %s: %w", dir, err)
 	}
-	rec, err := l.recover(ctx)
-	if err != nil {
-		l.dropHandles()
-		return nil, rec, fmt.Errorf("recover %s: %w", dir, err)
+	if err := r.run(ctx); err != nil {
+		r.writer.close()
+		return nil, r.found, fmt.Errorf("recover %s: %w", dir, err)
 	}
-	l.start()
-	return l, rec, nil
+	l.start(r.writer)
+	return l, r.found, nil
 }
 
-func (l *Log) recover(ctx context.Context) (Recovery, error) {
-	names, err := l.opt.FS.ReadDir(l.dir)
-	if err != nil {
-		return Recovery{}, err
+// recoverer brings a log and its writer, which has the lock, to where the process that died left the run. Nothing else
+// uses them meanwhile.
+type recoverer struct {
+	log    *Log
+	writer *writer
+	names  []string // of the files in the directory
+	found  Recovery
+}
+
+func (r *recoverer) run(ctx context.Context) (err error) {
+	dir := r.writer.dir
+	if r.names, err = dir.fs.ReadDir(dir.path); err != nil {
+		return err
 	}
-	if slices.ContainsFunc(names, leftOfErase) {
-		if err := CompleteErase(ctx, l.dir); err != nil {
-			return Recovery{}, err
+	if slices.ContainsFunc(r.names, leftOfErase) {
+		if err := CompleteErase(ctx, dir.path); err != nil {
+			return err
 		}
 	}
-	var rec Recovery
-	for _, name := range names {
+	for _, name := range r.names {
 		if strings.HasSuffix(name, tempSuffix) {
-			err = l.opt.FS.Remove(filepath.Join(l.dir, name))
+			err = dir.fs.Remove(dir.file(name))
 		}
 		if first, ok := ParseName(name, ManifestSuffix); ok && err == nil {
-			err = l.recoverManifest(name, first, &rec)
+			err = r.manifest(name, first)
 		}
 		if err != nil {
-			return rec, err
+			return err
 		}
 	}
-	open, err := l.unsealed(names)
+	open, err := r.unsealed()
 	if err != nil || open == "" {
-		return rec, err
+		return err
 	}
-	return rec, l.recoverSegment(open, names, &rec)
+	return r.segment(open)
 }
 
-// recoverManifest continues the chain behind a sealed segment.
-func (l *Log) recoverManifest(name string, first uint64, rec *Recovery) error {
-	text, err := l.opt.FS.ReadFile(filepath.Join(l.dir, name))
+// manifest continues the chain behind a sealed segment.
+func (r *recoverer) manifest(name string, first uint64) error {
+	l, w := r.log, r.writer
+	text, err := w.dir.fs.ReadFile(w.dir.file(name))
 	if err != nil {
 		return err
 	}
@@ -91,22 +99,22 @@ func (l *Log) recoverManifest(name string, first uint64, rec *Recovery) error {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
 	case s.Closing != Open:
 		return ErrFinished
-	case s.Run != l.opt.Run, s.First != first, s.Index != l.seg.index, s.First < l.next:
-		return fmt.Errorf("%w: %s is not the manifest of segment %d of %s", ErrDamaged, name, l.seg.index, l.opt.Run)
+	case s.Run != l.opt.Run, s.First != first, s.Index != w.seg.index, s.First < l.next:
+		return fmt.Errorf("%w: %s is not the manifest of segment %d of %s", ErrDamaged, name, w.seg.index, l.opt.Run)
 	}
-	l.prev = text
-	l.seg.index = s.Index + 1
+	w.prev = text
+	w.seg.index = s.Index + 1
 	l.next, l.durable = s.Last+1, s.Last
-	rec.Sealed, rec.Last = l.seg.index, s.Last
+	r.found.Sealed, r.found.Last = w.seg.index, s.Last
 	return nil
 }
 
 // unsealed returns the name of the one segment behind the last manifest, if any.
-func (l *Log) unsealed(names []string) (string, error) {
+func (r *recoverer) unsealed() (string, error) {
 	var open string
-	for _, name := range names {
+	for _, name := range r.names {
 		first, ok := ParseName(name, SegmentSuffix)
-		if !ok || first < l.next {
+		if !ok || first < r.log.next {
 			continue
 		}
 		if open != "" {
@@ -117,38 +125,39 @@ func (l *Log) unsealed(names []string) (string, error) {
 	return open, nil
 }
 
-// recoverSegment makes the unsealed segment the active one.
-func (l *Log) recoverSegment(name string, names []string, rec *Recovery) error {
-	path := filepath.Join(l.dir, name)
-	data, err := l.opt.FS.ReadFile(path)
+// segment makes the unsealed segment the active one.
+func (r *recoverer) segment(name string) error {
+	dir, seg := r.writer.dir, &r.writer.seg
+	data, err := dir.fs.ReadFile(dir.file(name))
 	if err != nil {
 		return err
 	}
 	first, _ := ParseName(name, SegmentSuffix)
-	whole := l.replay(data, first)
-	hole := l.skipTo(first)
-	rec.Unsealed, rec.Last = l.seg.count, max(rec.Last, l.seg.last)
+	whole := r.replay(data, first)
+	hole := r.skipTo(first)
+	r.found.Unsealed, r.found.Last = seg.count, max(r.found.Last, seg.last)
 	torn := data[whole:]
 	if len(torn) > 0 {
 		// The note is durable before the tail is cut, so that a crash in between cuts again.
-		if err := l.writeFile(tornName(first, whole), torn); err != nil {
+		if err := dir.writeFile(tornName(first, whole), torn); err != nil {
 			return err
 		}
 	}
-	if l.seg.file, err = l.opt.FS.Open(path); err != nil {
+	if seg.file, err = dir.fs.Open(dir.file(name)); err != nil {
 		return err
 	}
-	if err := l.repair(); err != nil {
+	if err := seg.repair(); err != nil {
 		return err
 	}
-	l.seg.unnamed = true
-	return l.declareCut(tornName(first, whole), torn, hole, names, rec)
+	seg.unnamed = true
+	return r.declareCut(tornName(first, whole), torn, hole)
 }
 
 // skipTo leaves out the seqs before an empty segment's first: they were dropped in degrade mode, and the gap record
 // that should declare them was torn.
-func (l *Log) skipTo(first uint64) (hole span) {
-	if l.seg.count > 0 || first == l.next {
+func (r *recoverer) skipTo(first uint64) (hole span) {
+	l := r.log
+	if r.writer.seg.count > 0 || first == l.next {
 		return span{}
 	}
 	hole = span{l.next, first - 1}
@@ -158,29 +167,31 @@ func (l *Log) skipTo(first uint64) (hole span) {
 
 // replay takes over the frames of data up to the first that cannot have been
 // written by this log, and returns how many bytes those are.
-func (l *Log) replay(data []byte, first uint64) int64 {
-	l.seg.first = first
-	r := NewReader("", bytes.NewReader(data))
+func (r *recoverer) replay(data []byte, first uint64) int64 {
+	l, seg := r.log, &r.writer.seg
+	seg.first = first
+	frames := NewReader("", bytes.NewReader(data))
 	for {
-		f, err := r.Next()
+		f, err := frames.Next()
 		switch {
-		case err != nil, f.Run != l.opt.Run, f.Seq < l.next, l.seg.count == 0 && f.Seq != first:
-			return l.seg.size
+		case err != nil, f.Run != l.opt.Run, f.Seq < l.next, seg.count == 0 && f.Seq != first:
+			return seg.size
 		}
-		if l.seg.count == 0 {
-			l.seg.born = time.Now()
+		if seg.count == 0 {
+			seg.born = time.Now()
 		}
-		l.seg.takeFrame(f)
+		seg.takeFrame(f)
 		l.next, l.durable = f.Seq+1, f.Seq
 	}
 }
 
 // declareCut adds the gap record for a cut tail. A note that stands at the very
 // end of the frames is one whose gap did not get written before another crash.
-func (l *Log) declareCut(note string, torn []byte, hole span, names []string, rec *Recovery) error {
-	if len(torn) == 0 && slices.Contains(names, note) {
+func (r *recoverer) declareCut(note string, torn []byte, hole span) error {
+	dir := r.writer.dir
+	if len(torn) == 0 && slices.Contains(r.names, note) {
 		var err error
-		if torn, err = l.opt.FS.ReadFile(filepath.Join(l.dir, note)); err != nil {
+		if torn, err = dir.fs.ReadFile(dir.file(note)); err != nil {
 			return err
 		}
 	}
@@ -192,11 +203,11 @@ func (l *Log) declareCut(note string, torn []byte, hole span, names []string, re
 		gap.Count = hole.last - hole.first + 1
 	}
 	if len(torn) > 0 {
-		rec.CutBytes, rec.CutNote = gap.Bytes, filepath.Join(l.dir, note)
+		r.found.CutBytes, r.found.CutNote = gap.Bytes, dir.file(note)
 	}
 	if len(torn) > 0 || hole.last > 0 {
-		l.seg.cut = true
-		l.accept(gapBody(gap))
+		r.writer.seg.cut = true
+		r.log.accept(gapBody(gap))
 	}
 	return nil
 }

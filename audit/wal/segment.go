@@ -81,56 +81,6 @@ func (l Losses) Add(record []byte) error {
 	return nil
 }
 
-// active is the segment being written. Only the writer touches it.
-type active struct {
-	index       uint64
-	first, last uint64
-	count       uint64
-	size        int64 // durable bytes
-	leaves      [][32]byte
-	losses      Losses
-	born        time.Time // when its first record became durable
-	file        File
-	suspect     bool // a write or fsync failed: whatever is behind size is unknown
-	unnamed     bool // the directory has not been fsynced since file got its name
-	cut         bool // recovery cut its tail, and the gap record that declares that belongs into it, however full it is
-}
-
-// add takes over the frames in chunk, which have become durable.
-func (a *active) add(chunk []byte, now time.Time) {
-	if a.count == 0 {
-		a.born = now
-	}
-	for len(chunk) > 0 {
-		n := frameSize(chunk)
-		a.take(chunk[:n])
-		chunk = chunk[n:]
-	}
-}
-
-func (a *active) take(frame []byte) {
-	f := Frame{Bytes: frame[recordAt:], body: frame[bodyAt:]}
-	_, f.Seq, _ = parseHead(f.Bytes)
-	a.takeFrame(f)
-}
-
-func (a *active) takeFrame(f Frame) {
-	if a.count == 0 {
-		a.first = f.Seq
-		a.losses = Losses{}
-	}
-	a.last = f.Seq
-	a.count++
-	a.size += f.Size()
-	a.leaves = append(a.leaves, f.Leaf())
-	a.losses.Add(f.Bytes) // cannot fail: Seal encoded the record as an audit.Event
-}
-
-// next turns a into the segment after it.
-func (a *active) next() {
-	*a = active{index: a.index + 1, leaves: a.leaves[:0]}
-}
-
 func frameSize(frame []byte) int {
 	return recordAt + int(binary.LittleEndian.Uint32(frame[4:]))
 }

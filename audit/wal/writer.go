@@ -1,19 +1,33 @@
 package wal
 
 import (
-	"cmp"
-	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
-
-	"github.com/custody-project/custody/audit"
 )
+
+// writer makes what a log has accepted durable, and seals it. It belongs to one goroutine; before that starts, to
+// Create or Recover.
+type writer struct {
+	log  *Log
+	opt  *Options
+	dir  directory
+	lock io.Closer // nil until set-up is complete
+	seg  active
+	prev []byte // the last manifest
+}
+
+func newWriter(l *Log, path string) *writer {
+	dir := directory{l.opt.FS, path}
+	return &writer{log: l, opt: &l.opt, dir: dir, seg: active{dir: dir}}
+}
+
+// setUp makes and locks the directory of a new run. It can be repeated.
+func (w *writer) setUp() (err error) {
+	w.lock, err = w.dir.make()
+	return err
+}
 
 // job is one turn of the writer.
 type job struct {
@@ -23,17 +37,18 @@ type job struct {
 }
 
 // write is the writer: it turns until the log is closed or given up.
-func (l *Log) write() {
+func (w *writer) write() {
 	for {
-		l.waitForWork()
-		j := l.take()
-		if err := l.turn(j); err != nil {
-			l.giveUp(j, err)
+		w.waitForWork()
+		j := w.log.take()
+		if err := w.turn(j); err != nil {
+			w.close()
+			w.log.end(j.rotate, fmt.Errorf("%w: %w", ErrAborted, err))
 			return
 		}
 		if j.closing != Open {
-			l.lock.Close()
-			l.giveUp(job{}, nil)
+			w.close()
+			w.log.end(nil, nil)
 			return
 		}
 	}
@@ -41,22 +56,22 @@ func (l *Log) write() {
 
 // waitForWork returns when there is something to write, or the active segment
 // has reached its age.
-func (l *Log) waitForWork() {
+func (w *writer) waitForWork() {
 	var age <-chan time.Time
-	if l.seg.count > 0 {
-		timer := time.NewTimer(time.Until(l.seg.born.Add(l.opt.SegmentAge)))
+	if w.seg.count > 0 {
+		timer := time.NewTimer(time.Until(w.seg.born.Add(w.opt.SegmentAge)))
 		defer timer.Stop()
 		age = timer.C
 	}
 	select {
-	case <-l.wake:
+	case <-w.log.wake:
 	case <-age:
 		return
 	}
-	linger := time.NewTimer(l.opt.Linger)
+	linger := time.NewTimer(w.opt.Linger)
 	defer linger.Stop()
 	select {
-	case <-l.hurry:
+	case <-w.log.hurry:
 	case <-linger.C:
 	}
 	// Let other runnable goroutines run first: callers that the last commit has woken bring their next events into this
@@ -64,40 +79,19 @@ func (l *Log) waitForWork() {
 	runtime.Gosched()
 }
 
-// take makes the pending batch the one in flight.
-func (l *Log) take() job {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	j := job{rotate: l.rotate}
-	l.rotate = nil
-	if l.closed && len(l.pending.frames) == 0 {
-		j.closing = l.closing
-		return j
-	}
-	if l.closed {
-		poke(l.wake) // for the last turn
-		poke(l.hurry)
-	}
-	spare := l.inflight.frames[:0]
-	l.inflight = l.pending
-	l.pending = batch{frames: spare, done: make(chan struct{})}
-	j.frames = l.inflight.frames
-	return j
-}
-
 // turn makes a job durable, whatever it takes; it fails only when the log is given up.
-func (l *Log) turn(j job) error {
-	if l.lock == nil {
-		if err := l.insist(l.setUp); err != nil {
+func (w *writer) turn(j job) error {
+	if w.lock == nil {
+		if err := w.insist(w.setUp); err != nil {
 			return err
 		}
 	}
-	if err := l.commit(j.frames); err != nil {
+	if err := w.commit(j.frames); err != nil {
 		return err
 	}
-	due := l.seg.count > 0 && (len(j.rotate) > 0 || time.Since(l.seg.born) >= l.opt.SegmentAge)
+	due := w.seg.count > 0 && (len(j.rotate) > 0 || time.Since(w.seg.born) >= w.opt.SegmentAge)
 	if due || j.closing != Open {
-		if err := l.sealSegment(j.closing); err != nil {
+		if err := w.sealSegment(j.closing); err != nil {
 			return err
 		}
 	}
@@ -108,53 +102,53 @@ func (l *Log) turn(j job) error {
 }
 
 // commit writes frames, as many segments as it takes, and acknowledges each part.
-func (l *Log) commit(frames []byte) error {
+func (w *writer) commit(frames []byte) error {
 	for len(frames) > 0 {
-		if err := l.admit(); err != nil {
+		if err := w.admit(); err != nil {
 			return err
 		}
-		n := fit(frames, l.opt.SegmentBytes-l.seg.size, l.seg.count == 0 || l.seg.cut)
+		n := fit(frames, w.opt.SegmentBytes-w.seg.size, w.seg.count == 0 || w.seg.cut)
 		if n == 0 {
-			if err := l.sealSegment(Open); err != nil {
+			if err := w.sealSegment(Open); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := l.commitChunk(frames[:n]); err != nil {
+		if err := w.commitChunk(frames[:n]); err != nil {
 			return err
 		}
 		frames = frames[n:]
 	}
-	l.finish()
+	w.log.finish()
 	return nil
 }
 
-func (l *Log) commitChunk(chunk []byte) error {
+func (w *writer) commitChunk(chunk []byte) error {
 	var began time.Time
-	err := l.insist(func() error {
+	err := w.insist(func() error {
 		began = time.Now()
-		return l.put(chunk)
+		return w.seg.put(chunk)
 	})
 	if err != nil {
 		return err
 	}
-	now, before := time.Now(), l.seg.count
-	l.seg.add(chunk, now)
-	l.seg.cut = false
-	l.acknowledge(l.seg.last)
-	if l.opt.OnCommit != nil {
-		l.opt.OnCommit(int(l.seg.count-before), len(chunk), now.Sub(began))
+	now, before := time.Now(), w.seg.count
+	w.seg.add(chunk, now)
+	w.seg.cut = false
+	w.log.acknowledge(w.seg.last)
+	if w.opt.OnCommit != nil {
+		w.opt.OnCommit(int(w.seg.count-before), len(chunk), now.Sub(began))
 	}
 	return nil
 }
 
 // admit waits until Room lets records in.
-func (l *Log) admit() error {
-	if l.opt.Room == nil {
+func (w *writer) admit() error {
+	if w.opt.Room == nil {
 		return nil
 	}
 	ask := func() error {
-		if err := l.opt.Room(); err != nil {
+		if err := w.opt.Room(); err != nil {
 			return fmt.Errorf("%w: %w", ErrNoRoom, err)
 		}
 		return nil
@@ -162,188 +156,86 @@ func (l *Log) admit() error {
 	if ask() == nil {
 		return nil
 	}
-	if l.seg.count > 0 && !l.seg.cut {
-		if err := l.sealSegment(Open); err != nil {
+	if w.seg.count > 0 && !w.seg.cut {
+		if err := w.sealSegment(Open); err != nil {
 			return err
 		}
 	}
-	return l.insist(ask)
+	return w.insist(ask)
 }
 
-// acknowledge declares every seq up to last durable.
-func (l *Log) acknowledge(last uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.durable = last
-}
-
-// finish empties the batch in flight.
-func (l *Log) finish() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.inflight.frames) == 0 {
-		return
+// close gives up the files that are open, and the lock.
+func (w *writer) close() {
+	if w.seg.file != nil {
+		w.seg.file.Close()
 	}
-	if cap(l.inflight.frames) > 2*l.opt.BufferBytes {
-		l.inflight.frames = nil
-	}
-	l.inflight.frames = l.inflight.frames[:0]
-	close(l.inflight.done)
-	l.makeRoom()
-}
-
-// giveUp ends the log: err nil after a proper close.
-func (l *Log) giveUp(j job, err error) {
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrAborted, err)
-		l.dropHandles()
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failed = err
-	for _, done := range append(j.rotate, l.rotate...) {
-		done <- cmp.Or(err, ErrClosed)
-	}
-	l.rotate = nil
-	if len(l.inflight.frames) > 0 {
-		close(l.inflight.done)
-	}
-	close(l.pending.done)
-	l.makeRoom()
-}
-
-func (l *Log) dropHandles() {
-	if l.seg.file != nil {
-		l.seg.file.Close()
-	}
-	if l.lock != nil {
-		l.lock.Close()
+	if w.lock != nil {
+		w.lock.Close()
 	}
 }
 
 // insist repeats op until it works. The first failure begins a stall, the
 // success after it ends it. It fails only when the log is given up.
-func (l *Log) insist(op func() error) error {
+func (w *writer) insist(op func() error) error {
 	err := op()
 	if err == nil {
 		return nil
 	}
-	l.beginStall(err)
-	retry := time.NewTicker(l.opt.Retry)
+	w.log.beginStall(err)
+	retry := time.NewTicker(w.opt.Retry)
 	defer retry.Stop()
 	for {
 		select {
 		case <-retry.C:
-		case <-l.ctx.Done():
+		case <-w.log.ctx.Done():
 			return err
 		}
 		if err = op(); err == nil {
-			l.endStall()
+			w.log.endStall()
 			return nil
 		}
 	}
 }
 
-func (l *Log) beginStall(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stalled = err
-	if l.opt.Mode == Degrade {
-		close(l.stall)
-		l.makeRoom() // callers that wait for it are to drop their events
+// sealSegment writes leaves and manifest of the active segment, in that order,
+// and begins the next one. Its records are durable already.
+func (w *writer) sealSegment(closing Closing) error {
+	s := Segment{
+		Run: w.opt.Run, Index: w.seg.index, First: w.seg.first, Last: w.seg.last, Count: w.seg.count,
+		Bytes: w.seg.size, Leaves: w.seg.leaves, Losses: w.seg.losses,
+		Time: time.Now().UTC(), Closing: closing, Prev: w.prev,
 	}
-	l.told.stalled(err)
-}
-
-// endStall declares what was dropped, behind what the buffer held.
-func (l *Log) endStall() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dropping.last > 0 {
-		l.accept(gapBody(audit.Gap{
-			Stage: audit.StageWAL, First: l.dropping.first, Last: l.dropping.last,
-			Count: l.dropping.last - l.dropping.first + 1, Cause: cause(l.stalled),
-		}))
-		l.dropped = append(l.dropped, l.dropping)
-		l.dropping = span{}
+	if s.Count == 0 {
+		s.First, s.Last = w.log.Durable()+1, w.log.Durable()
 	}
-	if l.opt.Mode == Degrade {
-		l.stall = make(chan struct{})
-	}
-	l.stalled = nil
-	l.told.resumed()
-}
-
-// gapBody is the only event that does not come through the redactor: it is
-// made of numbers and words of our own.
-func gapBody(g audit.Gap) []byte {
-	body, err := json.Marshal(audit.Event{
-		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap, Gap: &g,
+	var leaves, manifest []byte
+	err := w.insist(func() (err error) { // the key may be elsewhere, and away
+		leaves, manifest, err = w.opt.Sealer.Seal(s)
+		return err
 	})
 	if err != nil {
-		panic(err) // no field of a gap can fail to encode
+		return fmt.Errorf("seal segment %d: %w", s.Index, err)
 	}
-	return body
-}
-
-// cause gives the kernel's words for the error, without any path.
-func cause(err error) string {
-	var errno syscall.Errno
-	if errors.Is(err, ErrNoRoom) {
-		return ErrNoRoom.Error()
-	}
-	if errors.As(err, &errno) {
-		return errno.Error()
-	}
-	return "the record could not be written"
-}
-
-// passing reports whether err is one that a disk can recover from.
-func passing(err error) bool {
-	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, io.ErrShortWrite} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// setUp makes and locks the directory of a new run. It can be repeated.
-func (l *Log) setUp() error {
-	fs := l.opt.FS
-	if err := fs.MkdirAll(l.dir); err != nil {
+	if err := w.storeSeal(s, leaves, manifest); err != nil {
 		return err
 	}
-	if err := fs.SyncDir(filepath.Dir(filepath.Clean(l.dir))); err != nil {
-		return err
+	if w.seg.file != nil {
+		w.seg.file.Close() // fsynced after its last write
 	}
-	lock, err := fs.Lock(filepath.Join(l.dir, lockName))
-	if err != nil {
-		return err
+	w.prev = manifest
+	w.seg.next()
+	if w.opt.OnSeal != nil {
+		w.opt.OnSeal()
 	}
-	names, err := fs.ReadDir(l.dir)
-	if err == nil && len(names) > 1 {
-		err = fmt.Errorf("%s: %w", l.dir, ErrExists)
-	}
-	if err != nil {
-		lock.Close()
-		return err
-	}
-	l.lock = lock
 	return nil
 }
 
-// salts hands out random bytes, drawn from the kernel 256 salts at a time.
-type salts struct {
-	pool [256 * saltSize]byte
-	left int
-}
-
-func (s *salts) next() []byte {
-	if s.left == 0 {
-		rand.Read(s.pool[:]) // never fails: see crypto/rand
-		s.left = len(s.pool)
+func (w *writer) storeSeal(s Segment, leaves, manifest []byte) error {
+	if s.Count > 0 {
+		err := w.insist(func() error { return w.dir.writeFile(FileName(s.First, LeavesSuffix), leaves) })
+		if err != nil {
+			return err
+		}
 	}
-	s.left -= saltSize
-	return s.pool[s.left : s.left+saltSize]
+	return w.insist(func() error { return w.dir.writeFile(FileName(s.First, ManifestSuffix), manifest) })
 }
