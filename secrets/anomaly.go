@@ -50,7 +50,7 @@ func (i *Issuer) Saw(kind audit.Kind, step string, names []string, seq uint64) {
 // placeholder that is sent to a host of its rules.
 func (i *Issuer) Presented(_ context.Context, secret, host, where string, seq uint64) (inScope bool) {
 	b, ok := i.bindings[secret]
-	if !ok || slices.ContainsFunc(i.alike(secret), func(name string) bool { return i.permits(name, host) }) {
+	if !ok || slices.ContainsFunc(i.values.alike(secret), func(name string) bool { return i.permits(name, host) }) {
 		return true
 	}
 	rule := audit.RuleSecretToOtherHost
@@ -83,17 +83,10 @@ func (i *Issuer) permits(name, host string) bool {
 	return !l.after() && (b.Hosts == nil || b.Hosts(host))
 }
 
-// alike are the names of all secrets that had the same value as name, itself first.
-func (i *Issuer) alike(name string) []string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return append([]string{name}, i.twins[name]...)
-}
-
 // twin is the one of the secrets with name's value that the step holds: the redactor
 // knows only one name.
 func (i *Issuer) twin(name, step string) string {
-	for _, n := range i.alike(name) {
+	for _, n := range i.values.alike(name) {
 		if l := i.owner(n, step); l != nil && !l.after() {
 			return n
 		}
@@ -172,11 +165,11 @@ func (i *Issuer) answer(s sighting, f audit.Finding) {
 	ctx, cancel := context.WithTimeout(i.ctx, findingTime)
 	defer cancel()
 	ev := audit.Event{Kind: audit.KindFinding, Step: step, Finding: &f}
-	err := i.post(ctx, ev)
+	err := i.journal.post(ctx, ev)
 	if i.cfg.Act != nil && f.Action != "" {
 		i.cfg.Act(i.ctx, f.Action, reason)
 	}
 	if err != nil { // the record stalls: wait for it
-		_ = i.post(i.ctx, ev)
+		_ = i.journal.post(i.ctx, ev)
 	}
 }

@@ -306,7 +306,7 @@ func FuzzFind(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	marker := string(i.markers[0])
+	marker := string(i.values.markers[0])
 	f.Add("x", "y")
 	f.Add(marker, marker)
 	f.Add("[REDACTED:git:", marker[1:])

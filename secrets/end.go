@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/custody-project/custody/audit"
 )
@@ -14,9 +13,9 @@ func (l *Lease) abandon(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	ev := audit.Event{Kind: audit.KindSecret, Step: l.step, Secret: &audit.Secret{Op: audit.SecretRefuse, Reason: cut(cause.Error())}}
-	recorded := l.issuer.post(ctx, ev)
+	recorded := l.issuer.journal.post(ctx, ev)
 	l.finish("the step did not get all its credentials")
-	return errors.Join(cause, recorded, l.confirmed(ctx))
+	return errors.Join(cause, recorded, l.held().confirmed(ctx))
 }
 
 // End revokes the credentials if they are still alive, and wipes the values. It returns when
@@ -27,7 +26,7 @@ func (l *Lease) End(ctx context.Context, reason string) error {
 	l.finish(reason)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	return l.confirmed(ctx)
+	return l.held().confirmed(ctx)
 }
 
 func (l *Lease) finish(reason string) {
@@ -55,14 +54,13 @@ func (l *Lease) dies(o *over) bool {
 		return false
 	}
 	l.dead = o
-	wipe(l.values)
-	clear(l.placeholders)
+	l.contents.wipe()
 	l.die()
 	if o.why != ended {
 		close(l.over)
 	}
 	for _, h := range l.grants {
-		go l.bury(h, o)
+		go h.bury(o)
 	}
 	return true
 }
@@ -87,34 +85,8 @@ func (l *Lease) settle(ctx context.Context) error {
 	}
 	select {
 	case <-l.begun:
-		return l.confirmed(ctx)
+		return l.held().confirmed(ctx)
 	default:
 		return fmt.Errorf("the credentials of step %q are still being minted: %w", l.step, ctx.Err())
 	}
-}
-
-func (l *Lease) confirmed(ctx context.Context) error {
-	var errs []error
-	for _, h := range l.held() {
-		select {
-		case <-h.done:
-		case <-ctx.Done():
-		}
-		errs = append(errs, l.fate(h))
-	}
-	return errors.Join(errs...)
-}
-
-// fate is nil for a grant that is surely dead and recorded as such.
-func (l *Lease) fate(h *held) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	left := h.worst.sub(l.issuer.now())
-	switch {
-	case h.confirmed || left <= 0:
-		return h.unrecorded
-	case h.failed != nil:
-		return fmt.Errorf("%s has not confirmed the revocation of step %q's credentials, which die in %s at the latest: %w", h.broker, l.step, left.Round(time.Second), h.failed)
-	}
-	return fmt.Errorf("%s has not answered the revocation of step %q's credentials yet, which die in %s at the latest", h.broker, l.step, left.Round(time.Second))
 }

@@ -1,15 +1,11 @@
 package secrets
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,14 +21,6 @@ const (
 	// settleTime is how long an end waits for the brokers' word.
 	settleTime = 5 * time.Second
 )
-
-// Recorder writes to the run's record; audit.Recorder implements it.
-type Recorder interface {
-	// Record returns when the event is durable.
-	Record(ctx context.Context, ev audit.Event) (seq uint64, err error)
-	// Post returns when the event is accepted; it is durable before any later one.
-	Post(ctx context.Context, ev audit.Event) (seq uint64, err error)
-}
 
 // Config is what an Issuer works with. All but Dir, Withdrawn, Action, Act and Recorded must be set.
 type Config struct {
@@ -75,6 +63,8 @@ type Item struct {
 type Issuer struct {
 	cfg          Config
 	bindings     map[string]Binding
+	journal      journal
+	values       *known
 	placeholders *placeholders
 	slept        func() time.Duration
 
@@ -88,9 +78,6 @@ type Issuer struct {
 	leases   []*Lease          // that may still have something alive
 	steps    map[string]*Lease // the last one of each step
 	bound    map[string]*Lease // the last one with each secret
-	known    map[[32]byte][]string
-	twins    map[string][]string // names that had the same value as the key's
-	markers  [][]byte            // of all values
 	reported map[sighting]bool
 }
 
@@ -99,8 +86,7 @@ func NewIssuer(c Config) *Issuer {
 	i := &Issuer{
 		cfg: c, bindings: map[string]Binding{}, slept: slept,
 		steps: map[string]*Lease{}, bound: map[string]*Lease{},
-		known: map[[32]byte][]string{}, twins: map[string][]string{},
-		placeholders: newPlaceholders(), reported: map[sighting]bool{},
+		journal: journal{c.Recorder}, values: newKnown(c.Redactor), placeholders: newPlaceholders(), reported: map[sighting]bool{},
 	}
 	if c.Action == "" {
 		i.cfg.Action = "revoke"
@@ -133,7 +119,7 @@ func (i *Issuer) Begin(ctx context.Context, step string, names []string, limit t
 	defer close(l.begun)
 	mintCtx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
-	if err := l.mint(mintCtx); err != nil {
+	if err := (&minting{i, l}).run(mintCtx); err != nil {
 		return nil, l.abandon(ctx, fmt.Errorf("the credentials of step %q: %w", step, err))
 	}
 	return l, nil
@@ -145,10 +131,11 @@ func (i *Issuer) open(step string, names []string, limit time.Duration) (*Lease,
 		limit = MaxLimit
 	}
 	l := &Lease{
-		issuer: i, step: step, limit: i.now().add(limit), bindings: map[string]Binding{},
+		issuer: i, step: step, term: term{i.now().add(limit), i.now}, bindings: map[string]Binding{},
 		begun: make(chan struct{}), over: make(chan struct{}), renewing: make(chan struct{}, 1),
-		values: map[string][]byte{}, placeholders: map[string]string{}, refusals: map[string]int{},
+		refusals: map[string]int{},
 	}
+	l.contents = newContents(l.bindings)
 	l.life, l.die = context.WithCancel(context.Background())
 	for _, name := range names {
 		b, ok := i.bindings[name]
@@ -173,49 +160,13 @@ func (i *Issuer) open(step string, names []string, limit time.Duration) (*Lease,
 	return l, nil
 }
 
-// request is what one broker is asked for.
-type request struct {
-	broker Broker
-	Request
-}
-
-// scheme is what b's source begins with.
-func scheme(b Binding) string {
-	s, _, _ := strings.Cut(b.From, ":")
-	return s
-}
-
-// requests groups the lease's bindings by broker, in the order of the brokers' names.
-func (l *Lease) requests() ([]request, error) {
-	c := &l.issuer.cfg
-	by := map[string]*request{}
-	for _, name := range slices.Sorted(maps.Keys(l.bindings)) {
-		b := l.bindings[name]
-		broker := c.Brokers[scheme(b)]
-		if broker == nil { // the source is not repeated: it may be the value itself
-			return nil, fmt.Errorf("secret %s: no broker here serves its source", name)
-		}
-		r := by[broker.Name()]
-		if r == nil {
-			r = &request{broker, Request{Run: c.Run, Step: l.step, Limit: l.limit.sub(l.issuer.now()), Dir: c.Dir}}
-			by[broker.Name()] = r
-		}
-		r.Bindings = append(r.Bindings, b)
-	}
-	var list []request
-	for _, name := range slices.Sorted(maps.Keys(by)) {
-		list = append(list, *by[name])
-	}
-	return list, nil
-}
-
 // learn makes the redactor know the values, and then looks whether one was recorded
 // before it was known.
 func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byte) error {
 	if err := i.cfg.Redactor.AddAll(values); err != nil {
 		return err
 	}
-	for _, name := range i.remember(values) {
+	for _, name := range i.values.remember(values) {
 		if i.bindings[name].Deliver.Token != "" {
 			continue // made a moment ago
 		}
@@ -224,33 +175,6 @@ func (i *Issuer) learn(ctx context.Context, step string, values map[string][]byt
 		}
 	}
 	return nil
-}
-
-// remember notes which names have equal values, and the markers. It returns the names
-// whose values are new.
-func (i *Issuer) remember(values map[string][]byte) []string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	var fresh []string
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		sum := sha256.Sum256(values[name])
-		if len(i.known[sum]) == 0 {
-			fresh = append(fresh, name)
-			i.markers = append(i.markers, []byte("[REDACTED:"+name+":"+i.cfg.Redactor.Tag(values[name])+"]"))
-		}
-		if slices.Contains(i.known[sum], name) {
-			continue
-		}
-		i.known[sum] = append(i.known[sum], name)
-		for _, n := range i.known[sum] {
-			i.twins[n] = union(i.twins[n], i.known[sum])
-		}
-	}
-	return fresh
-}
-
-func union(a, b []string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
 // late records a finding if value stands in the record already. It is looked for with a
@@ -267,7 +191,7 @@ func (i *Issuer) late(ctx context.Context, step, name string, value []byte) erro
 	if !ok {
 		return nil
 	}
-	return i.post(ctx, audit.Event{Kind: audit.KindFinding, Step: step, Finding: &audit.Finding{
+	return i.journal.post(ctx, audit.Event{Kind: audit.KindFinding, Step: step, Finding: &audit.Finding{
 		Rule: audit.RuleSecretKnownLate, Secret: name, Seq: seq,
 		Detail: "the value stands unmasked in what was recorded before it was minted: replace it where it comes from",
 	}})
@@ -293,22 +217,8 @@ func (i *Issuer) Credential(secret string) (Credential, error) {
 // Find returns the names of the secrets of which a value or placeholder occurs in text, in any encoding. Markers do not
 // count.
 func (i *Issuer) Find(text []byte) []string {
-	text = i.unmarked(text)
+	text = i.values.unmarked(text)
 	return union(i.cfg.Redactor.Find(text), i.placeholders.known.Find(text))
-}
-
-// unmarked returns text without the markers that stand in it: the redactor takes one for
-// its value.
-func (i *Issuer) unmarked(text []byte) []byte {
-	if !bytes.Contains(text, []byte("[REDACTED:")) {
-		return text
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, m := range i.markers {
-		text = bytes.ReplaceAll(text, m, []byte{0})
-	}
-	return text
 }
 
 // RevokeAll revokes all credentials that are alive, and waits some seconds for the brokers' confirmation. Without an
@@ -362,28 +272,4 @@ func wait(c <-chan struct{}, d time.Duration) bool {
 	case <-t.C:
 		return false
 	}
-}
-
-// record returns when the events, in their order, are durable.
-func (i *Issuer) record(ctx context.Context, events ...audit.Event) error {
-	for at, ev := range events {
-		put := i.cfg.Recorder.Post
-		if at == len(events)-1 {
-			put = i.cfg.Recorder.Record
-		}
-		ev.Observer = audit.Host
-		if _, err := put(ctx, ev); err != nil {
-			return fmt.Errorf("record %s: %w", ev.Kind, err)
-		}
-	}
-	return nil
-}
-
-// post returns when the event is accepted.
-func (i *Issuer) post(ctx context.Context, ev audit.Event) error {
-	ev.Observer = audit.Host
-	if _, err := i.cfg.Recorder.Post(ctx, ev); err != nil {
-		return fmt.Errorf("record %s: %w", ev.Kind, err)
-	}
-	return nil
 }

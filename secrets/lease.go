@@ -24,7 +24,7 @@ import (
 //	         v
 //	       dead      values wiped, nothing given any more; Over is closed, unless by End
 //	         |
-//	         |  bury, for each grant: revoke until the broker confirms it
+//	         |  bury, for each grant (see held): revoke until the broker confirms it
 //	         v
 //	      done       the record has the revoke event, or after some seconds an
 //	                 expire event that says when the grant dies by itself
@@ -33,7 +33,7 @@ import (
 type Lease struct {
 	issuer   *Issuer
 	step     string
-	limit    moment             // no renewal goes beyond it
+	term     term
 	bindings map[string]Binding // does not change
 
 	begun    chan struct{} // closed when Begin returns
@@ -42,14 +42,13 @@ type Lease struct {
 	die      context.CancelFunc
 	renewing chan struct{} // held by the one Renew that asks
 
-	mu           sync.Mutex // guards what follows; no other is taken under it
-	grants       []*held
-	values       map[string][]byte
-	placeholders map[string]string
-	delivered    bool
-	dead         *over
-	finished     bool // the step has ended
-	refusals     map[string]int
+	mu        sync.Mutex // guards what follows; a grant's may be taken under it, and no other
+	grants    grants
+	contents  contents
+	delivered bool
+	dead      *over
+	finished  bool // the step has ended
+	refusals  map[string]int
 }
 
 // Over is closed when the credentials are dead before End; Err returns the reason.
@@ -92,7 +91,7 @@ func (l *Lease) after() bool {
 }
 
 // held returns the grants.
-func (l *Lease) held() []*held {
+func (l *Lease) held() grants {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.grants)
@@ -102,103 +101,7 @@ func (l *Lease) held() []*held {
 func (l *Lease) buried() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	open := func(h *held) bool {
-		select {
-		case <-h.done:
-			return false
-		default:
-			return true
-		}
-	}
-	return l.dead != nil && l.finished && !slices.ContainsFunc(l.grants, open)
-}
-
-// mint asks each broker for what it serves, one after the other.
-func (l *Lease) mint(ctx context.Context) error {
-	requests, err := l.requests()
-	if err != nil {
-		return err
-	}
-	if err := l.hold(); err != nil {
-		return err
-	}
-	for _, r := range requests {
-		asked := l.issuer.now()
-		g, err := r.broker.Mint(ctx, r.Request)
-		if err != nil {
-			return err
-		}
-		if err := l.keep(ctx, r, g, asked); err != nil {
-			return err
-		}
-	}
-	if len(requests) > 0 {
-		l.issuer.start(l.watch)
-	}
-	return l.alive()
-}
-
-// hold makes the placeholders.
-func (l *Lease) hold() error {
-	for name, b := range l.bindings {
-		if b.Deliver.Header == "" || b.Deliver.Env+b.Deliver.File == "" {
-			continue
-		}
-		p, err := l.issuer.placeholders.make(name)
-		if err != nil {
-			return err
-		}
-		l.mu.Lock()
-		l.placeholders[name] = p
-		l.mu.Unlock()
-	}
-	return nil
-}
-
-// keep takes what a broker minted into the lease. The grant is kept, to be revoked, even when something is wrong with
-// it. Only the redactor sees a value before its minting is recorded.
-func (l *Lease) keep(ctx context.Context, r request, g Grant, asked moment) error {
-	i := l.issuer
-	h := &held{grant: g, broker: r.broker.Name(), accessor: digest(g.Accessor()),
-		until: l.reach(asked, g.Expires()), worst: l.doubt(), done: make(chan struct{})}
-	for _, b := range r.Bindings {
-		h.names = append(h.names, b.Name)
-	}
-	values := g.Values()
-	err := errors.Join(fits(r.Bindings, values), l.short(g.Expires()))
-	if err == nil {
-		err = i.learn(ctx, l.step, values)
-	}
-	known := err == nil
-	var events []audit.Event
-	for _, b := range r.Bindings {
-		ev := l.event(audit.SecretMint, h, "")
-		ev.Secret.Name, ev.Secret.Via = b.Name, via(b.Deliver)
-		if known {
-			ev.Secret.Tag = i.cfg.Redactor.Tag(values[b.Name])
-		}
-		events = append(events, ev)
-	}
-	recorded := i.record(ctx, events...)
-	if recorded != nil {
-		h.unsaid = events
-	}
-	err = errors.Join(err, recorded, l.add(h, values))
-	i.start(func() { l.listen(h) })
-	return err
-}
-
-// fits refuses what is less than was asked for, or more.
-func fits(bindings []Binding, values map[string][]byte) error {
-	for _, b := range bindings {
-		if len(values[b.Name]) == 0 {
-			return fmt.Errorf("secret %s: the broker gave no value", b.Name)
-		}
-	}
-	if len(values) != len(bindings) {
-		return errors.New("the broker gave values that were not asked for")
-	}
-	return nil
+	return l.dead != nil && l.finished && l.grants.over()
 }
 
 // add puts a grant into the lease, and into its grave if that is dead already.
@@ -208,18 +111,11 @@ func (l *Lease) add(h *held, values map[string][]byte) error {
 	l.grants = append(l.grants, h)
 	if l.dead != nil {
 		wipe(values)
-		go l.bury(h, l.dead)
+		go h.bury(l.dead)
 		return l.dead
 	}
-	maps.Copy(l.values, values)
+	maps.Copy(l.contents.values, values)
 	return nil
-}
-
-func wipe(values map[string][]byte) {
-	for _, v := range values {
-		clear(v)
-	}
-	clear(values)
 }
 
 // Deliver writes down that the credentials are handed over, and then returns what goes into the
@@ -229,7 +125,7 @@ func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
 	for _, h := range l.held() {
 		for _, name := range h.names {
 			if v := via(l.bindings[name].Deliver); v != "" {
-				ev := l.event(audit.SecretDeliver, h, "")
+				ev := h.event(audit.SecretDeliver, "")
 				ev.Secret.Name, ev.Secret.Via = name, v
 				events = append(events, ev)
 			}
@@ -240,7 +136,7 @@ func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
 	}
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	err := l.issuer.record(ctx, events...)
+	err := l.issuer.journal.record(ctx, events...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -250,37 +146,7 @@ func (l *Lease) Deliver(ctx context.Context) ([]Item, error) {
 		return nil, err
 	}
 	l.delivered = true
-	return l.items(), nil
-}
-
-// items are what goes into the step; l.mu is held.
-func (l *Lease) items() []Item {
-	var items []Item
-	for _, name := range slices.Sorted(maps.Keys(l.bindings)) {
-		d := l.bindings[name].Deliver
-		item := Item{Name: name, Env: d.Env + d.Token, File: d.File}
-		if item.Env+item.File == "" {
-			continue
-		}
-		if d.Header != "" {
-			item.Value = []byte(l.placeholders[name])
-		} else {
-			item.Value = bytes.Clone(l.values[name])
-		}
-		items = append(items, item)
-	}
-	return items
-}
-
-// via is how a secret gets to a step, as the record calls it.
-func via(d Deliver) string {
-	var ways []string
-	for _, w := range []struct{ name, to string }{{"header", d.Header}, {"env", d.Env}, {"file", d.File}, {"token", d.Token}} {
-		if w.to != "" {
-			ways = append(ways, w.name)
-		}
-	}
-	return strings.Join(ways, ",")
+	return l.contents.items(), nil
 }
 
 // credential is Issuer.Credential for the lease that it chose.
@@ -295,10 +161,10 @@ func (l *Lease) credential(secret string) (Credential, error) {
 		return Credential{}, fmt.Errorf("the secret %q is not for a header", secret)
 	case !l.delivered:
 		return Credential{}, errors.New("the step does not have its credentials yet")
-	case l.left() <= 0: // and watch is about to notice
+	case l.grants.left() <= 0: // and watch is about to notice
 		return Credential{}, errors.New(errExpired("").guest)
 	}
-	return Credential{Header: d.Header, Value: bytes.Clone(l.values[secret]), Placeholder: l.placeholders[secret]}, nil
+	return Credential{Header: d.Header, Value: bytes.Clone(l.contents.values[secret]), Placeholder: l.contents.placeholders[secret]}, nil
 }
 
 // Refused records that something was asked for in the step's name that is not given. A
@@ -320,7 +186,7 @@ func (l *Lease) Refused(ctx context.Context, reason string) {
 		text = fmt.Sprintf("%s (%d times by now)", text, n)
 	}
 	// Without a record of it the answer is still no.
-	_ = l.issuer.post(ctx, audit.Event{Kind: audit.KindSecret, Step: l.step, Secret: &audit.Secret{Op: audit.SecretRefuse, Reason: text}})
+	_ = l.issuer.journal.post(ctx, audit.Event{Kind: audit.KindSecret, Step: l.step, Secret: &audit.Secret{Op: audit.SecretRefuse, Reason: text}})
 }
 
 // cut shortens what others worded.

@@ -42,6 +42,6 @@ func (p *Printed) End(seq uint64) { p.report(p.watch.End(), seq) }
 
 func (p *Printed) report(found [][]byte, seq uint64) {
 	for _, text := range found {
-		p.issuer.Saw(audit.KindOutput, p.step, p.issuer.cfg.Redactor.Find(p.issuer.unmarked(text)), seq)
+		p.issuer.Saw(audit.KindOutput, p.step, p.issuer.Values(text), seq)
 	}
 }

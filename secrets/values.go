@@ -27,7 +27,7 @@ func (i *Issuer) Learn() map[string]error {
 				delete(values, name)
 			}
 		}
-		i.remember(values)
+		i.values.remember(values)
 		wipe(values)
 	}
 	return failed
@@ -35,4 +35,4 @@ func (i *Issuer) Learn() map[string]error {
 
 // Values returns the names of the secrets whose value stands in text, in any encoding
 // that the redactor knows. Placeholders and markers are none.
-func (i *Issuer) Values(text []byte) []string { return i.cfg.Redactor.Find(i.unmarked(text)) }
+func (i *Issuer) Values(text []byte) []string { return i.values.find(text) }

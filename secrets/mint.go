@@ -1,0 +1,144 @@
+package secrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/custody-project/custody/audit"
+)
+
+// minting fills a lease with what the brokers give for it.
+type minting struct {
+	issuer *Issuer
+	lease  *Lease
+}
+
+// run asks each broker for what it serves, one after the other.
+func (m *minting) run(ctx context.Context) error {
+	l := m.lease
+	requests, err := m.requests()
+	if err != nil {
+		return err
+	}
+	if err := m.hold(); err != nil {
+		return err
+	}
+	for _, r := range requests {
+		asked := m.issuer.now()
+		g, err := r.broker.Mint(ctx, r.Request)
+		if err != nil {
+			return err
+		}
+		if err := m.keep(ctx, r, g, asked); err != nil {
+			return err
+		}
+	}
+	if len(requests) > 0 {
+		m.issuer.start(l.watch)
+	}
+	return l.alive()
+}
+
+// hold makes the placeholders.
+func (m *minting) hold() error {
+	l := m.lease
+	for name, b := range l.bindings {
+		if b.Deliver.Header == "" || b.Deliver.Env+b.Deliver.File == "" {
+			continue
+		}
+		p, err := m.issuer.placeholders.make(name)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.contents.placeholders[name] = p
+		l.mu.Unlock()
+	}
+	return nil
+}
+
+// keep takes what a broker minted into the lease. The grant is kept, to be revoked, even when something is wrong with
+// it. Only the redactor sees a value before its minting is recorded.
+func (m *minting) keep(ctx context.Context, r request, g Grant, asked moment) error {
+	l, i := m.lease, m.issuer
+	h := &held{issuer: i, step: l.step, term: l.term, grant: g, broker: r.broker.Name(), accessor: digest(g.Accessor()),
+		until: l.term.reach(asked, g.Expires()), worst: l.term.doubt(), done: make(chan struct{})}
+	for _, b := range r.Bindings {
+		h.names = append(h.names, b.Name)
+	}
+	values := g.Values()
+	err := errors.Join(fits(r.Bindings, values), l.term.short(g.Expires()))
+	if err == nil {
+		err = i.learn(ctx, l.step, values)
+	}
+	known := err == nil
+	var events []audit.Event
+	for _, b := range r.Bindings {
+		ev := h.event(audit.SecretMint, "")
+		ev.Secret.Name, ev.Secret.Via = b.Name, via(b.Deliver)
+		if known {
+			ev.Secret.Tag = i.cfg.Redactor.Tag(values[b.Name])
+		}
+		events = append(events, ev)
+	}
+	recorded := i.journal.record(ctx, events...)
+	if recorded != nil {
+		h.unsaid = events
+	}
+	err = errors.Join(err, recorded, l.add(h, values))
+	i.start(func() { l.listen(h) })
+	return err
+}
+
+// fits refuses what is less than was asked for, or more.
+func fits(bindings []Binding, values map[string][]byte) error {
+	for _, b := range bindings {
+		if len(values[b.Name]) == 0 {
+			return fmt.Errorf("secret %s: the broker gave no value", b.Name)
+		}
+	}
+	if len(values) != len(bindings) {
+		return errors.New("the broker gave values that were not asked for")
+	}
+	return nil
+}
+
+// request is what one broker is asked for.
+type request struct {
+	broker Broker
+	Request
+}
+
+// scheme is what b's source begins with.
+func scheme(b Binding) string {
+	s, _, _ := strings.Cut(b.From, ":")
+	return s
+}
+
+// requests groups the lease's bindings by broker, in the order of the brokers' names.
+func (m *minting) requests() ([]request, error) {
+	l, c := m.lease, &m.issuer.cfg
+	by := map[string]*request{}
+	for _, name := range slices.Sorted(maps.Keys(l.bindings)) {
+		b := l.bindings[name]
+		broker := c.Brokers[scheme(b)]
+		if broker == nil { // the source is not repeated: it may be the value itself
+			return nil, fmt.Errorf("secret %s: no broker here serves its source", name)
+		}
+		r := by[broker.Name()]
+		if r == nil {
+			r = &request{broker, Request{Run: c.Run, Step: l.step, Limit: l.term.left(), Dir: c.Dir}}
+			by[broker.Name()] = r
+		}
+		r.Bindings = append(r.Bindings, b)
+	}
+	var list []request
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		list = append(list, *by[name])
+	}
+	return list, nil
+}

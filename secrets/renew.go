@@ -1,0 +1,105 @@
+package secrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// proofTime is how long one proof of life is good for asking brokers.
+const proofTime = 10 * time.Second
+
+// watch ends the lease when a grant was not renewed in time. It looks every second, since
+// no timer goes on while the host sleeps.
+func (l *Lease) watch() {
+	for {
+		left := l.held().left()
+		if left <= 0 {
+			l.kill(l.expiry())
+			return
+		}
+		if wait(l.life.Done(), min(left, time.Second)) {
+			return
+		}
+	}
+}
+
+// expiry returns why a grant ran out.
+func (l *Lease) expiry() *over {
+	if l.term.left() <= 0 {
+		return errExpired("the step's limit is reached")
+	}
+	if o := l.held().expiry(); o != nil {
+		return o
+	}
+	return errExpired("the step did not prove that it lives")
+}
+
+// Renew makes all grants live for TTL again. It is called right after a proof of life, tries
+// for some seconds at most, and may then be called again with a fresh proof. A lease that no call renews in
+// time is over, as is one that its broker has lost. What could not be recorded does not count.
+func (l *Lease) Renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, proofTime)
+	defer cancel()
+	select {
+	case l.renewing <- struct{}{}:
+		defer func() { <-l.renewing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := l.alive(); err != nil {
+		return err
+	}
+	ctx, stop := l.within(ctx)
+	defer stop()
+	errs := make([]error, len(l.held()))
+	var all sync.WaitGroup
+	for at, h := range l.held() {
+		all.Go(func() { errs[at] = l.renew(ctx, h) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// renew asks for one grant until the broker agrees or ctx ends.
+func (l *Lease) renew(ctx context.Context, h *held) error {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, longestPause) {
+		until, err := h.ask(ctx)
+		if err == nil {
+			if err := l.alive(); err != nil {
+				return err
+			}
+			return h.renewed(ctx, until)
+		}
+		if errors.Is(err, ErrLost) {
+			l.kill(l.expiry())
+			return l.alive()
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			if err := l.alive(); err != nil {
+				return err
+			}
+			return fmt.Errorf("%s did not renew the credentials of step %q: %w", h.broker, l.step, err)
+		}
+	}
+}
+
+// listen reports what the broker says of a grant's misuse.
+func (l *Lease) listen(h *held) {
+	misuse := h.grant.Misuse() // nil never says anything
+	for {
+		select {
+		case what, ok := <-misuse:
+			if !ok {
+				return
+			}
+			l.issuer.misused(l, h, what)
+		case <-h.done:
+			return
+		}
+	}
+}
