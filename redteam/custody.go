@@ -22,7 +22,7 @@ type custody struct {
 	env     []string
 	extra   []string // egress rules that are added to every policy
 	dir     string
-	net     *simnet.World
+	net     *simnet.Network
 }
 
 // command returns a call of the program, which dies with the suite.

@@ -49,7 +49,7 @@ func (o Outcome) Holds() bool { return o.Recorded && o.Blocked != o.Control }
 // trial is one run of the suite.
 type trial struct {
 	Suite
-	net      *simnet.World
+	net      *simnet.Network
 	custody  *custody
 	watch    *watch
 	outcomes []Outcome

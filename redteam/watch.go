@@ -14,7 +14,7 @@ import (
 
 // watch attributes what the simulated internet observed to probes.
 type watch struct {
-	net    *simnet.World
+	net    *simnet.Network
 	tokens *regexp.Regexp // any of the probes'
 }
 

@@ -62,7 +62,7 @@ while True: u.send(b"still here"); time.sleep(0.01)' &
 }
 
 // forwarding is what the world's host forwards.
-func forwarding(t *testing.T, w *simnet.World) string {
+func forwarding(t *testing.T, w *simnet.Network) string {
 	t.Helper()
 	var b strings.Builder
 	err := w.Do(func() error {
@@ -82,7 +82,7 @@ func forwarding(t *testing.T, w *simnet.World) string {
 }
 
 // echoes counts what the echo of the direct flow got.
-func echoes(w *simnet.World) int {
+func echoes(w *simnet.Network) int {
 	n := 0
 	for _, r := range w.Requests() {
 		if r.Proto == "echo" {
@@ -93,7 +93,7 @@ func echoes(w *simnet.World) int {
 }
 
 // leftovers names the links and tables on the world's host that are custody's.
-func leftovers(t *testing.T, w *simnet.World) string {
+func leftovers(t *testing.T, w *simnet.Network) string {
 	t.Helper()
 	var left []string
 	err := w.Do(func() error {

@@ -17,7 +17,7 @@ import (
 
 // newSite returns a user on the world's host. The world's authority is trusted
 // there, and a workspace holds its certificate for the guest.
-func newSite(t *testing.T) (*door, *simnet.World) {
+func newSite(t *testing.T) (*door, *simnet.Network) {
 	t.Helper()
 	w, err := simnet.New(t.Context())
 	if err != nil {
@@ -147,7 +147,7 @@ func TestDeniedFetch(t *testing.T) {
 }
 
 // download starts a run that fetches without end and returns when bytes flow.
-func (d *door) download(w *simnet.World, script string) (*exec.Cmd, *bytes.Buffer) {
+func (d *door) download(w *simnet.Network, script string) (*exec.Cmd, *bytes.Buffer) {
 	d.Helper()
 	cmd := d.command("run", "--workdir", d.dir, "--", "sh", "-c", script)
 	var out bytes.Buffer

@@ -86,7 +86,7 @@ func writeHosts(out io.Writer, hosts []simnet.Host) error {
 
 // worldRedactor knows the key of the world's model, those values of the command's project that can be read without minting,
 // and patterns of secrets. dir is that of the project's file.
-func (a *app) worldRedactor(w *simnet.World, p project.File, dir string) (*redact.Redactor, error) {
+func (a *app) worldRedactor(w *simnet.Network, p project.File, dir string) (*redact.Redactor, error) {
 	h, err := a.home()
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func policyOf(argv []string) string {
 
 // inWorld runs a command that trusts the world's authority, and has the key of its model in
 // WORLD_LLM_KEY.
-func (a *app) inWorld(w *simnet.World, argv []string) (code int, err error) {
+func (a *app) inWorld(w *simnet.Network, argv []string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "custody-world-")
 	if err != nil {
 		return 0, err
@@ -150,7 +150,7 @@ func (a *app) inWorld(w *simnet.World, argv []string) (code int, err error) {
 
 // reportSeen reports the requests that servers got and what reached the attacker. What was seen of a packet is its beginning
 // only, and masked before it is shortened. The DNS queries of the project's own resolver are reported apart: the policy allows them.
-func (a *app) reportSeen(w *simnet.World, red *redact.Redactor, p project.File) error {
+func (a *app) reportSeen(w *simnet.Network, red *redact.Redactor, p project.File) error {
 	for _, r := range w.Requests() {
 		a.say(fmt.Sprintf("a server got: %s %s%s", r.Method, r.Host, r.URI))
 	}

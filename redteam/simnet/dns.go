@@ -50,33 +50,38 @@ func Rebinding() map[string][]netip.Addr {
 
 // zones answers for all of Zone and for the attacker's names.
 type zones struct {
-	world     *World
+	record    *log
 	rebinding map[string][]netip.Addr
 
 	mu   sync.Mutex     // guards asked
 	turn map[string]int // how often a name that changes was asked for
 }
 
+func newZones(record *log) *zones {
+	return &zones{record: record, rebinding: Rebinding(), turn: map[string]int{}}
+}
+
 // serveDNS starts the resolver: UDP, TCP and DoT, over IPv4 and IPv6.
-func (w *World) serveDNS() error {
-	z := &zones{world: w, rebinding: Rebinding(), turn: map[string]int{}}
+func (n *Network) serveDNS() error {
+	z := newZones(&n.log)
 	var errs []error
 	for _, at := range []netip.AddrPort{Resolver4, Resolver6} {
 		dot := netip.AddrPortFrom(at.Addr(), 853)
-		errs = append(errs, w.dnsOver(w.world, at, "udp", z), w.dnsOver(w.world, at, "tcp", z), w.dnsOver(w.world, dot, "tcp-tls", z))
+		errs = append(errs, n.serveZones(z, n.spaces.world, at, "udp"), n.serveZones(z, n.spaces.world, at, "tcp"), n.serveZones(z, n.spaces.world, dot, "tcp-tls"))
 	}
 	return errors.Join(errs...)
 }
 
-func (w *World) dnsOver(s *space, at netip.AddrPort, proto string, h dns.Handler) error {
-	srv := &dns.Server{Net: proto, Handler: over{h, proto}}
+// serveZones starts a name server for z.
+func (n *Network) serveZones(z *zones, s *space, at netip.AddrPort, proto string) error {
+	srv := &dns.Server{Net: proto, Handler: over{z, proto}}
 	err := s.do(func() (err error) {
 		if proto == "udp" {
 			srv.PacketConn, err = net.ListenPacket("udp", at.String())
 			return err
 		}
 		if srv.Listener, err = net.Listen("tcp", at.String()); err == nil && proto == "tcp-tls" {
-			srv.Listener = tls.NewListener(srv.Listener, &tls.Config{Certificates: []tls.Certificate{w.ca.site}})
+			srv.Listener = tls.NewListener(srv.Listener, &tls.Config{Certificates: []tls.Certificate{n.ca.site}})
 		}
 		return err
 	})
@@ -85,9 +90,9 @@ func (w *World) dnsOver(s *space, at netip.AddrPort, proto string, h dns.Handler
 	}
 	started := make(chan struct{})
 	srv.NotifyStartedFunc = func() { close(started) }
-	w.work.Go(func() { srv.ActivateAndServe() }) // ends with an error of its socket when that is closed
+	n.services.work.Go(func() { srv.ActivateAndServe() }) // ends with an error of its socket when that is closed
 	<-started
-	w.own(closerFunc(srv.Shutdown))
+	n.services.own(closerFunc(srv.Shutdown))
 	return nil
 }
 
@@ -138,10 +143,9 @@ func (z *zones) log(rw dns.ResponseWriter, m *dns.Msg) (name, proto string) {
 	}
 	src, _ := netip.ParseAddrPort(rw.RemoteAddr().String())
 	dst, _ := netip.ParseAddrPort(rw.LocalAddr().String())
-	w := z.world
-	add(&w.log, &w.log.queries, Query{Time: time.Now(), Name: name, Type: dns.TypeToString[q.Qtype], Proto: proto, Src: src, Options: options(m)})
+	add(z.record, &z.record.queries, Query{Time: time.Now(), Name: name, Type: dns.TypeToString[q.Qtype], Proto: proto, Src: src, Options: options(m)})
 	if !dns.IsSubDomain(Zone+".", dns.CanonicalName(q.Name)) {
-		w.note(Sighting{Where: AtResolver, Proto: "dns", Src: src, Dst: dst, Text: name + " " + dns.TypeToString[q.Qtype]})
+		z.record.note(Sighting{Where: AtResolver, Proto: "dns", Src: src, Dst: dst, Text: name + " " + dns.TypeToString[q.Qtype]})
 	}
 	return name, proto
 }

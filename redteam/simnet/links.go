@@ -11,8 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (w *World) spaces() (err error) {
-	for name, s := range map[string]**space{"site": &w.site, "world": &w.world, "rest": &w.rest} {
+// spaces are the network's namespaces. See the package's drawing.
+type spaces struct{ site, world, rest *space }
+
+// make makes the namespaces.
+func (n *spaces) make() (err error) {
+	for name, s := range map[string]**space{"site": &n.site, "world": &n.world, "rest": &n.rest} {
 		if *s, err = newSpace(name); err != nil {
 			return err
 		}
@@ -33,31 +37,42 @@ func (w *World) spaces() (err error) {
 	return nil
 }
 
-// links lays the wires and the routes.
-func (w *World) links() error {
+// close removes the namespaces.
+func (n *spaces) close() error {
+	var errs []error
+	for _, s := range []*space{n.site, n.world, n.rest} {
+		if s != nil {
+			errs = append(errs, s.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// link lays the wires and the routes.
+func (n *spaces) link() error {
 	err := errors.Join(
-		wire(w.site, "site0", w.world, "up0"),
-		wire(w.world, "out0", w.rest, "rest0"),
+		wire(n.site, "site0", n.world, "up0"),
+		wire(n.world, "out0", n.rest, "rest0"),
 	)
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		w.site.addresses("site0", "93.184.1.2/24", "10.66.0.2/24", "2600:dead:1::2/64", "fd66::2/64"),
-		w.site.via("site0", "93.184.1.1", "2600:dead:1::1"),
+		n.site.addresses("site0", "93.184.1.2/24", "10.66.0.2/24", "2600:dead:1::2/64", "fd66::2/64"),
+		n.site.via("site0", "93.184.1.1", "2600:dead:1::1"),
 
-		w.world.addresses("up0", "93.184.1.1/24", "10.66.0.1/24", "2600:dead:1::1/64", "fd66::1/64"),
-		w.world.addresses("lo", Resolver4.Addr().String()+"/32", Resolver6.Addr().String()+"/128", Direct6.String()+"/128", Quiet6.String()+"/128"),
-		w.world.local(hosts4, hosts6, many4),
-		w.world.addresses("out0", "93.184.66.1/24", "2600:dead:66::1/64"),
-		w.world.via("out0", "93.184.66.66", "2600:dead:66::66"),
+		n.world.addresses("up0", "93.184.1.1/24", "10.66.0.1/24", "2600:dead:1::1/64", "fd66::1/64"),
+		n.world.addresses("lo", Resolver4.Addr().String()+"/32", Resolver6.Addr().String()+"/128", Direct6.String()+"/128", Quiet6.String()+"/128"),
+		n.world.local(hosts4, hosts6, many4),
+		n.world.addresses("out0", "93.184.66.1/24", "2600:dead:66::1/64"),
+		n.world.via("out0", "93.184.66.66", "2600:dead:66::66"),
 
-		w.rest.addresses("rest0", "93.184.66.66/24", "2600:dead:66::66/64"),
-		w.rest.via("rest0", "93.184.66.1", "2600:dead:66::1"),
-		w.rest.everything("rest0"),
+		n.rest.addresses("rest0", "93.184.66.66/24", "2600:dead:66::66/64"),
+		n.rest.via("rest0", "93.184.66.1", "2600:dead:66::1"),
+		n.rest.everything("rest0"),
 
-		know(w.site, "site0", w.world, "up0"),
-		know(w.world, "out0", w.rest, "rest0"),
+		know(n.site, "site0", n.world, "up0"),
+		know(n.world, "out0", n.rest, "rest0"),
 	)
 }
 

@@ -10,8 +10,8 @@ import (
 
 // UseResolver gives programs that Start and Run start from now on an /etc/resolv.conf that names the world's resolver. They
 // get a mount namespace for it, to which the mounts of the machine spread, and out of which none do.
-func (w *World) UseResolver() error {
-	err := w.site.do(func() error {
+func (n *Network) UseResolver() error {
+	err := n.spaces.site.do(func() error {
 		f, err := os.CreateTemp("", "custody-resolv-")
 		if err != nil {
 			return err

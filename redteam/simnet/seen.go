@@ -2,6 +2,7 @@ package simnet
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -94,54 +95,50 @@ func add[T any](l *log, list *[]T, item T) {
 }
 
 // note records a sighting.
-func (w *World) note(s Sighting) {
+func (l *log) note(s Sighting) {
 	if s.Time.IsZero() {
 		s.Time = time.Now()
 	}
 	s.Text = strings.ToValidUTF8(s.Text, "\uFFFD")
-	add(&w.log, &w.log.sightings, s)
+	add(l, &l.sightings, s)
+}
+
+// visited records a sighting of a connection.
+func (l *log) visited(c net.Conn, where Where, text string) {
+	l.note(Sighting{Where: where, Proto: "tcp", Src: addrOf(c.RemoteAddr()), Dst: addrOf(c.LocalAddr()), Text: text})
+}
+
+// lose counts n entries that the log does not have.
+func (l *log) lose(n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost += n
+}
+
+// all returns one of the log's lists as it is now.
+func all[T any](l *log, list *[]T) []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(*list)
 }
 
 // Seen returns all sightings so far, in order.
-func (w *World) Seen() []Sighting {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	return slices.Clone(w.log.sightings)
-}
+func (n *Network) Seen() []Sighting { return all(&n.log, &n.log.sightings) }
 
-// Queries returns the questions that reached the resolver so far, in order.
-func (w *World) Queries() []Query {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	return slices.Clone(w.log.queries)
-}
+// Queries returns the queries that reached the resolver so far, in order.
+func (n *Network) Queries() []Query { return all(&n.log, &n.log.queries) }
 
 // Requests returns what reached the web servers and echoes so far, in order.
-func (w *World) Requests() []Request {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	return slices.Clone(w.log.requests)
-}
+func (n *Network) Requests() []Request { return all(&n.log, &n.log.requests) }
 
-// Talks returns the connections to web servers so far: each when it has ended,
-// with whatever was said on it, whether a server took it for a request or not, and before that
-// when its client asked for a name in TLS.
-func (w *World) Talks() []Talk {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	return slices.Clone(w.log.talks)
-}
+// Talks returns the connections to web servers so far, with all bytes that their clients sent: each when it has ended,
+// and before that when its client sent a server name in TLS.
+func (n *Network) Talks() []Talk { return all(&n.log, &n.log.talks) }
 
-// Lost returns how many packets the watchers missed and how many entries had no
-// room. When it is not 0, that nothing was seen proves nothing.
-func (w *World) Lost() uint64 {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	return w.log.lost
-}
-
-func (w *World) lose(n uint64) {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	w.log.lost += n
+// Lost returns how many packets the watchers missed and how many entries the log had no
+// room for. Unless it is 0, an empty list of sightings proves nothing.
+func (n *Network) Lost() uint64 {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	return n.log.lost
 }

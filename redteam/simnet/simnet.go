@@ -27,11 +27,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/exec"
-	"sync"
 
 	"github.com/custody-project/custody/redteam/simnet/llmapi"
 )
@@ -104,98 +102,70 @@ var (
 // addresses, and of which no one in a sandbox may know.
 var CanaryPorts = []uint16{22, 2375, 8080}
 
-// World is the simulated internet. Its methods may be called concurrently.
-type World struct {
-	site, world, rest *space
-	ca                *authority
-	log               log
-	model             *llmapi.Server
-	modelKey          string
-
-	mu      sync.Mutex // guards closers
-	closers []io.Closer
-	work    sync.WaitGroup // all that serves and watches
+// Network is the simulated internet. Its methods are safe for concurrent use.
+type Network struct {
+	spaces   spaces
+	services services
+	ca       *authority
+	log      log
+	model    *llmapi.Server
+	modelKey string
 }
 
-// New makes a world. It needs root, or CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_NET_RAW.
-func New(ctx context.Context) (w *World, err error) {
-	w = &World{modelKey: "sk-world-" + rand.Text()}
-	w.model = llmapi.New(w.modelKey)
+// New makes a network. It needs root, or CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_NET_RAW.
+func New(ctx context.Context) (n *Network, err error) {
+	n = &Network{modelKey: "sk-world-" + rand.Text()}
+	n.model = llmapi.New(n.modelKey)
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("make the simulated internet: %w", err), w.Close())
-			w = nil
+			err = errors.Join(fmt.Errorf("make the simulated internet: %w", err), n.Close())
+			n = nil
 		}
 	}()
-	if w.ca, err = newAuthority(); err != nil {
-		return w, err
+	if n.ca, err = newAuthority(); err != nil {
+		return n, err
 	}
-	for _, make := range []func() error{w.spaces, w.links, w.watch, w.serveDNS, w.serveWeb, w.serveEcho, w.serveAttacker, w.canaries} {
+	for _, make := range []func() error{n.spaces.make, n.spaces.link, n.watch, n.serveDNS, n.serveWeb, n.serveEcho, n.serveAttacker, n.canaries} {
 		if err := errors.Join(context.Cause(ctx), make()); err != nil {
-			return w, err
+			return n, err
 		}
 	}
-	return w, nil
+	return n, nil
 }
 
 // Do calls f on a thread that is in the host's namespace: sockets that f makes
 // and processes that it starts stay there. f must not wait long: it has the thread to itself.
-func (w *World) Do(f func() error) error { return w.site.do(f) }
+func (n *Network) Do(f func() error) error { return n.spaces.site.do(f) }
 
 // Start starts a program in the host's namespace, as cmd.Start does elsewhere.
 // The thread that is its parent lives until Close, so Pdeathsig may be used.
-func (w *World) Start(cmd *exec.Cmd) error { return w.site.do(cmd.Start) }
+func (n *Network) Start(cmd *exec.Cmd) error { return n.spaces.site.do(cmd.Start) }
 
 // Run starts a program as Start does and waits for it.
-func (w *World) Run(cmd *exec.Cmd) error {
-	if err := w.Start(cmd); err != nil {
+func (n *Network) Run(cmd *exec.Cmd) error {
+	if err := n.Start(cmd); err != nil {
 		return err
 	}
 	return cmd.Wait()
 }
 
-// Site returns the host's network namespace. It belongs to the World: the caller does not close it.
-func (w *World) Site() *os.File { return w.site.file }
+// Site returns the host's network namespace. It belongs to the Network: the caller does not close it.
+func (n *Network) Site() *os.File { return n.spaces.site.file }
 
 // CA returns the certificate of the authority that all servers' certificates are from, as PEM.
-func (w *World) CA() []byte { return w.ca.pem }
+func (n *Network) CA() []byte { return n.ca.pem }
 
 // Roots returns it as a pool.
-func (w *World) Roots() *x509.CertPool { return w.ca.pool() }
+func (n *Network) Roots() *x509.CertPool { return n.ca.pool() }
 
 // Model is the server behind LLM. It logs what it served.
-func (w *World) Model() *llmapi.Server { return w.model }
+func (n *Network) Model() *llmapi.Server { return n.model }
 
 // ModelKey is the key that it wants, another one in each world.
-func (w *World) ModelKey() string { return w.modelKey }
+func (n *Network) ModelKey() string { return n.modelKey }
 
 // Close ends everything that serves, and lets go of the namespaces. Processes
 // that were started in the host's namespace are the caller's to end.
-func (w *World) Close() error {
-	w.mu.Lock()
-	closers := w.closers
-	w.closers = nil
-	w.mu.Unlock()
-	var errs []error
-	for _, c := range closers {
-		errs = append(errs, c.Close())
-	}
-	w.work.Wait()
-	for _, s := range []*space{w.site, w.world, w.rest} {
-		if s != nil {
-			errs = append(errs, s.close())
-		}
-	}
-	return errors.Join(errs...)
+func (n *Network) Close() error {
+	return errors.Join(n.services.close(), n.spaces.close())
 }
-
-// own has Close close c.
-func (w *World) own(c io.Closer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closers = append(w.closers, c)
-}
-
-type closerFunc func() error
-
-func (f closerFunc) Close() error { return f() }

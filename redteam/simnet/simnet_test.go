@@ -24,7 +24,7 @@ import (
 
 // The topology is drawn at the head of world.go.
 
-func newWorld(t *testing.T) *World {
+func newNetwork(t *testing.T) *Network {
 	t.Helper()
 	w, err := New(t.Context())
 	if err != nil {
@@ -39,7 +39,7 @@ func newWorld(t *testing.T) *World {
 }
 
 // dial connects from the host.
-func dial(w *World, network, to string) (c net.Conn, err error) {
+func dial(w *Network, network, to string) (c net.Conn, err error) {
 	err = w.Do(func() error {
 		c, err = (&net.Dialer{Timeout: 3 * time.Second}).Dial(network, to)
 		return err
@@ -47,7 +47,7 @@ func dial(w *World, network, to string) (c net.Conn, err error) {
 	return c, err
 }
 
-func client(w *World, to netip.AddrPort) *http.Client {
+func client(w *Network, to netip.AddrPort) *http.Client {
 	tr := &http.Transport{
 		DialContext:     func(_ context.Context, network, _ string) (net.Conn, error) { return dial(w, "tcp", to.String()) },
 		TLSClientConfig: &tls.Config{RootCAs: w.Roots()}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
@@ -55,7 +55,7 @@ func client(w *World, to netip.AddrPort) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-func get(t *testing.T, w *World, to netip.AddrPort, url string) string {
+func get(t *testing.T, w *Network, to netip.AddrPort, url string) string {
 	t.Helper()
 	res, err := client(w, to).Get(url)
 	if err != nil {
@@ -69,7 +69,7 @@ func get(t *testing.T, w *World, to netip.AddrPort, url string) string {
 	return res.Proto + " " + string(b)
 }
 
-func ask(t *testing.T, w *World, network string, server netip.AddrPort, name string, kind uint16) *dns.Msg {
+func ask(t *testing.T, w *Network, network string, server netip.AddrPort, name string, kind uint16) *dns.Msg {
 	t.Helper()
 	c, err := dial(w, network, server.String())
 	if err != nil {
@@ -92,7 +92,7 @@ func ask(t *testing.T, w *World, network string, server netip.AddrPort, name str
 // What a policy may allow works, and none of it is a sighting.
 func TestServices(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newNetwork(t)
 	for _, a := range []netip.Addr{Allowed4, Allowed6} {
 		https, plain := netip.AddrPortFrom(a, 443), netip.AddrPortFrom(a, 80)
 		if got := get(t, w, https, "https://"+Allowed+"/x?y"); got != "HTTP/2.0 "+Hello+": "+Allowed+" /x?y\n" {
@@ -138,7 +138,7 @@ func TestServices(t *testing.T) {
 // Whatever else leaves the host is seen, wherever it goes.
 func TestSightings(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newNetwork(t)
 	for i, c := range []struct {
 		network, to string
 		where       Where
@@ -200,7 +200,7 @@ func TestSightings(t *testing.T) {
 // Names that lead where none should.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newNetwork(t)
 	for kind, list := range Rebinding() {
 		var got []netip.Addr
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
@@ -242,7 +242,7 @@ func TestRebinding(t *testing.T) {
 // What a client sends to a server is kept even when it is no request that the server would take.
 func TestTalks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newNetwork(t)
 	raw, err := dial(w, "tcp", netip.AddrPortFrom(Allowed4, 443).String())
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestTalks(t *testing.T) {
 // git clones the repository, from a process in the host's namespace.
 func TestClone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newNetwork(t)
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca.pem")
 	if err := os.WriteFile(ca, w.CA(), 0o600); err != nil {
@@ -283,7 +283,7 @@ func TestClone(t *testing.T) {
 // Two worlds do not meet, and nothing is left of a world.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	a, b := newWorld(t), newWorld(t)
+	a, b := newNetwork(t), newNetwork(t)
 	c, err := dial(a, "udp", "93.184.66.66:9")
 	if err != nil {
 		t.Fatal(err)
@@ -294,20 +294,20 @@ func TestClose(t *testing.T) {
 	if seen := b.Seen(); len(seen) > 0 {
 		t.Errorf("seen in b: %v", seen)
 	}
-	spaces := map[string]bool{}
-	for _, s := range []*space{b.site, b.world, b.rest} {
-		spaces[inode(t, fmt.Sprintf("/proc/self/fd/%d", s.file.Fd()))] = true
+	inodes := map[string]bool{}
+	for _, s := range []*space{b.spaces.site, b.spaces.world, b.spaces.rest} {
+		inodes[inode(t, fmt.Sprintf("/proc/self/fd/%d", s.file.Fd()))] = true
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	b.site, b.world, b.rest = nil, nil, nil
+	b.spaces = spaces{}
 	eventually(t, "let go of the namespaces", func() bool {
 		links, _ := filepath.Glob("/proc/self/task/*/ns/net")
 		files, _ := filepath.Glob("/proc/self/fd/*")
 		return !slices.ContainsFunc(append(links, files...), func(path string) bool {
 			id, err := os.Readlink(path)
-			return err == nil && spaces[id]
+			return err == nil && inodes[id]
 		})
 	})
 	if _, err := New(canceled()); !errors.Is(err, context.Canceled) {
@@ -386,7 +386,7 @@ func FuzzParse(f *testing.F) {
 
 // The model answers at its own name, over both protocols and families, for its key only.
 func TestModel(t *testing.T) {
-	w := newWorld(t)
+	w := newNetwork(t)
 	for _, host := range []netip.Addr{LLM4, LLM6} {
 		post := func(name, key string) (int, string) {
 			long := strings.Repeat("word ", 5000) // a body that the log does not hold; "user" is a word, too
@@ -428,7 +428,7 @@ func TestModel(t *testing.T) {
 // TestHosts: each name that is listed leads to the addresses beside it, and something answers at each port beside it.
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newNetwork(t)
 	for _, h := range Hosts() {
 		name := strings.Replace(h.Name, "*", "any", 1)
 		var got []netip.Addr
@@ -474,7 +474,7 @@ func TestUseResolver(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	w := newWorld(t)
+	w := newNetwork(t)
 	if err := w.UseResolver(); err != nil {
 		t.Fatal(err)
 	}

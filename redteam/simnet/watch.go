@@ -14,7 +14,7 @@ import (
 
 // watcher takes every frame that comes in by an interface.
 type watcher struct {
-	world *World
+	log   *log
 	where Where
 	file  *os.File
 	skip  []int // interfaces that others watch, or no one
@@ -23,21 +23,21 @@ type watcher struct {
 }
 
 // watch starts the watchers: the attacker's interface, the wire, and all other interfaces of the host.
-func (w *World) watch() error {
+func (n *Network) watch() error {
 	anything := func(p packet) bool { return !p.neighbourly() }
 	uninvited := func(p packet) bool { return anything(p) && !isService(p) }
 	noStrays := func(minds func(packet) bool) func(packet) bool {
 		return func(p packet) bool { return minds(p) && !strays(p) }
 	}
 	return errors.Join(
-		w.watchOn(w.rest, AtAttacker, "rest0", nil, noStrays(anything)),
-		w.watchOn(w.world, OnWire, "up0", nil, noStrays(uninvited)),
-		w.watchOn(w.site, AtHost, "", []string{"lo", "site0"}, uninvited),
+		n.watchOn(n.spaces.rest, AtAttacker, "rest0", nil, noStrays(anything)),
+		n.watchOn(n.spaces.world, OnWire, "up0", nil, noStrays(uninvited)),
+		n.watchOn(n.spaces.site, AtHost, "", []string{"lo", "site0"}, uninvited),
 	)
 }
 
-func (w *World) watchOn(s *space, where Where, name string, skip []string, minds func(packet) bool) error {
-	t := &watcher{world: w, where: where, minds: minds}
+func (n *Network) watchOn(s *space, where Where, name string, skip []string, minds func(packet) bool) error {
+	t := &watcher{log: &n.log, where: where, minds: minds}
 	index := 0
 	err := s.do(func() error {
 		if name != "" {
@@ -59,8 +59,7 @@ func (w *World) watchOn(s *space, where Where, name string, skip []string, minds
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", where, err)
 	}
-	w.own(t.file)
-	w.work.Go(t.run)
+	n.services.run(t.file, t.run)
 	return nil
 }
 
@@ -115,7 +114,7 @@ func (t *watcher) run() {
 func (t *watcher) take(frame []byte) {
 	p := parse(frame)
 	if t.minds(p) {
-		t.world.note(Sighting{
+		t.log.note(Sighting{
 			Time: time.Now(), Where: t.where, Proto: p.proto, Src: p.src, Dst: p.dst,
 			Text: string(p.payload[:min(len(p.payload), 512)]),
 		})
@@ -126,7 +125,7 @@ func (t *watcher) take(frame []byte) {
 func (t *watcher) countLost(control func(func(uintptr)) error) {
 	control(func(fd uintptr) {
 		if s, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil && s.Drops > 0 {
-			t.world.lose(uint64(s.Drops))
+			t.log.lose(uint64(s.Drops))
 		}
 	})
 }

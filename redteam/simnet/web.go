@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -28,7 +27,9 @@ var WebPorts = []uint16{80, 443, 8443}
 
 // web is all web servers of the world: one program, which answers for every name.
 type web struct {
-	world *World
+	log   *log
+	model http.Handler // answers at LLM
+	cert  tls.Certificate
 	repo  http.Handler
 	plain *http.Server // HTTP/1.1, inside TLS or not
 	two   *http2.Server
@@ -41,13 +42,13 @@ type web struct {
 }
 
 // serveWeb starts the web servers.
-func (w *World) serveWeb() error {
-	s := &web{world: w, repo: repository(), two: &http2.Server{}, queue: make(chan net.Conn), done: make(chan struct{}), open: map[net.Conn]bool{}}
+func (n *Network) serveWeb() error {
+	s := &web{log: &n.log, model: n.model, cert: n.ca.site, repo: repository(), two: &http2.Server{}, queue: make(chan net.Conn), done: make(chan struct{}), open: map[net.Conn]bool{}}
 	s.plain = &http.Server{Handler: s, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, talkKey{}, c)
 	}}
 	var listeners []net.Listener
-	err := w.world.do(func() error {
+	err := n.spaces.world.do(func() error {
 		for _, port := range WebPorts {
 			l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 			if err != nil {
@@ -58,14 +59,12 @@ func (w *World) serveWeb() error {
 		return nil
 	})
 	for i, l := range listeners {
-		w.own(l)
-		w.work.Go(func() { s.accept(l, WebPorts[i] != 80) })
+		n.services.run(l, func() { s.accept(l, WebPorts[i] != 80) })
 	}
 	if err != nil {
 		return fmt.Errorf("web servers: %w", err)
 	}
-	w.own(s)
-	w.work.Go(func() { s.plain.Serve(queueListener{s}) })
+	n.services.run(s, func() { s.plain.Serve(queueListener{s}) })
 	return nil
 }
 
@@ -101,13 +100,13 @@ func (s *web) talk(raw net.Conn, secret bool) {
 		raw.Close()
 		return
 	}
-	defer s.world.heard(t)
+	defer t.keep(s.log)
 	if secret {
 		c := tls.Server(raw, &tls.Config{
-			Certificates: []tls.Certificate{s.world.ca.site}, NextProtos: []string{"h2", "http/1.1"},
+			Certificates: []tls.Certificate{s.cert}, NextProtos: []string{"h2", "http/1.1"},
 			GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 				t.sni = h.ServerName
-				s.world.heard(t) // already: a name is worth knowing of even if no more comes
+				t.keep(s.log) // already: a name is worth knowing of even if no more comes
 				return nil, nil
 			},
 		})
@@ -198,12 +197,12 @@ func (t *talk) Close() error {
 	return err
 }
 
-// heard keeps what the client of a connection has sent so far.
-func (w *World) heard(t *talk) {
+// keep logs what the client has sent so far.
+func (t *talk) keep(l *log) {
 	t.mu.Lock()
 	said := t.said
 	t.mu.Unlock()
-	add(&w.log, &w.log.talks, Talk{Time: t.began, SNI: t.sni, Src: addrOf(t.RemoteAddr()), Dst: addrOf(t.LocalAddr()), Said: said})
+	add(l, &l.talks, Talk{Time: t.began, SNI: t.sni, Src: addrOf(t.RemoteAddr()), Dst: addrOf(t.LocalAddr()), Said: said})
 }
 
 func addrOf(a net.Addr) netip.AddrPort {
@@ -225,7 +224,7 @@ func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	s.note(r)
 	switch {
 	case r.Host == LLM && sni(r) == LLM:
-		s.world.model.ServeHTTP(rw, r)
+		s.model.ServeHTTP(rw, r)
 	case strings.HasPrefix(r.URL.Path, "/repo.git/"):
 		http.StripPrefix("/repo.git", s.repo).ServeHTTP(rw, r)
 	case r.URL.Path == "/big":
@@ -261,7 +260,7 @@ func (s *web) note(r *http.Request) {
 	if t, ok := r.Context().Value(talkKey{}).(*talk); ok {
 		req.SNI, req.Src, req.Dst = t.sni, addrOf(t.RemoteAddr()), addrOf(t.LocalAddr())
 	}
-	add(&s.world.log, &s.world.log.requests, req)
+	add(s.log, &s.log.requests, req)
 }
 
 func (s *web) endless(rw http.ResponseWriter, r *http.Request, block []byte, every time.Duration) {
@@ -282,61 +281,4 @@ func (s *web) endless(rw http.ResponseWriter, r *http.Request, block []byte, eve
 			return
 		}
 	}
-}
-
-// serveEcho starts the echoes of Direct and Quiet: what they get is in Requests.
-func (w *World) serveEcho() error {
-	var errs []error
-	for _, a := range []netip.Addr{Direct4, Direct6, Quiet4, Quiet6} {
-		errs = append(errs, w.world.do(func() error {
-			l, err := net.Listen("tcp", netip.AddrPortFrom(a, 7000).String())
-			if err != nil {
-				return err
-			}
-			w.serve(l, w.echo)
-			p, err := net.ListenPacket("udp", netip.AddrPortFrom(a, 7001).String())
-			if err != nil {
-				return err
-			}
-			w.own(p)
-			w.work.Go(func() { w.echoPackets(p) })
-			return nil
-		}))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("echo: %w", err)
-	}
-	return nil
-}
-
-func (w *World) echo(c net.Conn) {
-	buf := make([]byte, 4096)
-	for {
-		n, err := c.Read(buf)
-		if err != nil {
-			return
-		}
-		w.echoed(buf[:n], c.RemoteAddr(), c.LocalAddr())
-		if _, err := c.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-func (w *World) echoPackets(p net.PacketConn) {
-	buf := make([]byte, 4096)
-	for {
-		n, from, err := p.ReadFrom(buf)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil {
-			w.echoed(buf[:n], from, p.LocalAddr())
-			p.WriteTo(buf[:n], from)
-		}
-	}
-}
-
-func (w *World) echoed(b []byte, src, dst net.Addr) {
-	add(&w.log, &w.log.requests, Request{Time: time.Now(), Proto: "echo", Body: string(b), Src: addrOf(src), Dst: addrOf(dst)})
 }

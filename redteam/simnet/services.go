@@ -1,0 +1,115 @@
+package simnet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// services are all servers and watchers of a network.
+type services struct {
+	mu      sync.Mutex // guards closers
+	closers []io.Closer
+	work    sync.WaitGroup // a goroutine for each of them
+}
+
+// close ends them and waits until they have ended.
+func (s *services) close() error {
+	s.mu.Lock()
+	closers := s.closers
+	s.closers = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, c := range closers {
+		errs = append(errs, c.Close())
+	}
+	s.work.Wait()
+	return errors.Join(errs...)
+}
+
+// run starts a service, which ends when c is closed.
+func (s *services) run(c io.Closer, serve func()) {
+	s.own(c)
+	s.work.Go(serve)
+}
+
+// own has close close c.
+func (s *services) own(c io.Closer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closers = append(s.closers, c)
+}
+
+// listenAll serves on ports of all addresses of a space.
+func (s *services) listenAll(at *space, ports []uint16, answer func(net.Conn)) error {
+	return at.do(func() error {
+		for _, port := range ports {
+			l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if err != nil {
+				return err
+			}
+			s.serve(l, answer)
+		}
+		return nil
+	})
+}
+
+// serve answers on a listener until close, which also ends its connections.
+func (s *services) serve(l net.Listener, answer func(net.Conn)) {
+	srv := &server{Listener: l, open: map[net.Conn]bool{}}
+	s.run(srv, func() { srv.run(answer) })
+}
+
+type closerFunc func() error
+
+func (f closerFunc) Close() error { return f() }
+
+type server struct {
+	net.Listener
+	talks sync.WaitGroup
+
+	mu    sync.Mutex // guards open
+	open  map[net.Conn]bool
+	ended bool
+}
+
+func (s *server) run(answer func(net.Conn)) {
+	defer s.talks.Wait()
+	for {
+		c, err := s.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		if s.ended {
+			c.Close()
+		} else {
+			s.open[c] = true
+			s.talks.Go(func() { s.talk(c, answer) })
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *server) talk(c net.Conn, answer func(net.Conn)) {
+	defer func() {
+		c.Close()
+		s.mu.Lock()
+		delete(s.open, c)
+		s.mu.Unlock()
+	}()
+	answer(c)
+}
+
+// Close ends the listener and its connections.
+func (s *server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for c := range s.open {
+		c.Close()
+	}
+	return s.Listener.Close()
+}
