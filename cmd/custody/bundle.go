@@ -40,21 +40,21 @@ func (c bundleCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
-	if err := writeFile(c.Out, func(w io.Writer) error { return h.Proofs().Bundle(a.ctx, w, "", run.ID, o) }); err != nil {
+	if err := regular.Replace(c.Out, func(w io.Writer) error { return h.Proofs().Bundle(a.ctx, w, "", run.ID, o) }); err != nil {
 		return err
 	}
-	a.say("wrote " + c.Out)
+	a.Say("wrote " + c.Out)
 	if root, err := h.Fleet().Root(); err == nil && !h.RunLogs().HasOf(store.TenantFilter(run.Tenant), run.ID) {
-		a.say("the run is another host's; send the verifier the fleet's root key separately: " + root)
+		a.Say("the run is another host's; send the verifier the fleet's root key separately: " + root)
 		return nil
 	}
 	key, retired, err := h.Keys().Of(run.ID)
 	switch {
 	case err != nil:
 	case retired:
-		a.say("send the verifier the public key that signed this run separately, which this host has retired since: " + key)
+		a.Say("send the verifier the public key that signed this run separately, which this host has retired since: " + key)
 	default:
-		a.say("send the verifier this host's public key separately: " + key)
+		a.Say("send the verifier this host's public key separately: " + key)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm"
@@ -45,7 +46,7 @@ func (c doctorCmd) Run(a *app) error {
 func (a *app) printFindings(found []doctor.Finding) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	for _, f := range found {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Grade, f.Name, clean(f.Detail))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Grade, f.Name, console.Clean(f.Detail))
 		if f.Hint != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", f.Hint)
 		}
@@ -83,8 +84,8 @@ func (a *app) isolation(h *host.Host) []doctor.Finding {
 	isolation := doctor.Finding{Name: "isolation", Grade: doctor.OK}
 	required, err := run.RequiredTier("", project.Default(), h)
 	var choice tier.Choice
-	if err = errors.Join(needRoot(), err); err == nil {
-		picker := run.TierPicker(h, t, a.say)
+	if err = errors.Join(run.RequireRoot(), err); err == nil {
+		picker := run.TierPicker(h, t, a.Say)
 		picker.Again = true
 		choice, err = picker.Pick(a.ctx, required)
 	}

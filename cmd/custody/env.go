@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact/pattern"
 )
@@ -30,7 +31,7 @@ func (a *app) warnEnv(file string, p project.File) (found int, err error) {
 		if v.Line > 0 {
 			at = fmt.Sprintf("%s:%d:%d", file, v.Line, v.Column)
 		}
-		a.say("warning: " + at + ": the plain variable " + v.Name + " looks like a credential; define a secret with deliver: {env: " + v.Name + "}")
+		a.Say("warning: " + at + ": the plain variable " + v.Name + " looks like a credential; define a secret with deliver: {env: " + v.Name + "}")
 		found++
 	}
 	return found, nil
@@ -45,7 +46,7 @@ func (a *app) printEnv(p project.File) error {
 	var errs []error
 	line := func(where string, vars []project.Variable) {
 		for _, v := range vars {
-			_, err := fmt.Fprintf(a.stdout, "  %s: %s\n", where, clean(mask.String(v.String())))
+			_, err := fmt.Fprintf(a.stdout, "  %s: %s\n", where, console.Clean(mask.String(v.String())))
 			errs = append(errs, err)
 		}
 	}

@@ -94,7 +94,7 @@ func (c exportCmd) once(a *app, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	o, err := h.Exporters().Options(opened, c.target(h), a.log)
+	o, err := h.Exporters().Options(opened, c.target(h), a.Log)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (c exportCmd) once(a *app, h *host.Host) error {
 		o.Dir = "" // dead letters are a named sink's
 	}
 	stats, err := export.Send(a.ctx, o, runs...)
-	a.say(fmt.Sprintf("sent %d events", stats.Sent))
+	a.Say(fmt.Sprintf("sent %d events", stats.Sent))
 	if stats.Dead > 0 {
 		err = errors.Join(err, fmt.Errorf("%d events were refused: %s", stats.Dead, stats.LastError))
 	}
@@ -121,7 +121,7 @@ func (c exportCmd) once(a *app, h *host.Host) error {
 // sayWrong prints how many of the records that were exported are known not to be what was signed.
 func (a *app) sayWrong(n uint64) {
 	if n > 0 {
-		a.say(fmt.Sprintf("%d of the records are not what a host signed, and have a mark that says why; custody fsck names all there are", n))
+		a.Say(fmt.Sprintf("%d of the records are not what a host signed, and have a mark that says why; custody fsck names all there are", n))
 	}
 }
 
@@ -181,10 +181,10 @@ func (c exportCmd) follow(a *app, h *host.Host) error {
 		return err
 	}
 	defer st.Close()
-	exporters, err := h.Exporters().Open(a.ctx, st, targets, a.log)
+	exporters, err := h.Exporters().Open(a.ctx, st, targets, a.Log)
 	defer func() {
 		for _, x := range exporters {
-			a.close(x)
+			a.Close(x)
 		}
 	}()
 	if err != nil {
@@ -194,7 +194,7 @@ func (c exportCmd) follow(a *app, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	defer a.close(m)
+	defer a.Close(m)
 	m.exporters(a.ctx, exporters)
 	var following sync.WaitGroup
 	errs := make([]error, len(exporters))
@@ -233,7 +233,7 @@ func (c exportCmd) redrive(a *app, h *host.Host) error {
 		return err
 	}
 	defer st.Close()
-	o, err := h.Exporters().Options(st, t, a.log)
+	o, err := h.Exporters().Options(st, t, a.Log)
 	if err != nil {
 		return err
 	}
@@ -241,6 +241,6 @@ func (c exportCmd) redrive(a *app, h *host.Host) error {
 		return err
 	}
 	n, err := export.Redrive(a.ctx, o)
-	a.say(fmt.Sprintf("sent %d events again", n))
+	a.Say(fmt.Sprintf("sent %d events again", n))
 	return errors.Join(err, o.Sink.Close())
 }

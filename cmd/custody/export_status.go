@@ -10,6 +10,7 @@ import (
 
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 )
 
 func (c exportCmd) status(a *app, h *host.Host) error {
@@ -29,7 +30,7 @@ func (c exportCmd) status(a *app, h *host.Host) error {
 			name += " (not in " + host.ConfigFile + ")"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\n", name, s.State, s.Sent, behindText(s.Behind), timeText(s.Since()), s.DeadKept,
-			timeText(s.LastSuccess), clean(lastError(s.Stats)))
+			timeText(s.LastSuccess), console.Clean(lastError(s.Stats)))
 	}
 	return errors.Join(err, w.Flush())
 }

@@ -17,7 +17,7 @@ func (c shipCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return h.Shipping().Ship(a.ctx, c.Differ, a.say)
+	return h.Shipping().Ship(a.ctx, c.Differ, a.Say)
 }
 
 type eraseCmd struct {
@@ -42,8 +42,8 @@ func (c eraseCmd) Run(a *app) error {
 	if err := h.Erasures().Erase(a.ctx, host.Erasure{Run: run.ID, Seq: c.Seq, Reason: c.Reason, By: c.By}); err != nil {
 		return err
 	}
-	a.say(fmt.Sprintf("erased seq %d of run %s; its hash stays, and the run verifies", c.Seq, run.ID))
-	a.say("copies that left this host (bundles, exports, back-ups) are not reached by this")
+	a.Say(fmt.Sprintf("erased seq %d of run %s; its hash stays, and the run verifies", c.Seq, run.ID))
+	a.Say("copies that left this host (bundles, exports, back-ups) are not reached by this")
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -37,13 +38,13 @@ func (c fsckCmd) Run(a *app) error {
 			return err
 		}
 	}
-	a.say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log: %d problems",
+	a.Say(fmt.Sprintf("%d runs, %d live and left out, %d segments, %d entries of the host's log: %d problems",
 		checked.Runs, checked.Live, checked.Segments, checked.Entries, len(checked.Problems)))
 	if checked.Unknown > 0 {
-		a.say(fmt.Sprintf("%d runs of other hosts are not checked: their keys are not known here (docs/keys.md)", checked.Unknown))
+		a.Say(fmt.Sprintf("%d runs of other hosts are not checked: their keys are not known here (docs/keys.md)", checked.Unknown))
 	}
 	if checked.Unasked != nil {
-		a.complain(checked.Unasked)
+		a.Complain(checked.Unasked)
 	}
 	switch {
 	case len(checked.Problems) > 0:
@@ -64,9 +65,9 @@ func (c fsckCmd) print(a *app, p host.Problem) error {
 		}
 		return json.NewEncoder(a.stdout).Encode(line)
 	}
-	fmt.Fprintf(a.stdout, "%s: %s\n", p.Name(), clean(p.Error()))
+	fmt.Fprintf(a.stdout, "%s: %s\n", p.Name(), console.Clean(p.Error()))
 	if hint := p.Hint(); hint != "" {
-		a.say("hint: " + hint)
+		a.Say("hint: " + hint)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets/local"
 	"github.com/custody-project/custody/store"
@@ -32,7 +33,7 @@ var hints = []struct {
 	{proof.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
 	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
 	{sandbox.ErrStepTime, "`time` of the step in the project's file says how long it may take"},
-	{errNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
+	{run.ErrNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},
 	{tier.ErrUnavailable, "`custody doctor` tries the tiers of this host again; a slow host may need a longer isolation.probe in host.yaml"},
 	{local.ErrRoot, "call custody with sudo from your own account, or name the user for commands in host.yaml: commands: {user: NAME}"},
 	{unix.EADDRINUSE, "another program listens there, perhaps another custody serve: end it, or give --listen 127.0.0.1:0"},

@@ -33,12 +33,12 @@ func (c ingestCmd) Run(a *app) error {
 	if err := a.service(h, "ingest"); err != nil {
 		return err
 	}
-	config, err := c.config(h, a.say)
+	config, err := c.config(h, a.Say)
 	if err != nil {
 		return err
 	}
 	opt := ship.IngestOptions{Refused: func(r ship.Refused) {
-		a.complain(fmt.Errorf("refused %s (%s), which is kept in the stream of the refused: %w", r.ID, r.Subject, r.Err))
+		a.Complain(fmt.Errorf("refused %s (%s), which is kept in the stream of the refused: %w", r.ID, r.Subject, r.Err))
 	}}
 	if len(c.Key) > 0 {
 		if opt.Keys, err = verifiers(a.ctx, "--key", c.Key); err != nil {
@@ -49,7 +49,7 @@ func (c ingestCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer a.close(m)
+	defer a.Close(m)
 	st, err := c.store(a, h)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c ingestCmd) Run(a *app) error {
 	var g *ship.Ingester
 	m.ingester(&opt, func() ship.Stats { return g.Stats() })
 	g = ship.NewIngester(config, st, opt)
-	a.say("taking segments from " + config.URL)
+	a.Say("taking segments from " + config.URL)
 	err = g.Run(a.ctx)
 	if a.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		err = nil // a signal ended it
@@ -95,7 +95,7 @@ func (c ingestCmd) store(a *app, h *host.Host) (store.Store, error) {
 			return st, err
 		}
 		if !warned {
-			a.say("the store cannot be reached yet, trying on: " + err.Error())
+			a.Say("the store cannot be reached yet, trying on: " + err.Error())
 		}
 		select {
 		case <-a.ctx.Done():

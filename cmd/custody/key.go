@@ -26,13 +26,13 @@ func (keyShowCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	a.say("the private key is kept " + h.Keys().Kept())
+	a.Say("the private key is kept " + h.Keys().Kept())
 	older, err := h.Keys().Older()
 	if err != nil {
 		return err
 	}
 	for _, r := range older {
-		a.say("runs before " + r.Time.UTC().Format(time.RFC3339) + " are signed by an older key: " + r.Old)
+		a.Say("runs before " + r.Time.UTC().Format(time.RFC3339) + " are signed by an older key: " + r.Old)
 	}
 	_, err = fmt.Fprintln(a.stdout, public)
 	return err
@@ -55,9 +55,9 @@ func (c keyRotateCmd) Run(a *app) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout, strings.TrimSpace(key.Public))
-	a.say("the new private key is kept " + h.Keys().Kept())
-	a.say("give the new public key to auditors and witnesses, beside the old one: runs that the old key signed verify with the old key only, what the new one signs with either, through the statement in each bundle")
-	a.say("if the old key may be stolen, auditors must stop trusting it: with it a thief can sign such a statement, too")
+	a.Say("the new private key is kept " + h.Keys().Kept())
+	a.Say("give the new public key to auditors and witnesses, beside the old one: runs that the old key signed verify with the old key only, what the new one signs with either, through the statement in each bundle")
+	a.Say("if the old key may be stolen, auditors must stop trusting it: with it a thief can sign such a statement, too")
 	return nil
 }
 
@@ -71,6 +71,6 @@ func (c keyIdentityCmd) Run(a *app) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout, recipient)
-	a.say("keep a copy of " + c.File + " in a safe place: without it nothing can be signed with the key that it opens")
+	a.Say("keep a copy of " + c.File + " in a safe place: without it nothing can be signed with the key that it opens")
 	return nil
 }

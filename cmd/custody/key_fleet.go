@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -33,7 +34,7 @@ func (c keyFleetNewCmd) Run(a *app) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout, public)
-	a.say("give it to auditors, and to the hosts as fleet: {root: KEY} in " + host.ConfigFile)
+	a.Say("give it to auditors, and to the hosts as fleet: {root: KEY} in " + host.ConfigFile)
 	return nil
 }
 
@@ -110,12 +111,12 @@ func (keyFleetListCmd) Run(a *app) error {
 		return err
 	}
 	if len(hosts) == 0 {
-		a.say("no host is enrolled here")
+		a.Say("no host is enrolled here")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	for _, e := range hosts {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", clean(e.Host.Host), e.Time.Format(time.DateTime), clean(e.Key))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", console.Clean(e.Host.Host), e.Time.Format(time.DateTime), console.Clean(e.Key))
 	}
 	return w.Flush()
 }

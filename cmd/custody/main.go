@@ -7,19 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/run"
 )
@@ -78,10 +76,17 @@ type app struct {
 	store  string // of --store
 	// command is what was called, such as "custody key rotate".
 	command string
-	// mask takes the values of secrets out of Custody's own words, once there are any; nil: there are none.
-	mask func(string) string
-	// log is where a service's words go, instead of lines for a person; nil: there is a person.
-	log *slog.Logger
+	*console.Messages
+}
+
+// newApp returns an app whose messages go to stderr.
+func newApp(stdin *os.File, stdout, stderr io.Writer) *app {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	a.Messages = &console.Messages{Out: stderr, Name: "custody", Describe: func(err error) (text, h string) {
+		err = a.withHelp(err)
+		return wording(err), hint(err)
+	}}
+	return a
 }
 
 // noCore keeps this process and those that it begins, which have keys and values in their memory, from writing it
@@ -113,19 +118,19 @@ func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)() // the first signal asks for an end, a second one makes it
-	stderr, err := ownStderr()
+	stderr, err := console.OwnStderr()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "custody:", err)
 		return exitFailed
 	}
-	stdout := &output{file: os.Stdout, ctx: ctx}
-	a := &app{stdin: os.Stdin, stdout: stdout, stderr: &output{file: stderr, ctx: ctx}}
-	a.ctx = flock.WithNotice(ctx, a.say)
+	stdout := console.NewOutput(ctx, os.Stdout)
+	a := newApp(os.Stdin, stdout, console.NewOutput(ctx, stderr))
+	a.ctx = flock.WithNotice(ctx, a.Say)
 	if err := noCore(); err != nil { // most commands may hold the signing key
-		a.complain(err)
+		a.Complain(err)
 		return exitFailed
 	}
-	a.adopt()
+	a.Adopt()
 	var c cli
 	done := false
 	parser := a.newParser(&c, func() { done = true })
@@ -137,15 +142,15 @@ func execute(args []string) int {
 		return 0
 	}
 	if err != nil {
-		a.complain(parseMisuse(err))
+		a.Complain(parseMisuse(err))
 		return exitUsage
 	}
 	a.store = c.Store
 	a.sweep()
 	a.command = words.Selected().FullPath()
 	code := a.code(words.Run(a))
-	if err := stdout.failed(); err != nil && code == 0 { // what was asked for did not get there whole
-		a.complain(err)
+	if err := stdout.Err(); err != nil && code == 0 { // what was asked for did not get there whole
+		a.Complain(err)
 		return exitFailed
 	}
 	return code
@@ -153,11 +158,11 @@ func execute(args []string) int {
 
 // sweep puts back what runs that were killed have changed of the host's network. Each command does, if it may.
 func (a *app) sweep() {
-	if needRoot() != nil {
+	if run.RequireRoot() != nil {
 		return // then there is nothing of ours
 	}
 	if err := egress.Sweep(a.ctx); err != nil {
-		a.complain(err)
+		a.Complain(err)
 	}
 }
 
@@ -170,45 +175,8 @@ func (a *app) code(err error) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	a.complain(err)
+	a.Complain(err)
 	return exitFailed
-}
-
-// say writes Custody's own words, each line of them beginning with its name.
-func (a *app) say(text string) {
-	if a.mask != nil {
-		text = a.mask(text)
-	}
-	if a.log != nil {
-		a.log.Info(clean(text))
-		return
-	}
-	for line := range strings.SplitSeq(text, "\n") {
-		fmt.Fprintf(a.stderr, "custody: %s\n", clean(line))
-	}
-}
-
-// complain writes an error and what can be done about it.
-func (a *app) complain(err error) {
-	err = a.withHelp(err)
-	if a.log != nil {
-		a.log.Error(clean(wording(err)), "hint", hint(err))
-		return
-	}
-	a.say(wording(err))
-	if h := hint(err); h != "" {
-		a.say("hint: " + h)
-	}
-}
-
-// clean keeps text that others could have chosen from moving the cursor, and from being seen as another.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.C, r) && r != '\t' || unicode.In(r, unicode.Zl, unicode.Zp) { // bidirectional overrides are of C
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }
 
 // open opens $CUSTODY_HOME and cleans up after runs that died.
@@ -224,8 +192,8 @@ func (a *app) open() (*host.Host, error) {
 // tidy closes the records of runs that died and removes what is left of their
 // VMs. It reports what it cannot do, and the command goes on.
 func (a *app) tidy(h *host.Host) {
-	if err := run.Tidy(a.ctx, h, a.say); err != nil {
-		a.complain(err)
+	if err := run.Tidy(a.ctx, h, a.Say); err != nil {
+		a.Complain(err)
 	}
 }
 
@@ -238,7 +206,7 @@ func (a *app) home() (*host.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Warn = a.say
+	h.Warn = a.Say
 	if a.store != "" {
 		h.UseStore(a.store)
 	}

@@ -34,7 +34,7 @@ func (a *app) meter(address string) (*meters, error) {
 	m.stop = stop
 	m.done.Go(func() {
 		if err := m.ServeOn(ctx, l); err != nil {
-			a.complain(err)
+			a.Complain(err)
 		}
 	})
 	return m, nil

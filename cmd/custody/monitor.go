@@ -32,7 +32,7 @@ func (c monitorCmd) Run(a *app) error {
 	}
 	defer func() {
 		if err := m.Close(); err != nil {
-			a.complain(err)
+			a.Complain(err)
 		}
 	}()
 	var code error

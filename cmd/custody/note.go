@@ -164,7 +164,7 @@ func (c notesCmd) Run(a *app) error {
 		return c.lines(a, notes, at, opt)
 	}
 	if len(notes) == 0 {
-		a.say(run.ID + " has no notes")
+		a.Say(run.ID + " has no notes")
 	}
 	opt.Zone = zone
 	return replay.NoteList(a.stdout, notes, at, opt)
@@ -192,7 +192,7 @@ func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row,
 func (a *app) notesOn(st host.Reader, run store.Run) ([]replay.Note, error) {
 	all, err := replay.ReadNotes(run, st.Search(a.ctx, replay.NotesQuery(run, maxNotes)))
 	if err == nil && len(all) == maxNotes {
-		a.say(fmt.Sprintf("the run has more notes than %d: the oldest are left out", maxNotes))
+		a.Say(fmt.Sprintf("the run has more notes than %d: the oldest are left out", maxNotes))
 	}
 	return all, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/notify"
 )
 
@@ -34,9 +35,9 @@ func (c notifyTestCmd) Run(a *app) error {
 	failed := false
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	for _, r := range results {
-		answer := "ok\t" + clean(r.Answer)
+		answer := "ok\t" + console.Clean(r.Answer)
 		if r.Err != nil {
-			failed, answer = true, "FAILED\t"+clean(r.Err.Error())
+			failed, answer = true, "FAILED\t"+console.Clean(r.Err.Error())
 		}
 		fmt.Fprintf(w, "%s\t%s\n", r.Name, answer)
 	}
@@ -61,7 +62,7 @@ func (notifyLsCmd) Run(a *app) error {
 		if !s.Last.IsZero() {
 			last = s.Last.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.Waiting, s.Delivered, s.Dropped, last, orNone(clean(s.Error)))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.Waiting, s.Delivered, s.Dropped, last, console.OrDash(console.Clean(s.Error)))
 	}
 	return w.Flush()
 }
@@ -73,7 +74,7 @@ func (notifySendCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return notify.Deliver(a.ctx, h.Notifications(), h.Config().Notify, a.say)
+	return notify.Deliver(a.ctx, h.Notifications(), h.Config().Notify, a.Say)
 }
 
 // notifyFailed sends that a check found something. h may be nil; a host without a usable home sends nothing.
@@ -84,8 +85,8 @@ func (a *app) notifyFailed(h *host.Host, run, detail string) {
 			return
 		}
 	}
-	n := h.Notifier(a.ctx, notify.Message{}, a.say)
-	n.Send(notify.Message{Type: notify.Verify, Severity: "alert", Run: run, Detail: clean(detail)})
+	n := h.Notifier(a.ctx, notify.Message{}, a.Say)
+	n.Send(notify.Message{Type: notify.Verify, Severity: "alert", Run: run, Detail: console.Clean(detail)})
 	n.Close()
 }
 

@@ -49,7 +49,7 @@ func (c policyCheckCmd) Run(a *app) error {
 func (a *app) warn(file string, warnings []netpolicy.Warning) {
 	slices.SortStableFunc(warnings, func(x, y netpolicy.Warning) int { return cmp.Compare(x.Rule.Line, y.Rule.Line) })
 	for _, w := range warnings {
-		a.say(fmt.Sprintf("warning: %s: %s; %s", at(file, w.Rule), w.Message, w.Hint))
+		a.Say(fmt.Sprintf("warning: %s: %s; %s", at(file, w.Rule), w.Message, w.Hint))
 	}
 }
 

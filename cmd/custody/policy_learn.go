@@ -34,21 +34,21 @@ func (c policyLearnCmd) Run(a *app) error {
 		return err
 	}
 	for _, n := range s.Notes {
-		a.say(n)
+		a.Say(n)
 	}
 	if s.Asked == 0 {
-		a.say("run " + run + " asked for nothing outside of its sandbox")
+		a.Say("run " + run + " asked for nothing outside of its sandbox")
 		return nil
 	}
 	for _, q := range s.Left {
-		a.say("not learnt: " + q.String() + ": if this is meant, write the rule by hand")
+		a.Say("not learnt: " + q.String() + ": if this is meant, write the rule by hand")
 	}
 	if len(s.Diff) == 0 {
-		a.say(fmt.Sprintf("all traffic of run %s that rules should allow passes under %s as it is", run, name))
+		a.Say(fmt.Sprintf("all traffic of run %s that rules should allow passes under %s as it is", run, name))
 		return nil
 	}
 	a.warn("b/"+filepath.Base(name), s.Warnings)
-	a.say("this is what code in the sandbox asked for, good or bad: read each line before you take it; nothing was changed")
+	a.Say("this is what code in the sandbox asked for, good or bad: read each line before you take it; nothing was changed")
 	_, err = a.stdout.Write(s.Diff)
 	return err
 }

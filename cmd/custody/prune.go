@@ -10,6 +10,7 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 )
 
 type pruneCmd struct {
@@ -27,14 +28,14 @@ func (c pruneCmd) Run(a *app) error {
 		deleted, removed = "would delete", "would remove"
 	}
 	for _, run := range p.Deleted {
-		a.say(deleted + " run " + run)
+		a.Say(deleted + " run " + run)
 	}
 	for _, kept := range p.KeptRuns {
-		a.say("kept run " + kept.Run + ", which is due: " + strings.ReplaceAll(kept.Why.Error(), "\n", "; "))
+		a.Say("kept run " + kept.Run + ", which is due: " + strings.ReplaceAll(kept.Why.Error(), "\n", "; "))
 	}
-	a.say(fmt.Sprintf("%s %d segments (%s)", removed, p.Segments, units.BytesSize(float64(p.Bytes))))
+	a.Say(fmt.Sprintf("%s %d segments (%s)", removed, p.Segments, units.BytesSize(float64(p.Bytes))))
 	if p.Kept > 0 {
-		a.say(fmt.Sprintf("kept %d segments that are due: the store does not have them whole, or no checkpoint covers them yet", p.Kept))
+		a.Say(fmt.Sprintf("kept %d segments that are due: the store does not have them whole, or no checkpoint covers them yet", p.Kept))
 	}
 	return err
 }
@@ -76,13 +77,13 @@ func (a *app) holds(h *host.Host) error {
 		return err
 	}
 	if len(all) == 0 {
-		a.say("no run is held")
+		a.Say("no run is held")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RUN\tSINCE\tBY\tREASON")
 	for _, hold := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", hold.Run, hold.Time.Format("2006-01-02 15:04:05"), clean(hold.By), clean(hold.Reason))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", hold.Run, hold.Time.Format("2006-01-02 15:04:05"), console.Clean(hold.By), console.Clean(hold.Reason))
 	}
 	return w.Flush()
 }
@@ -102,7 +103,7 @@ func (a *app) deletedRuns(h *host.Host, asJSON bool) error {
 		return nil
 	}
 	if len(all) == 0 {
-		a.say("retention has deleted no run on this host")
+		a.Say("retention has deleted no run on this host")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)

@@ -13,8 +13,10 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redteam"
+	"github.com/custody-project/custody/run"
 )
 
 type redteamCmd struct {
@@ -31,7 +33,7 @@ func (c redteamCmd) Run(a *app) error {
 	if c.List {
 		return c.list(a, list)
 	}
-	if err := needRoot(); err != nil {
+	if err := run.RequireRoot(); err != nil {
 		return err
 	}
 	h, err := a.open()
@@ -87,7 +89,7 @@ func (c redteamCmd) attack(a *app, h *host.Host) (outcomes []redteam.Outcome, ru
 		ID: host.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redactor,
 		Facts: proof.Facts{RulesetDigest: start.RulesetDigest, Tier: start.Tier},
 		OnStall: func(err error) {
-			a.say("the suite's record cannot be written (" + err.Error() + "): it waits until it can")
+			a.Say("the suite's record cannot be written (" + err.Error() + "): it waits until it can")
 		}, OnResume: func() {},
 	})
 	if err != nil {
@@ -98,7 +100,7 @@ func (c redteamCmd) attack(a *app, h *host.Host) (outcomes []redteam.Outcome, ru
 	began := time.Now()
 	if _, err = record.Record(a.ctx, runRecord(&start)); err == nil {
 		outcomes, err = redteam.Suite{
-			Custody: program, Env: append(os.Environ(), "CUSTODY_HOME="+h.Dir), Own: record.ID, Recorder: record, Only: c.Only, Say: a.say,
+			Custody: program, Env: append(os.Environ(), "CUSTODY_HOME="+h.Dir), Own: record.ID, Recorder: record, Only: c.Only, Say: a.Say,
 		}.Run(a.ctx)
 	}
 	end := audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusDone, DurationNS: int64(time.Since(began)), ExitCode: new(int)}
@@ -108,7 +110,7 @@ func (c redteamCmd) attack(a *app, h *host.Host) (outcomes []redteam.Outcome, ru
 	_, ended := record.Record(keep, runRecord(&end))
 	closed, stored := record.Close(keep, wal.Sealed)
 	if stored != nil {
-		a.say("the store does not have all of the suite's run yet; the next custody command carries it over: " + stored.Error())
+		a.Say("the store does not have all of the suite's run yet; the next custody command carries it over: " + stored.Error())
 	}
 	return outcomes, record.ID, errors.Join(err, ended, closed)
 }
@@ -137,7 +139,7 @@ func (c redteamCmd) judge(a *app, outcomes []redteam.Outcome, run string) error 
 	} else if err := table(a, outcomes); err != nil {
 		return err
 	}
-	a.say(fmt.Sprintf("run %s: custody timeline %s", run, run))
+	a.Say(fmt.Sprintf("run %s: custody timeline %s", run, run))
 	if code := worst(outcomes); code != 0 {
 		return exitCode(code)
 	}
@@ -158,7 +160,7 @@ func table(a *app, outcomes []redteam.Outcome) error {
 			probes++
 			held += count(o.Holds())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", o.ID, o.Family, blocked, yes(o.Recorded), clean(o.Detail[:min(len(o.Detail), 160)]))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", o.ID, o.Family, blocked, yes(o.Recorded), console.Clean(o.Detail[:min(len(o.Detail), 160)]))
 	}
 	if err := w.Flush(); err != nil {
 		return err

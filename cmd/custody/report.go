@@ -20,6 +20,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
@@ -96,7 +97,7 @@ func (c reportCmd) runs(a *app, h *host.Host, st host.Reader, in report.Input) (
 	}
 	runs := slices.DeleteFunc(slices.Clone(all), func(r store.Run) bool { return r.Tenant != own })
 	if outside := outsideOf(own, all); outside != "" {
-		a.say(fmt.Sprintf("the report is about the tenant %s; not in it: %s", store.TenantFilter(own), outside))
+		a.Say(fmt.Sprintf("the report is about the tenant %s; not in it: %s", store.TenantFilter(own), outside))
 	}
 	return runs, nil
 }
@@ -176,10 +177,10 @@ func (c reportCmd) write(a *app, h *host.Host, st api.Source, r *report.Report) 
 			return err
 		}
 		defer dir.Close()
-		return writeIn(dir, path.Base(name), write)
+		return regular.ReplaceIn(dir, path.Base(name), write)
 	})
 	if err == nil {
-		a.say("wrote " + filepath.Join(c.Out, report.Folder+c.Framework+".html") + ", signed, and the runs' bundles beside it")
+		a.Say("wrote " + filepath.Join(c.Out, report.Folder+c.Framework+".html") + ", signed, and the runs' bundles beside it")
 		err = a.sayKeys(h, r)
 	}
 	return err
@@ -201,7 +202,7 @@ func (a *app) sayKeys(h *host.Host, r *report.Report) error {
 		}
 		if retired && !said[key] {
 			said[key] = true
-			a.say("an older key of this host signed some of these runs: give the verifier that one too, with a second --key: " + key)
+			a.Say("an older key of this host signed some of these runs: give the verifier that one too, with a second --key: " + key)
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,7 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 )
@@ -37,7 +39,7 @@ type runCmd struct {
 }
 
 func (c runCmd) Run(a *app) error {
-	if err := needHost(); err != nil {
+	if err := run.RequireHost(); err != nil {
 		return err
 	}
 	if len(c.Command) > 0 && c.Command[0] == "--" {
@@ -47,7 +49,7 @@ func (c runCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer a.close(meters)
+	defer a.Close(meters)
 	o, err := c.options(a)
 	if err != nil {
 		return err
@@ -60,8 +62,8 @@ func (c runCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer a.close(job)
-	a.mask = job.Mask
+	defer a.Close(job)
+	a.Mask = job.Mask
 	defer a.panicked()
 	res, err := job.Run(a.ctx)
 	if err != nil {
@@ -70,14 +72,29 @@ func (c runCmd) Run(a *app) error {
 	return c.finish(a, o.Home, res)
 }
 
+// attach returns what takes over the caller's terminal for the steps of a run.
+func (c runCmd) attach(a *app) func() (run.Console, func()) {
+	return func() (run.Console, func()) {
+		t := console.TakeTerminal(a.stdin, c.TTY)
+		out := run.Console{
+			Stdin: t.In, Stdout: a.stdout, Stderr: a.stderr, Live: term.IsTerminal(int(os.Stdout.Fd())),
+			Window: t.Window, Term: os.Getenv("TERM"), Signals: t.Signals, Resizes: t.Resizes,
+		}
+		if c.JSON {
+			out.Stdout, out.Stderr = nil, nil
+		}
+		return out, t.Restore
+	}
+}
+
 // options reads the project's file and puts together what the run is made from.
 func (c runCmd) options(a *app) (run.Options, error) {
 	o := run.Options{
 		Command: c.Command, Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out,
-		Version: version(), Accept: a.accepts(c.Trust), Attach: c.console(a), Notice: a.say, Problem: a.complain,
+		Version: version(), Accept: a.accepts(c.Trust), Attach: c.attach(a), Notice: a.Say, Problem: a.Complain,
 	}
 	if !c.Quiet {
-		o.Progress = a.say
+		o.Progress = a.Say
 	}
 	if o.File = c.Policy; o.File == "" {
 		o.File = project.Name
@@ -96,7 +113,7 @@ func (c runCmd) options(a *app) (run.Options, error) {
 		return o, usageError{fmt.Errorf("--secret is for a command after --: the steps of %s name their own", o.File)}
 	}
 	if o.Project.SHA256 != "" && !c.Quiet {
-		a.say("project file " + absolute(o.File))
+		a.Say("project file " + absolute(o.File))
 	}
 	if o.Env, err = project.ParseVariables(c.Env, os.LookupEnv); err != nil {
 		return o, err
@@ -135,13 +152,13 @@ func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 	brief, cancel := context.WithTimeoutCause(context.WithoutCancel(a.ctx), pruneTime, errors.New("the time for it at a run's end is over; `custody prune` goes on"))
 	defer cancel()
 	if _, err := h.Retention().Prune(brief, false); err != nil {
-		a.say("what host.yaml no longer keeps is still here: " + err.Error())
+		a.Say("what host.yaml no longer keeps is still here: " + err.Error())
 	}
 	if !c.Quiet {
-		a.say(fmt.Sprintf("run %s (%s): custody timeline %s", res.ID, res.Tier, res.ID))
+		a.Say(fmt.Sprintf("run %s (%s): custody timeline %s", res.ID, res.Tier, res.ID))
 	}
 	if err != nil {
-		a.complain(err)
+		a.Complain(err)
 	}
 	return exitCode(res.ExitCode)
 }
@@ -151,10 +168,10 @@ const pruneTime = time.Minute
 
 // late reports that the log has the whole run, and the store or a checkpoint does not, in one line.
 func (a *app) late(why error) {
-	a.say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
+	a.Say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
 		strings.ReplaceAll(strings.TrimSpace(why.Error()), "\n", "; ") + "); `custody ship` or any later run continues there")
 	if h := hint(why); h != "" {
-		a.say("hint: " + h)
+		a.Say("hint: " + h)
 	}
 }
 
@@ -174,14 +191,7 @@ func (a *app) printRecords(h *host.Host, id string) error {
 // panicked ends the program in order after a panic of its main goroutine, whose text may quote a value.
 func (a *app) panicked() {
 	if r := recover(); r != nil {
-		a.say(fmt.Sprintf("a mistake in custody's own code, please report it: %v\n%s", r, debug.Stack()))
+		a.Say(fmt.Sprintf("a mistake in custody's own code, please report it: %v\n%s", r, debug.Stack()))
 		os.Exit(exitFailed)
-	}
-}
-
-// close complains of what cannot be removed: what was done is not undone by it.
-func (a *app) close(c io.Closer) {
-	if err := c.Close(); err != nil {
-		a.complain(err)
 	}
 }

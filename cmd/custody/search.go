@@ -73,7 +73,7 @@ func (c searchCmd) print(a *app, hits iter.Seq2[store.Row, error], opt replay.Op
 	}
 	n, err := replay.Hits(a.stdout, hits, opt)
 	if err == nil && n == 0 {
-		a.say(noHits)
+		a.Say(noHits)
 	}
 	return err
 }
@@ -84,7 +84,7 @@ func (c searchCmd) printRuns(a *app, hits iter.Seq2[store.Row, error], opt repla
 		return err
 	}
 	if c.Limit > 0 && len(runs) > c.Limit {
-		a.say(fmt.Sprintf("%d runs have such records; the %d with the newest are shown: --limit 0 shows all", len(runs), c.Limit))
+		a.Say(fmt.Sprintf("%d runs have such records; the %d with the newest are shown: --limit 0 shows all", len(runs), c.Limit))
 		runs = runs[:c.Limit]
 	}
 	switch {
@@ -97,7 +97,7 @@ func (c searchCmd) printRuns(a *app, hits iter.Seq2[store.Row, error], opt repla
 		}
 		return nil
 	case len(runs) == 0:
-		a.say(noHits)
+		a.Say(noHits)
 		return nil
 	}
 	return replay.HitRunTable(a.stdout, runs, opt)

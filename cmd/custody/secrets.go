@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/secrets"
@@ -51,7 +52,7 @@ func (c secretsCheckCmd) Run(a *app) error {
 			result, bad = err.Error(), bad+1
 		}
 		scheme, _, _ := strings.Cut(b.From, ":")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Name, scheme, deliveries(b.Deliver), clean(result))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Name, scheme, deliveries(b.Deliver), console.Clean(result))
 	}
 	if err := w.Flush(); err != nil {
 		return err

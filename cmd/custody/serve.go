@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/serve"
@@ -54,7 +55,7 @@ func (c serveCmd) Run(a *app) error {
 	if err := a.service(h, "serve"); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	o.Log = a.log
+	o.Log = a.Log
 	return serve.Host(a.ctx, h, l, serve.HostOptions{
 		Options: o, Run: run, Version: version(), CloseDead: func() { a.tidy(h) },
 		Report: func(ctx context.Context, w io.Writer, r api.ReportRequest) error { return a.report(ctx, h, w, r) },
@@ -88,7 +89,7 @@ func (c serveCmd) listen(a *app, config access.Config) (serve.Options, net.Liste
 	if err != nil {
 		return serve.Options{}, nil, fmt.Errorf("serve: %w", err)
 	}
-	return serve.Options{Config: config, Exports: exports, LinkFor: c.Link, LinkToFile: !isTerminal(a.stdout), Idle: c.Idle, Ready: a.printAddress, Notice: a.say}, l, nil
+	return serve.Options{Config: config, Exports: exports, LinkFor: c.Link, LinkToFile: !console.IsTerminal(a.stdout), Idle: c.Idle, Ready: a.printAddress, Notice: a.Say}, l, nil
 }
 
 // printAddress prints what to open in a browser: the login link, or the path of the file that has it.
@@ -97,7 +98,7 @@ func (a *app) printAddress(to serve.Address) error {
 		_, err := fmt.Fprintln(a.stdout, to.Link)
 		return err
 	}
-	a.say(fmt.Sprintf("to log in from this host, open the link in %s: it works once and expires in %v", to.File, to.LinkFor))
+	a.Say(fmt.Sprintf("to log in from this host, open the link in %s: it works once and expires in %v", to.File, to.LinkFor))
 	_, err := fmt.Fprintf(a.stdout, "%s\n%s\n", to.URL, to.File)
 	return err
 }
@@ -120,7 +121,7 @@ func (c serveCmd) bundle(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	if b.Doubt != nil {
-		a.say(b.verdict())
+		a.Say(b.verdict())
 	}
 	o, l, err := c.listen(a, config)
 	if err != nil {

@@ -26,9 +26,9 @@ func (a *app) service(h *host.Host, name string) error {
 	ctx, stop := signal.NotifyContext(a.ctx, os.Interrupt) // for as long as the program lives
 	context.AfterFunc(ctx, stop)
 	a.ctx = ctx
-	a.log = slog.New(slog.NewJSONHandler(masked{a.stderr, r}, nil)).With("service", name)
-	a.adopt()
-	h.Warn = func(text string) { a.log.Warn(text) }
+	a.Log = slog.New(slog.NewJSONHandler(masked{a.stderr, r}, nil)).With("service", name)
+	a.Adopt()
+	h.Warn = func(text string) { a.Log.Warn(text) }
 	return nil
 }
 

@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
 )
@@ -58,11 +57,11 @@ func (c runsCmd) Run(a *app) error {
 		return replay.RunsJSON(a.stdout, runs, opt)
 	}
 	if len(runs) == 0 && filter == (store.Filter{Class: filter.Class, Limit: filter.Limit}) {
-		a.say("there are no runs yet: custody run -- CMD makes the first")
+		a.Say("there are no runs yet: custody run -- CMD makes the first")
 		return nil
 	}
 	if len(runs) == 0 {
-		a.say("no run matches")
+		a.Say("no run matches")
 		return nil
 	}
 	return replay.Runs(a.stdout, runs, time.Now(), opt)
@@ -102,8 +101,8 @@ func (rebuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	a.say(fmt.Sprintf("the store was rebuilt from %d segments; the old one is custody.db.damaged", n))
-	return h.Tidy(a.ctx, a.say)
+	a.Say(fmt.Sprintf("the store was rebuilt from %d segments; the old one is custody.db.damaged", n))
+	return h.Tidy(a.ctx, a.Say)
 }
 
 type timelineCmd struct {
@@ -156,7 +155,7 @@ func (c timelineCmd) Run(a *app) error {
 		return replay.Follow(a.ctx, a.stdout, st, run, opt)
 	case c.JSON:
 		if src.warning != "" {
-			a.say(src.warning)
+			a.Say(src.warning)
 		}
 		if err := replay.NDJSON(a.stdout, rows, opt); err != nil || !c.Notes {
 			return err
@@ -256,7 +255,7 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 		return usageError{err}
 	}
 	if text := afterEnd(at, run, now, opt.Zone); text != "" {
-		a.say(text)
+		a.Say(text)
 	}
 	state, err := replay.MarkedStateAt(run, rows, at, tailLines, opt)
 	if err != nil {
@@ -329,13 +328,9 @@ func (a *app) marking(h *host.Host, r host.Reader) (replay.Options, error) {
 
 // layout fits tables to where they go: width and colour only for a terminal.
 func (a *app) layout() replay.Options {
-	f, ok := a.stdout.(*output)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	width, ok := console.TerminalWidth(a.stdout)
+	if !ok {
 		return replay.Options{}
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		width = 0
 	}
 	return replay.Options{Width: width, Color: os.Getenv("NO_COLOR") == ""}
 }

@@ -105,7 +105,7 @@ func (a *app) openBundle(name string, keys []string) (*shownBundle, error) {
 
 // refuse reports why a bundle is not shown, and returns the exit code that verify has for it.
 func (a *app) refuse(name string, err error) error {
-	a.complain(fmt.Errorf("%s is not shown: %w", name, err))
+	a.Complain(fmt.Errorf("%s is not shown: %w", name, err))
 	if errors.Is(err, proof.ErrDoesNotHold) {
 		return exitDoesNotHold
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -49,7 +50,7 @@ func TestClean(t *testing.T) {
 		"a b\tc é": "a b\tc é", "a\nb": "a\ufffdb", "\x1b[2J": "\ufffd[2J", "\u009b2J": "\ufffd2J", "\x7f": "\ufffd",
 		"a\u202eb": "a\ufffdb", "a\u2066b": "a\ufffdb", "a\u200bb": "a\ufffdb", "a\u2028b": "a\ufffdb",
 	} {
-		if got := clean(text); got != want {
+		if got := console.Clean(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,8 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 	"k8s.io/klog/v2"
+
+	"github.com/custody-project/custody/internal/console"
 )
 
 const noiseEnv = "CUSTODY_TEST_NOISE"
@@ -89,16 +90,17 @@ func TestNoise(t *testing.T) {
 	if how == "" {
 		return
 	}
-	stderr, err := ownStderr()
+	stderr, err := console.OwnStderr()
 	if err != nil {
 		t.Fatal(err)
 	}
 	mask := func(s string) string { return strings.ReplaceAll(s, hushed, "[MASKED]") }
-	a := &app{ctx: context.Background(), stderr: stderr, mask: mask}
+	a := newApp(nil, nil, stderr)
+	a.Mask = mask
 	if how == "service" {
-		a.log = slog.New(slog.NewJSONHandler(maskedBy{stderr, mask}, nil))
+		a.Log = slog.New(slog.NewJSONHandler(maskedBy{stderr, mask}, nil))
 	}
-	a.adopt()
+	a.Adopt()
 	if how == "crash" {
 		done := make(chan struct{})
 		go func() { defer close(done); panic("a mistake") }()
@@ -118,7 +120,7 @@ func TestNoise(t *testing.T) {
 		resp.Body.Close()
 	}
 	s.Close()
-	a.say("own words " + hushed)
+	a.Say("own words " + hushed)
 }
 
 // maskedBy is masked with a mask of the test's.

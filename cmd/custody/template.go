@@ -68,7 +68,7 @@ func (c templateBuildCmd) source(s template.Store) (template.Source, error) {
 }
 
 func (c templateBuildCmd) Run(a *app) error {
-	if err := needHost(); err != nil {
+	if err := run.RequireHost(); err != nil {
 		return err
 	}
 	h, err := a.home()
@@ -91,7 +91,7 @@ func (c templateBuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	choice, err := run.TierPicker(h, t, a.say).Pick(a.ctx, required)
+	choice, err := run.TierPicker(h, t, a.Say).Pick(a.ctx, required)
 	if err != nil {
 		return err
 	}
@@ -109,15 +109,7 @@ func (a *app) templates(h *host.Host) (template.Store, error) {
 		return template.Store{}, err
 	}
 	guest := filepath.Join(filepath.Dir(self), "custody-guest")
-	return template.Store{Dir: h.Templates(), Guest: guest, Log: sayer{a}}, nil
-}
-
-// sayer makes lines into Custody's own words.
-type sayer struct{ a *app }
-
-func (s sayer) Write(p []byte) (int, error) {
-	s.a.say(strings.TrimRight(string(p), "\n"))
-	return len(p), nil
+	return template.Store{Dir: h.Templates(), Guest: guest, Log: a.Writer()}, nil
 }
 
 type templateLsCmd struct{}
@@ -209,14 +201,5 @@ func (c templateRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return template.Store{Dir: h.Templates(), Log: sayer{a}}.Remove(a.ctx, c.Name)
-}
-
-var errNotRoot = errors.New("this needs root")
-
-func needRoot() error {
-	if os.Geteuid() != 0 {
-		return errNotRoot
-	}
-	return nil
+	return template.Store{Dir: h.Templates(), Log: a.Writer()}.Remove(a.ctx, c.Name)
 }

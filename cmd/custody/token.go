@@ -5,6 +5,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay/access"
 )
 
@@ -33,7 +34,7 @@ func (c tokenNewCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	a.say("the token is shown this once; it goes into a header: Authorization: Bearer cst_...")
+	a.Say("the token is shown this once; it goes into a header: Authorization: Bearer cst_...")
 	_, err = fmt.Fprintln(a.stdout, token)
 	return err
 }
@@ -60,7 +61,7 @@ func (tokenLsCmd) Run(a *app) error {
 		return err
 	}
 	if len(list) == 0 {
-		a.say("there are no tokens: custody token new NAME makes one")
+		a.Say("there are no tokens: custody token new NAME makes one")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
@@ -74,7 +75,7 @@ func (tokenLsCmd) Run(a *app) error {
 		if t.Expires.Before(time.Now()) {
 			expires += " (over)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, clean(t.Name), orNone(t.Tenant), t.Role, expires, used)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, console.Clean(t.Name), console.OrDash(t.Tenant), t.Role, expires, used)
 	}
 	return w.Flush()
 }
@@ -92,6 +93,6 @@ func (c tokenRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	a.say(fmt.Sprintf("removed %s (%s)", t.ID, t.Name))
+	a.Say(fmt.Sprintf("removed %s (%s)", t.ID, t.Name))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 )
@@ -57,10 +58,10 @@ func (a *app) accepts(without bool) func(*run.Untrusted) bool {
 
 // ask asks the user at the terminal, if there is one.
 func (a *app) ask(no *run.Untrusted) bool {
-	if !term.IsTerminal(int(a.stdin.Fd())) || !isTerminal(a.stderr) {
+	if !term.IsTerminal(int(a.stdin.Fd())) || !console.IsTerminal(a.stderr) {
 		return false
 	}
-	a.say(no.Error())
+	a.Say(no.Error())
 	fmt.Fprint(a.stderr, "custody: trust it as it is now? [y/N] ")
 	line, err := bufio.NewReaderSize(a.stdin, 16).ReadString('\n')
 	return err == nil && (strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes"))

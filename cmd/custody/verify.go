@@ -17,6 +17,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
 )
@@ -170,7 +171,7 @@ func (a *app) cannotBeJudged(err error) error {
 		}
 		err = fmt.Errorf("interrupted by a signal%s, before the check was done: this is no finding about the record", where)
 	}
-	a.complain(err)
+	a.Complain(err)
 	return exitCannotBeKnown
 }
 
@@ -267,10 +268,10 @@ func (a *app) verifyRecord(path string, t proof.Trust) judged {
 		return judged{of: ofRecord, code: a.verdict(err, ""), found: err}
 	}
 	r, err := p.Verify(t)
-	fmt.Fprintf(a.stdout, "run       %s\nrecord    seq %d, leaf %s\nkey       %s\n", clean(r.Run), r.Seq, r.Leaf, orNone(r.KeyName))
+	fmt.Fprintf(a.stdout, "run       %s\nrecord    seq %d, leaf %s\nkey       %s\n", console.Clean(r.Run), r.Seq, r.Leaf, console.OrDash(r.KeyName))
 	printPublished(a.stdout, r.Log)
 	if e := r.Erased; e != nil {
-		fmt.Fprintf(a.stdout, "erased    on %s for %s: %s\n", e.Time.Format(time.DateTime), clean(e.By), clean(e.Reason))
+		fmt.Fprintf(a.stdout, "erased    on %s for %s: %s\n", e.Time.Format(time.DateTime), console.Clean(e.By), console.Clean(e.Reason))
 	}
 	said := "verified: this record, and nothing of its neighbours"
 	switch r.State {
@@ -335,7 +336,7 @@ func (a *app) verdict(err error, holds string) error {
 		return a.cannotBeJudged(err)
 	default:
 		fmt.Fprintln(a.stdout, "DOES NOT HOLD")
-		a.complain(err)
+		a.Complain(err)
 		return exitDoesNotHold
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
+	"github.com/custody-project/custody/internal/console"
 )
 
 // longPause is how long nothing was sealed in a run that verify points out.
@@ -15,59 +16,59 @@ const longPause = time.Hour
 
 // printReport writes what a check established, for people.
 func printReport(w io.Writer, r proof.Report) {
-	fmt.Fprintf(w, "run       %s\n", clean(r.Run))
+	fmt.Fprintf(w, "run       %s\n", console.Clean(r.Run))
 	fmt.Fprintf(w, "records   %d in %d segments, proven up to seq %d\n", r.Records, r.Segments, r.HoldsTo)
-	fmt.Fprintf(w, "closing   %s\n", orNone(string(r.Closing)))
+	fmt.Fprintf(w, "closing   %s\n", console.OrDash(string(r.Closing)))
 	if r.Closing == wal.Interrupted {
 		fmt.Fprintf(w, "          its end was sealed at %s\n", r.Sealed.Format(time.RFC3339))
 	}
 	if r.Closing == wal.Interrupted || r.Pause > longPause {
 		fmt.Fprintf(w, "          the longest pause between two seals is %s, after seq %d\n", r.Pause.Round(time.Second), r.Paused)
 	}
-	fmt.Fprintf(w, "tier      %s\n", orNone(r.Facts.Tier))
-	fmt.Fprintf(w, "template  %s\n", orNone(r.Facts.TemplateDigest))
-	fmt.Fprintf(w, "policy    %s\n", orNone(r.Facts.PolicyDigest))
+	fmt.Fprintf(w, "tier      %s\n", console.OrDash(r.Facts.Tier))
+	fmt.Fprintf(w, "template  %s\n", console.OrDash(r.Facts.TemplateDigest))
+	fmt.Fprintf(w, "policy    %s\n", console.OrDash(r.Facts.PolicyDigest))
 	fmt.Fprintf(w, "head      %s\n", r.Head)
-	fmt.Fprintf(w, "key       %s\n", orNone(r.KeyName))
+	fmt.Fprintf(w, "key       %s\n", console.OrDash(r.KeyName))
 	printPublished(w, r.Published)
 	if len(r.Gaps) == 0 {
 		fmt.Fprintln(w, "losses    none declared")
 	}
 	printSelected(w, r)
 	for _, g := range r.Gaps {
-		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", clean(string(g.Stage)), g.Count, g.Bytes, clean(g.Cause))
+		fmt.Fprintf(w, "loss      stage %s: %d events, %d bytes: %s\n", console.Clean(string(g.Stage)), g.Count, g.Bytes, console.Clean(g.Cause))
 	}
 	for _, c := range r.Copies {
 		listed := ""
 		if !c.Listed {
 			listed = ", not all of them shown"
 		}
-		fmt.Fprintf(w, "copied    %s: %d files%s, %d bytes, root %s\n", clean(c.Direction), c.Count, listed, c.Bytes, clean(c.Root))
+		fmt.Fprintf(w, "copied    %s: %d files%s, %d bytes, root %s\n", console.Clean(c.Direction), c.Count, listed, c.Bytes, console.Clean(c.Root))
 	}
 	for _, e := range r.Erasures {
-		fmt.Fprintf(w, "erased    seq %d (%s) on %s for %s: %s\n", e.Seq, clean(string(e.Kind)), e.Time.Format(time.DateTime), clean(e.By), clean(e.Reason))
+		fmt.Fprintf(w, "erased    seq %d (%s) on %s for %s: %s\n", e.Seq, console.Clean(string(e.Kind)), e.Time.Format(time.DateTime), console.Clean(e.By), console.Clean(e.Reason))
 	}
 	for _, h := range r.Hosts {
-		fmt.Fprintf(w, "host      %s, by the fleet's root key on %s\n", clean(h.Host), h.Time.Format(time.DateTime))
+		fmt.Fprintf(w, "host      %s, by the fleet's root key on %s\n", console.Clean(h.Host), h.Time.Format(time.DateTime))
 	}
 	for _, k := range r.Rotations {
-		fmt.Fprintf(w, "rotation  %s to %s at %s\n", clean(k.Old), clean(k.New), k.Time.Format(time.DateTime))
+		fmt.Fprintf(w, "rotation  %s to %s at %s\n", console.Clean(k.Old), console.Clean(k.New), k.Time.Format(time.DateTime))
 	}
 	for _, name := range r.Unknown {
-		fmt.Fprintf(w, "unknown   field %s: a newer version wrote this record\n", clean(name))
+		fmt.Fprintf(w, "unknown   field %s: a newer version wrote this record\n", console.Clean(name))
 	}
 }
 
 // printSelected prints which records a bundle shows, and its attachments.
 func printSelected(w io.Writer, r proof.Report) {
 	if s := r.Selected; s != nil {
-		fmt.Fprintf(w, "shown     %d of %d records (%s); the others are withheld, chosen by %s\n", r.Shown(), r.Records, clean(s.What), clean(s.By))
+		fmt.Fprintf(w, "shown     %d of %d records (%s); the others are withheld, chosen by %s\n", r.Shown(), r.Records, console.Clean(s.What), console.Clean(s.By))
 	}
 	if r.Attached == nil {
 		return
 	}
 	for _, f := range r.Attached.Files {
-		fmt.Fprintf(w, "attached  %s, %d bytes, by %s on %s\n", clean(f.Name), f.Bytes, clean(r.Attached.By), r.Attached.Time.Format(time.DateTime))
+		fmt.Fprintf(w, "attached  %s, %d bytes, by %s on %s\n", console.Clean(f.Name), f.Bytes, console.Clean(r.Attached.By), r.Attached.Time.Format(time.DateTime))
 	}
 }
 
@@ -77,11 +78,11 @@ func printPublished(w io.Writer, p *proof.Published) {
 		fmt.Fprintln(w, "log       not asked")
 		return
 	}
-	fmt.Fprintf(w, "log       %s, checkpoint of %d entries, root %s\n", clean(p.Origin), p.Size, p.Root)
+	fmt.Fprintf(w, "log       %s, checkpoint of %d entries, root %s\n", console.Clean(p.Origin), p.Size, p.Root)
 	if p.Covered+p.Tail > 0 { // else it is about one record
 		fmt.Fprintf(w, "covered   %d records; %d are younger than the checkpoint\n", p.Covered, p.Tail)
 	}
-	fmt.Fprintf(w, "witnesses %s\n", orNone(strings.Join(p.Witnesses, ", ")))
+	fmt.Fprintf(w, "witnesses %s\n", console.OrDash(strings.Join(p.Witnesses, ", ")))
 	if !p.Witnessed.IsZero() {
 		fmt.Fprintf(w, "in log    by %s, at the most %s after it was sealed\n", p.Witnessed.Format(time.RFC3339), max(p.Delay, 0).Round(time.Second))
 	}
@@ -92,13 +93,6 @@ func printPublished(w io.Writer, p *proof.Published) {
 		}
 	}
 	if !p.Stamp.IsZero() {
-		fmt.Fprintf(w, "stamped   %s by %s\n", p.Stamp.Format(time.RFC3339), clean(p.Authority))
+		fmt.Fprintf(w, "stamped   %s by %s\n", p.Stamp.Format(time.RFC3339), console.Clean(p.Authority))
 	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return clean(s)
 }

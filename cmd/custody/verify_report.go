@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay/report"
 )
@@ -39,7 +40,7 @@ func (a *app) checkReport(dir string, t proof.Trust, j *judged) (code, found err
 		return a.verdict(err, ""), err
 	}
 	for _, f := range statement.Files {
-		fmt.Fprintf(a.stdout, "report    %s, %d bytes, by %s on %s\n", clean(f.Name), f.Bytes, clean(statement.By), statement.Time.Format(time.DateTime))
+		fmt.Fprintf(a.stdout, "report    %s, %d bytes, by %s on %s\n", console.Clean(f.Name), f.Bytes, console.Clean(statement.By), statement.Time.Format(time.DateTime))
 	}
 	for _, run := range statement.About {
 		err := a.verifySubject(dir, run, t)
@@ -70,7 +71,7 @@ func (a *app) verifySubject(dir string, run proof.Subject, t proof.Trust) error 
 	if err != nil {
 		return fmt.Errorf("run %s: %w", run.Run, err)
 	}
-	fmt.Fprintf(a.stdout, "run       %s, %d records, head %s\n", clean(r.Run), r.Records, r.Head)
+	fmt.Fprintf(a.stdout, "run       %s, %d records, head %s\n", console.Clean(r.Run), r.Records, r.Head)
 	return nil
 }
 

@@ -78,12 +78,12 @@ func (c witnessServeCmd) Run(a *app) error {
 	if err != nil {
 		return errors.Join(err, w.Close())
 	}
-	a.say(fmt.Sprintf("witness %s listens at %s for %d logs", config.Verifier.Name(), l.Addr(), len(config.Logs)))
+	a.Say(fmt.Sprintf("witness %s listens at %s for %d logs", config.Verifier.Name(), l.Addr(), len(config.Logs)))
 	return errors.Join(w.Serve(a.ctx, l, secure), w.Close())
 }
 
 func (c witnessServeCmd) config(a *app, h *host.Host) (witness.Config, error) {
-	config := witness.Config{Dir: h.Witness(), Log: a.log}
+	config := witness.Config{Dir: h.Witness(), Log: a.Log}
 	var err error
 	config.Signer, config.Verifier, err = witness.Load(h.Witness())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +120,7 @@ func (c witnessServeCmd) readers(a *app, h *host.Host, config *witness.Config) (
 	close = func() {
 		for _, m := range open {
 			if err := m.Close(); err != nil {
-				a.complain(err)
+				a.Complain(err)
 			}
 		}
 	}
@@ -167,9 +167,9 @@ func (r entriesReader) Read(ctx context.Context, signed []byte) error {
 // alarm tells the witness's operator.
 func (r entriesReader) alarm(ctx context.Context, report monitor.Report, err error) {
 	for _, found := range report.Alarms {
-		r.app.log.ErrorContext(ctx, "alarm", "log", report.Log, "name", found.Name, "detail", found.Detail)
+		r.app.Log.ErrorContext(ctx, "alarm", "log", report.Log, "name", found.Name, "detail", found.Detail)
 	}
 	if len(report.Alarms) == 0 {
-		r.app.log.ErrorContext(ctx, "witness cannot read a log's entries", "log", report.Log, "error", err)
+		r.app.Log.ErrorContext(ctx, "witness cannot read a log's entries", "log", report.Log, "error", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"text/tabwriter"
 
+	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact"
@@ -33,7 +34,7 @@ func (c worldCmd) Run(a *app) (err error) {
 	if c.Hosts {
 		return writeHosts(a.stdout, simnet.Hosts())
 	}
-	if err := needRoot(); err != nil {
+	if err := run.RequireRoot(); err != nil {
 		return err
 	}
 	if len(c.Command) > 0 && c.Command[0] == "--" {
@@ -48,7 +49,7 @@ func (c worldCmd) Run(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	if err := w.UseResolver(); err != nil {
-		a.complain(err) // a project that names resolvers needs none of the host's
+		a.Complain(err) // a project that names resolvers needs none of the host's
 	}
 	path := policyOf(c.Command)
 	p, err := project.Load(a.ctx, path)
@@ -59,7 +60,7 @@ func (c worldCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	a.mask = red.String
+	a.Mask = red.String
 	code, err := a.inWorld(w, c.Command)
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (a *app) worldRedactor(w *simnet.Network, p project.File, dir string) (*red
 	values, _ := local.Broker{}.ReadValues(secrets.Request{Bindings: run.Bindings(p), Dir: dir})
 	for name, value := range values {
 		if err := red.Add(name, value); err != nil {
-			a.say("the secret " + name + " is not masked here: " + err.Error())
+			a.Say("the secret " + name + " is not masked here: " + err.Error())
 		}
 	}
 	return red, nil
@@ -137,7 +138,7 @@ func (a *app) inWorld(w *simnet.Network, argv []string) (code int, err error) {
 		return 0, err
 	}
 	cmd := exec.CommandContext(a.ctx, argv[0], argv[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, inherited(a.stdout), inherited(a.stderr)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, console.Inherited(a.stdout), console.Inherited(a.stderr)
 	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+ca, "WORLD_LLM_KEY="+w.ModelKey())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -152,7 +153,7 @@ func (a *app) inWorld(w *simnet.Network, argv []string) (code int, err error) {
 // only, and masked before it is shortened. The DNS queries of the project's own resolver are reported apart: the policy allows them.
 func (a *app) reportSeen(w *simnet.Network, red *redact.Redactor, p project.File) error {
 	for _, r := range w.Requests() {
-		a.say(fmt.Sprintf("a server got: %s %s%s", r.Method, r.Host, r.URI))
+		a.Say(fmt.Sprintf("a server got: %s %s%s", r.Method, r.Host, r.URI))
 	}
 	own, err := newOwnDNS(p)
 	if err != nil {
@@ -163,17 +164,17 @@ func (a *app) reportSeen(w *simnet.Network, red *redact.Redactor, p project.File
 	for _, s := range w.Seen() {
 		if text := own.describe(s); text != "" {
 			if !said[text] {
-				a.say(text)
+				a.Say(text)
 			}
 			said[text] = true
 			continue
 		}
 		attacks++
 		s.Text = red.Cut(s.Text)
-		a.say("the attacker saw: " + s.String())
+		a.Say("the attacker saw: " + s.String())
 	}
 	if attacks == 0 && w.Lost() == 0 {
-		a.say("the attacker saw nothing")
+		a.Say("the attacker saw nothing")
 	}
 	return nil
 }

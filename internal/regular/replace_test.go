@@ -1,18 +1,19 @@
-package main
+package regular_test
 
 import (
 	"errors"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/custody-project/custody/internal/regular"
 )
 
-// TestWriteFile: a link that someone has put where a file is written leads to nothing else.
-func TestWriteFile(t *testing.T) {
+// TestReplace: a link that someone has put where a file is written leads to nothing else.
+func TestReplace(t *testing.T) {
 	for what, links := range map[string]map[string]string{
 		"nothing there":                     {},
 		"a link in the file's place":        {"out": "../victim"},
@@ -34,7 +35,7 @@ func TestWriteFile(t *testing.T) {
 				}
 				must(t, os.Symlink(to, filepath.Join(dir, name)))
 			}
-			must(t, writeFile(filepath.Join(dir, "out"), func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }))
+			must(t, regular.Replace(filepath.Join(dir, "out"), func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }))
 			info, err := os.Lstat(filepath.Join(dir, "out"))
 			must(t, err)
 			if b, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || string(b) != "new" || info.Mode() != 0o600 {
@@ -52,13 +53,13 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// TestWriteFileFails: a file that could not be written whole leaves the old one, and nothing else.
-func TestWriteFileFails(t *testing.T) {
+// TestReplaceFails: a file that could not be written whole leaves the old one, and nothing else.
+func TestReplaceFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out")
 	must(t, os.WriteFile(path, []byte("old"), 0o600))
 	broken := errors.New("broken")
-	if err := writeFile(path, func(w io.Writer) error { io.WriteString(w, "half"); return broken }); !errors.Is(err, broken) {
+	if err := regular.Replace(path, func(w io.Writer) error { io.WriteString(w, "half"); return broken }); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
 	list, err := os.ReadDir(dir)
@@ -66,23 +67,24 @@ func TestWriteFileFails(t *testing.T) {
 	if b, err := os.ReadFile(path); err != nil || string(b) != "old" || len(list) != 1 {
 		t.Errorf("%q, %d files, %v", b, len(list), err)
 	}
-	if err := writeFile(filepath.Join(dir, "none", "out"), func(io.Writer) error { return nil }); err == nil {
+	if err := regular.Replace(filepath.Join(dir, "none", "out"), func(io.Writer) error { return nil }); err == nil {
 		t.Error("a file in no directory was written")
 	}
 }
 
-// TestWriteFileOverOthers: what is no file stays as it is, be it a device, a pipe, or a link to what a process has open.
-func TestWriteFileOverOthers(t *testing.T) {
-	put := maps.Clone(inTheWay)
-	delete(put, "dangling link") // links are replaced
-	delete(put, "link to itself")
-	put["standard output"] = func(path string) error { return os.Symlink("/proc/self/fd/1", path) }
-	for kind, put := range put {
+// TestReplaceOverOthers: what is no file stays as it is, be it a device, a pipe, or a link to what a process has open.
+func TestReplaceOverOthers(t *testing.T) {
+	for kind, put := range map[string]func(path string) error{
+		"directory":       func(path string) error { return os.Mkdir(path, 0o700) },
+		"FIFO":            func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"socket":          func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+		"standard output": func(path string) error { return os.Symlink("/proc/self/fd/1", path) },
+	} {
 		path := filepath.Join(t.TempDir(), "out")
 		must(t, put(path))
 		before, err := os.Lstat(path)
 		must(t, err)
-		err = writeFile(path, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err })
+		err = regular.Replace(path, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err })
 		var other *regular.TypeError
 		if !errors.As(err, &other) || other.Path != path {
 			t.Errorf("%s: %v", kind, err)
@@ -91,5 +93,12 @@ func TestWriteFileOverOthers(t *testing.T) {
 		if err != nil || !os.SameFile(before, after) {
 			t.Errorf("%s: something else is there now: %v, %v", kind, after, err)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

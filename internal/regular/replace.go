@@ -1,4 +1,4 @@
-package main
+package regular
 
 import (
 	"crypto/rand"
@@ -11,26 +11,24 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/custody-project/custody/internal/regular"
 )
 
-// writeFile writes a file whole or not at all. Links in the path of its directory are followed, as the
+// Replace writes a file whole or not at all. Links in the path of its directory are followed, as the
 // user named it; a link in the file's own place is replaced. A device, a pipe or a directory in its place is not, nor a
-// link to what a process has open, such as /dev/stdout: the error is a *regular.TypeError.
-func writeFile(path string, write func(io.Writer) error) error {
+// link to what a process has open, such as /dev/stdout: the error is a *TypeError.
+func Replace(path string, write func(io.Writer) error) error {
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return writeIn(dir, filepath.Base(path), write)
+	return ReplaceIn(dir, filepath.Base(path), write)
 }
 
-// writeIn writes a file in dir whole or not at all. Others may be able to make links there: none is followed.
+// ReplaceIn writes a file in dir whole or not at all. Others may be able to make links there: none is followed.
 // The file has no name until it is whole, so that a kill leaves nothing; where the file system
 // knows no such files, it has another name.
-func writeIn(dir *os.Root, name string, write func(io.Writer) error) error {
+func ReplaceIn(dir *os.Root, name string, write func(io.Writer) error) error {
 	if err := replaceable(dir, name); err != nil {
 		return err
 	}
@@ -72,7 +70,7 @@ func replaceable(dir *os.Root, name string) error {
 		}
 	}
 	if kind != 0 {
-		return &regular.TypeError{Path: filepath.Join(dir.Name(), name), Type: kind}
+		return &TypeError{Path: filepath.Join(dir.Name(), name), Type: kind}
 	}
 	return nil
 }

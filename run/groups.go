@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -18,9 +18,21 @@ const (
 	groupsTried = "CUSTODY_CGROUPS_TRIED"
 )
 
-// needHost is for commands that start VMs.
-func needHost() error {
-	if err := needRoot(); err != nil {
+// ErrNotRoot means that this process is not root's.
+var ErrNotRoot = errors.New("this needs root")
+
+// RequireRoot returns ErrNotRoot unless this process is root's.
+func RequireRoot() error {
+	if os.Geteuid() != 0 {
+		return ErrNotRoot
+	}
+	return nil
+}
+
+// RequireHost returns an error unless this process can start VMs. Call it before anything else: if the host's control
+// groups are hidden, it starts the program again where they are visible.
+func RequireHost() error {
+	if err := RequireRoot(); err != nil {
 		return err
 	}
 	return needGroups()

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"io"
@@ -9,51 +9,35 @@ import (
 	"golang.org/x/term"
 
 	"github.com/custody-project/custody/guest/channel"
-	"github.com/custody-project/custody/run"
 )
 
-// terminal is the caller's side of a command: its input, its signals and, with
-// --tty, its screen in raw mode.
-type terminal struct {
-	in      io.Reader
-	signals <-chan syscall.Signal
-	resizes <-chan channel.Winsize
+// Terminal is the caller's side of a command: its input, its signals and, with
+// a terminal of its own, its screen in raw mode.
+type Terminal struct {
+	In      io.Reader
+	Signals <-chan syscall.Signal
+	Resizes <-chan channel.Winsize
+	Window  *channel.Winsize // nil: the command gets no terminal
 
-	window *channel.Winsize
-	stop   chan struct{}
-	done   chan struct{}
-	undo   func()
+	stop chan struct{}
+	done chan struct{}
+	undo func()
 }
 
-// console returns what takes the caller's terminal over for the steps of a run.
-func (c runCmd) console(a *app) func() (run.Console, func()) {
-	return func() (run.Console, func()) {
-		t := c.takeTerminal(a.stdin)
-		out := run.Console{
-			Stdin: t.in, Stdout: a.stdout, Stderr: a.stderr, Live: term.IsTerminal(int(os.Stdout.Fd())),
-			Window: t.window, Term: os.Getenv("TERM"), Signals: t.signals, Resizes: t.resizes,
-		}
-		if c.JSON {
-			out.Stdout, out.Stderr = nil, nil
-		}
-		return out, t.restore
-	}
-}
-
-// takeTerminal takes the terminal of in over until restore.
-func (c runCmd) takeTerminal(in *os.File) *terminal {
-	t := &terminal{in: in, stop: make(chan struct{}), done: make(chan struct{}), undo: func() {}}
-	if c.TTY {
-		t.window = &channel.Winsize{Rows: 24, Cols: 80}
+// TakeTerminal takes over the process's signals until Restore, and with tty the terminal of in, in raw mode.
+func TakeTerminal(in *os.File, tty bool) *Terminal {
+	t := &Terminal{In: in, stop: make(chan struct{}), done: make(chan struct{}), undo: func() {}}
+	if tty {
+		t.Window = &channel.Winsize{Rows: 24, Cols: 80}
 		if fd := int(in.Fd()); term.IsTerminal(fd) {
 			if state, err := term.MakeRaw(fd); err == nil {
 				t.undo = func() { term.Restore(fd, state) }
 			}
-			t.window = windowOf(fd)
+			t.Window = windowOf(fd)
 		}
 	}
 	signals, resizes := make(chan syscall.Signal, 8), make(chan channel.Winsize, 1)
-	t.signals, t.resizes = signals, resizes
+	t.Signals, t.Resizes = signals, resizes
 	got := make(chan os.Signal, 8)
 	// SIGPIPE too: a reader of the output that goes away ends the command (sandbox), but not its record.
 	signal.Notify(got, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGPIPE)
@@ -63,7 +47,7 @@ func (c runCmd) takeTerminal(in *os.File) *terminal {
 		for {
 			select {
 			case s := <-got:
-				forward(s.(syscall.Signal), in, c.TTY, signals, resizes)
+				forward(s.(syscall.Signal), in, tty, signals, resizes)
 			case <-t.stop:
 				return
 			}
@@ -101,8 +85,8 @@ func windowOf(fd int) *channel.Winsize {
 	return &channel.Winsize{Rows: uint16(rows), Cols: uint16(cols)}
 }
 
-// restore gives the terminal back.
-func (t *terminal) restore() {
+// Restore returns the terminal to its state and stops taking signals.
+func (t *Terminal) Restore() {
 	close(t.stop)
 	<-t.done
 	t.undo()

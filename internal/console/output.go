@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"bytes"
@@ -13,8 +13,9 @@ import (
 	"golang.org/x/term"
 )
 
-// output is the program's standard output or standard error. It keeps the first error, so that a partial answer does not pass for a whole one.
-type output struct {
+// Output is the program's standard output or standard error. It keeps the first error, so that an incomplete output is not
+// taken for a complete one. It is safe for concurrent use.
+type Output struct {
 	file *os.File
 	ctx  context.Context // of the program: after its end a write that blocks is given up
 
@@ -22,14 +23,17 @@ type output struct {
 	err error
 }
 
+// NewOutput returns the output to file. When ctx is done, writes that block fail after two seconds.
+func NewOutput(ctx context.Context, file *os.File) *Output { return &Output{file: file, ctx: ctx} }
+
 // lastWrites is how long a write may block after a signal: the reader of a pipe may just be slow.
 const lastWrites = 2 * time.Second
 
 var errBlocked = errors.New("interrupted by a signal, and the reader of the output takes nothing")
 
 // Write implements io.Writer.
-func (o *output) Write(b []byte) (int, error) {
-	if errors.Is(o.failed(), errBlocked) {
+func (o *Output) Write(b []byte) (int, error) {
+	if errors.Is(o.Err(), errBlocked) {
 		return 0, errBlocked
 	}
 	n, err := o.write(b)
@@ -44,7 +48,7 @@ func (o *output) Write(b []byte) (int, error) {
 }
 
 // write gives up, and leaves its goroutine to the end of the program, when the file still blocks some time after ctx is done.
-func (o *output) write(b []byte) (int, error) {
+func (o *Output) write(b []byte) (int, error) {
 	type result struct {
 		n   int
 		err error
@@ -69,25 +73,37 @@ func (o *output) write(b []byte) (int, error) {
 }
 
 // Fd returns the file's descriptor.
-func (o *output) Fd() uintptr { return o.file.Fd() }
+func (o *Output) Fd() uintptr { return o.file.Fd() }
 
-// failed returns why something could not be written.
-func (o *output) failed() error {
+// Err returns the first error of a write. A closed pipe is none: its reader needs no more.
+func (o *Output) Err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// isTerminal reports whether w is one of the program's outputs and a terminal.
-func isTerminal(w io.Writer) bool {
-	o, ok := w.(*output)
+// IsTerminal reports whether w is one of the program's outputs and a terminal.
+func IsTerminal(w io.Writer) bool {
+	o, ok := w.(*Output)
 	return ok && term.IsTerminal(int(o.Fd()))
 }
 
-// inherited returns what a child process writes to in place of w: the file itself, so that a terminal stays one.
-func inherited(w io.Writer) io.Writer {
-	if o, ok := w.(*output); ok {
+// Inherited returns what a child process writes to in place of w: the file itself, so that a terminal stays one.
+func Inherited(w io.Writer) io.Writer {
+	if o, ok := w.(*Output); ok {
 		return o.file
 	}
 	return w
+}
+
+// TerminalWidth returns the width of the terminal that w is, in characters, 0 if it is unknown. ok reports whether w is one.
+func TerminalWidth(w io.Writer) (width int, ok bool) {
+	if !IsTerminal(w) {
+		return 0, false
+	}
+	width, _, err := term.GetSize(int(w.(*Output).Fd()))
+	if err != nil {
+		width = 0
+	}
+	return width, true
 }
