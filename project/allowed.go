@@ -26,40 +26,27 @@ type Allowed struct {
 
 // UnmarshalYAML reads what host.yaml has under projects, as strictly as a project's file is read.
 func (a *Allowed) UnmarshalYAML(n ast.Node) error {
-	var d decoder
+	var r reader
 	*a = Allowed{}
-	err := d.mapping(n, "projects", fields{
+	err := r.mapping(n, "projects", fields{
 		"sources": func(n ast.Node) error {
 			a.Sources = []string{}
-			return d.texts(n, "sources", &a.Sources, oneOf(SourceKinds()...))
+			return r.texts(n, "sources", &a.Sources, oneOf(SourceKinds()...))
 		},
 		"vault": func(n ast.Node) error {
 			a.Vault = []string{}
-			return d.texts(n, "vault", &a.Vault, vaultPaths)
+			return r.texts(n, "vault", &a.Vault, vaultPaths)
 		},
-		"egress": func(n ast.Node) error { return d.bound(&a.Egress, n) },
+		"egress": func(n ast.Node) error { return ruleDecoder{reader: &r}.policy(&a.Egress, n) },
 		"resolvers": func(n ast.Node) error {
 			a.Resolvers = []string{}
-			return d.texts(n, "resolvers", &a.Resolvers, resolver)
+			return r.texts(n, "resolvers", &a.Resolvers, resolver)
 		},
 	})
 	if e := new(Error); errors.As(err, &e) {
 		return fmt.Errorf("line %d, column %d: %s; %s", e.Line, e.Column, e.Message, e.Hint)
 	}
 	return err
-}
-
-// bound reads rules as a project's file has them, but for credentials, and with "**" for every name.
-func (d *decoder) bound(to **netpolicy.Policy, n ast.Node) error {
-	var rules []netpolicy.Rule
-	if err := d.rules(&rules, n, true); err != nil {
-		return err
-	}
-	var err error
-	if *to, err = netpolicy.New(rules); err != nil {
-		return d.ruleErr(err)
-	}
-	return nil
 }
 
 // vaultPaths checks a path, or the beginning of one with "*" after it.

@@ -36,22 +36,21 @@ func (e *Error) Error() string {
 	return at + ": " + e.Message + "; " + e.Hint
 }
 
-// decoder walks the syntax tree by hand rather than into tagged structs, because
-// each value must be able to report where it stands when it turns out to be wrong.
-type decoder struct {
-	file  string
-	later []func(*File) error // checks that need the whole file
+// reader reads the values of a YAML file. It walks the syntax tree rather than filling tagged structs, because
+// an error about a value reports the value's place.
+type reader struct {
+	file string // as errors name it
 }
 
-func (d *decoder) err(n ast.Node, message, hint string) error {
+func (r *reader) err(n ast.Node, message, hint string) error {
 	if n == nil {
-		return d.errAt(nil, message, hint)
+		return r.errAt(nil, message, hint)
 	}
-	return d.errAt(n.GetToken(), message, hint)
+	return r.errAt(n.GetToken(), message, hint)
 }
 
-func (d *decoder) errAt(t *token.Token, message, hint string) error {
-	e := &Error{File: d.file, Message: message, Hint: hint}
+func (r *reader) errAt(t *token.Token, message, hint string) error {
+	e := &Error{File: r.file, Message: message, Hint: hint}
 	if t != nil && t.Position != nil {
 		e.Line, e.Column = t.Position.Line, t.Position.Column
 	}
@@ -59,11 +58,11 @@ func (d *decoder) errAt(t *token.Token, message, hint string) error {
 }
 
 // document returns the body of the only document in b.
-func (d *decoder) document(b []byte) (ast.Node, error) {
+func (r *reader) document(b []byte) (ast.Node, error) {
 	if len(b) > maxFile {
-		return nil, d.err(nil, fmt.Sprintf("the file has more than %d bytes", maxFile), "a project's file lists rules, not data")
+		return nil, r.err(nil, fmt.Sprintf("the file has more than %d bytes", maxFile), "a project's file lists rules, not data")
 	}
-	f, err := d.parse(string(b))
+	f, err := r.parse(string(b))
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +72,12 @@ func (d *decoder) document(b []byte) (ast.Node, error) {
 			continue
 		}
 		if body != nil {
-			return nil, d.err(doc.Body, "a second document begins here", `keep one document and remove what follows "---"`)
+			return nil, r.err(doc.Body, "a second document begins here", `keep one document and remove what follows "---"`)
 		}
 		body = doc.Body
 	}
 	if body == nil || body.Type() == ast.NullType {
-		return nil, d.err(nil, "the file is empty", `it needs at least the line "version: 1"`)
+		return nil, r.err(nil, "the file is empty", `it needs at least the line "version: 1"`)
 	}
 	return body, nil
 }
@@ -87,49 +86,49 @@ func (d *decoder) document(b []byte) (ast.Node, error) {
 // recursive, and this file needs five levels.
 const maxNesting = 32
 
-func (d *decoder) parse(s string) (f *ast.File, err error) {
+func (r *reader) parse(s string) (f *ast.File, err error) {
 	// The parser is not ours and gets whatever a checkout holds: should it panic, that is a bad file.
 	defer func() {
 		if p := recover(); p != nil {
-			f, err = nil, d.err(nil, "the file cannot be parsed as YAML", "reduce it until the offending line is found")
+			f, err = nil, r.err(nil, "the file cannot be parsed as YAML", "reduce it until the offending line is found")
 		}
 	}()
 	tokens := lexer.Tokenize(s)
-	if err := d.plain(tokens); err != nil {
+	if err := r.plain(tokens); err != nil {
 		return nil, err
 	}
 	f, err = parser.Parse(tokens, 0)
 	if e := yaml.Error(nil); errors.As(err, &e) {
-		return nil, d.errAt(e.GetToken(), e.GetMessage(), "")
+		return nil, r.errAt(e.GetToken(), e.GetMessage(), "")
 	} else if err != nil {
-		return nil, d.err(nil, err.Error(), "")
+		return nil, r.err(nil, err.Error(), "")
 	}
 	return f, nil
 }
 
 // plain refuses the parts of YAML that make a file mean other than it reads.
-func (d *decoder) plain(tokens token.Tokens) error {
+func (r *reader) plain(tokens token.Tokens) error {
 	open, dashes := 0, 0
 	for _, t := range tokens {
 		switch t.Type {
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			return d.errAt(t, "anchors, aliases and merge keys are not allowed", "write the value out where it is used")
+			return r.errAt(t, "anchors, aliases and merge keys are not allowed", "write the value out where it is used")
 		case token.TagType, token.DirectiveType:
-			return d.errAt(t, "tags and directives are not allowed", "remove it")
+			return r.errAt(t, "tags and directives are not allowed", "remove it")
 		case token.MappingKeyType:
-			return d.errAt(t, `a key marked with "?" is not allowed`, `write it as "key: value"`)
+			return r.errAt(t, `a key marked with "?" is not allowed`, `write it as "key: value"`)
 		case token.MappingStartType, token.SequenceStartType:
 			open++
 		case token.MappingEndType, token.SequenceEndType:
 			open--
 		case token.InvalidType:
-			return d.errAt(t, t.Error, "")
+			return r.errAt(t, t.Error, "")
 		}
 		if dashes++; t.Type != token.SequenceEntryType {
 			dashes = 0
 		}
 		if open > maxNesting || dashes > maxNesting || t.Position != nil && t.Position.IndentLevel > maxNesting {
-			return d.errAt(t, "the file is nested too deeply", "custody.yaml needs five levels")
+			return r.errAt(t, "the file is nested too deeply", "custody.yaml needs five levels")
 		}
 	}
 	return nil
@@ -142,22 +141,22 @@ type entry struct {
 	value ast.Node
 }
 
-func (d *decoder) entries(n ast.Node, what string) ([]entry, error) {
+func (r *reader) entries(n ast.Node, what string) ([]entry, error) {
 	m, ok := n.(ast.MapNode)
 	if !ok {
-		return nil, d.err(n, fmt.Sprintf("%s must be a mapping, not %s", what, kind(n)), `write "key: value" pairs`)
+		return nil, r.err(n, fmt.Sprintf("%s must be a mapping, not %s", what, kind(n)), `write "key: value" pairs`)
 	}
 	var out []entry
 	for it := m.MapRange(); it.Next(); {
 		var key string
-		if err := d.text(it.Key(), "a key", &key); err != nil {
+		if err := r.text(it.Key(), "a key", &key); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(out, func(e entry) bool { return e.key == key }) {
-			return nil, d.err(it.Key(), fmt.Sprintf("%q is given twice in %s", key, what), "keep one of them")
+			return nil, r.err(it.Key(), fmt.Sprintf("%q is given twice in %s", key, what), "keep one of them")
 		}
 		if it.Value() == nil || it.Value().Type() == ast.NullType {
-			return nil, d.err(it.Key(), fmt.Sprintf("%q has no value", key), "give it one or remove it")
+			return nil, r.err(it.Key(), fmt.Sprintf("%q has no value", key), "give it one or remove it")
 		}
 		out = append(out, entry{key, it.Key(), it.Value()})
 	}
@@ -167,15 +166,15 @@ func (d *decoder) entries(n ast.Node, what string) ([]entry, error) {
 // fields are the keys that a mapping may have and what reads them.
 type fields map[string]func(ast.Node) error
 
-func (d *decoder) mapping(n ast.Node, what string, known fields) error {
-	list, err := d.entries(n, what)
+func (r *reader) mapping(n ast.Node, what string, known fields) error {
+	list, err := r.entries(n, what)
 	if err != nil {
 		return err
 	}
 	for _, e := range list {
 		read, ok := known[e.key]
 		if !ok {
-			return d.unknown(e, what, known)
+			return r.unknown(e, what, known)
 		}
 		if err := read(e.value); err != nil {
 			return err
@@ -184,7 +183,7 @@ func (d *decoder) mapping(n ast.Node, what string, known fields) error {
 	return nil
 }
 
-func (d *decoder) unknown(e entry, what string, known fields) error {
+func (r *reader) unknown(e entry, what string, known fields) error {
 	var keys []string
 	for k := range known {
 		keys = append(keys, k)
@@ -194,17 +193,17 @@ func (d *decoder) unknown(e entry, what string, known fields) error {
 	if k := nearest(e.key, keys); k != "" {
 		hint = fmt.Sprintf("did you mean %q?", k)
 	}
-	return d.err(e.at, fmt.Sprintf("unknown key %q in %s", e.key, what), hint)
+	return r.err(e.at, fmt.Sprintf("unknown key %q in %s", e.key, what), hint)
 }
 
-func (d *decoder) items(n ast.Node, what string, read func(ast.Node) error) error {
+func (r *reader) items(n ast.Node, what string, read func(ast.Node) error) error {
 	s, ok := n.(*ast.SequenceNode)
 	if !ok {
-		return d.err(n, fmt.Sprintf("%s must be a list, not %s", what, kind(n)), `write "- item" lines or [a, b]`)
+		return r.err(n, fmt.Sprintf("%s must be a list, not %s", what, kind(n)), `write "- item" lines or [a, b]`)
 	}
 	for _, v := range s.Values {
 		if v == nil || v.Type() == ast.NullType {
-			return d.err(v, "an item of "+what+" is empty", "remove it")
+			return r.err(v, "an item of "+what+" is empty", "remove it")
 		}
 		if err := read(v); err != nil {
 			return err
@@ -213,25 +212,25 @@ func (d *decoder) items(n ast.Node, what string, read func(ast.Node) error) erro
 	return nil
 }
 
-func (d *decoder) text(n ast.Node, what string, to *string) error {
+func (r *reader) text(n ast.Node, what string, to *string) error {
 	switch n := n.(type) {
 	case *ast.StringNode:
 		*to = n.Value
 	case *ast.LiteralNode:
 		*to = n.Value.Value
 	default:
-		return d.err(n, fmt.Sprintf("%s must be a string, not %s", what, kind(n)), "put it in quotes")
+		return r.err(n, fmt.Sprintf("%s must be a string, not %s", what, kind(n)), "put it in quotes")
 	}
 	if strings.ContainsRune(*to, 0) {
-		return d.err(n, what+" contains a zero byte", "remove it")
+		return r.err(n, what+" contains a zero byte", "remove it")
 	}
 	return nil
 }
 
-func (d *decoder) texts(n ast.Node, what string, to *[]string, check func(string) string) error {
-	return d.items(n, what, func(n ast.Node) error {
+func (r *reader) texts(n ast.Node, what string, to *[]string, check func(string) string) error {
+	return r.items(n, what, func(n ast.Node) error {
 		var s string
-		if err := d.checked(n, "an item of "+what, &s, check); err != nil {
+		if err := r.checked(n, "an item of "+what, &s, check); err != nil {
 			return err
 		}
 		*to = append(*to, s)
@@ -240,32 +239,32 @@ func (d *decoder) texts(n ast.Node, what string, to *[]string, check func(string
 }
 
 // checked reads a string about which check has nothing to say.
-func (d *decoder) checked(n ast.Node, what string, to *string, check func(string) string) error {
-	if err := d.text(n, what, to); err != nil {
+func (r *reader) checked(n ast.Node, what string, to *string, check func(string) string) error {
+	if err := r.text(n, what, to); err != nil {
 		return err
 	}
 	if hint := check(*to); hint != "" {
-		return d.err(n, fmt.Sprintf("%s cannot be %q", what, *to), hint)
+		return r.err(n, fmt.Sprintf("%s cannot be %q", what, *to), hint)
 	}
 	return nil
 }
 
-func (d *decoder) boolean(n ast.Node, what string, to *bool) error {
+func (r *reader) boolean(n ast.Node, what string, to *bool) error {
 	b, ok := n.(*ast.BoolNode)
 	if !ok {
-		return d.err(n, fmt.Sprintf("%s must be true or false, not %s", what, kind(n)), "write it without quotes")
+		return r.err(n, fmt.Sprintf("%s must be true or false, not %s", what, kind(n)), "write it without quotes")
 	}
 	*to = b.Value
 	return nil
 }
 
-func (d *decoder) integer(n ast.Node, what string, least, most int64, to *int) error {
+func (r *reader) integer(n ast.Node, what string, least, most int64, to *int) error {
 	i, ok := integer(n)
 	if !ok {
-		return d.err(n, fmt.Sprintf("%s must be a whole number, not %s", what, kind(n)), "write it without quotes or unit")
+		return r.err(n, fmt.Sprintf("%s must be a whole number, not %s", what, kind(n)), "write it without quotes or unit")
 	}
 	if i < least || i > most {
-		return d.err(n, fmt.Sprintf("%s is %d", what, i), fmt.Sprintf("give %d to %d", least, most))
+		return r.err(n, fmt.Sprintf("%s is %d", what, i), fmt.Sprintf("give %d to %d", least, most))
 	}
 	*to = int(i)
 	return nil
@@ -287,7 +286,7 @@ func integer(n ast.Node) (int64, bool) {
 }
 
 // size reads a number of bytes: plain or with a binary unit, as docker/go-units reads it.
-func (d *decoder) size(n ast.Node, what string, least, most int64, to *int64) error {
+func (r *reader) size(n ast.Node, what string, least, most int64, to *int64) error {
 	i, ok := integer(n)
 	if s, isText := n.(*ast.StringNode); isText {
 		v, err := units.RAMInBytes(s.Value)
@@ -297,10 +296,10 @@ func (d *decoder) size(n ast.Node, what string, least, most int64, to *int64) er
 		}
 	}
 	if !ok {
-		return d.err(n, fmt.Sprintf("%s must be a size, not %s", what, shown(n)), "write 512MiB, 2GiB or a number of bytes")
+		return r.err(n, fmt.Sprintf("%s must be a size, not %s", what, shown(n)), "write 512MiB, 2GiB or a number of bytes")
 	}
 	if i < least || i > most {
-		return d.err(n, fmt.Sprintf("%s is %s", what, shown(n)), fmt.Sprintf("give %s to %s", bytesize(least), bytesize(most)))
+		return r.err(n, fmt.Sprintf("%s is %s", what, shown(n)), fmt.Sprintf("give %s to %s", bytesize(least), bytesize(most)))
 	}
 	*to = i
 	return nil
@@ -313,17 +312,17 @@ func bytesize(n int64) string {
 	return units.CustomSize("%.4g%s", float64(n), 1024, []string{"B", "KiB", "MiB", "GiB", "TiB"})
 }
 
-func (d *decoder) duration(n ast.Node, what string, to *time.Duration) error {
+func (r *reader) duration(n ast.Node, what string, to *time.Duration) error {
 	s, ok := n.(*ast.StringNode)
 	if !ok {
-		return d.err(n, fmt.Sprintf("%s must be a duration with a unit, not %s", what, shown(n)), "write 90s, 15m or 1h30m")
+		return r.err(n, fmt.Sprintf("%s must be a duration with a unit, not %s", what, shown(n)), "write 90s, 15m or 1h30m")
 	}
 	v, err := time.ParseDuration(s.Value)
 	if err != nil {
-		return d.err(n, fmt.Sprintf("%s must be a duration, not %q", what, s.Value), "write 90s, 15m or 1h30m")
+		return r.err(n, fmt.Sprintf("%s must be a duration, not %q", what, s.Value), "write 90s, 15m or 1h30m")
 	}
 	if v <= 0 {
-		return d.err(n, fmt.Sprintf("%s is %s", what, s.Value), "give more than 0")
+		return r.err(n, fmt.Sprintf("%s is %s", what, s.Value), "give more than 0")
 	}
 	*to = v
 	return nil

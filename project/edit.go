@@ -87,7 +87,7 @@ func findEgress(name string, text []byte) (section, error) {
 	} else {
 		lines[last] += "\n"
 	}
-	d := &decoder{file: name}
+	d := &reader{file: name}
 	body, err := d.document(text)
 	if err != nil {
 		return section{}, err

@@ -11,23 +11,42 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// rules reads egress rules. Those of a bound have no credentials, and may have "**" for every name.
-func (d *decoder) rules(to *[]netpolicy.Rule, n ast.Node, bound bool) error {
+// ruleDecoder reads egress rules: those of a file, or those of a bound, which have no credentials and may have "**" for
+// every name.
+type ruleDecoder struct {
+	*reader
+	credential func(n ast.Node, to *string) error // reads the name of a credential; nil for the rules of a bound
+}
+
+func (d ruleDecoder) rules(to *[]netpolicy.Rule, n ast.Node) error {
 	return d.items(n, "egress", func(n ast.Node) error {
-		r, err := d.rule(n, bound)
+		r, err := d.rule(n)
 		*to = append(*to, r)
 		return err
 	})
 }
 
-func (d *decoder) rule(n ast.Node, bound bool) (netpolicy.Rule, error) {
+// policy reads the rules of a bound.
+func (d ruleDecoder) policy(to **netpolicy.Policy, n ast.Node) error {
+	var rules []netpolicy.Rule
+	if err := d.rules(&rules, n); err != nil {
+		return err
+	}
+	var err error
+	if *to, err = netpolicy.New(rules); err != nil {
+		return ruleError(d.file, err)
+	}
+	return nil
+}
+
+func (d ruleDecoder) rule(n ast.Node) (netpolicy.Rule, error) {
 	var r netpolicy.Rule
 	r.Line, r.Column = place(n)
 	allows, parse := false, netpolicy.ParsePattern
 	known := fields{
 		"allow": func(n ast.Node) error {
 			allows = true
-			return read(d, n, "allow", &r.Pattern, parse)
+			return read(d.reader, n, "allow", &r.Pattern, parse)
 		},
 		"ports": func(n ast.Node) error { return d.ports(&r.Ports, n) },
 		"mode": func(n ast.Node) error {
@@ -35,12 +54,12 @@ func (d *decoder) rule(n ast.Node, bound bool) (netpolicy.Rule, error) {
 		},
 		"http": func(n ast.Node) error {
 			r.HTTP = &netpolicy.HTTP{}
-			return d.http(r.HTTP, n, bound)
+			return d.http(r.HTTP, n)
 		},
-		"addresses":  func(n ast.Node) error { return readAll(d, n, "addresses", &r.Addresses, netpolicy.ParseRange) },
+		"addresses":  func(n ast.Node) error { return readAll(d.reader, n, "addresses", &r.Addresses, netpolicy.ParseRange) },
 		"credential": func(n ast.Node) error { return d.credential(n, &r.Credential) },
 	}
-	if bound {
+	if d.credential == nil {
 		parse = netpolicy.ParseBound
 		delete(known, "credential")
 	}
@@ -52,22 +71,22 @@ func (d *decoder) rule(n ast.Node, bound bool) (netpolicy.Rule, error) {
 	}
 	normal, err := r.Normal()
 	if err != nil {
-		return r, d.ruleErr(err)
+		return r, ruleError(d.file, err)
 	}
 	return normal, nil
 }
 
 // ports are read like other lists, but a bare number gets the answer that its writer needs.
-func (d *decoder) ports(to *[]netpolicy.Port, n ast.Node) error {
+func (d ruleDecoder) ports(to *[]netpolicy.Port, n ast.Node) error {
 	return d.items(n, "ports", func(n ast.Node) error {
 		if i, ok := integer(n); ok {
 			return d.err(n, shown(n)+" is not a port", fmt.Sprintf("write tcp/%d or udp/%d", i, i))
 		}
-		return one(d, n, "ports", to, netpolicy.ParsePort)
+		return one(d.reader, n, "ports", to, netpolicy.ParsePort)
 	})
 }
 
-func (d *decoder) http(h *netpolicy.HTTP, n ast.Node, bound bool) error {
+func (d ruleDecoder) http(h *netpolicy.HTTP, n ast.Node) error {
 	known := fields{
 		"methods": func(n ast.Node) error { return d.texts(n, "methods", &h.Methods, remedy(netpolicy.CheckMethod)) },
 		"paths":   func(n ast.Node) error { return d.texts(n, "paths", &h.Paths, remedy(netpolicy.CheckPath)) },
@@ -76,19 +95,19 @@ func (d *decoder) http(h *netpolicy.HTTP, n ast.Node, bound bool) error {
 			return d.boolean(n, "redact", h.Redact)
 		},
 	}
-	if bound {
+	if d.credential == nil {
 		delete(known, "redact")
 	}
 	return d.mapping(n, "http", known)
 }
 
-// ruleErr gives what netpolicy says of a rule its place in the file.
-func (d *decoder) ruleErr(err error) error {
+// ruleError adds the file and the rule's place to an error of package netpolicy.
+func ruleError(file string, err error) error {
 	e := new(netpolicy.RuleError)
 	if !errors.As(err, &e) {
-		return d.err(nil, err.Error(), "")
+		return &Error{File: file, Message: err.Error()}
 	}
-	return &Error{File: d.file, Line: e.Rule.Line, Column: e.Rule.Column, Message: e.Message, Hint: e.Hint}
+	return &Error{File: file, Line: e.Rule.Line, Column: e.Rule.Column, Message: e.Message, Hint: e.Hint}
 }
 
 // place is where a rule begins: at its first key, or at the brace before it.
@@ -106,7 +125,7 @@ func place(n ast.Node) (line, column int) {
 }
 
 // read reads a string in a notation that parse knows; its errors are remedies.
-func read[T any](d *decoder, n ast.Node, what string, to *T, parse func(string) (T, error)) error {
+func read[T any](d *reader, n ast.Node, what string, to *T, parse func(string) (T, error)) error {
 	var s string
 	if err := d.text(n, what, &s); err != nil {
 		return err
@@ -119,11 +138,11 @@ func read[T any](d *decoder, n ast.Node, what string, to *T, parse func(string) 
 	return nil
 }
 
-func readAll[T any](d *decoder, n ast.Node, what string, to *[]T, parse func(string) (T, error)) error {
+func readAll[T any](d *reader, n ast.Node, what string, to *[]T, parse func(string) (T, error)) error {
 	return d.items(n, what, func(n ast.Node) error { return one(d, n, what, to, parse) })
 }
 
-func one[T any](d *decoder, n ast.Node, list string, to *[]T, parse func(string) (T, error)) error {
+func one[T any](d *reader, n ast.Node, list string, to *[]T, parse func(string) (T, error)) error {
 	var v T
 	err := read(d, n, "an item of "+list, &v, parse)
 	*to = append(*to, v)

@@ -152,7 +152,7 @@ func (f *File) Policy() (*netpolicy.Policy, error) { return netpolicy.New(f.Egre
 
 // Parse reads a file's content; name is what errors call it.
 func Parse(name string, b []byte) (File, error) {
-	d := &decoder{file: name}
+	d := &decoder{reader: &reader{file: name}}
 	body, err := d.document(b)
 	if err != nil {
 		return File{}, err
@@ -168,7 +168,7 @@ func Parse(name string, b []byte) (File, error) {
 		}
 	}
 	if _, err := f.Policy(); err != nil {
-		return File{}, d.ruleErr(err)
+		return File{}, ruleError(name, err)
 	}
 	if err := d.checkEnv(&f); err != nil {
 		return File{}, err

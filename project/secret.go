@@ -26,12 +26,15 @@ func (d *decoder) secretName(n ast.Node, what string, to *string) error {
 	return nil
 }
 
-func (d *decoder) secrets(f *File, n ast.Node) error {
+// secretDecoder reads the secrets of a file.
+type secretDecoder struct{ *reader }
+
+func (d secretDecoder) all(to *map[string]Secret, n ast.Node) error {
 	list, err := d.entries(n, "secrets")
 	if err != nil {
 		return err
 	}
-	f.Secrets = make(map[string]Secret, len(list))
+	*to = make(map[string]Secret, len(list))
 	for _, e := range list {
 		if hint := word(e.key); hint != "" {
 			return d.err(e.at, fmt.Sprintf("a secret cannot be called %q", e.key), hint)
@@ -40,12 +43,12 @@ func (d *decoder) secrets(f *File, n ast.Node) error {
 		if err != nil {
 			return err
 		}
-		f.Secrets[e.key] = s
+		(*to)[e.key] = s
 	}
 	return nil
 }
 
-func (d *decoder) secret(e entry) (Secret, error) {
+func (d secretDecoder) secret(e entry) (Secret, error) {
 	var s Secret
 	err := d.mapping(e.value, "a secret", fields{
 		"from": func(n ast.Node) error { return d.source(n, &s.From) },
@@ -57,7 +60,7 @@ func (d *decoder) secret(e entry) (Secret, error) {
 				"token":  func(n ast.Node) error { return d.checked(n, "token", &s.Deliver.Token, variable) },
 			})
 		},
-		"hosts": func(n ast.Node) error { return readAll(d, n, "hosts", &s.Hosts, netpolicy.ParsePattern) },
+		"hosts": func(n ast.Node) error { return readAll(d.reader, n, "hosts", &s.Hosts, netpolicy.ParsePattern) },
 	})
 	if err != nil {
 		return s, err
@@ -110,7 +113,7 @@ func (f *File) Sources() (list []string) {
 
 // source checks what a value comes from. Someone may have put the value itself
 // there, so the error does not repeat it.
-func (d *decoder) source(n ast.Node, to *string) error {
+func (d secretDecoder) source(n ast.Node, to *string) error {
 	if err := d.text(n, "from", to); err != nil {
 		return err
 	}

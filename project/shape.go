@@ -24,6 +24,13 @@ const (
 	maxTokens            = 1 << 40
 )
 
+// decoder reads the sections of custody.yaml.
+type decoder struct {
+	*reader
+	later []func(*File) error // checks that need the whole file
+}
+
+// top reads the file.
 func (d *decoder) top(f *File, n ast.Node) error {
 	version := false
 	err := d.mapping(n, "the file", fields{
@@ -39,9 +46,11 @@ func (d *decoder) top(f *File, n ast.Node) error {
 		"isolation": func(n ast.Node) error {
 			return d.checked(n, "isolation", &f.Isolation, oneOf(vmm.Tiers()...))
 		},
-		"egress":    func(n ast.Node) error { return d.rules(&f.Egress, n, false) },
+		"egress": func(n ast.Node) error {
+			return ruleDecoder{reader: d.reader, credential: d.credential}.rules(&f.Egress, n)
+		},
 		"resolvers": func(n ast.Node) error { return d.texts(n, "resolvers", &f.Resolvers, resolver) },
-		"secrets":   func(n ast.Node) error { return d.secrets(f, n) },
+		"secrets":   func(n ast.Node) error { return secretDecoder{d.reader}.all(&f.Secrets, n) },
 		"env":       func(n ast.Node) error { return d.env(n, &f.Env) },
 		"anomaly": func(n ast.Node) error {
 			return d.checked(n, "anomaly", (*string)(&f.Anomaly), oneOf(string(Revoke), string(Freeze), string(End)))
