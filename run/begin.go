@@ -27,7 +27,7 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	choice, err := TierPicker(j.o.Home, j.template, j.notice).Pick(ctx, required)
+	choice, err := TierPicker(j.o.Home, j.template, j.messages.notice).Pick(ctx, required)
 	if err != nil {
 		return Result{}, err
 	}
@@ -37,12 +37,11 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 	}
 	defer func() {
 		if err := errors.Join(scratch.Wipe(disk), image.Close()); err != nil {
-			j.problem(err)
+			j.messages.problem(err)
 		}
 	}()
-	j.mu.Lock()
 	j.id = host.NewRunID(time.Now())
-	j.mu.Unlock()
+	j.freezer.begin(j.id)
 	if err := j.openIssuer(ctx); err != nil {
 		return Result{}, err
 	}
@@ -51,7 +50,7 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 	}
 	defer func() {
 		if err := j.network.Close(); err != nil { // a run that is over is not undone by it
-			j.problem(err)
+			j.messages.problem(err)
 		}
 	}()
 	facts := j.facts(choice)
@@ -60,12 +59,12 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 	}
 	defer j.control()()
 	res := j.carryOut(ctx, facts, sandbox.Parts{
-		Driver: choice.Driver, Image: image, Scratch: disk, Network: j.network, Secrets: j.issuer, Recorder: j.record, Redactor: j.redactor,
-		Notice: j.notice, Progress: j.progress,
+		Driver: choice.Driver, Image: image, Scratch: disk, Network: j.network, Secrets: j.issuer, Recorder: j.record, Redactor: j.messages.redactor,
+		Notice: j.messages.notice, Progress: j.messages.progress,
 	})
 	for _, err := range []*error{&res.Err, &res.Late} {
 		if *err != nil {
-			*err = &maskedError{*err, j.Mask}
+			*err = j.messages.masked(*err)
 		}
 	}
 	return res, nil
@@ -83,7 +82,7 @@ func (j *Job) disks(ctx context.Context, d template.Driver) (image vmm.Image, di
 		return image, nil, err
 	}
 	h := j.o.Home
-	err = host.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
+	err = host.WaitForRoom(ctx, j.freezer.stalled, j.freezer.resumed, func() (err error) {
 		if image.Disk != nil {
 			disk, err = scratch.Clone(h.Dir, image.Disk)
 		} else {
@@ -105,8 +104,8 @@ func (j *Job) openNetwork() (*egress.Network, error) {
 		return nil, err
 	}
 	return j.prepared.Network(egress.Options{
-		Run: j.id, Policy: j.policy, Resolvers: servers, Recorder: recorder{j}, Notice: j.notice,
-		Credentials: j.issuer, Redactor: j.redactor, Tokens: j.o.Project.Limits.LLMTokens,
+		Run: j.id, Policy: j.policy, Resolvers: servers, Recorder: recorder{j}, Notice: j.messages.notice,
+		Credentials: j.issuer, Redactor: j.messages.redactor, Tokens: j.o.Project.Limits.LLMTokens,
 	})
 }
 
@@ -115,7 +114,7 @@ func (j *Job) facts(c tier.Choice) audit.Lifecycle {
 	p := j.o.Project
 	facts := audit.Lifecycle{
 		Tenant: j.o.Home.Config().Tenant, Project: p.Project, Template: j.template.Name, TemplateDigest: j.template.Digest(),
-		PolicyDigest: j.policy.Digest(), RulesetDigest: j.redactor.Digest(), Tier: c.Driver.Tier(), TierNote: c.Note,
+		PolicyDigest: j.policy.Digest(), RulesetDigest: j.messages.redactor.Digest(), Tier: c.Driver.Tier(), TierNote: c.Note,
 		Mode: string(p.Record.Mode), Version: j.o.Version, Secrets: p.Sources(),
 	}
 	if p.SHA256 != "" {
@@ -127,11 +126,11 @@ func (j *Job) facts(c tier.Choice) audit.Lifecycle {
 
 func (j *Job) openRecord(ctx context.Context, facts audit.Lifecycle) (err error) {
 	o := host.RunOptions{
-		ID: j.id, Mode: wal.Mode(j.o.Project.Record.Mode), Redactor: j.redactor,
+		ID: j.id, Mode: wal.Mode(j.o.Project.Record.Mode), Redactor: j.messages.redactor,
 		Facts: proof.Facts{
 			Tenant: facts.Tenant, PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier,
 		},
-		OnStall: j.stalled, OnResume: j.resumed, Sighted: j.sighted, Posted: j.posted(),
+		OnStall: j.freezer.stalled, OnResume: j.freezer.resumed, Sighted: j.sighted, Posted: j.posted(),
 	}
 	if j.o.Meters != nil {
 		o.OnCommit = j.o.Meters.Commit
@@ -158,10 +157,8 @@ func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, parts sandbox
 	plan := sandbox.Plan{
 		Steps: j.sandboxSteps(console), Workdir: j.files.in, Out: j.o.Out, Guard: j.files.guard, Time: p.Limits.Time, Facts: facts, Review: j.review,
 	}
-	j.mu.Lock()
-	plan.Waits = j.stall.waits
-	j.mu.Unlock()
-	ended := sandbox.Run(ctx, parts, settings, plan, j.started(ctx))
+	plan.Waits = j.freezer.waited()
+	ended := sandbox.Run(ctx, parts, settings, plan, func(s *sandbox.Sandbox) { j.freezer.started(ctx, s) })
 	detach()
 	j.revokeAll(keep)
 	closing := wal.Sealed
@@ -173,4 +170,19 @@ func (j *Job) carryOut(ctx context.Context, facts audit.Lifecycle, parts sandbox
 		j.notifier.Send(notify.Message{Type: notify.Verify, Severity: "error", Run: j.id, Detail: "the record could not be closed: " + j.Mask(recordErr.Error())})
 	}
 	return Result{ID: j.id, Tier: facts.Tier, ExitCode: ended.ExitCode, Err: errors.Join(j.stepError(ended), recordErr), Late: storeErr}
+}
+
+// posted returns what is called with each event of the run, nil if no message is sent.
+func (j *Job) posted() audit.Posted {
+	if j.notifier == nil {
+		return nil
+	}
+	return func(ev audit.Event, seq uint64) {
+		if ev.VM != nil && ev.VM.Reason == stallReason {
+			return // it was sent as it began: the record of it comes at its end
+		}
+		if m, ok := notify.Of(ev, j.id, seq); ok {
+			j.notifier.Send(m)
+		}
+	}
 }

@@ -18,14 +18,14 @@ import (
 func (j *Job) control() (stop func()) {
 	stop, err := j.record.Control(host.Controls{
 		SetPolicy: j.setPolicy,
-		Pause:     j.awake((*sandbox.Sandbox).Pause),
-		Resume:    j.awake((*sandbox.Sandbox).Resume),
+		Pause:     j.freezer.awake((*sandbox.Sandbox).Pause),
+		Resume:    j.freezer.awake((*sandbox.Sandbox).Resume),
 		Snapshot: func(ctx context.Context, r host.SnapshotRequest) error {
-			return j.awake(func(s *sandbox.Sandbox, ctx context.Context) error { return snapshot(ctx, s, r) })(ctx)
+			return j.freezer.awake(func(s *sandbox.Sandbox, ctx context.Context) error { return snapshot(ctx, s, r) })(ctx)
 		},
 	})
 	if err != nil {
-		j.notice("this run cannot be controlled while it lives: " + err.Error())
+		j.messages.notice("this run cannot be controlled while it lives: " + err.Error())
 		return func() {}
 	}
 	return stop
@@ -49,7 +49,7 @@ func (j *Job) setPolicy(ctx context.Context, file []byte) (host.PolicyChange, er
 	if err != nil {
 		return host.PolicyChange{}, err
 	}
-	j.notice(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
+	j.messages.notice(fmt.Sprintf("policy generation %d (%s) is in force; it ended %d flows", c.Generation, c.Digest, c.Ended))
 	return host.PolicyChange{Generation: c.Generation, Digest: c.Digest, Previous: c.Previous, Ended: c.Ended}, nil
 }
 

@@ -27,12 +27,12 @@ func (j *Job) openIssuer(ctx context.Context) (err error) {
 	}
 	j.issuer = secrets.NewIssuer(secrets.Config{
 		Run: j.id, Bindings: Bindings(j.o.Project), Brokers: j.brokers.by, Dir: filepath.Dir(j.o.File),
-		Recorder: recorder{j}, Redactor: j.redactor, Action: string(j.o.Project.Anomaly), Act: j.act,
+		Recorder: recorder{j}, Redactor: j.messages.redactor, Action: string(j.o.Project.Anomaly), Act: j.act,
 		Withdrawn: func(secret, reason string) { j.network.Withdraw(secret, reason) },
 		Recorded:  func(_ string, find func([]byte) bool) (uint64, bool) { return j.record.Recorded(find) },
 	})
 	for name, err := range j.issuer.Learn() {
-		j.notice("the secret " + name + " is masked only from where a step gets it on: " + err.Error())
+		j.messages.notice("the secret " + name + " is masked only from where a step gets it on: " + err.Error())
 	}
 	return nil
 }
@@ -49,20 +49,18 @@ func (j *Job) sighted(kind audit.Kind, step string, names []string, seq uint64) 
 
 // act does what the project asks for on an anomaly, beyond the revocation.
 func (j *Job) act(ctx context.Context, action, reason string) {
-	j.mu.Lock()
-	s := j.sandbox
-	j.mu.Unlock()
-	j.notice(reason + ": its credentials are revoked")
+	s := j.freezer.current()
+	j.messages.notice(reason + ": its credentials are revoked")
 	switch {
 	case s == nil:
 	case action == string(project.End):
 		s.Abort(reason)
 	case action == string(project.Freeze):
 		if err := s.Quarantine(ctx); err != nil {
-			j.notice("freeze: " + err.Error())
+			j.messages.notice("freeze: " + err.Error())
 			return
 		}
-		j.notice("the sandbox is frozen: custody resume " + j.id + " lets it go on, custody snapshot keeps its memory")
+		j.messages.notice("the sandbox is frozen: custody resume " + j.id + " lets it go on, custody snapshot keeps its memory")
 	}
 }
 
@@ -71,36 +69,36 @@ func (j *Job) revokeAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, revokeTime)
 	defer cancel()
 	if err := errors.Join(j.issuer.Close(ctx), j.brokers.Close(ctx)); err != nil {
-		j.problem(err)
+		j.messages.problem(err)
 	}
 }
 
 // checkSources returns an error that lists each secret of the run whose env: or file: source has no usable value, or whose
 // cmd: source names a program that cannot be executed.
-func (j *Job) checkSources(ctx context.Context) error {
-	bound := slices.DeleteFunc(Bindings(j.o.Project), func(b secrets.Binding) bool {
-		return !slices.ContainsFunc(j.steps, func(s step) bool { return slices.Contains(s.secrets, b.Name) })
+func checkSources(ctx context.Context, o *Options, steps []step) error {
+	bound := slices.DeleteFunc(Bindings(o.Project), func(b secrets.Binding) bool {
+		return !slices.ContainsFunc(steps, func(s step) bool { return slices.Contains(s.secrets, b.Name) })
 	})
-	values, errs := local.ReadAll(bound, filepath.Dir(j.o.File))
+	values, errs := local.ReadAll(bound, filepath.Dir(o.File))
 	for _, v := range values {
 		clear(v)
 	}
-	caller, err := local.FindCaller(os.Getenv, j.o.File, j.o.Home.Config().Commands.User)
+	caller, err := local.FindCaller(os.Getenv, o.File, o.Home.Config().Commands.User)
 	if err != nil {
 		caller = nil // the program is looked for all the same; the step reports that it does not run as root
 	}
-	file, err := filepath.Abs(j.o.File)
+	file, err := filepath.Abs(o.File)
 	if err != nil {
-		file = j.o.File
+		file = o.File
 	}
 	e := &unready{file: file}
 	for _, b := range bound {
 		err := errs[b.Name]
 		if err == nil {
-			err = local.CheckProgram(ctx, b.From, filepath.Dir(j.o.File), caller)
+			err = local.CheckProgram(ctx, b.From, filepath.Dir(o.File), caller)
 		}
 		if err != nil {
-			e.why = append(e.why, fmt.Sprintf("secret %s (line %d): %v", b.Name, j.o.Project.Secrets[b.Name].Line, err))
+			e.why = append(e.why, fmt.Sprintf("secret %s (line %d): %v", b.Name, o.Project.Secrets[b.Name].Line, err))
 		}
 	}
 	if len(e.why) == 0 {

@@ -40,31 +40,31 @@ func (f *files) Close() error {
 	return f.pick.Close()
 }
 
-// checkFiles checks what is copied in, and where files are copied out to.
-func (j *Job) checkFiles(ctx context.Context) error {
-	if j.o.Workdir != "" {
-		if err := j.measure(ctx); err != nil {
-			return fmt.Errorf("--workdir %s: %w", j.o.Workdir, err)
+// check checks what is copied in, and where files are copied out to.
+func (f *files) check(ctx context.Context, o *Options, m *messages) error {
+	if o.Workdir != "" {
+		if err := f.measure(ctx, o, m); err != nil {
+			return fmt.Errorf("--workdir %s: %w", o.Workdir, err)
 		}
 	}
-	if j.o.Out == "" {
+	if o.Out == "" {
 		return nil
 	}
-	if err := workspace.CheckOut(j.o.Out, j.o.Home.Dir); err != nil {
+	if err := workspace.CheckOut(o.Out, o.Home.Dir); err != nil {
 		return err
 	}
-	o := workspace.GuardOptions{Named: j.o.Project.HostFiles(j.o.File, filepath.Dir(j.o.File)), Home: j.o.Home.Dir, Git: j.git(ctx)}
-	if j.files.pick != nil && sameFolder(j.o.Workdir, j.o.Out) {
-		o.Left = j.files.pick.Ignored
+	guard := workspace.GuardOptions{Named: o.Project.HostFiles(o.File, filepath.Dir(o.File)), Home: o.Home.Dir, Git: git(ctx, o.Out)}
+	if f.pick != nil && sameFolder(o.Workdir, o.Out) {
+		guard.Left = f.pick.Ignored
 	}
 	var err error
-	j.files.guard, err = workspace.NewGuard(j.o.Out, o)
+	f.guard, err = workspace.NewGuard(o.Out, guard)
 	return err
 }
 
 // git returns what makes git commands. Root runs it as the owner of the directory of --out, so that it reads that user's
 // configuration and no file that the owner cannot read; so safe.directory has nothing to protect.
-func (j *Job) git(ctx context.Context) func(args ...string) *exec.Cmd {
+func git(ctx context.Context, out string) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...)
 		// These would lead to another repository; git sets them for its hooks.
@@ -73,7 +73,7 @@ func (j *Job) git(ctx context.Context) func(args ...string) *exec.Cmd {
 			return name == "GIT_DIR" || name == "GIT_WORK_TREE" || name == "GIT_COMMON_DIR"
 		})
 		ofOwner := func(string) string { return "" }
-		if owner, err := local.FindCaller(ofOwner, j.o.Out, ""); err == nil {
+		if owner, err := local.FindCaller(ofOwner, out, ""); err == nil {
 			owner.Become(cmd)
 		}
 		return cmd
@@ -87,19 +87,19 @@ func sameFolder(a, b string) bool {
 }
 
 // measure finds out what of the directory is copied in, and whether the scratch disk has room for it.
-func (j *Job) measure(ctx context.Context) (err error) {
-	dir := j.o.Workdir
-	j.files.pick, err = workspace.NewSelection(dir, j.o.Project.SecretFiles(filepath.Dir(j.o.File)), j.o.Home.Dir)
+func (f *files) measure(ctx context.Context, o *Options, m *messages) (err error) {
+	dir := o.Workdir
+	f.pick, err = workspace.NewSelection(dir, o.Project.SecretFiles(filepath.Dir(o.File)), o.Home.Dir)
 	if err != nil {
 		return err
 	}
-	size, err := channel.Measure(ctx, dir, j.files.pick.Leave)
+	size, err := channel.Measure(ctx, dir, f.pick.Leave)
 	if err != nil {
 		return err
 	}
-	sandbox.Warn(j.notice, j.files.pick.Notices)
-	j.files.in = sandbox.Workdir{Dir: dir, Leave: j.files.pick.Leave, Size: size}
-	return fits(ctx, j.o.Home, size, j.o.Project.Limits.Disk)
+	sandbox.Warn(m.notice, f.pick.Notices)
+	f.in = sandbox.Workdir{Dir: dir, Leave: f.pick.Leave, Size: size}
+	return fits(ctx, o.Home, size, o.Project.Limits.Disk)
 }
 
 // tooLarge means that a scratch disk has no room for a directory.

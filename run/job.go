@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"syscall"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
-	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/sandbox"
 	"github.com/custody-project/custody/secrets"
@@ -104,25 +102,22 @@ type Job struct {
 	files    files
 	prepared *egress.Prepared
 	notifier *notify.Notifier
-	redactor *redact.Redactor
+	messages *messages
+	freezer  *freezer
 	template template.Template
 
 	// What follows is set as the run begins.
-	id      string // guarded by mu
+	id      string
 	brokers *Brokers
 	issuer  *secrets.Issuer
 	network *egress.Network
 	record  *host.Run
-
-	mu      sync.Mutex       // guards id and what follows
-	sandbox *sandbox.Sandbox // nil before there is one
-	stall   stall
 }
 
 // Prepare checks everything in a run's options in which a mistake can be made, and opens what the run needs. It starts
 // nothing. The caller closes the job.
 func Prepare(ctx context.Context, o Options) (*Job, error) {
-	j := &Job{o: o}
+	j := &Job{o: o, messages: &messages{toNotice: o.Notice, toProgress: o.Progress, toProblem: o.Problem}}
 	if err := j.prepare(ctx); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
@@ -130,7 +125,7 @@ func Prepare(ctx context.Context, o Options) (*Job, error) {
 }
 
 func (j *Job) prepare(ctx context.Context) (err error) {
-	if err := j.plan(); err != nil {
+	if j.steps, err = (planner{&j.o, j.messages}).plan(); err != nil {
 		return err
 	}
 	if j.policy, err = j.o.Project.Policy(); err != nil {
@@ -140,11 +135,12 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err := CheckTrust(ctx, h, &j.o.Project, j.o.File, j.o.Accept); err != nil {
 		return err
 	}
-	if err := j.checkSources(ctx); err != nil {
+	if err := checkSources(ctx, &j.o, j.steps); err != nil {
 		return err
 	}
-	j.notifier = h.Notifier(ctx, notify.Message{Project: j.o.Project.Project}, j.notice)
-	if err := j.checkFiles(ctx); err != nil {
+	j.notifier = h.Notifier(ctx, notify.Message{Project: j.o.Project.Project}, j.messages.notice)
+	j.freezer = &freezer{notifier: j.notifier, messages: j.messages, meters: j.o.Meters, strict: j.o.Project.Record.Mode == project.Strict}
+	if err := j.files.check(ctx, &j.o, j.messages); err != nil {
 		return err
 	}
 	if err := doctor.NeedNetwork(ctx, h.Dir); err != nil {
@@ -152,18 +148,18 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	}
 	j.prepared = egress.Prepare(ctx)
 	var tag []byte
-	err = host.WaitForRoom(ctx, j.stalled, j.resumed, func() (err error) {
+	err = host.WaitForRoom(ctx, j.freezer.stalled, j.freezer.resumed, func() (err error) {
 		tag, err = h.TagKey()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if j.redactor, err = pattern.NewRedactor(tag); err != nil {
+	if j.messages.redactor, err = pattern.NewRedactor(tag); err != nil {
 		return err
 	}
-	if err := Tidy(ctx, h, j.notice); err != nil {
-		j.problem(err)
+	if err := Tidy(ctx, h, j.messages.notice); err != nil {
+		j.messages.problem(err)
 	}
 	name := j.o.Template
 	if name == "" {
@@ -185,72 +181,20 @@ func (j *Job) Close() error {
 }
 
 // Mask returns text with the values of secrets and what looks like one replaced. It is safe for concurrent use.
-func (j *Job) Mask(text string) string {
-	if j.redactor == nil {
-		return text
-	}
-	return j.redactor.String(text)
-}
-
-func (j *Job) notice(text string) { j.o.Notice(j.Mask(text)) }
-
-func (j *Job) progress(text string) {
-	if j.o.Progress != nil {
-		j.o.Progress(j.Mask(text))
-	}
-}
-
-func (j *Job) problem(err error) { j.o.Problem(&maskedError{err, j.Mask}) }
-
-// maskedError is an error whose text has no values of secrets.
-type maskedError struct {
-	err  error
-	mask func(string) string
-}
-
-// Error implements error.
-func (e *maskedError) Error() string { return e.mask(e.err.Error()) }
-
-// Unwrap gives the error as it is.
-func (e *maskedError) Unwrap() error { return e.err }
-
-// started is called with the sandbox before its guest runs.
-func (j *Job) started(ctx context.Context) func(*sandbox.Sandbox) {
-	return func(s *sandbox.Sandbox) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.sandbox = s
-		if j.stall.frozen {
-			s.Hold(ctx, stallReason)
-		}
-	}
-}
-
-// awake calls do with the sandbox, once there is one.
-func (j *Job) awake(do func(*sandbox.Sandbox, context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		j.mu.Lock()
-		s := j.sandbox
-		j.mu.Unlock()
-		if s == nil {
-			return errors.New("the run is just beginning: try again")
-		}
-		return do(s, ctx)
-	}
-}
+func (j *Job) Mask(text string) string { return j.messages.mask(text) }
 
 // recorder is the run's record for the parts that are made before it. They record nothing before the sandbox starts.
-type recorder struct{ *Job }
+type recorder struct{ job *Job }
 
 func (r recorder) Record(ctx context.Context, ev audit.Event) (uint64, error) {
-	return r.record.Record(ctx, ev)
+	return r.job.record.Record(ctx, ev)
 }
 
 func (r recorder) Post(ctx context.Context, ev audit.Event) (uint64, error) {
-	return r.record.Post(ctx, ev)
+	return r.job.record.Post(ctx, ev)
 }
 
-func (r recorder) Sync(ctx context.Context, seq uint64) error { return r.record.Sync(ctx, seq) }
+func (r recorder) Sync(ctx context.Context, seq uint64) error { return r.job.record.Sync(ctx, seq) }
 
 // stepError is why a step of the project failed.
 func (j *Job) stepError(res sandbox.Result) error {

@@ -25,60 +25,64 @@ type step struct {
 	time    time.Duration
 }
 
+// planner plans the steps of a run.
+type planner struct {
+	o        *Options
+	messages *messages
+}
+
 // plan decides which steps the run has, with which secrets and plain variables.
-func (j *Job) plan() error {
-	p := &j.o.Project
-	if len(j.o.Command) == 0 && len(p.Steps) == 0 {
-		return errors.New("there is nothing to run: give a command, or steps in " + project.Name)
+func (p planner) plan() (steps []step, err error) {
+	file := &p.o.Project
+	if len(p.o.Command) == 0 && len(file.Steps) == 0 {
+		return nil, errors.New("there is nothing to run: give a command, or steps in " + project.Name)
 	}
-	if len(j.o.Command) > 0 {
-		return j.planCommand()
+	if len(p.o.Command) > 0 {
+		return p.command()
 	}
-	if len(j.o.Secrets) > 0 {
-		return fmt.Errorf("secrets %s: they are chosen for a command; the steps of %s name their own", strings.Join(j.o.Secrets, ", "), j.o.File)
+	if len(p.o.Secrets) > 0 {
+		return nil, fmt.Errorf("secrets %s: they are chosen for a command; the steps of %s name their own", strings.Join(p.o.Secrets, ", "), p.o.File)
 	}
-	for i, s := range p.Steps {
-		planned := step{name: s.Name, argv: []string{"/bin/sh", "-c", s.Run}, dir: "/workspace", secrets: p.Binds(s), time: s.Time}
+	for i, s := range file.Steps {
+		planned := step{name: s.Name, argv: []string{"/bin/sh", "-c", s.Run}, dir: "/workspace", secrets: file.Binds(s), time: s.Time}
 		if s.Workdir != "" {
 			planned.dir = s.Workdir
 		}
-		var err error
-		if planned.vars, err = j.variables(&p.Steps[i], planned.secrets); err != nil {
-			return err
+		if planned.vars, err = p.variables(&file.Steps[i], planned.secrets); err != nil {
+			return nil, err
 		}
-		j.steps = append(j.steps, planned)
+		steps = append(steps, planned)
 	}
-	return nil
+	return steps, nil
 }
 
-func (j *Job) planCommand() error {
-	p := &j.o.Project
-	names, err := p.BindsAsked(j.o.Secrets)
+func (p planner) command() ([]step, error) {
+	file := &p.o.Project
+	names, err := file.BindsAsked(p.o.Secrets)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if clash := p.Clash(names); clash != "" {
-		return errors.New(clash)
+	if clash := file.Clash(names); clash != "" {
+		return nil, errors.New(clash)
 	}
 	var others []string
-	for _, b := range Bindings(*p) {
+	for _, b := range Bindings(*file) {
 		if !slices.Contains(names, b.Name) {
 			others = append(others, b.Name)
 		}
 	}
 	if len(others) > 0 {
-		j.progress("secrets that the command does not get: " + strings.Join(others, ", ") + "; --secret NAME gives it one")
+		p.messages.progress("secrets that the command does not get: " + strings.Join(others, ", ") + "; --secret NAME gives it one")
 	}
-	vars, err := j.variables(nil, names)
-	j.steps = []step{{name: "main", argv: j.o.Command, dir: "/workspace", secrets: names, vars: vars}}
-	return err
+	vars, err := p.variables(nil, names)
+	return []step{{name: "main", argv: p.o.Command, dir: "/workspace", secrets: names, vars: vars}}, err
 }
 
 // variables are the plain variables of a step that gets the named secrets, NAME=VALUE. A nil step is the command's.
-func (j *Job) variables(s *project.Step, names []string) ([]string, error) {
-	list, err := j.o.Project.Variables(s, names, j.o.Env)
+func (p planner) variables(s *project.Step, names []string) ([]string, error) {
+	list, err := p.o.Project.Variables(s, names, p.o.Env)
 	if e := new(project.Error); errors.As(err, &e) {
-		if e.File = j.o.File; e.Line == 0 {
+		if e.File = p.o.File; e.Line == 0 {
 			e.File = "--env"
 		}
 	}
