@@ -37,13 +37,40 @@ type Page struct {
 
 // tab is what the pages of a test and its subtests share.
 type tab struct {
-	ctx    context.Context
-	host   string // host:port that all requests have to go to
-	clicks int
+	ctx      context.Context
+	host     string // host:port that all requests have to go to
+	clicks   int
+	problems problems
+}
 
-	mu       sync.Mutex // guards what follows
-	problems []string
-	allowed  []string
+// problems collects what a page did and must not do. Its methods are safe for concurrent use.
+type problems struct {
+	mu      sync.Mutex // guards what follows
+	list    []string
+	allowed []string // texts; a problem that contains one is ignored
+}
+
+func (p *problems) note(problem string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, part := range p.allowed {
+		if strings.Contains(problem, part) {
+			return
+		}
+	}
+	p.list = append(p.list, problem)
+}
+
+func (p *problems) allow(part string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.allowed = append(p.allowed, part)
+}
+
+func (p *problems) noted() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.list)
 }
 
 // In returns the page as a subtest has it.
@@ -84,46 +111,45 @@ func Open(t testing.TB, address string, width, height int) *Page {
 	if err := chromedp.Listen(ctx, p.watch); err != nil {
 		t.Fatal("start the browser:", err)
 	}
-	p.enable()
+	if err := p.enable(); err != nil {
+		t.Fatal("watch the browser:", err)
+	}
 	p.Do(chromedp.EmulateViewport(int64(width), int64(height)))
 	p.Go(address)
 	return p
 }
 
 // enable has the browser report what watch needs.
-func (p *Page) enable() {
-	p.t.Helper()
+func (p *tab) enable() error {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	if err == nil {
 		_, err = chromedp.Call(ctx, cdplog.Enable, struct{}{})
 	}
-	if err != nil {
-		p.t.Fatal("watch the browser:", err)
-	}
+	return err
 }
 
 // watch notes what a page must not do.
 func (p *tab) watch(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		p.note("exception: " + e.ExceptionDetails.Text + " " + arguments([]*runtime.RemoteObject{e.ExceptionDetails.Exception}))
+		p.problems.note("exception: " + e.ExceptionDetails.Text + " " + arguments([]*runtime.RemoteObject{e.ExceptionDetails.Exception}))
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
-			p.note(fmt.Sprintf("console %s: %s", e.Type, arguments(e.Args)))
+			p.problems.note(fmt.Sprintf("console %s: %s", e.Type, arguments(e.Args)))
 		}
 	case *cdplog.EventEntryAdded:
 		if e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning {
-			p.note(fmt.Sprintf("log %s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+			p.problems.note(fmt.Sprintf("log %s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
 		}
 	case *page.EventJavascriptDialogOpening:
-		p.note(fmt.Sprintf("a dialog: %s %q", e.Type, e.Message))
+		p.problems.note(fmt.Sprintf("a dialog: %s %q", e.Type, e.Message))
 		go chromedp.Call(p.ctx, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{})
 	case *network.EventRequestWillBeSent:
 		at, err := url.Parse(e.Request.URL)
 		if err != nil || at.Host != p.host && !slices.Contains([]string{"data", "blob", "about"}, at.Scheme) {
-			p.note("a request to another host: " + e.Request.URL)
+			p.problems.note("a request to another host: " + e.Request.URL)
 		}
 	}
 }
@@ -139,30 +165,11 @@ func arguments(args []*runtime.RemoteObject) string {
 	return strings.Join(words, " ")
 }
 
-func (p *tab) note(problem string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, part := range p.allowed {
-		if strings.Contains(problem, part) {
-			return
-		}
-	}
-	p.problems = append(p.problems, problem)
-}
-
-// Allow has problems that contain part be none: where a test has the server fail, the browser reports it.
-func (p *Page) Allow(part string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.allowed = append(p.allowed, part)
-}
+// Allow ignores problems that contain part, such as requests that fail because the test makes the server fail.
+func (p *Page) Allow(part string) { p.problems.allow(part) }
 
 // Problems returns what was noted so far.
-func (p *Page) Problems() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.problems)
-}
+func (p *Page) Problems() []string { return p.problems.noted() }
 
 // Do carries out actions.
 func (p *Page) Do(actions ...Action) {
@@ -193,14 +200,14 @@ func Eval[T any](p *Page, expression string) T {
 }
 
 // around is what the page shows, for the words of a failure.
-func (p *Page) around() string {
+func (p *tab) around() string {
 	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
 	defer cancel()
 	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.hash + "\n" + (document.querySelector("[role=tabpanel]")?.innerText.slice(0, 1000) ?? "") + "\n---\n" + (document.body?.innerText.slice(0, 3000) ?? "")`))
 	if err != nil {
-		return strings.Join(p.Problems(), "\n")
+		return strings.Join(p.problems.noted(), "\n")
 	}
-	return "the page shows:\n" + text + "\n" + strings.Join(p.Problems(), "\n")
+	return "the page shows:\n" + text + "\n" + strings.Join(p.problems.noted(), "\n")
 }
 
 // Go opens another address. One that differs in its fragment only changes the page that is there.
@@ -255,7 +262,7 @@ func (p *Page) middle(element string) (x, y float64) {
 		return b.width > 0 && top && (e === top || e.contains(top) || top.contains(e)) ? [x, y] : null;
 	})()`
 	var last []float64
-	p.until(element+" to be in sight", func() bool {
+	p.Until(element+" to be in sight", func() bool {
 		at := Eval[[]float64](p, fmt.Sprintf(covered, element))
 		rests := at != nil && slices.Equal(at, last)
 		last = at
@@ -324,17 +331,11 @@ func (p *Page) Text(selector string) string {
 // does not allow text to become code.
 func (p *Page) Wait(expression string) {
 	p.t.Helper()
-	p.until(expression, func() bool { return Eval[bool](p, `!!(`+expression+`)`) })
+	p.Until(expression, func() bool { return Eval[bool](p, `!!(`+expression+`)`) })
 }
 
-// Until waits until there is yes.
+// Until waits until yes returns true. what describes that in the error.
 func (p *Page) Until(what string, yes func() bool) {
-	p.t.Helper()
-	p.until(what, yes)
-}
-
-// until waits until there is yes.
-func (p *Page) until(what string, yes func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); !yes(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(deadline) {
