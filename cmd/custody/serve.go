@@ -2,17 +2,14 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay/access"
-	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/serve"
 	"github.com/custody-project/custody/store"
 )
@@ -58,7 +55,6 @@ func (c serveCmd) Run(a *app) error {
 	o.Log = a.Log
 	return serve.Host(a.ctx, h, l, serve.HostOptions{
 		Options: o, Run: run, Version: version(), CloseDead: func() { a.tidy(h) },
-		Report: func(ctx context.Context, w io.Writer, r api.ReportRequest) error { return a.report(ctx, h, w, r) },
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/api"
 	"github.com/custody-project/custody/replay/report"
+	"github.com/custody-project/custody/replay/report/issue"
 	"github.com/custody-project/custody/replay/views"
 	"github.com/custody-project/custody/replay/web"
 	"github.com/custody-project/custody/store"
@@ -47,7 +48,7 @@ func (b *backend) open(s *service) error {
 		return err
 	}
 	s.api, err = api.New(api.Options{
-		Open: b.reader, Ahead: b.ahead, Verify: b.verify, Marks: b.marks, Bundle: b.bundle, Proof: b.proof, Report: b.options.Report, Frameworks: frameworks(),
+		Open: b.reader, Ahead: b.ahead, Verify: b.verify, Marks: b.marks, Bundle: b.bundle, Proof: b.proof, Report: b.report, Frameworks: frameworks(),
 		Exports: s.Exports, ExportDir: s.dir, Notes: notebook{log}, Views: views.Open(b.host.Views()), Tokens: tokens, Gate: s.gate, OIDC: s.Config.OIDC != nil, Assets: s.gate.Host(web.Handler()), Log: s.Log,
 	})
 	return err
@@ -158,4 +159,31 @@ func frameworks() (names []string) {
 		names = append(names, f.ID)
 	}
 	return names
+}
+
+// report writes a signed report in the format that the request names.
+func (b *backend) report(ctx context.Context, w io.Writer, q api.ReportRequest) error {
+	st, err := b.host.Reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	in := report.Input{Framework: q.Framework, From: q.From, To: q.To}
+	for _, run := range q.Runs {
+		v := run.Verification
+		in.Runs = append(in.Runs, report.Run{Run: run.Run, Verification: report.Verification{
+			State: report.State(v.State), Name: v.Name, Number: v.Number, Text: v.Text, At: v.At, Report: run.Report,
+		}})
+	}
+	issuer := issue.Issuer{Host: b.host, Source: st, Version: b.options.Version}
+	r, err := issuer.Build(ctx, in)
+	switch {
+	case err != nil:
+		return err
+	case q.Format == "html":
+		return r.HTML(w)
+	case q.Format == "json":
+		return r.JSON(w)
+	}
+	return issuer.WriteZip(ctx, w, r, q.By)
 }

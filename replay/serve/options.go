@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -46,8 +45,6 @@ type HostOptions struct {
 	Version string
 	// CloseDead closes the records of runs whose process died. It is called every 30 s, by one goroutine.
 	CloseDead func()
-	// Report writes a signed report of evidence in the format that the request names.
-	Report func(ctx context.Context, w io.Writer, r api.ReportRequest) error
 }
 
 // Address is where a service is reached.
