@@ -19,26 +19,29 @@ type Look struct {
 	Mark *store.Mark `json:"verification,omitempty"` // where the record is not what was signed, or that is not known
 }
 
-// accesses lists who looked at records of the asker's tenant, or tried to, newest first. The logs
+// accessesHandler answers who looked at records.
+type accessesHandler struct{ searcher }
+
+// list lists who looked at records of the asker's tenant, or tried to, newest first. The logs
 // are those of hosts; what they have about other tenants is passed over.
-func (s *Server) accesses(w http.ResponseWriter, r *request) error {
-	h := hunt{looks: true}
-	h.Kinds = []audit.Kind{audit.KindAccess}
-	h.accept = func(row store.Row) bool {
+func (h *accessesHandler) list(w http.ResponseWriter, r *request) error {
+	p := searchPage{accessLog: true}
+	p.Kinds = []audit.Kind{audit.KindAccess}
+	p.accept = func(row store.Row) bool {
 		look, ok := lookOf(row)
 		return ok && look.Tenant == r.who.Tenant
 	}
 	var err error
-	if h.From, h.To, err = r.dates(); err == nil {
-		err = s.begin(r, &h)
+	if p.From, p.To, err = r.dates(); err == nil {
+		err = h.begin(r, &p)
 	}
 	if err != nil {
 		return err
 	}
-	if h.From.IsZero() {
-		h.From = time.Unix(0, 0).UTC()
+	if p.From.IsZero() {
+		p.From = time.Unix(0, 0).UTC()
 	}
-	if err := s.hunt(r, &h); err != nil {
+	if err := h.fill(r, &p); err != nil {
 		return err
 	}
 	var page struct {
@@ -46,15 +49,13 @@ func (s *Server) accesses(w http.ResponseWriter, r *request) error {
 		Partial bool   `json:"partial"`
 		Next    string `json:"next,omitempty"`
 	}
-	page.Looks, page.Partial = []Look{}, h.partial
-	for i, row := range h.rows {
+	page.Looks, page.Partial = []Look{}, p.partial
+	for i, row := range p.rows {
 		look, _ := lookOf(row)
-		look.Mark = h.marks[i]
+		look.Mark = p.marks[i]
 		page.Looks = append(page.Looks, look)
 	}
-	if h.next != nil {
-		page.Next = s.cursors.make(r.scope(), h.next)
-	}
+	page.Next = h.next(r, &p)
 	return answer(w, page)
 }
 

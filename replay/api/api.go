@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -92,26 +93,15 @@ type Selection struct {
 
 // Server answers requests. Its methods may be called concurrently.
 type Server struct {
-	opt      Options
-	log      *slog.Logger
-	now      func() time.Time
-	cursors  cursors
-	source   *lazySource
-	stories  *stories
-	hubs     hubs
-	streams  turnstile
-	checks   *checks
-	jobs     *jobs
-	fresh    fresh
-	handler  http.Handler
-	document []byte // the OpenAPI document, as JSON
+	log     *slog.Logger
+	source  *lazySource
+	hubs    *hubs
+	jobs    *jobs
+	handler http.Handler
 
-	downloads turnstile
-
-	ctx   context.Context // ends with the Server
-	stop  context.CancelFunc
-	work  sync.WaitGroup // what the Server does beside requests
-	close func() error   // once
+	stop  context.CancelFunc // ends streams and work
+	work  sync.WaitGroup     // the workers of checks and jobs
+	close func() error       // once
 }
 
 // New returns a Server. The caller closes it.
@@ -119,45 +109,81 @@ func New(o Options) (*Server, error) {
 	if o.Open == nil || o.Gate == nil {
 		return nil, errors.New("the API needs a store and a gate")
 	}
-	s := &Server{opt: o, log: o.Log, now: o.Now, cursors: cursors{o.CursorKey}}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	if len(s.cursors.key) == 0 {
-		s.cursors.key = make([]byte, 32)
-		if _, err := rand.Read(s.cursors.key); err != nil {
-			return nil, err
-		}
-	}
-	if !slices.ContainsFunc(s.opt.Exports, func(e Export) bool { return e.Name == Lines().Name }) {
-		s.opt.Exports = append([]Export{Lines()}, s.opt.Exports...)
-	}
-	var err error
-	if s.document, err = documentJSON(); err != nil {
+	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	if s.jobs, err = newJobs(o.ExportDir, o.ExportBytes); err != nil {
+	document, err := documentJSON()
+	if err != nil {
 		return nil, err
 	}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.source = &lazySource{open: o.Open, ctx: s.ctx}
-	s.stories = newStories(o.StoryBytes)
-	s.hubs.all = map[runKey]*hub{}
-	s.streams = turnstile{most: maxStreams, each: maxStreamsOf}
-	s.downloads = turnstile{most: maxDownloads, each: maxDownloadsOf}
-	s.checks = newChecks(o.Verify, s.now)
+	s := &Server{log: o.Log}
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.shut)
-	s.handler = s.mux()
+	s.source = &lazySource{open: o.Open, ctx: ctx}
+	m := &markers{o.Marks, o.Log}
+	s.jobs = &jobs{source: s.source, markers: m, now: o.Now, log: o.Log, most: o.ExportBytes, base: o.ExportDir, wake: make(chan struct{}, 1)}
+	if err := s.jobs.prepare(); err != nil {
+		s.stop()
+		return nil, err
+	}
+	s.hubs = newHubs(ctx, s.source, o.Ahead, m)
+	c := newChecks(o.Verify, s.source, o.Now, o.Log, ctx.Done())
+	h := s.handlers(&o, newStories(ctx, o.StoryBytes, s.hubs, m, o.Now), c)
+	h.about.document = document
+	s.handler = s.mux(&o, h)
 	if o.Verify != nil {
-		s.work.Go(func() { s.checkAll(s.ctx) })
+		s.work.Go(func() { c.work(ctx) })
 	}
 	if o.ExportDir != "" {
-		s.work.Go(func() { s.workJobs(s.ctx) })
+		s.work.Go(func() { s.jobs.work(ctx) })
 	}
 	return s, nil
+}
+
+// setDefaults fills in what may be left out.
+func (o *Options) setDefaults() error {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.ExportBytes = cmp.Or(o.ExportBytes, defaultJobBytes)
+	if !slices.ContainsFunc(o.Exports, func(e Export) bool { return e.Name == Lines().Name }) {
+		o.Exports = append([]Export{Lines()}, o.Exports...)
+	}
+	if len(o.CursorKey) > 0 {
+		return nil
+	}
+	o.CursorKey = make([]byte, 32)
+	_, err := rand.Read(o.CursorKey)
+	return err
+}
+
+// handlers makes the handlers of all resources.
+func (s *Server) handlers(o *Options, st *stories, c *checks) *handlers {
+	m := st.markers
+	find, key := runFinder{s.source}, cursors{o.CursorKey}
+	search := searcher{s.source, m, key}
+	nr := &noteReader{source: s.source}
+	files := &downloads{turnstile: turnstile{most: maxDownloads, each: maxDownloadsOf}, log: s.log}
+	return &handlers{
+		about:    aboutHandler{source: s.source, oidc: o.OIDC},
+		runs:     runsHandler{find, st, c, key},
+		records:  recordsHandler{find, st, m, nr, key, o.Proof, o.Now},
+		state:    stateHandler{find, st, o.Now},
+		live:     liveHandler{runFinder: find, hubs: s.hubs, checks: c, streams: turnstile{most: maxStreams, each: maxStreamsOf}, ended: c.ended},
+		notes:    notesHandler{find, nr, o.Notes, m, o.Proof},
+		checks:   checksHandler{find, c},
+		exports:  exportsHandler{find, o.Exports, m, files, o.Bundle, o.Now},
+		jobs:     jobsHandler{find, s.jobs, o.Exports, files},
+		search:   searchHandler{search},
+		reports:  reportsHandler{find, c, files, o.Frameworks, o.Report},
+		accesses: accessesHandler{search},
+		views:    viewsHandler{o.Views},
+		tokens:   tokensHandler{o.Tokens},
+	}
 }
 
 // ServeHTTP implements http.Handler.
@@ -169,5 +195,6 @@ func (s *Server) Close() error { return s.close() }
 func (s *Server) shut() error {
 	s.stop()
 	s.work.Wait()
+	s.hubs.close()
 	return errors.Join(s.jobs.close(), s.source.Close())
 }

@@ -15,21 +15,21 @@ type Comparison struct {
 	Both  replay.Common `json:"both"`
 }
 
-func (s *Server) compare(w http.ResponseWriter, r *request) error {
+func (h *runsHandler) compare(w http.ResponseWriter, r *request) error {
 	var items [2]RunItem
 	var models [2]*model
 	for i, name := range []string{"a", "b"} {
 		if r.str(name) == "" {
 			return bad("give two names of runs, as a and b", "%s is not given", name)
 		}
-		run, err := s.named(r.Context(), r.who, r.str(name))
+		run, err := h.named(r.Context(), r.who, r.str(name))
 		if err != nil {
 			return err
 		}
-		if models[i], err = s.story(r.Context(), run); err != nil {
+		if models[i], err = h.stories.model(r.Context(), run); err != nil {
 			return err
 		}
-		items[i] = s.item(run)
+		items[i] = h.checks.item(run)
 		items[i].Doubt = models[i].doubt
 	}
 	c := replay.Compare(models[0].Story, models[1].Story)

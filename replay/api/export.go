@@ -3,12 +3,12 @@ package api
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/replay"
@@ -155,34 +155,47 @@ func (l lineWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// format finds an export by its name.
-func (s *Server) format(name string) (Export, error) {
-	i := slices.IndexFunc(s.opt.Exports, func(e Export) bool { return e.Name == name })
+// formats are those in which records leave.
+type formats []Export
+
+// named finds a format by its name.
+func (fs formats) named(name string) (Export, error) {
+	i := slices.IndexFunc(fs, func(e Export) bool { return e.Name == name })
 	if i < 0 {
 		var names []string
-		for _, e := range s.opt.Exports {
+		for _, e := range fs {
 			names = append(names, e.Name)
 		}
 		return Export{}, bad("formats are "+strings.Join(names, ", "), "there is no format %.40q", name)
 	}
-	return s.opt.Exports[i], nil
+	return fs[i], nil
 }
 
-func (s *Server) export(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+// exportsHandler sends the records of a run as a file.
+type exportsHandler struct {
+	runFinder
+	formats   formats
+	markers   *markers
+	downloads *downloads
+	archive   func(ctx context.Context, w io.Writer, run store.Run, s Selection) error // writes a bundle; nil: there are none
+	now       func() time.Time
+}
+
+func (h *exportsHandler) export(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	e, err := s.format(orElse(r.str("format"), "ndjson"))
+	e, err := h.formats.named(orElse(r.str("format"), "ndjson"))
 	if err != nil {
 		return err
 	}
-	f, err := s.filter(r, run)
+	f, err := filterOf(r, run, h.now())
 	if err != nil {
 		return err
 	}
-	return s.download(w, r, e.Type, run.ID+"."+e.Suffix, func(w io.Writer) error {
-		return s.withMarks(r.Context(), s.source, func(src Source) error { return e.Write(r.Context(), w, src, f, []store.Run{run}) })
+	return h.downloads.send(w, r, e.Type, run.ID+"."+e.Suffix, func(w io.Writer) error {
+		return h.markers.read(r.Context(), h.source, func(src Source) error { return e.Write(r.Context(), w, src, f, []store.Run{run}) })
 	})
 }
 
@@ -193,11 +206,11 @@ func orElse(text, otherwise string) string {
 	return text
 }
 
-func (s *Server) bundle(w http.ResponseWriter, r *request) error {
-	if s.opt.Bundle == nil {
+func (h *exportsHandler) bundle(w http.ResponseWriter, r *request) error {
+	if h.archive == nil {
 		return errNotHere("bundles")
 	}
-	run, err := s.find(r)
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
@@ -214,52 +227,7 @@ func (s *Server) bundle(w http.ResponseWriter, r *request) error {
 	if since := r.str("since"); since != "" {
 		sel.Since = []byte(since)
 	}
-	return s.download(w, r, "application/x-tar", run.ID+".tar", func(w io.Writer) error {
-		return s.opt.Bundle(r.Context(), w, run, sel)
+	return h.downloads.send(w, r, "application/x-tar", run.ID+".tar", func(w io.Writer) error {
+		return h.archive(r.Context(), w, run, sel)
 	})
-}
-
-// download sends a file that is made while it is sent. An error before its first byte is a problem;
-// after it the connection breaks off, so that no one takes a part for the whole.
-func (s *Server) download(w http.ResponseWriter, r *request, mediaType, name string, write func(io.Writer) error) error {
-	leave, err := s.downloads.enter(r.who.Tenant+"\x00"+r.who.Name, "downloads")
-	if err != nil {
-		return err
-	}
-	defer leave()
-	f := &fileWriter{w: w, rc: http.NewResponseController(w), header: func() { attach(w, mediaType, name) }}
-	if err := deadline(f.rc, 0); err != nil {
-		return err
-	}
-	err = write(f)
-	_ = deadline(f.rc, standStill) // for what ends the answer
-	switch {
-	case err == nil:
-		f.begin() // it may be empty
-		return nil
-	case !f.begun:
-		return err
-	}
-	s.log.Error("a download broke off", "route", r.Pattern, "err", err)
-	panic(http.ErrAbortHandler)
-}
-
-// attach reports that a file follows, which no browser is to show as a page, but for reports.
-func attach(w http.ResponseWriter, mediaType, name string) {
-	w.Header().Set("Content-Type", mediaType)
-	if strings.HasPrefix(mediaType, "text/html") {
-		w.Header().Set("Content-Security-Policy", reportPolicy)
-		return
-	}
-	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", fileName(name)))
-}
-
-// fileName keeps what has a meaning in headers and paths out of a name.
-func fileName(name string) string {
-	return strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' {
-			return c
-		}
-		return '_'
-	}, name)
 }

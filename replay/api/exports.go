@@ -64,8 +64,16 @@ func (q JobRequest) check() error {
 // owner names whose a job is.
 func (r *request) owner() string { return r.who.Tenant + "\x00" + r.who.Via + "\x00" + r.who.Name }
 
-func (s *Server) newJob(w http.ResponseWriter, r *request) error {
-	if s.jobs.dir == "" {
+// jobsHandler answers and changes the export jobs of a principal.
+type jobsHandler struct {
+	runFinder
+	jobs      *jobs
+	formats   formats
+	downloads *downloads
+}
+
+func (h *jobsHandler) create(w http.ResponseWriter, r *request) error {
+	if h.jobs.dir == "" {
 		return errNotHere("export jobs")
 	}
 	var q JobRequest
@@ -75,11 +83,11 @@ func (s *Server) newJob(w http.ResponseWriter, r *request) error {
 	if err := q.check(); err != nil {
 		return err
 	}
-	e, err := s.format(orElse(q.Format, "ndjson"))
+	e, err := h.formats.named(orElse(q.Format, "ndjson"))
 	if err != nil {
 		return err
 	}
-	runs, err := s.chosen(r, q)
+	runs, err := h.chosen(r, q)
 	if err != nil {
 		return err
 	}
@@ -88,7 +96,7 @@ func (s *Server) newJob(w http.ResponseWriter, r *request) error {
 	}
 	one := &job{owner: r.owner(), export: e, filter: replay.Filter{Kinds: q.Kinds}, runs: runs}
 	one.Format, one.Runs = e.Name, len(runs)
-	made, err := s.jobs.add(one, s.now())
+	made, err := h.jobs.add(one)
 	if err != nil {
 		return err
 	}
@@ -97,93 +105,53 @@ func (s *Server) newJob(w http.ResponseWriter, r *request) error {
 }
 
 // chosen finds the runs that an export is about.
-func (s *Server) chosen(r *request, q JobRequest) ([]store.Run, error) {
+func (h *jobsHandler) chosen(r *request, q JobRequest) ([]store.Run, error) {
 	if len(q.Runs) > 0 {
-		return s.allNamed(r, q.Runs)
+		return h.allNamed(r, q.Runs)
 	}
 	from, to, err := dates(q.From, q.To)
 	if err != nil {
 		return nil, err
 	}
-	return s.during(r, store.Filter{From: from, To: to}, maxJobRuns)
+	return h.during(r, store.Filter{From: from, To: to}, maxJobRuns)
 }
 
-// allNamed finds runs by their names, each once.
-func (s *Server) allNamed(r *request, names []string) ([]store.Run, error) {
-	var runs []store.Run
-	seen := map[string]bool{}
-	for _, name := range names {
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
-		run, err := s.named(r.Context(), r.who, name)
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, run)
-	}
-	return runs, nil
-}
-
-// during finds the asker's runs that began in a time, of which there are at most so many.
-func (s *Server) during(r *request, f store.Filter, most int) ([]store.Run, error) {
-	f.Tenant, f.Class, f.Limit = r.who.Scope(), store.Sandboxes, most+1
-	found, err := s.source.Runs(r.Context(), f)
-	if err != nil {
-		return nil, err
-	}
-	if len(found) > most {
-		return nil, bad("choose a shorter time", "there are more than %d runs", most)
-	}
-	var runs []store.Run
-	for _, run := range found {
-		if run.Tenant == r.who.Tenant {
-			runs = append(runs, run)
-		}
-	}
-	if len(runs) == 0 {
-		return nil, access.NewProblem(http.StatusNotFound, "no-runs", "no run began in that time", "choose a longer time")
-	}
-	return runs, nil
-}
-
-func (s *Server) jobList(w http.ResponseWriter, r *request) error {
+func (h *jobsHandler) list(w http.ResponseWriter, r *request) error {
 	return answer(w, struct {
 		Exports []Job `json:"exports"`
-	}{s.jobs.of(r.owner(), s.now())})
+	}{h.jobs.of(r.owner())})
 }
 
-func (s *Server) job(w http.ResponseWriter, r *request) error {
-	one, _, err := s.jobs.get(r.owner(), r.PathValue("id"), s.now())
+func (h *jobsHandler) one(w http.ResponseWriter, r *request) error {
+	one, _, err := h.jobs.get(r.owner(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	return answer(w, one)
 }
 
-func (s *Server) endJob(w http.ResponseWriter, r *request) error {
-	if err := s.jobs.end(r.owner(), r.PathValue("id")); err != nil {
+func (h *jobsHandler) end(w http.ResponseWriter, r *request) error {
+	if err := h.jobs.end(r.owner(), r.PathValue("id")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Server) jobFile(w http.ResponseWriter, r *request) error {
-	one, e, err := s.jobs.get(r.owner(), r.PathValue("id"), s.now())
+func (h *jobsHandler) file(w http.ResponseWriter, r *request) error {
+	one, e, err := h.jobs.get(r.owner(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if one.State != Done {
 		return access.NewProblem(http.StatusConflict, "not-done", "the export is "+string(one.State), "GET /api/v1/exports/"+one.ID+" says when it is done")
 	}
-	f, err := regular.Open(s.jobs.file(one.ID))
+	f, err := regular.Open(h.jobs.file(one.ID))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return s.download(w, r, e.Type, "export-"+one.ID+"."+e.Suffix, func(w io.Writer) error {
+	return h.downloads.send(w, r, e.Type, "export-"+one.ID+"."+e.Suffix, func(w io.Writer) error {
 		_, err := io.Copy(w, f)
 		return err
 	})

@@ -1,7 +1,11 @@
 package api
 
 import (
+	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -43,3 +47,54 @@ const (
 	// maxDownloads bounds all downloads, and maxDownloadsOf those of one principal.
 	maxDownloads, maxDownloadsOf = 32, 4
 )
+
+// downloads sends files, so many concurrently.
+type downloads struct {
+	turnstile
+	log *slog.Logger
+}
+
+// send sends a file that is made while it is sent. An error before its first byte is a problem;
+// after it the connection breaks off, so that no one takes a part for the whole.
+func (d *downloads) send(w http.ResponseWriter, r *request, mediaType, name string, write func(io.Writer) error) error {
+	leave, err := d.enter(r.who.Tenant+"\x00"+r.who.Name, "downloads")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	f := &fileWriter{w: w, rc: http.NewResponseController(w), header: func() { attach(w, mediaType, name) }}
+	if err := deadline(f.rc, 0); err != nil {
+		return err
+	}
+	err = write(f)
+	_ = deadline(f.rc, standStill) // for what ends the answer
+	switch {
+	case err == nil:
+		f.begin() // it may be empty
+		return nil
+	case !f.begun:
+		return err
+	}
+	d.log.Error("a download broke off", "route", r.Pattern, "err", err)
+	panic(http.ErrAbortHandler)
+}
+
+// attach reports that a file follows, which no browser is to show as a page, but for reports.
+func attach(w http.ResponseWriter, mediaType, name string) {
+	w.Header().Set("Content-Type", mediaType)
+	if strings.HasPrefix(mediaType, "text/html") {
+		w.Header().Set("Content-Security-Policy", reportPolicy)
+		return
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", fileName(name)))
+}
+
+// fileName keeps what has a meaning in headers and paths out of a name.
+func fileName(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' {
+			return c
+		}
+		return '_'
+	}, name)
+}

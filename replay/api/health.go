@@ -20,11 +20,18 @@ type Health struct {
 // healthFor is how long the store has to answer.
 const healthFor = 2 * time.Second
 
-func (s *Server) health(w http.ResponseWriter, r *request) error {
+// aboutHandler answers about the server itself.
+type aboutHandler struct {
+	source   Source
+	oidc     bool
+	document []byte // the OpenAPI document, as JSON
+}
+
+func (a *aboutHandler) health(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), healthFor)
 	defer cancel()
-	h := Health{Store: "ok", OIDC: s.opt.OIDC}
-	if _, err := s.source.Runs(ctx, store.Filter{Limit: 1}); err != nil {
+	h := Health{Store: "ok", OIDC: a.oidc}
+	if _, err := a.source.Runs(ctx, store.Filter{Limit: 1}); err != nil {
 		h.Store = "away"
 	}
 	return answer(w, h)
@@ -36,8 +43,8 @@ var document []byte
 // documentJSON is the OpenAPI document as it is served.
 func documentJSON() ([]byte, error) { return yaml.YAMLToJSON(document) }
 
-func (s *Server) openapi(w http.ResponseWriter, _ *request) error {
+func (a *aboutHandler) openapi(w http.ResponseWriter, _ *request) error {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(s.document) // no one is left to tell
+	_, _ = w.Write(a.document) // no one is left to tell
 	return nil
 }

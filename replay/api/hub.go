@@ -23,12 +23,13 @@ const (
 //	polling -- the run has ended, and all of it was read --> over
 //	   `------ the last reader has gone -------------------> stopped
 type hub struct {
-	server *Server
-	key    runKey
-	src    Records
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the poll has ended
-	users  int           // guarded by hubs.mu
+	key     runKey
+	source  Source  // for how the run stands
+	src     Records // for its records
+	markers *markers
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the poll has ended
+	users   int           // guarded by hubs.mu
 
 	mu      sync.Mutex // guards what follows
 	changed chan struct{}
@@ -43,56 +44,92 @@ type hub struct {
 
 // hubs has one hub for each run that is watched.
 type hubs struct {
-	mu  sync.Mutex // guards all and their users
+	source  Source
+	ahead   func(ctx context.Context, src Source, run store.Run) (Records, error) // nil: source has the records
+	markers *markers
+	ctx     context.Context // a hub outlives the request that began it
+	stop    context.CancelFunc
+	polls   sync.WaitGroup
+
+	mu  sync.Mutex // guards all, their users, and that none begins once ctx has ended
 	all map[runKey]*hub
 }
 
+func newHubs(ctx context.Context, source Source, ahead func(context.Context, Source, store.Run) (Records, error), m *markers) *hubs {
+	hs := &hubs{source: source, ahead: ahead, markers: m, all: map[runKey]*hub{}}
+	hs.ctx, hs.stop = context.WithCancel(ctx)
+	return hs
+}
+
+// close ends all hubs and waits for them.
+func (hs *hubs) close() {
+	hs.mu.Lock()
+	hs.stop()
+	hs.mu.Unlock()
+	hs.polls.Wait()
+}
+
 // join returns the run's hub, which leave gives free.
-func (s *Server) join(run store.Run) (*hub, error) {
-	s.hubs.mu.Lock()
-	defer s.hubs.mu.Unlock()
-	if s.ctx.Err() != nil {
+func (hs *hubs) join(run store.Run) (*hub, error) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.ctx.Err() != nil {
 		return nil, errEnding()
 	}
 	key := keyOf(run)
-	if h := s.hubs.all[key]; h != nil {
+	if h := hs.all[key]; h != nil {
 		h.users++
 		return h, nil
 	}
-	ctx, stop := context.WithCancel(s.ctx)
-	src, err := s.ahead(ctx, run)
+	ctx, stop := context.WithCancel(hs.ctx)
+	src, err := hs.open(ctx, run)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	h := &hub{server: s, key: key, src: src, stop: stop, done: make(chan struct{}), users: 1,
+	h := &hub{key: key, source: hs.source, src: src, markers: hs.markers, stop: stop, done: make(chan struct{}), users: 1,
 		changed: make(chan struct{}), run: run, floor: run.LastSeq, last: run.LastSeq}
-	s.hubs.all[key] = h
-	s.work.Go(func() { h.poll(ctx) })
+	hs.all[key] = h
+	hs.polls.Go(func() { h.poll(ctx) })
 	return h, nil
 }
 
 // leave gives the hub free. The last reader ends it and waits for that.
-func (s *Server) leave(h *hub) {
-	s.hubs.mu.Lock()
+func (hs *hubs) leave(h *hub) {
+	hs.mu.Lock()
 	h.users--
 	gone := h.users == 0
 	if gone {
-		delete(s.hubs.all, h.key)
+		delete(hs.all, h.key)
 	}
-	s.hubs.mu.Unlock()
+	hs.mu.Unlock()
 	if gone {
 		h.stop()
 		<-h.done
 	}
 }
 
-func (s *Server) ahead(ctx context.Context, run store.Run) (Records, error) {
-	if s.opt.Ahead == nil {
-		return asIs{s.source}, nil
+// open returns the best reader of a live run's records.
+func (hs *hubs) open(ctx context.Context, run store.Run) (Records, error) {
+	if hs.ahead == nil {
+		return asIs{hs.source}, nil
 	}
-	src, err := s.opt.Ahead(ctx, s.source, run)
+	src, err := hs.ahead(ctx, hs.source, run)
 	return src, away(ctx, err)
+}
+
+// reader is the best source of a run's records: of a live one that someone watches, what they watch.
+func (hs *hubs) reader(run store.Run) interface {
+	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
+} {
+	if run.End == nil {
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		if h := hs.all[keyOf(run)]; h != nil {
+			return h.src
+		}
+	}
+	return hs.source
 }
 
 // asIs is a Source that someone else closes.
@@ -112,7 +149,7 @@ func (h *hub) poll(ctx context.Context) {
 		run := h.run
 		var err error
 		if time.Since(looked) >= pollRun { // before the rows: a run that had ended then has no later rows
-			run, err = h.server.source.Run(ctx, scopeOf(h.key.tenant), h.key.run)
+			run, err = h.source.Run(ctx, scopeOf(h.key.tenant), h.key.run)
 			looked = time.Now()
 		}
 		n := 0
@@ -134,7 +171,7 @@ func (h *hub) poll(ctx context.Context) {
 func (h *hub) read(ctx context.Context) (int, error) {
 	n := 0
 	q := store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: h.last, Limit: pollRows}
-	for row, err := range h.server.marking(ctx, h.src.Records(ctx, q)) {
+	for row, err := range h.markers.rows(ctx, h.src.Records(ctx, q)) {
 		if err != nil {
 			return n, err
 		}
@@ -209,5 +246,5 @@ func (h *hub) look(after uint64) glimpse {
 
 // catchUp reads what is not kept any more.
 func (h *hub) catchUp(ctx context.Context, after uint64) iter.Seq2[store.Row, error] {
-	return h.server.marking(ctx, h.src.Records(ctx, store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: after, Limit: eventRows}))
+	return h.markers.rows(ctx, h.src.Records(ctx, store.Query{Tenant: h.key.tenant, Run: h.key.run, AfterSeq: after, Limit: eventRows}))
 }

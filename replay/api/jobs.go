@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,36 +73,36 @@ type job struct {
 
 // jobs carries exports out, one at a time, into files of a directory of its own.
 type jobs struct {
-	most int64  // bytes of one file
-	dir  string // "" until the first job
-	base string
-	lock *os.File
-	wake chan struct{} // has room for one: there is something to do
+	source  Source
+	markers *markers
+	now     func() time.Time
+	log     *slog.Logger
+	most    int64  // bytes of one file
+	base    string // "": there are no jobs
+	dir     string // below base, this Server's own
+	lock    *os.File
+	wake    chan struct{} // has room for one: there is something to do
 
 	mu  sync.Mutex // guards what follows, and what changes of each job
 	all []*job     // oldest first
 }
 
-// newJobs removes what servers that are gone have left below dir.
-func newJobs(dir string, most int64) (*jobs, error) {
-	if most == 0 {
-		most = defaultJobBytes
+// prepare makes the directory, and removes those that servers that are gone have left below base.
+func (j *jobs) prepare() error {
+	if j.base == "" {
+		return nil
 	}
-	j := &jobs{most: most, base: dir, wake: make(chan struct{}, 1)}
-	if dir == "" {
-		return j, nil
+	if err := os.MkdirAll(j.base, 0o700); err != nil {
+		return fmt.Errorf("directory of exports: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("directory of exports: %w", err)
-	}
-	left, err := filepath.Glob(filepath.Join(dir, "jobs-*"))
+	left, err := filepath.Glob(filepath.Join(j.base, "jobs-*"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, old := range left {
 		removeLeft(old)
 	}
-	return j, j.open()
+	return j.open()
 }
 
 // removeLeft removes the directory of a server that is gone: no one holds its lock.
@@ -143,17 +144,18 @@ func (j *jobs) close() error {
 func (j *jobs) file(id string) string { return filepath.Join(j.dir, id) }
 
 // add queues a job.
-func (j *jobs) add(one *job, now time.Time) (Job, error) {
+func (j *jobs) add(one *job) (Job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	now := j.now()
 	j.forget(now)
-	mine := 0
+	owned := 0
 	for _, other := range j.all {
 		if other.owner == one.owner {
-			mine++
+			owned++
 		}
 	}
-	if len(j.all) >= maxJobs || mine >= maxJobsOf {
+	if len(j.all) >= maxJobs || owned >= maxJobsOf {
 		return Job{}, later(429, "too-many", "there are too many exports", "end one that you do not need (DELETE), or wait until it is forgotten", time.Minute)
 	}
 	one.ID, one.State, one.Created = newID(), Queued, now
@@ -177,10 +179,10 @@ func (j *jobs) forget(now time.Time) {
 }
 
 // of returns the jobs of an owner, oldest first.
-func (j *jobs) of(owner string, now time.Time) []Job {
+func (j *jobs) of(owner string) []Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.forget(now)
+	j.forget(j.now())
 	list := []Job{}
 	for _, one := range j.all {
 		if one.owner == owner {
@@ -204,10 +206,10 @@ func errNoJob() *access.Problem {
 }
 
 // get returns an owner's job.
-func (j *jobs) get(owner, id string, now time.Time) (Job, Export, error) {
+func (j *jobs) get(owner, id string) (Job, Export, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.forget(now)
+	j.forget(j.now())
 	one := j.find(owner, id)
 	if one == nil {
 		return Job{}, Export{}, errNoJob()
@@ -237,10 +239,10 @@ func (j *jobs) end(owner, id string) error {
 }
 
 // next begins the job that has waited longest, nil if none does.
-func (j *jobs) next(cancel context.CancelFunc, now time.Time) *job {
+func (j *jobs) next(cancel context.CancelFunc) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.forget(now)
+	j.forget(j.now())
 	i := slices.IndexFunc(j.all, func(one *job) bool { return one.State == Queued })
 	if i < 0 {
 		return nil
@@ -250,13 +252,13 @@ func (j *jobs) next(cancel context.CancelFunc, now time.Time) *job {
 }
 
 // work is the worker.
-func (s *Server) workJobs(ctx context.Context) {
+func (j *jobs) work(ctx context.Context) {
 	tick := time.NewTicker(time.Minute) // for what is to be forgotten
 	defer tick.Stop()
 	for {
 		one, cancel := context.WithTimeout(ctx, jobFor)
-		if next := s.jobs.next(cancel, s.now()); next != nil {
-			s.carryOut(one, next)
+		if next := j.next(cancel); next != nil {
+			j.run(one, next)
 			cancel()
 			continue
 		}
@@ -264,28 +266,29 @@ func (s *Server) workJobs(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.jobs.wake:
+		case <-j.wake:
 		case <-tick.C:
 		}
 	}
 }
 
-func (s *Server) carryOut(ctx context.Context, one *job) {
-	err := s.withMarks(ctx, s.source, func(src Source) error { return s.jobs.write(ctx, src, one) })
-	s.jobs.mu.Lock()
-	defer s.jobs.mu.Unlock()
+// run carries out one job.
+func (j *jobs) run(ctx context.Context, one *job) {
+	err := j.markers.read(ctx, j.source, func(src Source) error { return j.write(ctx, src, one) })
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	one.cancel = nil
-	now := s.now()
+	now := j.now()
 	one.Ended, one.Expires, one.State = &now, now.Add(keepJob), Done
 	if err != nil {
 		p := problemOf(err)
 		one.State, one.Detail, one.Hint = Failed, p.Detail, p.Hint
 		if !one.gone {
-			s.log.Warn("an export failed", "id", one.ID, "err", err)
+			j.log.Warn("an export failed", "id", one.ID, "err", err)
 		}
 	}
 	if err != nil || one.gone {
-		_ = os.Remove(s.jobs.file(one.ID)) // the directory goes at the end
+		_ = os.Remove(j.file(one.ID)) // the directory goes at the end
 	}
 }
 

@@ -99,10 +99,19 @@ func (st *stream) event(name string, v any) error {
 	return st.send([]byte("event: " + name + "\ndata: " + string(text) + "\n\n"))
 }
 
-// live streams a run's new records until it has ended. It begins behind Last-Event-ID, else behind
+// liveHandler streams runs to those who watch them.
+type liveHandler struct {
+	runFinder
+	hubs    *hubs
+	checks  *checks
+	streams turnstile
+	ended   <-chan struct{} // closed when the Server ends
+}
+
+// stream streams a run's new records until it has ended. It begins behind Last-Event-ID, else behind
 // the parameter after, else with what comes from now on.
-func (s *Server) live(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+func (l *liveHandler) stream(w http.ResponseWriter, r *request) error {
+	run, err := l.find(r)
 	if err != nil {
 		return err
 	}
@@ -110,16 +119,16 @@ func (s *Server) live(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	leave, err := s.streams.enter(r.who.Tenant+"\x00"+r.who.Name, "streams")
+	leave, err := l.streams.enter(r.who.Tenant+"\x00"+r.who.Name, "streams")
 	if err != nil {
 		return err
 	}
 	defer leave()
-	h, err := s.join(run)
+	h, err := l.hubs.join(run)
 	if err != nil {
 		return err
 	}
-	defer s.leave(h)
+	defer l.hubs.leave(h)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	ctx, cancel := context.WithDeadline(r.Context(), streamEnd(time.Now(), r.who.Expires))
@@ -128,7 +137,7 @@ func (s *Server) live(w http.ResponseWriter, r *request) error {
 	if err := st.send([]byte("retry: 1000\n\n")); err != nil {
 		return nil // the reader has gone
 	}
-	_ = s.follow(ctx, st, h, after) // a client that is gone resumes; the connection's end reports it
+	_ = l.follow(ctx, st, h, after) // a client that is gone resumes; the connection's end reports it
 	_ = deadline(st.rc, slowest)    // for what ends the answer
 	return nil
 }
@@ -154,14 +163,14 @@ func (r *request) after(run store.Run) (uint64, error) {
 	return r.number("after", run.LastSeq, store.MaxSeq)
 }
 
-func (s *Server) follow(ctx context.Context, st *stream, h *hub, after uint64) error {
+func (l *liveHandler) follow(ctx context.Context, st *stream, h *hub, after uint64) error {
 	beating := time.NewTicker(beat)
 	defer beating.Stop()
-	var told store.Run
+	var sent store.Run
 	for ctx.Err() == nil {
 		v := h.look(after)
 		if v.behind {
-			n, err := s.catchUp(ctx, st, h, &after)
+			n, err := l.catchUp(ctx, st, h, &after)
 			if err != nil {
 				return err
 			}
@@ -171,12 +180,12 @@ func (s *Server) follow(ctx context.Context, st *stream, h *hub, after uint64) e
 			after = max(after, v.floor) // nothing is there of what is not kept: go on with what is
 			continue
 		}
-		if err := s.tell(st, v, &after, &told); err != nil {
+		if err := l.sendNews(st, v, &after, &sent); err != nil {
 			return err
 		}
 		switch {
 		case v.over && len(v.rows) == 0:
-			return s.finish(st, v)
+			return l.finish(st, v)
 		case len(v.rows) > 0:
 			continue
 		}
@@ -188,18 +197,18 @@ func (s *Server) follow(ctx context.Context, st *stream, h *hub, after uint64) e
 			}
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.ctx.Done():
-			return s.ctx.Err()
+		case <-l.ended:
+			return errEnding()
 		}
 	}
 	return ctx.Err()
 }
 
-// tell sends how the run stands, if that is news, and the records.
-func (s *Server) tell(st *stream, v glimpse, after *uint64, told *store.Run) error {
-	if told.ID == "" || told.Events != v.run.Events || told.Status != v.run.Status {
-		*told = v.run
-		if err := st.event("run", s.item(v.run)); err != nil {
+// sendNews sends how the run stands, if that is news, and the records.
+func (l *liveHandler) sendNews(st *stream, v glimpse, after *uint64, sent *store.Run) error {
+	if sent.ID == "" || sent.Events != v.run.Events || sent.Status != v.run.Status {
+		*sent = v.run
+		if err := st.event("run", l.checks.item(v.run)); err != nil {
 			return err
 		}
 	}
@@ -210,7 +219,7 @@ func (s *Server) tell(st *stream, v glimpse, after *uint64, told *store.Run) err
 	return st.records(v.rows)
 }
 
-func (s *Server) catchUp(ctx context.Context, st *stream, h *hub, after *uint64) (int, error) {
+func (l *liveHandler) catchUp(ctx context.Context, st *stream, h *hub, after *uint64) (int, error) {
 	var rows []store.Row
 	bytes := 0
 	for row, err := range h.catchUp(ctx, *after) {
@@ -230,9 +239,9 @@ func (s *Server) catchUp(ctx context.Context, st *stream, h *hub, after *uint64)
 }
 
 // finish reports that there is no more: the run has ended, or the store does not answer.
-func (s *Server) finish(st *stream, v glimpse) error {
+func (l *liveHandler) finish(st *stream, v glimpse) error {
 	if v.err != nil {
 		return st.event("problem", problemOf(v.err))
 	}
-	return st.event("end", s.item(v.run))
+	return st.event("end", l.checks.item(v.run))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"slices"
 
 	"github.com/custody-project/custody/store"
@@ -26,25 +27,31 @@ func (m marked) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row,
 	return store.WithMarks(ctx, m.Source.Records(ctx, q), m.marker)
 }
 
-// withMarks calls read with src, whose records have their marks if the Server knows them.
-func (s *Server) withMarks(ctx context.Context, src Source, read func(Source) error) error {
-	if s.opt.Marks == nil {
+// markers opens a Marker for each request, and marks rows with it.
+type markers struct {
+	open func(ctx context.Context) (Marker, error) // nil: no row is marked
+	log  *slog.Logger
+}
+
+// read calls read with src, whose records have their marks if they are known.
+func (m *markers) read(ctx context.Context, src Source, read func(Source) error) error {
+	if m.open == nil {
 		return read(src)
 	}
-	marker, err := s.opt.Marks(ctx)
+	marker, err := m.open(ctx)
 	if err != nil {
 		return err
 	}
 	return errors.Join(read(marked{src, marker}), marker.Close())
 }
 
-// marking passes rows on with their marks, if the Server knows them.
-func (s *Server) marking(ctx context.Context, rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
-	if s.opt.Marks == nil {
+// rows passes rows on with their marks, if they are known.
+func (m *markers) rows(ctx context.Context, rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
+	if m.open == nil {
 		return rows
 	}
 	return func(yield func(store.Row, error) bool) {
-		marker := &lateMarker{server: s}
+		marker := &lateMarker{markers: m}
 		defer marker.Close()
 		store.WithMarks(ctx, rows, marker)(yield)
 	}
@@ -52,19 +59,19 @@ func (s *Server) marking(ctx context.Context, rows iter.Seq2[store.Row, error]) 
 
 // lateMarker opens its Marker at the first row: most questions about a live run find none.
 type lateMarker struct {
-	server *Server
-	marker Marker
+	markers *markers
+	marker  Marker
 }
 
 // Row implements store.Marker.
 func (l *lateMarker) Row(ctx context.Context, row store.Row) store.Mark {
-	if l.server.opt.Marks == nil {
+	if l.markers.open == nil {
 		return store.Mark{State: store.Holds}
 	}
 	if l.marker == nil {
-		marker, err := l.server.opt.Marks(ctx)
+		marker, err := l.markers.open(ctx)
 		if err != nil {
-			l.server.log.Error("records cannot be marked", "err", err)
+			l.markers.log.Error("records cannot be marked", "err", err)
 			return store.Mark{State: store.Cannot, Text: "what was signed cannot be read here; the server's log has the reason"}
 		}
 		l.marker = marker
@@ -110,20 +117,20 @@ func (d *Doubt) add(row store.Row) *Doubt {
 	return &next
 }
 
-// marks returns the mark of each row that is not good, and nil for the others.
-func (s *Server) marks(ctx context.Context, rows []store.Row) ([]*store.Mark, error) {
+// of returns the mark of each row that is not good, and nil for the others.
+func (m *markers) of(ctx context.Context, rows []store.Row) ([]*store.Mark, error) {
 	marks := make([]*store.Mark, len(rows))
-	if s.opt.Marks == nil || len(rows) == 0 {
+	if m.open == nil || len(rows) == 0 {
 		return marks, nil
 	}
-	marker, err := s.opt.Marks(ctx)
+	marker, err := m.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer marker.Close()
 	for i, row := range rows {
-		if m := marker.Row(ctx, row); !m.Good() {
-			marks[i] = &m
+		if mark := marker.Row(ctx, row); !mark.Good() {
+			marks[i] = &mark
 		}
 	}
 	return marks, ctx.Err()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/store"
@@ -87,13 +88,19 @@ func (f *fresh) behind(run store.Run, stored []replay.Note) (rest []replay.Note)
 	return rest
 }
 
-// notesOn reads the notes on a run. partial: there are more, older ones.
-func (s *Server) notesOn(ctx context.Context, run store.Run) (notes []replay.Note, waiting map[string]bool, partial bool, _ error) {
+// noteReader reads the notes on runs: those in the store, and those that this Server recorded since.
+type noteReader struct {
+	source Source
+	fresh  fresh
+}
+
+// on reads the notes on a run. partial: there are more, older ones.
+func (nr *noteReader) on(ctx context.Context, run store.Run) (notes []replay.Note, waiting map[string]bool, partial bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, searchFor)
 	defer cancel()
 	rows := 0
 	var stored []replay.Note
-	for row, err := range s.source.Search(ctx, replay.NotesQuery(run, maxNotes)) {
+	for row, err := range nr.source.Search(ctx, replay.NotesQuery(run, maxNotes)) {
 		if cut := new(store.CutError); errors.As(err, &cut) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			partial = true
 			break
@@ -106,7 +113,7 @@ func (s *Server) notesOn(ctx context.Context, run store.Run) (notes []replay.Not
 			stored = append(stored, n)
 		}
 	}
-	rest := s.fresh.behind(run, stored)
+	rest := nr.fresh.behind(run, stored)
 	waiting = map[string]bool{}
 	for _, n := range rest {
 		waiting[n.ID] = true
@@ -114,12 +121,21 @@ func (s *Server) notesOn(ctx context.Context, run store.Run) (notes []replay.Not
 	return replay.Notes(append(stored, rest...)), waiting, partial || rows == maxNotes, nil
 }
 
-func (s *Server) notes(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+// notesHandler answers the notes on a run, and records them.
+type notesHandler struct {
+	runFinder
+	reader   *noteReader
+	recorder Notes // nil: none can be recorded
+	markers  *markers
+	prove    func(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error) // nil: there are no proofs
+}
+
+func (h *notesHandler) list(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	notes, waiting, partial, err := s.notesOn(r.Context(), run)
+	notes, waiting, partial, err := h.reader.on(r.Context(), run)
 	if err != nil {
 		return err
 	}
@@ -128,13 +144,13 @@ func (s *Server) notes(w http.ResponseWriter, r *request) error {
 		Partial bool      `json:"partial"`
 	}
 	list.Notes, list.Partial = []RunNote{}, partial
-	marker := &lateMarker{server: s}
+	marker := &lateMarker{markers: h.markers}
 	defer marker.Close()
 	bindings := map[uint64]store.Row{}
 	for _, n := range notes {
 		row, asked := bindings[n.Seq]
 		if !asked && n.Seq != 0 {
-			if row, err = s.at(r.Context(), run, n.Seq); err != nil && !errors.Is(err, store.ErrNoRecord) {
+			if row, err = recordAt(r.Context(), h.source, run, n.Seq); err != nil && !errors.Is(err, store.ErrNoRecord) {
 				return err
 			}
 			bindings[n.Seq] = row
@@ -155,11 +171,11 @@ func runNote(n replay.Note, waiting bool, bound replay.Bound) RunNote {
 	return RunNote{Note: n, State: state, Bound: bound}
 }
 
-func (s *Server) newNote(w http.ResponseWriter, r *request) error {
-	if s.opt.Notes == nil {
+func (h *notesHandler) create(w http.ResponseWriter, r *request) error {
+	if h.recorder == nil {
 		return errNotHere("notes")
 	}
-	run, err := s.find(r)
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
@@ -172,10 +188,10 @@ func (s *Server) newNote(w http.ResponseWriter, r *request) error {
 	bound := replay.BoundRun
 	switch {
 	case q.Withdraws != "":
-		err = s.mayWithdraw(r, run, q)
+		err = h.mayWithdraw(r, run, q)
 	case q.Seq != 0:
 		var row store.Row
-		if row, err = s.at(r.Context(), run, q.Seq); err == nil {
+		if row, err = recordAt(r.Context(), h.source, run, q.Seq); err == nil {
 			leaf := row.Frame().Leaf()
 			n.Leaf, bound = hex.EncodeToString(leaf[:]), replay.BoundSame
 		}
@@ -186,20 +202,20 @@ func (s *Server) newNote(w http.ResponseWriter, r *request) error {
 	if err := n.Check(); err != nil {
 		return bad("a note has a text of at most 4,096 bytes, or tags of a-z, 0-9, '.', '_' and '-'", "%v", err)
 	}
-	noted, err := s.opt.Notes.Note(r.Context(), n)
+	noted, err := h.recorder.Note(r.Context(), n)
 	if err != nil {
 		return errNotNoted(err)
 	}
-	s.fresh.add(run, noted)
+	h.reader.fresh.add(run, noted)
 	return answerWith(w, http.StatusCreated, runNote(replay.Note{Noted: noted}, true, bound))
 }
 
 // mayWithdraw: authors withdraw their own notes, administrators any.
-func (s *Server) mayWithdraw(r *request, run store.Run, q NoteRequest) error {
+func (h *notesHandler) mayWithdraw(r *request, run store.Run, q NoteRequest) error {
 	if q.Seq != 0 || len(q.Tags) > 0 {
 		return bad("give withdraws, and a text that says why", "a withdrawal has no record and no tags")
 	}
-	notes, _, _, err := s.notesOn(r.Context(), run)
+	notes, _, _, err := h.reader.on(r.Context(), run)
 	if err != nil {
 		return err
 	}
@@ -232,67 +248,16 @@ func remote(addr string) string {
 	return ""
 }
 
-// anyTag asks for records that have notes, whatever their tags.
-const anyTag = "*"
-
-// tagged fills p with what matches and has a note with the tag: behind seq, or back from before it, where 0 stands for the run's end.
-func (s *Server) tagged(ctx context.Context, p *page, run store.Run, f replay.Filter, seq uint64, tag string, back bool) error {
-	if tag != anyTag && !audit.ValidTag(tag) {
-		return bad("give a tag of a note, or "+anyTag+" for records with any", "%.60q is not a tag", tag)
-	}
-	notes, _, _, err := s.notesOn(ctx, run)
-	if err != nil {
-		return err
-	}
-	p.begin, p.last = seq, seq
-	if back && seq == 0 {
-		p.begin, p.last = run.LastSeq+1, run.LastSeq+1
-	}
-	for _, at := range seqsTagged(notes, tag, back) {
-		if back && at >= p.last || !back && at <= p.last {
-			continue
-		}
-		row, err := s.at(ctx, run, at)
-		if errors.Is(err, store.ErrNoRecord) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		p.last = at
-		if replay.Match(f, row) && !p.take(row) {
-			p.more = true
-			return nil
-		}
-	}
-	return nil
-}
-
-// seqsTagged returns the seqs of records that have a note with the tag, in order.
-func seqsTagged(notes []replay.Note, tag string, back bool) (seqs []uint64) {
-	for _, n := range notes {
-		if n.Seq != 0 && n.Withdrawn == nil && (tag == anyTag || slices.Contains(n.Tags, tag)) {
-			seqs = append(seqs, n.Seq)
-		}
-	}
-	slices.Sort(seqs)
-	seqs = slices.Compact(seqs)
-	if back {
-		slices.Reverse(seqs)
-	}
-	return seqs
-}
-
-// noteProof answers with what it takes to check the record that a note is. It shows no other record of its log.
-func (s *Server) noteProof(w http.ResponseWriter, r *request) error {
-	if s.opt.Proof == nil {
+// proof answers with what it takes to check the record that a note is. It shows no other record of its log.
+func (h *notesHandler) proof(w http.ResponseWriter, r *request) error {
+	if h.prove == nil {
 		return errNotHere("proofs of records")
 	}
-	run, err := s.find(r)
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	notes, waiting, _, err := s.notesOn(r.Context(), run)
+	notes, waiting, _, err := h.reader.on(r.Context(), run)
 	if err != nil {
 		return err
 	}
@@ -305,11 +270,11 @@ func (s *Server) noteProof(w http.ResponseWriter, r *request) error {
 		return later(http.StatusConflict, "not-sealed", "the note's segment is not signed yet", "try again in a moment", time.Second)
 	}
 	name, seq, _ := audit.ParseNoteID(id)
-	log, err := s.source.Run(r.Context(), "", name)
+	log, err := h.source.Run(r.Context(), "", name)
 	if err != nil {
 		return err
 	}
-	p, err := s.opt.Proof(r.Context(), log, seq)
+	p, err := h.prove(r.Context(), log, seq)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func problemOf(err error) *access.Problem {
 // errorID is the header under whose value the log has more about an answer from 500 on.
 const errorID = "Custody-Error"
 
-// fail answers err, and tells the log what the asker is not told.
+// fail answers err, and logs the details that the client must not see.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // no one is there, or their credential was withdrawn

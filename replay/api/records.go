@@ -29,12 +29,23 @@ type seqMark struct {
 	Seq uint64 `json:"q"`
 }
 
-// filter reads which records are wanted.
-func (s *Server) filter(r *request, run store.Run) (f replay.Filter, err error) {
+// recordsHandler answers a run's records.
+type recordsHandler struct {
+	runFinder
+	stories *stories
+	markers *markers
+	notes   *noteReader
+	cursors cursors
+	prove   func(ctx context.Context, run store.Run, seq uint64) (proof.RecordProof, error) // nil: there are no proofs
+	now     func() time.Time
+}
+
+// filterOf reads which records are wanted.
+func filterOf(r *request, run store.Run, now time.Time) (f replay.Filter, err error) {
 	if f.Kinds, err = r.kinds(); err != nil {
 		return f, err
 	}
-	if f.From, f.To, err = r.span(run, s.now()); err != nil {
+	if f.From, f.To, err = r.span(run, now); err != nil {
 		return f, err
 	}
 	var observer, verdict string
@@ -69,12 +80,12 @@ func (p *page) take(row store.Row) bool {
 	return len(p.rows) < p.limit && p.bytes < pageBytes
 }
 
-func (s *Server) records(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+func (h *recordsHandler) list(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	f, err := s.filter(r, run)
+	f, err := filterOf(r, run, h.now())
 	if err != nil {
 		return err
 	}
@@ -91,7 +102,7 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if cursor := r.str("cursor"); cursor != "" {
-		if err := s.cursors.read(r.scope(), cursor, &m); err != nil {
+		if err := h.cursors.read(r.scope(), cursor, &m); err != nil {
 			return err
 		}
 	}
@@ -99,35 +110,35 @@ func (s *Server) records(w http.ResponseWriter, r *request) error {
 	defer cancel()
 	switch {
 	case r.str("tag") != "":
-		err = s.tagged(ctx, &p, run, f, m.Seq, r.str("tag"), order == "desc")
+		err = h.tagged(ctx, &p, run, f, m.Seq, r.str("tag"), order == "desc")
 	case order == "asc":
-		err = s.forward(ctx, &p, run, f, m.Seq)
+		err = p.forward(ctx, h.source, run, f, m.Seq)
 	default:
-		err = s.backward(ctx, &p, run, f, m.Seq)
+		err = p.backward(ctx, h.source, run, f, m.Seq)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil && p.last != p.begin {
 		p.more, err = true, nil // what was looked at is answered, and the rest is another page
 	}
 	if err == nil {
-		err = s.markPage(r.Context(), &p)
+		err = h.markPage(r.Context(), &p)
 	}
 	if err != nil {
 		return err
 	}
-	s.answerPage(w, r, run, f, &p)
+	h.answerPage(w, r, run, f, &p)
 	return nil
 }
 
 // markPage sets the marks of a page's rows.
-func (s *Server) markPage(ctx context.Context, p *page) error {
-	marks, err := s.marks(ctx, p.rows)
+func (h *recordsHandler) markPage(ctx context.Context, p *page) error {
+	marks, err := h.markers.of(ctx, p.rows)
 	for i := range marks {
 		p.rows[i].Mark = marks[i]
 	}
 	return err
 }
 
-func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f replay.Filter, p *page) {
+func (h *recordsHandler) answerPage(w http.ResponseWriter, r *request, run store.Run, f replay.Filter, p *page) {
 	x := beginExact(w)
 	defer x.end()
 	x.raw(`{"records":[`)
@@ -139,16 +150,16 @@ func (s *Server) answerPage(w http.ResponseWriter, r *request, run store.Run, f 
 	}
 	x.raw("]")
 	if p.more {
-		x.raw(`,"next":"` + s.cursors.make(r.scope(), seqMark{p.last}) + `"`)
+		x.raw(`,"next":"` + h.cursors.make(r.scope(), seqMark{p.last}) + `"`)
 	}
-	if total, known := s.total(run, f); known && r.str("tag") == "" {
+	if total, known := total(run, f); known && r.str("tag") == "" {
 		x.raw(`,"total":` + strconv.FormatUint(total, 10))
 	}
 	x.raw("}\n")
 }
 
 // total is how many records match, where that is known without looking.
-func (s *Server) total(run store.Run, f replay.Filter) (uint64, bool) {
+func total(run store.Run, f replay.Filter) (uint64, bool) {
 	if !plain(f) || !f.From.IsZero() || !f.To.IsZero() || len(f.Kinds) > 0 {
 		return 0, false
 	}
@@ -165,7 +176,7 @@ func query(run store.Run, f replay.Filter, after uint64) store.Query {
 }
 
 // forward fills p with what matches behind seq after.
-func (s *Server) forward(ctx context.Context, p *page, run store.Run, f replay.Filter, after uint64) error {
+func (p *page) forward(ctx context.Context, src Source, run store.Run, f replay.Filter, after uint64) error {
 	p.begin, p.last = after, after
 	step := window
 	if plain(f) {
@@ -175,7 +186,7 @@ func (s *Server) forward(ctx context.Context, p *page, run store.Run, f replay.F
 		q := query(run, f, p.last)
 		q.Limit = step
 		n := 0
-		for row, err := range s.source.Records(ctx, q) {
+		for row, err := range src.Records(ctx, q) {
 			if err != nil {
 				return err
 			}
@@ -193,12 +204,12 @@ func (s *Server) forward(ctx context.Context, p *page, run store.Run, f replay.F
 }
 
 // backward fills p with what matches before seq before, the latest first; 0 stands for the run's end.
-func (s *Server) backward(ctx context.Context, p *page, run store.Run, f replay.Filter, before uint64) error {
+func (p *page) backward(ctx context.Context, src Source, run store.Run, f replay.Filter, before uint64) error {
 	p.last = cmp.Or(before, run.LastSeq+1)
 	p.begin = p.last
 	for p.last > 0 {
 		low := p.last - min(p.last, window) // a log may count from 0, which no query can be behind
-		rows, err := s.between(ctx, run, f, low, p.last)
+		rows, err := between(ctx, src, run, f, low, p.last)
 		if err != nil {
 			return err
 		}
@@ -215,11 +226,11 @@ func (s *Server) backward(ctx context.Context, p *page, run store.Run, f replay.
 }
 
 // between returns the rows of seqs from low, or 1, to high-1.
-func (s *Server) between(ctx context.Context, run store.Run, f replay.Filter, low, high uint64) ([]store.Row, error) {
+func between(ctx context.Context, src Source, run store.Run, f replay.Filter, low, high uint64) ([]store.Row, error) {
 	q := query(run, f, low-min(low, 1))
 	q.Limit = window
 	var rows []store.Row
-	for row, err := range s.source.Records(ctx, q) {
+	for row, err := range src.Records(ctx, q) {
 		if err != nil {
 			return nil, err
 		}
@@ -231,18 +242,19 @@ func (s *Server) between(ctx context.Context, run store.Run, f replay.Filter, lo
 	return rows, nil
 }
 
-// one returns the record that the path names.
-func (s *Server) one(r *request, run store.Run) (store.Row, error) {
+// row returns the record that the path names.
+func (h *recordsHandler) row(r *request, run store.Run) (store.Row, error) {
 	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 63)
 	if err != nil {
 		return store.Row{}, store.ErrNoRecord
 	}
-	return s.at(r.Context(), run, seq)
+	return recordAt(r.Context(), h.source, run, seq)
 }
 
-func (s *Server) at(ctx context.Context, run store.Run, seq uint64) (store.Row, error) {
+// recordAt returns the record with that seq.
+func recordAt(ctx context.Context, src Source, run store.Run, seq uint64) (store.Row, error) {
 	q := store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: seq - min(seq, 1), Limit: 1}
-	for row, err := range s.source.Records(ctx, q) {
+	for row, err := range src.Records(ctx, q) {
 		if err != nil {
 			return row, err
 		}
@@ -253,20 +265,20 @@ func (s *Server) at(ctx context.Context, run store.Run, seq uint64) (store.Row, 
 	return store.Row{}, store.ErrNoRecord
 }
 
-func (s *Server) record(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+func (h *recordsHandler) one(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	row, err := s.one(r, run)
+	row, err := h.row(r, run)
 	if err != nil {
 		return err
 	}
-	marks, err := s.marks(r.Context(), []store.Row{row})
+	marks, err := h.markers.of(r.Context(), []store.Row{row})
 	if err != nil {
 		return err
 	}
-	st, err := s.story(r.Context(), run)
+	st, err := h.stories.model(r.Context(), run)
 	if err != nil {
 		return err
 	}
@@ -301,19 +313,19 @@ func (s *Server) record(w http.ResponseWriter, r *request) error {
 }
 
 // proof answers with what it takes to check one record by itself.
-func (s *Server) proof(w http.ResponseWriter, r *request) error {
-	if s.opt.Proof == nil {
+func (h *recordsHandler) proof(w http.ResponseWriter, r *request) error {
+	if h.prove == nil {
 		return errNotHere("proofs of records")
 	}
-	run, err := s.find(r)
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	row, err := s.one(r, run)
+	row, err := h.row(r, run)
 	if err != nil {
 		return err
 	}
-	p, err := s.opt.Proof(r.Context(), run, row.Seq)
+	p, err := h.prove(r.Context(), run, row.Seq)
 	if err != nil {
 		return err
 	}

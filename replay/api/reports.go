@@ -47,13 +47,22 @@ const (
 	reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
 )
 
-func (s *Server) report(w http.ResponseWriter, r *request) error {
-	if s.opt.Report == nil {
+// reportsHandler makes reports over runs.
+type reportsHandler struct {
+	runFinder
+	checks     *checks
+	downloads  *downloads
+	frameworks []string
+	write      func(ctx context.Context, w io.Writer, q ReportRequest) error // nil: there are none
+}
+
+func (h *reportsHandler) report(w http.ResponseWriter, r *request) error {
+	if h.write == nil {
 		return errNotHere("reports")
 	}
 	q := ReportRequest{Framework: r.str("framework"), Tenant: r.who.Tenant, By: r.who.Name}
-	if !slices.Contains(s.opt.Frameworks, q.Framework) {
-		return bad("give one of "+strings.Join(s.opt.Frameworks, ", "), "framework is %.40q", q.Framework)
+	if !slices.Contains(h.frameworks, q.Framework) {
+		return bad("give one of "+strings.Join(h.frameworks, ", "), "framework is %.40q", q.Framework)
 	}
 	var err error
 	if q.Format, err = r.oneOf("format", "json", "html", "bundle"); err != nil {
@@ -62,50 +71,37 @@ func (s *Server) report(w http.ResponseWriter, r *request) error {
 	if q.From, q.To, err = r.dates(); err != nil {
 		return err
 	}
-	runs, err := s.reported(r, q)
+	runs, err := h.reported(r, q)
 	if err != nil {
 		return err
 	}
-	q.Runs = s.checked(r.Context(), runs)
+	q.Runs = h.checked(r.Context(), runs)
 	mediaType, suffix := reportType(q.Format)
-	return s.download(w, r, mediaType, q.Framework+"."+suffix, func(out io.Writer) error { return s.opt.Report(r.Context(), out, q) })
+	return h.downloads.send(w, r, mediaType, q.Framework+"."+suffix, func(out io.Writer) error { return h.write(r.Context(), out, q) })
 }
 
 // reported finds the runs that a report is about.
-func (s *Server) reported(r *request, q ReportRequest) ([]store.Run, error) {
+func (h *reportsHandler) reported(r *request, q ReportRequest) ([]store.Run, error) {
 	names := r.str("run")
 	if (names == "") == (q.From.IsZero() && q.To.IsZero()) {
 		return nil, bad("name runs with commas between, or a time by from and to, and not both", "it is not said which runs")
 	}
 	if names == "" {
-		return s.during(r, store.Filter{From: q.From, To: q.To}, maxReportRuns)
+		return h.during(r, store.Filter{From: q.From, To: q.To}, maxReportRuns)
 	}
-	return s.allNamed(r, strings.Split(names, ","))
+	return h.allNamed(r, strings.Split(names, ","))
 }
 
-// checked returns the runs with what is known of their records, after those that no one looked at were checked.
-func (s *Server) checked(ctx context.Context, runs []store.Run) []CheckedRun {
+// checked returns the runs with what is known of their records, after those that were not checked yet were.
+func (h *reportsHandler) checked(ctx context.Context, runs []store.Run) []CheckedRun {
 	ctx, cancel := context.WithTimeout(ctx, checksFor)
 	defer cancel()
 	list := make([]CheckedRun, len(runs))
 	for i, run := range runs {
-		if s.opt.Verify != nil {
-			s.await(ctx, run)
+		if h.checks.verify != nil {
+			h.checks.await(ctx, run)
 		}
-		list[i] = CheckedRun{Run: run, Verification: s.verification(run), Report: s.checks.report(run)}
+		list[i] = CheckedRun{Run: run, Verification: h.checks.verification(run), Report: h.checks.report(run)}
 	}
 	return list
-}
-
-// await has a run checked, if that was not done lately.
-func (s *Server) await(ctx context.Context, run store.Run) {
-	done, err := s.checks.ask(run, false)
-	if err != nil {
-		return // too many wait: the report reports that no one has looked
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-	case <-s.ctx.Done():
-	}
 }

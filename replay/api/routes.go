@@ -16,7 +16,7 @@ type route struct {
 	method, pattern string // below Base
 	rule            access.Rule
 	params          []string // all that the query may have; tenant besides
-	serve           func(*Server, http.ResponseWriter, *request) error
+	serve           func(http.ResponseWriter, *request) error
 }
 
 // name is how the access log has it.
@@ -35,60 +35,78 @@ var (
 	verifies = may(access.Auditor, "verify")
 	exports  = may(access.Auditor, "export")
 	reports  = may(access.Auditor, "report")
-	looks    = may(access.Auditor, "view")
+	audits   = may(access.Auditor, "view")
 	notes    = may(access.Auditor, "note")
 	manages  = may(access.Admin, "manage")
 )
 
+// handlers are the parts of the API: each answers the routes of one resource, and holds what it needs for them.
+type handlers struct {
+	about    aboutHandler
+	runs     runsHandler
+	records  recordsHandler
+	state    stateHandler
+	live     liveHandler
+	notes    notesHandler
+	checks   checksHandler
+	exports  exportsHandler
+	jobs     jobsHandler
+	search   searchHandler
+	reports  reportsHandler
+	accesses accessesHandler
+	views    viewsHandler
+	tokens   tokensHandler
+}
+
 // routes is all that the API does but sessions, which are the Gate's.
-func routes() []*route {
+func (h *handlers) routes() []*route {
 	page := []string{"limit", "cursor"}
 	span := []string{"from", "to"}
 	dated := slices.Concat(span, page)
 	filter := []string{"kind", "step", "observer", "verdict", "proc", "q", "from", "to"}
 	return []*route{
-		{"GET", "/openapi.json", anybody, nil, (*Server).openapi},
-		{"GET", "/health", anybody, nil, (*Server).health},
-		{"GET", "/runs", view, append([]string{"status", "project", "findings"}, dated...), (*Server).runs},
-		{"GET", "/runs/{run}", view, nil, (*Server).run},
-		{"GET", "/runs/{run}/records", view, slices.Concat(filter, page, []string{"after", "order", "tag"}), (*Server).records},
-		{"GET", "/runs/{run}/records/{seq}", view, nil, (*Server).record},
-		{"GET", "/runs/{run}/records/{seq}/proof", verifies, nil, (*Server).proof},
-		{"GET", "/runs/{run}/state", view, []string{"at", "lines"}, (*Server).state},
-		{"GET", "/runs/{run}/changes", view, span, (*Server).changes},
-		{"GET", "/runs/{run}/lanes", view, append([]string{"columns"}, span...), (*Server).lanes},
-		{"GET", "/runs/{run}/processes", view, nil, (*Server).processes},
-		{"GET", "/runs/{run}/connections", view, nil, (*Server).connections},
-		{"GET", "/runs/{run}/files", view, nil, (*Server).files},
-		{"GET", "/runs/{run}/calls", view, nil, (*Server).calls},
-		{"GET", "/runs/{run}/credentials", view, nil, (*Server).credentials},
-		{"GET", "/runs/{run}/findings", view, nil, (*Server).findings},
-		{"GET", "/runs/{run}/output", view, []string{"after", "limit"}, (*Server).output},
-		{"GET", "/runs/{run}/live", follow, []string{"after"}, (*Server).live},
-		{"GET", "/runs/{run}/notes", view, nil, (*Server).notes},
-		{"POST", "/runs/{run}/notes", notes, nil, (*Server).newNote},
-		{"GET", "/runs/{run}/notes/{id}/proof", verifies, nil, (*Server).noteProof},
-		{"GET", "/runs/{run}/verify", verifies, nil, (*Server).verify},
-		{"POST", "/runs/{run}/verify", verifies, nil, (*Server).verify},
-		{"GET", "/runs/{run}/bundle", exports, []string{"from_seq", "to_seq", "since"}, (*Server).bundle},
-		{"GET", "/runs/{run}/export", exports, append([]string{"format"}, filter...), (*Server).export},
-		{"GET", "/compare", view, []string{"a", "b"}, (*Server).compare},
-		{"GET", "/search", searches, append([]string{"hash", "host", "path", "secret", "rule", "argv", "q", "kind"}, dated...), (*Server).search},
-		{"GET", "/findings", searches, append([]string{"rule"}, dated...), (*Server).allFindings},
-		{"POST", "/exports", exports, nil, (*Server).newJob},
-		{"GET", "/exports", exports, nil, (*Server).jobList},
-		{"GET", "/exports/{id}", exports, nil, (*Server).job},
-		{"GET", "/exports/{id}/file", exports, nil, (*Server).jobFile},
-		{"DELETE", "/exports/{id}", exports, nil, (*Server).endJob},
-		{"GET", "/reports", reports, append([]string{"framework", "run", "format"}, span...), (*Server).report},
-		{"GET", "/access", looks, dated, (*Server).accesses},
-		{"GET", "/views", view, nil, (*Server).views},
-		{"POST", "/views", view, nil, (*Server).newView},
-		{"PUT", "/views/{id}", view, nil, (*Server).changeView},
-		{"DELETE", "/views/{id}", view, nil, (*Server).endView},
-		{"GET", "/tokens", manages, nil, (*Server).tokens},
-		{"POST", "/tokens", manages, nil, (*Server).newToken},
-		{"DELETE", "/tokens/{id}", manages, nil, (*Server).endToken},
+		{"GET", "/openapi.json", anybody, nil, h.about.openapi},
+		{"GET", "/health", anybody, nil, h.about.health},
+		{"GET", "/runs", view, append([]string{"status", "project", "findings"}, dated...), h.runs.list},
+		{"GET", "/runs/{run}", view, nil, h.runs.one},
+		{"GET", "/runs/{run}/records", view, slices.Concat(filter, page, []string{"after", "order", "tag"}), h.records.list},
+		{"GET", "/runs/{run}/records/{seq}", view, nil, h.records.one},
+		{"GET", "/runs/{run}/records/{seq}/proof", verifies, nil, h.records.proof},
+		{"GET", "/runs/{run}/state", view, []string{"at", "lines"}, h.state.state},
+		{"GET", "/runs/{run}/changes", view, span, h.state.changes},
+		{"GET", "/runs/{run}/lanes", view, append([]string{"columns"}, span...), h.state.lanes},
+		{"GET", "/runs/{run}/processes", view, nil, h.state.processes},
+		{"GET", "/runs/{run}/connections", view, nil, h.state.connections},
+		{"GET", "/runs/{run}/files", view, nil, h.state.files},
+		{"GET", "/runs/{run}/calls", view, nil, h.state.calls},
+		{"GET", "/runs/{run}/credentials", view, nil, h.state.credentials},
+		{"GET", "/runs/{run}/findings", view, nil, h.state.findings},
+		{"GET", "/runs/{run}/output", view, []string{"after", "limit"}, h.state.output},
+		{"GET", "/runs/{run}/live", follow, []string{"after"}, h.live.stream},
+		{"GET", "/runs/{run}/notes", view, nil, h.notes.list},
+		{"POST", "/runs/{run}/notes", notes, nil, h.notes.create},
+		{"GET", "/runs/{run}/notes/{id}/proof", verifies, nil, h.notes.proof},
+		{"GET", "/runs/{run}/verify", verifies, nil, h.checks.verify},
+		{"POST", "/runs/{run}/verify", verifies, nil, h.checks.verify},
+		{"GET", "/runs/{run}/bundle", exports, []string{"from_seq", "to_seq", "since"}, h.exports.bundle},
+		{"GET", "/runs/{run}/export", exports, append([]string{"format"}, filter...), h.exports.export},
+		{"GET", "/compare", view, []string{"a", "b"}, h.runs.compare},
+		{"GET", "/search", searches, append([]string{"hash", "host", "path", "secret", "rule", "argv", "q", "kind"}, dated...), h.search.search},
+		{"GET", "/findings", searches, append([]string{"rule"}, dated...), h.search.findings},
+		{"POST", "/exports", exports, nil, h.jobs.create},
+		{"GET", "/exports", exports, nil, h.jobs.list},
+		{"GET", "/exports/{id}", exports, nil, h.jobs.one},
+		{"GET", "/exports/{id}/file", exports, nil, h.jobs.file},
+		{"DELETE", "/exports/{id}", exports, nil, h.jobs.end},
+		{"GET", "/reports", reports, append([]string{"framework", "run", "format"}, span...), h.reports.report},
+		{"GET", "/access", audits, dated, h.accesses.list},
+		{"GET", "/views", view, nil, h.views.list},
+		{"POST", "/views", view, nil, h.views.create},
+		{"PUT", "/views/{id}", view, nil, h.views.change},
+		{"DELETE", "/views/{id}", view, nil, h.views.remove},
+		{"GET", "/tokens", manages, nil, h.tokens.list},
+		{"POST", "/tokens", manages, nil, h.tokens.create},
+		{"DELETE", "/tokens/{id}", manages, nil, h.tokens.remove},
 	}
 }
 
@@ -101,19 +119,19 @@ type Route struct {
 // Routes returns all routes by method and pattern; those of sessions are the Gate's.
 func Routes() map[string]Route {
 	all := map[string]Route{}
-	for _, rt := range routes() {
+	for _, rt := range new(handlers).routes() {
 		all[rt.name()] = Route{rt.rule, slices.Clone(rt.params)}
 	}
 	return all
 }
 
 // mux serves the table. What is not there answers a problem too.
-func (s *Server) mux() http.Handler {
+func (s *Server) mux(o *Options, h *handlers) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string][]string{"/session": {"GET", "POST", "DELETE"}}
-	s.opt.Gate.Mount(mux)
-	for _, rt := range routes() {
-		mux.Handle(rt.name(), s.opt.Gate.Guard(rt.name(), rt.rule, s.handle(rt)))
+	o.Gate.Mount(mux)
+	for _, rt := range h.routes() {
+		mux.Handle(rt.name(), o.Gate.Guard(rt.name(), rt.rule, s.handle(rt)))
 		methods[rt.pattern] = append(methods[rt.pattern], rt.method)
 	}
 	for pattern, allowed := range methods {
@@ -122,10 +140,10 @@ func (s *Server) mux() http.Handler {
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		access.NewProblem(http.StatusNotFound, "address", "there is nothing at this address", "GET "+Base+"/openapi.json describes what there is").Write(w, r)
 	})
-	if s.opt.Assets != nil {
-		mux.Handle("/", s.assets())
+	if o.Assets != nil {
+		mux.Handle("/", pageOf(o.Assets))
 	}
-	return s.outer(mux)
+	return s.secured(mux)
 }
 
 func notAllowed(methods []string) http.Handler {
@@ -145,7 +163,7 @@ func (s *Server) handle(rt *route) http.Handler {
 			req.who, err = whoIs(r, rt.rule)
 		}
 		if err == nil {
-			err = rt.serve(s, w, req)
+			err = rt.serve(w, req)
 		}
 		if err != nil {
 			s.fail(w, r, err)

@@ -1,17 +1,12 @@
 package api
 
 import (
-	"context"
 	"net/http"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
-
-	"github.com/custody-project/custody/replay/access"
 )
 
 // RunItem is a run in a list.
@@ -33,8 +28,12 @@ type RunDetail struct {
 	Derived  int                   `json:"derived_findings"`
 }
 
-func (s *Server) item(run store.Run) RunItem {
-	return RunItem{Run: run, Class: run.Class(), Live: run.End == nil, Verification: s.verification(run)}
+// runsHandler answers what runs there are, and how they differ.
+type runsHandler struct {
+	runFinder
+	stories *stories
+	checks  *checks
+	cursors cursors
 }
 
 // runMark is where a page of runs ended.
@@ -43,7 +42,7 @@ type runMark struct {
 	Start time.Time `json:"s"`
 }
 
-func (s *Server) runs(w http.ResponseWriter, r *request) error {
+func (h *runsHandler) list(w http.ResponseWriter, r *request) error {
 	f := store.Filter{Tenant: r.who.Scope(), Class: store.Sandboxes, Project: r.str("project")}
 	var err error
 	var status string
@@ -64,12 +63,12 @@ func (s *Server) runs(w http.ResponseWriter, r *request) error {
 	f.Limit = limit + 1
 	if cursor := r.str("cursor"); cursor != "" {
 		var m runMark
-		if err := s.cursors.read(r.scope(), cursor, &m); err != nil {
+		if err := h.cursors.read(r.scope(), cursor, &m); err != nil {
 			return err
 		}
 		f.Before = &store.Run{ID: m.ID, Start: m.Start}
 	}
-	runs, err := s.source.Runs(r.Context(), f)
+	runs, err := h.source.Runs(r.Context(), f)
 	if err != nil {
 		return err
 	}
@@ -81,52 +80,26 @@ func (s *Server) runs(w http.ResponseWriter, r *request) error {
 	for i, run := range runs {
 		if i == limit {
 			last := runs[i-1]
-			page.Next = s.cursors.make(r.scope(), runMark{last.ID, last.Start})
+			page.Next = h.cursors.make(r.scope(), runMark{last.ID, last.Start})
 			break
 		}
 		if run.Tenant == r.who.Tenant {
-			page.Runs = append(page.Runs, s.item(run))
+			page.Runs = append(page.Runs, h.checks.item(run))
 		}
 	}
 	return answer(w, page)
 }
 
-// find returns the run that the path names, if it is the asker's to see. Access logs have events
-// about other tenants: they are no runs here.
-func (s *Server) find(r *request) (store.Run, error) {
-	return s.named(r.Context(), r.who, r.PathValue("run"))
-}
-
-func (s *Server) named(ctx context.Context, who access.Principal, name string) (store.Run, error) {
-	if !plausible(name) {
-		return store.Run{}, errNoRun()
-	}
-	run, err := s.source.Run(ctx, who.Scope(), name)
-	if err != nil {
-		return store.Run{}, err
-	}
-	if run.ID != name || run.Tenant != who.Tenant || run.Class() != store.Sandboxes {
-		return store.Run{}, errNoRun()
-	}
-	return run, nil
-}
-
-// plausible reports whether a run could have that name.
-func plausible(name string) bool {
-	return name != "" && len(name) <= store.MaxRunID && utf8.ValidString(name) && name != store.Last &&
-		!strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '/' || c == '\\' })
-}
-
-func (s *Server) run(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+func (h *runsHandler) one(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	st, err := s.story(r.Context(), run)
+	st, err := h.stories.model(r.Context(), run)
 	if err != nil {
 		return err
 	}
-	detail := RunDetail{RunItem: s.item(run), Facts: st.facts, Kinds: st.kinds, Policies: st.policies}
+	detail := RunDetail{RunItem: h.checks.item(run), Facts: st.facts, Kinds: st.kinds, Policies: st.policies}
 	detail.Doubt = st.doubt
 	detail.Steps = st.steps()
 	if detail.Steps == nil {

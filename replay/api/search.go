@@ -31,45 +31,45 @@ func markOf(h store.Head) headMark { return headMark{h.Time, h.Run, h.Seq} }
 
 func (m headMark) head() *store.Head { return &store.Head{Time: m.Time, Run: m.Run, Seq: m.Seq} }
 
-// hunt is a search over runs, a page of it.
-type hunt struct {
+// searchPage is a page of a search over runs.
+type searchPage struct {
 	store.Search
-	accept func(store.Row) bool // what the store cannot ask for
-	looks  bool                 // of access logs, and of nothing else
-	limit  int
+	accept    func(store.Row) bool // what the store cannot ask for
+	accessLog bool                 // of access logs, and of nothing else
+	limit     int
 
 	rows    []store.Row
-	marks   []*store.Mark // of rows: see Server.marks
+	marks   []*store.Mark // of rows: see markers.of
 	bytes   int
 	next    *headMark // nil: there is no more
 	partial bool      // time was up: more may be found behind next
 }
 
 // searched reads what is looked for.
-func (s *Server) searched(r *request) (h hunt, err error) {
-	h = hunt{accept: func(store.Row) bool { return true }}
-	h.Tenant = r.who.Scope()
-	h.Host, h.Path, h.Secret, h.Rule = r.str("host"), r.str("path"), r.str("secret"), r.str("rule")
-	if h.Hash, err = sha256Of(r.str("hash")); err != nil {
-		return h, err
+func searched(r *request) (p searchPage, err error) {
+	p = searchPage{accept: func(store.Row) bool { return true }}
+	p.Tenant = r.who.Scope()
+	p.Host, p.Path, p.Secret, p.Rule = r.str("host"), r.str("path"), r.str("secret"), r.str("rule")
+	if p.Hash, err = sha256Of(r.str("hash")); err != nil {
+		return p, err
 	}
-	if h.Kinds, err = r.kinds(); err != nil {
-		return h, err
+	if p.Kinds, err = r.kinds(); err != nil {
+		return p, err
 	}
-	if slices.ContainsFunc(h.Kinds, audit.Kind.InAccessLog) {
-		return h, bad("GET /api/v1/access lists who looked at records", "accesses and notes are no records of runs")
+	if slices.ContainsFunc(p.Kinds, audit.Kind.InAccessLog) {
+		return p, bad("GET /api/v1/access lists who looked at records", "accesses and notes are no records of runs")
 	}
-	if h.From, h.To, err = r.dates(); err != nil {
-		return h, err
+	if p.From, p.To, err = r.dates(); err != nil {
+		return p, err
 	}
-	h.Text = inJSON(r.str("q"))
+	p.Text = inJSON(r.str("q"))
 	if argv := r.str("argv"); argv != "" {
-		err = h.argv(argv)
+		err = p.argv(argv)
 	}
-	if err == nil && h.Path+h.Host+h.Hash+h.Secret+h.Rule+h.Text == "" && h.From.IsZero() {
+	if err == nil && p.Path+p.Host+p.Hash+p.Secret+p.Rule+p.Text == "" && p.From.IsZero() {
 		err = bad("give one of hash, host, path, secret, rule, argv, q or from", "nothing is asked for")
 	}
-	return h, err
+	return p, err
 }
 
 // sha256Of reads a hash as records have it.
@@ -92,19 +92,19 @@ func inJSON(text string) string {
 
 // argv narrows the search to commands whose line has this in it, whatever the case. The store
 // finds those with the longest word of it; the words are then put together as they were given.
-func (h *hunt) argv(text string) error {
-	if len(h.Kinds) > 0 && !slices.Contains(h.Kinds, audit.KindExec) {
+func (p *searchPage) argv(text string) error {
+	if len(p.Kinds) > 0 && !slices.Contains(p.Kinds, audit.KindExec) {
 		return bad("leave kind out", "argv is of the kind exec")
 	}
-	if h.Text != "" {
+	if p.Text != "" {
 		return bad("give one of them", "argv and q cannot be asked for together")
 	}
-	h.Kinds = []audit.Kind{audit.KindExec}
-	if h.Text = plainWord(text); h.Text == "" && h.From.IsZero() {
-		h.From = time.Unix(0, 0).UTC() // nothing of it stands in JSON as it is: all commands are looked at
+	p.Kinds = []audit.Kind{audit.KindExec}
+	if p.Text = plainWord(text); p.Text == "" && p.From.IsZero() {
+		p.From = time.Unix(0, 0).UTC() // nothing of it stands in JSON as it is: all commands are looked at
 	}
 	want := bytes.ToLower([]byte(text))
-	h.accept = func(row store.Row) bool { return bytes.Contains(bytes.ToLower([]byte(commandLine(row))), want) }
+	p.accept = func(row store.Row) bool { return bytes.Contains(bytes.ToLower([]byte(commandLine(row))), want) }
 	return nil
 }
 
@@ -133,45 +133,52 @@ func commandLine(row store.Row) string {
 }
 
 // run fills the page.
-func (h *hunt) run(ctx context.Context, src Source, who access.Principal) error {
+func (p *searchPage) run(ctx context.Context, src Source, who access.Principal) error {
 	ctx, cancel := context.WithTimeout(ctx, searchFor)
 	defer cancel()
-	for row, err := range src.Search(ctx, h.Search) {
+	for row, err := range src.Search(ctx, p.Search) {
 		var cut *store.CutError
 		if errors.As(err, &cut) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			mark := markOf(cut.At)
-			h.next, h.partial = &mark, true
+			p.next, p.partial = &mark, true
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if !h.owned(row, who) || !h.accept(row) {
+		if !p.owned(row, who) || !p.accept(row) {
 			continue
 		}
-		if len(h.rows) == h.limit || h.bytes >= pageBytes {
-			mark := markOf(h.rows[len(h.rows)-1].Head)
-			h.next = &mark
+		if len(p.rows) == p.limit || p.bytes >= pageBytes {
+			mark := markOf(p.rows[len(p.rows)-1].Head)
+			p.next = &mark
 			return nil
 		}
-		h.rows = append(h.rows, row)
-		h.bytes += len(row.Body)
+		p.rows = append(p.rows, row)
+		p.bytes += len(row.Body)
 	}
 	return nil
 }
 
-// owned reports whether a row is the asker's to see. Access logs are a host's, with events about all
-// tenants: accept picks the asker's.
-func (h *hunt) owned(row store.Row, who access.Principal) bool {
+// owned reports whether the principal may see a row. Access logs are a host's, with events about all
+// tenants: accept picks those about the principal's tenant.
+func (p *searchPage) owned(row store.Row, who access.Principal) bool {
 	if strings.HasPrefix(row.Run, store.AccessPrefix) {
-		return h.looks
+		return p.accessLog
 	}
-	return !h.looks && row.Tenant == who.Tenant
+	return !p.accessLog && row.Tenant == who.Tenant
+}
+
+// searcher searches the records of all runs of a tenant.
+type searcher struct {
+	source  Source
+	markers *markers
+	cursors cursors
 }
 
 // begin reads how much is wanted and where to begin.
-func (s *Server) begin(r *request, h *hunt) (err error) {
-	if h.limit, err = r.limit(); err != nil {
+func (s *searcher) begin(r *request, p *searchPage) (err error) {
+	if p.limit, err = r.limit(); err != nil {
 		return err
 	}
 	cursor := r.str("cursor")
@@ -182,26 +189,29 @@ func (s *Server) begin(r *request, h *hunt) (err error) {
 	if err := s.cursors.read(r.scope(), cursor, &m); err != nil {
 		return err
 	}
-	h.Before = m.head()
+	p.Before = m.head()
 	return nil
 }
 
-// hunt fills the page, and marks what is on it.
-func (s *Server) hunt(r *request, h *hunt) error {
-	err := h.run(r.Context(), s.source, r.who)
+// fill fills the page, and marks what is on it.
+func (s *searcher) fill(r *request, p *searchPage) error {
+	err := p.run(r.Context(), s.source, r.who)
 	if err == nil {
-		h.marks, err = s.marks(r.Context(), h.rows)
+		p.marks, err = s.markers.of(r.Context(), p.rows)
 	}
 	return err
 }
 
-func (s *Server) search(w http.ResponseWriter, r *request) error {
-	h, err := s.searched(r)
+// searchHandler searches the records of runs.
+type searchHandler struct{ searcher }
+
+func (h *searchHandler) search(w http.ResponseWriter, r *request) error {
+	p, err := searched(r)
 	if err == nil {
-		err = s.begin(r, &h)
+		err = h.begin(r, &p)
 	}
 	if err == nil {
-		err = s.hunt(r, &h)
+		err = h.fill(r, &p)
 	}
 	if err != nil {
 		return err
@@ -209,23 +219,26 @@ func (s *Server) search(w http.ResponseWriter, r *request) error {
 	x := beginExact(w)
 	defer x.end()
 	x.raw(`{"hits":[`)
-	for i, row := range h.rows {
+	for i, row := range p.rows {
 		if i > 0 {
 			x.raw(",\n")
 		}
-		x.hit(row, h.marks[i])
+		x.hit(row, p.marks[i])
 	}
-	x.raw(`],"partial":` + strconv.FormatBool(h.partial))
-	s.more(x, r, &h)
+	x.raw(`],"partial":` + strconv.FormatBool(p.partial))
+	if next := h.next(r, &p); next != "" {
+		x.raw(`,"next":"` + next + `"`)
+	}
 	x.raw("}\n")
 	return nil
 }
 
-// more writes the cursor of the next page, if there is one.
-func (s *Server) more(x *exact, r *request, h *hunt) {
-	if h.next != nil {
-		x.raw(`,"next":"` + s.cursors.make(r.scope(), h.next) + `"`)
+// next is the cursor of the next page, "" if there is none.
+func (s *searcher) next(r *request, p *searchPage) string {
+	if p.next == nil {
+		return ""
 	}
+	return s.cursors.make(r.scope(), p.next)
 }
 
 // hit writes a row with the run that it is of, and with its mark if there is one.
@@ -262,21 +275,21 @@ type FoundFinding struct {
 	Mark *store.Mark `json:"verification,omitempty"` // where the record is not what was signed, or that is not known
 }
 
-// allFindings lists the recorded findings of all runs, newest first.
-func (s *Server) allFindings(w http.ResponseWriter, r *request) error {
-	h := hunt{accept: func(row store.Row) bool { return row.Observer == audit.Host }} // a guest finds nothing
-	h.Tenant, h.Rule, h.Kinds = r.who.Scope(), r.str("rule"), []audit.Kind{audit.KindFinding}
+// findings lists the recorded findings of all runs, newest first.
+func (h *searchHandler) findings(w http.ResponseWriter, r *request) error {
+	p := searchPage{accept: func(row store.Row) bool { return row.Observer == audit.Host }} // a guest finds nothing
+	p.Tenant, p.Rule, p.Kinds = r.who.Scope(), r.str("rule"), []audit.Kind{audit.KindFinding}
 	var err error
-	if h.From, h.To, err = r.dates(); err == nil {
-		err = s.begin(r, &h)
+	if p.From, p.To, err = r.dates(); err == nil {
+		err = h.begin(r, &p)
 	}
 	if err != nil {
 		return err
 	}
-	if h.From.IsZero() {
-		h.From = time.Unix(0, 0).UTC()
+	if p.From.IsZero() {
+		p.From = time.Unix(0, 0).UTC()
 	}
-	if err := s.hunt(r, &h); err != nil {
+	if err := h.fill(r, &p); err != nil {
 		return err
 	}
 	var page struct {
@@ -284,17 +297,15 @@ func (s *Server) allFindings(w http.ResponseWriter, r *request) error {
 		Partial  bool           `json:"partial"`
 		Next     string         `json:"next,omitempty"`
 	}
-	page.Findings, page.Partial = []FoundFinding{}, h.partial
-	for i, row := range h.rows {
+	page.Findings, page.Partial = []FoundFinding{}, p.partial
+	for i, row := range p.rows {
 		var record audit.Record
 		if json.Unmarshal(row.Body, &record) != nil || record.Finding == nil {
 			continue // verification of the run reports it
 		}
 		f := record.Finding
-		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, string(f.Rule), f.Detail, f.Seq, f.Secret, f.Proc, f.Action, h.marks[i]})
+		page.Findings = append(page.Findings, FoundFinding{row.Run, row.Seq, row.Time, row.Step, string(f.Rule), f.Detail, f.Seq, f.Secret, f.Proc, f.Action, p.marks[i]})
 	}
-	if h.next != nil {
-		page.Next = s.cursors.make(r.scope(), h.next)
-	}
+	page.Next = h.next(r, &p)
 	return answer(w, page)
 }

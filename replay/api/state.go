@@ -33,41 +33,47 @@ type Lanes struct {
 	Doubt *Doubt `json:"doubt,omitempty"`
 }
 
-// told is a run that was asked for, and what is known of it.
-func (s *Server) told(r *request) (store.Run, *model, error) {
-	run, err := s.find(r)
-	if err != nil {
-		return run, nil, err
-	}
-	m, err := s.story(r.Context(), run)
-	return run, m, err
+// stateHandler answers what a run's records add up to.
+type stateHandler struct {
+	runFinder
+	stories *stories
+	now     func() time.Time
 }
 
-// end is the last moment of a run, now while it goes on.
-func (s *Server) end(run store.Run) time.Time {
+// model returns the run that the path names, with its model.
+func (h *stateHandler) model(r *request) (*model, error) {
+	run, err := h.find(r)
+	if err != nil {
+		return nil, err
+	}
+	return h.stories.model(r.Context(), run)
+}
+
+// endOf is the last moment of a run, now while it goes on.
+func endOf(run store.Run, now time.Time) time.Time {
 	if run.End != nil {
 		return *run.End
 	}
-	return s.now()
+	return now
 }
 
-func (s *Server) state(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+func (h *stateHandler) state(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	at, err := r.instant("at", run, s.now())
+	at, err := r.instant("at", run, h.now())
 	if err != nil {
 		return err
 	}
 	if at.IsZero() {
-		at = s.end(run)
+		at = endOf(run, h.now())
 	}
 	lines, err := r.number("lines", fewLines, maxLines)
 	if err != nil {
 		return err
 	}
-	m, err := s.story(r.Context(), run)
+	m, err := h.stories.model(r.Context(), run)
 	if err != nil {
 		return err
 	}
@@ -76,16 +82,16 @@ func (s *Server) state(w http.ResponseWriter, r *request) error {
 
 // changes answers with what happened behind one instant and until another: what the state at from
 // does not have, and that at to has.
-func (s *Server) changes(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+func (h *stateHandler) changes(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	from, err := r.instant("from", run, s.now())
+	from, err := r.instant("from", run, h.now())
 	if err != nil {
 		return err
 	}
-	to, err := r.instant("to", run, s.now())
+	to, err := r.instant("to", run, h.now())
 	if err != nil {
 		return err
 	}
@@ -93,24 +99,24 @@ func (s *Server) changes(w http.ResponseWriter, r *request) error {
 		from = run.Began().Add(-1)
 	}
 	if to.IsZero() {
-		to = s.end(run)
+		to = endOf(run, h.now())
 	}
 	if to.Before(from) {
 		return bad("give the earlier one as from", "from is behind to")
 	}
-	m, err := s.story(r.Context(), run)
+	m, err := h.stories.model(r.Context(), run)
 	if err != nil {
 		return err
 	}
 	return answer(w, Changes{m.Changes(from, to), m.doubt})
 }
 
-func (s *Server) lanes(w http.ResponseWriter, r *request) error {
-	run, err := s.find(r)
+func (h *stateHandler) lanes(w http.ResponseWriter, r *request) error {
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	from, to, err := r.span(run, s.now())
+	from, to, err := r.span(run, h.now())
 	if err != nil {
 		return err
 	}
@@ -126,13 +132,13 @@ func (s *Server) lanes(w http.ResponseWriter, r *request) error {
 			from = run.Began()
 		}
 		if to.IsZero() {
-			to = s.end(run).Add(time.Millisecond)
+			to = endOf(run, h.now()).Add(time.Millisecond)
 		}
 		if !from.Before(to) {
 			return bad("give a time within the run", "from is not before to")
 		}
 	}
-	m, err := s.story(r.Context(), run)
+	m, err := h.stories.model(r.Context(), run)
 	if err != nil {
 		return err
 	}
@@ -140,8 +146,8 @@ func (s *Server) lanes(w http.ResponseWriter, r *request) error {
 }
 
 // items answers with a list that a run's story has.
-func items[T any](s *Server, w http.ResponseWriter, r *request, of func(*model) []T) error {
-	_, m, err := s.told(r)
+func items[T any](h *stateHandler, w http.ResponseWriter, r *request, of func(*model) []T) error {
+	m, err := h.model(r)
 	if err != nil {
 		return err
 	}
@@ -155,35 +161,35 @@ func items[T any](s *Server, w http.ResponseWriter, r *request, of func(*model) 
 	}{list, m.doubt})
 }
 
-func (s *Server) processes(w http.ResponseWriter, r *request) error {
-	return items(s, w, r, func(m *model) []replay.Proc { return m.Processes() })
+func (h *stateHandler) processes(w http.ResponseWriter, r *request) error {
+	return items(h, w, r, func(m *model) []replay.Proc { return m.Processes() })
 }
 
-func (s *Server) connections(w http.ResponseWriter, r *request) error {
-	return items(s, w, r, func(m *model) []replay.Connection { return m.Connections() })
+func (h *stateHandler) connections(w http.ResponseWriter, r *request) error {
+	return items(h, w, r, func(m *model) []replay.Connection { return m.Connections() })
 }
 
-func (s *Server) files(w http.ResponseWriter, r *request) error {
-	return items(s, w, r, func(m *model) []replay.FileHistory { return m.Files() })
+func (h *stateHandler) files(w http.ResponseWriter, r *request) error {
+	return items(h, w, r, func(m *model) []replay.FileHistory { return m.Files() })
 }
 
-func (s *Server) calls(w http.ResponseWriter, r *request) error {
-	return items(s, w, r, func(m *model) []replay.Call { return m.Calls() })
+func (h *stateHandler) calls(w http.ResponseWriter, r *request) error {
+	return items(h, w, r, func(m *model) []replay.Call { return m.Calls() })
 }
 
-func (s *Server) credentials(w http.ResponseWriter, r *request) error {
-	return items(s, w, r, func(m *model) []replay.Credential { return m.Credentials() })
+func (h *stateHandler) credentials(w http.ResponseWriter, r *request) error {
+	return items(h, w, r, func(m *model) []replay.Credential { return m.Credentials() })
 }
 
-func (s *Server) findings(w http.ResponseWriter, r *request) error {
-	return items(s, w, r, func(m *model) []replay.Finding { return m.Findings() })
+func (h *stateHandler) findings(w http.ResponseWriter, r *request) error {
+	return items(h, w, r, func(m *model) []replay.Finding { return m.Findings() })
 }
 
 // outputBytes bounds the text of one answer; one piece is always there.
 const outputBytes = 4 << 20
 
 // output answers with what the steps wrote, behind a record's seq.
-func (s *Server) output(w http.ResponseWriter, r *request) error {
+func (h *stateHandler) output(w http.ResponseWriter, r *request) error {
 	after, err := r.number("after", 0, store.MaxSeq)
 	if err != nil {
 		return err
@@ -192,7 +198,7 @@ func (s *Server) output(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	_, m, err := s.told(r)
+	m, err := h.model(r)
 	if err != nil {
 		return err
 	}

@@ -64,15 +64,20 @@ type model struct {
 
 // stories keeps the runs that were asked for last, as far as memory goes.
 type stories struct {
-	most     int64
-	reading  chan struct{} // a token for each that is being read
-	mu       sync.Mutex    // guards what follows
+	hubs    *hubs
+	markers *markers
+	now     func() time.Time
+	ctx     context.Context // of the Server: a reading outlives the request that began it
+	most    int64
+	reading chan struct{} // a token for each that is being read
+
+	mu       sync.Mutex // guards what follows
 	held     *simplelru.LRU[runKey, *story]
 	heldSize map[runKey]int64
 	total    int64
 }
 
-func newStories(most int64) *stories {
+func newStories(ctx context.Context, most int64, hubs *hubs, markers *markers, now func() time.Time) *stories {
 	if most == 0 {
 		most = defaultStoryBytes
 	}
@@ -80,7 +85,7 @@ func newStories(most int64) *stories {
 	if err != nil {
 		panic(err) // the size is good
 	}
-	return &stories{most: most, reading: make(chan struct{}, readingsAtOnce), held: held, heldSize: map[runKey]int64{}}
+	return &stories{hubs: hubs, markers: markers, now: now, ctx: ctx, most: most, reading: make(chan struct{}, readingsAtOnce), held: held, heldSize: map[runKey]int64{}}
 }
 
 // errTooBig is the answer for a run that memory has no room for.
@@ -117,10 +122,10 @@ func (c *stories) weigh(key runKey, st *story) {
 	}
 }
 
-// story returns the run's model with all that the store has of it now.
-func (s *Server) story(ctx context.Context, run store.Run) (*model, error) {
+// model returns the run's model with all that the store has of it now.
+func (c *stories) model(ctx context.Context, run store.Run) (*model, error) {
 	key := keyOf(run)
-	st := s.stories.of(key)
+	st := c.of(key)
 	select {
 	case <-st.turn:
 	case <-ctx.Done():
@@ -141,9 +146,9 @@ func (s *Server) story(ctx context.Context, run store.Run) (*model, error) {
 	// Who hangs up does not waste what was read: the next asker finds it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readFor)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	m, err := s.grow(ctx, st, m, run)
-	s.stories.weigh(key, st)
+	defer context.AfterFunc(c.ctx, cancel)()
+	m, err := c.grow(ctx, st, m, run)
+	c.weigh(key, st)
 	return m, err
 }
 
@@ -156,20 +161,20 @@ func (st *story) stale(run store.Run) bool {
 }
 
 // grow reads what the story does not have yet. st is the caller's.
-func (s *Server) grow(ctx context.Context, st *story, m *model, run store.Run) (*model, error) {
+func (c *stories) grow(ctx context.Context, st *story, m *model, run store.Run) (*model, error) {
 	select {
-	case s.stories.reading <- struct{}{}:
-		defer func() { <-s.stories.reading }()
+	case c.reading <- struct{}{}:
+		defer func() { <-c.reading }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	now := time.Now()
-	src := s.reader(run)
+	src := c.hubs.reader(run)
 	next := &model{kinds: map[audit.Kind]uint64{}, policies: []replay.Policy{}}
 	if m != nil {
 		next = &model{Story: m.Story, facts: m.facts, kinds: maps.Clone(m.kinds), policies: slices.Clone(m.policies), doubt: m.doubt}
 	}
-	rows := s.counted(st, next, s.marking(ctx, src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: st.last})))
+	rows := c.counted(st, next, c.markers.rows(ctx, src.Records(ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: st.last})))
 	var err error
 	if m == nil {
 		st.full = now
@@ -188,19 +193,19 @@ func (s *Server) grow(ctx context.Context, st *story, m *model, run store.Run) (
 		return nil, err
 	}
 	st.size, st.grew, st.ends = max(next.Story.Size(), st.size), now, run.End != nil
-	end := s.end(run)
+	end := endOf(run, c.now())
 	next.steps = sync.OnceValue(func() []replay.StepState { return next.StateAt(end, 0).Steps })
 	st.model.Store(next)
 	return next, nil
 }
 
 // counted passes rows on, and learns from them what the Story does not say.
-func (s *Server) counted(st *story, m *model, rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
+func (c *stories) counted(st *story, m *model, rows iter.Seq2[store.Row, error]) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
 		for row, err := range rows {
 			if err == nil {
 				st.size += int64(len(row.Body)) + rowCost
-				if st.size > s.stories.most {
+				if st.size > c.most {
 					err = errTooBig()
 				} else {
 					st.last = row.Seq
@@ -233,18 +238,4 @@ func (m *model) learn(row store.Row) {
 	case r.Policy != nil:
 		m.policies = append(m.policies, replay.Policy{Generation: r.Policy.Generation, Digest: r.Policy.Digest, Seq: row.Seq})
 	}
-}
-
-// reader is the best source of a run's records: of a live one that someone watches, what they watch.
-func (s *Server) reader(run store.Run) interface {
-	Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error]
-} {
-	if run.End == nil {
-		s.hubs.mu.Lock()
-		defer s.hubs.mu.Unlock()
-		if h := s.hubs.all[keyOf(run)]; h != nil {
-			return h.src
-		}
-	}
-	return s.source
 }

@@ -25,12 +25,15 @@ type TokenRequest struct {
 	TTLSeconds int64 `json:"ttl_seconds"`
 }
 
-// mine are the tokens of the asker's tenant.
-func (s *Server) mine(r *request) ([]access.Token, error) {
-	if s.opt.Tokens == nil {
+// tokensHandler administers tokens.
+type tokensHandler struct{ all Tokens } // nil: there are none
+
+// ofTenant returns the tokens of the principal's tenant.
+func (h *tokensHandler) ofTenant(r *request) ([]access.Token, error) {
+	if h.all == nil {
 		return nil, errNotHere("tokens of its own")
 	}
-	all, err := s.opt.Tokens.List()
+	all, err := h.all.List()
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +46,8 @@ func (s *Server) mine(r *request) ([]access.Token, error) {
 	return list, nil
 }
 
-func (s *Server) tokens(w http.ResponseWriter, r *request) error {
-	list, err := s.mine(r)
+func (h *tokensHandler) list(w http.ResponseWriter, r *request) error {
+	list, err := h.ofTenant(r)
 	if err != nil {
 		return err
 	}
@@ -53,8 +56,8 @@ func (s *Server) tokens(w http.ResponseWriter, r *request) error {
 	}{list})
 }
 
-func (s *Server) newToken(w http.ResponseWriter, r *request) error {
-	if s.opt.Tokens == nil {
+func (h *tokensHandler) create(w http.ResponseWriter, r *request) error {
+	if h.all == nil {
 		return errNotHere("tokens of its own")
 	}
 	var q TokenRequest
@@ -64,7 +67,7 @@ func (s *Server) newToken(w http.ResponseWriter, r *request) error {
 	if q.TTLSeconds < 0 || q.TTLSeconds > int64(access.MaxTTL/time.Second) {
 		return bad("give seconds, up to 366 days", "ttl_seconds is %d", q.TTLSeconds)
 	}
-	text, err := s.opt.Tokens.New(r.Context(), q.Name, r.who.Tenant, q.Role, time.Duration(q.TTLSeconds)*time.Second)
+	text, err := h.all.New(r.Context(), q.Name, r.who.Tenant, q.Role, time.Duration(q.TTLSeconds)*time.Second)
 	var file *fs.PathError
 	switch {
 	case errors.As(err, &file):
@@ -77,8 +80,8 @@ func (s *Server) newToken(w http.ResponseWriter, r *request) error {
 	}{text})
 }
 
-func (s *Server) endToken(w http.ResponseWriter, r *request) error {
-	list, err := s.mine(r)
+func (h *tokensHandler) remove(w http.ResponseWriter, r *request) error {
+	list, err := h.ofTenant(r)
 	if err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (s *Server) endToken(w http.ResponseWriter, r *request) error {
 		if t.ID != r.PathValue("id") {
 			continue
 		}
-		if _, err := s.opt.Tokens.Remove(r.Context(), t.ID); err != nil && !errors.Is(err, access.ErrNoToken) {
+		if _, err := h.all.Remove(r.Context(), t.ID); err != nil && !errors.Is(err, access.ErrNoToken) {
 			return err
 		}
 		w.WriteHeader(http.StatusNoContent)

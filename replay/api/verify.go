@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -59,9 +60,12 @@ func (c checked) about(run store.Run) bool { return c.events == run.Events && c.
 //	    ^------------- the run has grown (not after fails) -------'
 type checks struct {
 	verify func(context.Context, store.Run) (proof.Report, error)
+	source Source
 	now    func() time.Time
-	wake   chan struct{} // has room for one: someone wants something
-	look   chan struct{} // has room for one: there may be a run that no one has checked
+	log    *slog.Logger
+	wake   chan struct{}   // has room for one: someone wants something
+	look   chan struct{}   // has room for one: there may be a run that no one has checked
+	ended  <-chan struct{} // closed when the Server ends
 
 	mu     sync.Mutex // guards what follows
 	known  *lru.Cache[runKey, checked]
@@ -75,12 +79,12 @@ type check struct {
 	done chan struct{}
 }
 
-func newChecks(verify func(context.Context, store.Run) (proof.Report, error), now func() time.Time) *checks {
+func newChecks(verify func(context.Context, store.Run) (proof.Report, error), source Source, now func() time.Time, log *slog.Logger, ended <-chan struct{}) *checks {
 	known, err := lru.New[runKey, checked](checkedRuns)
 	if err != nil {
 		panic(err) // the size is good
 	}
-	return &checks{verify: verify, now: now, known: known, wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
+	return &checks{verify: verify, source: source, now: now, log: log, ended: ended, known: known, wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 }
 
 // of describes what is known of the run. A run that failed stays failed until another check finds otherwise.
@@ -173,8 +177,8 @@ func (c *checks) begin(run store.Run) *check {
 	return c.busy
 }
 
-// carry carries out the busy check.
-func (c *checks) carry(ctx context.Context, p *check) error {
+// judge carries out the busy check. Its error is for the log.
+func (c *checks) judge(ctx context.Context, p *check) error {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()
 	report, err := c.verify(ctx, p.run)
@@ -192,40 +196,40 @@ func (c *checks) carry(ctx context.Context, p *check) error {
 	return nil
 }
 
-// checkAll is the worker. It rests after each check of its own as long as that took, up to 10 s.
-func (s *Server) checkAll(ctx context.Context) {
+// work is the worker. It rests after each check of its own as long as that took, up to 10 s.
+func (c *checks) work(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		s.checkWanted(ctx)
-		s.checkNewest(ctx)
+		c.checkWanted(ctx)
+		c.checkNewest(ctx)
 		select {
 		case <-ctx.Done():
-		case <-s.checks.wake:
-		case <-s.checks.look:
+		case <-c.wake:
+		case <-c.look:
 		case <-tick.C:
 		}
 	}
 }
 
-func (s *Server) checkWanted(ctx context.Context) {
+func (c *checks) checkWanted(ctx context.Context) {
 	for ctx.Err() == nil {
-		p := s.checks.next()
+		p := c.next()
 		if p == nil {
 			return
 		}
-		s.carry(ctx, p)
+		c.check(ctx, p)
 	}
 }
 
-func (s *Server) carry(ctx context.Context, p *check) {
-	if err := s.checks.carry(ctx, p); err != nil && ctx.Err() == nil {
-		s.log.Warn("a record could not be checked", "run", p.run.ID, "err", err)
+func (c *checks) check(ctx context.Context, p *check) {
+	if err := c.judge(ctx, p); err != nil && ctx.Err() == nil {
+		c.log.Warn("a record could not be checked", "run", p.run.ID, "err", err)
 	}
 }
 
-func (s *Server) checkNewest(ctx context.Context) {
-	runs, err := s.source.Runs(ctx, store.Filter{Class: store.Sandboxes, Limit: lookAt})
+func (c *checks) checkNewest(ctx context.Context) {
+	runs, err := c.source.Runs(ctx, store.Filter{Class: store.Sandboxes, Limit: lookAt})
 	if err != nil {
 		return // requests report that the store is away
 	}
@@ -233,48 +237,72 @@ func (s *Server) checkNewest(ctx context.Context) {
 		if run.End == nil || ctx.Err() != nil {
 			continue
 		}
-		if p := s.checks.begin(run); p != nil {
+		if p := c.begin(run); p != nil {
 			began := time.Now()
-			s.carry(ctx, p)
-			s.rest(ctx, time.Since(began))
+			c.check(ctx, p)
+			c.rest(ctx, time.Since(began))
 		}
-		s.checkWanted(ctx)
+		c.checkWanted(ctx)
 	}
 }
 
 // rest waits, unless someone wants something.
-func (s *Server) rest(ctx context.Context, d time.Duration) {
+func (c *checks) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(min(max(d, 20*time.Millisecond), 10*time.Second))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-s.checks.wake:
+	case <-c.wake:
 	case <-timer.C:
 	}
 }
 
 // verification is the state of a run's record in a list. The worker is asked to check it if nothing has.
-func (s *Server) verification(run store.Run) Verification {
-	v := s.checks.of(run)
+func (c *checks) verification(run store.Run) Verification {
+	v := c.of(run)
 	v.Report = nil
 	if v.State == Unchecked && run.End != nil {
 		select {
-		case s.checks.look <- struct{}{}:
+		case c.look <- struct{}{}:
 		default: // it was signalled already
 		}
 	}
 	return v
 }
 
-func (s *Server) verify(w http.ResponseWriter, r *request) error {
-	if s.opt.Verify == nil {
+// item is a run in a list.
+func (c *checks) item(run store.Run) RunItem {
+	return RunItem{Run: run, Class: run.Class(), Live: run.End == nil, Verification: c.verification(run)}
+}
+
+// await has a run checked, if that was not done lately, and waits for it until ctx or the Server ends.
+func (c *checks) await(ctx context.Context, run store.Run) {
+	done, err := c.ask(run, false)
+	if err != nil {
+		return // too many wait: the report lists the run as unchecked
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-c.ended:
+	}
+}
+
+// checksHandler answers how a run's record stands.
+type checksHandler struct {
+	runFinder
+	checks *checks
+}
+
+func (h *checksHandler) verify(w http.ResponseWriter, r *request) error {
+	if h.checks.verify == nil {
 		return errNotHere("verification")
 	}
-	run, err := s.find(r)
+	run, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	done, err := s.checks.ask(run, r.Method == http.MethodPost)
+	done, err := h.checks.ask(run, r.Method == http.MethodPost)
 	if err != nil {
 		return err
 	}
@@ -282,9 +310,9 @@ func (s *Server) verify(w http.ResponseWriter, r *request) error {
 	defer timer.Stop()
 	select {
 	case <-done:
-		return answer(w, s.checks.of(run))
+		return answer(w, h.checks.of(run))
 	case <-timer.C:
-	case <-s.ctx.Done():
+	case <-h.checks.ended:
 	case <-r.Context().Done():
 	}
 	return answerWith(w, http.StatusAccepted, Verification{State: Checking, Text: "the record is being checked: ask again"})

@@ -19,11 +19,14 @@ func (r *request) reader() views.Owner {
 	return views.Owner{Tenant: r.who.Tenant, Via: r.who.Via, Name: r.who.Name}
 }
 
-func (s *Server) views(w http.ResponseWriter, r *request) error {
-	if s.opt.Views == nil {
+// viewsHandler keeps the views of the page that people saved.
+type viewsHandler struct{ shelf *views.Shelf } // nil: there are none
+
+func (h *viewsHandler) list(w http.ResponseWriter, r *request) error {
+	if h.shelf == nil {
 		return errNotHere("saved views")
 	}
-	all, err := s.opt.Views.List(r.reader())
+	all, err := h.shelf.List(r.reader())
 	if err != nil {
 		return err
 	}
@@ -32,43 +35,43 @@ func (s *Server) views(w http.ResponseWriter, r *request) error {
 	}{all})
 }
 
-func (s *Server) newView(w http.ResponseWriter, r *request) error {
+func (h *viewsHandler) create(w http.ResponseWriter, r *request) error {
 	var q ViewRequest
-	if err := s.readView(r, &q); err != nil {
+	if err := h.read(r, &q); err != nil {
 		return err
 	}
-	v, err := s.opt.Views.Save(r.Context(), r.reader(), q.Name, q.Address)
+	v, err := h.shelf.Save(r.Context(), r.reader(), q.Name, q.Address)
 	if err != nil {
 		return viewProblem(err)
 	}
 	return answerWith(w, http.StatusCreated, v)
 }
 
-func (s *Server) changeView(w http.ResponseWriter, r *request) error {
+func (h *viewsHandler) change(w http.ResponseWriter, r *request) error {
 	var q ViewRequest
-	if err := s.readView(r, &q); err != nil {
+	if err := h.read(r, &q); err != nil {
 		return err
 	}
-	v, err := s.opt.Views.Replace(r.Context(), r.reader(), r.PathValue("id"), q.Name, q.Address)
+	v, err := h.shelf.Replace(r.Context(), r.reader(), r.PathValue("id"), q.Name, q.Address)
 	if err != nil {
 		return viewProblem(err)
 	}
 	return answer(w, v)
 }
 
-func (s *Server) endView(w http.ResponseWriter, r *request) error {
-	if s.opt.Views == nil {
+func (h *viewsHandler) remove(w http.ResponseWriter, r *request) error {
+	if h.shelf == nil {
 		return errNotHere("saved views")
 	}
-	if err := s.opt.Views.Remove(r.Context(), r.reader(), r.PathValue("id")); err != nil {
+	if err := h.shelf.Remove(r.Context(), r.reader(), r.PathValue("id")); err != nil {
 		return viewProblem(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Server) readView(r *request, q *ViewRequest) error {
-	if s.opt.Views == nil {
+func (h *viewsHandler) read(r *request, q *ViewRequest) error {
+	if h.shelf == nil {
 		return errNotHere("saved views")
 	}
 	return r.body(q)

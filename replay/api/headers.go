@@ -18,8 +18,8 @@ const (
 		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-// outer puts on every answer the headers that make browsers careful, and answers for panics.
-func (s *Server) outer(next http.Handler) http.Handler {
+// secured sets the security headers of every answer, and answers 500 where next panics.
+func (s *Server) secured(next http.Handler) http.Handler {
 	inner := s.recovered(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -47,7 +47,7 @@ func zipped(next http.Handler) http.Handler {
 	return zip(next)
 }
 
-// recovered answers 500 where a handler panicked, and has the log say more.
+// recovered answers 500 where a handler panicked, and logs why.
 func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -64,9 +64,9 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 	})
 }
 
-// assets serves the page. What it is made of may lie in the browser's cache as far as the handler says.
-func (s *Server) assets() http.Handler {
-	page := zipped(s.opt.Assets)
+// pageOf serves the page from assets, which may be cached as far as they say.
+func pageOf(assets http.Handler) http.Handler {
+	page := zipped(assets)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", pagePolicy)
 		w.Header().Set("Cache-Control", "no-cache")
