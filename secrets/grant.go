@@ -249,6 +249,22 @@ func (h *held) over() bool {
 	}
 }
 
+// listen calls report with what the broker says of the grant's misuse.
+func (h *held) listen(report func(what string)) {
+	misuse := h.grant.Misuse() // nil never says anything
+	for {
+		select {
+		case what, ok := <-misuse:
+			if !ok {
+				return
+			}
+			report(what)
+		case <-h.done:
+			return
+		}
+	}
+}
+
 // grants are those of a lease.
 type grants []*held
 

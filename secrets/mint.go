@@ -90,7 +90,7 @@ func (m *minting) keep(ctx context.Context, r request, g Grant, asked moment) er
 		h.unsaid = events
 	}
 	err = errors.Join(err, recorded, l.add(h, values))
-	i.start(func() { l.listen(h) })
+	i.start(func() { h.listen(func(what string) { i.misused(l, h, what) }) })
 	return err
 }
 

@@ -87,19 +87,3 @@ func (l *Lease) renew(ctx context.Context, h *held) error {
 		}
 	}
 }
-
-// listen reports what the broker says of a grant's misuse.
-func (l *Lease) listen(h *held) {
-	misuse := h.grant.Misuse() // nil never says anything
-	for {
-		select {
-		case what, ok := <-misuse:
-			if !ok {
-				return
-			}
-			l.issuer.misused(l, h, what)
-		case <-h.done:
-			return
-		}
-	}
-}
