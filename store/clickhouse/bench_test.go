@@ -78,7 +78,7 @@ func benchIngest(b *testing.B, server *clickhousetest.Server, rows int) {
 			}
 		}
 		begin := time.Now()
-		if err := bare.insertRows(b.Context(), &buffer, ""); err != nil {
+		if err := bare.ingester.insert.records(b.Context(), &buffer, ""); err != nil {
 			b.Fatal(err)
 		}
 		theirs += time.Since(begin)
@@ -111,16 +111,16 @@ func BenchmarkDay(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if err := s.exec(b.Context(), "OPTIMIZE TABLE records FINAL"); err != nil {
+	if err := s.db.exec(b.Context(), "OPTIMIZE TABLE records FINAL"); err != nil {
 		b.Fatal(err)
 	}
 	var disk, body, raw, proofs, projection uint64
-	err := s.db.QueryRow(b.Context(), `SELECT sum(bytes_on_disk), (SELECT sum(bytes_on_disk) FROM system.projection_parts WHERE active AND database = currentDatabase())
+	err := s.db.conn.QueryRow(b.Context(), `SELECT sum(bytes_on_disk), (SELECT sum(bytes_on_disk) FROM system.projection_parts WHERE active AND database = currentDatabase())
 		FROM system.parts WHERE active AND database = currentDatabase() AND table = 'records'`).Scan(&disk, &projection)
 	if err != nil {
 		b.Fatal(err)
 	}
-	err = s.db.QueryRow(b.Context(), `SELECT sumIf(data_compressed_bytes, name = 'body'), sumIf(data_uncompressed_bytes, name = 'body'), sumIf(data_compressed_bytes, name IN ('salt', 'leaf'))
+	err = s.db.conn.QueryRow(b.Context(), `SELECT sumIf(data_compressed_bytes, name = 'body'), sumIf(data_uncompressed_bytes, name = 'body'), sumIf(data_compressed_bytes, name IN ('salt', 'leaf'))
 		FROM system.columns WHERE database = currentDatabase() AND table = 'records'`).Scan(&body, &raw, &proofs)
 	if err != nil {
 		b.Fatal(err)

@@ -22,8 +22,8 @@ func (s *Store) Differs(ctx context.Context, seg store.Segment) (string, error) 
 	}
 	k := &known{}
 	var p *plan
-	if k.erased, err = s.readErasures(ctx, []*segment{in}); err == nil {
-		p, err = s.plan(ctx, in, k)
+	if k.erased, err = s.lookup.readErasures(ctx, []*segment{in}); err == nil {
+		p, err = s.repairer.plan(ctx, in, k)
 	}
 	switch {
 	case errors.Is(err, errNew):
@@ -51,7 +51,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Difference, error) {
 	orphans, err := s.orphans(ctx)
 	if err == nil && len(orphans) > 0 { // what is on its way has its segment soon
 		before := orphans
-		if err = sleep(ctx, min(s.settle, 5*time.Second)); err == nil {
+		if err = sleep(ctx, min(s.feed.settle, 5*time.Second)); err == nil {
 			orphans, err = s.orphans(ctx)
 		}
 		orphans = slices.DeleteFunc(orphans, func(d store.Difference) bool { return !slices.Contains(before, d) })
@@ -68,7 +68,7 @@ const maxOrphans = 1000
 // orphans returns the runs with rows that no segment counts.
 func (s *Store) orphans(ctx context.Context) (found []store.Difference, err error) {
 	for _, table := range []string{"records", "feed"} {
-		rows, err := s.db.Query(ctx, fmt.Sprintf("SELECT DISTINCT tenant, run FROM %s WHERE (tenant, run) GLOBAL NOT IN (SELECT tenant, run FROM segments) ORDER BY run, tenant LIMIT %d", table, maxOrphans))
+		rows, err := s.db.conn.Query(ctx, fmt.Sprintf("SELECT DISTINCT tenant, run FROM %s WHERE (tenant, run) GLOBAL NOT IN (SELECT tenant, run FROM segments) ORDER BY run, tenant LIMIT %d", table, maxOrphans))
 		if err != nil {
 			return nil, err
 		}
@@ -89,14 +89,14 @@ func (s *Store) orphans(ctx context.Context) (found []store.Difference, err erro
 // definitions compares the tables of this server with what the migrations make. How columns are compressed, and settings,
 // are the operator's.
 func (s *Store) definitions(ctx context.Context) (found []store.Difference, err error) {
-	want, err := s.tables()
+	want, err := s.db.schema.tables()
 	if err != nil {
 		return nil, err
 	}
 	for _, table := range want {
 		var have, comment string
-		name := s.schema.local(table.name)
-		rows, err := s.db.Query(ctx, "SELECT formatQuery(create_table_query), comment FROM system.tables WHERE database = currentDatabase() AND name = "+quote(name))
+		name := s.db.schema.local(table.name)
+		rows, err := s.db.conn.Query(ctx, "SELECT formatQuery(create_table_query), comment FROM system.tables WHERE database = currentDatabase() AND name = "+quote(name))
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func (s *Store) definitions(ctx context.Context) (found []store.Difference, err 
 			continue
 		}
 		var text string
-		if err := s.db.QueryRow(ctx, "SELECT formatQuery("+quote(table.statement(retained(comment)))+")").Scan(&text); err != nil {
+		if err := s.db.conn.QueryRow(ctx, "SELECT formatQuery("+quote(table.statement(retained(comment)))+")").Scan(&text); err != nil {
 			return nil, err
 		}
 		if what := compareDefinitions(lines(have), lines(text)); what != "" {
@@ -130,14 +130,14 @@ type definition struct {
 }
 
 // tables returns the tables that rows are in.
-func (s *Store) tables() ([]*definition, error) {
+func (s schema) tables() ([]*definition, error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return nil, err
 	}
-	all := []*definition{{name: "schema_versions", create: s.schema.versions()}}
+	all := []*definition{{name: "schema_versions", create: s.versions()}}
 	for _, file := range files {
-		statements, err := s.schema.statements(file)
+		statements, err := s.statements(file)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +147,7 @@ func (s *Store) tables() ([]*definition, error) {
 			}
 			m := adds.FindStringSubmatch(stmt)
 			for _, d := range all {
-				if m != nil && s.schema.local(d.name) == m[1] {
+				if m != nil && s.local(d.name) == m[1] {
 					d.more = append(d.more, m[2]+" "+m[3])
 				}
 			}

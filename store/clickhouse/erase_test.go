@@ -29,10 +29,10 @@ func TestErasedOnDisk(t *testing.T) {
 	for i, f := range in.Frames {
 		b.add(in, f, in.heads[i], in.leaves[i])
 	}
-	if err := s.insertRows(ctx, &b, ""); err != nil {
+	if err := s.ingester.insert.records(ctx, &b, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.exec(ctx, "ALTER TABLE records MODIFY SETTING old_parts_lifetime = 1"); err != nil {
+	if err := s.db.exec(ctx, "ALTER TABLE records MODIFY SETTING old_parts_lifetime = 1"); err != nil {
 		t.Fatal(err)
 	}
 	const seq = 6
@@ -42,12 +42,12 @@ func TestErasedOnDisk(t *testing.T) {
 	var full, all uint64
 	query := "SELECT countIf(body != '' OR path != '' OR proc != '' OR hash != '' OR salt != toFixedString('', 16)), count() FROM records WHERE " +
 		of(runKey{"", "r-1"}, []uint64{seq, seq + 3})
-	if err := s.db.QueryRow(ctx, query).Scan(&full, &all); err != nil || full != 0 || all < 2 {
+	if err := s.db.conn.QueryRow(ctx, query).Scan(&full, &all); err != nil || full != 0 || all < 2 {
 		t.Errorf("of %d rows %d still say something: %v", all, full, err)
 	}
 	parts := func(condition string) (paths []string) {
 		t.Helper()
-		rows, err := s.db.Query(ctx, "SELECT path FROM system.parts WHERE database = currentDatabase() AND table = 'records' AND "+condition)
+		rows, err := s.db.conn.Query(ctx, "SELECT path FROM system.parts WHERE database = currentDatabase() AND table = 'records' AND "+condition)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestDocumentedStatements(t *testing.T) {
 		if stmt = strings.TrimSpace(stmt); stmt == "" {
 			continue
 		}
-		if err := s.db.QueryRow(t.Context(), "SELECT formatQuery("+quote(stmt)+")").Scan(&parsed); err != nil {
+		if err := s.db.conn.QueryRow(t.Context(), "SELECT formatQuery("+quote(stmt)+")").Scan(&parsed); err != nil {
 			t.Errorf("%v\n%s", err, stmt)
 		}
 	}

@@ -15,18 +15,24 @@ import (
 // maxStamps is how often segments are stamped again before the server counts as too slow.
 const maxStamps = 5
 
-// feedIn puts segments into the feed. Several processes stamp and commit concurrently, so that a stamp gives only
+// feed is the table that says which segments came, in their order.
+type feed struct {
+	db     *database
+	settle time.Duration // Options.Settle
+}
+
+// add puts segments into the feed. Several processes stamp and commit concurrently, so that a stamp gives only
 // roughly the time when its row appears. The feed therefore stays Settle behind the server's clock, and a row is good
 // if it was visible long before the feed gets there: within half of Settle, by this process's clock. After a slower
 // commit there is a second row.
-func (s *Store) feedIn(ctx context.Context, segs []*segment) error {
+func (f feed) add(ctx context.Context, segs []*segment) error {
 	for range maxStamps {
 		begin := time.Now()
-		stamp, err := s.stamp(ctx)
+		stamp, err := f.stamp(ctx)
 		if err != nil {
 			return err
 		}
-		batch, err := s.db.PrepareBatch(ctx, "INSERT INTO feed (stamp, tenant, host, run, idx, first, last, count)")
+		batch, err := f.db.conn.PrepareBatch(ctx, "INSERT INTO feed (stamp, tenant, host, run, idx, first, last, count)")
 		if err != nil {
 			return err
 		}
@@ -39,38 +45,38 @@ func (s *Store) feedIn(ctx context.Context, segs []*segment) error {
 		if err := batch.Send(); err != nil {
 			return err
 		}
-		if time.Since(begin) < s.settle/2 {
+		if time.Since(begin) < f.settle/2 {
 			return nil
 		}
 	}
-	return fmt.Errorf("the server takes longer than %s to commit a row: the feed needs a greater Options.Settle", s.settle/2)
+	return fmt.Errorf("the server takes longer than %s to commit a row: the feed needs a greater Options.Settle", f.settle/2)
 }
 
 // stamp is the time of the server, and never before the latest stamp: a clock that
 // was set back must not put segments where the feed has already been.
-func (s *Store) stamp(ctx context.Context) (now time.Time, err error) {
-	err = s.db.QueryRow(ctx, "SELECT greatest(now64(6, 'UTC'), max(stamp) + toIntervalMicrosecond(1)) FROM feed").Scan(&now)
+func (f feed) stamp(ctx context.Context) (now time.Time, err error) {
+	err = f.db.conn.QueryRow(ctx, "SELECT greatest(now64(6, 'UTC'), max(stamp) + toIntervalMicrosecond(1)) FROM feed").Scan(&now)
 	return now, err
 }
 
-// Feed implements store.Store. Order is that of the stamps: see feedIn. At its end it
+// Feed implements store.Store. Order is that of the stamps: see feed.add. At its end it
 // waits, at most Settle, for segments that are not that old yet.
 func (s *Store) Feed(ctx context.Context, after string, limit int) ([]store.Ref, error) {
 	behind, err := readCursor(after)
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(s.settle)
+	deadline := time.Now().Add(s.feed.settle)
 	for {
 		left := time.Until(deadline) // before the question: what was there at the begin has settled by then
-		refs, younger, err := s.feed(ctx, behind, limit)
+		refs, younger, err := s.feed.read(ctx, behind, limit)
 		if err != nil {
 			return nil, fmt.Errorf("read feed: %w", err)
 		}
 		if len(refs) > 0 || !younger || left <= 0 {
 			return refs, nil
 		}
-		if err := sleep(ctx, min(left, s.settle/4)+time.Millisecond); err != nil {
+		if err := sleep(ctx, min(left, s.feed.settle/4)+time.Millisecond); err != nil {
 			return nil, fmt.Errorf("read feed: %w", err)
 		}
 	}
@@ -85,16 +91,16 @@ type cursor struct {
 // feedID distinguishes rows of one stamp, and orders them.
 const feedID = "hex(sipHash128(tenant, run, idx, first, last, count))"
 
-// feed returns what has settled behind a place, and whether there is anything that has not.
-func (s *Store) feed(ctx context.Context, behind cursor, limit int) (refs []store.Ref, younger bool, err error) {
+// read returns what has settled behind a place, and whether there is anything that has not.
+func (f feed) read(ctx context.Context, behind cursor, limit int) (refs []store.Ref, younger bool, err error) {
 	from := fmt.Sprintf("fromUnixTimestamp64Micro(toInt64(%d), 'UTC')", behind.stamp)
 	query := fmt.Sprintf(`SELECT tenant, host, run, idx, first, last, count, toUnixTimestamp64Micro(stamp), %s AS id,
 		stamp <= now64(6, 'UTC') - toIntervalMicrosecond(%d) FROM feed
-		WHERE stamp >= %s AND (stamp > %[3]s OR id > %s) ORDER BY stamp, id`, feedID, s.settle.Microseconds(), from, quote(behind.id))
+		WHERE stamp >= %s AND (stamp > %[3]s OR id > %s) ORDER BY stamp, id`, feedID, f.settle.Microseconds(), from, quote(behind.id))
 	if limit > 0 {
 		query += fmt.Sprintf(" LIMIT %d", limit)
 	}
-	rows, err := s.db.Query(ctx, query)
+	rows, err := f.db.conn.Query(ctx, query)
 	if err != nil {
 		return nil, false, err
 	}

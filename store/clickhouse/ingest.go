@@ -2,16 +2,12 @@ package clickhouse
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-
-	driver "github.com/ClickHouse/clickhouse-go/v2"
 
 	"github.com/custody-project/custody/store"
 )
@@ -40,14 +36,23 @@ func (s *Store) Ingest(ctx context.Context, segs ...store.Segment) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	if err := s.ingest(ctx, batch); err != nil {
+	if err := s.ingester.ingest(ctx, batch); err != nil {
 		return fmt.Errorf("ingest: %w", err)
 	}
 	return nil
 }
 
-func (s *Store) ingest(ctx context.Context, batch []*segment) error {
-	k, err := s.look(ctx, batch)
+// ingester takes segments in: see Store.
+type ingester struct {
+	lookup     lookup
+	insert     inserter
+	feed       feed
+	summarizer summarizer
+	eraser     eraser
+}
+
+func (g ingester) ingest(ctx context.Context, batch []*segment) error {
+	k, err := g.lookup.look(ctx, batch)
 	if err != nil {
 		return err
 	}
@@ -59,18 +64,18 @@ func (s *Store) ingest(ctx context.Context, batch []*segment) error {
 		return err
 	}
 	if len(b.seq) > 0 {
-		if err := s.insertRows(ctx, b, b.token()); err != nil {
+		if err := g.insert.records(ctx, b, b.token()); err != nil {
 			return err
 		}
-		if err := s.verify(ctx, batch, k, b); err != nil {
+		if err := g.verify(ctx, batch, k, b); err != nil {
 			return err
 		}
 	}
-	marked, err := s.mark(ctx, batch, missing, k)
+	marked, err := g.mark(ctx, batch, missing, k)
 	if err != nil {
 		return err
 	}
-	return s.eraseLate(ctx, batch, k, marked)
+	return g.eraser.eraseLate(ctx, batch, k, marked)
 }
 
 // prepare checks a segment and takes from its frames all that is needed.
@@ -144,36 +149,14 @@ func (k *known) sort(batch []*segment) (missing []int, b *rowBuffer, err error) 
 	return missing, b, nil
 }
 
-const dedupToken = "insert_deduplication_token"
-
-// unheardOf makes an insert one that the server has not seen, whatever is in it. That
-// insert_deduplicate is 0 does not: some servers compare the rows all the same.
-func unheardOf() driver.Settings { return driver.Settings{dedupToken: rand.Text()} }
-
-// insertRows adds rows; an insert whose token the server remembers is taken for a repeat. An empty token is none's.
-func (s *Store) insertRows(ctx context.Context, b *rowBuffer, token string) error {
-	settings := unheardOf()
-	if token != "" {
-		settings[dedupToken] = "rows-" + hex.EncodeToString([]byte(token))
-	}
-	batch, err := s.db.PrepareBatch(driver.Context(ctx, driver.WithSettings(settings)), "INSERT INTO records ("+recordColumns+")")
-	if err != nil {
-		return err
-	}
-	if err := b.fill(batch); err != nil {
-		return errors.Join(err, batch.Abort())
-	}
-	return batch.Send()
-}
-
 // verify looks whether what was inserted is there, and nothing else at its places.
-func (s *Store) verify(ctx context.Context, batch []*segment, k *known, b *rowBuffer) error {
-	whole, err := s.fingerprints(ctx, batch)
+func (g ingester) verify(ctx context.Context, batch []*segment, k *known, b *rowBuffer) error {
+	whole, err := g.lookup.fingerprints(ctx, batch)
 	if err != nil || maps.Equal(whole, wanted(batch)) {
 		return err
 	}
 	for again := false; ; again = true {
-		have, err := s.readLeaves(ctx, batch)
+		have, err := g.lookup.readLeaves(ctx, batch)
 		if err != nil {
 			return err
 		}
@@ -184,7 +167,7 @@ func (s *Store) verify(ctx context.Context, batch []*segment, k *known, b *rowBu
 		if again {
 			return errors.New("the server took rows and does not have them")
 		}
-		if err := s.insertRows(ctx, b, ""); err != nil { // it remembered the token, but has not the rows
+		if err := g.insert.records(ctx, b, ""); err != nil { // it remembered the token, but has not the rows
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 		}},
 		{"after the rows", func(ctx context.Context, s *Store, batch []*segment) error { return s.ingestUpTo(ctx, batch, 1) }},
 		{"after the feed", func(ctx context.Context, s *Store, batch []*segment) error { return s.ingestUpTo(ctx, batch, 2) }},
-		{"after the marker", func(ctx context.Context, s *Store, batch []*segment) error { return s.ingest(ctx, batch) }},
+		{"after the marker", func(ctx context.Context, s *Store, batch []*segment) error { return s.ingester.ingest(ctx, batch) }},
 	} {
 		t.Run(stop.name, func(t *testing.T) {
 			run := fmt.Sprint("r-", i)
@@ -59,7 +59,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 
 // ingestUpTo is ingest that ends after step 1, the rows, or 2, the feed.
 func (s *Store) ingestUpTo(ctx context.Context, batch []*segment, step int) error {
-	k, err := s.look(ctx, batch)
+	k, err := s.lookup.look(ctx, batch)
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,10 @@ func (s *Store) ingestUpTo(ctx context.Context, batch []*segment, step int) erro
 	if err != nil {
 		return err
 	}
-	if err := s.insertRows(ctx, b, b.token()); err != nil || step == 1 {
+	if err := s.ingester.insert.records(ctx, b, b.token()); err != nil || step == 1 {
 		return err
 	}
-	return s.feedIn(ctx, batch)
+	return s.feed.add(ctx, batch)
 }
 
 // wantOnce checks rows, summary, manifests and feed of a run, and that no row is there twice for readers.
@@ -202,15 +202,15 @@ func TestForkAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.insertRows(t.Context(), rows, rows.token()); err != nil {
+	if err := s.ingester.insert.records(t.Context(), rows, rows.token()); err != nil {
 		t.Fatal(err)
 	}
 	for _, in := range []*segment{a, b} {
-		if err := s.verify(t.Context(), []*segment{in}, k, rows); !errors.Is(err, store.ErrConflict) {
+		if err := s.ingester.verify(t.Context(), []*segment{in}, k, rows); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("after the rows: %v, want ErrConflict", err)
 		}
 	}
-	if err := s.insertMarkers(t.Context(), []*segment{a}, []store.Run{store.NewRun("r-f")}); err != nil { // as if we had been acknowledged before
+	if err := s.ingester.insert.markers(t.Context(), []*segment{a}, []store.Run{store.NewRun("r-f")}); err != nil { // as if we had been acknowledged before
 		t.Fatal(err)
 	}
 	storetest.WantRecords(t, s, "r-f", []store.Segment{ours})
@@ -236,7 +236,7 @@ func TestTokenOutlivesRows(t *testing.T) {
 	s := open(t, clickhousetest.Start(t).Fresh(), quick)
 	segs := storetest.Run("r-1", 50, 25)
 	storetest.Ingest(t, s, segs)
-	if err := s.exec(synchronous(t.Context()), "ALTER TABLE records DELETE WHERE seq > 10"); err != nil {
+	if err := s.db.exec(synchronous(t.Context()), "ALTER TABLE records DELETE WHERE seq > 10"); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Ingest(t, s, segs)

@@ -37,24 +37,27 @@ type known struct {
 
 func digest(manifest []byte) [32]byte { return sha256.Sum256(manifest) }
 
+// lookup reads what the database has at the places of a batch.
+type lookup struct{ db *database }
+
 // look reads what there is of the batch's runs, and ends in ErrConflict where that contradicts it.
-func (s *Store) look(ctx context.Context, batch []*segment) (*known, error) {
+func (l lookup) look(ctx context.Context, batch []*segment) (*known, error) {
 	k := &known{leaves: map[place][32]byte{}, markers: map[runKey][]marker{}}
-	if err := s.readMarkers(ctx, batch, k); err != nil {
+	if err := l.readMarkers(ctx, batch, k); err != nil {
 		return nil, err
 	}
 	err := k.checkManifests(batch)
 	if err != nil {
 		return nil, err
 	}
-	if k.erased, err = s.readErasures(ctx, batch); err != nil {
+	if k.erased, err = l.readErasures(ctx, batch); err != nil {
 		return nil, err
 	}
-	counts, err := s.fingerprints(ctx, batch)
+	counts, err := l.fingerprints(ctx, batch)
 	if err != nil || len(counts) == 0 {
 		return k, err
 	}
-	have, err := s.readLeaves(ctx, batch)
+	have, err := l.readLeaves(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +108,12 @@ func spans(batch []*segment) (map[string]*span, error) {
 }
 
 // checkOwners fails if a run of the batch is another tenant's or host's.
-func (s *Store) checkOwners(ctx context.Context, runs map[string]*span) error {
+func (l lookup) checkOwners(ctx context.Context, runs map[string]*span) error {
 	quoted := make([]string, 0, len(runs))
 	for run := range runs {
 		quoted = append(quoted, quote(run))
 	}
-	rows, err := s.db.Query(ctx, "SELECT DISTINCT run, tenant, host FROM segments WHERE run IN ("+strings.Join(quoted, ", ")+")")
+	rows, err := l.db.conn.Query(ctx, "SELECT DISTINCT run, tenant, host FROM segments WHERE run IN ("+strings.Join(quoted, ", ")+")")
 	if err != nil {
 		return err
 	}
@@ -128,12 +131,12 @@ func (s *Store) checkOwners(ctx context.Context, runs map[string]*span) error {
 }
 
 // readMarkers reads those segments of the batch's runs that have a manifest or records at the batch's places.
-func (s *Store) readMarkers(ctx context.Context, batch []*segment, k *known) error {
+func (l lookup) readMarkers(ctx context.Context, batch []*segment, k *known) error {
 	runs, err := spans(batch)
 	if err != nil {
 		return err
 	}
-	if err := s.checkOwners(ctx, runs); err != nil {
+	if err := l.checkOwners(ctx, runs); err != nil {
 		return err
 	}
 	var where []string
@@ -141,7 +144,7 @@ func (s *Store) readMarkers(ctx context.Context, batch []*segment, k *known) err
 		where = append(where, fmt.Sprintf("(tenant = %s AND run = %s AND (idx BETWEEN %d AND %d OR count > 0 AND first <= %d AND last >= %d))",
 			quote(sp.Tenant), quote(sp.Run), sp.lowest, sp.highest, sp.last, sp.first))
 	}
-	rows, err := s.db.Query(ctx, "SELECT tenant, run, idx, first, last, count, digest, frames FROM segments WHERE "+strings.Join(where, " OR "))
+	rows, err := l.db.conn.Query(ctx, "SELECT tenant, run, idx, first, last, count, digest, frames FROM segments WHERE "+strings.Join(where, " OR "))
 	if err != nil {
 		return err
 	}
@@ -281,10 +284,10 @@ func (f *fingerprint) add(leaf [32]byte) {
 }
 
 // fingerprints returns those of the rows that are there, by run; a run without rows is not in it.
-func (s *Store) fingerprints(ctx context.Context, batch []*segment) (map[runKey]fingerprint, error) {
+func (l lookup) fingerprints(ctx context.Context, batch []*segment) (map[runKey]fingerprint, error) {
 	all := map[runKey]fingerprint{}
 	err := eachRange(batch, func(where string) error {
-		rows, err := s.db.Query(ctx, `SELECT tenant, run, count(), sum(reinterpretAsUInt64(substring(leaf, 1, 8))),
+		rows, err := l.db.conn.Query(ctx, `SELECT tenant, run, count(), sum(reinterpretAsUInt64(substring(leaf, 1, 8))),
 			sum(reinterpretAsUInt64(substring(leaf, 9, 8))) FROM records WHERE `+where+` GROUP BY tenant, run`)
 		if err != nil {
 			return err
@@ -343,10 +346,10 @@ func disjoint(batch []*segment) bool {
 }
 
 // readLeaves returns the different leaves at the places of the batch's records.
-func (s *Store) readLeaves(ctx context.Context, batch []*segment) (map[place][][32]byte, error) {
+func (l lookup) readLeaves(ctx context.Context, batch []*segment) (map[place][][32]byte, error) {
 	all := map[place][][32]byte{}
 	err := eachRange(batch, func(where string) error {
-		rows, err := s.db.Query(ctx, "SELECT DISTINCT tenant, run, seq, leaf FROM records WHERE "+where)
+		rows, err := l.db.conn.Query(ctx, "SELECT DISTINCT tenant, run, seq, leaf FROM records WHERE "+where)
 		if err != nil {
 			return err
 		}
@@ -365,10 +368,10 @@ func (s *Store) readLeaves(ctx context.Context, batch []*segment) (map[place][][
 }
 
 // readErasures returns which records of the batch's runs were erased.
-func (s *Store) readErasures(ctx context.Context, batch []*segment) (map[place]bool, error) {
+func (l lookup) readErasures(ctx context.Context, batch []*segment) (map[place]bool, error) {
 	var gone map[place]bool
 	err := eachRange(batch, func(where string) error {
-		rows, err := s.db.Query(ctx, "SELECT tenant, run, seq FROM erasures WHERE "+where)
+		rows, err := l.db.conn.Query(ctx, "SELECT tenant, run, seq FROM erasures WHERE "+where)
 		if err != nil {
 			return err
 		}

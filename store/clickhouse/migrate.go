@@ -33,12 +33,30 @@ func (e *TooNewError) Hint() string { return "use the newer custody that wrote t
 // migrateFor is how long a process keeps trying while others change the same tables.
 const migrateFor = 30 * time.Second
 
-func (s *Store) migrate(ctx context.Context) error {
+// migrator brings the schema up to date.
+type migrator struct{ db *database }
+
+// run makes the database if there is none, and brings the tables to what the options ask for.
+func (m migrator) run(ctx context.Context, o *driver.Options) error {
+	err := m.db.conn.Ping(ctx)
+	if isCode(err, unknownDatabase) {
+		err = createDatabase(ctx, *o, m.db.schema.on())
+	}
+	if err == nil {
+		err = m.migrate(ctx)
+	}
+	if err == nil {
+		err = m.retain(ctx)
+	}
+	return err
+}
+
+func (m migrator) migrate(ctx context.Context) error {
 	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted
 	if err != nil {
 		return err
 	}
-	have, err := s.version(ctx)
+	have, err := m.version(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,29 +66,29 @@ func (s *Store) migrate(ctx context.Context) error {
 	if have == len(files) {
 		return nil
 	}
-	return s.migrateTo(ctx, files, have)
+	return m.migrateTo(ctx, files, have)
 }
 
-func (s *Store) migrateTo(ctx context.Context, files []string, have int) error {
+func (m migrator) migrateTo(ctx context.Context, files []string, have int) error {
 	ctx, cancel := context.WithTimeout(ctx, migrateFor)
 	defer cancel()
-	err := s.exec(ctx, s.schema.versions())
+	err := m.db.exec(ctx, m.db.schema.versions())
 	for i := have; i < len(files) && err == nil; i++ {
-		err = s.apply(ctx, files[i], i+1)
+		err = m.apply(ctx, files[i], i+1)
 	}
 	return err
 }
 
 // apply runs a file's statements, each until it works or time is over: another
 // process that is at the same one makes it fail for a while.
-func (s *Store) apply(ctx context.Context, file string, version int) error {
-	statements, err := s.schema.statements(file)
+func (m migrator) apply(ctx context.Context, file string, version int) error {
+	statements, err := m.db.schema.statements(file)
 	if err != nil {
 		return err
 	}
-	for _, stmt := range append(statements, fmt.Sprintf("INSERT INTO %s (version) VALUES (%d)", s.schema.local("schema_versions"), version)) {
+	for _, stmt := range append(statements, fmt.Sprintf("INSERT INTO %s (version) VALUES (%d)", m.db.schema.local("schema_versions"), version)) {
 		for tries := 0; ; tries++ {
-			err := s.exec(ctx, stmt)
+			err := m.db.exec(ctx, stmt)
 			if err == nil {
 				break
 			}
@@ -86,9 +104,9 @@ func (s *Store) apply(ctx context.Context, file string, version int) error {
 }
 
 // version is that of the schema, 0 where there are no tables.
-func (s *Store) version(ctx context.Context) (int, error) {
+func (m migrator) version(ctx context.Context) (int, error) {
 	var have uint32
-	err := s.db.QueryRow(ctx, "SELECT max(version) FROM "+s.schema.local("schema_versions")).Scan(&have)
+	err := m.db.conn.QueryRow(ctx, "SELECT max(version) FROM "+m.db.schema.local("schema_versions")).Scan(&have)
 	if isCode(err, unknownTable) {
 		return 0, nil
 	}
@@ -108,19 +126,19 @@ func createDatabase(ctx context.Context, o driver.Options, on string) error {
 
 // retain makes the tables keep records for Options.Retain, unless they do already. The times of existing parts are
 // computed again, in the background.
-func (s *Store) retain(ctx context.Context) error {
-	if s.schema.Retain == nil {
+func (m migrator) retain(ctx context.Context) error {
+	if m.db.schema.Retain == nil {
 		return nil
 	}
-	ttl, comment := s.schema.retention()
-	table := s.schema.local("records")
+	ttl, comment := m.db.schema.retention()
+	table := m.db.schema.local("records")
 	var have string
-	err := s.db.QueryRow(ctx, "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {table:String}",
+	err := m.db.conn.QueryRow(ctx, "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {table:String}",
 		driver.Named("table", table)).Scan(&have)
 	if err != nil || have == comment {
 		return err
 	}
-	return s.exec(ctx, "ALTER TABLE "+table+s.schema.on()+" MODIFY COMMENT "+quote(comment)+", MODIFY TTL "+ttl)
+	return m.db.exec(ctx, "ALTER TABLE "+table+m.db.schema.on()+" MODIFY COMMENT "+quote(comment)+", MODIFY TTL "+ttl)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -36,8 +36,8 @@ func TestNativeProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	s := &Store{db: db, schema: schema{database: "default"}, settle: time.Second}
-	if err := s.exec(t.Context(), oldRecords); err != nil {
+	s := newStore(&database{conn: db, schema: schema{database: "default", Options: Options{Settle: time.Second}}})
+	if err := s.db.exec(t.Context(), oldRecords); err != nil {
 		t.Fatal(err)
 	}
 	events := storetest.Events(5000)
@@ -60,7 +60,7 @@ func TestNativeProtocol(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			s.db = db
+			s.db.conn = db
 			sendAndRead(t, s, in)
 		})
 	}
@@ -68,14 +68,14 @@ func TestNativeProtocol(t *testing.T) {
 
 func sendAndRead(t *testing.T, s *Store, in *segment) {
 	ctx := t.Context()
-	if err := s.exec(ctx, "TRUNCATE TABLE records"); err != nil {
+	if err := s.db.exec(ctx, "TRUNCATE TABLE records"); err != nil {
 		t.Fatal(err)
 	}
 	var b rowBuffer
 	for i, f := range in.Frames {
 		b.add(in, f, in.heads[i], in.leaves[i])
 	}
-	batch, err := s.db.PrepareBatch(ctx, "INSERT INTO records ("+recordColumns+")")
+	batch, err := s.db.conn.PrepareBatch(ctx, "INSERT INTO records ("+recordColumns+")")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func sendAndRead(t *testing.T, s *Store, in *segment) {
 	if err := batch.Send(); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := s.db.Query(ctx, "SELECT tenant, run, seq, time, leaf, root, body = '', kind, observer, step, proc, path, host, hash, secret, rule, salt, body FROM records ORDER BY seq")
+	rows, err := s.db.conn.Query(ctx, "SELECT tenant, run, seq, time, leaf, root, body = '', kind, observer, step, proc, path, host, hash, secret, rule, salt, body FROM records ORDER BY seq")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func sendAndRead(t *testing.T, s *Store, in *segment) {
 	}
 	over, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := s.exec(over, "SELECT 1"); err == nil {
+	if err := s.db.exec(over, "SELECT 1"); err == nil {
 		t.Error("a context that is over does not end a query")
 	}
 }

@@ -21,8 +21,16 @@ const windowRows = 50000
 // Records implements store.Store. A long run is read in several queries: what is
 // taken in meanwhile may be seen.
 func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
+	return s.reader.all(ctx, q)
+}
+
+// reader reads records.
+type reader struct{ db *database }
+
+// all returns the records of a run that match.
+func (r reader) all(ctx context.Context, q store.Query) iter.Seq2[store.Row, error] {
 	return func(yield func(store.Row, error) bool) {
-		if err := s.records(ctx, q, yield); err != nil {
+		if err := r.each(ctx, q, yield); err != nil {
 			yield(store.Row{}, fmt.Errorf("read records: %w", err))
 		}
 	}
@@ -31,8 +39,8 @@ func (s *Store) Records(ctx context.Context, q store.Query) iter.Seq2[store.Row,
 // errStop ends a reading because the reader has enough.
 var errStop = errors.New("the reader has enough")
 
-func (s *Store) records(ctx context.Context, q store.Query, yield func(store.Row, error) bool) error {
-	run, err := s.keyOf(ctx, q.Tenant, q.Run)
+func (r reader) each(ctx context.Context, q store.Query, yield func(store.Row, error) bool) error {
+	run, err := r.keyOf(ctx, q.Tenant, q.Run)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	} else if err != nil {
@@ -41,7 +49,7 @@ func (s *Store) records(ctx context.Context, q store.Query, yield func(store.Row
 	where := recordsWhere(run, q)
 	with := gone(fmt.Sprintf("tenant = %s AND run = %s", quote(run.tenant), quote(run.run)))
 	var rows, from, to uint64
-	err = s.db.QueryRow(ctx, with+"SELECT count(), min(seq), max(seq) FROM records WHERE "+where).Scan(&rows, &from, &to)
+	err = r.db.conn.QueryRow(ctx, with+"SELECT count(), min(seq), max(seq) FROM records WHERE "+where).Scan(&rows, &from, &to)
 	if err != nil || rows == 0 {
 		return err
 	}
@@ -55,7 +63,7 @@ func (s *Store) records(ctx context.Context, q store.Query, yield func(store.Row
 		if to-from >= width {
 			upTo = from + width - 1
 		}
-		n, err := s.window(ctx, run, with, where, from, upTo, left, yield)
+		n, err := r.window(ctx, run, with, where, from, upTo, left, yield)
 		if errors.Is(err, errStop) {
 			return nil
 		}
@@ -84,8 +92,8 @@ func windowWidth(rows, from, to uint64, limit int) uint64 {
 }
 
 // window yields at most limit records with seq from first to last.
-func (s *Store) window(ctx context.Context, run runKey, with, where string, first, last uint64, limit int, yield func(store.Row, error) bool) (int, error) {
-	rows, err := s.db.Query(ctx, fmt.Sprintf("%sSELECT %s FROM records WHERE %s AND seq BETWEEN %d AND %d ORDER BY seq, leaf, kind = '' LIMIT 1 BY seq, leaf",
+func (r reader) window(ctx context.Context, run runKey, with, where string, first, last uint64, limit int, yield func(store.Row, error) bool) (int, error) {
+	rows, err := r.db.conn.Query(ctx, fmt.Sprintf("%sSELECT %s FROM records WHERE %s AND seq BETWEEN %d AND %d ORDER BY seq, leaf, kind = '' LIMIT 1 BY seq, leaf",
 		with, readColumns, where, first, last))
 	if err != nil {
 		return 0, err
@@ -97,7 +105,7 @@ func (s *Store) window(ctx context.Context, run runKey, with, where string, firs
 		if len(same) == 0 || n == limit {
 			return nil
 		}
-		one, err := s.choose(ctx, run, same)
+		one, err := r.choose(ctx, run, same)
 		if err != nil {
 			return err
 		}
@@ -130,11 +138,11 @@ func (s *Store) window(ctx context.Context, run runKey, with, where string, firs
 }
 
 // choose returns the row that readers get of those with one seq: see Store.
-func (s *Store) choose(ctx context.Context, run runKey, same []found) (found, error) {
+func (r reader) choose(ctx context.Context, run runKey, same []found) (found, error) {
 	if len(same) == 1 {
 		return same[0], nil
 	}
-	rows, err := s.db.Query(ctx, fmt.Sprintf("SELECT root FROM segments WHERE tenant = %s AND run = %s AND first <= %d AND last >= %[3]d",
+	rows, err := r.db.conn.Query(ctx, fmt.Sprintf("SELECT root FROM segments WHERE tenant = %s AND run = %s AND first <= %d AND last >= %[3]d",
 		quote(run.tenant), quote(run.run), same[0].Seq))
 	if err != nil {
 		return found{}, err
@@ -232,18 +240,18 @@ func instant(t time.Time) string {
 }
 
 // keyOf is the run of the tenant that is asked for. Where any is, it finds whose the run is; see tenantOf.
-func (s *Store) keyOf(ctx context.Context, tenant, run string) (runKey, error) {
+func (r reader) keyOf(ctx context.Context, tenant, run string) (runKey, error) {
 	if tenant != "" {
 		return runKey{tenantName(tenant), run}, nil
 	}
-	have, err := s.tenantOf(ctx, run)
+	have, err := r.tenantOf(ctx, run)
 	return runKey{have, run}, err
 }
 
 // tenantOf returns the tenant of a run. The error is store.ErrNotFound, or ErrAmbiguous where several tenants have one
 // of that name: then the caller has to name the tenant.
-func (s *Store) tenantOf(ctx context.Context, run string) (string, error) {
-	rows, err := s.db.Query(ctx, "SELECT DISTINCT tenant FROM segments WHERE run = "+quote(run)+" LIMIT 2")
+func (r reader) tenantOf(ctx context.Context, run string) (string, error) {
+	rows, err := r.db.conn.Query(ctx, "SELECT DISTINCT tenant FROM segments WHERE run = "+quote(run)+" LIMIT 2")
 	if err != nil {
 		return "", err
 	}
@@ -269,7 +277,7 @@ func (s *Store) tenantOf(ctx context.Context, run string) (string, error) {
 
 // Manifests implements store.Store.
 func (s *Store) Manifests(ctx context.Context, tenant, run string) ([]store.Manifest, error) {
-	rows, err := s.db.Query(ctx, "SELECT idx, first, last, count, root, manifest FROM segments FINAL WHERE "+ofTenant(tenant)+
+	rows, err := s.db.conn.Query(ctx, "SELECT idx, first, last, count, root, manifest FROM segments FINAL WHERE "+ofTenant(tenant)+
 		" AND run = "+quote(run)+" AND manifest != '' ORDER BY idx, ingested LIMIT 1 BY idx")
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)

@@ -33,7 +33,7 @@ func (s *Store) Repair(ctx context.Context, seg store.Segment) error {
 		in, err = prepare(seg)
 	}
 	if err == nil {
-		err = s.repair(ctx, in)
+		err = s.repairer.repair(ctx, in)
 	}
 	if err != nil {
 		return fmt.Errorf("repair: run %.140q: %w", seg.Run, err)
@@ -41,10 +41,20 @@ func (s *Store) Repair(ctx context.Context, seg store.Segment) error {
 	return nil
 }
 
-func (s *Store) repair(ctx context.Context, in *segment) error {
+// repairer makes the rows of segments what they should be.
+type repairer struct {
+	db       *database
+	lookup   lookup
+	feed     feed
+	insert   inserter
+	ingester ingester
+	eraser   eraser
+}
+
+func (r repairer) repair(ctx context.Context, in *segment) error {
 	runs, err := spans([]*segment{in})
 	if err == nil {
-		err = s.checkOwners(ctx, runs)
+		err = r.lookup.checkOwners(ctx, runs)
 	}
 	if err != nil {
 		return err
@@ -52,21 +62,21 @@ func (s *Store) repair(ctx context.Context, in *segment) error {
 	k := &known{}
 	begin, changed := time.Now(), false
 	for range repairs {
-		if k.erased, err = s.readErasures(ctx, []*segment{in}); err != nil {
+		if k.erased, err = r.lookup.readErasures(ctx, []*segment{in}); err != nil {
 			return err
 		}
-		p, err := s.plan(ctx, in, k)
+		p, err := r.plan(ctx, in, k)
 		if errors.Is(err, errNew) {
-			return s.ingest(ctx, []*segment{in})
+			return r.ingester.ingest(ctx, []*segment{in})
 		}
 		if err != nil {
 			return err
 		}
 		if p.empty() {
-			return s.repaired(ctx, in, k, begin, changed)
+			return r.repaired(ctx, in, k, begin, changed)
 		}
 		changed = true
-		if err := s.carryOut(ctx, in, p); err != nil {
+		if err := r.carryOut(ctx, in, p); err != nil {
 			return err
 		}
 	}
@@ -75,13 +85,13 @@ func (s *Store) repair(ctx context.Context, in *segment) error {
 
 // repaired ends a repair: it erases again what was erased meanwhile, and adds the segment to the feed once more if the
 // feed's reader may have got there before the rows.
-func (s *Store) repaired(ctx context.Context, in *segment, k *known, begin time.Time, changed bool) error {
-	if changed && time.Since(begin) > s.settle/2 {
-		if err := s.feedIn(ctx, []*segment{in}); err != nil {
+func (r repairer) repaired(ctx context.Context, in *segment, k *known, begin time.Time, changed bool) error {
+	if changed && time.Since(begin) > r.feed.settle/2 {
+		if err := r.feed.add(ctx, []*segment{in}); err != nil {
 			return err
 		}
 	}
-	return s.eraseLate(ctx, []*segment{in}, k, changed)
+	return r.eraser.eraseLate(ctx, []*segment{in}, k, changed)
 }
 
 // plan is what a repair has to do.
@@ -101,14 +111,14 @@ func (p *plan) empty() bool {
 // errNew: the store has no manifest at the segment's place.
 var errNew = errors.New("new")
 
-func (s *Store) plan(ctx context.Context, in *segment, k *known) (*plan, error) {
+func (r repairer) plan(ctx context.Context, in *segment, k *known) (*plan, error) {
 	p := &plan{sum: store.NewRun(in.Run)}
-	markers, err := s.markersAt(ctx, in)
+	markers, err := r.markersAt(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	if len(in.Frames) > 0 {
-		have, err := s.rowsAt(ctx, in)
+		have, err := r.rowsAt(ctx, in)
 		if err != nil {
 			return nil, err
 		}
@@ -197,8 +207,8 @@ func (r storedRow) is(tenant string, f store.Frame, h store.Head, leaf [32]byte)
 const rowHash = "hex(sipHash128(tenant, run, time, seq, leaf, toString(class), kind, observer, step, proc, path, host, hash, secret, rule, salt, body))"
 
 // rowsAt reads all rows between the segment's bounds, copies that are not merged yet included, by seq.
-func (s *Store) rowsAt(ctx context.Context, in *segment) (map[uint64][]storedRow, error) {
-	rows, err := s.db.Query(ctx, "SELECT tenant, run, seq, time, leaf, root, toUInt8(0), kind, observer, step, proc, path, host, hash, secret, rule, "+
+func (r repairer) rowsAt(ctx context.Context, in *segment) (map[uint64][]storedRow, error) {
+	rows, err := r.db.conn.Query(ctx, "SELECT tenant, run, seq, time, leaf, root, toUInt8(0), kind, observer, step, proc, path, host, hash, secret, rule, "+
 		"salt, body, toString(class), "+rowHash+" FROM records WHERE "+in.bounds())
 	if err != nil {
 		return nil, err
@@ -251,8 +261,8 @@ const markerHash = "hex(sipHash128(toString(tuple(" + segmentColumns + "))))"
 
 // markersAt reads the markers at the segment's place. The error is errNew if none has a manifest,
 // store.ErrConflict if one has another.
-func (s *Store) markersAt(ctx context.Context, in *segment) (all []storedMarker, err error) {
-	rows, err := s.db.Query(ctx, "SELECT first, last, count, root, digest, frames, manifest, first_time, last_seq, start, end, project, template, tier, mode, "+
+func (r repairer) markersAt(ctx context.Context, in *segment) (all []storedMarker, err error) {
+	rows, err := r.db.conn.Query(ctx, "SELECT first, last, count, root, digest, frames, manifest, first_time, last_seq, start, end, project, template, tier, mode, "+
 		"result, exit_code, findings, gaps, lost, "+markerHash+" FROM segments WHERE "+in.markers())
 	if err != nil {
 		return nil, err
@@ -282,42 +292,35 @@ func (in *segment) markers() string {
 	return fmt.Sprintf("tenant = %s AND run = %s AND idx = %d AND manifest != ''", quote(in.Tenant), quote(in.Run), in.Index)
 }
 
-func (s *Store) carryOut(ctx context.Context, in *segment, p *plan) error {
-	if err := s.feedIn(ctx, []*segment{in}); err != nil {
+func (r repairer) carryOut(ctx context.Context, in *segment, p *plan) error {
+	if err := r.feed.add(ctx, []*segment{in}); err != nil {
 		return err
 	}
 	if len(p.rows.seq) > 0 {
-		if err := s.insertRows(ctx, &p.rows, ""); err != nil {
+		if err := r.insert.records(ctx, &p.rows, ""); err != nil {
 			return err
 		}
 	}
 	if p.marker {
-		if err := s.insertMarkers(ctx, []*segment{in}, []store.Run{p.sum}); err != nil {
+		if err := r.insert.markers(ctx, []*segment{in}, []store.Run{p.sum}); err != nil {
 			return err
 		}
 	}
-	if err := s.removeByHash(ctx, "records", in.bounds(), rowHash, p.badRows); err != nil {
+	if err := r.removeByHash(ctx, "records", in.bounds(), rowHash, p.badRows); err != nil {
 		return err
 	}
-	return s.removeByHash(ctx, "segments", in.markers(), markerHash, p.badMarkers)
+	return r.removeByHash(ctx, "segments", in.markers(), markerHash, p.badMarkers)
 }
 
 // hashesAtOnce stand in one statement, below max_query_size.
 const hashesAtOnce = 4000
 
-func (s *Store) removeByHash(ctx context.Context, table, where, hash string, bad []string) error {
+func (r repairer) removeByHash(ctx context.Context, table, where, hash string, bad []string) error {
 	slices.Sort(bad)
 	for some := range slices.Chunk(slices.Compact(bad), hashesAtOnce) {
 		condition := where + " AND " + hash + " IN ('" + strings.Join(some, "', '") + "')"
-		parts, err := s.partitions(ctx, table, condition)
-		if err != nil {
+		if err := r.db.mutate(ctx, table, "DELETE", condition); err != nil {
 			return err
-		}
-		for _, id := range parts {
-			err := s.exec(synchronous(ctx), "ALTER TABLE "+s.schema.local(table)+s.schema.on()+" DELETE IN PARTITION ID "+quote(id)+" WHERE "+condition)
-			if err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func TestTampered(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.exec(synchronous(t.Context()), statement); err != nil {
+			if err := s.db.exec(synchronous(t.Context()), statement); err != nil {
 				t.Fatal(err)
 			}
 			storetest.Repair(t, s, segs...)
@@ -56,7 +56,7 @@ func TestTampered(t *testing.T) {
 				t.Fatal(err)
 			}
 			k := &known{}
-			if p, err := s.plan(t.Context(), in, k); err != nil || !p.empty() {
+			if p, err := s.repairer.plan(t.Context(), in, k); err != nil || !p.empty() {
 				t.Errorf("after the repair there is still to do: %+v, %v", p, err)
 			}
 		})
@@ -77,7 +77,7 @@ func TestRepairKilled(t *testing.T) {
 				"ALTER TABLE records DELETE WHERE seq = 36 AND run = " + quote(run),
 				"ALTER TABLE segments UPDATE count = 7 WHERE idx = 1 AND run = " + quote(run),
 			} {
-				if err := s.exec(synchronous(t.Context()), statement); err != nil {
+				if err := s.db.exec(synchronous(t.Context()), statement); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -85,7 +85,7 @@ func TestRepairKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := s.plan(t.Context(), in, &known{})
+			p, err := s.repairer.plan(t.Context(), in, &known{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestRepairKilled(t *testing.T) {
 			if step < 1 {
 				p.rows = rowBuffer{}
 			}
-			if err := s.carryOut(t.Context(), in, p); err != nil {
+			if err := s.repairer.carryOut(t.Context(), in, p); err != nil {
 				t.Fatal(err)
 			}
 			server.Kill()

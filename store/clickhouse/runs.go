@@ -39,7 +39,7 @@ func (s *Store) Runs(ctx context.Context, f store.Filter) ([]store.Run, error) {
 	default:
 		where = append(where, "0")
 	}
-	runs, err := s.runs(ctx, strings.Join(where, " AND "), having(f), f.Limit)
+	runs, err := s.summarizer.runs(ctx, strings.Join(where, " AND "), having(f), f.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
@@ -102,9 +102,9 @@ func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error)
 		runs, err = s.Runs(ctx, store.Filter{Tenant: tenant, Class: store.Sandboxes, Limit: 1})
 	} else if name != "" {
 		// A name that is whole wins over a longer one that begins with it.
-		runs, err = s.runs(ctx, of+" AND run = "+quote(name), "1", 2)
+		runs, err = s.summarizer.runs(ctx, of+" AND run = "+quote(name), "1", 2)
 		if err == nil && len(runs) == 0 {
-			runs, err = s.runs(ctx, of+" AND startsWith(run, "+quote(name)+")", "1", 2)
+			runs, err = s.summarizer.runs(ctx, of+" AND startsWith(run, "+quote(name)+")", "1", 2)
 		}
 	}
 	switch {
@@ -118,14 +118,20 @@ func (s *Store) Run(ctx context.Context, tenant, name string) (store.Run, error)
 	return runs[0], nil
 }
 
+// summarizer makes the summaries of runs: of their markers, or where those do not suffice of their rows.
+type summarizer struct {
+	db     *database
+	reader reader
+}
+
 // runs returns those whose segments are where and which are having, the newest of them when there is a limit.
-func (s *Store) runs(ctx context.Context, where, having string, limit int) ([]store.Run, error) {
+func (s summarizer) runs(ctx context.Context, where, having string, limit int) ([]store.Run, error) {
 	upTo := ""
 	if limit > 0 {
 		upTo = fmt.Sprintf(" LIMIT %d", limit)
 	}
 	picked := fmt.Sprintf(pickSQL, where, having, upTo)
-	rows, err := s.db.Query(ctx, fmt.Sprintf(runsSQL, where+" AND (tenant, run) GLOBAL IN ("+picked+")"))
+	rows, err := s.db.conn.Query(ctx, fmt.Sprintf(runsSQL, where+" AND (tenant, run) GLOBAL IN ("+picked+")"))
 	if err != nil {
 		return nil, err
 	}
@@ -183,24 +189,24 @@ func scanRun(rows driver.Rows) (r store.Run, overlap bool, err error) {
 }
 
 // recount takes from the rows what segments that overlap count twice.
-func (s *Store) recount(ctx context.Context, r *store.Run) error {
+func (s summarizer) recount(ctx context.Context, r *store.Run) error {
 	sum, err := s.fold(ctx, runKey{r.Tenant, r.ID}, 0, store.MaxSeq)
 	r.Events, r.Findings, r.Gaps, r.Lost = sum.Events, sum.Findings, sum.Gaps, sum.Lost
 	return err
 }
 
 // fold makes a summary of the rows of a run from first to last: those that say something in it are read, the others counted.
-func (s *Store) fold(ctx context.Context, run runKey, first, last uint64) (store.Run, error) {
+func (s summarizer) fold(ctx context.Context, run runKey, first, last uint64) (store.Run, error) {
 	r := store.NewRun(run.run)
 	where := fmt.Sprintf("tenant = %s AND run = %s AND seq BETWEEN %d AND %d", quote(run.tenant), quote(run.run), first, last)
 	var events, lastSeq uint64
 	var earliest time.Time
-	err := s.db.QueryRow(ctx, "SELECT uniqExact(seq), max(seq), min(time) FROM records WHERE "+where).Scan(&events, &lastSeq, &earliest)
+	err := s.db.conn.QueryRow(ctx, "SELECT uniqExact(seq), max(seq), min(time) FROM records WHERE "+where).Scan(&events, &lastSeq, &earliest)
 	if err != nil || events == 0 {
 		return r, err
 	}
 	speaking := []audit.Kind{audit.KindRun, audit.KindGap, audit.KindFinding}
-	for row, err := range s.Records(ctx, store.Query{Tenant: asking(run.tenant), Run: run.run, Kinds: speaking}) {
+	for row, err := range s.reader.all(ctx, store.Query{Tenant: asking(run.tenant), Run: run.run, Kinds: speaking}) {
 		if err != nil {
 			return r, err
 		}

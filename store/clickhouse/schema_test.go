@@ -47,7 +47,7 @@ func TestSchema(t *testing.T) {
 	t.Run("cut off", func(t *testing.T) { testCutOff(t, server.Fresh(), files) })
 	t.Run("newer", func(t *testing.T) {
 		dsn := server.Fresh()
-		if err := open(t, dsn, quick).exec(t.Context(), "INSERT INTO schema_versions (version) VALUES (99)"); err != nil {
+		if err := open(t, dsn, quick).db.exec(t.Context(), "INSERT INTO schema_versions (version) VALUES (99)"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Open(t.Context(), dsn, quick); err == nil || !strings.Contains(err.Error(), "schema 99") {
@@ -61,7 +61,7 @@ func raw(t *testing.T, dsn string) *Store {
 	t.Helper()
 	s := open(t, dsn, quick)
 	for _, table := range []string{"records", "segments", "feed", "erasures", "schema_versions"} {
-		if err := s.exec(t.Context(), "DROP TABLE "+table+" SYNC"); err != nil {
+		if err := s.db.exec(t.Context(), "DROP TABLE "+table+" SYNC"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,7 +71,7 @@ func raw(t *testing.T, dsn string) *Store {
 // testOldSchema fills a database of an older schema and opens it.
 func testOldSchema(t *testing.T, dsn string, files []string) {
 	old := raw(t, dsn)
-	if err := old.migrateTo(t.Context(), files, 0); err != nil {
+	if err := (migrator{old.db}).migrateTo(t.Context(), files, 0); err != nil {
 		t.Fatal(err)
 	}
 	var b rowBuffer
@@ -83,11 +83,11 @@ func testOldSchema(t *testing.T, dsn string, files []string) {
 	for i, f := range in.Frames {
 		b.add(in, f, in.heads[i], in.leaves[i])
 	}
-	if err := old.insertRows(t.Context(), &b, b.token()); err != nil {
+	if err := old.ingester.insert.records(t.Context(), &b, b.token()); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, dsn, quick)
-	if have, err := s.version(t.Context()); err != nil || have <= len(files) {
+	if have, err := (migrator{s.db}).version(t.Context()); err != nil || have <= len(files) {
 		t.Fatalf("version %d after the migration: %v", have, err)
 	}
 	storetest.Ingest(t, s, segs)
@@ -100,16 +100,16 @@ func testOldSchema(t *testing.T, dsn string, files []string) {
 // testCutOff opens a database whose migration ended between any two statements.
 func testCutOff(t *testing.T, dsn string, files []string) {
 	s := raw(t, dsn)
-	if err := s.migrateTo(t.Context(), nil, 0); err != nil { // the table of versions only
+	if err := (migrator{s.db}).migrateTo(t.Context(), nil, 0); err != nil { // the table of versions only
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		statements, err := s.schema.statements(file)
+		statements, err := s.db.schema.statements(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, stmt := range statements[:len(statements)/2+1] {
-			if err := s.exec(t.Context(), stmt); err != nil {
+			if err := s.db.exec(t.Context(), stmt); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -129,7 +129,7 @@ func TestRetention(t *testing.T) {
 	s := open(t, dsn, Options{Settle: time.Second, Retain: map[Class]time.Duration{Output: 2 * day, Activity: 100000 * day}})
 	segs := storetest.Run("r-1", 100, 100)
 	storetest.Ingest(t, s, segs)
-	if err := s.exec(t.Context(), "OPTIMIZE TABLE records FINAL"); err != nil {
+	if err := s.db.exec(t.Context(), "OPTIMIZE TABLE records FINAL"); err != nil {
 		t.Fatal(err)
 	}
 	storetest.WantRecords(t, s, "r-1", segs)
@@ -142,19 +142,19 @@ func TestRetention(t *testing.T) {
 	for i, f := range in.Frames {
 		b.add(in, f, in.heads[i], in.leaves[i])
 	}
-	if err := s.insertRows(t.Context(), &b, ""); err != nil {
+	if err := s.ingester.insert.records(t.Context(), &b, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.exec(t.Context(), "INSERT INTO records ("+recordColumns+", ingested) SELECT "+
+	if err := s.db.exec(t.Context(), "INSERT INTO records ("+recordColumns+", ingested) SELECT "+
 		strings.Replace(recordColumns, "run", "'r-3'", 1)+", now('UTC') - toIntervalDay(3) FROM records WHERE run = 'r-2'"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.exec(t.Context(), "OPTIMIZE TABLE records FINAL"); err != nil {
+	if err := s.db.exec(t.Context(), "OPTIMIZE TABLE records FINAL"); err != nil {
 		t.Fatal(err)
 	}
 	count := func(where string) (n uint64) {
 		t.Helper()
-		if err := s.db.QueryRow(t.Context(), "SELECT count() FROM records WHERE "+where).Scan(&n); err != nil {
+		if err := s.db.conn.QueryRow(t.Context(), "SELECT count() FROM records WHERE "+where).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -169,7 +169,7 @@ func TestRetention(t *testing.T) {
 	open(t, dsn, quick)
 	var ttl string
 	longer := Options{Settle: time.Second, Retain: map[Class]time.Duration{Output: 9 * day}}
-	if err := open(t, dsn, longer).db.QueryRow(t.Context(), "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = 'records'").Scan(&ttl); err != nil || ttl != "retain: output=9d" {
+	if err := open(t, dsn, longer).db.conn.QueryRow(t.Context(), "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = 'records'").Scan(&ttl); err != nil || ttl != "retain: output=9d" {
 		t.Errorf("retention is %q, %v", ttl, err)
 	}
 }
@@ -191,7 +191,7 @@ func TestVariants(t *testing.T) {
 			}
 			for _, stmt := range statements {
 				var parsed string
-				if err := s.db.QueryRow(t.Context(), "SELECT formatQuery("+quote(stmt)+")").Scan(&parsed); err != nil {
+				if err := s.db.conn.QueryRow(t.Context(), "SELECT formatQuery("+quote(stmt)+")").Scan(&parsed); err != nil {
 					t.Errorf("%v\n%s", err, stmt)
 				}
 				if !strings.Contains(stmt, " ON CLUSTER ") {
@@ -204,7 +204,7 @@ func TestVariants(t *testing.T) {
 				if !strings.Contains(alone, "ENGINE = Replicated") {
 					continue
 				}
-				if err := s.exec(t.Context(), alone); !isCode(err, 225) && !isCode(err, 139) { // no Keeper, no macros
+				if err := s.db.exec(t.Context(), alone); !isCode(err, 225) && !isCode(err, 139) { // no Keeper, no macros
 					t.Errorf("without the cluster: %v\n%s", err, alone)
 				}
 			}
@@ -234,7 +234,7 @@ func TestQuote(t *testing.T) {
 	s := open(t, clickhousetest.Start(t).Fresh(), quick)
 	for _, text := range []string{"", "plain", `it's`, `a\`, `\'; DROP TABLE records; --`, "{x:String}", "?", "$1", "@a", "line\nend\ttab\r", "\x00\x01\xff\xfe", "ü☃", "`"} {
 		var got string
-		if err := s.db.QueryRow(t.Context(), "SELECT "+quote(text)).Scan(&got); err != nil || got != text {
+		if err := s.db.conn.QueryRow(t.Context(), "SELECT "+quote(text)).Scan(&got); err != nil || got != text {
 			t.Errorf("%q came back as %q, %v", text, got, err)
 		}
 	}

@@ -20,7 +20,7 @@ func (s *Store) Search(ctx context.Context, q store.Search) iter.Seq2[store.Row,
 			yield(store.Row{}, err)
 			return
 		}
-		g := searching{s: s, ctx: ctx, q: q, where: searchWhere(q), class: ofClasses(searchClasses(q)), at: latest, yield: yield}
+		g := searching{reader: s.reader, first: s.stretch, ctx: ctx, q: q, where: searchWhere(q), class: ofClasses(searchClasses(q)), at: latest, yield: yield}
 		if q.Before != nil {
 			g.at = *q.Before
 		}
@@ -43,14 +43,15 @@ var (
 
 // searching is a search under way.
 type searching struct {
-	s     *Store
-	ctx   context.Context
-	q     store.Search
-	where string
-	class string     // the partitions in which it can be
-	at    store.Head // all that matches before this place was yielded, and nothing from it on
-	given int
-	yield func(store.Row, error) bool
+	reader reader
+	first  uint64 // records of the first stretch
+	ctx    context.Context
+	q      store.Search
+	where  string
+	class  string     // the partitions in which it can be
+	at     store.Head // all that matches before this place was yielded, and nothing from it on
+	given  int
+	yield  func(store.Row, error) bool
 }
 
 // all goes back from stretch to stretch.
@@ -59,7 +60,7 @@ func (g *searching) all() error {
 	if err != nil {
 		return err
 	}
-	for goal := g.s.stretch; len(cuts) > 0; {
+	for goal := g.first; len(cuts) > 0; {
 		n := 1
 		for n < len(cuts) && cuts[n].sofar <= goal {
 			n++
@@ -116,10 +117,10 @@ type cut struct {
 func (g *searching) cuts() ([]cut, error) {
 	level := fmt.Sprintf("if(sofar <= %d, 0, 1 + intDiv(sofar, %d))", firstText, textStretch)
 	if g.q.Text == "" {
-		level = fmt.Sprintf("toInt32(floor(log(greatest(sofar / %d, 0.9)) / log(%g)))", g.s.stretch, finestCut)
+		level = fmt.Sprintf("toInt32(floor(log(greatest(sofar / %d, 0.9)) / log(%g)))", g.first, finestCut)
 	}
 	where := append([]string{ofTenant(g.q.Tenant), "count > 0", "first_time <= " + instant(g.at.Time)}, timesBetween("first_time", g.q.From, g.q.To)...)
-	rows, err := g.s.db.Query(g.ctx, fmt.Sprintf(`SELECT assumeNotNull(min(first_time)) AS cut, max(sofar) FROM
+	rows, err := g.reader.db.conn.Query(g.ctx, fmt.Sprintf(`SELECT assumeNotNull(min(first_time)) AS cut, max(sofar) FROM
 		(SELECT first_time, sum(count) OVER (ORDER BY first_time DESC) AS sofar FROM segments WHERE %s)
 		GROUP BY %s ORDER BY cut DESC`, strings.Join(where, " AND "), level))
 	if err != nil {
@@ -165,7 +166,7 @@ func (g *searching) rows(from time.Time, limit int) (n int, err error) {
 	if limit > 0 {
 		query = fmt.Sprintf(" FROM records WHERE "+g.class+" AND (tenant, run, time, seq) IN (SELECT tenant, run, time, seq%s LIMIT %d)%s", query, limit, order)
 	}
-	rows, err := g.s.db.Query(g.ctx, gone(ofTenant(g.q.Tenant))+"SELECT "+readColumns+query+", leaf, kind = ''")
+	rows, err := g.reader.db.conn.Query(g.ctx, gone(ofTenant(g.q.Tenant))+"SELECT "+readColumns+query+", leaf, kind = ''")
 	if err != nil {
 		return 0, err
 	}
@@ -255,7 +256,7 @@ const searchChunk = 500
 
 // give yields rows, but for those that do not match once they are read, or that lose in a fork.
 func (g *searching) give(some []found) error {
-	clear, err := g.s.acknowledged(g.ctx, some)
+	clear, err := g.reader.acknowledged(g.ctx, some)
 	if err != nil {
 		return err
 	}
@@ -265,7 +266,7 @@ func (g *searching) give(some []found) error {
 			doubtful = append(doubtful, f)
 		}
 	}
-	forks, err := g.s.forks(g.ctx, doubtful)
+	forks, err := g.reader.forks(g.ctx, doubtful)
 	if err != nil {
 		return err
 	}
@@ -273,7 +274,7 @@ func (g *searching) give(some []found) error {
 		same := forks[place{f.Tenant, f.Run, f.Seq}]
 		wins := true
 		if same != nil {
-			one, err := g.s.choose(g.ctx, runKey{f.Tenant, f.Run}, same)
+			one, err := g.reader.choose(g.ctx, runKey{f.Tenant, f.Run}, same)
 			if err != nil {
 				return err
 			}
@@ -299,7 +300,7 @@ func (g *searching) matches(r store.Row) bool {
 
 // acknowledged says of each row whether its segment has a marker, and it is the only one of these at its
 // place: then none that differs can win over it. Hardly any has none, and needs more of a look.
-func (s *Store) acknowledged(ctx context.Context, rows []found) ([]bool, error) {
+func (r reader) acknowledged(ctx context.Context, rows []found) ([]bool, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
@@ -313,7 +314,7 @@ func (s *Store) acknowledged(ctx context.Context, rows []found) ([]bool, error) 
 			list = append(list, fmt.Sprintf("(%s, %s, unhex('%x'))", quote(k.tenant), quote(k.run), k.root))
 		}
 	}
-	answer, err := s.db.Query(ctx, "SELECT DISTINCT tenant, run, root FROM segments WHERE (tenant, run, root) IN ("+strings.Join(list, ", ")+")")
+	answer, err := r.db.conn.Query(ctx, "SELECT DISTINCT tenant, run, root FROM segments WHERE (tenant, run, root) IN ("+strings.Join(list, ", ")+")")
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +339,7 @@ func (s *Store) acknowledged(ctx context.Context, rows []found) ([]bool, error) 
 }
 
 // forks returns what stands at those of the rows' places at which there are different rows.
-func (s *Store) forks(ctx context.Context, rows []found) (map[place][]found, error) {
+func (r reader) forks(ctx context.Context, rows []found) (map[place][]found, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
@@ -348,7 +349,7 @@ func (s *Store) forks(ctx context.Context, rows []found) (map[place][]found, err
 	}
 	const at = "(tenant, run, seq) IN ("
 	in := at + strings.Join(places, ", ") + ")"
-	answer, err := s.db.Query(ctx, "SELECT DISTINCT tenant, run, seq, leaf, root FROM records WHERE "+in+" AND "+at+
+	answer, err := r.db.conn.Query(ctx, "SELECT DISTINCT tenant, run, seq, leaf, root FROM records WHERE "+in+" AND "+at+
 		"SELECT tenant, run, seq FROM records WHERE "+in+" GROUP BY tenant, run, seq HAVING uniqExact(leaf) > 1) ORDER BY leaf")
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func TestSearchStretches(t *testing.T) {
 	storetest.Ingest(t, s, segs)
 	many := *s
 	many.stretch = 20
-	if cuts, err := (&searching{s: &many, ctx: t.Context(), at: latest}).cuts(); err != nil || len(cuts) < 5 {
+	if cuts, err := (&searching{reader: many.reader, first: many.stretch, ctx: t.Context(), at: latest}).cuts(); err != nil || len(cuts) < 5 {
 		t.Fatalf("%d cuts, %v", len(cuts), err)
 	}
 	late := &store.Head{Time: storetest.Start().Add(7 * time.Minute)}
@@ -59,14 +59,14 @@ func TestSearchByKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := raw(t, dsn)
-	if err := old.migrateTo(t.Context(), files[:3], 0); err != nil {
+	if err := (migrator{old.db}).migrateTo(t.Context(), files[:3], 0); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Ingest(t, old, storetest.Run("r-old", 100, 100))
 	s := open(t, dsn, quick)
 	storetest.Ingest(t, s, storetest.Run("r-new", 100, 100))
 	for unfinished := uint64(1); unfinished > 0; {
-		err := s.db.QueryRow(t.Context(), "SELECT count() FROM system.mutations WHERE database = currentDatabase() AND NOT is_done").Scan(&unfinished)
+		err := s.db.conn.QueryRow(t.Context(), "SELECT count() FROM system.mutations WHERE database = currentDatabase() AND NOT is_done").Scan(&unfinished)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestSearchByKind(t *testing.T) {
 	}{{audit.KindFile, false}, {audit.KindExec, true}} {
 		q := store.Search{Path: row.Path, Kinds: []audit.Kind{c.kind}, Limit: 10}
 		var granules uint64
-		err := s.db.QueryRow(t.Context(), "SELECT sum(marks) FROM (EXPLAIN ESTIMATE SELECT seq FROM records WHERE "+searchWhere(q)+")").Scan(&granules)
+		err := s.db.conn.QueryRow(t.Context(), "SELECT sum(marks) FROM (EXPLAIN ESTIMATE SELECT seq FROM records WHERE "+searchWhere(q)+")").Scan(&granules)
 		if err != nil || (granules == 0) != c.none {
 			t.Errorf("%s in records of kind %s: %d granules are read, %v", row.Path, c.kind, granules, err)
 		}

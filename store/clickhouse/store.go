@@ -8,10 +8,10 @@
 package clickhouse
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	driver "github.com/ClickHouse/clickhouse-go/v2"
 
@@ -35,7 +35,7 @@ var _ store.Store = (*Store)(nil)
 //	3 look ---- are all there, and no others at their places?
 //	|           a token that the server remembers of rows that are gone: inserted again without it
 //	|           others: two forks came concurrently. Both are kept, and both are refused
-//	4 feed ---- the segments' rows in the feed, stamped; see feedIn
+//	4 feed ---- the segments' rows in the feed, stamped; see feed.add
 //	|           killed: the records can be read and are in the feed, but the run does not count them yet;
 //	|           step 1 finds all rows, and no marker, and goes on here: the feed has the segment twice
 //	5 marker -- the rows of the segments
@@ -51,10 +51,15 @@ var _ store.Store = (*Store)(nil)
 // Counting is done by markers, whose segments do not overlap unless the log was cut differently; such runs are counted
 // by their rows. A run belongs to the tenant and host of its first marker.
 type Store struct {
-	db      driver.Conn
-	schema  schema
-	settle  time.Duration
-	stretch uint64 // records that a search begins with
+	db         *database
+	reader     reader
+	summarizer summarizer
+	lookup     lookup
+	feed       feed
+	eraser     eraser
+	ingester   ingester
+	repairer   repairer
+	stretch    uint64 // records that a search begins with
 }
 
 // Open connects to the database that dsn names, native (clickhouse://user:password@host:9000/database)
@@ -75,48 +80,30 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		opts.Settings["select_sequential_consistency"] = 1 // and is seen on each
 		opts.Settings["distributed_foreground_insert"] = 1
 	}
-	s := &Store{schema: schema{opts.Auth.Database, o}, settle: o.Settle, stretch: firstStretch}
-	if s.settle == 0 {
-		s.settle = defaultSettle
-	}
-	if s.db, err = driver.Open(opts); err != nil {
+	db := &database{schema: schema{opts.Auth.Database, o}}
+	if db.conn, err = driver.Open(opts); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	err = s.prepare(ctx, opts)
-	if err != nil {
-		return nil, fmt.Errorf("open store: %w", errors.Join(err, s.db.Close()))
+	m := migrator{db}
+	if err := m.run(ctx, opts); err != nil {
+		return nil, fmt.Errorf("open store: %w", errors.Join(err, db.conn.Close()))
 	}
-	return s, nil
+	return newStore(db), nil
 }
 
-func (s *Store) prepare(ctx context.Context, o *driver.Options) error {
-	err := s.db.Ping(ctx)
-	if isCode(err, unknownDatabase) {
-		err = createDatabase(ctx, *o, s.schema.on())
+func newStore(db *database) *Store {
+	read := reader{db}
+	look := lookup{db}
+	rows := inserter{db}
+	sums := summarizer{db, read}
+	feed := feed{db, cmp.Or(db.schema.Settle, defaultSettle)}
+	erase := eraser{db, read, look, sums}
+	in := ingester{look, rows, feed, sums, erase}
+	return &Store{
+		db: db, reader: read, summarizer: sums, lookup: look, feed: feed, eraser: erase, ingester: in,
+		repairer: repairer{db, look, feed, rows, in, erase}, stretch: firstStretch,
 	}
-	if err == nil {
-		err = s.migrate(ctx)
-	}
-	if err == nil {
-		err = s.retain(ctx)
-	}
-	return err
 }
 
 // Close closes the connections. Calls under way fail.
-func (s *Store) Close() error { return s.db.Close() }
-
-func (s *Store) exec(ctx context.Context, query string, args ...any) error {
-	return s.db.Exec(ctx, query, args...)
-}
-
-// Codes of ClickHouse's errors.
-const (
-	unknownTable    = 60
-	unknownDatabase = 81
-)
-
-func isCode(err error, code int32) bool {
-	var e *driver.Exception
-	return errors.As(err, &e) && e.Code == code
-}
+func (s *Store) Close() error { return s.db.conn.Close() }

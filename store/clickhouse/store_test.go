@@ -45,7 +45,7 @@ func TestSuiteElsewhere(t *testing.T) {
 		database := o.Auth.Database + "_custody_test_" + strings.ToLower(time.Now().Format("20060102t150405000000"))
 		s := open(t, strings.Replace(dsn, "/"+o.Auth.Database, "/"+database, 1), quick)
 		t.Cleanup(func() {
-			if err := s.exec(t.Context(), "DROP DATABASE "+name(database)+" SYNC"); err != nil {
+			if err := s.db.exec(t.Context(), "DROP DATABASE "+name(database)+" SYNC"); err != nil {
 				t.Error(err)
 			}
 		})
