@@ -15,7 +15,7 @@ import (
 // maxStamps is how often segments are stamped again before the server counts as too slow.
 const maxStamps = 5
 
-// feed is the table that says which segments came, in their order.
+// feed is the table that lists the segments in the order in which they came.
 type feed struct {
 	db     *database
 	settle time.Duration // Options.Settle
