@@ -20,38 +20,46 @@ const (
 	progressEvery = 10 * time.Second
 )
 
-func (s *Sandbox) copyIn(ctx context.Context, w Workdir) error {
+// copier copies between the host and /workspace, and records what it copies.
+type copier struct {
+	guest    *channel.Client
+	recorder Recorder
+	notice   func(string)
+	progress func(string) // nil: none is reported
+}
+
+func (c copier) in(ctx context.Context, w Workdir) error {
 	of := fmt.Sprintf(" of %d files, %%s of %s", w.Size.Files, units.BytesSize(float64(w.Size.Bytes)))
-	m := newManifest(s.parts.Recorder, audit.CopyIn, w.Dir)
-	done, err := s.guest.CopyIn(ctx, w.Dir, channel.In{Leave: w.Leave, List: m.list(ctx), Progress: s.progress("copying in: %d" + of)})
-	s.warn(done)
+	m := newManifest(c.recorder, audit.CopyIn, w.Dir)
+	done, err := c.guest.CopyIn(ctx, w.Dir, channel.In{Leave: w.Leave, List: m.list(ctx), Progress: c.reporter("copying in: %d" + of)})
+	Warn(c.notice, done.Warnings)
 	return m.end(ctx, err)
 }
 
-func (s *Sandbox) copyOut(ctx context.Context, dir string, guard channel.Guard) error {
-	m := newManifest(s.parts.Recorder, audit.CopyOut, dir)
-	done, err := s.guest.CopyOut(ctx, dir, channel.Out{Guard: guard, List: m.list(ctx), Progress: s.progress("copying out: %d files, %s")})
+func (c copier) out(ctx context.Context, dir string, guard channel.Guard) error {
+	m := newManifest(c.recorder, audit.CopyOut, dir)
+	done, err := c.guest.CopyOut(ctx, dir, channel.Out{Guard: guard, List: m.list(ctx), Progress: c.reporter("copying out: %d files, %s")})
 	err = m.end(ctx, err)
-	s.warn(done)
+	Warn(c.notice, done.Warnings)
 	switch n := len(done.Deleted); n {
 	case 0:
 	case 1:
-		s.parts.Notice("1 file was deleted in /workspace; it is left alone here")
+		c.notice("1 file was deleted in /workspace; it is left alone here")
 	default:
-		s.parts.Notice(fmt.Sprintf("%d files were deleted in /workspace; they are left alone here", n))
+		c.notice(fmt.Sprintf("%d files were deleted in /workspace; they are left alone here", n))
 	}
 	return err
 }
 
-// progress returns what tells the user of a copy's progress, in a format for files and bytes, if that takes long.
-func (s *Sandbox) progress(format string) func(files int, bytes int64) {
-	if s.parts.Progress == nil {
+// reporter returns what tells the user of a copy's progress, in a format for files and bytes, if that takes long.
+func (c copier) reporter(format string) func(files int, bytes int64) {
+	if c.progress == nil {
 		return nil
 	}
 	p := pace{time.Now().Add(progressFirst)}
 	return func(files int, bytes int64) {
 		if p.due(time.Now()) {
-			s.parts.Progress(fmt.Sprintf(format, files, units.BytesSize(float64(bytes))))
+			c.progress(fmt.Sprintf(format, files, units.BytesSize(float64(bytes))))
 		}
 	}
 }
@@ -66,8 +74,6 @@ func (p *pace) due(now time.Time) bool {
 	p.next = now.Add(progressEvery)
 	return true
 }
-
-func (s *Sandbox) warn(done channel.Copied) { Warn(s.parts.Notice, done.Warnings) }
 
 // Warn gives notice of warnings, and of how many more there are when they are many.
 func Warn(notice func(string), warnings []string) {

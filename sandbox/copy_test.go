@@ -22,7 +22,7 @@ func TestProgress(t *testing.T) {
 	if want := []int{3, 13, 23, 33}; !slices.Equal(said, want) {
 		t.Errorf("said after %v s, want %v", said, want)
 	}
-	if f := (&Sandbox{}).progress("%d %s"); f != nil {
+	if f := (copier{}).reporter("%d %s"); f != nil {
 		t.Error("nobody wants to know")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/vmm"
 )
 
 // ErrHoldsSecret means that a memory image was not made because it would hold a credential.
@@ -30,7 +31,7 @@ func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
 	if s.over {
 		return errors.New("the run is ending")
 	}
-	if err := s.disarm(ctx, "a snapshot of the memory"); err != nil {
+	if err := s.credentials.disarm(ctx, "a snapshot of the memory"); err != nil {
 		return err
 	}
 	if endStep {
@@ -42,7 +43,7 @@ func (s *Sandbox) Dump(ctx context.Context, w io.Writer, endStep bool) error {
 	if err := s.holds.pause(ctx, dumpHold); err != nil {
 		return err
 	}
-	err := s.searched(ctx, w)
+	err := image{s.vm, s.credentials.in}.write(ctx, w)
 	op := audit.VM{Op: "snapshot", Reason: "memory image"}
 	if err != nil {
 		op.Reason = err.Error()
@@ -65,7 +66,7 @@ func (s *Sandbox) drain(ctx context.Context) {
 }
 
 func (s *Sandbox) endStep(ctx context.Context) error {
-	proc := s.current()
+	proc := s.running.current()
 	if proc == nil {
 		return nil
 	}
@@ -76,14 +77,20 @@ func (s *Sandbox) endStep(ctx context.Context) error {
 	return err
 }
 
-// searched copies the memory to w while it looks for values. The machine writes
+// image is the memory of a VM.
+type image struct {
+	vm   vmm.VM
+	find func(piece []byte) []string // names the secrets that have a value in a piece of it
+}
+
+// write copies the memory to w while it looks for values. The machine writes
 // all of it in any case: broken off in the middle it could not go on.
-func (s *Sandbox) searched(ctx context.Context, w io.Writer) error {
+func (m image) write(ctx context.Context, w io.Writer) error {
 	r, end := io.Pipe()
 	var dumping sync.WaitGroup
-	dumping.Go(func() { end.CloseWithError(s.vm.Dump(context.WithoutCancel(ctx), end)) })
+	dumping.Go(func() { end.CloseWithError(m.vm.Dump(context.WithoutCancel(ctx), end)) })
 	defer dumping.Wait()
-	err := s.search(ctx, r, w)
+	err := m.search(ctx, r, w)
 	if err != nil {
 		io.Copy(io.Discard, r)
 	}
@@ -99,7 +106,7 @@ const (
 
 // search copies r to w, searchOverlap bytes behind what it has looked through: of a
 // value that is found nothing has been written.
-func (s *Sandbox) search(ctx context.Context, r io.Reader, w io.Writer) error {
+func (m image) search(ctx context.Context, r io.Reader, w io.Writer) error {
 	buf := make([]byte, searchOverlap+searchPiece)
 	kept := 0
 	for {
@@ -112,7 +119,7 @@ func (s *Sandbox) search(ctx context.Context, r io.Reader, w io.Writer) error {
 			return fmt.Errorf("read the memory: %w", err)
 		}
 		n += kept
-		if names := s.held(buf[:n]); len(names) > 0 {
+		if names := m.find(buf[:n]); len(names) > 0 {
 			return fmt.Errorf("%w: %s; a step has it in its own memory or files: let it end, or end it (custody snapshot --end-step)", ErrHoldsSecret, strings.Join(names, ", "))
 		}
 		kept = searchOverlap
@@ -127,11 +134,4 @@ func (s *Sandbox) search(ctx context.Context, r io.Reader, w io.Writer) error {
 		}
 		copy(buf, buf[n-kept:n])
 	}
-}
-
-func (s *Sandbox) held(memory []byte) []string {
-	if s.parts.Secrets == nil {
-		return nil
-	}
-	return s.parts.Secrets.Values(memory)
 }

@@ -28,7 +28,7 @@ func (knows) Printed(string) *secrets.Printed         { return nil }
 // TestSearch: a memory image is copied whole, or nothing of a value in it is, wherever the pieces end.
 func TestSearch(t *testing.T) {
 	value := knows("a-value-of-some-length")
-	s := &Sandbox{parts: Parts{Secrets: value}}
+	s := image{find: (&credentials{issuer: value}).in}
 	const first = searchOverlap + searchPiece // the first border between pieces
 	for _, at := range []int{0, first - len(value), first - len(value)/2, first, first + searchPiece - 3, 2*first + 5} {
 		memory := bytes.Repeat([]byte{'.'}, 2*first+100)

@@ -159,3 +159,28 @@ func (h *holds) record(ctx context.Context, op, reason string, at time.Time, d t
 	})
 	return err
 }
+
+// watchDisk holds the VM while the host has no room for its scratch disk. QEMU
+// has stopped it by itself; letting it go on repeats the write. It returns when closing is closed.
+func (h *holds) watchDisk(closing <-chan struct{}) {
+	const reason = "the scratch disk cannot be written"
+	for {
+		select {
+		case why := <-h.vm.Stalls():
+			h.add(context.Background(), reason)
+			h.notice(fmt.Sprintf("%s (%s): the sandbox is frozen until it can", reason, why))
+			select {
+			case <-time.After(time.Second):
+			case <-closing:
+				return
+			}
+			if err := h.release(context.Background(), reason); err != nil {
+				h.notice("thaw: " + err.Error())
+			}
+		case <-closing:
+			return
+		case <-h.vm.Done():
+			return
+		}
+	}
+}

@@ -18,7 +18,7 @@ func (s *Sandbox) sighted(ctx context.Context, ev *audit.Event) error {
 		s.parts.Network.Attempted(ev.Flow)
 	}
 	if ev.File != nil && ev.File.Op == audit.FileRead {
-		ev.File.Secrets = s.delivered.names(ev.Step, string(ev.File.Path))
+		ev.File.Secrets = s.credentials.delivered.names(ev.Step, string(ev.File.Path))
 	}
 	if ev.Exec != nil {
 		s.parts.Network.Executed(ev.Exec)

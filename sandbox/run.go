@@ -176,8 +176,9 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 	if err := opened(); err != nil {
 		return res, fmt.Errorf("network: %w", err)
 	}
+	files := copier{s.guest, s.parts.Recorder, s.parts.Notice, s.parts.Progress}
 	if plan.Workdir.Dir != "" {
-		if err := s.copyIn(ctx, plan.Workdir); err != nil {
+		if err := files.in(ctx, plan.Workdir); err != nil {
 			return res, s.diagnose(fmt.Errorf("copy %s in: %w", plan.Workdir.Dir, err))
 		}
 	}
@@ -199,7 +200,7 @@ func (s *Sandbox) steps(ctx context.Context, plan Plan, opened func() error) (re
 		}
 	}
 	if plan.Out != "" {
-		if err := s.copyOut(ctx, plan.Out, plan.Guard); err != nil {
+		if err := files.out(ctx, plan.Out, plan.Guard); err != nil {
 			return Result{}, s.diagnose(fmt.Errorf("copy to %s: %w", plan.Out, err))
 		}
 	}

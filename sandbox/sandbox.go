@@ -94,17 +94,12 @@ type Sandbox struct {
 	closing  chan struct{}
 	abort    context.CancelCauseFunc
 
-	delivered delivered
+	credentials credentials
+	running     running
 	// turn is held while a step begins and while the run ends, and over a Dump, which so has
 	// the sandbox to itself but for the step under way. It guards over.
 	turn sync.Mutex
 	over bool
-
-	mu   sync.Mutex       // guards proc
-	proc *channel.Process // the command of the step under way
-
-	wiping sync.Mutex       // guards wiped, and is held over a wipe
-	wiped  *channel.Process // whose secrets have been removed
 }
 
 // ErrVMDied means that the VM ended by itself.
@@ -128,6 +123,7 @@ func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFu
 		parts: p, settings: s, vm: vm, closing: make(chan struct{}), abort: abort,
 		holds: newHolds(vm, p.Image.State != nil, p.Recorder, p.Notice), output: quota{left: s.Output},
 	}
+	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: &sb.running}
 	op := "restore"
 	if p.Image.State == nil {
 		op = "boot"
@@ -147,9 +143,8 @@ func (s *Sandbox) Wake(ctx context.Context) error {
 	} else if err := s.holds.release(ctx, startHold); err != nil {
 		return err
 	}
-	s.watch.Add(1)
-	go s.watchDisk()
-	wake, err := s.wake()
+	s.watch.Go(func() { s.holds.watchDisk(s.closing) })
+	wake, err := s.settings.wake(s.parts.Network.Trust())
 	if err != nil {
 		return err
 	}
@@ -162,16 +157,17 @@ func (s *Sandbox) Wake(ctx context.Context) error {
 	return nil
 }
 
-func (s *Sandbox) wake() (channel.Wake, error) {
+// wake returns what the guest gets as it wakes: its clock, randomness, identity and bounds.
+func (s Settings) wake(trust []byte) (channel.Wake, error) {
 	random := make([]byte, 64+16)
 	if _, err := rand.Read(random); err != nil {
 		return channel.Wake{}, err
 	}
 	return channel.Wake{
-		Run: s.settings.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]),
-		Hostname: hostname(s.settings.Run), Scratch: s.settings.ScratchSize,
-		Limits: channel.Limits{PIDs: s.settings.PIDs, Memory: s.settings.Memory}, Files: s.settings.Files, Sensor: s.settings.Sensor,
-		Trust: s.parts.Network.Trust(),
+		Run: s.Run, Time: time.Now().UTC(), Entropy: random[:64], MachineID: hex.EncodeToString(random[64:]),
+		Hostname: hostname(s.Run), Scratch: s.ScratchSize,
+		Limits: channel.Limits{PIDs: s.PIDs, Memory: s.Memory}, Files: s.Files, Sensor: s.Sensor,
+		Trust: trust,
 	}, nil
 }
 
@@ -185,32 +181,6 @@ func (s *Sandbox) Hold(ctx context.Context, reason string) { s.holds.add(ctx, re
 // Release takes a reason away; the VM goes on when it was the last.
 func (s *Sandbox) Release(ctx context.Context, reason string) error {
 	return s.holds.release(ctx, reason)
-}
-
-// watchDisk holds the VM while the host has no room for its scratch disk. QEMU
-// has stopped it by itself; letting it go on repeats the write.
-func (s *Sandbox) watchDisk() {
-	defer s.watch.Done()
-	const reason = "the scratch disk cannot be written"
-	for {
-		select {
-		case why := <-s.vm.Stalls():
-			s.holds.add(context.Background(), reason)
-			s.parts.Notice(fmt.Sprintf("%s (%s): the sandbox is frozen until it can", reason, why))
-			select {
-			case <-time.After(time.Second):
-			case <-s.closing:
-				return
-			}
-			if err := s.holds.release(context.Background(), reason); err != nil {
-				s.parts.Notice("thaw: " + err.Error())
-			}
-		case <-s.closing:
-			return
-		case <-s.vm.Done():
-			return
-		}
-	}
 }
 
 // Close ends the VM and writes what its end means into the record: an exit for

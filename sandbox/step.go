@@ -122,7 +122,7 @@ func (s *Sandbox) takeTurn(ctx context.Context) error {
 
 // begin mints what the step binds and records its start, in the record with that seq.
 func (s *Sandbox) begin(ctx context.Context, st Step) (lease *secrets.Lease, seq uint64, err error) {
-	if lease, err = s.bind(ctx, st); err != nil {
+	if lease, err = s.credentials.bind(ctx, st); err != nil {
 		return nil, 0, err
 	}
 	start := &audit.Lifecycle{Phase: audit.PhaseStart, Name: st.Name}
@@ -165,7 +165,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	defer end(nil)
 	cmd := channel.Command{Step: st.Name, Argv: st.Argv, Env: st.environ(), Dir: st.Dir, TTY: st.TTY}
 	var err error
-	if cmd.Secrets, err = s.delivery(ctx, st.Name, lease); err != nil {
+	if cmd.Secrets, err = s.credentials.deliver(ctx, st.Name, lease); err != nil {
 		return channel.Exit{}, fmt.Errorf("deliver the step's secrets: %w", err)
 	}
 	if lease != nil {
@@ -179,8 +179,8 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	if err != nil {
 		return channel.Exit{}, s.diagnose(fmt.Errorf("start the command: %w", err))
 	}
-	s.setCurrent(proc)
-	defer s.setCurrent(nil)
+	s.running.set(proc)
+	defer s.running.set(nil)
 	// The record of output must survive the end of ctx: it is what the command did until then.
 	keep := context.WithoutCancel(ctx)
 	var outputs sync.WaitGroup
@@ -197,9 +197,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 		if st.Live {
 			p.screen = s.parts.Redactor.Stream()
 		}
-		if s.parts.Secrets != nil {
-			p.printed = s.parts.Secrets.Printed(st.Name)
-		}
+		p.printed = s.credentials.printed(st.Name)
 		outputs.Go(func() { errs[i] = p.run(from) })
 	}
 	if st.TTY != nil {
@@ -211,7 +209,7 @@ func (s *Sandbox) command(ctx context.Context, st Step, lease *secrets.Lease, st
 	var control sync.WaitGroup
 	control.Go(func() { s.control(keep, proc, st, unread, done) })
 	if lease != nil {
-		control.Go(func() { s.keep(keep, proc, lease, done, end) })
+		control.Go(func() { s.credentials.keep(keep, proc, lease, done, end) })
 	}
 	feed(proc.Stdin, st.Stdin)
 

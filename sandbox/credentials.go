@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -28,32 +27,46 @@ const (
 	wipeTime = 5 * time.Second
 )
 
+// credentials are those of the step under way: they are minted, delivered, renewed while the step proves that it lives,
+// and removed from the guest.
+type credentials struct {
+	issuer  Secrets // nil: no step may name any
+	notice  func(string)
+	holds   *holds
+	running *running
+
+	delivered delivered
+
+	wiping sync.Mutex       // guards wiped, and is held over a wipe
+	wiped  *channel.Process // whose secrets have been removed
+}
+
 // bind mints what a step names; nil for a step without secrets.
-func (s *Sandbox) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
+func (c *credentials) bind(ctx context.Context, st Step) (*secrets.Lease, error) {
 	if len(st.Secrets) == 0 {
 		return nil, nil
 	}
-	if s.parts.Secrets == nil {
+	if c.issuer == nil {
 		return nil, fmt.Errorf("step %s names secrets, and there is no issuer", st.Name)
 	}
 	limit := secrets.MaxLimit
 	if until, ok := ctx.Deadline(); ok {
 		limit = time.Until(until)
 	}
-	lease, err := s.parts.Secrets.Begin(ctx, st.Name, st.Secrets, limit)
+	lease, err := c.issuer.Begin(ctx, st.Name, st.Secrets, limit)
 	if err != nil {
 		return nil, fmt.Errorf("step %s does not start: %w", st.Name, err)
 	}
 	return lease, nil
 }
 
-// delivery is what goes into the step; that it does is in the record first.
-func (s *Sandbox) delivery(ctx context.Context, step string, lease *secrets.Lease) ([]channel.Secret, error) {
+// deliver returns what goes into the step; that it does is in the record first.
+func (c *credentials) deliver(ctx context.Context, step string, lease *secrets.Lease) ([]channel.Secret, error) {
 	if lease == nil {
 		return nil, nil
 	}
 	items, err := lease.Deliver(ctx)
-	s.delivered.set(step, items)
+	c.delivered.set(step, items)
 	var list []channel.Secret
 	for _, i := range items {
 		list = append(list, channel.Secret{Env: i.Env, File: i.File, Value: i.Value})
@@ -96,7 +109,7 @@ func (d *delivered) names(step, path string) []string {
 // keep has the guest prove again and again that the step lives, and renews its
 // credentials for that. When they run out it calls end; when they were
 // revoked before the step's end the guest removes them and the step goes on.
-func (s *Sandbox) keep(ctx context.Context, proc *channel.Process, lease *secrets.Lease, done <-chan struct{}, end context.CancelCauseFunc) {
+func (c *credentials) keep(ctx context.Context, proc *channel.Process, lease *secrets.Lease, done <-chan struct{}, end context.CancelCauseFunc) {
 	again := time.NewTicker(proofEvery)
 	defer again.Stop()
 	for {
@@ -104,7 +117,7 @@ func (s *Sandbox) keep(ctx context.Context, proc *channel.Process, lease *secret
 		case <-done:
 			return
 		case <-lease.Over():
-			s.wipe(ctx, proc)
+			c.wipe(ctx, proc)
 			if err := lease.Err(); secrets.Expired(err) {
 				end(fmt.Errorf("the step's credentials ran out: %w", err))
 			}
@@ -115,7 +128,7 @@ func (s *Sandbox) keep(ctx context.Context, proc *channel.Process, lease *secret
 				continue
 			}
 			if err := lease.Renew(ctx); err != nil {
-				s.parts.Notice("renew credentials: " + err.Error())
+				c.notice("renew credentials: " + err.Error())
 			}
 		}
 	}
@@ -128,84 +141,52 @@ func prove(ctx context.Context, proc *channel.Process) error {
 }
 
 // wipe removes a step's secrets from its tmpfs, once.
-func (s *Sandbox) wipe(ctx context.Context, proc *channel.Process) {
-	s.wiping.Lock()
-	defer s.wiping.Unlock()
-	if s.wiped == proc {
+func (c *credentials) wipe(ctx context.Context, proc *channel.Process) {
+	c.wiping.Lock()
+	defer c.wiping.Unlock()
+	if c.wiped == proc {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, wipeTime)
 	defer cancel()
 	if err := proc.Wipe(ctx); err != nil {
-		s.parts.Notice("the step's secrets could not be removed from the sandbox: " + err.Error())
+		c.notice("the step's secrets could not be removed from the sandbox: " + err.Error())
 		return
 	}
-	s.wiped = proc
-}
-
-// ErrEnded is wrapped by what Abort ends a run with.
-var ErrEnded = errors.New("ended by the project's policy")
-
-// Abort ends the run: its step is asked to end, then killed.
-func (s *Sandbox) Abort(reason string) { s.abort(fmt.Errorf("%w: %s", ErrEnded, reason)) }
-
-// The reasons for which someone, and not the record, has the VM frozen.
-const (
-	pauseHold   = "paused"
-	anomalyHold = "a credential turned up where it does not belong"
-)
-
-// Pause freezes the VM until Resume. The step's credentials are revoked first, and
-// removed from its tmpfs: no one knows how long it will take. They do not come back.
-func (s *Sandbox) Pause(ctx context.Context) error {
-	s.turn.Lock() // no step begins meanwhile
-	defer s.turn.Unlock()
-	if err := s.disarm(ctx, "the sandbox was paused"); err != nil {
-		return err
-	}
-	s.drain(ctx)
-	return s.holds.pause(ctx, pauseHold)
-}
-
-// Quarantine freezes the VM until Resume, because of an anomaly whose credentials
-// have been revoked.
-func (s *Sandbox) Quarantine(ctx context.Context) error {
-	if proc := s.current(); proc != nil && !s.holds.frozen() {
-		s.wipe(ctx, proc)
-	}
-	return s.holds.pause(ctx, anomalyHold)
-}
-
-// Resume lets a paused or quarantined VM go on, unless something else holds it.
-func (s *Sandbox) Resume(ctx context.Context) error {
-	if !s.holds.has(pauseHold) && !s.holds.has(anomalyHold) {
-		return errors.New("the sandbox is not paused")
-	}
-	return errors.Join(s.holds.release(ctx, pauseHold), s.holds.release(ctx, anomalyHold))
+	c.wiped = proc
 }
 
 // disarm revokes all credentials and removes what the guest has of them.
-func (s *Sandbox) disarm(ctx context.Context, reason string) error {
-	if s.parts.Secrets == nil {
+func (c *credentials) disarm(ctx context.Context, reason string) error {
+	if c.issuer == nil {
 		return nil
 	}
-	if err := s.parts.Secrets.RevokeAll(ctx, reason); err != nil {
+	if err := c.issuer.RevokeAll(ctx, reason); err != nil {
 		return fmt.Errorf("revoke the step's credentials first: %w", err)
 	}
-	if proc := s.current(); proc != nil && !s.holds.frozen() {
-		s.wipe(ctx, proc)
-	}
+	c.clear(ctx)
 	return nil
 }
 
-func (s *Sandbox) current() *channel.Process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.proc
+// clear removes the secrets of the step under way from the guest, unless that is frozen.
+func (c *credentials) clear(ctx context.Context) {
+	if proc := c.running.current(); proc != nil && !c.holds.frozen() {
+		c.wipe(ctx, proc)
+	}
 }
 
-func (s *Sandbox) setCurrent(p *channel.Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.proc = p
+// in names the secrets that have a value in the text.
+func (c *credentials) in(text []byte) []string {
+	if c.issuer == nil {
+		return nil
+	}
+	return c.issuer.Values(text)
+}
+
+// printed returns what finds the values that the step prints, nil without an issuer.
+func (c *credentials) printed(step string) *secrets.Printed {
+	if c.issuer == nil {
+		return nil
+	}
+	return c.issuer.Printed(step)
 }
