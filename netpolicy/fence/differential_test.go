@@ -46,7 +46,7 @@ func (d *duel) begin() {
 	f := d.fence
 	must(d.t, f.book.revisit(nil))
 	f.book.byID = map[uint32]*permit{resolverID: f.book.byID[resolverID]}
-	f.pending = nil
+	f.ledger.pending = nil
 	d.forgetFlows()
 }
 
@@ -54,11 +54,11 @@ func (d *duel) forgetFlows() {
 	d.oracle.flows, d.oracle.begun = map[Key]*oracleFlow{}, map[datagramID]*datagram{}
 	f := d.fence
 	var keys []programsFlowKey
-	must(d.t, f.each(func(k programsFlowKey, _ *programsFlow) { keys = append(keys, k) }))
+	must(d.t, f.ledger.each(func(k programsFlowKey, _ *programsFlow) { keys = append(keys, k) }))
 	for _, k := range keys {
 		must(d.t, f.maps.Flows.Delete(k))
 	}
-	clear(f.dying)
+	clear(f.ledger.dying)
 	var ids []programsDatagramKey
 	var id programsDatagramKey
 	var ignored programsDatagram

@@ -171,8 +171,8 @@ func TestDirectDoesNotReachTheSite(t *testing.T) {
 		}
 	}
 	for _, addr := range []netip.Addr{
-		siteAddr4, siteAddr6, f.uplink.addr(uplinks4, 0), f.uplink.addr(uplinks6, 0), f.uplink.addr(uplinks4, 1), f.uplink.addr(uplinks6, 1),
-		other.uplink.addr(uplinks4, 0), other.uplink.addr(uplinks6, 0), other.uplink.addr(uplinks4, 1), other.uplink.addr(uplinks6, 1),
+		siteAddr4, siteAddr6, f.direct.uplink.addr(uplinks4, 0), f.direct.uplink.addr(uplinks6, 0), f.direct.uplink.addr(uplinks4, 1), f.direct.uplink.addr(uplinks6, 1),
+		other.direct.uplink.addr(uplinks4, 0), other.direct.uplink.addr(uplinks6, 0), other.direct.uplink.addr(uplinks4, 1), other.direct.uplink.addr(uplinks6, 1),
 	} {
 		denied(addr)
 	}
@@ -387,8 +387,8 @@ func TestUplinkComesAndGoes(t *testing.T) {
 			t.Errorf("with a direct rule the site has\n%s", got)
 		}
 		second, _ := newFence(t, site, everywhere("tcp/7000")...)
-		if second.uplink.name != "cust1" {
-			t.Errorf("the second uplink is %s", second.uplink.name)
+		if second.direct.uplink.name != "cust1" {
+			t.Errorf("the second uplink is %s", second.direct.uplink.name)
 		}
 		enforce(t, f, allow("shop.example"))
 		enforce(t, second, allow("shop.example"))
@@ -413,12 +413,12 @@ func TestSweepRemovesWhatTheDeadLeft(t *testing.T) {
 		t.Errorf("with a sandbox that lives Sweep changed\n%s\nto\n%s", with, got)
 	}
 	alive, _ := newFence(t, site, everywhere("tcp/7000")...)
-	must(t, dead.uplink.guard.close())
+	must(t, dead.direct.uplink.guard.close())
 	sweep()
 	if got := siteState(t, site); strings.Contains(got, "cust0") || !strings.Contains(got, "custody-cust1") || got == before {
 		t.Errorf("with one dead and one alive the site has\n%s", got)
 	}
-	must(t, alive.uplink.guard.close())
+	must(t, alive.direct.uplink.guard.close())
 	sweep()
 	if got := siteState(t, site); got != before {
 		t.Errorf("the site was\n%s\nand is\n%s", before, got)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
@@ -87,20 +86,15 @@ type Fence struct {
 	maps        *programs
 	marks       marks
 	inject      *injector
-	epoch       time.Time // when CLOCK_MONOTONIC was 0, by the wall clock at the making
 	sighted     func(Event)
 	watcher     *watcher
 
 	mu         sync.Mutex // guards what follows, and writing to the programs' maps
 	book       *book
+	ledger     *ledger
+	direct     *direct
 	generation uint32
-	uplink     *uplink      // nil unless the policy has direct rules
-	named      []netip.Addr // single addresses that the policy names, while there is an uplink
-	ended      *simplelru.LRU[Key, Flow]
-	dying      map[programsFlowKey]dying
-	pending    []Event // for the watcher to report
-	swept      instant // when permits were last looked through
-	failure    error   // of the watcher; Close returns it
+	failure    error // of the watcher; Close returns it
 	closed     bool
 
 	stop     context.CancelFunc
@@ -228,7 +222,7 @@ func (f *Fence) Open(addr netip.Addr, p Permit, until time.Time) error {
 	if err := f.book.open(addr, p, until); err != nil {
 		return err
 	}
-	return f.name(addr, p)
+	return f.direct.name(addr, p)
 }
 
 // Flow returns a flow's counters, also for a while after its end.
@@ -241,9 +235,9 @@ func (f *Fence) Flow(k Key) (Flow, bool) {
 	defer f.mu.Unlock()
 	var flow programsFlow
 	if !f.closed && f.maps.Flows.Lookup(raw, &flow) == nil {
-		return f.flow(raw, &flow), true
+		return f.ledger.flow(raw, &flow), true
 	}
-	return f.ended.Get(k)
+	return f.ledger.ended.Get(k)
 }
 
 // Flows returns the flows that live, in no order.
@@ -257,7 +251,7 @@ func (f *Fence) Flows() []Flow {
 	if f.closed {
 		return nil
 	}
-	_ = f.each(func(k programsFlowKey, v *programsFlow) { all = append(all, f.flow(k, v)) })
+	_ = f.ledger.each(func(k programsFlowKey, v *programsFlow) { all = append(all, f.ledger.flow(k, v)) })
 	return all
 }
 

@@ -26,24 +26,44 @@ const (
 // maxHistory bounds the flows that are remembered after their end.
 const maxHistory = 8192
 
-func newHistory() *simplelru.LRU[Key, Flow] {
-	l, _ := simplelru.NewLRU[Key, Flow](maxHistory, nil) // fails for sizes below 1 only
+// ledger accounts for the flows in the programs' table: it ends those that are over, and keeps their last counters. It is
+// guarded by its fence's mu, but for epoch.
+type ledger struct {
+	maps    *programs
+	book    *book
+	epoch   time.Time // when CLOCK_MONOTONIC was 0, by the wall clock at the making
+	ended   *simplelru.LRU[Key, Flow]
+	dying   map[programsFlowKey]dying
+	pending []Event // for the watcher to report
+	swept   instant // when permits were last looked through
+}
+
+func newLedger(maps *programs, b *book) *ledger {
+	l := &ledger{maps: maps, book: b, dying: map[programsFlowKey]dying{}, epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0)}
+	l.ended, _ = simplelru.NewLRU[Key, Flow](maxHistory, nil) // fails for sizes below 1 only
 	return l
 }
 
+// takePending returns the events to report, and forgets them.
+func (l *ledger) takePending() []Event {
+	pending := l.pending
+	l.pending = nil
+	return pending
+}
+
 // hasEnded reports whether this very flow has, not another between the same ends.
-func (f *Fence) hasEnded(flow Flow) bool {
-	old, ok := f.ended.Peek(flow.Key)
+func (l *ledger) hasEnded(flow Flow) bool {
+	old, ok := l.ended.Peek(flow.Key)
 	return ok && old.began == flow.began
 }
 
-func (f *Fence) flow(k programsFlowKey, v *programsFlow) Flow {
+func (l *ledger) flow(k programsFlowKey, v *programsFlow) Flow {
 	flow := Flow{
 		Key: keyOf(k), Generation: v.Generation, began: v.Began,
-		Began: f.time(v.Began), Last: f.time(max(v.Last, v.Began)),
+		Began: l.time(v.Began), Last: l.time(max(v.Last, v.Began)),
 		BytesOut: v.BytesOut, BytesIn: v.BytesIn, PacketsOut: v.PacketsOut, PacketsIn: v.PacketsIn,
 	}
-	if p := f.book.byID[v.Permit]; p != nil {
+	if p := l.book.byID[v.Permit]; p != nil {
 		flow.Permit = p.Permit
 	}
 	flow.Port = flow.Key.port()
@@ -51,15 +71,15 @@ func (f *Fence) flow(k programsFlowKey, v *programsFlow) Flow {
 }
 
 // time is the wall clock's time of an instant, by the clock at the fence's making.
-func (f *Fence) time(t uint64) time.Time { return f.epoch.Add(time.Duration(t)) }
+func (l *ledger) time(t uint64) time.Time { return l.epoch.Add(time.Duration(t)) }
 
 // each calls do for every flow in the programs' table.
-func (f *Fence) each(do func(programsFlowKey, *programsFlow)) error {
+func (l *ledger) each(do func(programsFlowKey, *programsFlow)) error {
 	const size = 1024
 	keys, values := make([]programsFlowKey, size), make([]programsFlow, size)
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := f.maps.Flows.BatchLookup(&cursor, keys, values, nil)
+		n, err := l.maps.Flows.BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
 			do(keys[i], &values[i])
 		}
@@ -87,35 +107,35 @@ type dying struct {
 
 // review looks at every flow: it ends what the policy does not allow, what is over
 // and what is idle, leaves their events in pending, and returns those that the policy
-// ended and those that live. It runs under mu.
-func (f *Fence) review(t instant) (ended []ending, live []Flow, err error) {
+// ended and those that live. It runs under the fence's mu.
+func (l *ledger) review(t instant) (ended []ending, live []Flow, err error) {
 	inUse := map[uint32]bool{}
 	var ends []ending
-	err = f.each(func(k programsFlowKey, v *programsFlow) {
+	err = l.each(func(k programsFlowKey, v *programsFlow) {
 		inUse[v.Permit] = true
 		switch {
-		case !f.book.holds(keyOf(k), v):
+		case !l.book.holds(keyOf(k), v):
 			ends = append(ends, ending{k, *v, audit.FlowRevoke})
 		case t > instant(v.Last)+patience(k, v, v.Permit == resolverID):
 			ends = append(ends, ending{k, *v, audit.FlowClose})
 		case v.Permit != resolverID:
-			live = append(live, f.flow(k, v))
+			live = append(live, l.flow(k, v))
 		}
 	})
 	for _, e := range ends {
-		if e.how == audit.FlowRevoke && f.dies(e, t) {
+		if e.how == audit.FlowRevoke && l.dies(e, t) {
 			continue
 		}
-		if err := f.end(&e, t); err != nil {
+		if err := l.end(&e, t); err != nil {
 			return ended, live, err
 		}
 		if e.how == audit.FlowRevoke {
 			ended = append(ended, e)
 		}
 	}
-	if t > f.swept+instant(10*time.Second) {
-		f.swept = t
-		err = errors.Join(err, f.book.sweep(inUse))
+	if t > l.swept+instant(10*time.Second) {
+		l.swept = t
+		err = errors.Join(err, l.book.sweep(inUse))
 	}
 	return ended, live, err
 }
@@ -140,51 +160,57 @@ func patience(k programsFlowKey, v *programsFlow, question bool) instant {
 }
 
 // dies reports whether a revoked flow was reported already; its time may be up now.
-func (f *Fence) dies(e ending, t instant) bool {
-	d, ok := f.dying[e.key]
+func (l *ledger) dies(e ending, t instant) bool {
+	d, ok := l.dying[e.key]
 	if !ok || d.began != e.value.Began {
 		return false
 	}
 	if t > d.until {
-		delete(f.dying, e.key)
-		_ = f.maps.Flows.Delete(e.key) // the guest may have begun another in its place
+		delete(l.dying, e.key)
+		_ = l.maps.Flows.Delete(e.key) // the guest may have begun another in its place
 	}
 	return true
 }
 
 // end takes a flow out of the table, with its last counters. One of the gateway's
 // that is revoked stays for the gateway's resets: the programs drop all else of it.
-func (f *Fence) end(e *ending, t instant) error {
-	if e.how == audit.FlowRevoke && f.viaGateway(e.value.Permit) {
-		f.dying[e.key] = dying{e.value.Began, t + instant(lingerRevoke)}
-		err := f.maps.Flows.Lookup(e.key, &e.value)
+func (l *ledger) end(e *ending, t instant) error {
+	if e.how == audit.FlowRevoke && l.viaGateway(e.value.Permit) {
+		l.dying[e.key] = dying{e.value.Began, t + instant(lingerRevoke)}
+		err := l.maps.Flows.Lookup(e.key, &e.value)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read a flow that ends: %w", err)
 		}
-	} else if err := f.maps.Flows.LookupAndDelete(e.key, &e.value); errors.Is(err, ebpf.ErrKeyNotExist) {
+	} else if err := l.maps.Flows.LookupAndDelete(e.key, &e.value); errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil // the guest has begun another in its place: the ring reports it
 	} else if err != nil {
 		return fmt.Errorf("end a flow: %w", err)
 	}
 	if e.value.Permit == resolverID {
-		f.ended.Add(keyOf(e.key), f.flow(e.key, &e.value))
+		l.ended.Add(keyOf(e.key), l.flow(e.key, &e.value))
 		return nil
 	}
-	f.conclude(e.how, f.flow(e.key, &e.value))
+	l.conclude(e.how, l.flow(e.key, &e.value))
 	return nil
 }
 
-func (f *Fence) viaGateway(id uint32) bool {
-	p := f.book.byID[id]
+func (l *ledger) viaGateway(id uint32) bool {
+	p := l.book.byID[id]
 	return p != nil && p.Via == netpolicy.Gateway
 }
 
 // conclude keeps a flow's end to be reported and asked for.
-func (f *Fence) conclude(how audit.FlowState, flow Flow) {
+func (l *ledger) conclude(how audit.FlowState, flow Flow) {
 	ev := Event{State: how, Flow: flow, Time: time.Now().UTC()}
 	if how == audit.FlowRevoke {
 		ev.Reason = reasonText[revoked]
 	}
-	f.ended.Add(flow.Key, flow)
-	f.pending = append(f.pending, ev)
+	l.ended.Add(flow.Key, flow)
+	l.pending = append(l.pending, ev)
+}
+
+// lives reports whether the programs still know this very flow.
+func (l *ledger) lives(k Key, began uint64) bool {
+	var v programsFlow
+	return l.maps.Flows.Lookup(k.raw(), &v) == nil && v.Began == began
 }

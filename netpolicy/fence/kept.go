@@ -133,12 +133,3 @@ func (k *kept) has(a netip.Addr) bool {
 	}
 	return false
 }
-
-// keep has the programs deny what the site keeps, but for single addresses that are named.
-func (f *Fence) keep(named []netip.Addr) error {
-	all, err := keptBy(f.site, named)
-	if err != nil {
-		return err
-	}
-	return f.book.kept.set(all)
-}

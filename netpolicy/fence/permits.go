@@ -279,3 +279,23 @@ func (b *book) sweep(inUse map[uint32]bool) error {
 	}
 	return nil
 }
+
+// explain returns the rule that came nearest to a packet that was denied. It runs under the fence's mu.
+func (b *book) explain(ev *Event, why int) {
+	k := ev.Flow.Key
+	ev.Flow.Rule = netpolicy.Default
+	if k.Proto != "tcp" && k.Proto != "udp" || !k.Dst.Addr().IsValid() {
+		return
+	}
+	ev.Flow.Port = k.port()
+	q := netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}
+	if name := b.known[k.Dst.Addr()]; name != "" {
+		ev.Flow.Name, ev.Flow.Via = name, netpolicy.Gateway
+		q = netpolicy.Question{Name: name, Port: k.port(), Via: netpolicy.Gateway}
+	}
+	v := netpolicy.Decide(b.policy, q)
+	ev.Flow.Rule = v.RuleName()
+	if why == notPermitted && v.Reason != "" {
+		ev.Reason = string(v.Reason)
+	}
+}

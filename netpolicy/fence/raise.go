@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,10 +26,7 @@ func build(ctx context.Context, site *space) (*Fence, error) {
 
 // lay makes a namespace with a TAP in it.
 func lay(site *space, o Options) (f *Fence, err error) {
-	f = &Fence{
-		site: site, options: o, ended: newHistory(), dying: map[programsFlowKey]dying{},
-		epoch: time.Now().Add(-time.Duration(now())).UTC().Round(0),
-	}
+	f = &Fence{site: site, options: o}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.release())
@@ -66,9 +62,11 @@ func (f *Fence) raise() error {
 		return hint(err)
 	}
 	f.book = newBook(f.maps)
+	f.ledger = newLedger(f.maps, f.book)
 	if err := f.space.in(func() error { return f.admit(f.index) }); err != nil {
 		return hint(err)
 	}
+	f.direct = &direct{space: f.space, site: f.site, gates: f.gates, maps: f.maps, marks: f.marks, inject: f.inject, book: f.book}
 	return hint(f.space.cable())
 }
 
@@ -147,8 +145,8 @@ func (f *Fence) release() error {
 	if f.gates != nil {
 		errs = append(errs, f.gates.Close())
 	}
-	if f.uplink != nil {
-		errs = append(errs, f.uplink.close(f.marks))
+	if f.direct != nil && f.direct.uplink != nil {
+		errs = append(errs, f.direct.uplink.close(f.marks))
 	}
 	if f.inject != nil {
 		errs = append(errs, f.inject.close())

@@ -11,7 +11,6 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/netpolicy"
 )
 
 const (
@@ -73,15 +72,14 @@ func (w *watcher) tick(sweep bool) {
 	f.mu.Lock()
 	if sweep {
 		var err, err2 error
-		if f.uplink != nil {
-			err = f.keep(f.named) // the site's addresses may be others now
+		if f.direct.uplink != nil {
+			err = f.direct.keep(f.direct.named) // the site's addresses may be others now
 		}
-		if _, live, err2 = f.review(now()); err != nil || err2 != nil {
+		if _, live, err2 = f.ledger.review(now()); err != nil || err2 != nil {
 			f.failed(errors.Join(err, err2))
 		}
 	}
-	pending := f.pending
-	f.pending = nil
+	pending := f.ledger.takePending()
 	totals, err := f.maps.totals()
 	lost, err2 := f.maps.lostRecords()
 	f.mu.Unlock()
@@ -127,7 +125,7 @@ func (w *watcher) missing(live []Flow) {
 		there[l.Key] = l.began
 	}
 	for k, flow := range w.open {
-		if there[k] != flow.began && !w.f.lives(k, flow.began) {
+		if there[k] != flow.began && !w.f.ledger.lives(k, flow.began) {
 			w.end(Event{State: audit.FlowClose, Flow: flow, Reason: "the record of its end was lost"})
 		}
 	}
@@ -177,10 +175,10 @@ func (w *watcher) take(sample []byte) {
 		return
 	}
 	w.f.mu.Lock()
-	flow := w.f.flow(e.Key, &e.Flow)
-	over := w.f.hasEnded(flow)
+	flow := w.f.ledger.flow(e.Key, &e.Flow)
+	over := w.f.ledger.hasEnded(flow)
 	if !over && e.Kind == eventClose {
-		w.f.ended.Add(flow.Key, flow)
+		w.f.ledger.ended.Add(flow.Key, flow)
 	}
 	w.f.mu.Unlock()
 	switch {
@@ -188,9 +186,9 @@ func (w *watcher) take(sample []byte) {
 	case e.Kind == eventOpen:
 		w.begin(flow)
 	case e.Flow.State&stateRevoked != 0: // the guest was quicker than the review
-		w.end(Event{State: audit.FlowRevoke, Flow: flow, Reason: reasonText[revoked], Time: w.f.time(e.Time)})
+		w.end(Event{State: audit.FlowRevoke, Flow: flow, Reason: reasonText[revoked], Time: w.f.ledger.time(e.Time)})
 	default:
-		w.end(Event{State: audit.FlowClose, Flow: flow, Time: w.f.time(e.Time)})
+		w.end(Event{State: audit.FlowClose, Flow: flow, Time: w.f.ledger.time(e.Time)})
 	}
 }
 
@@ -202,11 +200,11 @@ func (w *watcher) deny(e *programsEvent) {
 		return
 	}
 	ev := Event{
-		State: audit.FlowDeny, Reason: reasonText[why], Inbound: e.Inbound != 0, Time: w.f.time(e.Time), Count: w.account(why, e.Total),
+		State: audit.FlowDeny, Reason: reasonText[why], Inbound: e.Inbound != 0, Time: w.f.ledger.time(e.Time), Count: w.account(why, e.Total),
 	}
 	w.f.mu.Lock()
 	ev.Flow = Flow{Key: keyOf(e.Key), Generation: w.f.generation}
-	w.f.explain(&ev, why)
+	w.f.book.explain(&ev, why)
 	w.f.mu.Unlock()
 	quote := e.Quote[:min(int(e.Size), len(e.Quote))]
 	if !ev.Inbound {
@@ -215,41 +213,20 @@ func (w *watcher) deny(e *programsEvent) {
 	w.tell(ev)
 }
 
-// explain returns the rule that came nearest to a packet that was denied. It runs under mu.
-func (f *Fence) explain(ev *Event, why int) {
-	k := ev.Flow.Key
-	ev.Flow.Rule = netpolicy.Default
-	if k.Proto != "tcp" && k.Proto != "udp" || !k.Dst.Addr().IsValid() {
-		return
-	}
-	ev.Flow.Port = k.port()
-	q := netpolicy.Question{Addr: k.Dst.Addr(), Port: k.port(), Via: netpolicy.Direct}
-	if name := f.book.known[k.Dst.Addr()]; name != "" {
-		ev.Flow.Name, ev.Flow.Via = name, netpolicy.Gateway
-		q = netpolicy.Question{Name: name, Port: k.port(), Via: netpolicy.Gateway}
-	}
-	v := netpolicy.Decide(f.book.policy, q)
-	ev.Flow.Rule = v.RuleName()
-	if why == notPermitted && v.Reason != "" {
-		ev.Reason = string(v.Reason)
-	}
-}
-
 // closeAll reports the end of what is left.
 func (w *watcher) closeAll() {
 	f := w.f
 	f.mu.Lock()
 	var left []ending
-	err := f.each(func(k programsFlowKey, v *programsFlow) {
-		if d, ok := f.dying[k]; !ok || d.began != v.Began {
+	err := f.ledger.each(func(k programsFlowKey, v *programsFlow) {
+		if d, ok := f.ledger.dying[k]; !ok || d.began != v.Began {
 			left = append(left, ending{k, *v, audit.FlowClose})
 		}
 	})
 	for _, e := range left {
-		err = errors.Join(err, f.end(&e, now()))
+		err = errors.Join(err, f.ledger.end(&e, now()))
 	}
-	pending := f.pending
-	f.pending = nil
+	pending := f.ledger.takePending()
 	if err != nil {
 		f.failed(err)
 	}
@@ -257,12 +234,6 @@ func (w *watcher) closeAll() {
 	for _, ev := range pending {
 		w.end(ev)
 	}
-}
-
-// lives reports whether the programs still know this very flow.
-func (f *Fence) lives(k Key, began uint64) bool {
-	var v programsFlow
-	return f.maps.Flows.Lookup(k.raw(), &v) == nil && v.Began == began
 }
 
 func (p *programs) totals() (t [reasons]uint64, err error) {
