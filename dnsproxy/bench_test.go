@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/dnsproxy/upstream"
 	"github.com/custody-project/custody/netpolicy"
@@ -59,7 +59,7 @@ func child(dir, server string) error {
 	if err != nil {
 		return err
 	}
-	l, err := wal.Create(filepath.Join(dir, testRun), wal.Options{Run: testRun, Sealer: proof.NewSealer(signer, proof.Facts{})})
+	l, err := wal.Create(filepath.Join(dir, testRun), wal.Options{Run: testRun, Sealer: statement.NewSealer(signer, statement.Facts{})})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/dnsproxy/upstream"
 	"github.com/custody-project/custody/netpolicy"
@@ -86,7 +86,7 @@ func (s *site) record(t testing.TB) Recorder {
 	check(t, err)
 	signer, err := note.NewSigner(skey)
 	check(t, err)
-	s.log, err = wal.Create(s.dir, wal.Options{Run: testRun, Sealer: proof.NewSealer(signer, proof.Facts{}), FS: s.disk, Retry: time.Millisecond})
+	s.log, err = wal.Create(s.dir, wal.Options{Run: testRun, Sealer: statement.NewSealer(signer, statement.Facts{}), FS: s.disk, Retry: time.Millisecond})
 	check(t, err)
 	t.Cleanup(func() {
 		s.disk.full.Store(false)

@@ -22,7 +22,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -63,9 +66,9 @@ type differ struct {
 	rand      *rand.Rand
 	bundles   []real
 	changes   map[string]func(real) (data []byte, what string)
-	key       proof.Key // signs everything that is written again
-	root      proof.Key // of a fleet, signs the statements about hosts
-	stranger  proof.Key // signs nothing
+	key       hostkey.Key // signs everything that is written again
+	root      hostkey.Key // of a fleet, signs the statements about hosts
+	stranger  hostkey.Key // signs nothing
 	hosts     [][]byte
 	trust     proof.Trust
 	arguments []string
@@ -82,10 +85,10 @@ type real struct {
 
 func newDiffer(t *testing.T) *differ {
 	d := &differ{t: t, rand: rand.New(rand.NewPCG(*differSeed, 0)), others: newCheckers(t), dir: t.TempDir()}
-	d.key = must(proof.LoadOrCreateKey(filepath.Join(d.dir, "keys")))
+	d.key = must(hostkey.LoadOrCreate(filepath.Join(d.dir, "keys")))
 	d.root, d.stranger = signerOf(t, "fleet.example"), signerOf(t, "stranger.example")
-	state := func(by proof.Key, public string) []byte {
-		return must(must(proof.NewHost(public, time.Unix(1, 0))).Sign(by))
+	state := func(by hostkey.Key, public string) []byte {
+		return must(must(statement.NewHost(public, time.Unix(1, 0))).Sign(by))
 	}
 	d.hosts = [][]byte{state(d.root, signerOf(t, "custody-other").Public), state(signerOf(t, "fleet.of.others"), d.key.Public)}
 	d.trust = proof.Trust{Keys: note.VerifierList(must(d.key.Verifier())), Fleets: note.VerifierList(must(d.root.Verifier()))}
@@ -315,14 +318,14 @@ func (d *differ) write(segments [][][]byte) []byte {
 	}
 	log := &tree{signer: d.key}
 	log.add([]byte("custody leaf v1\nrotation " + strings.Repeat("00", 32) + "\n"))
-	sealer := proof.NewSealer(d.key, proof.Facts{Tier: "qemu-tcg"})
+	sealer := statement.NewSealer(d.key, statement.Facts{Tier: "qemu-tcg"})
 	next, prev := uint64(1), []byte(nil)
 	for i, records := range segments {
 		s := wal.Segment{Run: run, Index: uint64(i), First: next, Count: uint64(len(records)), Losses: wal.Losses{}, Time: time.Unix(1, 0), Prev: prev}
 		var data []byte
 		for _, r := range records {
 			data = append(data, frameOf(r)...)
-			s.Leaves = append(s.Leaves, proof.LeafHash([16]byte{}, r))
+			s.Leaves = append(s.Leaves, merkle.LeafHash([16]byte{}, r))
 			_ = s.Losses.Add(r)
 			if m := seqOf.FindSubmatch(r); m != nil {
 				fmt.Sscan(string(m[1]), &s.Last)
@@ -348,7 +351,7 @@ func (d *differ) write(segments [][][]byte) []byte {
 				d.t.Fatal(err)
 			}
 		}
-		log.add(proof.ManifestLeaf(run, s.Index, proof.Digest(manifest)))
+		log.add(statement.ManifestLeaf(run, s.Index, statement.Digest(manifest)))
 	}
 	log.publish()
 	var b bytes.Buffer

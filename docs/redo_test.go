@@ -25,7 +25,11 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -75,25 +79,25 @@ func (l *tree) Index(_ context.Context, entry []byte) (uint64, error) {
 	return uint64(i), nil
 }
 
-func (l *tree) Inclusion(_ context.Context, index, size uint64) (all []proof.Hash, err error) {
+func (l *tree) Inclusion(_ context.Context, index, size uint64) (all []merkle.Hash, err error) {
 	for _, h := range must(tlog.ProveRecord(int64(size), int64(index), l)) {
-		all = append(all, proof.Hash(h))
+		all = append(all, merkle.Hash(h))
 	}
 	return all, nil
 }
 
-func (l *tree) Consistency(_ context.Context, from, to uint64) (all []proof.Hash, err error) {
+func (l *tree) Consistency(_ context.Context, from, to uint64) (all []merkle.Hash, err error) {
 	for _, h := range must(tlog.ProveTree(int64(to), int64(from), l)) {
-		all = append(all, proof.Hash(h))
+		all = append(all, merkle.Hash(h))
 	}
 	return all, nil
 }
 
 // record writes a run of several segments and returns its directory. If empty is set, the last segment has no records.
-func record(t *testing.T, run string, key proof.Key, empty bool, copies []*audit.Copy) string {
+func record(t *testing.T, run string, key hostkey.Key, empty bool, copies []*audit.Copy) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), run)
-	log := must(wal.Create(dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"})}))
+	log := must(wal.Create(dir, wal.Options{Run: run, Sealer: statement.NewSealer(key, statement.Facts{Tier: "qemu-tcg"})}))
 	rec := audit.NewRecorder(log, redact.New(make([]byte, 32)))
 	for i := range 12 {
 		ev := audit.Event{Observer: audit.Guest, Kind: audit.KindOutput, Output: &audit.Output{Stream: "stdout", Text: audit.Text(fmt.Sprintln("<line>", i))}}
@@ -127,7 +131,7 @@ func copied() []*audit.Copy {
 		{Direction: "out", Op: audit.CopyList, Salt: strings.Repeat("0a", 16), Files: files[:1]},
 		{Direction: "out", Op: audit.CopyList, First: 1, Salt: strings.Repeat("0b", 16), Files: files[1:]},
 	}
-	var tree proof.CopyTree
+	var tree merkle.CopyTree
 	for _, l := range lists {
 		if err := tree.Add(l); err != nil {
 			panic(err)
@@ -138,7 +142,7 @@ func copied() []*audit.Copy {
 
 // scene is two bundles of a host whose key was rotated, with an erased record, and their checkers.
 type scene struct {
-	old, key     proof.Key
+	old, key     hostkey.Key
 	witness      string
 	cosigner     note.Signer
 	log          *tree
@@ -160,16 +164,16 @@ func newScene(t *testing.T) *scene {
 func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
-	s := &scene{old: must(proof.LoadOrCreateKey(keys))}
+	s := &scene{old: must(hostkey.LoadOrCreate(keys))}
 	s.log = &tree{signer: s.old}
 	for i := range 6 {
-		s.log.add(proof.ManifestLeaf("r-0", uint64(i), proof.Hash{}))
+		s.log.add(statement.ManifestLeaf("r-0", uint64(i), merkle.Hash{}))
 	}
 	s.before = s.log.publish()
-	statement := must(proof.Rotate(keys))
-	s.key = must(proof.LoadOrCreateKey(keys))
+	stated := must(hostkey.Rotate(keys))
+	s.key = must(hostkey.LoadOrCreate(keys))
 	s.log.signer = s.key
-	s.log.add(proof.RotationLeaf(proof.Digest(statement)))
+	s.log.add(statement.RotationLeaf(statement.Digest(stated)))
 	skey, vkey, err := note.GenerateKey(rand.Reader, "witness.example")
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +181,7 @@ func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
 	s.witness, s.cosigner = vkey, must(tnote.NewSignerForCosignatureV1(skey))
 
 	one, two := record(t, "r-1", s.key, false, copies), record(t, "r-2", s.key, true, nil)
-	s.one, s.two, s.rotation = one, two, statement
+	s.one, s.two, s.rotation = one, two, stated
 	erase(t, one, s.key, erased)
 	s.enter(t, one)
 	past := prooftest.Past{s.log.publish(s.cosigner)}
@@ -185,7 +189,7 @@ func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
 	past = append(past, s.log.publish(s.cosigner))
 	pack := func(dir string) map[string][]byte {
 		var b bytes.Buffer
-		o := proof.BundleOptions{HostKey: s.key.Public, Signer: s.key, Log: s.log, Since: s.before, Past: past, Rotations: [][]byte{statement}}
+		o := proof.BundleOptions{HostKey: s.key.Public, Signer: s.key, Log: s.log, Since: s.before, Past: past, Rotations: [][]byte{stated}}
 		if err := proof.WriteBundle(t.Context(), &b, dir, o); err != nil {
 			t.Fatal(err)
 		}
@@ -204,13 +208,13 @@ func newSceneOf(t *testing.T, copies []*audit.Copy, erased uint64) *scene {
 	return s
 }
 
-func erase(t *testing.T, dir string, key proof.Key, seq uint64) {
+func erase(t *testing.T, dir string, key hostkey.Key, seq uint64) {
 	t.Helper()
 	eraseOn(t, dir, key, seq, time.Now())
 }
 
 // eraseOn erases a record and states that it was then.
-func eraseOn(t *testing.T, dir string, key proof.Key, seq uint64, at time.Time) {
+func eraseOn(t *testing.T, dir string, key hostkey.Key, seq uint64, at time.Time) {
 	t.Helper()
 	for _, path := range must(wal.Segments(dir)) {
 		for f, err := range wal.ReadSegment(path) {
@@ -218,7 +222,7 @@ func eraseOn(t *testing.T, dir string, key proof.Key, seq uint64, at time.Time) 
 				t.Fatal(err)
 			}
 			if f.Seq == seq {
-				e := must(proof.NewErasure(f, "asked for", "dpo", at))
+				e := must(statement.NewErasure(f, "asked for", "dpo", at))
 				must(proof.StateErasure(dir, e, key))
 			}
 		}
@@ -234,13 +238,13 @@ func (s *scene) enter(t *testing.T, dir string) {
 	text := func(signed []byte) string { return strings.SplitN(string(signed), "\n\n", 2)[0] + "\n" }
 	for _, path := range must(filepath.Glob(filepath.Join(dir, "*.manifest"))) {
 		signed := must(os.ReadFile(path))
-		m := must(proof.ParseManifest(text(signed)))
-		s.log.add(proof.ManifestLeaf(m.Run, m.Segment, proof.Digest(signed)))
+		m := must(statement.ParseManifest(text(signed)))
+		s.log.add(statement.ManifestLeaf(m.Run, m.Segment, statement.Digest(signed)))
 	}
 	for _, path := range must(filepath.Glob(filepath.Join(dir, "*.erasure"))) {
 		signed := must(os.ReadFile(path))
-		e := must(proof.ParseErasure(text(signed)))
-		s.log.add(proof.ErasureLeaf(e.Run, e.Seq, proof.Digest(signed)))
+		e := must(statement.ParseErasure(text(signed)))
+		s.log.add(statement.ErasureLeaf(e.Run, e.Seq, statement.Digest(signed)))
 	}
 }
 
@@ -271,7 +275,7 @@ func ours(t *testing.T, bundle string, trust proof.Trust) (int, error) {
 	switch {
 	case err == nil:
 		return 0, nil
-	case errors.Is(err, proof.ErrCannotBeJudged):
+	case errors.Is(err, verdict.ErrCannotBeJudged):
 		return 2, err
 	}
 	return 1, err
@@ -363,7 +367,7 @@ func TestRedoCopies(t *testing.T) {
 				t.Errorf("verify: %d, %v; want %d", want, err, c.want)
 			}
 			newCheckers(t).agree(name, c.want, err, append([]string{bundle}, s.arguments...)...)
-			if c.want == 1 && !errors.Is(err, proof.ErrCopied) {
+			if c.want == 1 && !errors.Is(err, verdict.ErrCopied) {
 				t.Errorf("the finding is %v", err)
 			}
 		})
@@ -375,7 +379,7 @@ func TestRedoTrust(t *testing.T) {
 	t.Parallel()
 	s, others := newScene(t), newCheckers(t)
 	bundle := write(t, s.truth)
-	stranger := must(proof.LoadOrCreateKey(t.TempDir()))
+	stranger := must(hostkey.LoadOrCreate(t.TempDir()))
 	later := filepath.Join(t.TempDir(), "later")
 	s.log.add([]byte("one more\n"))
 	signed := s.log.publish()
@@ -384,7 +388,7 @@ func TestRedoTrust(t *testing.T) {
 	}
 	absent := prooftest.NewWitness(t, "absent.example")
 	both := append(slices.Clone(s.trust.Witnesses), note.Verifier(absent))
-	list := func(k proof.Key) note.Verifiers { return note.VerifierList(must(k.Verifier())) }
+	list := func(k hostkey.Key) note.Verifiers { return note.VerifierList(must(k.Verifier())) }
 	for title, c := range map[string]struct {
 		trust     proof.Trust
 		arguments []string
@@ -514,7 +518,7 @@ func TestFindingsTable(t *testing.T) {
 		}
 		rows[m[2]] = [2]string{m[1], m[3]}
 	}
-	for _, f := range proof.Findings() {
+	for _, f := range verdict.Findings() {
 		want := [2]string{strconv.Itoa(f.Status()), f.Error()}
 		if rows[f.Name()] != want {
 			t.Errorf("| %s | `%s` | %s |", want[0], f.Name(), want[1])
@@ -539,8 +543,8 @@ func TestByHand(t *testing.T) {
 	for contains, want := range map[string]string{
 		"tail -c +13":         fmt.Sprintf("%x", s.truth["00000000000000000001.leaves"][:32]),
 		"key.der":             "Signature Verified Successfully",
-		`(printf '\000'; sed`: fmt.Sprint(proof.LogHash(proof.ManifestLeaf("r-1", 0, proof.Digest(s.truth["00000000000000000001.manifest"])))),
-		"$SALT":               fmt.Sprint(proof.CopyLeaf([16]byte(bytes.Repeat([]byte{0xab}, 16)), audit.CopiedFile{Path: "a b", As: "a b.from-sandbox", Mode: "0644", Size: 3, SHA256: "ef"})),
+		`(printf '\000'; sed`: fmt.Sprint(statement.LogHash(statement.ManifestLeaf("r-1", 0, statement.Digest(s.truth["00000000000000000001.manifest"])))),
+		"$SALT":               fmt.Sprint(merkle.CopyLeaf([16]byte(bytes.Repeat([]byte{0xab}, 16)), audit.CopiedFile{Path: "a b", As: "a b.from-sandbox", Mode: "0644", Size: 3, SHA256: "ef"})),
 	} {
 		var script string
 		for _, block := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(text, -1) {

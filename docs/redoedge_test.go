@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // TestRedoEdges: all checkers refuse faults under a valid trailer in parts that no other check reads.
@@ -104,10 +104,10 @@ func TestRedoEdges(t *testing.T) {
 func (s *scene) attached(t *testing.T, f map[string][]byte, content []byte, names ...string) []byte {
 	t.Helper()
 	text, _, _ := strings.Cut(string(f["trailer"]), "\n\n")
-	trailer := must(proof.ParseTrailer(text + "\n"))
-	a := proof.Attachments{V: 1, About: []proof.Subject{{Run: trailer.Run, Head: trailer.Head}}, Time: time.Unix(1, 0).UTC()}
+	trailer := must(statement.ParseTrailer(text + "\n"))
+	a := statement.Attachments{V: 1, About: []statement.Subject{{Run: trailer.Run, Head: trailer.Head}}, Time: time.Unix(1, 0).UTC()}
 	for _, name := range names {
-		a.Files = append(a.Files, proof.AttachedFile{Name: name, Bytes: int64(len(content)), SHA256: proof.Digest(content)})
+		a.Files = append(a.Files, statement.AttachedFile{Name: name, Bytes: int64(len(content)), SHA256: statement.Digest(content)})
 	}
 	line := must(json.Marshal(a))
 	return must(note.Sign(&note.Note{Text: fmt.Sprintf("custody attachments v1\n%s\n", line)}, s.key))

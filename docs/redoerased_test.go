@@ -11,7 +11,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // TestRedoErasedPast: all refuse an erasure that came into the log after the checkpoint that was kept and claims to be older.
@@ -35,19 +38,19 @@ func TestRedoErasedPast(t *testing.T) {
 		"over a day before it was kept": {then.Add(24*time.Hour - time.Second), false, 24 * time.Hour, true, 1},
 	} {
 		t.Run(title, func(t *testing.T) {
-			key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
+			key := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "keys")))
 			w := prooftest.NewWitness(t, "witness.example")
 			s := &scene{key: key, log: &tree{signer: key}}
 			dir := recordOf(t, "r-1", key, then, then)
 			s.enter(t, dir)
 			past := prooftest.Past{s.log.publish(w.On(then.Add(2 * time.Second)))}
 			eraseOn(t, dir, key, 2, c.erased)
-			statement := proof.Digest(must(os.ReadFile(filepath.Join(dir, proof.ErasureName(2)))))
-			entry := proof.ErasureLeaf("r-1", 2, statement)
+			stated := statement.Digest(must(os.ReadFile(filepath.Join(dir, statement.ErasureName(2)))))
+			entry := statement.ErasureLeaf("r-1", 2, stated)
 			if c.before {
 				s.log.add(entry)
 			} else {
-				s.log.add(proof.ManifestLeaf("r-0", 0, proof.Hash{}))
+				s.log.add(statement.ManifestLeaf("r-0", 0, merkle.Hash{}))
 			}
 			kept := s.log.publish(w.On(then.Add(48 * time.Hour)))
 			since := filepath.Join(t.TempDir(), "kept")

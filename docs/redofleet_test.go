@@ -11,17 +11,19 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // signerOf derives a key from a name.
-func signerOf(t *testing.T, name string) proof.Key {
+func signerOf(t *testing.T, name string) hostkey.Key {
 	t.Helper()
 	skey, vkey, err := note.GenerateKey(rand.Reader, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return proof.Key{Signer: must(note.NewSigner(skey)), Public: vkey}
+	return hostkey.Key{Signer: must(note.NewSigner(skey)), Public: vkey}
 }
 
 // TestRedoFleet: with only a fleet's root key the script, the page and verify reach the same verdict about another host's run.
@@ -32,8 +34,8 @@ func TestRedoFleet(t *testing.T) {
 	s := &scene{key: store, log: &tree{signer: web}}
 	s.enter(t, run)
 	s.log.publish()
-	state := func(by proof.Key, public string) []byte {
-		return must(must(proof.NewHost(public, time.Now())).Sign(by))
+	state := func(by hostkey.Key, public string) []byte {
+		return must(must(statement.NewHost(public, time.Now())).Sign(by))
 	}
 	var b bytes.Buffer
 	o := proof.BundleOptions{HostKey: web.Public, Signer: store, Log: s.log, Hosts: [][]byte{state(root, web.Public), state(root, store.Public)}}

@@ -10,34 +10,36 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // TestRedoEarlyKey: all checkers refuse a run whose stated sealing time is before the host had the key that signed it. As
 // the old key is deleted at a rotation, the earlier history cannot be rewritten.
 func TestRedoEarlyKey(t *testing.T) {
 	t.Parallel()
-	old := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "old")))
-	key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "key")))
+	old := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "old")))
+	key := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "key")))
 	rotated := time.Now().UTC().AddDate(0, -6, 0).Truncate(time.Second)
-	statement := must(must(proof.NewRotation(old.Public, key.Public, rotated)).Sign(old))
+	stated := must(must(statement.NewRotation(old.Public, key.Public, rotated)).Sign(old))
 	s := &scene{log: &tree{signer: key}}
-	s.log.add(proof.RotationLeaf(proof.Digest(statement)))
-	oldOnly, both := []proof.Key{old}, []proof.Key{old, key}
+	s.log.add(statement.RotationLeaf(statement.Digest(stated)))
+	oldOnly, both := []hostkey.Key{old}, []hostkey.Key{old, key}
 	others := newCheckers(t)
 	for title, c := range map[string]struct {
-		key       proof.Key
+		key       hostkey.Key
 		sealed    time.Time
 		rotations [][]byte
-		pinned    []proof.Key
+		pinned    []hostkey.Key
 		want      int
 	}{
-		"the old key's, genuine":            {old, rotated.AddDate(0, -1, 0), [][]byte{statement}, oldOnly, 0},
-		"written again by the new key":      {key, rotated.AddDate(0, -1, 0), [][]byte{statement}, oldOnly, 1},
-		"written again, both keys pinned":   {key, rotated.AddDate(0, -1, 0), [][]byte{statement}, both, 1},
-		"a second over ten minutes before":  {key, rotated.Add(-601 * time.Second), [][]byte{statement}, oldOnly, 1},
-		"ten minutes before":                {key, rotated.Add(-600 * time.Second), [][]byte{statement}, oldOnly, 0},
-		"the new key's, genuine":            {key, rotated.AddDate(0, 1, 0), [][]byte{statement}, oldOnly, 0},
+		"the old key's, genuine":            {old, rotated.AddDate(0, -1, 0), [][]byte{stated}, oldOnly, 0},
+		"written again by the new key":      {key, rotated.AddDate(0, -1, 0), [][]byte{stated}, oldOnly, 1},
+		"written again, both keys pinned":   {key, rotated.AddDate(0, -1, 0), [][]byte{stated}, both, 1},
+		"a second over ten minutes before":  {key, rotated.Add(-601 * time.Second), [][]byte{stated}, oldOnly, 1},
+		"ten minutes before":                {key, rotated.Add(-600 * time.Second), [][]byte{stated}, oldOnly, 0},
+		"the new key's, genuine":            {key, rotated.AddDate(0, 1, 0), [][]byte{stated}, oldOnly, 0},
 		"without the rotation":              {key, rotated.AddDate(0, -1, 0), nil, oldOnly, 2},
 		"without the rotation, both pinned": {key, rotated.AddDate(0, -1, 0), nil, both, 0}, // nothing states which key the host had then
 	} {

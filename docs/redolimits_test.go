@@ -17,6 +17,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // TestRedoLimits: all checkers accept a file of the maximum length in verify.md, and refuse a longer one.
@@ -60,7 +61,7 @@ func TestRedoLimits(t *testing.T) {
 			}
 			bundle := write(t, f)
 			got, err := ours(t, bundle, trust)
-			if errors.Is(err, proof.ErrBundleSize) != (size > most) {
+			if errors.Is(err, verdict.ErrBundleSize) != (size > most) {
 				t.Errorf("%s of %d bytes: %v", name, size, err)
 			}
 			others.agree(fmt.Sprintf("%s of %d bytes", name, size), got, err, bundle, "--key", s.key.Public)

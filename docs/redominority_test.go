@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
 )
 
@@ -26,7 +27,7 @@ func TestRedoMinority(t *testing.T) {
 		"one of three lies, one needed":  {1, 1, 0},
 	} {
 		t.Run(title, func(t *testing.T) {
-			key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
+			key := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "keys")))
 			s := &scene{key: key, log: &tree{signer: key}}
 			s.enter(t, recordOf(t, "r-1", key, then, then))
 			rewritten := recordOf(t, "r-1", key, then, then)

@@ -12,22 +12,24 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
 
 // recordOn writes a run of three segments whose manifests state the sealing time at.
-func recordOn(t *testing.T, run string, key proof.Key, at time.Time) string {
+func recordOn(t *testing.T, run string, key hostkey.Key, at time.Time) string {
 	t.Helper()
 	return recordOf(t, run, key, time.Time{}, at)
 }
 
 // recordOf is recordOn with another time stated in the records.
-func recordOf(t *testing.T, run string, key proof.Key, written, at time.Time) string {
+func recordOf(t *testing.T, run string, key hostkey.Key, written, at time.Time) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), run)
-	sealer := prooftest.SealedOn{Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"}), At: at}
+	sealer := prooftest.SealedOn{Sealer: statement.NewSealer(key, statement.Facts{Tier: "qemu-tcg"}), At: at}
 	log := must(wal.Create(dir, wal.Options{Run: run, Sealer: sealer}))
 	rec := audit.NewRecorder(log, redact.New(make([]byte, 32)))
 	for range 2 {
@@ -45,7 +47,7 @@ func recordOf(t *testing.T, run string, key proof.Key, written, at time.Time) st
 // TestRedoPast: all checkers refuse a run of last year that was rewritten today with the same id and key, in the same log.
 func TestRedoPast(t *testing.T) {
 	t.Parallel()
-	key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
+	key := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "keys")))
 	w := prooftest.NewWitness(t, "witness.example")
 	s := &scene{key: key, log: &tree{signer: key}}
 	then := time.Now().UTC().AddDate(-1, 0, 0)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // selected returns the files of a bundle with only the records from first to last, and a report.
@@ -24,7 +26,7 @@ func (s *scene) selected(t *testing.T, dir string, first, last uint64) map[strin
 	o := proof.BundleOptions{
 		HostKey: s.key.Public, Log: s.log, Since: s.before, Rotations: [][]byte{s.rotation}, Signer: s.key, By: "ann", Time: time.Now(),
 		Select:      &proof.Selection{Shows: func(seq uint64) bool { return first <= seq && seq <= last }, What: "a <part>"},
-		Attachments: []proof.Attachment{{Name: "report/soc2.html", Data: []byte("<p>")}, {Name: "report/soc2.json", Data: []byte("{}")}},
+		Attachments: []statement.Attachment{{Name: "report/soc2.html", Data: []byte("<p>")}, {Name: "report/soc2.json", Data: []byte("{}")}},
 	}
 	if err := proof.WriteBundle(t.Context(), &b, dir, o); err != nil {
 		t.Fatal(err)
@@ -114,7 +116,7 @@ func oursRecord(data []byte, trust proof.Trust) (int, error) {
 	switch {
 	case err == nil:
 		return 0, nil
-	case errors.Is(err, proof.ErrCannotBeJudged):
+	case errors.Is(err, verdict.ErrCannotBeJudged):
 		return 2, err
 	}
 	return 1, err

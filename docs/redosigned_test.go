@@ -13,7 +13,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // put replaces a part of manifest i, which has to be there.
@@ -43,9 +46,9 @@ func lost(seq uint64, observer, payload string) []byte {
 	return shown("r-1", seq, `"time":"2026-01-02T03:04:05Z","observer":"`+observer+`","kind":"gap","gap":{`+payload+`"cause":"x"}}`)
 }
 
-func erasureOf(seq uint64, leaf proof.Hash, kind string) string {
+func erasureOf(seq uint64, leaf merkle.Hash, kind string) string {
 	text := leaf.String()
-	if leaf == (proof.Hash{}) {
+	if leaf == (merkle.Hash{}) {
 		text = ""
 	}
 	return fmt.Sprintf("custody erasure v1\n"+`{"v":1,"run":"r-1","seq":%d,"leaf":"%s","kind":"%s","reason":"a","by":"b","time":"2026-01-02T03:05:00Z"}`+"\n", seq, text, kind)
@@ -55,7 +58,7 @@ func attachmentsOf(files string) string {
 	return "custody attachments v1\n" + `{"v":1,"about":[{"run":"r-1","head":"HEAD"}],"files":[` + files + `],"by":"b","time":"2026-01-02T03:05:00Z"}` + "\n"
 }
 
-func rotationOf(old, next proof.Key, at string) string {
+func rotationOf(old, next hostkey.Key, at string) string {
 	return fmt.Sprintf("custody rotation v1\n"+`{"v":1,"old":"%s","new":"%s","time":"%s"}`+"\n", old.Public, next.Public, at)
 }
 
@@ -65,7 +68,7 @@ func TestRedoSigned(t *testing.T) {
 	j := newJudges(t)
 	key, second, third := signerOf(t, "custody"), signerOf(t, "custody"), signerOf(t, "custody")
 	trust := proof.Trust{Keys: note.VerifierList(must(key.Verifier()))}
-	leaf := proof.Hash{1}
+	leaf := merkle.Hash{1}
 	gap := func(payload, losses string) func(*resigned) {
 		return func(r *resigned) {
 			r.segments[0][0] = lost(1, "host", payload)
@@ -78,7 +81,7 @@ func TestRedoSigned(t *testing.T) {
 			r.put(0, `"losses":{}`, `"losses":{"wal":{"gaps":1,"events":3,"bytes":0}}`)
 		}
 	}
-	erase := func(leaf proof.Hash, kind string) func(*resigned) {
+	erase := func(leaf merkle.Hash, kind string) func(*resigned) {
 		return func(r *resigned) {
 			r.segments[0][1] = gone("CWE1", leaf, 2, "r-1")
 			r.notes["00000000000000000002.erasure"] = erasureOf(2, leaf, kind)
@@ -88,7 +91,7 @@ func TestRedoSigned(t *testing.T) {
 		return func(r *resigned) { r.notes["attachments"] = attachmentsOf(files) }
 	}
 	one, two := "00000000000000000001.rotation", "00000000000000000002.rotation"
-	rotate := func(by proof.Key, notes ...string) func(*resigned) {
+	rotate := func(by hostkey.Key, notes ...string) func(*resigned) {
 		return func(r *resigned) {
 			r.key = by
 			r.by = map[string]note.Signer{one: key, two: second}
@@ -102,7 +105,7 @@ func TestRedoSigned(t *testing.T) {
 			r.checkpoint = func(text string) string { return strings.Replace(text, from, to, 1) }
 		}
 	}
-	empty := proof.Digest(nil).String()
+	empty := statement.Digest(nil).String()
 	later := "2026-01-02T03:04:00Z"
 	for title, c := range map[string]struct {
 		change func(*resigned)
@@ -116,15 +119,15 @@ func TestRedoSigned(t *testing.T) {
 			r.put(2, `"losses":{}`, `"losses":{"wal":{"gaps":1,"events":3,"bytes":0}}`)
 		}, 1},
 		"no records at the end":   {func(r *resigned) { r.segments[1] = nil }, 0},
-		"erased, a leaf of zeros": {erase(proof.Hash{}, "output"), 0},
+		"erased, a leaf of zeros": {erase(merkle.Hash{}, "output"), 0},
 		"erased, another leaf":    {erase(leaf, "output"), 0},
 		"erased, of kind run":     {erase(leaf, "run"), 1},
 		"erased, of no kind":      {erase(leaf, "lifecycle"), 1},
 		"withheld, a leaf of zeros": {func(r *resigned) {
-			r.segments[0][1] = gone("CWH1", proof.Hash{}, 2, "r-1")
-			masked := proof.Digest(append([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 32)...))
+			r.segments[0][1] = gone("CWH1", merkle.Hash{}, 2, "r-1")
+			masked := statement.Digest(append([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 32)...))
 			r.notes["selection"] = fmt.Sprintf("custody selection v1\n"+`{"v":1,"run":"r-1","head":"HEAD","records":3,"withheld":1,"digest":"%s","what":"a","by":"b","time":"2026-01-02T03:05:00Z"}`+"\n", masked)
-			r.notes["00000000000000000002.erasure"] = erasureOf(2, proof.Hash{}, "output")
+			r.notes["00000000000000000002.erasure"] = erasureOf(2, merkle.Hash{}, "output")
 		}, 0},
 		"seq 0": {func(r *resigned) { r.segments = [][][]byte{{shown("r-1", 0, "")}} }, 1},
 		"erased seq 0": {func(r *resigned) {
@@ -237,7 +240,7 @@ func TestRedoSignedRecord(t *testing.T) {
 		}
 	}
 	for size, want := range map[string]int{"0": 0, "1": 1, "2": 1, "18446744073709551615": 1} {
-		trust.Since = sign(fmt.Sprintf("custody\n%s\n%s\n", size, base64Of(proof.Root(nil))), key)
+		trust.Since = sign(fmt.Sprintf("custody\n%s\n%s\n", size, base64Of(merkle.Root(nil))), key)
 		kept := filepath.Join(t.TempDir(), "kept")
 		if err := os.WriteFile(kept, trust.Since, 0o600); err != nil {
 			t.Fatal(err)
@@ -250,15 +253,15 @@ func TestRedoSignedRecord(t *testing.T) {
 }
 
 // documentOf is the proof of a run's only record.
-func documentOf(t *testing.T, key proof.Key, state proof.State, seq uint64, erased bool) proof.RecordProof {
-	p := proof.RecordProof{Type: "custody record proof", V: 1, Run: "r-1", Seq: seq, State: state, LeafRule: "SHA-256(0x00 || salt || record)", Leaf: proof.Hash{7}}
+func documentOf(t *testing.T, key hostkey.Key, state proof.State, seq uint64, erased bool) proof.RecordProof {
+	p := proof.RecordProof{Type: "custody record proof", V: 1, Run: "r-1", Seq: seq, State: state, LeafRule: "SHA-256(0x00 || salt || record)", Leaf: merkle.Hash{7}}
 	var entries [][]byte
 	if erased {
 		p.Erasure = &proof.LoggedNote{Note: string(sign(erasureOf(seq, p.Leaf, "output"), key))}
-		entries = append(entries, proof.ErasureLeaf("r-1", seq, proof.Digest([]byte(p.Erasure.Note))))
+		entries = append(entries, statement.ErasureLeaf("r-1", seq, statement.Digest([]byte(p.Erasure.Note))))
 	} else {
 		p.Record, p.Salt = shown("r-1", seq, "")[29:], make([]byte, 16)
-		p.Leaf = proof.LeafHash([16]byte{}, p.Record)
+		p.Leaf = merkle.LeafHash([16]byte{}, p.Record)
 	}
 	if state == proof.StateOpen {
 		return p
@@ -273,7 +276,7 @@ func documentOf(t *testing.T, key proof.Key, state proof.State, seq uint64, eras
 	if state == proof.StateSealed {
 		return p
 	}
-	entries = slices.Insert(entries, 0, proof.ManifestLeaf("r-1", 0, proof.Digest([]byte(p.Manifest.Note))))
+	entries = slices.Insert(entries, 0, statement.ManifestLeaf("r-1", 0, statement.Digest([]byte(p.Manifest.Note))))
 	log := &tree{signer: key}
 	for _, e := range entries {
 		log.add(e)

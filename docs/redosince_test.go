@@ -10,14 +10,17 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // TestRedoSince: all judge a run alike by any checkpoint that a verifier may have kept.
 func TestRedoSince(t *testing.T) {
 	t.Parallel()
-	key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
-	stranger := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
+	key := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "keys")))
+	stranger := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "keys")))
 	w := prooftest.NewWitness(t, "witness.example")
 	then := time.Now().UTC().AddDate(-1, 0, 0)
 	s := &scene{key: key, log: &tree{signer: key}}
@@ -34,10 +37,10 @@ func TestRedoSince(t *testing.T) {
 	bundle := write(t, prooftest.Unpack(t, b.Bytes()))
 	other, forked := &tree{signer: stranger}, &tree{signer: key}
 	for range 3 {
-		other.add(proof.ManifestLeaf("r-2", 0, proof.Hash{}))
-		forked.add(proof.ManifestLeaf("r-2", 0, proof.Hash{}))
+		other.add(statement.ManifestLeaf("r-2", 0, merkle.Hash{}))
+		forked.add(statement.ManifestLeaf("r-2", 0, merkle.Hash{}))
 	}
-	s.log.add(proof.ManifestLeaf("r-2", 0, proof.Hash{}))
+	s.log.add(statement.ManifestLeaf("r-2", 0, merkle.Hash{}))
 	others := newCheckers(t)
 	for title, c := range map[string]struct {
 		kept []byte

@@ -11,7 +11,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // TestRedoCosignedAt: all checkers judge the times of cosignatures alike, at the limits of 64 bits too.
@@ -24,10 +27,10 @@ func TestRedoCosignedAt(t *testing.T) {
 		1<<63 - 1 - 62135596800, 1<<63 - 62135596800, 1<<63 - 1, // the last that fit a time.Time, and above
 		-1 << 63, -62135596801, -62135596800, -1, // from 2^63 to 2^64-1
 	} {
-		key := must(proof.LoadOrCreateKey(filepath.Join(t.TempDir(), "keys")))
+		key := must(hostkey.LoadOrCreate(filepath.Join(t.TempDir(), "keys")))
 		w := prooftest.NewWitness(t, "witness.example").On(time.Unix(at, 0))
 		s := &scene{key: key, log: &tree{signer: key}}
-		s.log.add(proof.ManifestLeaf("r-0", 0, proof.Hash{}))
+		s.log.add(statement.ManifestLeaf("r-0", 0, merkle.Hash{}))
 		kept := s.log.publish(w)
 		since := filepath.Join(t.TempDir(), "kept")
 		if err := os.WriteFile(since, kept, 0o600); err != nil {

@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // TestRedoWithheldGap: all checkers report a withheld gap record. custody bundle withholds none, but a host's key could.
@@ -39,9 +40,9 @@ func TestRedoWithheldGap(t *testing.T) {
 		}
 		f["00000000000000000001.seg"] = seg
 		text, _, _ := strings.Cut(string(f["trailer"]), "\n\n")
-		trailer := must(proof.ParseTrailer(text + "\n"))
-		leaf := proof.LeafHash([16]byte{}, records[i])
-		line := must(json.Marshal(proof.Selected{
+		trailer := must(statement.ParseTrailer(text + "\n"))
+		leaf := merkle.LeafHash([16]byte{}, records[i])
+		line := must(json.Marshal(statement.Selected{
 			V: 1, Run: trailer.Run, Head: trailer.Head, Records: 3, Withheld: 1, What: "some", Time: time.Unix(1, 0).UTC(),
 			Digest: sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, uint64(i+1)), leaf[:]...)),
 		}))
@@ -54,7 +55,7 @@ func TestRedoWithheldGap(t *testing.T) {
 
 // hide turns a record's frame into that of a withheld record.
 func hide(frame, record []byte, seq uint64) {
-	leaf := proof.LeafHash([16]byte{}, record)
+	leaf := merkle.LeafHash([16]byte{}, record)
 	copy(frame, "CWH1")
 	body := frame[12:]
 	clear(body)

@@ -12,11 +12,14 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // earlier is a checkpoint over the first entries of a log, and the proof that the log went on from it.
-func earlier(log *tree, signer proof.Key, size int, by ...note.Signer) (checkpoint []byte, path []string) {
+func earlier(log *tree, signer hostkey.Key, size int, by ...note.Signer) (checkpoint []byte, path []string) {
 	old := &tree{signer: signer}
 	for _, e := range log.entries[:min(size, len(log.entries))] {
 		old.add(e)
@@ -56,7 +59,7 @@ func TestRedoWitnessed(t *testing.T) {
 		cp, path := earlier(log, key, 3, w1.On(soon), w2.On(soon))
 		f[first], f[second] = witnessedFile(cp, path), witnessedFile(cp, path)
 	}
-	with := func(size int, signer proof.Key, by ...note.Signer) func(files, *tree) {
+	with := func(size int, signer hostkey.Key, by ...note.Signer) func(files, *tree) {
 		return func(f files, log *tree) {
 			cp, path := earlier(log, signer, size, by...)
 			f[first], f[second] = witnessedFile(cp, path), witnessedFile(cp, path)
@@ -143,10 +146,10 @@ func TestRedoWitnessed(t *testing.T) {
 	} {
 		r := plainRun(key)
 		r.notes = map[string]string{}
-		r.log = [][]byte{proof.ManifestLeaf("r-0", 0, proof.Hash{})}
+		r.log = [][]byte{statement.ManifestLeaf("r-0", 0, merkle.Hash{})}
 		r.cosign = []note.Signer{w1.On(late), w2.On(late)}
 		r.files = c.files
-		r.more = [][]byte{proof.ManifestLeaf("r-2", 0, proof.Hash{}), proof.ManifestLeaf("r-3", 0, proof.Hash{})}
+		r.more = [][]byte{statement.ManifestLeaf("r-2", 0, merkle.Hash{}), statement.ManifestLeaf("r-3", 0, merkle.Hash{})}
 		data := r.pack(t)
 		for _, quorum := range []int{1, 2} {
 			trust := proof.Trust{Keys: note.VerifierList(must(key.Verifier())), Witnesses: []note.Verifier{w1, w2}, Quorum: quorum}

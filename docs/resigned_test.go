@@ -19,13 +19,16 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // resigned is a run that the holder of the signing key writes as he likes: all that is signed is signed again, and
 // everything signed is in his log. A nil function changes nothing.
 type resigned struct {
-	key        proof.Key
+	key        hostkey.Key
 	run        string
 	segments   [][][]byte                      // frames
 	manifest   func(i int, text string) string // before it is signed
@@ -58,7 +61,7 @@ func frame(magic string, body []byte) []byte {
 }
 
 // gone is the frame of a record that is not there.
-func gone(magic string, leaf proof.Hash, seq uint64, run string) []byte {
+func gone(magic string, leaf merkle.Hash, seq uint64, run string) []byte {
 	body := append(binary.LittleEndian.AppendUint64(leaf[:], seq), byte(len(run)))
 	body = append(body, run...)
 	return frame(magic, append(body, make([]byte, 40)...))
@@ -72,9 +75,9 @@ func shown(run string, seq uint64, rest string) []byte {
 	return frameOf(fmt.Appendf(nil, `{"v":1,"run":"%s","seq":%d,%s`, run, seq, rest))
 }
 
-func placeOf(f []byte) (leaf proof.Hash, seq uint64) {
+func placeOf(f []byte) (leaf merkle.Hash, seq uint64) {
 	if string(f[:4]) != "CWF1" {
-		return proof.Hash(f[12:44]), binary.LittleEndian.Uint64(f[44:])
+		return merkle.Hash(f[12:44]), binary.LittleEndian.Uint64(f[44:])
 	}
 	if m := seqOf.FindSubmatch(f); m != nil {
 		seq, _ = strconv.ParseUint(string(m[1]), 10, 64)
@@ -101,7 +104,7 @@ func (r resigned) packed(t *testing.T) map[string][]byte {
 	last := uint64(0)
 	for i, frames := range r.segments {
 		first, closing := last+1, ""
-		var leaves []proof.Hash
+		var leaves []merkle.Hash
 		for j, fr := range frames {
 			leaf, seq := placeOf(fr)
 			if leaves = append(leaves, leaf); j == 0 {
@@ -114,14 +117,14 @@ func (r resigned) packed(t *testing.T) map[string][]byte {
 		}
 		data := bytes.Join(frames, nil)
 		text := fmt.Sprintf(`{"v":1,"run":"%s","segment":%d,"first":%d,"last":%d,"count":%d,"bytes":%d,"prev":"%s","root":"%s","losses":{},"policy_digest":"","ruleset_digest":"","template_digest":"","tier":"qemu-tcg","sealed_at":"2026-01-02T03:05:00Z","closing":"%s"}`,
-			r.run, i, first, last, len(frames), len(data), prev, proof.Root(leaves), closing)
+			r.run, i, first, last, len(frames), len(data), prev, merkle.Root(leaves), closing)
 		text = "custody manifest v1\n" + text + "\n"
 		if r.manifest != nil {
 			text = r.manifest(i, text)
 		}
 		name := fmt.Sprintf("%020d", first)
 		signed := sign(text, r.signer(name+".manifest"))
-		prev = proof.Digest(signed).String()
+		prev = statement.Digest(signed).String()
 		f[name+".manifest"] = signed
 		if len(frames) > 0 {
 			f[name+".seg"] = data
@@ -133,12 +136,12 @@ func (r resigned) packed(t *testing.T) map[string][]byte {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.notes)) {
 		f[name] = sign(strings.ReplaceAll(r.notes[name], "HEAD", prev), r.signer(name))
-		digest := proof.Digest(f[name])
+		digest := statement.Digest(f[name])
 		switch filepath.Ext(name) {
 		case ".erasure":
 			enter(name, fmt.Appendf(nil, "custody leaf v1\nerasure %s %s %s\n", r.run, strings.TrimLeft(name[:20], "0"), digest))
 		case ".rotation":
-			enter(name, proof.RotationLeaf(digest))
+			enter(name, statement.RotationLeaf(digest))
 		}
 	}
 	for _, e := range r.more {
@@ -185,7 +188,7 @@ func (r resigned) publish(f map[string][]byte, log *tree, entries map[string][]b
 }
 
 // plainRun is a run of two segments with nothing wrong in it.
-func plainRun(key proof.Key) resigned {
+func plainRun(key hostkey.Key) resigned {
 	return resigned{key: key, run: "r-1", segments: [][][]byte{{shown("r-1", 1, ""), shown("r-1", 2, "")}, {shown("r-1", 3, "")}}}
 }
 
@@ -221,4 +224,4 @@ func (j *judges) judge(title string, data []byte, trust proof.Trust, arguments .
 	return status, err
 }
 
-func base64Of(h proof.Hash) string { return base64.StdEncoding.EncodeToString(h[:]) }
+func base64Of(h merkle.Hash) string { return base64.StdEncoding.EncodeToString(h[:]) }

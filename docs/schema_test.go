@@ -8,16 +8,16 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/schema"
 )
 
 var update = flag.Bool("update", false, "write the form of records anew")
 
 // TestRecordSchema: record.json, verify.py and the page accept the same fields of records as verify.
 func TestRecordSchema(t *testing.T) {
-	schema := proof.RecordSchema()
+	form := schema.RecordSchema()
 	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, schema, "", "  "); err != nil {
+	if err := json.Indent(&pretty, form, "", "  "); err != nil {
 		t.Fatal(err)
 	}
 	pretty.WriteByte('\n')
@@ -25,7 +25,7 @@ func TestRecordSchema(t *testing.T) {
 		"record.json": func([]byte) []byte { return pretty.Bytes() },
 		"verify.py": func(was []byte) []byte {
 			line := regexp.MustCompile(`(?m)^RECORD = .*$`)
-			return line.ReplaceAllLiteral(was, append([]byte("RECORD = "), schema...))
+			return line.ReplaceAllLiteral(was, append([]byte("RECORD = "), form...))
 		},
 		"../replay/web/ui/src/proof/schema.json": func([]byte) []byte { return pretty.Bytes() },
 	} {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/llm"
 	"github.com/custody-project/custody/netpolicy"
@@ -288,7 +288,7 @@ func newDisk(b *testing.B) *wal.Log {
 	if err != nil {
 		b.Fatal(err)
 	}
-	l, err := wal.Create(filepath.Join(b.TempDir(), "r-test"), wal.Options{Run: "r-test", Sealer: proof.NewSealer(signer, proof.Facts{})})
+	l, err := wal.Create(filepath.Join(b.TempDir(), "r-test"), wal.Options{Run: "r-test", Sealer: statement.NewSealer(signer, statement.Facts{})})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/store"
@@ -123,7 +123,7 @@ func (l *AccessLog) next(ctx context.Context) error {
 
 func (l *AccessLog) begin(ctx context.Context, now time.Time) (*Run, error) {
 	keep := context.WithoutCancel(ctx)
-	facts := proof.Facts{Tenant: l.host.config.Tenant, RulesetDigest: l.redactor.Digest()}
+	facts := statement.Facts{Tenant: l.host.config.Tenant, RulesetDigest: l.redactor.Digest()}
 	run, err := l.host.Begin(ctx, RunOptions{
 		ID: store.AccessPrefix + strings.TrimPrefix(NewRunID(now), sandboxPrefix), Mode: wal.Strict, Facts: facts, Redactor: l.redactor,
 		OnStall: func(err error) {

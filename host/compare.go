@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
 )
@@ -15,7 +16,7 @@ import (
 func (c Checks) Verify(ctx context.Context, st RunReader, tenant, run string, t proof.Trust) (proof.Report, error) {
 	pruned := c.host.Retention().IsPruned(run)
 	report, err := c.verifyOnce(ctx, st, tenant, run, t)
-	if errors.Is(err, proof.ErrSegmentMissing) && !pruned && c.host.Retention().IsPruned(run) { // retention removed it meanwhile
+	if errors.Is(err, verdict.ErrSegmentMissing) && !pruned && c.host.Retention().IsPruned(run) { // retention removed it meanwhile
 		return c.verifyOnce(ctx, st, tenant, run, t)
 	}
 	var d *replay.Differences

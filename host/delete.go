@@ -15,6 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/internal/flock"
@@ -87,7 +88,7 @@ func (d Deletions) expire(ctx context.Context, dry bool) (deleted []string, kept
 }
 
 // expired returns the closing manifest of a run that ended before delete_after, as it is signed.
-func (d Deletions) expired(run string) (m proof.Manifest, signed []byte, due bool) {
+func (d Deletions) expired(run string) (m statement.Manifest, signed []byte, due bool) {
 	files, _ := filepath.Glob(filepath.Join(d.host.RunDir(run), "*"+wal.ManifestSuffix)) // the pattern is good
 	if len(files) == 0 || d.host.RunLogs().Live(run) {
 		return m, nil, false
@@ -158,7 +159,7 @@ func (d Deletions) keep(ctx context.Context, run string, unsent map[string]bool)
 }
 
 // deleteRun states that a run goes, and has it go. closing is the closing manifest m as it is signed.
-func (d Deletions) deleteRun(ctx context.Context, m proof.Manifest, closing []byte) error {
+func (d Deletions) deleteRun(ctx context.Context, m statement.Manifest, closing []byte) error {
 	unlock, err := d.lockRuns(ctx, unix.LOCK_EX, lockWait)
 	if err != nil {
 		return err
@@ -179,9 +180,9 @@ func (d Deletions) deleteRun(ctx context.Context, m proof.Manifest, closing []by
 	if err != nil {
 		return err
 	}
-	signed, err := proof.Deletion{
+	signed, err := statement.Deletion{
 		Run: m.Run, Tenant: m.Tenant, Began: run.Began(), Ended: m.SealedAt, Records: run.Events, Segments: m.Segment + 1,
-		Manifest: proof.Digest(closing), Rule: "delete_after: " + time.Duration(d.host.config.DeleteAfter).String(), Time: time.Now(),
+		Manifest: statement.Digest(closing), Rule: "delete_after: " + time.Duration(d.host.config.DeleteAfter).String(), Time: time.Now(),
 	}.Sign(key)
 	if err != nil {
 		return err

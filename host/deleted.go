@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
 	"github.com/custody-project/custody/store/sqlite"
@@ -25,7 +25,9 @@ var (
 )
 
 // file is where the signed statement stands that a run was deleted.
-func (d Deletions) file(run string) string { return d.host.path("deleted", run+proof.DeletionSuffix) }
+func (d Deletions) file(run string) string {
+	return d.host.path("deleted", run+statement.DeletionSuffix)
+}
 
 // stated reports whether there is a statement about a run. It is not checked.
 func (d Deletions) stated(run string) bool {
@@ -41,7 +43,7 @@ func (d Deletions) all() ([]string, error) {
 	}
 	var runs []string
 	for _, e := range entries {
-		if run, ok := strings.CutSuffix(e.Name(), proof.DeletionSuffix); ok && isRun(run) {
+		if run, ok := strings.CutSuffix(e.Name(), statement.DeletionSuffix); ok && isRun(run) {
 			runs = append(runs, run)
 		}
 	}
@@ -50,12 +52,12 @@ func (d Deletions) all() ([]string, error) {
 }
 
 // All returns what this host has signed about the runs that retention deleted, oldest first.
-func (ds Deletions) All(ctx context.Context) ([]proof.Deletion, error) {
+func (ds Deletions) All(ctx context.Context) ([]statement.Deletion, error) {
 	runs, err := ds.all()
 	if err != nil {
 		return nil, err
 	}
-	var all []proof.Deletion
+	var all []statement.Deletion
 	for _, run := range runs {
 		d, err := ds.of(ctx, run)
 		if err != nil {
@@ -68,7 +70,7 @@ func (ds Deletions) All(ctx context.Context) ([]proof.Deletion, error) {
 
 // of reads a statement, which has to be signed by this host and in its log. The error is fs.ErrNotExist if there
 // is none.
-func (ds Deletions) of(ctx context.Context, run string) (proof.Deletion, error) {
+func (ds Deletions) of(ctx context.Context, run string) (statement.Deletion, error) {
 	d, signed, err := ds.open(run)
 	if err != nil {
 		return d, err
@@ -89,7 +91,7 @@ func (ds Deletions) of(ctx context.Context, run string) (proof.Deletion, error) 
 }
 
 // open reads a statement that may not be in the host's log yet.
-func (ds Deletions) open(run string) (d proof.Deletion, signed []byte, err error) {
+func (ds Deletions) open(run string) (d statement.Deletion, signed []byte, err error) {
 	path := ds.file(run)
 	if signed, err = regular.ReadFile(path); err != nil {
 		return d, nil, err
@@ -100,7 +102,7 @@ func (ds Deletions) open(run string) (d proof.Deletion, signed []byte, err error
 	}
 	n, err := note.Open(signed, trusted)
 	if err == nil {
-		d, err = proof.ParseDeletion(n.Text)
+		d, err = statement.ParseDeletion(n.Text)
 	}
 	if err == nil && d.Run != run {
 		err = fmt.Errorf("it is about run %s", d.Run)
@@ -154,7 +156,7 @@ func (f *fsck) statements(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.deleted = map[string]proof.Deletion{}
+	f.deleted = map[string]statement.Deletion{}
 	for _, run := range runs {
 		d, err := f.host.Deletions().of(ctx, run)
 		if ctx.Err() != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/internal/flock"
@@ -50,7 +51,7 @@ func (es Erasures) Erase(ctx context.Context, e Erasure) error {
 	if err := errors.Join(st.Close(), es.begin(e.Run, e.Seq)); err != nil {
 		return err
 	}
-	path := filepath.Join(es.host.RunDir(e.Run), proof.ErasureName(e.Seq))
+	path := filepath.Join(es.host.RunDir(e.Run), statement.ErasureName(e.Seq))
 	if _, err := os.Stat(path); err == nil { // it was stated already
 		return es.carryOut(ctx, e.Run, e.Seq, lockWait)
 	}
@@ -66,7 +67,7 @@ func (es Erasures) state(e Erasure) error {
 	if err != nil {
 		return err
 	}
-	statement, err := proof.NewErasure(f, e.Reason, e.By, time.Now())
+	stated, err := statement.NewErasure(f, e.Reason, e.By, time.Now())
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (es Erasures) state(e Erasure) error {
 	if err != nil {
 		return err
 	}
-	_, err = proof.StateErasure(es.host.RunDir(e.Run), statement, key)
+	_, err = proof.StateErasure(es.host.RunDir(e.Run), stated, key)
 	return err
 }
 
@@ -104,7 +105,7 @@ func (es Erasures) carryOut(ctx context.Context, run string, seq uint64, wait ti
 		return fmt.Errorf("the erasure is stated; the next command carries it out: %w", err)
 	}
 	defer unlock()
-	path := filepath.Join(es.host.RunDir(run), proof.ErasureName(seq))
+	path := filepath.Join(es.host.RunDir(run), statement.ErasureName(seq))
 	signed, err := regular.ReadFile(path)
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (es Erasures) carryOut(ctx context.Context, run string, seq uint64, wait ti
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	e, err := proof.ParseErasure(n.Text)
+	e, err := statement.ParseErasure(n.Text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -128,7 +129,7 @@ func (es Erasures) carryOut(ctx context.Context, run string, seq uint64, wait ti
 	if err != nil {
 		return err
 	}
-	err = log.enter(ctx, proof.ErasureLeaf(run, e.Seq, proof.Digest(signed)))
+	err = log.enter(ctx, statement.ErasureLeaf(run, e.Seq, statement.Digest(signed)))
 	if err := errors.Join(err, log.close(ctx)); err != nil {
 		return fmt.Errorf("host log: %w", err)
 	}
@@ -217,7 +218,7 @@ func (es Erasures) carryOutAll(ctx context.Context, erasures []Erasure, wait tim
 	var errs []error
 	for _, e := range erasures {
 		run, seq := e.Run, e.Seq
-		if _, err := os.Stat(filepath.Join(es.host.RunDir(run), proof.ErasureName(seq))); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(es.host.RunDir(run), statement.ErasureName(seq))); errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, es.end(run, seq)) // nothing was stated
 			continue
 		}

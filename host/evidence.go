@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
 )
@@ -138,7 +139,7 @@ func (p Proofs) rebuildRun(ctx context.Context, tenant, run, dir string) error {
 
 // signedFor checks that a manifest, which is not verified yet, belongs to the run under whose name the store has it.
 func signedFor(run string, signed []byte) error {
-	seg, err := proof.NewSealer(nil, proof.Facts{}).Parse(signed)
+	seg, err := statement.NewSealer(nil, statement.Facts{}).Parse(signed)
 	if err != nil || seg.Run == run {
 		return nil // what cannot be read is found when it is
 	}
@@ -160,7 +161,7 @@ func (p Proofs) copyStatements(run store.Run, to string) error {
 	if !p.host.RunLogs().HasOf(cmp.Or(run.Tenant, store.NoTenant), run.ID) {
 		return nil
 	}
-	files, err := filepath.Glob(filepath.Join(p.host.RunDir(run.ID), "*"+proof.ErasureSuffix))
+	files, err := filepath.Glob(filepath.Join(p.host.RunDir(run.ID), "*"+statement.ErasureSuffix))
 	if err != nil {
 		return err
 	}
@@ -183,8 +184,8 @@ type BundleOptions struct {
 	// Select shows a part of the record only; nil: all of it.
 	Select *proof.Selection
 	// Attachments are files that go with it, and About are other runs that they speak of.
-	Attachments []proof.Attachment
-	About       []proof.Subject
+	Attachments []statement.Attachment
+	About       []statement.Subject
 	// By is the user whose request it is; empty: this host.
 	By string
 }

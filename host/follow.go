@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
@@ -60,7 +60,7 @@ func (f *follower) warn(err error) {
 }
 
 // eachSealed hands over the manifests that were written since the last call, with their files.
-func (f *follower) eachSealed(ctx context.Context, take func(m proof.Manifest, signed []byte, file string) error) error {
+func (f *follower) eachSealed(ctx context.Context, take func(m statement.Manifest, signed []byte, file string) error) error {
 	files, err := filepath.Glob(filepath.Join(f.host.RunDir(f.run), "*"+wal.ManifestSuffix))
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (f *follower) eachSealed(ctx context.Context, take func(m proof.Manifest, s
 	return err
 }
 
-func (f *follower) one(file string, take func(m proof.Manifest, signed []byte, file string) error) error {
+func (f *follower) one(file string, take func(m statement.Manifest, signed []byte, file string) error) error {
 	signed, err := regular.ReadFile(file)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (f *follower) one(file string, take func(m proof.Manifest, signed []byte, f
 
 // each hands over the segments that were sealed since the last call.
 func (f *follower) each(ctx context.Context, take func(context.Context, store.Segment) error) error {
-	return f.eachSealed(ctx, func(m proof.Manifest, signed []byte, file string) error {
+	return f.eachSealed(ctx, func(m statement.Manifest, signed []byte, file string) error {
 		seg, err := f.segment(m, signed, file)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (f *follower) each(ctx context.Context, take func(context.Context, store.Se
 }
 
 // segment reads a sealed segment back from the log, as the transport takes it.
-func (f *follower) segment(m proof.Manifest, signed []byte, file string) (store.Segment, error) {
+func (f *follower) segment(m statement.Manifest, signed []byte, file string) (store.Segment, error) {
 	seg := store.Segment{
 		Tenant: m.Tenant, Host: f.signer, Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Root: m.Root, Manifest: signed,
 	}
@@ -144,16 +144,16 @@ func (f *follower) markShipped() error {
 }
 
 // openManifest checks a manifest's signature with the host's keys, and names the one that signed it.
-func (l RunLogs) openManifest(signed []byte) (proof.Manifest, string, error) {
+func (l RunLogs) openManifest(signed []byte) (statement.Manifest, string, error) {
 	trusted, err := l.host.Keys().Trusted()
 	if err != nil {
-		return proof.Manifest{}, "", err
+		return statement.Manifest{}, "", err
 	}
 	n, err := note.Open(signed, trusted)
 	if err != nil {
-		return proof.Manifest{}, "", err
+		return statement.Manifest{}, "", err
 	}
-	m, err := proof.ParseManifest(n.Text)
+	m, err := statement.ParseManifest(n.Text)
 	return m, n.Sigs[0].Name, err
 }
 
@@ -167,14 +167,14 @@ func (l RunLogs) tenantOf(run string) string {
 }
 
 // firstManifest returns the first manifest in a run's directory, if this host signed it.
-func (l RunLogs) firstManifest(dir string) (proof.Manifest, bool) {
+func (l RunLogs) firstManifest(dir string) (statement.Manifest, bool) {
 	files, _ := filepath.Glob(filepath.Join(dir, "*"+wal.ManifestSuffix)) // the pattern is good
 	if len(files) == 0 {
-		return proof.Manifest{}, false
+		return statement.Manifest{}, false
 	}
 	signed, err := regular.ReadFile(files[0])
 	if err != nil {
-		return proof.Manifest{}, false
+		return statement.Manifest{}, false
 	}
 	m, _, err := l.openManifest(signed)
 	return m, err == nil

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/ship"
@@ -194,8 +194,8 @@ func (v *manifestLogger) due(err error) time.Duration {
 }
 
 func (v *manifestLogger) pass(ctx context.Context) error {
-	return v.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
-		index, err := v.log.add(ctx, proof.ManifestLeaf(m.Run, m.Segment, proof.Digest(signed)), v.again)
+	return v.eachSealed(ctx, func(m statement.Manifest, signed []byte, _ string) error {
+		index, err := v.log.add(ctx, statement.ManifestLeaf(m.Run, m.Segment, statement.Digest(signed)), v.again)
 		if err != nil {
 			return fmt.Errorf("host log: %w", err)
 		}
@@ -256,7 +256,7 @@ func (c *carrier) run(ctx context.Context, stop <-chan struct{}) error {
 // pass hands over what was sealed since the last one. What need not be carried is not read: it
 // may not be here any more.
 func (c *carrier) pass(ctx context.Context) error {
-	return c.eachSealed(ctx, func(m proof.Manifest, signed []byte, file string) error {
+	return c.eachSealed(ctx, func(m statement.Manifest, signed []byte, file string) error {
 		if c.differing != nil && !c.differing[m.Segment] {
 			return nil
 		}
@@ -426,7 +426,7 @@ func (s Shipping) differing(ctx context.Context, run string, held []ship.Held) (
 	}
 	differing := map[uint64]bool{}
 	f := follower{host: s.host, run: run}
-	err := f.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
+	err := f.eachSealed(ctx, func(m statement.Manifest, signed []byte, _ string) error {
 		one, there := byIndex[m.Segment]
 		if !there || one.Manifest != sha256.Sum256(signed) || m.Count > 0 && one.Root != [32]byte(m.Root) {
 			differing[m.Segment] = true

@@ -13,6 +13,8 @@ import (
 
 	"github.com/custody-project/custody/audit/hostlog"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/ship"
@@ -31,7 +33,7 @@ var (
 )
 
 // Problem is one thing that Fsck found. Err is one of the errors above, one of package
-// hostlog's, or a *proof.Verdict.
+// hostlog's, or a *verdict.Verdict.
 type Problem struct {
 	Run     string
 	Segment uint64
@@ -112,7 +114,7 @@ func (c Checks) Fsck(ctx context.Context, o FsckOptions) (Checked, error) {
 		return Checked{}, err
 	}
 	defer unlock()
-	f := fsck{host: c.host, known: map[string]map[uint64]proof.Hash{}, logged: map[logged]bool{}}
+	f := fsck{host: c.host, known: map[string]map[uint64]merkle.Hash{}, logged: map[logged]bool{}}
 	runs, err := c.host.RunLogs().all()
 	if err != nil {
 		return f.checked, err
@@ -192,8 +194,8 @@ type fsck struct {
 	whole   []string // runs whose record is all here and holds
 	pruned  []string // runs whose record holds, parts of it in the store only
 	checked Checked
-	deleted map[string]proof.Deletion        // statements that hold
-	known   map[string]map[uint64]proof.Hash // digests of the manifests that are here; nil for a live run
+	deleted map[string]statement.Deletion     // statements that hold
+	known   map[string]map[uint64]merkle.Hash // digests of the manifests that are here; nil for a live run
 	logged  map[logged]bool
 	failed  error // the store could not be asked
 }
@@ -213,11 +215,11 @@ func (f *fsck) run(ctx context.Context, run string, trusted note.Verifiers, w tr
 	case err != nil:
 		return err
 	}
-	f.known[run] = map[uint64]proof.Hash{}
+	f.known[run] = map[uint64]merkle.Hash{}
 	follow := follower{host: f.host, run: run}
-	err = follow.eachSealed(ctx, func(m proof.Manifest, signed []byte, _ string) error {
+	err = follow.eachSealed(ctx, func(m statement.Manifest, signed []byte, _ string) error {
 		f.checked.Segments++
-		f.known[run][m.Segment] = proof.Digest(signed)
+		f.known[run][m.Segment] = statement.Digest(signed)
 		if !unreadable {
 			f.segment(run, m, signed, held)
 		}
@@ -314,12 +316,12 @@ func (f *fsck) stranger(ctx context.Context, run string, trusted note.Verifiers)
 }
 
 // segment compares a manifest with what the store holds.
-func (f *fsck) segment(run string, m proof.Manifest, signed []byte, held map[uint64]ship.Held) {
+func (f *fsck) segment(run string, m statement.Manifest, signed []byte, held map[uint64]ship.Held) {
 	one, there := held[m.Segment]
 	switch {
 	case !there:
 		f.found(run, m.Segment, fmt.Errorf("%w: segment %d, seqs %d to %d", ErrNotStored, m.Segment, m.First, m.Last))
-	case one.Manifest != [32]byte(proof.Digest(signed)):
+	case one.Manifest != [32]byte(statement.Digest(signed)):
 		f.found(run, m.Segment, fmt.Errorf("%w: another manifest %d is there", ErrStoreDiffers, m.Segment))
 	case m.Count > 0 && one.Root != [32]byte(m.Root):
 		f.found(run, m.Segment, fmt.Errorf("%w: segment %d, seqs %d to %d", ErrStoreDiffers, m.Segment, m.First, m.Last))
@@ -379,11 +381,11 @@ func (f *fsck) log(ctx context.Context, w transport) error {
 		f.found("", 0, err)
 		return nil
 	}
-	absent, err := proof.Absent(f.counted(r.Entries(ctx, 0, checkpoint.Size)), func(run string, n uint64, digest proof.Hash) bool {
+	absent, err := proof.Absent(f.counted(r.Entries(ctx, 0, checkpoint.Size)), func(run string, n uint64, digest merkle.Hash) bool {
 		return f.has(ctx, w, run, n, digest)
 	})
-	for _, verdict := range absent {
-		f.found("", 0, verdict)
+	for _, finding := range absent {
+		f.found("", 0, finding)
 	}
 	if err != nil {
 		f.found("", 0, err)
@@ -409,7 +411,7 @@ type logged struct {
 func (f *fsck) counted(entries iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for entry, err := range entries {
-			if leaf, bad := proof.ParseLeaf(entry); err == nil && bad == nil && leaf.Of == proof.OfManifest {
+			if leaf, bad := statement.ParseLeaf(entry); err == nil && bad == nil && leaf.Of == statement.OfManifest {
 				f.logged[logged{leaf.Run, leaf.N}] = true
 			}
 			f.checked.Entries++
@@ -421,7 +423,7 @@ func (f *fsck) counted(entries iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error
 }
 
 // has reports whether a manifest is here, or in the store. Runs that go on are not judged.
-func (f *fsck) has(ctx context.Context, w transport, run string, n uint64, digest proof.Hash) bool {
+func (f *fsck) has(ctx context.Context, w transport, run string, n uint64, digest merkle.Hash) bool {
 	here, known := f.known[run]
 	if known && here == nil {
 		return true

@@ -18,6 +18,8 @@ import (
 	"github.com/custody-project/custody/audit/durable"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -54,14 +56,14 @@ func (e *NotEnrolledError) Hint() string {
 }
 
 // rootKey is the fleet's root key, on the machine that has it.
-func (f Fleet) rootKey() (proof.LockedKey, error) {
+func (f Fleet) rootKey() (hostkey.Locked, error) {
 	dir := f.host.path("fleet")
 	k, err := parseKeyKind(f.host.config.Fleet.Key)
 	if err != nil || k.name != keyInAge {
-		return proof.LockedKey{Dir: dir, Lock: proof.InClear()}, err
+		return hostkey.Locked{Dir: dir, Lock: hostkey.InClear()}, err
 	}
 	lock, err := agekey.New(agekey.Config{From: k.where, Dir: dir})
-	return proof.LockedKey{Dir: dir, Lock: lock}, err
+	return hostkey.Locked{Dir: dir, Lock: lock}, err
 }
 
 // Create makes the root key of a fleet and returns its public half.
@@ -78,7 +80,7 @@ func (f Fleet) Root() (string, error) {
 	if root := f.host.config.Fleet.Root; root != "" {
 		return root, nil
 	}
-	public, err := regular.ReadFile(f.host.path("fleet", proof.RootPublicFile))
+	public, err := regular.ReadFile(f.host.path("fleet", hostkey.RootPublicFile))
 	return strings.TrimSpace(string(public)), err
 }
 
@@ -101,7 +103,7 @@ func (f Fleet) Roots() (note.Verifiers, error) {
 // Enrol has the fleet's root key, which is on this machine, state that a public key is that of a host. A second key
 // of one name needs again: two hosts of one name could sign for each other. It returns the signed statement.
 func (f Fleet) Enrol(key string, again bool) ([]byte, error) {
-	stated, err := proof.NewHost(key, time.Now())
+	stated, err := statement.NewHost(key, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +140,7 @@ func (f Fleet) Add(signed []byte) error {
 	if err != nil {
 		return err
 	}
-	stated, err := proof.OpenHost(signed, roots)
+	stated, err := statement.OpenHost(signed, roots)
 	var unknown *note.UnverifiedNoteError
 	if errors.As(err, &unknown) {
 		return errors.New("it is not signed by the root key of this fleet: name that as fleet: {root: KEY} in " + ConfigFile)
@@ -149,13 +151,13 @@ func (f Fleet) Add(signed []byte) error {
 	if err := os.MkdirAll(f.host.path("fleet", "hosts"), 0o700); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%x%s", sha256.Sum256([]byte(stated.Key)), proof.HostSuffix)
+	name := fmt.Sprintf("%x%s", sha256.Sum256([]byte(stated.Key)), statement.HostSuffix)
 	return durable.Replace(f.host.path("fleet", "hosts", name), signed, 0o644)
 }
 
 // Enrolled is a host of the fleet, and the statement of the root key about it.
 type Enrolled struct {
-	proof.Host
+	statement.Host
 	Signed []byte
 }
 
@@ -165,7 +167,7 @@ func (f Fleet) Hosts() ([]Enrolled, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := filepath.Glob(f.host.path("fleet", "hosts", "*"+proof.HostSuffix))
+	files, err := filepath.Glob(f.host.path("fleet", "hosts", "*"+statement.HostSuffix))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +177,7 @@ func (f Fleet) Hosts() ([]Enrolled, error) {
 		if err != nil {
 			return nil, err
 		}
-		stated, err := proof.OpenHost(signed, roots)
+		stated, err := statement.OpenHost(signed, roots)
 		var unknown *note.UnverifiedNoteError
 		if errors.As(err, &unknown) {
 			continue
@@ -273,7 +275,7 @@ func (p Proofs) Bundles(ctx context.Context, tenant, run string) error {
 		return err
 	}
 	for _, m := range manifests {
-		by, err := proof.SignerOf(m.Bytes)
+		by, err := statement.SignerOf(m.Bytes)
 		if err != nil {
 			return err
 		}
@@ -287,7 +289,7 @@ func (p Proofs) Bundles(ctx context.Context, tenant, run string) error {
 // ownStatements are those about this host's keys, the one in use and those before it.
 func (p Proofs) ownStatements(public string) (all [][]byte, err error) {
 	keys := []string{strings.TrimSpace(public)}
-	retired, err := proof.Retired(p.host.path("keys"))
+	retired, err := hostkey.Retired(p.host.path("keys"))
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +312,7 @@ func KnownKeys() (hosts, fleets note.Verifiers, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "keys", proof.PublicFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "keys", hostkey.PublicFile)); err != nil {
 		return note.VerifierList(), nil, nil
 	}
 	h, err := Open(dir)

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/store/storetest"
 )
@@ -81,7 +83,7 @@ func TestBundleOfAnotherHost(t *testing.T) {
 	}
 	must(t, done())
 	var b bytes.Buffer
-	if err := mine.Proofs().Bundle(t.Context(), &b, "beta", run, host.BundleOptions{Attachments: []proof.Attachment{{Name: "report/a", Data: []byte("a")}}}); err == nil {
+	if err := mine.Proofs().Bundle(t.Context(), &b, "beta", run, host.BundleOptions{Attachments: []statement.Attachment{{Name: "report/a", Data: []byte("a")}}}); err == nil {
 		t.Error("files are attached to another host's run")
 	}
 
@@ -121,15 +123,15 @@ func named(t *testing.T, h *host.Host, name string) {
 	key, err := os.ReadFile(keyOfName(t, name))
 	must(t, err)
 	must(t, os.MkdirAll(filepath.Join(h.Dir, "keys"), 0o700))
-	must(t, os.WriteFile(filepath.Join(h.Dir, "keys", proof.KeyFile), key, 0o600))
+	must(t, os.WriteFile(filepath.Join(h.Dir, "keys", hostkey.KeyFile), key, 0o600))
 }
 
 func keyOfName(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
-	_, err := proof.LockedKey{Dir: dir, Lock: proof.InClear()}.NewRoot(name)
+	_, err := hostkey.Locked{Dir: dir, Lock: hostkey.InClear()}.NewRoot(name)
 	must(t, err)
-	return filepath.Join(dir, proof.RootFile)
+	return filepath.Join(dir, hostkey.RootFile)
 }
 
 // TestFleetConfig: what host.yaml says of a fleet is checked, and a root key can be encrypted.

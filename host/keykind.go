@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/agekey"
 	"github.com/custody-project/custody/audit/proof/agentkey"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/transit"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -86,7 +86,7 @@ func (ks Keys) Kept() string {
 // there is none.
 func (ks Keys) InClear() string {
 	k, _ := parseKeyKind(ks.host.config.Key)
-	path := ks.host.path("keys", proof.KeyFile)
+	path := ks.host.path("keys", hostkey.KeyFile)
 	if _, err := os.Lstat(path); err != nil || k.name == keyInFile {
 		return ""
 	}
@@ -94,14 +94,14 @@ func (ks Keys) InClear() string {
 }
 
 // sourceOf opens nothing yet.
-func (ks Keys) sourceOf(k keyKind) (proof.KeySource, error) {
+func (ks Keys) sourceOf(k keyKind) (hostkey.Source, error) {
 	dir := ks.host.path("keys")
 	switch k.name {
 	case keyInFile:
-		return proof.FileKey(dir), nil
+		return hostkey.File(dir), nil
 	case keyInAge:
 		lock, err := agekey.New(agekey.Config{From: k.where, Dir: dir})
-		return proof.LockedKey{Dir: dir, Lock: lock}, err
+		return hostkey.Locked{Dir: dir, Lock: lock}, err
 	case keyInAgent:
 		return agentkey.New(agentkey.Config{Socket: k.where, Dir: dir})
 	case keyInVault:
@@ -114,7 +114,7 @@ func (ks Keys) sourceOf(k keyKind) (proof.KeySource, error) {
 
 // publishedName is the name of the key in host.pub; empty if there is none yet.
 func (k Keys) publishedName() string {
-	public, err := regular.ReadFile(k.host.path("keys", proof.PublicFile))
+	public, err := regular.ReadFile(k.host.path("keys", hostkey.PublicFile))
 	if err != nil {
 		return ""
 	}

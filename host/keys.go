@@ -13,36 +13,38 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 )
 
 // Signing returns the host's signing key, from where host.yaml keeps it. The first call makes it, if the host never had
 // one. It finishes an interrupted rotation: a retired key must not sign.
-func (k Keys) Signing() (proof.Key, error) {
+func (k Keys) Signing() (hostkey.Key, error) {
 	key, err := k.signingKey()
 	if err != nil {
 		return key, err
 	}
-	if retired, err := proof.IsRetired(k.host.path("keys"), key.Public); err != nil || !retired {
+	if retired, err := hostkey.IsRetired(k.host.path("keys"), key.Public); err != nil || !retired {
 		return key, err
 	}
 	source, err := k.keySource()
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
 	defer cancel()
 	if err := source.Finish(ctx); err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	return k.signingKey()
 }
 
 // signingKey returns the key that signs now, whatever rotations say.
-func (k Keys) signingKey() (proof.Key, error) {
+func (k Keys) signingKey() (hostkey.Key, error) {
 	kind, _ := parseKeyKind(k.host.config.Key) // loadConfig has checked it
 	if kind.name == keyInFile {
-		return proof.FileKey(k.host.path("keys")).Key(context.Background())
+		return hostkey.File(k.host.path("keys")).Key(context.Background())
 	}
 	return k.host.signing.key(k.host, kind)
 }
@@ -50,8 +52,8 @@ func (k Keys) signingKey() (proof.Key, error) {
 // heldKey is a key that costs an effort to get, kept for as long as host.pub stays as it is.
 type heldKey struct {
 	mu     sync.Mutex // guards what follows
-	source proof.KeySource
-	known  proof.Key
+	source hostkey.Source
+	known  hostkey.Key
 	public string // as it stood in host.pub then
 	failed failure
 }
@@ -66,19 +68,19 @@ type failure struct {
 // failedFor is how long a source that is elsewhere is not asked again after it failed: what goes through many runs would wait for each.
 const failedFor = time.Second
 
-func (v *heldKey) key(h *Host, kind keyKind) (proof.Key, error) {
+func (v *heldKey) key(h *Host, kind keyKind) (hostkey.Key, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	public, _ := regular.ReadFile(h.path("keys", proof.PublicFile)) // not there yet: then the source is asked
+	public, _ := regular.ReadFile(h.path("keys", hostkey.PublicFile)) // not there yet: then the source is asked
 	if len(public) > 0 && string(public) == v.public {
 		return v.known, nil
 	}
 	if v.failed.public == string(public) && time.Now().Before(v.failed.until) {
-		return proof.Key{}, v.failed.err
+		return hostkey.Key{}, v.failed.err
 	}
 	source, err := v.from(h, kind)
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
 	defer cancel()
@@ -88,14 +90,14 @@ func (v *heldKey) key(h *Host, kind keyKind) (proof.Key, error) {
 		if kind.elsewhere() {
 			v.failed = failure{err, string(public), time.Now().Add(failedFor)}
 		}
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	v.known, v.public = key, strings.TrimSpace(key.Public)+"\n"
 	return key, nil
 }
 
 // from returns the one source of this process, which may know a passphrase by now.
-func (v *heldKey) from(h *Host, kind keyKind) (_ proof.KeySource, err error) {
+func (v *heldKey) from(h *Host, kind keyKind) (_ hostkey.Source, err error) {
 	if v.source == nil {
 		v.source, err = h.Keys().sourceOf(kind)
 	}
@@ -106,7 +108,7 @@ func (v *heldKey) from(h *Host, kind keyKind) (_ proof.KeySource, err error) {
 const keyTimeout = 15 * time.Second
 
 // keySource is where the signing key is.
-func (k Keys) keySource() (proof.KeySource, error) {
+func (k Keys) keySource() (hostkey.Source, error) {
 	kind, err := parseKeyKind(k.host.config.Key)
 	if err != nil {
 		return nil, err
@@ -120,7 +122,7 @@ func (k Keys) keySource() (proof.KeySource, error) {
 // needed for. Of a host that has none yet it makes the key.
 func (k Keys) Public() (string, error) {
 	if k.host.config.Key != "" && k.host.config.Key != keyInFile {
-		public, err := regular.ReadFile(k.host.path("keys", proof.PublicFile))
+		public, err := regular.ReadFile(k.host.path("keys", hostkey.PublicFile))
 		if err == nil {
 			_, err = note.NewVerifier(strings.TrimSpace(string(public)))
 			return strings.TrimSpace(string(public)), err
@@ -134,7 +136,7 @@ func (k Keys) Public() (string, error) {
 }
 
 // Older are this host's keys that were retired, and when, oldest first.
-func (k Keys) Older() ([]proof.Rotation, error) { return proof.Retired(k.host.path("keys")) }
+func (k Keys) Older() ([]statement.Rotation, error) { return hostkey.Retired(k.host.path("keys")) }
 
 // Of returns the public key by which a run of this host began to be signed: the one in use, or one that was retired
 // since. Of a run that has no manifest here it is the one in use.
@@ -169,7 +171,7 @@ func (k Keys) name() (string, error) {
 	}
 	v, err := note.NewVerifier(public)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", proof.PublicFile, err)
+		return "", fmt.Errorf("%s: %w", hostkey.PublicFile, err)
 	}
 	return v.Name(), nil
 }
@@ -190,7 +192,7 @@ func (k Keys) verifiers() ([]note.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	rotations, err := proof.ReadRotations(k.host.path("keys"))
+	rotations, err := hostkey.ReadRotations(k.host.path("keys"))
 	if err != nil {
 		return nil, err
 	}
@@ -216,16 +218,16 @@ func (k Keys) verifiers() ([]note.Verifier, error) {
 }
 
 // readRotation checks a rotation against the old key that it names itself, which is as safe as this directory.
-func readRotation(signed []byte) (proof.Rotation, error) {
+func readRotation(signed []byte) (statement.Rotation, error) {
 	n, err := note.Open(signed, note.VerifierList())
 	var unverified *note.UnverifiedNoteError
 	if errors.As(err, &unverified) {
 		n, err = unverified.Note, nil
 	}
 	if err != nil {
-		return proof.Rotation{}, err
+		return statement.Rotation{}, err
 	}
-	r, err := proof.ParseRotation(n.Text)
+	r, err := statement.ParseRotation(n.Text)
 	if err != nil {
 		return r, err
 	}
@@ -248,34 +250,34 @@ func signedBy(signed []byte) (note.Verifier, error) {
 // Rotate gives the host a new key, signed by the old one, and enters that into the host's log. Checkpoints from then
 // on are signed by the new key. from is how the old key was kept, as host.yaml writes it, if that differs from the
 // present setting, which the new key follows; empty: the same.
-func (k Keys) Rotate(ctx context.Context, from string) (proof.Key, error) {
+func (k Keys) Rotate(ctx context.Context, from string) (hostkey.Key, error) {
 	source, err := k.keySource()
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
-	var statement []byte
+	var stated []byte
 	if from == "" {
-		statement, err = source.Rotate(ctx)
+		stated, err = source.Rotate(ctx)
 	} else {
-		statement, err = k.takeOver(ctx, source, from)
+		stated, err = k.takeOver(ctx, source, from)
 	}
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	log, err := k.host.ManifestLog().open(ctx)
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
-	err = log.enter(ctx, proof.RotationLeaf(proof.Digest(statement)))
+	err = log.enter(ctx, statement.RotationLeaf(statement.Digest(stated)))
 	if err := errors.Join(err, log.close(ctx)); err != nil {
-		return proof.Key{}, fmt.Errorf("the key is changed, and the host's log has no entry of it yet: %w", err)
+		return hostkey.Key{}, fmt.Errorf("the key is changed, and the host's log has no entry of it yet: %w", err)
 	}
 	return k.Signing()
 }
 
 // takeOver has the key that is kept as from says sign for one of source, and removes the old private key if it is
 // in a file. If all but that was done before, it does that.
-func (k Keys) takeOver(ctx context.Context, source proof.KeySource, from string) ([]byte, error) {
+func (k Keys) takeOver(ctx context.Context, source hostkey.Source, from string) ([]byte, error) {
 	was, err := parseKeyKind(from)
 	if err != nil {
 		return nil, fmt.Errorf("--from: %w", err)
@@ -287,14 +289,14 @@ func (k Keys) takeOver(ctx context.Context, source proof.KeySource, from string)
 	if was == now {
 		return nil, fmt.Errorf("--from %s is how the key is kept today: without --from it is rotated there", from)
 	}
-	if _, err := os.Stat(k.host.path("keys", proof.PublicFile)); err != nil {
+	if _, err := os.Stat(k.host.path("keys", hostkey.PublicFile)); err != nil {
 		return nil, fmt.Errorf("this host has no key yet that could sign for another one: %w", err)
 	}
 	old, err := k.sourceOf(was)
 	if err != nil {
 		return nil, err
 	}
-	all, err := proof.ReadRotations(k.host.path("keys"))
+	all, err := hostkey.ReadRotations(k.host.path("keys"))
 	if err != nil {
 		return nil, err
 	}
@@ -305,19 +307,19 @@ func (k Keys) takeOver(ctx context.Context, source proof.KeySource, from string)
 	if err != nil {
 		return nil, fmt.Errorf("--from %s: %w", from, err)
 	}
-	statement, err := source.TakeOver(ctx, key)
+	stated, err := source.TakeOver(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	return statement, k.drop(was, now, old)
+	return stated, k.drop(was, now, old)
 }
 
 // drop removes a retired private key, unless the new one has taken its file.
-func (k Keys) drop(was, now keyKind, old proof.KeySource) error {
+func (k Keys) drop(was, now keyKind, old hostkey.Source) error {
 	if was.name == now.name {
 		return nil
 	}
-	if err := proof.DropKey(old); err != nil {
+	if err := hostkey.Drop(old); err != nil {
 		return fmt.Errorf("the key is changed, and the old private key is still there: %w", err)
 	}
 	return nil
@@ -327,11 +329,11 @@ func (k Keys) drop(was, now keyKind, old proof.KeySource) error {
 // or was killed over, is entered first.
 func (k Keys) rotations(ctx context.Context) ([][]byte, error) {
 	for {
-		all, err := proof.ReadRotations(k.host.path("keys"))
+		all, err := hostkey.ReadRotations(k.host.path("keys"))
 		if err != nil || k.logRotations(ctx) == nil || ctx.Err() != nil {
 			return all, errors.Join(err, ctx.Err())
 		}
-		if now, err := proof.ReadRotations(k.host.path("keys")); err != nil || len(now) == len(all) {
+		if now, err := hostkey.ReadRotations(k.host.path("keys")); err != nil || len(now) == len(all) {
 			return all, err // verification names the missing one
 		}
 		// the key was rotated meanwhile, and the one that was to sign for the log no longer does
@@ -340,13 +342,13 @@ func (k Keys) rotations(ctx context.Context) ([][]byte, error) {
 
 // logRotations enters the rotations that a process which died did not.
 func (k Keys) logRotations(ctx context.Context) error {
-	rotations, err := proof.ReadRotations(k.host.path("keys"))
+	rotations, err := hostkey.ReadRotations(k.host.path("keys"))
 	if err != nil || len(rotations) == 0 {
 		return err
 	}
 	r, err := k.host.ManifestLog().Reader()
 	for _, signed := range rotations {
-		entry := proof.RotationLeaf(proof.Digest(signed))
+		entry := statement.RotationLeaf(statement.Digest(signed))
 		if err == nil {
 			if _, err := r.Index(ctx, entry); err == nil {
 				continue

@@ -14,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/store/storetest"
 )
@@ -89,7 +90,7 @@ func TestKeyMoves(t *testing.T) {
 	}
 	id := newIdentity(t)
 	h = configured(t, dir, "age:"+id)
-	var none *proof.NoKeyError
+	var none *hostkey.NoKeyError
 	if _, err := h.Keys().Signing(); !errors.As(err, &none) || !strings.Contains(none.Hint(), "key rotate --from") {
 		t.Errorf("before the key is moved: %v", err)
 	}
@@ -106,7 +107,7 @@ func TestKeyMoves(t *testing.T) {
 	if second.Public == first {
 		t.Error("the key is the one that was in the clear")
 	}
-	if _, err := os.Stat(filepath.Join(dir, "keys", proof.KeyFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, "keys", hostkey.KeyFile)); err == nil {
 		t.Error("the old key is still there in the clear")
 	}
 	if again, err := h.Keys().Rotate(t.Context(), "file"); err != nil || again.Public != second.Public {
@@ -149,7 +150,7 @@ func TestKeyMoveCutOff(t *testing.T) {
 	if _, err := h.Keys().Signing(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "keys", proof.KeyFile)
+	path := filepath.Join(dir, "keys", hostkey.KeyFile)
 	old, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

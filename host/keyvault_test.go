@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -85,7 +86,7 @@ func privateKeys(t testing.TB, dir string) []string {
 	t.Helper()
 	var found []string
 	must(t, filepath.WalkDir(filepath.Join(dir, "keys"), func(path string, d os.DirEntry, err error) error {
-		if err == nil && strings.HasPrefix(d.Name(), proof.KeyFile) {
+		if err == nil && strings.HasPrefix(d.Name(), hostkey.KeyFile) {
 			found = append(found, d.Name())
 		}
 		return err
@@ -100,7 +101,7 @@ func TestVaultAway(t *testing.T) {
 	h := configured(t, dir, "vault-transit:transit/host")
 	stalled, resumed := make(chan error, 1), make(chan bool, 1)
 	id := host.NewRunID(storetest.Start())
-	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32)),
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32)),
 		OnStall: func(err error) { stalled <- err }, OnResume: func() { resumed <- true }})
 	must(t, err)
 	v.seal(t)
@@ -146,7 +147,7 @@ func TestVaultAwayAtTheEnd(t *testing.T) {
 	h := configured(t, dir, "vault-transit:transit/host")
 	before := shipped(t, h)
 	id := host.NewRunID(storetest.Start())
-	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32)),
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32)),
 		KeyWait: time.Millisecond})
 	must(t, err)
 	run.Ship(t.Context())

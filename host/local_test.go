@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -61,7 +61,7 @@ func logged(t *testing.T, tenant string) (*host.Host, *storetest.Oracle) {
 func record(t *testing.T, h *host.Host, id string, events []audit.Event) {
 	t.Helper()
 	red := redact.New([]byte("0123456789abcdef0123456789abcdef"))
-	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: red})
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: red})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/hostlog"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/stamp"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/internal/regular"
@@ -45,7 +46,7 @@ func (l ManifestLog) open(ctx context.Context) (*manifestLog, error) {
 	return n, nil
 }
 
-func (l ManifestLog) openLog(ctx context.Context, key proof.Key) (*hostlog.Log, error) {
+func (l ManifestLog) openLog(ctx context.Context, key hostkey.Key) (*hostlog.Log, error) {
 	keys, err := l.host.Keys().verifiers()
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (l ManifestLog) stamp(ctx context.Context, checkpoint []byte) error {
 }
 
 func (l ManifestLog) stampFile(checkpoint []byte) string {
-	return l.host.path("stamps", proof.Digest(checkpoint).String()+".tsr")
+	return l.host.path("stamps", statement.Digest(checkpoint).String()+".tsr")
 }
 
 // Reader opens the host's log for reading. Before the first entry it is fs.ErrNotExist.
@@ -171,18 +172,18 @@ func (l ManifestLog) Reader() (*hostlog.Reader, error) {
 }
 
 // checkpoint is the last one of the host's log, checked.
-func (l ManifestLog) checkpoint(ctx context.Context, r *hostlog.Reader) (proof.Checkpoint, error) {
+func (l ManifestLog) checkpoint(ctx context.Context, r *hostlog.Reader) (statement.Checkpoint, error) {
 	signed, err := r.Checkpoint(ctx)
 	if err != nil {
-		return proof.Checkpoint{}, err
+		return statement.Checkpoint{}, err
 	}
 	trusted, err := l.host.Keys().Trusted()
 	if err != nil {
-		return proof.Checkpoint{}, err
+		return statement.Checkpoint{}, err
 	}
 	n, err := note.Open(signed, trusted)
 	if err != nil {
-		return proof.Checkpoint{}, err
+		return statement.Checkpoint{}, err
 	}
-	return proof.ParseCheckpoint(n.Text)
+	return statement.ParseCheckpoint(n.Text)
 }

@@ -14,7 +14,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
@@ -80,11 +81,11 @@ type chain struct {
 
 // part is a segment whose manifest was verified. If mark is not good, the other fields are not set.
 type part struct {
-	manifest proof.Manifest
+	manifest statement.Manifest
 	host     string // name of the key that signed
 	mark     store.Mark
 	seqs     []uint64
-	leaves   []proof.Hash
+	leaves   []merkle.Hash
 }
 
 type partKey struct {
@@ -134,7 +135,7 @@ func (m *Marks) compare(c *chain, p *part, row store.Row) store.Mark {
 	switch {
 	case !signed:
 		return store.Mark{State: store.Unsigned, Text: fmt.Sprintf("signed segment %d has no record %d", p.manifest.Segment, row.Seq)}
-	case proof.Hash(row.Frame().Leaf()) != p.leaves[i]:
+	case merkle.Hash(row.Frame().Leaf()) != p.leaves[i]:
 		return fails("it is not the record that was signed")
 	case row.Tenant != p.manifest.Tenant:
 		return fails("it was signed as another tenant's")
@@ -274,7 +275,7 @@ func (m *Marks) manifest(c *chain, i int) (*part, error) {
 		p.mark = m.stranger(c, unknown.Note)
 		return p, nil
 	case err == nil:
-		p.manifest, err = proof.ParseManifest(n.Text)
+		p.manifest, err = statement.ParseManifest(n.Text)
 	}
 	switch {
 	case err != nil:
@@ -309,12 +310,12 @@ func (m *Marks) leaves(ctx context.Context, c *chain, p *part, tenant string) er
 	want := p.manifest
 	if c.here && want.Count == want.Last-want.First+1 {
 		data, err := regular.ReadFile(filepath.Join(m.host.RunDir(c.run), wal.FileName(want.First, wal.LeavesSuffix)))
-		if err == nil && uint64(len(data)) == want.Count*uint64(len(proof.Hash{})) {
+		if err == nil && uint64(len(data)) == want.Count*uint64(len(merkle.Hash{})) {
 			for i := range want.Count {
 				p.seqs = append(p.seqs, want.First+i)
-				p.leaves = append(p.leaves, proof.Hash(data[i*uint64(len(proof.Hash{})):]))
+				p.leaves = append(p.leaves, merkle.Hash(data[i*uint64(len(merkle.Hash{})):]))
 			}
-			if proof.Root(p.leaves) == want.Root {
+			if merkle.Root(p.leaves) == want.Root {
 				return nil
 			}
 		}
@@ -335,14 +336,14 @@ func (m *Marks) sum(ctx context.Context, c *chain, p *part, tenant string, each 
 		p.seqs = append(p.seqs, f.Seq)
 		p.leaves = append(p.leaves, f.Leaf())
 	}
-	if proof.Root(p.leaves) != p.manifest.Root || !slices.IsSorted(p.seqs) {
+	if merkle.Root(p.leaves) != p.manifest.Root || !slices.IsSorted(p.seqs) {
 		p.mark = fails("records %d to %d are not those that were signed in segment %d", p.manifest.First, p.manifest.Last, p.manifest.Segment)
 	}
 	return nil
 }
 
 // frames yields the records of a segment: from the log, else from what is shown.
-func (m *Marks) frames(ctx context.Context, c *chain, of proof.Manifest, tenant string) iter.Seq2[store.Frame, error] {
+func (m *Marks) frames(ctx context.Context, c *chain, of statement.Manifest, tenant string) iter.Seq2[store.Frame, error] {
 	return func(yield func(store.Frame, error) bool) {
 		n := 0
 		if c.here {

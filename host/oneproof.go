@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/store"
 )
 
 // OfRecord proves one record. It reads the one segment that has it: here, or from the store where
-// retention removed it or the run was made elsewhere. The error is a *proof.Verdict where the
-// segment is not what was signed, or has no such record (proof.ErrNoEvidence).
+// retention removed it or the run was made elsewhere. The error is a *verdict.Verdict where the
+// segment is not what was signed, or has no such record (verdict.ErrNoEvidence).
 func (ps Proofs) OfRecord(ctx context.Context, tenant, run string, seq uint64) (proof.RecordProof, error) {
 	unlock, err := ps.host.Deletions().readRuns(ctx)
 	if err != nil {
@@ -23,7 +24,7 @@ func (ps Proofs) OfRecord(ctx context.Context, tenant, run string, seq uint64) (
 	defer unlock()
 	if ps.host.RunLogs().HasOf(tenant, run) {
 		p, err := ps.proofIn(ctx, ps.host.RunDir(run), run, true, seq)
-		if !errors.Is(err, proof.ErrSegmentMissing) || !ps.host.Retention().IsPruned(run) {
+		if !errors.Is(err, verdict.ErrSegmentMissing) || !ps.host.Retention().IsPruned(run) {
 			return p, err
 		}
 	}
@@ -75,7 +76,7 @@ func (p Proofs) rebuildSegment(ctx context.Context, tenant, run string, seq uint
 		}
 		return p.copyStatements(r, dir)
 	}
-	return fmt.Errorf("run %s, seq %d: %w", run, seq, proof.ErrNoEvidence)
+	return fmt.Errorf("run %s, seq %d: %w", run, seq, verdict.ErrNoEvidence)
 }
 
 // segmentRows yields the records of one segment.

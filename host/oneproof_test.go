@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/store/storetest"
 )
@@ -57,7 +58,7 @@ func TestProofOf(t *testing.T) {
 			}
 		}
 	}
-	if _, err := h.Proofs().OfRecord(t.Context(), "", id, 7); !errors.Is(err, proof.ErrSegmentMissing) {
+	if _, err := h.Proofs().OfRecord(t.Context(), "", id, 7); !errors.Is(err, verdict.ErrSegmentMissing) {
 		t.Errorf("a segment that is missing without a statement: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(h.RunDir(id), "pruned"), nil, 0o600); err != nil {
@@ -70,7 +71,7 @@ func TestProofOf(t *testing.T) {
 		}
 	}
 	for _, seq := range []uint64{0, 1 << 40} {
-		if _, err := h.Proofs().OfRecord(t.Context(), "", id, seq); !errors.Is(err, proof.ErrNoEvidence) {
+		if _, err := h.Proofs().OfRecord(t.Context(), "", id, seq); !errors.Is(err, verdict.ErrNoEvidence) {
 			t.Errorf("seq %d: %v", seq, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/ship"
@@ -33,7 +33,7 @@ type candidate struct {
 	size   int64
 	sealed time.Time
 
-	manifest proof.Manifest // set by read
+	manifest statement.Manifest // set by read
 	digest   [32]byte
 }
 
@@ -181,7 +181,7 @@ func (rt Retention) covered(ctx context.Context) (func(candidate) bool, error) {
 		return nil, fmt.Errorf("prune: host log: %w", err)
 	}
 	return func(c candidate) bool {
-		index, err := r.Index(ctx, proof.ManifestLeaf(c.run, c.manifest.Segment, c.digest))
+		index, err := r.Index(ctx, statement.ManifestLeaf(c.run, c.manifest.Segment, c.digest))
 		return err == nil && index < checkpoint.Size
 	}, nil
 }

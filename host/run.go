@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/redact"
@@ -24,7 +25,7 @@ import (
 type RunOptions struct {
 	ID       string
 	Mode     wal.Mode
-	Facts    proof.Facts
+	Facts    statement.Facts
 	Redactor *redact.Redactor
 	// Sighted, if set, is called with the places where values occur.
 	Sighted audit.Sighted
@@ -64,7 +65,7 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 	if !isRun(o.ID) {
 		return nil, fmt.Errorf("begin run: no run can be called %.80q", o.ID)
 	}
-	var key proof.Key
+	var key hostkey.Key
 	err := WaitForRoom(ctx, o.OnStall, o.OnResume, func() (err error) {
 		if err := os.MkdirAll(h.path("runs"), 0o700); err != nil {
 			return err
@@ -83,7 +84,7 @@ func (h *Host) Begin(ctx context.Context, o RunOptions) (*Run, error) {
 		alive.Close()
 		return nil, fmt.Errorf("begin run: %w", err)
 	}
-	watch := &keyWatch{Sealer: proof.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
+	watch := &keyWatch{Sealer: statement.NewSealer(key, o.Facts), wait: cmp.Or(o.KeyWait, defaultKeyWait)}
 	r := &Run{ID: o.ID, Dir: h.RunDir(o.ID), host: h, key: watch, alive: alive, toLog: newSignal(), toStore: newSignal(), toTail: newSignal()}
 	r.log, err = wal.Create(r.Dir, wal.Options{
 		Run: o.ID, Mode: o.Mode, Sealer: watch, OnStall: o.OnStall, OnResume: o.OnResume, Room: h.Shipping().room,

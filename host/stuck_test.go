@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -115,7 +115,7 @@ func TestStoreBlocked(t *testing.T) {
 			path := filepath.Join(h.Dir, "custody.db")
 			away := c.put(t, path)
 			id := host.NewRunID(storetest.Start())
-			run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
+			run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
 			must(t, err)
 			run.Ship(t.Context())
 			events := storetest.Events(40)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -35,7 +37,7 @@ func homeOf(t *testing.T, tenant, dsn string) *host.Host {
 // recordFor makes a run of the home's tenant.
 func recordFor(t *testing.T, h *host.Host, id string, n int) error {
 	t.Helper()
-	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tenant: h.Config().Tenant, Tier: "none"},
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tenant: h.Config().Tenant, Tier: "none"},
 		Redactor: redact.New([]byte("0123456789abcdef0123456789abcdef"))})
 	if err != nil {
 		t.Fatal(err)
@@ -87,10 +89,10 @@ func TestOfAnotherTenant(t *testing.T) {
 		if err == nil {
 			_, err = p.Verify(proof.Trust{Keys: key})
 		}
-		if !errors.Is(err, proof.ErrPending) { // no log of this host's knows it
+		if !errors.Is(err, verdict.ErrPending) { // no log of this host's knows it
 			t.Errorf("%s: proof: %v", id, err)
 		}
-		if _, err := mine.Proofs().OfRecord(t.Context(), "beta", id, 15); !errors.Is(err, proof.ErrNoEvidence) {
+		if _, err := mine.Proofs().OfRecord(t.Context(), "beta", id, 15); !errors.Is(err, verdict.ErrNoEvidence) {
 			t.Errorf("%s: a record that the run has not: %v", id, err)
 		}
 		var unknown *host.NotEnrolledError

@@ -13,6 +13,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/sandbox"
@@ -113,7 +114,7 @@ func (rc recovery) recover(ctx context.Context, run string) (bool, error) {
 	// Do not wait here for a full disk: the next start does what is left.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	log, _, err := wal.Recover(ctx, dir, wal.Options{Run: run, Sealer: proof.NewSealer(key, facts), OnStall: cancel})
+	log, _, err := wal.Recover(ctx, dir, wal.Options{Run: run, Sealer: statement.NewSealer(key, facts), OnStall: cancel})
 	if errors.Is(err, wal.ErrFinished) {
 		return false, nil
 	}

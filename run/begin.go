@@ -6,8 +6,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof/statement"
+
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
@@ -127,7 +128,7 @@ func (j *Job) facts(c tier.Choice) audit.Lifecycle {
 func (j *Job) openRecord(ctx context.Context, facts audit.Lifecycle) (err error) {
 	o := host.RunOptions{
 		ID: j.id, Mode: wal.Mode(j.o.Project.Record.Mode), Redactor: j.messages.redactor,
-		Facts: proof.Facts{
+		Facts: statement.Facts{
 			Tenant: facts.Tenant, PolicyDigest: facts.PolicyDigest, RulesetDigest: facts.RulesetDigest, TemplateDigest: facts.TemplateDigest, Tier: facts.Tier,
 		},
 		OnStall: j.freezer.stalled, OnResume: j.freezer.resumed, Sighted: j.sighted, Posted: j.posted(),

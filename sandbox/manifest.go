@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/guest/channel"
 )
 
@@ -19,7 +19,7 @@ type manifest struct {
 	recorder  Recorder
 	direction string
 	dir       string
-	tree      proof.CopyTree // over the files as the record has them, masked
+	tree      merkle.CopyTree // over the files as the record has them, masked
 }
 
 func newManifest(r Recorder, direction, dir string) *manifest {

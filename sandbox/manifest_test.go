@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/redact"
 )
 
@@ -81,7 +81,7 @@ func TestManifest(t *testing.T) {
 			if err := m.end(t.Context(), c.err); !errors.Is(err, c.err) {
 				t.Errorf("the copy's error %v became %v", c.err, err)
 			}
-			var tree proof.CopyTree
+			var tree merkle.CopyTree
 			for i, r := range log.records[:c.lists] {
 				if r.Copy.Op != audit.CopyList || r.Copy.First != int64(3*i) || r.Observer != audit.Host {
 					t.Errorf("list %d is %+v", i, r.Copy)

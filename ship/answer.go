@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
 // The number of questions that are answered concurrently. Others wait in the connection, or are asked again.
@@ -103,7 +103,7 @@ func (w *answering) add(h Held) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next.Held = append(w.next.Held, heldJSON{Index: h.Index, First: h.First, Last: h.Last, Count: h.Count,
-		Root: proof.Hash(h.Root), Manifest: proof.Hash(h.Manifest)})
+		Root: merkle.Hash(h.Root), Manifest: merkle.Hash(h.Manifest)})
 	if len(w.next.Held) < heldPerAnswer {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
 // A question goes to custody.v1.ask.<tenant> and any one ingester answers it with a row of messages, numbered from 0
@@ -28,12 +28,12 @@ type answer struct {
 }
 
 type heldJSON struct {
-	Index    uint64     `json:"index"`
-	First    uint64     `json:"first"`
-	Last     uint64     `json:"last"`
-	Count    uint64     `json:"count"`
-	Root     proof.Hash `json:"root"`
-	Manifest proof.Hash `json:"manifest"`
+	Index    uint64      `json:"index"`
+	First    uint64      `json:"first"`
+	Last     uint64      `json:"last"`
+	Count    uint64      `json:"count"`
+	Root     merkle.Hash `json:"root"`
+	Manifest merkle.Hash `json:"manifest"`
 }
 
 const (

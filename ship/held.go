@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/store"
 )
 
@@ -70,12 +70,12 @@ func owns(ctx context.Context, s Store, tenant, run string) (bool, error) {
 
 // heldRows computes the root of each segment in chain from its records, in one pass.
 func heldRows(ctx context.Context, s Store, tenant, run string, chain []store.Manifest, found func(Held) error) error {
-	var tree proof.Tree
+	var tree merkle.Tree
 	var count uint64
 	next := func() error {
 		h := heldOf(chain[0])
 		h.Root, h.Count = tree.Root(), count
-		chain, tree, count = chain[1:], proof.Tree{}, 0
+		chain, tree, count = chain[1:], merkle.Tree{}, 0
 		return found(h)
 	}
 	after := uint64(0)

@@ -6,7 +6,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/store"
 )
 
@@ -44,7 +45,7 @@ func checkManifest(seg store.Segment, keys note.Verifiers) error {
 	if m.Count > 0 && (m.First != seg.First || m.Last != seg.Last) {
 		return fmt.Errorf("its manifest signs seq %d to %d", m.First, m.Last)
 	}
-	var tree proof.Tree
+	var tree merkle.Tree
 	for _, f := range seg.Frames {
 		tree.Append(f.Leaf())
 	}
@@ -54,23 +55,23 @@ func checkManifest(seg store.Segment, keys note.Verifiers) error {
 	return nil
 }
 
-func openManifest(seg store.Segment, keys note.Verifiers) (proof.Manifest, error) {
+func openManifest(seg store.Segment, keys note.Verifiers) (statement.Manifest, error) {
 	if keys == nil {
 		_, err := note.Open(seg.Manifest, note.VerifierList())
 		var open *note.UnverifiedNoteError
 		if !errors.As(err, &open) {
-			return proof.Manifest{}, err
+			return statement.Manifest{}, err
 		}
-		return proof.ParseManifest(open.Note.Text)
+		return statement.ParseManifest(open.Note.Text)
 	}
 	n, err := note.Open(seg.Manifest, keys)
 	if err != nil {
-		return proof.Manifest{}, err
+		return statement.Manifest{}, err
 	}
 	if !signedBy(n, seg.Host) {
-		return proof.Manifest{}, fmt.Errorf("host %q did not sign it", seg.Host)
+		return statement.Manifest{}, fmt.Errorf("host %q did not sign it", seg.Host)
 	}
-	return proof.ParseManifest(n.Text)
+	return statement.ParseManifest(n.Text)
 }
 
 func signedBy(n *note.Note, host string) bool {

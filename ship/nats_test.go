@@ -17,7 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/store"
 	"github.com/custody-project/custody/store/sqlite"
@@ -223,7 +224,7 @@ func sealedRun(t testing.TB, signer note.Signer, tenant, host, run string, n, si
 
 func sealFrames(t testing.TB, signer note.Signer, tenant, host, run string, frames []store.Frame, size int) []store.Segment {
 	t.Helper()
-	sealer := proof.NewSealer(signer, proof.Facts{Tier: "qemu-tcg"})
+	sealer := statement.NewSealer(signer, statement.Facts{Tier: "qemu-tcg"})
 	segs := storetest.Segments(run, frames, size)
 	var prev []byte
 	for i := range segs {
@@ -244,13 +245,13 @@ func sealFrames(t testing.TB, signer note.Signer, tenant, host, run string, fram
 			t.Fatal(err)
 		}
 		s.Manifest, prev = manifest, manifest
-		s.Root = proof.Root(hashes(ws.Leaves))
+		s.Root = merkle.Root(hashes(ws.Leaves))
 	}
 	return segs
 }
 
-func hashes(leaves [][32]byte) []proof.Hash {
-	all := make([]proof.Hash, len(leaves))
+func hashes(leaves [][32]byte) []merkle.Hash {
+	all := make([]merkle.Hash, len(leaves))
 	for i, l := range leaves {
 		all[i] = l
 	}

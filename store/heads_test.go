@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/store"
 	"github.com/custody-project/custody/store/storetest"
 )
@@ -53,7 +53,7 @@ func TestErasedWithoutTime(t *testing.T) {
 
 // TestManifestsTime: the time stands where package proof writes it.
 func TestManifestsTime(t *testing.T) {
-	line, err := json.Marshal(proof.Manifest{Run: "r-1", SealedAt: storetest.Start()})
+	line, err := json.Marshal(statement.Manifest{Run: "r-1", SealedAt: storetest.Start()})
 	if err != nil {
 		t.Fatal(err)
 	}

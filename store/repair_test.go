@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/store"
 	"github.com/custody-project/custody/store/storetest"
 )
@@ -12,9 +12,9 @@ import (
 // TestRootOf compares with the tree that manifests are made with.
 func TestRootOf(t *testing.T) {
 	frames := storetest.Frames("r-1", storetest.Events(70))
-	var leaves []proof.Hash
+	var leaves []merkle.Hash
 	for n := range frames {
-		if got, want := store.RootOf(frames[:n]), proof.Root(leaves); got != [32]byte(want) {
+		if got, want := store.RootOf(frames[:n]), merkle.Root(leaves); got != [32]byte(want) {
 			t.Fatalf("root of %d frames is %x, want %x", n, got, want)
 		}
 		leaves = append(leaves, frames[n].Leaf())

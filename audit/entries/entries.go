@@ -13,7 +13,8 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -32,8 +33,8 @@ var (
 // Conflict is an entry that cannot stand where it does. Err is one of the errors above.
 type Conflict struct {
 	Index uint64
-	Leaf  proof.Leaf // zero with ErrUnknown
-	First uint64     // with ErrTwice and ErrAgain: the entry before it
+	Leaf  statement.Leaf // zero with ErrUnknown
+	First uint64         // with ErrTwice and ErrAgain: the entry before it
 	Err   error
 }
 
@@ -161,8 +162,8 @@ func (t *Tx) Clear() error {
 }
 
 // Find returns the first entry about the same subject as l, and its contents.
-func (t *Tx) Find(l proof.Leaf) (index uint64, digest proof.Hash, found bool, err error) {
-	if l.Of == proof.OfRotation { // it does not name the key
+func (t *Tx) Find(l statement.Leaf) (index uint64, digest merkle.Hash, found bool, err error) {
+	if l.Of == statement.OfRotation { // it does not name the key
 		return 0, digest, false, nil
 	}
 	var raw []byte
@@ -177,17 +178,17 @@ func (t *Tx) Find(l proof.Leaf) (index uint64, digest proof.Hash, found bool, er
 	if err != nil {
 		return 0, digest, false, fmt.Errorf("index of the log's entries: %w", err)
 	}
-	return uint64(at), proof.Hash(raw), true, nil
+	return uint64(at), merkle.Hash(raw), true, nil
 }
 
 // Take enters what the entry at index says, and returns what is wrong with it; nil if nothing is. The first entry about a thing
 // stays the one that Find returns.
 func (t *Tx) Take(index uint64, entry []byte) (*Conflict, error) {
-	l, err := proof.ParseLeaf(entry)
+	l, err := statement.ParseLeaf(entry)
 	switch {
 	case err != nil:
 		return &Conflict{Index: index, Err: ErrUnknown}, nil
-	case l.Of == proof.OfRotation:
+	case l.Of == statement.OfRotation:
 		return nil, nil
 	}
 	first, digest, found, err := t.Find(l)
@@ -202,7 +203,7 @@ func (t *Tx) Take(index uint64, entry []byte) (*Conflict, error) {
 	if _, err := t.tx.ExecContext(t.ctx, "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", l.Of, l.Run, int64(l.N), l.Digest[:], int64(index)); err != nil {
 		return nil, fmt.Errorf("index of the log's entries: %w", err)
 	}
-	if l.Of != proof.OfManifest || l.N == 0 {
+	if l.Of != statement.OfManifest || l.N == 0 {
 		return nil, nil
 	}
 	before := l

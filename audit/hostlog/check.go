@@ -11,7 +11,7 @@ import (
 	"github.com/transparency-dev/merkle/rfc6962"
 	"github.com/transparency-dev/tessera/api/layout"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
 // Check computes the tree from the entries and compares it with every tile, with each stored checkpoint and with the
@@ -50,7 +50,7 @@ func (r *Reader) Check(ctx context.Context) error {
 
 // claim is a root that is stated for a size.
 type claim struct {
-	root proof.Hash
+	root merkle.Hash
 	who  string
 	err  error // if it is not so
 }
@@ -127,7 +127,7 @@ func (c *checker) add(ctx context.Context, at uint64, entry []byte) error {
 // rest compares the tiles that are not full.
 func (c *checker) rest(ctx context.Context) error {
 	for level, hashes := range c.edge {
-		if n := len(hashes) / len(proof.Hash{}); n > 0 {
+		if n := len(hashes) / len(merkle.Hash{}); n > 0 {
 			if err := c.tile(ctx, uint64(level), c.size>>(8*(level+1)), uint8(n)); err != nil {
 				return err
 			}
@@ -150,9 +150,9 @@ func (c *checker) tile(ctx context.Context, level, index uint64, p uint8) error 
 	if level > 0 {
 		return nil
 	}
-	for i := 0; i < len(have); i += len(proof.Hash{}) {
-		if !bytes.Equal(have[i:i+len(proof.Hash{})], c.edge[0][i:i+len(proof.Hash{})]) {
-			c.leaf = fmt.Errorf("%w: entry %d is not the one in the tree", ErrEntriesAltered, index*layout.TileWidth+uint64(i/len(proof.Hash{})))
+	for i := 0; i < len(have); i += len(merkle.Hash{}) {
+		if !bytes.Equal(have[i:i+len(merkle.Hash{})], c.edge[0][i:i+len(merkle.Hash{})]) {
+			c.leaf = fmt.Errorf("%w: entry %d is not the one in the tree", ErrEntriesAltered, index*layout.TileWidth+uint64(i/len(merkle.Hash{})))
 			return nil
 		}
 	}
@@ -173,7 +173,7 @@ func (c *checker) compare(ctx context.Context, size uint64) error {
 		}
 	}
 	for _, cl := range claims {
-		if cl.root != proof.Hash(root) {
+		if cl.root != merkle.Hash(root) {
 			return c.blame(ctx, size, root, cl)
 		}
 	}
@@ -201,7 +201,7 @@ func (c *checker) blame(ctx context.Context, size uint64, root []byte, cl claim)
 
 // fold returns the root of the complete subtree over the hashes of a full tile.
 func fold(hashes []byte) []byte {
-	for n := len(proof.Hash{}); len(hashes) > n; {
+	for n := len(merkle.Hash{}); len(hashes) > n; {
 		var up []byte
 		for i := 0; i < len(hashes); i += 2 * n {
 			up = append(up, rfc6962.DefaultHasher.HashChildren(hashes[i:i+n], hashes[i+n:i+2*n])...)

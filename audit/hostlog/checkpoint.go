@@ -8,7 +8,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -16,7 +17,7 @@ import (
 type Checkpoint struct {
 	Note []byte // signed; empty if there is none yet
 	Size uint64
-	Root proof.Hash
+	Root merkle.Hash
 }
 
 func (c Checkpoint) tree() tree { return tree{Size: c.Size, Root: c.Root} }
@@ -45,7 +46,7 @@ func (k keys) open(signed []byte) (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("%w: %w", ErrForged, err)
 	}
-	c, err := proof.ParseCheckpoint(n.Text)
+	c, err := statement.ParseCheckpoint(n.Text)
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("%w: %w", ErrForged, err)
 	}
@@ -84,7 +85,7 @@ type onlyEmpty struct{ note.Signer }
 
 // Sign implements note.Signer.
 func (s onlyEmpty) Sign(text []byte) ([]byte, error) {
-	if c, err := proof.ParseCheckpoint(string(text)); err != nil || c.Size != 0 {
+	if c, err := statement.ParseCheckpoint(string(text)); err != nil || c.Size != 0 {
 		return nil, errors.New("publication is not Tessera's here")
 	}
 	return s.Signer.Sign(text)

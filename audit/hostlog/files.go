@@ -18,14 +18,14 @@ import (
 	"github.com/transparency-dev/tessera/api/layout"
 	"github.com/transparency-dev/tessera/client"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/internal/regular"
 )
 
 // tree is a size and the root of that many entries.
 type tree struct {
 	Size uint64
-	Root proof.Hash
+	Root merkle.Hash
 }
 
 // files reads the log's directory.
@@ -45,17 +45,17 @@ func (f files) state() (tree, error) {
 		Size uint64 `json:"size"`
 		Root []byte `json:"root"`
 	}
-	if err := json.Unmarshal(raw, &s); err != nil || len(s.Root) != len(proof.Hash{}) {
+	if err := json.Unmarshal(raw, &s); err != nil || len(s.Root) != len(merkle.Hash{}) {
 		return tree{}, fmt.Errorf("%w: .state/treeState is not readable", ErrTilesAltered)
 	}
-	return tree{Size: s.Size, Root: proof.Hash(s.Root)}, nil
+	return tree{Size: s.Size, Root: merkle.Hash(s.Root)}, nil
 }
 
 // tile returns the first p hashes of a tile, all 256 if p is 0. It implements client.TileFetcherFunc.
 func (f files) tile(_ context.Context, level, index uint64, p uint8) ([]byte, error) {
 	want := width(p)
 	raw, err := f.wide(func(p uint8) string { return layout.TilePath(level, index, p) }, p, func(raw []byte, w int) error {
-		if len(raw) != w*len(proof.Hash{}) {
+		if len(raw) != w*len(merkle.Hash{}) {
 			return ErrTilesAltered
 		}
 		return nil
@@ -63,7 +63,7 @@ func (f files) tile(_ context.Context, level, index uint64, p uint8) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	return raw[:want*len(proof.Hash{})], nil
+	return raw[:want*len(merkle.Hash{})], nil
 }
 
 // bundle returns the first p entries of a bundle, all 256 if p is 0.
@@ -173,25 +173,25 @@ func (f files) consistency(ctx context.Context, from, to uint64) ([][]byte, erro
 }
 
 // root computes the root of the first size entries from the tiles at their edge.
-func (f files) root(ctx context.Context, size uint64) (proof.Hash, error) {
+func (f files) root(ctx context.Context, size uint64) (merkle.Hash, error) {
 	if size == 0 {
-		return proof.Hash(rfc6962.DefaultHasher.EmptyRoot()), nil
+		return merkle.Hash(rfc6962.DefaultHasher.EmptyRoot()), nil
 	}
 	nodes, err := f.nodes(func(tile client.TileFetcherFunc) ([][]byte, error) {
 		return client.FetchRangeNodes(ctx, size, tile)
 	})
 	if err != nil {
-		return proof.Hash{}, err
+		return merkle.Hash{}, err
 	}
 	r, err := (&compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}).NewRange(0, size, nodes)
 	if err != nil {
-		return proof.Hash{}, err
+		return merkle.Hash{}, err
 	}
 	root, err := r.GetRootHash(nil)
 	if err != nil {
-		return proof.Hash{}, err
+		return merkle.Hash{}, err
 	}
-	return proof.Hash(root), nil
+	return merkle.Hash(root), nil
 }
 
 // checkEdge reports whether the next entry can stand behind what is on disk: the tiles at the
@@ -222,7 +222,7 @@ func (f files) checkEdge(ctx context.Context, t tree) error {
 // compareLeaves holds entries, of which the first has that index, against their hashes in a tile.
 func compareLeaves(first uint64, entries [][]byte, hashes []byte) error {
 	for i, e := range entries {
-		if n := len(proof.Hash{}); !bytes.Equal(rfc6962.DefaultHasher.HashLeaf(e), hashes[i*n:(i+1)*n]) {
+		if n := len(merkle.Hash{}); !bytes.Equal(rfc6962.DefaultHasher.HashLeaf(e), hashes[i*n:(i+1)*n]) {
 			return fmt.Errorf("%w: entry %d is not the one in the tree", ErrEntriesAltered, first+uint64(i))
 		}
 	}

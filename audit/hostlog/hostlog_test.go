@@ -17,7 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
 // key is a signer with its verifier.
@@ -132,13 +132,13 @@ func newOracle(t testing.TB, entries [][]byte) *oracle {
 	return o
 }
 
-func (o *oracle) root(t testing.TB, size int64) proof.Hash {
+func (o *oracle) root(t testing.TB, size int64) merkle.Hash {
 	t.Helper()
 	h, err := tlog.TreeHash(size, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return proof.Hash(h)
+	return merkle.Hash(h)
 }
 
 // TestOracle holds everything a Reader says against the oracle, across the sizes where tiles fill up.
@@ -211,7 +211,7 @@ func checkProofs(t *testing.T, r *Reader, o *oracle, size uint64, entries [][]by
 	}
 }
 
-func tlogPath(path []proof.Hash) []tlog.Hash {
+func tlogPath(path []merkle.Hash) []tlog.Hash {
 	out := make([]tlog.Hash, len(path))
 	for i, h := range path {
 		out[i] = tlog.Hash(h)

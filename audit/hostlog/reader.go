@@ -15,6 +15,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -81,7 +83,7 @@ func Unchecked(data []byte) (all []Checkpoint) {
 	notes, _ := splitNotes(data)
 	for _, signed := range notes {
 		text, _, _ := strings.Cut(string(signed), "\n\n")
-		if c, err := proof.ParseCheckpoint(text + "\n"); err == nil {
+		if c, err := statement.ParseCheckpoint(text + "\n"); err == nil {
 			all = append(all, Checkpoint{Note: signed, Size: c.Size, Root: c.Root})
 		}
 	}
@@ -121,7 +123,7 @@ func (r *Reader) Index(ctx context.Context, entry []byte) (uint64, error) {
 
 // Inclusion returns the audit path of the entry at index in the tree of that size, from the
 // leaf up (RFC 6962, section 2.1.1).
-func (r *Reader) Inclusion(ctx context.Context, index, size uint64) ([]proof.Hash, error) {
+func (r *Reader) Inclusion(ctx context.Context, index, size uint64) ([]merkle.Hash, error) {
 	if index >= size {
 		return nil, fmt.Errorf("%w: entry %d in a tree of %d", ErrNotFound, index, size)
 	}
@@ -131,7 +133,7 @@ func (r *Reader) Inclusion(ctx context.Context, index, size uint64) ([]proof.Has
 
 // Consistency returns the proof that the tree of size to continues that of size from (RFC 6962,
 // section 2.1.2). It is empty if from is 0 or to.
-func (r *Reader) Consistency(ctx context.Context, from, to uint64) ([]proof.Hash, error) {
+func (r *Reader) Consistency(ctx context.Context, from, to uint64) ([]merkle.Hash, error) {
 	if from > to {
 		return nil, fmt.Errorf("a tree of %d entries does not continue one of %d", to, from)
 	}
@@ -142,10 +144,10 @@ func (r *Reader) Consistency(ctx context.Context, from, to uint64) ([]proof.Hash
 	return hashes(path), err
 }
 
-func hashes(path [][]byte) []proof.Hash {
-	all := make([]proof.Hash, len(path))
+func hashes(path [][]byte) []merkle.Hash {
+	all := make([]merkle.Hash, len(path))
 	for i, h := range path {
-		all[i] = proof.Hash(h)
+		all[i] = merkle.Hash(h)
 	}
 	return all
 }

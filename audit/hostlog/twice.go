@@ -9,7 +9,8 @@ import (
 	"slices"
 
 	"github.com/custody-project/custody/audit/entries"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // indexed is the index of the log's entries in DIR.entries, with which a second history of a run is refused. It is
@@ -26,14 +27,14 @@ func indexPath(dir string) string { return dir + ".entries" }
 // reached is the note in the index of how many entries it has, and of the hash of the last one.
 const reached = "reached"
 
-func marshalReached(size uint64, last proof.Hash) []byte {
+func marshalReached(size uint64, last merkle.Hash) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, size), last[:]...)
 }
 
 // find returns the place of an entry that says the same as entry. The error is ErrTwice if one says
 // something else of the same run and segment, or of the same erased record.
 func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index uint64, found bool, err error) {
-	l, err := proof.ParseLeaf(entry)
+	l, err := statement.ParseLeaf(entry)
 	if err != nil {
 		return 0, false, nil // no entry of a run
 	}
@@ -46,7 +47,7 @@ func (x *indexed) find(ctx context.Context, size uint64, entry []byte) (index ui
 		if err := x.catchUp(ctx, tx, size); err != nil {
 			return err
 		}
-		var digest proof.Hash
+		var digest merkle.Hash
 		if index, digest, found, err = tx.Find(l); err != nil || !found || digest == l.Digest {
 			return err
 		}
@@ -76,7 +77,7 @@ func (x *indexed) catchUp(ctx context.Context, tx *entries.Tx, size uint64) erro
 	if err != nil || from == size {
 		return err
 	}
-	at, last := from, proof.Hash{}
+	at, last := from, merkle.Hash{}
 	for entry, err := range x.files.entries(ctx, from, size) {
 		if err != nil {
 			return err
@@ -84,7 +85,7 @@ func (x *indexed) catchUp(ctx context.Context, tx *entries.Tx, size uint64) erro
 		if err := x.take(tx, at, entry); err != nil {
 			return err
 		}
-		at, last = at+1, proof.LogHash(entry)
+		at, last = at+1, statement.LogHash(entry)
 	}
 	return tx.Keep(reached, marshalReached(size, last))
 }
@@ -95,11 +96,11 @@ func (x *indexed) from(ctx context.Context, tx *entries.Tx, size uint64) (uint64
 	if err != nil || len(note) == 0 {
 		return 0, err
 	}
-	if len(note) == 8+len(proof.Hash{}) {
+	if len(note) == 8+len(merkle.Hash{}) {
 		n := binary.BigEndian.Uint64(note)
 		if n > 0 && n <= size {
 			for entry, err := range x.files.entries(ctx, n-1, n) {
-				if hash := proof.LogHash(entry); err != nil || bytes.Equal(hash[:], note[8:]) {
+				if hash := statement.LogHash(entry); err != nil || bytes.Equal(hash[:], note[8:]) {
 					return n, err
 				}
 			}
@@ -126,7 +127,7 @@ func (x *indexed) added(ctx context.Context, index uint64, entry []byte) error {
 		if err := x.take(tx, index, entry); err != nil {
 			return err
 		}
-		return tx.Keep(reached, marshalReached(index+1, proof.LogHash(entry)))
+		return tx.Keep(reached, marshalReached(index+1, statement.LogHash(entry)))
 	})
 }
 
@@ -150,7 +151,7 @@ func (r *Reader) Twice(ctx context.Context) ([]*entries.Conflict, error) {
 	}
 	type entry struct {
 		at     uint64
-		digest proof.Hash
+		digest merkle.Hash
 	}
 	first := map[about]entry{}
 	var all []*entries.Conflict
@@ -159,8 +160,8 @@ func (r *Reader) Twice(ctx context.Context) ([]*entries.Conflict, error) {
 		if err != nil {
 			return all, err
 		}
-		l, err := proof.ParseLeaf(e)
-		if err == nil && l.Of != proof.OfRotation {
+		l, err := statement.ParseLeaf(e)
+		if err == nil && l.Of != statement.OfRotation {
 			key := about{l.Of, l.Run, l.N}
 			if before, ok := first[key]; !ok {
 				first[key] = entry{at, l.Digest}

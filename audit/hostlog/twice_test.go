@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit/entries"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // twiceOf opens a log whose warnings are kept.
@@ -47,32 +48,32 @@ func wantTwice(t *testing.T, l *Log, entry []byte) {
 func TestTwice(t *testing.T) {
 	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
 	l, warned := twiceOf(t, dir, k)
-	one, other := proof.Hash{1}, proof.Hash{2}
+	one, other := merkle.Hash{1}, merkle.Hash{2}
 	for i := range uint64(300) { // more than a tile
-		wantIndex(t, l, proof.ManifestLeaf("r-a", i, one), i)
+		wantIndex(t, l, statement.ManifestLeaf("r-a", i, one), i)
 	}
-	wantIndex(t, l, proof.ErasureLeaf("r-a", 7, one), 300)
-	wantIndex(t, l, proof.ManifestLeaf("r-b", 0, one), 301)
-	wantIndex(t, l, proof.RotationLeaf(one), 302)
-	wantIndex(t, l, proof.RotationLeaf(other), 303)
+	wantIndex(t, l, statement.ErasureLeaf("r-a", 7, one), 300)
+	wantIndex(t, l, statement.ManifestLeaf("r-b", 0, one), 301)
+	wantIndex(t, l, statement.RotationLeaf(one), 302)
+	wantIndex(t, l, statement.RotationLeaf(other), 303)
 	if _, err := l.Publish(t.Context(), 303); err != nil {
 		t.Fatal(err)
 	}
 	refuses := func(t *testing.T, l *Log) {
 		t.Helper()
 		for _, i := range []uint64{0, 255, 256, 299} {
-			wantTwice(t, l, proof.ManifestLeaf("r-a", i, other))
-			wantIndex(t, l, proof.ManifestLeaf("r-a", i, one), i) // what a process that died may try again
+			wantTwice(t, l, statement.ManifestLeaf("r-a", i, other))
+			wantIndex(t, l, statement.ManifestLeaf("r-a", i, one), i) // what a process that died may try again
 		}
-		wantTwice(t, l, proof.ErasureLeaf("r-a", 7, other))
-		wantIndex(t, l, proof.ErasureLeaf("r-a", 7, one), 300)
+		wantTwice(t, l, statement.ErasureLeaf("r-a", 7, other))
+		wantIndex(t, l, statement.ErasureLeaf("r-a", 7, one), 300)
 	}
 	t.Run("same process", func(t *testing.T) { refuses(t, l) })
 	t.Run("second writer", func(t *testing.T) {
 		second, _ := twiceOf(t, dir, k)
 		refuses(t, second)
-		wantIndex(t, second, proof.ManifestLeaf("r-b", 1, one), 304)
-		wantTwice(t, l, proof.ManifestLeaf("r-b", 1, other))
+		wantIndex(t, second, statement.ManifestLeaf("r-b", 1, one), 304)
+		wantTwice(t, l, statement.ManifestLeaf("r-b", 1, other))
 	})
 	path := indexPath(dir)
 	for title, change := range map[string]func() error{
@@ -85,7 +86,7 @@ func TestTwice(t *testing.T) {
 				return err
 			}
 			return errors.Join(x.Do(t.Context(), func(tx *entries.Tx) error {
-				return errors.Join(tx.Clear(), tx.Keep(reached, marshalReached(300, proof.Hash{9})))
+				return errors.Join(tx.Clear(), tx.Keep(reached, marshalReached(300, merkle.Hash{9})))
 			}), x.Close())
 		},
 		"index ahead of the log": func() error {
@@ -94,8 +95,8 @@ func TestTwice(t *testing.T) {
 				return err
 			}
 			return errors.Join(x.Do(t.Context(), func(tx *entries.Tx) error {
-				_, err := tx.Take(999, proof.ManifestLeaf("r-c", 0, other))
-				return errors.Join(err, tx.Keep(reached, marshalReached(1000, proof.Hash{9})))
+				_, err := tx.Take(999, statement.ManifestLeaf("r-c", 0, other))
+				return errors.Join(err, tx.Keep(reached, marshalReached(1000, merkle.Hash{9})))
 			}), x.Close())
 		},
 	} {
@@ -120,12 +121,12 @@ func TestTwice(t *testing.T) {
 func TestTwiceIsThere(t *testing.T) {
 	dir, k := tempDir(t)+"/log", newKey(t, "custody-test")
 	l, _ := twiceOf(t, dir, k)
-	wantIndex(t, l, proof.ManifestLeaf("r-a", 0, proof.Hash{1}), 0)
+	wantIndex(t, l, statement.ManifestLeaf("r-a", 0, merkle.Hash{1}), 0)
 	// An attacker who controls the host does not need this program's permission.
 	if err := l.append.lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.integrate(t.Context(), proof.ManifestLeaf("r-a", 0, proof.Hash{2})); err != nil {
+	if _, err := l.integrate(t.Context(), statement.ManifestLeaf("r-a", 0, merkle.Hash{2})); err != nil {
 		t.Fatal(err)
 	}
 	l.append.unlock()
@@ -147,7 +148,7 @@ func TestTwiceIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, warned := twiceOf(t, dir, k)
-	wantIndex(t, second, proof.ManifestLeaf("r-a", 1, proof.Hash{1}), 2)
+	wantIndex(t, second, statement.ManifestLeaf("r-a", 1, merkle.Hash{1}), 2)
 	if fmt.Sprint(*warned) == "[]" || !strings.Contains((*warned)[0], "r-a 0") {
 		t.Errorf("warned: %s", *warned)
 	}

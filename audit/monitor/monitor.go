@@ -24,7 +24,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/entries"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // Alarm is something that a log of an honest host does not do.
@@ -179,12 +180,12 @@ func raise(tx *entries.Tx, found []Alarm) (all []Alarm, err error) {
 }
 
 // open reads a checkpoint that a key of the log signed.
-func (m *Monitor) open(signed []byte) (proof.Checkpoint, error) {
+func (m *Monitor) open(signed []byte) (statement.Checkpoint, error) {
 	n, err := note.Open(signed, m.keys)
 	if err != nil {
-		return proof.Checkpoint{}, err
+		return statement.Checkpoint{}, err
 	}
-	c, err := proof.ParseCheckpoint(n.Text)
+	c, err := statement.ParseCheckpoint(n.Text)
 	if err == nil && c.Origin != m.origin {
 		err = fmt.Errorf("it is of the log %.80q", c.Origin)
 	}
@@ -205,7 +206,7 @@ func (m *Monitor) advance(ctx context.Context, tx *entries.Tx, signed []byte, r 
 	if err != nil {
 		return nil, err
 	}
-	var kept proof.Checkpoint
+	var kept statement.Checkpoint
 	if len(text) > 0 {
 		if kept, err = m.open(text); err != nil {
 			return nil, fmt.Errorf("the checkpoint that was kept: %w", err)
@@ -251,7 +252,7 @@ func name(err error) string {
 }
 
 // read takes the entries from one size to another into the index, and returns the root of all.
-func (m *Monitor) read(ctx context.Context, tx *entries.Tx, from, to uint64) (root proof.Hash, conflicts []*entries.Conflict, err error) {
+func (m *Monitor) read(ctx context.Context, tx *entries.Tx, from, to uint64) (root merkle.Hash, conflicts []*entries.Conflict, err error) {
 	tree, err := keptTree(tx, from)
 	if err != nil {
 		return root, nil, err
@@ -279,7 +280,7 @@ func (m *Monitor) read(ctx context.Context, tx *entries.Tx, from, to uint64) (ro
 			return root, nil, err
 		}
 	}
-	return proof.Hash(sum), conflicts, tx.Keep(keptRange, slices.Concat(tree.Hashes()...))
+	return merkle.Hash(sum), conflicts, tx.Keep(keptRange, slices.Concat(tree.Hashes()...))
 }
 
 // keptTree is the tree of the entries that were read before.
@@ -292,7 +293,7 @@ func keptTree(tx *entries.Tx, size uint64) (*compact.Range, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := len(proof.Hash{})
+	n := len(merkle.Hash{})
 	if len(text) != n*bits.OnesCount64(size) {
 		return nil, errors.New("the tree that was kept is not of the checkpoint's size")
 	}

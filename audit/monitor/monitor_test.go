@@ -23,7 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/hostlog"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/witness"
 )
 
@@ -84,7 +85,7 @@ func (h *host) force(t testing.TB, entry []byte) {
 }
 
 func manifest(run string, segment uint64, content byte) []byte {
-	return proof.ManifestLeaf(run, segment, proof.Hash{content})
+	return statement.ManifestLeaf(run, segment, merkle.Hash{content})
 }
 
 // watch opens a monitor of a source, with a state of its own or an old one.
@@ -131,7 +132,7 @@ func TestMonitor(t *testing.T) {
 			for i := range uint64(260) {
 				first = append(first, manifest("r-a", i, 1))
 			}
-			first = append(first, manifest("r-b", 0, 1), proof.ErasureLeaf("r-a", 4, proof.Hash{1}), proof.RotationLeaf(proof.Hash{1}))
+			first = append(first, manifest("r-b", 0, 1), statement.ErasureLeaf("r-a", 4, merkle.Hash{1}), statement.RotationLeaf(merkle.Hash{1}))
 			check(t, h.add(t, first...))
 			state := filepath.Join(t.TempDir(), "state")
 			m := h.watch(t, h.source(t, way), state)
@@ -157,10 +158,10 @@ func TestMonitor(t *testing.T) {
 				t.Errorf("it says %s", r)
 			}
 			h.force(t, manifest("r-d", 1, 1))
-			h.force(t, proof.ErasureLeaf("r-a", 4, proof.Hash{2}))
+			h.force(t, statement.ErasureLeaf("r-a", 4, merkle.Hash{2}))
 			h.force(t, []byte("something else"))
 			h.force(t, manifest("r-b", 0, 1)) // so that it seems to be younger than it is
-			h.force(t, proof.RotationLeaf(proof.Hash{1}))
+			h.force(t, statement.RotationLeaf(merkle.Hash{1}))
 			check(t, h.add(t, manifest("r-c", 1, 1)))
 			r, err = m.Check(t.Context())
 			wantNames(t, r, err, Twice, Order, Twice, Unknown, Again)
@@ -227,7 +228,7 @@ func TestViews(t *testing.T) {
 	other.signer, other.key = h.signer, h.key
 	check(t, h.add(t, manifest("r-a", 0, 1), manifest("r-a", 1, 1)))
 	check(t, other.add(t, manifest("r-a", 0, 1), manifest("r-a", 1, 2)))
-	var shown []proof.Checkpoint
+	var shown []statement.Checkpoint
 	for _, h := range []*host{h, other} {
 		m := h.watch(t, h.source(t, "directory"), filepath.Join(t.TempDir(), "state"))
 		for range 2 { // the second time there is nothing new
@@ -363,9 +364,9 @@ func TestAlarmKept(t *testing.T) {
 	db, err := sql.Open("sqlite", state)
 	check(t, err)
 	t.Cleanup(func() { check(t, db.Close()) })
-	exec := func(statement string) {
+	exec := func(stated string) {
 		t.Helper()
-		_, err := db.ExecContext(t.Context(), statement)
+		_, err := db.ExecContext(t.Context(), stated)
 		check(t, err)
 	}
 	exec("CREATE TRIGGER ended BEFORE INSERT ON notes WHEN new.name = 'alarms' BEGIN SELECT RAISE(ABORT, 'ended'); END")

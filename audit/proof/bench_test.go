@@ -14,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -21,7 +22,7 @@ import (
 func busyRun(b *testing.B, k key, n int) (dir string, size int64) {
 	b.Helper()
 	dir = filepath.Join(b.TempDir(), "r-busy")
-	l, err := wal.Create(dir, wal.Options{Run: "r-busy", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour, BufferBytes: 64 << 20})
+	l, err := wal.Create(dir, wal.Options{Run: "r-busy", Sealer: statement.NewSealer(k.signer, facts), SegmentAge: time.Hour, BufferBytes: 64 << 20})
 	check(b, err)
 	for i := range n {
 		ev := audit.Event{Time: time.Now().UTC(), Observer: audit.Guest, Step: "agent"}

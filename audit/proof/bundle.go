@@ -15,14 +15,15 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof/archive"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 const (
 	bundleReadme = "README.txt"
-	maxBundle    = 64 << 30 // bytes of all files
-	maxEntries   = 5 * 1_000_000
-	maxSmall     = 64 << 10 // bytes of host.pub and of the time stamp
+	hostKeyFile  = "host.pub" // the host's public key, one line
 )
 
 const readme = `This is the record of one run under custody: what happened, in order, signed.
@@ -84,8 +85,8 @@ type BundleOptions struct {
 	Select *Selection
 	// Attachments are files below report/ that go with it, and About are runs that they speak
 	// of beside this one.
-	Attachments []Attachment
-	About       []Subject
+	Attachments []statement.Attachment
+	About       []statement.Subject
 	// Signer signs the bundle as a whole: the key of HostKey or one that came after it, or of a run that another host made and of which
 	// nothing is selected and nothing attached, that of the host which writes the bundle.
 	Signer note.Signer
@@ -109,9 +110,9 @@ func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) 
 	}
 	defer e.Close()
 	if e.Live {
-		return fmt.Errorf("bundle %s: %w", dir, ErrLive)
+		return fmt.Errorf("bundle %s: %w", dir, verdict.ErrLive)
 	}
-	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, withheld: newWithheld(), places: map[string]uint64{}}
+	b := bundler{ctx: ctx, BundleOptions: o, evidence: e, withheld: statement.NewWithheld(), places: map[string]uint64{}}
 	if err := b.write(w); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
@@ -141,15 +142,15 @@ func (o BundleOptions) check() error {
 func (o BundleOptions) leads(key note.Verifier) bool {
 	at := idOf(key)
 	for _, signed := range o.Rotations {
-		r, err := readRotation(signed)
+		r, err := statement.ReadRotation(signed)
 		if err != nil || at == idOf(o.Signer) {
 			break
 		}
-		old, err := ParseVerifier(r.Old)
+		old, err := statement.ParseVerifier(r.Old)
 		if err != nil || idOf(old) != at {
 			continue
 		}
-		next, err := ParseVerifier(r.New)
+		next, err := statement.ParseVerifier(r.New)
 		if err != nil {
 			break
 		}
@@ -166,9 +167,9 @@ type bundler struct {
 	evidence   *Evidence
 	files      []bundled
 	checkpoint signedCheckpoint
-	head       Subject // as far as manifests were written
+	head       statement.Subject // as far as manifests were written
 	records    uint64
-	withheld   withheld
+	withheld   statement.Withheld
 	logged     []placed          // manifests in order
 	places     map[string]uint64 // of entries in the log
 }
@@ -189,9 +190,9 @@ func (b *bundler) addBytes(name string, data []byte) {
 
 func (b *bundler) write(w io.Writer) error {
 	b.addBytes(bundleReadme, []byte(readme))
-	b.addBytes(PublicFile, []byte(strings.TrimSpace(b.HostKey)+"\n"))
+	b.addBytes(hostKeyFile, []byte(strings.TrimSpace(b.HostKey)+"\n"))
 	for i, signed := range b.Hosts {
-		b.addBytes(wal.FileName(uint64(i+1), HostSuffix), signed)
+		b.addBytes(wal.FileName(uint64(i+1), statement.HostSuffix), signed)
 	}
 	if b.Log != nil {
 		if err := b.addLog(); err != nil {
@@ -221,8 +222,8 @@ func (b *bundler) write(w io.Writer) error {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
-	t := Trailer{V: trailerVersion, Run: b.head.Run, Head: b.head.Head, Files: uint64(len(b.files)), Bytes: a.Written(), SHA256: Hash(sum.Sum(nil))}
-	signed, err := signStatement(trailerType, t, b.Signer)
+	t := statement.Trailer{Run: b.head.Run, Head: b.head.Head, Files: uint64(len(b.files)), Bytes: a.Written(), SHA256: merkle.Hash(sum.Sum(nil))}
+	signed, err := t.Sign(b.Signer)
 	if err == nil {
 		err = a.Add(trailerFile, int64(len(signed)), bytes.NewReader(signed))
 	}
@@ -236,7 +237,7 @@ func (b *bundler) addLog() (err error) {
 			return fmt.Errorf("the host's log: %w", err)
 		}
 	}
-	if b.checkpoint.Checkpoint, err = readCheckpoint(b.checkpoint.note); err != nil {
+	if b.checkpoint.Checkpoint, err = statement.ReadCheckpoint(b.checkpoint.note); err != nil {
 		return err
 	}
 	b.addBytes(checkpointFile, b.checkpoint.note)
@@ -249,16 +250,16 @@ func (b *bundler) addLog() (err error) {
 		}
 	}
 	for i, signed := range b.Rotations {
-		name := wal.FileName(uint64(i+1), RotationSuffix)
+		name := wal.FileName(uint64(i+1), statement.RotationSuffix)
 		b.addBytes(name, signed)
-		b.prove(name, RotationLeaf(Digest(signed)))
+		b.prove(name, statement.RotationLeaf(statement.Digest(signed)))
 	}
 	return nil
 }
 
 // addSince adds an earlier checkpoint, and the proof that the log went on from it.
 func (b *bundler) addSince() error {
-	old, err := readCheckpoint(b.Since)
+	old, err := statement.ReadCheckpoint(b.Since)
 	if err != nil {
 		return err
 	}
@@ -272,15 +273,6 @@ func (b *bundler) addSince() error {
 	b.addBytes(sinceFile, b.Since)
 	b.addBytes(consistencyFile, continuation{old: old.Size, path: path, checkpoint: b.checkpoint.note}.marshal())
 	return nil
-}
-
-// readCheckpoint reads a signed checkpoint without checking its signatures.
-func readCheckpoint(signed []byte) (Checkpoint, error) {
-	n, err := unverified(signed)
-	if err != nil {
-		return Checkpoint{}, fmt.Errorf("read checkpoint: %w", err)
-	}
-	return ParseCheckpoint(n.Text)
 }
 
 // addRecord adds the record's files, each with its proof.
@@ -313,36 +305,36 @@ func (b *bundler) recordFile(name string) ([]byte, error) {
 // proveFile adds the proof about a file that has an entry in the host's log, if there is one.
 func (b *bundler) proveFile(name string) error {
 	first, manifest := wal.ParseName(name, wal.ManifestSuffix)
-	if !manifest && (b.Log == nil || !numbered(name, ErasureSuffix)) {
+	if !manifest && (b.Log == nil || !numbered(name, statement.ErasureSuffix)) {
 		return nil
 	}
-	data, err := b.evidence.read(name, maxManifest)
+	data, err := b.evidence.read(name, statement.MaxNote)
 	if err != nil {
 		return err
 	}
-	n, err := unverified(data)
+	n, err := statement.Unverified(data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if !manifest {
-		e, err := ParseErasure(n.Text)
+		e, err := statement.ParseErasure(n.Text)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		b.prove(name, ErasureLeaf(e.Run, e.Seq, Digest(data)))
+		b.prove(name, statement.ErasureLeaf(e.Run, e.Seq, statement.Digest(data)))
 		return nil
 	}
-	m, err := ParseManifest(n.Text)
+	m, err := statement.ParseManifest(n.Text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if by, err := SignerOf(data); b.head.Run == "" && (err != nil || !strings.HasPrefix(b.HostKey, by)) {
+	if by, err := statement.SignerOf(data); b.head.Run == "" && (err != nil || !strings.HasPrefix(b.HostKey, by)) {
 		return fmt.Errorf("%s: the key %.80s did not sign it", name, b.HostKey)
 	}
-	b.head = Subject{m.Run, Digest(data)}
+	b.head = statement.Subject{Run: m.Run, Head: statement.Digest(data)}
 	b.records += m.Count
 	if b.Log != nil {
-		entry := ManifestLeaf(m.Run, m.Segment, Digest(data))
+		entry := statement.ManifestLeaf(m.Run, m.Segment, statement.Digest(data))
 		b.prove(wal.FileName(first, ""), entry)
 		if index, err := b.place(entry); err == nil { // else prove returns why
 			b.logged = append(b.logged, placed{m, index})
@@ -359,7 +351,7 @@ func (b *bundler) place(entry []byte) (uint64, error) {
 	index, err := b.Log.Index(b.ctx, entry)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && index >= b.checkpoint.Size:
-		return 0, ErrPending
+		return 0, verdict.ErrPending
 	case err != nil:
 		return 0, fmt.Errorf("the host's log: %w", err)
 	}
@@ -405,7 +397,7 @@ func (b *bundler) prove(name string, entry []byte) {
 
 // ofRecord reports whether a file of that name in a run's directory belongs into a bundle.
 func ofRecord(name string) bool {
-	for _, suffix := range []string{wal.SegmentSuffix, wal.LeavesSuffix, wal.ManifestSuffix, ErasureSuffix} {
+	for _, suffix := range []string{wal.SegmentSuffix, wal.LeavesSuffix, wal.ManifestSuffix, statement.ErasureSuffix} {
 		if numbered(name, suffix) {
 			return true
 		}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/archive"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -48,7 +50,7 @@ func TestBundle(t *testing.T) {
 		t.Errorf("report %+v, key %q", report, e.HostKey)
 	}
 	_, err = proof.Verify(context.Background(), e, proof.Trust{Keys: newKey(t).trusted, Unlogged: true})
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 }
 
 func TestBundleTampered(t *testing.T) {
@@ -59,15 +61,15 @@ func TestBundleTampered(t *testing.T) {
 	check(t, err)
 	defer e.Close()
 	_, err = proof.Verify(context.Background(), e, proof.Trust{Keys: k.trusted, Unlogged: true})
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrMissing, 6)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrMissing, 6)
 }
 
 func TestBundleOfLiveRun(t *testing.T) {
 	k := newKey(t)
 	dir := filepath.Join(t.TempDir(), "r-live")
-	l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+	l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: statement.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 	check(t, err)
-	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, dir, proof.BundleOptions{HostKey: k.public, Signer: k.signer}); !errors.Is(err, proof.ErrLive) {
+	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, dir, proof.BundleOptions{HostKey: k.public, Signer: k.signer}); !errors.Is(err, verdict.ErrLive) {
 		t.Errorf("bundle of a live run: %v", err)
 	}
 	check(t, l.Close(t.Context(), wal.Sealed))
@@ -85,14 +87,14 @@ func TestBundleRefused(t *testing.T) {
 		entries []entry
 		want    error
 	}{
-		"nothing":       {nil, proof.ErrBundle},
-		"path upwards":  {[]entry{{"../00000000000000000001.seg", 1}}, proof.ErrBundle},
-		"absolute path": {[]entry{{"/etc/passwd", 1}}, proof.ErrBundle},
-		"folder":        {[]entry{{"x/", 0}}, proof.ErrBundle},
-		"other file":    {[]entry{{"host.key", 1}}, proof.ErrBundle},
-		"no trailer":    {[]entry{{"README.txt", 1}, {"host.pub", 1}}, proof.ErrBundle},
-		"large note":    {[]entry{{"00000000000000000001.manifest", 1 << 20}}, proof.ErrBundleSize},
-		"large segment": {[]entry{{"00000000000000000001.seg", 80 << 20}}, proof.ErrBundleSize},
+		"nothing":       {nil, verdict.ErrBundle},
+		"path upwards":  {[]entry{{"../00000000000000000001.seg", 1}}, verdict.ErrBundle},
+		"absolute path": {[]entry{{"/etc/passwd", 1}}, verdict.ErrBundle},
+		"folder":        {[]entry{{"x/", 0}}, verdict.ErrBundle},
+		"other file":    {[]entry{{"host.key", 1}}, verdict.ErrBundle},
+		"no trailer":    {[]entry{{"README.txt", 1}, {"host.pub", 1}}, verdict.ErrBundle},
+		"large note":    {[]entry{{"00000000000000000001.manifest", 1 << 20}}, verdict.ErrBundleSize},
+		"large segment": {[]entry{{"00000000000000000001.seg", 80 << 20}}, verdict.ErrBundleSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -107,7 +109,7 @@ func TestBundleRefused(t *testing.T) {
 		})
 	}
 	for _, data := range []string{"", "no tar", "PK\x03\x04 an old one"} {
-		if _, err := openBytes(t, []byte(data)); !errors.Is(err, proof.ErrBundle) {
+		if _, err := openBytes(t, []byte(data)); !errors.Is(err, verdict.ErrBundle) {
 			t.Errorf("%q: %v", data, err)
 		}
 	}

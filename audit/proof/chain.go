@@ -1,20 +1,19 @@
 package proof
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
-
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 // signed is a manifest as it was found.
 type signed struct {
-	Manifest
+	statement.Manifest
 	file   string
-	digest Hash
+	digest merkle.Hash
 	key    keyID // of the trusted key that signed it, empty if none did
 	logged bool  // it stands under the checkpoint, as entry index of the log
 	index  uint64
@@ -25,7 +24,7 @@ type signed struct {
 func (v *verifier) readManifests() ([]signed, error) {
 	firsts, err := v.evidence.list(wal.ManifestSuffix)
 	if err != nil {
-		return nil, open(ErrUnreadable, "", "%v", err)
+		return nil, verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 	}
 	var all []signed
 	for _, first := range firsts {
@@ -53,9 +52,9 @@ func (v *verifier) readManifests() ([]signed, error) {
 // openManifest reads one manifest; one whose key is unknown comes back with an empty key.
 func (v *verifier) openManifest(first uint64) (signed, error) {
 	file := wal.FileName(first, wal.ManifestSuffix)
-	data, err := v.evidence.read(file, maxManifest)
+	data, err := v.evidence.read(file, statement.MaxNote)
 	if err != nil {
-		return signed{}, open(ErrUnreadable, file, "%v", err)
+		return signed{}, verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 	}
 	return v.readManifest(file, data)
 }
@@ -63,30 +62,17 @@ func (v *verifier) openManifest(first uint64) (signed, error) {
 // readManifest is openManifest for one that was read already.
 func (v *verifier) readManifest(file string, data []byte) (signed, error) {
 	n, by, known, err := v.ring.openSigned(data)
-	s := signed{file: file, digest: Digest(data)}
+	s := signed{file: file, digest: statement.Digest(data)}
 	if err == nil {
-		s.Manifest, err = ParseManifest(n.Text)
+		s.Manifest, err = statement.ParseManifest(n.Text)
 	}
 	if err != nil {
-		return signed{}, broken(ErrForged, 0, file, "%v", err)
+		return signed{}, verdict.Broken(verdict.ErrForged, 0, file, "%v", err)
 	}
 	if known {
 		s.key = by
 	}
 	return s, nil
-}
-
-// canonical writes a note with exactly one signature, the only form that
-// package proof makes: anything more would change the digest that the next
-// manifest names without changing what is signed.
-func canonical(n *note.Note) (string, bool) {
-	sigs := append(n.Sigs, n.UnverifiedSigs...)
-	if len(sigs) != 1 {
-		return "", false
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n— %s %s\n", n.Text, sigs[0].Name, sigs[0].Base64)
-	return b.String(), true
 }
 
 // keys distinguishes a run signed by a key that is unknown here from a manifest that was slipped in among others that
@@ -102,45 +88,45 @@ func keys(all []signed) error {
 		case good == nil:
 			good = &all[i]
 		case all[i].key.name != good.key.name:
-			return broken(ErrForged, 0, all[i].file, "it is signed by %s, not by %s, which signed %s", all[i].key.name, good.key.name, good.file)
+			return verdict.Broken(verdict.ErrForged, 0, all[i].file, "it is signed by %s, not by %s, which signed %s", all[i].key.name, good.key.name, good.file)
 		}
 	}
 	switch {
 	case bad == nil:
 		return nil
 	case good == nil:
-		return open(ErrUnknownKey, bad.file, "give its public key if you trust it")
+		return verdict.Open(verdict.ErrUnknownKey, bad.file, "give its public key if you trust it")
 	}
-	return broken(ErrForged, 0, bad.file, "it is not signed by %s, which signed %s", good.key.name, good.file)
+	return verdict.Broken(verdict.ErrForged, 0, bad.file, "it is not signed by %s, which signed %s", good.key.name, good.file)
 }
 
 // link checks manifest i against the one before it.
 func link(all []signed, i int) error {
 	m := all[i]
 	if m.Run != all[0].Run {
-		return broken(ErrRunMismatch, 0, m.file, "it belongs to run %s, %s to run %s", m.Run, all[0].file, all[0].Run)
+		return verdict.Broken(verdict.ErrRunMismatch, 0, m.file, "it belongs to run %s, %s to run %s", m.Run, all[0].file, all[0].Run)
 	}
 	if wal.FileName(m.First, wal.ManifestSuffix) != m.file {
-		return broken(ErrOutOfChain, 0, m.file, "its segment begins with seq %d", m.First)
+		return verdict.Broken(verdict.ErrOutOfChain, 0, m.file, "its segment begins with seq %d", m.First)
 	}
 	if m.Segment > uint64(i) {
-		return broken(ErrManifestMissing, 0, "", "segment %d comes where segment %d is due", m.Segment, i)
+		return verdict.Broken(verdict.ErrManifestMissing, 0, "", "segment %d comes where segment %d is due", m.Segment, i)
 	}
 	if m.Segment < uint64(i) {
-		return broken(ErrOutOfChain, 0, m.file, "segment %d comes where segment %d is due", m.Segment, i)
+		return verdict.Broken(verdict.ErrOutOfChain, 0, m.file, "segment %d comes where segment %d is due", m.Segment, i)
 	}
 	if i == 0 {
-		if m.Prev != (Hash{}) {
-			return broken(ErrOutOfChain, 0, m.file, "the first manifest names one before it")
+		if m.Prev != (merkle.Hash{}) {
+			return verdict.Broken(verdict.ErrOutOfChain, 0, m.file, "the first manifest names one before it")
 		}
 		return nil
 	}
 	before := all[i-1]
 	switch {
 	case before.Closing != wal.Open:
-		return broken(ErrAppended, m.First, m.file, "the record was closed by %s", before.file)
+		return verdict.Broken(verdict.ErrAppended, m.First, m.file, "the record was closed by %s", before.file)
 	case m.Prev != before.digest:
-		return broken(ErrOutOfChain, 0, m.file, "it follows manifest %s, not %s", m.Prev, before.digest)
+		return verdict.Broken(verdict.ErrOutOfChain, 0, m.file, "it follows manifest %s, not %s", m.Prev, before.digest)
 	}
 	return nil
 }
@@ -150,11 +136,11 @@ func (v *verifier) nothing() error {
 	segments, err := v.evidence.list(wal.SegmentSuffix)
 	switch {
 	case err != nil:
-		return open(ErrUnreadable, "", "%v", err)
+		return verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 	case v.evidence.Live:
-		return open(ErrLive, "", "no segment is sealed yet")
+		return verdict.Open(verdict.ErrLive, "", "no segment is sealed yet")
 	case len(segments) > 0:
-		return broken(ErrTailCut, 0, "", "there is no manifest at all, but %d segments", len(segments))
+		return verdict.Broken(verdict.ErrTailCut, 0, "", "there is no manifest at all, but %d segments", len(segments))
 	}
-	return open(ErrNoEvidence, "", "neither manifest nor segment")
+	return verdict.Open(verdict.ErrNoEvidence, "", "neither manifest nor segment")
 }

@@ -7,12 +7,15 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 // found is one frame as it was read: proven, foreign or broken.
 type found struct {
-	leaf Hash
+	leaf merkle.Hash
 	seq  uint64
 	run  string
 	err  error
@@ -20,14 +23,14 @@ type found struct {
 
 // compare checks a segment's bytes against its manifest and leaf hashes. It says the same as
 // walk, slowly, and knows a name for everything that is wrong.
-func compare(m Manifest, file string, data []byte, leaves []Hash) ([]wal.Frame, error) {
+func compare(m statement.Manifest, file string, data []byte, leaves []merkle.Hash) ([]wal.Frame, error) {
 	frames, all := scan(file, data)
 	for _, f := range all {
 		if f.err == nil && f.run != m.Run {
-			return nil, broken(ErrRunMismatch, f.seq, file, "it belongs to run %s, the manifest to run %s", f.run, m.Run)
+			return nil, verdict.Broken(verdict.ErrRunMismatch, f.seq, file, "it belongs to run %s, the manifest to run %s", f.run, m.Run)
 		}
 	}
-	if uint64(len(leaves)) != m.Count || Root(leaves) != m.Root {
+	if uint64(len(leaves)) != m.Count || merkle.Root(leaves) != m.Root {
 		return nil, withoutLeaves(m, file, all)
 	}
 	c := comparison{m: m, file: file, leaves: leaves, found: all, cut: int64(len(data)) < m.Bytes}
@@ -35,7 +38,7 @@ func compare(m Manifest, file string, data []byte, leaves []Hash) ([]wal.Frame, 
 		return nil, err
 	}
 	if int64(len(data)) != m.Bytes {
-		return nil, broken(ErrContradiction, 0, file, "it has %d bytes, the manifest says %d", len(data), m.Bytes)
+		return nil, verdict.Broken(verdict.ErrContradiction, 0, file, "it has %d bytes, the manifest says %d", len(data), m.Bytes)
 	}
 	return frames, nil
 }
@@ -61,29 +64,29 @@ func scan(file string, data []byte) (frames []wal.Frame, all []found) {
 }
 
 // withoutLeaves returns the findings when the leaf hashes are no help.
-func withoutLeaves(m Manifest, file string, all []found) error {
-	var tree Tree
+func withoutLeaves(m statement.Manifest, file string, all []found) error {
+	var tree merkle.Tree
 	for _, f := range all {
 		if f.err != nil {
-			return broken(ErrAltered, 0, file, "one of seqs %d to %d: %v; the leaf hashes do not give the signed root either",
+			return verdict.Broken(verdict.ErrAltered, 0, file, "one of seqs %d to %d: %v; the leaf hashes do not give the signed root either",
 				m.First, m.Last, f.err)
 		}
 		tree.Append(f.leaf)
 	}
 	leaves := wal.FileName(m.First, wal.LeavesSuffix)
 	if tree.Root() == m.Root {
-		return broken(ErrLeaves, 0, leaves, "they do not give the signed root; the records of this segment themselves do")
+		return verdict.Broken(verdict.ErrLeaves, 0, leaves, "they do not give the signed root; the records of this segment themselves do")
 	}
-	return broken(ErrAltered, 0, file, "one of seqs %d to %d; %s does not give the signed root either, so it cannot be said which",
+	return verdict.Broken(verdict.ErrAltered, 0, file, "one of seqs %d to %d; %s does not give the signed root either, so it cannot be said which",
 		m.First, m.Last, leaves)
 }
 
 // comparison finds the first difference between what was found and what was
 // signed, and gives it a name.
 type comparison struct {
-	m      Manifest
+	m      statement.Manifest
 	file   string
-	leaves []Hash // proven by the root
+	leaves []merkle.Hash // proven by the root
 	found  []found
 	cut    bool // the file is shorter than signed
 }
@@ -111,34 +114,34 @@ func (c *comparison) name(i int) error {
 	case errors.Is(f.err, wal.ErrTorn) && c.cut:
 		return c.missing(i, "the segment is cut off inside it")
 	case f.err != nil:
-		return broken(ErrAltered, c.seq(i), c.file, "%v", f.err)
+		return verdict.Broken(verdict.ErrAltered, c.seq(i), c.file, "%v", f.err)
 	case slices.Contains(c.leaves[:i], f.leaf):
-		return broken(ErrDuplicated, f.seq, c.file, "it comes again after seq %d", c.seq(i)-1)
+		return verdict.Broken(verdict.ErrDuplicated, f.seq, c.file, "it comes again after seq %d", c.seq(i)-1)
 	case c.again(i):
-		return broken(ErrDuplicated, f.seq, c.file, "it comes before seq %d already", c.seq(i))
+		return verdict.Broken(verdict.ErrDuplicated, f.seq, c.file, "it comes before seq %d already", c.seq(i))
 	case slices.Contains(c.leaves[i:], f.leaf) && c.later(i):
-		return broken(ErrReordered, c.seq(i), c.file, "seq %d comes in its place", f.seq)
+		return verdict.Broken(verdict.ErrReordered, c.seq(i), c.file, "seq %d comes in its place", f.seq)
 	case slices.Contains(c.leaves[i:], f.leaf):
 		return c.missing(i, "seq "+utoa(f.seq)+" comes in its place")
 	case c.later(i):
-		return broken(ErrInserted, f.seq, c.file, "before seq %d", c.seq(i))
+		return verdict.Broken(verdict.ErrInserted, f.seq, c.file, "before seq %d", c.seq(i))
 	case (f.seq < c.m.First || f.seq > c.m.Last) && !c.right(i+1):
-		return broken(ErrReordered, c.seq(i), c.file, "seq %d, which belongs to another segment, comes in its place", f.seq)
+		return verdict.Broken(verdict.ErrReordered, c.seq(i), c.file, "seq %d, which belongs to another segment, comes in its place", f.seq)
 	}
-	return broken(ErrAltered, c.seq(i), c.file, "it does not give the leaf hash that was signed")
+	return verdict.Broken(verdict.ErrAltered, c.seq(i), c.file, "it does not give the leaf hash that was signed")
 }
 
 // surplus names a frame behind the last that was signed.
 func (c *comparison) surplus(i int) error {
 	f := c.found[i]
 	if f.err == nil && slices.Contains(c.leaves, f.leaf) {
-		return broken(ErrDuplicated, f.seq, c.file, "it comes again behind the end")
+		return verdict.Broken(verdict.ErrDuplicated, f.seq, c.file, "it comes again behind the end")
 	}
-	return broken(ErrAppended, f.seq, c.file, "%d records were sealed", len(c.leaves))
+	return verdict.Broken(verdict.ErrAppended, f.seq, c.file, "%d records were sealed", len(c.leaves))
 }
 
 func (c *comparison) missing(i int, detail string) error {
-	return broken(ErrMissing, c.seq(i), c.file, "%s", detail)
+	return verdict.Broken(verdict.ErrMissing, c.seq(i), c.file, "%s", detail)
 }
 
 // again reports whether the record found at i is a signed record that comes again further on.

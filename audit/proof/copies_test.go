@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -32,7 +33,7 @@ func slowRoot(data [][]byte) [32]byte {
 
 // TestCopyTree holds the tree against the definition.
 func TestCopyTree(t *testing.T) {
-	var tree proof.CopyTree
+	var tree merkle.CopyTree
 	var data [][]byte
 	for n := range 20 {
 		if got, want := tree.Root(), slowRoot(data); got != want {
@@ -63,7 +64,7 @@ func told(change func(lists []*audit.Copy, end *audit.Copy)) (records []string) 
 		{Direction: "out", Op: audit.CopyList, Salt: strings.Repeat("01", 16), Files: []audit.CopiedFile{file("a"), file("b")}},
 		{Direction: "out", Op: audit.CopyList, First: 2, Salt: strings.Repeat("02", 16), Files: []audit.CopiedFile{file("c\xff")}},
 	}
-	var tree proof.CopyTree
+	var tree merkle.CopyTree
 	for _, l := range lists {
 		if err := tree.Add(l); err != nil {
 			panic(err)
@@ -108,7 +109,7 @@ func TestCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, err := verifyDir(t, craft(t, k, func(*wal.Segment) {}, told(c.change)...), k.trusted)
 			if c.seq > 0 {
-				wants(t, err, proof.ErrDoesNotHold, proof.ErrCopied, c.seq)
+				wants(t, err, verdict.ErrDoesNotHold, verdict.ErrCopied, c.seq)
 				return
 			}
 			check(t, err)

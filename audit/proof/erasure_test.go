@@ -12,6 +12,9 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -34,9 +37,9 @@ func frameOf(t testing.TB, dir string, seq uint64) wal.Frame {
 }
 
 // state writes the statement about a record's erasure.
-func state(t testing.TB, k key, dir string, seq uint64) proof.Erasure {
+func state(t testing.TB, k key, dir string, seq uint64) statement.Erasure {
 	t.Helper()
-	e, err := proof.NewErasure(frameOf(t, dir, seq), "request 17 of a data subject", "dpo@example.com", at)
+	e, err := statement.NewErasure(frameOf(t, dir, seq), "request 17 of a data subject", "dpo@example.com", at)
 	check(t, err)
 	_, err = proof.StateErasure(dir, e, k.signer)
 	check(t, err)
@@ -52,8 +55,8 @@ func TestErasure(t *testing.T) {
 	check(t, wal.Erase(t.Context(), w.one, 9))
 
 	_, err := verifyDir(t, w.one, w.trusted) // it cannot be decided whether it is in the log
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrPending, 0)
-	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, w.options()); !errors.Is(err, proof.ErrPending) {
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrPending, 0)
+	if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, w.options()); !errors.Is(err, verdict.ErrPending) {
 		t.Errorf("a bundle whose erasures are not in the log: %v", err)
 	}
 	dir, err := proof.OpenDir(w.one)
@@ -61,7 +64,7 @@ func TestErasure(t *testing.T) {
 	defer dir.Close()
 	dir.Log = w.log
 	_, err = proof.Verify(t.Context(), dir, w.trust())
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrErasureUnlogged, 8)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrErasureUnlogged, 8)
 
 	w.log.log(t, w.one)
 	w.log.publish(t, w.witness)
@@ -77,7 +80,7 @@ func TestErasure(t *testing.T) {
 		}
 	}
 
-	signed := func(e proof.Erasure, k key) []byte {
+	signed := func(e statement.Erasure, k key) []byte {
 		b, err := e.Sign(k.signer)
 		check(t, err)
 		return b
@@ -85,31 +88,31 @@ func TestErasure(t *testing.T) {
 	file, proofFile := name(8, ".erasure"), name(8, ".erasure.tlog-proof")
 	for title, c := range map[string]struct {
 		change  func(f files)
-		finding *proof.Finding
+		finding *verdict.Finding
 	}{
-		"no statement":           {func(f files) { delete(f, file); delete(f, proofFile) }, proof.ErrErasureUndeclared},
-		"no proof":               {func(f files) { delete(f, proofFile) }, proof.ErrNoProof},
-		"statement of another":   {func(f files) { f[file] = f[name(9, ".erasure")] }, proof.ErrErasureMismatch},
-		"statements swapped":     {func(f files) { f[file], f[name(9, ".erasure")] = f[name(9, ".erasure")], f[file] }, proof.ErrErasureMismatch},
-		"statement of no record": {func(f files) { x := e; x.Seq = 99; f[name(99, ".erasure")] = signed(x, w.key) }, proof.ErrErasureMismatch},
-		"another leaf":           {func(f files) { x := e; x.Leaf[0]++; f[file] = signed(x, w.key) }, proof.ErrErasureMismatch},
-		"another run":            {func(f files) { x := e; x.Run = "r-two"; f[file] = signed(x, w.key) }, proof.ErrErasureMismatch},
-		"another reason":         {func(f files) { x := e; x.Reason = "none"; f[file] = signed(x, w.key) }, proof.ErrOtherEntry},
-		"a kind that stays":      {func(f files) { x := e; x.Kind = audit.KindGap; f[file] = signed(x, w.key) }, proof.ErrErasureForbidden},
-		"a kind of its own":      {func(f files) { x := pending; x.Kind = audit.KindExec; f[name(14, ".erasure")] = signed(x, w.key) }, proof.ErrErasureMismatch},
-		"another key":            {func(f files) { f[file] = signed(e, newKey(t)) }, proof.ErrErasureForged},
-		"changed":                {func(f files) { f[file] = bytes.Replace(f[file], []byte("17"), []byte("18"), 1) }, proof.ErrErasureForged},
-		"not canonical":          {func(f files) { f[file] = append(f[file], '\n') }, proof.ErrErasureForged},
-		"frame's leaf":           {erasedFrame(t, func(body []byte) { body[0]++ }), proof.ErrAltered},
-		"frame's seq":            {erasedFrame(t, func(body []byte) { body[32] = 9 }), proof.ErrContradiction},
-		"frame's run":            {erasedFrame(t, func(body []byte) { body[41]++ }), proof.ErrRunMismatch},
-		"frame's padding":        {erasedFrame(t, func(body []byte) { body[len(body)-1] = 'x' }), proof.ErrAltered},
+		"no statement":           {func(f files) { delete(f, file); delete(f, proofFile) }, verdict.ErrErasureUndeclared},
+		"no proof":               {func(f files) { delete(f, proofFile) }, verdict.ErrNoProof},
+		"statement of another":   {func(f files) { f[file] = f[name(9, ".erasure")] }, verdict.ErrErasureMismatch},
+		"statements swapped":     {func(f files) { f[file], f[name(9, ".erasure")] = f[name(9, ".erasure")], f[file] }, verdict.ErrErasureMismatch},
+		"statement of no record": {func(f files) { x := e; x.Seq = 99; f[name(99, ".erasure")] = signed(x, w.key) }, verdict.ErrErasureMismatch},
+		"another leaf":           {func(f files) { x := e; x.Leaf[0]++; f[file] = signed(x, w.key) }, verdict.ErrErasureMismatch},
+		"another run":            {func(f files) { x := e; x.Run = "r-two"; f[file] = signed(x, w.key) }, verdict.ErrErasureMismatch},
+		"another reason":         {func(f files) { x := e; x.Reason = "none"; f[file] = signed(x, w.key) }, verdict.ErrOtherEntry},
+		"a kind that stays":      {func(f files) { x := e; x.Kind = audit.KindGap; f[file] = signed(x, w.key) }, verdict.ErrErasureForbidden},
+		"a kind of its own":      {func(f files) { x := pending; x.Kind = audit.KindExec; f[name(14, ".erasure")] = signed(x, w.key) }, verdict.ErrErasureMismatch},
+		"another key":            {func(f files) { f[file] = signed(e, newKey(t)) }, verdict.ErrErasureForged},
+		"changed":                {func(f files) { f[file] = bytes.Replace(f[file], []byte("17"), []byte("18"), 1) }, verdict.ErrErasureForged},
+		"not canonical":          {func(f files) { f[file] = append(f[file], '\n') }, verdict.ErrErasureForged},
+		"frame's leaf":           {erasedFrame(t, func(body []byte) { body[0]++ }), verdict.ErrAltered},
+		"frame's seq":            {erasedFrame(t, func(body []byte) { body[32] = 9 }), verdict.ErrContradiction},
+		"frame's run":            {erasedFrame(t, func(body []byte) { body[41]++ }), verdict.ErrRunMismatch},
+		"frame's padding":        {erasedFrame(t, func(body []byte) { body[len(body)-1] = 'x' }), verdict.ErrAltered},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := maps.Clone(truth)
 			c.change(f)
 			_, err := f.verify(t, w.trust())
-			var v *proof.Verdict
+			var v *verdict.Verdict
 			if !errors.As(err, &v) || v.Finding != c.finding {
 				t.Errorf("got %v, want %q", err, c.finding)
 			}
@@ -118,7 +121,7 @@ func TestErasure(t *testing.T) {
 	t.Run("an erased record without a statement, in a log", func(t *testing.T) {
 		check(t, wal.Erase(t.Context(), w.two, 3))
 		_, err := w.bundle(t, w.two).verify(t, w.trust())
-		wants(t, err, proof.ErrDoesNotHold, proof.ErrErasureUndeclared, 3)
+		wants(t, err, verdict.ErrDoesNotHold, verdict.ErrErasureUndeclared, 3)
 	})
 }
 
@@ -155,7 +158,7 @@ func TestErasedSwapped(t *testing.T) {
 			}
 			return data
 		})
-		if _, err := verifyDir(t, dir, w.trusted); !errors.Is(err, proof.ErrDoesNotHold) {
+		if _, err := verifyDir(t, dir, w.trusted); !errors.Is(err, verdict.ErrDoesNotHold) {
 			t.Errorf("seqs %+v: %v", c, err)
 		}
 	}
@@ -165,12 +168,12 @@ func TestErasureRefused(t *testing.T) {
 	k := newKey(t)
 	gap := `{"v":1,"run":"r-craft","seq":1,"time":"2026-01-02T03:04:05Z","observer":"host","kind":"gap","gap":{"stage":"wal","count":1,"cause":"x"}}`
 	dir := craft(t, k, func(s *wal.Segment) { s.Losses = wal.Losses{"wal": {Gaps: 1, Events: 1}} }, gap)
-	if _, err := proof.NewErasure(frameOf(t, dir, 1), "x", "y", at); !errors.Is(err, proof.ErrNotErasable) {
+	if _, err := statement.NewErasure(frameOf(t, dir, 1), "x", "y", at); !errors.Is(err, statement.ErrNotErasable) {
 		t.Errorf("a gap: %v", err)
 	}
 	run := newRun(t, k, "r-one")
 	f := frameOf(t, run, 3)
-	if _, err := proof.NewErasure(f, "", "y", at); err == nil {
+	if _, err := statement.NewErasure(f, "", "y", at); err == nil {
 		t.Error("without a reason")
 	}
 	e := state(t, k, run, 3)
@@ -187,11 +190,11 @@ func TestErasureRefused(t *testing.T) {
 		t.Error("another record under the same seq")
 	}
 	for _, kind := range []audit.Kind{audit.KindRun, audit.KindStep, audit.KindPolicy, audit.KindGap, audit.KindVM, "novel", ""} {
-		if proof.Erasable(kind) {
+		if statement.Erasable(kind) {
 			t.Errorf("%q can be erased", kind)
 		}
 	}
-	if !proof.Erasable(audit.KindOutput) {
+	if !statement.Erasable(audit.KindOutput) {
 		t.Error("output cannot be erased")
 	}
 }
@@ -199,37 +202,37 @@ func TestErasureRefused(t *testing.T) {
 // FuzzStatements wants whatever is parsed to be canonical.
 func FuzzStatements(f *testing.F) {
 	k, next := newKey(f), newKey(f)
-	e, err := proof.Erasure{V: 1, Run: "r-one", Seq: 3, Kind: audit.KindOutput, Reason: "x", By: "y", Time: at}.Sign(k.signer)
+	e, err := statement.Erasure{V: 1, Run: "r-one", Seq: 3, Kind: audit.KindOutput, Reason: "x", By: "y", Time: at}.Sign(k.signer)
 	check(f, err)
-	r, err := proof.NewRotation(k.public, next.public, at)
+	r, err := statement.NewRotation(k.public, next.public, at)
 	check(f, err)
 	rotation, err := r.Sign(k.signer)
 	check(f, err)
 	f.Add(textOf(e))
 	f.Add(textOf(rotation))
-	f.Add(string(proof.ManifestLeaf("r-one", 3, proof.Hash{1})))
-	f.Add(string(proof.ErasureLeaf("r-one", 3, proof.Hash{1})))
-	f.Add(string(proof.RotationLeaf(proof.Hash{1})))
+	f.Add(string(statement.ManifestLeaf("r-one", 3, merkle.Hash{1})))
+	f.Add(string(statement.ErasureLeaf("r-one", 3, merkle.Hash{1})))
+	f.Add(string(statement.RotationLeaf(merkle.Hash{1})))
 	f.Add("host\n17\n" + strings.Repeat("A", 43) + "=\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if e, err := proof.ParseErasure(text); err == nil {
+		if e, err := statement.ParseErasure(text); err == nil {
 			signed, err := e.Sign(k.signer)
 			if err == nil && textOf(signed) != text {
 				t.Errorf("%q is %q", text, signed)
 			}
 		}
-		if r, err := proof.ParseRotation(text); err == nil {
+		if r, err := statement.ParseRotation(text); err == nil {
 			signed, err := r.Sign(k.signer)
 			if err == nil && textOf(signed) != text {
 				t.Errorf("%q is %q", text, signed)
 			}
 		}
-		if l, err := proof.ParseLeaf([]byte(text)); err == nil && l.Of == proof.OfManifest {
-			if got := string(proof.ManifestLeaf(l.Run, l.N, l.Digest)); got != text {
+		if l, err := statement.ParseLeaf([]byte(text)); err == nil && l.Of == statement.OfManifest {
+			if got := string(statement.ManifestLeaf(l.Run, l.N, l.Digest)); got != text {
 				t.Errorf("%q is %q", text, got)
 			}
 		}
-		if c, err := proof.ParseCheckpoint(text); err == nil && c.Origin == "" {
+		if c, err := statement.ParseCheckpoint(text); err == nil && c.Origin == "" {
 			t.Errorf("%q has no origin", text)
 		}
 	})

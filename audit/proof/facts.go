@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -13,32 +14,32 @@ import (
 // FactsOf reads the facts of the run in dir for a process that is to recover
 // it: from its last manifest, else from the record of the run's start. They are
 // zero if neither was written. Nothing is verified.
-func FactsOf(dir string) (Facts, error) {
+func FactsOf(dir string) (statement.Facts, error) {
 	e, err := OpenDir(dir)
 	if err != nil {
-		return Facts{}, err
+		return statement.Facts{}, err
 	}
 	defer e.Close()
 	firsts, err := e.list(wal.ManifestSuffix)
 	if err != nil {
-		return Facts{}, fmt.Errorf("read facts of %s: %w", dir, err)
+		return statement.Facts{}, fmt.Errorf("read facts of %s: %w", dir, err)
 	}
 	if len(firsts) == 0 {
 		return startFacts(dir)
 	}
 	text, err := regular.ReadFile(filepath.Join(dir, wal.FileName(firsts[len(firsts)-1], wal.ManifestSuffix)))
 	if err != nil {
-		return Facts{}, fmt.Errorf("read facts: %w", err)
+		return statement.Facts{}, fmt.Errorf("read facts: %w", err)
 	}
-	m, err := parseSigned(text)
+	m, err := statement.ReadManifest(text)
 	return m.Facts, err
 }
 
 // startFacts takes them from the run's first record.
-func startFacts(dir string) (Facts, error) {
+func startFacts(dir string) (statement.Facts, error) {
 	segments, err := wal.Segments(dir)
 	if err != nil || len(segments) == 0 {
-		return Facts{}, err
+		return statement.Facts{}, err
 	}
 	for f, err := range wal.ReadSegment(segments[0]) {
 		if err != nil {
@@ -46,12 +47,14 @@ func startFacts(dir string) (Facts, error) {
 		}
 		var r audit.Record
 		if err := json.Unmarshal(f.Bytes, &r); err != nil {
-			return Facts{}, fmt.Errorf("read facts: seq %d: %w", f.Seq, err)
+			return statement.Facts{}, fmt.Errorf("read facts: seq %d: %w", f.Seq, err)
 		}
 		if r.Kind == audit.KindRun && r.Lifecycle != nil {
 			l := r.Lifecycle
-			return Facts{l.PolicyDigest, l.RulesetDigest, l.TemplateDigest, l.Tier, l.Tenant}, nil
+			return statement.Facts{
+				PolicyDigest: l.PolicyDigest, RulesetDigest: l.RulesetDigest, TemplateDigest: l.TemplateDigest, Tier: l.Tier, Tenant: l.Tenant,
+			}, nil
 		}
 	}
-	return Facts{}, nil
+	return statement.Facts{}, nil
 }

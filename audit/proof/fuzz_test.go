@@ -13,6 +13,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // FuzzManifest wants whatever is parsed to be canonical: sealed and parsed
@@ -29,7 +31,7 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add("custody manifest v1\n{\"v\":1}\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		m, err := proof.ParseManifest(text)
+		m, err := statement.ParseManifest(text)
 		if err != nil {
 			return
 		}
@@ -37,7 +39,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return // the note format does not take this text
 		}
-		s, err := proof.NewSealer(k.signer, proof.Facts{}).Parse(signed)
+		s, err := statement.NewSealer(k.signer, statement.Facts{}).Parse(signed)
 		check(t, err)
 		if s.Run != m.Run || s.First != m.First || s.Closing != m.Closing {
 			t.Errorf("parsed %+v, then %+v", m, s)
@@ -60,7 +62,7 @@ func FuzzSegment(f *testing.F) {
 		switch {
 		case string(data) == string(truth):
 			check(t, err)
-		case !errors.Is(err, proof.ErrDoesNotHold):
+		case !errors.Is(err, verdict.ErrDoesNotHold):
 			t.Errorf("altered bytes: %v", err)
 		}
 	})
@@ -80,7 +82,7 @@ func FuzzBundle(f *testing.F) {
 			return
 		}
 		defer e.Close()
-		var v *proof.Verdict
+		var v *verdict.Verdict
 		if _, err := proof.Verify(context.Background(), e, proof.Trust{Keys: other.trusted, Unlogged: true}); !errors.As(err, &v) {
 			t.Errorf("verdict by a key that did not sign: %v", err)
 		}

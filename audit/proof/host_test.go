@@ -12,11 +12,13 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 func stateHost(t testing.TB, root key, public string) []byte {
 	t.Helper()
-	h, err := proof.NewHost(public, time.Now())
+	h, err := statement.NewHost(public, time.Now())
 	check(t, err)
 	signed, err := h.Sign(root.signer)
 	check(t, err)
@@ -58,9 +60,9 @@ func TestFleet(t *testing.T) {
 	_, err = truth.verify(t, proof.Trust{Keys: note.VerifierList(both, writer)}) // the hosts' own keys do as well
 	check(t, err)
 	_, err = truth.verify(t, proof.Trust{Fleets: other.trusted})
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 	_, err = truth.verify(t, proof.Trust{Keys: root.trusted}) // a root key is not a host's key
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 
 	one, two := name(1, ".host"), name(2, ".host")
 	forged := func(from, to string) func(files) {
@@ -68,26 +70,26 @@ func TestFleet(t *testing.T) {
 	}
 	for title, c := range map[string]struct {
 		change  func(f files)
-		finding *proof.Finding
+		finding *verdict.Finding
 	}{
-		"of another root":              {func(f files) { f[one] = stateHost(t, other, web.public) }, proof.ErrUnknownKey},
-		"the writer's of another root": {func(f files) { f[two] = stateHost(t, other, store.public) }, proof.ErrUnknownKey},
-		"signed by the host itself":    {func(f files) { f[one] = stateHost(t, web, web.public) }, proof.ErrUnknownKey},
-		"about another key":            {func(f files) { f[one] = stateHost(t, root, newKeyNamed(t, "custody-web").public) }, proof.ErrUnknownKey},
-		"dropped":                      {func(f files) { f[one] = f[two]; delete(f, two) }, proof.ErrUnknownKey},
-		"another time":                 {forged(`"time":"2`, `"time":"1`), proof.ErrHostForged},
-		"another name":                 {forged(`"host":"custody-web"`, `"host":"custody-store"`), proof.ErrHostForged},
-		"a name of another":            {func(f files) { f[one] = misnamed(t, root, web.public) }, proof.ErrHostForged},
-		"another kind":                 {func(f files) { f[one] = f[name(1, ".manifest")] }, proof.ErrHostForged},
-		"a rotation":                   {forged("custody host v1", "custody rotation v1"), proof.ErrHostForged},
-		"renumbered":                   {func(f files) { f[name(3, ".host")] = f[two]; delete(f, two) }, proof.ErrStray},
-		"the writer's key in host.pub": {func(f files) { f["host.pub"] = []byte(store.public + "\n") }, proof.ErrHostKey},
+		"of another root":              {func(f files) { f[one] = stateHost(t, other, web.public) }, verdict.ErrUnknownKey},
+		"the writer's of another root": {func(f files) { f[two] = stateHost(t, other, store.public) }, verdict.ErrUnknownKey},
+		"signed by the host itself":    {func(f files) { f[one] = stateHost(t, web, web.public) }, verdict.ErrUnknownKey},
+		"about another key":            {func(f files) { f[one] = stateHost(t, root, newKeyNamed(t, "custody-web").public) }, verdict.ErrUnknownKey},
+		"dropped":                      {func(f files) { f[one] = f[two]; delete(f, two) }, verdict.ErrUnknownKey},
+		"another time":                 {forged(`"time":"2`, `"time":"1`), verdict.ErrHostForged},
+		"another name":                 {forged(`"host":"custody-web"`, `"host":"custody-store"`), verdict.ErrHostForged},
+		"a name of another":            {func(f files) { f[one] = misnamed(t, root, web.public) }, verdict.ErrHostForged},
+		"another kind":                 {func(f files) { f[one] = f[name(1, ".manifest")] }, verdict.ErrHostForged},
+		"a rotation":                   {forged("custody host v1", "custody rotation v1"), verdict.ErrHostForged},
+		"renumbered":                   {func(f files) { f[name(3, ".host")] = f[two]; delete(f, two) }, verdict.ErrStray},
+		"the writer's key in host.pub": {func(f files) { f["host.pub"] = []byte(store.public + "\n") }, verdict.ErrHostKey},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := maps.Clone(truth)
 			c.change(f)
 			_, err := files(f).seal(t, store).verify(t, fleet)
-			var v *proof.Verdict
+			var v *verdict.Verdict
 			if !errors.As(err, &v) || v.Finding != c.finding {
 				t.Errorf("got %v, want %q", err, c.finding)
 			}
@@ -95,7 +97,7 @@ func TestFleet(t *testing.T) {
 	}
 	var b bytes.Buffer
 	o := proof.BundleOptions{HostKey: web.public, Signer: store.signer, Log: l, Hosts: [][]byte{aboutWeb, aboutStore},
-		Attachments: []proof.Attachment{{Name: "report/a", Data: []byte("a")}}, By: "x", Time: time.Now()}
+		Attachments: []statement.Attachment{{Name: "report/a", Data: []byte("a")}}, By: "x", Time: time.Now()}
 	if err := proof.WriteBundle(t.Context(), &b, run, o); err == nil {
 		t.Error("another host attaches files to a run")
 	}
@@ -104,7 +106,7 @@ func TestFleet(t *testing.T) {
 // misnamed is a statement that the key of one host is that of another.
 func misnamed(t testing.TB, root key, public string) []byte {
 	t.Helper()
-	h, err := proof.NewHost(public, time.Now())
+	h, err := statement.NewHost(public, time.Now())
 	check(t, err)
 	h.Host = "custody-other"
 	line, err := json.Marshal(h)
@@ -116,13 +118,13 @@ func misnamed(t testing.TB, root key, public string) []byte {
 
 func FuzzParseHost(f *testing.F) {
 	k := newKeyNamed(f, "custody-web")
-	h, err := proof.NewHost(k.public, time.Now())
+	h, err := statement.NewHost(k.public, time.Now())
 	check(f, err)
 	line, err := json.Marshal(h)
 	check(f, err)
 	f.Add(fmt.Sprintf("custody host v1\n%s\n", line))
 	f.Fuzz(func(t *testing.T, text string) {
-		h, err := proof.ParseHost(text)
+		h, err := statement.ParseHost(text)
 		if err != nil {
 			return
 		}

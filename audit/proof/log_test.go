@@ -18,7 +18,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -72,12 +74,12 @@ func (l *treeLog) Index(_ context.Context, entry []byte) (uint64, error) {
 	return uint64(i), nil
 }
 
-func (l *treeLog) Inclusion(_ context.Context, index, size uint64) ([]proof.Hash, error) {
+func (l *treeLog) Inclusion(_ context.Context, index, size uint64) ([]merkle.Hash, error) {
 	p, err := tlog.ProveRecord(int64(size), int64(index), l)
 	return hashesOf(p), err
 }
 
-func (l *treeLog) Consistency(_ context.Context, from, to uint64) ([]proof.Hash, error) {
+func (l *treeLog) Consistency(_ context.Context, from, to uint64) ([]merkle.Hash, error) {
 	if from == 0 || from == to {
 		return nil, nil
 	}
@@ -85,9 +87,9 @@ func (l *treeLog) Consistency(_ context.Context, from, to uint64) ([]proof.Hash,
 	return hashesOf(p), err
 }
 
-func hashesOf(p []tlog.Hash) (all []proof.Hash) {
+func hashesOf(p []tlog.Hash) (all []merkle.Hash) {
 	for _, h := range p {
-		all = append(all, proof.Hash(h))
+		all = append(all, merkle.Hash(h))
 	}
 	return all
 }
@@ -97,14 +99,14 @@ func (l *treeLog) log(t testing.TB, dir string) {
 	t.Helper()
 	for _, path := range glob(t, dir, wal.ManifestSuffix) {
 		m, signed := manifestOf(t, path)
-		l.addNew(t, proof.ManifestLeaf(m.Run, m.Segment, proof.Digest(signed)))
+		l.addNew(t, statement.ManifestLeaf(m.Run, m.Segment, statement.Digest(signed)))
 	}
-	for _, path := range glob(t, dir, proof.ErasureSuffix) {
+	for _, path := range glob(t, dir, statement.ErasureSuffix) {
 		signed, err := os.ReadFile(path)
 		check(t, err)
-		e, err := proof.ParseErasure(textOf(signed))
+		e, err := statement.ParseErasure(textOf(signed))
 		check(t, err)
-		l.addNew(t, proof.ErasureLeaf(e.Run, e.Seq, proof.Digest(signed)))
+		l.addNew(t, statement.ErasureLeaf(e.Run, e.Seq, statement.Digest(signed)))
 	}
 }
 
@@ -128,11 +130,11 @@ func textOf(signed []byte) string {
 	return text + "\n"
 }
 
-func manifestOf(t testing.TB, path string) (proof.Manifest, []byte) {
+func manifestOf(t testing.TB, path string) (statement.Manifest, []byte) {
 	t.Helper()
 	signed, err := os.ReadFile(path)
 	check(t, err)
-	m, err := proof.ParseManifest(textOf(signed))
+	m, err := statement.ParseManifest(textOf(signed))
 	check(t, err)
 	return m, signed
 }
@@ -194,7 +196,7 @@ func newWorld(t testing.TB) *world {
 	k := newKey(t)
 	w := &world{key: k, log: &treeLog{signer: k.signer}, witness: newWitness(t, "witness.example")}
 	for i := range 5 {
-		w.log.add(t, proof.ManifestLeaf("r-old", uint64(i), proof.Hash{byte(i)}))
+		w.log.add(t, statement.ManifestLeaf("r-old", uint64(i), merkle.Hash{byte(i)}))
 	}
 	w.before = w.log.publish(t)
 	w.one, w.two = newRun(t, k, "r-one"), newRun(t, k, "r-two")
@@ -219,4 +221,4 @@ func (w *world) trust() proof.Trust {
 	return proof.Trust{Keys: w.trusted, Witnesses: []note.Verifier{w.witness.verifier}, Quorum: 1, Since: w.before}
 }
 
-func base64Of(h proof.Hash) string { return base64.StdEncoding.EncodeToString(h[:]) }
+func base64Of(h merkle.Hash) string { return base64.StdEncoding.EncodeToString(h[:]) }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit/proof/archive"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -33,22 +35,22 @@ func OpenBundle(path string) (*Evidence, error) {
 
 func readBundle(r io.ReaderAt, size int64) (*Evidence, error) {
 	if oldBundle(r) {
-		return nil, broken(ErrBundle, 0, "", "it is a zip file, which two readers can read in two ways: make it again with this version of custody bundle")
+		return nil, verdict.Broken(verdict.ErrBundle, 0, "", "it is a zip file, which two readers can read in two ways: make it again with this version of custody bundle")
 	}
 	a, err := archive.Open(r, size, inspector())
-	var known *Verdict
+	var known *verdict.Verdict
 	switch {
 	case errors.As(err, &known):
 		return nil, err
 	case err != nil:
-		return nil, broken(ErrBundle, 0, "", "%v", err)
+		return nil, verdict.Broken(verdict.ErrBundle, 0, "", "%v", err)
 	}
 	if alsoZip(r, size) {
-		return nil, broken(ErrBundle, 0, "", "it is a zip file as well, with other contents")
+		return nil, verdict.Broken(verdict.ErrBundle, 0, "", "it is a zip file as well, with other contents")
 	}
 	last, start := a.Last()
 	if last != trailerFile {
-		return nil, broken(ErrBundle, 0, trailerFile, "it is not the last file")
+		return nil, verdict.Broken(verdict.ErrBundle, 0, trailerFile, "it is not the last file")
 	}
 	e := &Evidence{bundle: true, files: a, archive: a, raw: r, size: size, trailer: start, close: func() error { return nil }}
 	if err := e.fixedFiles(); err != nil {
@@ -96,19 +98,19 @@ func alsoZip(r io.ReaderAt, size int64) bool {
 // fixedFiles reads those that every bundle has.
 func (e *Evidence) fixedFiles() error {
 	if _, err := e.read(bundleReadme, maxSmall); err != nil {
-		return broken(ErrBundle, 0, bundleReadme, "%v", err)
+		return verdict.Broken(verdict.ErrBundle, 0, bundleReadme, "%v", err)
 	}
-	key, err := e.read(PublicFile, maxSmall)
+	key, err := e.read(hostKeyFile, maxSmall)
 	if err != nil {
-		return broken(ErrBundle, 0, PublicFile, "%v", err)
+		return verdict.Broken(verdict.ErrBundle, 0, hostKeyFile, "%v", err)
 	}
 	for name, other := range map[string]string{sinceFile: consistencyFile, consistencyFile: sinceFile} {
 		if e.has(name) && !e.has(other) {
-			return broken(ErrBundle, 0, name, "there is no %s with it", other)
+			return verdict.Broken(verdict.ErrBundle, 0, name, "there is no %s with it", other)
 		}
 	}
 	if e.HostKey = strings.TrimSuffix(string(key), "\n"); e.HostKey+"\n" != string(key) {
-		return broken(ErrBundle, 0, PublicFile, "it is not one line")
+		return verdict.Broken(verdict.ErrBundle, 0, hostKeyFile, "it is not one line")
 	}
 	return nil
 }
@@ -133,13 +135,13 @@ func inspector() func(name string, size int64) error {
 		most := limit(name)
 		switch {
 		case most == 0:
-			return broken(ErrBundle, 0, "", "it has no business holding %.200q", name)
+			return verdict.Broken(verdict.ErrBundle, 0, "", "it has no business holding %.200q", name)
 		case size > most:
-			return broken(ErrBundleSize, 0, name, "%d bytes, at most %d", size, most)
+			return verdict.Broken(verdict.ErrBundleSize, 0, name, "%d bytes, at most %d", size, most)
 		case files > maxEntries:
-			return broken(ErrBundleSize, 0, "", "over %d files", maxEntries)
+			return verdict.Broken(verdict.ErrBundleSize, 0, "", "over %d files", maxEntries)
 		case total > maxBundle:
-			return broken(ErrBundleSize, 0, "", "over %d bytes", int64(maxBundle))
+			return verdict.Broken(verdict.ErrBundleSize, 0, "", "over %d bytes", int64(maxBundle))
 		}
 		return nil
 	}
@@ -148,21 +150,21 @@ func inspector() func(name string, size int64) error {
 // limit returns how long a bundle's file of that name may be, 0 if a bundle has no such file.
 func limit(name string) int64 {
 	switch name {
-	case bundleReadme, PublicFile, stampFile:
+	case bundleReadme, hostKeyFile, stampFile:
 		return maxSmall
 	case checkpointFile, sinceFile:
-		return maxCheckpoint
+		return statement.MaxCheckpoint
 	case consistencyFile:
 		return maxProof
 	case selectionFile, attachmentsFile, trailerFile:
-		return maxManifest
+		return statement.MaxNote
 	}
-	if attachable(name) {
-		return maxAttachment
+	if statement.Attachable(name) {
+		return statement.MaxAttachment
 	}
 	for suffix, n := range map[string]int64{
-		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: maxManifest,
-		ErasureSuffix: maxManifest, RotationSuffix: maxManifest, HostSuffix: maxManifest,
+		wal.SegmentSuffix: maxSegment, wal.LeavesSuffix: maxLeaves, wal.ManifestSuffix: statement.MaxNote,
+		statement.ErasureSuffix: statement.MaxNote, statement.RotationSuffix: statement.MaxNote, statement.HostSuffix: statement.MaxNote,
 		proofSuffix: maxProof, erasureProofSuffix: maxProof, rotationProofSuffix: maxProof,
 		witnessedSuffix: maxProof, witnessedStampSuffix: maxSmall,
 	} {

@@ -3,6 +3,8 @@ package proof
 import (
 	"errors"
 	"testing"
+
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // TestInspector: what a bundle holds is counted, files and bytes.
@@ -20,7 +22,7 @@ func TestInspector(t *testing.T) {
 				t.Fatalf("%s: %v", title, err)
 			}
 		}
-		if err := check(c.name, c.size); !errors.Is(err, ErrBundleSize) {
+		if err := check(c.name, c.size); !errors.Is(err, verdict.ErrBundleSize) {
 			t.Errorf("%s: %v", title, err)
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"io/fs"
 	"strings"
 	"time"
+
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // Past knows the checkpoints of the host's log that were published. Nothing that it answers is trusted.
@@ -24,7 +27,7 @@ const shareEvery = 10 * time.Minute
 
 // earlier is a checkpoint from before the one of the evidence, and that the log went on from there.
 type earlier struct {
-	path       []Hash
+	path       []merkle.Hash
 	checkpoint []byte
 	stamp      []byte // RFC 3161 response over it; nil if there is none
 }
@@ -54,7 +57,7 @@ func parseEarlier(data []byte) (e earlier, err error) {
 
 // placed is a manifest and its place in the host's log.
 type placed struct {
-	Manifest
+	statement.Manifest
 	index uint64
 }
 
@@ -76,7 +79,7 @@ func firstCheckpoints(ctx context.Context, past Past, manifests []placed) (map[u
 		case err != nil:
 			return nil, fmt.Errorf("earlier checkpoints: %w", err)
 		}
-		c, err := readCheckpoint(signed)
+		c, err := statement.ReadCheckpoint(signed)
 		if err != nil {
 			return nil, fmt.Errorf("earlier checkpoints: %w", err)
 		}
@@ -93,7 +96,7 @@ func firstCheckpoints(ctx context.Context, past Past, manifests []placed) (map[u
 // is left out: it was published a moment ago.
 func proveEarlier(ctx context.Context, log Log, all map[uint64]earlier, size uint64) error {
 	for first, e := range all {
-		c, err := readCheckpoint(e.checkpoint)
+		c, err := statement.ReadCheckpoint(e.checkpoint)
 		if err != nil {
 			return err
 		}
@@ -115,7 +118,7 @@ func Dated(signed, stamp []byte) bool { return !statedTime(signed, stamp).IsZero
 
 // statedTime is the latest time in a checkpoint's cosignatures, else that of its stamp; neither is verified here.
 func statedTime(signed, stamp []byte) (last time.Time) {
-	n, err := unverified(signed)
+	n, err := statement.Unverified(signed)
 	if err != nil {
 		return last
 	}

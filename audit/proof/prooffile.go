@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -18,9 +20,9 @@ const (
 	sinceFile       = "since"          // an earlier checkpoint
 	consistencyFile = "consistency"    // that the log went on from there
 
-	proofSuffix         = ".tlog-proof"                // N: first seq of the segment whose manifest is included
-	erasureProofSuffix  = ErasureSuffix + proofSuffix  // N: seq of the record
-	rotationProofSuffix = RotationSuffix + proofSuffix // N: number of the rotation
+	proofSuffix         = ".tlog-proof"                          // N: first seq of the segment whose manifest is included
+	erasureProofSuffix  = statement.ErasureSuffix + proofSuffix  // N: seq of the record
+	rotationProofSuffix = statement.RotationSuffix + proofSuffix // N: number of the rotation
 
 	witnessedSuffix      = ".witnessed"             // N: first seq of a segment whose manifest was in the log by then
 	witnessedStampSuffix = witnessedSuffix + ".tsr" // RFC 3161 response over the checkpoint in there
@@ -29,7 +31,7 @@ const (
 const (
 	proofHeader = "c2sp.org/tlog-proof@v1\n"
 	maxPath     = 64 // hashes of an audit path
-	maxProof    = maxCheckpoint + 16<<10
+	maxProof    = statement.MaxCheckpoint + 16<<10
 )
 
 // inclusion is one proof in the format of C2SP tlog-proof. The extra data is the entry itself, so that a reader can
@@ -37,7 +39,7 @@ const (
 type inclusion struct {
 	entry      []byte
 	index      uint64
-	path       []Hash
+	path       []merkle.Hash
 	checkpoint []byte
 }
 
@@ -75,7 +77,7 @@ func parseInclusion(data []byte) (p inclusion, err error) {
 // tlog-witness, add-checkpoint).
 type continuation struct {
 	old        uint64 // size of the earlier checkpoint's tree
-	path       []Hash
+	path       []merkle.Hash
 	checkpoint []byte
 }
 
@@ -101,19 +103,19 @@ func parseContinuation(data []byte) (c continuation, err error) {
 }
 
 // appendHashes adds one line a hash, and the empty line behind them.
-func appendHashes(b []byte, path []Hash) []byte {
+func appendHashes(b []byte, path []merkle.Hash) []byte {
 	for _, h := range path {
 		b = append(base64.StdEncoding.AppendEncode(b, h[:]), '\n')
 	}
 	return append(b, '\n')
 }
 
-func parseHashes(lines []string) (path []Hash, err error) {
+func parseHashes(lines []string) (path []merkle.Hash, err error) {
 	if len(lines) > maxPath {
 		return nil, fmt.Errorf("it has %d hashes, at most %d", len(lines), maxPath)
 	}
 	for _, line := range lines {
-		h, err := parseHash64(line)
+		h, err := merkle.ParseBase64(line)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -41,7 +44,7 @@ func (v *verifier) source() (source, error) {
 	case v.evidence.bundle:
 		return fromFiles{v.evidence}, nil
 	case len(v.report.Erasures) > 0:
-		v.doubt(open(ErrPending, "", "records were erased, and there is no log that could say so"))
+		v.doubt(verdict.Open(verdict.ErrPending, "", "records were erased, and there is no log that could say so"))
 	}
 	return nil, nil
 }
@@ -55,7 +58,7 @@ func (v *verifier) checkpoint(ctx context.Context, src source) (signedCheckpoint
 	case signed == nil && v.evidence.bundle && v.trust.Unlogged:
 		return signedCheckpoint{}, v.unlogged()
 	case signed == nil && v.evidence.bundle:
-		return signedCheckpoint{}, broken(ErrNoCheckpoint, 0, checkpointFile, "")
+		return signedCheckpoint{}, verdict.Broken(verdict.ErrNoCheckpoint, 0, checkpointFile, "")
 	case signed == nil:
 		v.report.Published = &Published{Tail: v.report.Records}
 		v.pending()
@@ -77,15 +80,15 @@ func (v *verifier) unlogged() error {
 			return err
 		}
 		if data != nil {
-			return broken(ErrNoCheckpoint, 0, checkpointFile, "there is a file %s", name)
+			return verdict.Broken(verdict.ErrNoCheckpoint, 0, checkpointFile, "there is a file %s", name)
 		}
 	}
 	if len(v.witnessedFiles()) > 0 {
-		return broken(ErrNoCheckpoint, 0, checkpointFile, "there are earlier checkpoints")
+		return verdict.Broken(verdict.ErrNoCheckpoint, 0, checkpointFile, "there are earlier checkpoints")
 	}
 	switch {
 	case len(v.report.Erasures) > 0 || len(v.rotations) > 0 || v.trust.Quorum > 0 || v.trust.Stamped || v.trust.Since != nil:
-		return broken(ErrNoCheckpoint, 0, checkpointFile, "erasures, rotations, witnesses and time stamps need it")
+		return verdict.Broken(verdict.ErrNoCheckpoint, 0, checkpointFile, "erasures, rotations, witnesses and time stamps need it")
 	}
 	return nil
 }
@@ -93,35 +96,35 @@ func (v *verifier) unlogged() error {
 // pending notes that a closed run's end is not under a checkpoint yet.
 func (v *verifier) pending() {
 	if v.report.Closing != wal.Open {
-		v.doubt(open(ErrPending, "", "%d records are younger than it", v.report.Published.Tail))
+		v.doubt(verdict.Open(verdict.ErrPending, "", "%d records are younger than it", v.report.Published.Tail))
 	}
 }
 
 // openCheckpoint checks that a key of the host's signed it. The note has the signatures of
 // witnesses that are trusted.
-func (v *verifier) openCheckpoint(file string, signed []byte, host note.Verifiers) (Checkpoint, *note.Note, error) {
+func (v *verifier) openCheckpoint(file string, signed []byte, host note.Verifiers) (statement.Checkpoint, *note.Note, error) {
 	witnesses := witnesses{host, v.trust.Witnesses}
-	n, err := openNote(signed, witnesses)
+	n, err := statement.OpenNote(signed, witnesses)
 	var unknown *note.UnverifiedNoteError
 	var invalid *note.InvalidSignatureError
 	switch {
 	case errors.As(err, &unknown):
 		n = unknown.Note
 	case errors.As(err, &invalid) && witnesses.has(keyID{invalid.Name, invalid.Hash}):
-		return Checkpoint{}, nil, broken(ErrCosignature, 0, file, "%s", invalid.Name)
+		return statement.Checkpoint{}, nil, verdict.Broken(verdict.ErrCosignature, 0, file, "%s", invalid.Name)
 	case err != nil:
-		return Checkpoint{}, nil, broken(ErrCheckpoint, 0, file, "%v", err)
+		return statement.Checkpoint{}, nil, verdict.Broken(verdict.ErrCheckpoint, 0, file, "%v", err)
 	}
-	c, err := ParseCheckpoint(n.Text)
+	c, err := statement.ParseCheckpoint(n.Text)
 	if err != nil {
-		return c, nil, broken(ErrCheckpoint, 0, file, "%v", err)
+		return c, nil, verdict.Broken(verdict.ErrCheckpoint, 0, file, "%v", err)
 	}
 	if c.Origin != v.host {
-		return c, nil, broken(ErrOtherLog, 0, file, "it is of %.200q, the run of %s", c.Origin, v.host)
+		return c, nil, verdict.Broken(verdict.ErrOtherLog, 0, file, "it is of %.200q, the run of %s", c.Origin, v.host)
 	}
 	own := func(s note.Signature) bool { return s.Name == v.host && !witnesses.has(keyID{s.Name, s.Hash}) }
 	if !slices.ContainsFunc(n.Sigs, own) {
-		return c, nil, broken(ErrCheckpoint, 0, file, "no key of %s that is trusted here signed it", v.host)
+		return c, nil, verdict.Broken(verdict.ErrCheckpoint, 0, file, "no key of %s that is trusted here signed it", v.host)
 	}
 	return c, n, nil
 }
@@ -163,10 +166,10 @@ func (v *verifier) quorum(n *note.Note) error {
 		others = append(others, s.Name)
 	}
 	if len(others) > 0 {
-		return broken(ErrUnknownWitness, 0, checkpointFile, "%d of the %d that are needed; unknown here: %.200s",
+		return verdict.Broken(verdict.ErrUnknownWitness, 0, checkpointFile, "%d of the %d that are needed; unknown here: %.200s",
 			len(p.Witnesses), v.trust.Quorum, strings.Join(others, ", "))
 	}
-	return broken(ErrQuorum, 0, checkpointFile, "%d of the %d that are needed", len(p.Witnesses), v.trust.Quorum)
+	return verdict.Broken(verdict.ErrQuorum, 0, checkpointFile, "%d of the %d that are needed", len(p.Witnesses), v.trust.Quorum)
 }
 
 // since checks that the log went on from the earlier checkpoints, the verifier's own and the one that came with the
@@ -197,13 +200,13 @@ func (v *verifier) since(ctx context.Context, src source, c signedCheckpoint) er
 
 // idleProof checks the proof of consistency that came with an earlier checkpoint, where there is nothing to prove.
 func (v *verifier) idleProof(ctx context.Context, src source, brought []byte, c signedCheckpoint) error {
-	old, err := readCheckpoint(brought)
+	old, err := statement.ReadCheckpoint(brought)
 	if err != nil || old.Size > 0 && old.Size < c.Size {
 		return err
 	}
 	path, err := src.continues(ctx, old.Size, c)
 	if err == nil && len(path) > 0 {
-		err = broken(ErrProofMalformed, 0, consistencyFile, "it has %d hashes, none are needed", len(path))
+		err = verdict.Broken(verdict.ErrProofMalformed, 0, consistencyFile, "it has %d hashes, none are needed", len(path))
 	}
 	return err
 }
@@ -233,12 +236,12 @@ func (v *verifier) goesOn(ctx context.Context, src source, file string, signed [
 	return n, nil
 }
 
-func (v *verifier) continues(ctx context.Context, src source, old Checkpoint, c signedCheckpoint) error {
+func (v *verifier) continues(ctx context.Context, src source, old statement.Checkpoint, c signedCheckpoint) error {
 	switch {
 	case old.Size > c.Size:
-		return broken(ErrRolledBack, 0, checkpointFile, "it has %d entries, there were %d", c.Size, old.Size)
+		return verdict.Broken(verdict.ErrRolledBack, 0, checkpointFile, "it has %d entries, there were %d", c.Size, old.Size)
 	case old.Size == c.Size && old.Root != c.Root:
-		return broken(ErrForked, 0, checkpointFile, "two trees of %d entries have different roots", c.Size)
+		return verdict.Broken(verdict.ErrForked, 0, checkpointFile, "two trees of %d entries have different roots", c.Size)
 	case old.Size == c.Size, old.Size == 0:
 		return nil
 	}
@@ -246,8 +249,8 @@ func (v *verifier) continues(ctx context.Context, src source, old Checkpoint, c 
 	if err != nil {
 		return err
 	}
-	if !VerifyConsistency(old.Size, c.Size, path, old.Root, c.Root) {
-		return broken(ErrForked, 0, consistencyFile, "a tree of %d entries does not continue that of %d which was kept", c.Size, old.Size)
+	if !merkle.VerifyConsistency(old.Size, c.Size, path, old.Root, c.Root) {
+		return verdict.Broken(verdict.ErrForked, 0, consistencyFile, "a tree of %d entries does not continue that of %d which was kept", c.Size, old.Size)
 	}
 	return nil
 }
@@ -267,8 +270,8 @@ func (v *verifier) place(ctx context.Context, src source, name string, entry []b
 	if err != nil {
 		return 0, err
 	}
-	if !VerifyInclusion(LogHash(entry), p.index, c.Size, p.path, c.Root) {
-		return 0, broken(ErrNotIncluded, 0, name+proofSuffix, "entry %d of %d", p.index, c.Size)
+	if !merkle.VerifyInclusion(statement.LogHash(entry), p.index, c.Size, p.path, c.Root) {
+		return 0, verdict.Broken(verdict.ErrNotIncluded, 0, name+proofSuffix, "entry %d of %d", p.index, c.Size)
 	}
 	return p.index, nil
 }
@@ -277,7 +280,7 @@ func (v *verifier) includeManifests(ctx context.Context, src source, c signedChe
 	p := v.report.Published
 	for i, m := range v.manifests {
 		name := strings.TrimSuffix(m.file, wal.ManifestSuffix)
-		index, err := v.place(ctx, src, name, ManifestLeaf(m.Run, m.Segment, m.digest), c)
+		index, err := v.place(ctx, src, name, statement.ManifestLeaf(m.Run, m.Segment, m.digest), c)
 		switch {
 		case err == errTail:
 			p.Tail += m.Count
@@ -285,7 +288,7 @@ func (v *verifier) includeManifests(ctx context.Context, src source, c signedChe
 		case err != nil:
 			return err
 		case v.tail != "":
-			return broken(ErrUnlogged, 0, v.tail, "%s is", m.file)
+			return verdict.Broken(verdict.ErrUnlogged, 0, v.tail, "%s is", m.file)
 		default:
 			v.manifests[i].logged, v.manifests[i].index = true, index
 			p.Covered += m.Count
@@ -299,9 +302,9 @@ func (v *verifier) includeManifests(ctx context.Context, src source, c signedChe
 
 func (v *verifier) includeRotations(ctx context.Context, src source, c signedCheckpoint) error {
 	for _, s := range v.rotations {
-		err := v.include(ctx, src, s.file, RotationLeaf(s.digest), c)
+		err := v.include(ctx, src, s.file, statement.RotationLeaf(s.digest), c)
 		if err == errTail {
-			err = broken(ErrRotationUnlogged, 0, s.file, "")
+			err = verdict.Broken(verdict.ErrRotationUnlogged, 0, s.file, "")
 		}
 		if err != nil {
 			return err
@@ -313,13 +316,13 @@ func (v *verifier) includeRotations(ctx context.Context, src source, c signedChe
 func (v *verifier) includeErasures(ctx context.Context, src source, c signedCheckpoint) error {
 	for _, seq := range v.erasureSeqs() {
 		s := v.erasures[seq]
-		index, err := v.place(ctx, src, s.file, ErasureLeaf(s.Run, s.Seq, s.digest), c)
+		index, err := v.place(ctx, src, s.file, statement.ErasureLeaf(s.Run, s.Seq, s.digest), c)
 		s.logged, s.index = err == nil, index
 		if err == errTail && !s.done {
 			continue // stated a moment ago, not carried out
 		}
 		if err == errTail {
-			err = broken(ErrErasureUnlogged, seq, s.file, "")
+			err = verdict.Broken(verdict.ErrErasureUnlogged, seq, s.file, "")
 		}
 		if err != nil {
 			return err

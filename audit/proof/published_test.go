@@ -13,6 +13,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -39,7 +42,7 @@ func TestPublished(t *testing.T) {
 	t.Run("an older checkpoint than the run", func(t *testing.T) {
 		o := w.options()
 		o.Checkpoint, o.Since = w.before, nil
-		if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, o); !errors.Is(err, proof.ErrPending) {
+		if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, o); !errors.Is(err, verdict.ErrPending) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -62,12 +65,12 @@ func TestPublishedDir(t *testing.T) {
 	}
 	three := newRun(t, w.key, "r-three")
 	r, err = judge(three, w.log, w.trust())
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrPending, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrPending, 0)
 	if r.Published.Tail != 15 || r.HoldsTo != 15 {
 		t.Errorf("tail %+v, holds to %d", r.Published, r.HoldsTo)
 	}
 	_, err = judge(three, &treeLog{signer: w.signer}, proof.Trust{Keys: w.trusted})
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrPending, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrPending, 0)
 
 	truncated := &treeLog{signer: w.signer}
 	for _, entry := range w.log.entries[:7] {
@@ -75,11 +78,11 @@ func TestPublishedDir(t *testing.T) {
 	}
 	truncated.publish(t, w.witness)
 	_, err = judge(w.two, truncated, w.trust())
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrPending, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrPending, 0)
 	kept := w.trust()
 	kept.Since = w.log.last
 	_, err = judge(w.two, truncated, kept)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrRolledBack, 0)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrRolledBack, 0)
 
 	holed := &treeLog{signer: w.signer}
 	for i, entry := range w.log.entries {
@@ -89,11 +92,11 @@ func TestPublishedDir(t *testing.T) {
 	}
 	holed.publish(t)
 	_, err = judge(w.one, holed, proof.Trust{Keys: w.trusted})
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrUnlogged, 0)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrUnlogged, 0)
 
 	t.Run("live", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "r-live")
-		l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: proof.NewSealer(w.signer, facts), SegmentAge: time.Hour})
+		l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: statement.NewSealer(w.signer, facts), SegmentAge: time.Hour})
 		check(t, err)
 		for range 2 {
 			_, err := l.Append(t.Context(), output(t, "line"))
@@ -106,7 +109,7 @@ func TestPublishedDir(t *testing.T) {
 		check(t, err)
 		check(t, l.Rotate(t.Context()))
 		r, err := judge(dir, w.log, w.trust())
-		wants(t, err, proof.ErrCannotBeJudged, proof.ErrLive, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrLive, 0)
 		if r.Published.Covered != 2 || r.Published.Tail != 1 {
 			t.Errorf("%+v", r.Published)
 		}
@@ -125,11 +128,11 @@ func TestMutations(t *testing.T) {
 
 	fork := &treeLog{signer: w.signer}
 	for i := range w.log.entries {
-		fork.add(t, proof.ManifestLeaf("r-fork", uint64(i), proof.Hash{}))
+		fork.add(t, statement.ManifestLeaf("r-fork", uint64(i), merkle.Hash{}))
 	}
 	longer := &treeLog{signer: w.signer}
 	for i := range 20 {
-		longer.add(t, proof.ManifestLeaf("r-fork", uint64(i), proof.Hash{}))
+		longer.add(t, statement.ManifestLeaf("r-fork", uint64(i), merkle.Hash{}))
 	}
 	thief := newKey(t)
 	stranger := newWitness(t, "stranger.example")
@@ -144,78 +147,78 @@ func TestMutations(t *testing.T) {
 	}
 	for title, c := range map[string]struct {
 		change  func(f files)
-		finding *proof.Finding
+		finding *verdict.Finding
 	}{
-		"checkpoint dropped": {func(f files) { delete(f, "checkpoint") }, proof.ErrNoCheckpoint},
-		"proof dropped":      {func(f files) { delete(f, name(6, ".tlog-proof")) }, proof.ErrNoProof},
-		"last proof dropped": {func(f files) { delete(f, name(11, ".tlog-proof")) }, proof.ErrNoProof},
+		"checkpoint dropped": {func(f files) { delete(f, "checkpoint") }, verdict.ErrNoCheckpoint},
+		"proof dropped":      {func(f files) { delete(f, name(6, ".tlog-proof")) }, verdict.ErrNoProof},
+		"last proof dropped": {func(f files) { delete(f, name(11, ".tlog-proof")) }, verdict.ErrNoProof},
 		"all proofs dropped": {func(f files) {
 			maps.DeleteFunc(f, func(n string, _ []byte) bool { return strings.HasSuffix(n, ".tlog-proof") })
-		}, proof.ErrNoProof},
-		"consistency dropped":        {func(f files) { delete(f, "consistency") }, proof.ErrBundle},
-		"since and consistency gone": {func(f files) { delete(f, "consistency"); delete(f, "since") }, proof.ErrNoConsistency},
+		}, verdict.ErrNoProof},
+		"consistency dropped":        {func(f files) { delete(f, "consistency") }, verdict.ErrBundle},
+		"since and consistency gone": {func(f files) { delete(f, "consistency"); delete(f, "since") }, verdict.ErrNoConsistency},
 		"proofs swapped": {func(f files) {
 			f[name(1, ".tlog-proof")], f[name(6, ".tlog-proof")] = f[name(6, ".tlog-proof")], f[name(1, ".tlog-proof")]
-		}, proof.ErrOtherEntry},
-		"proof of another run": {func(f files) { f[name(6, ".tlog-proof")] = other[name(6, ".tlog-proof")] }, proof.ErrOtherEntry},
+		}, verdict.ErrOtherEntry},
+		"proof of another run": {func(f files) { f[name(6, ".tlog-proof")] = other[name(6, ".tlog-proof")] }, verdict.ErrOtherEntry},
 		"path of another run": {func(f files) {
 			f[name(6, ".tlog-proof")] = splice(f[name(6, ".tlog-proof")], other[name(6, ".tlog-proof")])
-		}, proof.ErrNotIncluded},
+		}, verdict.ErrNotIncluded},
 		"entry of the proof changed": {func(f files) {
 			f[name(6, ".tlog-proof")] = bytes.Replace(f[name(6, ".tlog-proof")], []byte("extra Y3"), []byte("extra Y2"), 1)
-		}, proof.ErrOtherEntry},
-		"proof truncated": {func(f files) { f[name(6, ".tlog-proof")] = f[name(6, ".tlog-proof")][:40] }, proof.ErrProofMalformed},
+		}, verdict.ErrOtherEntry},
+		"proof truncated": {func(f files) { f[name(6, ".tlog-proof")] = f[name(6, ".tlog-proof")][:40] }, verdict.ErrProofMalformed},
 		"index of the proof changed": {func(f files) {
 			f[name(6, ".tlog-proof")] = bytes.Replace(f[name(6, ".tlog-proof")], []byte("index 6\n"), []byte("index 5\n"), 1)
-		}, proof.ErrNotIncluded},
-		"a hash of the path dropped":  {func(f files) { f[name(6, ".tlog-proof")] = dropLine(f[name(6, ".tlog-proof")], 3) }, proof.ErrNotIncluded},
-		"a hash of the path doubled":  {func(f files) { f[name(6, ".tlog-proof")] = doubleLine(f[name(6, ".tlog-proof")], 3) }, proof.ErrNotIncluded},
-		"hashes of the path swapped":  {func(f files) { f[name(6, ".tlog-proof")] = swapLines(f[name(6, ".tlog-proof")], 3, 4) }, proof.ErrNotIncluded},
-		"consistency's hash dropped":  {func(f files) { f["consistency"] = dropLine(f["consistency"], 1) }, proof.ErrForked},
-		"consistency of another size": {func(f files) { f["consistency"] = bytes.Replace(f["consistency"], []byte("old 5"), []byte("old 4"), 1) }, proof.ErrNoConsistency},
+		}, verdict.ErrNotIncluded},
+		"a hash of the path dropped":  {func(f files) { f[name(6, ".tlog-proof")] = dropLine(f[name(6, ".tlog-proof")], 3) }, verdict.ErrNotIncluded},
+		"a hash of the path doubled":  {func(f files) { f[name(6, ".tlog-proof")] = doubleLine(f[name(6, ".tlog-proof")], 3) }, verdict.ErrNotIncluded},
+		"hashes of the path swapped":  {func(f files) { f[name(6, ".tlog-proof")] = swapLines(f[name(6, ".tlog-proof")], 3, 4) }, verdict.ErrNotIncluded},
+		"consistency's hash dropped":  {func(f files) { f["consistency"] = dropLine(f["consistency"], 1) }, verdict.ErrForked},
+		"consistency of another size": {func(f files) { f["consistency"] = bytes.Replace(f["consistency"], []byte("old 5"), []byte("old 4"), 1) }, verdict.ErrNoConsistency},
 		"proof under another one": {func(f files) {
 			f[name(6, ".tlog-proof")] = bytes.Replace(f[name(6, ".tlog-proof")], []byte("\n11\n"), []byte("\n12\n"), 1)
-		}, proof.ErrOtherCheckpoint},
-		"checkpoint's size changed":   {func(f files) { replace(f, []byte("custody-test\n11\n"), []byte("custody-test\n12\n")) }, proof.ErrCheckpoint},
-		"checkpoint's signature gone": {func(f files) { replace(f, []byte(cp), []byte(dropSignature(cp, "custody-test"))) }, proof.ErrCheckpoint},
-		"checkpoint by another key":   {func(f files) { forkLog(f, &treeLog{thief.signer, w.log.entries, w.log.hashes, nil}, w.witness) }, proof.ErrCheckpoint},
-		"checkpoint of another log":   {func(f files) { forkLog(f, &treeLog{renamed{w.signer}, w.log.entries, w.log.hashes, nil}, w.witness) }, proof.ErrOtherLog},
-		"fork of the same size":       {func(f files) { forkLog(f, fork, w.witness) }, proof.ErrForked},
-		"longer fork":                 {func(f files) { forkLog(f, longer, w.witness) }, proof.ErrForked},
-		"older checkpoint replayed":   {func(f files) { replace(f, []byte(cp), w.log.cut(t, 3, w.witness)) }, proof.ErrRolledBack},
+		}, verdict.ErrOtherCheckpoint},
+		"checkpoint's size changed":   {func(f files) { replace(f, []byte("custody-test\n11\n"), []byte("custody-test\n12\n")) }, verdict.ErrCheckpoint},
+		"checkpoint's signature gone": {func(f files) { replace(f, []byte(cp), []byte(dropSignature(cp, "custody-test"))) }, verdict.ErrCheckpoint},
+		"checkpoint by another key":   {func(f files) { forkLog(f, &treeLog{thief.signer, w.log.entries, w.log.hashes, nil}, w.witness) }, verdict.ErrCheckpoint},
+		"checkpoint of another log":   {func(f files) { forkLog(f, &treeLog{renamed{w.signer}, w.log.entries, w.log.hashes, nil}, w.witness) }, verdict.ErrOtherLog},
+		"fork of the same size":       {func(f files) { forkLog(f, fork, w.witness) }, verdict.ErrForked},
+		"longer fork":                 {func(f files) { forkLog(f, longer, w.witness) }, verdict.ErrForked},
+		"older checkpoint replayed":   {func(f files) { replace(f, []byte(cp), w.log.cut(t, 3, w.witness)) }, verdict.ErrRolledBack},
 		"checkpoint before the run": {func(f files) {
 			replace(f, []byte(cp), w.log.cut(t, 6, w.witness))
 			f["consistency"] = w.log.continuation(t, 5, 6, f["checkpoint"])
-		}, proof.ErrNotIncluded},
-		"witness gone":               {func(f files) { replace(f, []byte(cp), []byte(dropSignature(cp, "witness.example"))) }, proof.ErrQuorum},
-		"unknown witness":            {func(f files) { replace(f, []byte(cp), w.log.publish(t, stranger)) }, proof.ErrUnknownWitness},
-		"cosignature of another one": {func(f files) { replace(f, []byte(cp), []byte(moveSignature(t, w, cp))) }, proof.ErrCosignature},
-		"since changed":              {func(f files) { f["since"] = bytes.Replace(f["since"], []byte("\n5\n"), []byte("\n4\n"), 1) }, proof.ErrCheckpoint},
-		"since of a longer log":      {func(f files) { f["since"] = longer.publish(t) }, proof.ErrRolledBack},
-		"host key of another":        {func(f files) { f["host.pub"] = []byte(thief.public + "\n") }, proof.ErrHostKey},
-		"host key cut":               {func(f files) { f["host.pub"] = append(f["host.pub"][:20:20], 10) }, proof.ErrHostKey},
-		"host key dropped":           {func(f files) { delete(f, "host.pub") }, proof.ErrBundle},
-		"stray proof":                {func(f files) { f[name(3, ".tlog-proof")] = f[name(1, ".tlog-proof")] }, proof.ErrStray},
-		"stray leaves":               {func(f files) { f[name(3, ".leaves")] = f[name(1, ".leaves")] }, proof.ErrStray},
-		"foreign file":               {func(f files) { f["notes.txt"] = nil }, proof.ErrBundle},
-		"segment dropped":            {func(f files) { delete(f, name(6, ".seg")) }, proof.ErrSegmentMissing},
-		"manifest dropped":           {func(f files) { delete(f, name(6, ".manifest")) }, proof.ErrManifestMissing},
-		"closing manifest dropped":   {func(f files) { delete(f, name(11, ".manifest")) }, proof.ErrTailCut},
+		}, verdict.ErrNotIncluded},
+		"witness gone":               {func(f files) { replace(f, []byte(cp), []byte(dropSignature(cp, "witness.example"))) }, verdict.ErrQuorum},
+		"unknown witness":            {func(f files) { replace(f, []byte(cp), w.log.publish(t, stranger)) }, verdict.ErrUnknownWitness},
+		"cosignature of another one": {func(f files) { replace(f, []byte(cp), []byte(moveSignature(t, w, cp))) }, verdict.ErrCosignature},
+		"since changed":              {func(f files) { f["since"] = bytes.Replace(f["since"], []byte("\n5\n"), []byte("\n4\n"), 1) }, verdict.ErrCheckpoint},
+		"since of a longer log":      {func(f files) { f["since"] = longer.publish(t) }, verdict.ErrRolledBack},
+		"host key of another":        {func(f files) { f["host.pub"] = []byte(thief.public + "\n") }, verdict.ErrHostKey},
+		"host key cut":               {func(f files) { f["host.pub"] = append(f["host.pub"][:20:20], 10) }, verdict.ErrHostKey},
+		"host key dropped":           {func(f files) { delete(f, "host.pub") }, verdict.ErrBundle},
+		"stray proof":                {func(f files) { f[name(3, ".tlog-proof")] = f[name(1, ".tlog-proof")] }, verdict.ErrStray},
+		"stray leaves":               {func(f files) { f[name(3, ".leaves")] = f[name(1, ".leaves")] }, verdict.ErrStray},
+		"foreign file":               {func(f files) { f["notes.txt"] = nil }, verdict.ErrBundle},
+		"segment dropped":            {func(f files) { delete(f, name(6, ".seg")) }, verdict.ErrSegmentMissing},
+		"manifest dropped":           {func(f files) { delete(f, name(6, ".manifest")) }, verdict.ErrManifestMissing},
+		"closing manifest dropped":   {func(f files) { delete(f, name(11, ".manifest")) }, verdict.ErrTailCut},
 		"the end dropped, with proofs": {func(f files) {
 			maps.DeleteFunc(f, func(n string, _ []byte) bool { return strings.HasPrefix(n, "00000000000000000011") })
-		}, proof.ErrTailCut},
-		"leaves dropped":          {func(f files) { delete(f, name(6, ".leaves")) }, proof.ErrLeaves},
-		"manifest of another run": {func(f files) { f[name(6, ".manifest")] = other[name(6, ".manifest")] }, proof.ErrRunMismatch},
-		"segment of another run":  {func(f files) { f[name(6, ".seg")] = other[name(6, ".seg")] }, proof.ErrRunMismatch},
+		}, verdict.ErrTailCut},
+		"leaves dropped":          {func(f files) { delete(f, name(6, ".leaves")) }, verdict.ErrLeaves},
+		"manifest of another run": {func(f files) { f[name(6, ".manifest")] = other[name(6, ".manifest")] }, verdict.ErrRunMismatch},
+		"segment of another run":  {func(f files) { f[name(6, ".seg")] = other[name(6, ".seg")] }, verdict.ErrRunMismatch},
 		"everything emptied": {func(f files) {
 			maps.DeleteFunc(f, func(n string, _ []byte) bool { return n != "host.pub" && n != "README.txt" && n != "trailer" })
-		}, proof.ErrNoEvidence},
+		}, verdict.ErrNoEvidence},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := maps.Clone(truth)
 			c.change(f)
 			_, err := f.verify(t, w.trust())
-			var v *proof.Verdict
+			var v *verdict.Verdict
 			if !errors.As(err, &v) || v.Finding != c.finding {
 				t.Errorf("got %v, want %q", err, c.finding)
 			}
@@ -232,7 +235,7 @@ func TestFlipPublished(t *testing.T) {
 			f := maps.Clone(truth)
 			f[n] = bytes.Clone(f[n])
 			f[n][at] ^= 0x11
-			if _, err := f.verify(t, w.trust()); !errors.Is(err, proof.ErrDoesNotHold) {
+			if _, err := f.verify(t, w.trust()); !errors.Is(err, verdict.ErrDoesNotHold) {
 				t.Fatalf("%s, byte %d: %v\n%s", n, at, err, f[n])
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -66,7 +68,7 @@ type rebuilder struct {
 
 // segment writes the three files of one segment.
 func (b *rebuilder) segment(signed []byte) error {
-	m, err := parseSigned(signed)
+	m, err := statement.ReadManifest(signed)
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (b *rebuilder) write(first uint64, suffix string, data []byte) error {
 }
 
 // rows returns those of one segment.
-func (b *rebuilder) rows(m Manifest) (rows []Row, err error) {
+func (b *rebuilder) rows(m statement.Manifest) (rows []Row, err error) {
 	var size int64
 	for uint64(len(rows)) < m.Count {
 		row, err, ok := b.next()
@@ -124,7 +126,7 @@ func (b *rebuilder) rows(m Manifest) (rows []Row, err error) {
 }
 
 // frameAll returns a segment's file and its leaves.
-func frameAll(m Manifest, rows []Row) (data, leaves []byte, err error) {
+func frameAll(m statement.Manifest, rows []Row) (data, leaves []byte, err error) {
 	room, gone := m.Bytes, int64(0)
 	for _, r := range rows {
 		if r.Erased != nil {
@@ -140,7 +142,7 @@ func frameAll(m Manifest, rows []Row) (data, leaves []byte, err error) {
 	for _, r := range rows {
 		if r.Erased == nil {
 			data = appendFrame(data, r.Salt, r.Body)
-			leaf := LeafHash(r.Salt, r.Body)
+			leaf := merkle.LeafHash(r.Salt, r.Body)
 			leaves = append(leaves, leaf[:]...)
 			continue
 		}

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/store"
 )
@@ -89,7 +92,7 @@ func TestRebuild(t *testing.T) {
 	dir = filepath.Join(t.TempDir(), "r-one")
 	check(t, proof.Rebuild(t.Context(), dir, manifests, each(swapped)))
 	_, err = verifyDir(t, dir, w.trusted)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrAltered, 0) // the leaves are made of the row, too
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrAltered, 0) // the leaves are made of the row, too
 }
 
 // TestRebuildErased makes a run of which a store has only the leaves of some records.
@@ -105,8 +108,8 @@ func TestRebuildErased(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r-one")
 	check(t, proof.Rebuild(t.Context(), dir, manifests, each(rows)))
 	_, err := verifyDir(t, dir, w.trusted)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrErasureUndeclared, 2)
-	for _, path := range glob(t, w.one, proof.ErasureSuffix) {
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrErasureUndeclared, 2)
+	for _, path := range glob(t, w.one, statement.ErasureSuffix) {
 		copyFile(t, path, filepath.Join(dir, filepath.Base(path)))
 	}
 	r, err := w.bundle(t, dir).verify(t, w.trust())
@@ -127,14 +130,14 @@ func must[T any](v T, err error) T {
 func TestAbsent(t *testing.T) {
 	w := newWorld(t)
 	entries := func(yield func([]byte, error) bool) {
-		for _, e := range append(slices.Clone(w.log.entries), []byte("of a newer version\n"), proof.RotationLeaf(proof.Hash{9})) {
+		for _, e := range append(slices.Clone(w.log.entries), []byte("of a newer version\n"), statement.RotationLeaf(merkle.Hash{9})) {
 			if !yield(e, nil) {
 				return
 			}
 		}
 	}
 	here := map[string]string{"r-one": w.one, "r-two": w.two}
-	has := func(run string, segment uint64, digest proof.Hash) bool {
+	has := func(run string, segment uint64, digest merkle.Hash) bool {
 		paths := glob(t, here[run], wal.ManifestSuffix)
 		if run == "r-old" {
 			return true
@@ -143,7 +146,7 @@ func TestAbsent(t *testing.T) {
 			return false
 		}
 		_, signed := manifestOf(t, paths[segment])
-		return proof.Digest(signed) == digest
+		return statement.Digest(signed) == digest
 	}
 	all, err := proof.Absent(entries, has)
 	check(t, err)
@@ -153,7 +156,7 @@ func TestAbsent(t *testing.T) {
 	check(t, os.RemoveAll(w.two))
 	all, err = proof.Absent(entries, has)
 	check(t, err)
-	if len(all) != 1 || all[0].Name() != "run-missing" || !errors.Is(all[0], proof.ErrDoesNotHold) || !bytes.Contains([]byte(all[0].Error()), []byte("r-two")) {
+	if len(all) != 1 || all[0].Name() != "run-missing" || !errors.Is(all[0], verdict.ErrDoesNotHold) || !bytes.Contains([]byte(all[0].Error()), []byte("r-two")) {
 		t.Errorf("absent: %v", all)
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"errors"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/schema"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // RecordReport is what RecordProof.Verify established. After an error it covers what was
@@ -14,13 +18,13 @@ type RecordReport struct {
 	Seq      uint64
 	State    State
 	Kind     audit.Kind // of an erased record, what the statement says
-	Leaf     Hash
-	Manifest Manifest   // zero in StateOpen
-	KeyName  string     // of the key that signed
-	Erased   *Erasure   // nil if the record is there
-	Log      *Published // nil unless StateLogged
+	Leaf     merkle.Hash
+	Manifest statement.Manifest // zero in StateOpen
+	KeyName  string             // of the key that signed
+	Erased   *statement.Erasure // nil if the record is there
+	Log      *Published         // nil unless StateLogged
 	// Rotations lead from a key that is trusted to another.
-	Rotations []Rotation
+	Rotations []statement.Rotation
 }
 
 // Verify checks the document against the keys, policy and time in trust. A nil error means: this record is, byte for
@@ -38,9 +42,9 @@ func (p RecordProof) Verify(t Trust) (RecordReport, error) {
 	}
 	switch {
 	case p.State == StateOpen:
-		return c.report, open(ErrLive, "", "seq %d is written, nothing is signed yet", p.Seq)
+		return c.report, verdict.Open(verdict.ErrLive, "", "seq %d is written, nothing is signed yet", p.Seq)
 	case p.State == StateSealed:
-		return c.report, open(ErrPending, "", "seq %d is under a signed manifest", p.Seq)
+		return c.report, verdict.Open(verdict.ErrPending, "", "seq %d is under a signed manifest", p.Seq)
 	case c.v.open != nil:
 		return c.report, c.v.open
 	}
@@ -64,7 +68,7 @@ const (
 
 func (c *recordCheck) keys() (err error) {
 	for _, n := range c.Rotations {
-		s := statement{file: partRotation, signed: []byte(n.Note), digest: Digest([]byte(n.Note))}
+		s := signedFile{file: partRotation, signed: []byte(n.Note), digest: statement.Digest([]byte(n.Note))}
 		c.v.rotations = append(c.v.rotations, s)
 	}
 	c.report.Rotations, err = c.v.ring.link(c.v.rotations)
@@ -76,25 +80,25 @@ func (c *recordCheck) record() error {
 	if c.Erasure != nil {
 		return nil
 	}
-	if LeafHash([16]byte(c.Salt), c.Record) != c.Leaf {
-		return broken(ErrAltered, c.Seq, "", "it does not give the leaf %s", c.Leaf)
+	if merkle.LeafHash([16]byte(c.Salt), c.Record) != c.Leaf {
+		return verdict.Broken(verdict.ErrAltered, c.Seq, "", "it does not give the leaf %s", c.Leaf)
 	}
 	if seq, ok := newWalker(c.Run).seq(c.Record); !ok || seq != c.Seq {
-		return broken(ErrRunMismatch, c.Seq, "", "the record does not begin as one of run %.80s with that seq does", c.Run)
+		return verdict.Broken(verdict.ErrRunMismatch, c.Seq, "", "the record does not begin as one of run %.80s with that seq does", c.Run)
 	}
-	h, err := newScanner(newSchema()).scan(c.Record)
-	var syntax syntaxError
+	h, err := schema.NewScanner(schema.New()).Scan(c.Record)
+	var syntax schema.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return broken(ErrUndecodable, c.Seq, "", "%v", err)
+		return verdict.Broken(verdict.ErrUndecodable, c.Seq, "", "%v", err)
 	case err != nil:
-		return broken(ErrMalformed, c.Seq, "", "%v", err)
-	case h.stranger != "":
-		c.v.doubt(open(ErrField, "", "seq %d has a field %q; a newer custody can judge it", c.Seq, h.stranger))
-	case !h.known:
-		c.v.doubt(open(ErrKind, "", "seq %d is of kind %.40q; a newer custody can judge it", c.Seq, h.kind))
+		return verdict.Broken(verdict.ErrMalformed, c.Seq, "", "%v", err)
+	case h.Stranger != "":
+		c.v.doubt(verdict.Open(verdict.ErrField, "", "seq %d has a field %q; a newer custody can judge it", c.Seq, h.Stranger))
+	case !h.Known:
+		c.v.doubt(verdict.Open(verdict.ErrKind, "", "seq %d is of kind %.40q; a newer custody can judge it", c.Seq, h.Kind))
 	}
-	c.report.Kind = h.kind
+	c.report.Kind = h.Kind
 	return nil
 }
 
@@ -108,11 +112,11 @@ func (c *recordCheck) manifest() (err error) {
 	}
 	switch {
 	case c.m.key == keyID{}:
-		return open(ErrUnknownKey, partManifest, "give its public key if you trust it")
+		return verdict.Open(verdict.ErrUnknownKey, partManifest, "give its public key if you trust it")
 	case c.m.Run != c.Run:
-		return broken(ErrRunMismatch, 0, partManifest, "it belongs to run %s, the record to run %.80s", c.m.Run, c.Run)
+		return verdict.Broken(verdict.ErrRunMismatch, 0, partManifest, "it belongs to run %s, the record to run %.80s", c.m.Run, c.Run)
 	case c.m.Count == 0 || c.Seq < c.m.First || c.Seq > c.m.Last:
-		return broken(ErrContradiction, c.Seq, partManifest, "it signs for seqs %d to %d", c.m.First, c.m.Last)
+		return verdict.Broken(verdict.ErrContradiction, c.Seq, partManifest, "it signs for seqs %d to %d", c.m.First, c.m.Last)
 	}
 	if err := c.v.early(c.m); err != nil {
 		return err
@@ -130,11 +134,11 @@ func (c *recordCheck) segment() error {
 	if c.State == StateOpen {
 		return nil
 	}
-	if !VerifyInclusion(c.Leaf, c.Segment.Index, c.m.Count, c.Segment.Path, c.m.Root) {
-		return broken(ErrAltered, c.Seq, "", "leaf %d of %d does not lead to the root that the manifest signs", c.Segment.Index, c.m.Count)
+	if !merkle.VerifyInclusion(c.Leaf, c.Segment.Index, c.m.Count, c.Segment.Path, c.m.Root) {
+		return verdict.Broken(verdict.ErrAltered, c.Seq, "", "leaf %d of %d does not lead to the root that the manifest signs", c.Segment.Index, c.m.Count)
 	}
 	if c.Segment.Index > c.Seq-c.m.First || c.m.Count-c.Segment.Index > c.m.Last-c.Seq+1 {
-		return broken(ErrReordered, c.Seq, "", "it cannot be leaf %d of %d from seq %d to %d", c.Segment.Index, c.m.Count, c.m.First, c.m.Last)
+		return verdict.Broken(verdict.ErrReordered, c.Seq, "", "it cannot be leaf %d of %d from seq %d to %d", c.Segment.Index, c.m.Count, c.m.First, c.m.Last)
 	}
 	return nil
 }
@@ -145,12 +149,12 @@ func (c *recordCheck) erasure() error {
 		return nil
 	}
 	data := []byte(c.Erasure.Note)
-	e, err := c.v.openErasure(statement{file: ErasureName(c.Seq), signed: data, digest: Digest(data)})
+	e, err := c.v.openErasure(signedFile{file: statement.ErasureName(c.Seq), signed: data, digest: statement.Digest(data)})
 	if err != nil {
 		return err
 	}
 	if e.Leaf != c.Leaf {
-		return broken(ErrErasureMismatch, c.Seq, partErasure, "it names leaf %s, the record's is %s", e.Leaf, c.Leaf)
+		return verdict.Broken(verdict.ErrErasureMismatch, c.Seq, partErasure, "it names leaf %s, the record's is %s", e.Leaf, c.Leaf)
 	}
 	e.file, e.seen, e.done = partErasure, true, true
 	c.v.erasures[e.Seq] = e
@@ -169,7 +173,7 @@ func (c *recordCheck) log() error {
 		return err
 	}
 	c.report.Log = c.v.report.Published
-	entry := ManifestLeaf(c.m.Run, c.m.Segment, c.m.digest)
+	entry := statement.ManifestLeaf(c.m.Run, c.m.Segment, c.m.digest)
 	for _, check := range []func() error{
 		func() error { return c.v.since(ctx, c, cp) },
 		func() error { return c.v.stamped(ctx, c, cp) },
@@ -195,15 +199,15 @@ func (c *recordCheck) earlier(context.Context, []signed, signedCheckpoint) (map[
 	return nil, nil
 }
 
-func (c *recordCheck) continues(context.Context, uint64, signedCheckpoint) ([]Hash, error) {
-	return nil, broken(ErrNoConsistency, 0, "", "the proof of one record has none: take a bundle")
+func (c *recordCheck) continues(context.Context, uint64, signedCheckpoint) ([]merkle.Hash, error) {
+	return nil, verdict.Broken(verdict.ErrNoConsistency, 0, "", "the proof of one record has none: take a bundle")
 }
 
 // include finds the path by the entry, which names the note's digest.
 func (c *recordCheck) include(_ context.Context, name string, entry []byte, _ signedCheckpoint) (inclusion, error) {
-	l, err := ParseLeaf(entry)
+	l, err := statement.ParseLeaf(entry)
 	if err != nil {
-		return inclusion{}, broken(ErrProofMalformed, 0, name, "%v", err)
+		return inclusion{}, verdict.Broken(verdict.ErrProofMalformed, 0, name, "%v", err)
 	}
 	notes := c.Rotations
 	for _, n := range []*LoggedNote{c.Manifest, c.Erasure} {
@@ -212,12 +216,12 @@ func (c *recordCheck) include(_ context.Context, name string, entry []byte, _ si
 		}
 	}
 	for _, n := range notes {
-		if Digest([]byte(n.Note)) == l.Digest && n.Log != nil {
+		if statement.Digest([]byte(n.Note)) == l.Digest && n.Log != nil {
 			return inclusion{entry: entry, index: n.Log.Index, path: n.Log.Path}, nil
 		}
 	}
-	if l.Of == OfManifest {
-		return inclusion{}, broken(ErrNoProof, 0, name, "")
+	if l.Of == statement.OfManifest {
+		return inclusion{}, verdict.Broken(verdict.ErrNoProof, 0, name, "")
 	}
 	return inclusion{}, errTail
 }

@@ -9,6 +9,9 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -43,10 +46,10 @@ type RecordProof struct {
 	Seq   uint64 `json:"seq"`
 	State State  `json:"state"`
 	// Record is the exact bytes, and Salt 16 more; both empty if the record was erased.
-	Record   []byte `json:"record,omitempty"`
-	Salt     []byte `json:"salt,omitempty"`
-	Leaf     Hash   `json:"leaf"`
-	LeafRule string `json:"leaf_rule"`
+	Record   []byte      `json:"record,omitempty"`
+	Salt     []byte      `json:"salt,omitempty"`
+	Leaf     merkle.Hash `json:"leaf"`
+	LeafRule string      `json:"leaf_rule"`
 	// Erasure is the statement that the record was erased, nil if it was not.
 	Erasure *LoggedNote `json:"erasure,omitempty"`
 	// Segment is the leaf's way to the root that the manifest signs. Nil in StateOpen, as Manifest is.
@@ -65,8 +68,8 @@ type RecordProof struct {
 // AuditPath is where a leaf stands in an RFC 6962 tree, and the hashes beside its way to the
 // root, from the leaf up. The tree's size is what the signed root comes with.
 type AuditPath struct {
-	Index uint64 `json:"index"`
-	Path  []Hash `json:"path"`
+	Index uint64        `json:"index"`
+	Path  []merkle.Hash `json:"path"`
 }
 
 // LoggedNote is a signed note, and where the host's log has its entry; nil if it is not under
@@ -97,10 +100,10 @@ func ProofOf(ctx context.Context, e *Evidence, seq uint64) (RecordProof, error) 
 
 // manifestOver returns the manifest of the segment that has seq, and its signed note. The note
 // is nil if none has it; the manifest is then the last one before, if there is one.
-func (e *Evidence) manifestOver(seq uint64) (m Manifest, signed []byte, err error) {
+func (e *Evidence) manifestOver(seq uint64) (m statement.Manifest, signed []byte, err error) {
 	firsts, err := e.list(wal.ManifestSuffix)
 	if err != nil {
-		return m, nil, open(ErrUnreadable, "", "%v", err)
+		return m, nil, verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 	}
 	at, found := slices.BinarySearch(firsts, seq)
 	if !found {
@@ -108,11 +111,11 @@ func (e *Evidence) manifestOver(seq uint64) (m Manifest, signed []byte, err erro
 	}
 	for ; at >= 0; at-- { // a closing manifest without records begins where no record is
 		file := wal.FileName(firsts[at], wal.ManifestSuffix)
-		if signed, err = e.read(file, maxManifest); err != nil {
-			return m, nil, open(ErrUnreadable, file, "%v", err)
+		if signed, err = e.read(file, statement.MaxNote); err != nil {
+			return m, nil, verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 		}
-		if m, err = parseSigned(signed); err != nil {
-			return m, nil, broken(ErrForged, 0, file, "%v", err)
+		if m, err = statement.ReadManifest(signed); err != nil {
+			return m, nil, verdict.Broken(verdict.ErrForged, 0, file, "%v", err)
 		}
 		if m.Count == 0 && at > 0 {
 			continue
@@ -126,14 +129,14 @@ func (e *Evidence) manifestOver(seq uint64) (m Manifest, signed []byte, err erro
 }
 
 // fromSegment takes the record and its path out of its sealed segment.
-func (p *RecordProof) fromSegment(e *Evidence, m Manifest, signed []byte) error {
+func (p *RecordProof) fromSegment(e *Evidence, m statement.Manifest, signed []byte) error {
 	file := wal.FileName(m.First, wal.SegmentSuffix)
 	data, err := e.read(file, maxSegment)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return broken(ErrSegmentMissing, m.First, file, "its %d records are signed for in segment %d", m.Count, m.Segment)
+		return verdict.Broken(verdict.ErrSegmentMissing, m.First, file, "its %d records are signed for in segment %d", m.Count, m.Segment)
 	case err != nil:
-		return open(ErrUnreadable, file, "%v", err)
+		return verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 	}
 	w := worker{evidence: e, walker: newWalker(m.Run)}
 	frames, err := w.prove(m, file, data)
@@ -142,13 +145,13 @@ func (p *RecordProof) fromSegment(e *Evidence, m Manifest, signed []byte) error 
 	}
 	i := slices.IndexFunc(frames, func(f proven) bool { return f.seq == p.Seq })
 	if i < 0 {
-		return open(ErrNoEvidence, file, "seq %d is not in it: a gap says what was lost", p.Seq)
+		return verdict.Open(verdict.ErrNoEvidence, file, "seq %d is not in it: a gap says what was lost", p.Seq)
 	}
 	p.Run, p.Leaf, p.State = m.Run, frames[i].leaf, StateSealed
 	p.Manifest = &LoggedNote{Note: string(signed)}
-	p.Segment = &AuditPath{Index: uint64(i), Path: Inclusion(w.leaves, i)}
+	p.Segment = &AuditPath{Index: uint64(i), Path: merkle.Inclusion(w.leaves, i)}
 	if frames[i].withheld {
-		return open(ErrNoEvidence, file, "seq %d is withheld in this bundle", p.Seq)
+		return verdict.Open(verdict.ErrNoEvidence, file, "seq %d is withheld in this bundle", p.Seq)
 	}
 	if frames[i].record == nil {
 		return p.fromErasure(e)
@@ -158,12 +161,12 @@ func (p *RecordProof) fromSegment(e *Evidence, m Manifest, signed []byte) error 
 
 // fromErasure takes the statement about a record that is gone.
 func (p *RecordProof) fromErasure(e *Evidence) error {
-	signed, err := e.read(ErasureName(p.Seq), maxManifest)
+	signed, err := e.read(statement.ErasureName(p.Seq), statement.MaxNote)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return broken(ErrErasureUndeclared, p.Seq, ErasureName(p.Seq), "")
+		return verdict.Broken(verdict.ErrErasureUndeclared, p.Seq, statement.ErasureName(p.Seq), "")
 	case err != nil:
-		return open(ErrUnreadable, ErasureName(p.Seq), "%v", err)
+		return verdict.Open(verdict.ErrUnreadable, statement.ErasureName(p.Seq), "%v", err)
 	}
 	p.Erasure = &LoggedNote{Note: string(signed)}
 	return nil
@@ -174,7 +177,7 @@ func (p *RecordProof) fromErasure(e *Evidence) error {
 func (p *RecordProof) fromTail(e *Evidence, from uint64) error {
 	firsts, err := e.list(wal.SegmentSuffix)
 	if err != nil {
-		return open(ErrUnreadable, "", "%v", err)
+		return verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 	}
 	for _, first := range firsts {
 		if first < from || first > p.Seq {
@@ -183,13 +186,13 @@ func (p *RecordProof) fromTail(e *Evidence, from uint64) error {
 		file := wal.FileName(first, wal.SegmentSuffix)
 		data, err := e.read(file, maxSegment)
 		if err != nil {
-			return open(ErrUnreadable, file, "%v", err)
+			return verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 		}
 		if err := p.fromFrame(wal.NewReader(file, bytes.NewReader(data))); err == nil {
 			return nil
 		}
 	}
-	return open(ErrNoEvidence, "", "the run has no record with seq %d", p.Seq)
+	return verdict.Open(verdict.ErrNoEvidence, "", "the run has no record with seq %d", p.Seq)
 }
 
 // fromFrame reads up to the frame of the record.
@@ -197,7 +200,7 @@ func (p *RecordProof) fromFrame(r *wal.Reader) error {
 	for {
 		f, err := r.Next()
 		if err != nil {
-			return open(ErrNoEvidence, "", "seq %d: %v", p.Seq, err)
+			return verdict.Open(verdict.ErrNoEvidence, "", "seq %d: %v", p.Seq, err)
 		}
 		if f.Seq == p.Seq && !f.Erased {
 			p.Run, p.Record, p.Salt, p.Leaf = f.Run, slices.Clone(f.Bytes), f.Salt[:], f.Leaf()
@@ -217,24 +220,24 @@ func (p *RecordProof) fromLog(ctx context.Context, e *Evidence) error {
 	if c.note, err = src.checkpoint(ctx); err != nil || c.note == nil {
 		return err
 	}
-	if c.Checkpoint, err = readCheckpoint(c.note); err != nil {
-		return broken(ErrCheckpoint, 0, checkpointFile, "%v", err)
+	if c.Checkpoint, err = statement.ReadCheckpoint(c.note); err != nil {
+		return verdict.Broken(verdict.ErrCheckpoint, 0, checkpointFile, "%v", err)
 	}
 	return p.under(ctx, src, e, c)
 }
 
 // under adds the paths to the checkpoint, if the manifest is under it.
 func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c signedCheckpoint) error {
-	m, err := parseSigned([]byte(p.Manifest.Note))
+	m, err := statement.ReadManifest([]byte(p.Manifest.Note))
 	if err != nil {
 		return err
 	}
-	err = p.Manifest.enter(ctx, src, wal.FileName(m.First, ""), ManifestLeaf(m.Run, m.Segment, Digest([]byte(p.Manifest.Note))), c)
+	err = p.Manifest.enter(ctx, src, wal.FileName(m.First, ""), statement.ManifestLeaf(m.Run, m.Segment, statement.Digest([]byte(p.Manifest.Note))), c)
 	if err == errTail {
 		return nil
 	}
 	if err == nil && p.Erasure != nil {
-		err = p.Erasure.enter(ctx, src, ErasureName(p.Seq), ErasureLeaf(p.Run, p.Seq, Digest([]byte(p.Erasure.Note))), c)
+		err = p.Erasure.enter(ctx, src, statement.ErasureName(p.Seq), statement.ErasureLeaf(p.Run, p.Seq, statement.Digest([]byte(p.Erasure.Note))), c)
 	}
 	if err != nil && err != errTail { // an erasure that is not logged is for Verify to find
 		return err
@@ -245,7 +248,7 @@ func (p *RecordProof) under(ctx context.Context, src source, e *Evidence, c sign
 	}
 	for _, r := range rotations {
 		n := LoggedNote{Note: string(r.signed)}
-		switch err := n.enter(ctx, src, r.file, RotationLeaf(r.digest), c); {
+		switch err := n.enter(ctx, src, r.file, statement.RotationLeaf(r.digest), c); {
 		case err == nil:
 			p.Rotations = append(p.Rotations, n)
 		case err != errTail: // one of a moment ago cannot be judged yet
@@ -270,7 +273,7 @@ func (n *LoggedNote) enter(ctx context.Context, src source, name string, entry [
 func (a AuditPath) MarshalJSON() ([]byte, error) {
 	type plain AuditPath
 	if a.Path == nil {
-		a.Path = []Hash{}
+		a.Path = []merkle.Hash{}
 	}
 	return json.Marshal(plain(a))
 }
@@ -288,14 +291,14 @@ func (p RecordProof) Encode() ([]byte, error) {
 // ErrProofMalformed.
 func ParseRecordProof(data []byte) (p RecordProof, err error) {
 	if len(data) > maxRecordProof {
-		return p, broken(ErrProofMalformed, 0, "", "%d bytes, at most %d", len(data), maxRecordProof)
+		return p, verdict.Broken(verdict.ErrProofMalformed, 0, "", "%d bytes, at most %d", len(data), maxRecordProof)
 	}
 	if err := json.Unmarshal(data, &p); err != nil {
-		return p, broken(ErrProofMalformed, 0, "", "%v", err)
+		return p, verdict.Broken(verdict.ErrProofMalformed, 0, "", "%v", err)
 	}
 	again, err := p.Encode()
 	if err != nil || !bytes.Equal(again, data) {
-		return p, broken(ErrProofMalformed, 0, "", "it is not written as custody writes it: keep the answer as it came")
+		return p, verdict.Broken(verdict.ErrProofMalformed, 0, "", "it is not written as custody writes it: keep the answer as it came")
 	}
 	return p, p.shape()
 }
@@ -310,7 +313,7 @@ func (p RecordProof) shape() error {
 		what = fmt.Sprintf("it is %.40q, version %d", p.Type, p.V)
 	case !slices.Contains([]State{StateOpen, StateSealed, StateLogged}, p.State):
 		what = fmt.Sprintf("its state is %.40q", p.State)
-	case p.Seq == 0 || p.Seq > maxSeq:
+	case p.Seq == 0 || p.Seq > statement.MaxSeq:
 		what = fmt.Sprintf("no record has seq %d", p.Seq)
 	case p.LeafRule != leafRule:
 		what = fmt.Sprintf("its leaf rule is %.60q", p.LeafRule)
@@ -331,7 +334,7 @@ func (p RecordProof) shape() error {
 	default:
 		return nil
 	}
-	return broken(ErrProofMalformed, p.Seq, "", "%s", what)
+	return verdict.Broken(verdict.ErrProofMalformed, p.Seq, "", "%s", what)
 }
 
 // repeated reports whether a rotation occurs twice.
@@ -352,8 +355,8 @@ func (p RecordProof) long() bool {
 		}
 	}
 	tooLong := func(n LoggedNote) bool {
-		return len(n.Note) > maxManifest || n.Log != nil && len(n.Log.Path) > maxPath
+		return len(n.Note) > statement.MaxNote || n.Log != nil && len(n.Log.Path) > maxPath
 	}
-	return len(p.Record) > wal.MaxRecord || len(p.Checkpoint) > maxCheckpoint || len(p.Stamp) > maxSmall ||
+	return len(p.Record) > wal.MaxRecord || len(p.Checkpoint) > statement.MaxCheckpoint || len(p.Stamp) > maxSmall ||
 		p.Segment != nil && len(p.Segment.Path) > maxPath || slices.ContainsFunc(notes, tooLong)
 }

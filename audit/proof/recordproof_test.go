@@ -13,6 +13,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -68,7 +71,7 @@ func TestRecordProof(t *testing.T) {
 	}
 	for _, seq := range []uint64{0, 16, 1 << 60} {
 		_, err := proof.ProofOf(t.Context(), dir, seq)
-		wants(t, err, proof.ErrCannotBeJudged, proof.ErrNoEvidence, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrNoEvidence, 0)
 	}
 }
 
@@ -77,7 +80,7 @@ func TestRecordProofStates(t *testing.T) {
 	k := newKey(t)
 	w := &world{key: k, log: &treeLog{signer: k.signer}, witness: newWitness(t, "witness.example")}
 	dir := filepath.Join(t.TempDir(), "r-live")
-	l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+	l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: statement.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 	check(t, err)
 	for range 3 {
 		_, err := l.Append(t.Context(), output(t, "line <&>"))
@@ -96,18 +99,18 @@ func TestRecordProofStates(t *testing.T) {
 			check(t, err)
 			return
 		}
-		wants(t, err, proof.ErrCannotBeJudged, finding, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, finding, 0)
 	}
-	state(proof.StateOpen, proof.ErrLive)
+	state(proof.StateOpen, verdict.ErrLive)
 	check(t, l.Rotate(t.Context()))
 	_, err = l.Append(t.Context(), output(t, "behind it"))
 	check(t, err)
 	check(t, l.Sync(t.Context(), 4))
-	state(proof.StateSealed, proof.ErrPending)
+	state(proof.StateSealed, verdict.ErrPending)
 	w.log.publish(t, w.witness)
-	state(proof.StateSealed, proof.ErrPending)
+	state(proof.StateSealed, verdict.ErrPending)
 	w.log.log(t, dir)
-	state(proof.StateSealed, proof.ErrPending)
+	state(proof.StateSealed, verdict.ErrPending)
 	w.log.publish(t, w.witness)
 	state(proof.StateLogged, nil)
 	if p := proofOf(t, e, 4); p.State != proof.StateOpen {
@@ -119,12 +122,12 @@ func TestRecordProofStates(t *testing.T) {
 // TestRecordProofErased: what stays of an erased record is its leaf, and the statement.
 func TestRecordProofErased(t *testing.T) {
 	w := newWorld(t)
-	statement := eraseRecord(t, w, 7)
+	stated := eraseRecord(t, w, 7)
 	e := w.evidence(t, w.one)
 	p := proofOf(t, e, 7)
 	r, err := p.Verify(w.recordTrust())
 	check(t, err)
-	if r.Erased == nil || r.Erased.Seq != 7 || len(p.Record) > 0 || len(p.Salt) > 0 || p.Erasure.Note != string(statement) {
+	if r.Erased == nil || r.Erased.Seq != 7 || len(p.Record) > 0 || len(p.Salt) > 0 || p.Erasure.Note != string(stated) {
 		t.Errorf("%+v", r)
 	}
 	for name, c := range map[string]struct {
@@ -134,28 +137,28 @@ func TestRecordProofErased(t *testing.T) {
 	}{
 		"statement of another": {func(p *proof.RecordProof) {
 			p.Erasure.Note = strings.Replace(p.Erasure.Note, `"seq":7`, `"seq":8`, 1)
-		}, proof.ErrErasureForged, 0},
-		"not logged":            {func(p *proof.RecordProof) { p.Erasure.Log = nil }, proof.ErrErasureUnlogged, 7},
-		"other place":           {func(p *proof.RecordProof) { p.Erasure.Log.Index-- }, proof.ErrNotIncluded, 0},
-		"other leaf":            {func(p *proof.RecordProof) { p.Leaf[0]++ }, proof.ErrAltered, 7},
-		"no longer stated":      {func(p *proof.RecordProof) { p.Erasure = nil }, proof.ErrProofMalformed, 7},
-		"leaf of the neighbour": {func(p *proof.RecordProof) { p.Leaf, p.Segment = proofOf(t, e, 8).Leaf, proofOf(t, e, 8).Segment }, proof.ErrReordered, 7},
+		}, verdict.ErrErasureForged, 0},
+		"not logged":            {func(p *proof.RecordProof) { p.Erasure.Log = nil }, verdict.ErrErasureUnlogged, 7},
+		"other place":           {func(p *proof.RecordProof) { p.Erasure.Log.Index-- }, verdict.ErrNotIncluded, 0},
+		"other leaf":            {func(p *proof.RecordProof) { p.Leaf[0]++ }, verdict.ErrAltered, 7},
+		"no longer stated":      {func(p *proof.RecordProof) { p.Erasure = nil }, verdict.ErrProofMalformed, 7},
+		"leaf of the neighbour": {func(p *proof.RecordProof) { p.Leaf, p.Segment = proofOf(t, e, 8).Leaf, proofOf(t, e, 8).Segment }, verdict.ErrReordered, 7},
 		"statement about another leaf": {func(p *proof.RecordProof) {
 			other := *r.Erased
 			other.Leaf[0]++
 			signed, err := other.Sign(w.signer)
 			check(t, err)
 			p.Erasure.Note = string(signed)
-		}, proof.ErrErasureMismatch, 7},
+		}, verdict.ErrErasureMismatch, 7},
 	} {
 		p := proofOf(t, e, 7)
 		c.change(&p)
 		_, err := p.Verify(w.recordTrust())
-		t.Run(name, func(t *testing.T) { wants(t, err, proof.ErrDoesNotHold, c.finding, c.seq) })
+		t.Run(name, func(t *testing.T) { wants(t, err, verdict.ErrDoesNotHold, c.finding, c.seq) })
 	}
-	check(t, os.Remove(filepath.Join(w.one, proof.ErasureName(7))))
+	check(t, os.Remove(filepath.Join(w.one, statement.ErasureName(7))))
 	_, err = proof.ProofOf(t.Context(), e, 7)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrErasureUndeclared, 7)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrErasureUndeclared, 7)
 }
 
 // TestRecordProofTampered changes each part of a good document.
@@ -168,52 +171,52 @@ func TestRecordProofTampered(t *testing.T) {
 		finding error
 		seq     uint64
 	}{
-		"record":       {func(p *proof.RecordProof) { p.Record[len(p.Record)-4]++ }, proof.ErrAltered, 7},
-		"salt":         {func(p *proof.RecordProof) { p.Salt[0]++ }, proof.ErrAltered, 7},
-		"short salt":   {func(p *proof.RecordProof) { p.Salt = p.Salt[:15] }, proof.ErrProofMalformed, 7},
-		"no record":    {func(p *proof.RecordProof) { p.Record = nil }, proof.ErrProofMalformed, 7},
-		"leaf":         {func(p *proof.RecordProof) { p.Leaf[5]++ }, proof.ErrAltered, 7},
-		"seq":          {func(p *proof.RecordProof) { p.Seq++ }, proof.ErrRunMismatch, 8},
-		"run":          {func(p *proof.RecordProof) { p.Run = "r-two" }, proof.ErrRunMismatch, 7},
-		"path":         {func(p *proof.RecordProof) { p.Segment.Path[1][3]++ }, proof.ErrAltered, 7},
-		"longer path":  {func(p *proof.RecordProof) { p.Segment.Path = append(p.Segment.Path, proof.Hash{1}) }, proof.ErrAltered, 7},
-		"shorter path": {func(p *proof.RecordProof) { p.Segment.Path = p.Segment.Path[:1] }, proof.ErrAltered, 7},
-		"place":        {func(p *proof.RecordProof) { p.Segment.Index++ }, proof.ErrAltered, 7},
+		"record":       {func(p *proof.RecordProof) { p.Record[len(p.Record)-4]++ }, verdict.ErrAltered, 7},
+		"salt":         {func(p *proof.RecordProof) { p.Salt[0]++ }, verdict.ErrAltered, 7},
+		"short salt":   {func(p *proof.RecordProof) { p.Salt = p.Salt[:15] }, verdict.ErrProofMalformed, 7},
+		"no record":    {func(p *proof.RecordProof) { p.Record = nil }, verdict.ErrProofMalformed, 7},
+		"leaf":         {func(p *proof.RecordProof) { p.Leaf[5]++ }, verdict.ErrAltered, 7},
+		"seq":          {func(p *proof.RecordProof) { p.Seq++ }, verdict.ErrRunMismatch, 8},
+		"run":          {func(p *proof.RecordProof) { p.Run = "r-two" }, verdict.ErrRunMismatch, 7},
+		"path":         {func(p *proof.RecordProof) { p.Segment.Path[1][3]++ }, verdict.ErrAltered, 7},
+		"longer path":  {func(p *proof.RecordProof) { p.Segment.Path = append(p.Segment.Path, merkle.Hash{1}) }, verdict.ErrAltered, 7},
+		"shorter path": {func(p *proof.RecordProof) { p.Segment.Path = p.Segment.Path[:1] }, verdict.ErrAltered, 7},
+		"place":        {func(p *proof.RecordProof) { p.Segment.Index++ }, verdict.ErrAltered, 7},
 		"record of another": {func(p *proof.RecordProof) {
 			q := proofOf(t, other, 7)
 			p.Record, p.Salt, p.Leaf = q.Record, q.Salt, q.Leaf
-		}, proof.ErrRunMismatch, 7},
+		}, verdict.ErrRunMismatch, 7},
 		"manifest": {func(p *proof.RecordProof) {
 			p.Manifest.Note = strings.Replace(p.Manifest.Note, `"count":5`, `"count":4`, 1)
-		}, proof.ErrForged, 0},
-		"manifest of another segment": {func(p *proof.RecordProof) { p.Manifest = proofOf(t, e, 1).Manifest }, proof.ErrContradiction, 7},
-		"manifest of another run":     {func(p *proof.RecordProof) { p.Manifest = proofOf(t, other, 7).Manifest }, proof.ErrRunMismatch, 0},
-		"checkpoint":                  {func(p *proof.RecordProof) { p.Checkpoint = strings.Replace(p.Checkpoint, "\n11\n", "\n12\n", 1) }, proof.ErrCheckpoint, 0},
-		"earlier checkpoint":          {func(p *proof.RecordProof) { p.Checkpoint = string(w.before) }, proof.ErrQuorum, 0},
-		"cosignature cut":             {func(p *proof.RecordProof) { p.Checkpoint = p.Checkpoint[:strings.Index(p.Checkpoint, "— witness")] }, proof.ErrQuorum, 0},
-		"log's path":                  {func(p *proof.RecordProof) { p.Manifest.Log.Path[0][0]++ }, proof.ErrNotIncluded, 0},
-		"log's place":                 {func(p *proof.RecordProof) { p.Manifest.Log.Index++ }, proof.ErrNotIncluded, 0},
-		"no place":                    {func(p *proof.RecordProof) { p.Manifest.Log = nil }, proof.ErrProofMalformed, 7},
-		"host's key":                  {func(p *proof.RecordProof) { p.HostKey = stranger.public }, proof.ErrHostKey, 0},
-		"state":                       {func(p *proof.RecordProof) { p.State = "proven" }, proof.ErrProofMalformed, 7},
-		"state too low":               {func(p *proof.RecordProof) { p.State = proof.StateSealed }, proof.ErrProofMalformed, 7},
-		"rule":                        {func(p *proof.RecordProof) { p.LeafRule = "none" }, proof.ErrProofMalformed, 7},
-		"version":                     {func(p *proof.RecordProof) { p.V = 2 }, proof.ErrProofMalformed, 7},
+		}, verdict.ErrForged, 0},
+		"manifest of another segment": {func(p *proof.RecordProof) { p.Manifest = proofOf(t, e, 1).Manifest }, verdict.ErrContradiction, 7},
+		"manifest of another run":     {func(p *proof.RecordProof) { p.Manifest = proofOf(t, other, 7).Manifest }, verdict.ErrRunMismatch, 0},
+		"checkpoint":                  {func(p *proof.RecordProof) { p.Checkpoint = strings.Replace(p.Checkpoint, "\n11\n", "\n12\n", 1) }, verdict.ErrCheckpoint, 0},
+		"earlier checkpoint":          {func(p *proof.RecordProof) { p.Checkpoint = string(w.before) }, verdict.ErrQuorum, 0},
+		"cosignature cut":             {func(p *proof.RecordProof) { p.Checkpoint = p.Checkpoint[:strings.Index(p.Checkpoint, "— witness")] }, verdict.ErrQuorum, 0},
+		"log's path":                  {func(p *proof.RecordProof) { p.Manifest.Log.Path[0][0]++ }, verdict.ErrNotIncluded, 0},
+		"log's place":                 {func(p *proof.RecordProof) { p.Manifest.Log.Index++ }, verdict.ErrNotIncluded, 0},
+		"no place":                    {func(p *proof.RecordProof) { p.Manifest.Log = nil }, verdict.ErrProofMalformed, 7},
+		"host's key":                  {func(p *proof.RecordProof) { p.HostKey = stranger.public }, verdict.ErrHostKey, 0},
+		"state":                       {func(p *proof.RecordProof) { p.State = "proven" }, verdict.ErrProofMalformed, 7},
+		"state too low":               {func(p *proof.RecordProof) { p.State = proof.StateSealed }, verdict.ErrProofMalformed, 7},
+		"rule":                        {func(p *proof.RecordProof) { p.LeafRule = "none" }, verdict.ErrProofMalformed, 7},
+		"version":                     {func(p *proof.RecordProof) { p.V = 2 }, verdict.ErrProofMalformed, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := proofOf(t, e, 7)
 			c.change(&p)
 			_, err := p.Verify(w.recordTrust())
-			wants(t, err, proof.ErrDoesNotHold, c.finding, c.seq)
+			wants(t, err, verdict.ErrDoesNotHold, c.finding, c.seq)
 		})
 	}
 	p := proofOf(t, e, 7)
 	_, err := p.Verify(proof.Trust{Keys: stranger.trusted})
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 	_, err = p.Verify(proof.Trust{Keys: w.trusted, Since: w.before})
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrNoConsistency, 0)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrNoConsistency, 0)
 	_, err = p.Verify(proof.Trust{Keys: w.trusted, Stamped: true})
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrNoStamp, 0)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrNoStamp, 0)
 }
 
 // TestProofOfTampered: a segment that is not what was signed gives no proof, but a name.
@@ -222,13 +225,13 @@ func TestProofOfTampered(t *testing.T) {
 	e := w.evidence(t, w.one)
 	reframe(t, segPath(w.one, 6), func(fs []frame) []frame { return fs[1:] })
 	_, err := proof.ProofOf(t.Context(), e, 7)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrMissing, 6)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrMissing, 6)
 	if _, err := proofOf(t, e, 2).Verify(w.recordTrust()); err != nil {
 		t.Error("another segment's record:", err)
 	}
 	check(t, os.Remove(segPath(w.one, 6)))
 	_, err = proof.ProofOf(t.Context(), e, 7)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrSegmentMissing, 6)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrSegmentMissing, 6)
 }
 
 // FuzzRecordProof: no document but the true one holds.
@@ -248,8 +251,8 @@ func FuzzRecordProof(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := proof.ParseRecordProof(data)
 		if err != nil {
-			var v *proof.Verdict
-			if !errors.As(err, &v) || v.Finding != proof.ErrProofMalformed {
+			var v *verdict.Verdict
+			if !errors.As(err, &v) || v.Finding != verdict.ErrProofMalformed {
 				t.Errorf("%v", err)
 			}
 			return
@@ -290,13 +293,13 @@ func BenchmarkProofOf(b *testing.B) {
 }
 
 // eraseRecord erases a record of the first run, with its statement in the log.
-func eraseRecord(t testing.TB, w *world, seq uint64) (statement []byte) {
+func eraseRecord(t testing.TB, w *world, seq uint64) (stated []byte) {
 	t.Helper()
 	state(t, w.key, w.one, seq)
 	check(t, wal.Erase(t.Context(), w.one, seq))
 	w.log.log(t, w.one)
 	w.log.publish(t, w.witness)
-	statement, err := os.ReadFile(filepath.Join(w.one, proof.ErasureName(seq)))
+	stated, err := os.ReadFile(filepath.Join(w.one, statement.ErasureName(seq)))
 	check(t, err)
-	return statement
+	return stated
 }

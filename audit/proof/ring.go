@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 const (
@@ -34,15 +38,15 @@ func idOf(v interface {
 type ring struct {
 	pinned note.Verifiers
 	linked map[keyID]note.Verifier
-	next   map[keyID]Rotation  // by the old key
-	since  map[keyID]time.Time // of the latest rotation that leads to the key
+	next   map[keyID]statement.Rotation // by the old key
+	since  map[keyID]time.Time          // of the latest rotation that leads to the key
 	// named are keys that statements retire and that are not trusted here. Their signatures prove only that what they
 	// signed was not altered since.
 	named map[keyID]note.Verifier
 }
 
 func newRing(pinned note.Verifiers) *ring {
-	return &ring{pinned: pinned, linked: map[keyID]note.Verifier{}, next: map[keyID]Rotation{}, since: map[keyID]time.Time{}, named: map[keyID]note.Verifier{}}
+	return &ring{pinned: pinned, linked: map[keyID]note.Verifier{}, next: map[keyID]statement.Rotation{}, since: map[keyID]time.Time{}, named: map[keyID]note.Verifier{}}
 }
 
 // Verifier implements note.Verifiers.
@@ -59,15 +63,15 @@ func (r *ring) knows(k keyID) bool {
 }
 
 // statement is a signed statement as it was found.
-type statement struct {
+type signedFile struct {
 	file   string
 	signed []byte
-	digest Hash
+	digest merkle.Hash
 }
 
 // repeated returns the name of a statement that is another one again, and "" if none is.
-func repeated(all []statement) string {
-	seen := map[Hash]bool{}
+func repeated(all []signedFile) string {
+	seen := map[merkle.Hash]bool{}
 	for _, s := range all {
 		if seen[s.digest] {
 			return s.file
@@ -80,7 +84,7 @@ func repeated(all []statement) string {
 // openSigned checks the one signature of a signed note that this package made. The id is that of the key; it is false
 // with a nil error if the key is unknown here.
 func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, err error) {
-	n, err = openNote(signed, r)
+	n, err = statement.OpenNote(signed, r)
 	var unknown *note.UnverifiedNoteError
 	if errors.As(err, &unknown) {
 		n, err = unknown.Note, nil
@@ -88,7 +92,7 @@ func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, er
 	if err != nil {
 		return nil, keyID{}, false, err
 	}
-	if again, ok := canonical(n); !ok || again != string(signed) {
+	if again, ok := statement.Canonical(n); !ok || again != string(signed) {
 		return nil, keyID{}, false, errors.New("the signed note is not in canonical form")
 	}
 	if len(n.Sigs) > 0 {
@@ -99,9 +103,9 @@ func (r *ring) openSigned(signed []byte) (n *note.Note, by keyID, known bool, er
 
 // link adds the keys to which the statements lead from trusted ones. A chain that begins with an unknown key adds none,
 // and is no finding.
-func (r *ring) link(statements []statement) (used []Rotation, err error) {
+func (r *ring) link(statements []signedFile) (used []statement.Rotation, err error) {
 	if len(statements) > maxRotations {
-		return nil, broken(ErrBundleSize, 0, "", "%d rotations of keys, at most %d", len(statements), maxRotations)
+		return nil, verdict.Broken(verdict.ErrBundleSize, 0, "", "%d rotations of keys, at most %d", len(statements), maxRotations)
 	}
 	left := slices.Clone(statements)
 	for progress := true; progress; {
@@ -124,17 +128,17 @@ func (r *ring) link(statements []statement) (used []Rotation, err error) {
 }
 
 // rotation checks one statement; known reports whether the old key is trusted.
-func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) {
+func (r *ring) rotation(s signedFile) (rotation statement.Rotation, known bool, err error) {
 	n, by, known, err := r.openSigned(s.signed)
 	if err == nil {
-		rotation, err = ParseRotation(n.Text)
+		rotation, err = statement.ParseRotation(n.Text)
 	}
 	if err != nil {
-		return rotation, false, broken(ErrRotationForged, 0, s.file, "%v", err)
+		return rotation, false, verdict.Broken(verdict.ErrRotationForged, 0, s.file, "%v", err)
 	}
-	old, err := ParseVerifier(rotation.Old)
+	old, err := statement.ParseVerifier(rotation.Old)
 	if err != nil || idOf(old) != by {
-		return rotation, false, broken(ErrRotationForged, 0, s.file, "%s signed it, not the key that it retires", by.name)
+		return rotation, false, verdict.Broken(verdict.ErrRotationForged, 0, s.file, "%s signed it, not the key that it retires", by.name)
 	}
 	if !known {
 		r.named[by] = old
@@ -144,11 +148,11 @@ func (r *ring) rotation(s statement) (rotation Rotation, known bool, err error) 
 }
 
 // follow takes up the keys that rotations lead to, which were checked: of each chain the first comes first.
-func (r *ring) follow(rotations []Rotation) error {
+func (r *ring) follow(rotations []statement.Rotation) error {
 	for _, one := range rotations {
-		old, err := ParseVerifier(one.Old)
+		old, err := statement.ParseVerifier(one.Old)
 		if err != nil {
-			return broken(ErrRotationForged, 0, "", "%v", err)
+			return verdict.Broken(verdict.ErrRotationForged, 0, "", "%v", err)
 		}
 		if by := idOf(old); r.knows(by) {
 			if err := r.retire(by, one, ""); err != nil {
@@ -160,13 +164,13 @@ func (r *ring) follow(rotations []Rotation) error {
 }
 
 // retire takes up the key that follows one that is believed.
-func (r *ring) retire(by keyID, rotation Rotation, file string) error {
-	next, err := ParseVerifier(rotation.New)
+func (r *ring) retire(by keyID, rotation statement.Rotation, file string) error {
+	next, err := statement.ParseVerifier(rotation.New)
 	if err != nil {
-		return broken(ErrRotationForged, 0, file, "%v", err)
+		return verdict.Broken(verdict.ErrRotationForged, 0, file, "%v", err)
 	}
 	if before, ok := r.next[by]; ok && before != rotation {
-		return broken(ErrRotationForked, 0, file, "%s is followed by %s and by %s", rotation.Old, before.New, rotation.New)
+		return verdict.Broken(verdict.ErrRotationForked, 0, file, "%s is followed by %s and by %s", rotation.Old, before.New, rotation.New)
 	}
 	r.next[by], r.linked[idOf(next)] = rotation, next
 	if rotation.Time.After(r.since[idOf(next)]) {

@@ -12,17 +12,20 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // keyIn is the key in a directory.
 func keyIn(t testing.TB, dir string) key {
 	t.Helper()
-	k, err := proof.LoadOrCreateKey(dir)
+	k, err := hostkey.LoadOrCreate(dir)
 	check(t, err)
 	return keyOf(t, k)
 }
 
-func keyOf(t testing.TB, k proof.Key) key {
+func keyOf(t testing.TB, k hostkey.Key) key {
 	t.Helper()
 	v, err := k.Verifier()
 	check(t, err)
@@ -40,10 +43,10 @@ func rotatedWorld(t *testing.T) (w *world, keys []key, dir string) {
 	w.before = w.log.publish(t)
 	w.one = newRun(t, first, "r-one")
 	for range 3 {
-		statement, err := proof.Rotate(dir)
+		stated, err := hostkey.Rotate(dir)
 		check(t, err)
 		keys = append(keys, keyIn(t, dir))
-		w.log.add(t, proof.RotationLeaf(proof.Digest(statement)))
+		w.log.add(t, statement.RotationLeaf(statement.Digest(stated)))
 	}
 	w.log.signer = keys[3].signer
 	w.two = newRun(t, keys[3], "r-two")
@@ -55,7 +58,7 @@ func rotatedWorld(t *testing.T) (w *world, keys []key, dir string) {
 
 func TestRotation(t *testing.T) {
 	w, keys, dir := rotatedWorld(t)
-	rotations, err := proof.ReadRotations(dir)
+	rotations, err := hostkey.ReadRotations(dir)
 	check(t, err)
 	pack := func(run string, by key) files {
 		o := w.options()
@@ -83,7 +86,7 @@ func TestRotation(t *testing.T) {
 	_, err = one.verify(t, trust(0))
 	check(t, err)
 	_, err = one.verify(t, trust(3)) // the new key does not speak for the old one
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 	v, err := note.NewVerifier(keys[0].public)
 	check(t, err)
 	last, err := note.NewVerifier(keys[3].public)
@@ -92,7 +95,7 @@ func TestRotation(t *testing.T) {
 	check(t, err)
 
 	sign := func(old key, next string) []byte {
-		r, err := proof.NewRotation(old.public, next, time.Now())
+		r, err := statement.NewRotation(old.public, next, time.Now())
 		check(t, err)
 		signed, err := r.Sign(old.signer)
 		check(t, err)
@@ -101,27 +104,27 @@ func TestRotation(t *testing.T) {
 	thief := newKeyNamed(t, keys[0].signer.Name())
 	for title, c := range map[string]struct {
 		change  func(f files)
-		finding *proof.Finding
+		finding *verdict.Finding
 	}{
-		"dropped":       {func(f files) { delete(f, name(2, ".rotation")); delete(f, name(2, ".rotation.tlog-proof")) }, proof.ErrUnknownKey},
-		"proof dropped": {func(f files) { delete(f, name(2, ".rotation.tlog-proof")) }, proof.ErrNoProof},
+		"dropped":       {func(f files) { delete(f, name(2, ".rotation")); delete(f, name(2, ".rotation.tlog-proof")) }, verdict.ErrUnknownKey},
+		"proof dropped": {func(f files) { delete(f, name(2, ".rotation.tlog-proof")) }, verdict.ErrNoProof},
 		"changed": {func(f files) {
 			f[name(1, ".rotation")] = bytes.Replace(f[name(1, ".rotation")], []byte(`"time":"2`), []byte(`"time":"1`), 1)
-		}, proof.ErrRotationForged},
-		"by a thief":            {func(f files) { f[name(1, ".rotation")] = sign(thief, keys[1].public) }, proof.ErrUnknownKey},
-		"signed by another":     {func(f files) { f[name(1, ".rotation")] = resignAs(t, f[name(1, ".rotation")], thief) }, proof.ErrRotationForged},
-		"a second successor":    {func(f files) { f[name(4, ".rotation")] = sign(keys[0], thief.public) }, proof.ErrRotationForked},
-		"one that is not in it": {func(f files) { f[name(4, ".rotation")] = sign(keys[3], thief.public) }, proof.ErrNoProof},
+		}, verdict.ErrRotationForged},
+		"by a thief":            {func(f files) { f[name(1, ".rotation")] = sign(thief, keys[1].public) }, verdict.ErrUnknownKey},
+		"signed by another":     {func(f files) { f[name(1, ".rotation")] = resignAs(t, f[name(1, ".rotation")], thief) }, verdict.ErrRotationForged},
+		"a second successor":    {func(f files) { f[name(4, ".rotation")] = sign(keys[0], thief.public) }, verdict.ErrRotationForked},
+		"one that is not in it": {func(f files) { f[name(4, ".rotation")] = sign(keys[3], thief.public) }, verdict.ErrNoProof},
 		"comes twice": {func(f files) {
 			f[name(4, ".rotation")], f[name(4, ".rotation.tlog-proof")] = f[name(3, ".rotation")], f[name(3, ".rotation.tlog-proof")]
-		}, proof.ErrStray},
-		"renumbered": {func(f files) { f[name(7, ".rotation")] = f[name(1, ".rotation")]; delete(f, name(1, ".rotation")) }, proof.ErrStray},
+		}, verdict.ErrStray},
+		"renumbered": {func(f files) { f[name(7, ".rotation")] = f[name(1, ".rotation")]; delete(f, name(1, ".rotation")) }, verdict.ErrStray},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := maps.Clone(two)
 			c.change(f)
 			_, err := f.verify(t, trust(0))
-			var v *proof.Verdict
+			var v *verdict.Verdict
 			if !errors.As(err, &v) || v.Finding != c.finding {
 				t.Errorf("got %v, want %q", err, c.finding)
 			}
@@ -135,7 +138,7 @@ func TestRotation(t *testing.T) {
 		var b bytes.Buffer
 		check(t, proof.WriteBundle(t.Context(), &b, run, proof.BundleOptions{HostKey: thief.public, Signer: thief.signer, Log: l}))
 		_, err := verifyBytes(t, b.Bytes(), proof.Trust{Keys: keys[0].trusted})
-		wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 	})
 }
 
@@ -145,25 +148,25 @@ func TestRetired(t *testing.T) {
 	l := &treeLog{signer: old.signer}
 	for _, c := range []struct {
 		age     time.Duration
-		finding *proof.Finding
-	}{{time.Minute, nil}, {-time.Hour, nil}, {time.Hour, proof.ErrRetired}} {
-		r, err := proof.NewRotation(old.public, next.public, time.Now().Add(-c.age))
+		finding *verdict.Finding
+	}{{time.Minute, nil}, {-time.Hour, nil}, {time.Hour, verdict.ErrRetired}} {
+		r, err := statement.NewRotation(old.public, next.public, time.Now().Add(-c.age))
 		check(t, err)
-		statement, err := r.Sign(old.signer)
+		stated, err := r.Sign(old.signer)
 		check(t, err)
-		l.add(t, proof.RotationLeaf(proof.Digest(statement)))
+		l.add(t, statement.RotationLeaf(statement.Digest(stated)))
 		run := newRun(t, old, "r-one")
 		l.log(t, run)
 		l.publish(t)
 		var b bytes.Buffer
-		o := proof.BundleOptions{HostKey: old.public, Signer: old.signer, Log: l, Rotations: [][]byte{statement}}
+		o := proof.BundleOptions{HostKey: old.public, Signer: old.signer, Log: l, Rotations: [][]byte{stated}}
 		check(t, proof.WriteBundle(context.Background(), &b, run, o))
 		_, err = verifyBytes(t, b.Bytes(), proof.Trust{Keys: old.trusted})
 		if c.finding == nil {
 			check(t, err)
 			continue
 		}
-		wants(t, err, proof.ErrDoesNotHold, c.finding, 0)
+		wants(t, err, verdict.ErrDoesNotHold, c.finding, 0)
 	}
 }
 
@@ -173,15 +176,15 @@ func TestTwoKeysOneRun(t *testing.T) {
 	dir := clone(t, w.one)
 	resign(t, manifestPath(dir, 11), keys[1], func(s string) string { return s })
 	_, err := verifyDir(t, dir, keys[0].trusted)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrForged, 0)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrForged, 0)
 	e, err := proof.OpenDir(dir)
 	check(t, err)
 	defer e.Close()
-	r, err := proof.NewRotation(keys[0].public, keys[1].public, time.Now())
+	r, err := statement.NewRotation(keys[0].public, keys[1].public, time.Now())
 	check(t, err)
-	statement, err := r.Sign(keys[0].signer)
+	stated, err := r.Sign(keys[0].signer)
 	check(t, err)
-	e.Rotations = [][]byte{statement}
+	e.Rotations = [][]byte{stated}
 	_, err = proof.Verify(t.Context(), e, proof.Trust{Keys: keys[0].trusted})
 	check(t, err)
 }

@@ -17,6 +17,9 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -48,7 +51,7 @@ func newKeyNamed(t testing.TB, name string) key {
 	return key{signer, vkey, note.VerifierList(verifier)}
 }
 
-var facts = proof.Facts{PolicyDigest: "sha256:aa", RulesetDigest: "sha256:bb", TemplateDigest: "sha256:cc", Tier: "qemu-tcg"}
+var facts = statement.Facts{PolicyDigest: "sha256:aa", RulesetDigest: "sha256:bb", TemplateDigest: "sha256:cc", Tier: "qemu-tcg"}
 
 var red = redact.New([]byte("0123456789abcdef0123456789abcdef"))
 
@@ -73,7 +76,7 @@ func newRun(t testing.TB, k key, run string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), run)
 	ctx := context.Background()
-	l, err := wal.Create(dir, wal.Options{Run: run, Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+	l, err := wal.Create(dir, wal.Options{Run: run, Sealer: statement.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 	check(t, err)
 	for seq := 1; seq <= 15; seq++ {
 		_, err := l.Append(ctx, output(t, fmt.Sprintf("line %d\n", seq)))
@@ -104,7 +107,7 @@ func verifyDir(t testing.TB, dir string, trusted note.Verifiers) (proof.Report, 
 // wants fails unless err is the outcome and the finding, and names the seq.
 func wants(t testing.TB, err, outcome, finding error, seq uint64) {
 	t.Helper()
-	var v *proof.Verdict
+	var v *verdict.Verdict
 	switch {
 	case !errors.As(err, &v):
 		t.Errorf("got %v, want a verdict: %v", err, finding)
@@ -204,12 +207,12 @@ func craft(t testing.TB, k key, change func(*wal.Segment), records ...string) (d
 	var data []byte
 	for _, r := range records {
 		f := frame{record: []byte(r)}
-		s.Leaves = append(s.Leaves, proof.LeafHash(f.salt, f.record))
+		s.Leaves = append(s.Leaves, merkle.LeafHash(f.salt, f.record))
 		data = append(data, f.encode()...)
 	}
 	s.Bytes = int64(len(data))
 	change(&s)
-	leaves, manifest, err := proof.NewSealer(k.signer, facts).Seal(s)
+	leaves, manifest, err := statement.NewSealer(k.signer, facts).Seal(s)
 	check(t, err)
 	check(t, os.WriteFile(segPath(dir, s.First), data, 0o600))
 	check(t, os.WriteFile(leavesPath(dir, s.First), leaves, 0o600))

@@ -7,13 +7,15 @@ import (
 	"io"
 	"iter"
 
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 // Sealed is a segment as evidence has it. The records are those that its manifest lists; the manifest's signature is
 // not checked.
 type Sealed struct {
-	Manifest
+	statement.Manifest
 	Signed   []byte   // the manifest's signed note
 	Host     string   // the name in the note's signature
 	Rows     []Row    // in order of seq, without those that are withheld
@@ -26,7 +28,7 @@ func (e *Evidence) Sealed(ctx context.Context) iter.Seq2[Sealed, error] {
 	return func(yield func(Sealed, error) bool) {
 		firsts, err := e.list(wal.ManifestSuffix)
 		if err == nil && len(firsts) == 0 {
-			err = open(ErrNoEvidence, "", "it has no manifest")
+			err = verdict.Open(verdict.ErrNoEvidence, "", "it has no manifest")
 		}
 		if err != nil {
 			yield(Sealed{}, err)
@@ -54,18 +56,18 @@ func (e *Evidence) Sealed(ctx context.Context) iter.Seq2[Sealed, error] {
 // sealedManifest reads the manifest of the segment that begins with a seq.
 func (e *Evidence) sealedManifest(first uint64) (s Sealed, err error) {
 	file := wal.FileName(first, wal.ManifestSuffix)
-	if s.Signed, err = e.read(file, maxManifest); err != nil {
-		return s, open(ErrUnreadable, file, "%v", err)
+	if s.Signed, err = e.read(file, statement.MaxNote); err != nil {
+		return s, verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 	}
-	n, err := unverified(s.Signed)
+	n, err := statement.Unverified(s.Signed)
 	if err == nil {
-		s.Manifest, err = ParseManifest(n.Text)
+		s.Manifest, err = statement.ParseManifest(n.Text)
 	}
 	if err == nil && s.First != first {
 		err = fmt.Errorf("its segment begins with seq %d", s.First)
 	}
 	if err != nil {
-		return s, broken(ErrForged, 0, file, "%v", err)
+		return s, verdict.Broken(verdict.ErrForged, 0, file, "%v", err)
 	}
 	for _, sig := range append(n.Sigs, n.UnverifiedSigs...) {
 		s.Host = sig.Name
@@ -77,14 +79,14 @@ func (e *Evidence) sealedManifest(first uint64) (s Sealed, err error) {
 func (w *worker) sealed(s *Sealed) error {
 	file := wal.FileName(s.First, wal.SegmentSuffix)
 	if s.Run != w.walker.run {
-		return broken(ErrRunMismatch, 0, file, "it belongs to run %s, the first segment to run %s", s.Run, w.walker.run)
+		return verdict.Broken(verdict.ErrRunMismatch, 0, file, "it belongs to run %s, the first segment to run %s", s.Run, w.walker.run)
 	}
 	if s.Count == 0 {
 		return nil
 	}
 	data, err := w.evidence.readInto(w.data, file, maxSegment)
 	if w.data = data; err != nil {
-		return open(ErrUnreadable, file, "%v", err)
+		return verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 	}
 	if _, err := w.prove(s.Manifest, file, data); err != nil {
 		return err
@@ -97,7 +99,7 @@ func (w *worker) sealed(s *Sealed) error {
 		case err == io.EOF:
 			return nil
 		case err != nil:
-			return open(ErrUnreadable, file, "%v", err)
+			return verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 		case withheld[f.Offset]:
 			s.Withheld = append(s.Withheld, f.Seq)
 		case f.Erased:

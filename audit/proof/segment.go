@@ -13,6 +13,10 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/schema"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -34,7 +38,7 @@ type part struct {
 	present     []uint64 // seqs of records whose erasure is stated
 	erased      []proven
 	withheld    []proven
-	strange     *Verdict // a record that a newer version wrote: its statements of losses and copies are not understood
+	strange     *verdict.Verdict // a record that a newer version wrote: its statements of losses and copies are not understood
 }
 
 type gap struct {
@@ -47,11 +51,11 @@ func (v *verifier) segments(ctx context.Context) error {
 	if len(v.manifests) == 0 {
 		return nil
 	}
-	c := newSchema()
+	c := schema.New()
 	workers := make([]*worker, min(maxWorkers, runtime.GOMAXPROCS(0), len(v.manifests)))
 	for i := range workers {
 		workers[i] = &worker{
-			evidence: v.evidence, erasures: v.erasures, scanner: newScanner(c), walker: newWalker(v.report.Run),
+			evidence: v.evidence, erasures: v.erasures, scanner: schema.NewScanner(c), walker: newWalker(v.report.Run),
 		}
 	}
 	for some := range slices.Chunk(v.manifests, 4*len(workers)) {
@@ -70,7 +74,7 @@ func (v *verifier) segments(ctx context.Context) error {
 		}
 	}
 	for _, w := range workers {
-		v.report.Unknown = unknownNames(v.report.Unknown, w.scanner.unknown)
+		v.report.Unknown = unknownNames(v.report.Unknown, w.scanner.Unknown)
 	}
 	return nil
 }
@@ -100,11 +104,11 @@ func checkAll(ctx context.Context, workers []*worker, manifests []signed) ([]par
 type worker struct {
 	evidence *Evidence
 	erasures map[uint64]*erasure
-	scanner  *scanner
+	scanner  *schema.Scanner
 	walker   *walker
 	data     []byte
 	sums     []byte
-	leaves   []Hash
+	leaves   []merkle.Hash
 	torn     bool // there are leaves, and they are no row of hashes
 }
 
@@ -115,10 +119,10 @@ func (w *worker) check(m signed) part {
 	w.data = data
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && m.Count > 0:
-		p.err = broken(ErrSegmentMissing, m.First, p.file, "its %d records are signed for in segment %d", m.Count, m.Segment)
+		p.err = verdict.Broken(verdict.ErrSegmentMissing, m.First, p.file, "its %d records are signed for in segment %d", m.Count, m.Segment)
 		return p
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		p.err = open(ErrUnreadable, p.file, "%v", err)
+		p.err = verdict.Open(verdict.ErrUnreadable, p.file, "%v", err)
 		return p
 	}
 	frames, err := w.prove(m.Manifest, p.file, data)
@@ -130,9 +134,9 @@ func (w *worker) check(m signed) part {
 }
 
 // prove returns the frames if all of them are what was signed.
-func (w *worker) prove(m Manifest, file string, data []byte) ([]proven, error) {
+func (w *worker) prove(m statement.Manifest, file string, data []byte) ([]proven, error) {
 	w.readLeaves(m.First)
-	if !w.torn && uint64(len(w.leaves)) == m.Count && int64(len(data)) == m.Bytes && Root(w.leaves) == m.Root {
+	if !w.torn && uint64(len(w.leaves)) == m.Count && int64(len(data)) == m.Bytes && merkle.Root(w.leaves) == m.Root {
 		if frames, ok := w.walker.walk(data, w.leaves); ok {
 			return frames, nil
 		}
@@ -143,7 +147,7 @@ func (w *worker) prove(m Manifest, file string, data []byte) ([]proven, error) {
 		return nil, err
 	}
 	if w.torn {
-		return nil, broken(ErrLeaves, 0, wal.FileName(m.First, wal.LeavesSuffix), "they are no row of hashes")
+		return nil, verdict.Broken(verdict.ErrLeaves, 0, wal.FileName(m.First, wal.LeavesSuffix), "they are no row of hashes")
 	}
 	var all []proven
 	for _, f := range frames {
@@ -157,12 +161,12 @@ func (w *worker) readLeaves(first uint64) {
 	w.leaves, w.torn = w.leaves[:0], false
 	data, err := w.evidence.readInto(w.sums, wal.FileName(first, wal.LeavesSuffix), maxLeaves)
 	w.sums = data
-	if err != nil || len(data)%len(Hash{}) != 0 {
+	if err != nil || len(data)%len(merkle.Hash{}) != 0 {
 		w.torn = err == nil
 		return
 	}
-	for ; len(data) > 0; data = data[len(Hash{}):] {
-		w.leaves = append(w.leaves, Hash(data))
+	for ; len(data) > 0; data = data[len(merkle.Hash{}):] {
+		w.leaves = append(w.leaves, merkle.Hash(data))
 	}
 }
 
@@ -173,7 +177,7 @@ func (w *worker) records(p *part, frames []proven) error {
 		case i == 0:
 			p.first = f.seq
 		case f.seq <= p.last:
-			return broken(ErrContradiction, f.seq, p.file, "the seq before is %d", p.last)
+			return verdict.Broken(verdict.ErrContradiction, f.seq, p.file, "the seq before is %d", p.last)
 		case f.seq > p.last+1:
 			p.holes = append(p.holes, hole{p.last + 1, f.seq - 1, p.file})
 		}
@@ -194,49 +198,49 @@ func (w *worker) records(p *part, frames []proven) error {
 }
 
 func (w *worker) record(p *part, f proven) error {
-	h, err := w.scanner.scan(f.record)
-	var syntax syntaxError
+	h, err := w.scanner.Scan(f.record)
+	var syntax schema.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
+		return verdict.Broken(verdict.ErrUndecodable, f.seq, p.file, "%v", err)
 	case err != nil:
-		return broken(ErrMalformed, f.seq, p.file, "%v", err)
-	case h.stranger != "":
-		p.strange = cmp.Or(p.strange, open(ErrField, p.file, "seq %d has a field %q; a newer custody can judge it", f.seq, h.stranger))
-	case !h.known:
-		p.strange = cmp.Or(p.strange, open(ErrKind, p.file, "seq %d is of kind %.40q; a newer custody can judge it", f.seq, h.kind))
+		return verdict.Broken(verdict.ErrMalformed, f.seq, p.file, "%v", err)
+	case h.Stranger != "":
+		p.strange = cmp.Or(p.strange, verdict.Open(verdict.ErrField, p.file, "seq %d has a field %q; a newer custody can judge it", f.seq, h.Stranger))
+	case !h.Known:
+		p.strange = cmp.Or(p.strange, verdict.Open(verdict.ErrKind, p.file, "seq %d is of kind %.40q; a newer custody can judge it", f.seq, h.Kind))
 	}
-	if p.count == 1 && h.timed {
-		p.began = h.time
+	if p.count == 1 && h.Timed {
+		p.began = h.Time
 	}
-	if h.timed && (p.oldest == nil || h.time.Before(*p.oldest)) {
-		at := h.time
+	if h.Timed && (p.oldest == nil || h.Time.Before(*p.oldest)) {
+		at := h.Time
 		p.oldest = &at
 	}
 	if e, ok := w.erasures[f.seq]; ok {
-		if e.Leaf != f.leaf || h.stranger == "" && e.Kind != h.kind {
-			return broken(ErrErasureMismatch, f.seq, e.file, "the record is another")
+		if e.Leaf != f.leaf || h.Stranger == "" && e.Kind != h.Kind {
+			return verdict.Broken(verdict.ErrErasureMismatch, f.seq, e.file, "the record is another")
 		}
 		p.present = append(p.present, f.seq)
 	}
-	if h.stranger != "" {
+	if h.Stranger != "" {
 		return nil
 	}
 	if err := p.losses.Add(f.record); err != nil {
-		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
+		return verdict.Broken(verdict.ErrUndecodable, f.seq, p.file, "%v", err)
 	}
-	if h.kind != audit.KindGap && h.kind != audit.KindCopy {
+	if h.Kind != audit.KindGap && h.Kind != audit.KindCopy {
 		return nil
 	}
 	var r audit.Record
 	err = json.Unmarshal(f.record, &r)
 	switch {
-	case err == nil && h.kind == audit.KindGap && r.Gap != nil:
-		p.gaps = append(p.gaps, gap{*r.Gap, h.observer == audit.Host && r.Gap.Stage == audit.StageWAL})
-	case err == nil && h.kind == audit.KindCopy && r.Copy != nil:
+	case err == nil && h.Kind == audit.KindGap && r.Gap != nil:
+		p.gaps = append(p.gaps, gap{*r.Gap, h.Observer == audit.Host && r.Gap.Stage == audit.StageWAL})
+	case err == nil && h.Kind == audit.KindCopy && r.Copy != nil:
 		p.copies = append(p.copies, copyClaim{*r.Copy, f.seq, p.file})
 	default:
-		return broken(ErrUndecodable, f.seq, p.file, "%v", err)
+		return verdict.Broken(verdict.ErrUndecodable, f.seq, p.file, "%v", err)
 	}
 	return nil
 }

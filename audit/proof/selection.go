@@ -1,23 +1,22 @@
 package proof
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"slices"
-	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/schema"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 const (
-	selectionVersion = 1
-	selectionType    = "custody selection v1\n"
-	selectionFile    = "selection" // the signed statement, in a bundle
-	withheldMagic    = "CWH1"      // a frame as that of an erased record, of one that the exporter did not show
+	selectionFile = "selection" // the signed statement, in a bundle
+	withheldMagic = "CWH1"      // a frame as that of an erased record, of one that the exporter did not show
 )
 
 // Selection names the records that a bundle shows. Of the others it has only the leaf and the place. Records on which
@@ -39,52 +38,6 @@ func (s Selection) shows(seq uint64, k audit.Kind) bool {
 	}
 	return s.Shows(seq)
 }
-
-// Selected is the signed statement that a bundle shows only some records of a run, by the exporter's choice, and which.
-// Digest is over the withheld ones in their order, SHA-256 of seq (uint64, little-endian) and leaf of each. It is not
-// in the host's log.
-//
-//	custody selection v1
-//	{"v":1,"run":"r-...","head":"...","records":900,"withheld":880,"digest":"...","what":"seq 40 to 59","by":"...","time":"..."}
-type Selected struct {
-	V        int       `json:"v"`
-	Run      string    `json:"run"`
-	Head     Hash      `json:"head"`     // digest of the run's last manifest
-	Records  uint64    `json:"records"`  // of the run
-	Withheld uint64    `json:"withheld"` // of them
-	Digest   Hash      `json:"digest"`
-	What     string    `json:"what"`
-	By       string    `json:"by"`
-	Time     time.Time `json:"time"` // host time, UTC
-}
-
-// ParseSelected reads the text of a statement without its signature. It takes the canonical encoding only.
-func ParseSelected(text string) (Selected, error) {
-	var s Selected
-	if err := parseStatement(selectionType, text, &s); err != nil {
-		return Selected{}, err
-	}
-	if s.V != selectionVersion {
-		return Selected{}, fmt.Errorf("selection version %d, want %d: a newer custody can read it", s.V, selectionVersion)
-	}
-	return s, nil
-}
-
-// withheld sums up what is not shown.
-type withheld struct {
-	count uint64
-	hash  hash.Hash
-}
-
-func newWithheld() withheld { return withheld{hash: sha256.New()} }
-
-func (w *withheld) add(seq uint64, leaf Hash) {
-	w.count++
-	w.hash.Write(binary.LittleEndian.AppendUint64(nil, seq))
-	w.hash.Write(leaf[:])
-}
-
-func (w *withheld) digest() Hash { return Hash(w.hash.Sum(nil)) }
 
 // selected returns a segment in which only the selection is in clear. The segment has to match its manifest: otherwise
 // it would be unclear which bytes to leave out.
@@ -110,22 +63,22 @@ func (b *bundler) selected(name string) ([]byte, error) {
 }
 
 // hide returns the segment's frames, those that are not selected as withheld ones of the same length.
-func (b *bundler) hide(m Manifest, data []byte, frames []proven) (out []byte, err error) {
-	scanner := newScanner(newSchema())
+func (b *bundler) hide(m statement.Manifest, data []byte, frames []proven) (out []byte, err error) {
+	scanner := schema.NewScanner(schema.New())
 	for _, f := range frames {
 		end := frameRecord + int(binary.LittleEndian.Uint32(data[4:]))
 		own := data[:end]
 		data = data[end:]
 		if f.record != nil {
-			h, err := scanner.scan(f.record)
+			h, err := scanner.Scan(f.record)
 			if err != nil {
 				return nil, fmt.Errorf("seq %d: %w", f.seq, err)
 			}
-			if !b.Select.shows(f.seq, h.kind) {
+			if !b.Select.shows(f.seq, h.Kind) {
 				if end-frameBody < erasedRun+len(m.Run) {
 					return nil, fmt.Errorf("seq %d: a record of %d bytes is too short to be withheld", f.seq, len(f.record))
 				}
-				b.withheld.add(f.seq, f.leaf)
+				b.withheld.Add(f.seq, f.leaf)
 				out = appendBody(out, withheldMagic, goneBody(f.leaf, f.seq, m.Run, end-frameBody))
 				continue
 			}
@@ -136,7 +89,7 @@ func (b *bundler) hide(m Manifest, data []byte, frames []proven) (out []byte, er
 }
 
 // goneBody is what stands in a frame whose record is not there: leaf, seq, run, zeros.
-func goneBody(leaf Hash, seq uint64, run string, size int) []byte {
+func goneBody(leaf merkle.Hash, seq uint64, run string, size int) []byte {
 	body := make([]byte, size)
 	copy(body, leaf[:])
 	binary.LittleEndian.PutUint64(body[32:], seq)
@@ -151,10 +104,10 @@ func (b *bundler) addSelection() {
 		return
 	}
 	b.add(selectionFile, func() ([]byte, error) {
-		return signStatement(selectionType, Selected{
-			V: selectionVersion, Run: b.head.Run, Head: b.head.Head, Records: b.records, Withheld: b.withheld.count,
-			Digest: b.withheld.digest(), What: b.Select.What, By: b.By, Time: b.Time.UTC(),
-		}, b.Signer)
+		return statement.Selected{
+			Run: b.head.Run, Head: b.head.Head, Records: b.records, Withheld: b.withheld.Count,
+			Digest: b.withheld.Digest(), What: b.Select.What, By: b.By, Time: b.Time,
+		}.Sign(b.Signer)
 	})
 }
 
@@ -163,23 +116,23 @@ func (v *verifier) selection() error {
 	if !v.evidence.bundle {
 		return nil
 	}
-	signed, err := fromFiles{v.evidence}.file(selectionFile, maxManifest)
+	signed, err := fromFiles{v.evidence}.file(selectionFile, statement.MaxNote)
 	if signed == nil || err != nil {
 		return err
 	}
 	n, by, known, err := v.ring.openSigned(signed)
-	var s Selected
+	var s statement.Selected
 	if err == nil {
-		s, err = ParseSelected(n.Text)
+		s, err = statement.ParseSelected(n.Text)
 	}
 	last := v.manifests[len(v.manifests)-1]
 	switch {
 	case err != nil:
-		return broken(ErrSelectionForged, 0, selectionFile, "%v", err)
+		return verdict.Broken(verdict.ErrSelectionForged, 0, selectionFile, "%v", err)
 	case !known || by.name != v.host:
-		return broken(ErrSelectionForged, 0, selectionFile, "no key of %s that is trusted here signed it", v.host)
+		return verdict.Broken(verdict.ErrSelectionForged, 0, selectionFile, "no key of %s that is trusted here signed it", v.host)
 	case s.Run != v.report.Run || s.Head != last.digest:
-		return broken(ErrSelectionMismatch, 0, selectionFile, "it is about run %s with head %s", s.Run, s.Head)
+		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "it is about run %s with head %s", s.Run, s.Head)
 	}
 	v.report.Selected = &s
 	return nil
@@ -189,18 +142,18 @@ func (v *verifier) selection() error {
 func (v *verifier) kept(p part) error {
 	for _, f := range p.withheld {
 		if v.report.Selected == nil {
-			return broken(ErrWithheldUndeclared, f.seq, p.file, "")
+			return verdict.Broken(verdict.ErrWithheldUndeclared, f.seq, p.file, "")
 		}
-		v.withheld.add(f.seq, f.leaf)
+		v.withheld.Add(f.seq, f.leaf)
 		if e := v.erasures[f.seq]; e != nil {
 			if e.Leaf != f.leaf {
-				return broken(ErrErasureMismatch, f.seq, e.file, "it names leaf %s, the record's is %s", e.Leaf, f.leaf)
+				return verdict.Broken(verdict.ErrErasureMismatch, f.seq, e.file, "it names leaf %s, the record's is %s", e.Leaf, f.leaf)
 			}
 			e.seen = true
 			v.report.Asked = append(v.report.Asked, e.Erasure)
 		}
 	}
-	v.report.Withheld = v.withheld.count
+	v.report.Withheld = v.withheld.Count
 	return nil
 }
 
@@ -210,11 +163,11 @@ func (v *verifier) selected() error {
 	switch {
 	case s == nil:
 		return nil
-	case s.Records != v.report.Records || s.Withheld != v.withheld.count:
-		return broken(ErrSelectionMismatch, 0, selectionFile, "it withholds %d of %d records, here are %d withheld of %d",
-			s.Withheld, s.Records, v.withheld.count, v.report.Records)
-	case s.Digest != v.withheld.digest():
-		return broken(ErrSelectionMismatch, 0, selectionFile, "other records are withheld than it says")
+	case s.Records != v.report.Records || s.Withheld != v.withheld.Count:
+		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "it withholds %d of %d records, here are %d withheld of %d",
+			s.Withheld, s.Records, v.withheld.Count, v.report.Records)
+	case s.Digest != v.withheld.Digest():
+		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "other records are withheld than it says")
 	}
 	return nil
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -74,7 +77,7 @@ func TestSelection(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = proof.ProofOf(t.Context(), packed, 10)
-	wants(t, err, proof.ErrCannotBeJudged, proof.ErrNoEvidence, 0)
+	wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrNoEvidence, 0)
 }
 
 // TestSelectionContext: what the check rests on is shown always, and what explains if asked for.
@@ -82,7 +85,7 @@ func TestSelectionContext(t *testing.T) {
 	k := newKey(t)
 	w := &world{key: k, log: &treeLog{signer: k.signer}}
 	dir := t.TempDir() + "/r-kinds"
-	l, err := wal.Create(dir, wal.Options{Run: "r-kinds", Sealer: proof.NewSealer(k.signer, facts)})
+	l, err := wal.Create(dir, wal.Options{Run: "r-kinds", Sealer: statement.NewSealer(k.signer, facts)})
 	check(t, err)
 	kinds := []audit.Event{
 		{Kind: audit.KindRun, Lifecycle: &audit.Lifecycle{Phase: audit.PhaseStart}},
@@ -132,7 +135,7 @@ func TestSelectionRefused(t *testing.T) {
 		}
 	}
 	edit(t, segPath(w.one, 6), func(b []byte) []byte { b[100]++; return b })
-	if err := try(seqs(1, 2), w.signer); !errors.Is(err, proof.ErrAltered) {
+	if err := try(seqs(1, 2), w.signer); !errors.Is(err, verdict.ErrAltered) {
 		t.Errorf("an altered segment: %v", err)
 	}
 }
@@ -170,69 +173,69 @@ func TestSelectionTampered(t *testing.T) {
 		finding error
 		seq     uint64
 	}{
-		"statement removed":       {func(f files) { delete(f, "selection") }, proof.ErrWithheldUndeclared, 1},
-		"statement changed":       {func(f files) { f["selection"] = bytes.Replace(f["selection"], []byte("some"), []byte("none"), 1) }, proof.ErrSelectionForged, 0},
-		"statement by a stranger": {func(f files) { f["selection"] = resigned(stranger, func(s string) string { return s }) }, proof.ErrSelectionForged, 0},
+		"statement removed":       {func(f files) { delete(f, "selection") }, verdict.ErrWithheldUndeclared, 1},
+		"statement changed":       {func(f files) { f["selection"] = bytes.Replace(f["selection"], []byte("some"), []byte("none"), 1) }, verdict.ErrSelectionForged, 0},
+		"statement by a stranger": {func(f files) { f["selection"] = resigned(stranger, func(s string) string { return s }) }, verdict.ErrSelectionForged, 0},
 		"statement cosigned": {func(f files) {
 			f["selection"] = append(f["selection"], truth["checkpoint"][bytes.LastIndex(truth["checkpoint"], []byte("— ")):]...)
-		}, proof.ErrSelectionForged, 0},
-		"statement of another selection": {func(f files) { f["selection"] = other["selection"] }, proof.ErrSelectionMismatch, 0},
-		"statement of another run":       {func(f files) { f["selection"] = second["selection"] }, proof.ErrSelectionMismatch, 0},
+		}, verdict.ErrSelectionForged, 0},
+		"statement of another selection": {func(f files) { f["selection"] = other["selection"] }, verdict.ErrSelectionMismatch, 0},
+		"statement of another run":       {func(f files) { f["selection"] = second["selection"] }, verdict.ErrSelectionMismatch, 0},
 		"statement in another version": {func(f files) {
 			f["selection"] = resigned(w.key, func(s string) string { return strings.Replace(s, `"v":1`, `"v":2`, 1) })
-		}, proof.ErrSelectionForged, 0},
+		}, verdict.ErrSelectionForged, 0},
 		"statement with a field more": {func(f files) {
 			f["selection"] = resigned(w.key, func(s string) string { return strings.Replace(s, `"by"`, `"x":1,"by"`, 1) })
-		}, proof.ErrSelectionForged, 0},
-		"statement of a manifest's kind": {func(f files) { f["selection"] = f["00000000000000000001.manifest"] }, proof.ErrSelectionForged, 0},
-		"withheld frames swapped":        {func(f files) { swap(f, three, 1, 3) }, proof.ErrReordered, 12},
-		"withheld frame dropped":         {func(f files) { s := spans(f[three])[2]; f[three] = slices.Delete(bytes.Clone(f[three]), s[0], s[1]) }, proof.ErrMissing, 13},
+		}, verdict.ErrSelectionForged, 0},
+		"statement of a manifest's kind": {func(f files) { f["selection"] = f["00000000000000000001.manifest"] }, verdict.ErrSelectionForged, 0},
+		"withheld frames swapped":        {func(f files) { swap(f, three, 1, 3) }, verdict.ErrReordered, 12},
+		"withheld frame dropped":         {func(f files) { s := spans(f[three])[2]; f[three] = slices.Delete(bytes.Clone(f[three]), s[0], s[1]) }, verdict.ErrMissing, 13},
 		"withheld frame doubled": {func(f files) {
 			s := spans(f[three])[2]
 			f[three] = slices.Insert(bytes.Clone(f[three]), s[1], f[three][s[0]:s[1]]...)
-		}, proof.ErrDuplicated, 13},
-		"withheld leaf changed":      {func(f files) { body(f, three, 1, func(b []byte) { b[12]++ }) }, proof.ErrAltered, 12},
-		"withheld seq changed":       {func(f files) { body(f, three, 1, func(b []byte) { b[44]++ }) }, proof.ErrContradiction, 13},
-		"withheld run changed":       {func(f files) { body(f, three, 1, func(b []byte) { b[53]++ }) }, proof.ErrRunMismatch, 12},
-		"zeros changed":              {func(f files) { body(f, three, 1, func(b []byte) { b[len(b)-1]++ }) }, proof.ErrAltered, 12},
-		"checksum changed":           {func(f files) { b := bytes.Clone(f[three]); b[9]++; f[three] = b }, proof.ErrAltered, 11},
-		"said to be erased":          {func(f files) { body(f, three, 1, func(b []byte) { copy(b, "CWE1") }) }, proof.ErrErasureUndeclared, 12},
-		"erased said to be withheld": {func(f files) { body(f, segmentTwo, 3, func(b []byte) { copy(b, "CWH1") }) }, proof.ErrSelectionMismatch, 0},
-		"withheld record present":    {func(f files) { put(f, three, 1, full) }, proof.ErrSelectionMismatch, 0},
-		"all present":                {func(f files) { maps.Copy(f, full) }, proof.ErrSelectionMismatch, 0},
-		"one for another":            {func(f files) { put(f, one, 0, full); put(f, one, 4, w.selection(t, w.one, seqs(6, 9))) }, proof.ErrSelectionMismatch, 0},
-		"shown record withheld":      {func(f files) { put(f, segmentTwo, 1, w.selection(t, w.one, seqs(1, 2))) }, proof.ErrSelectionMismatch, 0},
-		"shown record altered":       {func(f files) { body(f, segmentTwo, 1, func(b []byte) { b[40]++ }) }, proof.ErrAltered, 7},
-		"shown and withheld swapped": {func(f files) { swap(f, one, 2, 3) }, proof.ErrReordered, 3},
+		}, verdict.ErrDuplicated, 13},
+		"withheld leaf changed":      {func(f files) { body(f, three, 1, func(b []byte) { b[12]++ }) }, verdict.ErrAltered, 12},
+		"withheld seq changed":       {func(f files) { body(f, three, 1, func(b []byte) { b[44]++ }) }, verdict.ErrContradiction, 13},
+		"withheld run changed":       {func(f files) { body(f, three, 1, func(b []byte) { b[53]++ }) }, verdict.ErrRunMismatch, 12},
+		"zeros changed":              {func(f files) { body(f, three, 1, func(b []byte) { b[len(b)-1]++ }) }, verdict.ErrAltered, 12},
+		"checksum changed":           {func(f files) { b := bytes.Clone(f[three]); b[9]++; f[three] = b }, verdict.ErrAltered, 11},
+		"said to be erased":          {func(f files) { body(f, three, 1, func(b []byte) { copy(b, "CWE1") }) }, verdict.ErrErasureUndeclared, 12},
+		"erased said to be withheld": {func(f files) { body(f, segmentTwo, 3, func(b []byte) { copy(b, "CWH1") }) }, verdict.ErrSelectionMismatch, 0},
+		"withheld record present":    {func(f files) { put(f, three, 1, full) }, verdict.ErrSelectionMismatch, 0},
+		"all present":                {func(f files) { maps.Copy(f, full) }, verdict.ErrSelectionMismatch, 0},
+		"one for another":            {func(f files) { put(f, one, 0, full); put(f, one, 4, w.selection(t, w.one, seqs(6, 9))) }, verdict.ErrSelectionMismatch, 0},
+		"shown record withheld":      {func(f files) { put(f, segmentTwo, 1, w.selection(t, w.one, seqs(1, 2))) }, verdict.ErrSelectionMismatch, 0},
+		"shown record altered":       {func(f files) { body(f, segmentTwo, 1, func(b []byte) { b[40]++ }) }, verdict.ErrAltered, 7},
+		"shown and withheld swapped": {func(f files) { swap(f, one, 2, 3) }, verdict.ErrReordered, 3},
 		"leaves altered": {func(f files) {
 			b := bytes.Clone(f["00000000000000000011.leaves"])
 			b[40]++
 			f["00000000000000000011.leaves"] = b
-		}, proof.ErrLeaves, 0},
+		}, verdict.ErrLeaves, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := maps.Clone(truth)
 			c.change(f)
 			_, err := f.verify(t, w.trust())
-			wants(t, err, proof.ErrDoesNotHold, c.finding, c.seq)
+			wants(t, err, verdict.ErrDoesNotHold, c.finding, c.seq)
 		})
 	}
 	t.Run("in a directory", func(t *testing.T) { // there only the host's own statements of erasures count
 		dir := clone(t, w.one)
 		edit(t, segPath(dir, 6), func([]byte) []byte { return w.selection(t, w.one, seqs(1, 2))[segmentTwo] })
 		_, err := verifyDir(t, dir, w.trusted)
-		wants(t, err, proof.ErrDoesNotHold, proof.ErrWithheldUndeclared, 6)
+		wants(t, err, verdict.ErrDoesNotHold, verdict.ErrWithheldUndeclared, 6)
 	})
 }
 
 // TestAttachments: files below report/ with the host's signature over them.
 func TestAttachments(t *testing.T) {
 	w, stranger := newWorld(t), newKey(t)
-	report := []proof.Attachment{{"report/soc2.json", []byte("{}")}, {"report/soc2.html", []byte("<p>")}}
+	report := []statement.Attachment{{Name: "report/soc2.json", Data: []byte("{}")}, {Name: "report/soc2.html", Data: []byte("<p>")}}
 	pack := func(dir string) files {
 		o := w.options()
 		o.Attachments, o.Signer, o.By, o.Time = report, w.signer, "ann", at
-		o.About = []proof.Subject{{Run: "r-other", Head: proof.Hash{1}}}
+		o.About = []statement.Subject{{Run: "r-other", Head: merkle.Hash{1}}}
 		var b bytes.Buffer
 		check(t, proof.WriteBundle(t.Context(), &b, dir, o))
 		return unpack(t, b.Bytes())
@@ -247,47 +250,47 @@ func TestAttachments(t *testing.T) {
 		change  func(files)
 		finding error
 	}{
-		"file altered": {func(f files) { f["report/soc2.json"] = []byte("[]") }, proof.ErrAttachmentAltered},
-		"file missing": {func(f files) { delete(f, "report/soc2.json") }, proof.ErrAttachmentAltered},
-		"file more":    {func(f files) { f["report/more.html"] = []byte("x") }, proof.ErrAttachmentUnstated},
+		"file altered": {func(f files) { f["report/soc2.json"] = []byte("[]") }, verdict.ErrAttachmentAltered},
+		"file missing": {func(f files) { delete(f, "report/soc2.json") }, verdict.ErrAttachmentAltered},
+		"file more":    {func(f files) { f["report/more.html"] = []byte("x") }, verdict.ErrAttachmentUnstated},
 		"files swapped": {func(f files) {
 			f["report/soc2.json"], f["report/soc2.html"] = f["report/soc2.html"], f["report/soc2.json"]
-		}, proof.ErrAttachmentAltered},
-		"statement removed": {func(f files) { delete(f, "attachments") }, proof.ErrAttachmentUnstated},
-		"statement changed": {func(f files) { f["attachments"] = bytes.Replace(f["attachments"], []byte("ann"), []byte("bob"), 1) }, proof.ErrAttachmentForged},
+		}, verdict.ErrAttachmentAltered},
+		"statement removed": {func(f files) { delete(f, "attachments") }, verdict.ErrAttachmentUnstated},
+		"statement changed": {func(f files) { f["attachments"] = bytes.Replace(f["attachments"], []byte("ann"), []byte("bob"), 1) }, verdict.ErrAttachmentForged},
 		"statement by a stranger": {func(f files) {
-			signed, err := proof.SignAttachments(stranger.signer, r.Attached.About, report, "ann", at)
+			signed, err := statement.SignAttachments(stranger.signer, r.Attached.About, report, "ann", at)
 			check(t, err)
 			f["attachments"] = signed
-		}, proof.ErrAttachmentForged},
-		"statement of another run": {func(f files) { f["attachments"] = second["attachments"] }, proof.ErrAttachmentMismatch},
-		"folder upwards":           {func(f files) { f["report/../x"] = []byte("x") }, proof.ErrBundle},
-		"folder below":             {func(f files) { f["report/x/y"] = []byte("x") }, proof.ErrBundle},
-		"hidden":                   {func(f files) { f["report/.x"] = []byte("x") }, proof.ErrBundle},
-		"elsewhere":                {func(f files) { f["reports/x"] = []byte("x") }, proof.ErrBundle},
+		}, verdict.ErrAttachmentForged},
+		"statement of another run": {func(f files) { f["attachments"] = second["attachments"] }, verdict.ErrAttachmentMismatch},
+		"folder upwards":           {func(f files) { f["report/../x"] = []byte("x") }, verdict.ErrBundle},
+		"folder below":             {func(f files) { f["report/x/y"] = []byte("x") }, verdict.ErrBundle},
+		"hidden":                   {func(f files) { f["report/.x"] = []byte("x") }, verdict.ErrBundle},
+		"elsewhere":                {func(f files) { f["reports/x"] = []byte("x") }, verdict.ErrBundle},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := maps.Clone(truth)
 			c.change(f)
 			_, err := f.verify(t, w.trust())
-			wants(t, err, proof.ErrDoesNotHold, c.finding, 0)
+			wants(t, err, verdict.ErrDoesNotHold, c.finding, 0)
 		})
 	}
 	t.Run("alone", func(t *testing.T) {
-		signed, alone := truth["attachments"], func(fs ...proof.Attachment) error {
+		signed, alone := truth["attachments"], func(fs ...statement.Attachment) error {
 			_, err := proof.VerifyAttachments(truth["attachments"], fs, w.trusted)
 			return err
 		}
 		check(t, alone(report...))
-		wants(t, alone(report[0]), proof.ErrDoesNotHold, proof.ErrAttachmentAltered, 0)
-		wants(t, alone(append(report, proof.Attachment{"report/z", nil})...), proof.ErrDoesNotHold, proof.ErrAttachmentUnstated, 0)
+		wants(t, alone(report[0]), verdict.ErrDoesNotHold, verdict.ErrAttachmentAltered, 0)
+		wants(t, alone(append(report, statement.Attachment{Name: "report/z", Data: nil})...), verdict.ErrDoesNotHold, verdict.ErrAttachmentUnstated, 0)
 		_, err := proof.VerifyAttachments(signed, report, stranger.trusted)
-		wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 	})
-	for name, files := range map[string][]proof.Attachment{
-		"none": {}, "twice": {report[0], report[0]}, "elsewhere": {{"x", []byte("x")}}, "empty": {{"report/x", nil}}, "path": {{"report/a/b", []byte("x")}},
+	for name, files := range map[string][]statement.Attachment{
+		"none": {}, "twice": {report[0], report[0]}, "elsewhere": {{Name: "x", Data: []byte("x")}}, "empty": {{Name: "report/x", Data: nil}}, "path": {{Name: "report/a/b", Data: []byte("x")}},
 	} {
-		if _, err := proof.SignAttachments(w.signer, []proof.Subject{{Run: "r"}}, files, "", at); err == nil {
+		if _, err := statement.SignAttachments(w.signer, []statement.Subject{{Run: "r"}}, files, "", at); err == nil {
 			t.Error(name)
 		}
 	}
@@ -319,19 +322,19 @@ func FuzzSelection(f *testing.F) {
 func FuzzNotes(f *testing.F) {
 	w := newWorld(f)
 	f.Add(textOf(w.selection(f, w.one, seqs(4, 9))["selection"]))
-	signed, err := proof.SignAttachments(w.signer, []proof.Subject{{Run: "r"}}, []proof.Attachment{{"report/x", []byte("<&>")}}, "", at)
+	signed, err := statement.SignAttachments(w.signer, []statement.Subject{{Run: "r"}}, []statement.Attachment{{Name: "report/x", Data: []byte("<&>")}}, "", at)
 	check(f, err)
 	f.Add(textOf(signed))
 	f.Fuzz(func(t *testing.T, text string) {
-		if s, err := proof.ParseSelected(text); err == nil && s.V != 1 {
+		if s, err := statement.ParseSelected(text); err == nil && s.V != 1 {
 			t.Errorf("%+v", s)
 		}
-		a, err := proof.ParseAttachments(text)
+		a, err := statement.ParseAttachments(text)
 		if err != nil {
 			return
 		}
 		for _, file := range a.Files {
-			if !strings.HasPrefix(file.Name, proof.AttachmentDir) || strings.Count(file.Name, "/") != 1 || strings.Contains(file.Name, "..") && strings.Contains(file.Name, "/.") {
+			if !strings.HasPrefix(file.Name, statement.AttachmentDir) || strings.Count(file.Name, "/") != 1 || strings.Contains(file.Name, "..") && strings.Contains(file.Name, "/.") {
 				t.Errorf("%q", file.Name)
 			}
 		}

@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -19,7 +22,7 @@ type source interface {
 	// entry is not under it, where that is no finding by itself.
 	include(ctx context.Context, name string, entry []byte, c signedCheckpoint) (inclusion, error)
 	// continues returns the proof that the log went on from a tree of size old to c.
-	continues(ctx context.Context, old uint64, c signedCheckpoint) ([]Hash, error)
+	continues(ctx context.Context, old uint64, c signedCheckpoint) ([]merkle.Hash, error)
 	// since returns an earlier checkpoint that came with the evidence; nil if none did.
 	since() ([]byte, error)
 	// stamp returns the RFC 3161 response over the checkpoint; nil if there is none.
@@ -31,7 +34,7 @@ type source interface {
 var errTail = errors.New("not under the checkpoint")
 
 type signedCheckpoint struct {
-	Checkpoint
+	statement.Checkpoint
 	note []byte
 }
 
@@ -54,7 +57,7 @@ func (s fromLog) failed(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return open(ErrUnreadable, "", "the host's log: %v", err)
+	return verdict.Open(verdict.ErrUnreadable, "", "the host's log: %v", err)
 }
 
 func (s fromLog) include(ctx context.Context, _ string, entry []byte, c signedCheckpoint) (inclusion, error) {
@@ -62,14 +65,14 @@ func (s fromLog) include(ctx context.Context, _ string, entry []byte, c signedCh
 	if errors.Is(err, fs.ErrNotExist) || err == nil && index >= c.Size {
 		return inclusion{}, errTail
 	}
-	var path []Hash
+	var path []merkle.Hash
 	if err == nil {
 		path, err = s.evidence.Log.Inclusion(ctx, index, c.Size)
 	}
 	return inclusion{entry: entry, index: index, path: path, checkpoint: c.note}, s.failed(ctx, err)
 }
 
-func (s fromLog) continues(ctx context.Context, old uint64, c signedCheckpoint) ([]Hash, error) {
+func (s fromLog) continues(ctx context.Context, old uint64, c signedCheckpoint) ([]merkle.Hash, error) {
 	path, err := s.evidence.Log.Consistency(ctx, old, c.Size)
 	return path, s.failed(ctx, err)
 }
@@ -105,15 +108,15 @@ func (s fromFiles) file(name string, limit int64) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, open(ErrUnreadable, name, "%v", err)
+		return nil, verdict.Open(verdict.ErrUnreadable, name, "%v", err)
 	}
 	return data, nil
 }
 
 func (s fromFiles) checkpoint(context.Context) ([]byte, error) {
-	return s.file(checkpointFile, maxCheckpoint)
+	return s.file(checkpointFile, statement.MaxCheckpoint)
 }
-func (s fromFiles) since() ([]byte, error) { return s.file(sinceFile, maxCheckpoint) }
+func (s fromFiles) since() ([]byte, error) { return s.file(sinceFile, statement.MaxCheckpoint) }
 func (s fromFiles) stamp() ([]byte, error) { return s.file(stampFile, maxSmall) }
 
 func (s fromFiles) include(_ context.Context, name string, entry []byte, c signedCheckpoint) (p inclusion, err error) {
@@ -123,36 +126,36 @@ func (s fromFiles) include(_ context.Context, name string, entry []byte, c signe
 	case err != nil:
 		return p, err
 	case data == nil:
-		return p, broken(ErrNoProof, 0, name, "")
+		return p, verdict.Broken(verdict.ErrNoProof, 0, name, "")
 	}
 	if p, err = parseInclusion(data); err != nil {
-		return p, broken(ErrProofMalformed, 0, name, "%v", err)
+		return p, verdict.Broken(verdict.ErrProofMalformed, 0, name, "%v", err)
 	}
 	switch {
 	case !bytes.Equal(p.checkpoint, c.note):
-		return p, broken(ErrOtherCheckpoint, 0, name, "the bundle's checkpoint is another")
+		return p, verdict.Broken(verdict.ErrOtherCheckpoint, 0, name, "the bundle's checkpoint is another")
 	case !bytes.Equal(p.entry, entry):
-		return p, broken(ErrOtherEntry, 0, name, "it is about %.200q, %.200q is due", p.entry, entry)
+		return p, verdict.Broken(verdict.ErrOtherEntry, 0, name, "it is about %.200q, %.200q is due", p.entry, entry)
 	}
 	return p, nil
 }
 
-func (s fromFiles) continues(_ context.Context, old uint64, c signedCheckpoint) ([]Hash, error) {
+func (s fromFiles) continues(_ context.Context, old uint64, c signedCheckpoint) ([]merkle.Hash, error) {
 	data, err := s.file(consistencyFile, maxProof)
 	if err != nil {
 		return nil, err
 	}
 	if data == nil {
-		return nil, broken(ErrNoConsistency, 0, consistencyFile, "")
+		return nil, verdict.Broken(verdict.ErrNoConsistency, 0, consistencyFile, "")
 	}
 	p, err := parseContinuation(data)
 	switch {
 	case err != nil:
-		return nil, broken(ErrProofMalformed, 0, consistencyFile, "%v", err)
+		return nil, verdict.Broken(verdict.ErrProofMalformed, 0, consistencyFile, "%v", err)
 	case p.old != old:
-		return nil, broken(ErrNoConsistency, 0, consistencyFile, "it is about a tree of %d entries, not %d", p.old, old)
+		return nil, verdict.Broken(verdict.ErrNoConsistency, 0, consistencyFile, "it is about a tree of %d entries, not %d", p.old, old)
 	case !bytes.Equal(p.checkpoint, c.note):
-		return nil, broken(ErrOtherCheckpoint, 0, consistencyFile, "the bundle's checkpoint is another")
+		return nil, verdict.Broken(verdict.ErrOtherCheckpoint, 0, consistencyFile, "the bundle's checkpoint is another")
 	}
 	return p.path, nil
 }
@@ -170,7 +173,7 @@ func (s fromFiles) earlier(_ context.Context, manifests []signed, _ signedCheckp
 		}
 		e, err := parseEarlier(data)
 		if err != nil {
-			return nil, broken(ErrProofMalformed, 0, name, "%v", err)
+			return nil, verdict.Broken(verdict.ErrProofMalformed, 0, name, "%v", err)
 		}
 		if e.stamp, err = s.file(wal.FileName(m.First, witnessedStampSuffix), maxSmall); err != nil {
 			return nil, err
@@ -181,31 +184,31 @@ func (s fromFiles) earlier(_ context.Context, manifests []signed, _ signedCheckp
 }
 
 // statements reads the signed statements with that suffix, in the order of their numbers.
-func (e *Evidence) statements(suffix string) ([]statement, error) {
+func (e *Evidence) statements(suffix string) ([]signedFile, error) {
 	numbers, err := e.list(suffix)
 	if err != nil {
-		return nil, open(ErrUnreadable, "", "%v", err)
+		return nil, verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 	}
-	var all []statement
+	var all []signedFile
 	for _, n := range numbers {
 		file := wal.FileName(n, suffix)
-		data, err := e.read(file, maxManifest)
+		data, err := e.read(file, statement.MaxNote)
 		if err != nil {
-			return nil, open(ErrUnreadable, file, "%v", err)
+			return nil, verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 		}
-		all = append(all, statement{file: file, signed: data, digest: Digest(data)})
+		all = append(all, signedFile{file: file, signed: data, digest: statement.Digest(data)})
 	}
 	return all, nil
 }
 
 // rotations returns the host's rotations, wherever they come from.
-func (e *Evidence) rotations() ([]statement, error) {
+func (e *Evidence) rotations() ([]signedFile, error) {
 	if e.bundle {
-		return e.statements(RotationSuffix)
+		return e.statements(statement.RotationSuffix)
 	}
-	var all []statement
+	var all []signedFile
 	for i, signed := range e.Rotations {
-		all = append(all, statement{file: wal.FileName(uint64(i+1), RotationSuffix), signed: slices.Clone(signed), digest: Digest(signed)})
+		all = append(all, signedFile{file: wal.FileName(uint64(i+1), statement.RotationSuffix), signed: slices.Clone(signed), digest: statement.Digest(signed)})
 	}
 	return all, nil
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/digitorus/pkcs7"
 	"github.com/digitorus/timestamp"
+
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // stamped checks the RFC 3161 time stamp over the checkpoint's bytes, with the cosignatures
@@ -21,13 +23,13 @@ func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) er
 	case err != nil:
 		return err
 	case response == nil && v.trust.Stamped:
-		return broken(ErrNoStamp, 0, stampFile, "")
+		return verdict.Broken(verdict.ErrNoStamp, 0, stampFile, "")
 	case response == nil:
 		return nil
 	}
 	if v.trust.Authorities == nil {
 		if v.trust.Stamped {
-			v.doubt(open(ErrStampUntrusted, stampFile, "no authority is trusted"))
+			v.doubt(verdict.Open(verdict.ErrStampUntrusted, stampFile, "no authority is trusted"))
 		}
 		return nil
 	}
@@ -36,7 +38,7 @@ func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) er
 		return err
 	}
 	if err := v.authority(t, signer); err != nil {
-		v.doubt(open(ErrStampUntrusted, stampFile, "%v", err))
+		v.doubt(verdict.Open(verdict.ErrStampUntrusted, stampFile, "%v", err))
 		return nil
 	}
 	v.report.Published.Stamp, v.report.Published.Authority = t.Time.UTC(), signer.Subject.String()
@@ -47,12 +49,12 @@ func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) er
 func stampedOver(file string, response, checkpoint []byte) (*timestamp.Timestamp, *x509.Certificate, error) {
 	t, signer, err := openStamp(response)
 	if err != nil {
-		return nil, nil, broken(ErrStamp, 0, file, "%v", err)
+		return nil, nil, verdict.Broken(verdict.ErrStamp, 0, file, "%v", err)
 	}
 	h := t.HashAlgorithm.New()
 	h.Write(checkpoint)
 	if !bytes.Equal(h.Sum(nil), t.HashedMessage) {
-		return nil, nil, broken(ErrStampedOther, 0, file, "it is over %x", t.HashedMessage)
+		return nil, nil, verdict.Broken(verdict.ErrStampedOther, 0, file, "it is over %x", t.HashedMessage)
 	}
 	return t, signer, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/digitorus/timestamp"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // authority is a time stamp authority under a root of its own.
@@ -96,28 +97,28 @@ func TestStamp(t *testing.T) {
 	}
 	for title, c := range map[string]struct {
 		change  func(f files, t *proof.Trust)
-		finding *proof.Finding
+		finding *verdict.Finding
 	}{
-		"dropped":             {func(f files, _ *proof.Trust) { delete(f, "checkpoint.tsr") }, proof.ErrNoStamp},
-		"another checkpoint":  {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = a.stamp(t, w.before, false) }, proof.ErrStampedOther},
-		"signature":           {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = flipped(f["checkpoint.tsr"], -5) }, proof.ErrStamp},
-		"no certificate":      {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = a.stamp(t, w.log.last, true) }, proof.ErrStamp},
-		"trailing":            {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = append(bytes.Clone(f["checkpoint.tsr"]), 0) }, proof.ErrStamp},
-		"garbage":             {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = []byte("hello") }, proof.ErrStamp},
-		"another authority":   {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = other.stamp(t, w.log.last, false) }, proof.ErrStampUntrusted},
-		"no authority at all": {func(_ files, t *proof.Trust) { t.Authorities = nil }, proof.ErrStampUntrusted},
+		"dropped":             {func(f files, _ *proof.Trust) { delete(f, "checkpoint.tsr") }, verdict.ErrNoStamp},
+		"another checkpoint":  {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = a.stamp(t, w.before, false) }, verdict.ErrStampedOther},
+		"signature":           {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = flipped(f["checkpoint.tsr"], -5) }, verdict.ErrStamp},
+		"no certificate":      {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = a.stamp(t, w.log.last, true) }, verdict.ErrStamp},
+		"trailing":            {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = append(bytes.Clone(f["checkpoint.tsr"]), 0) }, verdict.ErrStamp},
+		"garbage":             {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = []byte("hello") }, verdict.ErrStamp},
+		"another authority":   {func(f files, _ *proof.Trust) { f["checkpoint.tsr"] = other.stamp(t, w.log.last, false) }, verdict.ErrStampUntrusted},
+		"no authority at all": {func(_ files, t *proof.Trust) { t.Authorities = nil }, verdict.ErrStampUntrusted},
 		"another purpose": {func(f files, tr *proof.Trust) {
 			f["checkpoint.tsr"], tr.Authorities = odd.stamp(t, w.log.last, false), odd.roots()
-		}, proof.ErrStampUntrusted},
+		}, verdict.ErrStampUntrusted},
 		"purpose not critical": {func(f files, tr *proof.Trust) {
 			f["checkpoint.tsr"], tr.Authorities = lax.stamp(t, w.log.last, false), lax.roots()
-		}, proof.ErrStampUntrusted},
+		}, verdict.ErrStampUntrusted},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f, trust := maps.Clone(truth), trust
 			c.change(f, &trust)
 			_, err := f.seal(t, w.key).verify(t, trust)
-			var v *proof.Verdict
+			var v *verdict.Verdict
 			if !errors.As(err, &v) || v.Finding != c.finding {
 				t.Errorf("got %v, want %q", err, c.finding)
 			}

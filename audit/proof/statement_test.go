@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // TestUnreadableStatements: nothing is signed that verify would refuse for good.
@@ -20,7 +21,7 @@ func TestUnreadableStatements(t *testing.T) {
 			if by {
 				reason, who = who, text
 			}
-			e, err := proof.NewErasure(frame, reason, who, at)
+			e, err := statement.NewErasure(frame, reason, who, at)
 			check(t, err)
 			if _, err := proof.StateErasure(w.one, e, w.signer); err == nil {
 				t.Errorf("%s: an erasure is stated", title)
@@ -28,7 +29,7 @@ func TestUnreadableStatements(t *testing.T) {
 		}
 		o := w.options()
 		o.By, o.Time = text, at
-		o.Attachments = []proof.Attachment{{Name: "report/a", Data: []byte("a")}}
+		o.Attachments = []statement.Attachment{{Name: "report/a", Data: []byte("a")}}
 		if err := proof.WriteBundle(t.Context(), &bytes.Buffer{}, w.one, o); err == nil {
 			t.Errorf("%s: a file is attached", title)
 		}
@@ -38,7 +39,7 @@ func TestUnreadableStatements(t *testing.T) {
 			t.Errorf("%s: a selection is stated", title)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(w.one, proof.ErasureName(8))); err == nil {
+	if _, err := os.Stat(filepath.Join(w.one, statement.ErasureName(8))); err == nil {
 		t.Error("a statement is left")
 	}
 	state(t, w.key, w.one, 8) // it can still be stated

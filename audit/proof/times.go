@@ -9,6 +9,8 @@ import (
 	cosign "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -80,7 +82,7 @@ func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 // younger is the finding about an entry that is not under the checkpoint that the verifier kept.
 func (v *verifier) younger(file string, index uint64, says string) error {
 	p := v.report.Published
-	return broken(ErrBackdated, 0, file, "%s; at %s the log had %d entries and not this one, which is entry %d",
+	return verdict.Broken(verdict.ErrBackdated, 0, file, "%s; at %s the log had %d entries and not this one, which is entry %d",
 		says, p.SinceTime.Format(time.RFC3339), p.Since, index)
 }
 
@@ -140,11 +142,11 @@ func (v *verifier) late(seen map[int]time.Time) error {
 		delay := at.Sub(m.SealedAt)
 		p.Delay = max(p.Delay, delay)
 		if m.SealedAt.Before(at.Add(-within)) {
-			return broken(ErrLate, 0, m.file, "first witnessed %s after it says it was sealed, at %s; at most %s is accepted",
+			return verdict.Broken(verdict.ErrLate, 0, m.file, "first witnessed %s after it says it was sealed, at %s; at most %s is accepted",
 				delay.Round(time.Second), at.Format(time.RFC3339), within)
 		}
 		if m.oldest != nil && m.oldest.Before(at.Add(-within)) {
-			return broken(ErrLate, 0, m.file, "first witnessed %s after a record in it says it was written, at %s; at most %s is accepted",
+			return verdict.Broken(verdict.ErrLate, 0, m.file, "first witnessed %s after a record in it says it was written, at %s; at most %s is accepted",
 				at.Sub(*m.oldest).Round(time.Second), at.Format(time.RFC3339), within)
 		}
 	}
@@ -186,11 +188,11 @@ func (v *verifier) earlier(file string, e earlier, m signed, c signedCheckpoint)
 	case err != nil:
 		return dated{}, err
 	case !m.logged || old.Size <= m.index:
-		return dated{}, broken(ErrNotIncluded, 0, file, "a checkpoint of %d entries does not cover the manifest", old.Size)
+		return dated{}, verdict.Broken(verdict.ErrNotIncluded, 0, file, "a checkpoint of %d entries does not cover the manifest", old.Size)
 	case old.Size > c.Size:
-		return dated{}, broken(ErrRolledBack, 0, file, "it has %d entries, the checkpoint %d", old.Size, c.Size)
-	case old.Size == c.Size && (old.Root != c.Root || len(e.path) > 0), old.Size < c.Size && !VerifyConsistency(old.Size, c.Size, e.path, old.Root, c.Root):
-		return dated{}, broken(ErrForked, 0, file, "a tree of %d entries does not continue that of %d", c.Size, old.Size)
+		return dated{}, verdict.Broken(verdict.ErrRolledBack, 0, file, "it has %d entries, the checkpoint %d", old.Size, c.Size)
+	case old.Size == c.Size && (old.Root != c.Root || len(e.path) > 0), old.Size < c.Size && !merkle.VerifyConsistency(old.Size, c.Size, e.path, old.Root, c.Root):
+		return dated{}, verdict.Broken(verdict.ErrForked, 0, file, "a tree of %d entries does not continue that of %d", c.Size, old.Size)
 	}
 	stamp, err := v.stampOver(file+".tsr", e.stamp, e.checkpoint)
 	return dated{old.Size, v.date(n, stamp)}, err

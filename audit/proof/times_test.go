@@ -14,7 +14,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -23,7 +26,7 @@ func runOn(t testing.TB, k key, run string, at time.Time) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), run)
 	ctx := context.Background()
-	l, err := wal.Create(dir, wal.Options{Run: run, Sealer: prooftest.SealedOn{Sealer: proof.NewSealer(k.signer, facts), At: at}, SegmentAge: time.Hour})
+	l, err := wal.Create(dir, wal.Options{Run: run, Sealer: prooftest.SealedOn{Sealer: statement.NewSealer(k.signer, facts), At: at}, SegmentAge: time.Hour})
 	check(t, err)
 	for range 3 {
 		_, err := l.Append(ctx, output(t, "what happened\n"))
@@ -81,7 +84,7 @@ func TestBackdated(t *testing.T) {
 	trust := w.trust()
 	trust.Since = w.kept
 	_, err := w.inLog(t, w.replaced, trust)
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrBackdated, 0)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrBackdated, 0)
 	r, err := w.inLog(t, w.genuine, trust)
 	check(t, err)
 	if !r.Published.SinceTime.Equal(w.then.Add(time.Hour)) {
@@ -92,7 +95,7 @@ func TestBackdated(t *testing.T) {
 		want   error
 	}{
 		"a clock that is slow":   {-4 * time.Minute, nil},
-		"a clock that is slower": {-6 * time.Minute, proof.ErrBackdated},
+		"a clock that is slower": {-6 * time.Minute, verdict.ErrBackdated},
 		"later":                  {time.Hour, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +109,7 @@ func TestBackdated(t *testing.T) {
 			if c.want == nil {
 				check(t, err)
 			} else {
-				wants(t, err, proof.ErrDoesNotHold, proof.ErrBackdated, 0)
+				wants(t, err, verdict.ErrDoesNotHold, verdict.ErrBackdated, 0)
 			}
 		})
 	}
@@ -131,7 +134,7 @@ func (r *rewritten) bundle(t testing.TB, dir string) files {
 // TestLate: an attacker who rewrites the past finds no witness that saw it then.
 func TestLate(t *testing.T) {
 	w := newRewritten(t)
-	late := func(t *testing.T, err error) { t.Helper(); wants(t, err, proof.ErrDoesNotHold, proof.ErrLate, 0) }
+	late := func(t *testing.T, err error) { t.Helper(); wants(t, err, verdict.ErrDoesNotHold, verdict.ErrLate, 0) }
 	f := w.bundle(t, w.genuine)
 	r, err := f.verify(t, w.trust())
 	check(t, err)
@@ -166,7 +169,7 @@ func TestLate(t *testing.T) {
 	t.Run("a closing of today behind segments of then", func(t *testing.T) {
 		w := newRewritten(t)
 		dir := filepath.Join(t.TempDir(), "r-four")
-		sealer := &prooftest.SealedOn{Sealer: proof.NewSealer(w.signer, facts), At: w.then}
+		sealer := &prooftest.SealedOn{Sealer: statement.NewSealer(w.signer, facts), At: w.then}
 		l, err := wal.Create(dir, wal.Options{Run: "r-four", Sealer: sealer, SegmentAge: time.Hour})
 		check(t, err)
 		_, err = l.Append(t.Context(), output(t, "what did not happen\n"))
@@ -187,7 +190,7 @@ func TestLate(t *testing.T) {
 			for _, file := range []string{name(4, ".manifest"), name(3, ".manifest"), name(3, ".leaves"), name(3, ".seg")} {
 				check(t, os.Remove(filepath.Join(dir, file)))
 			}
-			l, _, err := wal.Recover(t.Context(), dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(w.signer, facts)})
+			l, _, err := wal.Recover(t.Context(), dir, wal.Options{Run: "r-one", Sealer: statement.NewSealer(w.signer, facts)})
 			check(t, err)
 			if closing == wal.Sealed { // a manifest between the pause and the end
 				_, err := l.Append(t.Context(), outputAt(t, time.Now(), "what did not happen\n"))
@@ -222,22 +225,22 @@ func TestLate(t *testing.T) {
 		change func(t *testing.T, f files)
 		want   error
 	}{
-		"no such header": {func(_ *testing.T, f files) { f[name(4, ".witnessed")][0] = 'C' }, proof.ErrProofMalformed},
-		"another path":   {func(t *testing.T, f files) { f[name(4, ".witnessed")] = addPath(t, f[name(4, ".witnessed")]) }, proof.ErrForked},
+		"no such header": {func(_ *testing.T, f files) { f[name(4, ".witnessed")][0] = 'C' }, verdict.ErrProofMalformed},
+		"another path":   {func(t *testing.T, f files) { f[name(4, ".witnessed")] = addPath(t, f[name(4, ".witnessed")]) }, verdict.ErrForked},
 		"shown twice":    {func(_ *testing.T, f files) { f[name(1, ".witnessed")] = f[name(4, ".witnessed")] }, nil},
 		"forged": {func(t *testing.T, f files) {
 			other := &treeLog{signer: newKey(t).signer}
 			other.log(t, w.genuine)
 			f[name(4, ".witnessed")] = append([]byte("custody witnessed v1\n\n"), other.publish(t)...)
-		}, proof.ErrCheckpoint},
+		}, verdict.ErrCheckpoint},
 		"another log": {func(t *testing.T, f files) {
 			other := &treeLog{signer: w.signer}
 			other.log(t, runOn(t, w.key, "r-one", w.then))
 			f[name(4, ".witnessed")] = append([]byte("custody witnessed v1\n\n"), other.publish(t, w.witness.On(w.then))...)
-		}, proof.ErrForked},
-		"a stamp beside nothing":               {func(_ *testing.T, f files) { f[name(2, ".witnessed.tsr")] = []byte("x") }, proof.ErrStray},
+		}, verdict.ErrForked},
+		"a stamp beside nothing":               {func(_ *testing.T, f files) { f[name(2, ".witnessed.tsr")] = []byte("x") }, verdict.ErrStray},
 		"a stamp, and no authority is trusted": {func(_ *testing.T, f files) { f[name(4, ".witnessed.tsr")] = []byte("x") }, nil},
-		"beside no manifest":                   {func(_ *testing.T, f files) { f[name(9, ".witnessed")] = f[name(4, ".witnessed")] }, proof.ErrStray},
+		"beside no manifest":                   {func(_ *testing.T, f files) { f[name(9, ".witnessed")] = f[name(4, ".witnessed")] }, verdict.ErrStray},
 	} {
 		t.Run(title, func(t *testing.T) {
 			f := files{}
@@ -249,7 +252,7 @@ func TestLate(t *testing.T) {
 			if c.want == nil {
 				check(t, err)
 			} else {
-				wants(t, err, proof.ErrDoesNotHold, c.want, 0)
+				wants(t, err, verdict.ErrDoesNotHold, c.want, 0)
 			}
 		})
 	}
@@ -264,12 +267,12 @@ func TestOldRecords(t *testing.T) {
 		want  error
 	}{
 		"of a day":                      {[]time.Duration{23 * time.Hour}, 0, nil},
-		"older":                         {[]time.Duration{25 * time.Hour}, 0, proof.ErrLate},
-		"of last year":                  {[]time.Duration{365 * 24 * time.Hour}, 0, proof.ErrLate},
-		"of last year, between others":  {[]time.Duration{0, 365 * 24 * time.Hour, 0}, 0, proof.ErrLate},
+		"older":                         {[]time.Duration{25 * time.Hour}, 0, verdict.ErrLate},
+		"of last year":                  {[]time.Duration{365 * 24 * time.Hour}, 0, verdict.ErrLate},
+		"of last year, between others":  {[]time.Duration{0, 365 * 24 * time.Hour, 0}, 0, verdict.ErrLate},
 		"of tomorrow":                   {[]time.Duration{-24 * time.Hour}, 0, nil},
 		"of a day before what was kept": {[]time.Duration{23 * time.Hour}, time.Hour, nil},
-		"of last year, and a checkpoint was kept":    {[]time.Duration{365 * 24 * time.Hour}, time.Hour, proof.ErrBackdated},
+		"of last year, and a checkpoint was kept":    {[]time.Duration{365 * 24 * time.Hour}, time.Hour, verdict.ErrBackdated},
 		"none in the segment behind that checkpoint": {nil, time.Hour, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +281,7 @@ func TestOldRecords(t *testing.T) {
 			log.log(t, runOn(t, k, "r-before", now.Add(-c.since)))
 			kept := log.publish(t, w.On(now.Add(-c.since)))
 			dir := filepath.Join(t.TempDir(), "r-one")
-			l, err := wal.Create(dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+			l, err := wal.Create(dir, wal.Options{Run: "r-one", Sealer: statement.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 			check(t, err)
 			_, err = l.Append(t.Context(), outputAt(t, now, "what happened\n"))
 			check(t, err)
@@ -301,7 +304,7 @@ func TestOldRecords(t *testing.T) {
 			if c.want == nil {
 				check(t, err)
 			} else {
-				wants(t, err, proof.ErrDoesNotHold, c.want, 0)
+				wants(t, err, verdict.ErrDoesNotHold, c.want, 0)
 			}
 		})
 	}
@@ -312,7 +315,7 @@ func TestFirstSecond(t *testing.T) {
 	k, w := newKey(t), prooftest.NewWitness(t, "witness.example")
 	log := &treeLog{signer: k.signer}
 	dir := filepath.Join(t.TempDir(), "r-one")
-	l, err := wal.Create(dir, wal.Options{Run: "r-one", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+	l, err := wal.Create(dir, wal.Options{Run: "r-one", Sealer: statement.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 	check(t, err)
 	_, err = l.Append(t.Context(), outputAt(t, time.Time{}, "what happened\n"))
 	check(t, err)
@@ -322,14 +325,14 @@ func TestFirstSecond(t *testing.T) {
 	var b bytes.Buffer
 	check(t, proof.WriteBundle(t.Context(), &b, dir, proof.BundleOptions{HostKey: k.public, Signer: k.signer, Log: log}))
 	_, err = unpack(t, b.Bytes()).verify(t, proof.Trust{Keys: k.trusted, Witnesses: []note.Verifier{w}, Quorum: 1})
-	wants(t, err, proof.ErrDoesNotHold, proof.ErrLate, 0)
+	wants(t, err, verdict.ErrDoesNotHold, verdict.ErrLate, 0)
 }
 
 // addPath puts one more hash into the proof of an earlier checkpoint.
 func addPath(t *testing.T, data []byte) []byte {
 	t.Helper()
 	at := bytes.Index(data, []byte("\n\n"))
-	h := proof.Hash{1}
+	h := merkle.Hash{1}
 	return slices.Concat(data[:at+1], []byte(base64Of(h)+"\n"), data[at+1:])
 }
 
@@ -340,7 +343,7 @@ func TestFirstCheckpointsShared(t *testing.T) {
 	log := &treeLog{signer: k.signer}
 	then := time.Now().AddDate(0, -1, 0).UTC().Truncate(time.Second)
 	dir := filepath.Join(t.TempDir(), "r-long")
-	sealer := &prooftest.SealedOn{Sealer: proof.NewSealer(k.signer, facts)}
+	sealer := &prooftest.SealedOn{Sealer: statement.NewSealer(k.signer, facts)}
 	l, err := wal.Create(dir, wal.Options{Run: "r-long", Sealer: sealer, SegmentAge: time.Hour})
 	check(t, err)
 	var past prooftest.Past

@@ -3,47 +3,22 @@ package proof
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"io"
+
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 const (
-	trailerVersion = 1
-	trailerType    = "custody trailer v1\n"
-	trailerFile    = "trailer" // the last file of a bundle
+	trailerFile = "trailer" // the last file of a bundle
 )
-
-// Trailer is the signed statement at a bundle's end that all bytes before it are as the host wrote them. It is not in
-// the host's log.
-//
-//	custody trailer v1
-//	{"v":1,"run":"r-...","head":"...","files":9,"bytes":40960,"sha256":"..."}
-type Trailer struct {
-	V      int    `json:"v"`
-	Run    string `json:"run"`
-	Head   Hash   `json:"head"`  // digest of the run's last manifest
-	Files  uint64 `json:"files"` // before the trailer
-	Bytes  int64  `json:"bytes"` // where the trailer's header begins
-	SHA256 Hash   `json:"sha256"`
-}
-
-// ParseTrailer reads the text of a trailer without its signature. It takes the canonical encoding only.
-func ParseTrailer(text string) (Trailer, error) {
-	var t Trailer
-	if err := parseStatement(trailerType, text, &t); err != nil {
-		return Trailer{}, err
-	}
-	if t.V != trailerVersion {
-		return Trailer{}, fmt.Errorf("trailer version %d, want %d: a newer custody can read it", t.V, trailerVersion)
-	}
-	return t, nil
-}
 
 // hashing sums up a bundle's bytes in the background. Its owner calls stop.
 type hashing struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	sum    Hash
+	sum    merkle.Hash
 	err    error
 }
 
@@ -62,13 +37,13 @@ func hashAll(ctx context.Context, r io.ReaderAt, size int64) *hashing {
 		if h.err == io.EOF {
 			h.err = nil
 		}
-		h.sum = Hash(s.Sum(nil))
+		h.sum = merkle.Hash(s.Sum(nil))
 	}()
 	return h
 }
 
 // wait returns the sum of all bytes.
-func (h *hashing) wait() (Hash, error) {
+func (h *hashing) wait() (merkle.Hash, error) {
 	<-h.done
 	return h.sum, h.err
 }
@@ -85,28 +60,28 @@ func (v *verifier) trailed(context.Context) error {
 	if !v.evidence.bundle {
 		return nil
 	}
-	signed, err := fromFiles{v.evidence}.file(trailerFile, maxManifest)
+	signed, err := fromFiles{v.evidence}.file(trailerFile, statement.MaxNote)
 	if err != nil {
 		return err
 	}
 	n, by, known, err := v.ring.openSigned(signed)
-	var t Trailer
+	var t statement.Trailer
 	if err == nil {
-		t, err = ParseTrailer(n.Text)
+		t, err = statement.ParseTrailer(n.Text)
 	}
 	if err != nil {
-		return broken(ErrTrailer, 0, trailerFile, "%v", err)
+		return verdict.Broken(verdict.ErrTrailer, 0, trailerFile, "%v", err)
 	}
 	sum, err := v.whole.wait()
 	switch {
 	case err != nil:
-		return open(ErrUnreadable, "", "%v", err)
+		return verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 	case t.Run != v.report.Run || t.Head != v.report.Head:
-		return broken(ErrTrailer, 0, trailerFile, "it is about run %s with head %s", t.Run, t.Head)
+		return verdict.Broken(verdict.ErrTrailer, 0, trailerFile, "it is about run %s with head %s", t.Run, t.Head)
 	case t.Files != uint64(v.evidence.archive.Len()-1) || t.Bytes != v.evidence.trailer || t.SHA256 != sum:
-		return broken(ErrTrailer, 0, trailerFile, "what stands before it was changed")
+		return verdict.Broken(verdict.ErrTrailer, 0, trailerFile, "what stands before it was changed")
 	case !known:
-		v.doubt(open(ErrUnknownKey, trailerFile, "%.80s signed the bundle; give its public key if you trust it", by.name))
+		v.doubt(verdict.Open(verdict.ErrUnknownKey, trailerFile, "%.80s signed the bundle; give its public key if you trust it", by.name))
 	}
 	return nil
 }

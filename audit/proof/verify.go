@@ -11,6 +11,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/schema"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -25,30 +29,30 @@ type Report struct {
 	// HoldsTo is the seq up to which every record is proven.
 	HoldsTo uint64
 	// Head is the digest of the last manifest; two copies of a run with the same head are the same.
-	Head    Hash
+	Head    merkle.Hash
 	Closing wal.Closing
 	// Sealed is the sealing time in the last manifest. Pause is the longest time between those of two manifests in a row,
 	// and Paused is the seq at which it began: the record of an old run that was given another end has one.
 	Sealed  time.Time
 	Pause   time.Duration
 	Paused  uint64
-	Facts   Facts
+	Facts   statement.Facts
 	Gaps    []audit.Gap // declared losses in order
 	Losses  wal.Losses  // and their sums by stage
 	KeyName string      // of the key that signed
 	Copies  []Copied    // into and out of the workspace, in order
 	// Published is what the host's log says; nil if it was not asked.
 	Published *Published
-	Erasures  []Erasure  // of records that are gone, in order of seq
-	Asked     []Erasure  // of records that are still there
-	Hosts     []Host     // whose keys a trusted root of a fleet states
-	Rotations []Rotation // that lead from a key that is trusted to another
+	Erasures  []statement.Erasure  // of records that are gone, in order of seq
+	Asked     []statement.Erasure  // of records that are still there
+	Hosts     []statement.Host     // whose keys a trusted root of a fleet states
+	Rotations []statement.Rotation // that lead from a key that is trusted to another
 	// Withheld is how many of Records a bundle does not show, by its exporter's choice, and Selected the statement of
 	// that; nil if all are shown but those that were erased.
 	Withheld uint64
-	Selected *Selected
-	Attached *Attachments // files that are no part of the record; nil if there are none
-	Unknown  []string     // names of fields that this version does not know, at most 16
+	Selected *statement.Selected
+	Attached *statement.Attachments // files that are no part of the record; nil if there are none
+	Unknown  []string               // names of fields that this version does not know, at most 16
 }
 
 // Shown is how many records are there to be read.
@@ -56,7 +60,7 @@ func (r Report) Shown() uint64 { return r.Records - r.Withheld - uint64(len(r.Er
 
 // Published is what Verify established about the host's log.
 type Published struct {
-	Checkpoint
+	statement.Checkpoint
 	Witnesses []string // names of those whose cosignatures count
 	// Covered is how many records stand under the checkpoint, and Tail how many are younger.
 	Covered, Tail uint64
@@ -99,15 +103,15 @@ type verifier struct {
 	trust    Trust
 	ring     *ring
 	report   Report
-	open     *Verdict // the first thing that leaves the question open
-	whole    *hashing // of a bundle
+	open     *verdict.Verdict // the first thing that leaves the question open
+	whole    *hashing         // of a bundle
 
 	host      string // name of the key that signed
 	manifests []signed
-	rotations []statement
+	rotations []signedFile
 	stating   int // statements about hosts
 	erasures  map[uint64]*erasure
-	withheld  withheld
+	withheld  statement.Withheld
 	holes     []hole
 	copies    copies
 	excuses   []audit.Gap // what the host's log declared as lost
@@ -129,11 +133,11 @@ func newVerifier(e *Evidence, t Trust) *verifier {
 		ring:     newRing(t.Keys),
 		report:   Report{Losses: wal.Losses{}},
 		erasures: map[uint64]*erasure{},
-		withheld: newWithheld(),
+		withheld: statement.NewWithheld(),
 	}
 }
 
-func (v *verifier) doubt(d *Verdict) {
+func (v *verifier) doubt(d *verdict.Verdict) {
 	if v.open == nil {
 		v.open = d
 	}
@@ -179,18 +183,18 @@ func (v *verifier) hostKey() error {
 	if !v.evidence.bundle {
 		return nil
 	}
-	key, err := ParseVerifier(v.evidence.HostKey)
+	key, err := statement.ParseVerifier(v.evidence.HostKey)
 	if err != nil {
-		return broken(ErrHostKey, 0, PublicFile, "%v", err)
+		return verdict.Broken(verdict.ErrHostKey, 0, hostKeyFile, "%v", err)
 	}
 	if key.Name() != v.host {
-		return broken(ErrHostKey, 0, PublicFile, "it is that of %.80s, and %.80s signed the run", key.Name(), v.host)
+		return verdict.Broken(verdict.ErrHostKey, 0, hostKeyFile, "it is that of %.80s, and %.80s signed the run", key.Name(), v.host)
 	}
 	if !v.ring.knows(idOf(key)) {
-		return broken(ErrHostKey, 0, PublicFile, "%.80s is not trusted, and no rotation leads there", v.evidence.HostKey)
+		return verdict.Broken(verdict.ErrHostKey, 0, hostKeyFile, "%.80s is not trusted, and no rotation leads there", v.evidence.HostKey)
 	}
 	if len(v.manifests) > 0 && idOf(key) != v.manifests[0].key {
-		return broken(ErrHostKey, 0, PublicFile, "%.80s did not sign %s", v.evidence.HostKey, v.manifests[0].file)
+		return verdict.Broken(verdict.ErrHostKey, 0, hostKeyFile, "%.80s did not sign %s", v.evidence.HostKey, v.manifests[0].file)
 	}
 	return nil
 }
@@ -202,7 +206,7 @@ func (v *verifier) early(m signed) error {
 	if !ok || !m.SealedAt.Before(since.Add(-rotationGrace)) {
 		return nil
 	}
-	return broken(ErrEarly, 0, m.file, "it says that it was sealed at %s, the host has that key since %s",
+	return verdict.Broken(verdict.ErrEarly, 0, m.file, "it says that it was sealed at %s, the host has that key since %s",
 		m.SealedAt.Format(time.RFC3339), since.Format(time.RFC3339))
 }
 
@@ -211,7 +215,7 @@ func (v *verifier) retired(began time.Time) error {
 	for _, m := range v.manifests {
 		r, ok := v.ring.next[m.key]
 		if ok && began.After(r.Time.Add(rotationGrace)) {
-			return broken(ErrRetired, 0, m.file, "%s was retired at %s, the run began at %s",
+			return verdict.Broken(verdict.ErrRetired, 0, m.file, "%s was retired at %s, the run began at %s",
 				r.Old, r.Time.Format(time.RFC3339), began.Format(time.RFC3339))
 		}
 	}
@@ -222,7 +226,7 @@ func (v *verifier) retired(began time.Time) error {
 func (v *verifier) take(m signed, p part) error {
 	r := &v.report
 	if p.count > 0 && p.first <= r.Last {
-		return broken(ErrContradiction, p.first, p.file, "the seq before is %d", r.Last)
+		return verdict.Broken(verdict.ErrContradiction, p.first, p.file, "the seq before is %d", r.Last)
 	}
 	if p.count > 0 && p.first > r.Last+1 {
 		v.holes = append(v.holes, hole{r.Last + 1, p.first - 1, p.file})
@@ -232,10 +236,10 @@ func (v *verifier) take(m signed, p part) error {
 		first, last = p.first, p.last
 	}
 	if first != m.First || last != m.Last {
-		return broken(ErrContradiction, 0, p.file, "it holds seqs %d to %d, the manifest says %d to %d", first, last, m.First, m.Last)
+		return verdict.Broken(verdict.ErrContradiction, 0, p.file, "it holds seqs %d to %d, the manifest says %d to %d", first, last, m.First, m.Last)
 	}
 	if p.strange == nil && !maps.Equal(p.losses, m.Losses) {
-		return broken(ErrContradiction, 0, p.file, "gap records declare losses %v, the manifest %v", p.losses, m.Losses)
+		return verdict.Broken(verdict.ErrContradiction, 0, p.file, "gap records declare losses %v, the manifest %v", p.losses, m.Losses)
 	}
 	if m.Segment == 0 {
 		if err := v.retired(p.began); err != nil {
@@ -292,7 +296,7 @@ func (v *verifier) end(context.Context) error {
 		return nil
 	}
 	if h, ok := undeclared(v.holes, v.excuses); ok && !v.strange {
-		return broken(ErrHole, h.first, h.file, "seqs %d to %d", h.first, h.last)
+		return verdict.Broken(verdict.ErrHole, h.first, h.file, "seqs %d to %d", h.first, h.last)
 	}
 	if err := v.surplusSegments(); err != nil {
 		return err
@@ -316,7 +320,7 @@ func (v *verifier) end(context.Context) error {
 func (v *verifier) surplusSegments() error {
 	segments, err := v.evidence.list(wal.SegmentSuffix)
 	if err != nil {
-		return open(ErrUnreadable, "", "%v", err)
+		return verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 	}
 	last := v.manifests[len(v.manifests)-1]
 	known := v.firsts()
@@ -325,9 +329,9 @@ func (v *verifier) surplusSegments() error {
 		switch {
 		case known[first]:
 		case last.Closing != wal.Open:
-			return broken(ErrAppended, first, file, "the record was closed with seq %d", last.Last)
+			return verdict.Broken(verdict.ErrAppended, first, file, "the record was closed with seq %d", last.Last)
 		case first <= last.Last:
-			return broken(ErrInserted, first, file, "no manifest signs for it")
+			return verdict.Broken(verdict.ErrInserted, first, file, "no manifest signs for it")
 		}
 	}
 	return nil
@@ -346,10 +350,10 @@ func (v *verifier) closed(last signed) error {
 	case last.Closing != wal.Open:
 		return nil
 	case v.evidence.Live:
-		v.doubt(open(ErrLive, "", "it holds up to seq %d", v.report.HoldsTo))
+		v.doubt(verdict.Open(verdict.ErrLive, "", "it holds up to seq %d", v.report.HoldsTo))
 		return nil
 	}
-	return broken(ErrTailCut, 0, "", "it holds up to seq %d; what came after was removed, or the run died and was not recovered",
+	return verdict.Broken(verdict.ErrTailCut, 0, "", "it holds up to seq %d; what came after was removed, or the run died and was not recovered",
 		v.report.HoldsTo)
 }
 
@@ -379,7 +383,7 @@ func (v *verifier) strays() error {
 		rotations[uint64(i+1)] = true
 	}
 	if twice := repeated(v.rotations); twice != "" {
-		return broken(ErrStray, 0, twice, "it comes twice")
+		return verdict.Broken(verdict.ErrStray, 0, twice, "it comes twice")
 	}
 	hosts := map[uint64]bool{}
 	for i := range v.stating {
@@ -390,16 +394,16 @@ func (v *verifier) strays() error {
 		stated[seq] = true
 	}
 	for suffix, known := range map[string]map[uint64]bool{
-		wal.LeavesSuffix: firsts, proofSuffix: firsts, erasureProofSuffix: stated, rotationProofSuffix: rotations, RotationSuffix: rotations, HostSuffix: hosts,
+		wal.LeavesSuffix: firsts, proofSuffix: firsts, erasureProofSuffix: stated, rotationProofSuffix: rotations, statement.RotationSuffix: rotations, statement.HostSuffix: hosts,
 		witnessedSuffix: firsts, witnessedStampSuffix: v.witnessedFiles(),
 	} {
 		numbers, err := v.evidence.list(suffix)
 		if err != nil {
-			return open(ErrUnreadable, "", "%v", err)
+			return verdict.Open(verdict.ErrUnreadable, "", "%v", err)
 		}
 		for _, n := range numbers {
 			if !known[n] {
-				return broken(ErrStray, 0, wal.FileName(n, suffix), "")
+				return verdict.Broken(verdict.ErrStray, 0, wal.FileName(n, suffix), "")
 			}
 		}
 	}
@@ -424,5 +428,5 @@ func unknownNames(all []string, more map[string]struct{}) []string {
 		}
 	}
 	slices.SortFunc(all, strings.Compare)
-	return all[:min(len(all), maxUnknown)]
+	return all[:min(len(all), schema.MaxUnknown)]
 }

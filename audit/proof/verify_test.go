@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -39,117 +41,117 @@ func TestTamper(t *testing.T) {
 				fs := decode(t, bytes.Replace(b, []byte("line 8"), []byte("line X"), 1))
 				return encode(fs)
 			})
-		}, proof.ErrAltered, 8},
+		}, verdict.ErrAltered, 8},
 		"record made longer, checksum put right": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame {
 				fs[2].record = bytes.Replace(fs[2].record, []byte("line 8"), []byte("line eight"), 1)
 				return fs
 			})
-		}, proof.ErrAltered, 8},
+		}, verdict.ErrAltered, 8},
 		"seq changed, checksum put right": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame {
 				fs[2].record = bytes.Replace(fs[2].record, []byte(`"seq":8`), []byte(`"seq":3`), 1)
 				return fs
 			})
-		}, proof.ErrAltered, 8},
+		}, verdict.ErrAltered, 8},
 		"salt changed": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { fs[0].salt[3]++; return fs })
-		}, proof.ErrAltered, 6},
+		}, verdict.ErrAltered, 6},
 		"record and leaves changed": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { fs[0].salt[3]++; return fs })
 			edit(t, leavesPath(dir, 6), func(b []byte) []byte { b[0]++; return b })
-		}, proof.ErrAltered, 0},
+		}, verdict.ErrAltered, 0},
 		"record dropped": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { return slices.Delete(fs, 2, 3) })
-		}, proof.ErrMissing, 8},
+		}, verdict.ErrMissing, 8},
 		"last record of a segment dropped": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { return fs[:4] })
-		}, proof.ErrMissing, 10},
+		}, verdict.ErrMissing, 10},
 		"segment cut inside a record": {func(t *testing.T, dir string) {
 			edit(t, segPath(dir, 6), func(b []byte) []byte { return b[:len(b)-5] })
-		}, proof.ErrMissing, 10},
+		}, verdict.ErrMissing, 10},
 		"segment emptied": {func(t *testing.T, dir string) {
 			edit(t, segPath(dir, 6), func(b []byte) []byte { return nil })
-		}, proof.ErrMissing, 6},
+		}, verdict.ErrMissing, 6},
 		"neighbours swapped": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { fs[1], fs[2] = fs[2], fs[1]; return fs })
-		}, proof.ErrReordered, 7},
+		}, verdict.ErrReordered, 7},
 		"record moved to the end": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { return append(fs[1:], fs[0]) })
-		}, proof.ErrReordered, 6},
+		}, verdict.ErrReordered, 6},
 		"segments swapped": {func(t *testing.T, dir string) {
 			swap(t, segPath(dir, 1), segPath(dir, 6))
-		}, proof.ErrReordered, 1},
+		}, verdict.ErrReordered, 1},
 		"record doubled": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { return slices.Insert(fs, 2, fs[1]) })
-		}, proof.ErrDuplicated, 7},
+		}, verdict.ErrDuplicated, 7},
 		"record repeated at the end": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { return append(fs, fs[1]) })
-		}, proof.ErrDuplicated, 7},
+		}, verdict.ErrDuplicated, 7},
 		"record repeated before its time": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame { return slices.Insert(fs, 1, fs[3]) })
-		}, proof.ErrDuplicated, 9},
+		}, verdict.ErrDuplicated, 9},
 		"record inserted": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 6), func(fs []frame) []frame {
 				fake := frame{record: bytes.Replace(fs[1].record, []byte("line"), []byte("fake"), 1)}
 				return slices.Insert(fs, 1, fake)
 			})
-		}, proof.ErrInserted, 7},
+		}, verdict.ErrInserted, 7},
 		"segment inserted": {func(t *testing.T, dir string) {
 			copyFile(t, segPath(dir, 1), segPath(dir, 3))
 			check(t, os.Remove(manifestPath(dir, 11)))
-		}, proof.ErrInserted, 3},
+		}, verdict.ErrInserted, 3},
 		"record appended behind the closing": {func(t *testing.T, dir string) {
 			reframe(t, segPath(dir, 11), func(fs []frame) []frame {
 				return append(fs, frame{record: bytes.Replace(fs[4].record, []byte(`"seq":15`), []byte(`"seq":16`), 1)})
 			})
-		}, proof.ErrAppended, 16},
+		}, verdict.ErrAppended, 16},
 		"garbage appended behind the closing": {func(t *testing.T, dir string) {
 			edit(t, segPath(dir, 11), func(b []byte) []byte { return append(b, 'x') })
-		}, proof.ErrAppended, 0},
+		}, verdict.ErrAppended, 0},
 		"segment appended behind the closing": {func(t *testing.T, dir string) {
 			copyFile(t, segPath(dir, 11), segPath(dir, 16))
-		}, proof.ErrAppended, 16},
+		}, verdict.ErrAppended, 16},
 		"signed segment appended behind the closing": {func(t *testing.T, dir string) {
 			copyFile(t, manifestPath(dir, 11), manifestPath(dir, 16))
 			resign(t, manifestPath(dir, 16), k, func(s string) string {
 				return strings.NewReplacer(`"segment":2`, `"segment":3`, `"first":11,"last":15`, `"first":16,"last":20`).Replace(s)
 			})
-		}, proof.ErrAppended, 16},
+		}, verdict.ErrAppended, 16},
 		"closing manifest removed": {func(t *testing.T, dir string) {
 			check(t, os.Remove(manifestPath(dir, 11)))
-		}, proof.ErrTailCut, 0},
+		}, verdict.ErrTailCut, 0},
 		"last segment removed with all that belongs to it": {func(t *testing.T, dir string) {
 			for _, path := range []string{segPath(dir, 11), leavesPath(dir, 11), manifestPath(dir, 11)} {
 				check(t, os.Remove(path))
 			}
-		}, proof.ErrTailCut, 0},
+		}, verdict.ErrTailCut, 0},
 		"all manifests removed": {func(t *testing.T, dir string) {
 			for _, first := range []uint64{1, 6, 11} {
 				check(t, os.Remove(manifestPath(dir, first)))
 			}
-		}, proof.ErrTailCut, 0},
+		}, verdict.ErrTailCut, 0},
 		"segment removed": {func(t *testing.T, dir string) {
 			check(t, os.Remove(segPath(dir, 6)))
-		}, proof.ErrSegmentMissing, 6},
+		}, verdict.ErrSegmentMissing, 6},
 		"manifest removed": {func(t *testing.T, dir string) {
 			check(t, os.Remove(manifestPath(dir, 6)))
-		}, proof.ErrManifestMissing, 0},
+		}, verdict.ErrManifestMissing, 0},
 		"first manifest removed": {func(t *testing.T, dir string) {
 			check(t, os.Remove(manifestPath(dir, 1)))
-		}, proof.ErrManifestMissing, 0},
+		}, verdict.ErrManifestMissing, 0},
 		"manifest and segment removed": {func(t *testing.T, dir string) {
 			check(t, os.Remove(manifestPath(dir, 6)))
 			check(t, os.Remove(segPath(dir, 6)))
-		}, proof.ErrManifestMissing, 0},
+		}, verdict.ErrManifestMissing, 0},
 		"manifest changed": {func(t *testing.T, dir string) {
 			edit(t, manifestPath(dir, 6), func(b []byte) []byte {
 				return bytes.Replace(b, []byte(`"count":5`), []byte(`"count":4`), 1)
 			})
-		}, proof.ErrForged, 0},
+		}, verdict.ErrForged, 0},
 		"manifest signed by another key": {func(t *testing.T, dir string) {
 			resign(t, manifestPath(dir, 6), other, forge)
-		}, proof.ErrForged, 0},
+		}, verdict.ErrForged, 0},
 		"manifest with another signature beside the right one": {func(t *testing.T, dir string) {
 			data, err := os.ReadFile(manifestPath(dir, 6))
 			check(t, err)
@@ -157,38 +159,38 @@ func TestTamper(t *testing.T) {
 			edit(t, manifestPath(dir, 6), func(b []byte) []byte {
 				return append(data, b[bytes.LastIndex(b, []byte("— ")):]...)
 			})
-		}, proof.ErrForged, 0},
+		}, verdict.ErrForged, 0},
 		"manifests swapped": {func(t *testing.T, dir string) {
 			swap(t, manifestPath(dir, 1), manifestPath(dir, 6))
-		}, proof.ErrOutOfChain, 0},
+		}, verdict.ErrOutOfChain, 0},
 		"manifest that names another before it": {func(t *testing.T, dir string) {
 			resign(t, manifestPath(dir, 6), k, func(s string) string {
 				return replacePrev(s)
 			})
-		}, proof.ErrOutOfChain, 0},
+		}, verdict.ErrOutOfChain, 0},
 		"manifest of another run": {func(t *testing.T, dir string) {
 			copyFile(t, manifestPath(second, 6), manifestPath(dir, 6))
-		}, proof.ErrRunMismatch, 0},
+		}, verdict.ErrRunMismatch, 0},
 		"segment of another run": {func(t *testing.T, dir string) {
 			copyFile(t, segPath(second, 6), segPath(dir, 6))
-		}, proof.ErrRunMismatch, 6},
+		}, verdict.ErrRunMismatch, 6},
 		"all manifests of another run": {func(t *testing.T, dir string) {
 			for _, first := range []uint64{1, 6, 11} {
 				copyFile(t, manifestPath(second, first), manifestPath(dir, first))
 			}
-		}, proof.ErrRunMismatch, 1},
+		}, verdict.ErrRunMismatch, 1},
 		"leaves changed": {func(t *testing.T, dir string) {
 			edit(t, leavesPath(dir, 6), func(b []byte) []byte { b[40]++; return b })
-		}, proof.ErrLeaves, 0},
+		}, verdict.ErrLeaves, 0},
 		"leaves removed": {func(t *testing.T, dir string) {
 			check(t, os.Remove(leavesPath(dir, 6)))
-		}, proof.ErrLeaves, 0},
+		}, verdict.ErrLeaves, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := clone(t, run)
 			c.tamper(t, dir)
 			_, err := verifyDir(t, dir, k.trusted)
-			wants(t, err, proof.ErrDoesNotHold, c.finding, c.seq)
+			wants(t, err, verdict.ErrDoesNotHold, c.finding, c.seq)
 		})
 	}
 }
@@ -211,7 +213,7 @@ func TestFlipEveryByte(t *testing.T) {
 			data[at] ^= 0x20
 			check(t, os.WriteFile(path, data, 0o600))
 			_, err := verifyDir(t, run, k.trusted)
-			wants(t, err, proof.ErrDoesNotHold, finding, seq(at))
+			wants(t, err, verdict.ErrDoesNotHold, finding, seq(at))
 			if t.Failed() {
 				t.Fatalf("byte %d of %s", at, path)
 			}
@@ -221,7 +223,7 @@ func TestFlipEveryByte(t *testing.T) {
 	}
 	data, err := os.ReadFile(segPath(run, 6))
 	check(t, err)
-	flip(segPath(run, 6), proof.ErrAltered, func(at int) uint64 {
+	flip(segPath(run, 6), verdict.ErrAltered, func(at int) uint64 {
 		seq := uint64(6)
 		for _, f := range decode(t, data) {
 			if at -= len(f.encode()); at < 0 {
@@ -231,8 +233,8 @@ func TestFlipEveryByte(t *testing.T) {
 		}
 		return seq
 	})
-	flip(leavesPath(run, 6), proof.ErrLeaves, func(int) uint64 { return 0 })
-	flip(manifestPath(run, 6), proof.ErrForged, func(int) uint64 { return 0 })
+	flip(leavesPath(run, 6), verdict.ErrLeaves, func(int) uint64 { return 0 })
+	flip(manifestPath(run, 6), verdict.ErrForged, func(int) uint64 { return 0 })
 	_, err = verifyDir(t, run, k.trusted)
 	check(t, err)
 }
@@ -241,25 +243,25 @@ func TestCannotBeJudged(t *testing.T) {
 	k, other := newKey(t), newKey(t)
 	t.Run("unknown key", func(t *testing.T) {
 		_, err := verifyDir(t, newRun(t, other, "r-one"), k.trusted)
-		wants(t, err, proof.ErrCannotBeJudged, proof.ErrUnknownKey, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrUnknownKey, 0)
 	})
 	t.Run("nothing there", func(t *testing.T) {
 		_, err := verifyDir(t, t.TempDir(), k.trusted)
-		wants(t, err, proof.ErrCannotBeJudged, proof.ErrNoEvidence, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrNoEvidence, 0)
 	})
 	t.Run("live", func(t *testing.T) {
 		dir := t.TempDir() + "/r-live"
-		l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: proof.NewSealer(k.signer, facts), SegmentAge: time.Hour})
+		l, err := wal.Create(dir, wal.Options{Run: "r-live", Sealer: statement.NewSealer(k.signer, facts), SegmentAge: time.Hour})
 		check(t, err)
 		for range 3 {
 			_, err := l.Append(t.Context(), output(t, "line"))
 			check(t, err)
 			_, err = verifyDir(t, dir, k.trusted)
-			wants(t, err, proof.ErrCannotBeJudged, proof.ErrLive, 0)
+			wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrLive, 0)
 			check(t, l.Rotate(t.Context()))
 		}
 		report, err := verifyDir(t, dir, k.trusted)
-		wants(t, err, proof.ErrCannotBeJudged, proof.ErrLive, 0)
+		wants(t, err, verdict.ErrCannotBeJudged, verdict.ErrLive, 0)
 		if report.HoldsTo != 3 {
 			t.Errorf("holds to %d, want 3", report.HoldsTo)
 		}
@@ -296,16 +298,16 @@ func TestSignedNonsense(t *testing.T) {
 		seq     uint64
 	}{
 		"fine":           {none, []string{rec(1, finding)}, nil, 0},
-		"hole":           {func(s *wal.Segment) { s.Last = 4 }, []string{rec(1, finding), rec(4, finding)}, proof.ErrHole, 2},
+		"hole":           {func(s *wal.Segment) { s.Last = 4 }, []string{rec(1, finding), rec(4, finding)}, verdict.ErrHole, 2},
 		"hole and gap":   {func(s *wal.Segment) { s.Last, s.Losses = 4, lost }, []string{rec(1, finding), rec(4, gap)}, nil, 0},
-		"gap in silence": {func(s *wal.Segment) { s.Last = 4 }, []string{rec(1, finding), rec(4, gap)}, proof.ErrContradiction, 0},
+		"gap in silence": {func(s *wal.Segment) { s.Last = 4 }, []string{rec(1, finding), rec(4, gap)}, verdict.ErrContradiction, 0},
 		"gap too small": {func(s *wal.Segment) { s.Last, s.Losses = 5, lost },
-			[]string{rec(1, finding), rec(5, gap)}, proof.ErrHole, 2},
-		"no JSON":     {none, []string{rec(1, `"kind`)}, proof.ErrUndecodable, 1},
-		"seq again":   {none, []string{rec(1, finding), rec(1, finding+` `)}, proof.ErrContradiction, 1},
-		"wrong last":  {func(s *wal.Segment) { s.Last = 7 }, []string{rec(1, finding)}, proof.ErrContradiction, 0},
-		"wrong bytes": {func(s *wal.Segment) { s.Bytes++ }, []string{rec(1, finding)}, proof.ErrContradiction, 0},
-		"wrong count": {func(s *wal.Segment) { s.Count++ }, []string{rec(1, finding)}, proof.ErrLeaves, 0},
+			[]string{rec(1, finding), rec(5, gap)}, verdict.ErrHole, 2},
+		"no JSON":     {none, []string{rec(1, `"kind`)}, verdict.ErrUndecodable, 1},
+		"seq again":   {none, []string{rec(1, finding), rec(1, finding+` `)}, verdict.ErrContradiction, 1},
+		"wrong last":  {func(s *wal.Segment) { s.Last = 7 }, []string{rec(1, finding)}, verdict.ErrContradiction, 0},
+		"wrong bytes": {func(s *wal.Segment) { s.Bytes++ }, []string{rec(1, finding)}, verdict.ErrContradiction, 0},
+		"wrong count": {func(s *wal.Segment) { s.Count++ }, []string{rec(1, finding)}, verdict.ErrLeaves, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := verifyDir(t, craft(t, k, c.change, c.records...), k.trusted)
@@ -313,7 +315,7 @@ func TestSignedNonsense(t *testing.T) {
 				check(t, err)
 				return
 			}
-			wants(t, err, proof.ErrDoesNotHold, c.finding, c.seq)
+			wants(t, err, verdict.ErrDoesNotHold, c.finding, c.seq)
 		})
 	}
 }

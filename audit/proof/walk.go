@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"strconv"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -19,13 +21,12 @@ const (
 	frameRecord = 29 // where the record begins
 	erasedRun   = 41 // where an erased frame has the run's name
 
-	maxSeq = 1<<63 - 1 // what comes after any seq is a number, too
 )
 
 // proven is a frame whose leaf is the one that was signed.
 type proven struct {
 	seq    uint64
-	leaf   Hash
+	leaf   merkle.Hash
 	record []byte // nil if it was erased, or is withheld
 	// withheld is set where the exporter of a bundle did not show the record.
 	withheld bool
@@ -46,7 +47,7 @@ func newWalker(run string) *walker {
 
 // walk returns the frames of a segment if all match the leaves, which the caller has compared with the signed root.
 // Otherwise compare finds what is wrong. The frames hold until the next call and share memory with data.
-func (w *walker) walk(data []byte, leaves []Hash) ([]proven, bool) {
+func (w *walker) walk(data []byte, leaves []merkle.Hash) ([]proven, bool) {
 	w.frames = w.frames[:0]
 	for _, leaf := range leaves {
 		if len(data) < frameRecord {
@@ -66,7 +67,7 @@ func (w *walker) walk(data []byte, leaves []Hash) ([]proven, bool) {
 	return w.frames, len(data) == 0
 }
 
-func (w *walker) frame(b []byte, leaf Hash) (f proven, ok bool) {
+func (w *walker) frame(b []byte, leaf merkle.Hash) (f proven, ok bool) {
 	sum := crc32.Update(crc32.Checksum(b[4:8], w.table), w.table, b[frameBody:])
 	if sum != binary.LittleEndian.Uint32(b[8:]) {
 		return f, false
@@ -91,7 +92,7 @@ func (w *walker) seq(record []byte) (uint64, bool) {
 	if !ok || len(rest) == 0 || rest[0] == '0' {
 		return 0, false
 	}
-	n := digitsOf(rest)
+	n := len(rest) - len(bytes.TrimLeft(rest, "0123456789"))
 	if n == len(rest) || rest[n] != ',' {
 		return 0, false
 	}
@@ -107,10 +108,10 @@ func (w *walker) seq(record []byte) (uint64, bool) {
 }
 
 // erased reads the seq of a record that is gone: leaf, seq, the run's name, zeros.
-func (w *walker) erased(b []byte, leaf Hash) (uint64, bool) {
+func (w *walker) erased(b []byte, leaf merkle.Hash) (uint64, bool) {
 	body := b[frameBody:]
 	end := erasedRun + len(w.run)
-	if len(body) < end || Hash(body) != leaf || int(body[erasedRun-1]) != len(w.run) || string(body[erasedRun:end]) != w.run {
+	if len(body) < end || merkle.Hash(body) != leaf || int(body[erasedRun-1]) != len(w.run) || string(body[erasedRun:end]) != w.run {
 		return 0, false
 	}
 	for _, c := range body[end:] {
@@ -119,5 +120,5 @@ func (w *walker) erased(b []byte, leaf Hash) (uint64, bool) {
 		}
 	}
 	seq := binary.LittleEndian.Uint64(body[32:])
-	return seq, seq > 0 && seq <= maxSeq
+	return seq, seq > 0 && seq <= statement.MaxSeq
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -68,7 +68,7 @@ func bench(b *testing.B, events int, run func(*audit.Recorder, *wal.Log) error) 
 		check(b, r.Add(fmt.Sprintf("secret-%d", i), fmt.Appendf(nil, "a-credential-of-some-length-%08d", i)))
 	}
 	fs := &counting{}
-	o := wal.Options{Run: testRun, Sealer: proof.NewSealer(newKey(b).signer, proof.Facts{}), FS: fs}
+	o := wal.Options{Run: testRun, Sealer: statement.NewSealer(newKey(b).signer, statement.Facts{}), FS: fs}
 	l, err := wal.Create(runDir(b), o)
 	check(b, err)
 	rec := audit.NewRecorder(l, r)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -39,7 +40,7 @@ func newKey(t testing.TB) key {
 
 func (k key) options() wal.Options {
 	return wal.Options{
-		Run: testRun, Sealer: proof.NewSealer(k.signer, proof.Facts{Tier: "test"}),
+		Run: testRun, Sealer: statement.NewSealer(k.signer, statement.Facts{Tier: "test"}),
 		SegmentAge: time.Hour, Linger: 100 * time.Microsecond, Retry: 200 * time.Microsecond,
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -51,7 +51,7 @@ func sweepOptions(th *thread) wal.Options {
 		panic(err)
 	}
 	o := key{signer: signer}.options()
-	o.Sealer = proof.NewSealer(signer, proof.Facts{Tier: "test"})
+	o.Sealer = statement.NewSealer(signer, statement.Facts{Tier: "test"})
 	o.SegmentBytes, o.FS = segmentBytes, th
 	return o
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/internal/browser"
 	"github.com/custody-project/custody/internal/sampleruns"
 )
@@ -196,7 +196,7 @@ func (r tasks) verified() {
 		}
 		return file != ""
 	})
-	r.must(0, "verify", file, "--key", filepath.Join(r.home, "keys", proof.PublicFile))
+	r.must(0, "verify", file, "--key", filepath.Join(r.home, "keys", hostkey.PublicFile))
 	if err := os.Remove(file); err != nil {
 		r.T.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/internal/sampleruns"
 )
@@ -110,7 +110,7 @@ func TestDeleteAfter(t *testing.T) {
 		}
 	}
 	d.contains(d.must(0, "runs", "--deleted").stdout, gone, "delete_after: 1ms")
-	var stated proof.Deletion
+	var stated statement.Deletion
 	if err := json.Unmarshal([]byte(d.must(0, "runs", "--deleted", "--json").stdout), &stated); err != nil || stated.Run != gone || stated.Records == 0 {
 		t.Errorf("%+v, %v", stated, err)
 	}
@@ -155,8 +155,8 @@ func TestDeletedByNobody(t *testing.T) {
 	d.must(0, "hold", two, "--reason", "it stays")
 	d.contains(d.must(0, "prune").stderr, "deleted run "+one)
 	d.retaining()
-	statement := filepath.Join(d.home, "deleted", one+proof.DeletionSuffix)
-	signed, err := os.ReadFile(statement)
+	stated := filepath.Join(d.home, "deleted", one+statement.DeletionSuffix)
+	signed, err := os.ReadFile(stated)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,16 +165,16 @@ func TestDeletedByNobody(t *testing.T) {
 		d.contains(d.must(1, "fsck").stdout, names...)
 	}
 
-	d.write(statement, strings.Replace(string(signed), "1ms", "2ms", 1))
+	d.write(stated, strings.Replace(string(signed), "1ms", "2ms", 1))
 	problem("deletion-forged", "run-missing", one)
 	if s := d.custody("timeline", one); strings.Contains(s.stderr, "deleted by retention") {
 		t.Errorf("a forged statement is believed: %s", s.stderr)
 	}
-	if err := os.Remove(statement); err != nil {
+	if err := os.Remove(stated); err != nil {
 		t.Fatal(err)
 	}
 	problem("run-missing", one)
-	d.write(statement, string(signed))
+	d.write(stated, string(signed))
 	d.must(0, "fsck")
 
 	for _, suffix := range []string{"-wal", "-shm"} {
@@ -197,7 +197,7 @@ func TestDeletedByNobody(t *testing.T) {
 		d.sqlite("DELETE FROM " + table + " WHERE run = '" + two + "'")
 	}
 	problem("run-missing", two)
-	d.write(filepath.Join(d.home, "deleted", two+proof.DeletionSuffix), string(signed))
+	d.write(filepath.Join(d.home, "deleted", two+statement.DeletionSuffix), string(signed))
 	problem("deletion-forged", "run-missing", two)
 	if s := d.custody("verify", two); s.code == 0 || strings.Contains(s.stderr, "deleted by retention") {
 		t.Errorf("%d %s", s.code, s.stderr)

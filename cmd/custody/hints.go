@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/sandbox"
@@ -30,7 +30,7 @@ var hints = []struct {
 	{template.ErrBroken, "make it again with `custody template build`; a template is never used with another digest than it was made with"},
 	{store.ErrNotFound, "`custody runs` lists the runs"},
 	{store.ErrAmbiguous, "give more of the run's name; `custody runs` lists them"},
-	{proof.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
+	{verdict.ErrUnknownKey, "get the host's public key (keys/host.pub there) in a way you trust, and pass it with --key"},
 	{sandbox.ErrTimeout, "limits.time in the project's file says how long a run may take"},
 	{sandbox.ErrStepTime, "`time` of the step in the project's file says how long it may take"},
 	{run.ErrNotRoot, "run it with sudo: Custody confines each VM with namespaces, a uid of its own and a cgroup, and drops its rights there"},

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/store"
 )
@@ -68,7 +68,7 @@ func TestVerifyInterrupted(t *testing.T) {
 	}
 	var out strings.Builder
 	a := &app{ctx: ctx, stdout: &out, stderr: &out}
-	if code := a.code(a.verdict(&proof.Verdict{Outcome: proof.ErrDoesNotHold, Finding: proof.ErrAltered}, "")); code != 1 {
+	if code := a.code(a.verdict(&verdict.Verdict{Outcome: verdict.ErrDoesNotHold, Finding: verdict.ErrAltered}, "")); code != 1 {
 		t.Errorf("a finding that was made before the signal exits %d: %s", code, out.String())
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -52,7 +52,7 @@ func (r *recorded) run() string {
 func (r *recorded) begin(id string) *host.Run {
 	r.Helper()
 	red := redact.New([]byte("0123456789abcdef0123456789abcdef"))
-	run, err := r.home.Begin(r.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: red})
+	run, err := r.home.Begin(r.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: red})
 	if err != nil {
 		r.Fatal(err)
 	}

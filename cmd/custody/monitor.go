@@ -13,7 +13,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/monitor"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 )
 
@@ -63,9 +64,9 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 		return nil, err
 	}
 	if len(c.Key) == 0 {
-		c.Key = []string{filepath.Join(h.Dir, "keys", proof.PublicFile)}
+		c.Key = []string{filepath.Join(h.Dir, "keys", hostkey.PublicFile)}
 	}
-	keys, err := openKeys(a.ctx, c.Key, proof.ParseVerifier)
+	keys, err := openKeys(a.ctx, c.Key, statement.ParseVerifier)
 	if err != nil {
 		return nil, fmt.Errorf("--key %w", err)
 	}

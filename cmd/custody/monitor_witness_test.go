@@ -12,7 +12,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/monitor"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/host"
 )
@@ -55,7 +56,7 @@ func TestMonitorBesideWitness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := proof.Root([]proof.Hash{proof.LogHash(entries[0]), proof.LogHash(entries[1])})
+	root := merkle.Root([]merkle.Hash{statement.LogHash(entries[0]), statement.LogHash(entries[1])})
 	text := fmt.Sprintf("%s\n2\n%s\n", verifier.Name(), base64.StdEncoding.EncodeToString(root[:]))
 	unpublished, err := note.Sign(&note.Note{Text: text}, key)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/prooftest"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -111,7 +112,7 @@ func TestRewrittenPast(t *testing.T) {
 // makeRun writes a run and ends it.
 func makeRun(t *testing.T, h *host.Host, id string) (recorded, stored error) {
 	t.Helper()
-	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func forge(t *testing.T, h *host.Host, dir, run string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealer := prooftest.SealedOn{Sealer: proof.NewSealer(key, proof.Facts{Tier: "none"}), At: time.Now().AddDate(-1, 0, 0)}
+	sealer := prooftest.SealedOn{Sealer: statement.NewSealer(key, statement.Facts{Tier: "none"}), At: time.Now().AddDate(-1, 0, 0)}
 	l, err := wal.Create(dir, wal.Options{Run: run, Sealer: sealer})
 	if err != nil {
 		t.Fatal(err)
@@ -193,11 +194,11 @@ func forceLog(t *testing.T, h *host.Host, log, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := proof.ParseManifest(n.Text)
+		m, err := statement.ParseManifest(n.Text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.Add(ctx, tessera.NewEntry(proof.ManifestLeaf(m.Run, m.Segment, proof.Digest(signed))))(); err != nil {
+		if _, err := a.Add(ctx, tessera.NewEntry(statement.ManifestLeaf(m.Run, m.Segment, statement.Digest(signed))))(); err != nil {
 			t.Fatal(err)
 		}
 	}

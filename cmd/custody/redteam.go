@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
@@ -87,7 +87,7 @@ func (c redteamCmd) attack(a *app, h *host.Host) (outcomes []redteam.Outcome, ru
 	start.Host, _ = os.Hostname()
 	record, err := h.Begin(a.ctx, host.RunOptions{
 		ID: host.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redactor,
-		Facts: proof.Facts{RulesetDigest: start.RulesetDigest, Tier: start.Tier},
+		Facts: statement.Facts{RulesetDigest: start.RulesetDigest, Tier: start.Tier},
 		OnStall: func(err error) {
 			a.Say("the suite's record cannot be written (" + err.Error() + "): it waits until it can")
 		}, OnResume: func() {},

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -30,15 +31,15 @@ func TestFleetBundles(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(there.home, "keys"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	named := proof.LockedKey{Dir: filepath.Join(there.home, "keys"), Lock: proof.InClear()}
+	named := hostkey.Locked{Dir: filepath.Join(there.home, "keys"), Lock: hostkey.InClear()}
 	if _, err = named.NewRoot("custody-there"); err == nil {
-		err = os.Rename(filepath.Join(named.Dir, proof.RootFile), filepath.Join(named.Dir, proof.KeyFile))
+		err = os.Rename(filepath.Join(named.Dir, hostkey.RootFile), filepath.Join(named.Dir, hostkey.KeyFile))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := host.NewRunID(storetest.Start())
-	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
+	run, err := h.Begin(t.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: redact.New(make([]byte, 32))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
@@ -62,7 +62,7 @@ func TestBundleAfterRotation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := string(prooftest.Unpack(t, data)[proof.PublicFile]); got != keys[i]+"\n" {
+			if got := string(prooftest.Unpack(t, data)[hostkey.PublicFile]); got != keys[i]+"\n" {
 				t.Errorf("bundle of run %d has the key %s, want %s", i, got, keys[i])
 			}
 			for j, key := range keys {

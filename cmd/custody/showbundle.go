@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/serve"
@@ -106,7 +106,7 @@ func (a *app) openBundle(name string, keys []string) (*shownBundle, error) {
 // refuse reports why a bundle is not shown, and returns the exit code that verify has for it.
 func (a *app) refuse(name string, err error) error {
 	a.Complain(fmt.Errorf("%s is not shown: %w", name, err))
-	if errors.Is(err, proof.ErrDoesNotHold) {
+	if errors.Is(err, verdict.ErrDoesNotHold) {
 		return exitDoesNotHold
 	}
 	return exitCannotBeKnown

@@ -8,6 +8,8 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/redact"
@@ -17,12 +19,12 @@ import (
 func TestTimelineWithheldEnd(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
-	key, err := proof.LoadOrCreateKey(t.TempDir())
+	key, err := hostkey.LoadOrCreate(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := filepath.Join(t.TempDir(), "r-1")
-	log, err := wal.Create(run, wal.Options{Run: "r-1", Sealer: proof.NewSealer(key, proof.Facts{Tier: "qemu-tcg"})})
+	log, err := wal.Create(run, wal.Options{Run: "r-1", Sealer: statement.NewSealer(key, statement.Facts{Tier: "qemu-tcg"})})
 	if err != nil {
 		t.Fatal(err)
 	}

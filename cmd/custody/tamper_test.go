@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/audit/wal"
 )
@@ -146,7 +146,7 @@ func TestTampering(t *testing.T) {
 		{"a manifest by another hand", func(e evidence) { e[last] = d.forge(e[last]) }, "manifest forged"},
 	}
 	elsewhere := newDoor(t)
-	key := filepath.Join(d.home, "keys", proof.PublicFile)
+	key := filepath.Join(d.home, "keys", hostkey.PublicFile)
 	for _, c := range cases {
 		e := maps.Clone(whole)
 		c.change(e)
@@ -251,14 +251,14 @@ func TestVerifyLive(t *testing.T) {
 }
 
 // sqlite changes the store behind Custody's back.
-func (d *door) sqlite(statement string) {
+func (d *door) sqlite(stated string) {
 	d.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(d.home, "custody.db"))
 	if err != nil {
 		d.Fatal(err)
 	}
-	if _, err := db.Exec(statement); err != nil {
-		d.Fatalf("%s: %v", statement, err)
+	if _, err := db.Exec(stated); err != nil {
+		d.Fatalf("%s: %v", stated, err)
 	}
 	if err := db.Close(); err != nil {
 		d.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -46,7 +46,7 @@ func (d *door) ranFor(tenant, dsn string) (id, key string) {
 func (d *door) recordIn(h *host.Host, tenant string) string {
 	d.Helper()
 	id := host.NewRunID(time.Now())
-	run, err := h.Begin(d.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: proof.Facts{Tenant: tenant}, Redactor: redact.New([]byte("0123456789abcdef0123456789abcdef"))})
+	run, err := h.Begin(d.Context(), host.RunOptions{ID: id, Mode: wal.Strict, Facts: statement.Facts{Tenant: tenant}, Redactor: redact.New([]byte("0123456789abcdef0123456789abcdef"))})
 	if err != nil {
 		d.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
@@ -84,9 +86,9 @@ func (c verifyCmd) judge(a *app) judged {
 
 // status is the code to exit with for what verify found.
 func (c verifyCmd) status(code, found error) error {
-	var verdict *proof.Verdict
-	if c.Detailed && errors.As(found, &verdict) {
-		return exitCode(verdict.Status())
+	var finding *verdict.Verdict
+	if c.Detailed && errors.As(found, &finding) {
+		return exitCode(finding.Status())
 	}
 	return code
 }
@@ -101,7 +103,7 @@ func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 	if c.Within <= 0 {
 		return t, usageError{fmt.Errorf("--within %s: give a time, such as 24h", c.Within)}
 	}
-	t.Witnesses, err = openKeys(ctx, c.Witness, proof.ParseWitness)
+	t.Witnesses, err = openKeys(ctx, c.Witness, statement.ParseWitness)
 	if err != nil {
 		return t, fmt.Errorf("--witness %w", err)
 	}
@@ -164,7 +166,7 @@ func keyText(ctx context.Context, key string) (string, error) {
 
 // cannotBeJudged reports why a check could not be made, and returns the exit code for that.
 func (a *app) cannotBeJudged(err error) error {
-	if a.ctx.Err() != nil && !errors.Is(err, proof.ErrDoesNotHold) {
+	if a.ctx.Err() != nil && !errors.Is(err, verdict.ErrDoesNotHold) {
 		where := ""
 		if waited := new(fs.PathError); errors.As(err, &waited) && errors.Is(waited, context.Canceled) {
 			where = " while reading " + waited.Path
@@ -177,7 +179,7 @@ func (a *app) cannotBeJudged(err error) error {
 
 // verifiers are those of the keys that a flag names, each a file or the key itself.
 func verifiers(ctx context.Context, flag string, keys []string) (note.Verifiers, error) {
-	list, err := openKeys(ctx, keys, proof.ParseVerifier)
+	list, err := openKeys(ctx, keys, statement.ParseVerifier)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", flag, err)
 	}
@@ -331,7 +333,7 @@ func (a *app) verdict(err error, holds string) error {
 	case err == nil:
 		fmt.Fprintln(a.stdout, holds)
 		return nil
-	case errors.Is(err, proof.ErrCannotBeJudged), a.ctx.Err() != nil && !errors.Is(err, proof.ErrDoesNotHold):
+	case errors.Is(err, verdict.ErrCannotBeJudged), a.ctx.Err() != nil && !errors.Is(err, verdict.ErrDoesNotHold):
 		fmt.Fprintln(a.stdout, "CANNOT BE JUDGED")
 		return a.cannotBeJudged(err)
 	default:

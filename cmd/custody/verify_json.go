@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/replay/api"
 )
 
@@ -22,15 +24,15 @@ type judged struct {
 	of          string // "" if that could not be found out
 	report      proof.Report
 	record      *judgedRecord
-	runs        []proof.Subject // of a report, those whose bundles hold
-	code, found error           // what to exit with, and why
+	runs        []statement.Subject // of a report, those whose bundles hold
+	code, found error               // what to exit with, and why
 }
 
 // judgedRecord is the record of a proof.
 type judgedRecord struct {
-	Seq   uint64     `json:"seq"`
-	Leaf  proof.Hash `json:"leaf"`
-	State string     `json:"state"`
+	Seq   uint64      `json:"seq"`
+	Leaf  merkle.Hash `json:"leaf"`
+	State string      `json:"state"`
 }
 
 // verification is the object of verify --json. Fields may be added, and none changes its meaning.
@@ -40,11 +42,11 @@ type verification struct {
 	Of     string `json:"of,omitempty"`
 	Exit   int    `json:"exit"`
 	api.Verification
-	Hint      string           `json:"hint,omitempty"`
-	Run       string           `json:"run,omitempty"`
-	Runs      []proof.Subject  `json:"runs,omitempty"`
-	Record    *judgedRecord    `json:"record,omitempty"`
-	Selection *judgedSelection `json:"selection,omitempty"`
+	Hint      string              `json:"hint,omitempty"`
+	Run       string              `json:"run,omitempty"`
+	Runs      []statement.Subject `json:"runs,omitempty"`
+	Record    *judgedRecord       `json:"record,omitempty"`
+	Selection *judgedSelection    `json:"selection,omitempty"`
 }
 
 // judgedSelection describes the records that a bundle shows.

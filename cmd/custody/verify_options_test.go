@@ -16,6 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/prooftest"
 	"github.com/custody-project/custody/store/storetest"
 )
@@ -79,7 +80,7 @@ func (o optionCheckers) file(name, content string) string {
 }
 
 // cosigned returns a bundle whose checkpoint a witness cosigned as well.
-func cosigned(t *testing.T, bundle []byte, host proof.Key, w prooftest.Witness) []byte {
+func cosigned(t *testing.T, bundle []byte, host hostkey.Key, w prooftest.Witness) []byte {
 	t.Helper()
 	files := prooftest.Unpack(t, bundle)
 	list := note.VerifierList(mustOf[note.Verifier](t)(host.Verifier()))
@@ -129,7 +130,7 @@ func TestVerifyOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := mustOf[[]byte](t)(os.ReadFile(plain))
-	host := mustOf[proof.Key](t)(proof.LoadOrCreateKey(filepath.Join(r.home.Dir, "keys")))
+	host := mustOf[hostkey.Key](t)(hostkey.LoadOrCreate(filepath.Join(r.home.Dir, "keys")))
 	w1, w2 := prooftest.NewWitness(t, "w1"), prooftest.NewWitness(t, "w2")
 	seen := o.file("seen.tar", string(cosigned(t, data, host, w1)))
 	e := mustOf[*proof.Evidence](t)(proof.OpenBundle(plain))

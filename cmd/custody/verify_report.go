@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof/statement"
+
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay/report"
@@ -19,7 +21,7 @@ func (a *app) verifyReport(dir string, t proof.Trust) judged {
 	j := judged{of: ofReport, found: err}
 	for _, r := range v.Runs {
 		fmt.Fprintf(a.stdout, "run       %s, %d records, head %s\n", console.Clean(r.Run), r.Records, r.Head)
-		j.runs = append(j.runs, proof.Subject{Run: r.Run, Head: r.Head})
+		j.runs = append(j.runs, statement.Subject{Run: r.Run, Head: r.Head})
 	}
 	if unreadable := new(report.UnreadableError); errors.As(err, &unreadable) {
 		j.code = a.cannotBeJudged(err)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/monitor"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
@@ -92,7 +92,7 @@ func (c witnessServeCmd) config(a *app, h *host.Host) (witness.Config, error) {
 	if err != nil {
 		return config, err
 	}
-	if config.Logs, err = openKeys(a.ctx, c.Log, proof.ParseVerifier); err != nil {
+	if config.Logs, err = openKeys(a.ctx, c.Log, statement.ParseVerifier); err != nil {
 		return config, fmt.Errorf("--log %w", err)
 	}
 	return config, nil

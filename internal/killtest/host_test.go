@@ -15,7 +15,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/hostlog"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/ship"
@@ -114,7 +114,7 @@ func closed() <-chan struct{} {
 }
 
 func (h *machine) options(dir string) wal.Options {
-	return wal.Options{Run: filepath.Base(dir), Sealer: proof.NewSealer(h.signer, proof.Facts{}), SegmentAge: 100 * time.Millisecond}
+	return wal.Options{Run: filepath.Base(dir), Sealer: statement.NewSealer(h.signer, statement.Facts{}), SegmentAge: 100 * time.Millisecond}
 }
 
 func (h *machine) recover(dir string) error {
@@ -249,7 +249,7 @@ func (h *machine) ship(ctx context.Context, dir string, stop <-chan struct{}) er
 
 // witness puts a manifest under a checkpoint of the host's log.
 func (h *machine) witness(ctx context.Context, seg store.Segment) error {
-	index, err := h.log.Add(ctx, proof.ManifestLeaf(seg.Run, seg.Index, proof.Digest(seg.Manifest)))
+	index, err := h.log.Add(ctx, statement.ManifestLeaf(seg.Run, seg.Index, statement.Digest(seg.Manifest)))
 	if err == nil {
 		_, err = h.log.Publish(ctx, index)
 	}
@@ -268,7 +268,7 @@ func segmentOf(dir, manifest string) (store.Segment, error) {
 	if _, err := note.Open(signed, note.VerifierList()); !errors.As(err, &unverified) {
 		return store.Segment{}, err
 	}
-	m, err := proof.ParseManifest(unverified.Note.Text)
+	m, err := statement.ParseManifest(unverified.Note.Text)
 	if err != nil {
 		return store.Segment{}, err
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/ship"
 	"github.com/custody-project/custody/store"
@@ -145,7 +145,7 @@ func readSegment(dir, manifest string) (store.Segment, error) {
 	if _, err := note.Open(signed, note.VerifierList()); !errors.As(err, &unverified) {
 		return store.Segment{}, err
 	}
-	m, err := proof.ParseManifest(unverified.Note.Text)
+	m, err := statement.ParseManifest(unverified.Note.Text)
 	if err != nil {
 		return store.Segment{}, err
 	}
@@ -167,8 +167,8 @@ const bareBatchClickHouse = 50_000
 
 // bareClickHouse inserts what is in the table of records into one of the same make.
 func bareClickHouse(ctx context.Context, conn driver.Conn) (time.Duration, error) {
-	for _, statement := range []string{"DROP TABLE IF EXISTS bare", "CREATE TABLE bare AS records"} {
-		if err := conn.Exec(ctx, statement); err != nil {
+	for _, stated := range []string{"DROP TABLE IF EXISTS bare", "CREATE TABLE bare AS records"} {
+		if err := conn.Exec(ctx, stated); err != nil {
 			return 0, err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -31,7 +31,7 @@ func newRedactor() (*redact.Redactor, error) {
 }
 
 // newSealer signs with a key that no one keeps; trusted is the list of who checks it.
-func newSealer() (s *proof.Sealer, public string, err error) {
+func newSealer() (s *statement.Sealer, public string, err error) {
 	private, public, err := note.GenerateKey(nil, "custody-loadtest")
 	if err != nil {
 		return nil, "", err
@@ -40,7 +40,7 @@ func newSealer() (s *proof.Sealer, public string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return proof.NewSealer(signer, proof.Facts{Tier: "none"}), public, nil
+	return statement.NewSealer(signer, statement.Facts{Tier: "none"}), public, nil
 }
 
 // durable measures the way of an event from Record to the disk on one core,

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -69,7 +69,7 @@ func endToEnd(ctx context.Context, dir string, events int) (time.Duration, error
 
 func begin(ctx context.Context, h *host.Host, red *redact.Redactor) (*host.Run, error) {
 	now := time.Now()
-	run, err := h.Begin(ctx, host.RunOptions{ID: host.NewRunID(now), Mode: wal.Strict, Facts: proof.Facts{Tier: "none"}, Redactor: red})
+	run, err := h.Begin(ctx, host.RunOptions{ID: host.NewRunID(now), Mode: wal.Strict, Facts: statement.Facts{Tier: "none"}, Redactor: red})
 	if err != nil {
 		return nil, err
 	}
@@ -123,11 +123,11 @@ func copySchema(ctx context.Context, src, dst *sql.DB) error {
 	}
 	defer made.Close()
 	for made.Next() {
-		var statement string
-		if err := made.Scan(&statement); err != nil {
+		var stated string
+		if err := made.Scan(&stated); err != nil {
 			return err
 		}
-		if _, err := dst.ExecContext(ctx, statement); err != nil {
+		if _, err := dst.ExecContext(ctx, stated); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/redact"
@@ -67,7 +67,7 @@ func (w *writing) run(ctx context.Context) error {
 	began := time.Now()
 	r, err := h.Begin(ctx, host.RunOptions{
 		ID: host.NewRunID(began), Mode: wal.Mode(w.mode), Redactor: redact.New(tag),
-		Facts:    proof.Facts{Tier: "none", Tenant: h.Config().Tenant},
+		Facts:    statement.Facts{Tier: "none", Tenant: h.Config().Tenant},
 		OnStall:  func(error) { fmt.Fprintln(os.Stderr, "stalled") },
 		OnResume: func() { fmt.Fprintln(os.Stderr, "resumed") },
 	})

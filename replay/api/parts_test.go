@@ -385,9 +385,9 @@ func TestAccess(t *testing.T) {
 	w.get("/runs/r-1/bundle", viewer).problem(t, http.StatusForbidden)
 	w.get("/runs?tenant=acme", none).problem(t, http.StatusForbidden)
 	var page struct{ Access []api.Look }
-	has := func(route, about string, verdict audit.Verdict) bool {
+	has := func(route, about string, finding audit.Verdict) bool {
 		return slices.ContainsFunc(page.Access, func(l api.Look) bool {
-			return l.Route == "GET "+api.Base+route && string(l.About) == about && l.Verdict == verdict
+			return l.Route == "GET "+api.Base+route && string(l.About) == about && l.Verdict == finding
 		})
 	}
 	w.await(t, func() bool { // what the log has is soon in the store

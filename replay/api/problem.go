@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/store"
 )
@@ -41,7 +41,7 @@ func errNotHere(what string) *access.Problem {
 // problemOf describes what to answer after err. What a store or a part says of itself is for the log.
 func problemOf(err error) *access.Problem {
 	var p *access.Problem
-	var verdict *proof.Verdict
+	var finding *verdict.Verdict
 	var wrong *store.MarkError
 	var deleted *store.DeletedError
 	switch {
@@ -53,8 +53,8 @@ func problemOf(err error) *access.Problem {
 		return errNoRun()
 	case errors.Is(err, store.ErrNoRecord):
 		return access.NewProblem(http.StatusNotFound, "no-record", "the run has no such record", "last_seq of the run says how far its records go")
-	case errors.As(err, &verdict):
-		return access.NewProblem(http.StatusConflict, verdict.Name(), "the record does not allow it: "+verdict.Error(), "GET verify of the run says how its record stands")
+	case errors.As(err, &finding):
+		return access.NewProblem(http.StatusConflict, finding.Name(), "the record does not allow it: "+finding.Error(), "GET verify of the run says how its record stands")
 	case errors.As(err, &wrong):
 		return access.NewProblem(http.StatusConflict, "not-signed", "the store has what no host signed: "+wrong.Error(),
 			"this form cannot show it; ndjson, ocsf, ecs, cef and native mark such records, and custody fsck on the host names all")

@@ -48,14 +48,14 @@ func filterOf(r *request, run store.Run, now time.Time) (f replay.Filter, err er
 	if f.From, f.To, err = r.span(run, now); err != nil {
 		return f, err
 	}
-	var observer, verdict string
+	var observer, finding string
 	if observer, err = r.oneOf("observer", "", string(audit.Host), string(audit.Guest)); err != nil {
 		return f, err
 	}
-	if verdict, err = r.oneOf("verdict", "", string(audit.Allow), string(audit.Deny)); err != nil {
+	if finding, err = r.oneOf("verdict", "", string(audit.Allow), string(audit.Deny)); err != nil {
 		return f, err
 	}
-	f.Observer, f.Verdict = audit.Observer(observer), audit.Verdict(verdict)
+	f.Observer, f.Verdict = audit.Observer(observer), audit.Verdict(finding)
 	f.Proc, f.Text = r.str("proc"), r.str("q")
 	if step := r.str("step"); step != "" {
 		f.Steps = []string{step}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
@@ -37,7 +39,7 @@ type VerifyReport struct {
 	First     uint64           `json:"first"`
 	Last      uint64           `json:"last"`
 	HoldsTo   uint64           `json:"holds_to"` // seq up to which every record is proven
-	Head      proof.Hash       `json:"head"`     // digest of the last manifest
+	Head      merkle.Hash      `json:"head"`     // digest of the last manifest
 	Closing   wal.Closing      `json:"closing,omitempty"`
 	Key       string           `json:"key,omitempty"` // name of the key that signed
 	Gaps      int              `json:"gaps"`
@@ -49,14 +51,14 @@ type VerifyReport struct {
 
 // PublishedReport is what the host's log says.
 type PublishedReport struct {
-	Origin    string     `json:"origin"`
-	Size      uint64     `json:"size"` // entries
-	Root      proof.Hash `json:"root"`
-	Witnesses []string   `json:"witnesses"`
-	Covered   uint64     `json:"covered"` // records under the checkpoint
-	Tail      uint64     `json:"tail"`    // records that are younger
-	Stamp     time.Time  `json:"stamp,omitzero"`
-	Authority string     `json:"authority,omitempty"`
+	Origin    string      `json:"origin"`
+	Size      uint64      `json:"size"` // entries
+	Root      merkle.Hash `json:"root"`
+	Witnesses []string    `json:"witnesses"`
+	Covered   uint64      `json:"covered"` // records under the checkpoint
+	Tail      uint64      `json:"tail"`    // records that are younger
+	Stamp     time.Time   `json:"stamp,omitzero"`
+	Authority string      `json:"authority,omitempty"`
 }
 
 func reportOf(r proof.Report) *VerifyReport {
@@ -88,7 +90,7 @@ func Judge(report proof.Report, err error, at time.Time) Verification {
 		return v
 	}
 	v.Text = err.Error()
-	var verdict *proof.Verdict
+	var finding *verdict.Verdict
 	var differs *replay.Differences
 	var marked *store.MarkError
 	switch {
@@ -97,9 +99,9 @@ func Judge(report proof.Report, err error, at time.Time) Verification {
 		if marked.Mark.State == store.Unsigned {
 			v.Name = "unsigned"
 		}
-	case errors.As(err, &verdict):
-		v.State, v.Name, v.Number = Fails, verdict.Name(), verdict.Status()
-		if errors.Is(err, proof.ErrCannotBeJudged) {
+	case errors.As(err, &finding):
+		v.State, v.Name, v.Number = Fails, finding.Name(), finding.Status()
+		if errors.Is(err, verdict.ErrCannotBeJudged) {
 			v.State = Cannot
 		}
 	case errors.As(err, &differs), errors.Is(err, replay.ErrSummary):
@@ -107,7 +109,7 @@ func Judge(report proof.Report, err error, at time.Time) Verification {
 	case errors.Is(err, store.ErrUnsigned):
 		v.State, v.Name, v.Text = Unsigned, "unsigned", store.ErrUnsigned.Error()
 	case errors.Is(err, store.ErrNotFound):
-		v.State, v.Name, v.Number, v.Text = Cannot, proof.ErrNoEvidence.Name(), proof.ErrNoEvidence.Status(), proof.ErrNoEvidence.Error()
+		v.State, v.Name, v.Number, v.Text = Cannot, verdict.ErrNoEvidence.Name(), verdict.ErrNoEvidence.Status(), verdict.ErrNoEvidence.Error()
 	default:
 		v.State, v.Text = Cannot, "the check could not be carried out"
 	}

@@ -139,12 +139,12 @@ func TestUnsigned(t *testing.T) {
 	defer db.Close()
 	db.SetMaxOpenConns(1) // which has the temporary table
 	for _, table := range []string{"runs", "records"} {
-		for _, statement := range []string{
+		for _, stated := range []string{
 			"CREATE TEMP TABLE copy AS SELECT * FROM " + table + " WHERE run = 'r-good'",
 			"UPDATE temp.copy SET run = 'r-invented'", "INSERT INTO " + table + " SELECT * FROM temp.copy", "DROP TABLE temp.copy",
 		} {
-			if _, err := db.ExecContext(t.Context(), statement); err != nil {
-				t.Fatalf("%s: %v", statement, err)
+			if _, err := db.ExecContext(t.Context(), stated); err != nil {
+				t.Fatalf("%s: %v", stated, err)
 			}
 		}
 	}

@@ -5,22 +5,23 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // Folder is where the files of a report stand in a bundle, or beside bundles.
 const Folder = "report/"
 
-// Attachments are the report's files as a bundle holds them, or as proof.SignAttachments
+// Attachments are the report's files as a bundle holds them, or as statement.SignAttachments
 // signs for them where the report is about several runs.
-func (r *Report) Attachments() ([]proof.Attachment, error) {
+func (r *Report) Attachments() ([]statement.Attachment, error) {
 	files, err := r.Files()
 	if err != nil {
 		return nil, err
 	}
-	list := make([]proof.Attachment, len(files))
+	list := make([]statement.Attachment, len(files))
 	for i, f := range files {
-		list[i] = proof.Attachment{Name: Folder + f.Name, Data: f.Bytes}
+		list[i] = statement.Attachment{Name: Folder + f.Name, Data: f.Bytes}
 	}
 	return list, nil
 }
@@ -28,15 +29,15 @@ func (r *Report) Attachments() ([]proof.Attachment, error) {
 // Subjects are the runs, and the access logs, that the report is about, each with the head
 // that was verified. What was not verified has none, and what goes on has one that will not be
 // its last: they are left out, as no one can sign for them.
-func (r *Report) Subjects() ([]proof.Subject, error) {
-	var list []proof.Subject
+func (r *Report) Subjects() ([]statement.Subject, error) {
+	var list []statement.Subject
 	for _, s := range r.Sources {
-		var head proof.Hash
+		var head merkle.Hash
 		if err := head.UnmarshalText([]byte(s.Head)); err != nil {
 			return nil, err
 		}
-		if s.Whole() && head != (proof.Hash{}) {
-			list = append(list, proof.Subject{Run: s.Run, Head: head})
+		if s.Whole() && head != (merkle.Hash{}) {
+			list = append(list, statement.Subject{Run: s.Run, Head: head})
 		}
 	}
 	return list, nil
@@ -57,5 +58,5 @@ func (r *Report) Sign(s note.Signer, by string, at time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return proof.SignAttachments(s, about, files, by, at)
+	return statement.SignAttachments(s, about, files, by, at)
 }

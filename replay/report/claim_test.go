@@ -14,6 +14,8 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
 	"github.com/custody-project/custody/store/storetest"
@@ -215,7 +217,7 @@ func TestUnproven(t *testing.T) {
 		{"unchecked", func(Run) Verification { return Verification{} }, Lacks, "was not verified"},
 		{"checking", func(Run) Verification { return Verification{State: "checking"} }, Lacks, "was not verified"},
 		{"unknown key", func(r Run) Verification {
-			return Verification{State: Cannot, Name: proof.ErrUnknownKey.Name(), Number: 80, Report: r.Verification.Report}
+			return Verification{State: Cannot, Name: verdict.ErrUnknownKey.Name(), Number: 80, Report: r.Verification.Report}
 		}, Lacks, "cannot be judged (key-unknown 80)"},
 		{"fails", func(r Run) Verification {
 			return Verification{State: Fails, Name: "record-altered", Number: 10, Text: "seq 7"}
@@ -254,8 +256,8 @@ func TestVerified(t *testing.T) {
 		name  string
 	}{
 		{nil, Holds, ""},
-		{&proof.Verdict{Outcome: proof.ErrDoesNotHold, Finding: proof.ErrAltered}, Fails, "record-altered"},
-		{&proof.Verdict{Outcome: proof.ErrCannotBeJudged, Finding: proof.ErrLive}, Cannot, "run-live"},
+		{&verdict.Verdict{Outcome: verdict.ErrDoesNotHold, Finding: verdict.ErrAltered}, Fails, "record-altered"},
+		{&verdict.Verdict{Outcome: verdict.ErrCannotBeJudged, Finding: verdict.ErrLive}, Cannot, "run-live"},
 		{fmt.Errorf("not what the store shows: %w", &replay.Differences{Total: 1}), Fails, StoreDiffers},
 		{fmt.Errorf("not what the store shows: %w", replay.Difference{Seq: 1, Err: replay.ErrAltered}), Fails, StoreDiffers},
 		{fmt.Errorf("the store: %w", replay.ErrSummary), Fails, StoreDiffers},
@@ -308,7 +310,7 @@ func TestLive(t *testing.T) {
 	p.add(host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: "dns-tunnel"}})
 	r := p.all()
 	part := proof.Report{Run: p.run, Records: sealed, Last: sealed, HoldsTo: sealed}
-	r.Verification = Verified(part, &proof.Verdict{Outcome: proof.ErrCannotBeJudged, Finding: proof.ErrLive}, made)
+	r.Verification = Verified(part, &verdict.Verdict{Outcome: verdict.ErrCannotBeJudged, Finding: verdict.ErrLive}, made)
 	report := build(t, input("soc2", r))
 	if s := report.Sources[0]; s.Records != sealed || s.LeftOut != 1 || s.End != nil {
 		t.Errorf("%+v", s)
@@ -334,7 +336,7 @@ func TestLiveAltered(t *testing.T) {
 	sealed := p.seq
 	r := p.all()
 	part := proof.Report{Run: p.run, Records: sealed, Last: sealed, HoldsTo: sealed}
-	r.Verification = Verified(part, &proof.Verdict{Outcome: proof.ErrCannotBeJudged, Finding: proof.ErrLive}, made)
+	r.Verification = Verified(part, &verdict.Verdict{Outcome: verdict.ErrCannotBeJudged, Finding: verdict.ErrLive}, made)
 	rows := r.Rows
 	r.Rows = func(yield func(store.Row, error) bool) {
 		for row, err := range rows {
@@ -396,7 +398,7 @@ func TestErased(t *testing.T) {
 	if c := ask(t, "erased", r)[0]; c.Status != Lacks {
 		t.Errorf("without a statement: %+v", c)
 	}
-	r.Verification.Report.Erasures = []proof.Erasure{{Run: p.run, Seq: gone}}
+	r.Verification.Report.Erasures = []statement.Erasure{{Run: p.run, Seq: gone}}
 	in := input("gdpr", r)
 	if c := askOf(t, "erased", in)[0]; c.Status != Supports || !slices.Equal(seqs(c), []uint64{gone}) {
 		t.Errorf("%+v", c)
@@ -405,7 +407,7 @@ func TestErased(t *testing.T) {
 	if strings.Contains(html+json, "forget me") || !strings.Contains(html, "erased: only its place") {
 		t.Error("the page does not show it as erased")
 	}
-	r.Verification.Report.Asked = []proof.Erasure{{Run: p.run, Seq: 1}}
+	r.Verification.Report.Asked = []statement.Erasure{{Run: p.run, Seq: 1}}
 	if c := askOf(t, "erased", in)[1]; c.Status != Contradicts {
 		t.Errorf("%+v", c)
 	}

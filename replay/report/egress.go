@@ -73,24 +73,24 @@ func (q *policies) constancy() Claim {
 		count(q.changed.n, "time"), q.changed.runsText())
 }
 
-// verdict is what three kinds of records have alike.
-type verdict struct {
+// ruling is what three kinds of records have alike.
+type ruling struct {
 	audit.Verdict
 	rule, reason string
 	generation   uint32
 }
 
-// verdictOf returns false for what is no enforcer's verdict.
-func verdictOf(r *record) (verdict, bool) {
+// rulingOf returns false for what is no enforcer's verdict.
+func rulingOf(r *record) (ruling, bool) {
 	switch {
 	case r.host(audit.KindFlow):
-		return verdict{r.Flow.Verdict, r.Flow.Rule, r.Flow.Reason, r.Flow.Generation}, r.Flow.State != audit.FlowAttempt
+		return ruling{r.Flow.Verdict, r.Flow.Rule, r.Flow.Reason, r.Flow.Generation}, r.Flow.State != audit.FlowAttempt
 	case r.host(audit.KindDNS):
-		return verdict{r.DNS.Verdict, r.DNS.Rule, r.DNS.Reason, r.DNS.Generation}, true
+		return ruling{r.DNS.Verdict, r.DNS.Rule, r.DNS.Reason, r.DNS.Generation}, true
 	case r.host(audit.KindHTTP):
-		return verdict{r.HTTP.Verdict, r.HTTP.Rule, r.HTTP.Reason, r.HTTP.Generation}, true
+		return ruling{r.HTTP.Verdict, r.HTTP.Rule, r.HTTP.Reason, r.HTTP.Generation}, true
 	}
-	return verdict{}, false
+	return ruling{}, false
 }
 
 // allowed holds what was let out against the rules of the policy in force.
@@ -109,7 +109,7 @@ func (q *allowed) see(r *record) {
 	if r.host(audit.KindPolicy) {
 		q.rules[r.Policy.Generation] = r.Policy.Rules
 	}
-	v, ok := verdictOf(r)
+	v, ok := rulingOf(r)
 	if !ok || v.Verdict != audit.Allow || r.Kind == audit.KindFlow && r.Flow.State != audit.FlowOpen {
 		return
 	}
@@ -146,7 +146,7 @@ type denied struct {
 }
 
 func (q *denied) see(r *record) {
-	v, ok := verdictOf(r)
+	v, ok := rulingOf(r)
 	if !ok || v.Verdict != audit.Deny || r.Kind == audit.KindFlow && r.Flow.State != audit.FlowDeny {
 		return
 	}

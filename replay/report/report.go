@@ -5,6 +5,7 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
 )
@@ -184,7 +185,7 @@ type Source struct {
 // Whole reports whether the record is closed, and under a checkpoint of the host's log: there can be a bundle of it.
 func (s Source) Whole() bool {
 	v := s.Verification
-	return s.End != nil && (v.State != Cannot || v.Name != proof.ErrLive.Name() && v.Name != proof.ErrPending.Name())
+	return s.End != nil && (v.State != Cannot || v.Name != verdict.ErrLive.Name() && v.Name != verdict.ErrPending.Name())
 }
 
 // Log is what the host's log says of a source.

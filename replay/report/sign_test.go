@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // handedOut writes a signed report of real runs, and their bundles, as custody report does.
@@ -89,13 +90,13 @@ func TestSign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var files []proof.Attachment
+	var files []statement.Attachment
 	for _, name := range []string{"report/soc2.html", "report/soc2.json"} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, proof.Attachment{Name: name, Data: data})
+		files = append(files, statement.Attachment{Name: name, Data: data})
 	}
 	a, err := proof.VerifyAttachments(signed, files, keys)
 	if err != nil || len(a.About) != 2 || a.By != "ann" {

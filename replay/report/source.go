@@ -12,6 +12,8 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/store"
 )
@@ -41,7 +43,7 @@ func newSource(r Run) *source {
 	s.ended = run.End != nil
 	if v.Report != nil {
 		s.Key = visible(v.Report.KeyName)
-		if v.Report.Head != (proof.Hash{}) {
+		if v.Report.Head != (merkle.Hash{}) {
 			s.Head = v.Report.Head.String()
 		}
 		s.Log = newLog(v.Report.Published)
@@ -69,7 +71,7 @@ func (v Verification) reach() (limit uint64, proven bool) {
 		return 0, true
 	case v.State != Cannot || v.Report == nil || v.Report.HoldsTo == 0:
 		return 0, false
-	case v.Name == proof.ErrLive.Name() || v.Name == proof.ErrPending.Name():
+	case v.Name == verdict.ErrLive.Name() || v.Name == verdict.ErrPending.Name():
 		return v.Report.HoldsTo, true
 	}
 	return 0, false
@@ -204,12 +206,12 @@ func Verified(r proof.Report, err error, at time.Time) Verification {
 		return v
 	}
 	v.State, v.Text = Cannot, err.Error()
-	var verdict *proof.Verdict
+	var finding *verdict.Verdict
 	var wrong *store.MarkError
 	switch {
-	case errors.As(err, &verdict):
-		v.Name, v.Number = verdict.Finding.Name(), verdict.Status()
-		if errors.Is(err, proof.ErrDoesNotHold) {
+	case errors.As(err, &finding):
+		v.Name, v.Number = finding.Finding.Name(), finding.Status()
+		if errors.Is(err, verdict.ErrDoesNotHold) {
 			v.State = Fails
 		}
 	case errors.Is(err, store.ErrUnsigned), errors.As(err, &wrong) && wrong.Mark.State == store.Unsigned:

@@ -8,14 +8,17 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
+
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/internal/regular"
 )
 
 // Checked is what Verify found in a report's directory, as far as it got.
 type Checked struct {
-	Statement proof.Attachments // the host's statement about the report's files
-	Runs      []proof.Report    // of the runs whose bundles hold
+	Statement statement.Attachments // the host's statement about the report's files
+	Runs      []proof.Report        // of the runs whose bundles hold
 }
 
 // UnreadableError is why a directory cannot be verified: a part of the report is missing or cannot be read. It is no finding
@@ -43,15 +46,15 @@ func Verify(ctx context.Context, dir string, t proof.Trust) (v Checked, err erro
 	if err != nil {
 		return v, &UnreadableError{err}
 	}
-	statement, err := proof.VerifyAttachments(signed, files, t.Keys)
-	if errors.Is(err, proof.ErrUnknownKey) { // a key may have signed it that follows one which is trusted
-		statement, err = proof.VerifyAttachments(signed, files, t.Keys, rotations(ctx, dir, statement.About, t)...)
+	stated, err := proof.VerifyAttachments(signed, files, t.Keys)
+	if errors.Is(err, verdict.ErrUnknownKey) { // a key may have signed it that follows one which is trusted
+		stated, err = proof.VerifyAttachments(signed, files, t.Keys, rotations(ctx, dir, stated.About, t)...)
 	}
 	if err != nil {
 		return v, err
 	}
-	v.Statement = statement
-	for _, run := range statement.About {
+	v.Statement = stated
+	for _, run := range stated.About {
 		r, err := verifyBundle(ctx, dir, run, t)
 		if unreadable := new(UnreadableError); errors.As(err, &unreadable) {
 			return v, &UnreadableError{fmt.Errorf("run %s: %w", run.Run, unreadable.Err)}
@@ -65,7 +68,7 @@ func Verify(ctx context.Context, dir string, t proof.Trust) (v Checked, err erro
 }
 
 // rotations returns those that lead from trusted keys to others, in the bundles that verify.
-func rotations(ctx context.Context, dir string, about []proof.Subject, t proof.Trust) (all []proof.Rotation) {
+func rotations(ctx context.Context, dir string, about []statement.Subject, t proof.Trust) (all []statement.Rotation) {
 	for _, run := range about {
 		if r, err := verifyBundle(ctx, dir, run, t); err == nil {
 			all = append(all, r.Rotations...)
@@ -75,7 +78,7 @@ func rotations(ctx context.Context, dir string, about []proof.Subject, t proof.T
 }
 
 // verifyBundle verifies the bundle of a run beside a report.
-func verifyBundle(ctx context.Context, dir string, run proof.Subject, t proof.Trust) (proof.Report, error) {
+func verifyBundle(ctx context.Context, dir string, run statement.Subject, t proof.Trust) (proof.Report, error) {
 	path := filepath.Join(dir, filepath.Base(run.Run)+".tar")
 	if err := checkFile(path); err != nil {
 		return proof.Report{}, &UnreadableError{fmt.Errorf("the run's bundle is not beside the report: %w", err)}
@@ -92,7 +95,7 @@ func verifyBundle(ctx context.Context, dir string, run proof.Subject, t proof.Tr
 }
 
 // readFiles reads the files that a statement is about.
-func readFiles(dir string) ([]proof.Attachment, error) {
+func readFiles(dir string) ([]statement.Attachment, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, Folder))
 	if err != nil {
 		return nil, err
@@ -100,13 +103,13 @@ func readFiles(dir string) ([]proof.Attachment, error) {
 	if len(entries) > maxFiles {
 		return nil, fmt.Errorf("%s: %d files, at most %d are a report's", Folder, len(entries), maxFiles)
 	}
-	var files []proof.Attachment
+	var files []statement.Attachment
 	for _, e := range entries {
 		data, err := readFile(filepath.Join(dir, Folder, e.Name()))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, proof.Attachment{Name: Folder + e.Name(), Data: data})
+		files = append(files, statement.Attachment{Name: Folder + e.Name(), Data: data})
 	}
 	return files, nil
 }

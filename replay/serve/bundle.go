@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 )
@@ -69,7 +70,7 @@ func (b *Bundle) open(ctx context.Context, strict bool) (err error) {
 		return err
 	}
 	b.Report, b.Doubt = proof.Verify(ctx, b.evidence, b.trust)
-	if b.Doubt != nil && (strict || !errors.Is(b.Doubt, proof.ErrCannotBeJudged)) {
+	if b.Doubt != nil && (strict || !errors.Is(b.Doubt, verdict.ErrCannotBeJudged)) {
 		return b.Doubt
 	}
 	b.BundleReader, err = host.ReadBundle(ctx, b.evidence)

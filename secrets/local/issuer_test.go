@@ -14,7 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/secrets"
@@ -106,7 +106,7 @@ func record(t *testing.T, dir string) *wal.Log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := wal.Create(dir, wal.Options{Run: "r-1", Sealer: proof.NewSealer(signer, proof.Facts{})})
+	l, err := wal.Create(dir, wal.Options{Run: "r-1", Sealer: statement.NewSealer(signer, statement.Facts{})})
 	if err != nil {
 		t.Fatal(err)
 	}

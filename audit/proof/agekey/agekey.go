@@ -13,7 +13,7 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -42,7 +42,7 @@ type Config struct {
 	Ask func(prompt string) (string, error)
 }
 
-// Lock is a proof.Lock. It reads identities again each time, and asks for a passphrase once.
+// Lock is a hostkey.Lock. It reads identities again each time, and asks for a passphrase once.
 type Lock struct {
 	config Config
 
@@ -50,7 +50,7 @@ type Lock struct {
 	word string
 }
 
-var _ proof.Lock = (*Lock)(nil)
+var _ hostkey.Lock = (*Lock)(nil)
 
 // Error is a key that cannot be decrypted, or what decrypts it missing.
 type Error struct {
@@ -93,10 +93,10 @@ func New(c Config) (*Lock, error) {
 	return &Lock{config: c}, nil
 }
 
-// Suffix implements proof.Lock.
+// Suffix implements hostkey.Lock.
 func (l *Lock) Suffix() string { return Suffix }
 
-// Seal implements proof.Lock.
+// Seal implements hostkey.Lock.
 func (l *Lock) Seal(key []byte) ([]byte, error) {
 	to, err := l.recipients()
 	if err != nil {
@@ -116,7 +116,7 @@ func (l *Lock) Seal(key []byte) ([]byte, error) {
 	return sealed.Bytes(), nil
 }
 
-// Open implements proof.Lock.
+// Open implements hostkey.Lock.
 func (l *Lock) Open(sealed []byte) ([]byte, error) {
 	if l.config.From == passphrase {
 		return l.openWithWord(sealed)

@@ -11,8 +11,8 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/agekey"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 )
 
 func must(t testing.TB, err error) {
@@ -38,7 +38,7 @@ func identity(t testing.TB) string {
 	return path
 }
 
-func source(t testing.TB, dir, from string, change ...func(*agekey.Config)) proof.LockedKey {
+func source(t testing.TB, dir, from string, change ...func(*agekey.Config)) hostkey.Locked {
 	t.Helper()
 	c := agekey.Config{From: from, Dir: dir, Getenv: func(string) string { return "" },
 		Ask: func(string) (string, error) {
@@ -50,13 +50,13 @@ func source(t testing.TB, dir, from string, change ...func(*agekey.Config)) proo
 	}
 	l, err := agekey.New(c)
 	must(t, err)
-	return proof.LockedKey{Dir: dir, Lock: l}
+	return hostkey.Locked{Dir: dir, Lock: l}
 }
 
 // signs checks that a key's signature is one of the host's published key.
-func signs(t testing.TB, dir string, k proof.Key) {
+func signs(t testing.TB, dir string, k hostkey.Key) {
 	t.Helper()
-	public, err := os.ReadFile(filepath.Join(dir, proof.PublicFile))
+	public, err := os.ReadFile(filepath.Join(dir, hostkey.PublicFile))
 	must(t, err)
 	if strings.TrimSpace(string(public)) != k.Public {
 		t.Errorf("%s is published, and the key is %s", public, k.Public)
@@ -70,7 +70,7 @@ func signs(t testing.TB, dir string, k proof.Key) {
 	}
 }
 
-// noneInClear looks into every file below dir for a private key in the form that FileKey writes.
+// noneInClear looks into every file below dir for a private key in the form that hostkey.File writes.
 func noneInClear(t testing.TB, dir string) {
 	t.Helper()
 	files := 0
@@ -94,7 +94,7 @@ func noneInClear(t testing.TB, dir string) {
 func TestIdentity(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home", "keys")
 	id := identity(t)
-	keys := make([]proof.Key, 8)
+	keys := make([]hostkey.Key, 8)
 	var wg sync.WaitGroup
 	for i := range keys { // several processes on first use
 		wg.Go(func() {
@@ -124,7 +124,7 @@ func TestIdentity(t *testing.T) {
 	must(t, err)
 	signs(t, dir, second)
 	noneInClear(t, dir)
-	retired, err := proof.Retired(dir)
+	retired, err := hostkey.Retired(dir)
 	must(t, err)
 	if len(retired) != 1 || retired[0].Old != keys[0].Public || retired[0].New != second.Public {
 		t.Errorf("rotations %+v", retired)
@@ -272,11 +272,11 @@ func TestFails(t *testing.T) {
 		t.Error("a damaged key is taken")
 	}
 	must(t, os.Remove(filepath.Join(dir, "host.key.age")))
-	var none *proof.NoKeyError
+	var none *hostkey.NoKeyError
 	if _, err := source(t, dir, id).Key(t.Context()); !errors.As(err, &none) {
 		t.Errorf("without the key: %v", err)
 	}
-	if _, err := proof.LoadOrCreateKey(dir); !errors.As(err, &none) || !strings.Contains(hint(err), "host.yaml") {
+	if _, err := hostkey.LoadOrCreate(dir); !errors.As(err, &none) || !strings.Contains(hint(err), "host.yaml") {
 		t.Errorf("a key in the clear is made beside the one that was lost: %v", err)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "host.key.age"), before, 0o600))

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -33,10 +33,10 @@ type Config struct {
 	Dir    string // where the public halves are kept: CUSTODY_HOME/keys
 }
 
-// Source is a proof.KeySource. Its methods, and the keys it returns, may be used concurrently.
+// Source is a hostkey.Source. Its methods, and the keys it returns, may be used concurrently.
 type Source struct{ config Config }
 
-var _ proof.KeySource = (*Source)(nil)
+var _ hostkey.Source = (*Source)(nil)
 
 // Error is an agent that does not sign.
 type Error struct {
@@ -64,41 +64,41 @@ func Check(socket string) error {
 // New returns a Source. The agent is not asked yet.
 func New(c Config) (*Source, error) { return &Source{c}, Check(c.Socket) }
 
-// Key implements proof.KeySource: the key that host.pub names, and on first use the only one that the agent has.
-func (s *Source) Key(ctx context.Context) (proof.Key, error) {
-	text, err := regular.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile))
+// Key implements hostkey.Source: the key that host.pub names, and on first use the only one that the agent has.
+func (s *Source) Key(ctx context.Context) (hostkey.Key, error) {
+	text, err := regular.ReadFile(filepath.Join(s.config.Dir, hostkey.PublicFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		key, err := s.only(ctx, proof.KeyName())
+		key, err := s.only(ctx, hostkey.DefaultName())
 		if err != nil {
-			return proof.Key{}, err
+			return hostkey.Key{}, err
 		}
 		if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
-			return proof.Key{}, err
+			return hostkey.Key{}, err
 		}
-		return key, proof.PublishKey(s.config.Dir, key.Public)
+		return key, hostkey.Publish(s.config.Dir, key.Public)
 	}
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	public := strings.TrimSpace(string(text))
 	v, err := note.NewVerifier(public)
 	if err != nil {
-		return proof.Key{}, fmt.Errorf("%s: %w", proof.PublicFile, err)
+		return hostkey.Key{}, fmt.Errorf("%s: %w", hostkey.PublicFile, err)
 	}
 	all, err := s.list(ctx, v.Name())
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	for _, k := range all {
 		if k.Public == public {
 			return k, nil
 		}
 	}
-	return proof.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys, and none of them is the one in %s", len(all), proof.PublicFile),
+	return hostkey.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys, and none of them is the one in %s", len(all), hostkey.PublicFile),
 		"ssh-add the host's key again; if the key was kept elsewhere before, have it sign for this one with custody key rotate --from"}
 }
 
-// Rotate implements proof.KeySource. The new key is the one that was added to the agent beside the one that signs.
+// Rotate implements hostkey.Source. The new key is the one that was added to the agent beside the one that signs.
 func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	old, err := s.Key(ctx)
 	if err != nil {
@@ -107,57 +107,57 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	return s.TakeOver(ctx, old)
 }
 
-// Finish implements proof.KeySource.
-func (s *Source) Finish(ctx context.Context) error { return proof.PublishNext(ctx, s.config.Dir) }
+// Finish implements hostkey.Source.
+func (s *Source) Finish(ctx context.Context) error { return hostkey.PublishNext(ctx, s.config.Dir) }
 
-// TakeOver implements proof.KeySource: the agent's only key that has not signed for this host yet follows old.
-func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
+// TakeOver implements hostkey.Source: the agent's only key that has not signed for this host yet follows old.
+func (s *Source) TakeOver(ctx context.Context, old hostkey.Key) ([]byte, error) {
 	next, err := s.only(ctx, old.Name())
 	if err != nil {
 		return nil, err
 	}
-	statement, err := proof.Succeed(ctx, s.config.Dir, old, next.Public)
+	stated, err := hostkey.Succeed(ctx, s.config.Dir, old, next.Public)
 	if err == nil {
-		err = proof.PublishKey(s.config.Dir, next.Public)
+		err = hostkey.Publish(s.config.Dir, next.Public)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rotate the host's key: %w", err)
 	}
-	return statement, nil
+	return stated, nil
 }
 
 // only returns the one key that the agent has beside those that were the host's.
-func (s *Source) only(ctx context.Context, name string) (proof.Key, error) {
+func (s *Source) only(ctx context.Context, name string) (hostkey.Key, error) {
 	all, err := s.list(ctx, name)
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	known := map[string]bool{}
-	retired, err := proof.Retired(s.config.Dir)
+	retired, err := hostkey.Retired(s.config.Dir)
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
 	for _, r := range retired {
 		known[r.Old] = true
 	}
-	if public, err := regular.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile)); err == nil {
+	if public, err := regular.ReadFile(filepath.Join(s.config.Dir, hostkey.PublicFile)); err == nil {
 		known[strings.TrimSpace(string(public))] = true
 	}
-	var fresh []proof.Key
+	var fresh []hostkey.Key
 	for _, k := range all {
 		if !known[k.Public] {
 			fresh = append(fresh, k)
 		}
 	}
 	if len(fresh) != 1 {
-		return proof.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys that were not this host's, want one", len(fresh)),
+		return hostkey.Key{}, &Error{fmt.Errorf("it has %d Ed25519 keys that were not this host's, want one", len(fresh)),
 			"ssh-keygen -t ed25519 -f FILE makes a key, and ssh-add FILE gives it to the agent; remove others with ssh-add -d"}
 	}
 	return fresh[0], nil
 }
 
 // list returns the agent's Ed25519 keys under a name.
-func (s *Source) list(ctx context.Context, name string) (all []proof.Key, err error) {
+func (s *Source) list(ctx context.Context, name string) (all []hostkey.Key, err error) {
 	err = s.ask(ctx, func(a agent.ExtendedAgent) error {
 		listed, err := a.List()
 		if err != nil {
@@ -173,7 +173,7 @@ func (s *Source) list(ctx context.Context, name string) (all []proof.Key, err er
 			if err != nil {
 				return err
 			}
-			all = append(all, proof.Key{Public: vkey, Signer: &signer{s, name, raw, public}})
+			all = append(all, hostkey.Key{Public: vkey, Signer: &signer{s, name, raw, public}})
 		}
 		return nil
 	})

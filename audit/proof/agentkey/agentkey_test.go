@@ -16,6 +16,9 @@ import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/agentkey"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -100,10 +103,10 @@ func (a *openSSH) source(dir string) *agentkey.Source {
 }
 
 // verified records a run of two segments with k and verifies it.
-func verified(t testing.TB, k proof.Key, public string, rotations ...[]byte) error {
+func verified(t testing.TB, k hostkey.Key, public string, rotations ...[]byte) error {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "r-1")
-	l, err := wal.Create(dir, wal.Options{Run: "r-1", Sealer: proof.NewSealer(k, proof.Facts{Tier: "none"})})
+	l, err := wal.Create(dir, wal.Options{Run: "r-1", Sealer: statement.NewSealer(k, statement.Facts{Tier: "none"})})
 	must(t, err)
 	rec := audit.NewRecorder(l, redact.New(make([]byte, 32)))
 	for range 2 {
@@ -155,15 +158,15 @@ func TestSignAndRotate(t *testing.T) {
 		t.Errorf("one of two is taken: %v", err)
 	}
 	a.run("ssh-add", "-q", "-d", three)
-	statement, err := s.Rotate(t.Context())
+	stated, err := s.Rotate(t.Context())
 	must(t, err)
 	second, err := a.source(dir).Key(t.Context())
 	must(t, err)
 	if second.Public == first.Public || second.Name() != first.Name() {
 		t.Errorf("%s follows %s", second.Public, first.Public)
 	}
-	must(t, verified(t, second, first.Public, statement))
-	if err := verified(t, second, first.Public); !errors.Is(err, proof.ErrUnknownKey) {
+	must(t, verified(t, second, first.Public, stated))
+	if err := verified(t, second, first.Public); !errors.Is(err, verdict.ErrUnknownKey) {
 		t.Errorf("without the statement: %v", err)
 	}
 	a.run("ssh-add", "-q", "-d", one) // the retired one

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/archive"
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 // Bundle is the files of a bundle by name.
@@ -75,10 +75,10 @@ func (b Bundle) Seal(t testing.TB, s note.Signer) Bundle {
 	return sealed
 }
 
-func (b Bundle) trailer(t testing.TB) proof.Trailer {
+func (b Bundle) trailer(t testing.TB) statement.Trailer {
 	t.Helper()
 	if signed, ok := b["trailer"]; ok {
-		trailer, err := proof.ParseTrailer(text(signed))
+		trailer, err := statement.ParseTrailer(text(signed))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,14 +86,14 @@ func (b Bundle) trailer(t testing.TB) proof.Trailer {
 	}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(b)), func(n string) bool { return !strings.HasSuffix(n, ".manifest") })
 	if len(names) == 0 {
-		return proof.Trailer{V: 1}
+		return statement.Trailer{V: 1}
 	}
 	signed := b[names[len(names)-1]]
-	m, err := proof.ParseManifest(text(signed))
+	m, err := statement.ParseManifest(text(signed))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return proof.Trailer{V: 1, Run: m.Run, Head: proof.Digest(signed)}
+	return statement.Trailer{V: 1, Run: m.Run, Head: statement.Digest(signed)}
 }
 
 // text is a note without its signatures.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 )
 
@@ -55,7 +56,7 @@ func (w Witness) Sign(msg []byte) ([]byte, error) {
 
 // SealedOn is a Sealer whose clock stands still.
 type SealedOn struct {
-	*proof.Sealer
+	*statement.Sealer
 	At time.Time
 }
 
@@ -72,7 +73,7 @@ type Past [][]byte
 func (p Past) First(_ context.Context, index uint64) (signed, stamp []byte, err error) {
 	for _, signed := range p {
 		text, _, _ := strings.Cut(string(signed), "\n\n")
-		if c, err := proof.ParseCheckpoint(text + "\n"); err == nil && c.Size > index && proof.Dated(signed, nil) {
+		if c, err := statement.ParseCheckpoint(text + "\n"); err == nil && c.Size > index && proof.Dated(signed, nil) {
 			return signed, nil, nil
 		}
 	}

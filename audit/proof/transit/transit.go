@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/internal/regular"
 )
 
@@ -34,13 +34,13 @@ type Config struct {
 	Getenv func(string) string
 }
 
-// Source is a proof.KeySource. Its methods, and the keys it returns, may be used concurrently.
+// Source is a hostkey.Source. Its methods, and the keys it returns, may be used concurrently.
 type Source struct {
 	config Config
 	client *client
 }
 
-var _ proof.KeySource = (*Source)(nil)
+var _ hostkey.Source = (*Source)(nil)
 
 // New returns a Source. Vault is not asked yet.
 func New(c Config) (*Source, error) {
@@ -75,21 +75,21 @@ func Check(mount, name string) error {
 	return nil
 }
 
-// Key implements proof.KeySource: the version that host.pub names, and the newest one on first use.
-func (s *Source) Key(ctx context.Context) (proof.Key, error) {
+// Key implements hostkey.Source: the version that host.pub names, and the newest one on first use.
+func (s *Source) Key(ctx context.Context) (hostkey.Key, error) {
 	versions, latest, err := s.versions(ctx)
 	if err != nil {
-		return proof.Key{}, err
+		return hostkey.Key{}, err
 	}
-	public, err := regular.ReadFile(filepath.Join(s.config.Dir, proof.PublicFile))
+	public, err := regular.ReadFile(filepath.Join(s.config.Dir, hostkey.PublicFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
-			return proof.Key{}, fmt.Errorf("host key in Vault: %w", err)
+			return hostkey.Key{}, fmt.Errorf("host key in Vault: %w", err)
 		}
-		return s.key(latest, versions[latest]), proof.PublishKey(s.config.Dir, versions[latest])
+		return s.key(latest, versions[latest]), hostkey.Publish(s.config.Dir, versions[latest])
 	}
 	if err != nil {
-		return proof.Key{}, fmt.Errorf("host key in Vault: %w", err)
+		return hostkey.Key{}, fmt.Errorf("host key in Vault: %w", err)
 	}
 	want := strings.TrimSpace(string(public))
 	for version, vkey := range versions {
@@ -97,7 +97,7 @@ func (s *Source) Key(ctx context.Context) (proof.Key, error) {
 			return s.key(version, vkey), nil
 		}
 	}
-	return proof.Key{}, &MismatchError{Name: s.path("keys"), Dir: s.config.Dir}
+	return hostkey.Key{}, &MismatchError{Name: s.path("keys"), Dir: s.config.Dir}
 }
 
 // MismatchError is a host.pub that no version of the key in Vault fits.
@@ -105,7 +105,7 @@ type MismatchError struct{ Name, Dir string }
 
 // Error implements error.
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("no version of %s in Vault belongs to %s in %s", e.Name, proof.PublicFile, e.Dir)
+	return fmt.Sprintf("no version of %s in Vault belongs to %s in %s", e.Name, hostkey.PublicFile, e.Dir)
 }
 
 // Hint returns what to do about it.
@@ -113,7 +113,7 @@ func (e *MismatchError) Hint() string {
 	return "the host had a key in a file or another one in Vault before: name that one again, or have it sign for this one with custody key rotate --from"
 }
 
-// Rotate implements proof.KeySource. A version that is newer than the one which signs now is
+// Rotate implements hostkey.Source. A version that is newer than the one which signs now is
 // taken as it is, else Vault is asked for one. It signs from the moment host.pub names it.
 func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	old, err := s.Key(ctx)
@@ -136,11 +136,11 @@ func (s *Source) Rotate(ctx context.Context) ([]byte, error) {
 	return s.succeed(ctx, old, versions[latest])
 }
 
-// Finish implements proof.KeySource.
-func (s *Source) Finish(ctx context.Context) error { return proof.PublishNext(ctx, s.config.Dir) }
+// Finish implements hostkey.Source.
+func (s *Source) Finish(ctx context.Context) error { return hostkey.PublishNext(ctx, s.config.Dir) }
 
-// TakeOver implements proof.KeySource: the newest version in Vault follows old.
-func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
+// TakeOver implements hostkey.Source: the newest version in Vault follows old.
+func (s *Source) TakeOver(ctx context.Context, old hostkey.Key) ([]byte, error) {
 	versions, latest, err := s.versions(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("take over the host's key: %w", err)
@@ -149,22 +149,22 @@ func (s *Source) TakeOver(ctx context.Context, old proof.Key) ([]byte, error) {
 }
 
 // succeed states that old is followed by next, and publishes it.
-func (s *Source) succeed(ctx context.Context, old proof.Key, next string) ([]byte, error) {
-	statement, err := proof.Succeed(ctx, s.config.Dir, old, next)
+func (s *Source) succeed(ctx context.Context, old hostkey.Key, next string) ([]byte, error) {
+	stated, err := hostkey.Succeed(ctx, s.config.Dir, old, next)
 	if err == nil {
-		err = proof.PublishKey(s.config.Dir, next)
+		err = hostkey.Publish(s.config.Dir, next)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rotate the host's key: %w", err)
 	}
-	return statement, nil
+	return stated, nil
 }
 
 func (s *Source) path(what string) string { return s.config.Mount + "/" + what + "/" + s.config.Name }
 
-func (s *Source) key(version int, vkey string) proof.Key {
+func (s *Source) key(version int, vkey string) hostkey.Key {
 	raw, _ := base64.StdEncoding.DecodeString(strings.SplitN(vkey, "+", 3)[2]) // versions made it
-	return proof.Key{Public: vkey, Signer: &signer{source: s, version: version, public: ed25519.PublicKey(raw[1:])}}
+	return hostkey.Key{Public: vkey, Signer: &signer{source: s, version: version, public: ed25519.PublicKey(raw[1:])}}
 }
 
 // versions returns the verifiers of all versions that may still sign, and the newest.

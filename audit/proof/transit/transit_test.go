@@ -18,7 +18,10 @@ import (
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/hostkey"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/proof/transit"
+	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/redact"
 )
@@ -103,10 +106,10 @@ func (s *server) source(t testing.TB, dir, token, name string) *transit.Source {
 }
 
 // record writes a run of three segments.
-func record(t testing.TB, k proof.Key) string {
+func record(t testing.TB, k hostkey.Key) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "r-1")
-	l, err := wal.Create(dir, wal.Options{Run: "r-1", Sealer: proof.NewSealer(k, proof.Facts{Tier: "qemu-tcg"})})
+	l, err := wal.Create(dir, wal.Options{Run: "r-1", Sealer: statement.NewSealer(k, statement.Facts{Tier: "qemu-tcg"})})
 	must(t, err)
 	rec := audit.NewRecorder(l, redact.New(make([]byte, 32)))
 	for range 3 {
@@ -150,20 +153,20 @@ func TestSignAndRotate(t *testing.T) {
 	if again.Public != first.Public {
 		t.Error("the key changed without a statement")
 	}
-	statement, err := src.Rotate(t.Context()) // takes that version
+	stated, err := src.Rotate(t.Context()) // takes that version
 	must(t, err)
 	second, err := src.Key(t.Context())
 	must(t, err)
-	all, err := proof.Retired(dir)
+	all, err := hostkey.Retired(dir)
 	must(t, err)
 	if len(all) != 1 || all[0].Old != first.Public || all[0].New != second.Public {
 		t.Errorf("rotations: %+v", all)
 	}
 	run := record(t, second)
-	if err := verify(t, run, first.Public); !errors.Is(err, proof.ErrUnknownKey) {
+	if err := verify(t, run, first.Public); !errors.Is(err, verdict.ErrUnknownKey) {
 		t.Errorf("without the statement: %v", err)
 	}
-	must(t, verify(t, run, first.Public, statement))
+	must(t, verify(t, run, first.Public, stated))
 	must(t, verify(t, record(t, first), first.Public)) // a run that goes on with the old key
 	_, err = src.Rotate(t.Context())                   // makes one
 	must(t, err)

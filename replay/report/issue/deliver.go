@@ -9,6 +9,8 @@ import (
 	"io"
 	"slices"
 
+	"github.com/custody-project/custody/audit/proof/statement"
+
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/host"
@@ -56,7 +58,7 @@ func (s Issuer) deliver(ctx context.Context, r *report.Report, by string, put pu
 		if !source.Whole() {
 			continue
 		}
-		o := host.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o proof.Subject) bool { return o.Run == source.Run })}
+		o := host.BundleOptions{Attachments: files, By: by, About: slices.DeleteFunc(slices.Clone(about), func(o statement.Subject) bool { return o.Run == source.Run })}
 		if err := s.bundle(ctx, source, r.Scope.Tenant, o, put); err != nil {
 			return err
 		}

@@ -1,4 +1,17 @@
-package proof
+// Package statement defines what a host signs: manifests of segments, and statements that a record was erased, a run
+// deleted, a key rotated, and the like; and the entries of the host's log that name them. It encodes, signs and parses.
+// It does not decide which keys to trust: package proof does.
+//
+// A statement is a C2SP signed note (golang.org/x/mod/sumdb/note, Ed25519) over two lines:
+//
+//	custody manifest v1
+//	{"v":1,"run":"r-...","segment":0,"first":1,"last":873,...,"prev":"","root":"..."}
+//
+//	— custody-host+1a2b3c4d AbCd...
+//
+// The first line names the kind of statement, so that a signature on one kind is not valid for another. The second is
+// canonical: the encoding that this package makes, and no other.
+package statement
 
 import (
 	"encoding/json"
@@ -35,8 +48,8 @@ func signStatement(kind string, v any, s note.Signer) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("sign statement: %w", err)
-	case len(signed) > maxManifest:
-		return nil, fmt.Errorf("sign statement: it has %d bytes, at most %d", len(signed), maxManifest)
+	case len(signed) > MaxNote:
+		return nil, fmt.Errorf("sign statement: it has %d bytes, at most %d", len(signed), MaxNote)
 	}
 	return signed, nil
 }
@@ -61,9 +74,9 @@ func parseStatement(kind, text string, v any) error {
 }
 
 // inUTC reports whether the times of a statement are in UTC, in years from 1 to 9999.
-func inUTC(statement reflect.Value) bool {
-	for i := range statement.NumField() {
-		if t, ok := statement.Field(i).Interface().(time.Time); ok && (t.Location() != time.UTC || t.Year() < 1) {
+func inUTC(stated reflect.Value) bool {
+	for i := range stated.NumField() {
+		if t, ok := stated.Field(i).Interface().(time.Time); ok && (t.Location() != time.UTC || t.Year() < 1) {
 			return false
 		}
 	}

@@ -1,4 +1,4 @@
-package proof
+package hostkey
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/flock"
 	"github.com/custody-project/custody/internal/regular"
@@ -33,39 +34,39 @@ const (
 // The old private key is gone then; processes that have loaded it go on signing with it until
 // they end. Rotate returns the signed statement, which belongs into the host's log. If it is
 // cut off at any moment, the host has a key that works, and calling it again goes on from there.
-func Rotate(dir string) (statement []byte, err error) {
-	return LockedKey{dir, inClear{}}.Rotate(context.Background())
+func Rotate(dir string) (stated []byte, err error) {
+	return Locked{dir, inClear{}}.Rotate(context.Background())
 }
 
-// Rotate implements KeySource, as the function Rotate does for a key in the clear.
-func (f LockedKey) Rotate(ctx context.Context) (statement []byte, err error) {
+// Rotate implements Source, as the function Rotate does for a key in the clear.
+func (f Locked) Rotate(ctx context.Context) (stated []byte, err error) {
 	own := func() (Key, error) { return f.Key(ctx) }
-	statement, err = f.rotate(ctx, own, time.Now, func(string) error { return nil })
+	stated, err = f.rotate(ctx, own, time.Now, func(string) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("rotate the host's key: %w", err)
 	}
-	return statement, nil
+	return stated, nil
 }
 
-// TakeOver implements KeySource.
-func (f LockedKey) TakeOver(ctx context.Context, old Key) (statement []byte, err error) {
+// TakeOver implements Source.
+func (f Locked) TakeOver(ctx context.Context, old Key) (stated []byte, err error) {
 	given := func() (Key, error) { return old, nil }
-	statement, err = f.rotate(ctx, given, time.Now, func(string) error { return nil })
+	stated, err = f.rotate(ctx, given, time.Now, func(string) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("take over the host's key: %w", err)
 	}
-	return statement, nil
+	return stated, nil
 }
 
 // rotate asks step before each of its steps whether to go on.
-func (f LockedKey) rotate(ctx context.Context, retiring func() (Key, error), now func() time.Time, step func(name string) error) ([]byte, error) {
+func (f Locked) rotate(ctx context.Context, retiring func() (Key, error), now func() time.Time, step func(name string) error) ([]byte, error) {
 	unlock, err := lockDir(ctx, f.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if statement, err := f.finish(); statement != nil || err != nil {
-		return statement, err
+	if stated, err := f.finish(); stated != nil || err != nil {
+		return stated, err
 	}
 	old, err := retiring()
 	if err != nil {
@@ -75,7 +76,7 @@ func (f LockedKey) rotate(ctx context.Context, retiring func() (Key, error), now
 }
 
 // replace gives the host a key that follows old, or goes on with that. The caller holds the lock of the directory.
-func (f LockedKey) replace(old Key, now func() time.Time, step func(name string) error) ([]byte, error) {
+func (f Locked) replace(old Key, now func() time.Time, step func(name string) error) ([]byte, error) {
 	if err := step("next"); err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (f LockedKey) replace(old Key, now func() time.Time, step func(name string)
 	if err := step("statement"); err != nil {
 		return nil, err
 	}
-	statement, err := succeed(f.Dir, old, next.Public, now())
+	stated, err := succeed(f.Dir, old, next.Public, now())
 	if err != nil {
 		return nil, err
 	}
@@ -105,17 +106,17 @@ func (f LockedKey) replace(old Key, now func() time.Time, step func(name string)
 	if err := step("publish"); err != nil {
 		return nil, err
 	}
-	return statement, PublishKey(f.Dir, next.Public)
+	return stated, Publish(f.Dir, next.Public)
 }
 
-// Finish implements KeySource: it goes on from the statement.
-func (f LockedKey) Finish(ctx context.Context) error {
+// Finish implements Source: it goes on from the statement.
+func (f Locked) Finish(ctx context.Context) error {
 	unlock, err := lockDir(ctx, f.Dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if statement, err := f.finish(); statement != nil || err != nil {
+	if stated, err := f.finish(); stated != nil || err != nil {
 		return err
 	}
 	old, err := f.load(KeyFile)
@@ -149,7 +150,7 @@ func PublishNext(ctx context.Context, dir string) error {
 	}
 	public, err := regular.ReadFile(filepath.Join(dir, PublicFile))
 	if last := all[len(all)-1]; err == nil && string(public) == last.Old+"\n" {
-		err = PublishKey(dir, last.New)
+		err = Publish(dir, last.New)
 	}
 	return err
 }
@@ -157,16 +158,16 @@ func PublishNext(ctx context.Context, dir string) error {
 // IsRetired reports whether a rotation in dir retires the key.
 func IsRetired(dir, public string) (bool, error) {
 	all, err := Retired(dir)
-	return slices.ContainsFunc(all, func(r Rotation) bool { return r.Old == public }), err
+	return slices.ContainsFunc(all, func(r statement.Rotation) bool { return r.Old == public }), err
 }
 
 // finish does the last step of a rotation that was cut off before it.
-func (f LockedKey) finish() ([]byte, error) {
+func (f Locked) finish() ([]byte, error) {
 	all, err := ReadRotations(f.Dir)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	last, err := readRotation(all[len(all)-1])
+	last, err := statement.ReadRotation(all[len(all)-1])
 	if err != nil {
 		return nil, err
 	}
@@ -178,16 +179,16 @@ func (f LockedKey) finish() ([]byte, error) {
 	if err != nil || last.New != k.Public { // it is still the old one, which another lock may open
 		return nil, nil
 	}
-	return all[len(all)-1], PublishKey(f.Dir, k.Public)
+	return all[len(all)-1], Publish(f.Dir, k.Public)
 }
 
-// DropKey removes the private key of a source that keeps it in a file, once statements in its directory retire the key.
+// Drop removes the private key of a source that keeps it in a file, once statements in its directory retire the key.
 // A source that keeps it elsewhere has nothing to remove. Copies can remain in the disk's free blocks and in back-ups.
-func DropKey(source KeySource) error {
-	if dir, ok := source.(FileKey); ok {
-		source = LockedKey{string(dir), inClear{}}
+func Drop(source Source) error {
+	if dir, ok := source.(File); ok {
+		source = Locked{string(dir), inClear{}}
 	}
-	f, ok := source.(LockedKey)
+	f, ok := source.(Locked)
 	if !ok {
 		return nil
 	}
@@ -215,9 +216,9 @@ func DropKey(source KeySource) error {
 }
 
 // Succeed states durably that the key old is followed by the key whose verifier is next, and
-// keeps old's public half. It is what a KeySource that is not a file does before it signs with
+// keeps old's public half. It is what a Source that is not a file does before it signs with
 // the new key. If that was stated before, it returns the statement of then.
-func Succeed(ctx context.Context, dir string, old Key, next string) (statement []byte, err error) {
+func Succeed(ctx context.Context, dir string, old Key, next string) (stated []byte, err error) {
 	unlock, err := lockDir(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -232,18 +233,18 @@ func succeed(dir string, old Key, next string, at time.Time) ([]byte, error) {
 		return nil, err
 	}
 	for i, signed := range all {
-		r, err := readRotation(signed)
+		r, err := statement.ReadRotation(signed)
 		switch {
 		case err != nil:
 			return nil, err
 		case r.Old == old.Public && r.New != next:
 			return nil, fmt.Errorf("%s says that the next key is %.60s..., and that one is not here: put it back as %s, or, if the statement never left this machine, remove it",
-				wal.FileName(uint64(i+1), RotationSuffix), r.New, nextFile)
+				wal.FileName(uint64(i+1), statement.RotationSuffix), r.New, nextFile)
 		case r.Old == old.Public:
 			return signed, keepOld(dir, old)
 		}
 	}
-	r, err := NewRotation(old.Public, next, at)
+	r, err := statement.NewRotation(old.Public, next, at)
 	if err != nil {
 		return nil, err
 	}
@@ -254,8 +255,8 @@ func succeed(dir string, old Key, next string, at time.Time) ([]byte, error) {
 	if err := makeDir(dir, rotationsDir); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, rotationsDir, wal.FileName(uint64(len(all)+1), RotationSuffix))
-	if err := replaceFile(path, 0o644, string(signed)); err != nil {
+	path := filepath.Join(dir, rotationsDir, wal.FileName(uint64(len(all)+1), statement.RotationSuffix))
+	if err := durable.ReplaceShared(path, signed, 0o644); err != nil {
 		return nil, err
 	}
 	return signed, keepOld(dir, old)
@@ -266,7 +267,7 @@ func keepOld(dir string, old Key) error {
 		return err
 	}
 	name := fmt.Sprintf("%s+%08x.pub", old.Name(), old.KeyHash())
-	return replaceFile(filepath.Join(dir, oldDir, name), 0o644, old.Public+"\n")
+	return durable.ReplaceShared(filepath.Join(dir, oldDir, name), []byte(old.Public+"\n"), 0o644)
 }
 
 func makeDir(dir, name string) error {
@@ -297,7 +298,7 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 func ReadRotations(dir string) ([][]byte, error) {
 	var all [][]byte
 	for n := uint64(1); ; n++ {
-		signed, err := regular.ReadFile(filepath.Join(dir, rotationsDir, wal.FileName(n, RotationSuffix)))
+		signed, err := regular.ReadFile(filepath.Join(dir, rotationsDir, wal.FileName(n, statement.RotationSuffix)))
 		if errors.Is(err, fs.ErrNotExist) {
 			return all, nil
 		}
@@ -310,32 +311,24 @@ func ReadRotations(dir string) ([][]byte, error) {
 
 // Retired returns what the rotations in dir say, in order: which keys were retired, when, and
 // what came after them. Nothing is verified.
-func Retired(dir string) ([]Rotation, error) {
+func Retired(dir string) ([]statement.Rotation, error) {
 	signed, err := ReadRotations(dir)
 	if err != nil {
 		return nil, err
 	}
-	var all []Rotation
+	var all []statement.Rotation
 	for i, s := range signed {
-		r, err := readRotation(s)
+		r, err := statement.ReadRotation(s)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", wal.FileName(uint64(i+1), RotationSuffix), err)
+			return nil, fmt.Errorf("%s: %w", wal.FileName(uint64(i+1), statement.RotationSuffix), err)
 		}
 		all = append(all, r)
 	}
 	return all, nil
 }
 
-func readRotation(signed []byte) (Rotation, error) {
-	n, err := unverified(signed)
-	if err != nil {
-		return Rotation{}, fmt.Errorf("read rotation: %w", err)
-	}
-	return ParseRotation(n.Text)
-}
-
 // leads reports whether rotations lead from one key to another.
-func leads(all []Rotation, from, to string) bool {
+func leads(all []statement.Rotation, from, to string) bool {
 	for range all {
 		for _, r := range all {
 			if r.Old == from {

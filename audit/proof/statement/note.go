@@ -1,4 +1,4 @@
-package proof
+package statement
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ var (
 
 // openNote is note.Open for notes in the one form that docs/verify.md gives: C2SP signed-note,
 // with names in printable ASCII, base64 in its one form, and no key twice.
-func openNote(signed []byte, known note.Verifiers) (*note.Note, error) {
+func OpenNote(signed []byte, known note.Verifiers) (*note.Note, error) {
 	if err := checkNote(signed); err != nil {
 		return nil, err
 	}
@@ -98,3 +98,28 @@ func checkKey(text string) error {
 	}
 	return nil
 }
+
+// unverified reads a note without checking its signatures.
+func Unverified(signed []byte) (*note.Note, error) {
+	n, err := OpenNote(signed, note.VerifierList())
+	var open *note.UnverifiedNoteError
+	if errors.As(err, &open) {
+		return open.Note, nil
+	}
+	return n, err
+}
+
+// canonical writes a note with exactly one signature, the only form that
+// package proof makes: anything more would change the digest that the next
+// manifest names without changing what is signed.
+func Canonical(n *note.Note) (string, bool) {
+	sigs := append(n.Sigs, n.UnverifiedSigs...)
+	if len(sigs) != 1 {
+		return "", false
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n— %s %s\n", n.Text, sigs[0].Name, sigs[0].Base64)
+	return b.String(), true
+}
+
+const MaxSeq = 1<<63 - 1 // what comes after any seq is a number, too

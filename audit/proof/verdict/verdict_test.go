@@ -1,4 +1,4 @@
-package proof_test
+package verdict_test
 
 import (
 	"go/ast"
@@ -8,13 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/verdict"
 )
 
 // TestFindings wants each finding listed once, with a name and a number of its own.
 func TestFindings(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "verdict.go", nil, 0)
-	check(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	made := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		if c, ok := n.(*ast.CompositeLit); ok {
@@ -25,7 +27,7 @@ func TestFindings(t *testing.T) {
 		return true
 	})
 	names, texts, last := map[string]bool{}, map[string]bool{}, 9
-	for _, f := range proof.Findings() {
+	for _, f := range verdict.Findings() {
 		if names[f.Name()] || texts[f.Error()] || f.Status() <= last || f.Status() > 99 {
 			t.Errorf("%s, %d: out of order or there twice", f.Name(), f.Status())
 		}
@@ -37,7 +39,7 @@ func TestFindings(t *testing.T) {
 	if made != len(names) {
 		t.Errorf("%d findings, %d of them are listed", made, len(names))
 	}
-	v := proof.Verdict{Outcome: proof.ErrDoesNotHold, Finding: proof.ErrAltered}
+	v := verdict.Verdict{Outcome: verdict.ErrDoesNotHold, Finding: verdict.ErrAltered}
 	if v.Name() != "record-altered" || v.Status() != 10 {
 		t.Errorf("%s, %d", v.Name(), v.Status())
 	}

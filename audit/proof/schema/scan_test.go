@@ -1,4 +1,4 @@
-package proof
+package schema
 
 import (
 	"bytes"
@@ -147,18 +147,18 @@ func fullRecords(t testing.TB) (all [][]byte) {
 }
 
 func TestScanEveryKind(t *testing.T) {
-	s := newScanner(newSchema())
+	s := NewScanner(New())
 	for i, b := range fullRecords(t) {
-		h, err := s.scan(b)
-		if err != nil || h.kind != audit.Kinds()[i] || !h.known || h.observer != audit.Guest || h.time.Nanosecond() != 123456789 {
+		h, err := s.Scan(b)
+		if err != nil || h.Kind != audit.Kinds()[i] || !h.Known || h.Observer != audit.Guest || h.Time.Nanosecond() != 123456789 {
 			t.Errorf("%s: %+v, %v", b, h, err)
 		}
 		if err := oracle(b); err != nil {
 			t.Errorf("oracle: %s: %v", b, err)
 		}
 	}
-	if len(s.unknown) > 0 {
-		t.Errorf("unknown: %v", s.unknown)
+	if len(s.Unknown) > 0 {
+		t.Errorf("unknown: %v", s.Unknown)
 	}
 	payloads := 0
 	for name, ft := range typesOf(reflect.TypeFor[audit.Event]()) {
@@ -211,24 +211,24 @@ var badRecords = []string{
 var newerRecords = []string{whole(`{"op":"x","novel":[1,2.5e-3,{"y":[]}]}`), whole(`{"op":"x"},"novel":{}`), whole(`{"novel":`)}
 
 func TestScanAgainstOracle(t *testing.T) {
-	s := newScanner(newSchema())
+	s := NewScanner(New())
 	for _, r := range badRecords {
-		if h, err := s.scan([]byte(r)); err == nil || oracle([]byte(r)) == nil {
+		if h, err := s.Scan([]byte(r)); err == nil || oracle([]byte(r)) == nil {
 			t.Errorf("%s is taken: %+v, scanner %v, oracle %v", r, h, err, oracle([]byte(r)))
 		}
 	}
 	for _, r := range goodRecords {
-		if h, err := s.scan([]byte(r)); err != nil || h.stranger != "" || oracle([]byte(r)) != nil {
+		if h, err := s.Scan([]byte(r)); err != nil || h.Stranger != "" || oracle([]byte(r)) != nil {
 			t.Errorf("%s is refused: %+v, scanner %v, oracle %v", r, h, err, oracle([]byte(r)))
 		}
 	}
 	for _, r := range newerRecords {
-		if h, err := s.scan([]byte(r)); err != nil || h.stranger != "novel" || oracle([]byte(r)) == nil {
+		if h, err := s.Scan([]byte(r)); err != nil || h.Stranger != "novel" || oracle([]byte(r)) == nil {
 			t.Errorf("%s: %+v, scanner %v, oracle %v", r, h, err, oracle([]byte(r)))
 		}
 	}
-	if _, ok := s.unknown["novel"]; !ok {
-		t.Errorf("unknown fields: %v", s.unknown)
+	if _, ok := s.Unknown["novel"]; !ok {
+		t.Errorf("unknown fields: %v", s.Unknown)
 	}
 }
 
@@ -240,10 +240,10 @@ func FuzzScan(f *testing.F) {
 	for _, r := range slices.Concat(badRecords, goodRecords, newerRecords) {
 		f.Add([]byte(r))
 	}
-	s := newScanner(newSchema())
+	s := NewScanner(New())
 	f.Fuzz(func(t *testing.T, record []byte) {
-		h, err := s.scan(record)
-		if want := oracle(record); (err == nil && h.stranger == "") != (want == nil) {
+		h, err := s.Scan(record)
+		if want := oracle(record); (err == nil && h.Stranger == "") != (want == nil) {
 			t.Errorf("scanner: %+v, %v, oracle: %v", h, err, want)
 		}
 	})
@@ -256,12 +256,12 @@ func BenchmarkScan(b *testing.B) {
 		size += len(r)
 	}
 	b.Run("scan", func(b *testing.B) {
-		s := newScanner(newSchema())
+		s := NewScanner(New())
 		b.SetBytes(int64(size))
 		b.ReportAllocs()
 		for b.Loop() {
 			for _, r := range all {
-				if _, err := s.scan(r); err != nil {
+				if _, err := s.Scan(r); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,4 +1,6 @@
-package proof
+// Package schema reads records as a verifier has to: it accepts only the bytes that encoding/json writes of an
+// audit.Record, names unknown fields and kinds, and needs no memory for each record.
+package schema
 
 import (
 	"fmt"
@@ -110,7 +112,7 @@ func omitted(sh *shape, options string) []string {
 }
 
 // schema is the form of a record. It is not changed once it is made.
-type schema struct {
+type Schema struct {
 	record *shape
 	kinds  []kindForm
 
@@ -124,8 +126,8 @@ type kindForm struct {
 	payload int
 }
 
-func newSchema() *schema {
-	s := &schema{record: shapeOf(reflect.TypeFor[audit.Record]())}
+func New() *Schema {
+	s := &Schema{record: shapeOf(reflect.TypeFor[audit.Record]())}
 	at := func(name string) int {
 		return slices.IndexFunc(s.record.fields, func(f field) bool { return f.name == name })
 	}
@@ -138,7 +140,7 @@ func newSchema() *schema {
 	return s
 }
 
-func (s *schema) kindForm(kind []byte) (kindForm, bool) {
+func (s *Schema) kindForm(kind []byte) (kindForm, bool) {
 	for _, k := range s.kinds {
 		if string(kind) == string(k.kind) {
 			return k, true
@@ -159,7 +161,7 @@ func (s *schema) kindForm(kind []byte) (kindForm, bool) {
 //
 // docs/verify.md describes how values are written.
 func RecordSchema() []byte {
-	return appendShape(nil, newSchema().record)
+	return appendShape(nil, New().record)
 }
 
 func appendShape(b []byte, sh *shape) []byte {

@@ -1,4 +1,4 @@
-package proof_test
+package hostkey
 
 import (
 	"errors"
@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/custody-project/custody/audit/proof"
 )
 
 // TestKeyRace has many concurrent first users, who all must get the same key.
@@ -18,7 +16,7 @@ func TestKeyRace(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range public {
 		wg.Go(func() {
-			k, err := proof.LoadOrCreateKey(dir)
+			k, err := LoadOrCreate(dir)
 			if err != nil {
 				t.Error(err)
 				return
@@ -32,34 +30,34 @@ func TestKeyRace(t *testing.T) {
 			t.Fatalf("keys %q and %q", p, public[0])
 		}
 	}
-	for name, mode := range map[string]os.FileMode{proof.KeyFile: 0o600, proof.PublicFile: 0o644} {
+	for name, mode := range map[string]os.FileMode{KeyFile: 0o600, PublicFile: 0o644} {
 		info, err := os.Stat(filepath.Join(dir, name))
-		check(t, err)
+		ok(t, err)
 		if info.Mode() != mode {
 			t.Errorf("%s has mode %v, want %v", name, info.Mode(), mode)
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	check(t, err)
+	ok(t, err)
 	if len(entries) != 2 {
 		t.Errorf("left behind: %v", entries)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, proof.PublicFile))
-	check(t, err)
+	text, err := os.ReadFile(filepath.Join(dir, PublicFile))
+	ok(t, err)
 	if strings.TrimSpace(string(text)) != public[0] {
-		t.Errorf("%s holds %q, want %q", proof.PublicFile, text, public[0])
+		t.Errorf("%s holds %q, want %q", PublicFile, text, public[0])
 	}
 }
 
 // TestKeyForms makes many keys, since some hold a '+' in their base64.
 func TestKeyForms(t *testing.T) {
 	for range 60 {
-		k, err := proof.LoadOrCreateKey(t.TempDir())
-		check(t, err)
+		k, err := LoadOrCreate(t.TempDir())
+		ok(t, err)
 		v, err := k.Verifier()
-		check(t, err)
+		ok(t, err)
 		sig, err := k.Sign([]byte("text"))
-		check(t, err)
+		ok(t, err)
 		if !v.Verify([]byte("text"), sig) {
 			t.Fatal("the public key does not verify the key's signature")
 		}
@@ -68,33 +66,35 @@ func TestKeyForms(t *testing.T) {
 
 func TestKeyRefused(t *testing.T) {
 	dir := t.TempDir()
-	k, err := proof.LoadOrCreateKey(dir)
-	check(t, err)
-	path := filepath.Join(dir, proof.KeyFile)
+	k, err := LoadOrCreate(dir)
+	ok(t, err)
+	path := filepath.Join(dir, KeyFile)
 	secret, err := os.ReadFile(path)
-	check(t, err)
+	ok(t, err)
 
-	check(t, os.Chmod(path, 0o640))
-	var mode *proof.KeyModeError
-	if _, err = proof.LoadOrCreateKey(dir); !errors.As(err, &mode) || !strings.Contains(mode.Hint(), "chmod 600") {
+	ok(t, os.Chmod(path, 0o640))
+	var mode *ModeError
+	if _, err = LoadOrCreate(dir); !errors.As(err, &mode) || !strings.Contains(mode.Hint(), "chmod 600") {
 		t.Errorf("mode 0640: %v", err)
 	}
-	check(t, os.Chmod(path, 0o600))
+	ok(t, os.Chmod(path, 0o600))
 	for _, bad := range []string{"x", "PRIVATE+KEY+x+00000000+AAAA", strings.TrimSpace(string(secret))[:60]} {
-		check(t, os.WriteFile(path, []byte(bad), 0o600))
-		_, err = proof.LoadOrCreateKey(dir)
+		ok(t, os.WriteFile(path, []byte(bad), 0o600))
+		_, err = LoadOrCreate(dir)
 		if err == nil || strings.Contains(err.Error(), "PRIVATE") {
 			t.Errorf("key %q: %v", bad, err)
 		}
 	}
-	check(t, os.WriteFile(path, secret, 0o600))
-	edit(t, filepath.Join(dir, proof.PublicFile), func(b []byte) []byte { return append([]byte("x"), b...) })
-	if _, err = proof.LoadOrCreateKey(dir); err == nil {
+	ok(t, os.WriteFile(path, secret, 0o600))
+	public, err := os.ReadFile(filepath.Join(dir, PublicFile))
+	ok(t, err)
+	ok(t, os.WriteFile(filepath.Join(dir, PublicFile), append([]byte("x"), public...), 0o600))
+	if _, err = LoadOrCreate(dir); err == nil {
 		t.Error("a public key that does not belong to it is accepted")
 	}
-	check(t, os.Remove(filepath.Join(dir, proof.PublicFile)))
-	again, err := proof.LoadOrCreateKey(dir)
-	check(t, err)
+	ok(t, os.Remove(filepath.Join(dir, PublicFile)))
+	again, err := LoadOrCreate(dir)
+	ok(t, err)
 	if again.Public != k.Public {
 		t.Errorf("the key changed")
 	}

@@ -1,4 +1,4 @@
-package proof
+package statement
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
 const (
@@ -21,16 +23,16 @@ const (
 //	custody deletion v1
 //	{"v":1,"run":"r-...","began":"...","ended":"...","records":412,"segments":3,"manifest":"...","rule":"delete_after: 2160h0m0s","time":"..."}
 type Deletion struct {
-	V        int       `json:"v"`
-	Run      string    `json:"run"`
-	Tenant   string    `json:"tenant,omitempty"` // empty where there are no tenants
-	Began    time.Time `json:"began"`            // host time, UTC, as are all
-	Ended    time.Time `json:"ended"`            // when the closing manifest was sealed
-	Records  uint64    `json:"records"`
-	Segments uint64    `json:"segments"`
-	Manifest Hash      `json:"manifest"` // SHA-256 of the closing manifest, as the host's log has it
-	Rule     string    `json:"rule"`     // why the run was deleted
-	Time     time.Time `json:"time"`     // when
+	V        int         `json:"v"`
+	Run      string      `json:"run"`
+	Tenant   string      `json:"tenant,omitempty"` // empty where there are no tenants
+	Began    time.Time   `json:"began"`            // host time, UTC, as are all
+	Ended    time.Time   `json:"ended"`            // when the closing manifest was sealed
+	Records  uint64      `json:"records"`
+	Segments uint64      `json:"segments"`
+	Manifest merkle.Hash `json:"manifest"` // SHA-256 of the closing manifest, as the host's log has it
+	Rule     string      `json:"rule"`     // why the run was deleted
+	Time     time.Time   `json:"time"`     // when
 }
 
 // Sign returns the statement as a signed note.
@@ -51,7 +53,7 @@ func ParseDeletion(text string) (Deletion, error) {
 		return Deletion{}, fmt.Errorf("deletion version %d, want %d: a newer custody can read it", d.V, deletionVersion)
 	case !runNames.MatchString(d.Run):
 		return Deletion{}, fmt.Errorf("deletion of a run that is named %.140q", d.Run)
-	case d.Segments == 0 || d.Segments > maxSeq || d.Records > maxSeq:
+	case d.Segments == 0 || d.Segments > MaxSeq || d.Records > MaxSeq:
 		return Deletion{}, errors.New("deletion with a count that no run has")
 	}
 	return d, nil

@@ -1,4 +1,4 @@
-package proof
+package statement
 
 import (
 	"fmt"
@@ -65,4 +65,12 @@ func ParseRotation(text string) (Rotation, error) {
 		return Rotation{}, fmt.Errorf("rotation version %d, want %d: a newer custody can read it", r.V, rotationVersion)
 	}
 	return r, r.check()
+}
+
+func ReadRotation(signed []byte) (Rotation, error) {
+	n, err := Unverified(signed)
+	if err != nil {
+		return Rotation{}, fmt.Errorf("read rotation: %w", err)
+	}
+	return ParseRotation(n.Text)
 }

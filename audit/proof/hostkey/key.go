@@ -1,4 +1,6 @@
-package proof
+// Package hostkey keeps a host's signing key in files, and replaces it: the old key signs a statement that names the new
+// one. Packages agekey, agentkey and transit are other sources of keys.
+package hostkey
 
 import (
 	"context"
@@ -30,19 +32,19 @@ const (
 	maxKeyFile = 64 << 10
 )
 
-// KeyModeError is a private key that others can read.
-type KeyModeError struct {
+// ModeError is a private key that others can read.
+type ModeError struct {
 	Path string
 	Mode fs.FileMode
 }
 
 // Error implements error.
-func (e *KeyModeError) Error() string {
+func (e *ModeError) Error() string {
 	return fmt.Sprintf("%s has mode %#o: others can read or change the host's signing key", e.Path, e.Mode.Perm())
 }
 
 // Hint returns what to do about it.
-func (e *KeyModeError) Hint() string {
+func (e *ModeError) Hint() string {
 	return fmt.Sprintf("chmod 600 %s; if others may have read it, move it away so that a new one is made", e.Path)
 }
 
@@ -55,18 +57,18 @@ type Key struct {
 // Verifier returns what verifies the key's signatures.
 func (k Key) Verifier() (note.Verifier, error) { return note.NewVerifier(k.Public) }
 
-// KeySource is where a host's signing key is: a file, or a service that signs and keeps the
-// key to itself. One that is not a file keeps the public half in the same places as FileKey.
-type KeySource interface {
+// Source is where a host's signing key is: a file, or a service that signs and keeps the
+// key to itself. One that is not a file keeps the public half in the same places as File.
+type Source interface {
 	// Key returns the key that signs now. It makes one only for a host that never had a key.
 	Key(ctx context.Context) (Key, error)
 	// Rotate gives the host a new key of the same name, and returns the statement that the
 	// old one signed. If it fails or its process dies, the host has a key that works, and
 	// calling Rotate again goes on with the rotation that was begun.
-	Rotate(ctx context.Context) (statement []byte, err error)
+	Rotate(ctx context.Context) (stated []byte, err error)
 	// TakeOver is Rotate for an old key that another source holds: the new key is here. What
-	// the other source keeps of the old private key stays there; see DropKey.
-	TakeOver(ctx context.Context, old Key) (statement []byte, err error)
+	// the other source keeps of the old private key stays there; see Drop.
+	TakeOver(ctx context.Context, old Key) (stated []byte, err error)
 	// Finish completes a rotation that was stated and cut off before the new key signed. Without one it does nothing.
 	Finish(ctx context.Context) error
 }
@@ -81,28 +83,28 @@ type Lock interface {
 	Open(sealed []byte) ([]byte, error)
 }
 
-// FileKey is the key in a directory, usually CUSTODY_HOME/keys, in the clear.
-type FileKey string
+// File is the key in a directory, usually CUSTODY_HOME/keys, in the clear.
+type File string
 
-// Key implements KeySource.
-func (dir FileKey) Key(context.Context) (Key, error) { return LoadOrCreateKey(string(dir)) }
+// Key implements Source.
+func (dir File) Key(context.Context) (Key, error) { return LoadOrCreate(string(dir)) }
 
-// Rotate implements KeySource.
-func (dir FileKey) Rotate(context.Context) ([]byte, error) { return Rotate(string(dir)) }
+// Rotate implements Source.
+func (dir File) Rotate(context.Context) ([]byte, error) { return Rotate(string(dir)) }
 
-// TakeOver implements KeySource.
-func (dir FileKey) TakeOver(ctx context.Context, old Key) ([]byte, error) {
-	return LockedKey{string(dir), inClear{}}.TakeOver(ctx, old)
+// TakeOver implements Source.
+func (dir File) TakeOver(ctx context.Context, old Key) ([]byte, error) {
+	return Locked{string(dir), inClear{}}.TakeOver(ctx, old)
 }
 
-// Finish implements KeySource.
-func (dir FileKey) Finish(ctx context.Context) error {
-	return LockedKey{string(dir), inClear{}}.Finish(ctx)
+// Finish implements Source.
+func (dir File) Finish(ctx context.Context) error {
+	return Locked{string(dir), inClear{}}.Finish(ctx)
 }
 
-// LockedKey is a key in the directory Dir that Lock encrypts. The private key is in the clear
+// Locked is a key in the directory Dir that Lock encrypts. The private key is in the clear
 // in this process's memory only.
-type LockedKey struct {
+type Locked struct {
 	Dir  string
 	Lock Lock
 }
@@ -114,22 +116,22 @@ func (inClear) Suffix() string                     { return "" }
 func (inClear) Seal(key []byte) ([]byte, error)    { return key, nil }
 func (inClear) Open(sealed []byte) ([]byte, error) { return sealed, nil }
 
-// LoadOrCreateKey returns the key in dir, usually CUSTODY_HOME/keys, and makes dir and key on first use. Several
+// LoadOrCreate returns the key in dir, usually CUSTODY_HOME/keys, and makes dir and key on first use. Several
 // processes may do that concurrently: all get the same key.
-func LoadOrCreateKey(dir string) (Key, error) {
-	return LockedKey{dir, inClear{}}.Key(context.Background())
+func LoadOrCreate(dir string) (Key, error) {
+	return Locked{dir, inClear{}}.Key(context.Background())
 }
 
-func (f LockedKey) path(file string) string { return filepath.Join(f.Dir, file+f.Lock.Suffix()) }
+func (f Locked) path(file string) string { return filepath.Join(f.Dir, file+f.Lock.Suffix()) }
 
-// Key implements KeySource. Several processes may make the first key concurrently: all get the same.
-func (f LockedKey) Key(context.Context) (Key, error) {
+// Key implements Source. Several processes may make the first key concurrently: all get the same.
+func (f Locked) Key(context.Context) (Key, error) {
 	for try := 0; ; try++ {
 		k, err := f.first()
 		if err != nil {
 			return Key{}, err
 		}
-		err = PublishKey(f.Dir, k.Public)
+		err = Publish(f.Dir, k.Public)
 		if errors.Is(err, errStale) && try < 5 { // it was rotated since it was read
 			continue
 		}
@@ -141,7 +143,7 @@ func (f LockedKey) Key(context.Context) (Key, error) {
 }
 
 // first returns the key, and makes it if the host never had one.
-func (f LockedKey) first() (Key, error) {
+func (f Locked) first() (Key, error) {
 	k, err := f.load(KeyFile)
 	if !errors.Is(err, errAbsent) {
 		return k, err
@@ -153,7 +155,7 @@ func (f LockedKey) first() (Key, error) {
 		}
 		return k, err
 	}
-	if err := f.create(KeyFile, KeyName()); err != nil {
+	if err := f.create(KeyFile, DefaultName()); err != nil {
 		return Key{}, fmt.Errorf("create host key: %w", err)
 	}
 	return f.load(KeyFile)
@@ -179,13 +181,13 @@ var errAbsent = errors.New("no private key")
 // errStale means that a key has been rotated.
 var errStale = errors.New("the host's key was retired, and its successor is published")
 
-// PublishKey keeps the public half of the host's key in dir, where others look for it. It
+// Publish keeps the public half of the host's key in dir, where others look for it. It
 // refuses to replace that of another key, unless statements in dir lead from that one to this.
-func PublishKey(dir, vkey string) error {
+func Publish(dir, vkey string) error {
 	path := filepath.Join(dir, PublicFile)
 	have, err := regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return replaceFile(path, 0o644, vkey+"\n")
+		return durable.ReplaceShared(path, []byte(vkey+"\n"), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("publish host key: %w", err)
@@ -200,7 +202,7 @@ func PublishKey(dir, vkey string) error {
 	}
 	switch {
 	case leads(retired, was, vkey): // a rotation was cut off before its last step
-		return replaceFile(path, 0o644, vkey+"\n")
+		return durable.ReplaceShared(path, []byte(vkey+"\n"), 0o644)
 	case leads(retired, vkey, was):
 		return fmt.Errorf("%s: %w: put the newest %s in place", dir, errStale, KeyFile)
 	}
@@ -208,7 +210,7 @@ func PublishKey(dir, vkey string) error {
 }
 
 // load reads one of the private keys and decrypts it.
-func (f LockedKey) load(file string) (Key, error) {
+func (f Locked) load(file string) (Key, error) {
 	path := f.path(file)
 	sealed, err := readPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -237,7 +239,7 @@ func readPrivate(path string) ([]byte, error) {
 		return nil, fmt.Errorf("load host key: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, &KeyModeError{Path: path, Mode: info.Mode()}
+		return nil, &ModeError{Path: path, Mode: info.Mode()}
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if err == nil && len(text) > maxKeyFile {
@@ -267,7 +269,7 @@ func parseKey(path, text string) (Key, error) {
 
 // create makes a key unless another process was faster. The file appears
 // whole or not at all: it is linked into place.
-func (f LockedKey) create(file, name string) error {
+func (f Locked) create(file, name string) error {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return err
 	}
@@ -279,7 +281,7 @@ func (f LockedKey) create(file, name string) error {
 	if err != nil {
 		return err
 	}
-	temp, err := writeTemp(f.Dir, file, 0o600, string(sealed))
+	temp, err := durable.Temp(f.Dir, file, sealed, 0o600)
 	if err != nil {
 		return err
 	}
@@ -291,8 +293,8 @@ func (f LockedKey) create(file, name string) error {
 	return durable.SyncDir(f.Dir)
 }
 
-// KeyName is the name that a host's first key gets: "custody-" and the host's name, in the characters a note allows.
-func KeyName() string {
+// DefaultName is the name that a host's first key gets: "custody-" and the host's name, in the characters a note allows.
+func DefaultName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "host"
@@ -303,38 +305,4 @@ func KeyName() string {
 		}
 		return r
 	}, host)
-}
-
-// replaceFile puts a whole file in place, durable when it returns.
-func replaceFile(path string, mode fs.FileMode, text string) error {
-	dir := filepath.Dir(path)
-	temp, err := writeTemp(dir, filepath.Base(path), mode, text)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(temp, path); err != nil {
-		os.Remove(temp)
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return durable.SyncDir(dir)
-}
-
-// writeTemp returns the path of a new durable file beside where it is to go.
-func writeTemp(dir, name string, mode fs.FileMode, text string) (string, error) {
-	f, err := os.CreateTemp(dir, "."+name+".*")
-	if err != nil {
-		return "", err
-	}
-	_, err = f.WriteString(text)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(f.Name())
-		return "", err
-	}
-	return f.Name(), nil
 }

@@ -1,4 +1,4 @@
-package proof
+package schema
 
 import (
 	"bytes"
@@ -12,23 +12,23 @@ import (
 )
 
 // syntaxError is about JSON itself; any other fault is about the form of a record.
-type syntaxError string
+type SyntaxError string
 
-func (e syntaxError) Error() string { return string(e) }
+func (e SyntaxError) Error() string { return string(e) }
 
-func (s *scanner) fail(err error) bool {
+func (s *Scanner) fail(err error) bool {
 	if s.fault == nil {
 		s.fault = err
 	}
 	return false
 }
 
-func (s *scanner) syntax(what string) bool {
-	return s.fail(syntaxError(fmt.Sprintf("%s at byte %d", what, s.at)))
+func (s *Scanner) syntax(what string) bool {
+	return s.fail(SyntaxError(fmt.Sprintf("%s at byte %d", what, s.at)))
 }
 
 // peek returns the byte that is next, 0 at the end; 0 is no part of any JSON.
-func (s *scanner) peek() byte {
+func (s *Scanner) peek() byte {
 	if s.at < len(s.b) {
 		return s.b[s.at]
 	}
@@ -36,7 +36,7 @@ func (s *scanner) peek() byte {
 }
 
 // word moves over w if it is next.
-func (s *scanner) word(w string) bool {
+func (s *Scanner) word(w string) bool {
 	if len(s.b)-s.at < len(w) || string(s.b[s.at:s.at+len(w)]) != w {
 		return false
 	}
@@ -45,7 +45,7 @@ func (s *scanner) word(w string) bool {
 }
 
 // value reads one value of the given shape.
-func (s *scanner) value(sh *shape) bool {
+func (s *Scanner) value(sh *shape) bool {
 	if sh.nullable && s.word("null") {
 		return true
 	}
@@ -66,7 +66,7 @@ func (s *scanner) value(sh *shape) bool {
 	return s.object(sh)
 }
 
-func (s *scanner) list(elem *shape) bool {
+func (s *Scanner) list(elem *shape) bool {
 	if !s.word("[") {
 		return s.syntax("no list")
 	}
@@ -85,7 +85,7 @@ func (s *scanner) list(elem *shape) bool {
 }
 
 // object reads an object with the fields of sh, in their order.
-func (s *scanner) object(sh *shape) bool {
+func (s *Scanner) object(sh *shape) bool {
 	if !s.word("{") {
 		return s.syntax("no object")
 	}
@@ -114,7 +114,7 @@ func (s *scanner) object(sh *shape) bool {
 }
 
 // name reads a field's name and the colon, and returns which field of sh it is. Fields come in their order.
-func (s *scanner) name(sh *shape, due int) (i int, ok bool) {
+func (s *Scanner) name(sh *shape, due int) (i int, ok bool) {
 	for i := due; i < len(sh.fields); i++ {
 		if s.word(sh.fields[i].quoted) {
 			return i, true
@@ -148,7 +148,7 @@ const (
 )
 
 // string reads a string, eight bytes at a time where nothing in them matters.
-func (s *scanner) string() bool {
+func (s *Scanner) string() bool {
 	if !s.word(`"`) {
 		return s.syntax("no string")
 	}
@@ -184,13 +184,13 @@ func (s *scanner) string() bool {
 func zero(w uint64) uint64 { return (w - ones) &^ w }
 
 // separator reports whether a line or paragraph separator, U+2028 or U+2029, is next.
-func (s *scanner) separator() bool {
+func (s *Scanner) separator() bool {
 	rest := s.b[s.at:]
 	return len(rest) >= 3 && rest[1] == 0x80 && rest[2]&^1 == 0xa8
 }
 
 // escape reads what encoding/json does not write as it is.
-func (s *scanner) escape() bool {
+func (s *Scanner) escape() bool {
 	rest := s.b[s.at+1:]
 	if len(rest) > 0 && bytes.IndexByte([]byte(`"\bfnrt`), rest[0]) >= 0 {
 		s.at += 2
@@ -219,7 +219,7 @@ func escaped(hex string) bool {
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // integer reads a whole number that fits its type.
-func (s *scanner) integer(sh *shape) bool {
+func (s *Scanner) integer(sh *shape) bool {
 	start := s.at
 	if sh.form == signedInt {
 		s.word("-")
@@ -255,7 +255,7 @@ func digitsOf(n []byte) (i int) {
 }
 
 // text reads a string, or what audit.Text makes of bytes that are not UTF-8.
-func (s *scanner) text() bool {
+func (s *Scanner) text() bool {
 	if s.peek() == '"' {
 		return s.string()
 	}
@@ -274,7 +274,7 @@ func (s *scanner) text() bool {
 }
 
 // instant reads a time in UTC, in the one form of RFC 3339 that package time gives it, in years from 1 to 9999.
-func (s *scanner) instant() bool {
+func (s *Scanner) instant() bool {
 	start := s.at
 	if !s.string() {
 		return false

@@ -1,11 +1,12 @@
-package proof
+package statement
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"iter"
 	"strings"
+
+	"github.com/custody-project/custody/audit/proof/merkle"
 )
 
 // leafType begins every entry of the host's log.
@@ -13,25 +14,25 @@ const leafType = "custody leaf v1\n"
 
 // ManifestLeaf returns the host log's entry for a signed manifest. It names the
 // run, so that a run that is missing as a whole can be named too.
-func ManifestLeaf(run string, segment uint64, manifest Hash) []byte {
+func ManifestLeaf(run string, segment uint64, manifest merkle.Hash) []byte {
 	return Leaf{OfManifest, run, segment, manifest}.entry()
 }
 
 // ErasureLeaf returns the host log's entry for a signed statement that a record was erased.
-func ErasureLeaf(run string, seq uint64, statement Hash) []byte {
-	return Leaf{OfErasure, run, seq, statement}.entry()
+func ErasureLeaf(run string, seq uint64, stated merkle.Hash) []byte {
+	return Leaf{OfErasure, run, seq, stated}.entry()
 }
 
 // DeletionLeaf returns the host log's entry for a signed statement that a whole run of so many segments was deleted.
-func DeletionLeaf(run string, segments uint64, statement Hash) []byte {
-	return Leaf{OfDeletion, run, segments, statement}.entry()
+func DeletionLeaf(run string, segments uint64, stated merkle.Hash) []byte {
+	return Leaf{OfDeletion, run, segments, stated}.entry()
 }
 
 // RotationLeaf returns the host log's entry for a signed statement that the host has a new key.
-func RotationLeaf(statement Hash) []byte { return Leaf{Of: OfRotation, Digest: statement}.entry() }
+func RotationLeaf(stated merkle.Hash) []byte { return Leaf{Of: OfRotation, Digest: stated}.entry() }
 
 // LogHash returns the leaf hash of an entry of the host's log (RFC 6962, section 2.1).
-func LogHash(entry []byte) Hash { return sha256.Sum256(append([]byte{0}, entry...)) }
+func LogHash(entry []byte) merkle.Hash { return sha256.Sum256(append([]byte{0}, entry...)) }
 
 // What an entry of the host's log is about.
 const (
@@ -44,9 +45,9 @@ const (
 // Leaf is what an entry of the host's log says.
 type Leaf struct {
 	Of     string
-	Run    string // not of a rotation
-	N      uint64 // number of the segment, seq of the record, or how many segments a deleted run had
-	Digest Hash   // SHA-256 of the signed note
+	Run    string      // not of a rotation
+	N      uint64      // number of the segment, seq of the record, or how many segments a deleted run had
+	Digest merkle.Hash // SHA-256 of the signed note
 }
 
 func (l Leaf) entry() []byte {
@@ -73,30 +74,4 @@ func ParseLeaf(entry []byte) (Leaf, error) {
 		return Leaf{}, fmt.Errorf("%.200q is not in canonical form", entry)
 	}
 	return l, nil
-}
-
-// maxAbsent bounds what Absent returns.
-const maxAbsent = 1000
-
-// Absent goes through the entries of the host's log and returns a verdict for each run of which a manifest is in the
-// log and not here, at most 1000. has reports whether that manifest, with exactly that digest, is here, or was removed
-// from here legitimately.
-func Absent(entries iter.Seq2[[]byte, error], has func(run string, segment uint64, manifest Hash) bool) ([]*Verdict, error) {
-	var all []*Verdict
-	reported := map[string]bool{}
-	for entry, err := range entries {
-		if err != nil {
-			return all, err
-		}
-		l, err := ParseLeaf(entry)
-		if err != nil || l.Of != OfManifest || reported[l.Run] || has(l.Run, l.N, l.Digest) { // a newer version may log more
-			continue
-		}
-		reported[l.Run] = true
-		all = append(all, broken(ErrRunMissing, 0, "", "run %s, segment %d, manifest %s", l.Run, l.N, l.Digest))
-		if len(all) == maxAbsent {
-			break
-		}
-	}
-	return all, nil
 }

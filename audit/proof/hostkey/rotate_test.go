@@ -1,4 +1,4 @@
-package proof
+package hostkey
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof/statement"
 )
 
 var errKilled = errors.New("killed")
@@ -21,7 +23,7 @@ func TestRotateCutOff(t *testing.T) {
 	for _, last := range []string{"next", "statement", "rename", "publish"} {
 		t.Run(last, func(t *testing.T) {
 			dir := t.TempDir()
-			first, err := LoadOrCreateKey(dir)
+			first, err := LoadOrCreate(dir)
 			ok(t, err)
 			_, err = rotateBy(dir, func(step string) error {
 				if step == last {
@@ -33,17 +35,17 @@ func TestRotateCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			if last != "publish" { // there, only Rotate itself has not seen the end of it
-				k, err := LoadOrCreateKey(dir)
+				k, err := LoadOrCreate(dir)
 				ok(t, err)
 				if k.Public != first.Public {
 					t.Errorf("the key changed before its time")
 				}
 			}
-			statement, err := Rotate(dir)
+			stated, err := Rotate(dir)
 			ok(t, err)
-			r, err := readRotation(statement)
+			r, err := statement.ReadRotation(stated)
 			ok(t, err)
-			k, err := LoadOrCreateKey(dir)
+			k, err := LoadOrCreate(dir)
 			ok(t, err)
 			if r.Old != first.Public || r.New != k.Public || k.Name() != first.Name() {
 				t.Errorf("%+v leads from %s to %s", r, first.Public, k.Public)
@@ -51,17 +53,17 @@ func TestRotateCutOff(t *testing.T) {
 			if all, err := ReadRotations(dir); err != nil || len(all) != 1 {
 				t.Errorf("%d rotations, %v", len(all), err)
 			}
-			rotated(t, dir, first, statement)
+			rotated(t, dir, first, stated)
 		})
 	}
 }
 
 // rotated checks what a rotation leaves behind.
-func rotated(t *testing.T, dir string, first Key, statement []byte) {
+func rotated(t *testing.T, dir string, first Key, stated []byte) {
 	t.Helper()
 	v, err := first.Verifier()
 	ok(t, err)
-	if _, err := note.Open(statement, note.VerifierList(v)); err != nil {
+	if _, err := note.Open(stated, note.VerifierList(v)); err != nil {
 		t.Errorf("the old key did not sign: %v", err)
 	}
 	public, err := os.ReadFile(filepath.Join(dir, oldDir, fmt.Sprintf("%s+%08x.pub", first.Name(), first.KeyHash())))
@@ -83,7 +85,7 @@ func rotated(t *testing.T, dir string, first Key, statement []byte) {
 // TestRotatePublished reads the key immediately after the last step but one, as any process would.
 func TestRotatePublished(t *testing.T) {
 	dir := t.TempDir()
-	first, err := LoadOrCreateKey(dir)
+	first, err := LoadOrCreate(dir)
 	ok(t, err)
 	_, err = rotateBy(dir, func(step string) error {
 		if step == "publish" {
@@ -94,7 +96,7 @@ func TestRotatePublished(t *testing.T) {
 	if !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
-	k, err := LoadOrCreateKey(dir)
+	k, err := LoadOrCreate(dir)
 	ok(t, err)
 	public, err := os.ReadFile(filepath.Join(dir, PublicFile))
 	ok(t, err)
@@ -102,12 +104,12 @@ func TestRotatePublished(t *testing.T) {
 		t.Errorf("key %s, published %s", k.Public, public)
 	}
 	// A process that read the old key file a moment ago must not take it, nor put its half back.
-	if err := PublishKey(dir, first.Public); !errors.Is(err, errStale) {
+	if err := Publish(dir, first.Public); !errors.Is(err, errStale) {
 		t.Errorf("the retired key is published: %v", err)
 	}
-	other, err := LoadOrCreateKey(t.TempDir())
+	other, err := LoadOrCreate(t.TempDir())
 	ok(t, err)
-	if err := PublishKey(dir, other.Public); err == nil || errors.Is(err, errStale) {
+	if err := Publish(dir, other.Public); err == nil || errors.Is(err, errStale) {
 		t.Errorf("a key from elsewhere is published: %v", err)
 	}
 	// An old key file that was put back signs nothing.
@@ -116,7 +118,7 @@ func TestRotatePublished(t *testing.T) {
 	ok(t, err)
 	skey := "PRIVATE+KEY" // the old private key is gone; a foreign one is no successor either
 	ok(t, os.WriteFile(filepath.Join(dir, KeyFile), []byte(skey), 0o600))
-	if _, err := LoadOrCreateKey(dir); err == nil {
+	if _, err := LoadOrCreate(dir); err == nil {
 		t.Error("a broken key file is taken")
 	}
 }
@@ -124,13 +126,13 @@ func TestRotatePublished(t *testing.T) {
 // TestRotateConcurrently has many processes rotate concurrently: the statements make one chain.
 func TestRotateConcurrently(t *testing.T) {
 	dir := t.TempDir()
-	first, err := LoadOrCreateKey(dir)
+	first, err := LoadOrCreate(dir)
 	ok(t, err)
 	const n = 8
 	done := make(chan error, 2*n)
 	for range n {
 		go func() { _, err := Rotate(dir); done <- err }()
-		go func() { _, err := LoadOrCreateKey(dir); done <- err }()
+		go func() { _, err := LoadOrCreate(dir); done <- err }()
 	}
 	for range 2 * n {
 		ok(t, <-done)
@@ -145,7 +147,7 @@ func TestRotateConcurrently(t *testing.T) {
 			t.Errorf("rotation %d does not follow", i)
 		}
 	}
-	k, err := LoadOrCreateKey(dir)
+	k, err := LoadOrCreate(dir)
 	ok(t, err)
 	if k.Public != all[n-1].New {
 		t.Error("the key is not the last one")
@@ -155,7 +157,7 @@ func TestRotateConcurrently(t *testing.T) {
 // A statement whose key is lost must not be followed by another from the same old key.
 func TestRotateLostKey(t *testing.T) {
 	dir := t.TempDir()
-	_, err := LoadOrCreateKey(dir)
+	_, err := LoadOrCreate(dir)
 	ok(t, err)
 	_, err = rotateBy(dir, func(step string) error {
 		if step == "rename" {
@@ -174,7 +176,7 @@ func TestRotateLostKey(t *testing.T) {
 
 // rotateBy rotates a key in the clear, and asks step before each step.
 func rotateBy(dir string, step func(string) error) ([]byte, error) {
-	f := LockedKey{dir, inClear{}}
+	f := Locked{dir, inClear{}}
 	return f.rotate(context.Background(), func() (Key, error) { return f.Key(context.Background()) }, time.Now, step)
 }
 

@@ -1,4 +1,4 @@
-package proof
+package schema
 
 import (
 	"fmt"
@@ -9,16 +9,16 @@ import (
 )
 
 // maxUnknown bounds how many names of unknown fields are kept.
-const maxUnknown = 16
+const MaxUnknown = 16
 
 // head is what Verify needs of a record.
-type head struct {
-	kind     audit.Kind
-	known    bool // the kind is one that this version knows
-	observer audit.Observer
-	time     time.Time
-	timed    bool   // the time was read
-	stranger string // the first field that is not known; what follows it was not read
+type Head struct {
+	Kind     audit.Kind
+	Known    bool // the kind is one that this version knows
+	Observer audit.Observer
+	Time     time.Time
+	Timed    bool   // the time was read
+	Stranger string // the first field that is not known; what follows it was not read
 }
 
 // scanner reads records against the schema, one after the other. It takes exactly the records that encoding/json makes
@@ -26,9 +26,9 @@ type head struct {
 // the tests compare it with encoding/json. Nothing else can be written in two ways: there is no white space, fields
 // come in their order, and strings and numbers have one form. It reads from the front; the first fault, or the first
 // field that is not known, ends it. It is not safe for concurrent use.
-type scanner struct {
-	schema  *schema
-	unknown map[string]struct{} // names of fields, of all records so far
+type Scanner struct {
+	schema  *Schema
+	Unknown map[string]struct{} // names of fields, of all records so far
 
 	b        []byte
 	at       int
@@ -42,47 +42,47 @@ type scanner struct {
 	timed          bool
 }
 
-func newScanner(c *schema) *scanner { return &scanner{schema: c, unknown: map[string]struct{}{}} }
+func NewScanner(c *Schema) *Scanner { return &Scanner{schema: c, Unknown: map[string]struct{}{}} }
 
 // scan checks a whole record. The error is a syntaxError if it is not even JSON as custody writes it.
-func (s *scanner) scan(record []byte) (head, error) {
-	*s = scanner{schema: s.schema, unknown: s.unknown, b: record}
+func (s *Scanner) Scan(record []byte) (Head, error) {
+	*s = Scanner{schema: s.schema, Unknown: s.Unknown, b: record}
 	if !utf8.Valid(record) {
-		return head{}, syntaxError("it is not in UTF-8")
+		return Head{}, SyntaxError("it is not in UTF-8")
 	}
 	ok := s.object(s.schema.record)
 	switch {
 	case s.fault != nil:
-		return head{}, s.fault
+		return Head{}, s.fault
 	case s.stranger != "":
-		if len(s.unknown) < maxUnknown {
-			s.unknown[s.stranger] = struct{}{}
+		if len(s.Unknown) < MaxUnknown {
+			s.Unknown[s.stranger] = struct{}{}
 		}
-		return head{time: s.time, timed: s.timed, stranger: s.stranger}, nil
+		return Head{Time: s.time, Timed: s.timed, Stranger: s.stranger}, nil
 	case !ok || s.at < len(s.b):
-		return head{}, syntaxError("something follows the object")
+		return Head{}, SyntaxError("something follows the object")
 	}
 	return s.judge()
 }
 
 // judge checks what a record's own fields have to do with each other.
-func (s *scanner) judge() (head, error) {
+func (s *Scanner) judge() (Head, error) {
 	c := s.schema
-	h := head{time: s.time, timed: true}
+	h := Head{Time: s.time, Timed: true}
 	switch string(s.observer) {
 	case string(audit.Host):
-		h.observer = audit.Host
+		h.Observer = audit.Host
 	case string(audit.Guest):
-		h.observer = audit.Guest
+		h.Observer = audit.Guest
 	default:
 		return h, fmt.Errorf("its observer is %.40q", s.observer)
 	}
 	k, ok := c.kindForm(s.kind)
 	if !ok {
-		h.kind = audit.Kind(s.kind)
+		h.Kind = audit.Kind(s.kind)
 		return h, nil
 	}
-	h.kind, h.known = k.kind, true
+	h.Kind, h.Known = k.kind, true
 	switch s.seen & c.payloads {
 	case 1 << k.payload:
 		return h, nil
@@ -93,7 +93,7 @@ func (s *scanner) judge() (head, error) {
 }
 
 // field reads the value of one of an object's fields.
-func (s *scanner) field(sh *shape, i int) bool {
+func (s *Scanner) field(sh *shape, i int) bool {
 	f, start := sh.fields[i], s.at
 	if !s.value(f.shape) {
 		return false

@@ -1,4 +1,4 @@
-package proof_test
+package merkle_test
 
 import (
 	"crypto/sha256"
@@ -7,8 +7,15 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/merkle"
 )
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // oracleRoot is MTH of RFC 6962 section 2.1, word for word.
 func oracleRoot(data [][]byte) [32]byte {
@@ -43,7 +50,7 @@ func oraclePath(m int, data [][]byte) [][32]byte {
 	return append(oraclePath(m-k, data[k:]), oracleRoot(data[:k]))
 }
 
-func randomRecords(n int) (data [][]byte, leaves []proof.Hash) {
+func randomRecords(n int) (data [][]byte, leaves []merkle.Hash) {
 	dice := rand.New(rand.NewPCG(uint64(n), 1))
 	for range n {
 		var salt [16]byte
@@ -55,7 +62,7 @@ func randomRecords(n int) (data [][]byte, leaves []proof.Hash) {
 			record[i] = byte(dice.Uint32())
 		}
 		data = append(data, append(salt[:], record...))
-		leaves = append(leaves, proof.LeafHash(salt, record))
+		leaves = append(leaves, merkle.LeafHash(salt, record))
 	}
 	return data, leaves
 }
@@ -63,12 +70,12 @@ func randomRecords(n int) (data [][]byte, leaves []proof.Hash) {
 func TestTree(t *testing.T) {
 	for n := range 70 {
 		data, leaves := randomRecords(n)
-		root := proof.Root(leaves)
+		root := merkle.Root(leaves)
 		if root != oracleRoot(data) {
 			t.Fatalf("%d leaves: root differs from the RFC's", n)
 		}
 		for i := range n {
-			path := proof.Inclusion(leaves, i)
+			path := merkle.Inclusion(leaves, i)
 			want := oraclePath(i, data)
 			if len(path) != len(want) {
 				t.Fatalf("%d of %d: path of %d, want %d", i, n, len(path), len(want))
@@ -85,10 +92,10 @@ func TestTree(t *testing.T) {
 
 // checkInclusion verifies a path, also with x/mod's independent code, and
 // wants every change of it refused.
-func checkInclusion(t *testing.T, leaves []proof.Hash, i int, path []proof.Hash, root proof.Hash) {
+func checkInclusion(t *testing.T, leaves []merkle.Hash, i int, path []merkle.Hash, root merkle.Hash) {
 	t.Helper()
 	at, n := uint64(i), uint64(len(leaves))
-	if !proof.VerifyInclusion(leaves[i], at, n, path, root) {
+	if !merkle.VerifyInclusion(leaves[i], at, n, path, root) {
 		t.Fatalf("%d of %d: not included", i, n)
 	}
 	var record tlog.RecordProof
@@ -101,24 +108,24 @@ func checkInclusion(t *testing.T, leaves []proof.Hash, i int, path []proof.Hash,
 	bad := leaves[i]
 	bad[7] ^= 1
 	switch {
-	case proof.VerifyInclusion(bad, at, n, path, root):
+	case merkle.VerifyInclusion(bad, at, n, path, root):
 		t.Fatal("another leaf is included")
-	case proof.VerifyInclusion(leaves[i], at, n, append(path, bad), root):
+	case merkle.VerifyInclusion(leaves[i], at, n, append(path, bad), root):
 		t.Fatal("a path too long is accepted")
-	case n > 1 && proof.VerifyInclusion(leaves[i], at, n, path[:len(path)-1], root):
+	case n > 1 && merkle.VerifyInclusion(leaves[i], at, n, path[:len(path)-1], root):
 		t.Fatal("a path too short is accepted")
-	case n > 1 && proof.VerifyInclusion(leaves[i], (at+1)%n, n, path, root):
+	case n > 1 && merkle.VerifyInclusion(leaves[i], (at+1)%n, n, path, root):
 		t.Fatal("another index is accepted")
-	case proof.VerifyInclusion(leaves[i], n, n, path, root):
+	case merkle.VerifyInclusion(leaves[i], n, n, path, root):
 		t.Fatal("an index outside is accepted")
 	}
 }
 
 func TestHashText(t *testing.T) {
-	h := proof.Root(nil)
+	h := merkle.Root(nil)
 	text, err := h.MarshalText()
 	check(t, err)
-	var back proof.Hash
+	var back merkle.Hash
 	check(t, back.UnmarshalText(text))
 	if back != h || string(text) != "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" {
 		t.Errorf("%s", text)
@@ -133,24 +140,26 @@ func TestHashText(t *testing.T) {
 // TestConsistencyAgainstTlog compares VerifyConsistency with golang.org/x/mod/sumdb/tlog, for right proofs and wrong
 // ones.
 func TestConsistencyAgainstTlog(t *testing.T) {
-	l := &treeLog{}
-	var roots []proof.Hash
+	var l storedHashes
+	var roots []merkle.Hash
 	for n := range 70 {
 		root, err := tlog.TreeHash(int64(n), l)
 		check(t, err)
-		roots = append(roots, proof.Hash(root))
-		l.add(t, []byte{byte(n)})
+		roots = append(roots, merkle.Hash(root))
+		more, err := tlog.StoredHashes(int64(n), []byte{byte(n)}, l)
+		check(t, err)
+		l = append(l, more...)
 	}
 	for n := 1; n < 70; n++ {
 		for m := 1; m <= n; m++ {
 			p, err := tlog.ProveTree(int64(n), int64(m), l)
 			check(t, err)
 			path := hashesOf(p)
-			if !proof.VerifyConsistency(uint64(m), uint64(n), path, roots[m], roots[n]) {
+			if !merkle.VerifyConsistency(uint64(m), uint64(n), path, roots[m], roots[n]) {
 				t.Fatalf("%d to %d does not hold", m, n)
 			}
 			wrong := wrongly(path, m, n)
-			if proof.VerifyConsistency(wrong.m, wrong.n, wrong.path, roots[m], roots[n]) != wrong.tlog(roots[m], roots[n]) {
+			if merkle.VerifyConsistency(wrong.m, wrong.n, wrong.path, roots[m], roots[n]) != wrong.tlog(roots[m], roots[n]) {
 				t.Fatalf("%d to %d: %+v: tlog says otherwise", m, n, wrong)
 			}
 		}
@@ -161,23 +170,40 @@ func TestConsistencyAgainstTlog(t *testing.T) {
 		p, err := tlog.ProveTree(int64(max(a, b)), int64(min(a, b)), l)
 		check(t, err)
 		claim := claim{uint64(m), uint64(n), hashesOf(p)}
-		if got := proof.VerifyConsistency(claim.m, claim.n, claim.path, roots[m], roots[n]); got != claim.tlog(roots[m], roots[n]) {
+		if got := merkle.VerifyConsistency(claim.m, claim.n, claim.path, roots[m], roots[n]); got != claim.tlog(roots[m], roots[n]) {
 			t.Fatalf("proof of %d to %d for %d to %d: %t", a, b, m, n, got)
 		}
 	}
-	if !proof.VerifyConsistency(0, 9, nil, roots[0], roots[9]) || proof.VerifyConsistency(0, 9, nil, roots[1], roots[9]) ||
-		proof.VerifyConsistency(9, 3, nil, roots[9], roots[3]) || proof.VerifyConsistency(1<<63, 1<<63+1, nil, roots[1], roots[2]) {
+	if !merkle.VerifyConsistency(0, 9, nil, roots[0], roots[9]) || merkle.VerifyConsistency(0, 9, nil, roots[1], roots[9]) ||
+		merkle.VerifyConsistency(9, 3, nil, roots[9], roots[3]) || merkle.VerifyConsistency(1<<63, 1<<63+1, nil, roots[1], roots[2]) {
 		t.Error("at the edges")
 	}
+}
+
+// storedHashes is a tlog.HashReader.
+type storedHashes []tlog.Hash
+
+func (l storedHashes) ReadHashes(indexes []int64) (all []tlog.Hash, err error) {
+	for _, i := range indexes {
+		all = append(all, l[i])
+	}
+	return all, nil
+}
+
+func hashesOf(p []tlog.Hash) (all []merkle.Hash) {
+	for _, h := range p {
+		all = append(all, merkle.Hash(h))
+	}
+	return all
 }
 
 // claim is a proof for two sizes, right or wrong.
 type claim struct {
 	m, n uint64
-	path []proof.Hash
+	path []merkle.Hash
 }
 
-func (c claim) tlog(first, second proof.Hash) bool {
+func (c claim) tlog(first, second merkle.Hash) bool {
 	var p tlog.TreeProof
 	for _, h := range c.path {
 		p = append(p, tlog.Hash(h))
@@ -186,15 +212,15 @@ func (c claim) tlog(first, second proof.Hash) bool {
 }
 
 // wrongly changes one thing about a proof.
-func wrongly(path []proof.Hash, m, n int) claim {
-	c := claim{uint64(m), uint64(n), append([]proof.Hash{}, path...)}
+func wrongly(path []merkle.Hash, m, n int) claim {
+	c := claim{uint64(m), uint64(n), append([]merkle.Hash{}, path...)}
 	switch i := rand.IntN(4); {
 	case i == 0 && len(path) > 0:
 		c.path[rand.IntN(len(path))][3]++
 	case i == 1 && len(path) > 0:
 		c.path = c.path[1:]
 	case i == 2:
-		c.path = append(c.path, proof.Hash{})
+		c.path = append(c.path, merkle.Hash{})
 	default:
 		c.n++
 	}

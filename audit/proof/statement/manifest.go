@@ -1,4 +1,4 @@
-package proof
+package statement
 
 import (
 	"crypto/sha256"
@@ -10,13 +10,14 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/wal"
 )
 
 const (
 	manifestVersion = 1
 	manifestType    = "custody manifest v1\n"
-	maxManifest     = 64 << 10 // bytes of a signed note
+	MaxNote         = 64 << 10 // bytes of a signed note
 )
 
 // Facts are what a run's manifests say of the run as a whole.
@@ -30,16 +31,16 @@ type Facts struct {
 
 // Manifest is the signed summary of one segment.
 type Manifest struct {
-	V       int        `json:"v"`
-	Run     string     `json:"run"`
-	Segment uint64     `json:"segment"` // index, 0 for a run's first
-	First   uint64     `json:"first"`   // seq of the first record; of the next one if Count is 0
-	Last    uint64     `json:"last"`
-	Count   uint64     `json:"count"` // 0 only in a closing manifest without records
-	Bytes   int64      `json:"bytes"` // of the segment file
-	Prev    Hash       `json:"prev"`  // SHA-256 of the signed note before, empty for the first
-	Root    Hash       `json:"root"`
-	Losses  wal.Losses `json:"losses"` // declared by gap records in this segment
+	V       int         `json:"v"`
+	Run     string      `json:"run"`
+	Segment uint64      `json:"segment"` // index, 0 for a run's first
+	First   uint64      `json:"first"`   // seq of the first record; of the next one if Count is 0
+	Last    uint64      `json:"last"`
+	Count   uint64      `json:"count"` // 0 only in a closing manifest without records
+	Bytes   int64       `json:"bytes"` // of the segment file
+	Prev    merkle.Hash `json:"prev"`  // SHA-256 of the signed note before, empty for the first
+	Root    merkle.Hash `json:"root"`
+	Losses  wal.Losses  `json:"losses"` // declared by gap records in this segment
 	Facts
 	SealedAt time.Time   `json:"sealed_at"` // host time, UTC
 	Closing  wal.Closing `json:"closing"`
@@ -59,7 +60,7 @@ func ParseManifest(text string) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("manifest of a run that is named %.140q", m.Run)
 	case !slices.Contains([]wal.Closing{wal.Open, wal.Sealed, wal.Interrupted}, m.Closing):
 		return Manifest{}, fmt.Errorf("manifest whose closing is %.40q", m.Closing)
-	case max(m.Segment, m.First, m.Last, m.Count) > maxSeq:
+	case max(m.Segment, m.First, m.Last, m.Count) > MaxSeq:
 		return Manifest{}, errors.New("manifest with a number above 2^63-1")
 	case m.Count == 0 && m.Closing == wal.Open:
 		return Manifest{}, errors.New("manifest of no records that does not close the run")
@@ -73,7 +74,7 @@ func ParseManifest(text string) (Manifest, error) {
 var runNames = regexp.MustCompile(`^[0-9A-Za-z._-]{1,128}$`)
 
 // Digest returns the SHA-256 of a signed manifest, which the next one names as prev.
-func Digest(signed []byte) Hash { return sha256.Sum256(signed) }
+func Digest(signed []byte) merkle.Hash { return sha256.Sum256(signed) }
 
 // Sealer signs segments; it implements wal.Sealer.
 type Sealer struct {
@@ -103,8 +104,8 @@ func (s *Sealer) Seal(seg wal.Segment) (leaves, manifest []byte, err error) {
 	if err := m.follow(seg.Prev); err != nil {
 		return nil, nil, err
 	}
-	var tree Tree
-	leaves = make([]byte, 0, len(seg.Leaves)*len(Hash{}))
+	var tree merkle.Tree
+	leaves = make([]byte, 0, len(seg.Leaves)*len(merkle.Hash{}))
 	for _, leaf := range seg.Leaves {
 		tree.Append(leaf)
 		leaves = append(leaves, leaf[:]...)
@@ -121,7 +122,7 @@ func (m *Manifest) follow(prev []byte) error {
 	if prev == nil {
 		return nil
 	}
-	before, err := parseSigned(prev)
+	before, err := ReadManifest(prev)
 	if err != nil {
 		return fmt.Errorf("manifest before segment %d: %w", m.Segment, err)
 	}
@@ -134,7 +135,7 @@ func (m *Manifest) follow(prev []byte) error {
 
 // Parse implements wal.Sealer. It checks no signature: Verify does.
 func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
-	m, err := parseSigned(signed)
+	m, err := ReadManifest(signed)
 	return wal.Segment{
 		Run: m.Run, Index: m.Segment, First: m.First, Last: m.Last, Count: m.Count,
 		Bytes: m.Bytes, Losses: m.Losses, Time: m.SealedAt, Closing: m.Closing,
@@ -142,8 +143,8 @@ func (s *Sealer) Parse(signed []byte) (wal.Segment, error) {
 }
 
 // parseSigned reads the manifest in a note without checking its signatures.
-func parseSigned(signed []byte) (Manifest, error) {
-	n, err := unverified(signed)
+func ReadManifest(signed []byte) (Manifest, error) {
+	n, err := Unverified(signed)
 	if err != nil {
 		return Manifest{}, fmt.Errorf("read signed note: %w", err)
 	}

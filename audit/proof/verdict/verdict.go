@@ -1,4 +1,6 @@
-package proof
+// Package verdict has the outcomes of verification: what can be found wrong with a record, with a name and a number that
+// stay the same from version to version, and where it was found.
+package verdict
 
 import (
 	"errors"
@@ -159,10 +161,10 @@ func (v *Verdict) Error() string {
 // Unwrap makes both outcome and finding visible to errors.Is.
 func (v *Verdict) Unwrap() []error { return []error{v.Outcome, v.Finding} }
 
-func broken(finding *Finding, seq uint64, file, detail string, args ...any) *Verdict {
+func Broken(finding *Finding, seq uint64, file, detail string, args ...any) *Verdict {
 	return &Verdict{ErrDoesNotHold, finding, seq, file, fmt.Sprintf(detail, args...)}
 }
 
-func open(finding *Finding, file, detail string, args ...any) *Verdict {
+func Open(finding *Finding, file, detail string, args ...any) *Verdict {
 	return &Verdict{ErrCannotBeJudged, finding, 0, file, fmt.Sprintf(detail, args...)}
 }

@@ -1,0 +1,42 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/durable"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// StateErasure signs e and keeps the statement in the run's directory, durable when it
+// returns. If the same record's erasure was stated before, it returns the statement of then.
+func StateErasure(dir string, e statement.Erasure, s note.Signer) (signed []byte, err error) {
+	path := filepath.Join(dir, statement.ErasureName(e.Seq))
+	signed, err = regular.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if signed, err = e.Sign(s); err != nil {
+			return nil, err
+		}
+		return signed, durable.ReplaceShared(path, signed, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state erasure: %w", err)
+	}
+	n, err := statement.Unverified(signed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	was, err := statement.ParseErasure(n.Text)
+	if err == nil && (was.Run != e.Run || was.Seq != e.Seq || was.Leaf != e.Leaf) {
+		err = errors.New("it is about another record")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return signed, nil
+}
