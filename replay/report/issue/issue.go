@@ -43,6 +43,9 @@ func (s Issuer) verify(ctx context.Context, run store.Run) report.Run {
 // Build makes a report of in's runs, which have been verified and are all of one tenant. It adds to in the runs' records
 // and the access logs that can contain who read them.
 func (s Issuer) Build(ctx context.Context, in report.Input) (*report.Report, error) {
+	if len(in.Runs) == 0 {
+		return nil, errors.New("there are no runs to report on")
+	}
 	marks, err := s.Host.Checks().Marks(s.Source)
 	if err != nil {
 		return nil, err
