@@ -122,25 +122,31 @@ func (i *issuer) oauth(p *provider, redirect string) (*oauth2.Config, error) {
 	}, err
 }
 
-// oidcLogin sends the browser to the issuer.
-func (g *Gate) oidcLogin(w http.ResponseWriter, r *http.Request) {
-	q := g.loginRequest(r, "GET /oidc/login")
-	p, err := g.issuer.discover(r.Context())
+// oidcHandler answers the routes of logins with OIDC.
+type oidcHandler struct {
+	sessions *sessionHandler
+	issuer   *issuer
+}
+
+// login sends the browser to the issuer.
+func (h *oidcHandler) login(w http.ResponseWriter, r *http.Request) {
+	q := h.request(r, "GET /oidc/login")
+	p, err := h.issuer.discover(r.Context())
 	if err != nil {
-		g.refusePage(w, q, issuerAway())
+		h.sessions.refuser.refusePage(w, q, issuerAway())
 		return
 	}
 	state, _ := newSecret("")
 	nonce, _ := newSecret("")
 	l := login{State: state, Nonce: nonce, Verifier: oauth2.GenerateVerifier(), Redirect: redirectURL(r),
 		Next: localPath(r.URL.Query().Get("next")), Until: time.Now().Add(loginTime)}
-	client, err := g.issuer.oauth(p, l.Redirect)
+	client, err := h.issuer.oauth(p, l.Redirect)
 	if err != nil {
-		g.warn("oidc: " + err.Error())
-		g.refusePage(w, q, issuerAway())
+		h.sessions.warn("oidc: " + err.Error())
+		h.sessions.refuser.refusePage(w, q, issuerAway())
 		return
 	}
-	setCookie(w, r, loginCookie, g.issuer.seal.close(l), loginTime, http.SameSiteLaxMode)
+	setCookie(w, r, loginCookie, h.issuer.seal.close(l), loginTime, http.SameSiteLaxMode)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	http.Redirect(w, r, client.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(l.Verifier)), http.StatusSeeOther)
@@ -167,30 +173,30 @@ func localPath(next string) string {
 	return next
 }
 
-// oidcCallback takes the issuer's answer, and makes a session of it.
-func (g *Gate) oidcCallback(w http.ResponseWriter, r *http.Request) {
-	q := g.loginRequest(r, "GET "+callback)
+// callback takes the issuer's answer, and makes a session of it.
+func (h *oidcHandler) callback(w http.ResponseWriter, r *http.Request) {
+	q := h.request(r, "GET "+callback)
 	setCookie(w, r, loginCookie, "", -1, http.SameSiteLaxMode)
-	l, code, problem := g.issuer.answer(r)
+	l, code, problem := h.issuer.answer(r)
 	if problem != nil {
-		g.refusePage(w, q, problem)
+		h.sessions.refuser.refusePage(w, q, problem)
 		return
 	}
-	id, problem := g.issuer.exchange(r.Context(), l, code)
+	id, problem := h.issuer.exchange(r.Context(), l, code)
 	if problem != nil {
-		g.refusePage(w, q, problem)
+		h.sessions.refuser.refusePage(w, q, problem)
 		return
 	}
-	p, problem := g.issuer.principal(id)
+	p, problem := h.issuer.principal(id)
 	q.event.Who = p.Name
 	if problem == nil && len(p.Grants) == 0 {
 		problem = noGrant()
 	}
 	if problem != nil {
-		g.refusePage(w, q, problem)
+		h.sessions.refuser.refusePage(w, q, problem)
 		return
 	}
-	g.begin(w, q, credential{principal: p, key: "oidc " + id.Subject}, func(*session) {
+	h.sessions.begin(w, q, credential{principal: p, key: "oidc " + id.Subject}, func(*session) {
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		http.Redirect(w, r, l.Next, http.StatusSeeOther)
 	})
@@ -251,9 +257,9 @@ func (i *issuer) exchange(ctx context.Context, l login, code string) (identity, 
 	return id, nil
 }
 
-// loginRequest is one whose query is not for the record: it has the code.
-func (g *Gate) loginRequest(r *http.Request, route string) *request {
-	q := g.request(r, route, Rule{Action: "login"})
+// request describes a request whose query is not recorded: it has the code.
+func (h *oidcHandler) request(r *http.Request, route string) *request {
+	q := newRequest(r, route, Rule{Action: "login"}, h.sessions.tenant)
 	q.event.Via, q.event.Query = ViaOIDC, audit.Text("")
 	return q
 }

@@ -23,26 +23,20 @@ type Rule struct {
 	// Public: anyone may, and nothing is recorded. Only the host, the origin and the rate are looked at.
 	Public bool
 
-	whoever bool // any principal, in any tenant: for questions about oneself
-	foreign bool // another site may send a browser here
+	anyTenant bool // any principal, in any tenant: for questions about oneself
+	foreign   bool // another site may send a browser here
 }
 
 // Gate stands in front of every route. Its methods may be called concurrently.
 type Gate struct {
-	config   Config
-	tenant   string
-	known    map[string]bool
-	origin   *http.CrossOriginProtection
-	tokens   *Tokens
-	once     once
-	sessions sessions
-	issuer   *issuer // nil without OIDC
-	rates    *limits // of principals, and of addresses at public routes
-	failed   *limits // of addresses
-	journal  journal
-	live     live
-	warn     func(string)
-	local    func(ctx context.Context) []string
+	site    site
+	auth    *authenticator
+	rates   *limits // of principals, and of addresses at public routes
+	journal *journal
+	refuser *refuser
+	live    live
+	tenant  string // of the host
+	warn    func(string)
 
 	stop context.CancelFunc
 	done sync.WaitGroup // watch
@@ -71,14 +65,16 @@ func New(o Options) (*Gate, error) {
 	}
 	c := o.Config.WithDefaults()
 	g := &Gate{
-		config: c, tenant: o.Tenant, known: c.known(), origin: http.NewCrossOriginProtection(), tokens: o.Tokens,
-		rates: newLimits(rate.Limit(c.Rate.PerSecond), c.Rate.Burst), failed: newLimits(failedEvery, failedBurst),
-		warn: o.Warn,
+		site:  site{known: c.known(), names: len(c.Names), origin: http.NewCrossOriginProtection()},
+		auth:  &authenticator{tokens: o.Tokens, local: o.Local, role: Role(c.Local)},
+		rates: newLimits(rate.Limit(c.Rate.PerSecond), c.Rate.Burst), journal: &journal{to: o.Recorder},
+		tenant: o.Tenant, warn: o.Warn,
 	}
-	g.sessions.max, g.sessions.idle = c.Session.Max, c.Session.Idle
-	g.journal.to, g.once.lasts, g.local = o.Recorder, o.LinkFor, o.Local
-	if g.local == nil {
-		g.local = func(context.Context) []string { return []string{o.Tenant} }
+	g.refuser = &refuser{g.journal, newLimits(failedEvery, failedBurst)}
+	g.auth.sessions.max, g.auth.sessions.idle = c.Session.Max, c.Session.Idle
+	g.auth.once.lasts = o.LinkFor
+	if g.auth.local == nil {
+		g.auth.local = func(context.Context) []string { return []string{o.Tenant} }
 	}
 	if g.warn == nil {
 		g.warn = func(string) {}
@@ -88,7 +84,7 @@ func New(o Options) (*Gate, error) {
 		if err != nil {
 			return nil, err
 		}
-		g.issuer = iss
+		g.auth.issuer = iss
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
@@ -97,16 +93,17 @@ func New(o Options) (*Gate, error) {
 }
 
 // Tokens are those that the gate lets in.
-func (g *Gate) Tokens() *Tokens { return g.tokens }
+func (g *Gate) Tokens() *Tokens { return g.auth.tokens }
 
 // Once returns a new one-time token, good once, for Options.LinkFor, from this machine. false: the
 // configuration wants none, or the server has no name by which this machine's loopback reaches it.
 func (g *Gate) Once() (string, bool) {
-	loopback := g.known["localhost"] || g.known["127.0.0.1"] || g.known["::1"]
-	if g.config.Local == LocalNone || !loopback {
+	known := g.site.known
+	loopback := known["localhost"] || known["127.0.0.1"] || known["::1"]
+	if g.auth.role == LocalNone || !loopback {
 		return "", false
 	}
-	return g.once.add(), true
+	return g.auth.once.add(), true
 }
 
 // Close writes what was counted. It is called once no request is being answered any more.
@@ -137,11 +134,11 @@ func (g *Gate) watch(ctx context.Context) {
 			continue
 		}
 		flushed = time.Now()
-		g.sessions.sweep()
+		g.auth.sessions.sweep()
 		if err := g.journal.flush(ctx); err != nil {
 			g.warn(fmt.Sprintf("refusals could not be recorded yet: %v", err))
 		}
-		if err := g.tokens.note(ctx); err != nil {
+		if err := g.auth.tokens.note(ctx); err != nil {
 			g.warn(fmt.Sprintf("when tokens were used could not be noted: %v", err))
 		}
 	}
@@ -160,17 +157,17 @@ type request struct {
 // the mux, as access events name it.
 func (g *Gate) Guard(route string, rule Rule, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := g.request(r, route, rule)
+		q := newRequest(r, route, rule, g.tenant)
 		cred, problem := g.admit(q)
 		if problem != nil {
-			g.refuse(w, q, problem)
+			g.refuser.refuse(w, q, problem)
 			return
 		}
 		if rule.Public {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if !rule.whoever {
+		if !rule.anyTenant {
 			if err := g.journal.allow(r.Context(), q.event); err != nil {
 				g.warn(fmt.Sprintf("an access could not be recorded: %v", err))
 				notRecorded().Write(w, r)
@@ -188,10 +185,12 @@ func (g *Gate) Guard(route string, rule Rule, next http.Handler) http.Handler {
 // maxRecorded is as much as an event keeps of a query or a run's name, in bytes.
 const maxRecorded = 4096
 
-func (g *Gate) request(r *http.Request, route string, rule Rule) *request {
+// newRequest describes a request to route. Its event is about the host's tenant until the principal's is known:
+// failed logins are the host's own matter.
+func newRequest(r *http.Request, route string, rule Rule, tenant string) *request {
 	q := &request{Request: r, rule: rule, from: remote(r.RemoteAddr)}
 	q.event = audit.Access{
-		Tenant: g.tenant, // until it is known: failed logins are the host's own matter
+		Tenant: tenant,
 		Action: rule.Action, Route: route, Verdict: audit.Allow,
 		About: audit.Text(hide(clip(r.PathValue("run")))), Query: audit.Text(hide(clip(plainQuery(asked(r))))),
 	}
@@ -240,10 +239,10 @@ func clip(s string) string {
 
 // admit asks all that is asked before the record.
 func (g *Gate) admit(q *request) (credential, *Problem) {
-	if p := g.checkHost(q.Request); p != nil {
+	if p := g.site.checkHost(q.Request); p != nil {
 		return credential{}, p
 	}
-	if p := g.checkOrigin(q); p != nil {
+	if p := g.site.checkOrigin(q); p != nil {
 		return credential{}, p
 	}
 	if q.rule.Public {
@@ -253,7 +252,7 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 	if given {
 		q.event.Tenant = forEvent(asked)
 	}
-	cred, p := g.who(q)
+	cred, p := g.auth.identify(q)
 	if p != nil {
 		return credential{}, p
 	}
@@ -264,7 +263,7 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 	if problem != nil {
 		return credential{}, problem
 	}
-	if p := g.place(q, &cred, asked, given); p != nil {
+	if p := place(q, &cred, asked, given); p != nil {
 		return credential{}, p
 	}
 	return cred, g.take(cred.key)
@@ -273,8 +272,8 @@ func (g *Gate) admit(q *request) (credential, *Problem) {
 // Host answers only requests that give a name of this server's. It is for pages that need no Guard.
 func (g *Gate) Host(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := g.checkHost(r); p != nil {
-			g.refuse(w, g.request(r, "", Rule{Action: "view"}), p)
+		if p := g.site.checkHost(r); p != nil {
+			g.refuser.refuse(w, newRequest(r, "", Rule{Action: "view"}, g.tenant), p)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -282,7 +281,7 @@ func (g *Gate) Host(next http.Handler) http.Handler {
 }
 
 // place finds the tenant that the request is about, and looks whether the role there is enough.
-func (g *Gate) place(q *request, cred *credential, asked string, given bool) *Problem {
+func place(q *request, cred *credential, asked string, given bool) *Problem {
 	p := &cred.principal
 	switch {
 	case len(p.Grants) == 0:
@@ -295,12 +294,12 @@ func (g *Gate) place(q *request, cred *credential, asked string, given bool) *Pr
 		*p = in
 	case len(p.Grants) == 1:
 		*p, _ = p.in(p.Grants[0].Tenant)
-	case q.rule.whoever:
+	case q.rule.anyTenant:
 	default:
 		return whichTenant(p.Grants)
 	}
 	q.event.Tenant, q.event.Role = forEvent(p.Tenant), string(p.Role)
-	if !q.rule.whoever && !p.Role.May(q.rule.Role) {
+	if !q.rule.anyTenant && !p.Role.May(q.rule.Role) {
 		return roleTooLow(p.Role, q.rule.Role)
 	}
 	return nil
@@ -314,36 +313,6 @@ func (g *Gate) take(key string) *Problem {
 	p := NewProblem(http.StatusTooManyRequests, "rate", "there were too many requests", "wait as long as Retry-After says")
 	p.After = wait
 	return p
-}
-
-// refuse answers with a problem, once it is recorded or counted.
-func (g *Gate) refuse(w http.ResponseWriter, q *request, p *Problem) {
-	p = g.slow(q, p)
-	if !(q.rule.whoever && p.reason() == reasonNobody) { // a page that asks whether it has a session
-		g.refused(q, p)
-	}
-	p.Write(w, q.Request)
-}
-
-// slow turns a failed login into a request to wait, where an address has had many.
-func (g *Gate) slow(q *request, p *Problem) *Problem {
-	if p.Status != http.StatusUnauthorized || p.reason() == reasonNobody {
-		return p
-	}
-	wait, ok := g.failed.take(network(q.from))
-	if ok {
-		return p
-	}
-	p = NewProblem(http.StatusTooManyRequests, "failed-logins", "there were too many failed logins from this address", "wait as long as Retry-After says, then try a credential that holds")
-	p.After = wait
-	return p
-}
-
-// refused records a refusal, or counts it.
-func (g *Gate) refused(q *request, p *Problem) {
-	a := q.event
-	a.Verdict, a.Reason, a.Status = audit.Deny, p.reason(), p.Status
-	g.journal.refuse(q.Context(), q.from, a)
 }
 
 // askedTenant returns the tenant that a request names by ?tenant= or the header Custody-Tenant.

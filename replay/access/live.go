@@ -16,10 +16,11 @@ var ErrWithdrawn = errors.New("the credential does not hold any more")
 // withdrawn can be cut off: streams go on for hours.
 type live struct {
 	mu sync.Mutex // guards of; a request that is in it has not returned
-	of map[*stay]struct{}
+	of map[*activeRequest]struct{}
 }
 
-type stay struct {
+// activeRequest is a request that is being answered.
+type activeRequest struct {
 	holds  func() bool
 	cancel context.CancelCauseFunc
 	writer *http.ResponseController
@@ -28,10 +29,10 @@ type stay struct {
 // enter has a request's context end when its credential does. The caller calls leave when it is answered.
 func (l *live) enter(w http.ResponseWriter, r *http.Request, c credential) (_ *http.Request, leave func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	s := &stay{holds: c.stands, cancel: cancel, writer: http.NewResponseController(w)}
+	s := &activeRequest{holds: c.stands, cancel: cancel, writer: http.NewResponseController(w)}
 	l.mu.Lock()
 	if l.of == nil {
-		l.of = map[*stay]struct{}{}
+		l.of = map[*activeRequest]struct{}{}
 	}
 	l.of[s] = struct{}{}
 	l.mu.Unlock()

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -19,31 +20,6 @@ func (c credential) stands() bool {
 	return (e.IsZero() || time.Now().Before(e)) && (c.holds == nil || c.holds())
 }
 
-// checkHost refuses names that are not the server's: a page of evil.example whose name was
-// made to lead here would otherwise be of the same origin.
-func (g *Gate) checkHost(r *http.Request) *Problem {
-	if host, ok := hostname(r.Host); ok && g.known[host] {
-		return nil
-	}
-	return unknownHost(len(g.config.Names))
-}
-
-// checkOrigin refuses what a page of another site had a browser send. Where SameSite ends, at
-// another port of this host, browsers say same-site, which is another site all the same.
-func (g *Gate) checkOrigin(q *request) *Problem {
-	if q.rule.foreign {
-		return nil
-	}
-	if err := g.origin.Check(q.Request); err != nil {
-		return otherSite()
-	}
-	switch q.Header.Get("Sec-Fetch-Site") {
-	case "", "same-origin", "none":
-		return nil
-	}
-	return otherSite()
-}
-
 // checkCookie asks of a change that rests on a cookie to report where it comes from. Browsers do.
 func checkCookie(q *request) *Problem {
 	safe := q.Method == http.MethodGet || q.Method == http.MethodHead
@@ -53,22 +29,32 @@ func checkCookie(q *request) *Problem {
 	return otherSite()
 }
 
-// who recognises the principal by the one credential of the request.
-func (g *Gate) who(q *request) (credential, *Problem) {
+// authenticator finds whose a credential is.
+type authenticator struct {
+	tokens   *Tokens
+	sessions sessions
+	issuer   *issuer // nil without OIDC
+	once     once
+	local    func(ctx context.Context) []string // the tenants of a one-time token
+	role     Role                               // its role there
+}
+
+// identify recognises the principal by the one credential of the request.
+func (a *authenticator) identify(q *request) (credential, *Problem) {
 	bearer, cookie, problem := presented(q.Request)
 	switch {
 	case problem != nil:
 		return credential{}, problem
 	case cookie != "":
 		q.cookie = true
-		if c, ok := g.sessions.find(cookie); ok {
+		if c, ok := a.sessions.find(cookie); ok {
 			return c, nil
 		}
 		return credential{}, badCredential()
 	case strings.HasPrefix(bearer, TokenPrefix):
-		return g.byToken(bearer)
-	case g.issuer != nil && isJWT(bearer):
-		return g.issuer.bearer(q.Context(), bearer)
+		return a.byToken(bearer)
+	case a.issuer != nil && isJWT(bearer):
+		return a.issuer.bearer(q.Context(), bearer)
 	case bearer != "":
 		return credential{}, badCredential()
 	}
@@ -117,11 +103,11 @@ func isJWT(token string) bool {
 	return strings.Count(token, ".") == 2 && !strings.ContainsAny(token, "~+/=")
 }
 
-func (g *Gate) byToken(text string) (credential, *Problem) {
+func (a *authenticator) byToken(text string) (credential, *Problem) {
 	if !isSecret(text, TokenPrefix) {
 		return credential{}, badCredential()
 	}
-	tok, ok, err := g.tokens.find(text)
+	tok, ok, err := a.tokens.find(text)
 	switch {
 	case err != nil:
 		return credential{}, tokensAway()
@@ -131,6 +117,37 @@ func (g *Gate) byToken(text string) (credential, *Problem) {
 	return credential{
 		principal: Principal{Name: tok.Name, Via: ViaToken, Grants: []Grant{{tok.Tenant, tok.Role}}, Expires: tok.Expires},
 		key:       "token " + tok.ID,
-		holds:     func() bool { return g.tokens.holds(tok) },
+		holds:     func() bool { return a.tokens.holds(tok) },
 	}, nil
+}
+
+// byLogin recognises who logs in.
+func (a *authenticator) byLogin(q *request, token string) (credential, *Problem) {
+	switch {
+	case isSecret(token, OncePrefix):
+		return a.byOnce(q, token)
+	case strings.HasPrefix(token, TokenPrefix):
+		return a.byToken(token)
+	}
+	return credential{}, badCredential()
+}
+
+// byOnce lets in who has the printed link and is on this machine.
+func (a *authenticator) byOnce(q *request, token string) (credential, *Problem) {
+	q.event.Via = ViaOnce
+	if !q.from.IsLoopback() {
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-elsewhere", "a one-time token is good on the host itself only", "open the link there, or use a token")
+	}
+	ok, used := a.once.take(token)
+	switch {
+	case used:
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-used", "the one-time token was used before", "restart custody serve for a new link, or make a token with custody token new; if it was not you who used it, someone else has a session, which the restart ends")
+	case !ok:
+		return credential{}, NewProblem(http.StatusUnauthorized, "once-unknown", "the one-time token is not known, or its time is over", "restart custody serve for a new link, or make a token with custody token new")
+	}
+	var grants []Grant
+	for _, tenant := range a.local(q.Context()) {
+		grants = append(grants, Grant{tenant, a.role})
+	}
+	return credential{principal: Principal{Name: "local", Via: ViaOnce, Grants: grants}, key: "once"}, nil
 }
