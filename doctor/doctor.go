@@ -1,5 +1,5 @@
-// Package doctor finds out what a host can do for Custody, by trying it
-// rather than by looking for files.
+// Package doctor checks what a host supports, by trying it rather than by looking for files, and whether
+// the parts of its state work.
 package doctor
 
 import (
@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/docker/go-units"
 	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/netpolicy/fence"
 )
 
 // Grade is how bad a finding is.
@@ -35,8 +37,8 @@ type Finding struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
-// Host looks at everything that does not need a VM. home is $CUSTODY_HOME.
-func Host(ctx context.Context, home string) []Finding {
+// machine checks the machine itself. home is $CUSTODY_HOME.
+func machine(ctx context.Context, home string) []Finding {
 	fs := []Finding{kernel(), root()}
 	fs = append(fs, programs()...)
 	return append(fs, cgroup(), network(ctx, home), disk(home), fsync(home), memory(), clock())
@@ -86,9 +88,9 @@ func cgroup() Finding {
 
 func network(ctx context.Context, home string) Finding {
 	began := time.Now()
-	if err := CheckNetwork(ctx, home); err != nil {
+	if err := fence.Check(ctx, home); err != nil {
 		f := Finding{Name: "network", Grade: Missing, Detail: err.Error(), Hint: "no sandbox starts without its network: TUN, nf_tables and cgroups as docs/operations.md lists them"}
-		if h := new(NetworkError); errors.As(err, &h) {
+		if h := new(fence.CheckError); errors.As(err, &h) {
 			f.Hint = h.Hint()
 		}
 		return f

@@ -40,6 +40,19 @@ type Behind struct {
 	Oldest time.Time `json:"oldest,omitzero"`
 }
 
+// String returns the number of records, "unknown" for nil.
+func (b *Behind) String() string {
+	switch {
+	case b == nil:
+		return "unknown"
+	case b.More:
+		return fmt.Sprintf("over %d records", b.Records)
+	case b.Records == 1:
+		return "1 record"
+	}
+	return fmt.Sprintf("%d records", b.Records)
+}
+
 // Lag is how old the first record is that the cursor has not passed.
 func (b Behind) Lag(now time.Time) time.Duration {
 	if b.Oldest.IsZero() {

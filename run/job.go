@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/egress"
 	"github.com/custody-project/custody/guest/channel"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/netpolicy"
+	"github.com/custody-project/custody/netpolicy/fence"
 	"github.com/custody-project/custody/notify"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/redact/pattern"
@@ -143,7 +143,7 @@ func (j *Job) prepare(ctx context.Context) (err error) {
 	if err := j.files.check(ctx, &j.o, j.messages); err != nil {
 		return err
 	}
-	if err := doctor.NeedNetwork(ctx, h.Dir); err != nil {
+	if err := fence.CheckOnce(ctx, h.Dir); err != nil {
 		return err
 	}
 	j.prepared = egress.Prepare(ctx)

@@ -29,22 +29,10 @@ func (c exportCmd) status(a *app, h *host.Host) error {
 		if !s.Configured {
 			name += " (not in " + host.ConfigFile + ")"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\n", name, s.State, s.Sent, behindText(s.Behind), timeText(s.Since()), s.DeadKept,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\n", name, s.State, s.Sent, s.Behind.String(), timeText(s.Since()), s.DeadKept,
 			timeText(s.LastSuccess), console.Clean(lastError(s.Stats)))
 	}
 	return errors.Join(err, w.Flush())
-}
-
-func behindText(b *export.Behind) string {
-	switch {
-	case b == nil:
-		return "unknown"
-	case b.More:
-		return fmt.Sprintf("over %d records", b.Records)
-	case b.Records == 1:
-		return "1 record"
-	}
-	return fmt.Sprintf("%d records", b.Records)
 }
 
 func timeText(t time.Time) string {

@@ -7,7 +7,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/notify"
@@ -95,23 +94,4 @@ func (a *app) notifyJudged(what string, j judged) {
 	if errors.Is(j.code, exitDoesNotHold) && j.found != nil {
 		a.notifyFailed(nil, "", fmt.Sprintf("verify %s: %v", filepath.Base(what), j.found))
 	}
-}
-
-// notifications reports whether messages get to where host.yaml sends them.
-func notifications(h *host.Host) []doctor.Finding {
-	var found []doctor.Finding
-	for _, s := range notify.States(h.Notifications(), h.Config().Notify) {
-		f := doctor.Finding{Name: "notify " + s.Name, Grade: doctor.OK, Detail: fmt.Sprintf("%d delivered, %d waiting, %d dropped", s.Delivered, s.Waiting, s.Dropped)}
-		if s.Error != "" {
-			f.Grade = doctor.Warn
-			f.Detail += ", failing"
-			if !s.Since.IsZero() {
-				f.Detail += " since " + s.Since.UTC().Format(time.RFC3339)
-			}
-			f.Detail += ": " + s.Error
-			f.Hint = "custody notify test " + s.Name + " tries it"
-		}
-		found = append(found, f)
-	}
-	return found
 }

@@ -1,4 +1,4 @@
-package doctor
+package fence
 
 import (
 	"context"
@@ -9,30 +9,29 @@ import (
 
 	"github.com/custody-project/custody/internal/bootid"
 	"github.com/custody-project/custody/internal/regular"
-	"github.com/custody-project/custody/netpolicy/fence"
 )
 
-// networkFile says for which boot and which program a sandbox's network was seen to work.
-const networkFile = "/run/custody/network"
+// checkedFile contains the boot and the program for which Check succeeded.
+const checkedFile = "/run/custody/network"
 
 // verifierLog is the file below $CUSTODY_HOME with the whole reason why the kernel rejected a program.
 const verifierLog = "verifier.log"
 
-// NetworkError reports why this host cannot make a sandbox's network.
-type NetworkError struct {
+// CheckError reports why this host cannot make a sandbox's network.
+type CheckError struct {
 	err error
 	log string // file with the verifier's log; empty: there is none
 }
 
 // Error implements error, in one line.
-func (e *NetworkError) Error() string { return e.err.Error() }
+func (e *CheckError) Error() string { return e.err.Error() }
 
 // Unwrap gives the cause.
-func (e *NetworkError) Unwrap() error { return e.err }
+func (e *CheckError) Unwrap() error { return e.err }
 
 // Hint returns what to do about it.
-func (e *NetworkError) Hint() string {
-	var k *fence.KernelError
+func (e *CheckError) Hint() string {
+	var k *KernelError
 	switch {
 	case !errors.As(e.err, &k):
 		return "`custody doctor` checks the host; docs/operations.md lists what it must have"
@@ -42,10 +41,10 @@ func (e *NetworkError) Hint() string {
 	return k.Hint()
 }
 
-// CheckNetwork makes a sandbox's network and removes it again. home is $CUSTODY_HOME, where the
+// Check makes a sandbox's network and removes it again. home is $CUSTODY_HOME, where the
 // verifier's log is written if the kernel rejects a program.
-func CheckNetwork(ctx context.Context, home string) error {
-	f, err := fence.New(ctx, fence.Options{})
+func Check(ctx context.Context, home string) error {
+	f, err := New(ctx, Options{})
 	if err == nil {
 		_, err = f.Denials() // for which the programs must be loaded and attached
 		err = errors.Join(err, f.Close())
@@ -53,8 +52,8 @@ func CheckNetwork(ctx context.Context, home string) error {
 	if err == nil {
 		return nil
 	}
-	failed := &NetworkError{err: err}
-	var k *fence.KernelError
+	failed := &CheckError{err: err}
+	var k *KernelError
 	if errors.As(err, &k) && k.Log != "" {
 		path := filepath.Join(home, verifierLog)
 		if regular.WriteFile(path, []byte(k.Log), 0o600) == nil {
@@ -64,29 +63,29 @@ func CheckNetwork(ctx context.Context, home string) error {
 	return failed
 }
 
-// NeedNetwork is CheckNetwork, but once for each boot of the host and version of Custody.
-func NeedNetwork(ctx context.Context, home string) error {
-	now, err := networkKey()
+// CheckOnce calls Check unless it succeeded since the host was booted, with this version of Custody.
+func CheckOnce(ctx context.Context, home string) error {
+	now, err := checkKey()
 	if err != nil {
 		return err
 	}
-	if seen, err := regular.ReadFile(networkFile); err == nil && string(seen) == now {
+	if seen, err := regular.ReadFile(checkedFile); err == nil && string(seen) == now {
 		return nil
 	}
-	if err := CheckNetwork(ctx, home); err != nil {
+	if err := Check(ctx, home); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(networkFile), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(checkedFile), 0o700); err != nil {
 		return err
 	}
 	// A file that is cut short leads to another check.
-	if err := regular.WriteFile(networkFile, []byte(now), 0o600); err != nil {
+	if err := regular.WriteFile(checkedFile, []byte(now), 0o600); err != nil {
 		return fmt.Errorf("store that the network works: %w", err)
 	}
 	return nil
 }
 
-func networkKey() (string, error) {
+func checkKey() (string, error) {
 	boot, err := bootid.Current()
 	if err != nil {
 		return "", err

@@ -1,0 +1,23 @@
+package doctor
+
+import (
+	"context"
+	"slices"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// Checks check a host and its state.
+type Checks struct {
+	Host      *host.Host
+	Templates template.Store
+	Hint      func(error) string // returns the remedy of an error, "" if none is known
+	Notice    func(string)       // gets a line now and then while a check takes long
+}
+
+// All returns the findings about the machine, the isolation that a run gets, Vault if the environment names one, and the path of
+// the record.
+func (c Checks) All(ctx context.Context) []Finding {
+	return slices.Concat(machine(ctx, c.Host.Dir), c.isolation(ctx), c.vault(ctx), c.record(ctx))
+}
