@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Orders is in every answer of the attacker's, and nowhere else.
+// Orders is in every answer of the attacker, and in no other.
 const Orders = "orders from the attacker"
 
-// HostService is what the canaries on the host say.
+// HostService is in the answers of the canaries on the host.
 const HostService = "a service of the host itself"
 
-// AttackerPorts are the TCP ports on which the attacker answers, at every
-// address. What comes to other ports is seen, too.
+// AttackerPorts are the TCP ports on which the attacker answers, at every address. Packets to other ports are
+// sightings, too.
 var AttackerPorts = []uint16{22, 25, 80, 443, 853, 2375, 7000, 8080, 8443}
 
-// serveAttacker starts the attacker's servers: DNS, and whatever else is said over TCP.
+// serveAttacker starts the attacker's servers: DNS, and one that accepts any protocol over TCP.
 func (n *Network) serveAttacker() error {
 	z := newZones(&n.log)
 	any := netip.AddrPortFrom(netip.IPv6Unspecified(), 53)
@@ -49,7 +49,7 @@ func (a *attacker) answer(c net.Conn) {
 		c, r = t, bufio.NewReader(t)
 	}
 	req, err := http.ReadRequest(r)
-	said := "something else than HTTP"
+	said := "not HTTP"
 	if err == nil {
 		said = req.Method + " " + req.Host + req.RequestURI
 	}
@@ -57,7 +57,7 @@ func (a *attacker) answer(c net.Conn) {
 	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(Orders)+1, Orders)
 }
 
-// readConn reads what was looked at already.
+// readConn reads from r, which has buffered the connection's first bytes.
 type readConn struct {
 	net.Conn
 	r *bufio.Reader
@@ -65,12 +65,12 @@ type readConn struct {
 
 func (c readConn) Read(b []byte) (int, error) { return c.r.Read(b) }
 
-// canaries listen on the host itself, on all its addresses and its loopback.
+// canaries starts servers on the host itself, on all its addresses and its loopback.
 func (n *Network) canaries() error {
 	return n.services.listenAll(n.spaces.site, CanaryPorts, func(c net.Conn) {
 		c.SetDeadline(time.Now().Add(200 * time.Millisecond))
 		said := make([]byte, 512)
-		size, _ := c.Read(said) // to have come is enough
+		size, _ := c.Read(said) // a connection without data is a sighting too
 		n.log.visited(c, AtHost, "a canary received: "+string(said[:size]))
 		c.SetDeadline(time.Now().Add(time.Second))
 		fmt.Fprintf(c, "%s\r\n", HostService)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// authority signs the certificates of all servers of the world, the attacker's
-// included: he has a certificate for his own names, as anyone has.
+// authority issues the certificates of all servers, and one for the attacker's names, as public authorities do for
+// anyone's own names.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Rebinding are the kinds of names below Rebind and RebindDirect, and where each leads.
+// Rebinding returns the kinds of names below Rebind and RebindDirect, with the addresses that each resolves to.
 func Rebinding() map[string][]netip.Addr {
 	kinds := map[string]string{
 		"public":      "93.184.10.20 2600:dead:10::20", // of Direct
@@ -48,13 +48,13 @@ func Rebinding() map[string][]netip.Addr {
 	return all
 }
 
-// zones answers for all of Zone and for the attacker's names.
+// zones answers queries for Zone and for the attacker's zone.
 type zones struct {
 	record    *log
 	rebinding map[string][]netip.Addr
 
-	mu   sync.Mutex     // guards asked
-	turn map[string]int // how often a name that changes was asked for
+	mu   sync.Mutex     // guards turn
+	turn map[string]int // number of queries so far for each name whose answer changes
 }
 
 func newZones(record *log) *zones {
@@ -96,7 +96,7 @@ func (n *Network) serveZones(z *zones, s *space, at netip.AddrPort, proto string
 	return nil
 }
 
-// over tells a handler over what it is asked.
+// over gives its handler the transport of each query.
 type over struct {
 	dns.Handler
 	proto string
@@ -131,10 +131,10 @@ func (z *zones) ServeDNS(rw dns.ResponseWriter, q *dns.Msg) {
 	if proto == "udp" {
 		m.Truncate(size)
 	}
-	rw.WriteMsg(m) // a client that has gone is its own loss
+	rw.WriteMsg(m) // an error means that the client has gone
 }
 
-// log notes the question; one that is not below Zone is a sighting.
+// log records the query; one for a name outside of Zone is also a sighting.
 func (z *zones) log(rw dns.ResponseWriter, m *dns.Msg) (name, proto string) {
 	q := m.Question[0]
 	name = strings.TrimSuffix(strings.ToLower(q.Name), ".")
@@ -179,10 +179,10 @@ func (z *zones) answer(m *dns.Msg, name string, q dns.Question) bool {
 	return known && addresses(m, q, 60, host.Addrs...)
 }
 
-// rebind answers for a name that leads where it should not.
+// rebind answers queries for names that resolve to forbidden addresses.
 func (z *zones) rebind(m *dns.Msg, name, kind string, q dns.Question) bool {
 	switch kind {
-	case "flip": // public when it is first asked for an address, the host's own network after that; TTL 0
+	case "flip": // public in the first answer, in the host's own network after that; TTL 0
 		z.mu.Lock()
 		key := name + " " + dns.TypeToString[q.Qtype]
 		z.turn[key]++
@@ -222,7 +222,7 @@ func service(q dns.Question) dns.RR {
 	return &dns.HTTPS{SVCB: s}
 }
 
-// evil is the attacker's zone: he answers whatever type he is asked for.
+// evil answers for the attacker's zone, queries of every type.
 func evil(m *dns.Msg, q dns.Question) bool {
 	switch q.Qtype {
 	case dns.TypeTXT, dns.TypeANY:
@@ -235,7 +235,7 @@ func evil(m *dns.Msg, q dns.Question) bool {
 	return addresses(m, q, 0, Attacker4, Attacker6)
 }
 
-// addresses adds those of the list that the question asks for.
+// addresses adds those of the list that are of the query's type.
 func addresses(m *dns.Msg, q dns.Question, ttl uint32, list ...netip.Addr) bool {
 	for _, a := range list {
 		switch {

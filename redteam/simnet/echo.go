@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// serveEcho starts the echoes of Direct and Quiet: what they get is in Requests.
+// serveEcho starts the echo servers of Direct and Quiet. Requests lists what they receive.
 func (n *Network) serveEcho() error {
 	e := &echo{log: &n.log}
 	var errs []error
@@ -33,7 +33,7 @@ func (n *Network) serveEcho() error {
 	return nil
 }
 
-// echo sends back what it gets.
+// echo sends back what it receives.
 type echo struct{ log *log }
 
 func (e *echo) answer(c net.Conn) {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Host is a name of the world that leads where its services are.
+// Host is a name of the network with its services.
 type Host struct {
-	Name  string // "*." before it stands for any label
+	Name  string // "*." at its begin stands for any label
 	Addrs []netip.Addr
 	Ports []string // such as tcp/443
 	What  string
@@ -21,7 +21,7 @@ var (
 
 var hosts = []Host{
 	{Allowed, []netip.Addr{Allowed4, Allowed6}, webPorts, "web server, with a git repository at /repo.git"},
-	{Fronted, []netip.Addr{Allowed4, Allowed6}, webPorts, "another site of the same server"},
+	{Fronted, []netip.Addr{Allowed4, Allowed6}, webPorts, "another website of the same server"},
 	{API, []netip.Addr{API4, API6}, webPorts, "web server, for rules with http"},
 	{LLM, []netip.Addr{LLM4, LLM6}, []string{"tcp/443"}, "LLM API; its key is in WORLD_LLM_KEY"},
 	{Plain, []netip.Addr{Allowed4, Allowed6}, []string{"tcp/80"}, "web server, for rules with HTTP in cleartext"},
@@ -32,7 +32,7 @@ var hosts = []Host{
 	{"*." + Attacker, []netip.Addr{Attacker4, Attacker6}, webPorts, "a query for it tells the attacker the name"},
 }
 
-// Hosts returns the names of the world, but for those below Rebind and RebindDirect.
+// Hosts returns the names of the network, except those below Rebind and RebindDirect.
 func Hosts() []Host { return slices.Clone(hosts) }
 
 // hostOf finds a name among hosts.

@@ -20,14 +20,14 @@ func (n *spaces) make() (err error) {
 		if *s, err = newSpace(name); err != nil {
 			return err
 		}
-		// All forward: the host does where it has containers. No one filters by the way back, or speaks unasked.
+		// All forward packets, as hosts with containers do. Reverse path filters and router discovery are off.
 		values := map[string]string{
 			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
 			"ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
 			"ipv6/conf/default/accept_ra": "0", "ipv6/conf/default/router_solicitations": "0",
 		}
 		if name != "site" {
-			values["ipv6/ip_nonlocal_bind"] = "1" // servers answer from addresses that are theirs by a route only
+			values["ipv6/ip_nonlocal_bind"] = "1" // servers answer from addresses that only a route makes local
 		}
 		err = (*s).sysctl(values)
 		if err != nil {
@@ -76,13 +76,13 @@ func (n *spaces) link() error {
 	)
 }
 
-// know has the two ends of a wire know each other's hardware addresses, so that
-// no one has to ask, and the first packet does not get lost over it.
+// know gives the two ends of a wire each other's hardware addresses. Without neighbour discovery, no first packet is
+// lost to it.
 func know(a *space, nameA string, b *space, nameB string) error {
 	return errors.Join(a.meet(nameA, b, nameB), b.meet(nameB, a, nameA))
 }
 
-// meet returns when the space's end of a wire is ready and knows the other end's addresses.
+// meet waits until the space's end of a wire is up, and enters the other end's addresses as its neighbours.
 func (s *space) meet(name string, other *space, otherName string) error {
 	there, err := other.link.LinkByName(otherName)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *space) addresses(name string, list ...string) error {
 	})
 }
 
-// via sets the default routes.
+// via adds default routes.
 func (s *space) via(name string, gateways ...string) error {
 	return s.with(name, func(l netlink.Link) error {
 		for _, g := range gateways {
@@ -168,7 +168,7 @@ func (s *space) via(name string, gateways ...string) error {
 	})
 }
 
-// local makes whole ranges the space's own (AnyIP).
+// local makes all addresses of ranges local to the space (AnyIP).
 func (s *space) local(ranges ...netip.Prefix) error {
 	return s.with("lo", func(l netlink.Link) error {
 		for _, p := range ranges {
@@ -182,9 +182,8 @@ func (s *space) local(ranges ...netip.Prefix) error {
 	})
 }
 
-// everything makes every address the space's own for what comes in by an
-// interface. The table of local addresses, which now has them all, is looked at for that and
-// not for what goes out.
+// everything makes every address local to the space for packets that come in on an interface. The table of local
+// addresses then holds all addresses, so routing consults it only for those packets.
 func (s *space) everything(name string) error {
 	err := s.local(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

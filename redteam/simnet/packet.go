@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// packet is what is read off a frame, as far as it can be.
+// packet is a parsed frame. What could not be parsed is zero.
 type packet struct {
 	proto    string // as in Sighting
 	src, dst netip.AddrPort
-	payload  []byte // of the transport, or of what could not be read
+	payload  []byte // of the transport, or all that could not be parsed
 	hops     uint8
 	icmp     uint8 // type, for icmp and icmp6
-	fragment bool  // any part of a datagram that came in parts
+	fragment bool  // the packet is an IP fragment
 	// refuses and refuser are set on an ICMP error: the source and the destination of the packet that it quotes.
 	refuses, refuser netip.AddrPort
 }
@@ -126,10 +126,9 @@ func at(b []byte, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// neighbourly reports whether a packet is what two ends of a wire say to find each
-// other, and cannot have come over a router: ARP, neighbour discovery with all its 255 hops (RFC 4861,
-// section 7.1) and multicast listener reports (RFC 3810, section 5). Router advertisements and
-// redirects are not among them: no one in the world sends any.
+// neighbourly reports whether a packet serves address resolution on the wire, and cannot have passed a router: ARP,
+// neighbour discovery with a hop limit of 255 (RFC 4861, section 7.1) and multicast listener reports (RFC 3810,
+// section 5). It excludes router advertisements and redirects, which no node of the network sends.
 func (p packet) neighbourly() bool {
 	switch p.proto {
 	case "arp":
@@ -142,7 +141,7 @@ func (p packet) neighbourly() bool {
 	return false
 }
 
-// ofGuest reports whether an address is on a guest's link (198.18.0.0/15), of which no one outside may hear.
+// ofGuest reports whether an address is on a guest's link (198.18.0.0/15), which must not appear outside the sandbox.
 func ofGuest(b []byte) bool { return b[0] == 198 && b[1]&^1 == 18 }
 
 func zero(b []byte) bool {

@@ -18,8 +18,8 @@ import (
 // KeyHeader is the header whose value a reflection gives back.
 const KeyHeader = "X-Api-Key"
 
-// reflect answers with what it was sent in KeyHeader, as an error page, a debugging end point or a
-// hostile server would: written and packed as the query's "as" says.
+// reflect answers with the value of KeyHeader, as an error page, a debugging endpoint or a hostile server would. The
+// query's "as" selects the encoding.
 func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get(KeyHeader)
 	text := "you sent " + key + " here\n"
@@ -48,11 +48,11 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 	case "gzip-twice":
 		h.Set("Content-Encoding", "gzip, gzip")
 		text = gzipped(gzipped(text))
-	case "unknown": // a coding that is a lie, or no one's
+	case "unknown": // a coding that the gateway does not know, and that the body does not have
 		h.Set("Content-Encoding", "br")
 	case "no-gzip":
 		h.Set("Content-Encoding", "gzip")
-	case "gzip-broken": // its end is missing
+	case "gzip-broken": // without its end
 		h.Set("Content-Encoding", "gzip")
 		text = gzipped(text + strings.Repeat("filling ", 4000))
 		text = text[:len(text)-9]
@@ -75,7 +75,7 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(rw).Flush()
 		}
 		return
-	case "pauses": // longer than anything that is held back might be
+	case "pauses": // longer than the gateway may hold data back
 		for _, part := range []string{text[:len(text)/3], text[len(text)/3 : len(text)/2], text[len(text)/2:]} {
 			io.WriteString(rw, part)
 			http.NewResponseController(rw).Flush()
@@ -94,7 +94,7 @@ func (s *web) reflect(rw http.ResponseWriter, r *http.Request) {
 	io.WriteString(rw, text)
 }
 
-// beyond answers over HTTP/1 with Hello or without a body, and sends text where the answer has ended.
+// beyond answers over HTTP/1 with Hello or without a body, and sends text after the answer's end.
 func beyond(rw http.ResponseWriter, how, text string) {
 	answer := map[string]string{
 		"head":   fmt.Sprintf("200 OK\r\nContent-Length: %d\r\n\r\n", len(text)),
@@ -104,12 +104,12 @@ func beyond(rw http.ResponseWriter, how, text string) {
 		"chunks": fmt.Sprintf("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(Hello), Hello),
 	}[how]
 	c, _, err := http.NewResponseController(rw).Hijack()
-	if err != nil { // HTTP/2, whose frames describe what belongs to what
+	if err != nil { // HTTP/2, whose frames delimit answers
 		panic(http.ErrAbortHandler)
 	}
 	defer c.Close()
 	io.WriteString(c, "HTTP/1.1 "+answer+text)
-	time.Sleep(300 * time.Millisecond) // an end would hide it
+	time.Sleep(300 * time.Millisecond) // closing immediately would hide the text
 }
 
 func gzipped(s string) string {

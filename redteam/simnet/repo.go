@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// RepoFile is the one file of the repository, and RepoText what is in it.
+// RepoFile is the only file of the repository, and RepoText its content.
 const (
 	RepoFile = "README"
 	RepoText = "cloned from the simulated internet\n"

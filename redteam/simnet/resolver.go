@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UseResolver gives programs that Start and Run start from now on an /etc/resolv.conf that names the world's resolver. They
-// get a mount namespace for it, to which the mounts of the machine spread, and out of which none do.
+// UseResolver gives the programs that Start and Run start from now on an /etc/resolv.conf with the network's resolver.
+// They get a mount namespace for it, which receives the machine's mounts and propagates none.
 func (n *Network) UseResolver() error {
 	err := n.spaces.site.do(func() error {
 		f, err := os.CreateTemp("", "custody-resolv-")
 		if err != nil {
 			return err
 		}
-		defer os.Remove(f.Name()) // what is mounted stays
+		defer os.Remove(f.Name()) // the mount keeps the file
 		_, err = fmt.Fprintf(f, "nameserver %s\nnameserver %s\n", Resolver4.Addr(), Resolver6.Addr())
 		if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 			return err
@@ -33,7 +33,7 @@ func (n *Network) UseResolver() error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("use the world's resolver: %w", err)
+		return fmt.Errorf("use the simulated internet's resolver: %w", err)
 	}
 	return nil
 }

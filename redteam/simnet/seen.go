@@ -10,27 +10,26 @@ import (
 	"time"
 )
 
-// Sighting is something that got out of the host and should not have: a packet
-// at the attacker's, one on the wire that is for no service of the world, a question for a name outside
-// of Zone, a connection to the host itself.
+// Sighting is traffic that should not have left the sandbox: a packet at the attacker, one on the wire to anything but a
+// service of the network, a DNS query for a name outside of Zone, or a connection to the host itself.
 type Sighting struct {
 	Time  time.Time
 	Where Where
 	Proto string // tcp, udp, icmp, icmp6, dns, a number of an IP protocol, or an EtherType in hexadecimal
 	Src   netip.AddrPort
 	Dst   netip.AddrPort
-	Text  string // the beginning of what was said, or the question's name and type
+	Text  string // the first bytes of the payload, or the query's name and type
 }
 
-// Where something was seen.
+// Where is a place at which the network observes traffic.
 type Where string
 
-// The places that are watched.
+// The places.
 const (
 	AtAttacker Where = "attacker" // the attacker's interface, or one of his servers
-	OnWire     Where = "wire"     // between the host and the world
-	AtHost     Where = "host"     // on the host: another interface than the wire's, or a canary
-	AtResolver Where = "resolver" // a question for a name that is not below Zone
+	OnWire     Where = "wire"     // between the host and the servers
+	AtHost     Where = "host"     // on the host: at a canary, or on any interface but the wire's
+	AtResolver Where = "resolver" // a query for a name outside of Zone
 )
 
 // String returns one line.
@@ -38,18 +37,18 @@ func (s Sighting) String() string {
 	return fmt.Sprintf("%s: %s %s > %s %.100q", s.Where, s.Proto, s.Src, s.Dst, s.Text)
 }
 
-// Query is a question that reached the world's resolver.
+// Query is a DNS query that reached the network's resolver.
 type Query struct {
 	Time  time.Time
 	Name  string // lower case, without a final dot
 	Type  string
 	Proto string // udp, tcp or tcp-tls
 	Src   netip.AddrPort
-	// Options are the EDNS options that came with it.
+	// Options are the query's EDNS options.
 	Options []string
 }
 
-// Request is one that reached a web server of the world, or a line an echo got.
+// Request is an HTTP request that reached a web server, or data that reached an echo.
 type Request struct {
 	Time   time.Time
 	SNI    string // empty in cleartext
@@ -63,16 +62,16 @@ type Request struct {
 	Dst    netip.AddrPort
 }
 
-// Talk is what one connection told a web server of the world, in the clear.
+// Talk is a connection to a web server, with what its client sent, decrypted.
 type Talk struct {
-	Time time.Time // of its begin
+	Time time.Time // of its beginning
 	SNI  string    // empty in cleartext
 	Src  netip.AddrPort
 	Dst  netip.AddrPort
 	Said []byte // up to 64 KiB
 }
 
-// limit bounds each of the log's lists. What is beyond it is counted as lost.
+// limit bounds each of the log's lists. Further entries are counted as lost.
 const limit = 20000
 
 type log struct {

@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// services are all servers and watchers of a network.
+// services runs the servers and watchers of a network.
 type services struct {
 	mu      sync.Mutex // guards closers
 	closers []io.Closer
 	work    sync.WaitGroup // a goroutine for each of them
 }
 
-// close ends them and waits until they have ended.
+// close ends all of them, and waits for their goroutines.
 func (s *services) close() error {
 	s.mu.Lock()
 	closers := s.closers
@@ -35,7 +35,7 @@ func (s *services) run(c io.Closer, serve func()) {
 	s.work.Go(serve)
 }
 
-// own has close close c.
+// own adds c to what close closes.
 func (s *services) own(c io.Closer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

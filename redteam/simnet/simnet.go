@@ -12,13 +12,12 @@
 //	| canaries on lo  |         |                          |    |                       |
 //	+-----------------+         +--------------------------+    +-----------------------+
 //
-// The default routes of site and world lead to the rest, and the attacker
-// answers for whatever address is asked there. So a packet that gets out is seen, wherever
-// it was meant to go. The wire is watched too: what leaves the host and is meant for no service of
-// the world is a sighting. Canaries listen on the host itself.
+// The default routes of site and world lead to the rest, where the attacker answers at every address. So the
+// network observes each packet that leaves the host, whatever its destination. The wire is watched too: a packet
+// on it to anything but a service of the network is a sighting. Canaries listen on the host itself.
 //
-// The namespaces have no names. They live as long as a descriptor, a socket or a
-// process is in them, so that nothing is left of them however this process ends.
+// The namespaces have no names. They exist as long as a descriptor, a socket or a process is in them, so the kernel
+// removes them however this process ends.
 package simnet
 
 import (
@@ -34,35 +33,35 @@ import (
 	"github.com/custody-project/custody/redteam/simnet/llmapi"
 )
 
-// Names of the world. All of them are below Zone but the attacker's.
+// Names of the network. All but the attacker's are below Zone.
 const (
 	Zone = "site.example"
-	// Allowed is a web server: HTTP on tcp/80, HTTPS (1.1 and 2) on tcp/443 and, for a
-	// rule that does not name it, on tcp/8443. Its repository is at /repo.git.
+	// Allowed is a web server: HTTP on tcp/80, HTTPS (1.1 and 2) on tcp/443 and on tcp/8443, a port that no rule
+	// names. Its repository is at /repo.git.
 	Allowed = "allowed.site.example"
-	// Fronted is another site at the same addresses.
+	// Fronted is another website at the same addresses.
 	Fronted = "fronted.site.example"
 	// API is a web server too, for rules with http.
 	API = "api.site.example"
 	// LLM acts as a language model over HTTPS, for clients with its key; see package llmapi.
 	LLM = "llm.site.example"
-	// Plain is one for cleartext HTTP.
+	// Plain is a web server for cleartext HTTP.
 	Plain = "plain.site.example"
 	// Direct echoes on tcp/7000 and udp/7001, over IPv4 and IPv6.
 	Direct = "direct.site.example"
 	// Quiet does the same at other addresses.
 	Quiet = "quiet.site.example"
-	// Wild has any name below it, at a web server.
+	// Wild is the zone of a web server: every name below it exists.
 	Wild = "wild.site.example"
-	// Rebind has names that lead where none should: KIND or KIND-TOKEN below it, see Rebinding.
+	// Rebind is the zone of names that resolve to forbidden addresses: KIND or KIND-TOKEN below it, see Rebinding.
 	Rebind = "rebind.site.example"
-	// RebindDirect has the same, for rules with mode direct.
+	// RebindDirect is the same for rules with mode direct.
 	RebindDirect = "rebind-direct.site.example"
-	// Attacker is the zone whose every query the attacker sees.
+	// Attacker is the attacker's zone: the attacker sees every query for a name in it.
 	Attacker = "evil.example"
 )
 
-// Addresses of the world.
+// Addresses of the network.
 var (
 	Resolver4 = netip.MustParseAddrPort("93.184.0.53:53")
 	Resolver6 = netip.MustParseAddrPort("[2600:dead::53]:53")
@@ -93,13 +92,12 @@ var (
 	hosts6 = netip.MustParsePrefix("2600:dead:10::/64")
 	many4  = netip.MustParsePrefix("93.184.32.0/19")
 
-	// Addresses of the cables that package fence lays for direct flows.
+	// Addresses of the virtual links that package fence makes for direct flows.
 	cables4 = netip.MustParsePrefix("198.19.0.0/16")
 	cables6 = netip.MustParsePrefix("fdc5:7a1c:19d3::/112")
 )
 
-// CanaryPorts are the TCP ports on which the host itself listens, on all its
-// addresses, and of which no one in a sandbox may know.
+// CanaryPorts are the TCP ports on which the host itself listens, on all its addresses. No sandbox may reach them.
 var CanaryPorts = []uint16{22, 2375, 8080}
 
 // Network is the simulated internet. Its methods are safe for concurrent use.
@@ -133,12 +131,12 @@ func New(ctx context.Context) (n *Network, err error) {
 	return n, nil
 }
 
-// Do calls f on a thread that is in the host's namespace: sockets that f makes
-// and processes that it starts stay there. f must not wait long: it has the thread to itself.
+// Do calls f on a thread in the host's namespace: the sockets and processes that f makes belong to that namespace.
+// There is one such thread, so f must not block for long.
 func (n *Network) Do(f func() error) error { return n.spaces.site.do(f) }
 
-// Start starts a program in the host's namespace, as cmd.Start does elsewhere.
-// The thread that is its parent lives until Close, so Pdeathsig may be used.
+// Start starts a program in the host's namespace. The thread that is its parent lives until Close, so that
+// Pdeathsig works.
 func (n *Network) Start(cmd *exec.Cmd) error { return n.spaces.site.do(cmd.Start) }
 
 // Run starts a program as Start does and waits for it.
@@ -152,20 +150,20 @@ func (n *Network) Run(cmd *exec.Cmd) error {
 // Site returns the host's network namespace. It belongs to the Network: the caller does not close it.
 func (n *Network) Site() *os.File { return n.spaces.site.file }
 
-// CA returns the certificate of the authority that all servers' certificates are from, as PEM.
+// CA returns the certificate of the authority that issued all servers' certificates, as PEM.
 func (n *Network) CA() []byte { return n.ca.pem }
 
-// Roots returns it as a pool.
+// Roots returns a pool with that certificate.
 func (n *Network) Roots() *x509.CertPool { return n.ca.pool() }
 
-// Model is the server behind LLM. It logs what it served.
+// Model returns the server at LLM, which logs the calls that it served.
 func (n *Network) Model() *llmapi.Server { return n.model }
 
-// ModelKey is the key that it wants, another one in each world.
+// ModelKey returns the API key that the server at LLM accepts, which differs from network to network.
 func (n *Network) ModelKey() string { return n.modelKey }
 
-// Close ends everything that serves, and lets go of the namespaces. Processes
-// that were started in the host's namespace are the caller's to end.
+// Close ends all servers and watchers, and closes the namespaces. The caller ends the processes that it started in
+// the host's namespace.
 func (n *Network) Close() error {
 	return errors.Join(n.services.close(), n.spaces.close())
 }

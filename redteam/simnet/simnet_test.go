@@ -467,7 +467,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestUseResolver: programs on the world's host resolve its names without being given a resolver, and no others do.
+// TestUseResolver: programs on the network's host resolve its names without a configured resolver, and programs elsewhere do not.
 func TestUseResolver(t *testing.T) {
 	t.Parallel()
 	before, err := os.ReadFile("/etc/resolv.conf")

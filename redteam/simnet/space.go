@@ -47,7 +47,7 @@ func newSpace(name string) (*space, error) {
 	return s, nil
 }
 
-// live is the thread. It is never given back to others: it ends with this function.
+// live runs on the space's thread. The thread is never used for another goroutine: it ends with this function.
 func (s *space) live(name string, ready chan<- error) {
 	defer close(s.ended)
 	runtime.LockOSThread()

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher takes every frame that comes in by an interface.
+// watcher reads every frame that comes in on an interface.
 type watcher struct {
 	log   *log
 	where Where
 	file  *os.File
-	skip  []int // interfaces that others watch, or no one
+	skip  []int // interfaces that it ignores
 	// minds reports whether a packet that came in is a sighting.
 	minds func(packet) bool
 }
@@ -63,7 +63,7 @@ func (n *Network) watchOn(s *space, where Where, name string, skip []string, min
 	return nil
 }
 
-// open makes the packet socket; 0 means all interfaces. It takes nothing before it is bound.
+// open makes the packet socket; 0 means all interfaces. The socket receives nothing before it is bound.
 func (t *watcher) open(index int) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *watcher) run() {
 		}
 		t.countLost(conn.Control)
 		if failed != nil {
-			continue // ENETDOWN: an interface went
+			continue // ENETDOWN: an interface was removed
 		}
 		if ll, ok := from.(*unix.SockaddrLinklayer); ok && slices.Contains(t.skip, ll.Ifindex) {
 			continue
@@ -121,7 +121,7 @@ func (t *watcher) take(frame []byte) {
 	}
 }
 
-// countLost asks the kernel what it had no room for; asking sets its count to 0.
+// countLost adds the packets that the kernel dropped because the socket's buffer was full. Reading the counter resets it.
 func (t *watcher) countLost(control func(func(uintptr)) error) {
 	control(func(fd uintptr) {
 		if s, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil && s.Drops > 0 {
@@ -130,17 +130,17 @@ func (t *watcher) countLost(control func(func(uintptr)) error) {
 	})
 }
 
-// strays reports whether a packet is a service's answer to the host's own end of a sandbox's cable. When a
-// custody is killed, a packet to a host that the policy allows can leave without its address
-// translated, or such an answer come back that has nowhere to go any more; the host's default route then
-// leads it back over the wire to the attacker. It holds what the service said, to no one's address.
+// strays reports whether a packet is a service's answer to an address of a sandbox's direct link. When custody is killed,
+// the address translation of its direct flows ends: a packet to an allowed host can leave with an untranslated source,
+// or an answer can arrive when the link is gone. The host then routes the answer back over the wire to the attacker. It
+// contains only what the service sent.
 func strays(p packet) bool {
 	src, dst := p.src.Addr(), p.dst.Addr()
 	return (hosts4.Contains(src) || hosts6.Contains(src)) && (cables4.Contains(dst) || cables6.Contains(dst))
 }
 
-// isService reports whether a packet from the host is for a service that the world
-// offers, on a port that a policy of the suite may name.
+// isService reports whether a packet from the host goes to a service of the network, on a port that a policy of the
+// suite may name.
 func isService(p packet) bool {
 	dst := p.dst.Addr()
 	port := p.dst.Port()
@@ -165,8 +165,8 @@ func echoes(p packet) bool {
 	return p.proto == "tcp" && p.dst.Port() == 7000 || p.proto == "udp" && p.dst.Port() == 7001
 }
 
-// refusesEcho reports whether the host itself refuses what the UDP echo sent to it. After a custody was killed, no socket
-// takes an echo that is still on its way.
+// refusesEcho reports whether a packet is the host's ICMP refusal of an answer of the UDP echo. When custody was killed,
+// an answer in flight finds no socket.
 func refusesEcho(p packet) bool {
 	return p.refuses == netip.AddrPortFrom(p.dst.Addr(), 7001) && p.refuser.Addr() == p.src.Addr()
 }

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Hello is in every answer of a web server of the world, and nowhere else.
+// Hello is in every answer of the network's web servers, and in no other.
 const Hello = "hello from the simulated internet"
 
 // WebPorts are the TCP ports on which the web servers listen, 443 and 8443 with TLS.
 var WebPorts = []uint16{80, 443, 8443}
 
-// web is all web servers of the world: one program, which answers for every name.
+// web is all web servers of the network: one handler, which answers for every name.
 type web struct {
 	log   *log
 	model http.Handler // answers at LLM
@@ -106,11 +106,11 @@ func (s *web) talk(raw net.Conn, secret bool) {
 			Certificates: []tls.Certificate{s.cert}, NextProtos: []string{"h2", "http/1.1"},
 			GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 				t.sni = h.ServerName
-				t.keep(s.log) // already: a name is worth knowing of even if no more comes
+				t.keep(s.log) // now, because the client may send nothing more
 				return nil, nil
 			},
 		})
-		c.SetDeadline(time.Now().Add(5 * time.Minute)) // many clients in a slow VM take their time
+		c.SetDeadline(time.Now().Add(5 * time.Minute)) // many clients in a slow VM need long
 		if err := c.Handshake(); err != nil {
 			t.Close()
 			return
@@ -160,7 +160,7 @@ func (q queueListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 type talkKey struct{}
 
-// talk is a connection that keeps what its client sent.
+// talk is a connection that keeps the bytes that its client sent.
 type talk struct {
 	net.Conn
 	web    *web
@@ -210,13 +210,13 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-// ServeHTTP answers for every name of the world.
+// ServeHTTP answers for every name of the network.
 //
 //	/repo.git/...        a git repository
 //	/big                 bytes without end, 16 KiB every 2 ms
 //	.../drip             bytes without end, Hello every 20 ms
-//	.../redirect?to=URL  leads there
-//	.../reflect?as=HOW   what it was sent in KeyHeader; see reflect
+//	.../redirect?to=URL  a redirect to URL
+//	.../reflect?as=HOW   the value of the request's KeyHeader; see reflect
 //	anything else        Hello, host and path
 //
 // At LLM a model answers instead.
@@ -240,7 +240,7 @@ func (s *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sni is the name that a request's connection asked for in TLS, or empty.
+// sni returns the TLS server name of a request's connection, "" in cleartext.
 func sni(r *http.Request) string {
 	if t, ok := r.Context().Value(talkKey{}).(*talk); ok {
 		return t.sni
@@ -250,7 +250,7 @@ func sni(r *http.Request) string {
 
 func (s *web) note(r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 4096))
-	r.Body = struct { // a handler that answers reads it from its begin
+	r.Body = struct { // the handler reads the whole body
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
