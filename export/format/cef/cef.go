@@ -30,8 +30,8 @@ func (format) Name() string { return "cef" }
 
 // Append implements export.Format. It never fails.
 func (format) Append(dst []byte, e export.Event) ([]byte, error) {
-	l := line{b: dst, e: &e, left: maxLine}
-	l.event()
+	l := line{b: dst, left: maxLine}
+	event(&l, &e)
 	return l.finish(), nil
 }
 
@@ -44,59 +44,62 @@ func or[T any](p *T) T {
 	return *p
 }
 
-func (l *line) event() {
-	e := l.e
+// event writes the line of an event: the function of its kind maps the payload.
+func event(l *line, e *export.Event) {
 	if e.Erased {
-		l.begin("erased", "Record erased", "success")
+		begin(l, e, "erased", "Record erased", "success")
 		return
 	}
 	switch e.Kind {
 	case audit.KindRun, audit.KindStep:
-		l.lifecycle(or(e.Lifecycle))
+		lifecycleEvent(l, e, or(e.Lifecycle))
 	case audit.KindExec:
-		l.exec(or(e.Record.Exec))
+		execEvent(l, e, or(e.Record.Exec))
 	case audit.KindExit:
-		l.exit(or(e.Exit))
+		exitEvent(l, e, or(e.Exit))
 	case audit.KindFile:
-		l.file(or(e.File))
+		fileEvent(l, e, or(e.File))
 	case audit.KindFlow:
-		l.flow(or(e.Flow))
+		flowEvent(l, e, or(e.Flow))
 	case audit.KindDNS:
-		l.dns(or(e.DNS))
+		dnsEvent(l, e, or(e.DNS))
 	case audit.KindHTTP:
-		l.http(or(e.HTTP))
+		httpEvent(l, e, or(e.HTTP))
 	case audit.KindLLM:
-		l.llm(or(e.LLM))
+		llmEvent(l, e, or(e.LLM))
 	case audit.KindPolicy:
-		l.policy(or(e.Policy))
+		policyEvent(l, e, or(e.Policy))
 	case audit.KindProbe:
-		l.probe(or(e.Probe))
+		probeEvent(l, e, or(e.Probe))
 	case audit.KindOutput:
-		l.output(or(e.Output))
+		outputEvent(l, e, or(e.Output))
 	case audit.KindVM:
-		l.vm(or(e.VM))
+		vmEvent(l, e, or(e.VM))
 	case audit.KindCopy:
-		l.copied(or(e.Copy))
+		copyEvent(l, e, or(e.Copy))
 	case audit.KindSecret:
-		l.secret(or(e.Secret))
+		secretEvent(l, e, or(e.Secret))
 	case audit.KindGap:
-		l.gap(or(e.Gap))
+		gapEvent(l, e, or(e.Gap))
 	case audit.KindFinding:
-		l.finding(or(e.Finding))
+		findingEvent(l, e, or(e.Finding))
 	case audit.KindAccess:
-		l.access(or(e.Access))
+		accessEvent(l, e, or(e.Access))
 	case audit.KindNote:
-		l.note(or(e.Note))
+		noteEvent(l, e, or(e.Note))
 	default:
-		l.begin("record", "Record", "")
+		begin(l, e, "record", "Record", "")
 		l.str("custodyRecord", string(e.Body))
 	}
 }
 
 // begin writes the header and the fields of every event: time, place and observer.
-func (l *line) begin(signature, name, outcome string) {
-	e := l.e
-	l.header(signature, name)
+func begin(l *line, e *export.Event, signature, name, outcome string) {
+	version := "-"
+	if s := e.Start; s != nil && s.Version != "" {
+		version = s.Version
+	}
+	l.header(version, signature, name, severity(export.SeverityOf(*e)))
 	l.int("rt", e.Time.UnixMilli())
 	l.str("externalId", e.ID())
 	l.str("cat", string(e.Kind))
@@ -111,17 +114,14 @@ func (l *line) begin(signature, name, outcome string) {
 	l.custom("cs3", "step", e.Step)
 	l.custom("cs4", "observer", string(e.Observer))
 	l.custom("cs5", "tenant", e.Tenant)
-	l.key("custodySeq")
-	l.b = appendUint(l.b, e.Seq)
-	l.key("custodyTime")
-	l.b = e.Time.UTC().AppendFormat(l.b, timeFormat)
+	l.uint("custodySeq", e.Seq)
+	l.time("custodyTime", e.Time)
 	if m := e.Mark; m != nil {
 		l.str("custodyVerification", string(m.State))
 		l.str("custodyVerificationText", m.Text)
 	}
 	if g := e.Guest; g != nil {
-		l.key("custodyGuestTime")
-		l.b = g.Time.UTC().AppendFormat(l.b, timeFormat)
+		l.time("custodyGuestTime", g.Time)
 		l.int("custodyGuestOffsetNs", g.OffsetNS)
 	}
 	if s := e.Start; s != nil {
@@ -131,11 +131,11 @@ func (l *line) begin(signature, name, outcome string) {
 }
 
 // process writes the process of the guest that did something, as the guest says.
-func (l *line) process(proc string, pid int, parent string) {
+func process(l *line, e *export.Event, proc string, pid int, parent string) {
 	l.intIf("spid", int64(pid))
 	l.str("custodyProc", proc)
 	l.str("custodyParent", parent)
-	if x := l.e.Exec; x != nil {
+	if x := e.Exec; x != nil {
 		l.str("sproc", string(x.Exe))
 		l.int("suid", int64(x.UID))
 		if parent == "" {

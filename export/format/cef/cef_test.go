@@ -282,9 +282,8 @@ func FuzzValue(f *testing.F) {
 		if len(s) > 255 {
 			return
 		}
-		e := export.Event{}
-		l := line{e: &e, left: maxLine}
-		l.header(s, "name|"+s)
+		l := line{left: maxLine}
+		l.header("-", s, "name|"+s, severity(export.Info))
 		l.str("msg", s)
 		l.words("cs1", []audit.Text{"a", audit.Text(s), "'"})
 		l.int("rt", 1)

@@ -4,22 +4,18 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export"
 )
 
-const timeFormat = time.RFC3339Nano
-
-func appendUint(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }
-
-func (l *line) exec(x audit.Exec) {
-	l.begin("exec", "Process started", "success")
+func execEvent(l *line, e *export.Event, x audit.Exec) {
+	begin(l, e, "exec", "Process started", "success")
 	l.str("dproc", string(x.Exe))
 	l.intIf("dpid", int64(x.PID))
 	l.int("duid", int64(x.UID))
 	l.intIf("spid", int64(x.PPID))
-	if p := l.e.Parent; p != nil {
+	if p := e.Parent; p != nil {
 		l.str("sproc", string(p.Exe))
 	}
 	if len(x.Argv) > 0 {
@@ -36,16 +32,16 @@ func (l *line) exec(x audit.Exec) {
 	l.str("custodyToolCall", string(x.ToolCall))
 }
 
-func (l *line) exit(x audit.Exit) {
+func exitEvent(l *line, e *export.Event, x audit.Exit) {
 	outcome := "success"
 	if x.Code != 0 {
 		outcome = "failure"
 	}
-	l.begin("exit", "Process ended", outcome)
+	begin(l, e, "exit", "Process ended", outcome)
 	l.intIf("dpid", int64(x.PID))
-	if e := l.e.Exec; e != nil {
-		l.str("dproc", string(e.Exe))
-		l.int("duid", int64(e.UID))
+	if started := e.Exec; started != nil {
+		l.str("dproc", string(started.Exe))
+		l.int("duid", int64(started.UID))
 	}
 	l.customInt("cn2", "exitCode", int64(x.Code))
 	l.duration(x.DurationNS)
@@ -54,7 +50,7 @@ func (l *line) exit(x audit.Exit) {
 	l.yes("custodySynthetic", x.Synthetic)
 }
 
-func (l *line) file(f audit.File) {
+func fileEvent(l *line, e *export.Event, f audit.File) {
 	name := "File operation"
 	switch f.Op {
 	case audit.FileCreate:
@@ -70,7 +66,7 @@ func (l *line) file(f audit.File) {
 	case audit.FileChroot:
 		name = "Root directory changed"
 	}
-	l.begin("file:"+string(f.Op), name, "success")
+	begin(l, e, "file:"+string(f.Op), name, "success")
 	l.str("act", string(f.Op))
 	path := string(f.Path)
 	if f.To != "" {
@@ -84,7 +80,7 @@ func (l *line) file(f audit.File) {
 	l.str("fileId", f.Inode)
 	l.str("custodyDevice", f.Device)
 	l.str("custodySource", string(f.Source))
-	l.process(f.Proc, f.PID, f.Parent)
+	process(l, e, f.Proc, f.PID, f.Parent)
 	l.str("custodyUnhashed", f.Unhashed)
 	l.list("custodySecrets", f.Secrets)
 }
@@ -105,10 +101,10 @@ func flowName(s audit.FlowState) (name, outcome string) {
 	return "Flow", ""
 }
 
-// flow: in CEF, in is what flowed from source to destination, and out what came back.
-func (l *line) flow(f audit.Flow) {
+// flowEvent writes a flow. In CEF, in is what flowed from source to destination, and out what came back.
+func flowEvent(l *line, e *export.Event, f audit.Flow) {
 	name, outcome := flowName(f.State)
-	l.begin("flow:"+string(f.State), name, outcome)
+	begin(l, e, "flow:"+string(f.State), name, outcome)
 	l.str("act", string(f.State))
 	l.fixed("deviceDirection", "1")
 	l.str("proto", f.Proto)
@@ -131,14 +127,14 @@ func (l *line) flow(f audit.Flow) {
 	} else {
 		l.str("custodyPeer", f.Peer)
 	}
-	l.process(f.Proc, f.PID, f.Parent)
+	process(l, e, f.Proc, f.PID, f.Parent)
 	l.str("custodyFlow", f.ID)
 	l.str("custodyVerdict", string(f.Verdict))
 	l.uintIf("custodyDnsSeq", f.DNSSeq)
 	l.str("custodySni", string(f.SNI))
 	l.uintIf("custodyPacketsOut", f.PacketsOut)
 	l.uintIf("custodyPacketsIn", f.PacketsIn)
-	if l.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
+	if e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
 		l.fixed("custodyProcObserver", "guest") // only the guest can report which process had the ports
 	}
 }
@@ -150,12 +146,12 @@ func verdict(v audit.Verdict) (word, outcome string) {
 	return "allowed", "success"
 }
 
-func (l *line) dns(q audit.DNS) {
+func dnsEvent(l *line, e *export.Event, q audit.DNS) {
 	word, outcome := verdict(q.Verdict)
 	if q.RCode != "NOERROR" {
 		outcome = "failure"
 	}
-	l.begin("dns:"+string(q.Verdict), "DNS question "+word, outcome)
+	begin(l, e, "dns:"+string(q.Verdict), "DNS question "+word, outcome)
 	l.str("act", string(q.Verdict))
 	l.fixed("app", "dns")
 	l.str("proto", q.Proto)
@@ -181,12 +177,12 @@ func (l *line) list(key string, list []string) {
 	l.words(key, texts)
 }
 
-func (l *line) http(h audit.HTTP) {
+func httpEvent(l *line, e *export.Event, h audit.HTTP) {
 	word, outcome := verdict(h.Verdict)
 	if h.Status == 0 || h.Status >= 400 {
 		outcome = "failure"
 	}
-	l.begin("http:"+string(h.Verdict), "HTTP request "+word, outcome)
+	begin(l, e, "http:"+string(h.Verdict), "HTTP request "+word, outcome)
 	l.str("act", string(h.Verdict))
 	l.fixed("app", "http")
 	l.str("requestMethod", string(h.Method))
@@ -206,12 +202,12 @@ func (l *line) http(h audit.HTTP) {
 	l.str("custodyLlm", h.LLM)
 }
 
-func (l *line) llm(m audit.LLM) {
+func llmEvent(l *line, e *export.Event, m audit.LLM) {
 	outcome := "success"
 	if m.Status >= 400 || m.Error != "" {
 		outcome = "failure"
 	}
-	l.begin("llm", "Language model called", outcome)
+	begin(l, e, "llm", "Language model called", outcome)
 	l.str("app", m.Provider)
 	l.str("dhost", string(m.Host))
 	l.str("reason", m.Incomplete)
@@ -230,7 +226,7 @@ func (l *line) llm(m audit.LLM) {
 	l.intIf("custodyLlmCacheWriteTokens", m.CacheWriteTokens)
 	l.intIf("custodyLlmReasoningTokens", m.ReasoningTokens)
 	l.words("custodyLlmTools", m.Tools)
-	l.toolCalls(m.ToolCalls)
+	l.words("custodyLlmToolCalls", toolCalls(m.ToolCalls))
 	l.str("custodyLlmStopReason", string(m.StopReason))
 	l.str("custodyLlmError", string(m.Error))
 	l.yes("custodyLlmStream", m.Stream)
@@ -241,9 +237,8 @@ func (l *line) llm(m audit.LLM) {
 	l.intIf("custodyLlmBudget", m.Budget)
 }
 
-// toolCalls writes id, name, digest and arguments of each, and whether these were cut, as words.
-func (l *line) toolCalls(calls []audit.ToolCall) {
-	var words []audit.Text
+// toolCalls returns id, name, digest and arguments of each, and whether these were cut, as words.
+func toolCalls(calls []audit.ToolCall) (words []audit.Text) {
 	for _, c := range calls {
 		cut := audit.Text("whole")
 		if c.Truncated {
@@ -251,16 +246,16 @@ func (l *line) toolCalls(calls []audit.ToolCall) {
 		}
 		words = append(words, c.ID, c.Name, audit.Text(c.SHA256), c.Arguments, cut)
 	}
-	l.words("custodyLlmToolCalls", words)
+	return words
 }
 
-func (l *line) lifecycle(c audit.Lifecycle) {
+func lifecycleEvent(l *line, e *export.Event, c audit.Lifecycle) {
 	outcome := "success"
 	if c.Phase == audit.PhaseEnd && (c.Status != audit.StatusDone || c.ExitCode != nil && *c.ExitCode != 0) {
 		outcome = "failure"
 	}
-	kind := string(l.e.Kind)
-	l.begin(kind+":"+string(c.Phase), upper(kind)+" "+string(c.Phase), outcome)
+	kind := string(e.Kind)
+	begin(l, e, kind+":"+string(c.Phase), upper(kind)+" "+string(c.Phase), outcome)
 	l.str("act", string(c.Phase))
 	l.str("reason", c.Reason)
 	if c.ExitCode != nil {
@@ -290,12 +285,12 @@ func (l *line) lifecycle(c audit.Lifecycle) {
 	l.list("custodySecrets", c.Secrets)
 }
 
-func (l *line) copied(c audit.Copy) {
+func copyEvent(l *line, e *export.Event, c audit.Copy) {
 	outcome := "success"
 	if c.Reason != "" {
 		outcome = "failure"
 	}
-	l.begin("copy:"+c.Direction, "Files copied "+c.Direction, outcome)
+	begin(l, e, "copy:"+c.Direction, "Files copied "+c.Direction, outcome)
 	l.str("act", string(c.Op))
 	l.str("reason", c.Reason)
 	l.str("filePath", string(c.Dir))
@@ -312,15 +307,15 @@ func (l *line) copied(c audit.Copy) {
 	l.words("custodyCopyFiles", words)
 }
 
-func (l *line) policy(p audit.Policy) {
-	l.begin("policy", "Policy changed", "success")
+func policyEvent(l *line, e *export.Event, p audit.Policy) {
+	begin(l, e, "policy", "Policy changed", "success")
 	l.customInt("cn1", "generation", int64(p.Generation))
 	l.str("custodyPolicyDigest", p.Digest)
 	l.str("custodyPolicyPrevious", p.Previous)
 	l.words("custodyPolicyRules", p.Rules)
 }
 
-func (l *line) probe(p audit.Probe) {
+func probeEvent(l *line, e *export.Event, p audit.Probe) {
 	act, outcome := "escaped", "failure"
 	if p.Blocked {
 		act, outcome = "blocked", "success"
@@ -328,7 +323,7 @@ func (l *line) probe(p audit.Probe) {
 	if strings.HasPrefix(p.Name, "control/") && !p.Blocked {
 		act, outcome = "passed", "success"
 	}
-	l.begin("probe", "Escape attempted", outcome)
+	begin(l, e, "probe", "Escape attempted", outcome)
 	l.fixed("act", act)
 	l.custom("cs1", "rule", p.Name)
 	l.str("msg", string(p.Detail))
@@ -339,15 +334,15 @@ func (l *line) probe(p audit.Probe) {
 	l.uintIf("custodyEvidence", p.Seq)
 }
 
-func (l *line) output(o audit.Output) {
-	l.begin("output", "Output written", "success")
+func outputEvent(l *line, e *export.Event, o audit.Output) {
+	begin(l, e, "output", "Output written", "success")
 	l.str("custodyOutputStream", o.Stream)
 	l.int("custodyOutputOffset", o.Offset)
 	l.str("custodyOutputText", string(o.Text))
 }
 
-func (l *line) vm(v audit.VM) {
-	l.begin("vm:"+v.Op, "Virtual machine "+v.Op, "success")
+func vmEvent(l *line, e *export.Event, v audit.VM) {
+	begin(l, e, "vm:"+v.Op, "Virtual machine "+v.Op, "success")
 	l.str("act", v.Op)
 	l.str("reason", v.Reason)
 	l.duration(v.DurationNS)
@@ -355,12 +350,12 @@ func (l *line) vm(v audit.VM) {
 	l.str("custodyVmTier", v.Tier)
 }
 
-func (l *line) secret(s audit.Secret) {
+func secretEvent(l *line, e *export.Event, s audit.Secret) {
 	outcome := "success"
 	if s.Op == audit.SecretRefuse {
 		outcome = "failure"
 	}
-	l.begin("secret:"+string(s.Op), "Credential "+string(s.Op), outcome)
+	begin(l, e, "secret:"+string(s.Op), "Credential "+string(s.Op), outcome)
 	l.str("act", string(s.Op))
 	l.str("reason", s.Reason)
 	l.str("dhost", string(s.Host))
@@ -371,38 +366,36 @@ func (l *line) secret(s audit.Secret) {
 	l.str("custodySecretAccessorSha256", s.Accessor)
 	l.intIf("custodySecretTtlNs", s.TTLNS)
 	if !s.Expires.IsZero() {
-		l.key("custodySecretExpires")
-		l.b = s.Expires.UTC().AppendFormat(l.b, timeFormat)
+		l.time("custodySecretExpires", s.Expires)
 	}
 	l.intIf("custodySecretLeases", int64(s.Leases))
 	l.str("custodyFlow", s.Flow)
 }
 
-func (l *line) gap(g audit.Gap) {
-	l.begin("gap:"+string(g.Stage), "Events lost", "failure")
+func gapEvent(l *line, e *export.Event, g audit.Gap) {
+	begin(l, e, "gap:"+string(g.Stage), "Events lost", "failure")
 	l.str("reason", g.Cause)
 	l.str("custodyGapStage", string(g.Stage))
 	l.str("custodyGapWhat", g.What)
 	l.uintIf("custodyGapFirst", g.First)
 	l.uintIf("custodyGapLast", g.Last)
-	l.key("custodyGapCount")
-	l.b = appendUint(l.b, g.Count)
+	l.uint("custodyGapCount", g.Count)
 	l.intIf("custodyGapBytes", g.Bytes)
 }
 
-func (l *line) finding(f audit.Finding) {
-	l.begin("finding:"+string(f.Rule), "Finding", "")
+func findingEvent(l *line, e *export.Event, f audit.Finding) {
+	begin(l, e, "finding:"+string(f.Rule), "Finding", "")
 	l.str("act", f.Action)
 	l.custom("cs1", "rule", string(f.Rule))
 	l.str("msg", f.Detail)
-	l.process(f.Proc, 0, "")
+	process(l, e, f.Proc, 0, "")
 	l.str("custodySecret", f.Secret)
 	l.uintIf("custodyEvidence", f.Seq)
 }
 
-func (l *line) access(a audit.Access) {
+func accessEvent(l *line, e *export.Event, a audit.Access) {
 	word, outcome := verdict(a.Verdict)
-	l.begin("access:"+a.Action, "Access "+word, outcome)
+	begin(l, e, "access:"+a.Action, "Access "+word, outcome)
 	l.str("act", a.Action)
 	l.str("suser", a.Who)
 	l.str("spriv", a.Role)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/custody-project/custody/audit"
@@ -41,10 +42,9 @@ func length(key string) int {
 	return 1023 // all others
 }
 
-// line is one event on its way.
+// line writes the header and the extension of one event. It knows the syntax and its bounds, not the event.
 type line struct {
 	b    []byte
-	e    *export.Event
 	left int
 	keys int // that were written
 	cuts []cut
@@ -56,16 +56,12 @@ type cut struct {
 }
 
 // header writes the seven fields before the extension.
-func (l *line) header(signature, name string) {
+func (l *line) header(version, signature, name string, severity int64) {
 	l.b = append(l.b, "CEF:0|Custody|Custody|"...)
-	version := "-"
-	if s := l.e.Start; s != nil && s.Version != "" {
-		version = s.Version
-	}
 	l.field(version)
 	l.field(signature)
 	l.field(name)
-	l.b = strconv.AppendInt(l.b, severity(export.SeverityOf(*l.e)), 10)
+	l.b = strconv.AppendInt(l.b, severity, 10)
 	l.b = append(l.b, '|')
 }
 
@@ -81,7 +77,7 @@ func (l *line) field(s string) {
 		}
 		n, odd := char(s[i:])
 		if odd {
-			l.code(s[i:i+n], `\\`)
+			l.b = appendCode(l.b, s[i:i+n])
 		} else {
 			l.b = append(l.b, s[i:i+n]...)
 		}
@@ -156,7 +152,7 @@ func (l *line) value(key string, limit int, s string) int {
 				continue
 			}
 			l.b = append(l.b, s[start:i]...)
-			l.code(s[i:i+n], `\\`)
+			l.b = appendCode(l.b, s[i:i+n])
 		}
 		i += n
 		start = i
@@ -171,16 +167,15 @@ func char(s string) (n int, odd bool) {
 	return n, r == utf8.RuneError && n == 1 || r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029
 }
 
-// code writes a character by its number: \xNN for a byte, \uNNNN else.
-func (l *line) code(s, backslash string) {
+// appendCode appends a character by its number, with the backslash escaped: \xNN for a byte, \uNNNN else.
+func appendCode(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	l.b = append(l.b, backslash...)
+	b = append(b, `\\`...)
 	if len(s) == 1 {
-		l.b = append(l.b, 'x', hex[s[0]>>4], hex[s[0]&15])
-		return
+		return append(b, 'x', hex[s[0]>>4], hex[s[0]&15])
 	}
 	r, _ := utf8.DecodeRuneInString(s)
-	l.b = append(l.b, 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+	return append(b, 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
 // words writes a list of texts, quoted as a POSIX shell would need it, with spaces between them.
@@ -229,6 +224,18 @@ func needsQuotes(r rune) bool {
 func (l *line) int(key string, n int64) {
 	l.key(key)
 	l.b = strconv.AppendInt(l.b, n, 10)
+}
+
+// uint writes a number that may exceed the range of a signed one.
+func (l *line) uint(key string, n uint64) {
+	l.key(key)
+	l.b = strconv.AppendUint(l.b, n, 10)
+}
+
+// time writes a time in UTC, RFC 3339 with nanoseconds.
+func (l *line) time(key string, t time.Time) {
+	l.key(key)
+	l.b = t.UTC().AppendFormat(l.b, time.RFC3339Nano)
 }
 
 // intIf writes a number that is not 0.

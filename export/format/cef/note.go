@@ -1,14 +1,17 @@
 package cef
 
-import "github.com/custody-project/custody/audit"
+import (
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export"
+)
 
-// note writes a note on a run or on a record of it.
-func (l *line) note(n audit.Note) {
+// noteEvent writes a note on a run or on a record of it.
+func noteEvent(l *line, e *export.Event, n audit.Note) {
 	signature, name := "note", "Note added"
 	if n.Withdraws != "" {
 		signature, name = "note:withdraw", "Note withdrawn"
 	}
-	l.begin(signature, name, "success")
+	begin(l, e, signature, name, "success")
 	l.str("suser", n.Who)
 	l.str("spriv", n.Role)
 	if n.Remote != "" {
