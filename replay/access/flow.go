@@ -202,7 +202,7 @@ func (h *oidcHandler) callback(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// answer reads what the issuer sent by way of the browser, and looks whether this browser asked for it.
+// answer reads what the issuer sent through the browser, and checks that this browser began the login.
 func (i *issuer) answer(r *http.Request) (login, string, *Problem) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	cookies := r.CookiesNamed(cookieName(r, loginCookie))

@@ -92,7 +92,7 @@ func New(o Options) (*Gate, error) {
 	return g, nil
 }
 
-// Tokens are those that the gate lets in.
+// Tokens are those that the gate accepts.
 func (g *Gate) Tokens() *Tokens { return g.auth.tokens }
 
 // Once returns a new one-time token, good once, for Options.LinkFor, from this machine. false: the
@@ -144,7 +144,7 @@ func (g *Gate) watch(ctx context.Context) {
 	}
 }
 
-// request is one request on its way through the gate.
+// request is a request that the gate checks.
 type request struct {
 	*http.Request
 	rule   Rule
@@ -237,7 +237,7 @@ func clip(s string) string {
 	return s
 }
 
-// admit asks all that is asked before the record.
+// admit makes all checks that come before the access event.
 func (g *Gate) admit(q *request) (credential, *Problem) {
 	if p := g.site.checkHost(q.Request); p != nil {
 		return credential{}, p

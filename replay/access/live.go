@@ -44,8 +44,8 @@ func (l *live) enter(w http.ResponseWriter, r *http.Request, c credential) (_ *h
 	}
 }
 
-// cut ends the requests whose credential does not hold any more. A handler that does not
-// look at its context cannot write either.
+// cut ends the requests whose credential does not hold any more. A handler that ignores
+// its context cannot write either.
 func (l *live) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -267,7 +267,7 @@ func (i *issuer) principal(id identity) (Principal, *Problem) {
 	return Principal{Name: name, Via: ViaOIDC, Grants: merge(grants)}, nil
 }
 
-// bearer lets in who has a JWT of the issuer's, for as long as it says.
+// bearer accepts a JWT of the issuer's until it expires.
 func (i *issuer) bearer(ctx context.Context, raw string) (credential, *Problem) {
 	audiences := []string{i.conf.ClientID}
 	if i.conf.Audience != "" {

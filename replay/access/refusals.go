@@ -11,7 +11,7 @@ import (
 const reasonNobody = "no-credential"
 
 func nobody() *Problem {
-	return NewProblem(http.StatusUnauthorized, reasonNobody, "the request says not who asks",
+	return NewProblem(http.StatusUnauthorized, reasonNobody, "the request has no credential",
 		"open the link that custody serve printed, log in, or send Authorization: Bearer with a token (custody token new)")
 }
 

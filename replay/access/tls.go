@@ -57,7 +57,7 @@ func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	case p.current == nil:
 		return nil, &ConfigError{fmt.Sprintf("cert and key: %v", err), "each is a PEM file; cert has the server's certificate first, then its chain"}
 	default: // perhaps one of the two files is new and the other not yet
-		p.tell(fmt.Sprintf("the new certificate cannot be read, the one before is used on: %v", err))
+		p.notify(fmt.Sprintf("the new certificate cannot be read, the one before is used on: %v", err))
 	}
 	return p.current, nil
 }
@@ -74,11 +74,11 @@ func (p *pair) stat() (s [2]stamp, err error) {
 // date warns of a certificate that clients will refuse.
 func (p *pair) date(leaf *x509.Certificate) {
 	if leaf != nil && time.Now().After(leaf.NotAfter) {
-		p.tell(fmt.Sprintf("the certificate ran out on %s", leaf.NotAfter.Format(time.DateOnly)))
+		p.notify(fmt.Sprintf("the certificate ran out on %s", leaf.NotAfter.Format(time.DateOnly)))
 	}
 }
 
-func (p *pair) tell(text string) {
+func (p *pair) notify(text string) {
 	if p.warn != nil {
 		p.warn(text)
 	}

@@ -209,7 +209,7 @@ func (t *Tokens) set(st stamp, f tokenFile, err error) {
 	}
 }
 
-// change lets f edit the file under the lock of all processes, and puts it into place durably.
+// change has f edit the file under the lock of all processes, and puts it into place durably.
 func (t *Tokens) change(ctx context.Context, f func(*tokenFile) error) error {
 	unlock, err := lockFile(ctx, filepath.Join(t.dir, "tokens.lock"))
 	if err != nil {

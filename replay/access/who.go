@@ -121,7 +121,7 @@ func (a *authenticator) byToken(text string) (credential, *Problem) {
 	}, nil
 }
 
-// byLogin recognises who logs in.
+// byLogin recognises the principal that logs in.
 func (a *authenticator) byLogin(q *request, token string) (credential, *Problem) {
 	switch {
 	case isSecret(token, OncePrefix):
@@ -132,7 +132,7 @@ func (a *authenticator) byLogin(q *request, token string) (credential, *Problem)
 	return credential{}, badCredential()
 }
 
-// byOnce lets in who has the printed link and is on this machine.
+// byOnce accepts the one-time token of the printed link, from this machine.
 func (a *authenticator) byOnce(q *request, token string) (credential, *Problem) {
 	q.event.Via = ViaOnce
 	if !q.from.IsLoopback() {

@@ -9,8 +9,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Look is an access event: someone looked at the asker's tenant, or was refused.
-type Look struct {
+// AccessEvent is an access to records of a tenant, or one that was refused.
+type AccessEvent struct {
 	Run  string    `json:"run"` // the access log
 	Seq  uint64    `json:"seq"`
 	Time time.Time `json:"time"`
@@ -19,17 +19,17 @@ type Look struct {
 	Mark *store.Mark `json:"verification,omitempty"` // where the record is not what was signed, or that is not known
 }
 
-// accessesHandler answers who looked at records.
+// accessesHandler lists access events.
 type accessesHandler struct{ searcher }
 
-// list lists who looked at records of the asker's tenant, or tried to, newest first. The logs
-// are those of hosts; what they have about other tenants is passed over.
+// list lists the accesses to records of the principal's tenant, refused ones among them, newest first. It reads
+// the access logs of hosts, and skips events about other tenants.
 func (h *accessesHandler) list(w http.ResponseWriter, r *request) error {
 	p := searchPage{accessLog: true}
 	p.Kinds = []audit.Kind{audit.KindAccess}
 	p.accept = func(row store.Row) bool {
-		look, ok := lookOf(row)
-		return ok && look.Tenant == r.who.Tenant
+		event, ok := accessOf(row)
+		return ok && event.Tenant == r.who.Tenant
 	}
 	var err error
 	if p.From, p.To, err = r.dates(); err == nil {
@@ -45,25 +45,25 @@ func (h *accessesHandler) list(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var page struct {
-		Looks   []Look `json:"access"`
-		Partial bool   `json:"partial"`
-		Next    string `json:"next,omitempty"`
+		Events  []AccessEvent `json:"access"`
+		Partial bool          `json:"partial"`
+		Next    string        `json:"next,omitempty"`
 	}
-	page.Looks, page.Partial = []Look{}, p.partial
+	page.Events, page.Partial = []AccessEvent{}, p.partial
 	for i, row := range p.rows {
-		look, _ := lookOf(row)
-		look.Mark = p.marks[i]
-		page.Looks = append(page.Looks, look)
+		event, _ := accessOf(row)
+		event.Mark = p.marks[i]
+		page.Events = append(page.Events, event)
 	}
 	page.Next = h.next(r, &p)
 	return answer(w, page)
 }
 
-// lookOf reads an access event that a host recorded.
-func lookOf(row store.Row) (Look, bool) {
+// accessOf reads an access event that a host recorded.
+func accessOf(row store.Row) (AccessEvent, bool) {
 	var r audit.Record
 	if json.Unmarshal(row.Body, &r) != nil || r.Access == nil || r.Observer != audit.Host {
-		return Look{}, false
+		return AccessEvent{}, false
 	}
-	return Look{Run: row.Run, Seq: row.Seq, Time: row.Time, Access: *r.Access}, true
+	return AccessEvent{Run: row.Run, Seq: row.Seq, Time: row.Time, Access: *r.Access}, true
 }

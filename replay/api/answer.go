@@ -24,7 +24,7 @@ func answerWith(w http.ResponseWriter, status int, v any) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(buf.Bytes()) // no one is left to tell
+	_, _ = w.Write(buf.Bytes()) // an error: the client has gone
 	return nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/custody-project/custody/store"
 )
 
-// Gate stands before every route: it lets a request through to next, with the principal in
-// its context, or answers it. Mount adds its own routes, for sessions. *access.Gate is one.
+// Gate guards every route: it passes a request on to next, with the principal in
+// its context, or refuses it. Mount adds its own routes, for sessions. *access.Gate is one.
 type Gate interface {
 	Guard(route string, rule access.Rule, next http.Handler) http.Handler
 	Mount(mux *http.ServeMux)

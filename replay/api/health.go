@@ -45,6 +45,6 @@ func documentJSON() ([]byte, error) { return yaml.YAMLToJSON(document) }
 
 func (a *aboutHandler) openapi(w http.ResponseWriter, _ *request) error {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(a.document) // no one is left to tell
+	_, _ = w.Write(a.document) // an error: the client has gone
 	return nil
 }

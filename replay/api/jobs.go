@@ -60,7 +60,7 @@ type Job struct {
 	Hint    string     `json:"hint,omitempty"`   // what to do then
 }
 
-// job is one of them, and what it takes to carry it out.
+// job is one of them, and what running it needs.
 type job struct {
 	Job
 	owner  string
@@ -272,7 +272,7 @@ func (j *jobs) work(ctx context.Context) {
 	}
 }
 
-// run carries out one job.
+// run runs one job and notes how it ended.
 func (j *jobs) run(ctx context.Context, one *job) {
 	err := j.markers.read(ctx, j.source, func(src Source) error { return j.write(ctx, src, one) })
 	j.mu.Lock()

@@ -94,7 +94,7 @@ func (l *lazySource) Close() error {
 }
 
 // away marks an error of a store as such, unless it says something about what was asked
-// for or the asker has gone.
+// for or the client has gone.
 func away(ctx context.Context, err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrAmbiguous), errors.Is(err, store.ErrNoRecord), ctx.Err() != nil:

@@ -100,7 +100,7 @@ func TestNotes(t *testing.T) {
 		w.get("/runs/r-one/notes/"+got[0].Withdrawn.ID+"/proof", ann).json(t, &p)
 	}
 	var looks struct {
-		Access []api.Look `json:"access"`
+		Access []api.AccessEvent `json:"access"`
 	}
 	w.get("/access?limit=500", ann).json(t, &looks)
 	wrote := 0

@@ -384,9 +384,9 @@ func TestAccess(t *testing.T) {
 	w.get("/runs/r-1/records?q=find+me", viewer)
 	w.get("/runs/r-1/bundle", viewer).problem(t, http.StatusForbidden)
 	w.get("/runs?tenant=acme", none).problem(t, http.StatusForbidden)
-	var page struct{ Access []api.Look }
+	var page struct{ Access []api.AccessEvent }
 	has := func(route, about string, finding audit.Verdict) bool {
-		return slices.ContainsFunc(page.Access, func(l api.Look) bool {
+		return slices.ContainsFunc(page.Access, func(l api.AccessEvent) bool {
 			return l.Route == "GET "+api.Base+route && string(l.About) == about && l.Verdict == finding
 		})
 	}
@@ -400,7 +400,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	w.get("/access?limit=5000", none).json(t, &page)
-	if slices.ContainsFunc(page.Access, func(l api.Look) bool { return l.Tenant != "" }) {
+	if slices.ContainsFunc(page.Access, func(l api.AccessEvent) bool { return l.Tenant != "" }) {
 		t.Errorf("the looks at another tenant: %+v", page.Access)
 	}
 	var hits struct{ Hits []json.RawMessage }

@@ -338,6 +338,6 @@ func answerProof(w http.ResponseWriter, p proof.RecordProof) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // no one is left to tell
+	_, _ = w.Write(text) // an error: the client has gone
 	return nil
 }

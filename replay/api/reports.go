@@ -43,7 +43,7 @@ func reportType(format string) (mediaType, suffix string) {
 const (
 	// checksFor is how long a report waits for runs to be checked; the report names those that were not in time.
 	checksFor = time.Minute
-	// reportPolicy lets a report have the style that stands in it, and nothing else.
+	// reportPolicy allows a report its own style and images, and nothing else.
 	reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
 )
 

@@ -106,12 +106,12 @@ func (c *stories) of(key runKey) *story {
 	return st
 }
 
-// weigh notes how big a story has become, and lets go of those that were not asked for the longest.
+// weigh notes how big a story has become, and drops the least recently used ones where memory is over its bound.
 func (c *stories) weigh(key runKey, st *story) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now, ok := c.held.Peek(key); !ok || now != st {
-		return // it was let go of meanwhile
+		return // it was dropped meanwhile
 	}
 	c.total += st.size - c.heldSize[key]
 	c.heldSize[key] = st.size
@@ -143,7 +143,7 @@ func (c *stories) model(ctx context.Context, run store.Run) (*model, error) {
 	if m != nil && !st.stale(run) {
 		return m, nil
 	}
-	// Who hangs up does not waste what was read: the next asker finds it.
+	// A client that hangs up does not waste what was read: the next request finds it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readFor)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
@@ -189,7 +189,7 @@ func (c *stories) grow(ctx context.Context, st *story, m *model, run store.Run) 
 		st.model.Store(nil)
 		return nil, err
 	case err != nil:
-		st.full = time.Time{} // what was read is dropped: the next asker begins again
+		st.full = time.Time{} // what was read is dropped: the next request begins again
 		return nil, err
 	}
 	st.size, st.grew, st.ends = max(next.Story.Size(), st.size), now, run.End != nil

@@ -17,7 +17,7 @@ type Tokens interface {
 	Remove(ctx context.Context, id string) (access.Token, error)
 }
 
-// TokenRequest is a token to be made, in the asker's tenant.
+// TokenRequest is a token to be made, in the principal's tenant.
 type TokenRequest struct {
 	Name string      `json:"name"`
 	Role access.Role `json:"role"`

@@ -14,8 +14,8 @@ type ViewRequest struct {
 	Address string `json:"address"`
 }
 
-// reader is who the asker is to the shelf of views.
-func (r *request) reader() views.Owner {
+// viewOwner names the principal as the owner of saved views.
+func (r *request) viewOwner() views.Owner {
 	return views.Owner{Tenant: r.who.Tenant, Via: r.who.Via, Name: r.who.Name}
 }
 
@@ -26,7 +26,7 @@ func (h *viewsHandler) list(w http.ResponseWriter, r *request) error {
 	if h.shelf == nil {
 		return errNotHere("saved views")
 	}
-	all, err := h.shelf.List(r.reader())
+	all, err := h.shelf.List(r.viewOwner())
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (h *viewsHandler) create(w http.ResponseWriter, r *request) error {
 	if err := h.read(r, &q); err != nil {
 		return err
 	}
-	v, err := h.shelf.Save(r.Context(), r.reader(), q.Name, q.Address)
+	v, err := h.shelf.Save(r.Context(), r.viewOwner(), q.Name, q.Address)
 	if err != nil {
 		return viewProblem(err)
 	}
@@ -52,7 +52,7 @@ func (h *viewsHandler) change(w http.ResponseWriter, r *request) error {
 	if err := h.read(r, &q); err != nil {
 		return err
 	}
-	v, err := h.shelf.Replace(r.Context(), r.reader(), r.PathValue("id"), q.Name, q.Address)
+	v, err := h.shelf.Replace(r.Context(), r.viewOwner(), r.PathValue("id"), q.Name, q.Address)
 	if err != nil {
 		return viewProblem(err)
 	}
@@ -63,7 +63,7 @@ func (h *viewsHandler) remove(w http.ResponseWriter, r *request) error {
 	if h.shelf == nil {
 		return errNotHere("saved views")
 	}
-	if err := h.shelf.Remove(r.Context(), r.reader(), r.PathValue("id")); err != nil {
+	if err := h.shelf.Remove(r.Context(), r.viewOwner(), r.PathValue("id")); err != nil {
 		return viewProblem(err)
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -12,6 +12,7 @@
 // # Goroutines
 //
 // A service has one goroutine of its own, which closes the records of runs whose process died. The service waits for it before it
-// returns. The API and the gate own the goroutines for requests, live tails, verification and export jobs, and wait for them in Close. Two timers
-// (the idle shutdown and the removal of the login link's file) are stopped with the service.
+// returns. The API and the gate own the goroutines for live tails, verification, export jobs and withdrawn credentials, and wait for them in Close.
+// Two timers are stopped with the service: the one of Options.Idle, which runs while no connection is open, and the one that removes the login
+// link's file.
 package serve

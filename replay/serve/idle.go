@@ -6,16 +6,18 @@ import (
 	"time"
 )
 
-// idleListener calls a function when it has had no open connection for a while. It is safe for concurrent use.
+// idleListener calls stop when it has had no open connection for a while. It is safe for concurrent use.
 //
-//	idle -- Accept --> in use -- last connection closed --> idle -- after --> stop is called
+//	idle -- Accept --> in use -- last connection closed --> idle -- no connection within after --> stop is called
+//	  `------------------`------ Close --> closed: stop is not called any more
 type idleListener struct {
 	net.Listener
 	after time.Duration
 
 	mu    sync.Mutex // guards what follows
 	timer *time.Timer
-	open  int // connections
+	open  int  // connections
+	ended bool // Close was called: the timer stays stopped
 }
 
 // closeWhenIdle calls stop once l has had no open connection for this long; 0 is never.
@@ -42,7 +44,7 @@ func (l *idleListener) Accept() (net.Conn, error) {
 func (l *idleListener) closed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open--; l.open == 0 {
+	if l.open--; l.open == 0 && !l.ended {
 		l.timer.Reset(l.after)
 	}
 }
@@ -51,6 +53,7 @@ func (l *idleListener) closed() {
 func (l *idleListener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ended = true
 	l.timer.Stop()
 	return l.Listener.Close()
 }

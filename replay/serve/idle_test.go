@@ -53,6 +53,28 @@ func TestCloseWhenIdle(t *testing.T) {
 	})
 }
 
+// TestClosedIsNotIdle: connections that end after the listener was closed start no timer.
+func TestClosedIsNotIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped := false
+		accept := make(pipes, 1)
+		l := closeWhenIdle(accept, time.Hour, func() { stopped = true })
+		one, _ := net.Pipe()
+		accept <- one
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		c.Close()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if stopped {
+			t.Error("stop was called after Close")
+		}
+	})
+}
+
 // TestNeverIdle: without a time the listener is used as it is.
 func TestNeverIdle(t *testing.T) {
 	l := make(pipes)
