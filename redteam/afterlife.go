@@ -20,7 +20,7 @@ func (c leftoverProbes) afterlife() {
 	name := strings.ToUpper(s.name)
 	both := []secret{apiKey, s}
 	about := []secret{s}
-	c.secretive(Probe{ID: "control/left-behind", Title: "what stays of a step has its value: a file on the disk, and the environment of a process", Bypass: Positive, Control: true, allowed: reaches,
+	c.secretive(Probe{ID: "control/left-behind", Title: "a file and a process that a step leaves behind have its value", Bypass: Positive, Control: true, allowed: reaches,
 		step: "dying", binds: both, about: about, task: &task{Do: "keep", Names: []string{name, "API_KEY"}}, proof: handed(audit.SecretDeliver), outer: func(t *trial, _ Probe, said report) string {
 			if !bytes.Contains(said.Answer, []byte(t.values[s.name])) {
 				return "the environment does not have it: " + said.Error
@@ -28,18 +28,18 @@ func (c leftoverProbes) afterlife() {
 			return ""
 		}})
 	gone := handed(audit.SecretRevoke)
-	c.secretive(Probe{ID: "after/environ", step: "later", Title: "the environment of a process that the step left behind, in the next step", Bypass: Environ, about: about, proof: gone, outer: unread,
+	c.secretive(Probe{ID: "after/environ", step: "later", Title: "read, in the next step, the environment of a process that the step left behind", Bypass: Environ, about: about, proof: gone, outer: unread,
 		task: &task{Do: "rummage", Argv: []string{"/proc/[0-9]*/environ", "/proc/[0-9]*/cmdline", "/proc/[0-9]*/root/run/secrets/*"}}})
-	c.secretive(Probe{ID: "after/tmpfs", step: "later", Title: "the file that the step had, in the next step", Bypass: Afterlife, about: about, proof: gone, outer: unread,
+	c.secretive(Probe{ID: "after/tmpfs", step: "later", Title: "read the step's secret file, in the next step", Bypass: Afterlife, about: about, proof: gone, outer: unread,
 		task: &task{Do: "rummage", Argv: []string{"/run/secrets/*", "/run/*/secrets/*", "/run/*"}}})
-	c.secretive(Probe{ID: "after/memory", step: "later", Title: "the guest's memory, in the next step", Bypass: Afterlife, about: about, proof: gone, outer: unread,
+	c.secretive(Probe{ID: "after/memory", step: "later", Title: "read the guest's memory, in the next step", Bypass: Afterlife, about: about, proof: gone, outer: unread,
 		task: &task{Do: "scan", Names: []string{"sk-"}, Argv: []string{"/proc/kcore", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/vda", "/dev/vdb"}}})
-	c.secretive(Probe{ID: "after/value", step: "later", Title: "a value that its step has left on the disk, to the host that it was for, in the next step", Bypass: Afterlife, about: about,
+	c.secretive(Probe{ID: "after/value", step: "later", Title: "send, in the next step, a value that its step left on the disk to the host that it was for", Bypass: Afterlife, about: about,
 		proof: flagged("secret-after-step"), task: refusedTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Data: {{"+name+"|base64}}\r\n\r\n", simnet.API, ""))})
 	old := c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", simnet.API, "")
-	c.secretive(Probe{ID: "after/placeholder", step: "later", Title: "a placeholder whose step has ended, in a step without one", Bypass: Afterlife, about: both[:1], task: refusedTo(simnet.API, old), proof: denied})
+	c.secretive(Probe{ID: "after/placeholder", step: "later", Title: "send the placeholder of an ended step, in a step without a placeholder", Bypass: Afterlife, about: both[:1], task: refusedTo(simnet.API, old), proof: denied})
 	old = c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\nX-Api-Key: {{file:API_KEY|raw}}\r\n\r\n", simnet.API, "")
-	c.secretive(Probe{ID: "after/placeholder-old", Title: "a placeholder whose step has ended, in a step with another one", Bypass: Afterlife, binds: both[:1], task: refusedTo(simnet.API, old), proof: denied})
+	c.secretive(Probe{ID: "after/placeholder-old", Title: "send the placeholder of an ended step, in a step with another one", Bypass: Afterlife, binds: both[:1], task: refusedTo(simnet.API, old), proof: denied})
 	c.secretive(Probe{ID: "after/unbound", step: "later", Title: "a request to a credential's host in a step that does not have it", Bypass: Afterlife, about: both[:1], proof: denied,
 		task: refusedTo(simnet.API, c.fill("GET /v1/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n", simnet.API, ""))})
 }
@@ -59,7 +59,7 @@ func (c leftoverProbes) sameStep() {
 			task: &task{Do: "rummage", Argv: h.files, UID: 65534}})
 	}
 	s := c.env()
-	c.secretive(Probe{ID: "control/environ-after-unset", Title: "a program that unsets the variable still has its value in /proc/PID/environ", Bypass: Positive, Control: true, allowed: reaches,
+	c.secretive(Probe{ID: "control/environ-after-unset", Title: "/proc/PID/environ still has the value of a variable that the program unset", Bypass: Positive, Control: true, allowed: reaches,
 		binds: []secret{s}, proof: handed(audit.SecretDeliver), task: &task{Do: "rummage", Names: []string{strings.ToUpper(s.name)}, Argv: []string{"/proc/[0-9]*/environ"}},
 		outer: func(t *trial, p Probe, said report) string {
 			if unread(t, p, said) == "" {
@@ -88,7 +88,7 @@ func (c leftoverProbes) copies() {
 			task: &task{Do: "link", Path: path, Argv: []string{to}}})
 	}
 	add("out-link", "a link in the workspace to the step's secret, when the workspace is copied out", "link-"+c.token(), "/run/secrets/"+s.name, notOut)
-	add("out-folder", "a link in the workspace to the folder of secrets, when the workspace is copied out", "folder-"+c.token(), "/run/secrets", notOut)
+	add("out-folder", "a link in the workspace to the directory of secrets, when the workspace is copied out", "folder-"+c.token(), "/run/secrets", notOut)
 	add("out-proc", "a link in the workspace to the environment of a process, when the workspace is copied out", "proc-"+c.token(), "/proc/self/environ", notOut)
 	c.secretive(Probe{ID: "control/out", Title: "a file in the workspace is copied out", Bypass: Positive, Control: true, step: "copies", binds: []secret{s}, allowed: reaches,
 		task: &task{Do: "touch", Names: []string{"file-" + c.token()}}, proof: handed(audit.SecretDeliver), outer: func(t *trial, p Probe, _ report) string {
@@ -99,7 +99,7 @@ func (c leftoverProbes) copies() {
 			}
 			return "it was not"
 		}})
-	c.secretive(Probe{ID: "copy/in-link", Title: "a link on the host out of the workspace, when the workspace is copied in", Bypass: Links, step: "copies", binds: []secret{s}, proof: handed(audit.SecretDeliver),
+	c.secretive(Probe{ID: "copy/in-link", Title: "a link on the host that leads out of the workspace, when the workspace is copied in", Bypass: Links, step: "copies", binds: []secret{s}, proof: handed(audit.SecretDeliver),
 		task: &task{Do: "rummage", Argv: []string{"/workspace/host-link", "/workspace/host-dir", "/workspace/host-dir/*", "{DIR}/*"}}, outer: func(t *trial, _ Probe, said report) string {
 			if bytes.Contains(said.Answer, []byte(t.hostSecret())) {
 				return "the sandbox read the host's file"

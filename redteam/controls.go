@@ -22,10 +22,10 @@ func (c controls) all() {
 	page("http", "fetch a page without TLS", &task{Do: "talk", Name: simnet.Plain, Port: 80, Send: get(c.token(), simnet.Plain), Timeout: 10})
 	name := "w" + c.token() + "." + simnet.Wild
 	page("wildcard", "fetch a page below an allowed wildcard", &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name}, Send: get(c.token(), name), Timeout: 10})
-	page("api", "make a request that a rule with http allows, with curl and the guest's own trust", program("curl", "-sS", "--fail", "-m", "30", "https://"+simnet.API+"/v1/"+c.token()))
-	page("api-1.1", "the same over HTTP/1.1", program("curl", "-sS", "--fail", "--http1.1", "-m", "30", "https://"+simnet.API+"/v1/"+c.token()))
-	page("api-post", "the same with a body", program("curl", "-sS", "--fail", "-m", "30", "-d", "body", "https://"+simnet.API+"/v1/"+c.token()))
-	page("public-name", "a name that leads to a public address, where others like it lead elsewhere", c.publicName())
+	page("api", "make a request that a rule with http allows, with curl and the guest's own certificate store", program("curl", "-sS", "--fail", "-m", "30", "https://"+simnet.API+"/v1/"+c.token()))
+	page("api-1.1", "make a request that a rule with http allows, over HTTP/1.1", program("curl", "-sS", "--fail", "--http1.1", "-m", "30", "https://"+simnet.API+"/v1/"+c.token()))
+	page("api-post", "make a request with a body that a rule with http allows", program("curl", "-sS", "--fail", "-m", "30", "-d", "body", "https://"+simnet.API+"/v1/"+c.token()))
+	page("public-name", "a name with a public address, in the zone of the rebinding names", c.publicName())
 	c.control("control/git", "clone a repository from an allowed host",
 		program("sh", "-c", "GIT_SSL_CAINFO=$PWD/ca.pem git clone -q https://"+simnet.Allowed+"/repo.git /tmp/repo && cat /tmp/repo/"+simnet.RepoFile),
 		flowTo(simnet.Allowed), func(string) check { return says(strings.TrimSpace(simnet.RepoText)) })
@@ -34,7 +34,7 @@ func (c controls) all() {
 			proto string
 			port  int
 		}{{"tcp", 7000}, {"udp", 7001}} {
-			c.control("control/direct-"+s.proto+"-"+v.short(), "speak "+strings.ToUpper(s.proto)+" with a direct host",
+			c.control("control/direct-"+s.proto+"-"+v.short(), "exchange data over "+strings.ToUpper(s.proto)+" with a direct host",
 				&task{Do: "talk", Name: simnet.Direct, Family: v.number(), Port: s.port, Proto: s.proto, Send: once(c.token()), Enough: c.token(), Timeout: 5},
 				allowedFlow, func(token string) check { return says(token) })
 			c.last().Family = v
@@ -42,10 +42,10 @@ func (c controls) all() {
 	}
 	c.outsiders()
 	for _, v := range []Family{IPv4, IPv6} {
-		c.add(Probe{ID: "control/frame-" + v.short(), Family: v, Title: "a frame that may pass, written to the fence's card, arrives", Bypass: Positive, Control: true,
+		c.add(Probe{ID: "control/frame-" + v.short(), Family: v, Title: "an allowed frame from the guest's network card arrives", Bypass: Positive, Control: true,
 			scene: kernel, frames: [][]byte{kernelProbes(c).good(v).frame()}, allowed: reaches})
 	}
-	c.add(Probe{ID: "control/frame-gateway", Family: IPv4, Title: "a connection to an address that stands for a name is taken", Bypass: Positive, Control: true,
+	c.add(Probe{ID: "control/frame-gateway", Family: IPv4, Title: "a connection to the synthetic address of an allowed name is accepted", Bypass: Positive, Control: true,
 		scene: kernel, frames: [][]byte{ip{to: knownSynthetic}.tcp(40010, 443, tcpSYN, "").frame()}, allowed: reaches})
 }
 
@@ -91,14 +91,14 @@ func (c controls) outsiders() {
 	for _, v := range []Family{IPv4, IPv6} {
 		for _, proto := range []string{"tcp", "udp"} {
 			c.add(Probe{
-				ID: "control/seen-" + proto + "-" + v.short(), Family: v, Title: "what the suite itself sends to the attacker, by " + strings.ToUpper(proto) + ", is seen there",
+				ID: "control/seen-" + proto + "-" + v.short(), Family: v, Title: "data that the suite itself sends to the attacker over " + strings.ToUpper(proto) + " is observed",
 				Bypass: Positive, Control: true, scene: outside, task: c.talkTo(v, proto, c.victim(v), 443),
 			})
 		}
 	}
-	c.add(Probe{ID: "control/seen-name", Title: "a question of the suite's own for a name of the attacker's is seen", Bypass: Positive, Control: true, scene: outside,
+	c.add(Probe{ID: "control/seen-name", Title: "a query that the suite itself sends for a name in the attacker's zone is observed", Bypass: Positive, Control: true, scene: outside,
 		task: &task{Do: "talk", Host: simnet.Resolver4.Addr().String(), Family: 4, Port: 53, Proto: "udp", Send: []piece{{Data: question(c.token()+"."+simnet.Attacker, 1, false)}}}})
 	c.last().targets = nil
-	c.add(Probe{ID: "control/seen-host", Title: "a connection of the suite's own to a canary on the host is seen", Bypass: Positive, Control: true, scene: outside,
+	c.add(Probe{ID: "control/seen-host", Title: "a connection that the suite itself makes to a canary on the host is observed", Bypass: Positive, Control: true, scene: outside,
 		task: c.talkTo(IPv4, "tcp", simnet.SiteLAN4, 22)})
 }

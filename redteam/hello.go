@@ -24,9 +24,9 @@ func (c helloProbes) all() {
 	})
 	evil := c.token() + "." + simnet.Attacker
 	c.add(Probe{ID: "tls/other-sni", Title: "the attacker's name as SNI, at the allowed name's address", Bypass: AnyAddress, task: c.shake(evil)})
-	c.add(Probe{ID: "tls/fronted-sni", Title: "another site at the same servers as SNI", Bypass: Shared, task: c.shake(simnet.Fronted)})
-	c.add(Probe{ID: "tls/no-sni", Title: "no SNI, the name in Host only", Bypass: AnyAddress, task: c.shake("")})
-	c.raw("tls/split-sni", "a denied SNI, a few bytes a segment", LateSNI, func(token string) []piece {
+	c.add(Probe{ID: "tls/fronted-sni", Title: "another website of the same server as SNI", Bypass: Shared, task: c.shake(simnet.Fronted)})
+	c.add(Probe{ID: "tls/no-sni", Title: "no SNI, and the name only in Host", Bypass: AnyAddress, task: c.shake("")})
+	c.raw("tls/split-sni", "a denied SNI in segments of 7 bytes", LateSNI, func(token string) []piece {
 		return chop(clientHello(token+"."+simnet.Attacker, nil), 7)
 	})
 	c.raw("tls/late-sni", "a denied SNI beyond the first segment, behind a post-quantum key share", LateSNI, func(token string) []piece {
@@ -36,7 +36,7 @@ func (c helloProbes) all() {
 	c.raw("tls/split-records", "a denied SNI, spread over TLS records", LateSNI, func(token string) []piece {
 		return []piece{{Data: rerecord(clientHello(token+"."+simnet.Attacker, nil), 48)}}
 	})
-	c.raw("tls/split-records-segments", "the same, a record a segment", LateSNI, func(token string) []piece {
+	c.raw("tls/split-records-segments", "a denied SNI, spread over TLS records, one per segment", LateSNI, func(token string) []piece {
 		return chop(rerecord(clientHello(token+"."+simnet.Attacker, nil), 48), 53)
 	})
 	c.raw("tls/two-names", "two names in one SNI, the allowed one first", LateSNI, func(token string) []piece {
@@ -45,22 +45,22 @@ func (c helloProbes) all() {
 	c.raw("tls/ech", "ECH: the allowed name outside, another inside", ECH, func(token string) []piece {
 		return []piece{{Data: clientHello(token+"."+simnet.Attacker, echFor(simnet.Allowed))}}
 	})
-	c.raw("tls/not-tls", "another protocol on the port of TLS", OtherWay, func(token string) []piece {
+	c.raw("tls/not-tls", "another protocol on port 443", OtherWay, func(token string) []piece {
 		return once("SSH-2.0-" + token + "\r\n")
 	})
-	c.raw("tls/cleartext", "HTTP without TLS on the port of TLS", HostHeader, func(token string) []piece {
+	c.raw("tls/cleartext", "HTTP without TLS on port 443", HostHeader, func(token string) []piece {
 		return get(token, simnet.Allowed)
 	})
 	c.raw("tls/other-content", "application data before any handshake", OtherWay, func(token string) []piece {
 		return once("\x17\x03\x03\x00\x40" + strings.Repeat(token, 64)[:64])
 	})
-	c.raw("tls/sslv2", "a hello of SSL 2", OtherWay, func(token string) []piece {
+	c.raw("tls/sslv2", "an SSL 2 ClientHello", OtherWay, func(token string) []piece {
 		body := "\x01\x03\x01\x00\x03\x00\x00\x00\x10\x00\x00\x35" + strings.Repeat(token, 16)[:16]
 		return once(string([]byte{0x80, byte(len(body))}) + body)
 	})
-	c.raw("tls/silence", "a connection that says nothing, to see whether one is made all the same", AnyAddress, func(string) []piece { return nil })
+	c.raw("tls/silence", "a connection without data: the gateway must not connect to the server", AnyAddress, func(string) []piece { return nil })
 	token := c.token()
-	c.add(Probe{ID: "tls/on-cleartext-port", Title: "TLS with another name on the port of cleartext", Bypass: AnyAddress, check: noHandshake, task: &task{
+	c.add(Probe{ID: "tls/on-cleartext-port", Title: "TLS with a denied SNI on the port of a cleartext rule", Bypass: AnyAddress, check: noHandshake, task: &task{
 		Do: "talk", Name: simnet.Plain, Port: 80, Send: []piece{{Data: clientHello(token+"."+simnet.Attacker, nil)}},
 	}})
 }

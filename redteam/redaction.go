@@ -16,10 +16,10 @@ type redactionProbes struct{ secretProbes }
 // found there, which shows that the suite's search works.
 func (c redactionProbes) all() {
 	codes := []encoding{
-		{"raw", "as it is", "raw"}, {"base64", "in base64", "base64"}, {"base64-1", "in base64 behind one byte", "base64at1"}, {"base64-2", "in base64 behind two bytes", "base64at2"},
-		{"base64url", "in base64url", "base64url"}, {"hex", "in hex", "hex"}, {"hex-upper", "in hex, in capitals", "hexup"}, {"base32", "in base32", "base32"},
+		{"raw", "as it is", "raw"}, {"base64", "in base64", "base64"}, {"base64-1", "in base64 after one byte", "base64at1"}, {"base64-2", "in base64 after two bytes", "base64at2"},
+		{"base64url", "in base64url", "base64url"}, {"hex", "in hex", "hex"}, {"hex-upper", "in upper-case hex", "hexup"}, {"base32", "in base32", "base32"},
 		{"url", "with URL escapes", "url"}, {"url-all", "with URL escapes of every byte", "urlall"}, {"json", "in JSON", "json"}, {"json-all", `with \u of every character`, "jsonall"},
-		{"utf16le", "in UTF-16", "utf16le"}, {"utf16be", "in UTF-16, big end first", "utf16be"},
+		{"utf16le", "in UTF-16", "utf16le"}, {"utf16be", "in big-endian UTF-16", "utf16be"},
 		{"base64-hex", "in base64 of hex", "hex|base64"}, {"hex-base64", "in hex of base64", "base64|hex"}, {"base64-base64", "in base64 of base64", "base64|base64"},
 		{"url-base64", "in base64 with URL escapes", "base64|urlall"}, {"base64-utf16", "in base64 of UTF-16", "utf16le|base64"}, {"base64-json", "in base64 of JSON", "json|base64"},
 	}
@@ -118,13 +118,13 @@ func (c redactionProbes) words(codes []encoding) {
 				return ""
 			}})
 	}
-	add("scan-output", "a word that is no secret, printed in each encoding, stands in the record", "the record's output", func(words []string) *task {
+	add("scan-output", "a public word, printed in each encoding, is found in the record", "the record's output", func(words []string) *task {
 		return &task{Do: "write", Send: once(strings.Join(words, " "))}
 	})
 	codes = slices.DeleteFunc(slices.Clone(codes), func(k encoding) bool { return strings.HasPrefix(k.code, "utf16") })
-	add("scan-argv", "the same in a program's arguments", "the record", func(words []string) *task { return program(append([]string{"true"}, words...)...) })
+	add("scan-argv", "a public word in a program's arguments, in each encoding, is found in the record", "the record", func(words []string) *task { return program(append([]string{"true"}, words...)...) })
 	codes = slices.DeleteFunc(codes, func(k encoding) bool { return !k.short() })
-	add("scan-file", "the same in files' names", "the record", func(words []string) *task { return &task{Do: "touch", Names: words} })
+	add("scan-file", "a public word in file names, in each encoding, is found in the record", "the record", func(words []string) *task { return &task{Do: "touch", Names: words} })
 }
 
 // encoding is a way to write a value, in words and as the script calls it.

