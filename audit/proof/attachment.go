@@ -1,19 +1,12 @@
 package proof
 
 import (
-	"context"
-	"io/fs"
 	"slices"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/proof/verdict"
-)
-
-const (
-	attachmentsFile = "attachments" // the signed statement, in a bundle
-
 )
 
 // VerifyAttachments checks a statement and its files, which have to be all of them and no other. A key to which
@@ -83,56 +76,4 @@ func (b *bundler) addAttachments() {
 		about := slices.DeleteFunc(slices.Clone(b.About), func(s statement.Subject) bool { return s.Run == b.head.Run })
 		return statement.SignAttachments(b.Signer, append([]statement.Subject{b.head}, about...), b.Attachments, b.By, b.Time)
 	})
-}
-
-// attached checks the files that a bundle brought along.
-func (v *verifier) attached(ctx context.Context) error {
-	if !v.evidence.bundle {
-		return nil
-	}
-	signed, err := fromFiles{v.evidence}.file(attachmentsFile, statement.MaxNote)
-	if err != nil {
-		return err
-	}
-	names, err := fs.Glob(v.evidence.files, statement.AttachmentDir+"*")
-	if err != nil {
-		return verdict.Open(verdict.ErrUnreadable, statement.AttachmentDir, "%v", err)
-	}
-	if signed == nil {
-		if len(names) > 0 {
-			return verdict.Broken(verdict.ErrAttachmentUnstated, 0, names[0], "")
-		}
-		return nil
-	}
-	a, by, err := v.openAttachments(signed)
-	switch {
-	case err != nil:
-		return err
-	case by.name != v.host:
-		return verdict.Broken(verdict.ErrAttachmentForged, 0, attachmentsFile, "no key of %s that is trusted here signed it", v.host)
-	case !slices.Contains(a.About, statement.Subject{Run: v.report.Run, Head: v.report.Head}):
-		return verdict.Broken(verdict.ErrAttachmentMismatch, 0, attachmentsFile, "it is not about run %s with head %s", v.report.Run, v.report.Head)
-	}
-	return v.attachedFiles(ctx, a, names)
-}
-
-func (v *verifier) attachedFiles(ctx context.Context, a statement.Attachments, names []string) error {
-	for _, f := range a.Files {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		data, err := fromFiles{v.evidence}.file(f.Name, statement.MaxAttachment)
-		if err == nil {
-			err = holds(f, data)
-		}
-		if err != nil {
-			return err
-		}
-		names = slices.DeleteFunc(names, func(n string) bool { return n == f.Name })
-	}
-	if len(names) > 0 {
-		return verdict.Broken(verdict.ErrAttachmentUnstated, 0, names[0], "")
-	}
-	v.report.Attached = &a
-	return nil
 }

@@ -21,11 +21,6 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-const (
-	bundleReadme = "README.txt"
-	hostKeyFile  = "host.pub" // the host's public key, one line
-)
-
 const readme = `This is the record of one run under custody: what happened, in order, signed.
 
 To check it, with a public key that you got from somebody you trust:

@@ -68,16 +68,3 @@ type copyClaim struct {
 	seq  uint64
 	file string
 }
-
-// copied returns whether the copies match their lists. If a record cannot be read, a list may be short.
-func (v *verifier) copied() error {
-	v.report.Copies = v.copies.ended
-	gone := v.strange || v.report.Withheld > 0 || len(v.holes) > 0
-	for _, e := range v.report.Erasures {
-		gone = gone || e.Kind == audit.KindCopy
-	}
-	if v.copies.wrong == nil || gone {
-		return nil
-	}
-	return v.copies.wrong
-}

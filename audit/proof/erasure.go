@@ -61,35 +61,7 @@ func (v *verifier) openErasure(s signedFile) (*erasure, error) {
 	return &erasure{Erasure: e, file: s.file, digest: s.digest}, nil
 }
 
-// gone holds the erased records of a segment against the statements.
-func (v *verifier) gone(p part) error {
-	for _, seq := range p.present {
-		e := v.erasures[seq]
-		e.seen = true
-		v.report.Asked = append(v.report.Asked, e.Erasure)
-	}
-	for _, f := range p.erased {
-		e := v.erasures[f.seq]
-		if e == nil {
-			return verdict.Broken(verdict.ErrErasureUndeclared, f.seq, p.file, "")
-		}
-		if e.Leaf != f.leaf {
-			return verdict.Broken(verdict.ErrErasureMismatch, f.seq, e.file, "it names leaf %s, the record's is %s", e.Leaf, f.leaf)
-		}
-		e.seen, e.done = true, true
-		v.report.Erasures = append(v.report.Erasures, e.Erasure)
-	}
-	return nil
-}
+// erasures are the statements of a run by the seq of the record.
+type erasures map[uint64]*erasure
 
-// idleErasures finds statements about records that the run does not have.
-func (v *verifier) idleErasures() error {
-	for _, seq := range v.erasureSeqs() {
-		if e := v.erasures[seq]; !e.seen && !v.evidence.Live {
-			return verdict.Broken(verdict.ErrErasureMismatch, seq, e.file, "the run has no such record")
-		}
-	}
-	return nil
-}
-
-func (v *verifier) erasureSeqs() []uint64 { return slices.Sorted(maps.Keys(v.erasures)) }
+func (e erasures) seqs() []uint64 { return slices.Sorted(maps.Keys(e)) }

@@ -1,5 +1,14 @@
 package proof
 
+// The files of a bundle that are neither the record's nor the log's.
+const (
+	bundleReadme    = "README.txt"
+	hostKeyFile     = "host.pub"    // the host's public key, one line
+	selectionFile   = "selection"   // the signed statement
+	attachmentsFile = "attachments" // the signed statement
+	trailerFile     = "trailer"     // the signed statement; the last file
+)
+
 const (
 	maxBundle  = 64 << 30 // bytes of all files
 	maxEntries = 5 * 1_000_000

@@ -168,20 +168,18 @@ func (c *recordCheck) log() error {
 		return nil
 	}
 	ctx := context.Background() // nothing below waits for anything
-	cp, err := c.v.checkpoint(ctx, c)
-	if err != nil {
+	l := c.v.log(c)
+	if err := l.checkpoint(ctx); err != nil {
 		return err
 	}
 	c.report.Log = c.v.report.Published
 	entry := statement.ManifestLeaf(c.m.Run, c.m.Segment, c.m.digest)
-	for _, check := range []func() error{
-		func() error { return c.v.since(ctx, c, cp) },
-		func() error { return c.v.stamped(ctx, c, cp) },
-		func() error { return c.v.includeRotations(ctx, c, cp) },
-		func() error { return c.v.include(ctx, c, partManifest, entry, cp) },
-		func() error { return c.v.includeErasures(ctx, c, cp) },
+	for _, check := range []func(context.Context) error{
+		l.since, l.stamped, l.includeRotations,
+		func(ctx context.Context) error { return l.include(ctx, partManifest, entry) },
+		l.includeErasures,
 	} {
-		if err := check(); err != nil {
+		if err := check(ctx); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,39 +44,6 @@ type gap struct {
 	excuse bool // the host's log said so: a guest has no say in what the log lost
 }
 
-// segments checks all segments, several concurrently, and takes their results in order.
-func (v *verifier) segments(ctx context.Context) error {
-	if len(v.manifests) == 0 {
-		return nil
-	}
-	c := schema.New()
-	workers := make([]*worker, min(maxWorkers, runtime.GOMAXPROCS(0), len(v.manifests)))
-	for i := range workers {
-		workers[i] = &worker{
-			evidence: v.evidence, erasures: v.erasures, scanner: schema.NewScanner(c), walker: newWalker(v.report.Run),
-		}
-	}
-	for some := range slices.Chunk(v.manifests, 4*len(workers)) {
-		parts, err := checkAll(ctx, workers, some)
-		if err != nil {
-			return err
-		}
-		for i, p := range parts {
-			if p.err == nil {
-				p.err = v.take(some[i], p)
-				some[i].oldest = p.oldest
-			}
-			if p.err != nil {
-				return p.err
-			}
-		}
-	}
-	for _, w := range workers {
-		v.report.Unknown = unknownNames(v.report.Unknown, w.scanner.Unknown)
-	}
-	return nil
-}
-
 // checkAll returns when all workers are done.
 func checkAll(ctx context.Context, workers []*worker, manifests []signed) ([]part, error) {
 	parts := make([]part, len(manifests))
@@ -103,7 +68,7 @@ func checkAll(ctx context.Context, workers []*worker, manifests []signed) ([]par
 // others is only read.
 type worker struct {
 	evidence *Evidence
-	erasures map[uint64]*erasure
+	erasures erasures
 	scanner  *schema.Scanner
 	walker   *walker
 	data     []byte

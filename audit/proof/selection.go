@@ -14,10 +14,7 @@ import (
 	"github.com/custody-project/custody/audit/wal"
 )
 
-const (
-	selectionFile = "selection" // the signed statement, in a bundle
-	withheldMagic = "CWH1"      // a frame as that of an erased record, of one that the exporter did not show
-)
+const withheldMagic = "CWH1" // a frame as that of an erased record, of one that the exporter did not show
 
 // Selection names the records that a bundle shows. Of the others it has only the leaf and the place. Records on which
 // the check of the whole rests, those of kind run and gap, are always shown.
@@ -135,40 +132,6 @@ func (v *verifier) selection() error {
 		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "it is about run %s with head %s", s.Run, s.Head)
 	}
 	v.report.Selected = &s
-	return nil
-}
-
-// kept takes what a segment withholds.
-func (v *verifier) kept(p part) error {
-	for _, f := range p.withheld {
-		if v.report.Selected == nil {
-			return verdict.Broken(verdict.ErrWithheldUndeclared, f.seq, p.file, "")
-		}
-		v.withheld.Add(f.seq, f.leaf)
-		if e := v.erasures[f.seq]; e != nil {
-			if e.Leaf != f.leaf {
-				return verdict.Broken(verdict.ErrErasureMismatch, f.seq, e.file, "it names leaf %s, the record's is %s", e.Leaf, f.leaf)
-			}
-			e.seen = true
-			v.report.Asked = append(v.report.Asked, e.Erasure)
-		}
-	}
-	v.report.Withheld = v.withheld.Count
-	return nil
-}
-
-// selected holds all that is withheld against the statement.
-func (v *verifier) selected() error {
-	s := v.report.Selected
-	switch {
-	case s == nil:
-		return nil
-	case s.Records != v.report.Records || s.Withheld != v.withheld.Count:
-		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "it withholds %d of %d records, here are %d withheld of %d",
-			s.Withheld, s.Records, v.withheld.Count, v.report.Records)
-	case s.Digest != v.withheld.Digest():
-		return verdict.Broken(verdict.ErrSelectionMismatch, 0, selectionFile, "other records are withheld than it says")
-	}
 	return nil
 }
 

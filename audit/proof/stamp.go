@@ -17,33 +17,36 @@ import (
 
 // stamped checks the RFC 3161 time stamp over the checkpoint's bytes, with the cosignatures
 // that it had when it was stamped. Where no authority is trusted, a stamp says nothing, whatever it holds.
-func (v *verifier) stamped(_ context.Context, src source, c signedCheckpoint) error {
-	response, err := src.stamp()
+func (l *logCheck) stamped(_ context.Context) error {
+	response, err := l.src.stamp()
 	switch {
 	case err != nil:
 		return err
-	case response == nil && v.trust.Stamped:
+	case response == nil && l.v.trust.Stamped:
 		return verdict.Broken(verdict.ErrNoStamp, 0, stampFile, "")
 	case response == nil:
 		return nil
 	}
-	if v.trust.Authorities == nil {
-		if v.trust.Stamped {
-			v.doubt(verdict.Open(verdict.ErrStampUntrusted, stampFile, "no authority is trusted"))
+	if l.stamps.roots == nil {
+		if l.v.trust.Stamped {
+			l.v.doubt(verdict.Open(verdict.ErrStampUntrusted, stampFile, "no authority is trusted"))
 		}
 		return nil
 	}
-	t, signer, err := stampedOver(stampFile, response, c.note)
+	t, signer, err := stampedOver(stampFile, response, l.cp.note)
 	if err != nil {
 		return err
 	}
-	if err := v.authority(t, signer); err != nil {
-		v.doubt(verdict.Open(verdict.ErrStampUntrusted, stampFile, "%v", err))
+	if err := l.stamps.accept(t, signer); err != nil {
+		l.v.doubt(verdict.Open(verdict.ErrStampUntrusted, stampFile, "%v", err))
 		return nil
 	}
-	v.report.Published.Stamp, v.report.Published.Authority = t.Time.UTC(), signer.Subject.String()
+	l.v.report.Published.Stamp, l.v.report.Published.Authority = t.Time.UTC(), signer.Subject.String()
 	return nil
 }
+
+// authorities are those whose time stamps count; without roots none does.
+type authorities struct{ roots *x509.CertPool }
 
 // stampedOver opens a stamp and checks that it is over a checkpoint's bytes.
 func stampedOver(file string, response, checkpoint []byte) (*timestamp.Timestamp, *x509.Certificate, error) {
@@ -59,23 +62,23 @@ func stampedOver(file string, response, checkpoint []byte) (*timestamp.Timestamp
 	return t, signer, nil
 }
 
-// stampOver returns when an earlier checkpoint was stamped; zero if it was not, or not by a trusted authority.
-func (v *verifier) stampOver(file string, response, checkpoint []byte) (time.Time, error) {
-	if response == nil || v.trust.Authorities == nil {
+// over returns when an earlier checkpoint was stamped; zero if it was not, or not by a trusted authority.
+func (a authorities) over(file string, response, checkpoint []byte) (time.Time, error) {
+	if response == nil || a.roots == nil {
 		return time.Time{}, nil
 	}
 	t, signer, err := stampedOver(file, response, checkpoint)
-	if err != nil || v.authority(t, signer) != nil {
+	if err != nil || a.accept(t, signer) != nil {
 		return time.Time{}, err
 	}
 	return t.Time.UTC(), nil
 }
 
-// authority checks that the signer's certificate is for time stamps alone, marked critical (RFC 3161, section 2.3), and
+// accept checks that the signer's certificate is for time stamps alone, marked critical (RFC 3161, section 2.3), and
 // was issued by an authority that is trusted.
-func (v *verifier) authority(t *timestamp.Timestamp, signer *x509.Certificate) error {
+func (a authorities) accept(t *timestamp.Timestamp, signer *x509.Certificate) error {
 	_, err := signer.Verify(x509.VerifyOptions{
-		Roots: v.trust.Authorities, Intermediates: pool(t.Certificates), CurrentTime: t.Time,
+		Roots: a.roots, Intermediates: pool(t.Certificates), CurrentTime: t.Time,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	cosign "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof/merkle"
@@ -18,45 +17,15 @@ import (
 // the seal of a segment and its entry in the host's log.
 const clockSkew = 5 * time.Minute
 
-// cosignedAt returns the time by which the quorum had cosigned, or all that did if they are fewer: the
-// verifier's own witnesses only. It is false if none of them did.
-func (v *verifier) cosignedAt(n *note.Note) (time.Time, bool) {
-	w := witnesses{v.ring, v.trust.Witnesses}
-	var times []time.Time
-	for _, s := range n.Sigs {
-		if !w.has(keyID{s.Name, s.Hash}) || v.ring.knows(keyID{s.Name, s.Hash}) {
-			continue
-		}
-		if t, err := cosignTime(s); err == nil {
-			times = append(times, t)
-		}
-	}
-	if len(times) == 0 {
-		return time.Time{}, false
-	}
-	slices.SortFunc(times, time.Time.Compare)
-	return times[min(max(v.trust.Quorum, 1), len(times))-1], true
-}
-
-// lastSecond is the last that RFC 3339 can write, in seconds since 1970: the end of the year 9999.
-const lastSecond = 253402300799
-
-// cosignTime returns the time that a witness's cosignature states, in UTC. Its unsigned 64 bits hold more than a
-// time.Time: any time after lastSecond counts as lastSecond.
-func cosignTime(s note.Signature) (time.Time, error) {
-	t, err := cosign.CoSigV1Timestamp(s)
-	return time.Unix(int64(min(uint64(t.Unix()), lastSecond)), 0).UTC(), err
-}
-
 // backdated finds manifests that came into the log after the checkpoint that the verifier kept, and state that they
 // were sealed before it, or have records with times that are older still; and erasures that state such a time.
-func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
-	p := v.report.Published
+func (l *logCheck) backdated(context.Context) error {
+	p := l.v.report.Published
 	if p.SinceTime.IsZero() {
 		return nil
 	}
-	within := cmp.Or(v.trust.Within, DefaultWithin)
-	for _, m := range v.manifests {
+	within := cmp.Or(l.v.trust.Within, DefaultWithin)
+	for _, m := range l.v.manifests {
 		if !m.logged || m.index < p.Since {
 			continue
 		}
@@ -69,19 +38,19 @@ func (v *verifier) backdated(context.Context, source, signedCheckpoint) error {
 		default:
 			continue
 		}
-		return v.younger(m.file, m.index, says)
+		return l.younger(m.file, m.index, says)
 	}
-	for _, seq := range v.erasureSeqs() {
-		if e := v.erasures[seq]; e.logged && e.index >= p.Since && e.Time.Before(p.SinceTime.Add(-within)) {
-			return v.younger(e.file, e.index, "it says that the record was erased at "+e.Time.Format(time.RFC3339))
+	for _, seq := range l.v.erasures.seqs() {
+		if e := l.v.erasures[seq]; e.logged && e.index >= p.Since && e.Time.Before(p.SinceTime.Add(-within)) {
+			return l.younger(e.file, e.index, "it says that the record was erased at "+e.Time.Format(time.RFC3339))
 		}
 	}
 	return nil
 }
 
 // younger is the finding about an entry that is not under the checkpoint that the verifier kept.
-func (v *verifier) younger(file string, index uint64, says string) error {
-	p := v.report.Published
+func (l *logCheck) younger(file string, index uint64, says string) error {
+	p := l.v.report.Published
 	return verdict.Broken(verdict.ErrBackdated, 0, file, "%s; at %s the log had %d entries and not this one, which is entry %d",
 		says, p.SinceTime.Format(time.RFC3339), p.Since, index)
 }
@@ -98,8 +67,8 @@ type dated struct {
 
 // timely checks that each manifest was in the log soon after its stated sealing: by the checkpoints that were shown,
 // and by the last one.
-func (v *verifier) timely(ctx context.Context, src source, c signedCheckpoint) error {
-	shown, err := v.shownCheckpoints(ctx, src, c)
+func (l *logCheck) timely(ctx context.Context) error {
+	shown, err := l.shownCheckpoints(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,17 +76,17 @@ func (v *verifier) timely(ctx context.Context, src source, c signedCheckpoint) e
 		return nil
 	}
 	slices.SortFunc(shown, func(a, b dated) int { return cmp.Compare(b.size, a.size) })
-	order := make([]int, 0, len(v.manifests))
-	for i, m := range v.manifests {
+	order := make([]int, 0, len(l.v.manifests))
+	for i, m := range l.v.manifests {
 		if m.logged {
 			order = append(order, i)
 		}
 	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(v.manifests[j].index, v.manifests[i].index) })
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(l.v.manifests[j].index, l.v.manifests[i].index) })
 	var first time.Time // of the checkpoints that cover the manifest and those behind it
 	seen := map[int]time.Time{}
 	for _, i := range order {
-		for ; len(shown) > 0 && shown[0].size > v.manifests[i].index; shown = shown[1:] {
+		for ; len(shown) > 0 && shown[0].size > l.v.manifests[i].index; shown = shown[1:] {
 			if first.IsZero() || shown[0].at.Before(first) {
 				first = shown[0].at
 			}
@@ -126,14 +95,14 @@ func (v *verifier) timely(ctx context.Context, src source, c signedCheckpoint) e
 			seen[i] = first
 		}
 	}
-	return v.late(seen)
+	return l.late(seen)
 }
 
 // late judges the times at which manifests are known to have been in the log.
-func (v *verifier) late(seen map[int]time.Time) error {
-	p := v.report.Published
-	within := cmp.Or(v.trust.Within, DefaultWithin)
-	for i, m := range v.manifests {
+func (l *logCheck) late(seen map[int]time.Time) error {
+	p := l.v.report.Published
+	within := cmp.Or(l.v.trust.Within, DefaultWithin)
+	for i, m := range l.v.manifests {
 		at, ok := seen[i]
 		if !ok {
 			continue
@@ -154,23 +123,23 @@ func (v *verifier) late(seen map[int]time.Time) error {
 }
 
 // shownCheckpoints checks the earlier checkpoints, and returns those that have a time, the last one among them.
-func (v *verifier) shownCheckpoints(ctx context.Context, src source, c signedCheckpoint) ([]dated, error) {
+func (l *logCheck) shownCheckpoints(ctx context.Context) ([]dated, error) {
 	var shown []dated
-	if n, err := note.Open(c.note, witnesses{v.ring, v.trust.Witnesses}); err == nil {
-		if at := v.date(n, v.report.Published.Stamp); !at.IsZero() {
-			shown = append(shown, dated{c.Size, at})
+	if n, err := note.Open(l.cp.note, cosigners{l.v.ring, l.v.trust.Witnesses}); err == nil {
+		if at := l.witnesses.date(n, l.v.report.Published.Stamp); !at.IsZero() {
+			shown = append(shown, dated{l.cp.Size, at})
 		}
 	}
-	all, err := src.earlier(ctx, v.manifests, c)
+	all, err := l.src.earlier(ctx, l.v.manifests, l.cp)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range v.manifests {
+	for _, m := range l.v.manifests {
 		e, ok := all[m.First]
 		if !ok {
 			continue
 		}
-		d, err := v.earlier(wal.FileName(m.First, witnessedSuffix), e, m, c)
+		d, err := l.earlier(wal.FileName(m.First, witnessedSuffix), e, m)
 		if err != nil {
 			return nil, err
 		}
@@ -182,37 +151,18 @@ func (v *verifier) shownCheckpoints(ctx context.Context, src source, c signedChe
 }
 
 // earlier checks a checkpoint that is to show that m was in the log.
-func (v *verifier) earlier(file string, e earlier, m signed, c signedCheckpoint) (dated, error) {
-	old, n, err := v.openCheckpoint(file, e.checkpoint, v.ring)
+func (l *logCheck) earlier(file string, e earlier, m signed) (dated, error) {
+	old, n, err := l.witnesses.open(file, e.checkpoint, l.v.ring)
 	switch {
 	case err != nil:
 		return dated{}, err
 	case !m.logged || old.Size <= m.index:
 		return dated{}, verdict.Broken(verdict.ErrNotIncluded, 0, file, "a checkpoint of %d entries does not cover the manifest", old.Size)
-	case old.Size > c.Size:
-		return dated{}, verdict.Broken(verdict.ErrRolledBack, 0, file, "it has %d entries, the checkpoint %d", old.Size, c.Size)
-	case old.Size == c.Size && (old.Root != c.Root || len(e.path) > 0), old.Size < c.Size && !merkle.VerifyConsistency(old.Size, c.Size, e.path, old.Root, c.Root):
-		return dated{}, verdict.Broken(verdict.ErrForked, 0, file, "a tree of %d entries does not continue that of %d", c.Size, old.Size)
+	case old.Size > l.cp.Size:
+		return dated{}, verdict.Broken(verdict.ErrRolledBack, 0, file, "it has %d entries, the checkpoint %d", old.Size, l.cp.Size)
+	case old.Size == l.cp.Size && (old.Root != l.cp.Root || len(e.path) > 0), old.Size < l.cp.Size && !merkle.VerifyConsistency(old.Size, l.cp.Size, e.path, old.Root, l.cp.Root):
+		return dated{}, verdict.Broken(verdict.ErrForked, 0, file, "a tree of %d entries does not continue that of %d", l.cp.Size, old.Size)
 	}
-	stamp, err := v.stampOver(file+".tsr", e.stamp, e.checkpoint)
-	return dated{old.Size, v.date(n, stamp)}, err
-}
-
-// date is the earliest time at which a checkpoint is known to have been: by the quorum of witnesses, or by a stamp.
-func (v *verifier) date(n *note.Note, stamp time.Time) time.Time {
-	w := witnesses{v.ring, v.trust.Witnesses}
-	count := 0
-	for _, s := range n.Sigs {
-		if w.has(keyID{s.Name, s.Hash}) && !v.ring.knows(keyID{s.Name, s.Hash}) {
-			count++
-		}
-	}
-	at, ok := v.cosignedAt(n)
-	switch {
-	case !ok || count < v.trust.Quorum:
-		return stamp
-	case !stamp.IsZero() && stamp.Before(at):
-		return stamp
-	}
-	return at
+	stamp, err := l.stamps.over(file+".tsr", e.stamp, e.checkpoint)
+	return dated{old.Size, l.witnesses.date(n, stamp)}, err
 }

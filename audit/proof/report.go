@@ -1,0 +1,67 @@
+package proof
+
+import (
+	"time"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/audit/proof/merkle"
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/wal"
+)
+
+// Report is what Verify established. After an error it covers what was checked
+// before the finding.
+type Report struct {
+	Run      string
+	Records  uint64
+	Segments uint64
+	First    uint64
+	Last     uint64
+	// HoldsTo is the seq up to which every record is proven.
+	HoldsTo uint64
+	// Head is the digest of the last manifest; two copies of a run with the same head are the same.
+	Head    merkle.Hash
+	Closing wal.Closing
+	// Sealed is the sealing time in the last manifest. Pause is the longest time between those of two manifests in a row,
+	// and Paused is the seq at which it began: the record of an old run that was given another end has one.
+	Sealed  time.Time
+	Pause   time.Duration
+	Paused  uint64
+	Facts   statement.Facts
+	Gaps    []audit.Gap // declared losses in order
+	Losses  wal.Losses  // and their sums by stage
+	KeyName string      // of the key that signed
+	Copies  []Copied    // into and out of the workspace, in order
+	// Published is what the host's log says; nil if it was not asked.
+	Published *Published
+	Erasures  []statement.Erasure  // of records that are gone, in order of seq
+	Asked     []statement.Erasure  // of records that are still there
+	Hosts     []statement.Host     // whose keys a trusted root of a fleet states
+	Rotations []statement.Rotation // that lead from a key that is trusted to another
+	// Withheld is how many of Records a bundle does not show, by its exporter's choice, and Selected the statement of
+	// that; nil if all are shown but those that were erased.
+	Withheld uint64
+	Selected *statement.Selected
+	Attached *statement.Attachments // files that are no part of the record; nil if there are none
+	Unknown  []string               // names of fields that this version does not know, at most 16
+}
+
+// Shown is how many records are there to be read.
+func (r Report) Shown() uint64 { return r.Records - r.Withheld - uint64(len(r.Erasures)) }
+
+// Published is what Verify established about the host's log.
+type Published struct {
+	statement.Checkpoint
+	Witnesses []string // names of those whose cosignatures count
+	// Covered is how many records stand under the checkpoint, and Tail how many are younger.
+	Covered, Tail uint64
+	Since         uint64 // size of the earlier checkpoint that the log goes on from, 0 if none was asked for
+	// Witnessed is when the run's last manifest is known to have been in the log: by the quorum of witnesses, or a
+	// stamp. Delay is the longest time from the seal of a manifest to such a moment. Zero without a trusted source of
+	// time.
+	Witnessed time.Time
+	Delay     time.Duration
+	SinceTime time.Time // by when witnesses had cosigned that one; zero if none that is trusted did
+	Stamp     time.Time // of the checkpoint by an authority; zero if there is none or none was asked for
+	Authority string    // the subject of the stamping authority's certificate
+}

@@ -1,0 +1,145 @@
+package proof
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	cosign "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
+)
+
+// witnesses judges checkpoints by the keys of the host and of the witnesses that are trusted.
+type witnesses struct {
+	host   string // the name of the host's keys
+	ring   *ring
+	list   []note.Verifier
+	quorum int
+}
+
+func (w witnesses) has(k keyID) bool {
+	return slices.ContainsFunc(w.list, func(v note.Verifier) bool { return idOf(v) == k })
+}
+
+// cosigners are the keys that may stand under a checkpoint: the host's and the witnesses'.
+type cosigners struct {
+	host note.Verifiers
+	list []note.Verifier
+}
+
+// Verifier implements note.Verifiers.
+func (c cosigners) Verifier(name string, hash uint32) (note.Verifier, error) {
+	for _, v := range c.list {
+		if v.Name() == name && v.KeyHash() == hash {
+			return v, nil
+		}
+	}
+	return c.host.Verifier(name, hash)
+}
+
+// open checks that one of the host's keys signed a checkpoint. The note has the signatures of witnesses that are
+// trusted.
+func (w witnesses) open(file string, signed []byte, host note.Verifiers) (statement.Checkpoint, *note.Note, error) {
+	n, err := statement.OpenNote(signed, cosigners{host, w.list})
+	var unknown *note.UnverifiedNoteError
+	var invalid *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &unknown):
+		n = unknown.Note
+	case errors.As(err, &invalid) && w.has(keyID{invalid.Name, invalid.Hash}):
+		return statement.Checkpoint{}, nil, verdict.Broken(verdict.ErrCosignature, 0, file, "%s", invalid.Name)
+	case err != nil:
+		return statement.Checkpoint{}, nil, verdict.Broken(verdict.ErrCheckpoint, 0, file, "%v", err)
+	}
+	c, err := statement.ParseCheckpoint(n.Text)
+	if err != nil {
+		return c, nil, verdict.Broken(verdict.ErrCheckpoint, 0, file, "%v", err)
+	}
+	if c.Origin != w.host {
+		return c, nil, verdict.Broken(verdict.ErrOtherLog, 0, file, "it is of %.200q, the run of %s", c.Origin, w.host)
+	}
+	own := func(s note.Signature) bool { return s.Name == w.host && !w.has(keyID{s.Name, s.Hash}) }
+	if !slices.ContainsFunc(n.Sigs, own) {
+		return c, nil, verdict.Broken(verdict.ErrCheckpoint, 0, file, "no key of %s that is trusted here signed it", w.host)
+	}
+	return c, n, nil
+}
+
+// counted returns the signatures of a checkpoint that count, one of each key. The host's own do not.
+func (w witnesses) counted(n *note.Note) []note.Signature {
+	return slices.DeleteFunc(slices.Clone(n.Sigs), func(s note.Signature) bool {
+		return !w.has(keyID{s.Name, s.Hash}) || w.ring.knows(keyID{s.Name, s.Hash})
+	})
+}
+
+// enough returns the names of the witnesses that count, and a verdict if they are too few.
+func (w witnesses) enough(n *note.Note) (names []string, err error) {
+	for _, s := range w.counted(n) {
+		names = append(names, s.Name)
+	}
+	if len(names) >= w.quorum {
+		return names, nil
+	}
+	var others []string
+	for _, s := range n.UnverifiedSigs {
+		others = append(others, s.Name)
+	}
+	if len(others) > 0 {
+		return names, verdict.Broken(verdict.ErrUnknownWitness, 0, checkpointFile, "%d of the %d that are needed; unknown here: %.200s",
+			len(names), w.quorum, strings.Join(others, ", "))
+	}
+	return names, verdict.Broken(verdict.ErrQuorum, 0, checkpointFile, "%d of the %d that are needed", len(names), w.quorum)
+}
+
+// cosignedAt returns the time by which the quorum had cosigned, or all that did if they are fewer: the
+// verifier's own witnesses only. It is false if none of them did.
+func (w witnesses) cosignedAt(n *note.Note) (time.Time, bool) {
+	var times []time.Time
+	for _, s := range w.counted(n) {
+		if t, err := cosignTime(s); err == nil {
+			times = append(times, t)
+		}
+	}
+	if len(times) == 0 {
+		return time.Time{}, false
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times[min(max(w.quorum, 1), len(times))-1], true
+}
+
+// date is the earliest time at which a checkpoint is known to have been: by the quorum of witnesses, or by a stamp.
+func (w witnesses) date(n *note.Note, stamp time.Time) time.Time {
+	at, ok := w.cosignedAt(n)
+	switch {
+	case !ok || len(w.counted(n)) < w.quorum:
+		return stamp
+	case !stamp.IsZero() && stamp.Before(at):
+		return stamp
+	}
+	return at
+}
+
+// oldKeys are a ring and the keys that it only knows the names of.
+type oldKeys struct{ *ring }
+
+// Verifier implements note.Verifiers.
+func (o oldKeys) Verifier(name string, hash uint32) (note.Verifier, error) {
+	if v, ok := o.named[keyID{name, hash}]; ok {
+		return v, nil
+	}
+	return o.ring.Verifier(name, hash)
+}
+
+// lastSecond is the last that RFC 3339 can write, in seconds since 1970: the end of the year 9999.
+const lastSecond = 253402300799
+
+// cosignTime returns the time that a witness's cosignature states, in UTC. Its unsigned 64 bits hold more than a
+// time.Time: any time after lastSecond counts as lastSecond.
+func cosignTime(s note.Signature) (time.Time, error) {
+	t, err := cosign.CoSigV1Timestamp(s)
+	return time.Unix(int64(min(uint64(t.Unix()), lastSecond)), 0).UTC(), err
+}
