@@ -25,7 +25,7 @@ type custody struct {
 	net     *simnet.Network
 }
 
-// command returns a call of the program, which dies with the suite.
+// command returns a command that runs the program, and that ends with the suite.
 func (c *custody) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Dir = c.dir
@@ -57,7 +57,7 @@ func (c *custody) start(ctx context.Context, name, policy string, probes []Probe
 	return c.launch(ctx, name, file, nil, "--", "python3", "/workspace/guest.py")
 }
 
-// launch starts a run with a directory of the suite's as its workspace, and reads what its scripts say.
+// launch starts a run with a directory of the suite as its workspace, and reads the reports of its scripts.
 func (c *custody) launch(ctx context.Context, name, policy string, env []string, args ...string) (*session, error) {
 	for path, content := range map[string][]byte{"ca.pem": c.net.CA(), name + "/ca.pem": c.net.CA(), name + "/guest.py": script} {
 		if _, err := c.write(path, content); err != nil {
@@ -104,7 +104,7 @@ func (c *custody) records(ctx context.Context, run string) ([]audit.Record, erro
 	return all, nil
 }
 
-// output runs a call and returns all that it said.
+// output runs a command and returns its output and error output.
 func (c *custody) output(cmd *exec.Cmd) (string, error) {
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b

@@ -9,15 +9,15 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// about is a probe with the guest's report of it and the record of its run.
+// about is a probe with the guest's report and the record of its run.
 type about struct {
 	*Probe
 	said    report
 	records []audit.Record
-	flows   map[string]bool // ids of the flows that were the probe's
+	flows   map[string]bool // IDs of the probe's flows
 }
 
-// gather finds the ids of the flows that the probe had.
+// gather finds the IDs of the probe's flows.
 func (b *about) gather() {
 	b.flows = map[string]bool{}
 	for i := range b.records {
@@ -37,8 +37,8 @@ func (b *about) find() *audit.Record {
 	return nil
 }
 
-// mine reports whether a flow is the probe's: a name in it has the token; or both
-// its ends are those that the guest reported; or, if it reported none, its destination is this probe's alone.
+// mine reports whether a flow is the probe's. It is if a name in it has the token, if both its ends are those that the
+// guest reported, or, without such a report, if no other probe has its destination.
 func (b *about) mine(f *audit.Flow) bool {
 	if b.hasToken(string(f.Name), string(f.SNI)) {
 		return true
@@ -49,7 +49,7 @@ func (b *about) mine(f *audit.Flow) bool {
 	}
 	dst := netip.AddrPortFrom(addr.Unmap(), uint16(f.DstPort))
 	if local, peer := b.said.local(), b.said.peer(); local.Port() != 0 && f.SrcPort != 0 {
-		here := peer.Addr().IsUnspecified() && peer.Port() == dst.Port() // another way to say loopback
+		here := peer.Addr().IsUnspecified() && peer.Port() == dst.Port() // the unspecified address means loopback
 		return int(local.Port()) == f.SrcPort && (peer == dst || here)
 	}
 	return b.task != nil && !b.named() && slices.ContainsFunc(b.targets, func(t target) bool {
@@ -57,7 +57,7 @@ func (b *about) mine(f *audit.Flow) bool {
 	})
 }
 
-// named reports whether the probe is about a name. Other probes may have the same destination.
+// named reports whether the probe connects to a name, whose addresses other probes may share.
 func (b *about) named() bool { return b.task.Name != "" }
 
 func (b *about) hasToken(texts ...string) bool {
@@ -85,8 +85,8 @@ func denied(b *about, r *audit.Record) bool {
 	return false
 }
 
-// deniedOrRefused: an enforcer recorded a denial; or the guest's own kernel refused and sent
-// no packet, which only the guest can report: its sensor, or the probe in its output.
+// deniedOrRefused: an enforcer recorded a denial, or the guest's kernel refused the call and sent no packet. Only the
+// guest can report the latter: by its sensor, or in the probe's output.
 func deniedOrRefused(b *about, r *audit.Record) bool {
 	switch {
 	case denied(b, r):
@@ -99,45 +99,44 @@ func deniedOrRefused(b *about, r *audit.Record) bool {
 	return false
 }
 
-// deniedOrEnded: an enforcer reports that it denied the probe, or that its connection
-// came to its end without a request that could be read.
+// deniedOrEnded: an enforcer reports that it denied the probe, or that its connection ended without a valid request.
 func deniedOrEnded(b *about, r *audit.Record) bool {
 	return denied(b, r) || r.Flow != nil && r.Flow.State == audit.FlowClose && b.mine(r.Flow)
 }
 
-// asked: the resolver recorded the query, and gave no address for it that the policy does not name.
+// asked: the resolver recorded the query.
 func asked(b *about, r *audit.Record) bool {
 	return r.DNS != nil && b.hasToken(string(r.DNS.Name))
 }
 
-// withheld: an enforcer denied it, or kept addresses from the guest.
+// withheld: an enforcer denied the probe, or the resolver withheld addresses from the guest.
 func withheld(b *about, r *audit.Record) bool {
 	return denied(b, r) || r.DNS != nil && len(r.DNS.Dropped) > 0 && b.hasToken(string(r.DNS.Name))
 }
 
-// toAll: the fence denied a frame to another MAC address than its own. It parses no more of such a frame.
+// toAll: the fence denied a frame to a MAC address other than its own. It does not parse such a frame further.
 func toAll(_ *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Flow.State == audit.FlowDeny && strings.Contains(r.Flow.Reason, "MAC address")
 }
 
-// revoked: the policy ended the flow, or denied it later.
+// revoked: a policy change ended the flow.
 func revoked(b *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Flow.State == audit.FlowRevoke && b.mine(r.Flow)
 }
 
-// interrupted: the next custody process found the run dead, and recorded that.
+// interrupted: the next custody process found the run dead and recorded its end.
 func interrupted(_ *about, r *audit.Record) bool {
 	return r.Kind == audit.KindRun && r.Lifecycle.Phase == audit.PhaseEnd && r.Lifecycle.Status == audit.StatusInterrupted
 }
 
-// found: a finding of a rule about something.
+// found: there is a finding of a rule whose detail contains a text.
 func found(rule audit.Rule, what string) evidence {
 	return func(_ *about, r *audit.Record) bool {
 		return r.Finding != nil && r.Finding.Rule == rule && strings.Contains(r.Finding.Detail, what)
 	}
 }
 
-// flagged: a finding of a rule about a secret that the probe's step has, made while it ran.
+// flagged: there is a finding of a rule about a secret of the probe, from its own step.
 func flagged(rule audit.Rule) evidence {
 	return func(b *about, r *audit.Record) bool {
 		return r.Finding != nil && r.Finding.Rule == rule && b.concerns(r.Finding.Secret) &&
@@ -145,8 +144,8 @@ func flagged(rule audit.Rule) evidence {
 	}
 }
 
-// handed: the record reports that the secret was delivered to its step, or revoked. Accesses to it through files and
-// processes in the guest are not recorded.
+// handed: the record reports that the secret was delivered to its step, or revoked. Access to it in the guest is not
+// recorded.
 func handed(op audit.SecretOp) evidence {
 	return func(b *about, r *audit.Record) bool {
 		return r.Secret != nil && r.Secret.Op == op && slices.ContainsFunc(b.records, func(m audit.Record) bool {
@@ -160,14 +159,14 @@ func (b *about) concerns(name string) bool {
 	return slices.ContainsFunc(b.about, func(s secret) bool { return s.name == name })
 }
 
-// flawed: the resolver denied a packet without a valid question, with this reason.
+// flawed: the resolver denied an invalid query, with this reason.
 func flawed(reason string) evidence {
 	return func(_ *about, r *audit.Record) bool {
 		return r.DNS != nil && r.DNS.Verdict == audit.Deny && strings.Contains(r.DNS.Reason, reason)
 	}
 }
 
-// anyDenial: a denial of a packet; in the scene of the hostile kernel there is one probe at a time.
+// anyDenial: the fence denied a packet. The scene of the hostile kernel makes one probe at a time.
 func anyDenial(_ *about, r *audit.Record) bool {
 	return r.Flow != nil && r.Flow.State == audit.FlowDeny
 }

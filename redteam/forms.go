@@ -13,7 +13,7 @@ import (
 )
 
 // forms returns the encodings of a value that the suite searches for, by their names in the guest's script.
-// They do not use the redactor's code. For base64 at an offset it is the part that depends on the value only.
+// They do not use the redactor's code. For base64 at an offset, only the digits that depend on the value alone are given.
 func forms(value string) map[string][]byte {
 	v := []byte(value)
 	all := map[string]string{
@@ -53,7 +53,8 @@ func each(v []byte, format string) string {
 	return b.String()
 }
 
-// shown returns the form in which text contains a value, "" for none. It ignores dots and case, as in names.
+// shown returns the name of the encoding in which text contains a value, "" for none. It ignores dots and case, which
+// differ in DNS names.
 func shown(text []byte, value string) string {
 	flat := bytes.ToLower(bytes.ReplaceAll(text, []byte("."), nil))
 	for name, f := range forms(value) {

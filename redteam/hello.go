@@ -73,7 +73,7 @@ func (c helloProbes) shake(sni string) *task {
 // noHandshake fails an answer that continues the handshake. An alert is a refusal.
 func noHandshake(r report) string {
 	if len(r.Answer) > 0 && r.Answer[0] == 0x16 {
-		return "a server went on with the handshake"
+		return "a server continued the handshake"
 	}
 	return ""
 }

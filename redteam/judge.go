@@ -12,8 +12,8 @@ import (
 // settle is how long packets in flight at the end of a scene may take to be observed.
 const settle = 300 * time.Millisecond
 
-// judge determines the outcome of a probe that was made in a run. cut is the time by
-// which open flows had to end, zero if none had to.
+// judge determines the outcome of a probe that was made in a run. cut is the time by which open flows had to end, zero
+// if they may stay open.
 func (t *trial) judge(p Probe, said *report, run string, records []audit.Record, cut time.Time) {
 	o := Outcome{Probe: p, Run: run}
 	b := &about{Probe: &p, records: records}
@@ -26,7 +26,7 @@ func (t *trial) judge(p Probe, said *report, run string, records []audit.Record,
 	case through != "":
 		o.Detail = through
 	case said == nil && p.task != nil && p.scene != crash:
-		o.Detail = "nothing was heard of the probe"
+		o.Detail = "the script did not report on the probe"
 	case said != nil && said.Stage == "script":
 		o.Detail = "the probe could not be made: " + said.Error
 	default:
@@ -54,12 +54,12 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 			continue
 		}
 		if p.allowed < asks {
-			return "the world's resolver was asked: " + q.Name + " " + q.Type
+			return "the query reached the network's resolver: " + q.Name + " " + q.Type
 		}
 		if i := slices.IndexFunc(q.Options, func(o string) bool {
 			return slices.ContainsFunc(optionData, func(d string) bool { return strings.Contains(o, d) })
 		}); i >= 0 {
-			return "the world's resolver received: " + q.Options[i]
+			return "the network's resolver received: " + q.Options[i]
 		}
 	}
 	if text := t.watch.reached(p, cut); text != "" {
@@ -69,7 +69,7 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 		return text
 	}
 	if !cut.IsZero() && said.ID != "" && said.Error == "" {
-		return "it went on"
+		return "the flow went on"
 	}
 	if p.outer != nil {
 		if text := p.outer(t, p, said); text != "" {
@@ -82,7 +82,7 @@ func (t *trial) through(p Probe, said report, cut time.Time) string {
 	return ""
 }
 
-// late corrects the outcomes of probes that were observed only after the end of their scene.
+// late corrects the outcomes of probes whose packets were observed only after the end of their scene.
 func (t *trial) late() {
 	for i := range t.outcomes {
 		o := &t.outcomes[i]
@@ -92,8 +92,7 @@ func (t *trial) late() {
 	}
 }
 
-// unexplained adds an outcome for sightings that fit no probe, and for frames that the
-// watchers lost.
+// unexplained adds an outcome for sightings that fit no probe, and for packets that the watchers missed.
 func (t *trial) unexplained(list []Probe) {
 	o := Outcome{Probe: Probe{ID: "unexplained", Title: "observations outside the sandbox that fit no probe", Bypass: Positive}, Blocked: true, Recorded: true}
 	for _, s := range t.net.Seen() {

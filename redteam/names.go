@@ -144,7 +144,7 @@ func (c nameProbes) questions() {
 	})
 }
 
-// optionData is how the world's resolver prints the data in the options above.
+// optionData is how the network's resolver prints the data in the options above.
 var optionData = []string{simnet.Attacker4.String(), "64617461"}
 
 // ask adds a query to the sandbox's resolver, which must not answer it, and returns

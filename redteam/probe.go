@@ -10,7 +10,7 @@ import (
 	"github.com/custody-project/custody/audit"
 )
 
-// Family is the version of IP that a probe is about, empty for none in particular.
+// Family is the version of IP that a probe uses, "" if it does not matter.
 type Family string
 
 // The families.
@@ -27,29 +27,29 @@ type Probe struct {
 	Title  string `json:"title"`  // what is tried
 	Bypass Bypass `json:"bypass"` // the known bypass that it is a variant of
 
-	// Control is set on probes that must get through, which shows that blocked ones were blocked by the policy.
+	// Control marks a probe that must get through. It shows that the policy blocked the others.
 	Control bool `json:"control,omitempty"`
 
 	scene   scene
-	token   string   // is in whatever the probe sends
-	task    *task    // what the guest's script does, nil in scenes without
-	frames  [][]byte // what the guest's kernel puts on its card
+	token   string   // is part of all data that the probe sends
+	task    *task    // what the guest's script does, nil in scenes without a script
+	frames  [][]byte // what the guest's kernel sends on its network card
 	held    int      // number of frames that are first fragments of a datagram that might be allowed
 	config  string   // the project's file, in the scene refused
-	targets []target // where its packets would be seen
-	allowed reach    // what of it may be seen in the world's logs
-	check   check    // in addition to the checks of every answer; may be nil
+	targets []target // destinations at which its packets would be observed
+	allowed reach    // which of its traffic may reach the network's servers
+	check   check    // of the answer, in addition to those of every answer; may be nil
 	step    string   // in the scene secrets: the step that makes it
-	binds   []secret // in the scene secrets: what the step has
-	about   []secret // what it is about, binds unless given
+	binds   []secret // in the scene secrets: the secrets that the step binds
+	about   []secret // the secrets that it tries to leak, binds unless given
 	outer   outer    // additional check of observations outside; may be nil
 	proof   evidence // the records that account for it
 }
 
-// Bypass is a published bypass of a sandbox's egress control.
+// Bypass is a class of published bypasses of egress control.
 type Bypass string
 
-// The bypasses, all found in other sandboxes.
+// The bypasses, each found in another sandbox.
 const (
 	DNSTunnel    Bypass = "DNS tunnel"
 	DNSOverTCP   Bypass = "DNS over TCP"
@@ -89,7 +89,7 @@ const (
 	Positive     Bypass = "-" // of controls
 )
 
-// Bypasses lists those of the published list.
+// Bypasses returns all bypasses, without Positive.
 func Bypasses() []Bypass {
 	return []Bypass{
 		DNSTunnel, DNSOverTCP, DoH, DoT, ResolveFirst, Rebinding, TTLZero, AnyAddress, HostHeader, LeadingCRLF, Fronting, Shared,
@@ -102,17 +102,17 @@ func Bypasses() []Bypass {
 type scene string
 
 const (
-	open        scene = "open"    // a policy with rules of each sort
+	open        scene = "open"    // a policy with rules of each kind
 	closed      scene = "closed"  // a policy without rules
 	live        scene = "live"    // a policy that is narrowed while flows are open
 	crash       scene = "crash"   // custody is killed while flows are open
 	refused     scene = "refused" // a policy that cannot be used
 	kernel      scene = "kernel"  // no VM: frames are written to the fence's card
 	withSecrets scene = "secrets" // steps that have credentials
-	outside     scene = "outside" // no sandbox: the suite itself, to see that it would be seen
+	outside     scene = "outside" // no sandbox: the suite itself sends, to test the watchers
 )
 
-// target is where packets would go. Port 0 is any, and so is no protocol.
+// target is a destination of packets. Port 0 means any port, and proto "" any protocol.
 type target struct {
 	proto string
 	to    netip.AddrPort
@@ -127,8 +127,8 @@ type reach int
 
 const (
 	nothing reach = iota
-	asks          // its name may reach the world's resolver
-	reaches       // and its token a server that the policy names
+	asks          // its name may reach the network's resolver
+	reaches       // also, its token may reach a server that the policy allows
 )
 
 // check returns why a report means that the probe got through, "" if it did not.
@@ -142,12 +142,12 @@ type evidence func(b *about, r *audit.Record) bool
 
 // catalogue builds the list of probes. Each group of probes is a type of its own, which adds them to the catalogue.
 type catalogue struct {
-	nonce string // makes the tokens those of one suite
+	nonce string // part of each token; differs from suite to suite
 	list  []Probe
 }
 
-// Probes returns the suite. The nonce, of a few lower-case letters and digits,
-// distinguishes its traffic from another's.
+// Probes returns all probes. The nonce, a few lower-case letters and digits, distinguishes the traffic of one suite from
+// that of another.
 func Probes(nonce string) []Probe {
 	c := &catalogue{nonce: nonce}
 	for _, group := range []func(){
@@ -159,8 +159,7 @@ func Probes(nonce string) []Probe {
 	return c.list
 }
 
-// Match returns the probes whose ID a pattern matches (path.Match, "" for all),
-// with the controls that belong to them.
+// Match returns the probes whose ID a pattern matches (path.Match, "" for all), with the controls of their scenes.
 func Match(list []Probe, pattern string) ([]Probe, error) {
 	scenes := map[scene]bool{}
 	wanted := map[string]bool{}
@@ -180,13 +179,13 @@ func Match(list []Probe, pattern string) ([]Probe, error) {
 	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return !wanted[p.ID] && !(p.Control && scenes[p.scene]) }), nil
 }
 
-// next is the number of the probe that is added next.
+// next returns the number of the next probe.
 func (c *catalogue) next() int { return len(c.list) + 1 }
 
-// token returns the token of the probe that is added next.
+// token returns the token of the next probe.
 func (c *catalogue) token() string { return fmt.Sprintf("p%s%03d", c.nonce, c.next()) }
 
-// victim returns an address of the attacker that only the probe that is added next targets.
+// victim returns an address of the attacker that only the next probe targets.
 func (c *catalogue) victim(v Family) netip.Addr {
 	n := c.next()
 	if v == IPv6 {
@@ -195,7 +194,7 @@ func (c *catalogue) victim(v Family) netip.Addr {
 	return netip.AddrFrom4([4]byte{93, 200, byte(n >> 8), byte(n)})
 }
 
-// add adds a probe; the token is filled in, and so is the target that follows from the task.
+// add adds a probe, with its token and the target of its task.
 func (c *catalogue) add(p Probe) {
 	p.token = c.token()
 	if p.scene == "" {
@@ -219,7 +218,7 @@ func (c *catalogue) add(p Probe) {
 	c.list = append(c.list, p)
 }
 
-// last is the probe that was added last.
+// last returns the latest probe.
 func (c *catalogue) last() *Probe { return &c.list[len(c.list)-1] }
 
 // both adds a probe for each version of IP.
@@ -240,7 +239,7 @@ func (v Family) number() int {
 	return 4
 }
 
-// of returns the one of two addresses that is of the family.
+// of returns four for IPv4 and six for IPv6.
 func (v Family) of(four, six netip.Addr) netip.Addr {
 	if v == IPv6 {
 		return six

@@ -70,12 +70,12 @@ func (c redactionProbes) written(id, title string, bypass Bypass, s secret, code
 		}
 		for _, f := range said.Filled {
 			if at := t.kept.holds(f); at != "" {
-				return "what was written stands in " + at
+				return "the encoded value is in " + at
 			}
 		}
 		for _, at := range t.kept.places {
 			if form := shown(at.text, t.values[s.name]); form != "" {
-				return "the value stands in " + at.name + ", in the form " + form
+				return "the value is in " + at.name + ", in the form " + form
 			}
 		}
 		return ""

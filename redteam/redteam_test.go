@@ -25,7 +25,7 @@ func TestList(t *testing.T) {
 	n := 0
 	for i, p := range list {
 		if seen[p.ID] || !regexp.MustCompile(`^[a-z]+/[a-z0-9.-]+$`).MatchString(p.ID) {
-			t.Errorf("ID %q: twice, or no ID", p.ID)
+			t.Errorf("ID %q: duplicate or malformed", p.ID)
 		}
 		seen[p.ID] = true
 		if p.Title == "" || p.Bypass == "" || p.proof == nil || p.task == nil == (p.frames == nil) && p.scene != refused {

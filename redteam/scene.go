@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// session is a custody run under way.
+// session is a run of the program under attack.
 //
 //	start -> (open reports) -> end of the script -> wait
 type session struct {
@@ -24,7 +24,7 @@ type session struct {
 	stderr *bytes.Buffer
 	stdout *bytes.Buffer  // all of its output; to be read after wait
 	read   sync.WaitGroup // the reader of its output
-	opened chan string    // IDs of tasks that stay, as they are open; large enough for all
+	opened chan string    // IDs of long-lived tasks whose flow is open; has room for all
 
 	mu      sync.Mutex // guards what follows
 	run     string
@@ -32,14 +32,14 @@ type session struct {
 	ended   bool
 }
 
-// listen takes what the script says.
+// listen reads the script's reports.
 func (s *session) listen(r io.Reader) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {
 		said := &report{at: time.Now()}
 		if json.Unmarshal(lines.Bytes(), said) != nil {
-			continue // not the script's, or not of its own making
+			continue // not a report
 		}
 		s.mu.Lock()
 		switch {
@@ -50,17 +50,17 @@ func (s *session) listen(r io.Reader) {
 		case said.Open:
 			select {
 			case s.opened <- said.ID:
-			default: // said twice
+			default: // reported twice
 			}
 		default:
 			s.reports[said.ID] = said
 		}
 		s.mu.Unlock()
 	}
-	io.Copy(io.Discard, r) // a line was too long: what comes after it is not read
+	io.Copy(io.Discard, r) // after a line that is too long, the rest is discarded
 }
 
-// wait waits for the run's end, which must be that of the script.
+// wait waits for the run's end. It returns an error unless the script ended first.
 func (s *session) wait() error {
 	err := s.cmd.Wait()
 	s.read.Wait()
@@ -70,10 +70,10 @@ func (s *session) wait() error {
 	return nil
 }
 
-// kill ends a run by force.
+// kill kills the run's process.
 func (s *session) kill() {
 	s.cmd.Process.Kill()
-	s.cmd.Wait() // the error is the kill
+	s.cmd.Wait() // returns the kill as an error
 	s.read.Wait()
 }
 
@@ -82,7 +82,7 @@ func lastLines(s string) string {
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
-// report returns what the script said of a probe, nil for nothing.
+// report returns the script's report on a probe, nil if there is none.
 func (s *session) report(id string) *report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *session) id() string {
 	return s.run
 }
 
-// awaitOpen waits until tasks that stay are open, and returns those that are.
+// awaitOpen waits until the flows of n long-lived tasks are open, and returns those that are.
 func (s *session) awaitOpen(ctx context.Context, n int, patience time.Duration) map[string]bool {
 	open := map[string]bool{}
 	late := time.NewTimer(patience)
@@ -113,7 +113,7 @@ func (s *session) awaitOpen(ctx context.Context, n int, patience time.Duration) 
 	return open
 }
 
-// sandboxed is the scene of one run from its begin to its end.
+// sandboxed plays a scene that is one run.
 func (t *trial) sandboxed(ctx context.Context, probes []Probe) error {
 	policy := rules
 	if probes[0].scene == closed {
@@ -130,7 +130,7 @@ func (t *trial) sandboxed(ctx context.Context, probes []Probe) error {
 }
 
 func (t *trial) judgeAll(ctx context.Context, probes []Probe, s *session, cut time.Time) error {
-	time.Sleep(settle) // what is on its way is seen by then
+	time.Sleep(settle) // for packets in flight
 	records, err := t.custody.records(ctx, s.id())
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (t *trial) judgeAll(ctx context.Context, probes []Probe, s *session, cut ti
 	return nil
 }
 
-// live is the scene in which the policy is narrowed while flows are open.
+// live plays the scene in which the policy is narrowed while flows are open.
 func (t *trial) live(ctx context.Context, probes []Probe) error {
 	s, err := t.custody.start(ctx, string(live), rules, probes)
 	if err != nil {
@@ -177,7 +177,7 @@ func staying(probes []Probe) (n int) {
 	return n
 }
 
-// neverOpen corrects the outcome of flows that were not there to be ended: nothing was proven.
+// neverOpen corrects the outcomes of flows that were never open: their end proves nothing.
 func (t *trial) neverOpen(probes []Probe, open map[string]bool) {
 	for i := range t.outcomes {
 		o := &t.outcomes[i]
@@ -187,7 +187,7 @@ func (t *trial) neverOpen(probes []Probe, open map[string]bool) {
 	}
 }
 
-// crash is the scene in which custody is killed while flows are open.
+// crash plays the scene in which custody is killed while flows are open.
 func (t *trial) crash(ctx context.Context, probes []Probe) error {
 	s, err := t.custody.start(ctx, string(crash), rules, probes)
 	if err != nil {
@@ -197,7 +197,7 @@ func (t *trial) crash(ctx context.Context, probes []Probe) error {
 	s.kill()
 	cut := time.Now()
 	select {
-	case <-time.After(time.Second): // in which what goes on would be seen
+	case <-time.After(time.Second): // in which further data of a flow would be observed
 	case <-ctx.Done():
 	}
 	if err := t.judgeAll(ctx, probes, s, cut); err != nil {
@@ -207,7 +207,7 @@ func (t *trial) crash(ctx context.Context, probes []Probe) error {
 	return nil
 }
 
-// refused is the scene of files that cannot be used: custody must not run anything.
+// refused plays the scene of invalid project files, with which custody must not run anything.
 func (t *trial) refused(ctx context.Context, probes []Probe) error {
 	for _, p := range probes {
 		name := "refused/" + filepath.Base(p.ID) + ".yaml"

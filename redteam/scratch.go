@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scratch is where a suite keeps its files. Its lock reports that the suite lives.
+// scratch is the directory of a suite's files. The suite holds its lock.
 type scratch struct {
 	dir  string
 	lock *os.File
 }
 
-// young is the age below which a directory may not be locked yet.
+// young is the age up to which a directory may still be unlocked because its suite is just starting.
 const young = time.Minute
 
-// newScratch makes a directory, and removes those of suites that were killed.
+// newScratch makes a directory, and removes the directories of suites that were killed.
 func newScratch() (*scratch, error) {
 	const prefix = "custody-redteam-"
 	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
@@ -45,23 +45,23 @@ func newScratch() (*scratch, error) {
 	return s, nil
 }
 
-// removeDead removes a directory of ours that no one has locked.
+// removeDead removes a directory of this user that is not locked.
 func removeDead(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || time.Since(info.ModTime()) < young {
-		return nil // gone, or not ours to remove
+		return nil // removed already, or not a suite's
 	}
 	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil // the same
+		return nil // removed already, or not readable
 	}
 	defer f.Close()
 	var owner unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &owner) != nil || int(owner.Uid) != os.Geteuid() {
-		return nil // someone else's
+		return nil // another user's
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil // it lives
+		return nil // its suite is running
 	}
 	return os.RemoveAll(dir)
 }

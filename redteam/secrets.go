@@ -25,7 +25,7 @@ func (c secretProbes) all() {
 	redactionProbes{c}.all()
 }
 
-// secretive adds a probe of the scene. Whatever its secrets are, none may be seen but where it may be.
+// secretive adds a probe of the scene secrets. Unless it has another check, its secrets may reach only their own servers.
 func (c secretProbes) secretive(p Probe) {
 	p.scene = withSecrets
 	if p.outer == nil {
@@ -34,8 +34,8 @@ func (c secretProbes) secretive(p Probe) {
 	c.add(p)
 }
 
-// spilled reports where outside the probe's value, or its stand-in, was observed at a server that must not
-// receive it.
+// spilled describes where outside the probe's value or its placeholder was observed at a server that must not receive
+// it, "" if nowhere.
 func spilled(t *trial, p Probe, said report) string {
 	for _, s := range p.about {
 		if where := t.watch.seenOutside(s, func(text string) string { return shown([]byte(text), t.values[s.name]) }); where != "" {
@@ -43,7 +43,7 @@ func spilled(t *trial, p Probe, said report) string {
 		}
 		for _, f := range said.Filled {
 			if where := t.watch.seenOutside(s, func(text string) string { return hit(strings.Contains(text, string(f)), "as it was sent") }); where != "" {
-				return "what stands for the secret " + s.name + " was seen " + where
+				return "the placeholder of the secret " + s.name + " was seen " + where
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func hit(yes bool, how string) string {
 	return ""
 }
 
-// arrives finds fault unless a server got the value in its header.
+// arrives fails a probe unless a server received the value in its header.
 func arrives(s secret) outer {
 	return func(t *trial, p Probe, said report) string {
 		for _, r := range t.net.Requests() {
@@ -72,7 +72,7 @@ func arrives(s secret) outer {
 // leakProbes are the probes of a value that the step has, on its way to a host that it is not for.
 type leakProbes struct{ secretProbes }
 
-// controls adds what must work with secrets, and shows that the other probes can get through.
+// controls adds the controls: uses of secrets that must work.
 func (c leakProbes) controls() {
 	add := func(id, title string, t *task, proof evidence, o outer, binds ...secret) {
 		c.secretive(Probe{ID: "control/" + id, Title: title, Bypass: Positive, Control: true, step: "works", task: t, allowed: reaches, proof: proof, outer: o, binds: binds})
@@ -105,7 +105,7 @@ func (c leakProbes) controls() {
 		}, s, apiKey)
 }
 
-// tlsTo is a task that says something within TLS.
+// tlsTo returns a task that sends text within TLS.
 func tlsTo(name, text string) *task {
 	return &task{Do: "talk", Name: name, Port: 443, TLS: &tlsTask{SNI: name, ALPN: []string{"http/1.1"}}, Send: once(text), Timeout: 5}
 }
@@ -157,7 +157,7 @@ func (c leakProbes) all() {
 	c.namedLeaks()
 }
 
-// namedLeaks are of values in names.
+// namedLeaks adds the leaks in names.
 func (c leakProbes) namedLeaks() {
 	for _, l := range []struct{ id, title, code, zone string }{
 		{"dns-gateway", "in the labels of a name that the gateway serves, in base32", "labels32", simnet.Wild},
@@ -185,7 +185,7 @@ func (c leakProbes) namedLeaks() {
 	}
 }
 
-// templated fills a text, and puts the name of a secret's variable where the script puts its value.
+// templated fills a text in which {{V|ENCODING}} stands for the value of s.
 func (c secretProbes) templated(text, host string, s secret) string {
 	return strings.ReplaceAll(c.fill(text, host, simnet.Fronted), "{{V|", "{{"+strings.ToUpper(s.name)+"|")
 }

@@ -18,38 +18,38 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// secret is one of the project that is attacked. Its value is made for the run, and stands in the
-// environment that custody run is called in, or in a file.
+// secret is a secret of the attacked project. Its value is made for the run, and custody gets it in its environment or
+// in a file.
 type secret struct {
 	name    string
-	deliver string   // as the project's file has it
-	file    bool     // it comes from a file
-	hosts   []string // that it is for, as the project's file has it
+	deliver string   // in the syntax of custody.yaml
+	file    bool     // its source is a file, not a variable
+	hosts   []string // that it is for, in the syntax of custody.yaml
 	homes   []string // TLS names of the servers that may receive it
 }
 
 // secretProbes adds probes to the scene of steps that have credentials.
 type secretProbes struct{ *catalogue }
 
-// env is a secret that the step has in its environment, by its own name in capitals.
+// env returns a new secret that its step gets as a variable, named like the secret in capitals.
 func (c secretProbes) env() secret {
 	name := fmt.Sprintf("s%03d", c.next())
 	return secret{name: name, deliver: "{env: " + strings.ToUpper(name) + "}", hosts: []string{simnet.API}, homes: []string{simnet.API}}
 }
 
-// Secrets that the gateway puts into requests. The answers of the second one's host are not masked.
+// Secrets that the gateway injects into requests. Answers of the host of shownKey are not masked.
 var (
 	apiKey   = secret{name: "apikey", file: true, deliver: "{header: " + simnet.KeyHeader + ", env: API_KEY}", homes: []string{simnet.API}}
 	shownKey = secret{name: "shown", deliver: "{header: " + simnet.KeyHeader + "}", homes: []string{simnet.Fronted}}
 )
 
-// opening is how a probe's values begin, from which the guest's script could know one.
+// opening is the prefix of a probe's values, by which the guest's script can find one.
 func opening(token string) string { return "sk-" + token }
 
-// newValue makes a value with characters that encodings treat specially.
+// newValue returns a value with characters that encodings escape.
 func newValue(token string) string { return opening(token) + `+&"~` + rand.Text() }
 
-// secretPolicy is the project of the scene, in which every step has what its probes bind.
+// secretPolicy returns the project file of the scene. Each step binds the secrets of its probes.
 func secretPolicy(probes []Probe) string {
 	var b strings.Builder
 	b.WriteString(head + "secrets:\n")
@@ -85,7 +85,7 @@ func secretPolicy(probes []Probe) string {
 
 func source(s secret) string { return "REDTEAM_" + strings.ToUpper(s.name) }
 
-// steps are the names of the probes' steps, in order.
+// steps returns the names of the probes' steps, in order.
 func steps(probes []Probe) (names []string) {
 	for _, p := range probes {
 		if !slices.Contains(names, p.step) {
@@ -99,7 +99,7 @@ func ofStep(probes []Probe, step string) []Probe {
 	return slices.DeleteFunc(slices.Clone(probes), func(p Probe) bool { return p.step != step })
 }
 
-// allSecrets are those that the probes' steps have.
+// allSecrets returns the secrets that the probes' steps bind.
 func allSecrets(probes []Probe) (list []secret) {
 	seen := map[string]bool{}
 	for _, p := range probes {
@@ -113,7 +113,7 @@ func allSecrets(probes []Probe) (list []secret) {
 	return list
 }
 
-// secrets is the scene of steps that have credentials.
+// secrets plays the scene of steps that have credentials.
 func (t *trial) secrets(ctx context.Context, probes []Probe) error {
 	dir := string(withSecrets)
 	env, err := t.mint(probes)
@@ -165,7 +165,7 @@ func (t *trial) secrets(ctx context.Context, probes []Probe) error {
 	return nil
 }
 
-// mint makes the values, and returns the environment that has those which come from there.
+// mint makes the values and their files, and returns the variables of those whose source is the environment.
 func (t *trial) mint(probes []Probe) (env []string, err error) {
 	t.values = map[string]string{}
 	for _, p := range probes {
@@ -185,13 +185,13 @@ func (t *trial) mint(probes []Probe) (env []string, err error) {
 	return env, err
 }
 
-// Where --out copies to, and what lies on the host beside the workspace.
+// Names in the suite's directory: the target of --out, and a file of the host outside the workspace.
 const (
 	outDir   = "secrets-out"
 	hostFile = "host.secret"
 )
 
-// placed puts the suite's own directory into a task that is about it.
+// placed returns the task with the suite's directory in place of {DIR}.
 func (t *trial) placed(k *task) *task {
 	c := *k
 	c.Argv = slices.Clone(k.Argv)
@@ -201,7 +201,7 @@ func (t *trial) placed(k *task) *task {
 	return &c
 }
 
-// trap puts links into the workspace that lead out of it, on the host.
+// trap puts links into the workspace that lead to a file and a directory outside it.
 func (t *trial) trap(dir string) error {
 	path, err := t.custody.write(hostFile, []byte(t.hostSecret()))
 	if err != nil {
@@ -210,13 +210,13 @@ func (t *trial) trap(dir string) error {
 	return errors.Join(os.Mkdir(filepath.Join(t.custody.dir, outDir), 0o700), os.Symlink(path, filepath.Join(t.custody.dir, dir, "host-link")), os.Symlink(t.custody.dir, filepath.Join(t.custody.dir, dir, "host-dir")))
 }
 
-// hostSecret is what the file beside the workspace holds.
+// hostSecret is the content of the host's file outside the workspace.
 func (t *trial) hostSecret() string { return "a secret of the host's, in " + t.custody.dir }
 
-// kept is what is left of a run: all in which a value could have been kept or shown.
+// kept is everything of a run that could contain a value: its files, record and output.
 type kept struct {
 	places []copied
-	out    map[string][]byte // regular files that --out brought back
+	out    map[string][]byte // regular files that --out copied, by path
 }
 
 type copied struct {
@@ -224,8 +224,7 @@ type copied struct {
 	text []byte
 }
 
-// keepings reads the run's files as they are on disk, its record as it is printed, with what was
-// escaped in it undone, and what the run printed.
+// keepings reads the run's files on disk, its record without the escapes of JSON, and its output.
 func (t *trial) keepings(s *session, records []audit.Record) (k kept, err error) {
 	dir := ""
 	for _, v := range t.custody.env {
@@ -235,7 +234,7 @@ func (t *trial) keepings(s *session, records []audit.Record) (k kept, err error)
 	}
 	files, err := readTree(dir)
 	if err != nil || len(files) == 0 {
-		return k, errors.Join(fmt.Errorf("the files of the run %s are not found in %q", s.id(), dir), err)
+		return k, errors.Join(fmt.Errorf("the run %s has no files in %q", s.id(), dir), err)
 	}
 	for name, text := range files {
 		k.places = append(k.places, copied{"the run's file " + name, text})
@@ -248,12 +247,12 @@ func (t *trial) keepings(s *session, records []audit.Record) (k kept, err error)
 		texts(&plain, &records[i])
 	}
 	k.places = append(k.places, copied{"the record's output", said.Bytes()}, copied{"the record", plain.Bytes()},
-		copied{"what the run printed", s.stdout.Bytes()}, copied{"what custody said", s.stderr.Bytes()})
+		copied{"the run's output", s.stdout.Bytes()}, copied{"custody's error output", s.stderr.Bytes()})
 	k.out, err = readTree(filepath.Join(t.custody.dir, outDir))
 	return k, err
 }
 
-// texts writes the texts of a record in which a guest's words stand.
+// texts writes the texts of a record that the guest can determine.
 func texts(b *bytes.Buffer, r *audit.Record) {
 	list := []string{}
 	switch {
@@ -287,12 +286,12 @@ func readTree(dir string) (map[string][]byte, error) {
 	return files, err
 }
 
-// has reports whether a text stands in one place.
+// has reports whether a text is in the place with this name.
 func (k kept) has(name string, text []byte) bool {
 	return slices.ContainsFunc(k.places, func(p copied) bool { return p.name == name && bytes.Contains(p.text, text) })
 }
 
-// holds says in which place a text stands.
+// holds returns the name of a place that contains a text, "" for none.
 func (k kept) holds(text []byte) string {
 	for _, p := range k.places {
 		if bytes.Contains(p.text, text) {

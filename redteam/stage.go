@@ -17,8 +17,7 @@ import (
 	"github.com/custody-project/custody/redteam/simnet"
 )
 
-// outside is the scene without a sandbox: the suite itself sends from the host,
-// and must see itself.
+// outside plays the scene without a sandbox: the suite itself sends from the host, and the watchers must observe that.
 func (t *trial) outside(ctx context.Context, probes []Probe) error {
 	for _, p := range probes {
 		to := net.JoinHostPort(p.task.Host, fmt.Sprint(p.task.Port))
@@ -37,7 +36,7 @@ func (t *trial) outside(ctx context.Context, probes []Probe) error {
 		}
 	}
 	for _, p := range probes {
-		o := Outcome{Probe: p, Blocked: true, Detail: "it was not seen"}
+		o := Outcome{Probe: p, Blocked: true, Detail: "it was not observed"}
 		await(ctx, 3*time.Second, func() bool { return len(t.watch.sightings(p)) > 0 })
 		if list := t.watch.sightings(p); len(list) > 0 {
 			o.Blocked, o.Recorded, o.Detail = false, true, "seen "+list[0].String()
@@ -53,7 +52,7 @@ func await(ctx context.Context, patience time.Duration, is func() bool) {
 	}
 }
 
-// stage is the scene of the hostile kernel: a fence, and on its card no VM but the suite.
+// stage is the scene of the hostile kernel: a fence whose network card the suite uses in place of a VM.
 //
 //	probes -- frames --> tap0 | fence's namespace: sockets where custody's | site
 //	         <- answers --    | would be, and where no one may be          |
@@ -65,8 +64,8 @@ type stage struct {
 
 	mu      sync.Mutex // guards what follows
 	events  []fence.Event
-	answers []string // on the card, that no one but who was reached can have given
-	taken   []string // by sockets in the namespace
+	answers []string // on the card, which only a host that was reached can have sent
+	taken   []string // connections and datagrams that sockets in the namespace received
 }
 
 // kernel plays the scene.
@@ -104,7 +103,7 @@ func (s *stage) sighted(ev fence.Event) {
 	s.events = append(s.events, ev)
 }
 
-// furnish opens what the policy allows, and puts sockets into the namespace.
+// furnish sets a policy, opens its addresses and starts listeners in the namespace.
 func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
 	rule := func(name string, mode netpolicy.Mode, ports ...netpolicy.Port) netpolicy.Rule {
 		pattern, bad := netpolicy.ParsePattern(name)
@@ -137,8 +136,8 @@ func (s *stage) furnish(ctx context.Context) (closers []io.Closer, err error) {
 	return s.sockets(ctx)
 }
 
-// sockets listen where Custody's own would, and on other ports, where a connection means that
-// the fence let it pass.
+// sockets starts listeners on the ports of the resolver and the gateway, and on others. A connection to any of them means
+// that the fence passed it.
 func (s *stage) sockets(ctx context.Context) (closers []io.Closer, err error) {
 	for _, port := range []string{"22", "53", "80", "443", "8080", "8443"} {
 		l, err := s.fence.Listen(ctx, "tcp", net.JoinHostPort("", port))
@@ -195,7 +194,7 @@ func (s *stage) answered(what string) {
 	s.answers = append(s.answers, what)
 }
 
-// denials is how many packets were dropped so far, and the fence's events about them since event n.
+// denials returns how many packets were dropped so far, and the fence's deny events from event n on.
 func (s *stage) denials(n int) (count uint64, events []fence.Event, err error) {
 	sums, err := s.fence.Denials()
 	for _, sum := range sums {
@@ -211,7 +210,7 @@ func (s *stage) denials(n int) (count uint64, events []fence.Event, err error) {
 	return count, events, err
 }
 
-// play makes one probe, and waits until the fence has reported it, or has nothing to report.
+// play makes one probe, and waits until the fence has reported it or the time is up.
 func (s *stage) play(ctx context.Context, p Probe) error {
 	s.mu.Lock()
 	s.answers, s.taken = nil, nil
@@ -240,7 +239,7 @@ func (s *stage) play(ctx context.Context, p Probe) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Millisecond) // what got through in spite of that is seen by then
+	time.Sleep(2 * time.Millisecond) // for packets that got through all the same
 	return s.outcome(ctx, p, dropped, denials)
 }
 
@@ -285,8 +284,8 @@ func denial(ev fence.Event) audit.Event {
 	return audit.Event{Time: ev.Time, Observer: audit.Host, Kind: audit.KindFlow, Flow: f}
 }
 
-// control waits until a frame that may pass has arrived: at the world's echo, or
-// as an answer of the namespace's socket.
+// control waits until an allowed frame has arrived: at the network's echo server, or, as its answer shows, at a socket of
+// the namespace.
 func (s *stage) control(ctx context.Context, p Probe) error {
 	o := Outcome{Probe: p, Blocked: true, Detail: "it did not arrive"}
 	arrived := func() bool {
@@ -305,7 +304,7 @@ func (s *stage) control(ctx context.Context, p Probe) error {
 		return false
 	}
 	await(ctx, 3*time.Second, arrived)
-	if err := s.tap.write(ip{to: knownSynthetic}.tcp(40010, 443, tcpRST, "").frame()); err != nil { // or it would be answered again
+	if err := s.tap.write(ip{to: knownSynthetic}.tcp(40010, 443, tcpRST, "").frame()); err != nil { // without a reset, the socket would answer again
 		return err
 	}
 	if arrived() {

@@ -21,19 +21,19 @@ type Recorder interface {
 
 // Suite is what a run of the probes needs.
 type Suite struct {
-	Custody  string   // the program that is attacked
-	Env      []string // that it is started with; $CUSTODY_HOME is taken from it
-	Own      string   // id of the suite's own run
-	Recorder Recorder // of that run
-	Only     string   // pattern of the IDs of probes to make; empty: all
-	// Extra are egress rules, as a project's file writes them, that are added to the policies:
-	// to see that what they let out is found.
+	Custody  string   // path of the program under attack
+	Env      []string // of that program; must set CUSTODY_HOME
+	Own      string   // ID of the suite's own run
+	Recorder Recorder // of the suite's own run
+	Only     string   // pattern of the IDs of the probes to make, "" for all
+	// Extra are egress rules, in the syntax of custody.yaml, that are added to the policies. They test that the suite
+	// reports the traffic that they allow.
 	Extra []string
-	// Say, if set, is called with the suite's progress, a line at a time.
+	// Say, if set, is called with each line of the suite's progress.
 	Say func(string)
 }
 
-// Outcome is what came of a probe.
+// Outcome is the result of a probe.
 type Outcome struct {
 	Probe
 	Blocked  bool   `json:"blocked"`  // nothing of it was observed outside, and the guest got a refusal
@@ -43,7 +43,7 @@ type Outcome struct {
 	Detail   string `json:"detail,omitempty"`
 }
 
-// Holds reports whether the outcome is as it must be. A control must not be blocked.
+// Holds reports whether the outcome is as required: recorded, and blocked unless the probe is a control.
 func (o Outcome) Holds() bool { return o.Recorded && o.Blocked != o.Control }
 
 // trial is one run of the suite.
@@ -54,12 +54,11 @@ type trial struct {
 	watch    *watch
 	outcomes []Outcome
 	values   map[string]string // of the secrets that the attacked run has, by name
-	kept     kept              // what is left of that run
+	kept     kept              // the files and output of that run
 }
 
-// Run makes the probes and returns what came of each, in the order of the
-// list, with a line more for what was seen and fits none. The error reports why the suite could
-// not be carried out; that a probe got through is no error.
+// Run makes the probes and returns their outcomes in the order of Probes, and a last one for observations that fit no
+// probe. An error means that the suite could not be carried out. A probe that got through is not an error.
 func (s Suite) Run(ctx context.Context) ([]Outcome, error) {
 	nonce := newNonce()
 	list, err := Match(Probes(nonce), s.Only)
@@ -113,7 +112,7 @@ func newNonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// place is where an ID stands in the list; what is not there comes last.
+// place returns the index of an ID in the list, and its length for others.
 func place(list []Probe, id string) int {
 	if i := slices.IndexFunc(list, func(p Probe) bool { return p.ID == id }); i >= 0 {
 		return i
@@ -134,7 +133,7 @@ func (t *trial) report(ctx context.Context) error {
 	return nil
 }
 
-// policies of the scenes.
+// The policies of the scenes.
 const (
 	head = "version: 1\nproject: redteam\nresolvers: [\"udp://93.184.0.53\"]\nlimits: {time: 10m}\n"
 

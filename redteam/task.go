@@ -29,7 +29,7 @@ type task struct {
 	Broadcast bool     `json:"broadcast,omitempty"`
 	TLS       *tlsTask `json:"tls,omitempty"`
 	Send      []piece  `json:"send,omitempty"`
-	Enough    string   `json:"enough,omitempty"`  // of an answer: what ends it
+	Enough    string   `json:"enough,omitempty"`  // the task ends when the answer contains this
 	Timeout   float64  `json:"timeout,omitempty"` // seconds
 	Turns     int      `json:"turns,omitempty"`
 	Pause     int      `json:"pause,omitempty"` // ms between turns
@@ -39,7 +39,7 @@ type task struct {
 	Echo      bool     `json:"echo,omitempty"`
 	After     string   `json:"after,omitempty"`
 	Then      *task    `json:"then,omitempty"`
-	Same      bool     `json:"same,omitempty"` // in Then: the host that the task before spoke to
+	Same      bool     `json:"same,omitempty"` // in Then: use the previous task's host
 	Path      string   `json:"path,omitempty"` // below /workspace
 	UID       int      `json:"uid,omitempty"`
 }
@@ -49,19 +49,19 @@ type tlsTask struct {
 	ALPN []string `json:"alpn,omitempty"`
 }
 
-// piece is what is written in one call.
+// piece is the data of one write.
 type piece struct {
 	Data []byte `json:"data"`
 	Wait int    `json:"wait,omitempty"` // ms after it
 }
 
-// report is what the script says of a task: a claim.
+// report is the script's report of a task. The guest may forge it.
 type report struct {
 	ID     string    `json:"id"`
 	Run    string    `json:"run"`
 	End    bool      `json:"end"`
 	Open   bool      `json:"open"`
-	Stage  string    `json:"stage"` // at which it failed: name, socket, connect, tls, answer, program, script
+	Stage  string    `json:"stage"` // where it failed: name, socket, connect, tls, answer, program, script
 	Error  string    `json:"error"`
 	Peer   string    `json:"peer"`
 	Local  string    `json:"local"`
@@ -69,13 +69,12 @@ type report struct {
 	Tried  []string  `json:"tried"`
 	ALPN   string    `json:"alpn"`
 	Answer cloaked   `json:"answer"`
-	Filled []cloaked `json:"filled"` // what stood in the place of {{NAME|ENCODING}}
+	Filled []cloaked `json:"filled"` // the values that replaced each {{NAME|ENCODING}}
 
 	at time.Time // of its arrival
 }
 
-// cloaked is what the script reports of the answers that it got, encoded so that the redactor, through which
-// all output passes, finds nothing in it.
+// cloaked is data in a report, encoded so that the redactor finds no values in it.
 type cloaked []byte
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -100,7 +99,7 @@ func addrPort(s string) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone("").Unmap(), a.Port())
 }
 
-// escaped describes what in an answer only someone outside can have said.
+// escaped describes data in an answer that only a server outside can have sent, "" if there is none.
 func (r report) escaped(token string, allowed reach) string {
 	text := string(r.Answer)
 	switch {
@@ -114,5 +113,5 @@ func (r report) escaped(token string, allowed reach) string {
 	return ""
 }
 
-// once is all of what a task sends, in one piece.
+// once returns data as a single piece.
 func once(data string) []piece { return []piece{{Data: []byte(data)}} }

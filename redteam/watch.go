@@ -15,11 +15,11 @@ import (
 // watch attributes what the simulated internet observed to probes.
 type watch struct {
 	net    *simnet.Network
-	tokens *regexp.Regexp // any of the probes'
+	tokens *regexp.Regexp // matches the token of any probe
 }
 
-// reached names the server that received data of a probe, if none was allowed to, or
-// not at that time any more.
+// reached describes a server that received a probe's data though none was allowed to, or later than cut allows. It
+// returns "" if there is none.
 func (w *watch) reached(p Probe, cut time.Time) string {
 	for _, r := range w.net.Requests() {
 		if !strings.Contains(strings.Join([]string{r.URI, r.Host, r.SNI, r.Body}, " "), p.token) {
@@ -40,7 +40,7 @@ func (w *watch) reached(p Probe, cut time.Time) string {
 	return ""
 }
 
-// sightings returns those of a probe: with its token, or at a target that only this probe has.
+// sightings returns the sightings of a probe: those with its token, and those at its targets.
 func (w *watch) sightings(p Probe) []simnet.Sighting {
 	var list []simnet.Sighting
 	for _, s := range w.net.Seen() {
@@ -51,7 +51,7 @@ func (w *watch) sightings(p Probe) []simnet.Sighting {
 	return list
 }
 
-// made reports whether a sighting is a probe's. One with a token belongs only to the probe with that token.
+// made reports whether a sighting belongs to a probe. One with a token belongs only to the probe of that token.
 func (w *watch) made(p *Probe, s simnet.Sighting) bool {
 	if strings.Contains(s.Text, p.token) {
 		return true
@@ -63,7 +63,8 @@ func (w *watch) made(p *Probe, s simnet.Sighting) bool {
 	return slices.ContainsFunc(p.targets, func(t target) bool { return t.is(s.Proto, to) })
 }
 
-// seenOutside looks through all that the world has heard, but at the secret's homes.
+// seenOutside describes an observation in which find finds something, except at the servers that may receive the
+// secret. It returns "" if there is none.
 func (w *watch) seenOutside(s secret, find func(text string) string) string {
 	for _, r := range w.net.Requests() {
 		text := fmt.Sprint(r.SNI, "\n", r.Host, "\n", r.URI, "\n", r.Header, "\n", r.Body)
@@ -78,7 +79,7 @@ func (w *watch) seenOutside(s secret, find func(text string) string) string {
 	}
 	for _, q := range w.net.Queries() {
 		if how := find(q.Name); how != "" {
-			return "in a question: " + q.Name
+			return "in a DNS query: " + q.Name
 		}
 	}
 	for _, at := range w.net.Seen() {
