@@ -80,8 +80,8 @@ type app struct {
 }
 
 // newApp returns an app whose messages go to stderr.
-func newApp(stdin *os.File, stdout, stderr io.Writer) *app {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app {
+	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
 	a.Messages = &console.Messages{Out: stderr, Name: "custody", Describe: func(err error) (text, h string) {
 		err = a.withHelp(err)
 		return wording(err), hint(err)
@@ -124,7 +124,7 @@ func execute(args []string) int {
 		return exitFailed
 	}
 	stdout := console.NewOutput(ctx, os.Stdout)
-	a := newApp(os.Stdin, stdout, console.NewOutput(ctx, stderr))
+	a := newApp(ctx, os.Stdin, stdout, console.NewOutput(ctx, stderr))
 	a.ctx = flock.WithNotice(ctx, a.Say)
 	if err := noCore(); err != nil { // most commands may hold the signing key
 		a.Complain(err)

@@ -35,7 +35,7 @@ func TestMarksCannot(t *testing.T) {
 	}
 	for _, c := range []interface{ Run(*app) error }{timelineCmd{Name: id, JSON: true}, runsCmd{JSON: true}, exportCmd{Runs: []string{id}, Format: "json"}} {
 		var out, log strings.Builder
-		if err := c.Run(&app{ctx: t.Context(), stdout: &out, stderr: &log}); err != nil {
+		if err := c.Run(newApp(t.Context(), nil, &out, &log)); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out.String(), `"state":"cannot"`) || strings.Contains(out.String(), r.home.Dir) {
@@ -61,13 +61,13 @@ func TestVerifyInterrupted(t *testing.T) {
 		"when the store is away": func(a *app) error { return a.cannotBeJudged(store.ErrNotFound) },
 	} {
 		var out strings.Builder
-		a := &app{ctx: ctx, stdout: &out, stderr: &out}
+		a := newApp(ctx, nil, &out, &out)
 		if code := a.code(check(a)); code != 2 || !strings.Contains(out.String(), "interrupted by a signal") || strings.Contains(out.String(), "the store shows") {
 			t.Errorf("%s: exits %d: %s", name, code, out.String())
 		}
 	}
 	var out strings.Builder
-	a := &app{ctx: ctx, stdout: &out, stderr: &out}
+	a := newApp(ctx, nil, &out, &out)
 	if code := a.code(a.verdict(&verdict.Verdict{Outcome: verdict.ErrDoesNotHold, Finding: verdict.ErrAltered}, "")); code != 1 {
 		t.Errorf("a finding that was made before the signal exits %d: %s", code, out.String())
 	}

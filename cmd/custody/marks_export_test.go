@@ -43,7 +43,7 @@ func (r *recorded) exported(id string, rows map[string]map[uint64]store.State) {
 		}
 		for _, v := range views() {
 			var out strings.Builder
-			err := exportCmd{Runs: []string{run}, Format: v.name}.Run(&app{ctx: r.Context(), stdout: &out, stderr: r.Output()})
+			err := exportCmd{Runs: []string{run}, Format: v.name}.Run(newApp(r.Context(), nil, &out, r.Output()))
 			var wrong *store.MarkError
 			if errors.As(err, &wrong) != (len(rows[run]) > 0) || err != nil && wrong == nil {
 				r.Errorf("export --format %s of %s: %v", v.name, run, err)

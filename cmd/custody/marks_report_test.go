@@ -83,7 +83,7 @@ func TestMarksLearn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	learn := func() (string, error) {
 		var out strings.Builder
-		err := policyLearnCmd{Name: id}.Run(&app{ctx: t.Context(), stdout: &out, stderr: &out})
+		err := policyLearnCmd{Name: id}.Run(newApp(t.Context(), nil, &out, &out))
 		return out.String(), err
 	}
 	if text, err := learn(); err != nil || !strings.Contains(text, "+  - allow: genuine.example") {

@@ -52,7 +52,7 @@ func TestRowOfOtherTypes(t *testing.T) {
 		(&door{T: t, home: r.home.Dir}).sqlite(c.sql)
 		for _, command := range c.commands {
 			var out strings.Builder
-			a := &app{ctx: t.Context(), stdout: &out, stderr: &out}
+			a := newApp(t.Context(), nil, &out, &out)
 			code, text := a.code(command.Run(a)), ""
 			text = out.String()
 			if code == 0 || !strings.Contains(text, "a row in the store's table "+c.table+", of run \""+id) || !strings.Contains(text, "hint: custody fsck names") {

@@ -92,7 +92,7 @@ func (r *recorded) putBack(kept string) {
 func (r *recorded) says(c interface{ Run(*app) error }) string {
 	r.Helper()
 	var out bytes.Buffer
-	if err := c.Run(&app{ctx: r.Context(), stdout: &out, stderr: r.Output()}); err != nil {
+	if err := c.Run(newApp(r.Context(), nil, &out, r.Output())); err != nil {
 		r.Fatalf("%T: %v", c, err)
 	}
 	return out.String()
@@ -229,7 +229,7 @@ func TestMarks(t *testing.T) {
 				return
 			}
 			var out strings.Builder
-			a := &app{ctx: t.Context(), stdout: &out, stderr: &out}
+			a := newApp(t.Context(), nil, &out, &out)
 			if code := a.code(verifyCmd{What: "r-invented", Within: time.Hour}.Run(a)); code != 1 || !strings.Contains(out.String(), c.why) {
 				t.Errorf("verify exits %d and does not say %q: %s", code, c.why, out.String())
 			}
@@ -401,7 +401,7 @@ func TestVerifyOtherName(t *testing.T) {
 	copied := host.NewRunID(storetest.Start().Add(time.Hour))
 	copyTree(t, r.home.RunDir(id), r.home.RunDir(copied))
 	var out strings.Builder
-	a := &app{ctx: t.Context(), stdout: &out, stderr: &out}
+	a := newApp(t.Context(), nil, &out, &out)
 	if code := a.code(verifyCmd{What: copied, Within: time.Hour}.Run(a)); code != 1 || !strings.Contains(out.String(), "the record of another run, "+id) {
 		t.Errorf("verify exits %d: %s", code, out.String())
 	}

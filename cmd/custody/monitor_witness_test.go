@@ -36,7 +36,7 @@ func TestMonitorBesideWitness(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	a := &app{ctx: t.Context(), stdout: &out, stderr: &out}
+	a := newApp(t.Context(), nil, &out, &out)
 	watch := func() (int, string) {
 		out.Reset()
 		return a.code(monitorCmd{Log: log}.Run(a)), out.String()

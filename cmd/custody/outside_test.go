@@ -64,7 +64,7 @@ func witnessServer(t *testing.T, dir, address, hostKey string) (vkey, at string,
 func (r *recorded) fsck(c fsckCmd) (int, string) {
 	r.Helper()
 	var out strings.Builder
-	a := &app{ctx: r.Context(), stdout: &out, stderr: &out}
+	a := newApp(r.Context(), nil, &out, &out)
 	return a.code(c.Run(a)), out.String()
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/netpolicy"
@@ -34,7 +33,7 @@ type explanation struct {
 }
 
 func (c policyExplainCmd) Run(a *app) error {
-	q, err := c.question()
+	q, err := netpolicy.ParseQuestion(c.Target, netpolicy.QuestionOptions{UDP: c.UDP, Method: c.Method, Addr: c.Address})
 	if err != nil {
 		return err
 	}
@@ -81,61 +80,4 @@ func (e explanation) write(w io.Writer, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(w, "%s  guest:  %s\n  policy: %s\n", text, e.Guest, e.Digest)
 	return err
-}
-
-// question reads what is asked about.
-func (c policyExplainCmd) question() (netpolicy.Question, error) {
-	q := netpolicy.Question{Addr: c.Address}
-	host, path := c.Target, "/"
-	scheme, rest, isURL := strings.Cut(c.Target, "://")
-	if isURL {
-		if scheme != "https" && scheme != "http" {
-			return q, fmt.Errorf("%q: a URL begins with https:// or http://", c.Target)
-		}
-		end := strings.IndexAny(rest+"/", "/?#")
-		host, path = rest[:end], rest[end:]
-		path = path[:strings.IndexAny(path+"?", "?#")] // as it is on the wire: nothing is cleaned or decoded
-		path = "/" + strings.TrimPrefix(path, "/")
-		q.Port = netpolicy.Port{Proto: "tcp", Number: map[string]uint16{"https": 443, "http": 80}[scheme]}
-	}
-	host, port, err := netpolicy.SplitPort(host)
-	if err != nil {
-		return q, fmt.Errorf("%q: %w", c.Target, err)
-	}
-	if port != 0 {
-		q.Port = netpolicy.Port{Proto: "tcp", Number: port}
-	}
-	if c.UDP {
-		if q.Port.Number == 0 || isURL {
-			return q, fmt.Errorf("%q: --udp needs a port, as in ns.example.com:53", c.Target)
-		}
-		q.Port.Proto = "udp"
-	}
-	if isURL || c.Method != "" {
-		q.Request = &netpolicy.Request{Method: strings.ToUpper(c.Method), Path: path}
-		if c.Method == "" {
-			q.Request.Method = "GET"
-		}
-	}
-	if c.Method != "" && q.Port == (netpolicy.Port{}) {
-		q.Port = netpolicy.Port{Proto: "tcp", Number: 443}
-	}
-	return q, c.destination(host, &q)
-}
-
-// destination sets the question's name or address.
-func (c policyExplainCmd) destination(host string, q *netpolicy.Question) error {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		if q.Addr.IsValid() {
-			return fmt.Errorf("%q is an address: it leads nowhere else", host)
-		}
-		q.Addr = addr
-		return nil
-	}
-	name, ok := netpolicy.Name(host)
-	if !ok {
-		return fmt.Errorf("%q is neither a host name nor an address, so nothing can allow it; write names of other scripts in their xn-- form", host)
-	}
-	q.Name = name
-	return nil
 }

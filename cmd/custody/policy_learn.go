@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/learn"
@@ -69,7 +68,7 @@ func (c policyLearnCmd) present(ctx context.Context) (name string, text []byte, 
 	return name, text, f, err
 }
 
-// traffic reads what a run asked of the network. A record that no host signed is an error: a writer of the store must not choose rules.
+// traffic reads what a run requested from the network.
 func (c policyLearnCmd) traffic(a *app) (string, *learn.Traffic, error) {
 	h, st, err := a.openReader()
 	if err != nil {
@@ -84,19 +83,6 @@ func (c policyLearnCmd) traffic(a *app) (string, *learn.Traffic, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
-	t := learn.NewTraffic()
-	rows := st.Records(a.ctx, store.Query{Tenant: r.Tenant, Run: r.ID, Kinds: []audit.Kind{audit.KindDNS, audit.KindFlow, audit.KindHTTP}})
-	for row, err := range store.Signed(store.WithMarks(a.ctx, rows, marks)) {
-		var wrong *store.MarkError
-		if errors.As(err, &wrong) {
-			return "", nil, fmt.Errorf("nothing is learnt from run %s, of which the store has what no host signed: %w; custody fsck names all of it", r.ID, err)
-		}
-		if err != nil {
-			return "", nil, err
-		}
-		if err := t.Add(row.Body); err != nil {
-			return "", nil, fmt.Errorf("run %s: record %d: %w", r.ID, row.Seq, err)
-		}
-	}
-	return r.ID, t, nil
+	t, err := learn.Read(r, store.WithMarks(a.ctx, st.Records(a.ctx, learn.Records(r)), marks))
+	return r.ID, t, err
 }

@@ -90,7 +90,7 @@ func learnRules(t *testing.T, file, run string, flags ...string) (stdout, stderr
 			c.Policy = f
 		}
 	}
-	a := &app{ctx: t.Context(), stdout: &out, stderr: &words}
+	a := newApp(t.Context(), nil, &out, &words)
 	if code := a.code(c.Run(a)); code != 0 {
 		t.Fatalf("exit %d: %s", code, &words)
 	}

@@ -1,20 +1,11 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"text/tabwriter"
-	"time"
 
-	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof/statement"
-	"github.com/custody-project/custody/audit/wal"
-	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
-	"github.com/custody-project/custody/redact"
 	"github.com/custody-project/custody/redteam"
 	"github.com/custody-project/custody/run"
 )
@@ -40,7 +31,7 @@ func (c redteamCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	outcomes, run, err := c.attack(a, h)
+	outcomes, run, err := redteam.Attack{Host: h, Only: c.Only, Version: version(), Say: a.Say}.Run(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -69,68 +60,7 @@ func printJSON[T any](a *app, list []T) error {
 	return nil
 }
 
-// attack carries the suite out under a record of its own.
-func (c redteamCmd) attack(a *app, h *host.Host) (outcomes []redteam.Outcome, run string, err error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, "", err
-	}
-	tag, err := h.TagKey()
-	if err != nil {
-		return nil, "", err
-	}
-	redactor := redact.New(tag)
-	start := audit.Lifecycle{
-		Phase: audit.PhaseStart, Project: "redteam", RulesetDigest: redactor.Digest(), Tier: "host", Mode: string(wal.Strict), Version: version(),
-		TierNote: "the suite itself, outside of any sandbox; each probe's event names the run that it attacked",
-	}
-	start.Host, _ = os.Hostname()
-	record, err := h.Begin(a.ctx, host.RunOptions{
-		ID: host.NewRunID(time.Now()), Mode: wal.Strict, Redactor: redactor,
-		Facts: statement.Facts{RulesetDigest: start.RulesetDigest, Tier: start.Tier},
-		OnStall: func(err error) {
-			a.Say("the suite's record cannot be written (" + err.Error() + "): it waits until it can")
-		}, OnResume: func() {},
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	keep := context.WithoutCancel(a.ctx)
-	record.Ship(keep)
-	began := time.Now()
-	if _, err = record.Record(a.ctx, runRecord(&start)); err == nil {
-		outcomes, err = redteam.Suite{
-			Custody: program, Env: append(os.Environ(), "CUSTODY_HOME="+h.Dir), Own: record.ID, Recorder: record, Only: c.Only, Say: a.Say,
-		}.Run(a.ctx)
-	}
-	end := audit.Lifecycle{Phase: audit.PhaseEnd, Status: audit.StatusDone, DurationNS: int64(time.Since(began)), ExitCode: new(int)}
-	if *end.ExitCode = worst(outcomes); err != nil {
-		*end.ExitCode, end.Status, end.Reason = exitFailed, audit.StatusFailed, err.Error()
-	}
-	_, ended := record.Record(keep, runRecord(&end))
-	closed, stored := record.Close(keep, wal.Sealed)
-	if stored != nil {
-		a.Say("the store does not have all of the suite's run yet; the next custody command carries it over: " + stored.Error())
-	}
-	return outcomes, record.ID, errors.Join(err, ended, closed)
-}
-
-func runRecord(l *audit.Lifecycle) audit.Event {
-	return audit.Event{Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindRun, Lifecycle: l}
-}
-
-// worst is the suite's exit code: 0 when every probe was blocked and recorded,
-// and every control worked.
-func worst(outcomes []redteam.Outcome) int {
-	for _, o := range outcomes {
-		if !o.Holds() {
-			return 1
-		}
-	}
-	return 0
-}
-
-// judge tells the outcomes.
+// judge prints the outcomes.
 func (c redteamCmd) judge(a *app, outcomes []redteam.Outcome, run string) error {
 	if c.JSON {
 		if err := printJSON(a, outcomes); err != nil {
@@ -140,7 +70,7 @@ func (c redteamCmd) judge(a *app, outcomes []redteam.Outcome, run string) error 
 		return err
 	}
 	a.Say(fmt.Sprintf("run %s: custody timeline %s", run, run))
-	if code := worst(outcomes); code != 0 {
+	if code := redteam.ExitCode(outcomes); code != 0 {
 		return exitCode(code)
 	}
 	return nil

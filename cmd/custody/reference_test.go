@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -62,7 +63,7 @@ func firstDifference(got, want string) string {
 
 // referenceOf describes every command in Markdown, in the order and under the headings of custody --help.
 func referenceOf() string {
-	a := &app{stdout: io.Discard, stderr: io.Discard}
+	a := newApp(context.Background(), nil, io.Discard, io.Discard)
 	model := a.newParser(new(cli), func() {}).Model
 	var s strings.Builder
 	s.WriteString("Flags of all commands:\n\n| argument | meaning |\n| --- | --- |\n")

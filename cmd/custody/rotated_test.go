@@ -48,7 +48,7 @@ func TestBundleAfterRotation(t *testing.T) {
 	}
 	says := func(c interface{ Run(*app) error }) (int, string) {
 		var out strings.Builder
-		a := &app{ctx: t.Context(), stdout: &out, stderr: &out}
+		a := newApp(t.Context(), nil, &out, &out)
 		return a.code(c.Run(a)), out.String()
 	}
 	for i, run := range runs {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -95,7 +96,7 @@ func TestNoise(t *testing.T) {
 		t.Fatal(err)
 	}
 	mask := func(s string) string { return strings.ReplaceAll(s, hushed, "[MASKED]") }
-	a := newApp(nil, nil, stderr)
+	a := newApp(context.Background(), nil, nil, stderr)
 	a.Mask = mask
 	if how == "service" {
 		a.Log = slog.New(slog.NewJSONHandler(maskedBy{stderr, mask}, nil))

@@ -32,7 +32,7 @@ func (o optionCheckers) custody(args ...string) int {
 	o.Helper()
 	var c cli
 	var out strings.Builder
-	a := &app{ctx: o.Context(), stdin: os.Stdin, stdout: &out, stderr: &out}
+	a := newApp(o.Context(), os.Stdin, &out, &out)
 	words, err := a.newParser(&c, func() {}).Parse(append([]string{"verify"}, args...))
 	if err != nil {
 		return int(exitCannotBeKnown)
@@ -126,7 +126,7 @@ func TestVerifyOptions(t *testing.T) {
 	id := r.run()
 	o := optionCheckers{t, t.TempDir()}
 	plain := filepath.Join(o.dir, "plain.tar")
-	if err := (bundleCmd{Name: id, Out: plain}).Run(&app{ctx: t.Context(), stdout: &strings.Builder{}, stderr: &strings.Builder{}}); err != nil {
+	if err := (bundleCmd{Name: id, Out: plain}).Run(newApp(t.Context(), nil, &strings.Builder{}, &strings.Builder{})); err != nil {
 		t.Fatal(err)
 	}
 	data := mustOf[[]byte](t)(os.ReadFile(plain))
