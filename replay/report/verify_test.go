@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/custody-project/custody/audit/proof/statement"
+	"github.com/custody-project/custody/audit/proof/verdict"
+
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/sys/unix"
 
@@ -32,26 +35,26 @@ func TestVerify(t *testing.T) {
 	}
 	fifo := func(path string) error { return unix.Mkfifo(path, 0o600) }
 	nothing := func(string) error { return nil }
-	runsKey := note.VerifierList(mustOf(proof.ParseVerifier(strings.TrimSpace(string(mustOf(os.ReadFile("testdata/host.pub")))))), packerKey)
+	runsKey := note.VerifierList(mustOf(statement.ParseVerifier(strings.TrimSpace(string(mustOf(os.ReadFile("testdata/host.pub")))))), packerKey)
 	for name, c := range map[string]struct {
 		change func(*testing.T, string)
 		want   func(error) bool
 		runs   int
 	}{
 		"as it was written":           {func(*testing.T, string) {}, func(err error) bool { return err == nil }, 2},
-		"a changed page":              {replace("report/soc2.html", "99 records", "98 records"), is(proof.ErrAttachmentAltered), 0},
-		"a changed statement":         {replace("attachments", `"by":"ann"`, `"by":"eve"`), is(proof.ErrDoesNotHold), 0},
+		"a changed page":              {replace("report/soc2.html", "99 records", "98 records"), is(verdict.ErrAttachmentAltered), 0},
+		"a changed statement":         {replace("attachments", `"by":"ann"`, `"by":"eve"`), is(verdict.ErrDoesNotHold), 0},
 		"another run's bundle":        {otherRun, is(ErrOtherBundle), 0},
 		"no statement":                {instead("attachments", nothing), barred, 0},
 		"a FIFO as the statement":     {instead("attachments", fifo), barred, 0},
 		"no files":                    {instead("report", nothing), barred, 0},
 		"a FIFO among the files":      {instead("report/x", fifo), barred, 0},
-		"a file that was not stated":  {instead("report/x", func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }), is(proof.ErrDoesNotHold), 0},
+		"a file that was not stated":  {instead("report/x", func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }), is(verdict.ErrDoesNotHold), 0},
 		"too many files":              {manyFiles, barred, 0},
 		"a file that is too long":     {instead("report/x", tooLong), barred, 0},
 		"a FIFO in a bundle's place":  {func(t *testing.T, dir string) { instead(filepath.Base(bundleOf(t, dir, 1)), fifo)(t, dir) }, barred, 1},
 		"a bundle that is not there":  {func(t *testing.T, dir string) { os.Remove(bundleOf(t, dir, 1)) }, barred, 1},
-		"a bundle that is no archive": {func(t *testing.T, dir string) { write(t, bundleOf(t, dir, 1), []byte("x")) }, is(proof.ErrBundle), 1},
+		"a bundle that is no archive": {func(t *testing.T, dir string) { write(t, bundleOf(t, dir, 1), []byte("x")) }, is(verdict.ErrBundle), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, keys := handedOut(t)
@@ -90,7 +93,7 @@ func bundleOf(t *testing.T, dir string, i int) string {
 	t.Helper()
 	signed := mustOf(os.ReadFile(filepath.Join(dir, Statement)))
 	text, _, _ := strings.Cut(string(signed), "\n\n")
-	a := mustOf(proof.ParseAttachments(text + "\n"))
+	a := mustOf(statement.ParseAttachments(text + "\n"))
 	return filepath.Join(dir, a.About[i].Run+".tar")
 }
 
