@@ -1,8 +1,6 @@
 package proof
 
 import (
-	"slices"
-
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof/statement"
@@ -62,18 +60,4 @@ func holds(f statement.AttachedFile, data []byte) error {
 		return verdict.Broken(verdict.ErrAttachmentAltered, 0, f.Name, "it is missing, or not the one that was stated")
 	}
 	return nil
-}
-
-// addAttachments adds the files, and the statement about them.
-func (b *bundler) addAttachments() {
-	if len(b.Attachments) == 0 {
-		return
-	}
-	for _, f := range b.Attachments {
-		b.addBytes(f.Name, f.Data)
-	}
-	b.add(attachmentsFile, func() ([]byte, error) {
-		about := slices.DeleteFunc(slices.Clone(b.About), func(s statement.Subject) bool { return s.Run == b.head.Run })
-		return statement.SignAttachments(b.Signer, append([]statement.Subject{b.head}, about...), b.Attachments, b.By, b.Time)
-	})
 }

@@ -42,7 +42,7 @@ func (c *contents) segments(ctx context.Context) error {
 	workers := make([]*worker, min(maxWorkers, runtime.GOMAXPROCS(0), len(c.v.manifests)))
 	for i := range workers {
 		workers[i] = &worker{
-			evidence: c.v.evidence, erasures: c.v.erasures, scanner: schema.NewScanner(form), walker: newWalker(c.v.report.Run),
+			prover: newProver(c.v.evidence, c.v.report.Run), erasures: c.v.erasures, scanner: schema.NewScanner(form),
 		}
 	}
 	for some := range slices.Chunk(c.v.manifests, 4*len(workers)) {

@@ -44,11 +44,3 @@ func (r *ring) attest(roots note.Verifiers, statements []signedFile) (used []sta
 	}
 	return used, nil
 }
-
-// hosts are the statements about hosts' keys.
-func (e *Evidence) hosts() ([]signedFile, error) {
-	if e.bundle {
-		return e.statements(statement.HostSuffix)
-	}
-	return nil, nil
-}

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	cosign "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/statement"
 )
@@ -138,4 +141,14 @@ func statedTime(signed, stamp []byte) (last time.Time) {
 		last = t.Time
 	}
 	return last
+}
+
+// lastSecond is the last that RFC 3339 can write, in seconds since 1970: the end of the year 9999.
+const lastSecond = 253402300799
+
+// cosignTime returns the time that a witness's cosignature states, in UTC. Its unsigned 64 bits hold more than a
+// time.Time: any time after lastSecond counts as lastSecond.
+func cosignTime(s note.Signature) (time.Time, error) {
+	t, err := cosign.CoSigV1Timestamp(s)
+	return time.Unix(int64(min(uint64(t.Unix()), lastSecond)), 0).UTC(), err
 }

@@ -98,36 +98,6 @@ func ProofOf(ctx context.Context, e *Evidence, seq uint64) (RecordProof, error) 
 	return p, p.fromLog(ctx, e)
 }
 
-// manifestOver returns the manifest of the segment that has seq, and its signed note. The note
-// is nil if none has it; the manifest is then the last one before, if there is one.
-func (e *Evidence) manifestOver(seq uint64) (m statement.Manifest, signed []byte, err error) {
-	firsts, err := e.list(wal.ManifestSuffix)
-	if err != nil {
-		return m, nil, verdict.Open(verdict.ErrUnreadable, "", "%v", err)
-	}
-	at, found := slices.BinarySearch(firsts, seq)
-	if !found {
-		at--
-	}
-	for ; at >= 0; at-- { // a closing manifest without records begins where no record is
-		file := wal.FileName(firsts[at], wal.ManifestSuffix)
-		if signed, err = e.read(file, statement.MaxNote); err != nil {
-			return m, nil, verdict.Open(verdict.ErrUnreadable, file, "%v", err)
-		}
-		if m, err = statement.ReadManifest(signed); err != nil {
-			return m, nil, verdict.Broken(verdict.ErrForged, 0, file, "%v", err)
-		}
-		if m.Count == 0 && at > 0 {
-			continue
-		}
-		if m.Count > 0 && m.First <= seq && seq <= m.Last {
-			return m, signed, nil
-		}
-		return m, nil, nil
-	}
-	return m, nil, nil
-}
-
 // fromSegment takes the record and its path out of its sealed segment.
 func (p *RecordProof) fromSegment(e *Evidence, m statement.Manifest, signed []byte) error {
 	file := wal.FileName(m.First, wal.SegmentSuffix)
@@ -138,7 +108,7 @@ func (p *RecordProof) fromSegment(e *Evidence, m statement.Manifest, signed []by
 	case err != nil:
 		return verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 	}
-	w := worker{evidence: e, walker: newWalker(m.Run)}
+	w := newProver(e, m.Run)
 	frames, err := w.prove(m, file, data)
 	if err != nil {
 		return err

@@ -20,19 +20,6 @@ const (
 	rotationGrace = 10 * time.Minute
 )
 
-// keyID is how a signature names its key.
-type keyID struct {
-	name string
-	hash uint32
-}
-
-func idOf(v interface {
-	Name() string
-	KeyHash() uint32
-}) keyID {
-	return keyID{v.Name(), v.KeyHash()}
-}
-
 // ring is the keys that are believed: those that the verifier pinned, and those that
 // statements of the pinned ones lead to.
 type ring struct {
@@ -60,13 +47,6 @@ func (r *ring) Verifier(name string, hash uint32) (note.Verifier, error) {
 func (r *ring) knows(k keyID) bool {
 	_, err := r.Verifier(k.name, k.hash)
 	return err == nil
-}
-
-// statement is a signed statement as it was found.
-type signedFile struct {
-	file   string
-	signed []byte
-	digest merkle.Hash
 }
 
 // repeated returns the name of a statement that is another one again, and "" if none is.

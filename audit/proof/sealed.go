@@ -34,14 +34,14 @@ func (e *Evidence) Sealed(ctx context.Context) iter.Seq2[Sealed, error] {
 			yield(Sealed{}, err)
 			return
 		}
-		var w *worker
+		var p *prover
 		for _, first := range firsts {
 			s, err := e.sealedManifest(first)
-			if err == nil && w == nil {
-				w = &worker{evidence: e, walker: newWalker(s.Run)}
+			if err == nil && p == nil {
+				p = newProver(e, s.Run)
 			}
 			if err == nil {
-				err = w.sealed(&s)
+				err = p.sealed(&s)
 			}
 			if err == nil {
 				err = ctx.Err()
@@ -76,19 +76,19 @@ func (e *Evidence) sealedManifest(first uint64) (s Sealed, err error) {
 }
 
 // sealed reads the records of a segment.
-func (w *worker) sealed(s *Sealed) error {
+func (p *prover) sealed(s *Sealed) error {
 	file := wal.FileName(s.First, wal.SegmentSuffix)
-	if s.Run != w.walker.run {
-		return verdict.Broken(verdict.ErrRunMismatch, 0, file, "it belongs to run %s, the first segment to run %s", s.Run, w.walker.run)
+	if s.Run != p.walker.run {
+		return verdict.Broken(verdict.ErrRunMismatch, 0, file, "it belongs to run %s, the first segment to run %s", s.Run, p.walker.run)
 	}
 	if s.Count == 0 {
 		return nil
 	}
-	data, err := w.evidence.readInto(w.data, file, maxSegment)
-	if w.data = data; err != nil {
+	data, err := p.segment(file)
+	if err != nil {
 		return verdict.Open(verdict.ErrUnreadable, file, "%v", err)
 	}
-	if _, err := w.prove(s.Manifest, file, data); err != nil {
+	if _, err := p.prove(s.Manifest, file, data); err != nil {
 		return err
 	}
 	data, withheld := unmask(data)

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/schema"
-	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
@@ -64,24 +62,18 @@ func checkAll(ctx context.Context, workers []*worker, manifests []signed) ([]par
 	return parts, ctx.Err()
 }
 
-// worker checks one segment after the other, in buffers that it keeps. What it shares with
+// worker checks one segment after the other. What it shares with
 // others is only read.
 type worker struct {
-	evidence *Evidence
+	prover   *prover
 	erasures erasures
 	scanner  *schema.Scanner
-	walker   *walker
-	data     []byte
-	sums     []byte
-	leaves   []merkle.Hash
-	torn     bool // there are leaves, and they are no row of hashes
 }
 
 // check reads a segment and compares it with its manifest.
 func (w *worker) check(m signed) part {
 	p := part{file: wal.FileName(m.First, wal.SegmentSuffix), losses: wal.Losses{}, began: m.SealedAt}
-	data, err := w.evidence.readInto(w.data, p.file, maxSegment)
-	w.data = data
+	data, err := w.prover.segment(p.file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && m.Count > 0:
 		p.err = verdict.Broken(verdict.ErrSegmentMissing, m.First, p.file, "its %d records are signed for in segment %d", m.Count, m.Segment)
@@ -90,49 +82,12 @@ func (w *worker) check(m signed) part {
 		p.err = verdict.Open(verdict.ErrUnreadable, p.file, "%v", err)
 		return p
 	}
-	frames, err := w.prove(m.Manifest, p.file, data)
+	frames, err := w.prover.prove(m.Manifest, p.file, data)
 	if err == nil {
 		err = w.records(&p, frames)
 	}
 	p.err = err
 	return p
-}
-
-// prove returns the frames if all of them are what was signed.
-func (w *worker) prove(m statement.Manifest, file string, data []byte) ([]proven, error) {
-	w.readLeaves(m.First)
-	if !w.torn && uint64(len(w.leaves)) == m.Count && int64(len(data)) == m.Bytes && merkle.Root(w.leaves) == m.Root {
-		if frames, ok := w.walker.walk(data, w.leaves); ok {
-			return frames, nil
-		}
-	}
-	data, masked := unmask(data)
-	frames, err := compare(m, file, data, w.leaves)
-	if err != nil {
-		return nil, err
-	}
-	if w.torn {
-		return nil, verdict.Broken(verdict.ErrLeaves, 0, wal.FileName(m.First, wal.LeavesSuffix), "they are no row of hashes")
-	}
-	var all []proven
-	for _, f := range frames {
-		all = append(all, proven{seq: f.Seq, leaf: f.Leaf(), record: f.Bytes, withheld: masked[f.Offset]})
-	}
-	return all, nil
-}
-
-// readLeaves reads the segment's leaf hashes; there are none if the file is missing or malformed.
-func (w *worker) readLeaves(first uint64) {
-	w.leaves, w.torn = w.leaves[:0], false
-	data, err := w.evidence.readInto(w.sums, wal.FileName(first, wal.LeavesSuffix), maxLeaves)
-	w.sums = data
-	if err != nil || len(data)%len(merkle.Hash{}) != 0 {
-		w.torn = err == nil
-		return
-	}
-	for ; len(data) > 0; data = data[len(merkle.Hash{}):] {
-		w.leaves = append(w.leaves, merkle.Hash(data))
-	}
 }
 
 // records checks what the frames say; their bytes are proven already.

@@ -4,17 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/custody-project/custody/audit"
-	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/schema"
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/audit/wal"
 )
-
-const withheldMagic = "CWH1" // a frame as that of an erased record, of one that the exporter did not show
 
 // Selection names the records that a bundle shows. Of the others it has only the leaf and the place. Records on which
 // the check of the whole rests, those of kind run and gap, are always shown.
@@ -51,7 +47,7 @@ func (b *bundler) selected(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := worker{evidence: b.evidence, walker: newWalker(m.Run)}
+	w := newProver(b.evidence, m.Run)
 	frames, err := w.prove(m, name, data)
 	if err != nil {
 		return nil, err
@@ -83,16 +79,6 @@ func (b *bundler) hide(m statement.Manifest, data []byte, frames []proven) (out 
 		out = append(out, own...)
 	}
 	return out, nil
-}
-
-// goneBody is what stands in a frame whose record is not there: leaf, seq, run, zeros.
-func goneBody(leaf merkle.Hash, seq uint64, run string, size int) []byte {
-	body := make([]byte, size)
-	copy(body, leaf[:])
-	binary.LittleEndian.PutUint64(body[32:], seq)
-	body[erasedRun-1] = byte(len(run))
-	copy(body[erasedRun:], run)
-	return body
 }
 
 // addSelection adds the statement. It is made when all segments are written.
@@ -133,25 +119,4 @@ func (v *verifier) selection() error {
 	}
 	v.report.Selected = &s
 	return nil
-}
-
-// unmask returns a segment in which what is withheld looks erased, for readers that know
-// nothing of bundles, and where those frames begin. The magic is not in a frame's checksum.
-func unmask(data []byte) (same []byte, masked map[int64]bool) {
-	masked = map[int64]bool{}
-	for at := 0; len(data)-at >= frameRecord; {
-		if string(data[at:at+4]) == withheldMagic {
-			if len(masked) == 0 {
-				data = slices.Clone(data)
-			}
-			copy(data[at:], erasedMagic)
-			masked[int64(at)] = true
-		}
-		length := int(binary.LittleEndian.Uint32(data[at+4:]))
-		if length > wal.MaxRecord {
-			break
-		}
-		at += frameRecord + length
-	}
-	return data, masked
 }

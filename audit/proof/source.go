@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"slices"
 
 	"github.com/custody-project/custody/audit/proof/merkle"
 	"github.com/custody-project/custody/audit/proof/statement"
@@ -32,11 +31,6 @@ type source interface {
 }
 
 var errTail = errors.New("not under the checkpoint")
-
-type signedCheckpoint struct {
-	statement.Checkpoint
-	note []byte
-}
 
 // fromLog asks the host's log.
 type fromLog struct{ evidence *Evidence }
@@ -179,36 +173,6 @@ func (s fromFiles) earlier(_ context.Context, manifests []signed, _ signedCheckp
 			return nil, err
 		}
 		all[m.First] = e
-	}
-	return all, nil
-}
-
-// statements reads the signed statements with that suffix, in the order of their numbers.
-func (e *Evidence) statements(suffix string) ([]signedFile, error) {
-	numbers, err := e.list(suffix)
-	if err != nil {
-		return nil, verdict.Open(verdict.ErrUnreadable, "", "%v", err)
-	}
-	var all []signedFile
-	for _, n := range numbers {
-		file := wal.FileName(n, suffix)
-		data, err := e.read(file, statement.MaxNote)
-		if err != nil {
-			return nil, verdict.Open(verdict.ErrUnreadable, file, "%v", err)
-		}
-		all = append(all, signedFile{file: file, signed: data, digest: statement.Digest(data)})
-	}
-	return all, nil
-}
-
-// rotations returns the host's rotations, wherever they come from.
-func (e *Evidence) rotations() ([]signedFile, error) {
-	if e.bundle {
-		return e.statements(statement.RotationSuffix)
-	}
-	var all []signedFile
-	for i, signed := range e.Rotations {
-		all = append(all, signedFile{file: wal.FileName(uint64(i+1), statement.RotationSuffix), signed: slices.Clone(signed), digest: statement.Digest(signed)})
 	}
 	return all, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 	"strconv"
 
 	"github.com/custody-project/custody/audit/proof/merkle"
@@ -121,4 +122,37 @@ func (w *walker) erased(b []byte, leaf merkle.Hash) (uint64, bool) {
 	}
 	seq := binary.LittleEndian.Uint64(body[32:])
 	return seq, seq > 0 && seq <= statement.MaxSeq
+}
+
+const withheldMagic = "CWH1" // a frame as that of an erased record, of one that the exporter did not show
+
+// goneBody is what stands in a frame whose record is not there: leaf, seq, run, zeros.
+func goneBody(leaf merkle.Hash, seq uint64, run string, size int) []byte {
+	body := make([]byte, size)
+	copy(body, leaf[:])
+	binary.LittleEndian.PutUint64(body[32:], seq)
+	body[erasedRun-1] = byte(len(run))
+	copy(body[erasedRun:], run)
+	return body
+}
+
+// unmask returns a segment in which what is withheld looks erased, for readers that know
+// nothing of bundles, and where those frames begin. The magic is not in a frame's checksum.
+func unmask(data []byte) (same []byte, masked map[int64]bool) {
+	masked = map[int64]bool{}
+	for at := 0; len(data)-at >= frameRecord; {
+		if string(data[at:at+4]) == withheldMagic {
+			if len(masked) == 0 {
+				data = slices.Clone(data)
+			}
+			copy(data[at:], erasedMagic)
+			masked[int64(at)] = true
+		}
+		length := int(binary.LittleEndian.Uint32(data[at+4:]))
+		if length > wal.MaxRecord {
+			break
+		}
+		at += frameRecord + length
+	}
+	return data, masked
 }

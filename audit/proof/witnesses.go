@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	cosign "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/proof/statement"
@@ -132,14 +131,4 @@ func (o oldKeys) Verifier(name string, hash uint32) (note.Verifier, error) {
 		return v, nil
 	}
 	return o.ring.Verifier(name, hash)
-}
-
-// lastSecond is the last that RFC 3339 can write, in seconds since 1970: the end of the year 9999.
-const lastSecond = 253402300799
-
-// cosignTime returns the time that a witness's cosignature states, in UTC. Its unsigned 64 bits hold more than a
-// time.Time: any time after lastSecond counts as lastSecond.
-func cosignTime(s note.Signature) (time.Time, error) {
-	t, err := cosign.CoSigV1Timestamp(s)
-	return time.Unix(int64(min(uint64(t.Unix()), lastSecond)), 0).UTC(), err
 }
