@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit/proof"
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/store"
@@ -27,7 +28,7 @@ func (c bundleCmd) Run(a *app) error {
 		return err
 	}
 	if c.Since != "" {
-		if o.Since, err = regular.Given(a.ctx, c.Since, maxGiven); err != nil {
+		if o.Since, err = regular.Given(a.ctx, c.Since, statement.MaxGiven); err != nil {
 			return err
 		}
 	}

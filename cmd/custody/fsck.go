@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/witness"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
@@ -75,7 +76,7 @@ func (c fsckCmd) print(a *app, p host.Problem) error {
 // options are what the flags say.
 func (c fsckCmd) options(ctx context.Context, h *host.Host) (o host.FsckOptions, err error) {
 	if c.Since != "" {
-		if o.Since, err = regular.Given(ctx, c.Since, maxGiven); err != nil {
+		if o.Since, err = regular.Given(ctx, c.Since, statement.MaxGiven); err != nil {
 			return o, err
 		}
 	}
@@ -97,7 +98,7 @@ func (c fsckCmd) options(ctx context.Context, h *host.Host) (o host.FsckOptions,
 // witnesses is the policy that is named: all of host.yaml's, some of them by their keys, or a file's.
 func witnesses(ctx context.Context, h *host.Host, names []string) (*witness.Policy, error) {
 	if len(names) == 1 {
-		text, err := keyText(ctx, names[0])
+		text, err := statement.KeyText(ctx, names[0])
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +109,7 @@ func witnesses(ctx context.Context, h *host.Host, names []string) (*witness.Poli
 	var keys []string
 	if len(names) > 1 || names[0] != "all" {
 		for _, name := range names {
-			key, err := keyText(ctx, name)
+			key, err := statement.KeyText(ctx, name)
 			if err != nil {
 				return nil, err
 			}

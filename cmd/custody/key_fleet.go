@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
@@ -66,7 +67,7 @@ func (c keyFleetEnrolCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	key, err := keyText(a.ctx, c.Key)
+	key, err := statement.KeyText(a.ctx, c.Key)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (c keyFleetAddCmd) Run(a *app) error {
 		return err
 	}
 	for _, file := range c.Files {
-		signed, err := regular.Given(a.ctx, file, maxGiven)
+		signed, err := regular.Given(a.ctx, file, statement.MaxGiven)
 		if err == nil {
 			err = h.Fleet().Add(signed)
 		}

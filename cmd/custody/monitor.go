@@ -66,7 +66,7 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 	if len(c.Key) == 0 {
 		c.Key = []string{filepath.Join(h.Dir, "keys", hostkey.PublicFile)}
 	}
-	keys, err := openKeys(a.ctx, c.Key, statement.ParseVerifier)
+	keys, err := statement.OpenKeys(a.ctx, c.Key, statement.ParseVerifier)
 	if err != nil {
 		return nil, fmt.Errorf("--key %w", err)
 	}

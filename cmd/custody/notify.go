@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -87,11 +86,4 @@ func (a *app) notifyFailed(h *host.Host, run, detail string) {
 	n := h.Notifier(a.ctx, notify.Message{}, a.Say)
 	n.Send(notify.Message{Type: notify.Verify, Severity: "alert", Run: run, Detail: console.Clean(detail)})
 	n.Close()
-}
-
-// notifyJudged sends that what was verified does not hold.
-func (a *app) notifyJudged(what string, j judged) {
-	if errors.Is(j.code, exitDoesNotHold) && j.found != nil {
-		a.notifyFailed(nil, "", fmt.Sprintf("verify %s: %v", filepath.Base(what), j.found))
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/project/learn"
@@ -57,7 +58,7 @@ func (c policyLearnCmd) present(ctx context.Context) (name string, text []byte, 
 	if name = c.Policy; name == "" {
 		name = project.Name
 	}
-	text, err = regular.Given(ctx, name, maxGiven)
+	text, err = regular.Given(ctx, name, statement.MaxGiven)
 	if errors.Is(err, fs.ErrNotExist) && c.Policy == "" {
 		return name, nil, project.Default(), nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/regular"
 	"github.com/custody-project/custody/project"
@@ -19,7 +20,7 @@ type policySetCmd struct {
 
 // Run changes the policy of a live run.
 func (c policySetCmd) Run(a *app) error {
-	file, err := regular.Given(a.ctx, c.File, maxGiven)
+	file, err := regular.Given(a.ctx, c.File, statement.MaxGiven)
 	if err != nil {
 		return err
 	}

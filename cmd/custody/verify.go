@@ -1,16 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -19,8 +18,8 @@ import (
 	"github.com/custody-project/custody/audit/proof/statement"
 	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/internal/regular"
+	"github.com/custody-project/custody/replay/judge"
 	"github.com/custody-project/custody/store"
 )
 
@@ -54,22 +53,29 @@ func (c verifyCmd) Run(a *app) error {
 		a = &quiet
 	}
 	j := c.judge(a)
-	a.notifyJudged(c.What, j)
-	code := c.status(j.code, j.found)
+	code := a.conclude(j)
+	if errors.Is(code, exitDoesNotHold) {
+		a.notifyFailed(nil, "", fmt.Sprintf("verify %s: %v", filepath.Base(c.What), j.Err))
+	}
+	if found := new(verdict.Verdict); c.Detailed && errors.As(j.Err, &found) {
+		code = exitCode(found.Status())
+	}
 	if !c.JSON {
 		return code
 	}
-	return errors.Join(j.writeJSON(out, c.What, code), code)
+	var status exitCode
+	errors.As(code, &status) // 0 if there is none
+	return errors.Join(json.NewEncoder(out).Encode(j.Document(c.What, int(status), hint(j.Err), time.Now())), code)
 }
 
-// judge finds out what is named, and checks it.
-func (c verifyCmd) judge(a *app) judged {
+// judge finds out what is named, and verifies it.
+func (c verifyCmd) judge(a *app) judge.Judgement {
 	t, err := c.trust(a.ctx)
 	if err != nil {
-		return judged{code: a.cannotBeJudged(err), found: err}
+		return judge.Barred("", err)
 	}
 	if info, err := os.Stat(c.What); err == nil && info.IsDir() {
-		return a.verifyReport(c.What, t)
+		return judge.Directory(a.ctx, c.What, t)
 	}
 	file, err := isFile(c.What)
 	if err == nil && file && c.What != stdinName {
@@ -77,20 +83,33 @@ func (c verifyCmd) judge(a *app) judged {
 	}
 	switch {
 	case err != nil:
-		return judged{code: a.cannotBeJudged(err), found: err}
-	case file:
-		return a.verifyFile(c.What, t)
+		return judge.Barred("", err)
+	case !file:
+		return verifyRun(a, c.What, t)
 	}
-	return a.verifyRun(c.What, t)
+	path, remove, err := a.bundleFile(c.What)
+	if err != nil {
+		return judge.Barred(judge.OfBundle, err)
+	}
+	defer remove()
+	return judge.File(a.ctx, path, t)
 }
 
-// status is the code to exit with for what verify found.
-func (c verifyCmd) status(code, found error) error {
-	var finding *verdict.Verdict
-	if c.Detailed && errors.As(found, &finding) {
-		return exitCode(finding.Status())
+// verifyRun verifies the host's log of a run, and what the store has of it.
+func verifyRun(a *app, name string, t proof.Trust) judge.Judgement {
+	h, st, err := a.openReader()
+	if err != nil {
+		return judge.Barred(judge.OfRun, err)
 	}
-	return code
+	defer st.Close()
+	run, err := st.Run(a.ctx, "", name)
+	if errors.Is(err, store.ErrNotFound) && h.RunLogs().Has(name) { // the store does not know it, the log does
+		run, err = store.NewRun(name), nil
+	}
+	if err != nil {
+		return judge.Barred(judge.OfRun, noRun(name, err))
+	}
+	return judge.Run(a.ctx, h, st, run, t)
 }
 
 // trust is whom the flags name, else whom this host knows.
@@ -103,7 +122,7 @@ func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 	if c.Within <= 0 {
 		return t, usageError{fmt.Errorf("--within %s: give a time, such as 24h", c.Within)}
 	}
-	t.Witnesses, err = openKeys(ctx, c.Witness, statement.ParseWitness)
+	t.Witnesses, err = statement.OpenKeys(ctx, c.Witness, statement.ParseWitness)
 	if err != nil {
 		return t, fmt.Errorf("--witness %w", err)
 	}
@@ -114,7 +133,7 @@ func (c verifyCmd) trust(ctx context.Context) (proof.Trust, error) {
 		return t, usageError{fmt.Errorf("--quorum %d of %d witnesses: give as many --witness at least", c.Quorum, len(t.Witnesses))}
 	}
 	if c.Since != "" {
-		if t.Since, err = regular.Given(ctx, c.Since, maxGiven); err != nil {
+		if t.Since, err = regular.Given(ctx, c.Since, statement.MaxGiven); err != nil {
 			return t, err
 		}
 	}
@@ -134,7 +153,7 @@ func (c verifyCmd) keys(ctx context.Context) (hosts, fleets note.Verifiers, err 
 
 func (c verifyCmd) authorities(ctx context.Context, t *proof.Trust) error {
 	for _, file := range c.TSA {
-		text, err := regular.Given(ctx, file, maxGiven)
+		text, err := regular.Given(ctx, file, statement.MaxGiven)
 		if err != nil {
 			return err
 		}
@@ -147,21 +166,6 @@ func (c verifyCmd) authorities(ctx context.Context, t *proof.Trust) error {
 		t.Stamped = true
 	}
 	return nil
-}
-
-// maxGiven is how long a key, a checkpoint or a list of certificates can be, in bytes.
-const maxGiven = 1 << 20
-
-// keyText is a key that was given as it is, or as the name of a file.
-func keyText(ctx context.Context, key string) (string, error) {
-	if _, err := os.Lstat(key); err == nil {
-		text, err := regular.Given(ctx, key, maxGiven)
-		if err != nil {
-			return "", err
-		}
-		key = string(text)
-	}
-	return strings.Trim(key, " \t\r\n"), nil
 }
 
 // cannotBeJudged reports why a check could not be made, and returns the exit code for that.
@@ -179,152 +183,11 @@ func (a *app) cannotBeJudged(err error) error {
 
 // verifiers are those of the keys that a flag names, each a file or the key itself.
 func verifiers(ctx context.Context, flag string, keys []string) (note.Verifiers, error) {
-	list, err := openKeys(ctx, keys, statement.ParseVerifier)
+	list, err := statement.OpenKeys(ctx, keys, statement.ParseVerifier)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", flag, err)
 	}
 	return note.VerifierList(list...), nil
-}
-
-// openKeys opens keys, each a file or the key itself. One that is given twice, also as one of another kind, counts once.
-func openKeys(ctx context.Context, keys []string, open func(text string) (note.Verifier, error)) (list []note.Verifier, err error) {
-	seen := map[string]string{} // the text of a key, by how signatures name it
-	for _, key := range keys {
-		text, err := keyText(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		v, err := open(text)
-		if err != nil {
-			return nil, fmt.Errorf("%.300q is neither a public key nor a file with one: %w", key, err)
-		}
-		id := fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash())
-		switch other, ok := seen[id]; {
-		case !ok:
-			list = append(list, v)
-		case !sameKey(text, other):
-			return nil, fmt.Errorf("%.300q: signatures name another key that was given in the same way, %s", key, other)
-		}
-		seen[id] = text
-	}
-	return list, nil
-}
-
-// verifyFile checks a bundle, or the proof of one record, which is a JSON object.
-func (a *app) verifyFile(name string, t proof.Trust) judged {
-	path, remove, err := a.bundleFile(name)
-	if err != nil {
-		return judged{of: ofBundle, code: a.cannotBeJudged(err), found: err}
-	}
-	defer remove()
-	object, err := beginsWith(path, '{')
-	switch {
-	case err != nil:
-		return judged{code: a.cannotBeJudged(err), found: err}
-	case object:
-		return a.verifyRecord(path, t)
-	}
-	return a.verifyBundle(path, t)
-}
-
-// beginsWith reports whether a file's first byte is c. An empty file has none.
-func beginsWith(path string, c byte) (bool, error) {
-	f, err := regular.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	var first [1]byte
-	if _, err := f.Read(first[:]); err != nil && err != io.EOF {
-		return false, err
-	}
-	return first[0] == c, nil
-}
-
-// sameKey reports whether two public keys, each NAME+HASH+KEY, end with the same 32 bytes, whatever their kinds.
-func sameKey(a, b string) bool {
-	const encoded = 44 // a byte for the kind and 32 more, in base64
-	x, err := base64.StdEncoding.DecodeString(a[len(a)-encoded:])
-	y, otherErr := base64.StdEncoding.DecodeString(b[len(b)-encoded:])
-	return err == nil && otherErr == nil && bytes.Equal(x[1:], y[1:])
-}
-
-func (a *app) verifyBundle(path string, t proof.Trust) judged {
-	e, err := proof.OpenBundle(path)
-	if err != nil {
-		return judged{of: ofBundle, code: a.judge(proof.Report{}, err), found: err}
-	}
-	defer e.Close()
-	report, err := proof.Verify(a.ctx, e, t)
-	return judged{of: ofBundle, report: report, code: a.judge(report, err), found: err}
-}
-
-// verifyRecord checks the proof of one record.
-func (a *app) verifyRecord(path string, t proof.Trust) judged {
-	data, err := regular.ReadFile(path)
-	if err != nil {
-		return judged{of: ofRecord, code: a.cannotBeJudged(err), found: err}
-	}
-	p, err := proof.ParseRecordProof(data)
-	if err != nil {
-		return judged{of: ofRecord, code: a.verdict(err, ""), found: err}
-	}
-	r, err := p.Verify(t)
-	fmt.Fprintf(a.stdout, "run       %s\nrecord    seq %d, leaf %s\nkey       %s\n", console.Clean(r.Run), r.Seq, r.Leaf, console.OrDash(r.KeyName))
-	printPublished(a.stdout, r.Log)
-	if e := r.Erased; e != nil {
-		fmt.Fprintf(a.stdout, "erased    on %s for %s: %s\n", e.Time.Format(time.DateTime), console.Clean(e.By), console.Clean(e.Reason))
-	}
-	said := "verified: this record, and nothing of its neighbours"
-	switch r.State {
-	case proof.StateOpen:
-		said = "verified: nothing yet. The record is in a segment that is not sealed: ask again"
-	case proof.StateSealed:
-		said = "verified: this record, under the host's signature and no checkpoint"
-	}
-	return judged{of: ofRecord, report: proof.Report{Run: r.Run, KeyName: r.KeyName, Published: r.Log}, record: &judgedRecord{r.Seq, r.Leaf, string(r.State)}, code: a.verdict(err, said), found: err}
-}
-
-// verifyRun checks the host's log of a run, and what the store says of it.
-func (a *app) verifyRun(name string, t proof.Trust) judged {
-	report, err, barred := a.findRun(name, t)
-	if barred {
-		return judged{of: ofRun, code: a.cannotBeJudged(err), found: err}
-	}
-	return judged{of: ofRun, report: report, code: a.judge(report, err), found: err}
-}
-
-// findRun finds a run and checks it. barred reports that err kept it from being checked.
-func (a *app) findRun(name string, t proof.Trust) (report proof.Report, err error, barred bool) {
-	h, err := a.open()
-	if err != nil {
-		return report, err, true
-	}
-	st, err := h.Reader(a.ctx)
-	if err != nil {
-		return report, err, true
-	}
-	defer st.Close()
-	run, err := st.Run(a.ctx, "", name)
-	if errors.Is(err, store.ErrNotFound) && h.RunLogs().Has(name) { // the store does not know it, the log does
-		run, err = store.NewRun(name), nil
-	}
-	if err != nil {
-		return report, noRun(name, err), true
-	}
-	report, err = h.Checks().Verify(a.ctx, st, "", run.ID, t)
-	return report, err, false
-}
-
-// judge prints what was found and turns it into the exit code.
-func (a *app) judge(r proof.Report, err error) error {
-	if r.Run != "" {
-		printReport(a.stdout, r)
-	}
-	if r.Selected != nil {
-		return a.verdict(err, "verified: the records that are shown, and the place of each other one")
-	}
-	return a.verdict(err, "verified: every record from the first to the closing manifest")
 }
 
 // verdict prints what holds, or that it does not, and turns it into the exit code.

@@ -9,10 +9,60 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/console"
+	"github.com/custody-project/custody/replay/judge"
+	"github.com/custody-project/custody/replay/report"
 )
 
 // longPause is how long nothing was sealed in a run that verify points out.
 const longPause = time.Hour
+
+// conclude prints a judgement and turns it into the exit code.
+func (a *app) conclude(j judge.Judgement) error {
+	holds := "verified: every record from the first to the closing manifest"
+	switch {
+	case j.Record != nil:
+		holds = printRecord(a.stdout, j)
+	case j.Of == judge.OfReport:
+		holds = printFiles(a.stdout, j.Files)
+	case j.Report.Run != "":
+		printReport(a.stdout, j.Report)
+	}
+	if j.Barred {
+		return a.cannotBeJudged(j.Err)
+	}
+	if j.Report.Selected != nil {
+		holds = "verified: the records that are shown, and the place of each other one"
+	}
+	return a.verdict(j.Err, holds)
+}
+
+// printRecord prints what the proof of a record establishes, and returns the sentence for one that verifies.
+func printRecord(w io.Writer, j judge.Judgement) (holds string) {
+	r := j.Record
+	fmt.Fprintf(w, "run       %s\nrecord    seq %d, leaf %s\nkey       %s\n", console.Clean(j.Report.Run), r.Seq, r.Leaf, console.OrDash(j.Report.KeyName))
+	printPublished(w, j.Report.Published)
+	if e := r.Erased; e != nil {
+		fmt.Fprintf(w, "erased    on %s for %s: %s\n", e.Time.Format(time.DateTime), console.Clean(e.By), console.Clean(e.Reason))
+	}
+	switch r.State {
+	case proof.StateOpen:
+		return "verified: nothing yet. The record is in a segment that is not sealed: ask again"
+	case proof.StateSealed:
+		return "verified: this record, under the host's signature and no checkpoint"
+	}
+	return "verified: this record, and nothing of its neighbours"
+}
+
+// printFiles prints the files and the runs of a report, and returns the sentence for one that verifies.
+func printFiles(w io.Writer, v report.Checked) (holds string) {
+	for _, f := range v.Statement.Files {
+		fmt.Fprintf(w, "report    %s, %d bytes, by %s on %s\n", console.Clean(f.Name), f.Bytes, console.Clean(v.Statement.By), v.Statement.Time.Format(time.DateTime))
+	}
+	for _, r := range v.Runs {
+		fmt.Fprintf(w, "run       %s, %d records, head %s\n", console.Clean(r.Run), r.Records, r.Head)
+	}
+	return "verified: the report is the host's, and so are the records of the runs above"
+}
 
 // printReport writes what a check established, for people.
 func printReport(w io.Writer, r proof.Report) {

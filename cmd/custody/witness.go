@@ -92,7 +92,7 @@ func (c witnessServeCmd) config(a *app, h *host.Host) (witness.Config, error) {
 	if err != nil {
 		return config, err
 	}
-	if config.Logs, err = openKeys(a.ctx, c.Log, statement.ParseVerifier); err != nil {
+	if config.Logs, err = statement.OpenKeys(a.ctx, c.Log, statement.ParseVerifier); err != nil {
 		return config, fmt.Errorf("--log %w", err)
 	}
 	return config, nil

@@ -1,0 +1,62 @@
+package statement
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/custody-project/custody/internal/regular"
+)
+
+// MaxGiven is the length, in bytes, to which files that a user names as keys, checkpoints or certificates are read.
+const MaxGiven = 1 << 20
+
+// KeyText returns a key's text: that of the file if there is one of that name, else the argument itself. Space around it is removed.
+func KeyText(ctx context.Context, key string) (string, error) {
+	if _, err := os.Lstat(key); err == nil {
+		text, err := regular.Given(ctx, key, MaxGiven)
+		if err != nil {
+			return "", err
+		}
+		key = string(text)
+	}
+	return strings.Trim(key, " \t\r\n"), nil
+}
+
+// OpenKeys opens public keys, each a file or the key's text, with ParseVerifier or ParseWitness. A key that is given twice, also in
+// another kind's form, counts once. Two keys that signatures name in the same way are an error.
+func OpenKeys(ctx context.Context, keys []string, parse func(text string) (note.Verifier, error)) (list []note.Verifier, err error) {
+	seen := map[string]string{} // the text of a key, by how signatures name it
+	for _, key := range keys {
+		text, err := KeyText(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		v, err := parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("%.300q is neither a public key nor a file with one: %w", key, err)
+		}
+		id := fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash())
+		switch other, ok := seen[id]; {
+		case !ok:
+			list = append(list, v)
+		case !sameKey(text, other):
+			return nil, fmt.Errorf("%.300q: signatures name another key that was given in the same way, %s", key, other)
+		}
+		seen[id] = text
+	}
+	return list, nil
+}
+
+// sameKey reports whether two public keys, each NAME+HASH+KEY, end with the same 32 bytes, whatever their kinds.
+func sameKey(a, b string) bool {
+	const encoded = 44 // a byte for the kind and 32 more, in base64
+	x, err := base64.StdEncoding.DecodeString(a[len(a)-encoded:])
+	y, otherErr := base64.StdEncoding.DecodeString(b[len(b)-encoded:])
+	return err == nil && otherErr == nil && bytes.Equal(x[1:], y[1:])
+}
