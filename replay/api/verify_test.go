@@ -190,5 +190,5 @@ func TestUnverifiable(t *testing.T) {
 		t.Errorf("a live run: %+v", v)
 	}
 	w.record(live, madeUpEvents(20)[10:]...)
-	w.end(live)
+	w.close(live)
 }

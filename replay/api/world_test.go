@@ -245,10 +245,16 @@ func (w *world) record(run *host.Run, events ...audit.Event) {
 	}
 }
 
-// end closes a run, and waits until the store has it.
+// end ships and closes a run.
 func (w *world) end(run *host.Run) {
 	w.t.Helper()
 	run.Ship(context.Background())
+	w.close(run)
+}
+
+// close closes a run that is shipping, and waits until the store has it.
+func (w *world) close(run *host.Run) {
+	w.t.Helper()
 	record, stored := run.Close(context.Background(), wal.Sealed)
 	if record != nil || stored != nil {
 		w.t.Fatal(record, stored)
