@@ -9,7 +9,7 @@ import (
 
 // VerifyAttachments checks a statement and its files, which have to be all of them and no other. A key to which
 // rotations lead from one of keys is trusted like that one: they are the rotations that Verify followed in the runs'
-// bundles (Report.Rotations). Any error is a *Verdict; with ErrUnknownKey the statement is returned all the same,
+// bundles (Report.Rotations). Any error is a *verdict.Verdict; with verdict.ErrUnknownKey the statement is returned all the same,
 // unauthenticated. Whether the runs are those in the statement is for Verify of their bundles.
 func VerifyAttachments(signed []byte, files []statement.Attachment, keys note.Verifiers, rotations ...statement.Rotation) (statement.Attachments, error) {
 	v := newVerifier(&Evidence{}, Trust{Keys: keys})

@@ -93,7 +93,7 @@ type BundleOptions struct {
 
 // WriteBundle writes the record of the closed run in dir, with the host's public
 // key, as one archive that the host's key signs. The same record, checkpoint and options give the same
-// bytes. A live run is refused with ErrLive, one that is not under the checkpoint yet with ErrPending.
+// bytes. A live run is refused with verdict.ErrLive, one that is not under the checkpoint yet with verdict.ErrPending.
 // Nothing is verified.
 func WriteBundle(ctx context.Context, w io.Writer, dir string, o BundleOptions) error {
 	if err := o.check(); err != nil {

@@ -29,7 +29,7 @@ type RecordReport struct {
 
 // Verify checks the document against the keys, policy and time in trust. A nil error means: this record is, byte for
 // byte, what the host signed, at this place of its run, and is in the host's log under the checkpoint. Any error is a
-// *Verdict. A record that is not sealed yet is ErrLive, one that is not under a checkpoint ErrPending: both mean that
+// *verdict.Verdict. A record that is not sealed yet is verdict.ErrLive, one that is not under a checkpoint verdict.ErrPending: both mean that
 // what is there holds. It does not cover the records around it, and a document has no proof that the log went on from
 // Trust.Since: that takes a bundle.
 func (p RecordProof) Verify(t Trust) (RecordReport, error) {

@@ -81,7 +81,7 @@ type LoggedNote struct {
 
 // ProofOf returns the proof of one record. It reads the one segment that has it, and is the
 // finding's Verdict if that segment is not what its manifest says, or the record is not there
-// (ErrNoEvidence). No signature is checked: RecordProof.Verify does that. For evidence from a directory
+// (verdict.ErrNoEvidence). No signature is checked: RecordProof.Verify does that. For evidence from a directory
 // set Log, Rotations, Stamp and HostKey before.
 func ProofOf(ctx context.Context, e *Evidence, seq uint64) (RecordProof, error) {
 	p := RecordProof{Type: recordProofType, V: recordProofVersion, Seq: seq, State: StateOpen, LeafRule: leafRule, HostKey: e.HostKey}
@@ -259,7 +259,7 @@ func (p RecordProof) Encode() ([]byte, error) {
 }
 
 // ParseRecordProof reads a document as Encode writes it, and no other. The error is a Verdict with
-// ErrProofMalformed.
+// verdict.ErrProofMalformed.
 func ParseRecordProof(data []byte) (p RecordProof, err error) {
 	if len(data) > maxRecordProof {
 		return p, verdict.Broken(verdict.ErrProofMalformed, 0, "", "%d bytes, at most %d", len(data), maxRecordProof)

@@ -23,7 +23,7 @@ type Sealed struct {
 }
 
 // Sealed yields the segments of the run in order. A segment that is not what its manifest lists, and one of another run
-// than the first, is a *Verdict and ends the sequence. Verify checks the signatures and everything else.
+// than the first, is a *verdict.Verdict and ends the sequence. Verify checks the signatures and everything else.
 func (e *Evidence) Sealed(ctx context.Context) iter.Seq2[Sealed, error] {
 	return func(yield func(Sealed, error) bool) {
 		firsts, err := e.list(wal.ManifestSuffix)

@@ -13,7 +13,7 @@ import (
 
 // Verify checks evidence against the keys, witnesses and time in trust: every signature, the chain of manifests, every
 // record against its leaf and root, its form, the seqs, the gaps, what was erased, and the host's log on all of it. A
-// nil error means that it holds from the first record to the closing manifest. Any error is a *Verdict, or ctx's.
+// nil error means that it holds from the first record to the closing manifest. Any error is a *verdict.Verdict, or ctx's.
 // Findings that leave the question open are returned only if there is no other.
 func Verify(ctx context.Context, e *Evidence, t Trust) (Report, error) {
 	v := newVerifier(e, t)
