@@ -8,9 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/custody-project/custody/audit/proof/statement"
-	"github.com/custody-project/custody/audit/proof/verdict"
-
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/sys/unix"
 
