@@ -7,8 +7,6 @@
 package ecs
 
 import (
-	"net/netip"
-
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/export/internal/wire"
@@ -27,21 +25,22 @@ func (format) Name() string { return "ecs" }
 
 // Append implements export.Format. It never fails.
 func (format) Append(dst []byte, e export.Event) ([]byte, error) {
-	d := doc{Writer: wire.New(dst), e: &e}
-	d.Time("@timestamp", e.Time)
+	d := doc{w: wire.New(dst), e: &e}
+	d.w.Root().Time("@timestamp", e.Time)
 	d.event()
-	return d.finish(), nil
+	d.finish()
+	return d.w.Finish(), nil
 }
 
-// doc is one event on its way. The kinds write their own field sets, and end with custody and
-// the object in it that has their leftovers open (marks); finish writes what all have.
+// doc is one event on its way: the frame that every event has, around what the function of its kind writes. The kinds
+// write their own field sets, then what ECS has no field for into the object that custody returns; finish writes what
+// all have.
 type doc struct {
-	wire.Writer
-	e     *export.Event
-	marks [2]int
-
-	ips, hosts, hashes [8]string // related.*
-	nIP, nHost, nHash  int
+	w       wire.Writer
+	left    wire.Place // custody
+	payload wire.Place // in it, what is left of the payload
+	e       *export.Event
+	seen    related
 }
 
 // class is the ECS categorisation of an event.
@@ -68,47 +67,47 @@ func (d *doc) event() {
 	e := d.e
 	if e.Erased {
 		d.head(class{kind: "event", types: []string{"deletion"}, action: "erased", outcome: "success"})
-		d.Const("message", "the record was erased; its place and its proof remain")
+		d.w.Root().Const("message", "the record was erased; its place and its proof remain")
 		d.custody("")
 		return
 	}
 	switch e.Kind {
 	case audit.KindRun, audit.KindStep:
-		d.lifecycle(or(e.Lifecycle))
+		lifecycleEvent(d, or(e.Lifecycle))
 	case audit.KindExec:
-		d.exec(or(e.Record.Exec))
+		execEvent(d, or(e.Record.Exec))
 	case audit.KindExit:
-		d.exit(or(e.Exit))
+		exitEvent(d, or(e.Exit))
 	case audit.KindFile:
-		d.file(or(e.File))
+		fileEvent(d, or(e.File))
 	case audit.KindFlow:
-		d.flow(or(e.Flow))
+		flowEvent(d, or(e.Flow))
 	case audit.KindDNS:
-		d.dns(or(e.DNS))
+		dnsEvent(d, or(e.DNS))
 	case audit.KindHTTP:
-		d.http(or(e.HTTP))
+		httpEvent(d, or(e.HTTP))
 	case audit.KindLLM:
-		d.llm(or(e.LLM))
+		llmEvent(d, or(e.LLM))
 	case audit.KindPolicy:
-		d.policy(or(e.Policy))
+		policyEvent(d, or(e.Policy))
 	case audit.KindProbe:
-		d.probe(or(e.Probe))
+		probeEvent(d, or(e.Probe))
 	case audit.KindOutput:
-		d.output(or(e.Output))
+		outputEvent(d, or(e.Output))
 	case audit.KindVM:
-		d.vm(or(e.VM))
+		vmEvent(d, or(e.VM))
 	case audit.KindCopy:
-		d.copied(or(e.Copy))
+		copyEvent(d, or(e.Copy))
 	case audit.KindSecret:
-		d.secret(or(e.Secret))
+		secretEvent(d, or(e.Secret))
 	case audit.KindGap:
-		d.gap(or(e.Gap))
+		gapEvent(d, or(e.Gap))
 	case audit.KindFinding:
-		d.finding(or(e.Finding))
+		findingEvent(d, or(e.Finding))
 	case audit.KindAccess:
-		d.access(or(e.Access))
+		accessEvent(d, or(e.Access))
 	case audit.KindNote:
-		d.note(or(e.Note))
+		noteEvent(d, or(e.Note))
 	default:
 		d.foreign()
 	}
@@ -129,155 +128,125 @@ func severity(s export.Severity) (int64, string) {
 	return 0, "info"
 }
 
-// head writes event.* and log.level.
-func (d *doc) head(c class) {
+// head writes event.* and log.level, and returns the event.
+func (d *doc) head(c class) wire.Object {
+	top := d.w.Root()
 	e := d.e
 	n, level := severity(export.SeverityOf(*e))
-	o := d.Obj("event")
+	o := top.Obj("event")
 	if e.Wrong() {
 		c.kind = "alert"
 	}
-	d.Const("kind", c.kind)
-	d.words("category", c.category)
-	d.words("type", c.types)
-	d.Str("action", c.action)
-	d.Const("outcome", c.outcome)
-	d.ID("id", e.Run, e.Seq)
-	d.Uint("sequence", e.Seq)
-	d.Int("severity", n)
-	d.Const("provider", "custody")
-	d.Const("module", "custody")
+	o.Const("kind", c.kind)
+	constants(o, "category", c.category)
+	constants(o, "type", c.types)
+	o.Str("action", c.action)
+	o.Const("outcome", c.outcome)
+	o.ID("id", e.Run, e.Seq)
+	o.Uint("sequence", e.Seq)
+	o.Int("severity", n)
+	o.Const("provider", "custody")
+	o.Const("module", "custody")
 	switch {
 	case e.Kind.Known():
-		d.Const("dataset", "custody."+string(e.Kind))
+		o.Const("dataset", "custody."+string(e.Kind))
 	default:
-		d.Const("dataset", "custody.record")
+		o.Const("dataset", "custody.record")
 	}
-	d.StrIf("reason", c.reason)
-	d.IntIf("duration", c.duration)
-	d.End(o)
-	l := d.Obj("log")
-	d.Const("level", level)
-	d.End(l)
+	o.StrIf("reason", c.reason)
+	o.IntIf("duration", c.duration)
+	o.End()
+	l := top.Obj("log")
+	l.Const("level", level)
+	l.End()
+	return top
 }
 
-func (d *doc) words(key string, list []string) {
-	a := d.Arr(key)
+func constants(in wire.Object, key string, list []string) {
+	a := in.Arr(key)
 	for _, s := range list {
-		d.ConstValue(s)
+		a.ConstValue(s)
 	}
-	d.EndArr(a)
+	a.End()
 }
 
 // custody begins what ECS has no field for. kind is the object for the payload's leftovers.
-func (d *doc) custody(kind string) {
+func (d *doc) custody(kind string) wire.Object {
 	e := d.e
-	d.marks[0] = d.Obj("custody")
-	d.StrIf("kind", string(e.Kind))
-	d.StrIf("observer", string(e.Observer))
-	d.StrIf("run", e.Run)
-	d.StrIf("step", e.Step)
-	d.BoolIf("erased", e.Erased)
-	d.Mark(e.Mark)
+	left := d.w.Root().Obj("custody")
+	left.StrIf("kind", string(e.Kind))
+	left.StrIf("observer", string(e.Observer))
+	left.StrIf("run", e.Run)
+	left.StrIf("step", e.Step)
+	left.BoolIf("erased", e.Erased)
+	left.Mark(e.Mark)
 	if g := e.Guest; g != nil {
-		d.Time("guest_time", g.Time)
-		d.Int("guest_offset_ns", g.OffsetNS)
+		left.Time("guest_time", g.Time)
+		left.Int("guest_offset_ns", g.OffsetNS)
 	}
 	if s := e.Start; s != nil {
-		d.StrIf("tier", s.Tier)
-		d.StrIf("mode", s.Mode)
+		left.StrIf("tier", s.Tier)
+		left.StrIf("mode", s.Mode)
 	}
 	if kind == "" {
 		kind = "payload"
 	}
-	d.marks[1] = d.Obj(kind)
+	payload := left.Obj(kind)
+	d.left, d.payload = left.Place(), payload.Place()
+	return payload
 }
 
 // finish ends custody, and writes what all events have.
-func (d *doc) finish() []byte {
-	d.End(d.marks[1])
-	d.Marks()
-	d.End(d.marks[0])
-	d.Envelope()
-	d.related()
-	d.where()
-	o := d.Obj("ecs")
-	d.Const("version", Version)
-	d.End(o)
-	return d.Finish()
+func (d *doc) finish() {
+	top := d.w.Root()
+	left := d.w.Resume(d.left)
+	d.w.Resume(d.payload).End()
+	d.w.Notes.Write(left)
+	left.End()
+	d.w.Envelope()
+	d.w.Notes.Quiet = true
+	d.seen.write(top)
+	d.w.Notes.Quiet = false
+	where(top, d.e)
+	o := top.Obj("ecs")
+	o.Const("version", Version)
+	o.End()
 }
 
 // where writes the host that recorded it, and the tenant and sandbox in which it happened.
-func (d *doc) where() {
-	e, s := d.e, or(d.e.Start)
-	o := d.Obj("observer")
-	d.Const("vendor", "Custody")
-	d.Const("product", "Custody")
-	d.Const("type", "sandbox")
-	d.StrIf("name", e.Host)
-	d.StrIf("hostname", s.Host)
-	d.StrIf("version", s.Version)
-	d.End(o)
-	h := d.Obj("host")
-	d.StrIf("id", e.Run)
-	d.StrIf("name", e.Run)
-	d.Const("type", "vm")
-	os := d.Obj("os")
-	d.Const("type", "linux")
-	d.Const("family", "linux")
-	d.End(os)
-	d.End(h)
-	r := d.Obj("orchestrator")
-	d.Const("type", "custody")
-	d.StrIf("namespace", s.Project)
-	d.StrIf("organization", e.Tenant)
+func where(in wire.Object, e *export.Event) {
+	s := or(e.Start)
+	o := in.Obj("observer")
+	o.Const("vendor", "Custody")
+	o.Const("product", "Custody")
+	o.Const("type", "sandbox")
+	o.StrIf("name", e.Host)
+	o.StrIf("hostname", s.Host)
+	o.StrIf("version", s.Version)
+	o.End()
+	h := in.Obj("host")
+	h.StrIf("id", e.Run)
+	h.StrIf("name", e.Run)
+	h.Const("type", "vm")
+	os := h.Obj("os")
+	os.Const("type", "linux")
+	os.Const("family", "linux")
+	os.End()
+	h.End()
+	r := in.Obj("orchestrator")
+	r.Const("type", "custody")
+	r.StrIf("namespace", s.Project)
+	r.StrIf("organization", e.Tenant)
 	if e.Step != "" {
-		p := d.Obj("resource")
-		d.Const("type", "step")
-		d.Str("name", e.Step)
-		d.End(p)
+		p := r.Obj("resource")
+		p.Const("type", "step")
+		p.Str("name", e.Step)
+		p.End()
 	}
-	d.End(r)
+	r.End()
 	if e.Tenant != "" {
-		g := d.Obj("organization")
-		d.Str("id", e.Tenant)
-		d.End(g)
-	}
-}
-
-func (d *doc) related() {
-	d.Quiet = true
-	o := d.Obj("related")
-	d.Strs("ip", d.ips[:d.nIP])
-	d.Strs("hosts", d.hosts[:d.nHost])
-	d.Strs("hash", d.hashes[:d.nHash])
-	d.End(o)
-	d.Quiet = false
-}
-
-// seeIP notes an address for related.ip, and reports whether it is one.
-func (d *doc) seeIP(s string) bool {
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Zone() != "" {
-		return false
-	}
-	if d.nIP < len(d.ips) {
-		d.ips[d.nIP] = s
-		d.nIP++
-	}
-	return true
-}
-
-func (d *doc) seeHost(s string) {
-	if s != "" && d.nHost < len(d.hosts) {
-		d.hosts[d.nHost] = s
-		d.nHost++
-	}
-}
-
-func (d *doc) seeHash(s string) {
-	if s != "" && d.nHash < len(d.hashes) {
-		d.hashes[d.nHash] = s
-		d.nHash++
+		g := in.Obj("organization")
+		g.Str("id", e.Tenant)
+		g.End()
 	}
 }

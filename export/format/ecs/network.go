@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export/internal/wire"
 )
 
 func flowClass(f audit.Flow) (types []string, outcome string) {
@@ -28,100 +29,100 @@ func flowClass(f audit.Flow) (types []string, outcome string) {
 	return []string{"connection", "info"}, "failure"
 }
 
-func (d *doc) flow(f audit.Flow) {
+func flowEvent(d *doc, f audit.Flow) {
 	types, outcome := flowClass(f)
-	d.head(class{kind: "event", category: []string{"network"}, types: types, action: "flow-" + string(f.State),
+	top := d.head(class{kind: "event", category: []string{"network"}, types: types, action: "flow-" + string(f.State),
 		outcome: outcome, reason: f.Reason, duration: f.DurationNS})
-	d.Join("message", "flow", string(f.State), f.Proto, string(f.Name), f.DstIP, f.Reason)
-	srcOK := d.end("source", f.SrcIP, f.SrcPort, "", "", f.BytesOut, f.PacketsOut)
-	dstOK := d.end("destination", f.DstIP, f.DstPort, string(f.Name), f.Peer, f.BytesIn, f.PacketsIn)
-	d.network(f.Proto, "", f.DstIP, f.BytesOut+f.BytesIn, f.PacketsOut+f.PacketsIn)
-	d.rule(f.Rule, f.Generation)
+	top.Join("message", "flow", string(f.State), f.Proto, string(f.Name), f.DstIP, f.Reason)
+	srcOK := endpoint(top, &d.seen, "source", f.SrcIP, f.SrcPort, "", "", f.BytesOut, f.PacketsOut)
+	dstOK := endpoint(top, &d.seen, "destination", f.DstIP, f.DstPort, string(f.Name), f.Peer, f.BytesIn, f.PacketsIn)
+	network(top, f.Proto, "", f.DstIP, f.BytesOut+f.BytesIn, f.PacketsOut+f.PacketsIn)
+	rule(top, f.Rule, f.Generation)
 	if f.SNI != "" {
-		t := d.Obj("tls")
-		c := d.Obj("client")
-		d.Str("server_name", string(f.SNI))
-		d.End(c)
-		d.End(t)
-		d.seeHost(string(f.SNI))
+		t := top.Obj("tls")
+		c := t.Obj("client")
+		c.Str("server_name", string(f.SNI))
+		c.End()
+		t.End()
+		d.seen.addHost(string(f.SNI))
 	}
 	if f.Proc != "" || f.PID != 0 {
-		d.actor(f.Proc, f.PID, f.Parent)
+		actor(top, d.e, f.Proc, f.PID, f.Parent)
 	}
 
-	d.custody("flow")
-	d.StrIf("id", f.ID)
+	left := d.custody("flow")
+	left.StrIf("id", f.ID)
 	if _, err := netip.ParseAddrPort(f.Peer); err != nil {
-		d.StrIf("peer", f.Peer)
+		left.StrIf("peer", f.Peer)
 	}
 	if !srcOK {
-		d.StrIf("src_ip", f.SrcIP)
+		left.StrIf("src_ip", f.SrcIP)
 	}
 	if !dstOK {
-		d.StrIf("dst_ip", f.DstIP)
+		left.StrIf("dst_ip", f.DstIP)
 	}
-	d.IntIf("errno", int64(f.Errno))
-	d.StrIf("verdict", string(f.Verdict))
-	d.UintIf("dns_seq", f.DNSSeq)
-	d.UintIf("count", f.Count)
-	d.orphan(f.Proc, f.PID, f.Parent)
+	left.IntIf("errno", int64(f.Errno))
+	left.StrIf("verdict", string(f.Verdict))
+	left.UintIf("dns_seq", f.DNSSeq)
+	left.UintIf("count", f.Count)
+	orphan(left, d.e, f.Proc, f.PID, f.Parent)
 	if d.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		d.Const("proc_observer", "guest") // only the guest can report which process had the ports
+		left.Const("proc_observer", "guest") // only the guest can report which process had the ports
 	}
 }
 
-// end writes source or destination, and reports whether the address was one.
-func (d *doc) end(key, ip string, port int, domain, peer string, bytes, packets uint64) bool {
-	o := d.Obj(key)
-	ok := d.seeIP(ip)
+// endpoint writes source or destination, and reports whether the address was one.
+func endpoint(in wire.Object, seen *related, key, ip string, port int, domain, peer string, bytes, packets uint64) bool {
+	o := in.Obj(key)
+	ok := seen.addIP(ip)
 	if ok {
-		d.Str("ip", ip)
-		d.Str("address", ip)
+		o.Str("ip", ip)
+		o.Str("address", ip)
 	}
-	d.IntIf("port", int64(port))
-	d.StrIf("domain", domain)
-	d.seeHost(domain)
+	o.IntIf("port", int64(port))
+	o.StrIf("domain", domain)
+	seen.addHost(domain)
 	if p, err := netip.ParseAddrPort(peer); err == nil {
-		n := d.Obj("nat")
-		d.Str("ip", p.Addr().WithZone("").String())
-		d.Int("port", int64(p.Port()))
-		d.End(n)
-		d.seeIP(p.Addr().WithZone("").String())
+		n := o.Obj("nat")
+		n.Str("ip", p.Addr().WithZone("").String())
+		n.Int("port", int64(p.Port()))
+		n.End()
+		seen.addIP(p.Addr().WithZone("").String())
 	}
-	d.UintIf("bytes", bytes)
-	d.UintIf("packets", packets)
-	d.End(o)
+	o.UintIf("bytes", bytes)
+	o.UintIf("packets", packets)
+	o.End()
 	return ok
 }
 
-func (d *doc) network(transport, protocol, ip string, bytes, packets uint64) {
-	o := d.Obj("network")
-	d.StrIf("transport", transport)
-	d.StrIf("protocol", protocol)
+func network(in wire.Object, transport, protocol, ip string, bytes, packets uint64) {
+	o := in.Obj("network")
+	o.StrIf("transport", transport)
+	o.StrIf("protocol", protocol)
 	if a, err := netip.ParseAddr(ip); err == nil {
 		if a.Is4() {
-			d.Const("type", "ipv4")
+			o.Const("type", "ipv4")
 		} else {
-			d.Const("type", "ipv6")
+			o.Const("type", "ipv6")
 		}
 	}
-	d.Const("direction", "egress")
-	d.UintIf("bytes", bytes)
-	d.UintIf("packets", packets)
-	d.End(o)
+	o.Const("direction", "egress")
+	o.UintIf("bytes", bytes)
+	o.UintIf("packets", packets)
+	o.End()
 }
 
 // rule writes the rule of the policy that decided.
-func (d *doc) rule(rule string, generation uint32) {
-	o := d.Obj("rule")
-	d.StrIf("name", rule)
+func rule(in wire.Object, rule string, generation uint32) {
+	o := in.Obj("rule")
+	o.StrIf("name", rule)
 	if rule != "" || generation != 0 {
-		d.Const("ruleset", "egress")
+		o.Const("ruleset", "egress")
 	}
 	if generation != 0 {
-		d.Const("version", strconv.FormatUint(uint64(generation), 10))
+		o.Const("version", strconv.FormatUint(uint64(generation), 10))
 	}
-	d.End(o)
+	o.End()
 }
 
 func verdict(v audit.Verdict) string {
@@ -131,115 +132,115 @@ func verdict(v audit.Verdict) string {
 	return "allowed"
 }
 
-func (d *doc) dns(q audit.DNS) {
+func dnsEvent(d *doc, q audit.DNS) {
 	outcome := "success"
 	if q.Verdict == audit.Deny || q.RCode != "NOERROR" {
 		outcome = "failure"
 	}
-	d.head(class{kind: "event", category: []string{"network"}, types: []string{"protocol", verdict(q.Verdict)},
+	top := d.head(class{kind: "event", category: []string{"network"}, types: []string{"protocol", verdict(q.Verdict)},
 		action: "dns-" + string(q.Verdict), outcome: outcome, reason: q.Reason, duration: q.LatencyNS})
-	d.Join("message", "dns", string(q.Verdict), string(q.Name), q.Type, q.RCode, q.Reason)
-	d.seeHost(string(q.Name))
-	o := d.Obj("dns")
-	d.Const("type", "answer")
-	u := d.Obj("question")
-	d.Str("name", string(q.Name))
-	d.StrIf("type", q.Type)
-	d.Const("class", "IN")
-	d.End(u)
-	d.StrIf("response_code", q.RCode)
-	d.answers(q)
-	d.End(o)
-	d.network(q.Proto, "dns", "", 0, 0)
-	d.rule(q.Rule, q.Generation)
+	top.Join("message", "dns", string(q.Verdict), string(q.Name), q.Type, q.RCode, q.Reason)
+	d.seen.addHost(string(q.Name))
+	o := top.Obj("dns")
+	o.Const("type", "answer")
+	u := o.Obj("question")
+	u.Str("name", string(q.Name))
+	u.StrIf("type", q.Type)
+	u.Const("class", "IN")
+	u.End()
+	o.StrIf("response_code", q.RCode)
+	answers(o, &d.seen, q)
+	o.End()
+	network(top, q.Proto, "dns", "", 0, 0)
+	rule(top, q.Rule, q.Generation)
 	_, at, _ := strings.Cut(q.Upstream, "://")
 	if p, err := netip.ParseAddrPort(at); err == nil {
-		s := d.Obj("server")
-		d.Str("ip", p.Addr().WithZone("").String())
-		d.Int("port", int64(p.Port()))
-		d.End(s)
+		s := top.Obj("server")
+		s.Str("ip", p.Addr().WithZone("").String())
+		s.Int("port", int64(p.Port()))
+		s.End()
 	}
 
-	d.custody("dns")
-	d.StrIf("verdict", string(q.Verdict))
-	d.StrIf("upstream", q.Upstream)
-	d.Texts("chain", q.Chain)
-	d.Strs("dropped", q.Dropped)
-	d.BoolIf("synthetic", q.Synthetic)
-	d.BoolIf("cached", q.Cached)
+	left := d.custody("dns")
+	left.StrIf("verdict", string(q.Verdict))
+	left.StrIf("upstream", q.Upstream)
+	left.Texts("chain", q.Chain)
+	left.Strs("dropped", q.Dropped)
+	left.BoolIf("synthetic", q.Synthetic)
+	left.BoolIf("cached", q.Cached)
 	if len(q.Answers) == 0 {
-		d.IntIf("ttl", int64(q.TTL))
+		left.IntIf("ttl", int64(q.TTL))
 	}
 }
 
-func (d *doc) answers(q audit.DNS) {
+func answers(in wire.Object, seen *related, q audit.DNS) {
 	name := string(q.Name)
 	if n := len(q.Chain); n > 0 {
 		name = string(q.Chain[n-1])
 	}
-	a := d.Arr("answers")
+	a := in.Arr("answers")
 	for _, r := range q.Answers {
-		if !d.Room(len(r)) {
+		if !a.Room(len(r)) {
 			break
 		}
-		e := d.Elem()
-		d.Str("name", name)
-		d.StrIf("type", q.Type)
-		d.Const("class", "IN")
-		d.Int("ttl", int64(q.TTL))
-		d.Str("data", r)
-		d.End(e)
+		e := a.Elem()
+		e.Str("name", name)
+		e.StrIf("type", q.Type)
+		e.Const("class", "IN")
+		e.Int("ttl", int64(q.TTL))
+		e.Str("data", r)
+		e.End()
 	}
-	d.EndArr(a)
-	r := d.Arr("resolved_ip")
+	a.End()
+	r := in.Arr("resolved_ip")
 	for _, ip := range q.Answers {
-		if d.seeIP(ip) && d.Room(len(ip)) {
-			d.Value(ip)
+		if seen.addIP(ip) && r.Room(len(ip)) {
+			r.Value(ip)
 		}
 	}
-	d.EndArr(r)
+	r.End()
 }
 
-func (d *doc) http(h audit.HTTP) {
+func httpEvent(d *doc, h audit.HTTP) {
 	outcome := "success"
 	if h.Verdict == audit.Deny || h.Status == 0 || h.Status >= 400 {
 		outcome = "failure"
 	}
-	d.head(class{kind: "event", category: []string{"network", "web"}, types: []string{"access", verdict(h.Verdict)},
+	top := d.head(class{kind: "event", category: []string{"network", "web"}, types: []string{"access", verdict(h.Verdict)},
 		action: "http-" + string(h.Verdict), outcome: outcome, reason: h.Reason, duration: h.DurationNS})
-	d.Join("message", "http", string(h.Verdict), string(h.Method), string(h.Host), string(h.Path), h.Reason)
-	o := d.Obj("http")
-	d.StrIf("version", strings.TrimPrefix(h.Proto, "HTTP/"))
-	q := d.Obj("request")
-	d.StrIf("method", string(h.Method))
-	d.body(h.BytesOut)
-	d.End(q)
-	r := d.Obj("response")
-	d.IntIf("status_code", int64(h.Status))
-	d.body(h.BytesIn)
-	d.End(r)
-	d.End(o)
+	top.Join("message", "http", string(h.Verdict), string(h.Method), string(h.Host), string(h.Path), h.Reason)
+	o := top.Obj("http")
+	o.StrIf("version", strings.TrimPrefix(h.Proto, "HTTP/"))
+	q := o.Obj("request")
+	q.StrIf("method", string(h.Method))
+	body(q, h.BytesOut)
+	q.End()
+	r := o.Obj("response")
+	r.IntIf("status_code", int64(h.Status))
+	body(r, h.BytesIn)
+	r.End()
+	o.End()
 	path, query, _ := strings.Cut(string(h.Path), "?")
-	u := d.Obj("url")
-	d.StrIf("domain", string(h.Host))
-	d.StrIf("path", path)
-	d.StrIf("query", query)
-	d.Str("original", string(h.Path))
-	d.End(u)
-	d.end("destination", "", 0, string(h.Host), "", 0, 0)
-	d.network("tcp", "http", "", 0, 0)
-	d.rule(h.Rule, h.Generation)
+	u := top.Obj("url")
+	u.StrIf("domain", string(h.Host))
+	u.StrIf("path", path)
+	u.StrIf("query", query)
+	u.Str("original", string(h.Path))
+	u.End()
+	endpoint(top, &d.seen, "destination", "", 0, string(h.Host), "", 0, 0)
+	network(top, "tcp", "http", "", 0, 0)
+	rule(top, h.Rule, h.Generation)
 
-	d.custody("http")
-	d.StrIf("verdict", string(h.Verdict))
-	d.StrIf("flow", h.Flow)
-	d.StrIf("credential", h.Credential)
-	d.IntIf("redacted", int64(h.Redacted))
-	d.StrIf("llm", h.LLM)
+	left := d.custody("http")
+	left.StrIf("verdict", string(h.Verdict))
+	left.StrIf("flow", h.Flow)
+	left.StrIf("credential", h.Credential)
+	left.IntIf("redacted", int64(h.Redacted))
+	left.StrIf("llm", h.LLM)
 }
 
-func (d *doc) body(n int64) {
-	o := d.Obj("body")
-	d.IntIf("bytes", n)
-	d.End(o)
+func body(in wire.Object, n int64) {
+	o := in.Obj("body")
+	o.IntIf("bytes", n)
+	o.End()
 }

@@ -5,75 +5,76 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// program writes what an execve says of a process into the object that is open.
-func (d *doc) program(x *audit.Exec) {
+// program writes what an execve says of a process.
+func program(in wire.Object, x *audit.Exec) {
 	if x.Exe != "" {
-		d.Str("name", wire.Base(string(x.Exe)))
-		d.Str("executable", string(x.Exe))
+		in.Str("name", wire.Base(string(x.Exe)))
+		in.Str("executable", string(x.Exe))
 	}
-	d.Texts("args", x.Argv)
+	in.Texts("args", x.Argv)
 	if !x.Truncated {
-		d.IntIf("args_count", int64(len(x.Argv)))
+		in.IntIf("args_count", int64(len(x.Argv)))
 	}
-	d.Command("command_line", x.Argv)
-	d.StrIf("working_directory", string(x.Cwd))
-	u := d.Obj("user")
-	d.Const("id", strconv.Itoa(x.UID))
-	d.End(u)
+	in.Command("command_line", x.Argv)
+	in.StrIf("working_directory", string(x.Cwd))
+	u := in.Obj("user")
+	u.Const("id", strconv.Itoa(x.UID))
+	u.End()
 }
 
-// parent writes process.parent.
-func (d *doc) parent(proc string, pid int, x *audit.Exec) {
-	o := d.Obj("parent")
-	d.StrIf("entity_id", proc)
-	d.IntIf("pid", int64(pid))
+// parentProcess writes process.parent.
+func parentProcess(in wire.Object, proc string, pid int, x *audit.Exec) {
+	o := in.Obj("parent")
+	o.StrIf("entity_id", proc)
+	o.IntIf("pid", int64(pid))
 	if x != nil {
-		d.program(x)
+		program(o, x)
 	}
-	d.End(o)
+	o.End()
 }
 
 // actor writes the process of the guest that did something, as the guest says.
-func (d *doc) actor(proc string, pid int, parent string) {
-	o := d.Obj("process")
-	d.ids(proc, pid)
-	if x := d.e.Exec; x != nil {
-		d.program(x)
-		d.parent(x.Parent, x.PPID, nil)
+func actor(in wire.Object, e *export.Event, proc string, pid int, parent string) {
+	o := in.Obj("process")
+	ids(o, proc, pid)
+	if x := e.Exec; x != nil {
+		program(o, x)
+		parentProcess(o, x.Parent, x.PPID, nil)
 	} else {
-		d.parent(parent, 0, nil)
+		parentProcess(o, parent, 0, nil)
 	}
-	d.End(o)
+	o.End()
 }
 
-func (d *doc) ids(proc string, pid int) {
-	d.StrIf("entity_id", proc)
-	d.IntIf("pid", int64(pid))
+func ids(in wire.Object, proc string, pid int) {
+	in.StrIf("entity_id", proc)
+	in.IntIf("pid", int64(pid))
 }
 
-func (d *doc) exec(x audit.Exec) {
-	d.head(class{kind: "event", category: []string{"process"}, types: []string{"start"}, action: "exec", outcome: "success"})
-	o := d.Obj("process")
-	d.ids(x.Proc, x.PID)
-	d.program(&x)
-	d.parent(x.Parent, x.PPID, d.e.Parent)
-	d.End(o)
-	u := d.Obj("user")
-	d.Const("id", strconv.Itoa(x.UID))
-	d.End(u)
+func execEvent(d *doc, x audit.Exec) {
+	top := d.head(class{kind: "event", category: []string{"process"}, types: []string{"start"}, action: "exec", outcome: "success"})
+	o := top.Obj("process")
+	ids(o, x.Proc, x.PID)
+	program(o, &x)
+	parentProcess(o, x.Parent, x.PPID, d.e.Parent)
+	o.End()
+	u := top.Obj("user")
+	u.Const("id", strconv.Itoa(x.UID))
+	u.End()
 
-	d.custody("exec")
-	d.BoolIf("truncated", x.Truncated)
-	d.IntIf("argv_bytes", int64(x.ArgvBytes))
-	d.StrIf("argv_sha256", x.ArgvSHA256)
-	d.StrIf("llm", x.LLM)
-	d.StrIf("tool_call", string(x.ToolCall))
+	left := d.custody("exec")
+	left.BoolIf("truncated", x.Truncated)
+	left.IntIf("argv_bytes", int64(x.ArgvBytes))
+	left.StrIf("argv_sha256", x.ArgvSHA256)
+	left.StrIf("llm", x.LLM)
+	left.StrIf("tool_call", string(x.ToolCall))
 }
 
-func (d *doc) exit(x audit.Exit) {
+func exitEvent(d *doc, x audit.Exit) {
 	outcome := "success"
 	switch {
 	case x.Synthetic:
@@ -81,24 +82,24 @@ func (d *doc) exit(x audit.Exit) {
 	case x.Code != 0:
 		outcome = "failure"
 	}
-	d.head(class{kind: "event", category: []string{"process"}, types: []string{"end"}, action: "exit",
+	top := d.head(class{kind: "event", category: []string{"process"}, types: []string{"end"}, action: "exit",
 		outcome: outcome, duration: x.DurationNS})
-	o := d.Obj("process")
-	d.ids(x.Proc, x.PID)
-	d.Int("exit_code", int64(x.Code))
-	d.Time("end", d.e.Time)
+	o := top.Obj("process")
+	ids(o, x.Proc, x.PID)
+	o.Int("exit_code", int64(x.Code))
+	o.Time("end", d.e.Time)
 	if e := d.e.Exec; e != nil {
-		d.program(e)
-		d.parent(e.Parent, e.PPID, nil)
+		program(o, e)
+		parentProcess(o, e.Parent, e.PPID, nil)
 	}
-	d.End(o)
+	o.End()
 
-	d.custody("exit")
-	d.IntIf("signal", int64(x.Signal))
-	d.BoolIf("synthetic", x.Synthetic)
+	left := d.custody("exit")
+	left.IntIf("signal", int64(x.Signal))
+	left.BoolIf("synthetic", x.Synthetic)
 }
 
-func (d *doc) file(f audit.File) {
+func fileEvent(d *doc, f audit.File) {
 	typ := "info"
 	switch f.Op {
 	case audit.FileCreate:
@@ -110,45 +111,45 @@ func (d *doc) file(f audit.File) {
 	case audit.FileDelete:
 		typ = "deletion"
 	}
-	d.head(class{kind: "event", category: []string{"file"}, types: []string{typ}, action: "file-" + string(f.Op), outcome: "success"})
+	top := d.head(class{kind: "event", category: []string{"file"}, types: []string{typ}, action: "file-" + string(f.Op), outcome: "success"})
 	path := string(f.Path)
 	if f.To != "" {
 		path = string(f.To)
 	}
-	o := d.Obj("file")
-	d.Str("path", path)
-	d.Str("name", wire.Base(path))
-	d.StrIf("directory", wire.Dir(path))
+	o := top.Obj("file")
+	o.Str("path", path)
+	o.Str("name", wire.Base(path))
+	o.StrIf("directory", wire.Dir(path))
 	if b := wire.Base(path); strings.LastIndexByte(b, '.') > 0 {
-		d.StrIf("extension", b[strings.LastIndexByte(b, '.')+1:])
+		o.StrIf("extension", b[strings.LastIndexByte(b, '.')+1:])
 	}
-	d.Int("size", f.Size)
-	d.StrIf("inode", f.Inode)
-	d.StrIf("device", f.Device)
+	o.Int("size", f.Size)
+	o.StrIf("inode", f.Inode)
+	o.StrIf("device", f.Device)
 	if f.SHA256 != "" {
-		h := d.Obj("hash")
-		d.Str("sha256", f.SHA256)
-		d.End(h)
-		d.seeHash(f.SHA256)
+		h := o.Obj("hash")
+		h.Str("sha256", f.SHA256)
+		h.End()
+		d.seen.addHash(f.SHA256)
 	}
-	d.End(o)
+	o.End()
 	if f.Proc != "" || f.PID != 0 {
-		d.actor(f.Proc, f.PID, f.Parent)
+		actor(top, d.e, f.Proc, f.PID, f.Parent)
 	}
 
-	d.custody("file")
+	left := d.custody("file")
 	if f.To != "" {
-		d.Str("original_path", string(f.Path))
+		left.Str("original_path", string(f.Path))
 	}
-	d.StrIf("unhashed", f.Unhashed)
-	d.Strs("secrets", f.Secrets)
-	d.StrIf("source", string(f.Source))
-	d.orphan(f.Proc, f.PID, f.Parent)
+	left.StrIf("unhashed", f.Unhashed)
+	left.Strs("secrets", f.Secrets)
+	left.StrIf("source", string(f.Source))
+	orphan(left, d.e, f.Proc, f.PID, f.Parent)
 }
 
 // orphan writes a parent that process had no place for.
-func (d *doc) orphan(proc string, pid int, parent string) {
-	if parent != "" && (d.e.Exec != nil || proc == "" && pid == 0) {
-		d.Str("parent", parent)
+func orphan(in wire.Object, e *export.Event, proc string, pid int, parent string) {
+	if parent != "" && (e.Exec != nil || proc == "" && pid == 0) {
+		in.Str("parent", parent)
 	}
 }

@@ -28,23 +28,24 @@ func (format) Name() string { return "native" }
 // its bytes are exact all the same.
 func (format) Append(dst []byte, e export.Event) ([]byte, error) {
 	w := wire.New(dst)
-	w.Str("id", e.ID())
-	w.StrIf("tenant", e.Tenant)
-	w.StrIf("host", e.Host)
-	w.Int("severity", int64(export.SeverityOf(e)))
-	w.Mark(e.Mark)
+	o := w.Root()
+	o.Str("id", e.ID())
+	o.StrIf("tenant", e.Tenant)
+	o.StrIf("host", e.Host)
+	o.Int("severity", int64(export.SeverityOf(e)))
+	o.Mark(e.Mark)
 	switch {
 	case e.Erased || len(e.Body) == 0:
-		w.BoolIf("erased", e.Erased)
-		o := w.Obj("record")
-		w.Str("run", e.Run)
-		w.Uint("seq", e.Seq)
-		w.Time("time", e.Time)
-		w.End(o)
+		o.BoolIf("erased", e.Erased)
+		r := o.Obj("record")
+		r.Str("run", e.Run)
+		r.Uint("seq", e.Seq)
+		r.Time("time", e.Time)
+		r.End()
 	case object(e.Body):
-		w.JSON("record", e.Body)
+		o.JSON("record", e.Body)
 	default:
-		w.Base64("record_base64", e.Body)
+		o.Base64("record_base64", e.Body)
 	}
 	return w.Finish(), nil
 }

@@ -5,62 +5,64 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// access writes an access to records: a login as an authentication, an export as an activity on a log, all else as an
+// accessEvent writes an access to records: a login as an authentication, an export as an activity on a log, all else as an
 // API call.
-func (d *doc) access(a audit.Access) {
+func accessEvent(d *doc, a audit.Access) {
 	status, c := success, allowed
 	if a.Verdict == audit.Deny {
 		status, c = failure, rejected
 	}
-	uid, activity := d.accessClass(a)
-	d.head(uid, activity, a.Action, status)
-	d.StrIf("status_code", statusCode(a.Status))
-	d.StrIf("status_detail", a.Reason)
-	d.Join("message", "access", a.Action, a.Who, string(a.About), a.Reason)
-	d.UintIf("count", a.Count)
+	uid, activity := accessClass(d.v, a)
+	top := d.head(uid, activity, a.Action, status)
+	top.StrIf("status_code", statusCode(a.Status))
+	top.StrIf("status_detail", a.Reason)
+	top.Join("message", "access", a.Action, a.Who, string(a.About), a.Reason)
+	top.UintIf("count", a.Count)
 	d.secured(c, uid == 1008)
 	switch uid {
 	case 1008:
-		d.Const("log_name", "custody")
-		d.Const("log_provider", "custody")
-		d.accessActor(a.Who)
+		top.Const("log_name", "custody")
+		top.Const("log_provider", "custody")
+		accessActor(top, d.e, d.v, a.Who)
 	case 3002:
-		u := d.Obj("user")
-		d.Str("name", a.Who)
-		d.End(u)
-		d.custodyService()
-		d.client(a.Remote)
+		u := top.Obj("user")
+		u.Str("name", a.Who)
+		u.End()
+		custodyService(top)
+		client(top, &d.seen, a.Remote)
 	case 6003:
-		d.accessActor(a.Who)
-		o := d.Obj("api")
-		d.Str("operation", a.Route)
-		d.custodyService()
-		d.End(o)
-		d.client(a.Remote)
-		d.accessed(a)
+		accessActor(top, d.e, d.v, a.Who)
+		o := top.Obj("api")
+		o.Str("operation", a.Route)
+		custodyService(o)
+		o.End()
+		client(top, &d.seen, a.Remote)
+		accessed(top, a)
 	}
 
-	d.unmapped()
-	d.StrIf("action", a.Action)
-	d.StrIf("via", a.Via)
-	d.StrIf("role", a.Role)
-	d.StrIf("tenant", a.Tenant)
-	d.StrIf("query", string(a.Query))
-	d.StrIf("verdict", string(a.Verdict))
+	left := d.unmapped()
+	left.StrIf("action", a.Action)
+	left.StrIf("via", a.Via)
+	left.StrIf("role", a.Role)
+	left.StrIf("tenant", a.Tenant)
+	left.StrIf("query", string(a.Query))
+	left.StrIf("verdict", string(a.Verdict))
 	if uid == 6003 {
 		return
 	}
-	d.StrIf("route", a.Route)
-	d.StrIf("about", string(a.About))
+	left.StrIf("route", a.Route)
+	left.StrIf("about", string(a.About))
 	if uid == 1008 {
-		d.StrIf("remote", a.Remote)
+		left.StrIf("remote", a.Remote)
 	}
 }
 
 // accessClass returns the OCSF class and activity of an action.
-func (d *doc) accessClass(a audit.Access) (uid, activity int) {
+func accessClass(v minor, a audit.Access) (uid, activity int) {
 	method, _, _ := strings.Cut(a.Route, " ")
 	switch a.Action {
 	case "login":
@@ -68,7 +70,7 @@ func (d *doc) accessClass(a audit.Access) (uid, activity int) {
 	case "logout":
 		return 3002, 2
 	case "export":
-		if d.has(sinceEventLog) {
+		if v.has(sinceEventLog) {
 			return 1008, 3
 		}
 		return 6003, 2
@@ -90,27 +92,27 @@ func (d *doc) accessClass(a audit.Access) (uid, activity int) {
 }
 
 // accessActor writes the principal, or that there was no known one.
-func (d *doc) accessActor(who string) {
+func accessActor(in wire.Object, e *export.Event, v minor, who string) {
 	if who == "" {
-		d.stepActor()
+		stepActor(in, e, v)
 		return
 	}
-	o := d.Obj("actor")
-	u := d.Obj("user")
-	d.Str("name", who)
-	d.End(u)
-	d.End(o)
+	o := in.Obj("actor")
+	u := o.Obj("user")
+	u.Str("name", who)
+	u.End()
+	o.End()
 }
 
-func (d *doc) custodyService() {
-	s := d.Obj("service")
-	d.Const("name", "custody")
-	d.End(s)
+func custodyService(in wire.Object) {
+	s := in.Obj("service")
+	s.Const("name", "custody")
+	s.End()
 }
 
 // client writes the address that a request came from, which is not the sandbox's.
-func (d *doc) client(remote string) {
-	o := d.Obj("src_endpoint")
+func client(in wire.Object, seen *observables, remote string) {
+	o := in.Obj("src_endpoint")
 	addr, err := netip.ParseAddr(remote)
 	port := uint16(0)
 	if err != nil {
@@ -119,24 +121,24 @@ func (d *doc) client(remote string) {
 		addr, port = p.Addr(), p.Port()
 	}
 	if err == nil && addr.Zone() == "" {
-		d.Str("ip", addr.String())
-		d.IntIf("port", int64(port))
-		d.see("src_endpoint", "ip", seenIP, addr.String())
+		o.Str("ip", addr.String())
+		o.IntIf("port", int64(port))
+		seen.add("src_endpoint", "ip", seenIP, addr.String())
 	} else {
-		d.Str("name", remote)
+		o.Str("name", remote)
 	}
-	d.End(o)
+	o.End()
 }
 
 // accessed writes the run that was asked for.
-func (d *doc) accessed(a audit.Access) {
+func accessed(in wire.Object, a audit.Access) {
 	if a.About == "" {
 		return
 	}
-	l := d.Arr("resources")
-	r := d.Elem()
-	d.Str("name", string(a.About))
-	d.Const("type", "run")
-	d.End(r)
-	d.EndArr(l)
+	l := in.Arr("resources")
+	r := l.Elem()
+	r.Str("name", string(a.About))
+	r.Const("type", "run")
+	r.End()
+	l.End()
 }

@@ -4,9 +4,10 @@ import (
 	"strconv"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export/internal/wire"
 )
 
-func (d *doc) lifecycle(l audit.Lifecycle) {
+func lifecycleEvent(d *doc, l audit.Lifecycle) {
 	activity, status := other, success
 	switch l.Phase {
 	case audit.PhaseStart:
@@ -24,38 +25,38 @@ func (d *doc) lifecycle(l audit.Lifecycle) {
 	if name == "" {
 		name = l.Project
 	}
-	d.head(6002, activity, string(l.Phase), status)
+	top := d.head(6002, activity, string(l.Phase), status)
 	if l.ExitCode != nil {
-		d.Int64("status_code", int64(*l.ExitCode))
+		top.IntText("status_code", int64(*l.ExitCode))
 	}
-	d.StrIf("status_detail", l.Reason)
-	d.Join("message", string(d.e.Kind), name, string(l.Phase), string(l.Status), l.Reason)
-	d.app(name, l.Version)
+	top.StrIf("status_detail", l.Reason)
+	top.Join("message", string(d.e.Kind), name, string(l.Phase), string(l.Status), l.Reason)
+	app(top, d.e, d.v, name, l.Version)
 	d.device(true)
-	d.ms("duration", l.DurationNS)
+	ms(top, "duration", l.DurationNS)
 
-	d.unmapped()
-	d.StrIf("phase", string(l.Phase))
-	d.StrIf("name", l.Name)
-	d.Texts("argv", l.Argv)
-	d.Texts("env", l.Env)
-	d.StrIf("tenant", l.Tenant)
-	d.StrIf("project", l.Project)
-	d.StrIf("template", l.Template)
-	d.StrIf("template_digest", l.TemplateDigest)
-	d.StrIf("project_digest", l.ProjectDigest)
-	d.StrIf("policy_digest", l.PolicyDigest)
-	d.StrIf("ruleset_digest", l.RulesetDigest)
-	d.StrIf("tier", l.Tier)
-	d.StrIf("tier_note", l.TierNote)
-	d.StrIf("mode", l.Mode)
-	d.StrIf("host", l.Host)
-	d.Strs("steps", l.Steps)
-	d.Strs("secrets", l.Secrets)
-	d.StrIf("status", string(l.Status))
+	left := d.unmapped()
+	left.StrIf("phase", string(l.Phase))
+	left.StrIf("name", l.Name)
+	left.Texts("argv", l.Argv)
+	left.Texts("env", l.Env)
+	left.StrIf("tenant", l.Tenant)
+	left.StrIf("project", l.Project)
+	left.StrIf("template", l.Template)
+	left.StrIf("template_digest", l.TemplateDigest)
+	left.StrIf("project_digest", l.ProjectDigest)
+	left.StrIf("policy_digest", l.PolicyDigest)
+	left.StrIf("ruleset_digest", l.RulesetDigest)
+	left.StrIf("tier", l.Tier)
+	left.StrIf("tier_note", l.TierNote)
+	left.StrIf("mode", l.Mode)
+	left.StrIf("host", l.Host)
+	left.Strs("steps", l.Steps)
+	left.Strs("secrets", l.Secrets)
+	left.StrIf("status", string(l.Status))
 }
 
-func (d *doc) vm(v audit.VM) {
+func vmEvent(d *doc, v audit.VM) {
 	activity := other
 	switch v.Op {
 	case "create", "restore", "boot":
@@ -67,17 +68,17 @@ func (d *doc) vm(v audit.VM) {
 	if v.Driver != "" {
 		name = v.Driver
 	}
-	d.head(6002, activity, v.Op, success)
-	d.StrIf("status_detail", v.Reason)
-	d.Join("message", "vm", v.Op, v.Reason)
-	d.app(name, "")
+	top := d.head(6002, activity, v.Op, success)
+	top.StrIf("status_detail", v.Reason)
+	top.Join("message", "vm", v.Op, v.Reason)
+	app(top, d.e, d.v, name, "")
 	d.device(true)
-	d.ms("duration", v.DurationNS)
+	ms(top, "duration", v.DurationNS)
 
-	d.unmapped()
-	d.StrIf("op", v.Op)
-	d.StrIf("driver", v.Driver)
-	d.StrIf("tier", v.Tier)
+	left := d.unmapped()
+	left.StrIf("op", v.Op)
+	left.StrIf("driver", v.Driver)
+	left.StrIf("tier", v.Tier)
 }
 
 // secretActivity returns an operation on a credential as the activity of an API.
@@ -97,221 +98,221 @@ func secretActivity(op audit.SecretOp) (activity, status int, c control) {
 	return other, success, logged
 }
 
-func (d *doc) secret(s audit.Secret) {
+func secretEvent(d *doc, s audit.Secret) {
 	activity, status, c := secretActivity(s.Op)
-	d.head(6003, activity, string(s.Op), status)
-	d.StrIf("status_detail", s.Reason)
-	d.Join("message", "secret", string(s.Op), s.Name, s.Reason)
+	top := d.head(6003, activity, string(s.Op), status)
+	top.StrIf("status_detail", s.Reason)
+	top.Join("message", "secret", string(s.Op), s.Name, s.Reason)
 	d.secured(c, false)
-	d.stepActor()
-	if d.has(sinceControl) {
+	stepActor(top, d.e, d.v)
+	if d.v.has(sinceControl) {
 		d.device(true)
 	}
 	d.end("src_endpoint", endpoint{})
 	if s.Host != "" {
 		d.end("dst_endpoint", endpoint{host: string(s.Host)})
 	}
-	o := d.Obj("api")
-	d.Str("operation", string(s.Op))
+	o := top.Obj("api")
+	o.Str("operation", string(s.Op))
 	if s.Broker != "" {
-		v := d.Obj("service")
-		d.Str("name", s.Broker)
-		d.End(v)
+		v := o.Obj("service")
+		v.Str("name", s.Broker)
+		v.End()
 	}
-	d.End(o)
+	o.End()
 	if s.Name != "" {
-		a := d.Arr("resources")
-		r := d.Elem()
-		d.Str("name", s.Name)
-		d.StrIf("uid", s.Accessor)
-		d.Const("type", "credential")
-		d.End(r)
-		d.EndArr(a)
+		a := top.Arr("resources")
+		r := a.Elem()
+		r.Str("name", s.Name)
+		r.StrIf("uid", s.Accessor)
+		r.Const("type", "credential")
+		r.End()
+		a.End()
 	}
 
-	d.unmapped()
-	d.StrIf("via", s.Via)
-	d.StrIf("tag", s.Tag)
+	left := d.unmapped()
+	left.StrIf("via", s.Via)
+	left.StrIf("tag", s.Tag)
 	if s.Name == "" {
-		d.StrIf("accessor_sha256", s.Accessor)
+		left.StrIf("accessor_sha256", s.Accessor)
 	}
-	d.IntIf("ttl_ns", s.TTLNS)
+	left.IntIf("ttl_ns", s.TTLNS)
 	if !s.Expires.IsZero() {
-		d.Time("expires", s.Expires)
+		left.Time("expires", s.Expires)
 	}
-	d.IntIf("leases", int64(s.Leases))
-	d.StrIf("flow", s.Flow)
+	left.IntIf("leases", int64(s.Leases))
+	left.StrIf("flow", s.Flow)
 }
 
-func (d *doc) llm(l audit.LLM) {
+func llmEvent(d *doc, l audit.LLM) {
 	status := success
 	if l.Status >= 400 || l.Error != "" {
 		status = failure
 	}
-	d.head(6003, 1, "", status)
-	d.StrIf("status_code", statusCode(l.Status))
-	d.StrIf("status_detail", string(l.Error))
-	d.Join("message", "llm", l.Provider, l.API, string(l.Model), string(l.StopReason), string(l.Error))
+	top := d.head(6003, 1, "", status)
+	top.StrIf("status_code", statusCode(l.Status))
+	top.StrIf("status_detail", string(l.Error))
+	top.Join("message", "llm", l.Provider, l.API, string(l.Model), string(l.StopReason), string(l.Error))
 	d.secured(allowed, false)
-	d.stepActor()
-	if d.has(sinceControl) {
+	stepActor(top, d.e, d.v)
+	if d.v.has(sinceControl) {
 		d.device(true)
 	}
 	d.end("src_endpoint", endpoint{})
 	d.end("dst_endpoint", endpoint{host: string(l.Host)})
-	d.call(l)
-	d.ms("duration", l.DurationNS)
-	if d.has(sinceAI) {
-		d.model(l)
+	call(top, l)
+	ms(top, "duration", l.DurationNS)
+	if d.v.has(sinceAI) {
+		d.ai = true
+		model(top, l)
 	}
 
-	d.unmapped()
-	d.llmRest(l)
+	left := d.unmapped()
+	llmRest(left, d.v, l)
 }
 
-func (d *doc) call(l audit.LLM) {
-	o := d.Obj("api")
-	d.Str("operation", l.API)
-	s := d.Obj("service")
-	d.Str("name", l.Provider)
-	d.End(s)
-	q := d.Obj("request")
-	d.Str("uid", l.ID)
-	d.End(q)
-	r := d.Obj("response")
-	d.IntIf("code", int64(l.Status))
-	d.StrIf("error", string(l.Error))
-	d.StrIf("message", string(l.StopReason))
-	d.End(r)
-	d.End(o)
+func call(in wire.Object, l audit.LLM) {
+	o := in.Obj("api")
+	o.Str("operation", l.API)
+	s := o.Obj("service")
+	s.Str("name", l.Provider)
+	s.End()
+	q := o.Obj("request")
+	q.Str("uid", l.ID)
+	q.End()
+	r := o.Obj("response")
+	r.IntIf("code", int64(l.Status))
+	r.StrIf("error", string(l.Error))
+	r.StrIf("message", string(l.StopReason))
+	r.End()
+	o.End()
 }
 
 // model writes the profile ai_operation.
-func (d *doc) model(l audit.LLM) {
-	d.ai = true
+func model(in wire.Object, l audit.LLM) {
 	if l.Model != "" {
-		o := d.Obj("ai_model")
-		d.Str("ai_provider", l.Provider)
-		d.Str("name", string(l.Model))
-		d.End(o)
+		o := in.Obj("ai_model")
+		o.Str("ai_provider", l.Provider)
+		o.Str("name", string(l.Model))
+		o.End()
 	}
-	o := d.Obj("message_context")
-	d.StrIf("uid", l.ID)
-	s := d.Obj("service")
-	d.Str("name", l.Provider)
-	d.End(s)
-	d.Int("prompt_tokens", l.InputTokens)
-	d.Int("completion_tokens", l.OutputTokens)
-	d.Int("total_tokens", l.InputTokens+l.OutputTokens)
-	d.End(o)
+	o := in.Obj("message_context")
+	o.StrIf("uid", l.ID)
+	s := o.Obj("service")
+	s.Str("name", l.Provider)
+	s.End()
+	o.Int("prompt_tokens", l.InputTokens)
+	o.Int("completion_tokens", l.OutputTokens)
+	o.Int("total_tokens", l.InputTokens+l.OutputTokens)
+	o.End()
 }
 
-func (d *doc) llmRest(l audit.LLM) {
-	if !d.has(sinceAI) {
-		d.StrIf("model", string(l.Model))
-		d.Int("input_tokens", l.InputTokens)
-		d.Int("output_tokens", l.OutputTokens)
+func llmRest(in wire.Object, v minor, l audit.LLM) {
+	if !v.has(sinceAI) {
+		in.StrIf("model", string(l.Model))
+		in.Int("input_tokens", l.InputTokens)
+		in.Int("output_tokens", l.OutputTokens)
 	}
-	d.StrIf("flow", l.Flow)
-	d.IntIf("cache_read_tokens", l.CacheReadTokens)
-	d.IntIf("cache_write_tokens", l.CacheWriteTokens)
-	d.IntIf("reasoning_tokens", l.ReasoningTokens)
-	d.Texts("tools", l.Tools)
-	a := d.Arr("tool_calls")
+	in.StrIf("flow", l.Flow)
+	in.IntIf("cache_read_tokens", l.CacheReadTokens)
+	in.IntIf("cache_write_tokens", l.CacheWriteTokens)
+	in.IntIf("reasoning_tokens", l.ReasoningTokens)
+	in.Texts("tools", l.Tools)
+	a := in.Arr("tool_calls")
 	for _, c := range l.ToolCalls {
-		if !d.Room(len(c.Arguments)) {
+		if !a.Room(len(c.Arguments)) {
 			break
 		}
-		e := d.Elem()
-		d.StrIf("id", string(c.ID))
-		d.StrIf("name", string(c.Name))
-		d.StrIf("sha256", c.SHA256)
-		d.StrIf("arguments", string(c.Arguments))
-		d.BoolIf("truncated", c.Truncated)
-		d.End(e)
+		e := a.Elem()
+		e.StrIf("id", string(c.ID))
+		e.StrIf("name", string(c.Name))
+		e.StrIf("sha256", c.SHA256)
+		e.StrIf("arguments", string(c.Arguments))
+		e.BoolIf("truncated", c.Truncated)
+		e.End()
 	}
-	d.EndArr(a)
-	d.BoolIf("stream", l.Stream)
-	d.IntIf("retry", int64(l.Retry))
-	d.StrIf("request_sha256", l.RequestSHA256)
-	d.StrIf("incomplete", l.Incomplete)
-	d.IntIf("first_token_ns", l.FirstTokenNS)
-	d.IntIf("spent", l.Spent)
-	d.IntIf("budget", l.Budget)
+	a.End()
+	in.BoolIf("stream", l.Stream)
+	in.IntIf("retry", int64(l.Retry))
+	in.StrIf("request_sha256", l.RequestSHA256)
+	in.StrIf("incomplete", l.Incomplete)
+	in.IntIf("first_token_ns", l.FirstTokenNS)
+	in.IntIf("spent", l.Spent)
+	in.IntIf("budget", l.Budget)
 }
 
-func (d *doc) copied(c audit.Copy) {
+func copyEvent(d *doc, c audit.Copy) {
 	status := success
 	if c.Reason != "" {
 		status = failure
 	}
-	d.head(6002, other, "copy "+c.Direction, status)
-	d.StrIf("status_detail", c.Reason)
-	d.Join("message", "copy", c.Direction, string(c.Op), string(c.Dir), c.Reason)
-	d.app("sandbox", "")
+	top := d.head(6002, other, "copy "+c.Direction, status)
+	top.StrIf("status_detail", c.Reason)
+	top.Join("message", "copy", c.Direction, string(c.Op), string(c.Dir), c.Reason)
+	app(top, d.e, d.v, "sandbox", "")
 	d.device(true)
 
-	d.unmapped()
-	d.StrIf("direction", c.Direction)
-	d.StrIf("op", string(c.Op))
-	d.StrIf("dir", string(c.Dir))
-	d.IntIf("first", c.First)
-	d.StrIf("salt", c.Salt)
-	d.IntIf("count", c.Count)
-	d.IntIf("bytes", c.Bytes)
-	d.StrIf("root", c.Root)
-	a := d.Arr("files")
+	left := d.unmapped()
+	left.StrIf("direction", c.Direction)
+	left.StrIf("op", string(c.Op))
+	left.StrIf("dir", string(c.Dir))
+	left.IntIf("first", c.First)
+	left.StrIf("salt", c.Salt)
+	left.IntIf("count", c.Count)
+	left.IntIf("bytes", c.Bytes)
+	left.StrIf("root", c.Root)
+	a := left.Arr("files")
 	for _, f := range c.Files {
-		if !d.Room(len(f.Path) + len(f.As) + len(f.Link)) {
+		if !a.Room(len(f.Path) + len(f.As) + len(f.Link)) {
 			break
 		}
-		e := d.Elem()
-		d.StrIf("path", string(f.Path))
-		d.StrIf("as", string(f.As))
-		d.StrIf("mode", f.Mode)
-		d.Int("size", f.Size)
-		d.StrIf("sha256", f.SHA256)
-		d.StrIf("link", string(f.Link))
-		d.End(e)
+		e := a.Elem()
+		e.StrIf("path", string(f.Path))
+		e.StrIf("as", string(f.As))
+		e.StrIf("mode", f.Mode)
+		e.Int("size", f.Size)
+		e.StrIf("sha256", f.SHA256)
+		e.StrIf("link", string(f.Link))
+		e.End()
 	}
-	d.EndArr(a)
+	a.End()
 }
 
-func (d *doc) policy(p audit.Policy) {
-	d.head(5019, 1, "", success)
-	d.Join("message", "policy generation", strconv.FormatUint(uint64(p.Generation), 10))
-	d.device(d.has(sinceControl))
-	if d.has(sinceState) {
-		d.Int("state_id", 2)
-		d.Const("state", "Enabled")
+func policyEvent(d *doc, p audit.Policy) {
+	top := d.head(5019, 1, "", success)
+	top.Join("message", "policy generation", strconv.FormatUint(uint64(p.Generation), 10))
+	d.device(d.v.has(sinceControl))
+	if d.v.has(sinceState) {
+		top.Int("state_id", 2)
+		top.Const("state", "Enabled")
 	}
-	if d.has(sinceControl) {
+	if d.v.has(sinceControl) {
 		d.control = true
-		d.confidence()
-		o := d.Obj("policy")
-		d.Const("name", "egress")
-		d.StrIf("uid", p.Digest)
-		d.version(p.Generation)
-		d.Bool("is_applied", true)
-		if d.has(sincePolicyData) {
-			d.policyData(p)
+		confidence(top, d.e)
+		o := top.Obj("policy")
+		o.Const("name", "egress")
+		o.StrIf("uid", p.Digest)
+		o.IntText("version", int64(p.Generation))
+		o.Bool("is_applied", true)
+		if d.v.has(sincePolicyData) {
+			policyData(o, p)
 		}
-		d.End(o)
+		o.End()
 	}
 
-	d.unmapped()
-	d.IntIf("generation", int64(p.Generation))
-	if !d.has(sinceControl) {
-		d.StrIf("digest", p.Digest)
+	left := d.unmapped()
+	left.IntIf("generation", int64(p.Generation))
+	if !d.v.has(sinceControl) {
+		left.StrIf("digest", p.Digest)
 	}
-	d.StrIf("previous", p.Previous)
-	if !d.has(sincePolicyData) {
-		d.Texts("rules", p.Rules)
+	left.StrIf("previous", p.Previous)
+	if !d.v.has(sincePolicyData) {
+		left.Texts("rules", p.Rules)
 	}
 }
 
-func (d *doc) policyData(p audit.Policy) {
-	o := d.Obj("data")
-	d.Texts("rules", p.Rules)
-	d.End(o)
+func policyData(in wire.Object, p audit.Policy) {
+	o := in.Obj("data")
+	o.Texts("rules", p.Rules)
+	o.End()
 }

@@ -3,56 +3,57 @@ package ocsf
 import (
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/export"
+	"github.com/custody-project/custody/export/internal/wire"
 )
 
 // logEvent begins an event of the class for logs, or of the base class where that does not exist.
-func (d *doc) logEvent(activity int, name, log string, status int) {
-	if !d.has(sinceEventLog) {
-		d.head(0, other, name, status)
-		return
+func (d *doc) logEvent(activity int, name, log string, status int) wire.Object {
+	if !d.v.has(sinceEventLog) {
+		return d.head(0, other, name, status)
 	}
-	d.head(1008, activity, name, status)
-	d.Str("log_name", log)
-	d.Const("log_provider", "custody")
+	top := d.head(1008, activity, name, status)
+	top.Str("log_name", log)
+	top.Const("log_provider", "custody")
 	d.device(false)
+	return top
 }
 
-func (d *doc) output(o audit.Output) {
-	d.logEvent(other, "Output", o.Stream, success)
-	d.Str("message", string(o.Text))
+func outputEvent(d *doc, o audit.Output) {
+	top := d.logEvent(other, "Output", o.Stream, success)
+	top.Str("message", string(o.Text))
 
-	d.unmapped()
-	d.StrIf("stream", o.Stream)
-	d.Int("offset", o.Offset)
+	left := d.unmapped()
+	left.StrIf("stream", o.Stream)
+	left.Int("offset", o.Offset)
 }
 
-func (d *doc) gap(g audit.Gap) {
-	d.logEvent(other, "Loss", "custody", failure)
-	d.StrIf("status_code", string(g.Stage))
-	d.StrIf("status_detail", g.Cause)
-	d.Join("message", "gap", string(g.Stage), g.What, g.Cause)
+func gapEvent(d *doc, g audit.Gap) {
+	top := d.logEvent(other, "Loss", "custody", failure)
+	top.StrIf("status_code", string(g.Stage))
+	top.StrIf("status_detail", g.Cause)
+	top.Join("message", "gap", string(g.Stage), g.What, g.Cause)
 
-	d.unmapped()
-	d.StrIf("stage", string(g.Stage))
-	d.StrIf("what", g.What)
-	d.UintIf("first", g.First)
-	d.UintIf("last", g.Last)
-	d.Uint("count", g.Count)
-	d.IntIf("bytes", g.Bytes)
+	left := d.unmapped()
+	left.StrIf("stage", string(g.Stage))
+	left.StrIf("what", g.What)
+	left.UintIf("first", g.First)
+	left.UintIf("last", g.Last)
+	left.Uint("count", g.Count)
+	left.IntIf("bytes", g.Bytes)
 }
 
 // erased writes an erased record: that it existed, and its place.
 func (d *doc) erased() {
-	d.logEvent(2, "Delete", "custody", success)
-	d.Const("message", "the record was erased; its place and its proof remain")
+	top := d.logEvent(2, "Delete", "custody", success)
+	top.Const("message", "the record was erased; its place and its proof remain")
 	d.unmapped()
 }
 
 // foreign writes a record of an unknown kind.
 func (d *doc) foreign() {
-	d.logEvent(other, string(d.e.Kind), "custody", unknown)
-	d.Join("message", "record of kind", string(d.e.Kind))
-	d.StrIf("raw_data", string(d.e.Body))
+	top := d.logEvent(other, string(d.e.Kind), "custody", unknown)
+	top.Join("message", "record of kind", string(d.e.Kind))
+	top.StrIf("raw_data", string(d.e.Body))
 	d.unmapped()
 }
 
@@ -69,11 +70,11 @@ func findingStatus(id int) string {
 	return "New"
 }
 
-func (d *doc) finding(f audit.Finding) {
+func findingEvent(d *doc, f audit.Finding) {
 	c := detected
 	switch f.Action {
 	case "":
-		if d.has(sinceControl) {
+		if d.v.has(sinceControl) {
 			c.action = 3
 		}
 	case "revoke":
@@ -83,67 +84,68 @@ func (d *doc) finding(f audit.Finding) {
 	default:
 		c = blocked
 	}
-	d.head(2004, 1, "", findingNew)
-	d.Join("message", "finding", string(f.Rule)+":", f.Detail)
+	top := d.head(2004, 1, "", findingNew)
+	top.Join("message", "finding", string(f.Rule)+":", f.Detail)
 	d.found(c, true)
 	d.device(true)
 	if f.Proc != "" {
-		d.procActor(f.Proc, 0, "")
-		a := d.Arr("evidences")
-		e := d.Elem()
-		p := d.Obj("process")
-		d.process(f.Proc, 0, d.e.Exec)
-		d.End(p)
-		d.End(e)
-		d.EndArr(a)
+		procActor(top, d.e, d.v, f.Proc, 0, "")
+		a := top.Arr("evidences")
+		e := a.Elem()
+		p := e.Obj("process")
+		process(p, d.v, f.Proc, 0, d.e.Exec)
+		p.End()
+		e.End()
+		a.End()
 	}
-	d.info(string(f.Rule), f.Detail, d.e.Run, f.Seq)
+	findingInfo(top, d.e, string(f.Rule), f.Detail, d.e.Run, f.Seq)
 	if f.Secret != "" {
-		a := d.Arr("resources")
-		r := d.Elem()
-		d.Str("name", f.Secret)
-		d.Const("type", "credential")
-		d.End(r)
-		d.EndArr(a)
+		a := top.Arr("resources")
+		r := a.Elem()
+		r.Str("name", f.Secret)
+		r.Const("type", "credential")
+		r.End()
+		a.End()
 	}
 
-	d.unmapped()
-	d.StrIf("action", f.Action)
+	left := d.unmapped()
+	left.StrIf("action", f.Action)
 }
 
 // found writes what was done about a finding. confidence_id is the class's own in all versions.
 func (d *doc) found(c control, alert bool) {
+	top := d.w.Root()
 	d.secured(c, true)
-	if !d.has(sinceControl) {
-		d.confidence()
+	if !d.v.has(sinceControl) {
+		confidence(top, d.e)
 		return
 	}
-	d.Bool("is_alert", alert)
+	top.Bool("is_alert", alert)
 }
 
-// info writes finding_info. seq is the record that shows it, 0 where there is none.
-func (d *doc) info(rule, detail, run string, seq uint64) {
-	o := d.Obj("finding_info")
-	d.ID("uid", d.e.Run, d.e.Seq)
-	d.Str("title", rule)
-	d.StrIf("desc", detail)
-	d.Int("created_time", d.e.Time.UnixMilli())
-	a := d.Obj("analytic")
-	d.Str("name", rule)
-	d.Int("type_id", 1)
-	d.Const("type", "Rule")
-	d.End(a)
+// findingInfo writes finding_info. seq is the record that shows it, 0 where there is none.
+func findingInfo(in wire.Object, e *export.Event, rule, detail, run string, seq uint64) {
+	o := in.Obj("finding_info")
+	o.ID("uid", e.Run, e.Seq)
+	o.Str("title", rule)
+	o.StrIf("desc", detail)
+	o.Int("created_time", e.Time.UnixMilli())
+	a := o.Obj("analytic")
+	a.Str("name", rule)
+	a.Int("type_id", 1)
+	a.Const("type", "Rule")
+	a.End()
 	if seq != 0 {
-		r := d.Arr("related_events")
-		e := d.Elem()
-		d.ID("uid", run, seq)
-		d.End(e)
-		d.EndArr(r)
+		r := o.Arr("related_events")
+		e := r.Elem()
+		e.ID("uid", run, seq)
+		e.End()
+		r.End()
 	}
-	d.End(o)
+	o.End()
 }
 
-func (d *doc) probe(p audit.Probe) {
+func probeEvent(d *doc, p audit.Probe) {
 	severe := export.SeverityOf(*d.e) <= export.Error
 	c, status := allowed, findingResolved
 	if p.Blocked {
@@ -152,19 +154,19 @@ func (d *doc) probe(p audit.Probe) {
 	if severe {
 		status = findingNew
 	}
-	d.head(2004, 1, "", status)
-	d.Join("message", "probe", p.Name, p.Family, string(p.Detail))
+	top := d.head(2004, 1, "", status)
+	top.Join("message", "probe", p.Name, p.Family, string(p.Detail))
 	d.found(c, severe)
 	d.device(true)
 	run := p.Run
 	if run == "" {
 		run = d.e.Run
 	}
-	d.info(p.Name, string(p.Detail), run, p.Seq)
+	findingInfo(top, d.e, p.Name, string(p.Detail), run, p.Seq)
 
-	d.unmapped()
-	d.StrIf("family", p.Family)
-	d.Bool("blocked", p.Blocked)
-	d.Bool("recorded", p.Recorded)
-	d.StrIf("attacked", p.Run)
+	left := d.unmapped()
+	left.StrIf("family", p.Family)
+	left.Bool("blocked", p.Blocked)
+	left.Bool("recorded", p.Recorded)
+	left.StrIf("attacked", p.Run)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export/internal/wire"
 )
 
 // flowActivity returns the number of what happened to a flow. A guest's attempt has its own number: 115 is a connect
@@ -32,61 +33,61 @@ func flowActivity(f audit.Flow) (activity int, status int, c control) {
 	return other, unknown, logged
 }
 
-func (d *doc) flow(f audit.Flow) {
+func flowEvent(d *doc, f audit.Flow) {
 	activity, status, c := flowActivity(f)
-	d.head(4001, activity, string(f.State), status)
+	top := d.head(4001, activity, string(f.State), status)
 	if f.Errno != 0 {
-		d.Int64("status_code", int64(f.Errno))
+		top.IntText("status_code", int64(f.Errno))
 	}
-	d.StrIf("status_detail", f.Reason)
-	d.Join("message", "flow", string(f.State), f.Proto, string(f.Name), f.DstIP, f.Reason)
+	top.StrIf("status_detail", f.Reason)
+	top.Join("message", "flow", string(f.State), f.Proto, string(f.Name), f.DstIP, f.Reason)
 	d.secured(c, true)
 	d.rule(f.Rule, f.Generation)
 	if f.Proc != "" || f.PID != 0 {
-		d.procActor(f.Proc, f.PID, f.Parent)
+		procActor(top, d.e, d.v, f.Proc, f.PID, f.Parent)
 	}
 	d.device(true)
 	srcIP, srcPort := d.end("src_endpoint", endpoint{f.SrcIP, f.SrcPort, ""})
 	dstIP, dstPort := d.end("dst_endpoint", endpoint{f.DstIP, f.DstPort, string(f.Name)})
-	d.connection(f.ID, f.Proto, f.DstIP)
-	d.traffic(f.BytesOut, f.BytesIn, f.PacketsOut, f.PacketsIn)
-	d.ms("duration", f.DurationNS)
-	d.UintIf("count", f.Count)
-	d.see("unmapped.flow", "peer", seenIP, hostOf(f.Peer))
-	d.see("unmapped.flow", "sni", seenHostname, string(f.SNI))
+	connection(top, f.ID, f.Proto, f.DstIP)
+	traffic(top, f.BytesOut, f.BytesIn, f.PacketsOut, f.PacketsIn)
+	ms(top, "duration", f.DurationNS)
+	top.UintIf("count", f.Count)
+	d.seen.add("unmapped.flow", "peer", seenIP, hostOf(f.Peer))
+	d.seen.add("unmapped.flow", "sni", seenHostname, string(f.SNI))
 
-	d.unmapped()
-	d.StrIf("peer", f.Peer)
-	d.StrIf("sni", string(f.SNI))
-	d.UintIf("dns_seq", f.DNSSeq)
-	d.verdict(f.Verdict, f.Rule, f.Generation)
-	d.misfit("src", f.SrcIP, f.SrcPort, srcIP, srcPort)
-	d.misfit("dst", f.DstIP, f.DstPort, dstIP, dstPort)
+	left := d.unmapped()
+	left.StrIf("peer", f.Peer)
+	left.StrIf("sni", string(f.SNI))
+	left.UintIf("dns_seq", f.DNSSeq)
+	d.verdict(left, f.Verdict, f.Rule, f.Generation)
+	misfit(left, "src", f.SrcIP, f.SrcPort, srcIP, srcPort)
+	misfit(left, "dst", f.DstIP, f.DstPort, dstIP, dstPort)
 	if f.Parent != "" && (d.e.Exec != nil || f.Proc == "" && f.PID == 0) {
-		d.Str("parent", f.Parent)
+		left.Str("parent", f.Parent)
 	}
 	if d.e.Observer == audit.Host && (f.Proc != "" || f.PID != 0) {
-		d.Str("proc_observer", string(audit.Guest)) // only the guest can report which process had the ports
+		left.Str("proc_observer", string(audit.Guest)) // only the guest can report which process had the ports
 	}
 }
 
 // misfit writes an address or a port that has not the form for its attribute.
-func (d *doc) misfit(end, ip string, port int, ipOK, portOK bool) {
+func misfit(in wire.Object, end, ip string, port int, ipOK, portOK bool) {
 	if !ipOK {
-		d.StrIf(end+"_ip", ip)
+		in.StrIf(end+"_ip", ip)
 	}
 	if !portOK {
-		d.Int(end+"_port", int64(port))
+		in.Int(end+"_port", int64(port))
 	}
 }
 
 // verdict writes what the policy said, as far as secured and rule had no place for it.
-func (d *doc) verdict(v audit.Verdict, rule string, generation uint32) {
-	d.StrIf("verdict", string(v))
+func (d *doc) verdict(in wire.Object, v audit.Verdict, rule string, generation uint32) {
+	in.StrIf("verdict", string(v))
 	if !d.control {
-		d.StrIf("rule", rule)
+		in.StrIf("rule", rule)
 	}
-	d.IntIf("generation", int64(generation))
+	in.IntIf("generation", int64(generation))
 }
 
 // hostOf returns the address of an address and port.
@@ -140,15 +141,15 @@ func decided(v audit.Verdict) control {
 	return allowed
 }
 
-func (d *doc) dns(q audit.DNS) {
+func dnsEvent(d *doc, q audit.DNS) {
 	status := success
 	if q.Verdict == audit.Deny || q.RCode != "NOERROR" {
 		status = failure
 	}
-	id, caption := rcode(q.RCode, d.has(sinceBadVers))
-	d.head(4003, 6, "", status)
-	d.StrIf("status_detail", q.Reason)
-	d.Join("message", "dns", string(q.Verdict), string(q.Name), q.Type, q.RCode, q.Reason)
+	id, caption := rcode(q.RCode, d.v.has(sinceBadVers))
+	top := d.head(4003, 6, "", status)
+	top.StrIf("status_detail", q.Reason)
+	top.Join("message", "dns", string(q.Verdict), string(q.Name), q.Type, q.RCode, q.Reason)
 	d.secured(decided(q.Verdict), true)
 	d.rule(q.Rule, q.Generation)
 	d.device(true)
@@ -156,40 +157,40 @@ func (d *doc) dns(q audit.DNS) {
 	if q.Upstream != "" {
 		d.end("dst_endpoint", upstream(q.Upstream))
 	}
-	d.connection("", q.Proto, "")
-	asked := d.hostname(string(q.Name))
+	connection(top, "", q.Proto, "")
+	asked := d.v.hostname(string(q.Name))
 	if asked {
-		o := d.Obj("query")
-		d.Str("hostname", string(q.Name))
-		d.StrIf("type", q.Type)
-		d.Const("class", "IN")
-		d.End(o)
+		o := top.Obj("query")
+		o.Str("hostname", string(q.Name))
+		o.StrIf("type", q.Type)
+		o.Const("class", "IN")
+		o.End()
 	}
-	d.see("query", "hostname", seenHostname, string(q.Name))
-	d.answers(q)
-	d.Int("rcode_id", int64(id))
-	d.Str("rcode", caption)
-	d.Int("query_time", d.e.Time.UnixMilli()-q.LatencyNS/1e6)
-	d.Int("response_time", d.e.Time.UnixMilli())
-	d.ms("duration", q.LatencyNS)
+	d.seen.add("query", "hostname", seenHostname, string(q.Name))
+	answers(top, &d.seen, q)
+	top.Int("rcode_id", int64(id))
+	top.Str("rcode", caption)
+	top.Int("query_time", d.e.Time.UnixMilli()-q.LatencyNS/1e6)
+	top.Int("response_time", d.e.Time.UnixMilli())
+	ms(top, "duration", q.LatencyNS)
 	for _, n := range q.Chain {
-		d.see("unmapped.dns", "chain", seenHostname, string(n))
+		d.seen.add("unmapped.dns", "chain", seenHostname, string(n))
 	}
 
-	d.unmapped()
+	left := d.unmapped()
 	if !asked {
-		d.Str("name", string(q.Name))
-		d.StrIf("type", q.Type)
+		left.Str("name", string(q.Name))
+		left.StrIf("type", q.Type)
 	}
-	d.StrIf("upstream", q.Upstream)
-	d.Texts("chain", q.Chain)
-	d.Strs("dropped", q.Dropped)
-	d.BoolIf("synthetic", q.Synthetic)
-	d.BoolIf("cached", q.Cached)
+	left.StrIf("upstream", q.Upstream)
+	left.Texts("chain", q.Chain)
+	left.Strs("dropped", q.Dropped)
+	left.BoolIf("synthetic", q.Synthetic)
+	left.BoolIf("cached", q.Cached)
 	if len(q.Answers) == 0 {
-		d.IntIf("ttl", int64(q.TTL))
+		left.IntIf("ttl", int64(q.TTL))
 	}
-	d.verdict(q.Verdict, q.Rule, q.Generation)
+	d.verdict(left, q.Verdict, q.Rule, q.Generation)
 }
 
 // upstream reads the address of a server as in udp://1.2.3.4:53.
@@ -201,27 +202,27 @@ func upstream(s string) endpoint {
 	return endpoint{host: s}
 }
 
-func (d *doc) answers(q audit.DNS) {
-	a := d.Arr("answers")
+func answers(in wire.Object, seen *observables, q audit.DNS) {
+	a := in.Arr("answers")
 	for _, r := range q.Answers {
-		if !d.Room(len(r)) {
+		if !a.Room(len(r)) {
 			break
 		}
-		e := d.Elem()
-		d.Str("rdata", r)
-		d.StrIf("type", q.Type)
-		d.Const("class", "IN")
-		d.Int("ttl", int64(q.TTL))
-		d.End(e)
+		e := a.Elem()
+		e.Str("rdata", r)
+		e.StrIf("type", q.Type)
+		e.Const("class", "IN")
+		e.Int("ttl", int64(q.TTL))
+		e.End()
 		if !q.Synthetic {
-			d.see("answers", "rdata", seenIP, r)
+			seen.add("answers", "rdata", seenIP, r)
 		}
 	}
-	d.EndArr(a)
+	a.End()
 }
 
 // method returns the activity of an HTTP method, and whether http_request.http_method can hold it.
-func (d *doc) method(m string) (activity int, fits bool) {
+func (v minor) method(m string) (activity int, fits bool) {
 	switch m {
 	case "CONNECT":
 		return 1, true
@@ -240,84 +241,84 @@ func (d *doc) method(m string) (activity int, fits bool) {
 	case "TRACE":
 		return 8, true
 	case "PATCH":
-		if d.has(sincePatch) {
+		if v.has(sincePatch) {
 			return 9, true
 		}
-		return other, d.has(sincePatchMethod)
+		return other, v.has(sincePatchMethod)
 	}
 	return other, false
 }
 
-func (d *doc) http(h audit.HTTP) {
-	activity, fits := d.method(string(h.Method))
+func httpEvent(d *doc, h audit.HTTP) {
+	activity, fits := d.v.method(string(h.Method))
 	status := success
 	if h.Verdict == audit.Deny || h.Status == 0 || h.Status >= 400 {
 		status = failure
 	}
-	d.head(4002, activity, string(h.Method), status)
-	d.StrIf("status_detail", h.Reason)
-	d.Join("message", "http", string(h.Verdict), string(h.Method), string(h.Host), string(h.Path), h.Reason)
+	top := d.head(4002, activity, string(h.Method), status)
+	top.StrIf("status_detail", h.Reason)
+	top.Join("message", "http", string(h.Verdict), string(h.Method), string(h.Host), string(h.Path), h.Reason)
 	d.secured(decided(h.Verdict), true)
 	d.rule(h.Rule, h.Generation)
 	d.device(true)
 	d.end("src_endpoint", endpoint{})
 	d.end("dst_endpoint", endpoint{host: string(h.Host)})
-	d.connection(h.Flow, "tcp", "")
-	d.request(h, fits)
-	if h.Status != 0 || !d.has(sinceLooser) {
-		d.response(h)
+	connection(top, h.Flow, "tcp", "")
+	request(top, d.v, &d.seen, h, fits)
+	if h.Status != 0 || !d.v.has(sinceLooser) {
+		response(top, d.v, h)
 	}
-	d.traffic(uint64(max(h.BytesOut, 0)), uint64(max(h.BytesIn, 0)), 0, 0)
-	d.ms("duration", h.DurationNS)
+	traffic(top, uint64(max(h.BytesOut, 0)), uint64(max(h.BytesIn, 0)), 0, 0)
+	ms(top, "duration", h.DurationNS)
 
-	d.unmapped()
+	left := d.unmapped()
 	if !fits {
-		d.StrIf("method", string(h.Method))
+		left.StrIf("method", string(h.Method))
 	}
 	if h.BytesOut < 0 {
-		d.Int("bytes_out", h.BytesOut)
+		left.Int("bytes_out", h.BytesOut)
 	}
 	if h.BytesIn < 0 {
-		d.Int("bytes_in", h.BytesIn)
+		left.Int("bytes_in", h.BytesIn)
 	}
-	d.StrIf("credential", h.Credential)
-	d.IntIf("redacted", int64(h.Redacted))
-	d.StrIf("llm", h.LLM)
-	d.verdict(h.Verdict, h.Rule, h.Generation)
+	left.StrIf("credential", h.Credential)
+	left.IntIf("redacted", int64(h.Redacted))
+	left.StrIf("llm", h.LLM)
+	d.verdict(left, h.Verdict, h.Rule, h.Generation)
 }
 
 // request writes http_request. Whether it was TLS the record does not say, so the URL has no scheme.
-func (d *doc) request(h audit.HTTP, fits bool) {
-	o := d.Obj("http_request")
+func request(in wire.Object, v minor, seen *observables, h audit.HTTP, fits bool) {
+	o := in.Obj("http_request")
 	if fits {
-		d.Str("http_method", string(h.Method))
+		o.Str("http_method", string(h.Method))
 	}
-	d.StrIf("version", h.Proto)
-	if d.has(sinceBodyLength) && h.BytesOut > 0 {
-		d.Int("body_length", h.BytesOut)
+	o.StrIf("version", h.Proto)
+	if v.has(sinceBodyLength) && h.BytesOut > 0 {
+		o.Int("body_length", h.BytesOut)
 	}
 	path, query, _ := strings.Cut(string(h.Path), "?")
-	u := d.Obj("url")
-	if h.Host != "" && d.hostname(string(h.Host)) {
-		d.Str("hostname", string(h.Host))
+	u := o.Obj("url")
+	if h.Host != "" && v.hostname(string(h.Host)) {
+		u.Str("hostname", string(h.Host))
 	}
-	d.Str("path", path)
-	d.StrIf("query_string", query)
+	u.Str("path", path)
+	u.StrIf("query_string", query)
 	whole := "//" + string(h.Host) + string(h.Path)
-	d.Str("url_string", whole)
-	d.End(u)
-	d.End(o)
-	d.see("http_request.url", "url_string", seenURL, whole)
+	u.Str("url_string", whole)
+	u.End()
+	o.End()
+	seen.add("http_request.url", "url_string", seenURL, whole)
 }
 
-func (d *doc) response(h audit.HTTP) {
-	o := d.Obj("http_response")
-	d.Int("code", int64(h.Status))
-	if d.has(sinceBodyLength) && h.BytesIn > 0 {
-		d.Int("body_length", h.BytesIn)
+func response(in wire.Object, v minor, h audit.HTTP) {
+	o := in.Obj("http_response")
+	o.Int("code", int64(h.Status))
+	if v.has(sinceBodyLength) && h.BytesIn > 0 {
+		o.Int("body_length", h.BytesIn)
 	}
-	d.ms("latency", h.DurationNS)
-	d.End(o)
+	ms(o, "latency", h.DurationNS)
+	o.End()
 }
 
 func statusCode(n int) string {

@@ -6,143 +6,137 @@ import (
 	"strings"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-// Int64 writes a number as a string, for attributes that are strings in the schema.
-func (d *doc) Int64(key string, n int64) {
-	d.Const(key, strconv.FormatInt(n, 10))
-}
-
-func (d *doc) version(n uint32) { d.Int64("version", int64(n)) }
-
 // ms writes nanoseconds as milliseconds. One that is not 0 does not become 0.
-func (d *doc) ms(key string, ns int64) {
+func ms(in wire.Object, key string, ns int64) {
 	if ns != 0 {
-		d.Int(key, max(ns/1e6, 1))
+		in.Int(key, max(ns/1e6, 1))
 	}
 }
 
 // device writes the sandbox. profile is set if the class has it from the profile host.
 func (d *doc) device(profile bool) {
 	d.host = d.host || profile
-	o := d.Obj("device")
+	o := d.w.Root().Obj("device")
 	s := or(d.e.Start)
 	if s.Tier == "host" { // a run of the red team's own
-		d.Int("type_id", 1)
-		d.Const("type", "Server")
+		o.Int("type_id", 1)
+		o.Const("type", "Server")
 	} else {
-		d.Int("type_id", 6)
-		d.Const("type", "Virtual")
+		o.Int("type_id", 6)
+		o.Const("type", "Virtual")
 	}
-	d.Str("uid", d.e.Run)
-	d.StrIf("name", d.e.Run)
-	d.StrIf("hypervisor", s.Tier)
+	o.Str("uid", d.e.Run)
+	o.StrIf("name", d.e.Run)
+	o.StrIf("hypervisor", s.Tier)
 	if s.TemplateDigest != "" {
-		i := d.Obj("image")
-		d.StrIf("name", s.Template)
-		d.Str("uid", s.TemplateDigest)
-		d.End(i)
+		i := o.Obj("image")
+		i.StrIf("name", s.Template)
+		i.Str("uid", s.TemplateDigest)
+		i.End()
 	}
-	os := d.Obj("os")
-	d.Const("name", "Linux")
-	d.Int("type_id", 200)
-	d.Const("type", "Linux")
-	d.End(os)
-	d.End(o)
+	os := o.Obj("os")
+	os.Const("name", "Linux")
+	os.Int("type_id", 200)
+	os.Const("type", "Linux")
+	os.End()
+	o.End()
 }
 
 // stepActor writes as the actor the step that the event belongs to, or its run.
-func (d *doc) stepActor() {
-	name := d.e.Step
+func stepActor(in wire.Object, e *export.Event, v minor) {
+	name := e.Step
 	if name == "" {
 		name = "custody"
 	}
-	o := d.Obj("actor")
-	if d.has(sinceApplication) {
-		a := d.Obj("application")
-		d.Str("name", name)
-		d.StrIf("uid", d.e.Run)
-		d.End(a)
+	o := in.Obj("actor")
+	if v.has(sinceApplication) {
+		a := o.Obj("application")
+		a.Str("name", name)
+		a.StrIf("uid", e.Run)
+		a.End()
 	}
-	if d.has(sinceAppName) {
-		d.Str("app_name", name)
-		d.StrIf("app_uid", d.e.Run)
+	if v.has(sinceAppName) {
+		o.Str("app_name", name)
+		o.StrIf("app_uid", e.Run)
 	} else {
-		d.Str("invoked_by", name)
+		o.Str("invoked_by", name)
 	}
-	d.End(o)
+	o.End()
 }
 
 // procActor writes as the actor the process of the guest that did it, as the guest says.
-func (d *doc) procActor(proc string, pid int, parent string) {
+func procActor(in wire.Object, e *export.Event, v minor, proc string, pid int, parent string) {
 	if proc == "" && pid == 0 {
-		d.stepActor()
+		stepActor(in, e, v)
 		return
 	}
-	o := d.Obj("actor")
-	p := d.Obj("process")
-	d.process(proc, pid, d.e.Exec)
-	if d.e.Exec == nil && parent != "" {
-		pp := d.Obj("parent_process")
-		d.Str("uid", parent)
-		d.End(pp)
+	o := in.Obj("actor")
+	p := o.Obj("process")
+	process(p, v, proc, pid, e.Exec)
+	if e.Exec == nil && parent != "" {
+		pp := p.Obj("parent_process")
+		pp.Str("uid", parent)
+		pp.End()
 	}
-	d.End(p)
-	d.End(o)
+	p.End()
+	o.End()
 }
 
-// process writes what is known of a process into the object that is open.
-func (d *doc) process(proc string, pid int, x *audit.Exec) {
+// process writes what is known of a process.
+func process(in wire.Object, v minor, proc string, pid int, x *audit.Exec) {
 	if pid != 0 || proc == "" {
-		d.Int("pid", int64(pid))
+		in.Int("pid", int64(pid))
 	}
-	d.StrIf("uid", proc)
+	in.StrIf("uid", proc)
 	if x == nil {
 		return
 	}
-	d.program(x)
+	program(in, v, x)
 	if x.Parent != "" || x.PPID != 0 {
-		o := d.Obj("parent_process")
-		d.IntIf("pid", int64(x.PPID))
-		d.StrIf("uid", x.Parent)
-		d.End(o)
+		o := in.Obj("parent_process")
+		o.IntIf("pid", int64(x.PPID))
+		o.StrIf("uid", x.Parent)
+		o.End()
 	}
 }
 
 // program writes what an execve says of a process.
-func (d *doc) program(x *audit.Exec) {
+func program(in wire.Object, v minor, x *audit.Exec) {
 	if x.Exe != "" {
-		d.Str("name", wire.Base(string(x.Exe)))
-		d.path("file", string(x.Exe), 1)
+		in.Str("name", wire.Base(string(x.Exe)))
+		path(in, "file", string(x.Exe), 1)
 	}
-	d.Command("cmd_line", x.Argv)
-	if d.has(sinceWorkingDir) {
-		d.StrIf("working_directory", string(x.Cwd))
+	in.Command("cmd_line", x.Argv)
+	if v.has(sinceWorkingDir) {
+		in.StrIf("working_directory", string(x.Cwd))
 	}
-	o := d.Obj("user")
-	d.Int64("uid", int64(x.UID))
-	d.End(o)
+	o := in.Obj("user")
+	o.IntText("uid", int64(x.UID))
+	o.End()
 }
 
 // path writes a file that only its path is known of. kind is file.type_id.
-func (d *doc) path(key, path string, kind int) {
-	o := d.Obj(key)
-	d.pathIn(path, kind)
-	d.End(o)
+func path(in wire.Object, key, path string, kind int) {
+	o := in.Obj(key)
+	pathIn(o, path, kind)
+	o.End()
 }
 
-func (d *doc) pathIn(path string, kind int) {
-	d.Str("name", wire.Base(path))
-	d.StrIf("path", path)
+func pathIn(in wire.Object, path string, kind int) {
+	in.Str("name", wire.Base(path))
+	in.StrIf("path", path)
 	if dir := wire.Dir(path); dir != "" {
-		d.Str("parent_folder", dir)
+		in.Str("parent_folder", dir)
 	}
-	d.Int("type_id", int64(kind))
+	in.Int("type_id", int64(kind))
 	if kind == 1 {
-		d.Const("type", "Regular File")
+		in.Const("type", "Regular File")
 	} else {
-		d.Const("type", "Unknown")
+		in.Const("type", "Unknown")
 	}
 }
 
@@ -156,7 +150,7 @@ type endpoint struct {
 // end writes an end of a flow, and reports whether its address and its port had the form for it; otherwise they belong
 // into unmapped. The guest's end without an address is the sandbox; any other has at least an empty name.
 func (d *doc) end(key string, p endpoint) (ip, port bool) {
-	o := d.Obj(key)
+	o := d.w.Root().Obj(key)
 	addr, err := netip.ParseAddr(p.ip)
 	ip = err == nil && addr.Zone() == ""
 	if ip {
@@ -164,35 +158,35 @@ func (d *doc) end(key string, p endpoint) (ip, port bool) {
 		if len(s) > 39 {
 			s = addr.String()
 		}
-		d.Str("ip", s)
-		d.see(key, "ip", seenIP, s)
+		o.Str("ip", s)
+		d.seen.add(key, "ip", seenIP, s)
 	}
 	port = p.port >= 0 && p.port <= 65535
 	if port && p.port != 0 {
-		d.Int("port", int64(p.port))
+		o.Int("port", int64(p.port))
 	}
 	switch {
 	case p.host == "":
-	case d.hostname(p.host):
-		d.Str("hostname", p.host)
-		d.see(key, "hostname", seenHostname, p.host)
+	case d.v.hostname(p.host):
+		o.Str("hostname", p.host)
+		d.seen.add(key, "hostname", seenHostname, p.host)
 	default:
-		d.Str("name", p.host)
-		d.see(key, "name", seenHostname, p.host)
+		o.Str("name", p.host)
+		d.seen.add(key, "name", seenHostname, p.host)
 	}
 	switch {
 	case key == "src_endpoint":
-		d.Str("uid", d.e.Run)
+		o.Str("uid", d.e.Run)
 	case !ip && p.host == "":
-		d.Str("name", p.ip)
+		o.Str("name", p.ip)
 	}
-	d.End(o)
+	o.End()
 	return ip, port
 }
 
 // hostname reports whether a name can be a hostname: until 1.3.0 the form was required.
-func (d *doc) hostname(s string) bool {
-	if d.has(sinceAnyHostname) {
+func (v minor) hostname(s string) bool {
+	if v.has(sinceAnyHostname) {
 		return true
 	}
 	for label := range strings.SplitSeq(s, ".") {
@@ -232,56 +226,56 @@ func protocolNumber(name string) (int, bool) {
 }
 
 // connection writes connection_info. Everything that a sandbox does is outbound.
-func (d *doc) connection(uid, proto, ip string) {
-	o := d.Obj("connection_info")
-	d.StrIf("uid", uid)
-	d.Int("direction_id", 2)
-	d.Const("direction", "Outbound")
+func connection(in wire.Object, uid, proto, ip string) {
+	o := in.Obj("connection_info")
+	o.StrIf("uid", uid)
+	o.Int("direction_id", 2)
+	o.Const("direction", "Outbound")
 	if proto != "" {
-		d.Str("protocol_name", proto)
+		o.Str("protocol_name", proto)
 		if n, ok := protocolNumber(proto); ok {
-			d.Int("protocol_num", int64(n))
+			o.Int("protocol_num", int64(n))
 		}
 	}
 	if addr, err := netip.ParseAddr(ip); err == nil {
 		if addr.Is4() {
-			d.Int("protocol_ver_id", 4)
-			d.Const("protocol_ver", "Internet Protocol version 4 (IPv4)")
+			o.Int("protocol_ver_id", 4)
+			o.Const("protocol_ver", "Internet Protocol version 4 (IPv4)")
 		} else {
-			d.Int("protocol_ver_id", 6)
-			d.Const("protocol_ver", "Internet Protocol version 6 (IPv6)")
+			o.Int("protocol_ver_id", 6)
+			o.Const("protocol_ver", "Internet Protocol version 6 (IPv6)")
 		}
 	}
-	d.End(o)
+	o.End()
 }
 
 // traffic writes what was carried.
-func (d *doc) traffic(out, in, packetsOut, packetsIn uint64) {
-	o := d.Obj("traffic")
-	d.UintIf("bytes_out", out)
-	d.UintIf("bytes_in", in)
-	d.UintIf("bytes", out+in)
-	d.UintIf("packets_out", packetsOut)
-	d.UintIf("packets_in", packetsIn)
-	d.UintIf("packets", packetsOut+packetsIn)
-	d.End(o)
+func traffic(in wire.Object, sent, received, packetsOut, packetsIn uint64) {
+	o := in.Obj("traffic")
+	o.UintIf("bytes_out", sent)
+	o.UintIf("bytes_in", received)
+	o.UintIf("bytes", sent+received)
+	o.UintIf("packets_out", packetsOut)
+	o.UintIf("packets_in", packetsIn)
+	o.UintIf("packets", packetsOut+packetsIn)
+	o.End()
 }
 
 // app writes the application of a lifecycle.
-func (d *doc) app(name string, version string) {
+func app(in wire.Object, e *export.Event, v minor, name string, version string) {
 	if name == "" {
 		name = "custody"
 	}
-	if d.has(sinceApplication) {
-		o := d.Obj("application")
-		d.Str("name", name)
-		d.StrIf("uid", d.e.Run)
-		d.End(o)
+	if v.has(sinceApplication) {
+		o := in.Obj("application")
+		o.Str("name", name)
+		o.StrIf("uid", e.Run)
+		o.End()
 	}
-	o := d.Obj("app")
-	d.Str("name", name)
-	d.Const("vendor_name", "Custody")
-	d.StrIf("uid", d.e.Run)
-	d.StrIf("version", version)
-	d.End(o)
+	o := in.Obj("app")
+	o.Str("name", name)
+	o.Const("vendor_name", "Custody")
+	o.StrIf("uid", e.Run)
+	o.StrIf("version", version)
+	o.End()
 }

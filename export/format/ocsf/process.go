@@ -2,84 +2,75 @@ package ocsf
 
 import (
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/export"
 	"github.com/custody-project/custody/export/internal/wire"
 )
 
-func (d *doc) exec(x audit.Exec) {
-	d.head(1007, 1, "", success)
+func execEvent(d *doc, x audit.Exec) {
+	top := d.head(1007, 1, "", success)
 	d.secured(logged, true)
-	d.parentActor(x)
+	parentActor(top, d.e, d.v, x)
 	d.device(false)
-	o := d.Obj("process")
-	d.process(x.Proc, x.PID, &x)
-	d.End(o)
-	d.see("process", "name", seenProcess, wire.Base(string(x.Exe)))
-	d.seeFile("process.file", string(x.Exe))
+	o := top.Obj("process")
+	process(o, d.v, x.Proc, x.PID, &x)
+	o.End()
+	d.seen.add("process", "name", seenProcess, wire.Base(string(x.Exe)))
+	d.seen.file(d.v, "process.file", string(x.Exe))
 
-	d.unmapped()
-	if !d.has(sinceWorkingDir) {
-		d.StrIf("cwd", string(x.Cwd))
+	left := d.unmapped()
+	if !d.v.has(sinceWorkingDir) {
+		left.StrIf("cwd", string(x.Cwd))
 	}
-	d.BoolIf("truncated", x.Truncated)
-	d.IntIf("argv_bytes", int64(x.ArgvBytes))
-	d.StrIf("argv_sha256", x.ArgvSHA256)
-	d.StrIf("llm", x.LLM)
-	d.StrIf("tool_call", string(x.ToolCall))
+	left.BoolIf("truncated", x.Truncated)
+	left.IntIf("argv_bytes", int64(x.ArgvBytes))
+	left.StrIf("argv_sha256", x.ArgvSHA256)
+	left.StrIf("llm", x.LLM)
+	left.StrIf("tool_call", string(x.ToolCall))
 }
 
 // parentActor writes as the actor the process that started another.
-func (d *doc) parentActor(x audit.Exec) {
+func parentActor(in wire.Object, e *export.Event, v minor, x audit.Exec) {
 	if x.Parent == "" && x.PPID == 0 {
-		d.stepActor()
+		stepActor(in, e, v)
 		return
 	}
-	o := d.Obj("actor")
-	p := d.Obj("process")
-	d.process(x.Parent, x.PPID, d.e.Parent)
-	d.End(p)
-	d.End(o)
+	o := in.Obj("actor")
+	p := o.Obj("process")
+	process(p, v, x.Parent, x.PPID, e.Parent)
+	p.End()
+	o.End()
 }
 
-func (d *doc) seeFile(at, path string) {
-	if path == "" {
-		return
-	}
-	d.see(at, "name", seenFile, wire.Base(path))
-	if d.has(sincePathSeen) {
-		d.see(at, "path", seenPath, path)
-	}
-}
-
-func (d *doc) exit(x audit.Exit) {
+func exitEvent(d *doc, x audit.Exit) {
 	status := success
 	if x.Synthetic {
 		status = unknown
 	}
-	d.head(1007, 2, "", status)
+	top := d.head(1007, 2, "", status)
 	d.secured(logged, true)
-	d.procActor(x.Proc, x.PID, "")
+	procActor(top, d.e, d.v, x.Proc, x.PID, "")
 	d.device(false)
 	if !x.Synthetic {
-		d.Int("exit_code", int64(x.Code))
+		top.Int("exit_code", int64(x.Code))
 	}
-	d.ms("duration", x.DurationNS)
-	o := d.Obj("process")
-	d.process(x.Proc, x.PID, d.e.Exec)
-	d.Int("terminated_time", d.e.Time.UnixMilli())
-	d.End(o)
+	ms(top, "duration", x.DurationNS)
+	o := top.Obj("process")
+	process(o, d.v, x.Proc, x.PID, d.e.Exec)
+	o.Int("terminated_time", d.e.Time.UnixMilli())
+	o.End()
 	if d.e.Exec != nil {
-		d.see("process", "name", seenProcess, wire.Base(string(d.e.Exec.Exe)))
+		d.seen.add("process", "name", seenProcess, wire.Base(string(d.e.Exec.Exe)))
 	}
 
-	d.unmapped()
-	d.IntIf("signal", int64(x.Signal))
-	d.BoolIf("synthetic", x.Synthetic)
+	left := d.unmapped()
+	left.IntIf("signal", int64(x.Signal))
+	left.BoolIf("synthetic", x.Synthetic)
 	if x.Synthetic {
-		d.Int("code", int64(x.Code))
+		left.Int("code", int64(x.Code))
 	}
 }
 
-func (d *doc) file(f audit.File) {
+func fileEvent(d *doc, f audit.File) {
 	activity, kind := other, 0
 	switch f.Op {
 	case audit.FileCreate:
@@ -93,41 +84,41 @@ func (d *doc) file(f audit.File) {
 	case audit.FileRename:
 		activity = 5
 	}
-	d.head(1001, activity, string(f.Op), success)
+	top := d.head(1001, activity, string(f.Op), success)
 	d.secured(logged, true)
-	d.procActor(f.Proc, f.PID, f.Parent)
+	procActor(top, d.e, d.v, f.Proc, f.PID, f.Parent)
 	d.device(false)
-	d.fileObject("file", string(f.Path), f, kind)
-	d.seeFile("file", string(f.Path))
+	fileObject(top, "file", string(f.Path), f, kind)
+	d.seen.file(d.v, "file", string(f.Path))
 	if f.To != "" {
-		d.fileObject("file_result", string(f.To), f, kind)
-		d.seeFile("file_result", string(f.To))
+		fileObject(top, "file_result", string(f.To), f, kind)
+		d.seen.file(d.v, "file_result", string(f.To))
 	}
-	d.see("file.hashes", "value", seenHash, f.SHA256)
+	d.seen.add("file.hashes", "value", seenHash, f.SHA256)
 
-	d.unmapped()
-	d.StrIf("unhashed", f.Unhashed)
-	d.Strs("secrets", f.Secrets)
-	d.StrIf("device", f.Device)
-	d.StrIf("source", string(f.Source))
+	left := d.unmapped()
+	left.StrIf("unhashed", f.Unhashed)
+	left.Strs("secrets", f.Secrets)
+	left.StrIf("device", f.Device)
+	left.StrIf("source", string(f.Source))
 	if f.Parent != "" && d.e.Exec != nil {
-		d.Str("parent", f.Parent)
+		left.Str("parent", f.Parent)
 	}
 }
 
-func (d *doc) fileObject(key, path string, f audit.File, kind int) {
-	o := d.Obj(key)
-	d.pathIn(path, kind)
-	d.Int("size", f.Size)
-	d.StrIf("uid", f.Inode)
+func fileObject(in wire.Object, key, path string, f audit.File, kind int) {
+	o := in.Obj(key)
+	pathIn(o, path, kind)
+	o.Int("size", f.Size)
+	o.StrIf("uid", f.Inode)
 	if f.SHA256 != "" {
-		a := d.Arr("hashes")
-		h := d.Elem()
-		d.Int("algorithm_id", 3)
-		d.Const("algorithm", "SHA-256")
-		d.Str("value", f.SHA256)
-		d.End(h)
-		d.EndArr(a)
+		a := o.Arr("hashes")
+		h := a.Elem()
+		h.Int("algorithm_id", 3)
+		h.Const("algorithm", "SHA-256")
+		h.Str("value", f.SHA256)
+		h.End()
+		a.End()
 	}
-	d.End(o)
+	o.End()
 }

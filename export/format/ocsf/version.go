@@ -15,6 +15,9 @@ func Versions() []string { return []string{"1.1.0", "1.3.0", "1.5.0", "1.8.0", "
 // number determines what there is.
 type minor int
 
+// has reports whether an attribute that came with a version can be written.
+func (v minor) has(since minor) bool { return v >= since }
+
 // What was added in which version, as far as it is written here. Source: the changelog of
 // github.com/ocsf/ocsf-schema, and the compiled schemas of 1.1.0, 1.3.0, 1.5.0 and 1.8.0.
 const (

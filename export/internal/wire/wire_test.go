@@ -41,28 +41,29 @@ func decode(t testing.TB, b []byte) map[string]any {
 // What is written is the JSON that encoding/json would write of the same.
 func TestObject(t *testing.T) {
 	w := New([]byte("before"))
-	w.Str("s", "a\"b\\")
-	o := w.Obj("o")
-	w.StrIf("none", "")
-	w.IntIf("none", 0)
-	empty := w.Obj("empty")
-	w.End(empty)
-	w.Int("i", -5)
-	a := w.Arr("a")
-	e := w.Elem()
-	w.Bool("b", false)
-	w.End(e)
-	e = w.Elem()
-	w.Uint("u", 7)
-	w.End(e)
-	w.EndArr(a)
-	gone := w.Arr("gone")
-	w.EndArr(gone)
-	w.End(o)
-	w.Join("j", "", "x", "", "y")
-	w.Time("t", time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600)))
-	w.Texts("l", []audit.Text{"1", ""})
-	w.Strs("none", nil)
+	top := w.Root()
+	top.Str("s", "a\"b\\")
+	o := top.Obj("o")
+	o.StrIf("none", "")
+	o.IntIf("none", 0)
+	empty := o.Obj("empty")
+	empty.End()
+	o.Int("i", -5)
+	a := o.Arr("a")
+	e := a.Elem()
+	e.Bool("b", false)
+	e.End()
+	e = a.Elem()
+	e.Uint("u", 7)
+	e.End()
+	a.End()
+	gone := o.Arr("gone")
+	gone.End()
+	o.End()
+	top.Join("j", "", "x", "", "y")
+	top.Time("t", time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600)))
+	top.Texts("l", []audit.Text{"1", ""})
+	top.Strs("none", nil)
 	const want = `before{"s":"a\"b\\","o":{"i":-5,"a":[{"b":false},{"u":7}]},"j":"x y","t":"2026-01-02T02:04:05.000000006Z","l":["1",""]}`
 	if got := string(w.Finish()); got != want {
 		t.Errorf("\n%s\n%s", got, want)
@@ -71,16 +72,17 @@ func TestObject(t *testing.T) {
 
 func TestMarks(t *testing.T) {
 	w := New(nil)
-	o := w.Obj("file")
-	w.Str("path", strings.Repeat("ü", MaxText))
-	w.Str("name", "\xff")
-	w.Texts("list", []audit.Text{"\xfe", "ok", "\xfd"})
-	w.End(o)
-	w.Uint("n", math.MaxUint64)
-	w.Quiet = true
-	w.Str("again", "\xff")
-	w.Quiet = false
-	w.Marks()
+	top := w.Root()
+	o := top.Obj("file")
+	o.Str("path", strings.Repeat("ü", MaxText))
+	o.Str("name", "\xff")
+	o.Texts("list", []audit.Text{"\xfe", "ok", "\xfd"})
+	o.End()
+	top.Uint("n", math.MaxUint64)
+	w.Notes.Quiet = true
+	top.Str("again", "\xff")
+	w.Notes.Quiet = false
+	w.Notes.Write(top)
 	m := decode(t, w.Finish())
 	if n := len(m["file"].(map[string]any)["path"].(string)); n != MaxText {
 		t.Errorf("%d bytes are left of the path", n)
@@ -97,23 +99,24 @@ func TestMarks(t *testing.T) {
 // However much is written in lists, there is room for other texts, and for the envelope.
 func TestRoom(t *testing.T) {
 	w := New(nil)
+	top := w.Root()
 	long := audit.Text(strings.Repeat("x", MaxText))
 	list := make([]audit.Text, 1000)
 	for i := range list {
 		list[i] = long
 	}
-	w.Command("command", list)
-	w.Texts("list", list)
-	w.Str("other", string(long))
+	top.Command("command", list)
+	top.Texts("list", list)
+	top.Str("other", string(long))
 	for range 100 {
-		w.Str("more", string(long))
+		top.Str("more", string(long))
 	}
-	if len(w.B) > MaxTotal+10_000 {
-		t.Errorf("%d bytes", len(w.B))
+	if len(w.b) > MaxTotal+10_000 {
+		t.Errorf("%d bytes", len(w.b))
 	}
 	w.Envelope()
-	w.Str("uid", "r-1:17")
-	w.Marks()
+	top.Str("uid", "r-1:17")
+	w.Notes.Write(top)
 	m := decode(t, w.Finish())
 	if m["other"] != string(long) || m["uid"] != "r-1:17" {
 		t.Errorf("what is no list was cut")
@@ -130,7 +133,8 @@ func TestCommand(t *testing.T) {
 		"'\n' 'ü'":                        {"\n", "ü"},
 	} {
 		w := New(nil)
-		w.Command("c", argv)
+		top := w.Root()
+		top.Command("c", argv)
 		if got := decode(t, w.Finish())["c"]; got != want {
 			t.Errorf("%q became %q, not %q", argv, got, want)
 		}
@@ -147,10 +151,11 @@ func FuzzText(f *testing.F) {
 			return
 		}
 		w := New(nil)
-		w.Str("s", s)
-		w.Texts("l", []audit.Text{"x", audit.Text(s)})
-		w.Join("j", s, "y")
-		w.Marks()
+		top := w.Root()
+		top.Str("s", s)
+		top.Texts("l", []audit.Text{"x", audit.Text(s)})
+		top.Join("j", s, "y")
+		w.Notes.Write(top)
 		b := w.Finish()
 		if !utf8.Valid(b) || bytes.ContainsFunc(b, func(r rune) bool {
 			return r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029
