@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/proof/statement"
@@ -24,8 +22,11 @@ type bundleCmd struct {
 func (c bundleCmd) Run(a *app) error {
 	o := host.BundleOptions{}
 	var err error
-	if o.Select, err = selection(c.Records, c.Context); err != nil {
-		return err
+	if len(c.Records) > 0 {
+		if o.Select, err = proof.ParseSelection(c.Records); err != nil {
+			return usageError{fmt.Errorf("--records %w", err)}
+		}
+		o.Select.Context = c.Context
 	}
 	if c.Since != "" {
 		if o.Since, err = regular.Given(a.ctx, c.Since, statement.MaxGiven); err != nil {
@@ -58,34 +59,4 @@ func (c bundleCmd) Run(a *app) error {
 		a.Say("send the verifier this host's public key separately: " + key)
 	}
 	return err
-}
-
-// selection is what --records means; nil: all of them.
-func selection(records []string, context bool) (*proof.Selection, error) {
-	if len(records) == 0 {
-		return nil, nil
-	}
-	type span struct{ first, last uint64 }
-	var spans []span
-	for _, text := range records {
-		from, to, isSpan := strings.Cut(text, "-")
-		if !isSpan {
-			to = from
-		}
-		first, err := strconv.ParseUint(from, 10, 63)
-		last, err2 := strconv.ParseUint(to, 10, 63)
-		if err != nil || err2 != nil || first > last {
-			return nil, usageError{fmt.Errorf("--records %.40q: write seqs such as 40-60,71", text)}
-		}
-		spans = append(spans, span{first, last})
-	}
-	shows := func(seq uint64) bool {
-		for _, s := range spans {
-			if s.first <= seq && seq <= s.last {
-				return true
-			}
-		}
-		return false
-	}
-	return &proof.Selection{Shows: shows, Context: context, What: "seq " + strings.Join(records, ", ")}, nil
 }
