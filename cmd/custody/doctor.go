@@ -20,7 +20,7 @@ func (c doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	templates, err := a.templates(h)
+	templates, err := templates(h, a.Writer())
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/custody-project/custody/internal/console"
@@ -10,18 +11,18 @@ import (
 	"github.com/custody-project/custody/redact/pattern"
 )
 
-// warnEnv warns of plain variables whose values look like credentials, and returns how many there are.
-func (a *app) warnEnv(file string, p project.File) (found int, err error) {
+// envWarnings returns a warning for each plain variable of p, a project's file of that name, whose value looks like a credential.
+func envWarnings(file string, p project.File) (warnings []string, err error) {
 	vars := slices.Clone(p.Env)
 	for _, s := range p.Steps {
 		vars = append(vars, s.Env...)
 	}
 	if len(vars) == 0 {
-		return 0, nil
+		return nil, nil
 	}
 	patterns, err := pattern.New()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, v := range vars {
 		if len(patterns.Find(nil, []byte(v.String()))) == 0 {
@@ -31,14 +32,13 @@ func (a *app) warnEnv(file string, p project.File) (found int, err error) {
 		if v.Line > 0 {
 			at = fmt.Sprintf("%s:%d:%d", file, v.Line, v.Column)
 		}
-		a.Say("warning: " + at + ": the plain variable " + v.Name + " looks like a credential; define a secret with deliver: {env: " + v.Name + "}")
-		found++
+		warnings = append(warnings, at+": the plain variable "+v.Name+" looks like a credential; define a secret with deliver: {env: "+v.Name+"}")
 	}
-	return found, nil
+	return warnings, nil
 }
 
-// printEnv prints the plain variables of a project's file. Values that look like credentials are masked.
-func (a *app) printEnv(p project.File) error {
+// printEnv prints the plain variables of a project's file to w. Values that look like credentials are masked.
+func printEnv(w io.Writer, p project.File) error {
 	mask, err := pattern.NewRedactor(nil)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (a *app) printEnv(p project.File) error {
 	var errs []error
 	line := func(where string, vars []project.Variable) {
 		for _, v := range vars {
-			_, err := fmt.Fprintf(a.stdout, "  %s: %s\n", where, console.Clean(mask.String(v.String())))
+			_, err := fmt.Fprintf(w, "  %s: %s\n", where, console.Clean(mask.String(v.String())))
 			errs = append(errs, err)
 		}
 	}

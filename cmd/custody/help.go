@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -17,11 +18,11 @@ var groups = []kong.Group{
 	{Key: "host", Title: "Host and program:"},
 }
 
-// newParser returns the parser of the command line. It calls exit after it has printed help or the version.
-func (a *app) newParser(c *cli, exit func()) *kong.Kong {
+// newParser returns the parser of the command line into c. It calls exit after it has printed help or the version to stdout.
+func newParser(c *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
 	parser, err := kong.New(c,
 		kong.Name("custody"), kong.Description("Runs an agent's commands in a microVM and keeps a record that can be checked."),
-		kong.Writers(a.stdout, a.stderr), kong.Exit(func(int) { exit() }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Writers(stdout, stderr), kong.Exit(func(int) { exit() }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.ExplicitGroups(groups), kong.Vars{"version": "custody " + version()},
 	)
 	if err != nil {
@@ -42,7 +43,7 @@ func (c helpCmd) Run(a *app) error {
 		}
 	}
 	printed := false
-	parser := a.newParser(new(cli), func() { printed = true })
+	parser := newParser(new(cli), a.stdout, a.stderr, func() { printed = true })
 	if err := checkCommand(parser.Model.Node, c.Command); err != nil {
 		return err
 	}
@@ -96,10 +97,10 @@ func parseMisuse(err error) error {
 	return misuse{err, "custody"}
 }
 
-// withHelp adds the command that runs to its usageError.
-func (a *app) withHelp(err error) error {
+// withHelp adds the command to the usageError that it returned.
+func withHelp(err error, command string) error {
 	if u := (usageError{}); errors.As(err, &u) {
-		return misuse{err, a.command}
+		return misuse{err, command}
 	}
 	return err
 }

@@ -83,7 +83,7 @@ type app struct {
 func newApp(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) *app {
 	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
 	a.Messages = &console.Messages{Out: stderr, Name: "custody", Describe: func(err error) (text, h string) {
-		err = a.withHelp(err)
+		err = withHelp(err, a.command)
 		return wording(err), hint(err)
 	}}
 	return a
@@ -133,7 +133,7 @@ func execute(args []string) int {
 	a.Adopt()
 	var c cli
 	done := false
-	parser := a.newParser(&c, func() { done = true })
+	parser := newParser(&c, a.stdout, a.stderr, func() { done = true })
 	if answerCompletion(parser); done {
 		return 0
 	}
@@ -146,7 +146,9 @@ func execute(args []string) int {
 		return exitUsage
 	}
 	a.store = c.Store
-	a.sweep()
+	if err := sweep(a.ctx); err != nil {
+		a.Complain(err)
+	}
 	a.command = words.Selected().FullPath()
 	code := a.code(words.Run(a))
 	if err := stdout.Err(); err != nil && code == 0 { // what was asked for did not get there whole
@@ -157,13 +159,11 @@ func execute(args []string) int {
 }
 
 // sweep puts back what runs that were killed have changed of the host's network. Each command does, if it may.
-func (a *app) sweep() {
+func sweep(ctx context.Context) error {
 	if run.RequireRoot() != nil {
-		return // then there is nothing of ours
+		return nil // then there is nothing of ours
 	}
-	if err := egress.Sweep(a.ctx); err != nil {
-		a.Complain(err)
-	}
+	return egress.Sweep(ctx)
 }
 
 // code tells the user of an error and returns what the program exits with.

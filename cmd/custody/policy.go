@@ -30,26 +30,35 @@ func (c policyCheckCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	warnings := netpolicy.Warnings(p)
-	a.warn(c.File, warnings)
-	found, err := a.warnEnv(c.File, f)
+	warnings := ruleWarnings(c.File, netpolicy.Warnings(p))
+	a.warn(warnings)
+	plain, err := envWarnings(c.File, f)
 	if err != nil {
 		return err
 	}
-	if c.Strict && len(warnings)+found > 0 {
+	a.warn(plain)
+	if c.Strict && len(warnings)+len(plain) > 0 {
 		return exitCode(1)
 	}
 	if _, err := fmt.Fprintf(a.stdout, "%s: ok (egress %s)\n", c.File, p.Digest()); err != nil {
 		return err
 	}
-	return a.printEnv(f)
+	return printEnv(a.stdout, f)
 }
 
-// warn lists what a reviewer of a file should know, in the file's order.
-func (a *app) warn(file string, warnings []netpolicy.Warning) {
+// ruleWarnings are the texts of warnings about the rules of a project's file, in the file's order.
+func ruleWarnings(file string, warnings []netpolicy.Warning) (texts []string) {
 	slices.SortStableFunc(warnings, func(x, y netpolicy.Warning) int { return cmp.Compare(x.Rule.Line, y.Rule.Line) })
 	for _, w := range warnings {
-		a.Say(fmt.Sprintf("warning: %s: %s; %s", at(file, w.Rule), w.Message, w.Hint))
+		texts = append(texts, fmt.Sprintf("%s: %s; %s", at(file, w.Rule), w.Message, w.Hint))
+	}
+	return texts
+}
+
+// warn prints warnings.
+func (a *app) warn(warnings []string) {
+	for _, w := range warnings {
+		a.Say("warning: " + w)
 	}
 }
 

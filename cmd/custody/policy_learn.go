@@ -47,7 +47,7 @@ func (c policyLearnCmd) Run(a *app) error {
 		a.Say(fmt.Sprintf("all traffic of run %s that rules should allow passes under %s as it is", run, name))
 		return nil
 	}
-	a.warn("b/"+filepath.Base(name), s.Warnings)
+	a.warn(ruleWarnings("b/"+filepath.Base(name), s.Warnings))
 	a.Say("this is what code in the sandbox asked for, good or bad: read each line before you take it; nothing was changed")
 	_, err = a.stdout.Write(s.Diff)
 	return err

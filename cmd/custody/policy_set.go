@@ -32,7 +32,7 @@ func (c policySetCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := run.CheckTrust(a.ctx, h, &p, c.File, a.accepts(c.Trust)); err != nil {
+	if err := run.CheckTrust(a.ctx, h, &p, c.File, trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept); err != nil {
 		return err
 	}
 	id, err := h.Control().Find(c.Name)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -53,7 +54,15 @@ func (c holdCmd) Run(a *app) error {
 		return err
 	}
 	if c.Name == "" {
-		return a.holds(h)
+		all, err := h.Retention().Holds()
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			a.Say("no run is held")
+			return nil
+		}
+		return printHolds(a.stdout, all)
 	}
 	run, err := h.Logs().Run(a.ctx, "", c.Name)
 	if err != nil {
@@ -71,16 +80,9 @@ func (c holdCmd) Run(a *app) error {
 	return h.Retention().Hold(host.Hold{Run: run.ID, Reason: c.Reason, By: c.By})
 }
 
-func (a *app) holds(h *host.Host) error {
-	all, err := h.Retention().Holds()
-	if err != nil {
-		return err
-	}
-	if len(all) == 0 {
-		a.Say("no run is held")
-		return nil
-	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+// printHolds prints a table of held runs to out.
+func printHolds(out io.Writer, all []host.Hold) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RUN\tSINCE\tBY\tREASON")
 	for _, hold := range all {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", hold.Run, hold.Time.Format("2006-01-02 15:04:05"), console.Clean(hold.By), console.Clean(hold.Reason))
@@ -88,13 +90,13 @@ func (a *app) holds(h *host.Host) error {
 	return w.Flush()
 }
 
-// deletedRuns lists the runs that retention deleted from this host.
-func (a *app) deletedRuns(h *host.Host, asJSON bool) error {
+// deleted lists the runs that retention deleted from this host.
+func (c runsCmd) deleted(a *app, h *host.Host) error {
 	all, err := h.Deletions().All(a.ctx)
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if c.JSON {
 		for _, d := range all {
 			if err := json.NewEncoder(a.stdout).Encode(d); err != nil {
 				return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -63,8 +62,7 @@ func firstDifference(got, want string) string {
 
 // referenceOf describes every command in Markdown, in the order and under the headings of custody --help.
 func referenceOf() string {
-	a := newApp(context.Background(), nil, io.Discard, io.Discard)
-	model := a.newParser(new(cli), func() {}).Model
+	model := newParser(new(cli), io.Discard, io.Discard, func() {}).Model
 	var s strings.Builder
 	s.WriteString("Flags of all commands:\n\n| argument | meaning |\n| --- | --- |\n")
 	for _, f := range model.Flags {

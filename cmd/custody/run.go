@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -91,7 +92,7 @@ func (c runCmd) attach(a *app) func() (run.Console, func()) {
 func (c runCmd) options(a *app) (run.Options, error) {
 	o := run.Options{
 		Command: c.Command, Secrets: c.Secret, Template: c.Template, Isolation: c.Isolation, Cold: c.Cold, Workdir: c.Workdir, Out: c.Out,
-		Version: version(), Accept: a.accepts(c.Trust), Attach: c.attach(a), Notice: a.Say, Problem: a.Complain,
+		Version: version(), Accept: trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept, Attach: c.attach(a), Notice: a.Say, Problem: a.Complain,
 	}
 	if !c.Quiet {
 		o.Progress = a.Say
@@ -122,13 +123,15 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	if len(c.Command) == 0 {
 		used.Steps = o.Project.Steps
 	}
-	if _, err := a.warnEnv(o.File, used); err != nil {
+	warnings, err := envWarnings(o.File, used)
+	if err != nil {
 		return o, err
 	}
+	a.warn(warnings)
 	if o.Home, err = a.home(); err != nil {
 		return o, err
 	}
-	o.Templates, err = a.templates(o.Home)
+	o.Templates, err = templates(o.Home, a.Writer())
 	return o, err
 }
 
@@ -143,11 +146,15 @@ func absolute(path string) string {
 // finish does what follows a run: it prints its records, if asked to, and prunes what host.yaml no longer keeps.
 func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 	if res.Late != nil {
-		a.late(res.Late)
+		a.Say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
+			strings.ReplaceAll(strings.TrimSpace(res.Late.Error()), "\n", "; ") + "); `custody ship` or any later run continues there")
+		if h := hint(res.Late); h != "" {
+			a.Say("hint: " + h)
+		}
 	}
 	err := res.Err
 	if c.JSON {
-		err = errors.Join(err, a.printRecords(h, res.ID))
+		err = errors.Join(err, printRecords(a.stdout, h.RunLogs(), res.ID))
 	}
 	brief, cancel := context.WithTimeoutCause(context.WithoutCancel(a.ctx), pruneTime, errors.New("the time for it at a run's end is over; `custody prune` goes on"))
 	defer cancel()
@@ -166,19 +173,10 @@ func (c runCmd) finish(a *app, h *host.Host, res run.Result) error {
 // pruneTime bounds retention at the end of a run.
 const pruneTime = time.Minute
 
-// late reports that the log has the whole run, and the store or a checkpoint does not, in one line.
-func (a *app) late(why error) {
-	a.Say("the run's log on this host is complete, but not all of it is in the store and under a checkpoint yet (" +
-		strings.ReplaceAll(strings.TrimSpace(why.Error()), "\n", "; ") + "); `custody ship` or any later run continues there")
-	if h := hint(why); h != "" {
-		a.Say("hint: " + h)
-	}
-}
-
-// printRecords writes what the log of a run holds, one record a line.
-func (a *app) printRecords(h *host.Host, id string) error {
-	out := bufio.NewWriter(a.stdout)
-	for frame, err := range h.RunLogs().Frames(id) {
+// printRecords writes the records that the log of a run holds to w, one a line.
+func printRecords(w io.Writer, logs host.RunLogs, id string) error {
+	out := bufio.NewWriter(w)
+	for frame, err := range logs.Frames(id) {
 		if err != nil {
 			return fmt.Errorf("print the records: %w", err)
 		}

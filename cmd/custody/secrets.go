@@ -35,7 +35,7 @@ func (c secretsCheckCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := run.CheckTrust(a.ctx, h, &p, path, a.accepts(c.Trust)); err != nil {
+	if err := run.CheckTrust(a.ctx, h, &p, path, trustPrompt{yes: c.Trust, in: a.stdin, out: a.stderr, say: a.Say}.accept); err != nil {
 		return err
 	}
 	all, err := run.OpenBrokers(a.ctx, h, p, path)

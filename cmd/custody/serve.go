@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -85,17 +86,23 @@ func (c serveCmd) listen(a *app, config access.Config) (serve.Options, net.Liste
 	if err != nil {
 		return serve.Options{}, nil, fmt.Errorf("serve: %w", err)
 	}
-	return serve.Options{Config: config, Exports: exports, LinkFor: c.Link, LinkToFile: !console.IsTerminal(a.stdout), Idle: c.Idle, Ready: a.printAddress, Notice: a.Say}, l, nil
+	return serve.Options{Config: config, Exports: exports, LinkFor: c.Link, LinkToFile: !console.IsTerminal(a.stdout), Idle: c.Idle, Ready: addressPrinter{a.stdout, a.Say}.print, Notice: a.Say}, l, nil
 }
 
-// printAddress prints what to open in a browser: the login link, or the path of the file that has it.
-func (a *app) printAddress(to serve.Address) error {
+// addressPrinter prints the address of the page.
+type addressPrinter struct {
+	out io.Writer
+	say func(string)
+}
+
+// print prints what to open in a browser: the login link, or the path of the file that has it.
+func (p addressPrinter) print(to serve.Address) error {
 	if to.File == "" {
-		_, err := fmt.Fprintln(a.stdout, to.Link)
+		_, err := fmt.Fprintln(p.out, to.Link)
 		return err
 	}
-	a.Say(fmt.Sprintf("to log in from this host, open the link in %s: it works once and expires in %v", to.File, to.LinkFor))
-	_, err := fmt.Fprintf(a.stdout, "%s\n%s\n", to.URL, to.File)
+	p.say(fmt.Sprintf("to log in from this host, open the link in %s: it works once and expires in %v", to.File, to.LinkFor))
+	_, err := fmt.Fprintf(p.out, "%s\n%s\n", to.URL, to.File)
 	return err
 }
 

@@ -42,7 +42,7 @@ func (c runsCmd) Run(a *app) error {
 	}
 	defer st.Close()
 	if c.Deleted {
-		return a.deletedRuns(h, c.JSON)
+		return c.deleted(a, h)
 	}
 	opt, err := a.marking(h, st)
 	if err != nil {

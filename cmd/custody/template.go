@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,7 +76,7 @@ func (c templateBuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	store, err := a.templates(h)
+	store, err := templates(h, a.Writer())
 	if err != nil {
 		return err
 	}
@@ -102,14 +103,14 @@ func (c templateBuildCmd) Run(a *app) error {
 	return img.Close()
 }
 
-// templates opens the store of templates of a home.
-func (a *app) templates(h *host.Host) (template.Store, error) {
+// templates opens the templates of h. What building one prints goes to log.
+func templates(h *host.Host, log io.Writer) (template.Store, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return template.Store{}, err
 	}
 	guest := filepath.Join(filepath.Dir(self), "custody-guest")
-	return template.Store{Dir: h.Templates(), Guest: guest, Log: a.Writer()}, nil
+	return template.Store{Dir: h.Templates(), Guest: guest, Log: log}, nil
 }
 
 type templateLsCmd struct{}

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"strings"
 
 	"golang.org/x/term"
@@ -47,22 +49,24 @@ func (c trustCmd) Run(a *app) error {
 	return err
 }
 
-// accepts returns what decides about an untrusted project file: the user at the terminal, if there is one, unless it is
-// accepted without a question.
-func (a *app) accepts(without bool) func(*run.Untrusted) bool {
-	if without {
-		return func(*run.Untrusted) bool { return true }
-	}
-	return a.ask
+// trustPrompt decides whether an untrusted project file is accepted.
+type trustPrompt struct {
+	yes bool // accept without a question
+	in  *os.File
+	out io.Writer
+	say func(string)
 }
 
-// ask asks the user at the terminal, if there is one.
-func (a *app) ask(no *run.Untrusted) bool {
-	if !term.IsTerminal(int(a.stdin.Fd())) || !console.IsTerminal(a.stderr) {
+// accept asks the user, if in and out are a terminal; without one the answer is no.
+func (p trustPrompt) accept(no *run.Untrusted) bool {
+	if p.yes {
+		return true
+	}
+	if !term.IsTerminal(int(p.in.Fd())) || !console.IsTerminal(p.out) {
 		return false
 	}
-	a.Say(no.Error())
-	fmt.Fprint(a.stderr, "custody: trust it as it is now? [y/N] ")
-	line, err := bufio.NewReaderSize(a.stdin, 16).ReadString('\n')
+	p.say(no.Error())
+	fmt.Fprint(p.out, "custody: trust it as it is now? [y/N] ")
+	line, err := bufio.NewReaderSize(p.in, 16).ReadString('\n')
 	return err == nil && (strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes"))
 }

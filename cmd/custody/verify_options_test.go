@@ -33,7 +33,7 @@ func (o optionCheckers) custody(args ...string) int {
 	var c cli
 	var out strings.Builder
 	a := newApp(o.Context(), os.Stdin, &out, &out)
-	words, err := a.newParser(&c, func() {}).Parse(append([]string{"verify"}, args...))
+	words, err := newParser(&c, &out, &out, func() {}).Parse(append([]string{"verify"}, args...))
 	if err != nil {
 		return int(exitCannotBeKnown)
 	}
