@@ -142,7 +142,7 @@ func sendBody(client *http.Client, d *rand.Rand) error {
 		sent, encoding = z.Bytes(), "gzip"
 	}
 	want := sizes[d.IntN(len(sizes))]
-	req, err := http.NewRequest("POST", "https://a.example/v1/x", &pieces{b: sent, d: d})
+	req, err := http.NewRequest("POST", "https://a.example/v1/x", &pieces{b: sent, d: rand.New(rand.NewPCG(d.Uint64(), 1))})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func (f *flight) begin(r *netpolicy.Rule, u *url.URL) (*llm.Call, *refusal) {
 		return nil, nil
 	}
 	call := book.Begin(llm.Request{
-		Method: f.q.method, Host: f.x.conn.name, Path: u.RequestURI(), Header: f.q.header, Flow: f.ev.Flow, Began: f.began,
+		Method: f.q.method, Host: f.x.conn.to.name, Path: u.RequestURI(), Header: f.q.header, Flow: f.ev.Flow, Began: f.began,
 	})
 	if call == nil {
 		return nil, nil
@@ -56,7 +56,7 @@ func (f *flight) answered(p []byte) error {
 	}
 	no := denied("%s", reason)
 	f.stop(no)
-	f.x.conn.kill(reason)
+	f.x.conn.life.kill(reason)
 	return no
 }
 

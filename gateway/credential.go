@@ -67,7 +67,7 @@ func (f *flight) inject(r *netpolicy.Rule, header http.Header, u *url.URL) *refu
 
 // recordUse returns when the use of a credential is durable.
 func (f *flight) recordUse(s *substitution) *refusal {
-	ev := &audit.Secret{Name: s.name, Op: audit.SecretUse, Via: "header", Flow: f.ev.Flow, Host: audit.Text(f.x.conn.name)}
+	ev := &audit.Secret{Name: s.name, Op: audit.SecretUse, Via: "header", Flow: f.ev.Flow, Host: audit.Text(f.x.conn.to.name)}
 	if _, err := f.x.conn.g.record(f.ctx, audit.Event{Kind: audit.KindSecret, Secret: ev}); err != nil {
 		return &refusal{http.StatusServiceUnavailable, alertInternalError, "the record cannot be written, so no credential is used"}
 	}

@@ -35,8 +35,8 @@ type exchanger struct {
 	peer      *http.Transport
 }
 
-func (c *conn) newExchanger(scheme string, h2 bool) *exchanger {
-	x := &exchanger{conn: c, scheme: scheme, authority: c.name}
+func newExchanger(c *conn, scheme string, h2 bool) *exchanger {
+	x := &exchanger{conn: c, scheme: scheme, authority: c.to.name}
 	if port := c.dst.Port(); scheme == "http" && port != 80 || scheme == "https" && port != 443 {
 		x.authority += ":" + strconv.Itoa(int(port))
 	}
@@ -74,11 +74,11 @@ func (x *exchanger) exchange(ctx context.Context, w http.ResponseWriter, q *ask)
 	u, no := x.vet(q)
 	if no != nil {
 		_ = f.scope.head(q) // for the report; the request is refused in any case
-		return x.refuse(w, q, x.conn.verdict(), no)
+		return x.refuse(w, q, x.conn.to.verdict(), no)
 	}
 	req := &netpolicy.Request{Method: q.method, Path: u.RawPath}
 	current, v := x.conn.hold(req)
-	defer x.conn.release(req)
+	defer x.conn.life.release(req)
 	if no := cmp.Or(x.decide(v, q, u), f.scope.head(q)); no != nil {
 		return x.refuse(w, q, v, no)
 	}
@@ -90,19 +90,13 @@ var errSwitched = errors.New("the host changed the protocol unasked")
 
 // hold puts a request under the eyes of Recheck and decides on it.
 func (c *conn) hold(req *netpolicy.Request) (netpolicy.Generation, netpolicy.Verdict) {
-	c.mu.Lock()
-	c.requests[req] = true
-	c.mu.Unlock()
+	c.life.mu.Lock()
+	c.life.requests[req] = true
+	c.life.mu.Unlock()
 	current := c.g.cfg.Live.Current()
-	q := c.question()
+	q := c.to.question()
 	q.Request = req
 	return current, netpolicy.Decide(current.Policy, q)
-}
-
-func (c *conn) release(req *netpolicy.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.requests, req)
 }
 
 func (x *exchanger) decide(v netpolicy.Verdict, q *ask, u *url.URL) *refusal {
@@ -170,9 +164,9 @@ func (x *exchanger) tell(w http.ResponseWriter, no *refusal, rule string, seq ui
 }
 
 func (x *exchanger) event(q *ask) *audit.HTTP {
-	x.conn.mu.Lock()
-	defer x.conn.mu.Unlock()
-	return &audit.HTTP{Flow: x.conn.id, Proto: q.proto, Method: audit.Text(q.method), Host: audit.Text(q.host), Path: audit.Text(q.target)}
+	x.conn.life.mu.Lock()
+	defer x.conn.life.mu.Unlock()
+	return &audit.HTTP{Flow: x.conn.life.id, Proto: q.proto, Method: audit.Text(q.method), Host: audit.Text(q.host), Path: audit.Text(q.target)}
 }
 
 // contents is a request's body.

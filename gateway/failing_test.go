@@ -152,7 +152,7 @@ func sendFailing(client *http.Client, d *rand.Rand, id, how string) error {
 		body[i] = byte(d.Uint32())
 	}
 	sum := sha256.Sum256(body)
-	req, err := http.NewRequest("POST", "https://a.example/v1/x", &pieces{b: body, d: d})
+	req, err := http.NewRequest("POST", "https://a.example/v1/x", &pieces{b: body, d: rand.New(rand.NewPCG(d.Uint64(), 1))})
 	if err != nil {
 		return err
 	}

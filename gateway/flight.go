@@ -101,11 +101,11 @@ func (f *flight) carryOut(r *netpolicy.Rule, u *url.URL) error {
 func (f *flight) failed(err error) error {
 	var no *refusal
 	stopped := errors.As(context.Cause(f.ctx), &no)
-	if !stopped && !f.x.conn.wasEnded() {
+	if !stopped && !f.x.conn.life.wasEnded() {
 		no = f.q.body.flaw()
 	}
 	if no == nil && f.headSent && errors.Is(err, errEchoed) {
-		no = explain(err, f.x.conn.name)
+		no = explain(err, f.x.conn.to.name)
 	}
 	if f.headSent || f.ctx.Err() != nil && !stopped { // the guest gave up, or the policy changed: no one waits for an answer
 		f.broken(no)
@@ -113,7 +113,7 @@ func (f *flight) failed(err error) error {
 		return errors.Join(err, e)
 	}
 	if no == nil {
-		no = explain(err, f.x.conn.name)
+		no = explain(err, f.x.conn.to.name)
 	}
 	return f.answer(no)
 }
@@ -143,16 +143,16 @@ func (f *flight) closing() {
 // broken says in the record why an exchange is not whole; no is why the gateway ended it.
 func (f *flight) broken(no *refusal) {
 	c := f.x.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.life.mu.Lock()
+	defer c.life.mu.Unlock()
 	f.ev.Reason = "the exchange broke off before its end"
 	switch {
 	case no != nil:
 		f.ev.Reason, f.ev.Verdict = no.reason, audit.Deny
-	case c.ended != "":
-		f.ev.Reason = c.ended
+	case c.life.ended != "":
+		f.ev.Reason = c.life.ended
 	}
-	if c.revoked != nil {
+	if c.life.revoked != nil {
 		f.ev.Verdict = audit.Deny
 	}
 }
@@ -168,7 +168,7 @@ func (f *flight) finish() (uint64, error) {
 	defer cancel()
 	seq, err := f.x.conn.g.post(ctx, audit.Event{Kind: audit.KindHTTP, HTTP: f.ev})
 	if err = errors.Join(err, f.finishCall()); err != nil {
-		f.x.conn.kill("a request could not be recorded")
+		f.x.conn.life.kill("a request could not be recorded")
 	}
 	return seq, err
 }

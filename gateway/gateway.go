@@ -228,7 +228,7 @@ func (g *Gateway) Close() {
 	g.mu.Unlock()
 	g.stop()
 	for _, c := range g.all() {
-		c.kill("the gateway was closed")
+		c.life.kill("the gateway was closed")
 	}
 	g.running.Wait()
 	g.tellExcess()
@@ -243,8 +243,8 @@ func (g *Gateway) sweep() {
 		}
 		g.tellExcess()
 		for _, c := range g.all() {
-			if c.idle() >= g.limits.Idle {
-				c.kill("idle for too long")
+			if c.life.idle() >= g.limits.Idle {
+				c.life.kill("idle for too long")
 			}
 		}
 	}

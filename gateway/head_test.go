@@ -40,7 +40,7 @@ func FuzzHead(f *testing.F) {
 		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 		if err != nil {
 			// It reads the target as a URL, which is done later here, and is as strict there.
-			if (&exchanger{conn: &conn{name: "a.example"}, scheme: "http"}).targetOK(h) {
+			if (&exchanger{conn: &conn{to: destination{name: "a.example"}}, scheme: "http"}).targetOK(h) {
 				t.Fatalf("net/http refuses %q: %v", raw, err)
 			}
 			return
@@ -123,7 +123,7 @@ func FuzzTarget(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
-		x := &exchanger{conn: &conn{name: "a.example"}, scheme: "http", authority: "a.example"}
+		x := &exchanger{conn: &conn{to: destination{name: "a.example"}}, scheme: "http", authority: "a.example"}
 		u, no := x.locate(target)
 		if no != nil {
 			return

@@ -101,16 +101,16 @@ func (c *conn) surplus(p []byte, own int, credential string) (cut bool) {
 	}
 	ctx, cancel := lastWords(c.ctx)
 	defer cancel()
-	c.mu.Lock()
-	seq := c.shown
-	c.mu.Unlock()
+	c.life.mu.Lock()
+	seq := c.life.shown
+	c.life.mu.Unlock()
 	for _, name := range found {
-		keys.Echoed(name, c.name, seq)
+		keys.Echoed(name, c.to.name, seq)
 	}
 	if len(found) == 0 {
 		_, _ = c.g.post(ctx, audit.Event{Kind: audit.KindFinding, Finding: &audit.Finding{ // the connection is closed in any case
 			Rule: audit.RuleAnswerOverrun, Secret: credential, Seq: seq,
-			Detail: c.name + " sent more than its answer on a connection that had carried a credential; it was dropped",
+			Detail: c.to.name + " sent more than its answer on a connection that had carried a credential; it was dropped",
 		}})
 	}
 	return cut
@@ -138,7 +138,7 @@ func (x *exchanger) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) 
 		return nil, err
 	}
 	t := tls.Client(s, &tls.Config{
-		RootCAs: x.conn.g.cfg.Roots, ServerName: x.conn.name, MinVersion: tls.VersionTLS12, NextProtos: x.protocols,
+		RootCAs: x.conn.g.cfg.Roots, ServerName: x.conn.to.name, MinVersion: tls.VersionTLS12, NextProtos: x.protocols,
 	})
 	ctx, cancel := context.WithTimeout(ctx, x.conn.g.limits.Dial)
 	defer cancel()

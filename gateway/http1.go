@@ -30,7 +30,7 @@ type http1 struct {
 
 // serveHTTP1 serves HTTP/1 in the clear.
 func (c *conn) serveHTTP1(guest *guestConn, scheme string, no *refusal) string {
-	x := c.newExchanger(scheme, false)
+	x := newExchanger(c, scheme, false)
 	defer x.close()
 	return (&http1{exchanger: x, guest: guest, stream: guest, no: no}).serve()
 }
@@ -79,7 +79,7 @@ func (s *http1) unread(err error) string {
 		no = s.no
 	}
 	a := &answer{w: s.w, header: http.Header{}, minor: 1, last: true}
-	s.refuse(a, &ask{proto: "HTTP/1.1"}, s.conn.verdict(), no)
+	s.refuse(a, &ask{proto: "HTTP/1.1"}, s.conn.to.verdict(), no)
 	_ = a.finish() // the guest may be gone
 	s.part()
 	return no.reason
@@ -90,7 +90,7 @@ func (s *http1) part() {
 	if t, ok := s.stream.(*tls.Conn); ok {
 		_ = t.CloseWrite() // the guest may be gone
 	}
-	s.conn.linger()
+	linger(s.conn.guest)
 }
 
 // one serves one request and reports whether another can follow.
@@ -111,7 +111,7 @@ func (s *http1) one(h *head) (again bool, why string) {
 	})
 	if err != nil {
 		unwatch()
-		s.conn.abort()
+		reset(s.conn.guest)
 		return false, brokenOff(err)
 	}
 	err = a.finish()
@@ -122,7 +122,7 @@ func (s *http1) one(h *head) (again bool, why string) {
 	whole := b.whole.Load()
 	unwatch()
 	if err != nil {
-		s.conn.abort()
+		reset(s.conn.guest)
 		return false, "the answer could not be passed on whole"
 	}
 	if again = whole && !a.last; !again {
@@ -162,7 +162,7 @@ func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 		}
 		s.guest.within(0)
 		_, err := s.r.Peek(1)
-		if inTheClear := s.stream == net.Conn(s.guest); errors.Is(err, io.EOF) && inTheClear && s.conn.waits(stop) {
+		if inTheClear := s.stream == net.Conn(s.guest); errors.Is(err, io.EOF) && inTheClear && waits(s.conn.guest, stop) {
 			return
 		}
 		if err != nil {
@@ -177,11 +177,11 @@ func (s *http1) watch(b *body, gone func()) (unwatch func()) {
 	}
 }
 
-// waits looks after a guest that has ended its side, until stop, and reports whether it was there all along. The
+// waits watches a guest that has ended its side, until stop, and reports whether it was there all along. The
 // kernel of one that has gone ends the connection when something is sent to it, or when the kernel's patience
 // with what is left of it is over: a minute.
-func (c *conn) waits(stop <-chan struct{}) bool {
-	_ = c.guest.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}) // or it is not seen
+func waits(guest *net.TCPConn, stop <-chan struct{}) bool {
+	_ = guest.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}) // or it is not seen
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -189,7 +189,7 @@ func (c *conn) waits(stop <-chan struct{}) bool {
 		case <-stop:
 			return true
 		case <-again.C:
-			if tcpState(c.guest) == tcpClosed {
+			if tcpState(guest) == tcpClosed {
 				return false
 			}
 		}

@@ -24,12 +24,12 @@ import (
 // sent of it; no is what every request is answered with, if it is not nil.
 func (c *conn) serveOpened(hello []byte, no *refusal) string {
 	guest := &guestConn{Conn: c.guest, head: hello, stall: c.g.limits.Stall}
-	t := tls.Server(guest, c.g.cfg.Authority.config(c.name))
+	t := tls.Server(guest, c.g.cfg.Authority.config(c.to.name))
 	if err := c.shakeHands(t, guest); err != nil {
 		return unshaken(err)
 	}
 	h2 := t.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS
-	x := c.newExchanger("https", h2)
+	x := newExchanger(c, "https", h2)
 	defer x.close()
 	if h2 {
 		x.serveHTTP2(t, no)
@@ -88,10 +88,10 @@ func (x *exchanger) serveHTTP2(t *tls.Conn, no *refusal) {
 		Context:    x.conn.ctx,
 		BaseConfig: &http.Server{MaxHeaderBytes: maxStreamHead, ErrorLog: quiet},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !x.conn.enter() {
+			if !x.conn.life.enter() {
 				panic(http.ErrAbortHandler)
 			}
-			defer x.conn.helpers.Done()
+			defer x.conn.life.helpers.Done()
 			if err := x.stream(w, r, no); err != nil {
 				panic(http.ErrAbortHandler) // a reset of the stream: the answer is not whole
 			}
@@ -106,7 +106,7 @@ func (x *exchanger) malformedStream(kind string) {
 		return
 	}
 	ev := x.event(&ask{proto: "HTTP/2.0"})
-	ev.Verdict, ev.Rule, ev.Generation = audit.Deny, x.conn.verdict().RuleName(), x.conn.g.cfg.Live.Current().Number
+	ev.Verdict, ev.Rule, ev.Generation = audit.Deny, x.conn.to.verdict().RuleName(), x.conn.g.cfg.Live.Current().Number
 	ev.Reason = "not proper HTTP/2:" + strings.ReplaceAll(what, "_", " ")
 	_, _ = x.conn.g.post(x.conn.ctx, audit.Event{Kind: audit.KindHTTP, HTTP: ev}) // it is not carried in any case
 }

@@ -26,7 +26,7 @@ func (x *exchanger) overrides(r *netpolicy.Rule, q *ask, path, query string) *re
 		if method == "" || method == q.method {
 			continue
 		}
-		asked := x.conn.question()
+		asked := x.conn.to.question()
 		asked.Request = &netpolicy.Request{Method: method, Path: path}
 		if !netpolicy.Decide(x.conn.g.cfg.Live.Current().Policy, asked).Allow {
 			return denied("the query asks for the method %s (%s), which the rule does not allow here", shorten(method), shorten(unescape(name)))

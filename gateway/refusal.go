@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"time"
 )
 
 // refusal is why a connection or a request is not served. The reason is recorded and sent to the guest, as HTTP or as
@@ -51,4 +54,21 @@ func (r *refusal) word() string {
 		return "not carried"
 	}
 	return "request refused"
+}
+
+// sayAlert ends a guest's connection with a TLS alert, and waits a little for the guest to
+// have read it: a reset would overtake it.
+func sayAlert(guest *net.TCPConn, a alert) {
+	_ = guest.SetDeadline(time.Now().Add(time.Second))
+	_, _ = guest.Write(a.record()) // the refusal is in the record; telling it is a courtesy
+	linger(guest)
+}
+
+// linger ends our side of a guest's connection and drops what the guest still sends, for a second and
+// a quarter of a MiB at most, so that it can read our last words.
+func linger(guest *net.TCPConn) {
+	_ = guest.SetReadDeadline(time.Now().Add(time.Second))
+	if guest.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(guest, 256<<10))
+	}
 }

@@ -105,25 +105,14 @@ func (s *scope) verdict(name, where string) *refusal {
 		return no
 	}
 	c := s.f.x.conn
-	switch home := slices.Contains(c.credentials(), name); {
+	switch home := slices.Contains(c.to.credentials(), name); {
 	case home && s.f.x.scheme != "https":
 		no = denied("the secret %s stands in the request (%s) and is for TLS only", name, where)
 	case !home && !c.present(name, where):
-		no = denied("the secret %s stands in the request (%s) and is not for %s", name, where, c.name)
+		no = denied("the secret %s stands in the request (%s) and is not for %s", name, where, c.to.name)
 	}
 	s.asked[name] = no
 	return no
-}
-
-// credentials are the names of those that the connection's requests can get.
-func (c *conn) credentials() []string {
-	var list []string
-	for _, r := range c.g.cfg.Live.Current().Policy.Match(c.name) {
-		if r.Credential != "" && r.HTTP != nil {
-			list = append(list, r.Credential)
-		}
-	}
-	return list
 }
 
 // present reports that the guest is about to send a secret to the connection's host, and returns whether it may. The
@@ -131,10 +120,10 @@ func (c *conn) credentials() []string {
 func (c *conn) present(name, where string) bool {
 	ctx, cancel := lastWords(c.ctx)
 	defer cancel()
-	c.mu.Lock()
-	seq := c.shown
-	c.mu.Unlock()
-	return c.g.cfg.Credentials.Presented(ctx, name, c.name, where, seq)
+	c.life.mu.Lock()
+	seq := c.life.shown
+	c.life.mu.Unlock()
+	return c.g.cfg.Credentials.Presented(ctx, name, c.to.name, where, seq)
 }
 
 // presentOwn reports that the guest used a placeholder for which there is no credential now.
@@ -145,18 +134,6 @@ func (f *flight) presentOwn(name string) {
 	if sent {
 		f.x.conn.present(name, "its placeholder, while it cannot be used")
 	}
-}
-
-// find returns the secrets in what a connection begins with and in a name, over whose labels
-// one can be spread.
-func (c *conn) find(raw []byte, name string) []string {
-	of := c.g.cfg.Credentials
-	if of == nil {
-		return nil
-	}
-	found := slices.Concat(of.Find(raw), of.Find([]byte(name)), of.Find([]byte(strings.ReplaceAll(name, ".", ""))))
-	slices.Sort(found)
-	return slices.Compact(found)
 }
 
 // presentAll reports secrets for which a connection was refused.

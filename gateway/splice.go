@@ -13,21 +13,21 @@ import (
 func (c *conn) splice(hello []byte) string {
 	peer, err := c.dial(c.ctx)
 	if err != nil {
-		c.sayAlert(alertInternalError)
+		sayAlert(c.guest, alertInternalError)
 		return unreached(err)
 	}
-	if err := c.greet(peer.TCPConn, hello); err != nil {
+	if err := (greeting{c, peer.TCPConn}).exchange(hello); err != nil {
 		no := asRefusal(err, func(error) *refusal { return failed("the connection broke amid the first messages of TLS") })
-		c.sayAlert(no.alert)
+		sayAlert(c.guest, no.alert)
 		return no.reason
 	}
 	out := make(chan struct{})
 	go func() {
 		defer close(out)
 		defer c.survive()
-		c.pass(peer.TCPConn, c.guest)
+		c.life.pass(peer.TCPConn, c.guest)
 	}()
-	c.pass(c.guest, peer.TCPConn)
+	c.life.pass(c.guest, peer.TCPConn)
 	<-out
 	return ""
 }
@@ -52,16 +52,6 @@ func timedOut(err error) bool {
 	return errors.As(err, &e) && e.Timeout()
 }
 
-// pass carries one direction to its end, in the kernel: ReadFrom of a TCP
-// connection from another is splice(2). An end is passed on as an end, an error as a reset.
-func (c *conn) pass(to, from *net.TCPConn) {
-	if _, err := to.ReadFrom(from); err != nil {
-		c.kill("one side reset the connection")
-		return
-	}
-	_ = to.CloseWrite() // fails only if that side is gone, which its own direction will see
-}
-
 // The parts of a ServerHello (RFC 8446, section 4.1.3) that the gateway reads.
 const (
 	serverHelloType = 2
@@ -73,30 +63,36 @@ func retryRandom() []byte {
 	return []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c")
 }
 
-// greet passes on the ClientHello and the server's first message. If that is a
+// greeting is the beginning of TLS between the guest and a peer.
+type greeting struct {
+	c    *conn
+	peer *net.TCPConn
+}
+
+// exchange passes on the ClientHello and the server's first message. If that is a
 // HelloRetryRequest the client sends another ClientHello, in which not every
 // server looks whether the name is still the same: so it is checked like the first.
-func (c *conn) greet(peer *net.TCPConn, hello []byte) error {
-	limit := time.Now().Add(c.g.limits.Dial)
-	for _, s := range []*net.TCPConn{peer, c.guest} {
+func (g greeting) exchange(hello []byte) error {
+	limit := time.Now().Add(g.c.g.limits.Dial)
+	for _, s := range []*net.TCPConn{g.peer, g.c.guest} {
 		_ = s.SetDeadline(limit) // a socket that takes none fails when it is used
 		defer s.SetDeadline(time.Time{})
 	}
-	if _, err := peer.Write(hello); err != nil {
+	if _, err := g.peer.Write(hello); err != nil {
 		return err
 	}
-	answer, retry, err := readServerHello(peer)
-	if _, e := c.guest.Write(answer); e != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	answer, retry, err := readServerHello(g.peer)
+	if _, e := g.c.guest.Write(answer); e != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return errors.Join(err, e)
 	}
 	if !retry {
 		return nil // also when the server ended: what follows sees that too
 	}
-	again, err := c.secondHello(peer)
+	again, err := g.secondHello()
 	if err != nil {
 		return err
 	}
-	_, err = peer.Write(again)
+	_, err = g.peer.Write(again)
 	return err
 }
 
@@ -125,28 +121,28 @@ const maxEarly = 64 << 10
 
 // secondHello passes on what may stand before the second ClientHello, and
 // returns that once it is checked.
-func (c *conn) secondHello(peer *net.TCPConn) ([]byte, error) {
+func (g greeting) secondHello() ([]byte, error) {
 	for passed := 0; passed <= maxEarly; {
-		raw, err := readRecord(c.guest, nil, 0, recordPayload+256)
+		raw, err := readRecord(g.c.guest, nil, 0, recordPayload+256)
 		if err != nil {
 			return nil, err
 		}
 		switch raw[0] {
 		case typeHandshake:
-			h, raw, err := readHello(c.guest, raw)
+			h, raw, err := readHello(g.c.guest, raw)
 			if err != nil {
 				return nil, err
 			}
-			if no := h.check(c.name, false); no != nil {
+			if no := h.check(g.c.to.name, false); no != nil {
 				return nil, &refusal{no.status, no.alert, "in its second ClientHello " + no.reason}
 			}
-			if found := c.find(raw, h.name); len(found) > 0 {
-				c.presentAll(found, "second ClientHello")
+			if found := g.c.to.find(raw, h.name); len(found) > 0 {
+				g.c.presentAll(found, "second ClientHello")
 				return nil, denied("the secret %s stands in the second ClientHello", found[0])
 			}
 			return raw, nil
 		case typeChangeCipherSpec, typeApplicationData:
-			if _, err := peer.Write(raw); err != nil {
+			if _, err := g.peer.Write(raw); err != nil {
 				return nil, err
 			}
 			passed += len(raw)

@@ -44,9 +44,9 @@ func (x *exchanger) vet(q *ask) (*url.URL, *refusal) {
 // name, and its port if there is one.
 func (x *exchanger) isHost(s string) bool {
 	if host, port, ok := strings.Cut(s, ":"); ok {
-		return port == strconv.Itoa(int(x.conn.dst.Port())) && sameName(host, x.conn.name)
+		return port == strconv.Itoa(int(x.conn.dst.Port())) && sameName(host, x.conn.to.name)
 	}
-	return sameName(s, x.conn.name)
+	return sameName(s, x.conn.to.name)
 }
 
 // locate reads a request's target. Only what can be sent on byte for byte is taken.
