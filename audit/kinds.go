@@ -207,3 +207,19 @@ func (e *Event) OwnPayload() error {
 	}
 	return nil
 }
+
+// ParseKinds returns the kinds with these names. The error lists the known ones.
+func ParseKinds(names []string) ([]Kind, error) {
+	var kinds []Kind
+	for _, name := range names {
+		if !Kind(name).Known() {
+			known := make([]string, len(Kinds()))
+			for i, k := range Kinds() {
+				known[i] = string(k)
+			}
+			return nil, fmt.Errorf("%q is not a kind of record: there are %s", name, strings.Join(known, ", "))
+		}
+		kinds = append(kinds, Kind(name))
+	}
+	return kinds, nil
+}

@@ -8,7 +8,7 @@ import (
 	"github.com/custody-project/custody/netpolicy"
 )
 
-// destination is where a connection goes by the name that the guest resolved, and the decisions about it.
+// destination is the host, by its name, that a connection is for, with the policy decisions about it.
 type destination struct {
 	g    *Gateway
 	name string

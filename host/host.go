@@ -149,6 +149,9 @@ func (l Layout) Views() string { return filepath.Join(l.Serve(), "views") }
 // Witness is the folder of this host as a witness of others: its key, and the checkpoints that it has seen.
 func (l Layout) Witness() string { return l.path("witness") }
 
+// Monitors is the folder with how far each log of another host was read, and what was found in it.
+func (l Layout) Monitors() string { return l.path("monitor") }
+
 // TagKey returns the key with which the redactor makes its tags, made on first use.
 func (h *Host) TagKey() ([]byte, error) {
 	path := h.path("keys", "tag.key")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,6 +28,15 @@ func Caller() int {
 		return sudo
 	}
 	return uid
+}
+
+// CallerName is the name of Caller, or its number if it has none.
+func CallerName() string {
+	uid := strconv.Itoa(Caller())
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username
+	}
+	return "uid " + uid
 }
 
 // maxLinks is how many links a path may lead over, as for the kernel.

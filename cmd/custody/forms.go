@@ -47,7 +47,7 @@ func (c exportCmd) view(a *app, st store.Store) (bool, error) {
 		case c.To != "":
 			return true, usageError{errors.New("--format " + v.name + " goes to stdout: it is no format of a sink's")}
 		}
-		kinds, err := kindsOf(c.Kind)
+		kinds, err := parseKinds(c.Kind)
 		if err != nil {
 			return true, err
 		}

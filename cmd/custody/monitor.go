@@ -1,21 +1,15 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/mod/sumdb/note"
 
 	"github.com/custody-project/custody/audit/monitor"
 	"github.com/custody-project/custody/audit/proof/hostkey"
 	"github.com/custody-project/custody/audit/proof/statement"
-	"github.com/custody-project/custody/host"
 )
 
 type monitorCmd struct {
@@ -72,28 +66,9 @@ func (c monitorCmd) open(a *app) (*monitor.Monitor, error) {
 	}
 	state := c.State
 	if state == "" {
-		state = monitorState(h, keys[0].Name(), ".entries")
+		state = monitor.StateFile(h.Monitors(), keys[0].Name())
 	}
-	return openMonitor(state, c.Log, keys)
-}
-
-// openMonitor opens the state of a log and the place where it is published.
-func openMonitor(state, where string, keys []note.Verifier) (*monitor.Monitor, error) {
-	source, err := monitor.OpenSource(where)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Dir(state), 0o700); err != nil {
-		return nil, err
-	}
-	return monitor.Open(state, source, keys...)
-}
-
-// monitorState names the file by the log's hash, since its name can be any text. A witness has one with an ending of its own: it
-// reads checkpoints before they are published, and what is published then would be a log that was rolled back.
-func monitorState(h *host.Host, log, suffix string) string {
-	sum := sha256.Sum256([]byte(log))
-	return filepath.Join(h.Dir, "monitor", hex.EncodeToString(sum[:16])+suffix)
+	return monitor.OpenAt(state, c.Log, keys)
 }
 
 // once reads the log, prints what was found and returns it as text, and the code to exit with.

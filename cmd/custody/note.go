@@ -1,18 +1,14 @@
 package main
 
 import (
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os/user"
-	"strconv"
 	"time"
 
 	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/redact/pattern"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/replay/notebook"
 	"github.com/custody-project/custody/store"
 )
 
@@ -45,11 +41,12 @@ func (c noteCmd) Run(a *app) error {
 	if run.Class() != store.Sandboxes {
 		return fmt.Errorf("%s is an access log, which takes no notes", run.ID)
 	}
-	n := audit.Note{Who: callerName(), Via: viaCLI, Tenant: run.Tenant, About: run.ID, Text: audit.Text(c.Text), Tags: c.Tag, Withdraws: c.Withdraw}
-	if err := c.place(a, st, run, &n); err != nil {
+	n := audit.Note{Who: host.CallerName(), Via: viaCLI, Tenant: run.Tenant, About: run.ID, Text: audit.Text(c.Text), Tags: c.Tag, Withdraws: c.Withdraw}
+	book := notebook.Notebook{Host: h, Reader: st, Version: version()}
+	if err := c.place(a, book, run, &n); err != nil {
 		return err
 	}
-	id, err := a.note(h, n)
+	id, err := book.Write(a.ctx, n)
 	if err != nil {
 		return err
 	}
@@ -58,68 +55,22 @@ func (c noteCmd) Run(a *app) error {
 }
 
 // place finds the record that the note is about, or the note that it withdraws.
-func (c noteCmd) place(a *app, st host.Reader, run store.Run, n *audit.Note) error {
-	if c.Withdraw != "" {
-		if c.Seq != 0 || c.At != "" || len(c.Tag) > 0 {
-			return usageError{errors.New("--withdraw goes with a text, and with nothing else")}
-		}
-		notes, err := a.notesOn(st, run)
-		if err == nil {
-			_, err = replay.Withdrawable(replay.Notes(notes), c.Withdraw)
-		}
-		return err
-	}
-	q := store.Query{Tenant: run.Tenant, Run: run.ID}
+func (c noteCmd) place(a *app, book notebook.Notebook, run store.Run, n *audit.Note) error {
 	switch {
+	case c.Withdraw != "" && (c.Seq != 0 || c.At != "" || len(c.Tag) > 0):
+		return usageError{errors.New("--withdraw goes with a text, and with nothing else")}
+	case c.Withdraw != "":
+		return book.Withdraw(a.ctx, run, c.Withdraw)
 	case c.Seq != 0:
-		q.AfterSeq, q.Limit = c.Seq-1, 1
+		return book.AboutSeq(a.ctx, run, n, c.Seq)
 	case c.At != "":
 		at, err := replay.ParseInstant(replay.WithZone(c.At, c.Zone), run, time.Now())
 		if err != nil {
 			return err
 		}
-		q.To = at.Add(1)
-	default:
-		return nil
-	}
-	for row, err := range st.Records(a.ctx, q) {
-		if err != nil {
-			return err
-		}
-		leaf := row.Frame().Leaf()
-		n.Seq, n.Leaf = row.Seq, hex.EncodeToString(leaf[:])
-	}
-	if n.Seq == 0 || c.Seq != 0 && n.Seq != c.Seq {
-		return fmt.Errorf("%s has no such record: %w", run.ID, store.ErrNoRecord)
+		return book.AboutTime(a.ctx, run, n, at)
 	}
 	return nil
-}
-
-// note records n in an access log of its own, which is sealed and carried to the store before it returns.
-func (a *app) note(h *host.Host, n audit.Note) (string, error) {
-	if err := n.Check(); err != nil {
-		return "", err
-	}
-	tag, err := h.TagKey()
-	if err != nil {
-		return "", err
-	}
-	redactor, err := pattern.NewRedactor(tag)
-	if err != nil {
-		return "", err
-	}
-	log := h.AccessLog(redactor, version())
-	noted, err := log.Note(a.ctx, n)
-	return noted.ID, errors.Join(err, log.Close())
-}
-
-// callerName names the user of this host who acts: of root, the one who called sudo.
-func callerName() string {
-	uid := strconv.Itoa(host.Caller())
-	if u, err := user.LookupId(uid); err == nil {
-		return u.Username
-	}
-	return "uid " + uid
 }
 
 type notesCmd struct {
@@ -127,9 +78,6 @@ type notesCmd struct {
 	JSON bool   `name:"json" help:"One JSON object a note."`
 	zoneFlag
 }
-
-// maxNotes bounds how many notes on one run are read.
-const maxNotes = 10_000
 
 func (c notesCmd) Run(a *app) error {
 	zone, err := c.location()
@@ -149,50 +97,28 @@ func (c notesCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	at := func(seq uint64) (store.Row, bool, error) {
-		for row, err := range st.Records(a.ctx, store.Query{Tenant: run.Tenant, Run: run.ID, AfterSeq: seq - 1, Limit: 1}) {
-			return row, row.Seq == seq, err
-		}
-		return store.Row{}, false, nil
-	}
 	notes := replay.Notes(all)
 	opt, err := a.marking(h, st)
 	if err != nil {
 		return err
 	}
+	book := notebook.Notebook{Host: h, Reader: st}
 	if c.JSON {
-		return c.lines(a, notes, at, opt)
+		return book.WriteJSON(a.ctx, a.stdout, run, notes, opt)
 	}
 	if len(notes) == 0 {
 		a.Say(run.ID + " has no notes")
 	}
 	opt.Zone = zone
+	at := func(seq uint64) (store.Row, bool, error) { return book.Record(a.ctx, run, seq) }
 	return replay.NoteList(a.stdout, notes, at, opt)
-}
-
-func (c notesCmd) lines(a *app, notes []replay.Note, at func(uint64) (store.Row, bool, error), opt replay.Options) error {
-	out := json.NewEncoder(a.stdout)
-	for _, n := range notes {
-		row, there, err := at(max(n.Seq, 1))
-		if err != nil {
-			return err
-		}
-		if err := out.Encode(struct {
-			replay.Note
-			Bound replay.Bound `json:"bound"`
-			Mark  *store.Mark  `json:"verification,omitempty"`
-		}{n, n.Binding(row, there), n.Mark(opt.Mark)}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // notesOn reads the notes on a run, and their withdrawals.
 func (a *app) notesOn(st host.Reader, run store.Run) ([]replay.Note, error) {
-	all, err := replay.ReadNotes(run, st.Search(a.ctx, replay.NotesQuery(run, maxNotes)))
-	if err == nil && len(all) == maxNotes {
-		a.Say(fmt.Sprintf("the run has more notes than %d: the oldest are left out", maxNotes))
+	all, err := notebook.Notebook{Reader: st}.On(a.ctx, run)
+	if err == nil && len(all) == notebook.Max {
+		a.Say(fmt.Sprintf("the run has more notes than %d: the oldest are left out", notebook.Max))
 	}
 	return all, err
 }

@@ -36,7 +36,7 @@ func (c searchCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if q.Kinds, err = kindsOf(c.Kind); err != nil {
+	if q.Kinds, err = parseKinds(c.Kind); err != nil {
 		return err
 	}
 	if q.From, q.To, err = c.span(c.From, c.Until); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay/access"
 	"github.com/custody-project/custody/replay/serve"
+	"github.com/custody-project/custody/replay/show"
 	"github.com/custody-project/custody/store"
 )
 
@@ -124,7 +125,7 @@ func (c serveCmd) bundle(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	if b.Doubt != nil {
-		a.Say(b.verdict())
+		a.Say(show.Describe(b))
 	}
 	o, l, err := c.listen(a, config)
 	if err != nil {

@@ -1,20 +1,16 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/internal/console"
 	"github.com/custody-project/custody/replay"
+	"github.com/custody-project/custody/replay/notebook"
+	"github.com/custody-project/custody/replay/show"
 	"github.com/custody-project/custody/store"
 )
 
@@ -121,7 +117,7 @@ type timelineCmd struct {
 }
 
 func (c timelineCmd) Run(a *app) error {
-	kinds, err := kindsOf(c.Kind)
+	kinds, err := parseKinds(c.Kind)
 	if err != nil {
 		return err
 	}
@@ -140,7 +136,7 @@ func (c timelineCmd) Run(a *app) error {
 		return err
 	}
 	defer src.Close()
-	st, run, opt := src.Reader, src.run, src.opt
+	st, run, opt := src.Reader, src.Run, src.Options
 	opt.Relative, opt.Kinds, opt.Zone = c.Relative, kinds, zone
 	if opt.From, opt.Until, err = replay.ParseRunSpan(c.in(c.From), c.in(c.Until), run, time.Now()); err != nil {
 		return usageError{err}
@@ -154,15 +150,15 @@ func (c timelineCmd) Run(a *app) error {
 	case c.Follow:
 		return replay.Follow(a.ctx, a.stdout, st, run, opt)
 	case c.JSON:
-		if src.warning != "" {
-			a.Say(src.warning)
+		if src.Doubtful() {
+			a.Say(src.Verdict.Text)
 		}
 		if err := replay.NDJSON(a.stdout, rows, opt); err != nil || !c.Notes {
 			return err
 		}
 		opt.Kinds = nil
 		return replay.NDJSON(a.stdout, func(yield func(store.Row, error) bool) {
-			for row, err := range st.Search(a.ctx, replay.NotesQuery(run, maxNotes)) {
+			for row, err := range st.Search(a.ctx, replay.NotesQuery(run, notebook.Max)) {
 				if _, ok := replay.ReadNote(run, row); (ok || err != nil) && !yield(row, err) {
 					return
 				}
@@ -175,32 +171,13 @@ func (c timelineCmd) Run(a *app) error {
 	}
 	opt.Notes = replay.Notes(all)
 	if c.HTML {
-		return replay.HTML(a.stdout, run, rows, opt, src.verdict)
+		return replay.HTML(a.stdout, run, rows, opt, src.Verdict)
 	}
 	return replay.Timeline(a.stdout, run, rows, opt)
 }
 
-// shown is a run that is shown, from the store or from a bundle.
-type shown struct {
-	host.Reader
-	run     store.Run
-	opt     replay.Options
-	verdict replay.Verdict
-	warning string // of a bundle that was not verified
-	close   []func() error
-}
-
-// Close implements host.Reader.
-func (s *shown) Close() error {
-	var errs []error
-	for _, f := range slices.Backward(s.close) {
-		errs = append(errs, f())
-	}
-	return errors.Join(errs...)
-}
-
 // open opens the run or the bundle that the command names.
-func (c timelineCmd) open(a *app) (*shown, error) {
+func (c timelineCmd) open(a *app) (*show.Source, error) {
 	if c.Name != store.Last {
 		if file, err := isFile(c.Name); err != nil {
 			return nil, err
@@ -209,11 +186,7 @@ func (c timelineCmd) open(a *app) (*shown, error) {
 			if err != nil {
 				return nil, err
 			}
-			s := &shown{Reader: b, run: b.Shown, opt: b.options(a), verdict: replay.Verdict{Good: b.Doubt == nil, Text: b.verdict()}, close: []func() error{b.Close}}
-			if b.Doubt != nil {
-				s.warning = b.verdict()
-			}
-			return s, nil
+			return show.Bundle(b, a.layout()), nil
 		}
 	}
 	if len(c.Key) > 0 {
@@ -223,26 +196,11 @@ func (c timelineCmd) open(a *app) (*shown, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shown{Reader: st, close: []func() error{st.Close}}
-	if err := c.openRun(a, h, s); err != nil {
-		return nil, errors.Join(err, s.Close())
+	run, err := st.Run(a.ctx, "", c.Name)
+	if err != nil {
+		return nil, errors.Join(noRun(c.Name, err), st.Close())
 	}
-	return s, nil
-}
-
-func (c timelineCmd) openRun(a *app, h *host.Host, s *shown) (err error) {
-	if s.run, err = s.Run(a.ctx, "", c.Name); err != nil {
-		return noRun(c.Name, err)
-	}
-	if c.Follow && s.run.End == nil {
-		if s.Reader, err = h.Ahead(a.ctx, s.Reader, s.run); err != nil {
-			return err
-		}
-		s.close = append(s.close, s.Reader.Close)
-	}
-	s.verdict.Text = "shown from the store of the host; custody verify " + s.run.ID + " checks its record"
-	s.opt, err = a.marking(h, s.Reader)
-	return err
+	return show.Run(a.ctx, h, st, run, c.Follow, a.layout())
 }
 
 // tailLines is how much of the output a state shows.
@@ -254,7 +212,7 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 	if err != nil {
 		return usageError{err}
 	}
-	if text := afterEnd(at, run, now, opt.Zone); text != "" {
+	if text := replay.OutsideOf(at, run, now, opt.Zone); text != "" {
 		a.Say(text)
 	}
 	state, err := replay.MarkedStateAt(run, rows, at, tailLines, opt)
@@ -263,7 +221,7 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 	}
 	opt = opt.Second(at)
 	if c.JSON {
-		return writeStateJSON(a.stdout, state, rows, opt)
+		return state.WriteJSON(a.stdout, rows, opt)
 	}
 	if err := state.Write(a.stdout, run.Began(), opt); err != nil {
 		return err
@@ -271,59 +229,9 @@ func (a *app) stateAt(run store.Run, rows replay.Rows, c timelineCmd, opt replay
 	return replay.Records(a.stdout, run, rows, opt)
 }
 
-// afterEnd warns of an instant after the end of a run, or in the future; "" if it is neither.
-func afterEnd(at time.Time, run store.Run, now time.Time, zone *time.Location) string {
-	switch {
-	case run.End != nil && at.Truncate(time.Millisecond).After(*run.End):
-		return fmt.Sprintf("warning: the run ended before that, at %s: this is its state at the end", run.End.In(zone).Format("2006-01-02T15:04:05.000Z07:00"))
-	case run.End == nil && at.After(now):
-		return "warning: that is in the future: this is the run's state now"
-	}
-	return ""
-}
-
-// writeStateJSON writes a state with the records of its second, which are in the form that timeline --json has.
-func writeStateJSON(w io.Writer, state replay.Marked, rows replay.Rows, opt replay.Options) error {
-	var lines bytes.Buffer
-	if err := replay.NDJSON(&lines, rows, opt); err != nil {
-		return err
-	}
-	second := []json.RawMessage{}
-	for line := range bytes.Lines(lines.Bytes()) {
-		second = append(second, line)
-	}
-	return json.NewEncoder(w).Encode(struct {
-		replay.Marked
-		Records []json.RawMessage `json:"records"` // of the second of the instant
-	}{state, second})
-}
-
-func kindsOf(names []string) ([]audit.Kind, error) {
-	var kinds []audit.Kind
-	for _, name := range names {
-		if !audit.Kind(name).Known() {
-			known := make([]string, len(audit.Kinds()))
-			for i, k := range audit.Kinds() {
-				known[i] = string(k)
-			}
-			return nil, usageError{fmt.Errorf("%q is not a kind of record: there are %s", name, strings.Join(known, ", "))}
-		}
-		kinds = append(kinds, audit.Kind(name))
-	}
-	return kinds, nil
-}
-
 // marking is layout, and marks what r shows where it is not what was signed.
 func (a *app) marking(h *host.Host, r host.Reader) (replay.Options, error) {
-	marks, err := h.Checks().Marks(r)
-	if err != nil {
-		return replay.Options{}, err
-	}
-	opt := a.layout()
-	opt.Mark = func(row store.Row) store.Mark { return marks.Row(a.ctx, row) }
-	opt.MarkRun = func(run store.Run) store.Mark { return marks.Run(a.ctx, run) }
-	opt.End = func(run store.Run) uint64 { return marks.End(a.ctx, run) }
-	return opt, nil
+	return show.Marking(a.ctx, h, r, a.layout())
 }
 
 // layout fits tables to where they go: width and colour only for a terminal.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/custody-project/custody/audit/proof/verdict"
 	"github.com/custody-project/custody/internal/regular"
-	"github.com/custody-project/custody/replay"
 	"github.com/custody-project/custody/replay/serve"
 	"github.com/custody-project/custody/store"
 )
@@ -73,12 +72,9 @@ func (a *app) redirected() error {
 	return nil
 }
 
-// shownBundle is a bundle with the words about it.
-type shownBundle struct{ *serve.Bundle }
-
 // openBundle verifies a bundle and opens it to be read. One that does not hold is refused. One that cannot be judged, such as one
 // signed by a key that is not known here, is refused if keys were given, and otherwise opened with its doubt.
-func (a *app) openBundle(name string, keys []string) (*shownBundle, error) {
+func (a *app) openBundle(name string, keys []string) (*serve.Bundle, error) {
 	trust, err := (verifyCmd{Key: keys, Within: usualWithin}).trust(a.ctx)
 	if err != nil {
 		return nil, err
@@ -100,7 +96,7 @@ func (a *app) openBundle(name string, keys []string) (*shownBundle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", source, err)
 	}
-	return &shownBundle{b}, nil
+	return b, nil
 }
 
 // refuse reports why a bundle is not shown, and returns the exit code that verify has for it.
@@ -110,29 +106,4 @@ func (a *app) refuse(name string, err error) error {
 		return exitDoesNotHold
 	}
 	return exitCannotBeKnown
-}
-
-// verdict is what is known of the bundle, in a sentence.
-func (b *shownBundle) verdict() string {
-	if b.Doubt != nil {
-		return fmt.Sprintf("NOT VERIFIED: %v; anyone could have made these records. --key FILE verifies the bundle", b.Doubt)
-	}
-	text := "verified with the key " + b.Report.KeyName
-	if s := b.Report.Selected; s != nil {
-		text += fmt.Sprintf("; it shows %d of %d records (%s), chosen by %s", b.Report.Shown(), b.Report.Records, s.What, s.By)
-	}
-	return text
-}
-
-// options are a's layout, with what is not verified marked.
-func (b *shownBundle) options(a *app) replay.Options {
-	opt := a.layout()
-	opt.Withheld, opt.End = b.Withheld, b.Last
-	if b.Doubt != nil {
-		opt.Mark = func(store.Row) store.Mark {
-			return store.Mark{State: store.Unchecked, Text: "the bundle was not verified"}
-		}
-		opt.MarkRun = func(store.Run) store.Mark { return store.Mark{State: store.Unchecked, Text: b.verdict()} }
-	}
-	return opt
 }

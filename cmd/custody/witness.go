@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -113,63 +112,21 @@ func (c witnessServeCmd) tls() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// readers opens what reads the entries of logs, and has them read what is published already: later they have little time.
+// readers opens the readers of the logs whose entries are read before cosigning.
 func (c witnessServeCmd) readers(a *app, h *host.Host, config *witness.Config) (close func(), err error) {
-	config.Readers = map[string]witness.Reader{}
-	var open []*monitor.Monitor
-	close = func() {
-		for _, m := range open {
-			if err := m.Close(); err != nil {
-				a.Complain(err)
-			}
-		}
-	}
+	var open monitor.Readers
 	for _, e := range c.Entries {
 		name, where, ok := strings.Cut(e, "=")
 		keys := slices.DeleteFunc(slices.Clone(config.Logs), func(v note.Verifier) bool { return v.Name() != name })
 		if !ok || len(keys) == 0 {
-			close()
+			a.Close(&open)
 			return nil, usageError{fmt.Errorf("--entries %.80q does not begin with the name of a --log and =", e)}
 		}
-		m, err := openMonitor(monitorState(h, name, ".witness"), where, keys)
-		if err != nil {
-			close()
+		if err := open.Add(a.ctx, monitor.WitnessStateFile(h.Monitors(), name), where, keys, a.Log); err != nil {
+			a.Close(&open)
 			return nil, err
 		}
-		open = append(open, m)
-		reader := entriesReader{m, a}
-		config.Readers[name] = reader
-		if r, err := m.Check(a.ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			reader.alarm(a.ctx, r, err)
-		}
 	}
-	return close, nil
-}
-
-// entriesReader lets a monitor object to what it finds.
-type entriesReader struct {
-	monitor *monitor.Monitor
-	app     *app
-}
-
-// Read implements witness.Reader.
-func (r entriesReader) Read(ctx context.Context, signed []byte) error {
-	report, err := r.monitor.Follow(ctx, signed)
-	if err != nil {
-		r.alarm(ctx, report, err)
-	}
-	if errors.Is(err, monitor.ErrAlarm) {
-		return fmt.Errorf("%w: %s", witness.ErrObjection, report.Alarms[len(report.Alarms)-1].Name)
-	}
-	return err
-}
-
-// alarm tells the witness's operator.
-func (r entriesReader) alarm(ctx context.Context, report monitor.Report, err error) {
-	for _, found := range report.Alarms {
-		r.app.Log.ErrorContext(ctx, "alarm", "log", report.Log, "name", found.Name, "detail", found.Detail)
-	}
-	if len(report.Alarms) == 0 {
-		r.app.Log.ErrorContext(ctx, "witness cannot read a log's entries", "log", report.Log, "error", err)
-	}
+	config.Readers = open.ByLog()
+	return func() { a.Close(&open) }, nil
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 	_ "time/tzdata" // zones by name, on hosts without a time zone database
 
+	"github.com/custody-project/custody/audit"
 	"github.com/custody-project/custody/replay"
 )
 
@@ -31,4 +32,13 @@ func (z zoneFlag) span(from, until string) (since, to time.Time, err error) {
 		err = usageError{err}
 	}
 	return since, to, err
+}
+
+// parseKinds reads the flag --kind.
+func parseKinds(names []string) ([]audit.Kind, error) {
+	kinds, err := audit.ParseKinds(names)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return kinds, nil
 }
