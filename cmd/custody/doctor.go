@@ -9,6 +9,7 @@ import (
 
 	"github.com/custody-project/custody/doctor"
 	"github.com/custody-project/custody/internal/console"
+	"github.com/custody-project/custody/run"
 )
 
 type doctorCmd struct {
@@ -20,7 +21,7 @@ func (c doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	templates, err := templates(h, a.Writer())
+	templates, err := run.Templates(h, a.Writer())
 	if err != nil {
 		return err
 	}

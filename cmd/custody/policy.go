@@ -7,6 +7,7 @@ import (
 
 	"github.com/custody-project/custody/netpolicy"
 	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/run"
 )
 
 type policyCmd struct {
@@ -32,7 +33,7 @@ func (c policyCheckCmd) Run(a *app) error {
 	}
 	warnings := ruleWarnings(c.File, netpolicy.Warnings(p))
 	a.warn(warnings)
-	plain, err := envWarnings(c.File, f)
+	plain, err := run.EnvWarnings(c.File, f)
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	if len(c.Command) == 0 {
 		used.Steps = o.Project.Steps
 	}
-	warnings, err := envWarnings(o.File, used)
+	warnings, err := run.EnvWarnings(o.File, used)
 	if err != nil {
 		return o, err
 	}
@@ -131,7 +131,7 @@ func (c runCmd) options(a *app) (run.Options, error) {
 	if o.Home, err = a.home(); err != nil {
 		return o, err
 	}
-	o.Templates, err = templates(o.Home, a.Writer())
+	o.Templates, err = run.Templates(o.Home, a.Writer())
 	return o, err
 }
 

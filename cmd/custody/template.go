@@ -4,14 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/custody-project/custody/host"
-	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/run"
 	"github.com/custody-project/custody/vmm/template"
 )
@@ -76,7 +71,7 @@ func (c templateBuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	store, err := templates(h, a.Writer())
+	store, err := run.Templates(h, a.Writer())
 	if err != nil {
 		return err
 	}
@@ -88,29 +83,7 @@ func (c templateBuildCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	required, err := run.RequiredTier("", project.Default(), h)
-	if err != nil {
-		return err
-	}
-	choice, err := run.TierPicker(h, t, a.Say).Pick(a.ctx, required)
-	if err != nil {
-		return err
-	}
-	img, err := t.Image(a.ctx, choice.Driver, run.Shape(project.Default()))
-	if err != nil {
-		return err
-	}
-	return img.Close()
-}
-
-// templates opens the templates of h. What building one prints goes to log.
-func templates(h *host.Host, log io.Writer) (template.Store, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return template.Store{}, err
-	}
-	guest := filepath.Join(filepath.Dir(self), "custody-guest")
-	return template.Store{Dir: h.Templates(), Guest: guest, Log: log}, nil
+	return run.MakeSnapshot(a.ctx, h, t, a.Say)
 }
 
 type templateLsCmd struct{}

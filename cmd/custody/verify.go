@@ -190,6 +190,15 @@ func verifiers(ctx context.Context, flag string, keys []string) (note.Verifiers,
 	return note.VerifierList(list...), nil
 }
 
+// conclude prints a judgement and turns it into the exit code.
+func (a *app) conclude(j judge.Judgement) error {
+	holds := j.WriteText(a.stdout)
+	if j.Barred {
+		return a.cannotBeJudged(j.Err)
+	}
+	return a.verdict(j.Err, holds)
+}
+
 // verdict prints what holds, or that it does not, and turns it into the exit code.
 func (a *app) verdict(err error, holds string) error {
 	switch {

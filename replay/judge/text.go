@@ -1,4 +1,4 @@
-package main
+package judge
 
 import (
 	"fmt"
@@ -9,35 +9,30 @@ import (
 	"github.com/custody-project/custody/audit/proof"
 	"github.com/custody-project/custody/audit/wal"
 	"github.com/custody-project/custody/internal/console"
-	"github.com/custody-project/custody/replay/judge"
 	"github.com/custody-project/custody/replay/report"
 )
 
 // longPause is how long nothing was sealed in a run that verify points out.
 const longPause = time.Hour
 
-// conclude prints a judgement and turns it into the exit code.
-func (a *app) conclude(j judge.Judgement) error {
-	holds := "verified: every record from the first to the closing manifest"
+// WriteText writes what the verification established, for people, and returns the sentence with which to conclude if Err is nil.
+func (j Judgement) WriteText(w io.Writer) (holds string) {
 	switch {
 	case j.Record != nil:
-		holds = printRecord(a.stdout, j)
-	case j.Of == judge.OfReport:
-		holds = printFiles(a.stdout, j.Files)
+		return printRecord(w, j)
+	case j.Of == OfReport:
+		return printFiles(w, j.Files)
 	case j.Report.Run != "":
-		printReport(a.stdout, j.Report)
-	}
-	if j.Barred {
-		return a.cannotBeJudged(j.Err)
+		printReport(w, j.Report)
 	}
 	if j.Report.Selected != nil {
-		holds = "verified: the records that are shown, and the place of each other one"
+		return "verified: the records that are shown, and the place of each other one"
 	}
-	return a.verdict(j.Err, holds)
+	return "verified: every record from the first to the closing manifest"
 }
 
 // printRecord prints what the proof of a record establishes, and returns the sentence for one that verifies.
-func printRecord(w io.Writer, j judge.Judgement) (holds string) {
+func printRecord(w io.Writer, j Judgement) (holds string) {
 	r := j.Record
 	fmt.Fprintf(w, "run       %s\nrecord    seq %d, leaf %s\nkey       %s\n", console.Clean(j.Report.Run), r.Seq, r.Leaf, console.OrDash(j.Report.KeyName))
 	printPublished(w, j.Report.Published)

@@ -1,0 +1,38 @@
+package run
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/custody-project/custody/host"
+	"github.com/custody-project/custody/project"
+	"github.com/custody-project/custody/vmm/template"
+)
+
+// Templates opens the templates of h. The guest's program is beside this one. What building a template prints goes to log.
+func Templates(h *host.Host, log io.Writer) (template.Store, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return template.Store{}, err
+	}
+	return template.Store{Dir: h.Templates(), Guest: filepath.Join(filepath.Dir(self), "custody-guest"), Log: log}, nil
+}
+
+// MakeSnapshot makes the snapshot from which runs without limits of their own start, unless the template has it.
+func MakeSnapshot(ctx context.Context, h *host.Host, t template.Template, notice func(string)) error {
+	required, err := RequiredTier("", project.Default(), h)
+	if err != nil {
+		return err
+	}
+	choice, err := TierPicker(h, t, notice).Pick(ctx, required)
+	if err != nil {
+		return err
+	}
+	img, err := t.Image(ctx, choice.Driver, Shape(project.Default()))
+	if err != nil {
+		return err
+	}
+	return img.Close()
+}
