@@ -9,6 +9,7 @@ import { place } from "./router";
 import { Bar } from "./screens/bar";
 import { Login, once } from "./screens/login";
 import { Runs } from "./screens/runs";
+import { enter } from "./session";
 import type { Session } from "./types";
 
 // The run's page is most of the code, and the list of runs does not need it.
@@ -51,21 +52,6 @@ async function begin(): Promise<void> {
     if (!(e instanceof Problem) || ![400, 401, 403].includes(e.status)) throw e;
     session.set(null);
   }
-}
-
-/** A principal is signed in. With access to several tenants, it sees the first of them to begin with. */
-export function enter(who: Session): void {
-  if ((who.grants?.length ?? 0) > 1) choose(who, who.grants[0]!.tenant);
-  else {
-    tenant.set(undefined);
-    session.set(who);
-  }
-}
-
-/** Looks at another tenant, with the role that is granted there. */
-export function choose(who: Session, name: string): void {
-  tenant.set(name);
-  session.set({ ...who, tenant: name, role: who.grants.find((g) => g.tenant === name)?.role ?? "viewer" });
 }
 
 /** What cannot be had at the moment, while it is tried again. */

@@ -9,6 +9,7 @@ import type { Lanes } from "../types";
 import { colorsOf, draw, type Scene } from "./draw";
 import { type Hit, hit, instant, known, layout, needed, panned, place, type Row, summary, zoomed } from "./geometry";
 import { SeqIndex } from "./index";
+import type { Source } from "./source";
 import { Tip } from "./tip";
 import { Under } from "./under";
 
@@ -58,13 +59,6 @@ export function LanesView({ run, index }: { run: RunStore; index: Cell<SeqIndex>
       <Under run={run} source={source} width={width} />
     </section>
   );
-}
-
-export interface Source {
-  data: Lanes | undefined;
-  whole: Lanes | undefined;
-  error: Problem | undefined;
-  reload: () => void;
 }
 
 /** Asks for what the view shows and half as much on both sides, once the view has rested. */

@@ -11,7 +11,7 @@ import { may } from "../screens/bar";
 import type { RecordPage } from "../types";
 import { holeText, known, lengthOf, moods, summary, under } from "./geometry";
 import { Jump, LinkHere } from "./jump";
-import type { Source } from "./lanes";
+import type { Source } from "./source";
 
 /** The line below the picture: where the cursor stands, what is there, and what is marked. */
 export function Under({ run, source, width }: { run: RunStore; source: Source; width: number }) {

@@ -1,9 +1,9 @@
 import { useState } from "preact/hooks";
 import { del, Problem, session, tenant } from "../api";
-import { choose } from "../app";
 import { useCell } from "../cell";
 import * as prefs from "../prefs";
 import { flat } from "../text";
+import { choose } from "../session";
 import type { Screen } from "../registry";
 import { place, to } from "../router";
 import type { Role } from "../types";

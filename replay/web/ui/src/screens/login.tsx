@@ -1,8 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, post, Problem } from "../api";
-import { enter } from "../app";
 import { Cell, useCell } from "../cell";
 import { ErrorBox } from "../components/boxes";
+import { enter } from "../session";
 import type { Health, Session } from "../types";
 
 /** Why the one-time link was refused: it was used, or it is too old. */

@@ -1,1 +1,0 @@
-import{f as t}from"./chunk-Y26XYSUZ.js";import"./chunk-BFBKKFQI.js";import{e as r}from"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import{a as o,i as p}from"./chunk-CXEU6MES.js";import{d as m}from"./chunk-Y4VGMTLU.js";p();r();m(o(t,{}),document.getElementById("app"));

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-YIRUAGON.js";import"./chunk-F2SKCSSX.js";import"./chunk-SOA3FOKC.js";import"./chunk-Y26XYSUZ.js";import"./chunk-BFBKKFQI.js";import"./chunk-5DRWUZZG.js";import"./chunk-RDRRG2PR.js";import"./chunk-CXEU6MES.js";import"./chunk-Y4VGMTLU.js";export{b as Runs,a as default};
