@@ -65,8 +65,8 @@ func TestEveryKind(t *testing.T) {
 			t.Errorf("kind %s: decoded as %+v, %v", k, r.Payload(), err)
 			continue
 		}
-		p := newPrinter(io.Discard, store.Run{ID: "r-1"}, Options{})
-		if got, _ := p.describe(r, body); reflect.DeepEqual(got, unknown(k, body)) {
+		d := newPrinter(io.Discard, store.Run{ID: "r-1"}, Options{}).describer
+		if got, _ := d.describe(r, body); reflect.DeepEqual(got, unknown(k, body)) {
 			t.Errorf("kind %s: its line is that of a kind that the timeline does not know", k)
 		}
 	}

@@ -46,9 +46,12 @@ func kindStyle(k audit.Kind) style {
 
 // record writes the lines of r, whose exact bytes are body.
 func (p *printer) record(r audit.Record, body []byte, mark store.Mark) {
-	e, ok := p.describe(r, body)
+	e, ok := p.describer.describe(r, body)
 	if !ok {
 		return
+	}
+	if r.Kind == audit.KindGap && r.Gap != nil {
+		p.lost += r.Gap.Count
 	}
 	l := newLine(p.out, p.opt)
 	if e.mood == alarm {
@@ -75,33 +78,39 @@ func (p *printer) record(r audit.Record, body []byte, mark store.Mark) {
 	}
 }
 
+// describer turns records into what their lines show, with what is known of the rest of the run.
+type describer struct {
+	opt   Options
+	index *index
+}
+
 // describe returns what r shows, or false if another line shows it. Only the payload of
 // the record's own kind counts.
-func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
+func (d *describer) describe(r audit.Record, body []byte) (entry, bool) {
 	switch {
 	case (r.Kind == audit.KindRun || r.Kind == audit.KindStep) && r.Lifecycle != nil:
 		return lifecycle(r.Kind, r.Lifecycle), true
 	case r.Kind == audit.KindExec && r.Exec != nil:
-		return p.exec(r.Seq, r.Exec), true
+		return d.exec(r.Seq, r.Exec), true
 	case r.Kind == audit.KindExit && r.Exit != nil:
-		if p.shows(audit.KindExec) && p.index.shownWithExec(r.Seq, r.Exit.Proc) {
+		if d.opt.shows(audit.KindExec) && d.index.shownWithExec(r.Seq, r.Exit.Proc) {
 			return entry{}, false
 		}
-		return p.exit(r.Exit), true
+		return d.exit(r.Exit), true
 	case r.Kind == audit.KindFile && r.File != nil:
-		return p.file(r.File), true
+		return d.file(r.File), true
 	case r.Kind == audit.KindFlow && r.Flow != nil:
-		return p.flow(r), true
+		return d.flow(r), true
 	case r.Kind == audit.KindDNS && r.DNS != nil:
 		return dns(r.DNS), true
 	case r.Kind == audit.KindHTTP && r.HTTP != nil:
-		return p.http(r.HTTP), true
+		return d.http(r.HTTP), true
 	case r.Kind == audit.KindLLM && r.LLM != nil:
-		return p.llm(r.LLM), true
+		return llm(r.LLM), true
 	case r.Kind == audit.KindPolicy && r.Policy != nil:
-		return p.policy(r.Policy), true
+		return d.policy(r.Policy), true
 	case r.Kind == audit.KindProbe && r.Probe != nil:
-		return p.probe(r.Probe), true
+		return probe(r.Probe), true
 	case r.Kind == audit.KindOutput && r.Output != nil:
 		return output(r.Output), true
 	case r.Kind == audit.KindVM && r.VM != nil:
@@ -111,11 +120,10 @@ func (p *printer) describe(r audit.Record, body []byte) (entry, bool) {
 	case r.Kind == audit.KindSecret && r.Secret != nil:
 		return secret(r.Secret), true
 	case r.Kind == audit.KindGap && r.Gap != nil:
-		p.lost += r.Gap.Count
 		return gap(r.Gap), true
 	case r.Kind == audit.KindFinding && r.Finding != nil:
 		e := finding(r.Finding)
-		e.pid = shortPID(p.index.pidOf(r.Finding.Proc), r.Finding.Proc)
+		e.pid = shortPID(d.index.pidOf(r.Finding.Proc), r.Finding.Proc)
 		return e, true
 	case r.Kind == audit.KindAccess && r.Access != nil:
 		return access(r.Access), true
@@ -157,19 +165,19 @@ func lifecycle(k audit.Kind, l *audit.Lifecycle) entry {
 	return e
 }
 
-func (p *printer) exec(seq uint64, x *audit.Exec) entry {
-	e := entry{pid: shortPID(x.PID, x.Proc), indent: p.depth(x.Proc)}
-	if exit := p.index.exitOf(seq, x.Proc); exit != nil {
+func (d *describer) exec(seq uint64, x *audit.Exec) entry {
+	e := entry{pid: shortPID(x.PID, x.Proc), indent: d.depth(x.Proc)}
+	if exit := d.index.exitOf(seq, x.Proc); exit != nil {
 		e.result, e.length, e.mood = exitResult(exit)
-	} else if k := p.index.procs[x.Proc]; k != nil && k.lastExec > seq {
+	} else if k := d.index.procs[x.Proc]; k != nil && k.lastExec > seq {
 		e.result, e.mood = "replaced", dim // its process executed another program
 	} else {
 		e.result, e.mood = "started", dim
-		p.index.proc(x.Proc).open = true
+		d.index.proc(x.Proc).open = true
 	}
 	e.add(plain, quoteAll(x.Argv))
 	if x.Truncated {
-		e.add(yellow, fmt.Sprintf(" … (argv is cut: %s in all, sha256:%s)", size(int64(x.ArgvBytes)), p.digest(x.ArgvSHA256)))
+		e.add(yellow, fmt.Sprintf(" … (argv is cut: %s in all, sha256:%s)", size(int64(x.ArgvBytes)), d.digest(x.ArgvSHA256)))
 	}
 	if len(x.Argv) == 0 || base(x.Argv[0]) != base(x.Exe) {
 		e.add(dim, "  exe "+quote(x.Exe))
@@ -186,18 +194,18 @@ func (p *printer) exec(seq uint64, x *audit.Exec) entry {
 	return e
 }
 
-func (p *printer) depth(proc string) int {
-	if k := p.index.procs[proc]; k != nil {
+func (d *describer) depth(proc string) int {
+	if k := d.index.procs[proc]; k != nil {
 		return k.depth
 	}
 	return 0
 }
 
-func (p *printer) exit(x *audit.Exit) entry {
-	e := entry{pid: shortPID(x.PID, x.Proc), indent: p.depth(x.Proc)}
+func (d *describer) exit(x *audit.Exit) entry {
+	e := entry{pid: shortPID(x.PID, x.Proc), indent: d.depth(x.Proc)}
 	e.result, e.length, e.mood = exitResult(x)
 	name := "a process whose exec is not in the record"
-	if k := p.index.procs[x.Proc]; k != nil && k.lastExec > 0 {
+	if k := d.index.procs[x.Proc]; k != nil && k.lastExec > 0 {
 		name = quote(audit.Text(k.name))
 	}
 	e.add(dim, "end of "+name)
@@ -235,7 +243,7 @@ func signalName(n int) string {
 	return strconv.Itoa(n)
 }
 
-func (p *printer) file(f *audit.File) entry {
+func (d *describer) file(f *audit.File) entry {
 	e := entry{pid: shortPID(f.PID, f.Proc), result: escape(string(f.Op)), mood: blue}
 	if f.Op == audit.FileWrite || f.Op == audit.FileRead || f.Size > 0 {
 		e.length = size(f.Size)
@@ -255,7 +263,7 @@ func (p *printer) file(f *audit.File) entry {
 		e.add(plain, ", which holds the secrets "+escape(strings.Join(f.Secrets, ", ")))
 	}
 	if f.SHA256 != "" {
-		e.add(dim, "  sha256:"+p.digest(f.SHA256))
+		e.add(dim, "  sha256:"+d.digest(f.SHA256))
 	}
 	if f.Unhashed != "" {
 		e.add(yellow, "  not hashed: "+escape(f.Unhashed))
@@ -265,8 +273,8 @@ func (p *printer) file(f *audit.File) entry {
 
 // digest shows the whole of a digest where there is room without end, else
 // enough to find it by.
-func (p *printer) digest(hex string) string {
-	if p.opt.Width > 0 && len(hex) > 16 {
+func (d *describer) digest(hex string) string {
+	if d.opt.Width > 0 && len(hex) > 16 {
 		return escape(hex[:16]) + "…"
 	}
 	return escape(hex)

@@ -16,6 +16,7 @@ package replay
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -51,6 +52,11 @@ type Options struct {
 	End     func(store.Run) uint64
 
 	markup bool // HTML instead of SGR sequences
+}
+
+// shows reports whether the output has records of kind k.
+func (o Options) shows(k audit.Kind) bool {
+	return len(o.Kinds) == 0 || slices.Contains(o.Kinds, k)
 }
 
 // withholds reports whether the exporter of a bundle did not show any record of s.

@@ -17,7 +17,7 @@ const (
 
 // flow shows a guest's attempt, or what an enforcer did with a flow. The
 // process of a flow that the host observed is marked as a claim of the guest.
-func (p *printer) flow(r audit.Record) entry {
+func (d *describer) flow(r audit.Record) entry {
 	f := r.Flow
 	e := entry{pid: shortPID(f.PID, f.Proc), result: escape(string(f.State)), mood: magenta}
 	if f.State == audit.FlowDeny || f.State == audit.FlowRevoke {
@@ -38,7 +38,7 @@ func (p *printer) flow(r audit.Record) entry {
 	}
 	e.pid = ""
 	e.enforced(f)
-	if by := p.index.by(f, r.Time); by != "" {
+	if by := d.index.by(f, r.Time); by != "" {
 		e.add(plain, "  by "+by)
 		e.add(dim, ", the guest says")
 	}
@@ -178,7 +178,7 @@ func listed(items []string) string {
 	return escape(strings.Join(items, ", ")) + more
 }
 
-func (p *printer) http(h *audit.HTTP) entry {
+func (d *describer) http(h *audit.HTTP) entry {
 	e := verdict(h.Verdict)
 	if h.Status != 0 {
 		e.result = strconv.Itoa(h.Status)
@@ -201,7 +201,7 @@ func (p *printer) http(h *audit.HTTP) entry {
 	if h.BytesOut > 0 || h.BytesIn > 0 {
 		e.add(plain, fmt.Sprintf("  out %s, in %s", size(h.BytesOut), size(h.BytesIn)))
 	}
-	if a, found := p.index.joins.ofID(h.Flow); found {
+	if a, found := d.index.joins.ofID(h.Flow); found {
 		e.add(plain, "  by "+a.by.String())
 		e.add(dim, ", the guest says")
 	}
@@ -214,12 +214,12 @@ func (p *printer) http(h *audit.HTTP) entry {
 	return e
 }
 
-func (p *printer) policy(c *audit.Policy) entry {
+func (d *describer) policy(c *audit.Policy) entry {
 	e := entry{result: "in force", mood: yellow}
 	e.add(bold, fmt.Sprintf("generation %d", c.Generation))
-	e.add(plain, "  "+p.policyDigest(c.Digest))
+	e.add(plain, "  "+d.policyDigest(c.Digest))
 	if c.Previous != "" {
-		e.add(dim, "  instead of "+p.policyDigest(c.Previous))
+		e.add(dim, "  instead of "+d.policyDigest(c.Previous))
 	}
 	if len(c.Rules) == 0 {
 		e.add(plain, "  allows nothing")
@@ -234,19 +234,19 @@ func (p *printer) policy(c *audit.Policy) entry {
 	return e
 }
 
-func (p *printer) policyDigest(digest string) string {
+func (d *describer) policyDigest(digest string) string {
 	hex, prefixed := strings.CutPrefix(digest, "sha256-")
 	if !prefixed {
-		return p.digest(digest)
+		return d.digest(digest)
 	}
-	return "sha256-" + p.digest(hex)
+	return "sha256-" + d.digest(hex)
 }
 
 // controls is how the names of probes begin that must get through: without them,
 // that all others are blocked would prove nothing.
 const controls = "control/"
 
-func (p *printer) probe(b *audit.Probe) entry {
+func probe(b *audit.Probe) entry {
 	e := entry{result: "blocked", mood: green}
 	control := strings.HasPrefix(b.Name, controls)
 	if control {

@@ -45,9 +45,9 @@ func (p *printer) hit(row store.Row) {
 	}
 	l.cell(observerStyle(string(r.Observer)), escape(string(r.Observer)), seenWidth)
 	l.cell(kindStyle(r.Kind), escape(string(r.Kind)), kindWidth)
-	e, ok := p.describe(r, row.Body)
+	e, ok := p.describer.describe(r, row.Body)
 	if !ok {
-		e = p.exit(r.Exit) // no line of an exec's shows it here
+		e = p.describer.exit(r.Exit) // no line of an exec's shows it here
 	}
 	if e.result != "" {
 		l.put(e.mood, e.result+"  ")

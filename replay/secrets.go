@@ -56,7 +56,7 @@ func finding(f *audit.Finding) entry {
 }
 
 // llm shows a call of a model with its tokens and what it asked for.
-func (p *printer) llm(c *audit.LLM) entry {
+func llm(c *audit.LLM) entry {
 	e := entry{result: strconv.Itoa(c.Status), length: duration(c.DurationNS), mood: green}
 	if c.Status < 200 || c.Status > 299 || c.Incomplete != "" {
 		e.mood = red

@@ -92,16 +92,17 @@ const (
 
 // printer writes rows that it has learned before.
 type printer struct {
-	out   *bufio.Writer
-	opt   Options
-	run   store.Run
-	index index
-	judge *judge
-	began time.Time
-	said  []evidence // of findings that are recorded
-	next  uint64     // seq that the next row should have
-	notes map[uint64][]Note
-	why   string // the last row that was not checked was not
+	out       *bufio.Writer
+	opt       Options
+	run       store.Run
+	index     *index // shared with describer
+	judge     *judge
+	describer describer
+	began     time.Time
+	said      []evidence // of findings that are recorded
+	next      uint64     // seq that the next row should have
+	notes     map[uint64][]Note
+	why       string // the last row that was not checked was not
 	// seqWidth is that of the column SEQ. A longer number moves its line to the right.
 	seqWidth int
 	sums
@@ -115,7 +116,9 @@ type sums struct {
 }
 
 func newPrinter(w io.Writer, run store.Run, opt Options) *printer {
-	p := &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: newIndex(), judge: newJudge(), began: run.Began(), next: 1, seqWidth: minSeq}
+	x := newIndex()
+	p := &printer{out: bufio.NewWriterSize(w, 64<<10), opt: opt, run: run, index: &x, judge: newJudge(), describer: describer{opt, &x},
+		began: run.Began(), next: 1, seqWidth: minSeq}
 	p.notes = map[uint64][]Note{}
 	for _, n := range opt.Notes {
 		p.notes[n.Seq] = append(p.notes[n.Seq], n)
@@ -150,11 +153,6 @@ func (p *printer) learn(row store.Row) {
 	}
 }
 
-// shows reports whether rows of kind k are asked for.
-func (p *printer) shows(k audit.Kind) bool {
-	return len(p.opt.Kinds) == 0 || slices.Contains(p.opt.Kinds, k)
-}
-
 func (p *printer) row(row store.Row) {
 	p.checkSeq(row.Seq)
 	mark := p.opt.mark(row)
@@ -171,13 +169,13 @@ func (p *printer) row(row store.Row) {
 	}
 	p.marked(row, mark)
 	if row.Erased != nil {
-		if p.shows("") {
+		if p.opt.shows("") {
 			p.loud(row.Seq, row.Time, "record", fmt.Sprintf("RECORD %d WAS ERASED: custody verify says when and why", row.Seq))
 			p.notesOn(row)
 		}
 		return
 	}
-	if !p.shows(row.Kind) && row.Kind != audit.KindGap && !mark.Wrong() {
+	if !p.opt.shows(row.Kind) && row.Kind != audit.KindGap && !mark.Wrong() {
 		return
 	}
 	var r audit.Record
