@@ -10,6 +10,8 @@ const (
 	StageKernelRing Stage = "kernel_ring"
 	StageGuestQueue Stage = "guest_queue"
 	StageGuest      Stage = "guest"
+	StageTrace      Stage = "trace_sink"
+	StageDriver     Stage = "driver"
 	StageFlowRing   Stage = "flow_ring"
 	StageOutput     Stage = "output"
 	StageRedact     Stage = "redact"
@@ -33,6 +35,8 @@ var stages = []StageInfo{
 	{StageGuestQueue, Guest, "the queue of closed files overflowed, `count` times", "no event is missing; some `write` events have no hash"},
 	{StageGuest, Host, "the VM ended, or was ended while it did not answer, before its sensors had reported everything",
 		"what happened last in the step may be missing; `count` is 0, because no one can count it"},
+	{StageTrace, Host, "the host did not read gVisor's trace sink in time", "so many `exec`, `exit` or `flow` events are missing; a flood is the usual reason, and can be meant to hide something"},
+	{StageDriver, Host, "the tier of the run cannot observe `what`", "such events are missing for the whole run; `count` is 0, because no one can count them"},
 	{StageFlowRing, Host, "the ring between the sandbox's packet filter and Custody was full",
 		"so many reports of direct flows' begins and ends, or of denials, came late or not at all; the numbers of denials stay exact"},
 	{StageOutput, Host, "`record.output` was reached", "the rest of the run's output is not in the record"},

@@ -173,20 +173,26 @@ func (st *stage) writeIdentity(hostname, machineID string) error {
 
 // mountRoot mounts the root that the cells change to, with what they all share in it.
 func mountRoot(upper, work string) error {
-	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	// xino gives the files of both layers inode numbers that differ, and that stay when a file is written.
 	layers := "lowerdir=" + lowerDir + ",upperdir=" + upper + ",workdir=" + work + ",volatile,xino=on"
+	if err := unix.Mount("overlay", cellDir, "overlay", unix.MS_NOATIME|unix.MS_NODEV, layers); err != nil {
+		return fmt.Errorf("mount %s: %w", cellDir, err)
+	}
+	return mountShared()
+}
+
+// mountShared mounts what all cells share in their root.
+func mountShared() error {
+	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	for _, m := range []struct {
 		source, target, kind string
 		flags                uintptr
-		data                 string
 	}{
-		{"overlay", cellDir, "overlay", unix.MS_NOATIME | unix.MS_NODEV, layers},
-		{"sysfs", cellDir + "/sys", "sysfs", quiet | unix.MS_RDONLY, ""},
-		{deviceDir, cellDir + "/dev", "", unix.MS_BIND, ""},
-		{"", cellDir + "/dev", "", unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC, ""},
+		{"sysfs", cellDir + "/sys", "sysfs", quiet | unix.MS_RDONLY},
+		{deviceDir, cellDir + "/dev", "", unix.MS_BIND},
+		{"", cellDir + "/dev", "", unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC},
 	} {
-		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}

@@ -114,6 +114,8 @@ type Isolation struct {
 	// Probe bounds how long a guest may take to boot when a tier is tried; 0: as long as the
 	// host's speed lets expect.
 	Probe Duration `yaml:"probe"`
+	// Runsc is the path of gVisor's program; empty: /usr/bin/runsc or /usr/local/bin/runsc.
+	Runsc string `yaml:"runsc"`
 }
 
 // Commands is how the commands of cmd: sources run on this host.

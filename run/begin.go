@@ -74,7 +74,7 @@ func (j *Job) Run(ctx context.Context) (Result, error) {
 // disks opens what the VM starts from and makes its scratch disk.
 func (j *Job) disks(ctx context.Context, d template.Driver) (image vmm.Image, disk *os.File, err error) {
 	shape := Shape(j.o.Project)
-	if j.o.Cold {
+	if j.o.Cold || !d.Snapshots() {
 		image, err = coldImage(ctx, j.template, shape)
 	} else {
 		image, err = j.template.Image(ctx, d, shape)

@@ -12,6 +12,7 @@ import (
 	"github.com/custody-project/custody/host"
 	"github.com/custody-project/custody/project"
 	"github.com/custody-project/custody/vmm"
+	"github.com/custody-project/custody/vmm/gvisor"
 	"github.com/custody-project/custody/vmm/qemu"
 	"github.com/custody-project/custody/vmm/template"
 	"github.com/custody-project/custody/vmm/tier"
@@ -20,13 +21,15 @@ import (
 // TierCache stores what probes of this host found, for all homes on it.
 const TierCache = "/run/custody/tiers.json"
 
-// Tiers are the isolation tiers that there are drivers for, best first.
-func Tiers() []tier.Candidate {
+// Tiers are the isolation tiers that there are drivers for, best first. runsc is the path of gVisor's program, "" for the usual ones.
+func Tiers(runsc string) []tier.Candidate {
 	driver := func(kvm bool) func() (tier.Driver, error) {
 		return func() (tier.Driver, error) { return qemu.New(kvm) }
 	}
 	return []tier.Candidate{
 		{Tier: vmm.QEMUKVM, New: driver(true), Probe: true, Note: "hardware virtualization; QEMU is confined as if it were hostile"},
+		{Tier: vmm.GVisor, New: func() (tier.Driver, error) { return gvisor.New(runsc) }, Probe: true,
+			Note: "a kernel in user space answers the workload's system calls; the host observes; no hardware virtualization"},
 		{Tier: vmm.QEMUTCG, New: driver(false), Note: "software emulation: QEMU gives no security promise for it; for evaluation, development and CI"},
 	}
 }
@@ -34,7 +37,7 @@ func Tiers() []tier.Candidate {
 // TierPicker picks the isolation of runs that start from a template.
 func TierPicker(h *host.Host, t template.Template, notice func(string)) tier.Picker {
 	return tier.Picker{
-		Candidates: Tiers(), Cache: TierCache, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: notice,
+		Candidates: Tiers(h.Config().Isolation.Runsc), Cache: TierCache, Limit: time.Duration(h.Config().Isolation.Probe), Image: t.Digest(), Notice: notice,
 		Boot: func(ctx context.Context, d tier.Driver) (vmm.VM, error) { return boot(ctx, t, d) },
 	}
 }

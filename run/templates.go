@@ -30,6 +30,9 @@ func MakeSnapshot(ctx context.Context, h *host.Host, t template.Template, notice
 	if err != nil {
 		return err
 	}
+	if !choice.Driver.Snapshots() {
+		return nil
+	}
 	img, err := t.Image(ctx, choice.Driver, Shape(project.Default()))
 	if err != nil {
 		return err

@@ -96,6 +96,7 @@ type Sandbox struct {
 
 	credentials credentials
 	running     running
+	observer    vmm.Observer // nil: the guest has a sensor
 	// turn is held while a step begins and while the run ends, and over a Dump, which so has
 	// the sandbox to itself but for the step under way. It guards over.
 	turn sync.Mutex
@@ -123,6 +124,7 @@ func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFu
 		parts: p, settings: s, vm: vm, closing: make(chan struct{}), abort: abort,
 		holds: newHolds(vm, p.Image.State != nil, p.Recorder, p.Notice), output: quota{left: s.Output},
 	}
+	sb.observer, _ = vm.(vmm.Observer)
 	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: &sb.running}
 	op := "restore"
 	if p.Image.State == nil {
@@ -148,12 +150,16 @@ func (s *Sandbox) Wake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.observer != nil {
+		wake.Sensor = false
+	}
 	limited, cancel := context.WithTimeout(ctx, wakeTimeout)
 	defer cancel()
 	s.guest, err = channel.Connect(limited, s.vm.Channel(), wake, s.sighted)
 	if err != nil {
 		return s.diagnose(fmt.Errorf("wake the guest: %w", err))
 	}
+	s.observe(context.WithoutCancel(ctx))
 	return nil
 }
 

@@ -63,7 +63,12 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	}
 	s.parts.Network.Step(st.Name)
 	limited, cancel := st.limit(ctx)
-	exit, err := s.command(limited, st, lease, started)
+	err = s.beginObserved(limited, st.Name)
+	var exit channel.Exit
+	if err == nil {
+		exit, err = s.command(limited, st, lease, started)
+		err = errors.Join(err, s.endObserved(context.WithoutCancel(ctx)))
+	}
 	cancel()
 	s.parts.Network.Step("")
 	if lease != nil {

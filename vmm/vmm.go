@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"os"
+
+	"github.com/custody-project/custody/audit"
 )
 
 // ErrDied means that a machine ended by itself.
@@ -16,17 +18,19 @@ var ErrDied = errors.New("the vm died")
 // The isolation tiers that there are drivers for.
 const (
 	QEMUKVM = "qemu-kvm" // QEMU with hardware virtualization
+	GVisor  = "gvisor"   // gVisor: a kernel in user space, without hardware virtualization
 	QEMUTCG = "qemu-tcg" // QEMU with software emulation
 )
 
 // Tiers returns the names of all tiers, best first.
-func Tiers() []string { return []string{QEMUKVM, QEMUTCG} }
+func Tiers() []string { return []string{QEMUKVM, GVisor, QEMUTCG} }
 
 // Image is what a machine starts from. All files are opened by the caller, so
 // that a driver's process needs no path of its own to any of them.
 type Image struct {
 	Kernel string   // path of the kernel; read when the machine is started
 	Initrd string   // path of the initramfs
+	Guest  string   // path of the custody-guest program, for drivers that need no Kernel and Initrd
 	Root   *os.File // erofs userland, read-only
 	// Memory backs the guest's RAM. A restore maps it privately (copy on write) and only ever
 	// reads it; a boot that is to be snapshotted writes it.
@@ -60,6 +64,8 @@ type Driver interface {
 	Name() string
 	// Tier names the isolation that this driver gives on this host: qemu-kvm, qemu-tcg, ...
 	Tier() string
+	// Snapshots reports whether machines can be restored from a snapshot. If not, each is booted.
+	Snapshots() bool
 	// Start boots m, or restores it when m.Image.State is set. A restored machine is
 	// frozen: nothing of the guest has run yet, and Thaw lets it.
 	Start(ctx context.Context, m Machine) (VM, error)
@@ -94,6 +100,17 @@ type VM interface {
 	Err() error
 	// Destroy ends the machine immediately and returns when nothing of it is left.
 	Destroy(ctx context.Context) error
+}
+
+// Observer is a VM whose driver observes from the host what runs in it. The guest then has no sensor.
+type Observer interface {
+	// Observe calls emit with each event until the machine has ended, in the order of occurrence; it is
+	// called once. While emit does not return, the workload waits, and events can be lost, which is declared.
+	Observe(ctx context.Context, emit func(context.Context, *audit.Event) error) error
+	// BeginStep names the step that events from now on are of. What changed before it is not reported.
+	BeginStep(ctx context.Context, name string) error
+	// EndStep returns when emit has returned for everything that happened before the call.
+	EndStep(ctx context.Context) error
 }
 
 // Close closes the files of the image.

@@ -1,5 +1,5 @@
-// Command custody-guest is the first process of Custody's VMs. It takes no
-// arguments and is of no use outside one.
+// Command custody-guest is the first process of Custody's sandboxes: init of a VM without arguments, init of a gVisor
+// container with the argument "container". It is of no use outside one.
 package main
 
 import (
@@ -19,6 +19,9 @@ func main() {
 	}
 	log.SetFlags(0)
 	log.SetPrefix("custody-guest: ")
+	if len(os.Args) == 2 && os.Args[1] == "container" {
+		log.Fatal(guest.RunContainer(context.Background()))
+	}
 	err := guest.Run(context.Background(), func() (guest.Sensor, error) { return sensor.Load() })
 	log.Print(err)
 	guest.PowerOff()

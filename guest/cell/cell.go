@@ -45,6 +45,9 @@ type Watcher interface {
 type Config struct {
 	Root  string // the mounted overlay, with proc, sys, dev/pts, dev/shm and run in it
 	Group string // directory of the control group that holds the cells' own
+	// Sentry is set where the kernel is gVisor's sentry, which has no Landlock. The sentry itself
+	// confines the cells to what they see: there is no device, no kernel and no process of a host behind it.
+	Sentry bool
 }
 
 // Limits bound what all cells use together.
@@ -87,7 +90,7 @@ func New(c Config) (*Block, error) {
 		return nil, err
 	}
 	b := &Block{config: c, group: g, next: make(chan prepared, 1)}
-	if b.confine, err = newConfinement(c.Root, last); err != nil {
+	if b.confine, err = newConfinement(c, last); err != nil {
 		return nil, err
 	}
 	if b.reaper, err = reaperFile(); err != nil {

@@ -24,18 +24,20 @@ type confinement struct {
 	caps    *[2]unix.CapUserData
 	header  *unix.CapUserHeader
 	lastCap int
-	ruleset int // Landlock, a descriptor
+	ruleset int // Landlock, a descriptor; -1: none
 }
 
-// newConfinement prepares confinement for cells whose root directory is root.
-func newConfinement(root string, lastCap int) (*confinement, error) {
+// newConfinement prepares confinement for the cells of c.
+func newConfinement(config Config, lastCap int) (*confinement, error) {
 	raw, err := filter()
 	if err != nil {
 		return nil, fmt.Errorf("assemble the cells' seccomp filter: %w", err)
 	}
-	ruleset, err := landlock(root)
-	if err != nil {
-		return nil, err
+	ruleset := -1
+	if !config.Sentry {
+		if ruleset, err = landlock(config.Root); err != nil {
+			return nil, err
+		}
 	}
 	c := &confinement{filter: raw, lastCap: lastCap, ruleset: ruleset}
 	c.fprog = &unix.SockFprog{Len: uint16(len(raw)), Filter: (*unix.SockFilter)(unsafe.Pointer(&raw[0]))}
@@ -81,7 +83,9 @@ func (c *confinement) apply(p *program) {
 		}
 	}
 	p.call("set no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-	p.call("enter a Landlock domain", unix.SYS_LANDLOCK_RESTRICT_SELF, c.ruleset, 0)
+	if c.ruleset >= 0 {
+		p.call("enter a Landlock domain", unix.SYS_LANDLOCK_RESTRICT_SELF, c.ruleset, 0)
+	}
 	p.call("set capabilities", unix.SYS_CAPSET, unsafe.Pointer(c.header), unsafe.Pointer(c.caps))
 	p.call("set the seccomp filter", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, unsafe.Pointer(c.fprog))
 }

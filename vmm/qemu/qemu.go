@@ -54,6 +54,9 @@ var ErrMissing = errors.New("qemu is not installed")
 // Name implements vmm.Driver.
 func (d *Driver) Name() string { return "qemu" }
 
+// Snapshots implements vmm.Driver.
+func (d *Driver) Snapshots() bool { return true }
+
 // Tier implements vmm.Driver.
 func (d *Driver) Tier() string {
 	if d.kvm {

@@ -96,7 +96,7 @@ func (t Template) Cold(ctx context.Context, memory *os.File, s Shape) (vmm.Image
 }
 
 func (t Template) coldImage() vmm.Image {
-	return vmm.Image{Kernel: filepath.Join(t.dir, "kernel"), Initrd: filepath.Join(t.dir, "initrd")}
+	return vmm.Image{Kernel: filepath.Join(t.dir, "kernel"), Initrd: filepath.Join(t.dir, "initrd"), Guest: t.store.Guest}
 }
 
 func (t Template) shapeDir(d Driver, s Shape) string {

@@ -1,0 +1,162 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/guest/cell"
+	"github.com/custody-project/custody/guest/channel"
+)
+
+// channelFD is the descriptor of the channel that the container's runtime passes to init.
+const channelFD = 3
+
+// RunContainer is the life of a container whose kernel is gVisor's sentry: the host has mounted the cells'
+// root, set up the network and observes the processes, so that init starts no sensor. It returns when the
+// channel has ended.
+func RunContainer(ctx context.Context) error {
+	if err := unix.SetNonblock(channelFD, true); err != nil {
+		return fmt.Errorf("open the channel: %w", err)
+	}
+	unix.CloseOnExec(channelFD)
+	port := &port{os.NewFile(channelFD, "host")}
+	st, err := bootContainer()
+	if err != nil {
+		return fmt.Errorf("boot: %w", err)
+	}
+	if err := channel.SayReady(port); err != nil {
+		return fmt.Errorf("report to the host: %w", err)
+	}
+	wake, err := channel.AwaitWake(port)
+	if err == nil {
+		err = liveInContainer(ctx, port, st, wake)
+	}
+	if err != nil {
+		channel.SayAwake(port, channel.Awake{Error: err.Error()})
+		return fmt.Errorf("wake: %w", err)
+	}
+	return nil
+}
+
+// bootContainer prepares what the cells stand on.
+func bootContainer() (*stage, error) {
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"close the process to others", func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }},
+		{"mount", mountContainer},
+		{"make control groups", makeContainerGroups},
+		{"make the cells' devices", makeDevices},
+	} {
+		if err := step.do(); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	st := &stage{memory: machineMemory()}
+	if err := st.openIdentity(); err != nil {
+		return nil, err
+	}
+	if err := prepareContainerRoot(); err != nil {
+		return nil, fmt.Errorf("prepare the root: %w", err)
+	}
+	if err := mountShared(); err != nil {
+		return nil, err
+	}
+	var err error
+	if st.beliefs, err = newBeliefs(); err != nil {
+		return nil, err
+	}
+	st.block, err = cell.New(cell.Config{Root: cellDir, Group: filepath.Join(groupDir, "cells"), Sentry: true})
+	return st, err
+}
+
+func mountContainer() error {
+	for _, dir := range []string{deviceDir, identityDir, groupDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if _, err := os.Stat(filepath.Join(groupDir, "cgroup.procs")); errors.Is(err, fs.ErrNotExist) {
+		if err := unix.Mount("cgroup", groupDir, "cgroup2", quiet, ""); err != nil {
+			return fmt.Errorf("cgroup2 on %s: %w", groupDir, err)
+		}
+	}
+	if err := unix.Mount("identity", identityDir, "tmpfs", quiet, "size=64k,mode=755"); err != nil {
+		return fmt.Errorf("tmpfs on %s: %w", identityDir, err)
+	}
+	return nil
+}
+
+func makeContainerGroups() error {
+	for _, dir := range []string{"init", "cells"} {
+		if err := os.Mkdir(filepath.Join(groupDir, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, f := range [][2]string{
+		{"init/cgroup.procs", "1"},
+		{"cgroup.subtree_control", "+memory +pids +cpu"},
+		{"cells/cgroup.subtree_control", "+memory"},
+	} {
+		if err := os.WriteFile(filepath.Join(groupDir, f[0]), []byte(f[1]), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepareContainerRoot makes the files that differ from the template's. Files of the template with these
+// names may be links to anywhere: they are removed.
+func prepareContainerRoot() error {
+	root, err := os.OpenRoot(cellDir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, dir := range []string{"etc", cell.DefaultDir[1:]} {
+		if err := root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	files := map[string]string{"resolv.conf": resolvConf}
+	for _, name := range identity {
+		files[name] = ""
+	}
+	for name, content := range files {
+		name = "etc/" + name
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := root.WriteFile(name, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// liveInContainer applies the wake and serves the host until the channel ends. The sentry's clock and
+// randomness are the host's: nothing has been restored.
+func liveInContainer(ctx context.Context, port *port, st *stage, w channel.Wake) error {
+	if err := unix.Sethostname([]byte(w.Hostname)); err != nil {
+		return fmt.Errorf("set the host name %q: %w", w.Hostname, err)
+	}
+	if err := st.writeIdentity(w.Hostname, w.MachineID); err != nil {
+		return err
+	}
+	if len(w.Trust) > 0 {
+		if err := st.beliefs.add(w.Trust); err != nil {
+			return fmt.Errorf("have the cells trust the host's certificates: %w", err)
+		}
+	}
+	server := channel.NewServer(st.block, openWorkspace, nil)
+	server.Run = w.Run
+	return serve(ctx, port, server, st.block.Open(st.limits(w.Limits), w.Hostname, nil))
+}

@@ -1,0 +1,100 @@
+// Package gvisor drives gVisor's runsc, for hosts without hardware
+// virtualization: the sandbox is a container whose system calls the sentry, a
+// kernel written in Go, answers in a confined process.
+//
+//	custody ── channel (socket) ─────────────── custody-guest, PID 1
+//	   |                                          |
+//	   |                                        cells of the steps
+//	   |                                   ═══════╪═══════ system calls
+//	   ├── trace sink (socket) ◄──────────── the sentry
+//	   └── TAP of the fence ── relay ── TAP ── AF_PACKET
+//
+// The container's file system is an overlay of the template's root and the
+// scratch disk, both mounted on the host in a mount namespace of their own, so
+// that the host sees which files a step changed. There is no guest kernel, no
+// memory snapshot and no memory image.
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/custody-project/custody/vmm"
+)
+
+// Paths at which New looks for runsc.
+var usual = []string{"/usr/bin/runsc", "/usr/local/bin/runsc"}
+
+// ErrMissing is returned by New where runsc is not installed.
+var ErrMissing = errors.New("runsc (gVisor) is not installed")
+
+// Driver starts containers with runsc. It is safe for concurrent use.
+type Driver struct{ binary string }
+
+// New finds runsc: at the given path, or where distributions install it if path is empty.
+func New(path string) (*Driver, error) {
+	candidates := usual
+	if path != "" {
+		candidates = []string{path}
+	}
+	for _, c := range candidates {
+		if info, err := os.Stat(c); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return &Driver{binary: c}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no program at %s", ErrMissing, strings.Join(candidates, ", "))
+}
+
+// Name implements vmm.Driver.
+func (d *Driver) Name() string { return "gvisor" }
+
+// Tier implements vmm.Driver.
+func (d *Driver) Tier() string { return vmm.GVisor }
+
+// Snapshots implements vmm.Driver: each container is started anew.
+func (d *Driver) Snapshots() bool { return false }
+
+// Fingerprint changes with the runsc program.
+func (d *Driver) Fingerprint() string {
+	info, err := os.Stat(d.binary)
+	if err != nil {
+		return d.binary
+	}
+	return fmt.Sprintf("%s %d %d %s", d.binary, info.Size(), info.ModTime().UnixNano(), runtime.GOARCH)
+}
+
+// Version returns the first line of runsc --version.
+func (d *Driver) Version(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, d.binary, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", d.binary, err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line, nil
+}
+
+// Start implements vmm.Driver.
+func (d *Driver) Start(ctx context.Context, m vmm.Machine) (vmm.VM, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("starting a sandbox needs root, to confine it: run custody with sudo")
+	}
+	if m.Image.State != nil {
+		return nil, errors.New("gvisor has no memory snapshots: a sandbox can only be started cold")
+	}
+	if err := Sweep(); err != nil {
+		return nil, fmt.Errorf("clean up after sandboxes that were killed: %w", err)
+	}
+	v, err := start(ctx, d.binary, m)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", m.ID, err)
+	}
+	return v, nil
+}

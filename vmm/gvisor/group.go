@@ -1,0 +1,157 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	groupParent    = "/custody"
+	memoryOverhead = 256 << 20 // of the sentry itself: heap, page tables, network buffers
+	maxThreads     = 16384     // of the sentry, and one for each thread of the workload
+	cpuPeriod      = 100_000   // microseconds
+	cgroupRoot     = "/sys/fs/cgroup"
+)
+
+// controllers are those of cgroup version 1 that a sandbox uses.
+var controllers = []string{"memory", "cpu", "pids", "freezer"}
+
+// group is a sandbox's control group, version 1 or 2 as the host has it.
+type group struct {
+	path string
+	v1   cgroup1.Cgroup
+	v2   *cgroup2.Manager
+}
+
+func newGroup(name string, cpus int, memory int64) (*group, error) {
+	g := openGroup(name)
+	limit, pids := memory+memoryOverhead, int64(maxThreads)
+	// One more CPU than the workload has, for the sentry's own threads.
+	quota, period := int64(max(cpus, 1)+1)*cpuPeriod, uint64(cpuPeriod)
+	var err error
+	if cgroups.Mode() == cgroups.Unified {
+		var noSwap int64
+		g.v2, err = cgroup2.NewManager(cgroupRoot, g.path, &cgroup2.Resources{
+			Memory: &cgroup2.Memory{Max: &limit, Swap: &noSwap}, Pids: &cgroup2.Pids{Max: pids}, CPU: &cgroup2.CPU{Max: cgroup2.NewCPUMax(&quota, &period)},
+		})
+	} else {
+		g.v1, err = cgroup1.New(cgroup1.StaticPath(g.path), &specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: &limit, Swappiness: new(uint64)}, Pids: &specs.LinuxPids{Limit: &pids}, CPU: &specs.LinuxCPU{Quota: &quota, Period: &period},
+		}, cgroup1.WithHierarchy(hierarchy))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make cgroup %s: %w", g.path, err)
+	}
+	return g, nil
+}
+
+// openGroup returns the group of that name, which can then be removed only.
+func openGroup(name string) *group { return &group{path: filepath.Join(groupParent, "gvisor-"+name)} }
+
+func hierarchy() ([]cgroup1.Subsystem, error) {
+	all, err := cgroup1.Default()
+	if err != nil {
+		return nil, err
+	}
+	var used []cgroup1.Subsystem
+	for _, s := range all {
+		for _, c := range controllers {
+			if string(s.Name()) == c {
+				used = append(used, s)
+			}
+		}
+	}
+	return used, nil
+}
+
+func (g *group) add(pid int) error {
+	if g.v2 != nil {
+		return g.v2.AddProc(uint64(pid))
+	}
+	return g.v1.Add(cgroup1.Process{Pid: pid})
+}
+
+func (g *group) freeze() error {
+	if g.v2 != nil {
+		return g.v2.Freeze()
+	}
+	return g.v1.Freeze()
+}
+
+func (g *group) thaw() error {
+	if g.v2 != nil {
+		return g.v2.Thaw()
+	}
+	return g.v1.Thaw()
+}
+
+// dirs are the group's directories.
+func (g *group) dirs() []string {
+	if cgroups.Mode() == cgroups.Unified {
+		return []string{filepath.Join(cgroupRoot, g.path)}
+	}
+	var all []string
+	for _, c := range controllers {
+		all = append(all, filepath.Join(cgroupRoot, c, g.path))
+	}
+	return all
+}
+
+// removeLimit bounds the time in which killed processes give the group up.
+const removeLimit = 10 * time.Second
+
+// remove kills all processes of the group and removes it. A group that does not exist is no error.
+func (g *group) remove() error {
+	var errs []error
+	for _, dir := range g.dirs() {
+		errs = append(errs, removeDir(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeDir(dir string) error {
+	for end := time.Now().Add(removeLimit); ; time.Sleep(2 * time.Millisecond) {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+		thawDir(dir)
+		if err := killAll(dir); err != nil {
+			return err
+		}
+	}
+}
+
+// thawDir lets frozen processes run, so that they can end.
+func thawDir(dir string) {
+	_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0)
+	_ = os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
+}
+
+func killAll(dir string) error {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, word := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	return err
+}

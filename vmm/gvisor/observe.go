@@ -1,0 +1,266 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/vmm/gvisor/trace"
+)
+
+// observer turns what the sentry reports into events.
+type observer struct {
+	run  string
+	emit func(context.Context, *audit.Event) error
+
+	mu      sync.Mutex // guards what follows
+	step    string     // of which events are; empty between steps
+	procs   map[int]*process
+	dropped uint32
+	writers map[string]string // the Proc that last opened a path for writing, since the step began
+}
+
+// process is what is known of one that lives.
+type process struct {
+	id       string // audit.ProcID
+	parent   string
+	parentID int
+	start    time.Time // of its first exec
+	execed   bool
+	hidden   bool   // of init's, no part of a step
+	status   uint32 // of its main thread's exit
+}
+
+// maxWriters bounds the paths that are remembered in one step; changes of others have no process.
+const maxWriters = 1 << 16
+
+func newObserver(run string, emit func(context.Context, *audit.Event) error) *observer {
+	return &observer{run: run, emit: emit, procs: map[int]*process{}, writers: map[string]string{}}
+}
+
+// begin names the step that following events are of.
+func (o *observer) begin(step string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.step = step
+	clear(o.writers)
+}
+
+// handle takes one message of the sentry.
+func (o *observer) handle(ctx context.Context, m trace.Message) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if lost := m.Dropped - o.dropped; lost > 0 {
+		o.dropped = m.Dropped
+		gap := &audit.Gap{Stage: audit.StageTrace, Count: uint64(lost), Cause: "the host did not read gVisor's trace sink in time"}
+		if err := o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: gap}); err != nil {
+			return err
+		}
+	}
+	p := o.process(m.Process)
+	switch {
+	case m.Clone != nil && m.Clone.PID != m.Process.PID:
+		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), parent: p.id, parentID: m.Process.PID}
+	case m.Exec != nil:
+		return o.exec(ctx, p, m)
+	case m.Exit != nil && m.Exit.Thread == m.Process.PID:
+		p.status = m.Exit.Status
+	case m.End != nil:
+		delete(o.procs, m.Process.PID)
+		return o.exit(ctx, p, m)
+	case m.Open != nil && m.Open.Errno == 0 && m.Open.Flags&unix.O_ACCMODE != unix.O_RDONLY:
+		if len(o.writers) < maxWriters {
+			o.writers[absolute(m)] = p.id
+		}
+	case m.Connect != nil && m.Connect.To.IsValid() && !m.Connect.To.Addr().IsLoopback():
+		return o.connect(ctx, p, m)
+	}
+	return nil
+}
+
+// process returns what is known of the process that a message is about.
+func (o *observer) process(q trace.Process) *process {
+	p := o.procs[q.PID]
+	if p == nil { // its clone was not reported: it was lost, or the process is init
+		p = &process{id: o.procID(q.PID, q.Start), parentID: q.PPID}
+		o.procs[q.PID] = p
+	}
+	return p
+}
+
+func (o *observer) procID(pid int, start int64) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "custody proc gvisor 1\x00%s\x00%d\x00%d", o.run, pid, start)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// argvKept is how much of an argument vector an event has, in bytes.
+const argvKept = 32 << 10
+
+func (o *observer) exec(ctx context.Context, p *process, m trace.Message) error {
+	// The first process of each cell, which init starts before the step and which only sleeps.
+	if p.parentID == 1 && m.Exec.Memory && o.step == "" {
+		p.hidden = true
+	}
+	if p.hidden || m.Process.PID == 1 {
+		return nil
+	}
+	if !p.execed {
+		p.execed, p.start = true, time.Now()
+	}
+	x := &audit.Exec{
+		Proc: p.id, Parent: p.parent, PID: m.Process.PID, PPID: m.Process.PPID,
+		Exe: audit.Text(m.Exec.Path), Cwd: audit.Text(m.Process.Cwd), UID: m.Process.UID,
+	}
+	if p.parentID == 1 {
+		x.Parent = ""
+	}
+	cutArgv(x, m.Exec.Argv)
+	return o.post(ctx, audit.Event{Kind: audit.KindExec, Exec: x})
+}
+
+// cutArgv sets the arguments of x, at most argvKept bytes of them with a NUL behind each.
+func cutArgv(x *audit.Exec, argv []string) {
+	whole, size := sha256.New(), 0
+	for _, a := range argv {
+		whole.Write([]byte(a))
+		whole.Write([]byte{0})
+		if left := argvKept - size; left > 0 {
+			x.Argv = append(x.Argv, audit.Text(a[:min(len(a), left)]))
+		}
+		size += len(a) + 1
+	}
+	if size > argvKept {
+		x.Truncated, x.ArgvBytes, x.ArgvSHA256 = true, size, hex.EncodeToString(whole.Sum(nil))
+	}
+}
+
+func (o *observer) exit(ctx context.Context, p *process, m trace.Message) error {
+	if !p.execed {
+		return nil
+	}
+	status := m.End.Status
+	if status == 0 {
+		status = p.status
+	}
+	x := &audit.Exit{Proc: p.id, PID: m.Process.PID, DurationNS: int64(time.Since(p.start))}
+	if ws := unix.WaitStatus(status); ws.Signaled() {
+		x.Signal = int(ws.Signal())
+		x.Code = 128 + x.Signal
+	} else {
+		x.Code = ws.ExitStatus()
+	}
+	return o.post(ctx, audit.Event{Kind: audit.KindExit, Exit: x})
+}
+
+func (o *observer) connect(ctx context.Context, p *process, m trace.Message) error {
+	f := &audit.Flow{
+		Proc: p.id, PID: m.Process.PID, State: audit.FlowAttempt, Proto: "tcp",
+		DstIP: m.Connect.To.Addr().String(), DstPort: int(m.Connect.To.Port()), Errno: m.Connect.Errno,
+	}
+	if !p.execed && p.parentID != 1 {
+		f.Parent = p.parent
+	}
+	return o.post(ctx, audit.Event{Kind: audit.KindFlow, Flow: f})
+}
+
+// post emits an event of the current step.
+func (o *observer) post(ctx context.Context, ev audit.Event) error {
+	ev.Time, ev.Observer, ev.Step = time.Now().UTC(), audit.Host, o.step
+	return o.emit(ctx, &ev)
+}
+
+// absolute is the path of an opened file in the cell, without looking at links.
+func absolute(m trace.Message) string {
+	dir := m.Open.Dir
+	if dir == "" {
+		dir = m.Process.Cwd
+	}
+	name := m.Open.Path
+	if !path.IsAbs(name) {
+		name = path.Join(dir, name)
+	}
+	return path.Clean(name)
+}
+
+// unobserved are the events that the sentry's trace sink does not have, and those of files that only
+// their result is seen of.
+const unobserved = "reads of files; files that are gone before the step ends; the operations between a file's states at the begin and the end of a step; " +
+	"programs that a process loads without execve; sends without connect"
+
+// Observe implements vmm.Observer.
+func (v *vm) Observe(ctx context.Context, emit func(context.Context, *audit.Event) error) error {
+	o := newObserver(v.id, emit)
+	v.mu.Lock()
+	v.observer = o
+	v.mu.Unlock()
+	o.mu.Lock()
+	err := o.post(ctx, audit.Event{Kind: audit.KindGap, Gap: &audit.Gap{Stage: audit.StageDriver, What: unobserved, Cause: "the isolation gvisor has no guest kernel to observe them in"}})
+	o.mu.Unlock()
+	close(v.observed)
+	if err != nil {
+		return err
+	}
+	return v.stream.Read(func(m trace.Message) error { return o.handle(ctx, m) })
+}
+
+// BeginStep implements vmm.Observer.
+func (v *vm) BeginStep(ctx context.Context, name string) error {
+	o, err := v.flushed(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := v.changes.scan(ctx); err != nil {
+		return err
+	}
+	o.begin(name)
+	return nil
+}
+
+// EndStep implements vmm.Observer.
+func (v *vm) EndStep(ctx context.Context) error {
+	o, err := v.flushed(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.begin("")
+	list, err := v.changes.scan(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ch := range list {
+		f := v.changes.event(ctx, ch, 0)
+		if err := o.file(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flushed returns the observer once all messages that were sent have been handled.
+func (v *vm) flushed(ctx context.Context) (*observer, error) {
+	select {
+	case <-v.observed:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	v.mu.Lock()
+	o := v.observer
+	v.mu.Unlock()
+	return o, v.stream.Flush(ctx)
+}
+
+// file emits a change of a file, with the process that last opened its path for writing.
+func (o *observer) file(ctx context.Context, f *audit.File) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f.Proc = o.writers[string(f.Path)]
+	return o.post(ctx, audit.Event{Kind: audit.KindFile, File: f})
+}

@@ -1,0 +1,103 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/custody-project/custody/vmm"
+)
+
+// channelFD is the descriptor of the channel in the container.
+const channelFD = 3
+
+// initCapabilities are those of custody-guest, which mounts, makes namespaces and sends signals; a step's
+// processes have few of them (package cell). They hold in the sentry only: on the host the sentry has none.
+var initCapabilities = []string{
+	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+	"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT",
+	"CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
+}
+
+// writeSpec writes the bundle's config.json.
+func writeSpec(m vmm.Machine) error {
+	memory, period := m.Memory, uint64(cpuPeriod)
+	quota := int64(max(m.CPUs, 1)) * cpuPeriod
+	caps := initCapabilities
+	s := specs.Spec{
+		Version: specs.Version,
+		Root:    &specs.Root{Path: rootDir},
+		Process: &specs.Process{
+			Args: []string{"/init", "container"}, Cwd: "/", Env: []string{"GOGC=off", "GOMEMLIMIT=48MiB"},
+			Capabilities: &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
+			Rlimits:      []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 65536, Hard: 65536}},
+		},
+		Hostname: "localhost",
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
+			{Destination: "/cell", Type: "bind", Source: cellDir, Options: []string{"rw"}},
+		},
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}},
+			Resources:  &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}, CPU: &specs.LinuxCPU{Quota: &quota, Period: &period}},
+		},
+	}
+	return writeJSON(filepath.Join(bundleDir, "config.json"), s)
+}
+
+// What the trace sink may wait for the host, in all some 10 seconds, before it drops a message. The workload waits with it.
+const (
+	sinkRetries    = 500
+	sinkBackoff    = "25us"
+	sinkBackoffMax = "20ms"
+)
+
+// contextFields are those of trace.Process.
+var contextFields = []string{"time", "thread_id", "group_id", "thread_group_start_time", "parent_thread_group_id", "credentials", "cwd", "process_name"}
+
+// points are what the sentry reports from the start of the container on.
+var points = []point{
+	{Name: "sentry/execve", OptionalFields: []string{"binary_info"}},
+	{Name: "sentry/clone"},
+	{Name: "sentry/task_exit"},
+	{Name: "sentry/exit_notify_parent"},
+	{Name: "syscall/openat/exit", OptionalFields: []string{"fd_path"}},
+	{Name: "syscall/open/exit"},
+	{Name: "syscall/creat/exit"},
+	{Name: "syscall/connect/exit"},
+}
+
+type point struct {
+	Name           string   `json:"name"`
+	OptionalFields []string `json:"optional_fields,omitempty"`
+	ContextFields  []string `json:"context_fields"`
+}
+
+// writeSession writes the configuration of the trace session, which runsc starts with the container.
+func writeSession() error {
+	list := make([]point, len(points))
+	for i, p := range points {
+		p.ContextFields = contextFields
+		if p.Name == "sentry/exit_notify_parent" { // which has no directory
+			p.ContextFields = slices.DeleteFunc(slices.Clone(contextFields), func(f string) bool { return f == "cwd" })
+		}
+		list[i] = p
+	}
+	sink := map[string]any{"name": "remote", "config": map[string]any{
+		"endpoint": traceSock, "retries": sinkRetries, "backoff": sinkBackoff, "backoff_max": sinkBackoffMax,
+	}}
+	return writeJSON(initFile, map[string]any{"trace_session": map[string]any{"name": "Default", "points": list, "sinks": []any{sink}}})
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}
