@@ -192,7 +192,10 @@ const (
 
 // startSleeper runs a prologue in a new child, which then sleeps until run.
 // stdio are duplicated into it, and all other descriptors closed there.
-func (p *program) startSleeper(group, childNS int, stdio [3]int) (*child, error) {
+//
+// With sentry, the thread that makes the child ends with it: a thread of gVisor that has been to another PID
+// namespace and back can make no PID namespaces any more.
+func (p *program) startSleeper(group, childNS int, stdio [3]int, sentry bool) (*child, error) {
 	c := &child{head: &header{}}
 	var ends [2]int
 	var err error
@@ -214,7 +217,11 @@ func (p *program) startSleeper(group, childNS int, stdio [3]int) (*child, error)
 	p.call("tell", unix.SYS_WRITE, fdTell, buf, 1)
 	p.add("sleep", chain, unix.SYS_READ, []any{fdWake, buf, 1})
 	c.load(p)
-	err = inNamespace(childNS, "pid", unix.CLONE_NEWPID, func() (err error) { c.process, err = c.clone(0, group); return })
+	enter := inNamespace
+	if sentry {
+		enter = onSpentThread
+	}
+	err = enter(childNS, "pid", unix.CLONE_NEWPID, func() (err error) { c.process, err = c.clone(0, group); return })
 	unix.Close(ends[0])
 	unix.Close(ends[1])
 	if err != nil {
@@ -293,6 +300,20 @@ func inNamespace(pidfd int, kind string, flag int, f func() error) error {
 		} // else the thread ends with its goroutine
 	}()
 	return f()
+}
+
+// onSpentThread is inNamespace on a thread that ends afterwards instead of leaving the namespace.
+func onSpentThread(pidfd int, kind string, flag int, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock it
+		if err := unix.Setns(pidfd, flag); err != nil {
+			done <- fmt.Errorf("enter the cell's %s namespace: %w", kind, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
 }
 
 // clone makes the child out of the calling thread, with all signals blocked meanwhile.

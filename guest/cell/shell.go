@@ -83,7 +83,7 @@ func (b *Block) newMain(s *shell) (err error) {
 	limit(p, unix.RLIMIT_NOFILE, 1024, 4096)
 	limit(p, unix.RLIMIT_CORE, 0, 0) // a core would put a step's secrets on the disk
 	b.confine.apply(p)
-	s.main, err = p.startSleeper(s.group.fd, s.first.pidfd, s.pipes.theirs)
+	s.main, err = p.startSleeper(s.group.fd, s.first.pidfd, s.pipes.theirs, b.config.Sentry)
 	s.pipes.closeTheirs()
 	if err != nil {
 		s.pipes.closeOurs()

@@ -24,6 +24,7 @@ const (
 	traceSock = boxDir + "/trace.sock"
 	initFile  = boxDir + "/init.json"
 	upperDir  = diskDir + "/upper"
+	netFile   = boxDir + "/net" // the network namespace
 )
 
 // enterSpace gives the calling thread mount, network and IPC namespaces of its own. The thread must
@@ -51,6 +52,12 @@ func furnish(m vmm.Machine) error {
 	}
 	if err := bindFile(m.Image.Guest, filepath.Join(rootDir, "init")); err != nil {
 		return fmt.Errorf("custody-guest: %w", err)
+	}
+	if err := os.WriteFile(netFile, nil, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Mount("/proc/thread-self/ns/net", netFile, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("name the network namespace: %w", err)
 	}
 	root, err := attachLoop(m.Image.Root, true)
 	if err != nil {
