@@ -114,7 +114,7 @@ func TestReaperReaps(t *testing.T) {
 	defer pipes.closeOurs()
 	p := &program{}
 	p.call("enter", unix.SYS_SETNS, f.pidfd, unix.CLONE_NEWNS)
-	main, err := p.startSleeper(-1, f.pidfd, pipes.theirs)
+	main, err := p.startSleeper(-1, f.pidfd, pipes.theirs, false)
 	pipes.closeTheirs()
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestSleepers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		main, err := (&program{}).startSleeper(-1, f.pidfd, pipes.theirs)
+		main, err := (&program{}).startSleeper(-1, f.pidfd, pipes.theirs, false)
 		pipes.closeTheirs()
 		if err != nil {
 			t.Fatal(err)
@@ -213,7 +213,7 @@ func TestSleeperKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipes.closeOurs()
-	main, err := (&program{}).startSleeper(-1, f.pidfd, pipes.theirs)
+	main, err := (&program{}).startSleeper(-1, f.pidfd, pipes.theirs, false)
 	pipes.closeTheirs()
 	if err != nil {
 		t.Fatal(err)

@@ -107,7 +107,17 @@ func (c *changes) compare(name string, info fs.FileInfo) (change, bool) {
 		return ch, !known || before != now
 	}
 	ch.op = audit.FileCreate // a directory, a link, a socket, a FIFO
+	if now.kind == unix.S_IFDIR && c.copied(name) {
+		return ch, false
+	}
 	return ch, (!known || before.kind != now.kind || before.inode != now.inode)
+}
+
+// copied reports whether a directory of the upper layer is one of the lower layer, which the overlay copied.
+func (c *changes) copied(name string) bool {
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", c.upper.Fd(), name)
+	_, err := unix.Lgetxattr(path, "trusted.overlay.origin", nil)
+	return err == nil
 }
 
 // event describes a change, with the hash of the content unless it is too small to be asked for.

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"path"
+	"strconv"
 	"sync"
 	"time"
 
@@ -36,7 +38,13 @@ type process struct {
 	execed   bool
 	hidden   bool   // of init's, no part of a step
 	status   uint32 // of its main thread's exit
+	// sockets are the protocols of those that it made with socket(2), by descriptor; a descriptor that it got
+	// in another way has none.
+	sockets map[int]string
 }
+
+// maxSockets bounds the sockets of one process that are remembered.
+const maxSockets = 4096
 
 // maxWriters bounds the paths that are remembered in one step; changes of others have no process.
 const maxWriters = 1 << 16
@@ -67,7 +75,7 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 	p := o.process(m.Process)
 	switch {
 	case m.Clone != nil && m.Clone.PID != m.Process.PID:
-		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), parent: p.id, parentID: m.Process.PID}
+		o.procs[m.Clone.PID] = &process{id: o.procID(m.Clone.PID, m.Clone.Start), parent: p.id, parentID: m.Process.PID, sockets: maps.Clone(p.sockets)}
 	case m.Exec != nil:
 		return o.exec(ctx, p, m)
 	case m.Exit != nil && m.Exit.Thread == m.Process.PID:
@@ -79,6 +87,8 @@ func (o *observer) handle(ctx context.Context, m trace.Message) error {
 		if len(o.writers) < maxWriters {
 			o.writers[absolute(m)] = p.id
 		}
+	case m.Socket != nil && m.Socket.FD >= 0:
+		p.opened(m.Socket)
 	case m.Connect != nil && m.Connect.To.IsValid() && !m.Connect.To.Addr().IsLoopback():
 		return o.connect(ctx, p, m)
 	}
@@ -160,9 +170,39 @@ func (o *observer) exit(ctx context.Context, p *process, m trace.Message) error 
 	return o.post(ctx, audit.Event{Kind: audit.KindExit, Exit: x})
 }
 
+// opened remembers the protocol of a socket.
+func (p *process) opened(s *trace.Socket) {
+	if p.sockets == nil || len(p.sockets) == maxSockets {
+		p.sockets = map[int]string{}
+	}
+	p.sockets[s.FD] = protocolOf(s)
+}
+
+func protocolOf(s *trace.Socket) string {
+	switch {
+	case s.Type == unix.SOCK_STREAM:
+		return "tcp"
+	case s.Type == unix.SOCK_DGRAM && s.Proto == unix.IPPROTO_ICMP:
+		return "icmp"
+	case s.Type == unix.SOCK_DGRAM && s.Proto == unix.IPPROTO_ICMPV6:
+		return "icmp6"
+	case s.Type == unix.SOCK_DGRAM:
+		return "udp"
+	}
+	return strconv.Itoa(s.Proto)
+}
+
+// protocol is that of a descriptor's socket, "ip" if it is not known.
+func (p *process) protocol(fd int) string {
+	if name, ok := p.sockets[fd]; ok {
+		return name
+	}
+	return "ip"
+}
+
 func (o *observer) connect(ctx context.Context, p *process, m trace.Message) error {
 	f := &audit.Flow{
-		Proc: p.id, PID: m.Process.PID, State: audit.FlowAttempt, Proto: "tcp",
+		Proc: p.id, PID: m.Process.PID, State: audit.FlowAttempt, Proto: p.protocol(m.Connect.FD),
 		DstIP: m.Connect.To.Addr().String(), DstPort: int(m.Connect.To.Port()), Errno: m.Connect.Errno,
 	}
 	if !p.execed && p.parentID != 1 {

@@ -60,12 +60,13 @@ func address() error {
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]string{"disable_ipv6": "0", "accept_ra": "0", "autoconf": "0", "addr_gen_mode": "1", "router_solicitations": "0"} {
-		if err := os.WriteFile("/proc/thread-self/net/../../sys/net/ipv6/conf/"+deviceName+"/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			_ = err // a device without addresses in the host's stack sends nothing: runsc removes them
+	// The host's stack sends nothing of its own on the device before runsc takes its addresses away.
+	for name, value := range map[string]string{"disable_ipv6": "0", "accept_ra": "0", "autoconf": "0", "addr_gen_mode": "1", "router_solicitations": "0", "dad_transmits": "0"} {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+deviceName+"/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
 	}
-	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkSetHardwareAddr(dev, link.GuestMAC[:]), netlink.LinkSetMTU(dev, linkMTU)); err != nil {
+	if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkSetHardwareAddr(dev, link.GuestMAC[:]), netlink.LinkSetMTU(dev, linkMTU), netlink.LinkSetMulticastOff(dev)); err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(dev); err != nil {

@@ -69,6 +69,7 @@ var points = []point{
 	{Name: "syscall/openat/exit", OptionalFields: []string{"fd_path"}},
 	{Name: "syscall/open/exit"},
 	{Name: "syscall/creat/exit"},
+	{Name: "syscall/socket/exit"},
 	{Name: "syscall/connect/exit"},
 }
 

@@ -35,6 +35,7 @@ const (
 	typeExit    = 5
 	typeOpen    = 7
 	typeConnect = 10
+	typeSocket  = 12
 )
 
 // Process is a process as the sentry names it, in the root PID namespace of the container.
@@ -62,6 +63,7 @@ type Message struct {
 	End     *Exit // of a process: all its threads have ended
 	Open    *Open
 	Connect *Connect
+	Socket  *Socket
 }
 
 // Clone is the creation of a thread by Process. It is a process of its own if PID is not that of Process.
@@ -91,8 +93,15 @@ type Open struct {
 	Errno int
 }
 
+// Socket is a call of socket(2) that returned. Type is without its flags.
+type Socket struct {
+	FD                  int // negative: it failed
+	Family, Type, Proto int
+}
+
 // Connect is a call of connect(2) that returned.
 type Connect struct {
+	FD    int
 	To    netip.AddrPort // invalid for other families than IPv4 and IPv6
 	Errno int
 }
@@ -126,6 +135,8 @@ func Parse(b []byte) (Message, error) {
 		err = m.open(body)
 	case typeConnect:
 		err = m.connect(body)
+	case typeSocket:
+		err = m.socket(body)
 	}
 	return m, err
 }
@@ -236,11 +247,47 @@ func (m *Message) connect(b []byte) error {
 			_, err = m.context(v.bytes)
 		case 2:
 			c.Errno, err = errno(v.bytes)
+		case 4:
+			c.FD = int(int64(v.num))
 		case 6:
 			c.To = address(v.bytes)
 		}
 		return err
 	})
+}
+
+func (m *Message) socket(b []byte) error {
+	s := &Socket{}
+	m.Socket = s
+	return fields(b, func(n protowire.Number, v value) (err error) {
+		switch n {
+		case 1:
+			_, err = m.context(v.bytes)
+		case 2:
+			s.FD, err = result(v.bytes)
+		case 4:
+			s.Family = int(int32(v.num))
+		case 5:
+			s.Type = int(int32(v.num)) &^ (unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
+		case 6:
+			s.Proto = int(int32(v.num))
+		}
+		return err
+	})
+}
+
+// result decodes what a system call returned: negative if it failed.
+func result(b []byte) (n int, err error) {
+	err = fields(b, func(f protowire.Number, v value) error {
+		switch {
+		case f == 1 && n >= 0:
+			n = int(int64(v.num))
+		case f == 2 && v.num != 0:
+			n = -1
+		}
+		return nil
+	})
+	return n, err
 }
 
 // errno decodes the end of a system call.
