@@ -57,7 +57,7 @@ func (d *Driver) Name() string { return "gvisor" }
 // Tier implements vmm.Driver.
 func (d *Driver) Tier() string { return vmm.GVisor }
 
-// Snapshots implements vmm.Driver: each container is started anew.
+// Snapshots implements vmm.Driver: every container starts from the beginning.
 func (d *Driver) Snapshots() bool { return false }
 
 // Fingerprint changes with the runsc program.

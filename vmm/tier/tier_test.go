@@ -28,6 +28,7 @@ type driver struct {
 }
 
 func (d *driver) Name() string        { return "test" }
+func (d *driver) Snapshots() bool     { return true }
 func (d *driver) Tier() string        { return d.tier }
 func (d *driver) Fingerprint() string { return d.fingerprint }
 
