@@ -22,7 +22,7 @@ func noKVM(file string) []string {
 
 func TestCandidatesAreTheTiers(t *testing.T) {
 	var names []string
-	for _, c := range run.Tiers() {
+	for _, c := range run.Tiers("") {
 		names = append(names, c.Tier)
 		if c.Note == "" {
 			t.Errorf("%s has no note", c.Tier)
@@ -120,7 +120,7 @@ var kindsOfARun = []string{
 // TestTiersRecordAlike runs the same project with each tier that works on this host.
 func TestTiersRecordAlike(t *testing.T) {
 	works := 0
-	for _, c := range run.Tiers() {
+	for _, c := range run.Tiers("") {
 		t.Run(c.Tier, func(t *testing.T) {
 			d, _ := newSite(t)
 			d.env = append(d.env, "TOKEN=a-secret-of-the-test")
