@@ -198,7 +198,7 @@ func TestSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Lanes(time.Time{}, time.Time{}, 1500)
-	s.Files()
+	s.Files().All()
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	used := int64(after.HeapAlloc) - int64(before.HeapAlloc)

@@ -26,17 +26,23 @@ type ToolUsed struct {
 	Execs []uint64   `json:"execs"`
 }
 
-// Calls returns the LLM API calls in order of seq. No one may change the list.
-func (s *Story) Calls() []Call {
-	defer s.read()()
-	return s.derived.calls()
+// Calls are the LLM API calls of a run, as the gateway saw them.
+type Calls struct{ story *Story }
+
+// Calls returns the index of the run's LLM API calls.
+func (s *Story) Calls() Calls { return Calls{s} }
+
+// All returns the LLM API calls in order of seq. No one may change the list.
+func (x Calls) All() []Call {
+	defer x.story.read()()
+	return x.story.derived.calls()
 }
 
-func (s *Story) makeCalls() []Call {
+func makeCalls(r *records) []Call {
 	list := []Call{}
 	of := map[string]int{} // by the call's id
-	for i := range s.moments {
-		m := &s.moments[i]
+	for i := range r.moments {
+		m := &r.moments[i]
 		if c, is := m.what.(*audit.LLM); is && m.host() {
 			if _, again := of[c.ID]; !again {
 				of[c.ID] = len(list)
@@ -45,15 +51,15 @@ func (s *Story) makeCalls() []Call {
 		}
 	}
 	for i := range list {
-		if first := s.openingOf(list[i].LLM.Flow); first != nil {
+		if first := r.opening(list[i].LLM.Flow); first != nil {
 			list[i].Flow = first.seq
-			list[i].By, _ = s.claimant(first, first.what.(*audit.Flow))
+			list[i].By, _ = r.claimant(first, first.what.(*audit.Flow))
 		}
 	}
-	for i := range s.moments {
-		if e, is := s.moments[i].what.(*audit.Exec); is && e.LLM != "" {
+	for i := range r.moments {
+		if e, is := r.moments[i].what.(*audit.Exec); is && e.LLM != "" {
 			if n, known := of[e.LLM]; known {
-				list[n].exec(s.moments[i].seq, e.ToolCall)
+				list[n].exec(r.moments[i].seq, e.ToolCall)
 			}
 		}
 	}
@@ -75,12 +81,4 @@ func (c *Call) exec(seq uint64, tool audit.Text) {
 	if i >= 0 {
 		c.Tools[i].Execs = append(c.Tools[i].Execs, seq)
 	}
-}
-
-// openingOf returns the first record of a flow, nil if there is none.
-func (s *Story) openingOf(flow string) *moment {
-	if n, known := s.flows.of[flow]; known && flow != "" {
-		return &s.moments[s.opened[n]]
-	}
-	return nil
 }

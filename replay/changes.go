@@ -31,13 +31,14 @@ type Changes struct {
 func (s *Story) Changes(from, to time.Time) Changes {
 	defer s.read()()
 	begin, end := nanos(from), nanos(to)
-	c := Changes{Run: s.run.ID, From: from.UTC(), To: to.UTC(), Started: []Proc{}, Ended: []Proc{}, Opened: []Connection{}, Closed: []Connection{},
+	r, d := s.records, s.derived
+	c := Changes{Run: r.run.ID, From: from.UTC(), To: to.UTC(), Started: []Proc{}, Ended: []Proc{}, Opened: []Connection{}, Closed: []Connection{},
 		Denied: []Connection{}, Minted: []Credential{}, Over: []Credential{}, Calls: []Call{}, Findings: []Finding{}, Gaps: []GapAt{}}
 	in := func(t time.Time) bool { at := nanos(t); return at > begin && at <= end }
 	ended := func(t *time.Time) bool { return t != nil && in(*t) }
 	between := []moment{}
-	for i := range s.moments {
-		m := &s.moments[i]
+	for i := range r.moments {
+		m := &r.moments[i]
 		if m.at <= begin || m.at > end {
 			continue
 		}
@@ -53,24 +54,24 @@ func (s *Story) Changes(from, to time.Time) Changes {
 			c.Gaps = append(c.Gaps, gapAt(m, p))
 		}
 	}
-	c.Files = s.filesOf(between, s.derived.order())
-	for _, p := range s.derived.procs() {
+	c.Files = makeFiles(r, between, d.order())
+	for _, p := range d.procs() {
 		c.Started, c.Ended = take(c.Started, p, in(p.Start)), take(c.Ended, p, ended(p.End))
 	}
-	for _, n := range s.derived.connections() {
+	for _, n := range d.connections() {
 		if n.Verdict == audit.Deny && n.State != string(audit.FlowRevoke) {
 			c.Denied = take(c.Denied, n, in(n.Start))
 			continue
 		}
 		c.Opened, c.Closed = take(c.Opened, n, in(n.Start)), take(c.Closed, n, n.Proto != "dns" && ended(n.End))
 	}
-	for _, k := range s.derived.credentials() {
+	for _, k := range d.credentials() {
 		c.Minted, c.Over = take(c.Minted, k, in(k.Start)), take(c.Over, k, ended(k.End))
 	}
-	for _, l := range s.derived.calls() {
+	for _, l := range d.calls() {
 		c.Calls = take(c.Calls, l, in(l.End))
 	}
-	for _, f := range s.derived.findings() {
+	for _, f := range d.findings() {
 		c.Findings = take(c.Findings, f, in(f.Time))
 	}
 	return c

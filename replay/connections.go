@@ -72,15 +72,21 @@ type Request struct {
 	BytesIn    int64         `json:"bytes_in"`
 }
 
-// Connections returns what wanted to get out, in order of its beginning. No one may change the list.
-func (s *Story) Connections() []Connection {
-	defer s.read()()
-	return s.derived.connections()
+// Connections are what wanted to get out of the sandbox of a run.
+type Connections struct{ story *Story }
+
+// Connections returns the index of the run's connections.
+func (s *Story) Connections() Connections { return Connections{s} }
+
+// All returns what wanted to get out, in order of its beginning. No one may change the list.
+func (x Connections) All() []Connection {
+	defer x.story.read()()
+	return x.story.derived.connections()
 }
 
 // waterfall is a list of connections in the making.
 type waterfall struct {
-	s      *Story
+	r      *records
 	list   []Connection
 	flows  []int32         // by number of flow: 1 + index in list
 	saw    map[tuple]bool  // what the host saw
@@ -88,16 +94,16 @@ type waterfall struct {
 	used   map[uint64]bool // seqs of questions that a flow rests on
 }
 
-func (s *Story) makeConnections() []Connection {
-	w := waterfall{s: s, list: []Connection{}, flows: make([]int32, len(s.flows.names)), saw: map[tuple]bool{}, claims: map[tuple]int{}, used: map[uint64]bool{}}
-	for i := range s.moments {
-		w.seen(&s.moments[i])
+func makeConnections(r *records, disputes []disagreement) []Connection {
+	w := waterfall{r: r, list: []Connection{}, flows: make([]int32, len(r.flows.numbers.names)), saw: map[tuple]bool{}, claims: map[tuple]int{}, used: map[uint64]bool{}}
+	for i := range r.moments {
+		w.seen(&r.moments[i])
 	}
-	for i := range s.moments {
-		w.alone(&s.moments[i])
+	for i := range r.moments {
+		w.alone(&r.moments[i])
 	}
-	w.mark(s.derived.disputes())
-	if end, over := s.ended(); over {
+	w.mark(disputes)
+	if end, over := r.ended(); over {
 		for i := range w.list {
 			if c := &w.list[i]; c.State == string(audit.FlowOpen) {
 				t := instantOf(max(end, nanos(c.Start)))
@@ -118,7 +124,7 @@ func (w *waterfall) seen(m *moment) {
 	case *audit.Flow:
 		w.flow(m, p)
 	case *audit.HTTP:
-		if n, known := w.s.flows.of[p.Flow]; known && w.flows[n] > 0 {
+		if n, known := w.r.flows.numbers.of[p.Flow]; known && w.flows[n] > 0 {
 			c := &w.list[w.flows[n]-1]
 			c.Requests = append(c.Requests, requestOf(m, p))
 		}
@@ -150,7 +156,7 @@ func (w *waterfall) flow(m *moment, f *audit.Flow) {
 		c.End, c.EndSeq = &end, m.seq
 	}
 	if c.By == nil {
-		c.By, c.Claim = w.s.claimant(m, f)
+		c.By, c.Claim = w.r.claimant(m, f)
 	}
 	if key, ok := tupleOf(f); ok {
 		w.saw[key] = true
@@ -178,7 +184,7 @@ func nameOf(f *audit.Flow) audit.Text {
 }
 
 func (w *waterfall) question(seq uint64) *Question {
-	m := w.s.at(seq)
+	m := w.r.at(seq)
 	if m == nil || !m.host() {
 		return nil
 	}
@@ -225,7 +231,7 @@ func (w *waterfall) claim(m *moment, f *audit.Flow) {
 		c.Count, c.End, c.EndSeq = max(c.Count, 1)+1, &end, m.seq
 		return
 	}
-	by := w.s.actorOf(m, f.Proc, f.PID)
+	by := w.r.actor(m, f.Proc, f.PID)
 	if by == nil {
 		by = &Actor{}
 	}
@@ -260,25 +266,4 @@ func (w *waterfall) mark(list []disagreement) {
 			w.list[i].Unseen = true
 		}
 	}
-}
-
-// claimant returns the process that the guest names for a flow that the host saw, and the seq of that claim.
-func (s *Story) claimant(m *moment, f *audit.Flow) (*Actor, uint64) {
-	a, found := s.known.joins.of(f, m.time())
-	if found && (f.Proc == "" || f.Proc == a.proc) {
-		if claim := s.at(a.seq); claim != nil {
-			if c, is := claim.what.(*audit.Flow); is {
-				return s.actorOf(claim, c.Proc, c.PID), a.seq
-			}
-		}
-	}
-	return s.actorOf(m, f.Proc, f.PID), 0
-}
-
-// at returns the moment with that seq, nil if there is none.
-func (s *Story) at(seq uint64) *moment {
-	if i, known := s.places[seq]; known {
-		return &s.moments[i]
-	}
-	return nil
 }

@@ -82,8 +82,8 @@ type FindingTrait struct {
 // what was written, by host, port and verdict, by credential and step, by finding.
 func Compare(a, b *Story) Comparison {
 	c := Comparison{A: a.Run(), B: b.Run()}
-	c.OnlyA.Programs, c.OnlyB.Programs, c.Both.Programs = apart(a.programs(), b.programs(), func(p Program) string { return argvKey(p) })
-	c.OnlyA.Files, c.OnlyB.Files, c.Both.Files = apart(a.fileTraits(), b.fileTraits(), func(f FileTrait) FileTrait {
+	c.OnlyA.Programs, c.OnlyB.Programs, c.Both.Programs = apart(a.Processes().programs(), b.Processes().programs(), func(p Program) string { return argvKey(p) })
+	c.OnlyA.Files, c.OnlyB.Files, c.Both.Files = apart(a.Files().left(), b.Files().left(), func(f FileTrait) FileTrait {
 		f.Seq = 0
 		return f
 	})
@@ -92,9 +92,9 @@ func Compare(a, b *Story) Comparison {
 		port    int
 		verdict audit.Verdict
 	}
-	c.OnlyA.Hosts, c.OnlyB.Hosts, c.Both.Hosts = apart(a.hosts(), b.hosts(), func(h HostTrait) host { return host{h.Name, h.Port, h.Verdict} })
-	c.OnlyA.Secrets, c.OnlyB.Secrets, c.Both.Secrets = apart(a.secretTraits(), b.secretTraits(), func(s SecretTrait) heldKey { return heldKey{s.Step, s.Name} })
-	c.OnlyA.Findings, c.OnlyB.Findings, c.Both.Findings = apart(a.findingTraits(), b.findingTraits(), func(f FindingTrait) [2]string { return [2]string{f.Rule, f.Detail} })
+	c.OnlyA.Hosts, c.OnlyB.Hosts, c.Both.Hosts = apart(a.Connections().hosts(), b.Connections().hosts(), func(h HostTrait) host { return host{h.Name, h.Port, h.Verdict} })
+	c.OnlyA.Secrets, c.OnlyB.Secrets, c.Both.Secrets = apart(a.Credentials().held(), b.Credentials().held(), func(s SecretTrait) heldKey { return heldKey{s.Step, s.Name} })
+	c.OnlyA.Findings, c.OnlyB.Findings, c.Both.Findings = apart(a.Findings().distinct(), b.Findings().distinct(), func(f FindingTrait) [2]string { return [2]string{f.Rule, f.Detail} })
 	return c
 }
 
@@ -153,9 +153,10 @@ func argvKey(p Program) string {
 	return b.String()
 }
 
-func (s *Story) programs() []Program {
+// programs returns the run's command lines, in order.
+func (x Processes) programs() []Program {
 	t := newTally[Program, string]()
-	for _, p := range s.Processes() {
+	for _, p := range x.All() {
 		first := Program{Argv: p.Argv, Exe: p.Exe, Seq: p.Seq}
 		t.of(argvKey(first), first).Count++
 	}
@@ -163,9 +164,10 @@ func (s *Story) programs() []Program {
 	return t.list
 }
 
-func (s *Story) fileTraits() []FileTrait {
+// left returns the files that the run wrote or deleted, as it left them, by path.
+func (x Files) left() []FileTrait {
 	list := []FileTrait{}
-	for _, f := range s.Files() {
+	for _, f := range x.All() {
 		if f.Written || f.Deleted {
 			list = append(list, FileTrait{Path: f.Path, SHA256: f.SHA256, Size: f.Size, Deleted: f.Deleted || f.MovedTo != "", Seq: f.Seq})
 		}
@@ -173,14 +175,15 @@ func (s *Story) fileTraits() []FileTrait {
 	return list
 }
 
-func (s *Story) hosts() []HostTrait {
+// hosts returns the other sides that the host saw, by name, port and verdict.
+func (x Connections) hosts() []HostTrait {
 	type key struct {
 		name    audit.Text
 		port    int
 		verdict audit.Verdict
 	}
 	t := newTally[HostTrait, key]()
-	for _, c := range s.Connections() {
+	for _, c := range x.All() {
 		if c.Observer == audit.Host && c.Name != "" {
 			name := audit.Text(store.HostName(string(c.Name)))
 			t.of(key{name, c.DstPort, c.Verdict}, HostTrait{Name: name, Port: c.DstPort, Verdict: c.Verdict, Seq: c.Seq}).Count++
@@ -192,18 +195,20 @@ func (s *Story) hosts() []HostTrait {
 	return t.list
 }
 
-func (s *Story) secretTraits() []SecretTrait {
+// held returns the credentials that each step held, by step and name.
+func (x Credentials) held() []SecretTrait {
 	t := newTally[SecretTrait, heldKey]()
-	for _, c := range s.Credentials() {
+	for _, c := range x.All() {
 		t.of(heldKey{c.Step, c.Name}, SecretTrait{Step: c.Step, Name: c.Name, Seq: c.Seq}).Uses += len(c.Uses)
 	}
 	slices.SortStableFunc(t.list, func(a, b SecretTrait) int { return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Name, b.Name)) })
 	return t.list
 }
 
-func (s *Story) findingTraits() []FindingTrait {
+// distinct returns the findings, those of one rule with one detail as one.
+func (x Findings) distinct() []FindingTrait {
 	t := newTally[FindingTrait, [2]string]()
-	for _, f := range s.Findings() {
+	for _, f := range x.All() {
 		first := FindingTrait{Rule: string(f.Rule), Detail: f.Detail, Seq: f.Seq}
 		if f.Seq == 0 && len(f.Evidence) > 0 {
 			first.Seq = f.Evidence[0]

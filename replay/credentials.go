@@ -42,10 +42,16 @@ type Use struct {
 	Flow string     `json:"flow,omitempty"`
 }
 
-// Credentials returns the lives of credentials in order of their begin. No one may change the list.
-func (s *Story) Credentials() []Credential {
-	defer s.read()()
-	return s.derived.credentials()
+// Credentials are the credentials that the steps of a run held.
+type Credentials struct{ story *Story }
+
+// Credentials returns the index of the run's credentials.
+func (s *Story) Credentials() Credentials { return Credentials{s} }
+
+// All returns the lives of credentials in order of their begin. No one may change the list.
+func (x Credentials) All() []Credential {
+	defer x.story.read()()
+	return x.story.derived.credentials()
 }
 
 // purse is a list of credentials in the making.
@@ -55,20 +61,20 @@ type purse struct {
 	used  map[heldKey]int  // the latest with that step and name: 1 + index
 }
 
-func (s *Story) makeCredentials() []Credential {
+func makeCredentials(r *records) []Credential {
 	p := purse{list: []Credential{}, alive: map[string][]int{}, used: map[heldKey]int{}}
-	for i := range s.moments {
-		m := &s.moments[i]
+	for i := range r.moments {
+		m := &r.moments[i]
 		switch what := m.what.(type) {
 		case *audit.Secret:
 			if m.host() {
 				p.add(m, what)
 			}
 		case *audit.File:
-			p.open(s, m, what)
+			p.open(r, m, what)
 		}
 	}
-	if end, over := s.ended(); over {
+	if end, over := r.ended(); over {
 		for _, alive := range p.alive {
 			for _, i := range alive {
 				p.list[i].end(instantOf(max(end, nanos(p.list[i].Start))), 0, "the run's end")

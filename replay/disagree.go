@@ -53,10 +53,10 @@ func Disagreements(rows Rows) ([]Finding, error) {
 	return group(j.verdicts()), nil
 }
 
-func (s *Story) makeDisagreements() []disagreement {
+func makeDisagreements(r *records) []disagreement {
 	j := newJudge()
-	for i := range s.moments {
-		m := &s.moments[i]
+	for i := range r.moments {
+		m := &r.moments[i]
 		j.row(m.seq, m.time())
 		switch p := m.what.(type) {
 		case *audit.Flow:

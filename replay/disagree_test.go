@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,13 +150,16 @@ func TestDisagreements(t *testing.T) {
 }
 
 func disputes(s *Story) string {
-	var list []string
-	for _, f := range s.Findings() {
-		if f.Derived {
-			list = append(list, fmt.Sprint(f.Rule, " ", f.Evidence))
-		}
+	return ruled(slices.DeleteFunc(slices.Clone(s.Findings().All()), func(f Finding) bool { return !f.Derived }))
+}
+
+// ruled is each finding's rule and evidence.
+func ruled(list []Finding) string {
+	var names []string
+	for _, f := range list {
+		names = append(names, fmt.Sprint(f.Rule, " ", f.Evidence))
 	}
-	return strings.Join(list, ", ")
+	return strings.Join(names, ", ")
 }
 
 // TestUnsettled: nothing is said too early, nor of a run without a sensor, nor where records are not there.
@@ -200,14 +204,22 @@ func TestDisagreementsShown(t *testing.T) {
 	r.flow(audit.Guest, audit.Flow{State: audit.FlowAttempt, Proc: "p1", PID: 7, SrcPort: 1001, DstIP: "192.0.2.2", DstPort: 80})
 	r.run(audit.PhaseEnd)
 	s := r.story(t)
-	c := s.Connections()
+	c := s.Connections().All()
 	if len(c) != 2 || !c[0].Unclaimed || c[0].Unseen || !c[1].Unseen || c[1].State != "attempt" || c[1].Observer != audit.Guest || c[1].By.Name != "sh" {
 		t.Errorf("connections: %s", toJSON(t, c))
 	}
 	frames := storetest.Frames("r-1", r.events)
 	direct, err := Disagreements(rowsOf(frames))
-	if err != nil || toJSON(t, direct) != toJSON(t, s.Findings()) {
+	if err != nil || toJSON(t, direct) != toJSON(t, s.Findings().All()) {
 		t.Errorf("from the records alone: %v %s", err, toJSON(t, direct))
+	}
+	for seq, want := range map[uint64]string{3: "flow-unclaimed [3]", 4: "connect-unseen [4]", 5: ""} {
+		if got := ruled(s.Findings().About(seq)); got != want {
+			t.Errorf("the findings about %d are %q, not %q", seq, got, want)
+		}
+	}
+	if got, want := ruled(s.Findings().Derived()), disputes(s); got != want {
+		t.Errorf("derived: %q, not %q", got, want)
 	}
 	var state bytes.Buffer
 	if err := s.StateAt(storetest.Start().Add(time.Hour), 0).Write(&state, storetest.Start(), Options{}); err != nil {
@@ -238,7 +250,11 @@ func TestRecordedDisagreement(t *testing.T) {
 	}
 	r.add(audit.Host, audit.KindFinding, audit.Event{Finding: &audit.Finding{Rule: audit.RuleFlowUnclaimed, Seq: 3, Detail: "as recorded"}})
 	r.run(audit.PhaseEnd)
-	f := r.story(t).Findings()
+	s := r.story(t)
+	if about, derived := s.Findings().About(4), s.Findings().Derived(); len(about) != 1 || about[0].Seq != 6 || len(derived) != 0 {
+		t.Errorf("about a further record %s, derived %s", toJSON(t, about), toJSON(t, derived))
+	}
+	f := s.Findings().All()
 	if len(f) != 1 || f[0].Seq != 6 || f[0].Derived || f[0].Detail != "as recorded" || fmt.Sprint(f[0].Evidence) != "[3 4 5]" {
 		t.Errorf("got %s", toJSON(t, f))
 	}
@@ -253,7 +269,7 @@ func TestManyDisagreements(t *testing.T) {
 		r.flow(audit.Host, audit.Flow{State: audit.FlowDeny, SrcPort: 1 + i, DstIP: fmt.Sprint("192.0.2.", i%250), DstPort: 80})
 	}
 	r.run(audit.PhaseEnd)
-	list := r.story(t).Findings()
+	list := r.story(t).Findings().All()
 	if len(list) != maxDisagreements || len(list[0].Evidence) != 12 || !strings.Contains(list[0].Detail, ", 12 times (and 1800 to further destinations are not listed)") {
 		t.Errorf("%d findings, the first %s", len(list), toJSON(t, list[0]))
 	}

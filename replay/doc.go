@@ -3,9 +3,10 @@
 // of a store with the log it was made from.
 //
 // A Story is a run's records held in memory, and the answers that they give: the
-// state at an instant, what changed between two, lanes over time, processes,
-// connections, files, LLM API calls, credentials, findings, and what each record
-// rests on and led to. The command line, the API and reports all use it. It
+// state at an instant, what changed between two, lanes over time, and what each
+// record rests on and led to. It has an index for each subject, with questions of
+// its own: processes, connections, files, LLM API calls, credentials, findings,
+// steps and output. The command line, the API and reports all use it. It
 // distinguishes guest and host throughout, and their disagreements are findings.
 //
 // Its functions are pure: rows in, text or a model out. They read no flags, no

@@ -37,21 +37,25 @@ type FileChange struct {
 	By     *Actor       `json:"by,omitempty"`
 }
 
-// Files returns what happened to files, by path. No one may change the list.
-func (s *Story) Files() []FileHistory {
-	defer s.read()()
-	return s.derived.files()
+// Files are the files of a run, as the guest's sensor claims.
+type Files struct{ story *Story }
+
+// Files returns the index of the run's files.
+func (s *Story) Files() Files { return Files{s} }
+
+// All returns what happened to files, by path. No one may change the list.
+func (x Files) All() []FileHistory {
+	defer x.story.read()()
+	return x.story.derived.files()
 }
 
-func (s *Story) makeFiles() []FileHistory { return s.filesOf(s.moments, s.derived.order()) }
-
-// filesOf returns what some of the moments did to files; order has the numbers of all paths, sorted.
-func (s *Story) filesOf(moments []moment, order []int32) []FileHistory {
-	histories := make([]*FileHistory, len(s.paths.names))
+// makeFiles returns what some of the moments did to files; order has the numbers of all paths, sorted.
+func makeFiles(r *records, moments []moment, order []int32) []FileHistory {
+	histories := make([]*FileHistory, len(r.paths.names))
 	of := func(path int32, m *moment) *FileHistory {
 		h := histories[path]
 		if h == nil {
-			h = &FileHistory{Path: s.paths.names[path], Observer: m.observer, First: m.time()}
+			h = &FileHistory{Path: r.paths.names[path], Observer: m.observer, First: m.time()}
 			histories[path] = h
 		}
 		return h
@@ -63,19 +67,19 @@ func (s *Story) filesOf(moments []moment, order []int32) []FileHistory {
 		if !is || f.Op == audit.FileChroot {
 			continue
 		}
-		by := s.actorOf(m, f.Proc, f.PID)
+		by := r.actor(m, f.Proc, f.PID)
 		h := of(m.x, m)
 		h.change(m, f, by)
 		if f.Source != "" {
-			h.link(of(s.paths.of[f.Source], m))
+			h.link(of(r.paths.of[f.Source], m))
 		}
-		for _, name := range linked.follow(s, m.x, f) {
+		for _, name := range linked.follow(&r.paths, m.x, f) {
 			other := of(name, m)
 			other.change(m, f, by)
 			other.Changes[len(other.Changes)-1].As = f.Path
 		}
 		if f.Op == audit.FileRename {
-			to := of(s.paths.of[f.To], m)
+			to := of(r.paths.of[f.To], m)
 			to.arrive(m, h, by)
 		}
 	}
@@ -128,11 +132,12 @@ func (h *FileHistory) arrive(m *moment, from *FileHistory, by *Actor) {
 	h.Written, h.Deleted, h.MovedTo = true, false, ""
 }
 
-func (s *Story) sortPaths() []int32 {
-	order := make([]int32, len(s.paths.names))
+// sortPaths returns the numbers of paths in the paths' order.
+func sortPaths(names []audit.Text) []int32 {
+	order := make([]int32, len(names))
 	for i := range order {
 		order[i] = int32(i)
 	}
-	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(s.paths.names[a], s.paths.names[b]) })
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(names[a], names[b]) })
 	return order
 }

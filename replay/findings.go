@@ -24,24 +24,48 @@ type Finding struct {
 	Derived  bool       `json:"derived"`
 }
 
-// Findings returns the recorded findings, and the derived ones that no recorded
+// Findings are the findings of a run.
+type Findings struct{ story *Story }
+
+// Findings returns the index of the run's findings.
+func (s *Story) Findings() Findings { return Findings{s} }
+
+// All returns the recorded findings, and the derived ones that no recorded
 // one repeats, by time. No one may change the list.
-func (s *Story) Findings() []Finding {
-	defer s.read()()
-	return s.derived.findings()
+func (x Findings) All() []Finding {
+	defer x.story.read()()
+	return x.story.derived.findings()
 }
 
-func (s *Story) makeFindings() []Finding {
+// About returns the findings that stand in the record at seq, or have it as evidence, by time.
+func (x Findings) About(seq uint64) []Finding {
+	return x.where(func(f *Finding) bool { return f.Seq == seq || slices.Contains(f.Evidence, seq) })
+}
+
+// Derived returns the findings that stand in no record, by time.
+func (x Findings) Derived() []Finding {
+	return x.where(func(f *Finding) bool { return f.Derived })
+}
+
+func (x Findings) where(is func(*Finding) bool) []Finding {
+	list := []Finding{}
+	for _, f := range x.All() {
+		list = take(list, f, is(&f))
+	}
+	return list
+}
+
+func makeFindings(r *records, disputes []disagreement) []Finding {
 	list := []Finding{}
 	recorded := map[evidence][]int{} // places in list
-	for i := range s.moments {
-		m := &s.moments[i]
+	for i := range r.moments {
+		m := &r.moments[i]
 		if f, is := m.what.(*audit.Finding); is && m.host() {
 			recorded[evidence{f.Rule, f.Seq}] = append(recorded[evidence{f.Rule, f.Seq}], len(list))
 			list = append(list, recordedFinding(m, f))
 		}
 	}
-	for _, f := range group(s.derived.disputes()) {
+	for _, f := range group(disputes) {
 		places := recorded[evidence{f.Rule, f.Evidence[0]}]
 		if len(places) == 0 {
 			list = append(list, f)
@@ -61,11 +85,11 @@ type evidence struct {
 }
 
 func recordedFinding(m *moment, f *audit.Finding) Finding {
-	r := Finding{Seq: m.seq, Time: m.time(), Step: m.step, Rule: f.Rule, Detail: f.Detail, Evidence: []uint64{}, Secret: f.Secret, Proc: f.Proc, Action: f.Action}
+	found := Finding{Seq: m.seq, Time: m.time(), Step: m.step, Rule: f.Rule, Detail: f.Detail, Evidence: []uint64{}, Secret: f.Secret, Proc: f.Proc, Action: f.Action}
 	if f.Seq != 0 {
-		r.Evidence = append(r.Evidence, f.Seq)
+		found.Evidence = append(found.Evidence, f.Seq)
 	}
-	return r
+	return found
 }
 
 // line is the finding as text, escaped.

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -130,27 +129,28 @@ func (m mood) String() string {
 // Lanes returns the picture of a stretch of time, of the whole run where from is not before to.
 func (s *Story) Lanes(from, to time.Time, columns int) Lanes {
 	defer s.read()()
-	end, over := s.ended()
-	end = max(end, s.last)
+	r, d := s.records, s.derived
+	end, over := r.ended()
+	end = max(end, r.last)
 	begin, until := nanos(from), nanos(to)
 	if begin >= until {
-		begin, until = min(s.began, end), max(end, s.began+1)
+		begin, until = min(r.began, end), max(end, r.began+1)
 	}
-	w := window{s: s, from: begin, to: until, columns: min(max(columns, 1), maxColumns)}
+	w := window{r: r, from: begin, to: until, columns: min(max(columns, 1), maxColumns)}
 	w.width = max(1, (float64(until)-float64(begin))/float64(w.columns))
-	l := Lanes{Run: s.run.ID, Began: instantOf(s.began), From: s.ms(begin), To: s.ms(until), End: s.ms(end), Live: !over,
-		Total: uint64(len(s.moments)), Lanes: []Lane{}}
+	l := Lanes{Run: r.run.ID, Began: instantOf(r.began), From: r.ms(begin), To: r.ms(until), End: r.ms(end), Live: !over,
+		Total: uint64(len(r.moments)), Lanes: []Lane{}}
 	for i, name := range laneNames() {
-		l.Lanes = append(l.Lanes, w.lane(name, s.derived.lanes()[i]))
+		l.Lanes = append(l.Lanes, w.lane(name, d.lanes()[i]))
 	}
-	gaps, freezes := s.derived.stops()
+	gaps, freezes := d.stops()
 	l.Gaps, l.Freezes = w.holes(gaps), w.holes(freezes)
 	return l
 }
 
 // window is a picture in the making.
 type window struct {
-	s        *Story
+	r        *records
 	from, to int64
 	columns  int
 	width    float64 // of a column in nanoseconds
@@ -207,7 +207,7 @@ func (w *window) bucket(all []*bar) (long []*bar, buckets []Bucket) {
 	}
 	for i := range columns {
 		if c := &columns[i]; c.Count > 0 {
-			c.At, c.Width = w.s.ms(w.from)+float64(i)*w.width/1e6, w.width/1e6
+			c.At, c.Width = w.r.ms(w.from)+float64(i)*w.width/1e6, w.width/1e6
 			buckets = append(buckets, *c)
 		}
 	}
@@ -259,223 +259,21 @@ func freeRow(ends []float64, at float64) int {
 }
 
 func (w *window) item(b *bar, row int) Item {
-	it := Item{Seq: b.seq, At: w.s.ms(b.at), Open: b.open, Label: b.label, Kind: audit.KindFinding, Observer: b.observer, Mood: b.mood.String(), Row: row}
+	it := Item{Seq: b.seq, At: w.r.ms(b.at), Open: b.open, Label: b.label, Kind: audit.KindFinding, Observer: b.observer, Mood: b.mood.String(), Row: row}
 	if b.end > b.at {
-		it.End = w.s.ms(b.end)
+		it.End = w.r.ms(b.end)
 	}
 	if b.until != 0 {
-		it.Until = w.s.ms(b.until)
+		it.Until = w.r.ms(b.until)
 	}
 	if b.place >= 0 {
-		m := &w.s.moments[b.place]
+		m := &w.r.moments[b.place]
 		it.Kind = m.kind
 		if it.Label == "" {
 			it.Label = m.label()
 		}
 	}
 	return it
-}
-
-func (s *Story) makeLanes() []laneFull {
-	lanes := make([]laneFull, len(laneNames()))
-	end, _ := s.ended()
-	end = max(end, s.last)
-	add := func(lane int, b bar) { lanes[lane] = append(lanes[lane], b) }
-	s.procBars(end, func(b bar) { add(laneExec, b) })
-	s.stepBars(end, func(b bar) { add(laneSteps, b) })
-	for _, c := range s.derived.connections() {
-		if b := s.connectionBar(&c, end); c.Proto != "dns" {
-			add(laneFlows, b)
-		}
-	}
-	for _, c := range s.derived.calls() {
-		b := s.barOf(c.Seq, c.Start, &c.End, end)
-		b.mood = okMood
-		if c.LLM.Status < 200 || c.LLM.Status > 299 || c.LLM.Incomplete != "" {
-			b.mood = failMood
-		}
-		add(laneLLM, b)
-	}
-	for _, c := range s.derived.credentials() {
-		b := s.barOf(c.Seq, c.Start, c.End, end)
-		b.label, b.mood = audit.Text(cmp.Or(c.Name, "the step's token")), okMood
-		if !c.Expires.IsZero() {
-			b.until = nanos(c.Expires)
-		}
-		add(laneSecrets, b)
-	}
-	for _, f := range s.derived.findings() {
-		b := bar{place: -1, at: nanos(f.Time), seq: f.Seq, mood: findingMood, observer: audit.Host, label: shorten(string(f.Rule))}
-		if f.Seq == 0 {
-			b.seq = f.Evidence[0]
-		}
-		b.end = b.at
-		add(laneFindings, b)
-	}
-	for i := range s.moments {
-		if lane, mood, ok := pointOf(&s.moments[i]); ok {
-			m := &s.moments[i]
-			add(lane, bar{place: int32(i), at: m.at, end: m.at, seq: m.seq, mood: mood, observer: m.observer})
-		}
-	}
-	for _, lane := range lanes {
-		slices.SortStableFunc(lane, func(a, b bar) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
-	}
-	return lanes
-}
-
-// pointOf reports where a record is drawn that is a point.
-func pointOf(m *moment) (lane int, mood mood, ok bool) {
-	switch p := m.what.(type) {
-	case *audit.File:
-		return laneFiles, plainMood, true
-	case *audit.DNS:
-		return laneDNS, verdictMood(p.Verdict), m.host()
-	case *audit.HTTP:
-		return laneFlows, verdictMood(p.Verdict), m.host() && p.Verdict == audit.Deny
-	case *audit.Output:
-		return laneOutput, plainMood, m.host()
-	case *audit.Secret:
-		switch p.Op {
-		case audit.SecretUse:
-			return laneSecrets, plainMood, m.host()
-		case audit.SecretRefuse:
-			return laneSecrets, denyMood, m.host()
-		}
-	case *audit.Policy, *audit.VM, *audit.Copy, *audit.Probe, *audit.Access:
-		return laneSteps, plainMood, m.host()
-	}
-	return 0, plainMood, false
-}
-
-func verdictMood(v audit.Verdict) mood {
-	if v == audit.Allow {
-		return okMood
-	}
-	return denyMood
-}
-
-// barOf is the bar of something that the record at seq began; without an end it lasts to the end of what is known.
-func (s *Story) barOf(seq uint64, start time.Time, end *time.Time, last int64) bar {
-	place := s.places[seq]
-	b := bar{place: place, at: nanos(start), seq: seq, observer: s.moments[place].observer}
-	if end == nil {
-		b.end, b.open = max(last, b.at), true
-	} else {
-		b.end = max(nanos(*end), b.at)
-	}
-	return b
-}
-
-func (s *Story) procBars(last int64, add func(bar)) {
-	for i := range s.derived.procs() {
-		p := &s.derived.procs()[i]
-		b := s.barOf(p.Seq, p.Start, p.End, last)
-		switch {
-		case p.Code == nil:
-		case *p.Code == 0:
-			b.mood = okMood
-		default:
-			b.mood = failMood
-		}
-		add(b)
-	}
-}
-
-func (s *Story) connectionBar(c *Connection, last int64) bar {
-	b := s.barOf(c.Seq, c.Start, c.End, last)
-	switch {
-	case c.Unclaimed || c.Unseen:
-		b.mood = findingMood
-	case c.State == string(audit.FlowAttempt):
-		b.mood = claimMood
-	case c.State == string(audit.FlowRevoke):
-		b.mood = revokeMood
-	case c.Verdict == audit.Deny:
-		b.mood = denyMood
-	default:
-		b.mood = okMood
-	}
-	return b
-}
-
-func (s *Story) stepBars(last int64, add func(bar)) {
-	for _, st := range s.stepsOf(maxNanos) {
-		b := s.barOf(st.Seq, st.Start, st.End, last)
-		b.label = shorten(st.Name)
-		switch {
-		case st.End == nil:
-		case st.ExitCode != nil && *st.ExitCode == 0:
-			b.mood = okMood
-		default:
-			b.mood = failMood
-		}
-		add(b)
-	}
-}
-
-// stop is a Hole with its instants as they are.
-type stop struct {
-	from, to int64
-	seq      uint64
-	what     string
-	lost     uint64
-	bytes    int64
-	observer audit.Observer
-}
-
-// makeStops returns what is known of gaps, and when the run was frozen, by time.
-func (s *Story) makeStops() (gaps, freezes []stop) {
-	frozen := -1
-	for i := range s.moments {
-		m := &s.moments[i]
-		switch p := m.what.(type) {
-		case *audit.Gap:
-			g := stop{from: m.at, to: m.at, seq: m.seq, what: string(p.Stage) + ": " + p.Cause, lost: p.Count, bytes: p.Bytes, observer: m.observer}
-			if m.host() && p.First > 0 && p.Last >= p.First {
-				g.from, g.to = s.around(span{p.First, p.Last})
-			}
-			gaps = append(gaps, g)
-		case *audit.VM:
-			switch {
-			case !m.host():
-			case p.Op == "freeze" && frozen < 0:
-				frozen = len(freezes)
-				freezes = append(freezes, stop{from: m.at, to: max(m.at, s.last), seq: m.seq, what: p.Reason, observer: m.observer})
-			case p.Op == "thaw" && frozen >= 0:
-				freezes[frozen].to = max(m.at, freezes[frozen].from)
-				frozen = -1
-			}
-		}
-		if m.state != readable {
-			what := map[reading]string{unreadable: "the record cannot be read", erased: "the record was erased"}[m.state]
-			gaps = append(gaps, stop{from: m.at, to: m.at, seq: m.seq, what: what, lost: 1, observer: audit.Host})
-		}
-	}
-	for _, h := range s.holes {
-		for _, missing := range s.known.undeclared(h.span) {
-			g := stop{what: fmt.Sprintf("records %d to %d are not in the store, and no gap is declared for them", missing.first, missing.last), lost: missing.len(), observer: audit.Host}
-			g.from, g.to = s.around(missing)
-			gaps = append(gaps, g)
-		}
-	}
-	byTime := func(a, b stop) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.seq, b.seq)) }
-	slices.SortStableFunc(gaps, byTime)
-	slices.SortStableFunc(freezes, byTime)
-	return gaps, freezes
-}
-
-// around returns the times of the records before and behind some that are not there.
-func (s *Story) around(missing span) (from, to int64) {
-	i, _ := slices.BinarySearchFunc(s.moments, missing.first, func(m moment, seq uint64) int { return cmp.Compare(m.seq, seq) })
-	from, to = s.began, s.last
-	if i > 0 {
-		from = s.moments[i-1].at
-	}
-	if i < len(s.moments) {
-		to = s.moments[i].at
-	}
-	return min(from, to), max(from, to)
 }
 
 // holes are the stops in the window; where one column has several, they are one.
@@ -489,12 +287,12 @@ func (w *window) holes(all []stop) []Hole {
 		}
 		if c := w.column(g.from); c != last || len(list) == 0 {
 			last, merged = c, 1
-			list = append(list, Hole{Seq: g.seq, From: w.s.ms(g.from), To: w.s.ms(g.to), What: g.what, Lost: g.lost, Bytes: g.bytes, Observer: g.observer})
+			list = append(list, Hole{Seq: g.seq, From: w.r.ms(g.from), To: w.r.ms(g.to), What: g.what, Lost: g.lost, Bytes: g.bytes, Observer: g.observer})
 			continue
 		}
 		h := &list[len(list)-1]
 		merged++
-		h.To, h.Lost, h.Bytes = max(h.To, w.s.ms(g.to)), h.Lost+g.lost, h.Bytes+g.bytes
+		h.To, h.Lost, h.Bytes = max(h.To, w.r.ms(g.to)), h.Lost+g.lost, h.Bytes+g.bytes
 		h.What = fmt.Sprintf("%d gaps, the first: %s", merged, all[i-merged+1].what)
 	}
 	return list

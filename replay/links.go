@@ -11,13 +11,13 @@ import (
 type links map[string][]int32
 
 // follow takes one operation on a file into account and returns the other names of what it changed.
-func (l links) follow(s *Story, path int32, f *audit.File) (others []int32) {
+func (l links) follow(paths *numbers[audit.Text], path int32, f *audit.File) (others []int32) {
 	if f.Source == "" && len(l) == 0 || f.Inode == "" {
 		return nil
 	}
 	id := f.Device + " " + f.Inode
 	if f.Source != "" {
-		for _, name := range []int32{s.paths.of[f.Source], path} {
+		for _, name := range []int32{paths.of[f.Source], path} {
 			if !slices.Contains(l[id], name) {
 				l[id] = append(l[id], name)
 			}
@@ -39,7 +39,7 @@ func (l links) follow(s *Story, path int32, f *audit.File) (others []int32) {
 		l[id] = slices.DeleteFunc(names, func(name int32) bool { return name == path })
 	case audit.FileRename:
 		if i := slices.Index(names, path); i >= 0 {
-			names[i] = s.paths.of[f.To]
+			names[i] = paths.of[f.To]
 		}
 	}
 	return others

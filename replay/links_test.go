@@ -51,11 +51,11 @@ func TestLinkedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(s.Files(), func(h FileHistory) bool { return h.Path == "/etc/passwd" })
+	i := slices.IndexFunc(s.Files().All(), func(h FileHistory) bool { return h.Path == "/etc/passwd" })
 	if i < 0 {
 		t.Fatal("what was written to /etc/passwd by another name is not in its history")
 	}
-	h := s.Files()[i]
+	h := s.Files().All()[i]
 	if h.SHA256 != "e71" || len(h.Changes) != 2 || h.Changes[0].As != "/tmp/x" || h.Changes[0].Op != audit.FileWrite {
 		t.Errorf("%+v", h)
 	}

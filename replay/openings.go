@@ -34,25 +34,25 @@ type Reader struct {
 }
 
 // open adds the opening of a file to the credentials in it: of each name the latest that the step had.
-func (p *purse) open(s *Story, m *moment, f *audit.File) {
+func (p *purse) open(r *records, m *moment, f *audit.File) {
 	if f.Op != audit.FileRead {
 		return
 	}
 	for _, name := range f.Secrets {
 		if n := p.used[heldKey{m.step, name}]; n > 0 {
 			c := &p.list[n-1]
-			c.Openings.add(s, m, f, c.End != nil && m.happened().After(*c.End))
+			c.Openings.add(r, m, f, c.End != nil && m.happened().After(*c.End))
 		}
 	}
 }
 
-func (o *Openings) add(s *Story, m *moment, f *audit.File, after bool) {
+func (o *Openings) add(r *records, m *moment, f *audit.File, after bool) {
 	o.Opened++
-	by := s.actorOf(m, f.Proc, f.PID)
-	i := slices.IndexFunc(o.Readers, func(r Reader) bool { return r.is(by) })
+	by := r.actor(m, f.Proc, f.PID)
+	i := slices.IndexFunc(o.Readers, func(one Reader) bool { return one.is(by) })
 	if i < 0 && len(o.Readers) < maxReaders {
 		i = len(o.Readers)
-		o.Readers = append(o.Readers, s.newReader(m, by))
+		o.Readers = append(o.Readers, newReader(r, m, by))
 	}
 	if after {
 		o.OpenedAfter++
@@ -60,23 +60,23 @@ func (o *Openings) add(s *Story, m *moment, f *audit.File, after bool) {
 	if i < 0 {
 		return
 	}
-	r := &o.Readers[i]
-	r.Last, r.Times = m.time(), r.Times+1
+	reader := &o.Readers[i]
+	reader.Last, reader.Times = m.time(), reader.Times+1
 	if after {
-		r.After++
+		reader.After++
 	}
-	if !slices.Contains(r.Paths, f.Path) {
-		r.Paths = append(r.Paths, f.Path)
+	if !slices.Contains(reader.Paths, f.Path) {
+		reader.Paths = append(reader.Paths, f.Path)
 	}
 }
 
-func (s *Story) newReader(m *moment, by *Actor) Reader {
-	r := Reader{By: by, Seq: m.seq, First: m.time(), Paths: []audit.Text{}}
+func newReader(r *records, m *moment, by *Actor) Reader {
+	reader := Reader{By: by, Seq: m.seq, First: m.time(), Paths: []audit.Text{}}
 	if m.by >= 0 {
-		e := s.moments[m.by].what.(*audit.Exec)
-		r.Exe, r.Argv = e.Exe, e.Argv
+		e := r.moments[m.by].what.(*audit.Exec)
+		reader.Exe, reader.Argv = e.Exe, e.Argv
 	}
-	return r
+	return reader
 }
 
 // is reports whether by is the reader: the same process, with the same program.

@@ -31,7 +31,7 @@ func TestOpenings(t *testing.T) {
 	r.opened("p1", 2, file, time.Hour) // happened before the end, arrived after
 	r.opened("p2", 3, file, 0)
 	s := r.story(t)
-	creds := s.Credentials()
+	creds := s.Credentials().All()
 	if len(creds) != 1 {
 		t.Fatalf("credentials: %s", toJSON(t, creds))
 	}
@@ -61,7 +61,7 @@ func TestOpeningsBounded(t *testing.T) {
 		r.opened(fmt.Sprintf("p%d", i), 10+i, "/run/secrets/key", 0)
 	}
 	s := r.story(t)
-	if c := s.Credentials()[0]; len(c.Readers) != maxReaders || c.Opened != all {
+	if c := s.Credentials().All()[0]; len(c.Readers) != maxReaders || c.Opened != all {
 		t.Errorf("%d readers, %d openings", len(c.Readers), c.Opened)
 	}
 	held := s.StateAt(r.events[len(r.events)-1].Time, 0).Secrets[0]

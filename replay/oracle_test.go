@@ -544,7 +544,11 @@ func checkStates(t *testing.T, name string, frames []store.Frame, random *rand.R
 		lines := random.IntN(6)
 		want := toJSON(t, slow.at(at, lines))
 		for how, s := range map[string]*Story{"read": whole, "grown": grown} {
-			if got := toJSON(t, s.StateAt(at, lines)); got != want {
+			state := s.StateAt(at, lines)
+			if got, want := toJSON(t, s.Steps().At(at)), toJSON(t, state.Steps); got != want {
+				t.Errorf("%s, %s: the steps at %s are %s, in the state %s", name, how, at, got, want)
+			}
+			if got := toJSON(t, state); got != want {
 				t.Fatalf("%s, %s, at %v, %d lines:\n got %s\nwant %s", name, how, at, lines, got, want)
 			}
 		}

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"slices"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -18,35 +17,25 @@ type Piece struct {
 	Text   audit.Text `json:"text"`
 }
 
-// Outputs returns up to limit pieces of output behind the record after. limit 0 means all.
-func (s *Story) Outputs(after uint64, limit int) []Piece {
-	defer s.read()()
+// Output is what the steps of a run wrote.
+type Output struct{ story *Story }
+
+// Output returns the index of what the run's steps wrote.
+func (s *Story) Output() Output { return Output{s} }
+
+// Pieces returns up to limit pieces of output behind the record after. limit 0 means all.
+func (x Output) Pieces(after uint64, limit int) []Piece {
+	defer x.story.read()()
+	r := x.story.records
 	list := []Piece{}
-	begin, _ := slices.BinarySearchFunc(s.moments, after+1, func(m moment, seq uint64) int {
-		switch {
-		case m.seq < seq:
-			return -1
-		case m.seq > seq:
-			return 1
-		}
-		return 0
-	})
 	if after+1 == 0 {
 		return list
 	}
-	for i := begin; i < len(s.moments) && (limit <= 0 || len(list) < limit); i++ {
-		m := &s.moments[i]
+	for i := r.from(after + 1); i < len(r.moments) && (limit <= 0 || len(list) < limit); i++ {
+		m := &r.moments[i]
 		if o, is := m.what.(*audit.Output); is && m.host() {
-			list = append(list, Piece{Seq: m.seq, At: s.ms(m.at), Time: m.time(), Step: m.step, Stream: o.Stream, Offset: o.Offset, Text: o.Text})
+			list = append(list, Piece{Seq: m.seq, At: r.ms(m.at), Time: m.time(), Step: m.step, Stream: o.Stream, Offset: o.Offset, Text: o.Text})
 		}
 	}
 	return list
-}
-
-// ms are the milliseconds from the run's begin to an instant.
-func (s *Story) ms(at int64) float64 {
-	if d := at - s.began; (d < 0) == (at < s.began) {
-		return float64(d) / 1e6
-	}
-	return (float64(at) - float64(s.began)) / 1e6 // too far apart for an int64
 }

@@ -49,18 +49,24 @@ type Proc struct {
 	Flows     int        `json:"flows"` // attempts that name it
 }
 
-// Processes returns the run's processes in order of seq. No one may change the list.
-func (s *Story) Processes() []Proc {
-	defer s.read()()
-	return s.derived.procs()
+// Processes are the processes of a run, as the guest's sensor claims.
+type Processes struct{ story *Story }
+
+// Processes returns the index of the run's processes.
+func (s *Story) Processes() Processes { return Processes{s} }
+
+// All returns the run's processes in order of seq. No one may change the list.
+func (x Processes) All() []Proc {
+	defer x.story.read()()
+	return x.story.derived.procs()
 }
 
-func (s *Story) makeProcs() []Proc {
-	list := make([]Proc, 0, len(s.execs))
-	at := map[int32]int{}               // place of an exec -> index in list
-	open := make([]int32, len(s.execs)) // by number of process: 1 + index of its running exec
-	for i := range s.moments {
-		m := &s.moments[i]
+func makeProcs(r *records) []Proc {
+	list := make([]Proc, 0, len(r.procs.seen))
+	at := map[int32]int{}                    // place of an exec -> index in list
+	open := make([]int32, len(r.procs.seen)) // by number of process: 1 + index of its running exec
+	for i := range r.moments {
+		m := &r.moments[i]
 		switch p := m.what.(type) {
 		case *audit.Exec:
 			if o := open[m.x]; o > 0 {
@@ -68,7 +74,7 @@ func (s *Story) makeProcs() []Proc {
 				list[o-1].End, list[o-1].Replaced = &end, true
 			}
 			at[int32(i)] = len(list)
-			list = append(list, s.newProc(m, p))
+			list = append(list, newProc(r, m, p))
 			open[m.x] = int32(len(list))
 		case *audit.Exit:
 			if m.x >= 0 && open[m.x] > 0 {
@@ -85,7 +91,7 @@ func (s *Story) makeProcs() []Proc {
 			}
 		}
 	}
-	if end, over := s.ended(); over {
+	if end, over := r.ended(); over {
 		for _, o := range open {
 			if o > 0 {
 				t := instantOf(max(end, nanos(list[o-1].Start)))
@@ -96,7 +102,7 @@ func (s *Story) makeProcs() []Proc {
 	return list
 }
 
-func (s *Story) newProc(m *moment, e *audit.Exec) Proc {
+func newProc(r *records, m *moment, e *audit.Exec) Proc {
 	p := Proc{Seq: m.seq, Proc: e.Proc, PID: e.PID, PPID: e.PPID, Argv: e.Argv, Exe: e.Exe, Cwd: e.Cwd, UID: e.UID,
 		Step: m.step, Observer: m.observer, Start: m.time()}
 	if p.Argv == nil {
@@ -105,11 +111,11 @@ func (s *Story) newProc(m *moment, e *audit.Exec) Proc {
 	if m.observer == audit.Host || e.LLM != "" {
 		p.LLM, p.ToolCall = e.LLM, e.ToolCall
 	}
-	if up := s.execs[m.x].parent; up >= 0 {
-		p.Parent = s.procs.names[up]
+	if up := r.procs.seen[m.x].parent; up >= 0 {
+		p.Parent = r.procs.numbers.names[up]
 	}
 	if m.by >= 0 {
-		p.Above = s.moments[m.by].seq
+		p.Above = r.moments[m.by].seq
 	}
 	return p
 }
@@ -120,19 +126,6 @@ func (p *Proc) exit(m *moment, x *audit.Exit) {
 	if !x.Synthetic {
 		p.Code = &code
 	}
-}
-
-// actor names the process behind a record, nil if it names none.
-func (s *Story) actorOf(m *moment, proc string, pid int) *Actor {
-	if proc == "" && pid == 0 {
-		return nil
-	}
-	a := &Actor{Proc: proc, PID: pid, Child: m.child}
-	if m.by >= 0 {
-		by := &s.moments[m.by]
-		a.Seq, a.Name = by.seq, programOf(by.what.(*audit.Exec))
-	}
-	return a
 }
 
 // programOf is how a program is called for short.

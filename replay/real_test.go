@@ -45,11 +45,11 @@ func TestRealRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := s.Findings(); len(f) != 0 {
+	if f := s.Findings().All(); len(f) != 0 {
 		t.Errorf("findings: %s", toJSON(t, f))
 	}
 	states := map[string]int{}
-	for _, c := range s.Connections() {
+	for _, c := range s.Connections().All() {
 		states[c.State]++
 		if c.Observer == audit.Host && c.Proto == "tcp" && c.By == nil {
 			t.Errorf("nobody made %s", toJSON(t, c))

@@ -136,7 +136,7 @@ func (f heldFold) each(step string, s *audit.Secret, do func(heldKey, *Held)) {
 }
 
 // open adds that a process opened a file for reading.
-func (f heldFold) open(s *Story, m *moment, file *audit.File) {
+func (f heldFold) open(r *records, m *moment, file *audit.File) {
 	if file.Op != audit.FileRead {
 		return
 	}
@@ -146,7 +146,7 @@ func (f heldFold) open(s *Story, m *moment, file *audit.File) {
 			continue
 		}
 		h.Opened++
-		by := s.actorOf(m, file.Proc, file.PID)
+		by := r.actor(m, file.Proc, file.PID)
 		if by != nil && len(h.OpenedBy) < maxOpenedBy && !slices.ContainsFunc(h.OpenedBy, func(a *Actor) bool { return *a == *by }) {
 			h.OpenedBy = append(h.OpenedBy, by)
 		}

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -28,17 +27,6 @@ type State struct {
 	// Missing and Unreadable count records that could not be taken into account.
 	Missing    uint64 `json:"missing"`
 	Unreadable uint64 `json:"unreadable"`
-}
-
-// StepState is a step at the instant.
-type StepState struct {
-	Seq      uint64       `json:"seq"` // of its start
-	Name     string       `json:"name"`
-	Argv     []audit.Text `json:"argv"`
-	Start    time.Time    `json:"start"`
-	End      *time.Time   `json:"end,omitempty"`
-	ExitCode *int         `json:"exit_code,omitempty"`
-	Status   audit.Status `json:"status,omitempty"`
 }
 
 // Process is a process that was running at the instant.
@@ -101,12 +89,12 @@ func StateAt(run store.Run, rows Rows, t time.Time, lines int) (State, error) {
 // of seq, whose time is t or earlier. Of the output it has the last lines.
 func (s *Story) StateAt(t time.Time, lines int) State {
 	defer s.read()()
-	n := scene{s: s, st: State{Run: s.run.ID, At: t, Phase: "not started", Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed()},
-		procs: make([]running, len(s.procs.names)), files: make([]int32, len(s.paths.names)), links: links{}, gone: make([]bool, len(s.paths.names)),
-		flows: make([]openFlow, len(s.flows.names)), names: map[audit.Text]answers{}, held: heldFold{}}
+	n := scene{r: s.records, d: s.derived, st: State{Run: s.records.run.ID, At: t, Phase: "not started", Gaps: []GapAt{}, Findings: []Finding{}, Observed: observed()},
+		procs: make([]running, len(s.records.procs.numbers.names)), files: make([]int32, len(s.records.paths.names)), links: links{}, gone: make([]bool, len(s.records.paths.names)),
+		flows: make([]openFlow, len(s.records.flows.numbers.names)), names: map[audit.Text]answers{}, held: heldFold{}}
 	at := nanos(t)
-	for i := range s.moments {
-		if m := &s.moments[i]; m.at <= at {
+	for i := range s.records.moments {
+		if m := &s.records.moments[i]; m.at <= at {
 			n.add(m, int32(i))
 		}
 	}
@@ -116,7 +104,8 @@ func (s *Story) StateAt(t time.Time, lines int) State {
 // scene is a State in the making: what stands where, as places of moments.
 // Nothing in it is looked up by name, so that a whole run is folded in milliseconds.
 type scene struct {
-	s      *Story
+	r      *records
+	d      *derived
 	st     State
 	frozen bool
 	procs  []running // by number
@@ -149,7 +138,7 @@ func (n *scene) add(m *moment, place int32) {
 		}
 	case *audit.File:
 		n.file(m, place, p)
-		n.held.open(n.s, m, p)
+		n.held.open(n.r, m, p)
 	case *audit.Gap:
 		n.st.Gaps = append(n.st.Gaps, gapAt(m, p))
 	}
@@ -189,42 +178,15 @@ func (n *scene) addHost(m *moment, place int32) {
 	}
 }
 
-func addStep(steps []StepState, m *moment, l *audit.Lifecycle) []StepState {
-	name := cmp.Or(l.Name, m.step)
-	if l.Phase == audit.PhaseStart {
-		return append(steps, StepState{Seq: m.seq, Name: name, Argv: l.Argv, Start: m.time()})
-	}
-	for i := range steps {
-		if s := &steps[i]; s.Name == name && s.End == nil {
-			end := m.time()
-			s.End, s.ExitCode, s.Status = &end, l.ExitCode, l.Status
-			break
-		}
-	}
-	return steps
-}
-
-// stepsOf returns the steps as they were at an instant.
-func (s *Story) stepsOf(at int64) []StepState {
-	steps := []StepState{}
-	for i := range s.moments {
-		m := &s.moments[i]
-		if l, is := m.what.(*audit.Lifecycle); is && m.at <= at && m.host() && m.kind == audit.KindStep {
-			steps = addStep(steps, m, l)
-		}
-	}
-	return steps
-}
-
 func (n *scene) file(m *moment, place int32, f *audit.File) {
-	for _, name := range n.links.follow(n.s, m.x, f) {
+	for _, name := range n.links.follow(&n.r.paths, m.x, f) {
 		n.files[name], n.gone[name] = place+1, false
 	}
 	switch f.Op {
 	case audit.FileDelete:
 		n.files[m.x], n.gone[m.x] = 0, true
 	case audit.FileRename:
-		to := n.s.paths.of[f.To]
+		to := n.r.paths.of[f.To]
 		moved := n.files[m.x]
 		n.files[m.x] = 0
 		n.gone[to] = false
@@ -244,7 +206,7 @@ func (n *scene) of(path audit.Text) int32 {
 	if path == "" {
 		return 0
 	}
-	return n.files[n.s.paths.of[path]]
+	return n.files[n.r.paths.of[path]]
 }
 
 // state finishes the fold.
@@ -260,17 +222,17 @@ func (n *scene) state(at int64, lines int) State {
 	s.Files, s.Deleted = n.listFiles()
 	s.Egress = n.egress()
 	s.Secrets = n.held.at(s.At)
-	s.Output = n.s.lastLines(at, lines)
-	for _, f := range n.s.derived.findings() {
+	s.Output = lastLines(n.r.moments, at, lines)
+	for _, f := range n.d.findings() {
 		if nanos(f.Time) <= at {
 			s.Findings = append(s.Findings, f)
 		}
 	}
-	for _, h := range n.s.holes {
-		if n.s.moments[h.after].at > at {
+	for _, h := range n.r.holes {
+		if n.r.moments[h.after].at > at {
 			continue
 		}
-		for _, hole := range n.s.known.undeclared(h.span) {
+		for _, hole := range n.r.known.undeclared(h.span) {
 			s.Missing += hole.len()
 		}
 	}
@@ -279,25 +241,25 @@ func (n *scene) state(at int64, lines int) State {
 
 func (n *scene) listFiles() ([]FileState, []audit.Text) {
 	files, gone := []FileState{}, []audit.Text{}
-	for _, path := range n.s.derived.order() {
+	for _, path := range n.d.order() {
 		if n.gone[path] {
-			gone = append(gone, n.s.paths.names[path])
+			gone = append(gone, n.r.paths.names[path])
 		}
 		if place := n.files[path]; place != 0 {
-			m := &n.s.moments[place-1]
+			m := &n.r.moments[place-1]
 			f := m.what.(*audit.File)
-			files = append(files, FileState{Path: n.s.paths.names[path], Size: f.Size, SHA256: f.SHA256, Unhashed: f.Unhashed, Time: m.time(), PID: f.PID,
-				By: n.s.actorOf(m, f.Proc, f.PID), Seq: m.seq, Observer: m.observer})
+			files = append(files, FileState{Path: n.r.paths.names[path], Size: f.Size, SHA256: f.SHA256, Unhashed: f.Unhashed, Time: m.time(), PID: f.PID,
+				By: n.r.actor(m, f.Proc, f.PID), Seq: m.seq, Observer: m.observer})
 		}
 	}
 	return files, gone
 }
 
 // lastLines returns the last lines of the output up to an instant.
-func (s *Story) lastLines(at int64, lines int) []OutputLine {
+func lastLines(moments []moment, at int64, lines int) []OutputLine {
 	t := newTail(lines)
-	for i := range s.moments {
-		m := &s.moments[i]
+	for i := range moments {
+		m := &moments[i]
 		if o, is := m.what.(*audit.Output); is && m.at <= at && m.host() {
 			t.add(m.step, o)
 		}

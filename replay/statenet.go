@@ -69,10 +69,10 @@ func (n *scene) dns(place int32, d *audit.DNS) {
 
 // nameAt gathers what the answers about a name say, the latest first.
 func (n *scene) nameAt(name audit.Text, all answers) NameAt {
-	m := &n.s.moments[all[len(all)-1]]
+	m := &n.r.moments[all[len(all)-1]]
 	at := NameAt{Name: name, Rule: m.what.(*audit.DNS).Rule, Time: m.time(), Addrs: []string{}, Seq: m.seq}
 	for i := len(all) - 1; i >= 0 && (len(at.Addrs) < maxAddrs || len(at.Found) < maxAddrs); i-- {
-		d := n.s.moments[all[i]].what.(*audit.DNS)
+		d := n.r.moments[all[i]].what.(*audit.DNS)
 		for _, a := range d.Answers {
 			switch {
 			case asked(d):
@@ -121,10 +121,10 @@ func (n *scene) egress() Egress {
 		if o.latest == 0 {
 			continue
 		}
-		m, first := &n.s.moments[o.latest-1], &n.s.moments[o.first]
+		m, first := &n.r.moments[o.latest-1], &n.r.moments[o.first]
 		f := FlowAt{Flow: *m.what.(*audit.Flow), Opened: first.time(), Seq: first.seq}
-		f.By = n.s.known.by(&f.Flow, f.Opened)
-		f.Claim, f.ClaimSeq = n.s.claimant(first, first.what.(*audit.Flow))
+		f.By = n.r.known.by(&f.Flow, f.Opened)
+		f.Claim, f.ClaimSeq = n.r.claimant(first, first.what.(*audit.Flow))
 		e.Flows = append(e.Flows, f)
 	}
 	slices.SortFunc(e.Flows, func(a, b FlowAt) int { return cmp.Or(a.Opened.Compare(b.Opened), cmp.Compare(a.ID, b.ID)) })

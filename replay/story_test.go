@@ -191,14 +191,14 @@ func fields(seqs map[string]uint64, text string) string {
 func TestAnswers(t *testing.T) {
 	r, seqs := agent()
 	s := r.story(t)
-	procs := s.Processes()
+	procs := s.Processes().All()
 	if len(procs) != 3 || procs[2].Above != seqs["sh"] || *procs[2].Code != 7 || procs[2].Files != 2 || procs[2].Flows != 2 || procs[2].ExitSeq != seqs["exit curl"] {
 		t.Errorf("processes: %s", toJSON(t, procs))
 	}
 	if !procs[0].Synthetic || procs[0].End == nil || procs[0].Code != nil {
 		t.Errorf("a process whose exit nobody saw: %s", toJSON(t, procs[0]))
 	}
-	connections := s.Connections()
+	connections := s.Connections().All()
 	if len(connections) != 3 {
 		t.Fatalf("connections: %s", toJSON(t, connections))
 	}
@@ -211,19 +211,19 @@ func TestAnswers(t *testing.T) {
 	if c := connections[2]; c.State != "deny" || c.Verdict != audit.Deny || c.By.Name != "curl" || c.Unclaimed {
 		t.Errorf("the denied one: %s", toJSON(t, c))
 	}
-	files := s.Files()
+	files := s.Files().All()
 	if len(files) != 2 || files[0].Path != "/w/data" || files[0].SHA256 != "aa" || files[0].By.Name != "curl" || files[0].Changes[0].From != "/w/part" || files[1].MovedTo != "/w/data" {
 		t.Errorf("files: %s", toJSON(t, files))
 	}
-	calls := s.Calls()
+	calls := s.Calls().All()
 	if len(calls) != 1 || !slices.Equal(calls[0].Tools[1].Execs, []uint64{seqs["sh"]}) || len(calls[0].Tools[0].Execs) != 0 || calls[0].By.Name != "python3" || calls[0].End.Sub(calls[0].Start) != 500*time.Millisecond {
 		t.Errorf("calls: %s", toJSON(t, calls))
 	}
-	creds := s.Credentials()
+	creds := s.Credentials().All()
 	if len(creds) != 1 || len(creds[0].Bars) != 1 || creds[0].Bars[0].To.Sub(creds[0].Bars[0].From) != time.Minute || len(creds[0].Uses) != 1 || creds[0].EndedBy != "revoke" || creds[0].Via != "header" {
 		t.Errorf("credentials: %s", toJSON(t, creds))
 	}
-	if f := s.Findings(); len(f) != 0 {
+	if f := s.Findings().All(); len(f) != 0 {
 		t.Errorf("findings: %s", toJSON(t, f))
 	}
 }
@@ -296,7 +296,7 @@ func TestOutputs(t *testing.T) {
 	s := r.story(t)
 	text := ""
 	for after := uint64(0); ; {
-		pieces := s.Outputs(after, 2)
+		pieces := s.Output().Pieces(after, 2)
 		for _, p := range pieces {
 			text, after = text+string(p.Text), p.Seq
 		}
@@ -307,10 +307,10 @@ func TestOutputs(t *testing.T) {
 	if text != "01234" {
 		t.Errorf("got %q", text)
 	}
-	if p := s.Outputs(0, 0); len(p) != 5 || p[4].At != 5000 {
+	if p := s.Output().Pieces(0, 0); len(p) != 5 || p[4].At != 5000 {
 		t.Errorf("all: %+v", p)
 	}
-	if p := s.Outputs(^uint64(0), 1); len(p) != 0 {
+	if p := s.Output().Pieces(^uint64(0), 1); len(p) != 0 {
 		t.Errorf("behind the last: %+v", p)
 	}
 }
@@ -406,7 +406,7 @@ func TestGrowWhileRead(t *testing.T) {
 	if err := errors.Join(err, s.Add(run, asRows(nil))); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := toJSON(t, s.Processes()[:20]), toJSON(t, whole.Processes()[:20]); got != want {
+	if got, want := toJSON(t, s.Processes().All()[:20]), toJSON(t, whole.Processes().All()[:20]); got != want {
 		t.Errorf("grown:\n%s\nread:\n%s", got, want)
 	}
 }
@@ -416,7 +416,8 @@ func ask(s *Story, seq uint64) []any {
 	at := storetest.Start().Add(time.Second)
 	why, _ := s.Why(seq)
 	return []any{s.StateAt(at, 5), s.Changes(storetest.Start(), at), s.Lanes(time.Time{}, time.Time{}, 20), s.Lanes(storetest.Start(), at, 1500),
-		s.Processes(), s.Connections(), s.Files(), s.Calls(), s.Credentials(), s.Findings(), s.Outputs(0, 10), why, Compare(s, s)}
+		s.Processes().All(), s.Connections().All(), s.Files().All(), s.Calls().All(), s.Credentials().All(), s.Findings().All(), s.Output().Pieces(0, 10),
+		s.Steps().At(at), s.Findings().About(seq), s.Findings().Derived(), why, Compare(s, s)}
 }
 
 // FuzzStory reads any row between valid rows, and calls every method:

@@ -44,13 +44,13 @@ func (n *scene) processes() []node {
 		if r.first == 0 {
 			continue
 		}
-		first, m := &n.s.moments[r.first-1], &n.s.moments[r.latest-1]
+		first, m := &n.r.moments[r.first-1], &n.r.moments[r.latest-1]
 		e := m.what.(*audit.Exec)
 		nodes = append(nodes, node{&Process{Proc: e.Proc, PID: e.PID, Argv: e.Argv, Exe: e.Exe, Cwd: e.Cwd, UID: e.UID, Step: m.step,
 			Start: first.time(), Seq: m.seq, LLM: e.LLM, Observer: m.observer}, int32(number)})
 	}
 	slices.SortFunc(nodes, func(a, b node) int {
-		return cmp.Or(a.p.Start.Compare(b.p.Start), cmp.Compare(a.p.PID, b.p.PID), cmp.Compare(n.s.procs.names[a.number], n.s.procs.names[b.number]))
+		return cmp.Or(a.p.Start.Compare(b.p.Start), cmp.Compare(a.p.PID, b.p.PID), cmp.Compare(n.r.procs.numbers.names[a.number], n.r.procs.numbers.names[b.number]))
 	})
 	return nodes
 }
@@ -65,7 +65,7 @@ func (n *scene) ancestors(nodes []node, at []int32) []int32 {
 	for i := range nodes {
 		way = way[:0]
 		found := int32(none)
-		for up := n.s.execs[nodes[i].number].parent; up >= 0; up = n.s.execs[up].parent {
+		for up := n.r.procs.seen[nodes[i].number].parent; up >= 0; up = n.r.procs.seen[up].parent {
 			if at[up] > 0 {
 				found = at[up]
 				break

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/custody-project/custody/audit"
@@ -52,11 +50,11 @@ const (
 // Why returns what the record at seq rests on. The error is store.ErrNoRecord.
 func (s *Story) Why(seq uint64) (Why, error) {
 	defer s.read()()
-	m := s.at(seq)
+	m := s.records.at(seq)
 	if m == nil {
 		return Why{}, fmt.Errorf("%w: %d", store.ErrNoRecord, seq)
 	}
-	w := explanation{s: s, Why: Why{Seq: seq, Causes: []Link{}, Effects: []Link{}}, linked: map[uint64]bool{seq: true}}
+	w := explanation{r: s.records, d: s.derived, Why: Why{Seq: seq, Causes: []Link{}, Effects: []Link{}}, linked: map[uint64]bool{seq: true}}
 	w.record(m)
 	return w.Why, nil
 }
@@ -64,7 +62,8 @@ func (s *Story) Why(seq uint64) (Why, error) {
 // explanation is a Why in the making.
 type explanation struct {
 	Why
-	s      *Story
+	r      *records
+	d      *derived
 	linked map[uint64]bool // records that are in it already
 }
 
@@ -90,7 +89,7 @@ func linkTo(m *moment, relation string, claimed bool) Link {
 }
 
 func (w *explanation) record(m *moment) {
-	w.Text = w.s.sentence(m)
+	w.Text = sentence(m)
 	switch p := m.what.(type) {
 	case *audit.Exec:
 		w.exec(m, p)
@@ -110,7 +109,7 @@ func (w *explanation) record(m *moment) {
 	case *audit.Secret:
 		w.secret(m, p)
 	case *audit.Finding:
-		if e := w.s.at(p.Seq); e != nil && w.cause(e, "shown by", !e.host()) {
+		if e := w.r.at(p.Seq); e != nil && w.cause(e, "shown by", !e.host()) {
 			w.behind(e)
 		}
 	case *audit.Policy:
@@ -135,7 +134,7 @@ func (w *explanation) behind(m *moment) {
 
 func (w *explanation) verdict(v audit.Verdict, rule, reason string, generation uint32) {
 	w.Verdict, w.Rule, w.Reason = v, rule, reason
-	if p := w.s.policyOf(generation); p != nil {
+	if p := w.r.policy(generation); p != nil {
 		policy := p.what.(*audit.Policy)
 		w.Policy = &Policy{Generation: policy.Generation, Digest: policy.Digest, Seq: p.seq}
 		w.cause(p, "decided under", false)
@@ -147,7 +146,7 @@ func (w *explanation) process(m *moment, relation string) {
 	if m.by < 0 {
 		return
 	}
-	by := &w.s.moments[m.by]
+	by := &w.r.moments[m.by]
 	if m.child {
 		relation += " a child of"
 	}
@@ -159,9 +158,9 @@ func (w *explanation) process(m *moment, relation string) {
 // ancestors adds the model's call that asked for a command, else the processes above it.
 func (w *explanation) ancestors(m *moment, e *audit.Exec) {
 	for range maxAbove {
-		if call := w.s.callOf(e.LLM); call != nil {
+		if call := w.r.call(e.LLM); call != nil {
 			w.cause(call, "asked for by", false)
-			if first := w.s.openingOf(call.what.(*audit.LLM).Flow); first != nil {
+			if first := w.r.opening(call.what.(*audit.LLM).Flow); first != nil {
 				w.cause(first, "carried by", false)
 			}
 			break
@@ -169,7 +168,7 @@ func (w *explanation) ancestors(m *moment, e *audit.Exec) {
 		if m.by < 0 {
 			break
 		}
-		m = &w.s.moments[m.by]
+		m = &w.r.moments[m.by]
 		up, is := m.what.(*audit.Exec)
 		if !is || !w.cause(m, "child of", true) {
 			return
@@ -181,19 +180,19 @@ func (w *explanation) ancestors(m *moment, e *audit.Exec) {
 
 // step adds the begin of the step that a record belongs to.
 func (w *explanation) step(m *moment) {
-	if at, known := w.s.steps[m.step]; known {
-		w.cause(&w.s.moments[at], "in step", false)
+	if at, known := w.r.steps[m.step]; known {
+		w.cause(&w.r.moments[at], "in step", false)
 	}
 }
 
 func (w *explanation) exec(m *moment, e *audit.Exec) {
 	w.ancestors(m, e)
-	n, known := w.s.place(m.seq)
+	n, known := w.r.places[m.seq]
 	if !known {
 		return
 	}
-	for i := int(n) + 1; i < len(w.s.moments) && len(w.Effects) < maxLinks; i++ {
-		e := &w.s.moments[i]
+	for i := int(n) + 1; i < len(w.r.moments) && len(w.Effects) < maxLinks; i++ {
+		e := &w.r.moments[i]
 		if e.by != n {
 			continue
 		}
@@ -210,10 +209,10 @@ func (w *explanation) exec(m *moment, e *audit.Exec) {
 			}
 		}
 	}
-	for i := range w.s.derived.connections() {
-		c := &w.s.derived.connections()[i]
+	for i := range w.d.connections() {
+		c := &w.d.connections()[i]
 		if c.By != nil && c.By.Seq == m.seq && !c.By.Child && c.Observer == audit.Host {
-			w.effect(w.s.at(c.Seq), "made the flow", true)
+			w.effect(w.r.at(c.Seq), "made the flow", true)
 		}
 	}
 	slices.SortStableFunc(w.Effects, func(a, b Link) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -239,8 +238,8 @@ func fileRelation(op audit.FileOp) string {
 
 // file adds what else happened to the path.
 func (w *explanation) file(m *moment, f *audit.File) {
-	for i := range w.s.moments {
-		o := &w.s.moments[i]
+	for i := range w.r.moments {
+		o := &w.r.moments[i]
 		other, is := o.what.(*audit.File)
 		if !is || o.seq == m.seq || other.Path != f.Path && (other.To == "" || other.To != f.Path) && (f.To == "" || other.Path != f.To) {
 			continue
@@ -259,7 +258,7 @@ func (w *explanation) flow(m *moment, f *audit.Flow) {
 	if m.host() {
 		w.verdict(f.Verdict, f.Rule, f.Reason, f.Generation)
 		w.cause(w.answer(f.DNSSeq), "rests on the answer", false)
-		if first := w.s.openingOf(f.ID); first != nil {
+		if first := w.r.opening(f.ID); first != nil {
 			w.cause(first, "opened by", false)
 		}
 	}
@@ -276,8 +275,8 @@ func (w *explanation) asker(m *moment, f *audit.Flow) {
 		w.process(m, "run by")
 		return
 	}
-	if _, seq := w.s.claimant(m, f); seq != 0 {
-		claim := w.s.at(seq)
+	if _, seq := w.r.claimant(m, f); seq != 0 {
+		claim := w.r.at(seq)
 		w.cause(claim, "claimed by", true)
 		w.process(claim, "run by")
 		return
@@ -291,8 +290,8 @@ func (w *explanation) sighting(m *moment, f *audit.Flow) {
 	if !ok {
 		return
 	}
-	for i := range w.s.moments {
-		o := &w.s.moments[i]
+	for i := range w.r.moments {
+		o := &w.r.moments[i]
 		seen, is := o.what.(*audit.Flow)
 		if !is || !o.host() {
 			continue
@@ -309,8 +308,8 @@ func (w *explanation) carried(m *moment, id string) {
 	if id == "" {
 		return
 	}
-	for i := range w.s.moments {
-		o := &w.s.moments[i]
+	for i := range w.r.moments {
+		o := &w.r.moments[i]
 		if !o.host() || o.seq == m.seq {
 			continue
 		}
@@ -337,7 +336,7 @@ func (w *explanation) carried(m *moment, id string) {
 
 // answer returns the host's record of an answer.
 func (w *explanation) answer(seq uint64) *moment {
-	if m := w.s.at(seq); m != nil && m.kind == audit.KindDNS && m.host() {
+	if m := w.r.at(seq); m != nil && m.kind == audit.KindDNS && m.host() {
 		return m
 	}
 	return nil
@@ -345,8 +344,8 @@ func (w *explanation) answer(seq uint64) *moment {
 
 func (w *explanation) dns(m *moment, d *audit.DNS) {
 	w.verdict(d.Verdict, d.Rule, d.Reason, d.Generation)
-	for i := range w.s.moments {
-		o := &w.s.moments[i]
+	for i := range w.r.moments {
+		o := &w.r.moments[i]
 		f, is := o.what.(*audit.Flow)
 		if !is || !o.host() || f.DNSSeq != m.seq {
 			continue
@@ -362,8 +361,8 @@ func (w *explanation) dns(m *moment, d *audit.DNS) {
 func (w *explanation) http(m *moment, h *audit.HTTP) {
 	w.verdict(h.Verdict, h.Rule, h.Reason, h.Generation)
 	w.overFlow(h.Flow)
-	for i := range w.s.moments {
-		o := &w.s.moments[i]
+	for i := range w.r.moments {
+		o := &w.r.moments[i]
 		switch p := o.what.(type) {
 		case *audit.LLM:
 			if h.LLM != "" && p.ID == h.LLM && o.host() {
@@ -379,7 +378,7 @@ func (w *explanation) http(m *moment, h *audit.HTTP) {
 
 // overFlow adds the flow that something went over, and what that rests on.
 func (w *explanation) overFlow(id string) {
-	first := w.s.openingOf(id)
+	first := w.r.opening(id)
 	if first == nil || !w.cause(first, "carried by", false) {
 		return
 	}
@@ -390,8 +389,8 @@ func (w *explanation) overFlow(id string) {
 
 func (w *explanation) llm(m *moment, c *audit.LLM) {
 	w.overFlow(c.Flow)
-	for i := range w.s.moments {
-		o := &w.s.moments[i]
+	for i := range w.r.moments {
+		o := &w.r.moments[i]
 		if e, is := o.what.(*audit.Exec); is && e.LLM != "" && e.LLM == c.ID {
 			w.effect(o, "asked for", false)
 		}
@@ -404,12 +403,12 @@ func (w *explanation) secret(m *moment, p *audit.Secret) {
 	if p.Op == audit.SecretUse {
 		w.overFlow(p.Flow)
 	}
-	for _, c := range w.s.derived.credentials() {
+	for _, c := range w.d.credentials() {
 		if c.Step != m.step || p.Name != "" && c.Name != p.Name || !slices.Contains(c.Seqs, m.seq) {
 			continue
 		}
 		for _, seq := range c.Seqs {
-			o := w.s.at(seq)
+			o := w.r.at(seq)
 			if seq < m.seq {
 				w.cause(o, "after its "+string(o.what.(*audit.Secret).Op), false)
 			} else {
@@ -422,11 +421,11 @@ func (w *explanation) secret(m *moment, p *audit.Secret) {
 
 func (w *explanation) policy(m *moment, p *audit.Policy) {
 	w.Policy = &Policy{Generation: p.Generation, Digest: p.Digest, Seq: m.seq}
-	if before := w.s.policyOf(p.Generation - 1); p.Generation > 1 {
+	if before := w.r.policy(p.Generation - 1); p.Generation > 1 {
 		w.cause(before, "instead of", false)
 	}
-	for i := range w.s.moments {
-		o := &w.s.moments[i]
+	for i := range w.r.moments {
+		o := &w.r.moments[i]
 		if f, is := o.what.(*audit.Flow); is && o.host() && f.State == audit.FlowRevoke && f.Generation == p.Generation {
 			w.effect(o, "ended the flow", false)
 		}
@@ -435,92 +434,9 @@ func (w *explanation) policy(m *moment, p *audit.Policy) {
 
 // found adds the findings that a record is evidence of.
 func (w *explanation) found(seq uint64) {
-	for _, f := range w.s.derived.findings() {
+	for _, f := range w.d.findings() {
 		if f.Seq != 0 && f.Seq != seq && slices.Contains(f.Evidence, seq) {
-			w.effect(w.s.at(f.Seq), "shows the finding", false)
+			w.effect(w.r.at(f.Seq), "shows the finding", false)
 		}
 	}
-}
-
-// policyOf returns the event of a generation of the policy.
-func (s *Story) policyOf(generation uint32) *moment {
-	if at, known := s.policies[generation]; known {
-		return &s.moments[at]
-	}
-	return nil
-}
-
-// callOf returns the record of a model's call.
-func (s *Story) callOf(id string) *moment {
-	if at, known := s.llms[id]; known && id != "" {
-		return &s.moments[at]
-	}
-	return nil
-}
-
-func (s *Story) place(seq uint64) (int32, bool) {
-	i, known := s.places[seq]
-	return i, known
-}
-
-// sentence describes what a record says, with the guest's text in quotes.
-func (s *Story) sentence(m *moment) string {
-	who := "The host saw"
-	if !m.host() {
-		who = "The guest says"
-	}
-	text := who + ": " + string(m.kind) + " " + escape(string(m.label()))
-	switch p := m.what.(type) {
-	case *audit.Flow:
-		text = s.flowSentence(m, p)
-	case *audit.DNS:
-		text = "The guest asked for " + escape(p.Type) + " of " + quote(p.Name) + " and the answer was " + answer(p) + "."
-		if !asked(p) {
-			text = "The gateway looked up " + quote(p.Name) + " and found " + answer(p) + "."
-		}
-		text += because(p.Verdict, p.Rule, p.Reason)
-	case *audit.HTTP:
-		text = "A request " + quote(p.Method) + " " + quote(p.Host) + " " + quote(p.Path) + "." + because(p.Verdict, p.Rule, p.Reason)
-	}
-	if m.state == erased {
-		return "The record was erased: custody verify says when and why."
-	}
-	if m.state == unreadable {
-		return "The record cannot be read."
-	}
-	return strings.TrimSuffix(text, ".") + "."
-}
-
-func (s *Story) flowSentence(m *moment, f *audit.Flow) string {
-	to := escape(f.Proto) + " to " + destination(f)
-	if !m.host() {
-		return "A process of the guest says that it tried " + to + "."
-	}
-	switch f.State {
-	case audit.FlowDeny:
-		times := ""
-		if f.Count > 1 {
-			times = ", " + strconv.FormatUint(f.Count, 10) + " packets"
-		}
-		return "The host denied " + to + times + "." + because(f.Verdict, f.Rule, f.Reason)
-	case audit.FlowRevoke:
-		return "The host ended the flow over " + to + ", because the policy changed." + because(f.Verdict, f.Rule, f.Reason)
-	}
-	return "The host let " + to + " through (" + escape(string(f.State)) + ")." + because(f.Verdict, f.Rule, f.Reason)
-}
-
-func because(v audit.Verdict, rule, reason string) string {
-	text := ""
-	switch {
-	case v == audit.Allow && rule != "":
-		text = " Allowed by the rule " + escape(rule)
-	case v == audit.Deny && (rule == "" || rule == "default"):
-		text = " Denied: no rule names it"
-	case v == audit.Deny:
-		text = " Denied by the rule " + escape(rule)
-	}
-	if reason != "" {
-		text += ": " + escape(reason)
-	}
-	return text + "."
 }

@@ -286,16 +286,10 @@ func (h *recordsHandler) one(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	findings := []replay.Finding{}
-	for _, f := range st.Findings() {
-		if f.Seq == row.Seq || slices.Contains(f.Evidence, row.Seq) {
-			findings = append(findings, f)
-		}
-	}
 	x := beginExact(w)
 	x.raw(`{"seq":` + strconv.FormatUint(row.Seq, 10))
 	_, _ = x.w.Write(appendBody(nil, row))
-	if err := errors.Join(x.member("why", why), x.member("findings", findings)); err != nil {
+	if err := errors.Join(x.member("why", why), x.member("findings", st.Findings().About(row.Seq))); err != nil {
 		return err
 	}
 	if marks[0] != nil {

@@ -210,12 +210,12 @@ func TestAnswers(t *testing.T) {
 	type items struct {
 		Items any `json:"items"`
 	}
-	same(t, w.get("/runs/r-1/processes", token), items{story.Processes()})
-	same(t, w.get("/runs/r-1/connections", token), items{story.Connections()})
-	same(t, w.get("/runs/r-1/files", token), items{story.Files()})
-	same(t, w.get("/runs/r-1/calls", token), items{story.Calls()})
-	same(t, w.get("/runs/r-1/credentials", token), items{story.Credentials()})
-	same(t, w.get("/runs/r-1/findings", token), items{story.Findings()})
+	same(t, w.get("/runs/r-1/processes", token), items{story.Processes().All()})
+	same(t, w.get("/runs/r-1/connections", token), items{story.Connections().All()})
+	same(t, w.get("/runs/r-1/files", token), items{story.Files().All()})
+	same(t, w.get("/runs/r-1/calls", token), items{story.Calls().All()})
+	same(t, w.get("/runs/r-1/credentials", token), items{story.Credentials().All()})
+	same(t, w.get("/runs/r-1/findings", token), items{story.Findings().All()})
 	same(t, w.get("/runs/r-1/lanes", token), story.Lanes(time.Time{}, time.Time{}, 1000))
 	same(t, w.get("/runs/r-1/lanes?from=%2B10ms&to=%2B20ms&columns=5", token), story.Lanes(run.Start.Add(10*time.Millisecond), run.Start.Add(21*time.Millisecond), 5))
 	same(t, w.get("/runs/r-1/changes", token), story.Changes(run.Began().Add(-1), *run.End))
@@ -241,7 +241,7 @@ func TestAnswers(t *testing.T) {
 			break
 		}
 	}
-	if want := story.Outputs(0, 0); !reflect.DeepEqual(pieces, want) {
+	if want := story.Output().Pieces(0, 0); !reflect.DeepEqual(pieces, want) {
 		t.Errorf("%d pieces of output, want %d", len(pieces), len(want))
 	}
 }

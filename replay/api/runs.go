@@ -105,10 +105,6 @@ func (h *runsHandler) one(w http.ResponseWriter, r *request) error {
 	if detail.Steps == nil {
 		detail.Steps = []replay.StepState{}
 	}
-	for _, f := range st.Findings() {
-		if f.Derived {
-			detail.Derived++
-		}
-	}
+	detail.Derived = len(st.Findings().Derived())
 	return answer(w, detail)
 }

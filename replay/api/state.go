@@ -162,27 +162,27 @@ func items[T any](h *stateHandler, w http.ResponseWriter, r *request, of func(*m
 }
 
 func (h *stateHandler) processes(w http.ResponseWriter, r *request) error {
-	return items(h, w, r, func(m *model) []replay.Proc { return m.Processes() })
+	return items(h, w, r, func(m *model) []replay.Proc { return m.Processes().All() })
 }
 
 func (h *stateHandler) connections(w http.ResponseWriter, r *request) error {
-	return items(h, w, r, func(m *model) []replay.Connection { return m.Connections() })
+	return items(h, w, r, func(m *model) []replay.Connection { return m.Connections().All() })
 }
 
 func (h *stateHandler) files(w http.ResponseWriter, r *request) error {
-	return items(h, w, r, func(m *model) []replay.FileHistory { return m.Files() })
+	return items(h, w, r, func(m *model) []replay.FileHistory { return m.Files().All() })
 }
 
 func (h *stateHandler) calls(w http.ResponseWriter, r *request) error {
-	return items(h, w, r, func(m *model) []replay.Call { return m.Calls() })
+	return items(h, w, r, func(m *model) []replay.Call { return m.Calls().All() })
 }
 
 func (h *stateHandler) credentials(w http.ResponseWriter, r *request) error {
-	return items(h, w, r, func(m *model) []replay.Credential { return m.Credentials() })
+	return items(h, w, r, func(m *model) []replay.Credential { return m.Credentials().All() })
 }
 
 func (h *stateHandler) findings(w http.ResponseWriter, r *request) error {
-	return items(h, w, r, func(m *model) []replay.Finding { return m.Findings() })
+	return items(h, w, r, func(m *model) []replay.Finding { return m.Findings().All() })
 }
 
 // outputBytes bounds the text of one answer; one piece is always there.
@@ -208,7 +208,7 @@ func (h *stateHandler) output(w http.ResponseWriter, r *request) error {
 		Doubt  *Doubt         `json:"doubt,omitempty"`
 	}
 	page.Doubt = m.doubt
-	page.Pieces = m.Outputs(after, limit+1)
+	page.Pieces = m.Output().Pieces(after, limit+1)
 	bytes := 0
 	for i, piece := range page.Pieces {
 		if bytes += len(piece.Text); i > 0 && (i == limit || bytes > outputBytes) {

@@ -194,7 +194,7 @@ func (c *stories) grow(ctx context.Context, st *story, m *model, run store.Run) 
 	}
 	st.size, st.grew, st.ends = max(next.Story.Size(), st.size), now, run.End != nil
 	end := endOf(run, c.now())
-	next.steps = sync.OnceValue(func() []replay.StepState { return next.StateAt(end, 0).Steps })
+	next.steps = sync.OnceValue(func() []replay.StepState { return next.Steps().At(end) })
 	st.model.Store(next)
 	return next, nil
 }

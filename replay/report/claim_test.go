@@ -374,7 +374,7 @@ func TestCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		var revoked, renewals uint64
-		list := story.Credentials()
+		list := story.Credentials().All()
 		for _, c := range list {
 			renewals += uint64(len(c.Bars) - 1)
 			if c.EndedBy == "revoke" {
