@@ -6,45 +6,55 @@ import (
 	"time"
 
 	"github.com/custody-project/custody/audit"
+	"github.com/custody-project/custody/vmm"
 )
 
-// observe takes the events of a driver that observes the sandbox from the host. The workload
-// ends if they cannot be recorded.
-func (s *Sandbox) observe(ctx context.Context) {
-	if s.observer == nil {
-		return
+// observation is the events that a driver observes from the host. Where the guest has a
+// sensor instead there are none, and its methods do nothing.
+type observation struct {
+	driver   vmm.Observer // nil: the guest has a sensor
+	recorder Recorder
+}
+
+// byHost reports whether the driver observes the sandbox.
+func (o observation) byHost() bool { return o.driver != nil }
+
+// run calls event for each event until the sandbox ends.
+func (o observation) run(ctx context.Context, event func(context.Context, *audit.Event) error) error {
+	if !o.byHost() {
+		return nil
 	}
-	s.watch.Go(func() {
-		if err := s.observer.Observe(ctx, s.sighted); err != nil {
-			s.abort(fmt.Errorf("observe the sandbox: %w", err))
-		}
-	})
+	if err := o.driver.Observe(ctx, event); err != nil {
+		return fmt.Errorf("observe the sandbox: %w", err)
+	}
+	return nil
 }
 
 // observeTimeout bounds how long a driver may take to report what happened in a step that has ended.
 const observeTimeout = time.Minute
 
-func (s *Sandbox) beginObserved(ctx context.Context, step string) error {
-	if s.observer == nil {
+// beginStep attributes the events that follow to a step.
+func (o observation) beginStep(ctx context.Context, step string) error {
+	if !o.byHost() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
-	return s.observer.BeginStep(ctx, step)
+	return o.driver.BeginStep(ctx, step)
 }
 
-// endObserved returns when all events of the step are in the record, or when the record declares that some are missing.
-func (s *Sandbox) endObserved(ctx context.Context) error {
-	if s.observer == nil {
+// endStep returns when all events of the step are in the record, or when the record declares that some are missing.
+func (o observation) endStep(ctx context.Context) error {
+	if !o.byHost() {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
-	err := s.observer.EndStep(limited)
+	err := o.driver.EndStep(limited)
 	if err == nil {
 		return nil
 	}
-	_, recorded := s.parts.Recorder.Post(ctx, audit.Event{
+	_, recorded := o.recorder.Post(ctx, audit.Event{
 		Time: time.Now().UTC(), Observer: audit.Host, Kind: audit.KindGap,
 		Gap: &audit.Gap{Stage: audit.StageGuest, Cause: "the driver did not report everything: " + err.Error()},
 	})

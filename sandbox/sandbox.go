@@ -96,7 +96,7 @@ type Sandbox struct {
 
 	credentials credentials
 	running     running
-	observer    vmm.Observer // nil: the guest has a sensor
+	observed    observation
 	// turn is held while a step begins and while the run ends, and over a Dump, which so has
 	// the sandbox to itself but for the step under way. It guards over.
 	turn sync.Mutex
@@ -124,7 +124,8 @@ func Start(ctx context.Context, p Parts, s Settings, abort context.CancelCauseFu
 		parts: p, settings: s, vm: vm, closing: make(chan struct{}), abort: abort,
 		holds: newHolds(vm, p.Image.State != nil, p.Recorder, p.Notice), output: quota{left: s.Output},
 	}
-	sb.observer, _ = vm.(vmm.Observer)
+	sb.observed.recorder = p.Recorder
+	sb.observed.driver, _ = vm.(vmm.Observer)
 	sb.credentials = credentials{issuer: p.Secrets, notice: p.Notice, holds: sb.holds, running: &sb.running}
 	op := "restore"
 	if p.Image.State == nil {
@@ -150,7 +151,7 @@ func (s *Sandbox) Wake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.observer != nil {
+	if s.observed.byHost() {
 		wake.Sensor = false
 	}
 	limited, cancel := context.WithTimeout(ctx, wakeTimeout)
@@ -159,7 +160,11 @@ func (s *Sandbox) Wake(ctx context.Context) error {
 	if err != nil {
 		return s.diagnose(fmt.Errorf("wake the guest: %w", err))
 	}
-	s.observe(context.WithoutCancel(ctx))
+	s.watch.Go(func() {
+		if err := s.observed.run(context.WithoutCancel(ctx), s.sighted); err != nil {
+			s.abort(err) // what cannot be recorded must not happen
+		}
+	})
 	return nil
 }
 

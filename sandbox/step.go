@@ -63,11 +63,11 @@ func (s *Sandbox) Step(ctx context.Context, st Step) (channel.Exit, error) {
 	}
 	s.parts.Network.Step(st.Name)
 	limited, cancel := st.limit(ctx)
-	err = s.beginObserved(limited, st.Name)
+	err = s.observed.beginStep(limited, st.Name)
 	var exit channel.Exit
 	if err == nil {
 		exit, err = s.command(limited, st, lease, started)
-		err = errors.Join(err, s.endObserved(context.WithoutCancel(ctx)))
+		err = errors.Join(err, s.observed.endStep(context.WithoutCancel(ctx)))
 	}
 	cancel()
 	s.parts.Network.Step("")
